@@ -1,0 +1,270 @@
+/* Heed: attention. What is computed, described once (desc), and what one call gives (args).
+ *
+ * b is a sequence of the batch, h a query head, g = h / (q_heads / kv_heads) its key/value head, i
+ * a query row, j a key; pos(i) = i + offset of the sequence:
+ *
+ *     s = scale * sum_d q[b,h,i,d] * k[b,g,j,d]
+ *     s = softcap * tanh(s / softcap)                         HEED_HAS_SOFTCAP
+ *     s = s + alibi_slope[h] * (j - pos(i))                   HEED_HAS_ALIBI
+ *     s = s + bias_slope[h] * bias[b,h,i,j]                   HEED_HAS_BIAS (slope 1 if not given)
+ *     j is visible to i if j < kv_lens[b]
+ *                       and mask[b,h,i,j] != 0                HEED_HAS_MASK
+ *                       and bias[b,h,i,j] != -inf             HEED_HAS_BIAS
+ *                       and j <= pos(i)                       HEED_HAS_CAUSAL
+ *                       and pos(i) - window_left <= j <= pos(i) + window_right  HEED_HAS_WINDOW
+ *     m = max(s over visible j, sink[h]);  l = sum exp(s - m) + exp(sink[h] - m)
+ *     weights = exp(s - m) / l on visible j, 0 elsewhere
+ *     out = sum_j weights * v[b,g,j,:];    lse = m + ln(l)
+ *
+ * A row that sees no key gives out 0 and lse -inf (with a sink: lse = sink), never NaN. A NaN in q,
+ * or in a visible k, v or bias, reaches the rows that see it; a key that a row may not see has no
+ * influence on that row's out, lse, weights and biased scores, whatever bits it holds. To mask, use
+ * the bool mask or a bias of -inf: a large negative filler leaves wrong weights on long rows.
+ *
+ * Bits     An output row depends on that row's problem alone (heads, dims, types and options of the
+ *          plan; the sequence's own lengths, offset and masks; strides too, without
+ *          HEED_HAS_REPRODUCIBLE_CHUNKS), not on threads, batch, the plan's maxima, addresses, the
+ *          host's rounding mode or which optional outputs are asked for.
+ * Source   Vaswani et al. 2017, arXiv:1706.03762, eq. 1; running maximum and sum after Milakov &
+ *          Gimelshein 2018, arXiv:1805.02867; ALiBi after Press et al. 2021, arXiv:2108.12409;
+ *          sinks after Xiao et al. 2023, arXiv:2309.17453, as a logit in the denominator.
+ */
+#ifndef HEED_ATTENTION_H
+#define HEED_ATTENTION_H
+
+#include "context.h"
+#include "tensor.h"
+
+HEED_BEGIN_C
+
+/** Where a row stands among the keys: pos(i) = i + 0 (TOP_LEFT), + kv_lens[b] - q_lens[b]
+ * (BOTTOM_RIGHT, what a KV cache wants) or + args.q_offsets[b] (GIVEN). Must be chosen with causal,
+ * window or ALiBi; acts on all three alike. Offsets may be negative. */
+enum { HEED_POS_UNSET, HEED_POS_TOP_LEFT, HEED_POS_BOTTOM_RIGHT, HEED_POS_GIVEN };
+
+/** Features: one bit per optional part of the semantics. The bits say what is present: an argument
+ * whose bit is not set, or a bit without its argument, is HEED_ERR_INVALID. */
+#define HEED_HAS_SCALE (UINT64_C(1) << 0) /* desc.scale; without it 1 / sqrt(qk_dim) */
+#define HEED_HAS_SOFTCAP (UINT64_C(1) << 1)
+#define HEED_HAS_CAUSAL (UINT64_C(1) << 2)
+#define HEED_HAS_WINDOW (UINT64_C(1) << 3)
+#define HEED_HAS_ALIBI (UINT64_C(1) << 4)
+#define HEED_HAS_MASK (UINT64_C(1) << 5)
+#define HEED_HAS_BIAS (UINT64_C(1) << 6)
+#define HEED_HAS_BIAS_SLOPE (UINT64_C(1) << 7)
+#define HEED_HAS_SINK (UINT64_C(1) << 8)
+#define HEED_HAS_LSE (UINT64_C(1) << 9)
+#define HEED_HAS_WEIGHTS (UINT64_C(1) << 10)
+#define HEED_HAS_SCORES (UINT64_C(1) << 11)
+#define HEED_HAS_LENS (UINT64_C(1) << 12)   /* args.q_lens, args.kv_lens or both */
+#define HEED_HAS_PACKED (UINT64_C(1) << 13) /* q_starts, kv_starts or both; reserved */
+#define HEED_HAS_PAGES (UINT64_C(1) << 14)  /* block_table; reserved */
+#define HEED_HAS_QUANT (UINT64_C(1) << 15)  /* k_quant, v_quant; reserved */
+/** Whole prefill = chunked prefill = token by token, any strides, contiguous or paged: the same
+ * bits. May be slower. */
+#define HEED_HAS_REPRODUCIBLE_CHUNKS (UINT64_C(1) << 16)
+
+/** Accuracy of the two products. DEFAULT is BF16 where q, k and v are all bf16 and EXACT elsewhere.
+ * EXACT: products and sums in f32 or wider. BF16: scale * q and the weights may be rounded to bf16
+ * before the products, sums in f32; the same as EXACT unless q, k and v are all bf16. SPLIT: f32 and
+ * f16 products may be sums of bf16 ones. A backend may be more accurate than asked. */
+enum { HEED_ACCURACY_DEFAULT, HEED_ACCURACY_EXACT, HEED_ACCURACY_BF16, HEED_ACCURACY_SPLIT };
+
+/** Stages of the optional scores output. RAW and SOFTCAPPED hold the score of every j < kv_lens[b]
+ * inside the row's causal range and window, whatever mask and bias say; BIASED holds s of the
+ * visible keys. All else is -inf. */
+enum { HEED_SCORES_NONE, HEED_SCORES_RAW, HEED_SCORES_SOFTCAPPED, HEED_SCORES_BIASED };
+
+/** A plan: immutable, counted, shareable between threads; holds its context. */
+typedef struct heed_plan heed_plan;
+
+/**
+ * What selects code. One per kind of layer.
+ *
+ * features       HEED_HAS_* bits
+ * q_heads, kv_heads, qk_dim, v_dim   at least 1; q_heads a multiple of kv_heads (MHA: equal, MQA: 1);
+ *                query heads g * n .. g * n + n - 1 share key/value head g, n = q_heads / kv_heads
+ * q_type, k_type, v_type, out_type   HEED_F32, HEED_F16 or HEED_BF16, each its own
+ * bias_type      the same with HEED_HAS_BIAS, else HEED_DTYPE_NONE
+ * position       HEED_POS_*; required with causal, window or ALiBi
+ * scores_stage   HEED_SCORES_* with HEED_HAS_SCORES, else 0
+ * page_len       keys of a page with HEED_HAS_PAGES, else 0
+ * accuracy       HEED_ACCURACY_*
+ * scale          with HEED_HAS_SCALE any finite value, negative too, else 0
+ * softcap        with HEED_HAS_SOFTCAP finite and >= 0 (0: off), else 0
+ * window_left, window_right   with HEED_HAS_WINDOW: keys seen before and after self, self comes on
+ *                top, -1 is unbounded; else 0
+ * max_batch, max_q_len, max_kv_len   upper bounds of what the calls will bring: they size the
+ *                workspace and never change a bit of the results. Each is at most 2^31 - 1
+ * max_rows       packed rows of one call with HEED_HAS_PACKED, else 0
+ */
+typedef struct heed_attn_desc {
+    size_t struct_size;
+    uint64_t features;
+    uint32_t q_heads, kv_heads, qk_dim, v_dim;
+    uint32_t q_type, k_type, v_type, out_type;
+    uint32_t bias_type, position, scores_stage, page_len;
+    uint32_t accuracy, reserved;
+    float scale, softcap;
+    int64_t window_left, window_right;
+    int64_t max_batch, max_q_len, max_kv_len;
+    int64_t max_rows;
+} heed_attn_desc;
+
+/**
+ * Everything that may change from call to call.
+ *
+ * batch, q_len, kv_len   of this call, each at most the plan's; a batch, q_len or kv_len of 0 is a
+ *                valid, empty problem
+ * q, out         [batch, q_heads, q_len, qk_dim or v_dim]
+ * k, v           [batch, kv_heads, kv_len, qk_dim or v_dim]; v may be a view of k's memory
+ * mask           HEED_HAS_MASK: [batch, q_heads, q_len, kv_len] bytes, nonzero = attend; broadcast by
+ *                strides of 0
+ * bias           HEED_HAS_BIAS: the same shape in bias_type; -inf masks
+ * lse            HEED_HAS_LSE: f32 [batch, q_heads, q_len], natural logarithm
+ * weights        HEED_HAS_WEIGHTS: f32 [batch, q_heads, q_len, kv_len]
+ * scores         HEED_HAS_SCORES: the same shape
+ * q_lens, kv_lens   HEED_HAS_LENS: [batch] lengths of each sequence, at most q_len and kv_len; NULL:
+ *                equal to them. Rows i >= q_lens[b] are not written; memory past a length is not
+ *                read
+ * q_offsets      HEED_POS_GIVEN: [batch]
+ * alibi_slope, bias_slope, sink   f32 [q_heads]. A sink of -inf is none
+ * k_quant, v_quant, q_starts, kv_starts, block_table, block_table_stride, n_pages   reserved: zero
+ * executor       threads for this call; NULL: the context's
+ * error          receives the sentence of a failure; NULL: heed_last_error()
+ *
+ * Ownership      all memory is the caller's and must stay as it is until the call has ended. out may
+ *                share a buffer with inputs, but no element.
+ * Alignment      the views need none; arrays of int32_t and float are naturally aligned.
+ */
+typedef struct heed_attn_args {
+    size_t struct_size;
+    int64_t batch, q_len, kv_len;
+    heed_view q, k, v, out, mask, bias, lse, weights, scores;
+    heed_quant k_quant, v_quant;
+    const int32_t *q_lens, *kv_lens, *q_offsets;
+    const int32_t *q_starts, *kv_starts;
+    const int32_t *block_table;
+    int64_t block_table_stride, n_pages;
+    const float *alibi_slope, *bias_slope, *sink;
+    const heed_executor *executor;
+    heed_error *error;
+} heed_attn_args;
+
+/**
+ * Would heed_plan_create find a backend for this problem? Builds no plan.
+ *
+ * why      receives the reason if not; NULL: heed_last_error()
+ * Errors   as heed_plan_create.
+ * Threads  safe.
+ */
+HEED_API heed_status heed_attn_supported(heed_context *context, const heed_attn_desc *desc,
+                                         heed_error *why);
+
+/**
+ * Makes a plan, or returns the one that the context has cached for an equal description (no lock is
+ * taken then).
+ *
+ * out      receives the plan, to be given back by heed_plan_release; written on success only
+ * Errors   HEED_ERR_INVALID     desc is inconsistent, or HEED_BACKEND names an unknown backend;
+ *          HEED_ERR_UNSUPPORTED every permitted backend refuses, or what is asked for is reserved;
+ *          HEED_ERR_NOMEM; HEED_ERR_ABI a struct_size or an unknown tail that is not zero.
+ * Threads  safe.
+ */
+HEED_API heed_status heed_plan_create(heed_context *context, const heed_attn_desc *desc,
+                                      heed_plan **out);
+
+/** Gives a plan back; NULL is allowed. No run of the caller's may be under way. Thread-safe. */
+HEED_API void heed_plan_release(heed_plan *plan);
+
+/**
+ * Tells which backend and kernel each query class of the plan uses, its tiling and workspace, and
+ * for each other backend the one condition that excluded it.
+ *
+ * json, text, bytes, errors   as heed_context_backends.
+ */
+HEED_API heed_status heed_plan_explain(const heed_plan *plan, uint32_t json, char *text,
+                                       size_t *bytes);
+
+/**
+ * The workspace of a run with n_parts parts, in bytes; 0 if that overflows or n_parts is 0. Align it
+ * to 64 bytes. It depends on the plan's maxima, but not on batch x kv_len together.
+ */
+HEED_API size_t heed_plan_workspace_bytes(const heed_plan *plan, uint32_t n_parts);
+
+/**
+ * Attention in one call: a cached plan and a cached workspace of the context. The max_* of desc are
+ * not looked at: the args size the plan.
+ *
+ * Errors   those of heed_plan_create and heed_plan_run.
+ * Threads  safe; concurrent calls may allocate a workspace of their own.
+ */
+HEED_API heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
+                                    const heed_attn_args *args);
+
+/**
+ * Runs planned attention.
+ *
+ * workspace, bytes   the caller's, 64-byte aligned; as many parts are used as it holds, at most the
+ *          context's threads. NULL and 0: the context lends one.
+ * Errors   HEED_ERR_INVALID  an argument is missing, superfluous, out of range or inconsistent;
+ *          HEED_ERR_NOMEM    bytes < heed_plan_workspace_bytes(plan, 1);
+ *          HEED_ERR_BACKEND  a backend failed: outputs are unspecified.
+ *          Outputs are untouched after the first two.
+ * Threads  the plan is read-only: calls may share it, each with its own workspace. The call runs on
+ *          one thread below a few microseconds of work, inside an OpenMP parallel region of the
+ *          runtime that Heed uses, and in a child after fork. An engine that calls from threads of
+ *          its own, which Heed cannot see, passes an executor, uses parts, or makes its context with
+ *          n_threads = 1.
+ * Memory   with a workspace the call allocates nothing and takes no lock (what the OpenMP runtime
+ *          itself does aside).
+ */
+HEED_API heed_status heed_plan_run(const heed_plan *plan, const heed_attn_args *args,
+                                   void *workspace, size_t bytes);
+
+/**
+ * Begins a run whose parts the caller's own threads do: checks everything, copies the args and
+ * writes the schedule. Any number of parts from 1 to n_parts then completes the call.
+ *
+ * workspace, bytes   as heed_plan_workspace_bytes(plan, n_parts) says; its contents do not matter,
+ *          not even those of a run that failed or was never finished
+ * Errors   as heed_plan_run; outputs are untouched.
+ * Threads  one thread begins, and that happens before every part.
+ */
+HEED_API heed_status heed_run_begin(const heed_plan *plan, const heed_attn_args *args,
+                                    uint32_t n_parts, void *workspace, size_t bytes);
+
+/**
+ * Does work of a begun run until none is left to take. The call has ended, and the workspace may be
+ * begun again, when every started part has returned.
+ *
+ * part     less than n_parts, and no two parts at once with the same; it names scratch memory
+ * Errors   HEED_ERR_INVALID workspace was not begun, or part is out of range; HEED_ERR_BACKEND. The
+ *          first error wins, and later parts return it too.
+ */
+HEED_API heed_status heed_run_part(void *workspace, uint32_t part);
+
+/**
+ * Merges two partial results over disjoint sets of keys into the result over their union:
+ * lse = ln(exp(a_lse) + exp(b_lse)), out = a * exp(a_lse - lse) + b * exp(b_lse - lse).
+ *
+ * Shapes   a, b, out [rows, heads, dim]; a_lse, b_lse, lse [rows, heads]
+ * Types    a, b and every lse f32; out in out_type, rounded once. lse.data may be NULL.
+ * Memory   out may be a or b, and lse a_lse or b_lse, element for element.
+ * Empty    a part with lse -inf has no influence, whatever a or b holds there; two of them give 0
+ *          and -inf. A sink belongs to exactly one part.
+ * Errors   HEED_ERR_INVALID, HEED_ERR_ABI; outputs are untouched.
+ * Threads  safe; runs on the calling thread.
+ */
+typedef struct heed_merge_args {
+    size_t struct_size;
+    int64_t rows, heads, dim;
+    heed_view a, a_lse, b, b_lse, out, lse;
+    uint32_t out_type, reserved;
+    heed_error *error; /* NULL: heed_last_error() */
+} heed_merge_args;
+HEED_API heed_status heed_merge(const heed_merge_args *args);
+
+HEED_END_C
+
+#endif

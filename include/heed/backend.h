@@ -1,0 +1,191 @@
+/* Heed: the contract between core and a backend, and all that a backend outside the tree needs.
+ *
+ * Core validates a problem, cuts it into tiles and hands them to run_tile; a backend turns a tile
+ * into a softmax state. It starts no threads, allocates nothing while running, changes no process
+ * state and resolves no symbol of libheed: the helpers in kit.h are static inline.
+ *
+ * A plugin is a shared object that exports heed_backend_entry. `heed check --backend NAME` runs the
+ * conformance suite on it. backends/naive is the one to read first, examples/plugin.c the smallest.
+ */
+#ifndef HEED_BACKEND_H
+#define HEED_BACKEND_H
+
+#include "attention.h"
+#include "context.h"
+#include "status.h"
+#include "tensor.h"
+
+HEED_BEGIN_C
+
+#define HEED_BACKEND_ABI 1u /* raised only when an existing member changes meaning */
+
+/** heed_cpu.isa and .fast. A bit of isa says that the CPU has it and the OS has switched on its
+ * registers (XGETBV), and that HEED_MAX_ISA allows it. */
+#define HEED_ISA_SSE2 (UINT64_C(1) << 0)
+#define HEED_ISA_AVX2 (UINT64_C(1) << 1) /* with AVX */
+#define HEED_ISA_FMA (UINT64_C(1) << 2)
+#define HEED_ISA_F16C (UINT64_C(1) << 3)
+#define HEED_ISA_AVX512F (UINT64_C(1) << 4)
+#define HEED_ISA_AVX512BW (UINT64_C(1) << 5)
+#define HEED_ISA_AVX512DQ (UINT64_C(1) << 6)
+#define HEED_ISA_AVX512VL (UINT64_C(1) << 7)
+#define HEED_ISA_AVX512_BF16 (UINT64_C(1) << 8)
+#define HEED_ISA_AVX512_FP16 (UINT64_C(1) << 9)
+#define HEED_ISA_AVX512_VNNI (UINT64_C(1) << 10)
+#define HEED_ISA_AMX_TILE (UINT64_C(1) << 11)
+#define HEED_ISA_AMX_BF16 (UINT64_C(1) << 12)
+#define HEED_ISA_AMX_INT8 (UINT64_C(1) << 13)
+#define HEED_ISA_AVX_VNNI (UINT64_C(1) << 14)
+
+/** The machine, as far as backends may decide by it. */
+typedef struct heed_cpu {
+    size_t struct_size;
+    uint64_t isa;           /* what exists and the OS allows */
+    uint64_t fast;          /* what is worth using here, a subset of isa */
+    uint32_t family, model; /* shown by heed info, never decided on: hypervisors mask them */
+    uint32_t l1d_bytes, l2_bytes, l3_bytes, n_cores; /* 0: unknown */
+    char vendor[16];
+} heed_cpu;
+
+/** Query classes of a sequence: q_lens[b] = 1; 2 to 16; more. A plan chooses backend and tiling once
+ * for each. With HEED_HAS_REPRODUCIBLE_CHUNKS every sequence is HEED_QUERY_MANY. */
+enum { HEED_QUERY_ONE, HEED_QUERY_FEW, HEED_QUERY_MANY };
+
+/** What kind of problem: no batch, no lengths, no thread count, no plan maxima, because those may not
+ * reach a kernel. Members as in heed_attn_desc, but resolved: scale is always set, accuracy is never
+ * DEFAULT, a feature that is switched off by its value (softcap 0, window -1, -1) has lost its bit. */
+typedef struct heed_problem {
+    size_t struct_size;
+    uint64_t features;
+    uint32_t q_heads, kv_heads, qk_dim, v_dim;
+    uint32_t q_type, k_type, v_type, out_type;
+    uint32_t bias_type, scores_stage, page_len, query_class;
+    uint32_t accuracy, reserved;
+    float scale, softcap;
+    int64_t window_left, window_right;
+} heed_problem;
+
+/** heed_tiling.flush: set in MXCSR around the backend's tiles. */
+#define HEED_FLUSH_RESULTS 1u /* FTZ */
+#define HEED_FLUSH_INPUTS 2u  /* DAZ */
+
+/** How core cuts a problem for this backend. A function of the problem alone. */
+typedef struct heed_tiling {
+    size_t struct_size;
+    uint32_t query_rows; /* rows i of a tile (of every head in it); at least 1. Runs start at multiples */
+    uint32_t key_block;  /* keys of a block: the unit of mask_blocks and prepare; at least 1 */
+    uint32_t key_chunk;  /* keys are cut at multiples of it; 0: not cut; else a multiple of key_block */
+    uint32_t state_log2; /* 0: row_max in natural units; 1: an integer in log2 units */
+    uint32_t flush, reserved;
+    size_t scratch_bytes; /* per part; comes aligned to 64 bytes */
+    size_t prepare_bytes; /* per key block; 0 without prepare. A multiple of 64 */
+    const char *kernel;   /* what heed explain shows; static */
+} heed_tiling;
+
+/** A tensor as a tile sees it: element (head, row, dim) is at data + (head * head_stride + row *
+ * row_stride + dim * dim_stride) elements. Head 0 is the tile's first head, row and key 0 are the
+ * sequence's. Strides have any sign, no alignment may be assumed. For mask, bias, weights and scores
+ * dim is the key. Frozen. */
+typedef struct heed_rows {
+    void *data;
+    int64_t head_stride, row_stride, dim_stride;
+} heed_rows;
+
+#define HEED_TILE_SAME_KV 1u  /* the last tile on this scratch had the same sequence and kv head */
+#define HEED_TILE_WHOLE 2u    /* the key range is not cut: the backend may finish the rows itself */
+#define HEED_TILE_FINISHED 4u /* set by the backend when it did */
+#define HEED_TILE_OUTPUTS 8u  /* second pass: write weights and scores, nothing else */
+
+/** heed_tile.mask_blocks */
+enum { HEED_BLOCK_NONE, HEED_BLOCK_ALL, HEED_BLOCK_MIXED };
+
+/**
+ * One tile: query rows [q_first, q_first + q_count) of the n_heads query heads that share one kv
+ * head, against keys [k_first, k_end) of one sequence.
+ *
+ * Rows      state row r is head r / q_count, query row q_first + r % q_count; n_heads * q_count rows.
+ * Range     row i sees no key outside [i + q_offset - window_left, i + q_offset + window_right];
+ *           causal is window_right = 0, and unbounded is HEED_UNBOUNDED. heed_row_keys (kit.h) gives
+ *           a row's keys in the tile. No row of the tile sees a key outside [k_first, k_end) of its
+ *           chunk: core has cut the range down to what some row sees, so its ends are at any key.
+ *           Key blocks start at multiples of key_block: the first and last of a tile may be partial.
+ * Memory    nothing outside the tile's rows and keys may be read. Within, a key that a row may not
+ *           see may hold anything: it must not reach that row's result (0 * NaN is NaN).
+ * State     per row: row_max m, row_sum = sum exp(s - m), acc = sum exp(s - m) * v over the visible
+ *           keys; with state_log2 m is an integer and exp is 2^(s * log2(e) - m). A row_sum of 0 says
+ *           that the row saw nothing of weight; its row_max and acc are then ignored. Scores of -inf
+ *           have weight 0. A NaN in what the row sees makes row_sum or acc NaN.
+ * Finish    on a WHOLE tile the backend may instead write out and lse, sink included, as
+ *           heed_finish_row in kit.h does, and set FINISHED. If the problem has weights or scores it
+ *           then leaves the final row_max (unit as always) and row_sum, with the sink in them.
+ * Outputs   with HEED_TILE_OUTPUTS row_max and row_sum are final (sink included); the backend writes
+ *           weights and scores of every (row, key) of the tile: for keys that are not visible weight
+ *           0 and score -inf, as heed/attention.h says. It does not touch out, lse or the state.
+ */
+typedef struct heed_tile {
+    size_t struct_size;
+    uint32_t flags, kv_head, first_head, n_heads;
+    int64_t q_first, q_count, q_len, k_first, k_end, kv_len, q_offset, window_left, window_right;
+    heed_rows q, k, v, out, mask, bias, lse, weights, scores; /* data is NULL where absent */
+    heed_quant k_quant, v_quant;
+    const int32_t *pages; /* NULL: contiguous. Else key j is row j % page_len of page pages[j / page_len] */
+    int64_t k_page_stride, v_page_stride;
+    const float *alibi_slope, *bias_slope, *sink; /* of the tile's first head; NULL where absent */
+    /* Per head and key block from the first of the tile on: HEED_BLOCK_*, mask and -inf of the bias
+     * together (ALL: the mask hides nothing and no bias is -inf). NULL: neither is present. */
+    const uint8_t *mask_blocks;
+    int64_t mask_block_stride; /* from head to head; 0 where they share a mask */
+    const void *prepared; /* the tile's first key block; the next is prepare_bytes on. NULL: do it in
+                             scratch, to the same bits */
+    float *row_max, *row_sum, *acc; /* acc [n_heads * q_count, v_dim], rows acc_stride apart */
+    int64_t acc_stride;
+} heed_tile;
+
+#define HEED_UNBOUNDED (INT64_C(1) << 60)
+
+/** A backend. Append-only: a table that is shorter than the library's lacks the last members, one
+ * that is longer has members that this library ignores. */
+struct heed_backend {
+    uint32_t abi;         /* HEED_BACKEND_ABI that it was compiled with */
+    uint32_t struct_size; /* sizeof(heed_backend) that it was compiled with */
+    uint64_t features;    /* every HEED_HAS_* bit that it knows; core refuses other problems */
+    const char *name;     /* [a-z0-9_]+, at most 31 characters: what HEED_BACKEND accepts */
+    const char *summary;  /* a line for people */
+    /* Can it run on this machine? A refusal names the one condition that failed. */
+    heed_status (*probe)(const heed_cpu *cpu, heed_error *why);
+    /* Can it run this problem? A refusal names the one condition that failed. */
+    heed_status (*supports)(const heed_problem *problem, heed_error *why);
+    /* Estimated nanoseconds of one core for one sequence with all its heads. */
+    double (*cost)(const heed_problem *problem, int64_t q_len, int64_t kv_len);
+    /* Core has set struct_size and zeroed the rest. */
+    heed_status (*tiling)(const heed_problem *problem, heed_tiling *out);
+    /* Optional, both or neither: what a plan keeps, such as generated code. */
+    heed_status (*plan_create)(const heed_problem *problem, void **state);
+    void (*plan_destroy)(void *state);
+    /* Optional, with prepare_bytes: moves the data of one key block [k_first, k_end) of kv into
+     * another form, and computes no sum. Only k, v, their quant, pages and the key range of kv are
+     * set. */
+    heed_status (*prepare)(const void *state, const heed_problem *problem, const heed_tile *kv,
+                           void *prepared);
+    /* One tile. scratch is the part's own. Called from any thread, many at once. */
+    heed_status (*run_tile)(const void *state, const heed_problem *problem, heed_tile *tile,
+                            void *scratch);
+};
+
+/** True when the backend was built knowing `member` and filled it in. */
+#define HEED_BACKEND_HAS(b, member) \
+    ((b)->struct_size >= offsetof(heed_backend, member) + sizeof((b)->member) && (b)->member)
+
+/**
+ * The one symbol that a plugin exports: its table, or NULL if it cannot serve this host.
+ *
+ * host_abi, host_struct_size   HEED_BACKEND_ABI and sizeof(heed_backend) of the library that asks
+ * Ownership  the table and its strings live as long as the process; a plugin is never unloaded.
+ */
+HEED_API const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_size);
+
+HEED_END_C
+
+#include "kit.h"
+
+#endif

@@ -1,0 +1,109 @@
+/* Heed: the context, which holds threads, memory, backends and cached plans. */
+#ifndef HEED_CONTEXT_H
+#define HEED_CONTEXT_H
+
+#include <stddef.h>
+
+#include "status.h"
+
+HEED_BEGIN_C
+
+typedef struct heed_context heed_context;
+typedef struct heed_backend heed_backend; /* heed/backend.h */
+
+/** Levels of a log line. */
+enum { HEED_LOG_ERROR, HEED_LOG_WARNING, HEED_LOG_INFO };
+
+/** Lengths, offsets and block tables are not checked per call: a wrong one is undefined
+ * behaviour. For engines that keep them right themselves. */
+#define HEED_CONTEXT_TRUST_LENGTHS 1u
+
+/**
+ * The caller's own threads.
+ *
+ * parallel_for runs body(arg, i) once for each i < n, in any order, on any threads, one after
+ * another if need be, and returns after all of them. It is called with n of at most n_threads.
+ */
+typedef struct heed_executor {
+    size_t struct_size;
+    void *user;
+    uint32_t n_threads, reserved;
+    void (*parallel_for)(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg);
+} heed_executor;
+
+/**
+ * Options of a context. Zero is the default for every member, and every option that is given beats
+ * the environment variable named beside it. The environment is read once, by
+ * heed_context_create.
+ *
+ * n_threads    HEED_NUM_THREADS; else the least of OMP_NUM_THREADS, the affinity mask and the
+ *              cgroup's cpu.max, rounded up
+ * flags        HEED_CONTEXT_TRUST_LENGTHS
+ * executor     threads to use instead of OpenMP; copied
+ * backends     HEED_BACKEND: a name or a list in order of preference, such as "avx2,naive". Only
+ *              those are used. A name that is unknown, or cannot run here, makes every plan fail
+ *              with a sentence that says why
+ * max_isa      HEED_MAX_ISA: "baseline", "avx2", "avx512" or "amx"; a new CPU plays an old one
+ * plugin_path  HEED_PLUGIN_PATH: folders with plugins, absolute, separated by ':'. The variable
+ *              is ignored in a set-uid process
+ * verbose      HEED_VERBOSE: "plan", "run" or "plan,run": a line per plan or call, to log or, if
+ *              there is none, to stderr
+ * alloc, release  both or neither. alloc returns memory aligned to align (a power of two), or
+ *              NULL; called from any thread that calls the library
+ * log          receives lines without a newline; called from any thread that calls the library
+ * user         handed to alloc, release and log
+ */
+typedef struct heed_context_options {
+    size_t struct_size;
+    uint32_t n_threads, flags;
+    const heed_executor *executor;
+    const char *backends, *max_isa, *plugin_path, *verbose;
+    void *user;
+    void *(*alloc)(void *user, size_t bytes, size_t align);
+    void (*release)(void *user, void *p, size_t bytes);
+    void (*log)(void *user, int32_t level, const char *line);
+} heed_context_options;
+
+/**
+ * Makes a context: once per engine, not per call.
+ *
+ * options    may be NULL; the strings and the executor in it are copied
+ * out        receives the context; written on success only
+ * Errors     HEED_ERR_INVALID an unknown max_isa or verbose word, a relative plugin path, alloc
+ *            without release; HEED_ERR_ABI a struct_size or an unknown tail that is not zero;
+ *            HEED_ERR_NOMEM
+ * Threads    safe. A context may be used by any number of threads at once.
+ */
+HEED_API heed_status heed_context_create(const heed_context_options *options, heed_context **out);
+
+/** Gives the caller's hold on a context back; NULL is allowed. Plans hold their context, so the
+ * order of releases does not matter. Thread-safe. */
+HEED_API void heed_context_release(heed_context *context);
+
+/**
+ * Adds a backend to this context alone. It is considered by plans made afterwards, and cached plans
+ * are forgotten. The table and its strings must outlive the context.
+ *
+ * Errors     HEED_ERR_ABI another abi or a table too short for this library; HEED_ERR_INVALID a
+ *            required member is NULL, or the name is taken or not [a-z0-9_]+ of at most 31
+ *            characters. A backend whose probe refuses is added, and shown with its reason.
+ * Threads    safe.
+ */
+HEED_API heed_status heed_context_register(heed_context *context, const heed_backend *backend);
+
+/**
+ * Lists this machine and every backend, with the reason of each that cannot run here.
+ *
+ * json       0: text for people; 1: one JSON object
+ * text       receives at most *bytes bytes, always NUL-terminated if *bytes > 0; NULL asks for
+ *            the size
+ * bytes      in: the room in text; out: the bytes needed, with the NUL
+ * Errors     HEED_ERR_NOMEM text is not NULL and too small: what fits has been written
+ * Threads    safe.
+ */
+HEED_API heed_status heed_context_backends(heed_context *context, uint32_t json, char *text,
+                                           size_t *bytes);
+
+HEED_END_C
+
+#endif

@@ -1,0 +1,23 @@
+/* Heed: attention on CPUs. Everything that an engine needs; a backend's author reads backend.h.
+ *
+ *     heed_context *ctx;
+ *     heed_context_create(NULL, &ctx);
+ *     heed_attn_desc desc = { .struct_size = sizeof desc, .q_heads = 8, .kv_heads = 8,
+ *                             .qk_dim = 64, .v_dim = 64, .q_type = HEED_F32, .k_type = HEED_F32,
+ *                             .v_type = HEED_F32, .out_type = HEED_F32,
+ *                             .max_batch = 1, .max_q_len = 512, .max_kv_len = 512 };
+ *     heed_attn_args args = { .struct_size = sizeof args, .batch = 1, .q_len = 512, .kv_len = 512,
+ *                             .q = { q, { 0, 512 * 64, 64, 1 } }, ... };
+ *     if (heed_attention(ctx, &desc, &args) != HEED_OK)
+ *         puts(heed_last_error());
+ */
+#ifndef HEED_HEED_H
+#define HEED_HEED_H
+
+#include "attention.h"
+#include "context.h"
+#include "status.h"
+#include "tensor.h"
+#include "version.h"
+
+#endif

@@ -1,0 +1,42 @@
+/* Heed: what a call returns, and the sentence that goes with it. */
+#ifndef HEED_STATUS_H
+#define HEED_STATUS_H
+
+#include "version.h"
+
+HEED_BEGIN_C
+
+/** What every call returns. Anything but HEED_OK comes with a sentence that names the argument,
+ * its value and what was required: see heed_error. */
+typedef int32_t heed_status;
+enum {
+    HEED_OK = 0,
+    HEED_ERR_INVALID = 1,     /* the caller's mistake; outputs untouched */
+    HEED_ERR_UNSUPPORTED = 2, /* every permitted backend refuses, with a reason; outputs untouched */
+    HEED_ERR_NOMEM = 3,       /* an allocation failed or a workspace is too small; outputs untouched */
+    HEED_ERR_BACKEND = 4,     /* a backend failed while running; outputs unspecified */
+    HEED_ERR_ABI = 5          /* a struct or table of a version that this library cannot read */
+};
+
+/** A sentence, NUL-terminated. Frozen: embedded in others, never grows. */
+typedef struct heed_error {
+    char text[256];
+} heed_error;
+
+/** The name of a status, such as "HEED_ERR_INVALID"; "unknown status" for any other value. The
+ * string is static. Thread-safe. */
+HEED_API const char *heed_status_string(heed_status status);
+
+/**
+ * The sentence of the last call on this thread that failed and had no heed_error of its own to
+ * write to; "" if there was none. A successful call leaves it as it is.
+ *
+ * Ownership  the library's, valid until the thread's next failing call or its end.
+ * Threads    each thread has its own. Parts that run on other threads report through the return
+ *            value of heed_run_part and args.error.
+ */
+HEED_API const char *heed_last_error(void);
+
+HEED_END_C
+
+#endif

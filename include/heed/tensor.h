@@ -1,0 +1,39 @@
+/* Heed: element types and views of the caller's memory. */
+#ifndef HEED_TENSOR_H
+#define HEED_TENSOR_H
+
+#include "version.h"
+
+HEED_BEGIN_C
+
+/** Element types. f32, f16 (IEEE binary16) and bf16 (the upper half of an f32) are served. I8 and
+ * Q8_0 are reserved for quantised K and V: naming one is HEED_ERR_UNSUPPORTED until they are.
+ * A Q8_0 block is 32 int8 and one f16 scale in 34 bytes; its strides count elements. */
+enum { HEED_DTYPE_NONE, HEED_F32, HEED_F16, HEED_BF16, HEED_I8, HEED_Q8_0 };
+
+/**
+ * A view of the caller's memory. Frozen: embedded in others, never grows.
+ *
+ * Shape    axes are [batch, head, row, dim] whatever their order in memory; a tensor with fewer
+ *          axes uses the first ones and the rest of stride[] is 0. For mask, bias, weights and
+ *          scores "dim" is the key.
+ * Units    strides in elements, of any sign, or 0 to broadcast (inputs only).
+ * Memory   no alignment is required, not even that of the element. Only elements inside the shape
+ *          are touched.
+ */
+typedef struct heed_view {
+    void *data;
+    int64_t stride[4];
+} heed_view;
+
+/** Scales of a quantised tensor, f32 [batch, kv_head, key, dim / group], strides in elements.
+ * Reserved: HEED_HAS_QUANT is refused until it is served. Frozen. */
+typedef struct heed_quant {
+    const float *scale;
+    int64_t stride[4];
+    uint32_t group, reserved;
+} heed_quant;
+
+HEED_END_C
+
+#endif
