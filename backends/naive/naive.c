@@ -1,0 +1,273 @@
+/*
+ * The naive backend: attention in plain loops. The one to read first, and to copy from.
+ *
+ * Serves     everything in heed/attention.h that is not reserved there: any type, any stride, any
+ *            alignment, contiguous or paged keys. The other backends are tested for doing the same.
+ * Numerics   q . k and the sums over keys are f64: a product of two f32 is exact there, so their
+ *            error vanishes beside the rounding of the results, and no order of summation has to be
+ *            clever. What is left in the state of a tile is f32.
+ * Bits       A row is computed alone, from its visible keys in ascending order, and its maximum
+ *            moves at multiples of KEY_BLOCK, counted from key 0 of the sequence. So neither the
+ *            tile that a row falls into nor keys that it does not see change a bit of it: that is
+ *            all HEED_HAS_REPRODUCIBLE_CHUNKS asks for, as long as core does not cut the keys.
+ * NaN        What a row does not see is skipped, never multiplied by 0. What it sees goes through
+ *            the arithmetic, in which a NaN survives.
+ * Source     running maximum and sum after Milakov & Gimelshein 2018, arXiv:1805.02867.
+ */
+#include <heed/backend.h>
+
+/* Large enough that the sums are rarely rescaled to a new maximum, small enough for the stack. */
+#define KEY_BLOCK 64
+
+/* Many rows to a tile would save nothing here, since no row shares work with another; few make a
+ * small problem divisible among threads. */
+#define QUERY_ROWS 16
+
+/* One long row is shared among threads by cutting its keys. A chunk is worth the merge. */
+#define KEY_CHUNK 1024
+
+/* One query row of one head against the keys of a tile. */
+typedef struct naive_row {
+    const heed_problem *problem;
+    const heed_tile *tile;
+    const double *q; /* [qk_dim], the query in f64 */
+    int64_t head;    /* of the tile */
+    int64_t i;       /* of the sequence */
+} naive_row;
+
+static int64_t element(const heed_rows *rows, int64_t head, int64_t row, int64_t dim)
+{
+    return head * rows->head_stride + row * rows->row_stride + dim * rows->dim_stride;
+}
+
+static float bias_of(const naive_row *row, int64_t j)
+{
+    const heed_rows *bias = &row->tile->bias;
+    return heed_load(row->problem->bias_type, bias->data, element(bias, row->head, row->i, j));
+}
+
+/* Does the row see key j, which is inside its causal range and window? */
+static int visible(const naive_row *row, int64_t j)
+{
+    const heed_rows *mask = &row->tile->mask;
+    if (mask->data && !((const uint8_t *)mask->data)[element(mask, row->head, row->i, j)])
+        return 0;
+    return !row->tile->bias.data || bias_of(row, j) != -INFINITY;
+}
+
+/* A score outside the range of f32 is infinite, for this backend as for those that compute in f32.
+ */
+static double in_f32_range(double s)
+{
+    return isinf((float)s) ? (double)(float)s : s;
+}
+
+/* The score of key j at a stage, in the order of the formula in heed/attention.h. */
+static double score(const naive_row *row, int64_t j, uint32_t stage)
+{
+    const heed_problem *problem = row->problem;
+    const heed_tile *tile = row->tile;
+    int64_t at = heed_key_offset(&tile->k, tile->pages, problem->page_len, tile->k_page_stride, j);
+    double sum = 0;
+    for (int64_t d = 0; d < problem->qk_dim; d++)
+        sum += row->q[d] *
+               (double)heed_load(problem->k_type, tile->k.data, at + d * tile->k.dim_stride);
+
+    double s = (double)problem->scale * sum;
+    if (stage == HEED_SCORES_RAW)
+        return in_f32_range(s);
+    if (problem->features & HEED_HAS_SOFTCAP)
+        s = (double)problem->softcap * tanh(s / (double)problem->softcap);
+    if (stage == HEED_SCORES_SOFTCAPPED)
+        return in_f32_range(s);
+    if (tile->alibi_slope)
+        s += (double)tile->alibi_slope[row->head] * (double)(j - (row->i + tile->q_offset));
+    if (tile->bias.data) {
+        double slope = tile->bias_slope ? (double)tile->bias_slope[row->head] : 1;
+        s += slope * (double)bias_of(row, j);
+    }
+    return in_f32_range(s);
+}
+
+/* exp(s - m), and 0 for a score that overflowed to -inf even where m is -inf too. */
+static double weight(double s, float m)
+{
+    return s == -(double)INFINITY ? 0 : exp(s - (double)m);
+}
+
+/* Has core found that mask and bias hide the whole block that begins at `block`? */
+static int hidden(const naive_row *row, int64_t block)
+{
+    const heed_tile *tile = row->tile;
+    int64_t index = block / KEY_BLOCK - tile->k_first / KEY_BLOCK;
+    return tile->mask_blocks &&
+           tile->mask_blocks[row->head * tile->mask_block_stride + index] == HEED_BLOCK_NONE;
+}
+
+/* First pass: the state of tile row r. acc is f64 [v_dim] of scratch. */
+static void attend(const naive_row *row, int64_t r, double *acc)
+{
+    const heed_problem *problem = row->problem;
+    const heed_tile *tile = row->tile;
+    int64_t first, end, v_dim = problem->v_dim;
+    float m = -INFINITY;
+    double sum = 0;
+    memset(acc, 0, (size_t)v_dim * sizeof *acc);
+
+    heed_row_keys(tile, row->i, &first, &end);
+    for (int64_t block = first - first % KEY_BLOCK; block < end; block += KEY_BLOCK) {
+        int64_t last = block + KEY_BLOCK < end ? block + KEY_BLOCK : end;
+        int64_t key[KEY_BLOCK];
+        double s[KEY_BLOCK];
+        float top = m;
+        int n = 0;
+        if (hidden(row, block))
+            continue;
+        for (int64_t j = block > first ? block : first; j < last; j++) {
+            if (!visible(row, j))
+                continue;
+            key[n] = j;
+            s[n] = score(row, j, HEED_SCORES_BIASED);
+            if (s[n] > (double)top) /* never a NaN: its weight is NaN whatever the maximum is */
+                top = (float)s[n];
+            n++;
+        }
+
+        if (top > m) { /* what was summed so far is relative to the old maximum */
+            double scale = exp((double)m - (double)top);
+            sum *= scale;
+            for (int64_t d = 0; d < v_dim; d++)
+                acc[d] *= scale;
+            m = top;
+        }
+        for (int n_done = 0; n_done < n; n_done++) {
+            double w = weight(s[n_done], m);
+            int64_t at = heed_key_offset(&tile->v, tile->pages, problem->page_len,
+                                         tile->v_page_stride, key[n_done]);
+            sum += w;
+            for (int64_t d = 0; d < v_dim; d++)
+                acc[d] += w * (double)heed_load(problem->v_type, tile->v.data,
+                                                at + d * tile->v.dim_stride);
+        }
+    }
+
+    tile->row_max[r] = m;
+    tile->row_sum[r] = (float)sum; /* 0 if the row saw no key, or only scores of -inf */
+    for (int64_t d = 0; d < v_dim; d++)
+        tile->acc[r * tile->acc_stride + d] = (float)acc[d];
+}
+
+/* Second pass, only where asked for: weights and scores of tile row r, whose maximum and sum are
+ * final. A raw or softcapped score is shown where mask and bias hide the key, too. */
+static void write_outputs(const naive_row *row, int64_t r)
+{
+    const heed_tile *tile = row->tile;
+    const heed_rows *weights = &tile->weights, *scores = &tile->scores;
+    uint32_t stage = row->problem->scores_stage;
+    int64_t first, end;
+
+    heed_row_keys(tile, row->i, &first, &end);
+    for (int64_t j = tile->k_first; j < tile->k_end; j++) {
+        int in_range = j >= first && j < end, seen = in_range && visible(row, j);
+        if (weights->data) {
+            double w = 0;
+            if (seen && tile->row_sum[r] != 0)
+                w = weight(score(row, j, HEED_SCORES_BIASED), tile->row_max[r]) /
+                    (double)tile->row_sum[r];
+            heed_store(HEED_F32, weights->data, element(weights, row->head, row->i, j), (float)w);
+        }
+        if (scores->data) {
+            int shown = stage == HEED_SCORES_BIASED ? seen : in_range;
+            heed_store(HEED_F32, scores->data, element(scores, row->head, row->i, j),
+                       shown ? (float)score(row, j, stage) : -INFINITY);
+        }
+    }
+}
+
+static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
+                            void *scratch)
+{
+    double *q = scratch, *acc = q + problem->qk_dim;
+    (void)state;
+    for (int64_t r = 0; r < tile->n_heads * tile->q_count; r++) {
+        naive_row row = {problem, tile, q, r / tile->q_count, tile->q_first + r % tile->q_count};
+        for (int64_t d = 0; d < problem->qk_dim; d++)
+            q[d] = (double)heed_load(problem->q_type, tile->q.data,
+                                     element(&tile->q, row.head, row.i, d));
+        if (tile->flags & HEED_TILE_OUTPUTS)
+            write_outputs(&row, r);
+        else
+            attend(&row, r, acc); /* core adds the sink, divides and rounds: heed_finish_row */
+    }
+    return HEED_OK;
+}
+
+static heed_status tiling(const heed_problem *problem, heed_tiling *out)
+{
+    out->query_rows = QUERY_ROWS;
+    out->key_block = KEY_BLOCK;
+    if (problem->query_class != HEED_QUERY_MANY)
+        out->key_chunk = KEY_CHUNK;
+    out->scratch_bytes = ((size_t)problem->qk_dim + problem->v_dim) * sizeof(double);
+    out->kernel = "naive";
+    return HEED_OK;
+}
+
+/* Nanoseconds per key and element of k or v; f16 is unpacked bit by bit. As the 15 below measured
+ * on one core near 3 GHz, with dims of 8 to 512. */
+static double element_cost(uint32_t type)
+{
+    return type == HEED_F16 ? 2.0 : 0.7;
+}
+
+static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+{
+    int windowed = (problem->features & HEED_HAS_WINDOW) != 0;
+    int causal = (problem->features & HEED_HAS_CAUSAL) != 0;
+    double keys = (double)kv_len, span = INFINITY;
+    if (causal)
+        keys -= (double)(q_len < kv_len ? q_len : kv_len) / 2;
+    if (windowed && problem->window_left >= 0 && (causal || problem->window_right >= 0))
+        span = (double)problem->window_left + (causal ? 0 : (double)problem->window_right) + 1;
+    if (span < keys)
+        keys = span;
+    return problem->q_heads * (double)q_len * keys *
+           (15 + element_cost(problem->k_type) * problem->qk_dim +
+            element_cost(problem->v_type) * problem->v_dim);
+}
+
+static heed_status probe(const heed_cpu *cpu, heed_error *why)
+{
+    (void)cpu;
+    (void)why;
+    return HEED_OK;
+}
+
+static heed_status supports(const heed_problem *problem, heed_error *why)
+{
+    (void)problem; /* core has compared its features with ours */
+    (void)why;
+    return HEED_OK;
+}
+
+const heed_backend *heed_naive_backend(void); /* declared by whoever lists the built-in backends */
+
+const heed_backend *heed_naive_backend(void)
+{
+    static const heed_backend backend = {
+        .abi = HEED_BACKEND_ABI,
+        .struct_size = sizeof backend,
+        .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
+                    HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
+                    HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
+                    HEED_HAS_LENS | HEED_HAS_REPRODUCIBLE_CHUNKS,
+        .name = "naive",
+        .summary = "plain loops for every problem and machine; the reference for the others",
+        .probe = probe,
+        .supports = supports,
+        .cost = cost,
+        .tiling = tiling,
+        .run_tile = run_tile,
+    };
+    return &backend;
+}
