@@ -1,0 +1,17 @@
+"""Every public header is in the list of those that the build compiles alone.
+
+That each does compile, in the language's standard and without padding in its structs, is shown by
+the build itself: this test depends on those objects.
+
+Usage: headers_alone.py SOURCE_ROOT HEADER...
+"""
+import pathlib
+import sys
+
+there = {path.stem for path in pathlib.Path(sys.argv[1], "include", "heed").glob("*.h")}
+listed = set(sys.argv[2:])
+for name in sorted(there ^ listed):
+    print(f"include/heed/{name}.h {'is not compiled alone' if name in there else 'does not exist'}:"
+          " see tests/rules/meson.build")
+print(f"{len(there & listed)} headers")
+sys.exit(there != listed or not there)

@@ -1,0 +1,92 @@
+"""Who may include what.
+
+    include/heed    itself and the C library
+    core            heed/*, itself
+    backends/X      heed/*, its own folder; the x86 ones backends/simd too
+    backends/simd   heed/*, itself
+    examples        heed/* alone: an example shows what an outsider can do
+    tools, bench    heed/*, themselves, tests/kit (the conformance suite is installed with the tool)
+    tests/kit       heed/*, itself; the float64 reference in it shares no code with the library, so
+                    not even heed/kit.h
+
+Usage: layers.py SOURCE_ROOT
+"""
+import pathlib
+import re
+import sys
+
+X86 = {"avx2", "avx512", "amx"}
+FIRST = ["backends", "bench", "core", "examples", "include", "tools", "tests/kit"]
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+
+
+def layer_of(path):
+    """The layer of a file, by its path in the repository: ('backends', 'naive'), ('core',), ..."""
+    parts = path.parts
+    if parts[0] == "backends":
+        return parts[:2]
+    if parts[:2] == ("tests", "kit"):
+        return parts[:2]
+    return parts[:1]
+
+
+def allowed(layer, target):
+    if layer == target:
+        return True
+    if target == ("include",):
+        return True
+    if layer[0] == "include":
+        return False
+    if layer[0] == "backends":
+        return target == ("backends", "simd") and layer[1] in X86
+    if layer[0] in ("tools", "bench"):
+        return target == ("tests", "kit")
+    return False
+
+
+def find(root, including, kind, name):
+    """The repository's file that an include names, as a relative path; None if it is not ours."""
+    places = [root / "include", root / "core", root]
+    if kind == '"':
+        places.insert(0, (root / including).parent)
+    for place in places:
+        path = (place / name).resolve()
+        if path.is_file() and root in path.parents:
+            return path.relative_to(root)
+    return None
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]).resolve()
+    bad, seen = 0, 0
+    for first in FIRST:
+        for file in sorted((root / first).rglob("*")):
+            if file.suffix not in (".c", ".h", ".cc", ".cpp", ".hpp", ".inc"):
+                continue
+            path = file.relative_to(root)
+            layer = layer_of(path)
+            text = file.read_text()
+            for match in INCLUDE.finditer(text):
+                kind, name = match.groups()
+                seen += 1
+                target = find(root, path, kind, name)
+                line = text.count("\n", 0, match.start(2)) + 1
+                if target is None:
+                    # What the build generates is core's alone; everything else is the system's.
+                    if name == "heed_config.h" and layer != ("core",):
+                        print(f"{path}:{line}: {name} is for core alone")
+                        bad += 1
+                    elif name.startswith("heed/") or (kind == '"' and name != "heed_config.h"):
+                        print(f"{path}:{line}: {name} does not exist")
+                        bad += 1
+                elif not allowed(layer, layer_of(target)):
+                    print(f"{path}:{line}: {'/'.join(layer)} must not include {target}")
+                    bad += 1
+                elif path.name.startswith("reference_f64") and target.name in ("kit.h", "backend.h"):
+                    print(f"{path}:{line}: the reference shares no code with the library")
+                    bad += 1
+    print(f"{seen} includes, {bad} against the rules")
+    return bad != 0 or seen == 0
+
+
+sys.exit(main())
