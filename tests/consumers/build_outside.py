@@ -1,0 +1,97 @@
+"""Builds consumer.c as a stranger would, from an installation of this build, and runs it.
+
+Usage: build_outside.py KIND SOURCE_ROOT BUILD_ROOT COMPILER...
+
+    pkg-config         with the shared library, by pkg-config
+    pkg-config-static  with the static library, by pkg-config
+    cmake              with both, by find_package
+    subproject         as a Meson subproject: compiles the library once more
+
+Without the tool that a kind needs the test is skipped (status 77).
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+# The suite's own library path would hide whether a consumer finds the installed library.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+
+
+def run(*command, env=None):
+    print("$", *command, flush=True)
+    subprocess.run([str(word) for word in command], check=True, env={**ENVIRONMENT, **(env or {})},
+                   stdin=subprocess.DEVNULL)
+
+
+def output(*command, env):
+    print("$", *command, flush=True)
+    return subprocess.run(command, check=True, capture_output=True, text=True,
+                          env={**ENVIRONMENT, **env}).stdout.split()
+
+
+def install(build, to):
+    run("meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", to)
+    package = next(to.rglob("heed.pc"))
+    return package.parent.parent  # the library folder
+
+
+def pkg_config(compiler, build, temp, static):
+    libraries = install(build, temp / "root")
+    env = {"PKG_CONFIG_LIBDIR": str(libraries / "pkgconfig"), "PKG_CONFIG_SYSROOT_DIR": str(temp / "root")}
+    words = output("pkg-config", "--cflags", "--libs", *(["--static"] if static else []), "heed", env=env)
+    if static:  # both kinds are installed, and a linker takes the shared one for -lheed
+        words = ["-l:libheed.a" if word == "-lheed" else word for word in words]
+    program = temp / "consumer"
+    run(*compiler, "-std=c11", HERE / "consumer.c", "-o", program, *words, "-lm")
+    if static:
+        needed = output("readelf", "-d", str(program), env={})
+        if any("libheed" in word for word in needed):
+            sys.exit("the static consumer needs libheed.so")
+    run(program, env={} if static else {"LD_LIBRARY_PATH": str(libraries)})
+
+
+def cmake(compiler, build, temp):
+    libraries = install(build, temp / "root")
+    shutil.copytree(HERE, temp / "source")
+    run("cmake", "-S", temp / "source" / "cmake", "-B", temp / "build", f"-Dheed_DIR={libraries}/cmake/heed",
+        env={"CC": " ".join(compiler)})
+    run("cmake", "--build", temp / "build")
+    for program in ("with_heed", "with_heed_static"):
+        run(temp / "build" / program)
+
+
+def subproject(compiler, source, temp):
+    project = temp / "project"
+    shutil.copytree(HERE / "subproject", project)
+    shutil.copy(HERE / "consumer.c", project)
+    (project / "subprojects").mkdir()
+    (project / "subprojects" / "heed").symlink_to(source)
+    run("meson", "setup", temp / "build", project, env={"CC": " ".join(compiler)})
+    run("meson", "compile", "-C", temp / "build")
+    run(temp / "build" / "consumer")
+
+
+def main():
+    kind, source, build, *compiler = sys.argv[1:]
+    for tool in ["meson", {"cmake": "cmake", "subproject": "meson"}.get(kind, "pkg-config")]:
+        if not shutil.which(tool):
+            print(f"skipped: no {tool}")
+            return 77
+    with tempfile.TemporaryDirectory(prefix="heed-consumer-") as name:
+        temp = pathlib.Path(name)
+        if kind == "cmake":
+            cmake(compiler, build, temp)
+        elif kind == "subproject":
+            subproject(compiler, pathlib.Path(source), temp)
+        else:
+            pkg_config(compiler, build, temp, kind == "pkg-config-static")
+    return 0
+
+
+sys.exit(main())
