@@ -1,0 +1,43 @@
+/* heed-ceiling: prints every ceiling of this machine, for people who tune kernels.
+ *
+ *     heed-ceiling [threads [MiB]]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ceiling.h"
+
+int main(int argc, char **argv)
+{
+    const unsigned threads = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 1;
+    const size_t bytes = (argc > 2 ? strtoul(argv[2], NULL, 10) : 1024) << 20;
+    if (threads == 0 || bytes == 0) {
+        fprintf(stderr, "usage: %s [threads [MiB]]\n", argv[0]);
+        return 2;
+    }
+    for (int kind = 0; kind < HEED_CEILING_COUNT; kind++) {
+        const char *refusal = heed_ceiling_refusal(kind);
+        if (refusal) {
+            printf("%-16s refused: %s\n", heed_ceiling_name(kind), refusal);
+            continue;
+        }
+        printf("%-16s", heed_ceiling_name(kind));
+        for (int run = 0; run < 5; run++)
+            printf(" %8.1f", heed_ceiling_gflops(kind, threads, 20e-3));
+        printf(" GFLOP/s\n");
+    }
+    char *buffer = malloc(bytes);
+    if (!buffer) {
+        fprintf(stderr, "no memory for %zu bytes\n", bytes);
+        return 1;
+    }
+    memset(buffer, 1, bytes);
+    heed_ceiling_read_gbps(buffer, bytes, threads, 1e-3);
+    printf("%-16s", "read");
+    for (int run = 0; run < 5; run++)
+        printf(" %8.1f", heed_ceiling_read_gbps(buffer, bytes, threads, 50e-3));
+    printf(" GB/s (%s)\n", heed_ceiling_read_form(threads));
+    free(buffer);
+    return 0;
+}
