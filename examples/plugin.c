@@ -1,0 +1,112 @@
+/*
+ * A backend outside the tree, as small as one can be: f32, no mask, no bias, one plain loop.
+ *
+ *     cc -shared -fPIC -O2 plugin.c -o heed_example.so -lm     (headers: pkg-config --cflags heed)
+ *     HEED_PLUGIN_PATH=$PWD heed info                          shows it, or why not
+ *     HEED_PLUGIN_PATH=$PWD heed check --backend example       proves it
+ *
+ * What it does not know it does not have to handle: core asks for nothing outside `features`, and
+ * what `supports` refuses goes to another backend with the reason shown. It links with libm alone,
+ * since everything that it uses of Heed is static inline in heed/kit.h. A more complete backend,
+ * still in plain loops, is backends/naive.
+ */
+#include <heed/backend.h>
+
+static heed_status probe(const heed_cpu *cpu, heed_error *why)
+{
+    (void)cpu; /* a backend with instructions of its own asks for them here: cpu->isa */
+    (void)why;
+    return HEED_OK;
+}
+
+static heed_status supports(const heed_problem *problem, heed_error *why)
+{
+    if (problem->q_type != HEED_F32 || problem->k_type != HEED_F32 || problem->v_type != HEED_F32)
+        return heed_refuse(why, "q, k and v must be f32 here, not %s, %s and %s",
+                           heed_dtype_name(problem->q_type), heed_dtype_name(problem->k_type),
+                           heed_dtype_name(problem->v_type));
+    return HEED_OK; /* out may be of any type: core writes it */
+}
+
+/* Nanoseconds, by which core chooses among the backends that support a problem: measure yours. */
+static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+{
+    return (double)problem->q_heads * (double)q_len * (double)kv_len *
+           (20 + (double)problem->qk_dim + (double)problem->v_dim);
+}
+
+static heed_status tiling(const heed_problem *problem, heed_tiling *out)
+{
+    out->query_rows = 8;
+    out->key_block = 64; /* matters to backends with masks, or that prepare K and V */
+    out->scratch_bytes = problem->v_dim * sizeof(double);
+    out->kernel = "example";
+    return HEED_OK;
+}
+
+static double element(const heed_rows *rows, int64_t head, int64_t row, int64_t dim)
+{
+    int64_t at = head * rows->head_stride + row * rows->row_stride + dim * rows->dim_stride;
+    return (double)heed_load(HEED_F32, rows->data, at);
+}
+
+/* The softmax state of every row: its greatest score m, the sum of exp(s - m) and that of
+ * exp(s - m) * v. Core divides, rounds and writes the results. */
+static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
+                            void *scratch)
+{
+    double *acc = scratch; /* f64: long sums need no care */
+    int64_t v_dim = problem->v_dim;
+    (void)state;
+    for (int64_t r = 0; r < tile->n_heads * tile->q_count; r++) {
+        int64_t head = r / tile->q_count, i = tile->q_first + r % tile->q_count, first, end;
+        double m = -(double)INFINITY, sum = 0;
+
+        memset(acc, 0, (size_t)v_dim * sizeof *acc);
+        heed_row_keys(tile, i, &first, &end); /* causal and window: the row sees these keys alone */
+        for (int64_t j = first; j < end; j++) {
+            double s = 0, weight;
+            for (int64_t d = 0; d < problem->qk_dim; d++)
+                s += element(&tile->q, head, i, d) * element(&tile->k, 0, j, d);
+            s = (double)(float)((double)problem->scale * s); /* overflows where f32 does */
+
+            if (s > m) { /* what is summed so far was relative to the old maximum */
+                double scale = exp(m - s);
+                sum *= scale;
+                for (int64_t d = 0; d < v_dim; d++)
+                    acc[d] *= scale;
+                m = s;
+            }
+            weight = s == -(double)INFINITY ? 0 : exp(s - m); /* a NaN stays one */
+            sum += weight;
+            for (int64_t d = 0; d < v_dim; d++)
+                acc[d] += weight * element(&tile->v, 0, j, d);
+        }
+
+        tile->row_max[r] = (float)m;
+        tile->row_sum[r] = (float)sum; /* 0: the row saw nothing */
+        for (int64_t d = 0; d < v_dim; d++)
+            tile->acc[r * tile->acc_stride + d] = (float)acc[d];
+    }
+    return HEED_OK;
+}
+
+const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_size)
+{
+    static const heed_backend backend = {
+        .abi = HEED_BACKEND_ABI,
+        .struct_size = sizeof backend,
+        /* A sink, lse and the lengths of sequences are core's work. */
+        .features = HEED_HAS_SCALE | HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_SINK |
+                    HEED_HAS_LSE | HEED_HAS_LENS,
+        .name = "example",
+        .summary = "the example plugin: f32 in plain loops",
+        .probe = probe,
+        .supports = supports,
+        .cost = cost,
+        .tiling = tiling,
+        .run_tile = run_tile,
+    };
+    (void)host_struct_size; /* members that an older host does not know are ignored there */
+    return host_abi == HEED_BACKEND_ABI ? &backend : NULL;
+}

@@ -1,0 +1,22 @@
+"""A plugin resolves no symbol of libheed: it would fail in a host that is linked statically, or that
+opened libheed RTLD_LOCAL. And it shows the one symbol that the loader asks for.
+
+Usage: unresolved.py PLUGIN
+"""
+import subprocess
+import sys
+
+
+def names(*options):
+    lines = subprocess.run(["nm", "-D", *options, sys.argv[1]], check=True, capture_output=True,
+                           text=True).stdout.splitlines()
+    return [line.split()[-1].split("@")[0] for line in lines]
+
+
+missing = [name for name in names("--undefined-only") if name.startswith("heed_")]
+shown = names("--defined-only")
+if missing:
+    print("needs of libheed:", *missing)
+if shown != ["heed_backend_entry"]:
+    print("shows:", *shown)
+sys.exit(bool(missing) or shown != ["heed_backend_entry"])
