@@ -1,0 +1,58 @@
+/* The x86 backends' kernels, as their baseline code (backend.c) and each other see them.
+ *
+ * One kernel source is compiled once per instruction set, over vec.h; a function that leaves such an
+ * object carries the set's name: heed_attn_prefill_avx2. What is not a kernel (tiling, cost) is
+ * compiled once, for the baseline CPU, and serves all of them.
+ *
+ *     prefill.c    many query rows, and every problem that no other kernel covers
+ *     decode.c     few query rows against long keys, cut into chunks
+ *
+ * f32 problems get the same bits from AVX2 and AVX-512, so that a call may go to either: every
+ * decision that reaches a sum (blocks, chunks, order) is made here, from the problem alone.
+ */
+#ifndef HEED_SIMD_H
+#define HEED_SIMD_H
+
+#include <heed/backend.h>
+
+/* What is worth doing on this CPU; none of it changes a bit of an f32 problem's results. Filled by
+ * heed_simd_tune from what probe is told. */
+typedef struct heed_simd_tuning {
+    uint32_t lanes;       /* floats of a vector: 8 or 16 */
+    uint32_t bf16_dot;    /* vdpbf16ps is faster than f32: use it where the accuracy allows */
+    uint32_t prefetch_l1; /* software prefetch to L1 gains in vector loops (AMD); else only to L2 */
+    uint32_t pack_v;      /* rows of V that share few cache sets are worth a copy */
+    uint32_t small_avx2;  /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
+    uint32_t reserved;
+} heed_simd_tuning;
+
+void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, heed_simd_tuning *out);
+
+/* Every HEED_HAS_* bit that the kernels know between them. */
+#define HEED_SIMD_FEATURES                                                                         \
+    (HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI |      \
+     HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE | HEED_HAS_SINK | HEED_HAS_LSE |          \
+     HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS | HEED_HAS_REPRODUCIBLE_CHUNKS)
+
+/* ---- prefill ---------------------------------------------------------------------------------- */
+
+heed_status heed_simd_prefill_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                     heed_tiling *out);
+heed_status heed_attn_prefill_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                   heed_tile *tile, void *scratch);
+heed_status heed_attn_prefill_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                     heed_tile *tile, void *scratch);
+
+/* ---- decode ----------------------------------------------------------------------------------- */
+
+/* Does the decode kernel serve this problem? Decided by the problem alone: its query class, dims,
+ * types and features. Where not, prefill serves it. */
+int heed_simd_decode_covers(const heed_simd_tuning *tuning, const heed_problem *problem);
+heed_status heed_simd_decode_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                    heed_tiling *out);
+heed_status heed_attn_decode_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                  heed_tile *tile, void *scratch);
+heed_status heed_attn_decode_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                    heed_tile *tile, void *scratch);
+
+#endif
