@@ -1,0 +1,147 @@
+/* heed info: this machine, the backends, which is chosen and why not the others. */
+#include "child.h"
+#include "cli.h"
+#include "trial.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "heed info [--json]\n\n"
+    "Shows this machine, every backend with what came of trying it, and which one the library\n"
+    "chooses for a common problem. heed explain does the last for a problem of your own.";
+
+/* A layer of a common language model: decoding, a few rows and prefill are its query classes. */
+static const heed_attn_desc common = {.struct_size = sizeof common,
+                                      .features = HEED_HAS_CAUSAL,
+                                      .q_heads = 32,
+                                      .kv_heads = 8,
+                                      .qk_dim = 128,
+                                      .v_dim = 128,
+                                      .q_type = HEED_F32,
+                                      .k_type = HEED_F32,
+                                      .v_type = HEED_F32,
+                                      .out_type = HEED_F32,
+                                      .position = HEED_POS_BOTTOM_RIGHT,
+                                      .max_batch = 1,
+                                      .max_q_len = 512,
+                                      .max_kv_len = 4096};
+
+static const char common_in_words[] =
+    "causal f32 attention, 32 query heads on 8 kv heads, head dim 128";
+
+typedef struct choice {
+    uint32_t json;
+    const char *backends; /* NULL: as the environment says */
+} choice;
+
+static int explain_choice(FILE *out, void *arg)
+{
+    const choice *c = arg;
+    heed_context_options options = {.struct_size = sizeof options, .backends = c->backends};
+    heed_context *context = NULL;
+    heed_plan *plan = NULL;
+    heed_status status = heed_context_create(&options, &context);
+    if (status == HEED_OK)
+        status = heed_plan_create(context, &common, &plan);
+    if (status != HEED_OK)
+        fputs(heed_last_error(), out);
+    char *text = plan ? heed_cli_explanation(plan, c->json) : NULL;
+    if (text)
+        fputs(text, out);
+    free(text);
+    heed_plan_release(plan);
+    heed_context_release(context);
+    return text ? 0 : 1;
+}
+
+/* The library's explanation for the common problem, or with *chosen 0 the reason why there is none.
+ * A backend that faulted in its trial would do so again: then only those that passed are offered.
+ */
+static char *choose(const heed_trials *trials, uint32_t json, int *chosen)
+{
+    char passed[HEED_TRIAL_MOST * (HEED_TRIAL_NAME + 1)] = "";
+    choice c = {.json = json};
+    heed_child child;
+    int faulted = 0;
+    for (int i = 0; i < trials->n; i++) {
+        faulted |= trials->result[i].faulted;
+        if (trials->result[i].passed) {
+            strcat(passed, passed[0] ? "," : "");
+            strcat(passed, trials->result[i].name);
+        }
+    }
+    if (faulted)
+        c.backends = passed;
+    *chosen = 0;
+    if (heed_child_run(explain_choice, &c, &child) != 0)
+        return NULL;
+    *chosen = !child.signal && child.status == 0;
+    return child.text;
+}
+
+/* A string in JSON; control characters become spaces. */
+static void print_json_string(const char *text)
+{
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            putchar('\\');
+        putchar((unsigned char)*text < ' ' ? ' ' : *text);
+    }
+    putchar('"');
+}
+
+static void print_json(const heed_trials *trials, int chosen, const char *text)
+{
+    printf("{\"heed\": \"%d.%d.%d\", \"library\": %s, \"trials\": [", HEED_VERSION_MAJOR,
+           HEED_VERSION_MINOR, HEED_VERSION_PATCH, trials->json);
+    for (int i = 0; i < trials->n; i++) {
+        printf("%s{\"name\": \"%s\", \"passed\": %s, \"why\": ", i ? ", " : "",
+               trials->result[i].name, trials->result[i].passed ? "true" : "false");
+        print_json_string(trials->result[i].passed ? "" : trials->result[i].why);
+        putchar('}');
+    }
+    printf("], \"problem\": \"%s\", \"chosen\": %s", common_in_words, chosen ? text : "null");
+    if (!chosen) {
+        printf(", \"why_none\": ");
+        print_json_string(text);
+    }
+    printf("}\n");
+}
+
+static void print_text(const heed_trials *trials, int chosen, const char *text)
+{
+    printf("heed %d.%d.%d\n\n%s\ntrials\n", HEED_VERSION_MAJOR, HEED_VERSION_MINOR,
+           HEED_VERSION_PATCH, trials->text);
+    for (int i = 0; i < trials->n; i++)
+        printf("  %-10s %s\n", trials->result[i].name,
+               trials->result[i].passed ? "passed" : trials->result[i].why);
+    printf("\nchosen for %s\n", common_in_words);
+    printf(chosen ? "%s" : "nothing: %s\n", text);
+}
+
+int heed_cli_info(int argc, char **argv)
+{
+    heed_cli_option options[] = {
+        {.name = "json", .kind = HEED_CLI_FLAG, .help = "one JSON object instead of text"},
+        {.name = NULL},
+    };
+    heed_trials trials;
+    int failed = heed_cli_parse(usage, options, argc, argv);
+    if (failed)
+        return failed == HEED_EXIT_HELP ? HEED_EXIT_OK : failed;
+    failed = heed_trials_run(NULL, &trials);
+    if (!failed) {
+        uint32_t json = heed_cli_given(options, "json") != 0;
+        int chosen;
+        char *text = choose(&trials, json, &chosen);
+        if (json)
+            print_json(&trials, chosen, text ? text : "");
+        else
+            print_text(&trials, chosen, text ? text : "");
+        free(text);
+    }
+    heed_trials_free(&trials);
+    return failed;
+}

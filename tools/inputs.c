@@ -1,0 +1,295 @@
+/* Heed command line: the inputs of heed run. */
+#include "inputs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int load(const heed_cli_option *options, const char *name, heed_npy *array)
+{
+    heed_error why;
+    heed_status status = heed_npy_read(heed_cli_value(options, name), array, &why);
+    if (status == HEED_OK)
+        return HEED_EXIT_OK;
+    return heed_cli_fail(status == HEED_ERR_NOMEM ? HEED_EXIT_FAILED : HEED_EXIT_USAGE, "--%s %s",
+                         name, why.text);
+}
+
+/* f64 to f32 so that a second rounding to f16 or bf16 gives what one rounding would: what does not
+ * fit is cut off, and leaves a one in the last bit (round to odd; Boldo and Melquiond 2008: it
+ * needs two bits more than the narrower type has, and f32 has thirteen). */
+static float to_odd(double x)
+{
+    float f = (float)x;
+    if ((double)f == x || x != x)
+        return f;
+    uint32_t bits = heed_bits_of_f32(f);
+    if (fabs((double)f) > fabs(x))
+        bits--; /* towards zero: magnitudes are ordered as their bits */
+    return heed_f32_of_bits(bits | 1u);
+}
+
+/* Converts the array to f32, f16 or bf16 unless it is that already. */
+static int convert(heed_npy *array, uint32_t type)
+{
+    static const int held_as[] = {
+        [HEED_F32] = HEED_NPY_F4, [HEED_F16] = HEED_NPY_F2, [HEED_BF16] = HEED_NPY_U2};
+    if (array->type == held_as[type])
+        return HEED_EXIT_OK;
+    void *data = malloc((size_t)array->count * heed_dtype_bytes(type) + 1);
+    if (!data)
+        return heed_cli_fail(HEED_EXIT_FAILED, "no memory to convert %lld elements",
+                             (long long)array->count);
+    for (int64_t i = 0; i < array->count; i++) {
+        double x = heed_npy_number(array, i);
+        heed_store(type, data, i, type == HEED_F32 ? (float)x : to_odd(x));
+    }
+    free(array->data);
+    array->data = data;
+    array->type = held_as[type];
+    return HEED_EXIT_OK;
+}
+
+static int is_float(const heed_npy *array)
+{
+    return array->type == HEED_NPY_F2 || array->type == HEED_NPY_F4 || array->type == HEED_NPY_F8;
+}
+
+heed_view heed_inputs_view(void *data, heed_axes axes, const int64_t shape[4])
+{
+    int64_t stride[4] = {0, 0, 0, 1};
+    for (int d = 2; d >= 0; d--)
+        stride[d] = stride[d + 1] * shape[d + 1];
+    return (heed_view){data,
+                       {stride[axes.batch], stride[axes.head], stride[axes.row], stride[axes.dim]}};
+}
+
+/* q, k or v: four dimensions, converted to --dtype or to what its file says. */
+static int load_tensor(const heed_cli_option *options, const char *name, heed_axes axes,
+                       heed_tensor *tensor, heed_view *view)
+{
+    char shape[HEED_NPY_SHAPE_TEXT];
+    heed_npy *array = &tensor->npy;
+    const char *dtype = heed_cli_value(options, "dtype");
+    int failed = load(options, name, array);
+    if (failed)
+        return failed;
+    if (array->n_dims != 4)
+        return heed_cli_fail(HEED_EXIT_USAGE, "--%s has shape %s: four dimensions are required",
+                             name, heed_npy_shape_text(array->n_dims, array->shape, shape));
+    for (int d = 0; d < 4; d++)
+        if (array->shape[d] > INT32_MAX)
+            return heed_cli_fail(HEED_EXIT_USAGE, "--%s has shape %s: a length is above 2^31 - 1",
+                                 name, heed_npy_shape_text(4, array->shape, shape));
+    tensor->type = dtype ? heed_cli_dtype(dtype) : array->type == HEED_NPY_F2 ? HEED_F16 : HEED_F32;
+    if (!is_float(array) && !(array->type == HEED_NPY_U2 && tensor->type == HEED_BF16))
+        return heed_cli_fail(HEED_EXIT_USAGE, "--%s holds %s: f2, f4 or f8 is required%s", name,
+                             heed_npy_type_name(array->type),
+                             array->type == HEED_NPY_U2 ? "; u2 is read as the bits of bf16 with "
+                                                          "--dtype bf16"
+                                                        : "");
+    failed = convert(array, tensor->type);
+    *view = heed_inputs_view(array->data, axes, array->shape);
+    return failed;
+}
+
+/* One axis of two files that must agree. */
+static int check_axis(const char *name, const heed_tensor *a, const char *other,
+                      const heed_tensor *b, int axis, const char *what)
+{
+    if (a->npy.shape[axis] == b->npy.shape[axis])
+        return HEED_EXIT_OK;
+    return heed_cli_fail(HEED_EXIT_USAGE, "--%s has %lld %s where --%s has %lld", name,
+                         (long long)a->npy.shape[axis], what, other, (long long)b->npy.shape[axis]);
+}
+
+static int load_tensors(const heed_cli_option *options, heed_axes axes, heed_inputs *in,
+                        heed_attn_desc *desc, heed_attn_args *args)
+{
+    int failed = load_tensor(options, "query", axes, &in->q, &args->q);
+    if (!failed)
+        failed = load_tensor(options, "key", axes, &in->k, &args->k);
+    if (!failed)
+        failed = load_tensor(options, "value", axes, &in->v, &args->v);
+    if (!failed)
+        failed = check_axis("key", &in->k, "query", &in->q, axes.batch, "sequences");
+    if (!failed)
+        failed = check_axis("key", &in->k, "query", &in->q, axes.dim, "elements in a head");
+    if (!failed)
+        failed = check_axis("value", &in->v, "key", &in->k, axes.batch, "sequences");
+    if (!failed)
+        failed = check_axis("value", &in->v, "key", &in->k, axes.head, "heads");
+    if (!failed)
+        failed = check_axis("value", &in->v, "key", &in->k, axes.row, "rows");
+    if (failed)
+        return failed;
+    args->batch = desc->max_batch = in->q.npy.shape[axes.batch];
+    args->q_len = desc->max_q_len = in->q.npy.shape[axes.row];
+    args->kv_len = desc->max_kv_len = in->k.npy.shape[axes.row];
+    desc->q_heads = (uint32_t)in->q.npy.shape[axes.head];
+    desc->kv_heads = (uint32_t)in->k.npy.shape[axes.head];
+    desc->qk_dim = (uint32_t)in->q.npy.shape[axes.dim];
+    desc->v_dim = (uint32_t)in->v.npy.shape[axes.dim];
+    desc->q_type = in->q.type;
+    desc->k_type = in->k.type;
+    desc->v_type = in->v.type;
+    return HEED_EXIT_OK;
+}
+
+/* A mask or bias of 2 to 4 dimensions, broadcast from the right: a length of 1 has stride 0. */
+static int broadcast(const char *name, const heed_npy *array, const int64_t full[4],
+                     heed_view *view)
+{
+    char has[HEED_NPY_SHAPE_TEXT], wants[HEED_NPY_SHAPE_TEXT];
+    int64_t stride = 1;
+    int fits = array->n_dims >= 2 && array->n_dims <= 4;
+    *view = (heed_view){array->data, {0, 0, 0, 0}};
+    for (int d = array->n_dims - 1, to = 3; fits && d >= 0; d--, to--) {
+        fits = array->shape[d] == full[to] || array->shape[d] == 1;
+        view->stride[to] = array->shape[d] == 1 ? 0 : stride;
+        stride *= array->shape[d];
+    }
+    if (fits)
+        return HEED_EXIT_OK;
+    return heed_cli_fail(HEED_EXIT_USAGE, "--%s has shape %s: it does not broadcast to %s", name,
+                         heed_npy_shape_text(array->n_dims, array->shape, has),
+                         heed_npy_shape_text(4, full, wants));
+}
+
+/* One f32 for every query head. */
+static int load_per_head(const heed_cli_option *options, const char *name, uint32_t heads,
+                         heed_npy *array, const float **values)
+{
+    char shape[HEED_NPY_SHAPE_TEXT];
+    int failed = load(options, name, array);
+    if (failed)
+        return failed;
+    if (!is_float(array) || array->n_dims != 1 || array->shape[0] != heads)
+        return heed_cli_fail(HEED_EXIT_USAGE,
+                             "--%s is %s %s: f2, f4 or f8 of shape [%u] is "
+                             "required, one for each query head",
+                             name, heed_npy_type_name(array->type),
+                             heed_npy_shape_text(array->n_dims, array->shape, shape), heads);
+    failed = convert(array, HEED_F32);
+    *values = array->data;
+    return failed;
+}
+
+/* One integer for every sequence, from a file. */
+static int load_per_sequence(const heed_cli_option *options, const char *name, int64_t batch,
+                             int32_t **out)
+{
+    char shape[HEED_NPY_SHAPE_TEXT];
+    heed_npy array = {0};
+    int failed = load(options, name, &array);
+    if (failed)
+        return failed;
+    if ((array.type != HEED_NPY_I4 && array.type != HEED_NPY_I8) || array.n_dims != 1 ||
+        array.shape[0] != batch)
+        failed =
+            heed_cli_fail(HEED_EXIT_USAGE,
+                          "--%s is %s %s: i4 or i8 of shape [%lld] is "
+                          "required, one for each sequence",
+                          name, heed_npy_type_name(array.type),
+                          heed_npy_shape_text(array.n_dims, array.shape, shape), (long long)batch);
+    int32_t *values = failed ? NULL : calloc((size_t)batch + 1, sizeof *values);
+    if (!failed && !values)
+        failed = heed_cli_fail(HEED_EXIT_FAILED, "no memory for --%s", name);
+    for (int64_t b = 0; !failed && b < batch; b++) {
+        double value = heed_npy_number(&array, b);
+        if (value < INT32_MIN || value > INT32_MAX)
+            failed = heed_cli_fail(HEED_EXIT_USAGE, "--%s [%lld] is %.0f: beyond 32 bits", name,
+                                   (long long)b, value);
+        else
+            values[b] = (int32_t)value;
+    }
+    heed_npy_free(&array);
+    if (failed)
+        free(values);
+    else
+        *out = values;
+    return failed;
+}
+
+/* --q-offset: one number for all, or a file. */
+static int load_offsets(const heed_cli_option *options, int64_t batch, int32_t **out)
+{
+    int64_t offset;
+    const char *text = heed_cli_value(options, "q-offset");
+    if (!heed_cli_integer(text, INT64_MIN, INT64_MAX, &offset))
+        return load_per_sequence(options, "q-offset", batch, out);
+    if (offset < INT32_MIN || offset > INT32_MAX)
+        return heed_cli_fail(HEED_EXIT_USAGE, "--q-offset %s is beyond 32 bits", text);
+    *out = calloc((size_t)batch + 1, sizeof **out);
+    if (!*out)
+        return heed_cli_fail(HEED_EXIT_FAILED, "no memory for --q-offset");
+    for (int64_t b = 0; b < batch; b++)
+        (*out)[b] = (int32_t)offset;
+    return HEED_EXIT_OK;
+}
+
+static int load_mask_and_bias(const heed_cli_option *options, heed_inputs *in, heed_attn_desc *desc,
+                              heed_attn_args *args)
+{
+    const int64_t full[4] = {args->batch, desc->q_heads, args->q_len, args->kv_len};
+    int failed = HEED_EXIT_OK;
+    if (heed_cli_given(options, "mask")) {
+        failed = load(options, "mask", &in->mask);
+        if (!failed && in->mask.type != HEED_NPY_B1)
+            failed = heed_cli_fail(HEED_EXIT_USAGE, "--mask holds %s: b1 is required",
+                                   heed_npy_type_name(in->mask.type));
+        if (!failed)
+            failed = broadcast("mask", &in->mask, full, &args->mask);
+        desc->features |= HEED_HAS_MASK;
+    }
+    if (!failed && heed_cli_given(options, "bias")) {
+        failed = load(options, "bias", &in->bias);
+        if (!failed && !is_float(&in->bias))
+            failed = heed_cli_fail(HEED_EXIT_USAGE, "--bias holds %s: f2, f4 or f8 is required",
+                                   heed_npy_type_name(in->bias.type));
+        if (!failed)
+            failed = convert(&in->bias, HEED_F32);
+        if (!failed)
+            failed = broadcast("bias", &in->bias, full, &args->bias);
+        desc->features |= HEED_HAS_BIAS;
+        desc->bias_type = HEED_F32;
+    }
+    return failed;
+}
+
+int heed_inputs_read(const heed_cli_option *options, heed_axes axes, heed_inputs *in,
+                     heed_attn_desc *desc, heed_attn_args *args)
+{
+    int failed = load_tensors(options, axes, in, desc, args);
+    if (!failed)
+        failed = load_mask_and_bias(options, in, desc, args);
+    if (!failed && heed_cli_given(options, "alibi")) {
+        failed = load_per_head(options, "alibi", desc->q_heads, &in->alibi, &args->alibi_slope);
+        desc->features |= HEED_HAS_ALIBI;
+    }
+    if (!failed && heed_cli_given(options, "sinks")) {
+        failed = load_per_head(options, "sinks", desc->q_heads, &in->sinks, &args->sink);
+        desc->features |= HEED_HAS_SINK;
+    }
+    if (!failed && heed_cli_given(options, "q-offset"))
+        failed = load_offsets(options, args->batch, &in->q_offsets);
+    if (!failed && heed_cli_given(options, "kv-len")) {
+        failed = load_per_sequence(options, "kv-len", args->batch, &in->kv_lens);
+        desc->features |= HEED_HAS_LENS;
+    }
+    args->q_offsets = in->q_offsets;
+    args->kv_lens = in->kv_lens;
+    return failed;
+}
+
+void heed_inputs_free(heed_inputs *in)
+{
+    heed_npy_free(&in->q.npy);
+    heed_npy_free(&in->k.npy);
+    heed_npy_free(&in->v.npy);
+    heed_npy_free(&in->mask);
+    heed_npy_free(&in->bias);
+    heed_npy_free(&in->alibi);
+    heed_npy_free(&in->sinks);
+    free(in->q_offsets);
+    free(in->kv_lens);
+}

@@ -1,0 +1,183 @@
+/* Heed command line: from options to a description and a context, and from statuses to exit
+ * statuses. */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint32_t heed_cli_dtype(const char *name)
+{
+    for (uint32_t type = HEED_F32; type <= HEED_BF16; type++)
+        if (strcmp(name, heed_dtype_name(type)) == 0)
+            return type;
+    return HEED_DTYPE_NONE;
+}
+
+uint32_t heed_cli_scores_stage(const char *name)
+{
+    return strcmp(name, "raw") == 0          ? HEED_SCORES_RAW
+           : strcmp(name, "softcapped") == 0 ? HEED_SCORES_SOFTCAPPED
+           : strcmp(name, "biased") == 0     ? HEED_SCORES_BIASED
+                                             : HEED_SCORES_NONE;
+}
+
+/* An option's number into *value, which keeps its value where the option is absent. NaN and inf
+ * pass: the library says what it thinks of them. */
+static int number_option(const heed_cli_option *options, const char *name, float *value)
+{
+    const char *text = heed_cli_value(options, name);
+    char *end;
+    if (!text)
+        return HEED_EXIT_OK;
+    *value = strtof(text, &end);
+    if (end == text || *end != '\0')
+        return heed_cli_fail(HEED_EXIT_USAGE, "--%s %s is not a number", name, text);
+    return HEED_EXIT_OK;
+}
+
+/* "L,R" */
+static int window_option(const char *text, heed_attn_desc *desc)
+{
+    const char *comma = strchr(text, ',');
+    char left[32] = "";
+    if (comma && (size_t)(comma - text) < sizeof left) {
+        memcpy(left, text, (size_t)(comma - text));
+        if (heed_cli_integer(left, INT64_MIN, INT64_MAX, &desc->window_left) &&
+            heed_cli_integer(comma + 1, INT64_MIN, INT64_MAX, &desc->window_right))
+            return HEED_EXIT_OK;
+    }
+    return heed_cli_fail(HEED_EXIT_USAGE, "--window %s is not two integers as L,R", text);
+}
+
+int heed_cli_problem(const heed_cli_option *options, heed_attn_desc *desc)
+{
+    const char *accuracy = heed_cli_value(options, "accuracy");
+    const char *window = heed_cli_value(options, "window");
+    const heed_cli_option *causal = heed_cli_option_of(options, "causal");
+    int failed = number_option(options, "scale", &desc->scale);
+    if (!failed)
+        failed = number_option(options, "softcap", &desc->softcap);
+    if (!failed && window)
+        failed = window_option(window, desc);
+    if (failed)
+        return failed;
+    desc->features |= heed_cli_given(options, "scale") ? HEED_HAS_SCALE : 0;
+    desc->features |= heed_cli_given(options, "softcap") ? HEED_HAS_SOFTCAP : 0;
+    desc->features |= window ? HEED_HAS_WINDOW : 0;
+    desc->features |= causal->given ? HEED_HAS_CAUSAL : 0;
+
+    if (causal->value && strcmp(causal->value, "bottom-right") != 0)
+        return heed_cli_fail(HEED_EXIT_USAGE, "--causal=%s: what is served is bottom-right",
+                             causal->value);
+    if (causal->value && heed_cli_given(options, "q-offset"))
+        return heed_cli_fail(HEED_EXIT_USAGE, "--causal=bottom-right has its own offset: it cannot "
+                                              "be given together with --q-offset");
+    desc->position = causal->value                         ? HEED_POS_BOTTOM_RIGHT
+                     : heed_cli_given(options, "q-offset") ? HEED_POS_GIVEN
+                                                           : HEED_POS_TOP_LEFT;
+
+    if (accuracy && strcmp(accuracy, "exact") == 0)
+        desc->accuracy = HEED_ACCURACY_EXACT;
+    else if (accuracy && strcmp(accuracy, "bf16") == 0)
+        desc->accuracy = HEED_ACCURACY_BF16;
+    else if (accuracy && strcmp(accuracy, "split") == 0)
+        desc->accuracy = HEED_ACCURACY_SPLIT;
+    else if (accuracy)
+        return heed_cli_fail(HEED_EXIT_USAGE, "--accuracy %s is none of exact, bf16, split",
+                             accuracy);
+    return HEED_EXIT_OK;
+}
+
+int heed_cli_context(const heed_cli_option *options, heed_context **context)
+{
+    heed_context_options with = {.struct_size = sizeof with};
+    const char *threads = heed_cli_value(options, "threads");
+    int64_t n_threads = 0;
+    if (threads && !heed_cli_integer(threads, 1, INT32_MAX, &n_threads))
+        return heed_cli_fail(HEED_EXIT_USAGE, "--threads %s is not a number of threads", threads);
+    with.n_threads = (uint32_t)n_threads;
+    with.backends = heed_cli_value(options, "backend");
+    heed_status status = heed_context_create(&with, context);
+    return heed_cli_report(status, with.backends, heed_last_error());
+}
+
+/* Without the words that core/select.c puts around the reasons of several backends. A sentence that
+ * has none of them stays as it is. */
+const char *heed_cli_reason(const char *sentence)
+{
+    static const char none_runs[] = "no backend runs this problem: ";
+    static char text[sizeof(heed_error)];
+    size_t length;
+    char *cut;
+    if (strncmp(sentence, none_runs, sizeof none_runs - 1) == 0)
+        sentence += sizeof none_runs - 1;
+    snprintf(text, sizeof text, "%s", sentence);
+    if ((cut = strstr(text, "; there are")))
+        *cut = '\0';
+    length = strlen(text);
+    if (length > 0 && text[length - 1] == ';')
+        text[length - 1] = '\0';
+    return text;
+}
+
+int heed_cli_report(heed_status status, const char *backends, const char *sentence)
+{
+    if (status == HEED_OK)
+        return HEED_EXIT_OK;
+    if (status == HEED_ERR_INVALID)
+        return heed_cli_fail(HEED_EXIT_USAGE, "%s", sentence);
+    if (status != HEED_ERR_UNSUPPORTED)
+        return heed_cli_fail(HEED_EXIT_FAILED, "%s: %s", heed_status_string(status), sentence);
+    /* "refused: BACKEND: REASON"; a list of several backends names each before its reason. */
+    const char *name = backends ? backends : getenv("HEED_BACKEND");
+    const char *reason = heed_cli_reason(sentence);
+    size_t length = name ? strlen(name) : 0;
+    int named = (name && strncmp(reason, name, length) == 0 && reason[length] == ':') ||
+                strncmp(sentence, "no backend runs", 15) == 0;
+    return heed_cli_fail(HEED_EXIT_REFUSED, "refused: %s%s%s",
+                         named  ? ""
+                         : name ? name
+                                : "auto",
+                         named ? "" : ": ", reason);
+}
+
+/* Calls describe for the size, then for the text; the size may have grown in between. */
+static char *described(heed_status (*describe)(const void *of, uint32_t json, char *text,
+                                               size_t *bytes),
+                       const void *of, uint32_t json)
+{
+    size_t bytes = 0;
+    char *text = NULL;
+    heed_status status = describe(of, json, NULL, &bytes);
+    if (status == HEED_OK) {
+        text = malloc(bytes + 1);
+        status = text ? describe(of, json, text, &bytes) : HEED_ERR_NOMEM;
+    }
+    if (status != HEED_OK) {
+        heed_cli_report(status, NULL, heed_last_error());
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static heed_status describe_plan(const void *plan, uint32_t json, char *text, size_t *bytes)
+{
+    return heed_plan_explain(plan, json, text, bytes);
+}
+
+static heed_status describe_context(const void *context, uint32_t json, char *text, size_t *bytes)
+{
+    return heed_context_backends((heed_context *)context, json, text, bytes);
+}
+
+char *heed_cli_explanation(const heed_plan *plan, uint32_t json)
+{
+    return described(describe_plan, plan, json);
+}
+
+char *heed_cli_backends(heed_context *context, uint32_t json)
+{
+    return described(describe_context, context, json);
+}

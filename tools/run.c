@@ -1,0 +1,306 @@
+/* heed run: attention on .npy files. */
+#include "cli.h"
+#include "inputs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "heed run --query q.npy --key k.npy --value v.npy --out o.npy [OPTIONS]\n\n"
+    "Computes softmax(scale * Q K^T + mask) V. Files hold f2, f4 or f8; what is read is named\n"
+    "[batch, q_heads, q_len, dim] for q and out, [batch, kv_heads, kv_len, dim] for k and v.\n"
+    "out is f4 for f32, f2 for f16, f4 holding bf16 values for bf16; lse, weights and scores f4.\n"
+    "Exit status: 0; 1 a run failed; 2 bad usage, files or shapes; 3 the backend refuses.";
+
+/* What a run gives, in memory of its own. */
+typedef struct outputs {
+    float *out_f32; /* out when it is bf16 and has to be widened */
+    void *out;
+    float *lse, *weights, *scores;
+} outputs;
+
+static void outputs_free(outputs *o)
+{
+    free(o->out_f32);
+    free(o->out);
+    free(o->lse);
+    free(o->weights);
+    free(o->scores);
+}
+
+/* n[0] * ... * n[3] elements, zeroed; NULL after a line if that is too much. */
+static void *allocate(const int64_t n[4], size_t element)
+{
+    int64_t bytes = (int64_t)element;
+    int fits = 1;
+    for (int d = 0; d < 4; d++)
+        fits = fits && heed_npy_multiply(bytes, n[d], &bytes);
+    void *data = fits ? calloc(1, (size_t)bytes + 1) : NULL;
+    if (!data)
+        heed_cli_fail(HEED_EXIT_FAILED, "no memory for an output of %lld x %lld x %lld x %lld",
+                      (long long)n[0], (long long)n[1], (long long)n[2], (long long)n[3]);
+    return data;
+}
+
+static const heed_axes bhsd = {0, 1, 2, 3};
+
+/* Memory for what was asked for, and the views of it. */
+static int prepare_outputs(const heed_cli_option *options, heed_axes axes, heed_attn_desc *desc,
+                           heed_attn_args *args, outputs *o)
+{
+    const int64_t pairs[4] = {args->batch, desc->q_heads, args->q_len, args->kv_len};
+    const int64_t rows[4] = {args->batch, desc->q_heads, args->q_len, 1};
+    int64_t shape[4];
+    shape[axes.batch] = args->batch;
+    shape[axes.head] = desc->q_heads;
+    shape[axes.row] = args->q_len;
+    shape[axes.dim] = desc->v_dim;
+    desc->out_type = desc->q_type;
+    o->out = allocate(shape, heed_dtype_bytes(desc->out_type));
+    if (!o->out)
+        return HEED_EXIT_FAILED;
+    args->out = heed_inputs_view(o->out, axes, shape);
+    if (heed_cli_given(options, "lse")) {
+        if (!(o->lse = allocate(rows, sizeof *o->lse)))
+            return HEED_EXIT_FAILED;
+        args->lse = heed_inputs_view(o->lse, bhsd, rows);
+        args->lse.stride[3] = 0;
+        desc->features |= HEED_HAS_LSE;
+    }
+    if (heed_cli_given(options, "weights") || heed_cli_given(options, "heatmap")) {
+        if (!(o->weights = allocate(pairs, sizeof *o->weights)))
+            return HEED_EXIT_FAILED;
+        args->weights = heed_inputs_view(o->weights, bhsd, pairs);
+        desc->features |= HEED_HAS_WEIGHTS;
+    }
+    if (heed_cli_given(options, "scores")) {
+        if (!(o->scores = allocate(pairs, sizeof *o->scores)))
+            return HEED_EXIT_FAILED;
+        args->scores = heed_inputs_view(o->scores, bhsd, pairs);
+        desc->features |= HEED_HAS_SCORES;
+    }
+    return HEED_EXIT_OK;
+}
+
+static int save(const char *name, const char *path, int type, int n_dims, const int64_t *shape,
+                void *data)
+{
+    heed_error why;
+    heed_npy array = {.type = type, .n_dims = n_dims, .count = 1, .data = data};
+    if (!path)
+        return HEED_EXIT_OK;
+    for (int d = 0; d < n_dims; d++) {
+        array.shape[d] = shape[d];
+        array.count *= shape[d];
+    }
+    if (heed_npy_write(path, &array, &why) != HEED_OK)
+        return heed_cli_fail(HEED_EXIT_USAGE, "--%s %s", name, why.text);
+    return HEED_EXIT_OK;
+}
+
+static int save_outputs(const heed_cli_option *options, heed_axes axes, const heed_attn_desc *desc,
+                        const heed_attn_args *args, outputs *o)
+{
+    const int64_t pairs[4] = {args->batch, desc->q_heads, args->q_len, args->kv_len};
+    int64_t shape[4];
+    void *out = o->out;
+    shape[axes.batch] = args->batch;
+    shape[axes.head] = desc->q_heads;
+    shape[axes.row] = args->q_len;
+    shape[axes.dim] = desc->v_dim;
+    if (desc->out_type == HEED_BF16) {
+        if (!(o->out_f32 = allocate(shape, sizeof *o->out_f32)))
+            return HEED_EXIT_FAILED;
+        int64_t count = shape[0] * shape[1] * shape[2] * shape[3];
+        for (int64_t i = 0; i < count; i++)
+            o->out_f32[i] = heed_load(HEED_BF16, o->out, i);
+        out = o->out_f32;
+    }
+    int failed = save("out", heed_cli_value(options, "out"),
+                      desc->out_type == HEED_F16 ? HEED_NPY_F2 : HEED_NPY_F4, 4, shape, out);
+    if (!failed)
+        failed = save("lse", heed_cli_value(options, "lse"), HEED_NPY_F4, 3, pairs, o->lse);
+    if (!failed)
+        failed =
+            save("weights", heed_cli_value(options, "weights"), HEED_NPY_F4, 4, pairs, o->weights);
+    if (!failed)
+        failed = save("scores", heed_cli_option_of(options, "scores")->second, HEED_NPY_F4, 4,
+                      pairs, o->scores);
+    return failed;
+}
+
+/* --heatmap or --heatmap=SEQUENCE,HEAD: which head. */
+static int heatmap_head(const heed_cli_option *options, const heed_attn_desc *desc,
+                        const heed_attn_args *args, int64_t *b, int64_t *h)
+{
+    const char *text = heed_cli_value(options, "heatmap");
+    const char *comma = text ? strchr(text, ',') : NULL;
+    char first[24] = "";
+    *b = *h = 0;
+    if (!text)
+        return HEED_EXIT_OK;
+    if (comma && (size_t)(comma - text) < sizeof first)
+        memcpy(first, text, (size_t)(comma - text));
+    if (heed_cli_integer(first, 0, args->batch - 1, b) &&
+        heed_cli_integer(comma + 1, 0, (int64_t)desc->q_heads - 1, h))
+        return HEED_EXIT_OK;
+    return heed_cli_fail(HEED_EXIT_USAGE, "--heatmap=%s is not SEQUENCE,HEAD below %lld,%u", text,
+                         (long long)args->batch, desc->q_heads);
+}
+
+static void show_heatmap(const heed_attn_desc *desc, const heed_attn_args *args, const outputs *o,
+                         int64_t b, int64_t h)
+{
+    const char *text = getenv("COLUMNS");
+    int64_t columns = 80;
+    if (!text || !heed_cli_integer(text, 20, 1000, &columns))
+        columns = 80;
+    printf("weights of sequence %lld, head %lld: %lld rows x %lld keys\n", (long long)b,
+           (long long)h, (long long)args->q_len, (long long)args->kv_len);
+    heed_cli_heatmap(stdout, o->weights + (b * desc->q_heads + h) * args->q_len * args->kv_len,
+                     args->batch > 0 ? args->q_len : 0, args->kv_len, columns);
+}
+
+/* Plans and runs; with --explain says by what. */
+static int attend(const heed_cli_option *options, const heed_attn_desc *desc,
+                  const heed_attn_args *args)
+{
+    const char *backend = heed_cli_value(options, "backend");
+    heed_context *context = NULL;
+    heed_plan *plan = NULL;
+    int failed = heed_cli_context(options, &context);
+    if (!failed)
+        failed =
+            heed_cli_report(heed_plan_create(context, desc, &plan), backend, heed_last_error());
+    if (!failed)
+        failed = heed_cli_report(heed_plan_run(plan, args, NULL, 0), backend, heed_last_error());
+    if (!failed && heed_cli_given(options, "explain")) {
+        char *text = heed_cli_explanation(plan, 0);
+        if (text)
+            fputs(text, stdout);
+        else
+            failed = HEED_EXIT_FAILED;
+        free(text);
+    }
+    heed_plan_release(plan);
+    heed_context_release(context);
+    return failed;
+}
+
+/* What can be told from the options alone, before any file is read. */
+static int check_options(const heed_cli_option *options, heed_axes *axes, heed_attn_desc *desc)
+{
+    static const char *const needed[] = {"query", "key", "value"};
+    const char *layout = heed_cli_value(options, "layout");
+    const char *dtype = heed_cli_value(options, "dtype");
+    const heed_cli_option *scores = heed_cli_option_of(options, "scores");
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!heed_cli_given(options, needed[i]))
+            return heed_cli_fail(HEED_EXIT_USAGE, "--%s is required; see heed run --help",
+                                 needed[i]);
+    if (!heed_cli_given(options, "out") && !heed_cli_given(options, "lse") &&
+        !heed_cli_given(options, "weights") && !scores->given &&
+        !heed_cli_given(options, "heatmap"))
+        return heed_cli_fail(HEED_EXIT_USAGE, "--out is required; see heed run --help");
+    if (layout && strcmp(layout, "bhsd") != 0 && strcmp(layout, "bshd") != 0)
+        return heed_cli_fail(HEED_EXIT_USAGE, "--layout %s is neither bhsd nor bshd", layout);
+    *axes = layout && strcmp(layout, "bshd") == 0 ? (heed_axes){0, 2, 1, 3} : bhsd;
+    if (dtype && !heed_cli_dtype(dtype))
+        return heed_cli_fail(HEED_EXIT_USAGE, "--dtype %s is none of f32, f16, bf16", dtype);
+    if (scores->given && !(desc->scores_stage = heed_cli_scores_stage(scores->value)))
+        return heed_cli_fail(HEED_EXIT_USAGE, "--scores %s is none of raw, softcapped, biased",
+                             scores->value);
+    return heed_cli_problem(options, desc);
+}
+
+int heed_cli_run(int argc, char **argv)
+{
+    heed_cli_option options[] = {
+        {.name = "query", .values = "FILE", .kind = HEED_CLI_VALUE, .help = "q"},
+        {.name = "key", .values = "FILE", .kind = HEED_CLI_VALUE, .help = "k"},
+        {.name = "value", .values = "FILE", .kind = HEED_CLI_VALUE, .help = "v"},
+        {.name = "out", .values = "FILE", .kind = HEED_CLI_VALUE, .help = "where out goes"},
+        {.name = "layout",
+         .values = "bhsd|bshd",
+         .kind = HEED_CLI_VALUE,
+         .help = "order of the axes of q, k, v and out; bhsd unless given"},
+        {.name = "dtype",
+         .values = "f32|f16|bf16",
+         .kind = HEED_CLI_VALUE,
+         .help = "what q, k and v are converted to; without it f2 files are f16, f4 and f8\n"
+                 "files f32. With bf16, u2 files are its bits"},
+        HEED_CLI_PROBLEM_OPTIONS,
+        {.name = "q-offset",
+         .values = "N|FILE",
+         .kind = HEED_CLI_VALUE,
+         .help = "row i stands at key i + N, for causal, window and ALiBi; a file holds one\n"
+                 "i4 or i8 for each sequence"},
+        {.name = "kv-len",
+         .values = "FILE",
+         .kind = HEED_CLI_VALUE,
+         .help = "keys of each sequence, i4 or i8"},
+        {.name = "mask",
+         .values = "FILE",
+         .kind = HEED_CLI_VALUE,
+         .help = "b1, true = attend; 2 to 4 dimensions, broadcast from the right to\n"
+                 "[batch, q_heads, q_len, kv_len]"},
+        {.name = "bias",
+         .values = "FILE",
+         .kind = HEED_CLI_VALUE,
+         .help = "added to the scores; -inf masks; dimensions as --mask"},
+        {.name = "alibi",
+         .values = "FILE",
+         .kind = HEED_CLI_VALUE,
+         .help = "ALiBi slopes, one for each query head"},
+        {.name = "sinks",
+         .values = "FILE",
+         .kind = HEED_CLI_VALUE,
+         .help = "sink logits, one for each query head"},
+        {.name = "lse",
+         .values = "FILE",
+         .kind = HEED_CLI_VALUE,
+         .help = "where the log-sum-exp of the scores goes"},
+        {.name = "weights",
+         .values = "FILE",
+         .kind = HEED_CLI_VALUE,
+         .help = "where the attention weights go"},
+        {.name = "scores",
+         .values = "raw|softcapped|biased FILE",
+         .kind = HEED_CLI_PAIR,
+         .help = "where the scores of that stage go"},
+        {.name = "heatmap",
+         .values = "SEQUENCE,HEAD",
+         .kind = HEED_CLI_MAYBE,
+         .help = "print the weights of a head (0,0 unless given) as a map, COLUMNS wide"},
+        {.name = "explain",
+         .kind = HEED_CLI_FLAG,
+         .help = "print which backend ran, and why not the others"},
+        {.name = NULL},
+    };
+    heed_attn_desc desc = {.struct_size = sizeof desc};
+    heed_attn_args args = {.struct_size = sizeof args};
+    heed_inputs inputs = {0};
+    outputs o = {0};
+    heed_axes axes = bhsd;
+    int64_t map_b, map_h;
+
+    int failed = heed_cli_parse(usage, options, argc, argv);
+    if (failed)
+        return failed == HEED_EXIT_HELP ? HEED_EXIT_OK : failed;
+    failed = check_options(options, &axes, &desc);
+    if (!failed)
+        failed = heed_inputs_read(options, axes, &inputs, &desc, &args);
+    if (!failed)
+        failed = heatmap_head(options, &desc, &args, &map_b, &map_h);
+    if (!failed)
+        failed = prepare_outputs(options, axes, &desc, &args, &o);
+    if (!failed)
+        failed = attend(options, &desc, &args);
+    if (!failed)
+        failed = save_outputs(options, axes, &desc, &args, &o);
+    if (!failed && heed_cli_given(options, "heatmap"))
+        show_heatmap(&desc, &args, &o, map_b, map_h);
+    outputs_free(&o);
+    heed_inputs_free(&inputs);
+    return failed;
+}

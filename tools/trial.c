@@ -1,0 +1,160 @@
+/* Heed command line: backends tried out. The library's own trial catches wrong numbers; a fault in
+ * it would end the process, so that here everything that could run a backend's code is in a child.
+ */
+#include "trial.h"
+
+#include "child.h"
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- in the child -----------------------------------------------------------------------------
+ */
+
+enum { ROWS = 3, KEYS = 5, HEADS = 2, DIM = 8 };
+
+/* All elements 1: every weight is 1 / KEYS and out is 1, exactly, in every type. */
+static heed_status run_tiny(heed_context *context, uint32_t type)
+{
+    char q[HEADS * ROWS * DIM * 4], k[HEADS * KEYS * DIM * 4], v[HEADS * KEYS * DIM * 4];
+    char out[HEADS * ROWS * DIM * 4] = {0};
+    heed_attn_desc desc = {.struct_size = sizeof desc,
+                           .q_heads = HEADS,
+                           .kv_heads = HEADS,
+                           .qk_dim = DIM,
+                           .v_dim = DIM,
+                           .q_type = type,
+                           .k_type = type,
+                           .v_type = type,
+                           .out_type = type,
+                           .max_batch = 1,
+                           .max_q_len = ROWS,
+                           .max_kv_len = KEYS};
+    heed_attn_args args = {.struct_size = sizeof args,
+                           .batch = 1,
+                           .q_len = ROWS,
+                           .kv_len = KEYS,
+                           .q = {q, {0, ROWS * DIM, DIM, 1}},
+                           .k = {k, {0, KEYS * DIM, DIM, 1}},
+                           .v = {v, {0, KEYS * DIM, DIM, 1}},
+                           .out = {out, {0, ROWS * DIM, DIM, 1}}};
+    for (int i = 0; i < HEADS * ROWS * DIM; i++)
+        heed_store(type, q, i, 1);
+    for (int i = 0; i < HEADS * KEYS * DIM; i++) {
+        heed_store(type, k, i, 1);
+        heed_store(type, v, i, 1);
+    }
+    return heed_attention(context, &desc, &args);
+}
+
+/* Status 0 when the backend ran the problem in one of its types; else its reason goes to out. */
+static int try_backend(FILE *out, void *name)
+{
+    heed_context_options options = {.struct_size = sizeof options, .backends = name};
+    heed_context *context;
+    heed_status status = heed_context_create(&options, &context);
+    if (status == HEED_OK) {
+        status = HEED_ERR_UNSUPPORTED;
+        for (uint32_t type = HEED_F32; type <= HEED_BF16 && status == HEED_ERR_UNSUPPORTED; type++)
+            status = run_tiny(context, type);
+        heed_context_release(context);
+    }
+    if (status != HEED_OK)
+        fputs(heed_cli_reason(heed_last_error()), out);
+    return status == HEED_OK ? 0 : 1;
+}
+
+/* The library's list, as text when arg is NULL and as JSON otherwise. */
+static int list_backends(FILE *out, void *arg)
+{
+    heed_context *context;
+    int failed = heed_cli_report(heed_context_create(NULL, &context), NULL, heed_last_error());
+    if (failed)
+        return failed;
+    char *text = heed_cli_backends(context, arg != NULL);
+    if (text)
+        fputs(text, out);
+    else
+        failed = HEED_EXIT_FAILED;
+    free(text);
+    heed_context_release(context);
+    return failed;
+}
+
+/* ---- in the parent ----------------------------------------------------------------------------
+ */
+
+static int list_in_child(int json, char **text)
+{
+    heed_child child;
+    if (heed_child_run(list_backends, json ? &child : NULL, &child) != 0)
+        return heed_cli_fail(HEED_EXIT_FAILED, "no child process could be made");
+    if (!child.signal && child.status == 0) {
+        *text = child.text;
+        return HEED_EXIT_OK;
+    }
+    free(child.text);
+    return child.signal ? heed_cli_fail(HEED_EXIT_FAILED, "listing the backends: killed by %s",
+                                        heed_signal_name(child.signal))
+                        : child.status;
+}
+
+static int try_in_child(heed_trial_result *result)
+{
+    heed_child child;
+    if (heed_child_run(try_backend, result->name, &child) != 0)
+        return heed_cli_fail(HEED_EXIT_FAILED, "no child process could be made");
+    result->passed = !child.signal && child.status == 0;
+    result->faulted = child.signal != 0;
+    if (child.signal)
+        snprintf(result->why, sizeof result->why, "killed by %s in its trial",
+                 heed_signal_name(child.signal));
+    else
+        snprintf(result->why, sizeof result->why, "%s", child.text);
+    free(child.text);
+    return HEED_EXIT_OK;
+}
+
+/* The names in the library's JSON: the strings after "name": within "backends". The library writes
+ * it, names are [a-z0-9_]+, and it is not worth a parser. */
+static void find_names(heed_trials *trials)
+{
+    static const char key[] = "\"name\":";
+    const char *at = strstr(trials->json, "\"backends\"");
+    while (at && (at = strstr(at, key)) && trials->n < HEED_TRIAL_MOST) {
+        at += sizeof key - 1;
+        at += strspn(at, " \n");
+        size_t length = *at == '"' ? strspn(at + 1, "abcdefghijklmnopqrstuvwxyz0123456789_") : 0;
+        if (length > 0 && length < HEED_TRIAL_NAME && at[1 + length] == '"') {
+            heed_trial_result *result = &trials->result[trials->n++];
+            memcpy(result->name, at + 1, length);
+            result->name[length] = '\0';
+        }
+    }
+}
+
+int heed_trials_run(const char *only, heed_trials *trials)
+{
+    *trials = (heed_trials){0};
+    int failed = list_in_child(0, &trials->text);
+    if (!failed)
+        failed = list_in_child(1, &trials->json);
+    if (failed)
+        return failed;
+    if (only) {
+        snprintf(trials->result[0].name, HEED_TRIAL_NAME, "%s", only);
+        trials->n = 1;
+    } else {
+        find_names(trials);
+    }
+    for (int i = 0; i < trials->n && !failed; i++)
+        failed = try_in_child(&trials->result[i]);
+    return failed;
+}
+
+void heed_trials_free(heed_trials *trials)
+{
+    free(trials->text);
+    free(trials->json);
+}

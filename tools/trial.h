@@ -1,0 +1,34 @@
+/* Heed command line: backends tried out in child processes. */
+#ifndef HEED_TOOLS_TRIAL_H
+#define HEED_TOOLS_TRIAL_H
+
+#include <heed/heed.h>
+
+enum { HEED_TRIAL_NAME = 32, HEED_TRIAL_MOST = 32 };
+
+/** What became of one backend. */
+typedef struct heed_trial_result {
+    char name[HEED_TRIAL_NAME];
+    int passed;
+    int faulted;   /* a signal ended it */
+    char why[300]; /* if it did not pass */
+} heed_trial_result;
+
+/** The machine and its backends as the library tells it, and each backend tried. */
+typedef struct heed_trials {
+    char *text, *json; /* of heed_context_backends */
+    int n;
+    heed_trial_result result[HEED_TRIAL_MOST];
+} heed_trials;
+
+/**
+ * Lists the backends and tries each, or only the one named, in a child process: makes a plan for it
+ * alone, which makes the library check its known answers, and runs a tiny problem.
+ *
+ * Returns an exit status, after a line on stderr if it is not 0. Give back with heed_trials_free.
+ */
+int heed_trials_run(const char *only, heed_trials *trials);
+
+void heed_trials_free(heed_trials *trials);
+
+#endif
