@@ -131,13 +131,16 @@ typedef struct heed_tile {
     const int32_t *pages; /* NULL: contiguous. Else key j is row j % page_len of page pages[j / page_len] */
     int64_t k_page_stride, v_page_stride;
     const float *alibi_slope, *bias_slope, *sink; /* of the tile's first head; NULL where absent */
-    /* Per head and key block from the first of the tile on: HEED_BLOCK_*, mask and -inf of the bias
-     * together (ALL: the mask hides nothing and no bias is -inf). NULL: neither is present. */
+    /* Per head and key block from the first of the tile on: HEED_BLOCK_*, mask and bias together.
+     * NONE: every pair is hidden, by the mask or a bias of -inf. ALL: there is no bias, and the mask
+     * hides nothing. NULL: neither mask nor bias is present. */
     const uint8_t *mask_blocks;
     int64_t mask_block_stride; /* from head to head; 0 where they share a mask */
     const void *prepared; /* the tile's first key block; the next is prepare_bytes on. NULL: do it in
                              scratch, to the same bits */
-    float *row_max, *row_sum, *acc; /* acc [n_heads * q_count, v_dim], rows acc_stride apart */
+    /* acc [n_heads * q_count, v_dim], rows acc_stride apart, each aligned to 64 bytes. Core does not
+     * initialise the state. */
+    float *row_max, *row_sum, *acc;
     int64_t acc_stride;
 } heed_tile;
 

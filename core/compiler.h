@@ -1,0 +1,18 @@
+/* Compiler extensions, all of them, behind names. */
+#ifndef HEED_CORE_COMPILER_H
+#define HEED_CORE_COMPILER_H
+
+#include <stddef.h>
+
+#define HEED_THREAD_LOCAL _Thread_local
+
+#if defined(__GNUC__)
+#define HEED_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define HEED_ALIGNED(n) __attribute__((aligned(n)))
+#else
+#error "Heed is written for gcc and clang"
+#endif
+
+#define HEED_CACHE_LINES 128 /* two lines: the adjacent-line prefetcher pairs them */
+
+#endif

@@ -1,0 +1,203 @@
+/* Making, holding and releasing contexts. */
+#define _GNU_SOURCE
+#include "context.h"
+
+#include <stdlib.h>
+
+#include "env.h"
+#include "reason.h"
+#include "workspace.h"
+
+/* ---- memory and messages ----------------------------------------------------------------------
+ */
+
+void *heed_alloc(heed_context *context, size_t bytes, size_t align)
+{
+    if (context->user.alloc)
+        return context->user.alloc(context->user.user, bytes, align);
+    void *p;
+    return posix_memalign(&p, align < sizeof p ? sizeof p : align, bytes) == 0 ? p : NULL;
+}
+
+void heed_free(heed_context *context, void *p, size_t bytes)
+{
+    if (!p)
+        return;
+    if (context->user.release)
+        context->user.release(context->user.user, p, bytes);
+    else
+        free(p);
+}
+
+void heed_log(heed_context *context, int32_t level, const char *format, ...)
+{
+    char line[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    if (context->user.log)
+        context->user.log(context->user.user, level, line);
+    else
+        fprintf(stderr, "heed: %s\n", line);
+}
+
+/* ---- fork -------------------------------------------------------------------------------------
+ */
+
+static atomic_int forked;
+
+static void in_child(void)
+{
+    atomic_store(&forked, 1);
+}
+
+int heed_after_fork(void)
+{
+    return atomic_load_explicit(&forked, memory_order_relaxed);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
+}
+
+/* ---- options ----------------------------------------------------------------------------------
+ */
+
+static heed_status parse_verbose(const char *words, uint32_t *verbose, heed_error *why)
+{
+    for (const char *at = words; *at;) {
+        size_t n = strcspn(at, ",");
+        if (n == 4 && !memcmp(at, "plan", 4))
+            *verbose |= HEED_VERBOSE_PLAN;
+        else if (n == 3 && !memcmp(at, "run", 3))
+            *verbose |= HEED_VERBOSE_RUN;
+        else if (n)
+            return heed_fail(why, HEED_ERR_INVALID,
+                             "verbose has the word '%.*s', known are plan and run",
+                             (int)(n < 80 ? n : 80), at);
+        at += n + (at[n] == ',');
+    }
+    return HEED_OK;
+}
+
+heed_status heed_check_executor(const heed_executor *in, heed_executor *out, heed_error *why)
+{
+    heed_status st = heed_read_struct("executor", in, sizeof *out, out, why);
+    if (st == HEED_OK && !out->parallel_for)
+        st = heed_fail(why, HEED_ERR_INVALID, "executor.parallel_for is NULL");
+    if (st == HEED_OK && !out->n_threads)
+        st = heed_fail(why, HEED_ERR_INVALID, "executor.n_threads is 0, at least 1 is required");
+    return st;
+}
+
+/* Options beat the environment. */
+static heed_status read_options(heed_context *context, heed_error *why)
+{
+    heed_context_options *o = &context->user;
+    heed_status st = HEED_OK;
+    if (o->flags & ~HEED_CONTEXT_TRUST_LENGTHS)
+        return heed_fail(why, HEED_ERR_INVALID, "options.flags is 0x%x, known is 0x%x", o->flags,
+                         HEED_CONTEXT_TRUST_LENGTHS);
+    if (o->executor) {
+        st = heed_check_executor(o->executor, &context->executor, why);
+        o->executor = &context->executor;
+    }
+    const char *verbose = o->verbose ? o->verbose : heed_env("HEED_VERBOSE");
+    if (st == HEED_OK && verbose)
+        st = parse_verbose(verbose, &context->verbose, why);
+    context->n_threads = o->n_threads ? o->n_threads : heed_env_threads();
+    heed_cpu_detect(&context->cpu);
+    const char *max_isa = o->max_isa ? o->max_isa : heed_env("HEED_MAX_ISA");
+    if (st == HEED_OK && max_isa && heed_cpu_cap(&context->cpu, max_isa))
+        st = heed_fail(why, HEED_ERR_INVALID,
+                       "max_isa is '%.40s', known are baseline, avx2, avx512 and amx", max_isa);
+    const char *wanted = o->backends ? o->backends : heed_env("HEED_BACKEND");
+    if (st == HEED_OK && wanted) {
+        size_t bytes = strlen(wanted) + 1;
+        context->wanted = heed_alloc(context, bytes, 1);
+        if (!context->wanted)
+            return heed_fail(why, HEED_ERR_NOMEM, "no memory for a list of backends");
+        memcpy(context->wanted, wanted, bytes);
+    }
+    const char *path = o->plugin_path ? o->plugin_path : heed_env_secure("HEED_PLUGIN_PATH");
+    if (st == HEED_OK)
+        st = heed_registry_init(&context->registry, &context->cpu, path, why);
+    o->backends = o->max_isa = o->plugin_path = o->verbose = NULL; /* not ours to keep */
+    return st;
+}
+
+/* ---- life -------------------------------------------------------------------------------------
+ */
+
+static void destroy(heed_context *context)
+{
+    heed_plan_cache_clear(&context->plans);
+    heed_workspace_drop(context);
+    if (context->wanted)
+        heed_free(context, context->wanted, strlen(context->wanted) + 1);
+    pthread_mutex_destroy(&context->lock);
+    heed_free(context, context, sizeof *context);
+}
+
+heed_status heed_context_create(const heed_context_options *options, heed_context **out)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    heed_error why = {""};
+    heed_context seed; /* the caller's alloc is known only after reading options */
+    memset(&seed, 0, sizeof seed);
+    heed_status st = HEED_OK;
+    if (!out)
+        st = heed_fail(&why, HEED_ERR_INVALID, "out is NULL");
+    else if (options)
+        st = heed_read_struct("options", options, sizeof seed.user, &seed.user, &why);
+    if (st == HEED_OK && !seed.user.alloc != !seed.user.release)
+        st =
+            heed_fail(&why, HEED_ERR_INVALID, "options.%s is NULL, alloc and release come together",
+                      seed.user.alloc ? "release" : "alloc");
+    if (st != HEED_OK)
+        return heed_report(NULL, st, &why);
+    heed_context *context = heed_alloc(&seed, sizeof *context, _Alignof(heed_context));
+    if (!context)
+        return heed_report(NULL, heed_fail(&why, HEED_ERR_NOMEM, "no memory for a context"), &why);
+    pthread_once(&once, watch_forks);
+    memset(context, 0, sizeof *context);
+    context->user = seed.user;
+    atomic_init(&context->refs, 1);
+    pthread_mutex_init(&context->lock, NULL);
+    st = read_options(context, &why);
+    if (st != HEED_OK) {
+        destroy(context);
+        return heed_report(NULL, st, &why);
+    }
+    *out = context;
+    return HEED_OK;
+}
+
+void heed_context_hold(heed_context *context)
+{
+    atomic_fetch_add(&context->refs, 1);
+}
+
+void heed_context_release(heed_context *context)
+{
+    if (context && atomic_fetch_sub(&context->refs, 1) == 1)
+        destroy(context);
+}
+
+heed_status heed_context_register(heed_context *context, const heed_backend *backend)
+{
+    heed_error why = {""};
+    heed_status st;
+    if (!context || !backend)
+        return heed_report(
+            NULL, heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", context ? "backend" : "context"),
+            &why);
+    pthread_mutex_lock(&context->lock);
+    st = heed_registry_add(&context->registry, &context->cpu, backend, &why);
+    if (st == HEED_OK)
+        heed_plan_cache_clear(&context->plans);
+    pthread_mutex_unlock(&context->lock);
+    return heed_report(NULL, st, &why);
+}

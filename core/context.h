@@ -1,0 +1,45 @@
+/* The context: threads, memory, messages, backends, cached plans and a cached workspace. */
+#ifndef HEED_CORE_CONTEXT_H
+#define HEED_CORE_CONTEXT_H
+
+#include <heed/backend.h>
+#include <heed/heed.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cpu.h"
+#include "plan_cache.h"
+#include "registry.h"
+
+enum { HEED_VERBOSE_PLAN = 1, HEED_VERBOSE_RUN = 2 };
+
+struct heed_context {
+    atomic_uint refs;          /* one per hold of the caller's and one per hold on a plan */
+    heed_context_options user; /* strings replaced by our copies, executor by a pointer below */
+    heed_executor executor;
+    uint32_t n_threads, verbose;
+    char *wanted; /* the permitted backends, in order; NULL: all, by cost */
+    heed_cpu cpu;
+    heed_registry registry;
+    heed_plan_cache plans;
+    pthread_mutex_t lock;      /* registry and changes of the plan cache */
+    _Atomic(void *) workspace; /* a workspace nobody uses; see workspace.h */
+};
+
+void heed_context_hold(heed_context *context);
+
+/* Copies an executor if it can be used. */
+heed_status heed_check_executor(const heed_executor *in, heed_executor *out, heed_error *why);
+
+/* Memory by the caller's functions; align is a power of two. NULL when there is none. */
+void *heed_alloc(heed_context *context, size_t bytes, size_t align);
+void heed_free(heed_context *context, void *p, size_t bytes);
+
+/* A line to the log callback or stderr. For what the user asked for by HEED_VERBOSE. */
+HEED_PRINTF(3, 4)
+void heed_log(heed_context *context, int32_t level, const char *format, ...);
+
+/* True in a child after fork, where the OpenMP runtime must not be entered. */
+int heed_after_fork(void);
+
+#endif

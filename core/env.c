@@ -1,0 +1,106 @@
+/* Environment variables, the affinity mask and the cgroup's quota. */
+#define _GNU_SOURCE
+#include "env.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+#define MAX_THREADS 4096
+
+const char *heed_env(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+const char *heed_env_secure(const char *name)
+{
+#if defined(__linux__)
+    if (getauxval(AT_SECURE))
+        return NULL;
+#endif
+    return heed_env(name);
+}
+
+/* A positive count at the start of the text; 0 if there is none. OMP_NUM_THREADS may be a list, of
+ * which the first is the outer level. */
+static uint32_t count_of(const char *text)
+{
+    char *end;
+    long n = text ? strtol(text, &end, 10) : 0;
+    return n < 1 ? 0 : n > MAX_THREADS ? MAX_THREADS : (uint32_t)n;
+}
+
+static uint32_t affinity_count(void)
+{
+#if defined(__linux__)
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return (uint32_t)CPU_COUNT(&set);
+#endif
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (uint32_t)n;
+}
+
+/* cpu.max holds "QUOTA PERIOD" or "max PERIOD". 0: no limit. */
+static uint32_t quota_of(const char *path)
+{
+    double quota, period;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return 0;
+    int n = fscanf(file, "%lf %lf", &quota, &period);
+    fclose(file);
+    if (n != 2 || quota <= 0 || period <= 0 || quota / period >= MAX_THREADS)
+        return 0;
+    uint32_t whole = (uint32_t)(quota / period);
+    return whole + (quota / period > whole);
+}
+
+/* The tightest quota from our cgroup up to the root. */
+static uint32_t cgroup_count(void)
+{
+    char line[512], path[640];
+    uint32_t least = 0;
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    if (!file)
+        return 0;
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, "0::/", 4) != 0) /* cgroup v2 */
+            continue;
+        char *group = line + 3;
+        group[strcspn(group, "\n")] = 0;
+        for (;;) {
+            snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
+            uint32_t n = quota_of(path);
+            if (n && (!least || n < least))
+                least = n;
+            char *slash = strrchr(group, '/');
+            if (!slash)
+                break;
+            *slash = 0;
+        }
+    }
+    fclose(file);
+    return least;
+}
+
+uint32_t heed_env_threads(void)
+{
+    uint32_t n = count_of(heed_env("HEED_NUM_THREADS"));
+    if (n)
+        return n;
+    n = affinity_count();
+    const uint32_t limits[] = {count_of(heed_env("OMP_NUM_THREADS")), cgroup_count()};
+    for (int i = 0; i < 2; i++)
+        if (limits[i] && limits[i] < n)
+            n = limits[i];
+    return n ? n : 1;
+}

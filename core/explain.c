@@ -1,0 +1,200 @@
+/* Text and JSON. Nothing is kept for this: selection is asked again. */
+#include "explain.h"
+
+#include "reason.h"
+#include "select.h"
+#include "workspace.h"
+
+/* Text that grows until the room ends, and goes on counting. */
+typedef struct builder {
+    char *text;
+    size_t room, used;
+} builder;
+
+HEED_PRINTF(2, 3) static void put(builder *b, const char *format, ...)
+{
+    size_t left = b->text && b->used < b->room ? b->room - b->used : 0;
+    va_list list;
+    va_start(list, format);
+    int n = vsnprintf(left ? b->text + b->used : NULL, left, format, list);
+    va_end(list);
+    b->used += n > 0 ? (size_t)n : 0;
+}
+
+/* A JSON string. */
+static void put_string(builder *b, const char *text)
+{
+    put(b, "\"");
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20)
+            put(b, "\\u%04x", (unsigned)*text);
+        else
+            put(b, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+    put(b, "\"");
+}
+
+static heed_status end(const builder *b, size_t *bytes, heed_error *why)
+{
+    *bytes = b->used + 1;
+    if (b->text && b->used >= b->room)
+        return heed_fail(why, HEED_ERR_NOMEM, "the text has %zu bytes, there is room for %zu",
+                         b->used + 1, b->room);
+    return HEED_OK;
+}
+
+/* ---- a plan -----------------------------------------------------------------------------------
+ */
+
+static const char *const class_name[] = {"one query row", "2 to 16 query rows", "more query rows"};
+static const char *const class_key[] = {"one", "few", "many"};
+static const char *const accuracy_name[] = {"default", "exact", "bf16", "split"};
+
+static void put_class(builder *b, int json, const heed_class_plan *c, const heed_verdict *verdict,
+                      uint32_t n)
+{
+    const heed_tiling *t = &c->tiling;
+    const char *kernel = t->kernel ? t->kernel : "";
+    if (json) {
+        put(b, "{\"query_class\": \"%s\", \"backend\": ", class_key[c->problem.query_class]);
+        put_string(b, c->backend->name);
+        put(b, ", \"kernel\": ");
+        put_string(b, kernel);
+        put(b,
+            ", \"accuracy\": \"%s\", \"query_rows\": %u, \"key_block\": %u, \"key_chunk\": %u, "
+            "\"scratch_bytes\": %zu, \"prepare_bytes\": %zu, \"others\": [",
+            accuracy_name[c->problem.accuracy], t->query_rows, t->key_block, t->key_chunk,
+            t->scratch_bytes, t->prepare_bytes);
+    } else {
+        put(b, "%s: %s%s%s, %s accuracy\n", class_name[c->problem.query_class], c->backend->name,
+            *kernel ? " " : "", kernel, accuracy_name[c->problem.accuracy]);
+        put(b, "  tiles of %u query rows, key blocks of %u", t->query_rows, t->key_block);
+        if (t->key_chunk)
+            put(b, ", keys cut every %u", t->key_chunk);
+        put(b, ", scratch %zu bytes a part\n", t->scratch_bytes);
+    }
+    for (uint32_t i = 0, first = 1; i < n; i++) {
+        const heed_verdict *v = &verdict[i];
+        if (v->chosen)
+            continue;
+        if (json) {
+            put(b, "%s{\"backend\": ", first ? "" : ", ");
+            put_string(b, v->name);
+            put(b, ", \"can\": %s, \"reason\": ", v->can ? "true" : "false");
+            put_string(b, v->why.text);
+            put(b, "}");
+        } else {
+            put(b, "  not %s: %s\n", v->name, v->why.text);
+        }
+        first = 0;
+    }
+    if (json)
+        put(b, "]}");
+}
+
+heed_status heed_explain_plan(const heed_plan *plan, int json, char *text, size_t *bytes,
+                              heed_error *why)
+{
+    builder b = {text, *bytes, 0};
+    heed_context *context = plan->context;
+    heed_status st = HEED_OK;
+    if (json)
+        put(&b, "{\"classes\": [");
+    pthread_mutex_lock(&context->lock);
+    for (uint32_t i = 0, first = 1; i < 3 && st == HEED_OK; i++) {
+        const heed_class_plan *c = &plan->class_plan[i];
+        const heed_backend *chosen;
+        heed_verdict verdict[HEED_MAX_BACKENDS];
+        if (!c->backend)
+            continue;
+        st = heed_select(context, &c->problem, &chosen, verdict, why);
+        if (st != HEED_OK)
+            break;
+        put(&b, "%s", json && !first ? ", " : "");
+        put_class(&b, json, c, verdict, context->registry.n);
+        first = 0;
+    }
+    pthread_mutex_unlock(&context->lock);
+    if (st != HEED_OK)
+        return st;
+    if (json)
+        put(&b, "], \"workspace_bytes_1\": %zu, \"workspace_bytes_2\": %zu}",
+            heed_workspace_bytes(plan, 1), heed_workspace_bytes(plan, 2));
+    else
+        put(&b, "workspace: %zu bytes with one part, %zu with two\n", heed_workspace_bytes(plan, 1),
+            heed_workspace_bytes(plan, 2));
+    return end(&b, bytes, why);
+}
+
+/* ---- the context ------------------------------------------------------------------------------
+ */
+
+static void put_isa(builder *b, int json, const char *title, uint64_t bits)
+{
+    put(b, json ? ", \"%s\": [" : "%s:", title);
+    for (unsigned bit = 0, first = 1; heed_cpu_isa_name(bit); bit++) {
+        if (!(bits >> bit & 1))
+            continue;
+        put(b, json ? "%s\"%s\"" : "%s%s", json ? (first ? "" : ", ") : " ",
+            heed_cpu_isa_name(bit));
+        first = 0;
+    }
+    put(b, json ? "]" : "\n");
+}
+
+static void put_machine(builder *b, int json, const heed_context *context)
+{
+    const heed_cpu *cpu = &context->cpu;
+    if (json) {
+        put(b, "{\"version\": \"%d.%d.%d\", \"vendor\": ", HEED_VERSION_MAJOR, HEED_VERSION_MINOR,
+            HEED_VERSION_PATCH);
+        put_string(b, cpu->vendor);
+        put(b,
+            ", \"family\": %u, \"model\": %u, \"cores\": %u, \"threads\": %u, \"l1d_bytes\": %u, "
+            "\"l2_bytes\": %u, \"l3_bytes\": %u",
+            cpu->family, cpu->model, cpu->n_cores, context->n_threads, cpu->l1d_bytes,
+            cpu->l2_bytes, cpu->l3_bytes);
+    } else {
+        put(b,
+            "heed %d.%d.%d\nmachine: %s family %u model %u, %u cores, %u threads used by default\n",
+            HEED_VERSION_MAJOR, HEED_VERSION_MINOR, HEED_VERSION_PATCH,
+            *cpu->vendor ? cpu->vendor : "unknown vendor", cpu->family, cpu->model, cpu->n_cores,
+            context->n_threads);
+        put(b, "caches: L1d %u KiB, L2 %u KiB, L3 %u KiB\n", cpu->l1d_bytes >> 10,
+            cpu->l2_bytes >> 10, cpu->l3_bytes >> 10);
+    }
+    put_isa(b, json, "isa", cpu->isa);
+    put_isa(b, json, json ? "slow" : "exists, but slow here", cpu->isa & ~cpu->fast);
+}
+
+heed_status heed_explain_backends(heed_context *context, int json, char *text, size_t *bytes,
+                                  heed_error *why)
+{
+    builder b = {text, *bytes, 0};
+    put_machine(&b, json, context);
+    if (json)
+        put(&b, ", \"backends\": [");
+    pthread_mutex_lock(&context->lock);
+    for (uint32_t i = 0; i < context->registry.n; i++) {
+        const heed_entry *e = &context->registry.entry[i];
+        const char *summary = e->backend && e->backend->summary ? e->backend->summary : "";
+        int failed = atomic_load(&e->trial) == HEED_TRIAL_FAILED, can = e->usable && !failed;
+        const char *reason = can ? "" : failed ? e->trial_why.text : e->why.text;
+        if (json) {
+            put(&b, "%s{\"name\": ", i ? ", " : "");
+            put_string(&b, e->name);
+            put(&b, ", \"summary\": ");
+            put_string(&b, summary);
+            put(&b, ", \"usable\": %s, \"reason\": ", can ? "true" : "false");
+            put_string(&b, reason);
+            put(&b, "}");
+        } else if (can) {
+            put(&b, "backend %s: %s\n", e->name, summary);
+        } else {
+            put(&b, "backend %s cannot run here: %s\n", e->name, reason);
+        }
+    }
+    pthread_mutex_unlock(&context->lock);
+    if (json)
+        put(&b, "]}");
+    return end(&b, bytes, why);
+}

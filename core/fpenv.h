@@ -1,0 +1,58 @@
+/* The floating-point environment of a part. Hosts set rounding and flush-to-zero on some of their
+ * threads and not on others; the bits of a result may not depend on it. */
+#ifndef HEED_CORE_FPENV_H
+#define HEED_CORE_FPENV_H
+
+#include <stdint.h>
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+
+typedef unsigned heed_fpenv;
+
+#define HEED_MXCSR_DEFAULT 0x1f80u /* round to nearest, exceptions masked, no flushing */
+
+static inline heed_fpenv heed_fpenv_enter(void)
+{
+    heed_fpenv saved = _mm_getcsr();
+    if (saved != HEED_MXCSR_DEFAULT)
+        _mm_setcsr(HEED_MXCSR_DEFAULT);
+    return saved;
+}
+
+/* flush: heed_tiling.flush */
+static inline void heed_fpenv_flush(uint32_t flush)
+{
+    _mm_setcsr(HEED_MXCSR_DEFAULT | (flush & 1u) << 15 | (flush & 2u) << 5);
+}
+
+static inline void heed_fpenv_leave(heed_fpenv saved)
+{
+    _mm_setcsr(saved);
+}
+
+#else
+#include <fenv.h>
+
+typedef fenv_t heed_fpenv;
+
+static inline heed_fpenv heed_fpenv_enter(void)
+{
+    heed_fpenv saved;
+    fegetenv(&saved);
+    fesetenv(FE_DFL_ENV);
+    return saved;
+}
+
+static inline void heed_fpenv_flush(uint32_t flush)
+{
+    (void)flush; /* no portable switch; a backend may always be more accurate */
+}
+
+static inline void heed_fpenv_leave(heed_fpenv saved)
+{
+    fesetenv(&saved);
+}
+#endif
+
+#endif

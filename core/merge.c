@@ -1,0 +1,76 @@
+/* heed_merge: two finished results over disjoint keys into one. */
+#include "fpenv.h"
+#include "reason.h"
+
+/* Reads every operand of a row and head before it writes, so that out may be a or b. */
+static void merge_row(const heed_merge_args *m, int64_t row, int64_t head)
+{
+#define AT(view, d) ((view).stride[0] * row + (view).stride[1] * head + (view).stride[2] * (d))
+    const double none = -(double)INFINITY;
+    double a = (double)heed_load(HEED_F32, m->a_lse.data, AT(m->a_lse, 0));
+    double b = (double)heed_load(HEED_F32, m->b_lse.data, AT(m->b_lse, 0));
+    double top = b > a ? b : a; /* a NaN in either must stay: it does, in the sum */
+    double lse = a == none ? b : b == none ? a : top + log(exp(a - top) + exp(b - top));
+    double a_weight = a == none ? 0 : exp(a - lse), b_weight = b == none ? 0 : exp(b - lse);
+    for (int64_t d = 0; d < m->dim; d++) {
+        double sum = 0;
+        if (a != none)
+            sum += a_weight * (double)heed_load(HEED_F32, m->a.data, AT(m->a, d));
+        if (b != none)
+            sum += b_weight * (double)heed_load(HEED_F32, m->b.data, AT(m->b, d));
+        heed_store(m->out_type, m->out.data, AT(m->out, d), (float)sum);
+    }
+    if (m->lse.data)
+        heed_store(HEED_F32, m->lse.data, AT(m->lse, 0), (float)lse);
+#undef AT
+}
+
+static heed_status check(const heed_merge_args *m, heed_error *why)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } size[] = {{"rows", m->rows}, {"heads", m->heads}, {"dim", m->dim}};
+    for (int i = 0; i < 3; i++)
+        if (size[i].value < 0)
+            return heed_fail(why, HEED_ERR_INVALID, "args.%s is %lld, at least 0 is required",
+                             size[i].name, (long long)size[i].value);
+    if (m->out_type < HEED_F32 || m->out_type > HEED_BF16)
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "args.out_type is %u, HEED_F32, HEED_F16 or HEED_BF16 is required",
+                         m->out_type);
+    if (m->reserved)
+        return heed_fail(why, HEED_ERR_INVALID, "args.reserved is %u, 0 is required", m->reserved);
+    if (m->rows == 0 || m->heads == 0)
+        return HEED_OK;
+    const struct {
+        const char *name;
+        const void *data;
+    } needed[] = {{"a_lse", m->a_lse.data},
+                  {"b_lse", m->b_lse.data},
+                  {"a", m->a.data},
+                  {"b", m->b.data},
+                  {"out", m->out.data}};
+    for (int i = 0; i < (m->dim ? 5 : 2); i++)
+        if (!needed[i].data)
+            return heed_fail(why, HEED_ERR_INVALID, "args.%s is NULL, but required",
+                             needed[i].name);
+    return HEED_OK;
+}
+
+heed_status heed_merge(const heed_merge_args *args)
+{
+    heed_merge_args m;
+    heed_error why = {""};
+    heed_status st = heed_read_struct("args", args, sizeof m, &m, &why);
+    if (st == HEED_OK)
+        st = check(&m, &why);
+    if (st != HEED_OK)
+        return heed_report(args && args->struct_size >= sizeof m ? args->error : NULL, st, &why);
+    heed_fpenv saved = heed_fpenv_enter();
+    for (int64_t row = 0; row < m.rows; row++)
+        for (int64_t head = 0; head < m.heads; head++)
+            merge_row(&m, row, head);
+    heed_fpenv_leave(saved);
+    return HEED_OK;
+}

@@ -1,0 +1,43 @@
+/* Pure functions from a sequence to its tiles. */
+#include "partition.h"
+
+#include "checked.h"
+
+heed_span heed_run_rows(const heed_plan *plan, const heed_sequence *s, uint32_t run)
+{
+    int64_t rows = plan->class_plan[s->query_class].tiling.query_rows;
+    return (heed_span){run * rows, heed_min64((run + 1) * rows, s->q_len)};
+}
+
+heed_span heed_visible_keys(const heed_plan *plan, const heed_sequence *s, heed_span rows)
+{
+    int64_t low = rows.first + s->q_offset - plan->window_left;
+    int64_t high = rows.end - 1 + s->q_offset + plan->window_right + 1;
+    return (heed_span){heed_max64(0, low), heed_min64(s->kv_len, high)};
+}
+
+heed_span heed_chunk_keys(const heed_plan *plan, const heed_sequence *s, heed_span keys,
+                          uint32_t chunk)
+{
+    int64_t length = plan->class_plan[s->query_class].tiling.key_chunk;
+    if (length == 0)
+        return keys;
+    int64_t first = (s->first_chunk + (int64_t)chunk) * length;
+    return (heed_span){heed_max64(keys.first, first), heed_min64(keys.end, first + length)};
+}
+
+void heed_partition(const heed_plan *plan, heed_sequence *s)
+{
+    s->query_class = heed_query_class(plan, s->q_len);
+    const heed_tiling *tiling = &plan->class_plan[s->query_class].tiling;
+    s->n_runs = (uint32_t)heed_ceil_div(s->q_len, tiling->query_rows);
+    s->n_chunks = 1;
+    s->first_chunk = 0;
+    if (tiling->key_chunk == 0)
+        return;
+    heed_span keys = heed_visible_keys(plan, s, (heed_span){0, s->q_len});
+    if (keys.first >= keys.end)
+        return;
+    s->first_chunk = (uint32_t)(keys.first / tiling->key_chunk);
+    s->n_chunks = (uint32_t)(heed_ceil_div(keys.end, tiling->key_chunk) - s->first_chunk);
+}

@@ -1,0 +1,37 @@
+/* How one sequence is cut into tiles: kv head x run of query rows x chunk of keys. A function of
+ * the sequence's own problem, because the order of every sum hangs on it. */
+#ifndef HEED_CORE_PARTITION_H
+#define HEED_CORE_PARTITION_H
+
+#include "plan.h"
+
+/* One sequence of a call. Tiles are numbered by kv head, then run (last rows first: with a causal
+ * mask they are the heavy ones), then chunk; a row group is what shares kv head and run. */
+typedef struct heed_sequence {
+    int64_t first_tile; /* of the call */
+    int64_t q_offset;
+    int32_t q_len, kv_len;
+    uint32_t query_class;
+    uint32_t n_runs, n_chunks; /* per kv head; per row group */
+    uint32_t first_chunk;      /* the chunks hold keys from first_chunk * key_chunk on */
+    int64_t first_group;       /* of the call; counts only groups of more than one chunk */
+} heed_sequence;
+
+typedef struct heed_span {
+    int64_t first, end; /* empty if first >= end */
+} heed_span;
+
+/* Fills in everything but first_tile and first_group from q_len, kv_len and q_offset. */
+void heed_partition(const heed_plan *plan, heed_sequence *s);
+
+/* Query rows of a run. */
+heed_span heed_run_rows(const heed_plan *plan, const heed_sequence *s, uint32_t run);
+
+/* Keys that some row of [rows.first, rows.end) sees by length, causality and window. */
+heed_span heed_visible_keys(const heed_plan *plan, const heed_sequence *s, heed_span rows);
+
+/* The part of `keys` that lies in chunk `chunk` (counted from the sequence's first one). */
+heed_span heed_chunk_keys(const heed_plan *plan, const heed_sequence *s, heed_span keys,
+                          uint32_t chunk);
+
+#endif

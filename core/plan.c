@@ -1,0 +1,160 @@
+/* Making plans: validate, select for each query class, lay the workspace out. */
+#include "plan.h"
+
+#include "checked.h"
+#include "fpenv.h"
+#include "reason.h"
+#include "select.h"
+#include "validate.h"
+#include "workspace.h"
+
+/* FNV-1a over words; the description has no padding. */
+static uint64_t hash_of(const heed_attn_desc *desc)
+{
+    uint64_t word[sizeof *desc / 8], hash = UINT64_C(0xcbf29ce484222325);
+    memcpy(word, desc, sizeof word);
+    for (size_t i = 0; i < sizeof word / 8; i++)
+        hash = (hash ^ word[i]) * UINT64_C(0x100000001b3);
+    return hash ^ hash >> 29;
+}
+_Static_assert(sizeof(heed_attn_desc) % 8 == 0, "hashed by words");
+
+uint32_t heed_plan_classes(const heed_attn_desc *desc)
+{
+    if (desc->features & HEED_HAS_REPRODUCIBLE_CHUNKS)
+        return 1u << HEED_QUERY_MANY;
+    return 1u << HEED_QUERY_ONE | (desc->max_q_len > 1) << HEED_QUERY_FEW |
+           (desc->max_q_len > 16) << HEED_QUERY_MANY;
+}
+
+static heed_status check_tiling(const heed_class_plan *c, heed_error *why)
+{
+    const heed_tiling *t = &c->tiling;
+    const char *what =
+        t->query_rows == 0 || t->query_rows > 1u << 20 ? "query_rows"
+        : t->key_block == 0                            ? "key_block"
+        : t->key_chunk % t->key_block                  ? "key_chunk"
+        : t->prepare_bytes % 64 || (t->prepare_bytes && !HEED_BACKEND_HAS(c->backend, prepare))
+            ? "prepare_bytes"
+            : NULL;
+    if (what)
+        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave a tiling with a bad %s",
+                         c->backend->name, what);
+    return HEED_OK;
+}
+
+static heed_status plan_class(heed_context *context, heed_class_plan *c,
+                              const heed_problem *problem, uint32_t query_class, heed_error *why)
+{
+    heed_verdict verdict[HEED_MAX_BACKENDS];
+    c->problem = *problem;
+    c->problem.query_class = query_class;
+    heed_status st = heed_select(context, &c->problem, &c->backend, verdict, why);
+    if (st != HEED_OK)
+        return st;
+    c->tiling.struct_size = sizeof c->tiling;
+    st = c->backend->tiling(&c->problem, &c->tiling);
+    if (st != HEED_OK)
+        heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling", c->backend->name);
+    else
+        st = check_tiling(c, why);
+    if (st == HEED_OK && HEED_BACKEND_HAS(c->backend, plan_create)) {
+        st = c->backend->plan_create(&c->problem, &c->state);
+        if (st != HEED_OK)
+            heed_fail(why, st, "backend %s could not make a plan: %s", c->backend->name,
+                      heed_status_string(st));
+    }
+    if (st != HEED_OK) {
+        c->backend = NULL; /* nothing to destroy */
+        return st;
+    }
+    const int64_t q = heed_class_q_len[query_class], kv = heed_class_kv_len[query_class];
+    c->ns_per_pair = c->backend->cost(&c->problem, q, kv) / (double)(q * kv);
+    return HEED_OK;
+}
+
+static void log_plan(heed_context *context, const heed_plan *plan)
+{
+    const heed_attn_desc *d = &plan->desc;
+    for (uint32_t i = 0; i < 3; i++)
+        if (plan->class_plan[i].backend)
+            heed_log(context, HEED_LOG_INFO,
+                     "plan q_heads %u kv_heads %u qk_dim %u v_dim %u %s features 0x%llx class %u: "
+                     "%s%s%s",
+                     d->q_heads, d->kv_heads, d->qk_dim, d->v_dim, heed_dtype_name(d->q_type),
+                     (unsigned long long)d->features, i, plan->class_plan[i].backend->name,
+                     plan->class_plan[i].tiling.kernel ? " " : "",
+                     plan->class_plan[i].tiling.kernel ? plan->class_plan[i].tiling.kernel : "");
+}
+
+static heed_status build(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
+                         heed_error *why)
+{
+    heed_problem problem;
+    heed_status st = heed_validate_desc(desc, &problem, why);
+    if (st != HEED_OK)
+        return st;
+    heed_plan *plan = heed_alloc(context, sizeof *plan, _Alignof(heed_plan));
+    if (!plan)
+        return heed_fail(why, HEED_ERR_NOMEM, "no memory for a plan");
+    memset(plan, 0, sizeof *plan);
+    atomic_init(&plan->refs, 1);
+    plan->context = context;
+    plan->desc = *desc;
+    plan->hash = hash_of(desc);
+    plan->group = desc->q_heads / desc->kv_heads;
+    plan->window_left = problem.window_left < 0 ? HEED_UNBOUNDED : problem.window_left;
+    plan->window_right = problem.features & HEED_HAS_CAUSAL ? 0
+                         : problem.window_right < 0         ? HEED_UNBOUNDED
+                                                            : problem.window_right;
+    heed_fpenv saved = heed_fpenv_enter(); /* what backends decide must not depend on the host */
+    for (uint32_t i = 0; i < 3 && st == HEED_OK; i++)
+        if (heed_plan_classes(desc) >> i & 1)
+            st = plan_class(context, &plan->class_plan[i], &problem, i, why);
+    heed_fpenv_leave(saved);
+    if (st == HEED_OK)
+        st = heed_workspace_layout(plan, why);
+    if (st != HEED_OK) {
+        heed_plan_unref(plan);
+        return st;
+    }
+    if (context->verbose & HEED_VERBOSE_PLAN)
+        log_plan(context, plan);
+    *out = plan;
+    return HEED_OK;
+}
+
+heed_status heed_plan_get(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
+                          heed_error *why)
+{
+    uint64_t hash = hash_of(desc);
+    heed_status st = HEED_OK;
+    heed_plan *plan = heed_plan_cache_find(&context->plans, desc, hash);
+    if (!plan) {
+        pthread_mutex_lock(&context->lock);
+        plan = heed_plan_cache_find(&context->plans, desc, hash);
+        if (!plan) {
+            st = build(context, desc, &plan, why);
+            if (st == HEED_OK)
+                heed_plan_cache_put(&context->plans, plan);
+        }
+        pthread_mutex_unlock(&context->lock);
+    }
+    if (st != HEED_OK)
+        return st;
+    heed_context_hold(context);
+    *out = plan;
+    return HEED_OK;
+}
+
+void heed_plan_unref(heed_plan *plan)
+{
+    if (atomic_fetch_sub(&plan->refs, 1) != 1)
+        return;
+    for (uint32_t i = 0; i < 3; i++) {
+        heed_class_plan *c = &plan->class_plan[i];
+        if (c->backend && HEED_BACKEND_HAS(c->backend, plan_destroy))
+            c->backend->plan_destroy(c->state);
+    }
+    heed_free(plan->context, plan, sizeof *plan);
+}

@@ -1,0 +1,60 @@
+/* A plan: a description, the backend of each query class, and the layout of the workspace. */
+#ifndef HEED_CORE_PLAN_H
+#define HEED_CORE_PLAN_H
+
+#include "context.h"
+
+/* What the sequences of one query class use. backend is NULL for a class that the plan's maxima
+ * rule out. */
+typedef struct heed_class_plan {
+    const heed_backend *backend;
+    void *state; /* the backend's */
+    heed_problem problem;
+    heed_tiling tiling;
+    double ns_per_pair; /* estimate, per query row and key with all heads */
+} heed_class_plan;
+
+/* Offsets and sizes in the workspace, in bytes; see workspace.h. */
+typedef struct heed_layout {
+    size_t sequences, groups, units, fixed; /* independent of the number of parts */
+    size_t slot, slot_states; /* states of one open row group; where they start in it */
+    size_t prepared_per_part; /* room for prepared keys and values */
+    size_t unit, unit_data;   /* of one sequence and kv head in it; where its data starts */
+    size_t part, part_state, part_mask; /* private to a part */
+    uint32_t rows;                      /* state rows of the largest tile */
+    uint32_t max_chunks;                /* of one sequence */
+    int64_t acc_stride, max_groups, max_units, max_blocks;
+} heed_layout;
+
+struct heed_plan {
+    atomic_uint refs; /* one per hold of the caller's, one of the cache */
+    heed_context *context;
+    heed_plan *next_retired;
+    uint64_t hash;
+    heed_attn_desc desc;
+    uint32_t group; /* query heads per kv head */
+    uint32_t reserved;
+    int64_t window_left, window_right; /* causal folded in; HEED_UNBOUNDED */
+    heed_class_plan class_plan[3];
+    heed_layout layout;
+};
+
+/* The class that a sequence of q_len rows has under this plan. */
+static inline uint32_t heed_query_class(const heed_plan *plan, int64_t q_len)
+{
+    if (plan->desc.features & HEED_HAS_REPRODUCIBLE_CHUNKS)
+        return HEED_QUERY_MANY;
+    return q_len <= 1 ? HEED_QUERY_ONE : q_len <= 16 ? HEED_QUERY_FEW : HEED_QUERY_MANY;
+}
+
+/* Finds or makes the plan of a description; a hold on it and on the context is the caller's. */
+heed_status heed_plan_get(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
+                          heed_error *why);
+
+/* The classes that a description's maxima permit, as bits 1 << class. */
+uint32_t heed_plan_classes(const heed_attn_desc *desc);
+
+/* Lets one hold on the plan itself go. */
+void heed_plan_unref(heed_plan *plan);
+
+#endif

@@ -1,0 +1,92 @@
+/* Sequences and their tiles in the order in which parts take them. */
+#include "schedule.h"
+
+#include "reason.h"
+#include "validate.h"
+
+/* One sequence's length: the array's, or the width where there is none. */
+static heed_status read_length(const char *name, const int32_t *lens, int64_t b, int64_t width,
+                               int trust, int32_t *out, heed_error *why)
+{
+    *out = lens ? lens[b] : (int32_t)width;
+    if (lens && !trust && (*out < 0 || *out > width))
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "args.%ss[%lld] is %d, 0 to args.%s = %lld is required", name,
+                         (long long)b, *out, name, (long long)width);
+    return HEED_OK;
+}
+
+static heed_status read_sequence(const heed_plan *plan, const heed_attn_args *args, int64_t b,
+                                 heed_sequence *s, heed_error *why)
+{
+    int trust = (plan->context->user.flags & HEED_CONTEXT_TRUST_LENGTHS) != 0;
+    heed_status st = read_length("q_len", args->q_lens, b, args->q_len, trust, &s->q_len, why);
+    if (st == HEED_OK)
+        st = read_length("kv_len", args->kv_lens, b, args->kv_len, trust, &s->kv_len, why);
+    if (st != HEED_OK)
+        return st;
+    s->q_offset = plan->desc.position == HEED_POS_GIVEN          ? args->q_offsets[b]
+                  : plan->desc.position == HEED_POS_BOTTOM_RIGHT ? s->kv_len - s->q_len
+                                                                 : 0;
+    heed_partition(plan, s);
+    return HEED_OK;
+}
+
+heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uint32_t n_parts,
+                          void *workspace, heed_run **out, heed_error *why)
+{
+    heed_run *run = workspace;
+    run->magic = 0;
+    heed_status st = heed_read_struct("args", args, sizeof run->args, &run->args, why);
+    if (st == HEED_OK)
+        st = heed_validate_args(&plan->desc, &run->args, why);
+    if (st != HEED_OK)
+        return st;
+    heed_workspace_place(run, plan, n_parts);
+    int64_t tiles = 0, groups = 0;
+    const int64_t batch = run->args.q_len ? run->args.batch : 0, kv_heads = plan->desc.kv_heads;
+    run->estimate = 0;
+    for (int64_t b = 0; b < batch; b++) {
+        heed_sequence *s = &run->sequence[b];
+        st = read_sequence(plan, &run->args, b, s, why);
+        if (st != HEED_OK)
+            return st;
+        s->first_tile = tiles;
+        s->first_group = groups;
+        tiles += kv_heads * s->n_runs * s->n_chunks;
+        if (s->n_chunks > 1)
+            groups += kv_heads * s->n_runs;
+        run->estimate += plan->class_plan[s->query_class].ns_per_pair * s->q_len * s->kv_len;
+    }
+    run->args.batch = batch;
+    run->n_tiles = tiles;
+    memset(run->group, 0, (size_t)groups * sizeof *run->group);
+    const heed_layout *l = &plan->layout;
+    if (run->n_unit_slots)
+        memset(run->unit, 0, (size_t)(batch * kv_heads) * sizeof *run->unit);
+    if (groups)
+        for (uint32_t i = 0; i < 2 * n_parts + 1; i++)
+            atomic_init(&((heed_slot *)(run->slots + i * l->slot))->taken, 0);
+    for (uint32_t i = 0; i < run->n_unit_slots; i++)
+        memset(run->prepared + i * l->unit, 0, l->unit_data);
+    atomic_init(&run->next_tile, 0);
+    atomic_init(&run->status, HEED_OK);
+    atomic_init(&run->error_claimed, 0);
+    run->error.text[0] = 0;
+    run->magic = HEED_RUN_MAGIC;
+    *out = run;
+    return HEED_OK;
+}
+
+int64_t heed_sequence_of(const heed_run *run, int64_t tile)
+{
+    int64_t low = 0, high = run->args.batch; /* the last with first_tile <= tile */
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (run->sequence[middle].first_tile <= tile)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}

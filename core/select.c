@@ -1,0 +1,141 @@
+/* Selection: by the user's order if he named backends, by cost otherwise. */
+#include "select.h"
+
+#include "reason.h"
+#include "trial.h"
+
+const int64_t heed_class_q_len[3] = {1, 8, 256}, heed_class_kv_len[3] = {1024, 1024, 1024};
+
+/* The place of an entry in the user's list: 0 is the first; -1 if it is not permitted. Without a
+ * list all places are equal. */
+static int place_in_list(const char *list, const char *name)
+{
+    int place = 0;
+    if (!list)
+        return 0;
+    for (const char *at = list; *at; place++) {
+        size_t n = strcspn(at, ",");
+        if (n == strlen(name) && !memcmp(at, name, n))
+            return place;
+        at += n + (at[n] == ',');
+    }
+    return -1;
+}
+
+/* Every name in the list must be a backend that can run on this machine. */
+static heed_status check_list(heed_context *context, heed_error *why)
+{
+    for (const char *at = context->wanted; at && *at;) {
+        size_t n = strcspn(at, ",");
+        heed_entry *entry = n ? heed_registry_find(&context->registry, at, n) : NULL;
+        if (!entry || !entry->usable) {
+            int used =
+                snprintf(why->text, sizeof why->text, "backend '%.*s' %s%.80s; there are",
+                         (int)(n < 31 ? n : 31), at, entry ? "cannot run here: " : "is unknown",
+                         entry ? entry->why.text : "");
+            for (uint32_t i = 0; i < context->registry.n; i++) {
+                const heed_entry *e = &context->registry.entry[i];
+                size_t room = used < (int)sizeof why->text ? sizeof why->text - (size_t)used : 0;
+                if (room && e != entry)
+                    used += snprintf(why->text + used, room, "%s %s%s%.60s%s", i ? "," : "",
+                                     e->name, e->usable ? "" : " (", e->usable ? "" : e->why.text,
+                                     e->usable ? "" : ")");
+            }
+            return entry ? HEED_ERR_UNSUPPORTED : HEED_ERR_INVALID;
+        }
+        at += n + (at[n] == ',');
+    }
+    return HEED_OK;
+}
+
+static const char *const feature_names[] = {
+    "SCALE",
+    "SOFTCAP",
+    "CAUSAL",
+    "WINDOW",
+    "ALIBI",
+    "MASK",
+    "BIAS",
+    "BIAS_SLOPE",
+    "SINK",
+    "LSE",
+    "WEIGHTS",
+    "SCORES",
+    "LENS",
+    "PACKED",
+    "PAGES",
+    "QUANT",
+    "REPRODUCIBLE_CHUNKS",
+};
+
+/* The one condition that keeps this entry from the problem, or HEED_OK. */
+static heed_status consider(heed_context *context, heed_entry *entry, const heed_problem *problem,
+                            heed_error *why)
+{
+    const heed_backend *b = entry->backend;
+    if (place_in_list(context->wanted, entry->name) < 0)
+        return heed_refuse(why, "not among the permitted backends (%.200s)", context->wanted);
+    if (!entry->usable) {
+        *why = entry->why;
+        return HEED_ERR_UNSUPPORTED;
+    }
+    uint64_t unknown = problem->features & ~b->features;
+    for (unsigned bit = 0; bit < 64; bit++)
+        if (unknown >> bit & 1)
+            return heed_refuse(why, "it does not know HEED_HAS_%s",
+                               bit < 17 ? feature_names[bit] : "?");
+    why->text[0] = 0;
+    if (b->supports(problem, why) != HEED_OK) {
+        why->text[sizeof why->text - 1] = 0;
+        return why->text[0] ? HEED_ERR_UNSUPPORTED
+                            : heed_refuse(why, "it refuses without a reason");
+    }
+    return heed_trial(context, entry, why);
+}
+
+heed_status heed_select(heed_context *context, const heed_problem *problem,
+                        const heed_backend **chosen, heed_verdict verdict[HEED_MAX_BACKENDS],
+                        heed_error *why)
+{
+    heed_registry *registry = &context->registry;
+    int best = -1, best_place = 0;
+    heed_status st = check_list(context, why);
+    if (st != HEED_OK)
+        return st;
+    for (uint32_t i = 0; i < registry->n; i++) {
+        heed_verdict *v = &verdict[i];
+        memset(v, 0, sizeof *v);
+        v->name = registry->entry[i].name;
+        st = consider(context, &registry->entry[i], problem, &v->why);
+        if (st == HEED_ERR_NOMEM) {
+            *why = v->why;
+            return st;
+        }
+        v->can = st == HEED_OK;
+        if (!v->can)
+            continue;
+        v->cost = registry->entry[i].backend->cost(problem, heed_class_q_len[problem->query_class],
+                                                   heed_class_kv_len[problem->query_class]);
+        int place = place_in_list(context->wanted, v->name);
+        if (best < 0 || place < best_place || (place == best_place && v->cost < verdict[best].cost))
+            best = (int)i, best_place = place;
+    }
+    if (best < 0) {
+        int used = snprintf(why->text, sizeof why->text, "no backend runs this problem:");
+        for (uint32_t i = 0; i < registry->n && used < (int)sizeof why->text; i++)
+            if (place_in_list(context->wanted, verdict[i].name) >= 0)
+                used += snprintf(why->text + used, sizeof why->text - (size_t)used, " %s: %s;",
+                                 verdict[i].name, verdict[i].why.text);
+        return HEED_ERR_UNSUPPORTED;
+    }
+    verdict[best].chosen = 1;
+    for (uint32_t i = 0; i < registry->n; i++)
+        if (verdict[i].can && !verdict[i].chosen)
+            heed_refuse(&verdict[i].why,
+                        context->wanted
+                            ? "%s comes before it in the list (cost %.0f us, its %.0f us)"
+                            : "%s costs less (%.0f us, it %.0f us)",
+                        verdict[best].name, verdict[best].cost * 1e-3, verdict[i].cost * 1e-3);
+    *chosen = registry->entry[best].backend;
+    return HEED_OK;
+}

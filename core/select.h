@@ -1,0 +1,26 @@
+/* Which backend runs a problem, and why not the others. */
+#ifndef HEED_CORE_SELECT_H
+#define HEED_CORE_SELECT_H
+
+#include "context.h"
+
+/* What selection says of one backend. */
+typedef struct heed_verdict {
+    const char *name;
+    int can; /* it could run the problem */
+    int chosen;
+    double cost;    /* nanoseconds at the class's fixed lengths; 0 unless it can */
+    heed_error why; /* the one condition that excluded it; "" when chosen */
+} heed_verdict;
+
+/* The lengths at which costs are compared: fixed per query class, never the plan's maxima. */
+extern const int64_t heed_class_q_len[3], heed_class_kv_len[3];
+
+/* Chooses a backend for the problem (whose query_class is set). verdict receives one per entry of
+ * the registry. On failure `why` says which backends refused and for what. Under the context's
+ * lock, because it may try backends out. */
+heed_status heed_select(heed_context *context, const heed_problem *problem,
+                        const heed_backend **chosen, heed_verdict verdict[HEED_MAX_BACKENDS],
+                        heed_error *why);
+
+#endif

@@ -1,0 +1,19 @@
+/* Softmax states of one set of rows over disjoint sets of keys. */
+#ifndef HEED_CORE_SOFTMAX_STATE_H
+#define HEED_CORE_SOFTMAX_STATE_H
+
+#include <stdint.h>
+
+/* As in heed_tile: reference, sum and unnormalised accumulator of each row. */
+typedef struct heed_state {
+    float *row_max, *row_sum, *acc;
+} heed_state;
+
+/* A state in memory of `rows` rows, at `base`. */
+heed_state heed_state_at(void *base, int64_t rows, int64_t acc_stride);
+
+/* Merges n states, `stride` bytes apart from `first` on, in index order, into `out`. */
+void heed_state_merge(const heed_state *out, void *first, int64_t stride, int64_t n, int64_t rows,
+                      int64_t v_dim, int64_t acc_stride, int log2);
+
+#endif

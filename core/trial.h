@@ -1,0 +1,11 @@
+/* The known-answer trial: a machine that lies about its features is caught by a reason instead of
+ * wrong numbers. */
+#ifndef HEED_CORE_TRIAL_H
+#define HEED_CORE_TRIAL_H
+
+#include "context.h"
+
+/* Runs one tiny problem through the backend, unless this context has done so already. */
+heed_status heed_trial(heed_context *context, heed_entry *entry, heed_error *why);
+
+#endif

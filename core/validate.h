@@ -1,0 +1,16 @@
+/* From what the user wrote to what can be relied on. */
+#ifndef HEED_CORE_VALIDATE_H
+#define HEED_CORE_VALIDATE_H
+
+#include <heed/backend.h>
+
+/* The description is consistent. Writes the problem that it means, for query class `query_class` 0:
+ * scale and accuracy resolved, features that their values switch off dropped. */
+heed_status heed_validate_desc(const heed_attn_desc *desc, heed_problem *problem, heed_error *why);
+
+/* The args fit the plan: sizes, presence, reach of strides. Lengths are another matter (schedule).
+ */
+heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args *args,
+                               heed_error *why);
+
+#endif

@@ -1,0 +1,65 @@
+/* The workspace of a run, from its start:
+ *
+ *     heed_run                 header: a copy of the args, counters, the first error
+ *     heed_sequence[batch]     the schedule
+ *     heed_lease[groups]       row groups whose keys are cut: where their states lie
+ *     heed_lease[units]        sequence x kv head: where their prepared keys and values lie
+ *     slots                    2 n + 1, lent to open row groups
+ *     prepared data            n times prepared_per_part, lent to open units
+ *     part areas               n: scratch, one tile's state, a mask summary
+ */
+#ifndef HEED_CORE_WORKSPACE_H
+#define HEED_CORE_WORKSPACE_H
+
+#include "partition.h"
+
+/* Which slot holds something that is open, and how many of its tiles are done. All tiles of a group
+ * are taken before any of a much later one, so few are open at once, and slots are lent. */
+typedef struct heed_lease {
+    atomic_uint slot_plus_1; /* 0: none yet */
+    atomic_uint done;
+} heed_lease;
+
+#define HEED_RUN_MAGIC UINT64_C(0x6865656472756e31) /* a run has been begun here */
+
+typedef struct heed_run {
+    uint64_t magic;
+    const heed_plan *plan;
+    heed_attn_args args;
+    uint32_t n_parts, n_unit_slots;
+    int64_t n_tiles;
+    heed_sequence *sequence;
+    heed_lease *group, *unit;
+    char *slots, *prepared, *parts;
+    double estimate;  /* nanoseconds of one core */
+    char apart_1[64]; /* a workspace is aligned to 64 bytes; the counter has its lines to itself */
+    atomic_llong next_tile;
+    char apart_2[120];
+    atomic_int status; /* HEED_OK, or of the first error, after its sentence */
+    atomic_int error_claimed;
+    heed_error error;
+} heed_run;
+
+/* The first words of a slot of either kind. */
+typedef struct heed_slot {
+    atomic_uint taken;
+} heed_slot;
+
+/* Computes plan->layout. */
+heed_status heed_workspace_layout(heed_plan *plan, heed_error *why);
+
+/* 0 on overflow. */
+size_t heed_workspace_bytes(const heed_plan *plan, uint32_t n_parts);
+
+/* How many parts a workspace of `bytes` holds; at most `limit`. */
+uint32_t heed_workspace_parts(const heed_plan *plan, size_t bytes, uint32_t limit);
+
+/* Points the run's members at their places in the memory that starts with it. */
+void heed_workspace_place(heed_run *run, const heed_plan *plan, uint32_t n_parts);
+
+/* The context's spare workspace, or a new one; give it back with the same size. NULL: no memory. */
+void *heed_workspace_borrow(heed_context *context, size_t bytes, size_t *got);
+void heed_workspace_return(heed_context *context, void *workspace, size_t bytes);
+void heed_workspace_drop(heed_context *context);
+
+#endif
