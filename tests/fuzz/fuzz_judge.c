@@ -1,0 +1,136 @@
+/* Every row's out, lse and weights against the oracle, with the tolerance that the conformance kit
+ * derives for that row. See tests/kit. */
+#include "fuzz_judge.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "reference_f64.h"
+#include "tolerance.h"
+
+typedef struct judge {
+    const fuzz_problem *problem;
+    kit_tolerance out, f32;
+    kit_row_tolerance to;
+    int bad;
+} judge;
+
+static double element(const fuzz_problem *p, int tensor, int type, int64_t b, int64_t h, int64_t i,
+                      int64_t d)
+{
+    const heed_view *view = p->tensor[tensor].view;
+    return reference_decode(type, view->data, fuzz_at(view, b, h, i, d));
+}
+
+static void hold(judge *j, const char *what, const kit_tolerance *how, const reference_row *row,
+                 int64_t at, double got, double want, double bound)
+{
+    if (kit_close(how, got, want, bound) || j->bad++ > 4)
+        return;
+    fprintf(stderr, "%s [b %lld, h %lld, i %lld, %lld] is %.9g, the reference %.9g +- %.3g\n", what,
+            (long long)row->b, (long long)row->h, (long long)row->i, (long long)at, got, want,
+            bound);
+}
+
+static void visit(void *user, const reference_problem *problem, const reference_row *row)
+{
+    judge *j = user;
+    const fuzz_problem *p = j->problem;
+    kit_tolerate(&j->out, problem, row, &j->to);
+    for (int64_t d = 0; d < problem->v_dim; d++)
+        hold(j, "out", &j->out, row, d,
+             element(p, FUZZ_OUT, (int)p->desc.out_type, row->b, row->h, row->i, d), row->out[d],
+             j->to.out[d]);
+    if (p->tensor[FUZZ_LSE].memory)
+        hold(j, "lse", &j->f32, row, 0,
+             element(p, FUZZ_LSE, REFERENCE_F32, row->b, row->h, row->i, 0), row->lse, j->to.lse);
+    for (int64_t k = 0; p->tensor[FUZZ_WEIGHTS].memory && k < problem->kv_len; k++)
+        hold(j, "weights", &j->f32, row, k,
+             element(p, FUZZ_WEIGHTS, REFERENCE_F32, row->b, row->h, row->i, k), row->weight[k],
+             j->to.weight[k]);
+}
+
+static reference_array array(const heed_view *view, uint32_t type)
+{
+    reference_array a = {view->data, (int)type, {0}};
+    for (int i = 0; i < 4; i++)
+        a.stride[i] = view->stride[i];
+    return a;
+}
+
+/* The reference adds without looking for overflow. */
+static int64_t window(int64_t size)
+{
+    return size > INT64_C(1) << 40 ? INT64_C(1) << 40 : size;
+}
+
+static uint32_t accuracy(const heed_attn_desc *d)
+{
+    int bf16 = d->q_type == HEED_BF16 && d->k_type == HEED_BF16 && d->v_type == HEED_BF16;
+    if (d->accuracy == HEED_ACCURACY_SPLIT || d->accuracy == HEED_ACCURACY_EXACT)
+        return d->accuracy;
+    return bf16 ? HEED_ACCURACY_BF16 : HEED_ACCURACY_EXACT;
+}
+
+static void *doubles(int64_t n)
+{
+    return malloc((size_t)(n + 1) * sizeof(double));
+}
+
+int fuzz_judge(const fuzz_problem *p)
+{
+    const heed_attn_desc *d = &p->desc;
+    const heed_attn_args *a = &p->args;
+    int64_t offset[FUZZ_MAX_BATCH] = {0};
+    int has_window = (d->features & HEED_HAS_WINDOW) != 0;
+    reference_problem r = {
+        .batch = a->batch,
+        .q_heads = d->q_heads,
+        .kv_heads = d->kv_heads,
+        .q_len = a->q_len,
+        .kv_len = a->kv_len,
+        .qk_dim = d->qk_dim,
+        .v_dim = d->v_dim,
+        .q = array(&a->q, d->q_type),
+        .k = array(&a->k, d->k_type),
+        .v = array(&a->v, d->v_type),
+        .mask = array(&a->mask, REFERENCE_BYTE),
+        .bias = array(&a->bias, d->bias_type),
+        .scale = d->features & HEED_HAS_SCALE ? (double)d->scale : 1 / sqrt((double)d->qk_dim),
+        .softcap = (double)d->softcap,
+        .causal = (d->features & HEED_HAS_CAUSAL) != 0,
+        .window_left = has_window ? window(d->window_left) : -1,
+        .window_right = has_window ? window(d->window_right) : -1,
+        .q_lens = a->q_lens,
+        .kv_lens = a->kv_lens,
+        .offset = offset,
+        .alibi_slope = a->alibi_slope,
+        .bias_slope = a->bias_slope,
+        .sink = a->sink,
+    };
+    judge j = {.problem = p,
+               .out = kit_tolerance_of(accuracy(d), d->out_type),
+               .f32 = kit_tolerance_of(accuracy(d), HEED_F32)};
+    for (int64_t b = 0; b < a->batch; b++) {
+        int64_t kv = a->kv_lens ? a->kv_lens[b] : a->kv_len;
+        offset[b] = d->position == HEED_POS_BOTTOM_RIGHT ? kv - fuzz_q_len(p, b)
+                    : d->position == HEED_POS_GIVEN      ? p->q_offsets[b]
+                                                         : 0;
+    }
+    j.to.raw = doubles(a->kv_len);
+    j.to.softcapped = doubles(a->kv_len);
+    j.to.score = doubles(a->kv_len);
+    j.to.weight = doubles(a->kv_len);
+    j.to.out = doubles(d->v_dim);
+    j.to.typical = doubles(d->v_dim);
+    if (j.to.raw && j.to.softcapped && j.to.score && j.to.weight && j.to.out && j.to.typical)
+        reference_attention(&r, visit, &j);
+    free(j.to.raw);
+    free(j.to.softcapped);
+    free(j.to.score);
+    free(j.to.weight);
+    free(j.to.out);
+    free(j.to.typical);
+    return j.bad == 0;
+}

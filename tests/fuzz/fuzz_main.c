@@ -1,0 +1,89 @@
+/* Runs the fuzz target without a fuzzer: on random bytes from a seed, or on the files that are
+ * named, to replay a finding.
+ *
+ * Usage: fuzz_attention [--runs N] [--seed S]   run S + i is the same whatever N is
+ *        fuzz_attention FILE...
+ *
+ * On a finding the run's seed is the last thing said before the process dies.
+ */
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { MOST_BYTES = 256 };
+
+static unsigned long long current; /* the seed of the run that is under way */
+
+static void say_seed(int signal_number)
+{
+    (void)signal_number;
+    fprintf(stderr, "replay with: fuzz_attention --runs 1 --seed %llu\n", current);
+    signal(SIGABRT, SIG_DFL);
+}
+
+/* splitmix64, Steele, Lea & Flood 2014 */
+static uint64_t next(uint64_t *state)
+{
+    uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+static void random_run(unsigned long long seed)
+{
+    uint64_t state = seed;
+    uint8_t bytes[MOST_BYTES];
+    size_t n = 16 + next(&state) % (MOST_BYTES - 15);
+    for (size_t i = 0; i < n; i++)
+        bytes[i] = (uint8_t)(next(&state) >> 56);
+    LLVMFuzzerTestOneInput(bytes, n);
+}
+
+static int replay(const char *path)
+{
+    static uint8_t bytes[1 << 20];
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        perror(path);
+        return 1;
+    }
+    LLVMFuzzerTestOneInput(bytes, fread(bytes, 1, sizeof bytes, file));
+    fclose(file);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    unsigned long long runs = 10000, seed = 1, done;
+    int at = 1;
+    for (; at + 1 < argc && strncmp(argv[at], "--", 2) == 0; at += 2) {
+        if (strcmp(argv[at], "--runs") == 0)
+            runs = strtoull(argv[at + 1], NULL, 10);
+        else if (strcmp(argv[at], "--seed") == 0)
+            seed = strtoull(argv[at + 1], NULL, 10);
+        else
+            break;
+    }
+    if (at < argc && argv[at][0] == '-') {
+        fprintf(stderr, "usage: fuzz_attention [--runs N] [--seed S] | FILE...\n");
+        return 2;
+    }
+    signal(SIGABRT, say_seed);
+    if (at < argc) {
+        for (; at < argc; at++)
+            if (replay(argv[at]) != 0)
+                return 1;
+        return 0;
+    }
+    for (done = 0; done < runs; done++) {
+        current = seed + done;
+        random_run(current);
+    }
+    printf("%llu runs from seed %llu, no finding\n", done, seed);
+    return done == 0;
+}

@@ -1,0 +1,376 @@
+/* Bytes to a valid problem. See fuzz_problem.h. */
+#include "fuzz_problem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint32_t fuzz_byte(fuzz_bytes *bytes)
+{
+    return bytes->at < bytes->end ? *bytes->at++ : 0;
+}
+
+uint32_t fuzz_below(fuzz_bytes *bytes, uint32_t n)
+{
+    uint32_t x = fuzz_byte(bytes);
+    if (n > 256)
+        x = x << 8 | fuzz_byte(bytes);
+    return x % n;
+}
+
+int fuzz_rarely(fuzz_bytes *bytes, uint32_t n)
+{
+    return fuzz_below(bytes, n) == n - 1; /* not 0, so that exhausted bytes give the plain case */
+}
+
+int64_t fuzz_at(const heed_view *view, int64_t b, int64_t h, int64_t i, int64_t d)
+{
+    return b * view->stride[0] + h * view->stride[1] + i * view->stride[2] + d * view->stride[3];
+}
+
+int32_t fuzz_q_len(const fuzz_problem *problem, int64_t b)
+{
+    return problem->args.q_lens ? problem->args.q_lens[b] : (int32_t)problem->args.q_len;
+}
+
+/* Mostly short, sometimes of the size of a kernel's tiles and their tails. */
+static int64_t length(fuzz_bytes *bytes, uint32_t usual, uint32_t rare)
+{
+    return fuzz_rarely(bytes, 8) ? fuzz_below(bytes, rare) : fuzz_below(bytes, usual);
+}
+
+static uint32_t float_type(fuzz_bytes *bytes)
+{
+    return HEED_F32 + fuzz_below(bytes, 3);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------
+ */
+
+/* Axes in any order, with gaps, backwards, and for inputs broadcast. */
+static int lay_out(fuzz_tensor *t, fuzz_bytes *bytes, heed_view *view, uint32_t element,
+                   const int64_t dim[4], int input)
+{
+    static const uint8_t orders[6][4] = {{3, 2, 1, 0}, {3, 1, 2, 0}, {2, 3, 1, 0},
+                                         {3, 2, 0, 1}, {1, 3, 2, 0}, {0, 3, 1, 2}};
+    const uint8_t *order = orders[fuzz_below(bytes, 6)];
+    uint32_t odd = fuzz_byte(bytes); /* bits: backwards, gap; broadcast if both are rare */
+    uint32_t broadcast = input && fuzz_rarely(bytes, 4) ? fuzz_byte(bytes) : 0;
+    size_t slack = fuzz_rarely(bytes, 8) ? 1 + fuzz_below(bytes, 3) : 0;
+    int64_t step = 1, low = 0, high = 0;
+    for (int a = 0; a < 4; a++) {
+        int axis = order[a];
+        int64_t n = dim[axis] > 0 ? dim[axis] : 1, stride = step;
+        t->dim[axis] = dim[axis];
+        if (broadcast >> axis & 1)
+            stride = 0;
+        else if (odd >> (axis + 4) & 1)
+            stride = step + (odd & 7);
+        step = stride ? stride * n : step;
+        if (odd >> axis & 1)
+            stride = -stride;
+        if (stride < 0)
+            low += stride * (n - 1);
+        else
+            high += stride * (n - 1);
+        view->stride[axis] = stride;
+    }
+    t->element = element;
+    t->bytes = (size_t)(high - low + 1) * element + slack;
+    t->memory = malloc(t->bytes);
+    t->view = view;
+    if (!t->memory)
+        return -1;
+    view->data = t->memory + slack + (size_t)-low * element;
+    return 0;
+}
+
+/* ---- values ------------------------------------------------------------------------------------
+ */
+
+static uint64_t next(uint64_t *state)
+{
+    uint64_t x = *state;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    return *state = x;
+}
+
+/* Bits of a number of magnitude 2^-6 to 2 in any of the three types. */
+static uint32_t tame_bits(uint32_t type, uint64_t random)
+{
+    uint32_t exponent = (uint32_t)(random >> 32) % 7, low = (uint32_t)random;
+    if (type == HEED_F32)
+        return (low & 0x80000000u) | (121 + exponent) << 23 | (low & 0x7fffffu);
+    if (type == HEED_F16)
+        return (low & 0x8000u) | (9 + exponent) << 10 | (low & 0x3ffu);
+    return (low & 0x8000u) | (121 + exponent) << 7 | (low & 0x7fu);
+}
+
+/* Where in memory the first element starts: in front of it is the slack that makes addresses odd.
+ */
+static size_t first_element(const fuzz_tensor *t)
+{
+    return (size_t)((unsigned char *)t->view->data - t->memory) % t->element;
+}
+
+static void put(fuzz_tensor *t, size_t at, uint32_t bits)
+{
+    uint16_t half = (uint16_t)bits;
+    memcpy(t->memory + at, t->element == 4 ? (void *)&bits : (void *)&half, t->element);
+}
+
+static void fill(fuzz_tensor *t, uint32_t type, uint64_t *state, int wild)
+{
+    if (!t->memory)
+        return;
+    memset(t->memory, 0xff, t->bytes);
+    for (size_t at = first_element(t); at + t->element <= t->bytes; at += t->element) {
+        uint64_t random = next(state);
+        put(t, at, wild && random >> 60 == 0 ? (uint32_t)(random >> 20) : tame_bits(type, random));
+    }
+}
+
+static void fill_mask(fuzz_tensor *t, uint64_t *state, uint32_t kind)
+{
+    for (size_t at = 0; t->memory && at < t->bytes; at++) {
+        uint64_t random = next(state);
+        t->memory[at] = kind == 0   ? (unsigned char)(random & 1)
+                        : kind == 1 ? (unsigned char)(random >> 56)
+                        : kind == 2 ? 0
+                                    : (unsigned char)(random >> 32 & 15 ? 0 : 255);
+    }
+}
+
+/* A bias of -inf masks: put some in. */
+static void fill_bias(fuzz_tensor *t, uint32_t type, uint64_t *state, int wild)
+{
+    uint32_t minus_inf = type == HEED_F32 ? 0xff800000u : type == HEED_F16 ? 0xfc00u : 0xff80u;
+    fill(t, type, state, wild);
+    if (!t->memory || next(state) & 1)
+        return;
+    for (size_t at = first_element(t); at + t->element <= t->bytes; at += t->element) {
+        if ((next(state) & 3) == 0)
+            put(t, at, minus_inf);
+    }
+}
+
+/* ---- the problem -------------------------------------------------------------------------------
+ */
+
+static void describe(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    heed_attn_desc *d = &p->desc;
+    uint32_t some = fuzz_byte(bytes) | fuzz_byte(bytes) << 8;
+    d->struct_size = sizeof *d;
+    d->kv_heads = 1 + fuzz_below(bytes, 3);
+    d->q_heads = d->kv_heads * (1 + fuzz_below(bytes, FUZZ_MAX_HEADS / 3));
+    d->qk_dim = 1 + (uint32_t)length(bytes, 20, 140);
+    d->v_dim = fuzz_rarely(bytes, 3) ? 1 + (uint32_t)length(bytes, 20, 140) : d->qk_dim;
+    d->q_type = float_type(bytes);
+    d->k_type = d->v_type = d->out_type = d->q_type;
+    if (fuzz_rarely(bytes, 4)) {
+        d->k_type = float_type(bytes);
+        d->v_type = float_type(bytes);
+        d->out_type = float_type(bytes);
+    }
+    /* Bits 0 to 12 of `some` stand for the features of those bits; each is rarer than one in two.
+     */
+    d->features = some & (fuzz_byte(bytes) | fuzz_byte(bytes) << 8) & 0x1fffu;
+    if (!(d->features & HEED_HAS_BIAS))
+        d->features &= ~HEED_HAS_BIAS_SLOPE;
+    if (fuzz_rarely(bytes, 8))
+        d->features |= HEED_HAS_REPRODUCIBLE_CHUNKS;
+    if (d->features & HEED_HAS_SCALE)
+        d->scale = ((float)fuzz_byte(bytes) - 100) / 64;
+    if (d->features & HEED_HAS_SOFTCAP)
+        d->softcap = (float)fuzz_byte(bytes) / 16;
+    if (d->features & HEED_HAS_WINDOW) {
+        d->window_left = (int64_t)fuzz_below(bytes, 24) - 1;
+        d->window_right = (int64_t)fuzz_below(bytes, 24) - 1;
+        if (fuzz_rarely(bytes, 16))
+            d->window_left = INT64_MAX;
+    }
+    if (d->features & HEED_HAS_BIAS)
+        d->bias_type = float_type(bytes);
+    if (d->features & (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI))
+        d->position = HEED_POS_TOP_LEFT + fuzz_below(bytes, 3);
+    if (d->features & HEED_HAS_SCORES)
+        d->scores_stage = HEED_SCORES_RAW + fuzz_below(bytes, 3);
+    d->accuracy = fuzz_below(bytes, 4);
+}
+
+static void choose_lengths(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    heed_attn_args *a = &p->args;
+    a->batch = fuzz_rarely(bytes, 3) ? fuzz_below(bytes, FUZZ_MAX_BATCH + 1) : 1;
+    a->q_len = fuzz_rarely(bytes, 3) ? 1 : length(bytes, 20, 90);
+    a->kv_len = length(bytes, 48, 400);
+    p->desc.max_batch = a->batch + fuzz_below(bytes, 3);
+    p->desc.max_q_len = a->q_len + fuzz_below(bytes, 3);
+    p->desc.max_kv_len = a->kv_len + (fuzz_rarely(bytes, 4) ? fuzz_below(bytes, 4000) : 0);
+    for (int b = 0; b < FUZZ_MAX_BATCH; b++) {
+        p->q_lens[b] = (int32_t)fuzz_below(bytes, (uint32_t)a->q_len + 1);
+        p->kv_lens[b] = (int32_t)fuzz_below(bytes, (uint32_t)a->kv_len + 1);
+        p->q_offsets[b] = (int32_t)fuzz_below(bytes, 64) - 24;
+        if (fuzz_rarely(bytes, 32))
+            p->q_offsets[b] = fuzz_byte(bytes) & 1 ? INT32_MIN : INT32_MAX;
+    }
+    if (p->desc.features & HEED_HAS_LENS) {
+        uint32_t which = fuzz_below(bytes, 3);
+        a->q_lens = which != 0 ? p->q_lens : NULL;
+        a->kv_lens = which != 1 ? p->kv_lens : NULL;
+    }
+    if (p->desc.position == HEED_POS_GIVEN)
+        a->q_offsets = p->q_offsets;
+}
+
+static uint32_t bytes_of(uint32_t type)
+{
+    return type == HEED_F32 ? 4 : 2;
+}
+
+static int place(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    const heed_attn_desc *d = &p->desc;
+    heed_attn_args *a = &p->args;
+    int64_t nb = a->batch, nq = a->q_len, nk = a->kv_len, h = d->q_heads, g = d->kv_heads;
+    const int64_t map[4] = {nb, h, nq, nk};
+    const struct {
+        int tensor;
+        uint64_t feature;
+        heed_view *view;
+        uint32_t element;
+        int64_t dim[4];
+        int input;
+    } list[] = {
+        {FUZZ_Q, 0, &a->q, bytes_of(d->q_type), {nb, h, nq, d->qk_dim}, 1},
+        {FUZZ_K, 0, &a->k, bytes_of(d->k_type), {nb, g, nk, d->qk_dim}, 1},
+        {FUZZ_V, 0, &a->v, bytes_of(d->v_type), {nb, g, nk, d->v_dim}, 1},
+        {FUZZ_OUT, 0, &a->out, bytes_of(d->out_type), {nb, h, nq, d->v_dim}, 0},
+        {FUZZ_MASK, HEED_HAS_MASK, &a->mask, 1, {map[0], map[1], map[2], map[3]}, 1},
+        {FUZZ_BIAS,
+         HEED_HAS_BIAS,
+         &a->bias,
+         bytes_of(d->bias_type),
+         {map[0], map[1], map[2], map[3]},
+         1},
+        {FUZZ_LSE, HEED_HAS_LSE, &a->lse, 4, {nb, h, nq, 1}, 0},
+        {FUZZ_WEIGHTS, HEED_HAS_WEIGHTS, &a->weights, 4, {map[0], map[1], map[2], map[3]}, 0},
+        {FUZZ_SCORES, HEED_HAS_SCORES, &a->scores, 4, {map[0], map[1], map[2], map[3]}, 0},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        if (list[i].feature && !(d->features & list[i].feature))
+            continue;
+        if (lay_out(&p->tensor[list[i].tensor], bytes, list[i].view, list[i].element, list[i].dim,
+                    list[i].input) != 0)
+            return -1;
+    }
+    if (d->features & HEED_HAS_LSE)
+        a->lse.stride[3] = 0; /* lse has three axes */
+    return 0;
+}
+
+static void fill_all(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    uint64_t state = UINT64_C(0x9e3779b97f4a7c15) ^ fuzz_byte(bytes) << 8 ^ fuzz_byte(bytes);
+    int wild = fuzz_rarely(bytes, 4);
+    p->tame = !wild;
+    fill(&p->tensor[FUZZ_Q], p->desc.q_type, &state, wild);
+    fill(&p->tensor[FUZZ_K], p->desc.k_type, &state, wild);
+    fill(&p->tensor[FUZZ_V], p->desc.v_type, &state, wild);
+    fill_mask(&p->tensor[FUZZ_MASK], &state, fuzz_below(bytes, 4));
+    fill_bias(&p->tensor[FUZZ_BIAS], p->desc.bias_type, &state, wild);
+    for (int h = 0; h < FUZZ_MAX_HEADS; h++) {
+        p->alibi_slope[h] = (float)(next(&state) >> 56) / 1024;
+        p->bias_slope[h] = (float)(next(&state) >> 56) / 128;
+        p->sink[h] = (next(&state) & 7) == 0 ? -INFINITY : (float)(next(&state) >> 56) / 64;
+    }
+    if (p->desc.features & HEED_HAS_ALIBI)
+        p->args.alibi_slope = p->alibi_slope;
+    if (p->desc.features & HEED_HAS_BIAS_SLOPE)
+        p->args.bias_slope = p->bias_slope;
+    if (p->desc.features & HEED_HAS_SINK)
+        p->args.sink = p->sink;
+    fuzz_reset_outputs(p);
+}
+
+int fuzz_build(fuzz_problem *problem, fuzz_bytes *bytes)
+{
+    memset(problem, 0, sizeof *problem);
+    describe(problem, bytes);
+    problem->args.struct_size = sizeof problem->args;
+    choose_lengths(problem, bytes);
+    if (fuzz_byte(bytes) & 1)
+        problem->args.error = &problem->error;
+    if (place(problem, bytes) != 0) {
+        fuzz_free(problem);
+        return -1;
+    }
+    fill_all(problem, bytes);
+    return 0;
+}
+
+void fuzz_free(fuzz_problem *problem)
+{
+    for (int t = 0; t < FUZZ_TENSORS; t++)
+        free(problem->tensor[t].memory);
+}
+
+/* ---- outputs -----------------------------------------------------------------------------------
+ */
+
+void fuzz_reset_outputs(fuzz_problem *problem)
+{
+    for (int t = FUZZ_OUT; t < FUZZ_TENSORS; t++) {
+        if (problem->tensor[t].memory)
+            memset(problem->tensor[t].memory, FUZZ_CANARY, problem->tensor[t].bytes);
+    }
+}
+
+static int all_canary(const unsigned char *memory, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (memory[i] != FUZZ_CANARY)
+            return 0;
+    }
+    return 1;
+}
+
+int fuzz_nothing_written(const fuzz_problem *problem)
+{
+    for (int t = FUZZ_OUT; t < FUZZ_TENSORS; t++) {
+        if (problem->tensor[t].memory &&
+            !all_canary(problem->tensor[t].memory, problem->tensor[t].bytes))
+            return 0;
+    }
+    return 1;
+}
+
+int fuzz_only_rows_written(const fuzz_problem *problem)
+{
+    for (int t = FUZZ_OUT; t < FUZZ_TENSORS; t++) {
+        const fuzz_tensor *tensor = &problem->tensor[t];
+        unsigned char *rest;
+        int clean;
+        if (!tensor->memory)
+            continue;
+        rest = malloc(tensor->bytes);
+        if (!rest)
+            return 1;
+        memcpy(rest, tensor->memory, tensor->bytes);
+        for (int64_t b = 0; b < tensor->dim[0]; b++)
+            for (int64_t h = 0; h < tensor->dim[1]; h++)
+                for (int64_t i = 0; i < fuzz_q_len(problem, b); i++)
+                    for (int64_t d = 0; d < tensor->dim[3]; d++)
+                        memset(rest + ((unsigned char *)tensor->view->data - tensor->memory) +
+                                   fuzz_at(tensor->view, b, h, i, d) * (int64_t)tensor->element,
+                               FUZZ_CANARY, tensor->element);
+        clean = all_canary(rest, tensor->bytes);
+        free(rest);
+        if (!clean)
+            return 0;
+    }
+    return 1;
+}

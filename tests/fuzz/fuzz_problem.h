@@ -1,0 +1,74 @@
+/* A problem made of bytes: whatever they are, it is valid, small and lies in memory of exactly its
+ * size, so that an address sanitizer sees the first byte too far. */
+#ifndef FUZZ_PROBLEM_H
+#define FUZZ_PROBLEM_H
+
+#include <heed/heed.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FUZZ_MAX_BATCH = 3, FUZZ_MAX_HEADS = 12 };
+enum {
+    FUZZ_Q,
+    FUZZ_K,
+    FUZZ_V,
+    FUZZ_MASK,
+    FUZZ_BIAS,
+    FUZZ_OUT,
+    FUZZ_LSE,
+    FUZZ_WEIGHTS,
+    FUZZ_SCORES,
+    FUZZ_TENSORS
+};
+#define FUZZ_CANARY 0xa5 /* every byte of an output before the call */
+
+/** The bytes that decide; zeros when they have run out. */
+typedef struct fuzz_bytes {
+    const uint8_t *at, *end;
+} fuzz_bytes;
+
+uint32_t fuzz_byte(fuzz_bytes *bytes);
+/** [0, n) */
+uint32_t fuzz_below(fuzz_bytes *bytes, uint32_t n);
+/** True about once in n. */
+int fuzz_rarely(fuzz_bytes *bytes, uint32_t n);
+
+typedef struct fuzz_tensor {
+    unsigned char *memory; /* NULL: the problem has no such tensor */
+    size_t bytes;
+    uint32_t element;
+    int64_t dim[4];
+    heed_view *view;
+} fuzz_tensor;
+
+typedef struct fuzz_problem {
+    heed_attn_desc desc;
+    heed_attn_args args;
+    heed_error error;
+    fuzz_tensor tensor[FUZZ_TENSORS];
+    int32_t q_lens[FUZZ_MAX_BATCH], kv_lens[FUZZ_MAX_BATCH], q_offsets[FUZZ_MAX_BATCH];
+    float alibi_slope[FUZZ_MAX_HEADS], bias_slope[FUZZ_MAX_HEADS], sink[FUZZ_MAX_HEADS];
+    int tame; /* no NaN, Inf or huge value among what is visible: worth comparing with the oracle */
+} fuzz_problem;
+
+/** Makes the problem, outputs filled with the canary. Returns 0, or -1 when out of memory. */
+int fuzz_build(fuzz_problem *problem, fuzz_bytes *bytes);
+void fuzz_free(fuzz_problem *problem);
+
+void fuzz_reset_outputs(fuzz_problem *problem);
+/** Whether no byte was written but the elements of rows i < q_lens[b] of outputs; none at all if
+ * nothing was to be written. */
+int fuzz_only_rows_written(const fuzz_problem *problem);
+int fuzz_nothing_written(const fuzz_problem *problem);
+
+int32_t fuzz_q_len(const fuzz_problem *problem, int64_t b);
+/** Elements from view.data to an element. */
+int64_t fuzz_at(const heed_view *view, int64_t b, int64_t h, int64_t i, int64_t d);
+
+/**
+ * Spoils one thing that validation has to find; which one is said by the bytes.
+ * Returns its name, or NULL if that thing does not exist in this problem.
+ */
+const char *fuzz_spoil(fuzz_problem *problem, fuzz_bytes *bytes);
+
+#endif

@@ -1,0 +1,239 @@
+/* What a caller may get wrong. Each of these turns a valid problem into one that has to be refused
+ * before anything is read or written, so none needs memory behind it. */
+#include <math.h>
+
+#include "fuzz_problem.h"
+
+/* ---- the description ---------------------------------------------------------------------------
+ */
+
+static int no_heads(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    uint32_t *size[] = {&p->desc.q_heads, &p->desc.kv_heads, &p->desc.qk_dim, &p->desc.v_dim};
+    *size[fuzz_below(bytes, 4)] = 0;
+    return 1;
+}
+
+static int heads_no_multiple(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    p->desc.kv_heads = p->desc.q_heads + 1 + fuzz_byte(bytes);
+    return 1;
+}
+
+static int no_such_type(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    uint32_t *type[] = {&p->desc.q_type, &p->desc.k_type, &p->desc.v_type, &p->desc.out_type};
+    static const uint32_t bad[] = {HEED_DTYPE_NONE, HEED_I8, HEED_Q8_0, 6, UINT32_MAX};
+    *type[fuzz_below(bytes, 4)] = bad[fuzz_below(bytes, 5)];
+    return 1;
+}
+
+static int no_such_choice(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    uint32_t *choice[] = {&p->desc.position, &p->desc.accuracy, &p->desc.scores_stage,
+                          &p->desc.reserved, &p->desc.page_len, &p->desc.bias_type};
+    *choice[fuzz_below(bytes, 6)] = 7 + fuzz_byte(bytes);
+    return 1;
+}
+
+static int feature_without_argument(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    static const uint64_t needs_one[] = {
+        HEED_HAS_ALIBI, HEED_HAS_MASK,   HEED_HAS_BIAS,     HEED_HAS_BIAS_SLOPE, HEED_HAS_SINK,
+        HEED_HAS_LSE,   HEED_HAS_SCORES, HEED_HAS_WEIGHTS,  HEED_HAS_LENS,       HEED_HAS_PACKED,
+        HEED_HAS_PAGES, HEED_HAS_QUANT,  UINT64_C(1) << 40, UINT64_C(1) << 63};
+    uint64_t bit = needs_one[fuzz_below(bytes, 14)];
+    /* An empty problem needs no mask, bias, lse, weights or scores: there is no element of them. */
+    int empty = p->args.batch == 0 || p->args.q_len == 0 || p->args.kv_len == 0;
+    if ((p->desc.features & bit) ||
+        (empty && (bit & (HEED_HAS_MASK | HEED_HAS_LSE | HEED_HAS_WEIGHTS))))
+        return 0;
+    p->desc.features |= bit; /* alibi lacks a position too, bias its type, scores their stage */
+    return 1;
+}
+
+static int argument_without_feature(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    static const uint64_t shown_by[] = {HEED_HAS_ALIBI, HEED_HAS_MASK,    HEED_HAS_BIAS,
+                                        HEED_HAS_SINK,  HEED_HAS_LSE,     HEED_HAS_SCORES,
+                                        HEED_HAS_LENS,  HEED_HAS_WEIGHTS, HEED_HAS_BIAS_SLOPE};
+    uint64_t bit = shown_by[fuzz_below(bytes, 9)];
+    if (!(p->desc.features & bit))
+        return 0;
+    p->desc.features &= ~bit;
+    return 1;
+}
+
+static int reserved_argument(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    switch (fuzz_below(bytes, 6)) {
+    case 0:
+        p->args.block_table = p->q_lens;
+        break;
+    case 1:
+        p->args.q_starts = p->q_lens;
+        break;
+    case 2:
+        p->args.kv_starts = p->kv_lens;
+        break;
+    case 3:
+        p->args.k_quant.scale = p->sink;
+        break;
+    case 4:
+        p->args.v_quant.scale = p->sink;
+        break;
+    default:
+        p->desc.max_rows = 1;
+        break;
+    }
+    return 1;
+}
+
+static int bad_number(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    uint32_t which = fuzz_below(bytes, 8);
+    if (which < 3) {
+        p->desc.scale = bad[which];
+    } else if (which < 6) {
+        p->desc.softcap = bad[which - 3];
+    } else {
+        p->desc.features |= HEED_HAS_SOFTCAP;
+        p->desc.softcap = -0.5f;
+    }
+    return 1;
+}
+
+static int bad_window(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    int64_t *side = fuzz_byte(bytes) & 1 ? &p->desc.window_left : &p->desc.window_right;
+    *side = fuzz_byte(bytes) & 1 ? INT64_MIN : -2;
+    return 1;
+}
+
+static int bad_maximum(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    int64_t *size[] = {&p->desc.max_batch, &p->desc.max_q_len, &p->desc.max_kv_len};
+    static const int64_t bad[] = {-1, INT64_MIN, INT64_MAX, INT64_C(1) << 31};
+    *size[fuzz_below(bytes, 3)] = bad[fuzz_below(bytes, 4)];
+    return 1;
+}
+
+static int bad_struct_size(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    size_t *size = fuzz_byte(bytes) & 1 ? &p->desc.struct_size : &p->args.struct_size;
+    static const size_t bad[] = {0, 1, 8, 20, SIZE_MAX};
+    size_t bytes_said = bad[fuzz_below(bytes, 4)]; /* a size too large would be read as memory */
+    *size = bytes_said;
+    return 1;
+}
+
+/* ---- the args ----------------------------------------------------------------------------------
+ */
+
+static int bad_size(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    int64_t *size[] = {&p->args.batch, &p->args.q_len, &p->args.kv_len};
+    static const int64_t bad[] = {-1, INT64_MIN, INT64_MAX, INT64_C(1) << 31};
+    *size[fuzz_below(bytes, 3)] = bad[fuzz_below(bytes, 4)];
+    return 1;
+}
+
+static int bad_length(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    int kv = fuzz_byte(bytes) & 1;
+    const int32_t *given = kv ? p->args.kv_lens : p->args.q_lens;
+    int32_t *lens = kv ? p->kv_lens : p->q_lens;
+    int32_t most = (int32_t)(kv ? p->args.kv_len : p->args.q_len);
+    const int32_t bad[] = {-1, INT32_MIN, INT32_MAX, most + 1};
+    /* Empty problems return at once. */
+    if (!given || p->args.batch == 0 || p->args.q_len == 0 || p->args.kv_len == 0)
+        return 0;
+    lens[fuzz_below(bytes, (uint32_t)p->args.batch)] = bad[fuzz_below(bytes, 4)];
+    return 1;
+}
+
+static fuzz_tensor *tensor_with_elements(fuzz_problem *p, fuzz_bytes *bytes, int first)
+{
+    fuzz_tensor *t = &p->tensor[first + (int)fuzz_below(bytes, (uint32_t)(FUZZ_TENSORS - first))];
+    return t->memory && t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3] > 0 ? t : NULL;
+}
+
+static int missing_data(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    fuzz_tensor *t = tensor_with_elements(p, bytes, 0);
+    if (!t)
+        return 0;
+    t->view->data = NULL;
+    return 1;
+}
+
+static int output_broadcast(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    fuzz_tensor *t = tensor_with_elements(p, bytes, FUZZ_OUT);
+    uint32_t axis = fuzz_below(bytes, 4);
+    if (!t || t->dim[axis] < 2)
+        return 0;
+    t->view->stride[axis] = 0;
+    return 1;
+}
+
+static int stride_out_of_reach(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    fuzz_tensor *t = tensor_with_elements(p, bytes, 0);
+    uint32_t axis = fuzz_below(bytes, 4);
+    if (!t || t->dim[axis] < 2)
+        return 0;
+    t->view->stride[axis] = fuzz_byte(bytes) & 1 ? INT64_MAX : INT64_MIN;
+    return 1;
+}
+
+static int out_is_an_input(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    fuzz_tensor *t = tensor_with_elements(p, bytes, 0);
+    if (!t || t->view == &p->args.out || p->args.out.data == NULL || p->args.batch == 0 ||
+        p->args.q_len == 0)
+        return 0;
+    t->view->data = p->args.out.data;
+    return 1;
+}
+
+static int bad_executor(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    /* Lacks parallel_for, or threads too. */
+    static const heed_executor executors[] = {
+        {.struct_size = sizeof(heed_executor), .n_threads = 2},
+        {.struct_size = sizeof(heed_executor)},
+        {.struct_size = 0}};
+    p->args.executor = &executors[fuzz_below(bytes, 3)];
+    return 1;
+}
+
+const char *fuzz_spoil(fuzz_problem *problem, fuzz_bytes *bytes)
+{
+    static const struct {
+        const char *name;
+        int (*spoil)(fuzz_problem *p, fuzz_bytes *bytes); /* 0: not here */
+    } list[] = {
+        {"no heads or dims", no_heads},
+        {"heads no multiple", heads_no_multiple},
+        {"no such type", no_such_type},
+        {"no such choice", no_such_choice},
+        {"feature without argument", feature_without_argument},
+        {"argument without feature", argument_without_feature},
+        {"reserved argument", reserved_argument},
+        {"bad number", bad_number},
+        {"bad window", bad_window},
+        {"bad maximum", bad_maximum},
+        {"bad struct_size", bad_struct_size},
+        {"bad size", bad_size},
+        {"bad length", bad_length},
+        {"missing data", missing_data},
+        {"output broadcast", output_broadcast},
+        {"stride out of reach", stride_out_of_reach},
+        {"out is an input", out_is_an_input},
+        {"bad executor", bad_executor},
+    };
+    uint32_t which = fuzz_below(bytes, sizeof list / sizeof *list);
+    return list[which].spoil(problem, bytes) ? list[which].name : NULL;
+}
