@@ -94,8 +94,7 @@ static void print_json_string(const char *text)
 
 static void print_json(const heed_trials *trials, int chosen, const char *text)
 {
-    printf("{\"heed\": \"%d.%d.%d\", \"library\": %s, \"trials\": [", HEED_VERSION_MAJOR,
-           HEED_VERSION_MINOR, HEED_VERSION_PATCH, trials->json);
+    printf("{\"library\": %s, \"trials\": [", trials->json);
     for (int i = 0; i < trials->n; i++) {
         printf("%s{\"name\": \"%s\", \"passed\": %s, \"why\": ", i ? ", " : "",
                trials->result[i].name, trials->result[i].passed ? "true" : "false");
@@ -112,8 +111,7 @@ static void print_json(const heed_trials *trials, int chosen, const char *text)
 
 static void print_text(const heed_trials *trials, int chosen, const char *text)
 {
-    printf("heed %d.%d.%d\n\n%s\ntrials\n", HEED_VERSION_MAJOR, HEED_VERSION_MINOR,
-           HEED_VERSION_PATCH, trials->text);
+    printf("%s\ntrials\n", trials->text);
     for (int i = 0; i < trials->n; i++)
         printf("  %-10s %s\n", trials->result[i].name,
                trials->result[i].passed ? "passed" : trials->result[i].why);
