@@ -76,6 +76,9 @@ static heed_status run_head(const heed_backend *backend, void *state, const heed
             .acc = acc,
             .acc_stride = ACC_STRIDE,
         };
+        memset(row_max, 0xff, sizeof row_max); /* NaN: who writes nothing is not right by chance */
+        memset(row_sum, 0xff, sizeof row_sum);
+        memset(acc, 0xff, sizeof acc);
         heed_fpenv_flush(tiling->flush);
         st = backend->run_tile(state, problem, &tile, scratch);
         heed_fpenv_flush(0);
