@@ -1,0 +1,222 @@
+/* Plugins as a user meets them: a folder that holds the hostile ones, and one with the example.
+ * Each that cannot serve is listed with its reason; none disturbs the others.
+ *
+ * Usage: plugins HOSTILE_FOLDER EXAMPLE_FOLDER */
+#define _POSIX_C_SOURCE 200809L /* setenv */
+#include "fixture.h"
+
+static heed_context *context_of(const char *plugin_path, const char *backends)
+{
+    heed_context_options options = {
+        .struct_size = sizeof options, .plugin_path = plugin_path, .backends = backends};
+    heed_context *context = NULL;
+    heed_status status = heed_context_create(&options, &context);
+    check(status == HEED_OK, "no context with plugins %s and backends %s: %s", plugin_path,
+          backends ? backends : "(any)", heed_last_error());
+    if (!context)
+        exit(1);
+    return context;
+}
+
+/* Does some line of the text hold both words? */
+static int line_with(const char *text, const char *a, const char *b)
+{
+    char line[1024];
+    for (const char *at = text; *at;) {
+        size_t n = strcspn(at, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)n, at);
+        if (strstr(line, a) && strstr(line, b))
+            return 1;
+        at += n + (at[n] == '\n');
+    }
+    return 0;
+}
+
+/* Those that are refused as they are loaded: who, and what the reason must speak of. */
+static void refused_when_loaded(heed_context *context)
+{
+    static const char *const expect[][2] = {
+        {"wrong_abi", "abi"},
+        {"short_table", "bytes"},
+        {"no_symbol", "heed_backend_entry"},
+        {"no_object", "loaded"},
+        {"null_member", "tiling"},
+        {"entry_null", "abi"},
+        {"failing_probe", "this machine has no quantum unit"},
+        {"silent_probe", "no reason"},
+        {"duplicate_name", "naive"},
+        {"bad_name", "name"},
+        {"lone_plan_create", "plan_destroy"},
+    };
+    char *text = listing(context, 0), *json = listing(context, 1);
+    for (size_t i = 0; i < sizeof expect / sizeof *expect; i++) {
+        check(line_with(text, expect[i][0], expect[i][1]),
+              "%s is not listed with a reason that says '%s':\n%s", expect[i][0], expect[i][1],
+              text);
+        check(strstr(json, expect[i][0]) != NULL, "%s is not in the JSON", expect[i][0]);
+    }
+    free(text);
+    free(json);
+}
+
+/* Those that load well and are found out at the first plan: forced, they are an error with the
+ * reason; the listing then shows it too. */
+static void refused_when_tried(const char *folder)
+{
+    static const char *const expect[][2] = {
+        {"wrong_answers", "trial"},
+        {"silent_answers", "trial"},
+        {"failing_tile", "trial"},
+        {"failing_tiling", ""},
+        {"no_rows", ""},
+    };
+    for (size_t i = 0; i < sizeof expect / sizeof *expect; i++) {
+        const char *name = expect[i][0];
+        heed_context *context = context_of(folder, name);
+        heed_status status = run_small(context);
+        char *text;
+        check(status == HEED_ERR_UNSUPPORTED, "%s forced gives %s", name,
+              heed_status_string(status));
+        check(strstr(heed_last_error(), name) && strstr(heed_last_error(), expect[i][1]),
+              "%s forced says: %s", name, heed_last_error());
+        text = listing(context, 0);
+        check(line_with(text, name, expect[i][1]) && line_with(text, name, "trial"),
+              "%s is not listed with what its trial found:\n%s", name, text);
+        free(text);
+        heed_context_release(context);
+    }
+}
+
+/* The trial of one that writes nothing must not find the right answers of the one before it. */
+static void tried_after_a_good_one(const char *folder)
+{
+    heed_context *context = context_of(folder, "none,silent_answers");
+    check(run_small(context) == HEED_OK, "none before silent_answers: %s", heed_last_error());
+    char *text = listing(context, 0);
+    check(line_with(text, "silent_answers", "trial"), "silent_answers passes its trial:\n%s", text);
+    free(text);
+    heed_context_release(context);
+}
+
+/* Naming one that cannot run here says why. */
+static void forced_though_refused(const char *folder)
+{
+    heed_context *context = context_of(folder, "failing_probe");
+    heed_status status = run_small(context);
+    check(status == HEED_ERR_UNSUPPORTED && strstr(heed_last_error(), "quantum unit"),
+          "failing_probe forced gives %s: %s", heed_status_string(status), heed_last_error());
+    heed_context_release(context);
+
+    context = context_of(folder, "nobody");
+    status = run_small(context);
+    check(status == HEED_ERR_INVALID && strstr(heed_last_error(), "nobody"),
+          "a name that does not exist gives %s: %s", heed_status_string(status), heed_last_error());
+    heed_context_release(context);
+}
+
+/* Chosen by name, it is what runs. */
+static void good_by_name(const char *folder, const char *name)
+{
+    heed_context *context = context_of(folder, name);
+    heed_plan *plan = NULL;
+    heed_status status = run_small(context);
+    check(status == HEED_OK, "%s gives %s: %s", name, heed_status_string(status),
+          heed_last_error());
+    check(heed_plan_create(context, &SMALL, &plan) == HEED_OK, "%s makes no plan", name);
+    if (plan) {
+        char text[8192] = "";
+        size_t bytes = sizeof text;
+        check(heed_plan_explain(plan, 0, text, &bytes) == HEED_OK && strstr(text, name),
+              "the plan does not speak of %s:\n%s", name, text);
+        check(line_with(text, "naive", "not among the permitted"),
+              "the plan does not say why not naive:\n%s", text);
+    }
+    heed_plan_release(plan);
+    heed_context_release(context);
+}
+
+/* What it does not know goes to another backend, or is an error that names the one condition. */
+static void refused_problem(const char *folder)
+{
+    heed_attn_desc half = SMALL;
+    heed_context *context = context_of(folder, "example");
+    heed_error why = {""};
+    half.k_type = HEED_BF16;
+    check(heed_attn_supported(context, &half, &why) == HEED_ERR_UNSUPPORTED &&
+              strstr(why.text, "not f32, bf16 and f32"),
+          "the example's refusal reads: %s", why.text);
+    heed_context_release(context);
+
+    context = context_of(folder, "example,naive");
+    check(heed_attn_supported(context, &half, &why) == HEED_OK, "naive does not take over: %s",
+          why.text);
+    heed_context_release(context);
+}
+
+static void bad_paths(const char *hostile, const char *example)
+{
+    heed_context_options options = {.struct_size = sizeof options, .plugin_path = "plugins"};
+    heed_context *context = NULL;
+    char path[4096];
+    check(heed_context_create(&options, &context) == HEED_ERR_INVALID &&
+              strstr(heed_last_error(), "absolute"),
+          "a relative folder gives: %s", heed_last_error());
+    snprintf(path, sizeof path, "%s:.", example);
+    options.plugin_path = path;
+    check(heed_context_create(&options, &context) == HEED_ERR_INVALID && !context,
+          "a relative folder behind an absolute one is accepted");
+
+    context = context_of("/does/not/exist", NULL);
+    check(run_small(context) == HEED_OK, "a folder that does not exist does harm");
+    heed_context_release(context);
+
+    /* Two folders, and the same one twice: the second time every name is taken. */
+    snprintf(path, sizeof path, "%s::%s:", example, example);
+    good_by_name(path, "example");
+    snprintf(path, sizeof path, "%s:%s", hostile, example);
+    good_by_name(path, "example");
+}
+
+/* The environment does the same, and options beat it. */
+static void by_environment(const char *hostile, const char *example)
+{
+    heed_context *context = NULL;
+    setenv("HEED_PLUGIN_PATH", example, 1);
+    setenv("HEED_BACKEND", "example", 1);
+    check(heed_context_create(NULL, &context) == HEED_OK && run_small(context) == HEED_OK,
+          "the example is not found through the environment: %s", heed_last_error());
+    heed_context_release(context);
+    good_by_name(hostile, "none");
+    context = context_of(hostile, NULL);
+    check(run_small(context) == HEED_ERR_INVALID,
+          "the option's path does not replace the variable");
+    heed_context_release(context);
+    unsetenv("HEED_PLUGIN_PATH");
+    unsetenv("HEED_BACKEND");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) {
+        printf("usage: plugins HOSTILE_FOLDER EXAMPLE_FOLDER\n");
+        return 2;
+    }
+    const char *hostile = argv[1], *example = argv[2];
+    heed_context *context = context_of(hostile, NULL);
+    refused_when_loaded(context);
+    check(run_small(context) == HEED_OK, "among hostile plugins no backend is right: %s",
+          heed_last_error());
+    heed_context_release(context);
+
+    refused_when_tried(hostile);
+    tried_after_a_good_one(hostile);
+    forced_though_refused(hostile);
+    good_by_name(hostile, "none");
+    good_by_name(hostile, "long_table");
+    good_by_name(example, "example");
+    refused_problem(example);
+    bad_paths(hostile, example);
+    by_environment(hostile, example);
+    printf("%d failed\n", n_failed);
+    return n_failed != 0;
+}

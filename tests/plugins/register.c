@@ -1,0 +1,180 @@
+/* heed_context_register: a table is accepted whole or refused with the member's name. */
+#define heed_backend_entry example_entry
+#include "../../examples/plugin.c"
+#undef heed_backend_entry
+
+#include "fixture.h"
+
+static heed_context *new_context(void)
+{
+    heed_context *context = NULL;
+    if (heed_context_create(NULL, &context) != HEED_OK) {
+        printf("no context: %s\n", heed_last_error());
+        exit(1);
+    }
+    return context;
+}
+
+static heed_backend example(void)
+{
+    return *example_entry(HEED_BACKEND_ABI, sizeof(heed_backend));
+}
+
+static void expect_refusal(heed_context *context, const heed_backend *table, heed_status want,
+                           const char *word)
+{
+    heed_status status = heed_context_register(context, table);
+    check(status == want && strstr(heed_last_error(), word), "a table with a bad %s gives %s: %s",
+          word, heed_status_string(status), heed_last_error());
+}
+
+static void bad_tables(void)
+{
+    heed_context *context = new_context();
+    heed_backend t = example();
+    expect_refusal(context, NULL, HEED_ERR_INVALID, "backend");
+    t.abi++;
+    expect_refusal(context, &t, HEED_ERR_ABI, "abi");
+    t = example();
+    t.struct_size = offsetof(heed_backend, run_tile);
+    expect_refusal(context, &t, HEED_ERR_ABI, "bytes");
+
+#define WITHOUT(member)                                                                            \
+    do {                                                                                           \
+        t = example();                                                                             \
+        t.member = NULL;                                                                           \
+        expect_refusal(context, &t, HEED_ERR_INVALID, #member);                                    \
+    } while (0)
+    WITHOUT(name);
+    WITHOUT(summary);
+    WITHOUT(probe);
+    WITHOUT(supports);
+    WITHOUT(cost);
+    WITHOUT(tiling);
+    WITHOUT(run_tile);
+
+    static const char *const bad[] = {"", "Example", "an example", "naive",
+                                      "a_name_of_thirty_two_characters_"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        t = example();
+        t.name = bad[i];
+        expect_refusal(context, &t, HEED_ERR_INVALID, "name");
+    }
+    char *text = listing(context, 0);
+    check(!strstr(text, "example"), "a refused table is listed:\n%s", text);
+    free(text);
+    check(run_small(context) == HEED_OK, "refused tables do harm: %s", heed_last_error());
+    heed_context_release(context);
+}
+
+static heed_status refusing_probe(const heed_cpu *cpu, heed_error *why)
+{
+    return heed_refuse(why, "the vendor is '%s'", cpu->vendor[0] == 1 ? "" : "not ours");
+}
+
+static void failing_probe(void)
+{
+    heed_context *context = new_context();
+    static heed_backend t;
+    t = example();
+    t.probe = refusing_probe;
+    check(heed_context_register(context, &t) == HEED_OK, "a failing probe is an error: %s",
+          heed_last_error());
+    char *text = listing(context, 0);
+    check(strstr(text, "the vendor is 'not ours'") != NULL, "its reason is not shown:\n%s", text);
+    free(text);
+    check(heed_context_register(context, &t) == HEED_ERR_INVALID, "its name is not taken");
+    heed_context_release(context);
+}
+
+static int n_tiles;
+
+static double free_of_charge(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+{
+    (void)problem;
+    (void)q_len;
+    (void)kv_len;
+    return 0;
+}
+
+static heed_status counted_tile(const void *state, const heed_problem *problem, heed_tile *tile,
+                                void *scratch)
+{
+    __atomic_fetch_add(&n_tiles, 1, __ATOMIC_RELAXED);
+    return run_tile(state, problem, tile, scratch);
+}
+
+/* Plans that are cached from before do not hide a new backend, plans that are held keep theirs, and
+ * other contexts do not see it. */
+static void seen_by_later_plans(void)
+{
+    heed_context *context = new_context(), *other = new_context();
+    heed_plan *held = NULL;
+    static heed_backend t;
+    t = example();
+    t.cost = free_of_charge;
+    t.run_tile = counted_tile;
+    t.name = "a_name_of_thirty_one_characters";
+
+    check(run_small(context) == HEED_OK, "before: %s", heed_last_error());
+    check(heed_plan_create(context, &SMALL, &held) == HEED_OK, "plan: %s", heed_last_error());
+    check(heed_context_register(context, &t) == HEED_OK, "register: %s", heed_last_error());
+    check(n_tiles == 0, "the backend ran before it was asked to");
+    check(run_small(context) == HEED_OK && n_tiles > 0, "the cheapest backend was not used");
+    int before = n_tiles;
+    check(run_small(other) == HEED_OK && n_tiles == before, "another context uses it");
+    heed_plan_release(held);
+    heed_context_release(context);
+    heed_context_release(other);
+}
+
+/* What only a tiling can break is found when a plan is made. */
+static int what_is_wrong;
+
+static heed_status bad_tiling(const heed_problem *problem, heed_tiling *out)
+{
+    heed_status status = tiling(problem, out);
+    switch (what_is_wrong) {
+    case 0:
+        out->query_rows = 0;
+        break;
+    case 1:
+        out->key_block = 0;
+        break;
+    case 2:
+        out->key_chunk = out->key_block + 1;
+        break;
+    case 3:
+        out->prepare_bytes = 64; /* with nobody to prepare */
+        break;
+    }
+    return status;
+}
+
+static void bad_tilings(void)
+{
+    for (what_is_wrong = 0; what_is_wrong < 4; what_is_wrong++) {
+        heed_context_options options = {.struct_size = sizeof options, .backends = "example"};
+        heed_context *context = NULL;
+        heed_backend t = example();
+        t.tiling = bad_tiling;
+        check(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+        check(heed_context_register(context, &t) == HEED_OK, "%s", heed_last_error());
+        heed_status status = run_small(context);
+        check(status == HEED_ERR_UNSUPPORTED || status == HEED_ERR_BACKEND,
+              "bad tiling %d gives %s", what_is_wrong, heed_status_string(status));
+        check(strstr(heed_last_error(), "example") != NULL, "bad tiling %d: %s", what_is_wrong,
+              heed_last_error());
+        heed_context_release(context);
+    }
+}
+
+int main(void)
+{
+    bad_tables();
+    failing_probe();
+    seen_by_later_plans();
+    bad_tilings();
+    printf("%d failed\n", n_failed);
+    return n_failed != 0;
+}
