@@ -23,9 +23,13 @@ static const char *const way_name[WAYS] = {"heed_attention", "heed_plan_run",
 
 static heed_context *context; /* for the process's life: made once, as an engine does */
 
+static const fuzz_problem *current; /* for the report */
+
 static void finding(const char *what, const char *detail)
 {
     fprintf(stderr, "finding: %s: %s\n", what, detail);
+    if (current)
+        fuzz_describe(current, stderr);
     abort();
 }
 
@@ -89,7 +93,8 @@ static heed_status run(fuzz_problem *p, int way, fuzz_bytes *bytes)
         return st;
     }
     st = run_plan(p, plan, way, bytes);
-    if (st != HEED_OK && !p->args.error)
+    /* args that end before their error member cannot say where to write */
+    if (st != HEED_OK && (!p->args.error || p->args.struct_size < sizeof p->args))
         snprintf(p->error.text, sizeof p->error.text, "%s", heed_last_error());
     heed_plan_release(plan);
     return st;
@@ -105,8 +110,9 @@ static void spoilt(fuzz_problem *p, fuzz_bytes *bytes)
     const char *what = fuzz_spoil(p, bytes);
     if (!what)
         return;
-    /* Not by heed_attention: the plan's maxima mean nothing there. */
-    heed_status st = run(p, PLAN + (int)fuzz_below(bytes, WAYS - 1), bytes);
+    /* Not by heed_attention, where the plan's maxima mean nothing. Parts need no executor. */
+    int way = PLAN + (int)fuzz_below(bytes, WAYS - 1);
+    heed_status st = run(p, way == PARTS && p->args.executor ? WORKSPACE : way, bytes);
     if (!refusal(st))
         finding(what, st == HEED_OK ? "accepted" : heed_status_string(st));
     if (p->error.text[0] == '\0')
@@ -174,10 +180,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         finding("heed_context_create", heed_last_error());
     if (fuzz_build(&problem, &bytes) != 0)
         return 0;
+    current = &problem;
     if (spoil)
         spoilt(&problem, &bytes);
     else
         valid(&problem, &bytes);
+    current = NULL;
     fuzz_free(&problem);
     return 0;
 }

@@ -318,6 +318,34 @@ void fuzz_free(fuzz_problem *problem)
         free(problem->tensor[t].memory);
 }
 
+void fuzz_describe(const fuzz_problem *p, FILE *out)
+{
+    static const char *const name[] = {"q",   "k",   "v",       "mask",  "bias",
+                                       "out", "lse", "weights", "scores"};
+    const heed_attn_desc *d = &p->desc;
+    const heed_attn_args *a = &p->args;
+    fprintf(out, "features 0x%llx heads %u/%u dims %u, %u types %u %u %u %u, bias %u\n",
+            (unsigned long long)d->features, d->q_heads, d->kv_heads, d->qk_dim, d->v_dim,
+            d->q_type, d->k_type, d->v_type, d->out_type, d->bias_type);
+    fprintf(out, "scale %g softcap %g window %lld, %lld position %u stage %u accuracy %u%s\n",
+            (double)d->scale, (double)d->softcap, (long long)d->window_left,
+            (long long)d->window_right, d->position, d->scores_stage, d->accuracy,
+            p->tame ? "" : " wild");
+    fprintf(out, "batch %lld of %lld, q_len %lld of %lld, kv_len %lld of %lld\n",
+            (long long)a->batch, (long long)d->max_batch, (long long)a->q_len,
+            (long long)d->max_q_len, (long long)a->kv_len, (long long)d->max_kv_len);
+    for (int b = 0; b < a->batch && b < FUZZ_MAX_BATCH; b++)
+        fprintf(out, "  sequence %d: q_len %s%d, kv_len %s%d, offset %d\n", b,
+                a->q_lens ? "" : "not given, ", p->q_lens[b], a->kv_lens ? "" : "not given, ",
+                p->kv_lens[b], p->q_offsets[b]);
+    for (int t = 0; t < FUZZ_TENSORS; t++) {
+        const heed_view *v = p->tensor[t].view;
+        if (v)
+            fprintf(out, "  %s strides %lld %lld %lld %lld\n", name[t], (long long)v->stride[0],
+                    (long long)v->stride[1], (long long)v->stride[2], (long long)v->stride[3]);
+    }
+}
+
 /* ---- outputs -----------------------------------------------------------------------------------
  */
 

@@ -6,6 +6,7 @@
 #include <heed/heed.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum { FUZZ_MAX_BATCH = 3, FUZZ_MAX_HEADS = 12 };
 enum {
@@ -54,6 +55,9 @@ typedef struct fuzz_problem {
 /** Makes the problem, outputs filled with the canary. Returns 0, or -1 when out of memory. */
 int fuzz_build(fuzz_problem *problem, fuzz_bytes *bytes);
 void fuzz_free(fuzz_problem *problem);
+
+/** Prints what the problem is, for the report of a finding. */
+void fuzz_describe(const fuzz_problem *problem, FILE *out);
 
 void fuzz_reset_outputs(fuzz_problem *problem);
 /** Whether no byte was written but the elements of rows i < q_lens[b] of outputs; none at all if

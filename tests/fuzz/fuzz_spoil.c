@@ -4,6 +4,12 @@
 
 #include "fuzz_problem.h"
 
+/* Nothing will be read or written then, and arrays of no elements need not be there. */
+static int is_empty(const fuzz_problem *p)
+{
+    return p->args.batch == 0 || p->args.q_len == 0 || p->args.kv_len == 0;
+}
+
 /* ---- the description ---------------------------------------------------------------------------
  */
 
@@ -43,10 +49,7 @@ static int feature_without_argument(fuzz_problem *p, fuzz_bytes *bytes)
         HEED_HAS_LSE,   HEED_HAS_SCORES, HEED_HAS_WEIGHTS,  HEED_HAS_LENS,       HEED_HAS_PACKED,
         HEED_HAS_PAGES, HEED_HAS_QUANT,  UINT64_C(1) << 40, UINT64_C(1) << 63};
     uint64_t bit = needs_one[fuzz_below(bytes, 14)];
-    /* An empty problem needs no mask, bias, lse, weights or scores: there is no element of them. */
-    int empty = p->args.batch == 0 || p->args.q_len == 0 || p->args.kv_len == 0;
-    if ((p->desc.features & bit) ||
-        (empty && (bit & (HEED_HAS_MASK | HEED_HAS_LSE | HEED_HAS_WEIGHTS))))
+    if ((p->desc.features & bit) || is_empty(p))
         return 0;
     p->desc.features |= bit; /* alibi lacks a position too, bias its type, scores their stage */
     return 1;
@@ -58,7 +61,7 @@ static int argument_without_feature(fuzz_problem *p, fuzz_bytes *bytes)
                                         HEED_HAS_SINK,  HEED_HAS_LSE,     HEED_HAS_SCORES,
                                         HEED_HAS_LENS,  HEED_HAS_WEIGHTS, HEED_HAS_BIAS_SLOPE};
     uint64_t bit = shown_by[fuzz_below(bytes, 9)];
-    if (!(p->desc.features & bit))
+    if (!(p->desc.features & bit) || is_empty(p))
         return 0;
     p->desc.features &= ~bit;
     return 1;
@@ -66,6 +69,8 @@ static int argument_without_feature(fuzz_problem *p, fuzz_bytes *bytes)
 
 static int reserved_argument(fuzz_problem *p, fuzz_bytes *bytes)
 {
+    if (is_empty(p))
+        return 0;
     switch (fuzz_below(bytes, 6)) {
     case 0:
         p->args.block_table = p->q_lens;
@@ -119,12 +124,15 @@ static int bad_maximum(fuzz_problem *p, fuzz_bytes *bytes)
     return 1;
 }
 
+/* An old caller's struct may end anywhere behind its size; what it lacks is then zero. Args that
+ * end early describe an empty problem, a description no heads. */
 static int bad_struct_size(fuzz_problem *p, fuzz_bytes *bytes)
 {
-    size_t *size = fuzz_byte(bytes) & 1 ? &p->desc.struct_size : &p->args.struct_size;
-    static const size_t bad[] = {0, 1, 8, 20, SIZE_MAX};
-    size_t bytes_said = bad[fuzz_below(bytes, 4)]; /* a size too large would be read as memory */
-    *size = bytes_said;
+    static const size_t bad[] = {0, 1, 8, 20};
+    if (fuzz_byte(bytes) & 1)
+        p->desc.struct_size = bad[fuzz_below(bytes, 4)];
+    else
+        p->args.struct_size = bad[fuzz_below(bytes, 2)];
     return 1;
 }
 
@@ -146,8 +154,7 @@ static int bad_length(fuzz_problem *p, fuzz_bytes *bytes)
     int32_t *lens = kv ? p->kv_lens : p->q_lens;
     int32_t most = (int32_t)(kv ? p->args.kv_len : p->args.q_len);
     const int32_t bad[] = {-1, INT32_MIN, INT32_MAX, most + 1};
-    /* Empty problems return at once. */
-    if (!given || p->args.batch == 0 || p->args.q_len == 0 || p->args.kv_len == 0)
+    if (!given || is_empty(p))
         return 0;
     lens[fuzz_below(bytes, (uint32_t)p->args.batch)] = bad[fuzz_below(bytes, 4)];
     return 1;

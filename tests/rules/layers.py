@@ -46,7 +46,7 @@ def allowed(layer, target):
 
 def find(root, including, kind, name):
     """The repository's file that an include names, as a relative path; None if it is not ours."""
-    places = [root / "include", root / "core", root]
+    places = [root / "include", root / "core", root / "tests/kit", root]
     if kind == '"':
         places.insert(0, (root / including).parent)
     for place in places:
