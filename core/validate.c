@@ -136,6 +136,12 @@ static uint32_t resolve_accuracy(const heed_attn_desc *desc)
     return desc->accuracy;
 }
 
+/* A window that reaches beyond every position is none: sums with it would overflow. */
+static int64_t resolve_window(const heed_attn_desc *desc, int64_t size)
+{
+    return desc->features & HEED_HAS_WINDOW && size < HEED_UNBOUNDED ? size : -1;
+}
+
 heed_status heed_validate_desc(const heed_attn_desc *desc, heed_problem *problem, heed_error *why)
 {
     heed_status st = check_heads_and_dims(desc, why);
@@ -164,8 +170,8 @@ heed_status heed_validate_desc(const heed_attn_desc *desc, heed_problem *problem
         .scale =
             desc->features & HEED_HAS_SCALE ? desc->scale : (float)(1 / sqrt((double)desc->qk_dim)),
         .softcap = desc->softcap,
-        .window_left = desc->features & HEED_HAS_WINDOW ? desc->window_left : -1,
-        .window_right = desc->features & HEED_HAS_WINDOW ? desc->window_right : -1,
+        .window_left = resolve_window(desc, desc->window_left),
+        .window_right = resolve_window(desc, desc->window_right),
     };
     if (p.softcap == 0)
         p.features &= ~HEED_HAS_SOFTCAP;
