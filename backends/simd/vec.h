@@ -519,31 +519,33 @@ V_INLINE vf v_gather_type(uint32_t type, const void *p, int64_t stride, int n)
  * backends' tiles set). -inf gives 0, a NaN stays one.
  *
  * x = n + r with n the nearest integer, r in [-1/2, 1/2]; 2^r by a polynomial of degree 5 whose
- * constant is 1, so that whole powers are exact; n is added to the exponent. Both forms do the same
- * roundings, so both instruction sets give the same bits.
+ * constant is 1, so that whole powers are exact; times 2^n. Both forms do the same roundings, so both
+ * instruction sets give the same bits.
  */
-V_INLINE vf v_exp2_fraction(vf r)
+/* unit * 2^r; unit (constant) is a power of two. */
+V_INLINE vf v_exp2_fraction(vf r, float unit)
 {
-    vf p = v_fma(r, v_set1(0.0013264726f), v_set1(0.009671513f));
-    p = v_fma(p, r, v_set1(0.05550734f));
-    p = v_fma(p, r, v_set1(0.24022242f));
-    p = v_fma(p, r, v_set1(0.6931470f));
-    return v_fma(p, r, v_set1(1.0f));
+    vf p = v_fma(r, v_set1(0.0013264726f * unit), v_set1(0.009671513f * unit));
+    p = v_fma(p, r, v_set1(0.05550734f * unit));
+    p = v_fma(p, r, v_set1(0.24022242f * unit));
+    p = v_fma(p, r, v_set1(0.6931470f * unit));
+    return v_fma(p, r, v_set1(unit));
 }
 
 V_INLINE vf v_exp2(vf x)
 {
 #if LANES == 16
     vf r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    return _mm512_scalef_ps(v_exp2_fraction(r), v_sub(x, r));
+    return _mm512_scalef_ps(v_exp2_fraction(r, 1), v_sub(x, r));
 #else
-    /* Adding 1.5 * 2^23 leaves the nearest integer in the low bits. The order of v_max's operands
-     * lets a NaN through. */
-    const vf magic = v_set1(12582912.0f);
-    x = v_max(v_set1(-127.0f), x);
+    /* Adding 1.5 * 2^23 + 128 (even, so that a tie goes to an even n) leaves n + 128 in the low
+     * bits: the exponent of 2^(n + 1), and of 0 for -inf. A product, because adding to the exponent
+     * of a NaN could make a number of it. The order of v_max's operands lets a NaN through. */
+    const vf magic = v_set1(12582912.0f + 128.0f);
+    x = v_max(v_set1(-128.0f), x);
     vf t = v_add(x, magic);
-    vf p = v_exp2_fraction(v_sub(x, v_sub(t, magic)));
-    return v_from_bits(_mm256_add_epi32(v_bits(p), _mm256_slli_epi32(v_bits(t), 23)));
+    vf p = v_exp2_fraction(v_sub(x, v_sub(t, magic)), 0.5f);
+    return v_mul(p, v_from_bits(_mm256_slli_epi32(v_bits(t), 23)));
 #endif
 }
 
