@@ -1,0 +1,36 @@
+/* How problems of few query rows are cut: one copy for every instruction set, so that all of them
+ * form the same sums. */
+#include "decode.h"
+#include "simd.h"
+
+int heed_simd_decode_covers(const heed_simd_tuning *tuning, const heed_problem *problem)
+{
+    (void)tuning;
+    return problem->query_class != HEED_QUERY_MANY;
+}
+
+/* Query rows of a tile. Where one row of the whole group is more than a tile should hold, the tile
+ * is one row, and arithmetic is the limit anyway. */
+static uint32_t query_rows(const heed_problem *problem)
+{
+    uint32_t most = problem->query_class == HEED_QUERY_ONE ? 1 : 16;
+    uint32_t rows = DECODE_MAX_ROWS / (problem->q_heads / problem->kv_heads);
+    return rows < 1 ? 1 : rows > most ? most : rows;
+}
+
+heed_status heed_simd_decode_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                    heed_tiling *out)
+{
+    size_t rows = (size_t)query_rows(problem) * (problem->q_heads / problem->kv_heads);
+    size_t qk = (size_t)decode_padded(problem->qk_dim), v = (size_t)decode_padded(problem->v_dim);
+    (void)tuning;
+    out->query_rows = query_rows(problem);
+    out->key_block = DECODE_KEY_BLOCK;
+    out->key_chunk = 1024; /* long enough for its state to cost nothing, short enough to share */
+    out->state_log2 = 1;
+    out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
+    /* Per row scaled q, weights, partial sums, reference and visible keys; 16 keys of K and V. */
+    out->scratch_bytes = (rows * (qk + 2 * DECODE_BLOCK + 2) + DECODE_BLOCK * (qk + v)) * 4 + 64;
+    out->kernel = "decode";
+    return HEED_OK;
+}

@@ -1,0 +1,339 @@
+/* The decode tile against f64 loops: random shapes, types, strides and features, with NaN in all
+ * that a row may not see; and the same bits from AVX2 and AVX-512 wherever K, V and Q are f32. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <immintrin.h>
+
+#include "../../backends/simd/simd.h"
+
+enum { CASES = 4000, MAX_ELEMENTS = 1 << 20 };
+
+static uint64_t random_state;
+
+static uint32_t random_below(uint32_t n)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(((random_state >> 33) * n) >> 31);
+}
+
+static float random_normal(void) /* close enough: a sum of four uniform ones, variance 1 */
+{
+    float x = 0;
+    for (int i = 0; i < 4; i++)
+        x += (float)random_below(1 << 20) * 0x1p-20f - 0.5f;
+    return x * 1.7320508f;
+}
+
+/* A tensor of [head, row, dim] in a buffer that holds NaN everywhere else. */
+typedef struct tensor {
+    heed_rows rows;
+    uint32_t type;
+    void *memory;
+} tensor;
+
+static void *nan_memory(uint32_t type, size_t elements)
+{
+    char *memory = malloc(elements * heed_dtype_bytes(type));
+    if (!memory)
+        exit(99);
+    for (size_t i = 0; i < elements; i++)
+        heed_store(type, memory, (int64_t)i, NAN);
+    return memory;
+}
+
+static void make(tensor *t, uint32_t type, int64_t heads, int64_t rows, int64_t dims, int layout)
+{
+    int64_t gap = layout == 2 ? 2 : 1, odd = layout == 3 ? 1 : 0;
+    size_t elements = (size_t)(heads * rows * dims * gap + 64);
+    t->type = type;
+    t->memory = nan_memory(type, elements);
+    t->rows.dim_stride = gap;
+    t->rows.row_stride = layout == 1 ? heads * dims : dims * gap; /* 1: token-major */
+    t->rows.head_stride = layout == 1 ? dims : rows * dims * gap;
+    t->rows.data = (char *)t->memory + odd * heed_dtype_bytes(type);
+    if (layout == 4) { /* rows backwards */
+        t->rows.data = (char *)t->rows.data +
+                       (rows - 1) * t->rows.row_stride * (int64_t)heed_dtype_bytes(type);
+        t->rows.row_stride = -t->rows.row_stride;
+    }
+}
+
+static int64_t place(const tensor *t, int64_t h, int64_t i, int64_t d)
+{
+    return h * t->rows.head_stride + i * t->rows.row_stride + d * t->rows.dim_stride;
+}
+
+static double at(const tensor *t, int64_t h, int64_t i, int64_t d)
+{
+    return (double)heed_load(t->type, t->rows.data, place(t, h, i, d));
+}
+
+static void fill(const tensor *t, int64_t h, int64_t i, int64_t dims, float scale)
+{
+    for (int64_t d = 0; d < dims; d++)
+        heed_store(t->type, t->rows.data, place(t, h, i, d), scale * random_normal());
+}
+
+typedef heed_status (*tile_function)(const heed_simd_tuning *, const heed_problem *, heed_tile *,
+                                     void *);
+
+static int can_run(int avx512)
+{
+    __builtin_cpu_init();
+    if (avx512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static float pick(const float *from, uint32_t n)
+{
+    return from[random_below(n)];
+}
+
+/* One case. Returns the number of failures. */
+static int check(uint64_t seed)
+{
+    static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
+    static const int64_t dims[] = {1, 3, 8, 16, 20, 31, 32, 64, 80, 100, 128, 192, 256};
+    static const float scales[] = {0.125f, 0.5f, -0.25f, 1.0f};
+    heed_problem p = {.struct_size = sizeof p, .kv_heads = 1};
+    heed_simd_tuning tuning = {.lanes = 8};
+    heed_tiling tiling = {.struct_size = sizeof tiling};
+    heed_tile tile = {.struct_size = sizeof tile};
+    tensor q, k, v, mask = {0}, bias = {0};
+    float alibi[16], bias_slope[16];
+    int failures = 0, plain_f32;
+
+    random_state = seed * 0x9e3779b97f4a7c15u + 1;
+    plain_f32 = random_below(2) == 0;
+    p.q_heads = 1 + random_below(9);
+    p.qk_dim = (uint32_t)dims[random_below(13)];
+    p.v_dim = random_below(2) ? p.qk_dim : (uint32_t)dims[random_below(13)];
+    p.q_type = plain_f32 ? HEED_F32 : types[random_below(3)];
+    p.k_type = plain_f32 ? HEED_F32 : types[random_below(3)];
+    p.v_type = plain_f32 ? HEED_F32 : types[random_below(3)];
+    p.out_type = HEED_F32;
+    p.scale = pick(scales, 4);
+    if (random_below(3) == 0)
+        p.features |= HEED_HAS_MASK;
+    if (random_below(3) == 0)
+        p.features |= HEED_HAS_BIAS | (random_below(2) ? HEED_HAS_BIAS_SLOPE : 0);
+    if (random_below(4) == 0)
+        p.features |= HEED_HAS_ALIBI;
+    if (random_below(4) == 0)
+        p.features |= HEED_HAS_SOFTCAP;
+    p.softcap = p.features & HEED_HAS_SOFTCAP ? 2.0f + (float)random_below(30) : 0;
+    p.bias_type = p.features & HEED_HAS_BIAS ? types[random_below(3)] : 0;
+
+    int64_t q_len = random_below(2) ? 1 : 1 + random_below(16), kv_len = 1 + random_below(200);
+    p.query_class = q_len == 1 ? HEED_QUERY_ONE : HEED_QUERY_FEW;
+    if (heed_simd_decode_tiling(&tuning, &p, &tiling) != HEED_OK)
+        return 1;
+    int64_t runs = (q_len + tiling.query_rows - 1) / tiling.query_rows;
+    tile.q_first = random_below((uint32_t)runs) * tiling.query_rows;
+    tile.q_count = q_len - tile.q_first;
+    if (tile.q_count > tiling.query_rows)
+        tile.q_count = tiling.query_rows;
+    tile.n_heads = p.q_heads;
+    tile.q_len = q_len, tile.kv_len = kv_len;
+    tile.q_offset = random_below(2) ? kv_len - q_len : (int64_t)random_below(60) - 20;
+    tile.window_left = random_below(2) ? HEED_UNBOUNDED : (int64_t)random_below(50);
+    tile.window_right = random_below(2)   ? HEED_UNBOUNDED
+                        : random_below(2) ? 0
+                                          : (int64_t)random_below(50);
+    /* What core does: cut the chunk to the keys that some row sees. */
+    tile.k_first = 0, tile.k_end = kv_len;
+    if (random_below(3) == 0) {
+        tile.k_first = random_below((uint32_t)kv_len);
+        tile.k_end = tile.k_first + 1 + random_below((uint32_t)(kv_len - tile.k_first));
+    }
+    int64_t first, end, unused;
+    heed_row_keys(&tile, tile.q_first, &first, &unused);
+    heed_row_keys(&tile, tile.q_first + tile.q_count - 1, &unused, &end);
+    tile.k_first = first, tile.k_end = end;
+    if (first >= end)
+        return 0;
+
+    make(&q, p.q_type, p.q_heads, q_len, p.qk_dim, (int)random_below(4));
+    make(&k, p.k_type, 3, kv_len, p.qk_dim, (int)random_below(5));
+    make(&v, p.v_type, 3, kv_len, p.v_dim, (int)random_below(5));
+    for (uint32_t h = 0; h < p.q_heads; h++) {
+        for (int64_t i = tile.q_first; i < tile.q_first + tile.q_count; i++)
+            fill(&q, h, i, p.qk_dim, 1);
+        alibi[h] = 0.25f / (float)(h + 1);
+        bias_slope[h] = 0.5f + (float)h;
+    }
+    tile.q = q.rows, tile.k = k.rows, tile.v = v.rows;
+    if (p.features & HEED_HAS_ALIBI)
+        tile.alibi_slope = alibi;
+    uint8_t *mask_memory = NULL;
+    int mask_dim = random_below(4) ? 1 : 2, density = 1 + (int)random_below(3);
+    if (p.features & HEED_HAS_MASK) {
+        size_t n = (size_t)(p.q_heads * q_len * kv_len * mask_dim);
+        mask_memory = malloc(n);
+        if (!mask_memory)
+            exit(99);
+        for (size_t i = 0; i < n; i++)
+            mask_memory[i] =
+                (uint8_t)(random_below(4) < (uint32_t)density ? 1 + random_below(255) : 0);
+        mask.rows = (heed_rows){mask_memory, random_below(2) ? q_len * kv_len * mask_dim : 0,
+                                kv_len * mask_dim, mask_dim};
+        tile.mask = mask.rows;
+    }
+    if (p.features & HEED_HAS_BIAS) {
+        make(&bias, p.bias_type, p.q_heads, q_len, kv_len, random_below(4) ? 0 : 2);
+        for (uint32_t h = 0; h < p.q_heads; h++)
+            for (int64_t i = 0; i < q_len; i++) {
+                fill(&bias, h, i, kv_len, 1);
+                for (int64_t j = 0; j < kv_len; j++)
+                    if (random_below(8) == 0)
+                        heed_store(p.bias_type, bias.rows.data, place(&bias, h, i, j), -INFINITY);
+            }
+        tile.bias = bias.rows;
+        if (p.features & HEED_HAS_BIAS_SLOPE)
+            tile.bias_slope = bias_slope;
+    }
+
+    /* Keys that some row sees get values; all other memory stays NaN. */
+    int64_t rows = tile.n_heads * tile.q_count;
+    char *seen = calloc((size_t)(rows * kv_len), 1);
+    if (!seen)
+        exit(99);
+    for (int64_t j = tile.k_first; j < tile.k_end; j++) {
+        int any = 0;
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t h = r / tile.q_count, i = tile.q_first + r % tile.q_count, low, high;
+            heed_row_keys(&tile, i, &low, &high);
+            int yes = j >= low && j < high;
+            if (yes && mask_memory)
+                yes = mask_memory[h * mask.rows.head_stride + i * mask.rows.row_stride +
+                                  j * mask_dim] != 0;
+            if (yes && bias.memory)
+                yes = at(&bias, h, i, j) != -(double)INFINITY;
+            seen[r * kv_len + j] = (char)yes;
+            any |= yes;
+        }
+        if (any || random_below(2)) {
+            fill(&k, 0, j, p.qk_dim, 1);
+            fill(&v, 0, j, p.v_dim, 1);
+        }
+    }
+
+    float *state[2];
+    void *scratch = aligned_alloc(64, (tiling.scratch_bytes + 127) / 64 * 64);
+    tile.acc_stride = p.v_dim + random_below(3);
+    size_t state_floats = (size_t)(rows * (tile.acc_stride + 2));
+    for (int isa = 0; isa < 2; isa++) {
+        tile_function run = isa ? heed_attn_decode_avx512 : heed_attn_decode_avx2;
+        state[isa] = malloc(state_floats * sizeof(float));
+        if (!state[isa] || !scratch)
+            exit(99);
+        memset(state[isa], 0xff, state_floats * sizeof(float));
+        memset(scratch, 0xff, tiling.scratch_bytes);
+        tile.row_max = state[isa];
+        tile.row_sum = tile.row_max + rows;
+        tile.acc = tile.row_sum + rows;
+        if (!can_run(isa))
+            continue;
+        if (run(&tuning, &p, &tile, scratch) != HEED_OK)
+            failures++;
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t h = r / tile.q_count, i = tile.q_first + r % tile.q_count;
+            double top = -(double)INFINITY, sum = 0, size = 0, largest_v = 0;
+            double s[256], want[256] = {0};
+            int64_t n = 0;
+            for (int64_t j = tile.k_first; j < tile.k_end; j++) {
+                double x = 0, reach = 0;
+                s[j] = -(double)INFINITY;
+                if (!seen[r * kv_len + j])
+                    continue;
+                for (int64_t d = 0; d < p.qk_dim; d++) {
+                    double product = at(&q, h, i, d) * at(&k, 0, j, d) * (double)p.scale;
+                    x += product, reach += fabs(product);
+                }
+                if (p.softcap > 0) {
+                    x = (double)p.softcap * tanh(x / (double)p.softcap);
+                    reach += (double)p.softcap;
+                }
+                if (tile.alibi_slope) {
+                    double term = (double)alibi[h] * (double)(j - i - tile.q_offset);
+                    x += term, reach += fabs(term);
+                }
+                if (bias.memory) {
+                    double term =
+                        at(&bias, h, i, j) * (tile.bias_slope ? (double)bias_slope[h] : 1);
+                    x += term, reach += fabs(term);
+                }
+                s[j] = x;
+                top = x > top ? x : top;
+                size = reach > size ? reach : size;
+                n++;
+            }
+            for (int64_t j = tile.k_first; j < tile.k_end; j++) {
+                double w = n && seen[r * kv_len + j] ? exp(s[j] - top) : 0;
+                sum += w;
+                for (int64_t d = 0; d < p.v_dim && seen[r * kv_len + j]; d++) {
+                    want[d] += w * at(&v, 0, j, d);
+                    largest_v = fmax(largest_v, fabs(at(&v, 0, j, d)));
+                }
+            }
+            if (n == 0) {
+                if (!(tile.row_sum[r] == 0)) {
+                    fprintf(stderr, "seed %llu row %lld: sum %g of a row that sees nothing\n",
+                            (unsigned long long)seed, (long long)r, (double)tile.row_sum[r]);
+                    failures++;
+                }
+                continue;
+            }
+            /* A score is off by the roundings of a dot product, of its terms and of s - m, where
+             * each term is at most size; a weight by twice that and by exp2; the sums of n terms in
+             * blocks by n / 16 + 16 roundings more. */
+            double score_error = (p.qk_dim / 16.0 + 12) * size * 0x1p-24;
+            double weight_error = 2 * score_error + (n / 16.0 + 24) * 0x1p-24;
+            double lse =
+                (double)tile.row_max[r] * 0.6931471805599453 + log((double)tile.row_sum[r]);
+            if (!(fabs(lse - top - log(sum)) <= weight_error * 1.5)) {
+                fprintf(stderr, "seed %llu %s row %lld: lse %g, want %g +- %g\n",
+                        (unsigned long long)seed, isa ? "avx512" : "avx2", (long long)r, lse,
+                        top + log(sum), weight_error);
+                failures++;
+            }
+            for (int64_t d = 0; d < p.v_dim; d++) {
+                double got = (double)tile.acc[r * tile.acc_stride + d] / (double)tile.row_sum[r];
+                if (!(fabs(got - want[d] / sum) <= 2 * weight_error * largest_v)) {
+                    fprintf(stderr, "seed %llu %s row %lld dim %lld: %g, want %g +- %g\n",
+                            (unsigned long long)seed, isa ? "avx512" : "avx2", (long long)r,
+                            (long long)d, got, want[d] / sum, 2 * weight_error * largest_v);
+                    failures++;
+                    break;
+                }
+            }
+        }
+    }
+    if (can_run(1) && p.q_type == HEED_F32 && p.k_type == HEED_F32 && p.v_type == HEED_F32 &&
+        memcmp(state[0], state[1], state_floats * sizeof(float)) != 0) {
+        fprintf(stderr, "seed %llu: AVX2 and AVX-512 differ\n", (unsigned long long)seed);
+        failures++;
+    }
+    free(state[0]), free(state[1]), free(scratch), free(seen), free(mask_memory);
+    free(q.memory), free(k.memory), free(v.memory), free(bias.memory);
+    return failures;
+}
+
+int main(int argc, char **argv)
+{
+    int failures = 0;
+    if (!can_run(0))
+        return 77;
+    _mm_setcsr(_mm_getcsr() | 0x8040); /* as core does: subnormal results and inputs are zero */
+    if (argc > 1)
+        return check(strtoull(argv[1], NULL, 0)) != 0;
+    for (uint64_t seed = 1; seed <= CASES && failures < 20; seed++)
+        failures += check(seed);
+    return failures != 0;
+}
