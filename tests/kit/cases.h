@@ -1,0 +1,25 @@
+/* The named cases. Each part of the list is a function that adds its own. */
+#ifndef KIT_CASES_H
+#define KIT_CASES_H
+
+#include "case.h"
+
+/** All of them, in the order in which they run. */
+void kit_cases(kit_list *list);
+
+void kit_feature_cases(kit_list *list);  /* cases.c: every option alone, forms, layouts, types */
+void kit_edge_cases(kit_list *list);     /* cases_edge.c: dims, lengths, values, hidden memory */
+void kit_pairwise_cases(kit_list *list); /* pairwise.c: every pair of options */
+
+/** Prints how many pairs of option values the pairwise cases cover. */
+void kit_print_coverage(void);
+
+/** Fills in what a case did not choose: 2 sequences, 4 heads over 2, 19 rows, 37 keys, dims 24. */
+void kit_complete(kit_spec *spec);
+
+/** Adds group/what/type for f32, f16 and bf16, all tensors of one type (bias_type as it is if set).
+ */
+void kit_add_types(kit_list *list, const char *group, const char *what, const kit_spec *spec,
+                   int quick);
+
+#endif

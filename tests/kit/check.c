@@ -1,0 +1,198 @@
+/* Holds a run's outputs against the oracle. See run.h. */
+#include "random.h"
+#include "run.h"
+#include "tolerance.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint32_t kit_accuracy(const kit_spec *s)
+{
+    int bf16 = s->q_type == HEED_BF16 && s->k_type == HEED_BF16 && s->v_type == HEED_BF16;
+    if (s->accuracy == HEED_ACCURACY_DEFAULT || s->accuracy == HEED_ACCURACY_BF16)
+        return bf16 ? HEED_ACCURACY_BF16 : HEED_ACCURACY_EXACT;
+    return s->accuracy;
+}
+
+typedef struct checker {
+    kit_problem *problem;
+    kit_outcome *outcome;
+    kit_tolerance how, f32;
+    kit_row_tolerance tolerance;
+    double error2, typical2; /* sums of squares over the whole out */
+} checker;
+
+static double got(const checker *c, int which, const reference_row *r, int64_t d)
+{
+    const kit_tensor *t = &c->problem->tensor[which];
+    int type = t->type == HEED_F32   ? REFERENCE_F32
+               : t->type == HEED_F16 ? REFERENCE_F16
+                                     : REFERENCE_BF16;
+    return reference_decode(type, c->problem->buffer[t->buffer].data,
+                            kit_at(t, r->b, r->h, r->i, d) / t->bytes);
+}
+
+static int is_canary(const checker *c, int which, const reference_row *r, int64_t d)
+{
+    static const unsigned char canary[4] = {KIT_CANARY, KIT_CANARY, KIT_CANARY, KIT_CANARY};
+    const kit_tensor *t = &c->problem->tensor[which];
+    return memcmp(c->problem->buffer[t->buffer].data + kit_at(t, r->b, r->h, r->i, d), canary,
+                  t->bytes) == 0;
+}
+
+static void element(checker *c, const char *name, int which, const reference_row *r, int64_t d,
+                    double want, double bound)
+{
+    const kit_tolerance *how = which == KIT_OUT ? &c->how : &c->f32;
+    double have = got(c, which, r, d);
+    if (is_canary(c, which, r, d))
+        kit_fail(c->outcome, "%s[%lld, %lld, %lld, %lld] was not written", name, (long long)r->b,
+                 (long long)r->h, (long long)r->i, (long long)d);
+    else if (!kit_close(how, have, want, bound))
+        kit_fail(c->outcome, "%s[%lld, %lld, %lld, %lld] is %.9g, should be %.9g +- %.2g", name,
+                 (long long)r->b, (long long)r->h, (long long)r->i, (long long)d, have, want,
+                 bound);
+}
+
+static void check_row(void *user, const reference_problem *p, const reference_row *r)
+{
+    checker *c = user;
+    const kit_spec *s = &c->problem->spec;
+    kit_row_tolerance *to = &c->tolerance;
+    if (c->outcome->verdict == KIT_FAILED)
+        return;
+    kit_tolerate(&c->how, p, r, to);
+    for (int64_t d = 0; d < p->v_dim; d++) {
+        element(c, "out", KIT_OUT, r, d, r->out[d], to->out[d]);
+        double error = got(c, KIT_OUT, r, d) - r->out[d];
+        double rounding = c->how.out * fabs(r->out[d]) + c->how.out_floor;
+        if (isfinite(error)) {
+            c->error2 += error * error;
+            c->typical2 += to->typical[d] * to->typical[d] + rounding * rounding;
+        }
+    }
+    if (s->features & HEED_HAS_LSE)
+        element(c, "lse", KIT_LSE, r, 0, r->lse, to->lse);
+    for (int64_t j = 0; j < p->kv_len; j++) {
+        if (s->features & HEED_HAS_WEIGHTS) {
+            element(c, "weights", KIT_WEIGHTS, r, j, r->weight[j], to->weight[j]);
+            if (!r->visible[j] && got(c, KIT_WEIGHTS, r, j) != 0)
+                kit_fail(c->outcome, "weights[%lld, %lld, %lld, %lld] of a hidden key is not 0",
+                         (long long)r->b, (long long)r->h, (long long)r->i, (long long)j);
+        }
+        if (!(s->features & HEED_HAS_SCORES))
+            continue;
+        if (s->scores_stage == HEED_SCORES_RAW)
+            element(c, "raw scores", KIT_SCORES, r, j, r->raw[j], to->raw[j]);
+        else if (s->scores_stage == HEED_SCORES_SOFTCAPPED)
+            element(c, "softcapped scores", KIT_SCORES, r, j, r->softcapped[j], to->softcapped[j]);
+        else
+            element(c, "biased scores", KIT_SCORES, r, j, r->score[j], to->score[j]);
+    }
+}
+
+/* Whether anything but the elements of the outputs has been written. */
+static int check_memory(kit_problem *p, kit_outcome *outcome)
+{
+    static const char *const name[KIT_TENSORS] = {"q",    "k",   "v",       "out",   "mask",
+                                                  "bias", "lse", "weights", "scores"};
+    for (int t = 0; t < KIT_TENSORS; t++) {
+        int64_t where;
+        if ((t != KIT_OUT && t < KIT_LSE) || !p->tensor[t].bytes ||
+            kit_untouched(p, t, &where) == 0)
+            continue;
+        kit_fail(outcome,
+                 "byte %lld of the buffer of %s was written, and is no element of a row "
+                 "below q_lens",
+                 (long long)where, name[t]);
+    }
+    return outcome->verdict == KIT_FAILED;
+}
+
+static void open_all(kit_problem *p)
+{
+    for (int n = 0; n < KIT_TENSORS; n++)
+        if (p->buffer[n].map)
+            guard_open(&p->buffer[n]);
+}
+
+void kit_check(kit_problem *p, kit_outcome *outcome)
+{
+    size_t keys = (size_t)p->spec.kv_len + 1, dims = p->spec.v_dim;
+    double *memory = calloc(4 * keys + 2 * dims, sizeof(double));
+    checker c = {.problem = p, .outcome = outcome};
+    open_all(p);
+    if (!memory) {
+        kit_fail(outcome, "out of memory");
+        return;
+    }
+    c.how = kit_tolerance_of(kit_accuracy(&p->spec), p->spec.out_type);
+    c.f32 = kit_tolerance_of(kit_accuracy(&p->spec), HEED_F32);
+    c.tolerance.raw = memory;
+    c.tolerance.softcapped = memory + keys;
+    c.tolerance.score = memory + 2 * keys;
+    c.tolerance.weight = memory + 3 * keys;
+    c.tolerance.out = memory + 4 * keys;
+    c.tolerance.typical = c.tolerance.out + dims;
+    if (!check_memory(p, outcome) && reference_attention(&p->reference, check_row, &c) != 0)
+        kit_fail(outcome, "out of memory");
+    if (c.error2 > 16 * c.typical2)
+        kit_fail(outcome,
+                 "the relative L2 error of out is %.3g times what rounding explains "
+                 "(limit 4), though each element is within its bound",
+                 sqrt(c.error2 / c.typical2));
+    free(memory);
+}
+
+/* One placement: build, take away what may not be read, run, take the bits. Returns 0, or -1. */
+static int run_once(const kit_env *env, kit_problem *p, const kit_spec *spec, int side,
+                    const kit_way *way, kit_result *result, kit_outcome *outcome)
+{
+    heed_error sentence = {""};
+    int kept = 1;
+    if (kit_build(p, spec, side) != 0)
+        return kit_fail(outcome, "out of memory"), -1;
+    kit_seal(p);
+    heed_status status = kit_run(env->context, p, way, &sentence, &kept);
+    open_all(p);
+    if (kit_status(outcome, status, sentence.text, "the run") != 0)
+        return -1;
+    if (!kept)
+        kit_fail(outcome, "MXCSR is not what it was before the call");
+    if (kit_take(p, result) != 0)
+        kit_fail(outcome, "out of memory");
+    return outcome->verdict == KIT_FAILED ? -1 : 0;
+}
+
+void kit_conform(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    static const kit_way first = {.how = KIT_BY_PLAN, .n_parts = 1, .garbage = 0xa5};
+    static const kit_way other[] = {{.how = KIT_BY_PARTS, .n_parts = 3, .garbage = 0xff},
+                                    {.how = KIT_BY_CALL},
+                                    {.how = KIT_BY_CONTEXT, .more = 3},
+                                    {.how = KIT_BY_EXECUTOR, .n_parts = 2, .garbage = 0x7f}};
+    const uint64_t optional = HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES;
+    uint64_t choice = kit_mix(c->spec.seed);
+    kit_spec spec = c->spec;
+    kit_problem high = {0}, low = {0};
+    kit_result x = {0}, y = {0};
+
+    if (run_once(env, &high, &spec, GUARD_HIGH, &first, &x, outcome) == 0)
+        kit_check(&high, outcome);
+    if (outcome->verdict == KIT_PASSED) {
+        /* The other side of memory, another way to run, half of the time without the optional
+         * outputs: the same bits. */
+        if (choice & 1) {
+            spec.features &= ~optional;
+            spec.scores_stage = HEED_SCORES_NONE;
+        }
+        if (run_once(env, &low, &spec, GUARD_LOW, &other[(choice >> 1) & 3], &y, outcome) == 0 &&
+            !check_memory(&low, outcome))
+            kit_all_differ(outcome, "other addresses, another way to run", &high, &x, &low, &y);
+    }
+    kit_drop(&x);
+    kit_drop(&y);
+    kit_free(&high);
+    kit_free(&low);
+}

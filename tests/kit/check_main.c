@@ -1,0 +1,324 @@
+/* `heed check`: arguments, the backends to check, the loop over the cases. See check_main.h. */
+#include "check_main.h"
+
+#include "cases.h"
+#include "random.h"
+#include "report.h"
+
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_FILTERS = 16, MAX_BACKENDS = 32 };
+
+typedef struct arguments {
+    const char *backend, *plugin_path, *dtype, *filter[MAX_FILTERS];
+    int n_filters, list, quick, brief, no_refusals;
+    uint32_t n_threads, at_least;
+    uint64_t seed;
+} arguments;
+
+static const char help[] =
+    "usage: heed check [options]\n"
+    "Runs the conformance suite: every case against a float64 reference, in memory between\n"
+    "unmapped pages, and the bits of the results under changed threads, batches and addresses.\n"
+    "  --backend NAME      check this backend; without it each one that can run here\n"
+    "  --plugin-path DIR   look for plugins there (absolute; beats HEED_PLUGIN_PATH)\n"
+    "  --filter TEXT       only cases whose name contains TEXT, or matches it if it has * ? or [;\n"
+    "                      may be given several times\n"
+    "  --dtype T           only the cases of one type: f32, f16 or bf16\n"
+    "  --quick             a part of the cases that takes seconds\n"
+    "  --seed N            other random numbers (0: the usual ones); a failing case prints its "
+    "seed\n"
+    "  --threads N         threads of the library in plain cases (default 1)\n"
+    "  --no-refusals       a refusal is a failure\n"
+    "  --at-least N        fewer than N passed cases are a failure\n"
+    "  --brief             print failures, refusals' reasons and the summary alone\n"
+    "  --list              print the names of the cases, run nothing\n"
+    "Exit status: 0 if nothing failed; 1 if a case failed or none ran; 2 for bad usage.\n";
+
+/* ---- what the cases use -----------------------------------------------------------------------
+ */
+
+int kit_fail(kit_outcome *outcome, const char *format, ...)
+{
+    va_list list;
+    if (outcome->verdict == KIT_FAILED)
+        return KIT_FAILED;
+    outcome->verdict = KIT_FAILED;
+    va_start(list, format);
+    vsnprintf(outcome->text, sizeof outcome->text, format, list);
+    va_end(list);
+    return KIT_FAILED;
+}
+
+int kit_status(kit_outcome *outcome, heed_status status, const char *sentence, const char *call)
+{
+    if (status == HEED_OK)
+        return 0;
+    if (status != HEED_ERR_UNSUPPORTED) {
+        kit_fail(outcome, "%s returned %s: %s", call, heed_status_string(status), sentence);
+    } else if (!*sentence) {
+        kit_fail(outcome, "%s was refused without a reason", call);
+    } else if (outcome->verdict == KIT_PASSED) {
+        outcome->verdict = KIT_REFUSED;
+        snprintf(outcome->text, sizeof outcome->text, "%s", sentence);
+    }
+    return -1;
+}
+
+heed_context *kit_context(const kit_env *env, uint32_t n_threads, const heed_executor *executor,
+                          kit_outcome *outcome)
+{
+    heed_context_options options = {.struct_size = sizeof options,
+                                    .n_threads = n_threads,
+                                    .executor = executor,
+                                    .backends = env->backend,
+                                    .plugin_path = env->plugin_path};
+    heed_context *context = NULL;
+    heed_status status = heed_context_create(&options, &context);
+    if (status != HEED_OK)
+        kit_fail(outcome, "heed_context_create returned %s: %s", heed_status_string(status),
+                 heed_last_error());
+    return context;
+}
+
+/* ---- arguments --------------------------------------------------------------------------------
+ */
+
+static int usage(const char *format, const char *what)
+{
+    fputs("heed check: ", stderr);
+    fprintf(stderr, format, what); /* the formats are this file's */
+    fputs(" (--help lists the options)\n", stderr);
+    return 2;
+}
+
+/* The value of option `name` at argv[*at]: "--name value" or "--name=value"; NULL if it is another.
+ */
+static const char *value_of(const char *name, int argc, char **argv, int *at)
+{
+    size_t n = strlen(name);
+    if (strncmp(argv[*at], name, n) != 0)
+        return NULL;
+    if (argv[*at][n] == '=')
+        return argv[*at] + n + 1;
+    if (argv[*at][n] || *at + 1 >= argc)
+        return NULL;
+    return argv[++*at];
+}
+
+static int number(const char *text, uint64_t most, uint64_t *out)
+{
+    char *end;
+    if (*text < '0' || *text > '9')
+        return -1;
+    *out = strtoull(text, &end, 0);
+    return *end || *out > most ? -1 : 0;
+}
+
+/* Returns 0 to go on, else 1 + the exit status. */
+static int parse(int argc, char **argv, arguments *o)
+{
+    for (int at = 1; at < argc; at++) {
+        const char *value;
+        uint64_t n = 0;
+        if (!strcmp(argv[at], "--help") || !strcmp(argv[at], "-h")) {
+            fputs(help, stdout);
+            return 1;
+        }
+        if (!strcmp(argv[at], "--list")) {
+            o->list = 1;
+        } else if (!strcmp(argv[at], "--quick")) {
+            o->quick = 1;
+        } else if (!strcmp(argv[at], "--brief")) {
+            o->brief = 1;
+        } else if (!strcmp(argv[at], "--no-refusals")) {
+            o->no_refusals = 1;
+        } else if ((value = value_of("--backend", argc, argv, &at))) {
+            if (!*value || strchr(value, ','))
+                return 1 + usage("--backend takes one name, not '%s'", value);
+            o->backend = value;
+        } else if ((value = value_of("--plugin-path", argc, argv, &at))) {
+            o->plugin_path = value;
+        } else if ((value = value_of("--dtype", argc, argv, &at))) {
+            if (strcmp(value, "f32") && strcmp(value, "f16") && strcmp(value, "bf16"))
+                return 1 + usage("--dtype is f32, f16 or bf16, not '%s'", value);
+            o->dtype = value;
+        } else if ((value = value_of("--filter", argc, argv, &at))) {
+            if (o->n_filters == MAX_FILTERS)
+                return 1 + usage("too many filters at '%s'", value);
+            o->filter[o->n_filters++] = value;
+        } else if ((value = value_of("--seed", argc, argv, &at))) {
+            if (number(value, UINT64_MAX, &o->seed))
+                return 1 + usage("--seed takes a number, not '%s'", value);
+        } else if ((value = value_of("--threads", argc, argv, &at))) {
+            if (number(value, 1024, &n) || n == 0)
+                return 1 + usage("--threads takes 1 to 1024, not '%s'", value);
+            o->n_threads = (uint32_t)n;
+        } else if ((value = value_of("--at-least", argc, argv, &at))) {
+            if (number(value, UINT32_MAX, &n))
+                return 1 + usage("--at-least takes a number, not '%s'", value);
+            o->at_least = (uint32_t)n;
+        } else {
+            return 1 + usage("what is '%s'?", argv[at]);
+        }
+    }
+    return 0;
+}
+
+static int wanted(const arguments *o, const kit_case *c)
+{
+    const char *type = strrchr(c->name, '/');
+    int match = o->n_filters == 0;
+    if ((o->quick && !c->quick) || (o->dtype && strcmp(type + 1, o->dtype) != 0))
+        return 0;
+    for (int n = 0; n < o->n_filters; n++)
+        match |= strpbrk(o->filter[n], "*?[") ? fnmatch(o->filter[n], c->name, 0) == 0
+                                              : strstr(c->name, o->filter[n]) != NULL;
+    return match;
+}
+
+/* ---- backends ---------------------------------------------------------------------------------
+ */
+
+typedef struct backend_list {
+    char name[MAX_BACKENDS][40];
+    int usable[MAX_BACKENDS], n;
+    char *json; /* of heed_context_backends */
+} backend_list;
+
+/* Reads the names out of heed_context_backends. The reasons of those that cannot run are printed by
+ * it too, in the text form. Returns 0, or -1 after a message. */
+static int list_backends(const arguments *o, backend_list *list)
+{
+    heed_context_options options = {.struct_size = sizeof options, .plugin_path = o->plugin_path};
+    heed_context *context = NULL;
+    size_t bytes = 0;
+    memset(list, 0, sizeof *list);
+    if (heed_context_create(&options, &context) != HEED_OK) {
+        fprintf(stderr, "heed check: %s\n", heed_last_error());
+        return -1;
+    }
+    heed_context_backends(context, 1, NULL, &bytes);
+    list->json = malloc(bytes + 1);
+    if (!list->json || heed_context_backends(context, 1, list->json, &bytes) != HEED_OK) {
+        fprintf(stderr, "heed check: %s\n", list->json ? heed_last_error() : "out of memory");
+        heed_context_release(context);
+        return -1;
+    }
+    heed_context_release(context);
+    const char *at = strstr(list->json, "\"backends\"");
+    while (at && list->n < MAX_BACKENDS && (at = strstr(at, "{\"name\": \""))) {
+        at += strlen("{\"name\": \"");
+        const char *usable = strstr(at, "\"usable\": ");
+        snprintf(list->name[list->n], sizeof list->name[0], "%.*s", (int)strcspn(at, "\""), at);
+        list->usable[list->n++] = usable && !strncmp(usable + 10, "true", 4);
+    }
+    return 0;
+}
+
+/* ---- the run ----------------------------------------------------------------------------------
+ */
+
+/* Returns how many cases failed, or -1 when nothing ran. */
+static int check_backend(const arguments *o, const kit_list *cases, const char *backend)
+{
+    kit_env env = {.backend = backend,
+                   .plugin_path = o->plugin_path,
+                   .n_threads = o->n_threads ? o->n_threads : 1,
+                   .seed = o->seed};
+    kit_report report = {.backend = backend, .seed = o->seed, .brief = o->brief};
+    kit_outcome start = {0};
+    env.context = kit_context(&env, env.n_threads, NULL, &start);
+    if (!env.context) {
+        printf("%s: %s\n", backend, start.text);
+        return 1;
+    }
+    for (size_t n = 0; n < cases->n; n++) {
+        kit_case c = cases->item[n];
+        kit_outcome outcome = {0};
+        if (!wanted(o, &c))
+            continue;
+        if (o->seed)
+            c.spec.seed = kit_hash(c.spec.seed, (int64_t)o->seed);
+        kit_report_running(backend, c.name, o->seed);
+        c.run(&env, &c, &outcome);
+        if (o->no_refusals && outcome.verdict == KIT_REFUSED)
+            outcome.verdict = KIT_FAILED;
+        kit_report_case(&report, c.name, &outcome);
+    }
+    heed_context_release(env.context);
+    kit_report_end(&report);
+    free(report.refusal);
+    if (report.n_passed + report.n_refused + report.n_failed == 0) {
+        printf("%s: 0 cases ran, and that is an error\n", backend);
+        return -1;
+    }
+    if (report.n_passed < o->at_least) {
+        printf("%s: %u cases passed, at least %u have to\n", backend, report.n_passed, o->at_least);
+        return -1;
+    }
+    return (int)report.n_failed;
+}
+
+static int run_all(const arguments *o, const kit_list *cases)
+{
+    backend_list list;
+    int bad = 0, checked = 0;
+    if (list_backends(o, &list) != 0)
+        return 1;
+    for (int n = 0; n < list.n; n++) {
+        if (o->backend && strcmp(o->backend, list.name[n]) != 0)
+            continue;
+        checked++;
+        if (list.usable[n]) {
+            bad |= check_backend(o, cases, list.name[n]) != 0;
+        } else {
+            /* Named, it has to run; among all, that it cannot is no failure of the suite's. */
+            const char *entry = strstr(strstr(list.json, "\"backends\""), list.name[n]);
+            const char *reason = entry ? strstr(entry, "\"reason\": \"") : NULL;
+            printf("%s: cannot run here: %.*s\n", list.name[n],
+                   reason ? (int)strcspn(reason + 11, "\"") : 0, reason ? reason + 11 : "");
+            bad |= o->backend != NULL;
+            checked -= o->backend == NULL;
+        }
+    }
+    if (o->backend && !checked) {
+        fprintf(stderr, "heed check: there is no backend '%s'; there are", o->backend);
+        for (int n = 0; n < list.n; n++)
+            fprintf(stderr, "%s %s", n ? "," : "", list.name[n]);
+        fputs("\n", stderr);
+    }
+    if (!checked)
+        puts("0 cases ran, and that is an error");
+    free(list.json);
+    return bad || !checked;
+}
+
+int heed_check_main(int argc, char **argv)
+{
+    arguments o = {0};
+    kit_list cases = {0};
+    int stop = parse(argc, argv, &o), status = 0;
+    if (stop)
+        return stop - 1;
+    kit_cases(&cases);
+    if (o.list) {
+        size_t shown = 0;
+        for (size_t n = 0; n < cases.n; n++)
+            if (wanted(&o, &cases.item[n]))
+                shown++, puts(cases.item[n].name);
+        if (shown == 0)
+            status = usage("no case has a name like that%s", "");
+    } else {
+        if (!o.n_filters && !o.brief)
+            kit_print_coverage();
+        kit_report_crashes();
+        status = run_all(&o, &cases);
+    }
+    free(cases.item);
+    return status;
+}

@@ -1,0 +1,277 @@
+/* What a test problem's memory holds: poison, and values where some row reaches. See problem.h. */
+#include "encode.h"
+#include "problem.h"
+#include "random.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- lengths, offsets, slopes, sinks ----------------------------------------------------------
+ */
+
+static int32_t some_length(int64_t width, uint32_t b)
+{
+    int64_t length = b % 4 == 0   ? width
+                     : b % 4 == 1 ? width * 2 / 3 - 1
+                     : b % 4 == 2 ? 1
+                                  : width / 3;
+    return (int32_t)(length < 1 ? width < 1 ? 0 : 1 : length);
+}
+
+static void choose_sequence(const kit_spec *s, uint32_t b, kit_sequence *seq)
+{
+    if (s->lens == KIT_LENS_GIVEN) {
+        *seq = s->sequence[b];
+        return;
+    }
+    seq->id = b + 1;
+    seq->first_row = 0;
+    seq->q_len = (int32_t)s->q_len;
+    seq->kv_len = (int32_t)s->kv_len;
+    if (s->lens == KIT_LENS_KV || s->lens == KIT_LENS_BOTH)
+        seq->kv_len = some_length(s->kv_len, b + (s->batch == 1));
+    if (s->lens == KIT_LENS_Q || s->lens == KIT_LENS_BOTH)
+        seq->q_len = some_length(s->q_len, b + 1);
+    if (s->lens == KIT_LENS_ZEROS) {
+        seq->kv_len = b % 2 == 0 ? 0 : seq->kv_len;
+        seq->q_len = b % 4 == 1 || b % 4 == 2 ? 0 : seq->q_len;
+    }
+    uint32_t kind = s->offsets;
+    if (kind == KIT_OFFSET_MIXED)
+        kind = b % 4 == 0 ? KIT_OFFSET_END : b % 4 == 1 ? KIT_OFFSET_NEGATIVE : KIT_OFFSET_SEEN;
+    seq->offset = kind == KIT_OFFSET_END        ? seq->kv_len - seq->q_len
+                  : kind == KIT_OFFSET_NEGATIVE ? -(seq->q_len / 2 + 1)
+                  : kind == KIT_OFFSET_SEEN     ? seq->kv_len + (b % 4 == 3 ? 7 : -2)
+                  : b % 2                       ? INT32_MIN
+                                                : INT32_MAX;
+}
+
+void kit_choose(kit_problem *p)
+{
+    const kit_spec *s = &p->spec;
+    for (uint32_t b = 0; b < s->batch; b++) {
+        kit_sequence *seq = &p->sequence[b];
+        choose_sequence(s, b, seq);
+        p->q_lens[b] = seq->q_len;
+        p->kv_lens[b] = seq->kv_len;
+        p->q_offsets[b] = seq->offset;
+        p->offset[b] = s->position == HEED_POS_GIVEN          ? seq->offset
+                       : s->position == HEED_POS_BOTTOM_RIGHT ? seq->kv_len - seq->q_len
+                                                              : 0;
+    }
+    for (uint32_t h = 0; h < s->q_heads; h++) {
+        p->alibi_slope[h] = (float)exp2(-8.0 * (h + 1) / s->q_heads);
+        /* 0 and a negative slope: -inf in the bias masks all the same. */
+        p->bias_slope[h] = h == 1 ? 0 : h == 2 ? -1 : 0.5F + 0.25F * (float)h;
+        double sink = 2 * kit_normal(kit_hash(kit_hash(s->seed, 77), h));
+        int off = s->sinks == KIT_SINK_OFF || (s->sinks == KIT_SINK_SOME_OFF && h % 2 == 0);
+        p->sink[h] = off ? -INFINITY : s->sinks == KIT_SINK_HUGE ? 1e4F : (float)sink;
+    }
+}
+
+/* ---- mask and bias ----------------------------------------------------------------------------
+ */
+
+/* A token tree, each token a child of a random earlier one: who is on whose path to the root. */
+static int on_path(uint64_t seed, int64_t j, int64_t i)
+{
+    while (i > j)
+        i = (int64_t)(kit_hash(seed, i) % (uint64_t)i);
+    return i == j;
+}
+
+static int mask_value(const kit_problem *p, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const kit_spec *s = &p->spec;
+    uint32_t form = s->mask_form;
+    int64_t row = form & 4 ? 0 : p->sequence[b].first_row + i, key = form & 8 ? 0 : j;
+    uint64_t own = kit_hash(kit_hash(s->seed, 55), form & 1 ? 0 : p->sequence[b].id);
+    own = kit_hash(own, form & 2 ? 0 : h);
+    uint64_t bits = kit_hash(kit_hash(own, row), key);
+    switch (s->mask_kind) {
+    case KIT_MASK_ALL:
+        return 1;
+    case KIT_MASK_NONE:
+        return 0;
+    case KIT_MASK_EMPTY_ROWS:
+        return row % 3 != 1 && bits % 3 != 0;
+    case KIT_MASK_BLOCKS:
+        return (int)(kit_hash(kit_hash(own, row / 16), key / 64) & 1);
+    case KIT_MASK_FIRST_KEYS: /* whatever comes first is hidden: a running maximum starts late */
+        return form & 8 ? 1 : key >= (row * 7) % 41;
+    case KIT_MASK_TREE:
+        return on_path(own, key, row);
+    default:
+        return bits % 3 != 0;
+    }
+}
+
+static double bias_value(const kit_problem *p, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const kit_spec *s = &p->spec;
+    uint32_t form = s->bias_form;
+    int64_t row = form & 4 ? 0 : p->sequence[b].first_row + i;
+    uint64_t bits = kit_hash(kit_hash(s->seed, 66), form & 1 ? 0 : p->sequence[b].id);
+    bits = kit_hash(kit_hash(kit_hash(bits, form & 2 ? 0 : h), row), form & 8 ? 0 : j);
+    if (s->values == KIT_NAN_BIAS && bits % 31 == 0)
+        return (double)NAN;
+    if ((s->bias_kind == KIT_BIAS_INF && bits % 3 == 0) ||
+        (s->bias_kind == KIT_BIAS_EMPTY_ROWS && row % 3 == 1))
+        return -(double)INFINITY;
+    if (s->bias_kind == KIT_BIAS_FILLER && bits % 3 == 0)
+        return -10000;
+    return 2 * kit_normal(kit_mix(bits));
+}
+
+/* ---- q, k, v ----------------------------------------------------------------------------------
+ */
+
+static double value(const kit_spec *s, int which, uint32_t type, int64_t row, int64_t d,
+                    int64_t dim, uint64_t stream)
+{
+    uint64_t bits = kit_mix(stream + (uint64_t)d);
+    double x = kit_normal(bits), u = kit_uniform(kit_mix(bits));
+    int is_v = which == KIT_V, here = d == (int64_t)(stream >> 32) % dim; /* one dim of a row */
+    switch (s->values) {
+    case KIT_HUGE:
+        return is_v ? x : 2000 * x;
+    case KIT_OVERFLOW_LOW:
+    case KIT_OVERFLOW_ALL:
+    case KIT_OVERFLOW_HIGH:
+        if (is_v)
+            return x;
+        if (which == KIT_Q)
+            return 1e20 * (0.5 + u);
+        if (s->values == KIT_OVERFLOW_HIGH)
+            return row % 13 == 5 ? 1e20 * (0.5 + u) : 1e-20 * x;
+        return s->values == KIT_OVERFLOW_ALL || row % 3 == 0 ? -1e20 * (0.5 + u) : 1e-20 * x;
+    case KIT_DENORMAL:
+        return bits & 1 ? x * (type == HEED_F16 ? 0x1p-20 : 1e-39) : x;
+    case KIT_TINY_V:
+        return is_v ? x * (type == HEED_F16 ? 0x1p-16 : 1e-39) : x;
+    case KIT_MEAN_ONE:
+        return is_v ? 1 + 0.1 * x : x;
+    case KIT_NAN_Q:
+        return which == KIT_Q && row % 5 == 2 && here ? (double)NAN : x;
+    case KIT_NAN_K:
+        return which == KIT_K && row % 23 == 3 && here ? (double)NAN : x;
+    case KIT_NAN_V:
+        return is_v && row % 23 == 3 && here ? (double)NAN : x;
+    case KIT_INF_K:
+        return which == KIT_K && row % 23 == 3 && here ? (double)INFINITY : x;
+    case KIT_INF_V:
+        return is_v && row % 23 == 3 && here ? (double)INFINITY : x;
+    case KIT_BIG_V:
+        return is_v ? 30000 * (1 + u) : x;
+    default:
+        return x;
+    }
+}
+
+static void fill_row(kit_problem *p, int which, int64_t b, int64_t h, int64_t i)
+{
+    const kit_spec *s = &p->spec;
+    const kit_tensor *t = &p->tensor[which];
+    int64_t id = p->sequence[b].id, head = h,
+            row = which == KIT_Q ? p->sequence[b].first_row + i : i;
+    if (s->layout == KIT_SHARED && which == KIT_Q)
+        id = 0;
+    if (s->layout == KIT_SHARED && which != KIT_Q)
+        head = 0;
+    int same = (s->values == KIT_EQUAL_KEYS && which == KIT_K) ||
+               (s->values == KIT_CONSTANT_V && which == KIT_V);
+    uint64_t stream = kit_hash(kit_hash(kit_hash(s->seed, which + 1), id), head);
+    stream = kit_hash(stream, same ? 0 : row);
+    for (int64_t d = 0; d < t->dim[3]; d++)
+        kit_encode(t->type, p->buffer[t->buffer].data, kit_at(t, b, h, i, d) / t->bytes,
+                   value(s, which, t->type, row, d, t->dim[3], stream));
+}
+
+static void poison(guard_buffer *buffer, uint32_t type, uint32_t kind, uint64_t seed)
+{
+    for (size_t at = 0; at < buffer->bytes; at += 8) {
+        uint64_t word = kit_hash(seed, (int64_t)at);
+        if (kind != KIT_POISON_NOISE && type != HEED_DTYPE_NONE) {
+            int nan = kind == KIT_POISON_NAN;
+            word = type == HEED_F32    ? nan ? 0x7fc000017fc00001 : 0xff8000007f800000
+                   : type == HEED_BF16 ? nan ? 0x7fc17fc17fc17fc1 : 0xff807f80ff807f80
+                                       : (nan ? 0x7e017e017e017e01 : 0xfc007c00fc007c00);
+        }
+        size_t left = buffer->bytes - at;
+        memcpy(buffer->data + at, &word, left < 8 ? left : 8);
+    }
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+/* Writes the mask and bias of one row where its range reaches, and marks the keys whose k and v it
+ * looks at. Returns whether there is one. */
+static int fill_pairs(kit_problem *p, int64_t b, int64_t h, int64_t i, unsigned char *keys)
+{
+    const kit_spec *s = &p->spec;
+    const kit_tensor *mask = &p->tensor[KIT_MASK], *bias = &p->tensor[KIT_BIAS];
+    int64_t position = i + p->offset[b], first = 0, end = p->kv_lens[b];
+    int whatever = (s->features & HEED_HAS_SCORES) && s->scores_stage != HEED_SCORES_BIASED,
+        any = 0;
+    if ((s->features & HEED_HAS_CAUSAL) && position + 1 < end)
+        end = position + 1;
+    if (s->features & HEED_HAS_WINDOW) {
+        if (s->window_left >= 0 && position - s->window_left > first)
+            first = position - s->window_left;
+        if (s->window_right >= 0 && position + s->window_right + 1 < end)
+            end = position + s->window_right + 1;
+    }
+    for (int64_t j = first; j < end; j++) {
+        int visible = !mask->bytes || mask_value(p, b, h, i, j);
+        if (mask->bytes) {
+            static const unsigned char yes[4] = {1, 2, 0x80, 0xff};
+            unsigned char byte = visible ? yes[(j + i) & 3] : 0;
+            if (s->mask_form) /* one byte for many pairs: the same for all */
+                byte = visible ? 0x40 : 0;
+            p->buffer[KIT_MASK].data[kit_at(mask, b, h, i, j)] = byte;
+        }
+        if (bias->bytes && visible) {
+            double x = bias_value(p, b, h, i, j);
+            kit_encode(bias->type, p->buffer[KIT_BIAS].data, kit_at(bias, b, h, i, j) / bias->bytes,
+                       x);
+            visible = x != -(double)INFINITY;
+        }
+        if (visible || whatever)
+            keys[j] = 1, any = 1;
+    }
+    return any;
+}
+
+void kit_fill(kit_problem *p)
+{
+    const kit_spec *s = &p->spec;
+    int64_t group = s->q_heads / s->kv_heads;
+    unsigned char *keys = malloc((size_t)s->kv_len + 1);
+    for (int t = KIT_Q; t <= KIT_BIAS; t++) {
+        if (t == KIT_OUT || !p->tensor[t].bytes || p->tensor[t].buffer != (uint32_t)t)
+            continue;
+        /* Noise in k would make the hidden raw scores that RAW asks for overflow or not. */
+        int exact = (s->features & HEED_HAS_SCORES) != 0;
+        poison(&p->buffer[t], p->tensor[t].type, exact ? KIT_POISON_NAN : s->poison,
+               kit_hash(s->seed, 88 + t));
+    }
+    for (int64_t b = 0; keys && b < s->batch; b++) {
+        for (int64_t g = 0; g < s->kv_heads; g++) {
+            memset(keys, 0, (size_t)s->kv_len + 1);
+            for (int64_t h = g * group; h < (g + 1) * group; h++)
+                for (int64_t i = 0; i < p->q_lens[b]; i++)
+                    if (fill_pairs(p, b, h, i, keys))
+                        fill_row(p, KIT_Q, b, h, i);
+            for (int64_t j = 0; j < p->kv_lens[b]; j++) {
+                if (!keys[j])
+                    continue;
+                fill_row(p, KIT_K, b, g, j);
+                if (s->layout != KIT_V_IN_K)
+                    fill_row(p, KIT_V, b, g, j);
+            }
+        }
+    }
+    free(keys);
+}

@@ -1,0 +1,188 @@
+/* Where the tensors of a test problem lie: strides, shared buffers, gaps. See problem.h. */
+#include "problem.h"
+
+#include <string.h>
+
+enum { B = 1, H = 2, I = 4, D = 8 }; /* axes, as bits */
+
+/* Strides for axes from the innermost on, `gap` odd elements after each, a first stride of step,
+ * the axes in `back` running backwards and those in `same` broadcast. Returns the span. */
+static int64_t lay(kit_tensor *t, const int order[4], int64_t gap, int64_t step, int back, int same)
+{
+    int64_t extent = step, last = 0;
+    t->first = 0;
+    for (int n = 0; n < 4; n++) {
+        int a = order[n];
+        int64_t count = t->dim[a] > 0 ? t->dim[a] : 1;
+        if (same >> a & 1) {
+            t->stride[a] = 0;
+            continue;
+        }
+        t->stride[a] = extent;
+        last += (count - 1) * extent;
+        if (back >> a & 1) {
+            t->first += (count - 1) * extent;
+            t->stride[a] = -extent;
+        }
+        extent = extent * count + gap;
+    }
+    for (int a = 0; a < 4; a++)
+        if (t->dim[a] == 0)
+            return 0;
+    return last + 1;
+}
+
+static void lay_alone(kit_problem *p, int which, const int order[4], int64_t gap, int64_t step,
+                      int back, int same)
+{
+    kit_tensor *t = &p->tensor[which];
+    if (!t->bytes)
+        return;
+    t->buffer = (uint32_t)which;
+    p->elements[which] = lay(t, order, gap, step, back, same);
+}
+
+/* Puts tensor `which` into the tokens of a shared buffer: `width` elements a token, `rows` tokens a
+ * sequence, heads `head` elements apart, from element `at` of the token on. */
+static void put(kit_problem *p, int which, int buffer, int64_t width, int64_t rows, int64_t head,
+                int64_t at)
+{
+    kit_tensor *t = &p->tensor[which];
+    t->buffer = (uint32_t)buffer;
+    t->stride[0] = rows * width;
+    t->stride[1] = head;
+    t->stride[2] = width;
+    t->stride[3] = 1;
+    t->first = at;
+}
+
+static void lay_packed(kit_problem *p, int with_out)
+{
+    const kit_spec *s = &p->spec;
+    int64_t q = (int64_t)s->q_heads * s->qk_dim, k = (int64_t)s->kv_heads * s->qk_dim;
+    int64_t v = (int64_t)s->kv_heads * s->v_dim,
+            out = with_out ? (int64_t)s->q_heads * s->v_dim : 0;
+    int64_t width = q + k + v + out, rows = s->q_len > s->kv_len ? s->q_len : s->kv_len;
+    put(p, KIT_Q, KIT_Q, width, rows, s->qk_dim, 0);
+    put(p, KIT_K, KIT_Q, width, rows, s->qk_dim, q);
+    put(p, KIT_V, KIT_Q, width, rows, s->v_dim, q + k);
+    p->elements[KIT_K] = p->elements[KIT_V] = 0;
+    if (with_out) {
+        put(p, KIT_OUT, KIT_Q, width, rows, s->v_dim, q + k + v);
+        p->elements[KIT_OUT] = 0;
+    }
+    p->elements[KIT_Q] = s->batch * rows * width;
+}
+
+static void lay_kv_pairs(kit_problem *p)
+{
+    const kit_spec *s = &p->spec;
+    int64_t pair = (int64_t)s->qk_dim + s->v_dim, width = pair * s->kv_heads;
+    put(p, KIT_K, KIT_K, width, s->kv_len, pair, 0);
+    put(p, KIT_V, KIT_K, width, s->kv_len, pair, s->qk_dim);
+    p->elements[KIT_V] = 0;
+    p->elements[KIT_K] = s->batch * s->kv_len * width;
+}
+
+/* What a layout means for the big tensors. */
+static void lay_inputs(kit_problem *p)
+{
+    static const int bhsd[4] = {3, 2, 1, 0}, bshd[4] = {3, 1, 2, 0}, dim_major[4] = {2, 3, 1, 0};
+    const kit_spec *s = &p->spec;
+    const int *order = bhsd;
+    int64_t gap = 0, step = 1;
+    int back = 0;
+    switch (s->layout) {
+    case KIT_BSHD:
+    case KIT_PACKED:
+    case KIT_PACKED_OUT:
+    case KIT_KV_PAIRS:
+        order = bshd;
+        break;
+    case KIT_PADDED:
+    case KIT_ODD:
+        gap = 3;
+        break;
+    case KIT_NEGATIVE:
+        back = B | H | I;
+        break;
+    case KIT_DIM_MAJOR:
+        order = dim_major;
+        break;
+    case KIT_DIM_REVERSED:
+        back = D;
+        step = 2;
+        break;
+    default:
+        break;
+    }
+    for (int t = KIT_Q; t <= KIT_OUT; t++) {
+        int same = 0;
+        if (s->layout == KIT_SHARED && t != KIT_OUT)
+            same = t == KIT_Q ? B : H;
+        lay_alone(p, t, order, gap, step, back, same);
+    }
+    int one_type = s->q_type == s->k_type && s->q_type == s->v_type;
+    if (s->layout == KIT_PACKED && one_type)
+        lay_packed(p, 0);
+    if (s->layout == KIT_PACKED_OUT && one_type && s->q_type == s->out_type)
+        lay_packed(p, 1);
+    if (s->layout == KIT_KV_PAIRS && s->k_type == s->v_type)
+        lay_kv_pairs(p);
+    if (s->layout == KIT_V_IN_K) {
+        kit_tensor *v = &p->tensor[KIT_V];
+        *v = p->tensor[KIT_K];
+        v->dim[3] = s->v_dim;
+        p->elements[KIT_V] = 0;
+    }
+}
+
+static void declare(kit_problem *p, int which, uint32_t type, uint32_t bytes, int64_t h, int64_t i,
+                    int64_t d)
+{
+    kit_tensor *t = &p->tensor[which];
+    t->type = type;
+    t->bytes = bytes;
+    t->dim[0] = p->spec.batch;
+    t->dim[1] = h;
+    t->dim[2] = i;
+    t->dim[3] = d;
+}
+
+static uint32_t bytes_of(uint32_t type)
+{
+    return type == HEED_F32 ? 4 : 2;
+}
+
+void kit_lay_out(kit_problem *p)
+{
+    static const int straight[4] = {3, 2, 1, 0}, keys_outside[4] = {2, 3, 0, 1};
+    const kit_spec *s = &p->spec;
+    uint64_t has = s->features;
+    memset(p->tensor, 0, sizeof p->tensor);
+    memset(p->elements, 0, sizeof p->elements);
+    declare(p, KIT_Q, s->q_type, bytes_of(s->q_type), s->q_heads, s->q_len, s->qk_dim);
+    declare(p, KIT_K, s->k_type, bytes_of(s->k_type), s->kv_heads, s->kv_len, s->qk_dim);
+    declare(p, KIT_V, s->v_type, bytes_of(s->v_type), s->kv_heads, s->kv_len, s->v_dim);
+    declare(p, KIT_OUT, s->out_type, bytes_of(s->out_type), s->q_heads, s->q_len, s->v_dim);
+    if (has & HEED_HAS_MASK)
+        declare(p, KIT_MASK, HEED_DTYPE_NONE, 1, s->q_heads, s->q_len, s->kv_len);
+    if (has & HEED_HAS_BIAS)
+        declare(p, KIT_BIAS, s->bias_type, bytes_of(s->bias_type), s->q_heads, s->q_len, s->kv_len);
+    if (has & HEED_HAS_LSE)
+        declare(p, KIT_LSE, HEED_F32, 4, s->q_heads, s->q_len, 1);
+    if (has & HEED_HAS_WEIGHTS)
+        declare(p, KIT_WEIGHTS, HEED_F32, 4, s->q_heads, s->q_len, s->kv_len);
+    if (has & HEED_HAS_SCORES)
+        declare(p, KIT_SCORES, HEED_F32, 4, s->q_heads, s->q_len, s->kv_len);
+    lay_inputs(p);
+
+    /* The others follow the layout where it means something for them. */
+    int64_t gap = s->layout == KIT_PADDED || s->layout == KIT_ODD ? 3 : 0;
+    int back = s->layout == KIT_NEGATIVE ? B | H | I : s->layout == KIT_DIM_REVERSED ? D : 0;
+    const int *order = s->layout == KIT_DIM_MAJOR ? keys_outside : straight;
+    for (int t = KIT_MASK; t < KIT_TENSORS; t++) {
+        int same = t == KIT_MASK ? (int)s->mask_form : t == KIT_BIAS ? (int)s->bias_form : 0;
+        lay_alone(p, t, order, gap, s->layout == KIT_DIM_REVERSED ? 2 : 1, back, same);
+    }
+}

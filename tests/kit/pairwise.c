@@ -1,0 +1,237 @@
+/* Cases that bring every pair of option values together at least once.
+ *
+ * A greedy covering array: each new row is the best of some random candidates by the number of
+ * pairs that no row before it had (Cohen et al. 1997, The AETG system, gives rows that grow with
+ * the logarithm of the number of options). Values that cannot go together are named in `conflict`;
+ * their pairs are not counted. Fixed seed, so that a case's name always means the same.
+ */
+#include "cases.h"
+#include "random.h"
+#include "run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    HEADS,
+    SHAPE,
+    DIMS,
+    LAYOUT,
+    RANGE,
+    WINDOWS,
+    SOFTCAP,
+    ALIBI,
+    MASK,
+    BIAS,
+    SLOPE,
+    SINK,
+    LENS,
+    OUTPUTS,
+    SCALE,
+    CHUNKS,
+    VALUES,
+    OPTIONS
+};
+enum { MOST = 12, MAX_ROWS = 400 };
+
+/* clang-format off: a table */
+static const struct {
+    const char *name;
+    int n;
+    const char *value[MOST];
+} option[OPTIONS] = {
+    {"heads", 4, {"mha", "gqa2", "gqa3", "mqa"}},
+    {"shape", 6, {"1x50", "1x9", "6x31", "16x16", "40x70", "33x10"}},
+    {"dims", 6, {"64", "20", "33_17", "1_8", "80", "128"}},
+    {"layout",
+     12,
+     {"bhsd", "bshd", "packed", "packed_out", "kv_pairs", "padded", "negative", "dim_major",
+      "dim_reversed", "shared", "v_in_k", "odd"}},
+    {"range", 5, {"full", "causal_top", "causal_bottom", "causal_given", "causal_negative"}},
+    {"window", 5, {"none", "left", "right", "both", "self"}},
+    {"softcap", 2, {"off", "on"}},
+    {"alibi", 2, {"off", "on"}},
+    {"mask", 5, {"none", "full", "keys", "rows", "empty_rows"}},
+    {"bias", 6, {"none", "f32", "f16_heads", "bf16_keys", "f32_inf", "f32_empty_rows"}},
+    {"slope", 2, {"off", "on"}},
+    {"sink", 3, {"none", "on", "some_off"}},
+    {"lens", 5, {"full", "kv", "q", "both", "zeros"}},
+    {"outputs", 6, {"none", "lse", "weights", "raw", "softcapped", "all"}},
+    {"scale", 3, {"default", "given", "negative"}},
+    {"chunks", 2, {"any", "reproducible"}},
+    {"values", 3, {"normal", "nan_v", "nan_k"}},
+};
+/* clang-format on */
+
+static int conflict(int a, int x, int b, int y)
+{
+    /* A slope needs a bias; v inside k has no values of its own and no more columns than k. */
+    if (a == BIAS && b == SLOPE)
+        return x == 0 && y == 1;
+    if (a == DIMS && b == LAYOUT)
+        return y == 10 && x == 3;
+    return a == LAYOUT && b == VALUES && x == 10 && y == 1;
+}
+
+static int bad_row(const int row[OPTIONS])
+{
+    for (int a = 0; a < OPTIONS; a++)
+        for (int b = a + 1; b < OPTIONS; b++)
+            if (conflict(a, row[a], b, row[b]))
+                return 1;
+    return 0;
+}
+
+static int rows[MAX_ROWS][OPTIONS], n_rows, n_pairs, n_covered;
+
+static int count_new(unsigned char seen[OPTIONS][MOST][OPTIONS][MOST], const int row[OPTIONS],
+                     int take)
+{
+    int n = 0;
+    for (int a = 0; a < OPTIONS; a++)
+        for (int b = a + 1; b < OPTIONS; b++) {
+            n += !seen[a][row[a]][b][row[b]];
+            if (take)
+                seen[a][row[a]][b][row[b]] = 1;
+        }
+    return n;
+}
+
+static void cover(void)
+{
+    static unsigned char seen[OPTIONS][MOST][OPTIONS][MOST];
+    uint64_t random = 20240607;
+    if (n_rows)
+        return;
+    for (int a = 0; a < OPTIONS; a++)
+        for (int b = a + 1; b < OPTIONS; b++)
+            for (int x = 0; x < option[a].n; x++)
+                for (int y = 0; y < option[b].n; y++)
+                    n_pairs += !conflict(a, x, b, y);
+    while (n_covered < n_pairs && n_rows < MAX_ROWS) {
+        int best = 0;
+        /* Half of the candidates start from a pair that is still missing, so that the end comes. */
+        for (int candidate = 0; candidate < 60; candidate++) {
+            int row[OPTIONS], a, b, x, y, tries = 0;
+            for (a = 0; a < OPTIONS; a++)
+                row[a] = (int)(kit_next(&random) % (uint64_t)option[a].n);
+            do {
+                a = (int)(kit_next(&random) % (OPTIONS - 1));
+                b = a + 1 + (int)(kit_next(&random) % (uint64_t)(OPTIONS - 1 - a));
+                x = (int)(kit_next(&random) % (uint64_t)option[a].n);
+                y = (int)(kit_next(&random) % (uint64_t)option[b].n);
+            } while ((seen[a][x][b][y] || conflict(a, x, b, y)) && tries++ < 2000);
+            row[a] = x;
+            row[b] = y;
+            int gain = bad_row(row) ? 0 : count_new(seen, row, 0);
+            if (gain > best) {
+                best = gain;
+                memcpy(rows[n_rows], row, sizeof row);
+            }
+        }
+        if (best > 0)
+            n_covered += count_new(seen, rows[n_rows++], 1);
+    }
+}
+
+void kit_print_coverage(void)
+{
+    cover();
+    printf("pairwise coverage: %d of %d pairs of %d options in %d combinations\n", n_covered,
+           n_pairs, OPTIONS, n_rows);
+}
+
+static void shape_of(const int row[OPTIONS], kit_spec *s)
+{
+    static const uint32_t heads[][2] = {{3, 3}, {4, 2}, {6, 2}, {5, 1}};
+    static const int64_t length[][2] = {{1, 50}, {1, 9}, {6, 31}, {16, 16}, {40, 70}, {33, 10}};
+    static const uint32_t dims[][2] = {{64, 64}, {20, 20}, {33, 17}, {1, 8}, {80, 80}, {128, 128}};
+    s->q_heads = heads[row[HEADS]][0];
+    s->kv_heads = heads[row[HEADS]][1];
+    s->q_len = length[row[SHAPE]][0];
+    s->kv_len = length[row[SHAPE]][1];
+    s->qk_dim = dims[row[DIMS]][0];
+    s->v_dim = dims[row[DIMS]][1];
+    s->layout = (uint32_t)row[LAYOUT];
+    s->lens = (uint32_t)row[LENS];
+    s->batch = s->lens ? 4 : 2;
+    s->values = row[VALUES] == 1 ? KIT_NAN_V : row[VALUES] == 2 ? KIT_NAN_K : KIT_NORMAL;
+}
+
+static void range_of(const int row[OPTIONS], kit_spec *s)
+{
+    static const int64_t sees[][2] = {{0, 0}, {9, -1}, {-1, 6}, {11, 2}, {0, 0}};
+    static const uint32_t position[] = {HEED_POS_UNSET, HEED_POS_TOP_LEFT, HEED_POS_BOTTOM_RIGHT,
+                                        HEED_POS_GIVEN, HEED_POS_GIVEN};
+    s->position = position[row[RANGE]];
+    s->offsets = row[RANGE] == 4 ? KIT_OFFSET_NEGATIVE : KIT_OFFSET_MIXED;
+    if (row[RANGE])
+        s->features |= HEED_HAS_CAUSAL;
+    if (row[WINDOWS]) {
+        s->features |= HEED_HAS_WINDOW;
+        s->window_left = sees[row[WINDOWS]][0];
+        s->window_right = sees[row[WINDOWS]][1];
+    }
+    if (row[ALIBI])
+        s->features |= HEED_HAS_ALIBI;
+    if (!row[RANGE] && (row[WINDOWS] || row[ALIBI]))
+        s->position = HEED_POS_BOTTOM_RIGHT;
+}
+
+static kit_spec spec_of(const int row[OPTIONS])
+{
+    static const uint32_t bias_type[] = {0, HEED_F32, HEED_F16, HEED_BF16, HEED_F32, HEED_F32};
+    static const uint32_t bias_form[] = {0, 0, 1, 7, 2, 3};
+    static const uint32_t mask_form[] = {0, 0, 7, 10, 3};
+    kit_spec s = {0};
+    shape_of(row, &s);
+    range_of(row, &s);
+    if (row[SOFTCAP])
+        s.features |= HEED_HAS_SOFTCAP, s.softcap = 2.5F;
+    if (row[MASK]) {
+        s.features |= HEED_HAS_MASK;
+        s.mask_form = mask_form[row[MASK]];
+        s.mask_kind = row[MASK] == 4 ? KIT_MASK_EMPTY_ROWS : KIT_MASK_RANDOM;
+    }
+    if (row[BIAS]) {
+        s.features |= HEED_HAS_BIAS;
+        s.bias_type = bias_type[row[BIAS]];
+        s.bias_form = bias_form[row[BIAS]];
+        s.bias_kind = row[BIAS] == 4 ? KIT_BIAS_INF : row[BIAS] == 5 ? KIT_BIAS_EMPTY_ROWS : 0;
+    }
+    if (row[SLOPE])
+        s.features |= HEED_HAS_BIAS_SLOPE;
+    if (row[SINK]) {
+        s.features |= HEED_HAS_SINK;
+        s.sinks = row[SINK] == 2 ? KIT_SINK_SOME_OFF : KIT_SINK_NORMAL;
+    }
+    if (row[OUTPUTS] == 1 || row[OUTPUTS] == 5)
+        s.features |= HEED_HAS_LSE;
+    if (row[OUTPUTS] == 2 || row[OUTPUTS] == 5)
+        s.features |= HEED_HAS_WEIGHTS;
+    if (row[OUTPUTS] >= 3) {
+        s.features |= HEED_HAS_SCORES;
+        s.scores_stage = (uint32_t)row[OUTPUTS] - 2;
+    }
+    if (row[SCALE])
+        s.features |= HEED_HAS_SCALE, s.scale = row[SCALE] == 1 ? 0.2F : -0.2F;
+    if (row[CHUNKS])
+        s.features |= HEED_HAS_REPRODUCIBLE_CHUNKS;
+    return s;
+}
+
+void kit_pairwise_cases(kit_list *list)
+{
+    cover();
+    for (int n = 0; n < n_rows; n++) {
+        kit_spec spec = spec_of(rows[n]);
+        char name[100];
+        int at = snprintf(name, sizeof name, "%03d", n);
+        /* The name tells the values that are not the first of their option, as far as it goes. */
+        for (int a = RANGE; a < OPTIONS && at < 64; a++)
+            if (rows[n][a])
+                at += snprintf(name + at, sizeof name - (size_t)at, "_%s",
+                               option[a].n == 2 ? option[a].name : option[a].value[rows[n][a]]);
+        kit_add_types(list, "pair", name, &spec, n % 10 == 0);
+    }
+}

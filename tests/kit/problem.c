@@ -1,0 +1,271 @@
+/* Builds, seals and looks after a test problem. See problem.h. */
+#include "problem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d)
+{
+    return (t->first + b * t->stride[0] + h * t->stride[1] + i * t->stride[2] + d * t->stride[3]) *
+           t->bytes;
+}
+
+static heed_view view_of(const kit_problem *p, int which)
+{
+    const kit_tensor *t = &p->tensor[which];
+    heed_view view = {0};
+    if (!t->bytes)
+        return view;
+    view.data = p->buffer[t->buffer].data + t->first * t->bytes;
+    memcpy(view.stride, t->stride, sizeof view.stride);
+    if (which == KIT_LSE)
+        view.stride[3] = 0;
+    return view;
+}
+
+static void describe(kit_problem *p)
+{
+    const kit_spec *s = &p->spec;
+    uint64_t has = s->features;
+    /* clang-format off: a table */
+    p->desc =
+        (heed_attn_desc){.struct_size = sizeof p->desc,
+                         .features = has,
+                         .q_heads = s->q_heads,
+                         .kv_heads = s->kv_heads,
+                         .qk_dim = s->qk_dim,
+                         .v_dim = s->v_dim,
+                         .q_type = s->q_type,
+                         .k_type = s->k_type,
+                         .v_type = s->v_type,
+                         .out_type = s->out_type,
+                         .bias_type = has & HEED_HAS_BIAS ? s->bias_type : HEED_DTYPE_NONE,
+                         .position = s->position,
+                         .accuracy = s->accuracy,
+                         .scores_stage = has & HEED_HAS_SCORES ? s->scores_stage : HEED_SCORES_NONE,
+                         .scale = has & HEED_HAS_SCALE ? s->scale : 0,
+                         .softcap = has & HEED_HAS_SOFTCAP ? s->softcap : 0,
+                         .window_left = has & HEED_HAS_WINDOW ? s->window_left : 0,
+                         .window_right = has & HEED_HAS_WINDOW ? s->window_right : 0,
+                         .max_batch = s->batch,
+                         .max_q_len = s->q_len,
+                         .max_kv_len = s->kv_len};
+    p->args = (heed_attn_args){
+        .struct_size = sizeof p->args,
+        .batch = s->batch,
+        .q_len = s->q_len,
+        .kv_len = s->kv_len,
+        .q = view_of(p, KIT_Q),
+        .k = view_of(p, KIT_K),
+        .v = view_of(p, KIT_V),
+        .out = view_of(p, KIT_OUT),
+        .mask = view_of(p, KIT_MASK),
+        .bias = view_of(p, KIT_BIAS),
+        .lse = view_of(p, KIT_LSE),
+        .weights = view_of(p, KIT_WEIGHTS),
+        .scores = view_of(p, KIT_SCORES),
+        .q_lens = s->lens == KIT_LENS_FULL || s->lens == KIT_LENS_KV ? NULL : p->q_lens,
+        .kv_lens = s->lens == KIT_LENS_FULL || s->lens == KIT_LENS_Q ? NULL : p->kv_lens,
+        .q_offsets = s->position == HEED_POS_GIVEN ? p->q_offsets : NULL,
+        .alibi_slope = has & HEED_HAS_ALIBI ? p->alibi_slope : NULL,
+        .bias_slope = has & HEED_HAS_BIAS_SLOPE ? p->bias_slope : NULL,
+        .sink = has & HEED_HAS_SINK ? p->sink : NULL};
+    /* clang-format on */
+}
+
+static reference_array array_of(const kit_problem *p, int which)
+{
+    heed_view view = view_of(p, which);
+    uint32_t type = p->tensor[which].type;
+    reference_array array = {.data = view.data};
+    array.type = type == HEED_F32    ? REFERENCE_F32
+                 : type == HEED_F16  ? REFERENCE_F16
+                 : type == HEED_BF16 ? REFERENCE_BF16
+                                     : REFERENCE_BYTE;
+    memcpy(array.stride, view.stride, sizeof array.stride);
+    return array;
+}
+
+static void describe_for_oracle(kit_problem *p)
+{
+    const kit_spec *s = &p->spec;
+    uint64_t has = s->features;
+    int window = (has & HEED_HAS_WINDOW) != 0;
+    /* clang-format off: a table */
+    p->reference =
+        (reference_problem){.batch = s->batch,
+                            .q_heads = s->q_heads,
+                            .kv_heads = s->kv_heads,
+                            .q_len = s->q_len,
+                            .kv_len = s->kv_len,
+                            .qk_dim = s->qk_dim,
+                            .v_dim = s->v_dim,
+                            .q = array_of(p, KIT_Q),
+                            .k = array_of(p, KIT_K),
+                            .v = array_of(p, KIT_V),
+                            .mask = array_of(p, KIT_MASK),
+                            .bias = array_of(p, KIT_BIAS),
+                            .scale = has & HEED_HAS_SCALE ? (double)s->scale : 1 / sqrt(s->qk_dim),
+                            .softcap = has & HEED_HAS_SOFTCAP ? (double)s->softcap : 0,
+                            .causal = (has & HEED_HAS_CAUSAL) != 0,
+                            .window_left = window ? s->window_left : -1,
+                            .window_right = window ? s->window_right : -1,
+                            .q_lens = p->q_lens,
+                            .kv_lens = p->kv_lens,
+                            .offset = p->offset,
+                            .alibi_slope = has & HEED_HAS_ALIBI ? p->alibi_slope : NULL,
+                            .bias_slope = has & HEED_HAS_BIAS_SLOPE ? p->bias_slope : NULL,
+                            .sink = has & HEED_HAS_SINK ? p->sink : NULL};
+    /* clang-format on */
+}
+
+static int is_output(int which)
+{
+    return which == KIT_OUT || which >= KIT_LSE;
+}
+
+void kit_reset_outputs(kit_problem *p)
+{
+    for (int which = 0; which < KIT_TENSORS; which++) {
+        const kit_tensor *t = &p->tensor[which];
+        if (!is_output(which) || !t->bytes)
+            continue;
+        guard_buffer *buffer = &p->buffer[t->buffer];
+        guard_open(buffer);
+        if (t->buffer == (uint32_t)which) {
+            memset(buffer->data, KIT_CANARY, buffer->bytes);
+            continue;
+        }
+        for (int64_t b = 0; b < t->dim[0]; b++)
+            for (int64_t h = 0; h < t->dim[1]; h++)
+                for (int64_t i = 0; i < t->dim[2]; i++)
+                    for (int64_t d = 0; d < t->dim[3]; d++)
+                        memset(buffer->data + kit_at(t, b, h, i, d), KIT_CANARY, t->bytes);
+    }
+}
+
+int kit_build(kit_problem *p, const kit_spec *spec, int side)
+{
+    memset(p, 0, sizeof *p);
+    p->spec = *spec;
+    if (spec->lens != KIT_LENS_FULL)
+        p->spec.features |= HEED_HAS_LENS;
+    kit_choose(p);
+    kit_lay_out(p);
+    for (int which = 0; which < KIT_TENSORS; which++) {
+        const kit_tensor *t = &p->tensor[which];
+        if (!t->bytes || t->buffer != (uint32_t)which)
+            continue;
+        size_t slack = spec->layout == KIT_ODD ? 1 : 0;
+        if (guard_map(&p->buffer[which], (size_t)p->elements[which] * t->bytes, side, slack,
+                      KIT_CANARY) != 0) {
+            kit_free(p);
+            return -1;
+        }
+    }
+    kit_fill(p);
+    kit_reset_outputs(p);
+    describe(p);
+    describe_for_oracle(p);
+    return 0;
+}
+
+/* The elements of tensor t that a call may touch: rows and keys below the lengths, keys that the
+ * causal range or window of some row of the sequence reaches. */
+static void reach(const kit_problem *p, int which, int64_t b, int64_t *rows, int64_t *first,
+                  int64_t *end)
+{
+    const kit_spec *s = &p->spec;
+    int64_t low = p->offset[b], high = p->q_lens[b] - 1 + p->offset[b];
+    *rows = p->q_lens[b];
+    *first = 0;
+    *end = p->tensor[which].dim[3];
+    if (which == KIT_Q || which == KIT_OUT || which == KIT_LSE || which >= KIT_WEIGHTS)
+        return; /* weights and scores are written for every key */
+    *end = p->kv_lens[b];
+    if ((s->features & HEED_HAS_CAUSAL) && high + 1 < *end)
+        *end = high + 1;
+    if ((s->features & HEED_HAS_WINDOW) && s->window_left >= 0 && low - s->window_left > *first)
+        *first = low - s->window_left;
+    if ((s->features & HEED_HAS_WINDOW) && s->window_right >= 0 &&
+        high + s->window_right + 1 < *end)
+        *end = high + s->window_right + 1;
+    if (*rows == 0)
+        *end = *first;
+}
+
+static void mark_reached(const kit_problem *p, int which, unsigned char *used)
+{
+    const kit_tensor *t = &p->tensor[which];
+    const guard_buffer *buffer = &p->buffer[t->buffer];
+    int is_kv = which == KIT_K || which == KIT_V;
+    for (int64_t b = 0; b < t->dim[0]; b++) {
+        int64_t rows, first, end;
+        reach(p, which, b, &rows, &first, &end);
+        for (int64_t h = 0; h < t->dim[1]; h++)
+            for (int64_t i = is_kv ? first : 0; i < (is_kv ? end : rows); i++)
+                for (int64_t d = is_kv ? 0 : first; d < (is_kv ? t->dim[3] : end); d++)
+                    guard_mark(buffer, used, kit_at(t, b, h, i, d), t->bytes);
+    }
+}
+
+void kit_seal(kit_problem *p)
+{
+    for (int n = 0; n < KIT_TENSORS; n++) {
+        guard_buffer *buffer = &p->buffer[n];
+        if (!buffer->map)
+            continue;
+        size_t pages = guard_pages(buffer);
+        int output = 0;
+        unsigned char *used = pages > 1 ? calloc(pages, 1) : NULL;
+        for (int which = 0; which < KIT_TENSORS; which++) {
+            if (!p->tensor[which].bytes || p->tensor[which].buffer != (uint32_t)n)
+                continue;
+            output |= is_output(which);
+            if (used)
+                mark_reached(p, which, used);
+        }
+        if (!output)
+            guard_read_only(buffer);
+        if (used)
+            guard_seal(buffer, used);
+        free(used);
+    }
+}
+
+void kit_free(kit_problem *p)
+{
+    for (int n = 0; n < KIT_TENSORS; n++)
+        guard_unmap(&p->buffer[n]);
+}
+
+int kit_untouched(const kit_problem *p, int which, int64_t *where)
+{
+    const kit_tensor *t = &p->tensor[which];
+    const guard_buffer *buffer = &p->buffer[t->buffer];
+    kit_problem fresh = {0};
+    int shared = t->buffer != (uint32_t)which, bad = -1;
+    unsigned char *owned = calloc(buffer->bytes + 1, 1);
+    *where = -1;
+    /* Among inputs, another build of the problem tells what the bytes were. */
+    if (owned && guard_slack_is(buffer, KIT_CANARY) &&
+        (!shared || kit_build(&fresh, &p->spec, GUARD_LOW) == 0)) {
+        for (int64_t b = 0; b < t->dim[0]; b++)
+            for (int64_t h = 0; h < t->dim[1]; h++)
+                for (int64_t i = 0; i < p->q_lens[b]; i++)
+                    for (int64_t d = 0; d < t->dim[3]; d++)
+                        memset(owned + kit_at(t, b, h, i, d), 1, t->bytes);
+        bad = 0;
+        for (size_t at = 0; at < buffer->bytes && !bad; at++) {
+            unsigned char was = shared ? fresh.buffer[t->buffer].data[at] : KIT_CANARY;
+            if (!owned[at] && buffer->data[at] != was) {
+                *where = (int64_t)at;
+                bad = -1;
+            }
+        }
+    }
+    kit_free(&fresh);
+    free(owned);
+    return bad;
+}

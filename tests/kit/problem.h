@@ -1,0 +1,159 @@
+/* A test problem: what a case asks for (kit_spec), and that spread out in guarded memory with a
+ * description for the library and one for the oracle (kit_problem).
+ *
+ * All memory starts as poison (NaN, Inf or noise), and only what some row reaches is then written:
+ * whatever a hidden or padding element does to a result is a finding. Outputs start as canaries.
+ */
+#ifndef KIT_PROBLEM_H
+#define KIT_PROBLEM_H
+
+#include <heed/heed.h>
+
+#include "guard.h"
+#include "reference_f64.h"
+
+enum { KIT_MAX_BATCH = 8, KIT_MAX_HEADS = 64 };
+
+/** How the tensors lie in memory. */
+enum {
+    KIT_BHSD,         /* as written */
+    KIT_BSHD,         /* heads inside tokens */
+    KIT_PACKED,       /* q, k and v of a token side by side in one buffer */
+    KIT_PACKED_OUT,   /* and out with them */
+    KIT_KV_PAIRS,     /* k and v of a head side by side in one buffer */
+    KIT_PADDED,       /* odd gaps after every axis */
+    KIT_NEGATIVE,     /* every axis but dim runs backwards */
+    KIT_DIM_MAJOR,    /* keys are the fastest axis of k, rows of the others: dim stride > 1 */
+    KIT_DIM_REVERSED, /* dim stride -2 */
+    KIT_SHARED,       /* zero strides: all kv heads, and all sequences' q, are one */
+    KIT_V_IN_K,       /* v is the first v_dim columns of k (MLA) */
+    KIT_ODD,          /* as KIT_PADDED, at odd addresses */
+    KIT_LAYOUTS
+};
+
+/** Values of q, k, v. */
+enum {
+    KIT_NORMAL,
+    KIT_HUGE,          /* scores of 1e7 and more */
+    KIT_OVERFLOW_LOW,  /* every third key's score overflows to -inf */
+    KIT_OVERFLOW_ALL,  /* every score overflows to -inf */
+    KIT_OVERFLOW_HIGH, /* every 13th key's score overflows to +inf */
+    KIT_DENORMAL,      /* half of the values are subnormal */
+    KIT_TINY_V,        /* v is subnormal in f32 and bf16, and small in f16 */
+    KIT_MEAN_ONE,      /* v around 1 */
+    KIT_EQUAL_KEYS,    /* all keys of a head equal */
+    KIT_CONSTANT_V,    /* all values of a head equal */
+    KIT_NAN_Q,
+    KIT_NAN_K,
+    KIT_NAN_V, /* a NaN here and there */
+    KIT_NAN_BIAS,
+    KIT_INF_K,
+    KIT_INF_V,
+    KIT_BIG_V /* v near the largest f16: sums that overflow in f16 */
+};
+
+enum { KIT_POISON_NAN, KIT_POISON_INF, KIT_POISON_NOISE, KIT_POISONS };
+enum { KIT_LENS_FULL, KIT_LENS_KV, KIT_LENS_Q, KIT_LENS_BOTH, KIT_LENS_ZEROS, KIT_LENS_GIVEN };
+enum { KIT_OFFSET_END, KIT_OFFSET_NEGATIVE, KIT_OFFSET_MIXED, KIT_OFFSET_EXTREME, KIT_OFFSET_SEEN };
+enum {
+    KIT_MASK_RANDOM,
+    KIT_MASK_EMPTY_ROWS,
+    KIT_MASK_ALL,
+    KIT_MASK_NONE,
+    KIT_MASK_BLOCKS,
+    KIT_MASK_FIRST_KEYS,
+    KIT_MASK_TREE
+};
+enum { KIT_BIAS_NORMAL, KIT_BIAS_INF, KIT_BIAS_EMPTY_ROWS, KIT_BIAS_FILLER };
+enum { KIT_SINK_NORMAL, KIT_SINK_SOME_OFF, KIT_SINK_OFF, KIT_SINK_HUGE };
+
+/** One sequence: which data (id), where its rows start in that data, its lengths and offset. */
+typedef struct kit_sequence {
+    int64_t id, first_row;
+    int32_t q_len, kv_len, offset;
+} kit_sequence;
+
+/** What a case asks for. Zero is plain: the enumerators above start with the plainest. */
+typedef struct kit_spec {
+    uint32_t q_type, k_type, v_type, out_type, bias_type;
+    uint32_t q_heads, kv_heads, qk_dim, v_dim, batch;
+    int64_t q_len, kv_len; /* the widths */
+    uint64_t features;
+    uint32_t position, scores_stage, accuracy;
+    float scale, softcap;
+    int64_t window_left, window_right;
+    uint32_t layout, values, poison;
+    uint32_t mask_form, mask_kind; /* form: bit a set broadcasts axis a (b, h, i, j) */
+    uint32_t bias_form, bias_kind;
+    uint32_t lens, offsets, sinks;
+    kit_sequence sequence[KIT_MAX_BATCH]; /* with KIT_LENS_GIVEN */
+    uint64_t seed;
+} kit_spec;
+
+enum {
+    KIT_Q,
+    KIT_K,
+    KIT_V,
+    KIT_OUT,
+    KIT_MASK,
+    KIT_BIAS,
+    KIT_LSE,
+    KIT_WEIGHTS,
+    KIT_SCORES,
+    KIT_TENSORS
+};
+
+typedef struct kit_tensor {
+    uint32_t type;  /* HEED_*; HEED_DTYPE_NONE for mask bytes */
+    uint32_t bytes; /* of an element; 0: the problem has no such tensor */
+    uint32_t buffer;
+    int64_t dim[4], stride[4];
+    int64_t first; /* elements from the buffer's start to element 0, 0, 0, 0 */
+} kit_tensor;
+
+typedef struct kit_problem {
+    kit_spec spec;
+    kit_sequence sequence[KIT_MAX_BATCH];
+    kit_tensor tensor[KIT_TENSORS];
+    guard_buffer buffer[KIT_TENSORS];
+    int64_t elements[KIT_TENSORS]; /* of each buffer */
+    int32_t q_lens[KIT_MAX_BATCH], kv_lens[KIT_MAX_BATCH], q_offsets[KIT_MAX_BATCH];
+    int64_t offset[KIT_MAX_BATCH]; /* as the position says */
+    float alibi_slope[KIT_MAX_HEADS], bias_slope[KIT_MAX_HEADS], sink[KIT_MAX_HEADS];
+    heed_attn_desc desc;
+    heed_attn_args args;
+    reference_problem reference;
+} kit_problem;
+
+#define KIT_CANARY 0xff /* every byte of an output before the call: a NaN in every type */
+
+/** Builds the problem with its buffers flush to one side. Returns 0, or -1 when out of memory. */
+int kit_build(kit_problem *problem, const kit_spec *spec, int side);
+
+/** Fills the outputs with canaries again. */
+void kit_reset_outputs(kit_problem *problem);
+
+/** After the oracle has run: makes inputs read-only and takes away all pages that no row reaches.
+ */
+void kit_seal(kit_problem *problem);
+
+/** Gives the memory back; a problem that failed to build is allowed. */
+void kit_free(kit_problem *problem);
+
+/** Checks that nothing but the elements of rows i < q_lens[b] was written in output t. Returns 0,
+ * else -1 with *where the byte in its buffer (-1: outside it). */
+int kit_untouched(const kit_problem *problem, int t, int64_t *where);
+
+/** Byte offset in its buffer of element [b, h, i, d] of tensor t. */
+int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d);
+
+/* ---- the parts of kit_build ---- */
+
+/** layout.c: sets the tensors' strides and buffers, and elements[]. */
+void kit_lay_out(kit_problem *problem);
+/** fill.c: the side arrays (slopes, sinks) and the sequences' lengths and offsets. */
+void kit_choose(kit_problem *problem);
+/** fill.c: poisons everything and writes what is reached. */
+void kit_fill(kit_problem *problem);
+
+#endif

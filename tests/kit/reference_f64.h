@@ -1,0 +1,75 @@
+/* The oracle: attention in float64, one row at a time, in the plainest loops that say what is
+ * meant.
+ *
+ * It shares no code with the library, neither its headers: it has its own description of a problem
+ * and its own decoding of f16 and bf16. Nobody makes it faster. It reads every key below a
+ * sequence's length, also those that no row may see, so run it on memory that is all there.
+ */
+#ifndef KIT_REFERENCE_F64_H
+#define KIT_REFERENCE_F64_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** Element types; BYTE is for the mask. */
+enum { REFERENCE_F32 = 1, REFERENCE_F16, REFERENCE_BF16, REFERENCE_BYTE };
+
+/** Element [b, h, i, d] is at data + sum of index * stride, strides in elements, of any sign or 0.
+ */
+typedef struct reference_array {
+    const void *data; /* NULL: absent */
+    int type;
+    int64_t stride[4];
+} reference_array;
+
+/** What is to be computed; absent options are NULL, or as said. */
+typedef struct reference_problem {
+    int64_t batch, q_heads, kv_heads, q_len, kv_len, qk_dim, v_dim;
+    reference_array q, k, v, mask, bias;
+    double scale;
+    double softcap; /* 0: none */
+    int causal;
+    int64_t window_left, window_right; /* -1: unbounded */
+    const int32_t *q_lens, *kv_lens;
+    const int64_t *offset; /* per sequence; NULL: 0 */
+    const float *alibi_slope, *bias_slope, *sink;
+} reference_problem;
+
+/** One row's result. Arrays over keys have kv_len elements, arrays over dims v_dim. */
+typedef struct reference_row {
+    int64_t b, h, g, i;
+    const double *q;         /* the query row */
+    const double *k, *v;     /* keys and values of kv head g, [kv_lens[b], dim], decoded */
+    int64_t n_keys;          /* kv_lens[b] */
+    unsigned char *in_range; /* j < kv_lens[b], inside the causal range and the window */
+    unsigned char *visible;  /* and neither mask nor bias hides it */
+    double *magnitude;       /* |scale| * sum |q_d k_d|: what the rounding of raw is relative to */
+    double *raw, *softcapped, *alibi, *bias, *score; /* where in_range, else -inf (terms: 0) */
+    double *weight;                                  /* where visible, else 0 */
+    double max, lse;                                 /* max over visible scores and the sink */
+    double *out;
+} reference_row;
+
+/** Called for every row i < q_lens[b], in order of b, h, i. */
+typedef void (*reference_visit)(void *user, const reference_problem *problem,
+                                const reference_row *row);
+
+/** Computes all rows and hands each to visit. Returns 0, or -1 when out of memory. */
+int reference_attention(const reference_problem *problem, reference_visit visit, void *user);
+
+/** Where the whole tensors go, dense in the order of their axes; NULL: not wanted. Rows
+ * i >= q_lens[b] are left alone. */
+typedef struct reference_result {
+    double *out;                       /* [batch, q_heads, q_len, v_dim] */
+    double *lse;                       /* [batch, q_heads, q_len] */
+    double *weights;                   /* [batch, q_heads, q_len, kv_len] */
+    double *raw, *softcapped, *biased; /* the same; -inf where the stage says nothing */
+} reference_result;
+
+/** The same, into arrays. */
+int reference_tensors(const reference_problem *problem, const reference_result *result);
+
+/** One element, at any address. */
+double reference_decode(int type, const void *data, int64_t index);
+
+#endif

@@ -1,0 +1,219 @@
+/* Runs test problems and takes their results. See run.h. */
+#include "run.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+static unsigned int get_mxcsr(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    return _mm_getcsr();
+#else
+    return 0;
+#endif
+}
+
+static void set_mxcsr(unsigned int value)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    _mm_setcsr(value);
+#else
+    (void)value;
+#endif
+}
+
+static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
+{
+    (void)user;
+    while (n > 0)
+        body(arg, --n);
+}
+
+typedef struct part_thread {
+    pthread_t thread;
+    void *workspace;
+    uint32_t part;
+    heed_status status;
+    int started;
+} part_thread;
+
+static void *run_part(void *arg)
+{
+    part_thread *part = arg;
+    part->status = heed_run_part(part->workspace, part->part);
+    return NULL;
+}
+
+static heed_status run_parts(const kit_way *way, void *workspace)
+{
+    part_thread *part = calloc(way->n_parts, sizeof *part);
+    heed_status status = HEED_OK;
+    if (!part)
+        return HEED_ERR_NOMEM;
+    for (uint32_t i = way->n_parts; i-- > 0;) {
+        part[i].workspace = workspace;
+        part[i].part = i;
+        if (way->how == KIT_BY_THREADS)
+            part[i].started = pthread_create(&part[i].thread, NULL, run_part, &part[i]) == 0;
+        else if (way->how == KIT_BY_PARTS || i == way->n_parts - 1)
+            run_part(&part[i]);
+    }
+    for (uint32_t i = 0; i < way->n_parts; i++) {
+        if (part[i].started)
+            pthread_join(part[i].thread, NULL);
+        if (part[i].status != HEED_OK)
+            status = part[i].status;
+    }
+    free(part);
+    return status;
+}
+
+static heed_status with_workspace(const heed_plan *plan, kit_problem *p, const kit_way *way)
+{
+    guard_buffer workspace;
+    uint32_t n_parts = way->n_parts ? way->n_parts : 1;
+    size_t bytes = heed_plan_workspace_bytes(plan, n_parts), whole = (bytes + 63) / 64 * 64;
+    heed_status status;
+    if (bytes == 0 || guard_map(&workspace, whole, GUARD_HIGH, 0, way->garbage) != 0)
+        return HEED_ERR_NOMEM;
+    if (way->how == KIT_BY_PLAN || way->how == KIT_BY_EXECUTOR) {
+        status = heed_plan_run(plan, &p->args, workspace.data, whole);
+    } else {
+        status = heed_run_begin(plan, &p->args, n_parts, workspace.data, bytes);
+        if (status == HEED_OK)
+            status = run_parts(way, workspace.data);
+    }
+    guard_unmap(&workspace);
+    return status;
+}
+
+heed_status kit_run(heed_context *context, kit_problem *p, const kit_way *way, heed_error *sentence,
+                    int *kept)
+{
+    heed_executor executor = {
+        .struct_size = sizeof executor, .n_threads = way->n_parts, .parallel_for = backwards};
+    heed_attn_desc desc = p->desc;
+    unsigned int before = get_mxcsr(), after;
+    heed_plan *plan = NULL;
+    heed_status status;
+
+    desc.max_batch += way->more;
+    desc.max_q_len += way->more;
+    desc.max_kv_len += way->more;
+    p->args.executor = way->how == KIT_BY_EXECUTOR ? &executor : NULL;
+    p->args.error = NULL;
+    if (way->mxcsr)
+        set_mxcsr(way->mxcsr);
+    if (way->how == KIT_BY_CALL) {
+        status = heed_attention(context, &desc, &p->args);
+    } else {
+        status = heed_plan_create(context, &desc, &plan);
+        if (status == HEED_OK)
+            status = way->how == KIT_BY_CONTEXT ? heed_plan_run(plan, &p->args, NULL, 0)
+                                                : with_workspace(plan, p, way);
+    }
+    after = get_mxcsr();
+    set_mxcsr(before);
+    /* The flags of exceptions that happened (the low six bits) are nobody's state. */
+    *kept = ((after ^ (way->mxcsr ? way->mxcsr : before)) & ~0x3fu) == 0;
+    if (status != HEED_OK)
+        snprintf(sentence->text, sizeof sentence->text, "%s", heed_last_error());
+    heed_plan_release(plan);
+    p->args.executor = NULL;
+    return status;
+}
+
+/* ---- results as bits --------------------------------------------------------------------------
+ */
+
+static const int output_of[4] = {KIT_OUT, KIT_LSE, KIT_WEIGHTS, KIT_SCORES};
+static const char *const output_name[4] = {"out", "lse", "weights", "scores"};
+
+int kit_take(const kit_problem *p, kit_result *result)
+{
+    size_t total = 1;
+    memset(result, 0, sizeof *result);
+    for (int o = 0; o < 4; o++) {
+        const kit_tensor *t = &p->tensor[output_of[o]];
+        if (t->bytes)
+            result->n[o] = (size_t)(t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3]);
+        total += result->n[o];
+    }
+    uint32_t *at = result->memory = calloc(total, sizeof(uint32_t));
+    if (!at)
+        return -1;
+    uint32_t **const to[4] = {&result->out, &result->lse, &result->weights, &result->scores};
+    for (int o = 0; o < 4; o++) {
+        const kit_tensor *t = &p->tensor[output_of[o]];
+        if (!t->bytes)
+            continue;
+        *to[o] = at;
+        for (int64_t b = 0; b < t->dim[0]; b++)
+            for (int64_t h = 0; h < t->dim[1]; h++)
+                for (int64_t i = 0; i < t->dim[2]; i++)
+                    for (int64_t d = 0; d < t->dim[3]; d++, at++)
+                        if (i < p->q_lens[b])
+                            memcpy(at, p->buffer[t->buffer].data + kit_at(t, b, h, i, d), t->bytes);
+    }
+    return 0;
+}
+
+void kit_drop(kit_result *result)
+{
+    free(result->memory);
+    memset(result, 0, sizeof *result);
+}
+
+static float as_f32(uint32_t bits, uint32_t bytes)
+{
+    float x;
+    if (bytes == 2) /* f16 or bf16: good enough to print as the upper half */
+        bits <<= 16;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+int kit_differ(kit_outcome *outcome, const char *what, const kit_problem *p, const kit_result *x,
+               int64_t b, int64_t n_rows, const kit_problem *q, const kit_result *y, int64_t c,
+               int64_t first)
+{
+    const uint32_t *left[4] = {x->out, x->lse, x->weights, x->scores};
+    const uint32_t *right[4] = {y->out, y->lse, y->weights, y->scores};
+    for (int o = 0; o < 4; o++) {
+        const kit_tensor *t = &p->tensor[output_of[o]], *s = &q->tensor[output_of[o]];
+        if (!left[o] || !right[o])
+            continue;
+        int64_t dims = t->dim[3] < s->dim[3] ? t->dim[3] : s->dim[3];
+        for (int64_t h = 0; h < t->dim[1]; h++)
+            for (int64_t i = 0; i < n_rows; i++)
+                for (int64_t d = 0; d < dims; d++) {
+                    uint32_t l = left[o][((b * t->dim[1] + h) * t->dim[2] + i) * t->dim[3] + d];
+                    uint32_t r =
+                        right[o][((c * s->dim[1] + h) * s->dim[2] + first + i) * s->dim[3] + d];
+                    if (l == r)
+                        continue;
+                    kit_fail(outcome,
+                             "%s: the bits of %s differ at sequence %lld, head %lld, row "
+                             "%lld, element %lld: %08x (%g) and %08x (%g)",
+                             what, output_name[o], (long long)b, (long long)h, (long long)i,
+                             (long long)d, l, (double)as_f32(l, t->bytes), r,
+                             (double)as_f32(r, s->bytes));
+                    return 1;
+                }
+    }
+    return 0;
+}
+
+int kit_all_differ(kit_outcome *outcome, const char *what, const kit_problem *p,
+                   const kit_result *x, const kit_problem *q, const kit_result *y)
+{
+    for (uint32_t b = 0; b < p->spec.batch; b++)
+        if (kit_differ(outcome, what, p, x, b, p->q_lens[b], q, y, b, 0))
+            return 1;
+    return 0;
+}

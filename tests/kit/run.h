@@ -1,0 +1,60 @@
+/* Runs a test problem in one of the ways that the API has, and takes its results as bits. */
+#ifndef KIT_RUN_H
+#define KIT_RUN_H
+
+#include "case.h"
+
+/** The ways to run. */
+enum {
+    KIT_BY_PLAN,     /* heed_plan_run with a workspace of ours */
+    KIT_BY_CONTEXT,  /* heed_plan_run with the context's workspace */
+    KIT_BY_CALL,     /* heed_attention */
+    KIT_BY_PARTS,    /* heed_run_begin, and the parts one after another, the last one first */
+    KIT_BY_ONE_PART, /* the same, but only the last part ever runs */
+    KIT_BY_THREADS,  /* a thread for each part */
+    KIT_BY_EXECUTOR  /* an executor that runs its pieces in reverse order */
+};
+
+typedef struct kit_way {
+    int how;
+    uint32_t n_parts;   /* of KIT_BY_PARTS and the like; the executor's threads */
+    int64_t more;       /* added to the plan's maxima */
+    unsigned int mxcsr; /* state of the calling thread; 0: as it is. x86 only */
+    int garbage;        /* byte that fills the workspace before */
+} kit_way;
+
+/** Runs it. Sentence: of a failure. *kept: 0 if the call left MXCSR different. */
+heed_status kit_run(heed_context *context, kit_problem *problem, const kit_way *way,
+                    heed_error *sentence, int *kept);
+
+/** The results of the rows i < q_lens[b] as bits, dense by b, h, i, dim or key; others are 0. */
+typedef struct kit_result {
+    uint32_t *out, *lse, *weights, *scores; /* NULL: not computed */
+    size_t n[4];
+    uint32_t *memory;
+} kit_result;
+
+/** Takes them from the problem's outputs. Returns 0, or -1 when out of memory. */
+int kit_take(const kit_problem *problem, kit_result *result);
+void kit_drop(kit_result *result);
+
+/** Compares what both have, over rows [0, n_rows) of sequence b of p and the rows from first on of
+ * sequence c of q; keys up to the shorter width. Says the first difference and returns 1. */
+int kit_differ(kit_outcome *outcome, const char *what, const kit_problem *p, const kit_result *x,
+               int64_t b, int64_t n_rows, const kit_problem *q, const kit_result *y, int64_t c,
+               int64_t first);
+
+/** The same for all sequences of two problems of one shape. */
+int kit_all_differ(kit_outcome *outcome, const char *what, const kit_problem *p,
+                   const kit_result *x, const kit_problem *q, const kit_result *y);
+
+/** Checks a run's outputs against the oracle, which reads the problem's own memory (not sealed). */
+void kit_check(kit_problem *problem, kit_outcome *outcome);
+
+/** Runs a case against the oracle in both placements: kit_case.run of plain cases. */
+void kit_conform(const kit_env *env, const kit_case *c, kit_outcome *outcome);
+
+/** The accuracy that a description's outcome is held to. */
+uint32_t kit_accuracy(const kit_spec *spec);
+
+#endif

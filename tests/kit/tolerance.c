@@ -1,0 +1,237 @@
+/* Tolerances, derived.
+ *
+ * u = 2^-24 is the unit roundoff of f32, in which all sums and the softmax are done or better.
+ *
+ * Sums. A sum of n terms done in any order has an error of at most n u sum|terms| (Higham, Accuracy
+ * and Stability, 4.2). With roundings that are independent in the mean it stays below
+ * lambda sqrt(n) u sum|terms| with probability 1 - 2 exp(-lambda^2 / 2) (Higham & Mary 2019, A new
+ * approach to probabilistic rounding error analysis, thm 2.4; lambda = 6 gives 3e-8). The smaller
+ * of the two is taken: grow(n) u.
+ *
+ * Scores. raw = scale * sum q k with M = |scale| sum |q k|: each product has a relative error
+ * `product` (rounding of scale, of scale * q, of log2(e) folded into it, of q k: 4 u), the sum
+ * grow(qk_dim) u:         e_raw = (product + grow(qk_dim) u) M + the underflow of qk_dim products
+ * Softcap has a slope of at most 1, and its own division, tanh and product (tanh to 4 ulp):
+ *                         e_cap = e_raw + 8 u |softcapped|
+ * ALiBi and bias each round their term twice (position as f32, product) and the sum once:
+ *                         e_s = e_cap + 4 u (|alibi| + |bias| + |softcapped|)
+ * The exponential's argument s - m is rounded after the change to log2 units (2 u |s| + 2 u |m|,
+ * because m cancels only where it was subtracted exactly), and the exponential itself to 4 ulp:
+ *                         delta_j = e_s + 2 u (|s| + |m|) + 8 u
+ * so a computed weight is exp(s - m) times a factor in [exp(-delta), exp(delta)].
+ *
+ * Weights. For w_j = p_j / (p_j + R_j), R_j the others' sum (sink included), the computed one lies
+ * between what the ends of these intervals give. This holds for scores of any size: next to scores
+ * of 1e7 delta is 1, and yet a lone maximum with the next one 1e3 below gives exactly 1 and 0.
+ * Weights below the smallest normal f32 may be flushed, or come out as 2^-126 from a clamped
+ * exponent: FLOOR. The division and the sum l add (grow(n) + 2) u, and storing in bf16 `weight`.
+ *
+ * Output. |error| <= sum_j dw_j |v_j| + (grow(n) + 2) u sum_j w_j |v_j|, and half an ulp of its
+ * type.
+ *
+ * lse. log of the interval of l, plus grow(n) u for its sum, plus the rounding of lse and m.
+ *
+ * Accuracies (heed/attention.h). BF16: scale * q is rounded to bf16 (2^-8 a product) and so are the
+ * weights, whose exponential need be no better than that (2 * 2^-8). SPLIT: each f32 as hi + lo in
+ * bf16, 2^-17 left over of either factor, and lo * lo dropped (2^-8 * 2^-8... of it 2^-16):
+ * 2^-15 a product, the same for weights times values.
+ *
+ * The bound has to cover the worst alignment of errors, so a small systematic mistake could hide in
+ * it. Therefore the relative L2 error of a whole output is held against `typical` too: there the
+ * errors of different keys add as random ones do (root of the sum of squares), the error of a
+ * random-sign dot product is u M and not grow(n) u M (the partial sums grow as sqrt(k), so that
+ * sqrt(sum k) u = n u / sqrt(2) times a term, and M is 0.64 n terms), and a running sum of weights
+ * of one sign, whose partial sums grow as k, has sqrt(n) u.
+ */
+#include "tolerance.h"
+
+#include <heed/attention.h>
+#include <heed/tensor.h>
+
+#include <float.h>
+#include <math.h>
+
+#define U 0x1p-24
+#define FLOOR 0x1p-125
+
+kit_tolerance kit_tolerance_of(uint32_t accuracy, uint32_t out_type)
+{
+    kit_tolerance t = {.product = 4 * U, .weight = 0};
+    if (accuracy == HEED_ACCURACY_BF16) {
+        t.product = 0x1p-8;
+        t.weight = 2 * 0x1p-8;
+    } else if (accuracy == HEED_ACCURACY_SPLIT) {
+        t.product = t.weight = 0x1p-15;
+    }
+    t.out = out_type == HEED_F32 ? U : out_type == HEED_F16 ? 0x1p-11 : 0x1p-8;
+    t.out_floor = out_type == HEED_F16 ? 0x1p-25 : 0x1p-126; /* f32 and bf16 may flush */
+    t.out_max = out_type == HEED_F32 ? (double)FLT_MAX : out_type == HEED_F16 ? 65504 : 0x1.FEp127;
+    return t;
+}
+
+static double grow(double n)
+{
+    double random = 6 * sqrt(n);
+    return n < random ? n : random;
+}
+
+/* Error of a dot product's terms below the normal range: each product, and each factor where the
+ * host or the backend reads subnormals as 0. */
+static double underflow(const reference_problem *p, const reference_row *r, int64_t j)
+{
+    double sum = (double)p->qk_dim;
+    for (int64_t d = 0; d < p->qk_dim; d++)
+        sum += fabs(r->q[d]) + fabs(r->k[j * p->qk_dim + d]);
+    return 0x1p-126 * sum * (1 + fabs(p->scale));
+}
+
+static void scores(const kit_tolerance *how, const reference_problem *p, const reference_row *r,
+                   kit_row_tolerance *to)
+{
+    for (int64_t j = 0; j < p->kv_len; j++) {
+        to->raw[j] = to->softcapped[j] = to->score[j] = 0;
+        if (!r->in_range[j])
+            continue;
+        double sum = how->product + grow((double)p->qk_dim) * U;
+        to->raw[j] = sum * r->magnitude[j] + underflow(p, r, j);
+        to->softcapped[j] = to->raw[j];
+        if (p->softcap > 0) { /* however far raw is off, the result stays within +-softcap */
+            double most = 2 * p->softcap;
+            to->softcapped[j] = (to->raw[j] < most ? to->raw[j] : most) + 8 * U * p->softcap;
+        }
+        to->score[j] = to->softcapped[j] + FLT_MIN;
+        if (r->visible[j])
+            to->score[j] += 4 * U * (fabs(r->alibi[j]) + fabs(r->bias[j]) + fabs(r->softcapped[j]));
+    }
+}
+
+static double finite_or_0(double x)
+{
+    return isfinite(x) ? x : 0;
+}
+
+/* The sum of exp(term), as a logarithm, kept without its largest term too: a lone maximum's weight
+ * is decided by the others, which its own interval would swamp. */
+typedef struct log_sum {
+    double largest, all, others;
+    int64_t where;
+} log_sum;
+
+static void add(log_sum *sum, double term, int64_t where)
+{
+    if (term > sum->largest) {
+        sum->others = sum->all;
+        sum->largest = term;
+        sum->where = where;
+    } else {
+        double top = fmax(sum->others, term);
+        if (term > -(double)INFINITY)
+            sum->others = top + log(exp(sum->others - top) + exp(term - top));
+    }
+    sum->all = sum->largest + log1p(exp(sum->others - sum->largest));
+}
+
+/* The logarithm of the sum without the term that was added for `where`. */
+static double without(const log_sum *sum, double term, int64_t where)
+{
+    if (where == sum->where)
+        return sum->others;
+    return sum->all + log1p(-exp(term - sum->all));
+}
+
+static double delta_of(const reference_row *r, const kit_row_tolerance *to, int64_t j)
+{
+    return to->score[j] + 2 * U * (fabs(r->score[j]) + fabs(r->max)) + 8 * U;
+}
+
+/* Sums of all exponentials (relative to the row's maximum) with every error against, and in favour.
+ */
+static double sum_up(const reference_problem *p, const reference_row *r,
+                     const kit_row_tolerance *to, log_sum *low, log_sum *high)
+{
+    double n = 1;
+    low->largest = low->all = low->others = -(double)INFINITY;
+    low->where = -2;
+    *high = *low;
+    if (p->sink && p->sink[r->h] > -INFINITY) {
+        double sink = (double)p->sink[r->h], delta = 4 * U * (fabs(sink) + fabs(r->max));
+        add(low, sink - r->max - delta, -1);
+        add(high, sink - r->max + delta, -1);
+    }
+    for (int64_t j = 0; j < p->kv_len; j++) {
+        if (!r->visible[j] || !isfinite(r->score[j]))
+            continue;
+        add(low, r->score[j] - r->max - delta_of(r, to, j), j);
+        add(high, r->score[j] - r->max + delta_of(r, to, j), j);
+        n++;
+    }
+    return n;
+}
+
+void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const reference_row *r,
+                  kit_row_tolerance *to)
+{
+    log_sum low, high;
+    scores(how, p, r, to);
+    to->lse = 0;
+    for (int64_t d = 0; d < p->v_dim; d++)
+        to->out[d] = to->typical[d] = 0;
+    for (int64_t j = 0; j < p->kv_len; j++)
+        to->weight[j] = 0;
+    if (!isfinite(r->max) || !isfinite(r->lse))
+        return;
+
+    double n = sum_up(p, r, to, &low, &high), sum_error = (grow(n) + 2) * U;
+    double lse = r->lse - r->max; /* exact: l >= 1 */
+    to->lse = fmax(high.all - lse, lse - low.all) + sum_error + how->weight +
+              4 * U * (fabs(r->max) + fabs(r->lse)) + FLT_MIN;
+
+    for (int64_t j = 0; j < p->kv_len; j++) {
+        if (!r->visible[j])
+            continue;
+        const double *v = r->v + j * p->v_dim;
+        double dw = FLOOR, spread = 0;
+        if (isfinite(r->score[j])) {
+            double delta = delta_of(r, to, j), s = r->score[j] - r->max;
+            double w_high = 1 / (1 + exp(without(&low, s - delta, j) - (s + delta)));
+            double w_low = 1 / (1 + exp(without(&high, s + delta, j) - (s - delta)));
+            dw += fmax(w_high - r->weight[j], r->weight[j] - w_low);
+            dw += (how->weight + sum_error) * w_high;
+            /* One deviation: u M for the dot product; its products' errors average out too. */
+            spread = U * (r->magnitude[j] + 4 * fabs(r->score[j]) + 4 * fabs(r->max) + 4) +
+                     how->product * r->magnitude[j] / sqrt((double)p->qk_dim) + how->weight;
+            spread = fmin(r->weight[j] * spread, dw);
+        }
+        to->weight[j] = dw;
+        for (int64_t d = 0; d < p->v_dim; d++) {
+            double a = finite_or_0(fabs(v[d]));
+            to->out[d] += dw * a + sum_error * r->weight[j] * a + r->weight[j] * 0x1p-126;
+            to->typical[d] += spread * a * spread * a;
+        }
+    }
+    for (int64_t d = 0; d < p->v_dim; d++) {
+        double total = 0;
+        for (int64_t j = 0; j < p->kv_len; j++)
+            if (r->visible[j])
+                total += r->weight[j] * finite_or_0(fabs(r->v[j * p->v_dim + d]));
+        to->typical[d] =
+            sqrt(to->typical[d]) + 2 * U * total + 2 * U * sqrt(n) * finite_or_0(fabs(r->out[d]));
+    }
+}
+
+int kit_close(const kit_tolerance *how, double got, double want, double bound)
+{
+    double half_ulp, largest = how->out_max * (1 + how->out / 2);
+    if (isnan(want))
+        return isnan(got) != 0;
+    if (isinf(want)) /* inf times a weight that underflowed in f32 may be NaN */
+        return isnan(got) || got == want;
+    if (isnan(got))
+        return 0;
+    half_ulp = how->out * (fabs(want) + bound) + how->out_floor;
+    if (isinf(got)) /* right where rounding may reach it */
+        return fabs(want) + bound + half_ulp >= largest && (got > 0) == (want > 0);
+    if (fabs(want) - bound - half_ulp > largest)
+        return 0;
+    return fabs(got - want) <= bound + half_ulp;
+}

@@ -1,0 +1,34 @@
+/* How far a result may be from the oracle's: derived per row from the rounding of its own numbers.
+ */
+#ifndef KIT_TOLERANCE_H
+#define KIT_TOLERANCE_H
+
+#include "reference_f64.h"
+
+/** Unit roundoffs (half of an ulp of 1) of what goes into a result. See tolerance.c. */
+typedef struct kit_tolerance {
+    double product;            /* relative error of one product q_d * k_d before any sum */
+    double weight;             /* relative error of one weight before it meets its value */
+    double out;                /* rounding of the stored output */
+    double out_floor, out_max; /* half of its smallest number, and its largest */
+} kit_tolerance;
+
+/** accuracy is resolved: HEED_ACCURACY_EXACT, _BF16 or _SPLIT; out_type a HEED_* type. */
+kit_tolerance kit_tolerance_of(uint32_t accuracy, uint32_t out_type);
+
+/** What one row may be off by: absolute, per element. Arrays as in reference_row. */
+typedef struct kit_row_tolerance {
+    double *raw, *softcapped, *score, *weight;
+    double *out;     /* bound, without the rounding to the output type */
+    double *typical; /* what a random error amounts to (one standard deviation, generously) */
+    double lse;
+} kit_row_tolerance;
+
+/** Derives them. Rows that are NaN or see nothing get 0 everywhere. */
+void kit_tolerate(const kit_tolerance *how, const reference_problem *problem,
+                  const reference_row *row, kit_row_tolerance *to);
+
+/** Whether `got`, an element of the output type, may stand for `want` that is known to +-bound. */
+int kit_close(const kit_tolerance *how, double got, double want, double bound);
+
+#endif
