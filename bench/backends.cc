@@ -1,0 +1,172 @@
+/* Asks the public API for backends, contexts, plans and kernels. */
+#include "backends.h"
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include "ceiling.h"
+
+namespace heed_bench
+{
+
+namespace
+{
+
+/* The string that follows `"key":` at or after `from` in JSON that the library wrote; *end is where
+ * it ends, npos if there is none. Enough for names: escapes are left as they are. */
+std::string json_string(const std::string &json, const std::string &key, size_t from, size_t *end)
+{
+    size_t at = json.find('"' + key + '"', from);
+    *end = std::string::npos;
+    if (at == std::string::npos)
+        return "";
+    at = json.find('"', json.find(':', at + key.size() + 2));
+    const size_t close = json.find('"', at + 1);
+    if (at == std::string::npos || close == std::string::npos)
+        return "";
+    *end = close;
+    return json.substr(at + 1, close - at - 1);
+}
+
+std::string json_of_backends(heed_context *context)
+{
+    size_t bytes = 0;
+    if (heed_context_backends(context, 1, nullptr, &bytes) != HEED_OK)
+        throw std::runtime_error(heed_last_error());
+    std::string text(bytes, '\0');
+    if (heed_context_backends(context, 1, text.data(), &bytes) != HEED_OK)
+        throw std::runtime_error(heed_last_error());
+    return text.c_str();
+}
+
+/* Why this backend refuses even the plainest problem; empty if it does not. */
+std::string trial(const std::string &name)
+{
+    Context &context = context_of(name, 1);
+    if (!context.handle)
+        return context.error;
+    std::string first;
+    for (uint32_t dtype : {HEED_F32, HEED_BF16, HEED_F16}) {
+        heed_attn_desc desc = {};
+        desc.struct_size = sizeof desc;
+        desc.q_heads = desc.kv_heads = 1;
+        desc.qk_dim = desc.v_dim = 64;
+        desc.q_type = desc.k_type = desc.v_type = desc.out_type = dtype;
+        desc.max_batch = 1;
+        desc.max_q_len = desc.max_kv_len = 512;
+        heed_error why = {};
+        if (heed_attn_supported(context.handle, &desc, &why) == HEED_OK)
+            return "";
+        if (first.empty())
+            first = why.text;
+    }
+    return first.empty() ? "it gives no reason" : first;
+}
+
+/* The allocator of a context, which counts. */
+void *allocate(void *user, size_t bytes, size_t align)
+{
+    void *memory = nullptr;
+    if (posix_memalign(&memory, align < sizeof(void *) ? sizeof(void *) : align, bytes) != 0)
+        return nullptr;
+    Context &context = *static_cast<Context *>(user);
+    const size_t now = __atomic_add_fetch(&context.bytes, bytes, __ATOMIC_RELAXED);
+    if (now > context.peak_bytes) /* a lost race costs a few bytes of a statistic */
+        context.peak_bytes = now;
+    return memory;
+}
+
+void release(void *user, void *memory, size_t bytes)
+{
+    __atomic_sub_fetch(&static_cast<Context *>(user)->bytes, bytes, __ATOMIC_RELAXED);
+    std::free(memory);
+}
+
+} // namespace
+
+Context &context_of(const std::string &backend, unsigned n_threads)
+{
+    static std::map<std::pair<std::string, unsigned>, std::unique_ptr<Context>> contexts;
+    std::unique_ptr<Context> &slot = contexts[{backend, n_threads}];
+    if (!slot) {
+        slot = std::make_unique<Context>();
+        heed_context_options options = {};
+        options.struct_size = sizeof options;
+        options.backends = backend.c_str();
+        options.n_threads = n_threads;
+        options.user = slot.get();
+        options.alloc = allocate;
+        options.release = release;
+        if (heed_context_create(&options, &slot->handle) != HEED_OK)
+            slot->error = heed_last_error();
+    }
+    return *slot;
+}
+
+std::vector<Backend> list_backends()
+{
+    heed_context *context = nullptr;
+    if (heed_context_create(nullptr, &context) != HEED_OK)
+        throw std::runtime_error(heed_last_error());
+    const std::string json = json_of_backends(context);
+    heed_context_release(context);
+
+    std::vector<Backend> backends;
+    size_t at = json.find("\"backends\"");
+    while (at != std::string::npos) {
+        const std::string name = json_string(json, "name", at, &at);
+        if (at != std::string::npos)
+            backends.push_back({name, trial(name)});
+    }
+    return backends;
+}
+
+Plan::Plan(heed_context *context, const heed_attn_desc &desc)
+{
+    if (heed_plan_create(context, &desc, &plan_) != HEED_OK) {
+        plan_ = nullptr;
+        refusal_ = heed_last_error();
+    }
+}
+
+std::string Plan::kernel(int64_t q_len) const
+{
+    size_t bytes = 0, at = 0;
+    if (heed_plan_explain(plan_, 1, nullptr, &bytes) != HEED_OK)
+        return "";
+    std::string text(bytes, '\0');
+    if (heed_plan_explain(plan_, 1, text.data(), &bytes) != HEED_OK)
+        return "";
+    const char *name = q_len <= 1 ? "one" : q_len <= 16 ? "few" : "many";
+    const size_t of_class = text.find('"' + std::string(name) + '"');
+    return json_string(text, "kernel", of_class == std::string::npos ? 0 : of_class, &at);
+}
+
+int ceiling_of(const std::string &backend, const std::string &kernel, uint32_t dtype)
+{
+    const auto says = [&](const char *word) { return kernel.find(word) != std::string::npos; };
+    const auto runs = [](int kind) { return heed_ceiling_refusal(kind) == nullptr; };
+    if (backend == "naive")
+        return -1;
+    if (says("amx") || (kernel.empty() && backend == "amx"))
+        return HEED_CEILING_AMX_BF16;
+    if (says("dpbf16"))
+        return HEED_CEILING_DP_BF16;
+    if (says("avx512"))
+        return HEED_CEILING_FMA_AVX512;
+    if (says("avx2"))
+        return HEED_CEILING_FMA_AVX2;
+    if (backend == "avx512")
+        return HEED_CEILING_FMA_AVX512;
+    if (backend == "avx2")
+        return HEED_CEILING_FMA_AVX2;
+    /* Another library's code, and backends from outside: the best that this CPU has for the type.
+     */
+    if (dtype == HEED_BF16 && runs(HEED_CEILING_AMX_BF16))
+        return HEED_CEILING_AMX_BF16;
+    if (runs(HEED_CEILING_FMA_AVX512))
+        return HEED_CEILING_FMA_AVX512;
+    return runs(HEED_CEILING_FMA_AVX2) ? HEED_CEILING_FMA_AVX2 : -1;
+}
+
+} // namespace heed_bench

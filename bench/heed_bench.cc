@@ -1,0 +1,172 @@
+/* heed-bench: compares the backends that run here with each other and with the machine's ceilings.
+ *
+ *     heed-bench --benchmark_out=heed.json               everything; the console shows it too
+ *     heed-bench --quick --benchmark_out=quick.json      about a minute
+ *     heed-bench --benchmark_filter='attn/avx2/f32/.*d64_full/threads:1'
+ *
+ * Rows      attn/<backend>/<dtype>/<shape>/threads:<n> and ceiling/<kind>/threads:<n>; shapes.h has
+ *           the shapes. Each repetition of a row measures its ceiling right before its timed loop.
+ * Exit      0; 1 if the filter matches no row; 2 for a wrong option.
+ */
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+
+#include "machine.h"
+#include "rows.h"
+#include "shapes.h"
+#include "table.h"
+
+namespace
+{
+
+using heed_bench::Selection;
+
+const char usage[] =
+    "heed-bench [OPTION]... [--benchmark_OPTION]...\n"
+    "  --quick           about a minute: f32 and bf16, 1 thread, calls of at most 0.3 s\n"
+    "  --demo            a table of a few shapes, backends beside each other, in under 30 s\n"
+    "  --threads=N[,N]   numbers of threads (1 and all CPUs)\n"
+    "  --limit=SECONDS   leave out what is estimated to take longer a call (15; naive: 1)\n"
+    "  --shapes          print the shapes as JSON and end\n"
+    "Google Benchmark's own options, such as --benchmark_filter, --benchmark_out,\n"
+    "--benchmark_repetitions (5) and --benchmark_min_time (0.1):\n";
+
+void print_shapes()
+{
+    static const char *const bounds[] = {"compute", "memory", "latency"};
+    static const char *const layouts[] = {"bhsd", "bshd"};
+    static const char *const masks[] = {"full", "causal", "window512", "half"};
+    const char *separator = "[";
+    for (const heed_bench::Shape &s : heed_bench::shapes) {
+        std::printf(
+            "%s\n {\"name\": \"%s\", \"bound\": \"%s\", \"layout\": \"%s\", \"mask\": \"%s\", "
+            "\"batch\": %lld, \"q_heads\": %u, \"kv_heads\": %u, \"q_len\": %lld, "
+            "\"kv_len\": %lld, \"qk_dim\": %u, \"v_dim\": %u, \"v_in_k\": %s, "
+            "\"simple\": %s, \"flops\": %.0f, \"kv_elements\": %.0f}",
+            separator, s.name, bounds[int(s.bound)], layouts[int(s.layout)], masks[int(s.mask)],
+            (long long)s.batch, s.q_heads, s.kv_heads, (long long)s.q_len, (long long)s.kv_len,
+            s.qk_dim, s.v_dim, s.v_in_k ? "true" : "false", s.simple ? "true" : "false",
+            heed_bench::flops(s), heed_bench::kv_elements(s));
+        separator = ",";
+    }
+    std::printf("\n]\n");
+}
+
+bool parse_threads(const char *text, std::vector<unsigned> *threads)
+{
+    threads->clear();
+    for (;;) {
+        char *end;
+        const unsigned long n = std::strtoul(text, &end, 10);
+        if (end == text || n == 0 || n > heed_bench::usable_cpus())
+            return false;
+        threads->push_back(unsigned(n));
+        if (*end == '\0')
+            return true;
+        if (*end != ',')
+            return false;
+        text = end + 1;
+    }
+}
+
+/* Takes our options out of the command line. False, with a line on stderr, for a wrong one. */
+bool parse(std::vector<char *> *words, Selection *selection, bool *shapes)
+{
+    std::vector<char *> rest;
+    for (char *word : *words) {
+        if (std::strcmp(word, "--quick") == 0) {
+            selection->quick = true;
+        } else if (std::strcmp(word, "--demo") == 0) {
+            selection->demo = true;
+        } else if (std::strcmp(word, "--shapes") == 0) {
+            *shapes = true;
+        } else if (std::strcmp(word, "--help") == 0) {
+            std::fputs(usage, stdout);
+            rest.push_back(word);
+        } else if (std::strncmp(word, "--threads=", 10) == 0) {
+            if (!parse_threads(word + 10, &selection->threads)) {
+                std::fprintf(stderr,
+                             "heed-bench: --threads wants numbers from 1 to %u, got \"%s\"\n",
+                             heed_bench::usable_cpus(), word + 10);
+                return false;
+            }
+        } else if (std::strncmp(word, "--limit=", 8) == 0) {
+            char *end;
+            selection->limit = selection->naive_limit = std::strtod(word + 8, &end);
+            if (end == word + 8 || *end != '\0' || !(selection->limit > 0)) {
+                std::fprintf(stderr, "heed-bench: --limit wants seconds, got \"%s\"\n", word + 8);
+                return false;
+            }
+        } else {
+            rest.push_back(word);
+        }
+    }
+    *words = rest;
+    return true;
+}
+
+int run(int argc, char **argv)
+{
+    Selection selection;
+    bool shapes = false;
+    std::vector<char *> words(argv + 1, argv + argc);
+    if (!parse(&words, &selection, &shapes))
+        return 2;
+    if (shapes) {
+        print_shapes();
+        return 0;
+    }
+    /* Ours come first, so that the caller's win. */
+    static char repetitions[] = "--benchmark_repetitions=5", time[] = "--benchmark_min_time=0.1";
+    static char few[] = "--benchmark_repetitions=3", short_time[] = "--benchmark_min_time=0.01";
+    const bool hurry = selection.quick || selection.demo;
+    words.insert(words.begin(), {argv[0], hurry ? few : repetitions, hurry ? short_time : time});
+    if (hurry) {
+        selection.limit = selection.naive_limit = 0.3;
+        selection.dtypes = {"f32", "bf16"};
+        if (selection.threads.empty())
+            selection.threads = {1};
+    }
+    words.push_back(nullptr);
+    int n_words = int(words.size()) - 1;
+    benchmark::Initialize(&n_words, words.data());
+    if (benchmark::ReportUnrecognizedArguments(n_words, words.data()))
+        return 2;
+
+    for (const auto &[name, value] : heed_bench::machine_context())
+        benchmark::AddCustomContext(name, value);
+    const std::vector<std::string> left_out = heed_bench::register_rows(selection);
+    std::string all;
+    for (const std::string &line : left_out)
+        all += (all.empty() ? "" : "; ") + line;
+    benchmark::AddCustomContext("left_out", all);
+
+    heed_bench::TableReporter table;
+    const size_t n_rows = selection.demo ? benchmark::RunSpecifiedBenchmarks(&table)
+                                         : benchmark::RunSpecifiedBenchmarks();
+    if (n_rows == 0) {
+        std::fputs("heed-bench: the filter matches no row\n", stderr);
+        return 1;
+    }
+    if (selection.demo)
+        table.print();
+    for (const std::string &line : left_out)
+        std::fprintf(stderr, "left out: %s\n", line.c_str());
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    try {
+        return run(argc, argv);
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "heed-bench: %s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,195 @@
+/* Descriptions, arguments and memory of the rows. */
+#include "problem.h"
+
+#include <heed/kit.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <stdexcept>
+#include <string>
+
+namespace heed_bench
+{
+
+namespace
+{
+
+constexpr size_t page = 4096;
+
+size_t round_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+/* What the kernel thinks can be had without swapping; 0 if it does not say. */
+size_t available_bytes()
+{
+    unsigned long long kib = 0;
+    if (FILE *file = std::fopen("/proc/meminfo", "r")) {
+        char line[128];
+        while (std::fgets(line, sizeof line, file))
+            if (std::sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+                break;
+        std::fclose(file);
+    }
+    return size_t(kib) << 10;
+}
+
+/* About a million numbers of one type; the odd count keeps rows from being equal. */
+std::vector<char> numbers(uint32_t dtype)
+{
+    constexpr size_t count = (size_t(1) << 20) + 7;
+    const size_t size = heed_dtype_bytes(dtype);
+    std::vector<char> table(count * size);
+    std::mt19937 bits(20240607);
+    std::normal_distribution<float> normal;
+    for (size_t i = 0; i < count; i++)
+        heed_store(dtype, table.data(), int64_t(i), normal(bits));
+    return table;
+}
+
+} // namespace
+
+Pool::~Pool()
+{
+    if (base_)
+        munmap(base_, capacity_);
+}
+
+char *Pool::normal(uint32_t dtype, size_t bytes)
+{
+    bytes = round_up(bytes, page);
+    if (bytes > capacity_) {
+        if (base_)
+            munmap(base_, capacity_);
+        base_ = nullptr;
+        capacity_ = filled_ = 0;
+        const size_t room = available_bytes();
+        if (room && bytes > room / 10 * 8)
+            throw std::runtime_error("needs " + std::to_string(bytes >> 20) + " MiB of memory, " +
+                                     std::to_string(room >> 20) + " MiB are available");
+        void *fresh =
+            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (fresh == MAP_FAILED)
+            throw std::runtime_error("no memory for " + std::to_string(bytes >> 20) + " MiB");
+        base_ = static_cast<char *>(fresh);
+        capacity_ = bytes;
+    }
+    if (dtype != dtype_) {
+        dtype_ = dtype;
+        filled_ = 0;
+    }
+    if (filled_ < bytes) {
+        const std::vector<char> table = numbers(dtype);
+        for (size_t at = filled_; at < bytes;) {
+            const size_t phase = at % table.size(),
+                         part = std::min(table.size() - phase, bytes - at);
+            std::memcpy(base_ + at, table.data() + phase, part);
+            at += part;
+        }
+        filled_ = bytes;
+    }
+    return base_;
+}
+
+constexpr size_t rotation_least = size_t(1) << 30, rotation_most = size_t(2) << 30;
+
+size_t rotation_bytes()
+{
+    const long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    const size_t four = l3 > 0 ? 4 * size_t(l3) : 0;
+    return std::clamp(four, rotation_least, rotation_most);
+}
+
+namespace
+{
+
+/* Strides of [batch, heads, rows, dim] in elements. */
+void set_strides(heed_view &view, Layout layout, uint32_t heads, int64_t rows, uint32_t dim)
+{
+    const int64_t head = layout == Layout::head_major ? rows * dim : dim;
+    const int64_t row = layout == Layout::head_major ? dim : int64_t(heads) * dim;
+    const int64_t stride[4] = {int64_t(heads) * rows * dim, head, row, 1};
+    std::copy(stride, stride + 4, view.stride);
+}
+
+} // namespace
+
+Problem::Problem(const Shape &shape, uint32_t dtype, Pool &pool) : desc(), args()
+{
+    desc.struct_size = sizeof desc;
+    desc.q_heads = shape.q_heads;
+    desc.kv_heads = shape.kv_heads;
+    desc.qk_dim = shape.qk_dim;
+    desc.v_dim = shape.v_dim;
+    desc.q_type = desc.k_type = desc.v_type = desc.out_type = dtype;
+    desc.max_batch = shape.batch;
+    desc.max_q_len = shape.q_len;
+    desc.max_kv_len = shape.kv_len;
+    args.struct_size = sizeof args;
+    args.batch = shape.batch;
+    args.q_len = shape.q_len;
+    args.kv_len = shape.kv_len;
+    if (shape.mask == Mask::causal || shape.mask == Mask::window512) {
+        desc.features |= HEED_HAS_CAUSAL;
+        desc.position = HEED_POS_BOTTOM_RIGHT;
+    }
+    if (shape.mask == Mask::window512) {
+        desc.features |= HEED_HAS_WINDOW;
+        desc.window_left = 511;
+        desc.window_right = -1;
+    }
+    if (shape.mask == Mask::half) {
+        desc.features |= HEED_HAS_MASK;
+        mask_.resize(size_t(shape.q_len * shape.kv_len));
+        for (int64_t i = 0; i < shape.q_len; i++)
+            std::fill_n(mask_.begin() + i * shape.kv_len + shape.kv_len / 2,
+                        shape.kv_len - shape.kv_len / 2, 1);
+        args.mask.data = mask_.data();
+        args.mask.stride[2] = shape.kv_len;
+        args.mask.stride[3] = 1;
+    }
+
+    const size_t size = heed_dtype_bytes(dtype), batch = size_t(shape.batch);
+    const size_t q_bytes = batch * shape.q_heads * size_t(shape.q_len) * shape.qk_dim * size;
+    const size_t keys = batch * shape.kv_heads * size_t(shape.kv_len);
+    const size_t k_bytes = keys * shape.qk_dim * size;
+    const size_t v_bytes = shape.v_in_k ? 0 : keys * shape.v_dim * size;
+    kv_bytes_ = double(k_bytes + v_bytes);
+    v_offset_ = shape.v_in_k ? 0 : k_bytes;
+    set_bytes_ = round_up(k_bytes + v_bytes, 64);
+    sets_ = 1;
+    if (shape.bound == Bound::memory) {
+        const size_t most = std::max(rotation_most / set_bytes_, size_t(1));
+        sets_ = std::min(round_up(rotation_bytes(), set_bytes_) / set_bytes_, most);
+    }
+
+    const size_t q_room = round_up(q_bytes, page);
+    char *memory = pool.normal(dtype, q_room + sets_ * set_bytes_);
+    out_.resize(batch * shape.q_heads * size_t(shape.q_len) * shape.v_dim * size + 64);
+    args.q.data = memory;
+    args.out.data = out_.data() + (64 - reinterpret_cast<uintptr_t>(out_.data()) % 64) % 64;
+    first_k_ = memory + q_room;
+    args.k.data = first_k_;
+    args.v.data = first_k_ + v_offset_;
+    set_strides(args.q, shape.layout, shape.q_heads, shape.q_len, shape.qk_dim);
+    set_strides(args.out, shape.layout, shape.q_heads, shape.q_len, shape.v_dim);
+    set_strides(args.k, shape.layout, shape.kv_heads, shape.kv_len, shape.qk_dim);
+    set_strides(args.v, shape.layout, shape.kv_heads, shape.kv_len,
+                shape.v_in_k ? shape.qk_dim : shape.v_dim);
+}
+
+void Problem::next()
+{
+    at_ = at_ + 1 < sets_ ? at_ + 1 : 0;
+    char *k = first_k_ + at_ * set_bytes_;
+    args.k.data = k;
+    args.v.data = k + v_offset_;
+}
+
+} // namespace heed_bench

@@ -1,0 +1,79 @@
+/* A shape as a call of Heed: description, arguments, memory. Public API only. */
+#ifndef HEED_BENCH_PROBLEM_H
+#define HEED_BENCH_PROBLEM_H
+
+#include <heed/heed.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "shapes.h"
+
+namespace heed_bench
+{
+
+/* Random memory that all rows share: one buffer that grows and is filled with N(0,1) numbers of one
+ * type, so that set-up is a copy of a few hundred megabytes at most once per type. Inputs are views
+ * into it. The numbers repeat after about a million, which no timing sees. */
+class Pool
+{
+  public:
+    Pool() = default;
+    Pool(const Pool &) = delete;
+    Pool &operator=(const Pool &) = delete;
+    ~Pool();
+
+    /* At least `bytes` of numbers of this type, 4096-aligned; valid until the next call. Throws a
+     * sentence (std::runtime_error) if the machine has too little memory to spare. */
+    char *normal(uint32_t dtype, size_t bytes);
+    const char *data() const
+    {
+        return base_;
+    }
+    size_t bytes() const
+    {
+        return filled_;
+    }
+
+  private:
+    char *base_ = nullptr;
+    size_t capacity_ = 0, filled_ = 0;
+    uint32_t dtype_ = HEED_DTYPE_NONE;
+};
+
+/* Bytes of K and V that memory-bound rows rotate over: four times the last cache as it reports
+ * itself, at least 1 GiB (or it would be too little for a fast core) and at most 2 GiB (some report
+ * hundreds of megabytes). A row with a single set beyond 2 GiB uses just that. */
+size_t rotation_bytes();
+
+class Problem
+{
+  public:
+    /* Throws as Pool does. */
+    Problem(const Shape &shape, uint32_t dtype, Pool &pool);
+
+    heed_attn_desc desc;
+    heed_attn_args args;
+
+    /* Goes on to the next set of keys and values. */
+    void next();
+    size_t sets() const
+    {
+        return sets_;
+    }
+    double kv_bytes() const
+    {
+        return kv_bytes_;
+    } /* of one set, what GBps counts */
+
+  private:
+    char *first_k_;
+    size_t set_bytes_, sets_, at_ = 0, v_offset_;
+    double kv_bytes_;
+    std::vector<char> out_;
+    std::vector<unsigned char> mask_;
+};
+
+} // namespace heed_bench
+
+#endif

@@ -1,0 +1,286 @@
+/* Registers and measures the rows. */
+#include "rows.h"
+
+#include <benchmark/benchmark.h>
+#include <heed/kit.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <thread>
+
+#include "backends.h"
+#include "ceiling.h"
+#include "machine.h"
+#include "problem.h"
+#include "shapes.h"
+
+namespace heed_bench
+{
+
+namespace
+{
+
+constexpr double ceiling_seconds = 5e-3;
+
+Pool pool;
+
+double now()
+{
+    using clock = std::chrono::steady_clock;
+    return std::chrono::duration<double>(clock::now().time_since_epoch()).count();
+}
+
+/* Workers of an OpenMP runtime go on spinning for a while after a call, and would take the CPUs of
+ * the threads that measure a ceiling. */
+void let_workers_sleep(unsigned n_threads)
+{
+    if (n_threads > 1)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+struct Row {
+    std::string name, backend;
+    uint32_t dtype;
+    const Shape *shape;
+    unsigned n_threads;
+};
+
+/* Memory for heed_plan_run: aligned to 64 bytes. */
+class Workspace
+{
+  public:
+    Workspace(const heed_plan *plan, unsigned n_threads)
+        : bytes_(heed_plan_workspace_bytes(plan, n_threads)),
+          data_(std::aligned_alloc(64, (bytes_ + 63) / 64 * 64))
+    {
+    }
+    ~Workspace()
+    {
+        std::free(data_);
+    }
+    Workspace(const Workspace &) = delete;
+    Workspace &operator=(const Workspace &) = delete;
+    void *data() const
+    {
+        return data_;
+    }
+    size_t bytes() const
+    {
+        return bytes_;
+    }
+
+  private:
+    size_t bytes_;
+    void *data_;
+};
+
+heed_status run(const Row &row, heed_context *context, const Plan &plan, const Problem &problem,
+                const Workspace &workspace)
+{
+    if (row.shape->simple)
+        return heed_attention(context, &problem.desc, &problem.args);
+    return heed_plan_run(plan.get(), &problem.args, workspace.data(), workspace.bytes());
+}
+
+void measure(benchmark::State &state, const Row &row)
+{
+    Context &context = context_of(row.backend, row.n_threads);
+    if (!context.handle)
+        return state.SkipWithError(context.error.c_str());
+    Problem problem(*row.shape, row.dtype, pool);
+    const Plan plan(context.handle, problem.desc);
+    if (!plan.refusal().empty())
+        return state.SkipWithError(plan.refusal().c_str());
+    const Workspace workspace(plan.get(), row.n_threads);
+    if (!workspace.data())
+        return state.SkipWithError("no memory for the workspace");
+    const std::string kernel = plan.kernel(row.shape->q_len);
+    state.SetLabel(kernel.empty() ? row.backend : kernel);
+
+    static std::string warm; /* the row whose pages and tables have been touched */
+    if (warm != row.name && run(row, context.handle, plan, problem, workspace) != HEED_OK)
+        return state.SkipWithError(heed_last_error());
+    warm = row.name;
+
+    const int ceiling = ceiling_of(row.backend, kernel, row.dtype);
+    const bool memory = row.shape->bound == Bound::memory;
+    let_workers_sleep(row.n_threads);
+    const double peak =
+        ceiling < 0 ? 0 : heed_ceiling_gflops(ceiling, row.n_threads, ceiling_seconds);
+    const double read =
+        memory ? heed_ceiling_read_gbps(pool.data(), pool.bytes(), row.n_threads, ceiling_seconds)
+               : 0;
+
+    const size_t bytes_before = context.peak_bytes = context.bytes;
+    int64_t calls = 0;
+    const double start = now();
+    for (auto _ : state) {
+        problem.next();
+        if (run(row, context.handle, plan, problem, workspace) != HEED_OK) {
+            state.SkipWithError(heed_last_error());
+            return;
+        }
+        calls++;
+    }
+    const double seconds = (now() - start) / double(calls);
+
+    const double gflops = flops(*row.shape) / seconds * 1e-9;
+    const double gbps = problem.kv_bytes() / seconds * 1e-9;
+    state.counters["GFLOPS"] = gflops;
+    state.counters["GBps"] = gbps;
+    state.counters["bytes_extra"] = double(workspace.bytes() + context.peak_bytes - bytes_before);
+    if (peak > 0) {
+        state.counters["peak_GFLOPS"] = peak;
+        state.counters["pct_peak"] = 100 * gflops / peak;
+    }
+    if (read > 0) {
+        state.counters["read_GBps"] = read;
+        state.counters["pct_read"] = 100 * gbps / read;
+    }
+}
+
+/* What goes wrong in one row is that row's error, not the end of the run. */
+void measure_row(benchmark::State &state, const Row &row)
+{
+    try {
+        measure(state, row);
+    } catch (const std::exception &error) {
+        state.SkipWithError(error.what());
+    }
+}
+
+void measure_ceiling(benchmark::State &state, int kind, unsigned n_threads)
+{
+    if (const char *refusal = heed_ceiling_refusal(kind))
+        return state.SkipWithError(refusal);
+    double sum = 0;
+    let_workers_sleep(n_threads);
+    for (auto _ : state)
+        sum += heed_ceiling_gflops(kind, n_threads, ceiling_seconds);
+    state.counters["GFLOPS"] = sum / double(state.iterations());
+}
+
+void measure_read(benchmark::State &state, unsigned n_threads)
+{
+    try {
+        pool.normal(HEED_F32, rotation_bytes());
+        heed_ceiling_read_gbps(pool.data(), pool.bytes(), n_threads, 1e-3); /* chooses the form */
+        double sum = 0;
+        for (auto _ : state)
+            sum += heed_ceiling_read_gbps(pool.data(), pool.bytes(), n_threads, ceiling_seconds);
+        state.counters["GBps"] = sum / double(state.iterations());
+        state.SetLabel(heed_ceiling_read_form(n_threads));
+    } catch (const std::exception &error) {
+        state.SkipWithError(error.what());
+    }
+}
+
+/* GFLOP/s of a backend on one head of 256 rows: what estimates rest on. 0 if it refuses. */
+double probe_rate(const std::string &backend, uint32_t dtype)
+{
+    constexpr Shape shape = prefill("probe", 1, 256, 64, Mask::full);
+    Context &context = context_of(backend, 1);
+    if (!context.handle)
+        return 0;
+    Problem problem(shape, dtype, pool);
+    const Plan plan(context.handle, problem.desc);
+    if (!plan.refusal().empty())
+        return 0;
+    double best = 0;
+    for (int i = 0; i < 3; i++) {
+        const double start = now();
+        if (heed_plan_run(plan.get(), &problem.args, nullptr, 0) != HEED_OK)
+            return 0;
+        best = std::max(best, flops(shape) / (now() - start) * 1e-9);
+    }
+    return best;
+}
+
+/* Seconds of one call, by the backend's rate and a slow memory's: for leaving out what takes too
+ * long, not for telling anybody. */
+double estimate(const Shape &shape, uint32_t dtype, double rate)
+{
+    const double memory = kv_elements(shape) * heed_dtype_bytes(dtype) / 8e9;
+    return std::max(flops(shape) / (rate * 1e9), memory);
+}
+
+uint32_t dtype_of(const char *name)
+{
+    return std::strcmp(name, "f32") == 0   ? HEED_F32
+           : std::strcmp(name, "f16") == 0 ? HEED_F16
+                                           : HEED_BF16;
+}
+
+bool in_demo(const Shape &shape)
+{
+    for (const char *name : {"prefill_b1_h8_s512_d64_full", "prefill_b1_h8_s512_d64_causal",
+                             "prefill_b1_h8_s512_d128_full", "bert_b4_h12_s128_d64",
+                             "decode_b1_hq32_hkv8_kv1024_d128", "small_b4_h4_s10_d8"})
+        if (std::strcmp(shape.name, name) == 0)
+            return true;
+    return false;
+}
+
+benchmark::internal::Benchmark *in_real_time(benchmark::internal::Benchmark *row)
+{
+    return row->UseRealTime()->MeasureProcessCPUTime();
+}
+
+} // namespace
+
+std::vector<std::string> register_rows(const Selection &selection)
+{
+    std::vector<std::string> left_out;
+    std::vector<unsigned> threads = selection.threads;
+    if (threads.empty()) {
+        threads = {1};
+        if (usable_cpus() > 1 && !selection.quick)
+            threads.push_back(usable_cpus());
+    }
+    if (!selection.demo)
+        for (unsigned n : threads) {
+            const std::string suffix = "/threads:" + std::to_string(n);
+            for (int kind = 0; kind < HEED_CEILING_COUNT; kind++) {
+                const std::string name = std::string("ceiling/") + heed_ceiling_name(kind) + suffix;
+                in_real_time(benchmark::RegisterBenchmark(name.c_str(), measure_ceiling, kind, n));
+            }
+            const std::string name = "ceiling/read" + suffix;
+            in_real_time(benchmark::RegisterBenchmark(name.c_str(), measure_read, n));
+        }
+    for (const Backend &backend : list_backends()) {
+        if (!backend.refusal.empty()) {
+            left_out.push_back("backend " + backend.name + ": " + backend.refusal);
+            continue;
+        }
+        const double limit = backend.name == "naive" ? selection.naive_limit : selection.limit;
+        for (const char *dtype_name : selection.dtypes) {
+            const uint32_t dtype = dtype_of(dtype_name);
+            const double rate = probe_rate(backend.name, dtype);
+            for (const Shape &shape : shapes) {
+                if (selection.demo && !in_demo(shape))
+                    continue;
+                for (unsigned n : threads) {
+                    const std::string name = "attn/" + backend.name + "/" + dtype_name + "/" +
+                                             shape.name + "/threads:" + std::to_string(n);
+                    const double seconds = rate > 0 ? estimate(shape, dtype, rate) / n : 0;
+                    if (seconds > limit) {
+                        char text[64];
+                        std::snprintf(text, sizeof text, ": about %.2g s a call", seconds);
+                        left_out.push_back(name + text);
+                        continue;
+                    }
+                    const Row row = {name, backend.name, dtype, &shape, n};
+                    in_real_time(benchmark::RegisterBenchmark(name.c_str(), measure_row, row))
+                        ->Unit(benchmark::kMicrosecond);
+                }
+            }
+        }
+    }
+    return left_out;
+}
+
+} // namespace heed_bench

@@ -1,0 +1,25 @@
+/* The rows of the suite: which there are, and how one is measured. */
+#ifndef HEED_BENCH_ROWS_H
+#define HEED_BENCH_ROWS_H
+
+#include <string>
+#include <vector>
+
+namespace heed_bench
+{
+
+struct Selection {
+    bool quick = false, demo = false;
+    double limit = 15;             /* rows whose call is estimated to take longer are left out */
+    double naive_limit = 1;        /* the same for naive, which is there to be compared with */
+    std::vector<unsigned> threads; /* 1 and all usable CPUs unless given */
+    std::vector<const char *> dtypes = {"f32", "f16", "bf16"};
+};
+
+/* Registers the ceilings and every backend x type x shape x threads with Google Benchmark. Returns
+ * a line for each row or backend that was left out, with the reason. */
+std::vector<std::string> register_rows(const Selection &selection);
+
+} // namespace heed_bench
+
+#endif
