@@ -82,7 +82,7 @@ class Compare(unittest.TestCase):
         self.assertIn("only before", text)
 
     def test_aggregates_are_not_repetitions(self):
-        after = runs(ROW, [80, 80, 80]) + 4 * aggregate(ROW)
+        after = runs(ROW, [80, 80, 80]) + 20 * aggregate(ROW)
         self.assertEqual(self.run_main(runs(ROW, [80, 80, 80]), after)[0], 0)
 
     def test_bad_input(self):

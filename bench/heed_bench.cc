@@ -14,6 +14,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <regex>
+#include <string>
+#include <vector>
 
 #include "machine.h"
 #include "rows.h"
@@ -74,12 +78,12 @@ bool parse_threads(const char *text, std::vector<unsigned> *threads)
 }
 
 /* Takes our options out of the command line. False, with a line on stderr, for a wrong one. */
-bool parse(std::vector<char *> *words, Selection *selection, bool *shapes)
+bool parse(std::vector<char *> *words, Selection *selection, bool *quick, bool *shapes)
 {
     std::vector<char *> rest;
     for (char *word : *words) {
         if (std::strcmp(word, "--quick") == 0) {
-            selection->quick = true;
+            *quick = true;
         } else if (std::strcmp(word, "--demo") == 0) {
             selection->demo = true;
         } else if (std::strcmp(word, "--shapes") == 0) {
@@ -109,24 +113,46 @@ bool parse(std::vector<char *> *words, Selection *selection, bool *shapes)
     return true;
 }
 
+/* Google Benchmark's filter, applied to the names before there are rows: what it will drop is
+ * neither estimated nor reported as left out. */
+std::function<bool(const std::string &)> filter_of(const std::vector<char *> &words)
+{
+    static const char option[] = "--benchmark_filter=";
+    std::string filter;
+    for (const char *word : words)
+        if (word && std::strncmp(word, option, sizeof option - 1) == 0)
+            filter = word + sizeof option - 1;
+    if (filter.empty() || filter == "all" || filter == ".")
+        return [](const std::string &) { return true; };
+    const bool negative = filter[0] == '-';
+    const std::regex pattern(filter.substr(negative), std::regex::extended);
+    return [=](const std::string &name) {
+        return std::regex_search(name + "/real_time", pattern) != negative;
+    };
+}
+
 int run(int argc, char **argv)
 {
     Selection selection;
-    bool shapes = false;
+    bool quick = false, shapes = false;
     std::vector<char *> words(argv + 1, argv + argc);
-    if (!parse(&words, &selection, &shapes))
+    if (!parse(&words, &selection, &quick, &shapes))
         return 2;
     if (shapes) {
         print_shapes();
         return 0;
     }
-    /* Ours come first, so that the caller's win. */
+    /* Ours come first, so that the caller's win. The table of the demo wants the repetitions. */
+    const bool hurry = quick || selection.demo;
     static char repetitions[] = "--benchmark_repetitions=5", time[] = "--benchmark_min_time=0.1";
     static char few[] = "--benchmark_repetitions=3", short_time[] = "--benchmark_min_time=0.01";
-    const bool hurry = selection.quick || selection.demo;
-    words.insert(words.begin(), {argv[0], hurry ? few : repetitions, hurry ? short_time : time});
+    static char medians[] = "--benchmark_display_aggregates_only=true";
+    static char all_rows[] = "--benchmark_display_aggregates_only=false";
+    selection.wanted = filter_of(words);
+    words.insert(words.begin(), {argv[0], selection.demo ? all_rows : medians,
+                                 hurry ? few : repetitions, hurry ? short_time : time});
     if (hurry) {
-        selection.limit = selection.naive_limit = 0.3;
+        selection.limit = selection.naive_limit = selection.demo ? 1 : 0.3;
         selection.dtypes = {"f32", "bf16"};
         if (selection.threads.empty())
             selection.threads = {1};

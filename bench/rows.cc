@@ -4,10 +4,12 @@
 #include <benchmark/benchmark.h>
 #include <heed/kit.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <memory>
 #include <thread>
@@ -32,6 +34,14 @@ double now()
 {
     using clock = std::chrono::steady_clock;
     return std::chrono::duration<double>(clock::now().time_since_epoch()).count();
+}
+
+/* Of all threads of this process. */
+double cpu_seconds()
+{
+    struct timespec t = {};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
 }
 
 /* Workers of an OpenMP runtime go on spinning for a while after a call, and would take the CPUs of
@@ -117,7 +127,7 @@ void measure(benchmark::State &state, const Row &row)
 
     const size_t bytes_before = context.peak_bytes = context.bytes;
     int64_t calls = 0;
-    const double start = now();
+    const double cpu_start = cpu_seconds(), start = now();
     for (auto _ : state) {
         problem.next();
         if (run(row, context.handle, plan, problem, workspace) != HEED_OK) {
@@ -126,13 +136,15 @@ void measure(benchmark::State &state, const Row &row)
         }
         calls++;
     }
-    const double seconds = (now() - start) / double(calls);
+    const double wall = now() - start, seconds = wall / double(calls);
+    const double cpu = cpu_seconds() - cpu_start;
 
     const double gflops = flops(*row.shape) / seconds * 1e-9;
     const double gbps = problem.kv_bytes() / seconds * 1e-9;
     state.counters["GFLOPS"] = gflops;
     state.counters["GBps"] = gbps;
     state.counters["bytes_extra"] = double(workspace.bytes() + context.peak_bytes - bytes_before);
+    state.counters["pct_cpu"] = 100 * cpu / (wall * row.n_threads);
     if (peak > 0) {
         state.counters["peak_GFLOPS"] = peak;
         state.counters["pct_peak"] = 100 * gflops / peak;
@@ -225,11 +237,6 @@ bool in_demo(const Shape &shape)
     return false;
 }
 
-benchmark::internal::Benchmark *in_real_time(benchmark::internal::Benchmark *row)
-{
-    return row->UseRealTime()->MeasureProcessCPUTime();
-}
-
 } // namespace
 
 std::vector<std::string> register_rows(const Selection &selection)
@@ -238,7 +245,7 @@ std::vector<std::string> register_rows(const Selection &selection)
     std::vector<unsigned> threads = selection.threads;
     if (threads.empty()) {
         threads = {1};
-        if (usable_cpus() > 1 && !selection.quick)
+        if (usable_cpus() > 1)
             threads.push_back(usable_cpus());
     }
     if (!selection.demo)
@@ -246,10 +253,10 @@ std::vector<std::string> register_rows(const Selection &selection)
             const std::string suffix = "/threads:" + std::to_string(n);
             for (int kind = 0; kind < HEED_CEILING_COUNT; kind++) {
                 const std::string name = std::string("ceiling/") + heed_ceiling_name(kind) + suffix;
-                in_real_time(benchmark::RegisterBenchmark(name.c_str(), measure_ceiling, kind, n));
+                benchmark::RegisterBenchmark(name.c_str(), measure_ceiling, kind, n)->UseRealTime();
             }
             const std::string name = "ceiling/read" + suffix;
-            in_real_time(benchmark::RegisterBenchmark(name.c_str(), measure_read, n));
+            benchmark::RegisterBenchmark(name.c_str(), measure_read, n)->UseRealTime();
         }
     for (const Backend &backend : list_backends()) {
         if (!backend.refusal.empty()) {
@@ -259,13 +266,17 @@ std::vector<std::string> register_rows(const Selection &selection)
         const double limit = backend.name == "naive" ? selection.naive_limit : selection.limit;
         for (const char *dtype_name : selection.dtypes) {
             const uint32_t dtype = dtype_of(dtype_name);
-            const double rate = probe_rate(backend.name, dtype);
+            double rate = -1; /* measured when a row wants it */
             for (const Shape &shape : shapes) {
                 if (selection.demo && !in_demo(shape))
                     continue;
                 for (unsigned n : threads) {
                     const std::string name = "attn/" + backend.name + "/" + dtype_name + "/" +
                                              shape.name + "/threads:" + std::to_string(n);
+                    if (!selection.wanted(name))
+                        continue;
+                    if (rate < 0)
+                        rate = probe_rate(backend.name, dtype);
                     const double seconds = rate > 0 ? estimate(shape, dtype, rate) / n : 0;
                     if (seconds > limit) {
                         char text[64];
@@ -274,7 +285,8 @@ std::vector<std::string> register_rows(const Selection &selection)
                         continue;
                     }
                     const Row row = {name, backend.name, dtype, &shape, n};
-                    in_real_time(benchmark::RegisterBenchmark(name.c_str(), measure_row, row))
+                    benchmark::RegisterBenchmark(name.c_str(), measure_row, row)
+                        ->UseRealTime()
                         ->Unit(benchmark::kMicrosecond);
                 }
             }

@@ -2,6 +2,7 @@
 #ifndef HEED_BENCH_ROWS_H
 #define HEED_BENCH_ROWS_H
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,11 +10,12 @@ namespace heed_bench
 {
 
 struct Selection {
-    bool quick = false, demo = false;
+    bool demo = false;
     double limit = 15;             /* rows whose call is estimated to take longer are left out */
     double naive_limit = 1;        /* the same for naive, which is there to be compared with */
     std::vector<unsigned> threads; /* 1 and all usable CPUs unless given */
     std::vector<const char *> dtypes = {"f32", "f16", "bf16"};
+    std::function<bool(const std::string &)> wanted; /* by name: what the filter will keep */
 };
 
 /* Registers the ceilings and every backend x type x shape x threads with Google Benchmark. Returns

@@ -52,7 +52,8 @@ void TableReporter::ReportRuns(const std::vector<Run> &runs)
         std::sort(x.begin(), x.end());
         return x[x.size() / 2];
     };
-    const std::string line = dtype + "  " + shape;
+    const std::string line =
+        dtype + std::string(6 - std::min(dtype.size(), size_t(5)), ' ') + shape;
     note(&backends_, backend);
     note(&shapes_, line);
     std::string &cell = cells_[{line, backend}];

@@ -1,0 +1,84 @@
+"""Tests of the heed-bench binary on rows that take no time: heed_bench_test.py HEED-BENCH"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import results  # noqa: E402
+
+BENCH = None
+SMALL = "attn/naive/f32/small_b4_h4_s10_d8/threads:1"
+
+
+def run(*words, **environment):
+    return subprocess.run([BENCH, *words], capture_output=True, text=True, timeout=100,
+                          env={**os.environ, **environment}, check=False)
+
+
+def measure(pattern, *words):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "out.json")
+        done = run(f"--benchmark_filter={pattern}", f"--benchmark_out={path}", "--benchmark_min_time=0.001",
+                   "--benchmark_repetitions=3", *words)
+        if done.returncode:
+            raise AssertionError(done.stderr)
+        with open(path, encoding="utf-8") as file:
+            raw = file.read()
+        return json.loads(raw), results.load(path)[1], raw
+
+
+class HeedBench(unittest.TestCase):
+    def test_a_row_has_its_counters_and_its_machine(self):
+        data, rows, raw = measure(SMALL)
+        self.assertEqual(list(rows), [SMALL])
+        row = rows[SMALL]
+        self.assertEqual(len(row.samples["GFLOPS"]), 3)
+        flops = 4 * 8 * 10 * 10 * 16  # 4 * head_dim * pairs * heads * batch
+        self.assertAlmostEqual(row.median("GFLOPS") * 1e9 * row.median("seconds") / flops, 1, delta=0.2)
+        self.assertNotIn("pct_peak", row.samples)  # naive: there is no ceiling to judge it by
+        self.assertGreater(row.median("bytes_extra"), 0)
+        for key in ("machine", "compiler", "commit", "left_out"):
+            self.assertIn(key, data["context"])
+        self.assertNotIn("NaN", raw)
+
+    def test_ceilings_are_finite_or_refused(self):
+        _, rows, _ = measure("ceiling/.*/threads:1")
+        self.assertGreaterEqual(len(rows), 7)
+        for row in rows.values():
+            for counter in ("GFLOPS", "GBps"):
+                for value in row.samples.get(counter, []):
+                    self.assertTrue(math.isfinite(value) and value > 0, row.name)
+            self.assertTrue(row.error or "GFLOPS" in row.samples or "GBps" in row.samples, row.name)
+
+    def test_a_filter_without_rows_fails(self):
+        self.assertEqual(run("--benchmark_filter=no_such_row").returncode, 1)
+
+    def test_wrong_options_fail(self):
+        for word in ("--threads=0", "--threads=1,", "--threads=9999", "--limit=x", "--no-such-option"):
+            self.assertEqual(run(word).returncode, 2, word)
+
+    def test_what_takes_too_long_is_named(self):
+        done = run("--benchmark_filter=attn/naive/f32/(small_b4_h4_s10_d8/|prefill_b1_h1_s65536)",
+                   "--benchmark_list_tests", "--limit=0.5", "--threads=1")
+        self.assertIn(SMALL, done.stdout)
+        self.assertNotIn("s65536", done.stdout)
+        self.assertIn("left out: attn/naive/f32/prefill_b1_h1_s65536_d64_full/threads:1", done.stderr)
+
+    def test_shapes_are_told(self):
+        shapes = {shape["name"]: shape for shape in json.loads(run("--shapes").stdout)}
+        self.assertEqual(shapes["prefill_b1_h8_s512_d64_causal"]["flops"], 4 * 64 * 8 * 512 * 513 / 2)
+        self.assertEqual(shapes["window512_b1_h8_s4096_d64"]["flops"],
+                         4 * 64 * 8 * (512 * 513 / 2 + 512 * (4096 - 512)))
+        self.assertEqual(shapes["spec_q4_b1_hq32_hkv8_kv8192_d128"]["flops"],
+                         4 * 128 * 32 * (8189 + 8190 + 8191 + 8192))
+        self.assertEqual(shapes["mla_d576_dv512_kv8192"]["kv_elements"], 8192 * 576)
+
+
+if __name__ == "__main__":
+    BENCH = sys.argv.pop(1)
+    unittest.main()
