@@ -1,0 +1,238 @@
+/* Contexts and plans: options beat the environment, structs of other sizes, caching and counting,
+ * memory that runs out at any moment, messages, and what explain says. */
+#define _GNU_SOURCE
+#include <heed/backend.h>
+
+#include "unit.h"
+
+static heed_status status_of(const heed_context_options *options)
+{
+    heed_context *context = NULL;
+    heed_status st = heed_context_create(options, &context);
+    heed_context_release(context);
+    return st;
+}
+
+static void check_options(void)
+{
+    heed_context_options o = {.struct_size = sizeof o};
+    CHECK(status_of(NULL) == HEED_OK, "%s", heed_last_error());
+    o.max_isa = "sse9";
+    CHECK(status_of(&o) == HEED_ERR_INVALID && strstr(heed_last_error(), "sse9"), "max_isa");
+    setenv("HEED_MAX_ISA", "nonsense", 1);
+    o.max_isa = "baseline";
+    CHECK(status_of(&o) == HEED_OK, "the option does not beat HEED_MAX_ISA");
+    CHECK(status_of(NULL) == HEED_ERR_INVALID, "HEED_MAX_ISA is not read");
+    unsetenv("HEED_MAX_ISA");
+    o = (heed_context_options){.struct_size = sizeof o, .verbose = "plan,walk"};
+    CHECK(status_of(&o) == HEED_ERR_INVALID && strstr(heed_last_error(), "walk"), "verbose");
+    o = (heed_context_options){.struct_size = sizeof o, .plugin_path = "here"};
+    CHECK(status_of(&o) == HEED_ERR_INVALID && strstr(heed_last_error(), "absolute"), "path");
+    o = (heed_context_options){.struct_size = sizeof o, .flags = 64};
+    CHECK(status_of(&o) == HEED_ERR_INVALID, "flags");
+    o = (heed_context_options){.struct_size = 4};
+    CHECK(status_of(&o) == HEED_ERR_ABI, "struct_size 4");
+    o.struct_size = 3u << 20;
+    CHECK(status_of(&o) == HEED_ERR_ABI, "struct_size 3 MiB");
+}
+
+/* The machine's line of heed_context_backends says how many threads there are. */
+static uint32_t default_threads(void)
+{
+    char text[16384];
+    size_t bytes = sizeof text;
+    heed_context *context = unit_context(0, NULL);
+    CHECK(heed_context_backends(context, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
+    heed_context_release(context);
+    const char *at = strstr(text, " threads used");
+    while (at && at > text && at[-1] != ' ')
+        at--;
+    return at ? (uint32_t)strtoul(at, NULL, 10) : 0;
+}
+
+static void check_threads(void)
+{
+    setenv("OMP_NUM_THREADS", "1,4", 1);
+    CHECK(default_threads() == 1, "OMP_NUM_THREADS");
+    setenv("HEED_NUM_THREADS", "7", 1);
+    CHECK(default_threads() == 7, "HEED_NUM_THREADS");
+    unsetenv("HEED_NUM_THREADS");
+    unsetenv("OMP_NUM_THREADS");
+    CHECK(default_threads() >= 1, "affinity");
+}
+
+/* A caller built against other headers has a shorter or a longer struct. */
+static void check_struct_sizes(void)
+{
+    unit_problem p = unit_make(1, 2, 4, 6, 8, 1);
+    heed_context *context = unit_context(1, NULL);
+    struct {
+        heed_attn_args known;
+        uint64_t later[4];
+    } longer = {.known = p.args};
+    CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%s", heed_last_error());
+    float want = p.out[5];
+    longer.known.struct_size = sizeof longer;
+    p.out[5] = 0;
+    CHECK(heed_attention(context, &p.desc, &longer.known) == HEED_OK && p.out[5] == want,
+          "a longer struct with a tail of zeros is refused");
+    longer.later[2] = 1;
+    CHECK(heed_attention(context, &p.desc, &longer.known) == HEED_ERR_ABI,
+          "a tail that is not zero is accepted");
+    heed_attn_desc shorter = p.desc;
+    shorter.struct_size = offsetof(heed_attn_desc, max_rows);
+    shorter.max_rows = 77; /* behind what the caller said he has */
+    p.out[5] = 0;
+    CHECK(heed_attention(context, &shorter, &p.args) == HEED_OK && p.out[5] == want,
+          "a shorter struct: %s", heed_last_error());
+    heed_context_release(context);
+    unit_free(&p);
+}
+
+static void check_cache(void)
+{
+    unit_problem p = unit_make(1, 1, 3, 5, 4, 1);
+    heed_context *context = unit_context(1, NULL);
+    heed_plan *first, *again, *held[200];
+    CHECK(heed_plan_create(context, &p.desc, &first) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_plan_create(context, &p.desc, &again) == HEED_OK && first == again,
+          "an equal description gives another plan");
+    for (int i = 0; i < 200; i++) { /* more than the cache holds: held plans live on */
+        heed_attn_desc other = p.desc;
+        other.max_kv_len = 100 + i;
+        CHECK(heed_plan_create(context, &other, &held[i]) == HEED_OK, "%s", heed_last_error());
+    }
+    heed_context_release(context); /* plans hold their context */
+    size_t bytes;
+    for (int i = 0; i < 200; i++) {
+        void *workspace = unit_workspace(held[i], 1, &bytes);
+        CHECK(heed_plan_run(held[i], &p.args, workspace, bytes) == HEED_OK, "%s",
+              heed_last_error());
+        free(workspace);
+        heed_plan_release(held[i]);
+    }
+    heed_plan_release(first);
+    heed_plan_release(again);
+    unit_free(&p);
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+typedef struct budget {
+    int left;       /* allocations until they fail */
+    int64_t in_use; /* bytes */
+} budget;
+
+static void *spend(void *user, size_t bytes, size_t align)
+{
+    budget *b = user;
+    if (b->left-- <= 0)
+        return NULL;
+    void *p = aligned_alloc(align < 16 ? 16 : align, (bytes + 255) / 256 * 256);
+    b->in_use += (int64_t)bytes;
+    return p;
+}
+
+static void refund(void *user, void *p, size_t bytes)
+{
+    ((budget *)user)->in_use -= (int64_t)bytes;
+    free(p);
+}
+
+static void check_exhaustion(void)
+{
+    unit_problem p = unit_make(2, 2, 20, 30, 8, 1);
+    int succeeded = 0;
+    for (int n = 0; n < 40; n++) {
+        budget b = {.left = n};
+        heed_context *context = NULL;
+        heed_context_options o = {.struct_size = sizeof o,
+                                  .n_threads = 1,
+                                  .backends = "naive",
+                                  .user = &b,
+                                  .alloc = spend,
+                                  .release = refund};
+        heed_status st = heed_context_create(&o, &context);
+        if (st == HEED_OK)
+            st = heed_attention(context, &p.desc, &p.args);
+        heed_context_release(context);
+        CHECK(st == HEED_OK || (st == HEED_ERR_NOMEM && *heed_last_error()),
+              "%d allocations: status %d", n, st);
+        CHECK(b.in_use == 0, "%d allocations: %lld bytes are lost", n, (long long)b.in_use);
+        succeeded += st == HEED_OK;
+    }
+    CHECK(succeeded > 0 && succeeded < 40, "%d of 40 succeeded", succeeded);
+    unit_free(&p);
+}
+
+/* ---- messages ---------------------------------------------------------------------------------
+ */
+
+static char lines[4096];
+
+static void collect(void *user, int32_t level, const char *line)
+{
+    (void)user, (void)level;
+    strncat(lines, line, sizeof lines - strlen(lines) - 2);
+    strcat(lines, "\n");
+}
+
+static void check_messages(void)
+{
+    unit_problem p = unit_make(1, 1, 3, 5, 4, 1);
+    heed_context *context = NULL;
+    heed_context_options o = {.struct_size = sizeof o, .verbose = "plan,run", .log = collect};
+    CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%s", heed_last_error());
+    CHECK(strstr(lines, "plan ") && strstr(lines, "run "), "the log has: %s", lines);
+    heed_error error = {""};
+    p.args.error = &error;
+    p.args.kv_len = -3;
+    CHECK(heed_attention(context, &p.desc, &p.args) == HEED_ERR_INVALID &&
+              strstr(error.text, "kv_len is -3"),
+          "args.error has: %s", error.text);
+    heed_context_release(context);
+    unit_free(&p);
+}
+
+static void check_selection(void)
+{
+    unit_problem p = unit_make(1, 1, 3, 5, 4, 1);
+    heed_plan *plan;
+    char text[8192];
+    size_t bytes = sizeof text;
+    heed_context *unknown = unit_context(1, "naive,warp_drive"), *naive = unit_context(1, "naive");
+    CHECK(heed_plan_create(unknown, &p.desc, &plan) == HEED_ERR_INVALID &&
+              strstr(heed_last_error(), "warp_drive") && strstr(heed_last_error(), "naive"),
+          "an unknown name: %s", heed_last_error());
+    CHECK(heed_plan_create(naive, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_plan_explain(plan, 1, text, &bytes) == HEED_OK && strstr(text, "\"naive\"") &&
+              strlen(text) + 1 == bytes,
+          "explain: %s", text);
+    size_t room = 40;
+    CHECK(heed_plan_explain(plan, 1, text, &room) == HEED_ERR_NOMEM && room == bytes &&
+              strlen(text) == 39,
+          "too little room: %zu, '%s'", room, text);
+    CHECK(heed_plan_explain(plan, 1, NULL, &room) == HEED_OK && room == bytes, "asking the size");
+    heed_plan_release(plan);
+    p.desc.features = HEED_HAS_PAGES;
+    CHECK(heed_plan_create(naive, &p.desc, &plan) == HEED_ERR_UNSUPPORTED &&
+              strstr(heed_last_error(), "reserved"),
+          "pages: %s", heed_last_error());
+    heed_context_release(unknown);
+    heed_context_release(naive);
+    unit_free(&p);
+}
+
+int main(void)
+{
+    check_options();
+    check_threads();
+    check_struct_sizes();
+    check_cache();
+    check_exhaustion();
+    check_messages();
+    check_selection();
+    return unit_end();
+}

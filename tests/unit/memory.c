@@ -1,0 +1,168 @@
+/* With a caller's workspace a run allocates nothing, takes no lock and makes no system call. malloc
+ * and the mutex are interposed and counted; for system calls the run happens in a child that the
+ * kernel kills at the first one. Where OpenMP has threads to start, it may do so in its first call,
+ * but nothing in the second. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#endif
+
+#include "unit.h"
+
+static atomic_int n_allocations, n_locks;
+
+#define INTERPOSE(result, name, params, args)                                                      \
+    result name params                                                                             \
+    {                                                                                              \
+        static result(*real) params;                                                               \
+        if (!real)                                                                                 \
+            *(void **)&real = dlsym(RTLD_NEXT, #name);                                             \
+        COUNT;                                                                                     \
+        return real args;                                                                          \
+    }
+
+#define COUNT atomic_fetch_add(&n_allocations, 1)
+INTERPOSE(void *, malloc, (size_t bytes), (bytes))
+INTERPOSE(void *, realloc, (void *p, size_t bytes), (p, bytes))
+INTERPOSE(int, posix_memalign, (void **p, size_t align, size_t bytes), (p, align, bytes))
+INTERPOSE(void *, aligned_alloc, (size_t align, size_t bytes), (align, bytes))
+#undef COUNT
+#define COUNT atomic_fetch_add(&n_locks, 1)
+INTERPOSE(int, pthread_mutex_lock, (pthread_mutex_t * mutex), (mutex))
+INTERPOSE(int, pthread_rwlock_rdlock, (pthread_rwlock_t * lock), (lock))
+#undef COUNT
+
+typedef struct host {
+    heed_plan *plan;
+    const heed_attn_args *args;
+    const heed_executor *executor;
+    void *workspace;
+    size_t bytes;
+} host;
+
+static void by_run(const host *h)
+{
+    heed_plan_run(h->plan, h->args, h->workspace, h->bytes);
+}
+
+static void by_parts(const host *h)
+{
+    heed_run_begin(h->plan, h->args, 3, h->workspace, h->bytes);
+    for (uint32_t i = 0; i < 3; i++)
+        heed_run_part(h->workspace, i);
+}
+
+static void one_after_another(void *user, uint32_t n, void (*body)(void *arg, uint32_t i),
+                              void *arg)
+{
+    (void)user;
+    for (uint32_t i = n; i-- > 0;)
+        body(arg, i);
+}
+
+static void by_executor(const host *h)
+{
+    heed_attn_args args = *h->args;
+    args.executor = h->executor;
+    heed_plan_run(h->plan, &args, h->workspace, h->bytes);
+}
+
+/* Kills the child at any system call but write and exit. */
+static int survives_without_system_calls(void (*run)(const host *), const host *h)
+{
+#if defined(__linux__) && defined(SECCOMP_MODE_STRICT) && !defined(__SANITIZE_ADDRESS__)
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
+            _exit(0); /* the kernel does not offer it */
+        run(h);
+        syscall(SYS_exit, 0);
+    }
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+#else
+    (void)run, (void)h;
+    return 1;
+#endif
+}
+
+/* For the check of the check. */
+static void by_system_call(const host *h)
+{
+    (void)h;
+    syscall(SYS_getppid);
+}
+
+static void check_form(const char *name, void (*run)(const host *), const host *h,
+                       const unit_problem *p)
+{
+    memset(p->out, 0xff, p->out_bytes);
+    int allocations = atomic_load(&n_allocations), locks = atomic_load(&n_locks);
+    run(h);
+    allocations = atomic_load(&n_allocations) - allocations;
+    locks = atomic_load(&n_locks) - locks;
+    CHECK(allocations == 0, "%s: %d allocations", name, allocations);
+    CHECK(locks == 0, "%s: %d locks", name, locks);
+    CHECK(p->out[0] == p->out[0] && p->out[p->out_bytes / 4 - 1] == p->out[p->out_bytes / 4 - 1],
+          "%s: nothing was computed", name);
+}
+
+/* An allocation that the counter must see: a test that cannot fail is worth nothing. */
+static void check_counters(void)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    int allocations = atomic_load(&n_allocations), locks = atomic_load(&n_locks);
+    void *volatile p = malloc(3);
+    pthread_mutex_lock(&mutex);
+    pthread_mutex_unlock(&mutex);
+    free(p);
+    CHECK(atomic_load(&n_allocations) > allocations, "malloc is not counted");
+    CHECK(atomic_load(&n_locks) > locks, "locks are not counted");
+#if defined(__linux__) && defined(SECCOMP_MODE_STRICT) && !defined(__SANITIZE_ADDRESS__)
+    CHECK(!survives_without_system_calls(by_system_call, NULL), "system calls are not seen");
+#endif
+}
+
+int main(void)
+{
+    static const int64_t shape[][4] = {
+        {1, 2, 70, 90}, {3, 2, 1, 3000}, {2, 1, 5, 2100}, {4, 4, 10, 10}};
+    check_counters();
+    for (int i = 0; i < 4; i++) {
+        unit_problem p = unit_make(shape[i][0], (uint32_t)shape[i][1], shape[i][2], shape[i][3], 16,
+                                   (uint64_t)i);
+        heed_context *one = unit_context(1, NULL), *two = unit_context(2, NULL);
+        heed_executor executor = {
+            .struct_size = sizeof executor, .n_threads = 3, .parallel_for = one_after_another};
+        host h = {.args = &p.args, .executor = &executor};
+        heed_status st = heed_plan_create(one, &p.desc, &h.plan);
+        CHECK(st == HEED_OK, "%s", heed_last_error());
+        h.workspace = unit_workspace(h.plan, 3, &h.bytes);
+        check_form("one thread", by_run, &h, &p);
+        check_form("parts", by_parts, &h, &p);
+        check_form("executor", by_executor, &h, &p);
+        CHECK(survives_without_system_calls(by_run, &h), "one thread: a system call");
+        CHECK(survives_without_system_calls(by_parts, &h), "parts: a system call");
+        CHECK(survives_without_system_calls(by_executor, &h), "executor: a system call");
+        heed_plan_release(h.plan);
+        st = heed_plan_create(two, &p.desc, &h.plan);
+        CHECK(st == HEED_OK, "%s", heed_last_error());
+        by_run(&h); /* starts the runtime's threads */
+        check_form("OpenMP, second call", by_run, &h, &p);
+        heed_plan_release(h.plan);
+        heed_context_release(one);
+        heed_context_release(two);
+        free(h.workspace);
+        unit_free(&p);
+    }
+    return unit_end();
+}

@@ -1,0 +1,220 @@
+/* Every visible (row, key) of every sequence reaches the backend exactly once, in tiles of the
+ * sizes that its tiling named, whatever the tiling, the lengths, the number of parts and the
+ * contents of the workspace; and the merge of the pieces is right. The backend here counts instead
+ * of computing: every score is 0, so that a row's sum is the number of keys that it sees. */
+#include <heed/backend.h>
+#include <pthread.h>
+
+#include "unit.h"
+
+enum { BATCH = 3, KV_HEADS = 2, GROUP = 2, Q_HEADS = KV_HEADS * GROUP, MAX_Q = 40, MAX_KV = 70 };
+
+static heed_tiling wanted;
+static unsigned char count[BATCH][Q_HEADS][MAX_Q][MAX_KV];
+static float q[BATCH * Q_HEADS * MAX_Q];
+static int n_bad_tiles;
+
+static heed_status probe(const heed_cpu *cpu, heed_error *why)
+{
+    (void)cpu, (void)why;
+    return HEED_OK;
+}
+
+/* Refuses the shape of core's trial: this backend computes nothing. */
+static heed_status supports(const heed_problem *problem, heed_error *why)
+{
+    return problem->qk_dim == 1 ? HEED_OK : heed_refuse(why, "counts only problems of qk_dim 1");
+}
+
+static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+{
+    (void)problem;
+    return 1e6 * (double)q_len * (double)kv_len;
+}
+
+static heed_status tiling(const heed_problem *problem, heed_tiling *out)
+{
+    *out = wanted;
+    if (problem->query_class == HEED_QUERY_MANY)
+        out->key_chunk = 0;
+    return HEED_OK;
+}
+
+static int is_good_tile(const heed_tile *t)
+{
+    const int64_t rows = wanted.query_rows, chunk = wanted.key_chunk ? wanted.key_chunk : MAX_KV;
+    return t->struct_size == sizeof *t && t->n_heads == GROUP && t->q_first % rows == 0 &&
+           t->q_count > 0 && (t->q_count == rows || t->q_first + t->q_count == t->q_len) &&
+           t->k_first >= 0 && t->k_first < t->k_end && t->k_end <= t->kv_len &&
+           ((t->flags & HEED_TILE_WHOLE) || t->k_first / chunk == (t->k_end - 1) / chunk) &&
+           (uintptr_t)t->acc % 64 == 0 && t->acc_stride % 16 == 0;
+}
+
+static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *t,
+                            void *scratch)
+{
+    const int64_t first = (float *)t->q.data - q; /* which sequence and head this is */
+    const int64_t b = first / (Q_HEADS * MAX_Q), head = first / MAX_Q % Q_HEADS;
+    (void)state, (void)problem;
+    memset(scratch, 0x5a, 64);
+    if (!is_good_tile(t) || head != t->first_head)
+        __atomic_add_fetch(&n_bad_tiles, 1, __ATOMIC_RELAXED);
+    for (int64_t r = 0; r < t->n_heads * t->q_count; r++) {
+        int64_t i = t->q_first + r % t->q_count, low, high;
+        heed_row_keys(t, i, &low, &high);
+        t->row_max[r] = 0;
+        t->row_sum[r] = low < high ? (float)(high - low) : 0;
+        t->acc[r * t->acc_stride] = 0;
+        for (int64_t j = low; j < high; j++) {
+            __atomic_add_fetch(&count[b][head + r / t->q_count][i][j], 1, __ATOMIC_RELAXED);
+            t->acc[r * t->acc_stride] += (float)(j + 1);
+        }
+    }
+    return HEED_OK;
+}
+
+static const heed_backend counter = {
+    .abi = HEED_BACKEND_ABI,
+    .struct_size = sizeof counter,
+    .features = HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_LENS | HEED_HAS_LSE,
+    .name = "counter",
+    .summary = "counts (row, key) pairs",
+    .probe = probe,
+    .supports = supports,
+    .cost = cost,
+    .tiling = tiling,
+    .run_tile = run_tile,
+};
+
+typedef struct part {
+    pthread_t thread;
+    void *workspace;
+    uint32_t index;
+    heed_status status;
+} part;
+
+static void *run_part(void *arg)
+{
+    part *p = arg;
+    p->status = heed_run_part(p->workspace, p->index);
+    return NULL;
+}
+
+static void check_pairs(const heed_attn_desc *d, const heed_attn_args *a, const float *out,
+                        const float *lse, const char *name)
+{
+    int wrong = 0;
+    const int causal = (d->features & HEED_HAS_CAUSAL) != 0;
+    for (int b = 0; b < a->batch; b++)
+        for (int h = 0; h < Q_HEADS; h++)
+            for (int i = 0; i < a->q_lens[b]; i++) {
+                int64_t pos = i + a->q_offsets[b], sees = 0, sum = 0;
+                for (int64_t j = 0; j < MAX_KV; j++) {
+                    int visible = j < a->kv_lens[b] && (!causal || j <= pos) &&
+                                  (d->window_left < 0 || j >= pos - d->window_left) &&
+                                  (d->window_right < 0 || j <= pos + d->window_right);
+                    wrong += count[b][h][i][j] != visible;
+                    sees += visible, sum += visible * (j + 1);
+                }
+                int64_t at = (b * Q_HEADS + h) * MAX_Q + i;
+                float want = sees ? (float)((double)sum / (double)sees) : 0;
+                wrong += out[at] != want; /* small integers over a count: exact in every order */
+                wrong += sees ? !(fabs(exp((double)lse[at]) - (double)sees) < 1e-4 * (double)sees)
+                              : lse[at] != -INFINITY;
+            }
+    CHECK(wrong == 0 && n_bad_tiles == 0, "%s: %d wrong pairs or rows, %d bad tiles", name, wrong,
+          n_bad_tiles);
+}
+
+static void one(uint64_t seed, uint32_t n_parts)
+{
+    uint64_t r = seed;
+    static float k[BATCH * KV_HEADS * MAX_KV], out[BATCH * Q_HEADS * MAX_Q];
+    static float lse[BATCH * Q_HEADS * MAX_Q];
+    int32_t q_lens[BATCH], kv_lens[BATCH], q_offsets[BATCH];
+    char name[80];
+    snprintf(name, sizeof name, "seed %llu, %u parts", (unsigned long long)seed, n_parts);
+    const uint32_t block = 1 + (uint32_t)unit_below(&r, 9);
+    wanted = (heed_tiling){.struct_size = sizeof wanted,
+                           .query_rows = 1 + (uint32_t)unit_below(&r, 20),
+                           .key_block = block,
+                           .key_chunk = block * (uint32_t)unit_below(&r, 5),
+                           .state_log2 = (uint32_t)unit_below(&r, 2),
+                           .scratch_bytes = 64};
+    for (int b = 0; b < BATCH; b++) {
+        q_lens[b] = (int32_t)unit_below(&r, b ? MAX_Q + 1 : 3);
+        kv_lens[b] = (int32_t)unit_below(&r, MAX_KV + 1);
+        q_offsets[b] = (int32_t)unit_below(&r, 120) - 50;
+    }
+    heed_attn_desc desc = {.struct_size = sizeof desc,
+                           .features = HEED_HAS_LENS | HEED_HAS_LSE,
+                           .q_heads = Q_HEADS,
+                           .kv_heads = KV_HEADS,
+                           .qk_dim = 1,
+                           .v_dim = 1,
+                           .q_type = HEED_F32,
+                           .k_type = HEED_F32,
+                           .v_type = HEED_F32,
+                           .out_type = HEED_F32,
+                           .position = HEED_POS_GIVEN,
+                           .window_left = -1,
+                           .window_right = -1,
+                           .max_batch = BATCH + 1,
+                           .max_q_len = MAX_Q + unit_below(&r, 9),
+                           .max_kv_len = MAX_KV + unit_below(&r, 9)};
+    if (unit_below(&r, 2))
+        desc.features |= HEED_HAS_CAUSAL;
+    if (unit_below(&r, 2)) {
+        desc.features |= HEED_HAS_WINDOW;
+        desc.window_left = unit_below(&r, 30) - 1;
+        desc.window_right = unit_below(&r, 30) - 1;
+    }
+    heed_attn_args args = {.struct_size = sizeof args,
+                           .batch = BATCH,
+                           .q_len = MAX_Q,
+                           .kv_len = MAX_KV,
+                           .q = {q, {Q_HEADS * MAX_Q, MAX_Q, 1, 1}},
+                           .k = {k, {KV_HEADS * MAX_KV, MAX_KV, 1, 1}},
+                           .v = {k, {KV_HEADS * MAX_KV, MAX_KV, 1, 1}},
+                           .out = {out, {Q_HEADS * MAX_Q, MAX_Q, 1, 1}},
+                           .lse = {lse, {Q_HEADS * MAX_Q, MAX_Q, 1, 0}},
+                           .q_lens = q_lens,
+                           .kv_lens = kv_lens,
+                           .q_offsets = q_offsets};
+    memset(count, 0, sizeof count);
+    n_bad_tiles = 0;
+    heed_context *context = unit_context(1, "counter");
+    heed_plan *plan = NULL;
+    size_t bytes;
+    heed_status st = heed_context_register(context, &counter);
+    if (st == HEED_OK)
+        st = heed_plan_create(context, &desc, &plan);
+    CHECK(st == HEED_OK, "%s: %s", name, heed_last_error());
+    if (st != HEED_OK)
+        return;
+    void *workspace = unit_workspace(plan, n_parts, &bytes);
+    st = heed_run_begin(plan, &args, n_parts, workspace, bytes);
+    CHECK(st == HEED_OK, "%s: %s", name, heed_last_error());
+    part parts[16];
+    uint32_t started = 1 + (uint32_t)unit_below(&r, n_parts); /* any number of them completes it */
+    for (uint32_t i = 0; i < started; i++) {
+        parts[i] = (part){.workspace = workspace, .index = n_parts - 1 - i};
+        pthread_create(&parts[i].thread, NULL, run_part, &parts[i]);
+    }
+    for (uint32_t i = 0; i < started; i++) {
+        pthread_join(parts[i].thread, NULL);
+        CHECK(parts[i].status == HEED_OK, "%s: part %u", name, i);
+    }
+    check_pairs(&desc, &args, out, lse, name);
+    free(workspace);
+    heed_plan_release(plan);
+    heed_context_release(context);
+}
+
+int main(void)
+{
+    for (uint64_t seed = 1; seed <= 40; seed++)
+        for (uint32_t n_parts = 1; n_parts <= 16; n_parts++)
+            one(seed * 100 + n_parts, n_parts);
+    return unit_end();
+}

@@ -1,0 +1,126 @@
+/* What unit tests share: a check that says where it failed, and a count that main returns. */
+#ifndef HEED_UNIT_H
+#define HEED_UNIT_H
+
+#include <heed/heed.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int n_checks, n_failures;
+
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        n_checks++;                                                                                \
+        if (!(condition) && n_failures++ < 20) {                                                   \
+            printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);                                 \
+            printf(__VA_ARGS__);                                                                   \
+            printf("\n");                                                                          \
+        }                                                                                          \
+    } while (0)
+
+static inline int unit_end(void)
+{
+    printf("%d checks, %d failures\n", n_checks, n_failures);
+    return n_failures || !n_checks;
+}
+
+/* splitmix64: the same numbers everywhere. */
+static inline uint64_t unit_random(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+static inline int64_t unit_below(uint64_t *state, int64_t n)
+{
+    return (int64_t)(unit_random(state) % (uint64_t)n);
+}
+
+/* In [-1, 1), a multiple of 2^-10. */
+static inline float unit_number(uint64_t *state)
+{
+    return (float)(unit_below(state, 2048) - 1024) / 1024;
+}
+
+/* A context with n_threads threads that uses `backends` (NULL: any). */
+static inline heed_context *unit_context(uint32_t n_threads, const char *backends)
+{
+    heed_context_options options = {
+        .struct_size = sizeof options, .n_threads = n_threads, .backends = backends};
+    heed_context *context = NULL;
+    if (heed_context_create(&options, &context) != HEED_OK) {
+        printf("no context: %s\n", heed_last_error());
+        exit(1);
+    }
+    return context;
+}
+
+/* An f32 problem in [batch, head, row, dim] order with equal head counts and dims, with its data.
+ */
+typedef struct unit_problem {
+    heed_attn_desc desc;
+    heed_attn_args args;
+    float *q, *k, *v, *out;
+    size_t out_bytes;
+} unit_problem;
+
+static inline unit_problem unit_make(int64_t batch, uint32_t heads, int64_t q_len, int64_t kv_len,
+                                     uint32_t dim, uint64_t seed)
+{
+    const int64_t q_count = batch * heads * q_len * dim, k_count = batch * heads * kv_len * dim;
+    unit_problem p = {
+        .desc = {.struct_size = sizeof p.desc,
+                 .q_heads = heads,
+                 .kv_heads = heads,
+                 .qk_dim = dim,
+                 .v_dim = dim,
+                 .q_type = HEED_F32,
+                 .k_type = HEED_F32,
+                 .v_type = HEED_F32,
+                 .out_type = HEED_F32,
+                 .max_batch = batch,
+                 .max_q_len = q_len,
+                 .max_kv_len = kv_len},
+        .args = {.struct_size = sizeof p.args, .batch = batch, .q_len = q_len, .kv_len = kv_len},
+        .out_bytes = (size_t)q_count * sizeof(float)};
+    p.q = malloc((size_t)q_count * sizeof(float) + 1);
+    p.k = malloc((size_t)k_count * sizeof(float) + 1);
+    p.v = malloc((size_t)k_count * sizeof(float) + 1);
+    p.out = calloc((size_t)q_count + 1, sizeof(float));
+    if (!p.q || !p.k || !p.v || !p.out)
+        exit(1);
+    for (int64_t i = 0; i < q_count; i++)
+        p.q[i] = unit_number(&seed);
+    for (int64_t i = 0; i < k_count; i++)
+        p.k[i] = unit_number(&seed), p.v[i] = unit_number(&seed);
+    const heed_view q = {p.q, {heads * q_len * dim, q_len * dim, dim, 1}};
+    const heed_view k = {p.k, {heads * kv_len * dim, kv_len * dim, dim, 1}};
+    p.args.q = p.args.out = q;
+    p.args.k = p.args.v = k;
+    p.args.v.data = p.v;
+    p.args.out.data = p.out;
+    return p;
+}
+
+static inline void unit_free(unit_problem *p)
+{
+    free(p->q);
+    free(p->k);
+    free(p->v);
+    free(p->out);
+}
+
+static inline void *unit_workspace(const heed_plan *plan, uint32_t n_parts, size_t *bytes)
+{
+    *bytes = heed_plan_workspace_bytes(plan, n_parts);
+    void *workspace = aligned_alloc(64, (*bytes + 63) / 64 * 64);
+    if (!workspace)
+        exit(1);
+    memset(workspace, 0xa5, *bytes); /* what it held before must not matter */
+    return workspace;
+}
+
+#endif
