@@ -23,9 +23,11 @@ HEED_PRINTF(2, 3) int heed_cli_fail(int status, const char *format, ...);
  * (NULL: whatever the library chooses) and names the one that refuses. */
 int heed_cli_report(heed_status status, const char *backends, const char *sentence);
 
-/** What a sentence of the library's says beside the fixed words around it: "naive: REASON" of "no
- * backend runs this problem: naive: REASON;". The text is static, until the next call. */
-const char *heed_cli_reason(const char *sentence);
+/** The reason in a sentence of the library's, without the words around it and without the name of
+ * the one backend that was asked for (NULL: of several, each is named): "it has no mask" of "no
+ * backend runs this problem: example: it has no mask;". The text is static, until the next call. */
+#define HEED_CLI_NAME 31 /* characters of a backend's name */
+const char *heed_cli_reason(const char *name, const char *sentence);
 
 /** How an option takes its values. */
 enum { HEED_CLI_FLAG, HEED_CLI_VALUE, HEED_CLI_PAIR, HEED_CLI_MAYBE };

@@ -129,7 +129,7 @@ int heed_cli_info(int argc, char **argv)
     int failed = heed_cli_parse(usage, options, argc, argv);
     if (failed)
         return failed == HEED_EXIT_HELP ? HEED_EXIT_OK : failed;
-    failed = heed_trials_run(NULL, &trials);
+    failed = heed_trials_run(NULL, NULL, &trials);
     if (!failed) {
         uint32_t json = heed_cli_given(options, "json") != 0;
         int chosen;

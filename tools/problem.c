@@ -102,22 +102,32 @@ int heed_cli_context(const heed_cli_option *options, heed_context **context)
     return heed_cli_report(status, with.backends, heed_last_error());
 }
 
-/* Without the words that core/select.c puts around the reasons of several backends. A sentence that
- * has none of them stays as it is. */
-const char *heed_cli_reason(const char *sentence)
+static const char none_runs[] = "no backend runs this problem: "; /* core/select.c */
+
+/* What follows prefix in text; text itself if it begins otherwise. */
+static const char *after(const char *prefix, const char *text)
 {
-    static const char none_runs[] = "no backend runs this problem: ";
+    size_t length = strlen(prefix);
+    return strncmp(text, prefix, length) == 0 ? text + length : text;
+}
+
+const char *heed_cli_reason(const char *name, const char *sentence)
+{
     static char text[sizeof(heed_error)];
-    size_t length;
-    char *cut;
-    if (strncmp(sentence, none_runs, sizeof none_runs - 1) == 0)
-        sentence += sizeof none_runs - 1;
-    snprintf(text, sizeof text, "%s", sentence);
-    if ((cut = strstr(text, "; there are")))
-        *cut = '\0';
-    length = strlen(text);
+    char prefix[HEED_CLI_NAME + 16];
+    const char *reason = after(none_runs, sentence);
+    if (name) {
+        snprintf(prefix, sizeof prefix, "%.*s: ", HEED_CLI_NAME, name);
+        reason = after(prefix, reason);
+        snprintf(prefix, sizeof prefix, "backend '%.*s' ", HEED_CLI_NAME, name);
+        reason = after(prefix, reason);
+    }
+    snprintf(text, sizeof text, "%s", reason);
+    char *others = strstr(text, "; there are");
+    size_t length = others ? (size_t)(others - text) : strlen(text);
     if (length > 0 && text[length - 1] == ';')
-        text[length - 1] = '\0';
+        length--;
+    text[length] = '\0';
     return text;
 }
 
@@ -129,17 +139,14 @@ int heed_cli_report(heed_status status, const char *backends, const char *senten
         return heed_cli_fail(HEED_EXIT_USAGE, "%s", sentence);
     if (status != HEED_ERR_UNSUPPORTED)
         return heed_cli_fail(HEED_EXIT_FAILED, "%s: %s", heed_status_string(status), sentence);
-    /* "refused: BACKEND: REASON"; a list of several backends names each before its reason. */
     const char *name = backends ? backends : getenv("HEED_BACKEND");
-    const char *reason = heed_cli_reason(sentence);
-    size_t length = name ? strlen(name) : 0;
-    int named = (name && strncmp(reason, name, length) == 0 && reason[length] == ':') ||
-                strncmp(sentence, "no backend runs", 15) == 0;
-    return heed_cli_fail(HEED_EXIT_REFUSED, "refused: %s%s%s",
-                         named  ? ""
-                         : name ? name
-                                : "auto",
-                         named ? "" : ": ", reason);
+    if (name && !strchr(name, ','))
+        return heed_cli_fail(HEED_EXIT_REFUSED, "refused: %s: %s", name,
+                             heed_cli_reason(name, sentence));
+    /* Of several backends each is named before its reason. */
+    return heed_cli_fail(HEED_EXIT_REFUSED, "refused: %s%s",
+                         after(none_runs, sentence) == sentence ? "auto: " : "",
+                         heed_cli_reason(NULL, sentence));
 }
 
 /* Calls describe for the size, then for the text; the size may have grown in between. */

@@ -23,11 +23,12 @@ typedef struct heed_trials {
 
 /**
  * Lists the backends and tries each, or only the one named, in a child process: makes a plan for it
- * alone, which makes the library check its known answers, and runs a tiny problem.
+ * alone, which makes the library check its known answers, and runs a tiny problem. plugin_path is
+ * as in heed_context_options.
  *
  * Returns an exit status, after a line on stderr if it is not 0. Give back with heed_trials_free.
  */
-int heed_trials_run(const char *only, heed_trials *trials);
+int heed_trials_run(const char *only, const char *plugin_path, heed_trials *trials);
 
 void heed_trials_free(heed_trials *trials);
 
