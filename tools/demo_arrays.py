@@ -44,7 +44,7 @@ def main():
         shape = (2, heads, 192, 64)
         write_npy(folder / f"{name}.npy", shape,
                   [numbers.gauss(0, 1) for _ in range(math.prod(shape))])
-    print(SENTENCE)
+    print(", ".join(f"{i} {word}" for i, word in enumerate(words)))
 
 
 main()
