@@ -26,32 +26,33 @@ uint32_t heed_version(void)
 /* ---- plans ------------------------------------------------------------------------------------
  */
 
-/* Reads the caller's description and finds or makes its plan. */
-static heed_status get_plan(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
-                            heed_error *why)
+static heed_status read_desc(const heed_context *context, const heed_attn_desc *desc,
+                             heed_attn_desc *read, heed_error *why)
 {
-    heed_attn_desc read;
     if (!context)
         return heed_fail(why, HEED_ERR_INVALID, "context is NULL");
-    heed_status st = heed_read_struct("desc", desc, sizeof read, &read, why);
-    return st == HEED_OK ? heed_plan_get(context, &read, out, why) : st;
+    return heed_read_struct("desc", desc, sizeof *read, read, why);
 }
 
 heed_status heed_attn_supported(heed_context *context, const heed_attn_desc *desc, heed_error *why)
 {
-    heed_plan *plan;
+    heed_attn_desc read;
     heed_error reason = {""};
-    heed_status st = get_plan(context, desc, &plan, &reason);
+    heed_status st = read_desc(context, desc, &read, &reason);
     if (st == HEED_OK)
-        heed_plan_release(plan);
+        st = heed_plan_supported(context, &read, &reason);
     return heed_report(why, st, &reason);
 }
 
 heed_status heed_plan_create(heed_context *context, const heed_attn_desc *desc, heed_plan **out)
 {
+    heed_attn_desc read;
     heed_error why = {""};
-    heed_status st =
-        out ? get_plan(context, desc, out, &why) : heed_fail(&why, HEED_ERR_INVALID, "out is NULL");
+    heed_status st = read_desc(context, desc, &read, &why);
+    if (st == HEED_OK && !out)
+        st = heed_fail(&why, HEED_ERR_INVALID, "out is NULL");
+    if (st == HEED_OK)
+        st = heed_plan_get(context, &read, out, &why);
     return heed_report(NULL, st, &why);
 }
 
@@ -64,27 +65,22 @@ void heed_plan_release(heed_plan *plan)
     heed_context_release(context);
 }
 
-static heed_status explain(heed_status st, heed_error *why)
-{
-    return heed_report(NULL, st, why);
-}
-
 heed_status heed_plan_explain(const heed_plan *plan, uint32_t json, char *text, size_t *bytes)
 {
     heed_error why = {""};
-    if (!plan || !bytes)
-        return explain(heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", plan ? "bytes" : "plan"),
-                       &why);
-    return explain(heed_explain_plan(plan, json != 0, text, bytes, &why), &why);
+    heed_status st = plan && bytes
+                         ? heed_explain_plan(plan, json != 0, text, bytes, &why)
+                         : heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", plan ? "bytes" : "plan");
+    return heed_report(NULL, st, &why);
 }
 
 heed_status heed_context_backends(heed_context *context, uint32_t json, char *text, size_t *bytes)
 {
     heed_error why = {""};
-    if (!context || !bytes)
-        return explain(
-            heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", context ? "bytes" : "context"), &why);
-    return explain(heed_explain_backends(context, json != 0, text, bytes, &why), &why);
+    heed_status st = context && bytes ? heed_explain_backends(context, json != 0, text, bytes, &why)
+                                      : heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
+                                                  context ? "bytes" : "context");
+    return heed_report(NULL, st, &why);
 }
 
 size_t heed_plan_workspace_bytes(const heed_plan *plan, uint32_t n_parts)
@@ -273,11 +269,8 @@ heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
     heed_attn_desc d;
     heed_plan *plan;
     why.text[0] = 0;
-    heed_status st = HEED_OK;
-    if (!context || !args)
-        st = heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", context ? "args" : "context");
-    if (st == HEED_OK)
-        st = heed_read_struct("desc", desc, sizeof d, &d, &why);
+    heed_status st = args ? read_desc(context, desc, &d, &why)
+                          : heed_fail(&why, HEED_ERR_INVALID, "args is NULL");
     if (st != HEED_OK)
         return heed_report(error_of(args), st, &why);
     d.max_batch = roomy(args->batch);

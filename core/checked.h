@@ -29,6 +29,13 @@ static inline int64_t heed_ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+/* a / b of numbers that are not negative: almost always small, and a narrow division takes half the
+ * time of a wide one. */
+static inline int64_t heed_divide(int64_t a, int64_t b)
+{
+    return (uint64_t)(a | b) >> 32 ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
+}
+
 static inline int64_t heed_min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;

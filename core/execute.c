@@ -306,16 +306,17 @@ static heed_status run_tile(worker *w, int64_t tile)
     const int64_t b = heed_sequence_of(w->run, tile), kv_heads = w->plan->desc.kv_heads;
     const heed_sequence *s = &w->run->sequence[b];
     const int64_t in_sequence = tile - s->first_tile, per_head = (int64_t)s->n_runs * s->n_chunks;
-    const int64_t g = in_sequence / per_head, in_head = in_sequence % per_head;
-    const uint32_t run = s->n_runs - 1 - (uint32_t)(in_head / s->n_chunks);
+    const int64_t g = heed_divide(in_sequence, per_head), in_head = in_sequence - g * per_head;
+    const uint32_t from_last = (uint32_t)in_head / s->n_chunks;
+    const uint32_t chunk = (uint32_t)in_head - from_last * s->n_chunks;
+    const uint32_t run = s->n_runs - 1 - from_last; /* heavy ones first */
     if (w->unit != b * kv_heads + g)
         bind(w, b, g);
     heed_span rows = heed_run_rows(w->plan, s, run);
     heed_span keys = heed_visible_keys(w->plan, s, rows);
     w->tile.q_first = rows.first;
     w->tile.q_count = rows.end - rows.first;
-    heed_status st = s->n_chunks == 1 ? run_whole(w, keys)
-                                      : run_chunk(w, keys, run, (uint32_t)(in_head % s->n_chunks));
+    heed_status st = s->n_chunks == 1 ? run_whole(w, keys) : run_chunk(w, keys, run, chunk);
     release_unit(w);
     return st;
 }

@@ -124,6 +124,22 @@ static heed_status build(heed_context *context, const heed_attn_desc *desc, heed
     return HEED_OK;
 }
 
+heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *desc, heed_error *why)
+{
+    const heed_backend *chosen;
+    heed_verdict verdict[HEED_MAX_BACKENDS];
+    heed_problem problem;
+    heed_status st = heed_validate_desc(desc, &problem, why);
+    pthread_mutex_lock(&context->lock);
+    for (uint32_t i = 0; i < 3 && st == HEED_OK; i++) {
+        problem.query_class = i;
+        if (heed_plan_classes(desc) >> i & 1)
+            st = heed_select(context, &problem, &chosen, verdict, why);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return st;
+}
+
 heed_status heed_plan_get(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
                           heed_error *why)
 {

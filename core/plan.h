@@ -51,6 +51,9 @@ static inline uint32_t heed_query_class(const heed_plan *plan, int64_t q_len)
 heed_status heed_plan_get(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
                           heed_error *why);
 
+/* Would heed_plan_get find backends? */
+heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *desc, heed_error *why);
+
 /* The classes that a description's maxima permit, as bits 1 << class. */
 uint32_t heed_plan_classes(const heed_attn_desc *desc);
 

@@ -5,12 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-heed_state heed_state_at(void *base, int64_t rows, int64_t acc_stride)
-{
-    float *acc = base; /* first, so that it keeps the alignment */
-    return (heed_state){acc + rows * acc_stride, acc + rows * (acc_stride + 1), acc};
-}
-
 static void merge_row(const heed_state *out, void *first, int64_t stride, int64_t n, int64_t rows,
                       int64_t r, int64_t v_dim, int64_t acc_stride, int log2)
 {

@@ -9,8 +9,12 @@ typedef struct heed_state {
     float *row_max, *row_sum, *acc;
 } heed_state;
 
-/* A state in memory of `rows` rows, at `base`. */
-heed_state heed_state_at(void *base, int64_t rows, int64_t acc_stride);
+/* A state in memory of `rows` rows, at `base`. acc comes first, so that it keeps the alignment. */
+static inline heed_state heed_state_at(void *base, int64_t rows, int64_t acc_stride)
+{
+    float *acc = base;
+    return (heed_state){acc + rows * acc_stride, acc + rows * (acc_stride + 1), acc};
+}
 
 /* Merges n states, `stride` bytes apart from `first` on, in index order, into `out`. */
 void heed_state_merge(const heed_state *out, void *first, int64_t stride, int64_t n, int64_t rows,
