@@ -139,7 +139,7 @@ static int take_word(scanner *s, const char *word)
     return 1;
 }
 
-/* A quoted string without escapes, shorter than room. */
+/* A quoted string of printable ASCII without escapes, shorter than room. */
 static int take_string(scanner *s, char *text, size_t room)
 {
     char quote;
@@ -148,7 +148,7 @@ static int take_string(scanner *s, char *text, size_t room)
     if (s->at == s->end || (*s->at != '\'' && *s->at != '"'))
         return 0;
     for (quote = *s->at++; s->at < s->end && *s->at != quote; s->at++) {
-        if (n + 1 >= room || *s->at == '\\' || (unsigned char)*s->at < ' ')
+        if (n + 1 >= room || *s->at == '\\' || *s->at < ' ' || *s->at > '~')
             return 0;
         text[n++] = *s->at;
     }

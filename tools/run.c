@@ -187,6 +187,25 @@ static int attend(const heed_cli_option *options, const heed_attn_desc *desc,
     return failed;
 }
 
+/* Two outputs in one file would leave the last one there. */
+static int check_outputs(const heed_cli_option *options)
+{
+    const char *path[] = {heed_cli_value(options, "out"), heed_cli_value(options, "lse"),
+                          heed_cli_value(options, "weights"),
+                          heed_cli_option_of(options, "scores")->second};
+    int n = 0, count = (int)(sizeof path / sizeof *path);
+    for (int i = 0; i < count; i++) {
+        n += path[i] != NULL;
+        for (int j = 0; path[i] && j < i; j++)
+            if (path[j] && strcmp(path[i], path[j]) == 0)
+                return heed_cli_fail(HEED_EXIT_USAGE, "two outputs go to the same file %s",
+                                     path[i]);
+    }
+    if (n == 0 && !heed_cli_given(options, "heatmap"))
+        return heed_cli_fail(HEED_EXIT_USAGE, "--out is required; see heed run --help");
+    return HEED_EXIT_OK;
+}
+
 /* What can be told from the options alone, before any file is read. */
 static int check_options(const heed_cli_option *options, heed_axes *axes, heed_attn_desc *desc)
 {
@@ -198,10 +217,6 @@ static int check_options(const heed_cli_option *options, heed_axes *axes, heed_a
         if (!heed_cli_given(options, needed[i]))
             return heed_cli_fail(HEED_EXIT_USAGE, "--%s is required; see heed run --help",
                                  needed[i]);
-    if (!heed_cli_given(options, "out") && !heed_cli_given(options, "lse") &&
-        !heed_cli_given(options, "weights") && !scores->given &&
-        !heed_cli_given(options, "heatmap"))
-        return heed_cli_fail(HEED_EXIT_USAGE, "--out is required; see heed run --help");
     if (layout && strcmp(layout, "bhsd") != 0 && strcmp(layout, "bshd") != 0)
         return heed_cli_fail(HEED_EXIT_USAGE, "--layout %s is neither bhsd nor bshd", layout);
     *axes = layout && strcmp(layout, "bshd") == 0 ? (heed_axes){0, 2, 1, 3} : bhsd;
@@ -210,7 +225,8 @@ static int check_options(const heed_cli_option *options, heed_axes *axes, heed_a
     if (scores->given && !(desc->scores_stage = heed_cli_scores_stage(scores->value)))
         return heed_cli_fail(HEED_EXIT_USAGE, "--scores %s is none of raw, softcapped, biased",
                              scores->value);
-    return heed_cli_problem(options, desc);
+    int failed = check_outputs(options);
+    return failed ? failed : heed_cli_problem(options, desc);
 }
 
 int heed_cli_run(int argc, char **argv)
