@@ -206,6 +206,16 @@ def heatmap():
     check("sequence 0, head 0: 6 rows x 6 keys" in text, "heat map says what it shows")
     rows, _ = drawn("--heatmap=0,1", "--out", folder / "out.npy")
     check(rows and rows[0].strip() == "@", "heat map beside --out")
+    flat = npy.Array((1, 1, 1, 4), [0.0] * 4), npy.Array((1, 1, 4, 4), [0.0] * 16)
+    status, stdout, _ = run("run", *files("f4", flat[0], flat[1], flat[1]), "--heatmap")
+    check(status == 0 and "|++++|" in stdout, f"a quarter of the weight is halfway between the shades: {stdout}")
+    none = npy.Array((1, 1, 1, 600), [0.0] * 600), npy.Array((1, 1, 600, 600), [0.0] * 360000)
+    status, stdout, _ = run("run", *files("f4", none[0], none[1], none[1]), "--heatmap",
+                            environment={"COLUMNS": "1000"})
+    check(status == 0 and "|" + " " * 600 + "|" in stdout, "weights of 1 / 600 are blank")
+    few = npy.Array((1, 1, 500, 600), [0.0] * 300000)
+    status, stdout, _ = run("run", *files("f4", none[0], few, few), "--heatmap", environment={"COLUMNS": "1000"})
+    check(status == 0 and "|" + "." * 500 + "|" in stdout, "weights of 1 / 500 are dots")
     wide = [numbers(1, 1, 100, 4), numbers(1, 1, 300, 4), numbers(1, 1, 300, 4)]
     status, stdout, _ = run("run", *files("f4", *wide), "--heatmap", environment={"COLUMNS": "60"})
     check(status == 0 and max(map(len, stdout.splitlines()[1:-2])) <= 60 and len(stdout.splitlines()) < 60,
