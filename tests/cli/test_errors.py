@@ -141,7 +141,7 @@ def hostile_files():
                  good.replace("'descr'", "'" + "d" * 500 + "'"), good.replace("'descr'", "'de\\x73cr'")):
         refused(arguments(q=header(text)), "hostile.npy", what=f"header {text[:90]!r}")
     for shape in (f"({1 << 61}, 4, 3, 5)", f"({1 << 32}, {1 << 32}, 1, 1)", f"({1 << 40}, {1 << 40}, 0, 5)",
-                  f"({1 << 60}, 1, 1, 1)"):
+                  f"({1 << 61}, 1, 1, 1)"):
         refused(arguments(q=header(good.replace("(2, 4, 3, 5)", shape))), "larger than any memory")
     content = header(good).read_bytes()
     path = folder / "hostile.npy"
