@@ -97,7 +97,8 @@ static uint32_t threads_for(const heed_context *context, const heed_executor *ex
     if (executor)
         return executor->n_threads;
 #if HEED_HAVE_OPENMP
-    if (heed_after_fork() || omp_in_parallel())
+    /* One thread asks nothing of the runtime: LLVM's allocates when it is first spoken to. */
+    if (context->n_threads == 1 || heed_after_fork() || omp_in_parallel())
         return 1;
     return context->n_threads;
 #else

@@ -375,19 +375,25 @@ static void part_body(void *run, uint32_t part)
     heed_execute_part(run, part);
 }
 
+/* A function of its own: clang asks the OpenMP runtime for the thread where the function with the
+ * region begins, and LLVM's runtime allocates when it is first spoken to. */
+static void execute_openmp(heed_run *run)
+{
+#if HEED_HAVE_OPENMP
+#pragma omp parallel num_threads((int)run->n_parts)
+    heed_execute_part(run, (uint32_t)omp_get_thread_num());
+#else
+    heed_execute_part(run, 0);
+#endif
+}
+
 heed_status heed_execute(heed_run *run, const heed_executor *executor)
 {
     if (run->n_parts == 1)
         return heed_execute_part(run, 0);
-    if (executor) {
+    if (executor)
         executor->parallel_for(executor->user, run->n_parts, part_body, run);
-    } else {
-#if HEED_HAVE_OPENMP
-#pragma omp parallel num_threads((int)run->n_parts)
-        heed_execute_part(run, (uint32_t)omp_get_thread_num());
-#else
-        heed_execute_part(run, 0);
-#endif
-    }
+    else
+        execute_openmp(run);
     return atomic_load(&run->status);
 }
