@@ -48,11 +48,11 @@ install_missing()
             echo "No package $package here"
         fi
     done
-    if ! as_root env DEBIAN_FRONTEND=noninteractive \
+    if [ ${#known[@]} = 0 ] || ! as_root env DEBIAN_FRONTEND=noninteractive \
             apt-get install -y -qq --no-install-recommends "${known[@]}" >>"$log" 2>&1 </dev/null; then
         tail -n 5 "$log" >&2
         rm -f "$log"
-        echo "Could not install ${known[*]}" >&2
+        echo "Could not install ${packages[*]}" >&2
         return 1
     fi
     rm -f "$log"
