@@ -310,4 +310,6 @@ void kit_cases(kit_list *list)
     kit_feature_cases(list);
     kit_edge_cases(list);
     kit_pairwise_cases(list);
+    kit_bits_cases(list);
+    kit_error_cases(list);
 }

@@ -110,7 +110,7 @@ static int check_memory(kit_problem *p, kit_outcome *outcome)
     return outcome->verdict == KIT_FAILED;
 }
 
-static void open_all(kit_problem *p)
+void kit_open(kit_problem *p)
 {
     for (int n = 0; n < KIT_TENSORS; n++)
         if (p->buffer[n].map)
@@ -122,7 +122,7 @@ void kit_check(kit_problem *p, kit_outcome *outcome)
     size_t keys = (size_t)p->spec.kv_len + 1, dims = p->spec.v_dim;
     double *memory = calloc(4 * keys + 2 * dims, sizeof(double));
     checker c = {.problem = p, .outcome = outcome};
-    open_all(p);
+    kit_open(p);
     if (!memory) {
         kit_fail(outcome, "out of memory");
         return;
@@ -145,17 +145,16 @@ void kit_check(kit_problem *p, kit_outcome *outcome)
     free(memory);
 }
 
-/* One placement: build, take away what may not be read, run, take the bits. Returns 0, or -1. */
-static int run_once(const kit_env *env, kit_problem *p, const kit_spec *spec, int side,
-                    const kit_way *way, kit_result *result, kit_outcome *outcome)
+int kit_run_once(heed_context *context, kit_problem *p, const kit_spec *spec, int side,
+                 const kit_way *way, kit_result *result, kit_outcome *outcome)
 {
     heed_error sentence = {""};
     int kept = 1;
     if (kit_build(p, spec, side) != 0)
         return kit_fail(outcome, "out of memory"), -1;
     kit_seal(p);
-    heed_status status = kit_run(env->context, p, way, &sentence, &kept);
-    open_all(p);
+    heed_status status = kit_run(context, p, way, &sentence, &kept);
+    kit_open(p);
     if (kit_status(outcome, status, sentence.text, "the run") != 0)
         return -1;
     if (!kept)
@@ -178,7 +177,7 @@ void kit_conform(const kit_env *env, const kit_case *c, kit_outcome *outcome)
     kit_problem high = {0}, low = {0};
     kit_result x = {0}, y = {0};
 
-    if (run_once(env, &high, &spec, GUARD_HIGH, &first, &x, outcome) == 0)
+    if (kit_run_once(env->context, &high, &spec, GUARD_HIGH, &first, &x, outcome) == 0)
         kit_check(&high, outcome);
     if (outcome->verdict == KIT_PASSED) {
         /* The other side of memory, another way to run, half of the time without the optional
@@ -187,7 +186,8 @@ void kit_conform(const kit_env *env, const kit_case *c, kit_outcome *outcome)
             spec.features &= ~optional;
             spec.scores_stage = HEED_SCORES_NONE;
         }
-        if (run_once(env, &low, &spec, GUARD_LOW, &other[(choice >> 1) & 3], &y, outcome) == 0 &&
+        if (kit_run_once(env->context, &low, &spec, GUARD_LOW, &other[(choice >> 1) & 3], &y,
+                         outcome) == 0 &&
             !check_memory(&low, outcome))
             kit_all_differ(outcome, "other addresses, another way to run", &high, &x, &low, &y);
     }

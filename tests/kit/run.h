@@ -51,6 +51,15 @@ int kit_all_differ(kit_outcome *outcome, const char *what, const kit_problem *p,
 /** Checks a run's outputs against the oracle, which reads the problem's own memory (not sealed). */
 void kit_check(kit_problem *problem, kit_outcome *outcome);
 
+/** Builds a problem on one side of memory, takes away what may not be read, runs it and takes its
+ * bits; afterwards all its memory is open. Returns 0, or -1 with the outcome set. Free and drop
+ * both in any case. */
+int kit_run_once(heed_context *context, kit_problem *problem, const kit_spec *spec, int side,
+                 const kit_way *way, kit_result *result, kit_outcome *outcome);
+
+/** Makes all of a problem's memory readable and writable. */
+void kit_open(kit_problem *problem);
+
 /** Runs a case against the oracle in both placements: kit_case.run of plain cases. */
 void kit_conform(const kit_env *env, const kit_case *c, kit_outcome *outcome);
 
