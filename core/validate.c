@@ -266,9 +266,9 @@ static heed_status check_arrays(const heed_attn_desc *desc, const heed_attn_args
                 args->q_lens ? "q_lens" : "kv_lens");
     const char *reserved = args->k_quant.scale || args->v_quant.scale ? "k_quant and v_quant"
                            : args->q_starts || args->kv_starts        ? "q_starts and kv_starts"
-                           : args->block_table || args->block_table_stride || args->n_pages
-                               ? "block_table"
-                               : NULL;
+                           : args->block_table || args->block_table_stride ? "block_table"
+                           : args->n_pages                                 ? "n_pages"
+                                                                           : NULL;
     if (reserved)
         INVALID("args.%s: reserved, zero is required", reserved);
     return HEED_OK;
@@ -311,8 +311,9 @@ heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args 
         if (st != HEED_OK)
             return st;
     }
-    if (b == 0 || q == 0)
-        return HEED_OK; /* nothing will be read or written */
+    st = check_arrays(desc, args, why);
+    if (st != HEED_OK || b == 0 || q == 0) /* an empty problem has no memory to share */
+        return st;
     const void *out = args->out.data;
     const char *twin = out == args->q.data         ? "q"
                        : out == args->k.data       ? "k"
@@ -325,5 +326,5 @@ heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args 
                                                    : NULL;
     if (twin)
         INVALID("args.out.data equals args.%s.data: out may not share elements with it", twin);
-    return check_arrays(desc, args, why);
+    return HEED_OK;
 }
