@@ -299,7 +299,9 @@ static void spoiled_args(const kit_env *env, const mistake *m, kit_problem *p, k
     if (guard_map(&workspace, bytes, GUARD_HIGH, 0, 0xff) == 0) {
         p->args.error = &why;
         status = heed_run_begin(plan, &p->args, 2, workspace.data, bytes);
-        judge(m, p, "heed_run_begin", status, why.text, outcome);
+        /* args of an unknown size: where its `error` is cannot be known either. */
+        judge(m, p, "heed_run_begin", status,
+              m->status == HEED_ERR_ABI ? heed_last_error() : why.text, outcome);
         if (status != HEED_OK && heed_run_part(workspace.data, 0) == HEED_OK)
             kit_fail(outcome, "heed_run_part succeeds on a run that did not begin");
         guard_unmap(&workspace);
