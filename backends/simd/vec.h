@@ -514,21 +514,23 @@ V_INLINE vf v_gather_type(uint32_t type, const void *p, int64_t stride, int n)
 /* ---- powers of two ---------------------------------------------------------------------------- */
 
 /*
- * 2^x for x <= 0.5 (no upper bound is checked), within 2 ulp for results that are normal numbers; a
- * result below 2^-126 counts as 0 (it is 0, or a subnormal that reads as 0 under DAZ, which the
+ * 2^x for x < 126 (which is not checked), within 2 ulp for results that are normal numbers (1.8 was
+ * the most over all floats: tests/simd/exp.c); a result below 2^-126 counts as 0 (it is 0, or a
+ * subnormal that reads as 0 under DAZ, which the
  * backends' tiles set). -inf gives 0, a NaN stays one.
  *
  * x = n + r with n the nearest integer, r in [-1/2, 1/2]; 2^r by a polynomial of degree 5 whose
- * constant is 1, so that whole powers are exact; times 2^n. Both forms do the same roundings, so both
- * instruction sets give the same bits.
+ * constant is 1, so that whole powers are exact (the others: least largest error in ulp, found by
+ * linear programming and rounded one after another); times 2^n. Both forms do the same roundings, so
+ * both instruction sets give the same bits.
  */
 /* unit * 2^r; unit (constant) is a power of two. */
 V_INLINE vf v_exp2_fraction(vf r, float unit)
 {
-    vf p = v_fma(r, v_set1(0.0013264726f * unit), v_set1(0.009671513f * unit));
-    p = v_fma(p, r, v_set1(0.05550734f * unit));
-    p = v_fma(p, r, v_set1(0.24022242f * unit));
-    p = v_fma(p, r, v_set1(0.6931470f * unit));
+    vf p = v_fma(r, v_set1(0.0013197716f * unit), v_set1(0.00967165f * unit));
+    p = v_fma(p, r, v_set1(0.055509835f * unit));
+    p = v_fma(p, r, v_set1(0.2402224f * unit));
+    p = v_fma(p, r, v_set1(0.69314677f * unit));
     return v_fma(p, r, v_set1(unit));
 }
 

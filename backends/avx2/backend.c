@@ -1,0 +1,64 @@
+/* The AVX2 backend: vectors of 8 floats. Compiled for the baseline CPU; the kernels are
+ * those of backends/simd, compiled for AVX2, FMA and F16C. */
+#include "../simd/simd.h"
+
+#define NEEDS                                                                                      \
+    (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C)
+
+/* Written by probe, always to the same values, before any other call. */
+static heed_simd_tuning tuning;
+
+static heed_status probe(const heed_cpu *cpu, heed_error *why)
+{
+    if ((cpu->isa & NEEDS) != NEEDS)
+        return heed_refuse(why, "needs a CPU and an operating system with AVX2, FMA and F16C");
+    heed_simd_tune(cpu, 8, &tuning);
+    return HEED_OK;
+}
+
+static heed_status supports(const heed_problem *problem, heed_error *why)
+{
+    (void)problem; /* core has compared its features with ours */
+    (void)why;
+    return HEED_OK;
+}
+
+static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+{
+    return heed_simd_cost(&tuning, problem, q_len, kv_len);
+}
+
+static heed_status tiling(const heed_problem *problem, heed_tiling *out)
+{
+    if (heed_simd_decode_covers(&tuning, problem))
+        return heed_simd_decode_tiling(&tuning, problem, out);
+    return heed_simd_prefill_tiling(&tuning, problem, out);
+}
+
+static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
+                            void *scratch)
+{
+    (void)state;
+    if (heed_simd_decode_covers(&tuning, problem))
+        return heed_attn_decode_avx2(&tuning, problem, tile, scratch);
+    return heed_attn_prefill_avx2(&tuning, problem, tile, scratch);
+}
+
+const heed_backend *heed_avx2_backend(void); /* declared by whoever lists the built-in backends */
+
+const heed_backend *heed_avx2_backend(void)
+{
+    static const heed_backend backend = {
+        .abi = HEED_BACKEND_ABI,
+        .struct_size = sizeof backend,
+        .features = HEED_SIMD_FEATURES,
+        .name = "avx2",
+        .summary = "hand-written AVX2 kernels: f32, f16 and bf16 in f32 arithmetic",
+        .probe = probe,
+        .supports = supports,
+        .cost = cost,
+        .tiling = tiling,
+        .run_tile = run_tile,
+    };
+    return &backend;
+}

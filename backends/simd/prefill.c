@@ -1,0 +1,450 @@
+/*
+ * Prefill: attention for many query rows, and for every problem that no other kernel covers. Compiled
+ * once per instruction set (vec.h).
+ *
+ * Work       The rows of a tile (of all query heads of a group) are cut into panels of 3 vectors.
+ *            Blocks of keys are the outer loop, panels the inner one: a block of K and V is fetched,
+ *            and where needed converted or copied, once for all of them. Per block and panel:
+ *            S = K Q^T, its maximum, 2^(S - m), O = O 2^(m_old - m) + V^T P^T.
+ *            Panels are finished here: core cuts no keys for this kernel.
+ * Serves     all of heed/attention.h that is not reserved: any type, stride, dim, mask. Keys or values
+ *            of another type than f32, of a stride along the dim, or in pages, are copied; so are rows
+ *            that lie so far apart that they share cache sets.
+ * Edges      Never reads a byte outside the rows and keys of its tile.
+ * Hidden     Scores of hidden keys are replaced, never multiplied. Weights 0 of hidden keys are
+ *            multiplied by V as it is; if the sum of a block in which some row does not see some key
+ *            is not finite, that block is summed again over what each row sees.
+ * Numerics   One chain of fused multiply-adds per score, in order of d; one per block, row and column,
+ *            in order of the key, added to the running sum. Blocks start at multiples of key_block.
+ *            So a row's bits depend neither on the vector width nor on the rows beside it, the tile,
+ *            or keys that it does not see. FTZ and DAZ are set (tiling.flush).
+ * Scratch    see prefill_layout.h; does not depend on kv_len.
+ */
+#include "prefill_layout.h"
+#include "prefill_pack.h"
+#include "simd.h"
+
+_Static_assert(sizeof(panel) <= HEED_PREFILL_PANEL_BYTES(LANES), "scratch has room for a panel");
+#define MOST_PANELS 16
+
+/* A tile under way. */
+typedef struct prefill {
+    const heed_problem *problem;
+    const heed_tile *tile;
+    heed_prefill_layout layout;
+    int32_t natural;  /* scores leave the first product in natural units, for modify_block */
+    float factor;     /* what the queries are multiplied by */
+    int64_t first, end; /* the key block at hand */
+    const float *k, *v; /* its first key */
+    int64_t k_stride, v_stride, v_group; /* from key to key, from STEP columns to the next */
+    float *s, *bias, *k_copy, *v_copy;
+    uint64_t *seen;
+} prefill;
+
+/* ---- a panel's rows --------------------------------------------------------------------------- */
+
+static void panel_begin(const prefill *f, panel *p, int64_t row, int64_t n_rows)
+{
+    const heed_tile *tile = f->tile;
+    int64_t head = row / tile->q_count, i = row % tile->q_count;
+    memset(p, 0, offsetof(panel, q));
+    p->row = row;
+    p->unused = n_rows < PANEL ? PANEL - n_rows : 0;
+    p->key_first = p->all_end = INT64_MAX;
+    p->key_end = p->all_first = tile->k_first;
+    for (int64_t lane = 0; lane < PANEL; lane++) {
+        int64_t query = tile->q_first + i, first, end;
+        p->m[lane] = -FLT_MAX;
+        if (lane < p->unused)
+            continue;
+        heed_row_keys(tile, query, &first, &end);
+        if (end < first)
+            end = first; /* sees nothing */
+        p->head[lane] = (int32_t)head;
+        p->query[lane] = (int32_t)query;
+        p->position[lane] = (int32_t)(query + tile->q_offset);
+        p->alibi_slope[lane] = tile->alibi_slope ? tile->alibi_slope[head] : 0;
+        p->bias_slope[lane] = tile->bias_slope ? tile->bias_slope[head] : 1;
+        if (++i == tile->q_count)
+            i = 0, head++;
+        p->all_first = first > p->all_first ? first : p->all_first;
+        p->all_end = end < p->all_end ? end : p->all_end;
+        if (first == end)
+            continue;
+        p->first[lane] = (int32_t)first;
+        p->end[lane] = (int32_t)end;
+        p->key_first = first < p->key_first ? first : p->key_first;
+        p->key_end = end > p->key_end ? end : p->key_end;
+        if (end > p->limit[lane / LANES])
+            p->limit[lane / LANES] = end;
+    }
+    for (int v = 1; v < VECTORS; v++)
+        if (p->limit[v] < p->limit[v - 1])
+            p->limit[v] = p->limit[v - 1];
+}
+
+static void panel_load(const prefill *f, panel *p)
+{
+    pack_queries(f->problem, f->tile, p, f->factor);
+    memset(p->o, 0, (size_t)(whole_steps(f->problem->v_dim) * PANEL) * sizeof *p->o);
+}
+
+/* ---- a block of keys -------------------------------------------------------------------------- */
+
+/* Rows this many bytes apart or more are copied: they share cache sets, and each may be on a page of
+ * its own. */
+#define K_FAR_BYTES 1536
+#define V_FAR_BYTES 512
+
+static int wants_copy(const heed_rows *rows, uint32_t type, const int32_t *pages, int64_t far_bytes)
+{
+    int64_t bytes = rows->row_stride * (int64_t)sizeof(float);
+    return type != HEED_F32 || pages || rows->dim_stride != 1 || bytes >= far_bytes ||
+           bytes <= -far_bytes;
+}
+
+/* Makes the keys of the block at hand ready for the products, once. */
+static void block_load_keys(prefill *f)
+{
+    const heed_problem *problem = f->problem;
+    const heed_tile *tile = f->tile;
+    if (f->end - f->first < STEP ||
+        wants_copy(&tile->k, problem->k_type, tile->pages, K_FAR_BYTES)) {
+        pack_keys(problem, tile, f->first, f->end, f->k_copy);
+        f->k = f->k_copy;
+        f->k_stride = problem->qk_dim;
+    } else {
+        f->k_stride = tile->k.row_stride;
+        f->k = (const float *)tile->k.data + f->first * f->k_stride;
+    }
+}
+
+static void block_load_values(prefill *f)
+{
+    const heed_problem *problem = f->problem;
+    const heed_tile *tile = f->tile;
+    if (problem->v_dim % STEP || wants_copy(&tile->v, problem->v_type, tile->pages, V_FAR_BYTES)) {
+        f->v_group = (f->layout.key_block + V_PADDING) * STEP;
+        pack_values(problem, tile, f->first, f->end, f->v_group, f->v_copy);
+        f->v = f->v_copy;
+        f->v_stride = STEP;
+    } else {
+        f->v_stride = tile->v.row_stride;
+        f->v = (const float *)tile->v.data + f->first * f->v_stride;
+        f->v_group = STEP;
+    }
+}
+
+/* HEED_BLOCK_* of the block at hand for all heads of a panel together. */
+static int panel_mask(const prefill *f, const panel *p)
+{
+    const heed_tile *tile = f->tile;
+    int64_t at = f->first / f->layout.key_block - tile->k_first / f->layout.key_block;
+    int64_t head = p->head[p->unused], last = p->head[PANEL - 1];
+    if (!tile->mask_blocks)
+        return HEED_BLOCK_ALL;
+    int all = tile->mask_blocks[head * tile->mask_block_stride + at];
+    while (++head <= last)
+        if (tile->mask_blocks[head * tile->mask_block_stride + at] != all)
+            return HEED_BLOCK_MIXED;
+    return all;
+}
+
+/* What a panel has to do with the block at hand: 0 if nothing. Without `masked`, as if mask and bias
+ * were absent. */
+static int block_of_panel(const prefill *f, const panel *p, int masked, block *b)
+{
+    const heed_tile *tile = f->tile;
+    int mask = masked ? panel_mask(f, p) : HEED_BLOCK_ALL;
+    b->first = p->key_first > f->first ? p->key_first : f->first;
+    b->end = p->key_end < f->end ? p->key_end : f->end;
+    if (b->first >= b->end || mask == HEED_BLOCK_NONE)
+        return 0;
+    for (int v = 0; v < VECTORS; v++) {
+        int64_t to = p->limit[v] < b->end ? p->limit[v] : b->end;
+        b->to[v] = to > b->first ? to : b->first;
+    }
+    b->s = f->s + (b->first - f->first) * PANEL;
+    b->seen = NULL;
+    b->bias = NULL;
+    if (mask == HEED_BLOCK_MIXED || b->first != f->first || b->end != f->end ||
+        p->all_first > b->first || p->all_end < b->end) {
+        b->seen = f->seen;
+        see_ranges(p, b);
+        if (mask == HEED_BLOCK_MIXED && tile->mask.data)
+            see_mask(tile, p, b);
+    }
+    if (masked && tile->bias.data) {
+        transpose_bias(f->problem, tile, p, b, f->bias);
+        b->bias = f->bias;
+    }
+    return 1;
+}
+
+/* The scores of a block; their maximum to top if it is not NULL. A step may reach over both ends of
+ * the panel's keys, but not of the block; what it writes there is not looked at. */
+static void block_scores(const prefill *f, const panel *p, const block *b, float *top)
+{
+    int64_t dims = f->problem->qk_dim;
+    for (int64_t j = b->first; j < b->end; j += STEP) {
+        int64_t at = j - f->first, last = f->end - STEP - f->first;
+        int v = 0;
+        while (p->limit[v] <= j)
+            v++;
+        if (at > last)
+            at = last > 0 ? last : 0;
+        const float *k = f->k + at * f->k_stride, *q = p->q;
+        float *s = f->s + at * PANEL;
+        if (v == 0)
+            scores_3(q, dims, k, f->k_stride, s, top);
+        else if (v == 1)
+            scores_2(q, dims, k, f->k_stride, s, top);
+        else
+            scores_1(q, dims, k, f->k_stride, s, top);
+    }
+}
+
+static void attend(const prefill *f, panel *p, block *b)
+{
+    float top[PANEL];
+    for (int lane = 0; lane < PANEL; lane++)
+        top[lane] = -INFINITY;
+    if (f->natural || b->seen) {
+        block_scores(f, p, b, NULL);
+        if (f->natural)
+            modify_block(f->problem, p, b);
+        top_block(p, b, top);
+    } else {
+        block_scores(f, p, b, top);
+    }
+    weigh_block(p, b, top);
+
+    int64_t n_keys[VECTORS] = {b->to[0] - b->first, b->to[1] - b->to[0], b->to[2] - b->to[1]};
+    const float *v = f->v + (b->first - f->first) * f->v_stride;
+    float *o = p->o;
+    for (int64_t d = 0; d < f->problem->v_dim; d += STEP, v += f->v_group, o += STEP * PANEL) {
+        if (accumulate(b->s, n_keys, v, f->v_stride, p->alpha, o, b->seen != NULL))
+            for (int i = 0; i < STEP; i++)
+                accumulate_seen(p, b, v + i, f->v_stride, o + i * PANEL);
+    }
+}
+
+/* ---- results ---------------------------------------------------------------------------------- */
+
+/* Adds the sink, writes lse, and leaves the final reference and sum in the panel: as heed_finish_row
+ * does. factor is what the row's sums are to be multiplied by. */
+static void finish_lanes(const heed_tile *tile, panel *p, float *factor)
+{
+    for (int64_t lane = p->unused; lane < PANEL; lane++) {
+        double m = (double)p->m[lane], sum = (double)p->sum[lane], scale = 1;
+        int empty = sum == 0;
+        float sink = tile->sink ? tile->sink[p->head[lane]] : -INFINITY;
+        if (sink != -INFINITY) {
+            double log2_sink = (double)sink * LOG2_E, most = ceil(log2_sink);
+            most = !empty && m > most ? m : most;
+            scale = empty ? 0 : exp2(m - most);
+            sum = sum * scale + exp2(log2_sink - most);
+            m = most;
+        }
+        factor[lane] = empty ? NOTHING : (float)(scale / sum);
+        if (tile->lse.data)
+            heed_store(HEED_F32, tile->lse.data, row_offset(p, &tile->lse, lane),
+                       sum == 0 ? -INFINITY : (float)(m * LN_2 + log(sum)));
+        p->m[lane] = (float)m;
+        p->sum[lane] = (float)sum;
+    }
+}
+
+/* Vector v of a panel, [column][PANEL], to rows of a tensor whose dim 0 begins at `first`. */
+static void panel_store(const panel *p, int v, const float *x, int64_t columns, const float *factor,
+                        const heed_rows *rows, uint32_t type, int64_t first)
+{
+    char *row[LANES];
+    for (int i = 0; i < LANES; i++) {
+        int64_t lane = v * LANES + i, at = row_offset(p, rows, lane) + first * rows->dim_stride;
+        row[i] = NULL;
+        if (lane >= p->unused)
+            row[i] = (char *)rows->data + at * (int64_t)heed_dtype_bytes(type);
+    }
+    unpack_rows(x, columns, factor, type, row, rows->dim_stride);
+}
+
+static void panel_end(const prefill *f, heed_tile *tile, panel *p)
+{
+    const heed_problem *problem = f->problem;
+    float factor[PANEL];
+    if (!(tile->flags & HEED_TILE_WHOLE)) { /* the state as it is; row 0 is the tile's first query */
+        heed_rows acc = {tile->acc - tile->q_first * tile->acc_stride,
+                         tile->q_count * tile->acc_stride, tile->acc_stride, 1};
+        for (int lane = 0; lane < PANEL; lane++)
+            factor[lane] = 1;
+        for (int v = first_vector(p); v < VECTORS; v++)
+            panel_store(p, v, p->o + v * LANES, problem->v_dim, factor + v * LANES, &acc, HEED_F32, 0);
+    } else {
+        if (tile->sink || tile->lse.data) {
+            finish_lanes(tile, p, factor);
+        } else {
+            for (int v = 0; v < VECTORS; v++) {
+                vf sum = v_load(p->sum + v * LANES);
+                v_store(factor + v * LANES, v_select(m_equal(sum, v_zero()), v_set1(NOTHING),
+                                                     v_div(v_set1(1.0f), sum)));
+            }
+        }
+        for (int v = first_vector(p); v < VECTORS; v++)
+            panel_store(p, v, p->o + v * LANES, problem->v_dim, factor + v * LANES, &tile->out,
+                        problem->out_type, 0);
+    }
+    memcpy(tile->row_max + p->row, p->m + p->unused, (size_t)(PANEL - p->unused) * sizeof(float));
+    memcpy(tile->row_sum + p->row, p->sum + p->unused, (size_t)(PANEL - p->unused) * sizeof(float));
+}
+
+/* ---- second pass: weights and scores ---------------------------------------------------------- */
+
+/* Replaces the scores of vector v for every key of the block at hand by what is to be written:
+ * weights if m is given, scores up to a stage if not. b: NULL if the panel sees nothing here. */
+static void show_block(const prefill *f, const panel *p, const block *b, int v, uint32_t stage,
+                       const float *m, const float *one_by_sum)
+{
+    float *s = f->s + v * LANES;
+    for (int64_t j = f->first; j < f->end; j++, s += PANEL) {
+        vf hidden = m ? v_zero() : v_set1(-INFINITY), x = v_load(s);
+        if (!b || j < b->first || j >= b->to[v]) {
+            v_store(s, hidden);
+            continue;
+        }
+        if (f->natural)
+            x = modify(f->problem, p, b, x, j, v, stage);
+        if (m) {
+            if (f->natural)
+                x = v_mul(x, v_set1((float)LOG2_E));
+            x = v_mul(v_exp2(v_sub(x, v_load(m + v * LANES))), v_load(one_by_sum + v * LANES));
+        }
+        if (b->seen)
+            x = v_select(seen_lanes(b->seen + (j - b->first), v), x, hidden);
+        v_store(s, x);
+    }
+}
+
+static void show_panel(prefill *f, panel *p, const heed_rows *out, uint32_t stage, int weights)
+{
+    const heed_tile *tile = f->tile;
+    float m[PANEL] = {0}, one_by_sum[PANEL] = {0}, ones[PANEL];
+    for (int64_t lane = 0; lane < PANEL; lane++) {
+        ones[lane] = 1;
+        if (lane < p->unused)
+            continue;
+        float sum = tile->row_sum[p->row + lane - p->unused];
+        m[lane] = tile->row_max[p->row + lane - p->unused];
+        one_by_sum[lane] = sum == 0 ? 0 : 1 / sum;
+        if (sum == 0)
+            m[lane] = 0;
+    }
+    block b;
+    int any = block_of_panel(f, p, weights || stage == HEED_SCORES_BIASED, &b);
+    if (any)
+        block_scores(f, p, &b, NULL);
+    for (int v = first_vector(p); v < VECTORS; v++) {
+        show_block(f, p, any ? &b : NULL, v, stage, weights ? m : NULL, one_by_sum);
+        panel_store(p, v, f->s + v * LANES, f->end - f->first, ones + v * LANES, out, HEED_F32,
+                    f->first);
+    }
+}
+
+/* ---- a tile ----------------------------------------------------------------------------------- */
+
+/* In log2 units as early as possible; in natural ones where a modifier needs them, scores are shown,
+ * or log2(e) * scale may not fit into a float. */
+static void set_units(prefill *f, int natural)
+{
+    double factor = (double)f->problem->scale;
+    f->natural = natural || fabs(factor) > 1e30 ||
+                 (f->problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS)) != 0;
+    f->factor = (float)(f->natural ? factor : factor * LOG2_E);
+}
+
+/* The keys of the block that begins at or before `first`. */
+static void set_block(prefill *f, int64_t first)
+{
+    f->first = first;
+    f->end = (first / f->layout.key_block + 1) * f->layout.key_block;
+    if (f->end > f->tile->k_end)
+        f->end = f->tile->k_end;
+}
+
+static void run_outputs(prefill *f, panel *const *p, int64_t n, const heed_rows *out, uint32_t stage,
+                        int weights)
+{
+    set_units(f, !weights);
+    for (int64_t i = 0; i < n; i++)
+        pack_queries(f->problem, f->tile, p[i], f->factor);
+    for (int64_t first = f->tile->k_first; first < f->tile->k_end; first = f->end) {
+        set_block(f, first);
+        block_load_keys(f);
+        for (int64_t i = 0; i < n; i++)
+            show_panel(f, p[i], out, stage, weights);
+    }
+}
+
+static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        panel_load(f, p[i]);
+    for (int64_t first = tile->k_first; first < tile->k_end; first = f->end) {
+        int loaded = 0;
+        set_block(f, first);
+        for (int64_t i = 0; i < n; i++) {
+            block b;
+            if (!block_of_panel(f, p[i], 1, &b))
+                continue;
+            if (!loaded) {
+                block_load_keys(f);
+                block_load_values(f);
+                loaded = 1;
+            }
+            attend(f, p[i], &b);
+        }
+    }
+    for (int64_t i = 0; i < n; i++)
+        panel_end(f, tile, p[i]);
+}
+
+heed_status HEED_ISA_FUNCTION(heed_attn_prefill)(const heed_simd_tuning *tuning,
+                                                 const heed_problem *problem, heed_tile *tile,
+                                                 void *scratch)
+{
+    char *base = scratch;
+    prefill f = {.problem = problem, .tile = tile};
+    panel *p[MOST_PANELS];
+    (void)tuning;
+    heed_prefill_lay_out(problem, LANES, &f.layout);
+    f.s = (float *)(void *)(base + f.layout.score_at);
+    f.bias = (float *)(void *)(base + f.layout.bias_at);
+    f.seen = (uint64_t *)(void *)(base + f.layout.seen_at);
+    f.k_copy = (float *)(void *)(base + f.layout.k_at);
+    f.v_copy = (float *)(void *)(base + f.layout.v_at);
+    set_units(&f, 0);
+    for (int64_t i = 0; i < f.layout.panels; i++) {
+        char *at = base + f.layout.panel_at + (size_t)i * f.layout.panel_bytes;
+        p[i] = (panel *)(void *)at;
+        p[i]->q = (float *)(void *)(at + heed_prefill_round(HEED_PREFILL_PANEL_BYTES(LANES)));
+        p[i]->o = p[i]->q + (int64_t)problem->qk_dim * PANEL;
+    }
+
+    int64_t n_rows = tile->n_heads * tile->q_count;
+    for (int64_t row = 0; row < n_rows;) {
+        int64_t n = 0;
+        for (; n < f.layout.panels && row < n_rows; n++, row += PANEL)
+            panel_begin(&f, p[n], row, n_rows - row);
+        if (!(tile->flags & HEED_TILE_OUTPUTS)) {
+            run_panels(&f, tile, p, n);
+            continue;
+        }
+        if (tile->weights.data)
+            run_outputs(&f, p, n, &tile->weights, HEED_SCORES_BIASED, 1);
+        if (tile->scores.data)
+            run_outputs(&f, p, n, &tile->scores, problem->scores_stage, 0);
+    }
+    if (tile->flags & HEED_TILE_WHOLE && !(tile->flags & HEED_TILE_OUTPUTS))
+        tile->flags |= HEED_TILE_FINISHED;
+    return HEED_OK;
+}

@@ -1,0 +1,143 @@
+/* Moving data for prefill: queries and results between rows and panels (lanes are rows there), and
+ * key blocks whose form or place in memory does not suit the products. Nothing here adds anything
+ * up, so whether a block is copied cannot be seen in the results. */
+#ifndef HEED_SIMD_PREFILL_PACK_H
+#define HEED_SIMD_PREFILL_PACK_H
+
+#include "prefill_softmax.h"
+
+#if LANES == 16
+typedef __m256 half_vf;
+#define half_low(a) _mm512_castps512_ps256(a)
+#define half_high(a) _mm512_extractf32x8_ps(a, 1)
+#define half_store(p, a) _mm256_storeu_ps(p, a)
+#else
+typedef __m128 half_vf;
+#define half_low(a) _mm256_castps256_ps128(a)
+#define half_high(a) _mm256_extractf128_ps(a, 1)
+#define half_store(p, a) _mm_storeu_ps(p, a)
+#endif
+_Static_assert(STEP * 2 == LANES, "V is copied in half vectors");
+
+/* Keys of padding behind each group of columns: without them the groups of a block of 128 keys
+ * would start in the same cache sets. */
+#define V_PADDING 2
+
+/* Columns of V, rounded up to whole steps. */
+static int64_t whole_steps(int64_t columns)
+{
+    return (columns + STEP - 1) / STEP * STEP;
+}
+
+/* The queries of a panel, times factor, as [dim][PANEL]; 0 in unused lanes. */
+V_NOINLINE void pack_queries(const heed_problem *problem, const heed_tile *tile, const panel *p,
+                             float factor)
+{
+    const heed_rows *q = &tile->q;
+    uint32_t type = problem->q_type, bytes = heed_dtype_bytes(type);
+    int64_t dims = problem->qk_dim;
+    for (int v = first_vector(p); v < VECTORS; v++) {
+        const char *data[LANES];
+        for (int i = 0; i < LANES; i++) {
+            int64_t lane = v * LANES + i;
+            data[i] = lane < p->unused ? NULL
+                                       : (const char *)q->data +
+                                             row_offset(p, q, lane) * (int64_t)bytes;
+        }
+        for (int64_t d = 0; d < dims; d += LANES) {
+            vf x[LANES];
+            int n = dims - d < LANES ? (int)(dims - d) : LANES;
+            int64_t at = d * q->dim_stride * (int64_t)bytes;
+            for (int i = 0; i < LANES; i++)
+                x[i] = data[i] ? v_gather_type(type, data[i] + at, q->dim_stride, n) : v_zero();
+            v_transpose(x);
+            for (int i = 0; i < n; i++)
+                v_store(p->q + (d + i) * PANEL + v * LANES, v_mul(x[i], v_set1(factor)));
+        }
+    }
+}
+
+/* factor of a row that is 0 whatever has been summed up for it */
+#define NOTHING (-1.0f)
+
+/* One vector of a panel, [column][PANEL], times factor: to memory as rows of a type. row[i] is NULL
+ * for what is not wanted. */
+V_NOINLINE void unpack_rows(const float *o, int64_t columns, const float *factor, uint32_t type,
+                            char *const row[LANES], int64_t dim_stride)
+{
+    uint32_t bytes = heed_dtype_bytes(type);
+    vf scale = v_load(factor);
+    vm nothing = m_equal(scale, v_set1(NOTHING));
+    for (int64_t d = 0; d < columns; d += LANES) {
+        vf x[LANES];
+        int n = columns - d < LANES ? (int)(columns - d) : LANES;
+        for (int i = 0; i < LANES; i++)
+            x[i] = i < n ? v_select(nothing, v_zero(), v_mul(v_load(o + (d + i) * PANEL), scale))
+                         : v_zero();
+        v_transpose(x);
+        for (int i = 0; i < LANES; i++) {
+            char *to = row[i];
+            if (!to)
+                continue;
+            to += d * dim_stride * (int64_t)bytes;
+            if (dim_stride == 1) {
+                v_store_type(type, to, x[i], n);
+            } else {
+                float one[LANES];
+                v_store(one, x[i]);
+                for (int k = 0; k < n; k++)
+                    heed_store(type, to, k * dim_stride, one[k]);
+            }
+        }
+    }
+}
+
+/* Address of element 0 of key j. */
+static const char *key_row(const heed_problem *problem, const heed_tile *tile, const heed_rows *rows,
+                           int64_t page_stride, uint32_t bytes, int64_t j)
+{
+    return (const char *)rows->data +
+           heed_key_offset(rows, tile->pages, problem->page_len, page_stride, j) * (int64_t)bytes;
+}
+
+/* Keys [first, end) of K as f32 rows, with rows of zeros up to a whole step. */
+V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, int64_t first,
+                          int64_t end, float *out)
+{
+    uint32_t type = problem->k_type, bytes = heed_dtype_bytes(type);
+    int64_t dims = problem->qk_dim, stride = tile->k.dim_stride;
+    for (int64_t j = first; j < end; j++, out += dims) {
+        const char *key = key_row(problem, tile, &tile->k, tile->k_page_stride, bytes, j);
+        int64_t d = 0;
+        for (; d + LANES <= dims; d += LANES)
+            v_store(out + d, v_gather_type(type, key + d * stride * (int64_t)bytes, stride, LANES));
+        if (d < dims)
+            v_store_n(out + d,
+                      v_gather_type(type, key + d * stride * (int64_t)bytes, stride, (int)(dims - d)),
+                      (int)(dims - d));
+    }
+    for (int64_t j = end - first; j % STEP; j++, out += dims)
+        memset(out, 0, (size_t)dims * sizeof *out);
+}
+
+/* Keys [first, end) of V as f32 [column / STEP][key][STEP], zeros in the columns behind the last;
+ * the groups of STEP columns are `group` floats apart. */
+V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, int64_t first,
+                            int64_t end, int64_t group, float *out)
+{
+    uint32_t type = problem->v_type, bytes = heed_dtype_bytes(type);
+    int64_t columns = problem->v_dim, stride = tile->v.dim_stride;
+    for (int64_t j = first; j < end; j++, out += STEP) {
+        const char *key = key_row(problem, tile, &tile->v, tile->v_page_stride, bytes, j);
+        float *to = out;
+        for (int64_t d = 0; d < columns; d += LANES, to += 2 * group) {
+            int n = columns - d < LANES ? (int)(columns - d) : LANES;
+            vf x = v_gather_type(type, key + d * stride * (int64_t)bytes, stride, n);
+            half_store(to, half_low(x));
+            if (n > STEP)
+                half_store(to + group, half_high(x));
+        }
+    }
+}
+
+#endif

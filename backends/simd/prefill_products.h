@@ -1,0 +1,158 @@
+/* The two products of prefill, in the orientation that needs neither a transposed K nor a horizontal
+ * sum: query rows lie in the lanes, a panel of 3 vectors of them; keys (S^T = K Q^T) or columns of V
+ * (O^T = V^T P^T) are broadcast.
+ *
+ *     registers   AVX-512: 8 x 3 sums, 3 for the panel, 1 broadcast; AVX2: 4 x 3, 3, 1. One key more
+ *                 would spill. The sums have names, not indices: compilers keep arrays of them in
+ *                 memory as soon as a loop is not unrolled.
+ *     bits        Every sum is one chain of fused multiply-adds in ascending order of d or of the
+ *                 key, whatever the vector width and whichever rows share a panel.
+ *     rows        Panels are filled from the right, and below a causal diagonal vectors drop out from
+ *                 the left: kernels for the last 3, 2 or 1 vectors are all that is needed.
+ */
+#ifndef HEED_SIMD_PREFILL_PRODUCTS_H
+#define HEED_SIMD_PREFILL_PRODUCTS_H
+
+#include "vec.h"
+
+#define VECTORS 3
+#define PANEL (VECTORS * LANES)
+
+/* STEP: keys, or columns of V, that are in registers together. */
+#if LANES == 16
+#define STEP 8
+#define EACH_STEP(vectors, x)                                                                      \
+    vectors(x, 0) vectors(x, 1) vectors(x, 2) vectors(x, 3) vectors(x, 4) vectors(x, 5)            \
+        vectors(x, 6) vectors(x, 7)
+#define EACH_ONE(x) x(0) x(1) x(2) x(3) x(4) x(5) x(6) x(7)
+#else
+#define STEP 4
+#define EACH_STEP(vectors, x) vectors(x, 0) vectors(x, 1) vectors(x, 2) vectors(x, 3)
+#define EACH_ONE(x) x(0) x(1) x(2) x(3)
+#endif
+#define LAST_3(x, i) x(i, 0) x(i, 1) x(i, 2)
+#define LAST_2(x, i) x(i, 1) x(i, 2)
+#define LAST_1(x, i) x(i, 2)
+
+#define SUM_ZERO(i, v) vf sum##i##v = v_zero();
+#define SUM_FMA(i, v) sum##i##v = v_fma(x##v, b, sum##i##v);
+#define LOAD_X(i, v) vf x##v = v_load(x + v * LANES);
+
+/* ---- S^T = K Q^T ------------------------------------------------------------------------------ */
+
+#define KEY_POINTER(i) const float *k##i = k + i * k_stride;
+#define KEY_STEP_3(i)                                                                              \
+    {                                                                                              \
+        vf b = v_broadcast(k##i + d);                                                              \
+        LAST_3(SUM_FMA, i)                                                                         \
+    }
+#define KEY_STEP_2(i)                                                                              \
+    {                                                                                              \
+        vf b = v_broadcast(k##i + d);                                                              \
+        LAST_2(SUM_FMA, i)                                                                         \
+    }
+#define KEY_STEP_1(i)                                                                              \
+    {                                                                                              \
+        vf b = v_broadcast(k##i + d);                                                              \
+        LAST_1(SUM_FMA, i)                                                                         \
+    }
+#define SCORE_STORE(i, v) v_store(s + i * PANEL + v * LANES, sum##i##v);
+#define TOP_LOAD(i, v) vf top##v = v_load(top + v * LANES);
+#define TOP_MAX(i, v) top##v = v_max(sum##i##v, top##v);
+#define TOP_STORE(i, v) v_store(top + v * LANES, top##v);
+
+/* STEP keys against a panel: s[key][row] = sum over d of k[key][d] * q[d][row]. With top the running
+ * maximum of each row is kept there; a NaN never gets into it. */
+#define DEFINE_SCORES(n)                                                                           \
+    V_NOINLINE void scores_##n(const float *x, int64_t dims, const float *k, int64_t k_stride,     \
+                               float *s, float *top)                                               \
+    {                                                                                              \
+        int64_t d = 0;                                                                             \
+        EACH_ONE(KEY_POINTER)                                                                      \
+        EACH_STEP(LAST_##n, SUM_ZERO)                                                              \
+        for (; d + 2 <= dims; d++) {                                                               \
+            {                                                                                      \
+                LAST_##n(LOAD_X, 0) EACH_ONE(KEY_STEP_##n)                                         \
+            }                                                                                      \
+            d++, x += PANEL;                                                                       \
+            {                                                                                      \
+                LAST_##n(LOAD_X, 0) EACH_ONE(KEY_STEP_##n)                                         \
+            }                                                                                      \
+            x += PANEL;                                                                            \
+        }                                                                                          \
+        if (d < dims) {                                                                            \
+            LAST_##n(LOAD_X, 0) EACH_ONE(KEY_STEP_##n)                                             \
+        }                                                                                          \
+        EACH_STEP(LAST_##n, SCORE_STORE)                                                           \
+        if (top) {                                                                                 \
+            LAST_##n(TOP_LOAD, 0) EACH_STEP(LAST_##n, TOP_MAX) LAST_##n(TOP_STORE, 0)              \
+        }                                                                                          \
+    }
+DEFINE_SCORES(3)
+DEFINE_SCORES(2)
+DEFINE_SCORES(1)
+
+/* ---- O^T = O^T * alpha + V^T P^T -------------------------------------------------------------- */
+
+#define COLUMN_STEP_3(i)                                                                           \
+    {                                                                                              \
+        vf b = v_broadcast(v + i);                                                                 \
+        LAST_3(SUM_FMA, i)                                                                         \
+    }
+#define COLUMN_STEP_2(i)                                                                           \
+    {                                                                                              \
+        vf b = v_broadcast(v + i);                                                                 \
+        LAST_2(SUM_FMA, i)                                                                         \
+    }
+#define COLUMN_STEP_1(i)                                                                           \
+    {                                                                                              \
+        vf b = v_broadcast(v + i);                                                                 \
+        LAST_1(SUM_FMA, i)                                                                         \
+    }
+#define KEYS_STEP(n)                                                                               \
+    {                                                                                              \
+        LAST_##n(LOAD_X, 0) EACH_ONE(COLUMN_STEP_##n)                                              \
+    }                                                                                              \
+    x += PANEL, v += v_stride;
+#define KEYS_LOOP(n, keys)                                                                         \
+    for (int64_t j = (keys) >> 1; j > 0; j--) {                                                    \
+        KEYS_STEP(n) KEYS_STEP(n)                                                                  \
+    }                                                                                              \
+    if ((keys) & 1) {                                                                              \
+        KEYS_STEP(n)                                                                               \
+    }
+#define ALPHA_LOAD(i, v) vf alpha##v = v_load(alpha + v * LANES);
+#define OUT_ADD(i, v)                                                                              \
+    v_store(o + i * PANEL + v * LANES, v_fma(v_load(o + i * PANEL + v * LANES), alpha##v, sum##i##v));
+/* x - x is 0, or NaN for what is not finite. */
+#define ODD_ADD(i, v) odd = v_or(odd, v_sub(sum##i##v, sum##i##v));
+
+/*
+ * STEP columns of V against the weights of a block: o[column][row] = o * alpha + sum over keys of
+ * v[key][column] * p[key][row]. The sum of a block starts from zero, which keeps the error of long
+ * sequences that of short ones.
+ *
+ * x        the weights p of the first key
+ * n_keys   keys whose weights are set in the last 3, 2, 1 vectors: first n_keys[0] with 3 vectors,
+ *          then n_keys[1] with 2, then n_keys[2] with 1
+ * check    leave o alone and return 1 if any sum is not finite
+ */
+V_NOINLINE int accumulate(const float *x, const int64_t n_keys[VECTORS], const float *v,
+                          int64_t v_stride, const float *alpha, float *o, int check)
+{
+    EACH_STEP(LAST_3, SUM_ZERO)
+    KEYS_LOOP(3, n_keys[0])
+    KEYS_LOOP(2, n_keys[1])
+    KEYS_LOOP(1, n_keys[2])
+    if (check) {
+        vf odd = v_zero();
+        EACH_STEP(LAST_3, ODD_ADD)
+        if (m_bits(m_nan(odd)))
+            return 1;
+    }
+    LAST_3(ALPHA_LOAD, 0)
+    EACH_STEP(LAST_3, OUT_ADD)
+    return 0;
+}
+
+#endif

@@ -1,0 +1,274 @@
+/* What happens to a block of scores of one panel between the two products of prefill: the score
+ * modifiers, who sees what, the running maximum, 2^(s - m) and its sum.
+ *
+ *     units      log2: log2(e) is folded into scale (or multiplied in after the modifiers)
+ *     reference  m is the least integer above the running maximum, so that every rescale is an exact
+ *                power of two and no rounding depends on where blocks and chunks end
+ *     who sees   one word per key with a bit per lane, only for blocks that some row sees in part
+ *     hidden     a hidden weight is -0: it adds nothing to any sum, and can be told from a visible
+ *                weight that underflowed, which has to pass on a NaN in its v
+ */
+#ifndef HEED_SIMD_PREFILL_SOFTMAX_H
+#define HEED_SIMD_PREFILL_SOFTMAX_H
+
+#include <float.h>
+
+#include "prefill_products.h"
+
+#define LOG2_E 1.4426950408889634
+#define LN_2 0.6931471805599453
+
+/* A panel: up to PANEL rows of the tile, right-aligned in the lanes. Unused lanes see nothing. */
+typedef struct panel {
+    float m[PANEL], sum[PANEL], alpha[PANEL];
+    float alibi_slope[PANEL], bias_slope[PANEL];
+    int32_t head[PANEL], query[PANEL]; /* of the tile, and in its sequence */
+    int32_t position[PANEL], first[PANEL], end[PANEL]; /* the keys in range of each row */
+    int64_t row;                /* of the tile, in the first used lane */
+    int64_t key_first, key_end; /* in range of some row */
+    int64_t all_first, all_end; /* in range of every row */
+    int64_t limit[VECTORS];     /* no row of the vectors up to this one sees this key or a later one */
+    int64_t unused;             /* lanes */
+    float *q, *o;               /* [dim][PANEL] */
+} panel;
+
+/* One block of keys of a panel. */
+typedef struct block {
+    int64_t first, end;       /* keys that some row of the panel may see, from key 0 of the sequence */
+    int64_t to[VECTORS];      /* vector v has keys up to to[v] */
+    float *s;                 /* [key from first on][PANEL] */
+    uint64_t *seen;           /* the same; NULL: every row sees every key */
+    const float *bias;        /* [key from first on][PANEL]; NULL: none */
+} block;
+
+V_INLINE int first_vector(const panel *p)
+{
+    return (int)p->unused / LANES;
+}
+
+/* tanh: near 0 by an odd polynomial, since 1 - 2 / (e^2x + 1) would lose the leading bits there. The
+ * error is below 3 units of 2^-24 of the result in both, held by tests/simd/exp.c. */
+V_INLINE vf v_tanh(vf x)
+{
+    vf sign = v_and(x, v_set1(-0.0f)), a = v_abs(x), z = v_mul(x, x);
+    vf p = v_set1(-0.0056922967f);
+    p = v_fma(p, z, v_set1(0.020628167f));
+    p = v_fma(p, z, v_set1(-0.053736515f));
+    p = v_fma(p, z, v_set1(0.13331406f));
+    p = v_fma(p, z, v_set1(-0.3333328f));
+    vf small = v_fma(v_mul(p, z), x, x);
+    /* From 9.1 on tanh rounds to 1. */
+    vf e = v_exp2(v_mul(v_min(v_set1(10.0f), a), v_set1((float)(2 * LOG2_E))));
+    vf large = v_sub(v_set1(1.0f), v_div(v_set1(2.0f), v_add(e, v_set1(1.0f))));
+    return v_select(m_less(a, v_set1(0.625f)), small, v_or(large, sign));
+}
+
+/* The score of one key: stages up to the one asked for, of HEED_SCORES_*. In natural units. */
+V_INLINE vf modify(const heed_problem *problem, const panel *p, const block *b, vf s, int64_t j,
+                   int v, uint32_t stage)
+{
+    if (problem->features & HEED_HAS_SOFTCAP && stage >= HEED_SCORES_SOFTCAPPED) {
+        vf cap = v_set1(problem->softcap);
+        s = v_mul(cap, v_tanh(v_div(s, cap)));
+    }
+    if (stage < HEED_SCORES_BIASED)
+        return s;
+    if (problem->features & HEED_HAS_ALIBI) {
+        vi distance = vi_sub(vi_set1((int32_t)j), vi_load(p->position + v * LANES));
+        s = v_fma(v_load(p->alibi_slope + v * LANES), vi_to_float(distance), s);
+    }
+    if (b->bias)
+        s = v_fma(v_load(p->bias_slope + v * LANES),
+                  v_load(b->bias + (j - b->first) * PANEL + v * LANES), s);
+    return s;
+}
+
+/* Natural scores become modified ones in log2 units. */
+V_NOINLINE void modify_block(const heed_problem *problem, const panel *p, const block *b)
+{
+    const vf log2_e = v_set1((float)LOG2_E);
+    for (int v = first_vector(p); v < VECTORS; v++) {
+        float *s = b->s + v * LANES;
+        for (int64_t j = b->first; j < b->to[v]; j++, s += PANEL)
+            v_store(s, v_mul(modify(problem, p, b, v_load(s), j, v, HEED_SCORES_BIASED), log2_e));
+    }
+}
+
+V_INLINE vm seen_lanes(const uint64_t *seen, int v)
+{
+    return m_from_bits((uint32_t)(*seen >> (v * LANES)) & ((1u << LANES) - 1u));
+}
+
+/* The largest visible score of each row goes to top, -inf where there is none. */
+V_NOINLINE void top_block(const panel *p, const block *b, float *top)
+{
+    for (int v = first_vector(p); v < VECTORS; v++) {
+        vf most = v_set1(-INFINITY);
+        const float *s = b->s + v * LANES;
+        const uint64_t *seen = b->seen;
+        if (seen) {
+            for (int64_t j = b->first; j < b->to[v]; j++, s += PANEL, seen++)
+                most = v_select(seen_lanes(seen, v), v_max(v_load(s), most), most);
+        } else {
+            for (int64_t j = b->first; j < b->to[v]; j++, s += PANEL)
+                most = v_max(v_load(s), most);
+        }
+        v_store(top + v * LANES, most);
+    }
+}
+
+/* Raises the reference to cover top, turns scores into weights, and adds their sum to the row's. */
+V_NOINLINE void weigh_block(panel *p, const block *b, const float *top)
+{
+    for (int v = first_vector(p); v < VECTORS; v++) {
+        vf old = v_load(p->m + v * LANES), sum = v_zero();
+        vf m = v_max(v_ceil(v_load(top + v * LANES)), old);
+        vf alpha = v_exp2(v_sub(old, m));
+        float *s = b->s + v * LANES;
+        const uint64_t *seen = b->seen;
+        int64_t n = b->to[v] - b->first;
+        if (seen) {
+            for (; n > 0; n--, s += PANEL, seen++) {
+                vf w = v_select(seen_lanes(seen, v), v_exp2(v_sub(v_load(s), m)), v_set1(-0.0f));
+                v_store(s, w);
+                sum = v_add(sum, w);
+            }
+        } else {
+            for (; n > 0; n--, s += PANEL) {
+                vf w = v_exp2(v_sub(v_load(s), m));
+                v_store(s, w);
+                sum = v_add(sum, w);
+            }
+        }
+        v_store(p->m + v * LANES, m);
+        v_store(p->alpha + v * LANES, alpha);
+        v_store(p->sum + v * LANES, v_fma(v_load(p->sum + v * LANES), alpha, sum));
+    }
+}
+
+/* The same as accumulate() for one column, key by key, and only over what a row sees: for blocks in
+ * which a row sees in part, and what it does not see is not finite. */
+V_NOINLINE void accumulate_seen(const panel *p, const block *b, const float *v_column,
+                                int64_t v_stride, float *o)
+{
+    for (int v = first_vector(p); v < VECTORS; v++) {
+        const float *x = b->s + v * LANES, *column = v_column;
+        vf sum = v_zero();
+        for (int64_t j = b->first; j < b->to[v]; j++, x += PANEL, column += v_stride) {
+            vf w = v_load(x);
+            sum = v_select(m_negative(w), sum, v_fma(w, v_broadcast(column), sum));
+        }
+        v_store(o + v * LANES, v_fma(v_load(o + v * LANES), v_load(p->alpha + v * LANES), sum));
+    }
+}
+
+/* ---- who sees what ---------------------------------------------------------------------------- */
+
+/* 64 x 64 bits: bit j of word i and bit i of word j change places. */
+static void transpose_bits(uint64_t x[64])
+{
+    uint64_t keep = 0xffffffffu;
+    for (int step = 32; step; step >>= 1, keep ^= keep << step) {
+        for (int i = 0; i < 64; i = ((i | step) + 1) & ~step) {
+            uint64_t t = ((x[i] >> step) ^ x[i | step]) & keep;
+            x[i] ^= t << step;
+            x[i | step] ^= t;
+        }
+    }
+}
+
+/* Bit n for element n of up to 64 mask bytes. */
+V_INLINE uint64_t mask_bits(const uint8_t *mask, int64_t stride, int n)
+{
+    uint64_t bits = 0;
+    int i = 0;
+    if (stride == 1) {
+#if LANES == 16
+        __mmask64 inside = n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1;
+        __m512i x = _mm512_maskz_loadu_epi8(inside, mask);
+        return _mm512_test_epi8_mask(x, x);
+#else
+        for (; i + 32 <= n; i += 32) {
+            __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(mask + i));
+            x = _mm256_cmpeq_epi8(x, _mm256_setzero_si256());
+            bits |= (uint64_t) ~(uint32_t)_mm256_movemask_epi8(x) << i;
+        }
+#endif
+    }
+    for (; i < n; i++)
+        bits |= (uint64_t)(mask[i * stride] != 0) << i;
+    return bits;
+}
+
+/* The rows' ranges, as words: a row's bit changes where its range begins and ends. */
+V_NOINLINE void see_ranges(const panel *p, const block *b)
+{
+    int64_t n = b->end - b->first;
+    memset(b->seen, 0, (size_t)n * sizeof *b->seen);
+    for (int64_t lane = p->unused; lane < PANEL; lane++) {
+        int64_t first = p->first[lane] > b->first ? p->first[lane] - b->first : 0;
+        int64_t end = p->end[lane] - b->first;
+        if (first >= n || first >= end)
+            continue;
+        b->seen[first] ^= (uint64_t)1 << lane;
+        if (end < n)
+            b->seen[end] ^= (uint64_t)1 << lane;
+    }
+    for (int64_t j = 1; j < n; j++)
+        b->seen[j] ^= b->seen[j - 1];
+}
+
+/* Element 0 of a lane's row in a tensor. */
+V_INLINE int64_t row_offset(const panel *p, const heed_rows *rows, int64_t lane)
+{
+    return p->head[lane] * rows->head_stride + p->query[lane] * rows->row_stride;
+}
+
+V_NOINLINE void see_mask(const heed_tile *tile, const panel *p, const block *b)
+{
+    for (int64_t j = b->first; j < b->end; j += 64) {
+        uint64_t bits[64] = {0};
+        int n = b->end - j < 64 ? (int)(b->end - j) : 64;
+        for (int64_t lane = p->unused; lane < PANEL; lane++) {
+            const uint8_t *mask = tile->mask.data;
+            mask += row_offset(p, &tile->mask, lane) + j * tile->mask.dim_stride;
+            bits[lane] = mask_bits(mask, tile->mask.dim_stride, n);
+        }
+        transpose_bits(bits);
+        for (int i = 0; i < n; i++)
+            b->seen[j - b->first + i] &= bits[i];
+    }
+}
+
+/* Brings the bias of a block into the orientation of the scores; seen, if there is one, loses the
+ * keys whose bias is -inf. */
+V_NOINLINE void transpose_bias(const heed_problem *problem, const heed_tile *tile, const panel *p,
+                               const block *b, float *out)
+{
+    const heed_rows *bias = &tile->bias;
+    uint32_t type = problem->bias_type, bytes = heed_dtype_bytes(type);
+    for (int v = first_vector(p); v < VECTORS; v++) {
+        for (int64_t j = b->first; j < b->to[v]; j += LANES) {
+            vf x[LANES];
+            int n = b->to[v] - j < LANES ? (int)(b->to[v] - j) : LANES;
+            for (int i = 0; i < LANES; i++) {
+                const char *data = bias->data;
+                x[i] = v_zero();
+                if (v * LANES + i < p->unused)
+                    continue;
+                data += (row_offset(p, bias, v * LANES + i) + j * bias->dim_stride) * (int64_t)bytes;
+                x[i] = v_gather_type(type, data, bias->dim_stride, n);
+            }
+            v_transpose(x);
+            for (int i = 0; i < n; i++) {
+                int64_t at = j - b->first + i;
+                v_store(out + at * PANEL + v * LANES, x[i]);
+                if (b->seen)
+                    b->seen[at] &= ~((uint64_t)m_bits(m_equal(x[i], v_set1(-INFINITY)))
+                                     << (v * LANES));
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* What the x86 backends decide from a problem and a CPU: compiled for the baseline CPU. */
+#include "prefill_layout.h"
+#include "simd.h"
+
+void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, heed_simd_tuning *out)
+{
+    int amd = strncmp(cpu->vendor, "AuthenticAMD", 12) == 0;
+    memset(out, 0, sizeof *out);
+    out->lanes = lanes;
+    out->bf16_dot = lanes == 16 && (cpu->fast & HEED_ISA_AVX512_BF16) != 0;
+    out->prefetch_l1 = amd || lanes == 8;
+    out->pack_v = !amd;
+    out->small_avx2 = lanes == 16 && !amd;
+}
+
+heed_status heed_simd_prefill_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                     heed_tiling *out)
+{
+    heed_prefill_layout layout;
+    int64_t group = problem->q_heads / problem->kv_heads, rows;
+    heed_prefill_lay_out(problem, tuning->lanes, &layout);
+    rows = layout.panels * HEED_PREFILL_PANEL(tuning->lanes) / group;
+    out->query_rows = rows < 1 ? 1 : (uint32_t)rows;
+    out->key_block = (uint32_t)layout.key_block;
+    out->state_log2 = 1;
+    out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
+    out->scratch_bytes = layout.bytes;
+    out->kernel = "prefill, f32";
+    return HEED_OK;
+}
+
+/* Keys that a row sees on average. */
+static double visible_keys(const heed_problem *problem, double q_len, double kv_len)
+{
+    double left = problem->features & HEED_HAS_WINDOW && problem->window_left >= 0
+                      ? (double)problem->window_left
+                      : INFINITY;
+    double right = problem->features & HEED_HAS_WINDOW && problem->window_right >= 0
+                       ? (double)problem->window_right
+                       : INFINITY;
+    double keys = kv_len;
+    if (problem->features & HEED_HAS_CAUSAL) {
+        right = 0;
+        keys -= (q_len < kv_len ? q_len : kv_len) / 2;
+    }
+    return left + right + 1 < keys ? left + right + 1 : keys;
+}
+
+/* Of one core. A panel of lanes works as long on one row as on all of them, and a score costs about
+ * what 24 multiply-adds do. */
+double heed_simd_cost(const heed_simd_tuning *tuning, const heed_problem *problem, int64_t q_len,
+                      int64_t kv_len)
+{
+    double rows = (double)q_len * problem->q_heads, lanes = tuning->lanes;
+    double keys = visible_keys(problem, (double)q_len, (double)kv_len);
+    double adds_per_ns = lanes == 16 ? 82 : 52;
+    return 200 + rows * 10 +
+           rows * keys * ((double)problem->qk_dim + (double)problem->v_dim + 24) / adds_per_ns;
+}
