@@ -31,16 +31,14 @@ static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
 
 static heed_status tiling(const heed_problem *problem, heed_tiling *out)
 {
-    if (heed_simd_decode_covers(&tuning, problem))
-        return heed_simd_decode_tiling(&tuning, problem, out);
-    return heed_simd_prefill_tiling(&tuning, problem, out);
+    return heed_simd_tiling(&tuning, problem, out);
 }
 
 static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
                             void *scratch)
 {
     (void)state;
-    if (heed_simd_decode_covers(&tuning, problem))
+    if (!(tile->flags & HEED_TILE_OUTPUTS) && heed_simd_decode_covers(&tuning, problem))
         return heed_attn_decode_avx512(&tuning, problem, tile, scratch);
     return heed_attn_prefill_avx512(&tuning, problem, tile, scratch);
 }

@@ -143,6 +143,8 @@ static int panel_mask(const prefill *f, const panel *p)
     int64_t head = p->head[p->unused], last = p->head[PANEL - 1];
     if (!tile->mask_blocks)
         return HEED_BLOCK_ALL;
+    if (tile->flags & HEED_TILE_OUTPUTS) /* the blocks may be those of the decode kernel */
+        return HEED_BLOCK_MIXED;
     int all = tile->mask_blocks[head * tile->mask_block_stride + at];
     while (++head <= last)
         if (tile->mask_blocks[head * tile->mask_block_stride + at] != all)

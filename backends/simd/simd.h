@@ -34,6 +34,11 @@ void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, heed_simd_tuning *out);
      HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE | HEED_HAS_SINK | HEED_HAS_LSE |          \
      HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS | HEED_HAS_REPRODUCIBLE_CHUNKS)
 
+/* The tiling of the kernel that serves the problem. The second pass, over tiles flagged OUTPUTS, is
+ * prefill's for all of them. */
+heed_status heed_simd_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
+                             heed_tiling *out);
+
 /* Estimated nanoseconds, as heed_backend.cost. */
 double heed_simd_cost(const heed_simd_tuning *tuning, const heed_problem *problem, int64_t q_len,
                       int64_t kv_len);

@@ -29,6 +29,20 @@ heed_status heed_simd_prefill_tiling(const heed_simd_tuning *tuning, const heed_
     return HEED_OK;
 }
 
+heed_status heed_simd_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
+                             heed_tiling *out)
+{
+    heed_prefill_layout layout;
+    heed_status status;
+    if (!heed_simd_decode_covers(tuning, problem))
+        return heed_simd_prefill_tiling(tuning, problem, out);
+    status = heed_simd_decode_tiling(tuning, problem, out);
+    heed_prefill_lay_out(problem, tuning->lanes, &layout);
+    if (problem->features & (HEED_HAS_WEIGHTS | HEED_HAS_SCORES) && layout.bytes > out->scratch_bytes)
+        out->scratch_bytes = layout.bytes;
+    return status;
+}
+
 /* Keys that a row sees on average. */
 static double visible_keys(const heed_problem *problem, double q_len, double kv_len)
 {
