@@ -4,7 +4,7 @@
 
 #include "fuzz_problem.h"
 
-/* Nothing will be read or written then, and arrays of no elements need not be there. */
+/* Nothing will be read or written then, and views of no elements need no data. */
 static int is_empty(const fuzz_problem *p)
 {
     return p->args.batch == 0 || p->args.q_len == 0 || p->args.kv_len == 0;
@@ -49,7 +49,9 @@ static int feature_without_argument(fuzz_problem *p, fuzz_bytes *bytes)
         HEED_HAS_LSE,   HEED_HAS_SCORES, HEED_HAS_WEIGHTS,  HEED_HAS_LENS,       HEED_HAS_PACKED,
         HEED_HAS_PAGES, HEED_HAS_QUANT,  UINT64_C(1) << 40, UINT64_C(1) << 63};
     uint64_t bit = needs_one[fuzz_below(bytes, 14)];
-    if ((p->desc.features & bit) || is_empty(p))
+    if (p->desc.features & bit)
+        return 0;
+    if (is_empty(p) && (bit & (HEED_HAS_MASK | HEED_HAS_LSE | HEED_HAS_WEIGHTS)))
         return 0;
     p->desc.features |= bit; /* alibi lacks a position too, bias its type, scores their stage */
     return 1;
@@ -61,7 +63,7 @@ static int argument_without_feature(fuzz_problem *p, fuzz_bytes *bytes)
                                         HEED_HAS_SINK,  HEED_HAS_LSE,     HEED_HAS_SCORES,
                                         HEED_HAS_LENS,  HEED_HAS_WEIGHTS, HEED_HAS_BIAS_SLOPE};
     uint64_t bit = shown_by[fuzz_below(bytes, 9)];
-    if (!(p->desc.features & bit) || is_empty(p))
+    if (!(p->desc.features & bit))
         return 0;
     p->desc.features &= ~bit;
     return 1;
@@ -69,8 +71,6 @@ static int argument_without_feature(fuzz_problem *p, fuzz_bytes *bytes)
 
 static int reserved_argument(fuzz_problem *p, fuzz_bytes *bytes)
 {
-    if (is_empty(p))
-        return 0;
     switch (fuzz_below(bytes, 6)) {
     case 0:
         p->args.block_table = p->q_lens;
