@@ -36,7 +36,7 @@ int32_t fuzz_q_len(const fuzz_problem *problem, int64_t b)
 /* Mostly short, sometimes of the size of a kernel's tiles and their tails. */
 static int64_t length(fuzz_bytes *bytes, uint32_t usual, uint32_t rare)
 {
-    return fuzz_rarely(bytes, 8) ? fuzz_below(bytes, rare) : fuzz_below(bytes, usual);
+    return fuzz_rarely(bytes, 16) ? fuzz_below(bytes, rare) : fuzz_below(bytes, usual);
 }
 
 static uint32_t float_type(fuzz_bytes *bytes)
@@ -205,8 +205,10 @@ static void choose_lengths(fuzz_problem *p, fuzz_bytes *bytes)
 {
     heed_attn_args *a = &p->args;
     a->batch = fuzz_rarely(bytes, 3) ? fuzz_below(bytes, FUZZ_MAX_BATCH + 1) : 1;
-    a->q_len = fuzz_rarely(bytes, 3) ? 1 : length(bytes, 20, 90);
-    a->kv_len = length(bytes, 48, 400);
+    a->q_len = fuzz_rarely(bytes, 3) ? 1 : length(bytes, 20, 70);
+    a->kv_len = length(bytes, 40, 300);
+    if (a->q_len < 3 && fuzz_rarely(bytes, 32)) /* long enough to be cut into chunks */
+        a->kv_len = fuzz_below(bytes, 2600);
     p->desc.max_batch = a->batch + fuzz_below(bytes, 3);
     p->desc.max_q_len = a->q_len + fuzz_below(bytes, 3);
     p->desc.max_kv_len = a->kv_len + (fuzz_rarely(bytes, 4) ? fuzz_below(bytes, 4000) : 0);
