@@ -15,8 +15,9 @@
     F(2)                                                                                           \
     F(3)                                                                                           \
     F(4)                                                                                           \
-    F(5) F(6) F(7) F(8) F(9) F(10) F(11) F(12) F(13) F(14) F(15) F(16) F(17) F(18) F(19) F(20)     \
-        F(21) F(22) F(23)
+    F(5)                                                                                           \
+    F(6) F(7) F(8) F(9) F(10) F(11) F(12) F(13) F(14) F(15) F(16) F(17) F(18) F(19) F(20) F(21)    \
+        F(22) F(23)
 #define START(i) __m512 acc##i = _mm512_set1_ps(factors[2] * (i + 1));
 /* In assembly, and volatile: the loop is what it says, whatever the compiler. */
 #define FMA(acc, x, y) __asm__ volatile("vfmadd231ps %1, %2, %0" : "+v"(acc) : "v"(x), "v"(y));

@@ -1,0 +1,106 @@
+"""Inputs of a shape, the same bits for everybody, and the float64 result that they are checked against."""
+
+import re
+
+import numpy as np
+
+GIB = 1 << 30
+ELEMENT = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}  # numpy has no bf16: its bits
+
+
+def to_bf16(x):
+    """The bits of float32 numbers rounded to nearest even; there are no NaNs."""
+    bits = x.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def to_f32(x):
+    if x.dtype == np.uint16:
+        return (x.astype(np.uint32) << 16).view(np.float32)
+    return x.astype(np.float32)
+
+
+def rotation_bytes():
+    """As heed-bench: four times the last cache, from 1 to 2 GiB."""
+    try:
+        with open("/sys/devices/system/cpu/cpu0/cache/index3/size", encoding="ascii") as file:
+            l3 = int(re.match(r"\d+", file.read())[0]) << 10
+    except (OSError, TypeError):
+        l3 = 0
+    return min(max(4 * l3, GIB), 2 * GIB)
+
+
+class Problem:
+    """shape is an entry of `heed-bench --shapes`. q, k[i], v[i] are arrays [batch, heads, rows, dim], views of
+    memory in the shape's layout; k and v have as many sets as are rotated over."""
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = shape, dtype
+        self.batch, self.q_heads, self.kv_heads = shape["batch"], shape["q_heads"], shape["kv_heads"]
+        self.q_len, self.kv_len = shape["q_len"], shape["kv_len"]
+        self.qk_dim, self.v_dim = shape["qk_dim"], shape["v_dim"]
+        self.mask_kind, self.token_major = shape["mask"], shape["layout"] == "bshd"
+        self.group = self.q_heads // self.kv_heads
+        numbers = np.random.default_rng(1).standard_normal((1 << 20) + 7, dtype=np.float32)
+        self._numbers = numbers.astype(np.float16) if dtype == "f16" else (
+            to_bf16(numbers) if dtype == "bf16" else numbers)
+        itemsize = np.dtype(ELEMENT[dtype]).itemsize
+        set_elements = int(shape["kv_elements"])
+        sets = 1
+        if shape["bound"] == "memory":
+            most = max(2 * GIB // (set_elements * itemsize), 1)
+            sets = min(-(-rotation_bytes() // (set_elements * itemsize)), most)
+        q_elements = self.batch * self.q_heads * self.q_len * self.qk_dim
+        memory = np.resize(self._numbers, q_elements + sets * set_elements)
+        self.q = self._view(memory[:q_elements], self.q_heads, self.q_len, self.qk_dim)
+        self.k, self.v = [], []
+        k_elements = self.batch * self.kv_heads * self.kv_len * self.qk_dim
+        for i in range(sets):
+            one = memory[q_elements + i * set_elements:][:set_elements]
+            self.k.append(self._view(one[:k_elements], self.kv_heads, self.kv_len, self.qk_dim))
+            self.v.append(self.k[-1][..., :self.v_dim] if shape["v_in_k"] else
+                          self._view(one[k_elements:], self.kv_heads, self.kv_len, self.v_dim))
+
+    def _view(self, memory, heads, rows, dim):
+        if self.token_major:
+            return memory.reshape(self.batch, rows, heads, dim).transpose(0, 2, 1, 3)
+        return memory.reshape(self.batch, heads, rows, dim)
+
+    def mask(self, rows=None):
+        """None, or bool [rows, kv_len], True where the row may attend; all rows by default."""
+        if self.mask_kind == "full":
+            return None
+        i = np.arange(self.q_len) if rows is None else np.asarray(rows)
+        j = np.arange(self.kv_len)
+        if self.mask_kind == "half":
+            return np.broadcast_to(j >= self.kv_len // 2, (len(i), self.kv_len)).copy()
+        position = (i + self.kv_len - self.q_len)[:, None]
+        visible = j <= position
+        return visible if self.mask_kind == "causal" else visible & (j > position - 512)
+
+    def sampled_rows(self):
+        """Query rows that are checked: all of them, or 32 that include the first and the last."""
+        if self.q_len <= 32:
+            return np.arange(self.q_len)
+        return np.unique(np.linspace(0, self.q_len - 1, 32).astype(int))
+
+    def oracle(self, i):
+        """Attention of the sampled rows on set i, in float64."""
+        rows = self.sampled_rows()
+        mask = self.mask(rows)
+        out = np.empty((self.batch, self.q_heads, len(rows), self.v_dim))
+        for b in range(self.batch):
+            for g in range(self.kv_heads):
+                k, v = to_f32(self.k[i][b, g]).astype(np.float64), to_f32(self.v[i][b, g]).astype(np.float64)
+                for h in range(g * self.group, (g + 1) * self.group):
+                    s = to_f32(self.q[b, h, rows]).astype(np.float64) @ k.T / np.sqrt(self.qk_dim)
+                    if mask is not None:
+                        s[~mask] = -np.inf
+                    w = np.exp(s - s.max(axis=-1, keepdims=True))
+                    out[b, h] = w @ v / w.sum(axis=-1, keepdims=True)
+        return out
+
+    def error(self, output, oracle):
+        """Relative L2 error of an output [batch, q_heads, q_len, v_dim] over the sampled rows."""
+        difference = output[:, :, self.sampled_rows()].astype(np.float64) - oracle
+        return float(np.linalg.norm(difference) / np.linalg.norm(oracle))

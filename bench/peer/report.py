@@ -1,0 +1,131 @@
+"""Turns measurements into Markdown tables and a plot of ratios."""
+
+import json
+import statistics
+import sys
+
+PEERS = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+
+
+def speed(row, seconds):
+    """What people call the speed of such a problem."""
+    shape = row["shape"]
+    if shape["bound"] == "latency":
+        return f"{seconds * 1e6:.3g} us"
+    if shape["bound"] == "memory":
+        bytes_per = 4 if row["dtype"] == "f32" else 2
+        return f"{shape['kv_elements'] * bytes_per / seconds * 1e-9:.3g} GB/s"
+    return f"{shape['flops'] / seconds * 1e-9:.4g} GFLOP/s"
+
+
+def best(row, who):
+    """The fastest way that this library has for the row; None if it has none."""
+    ways = [r for r in row["results"] if r["who"] == who and r.get("seconds")]
+    return min(ways, key=lambda r: statistics.median(r["seconds"]), default=None)
+
+
+def reasons(row, who):
+    return "; ".join(f"{r['variant']}: {r['cannot']}" for r in row["results"] if r["who"] == who and "cannot" in r)
+
+
+def table(rows, peers, notes):
+    """Lines of one table. What cannot be done gets a number, whose reason is added to notes."""
+    lines = ["| shape | type | Heed | kernel | error | " +
+             " | ".join(f"{PEERS[p]} | Heed / it | its error" for p in peers) + " |",
+             "|" + "---|" * (5 + 3 * len(peers))]
+    for row in rows:
+        heed = best(row, "heed")
+        cells = [row["shape"]["name"], row["dtype"]]
+        if heed:
+            seconds = statistics.median(heed["seconds"])
+            cells += [speed(row, seconds), heed["variant"], f"{heed['error']:.1e}"]
+        else:
+            cells += [mark(notes, reasons(row, "heed")), "-", "-"]
+        for peer in peers:
+            way = best(row, peer)
+            if way is None:
+                cells += ["cannot " + mark(notes, reasons(row, peer) or "not measured"), "-", "-"]
+                continue
+            its = statistics.median(way["seconds"])
+            cells += [speed(row, its) + mark(notes, f"{PEERS[peer]} by {way['variant']}"),
+                      f"{its / seconds:.2f}" if heed else "-", f"{way['error']:.1e}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def mark(notes, text):
+    if text not in notes:
+        notes.append(text)
+    return f" [{notes.index(text) + 1}]"
+
+
+def plot(rows, peers, path):
+    import matplotlib
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "heed"
+    from matplotlib import pyplot
+
+    cases = {}
+    for row in rows:
+        heed = best(row, "heed")
+        for peer in peers:
+            way = best(row, peer)
+            if heed and way:
+                ratio = statistics.median(way["seconds"]) / statistics.median(heed["seconds"])
+                cases.setdefault((row["dtype"], row["threads"]), {}).setdefault(row["shape"]["name"], {})[peer] = ratio
+    if not cases:
+        return
+    figure, panels = pyplot.subplots(1, len(cases), figsize=(5 * len(cases), 9), sharey=True, squeeze=False)
+    names = list(dict.fromkeys(name for case in cases.values() for name in case))
+    for axes, ((dtype, threads), case) in zip(panels[0], cases.items()):
+        for n, (peer, colour) in enumerate(zip(peers, ("#b2182b", "#2166ac", "#e08214"))):
+            axes.scatter([case[s][peer] for s in names if peer in case.get(s, {})],
+                         [i + 0.2 * (n - 1) for i, s in enumerate(names) if peer in case.get(s, {})],
+                         color=colour, s=14, label=PEERS[peer])
+        axes.axvline(1, color="black", linewidth=0.8)
+        axes.set_xscale("log")
+        ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50]
+        axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+        axes.minorticks_off()
+        axes.set_title(f"{dtype}, {threads} thread{'s' if threads > 1 else ''}")
+        axes.set_xlabel("times as fast as ...")
+        axes.grid(alpha=0.3)
+    panels[0][0].set_yticks(range(len(names)), names, fontsize=7)
+    panels[0][0].invert_yaxis()
+    panels[0][0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+
+
+def write(files, markdown, picture):
+    """Exit status."""
+    try:
+        runs = [json.load(open(path, encoding="utf-8")) for path in files]
+        rows = {(r["shape"]["name"], r["dtype"], r["threads"]): r for run in runs for r in run["rows"]}
+    except (OSError, ValueError, KeyError) as error:
+        print(f"peers: {error!r}", file=sys.stderr)
+        return 2
+    rows, context = list(rows.values()), runs[0]["context"]
+    versions = {name: v for run in runs for name, v in run["context"]["versions"].items()}
+    peers = [p for p in PEERS if p in versions]
+    dates = sorted({run["context"]["date"] for run in runs})
+    lines = [f"Measured {' to '.join(sorted({dates[0], dates[-1]}))} on {context['machine']}; " +
+             ", ".join(f"{PEERS.get(name, 'Heed')} {v}" for name, v in versions.items()) + ".", "",
+             "Medians of turns taken one after another in one process. \"Heed / it\" is how many times as fast Heed "
+             "is. An error is the relative L2 distance from a float64 oracle. Each peer has its inputs in the layout "
+             "that it wants, and is quoted by the fastest of its ways that can express the problem.", ""]
+    missing = {name: why for run in runs for name, why in run["context"].get("missing", {}).items()
+               if name not in versions}
+    lines += [f"Not measured: {PEERS.get(name, name)} ({why})." for name, why in missing.items()]
+    notes = []
+    for threads in sorted({r["threads"] for r in rows}):
+        lines += ["", f"## {threads} thread{'s' if threads > 1 else ''}", ""]
+        lines += table([r for r in rows if r["threads"] == threads], peers, notes)
+    lines += [""] + [f"[{i}] {note}  " for i, note in enumerate(notes, 1)]
+    with open(markdown, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    print(f"peers: tables in {markdown}")
+    if picture:
+        plot(rows, peers, picture)
+        print(f"peers: plot in {picture}")
+    return 0
