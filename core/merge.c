@@ -55,6 +55,13 @@ static heed_status check(const heed_merge_args *m, heed_error *why)
         if (!needed[i].data)
             return heed_fail(why, HEED_ERR_INVALID, "args.%s is NULL, but required",
                              needed[i].name);
+    for (int i = 0; i < 3; i++)
+        if (size[i].value > 1 && m->dim &&
+            (m->out.stride[i] == 0 || (i < 2 && m->lse.data && m->lse.stride[i] == 0)))
+            return heed_fail(why, HEED_ERR_INVALID,
+                             "args.%s.stride[%d] is 0 for %lld %s: outputs cannot broadcast",
+                             m->out.stride[i] == 0 ? "out" : "lse", i, (long long)size[i].value,
+                             size[i].name);
     return HEED_OK;
 }
 
