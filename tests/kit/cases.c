@@ -311,5 +311,7 @@ void kit_cases(kit_list *list)
     kit_edge_cases(list);
     kit_pairwise_cases(list);
     kit_bits_cases(list);
+    kit_property_cases(list);
+    kit_merge_cases(list);
     kit_error_cases(list);
 }

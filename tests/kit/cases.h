@@ -11,6 +11,8 @@ void kit_feature_cases(kit_list *list);  /* cases.c: every option alone, forms, 
 void kit_edge_cases(kit_list *list);     /* cases_edge.c: dims, lengths, values, hidden memory */
 void kit_pairwise_cases(kit_list *list); /* pairwise.c: every pair of options */
 void kit_bits_cases(kit_list *list);     /* bits.c: the numerics contract */
+void kit_property_cases(kit_list *list); /* property.c: what must hold without an oracle */
+void kit_merge_cases(kit_list *list);    /* merge.c: heed_merge */
 void kit_error_cases(kit_list *list);    /* errors.c: what is refused, and how */
 
 /** Prints how many pairs of option values the pairwise cases cover. */
