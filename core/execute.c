@@ -58,13 +58,18 @@ static void start_worker(worker *w, heed_run *run, uint32_t part)
     set_strides(&t->lse, &a->lse);
     set_strides(&t->weights, &a->weights);
     set_strides(&t->scores, &a->scores);
+    t->k_page_stride = a->k.stride[0];
+    t->v_page_stride = a->v.stride[0];
 }
 
-static void *element(const heed_view *view, int64_t b, int64_t head, uint32_t type)
+/* Element (b, head, row, 0) of a view. */
+static void *element(const heed_view *view, int64_t b, int64_t head, int64_t row, uint32_t type)
 {
     int64_t bytes = type == HEED_DTYPE_NONE ? 1 : heed_dtype_bytes(type);
-    return view->data ? (char *)view->data + (b * view->stride[0] + head * view->stride[1]) * bytes
-                      : NULL;
+    if (!view->data)
+        return NULL;
+    return (char *)view->data +
+           (b * view->stride[0] + head * view->stride[1] + row * view->stride[2]) * bytes;
 }
 
 /* Points the tile at sequence b and kv head g. */
@@ -82,15 +87,20 @@ static void bind(worker *w, int64_t b, int64_t g)
     t->q_len = w->sequence->q_len;
     t->kv_len = w->sequence->kv_len;
     t->q_offset = w->sequence->q_offset;
-    t->q.data = element(&a->q, b, head, d->q_type);
-    t->k.data = element(&a->k, b, g, d->k_type);
-    t->v.data = element(&a->v, b, g, d->v_type);
-    t->out.data = element(&a->out, b, head, d->out_type);
-    t->mask.data = element(&a->mask, b, head, HEED_DTYPE_NONE);
-    t->bias.data = element(&a->bias, b, head, d->bias_type);
-    t->lse.data = element(&a->lse, b, head, HEED_F32);
-    t->weights.data = element(&a->weights, b, head, HEED_F32);
-    t->scores.data = element(&a->scores, b, head, HEED_F32);
+    /* Packed rows are those of one long sequence; pages take the place of the batch axis. */
+    const heed_sequence *s = w->sequence;
+    const int64_t q_b = a->q_starts ? 0 : b, kv_b = a->kv_starts || a->block_table ? 0 : b;
+    t->q.data = element(&a->q, q_b, head, s->q_start, d->q_type);
+    t->k.data = element(&a->k, kv_b, g, s->kv_start, d->k_type);
+    t->v.data = element(&a->v, kv_b, g, s->kv_start, d->v_type);
+    t->out.data = element(&a->out, q_b, head, s->q_start, d->out_type);
+    t->lse.data = element(&a->lse, q_b, head, s->q_start, HEED_F32);
+    t->mask.data = element(&a->mask, b, head, 0, HEED_DTYPE_NONE);
+    t->bias.data = element(&a->bias, b, head, 0, d->bias_type);
+    t->weights.data = element(&a->weights, b, head, 0, HEED_F32);
+    t->scores.data = element(&a->scores, b, head, 0, HEED_F32);
+    if (a->block_table)
+        t->pages = a->block_table + b * a->block_table_stride;
     t->alibi_slope = a->alibi_slope ? a->alibi_slope + head : NULL;
     t->bias_slope = a->bias_slope ? a->bias_slope + head : NULL;
     t->sink = a->sink ? a->sink + head : NULL;
@@ -123,6 +133,9 @@ static heed_status prepare_block(worker *w, heed_span visible, int64_t block, ch
         .kv_len = w->tile.kv_len,
         .k = w->tile.k,
         .v = w->tile.v,
+        .pages = w->tile.pages,
+        .k_page_stride = w->tile.k_page_stride,
+        .v_page_stride = w->tile.v_page_stride,
     };
     return c->backend->prepare(c->state, &c->problem, &kv, to);
 }

@@ -16,20 +16,57 @@ static heed_status read_length(const char *name, const int32_t *lens, int64_t b,
     return HEED_OK;
 }
 
+/* Where one sequence's packed rows begin. */
+static heed_status read_start(const char *name, const int32_t *starts, int64_t b, int32_t length,
+                              int64_t rows, int trust, int32_t *out, heed_error *why)
+{
+    *out = starts[b];
+    if (!trust && (*out < 0 || *out + (int64_t)length > rows))
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "args.%s[%lld] is %d: with %d rows, 0 to %lld is required", name,
+                         (long long)b, *out, length, (long long)(rows - length));
+    return HEED_OK;
+}
+
+/* The entries of a block table that some row's keys are in; others may hold anything. */
+static heed_status check_pages(const heed_plan *plan, const heed_attn_args *args, int64_t b,
+                               const heed_sequence *s, heed_error *why)
+{
+    const int64_t page_len = plan->desc.page_len;
+    const int32_t *page = args->block_table + b * args->block_table_stride;
+    heed_span keys = heed_visible_keys(plan, s, (heed_span){0, s->q_len});
+    if (s->q_len == 0 || keys.first >= keys.end)
+        return HEED_OK;
+    for (int64_t i = keys.first / page_len; i * page_len < keys.end; i++)
+        if (page[i] < 0 || page[i] >= args->n_pages)
+            return heed_fail(why, HEED_ERR_INVALID,
+                             "args.block_table[%lld][%lld] is %d, 0 to args.n_pages - 1 = %lld is "
+                             "required",
+                             (long long)b, (long long)i, page[i], (long long)args->n_pages - 1);
+    return HEED_OK;
+}
+
 static heed_status read_sequence(const heed_plan *plan, const heed_attn_args *args, int64_t b,
                                  heed_sequence *s, heed_error *why)
 {
     int trust = (plan->context->user.flags & HEED_CONTEXT_TRUST_LENGTHS) != 0;
+    s->q_start = s->kv_start = 0;
     heed_status st = read_length("q_len", args->q_lens, b, args->q_len, trust, &s->q_len, why);
     if (st == HEED_OK)
         st = read_length("kv_len", args->kv_lens, b, args->kv_len, trust, &s->kv_len, why);
+    if (st == HEED_OK && args->q_starts)
+        st = read_start("q_starts", args->q_starts, b, s->q_len, plan->desc.max_rows, trust,
+                        &s->q_start, why);
+    if (st == HEED_OK && args->kv_starts)
+        st = read_start("kv_starts", args->kv_starts, b, s->kv_len, INT32_MAX, trust, &s->kv_start,
+                        why);
     if (st != HEED_OK)
         return st;
     s->q_offset = plan->desc.position == HEED_POS_GIVEN          ? args->q_offsets[b]
                   : plan->desc.position == HEED_POS_BOTTOM_RIGHT ? s->kv_len - s->q_len
                                                                  : 0;
     heed_partition(plan, s);
-    return HEED_OK;
+    return args->block_table && !trust ? check_pages(plan, args, b, s, why) : HEED_OK;
 }
 
 heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uint32_t n_parts,

@@ -7,7 +7,6 @@
 
 #define MAX_LENGTH INT32_MAX
 #define KNOWN_FEATURES ((HEED_HAS_REPRODUCIBLE_CHUNKS << 1) - 1)
-#define RESERVED_FEATURES (HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_QUANT)
 #define WITH_POSITION (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI)
 
 #define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
@@ -64,11 +63,8 @@ static heed_status check_features(const heed_attn_desc *desc, heed_error *why)
     if (f & ~KNOWN_FEATURES)
         INVALID("desc.features has the unknown bits 0x%llx",
                 (unsigned long long)(f & ~KNOWN_FEATURES));
-    if (f & RESERVED_FEATURES)
-        return heed_refuse(why, "%s is reserved and not served yet",
-                           f & HEED_HAS_PACKED  ? "HEED_HAS_PACKED"
-                           : f & HEED_HAS_PAGES ? "HEED_HAS_PAGES"
-                                                : "HEED_HAS_QUANT");
+    if (f & HEED_HAS_QUANT)
+        return heed_refuse(why, "HEED_HAS_QUANT is reserved and not served yet");
     if ((f & HEED_HAS_BIAS_SLOPE) && !(f & HEED_HAS_BIAS))
         INVALID("desc.features has HEED_HAS_BIAS_SLOPE without HEED_HAS_BIAS");
     if (desc->position > HEED_POS_GIVEN)
@@ -84,8 +80,12 @@ static heed_status check_features(const heed_attn_desc *desc, heed_error *why)
     } else if (desc->scores_stage) {
         INVALID("desc.scores_stage is %u without HEED_HAS_SCORES", desc->scores_stage);
     }
-    if (desc->page_len)
+    if (f & HEED_HAS_PAGES) {
+        if (desc->page_len == 0 || desc->page_len > INT32_MAX)
+            INVALID("desc.page_len is %u, 1 to %d is required", desc->page_len, INT32_MAX);
+    } else if (desc->page_len) {
         INVALID("desc.page_len is %u without HEED_HAS_PAGES", desc->page_len);
+    }
     if (desc->reserved)
         INVALID("desc.reserved is %u, 0 is required", desc->reserved);
     return HEED_OK;
@@ -121,7 +121,10 @@ static heed_status check_numbers(const heed_attn_desc *desc, heed_error *why)
         if (max[i].value < 0 || max[i].value > MAX_LENGTH)
             INVALID("desc.%s is %lld, 0 to %d is required", max[i].name, (long long)max[i].value,
                     MAX_LENGTH);
-    if (desc->max_rows)
+    if (desc->max_rows < 0 || desc->max_rows > MAX_LENGTH)
+        INVALID("desc.max_rows is %lld, 0 to %d is required", (long long)desc->max_rows,
+                MAX_LENGTH);
+    if (desc->max_rows && !(f & HEED_HAS_PACKED))
         INVALID("desc.max_rows is %lld without HEED_HAS_PACKED", (long long)desc->max_rows);
     return HEED_OK;
 }
@@ -166,6 +169,7 @@ heed_status heed_validate_desc(const heed_attn_desc *desc, heed_problem *problem
         .out_type = desc->out_type,
         .bias_type = desc->bias_type,
         .scores_stage = desc->scores_stage,
+        .page_len = desc->page_len,
         .accuracy = resolve_accuracy(desc),
         .scale =
             desc->features & HEED_HAS_SCALE ? desc->scale : (float)(1 / sqrt((double)desc->qk_dim)),
@@ -246,6 +250,32 @@ static heed_status check_array(const char *name, const void *array, int wanted, 
             name);
 }
 
+static heed_status check_block_table(const heed_attn_desc *desc, const heed_attn_args *args,
+                                     heed_error *why)
+{
+    if (!(desc->features & HEED_HAS_PAGES)) {
+        const char *given = args->block_table          ? "block_table"
+                            : args->block_table_stride ? "block_table_stride"
+                            : args->n_pages            ? "n_pages"
+                                                       : NULL;
+        if (given)
+            INVALID("args.%s is given, but the plan's features lack HEED_HAS_PAGES", given);
+        return HEED_OK;
+    }
+    const int64_t pages = heed_ceil_div(args->kv_len, desc->page_len);
+    if (args->kv_starts)
+        INVALID(
+            "args.kv_starts is given, but the plan has HEED_HAS_PAGES: keys are one or the other");
+    if (!args->block_table && pages)
+        INVALID("args.block_table is NULL, but required by the plan");
+    if (args->block_table_stride < pages)
+        INVALID("args.block_table_stride is %lld, at least %lld is required for args.kv_len = %lld "
+                "in pages of %u",
+                (long long)args->block_table_stride, (long long)pages, (long long)args->kv_len,
+                desc->page_len);
+    return HEED_OK;
+}
+
 static heed_status check_arrays(const heed_attn_desc *desc, const heed_attn_args *args,
                                 heed_error *why)
 {
@@ -264,14 +294,14 @@ static heed_status check_arrays(const heed_attn_desc *desc, const heed_attn_args
     if (!(f & HEED_HAS_LENS) && (args->q_lens || args->kv_lens))
         INVALID("args.%s is given, but the plan's features lack HEED_HAS_LENS",
                 args->q_lens ? "q_lens" : "kv_lens");
-    const char *reserved = args->k_quant.scale || args->v_quant.scale ? "k_quant and v_quant"
-                           : args->q_starts || args->kv_starts        ? "q_starts and kv_starts"
-                           : args->block_table || args->block_table_stride ? "block_table"
-                           : args->n_pages                                 ? "n_pages"
-                                                                           : NULL;
-    if (reserved)
-        INVALID("args.%s: reserved, zero is required", reserved);
-    return HEED_OK;
+    if ((f & HEED_HAS_PACKED) && !args->q_starts && !args->kv_starts)
+        INVALID("args.q_starts and args.kv_starts are NULL, but the plan has HEED_HAS_PACKED");
+    if (!(f & HEED_HAS_PACKED) && (args->q_starts || args->kv_starts))
+        INVALID("args.%s is given, but the plan's features lack HEED_HAS_PACKED",
+                args->q_starts ? "q_starts" : "kv_starts");
+    if (args->k_quant.scale || args->v_quant.scale)
+        INVALID("args.%s is given, but reserved", args->k_quant.scale ? "k_quant" : "v_quant");
+    return check_block_table(desc, args, why);
 }
 
 heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args *args,
@@ -281,13 +311,22 @@ heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args 
     heed_status st = check_sizes(desc, args, why);
     if (st != HEED_OK)
         return st;
+    if ((f & HEED_HAS_PAGES) && (args->n_pages < 0 || args->n_pages > MAX_LENGTH))
+        INVALID("args.n_pages is %lld, 0 to %d is required", (long long)args->n_pages, MAX_LENGTH);
     const int64_t b = args->batch, q = args->q_len, kv = args->kv_len;
-    const int64_t q_shape[] = {b, desc->q_heads, q, desc->qk_dim};
-    const int64_t k_shape[] = {b, desc->kv_heads, kv, desc->qk_dim};
-    const int64_t v_shape[] = {b, desc->kv_heads, kv, desc->v_dim};
-    const int64_t out_shape[] = {b, desc->q_heads, q, desc->v_dim};
+    /* Packed rows lie behind each other: one long sequence. Where the last one of k and v ends is
+     * known only per sequence, so their reach is checked for the most that there can be. */
+    const int64_t q_batch = args->q_starts && b ? 1 : b,
+                  q_rows = args->q_starts ? desc->max_rows : q;
+    const int empty_kv = b == 0 || kv == 0, paged = (f & HEED_HAS_PAGES) != 0;
+    const int64_t kv_batch = empty_kv ? 0 : paged ? args->n_pages : args->kv_starts ? 1 : b;
+    const int64_t kv_rows = paged ? desc->page_len : args->kv_starts ? MAX_LENGTH : kv;
+    const int64_t q_shape[] = {q_batch, desc->q_heads, q_rows, desc->qk_dim};
+    const int64_t k_shape[] = {kv_batch, desc->kv_heads, kv_rows, desc->qk_dim};
+    const int64_t v_shape[] = {kv_batch, desc->kv_heads, kv_rows, desc->v_dim};
+    const int64_t out_shape[] = {q_batch, desc->q_heads, q_rows, desc->v_dim};
     const int64_t pairs[] = {b, desc->q_heads, q, kv};
-    const int64_t lse_shape[] = {b, desc->q_heads, q, 1};
+    const int64_t lse_shape[] = {q_batch, desc->q_heads, q_rows, 1};
     const struct {
         const char *name;
         const heed_view *view;
@@ -324,7 +363,7 @@ heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args 
                        : out == args->weights.data ? "weights"
                        : out == args->scores.data  ? "scores"
                                                    : NULL;
-    if (twin)
+    if (out && twin)
         INVALID("args.out.data equals args.%s.data: out may not share elements with it", twin);
     return HEED_OK;
 }

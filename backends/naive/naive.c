@@ -260,7 +260,7 @@ const heed_backend *heed_naive_backend(void)
         .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
                     HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
                     HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
-                    HEED_HAS_LENS | HEED_HAS_REPRODUCIBLE_CHUNKS,
+                    HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_REPRODUCIBLE_CHUNKS,
         .name = "naive",
         .summary = "plain loops for every problem and machine; the reference for the others",
         .probe = probe,

@@ -57,8 +57,8 @@ enum { HEED_POS_UNSET, HEED_POS_TOP_LEFT, HEED_POS_BOTTOM_RIGHT, HEED_POS_GIVEN 
 #define HEED_HAS_WEIGHTS (UINT64_C(1) << 10)
 #define HEED_HAS_SCORES (UINT64_C(1) << 11)
 #define HEED_HAS_LENS (UINT64_C(1) << 12)   /* args.q_lens, args.kv_lens or both */
-#define HEED_HAS_PACKED (UINT64_C(1) << 13) /* q_starts, kv_starts or both; reserved */
-#define HEED_HAS_PAGES (UINT64_C(1) << 14)  /* block_table; reserved */
+#define HEED_HAS_PACKED (UINT64_C(1) << 13) /* ragged rows behind each other: q_starts, kv_starts */
+#define HEED_HAS_PAGES (UINT64_C(1) << 14)  /* keys and values in pages: block_table */
 #define HEED_HAS_QUANT (UINT64_C(1) << 15)  /* k_quant, v_quant; reserved */
 /** Whole prefill = chunked prefill = token by token, any strides, contiguous or paged: the same
  * bits. May be slower. */
@@ -96,7 +96,7 @@ typedef struct heed_plan heed_plan;
  *                top, -1 is unbounded; else 0
  * max_batch, max_q_len, max_kv_len   upper bounds of what the calls will bring: they size the
  *                workspace and never change a bit of the results. Each is at most 2^31 - 1
- * max_rows       packed rows of one call with HEED_HAS_PACKED, else 0
+ * max_rows       with HEED_HAS_PACKED and q_starts: rows that q and out have, else 0
  */
 typedef struct heed_attn_desc {
     size_t struct_size;
@@ -128,8 +128,15 @@ typedef struct heed_attn_desc {
  *                equal to them. Rows i >= q_lens[b] are not written; memory past a length is not
  *                read
  * q_offsets      HEED_POS_GIVEN: [batch]
+ * q_starts       HEED_HAS_PACKED: [batch]; q, out and lse are then [1, q_heads, max_rows, ...], and row
+ *                i of sequence b is row q_starts[b] + i of theirs (their stride[0] is not used). mask,
+ *                bias, weights and scores keep their shapes. NULL: q is not packed
+ * kv_starts      HEED_HAS_PACKED: [batch]; the same for k and v. NULL: they are not packed
+ * block_table    HEED_HAS_PAGES: [batch, block_table_stride] page numbers; k and v are then
+ *                [n_pages, kv_heads, page_len, ...], and key j of sequence b is row j % page_len of
+ *                page block_table[b][j / page_len]. Only entries of keys that some row sees are read
  * alibi_slope, bias_slope, sink   f32 [q_heads]. A sink of -inf is none
- * k_quant, v_quant, q_starts, kv_starts, block_table, block_table_stride, n_pages   reserved: zero
+ * k_quant, v_quant   reserved: zero
  * executor       threads for this call; NULL: the context's
  * error          receives the sentence of a failure; NULL: heed_last_error()
  *
@@ -193,8 +200,8 @@ HEED_API heed_status heed_plan_explain(const heed_plan *plan, uint32_t json, cha
 HEED_API size_t heed_plan_workspace_bytes(const heed_plan *plan, uint32_t n_parts);
 
 /**
- * Attention in one call: a cached plan and a cached workspace of the context. The max_* of desc are
- * not looked at: the args size the plan.
+ * Attention in one call: a cached plan and a cached workspace of the context. The max_batch, max_q_len
+ * and max_kv_len of desc are not looked at: the args size the plan.
  *
  * Errors   those of heed_plan_create and heed_plan_run.
  * Threads  safe; concurrent calls may allocate a workspace of their own.

@@ -216,10 +216,10 @@ static void check_selection(void)
           "too little room: %zu, '%s'", room, text);
     CHECK(heed_plan_explain(plan, 1, NULL, &room) == HEED_OK && room == bytes, "asking the size");
     heed_plan_release(plan);
-    p.desc.features = HEED_HAS_PAGES;
+    p.desc.features = HEED_HAS_QUANT;
     CHECK(heed_plan_create(naive, &p.desc, &plan) == HEED_ERR_UNSUPPORTED &&
               strstr(heed_last_error(), "reserved"),
-          "pages: %s", heed_last_error());
+          "quantised: %s", heed_last_error());
     heed_context_release(unknown);
     heed_context_release(naive);
     unit_free(&p);
