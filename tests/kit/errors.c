@@ -45,7 +45,6 @@ SPOIL(v_type_q8, p->desc.v_type = HEED_Q8_0)
 SPOIL(bias_type_alone, p->desc.bias_type = HEED_F32)
 SPOIL(bias_type_none, p->desc.bias_type = HEED_DTYPE_NONE)
 SPOIL(unknown_bit, p->desc.features |= UINT64_C(1) << 40)
-SPOIL(packed, p->desc.features |= HEED_HAS_PACKED)
 SPOIL(pages, p->desc.features |= HEED_HAS_PAGES)
 SPOIL(quant, p->desc.features |= HEED_HAS_QUANT)
 SPOIL(slope_alone, p->desc.features |= HEED_HAS_BIAS_SLOPE)
@@ -146,8 +145,7 @@ static const mistake mistakes[] = {
     {"bias_type_without_bias", "bias_type", IN_DESC, INVALID, 0, bias_type_alone},
     {"bias_type_none", "bias_type", IN_DESC, INVALID, HEED_HAS_BIAS, bias_type_none},
     {"feature_unknown", "features", IN_DESC, INVALID, 0, unknown_bit},
-    {"packed_reserved", "PACKED", IN_DESC, REFUSED, 0, packed},
-    {"pages_reserved", "PAGES", IN_DESC, REFUSED, 0, pages},
+    {"pages_of_0", "page_len", IN_DESC, INVALID, 0, pages},
     {"quant_reserved", "QUANT", IN_DESC, REFUSED, 0, quant},
     {"bias_slope_without_bias", "BIAS_SLOPE", IN_DESC, INVALID, 0, slope_alone},
     {"causal_without_position", "position", IN_DESC, INVALID, HEED_HAS_CAUSAL, position_unset},
@@ -223,10 +221,10 @@ static const mistake mistakes[] = {
     {"kv_lens_above_kv_len", "kv_lens", IN_ARGS, INVALID, HEED_HAS_LENS, kv_lens_large},
     {"k_quant_reserved", "k_quant", IN_ARGS, INVALID, 0, k_quant},
     {"v_quant_reserved", "v_quant", IN_ARGS, INVALID, 0, v_quant},
-    {"q_starts_reserved", "q_starts", IN_ARGS, INVALID, 0, q_starts},
-    {"kv_starts_reserved", "kv_starts", IN_ARGS, INVALID, 0, kv_starts},
-    {"block_table_reserved", "block_table", IN_ARGS, INVALID, 0, block_table},
-    {"n_pages_reserved", "n_pages", IN_ARGS, INVALID, 0, n_pages},
+    {"q_starts_alone", "q_starts", IN_ARGS, INVALID, 0, q_starts},
+    {"kv_starts_alone", "kv_starts", IN_ARGS, INVALID, 0, kv_starts},
+    {"block_table_alone", "block_table", IN_ARGS, INVALID, 0, block_table},
+    {"n_pages_alone", "n_pages", IN_ARGS, INVALID, 0, n_pages},
     {"args_struct_size_0", "struct_size", IN_ARGS, HEED_ERR_ABI, 0, args_size_0},
     {"empty_q_offsets_null", "q_offsets", IN_ARGS, INVALID, HEED_HAS_CAUSAL, empty_offsets_null},
     {"empty_sink_without_bit", "sink", IN_ARGS, INVALID, 0, empty_sink_alone},
