@@ -1,4 +1,5 @@
 """Runs the heed command and counts what held and what did not."""
+
 import atexit
 import os
 import pathlib
@@ -26,11 +27,17 @@ def check(condition, what):
 
 
 def run(*arguments, environment=None):
-    """(status, stdout, stderr) of the command. What the caller's environment says of Heed is left out."""
+    """(status, stdout, stderr) of the command, which does not see this process's HEED_*."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("HEED_")}
     env.update(environment or {})
-    done = subprocess.run(heed + [str(a) for a in arguments], capture_output=True, text=True,
-                          errors="backslashreplace", env=env, timeout=120)
+    done = subprocess.run(
+        heed + [str(a) for a in arguments],
+        capture_output=True,
+        text=True,
+        errors="backslashreplace",
+        env=env,
+        timeout=120,
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -42,8 +49,10 @@ def refused(arguments, fragment, status=2, environment=None, what=None):
     """The command must end with status and say so in one line that holds fragment."""
     got, _, stderr = run(*arguments, environment=environment)
     what = what or " ".join(str(a) for a in arguments)
-    return check(got == status and one_line(stderr) and fragment in stderr,
-                 f"{what}: status {got} instead of {status}, or not one line with '{fragment}': {stderr!r}")
+    return check(
+        got == status and one_line(stderr) and fragment in stderr,
+        f"{what}: status {got} instead of {status}, or not one line with '{fragment}': {stderr!r}",
+    )
 
 
 def attend(*options, environment=None, keep=("out",), backend="naive"):
@@ -55,9 +64,15 @@ def attend(*options, environment=None, keep=("out",), backend="naive"):
         arguments += ["--backend", backend]
     for name, path in paths.items():
         path.unlink(missing_ok=True)
-        arguments += ["--scores", name, path] if name in ("raw", "softcapped", "biased") else [f"--{name}", path]
+        arguments += (
+            ["--scores", name, path]
+            if name in ("raw", "softcapped", "biased")
+            else [f"--{name}", path]
+        )
     status, _, stderr = run(*arguments, environment=environment)
-    if not check(status == 0 and stderr == "", f"{' '.join(map(str, arguments))}: status {status}: {stderr}"):
+    if not check(
+        status == 0 and stderr == "", f"{' '.join(map(str, arguments))}: status {status}: {stderr}"
+    ):
         return {}
     return {name: npy.load(path) for name, path in paths.items()}
 

@@ -1,6 +1,7 @@
 """Arrays and .npy files in Python's own library: enough to feed the heed command and read what it
 writes. Written from numpy's format description, apart from tools/npy.c on purpose.
 """
+
 import itertools
 import math
 import struct
@@ -24,14 +25,19 @@ class Array:
 
     def broadcast(self, index):
         """The element that a full index falls on when the axes are aligned from the right."""
-        tail = index[len(index) - len(self.shape):]
+        tail = index[len(index) - len(self.shape) :]
         return self[tuple(0 if n == 1 else i for i, n in zip(tail, self.shape))]
 
     def transposed(self, order):
         shape = [self.shape[a] for a in order]
         back = [order.index(a) for a in range(len(order))]
-        return Array(shape, (self[tuple(index[b] for b in back)]
-                             for index in itertools.product(*map(range, shape))))
+        return Array(
+            shape,
+            (
+                self[tuple(index[b] for b in back)]
+                for index in itertools.product(*map(range, shape))
+            ),
+        )
 
     def map(self, function):
         return Array(self.shape, map(function, self.data))
@@ -61,13 +67,13 @@ def load(path):
     with open(path, "rb") as file:
         content = file.read()
     assert content[:8] == b"\x93NUMPY\x01\x00", content[:8]
-    size, = struct.unpack("<H", content[8:10])
-    assert (10 + size) % 64 == 0 and content[9 + size:10 + size] == b"\n"
-    header = eval(content[10:10 + size].decode(), {"__builtins__": {}})
+    (size,) = struct.unpack("<H", content[8:10])
+    assert (10 + size) % 64 == 0 and content[9 + size : 10 + size] == b"\n"
+    header = eval(content[10 : 10 + size].decode(), {"__builtins__": {}})
     assert set(header) == {"descr", "fortran_order", "shape"} and not header["fortran_order"]
     assert header["descr"][0] == "<"
     code, count = header["descr"][1:], math.prod(header["shape"])
-    data = struct.unpack(f"<{count}{CODES[code]}", content[10 + size:])
+    data = struct.unpack(f"<{count}{CODES[code]}", content[10 + size :])
     return Array(header["shape"], data), code
 
 

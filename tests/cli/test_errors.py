@@ -2,6 +2,7 @@
 
 Usage: test_errors.py PLUGIN_FOLDER HEED...
 """
+
 import math
 import random
 import struct
@@ -15,14 +16,26 @@ SHAPE = (2, 4, 3, 5)
 
 
 def save(name, shape, code="f4", value=1, **how):
-    return npy.save(folder / f"{name}.npy", npy.Array(shape, [value] * math.prod(shape)), code, **how)
+    return npy.save(
+        folder / f"{name}.npy", npy.Array(shape, [value] * math.prod(shape)), code, **how
+    )
 
 
 def arguments(*options, q=None, k=None, v=None, out=None):
     """A good call but for what is given."""
     plain = folder / "plain.npy"
-    return ["run", "--query", q or plain, "--key", k or plain, "--value", v or plain,
-            "--out", out or folder / "out.npy", *options]
+    return [
+        "run",
+        "--query",
+        q or plain,
+        "--key",
+        k or plain,
+        "--value",
+        v or plain,
+        "--out",
+        out or folder / "out.npy",
+        *options,
+    ]
 
 
 def usage():
@@ -32,8 +45,10 @@ def usage():
     plain = folder / "plain.npy"
     for missing in ("query", "key", "value", "out"):
         given = {name: plain for name in ("query", "key", "value", "out") if name != missing}
-        refused(["run"] + [x for name, path in given.items() for x in (f"--{name}", path)],
-                f"--{missing} is required")
+        refused(
+            ["run"] + [x for name, path in given.items() for x in (f"--{name}", path)],
+            f"--{missing} is required",
+        )
     refused(arguments("--sofcap", "3"), "--sofcap")
     refused(arguments("--scal", "3"), "--scal")  # no abbreviations
     refused(arguments("extra"), "'extra'")
@@ -42,11 +57,26 @@ def usage():
     refused(arguments("--scores", "raw"), "--scores needs")
     refused(arguments("--explain=yes"), "--explain takes no value")
     refused(arguments("--scale", "1", "--scale", "1"), "--scale is given twice")
-    for name, value in (("scale", "two"), ("scale", "1x"), ("scale", ""), ("softcap", "much"),
-                        ("window", "3"), ("window", "1,2,3"), ("window", "a,b"), ("window", ","), ("window", "1,"),
-                        ("window", "99999999999999999999,1"), ("layout", "sbhd"), ("dtype", "f64"),
-                        ("accuracy", "best"), ("threads", "0"), ("threads", "-1"), ("threads", "many"),
-                        ("q-offset", "3000000000"), ("q-offset", "9223372036854775808")):
+    for name, value in (
+        ("scale", "two"),
+        ("scale", "1x"),
+        ("scale", ""),
+        ("softcap", "much"),
+        ("window", "3"),
+        ("window", "1,2,3"),
+        ("window", "a,b"),
+        ("window", ","),
+        ("window", "1,"),
+        ("window", "99999999999999999999,1"),
+        ("layout", "sbhd"),
+        ("dtype", "f64"),
+        ("accuracy", "best"),
+        ("threads", "0"),
+        ("threads", "-1"),
+        ("threads", "many"),
+        ("q-offset", "3000000000"),
+        ("q-offset", "9223372036854775808"),
+    ):
         refused(arguments(f"--{name}", value), f"--{name}")
     refused(arguments("--scores", "cooked", folder / "s.npy"), "cooked")
     refused(arguments("--causal=top"), "bottom-right")
@@ -98,7 +128,18 @@ def shapes():
     refused(arguments("--layout", "bshd", k=save("bad", (2, 3, 2, 5))), "heads")
     refused(arguments(q=save("bad", (0, 1 << 31, 0, 5))), "2^31")
     for name, good in (("mask", "b1"), ("bias", "f4")):
-        for shape in ((), (3,), (2, 3), (3, 2), (3, 4), (2, 3, 3), (3, 4, 3, 3), (1, 2, 4, 3, 3), (2, 4, 3, 2), (2, 4, 0, 3)):
+        for shape in (
+            (),
+            (3,),
+            (2, 3),
+            (3, 2),
+            (3, 4),
+            (2, 3, 3),
+            (3, 4, 3, 3),
+            (1, 2, 4, 3, 3),
+            (2, 4, 3, 2),
+            (2, 4, 0, 3),
+        ):
             refused(arguments(f"--{name}", save("bad", shape, good)), "broadcast")
         for code in {"f4", "i4", "b1", "i8", "u2"} - {good}:
             refused(arguments(f"--{name}", save("bad", (3, 3), code)), code)
@@ -125,45 +166,88 @@ def hostile_files():
     good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4, 3, 5), }"
     status, _, stderr = run(*arguments(q=header(good)))
     check(status == 0, f"the header that the others are made from is good: {stderr}")
-    for text in (good.replace("<f4", "<c8"), good.replace("<f4", "|O"), good.replace("<f4", "<f3"),
-                 good.replace("<f4", "f4"), good.replace("<f4", "|f4"), good.replace("<f4", ""), good.replace("<f4", "<"),
-                 good.replace("'<f4'", "[('a', '<f4')]"), good.replace("'<f4'", "4"), good.replace("'<f4'", "'<f4"),
-                 good.replace("<f4", "<f4\x1b[31m"), good.replace("False", "Maybe"), good.replace("False", "0"),
-                 good.replace("(2, 4, 3, 5)", "[2, 4, 3, 5]"), good.replace("(2, 4, 3, 5)", "120"),
-                 good.replace("(2, 4", "(-2, 4"), good.replace("(2, 4", "(2 4"), good.replace("(2, 4", "(2,, 4"),
-                 good.replace("(2, 4", "(2.0, 4"), good.replace("5)", "5"), good.replace("'shape'", "'form'"),
-                 good.replace("'shape'", "'descr'"), good.replace("'descr': '<f4', ", ""),
-                 good.replace("'fortran_order': False, ", ""), good.replace(", 'shape': (2, 4, 3, 5)", ""),
-                 good.replace("{", ""), good.replace("}", ""), good + "{}", "", "{", "{}", "{'descr': ", "'" * 50,
-                 good.replace("(2, 4", "(" + "9" * 30 + ", 4"), good.replace("(2, 4, 3, 5)", f"(1, 1, 1, {1 << 50})"),
-                 good.replace("(2, 4, 3, 5)", "(2, 4, 3, 6)"), good.replace("(2, 4, 3, 5)", "(2, 4, 3, 4)"),
-                 good.replace("(2, 4, 3, 5)", "(" + "1, " * 40 + ")"), good.replace("<f4", "<f8"),
-                 good.replace("'descr'", "'" + "d" * 500 + "'"), good.replace("'descr'", "'de\\x73cr'")):
+    shape = "(2, 4, 3, 5)"
+    changes = [
+        ("<f4", new) for new in ("<c8", "|O", "<f3", "f4", "|f4", "<f8", "", "<", "<f4\x1b[31m")
+    ]
+    changes += [("'<f4'", new) for new in ("[('a', '<f4')]", "4", "'<f4", "None")]
+    changes += [("False", new) for new in ("Maybe", "0", "", "'False'")]
+    changes += [
+        (shape, new)
+        for new in (
+            "[2, 4, 3, 5]",
+            "120",
+            "(-2, 4, 3, 5)",
+            "(2 4, 3, 5)",
+            "(2,, 4, 3, 5)",
+            "(2.0, 4, 3, 5)",
+            "(2, 4, 3, 5",
+            "2, 4, 3, 5)",
+            "(2, 4, 3, 6)",
+            "(2, 4, 3, 4)",
+            "(" + "1, " * 40 + ")",
+            "(" + "9" * 30 + ", 4, 3, 5)",
+            f"(1, 1, 1, {1 << 50})",
+        )
+    ]
+    changes += [
+        ("'shape'", "'form'"),
+        ("'shape'", "'descr'"),
+        ("'descr': '<f4', ", ""),
+        ("'fortran_order': False, ", ""),
+        (", 'shape': " + shape, ""),
+        ("{", ""),
+        ("}", ""),
+        ("'descr'", "'" + "d" * 500 + "'"),
+        ("'descr'", "'de\\x73cr'"),
+        ("'descr'", "descr"),
+        (" }", " 'more': 1, }"),
+        ("}", "}{}"),
+    ]
+    texts = [good.replace(old, new) for old, new in changes]
+    check(good not in texts, "every change changes something")
+    for text in texts + ["", "{", "{}", "{'descr': ", "'" * 50, "\0" * 100]:
         refused(arguments(q=header(text)), "hostile.npy", what=f"header {text[:90]!r}")
-    for shape in (f"({1 << 61}, 4, 3, 5)", f"({1 << 32}, {1 << 32}, 1, 1)", f"({1 << 40}, {1 << 40}, 0, 5)",
-                  f"({1 << 61}, 1, 1, 1)"):
+    for shape in (
+        f"({1 << 61}, 4, 3, 5)",
+        f"({1 << 32}, {1 << 32}, 1, 1)",
+        f"({1 << 40}, {1 << 40}, 0, 5)",
+        f"({1 << 61}, 1, 1, 1)",
+    ):
         refused(arguments(q=header(good.replace("(2, 4, 3, 5)", shape))), "larger than any memory")
     content = header(good).read_bytes()
     path = folder / "hostile.npy"
-    for what, changed in (("empty", b""), ("not one", b"not an array\n" * 20), ("magic alone", content[:6]),
-                          ("magic and version", content[:8]), ("half a header", content[:40]),
-                          ("no data", content[:128]), ("short", content[:-1]), ("long", content + b"\0"),
-                          ("version 0", content[:6] + b"\0" + content[7:]),
-                          ("version 4", content[:6] + b"\4" + content[7:]),
-                          ("version 1.1", content[:7] + b"\1" + content[8:]),
-                          ("a header beyond the file", content[:8] + b"\xff\xff" + content[10:]),
-                          ("a header of 4 GiB", content[:6] + b"\2\0" + struct.pack("<I", 2**32 - 1) + content[10:]),
-                          ("a header of 0 bytes", content[:8] + b"\0\0" + content[10:])):
+    for what, changed in (
+        ("empty", b""),
+        ("not one", b"not an array\n" * 20),
+        ("magic alone", content[:6]),
+        ("magic and version", content[:8]),
+        ("half a header", content[:40]),
+        ("no data", content[:128]),
+        ("short", content[:-1]),
+        ("long", content + b"\0"),
+        ("version 0", content[:6] + b"\0" + content[7:]),
+        ("version 4", content[:6] + b"\4" + content[7:]),
+        ("version 1.1", content[:7] + b"\1" + content[8:]),
+        ("a header beyond the file", content[:8] + b"\xff\xff" + content[10:]),
+        ("a header of 4 GiB", content[:6] + b"\2\0" + struct.pack("<I", 2**32 - 1) + content[10:]),
+        ("a header of 0 bytes", content[:8] + b"\0\0" + content[10:]),
+    ):
         path.write_bytes(changed)
         refused(arguments(q=path), "hostile.npy", what=f"file: {what}")
     rng = random.Random(2)
-    for n in range(150):  # bytes of the header changed at random: never a crash, one line if refused
+    for n in range(
+        150
+    ):  # bytes of the header changed at random: never a crash, one line if refused
         changed = bytearray(content)
         for _ in range(rng.randint(1, 3)):
             changed[rng.randrange(128)] = rng.randrange(256)
         path.write_bytes(changed)
         status, _, stderr = run(*arguments(q=path))
-        check(status in (0, 2) and (status == 0 or one_line(stderr)), f"random header {n}: {status}, {stderr!r}")
+        check(
+            status in (0, 2) and (status == 0 or one_line(stderr)),
+            f"random header {n}: {status}, {stderr!r}",
+        )
     for name in ("mask", "bias", "alibi", "sinks", "kv-len", "q-offset"):
         path.write_bytes(content[:-1])
         refused(arguments(f"--{name}", path), f"--{name}")
@@ -195,14 +279,25 @@ def backends(plugins):
     start = "heed: refused: stumbling: "
     refused(arguments("--backend", "stumbling", "--mask", mask), start, 3, with_plugins)
     refused(arguments("--mask", mask), start, 3, {**with_plugins, "HEED_BACKEND": "stumbling"})
-    refused(arguments("--backend", "stumbling", "--dtype", "f16"),
-            start + "q, k and v must be f32 here, not f16, f16 and f16\n", 3, with_plugins)
+    refused(
+        arguments("--backend", "stumbling", "--dtype", "f16"),
+        start + "q, k and v must be f32 here, not f16, f16 and f16\n",
+        3,
+        with_plugins,
+    )
     refused(arguments("--backend", "stumbling,stumbling", "--mask", mask), start, 3, with_plugins)
-    status, _, stderr = run(*arguments("--backend", "stumbling,naive", "--mask", mask), environment=with_plugins)
+    status, _, stderr = run(
+        *arguments("--backend", "stumbling,naive", "--mask", mask), environment=with_plugins
+    )
     check(status == 0, f"the next of a list serves what the first refuses: {stderr}")
     status, _, stderr = run(*arguments("--backend", "stumbling"), environment=with_plugins)
     check(status == 0, f"the plugin runs what it serves: {stderr}")
-    refused(arguments("--backend", "stumbling", v=save("seven", (2, 4, 3, 7))), "HEED_ERR_BACKEND", 1, with_plugins)
+    refused(
+        arguments("--backend", "stumbling", v=save("seven", (2, 4, 3, 7))),
+        "HEED_ERR_BACKEND",
+        1,
+        with_plugins,
+    )
 
 
 def main():

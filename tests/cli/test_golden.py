@@ -2,6 +2,7 @@
 
 Usage: test_golden.py GOLDEN_FOLDER HEED...
 """
+
 import json
 import math
 import pathlib
@@ -12,8 +13,14 @@ import npy
 from attention import worst
 from harness import attend, check, finish, folder
 
-FLAGS = {"mask": "--mask", "bias": "--bias", "alibi_slope": "--alibi", "sink": "--sinks",
-         "kv_len": "--kv-len", "q_offset": "--q-offset"}
+FLAGS = {
+    "mask": "--mask",
+    "bias": "--bias",
+    "alibi_slope": "--alibi",
+    "sink": "--sinks",
+    "kv_len": "--kv-len",
+    "q_offset": "--q-offset",
+}
 
 
 def options_of(case, vectors):
@@ -27,7 +34,7 @@ def options_of(case, vectors):
             k, code = npy.load(vectors / entries["k"]["file"])
             first, end = entries[name]["columns"]
             width = k.shape[3]
-            rows = (k.data[at + first:at + end] for at in range(0, len(k.data), width))
+            rows = (k.data[at + first : at + end] for at in range(0, len(k.data), width))
             part = npy.Array(k.shape[:3] + (end - first,), [x for row in rows for x in row])
             arguments += [flag, npy.save(folder / "view.npy", part, code)]
     for name, flag in FLAGS.items():
@@ -41,7 +48,10 @@ def options_of(case, vectors):
     if options.get("causal"):
         arguments.append("--causal")
     if "window_left" in options or "window_right" in options:
-        arguments += ["--window", f"{options.get('window_left', -1)},{options.get('window_right', -1)}"]
+        arguments += [
+            "--window",
+            f"{options.get('window_left', -1)},{options.get('window_right', -1)}",
+        ]
     return arguments
 
 
@@ -62,17 +72,28 @@ def golden_cases(vectors):
     codes = {"f32": "f4", "f16": "f2", "bf16": "f4"}
     for case in cases:
         arguments = options_of(case, vectors)
-        expected = {name: npy.load(vectors / entry["file"])[0] for name, entry in case["expected"].items()}
+        expected = {
+            name: npy.load(vectors / entry["file"])[0] for name, entry in case["expected"].items()
+        }
         stages = [name for name in expected if name in ("raw", "softcapped", "biased")]
         plain = [name for name in expected if name not in stages]
         for keep in [plain] + [[stage] for stage in stages]:
             for name, (got, code) in attend(*arguments, keep=keep).items():
                 rounding = case["dtype"] if name == "out" and case["dtype"] != "f32" else "f4"
-                error = worst(got, expected[name], {"f16": "f2"}.get(rounding, rounding),
-                              unit_of(name, case, vectors, expected["lse"]))
-                check(error <= 1, f"{case['name']}: {name} is off by {error:.3g} times what is allowed")
-                check(code == (codes[case["dtype"]] if name == "out" else "f4"),
-                      f"{case['name']}: {name} is {code}")
+                error = worst(
+                    got,
+                    expected[name],
+                    {"f16": "f2"}.get(rounding, rounding),
+                    unit_of(name, case, vectors, expected["lse"]),
+                )
+                check(
+                    error <= 1,
+                    f"{case['name']}: {name} is off by {error:.3g} times what is allowed",
+                )
+                check(
+                    code == (codes[case["dtype"]] if name == "out" else "f4"),
+                    f"{case['name']}: {name} is {code}",
+                )
         if case["dtype"] == "bf16":
             out, _ = attend(*arguments, keep=["out"])["out"]
             check(all(npy.bf16(x) == x for x in out.data), f"{case['name']}: out holds bf16 values")
@@ -80,8 +101,13 @@ def golden_cases(vectors):
 
 def worked_examples(path):
     """The command has no projections: they are done here, in float64."""
+
     def product(x, w):
-        return [[sum(a * b for a, b in zip(row, column)) for column in zip(*w)] for row in x] if w else x
+        return (
+            [[sum(a * b for a, b in zip(row, column)) for column in zip(*w)] for row in x]
+            if w
+            else x
+        )
 
     def saved(name, matrix):
         array = npy.Array((1, 1, len(matrix), len(matrix[0])), [x for row in matrix for x in row])
@@ -96,10 +122,18 @@ def worked_examples(path):
         out = [y for row in example["published_output"] for y in row]
         weights = [w for row in example["expected_weights"] for w in row]
         one_hot = all(npy.f32(w) in (0, 1) for w in weights)
-        check(got and max(abs(a - b) for a, b in zip(got["out"][0].data, out)) <= (0 if one_hot else 1e-6),
-              f"{example['name']}: out")
-        check(got and max(abs(a - npy.f32(b)) for a, b in zip(got["weights"][0].data, weights))
-              <= (0 if one_hot else 1e-6), f"{example['name']}: weights")
+        check(
+            got
+            and max(abs(a - b) for a, b in zip(got["out"][0].data, out))
+            <= (0 if one_hot else 1e-6),
+            f"{example['name']}: out",
+        )
+        check(
+            got
+            and max(abs(a - npy.f32(b)) for a, b in zip(got["weights"][0].data, weights))
+            <= (0 if one_hot else 1e-6),
+            f"{example['name']}: weights",
+        )
 
 
 def main():

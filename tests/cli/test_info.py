@@ -2,6 +2,7 @@
 
 Usage: test_info.py PLUGIN_FOLDER VERSION HEED...
 """
+
 import json
 import sys
 
@@ -18,13 +19,38 @@ def succeeds(*arguments, environment=None):
 def help_and_version(version):
     check(succeeds("--version") == f"heed {version}\n", "--version")
     top = succeeds("--help")
-    check(top == succeeds("help") == succeeds("-h") and all(c in top for c in ("run", "info", "explain", "check")),
-          "heed help names the commands")
+    check(
+        top == succeeds("help") == succeeds("-h")
+        and all(c in top for c in ("run", "info", "explain", "check")),
+        "heed help names the commands",
+    )
     page = succeeds("run", "--help")
     check(page == succeeds("help", "run"), "heed help run is heed run --help")
-    for option in ("query", "key", "value", "out", "layout", "scale", "softcap", "causal", "q-offset", "kv-len",
-                   "window", "mask", "bias", "alibi", "sinks", "lse", "weights", "scores", "dtype", "accuracy",
-                   "threads", "backend", "heatmap"):
+    for option in (
+        "query",
+        "key",
+        "value",
+        "out",
+        "layout",
+        "scale",
+        "softcap",
+        "causal",
+        "q-offset",
+        "kv-len",
+        "window",
+        "mask",
+        "bias",
+        "alibi",
+        "sinks",
+        "lse",
+        "weights",
+        "scores",
+        "dtype",
+        "accuracy",
+        "threads",
+        "backend",
+        "heatmap",
+    ):
         check(f"--{option}" in page, f"heed run --help lists --{option}")
     refused(["help", "walk"], "walk")
     refused(["info", "--yaml"], "--yaml")
@@ -35,29 +61,91 @@ def info():
     check("naive" in text and "chosen" in text and "passed" in text, "heed info")
     told = json.loads(succeeds("info", "--json"))
     check("naive" in [b["name"] for b in told["library"]["backends"]], "heed info --json: backends")
-    check({"name": "naive", "passed": True, "why": ""} in told["trials"], "heed info --json: trials")
-    check(told["chosen"]["classes"][0]["backend"] in [b["name"] for b in told["library"]["backends"]],
-          "heed info --json: what is chosen")
+    check(
+        {"name": "naive", "passed": True, "why": ""} in told["trials"], "heed info --json: trials"
+    )
+    check(
+        told["chosen"]["classes"][0]["backend"] in [b["name"] for b in told["library"]["backends"]],
+        "heed info --json: what is chosen",
+    )
     told = json.loads(succeeds("info", "--json", environment={"HEED_BACKEND": "naive"}))
-    check({c["backend"] for c in told["chosen"]["classes"]} == {"naive"}, "HEED_BACKEND decides what is chosen")
+    check(
+        {c["backend"] for c in told["chosen"]["classes"]} == {"naive"},
+        "HEED_BACKEND decides what is chosen",
+    )
     told = json.loads(succeeds("info", "--json", environment={"HEED_BACKEND": "nothing"}))
-    check(told["chosen"] is None and "nothing" in told["why_none"], "heed info says why nothing is chosen")
+    check(
+        told["chosen"] is None and "nothing" in told["why_none"],
+        "heed info says why nothing is chosen",
+    )
     baseline = json.loads(succeeds("info", "--json", environment={"HEED_MAX_ISA": "baseline"}))
-    check(not [b for b in baseline["library"]["backends"] if b["name"] in ("avx2", "avx512", "amx") and b["usable"]],
-          "HEED_MAX_ISA=baseline leaves no x86 backend usable")
+    check(
+        not [
+            b
+            for b in baseline["library"]["backends"]
+            if b["name"] in ("avx2", "avx512", "amx") and b["usable"]
+        ],
+        "HEED_MAX_ISA=baseline leaves no x86 backend usable",
+    )
 
 
 def explain():
     check("naive" in succeeds("explain", "--backend", "naive"), "heed explain")
-    told = json.loads(succeeds("explain", "--json", "--backend", "naive", "--dtype", "bf16", "--batch", "2",
-                               "--q-heads", "8", "--kv-heads", "2", "--q-len", "1", "--kv-len", "4096",
-                               "--qk-dim", "192", "--v-dim", "128", "--causal=bottom-right", "--lens", "--lse"))
-    check([(c["query_class"], c["backend"], c["accuracy"]) for c in told["classes"]] == [("one", "naive", "bf16")],
-          "heed explain: one query row is one class")
-    told = json.loads(succeeds("explain", "--json", "--q-len", "100", "--accuracy", "exact", "--dtype", "bf16"))
+    told = json.loads(
+        succeeds(
+            "explain",
+            "--json",
+            "--backend",
+            "naive",
+            "--dtype",
+            "bf16",
+            "--batch",
+            "2",
+            "--q-heads",
+            "8",
+            "--kv-heads",
+            "2",
+            "--q-len",
+            "1",
+            "--kv-len",
+            "4096",
+            "--qk-dim",
+            "192",
+            "--v-dim",
+            "128",
+            "--causal=bottom-right",
+            "--lens",
+            "--lse",
+        )
+    )
+    check(
+        [(c["query_class"], c["backend"], c["accuracy"]) for c in told["classes"]]
+        == [("one", "naive", "bf16")],
+        "heed explain: one query row is one class",
+    )
+    told = json.loads(
+        succeeds("explain", "--json", "--q-len", "100", "--accuracy", "exact", "--dtype", "bf16")
+    )
     check({c["accuracy"] for c in told["classes"]} == {"exact"}, "heed explain --accuracy")
-    succeeds("explain", "--causal", "--q-offset", "--mask", "--bias=f16", "--alibi", "--sinks", "--weights",
-             "--scores", "biased", "--softcap", "30", "--window", "-1,2", "--scale", "-0.5", "--reproducible-chunks")
+    succeeds(
+        "explain",
+        "--causal",
+        "--q-offset",
+        "--mask",
+        "--bias=f16",
+        "--alibi",
+        "--sinks",
+        "--weights",
+        "--scores",
+        "biased",
+        "--softcap",
+        "30",
+        "--window",
+        "-1,2",
+        "--scale",
+        "-0.5",
+        "--reproducible-chunks",
+    )
     refused(["explain", "--q-heads", "3", "--kv-heads", "2"], "multiple")
     refused(["explain", "--q-heads", "0"], "q_heads")
     refused(["explain", "--q-len", "-1"], "--q-len")
@@ -74,21 +162,39 @@ def faults(plugins, has_check):
     text = succeeds("info", environment=environment)
     check(killed in text and "naive" in text, f"heed info survives a fault: {text}")
     told = json.loads(succeeds("info", "--json", environment=environment))
-    check({"name": "faulting", "passed": False, "why": killed} in told["trials"], "heed info --json: the fault")
-    check({"name": "stumbling", "passed": True, "why": ""} in told["trials"], "heed info --json: the other plugin")
-    check(told["chosen"] and "faulting" not in [c["backend"] for c in told["chosen"]["classes"]],
-          "what faults is not chosen")
-    refused(["explain", "--backend", "stumbling", "--mask"],
-            "heed: refused: stumbling: it does not know HEED_HAS_MASK\n", 3, environment)
+    check(
+        {"name": "faulting", "passed": False, "why": killed} in told["trials"],
+        "heed info --json: the fault",
+    )
+    check(
+        {"name": "stumbling", "passed": True, "why": ""} in told["trials"],
+        "heed info --json: the other plugin",
+    )
+    check(
+        told["chosen"] and "faulting" not in [c["backend"] for c in told["chosen"]["classes"]],
+        "what faults is not chosen",
+    )
+    refused(
+        ["explain", "--backend", "stumbling", "--mask"],
+        "heed: refused: stumbling: it does not know HEED_HAS_MASK\n",
+        3,
+        environment,
+    )
     if not has_check:
         refused(["check"], "no conformance suite")
         return
     refused(["check", "--backend", "faulting", "--quick"], f"faulting: {killed}", 1, environment)
-    status, stdout, stderr = run("check", "--quick", "--brief", "--filter", "plain", environment=environment)
-    check(status == 1 and killed in stderr and "naive: " in stdout and "stumbling: " in stdout,
-          f"heed check goes on to the others: {status}, {stdout!r}, {stderr!r}")
+    status, stdout, stderr = run(
+        "check", "--quick", "--brief", "--filter", "plain", environment=environment
+    )
+    check(
+        status == 1 and killed in stderr and "naive: " in stdout and "stumbling: " in stdout,
+        f"heed check goes on to the others: {status}, {stdout!r}, {stderr!r}",
+    )
     status, stdout, _ = run("check", "--quick", "--brief", "--backend", "naive")
-    check(status == 0 and " 0 failed" in stdout, f"heed check on naive: {status}, {stdout[-300:]!r}")
+    check(
+        status == 0 and " 0 failed" in stdout, f"heed check on naive: {status}, {stdout[-300:]!r}"
+    )
     status, _, _ = run("check", "--filter", "no such case", "--backend", "naive")
     check(status == 1, "heed check: no case is no success")
     check(len(succeeds("check", "--list").splitlines()) >= 100, "heed check --list")

@@ -2,6 +2,7 @@
 
 Usage: test_run.py HEED...
 """
+
 import math
 import random
 import sys
@@ -19,8 +20,11 @@ def numbers(*shape, rounded=npy.f32):
     return npy.Array(shape, (rounded(rng.gauss(0, 1)) for _ in range(math.prod(shape))))
 
 
-Q, K, V = (numbers(BATCH, HEADS, ROWS, DIM), numbers(BATCH, KV_HEADS, KEYS, DIM),
-           numbers(BATCH, KV_HEADS, KEYS, V_DIM))
+Q, K, V = (
+    numbers(BATCH, HEADS, ROWS, DIM),
+    numbers(BATCH, KV_HEADS, KEYS, DIM),
+    numbers(BATCH, KV_HEADS, KEYS, V_DIM),
+)
 FILES = ()
 
 
@@ -29,16 +33,31 @@ def save(name, array, code, **how):
 
 
 def files(code="f4", q=None, k=None, v=None, **how):
-    return ("--query", save("q", q or Q, code, **how), "--key", save("k", k or K, code, **how),
-            "--value", save("v", v or V, code, **how))
+    return (
+        "--query",
+        save("q", q or Q, code, **how),
+        "--key",
+        save("k", k or K, code, **how),
+        "--value",
+        save("v", v or V, code, **how),
+    )
 
 
 def per(shape, code, name, values):
     return save(name, npy.Array(shape, values), code)
 
 
-def compare(what, options, keep=("out", "lse", "weights"), unit=16.0, code="f4", tensors=(Q, K, V), given=None,
-            out_code="f4", **problem):
+def compare(
+    what,
+    options,
+    keep=("out", "lse", "weights"),
+    unit=16.0,
+    code="f4",
+    tensors=(Q, K, V),
+    given=None,
+    out_code="f4",
+    **problem,
+):
     """Runs with the options and holds the outputs against attention(problem)."""
     want = attention(*tensors, **problem)
     for name, (got, file_code) in attend(*(given or FILES), *options, keep=keep).items():
@@ -62,45 +81,114 @@ def options():
     compare("--kv-len", ["--kv-len", lens], kv_len=[7, 4])
     compare("--kv-len i8", ["--kv-len", per([BATCH], "i8", "lens8", [0, 5])], kv_len=[0, 5])
     compare("--causal=bottom-right", ["--causal=bottom-right"], causal=True, offset=[2, 2])
-    compare("--causal=bottom-right with lengths", ["--causal=bottom-right", "--kv-len", lens], causal=True,
-            offset=[2, -1], kv_len=[7, 4])
+    compare(
+        "--causal=bottom-right with lengths",
+        ["--causal=bottom-right", "--kv-len", lens],
+        causal=True,
+        offset=[2, -1],
+        kv_len=[7, 4],
+    )
     for code in ("i4", "i8"):
         offsets = per([BATCH], code, "offsets", [3, -1])
-        compare(f"--q-offset {code}", ["--q-offset", offsets, "--causal"], causal=True, offset=[3, -1])
+        compare(
+            f"--q-offset {code}", ["--q-offset", offsets, "--causal"], causal=True, offset=[3, -1]
+        )
     compare("--window", ["--window", "2,1"], window=(2, 1))
     compare("--window -1,2", ["--window", "-1,2"], window=(-1, 2))
     compare("--window=1,-1", ["--window=1,-1"], window=(1, -1))
     compare("--window -1,-1 is off", ["--window", "-1,-1"])
-    compare("the offset acts on the window", ["--window", "1,0", "--q-offset", "2"], window=(1, 0), offset=[2, 2])
+    compare(
+        "the offset acts on the window",
+        ["--window", "1,0", "--q-offset", "2"],
+        window=(1, 0),
+        offset=[2, 2],
+    )
     slopes = [npy.f32(s) for s in (0.5, 0.25, 0.125, 0.0625)]
     alibi = per([HEADS], "f4", "alibi", slopes)
     compare("--alibi", ["--alibi", alibi], alibi=slopes)
-    compare("the offset acts on ALiBi", ["--alibi", alibi, "--q-offset", "-3"], alibi=slopes, offset=[-3, -3])
-    compare("bottom-right acts on all", ["--alibi", alibi, "--causal=bottom-right", "--window", "2,-1"],
-            alibi=slopes, causal=True, offset=[2, 2], window=(2, -1))
+    compare(
+        "the offset acts on ALiBi",
+        ["--alibi", alibi, "--q-offset", "-3"],
+        alibi=slopes,
+        offset=[-3, -3],
+    )
+    compare(
+        "bottom-right acts on all",
+        ["--alibi", alibi, "--causal=bottom-right", "--window", "2,-1"],
+        alibi=slopes,
+        causal=True,
+        offset=[2, 2],
+        window=(2, -1),
+    )
     sinks = [0.5, -math.inf, 2.0, -1.0]
     compare("--sinks", ["--sinks", per([HEADS], "f8", "sinks", sinks)], sinks=sinks)
     compare("an offset without use", ["--q-offset", "3"])
 
-    mask4 = npy.Array((BATCH, HEADS, ROWS, KEYS), (rng.random() < 0.6 for _ in range(BATCH * HEADS * ROWS * KEYS)))
+    mask4 = npy.Array(
+        (BATCH, HEADS, ROWS, KEYS), (rng.random() < 0.6 for _ in range(BATCH * HEADS * ROWS * KEYS))
+    )
     bias = numbers(BATCH, HEADS, ROWS, KEYS).map(lambda x: -math.inf if x > 1 else x)
-    everything = ["--causal", "--q-offset", "2", "--window", "4,-1", "--scale", "0.75", "--softcap", "3",
-                  "--alibi", alibi, "--sinks", folder / "sinks.npy", "--mask", save("mask", mask4, "b1"),
-                  "--bias", save("bias", bias, "f4"), "--kv-len", lens]
-    problem = {"causal": True, "offset": [2, 2], "window": (4, -1), "scale": 0.75, "softcap": 3, "alibi": slopes,
-               "sinks": sinks, "mask": mask4, "bias": bias, "kv_len": [7, 4]}
+    everything = [
+        "--causal",
+        "--q-offset",
+        "2",
+        "--window",
+        "4,-1",
+        "--scale",
+        "0.75",
+        "--softcap",
+        "3",
+        "--alibi",
+        alibi,
+        "--sinks",
+        folder / "sinks.npy",
+        "--mask",
+        save("mask", mask4, "b1"),
+        "--bias",
+        save("bias", bias, "f4"),
+        "--kv-len",
+        lens,
+    ]
+    problem = {
+        "causal": True,
+        "offset": [2, 2],
+        "window": (4, -1),
+        "scale": 0.75,
+        "softcap": 3,
+        "alibi": slopes,
+        "sinks": sinks,
+        "mask": mask4,
+        "bias": bias,
+        "kv_len": [7, 4],
+    }
     compare("everything", everything, **problem)
     for stage in ("raw", "softcapped", "biased"):
         compare(f"--scores {stage}", everything, keep=(stage,), **problem)
-        compare(f"--scores {stage} beside the rest", everything, keep=("lse", stage, "out", "weights"), **problem)
+        compare(
+            f"--scores {stage} beside the rest",
+            everything,
+            keep=("lse", stage, "out", "weights"),
+            **problem,
+        )
     for name in ("lse", "weights"):
         compare(f"--{name} without --out", everything, keep=(name,), **problem)
 
 
 def broadcasting():
-    """Masks and biases of 2, 3 and 4 dimensions, aligned from the right; a 3-D one is [heads, q, kv]."""
-    for shape in ((ROWS, KEYS), (1, KEYS), (ROWS, 1), (1, 1), (HEADS, ROWS, KEYS), (1, ROWS, KEYS), (HEADS, 1, KEYS),
-                  (BATCH, HEADS, ROWS, KEYS), (BATCH, 1, 1, KEYS), (1, HEADS, ROWS, 1), (BATCH, 1, ROWS, KEYS)):
+    """Masks and biases of 2 to 4 dimensions, aligned from the right: 3-D is [heads, q, kv]."""
+    for shape in (
+        (ROWS, KEYS),
+        (1, KEYS),
+        (ROWS, 1),
+        (1, 1),
+        (HEADS, ROWS, KEYS),
+        (1, ROWS, KEYS),
+        (HEADS, 1, KEYS),
+        (BATCH, HEADS, ROWS, KEYS),
+        (BATCH, 1, 1, KEYS),
+        (1, HEADS, ROWS, 1),
+        (BATCH, 1, ROWS, KEYS),
+    ):
         mask = npy.Array(shape, (rng.random() < 0.7 for _ in range(math.prod(shape))))
         compare(f"mask {shape}", ["--mask", save("mask", mask, "b1")], mask=mask)
         bias = numbers(*shape).map(lambda x: -math.inf if x > 1.2 else x)
@@ -110,38 +198,81 @@ def broadcasting():
 def formats():
     """What files may be: types, orders of axes and bytes, versions."""
     plain = attend(*FILES)["out"][0].data
-    for what, how in (("Fortran order", {"fortran": True}), ("big endian", {"order": ">"}),
-                      ("both", {"order": ">", "fortran": True}), ("version 2", {"version": (2, 0)}),
-                      ("version 3", {"version": (3, 0)})):
+    for what, how in (
+        ("Fortran order", {"fortran": True}),
+        ("big endian", {"order": ">"}),
+        ("both", {"order": ">", "fortran": True}),
+        ("version 2", {"version": (2, 0)}),
+        ("version 3", {"version": (3, 0)}),
+    ):
         check(attend(*files(**how))["out"][0].data == plain, f"{what}: other bits than plain files")
-    check(attend(*files("f8"))["out"][0].data == plain, "f8 files that f32 holds: other bits than f4")
-    check(attend(*files("f8", order=">", fortran=True))["out"][0].data == plain, "f8, big endian, Fortran")
+    check(
+        attend(*files("f8"))["out"][0].data == plain, "f8 files that f32 holds: other bits than f4"
+    )
+    check(
+        attend(*files("f8", order=">", fortran=True))["out"][0].data == plain,
+        "f8, big endian, Fortran",
+    )
     mask = npy.Array((ROWS, KEYS), (rng.random() < 0.5 for _ in range(ROWS * KEYS)))
-    compare("Fortran mask", ["--mask", save("mask", mask, "b1", fortran=True)], given=files(), mask=mask)
+    compare(
+        "Fortran mask", ["--mask", save("mask", mask, "b1", fortran=True)], given=files(), mask=mask
+    )
 
     half = [tensor.map(npy.f16) for tensor in (Q, K, V)]
     given = files("f2", *half)
     compare("f2 files are f16", [], given=given, tensors=half, code="f2", out_code="f2")
     compare("f2 files as f32", ["--dtype", "f32"], given=given, tensors=half)
-    compare("f4 files as f16", ["--dtype", "f16"], given=files(), tensors=half, code="f2", out_code="f2")
+    compare(
+        "f4 files as f16", ["--dtype", "f16"], given=files(), tensors=half, code="f2", out_code="f2"
+    )
     for given in (files("f4"), files("f8")):
         brain = [tensor.map(npy.bf16) for tensor in (Q, K, V)]
         for accuracy in ([], ["--accuracy", "exact"], ["--accuracy", "bf16"]):
-            compare(f"bf16 {accuracy}", ["--dtype", "bf16", *accuracy], given=given, tensors=brain, code="bf16")
+            compare(
+                f"bf16 {accuracy}",
+                ["--dtype", "bf16", *accuracy],
+                given=given,
+                tensors=brain,
+                code="bf16",
+            )
     compare("--accuracy split", ["--accuracy", "split"], given=files())
     small = [half[0], K, half[2]]
-    mixed = ("--query", save("q", half[0], "f2"), "--key", save("k", K, "f4"), "--value", save("v", half[2], "f2"))
-    compare("each tensor has its own type", [], given=mixed, tensors=small, code="f2", out_code="f2")
+    mixed = (
+        "--query",
+        save("q", half[0], "f2"),
+        "--key",
+        save("k", K, "f4"),
+        "--value",
+        save("v", half[2], "f2"),
+    )
+    compare(
+        "each tensor has its own type", [], given=mixed, tensors=small, code="f2", out_code="f2"
+    )
     for code in ("f2", "f8"):
         sinks = [0.5, 1.0, -0.25, 4.0]
-        compare(f"sinks {code}", ["--sinks", per([HEADS], code, "sinks", sinks)], given=files(), sinks=sinks)
+        compare(
+            f"sinks {code}",
+            ["--sinks", per([HEADS], code, "sinks", sinks)],
+            given=files(),
+            sinks=sinks,
+        )
 
 
 def rounding():
-    """f8 becomes f16 or bf16 in one rounding: with one key the output is v itself. By way of f32 the
-    first would be a tie, and end at 1."""
-    values = [1 + 2 ** -11 + 2 ** -40, 1 + 2 ** -8 + 2 ** -40, 1 + 3 * 2 ** -8 - 2 ** -40, -(1 + 2 ** -11 + 2 ** -50),
-              2.0 ** -25, 2.0 ** -25 + 2.0 ** -60, 65519.99999999999, 1e-300, -0.1, 3.0]
+    """f8 becomes f16 or bf16 in one rounding: with one key the output is v itself. By way of f32
+    the first would be a tie, and end at 1."""
+    values = [
+        1 + 2**-11 + 2**-40,
+        1 + 2**-8 + 2**-40,
+        1 + 3 * 2**-8 - 2**-40,
+        -(1 + 2**-11 + 2**-50),
+        2.0**-25,
+        2.0**-25 + 2.0**-60,
+        65519.99999999999,
+        1e-300,
+        -0.1,
+        3.0,
+    ]
     one = npy.Array((1, 1, 1, 1), [1.0])
     v = npy.Array((1, 1, 1, len(values)), values)
     given = files("f8", one, one, v)
@@ -149,7 +280,7 @@ def rounding():
         got = attend(*given, "--dtype", dtype)["out"][0].data
         want = [rounded(x) for x in values]
         if dtype != "f16":  # subnormals of f32 may be flushed, 1e-300 is far below them
-            want = [0.0 if abs(x) < 2.0 ** -126 else x for x in want]
+            want = [0.0 if abs(x) < 2.0**-126 else x for x in want]
         check(list(got) == want, f"f8 as {dtype}: {got} instead of {want}")
 
 
@@ -167,16 +298,27 @@ def layouts():
     again = attend(*files(), "--layout", "bhsd")
     check(again and again["out"][0].data == plain["out"][0].data, "--layout bhsd is the default")
     half = files("f4", *turned)
-    check(attend(*half, "--layout", "bshd", "--dtype", "bf16")["out"][0].shape == (BATCH, ROWS, HEADS, V_DIM),
-          "bshd: shape of a bf16 out")
+    check(
+        attend(*half, "--layout", "bshd", "--dtype", "bf16")["out"][0].shape
+        == (BATCH, ROWS, HEADS, V_DIM),
+        "bshd: shape of a bf16 out",
+    )
 
 
 def threads_and_empty():
     plain = attend(*files(), "--threads", "1")["out"][0].data
     for n in ("2", "3", "7"):
-        check(attend(*files(), "--threads", n)["out"][0].data == plain, f"--threads {n} changes bits")
-    check(attend(*files(), backend=None)["out"][0].shape == (BATCH, HEADS, ROWS, V_DIM), "automatic choice")
-    for shape, what in (((BATCH, HEADS, 0, DIM), "no rows"), ((0, HEADS, ROWS, DIM), "no sequences")):
+        check(
+            attend(*files(), "--threads", n)["out"][0].data == plain, f"--threads {n} changes bits"
+        )
+    check(
+        attend(*files(), backend=None)["out"][0].shape == (BATCH, HEADS, ROWS, V_DIM),
+        "automatic choice",
+    )
+    for shape, what in (
+        ((BATCH, HEADS, 0, DIM), "no rows"),
+        ((0, HEADS, ROWS, DIM), "no sequences"),
+    ):
         k = npy.Array((shape[0], KV_HEADS, KEYS, DIM), [0.0] * (shape[0] * KV_HEADS * KEYS * DIM))
         got = attend(*files("f4", npy.Array(shape, []), k, k), keep=("out", "lse", "weights"))
         check(got and got["out"][0].shape == shape and got["out"][0].data == [], what)
@@ -185,15 +327,26 @@ def threads_and_empty():
     sinks = per([HEADS], "f4", "sinks", [0.5, 1, 2, -3])
     got = attend(*files("f4", Q, none, none), "--sinks", sinks, keep=("out", "lse"))
     check(got and set(got["out"][0].data) == {0.0}, "no keys: out is 0")
-    check(got and got["lse"][0].data == [s for _ in range(BATCH) for s in (0.5, 1, 2, -3) for _ in range(ROWS)],
-          "no keys: lse is the sink")
+    check(
+        got
+        and got["lse"][0].data
+        == [s for _ in range(BATCH) for s in (0.5, 1, 2, -3) for _ in range(ROWS)],
+        "no keys: lse is the sink",
+    )
 
 
 def heatmap():
     """A map of characters: rows x keys, '@' for all of the weight, blank for none."""
     n = 6
-    eye = npy.Array((1, 2, n, n), [40.0 * (i == (j if h == 0 else n - 1 - j)) for h in range(2) for i in range(n)
-                                   for j in range(n)])
+    eye = npy.Array(
+        (1, 2, n, n),
+        [
+            40.0 * (i == (j if h == 0 else n - 1 - j))
+            for h in range(2)
+            for i in range(n)
+            for j in range(n)
+        ],
+    )
     given = ("run", *files("f4", eye, eye, eye), "--scale", "1")
 
     def drawn(*options, environment=None):
@@ -202,28 +355,43 @@ def heatmap():
         return [line.split("|")[1] for line in stdout.splitlines() if line.count("|") == 2], stdout
 
     rows, text = drawn("--heatmap")
-    check(rows == [" " * i + "@" + " " * (n - 1 - i) for i in range(n)], f"heat map of one-hot rows: {rows}")
+    check(
+        rows == [" " * i + "@" + " " * (n - 1 - i) for i in range(n)],
+        f"heat map of one-hot rows: {rows}",
+    )
     check("sequence 0, head 0: 6 rows x 6 keys" in text, "heat map says what it shows")
     rows, _ = drawn("--heatmap=0,1", "--out", folder / "out.npy")
     check(rows and rows[0].strip() == "@", "heat map beside --out")
     flat = npy.Array((1, 1, 1, 4), [0.0] * 4), npy.Array((1, 1, 4, 4), [0.0] * 16)
     status, stdout, _ = run("run", *files("f4", flat[0], flat[1], flat[1]), "--heatmap")
-    check(status == 0 and "|++++|" in stdout, f"a quarter of the weight is halfway between the shades: {stdout}")
+    check(
+        status == 0 and "|++++|" in stdout,
+        f"a quarter of the weight is halfway between the shades: {stdout}",
+    )
     none = npy.Array((1, 1, 1, 600), [0.0] * 600), npy.Array((1, 1, 600, 600), [0.0] * 360000)
-    status, stdout, _ = run("run", *files("f4", none[0], none[1], none[1]), "--heatmap",
-                            environment={"COLUMNS": "1000"})
+    status, stdout, _ = run(
+        "run", *files("f4", none[0], none[1], none[1]), "--heatmap", environment={"COLUMNS": "1000"}
+    )
     check(status == 0 and "|" + " " * 600 + "|" in stdout, "weights of 1 / 600 are blank")
     few = npy.Array((1, 1, 500, 600), [0.0] * 300000)
-    status, stdout, _ = run("run", *files("f4", none[0], few, few), "--heatmap", environment={"COLUMNS": "1000"})
+    status, stdout, _ = run(
+        "run", *files("f4", none[0], few, few), "--heatmap", environment={"COLUMNS": "1000"}
+    )
     check(status == 0 and "|" + "." * 500 + "|" in stdout, "weights of 1 / 500 are dots")
     wide = [numbers(1, 1, 100, 4), numbers(1, 1, 300, 4), numbers(1, 1, 300, 4)]
     status, stdout, _ = run("run", *files("f4", *wide), "--heatmap", environment={"COLUMNS": "60"})
-    check(status == 0 and max(map(len, stdout.splitlines()[1:-2])) <= 60 and len(stdout.splitlines()) < 60,
-          "a heat map fits the terminal")
+    check(
+        status == 0
+        and max(map(len, stdout.splitlines()[1:-2])) <= 60
+        and len(stdout.splitlines()) < 60,
+        "a heat map fits the terminal",
+    )
     bad = npy.Array((1, 1, 1, 1), [math.nan])
     status, stdout, _ = run("run", *files("f4", bad, bad, bad), "--heatmap")
     check(status == 0 and "|?|" in stdout, "a NaN shows in the heat map")
-    status, stdout, _ = run("run", *files(), "--explain", "--out", folder / "out.npy", "--backend", "naive")
+    status, stdout, _ = run(
+        "run", *files(), "--explain", "--out", folder / "out.npy", "--backend", "naive"
+    )
     check(status == 0 and "naive" in stdout, "--explain says what ran")
 
 
@@ -231,8 +399,14 @@ def main():
     global FILES
     harness.heed = sys.argv[1:]
     # The options' tests leave these three files alone.
-    FILES = ("--query", save("plain_q", Q, "f4"), "--key", save("plain_k", K, "f4"),
-             "--value", save("plain_v", V, "f4"))
+    FILES = (
+        "--query",
+        save("plain_q", Q, "f4"),
+        "--key",
+        save("plain_k", K, "f4"),
+        "--value",
+        save("plain_v", V, "f4"),
+    )
     for test in (options, broadcasting, formats, rounding, layouts, threads_and_empty, heatmap):
         test()
     finish()

@@ -1,8 +1,9 @@
-"""The golden vectors are the files that golden.json describes: every one is there, none is too many,
-and each has the SHA-256 that it was written with.
+"""The golden vectors are the files that golden.json describes: every one is there, none is too
+many, and each has the SHA-256 that it was written with.
 
 Usage: files.py FOLDER
 """
+
 import hashlib
 import json
 import pathlib
@@ -18,7 +19,10 @@ def main():
                 continue
             path = folder / entry["file"]
             named.add(path)
-            if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != entry["sha256"]:
+            if (
+                not path.is_file()
+                or hashlib.sha256(path.read_bytes()).hexdigest() != entry["sha256"]
+            ):
                 print(f"{case['name']}: {name} is missing or not what it was")
                 wrong += 1
     for path in set(folder.rglob("*.npy")) - named:
