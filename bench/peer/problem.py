@@ -30,6 +30,15 @@ def rotation_bytes():
     return min(max(4 * l3, GIB), 2 * GIB)
 
 
+def available_bytes():
+    """What Linux thinks can be had without swapping; 0 if it does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            return int(re.search(r"MemAvailable:\s*(\d+) kB", file.read())[1]) << 10
+    except (OSError, TypeError):
+        return 0
+
+
 class Problem:
     """shape is an entry of `heed-bench --shapes`. q, k[i], v[i] are arrays [batch, heads, rows, dim], views of
     memory in the shape's layout; k and v have as many sets as are rotated over."""
@@ -51,7 +60,7 @@ class Problem:
             most = max(2 * GIB // (set_elements * itemsize), 1)
             sets = min(-(-rotation_bytes() // (set_elements * itemsize)), most)
         q_elements = self.batch * self.q_heads * self.q_len * self.qk_dim
-        memory = np.resize(self._numbers, q_elements + sets * set_elements)
+        memory = self._repeat(q_elements + sets * set_elements)
         self.q = self._view(memory[:q_elements], self.q_heads, self.q_len, self.qk_dim)
         self.k, self.v = [], []
         k_elements = self.batch * self.kv_heads * self.kv_len * self.qk_dim
@@ -60,6 +69,17 @@ class Problem:
             self.k.append(self._view(one[:k_elements], self.kv_heads, self.kv_len, self.qk_dim))
             self.v.append(self.k[-1][..., :self.v_dim] if shape["v_in_k"] else
                           self._view(one[k_elements:], self.kv_heads, self.kv_len, self.v_dim))
+
+    def _repeat(self, count):
+        """The numbers, again and again. Some peers will want a copy in a layout of their own."""
+        need, free = 3 * count * self._numbers.itemsize, available_bytes()
+        if free and need > free:
+            raise MemoryError(f"needs {need >> 20} MiB of memory with copies, {free >> 20} MiB are available")
+        memory = np.empty(count, self._numbers.dtype)
+        for at in range(0, count, len(self._numbers)):
+            part = memory[at:at + len(self._numbers)]
+            part[:] = self._numbers[:len(part)]
+        return memory
 
     def _view(self, memory, heads, rows, dim):
         if self.token_major:

@@ -14,7 +14,7 @@ import time
 from . import heed, problem as problems
 
 TURN = 0.05  # seconds that a turn lasts at least, if a call is shorter
-LONGEST = 40  # seconds: a call that takes longer is measured once
+LONG = 3  # seconds: a call that takes longer has two turns, and its first call is its warm-up
 
 
 def cpu_name():
@@ -36,7 +36,7 @@ class Turn:
 
     def __init__(self, who, name, variant, sets):
         self.who, self.name, self.variant, self.sets = who, name, variant, sets
-        self.seconds, self.error, self.at, self.calls = [], None, 0, 1
+        self.seconds, self.error, self.at, self.calls, self.long = [], None, 0, 1, False
 
     def take(self, calls):
         if hasattr(self.variant, "before"):
@@ -49,10 +49,13 @@ class Turn:
         self.at = at
         return (time.perf_counter() - start) / calls
 
-    def prepare(self):
-        """The first call, which may compile, and the number of calls of a turn."""
-        self.take(1)
-        self.calls = max(1, round(TURN / max(self.take(1), 1e-7)))
+    def prepare(self, problem, oracle):
+        """The first call, which may compile and whose result is checked, and the number of calls of a turn."""
+        first = self.take(1)
+        self.error = problem.error(self.variant.output(), oracle)
+        self.long = first > LONG
+        if not self.long:
+            self.calls = max(1, round(TURN / max(self.take(1), 1e-7)))
 
 
 def measure_problem(problem, threads, libraries, rounds):
@@ -71,20 +74,18 @@ def measure_problem(problem, threads, libraries, rounds):
     oracle = problem.oracle(0)
     for turn in list(turns):
         try:
-            turn.variant.call(0)
-            turn.error = problem.error(turn.variant.output(), oracle)
-            turn.prepare()
+            turn.prepare(problem, oracle)
         except Exception as error:
             turns.remove(turn)
             results.append({"who": turn.who, "variant": turn.name,
                             "cannot": f"{type(error).__name__}: {error}".splitlines()[0][:200]})
     gc.collect()
     gc.disable()
-    for _ in range(rounds):
+    for done in range(rounds):
         for turn in turns:
             if threads > 1:
                 time.sleep(0.02)  # workers of the one before may still be spinning
-            if not turn.seconds or turn.seconds[-1] < LONGEST:
+            if not turn.long or done < 2:
                 turn.seconds.append(turn.take(turn.calls))
     gc.enable()
     for turn in turns:
