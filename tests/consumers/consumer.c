@@ -1,7 +1,8 @@
 /* A program outside the project: attention of three query rows over four keys, checked by hand.
  *
- * The first query is equally far from all keys, so its output is the mean of V. The second and third
- * point so strongly at one key that the softmax is one-hot, and their outputs are that key's value.
+ * The first query is equally far from all keys, so its output is the mean of V. The second and
+ * third point so strongly at one key that the softmax is one-hot, and their outputs are that key's
+ * value.
  */
 #include <math.h>
 #include <stdio.h>
