@@ -1,0 +1,91 @@
+/* The AMX backend inside: how blocks are packed, what a part's scratch holds, and the two builds of
+ * the kernels (on the tile unit, and on its model for tests). */
+#ifndef HEED_AMX_H
+#define HEED_AMX_H
+
+#include <heed/backend.h>
+
+#define AMX_BLOCK 128       /* keys of a block: unit of prepare, of masks and of the row reference */
+#define AMX_CHUNK_BLOCKS 4  /* blocks whose weights are kept before their V is multiplied */
+#define AMX_UNIT 32         /* keys of one tile product with V */
+#define AMX_BLOCK_UNITS (AMX_BLOCK / AMX_UNIT)
+#define AMX_GROUP 32        /* rows worked on together: two tiles */
+#define AMX_HEADER_BYTES 64 /* of a packed block */
+
+/* Opens a packed block: bit j of an array stands for key j of the block. */
+typedef struct amx_header {
+    uint32_t odd_k[AMX_BLOCK / 32]; /* K has a NaN, an infinity or a value of 2^50 or more */
+    uint32_t odd_v[AMX_BLOCK / 32]; /* V has a NaN or an infinity: packed as 0, added by itself */
+} amx_header;
+
+/*
+ * Sizes that follow from the problem alone. parts is 1 (bf16) or 2 (split: a value is the sum of a
+ * high and a low bf16).
+ *
+ * packed block   header, K tiles [16 keys][32 dims][part], V tiles [32 keys][part][16 columns]
+ * K tile         16 rows of dim pairs x 16 keys: word = dims 2r and 2r + 1 of one key
+ * V tile         16 rows of key pairs x 16 columns, in the order of vi_pack (lanes.h)
+ * Q              per group of 32 rows: [row tile][32 dims][part] tiles of 16 rows x 32 dims
+ * P              per unit of 32 keys: [part][row tile] tiles of 16 rows x 32 keys
+ * O              per group: [32 columns][row tile][16 columns] tiles of f32
+ */
+typedef struct amx_layout {
+    int32_t parts, k_steps, v_pairs; /* v_pairs: 32 columns of V each */
+    int32_t heads, query_rows, groups;
+    int64_t v_at, block_bytes, q_group_bytes, o_group_bytes;
+    int64_t packed_at, q_at, s_at, p_at, o_at, rows_at, scratch_bytes;
+} amx_layout;
+
+/* What the kernels keep of a group's rows. */
+typedef struct amx_rows {
+    float reference[AMX_GROUP]; /* integers in log2 units; AMX_UNSEEN before the row's first score */
+    float sum[AMX_GROUP][16];   /* lanes of the sum of weights */
+    uint32_t odd_q;             /* bit r: row r has a NaN, an infinity or a value of 2^50 or more */
+    uint32_t fresh; /* O in memory holds nothing yet: it counts as 0 */
+    uint32_t reserved[14];
+} amx_rows;
+#define AMX_UNSEEN (-0x1p127f)
+
+static inline amx_layout amx_layout_of(const heed_problem *p)
+{
+    amx_layout l = {.parts = p->accuracy == HEED_ACCURACY_SPLIT ? 2 : 1};
+    int64_t wide = p->qk_dim > p->v_dim ? p->qk_dim : p->v_dim, rows;
+    l.k_steps = (int32_t)((p->qk_dim + 31) / 32);
+    l.v_pairs = (int32_t)((p->v_dim + 31) / 32);
+    l.heads = (int32_t)(p->q_heads / p->kv_heads);
+    rows = wide * l.parts <= 256 ? 512 : 256;
+    l.query_rows = (int32_t)(rows > l.heads ? rows / l.heads : 1);
+    l.groups = (l.query_rows * l.heads + AMX_GROUP - 1) / AMX_GROUP;
+    l.v_at = AMX_HEADER_BYTES + (int64_t)l.parts * l.k_steps * (AMX_BLOCK / 16) * 1024;
+    l.block_bytes = l.v_at + (int64_t)l.parts * l.v_pairs * AMX_BLOCK_UNITS * 2048;
+    l.q_group_bytes = (int64_t)l.parts * l.k_steps * 2048;
+    l.o_group_bytes = (int64_t)l.v_pairs * 4096;
+    l.packed_at = 0;
+    l.q_at = l.packed_at + AMX_CHUNK_BLOCKS * l.block_bytes;
+    l.s_at = l.q_at + l.groups * l.q_group_bytes;
+    l.p_at = l.s_at + AMX_GROUP * AMX_BLOCK * 4;
+    l.o_at = l.p_at + (int64_t)l.parts * AMX_CHUNK_BLOCKS * AMX_BLOCK_UNITS * 2048;
+    l.rows_at = l.o_at + l.groups * l.o_group_bytes;
+    l.scratch_bytes = l.rows_at + l.groups * (int64_t)sizeof(amx_rows);
+    return l;
+}
+
+heed_status heed_amx_prepare(const void *state, const heed_problem *problem, const heed_tile *kv,
+                             void *prepared);
+heed_status heed_amx_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
+                              void *scratch);
+heed_status heed_amx_model_prepare(const void *state, const heed_problem *problem,
+                                   const heed_tile *kv, void *prepared);
+heed_status heed_amx_model_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
+                                    void *scratch);
+
+#ifdef HEED_AMX_MODEL
+#define AMX_NAME(name) heed_amx_model_##name
+#else
+#define AMX_NAME(name) heed_amx_##name
+#endif
+
+const heed_backend *heed_amx_backend(void);
+const heed_backend *heed_amx_model_backend(void);
+
+#endif

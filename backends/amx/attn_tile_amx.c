@@ -1,0 +1,316 @@
+/*
+ * Attention tile on the tile unit: bf16 products, f32 sums, softmax in f32 and fixed point.
+ *
+ * Work       groups of 32 rows x chunks of 512 keys: weights of a chunk are kept as bf16 while O of
+ *            the group, 32 columns at a time, is in four tile registers.
+ * Layout     K and V are packed per block of 128 keys (pack.h), by prepare or into scratch.
+ * Edges      packing reads rows and keys of the tile only; what does not exist is zeros.
+ * Numerics   blocks, chunks and units lie at absolute keys, and a row's reference depends on that
+ *            row's scores block by block, so its bits do not depend on its tile or group.
+ *            Sums of weights are those of the rounded weights that multiply V.
+ * Tile state configured here, released before returning.
+ * Compiled   with the ISA's flags -> runs only after probe(); with HEED_AMX_MODEL at baseline on the
+ *            model of the unit (tile.h), for tests.
+ */
+#include "fast.h"
+
+#ifdef HEED_AMX_MODEL
+_Thread_local int heed_amx_model_in_use;
+#endif
+
+/* Can the fast path take this block? Every row sees all of it, and nothing in it is out of the
+ * ordinary. */
+static int block_is_plain(const amx_run *x, int block, int64_t first, int64_t end)
+{
+    const amx_header *header = header_of(x, block);
+    int64_t j = x->chunk + block * AMX_BLOCK;
+    if (x->general || x->l->parts > 1 || x->rows->odd_q || first > j || end < j + AMX_BLOCK)
+        return 0;
+    for (int n = 0; n < AMX_BLOCK / 32; n++)
+        if (header->odd_k[n])
+            return 0;
+    if (x->t->mask_blocks) {
+        int64_t head = x->first_row / x->t->q_count;
+        int64_t last = (x->first_row + x->n_rows - 1) / x->t->q_count;
+        for (; head <= last; head++)
+            if (mask_of_block(x, head, block) != HEED_BLOCK_ALL)
+                return 0;
+    }
+    return 1;
+}
+
+static int references_are_known(const amx_run *x)
+{
+    for (int i = 0; i < x->n_rows; i++)
+        if (!(fabsf(x->rows->reference[i]) <= AMX_ONE_STEP))
+            return 0;
+    return 1;
+}
+
+/* Units [unit, end) of the chunk for the group; [first, stop) are the keys that all its rows see. */
+static void run_chunk(amx_run *x, int unit, int end, int64_t first, int64_t stop)
+{
+    amx_rows saved;
+    int careful_to = 0, checked = -1;
+    x->from = unit;
+    x->live = 0;
+    while (unit < end) {
+        int block = unit / AMX_BLOCK_UNITS, last = block;
+        if (checked != x->from) {
+            saved = *x->rows; /* the state that goes with O in memory */
+            checked = x->from;
+        }
+        if (unit >= careful_to && unit % AMX_BLOCK_UNITS == 0 && references_are_known(x))
+            while ((last + 1) * AMX_BLOCK_UNITS <= end && block_is_plain(x, last, first, stop))
+                last++;
+        if (last > block) {
+            int to = fast_blocks(x, unit, last * AMX_BLOCK_UNITS);
+            if (to < 0) {
+                *x->rows = saved;
+                careful_to = end;
+                x->live = 0;
+                to = x->from;
+            }
+            unit = to;
+        } else {
+            int to = (block + 1) * AMX_BLOCK_UNITS;
+            careful_block(x, unit, to < end ? to : end);
+            unit = to < end ? to : end;
+        }
+    }
+    flush_o(x, end);
+}
+
+/* Writes 16 columns or less of an output row. */
+static void store_out(const heed_problem *p, const heed_tile *t, int64_t at, int64_t d, int n, vf y)
+{
+    uint16_t mask = (uint16_t)((1u << n) - 1);
+    char *data = (char *)t->out.data + (at + d * t->out.dim_stride) * heed_dtype_bytes(p->out_type);
+    float lanes[16];
+    if (t->out.dim_stride == 1) {
+        if (p->out_type == HEED_BF16)
+            vf_store_bf16_some(data, mask, y);
+        else if (p->out_type == HEED_F16)
+            vf_store_f16_some(data, mask, y);
+        else
+            vf_store_some((float *)(void *)data, mask, y);
+        return;
+    }
+    vf_store(lanes, y);
+    for (int i = 0; i < n; i++)
+        heed_store(p->out_type, data, i * t->out.dim_stride, lanes[i]);
+}
+
+/* As heed_finish_row: the sink, out and lse. Multiplies by the reciprocal in f32. */
+static void finish_row(const amx_run *x, int i, double m, double sum)
+{
+    const double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
+    const heed_tile *t = x->t;
+    int64_t r = x->first_row + i, head = r / t->q_count, q = t->q_first + r % t->q_count;
+    int64_t at = head * t->out.head_stride + q * t->out.row_stride;
+    double scale = 1;
+    int empty = sum == 0;
+    if (empty)
+        m = -(double)INFINITY;
+    if (t->sink && t->sink[head] != -INFINITY) {
+        double sink = (double)t->sink[head] * log2_e, top = ceil(sink) > m ? ceil(sink) : m;
+        scale = empty ? 0 : exp2(m - top);
+        sum = sum * scale + exp2(sink - top);
+        m = top;
+    }
+    for (int d = 0; d < (int)x->p->v_dim; d += 16) {
+        const float *o =
+            (const float *)(const void *)(o_tile(x, d / 32, i / 16, d % 32 / 16) + i % 16 * 64);
+        int n = (int)x->p->v_dim - d < 16 ? (int)x->p->v_dim - d : 16;
+        vf y = vf_set1(0);
+        /* Adding 0 makes a flushed -0 the 0 that it is when more keys follow. */
+        if (!empty)
+            y = vf_fma(vf_load(o), vf_set1((float)(scale / sum)), y);
+        store_out(x->p, t, at, d, n, y);
+    }
+    if (t->lse.data)
+        heed_store(HEED_F32, t->lse.data, head * t->lse.head_stride + q * t->lse.row_stride,
+                   (float)(sum == 0 ? -(double)INFINITY : m * ln_2 + log(sum)));
+    t->row_max[r] = (float)m;
+    t->row_sum[r] = (float)sum;
+}
+
+/* The state of the group's rows, or their results. */
+static void leave_group(const amx_run *x)
+{
+    heed_tile *t = x->t;
+    for (int i = 0; i < x->n_rows; i++) {
+        int64_t r = x->first_row + i;
+        float sum = x->rows->reference[i] == AMX_UNSEEN ? 0 : vf_sum(vf_load(x->rows->sum[i]));
+        if (t->flags & HEED_TILE_WHOLE) {
+            finish_row(x, i, (double)x->rows->reference[i], (double)sum);
+            continue;
+        }
+        t->row_max[r] = x->rows->reference[i];
+        t->row_sum[r] = sum;
+        for (int d = 0; sum != 0 && d < (int)x->p->v_dim; d += 16) {
+            const char *o = o_tile(x, d / 32, i / 16, d % 32 / 16) + i % 16 * 64;
+            int n = (int)x->p->v_dim - d;
+            memcpy(t->acc + r * t->acc_stride + d, o, (size_t)(n < 16 ? n : 16) * 4);
+        }
+    }
+}
+
+/* Weights and scores of units [unit, end) of one block for the group, from the final row_max and
+ * row_sum. */
+static void write_outputs(const amx_run *x, int unit, int end)
+{
+    const heed_problem *p = x->p;
+    const heed_tile *t = x->t;
+    for (int u = unit; u < end; u++)
+        for (int half = 0; half < 2; half++) {
+            int64_t j = x->chunk + u * AMX_UNIT + half * 16;
+            const amx_header *header = header_of(x, u / AMX_BLOCK_UNITS);
+            uint32_t odd_k = header->odd_k[u % AMX_BLOCK_UNITS] >> (16 * half);
+            uint16_t tile_keys = range_mask(t->k_first, t->k_end, j);
+            products_with_k(x, u, half, x->s);
+            for (int i = 0; tile_keys && i < x->n_rows; i++) {
+                int64_t r = x->first_row + i;
+                amx_row row = row_of(t, r);
+                uint16_t range = range_mask(row.first, row.end, j), seen = range;
+                float lanes[2][16], sum = t->row_sum[r];
+                vf stage, s;
+                if (x->l->parts == 2)
+                    for (int n = 0; n < 16; n++)
+                        if ((range >> n & 1) && ((x->rows->odd_q >> i & 1) || (odd_k >> n & 1)))
+                            x->s[i * 16 + n] = exact_product(p, t, &row, j + n);
+                s = score_lanes(p, t, &row, j, vf_load(x->s + i * 16), &seen, &stage);
+                if (p->scores_stage == HEED_SCORES_BIASED)
+                    range = seen;
+                vf_store(lanes[0], vf_select(range, stage, vf_set1(-INFINITY)));
+                /* In log2 units by the roundings of the first pass. */
+                if (x->general)
+                    s = vf_mul(s, vf_set1(AMX_LOG2_E));
+                else
+                    s = vf_mul(vf_load(x->s + i * 16), vf_set1(x->exponent_scale));
+                s = vf_mul(exp2_lanes(vf_sub(s, vf_set1(t->row_max[r]))), vf_set1(1.0f / sum));
+                vf_store(lanes[1], vf_select(sum == 0 ? 0 : seen, s, vf_set1(0)));
+                for (int n = 0; n < 16; n++) {
+                    if (!(tile_keys >> n & 1))
+                        continue;
+                    if (t->scores.data)
+                        heed_store(HEED_F32, t->scores.data,
+                                   row.head * t->scores.head_stride + row.q * t->scores.row_stride +
+                                       (j + n) * t->scores.dim_stride,
+                                   lanes[0][n]);
+                    if (t->weights.data)
+                        heed_store(HEED_F32, t->weights.data,
+                                   row.head * t->weights.head_stride +
+                                       row.q * t->weights.row_stride +
+                                       (j + n) * t->weights.dim_stride,
+                                   lanes[1][n]);
+                }
+            }
+        }
+}
+
+/* One group against the chunk whose blocks are packed. */
+static void group_and_chunk(amx_run *x)
+{
+    heed_tile *t = x->t;
+    int64_t low = t->k_end, high = t->k_first, first = t->k_first, stop = t->k_end;
+    if (t->flags & HEED_TILE_OUTPUTS) {
+        low = t->k_first;
+        high = t->k_end;
+    } else {
+        for (int i = 0; i < x->n_rows; i++) {
+            amx_row row = row_of(t, x->first_row + i);
+            low = row.first < low ? row.first : low;
+            high = row.end > high ? row.end : high;
+            first = row.first > first ? row.first : first;
+            stop = row.end < stop ? row.end : stop;
+        }
+    }
+    low = low > x->chunk ? low : x->chunk;
+    if (high > x->chunk + AMX_CHUNK_BLOCKS * AMX_BLOCK)
+        high = x->chunk + AMX_CHUNK_BLOCKS * AMX_BLOCK;
+    if (low >= high)
+        return;
+    low = (low - x->chunk) / AMX_UNIT;
+    high = (high - x->chunk + AMX_UNIT - 1) / AMX_UNIT;
+    if (t->flags & HEED_TILE_OUTPUTS)
+        write_outputs(x, (int)low, (int)high);
+    else
+        run_chunk(x, (int)low, (int)high, first, stop);
+}
+
+heed_status AMX_NAME(prepare)(const void *state, const heed_problem *problem, const heed_tile *kv,
+                              void *prepared)
+{
+    const amx_layout layout = amx_layout_of(problem);
+    (void)state;
+    pack_block(problem, kv, &layout, kv->k_first / AMX_BLOCK * AMX_BLOCK, prepared);
+    return HEED_OK;
+}
+
+heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, heed_tile *tile,
+                               void *scratch)
+{
+    const amx_layout layout = amx_layout_of(problem);
+    const int64_t chunk_keys = AMX_CHUNK_BLOCKS * AMX_BLOCK;
+    char *base = scratch;
+    int64_t n_rows = tile->n_heads * tile->q_count, groups = (n_rows + AMX_GROUP - 1) / AMX_GROUP;
+    int64_t first_block = tile->k_first / AMX_BLOCK;
+    amx_rows *rows = (amx_rows *)(void *)(base + layout.rows_at);
+    tile_unit unit;
+    amx_run x = {.p = problem, .t = tile, .l = &layout, .unit = &unit};
+    (void)state;
+    x.s = (float *)(void *)(base + layout.s_at);
+    x.weights = base + layout.p_at;
+    x.exponent_scale = problem->scale * AMX_LOG2_E;
+    x.general = (problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS)) != 0 ||
+                !(fabsf(x.exponent_scale) >= 0x1p-126f && fabsf(x.exponent_scale) < INFINITY);
+    x.hidden = x.exponent_scale > 0 ? -INFINITY : INFINITY;
+    for (int64_t g = 0; g < groups; g++) {
+        rows[g].fresh = 1;
+        rows[g].odd_q = pack_q(problem, tile, &layout, g, base + layout.q_at + g * layout.q_group_bytes);
+        for (int i = 0; i < AMX_GROUP; i++) {
+            rows[g].reference[i] = AMX_UNSEEN;
+            vf_store(rows[g].sum[i], vf_set1(0));
+        }
+    }
+    tile_begin(&unit);
+    for (x.chunk = tile->k_first / chunk_keys * chunk_keys; x.chunk < tile->k_end;
+         x.chunk += chunk_keys) {
+        for (int b = 0; b < AMX_CHUNK_BLOCKS; b++) {
+            int64_t start = x.chunk + b * AMX_BLOCK;
+            if (start + AMX_BLOCK <= tile->k_first || start >= tile->k_end)
+                continue;
+            if (tile->prepared) {
+                x.packed[b] = (const char *)tile->prepared +
+                              (start / AMX_BLOCK - first_block) * layout.block_bytes;
+            } else {
+                char *to = base + layout.packed_at + b * layout.block_bytes;
+                pack_block(problem, tile, &layout, start, to);
+                x.packed[b] = to;
+            }
+        }
+        for (int64_t g = 0; g < groups; g++) {
+            x.first_row = (int32_t)(g * AMX_GROUP);
+            x.n_rows = (int32_t)(n_rows - x.first_row < AMX_GROUP ? n_rows - x.first_row : AMX_GROUP);
+            x.q = base + layout.q_at + g * layout.q_group_bytes;
+            x.o = base + layout.o_at + g * layout.o_group_bytes;
+            x.rows = &rows[g];
+            if (x.n_rows < AMX_GROUP) /* rows that do not exist: any finite weights */
+                memset(x.weights, 0, (size_t)(layout.o_at - layout.p_at));
+            group_and_chunk(&x);
+        }
+    }
+    tile_end(&unit);
+    if (!(tile->flags & HEED_TILE_OUTPUTS))
+        for (int64_t g = 0; g < groups; g++) {
+            x.first_row = (int32_t)(g * AMX_GROUP);
+            x.n_rows = (int32_t)(n_rows - x.first_row < AMX_GROUP ? n_rows - x.first_row : AMX_GROUP);
+            x.o = base + layout.o_at + g * layout.o_group_bytes;
+            x.rows = &rows[g];
+            leave_group(&x);
+        }
+    if (tile->flags & HEED_TILE_WHOLE && !(tile->flags & HEED_TILE_OUTPUTS))
+        tile->flags |= HEED_TILE_FINISHED;
+    return HEED_OK;
+}

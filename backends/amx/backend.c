@@ -1,0 +1,132 @@
+/* The AMX backend: can it run here, does it serve a problem, how is that cut. The kernels are in
+ * attn_tile_amx.c. With HEED_AMX_MODEL: the same on the model of the tile unit, for tests. */
+#define _DEFAULT_SOURCE /* syscall */
+#include "amx.h"
+
+#ifdef HEED_AMX_MODEL
+#define BACKEND_NAME "amx_model"
+#define BACKEND_SUMMARY "the AMX kernels on a model of the tile unit in plain C (for tests)"
+#else
+#define BACKEND_NAME "amx"
+#define BACKEND_SUMMARY "hand-written bf16 tile kernels for Intel AMX"
+#endif
+
+#ifndef HEED_AMX_MODEL
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define XFEATURE_XTILEDATA 18
+
+/* The kernel grants the tile registers to a process on request (Linux 5.16 on). Asked once: 0 not
+ * yet, 1 granted, 2 refused. */
+static int tile_permission(void)
+{
+    static atomic_int known;
+    int answer = atomic_load(&known);
+    if (answer == 0) {
+        answer = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 ? 1 : 2;
+        atomic_store(&known, answer);
+    }
+    return answer == 1;
+}
+
+static heed_status amx_probe(const heed_cpu *cpu, heed_error *why)
+{
+    static const struct {
+        uint64_t bit;
+        const char *name;
+    } need[] = {{HEED_ISA_AMX_TILE, "AMX_TILE"},   {HEED_ISA_AMX_BF16, "AMX_BF16"},
+                {HEED_ISA_AVX512F, "AVX512F"},     {HEED_ISA_AVX512BW, "AVX512BW"},
+                {HEED_ISA_AVX512DQ, "AVX512DQ"},   {HEED_ISA_AVX512VL, "AVX512VL"},
+                {HEED_ISA_AVX512_BF16, "AVX512_BF16"}, {HEED_ISA_FMA, "FMA"},
+                {HEED_ISA_F16C, "F16C"}};
+    for (size_t n = 0; n < sizeof need / sizeof *need; n++)
+        if (!(cpu->isa & need[n].bit))
+            return heed_refuse(why, "needs %s, which this CPU, its OS or HEED_MAX_ISA does not give",
+                               need[n].name);
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx512vbmi"))
+        return heed_refuse(why, "needs AVX512_VBMI, which this CPU does not have");
+    if (!tile_permission())
+        return heed_refuse(why, "the kernel refuses the permission to use the tile registers "
+                                "(arch_prctl ARCH_REQ_XCOMP_PERM)");
+    return HEED_OK;
+}
+#else
+static heed_status amx_probe(const heed_cpu *cpu, heed_error *why)
+{
+    (void)cpu;
+    (void)why;
+    return HEED_OK;
+}
+#endif
+
+static int is_served_type(uint32_t type)
+{
+    return type == HEED_F32 || type == HEED_F16 || type == HEED_BF16;
+}
+
+static heed_status amx_supports(const heed_problem *p, heed_error *why)
+{
+    int all_bf16 = p->q_type == HEED_BF16 && p->k_type == HEED_BF16 && p->v_type == HEED_BF16;
+    if (!is_served_type(p->q_type) || !is_served_type(p->k_type) || !is_served_type(p->v_type) ||
+        !is_served_type(p->out_type))
+        return heed_refuse(why, "serves f32, f16 and bf16 only");
+    if (p->accuracy == HEED_ACCURACY_EXACT || (p->accuracy == HEED_ACCURACY_BF16 && !all_bf16))
+        return heed_refuse(why, "accuracy must be %s: tile products of %s are not exact",
+                           all_bf16 ? "bf16 or split" : "split", all_bf16 ? "weights" : "f32");
+    if (p->qk_dim > 4096 || p->v_dim > 4096)
+        return heed_refuse(why, "head dims of up to 4096 only, got %u and %u", p->qk_dim, p->v_dim);
+    return HEED_OK;
+}
+
+/* From measurements at 3 GHz: a product of tiles with what surrounds it takes about 9 ns, packing
+ * 32 keys x 32 dims of K and V about 55 ns (read, transposed, written and read again). */
+static double amx_cost(const heed_problem *p, int64_t q_len, int64_t kv_len)
+{
+    const amx_layout l = amx_layout_of(p);
+    double products = l.parts == 2 ? 3 : 1, rows = (double)q_len * l.heads, keys = (double)kv_len;
+    double units = ceil(rows / 16) * ceil(keys / 32), steps = l.k_steps + l.v_pairs;
+    if (p->features & HEED_HAS_CAUSAL && q_len > 1)
+        units *= 0.55;
+    return p->kv_heads * (units * (steps * 2 * 9 * products + 30) +
+                          ceil(keys / 32) * steps * 55 * l.parts + 300);
+}
+
+static heed_status amx_tiling(const heed_problem *p, heed_tiling *out)
+{
+    const amx_layout l = amx_layout_of(p);
+    out->query_rows = (uint32_t)l.query_rows;
+    out->key_block = AMX_BLOCK;
+    /* With few query rows the keys are what can be spread over threads. */
+    out->key_chunk = p->query_class == HEED_QUERY_MANY ? 0 : 2 * AMX_CHUNK_BLOCKS * AMX_BLOCK;
+    out->state_log2 = 1;
+    out->scratch_bytes = (size_t)l.scratch_bytes;
+    out->prepare_bytes = (size_t)l.block_bytes;
+    out->kernel = l.parts == 2 ? "tile 32 rows x 512 keys, f32 as two bf16, three products"
+                               : "tile 32 rows x 512 keys, bf16 products";
+    return HEED_OK;
+}
+
+const heed_backend *AMX_NAME(backend)(void)
+{
+    static const heed_backend backend = {
+        .abi = HEED_BACKEND_ABI,
+        .struct_size = sizeof(heed_backend),
+        .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
+                    HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
+                    HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
+                    HEED_HAS_LENS | HEED_HAS_REPRODUCIBLE_CHUNKS,
+        .name = BACKEND_NAME,
+        .summary = BACKEND_SUMMARY,
+        .probe = amx_probe,
+        .supports = amx_supports,
+        .cost = amx_cost,
+        .tiling = amx_tiling,
+        .prepare = AMX_NAME(prepare),
+        .run_tile = AMX_NAME(run_tile),
+    };
+    return &backend;
+}

@@ -1,0 +1,319 @@
+/*
+ * A block of scores to weights, for everything that the fast path (fast.h) leaves: a row's first
+ * block, edges of the causal range and window, masks, softcap, ALiBi, bias, values that are not
+ * finite or very large, scores far above the row's reference, split accuracy.
+ *
+ * Every row is worked on by itself: what is decided for a row never depends on the others of its
+ * group, and for a row that the fast path could have served the weights are the same bits.
+ */
+#ifndef HEED_AMX_CAREFUL_H
+#define HEED_AMX_CAREFUL_H
+
+#include "run.h"
+
+/* O += the products of NaN and infinite elements of V, which were packed as 0, with the weights of
+ * the rows that see them. An underflowed weight makes it NaN, as it should. */
+static void add_odd_v(const amx_run *x, int unit)
+{
+    const heed_tile *t = x->t;
+    uint32_t odd = header_of(x, unit / AMX_BLOCK_UNITS)->odd_v[unit % AMX_BLOCK_UNITS];
+    for (int key = 0; key < AMX_UNIT; key++) {
+        int64_t j = x->chunk + unit * AMX_UNIT + key, v_at;
+        int half = key % 16 / 4 * 8 + key / 16 * 4 + key % 4; /* the order of vi_pack */
+        if (!(odd >> key & 1))
+            continue;
+        v_at = heed_key_offset(&t->v, t->pages, x->p->page_len, t->v_page_stride, j);
+        for (int i = 0; i < x->n_rows; i++) {
+            amx_row row = row_of(t, x->first_row + i);
+            uint16_t seen = j >= row.first && j < row.end;
+            float weight = 0;
+            if (seen && t->mask.data)
+                seen = mask_lanes(t, &row, j, 1);
+            if (seen && t->bias.data)
+                seen = !(vf_equal(bias_lanes(x->p, t, &row, j, 1), vf_set1(-INFINITY)) & 1);
+            if (!seen)
+                continue;
+            for (int part = 0; part < x->l->parts; part++) {
+                const char *p = p_tile(x, unit, part, i / 16) + i % 16 * 64;
+                float w = heed_load(HEED_BF16, p, half);
+                if (!(fabsf(w) < 0x1p-126f)) /* the unit counts denormals as 0 */
+                    weight += w;
+            }
+            for (uint32_t d = 0; d < x->p->v_dim; d++) {
+                float v = heed_load(x->p->v_type, t->v.data, v_at + d * t->v.dim_stride), *o;
+                if ((heed_bf16_of_f32(v) & 0x7fff) < AMX_INF_BF16)
+                    continue;
+                o = (float *)(void *)(o_tile(x, (int)d / 32, i / 16, (int)d % 32 / 16) + i % 16 * 64);
+                o[d % 16] += weight * v;
+            }
+        }
+    }
+}
+
+/* Brings O in memory up to unit `to` of the chunk. */
+static void flush_o(amx_run *x, int to)
+{
+    if (x->from < to || x->live) {
+        for (int pair = 0; pair < x->l->v_pairs; pair++) {
+            if (pair == 0 && x->live) {
+                products_with_v(x, 0, x->live_to, to);
+            } else {
+                load_o(x, pair);
+                products_with_v(x, pair, x->from, to);
+            }
+            store_o(x, pair);
+        }
+        for (int unit = x->from; unit < to; unit++)
+            if (header_of(x, unit / AMX_BLOCK_UNITS)->odd_v[unit % AMX_BLOCK_UNITS])
+                add_odd_v(x, unit);
+        x->rows->fresh = 0;
+    }
+    x->from = to;
+    x->live = 0;
+}
+
+static void scale_o(const amx_run *x, const float factor[AMX_GROUP], uint32_t which)
+{
+    for (int i = 0; i < x->n_rows; i++)
+        if (which >> i & 1)
+            for (int c = 0; c < 2 * x->l->v_pairs; c++) {
+                float *o = (float *)(void *)(o_tile(x, c / 2, i / 16, c % 2) + i % 16 * 64);
+                vf_store(o, vf_mul(vf_load(o), vf_set1(factor[i])));
+            }
+}
+
+/* 2^(from - to); 0 where that is no normal number. */
+static inline float reference_factor(float from, float to)
+{
+    float x = from - to;
+    return x < -126 ? 0 : heed_f32_of_bits((uint32_t)((int32_t)x + 127) << 23);
+}
+
+static inline void scale_sum(amx_rows *rows, int i, float factor)
+{
+    vf_store(rows->sum[i], vf_mul(vf_load(rows->sum[i]), vf_set1(factor)));
+}
+
+/* After units [unit, end): a row with a weight of 2^-2 or more gets a higher reference. */
+static void raise_references(amx_run *x, int unit, int end)
+{
+    float factor[AMX_GROUP];
+    uint32_t raised = 0;
+    for (int i = 0; i < x->n_rows; i++) {
+        uint32_t top = 0;
+        float old = x->rows->reference[i];
+        for (int u = unit; u < end; u++) {
+            const char *p = p_tile(x, u, 0, i / 16) + i % 16 * 64;
+            for (int n = 0; n < 32; n++) {
+                uint16_t w;
+                memcpy(&w, p + 2 * n, 2);
+                top = w > top ? w : top;
+            }
+        }
+        if (top < AMX_RAISE_BF16 || top >= AMX_INF_BF16)
+            continue;
+        x->rows->reference[i] = old + (float)((int)(top >> 7) - 126 + AMX_MARGIN);
+        factor[i] = reference_factor(old, x->rows->reference[i]);
+        scale_sum(x->rows, i, factor[i]);
+        raised |= 1u << i;
+    }
+    if (raised) {
+        flush_o(x, end);
+        scale_o(x, factor, raised);
+    }
+}
+
+/* Is the block hidden from a row as a whole (HEED_BLOCK_NONE), seen as a whole, or mixed? */
+static inline int mask_of_block(const amx_run *x, int64_t head, int block)
+{
+    int64_t first = x->t->k_first / AMX_BLOCK;
+    if (!x->t->mask_blocks)
+        return HEED_BLOCK_ALL;
+    return x->t->mask_blocks[head * x->t->mask_block_stride + x->chunk / AMX_BLOCK + block - first];
+}
+
+/* Row i's products with the keys of units [unit, end) in x->s become scores in log2 units (general),
+ * or stay products, those of hidden keys x->hidden. Returns whether one may be NaN or +inf. */
+static int transform_row(const amx_run *x, int i, int unit, int end)
+{
+    amx_row row = row_of(x->t, x->first_row + i);
+    int block = unit / AMX_BLOCK_UNITS, base = block * AMX_BLOCK_UNITS;
+    int64_t j = x->chunk + unit * AMX_UNIT;
+    const amx_header *header = header_of(x, block);
+    int blocked = mask_of_block(x, row.head, block), odd = x->rows->odd_q >> i & 1;
+    if (blocked == HEED_BLOCK_NONE)
+        row.end = row.first;
+    for (int u = unit; u < end; u++)
+        odd |= header->odd_k[u - base] != 0;
+    if (!x->general && !odd && blocked == HEED_BLOCK_ALL && row.first <= j &&
+        row.end >= x->chunk + end * AMX_UNIT)
+        return 0;
+    for (int g = 2 * (unit - base); g < 2 * (end - base); g++, j += 16) {
+        float *s = x->s + g * 512 + i * 16;
+        uint16_t mask = range_mask(row.first, row.end, j);
+        vf y;
+        if (odd && x->l->parts == 2)
+            for (int n = 0; n < 16; n++)
+                if ((mask >> n & 1) && ((x->rows->odd_q >> i & 1) ||
+                                        (header->odd_k[g / 2] >> (g % 2 * 16 + n) & 1)))
+                    s[n] = exact_product(x->p, x->t, &row, j + n);
+        y = vf_load(s);
+        if (x->general)
+            y = vf_mul(score_lanes(x->p, x->t, &row, j, y, &mask, NULL), vf_set1(AMX_LOG2_E));
+        else if (x->t->mask.data)
+            mask = mask_lanes(x->t, &row, j, mask);
+        vf_store(s, vf_select(mask, y, vf_set1(x->general ? -INFINITY : x->hidden)));
+    }
+    return x->general || odd;
+}
+
+/* Largest score of row i; NaNs do not count. */
+static inline float largest_of_row(const amx_run *x, int i, int groups, int first_group, float c)
+{
+    vf top = vf_set1(-INFINITY);
+    for (int g = first_group; g < groups; g++)
+        top = vf_max(vf_mul(vf_load(x->s + g * 512 + i * 16), vf_set1(c)), top);
+    return vf_largest(top);
+}
+
+/* Weights of row i and one unit, whose scores are at a and b, to bf16 weights; returns the largest
+ * fixed point so far. */
+static inline vi bf16_weights(const float *a, const float *b, float c, float reference, vi top,
+                              char *out)
+{
+    const vf floor = vf_set1(FIXED_ZERO), factor = vf_set1(c);
+    vf za, zb;
+    vi fixed;
+    if (fabsf(reference) <= AMX_ONE_STEP) {
+        vf addend = vf_set1(fixed_addend(reference));
+        za = vf_fma(vf_load(a), factor, addend);
+        zb = vf_fma(vf_load(b), factor, addend);
+    } else {
+        /* Scores so large are integers or coarser: the reference came from the rounded product, and
+         * only that differs from it by what it should. */
+        vf m = vf_set1(reference), addend = vf_set1(fixed_addend(0));
+        za = vf_add(vf_sub(vf_mul(vf_load(a), factor), m), addend);
+        zb = vf_add(vf_sub(vf_mul(vf_load(b), factor), m), addend);
+    }
+    /* The maximum also makes a NaN nothing: it is put in afterwards. */
+    fixed = fixed_of(vf_max(za, floor), vf_max(zb, floor));
+    vi_store(out, weights_of(fixed, vi_load(exp2_table)));
+    return vi_max16(top, fixed);
+}
+
+/* The same in f32, as a high and a low bf16, with the sum. */
+static inline vf split_weights(const float *a, const float *b, float c, float reference, vf sum,
+                               char *high, char *low)
+{
+    const vf factor = vf_set1(c), m = vf_set1(reference);
+    const vi half = vi_set1(0x7fff), one = vi_set1(1);
+    vi up[2], rest[2];
+    for (int side = 0; side < 2; side++) {
+        vf p = exp2_lanes(vf_sub(vf_mul(vf_load(side ? b : a), factor), m));
+        vi bits;
+        p = vf_select(vf_is_nan(p), vf_set1(0), p);
+        sum = vf_add(sum, p);
+        bits = vf_bits(p);
+        bits = vi_add32(vi_add32(bits, half), vi_and(vi_shr32(bits, 16), one));
+        up[side] = vi_shr32(bits, 16);
+        bits = vf_bits(vf_sub(p, vi_float(vi_shl32(up[side], 16))));
+        bits = vi_add32(vi_add32(bits, half), vi_and(vi_shr32(bits, 16), one));
+        rest[side] = vi_shr32(bits, 16);
+    }
+    vi_store(high, vi_pack(up[0], up[1]));
+    vi_store(low, vi_pack(rest[0], rest[1]));
+    return sum;
+}
+
+/* Weights of keys whose score is NaN or +inf are NaN. */
+static int put_nans(const amx_run *x, int i, int unit, int end, float c)
+{
+    int base = unit / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS, found = 0;
+    for (int u = unit; u < end; u++)
+        for (int key = 0; key < AMX_UNIT; key++) {
+            float s = x->s[(2 * (u - base) + key / 16) * 512 + i * 16 + key % 16] * c;
+            int half = key % 16 / 4 * 8 + key / 16 * 4 + key % 4;
+            if (s <= 0x1.fffffep127f)
+                continue;
+            heed_store(HEED_BF16, p_tile(x, u, 0, i / 16) + i % 16 * 64, half, NAN);
+            found = 1;
+        }
+    return found;
+}
+
+/* Units [unit, end) of one block. */
+static void careful_block(amx_run *x, int unit, int end)
+{
+    int base = unit / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS, first = 2 * (unit - base);
+    int groups = 2 * (end - base), split = x->l->parts == 2;
+    float factor[AMX_GROUP], c = x->general ? 1.0f : x->exponent_scale;
+    uint32_t raised = 0, high = 0;
+    for (int g = first; g < groups; g++)
+        products_with_k(x, base + g / 2, g % 2, x->s + g * 512);
+    for (int i = 0; i < x->n_rows; i++) {
+        int odd = transform_row(x, i, unit, end), done = 0;
+        float *reference = &x->rows->reference[i], *s = x->s + i * 16, largest = 0;
+        vf sum = vf_load(x->rows->sum[i]), partial = vf_set1(0);
+        vi top = vi_zero();
+        char *p = p_tile(x, unit, 0, i / 16) + i % 16 * 64;
+        int64_t unit_bytes = 2048 * x->l->parts;
+        if (*reference != AMX_UNSEEN && !split) {
+            for (int g = first, n = 0; g < groups; g += 2, n++)
+                top = bf16_weights(s + g * 512, s + g * 512 + 512, c, *reference, top,
+                                   p + n * unit_bytes);
+            done = !vi_halves_from(top, AMX_TOO_LARGE);
+        }
+        if (!done) {
+            largest = largest_of_row(x, i, groups, first, c);
+            if (*reference == AMX_UNSEEN || largest >= *reference) {
+                float old = *reference;
+                if (largest > 0x1.fffffep127f) {
+                    odd = 1;
+                    *reference = old == AMX_UNSEEN ? 0 : old;
+                } else if (largest >= -0x1.fffffep127f) {
+                    *reference = ceilf(largest) + AMX_MARGIN;
+                } else if (odd && old == AMX_UNSEEN) {
+                    odd = put_nans(x, i, unit, end, c);
+                    *reference = odd ? 0 : AMX_UNSEEN;
+                }
+                if (old != AMX_UNSEEN) {
+                    factor[i] = reference_factor(old, *reference);
+                    sum = vf_mul(sum, vf_set1(factor[i]));
+                    raised |= 1u << i;
+                }
+            }
+            if (*reference == AMX_UNSEEN) {
+                for (int n = 0; n < x->l->parts * (end - unit); n++)
+                    vi_store(p + n * 2048, vi_zero());
+                continue;
+            }
+            for (int g = first, n = 0; g < groups; g += 2, n++) {
+                char *to = p + n * unit_bytes;
+                if (split)
+                    partial = split_weights(s + g * 512, s + g * 512 + 512, c, *reference, partial,
+                                            to, to + 2048);
+                else
+                    top = bf16_weights(s + g * 512, s + g * 512 + 512, c, *reference,
+                                       g == first ? vi_zero() : top, to);
+            }
+        }
+        if (odd && put_nans(x, i, unit, end, c))
+            sum = vf_set1(NAN);
+        if (split)
+            sum = vf_add(sum, partial);
+        else
+            for (int n = 0; n < end - unit; n++)
+                sum = vf_add_pairs(sum, vi_load(p + n * unit_bytes));
+        vf_store(x->rows->sum[i], sum);
+        if (split || vi_halves_from(top, AMX_RAISE_FIXED))
+            high = 1;
+    }
+    if (raised) {
+        flush_o(x, unit);
+        scale_o(x, factor, raised);
+    }
+    if (high)
+        raise_references(x, unit, end);
+}
+
+#endif

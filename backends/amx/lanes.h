@@ -1,0 +1,302 @@
+/*
+ * Sixteen lanes of 32 bits (or 32 of 16): the few vector operations that the kernels need, on
+ * AVX-512 or on plain loops (HEED_AMX_MODEL). Both give the same bits for everything but the payload
+ * and sign of a NaN.
+ *
+ *   vf  16 x f32      vi  16 x 32 bits or 32 x 16 bits      a mask is a uint16_t, bit n = lane n
+ */
+#ifndef HEED_AMX_LANES_H
+#define HEED_AMX_LANES_H
+
+#include <heed/backend.h>
+
+#include <stdint.h>
+
+#ifndef HEED_AMX_MODEL
+
+#include <immintrin.h>
+
+typedef __m512 vf;
+typedef __m512i vi;
+
+static inline vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+static inline vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+static inline void vf_store(float *p, vf x)
+{
+    _mm512_storeu_ps(p, x);
+}
+
+static inline void vf_store_some(float *p, uint16_t mask, vf x)
+{
+    _mm512_mask_storeu_ps(p, mask, x);
+}
+
+static inline vf vf_load_some(const float *p, uint16_t mask)
+{
+    return _mm512_maskz_loadu_ps(mask, p);
+}
+
+static inline vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+static inline vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+static inline vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+static inline vf vf_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+/* a > b ? a : b, so b where either is a NaN. */
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+/* The largest lane; no lane may be a NaN. */
+static inline float vf_largest(vf x)
+{
+    return _mm512_reduce_max_ps(x);
+}
+
+static inline uint16_t vf_is_nan(vf a)
+{
+    return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+}
+
+static inline uint16_t vf_equal(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+
+static inline vf vf_select(uint16_t mask, vf yes, vf no)
+{
+    return _mm512_mask_blend_ps(mask, no, yes);
+}
+
+static inline vi vf_bits(vf x)
+{
+    return _mm512_castps_si512(x);
+}
+
+static inline vf vi_float(vi x)
+{
+    return _mm512_castsi512_ps(x);
+}
+
+static inline vi vi_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+static inline void vi_store(void *p, vi x)
+{
+    _mm512_storeu_si512(p, x);
+}
+
+/* The first n 16-bit elements at p, zeros after. */
+static inline vi vi_load_halves(const void *p, int n)
+{
+    return _mm512_maskz_loadu_epi16(n >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << n) - 1, p);
+}
+
+static inline vi vi_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+
+static inline vi vi_set1(uint32_t x)
+{
+    return _mm512_set1_epi32((int32_t)x);
+}
+
+static inline vi vi_sub32(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+
+static inline vi vi_add32(vi a, vi b)
+{
+    return _mm512_add_epi32(a, b);
+}
+
+static inline vi vi_shr32(vi a, int n)
+{
+    return _mm512_srli_epi32(a, (unsigned)n);
+}
+
+static inline vi vi_shl32(vi a, int n)
+{
+    return _mm512_slli_epi32(a, (unsigned)n);
+}
+
+static inline vi vi_and(vi a, vi b)
+{
+    return _mm512_and_si512(a, b);
+}
+
+static inline vi vi_andnot(vi a, vi b)
+{
+    return _mm512_andnot_si512(a, b);
+}
+
+static inline vi vi_add16(vi a, vi b)
+{
+    return _mm512_add_epi16(a, b);
+}
+
+static inline vi vi_shr16(vi a, int n)
+{
+    return _mm512_srli_epi16(a, (unsigned)n);
+}
+
+static inline vi vi_max16(vi a, vi b)
+{
+    return _mm512_max_epu16(a, b);
+}
+
+/* Lanes of 16 bits that are at least limit, unsigned: bit n = half n. */
+static inline uint32_t vi_halves_from(vi a, uint16_t limit)
+{
+    return _mm512_cmpge_epu16_mask(a, _mm512_set1_epi16((short)limit));
+}
+
+/* Elements of 16 bits that are at least limit, unsigned, become 0. */
+static inline vi vi_clear_halves(vi a, uint32_t which)
+{
+    return _mm512_maskz_mov_epi16(~which, a);
+}
+
+/* Two times sixteen signed words saturated to unsigned 16 bits. Each group of four words of a is
+ * followed by the same group of b: half 8g + i is a[4g + i], half 8g + 4 + i is b[4g + i]. */
+static inline vi vi_pack(vi a, vi b)
+{
+    return _mm512_packus_epi32(a, b);
+}
+
+/* A table of 64 bytes, looked up by the low six bits of each 16-bit lane. Needs AVX512_VBMI. */
+static inline vi vi_lookup(vi index, vi table)
+{
+    return _mm512_maskz_permutexvar_epi8(0x5555555555555555u, index, table);
+}
+
+/* Sixteen f32 to bf16, to nearest even, a denormal to zero. */
+static inline void vf_store_bf16(void *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(x));
+}
+
+static inline void vf_store_bf16_some(void *p, uint16_t mask, vf x)
+{
+    _mm256_mask_storeu_epi16(p, mask, (__m256i)_mm512_cvtneps_pbh(x));
+}
+
+static inline void vf_store_f16_some(void *p, uint16_t mask, vf x)
+{
+    _mm256_mask_storeu_epi16(p, mask, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline vf vf_load_bf16_some(const void *p, uint16_t mask)
+{
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+static inline vf vf_load_f16_some(const void *p, uint16_t mask)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p));
+}
+
+/* Which of the 16 bytes at p that the mask names are not 0. */
+static inline uint16_t bytes_set(const void *p, uint16_t mask)
+{
+    __m128i bytes = _mm_maskz_loadu_epi8(mask, p);
+    return _mm_test_epi8_mask(bytes, bytes);
+}
+
+/* acc[n] + the two bf16 of lane n, the odd one first. Denormals count as zero. */
+static inline vf vf_add_pairs(vf acc, vi pairs)
+{
+    const __m512i ones = _mm512_set1_epi32(0x3f803f80);
+    return _mm512_dpbf16_ps(acc, (__m512bh)pairs, (__m512bh)ones);
+}
+
+/* Halves a[0] b[0] a[1] b[1] .. of columns 0-15 and 16-31. */
+static inline void vi_interleave(vi a, vi b, vi *low, vi *high)
+{
+    __m512i a_low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(a));
+    __m512i a_high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(a, 1));
+    __m512i b_low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(b));
+    __m512i b_high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(b, 1));
+    *low = _mm512_or_si512(a_low, _mm512_slli_epi32(b_low, 16));
+    *high = _mm512_or_si512(a_high, _mm512_slli_epi32(b_high, 16));
+}
+
+/* Transposes 16 x 16 words in place: 2 x 2, 4 x 4, then quarters of the registers. */
+static inline void vi_transpose(vi r[16])
+{
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+        r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+        r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+#else
+#include "tile.h"
+
+#include "lanes_model.h"
+#endif
+
+/* A fixed tree, so that a sum's bits are the same everywhere. */
+static inline float vf_sum(vf x)
+{
+    float a[16];
+    vf_store(a, x);
+    for (int step = 8; step; step /= 2)
+        for (int n = 0; n < step; n++)
+            a[n] += a[n + step];
+    return a[0];
+}
+
+#endif

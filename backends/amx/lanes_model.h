@@ -1,0 +1,344 @@
+/* lanes.h on plain loops, for machines without AVX-512. Included by it alone. */
+#ifndef HEED_AMX_LANES_MODEL_H
+#define HEED_AMX_LANES_MODEL_H
+
+#include <math.h>
+#include <string.h>
+
+typedef struct vf {
+    float f[16];
+} vf;
+
+typedef struct vi {
+    uint32_t u[16];
+} vi;
+
+#define EACH(n) for (int n = 0; n < 16; n++)
+
+static inline vf vf_set1(float x)
+{
+    vf y;
+    EACH(n) y.f[n] = x;
+    return y;
+}
+
+static inline vf vf_load(const float *p)
+{
+    vf y;
+    memcpy(&y, p, sizeof y);
+    return y;
+}
+
+static inline void vf_store(float *p, vf x)
+{
+    memcpy(p, &x, sizeof x);
+}
+
+static inline void vf_store_some(float *p, uint16_t mask, vf x)
+{
+    EACH(n) if (mask >> n & 1) memcpy(p + n, &x.f[n], 4);
+}
+
+static inline vf vf_load_some(const float *p, uint16_t mask)
+{
+    vf y = {{0}};
+    EACH(n) if (mask >> n & 1) memcpy(&y.f[n], p + n, 4);
+    return y;
+}
+
+static inline vf vf_add(vf a, vf b)
+{
+    EACH(n) a.f[n] += b.f[n];
+    return a;
+}
+
+static inline vf vf_sub(vf a, vf b)
+{
+    EACH(n) a.f[n] -= b.f[n];
+    return a;
+}
+
+static inline vf vf_mul(vf a, vf b)
+{
+    EACH(n) a.f[n] *= b.f[n];
+    return a;
+}
+
+static inline vf vf_div(vf a, vf b)
+{
+    EACH(n) a.f[n] /= b.f[n];
+    return a;
+}
+
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    EACH(n) a.f[n] = fmaf(a.f[n], b.f[n], c.f[n]);
+    return a;
+}
+
+static inline vf vf_max(vf a, vf b)
+{
+    EACH(n) a.f[n] = a.f[n] > b.f[n] ? a.f[n] : b.f[n];
+    return a;
+}
+
+static inline float vf_largest(vf x)
+{
+    float top = x.f[0];
+    EACH(n) top = x.f[n] > top ? x.f[n] : top;
+    return top;
+}
+
+static inline uint16_t vf_is_nan(vf a)
+{
+    unsigned mask = 0;
+    EACH(n) mask |= (unsigned)(a.f[n] != a.f[n]) << n;
+    return (uint16_t)mask;
+}
+
+static inline uint16_t vf_equal(vf a, vf b)
+{
+    unsigned mask = 0;
+    EACH(n) mask |= (unsigned)(a.f[n] == b.f[n]) << n;
+    return (uint16_t)mask;
+}
+
+static inline vf vf_select(uint16_t mask, vf yes, vf no)
+{
+    EACH(n) if (mask >> n & 1) no.f[n] = yes.f[n];
+    return no;
+}
+
+static inline vi vf_bits(vf x)
+{
+    vi y;
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+
+static inline vf vi_float(vi x)
+{
+    vf y;
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+
+static inline vi vi_load(const void *p)
+{
+    vi y;
+    memcpy(&y, p, sizeof y);
+    return y;
+}
+
+static inline void vi_store(void *p, vi x)
+{
+    memcpy(p, &x, sizeof x);
+}
+
+static inline vi vi_load_halves(const void *p, int n)
+{
+    vi y = {{0}};
+    memcpy(&y, p, (size_t)(n >= 32 ? 32 : n) * 2);
+    return y;
+}
+
+static inline vi vi_zero(void)
+{
+    vi y = {{0}};
+    return y;
+}
+
+static inline vi vi_set1(uint32_t x)
+{
+    vi y;
+    EACH(n) y.u[n] = x;
+    return y;
+}
+
+static inline vi vi_sub32(vi a, vi b)
+{
+    EACH(n) a.u[n] -= b.u[n];
+    return a;
+}
+
+static inline vi vi_add32(vi a, vi b)
+{
+    EACH(n) a.u[n] += b.u[n];
+    return a;
+}
+
+static inline vi vi_shr32(vi a, int s)
+{
+    EACH(n) a.u[n] >>= s;
+    return a;
+}
+
+static inline vi vi_shl32(vi a, int s)
+{
+    EACH(n) a.u[n] <<= s;
+    return a;
+}
+
+static inline vi vi_and(vi a, vi b)
+{
+    EACH(n) a.u[n] &= b.u[n];
+    return a;
+}
+
+static inline vi vi_andnot(vi a, vi b)
+{
+    EACH(n) a.u[n] = ~a.u[n] & b.u[n];
+    return a;
+}
+
+static inline uint32_t model_halves(uint32_t low, uint32_t high)
+{
+    return (low & 0xffffu) | high << 16;
+}
+
+static inline vi vi_add16(vi a, vi b)
+{
+    EACH(n) a.u[n] = model_halves(a.u[n] + b.u[n], (a.u[n] >> 16) + (b.u[n] >> 16));
+    return a;
+}
+
+static inline vi vi_shr16(vi a, int s)
+{
+    EACH(n) a.u[n] = model_halves((a.u[n] & 0xffffu) >> s, a.u[n] >> 16 >> s);
+    return a;
+}
+
+static inline vi vi_max16(vi a, vi b)
+{
+    EACH(n)
+    {
+        uint32_t a0 = a.u[n] & 0xffffu, a1 = a.u[n] >> 16, b0 = b.u[n] & 0xffffu, b1 = b.u[n] >> 16;
+        a.u[n] = model_halves(a0 > b0 ? a0 : b0, a1 > b1 ? a1 : b1);
+    }
+    return a;
+}
+
+static inline uint32_t vi_halves_from(vi a, uint16_t limit)
+{
+    uint32_t which = 0;
+    EACH(n)
+    {
+        which |= (uint32_t)((a.u[n] & 0xffffu) >= limit) << (2 * n);
+        which |= (uint32_t)(a.u[n] >> 16 >= limit) << (2 * n + 1);
+    }
+    return which;
+}
+
+static inline vi vi_clear_halves(vi a, uint32_t which)
+{
+    EACH(n)
+    {
+        if (which >> (2 * n) & 1)
+            a.u[n] &= 0xffff0000u;
+        if (which >> (2 * n + 1) & 1)
+            a.u[n] &= 0xffffu;
+    }
+    return a;
+}
+
+static inline uint32_t model_saturate(uint32_t x)
+{
+    return x >> 31 ? 0 : x > 0xffffu ? 0xffffu : x;
+}
+
+static inline vi vi_pack(vi a, vi b)
+{
+    vi y;
+    for (int g = 0; g < 4; g++)
+        for (int i = 0; i < 2; i++) {
+            const uint32_t *from_a = a.u + 4 * g + 2 * i, *from_b = b.u + 4 * g + 2 * i;
+            y.u[4 * g + i] = model_halves(model_saturate(from_a[0]), model_saturate(from_a[1]));
+            y.u[4 * g + 2 + i] = model_halves(model_saturate(from_b[0]), model_saturate(from_b[1]));
+        }
+    return y;
+}
+
+static inline vi vi_lookup(vi index, vi table)
+{
+    uint8_t bytes[64];
+    memcpy(bytes, &table, sizeof bytes);
+    EACH(n) index.u[n] = model_halves(bytes[index.u[n] & 63], bytes[index.u[n] >> 16 & 63]);
+    return index;
+}
+
+static inline void vf_store_bf16_some(void *p, uint16_t mask, vf x)
+{
+    EACH(n) if (mask >> n & 1)
+    {
+        uint32_t bits = heed_bits_of_f32(x.f[n]);
+        float y = bits & 0x7f800000u ? x.f[n] : heed_f32_of_bits(bits & 0x80000000u);
+        heed_store(HEED_BF16, p, n, y);
+    }
+}
+
+static inline void vf_store_bf16(void *p, vf x)
+{
+    vf_store_bf16_some(p, 0xffff, x);
+}
+
+static inline void vf_store_f16_some(void *p, uint16_t mask, vf x)
+{
+    EACH(n) if (mask >> n & 1) heed_store(HEED_F16, p, n, x.f[n]);
+}
+
+static inline vf vf_load_bf16_some(const void *p, uint16_t mask)
+{
+    vf y = {{0}};
+    EACH(n) if (mask >> n & 1) y.f[n] = heed_load(HEED_BF16, p, n);
+    return y;
+}
+
+static inline vf vf_load_f16_some(const void *p, uint16_t mask)
+{
+    vf y = {{0}};
+    EACH(n) if (mask >> n & 1) y.f[n] = heed_load(HEED_F16, p, n);
+    return y;
+}
+
+static inline uint16_t bytes_set(const void *p, uint16_t mask)
+{
+    unsigned set = 0;
+    EACH(n) if (mask >> n & 1) set |= (unsigned)(((const uint8_t *)p)[n] != 0) << n;
+    return (uint16_t)set;
+}
+
+static inline vf vf_add_pairs(vf acc, vi pairs)
+{
+    EACH(n)
+    {
+        float odd = model_flush(model_float(pairs.u[n] & 0xffff0000u));
+        float even = model_flush(model_float(pairs.u[n] << 16));
+        acc.f[n] = model_add(model_add(model_flush(acc.f[n]), odd), even);
+    }
+    return acc;
+}
+
+static inline void vi_interleave(vi a, vi b, vi *low, vi *high)
+{
+    uint16_t from_a[32], from_b[32];
+    memcpy(from_a, &a, sizeof from_a);
+    memcpy(from_b, &b, sizeof from_b);
+    EACH(n)
+    {
+        low->u[n] = model_halves(from_a[n], from_b[n]);
+        high->u[n] = model_halves(from_a[16 + n], from_b[16 + n]);
+    }
+}
+
+static inline void vi_transpose(vi r[16])
+{
+    EACH(i) for (int j = 0; j < i; j++)
+    {
+        uint32_t x = r[i].u[j];
+        r[i].u[j] = r[j].u[i];
+        r[j].u[i] = x;
+    }
+}
+
+#undef EACH
+#endif

@@ -1,0 +1,161 @@
+/*
+ * Packing for the tile unit: K transposed in words of two dims, V interleaved by key pairs, Q as it
+ * is. Any type and strides; dims and keys that do not exist become zeros.
+ *
+ * A product of 0 with an infinity would be NaN, so a NaN or infinity in V never enters a tile: it is
+ * packed as 0 and its key is named in the header, for the kernel to add to the rows that see it.
+ */
+#ifndef HEED_AMX_PACK_H
+#define HEED_AMX_PACK_H
+
+#include "amx.h"
+#include "lanes.h"
+
+#define AMX_ODD_BF16 ((127 + 50) << 7) /* 2^50: products of two smaller ones cannot overflow */
+#define AMX_INF_BF16 (255 << 7)
+
+/* One element as one or two bf16. What is not finite has no low part (it would be a NaN). */
+static inline void split_one(float x, uint16_t *high, uint16_t *low)
+{
+    *high = heed_bf16_of_f32(x);
+    *low = (*high & 0x7fff) >= AMX_INF_BF16 ? 0 : heed_bf16_of_f32(x - heed_f32_of_bf16(*high));
+}
+
+/* Dims [d, d + 32) of a row at data, of which n exist, as bf16 in one or two registers. */
+static inline void load_row(uint32_t type, const char *data, int64_t dim_stride, int64_t d, int n,
+                            int parts, vi out[2])
+{
+    uint16_t part[2][32];
+    out[1] = vi_zero();
+    if (type == HEED_BF16 && dim_stride == 1) {
+        out[0] = vi_load_halves(data + d * 2, n);
+        return;
+    }
+    memset(part, 0, sizeof part);
+    for (int i = 0; i < n; i++) {
+        float x = heed_load(type, data, (d + i) * dim_stride);
+        if (parts == 2)
+            split_one(x, &part[0][i], &part[1][i]);
+        else
+            part[0][i] = heed_bf16_of_f32(x);
+    }
+    out[0] = vi_load(part[0]);
+    out[1] = vi_load(part[1]);
+}
+
+static inline const char *key_row(const heed_problem *p, const heed_tile *t, const heed_rows *rows,
+                                  uint32_t type, int64_t page_stride, int64_t j)
+{
+    int64_t at = heed_key_offset(rows, t->pages, p->page_len, page_stride, j);
+    return (const char *)rows->data + at * heed_dtype_bytes(type);
+}
+
+/* Keys [first, end) of the block of AMX_BLOCK keys that starts at `start`. */
+static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_layout *l,
+                          int64_t start, char *packed)
+{
+    const vi magnitude = vi_set1(0x7fff7fff);
+    amx_header *header = (amx_header *)packed;
+    char *out = packed + AMX_HEADER_BYTES;
+    for (int g = 0; g < AMX_BLOCK / 16; g++)
+        for (int step = 0; step < l->k_steps; step++, out += (int64_t)l->parts * 1024) {
+            vi high[16], low[16], top = vi_zero();
+            int n = (int)p->qk_dim - 32 * step;
+            for (int i = 0; i < 16; i++) {
+                int64_t j = start + 16 * g + i;
+                vi row[2] = {vi_zero(), vi_zero()};
+                if (j >= t->k_first && j < t->k_end)
+                    load_row(p->k_type, key_row(p, t, &t->k, p->k_type, t->k_page_stride, j),
+                             t->k.dim_stride, 32 * step, n < 32 ? n : 32, l->parts, row);
+                high[i] = row[0];
+                low[i] = row[1];
+                top = vi_max16(top, vi_and(row[0], magnitude));
+            }
+            if (vi_halves_from(top, AMX_ODD_BF16))
+                for (int i = 0; i < 16; i++)
+                    if (vi_halves_from(vi_and(high[i], magnitude), AMX_ODD_BF16))
+                        header->odd_k[g / 2] |= 1u << (g % 2 * 16 + i);
+            vi_transpose(high);
+            for (int i = 0; i < 16; i++)
+                vi_store(out + i * 64, high[i]);
+            if (l->parts == 2) {
+                vi_transpose(low);
+                for (int i = 0; i < 16; i++)
+                    vi_store(out + 1024 + i * 64, low[i]);
+            }
+        }
+}
+
+static inline void pack_v(const heed_problem *p, const heed_tile *t, const amx_layout *l,
+                          int64_t start, char *packed)
+{
+    const vi magnitude = vi_set1(0x7fff7fff);
+    amx_header *header = (amx_header *)packed;
+    for (int unit = 0; unit < AMX_BLOCK_UNITS; unit++)
+        for (int pair = 0; pair < l->v_pairs; pair++) {
+            char *out = packed + l->v_at + ((int64_t)unit * l->parts * l->v_pairs + pair) * 2048;
+            int n = (int)p->v_dim - 32 * pair;
+            for (int w = 0; w < 16; w++) {
+                int key = w / 4 * 4 + w % 2 * 2 + (w % 4 >= 2 ? 16 : 0);
+                vi row[2][2], low, high;
+                for (int side = 0; side < 2; side++) {
+                    int64_t j = start + unit * AMX_UNIT + key + side;
+                    uint32_t odd;
+                    row[side][0] = row[side][1] = vi_zero();
+                    if (j < t->k_first || j >= t->k_end)
+                        continue;
+                    load_row(p->v_type, key_row(p, t, &t->v, p->v_type, t->v_page_stride, j),
+                             t->v.dim_stride, 32 * pair, n < 32 ? n : 32, l->parts, row[side]);
+                    odd = vi_halves_from(vi_and(row[side][0], magnitude), AMX_INF_BF16);
+                    if (odd) {
+                        row[side][0] = vi_clear_halves(row[side][0], odd);
+                        header->odd_v[unit] |= 1u << (key + side);
+                    }
+                }
+                for (int part = 0; part < l->parts; part++) {
+                    char *at = out + (int64_t)part * l->v_pairs * 2048 + w * 64;
+                    vi_interleave(row[0][part], row[1][part], &low, &high);
+                    vi_store(at, low);
+                    vi_store(at + 1024, high);
+                }
+            }
+        }
+}
+
+static inline void pack_block(const heed_problem *p, const heed_tile *t, const amx_layout *l,
+                              int64_t start, char *packed)
+{
+    memset(packed, 0, AMX_HEADER_BYTES);
+    pack_k(p, t, l, start, packed);
+    pack_v(p, t, l, start, packed);
+}
+
+/* Rows [32 g, 32 g + 32) of the tile; returns the rows with a value of 2^50 or more. */
+static inline uint32_t pack_q(const heed_problem *p, const heed_tile *t, const amx_layout *l,
+                              int64_t g, char *out)
+{
+    const vi magnitude = vi_set1(0x7fff7fff);
+    int64_t rows = t->n_heads * t->q_count;
+    uint32_t odd_rows = 0;
+    for (int i = 0; i < AMX_GROUP; i++) {
+        int64_t r = AMX_GROUP * g + i;
+        int64_t at = r / t->q_count * t->q.head_stride +
+                     (t->q_first + r % t->q_count) * t->q.row_stride;
+        const char *data = (const char *)t->q.data + at * heed_dtype_bytes(p->q_type);
+        for (int step = 0; step < l->k_steps; step++) {
+            int n = (int)p->qk_dim - 32 * step;
+            char *to = out + (((int64_t)(i / 16) * l->k_steps + step) * l->parts) * 1024 + i % 16 * 64;
+            vi row[2] = {vi_zero(), vi_zero()};
+            if (r < rows)
+                load_row(p->q_type, data, t->q.dim_stride, 32 * step, n < 32 ? n : 32, l->parts, row);
+            if (vi_halves_from(vi_and(row[0], magnitude), AMX_ODD_BF16))
+                odd_rows |= 1u << i;
+            vi_store(to, row[0]);
+            if (l->parts == 2)
+                vi_store(to + 1024, row[1]);
+        }
+    }
+    return odd_rows;
+}
+
+#endif

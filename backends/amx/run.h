@@ -1,0 +1,179 @@
+/* What the parts of the kernel share while a tile is run: where things lie, and the products. */
+#ifndef HEED_AMX_RUN_H
+#define HEED_AMX_RUN_H
+
+#include "amx.h"
+#include "lanes.h"
+#include "pack.h"
+#include "scores.h"
+#include "softmax.h"
+#include "tile.h"
+
+/* The fast path is written out for the hardware; for the model that would be code without end. */
+#if defined(__GNUC__) && !defined(HEED_AMX_MODEL)
+#define AMX_INLINE static inline __attribute__((always_inline))
+#else
+#define AMX_INLINE static inline
+#endif
+
+typedef struct amx_run {
+    const heed_problem *p;
+    heed_tile *t;
+    const amx_layout *l;
+    tile_unit *unit;
+    char *q, *weights, *o;                /* q and o of the group at hand */
+    float *s;                             /* [16 keys][32 rows][16], of a block or of two units */
+    amx_rows *rows;                       /* of the group */
+    const char *packed[AMX_CHUNK_BLOCKS]; /* blocks of the chunk at hand */
+    int64_t chunk;                        /* its first key */
+    float exponent_scale;                 /* products to log2 units, where nothing else applies */
+    float hidden;                         /* a product that becomes -inf by it */
+    int32_t general;                      /* scores have more to them than a factor */
+    int32_t n_rows;                       /* of the group: 1 to 32 */
+    int32_t first_row;                    /* its first row in the tile */
+    int32_t live;                         /* O's first pair of columns is in registers 0 to 3 */
+    int32_t from, live_to;                /* units of the chunk that O has; that the registers have */
+} amx_run;
+
+/* Register use: 0-3 O [row tile][16 columns] of one pair; 4, 5 S of two row tiles; 6, 7 operands.
+ * While only O is worked on, 4, 5 hold P and 6, 7 hold V. */
+
+AMX_INLINE const char *k_tile(const amx_run *x, int unit, int half, int step)
+{
+    return x->packed[unit / AMX_BLOCK_UNITS] + AMX_HEADER_BYTES +
+           ((int64_t)(unit % AMX_BLOCK_UNITS * 2 + half) * x->l->k_steps + step) * x->l->parts * 1024;
+}
+
+AMX_INLINE const char *v_tile(const amx_run *x, int unit, int part, int pair)
+{
+    return x->packed[unit / AMX_BLOCK_UNITS] + x->l->v_at +
+           ((int64_t)(unit % AMX_BLOCK_UNITS * x->l->parts + part) * x->l->v_pairs + pair) * 2048;
+}
+
+AMX_INLINE char *q_tile(const amx_run *x, int row_tile, int step)
+{
+    return x->q + ((int64_t)row_tile * x->l->k_steps + step) * x->l->parts * 1024;
+}
+
+AMX_INLINE char *p_tile(const amx_run *x, int unit, int part, int row_tile)
+{
+    return x->weights + ((int64_t)(unit * x->l->parts + part) * 2 + row_tile) * 1024;
+}
+
+AMX_INLINE char *o_tile(const amx_run *x, int pair, int row_tile, int column)
+{
+    return x->o + (int64_t)pair * 4096 + (row_tile * 2 + column) * 1024;
+}
+
+/* The packed header of a block of the chunk. */
+AMX_INLINE const amx_header *header_of(const amx_run *x, int block)
+{
+    return (const amx_header *)(const void *)x->packed[block];
+}
+
+/* Products of the group's rows with 16 keys, to s [32 rows][16]. */
+static inline void products_with_k(const amx_run *x, int unit, int half, float *s)
+{
+    tile_unit *u = x->unit;
+    int two = x->n_rows > 16;
+    (void)u;
+    tile_zero(u, 4);
+    tile_zero(u, 5);
+    for (int step = 0; step < x->l->k_steps; step++) {
+        tile_load(u, 6, k_tile(x, unit, half, step), 64);
+        tile_load(u, 7, q_tile(x, 0, step), 64);
+        tile_product(u, 4, 7, 6);
+        if (two) {
+            tile_load(u, 7, q_tile(x, 1, step), 64);
+            tile_product(u, 5, 7, 6);
+        }
+        if (x->l->parts == 1)
+            continue;
+        tile_load(u, 7, q_tile(x, 0, step) + 1024, 64);
+        tile_product(u, 4, 7, 6);
+        if (two) {
+            tile_load(u, 7, q_tile(x, 1, step) + 1024, 64);
+            tile_product(u, 5, 7, 6);
+        }
+        tile_load(u, 6, k_tile(x, unit, half, step) + 1024, 64);
+        tile_load(u, 7, q_tile(x, 0, step), 64);
+        tile_product(u, 4, 7, 6);
+        if (two) {
+            tile_load(u, 7, q_tile(x, 1, step), 64);
+            tile_product(u, 5, 7, 6);
+        }
+    }
+    tile_store(u, 4, s, 64);
+    tile_store(u, 5, s + 256, 64);
+}
+
+static inline void load_o(const amx_run *x, int pair)
+{
+    tile_unit *u = x->unit;
+    (void)u;
+    if (x->rows->fresh) {
+        tile_zero(u, 0);
+        tile_zero(u, 1);
+        tile_zero(u, 2);
+        tile_zero(u, 3);
+    } else {
+        tile_load(u, 0, o_tile(x, pair, 0, 0), 64);
+        tile_load(u, 1, o_tile(x, pair, 0, 1), 64);
+        tile_load(u, 2, o_tile(x, pair, 1, 0), 64);
+        tile_load(u, 3, o_tile(x, pair, 1, 1), 64);
+    }
+}
+
+static inline void store_o(const amx_run *x, int pair)
+{
+    tile_unit *u = x->unit;
+    (void)u;
+    tile_store(u, 0, o_tile(x, pair, 0, 0), 64);
+    tile_store(u, 1, o_tile(x, pair, 0, 1), 64);
+    tile_store(u, 2, o_tile(x, pair, 1, 0), 64);
+    tile_store(u, 3, o_tile(x, pair, 1, 1), 64);
+}
+
+/* Weights of units [unit, end) times 32 columns of V, onto registers 0 to 3. */
+static inline void products_with_v(const amx_run *x, int pair, int unit, int end)
+{
+    tile_unit *u = x->unit;
+    int two = x->n_rows > 16;
+    (void)u;
+    for (; unit < end; unit++) {
+        const char *v = v_tile(x, unit, 0, pair);
+        tile_load(u, 6, v, 64);
+        tile_load(u, 4, p_tile(x, unit, 0, 0), 64);
+        tile_product(u, 0, 4, 6);
+        tile_load(u, 7, v + 1024, 64);
+        tile_product(u, 1, 4, 7);
+        if (two) {
+            tile_load(u, 5, p_tile(x, unit, 0, 1), 64);
+            tile_product(u, 2, 5, 6);
+            tile_product(u, 3, 5, 7);
+        }
+        if (x->l->parts == 1)
+            continue;
+        tile_load(u, 4, p_tile(x, unit, 1, 0), 64);
+        tile_product(u, 0, 4, 6);
+        tile_product(u, 1, 4, 7);
+        if (two) {
+            tile_load(u, 5, p_tile(x, unit, 1, 1), 64);
+            tile_product(u, 2, 5, 6);
+            tile_product(u, 3, 5, 7);
+        }
+        v = v_tile(x, unit, 1, pair);
+        tile_load(u, 6, v, 64);
+        tile_load(u, 7, v + 1024, 64);
+        tile_load(u, 4, p_tile(x, unit, 0, 0), 64);
+        tile_product(u, 0, 4, 6);
+        tile_product(u, 1, 4, 7);
+        if (two) {
+            tile_load(u, 5, p_tile(x, unit, 0, 1), 64);
+            tile_product(u, 2, 5, 6);
+            tile_product(u, 3, 5, 7);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,115 @@
+/*
+ * Scores of one row and block as the softmax wants them: which keys the row sees, and everything
+ * that stands between the products of Q and K and the exponent.
+ */
+#ifndef HEED_AMX_SCORES_H
+#define HEED_AMX_SCORES_H
+
+#include "amx.h"
+#include "softmax.h"
+
+#define AMX_LOG2_E 1.4426950408889634f
+
+/* A row of the tile and its keys. */
+typedef struct amx_row {
+    int64_t head, q, first, end; /* q: row of the sequence; [first, end): its causal range and window */
+} amx_row;
+
+static inline amx_row row_of(const heed_tile *t, int64_t r)
+{
+    amx_row row = {r / t->q_count, t->q_first + r % t->q_count, 0, 0};
+    heed_row_keys(t, row.q, &row.first, &row.end);
+    return row;
+}
+
+/* Keys j .. j + 15 that lie in [first, end). */
+static inline uint16_t range_mask(int64_t first, int64_t end, int64_t j)
+{
+    int64_t low = first - j, high = end - j;
+    uint32_t below = low <= 0 ? 0 : low >= 16 ? 0xffffu : (1u << low) - 1;
+    uint32_t under = high <= 0 ? 0 : high >= 16 ? 0xffffu : (1u << high) - 1;
+    return (uint16_t)(under & ~below);
+}
+
+/* The bias of the keys that the mask names; others are 0. */
+static inline vf bias_lanes(const heed_problem *p, const heed_tile *t, const amx_row *row, int64_t j,
+                            uint16_t mask)
+{
+    int64_t at = row->head * t->bias.head_stride + row->q * t->bias.row_stride +
+                 j * t->bias.dim_stride;
+    const char *data = (const char *)t->bias.data + at * heed_dtype_bytes(p->bias_type);
+    float gathered[16] = {0};
+    if (t->bias.dim_stride == 1)
+        return p->bias_type == HEED_F32    ? vf_load_some((const float *)(const void *)data, mask)
+               : p->bias_type == HEED_BF16 ? vf_load_bf16_some(data, mask)
+                                           : vf_load_f16_some(data, mask);
+    for (int n = 0; n < 16; n++)
+        if (mask >> n & 1)
+            gathered[n] = heed_load(p->bias_type, data, n * t->bias.dim_stride);
+    return vf_load(gathered);
+}
+
+/* Of the keys that `mask` names (in range), those that the bool mask lets the row see. */
+static inline uint16_t mask_lanes(const heed_tile *t, const amx_row *row, int64_t j, uint16_t mask)
+{
+    int64_t at = row->head * t->mask.head_stride + row->q * t->mask.row_stride +
+                 j * t->mask.dim_stride;
+    const uint8_t *data = (const uint8_t *)t->mask.data + at;
+    uint32_t seen = 0;
+    if (t->mask.dim_stride == 1)
+        return bytes_set(data, mask);
+    for (int n = 0; n < 16; n++)
+        if (mask >> n & 1)
+            seen |= (uint32_t)(data[n * t->mask.dim_stride] != 0) << n;
+    return (uint16_t)seen;
+}
+
+/*
+ * One row's 16 products with keys j .. j + 15, in natural units with everything applied but the
+ * mask; *mask (in range) loses the keys that mask and bias hide. stage, if not NULL, receives the
+ * scores of the named optional output, for the keys of the mask as it was.
+ */
+static inline vf score_lanes(const heed_problem *p, const heed_tile *t, const amx_row *row, int64_t j,
+                             vf products, uint16_t *mask, vf *stage)
+{
+    vf s = vf_mul(products, vf_set1(p->scale));
+    if (stage)
+        *stage = s;
+    if (p->features & HEED_HAS_SOFTCAP) {
+        s = vf_mul(tanh_lanes(vf_div(s, vf_set1(p->softcap))), vf_set1(p->softcap));
+        if (stage && p->scores_stage != HEED_SCORES_RAW)
+            *stage = s;
+    }
+    if (t->mask.data)
+        *mask = mask_lanes(t, row, j, *mask);
+    if (t->alibi_slope) {
+        float distance[16];
+        for (int n = 0; n < 16; n++)
+            distance[n] = (float)(j + n - row->q - t->q_offset);
+        s = vf_fma(vf_load(distance), vf_set1(t->alibi_slope[row->head]), s);
+    }
+    if (t->bias.data) {
+        vf bias = bias_lanes(p, t, row, j, *mask);
+        *mask &= (uint16_t)~vf_equal(bias, vf_set1(-INFINITY));
+        s = vf_fma(bias, vf_set1(t->bias_slope ? t->bias_slope[row->head] : 1.0f), s);
+    }
+    if (stage && p->scores_stage == HEED_SCORES_BIASED)
+        *stage = s;
+    return s;
+}
+
+/* A product of row and key in f32 or wider, for the few that bf16 parts cannot carry: an infinity
+ * times a low part of 0 would be NaN. */
+static inline float exact_product(const heed_problem *p, const heed_tile *t, const amx_row *row,
+                                  int64_t j)
+{
+    int64_t q_at = row->head * t->q.head_stride + row->q * t->q.row_stride;
+    int64_t k_at = heed_key_offset(&t->k, t->pages, p->page_len, t->k_page_stride, j);
+    double sum = 0;
+    for (uint32_t d = 0; d < p->qk_dim; d++)
+        sum += (double)heed_load(p->q_type, t->q.data, q_at + d * t->q.dim_stride) *
+               heed_load(p->k_type, t->k.data, k_at + d * t->k.dim_stride);
+    return (float)sum;
+}
+
+#endif
