@@ -53,6 +53,11 @@
 
 #define U 0x1p-24
 #define FLOOR 0x1p-125
+/* The weights output comes from a second pass, which may sum the scores in another order than the
+ * pass that gave their sum l: then not even a lone key's two exponentials are the same, and 2 delta
+ * comes on top. But huge scores have to give one-hot rows all the same, so that a pass whose scores
+ * there are simply others is no excuse: it counts up to this many times the error of a product. */
+#define RECOMPUTED 64
 
 kit_tolerance kit_tolerance_of(uint32_t accuracy, uint32_t out_type)
 {
@@ -190,9 +195,10 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
         if (!r->visible[j])
             continue;
         const double *v = r->v + j * p->v_dim;
-        double dw = FLOOR, spread = 0;
+        double dw = FLOOR, spread = 0, delta = 0;
         if (isfinite(r->score[j])) {
-            double delta = delta_of(r, to, j), s = r->score[j] - r->max;
+            double s = r->score[j] - r->max;
+            delta = delta_of(r, to, j);
             double w_high = 1 / (1 + exp(without(&low, s - delta, j) - (s + delta)));
             double w_low = 1 / (1 + exp(without(&high, s + delta, j) - (s - delta)));
             dw += fmax(w_high - r->weight[j], r->weight[j] - w_low);
@@ -202,7 +208,8 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
                      how->product * r->magnitude[j] / sqrt((double)p->qk_dim) + how->weight;
             spread = fmin(r->weight[j] * spread, dw);
         }
-        to->weight[j] = dw;
+        /* The weights that are given out: see RECOMPUTED. */
+        to->weight[j] = dw + r->weight[j] * fmin(2 * delta, RECOMPUTED * how->product);
         for (int64_t d = 0; d < p->v_dim; d++) {
             double a = finite_or_0(fabs(v[d]));
             to->out[d] += dw * a + sum_error * r->weight[j] * a + r->weight[j] * 0x1p-126;
