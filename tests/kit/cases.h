@@ -15,6 +15,9 @@ void kit_property_cases(kit_list *list); /* property.c: what must hold without a
 void kit_merge_cases(kit_list *list);    /* merge.c: heed_merge */
 void kit_error_cases(kit_list *list);    /* errors.c: what is refused, and how */
 
+/** How many pairs of option values the pairwise cases cover, of how many that go together. */
+void kit_coverage(int *covered, int *pairs);
+
 /** Prints how many pairs of option values the pairwise cases cover. */
 void kit_print_coverage(void);
 

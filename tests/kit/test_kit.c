@@ -1,0 +1,276 @@
+/* The kit's own parts: the oracle on problems that can be done by hand, decoding against encoding,
+ * the guard pages, what the tolerances let through, poison, seeds, coverage. */
+#define _DEFAULT_SOURCE
+#include "cases.h"
+#include "encode.h"
+#include "guard.h"
+#include "run.h"
+#include "tolerance.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int n_failed;
+
+static void expect(int ok, const char *what)
+{
+    if (!ok) {
+        printf("FAILED: %s\n", what);
+        n_failed++;
+    }
+}
+
+static int near(double got, double want)
+{
+    return fabs(got - want) <= 1e-14 * (1 + fabs(want)) || (isinf(want) && got == want);
+}
+
+/* Two queries, three keys of one dim with scores q * k. */
+static void oracle_by_hand(void)
+{
+    const float q[] = {1, 2}, k[] = {0, logf(3), 5}, v[] = {10, 20, 40}, sink = 0;
+    const int32_t kv_len = 2;
+    double out[2], lse[2], weights[6], biased[6];
+    reference_problem p = {.batch = 1,
+                           .q_heads = 1,
+                           .kv_heads = 1,
+                           .q_len = 2,
+                           .kv_len = 3,
+                           .qk_dim = 1,
+                           .v_dim = 1,
+                           .scale = 1,
+                           .window_left = -1,
+                           .window_right = -1,
+                           .kv_lens = &kv_len,
+                           .q = {q, REFERENCE_F32, {0, 0, 1, 1}},
+                           .k = {k, REFERENCE_F32, {0, 0, 1, 1}},
+                           .v = {v, REFERENCE_F32, {0, 0, 1, 1}}};
+    reference_result to = {.out = out, .lse = lse, .weights = weights, .biased = biased};
+    double w = exp((double)k[1]), w2 = exp(2 * (double)k[1]); /* 3 and 9, nearly */
+    expect(reference_tensors(&p, &to) == 0, "the oracle runs");
+    expect(near(weights[0], 1 / (1 + w)) && near(weights[1], w / (1 + w)) && weights[2] == 0,
+           "weights");
+    expect(near(out[0], (10 + 20 * w) / (1 + w)) && near(lse[0], log(1 + w)), "out and lse");
+    expect(near(out[1], (10 + 20 * w2) / (1 + w2)) && near(biased[4], 2 * (double)k[1]), "row 1");
+    expect(biased[2] == -(double)INFINITY, "no score past kv_lens");
+
+    p.sink = &sink; /* one more exp(0) below, none above */
+    reference_tensors(&p, &to);
+    expect(near(out[0], (10 + 20 * w) / (2 + w)) && near(lse[0], log(2 + w)), "sink");
+    p.sink = NULL;
+
+    p.causal = 1; /* row 0 sees key 0 alone */
+    reference_tensors(&p, &to);
+    expect(out[0] == 10 && lse[0] == 0 && near(out[1], (10 + 20 * w2) / (1 + w2)), "causal");
+    const int64_t offset = -1; /* row 0 sees nothing */
+    p.offset = &offset;
+    reference_tensors(&p, &to);
+    expect(out[0] == 0 && lse[0] == -(double)INFINITY && weights[0] == 0 && out[1] == 10,
+           "empty row");
+    p.causal = 0;
+    p.window_left = 0; /* row i sees key i - 1 */
+    p.window_right = 0;
+    reference_tensors(&p, &to);
+    expect(out[0] == 0 && out[1] == 10 && near(lse[1], 0), "window");
+    p.window_left = p.window_right = -1;
+    p.offset = NULL;
+
+    p.softcap = 0.5;
+    reference_tensors(&p, &to);
+    expect(near(biased[1], 0.5 * tanh(2 * (double)k[1])), "softcap");
+    p.softcap = 0;
+
+    const float slope = 0.25F, bias[] = {0, 1, 0, -INFINITY, 2, 0}, bias_slope = 0;
+    p.alibi_slope = &slope;
+    reference_tensors(&p, &to);
+    expect(near(biased[3], -0.25) && near(biased[1], (double)k[1] + 0.25), "alibi");
+    p.alibi_slope = NULL;
+    p.bias = (reference_array){bias, REFERENCE_F32, {0, 0, 3, 1}};
+    reference_tensors(&p, &to);
+    expect(near(biased[1], (double)k[1] + 1) && weights[3] == 0 && out[1] == 20, "bias");
+    p.bias_slope = &bias_slope;
+    reference_tensors(&p, &to);
+    expect(near(biased[1], (double)k[1]) && weights[3] == 0 && out[1] == 20,
+           "a slope of 0 keeps -inf");
+}
+
+/* What SEMANTICS says of numbers that overflow, and of NaN. */
+static void oracle_extremes(void)
+{
+    float q[] = {1e30F}, k[] = {-1e30F, 1}, v[] = {NAN, 7};
+    double out[1], lse[1], weights[2];
+    reference_problem p = {.batch = 1,
+                           .q_heads = 1,
+                           .kv_heads = 1,
+                           .q_len = 1,
+                           .kv_len = 2,
+                           .qk_dim = 1,
+                           .v_dim = 1,
+                           .scale = 1,
+                           .window_left = -1,
+                           .window_right = -1,
+                           .q = {q, REFERENCE_F32, {0, 0, 1, 1}},
+                           .k = {k, REFERENCE_F32, {0, 0, 1, 1}},
+                           .v = {v, REFERENCE_F32, {0, 0, 1, 1}}};
+    reference_result to = {.out = out, .lse = lse, .weights = weights};
+    reference_tensors(&p, &to);
+    expect(weights[0] == 0 && weights[1] == 1 && isnan(out[0]), "a visible NaN in v passes");
+    v[0] = 3;
+    reference_tensors(&p, &to);
+    expect(out[0] == 7 && near(lse[0], (double)1e30F), "a score of -inf has weight 0");
+    k[1] = -1e30F;
+    v[0] = NAN;
+    reference_tensors(&p, &to);
+    expect(out[0] == 0 && lse[0] == -(double)INFINITY, "a row of -inf alone is empty");
+    k[1] = 1e30F;
+    reference_tensors(&p, &to);
+    expect(isnan(out[0]) && isnan(lse[0]), "a score of +inf gives NaN");
+    k[1] = NAN;
+    reference_tensors(&p, &to);
+    expect(isnan(out[0]) && isnan(lse[0]) && isnan(weights[1]), "a NaN in k");
+}
+
+static void decoding(void)
+{
+    for (int type = HEED_F16; type <= HEED_BF16; type++) {
+        int bad = 0;
+        for (uint32_t bits = 0; bits < 65536; bits++) {
+            uint16_t in = (uint16_t)bits, back;
+            unsigned char bytes[2];
+            double x = reference_decode(type == HEED_F16 ? REFERENCE_F16 : REFERENCE_BF16, &in, 0);
+            kit_encode((uint32_t)type, bytes, 0, x);
+            memcpy(&back, bytes, 2);
+            bad += !(back == in ||
+                     (isnan(x) && (back & 0x7fff) > (type == HEED_F16 ? 0x7c00 : 0x7f80)));
+        }
+        expect(bad == 0, type == HEED_F16 ? "f16 there and back" : "bf16 there and back");
+    }
+    const uint16_t f16[] = {0x3c00, 0xc000, 0x7bff, 0x0001, 0x0400, 0x7c00};
+    const double want[] = {1, -2, 65504, 0x1p-24, 0x1p-14, (double)INFINITY};
+    for (int n = 0; n < 6; n++)
+        expect(reference_decode(REFERENCE_F16, f16, n) == want[n], "f16 by value");
+    const uint16_t bf16[] = {0x3f80, 0xc000, 0x7f7f, 0x0001};
+    const double values[] = {1, -2, 0x1.FEp127, 0x1p-133};
+    for (int n = 0; n < 4; n++)
+        expect(reference_decode(REFERENCE_BF16, bf16, n) == values[n], "bf16 by value");
+    expect(kit_f16_bits(65519.9) == 0x7bff && kit_f16_bits(65520) == 0x7c00, "f16 overflow");
+    expect(kit_f16_bits(1 + 0x1p-11) == 0x3c00 && kit_f16_bits(1 + 3 * 0x1p-11) == 0x3c02,
+           "to even");
+}
+
+/* Whether touching this byte ends a process. */
+static int faults(volatile unsigned char *byte, int write_it)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL); /* without a sanitizer's report */
+        if (write_it)
+            *byte = 1;
+        else
+            (void)*byte;
+        _exit(0);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && !(WIFEXITED(status));
+}
+
+static void guards(void)
+{
+    guard_buffer b;
+    unsigned char used[4] = {0};
+    expect(guard_map(&b, 1001, GUARD_HIGH, 0, 0xff) == 0, "a buffer");
+    expect(!faults(b.data + 1000, 1) && faults(b.data + 1001, 0), "high: one byte past it faults");
+    guard_read_only(&b);
+    expect(faults(b.data, 1) && !faults(b.data, 0), "read-only");
+    guard_open(&b);
+    expect(guard_slack_is(&b, 0xff), "slack untouched");
+    b.data[-1] = 0;
+    expect(!guard_slack_is(&b, 0xff), "slack touched");
+    guard_unmap(&b);
+    expect(guard_map(&b, 1000, GUARD_LOW, 0, 0xff) == 0, "a low buffer");
+    expect(!faults(b.data, 1) && faults(b.data - 1, 0), "low: one byte before it faults");
+    guard_unmap(&b);
+    expect(guard_map(&b, 3 * 4096 + 8, GUARD_HIGH, 1, 0xff) == 0, "four pages, at an odd address");
+    expect((uintptr_t)b.data % 2 == 1 && guard_pages(&b) == 4, "odd");
+    guard_mark(&b, used, 0, 8);
+    guard_seal(&b, used);
+    expect(!faults(b.data, 0) && faults(b.data + 2 * 4096 + 8, 0), "sealed pages fault");
+    guard_unmap(&b);
+}
+
+static void tolerances(void)
+{
+    kit_tolerance f32 = kit_tolerance_of(HEED_ACCURACY_EXACT, HEED_F32);
+    kit_tolerance f16 = kit_tolerance_of(HEED_ACCURACY_EXACT, HEED_F16);
+    expect(kit_close(&f32, 1, 1 + 0x1p-25, 0) && !kit_close(&f32, 1, 1 + 0x1p-22, 0),
+           "f32 rounding");
+    expect(kit_close(&f16, 1, 1 + 0x1p-11, 0) && !kit_close(&f16, 1, 1 + 0x1p-10, 0),
+           "f16 rounding");
+    expect(!kit_close(&f32, (double)NAN, 1, 1e30) && !kit_close(&f32, 1, (double)NAN, 1e30), "NaN");
+    expect(kit_close(&f16, (double)INFINITY, 65520, 0) &&
+               !kit_close(&f16, (double)INFINITY, 65000, 0),
+           "infinity where rounding reaches it");
+    expect(!kit_close(&f16, 65504, 70000, 0), "no finite number for one that overflows");
+    expect(!kit_close(&f32, -(double)INFINITY, (double)INFINITY, 1), "the sign of infinity");
+}
+
+/* The same seed gives the same bytes; what nobody may see is poison; another seed gives others. */
+static void problems(void)
+{
+    kit_spec spec = {.q_type = HEED_F32,
+                     .k_type = HEED_F32,
+                     .v_type = HEED_F32,
+                     .out_type = HEED_F32,
+                     .lens = KIT_LENS_KV,
+                     .seed = 5};
+    kit_problem a = {0}, b = {0};
+    kit_complete(&spec);
+    expect(kit_build(&a, &spec, GUARD_HIGH) == 0 && kit_build(&b, &spec, GUARD_LOW) == 0, "build");
+    expect(memcmp(a.buffer[KIT_K].data, b.buffer[KIT_K].data, a.buffer[KIT_K].bytes) == 0,
+           "same seed");
+    kit_free(&b);
+    spec.seed = 6;
+    expect(kit_build(&b, &spec, GUARD_LOW) == 0, "build");
+    expect(memcmp(a.buffer[KIT_K].data, b.buffer[KIT_K].data, a.buffer[KIT_K].bytes) != 0,
+           "other seed");
+    const float *k = (const float *)(const void *)a.buffer[KIT_K].data;
+    size_t hidden = (size_t)kit_at(&a.tensor[KIT_K], 1, 0, a.kv_lens[1], 0) / 4;
+    expect(isfinite(k[hidden - 1]) && isnan(k[hidden]), "poison past kv_lens");
+    int64_t where;
+    expect(kit_untouched(&a, KIT_OUT, &where) == 0, "fresh outputs are untouched");
+    kit_free(&a);
+    kit_free(&b);
+}
+
+static void names(void)
+{
+    kit_list list = {0};
+    size_t same = 0;
+    kit_cases(&list);
+    for (size_t n = 0; n < list.n; n++)
+        for (size_t m = n + 1; m < list.n; m++)
+            same += strcmp(list.item[n].name, list.item[m].name) == 0;
+    expect(same == 0, "every name is there once");
+    expect(list.n >= 600, "at least 600 cases");
+    free(list.item);
+}
+
+int main(void)
+{
+    int covered, pairs;
+    oracle_by_hand();
+    oracle_extremes();
+    decoding();
+    guards();
+    tolerances();
+    problems();
+    names();
+    kit_coverage(&covered, &pairs);
+    expect(covered == pairs && pairs > 2000, "every pair of options is covered");
+    return n_failed != 0;
+}
