@@ -148,16 +148,12 @@ int ceiling_of(const std::string &backend, const std::string &kernel, uint32_t d
     const auto runs = [](int kind) { return heed_ceiling_refusal(kind) == nullptr; };
     if (backend == "naive")
         return -1;
-    if (says("amx") || (kernel.empty() && backend == "amx"))
+    if (backend == "amx")
         return HEED_CEILING_AMX_BF16;
-    if (says("dpbf16"))
+    if (says("vdpbf16ps"))
         return HEED_CEILING_DP_BF16;
-    if (says("avx512"))
-        return HEED_CEILING_FMA_AVX512;
-    if (says("avx2"))
-        return HEED_CEILING_FMA_AVX2;
     if (backend == "avx512")
-        return HEED_CEILING_FMA_AVX512;
+        return says("avx2") ? HEED_CEILING_FMA_AVX2 : HEED_CEILING_FMA_AVX512;
     if (backend == "avx2")
         return HEED_CEILING_FMA_AVX2;
     /* Another library's code, and backends from outside: the best that this CPU has for the type.

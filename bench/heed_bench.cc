@@ -153,7 +153,7 @@ int run(int argc, char **argv)
                                  hurry ? few : repetitions, hurry ? short_time : time});
     if (hurry) {
         selection.limit = selection.naive_limit = selection.demo ? 1 : 0.3;
-        selection.dtypes = {"f32", "bf16"};
+        selection.f16 = false;
         if (selection.threads.empty())
             selection.threads = {1};
     }

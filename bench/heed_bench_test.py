@@ -23,7 +23,7 @@ def run(*words, **environment):
 def measure(pattern, *words):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "out.json")
-        done = run(f"--benchmark_filter={pattern}", f"--benchmark_out={path}", "--benchmark_min_time=0.001",
+        done = run(f"--benchmark_filter={pattern}", f"--benchmark_out={path}", "--benchmark_min_time=0.005",
                    "--benchmark_repetitions=3", *words)
         if done.returncode:
             raise AssertionError(done.stderr)
@@ -39,7 +39,9 @@ class HeedBench(unittest.TestCase):
         row = rows[SMALL]
         self.assertEqual(len(row.samples["GFLOPS"]), 3)
         flops = 4 * 8 * 10 * 10 * 16  # 4 * head_dim * pairs * heads * batch
-        self.assertAlmostEqual(row.median("GFLOPS") * 1e9 * row.median("seconds") / flops, 1, delta=0.2)
+        # The best of both: whatever else runs on the machine can come between the two clocks.
+        best = max(row.samples["GFLOPS"]) * 1e9 * min(row.samples["seconds"])
+        self.assertAlmostEqual(best / flops, 1, delta=0.2)
         self.assertNotIn("pct_peak", row.samples)  # naive: there is no ceiling to judge it by
         self.assertGreater(row.median("bytes_extra"), 0)
         for key in ("machine", "compiler", "commit", "left_out"):

@@ -12,7 +12,7 @@ import sys
 import results
 
 MARKS = {"naive": "#888888", "avx2": "#1b7837", "avx512": "#2166ac", "amx": "#b2182b", "onednn": "#e08214"}
-STYLES = {"f32": "-", "f16": ":", "bf16": "--"}
+STYLES = {"f32": "-", "f16": ":", "bf16": "--", "f32split": "-.", "f16split": "-."}
 
 
 def colour(backend):
@@ -30,7 +30,7 @@ def plot_peak(axes, rows):
         of = {r.shape: r.median("pct_peak") for r in rows if (r.backend, r.dtype) == (backend, dtype)}
         axes.barh([y + (n - (len(series) - 1) / 2) * width for y, s in enumerate(shapes) if s in of],
                   [of[s] for s in shapes if s in of], width, color=colour(backend),
-                  alpha={"f32": 1, "f16": 0.6, "bf16": 0.4}[dtype], label=f"{backend} {dtype}")
+                  alpha={"f32": 1, "f16": 0.6, "bf16": 0.4}.get(dtype, 0.2), label=f"{backend} {dtype}")
     axes.set_yticks(range(len(shapes)), [s.removeprefix("prefill_") for s in shapes], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlim(0, 100)

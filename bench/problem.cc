@@ -120,21 +120,19 @@ void set_strides(heed_view &view, Layout layout, uint32_t heads, int64_t rows, u
 
 } // namespace
 
-Problem::Problem(const Shape &shape, uint32_t dtype, Pool &pool) : desc(), args()
+heed_attn_desc describe(const Shape &shape, const Type &type)
 {
+    heed_attn_desc desc = {};
     desc.struct_size = sizeof desc;
     desc.q_heads = shape.q_heads;
     desc.kv_heads = shape.kv_heads;
     desc.qk_dim = shape.qk_dim;
     desc.v_dim = shape.v_dim;
-    desc.q_type = desc.k_type = desc.v_type = desc.out_type = dtype;
+    desc.q_type = desc.k_type = desc.v_type = desc.out_type = type.dtype;
+    desc.accuracy = type.accuracy;
     desc.max_batch = shape.batch;
     desc.max_q_len = shape.q_len;
     desc.max_kv_len = shape.kv_len;
-    args.struct_size = sizeof args;
-    args.batch = shape.batch;
-    args.q_len = shape.q_len;
-    args.kv_len = shape.kv_len;
     if (shape.mask == Mask::causal || shape.mask == Mask::window512) {
         desc.features |= HEED_HAS_CAUSAL;
         desc.position = HEED_POS_BOTTOM_RIGHT;
@@ -144,8 +142,19 @@ Problem::Problem(const Shape &shape, uint32_t dtype, Pool &pool) : desc(), args(
         desc.window_left = 511;
         desc.window_right = -1;
     }
-    if (shape.mask == Mask::half) {
+    if (shape.mask == Mask::half)
         desc.features |= HEED_HAS_MASK;
+    return desc;
+}
+
+Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
+    : desc(describe(shape, type)), args()
+{
+    args.struct_size = sizeof args;
+    args.batch = shape.batch;
+    args.q_len = shape.q_len;
+    args.kv_len = shape.kv_len;
+    if (shape.mask == Mask::half) {
         mask_.resize(size_t(shape.q_len * shape.kv_len));
         for (int64_t i = 0; i < shape.q_len; i++)
             std::fill_n(mask_.begin() + i * shape.kv_len + shape.kv_len / 2,
@@ -155,7 +164,7 @@ Problem::Problem(const Shape &shape, uint32_t dtype, Pool &pool) : desc(), args(
         args.mask.stride[3] = 1;
     }
 
-    const size_t size = heed_dtype_bytes(dtype), batch = size_t(shape.batch);
+    const size_t size = heed_dtype_bytes(type.dtype), batch = size_t(shape.batch);
     const size_t q_bytes = batch * shape.q_heads * size_t(shape.q_len) * shape.qk_dim * size;
     const size_t keys = batch * shape.kv_heads * size_t(shape.kv_len);
     const size_t k_bytes = keys * shape.qk_dim * size;
@@ -170,7 +179,7 @@ Problem::Problem(const Shape &shape, uint32_t dtype, Pool &pool) : desc(), args(
     }
 
     const size_t q_room = round_up(q_bytes, page);
-    char *memory = pool.normal(dtype, q_room + sets_ * set_bytes_);
+    char *memory = pool.normal(type.dtype, q_room + sets_ * set_bytes_);
     out_.resize(batch * shape.q_heads * size_t(shape.q_len) * shape.v_dim * size + 64);
     args.q.data = memory;
     args.out.data = out_.data() + (64 - reinterpret_cast<uintptr_t>(out_.data()) % 64) % 64;

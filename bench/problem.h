@@ -46,11 +46,26 @@ class Pool
  * hundreds of megabytes). A row with a single set beyond 2 GiB uses just that. */
 size_t rotation_bytes();
 
+/* What a row's name says of types: q, k, v and out are of one, and "f32split" allows sums of bf16
+ * products, which plain f32 does not. */
+struct Type {
+    const char *name;
+    uint32_t dtype, accuracy;
+};
+constexpr Type types[] = {{"f32", HEED_F32, HEED_ACCURACY_DEFAULT},
+                          {"f16", HEED_F16, HEED_ACCURACY_DEFAULT},
+                          {"bf16", HEED_BF16, HEED_ACCURACY_DEFAULT},
+                          {"f32split", HEED_F32, HEED_ACCURACY_SPLIT},
+                          {"f16split", HEED_F16, HEED_ACCURACY_SPLIT}};
+
+/* The description of a shape in a type. */
+heed_attn_desc describe(const Shape &shape, const Type &type);
+
 class Problem
 {
   public:
     /* Throws as Pool does. */
-    Problem(const Shape &shape, uint32_t dtype, Pool &pool);
+    Problem(const Shape &shape, const Type &type, Pool &pool);
 
     heed_attn_desc desc;
     heed_attn_args args;

@@ -54,7 +54,7 @@ void let_workers_sleep(unsigned n_threads)
 
 struct Row {
     std::string name, backend;
-    uint32_t dtype;
+    const Type *type;
     const Shape *shape;
     unsigned n_threads;
 };
@@ -101,7 +101,7 @@ void measure(benchmark::State &state, const Row &row)
     Context &context = context_of(row.backend, row.n_threads);
     if (!context.handle)
         return state.SkipWithError(context.error.c_str());
-    Problem problem(*row.shape, row.dtype, pool);
+    Problem problem(*row.shape, *row.type, pool);
     const Plan plan(context.handle, problem.desc);
     if (!plan.refusal().empty())
         return state.SkipWithError(plan.refusal().c_str());
@@ -116,7 +116,7 @@ void measure(benchmark::State &state, const Row &row)
         return state.SkipWithError(heed_last_error());
     warm = row.name;
 
-    const int ceiling = ceiling_of(row.backend, kernel, row.dtype);
+    const int ceiling = ceiling_of(row.backend, kernel, row.type->dtype);
     const bool memory = row.shape->bound == Bound::memory;
     let_workers_sleep(row.n_threads);
     const double peak =
@@ -192,13 +192,13 @@ void measure_read(benchmark::State &state, unsigned n_threads)
 }
 
 /* GFLOP/s of a backend on one head of 256 rows: what estimates rest on. 0 if it refuses. */
-double probe_rate(const std::string &backend, uint32_t dtype)
+double probe_rate(const std::string &backend, const Type &type)
 {
     constexpr Shape shape = prefill("probe", 1, 256, 64, Mask::full);
     Context &context = context_of(backend, 1);
     if (!context.handle)
         return 0;
-    Problem problem(shape, dtype, pool);
+    Problem problem(shape, type, pool);
     const Plan plan(context.handle, problem.desc);
     if (!plan.refusal().empty())
         return 0;
@@ -220,11 +220,21 @@ double estimate(const Shape &shape, uint32_t dtype, double rate)
     return std::max(flops(shape) / (rate * 1e9), memory);
 }
 
-uint32_t dtype_of(const char *name)
+bool supports(const std::string &backend, const Shape &shape, const Type &type)
 {
-    return std::strcmp(name, "f32") == 0   ? HEED_F32
-           : std::strcmp(name, "f16") == 0 ? HEED_F16
-                                           : HEED_BF16;
+    const heed_attn_desc desc = describe(shape, type);
+    heed_error why;
+    Context &context = context_of(backend, 1);
+    return context.handle && heed_attn_supported(context.handle, &desc, &why) == HEED_OK;
+}
+
+/* The split accuracy gets rows where the backend needs it to serve the type at all. */
+bool worth_a_row(const std::string &backend, const Shape &shape, const Type &type)
+{
+    if (type.accuracy != HEED_ACCURACY_SPLIT)
+        return true;
+    const Type plain = {"", type.dtype, HEED_ACCURACY_DEFAULT};
+    return supports(backend, shape, type) && !supports(backend, shape, plain);
 }
 
 bool in_demo(const Shape &shape)
@@ -264,30 +274,33 @@ std::vector<std::string> register_rows(const Selection &selection)
             continue;
         }
         const double limit = backend.name == "naive" ? selection.naive_limit : selection.limit;
-        for (const char *dtype_name : selection.dtypes) {
-            const uint32_t dtype = dtype_of(dtype_name);
+        for (const Type &type : types) {
+            if (type.dtype == HEED_F16 && !selection.f16)
+                continue;
             double rate = -1; /* measured when a row wants it */
             for (const Shape &shape : shapes) {
-                if (selection.demo && !in_demo(shape))
+                if ((selection.demo && !in_demo(shape)) || !worth_a_row(backend.name, shape, type))
                     continue;
                 for (unsigned n : threads) {
-                    const std::string name = "attn/" + backend.name + "/" + dtype_name + "/" +
+                    const std::string name = "attn/" + backend.name + "/" + type.name + "/" +
                                              shape.name + "/threads:" + std::to_string(n);
                     if (!selection.wanted(name))
                         continue;
                     if (rate < 0)
-                        rate = probe_rate(backend.name, dtype);
-                    const double seconds = rate > 0 ? estimate(shape, dtype, rate) / n : 0;
+                        rate = probe_rate(backend.name, type);
+                    const double seconds = rate > 0 ? estimate(shape, type.dtype, rate) / n : 0;
                     if (seconds > limit) {
                         char text[64];
                         std::snprintf(text, sizeof text, ": about %.2g s a call", seconds);
                         left_out.push_back(name + text);
                         continue;
                     }
-                    const Row row = {name, backend.name, dtype, &shape, n};
-                    benchmark::RegisterBenchmark(name.c_str(), measure_row, row)
-                        ->UseRealTime()
-                        ->Unit(benchmark::kMicrosecond);
+                    const Row row = {name, backend.name, &type, &shape, n};
+                    benchmark::internal::Benchmark *registered =
+                        benchmark::RegisterBenchmark(name.c_str(), measure_row, row);
+                    registered->UseRealTime()->Unit(benchmark::kMicrosecond);
+                    if (!supports(backend.name, shape, type))
+                        registered->Repetitions(1); /* its refusal need not be repeated */
                 }
             }
         }

@@ -14,7 +14,7 @@ struct Selection {
     double limit = 15;             /* rows whose call is estimated to take longer are left out */
     double naive_limit = 1;        /* the same for naive, which is there to be compared with */
     std::vector<unsigned> threads; /* 1 and all usable CPUs unless given */
-    std::vector<const char *> dtypes = {"f32", "f16", "bf16"};
+    bool f16 = true;
     std::function<bool(const std::string &)> wanted; /* by name: what the filter will keep */
 };
 

@@ -53,7 +53,7 @@ void TableReporter::ReportRuns(const std::vector<Run> &runs)
         return x[x.size() / 2];
     };
     const std::string line =
-        dtype + std::string(6 - std::min(dtype.size(), size_t(5)), ' ') + shape;
+        dtype + std::string(10 - std::min(dtype.size(), size_t(9)), ' ') + shape;
     note(&backends_, backend);
     note(&shapes_, line);
     std::string &cell = cells_[{line, backend}];
@@ -69,12 +69,12 @@ void TableReporter::ReportRuns(const std::vector<Run> &runs)
 
 void TableReporter::print() const
 {
-    std::printf("%-40s", "type  shape");
+    std::printf("%-44s", "type      shape");
     for (const std::string &backend : backends_)
         std::printf(" %14s", backend.c_str());
     std::printf("\n");
     for (const std::string &shape : shapes_) {
-        std::printf("%-40s", shape.c_str());
+        std::printf("%-44s", shape.c_str());
         for (const std::string &backend : backends_) {
             const auto cell = cells_.find({shape, backend});
             std::printf(" %14s", cell == cells_.end() ? "-" : cell->second.c_str());
