@@ -43,50 +43,75 @@ typedef struct prefill {
 
 /* ---- a panel's rows --------------------------------------------------------------------------- */
 
-static void panel_begin(const prefill *f, panel *p, int64_t row, int64_t n_rows)
+/* n rows of a panel from lane on, all of one head. */
+static void panel_rows(const heed_tile *tile, panel *p, int64_t lane, int64_t n, int64_t head,
+                       int64_t query)
 {
-    const heed_tile *tile = f->tile;
-    int64_t head = row / tile->q_count, i = row % tile->q_count;
-    memset(p, 0, offsetof(panel, q));
-    p->row = row;
-    p->unused = n_rows < PANEL ? PANEL - n_rows : 0;
-    p->key_first = p->all_end = INT64_MAX;
-    p->key_end = p->all_first = tile->k_first;
-    for (int64_t lane = 0; lane < PANEL; lane++) {
-        int64_t query = tile->q_first + i, first, end;
-        p->m[lane] = -FLT_MAX;
-        if (lane < p->unused)
-            continue;
+    int64_t first, end, last_first, last_end;
+    float alibi_slope = tile->alibi_slope ? tile->alibi_slope[head] : 0;
+    float bias_slope = tile->bias_slope ? tile->bias_slope[head] : 1;
+    for (int64_t i = 0; i < n; i++) {
+        p->head[lane + i] = (int32_t)head;
+        p->query[lane + i] = (int32_t)(query + i);
+        p->position[lane + i] = (int32_t)(query + i + tile->q_offset);
+        p->alibi_slope[lane + i] = alibi_slope;
+        p->bias_slope[lane + i] = bias_slope;
+    }
+    heed_row_keys(tile, query, &first, &end);
+    heed_row_keys(tile, query + n - 1, &last_first, &last_end);
+    if (first < end && first == last_first && end == last_end) { /* so do the rows between */
+        for (int64_t i = 0; i < n; i++) {
+            p->first[lane + i] = (int32_t)first;
+            p->end[lane + i] = (int32_t)end;
+        }
+        p->all_first = first > p->all_first ? first : p->all_first;
+        p->all_end = end < p->all_end ? end : p->all_end;
+        p->key_first = first < p->key_first ? first : p->key_first;
+        p->key_end = end > p->key_end ? end : p->key_end;
+        for (int64_t v = lane / LANES; v <= (lane + n - 1) / LANES; v++)
+            p->limit[v] = end > p->limit[v] ? end : p->limit[v];
+        return;
+    }
+    for (int64_t i = lane; i < lane + n; i++, query++) {
         heed_row_keys(tile, query, &first, &end);
         if (end < first)
             end = first; /* sees nothing */
-        p->head[lane] = (int32_t)head;
-        p->query[lane] = (int32_t)query;
-        p->position[lane] = (int32_t)(query + tile->q_offset);
-        p->alibi_slope[lane] = tile->alibi_slope ? tile->alibi_slope[head] : 0;
-        p->bias_slope[lane] = tile->bias_slope ? tile->bias_slope[head] : 1;
-        if (++i == tile->q_count)
-            i = 0, head++;
         p->all_first = first > p->all_first ? first : p->all_first;
         p->all_end = end < p->all_end ? end : p->all_end;
         if (first == end)
             continue;
-        p->first[lane] = (int32_t)first;
-        p->end[lane] = (int32_t)end;
+        p->first[i] = (int32_t)first;
+        p->end[i] = (int32_t)end;
         p->key_first = first < p->key_first ? first : p->key_first;
         p->key_end = end > p->key_end ? end : p->key_end;
-        if (end > p->limit[lane / LANES])
-            p->limit[lane / LANES] = end;
+        p->limit[i / LANES] = end > p->limit[i / LANES] ? end : p->limit[i / LANES];
+    }
+}
+
+/* Takes rows from `row` on, of which there are n_rows, and returns how many. */
+static int64_t panel_begin(const prefill *f, panel *p, int64_t row, int64_t n_rows)
+{
+    const heed_tile *tile = f->tile;
+    int64_t head = row / tile->q_count, i = row % tile->q_count, n;
+    /* The kernel of a single vector waits for its own sums: rather twice two than three and one. */
+    int64_t rows = n_rows > PANEL && n_rows <= PANEL + LANES ? PANEL - LANES
+                   : n_rows < PANEL                          ? n_rows
+                                                             : PANEL;
+    memset(p, 0, offsetof(panel, q));
+    for (int v = 0; v < VECTORS; v++)
+        v_store(p->m + v * LANES, v_set1(-FLT_MAX));
+    p->row = row;
+    p->unused = PANEL - rows;
+    p->key_first = p->all_end = INT64_MAX;
+    p->key_end = p->all_first = tile->k_first;
+    for (int64_t lane = p->unused; lane < PANEL; lane += n, head++, i = 0) {
+        n = tile->q_count - i < PANEL - lane ? tile->q_count - i : PANEL - lane;
+        panel_rows(tile, p, lane, n, head, tile->q_first + i);
     }
     for (int v = 1; v < VECTORS; v++)
         if (p->limit[v] < p->limit[v - 1])
             p->limit[v] = p->limit[v - 1];
-}
-
-static void panel_load(const prefill *f, panel *p)
-{
-    pack_queries(f->problem, f->tile, p, f->factor);
-    memset(p->o, 0, (size_t)(whole_steps(f->problem->v_dim) * PANEL) * sizeof *p->o);
+    return rows;
 }
 
 /* ---- a block of keys -------------------------------------------------------------------------- */
@@ -225,10 +250,11 @@ static void attend(const prefill *f, panel *p, block *b)
     const float *v = f->v + (b->first - f->first) * f->v_stride;
     float *o = p->o;
     for (int64_t d = 0; d < f->problem->v_dim; d += STEP, v += f->v_group, o += STEP * PANEL) {
-        if (accumulate(b->s, n_keys, v, f->v_stride, p->alpha, o, b->seen != NULL))
+        if (accumulate(b->s, n_keys, v, f->v_stride, p->alpha, o, !p->started, b->seen != NULL))
             for (int i = 0; i < STEP; i++)
-                accumulate_seen(p, b, v + i, f->v_stride, o + i * PANEL);
+                accumulate_seen(p, b, v + i, f->v_stride, o + i * PANEL, !p->started);
     }
+    p->started = 1;
 }
 
 /* ---- results ---------------------------------------------------------------------------------- */
@@ -262,19 +288,20 @@ static void panel_store(const panel *p, int v, const float *x, int64_t columns, 
                         const heed_rows *rows, uint32_t type, int64_t first)
 {
     char *row[LANES];
-    for (int i = 0; i < LANES; i++) {
-        int64_t lane = v * LANES + i, at = row_offset(p, rows, lane) + first * rows->dim_stride;
-        row[i] = NULL;
-        if (lane >= p->unused)
-            row[i] = (char *)rows->data + at * (int64_t)heed_dtype_bytes(type);
-    }
-    unpack_rows(x, columns, factor, type, row, rows->dim_stride);
+    int64_t unused = p->unused > v * LANES ? p->unused - v * LANES : 0;
+    for (int64_t i = unused; i < LANES; i++)
+        row[i] = (char *)rows->data +
+                 (row_offset(p, rows, v * LANES + i) + first * rows->dim_stride) *
+                     (int64_t)heed_dtype_bytes(type);
+    unpack_rows(x, columns, factor, type, row, unused, rows->dim_stride);
 }
 
 static void panel_end(const prefill *f, heed_tile *tile, panel *p)
 {
     const heed_problem *problem = f->problem;
     float factor[PANEL];
+    if (!p->started)
+        memset(p->o, 0, (size_t)(whole_steps(problem->v_dim) * PANEL) * sizeof *p->o);
     if (!(tile->flags & HEED_TILE_WHOLE)) { /* the state as it is; row 0 is the tile's first query */
         heed_rows acc = {tile->acc - tile->q_first * tile->acc_stride,
                          tile->q_count * tile->acc_stride, tile->acc_stride, 1};
@@ -389,19 +416,24 @@ static void run_outputs(prefill *f, panel *const *p, int64_t n, const heed_rows 
 
 static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        panel_load(f, p[i]);
+    const heed_problem *problem = f->problem;
+    int64_t loaded = 0; /* panels whose queries have been packed */
     for (int64_t first = tile->k_first; first < tile->k_end; first = f->end) {
-        int loaded = 0;
+        int block_loaded = 0;
         set_block(f, first);
         for (int64_t i = 0; i < n; i++) {
             block b;
             if (!block_of_panel(f, p[i], 1, &b))
                 continue;
-            if (!loaded) {
+            for (; loaded <= i; loaded++) {
+                pack_queries(problem, tile, p[loaded], f->factor);
+                if (loaded + 1 < n)
+                    fetch_queries(problem, tile, p[loaded + 1]);
+            }
+            if (!block_loaded) {
                 block_load_keys(f);
                 block_load_values(f);
-                loaded = 1;
+                block_loaded = 1;
             }
             attend(f, p[i], &b);
         }
@@ -435,8 +467,8 @@ heed_status HEED_ISA_FUNCTION(heed_attn_prefill)(const heed_simd_tuning *tuning,
     int64_t n_rows = tile->n_heads * tile->q_count;
     for (int64_t row = 0; row < n_rows;) {
         int64_t n = 0;
-        for (; n < f.layout.panels && row < n_rows; n++, row += PANEL)
-            panel_begin(&f, p[n], row, n_rows - row);
+        for (; n < f.layout.panels && row < n_rows; n++)
+            row += panel_begin(&f, p[n], row, n_rows - row);
         if (!(tile->flags & HEED_TILE_OUTPUTS)) {
             run_panels(&f, tile, p, n);
             continue;

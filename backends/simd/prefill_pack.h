@@ -29,65 +29,91 @@ static int64_t whole_steps(int64_t columns)
     return (columns + STEP - 1) / STEP * STEP;
 }
 
-/* The queries of a panel, times factor, as [dim][PANEL]; 0 in unused lanes. */
+/* The queries of a panel, times factor, as [dim][PANEL]. An unused lane holds what the first used one
+ * does, so that its scores are as harmless. */
 V_NOINLINE void pack_queries(const heed_problem *problem, const heed_tile *tile, const panel *p,
                              float factor)
 {
     const heed_rows *q = &tile->q;
-    uint32_t type = problem->q_type, bytes = heed_dtype_bytes(type);
-    int64_t dims = problem->qk_dim;
+    uint32_t type = problem->q_type;
+    int64_t dims = problem->qk_dim, bytes = heed_dtype_bytes(type), whole = 0;
     for (int v = first_vector(p); v < VECTORS; v++) {
         const char *data[LANES];
-        for (int i = 0; i < LANES; i++) {
+        float *to = p->q + v * LANES;
+        vf x[LANES];
+        for (int64_t i = 0; i < LANES; i++) {
             int64_t lane = v * LANES + i;
-            data[i] = lane < p->unused ? NULL
-                                       : (const char *)q->data +
-                                             row_offset(p, q, lane) * (int64_t)bytes;
+            data[i] = (const char *)q->data +
+                      row_offset(p, q, lane < p->unused ? p->unused : lane) * bytes;
         }
-        for (int64_t d = 0; d < dims; d += LANES) {
-            vf x[LANES];
-            int n = dims - d < LANES ? (int)(dims - d) : LANES;
-            int64_t at = d * q->dim_stride * (int64_t)bytes;
+        if (type == HEED_F32 && q->dim_stride == 1)
+            whole = dims / LANES * LANES;
+        for (int64_t d = 0; d < whole; d += LANES) {
             for (int i = 0; i < LANES; i++)
-                x[i] = data[i] ? v_gather_type(type, data[i] + at, q->dim_stride, n) : v_zero();
+                x[i] = v_load((const float *)(const void *)data[i] + d);
             v_transpose(x);
-            for (int i = 0; i < n; i++)
-                v_store(p->q + (d + i) * PANEL + v * LANES, v_mul(x[i], v_set1(factor)));
+            for (int i = 0; i < LANES; i++, to += PANEL)
+                v_store(to, v_mul(x[i], v_set1(factor)));
         }
+        for (int64_t d = whole; d < dims; d += LANES) {
+            int n = dims - d < LANES ? (int)(dims - d) : LANES;
+            for (int i = 0; i < LANES; i++)
+                x[i] = v_gather_type(type, data[i] + d * q->dim_stride * bytes, q->dim_stride, n);
+            v_transpose(x);
+            for (int i = 0; i < n; i++, to += PANEL)
+                v_store(to, v_mul(x[i], v_set1(factor)));
+        }
+    }
+}
+
+/* Brings the queries of a panel to L2: so many rows at once are beyond what the CPU's own prefetching
+ * follows. */
+static void fetch_queries(const heed_problem *problem, const heed_tile *tile, const panel *p)
+{
+    int64_t bytes = heed_dtype_bytes(problem->q_type);
+    for (int64_t lane = p->unused; lane < PANEL && tile->q.dim_stride == 1; lane++) {
+        const char *row = (const char *)tile->q.data + row_offset(p, &tile->q, lane) * bytes;
+        for (int64_t at = 0; at < problem->qk_dim * bytes; at += 64)
+            _mm_prefetch(row + at, _MM_HINT_T1);
     }
 }
 
 /* factor of a row that is 0 whatever has been summed up for it */
 #define NOTHING (-1.0f)
 
-/* One vector of a panel, [column][PANEL], times factor: to memory as rows of a type. row[i] is NULL
- * for what is not wanted. */
+/* One vector of a panel, [column][PANEL], times factor: rows of a type in memory. Nothing is written
+ * for the first `unused` rows. */
 V_NOINLINE void unpack_rows(const float *o, int64_t columns, const float *factor, uint32_t type,
-                            char *const row[LANES], int64_t dim_stride)
+                            char *const row[LANES], int64_t unused, int64_t dim_stride)
 {
-    uint32_t bytes = heed_dtype_bytes(type);
-    vf scale = v_load(factor);
+    int64_t bytes = heed_dtype_bytes(type), d = 0;
+    vf scale = v_load(factor), x[LANES];
     vm nothing = m_equal(scale, v_set1(NOTHING));
-    for (int64_t d = 0; d < columns; d += LANES) {
-        vf x[LANES];
+    int any_nothing = m_bits(nothing) != 0;
+    for (; d + LANES <= columns && dim_stride == 1 && !any_nothing; d += LANES) {
+        for (int i = 0; i < LANES; i++, o += PANEL)
+            x[i] = v_mul(v_load(o), scale);
+        v_transpose(x);
+        for (int64_t i = unused; i < LANES; i++)
+            v_store_type(type, row[i] + d * bytes, x[i], LANES);
+    }
+    for (; d < columns; d += LANES) {
         int n = columns - d < LANES ? (int)(columns - d) : LANES;
         for (int i = 0; i < LANES; i++)
-            x[i] = i < n ? v_select(nothing, v_zero(), v_mul(v_load(o + (d + i) * PANEL), scale))
-                         : v_zero();
+            x[i] = v_zero();
+        for (int i = 0; i < n; i++, o += PANEL)
+            x[i] = v_select(nothing, v_zero(), v_mul(v_load(o), scale));
         v_transpose(x);
-        for (int i = 0; i < LANES; i++) {
-            char *to = row[i];
-            if (!to)
-                continue;
-            to += d * dim_stride * (int64_t)bytes;
+        for (int64_t i = unused; i < LANES; i++) {
+            char *to = row[i] + d * dim_stride * bytes;
+            float one[LANES];
             if (dim_stride == 1) {
                 v_store_type(type, to, x[i], n);
-            } else {
-                float one[LANES];
-                v_store(one, x[i]);
-                for (int k = 0; k < n; k++)
-                    heed_store(type, to, k * dim_stride, one[k]);
+                continue;
             }
+            v_store(one, x[i]);
+            for (int k = 0; k < n; k++)
+                heed_store(type, to, k * dim_stride, one[k]);
         }
     }
 }

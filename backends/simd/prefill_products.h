@@ -124,6 +124,7 @@ DEFINE_SCORES(1)
 #define ALPHA_LOAD(i, v) vf alpha##v = v_load(alpha + v * LANES);
 #define OUT_ADD(i, v)                                                                              \
     v_store(o + i * PANEL + v * LANES, v_fma(v_load(o + i * PANEL + v * LANES), alpha##v, sum##i##v));
+#define OUT_STORE(i, v) v_store(o + i * PANEL + v * LANES, sum##i##v);
 /* x - x is 0, or NaN for what is not finite. */
 #define ODD_ADD(i, v) odd = v_or(odd, v_sub(sum##i##v, sum##i##v));
 
@@ -135,10 +136,11 @@ DEFINE_SCORES(1)
  * x        the weights p of the first key
  * n_keys   keys whose weights are set in the last 3, 2, 1 vectors: first n_keys[0] with 3 vectors,
  *          then n_keys[1] with 2, then n_keys[2] with 1
+ * first    o holds nothing yet
  * check    leave o alone and return 1 if any sum is not finite
  */
 V_NOINLINE int accumulate(const float *x, const int64_t n_keys[VECTORS], const float *v,
-                          int64_t v_stride, const float *alpha, float *o, int check)
+                          int64_t v_stride, const float *alpha, float *o, int first, int check)
 {
     EACH_STEP(LAST_3, SUM_ZERO)
     KEYS_LOOP(3, n_keys[0])
@@ -149,6 +151,10 @@ V_NOINLINE int accumulate(const float *x, const int64_t n_keys[VECTORS], const f
         EACH_STEP(LAST_3, ODD_ADD)
         if (m_bits(m_nan(odd)))
             return 1;
+    }
+    if (first) {
+        EACH_STEP(LAST_3, OUT_STORE)
+        return 0;
     }
     LAST_3(ALPHA_LOAD, 0)
     EACH_STEP(LAST_3, OUT_ADD)

@@ -29,6 +29,7 @@ typedef struct panel {
     int64_t all_first, all_end; /* in range of every row */
     int64_t limit[VECTORS];     /* no row of the vectors up to this one sees this key or a later one */
     int64_t unused;             /* lanes */
+    int64_t started;            /* a block has been added to o, which holds nothing before that */
     float *q, *o;               /* [dim][PANEL] */
 } panel;
 
@@ -149,7 +150,7 @@ V_NOINLINE void weigh_block(panel *p, const block *b, const float *top)
 /* The same as accumulate() for one column, key by key, and only over what a row sees: for blocks in
  * which a row sees in part, and what it does not see is not finite. */
 V_NOINLINE void accumulate_seen(const panel *p, const block *b, const float *v_column,
-                                int64_t v_stride, float *o)
+                                int64_t v_stride, float *o, int first)
 {
     for (int v = first_vector(p); v < VECTORS; v++) {
         const float *x = b->s + v * LANES, *column = v_column;
@@ -158,7 +159,9 @@ V_NOINLINE void accumulate_seen(const panel *p, const block *b, const float *v_c
             vf w = v_load(x);
             sum = v_select(m_negative(w), sum, v_fma(w, v_broadcast(column), sum));
         }
-        v_store(o + v * LANES, v_fma(v_load(o + v * LANES), v_load(p->alpha + v * LANES), sum));
+        if (!first)
+            sum = v_fma(v_load(o + v * LANES), v_load(p->alpha + v * LANES), sum);
+        v_store(o + v * LANES, sum);
     }
 }
 
