@@ -1,5 +1,5 @@
-/* The merge of Milakov & Gimelshein 2018, arXiv:1805.02867: rescale to the common reference, add.
- * With an integral log2 reference every factor is a power of two, so that rescaling is exact. */
+/* The merge of Milakov & Gimelshein 2018, arXiv:1805.02867: rescale to the common reference, add. The
+ * part with the greatest reference keeps its factor of exactly 1. */
 #include "softmax_state.h"
 
 #include <math.h>

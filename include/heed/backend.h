@@ -75,7 +75,7 @@ typedef struct heed_tiling {
     uint32_t query_rows; /* rows i of a tile (of every head in it); at least 1. Runs start at multiples */
     uint32_t key_block;  /* keys of a block: the unit of mask_blocks and prepare; at least 1 */
     uint32_t key_chunk;  /* keys are cut at multiples of it; 0: not cut; else a multiple of key_block */
-    uint32_t state_log2; /* 0: row_max in natural units; 1: an integer in log2 units */
+    uint32_t state_log2; /* 0: row_max in natural units; 1: in log2 units */
     uint32_t flush, reserved;
     size_t scratch_bytes; /* per part; comes aligned to 64 bytes */
     size_t prepare_bytes; /* per key block; 0 without prepare. A multiple of 64 */
@@ -112,7 +112,9 @@ enum { HEED_BLOCK_NONE, HEED_BLOCK_ALL, HEED_BLOCK_MIXED };
  * Memory    nothing outside the tile's rows and keys may be read. Within, a key that a row may not
  *           see may hold anything: it must not reach that row's result (0 * NaN is NaN).
  * State     per row: row_max m, row_sum = sum exp(s - m), acc = sum exp(s - m) * v over the visible
- *           keys; with state_log2 m is an integer and exp is 2^(s * log2(e) - m). A row_sum of 0 says
+ *           keys; with state_log2 exp(s - m) is 2^(s * log2(e) - m). m is the greatest visible score or a
+ *           little more; with the greatest itself its weight is exactly 1, and a row that sees one key
+ *           of weight gets that key's value exactly, which huge scores must. A row_sum of 0 says
  *           that the row saw nothing of weight; its row_max and acc are then ignored. Scores of -inf
  *           have weight 0. A NaN in what the row sees makes row_sum or acc NaN.
  * Finish    on a WHOLE tile the backend may instead write out and lse, sink included, as
