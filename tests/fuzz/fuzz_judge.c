@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "reference_f64.h"
 #include "tolerance.h"
@@ -20,7 +21,7 @@ static double element(const fuzz_problem *p, int tensor, int type, int64_t b, in
                       int64_t d)
 {
     const heed_view *view = p->tensor[tensor].view;
-    return reference_decode(type, view->data, fuzz_at(view, b, h, i, d));
+    return reference_decode(type, view->data, fuzz_at(p, tensor, b, h, i, d));
 }
 
 static void hold(judge *j, const char *what, const kit_tolerance *how, const reference_row *row,
@@ -59,6 +60,30 @@ static reference_array array(const heed_view *view, uint32_t type)
     return a;
 }
 
+/* Packed and paged tensors are copied out for the reference, which knows neither: [batch, heads,
+ * rows, dim]. *copy is to be freed. */
+static reference_array gather(const fuzz_problem *p, int tensor, uint32_t type, int64_t heads,
+                              int64_t rows, int64_t dim, void **copy)
+{
+    const fuzz_tensor *t = &p->tensor[tensor];
+    int keys = tensor != FUZZ_Q;
+    *copy = NULL;
+    if (keys ? !p->args.kv_starts && !p->args.block_table : !p->args.q_starts)
+        return array(t->view, type);
+    reference_array a = {NULL, (int)type, {heads * rows * dim, rows * dim, dim, 1}};
+    unsigned char *to = calloc((size_t)(p->args.batch * a.stride[0]) + 1, t->element);
+    a.data = *copy = to;
+    for (int64_t b = 0; to && b < p->args.batch; b++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t i = 0; i < (keys ? fuzz_kv_len(p, b) : fuzz_q_len(p, b)); i++)
+                for (int64_t d = 0; d < dim; d++)
+                    memcpy(to + (b * a.stride[0] + h * a.stride[1] + i * dim + d) * t->element,
+                           (unsigned char *)t->view->data +
+                               fuzz_at(p, tensor, b, h, i, d) * (int64_t)t->element,
+                           t->element);
+    return a;
+}
+
 /* The reference adds without looking for overflow. */
 static int64_t window(int64_t size)
 {
@@ -83,6 +108,7 @@ int fuzz_judge(const fuzz_problem *p)
     const heed_attn_desc *d = &p->desc;
     const heed_attn_args *a = &p->args;
     int64_t offset[FUZZ_MAX_BATCH] = {0};
+    void *copy[3];
     int has_window = (d->features & HEED_HAS_WINDOW) != 0;
     reference_problem r = {
         .batch = a->batch,
@@ -92,9 +118,9 @@ int fuzz_judge(const fuzz_problem *p)
         .kv_len = a->kv_len,
         .qk_dim = d->qk_dim,
         .v_dim = d->v_dim,
-        .q = array(&a->q, d->q_type),
-        .k = array(&a->k, d->k_type),
-        .v = array(&a->v, d->v_type),
+        .q = gather(p, FUZZ_Q, d->q_type, d->q_heads, a->q_len, d->qk_dim, &copy[0]),
+        .k = gather(p, FUZZ_K, d->k_type, d->kv_heads, a->kv_len, d->qk_dim, &copy[1]),
+        .v = gather(p, FUZZ_V, d->v_type, d->kv_heads, a->kv_len, d->v_dim, &copy[2]),
         .mask = array(&a->mask, REFERENCE_BYTE),
         .bias = array(&a->bias, d->bias_type),
         .scale = d->features & HEED_HAS_SCALE ? (double)d->scale : 1 / sqrt((double)d->qk_dim),
@@ -113,8 +139,7 @@ int fuzz_judge(const fuzz_problem *p)
                .out = kit_tolerance_of(accuracy(d), d->out_type),
                .f32 = kit_tolerance_of(accuracy(d), HEED_F32)};
     for (int64_t b = 0; b < a->batch; b++) {
-        int64_t kv = a->kv_lens ? a->kv_lens[b] : a->kv_len;
-        offset[b] = d->position == HEED_POS_BOTTOM_RIGHT ? kv - fuzz_q_len(p, b)
+        offset[b] = d->position == HEED_POS_BOTTOM_RIGHT ? fuzz_kv_len(p, b) - fuzz_q_len(p, b)
                     : d->position == HEED_POS_GIVEN      ? p->q_offsets[b]
                                                          : 0;
     }
@@ -124,8 +149,11 @@ int fuzz_judge(const fuzz_problem *p)
     j.to.weight = doubles(a->kv_len);
     j.to.out = doubles(d->v_dim);
     j.to.typical = doubles(d->v_dim);
-    if (j.to.raw && j.to.softcapped && j.to.score && j.to.weight && j.to.out && j.to.typical)
+    if (r.q.data && r.k.data && r.v.data && j.to.raw && j.to.softcapped && j.to.score &&
+        j.to.weight && j.to.out && j.to.typical)
         reference_attention(&r, visit, &j);
+    for (int i = 0; i < 3; i++)
+        free(copy[i]);
     free(j.to.raw);
     free(j.to.softcapped);
     free(j.to.score);

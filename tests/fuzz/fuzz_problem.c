@@ -23,14 +23,32 @@ int fuzz_rarely(fuzz_bytes *bytes, uint32_t n)
     return fuzz_below(bytes, n) == n - 1; /* not 0, so that exhausted bytes give the plain case */
 }
 
-int64_t fuzz_at(const heed_view *view, int64_t b, int64_t h, int64_t i, int64_t d)
-{
-    return b * view->stride[0] + h * view->stride[1] + i * view->stride[2] + d * view->stride[3];
-}
-
 int32_t fuzz_q_len(const fuzz_problem *problem, int64_t b)
 {
     return problem->args.q_lens ? problem->args.q_lens[b] : (int32_t)problem->args.q_len;
+}
+
+int32_t fuzz_kv_len(const fuzz_problem *problem, int64_t b)
+{
+    return problem->args.kv_lens ? problem->args.kv_lens[b] : (int32_t)problem->args.kv_len;
+}
+
+int64_t fuzz_at(const fuzz_problem *problem, int tensor, int64_t b, int64_t h, int64_t i, int64_t d)
+{
+    const int64_t *stride = problem->tensor[tensor].view->stride;
+    const heed_attn_args *a = &problem->args;
+    int of_keys = tensor == FUZZ_K || tensor == FUZZ_V;
+    if (of_keys && a->block_table) {
+        b = a->block_table[b * a->block_table_stride + i / problem->desc.page_len];
+        i %= problem->desc.page_len;
+    } else if (of_keys && a->kv_starts) {
+        i += a->kv_starts[b];
+        b = 0;
+    } else if (a->q_starts && (tensor == FUZZ_Q || tensor == FUZZ_OUT || tensor == FUZZ_LSE)) {
+        i += a->q_starts[b];
+        b = 0;
+    }
+    return b * stride[0] + h * stride[1] + i * stride[2] + d * stride[3];
 }
 
 /* Mostly short, sometimes of the size of a kernel's tiles and their tails. */
@@ -198,6 +216,8 @@ static void describe(fuzz_problem *p, fuzz_bytes *bytes)
         d->position = HEED_POS_TOP_LEFT + fuzz_below(bytes, 3);
     if (d->features & HEED_HAS_SCORES)
         d->scores_stage = HEED_SCORES_RAW + fuzz_below(bytes, 3);
+    if (d->features & HEED_HAS_PAGES)
+        d->page_len = 1 + fuzz_below(bytes, 20);
     d->accuracy = fuzz_below(bytes, 4);
 }
 
@@ -228,6 +248,53 @@ static void choose_lengths(fuzz_problem *p, fuzz_bytes *bytes)
         a->q_offsets = p->q_offsets;
 }
 
+/* Rows of sequences behind each other, with gaps; returns how many rows that makes. */
+static int64_t pack(fuzz_problem *p, fuzz_bytes *bytes, int32_t *starts,
+                    int32_t (*length_of)(const fuzz_problem *p, int64_t b))
+{
+    uint32_t gaps = fuzz_byte(bytes);
+    int64_t rows = gaps & 3;
+    for (int64_t b = 0; b < p->args.batch; b++) {
+        starts[b] = (int32_t)rows;
+        rows += length_of(p, b) + (gaps >> (2 + 2 * b) & 3);
+    }
+    return rows;
+}
+
+/* Pages are drawn, so that sequences share some; entries that nobody needs name none. */
+static int choose_pages(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    heed_attn_args *a = &p->args;
+    int64_t page_len = p->desc.page_len, pages = (a->kv_len + page_len - 1) / page_len;
+    a->n_pages = 1 + fuzz_below(bytes, 24);
+    a->block_table_stride = pages + fuzz_below(bytes, 3);
+    p->table = malloc((size_t)(a->batch * a->block_table_stride + 1) * sizeof *p->table);
+    if (!p->table)
+        return -1;
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t i = 0; i < a->block_table_stride; i++)
+            p->table[b * a->block_table_stride + i] =
+                i * page_len < fuzz_kv_len(p, b) ? (int32_t)fuzz_below(bytes, (uint32_t)a->n_pages)
+                                                 : INT32_MIN;
+    a->block_table = p->table;
+    return 0;
+}
+
+static int choose_storage(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    uint64_t f = p->desc.features;
+    uint32_t which = f & HEED_HAS_PAGES ? 1 : 1 + fuzz_below(bytes, 3); /* pages are not packed */
+    if (f & HEED_HAS_PACKED && which & 1) {
+        p->q_rows = p->desc.max_rows = pack(p, bytes, p->q_starts, fuzz_q_len);
+        p->args.q_starts = p->q_starts;
+    }
+    if (f & HEED_HAS_PACKED && which & 2) {
+        p->kv_rows = pack(p, bytes, p->kv_starts, fuzz_kv_len);
+        p->args.kv_starts = p->kv_starts;
+    }
+    return f & HEED_HAS_PAGES ? choose_pages(p, bytes) : 0;
+}
+
 static uint32_t bytes_of(uint32_t type)
 {
     return type == HEED_F32 ? 4 : 2;
@@ -239,6 +306,15 @@ static int place(fuzz_problem *p, fuzz_bytes *bytes)
     heed_attn_args *a = &p->args;
     int64_t nb = a->batch, nq = a->q_len, nk = a->kv_len, h = d->q_heads, g = d->kv_heads;
     const int64_t map[4] = {nb, h, nq, nk};
+    /* q, out and lse; k and v */
+    int64_t qb = a->q_starts && nb ? 1 : nb, qr = a->q_starts ? p->q_rows : nq, kb = nb, kr = nk;
+    if (a->kv_starts) {
+        kb = nb && nk ? 1 : 0;
+        kr = p->kv_rows;
+    } else if (a->block_table) {
+        kb = nb && nk ? a->n_pages : 0;
+        kr = d->page_len;
+    }
     const struct {
         int tensor;
         uint64_t feature;
@@ -247,10 +323,10 @@ static int place(fuzz_problem *p, fuzz_bytes *bytes)
         int64_t dim[4];
         int input;
     } list[] = {
-        {FUZZ_Q, 0, &a->q, bytes_of(d->q_type), {nb, h, nq, d->qk_dim}, 1},
-        {FUZZ_K, 0, &a->k, bytes_of(d->k_type), {nb, g, nk, d->qk_dim}, 1},
-        {FUZZ_V, 0, &a->v, bytes_of(d->v_type), {nb, g, nk, d->v_dim}, 1},
-        {FUZZ_OUT, 0, &a->out, bytes_of(d->out_type), {nb, h, nq, d->v_dim}, 0},
+        {FUZZ_Q, 0, &a->q, bytes_of(d->q_type), {qb, h, qr, d->qk_dim}, 1},
+        {FUZZ_K, 0, &a->k, bytes_of(d->k_type), {kb, g, kr, d->qk_dim}, 1},
+        {FUZZ_V, 0, &a->v, bytes_of(d->v_type), {kb, g, kr, d->v_dim}, 1},
+        {FUZZ_OUT, 0, &a->out, bytes_of(d->out_type), {qb, h, qr, d->v_dim}, 0},
         {FUZZ_MASK, HEED_HAS_MASK, &a->mask, 1, {map[0], map[1], map[2], map[3]}, 1},
         {FUZZ_BIAS,
          HEED_HAS_BIAS,
@@ -258,7 +334,7 @@ static int place(fuzz_problem *p, fuzz_bytes *bytes)
          bytes_of(d->bias_type),
          {map[0], map[1], map[2], map[3]},
          1},
-        {FUZZ_LSE, HEED_HAS_LSE, &a->lse, 4, {nb, h, nq, 1}, 0},
+        {FUZZ_LSE, HEED_HAS_LSE, &a->lse, 4, {qb, h, qr, 1}, 0},
         {FUZZ_WEIGHTS, HEED_HAS_WEIGHTS, &a->weights, 4, {map[0], map[1], map[2], map[3]}, 0},
         {FUZZ_SCORES, HEED_HAS_SCORES, &a->scores, 4, {map[0], map[1], map[2], map[3]}, 0},
     };
@@ -306,7 +382,7 @@ int fuzz_build(fuzz_problem *problem, fuzz_bytes *bytes)
     choose_lengths(problem, bytes);
     if (fuzz_byte(bytes) & 1)
         problem->args.error = &problem->error;
-    if (place(problem, bytes) != 0) {
+    if (choose_storage(problem, bytes) != 0 || place(problem, bytes) != 0) {
         fuzz_free(problem);
         return -1;
     }
@@ -318,6 +394,7 @@ void fuzz_free(fuzz_problem *problem)
 {
     for (int t = 0; t < FUZZ_TENSORS; t++)
         free(problem->tensor[t].memory);
+    free(problem->table);
 }
 
 void fuzz_describe(const fuzz_problem *p, FILE *out)
@@ -340,6 +417,12 @@ void fuzz_describe(const fuzz_problem *p, FILE *out)
         fprintf(out, "  sequence %d: q_len %s%d, kv_len %s%d, offset %d\n", b,
                 a->q_lens ? "" : "not given, ", p->q_lens[b], a->kv_lens ? "" : "not given, ",
                 p->kv_lens[b], p->q_offsets[b]);
+    if (a->q_starts || a->kv_starts)
+        fprintf(out, "packed%s%s: starts of q %d %d %d, of k %d %d %d\n", a->q_starts ? " q" : "",
+                a->kv_starts ? " k" : "", p->q_starts[0], p->q_starts[1], p->q_starts[2],
+                p->kv_starts[0], p->kv_starts[1], p->kv_starts[2]);
+    if (a->block_table)
+        fprintf(out, "%lld pages of %u\n", (long long)a->n_pages, d->page_len);
     for (int t = 0; t < FUZZ_TENSORS; t++) {
         const heed_view *v = p->tensor[t].view;
         if (v)
@@ -390,12 +473,12 @@ int fuzz_only_rows_written(const fuzz_problem *problem)
         if (!rest)
             return 1;
         memcpy(rest, tensor->memory, tensor->bytes);
-        for (int64_t b = 0; b < tensor->dim[0]; b++)
+        for (int64_t b = 0; b < problem->args.batch; b++)
             for (int64_t h = 0; h < tensor->dim[1]; h++)
                 for (int64_t i = 0; i < fuzz_q_len(problem, b); i++)
                     for (int64_t d = 0; d < tensor->dim[3]; d++)
                         memset(rest + ((unsigned char *)tensor->view->data - tensor->memory) +
-                                   fuzz_at(tensor->view, b, h, i, d) * (int64_t)tensor->element,
+                                   fuzz_at(problem, t, b, h, i, d) * (int64_t)tensor->element,
                                FUZZ_CANARY, tensor->element);
         clean = all_canary(rest, tensor->bytes);
         free(rest);

@@ -48,6 +48,9 @@ typedef struct fuzz_problem {
     heed_error error;
     fuzz_tensor tensor[FUZZ_TENSORS];
     int32_t q_lens[FUZZ_MAX_BATCH], kv_lens[FUZZ_MAX_BATCH], q_offsets[FUZZ_MAX_BATCH];
+    int32_t q_starts[FUZZ_MAX_BATCH], kv_starts[FUZZ_MAX_BATCH];
+    int32_t *table;          /* of pages; NULL without */
+    int64_t q_rows, kv_rows; /* of packed tensors */
     float alibi_slope[FUZZ_MAX_HEADS], bias_slope[FUZZ_MAX_HEADS], sink[FUZZ_MAX_HEADS];
     int tame; /* no NaN, Inf or huge value among what is visible: worth comparing with the oracle */
 } fuzz_problem;
@@ -66,8 +69,11 @@ int fuzz_only_rows_written(const fuzz_problem *problem);
 int fuzz_nothing_written(const fuzz_problem *problem);
 
 int32_t fuzz_q_len(const fuzz_problem *problem, int64_t b);
-/** Elements from view.data to an element. */
-int64_t fuzz_at(const heed_view *view, int64_t b, int64_t h, int64_t i, int64_t d);
+int32_t fuzz_kv_len(const fuzz_problem *problem, int64_t b);
+/** Elements from the view's data to element [b, h, i, d] of sequence b, packed or in pages or not.
+ */
+int64_t fuzz_at(const fuzz_problem *problem, int tensor, int64_t b, int64_t h, int64_t i,
+                int64_t d);
 
 /**
  * Spoils one thing that validation has to find; which one is said by the bytes.

@@ -61,37 +61,42 @@ static int argument_without_feature(fuzz_problem *p, fuzz_bytes *bytes)
 {
     static const uint64_t shown_by[] = {HEED_HAS_ALIBI, HEED_HAS_MASK,    HEED_HAS_BIAS,
                                         HEED_HAS_SINK,  HEED_HAS_LSE,     HEED_HAS_SCORES,
-                                        HEED_HAS_LENS,  HEED_HAS_WEIGHTS, HEED_HAS_BIAS_SLOPE};
-    uint64_t bit = shown_by[fuzz_below(bytes, 9)];
+                                        HEED_HAS_LENS,  HEED_HAS_WEIGHTS, HEED_HAS_BIAS_SLOPE,
+                                        HEED_HAS_PAGES, HEED_HAS_PACKED};
+    uint64_t bit = shown_by[fuzz_below(bytes, 11)];
     if (!(p->desc.features & bit))
         return 0;
     p->desc.features &= ~bit;
     return 1;
 }
 
-static int reserved_argument(fuzz_problem *p, fuzz_bytes *bytes)
+static int superfluous_argument(fuzz_problem *p, fuzz_bytes *bytes)
 {
-    switch (fuzz_below(bytes, 6)) {
+    int packed = (p->desc.features & HEED_HAS_PACKED) != 0;
+    int paged = (p->desc.features & HEED_HAS_PAGES) != 0;
+    switch (fuzz_below(bytes, 7)) {
     case 0:
         p->args.block_table = p->q_lens;
-        break;
+        return !paged;
     case 1:
-        p->args.q_starts = p->q_lens;
-        break;
+        p->args.n_pages = 1;
+        return !paged;
     case 2:
-        p->args.kv_starts = p->kv_lens;
-        break;
+        p->args.q_starts = p->q_starts;
+        return !packed;
     case 3:
-        p->args.k_quant.scale = p->sink;
-        break;
+        p->args.kv_starts = p->kv_starts;
+        return !packed || paged;
     case 4:
+        p->args.k_quant.scale = p->sink;
+        return 1;
+    case 5:
         p->args.v_quant.scale = p->sink;
-        break;
+        return 1;
     default:
         p->desc.max_rows = 1;
-        break;
+        return !packed;
     }
-    return 1;
 }
 
 static int bad_number(fuzz_problem *p, fuzz_bytes *bytes)
@@ -157,6 +162,57 @@ static int bad_length(fuzz_problem *p, fuzz_bytes *bytes)
     if (!given || is_empty(p))
         return 0;
     lens[fuzz_below(bytes, (uint32_t)p->args.batch)] = bad[fuzz_below(bytes, 4)];
+    return 1;
+}
+
+static int bad_start(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    static const int32_t bad[] = {-1, INT32_MIN, INT32_MAX};
+    int kv = fuzz_byte(bytes) & 1;
+    if (is_empty(p) || !(kv ? p->args.kv_starts : p->args.q_starts))
+        return 0;
+    int64_t b = fuzz_below(bytes, (uint32_t)p->args.batch);
+    int32_t value = bad[fuzz_below(bytes, 3)];
+    if (value > 0 && (kv ? fuzz_kv_len(p, b) : fuzz_q_len(p, b)) == 0)
+        return 0; /* no row there, however far */
+    (kv ? p->kv_starts : p->q_starts)[b] = value;
+    return 1;
+}
+
+static int bad_page(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    const int32_t bad[] = {-1, INT32_MIN, INT32_MAX, (int32_t)p->args.n_pages};
+    const uint64_t hiding =
+        HEED_HAS_CAUSAL | HEED_HAS_WINDOW; /* a page that nobody sees may be bad */
+    if (is_empty(p) || !p->table || p->desc.features & hiding)
+        return 0;
+    int64_t b = fuzz_below(bytes, (uint32_t)p->args.batch), pages = 0;
+    if (fuzz_q_len(p, b) == 0 || fuzz_kv_len(p, b) == 0)
+        return 0;
+    pages = (fuzz_kv_len(p, b) + p->desc.page_len - 1) / p->desc.page_len;
+    p->table[b * p->args.block_table_stride + fuzz_below(bytes, (uint32_t)pages)] =
+        bad[fuzz_below(bytes, 4)];
+    return 1;
+}
+
+static int bad_table(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    if (is_empty(p) || !p->table)
+        return 0;
+    switch (fuzz_below(bytes, 4)) {
+    case 0:
+        p->args.block_table = NULL;
+        break;
+    case 1:
+        p->args.block_table_stride = -1;
+        break;
+    case 2:
+        p->args.n_pages = -1;
+        break;
+    default:
+        p->desc.page_len = 0;
+        break;
+    }
     return 1;
 }
 
@@ -228,13 +284,16 @@ const char *fuzz_spoil(fuzz_problem *problem, fuzz_bytes *bytes)
         {"no such choice", no_such_choice},
         {"feature without argument", feature_without_argument},
         {"argument without feature", argument_without_feature},
-        {"reserved argument", reserved_argument},
+        {"superfluous argument", superfluous_argument},
         {"bad number", bad_number},
         {"bad window", bad_window},
         {"bad maximum", bad_maximum},
         {"bad struct_size", bad_struct_size},
         {"bad size", bad_size},
         {"bad length", bad_length},
+        {"bad start", bad_start},
+        {"bad page", bad_page},
+        {"bad table", bad_table},
         {"missing data", missing_data},
         {"output broadcast", output_broadcast},
         {"stride out of reach", stride_out_of_reach},
