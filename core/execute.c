@@ -359,6 +359,8 @@ static void record_error(worker *w, heed_status st)
               (long long)(w->tile.q_first + w->tile.q_count), (long long)w->tile.k_first,
               (long long)w->tile.k_end, (long long)(w->unit / w->plan->desc.kv_heads),
               w->tile.kv_head);
+    if (w->run->args.error)
+        *w->run->args.error = w->run->error;
     atomic_store_explicit(&w->run->status, HEED_ERR_BACKEND, memory_order_release);
 }
 

@@ -32,8 +32,8 @@ HEED_API const char *heed_status_string(heed_status status);
  * write to; "" if there was none. A successful call leaves it as it is.
  *
  * Ownership  the library's, valid until the thread's next failing call or its end.
- * Threads    each thread has its own. Parts that run on other threads report through the return
- *            value of heed_run_part and args.error.
+ * Threads    each thread has its own. A failing run's sentence also goes to the args.error that it was
+ *            begun with, and to every thread whose part returns the failure.
  */
 HEED_API const char *heed_last_error(void);
 
