@@ -4,7 +4,7 @@ import json
 import re
 import statistics
 
-COUNTERS = ("GFLOPS", "GBps", "peak_GFLOPS", "pct_peak", "read_GBps", "pct_read", "bytes_extra")
+COUNTERS = ("GFLOPS", "GBps", "peak_GFLOPS", "pct_peak", "read_GBps", "pct_read", "bytes_extra", "pct_cpu")
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 NAME = re.compile(r"attn/(?P<backend>[^/]+)/(?P<dtype>[^/]+)/(?P<shape>[^/]+)/threads:(?P<threads>\d+)")
 
