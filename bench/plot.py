@@ -80,6 +80,7 @@ def main(words):
         return 2
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "heed"  # the same bytes for the same figures
+    matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot
 
     figure, (peak, speed, decode) = pyplot.subplots(1, 3, figsize=(15, 6), width_ratios=[1.3, 1, 1])

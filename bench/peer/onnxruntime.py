@@ -47,7 +47,8 @@ class Attention:
     @staticmethod
     def _bind(bind, name, array):
         assert array.flags.c_contiguous
-        bind(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+        kind = TensorProto.BFLOAT16 if array.dtype == np.uint16 else array.dtype
+        bind(name, "cpu", 0, kind, array.shape, array.ctypes.data)
 
     def call(self, i):
         self.session.run_with_iobinding(self.bindings[i])
@@ -68,12 +69,16 @@ def rows(array):
 def multi_head(problem, threads):
     if problem.group > 1:
         return "as many key/value heads as query heads only"
-    if problem.mask_kind not in ("full", "causal") or problem.q_len != problem.kv_len:
-        return "its masks hide whole keys for all rows, or are causal from the top left"
-    node = helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["out"], domain="com.microsoft",
-                            num_heads=problem.q_heads, unidirectional=int(problem.mask_kind == "causal"))
+    causal = problem.mask_kind == "causal" and problem.q_len == problem.kv_len
+    names, fixed = ["q", "k", "v"], {"q": rows(problem.q)}
+    if problem.mask_kind != "full" and not causal:
+        kind = problem.q.dtype
+        names += ["", "", "bias"]
+        fixed["bias"] = np.where(problem.mask(), kind.type(0), kind.type(np.finfo(kind).min))[None, None]
+    node = helper.make_node("MultiHeadAttention", names, ["out"], domain="com.microsoft", num_heads=problem.q_heads,
+                            unidirectional=int(causal))
     sets = [{"k": rows(k), "v": rows(v)} for k, v in zip(problem.k, problem.v)]
-    return Attention(problem, threads, node, sets, {"q": rows(problem.q)},
+    return Attention(problem, threads, node, sets, fixed,
                      (problem.batch, problem.q_len, problem.q_heads * problem.v_dim))
 
 
@@ -118,5 +123,5 @@ def variants(problem, threads):
         try:
             found.append((name, make(problem, threads)))
         except Exception as error:  # the session's way of saying what its kernels do not do
-            found.append((name, str(error)))
+            found.append((name, str(error).replace(" with name ''", "")))
     return found
