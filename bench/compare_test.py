@@ -1,4 +1,5 @@
-"""Tests of compare.py and of what it reads: run by meson, needs nothing but the standard library."""
+"""Tests of compare.py and of what it reads: run by meson, needs nothing but the standard
+library."""
 
 import contextlib
 import io
@@ -16,16 +17,35 @@ ROW = "attn/avx2/f32/prefill_b1_h8_s512_d64_full/threads:1"
 
 
 def runs(name, values, counter="pct_peak", **more):
-    return [{"name": name + "/real_time", "run_type": "iteration", "real_time": 1000 / v, "time_unit": "us",
-             counter: v, **more} for v in values]
+    return [
+        {
+            "name": name + "/real_time",
+            "run_type": "iteration",
+            "real_time": 1000 / v,
+            "time_unit": "us",
+            counter: v,
+            **more,
+        }
+        for v in values
+    ]
 
 
 def aggregate(name):
-    return [{"name": name + "_median", "run_type": "aggregate", "real_time": 1, "time_unit": "us", "pct_peak": 1}]
+    return [
+        {
+            "name": name + "_median",
+            "run_type": "aggregate",
+            "real_time": 1,
+            "time_unit": "us",
+            "pct_peak": 1,
+        }
+    ]
 
 
 def refused(name):
-    return [{"name": name, "run_type": "iteration", "error_occurred": True, "error_message": "no AVX2"}]
+    return [
+        {"name": name, "run_type": "iteration", "error_occurred": True, "error_message": "no AVX2"}
+    ]
 
 
 class Compare(unittest.TestCase):
@@ -35,14 +55,19 @@ class Compare(unittest.TestCase):
             for i, benchmarks in enumerate((before, after)):
                 paths.append(os.path.join(folder, f"{i}.json"))
                 with open(paths[-1], "w", encoding="utf-8") as file:
-                    json.dump({"context": {"machine": "M", "commit": str(i)}, "benchmarks": benchmarks}, file)
+                    json.dump(
+                        {"context": {"machine": "M", "commit": str(i)}, "benchmarks": benchmarks},
+                        file,
+                    )
             out, err = io.StringIO(), io.StringIO()
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 status = compare.main(paths + list(options))
             return status, out.getvalue() + err.getvalue()
 
     def test_slower_beyond_noise(self):
-        status, text = self.run_main(runs(ROW, [80, 81, 82, 81, 80]), runs(ROW, [70, 71, 72, 71, 70]))
+        status, text = self.run_main(
+            runs(ROW, [80, 81, 82, 81, 80]), runs(ROW, [70, 71, 72, 71, 70])
+        )
         self.assertEqual(status, 1)
         self.assertIn("slower", text)
         self.assertIn("0.877", text)
@@ -53,7 +78,9 @@ class Compare(unittest.TestCase):
         self.assertIn("faster", text)
 
     def test_overlapping_repetitions_are_noise(self):
-        status, text = self.run_main(runs(ROW, [60, 70, 80, 90, 100]), runs(ROW, [55, 65, 75, 85, 95]))
+        status, text = self.run_main(
+            runs(ROW, [60, 70, 80, 90, 100]), runs(ROW, [55, 65, 75, 85, 95])
+        )
         self.assertEqual((status, "slower" in text), (0, False))
 
     def test_small_steady_change_is_below_the_threshold(self):
@@ -77,7 +104,9 @@ class Compare(unittest.TestCase):
         self.assertEqual(self.run_main(refused(ROW), refused(ROW))[0], 0)
 
     def test_rows_of_one_file_are_shown(self):
-        status, text = self.run_main(runs(ROW, [80]) + runs("ceiling/read/threads:1", [1]), runs(ROW, [80]))
+        status, text = self.run_main(
+            runs(ROW, [80]) + runs("ceiling/read/threads:1", [1]), runs(ROW, [80])
+        )
         self.assertEqual(status, 0)
         self.assertIn("only before", text)
 

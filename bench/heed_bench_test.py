@@ -16,15 +16,26 @@ SMALL = "attn/naive/f32/small_b4_h4_s10_d8/threads:1"
 
 
 def run(*words, **environment):
-    return subprocess.run([BENCH, *words], capture_output=True, text=True, timeout=100,
-                          env={**os.environ, **environment}, check=False)
+    return subprocess.run(
+        [BENCH, *words],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, **environment},
+        check=False,
+    )
 
 
 def measure(pattern, *words):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "out.json")
-        done = run(f"--benchmark_filter={pattern}", f"--benchmark_out={path}", "--benchmark_min_time=0.005",
-                   "--benchmark_repetitions=3", *words)
+        done = run(
+            f"--benchmark_filter={pattern}",
+            f"--benchmark_out={path}",
+            "--benchmark_min_time=0.005",
+            "--benchmark_repetitions=3",
+            *words,
+        )
         if done.returncode:
             raise AssertionError(done.stderr)
         with open(path, encoding="utf-8") as file:
@@ -61,23 +72,41 @@ class HeedBench(unittest.TestCase):
         self.assertEqual(run("--benchmark_filter=no_such_row").returncode, 1)
 
     def test_wrong_options_fail(self):
-        for word in ("--threads=0", "--threads=1,", "--threads=9999", "--limit=x", "--no-such-option"):
+        for word in (
+            "--threads=0",
+            "--threads=1,",
+            "--threads=9999",
+            "--limit=x",
+            "--no-such-option",
+        ):
             self.assertEqual(run(word).returncode, 2, word)
 
     def test_what_takes_too_long_is_named(self):
-        done = run("--benchmark_filter=attn/naive/f32/(small_b4_h4_s10_d8/|prefill_b1_h1_s65536)",
-                   "--benchmark_list_tests", "--limit=0.5", "--threads=1")
+        done = run(
+            "--benchmark_filter=attn/naive/f32/(small_b4_h4_s10_d8/|prefill_b1_h1_s65536)",
+            "--benchmark_list_tests",
+            "--limit=0.5",
+            "--threads=1",
+        )
         self.assertIn(SMALL, done.stdout)
         self.assertNotIn("s65536", done.stdout)
-        self.assertIn("left out: attn/naive/f32/prefill_b1_h1_s65536_d64_full/threads:1", done.stderr)
+        self.assertIn(
+            "left out: attn/naive/f32/prefill_b1_h1_s65536_d64_full/threads:1", done.stderr
+        )
 
     def test_shapes_are_told(self):
         shapes = {shape["name"]: shape for shape in json.loads(run("--shapes").stdout)}
-        self.assertEqual(shapes["prefill_b1_h8_s512_d64_causal"]["flops"], 4 * 64 * 8 * 512 * 513 / 2)
-        self.assertEqual(shapes["window512_b1_h8_s4096_d64"]["flops"],
-                         4 * 64 * 8 * (512 * 513 / 2 + 512 * (4096 - 512)))
-        self.assertEqual(shapes["spec_q4_b1_hq32_hkv8_kv8192_d128"]["flops"],
-                         4 * 128 * 32 * (8189 + 8190 + 8191 + 8192))
+        self.assertEqual(
+            shapes["prefill_b1_h8_s512_d64_causal"]["flops"], 4 * 64 * 8 * 512 * 513 / 2
+        )
+        self.assertEqual(
+            shapes["window512_b1_h8_s4096_d64"]["flops"],
+            4 * 64 * 8 * (512 * 513 / 2 + 512 * (4096 - 512)),
+        )
+        self.assertEqual(
+            shapes["spec_q4_b1_hq32_hkv8_kv8192_d128"]["flops"],
+            4 * 128 * 32 * (8189 + 8190 + 8191 + 8192),
+        )
         self.assertEqual(shapes["mla_d576_dv512_kv8192"]["kv_elements"], 8192 * 576)
 
 

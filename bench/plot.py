@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Plots a run of heed-bench: plot.py heed.json heed.svg   (or .png; needs matplotlib)
 
-Three panels of one number of threads: % of the arithmetic ceiling per shape and backend, speed of prefill over
-the sequence length, and bytes of the cache per second of decode over the context length.
+Three panels of one number of threads: % of the arithmetic ceiling per shape and backend, speed of
+prefill over the sequence length, and bytes of the cache per second of decode over the context
+length.
 """
 
 import argparse
@@ -11,7 +12,13 @@ import sys
 
 import results
 
-MARKS = {"naive": "#888888", "avx2": "#1b7837", "avx512": "#2166ac", "amx": "#b2182b", "onednn": "#e08214"}
+MARKS = {
+    "naive": "#888888",
+    "avx2": "#1b7837",
+    "avx512": "#2166ac",
+    "amx": "#b2182b",
+    "onednn": "#e08214",
+}
 STYLES = {"f32": "-", "f16": ":", "bf16": "--", "f32split": "-.", "f16split": "-."}
 
 
@@ -21,16 +28,29 @@ def colour(backend):
 
 def plot_peak(axes, rows):
     """Bars, a group per shape, of the shapes that every backend is judged by."""
-    rows = [r for r in rows if "pct_peak" in r.samples and "decode" not in r.shape and "small" not in r.shape
-            and not r.shape.startswith(("spec", "mla"))]
+    rows = [
+        r
+        for r in rows
+        if "pct_peak" in r.samples
+        and "decode" not in r.shape
+        and "small" not in r.shape
+        and not r.shape.startswith(("spec", "mla"))
+    ]
     shapes = list(dict.fromkeys(r.shape for r in rows))
     series = list(dict.fromkeys((r.backend, r.dtype) for r in rows))
     width = 0.8 / max(len(series), 1)
     for n, (backend, dtype) in enumerate(series):
-        of = {r.shape: r.median("pct_peak") for r in rows if (r.backend, r.dtype) == (backend, dtype)}
-        axes.barh([y + (n - (len(series) - 1) / 2) * width for y, s in enumerate(shapes) if s in of],
-                  [of[s] for s in shapes if s in of], width, color=colour(backend),
-                  alpha={"f32": 1, "f16": 0.6, "bf16": 0.4}.get(dtype, 0.2), label=f"{backend} {dtype}")
+        of = {
+            r.shape: r.median("pct_peak") for r in rows if (r.backend, r.dtype) == (backend, dtype)
+        }
+        axes.barh(
+            [y + (n - (len(series) - 1) / 2) * width for y, s in enumerate(shapes) if s in of],
+            [of[s] for s in shapes if s in of],
+            width,
+            color=colour(backend),
+            alpha={"f32": 1, "f16": 0.6, "bf16": 0.4}.get(dtype, 0.2),
+            label=f"{backend} {dtype}",
+        )
     axes.set_yticks(range(len(shapes)), [s.removeprefix("prefill_") for s in shapes], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
@@ -44,10 +64,18 @@ def plot_lines(axes, rows, pattern, counter, xlabel, ylabel, title):
     for row in rows:
         found = re.fullmatch(pattern, row.shape)
         if found and counter in row.samples:
-            lines.setdefault((row.backend, row.dtype), []).append((int(found[1]), row.median(counter)))
+            lines.setdefault((row.backend, row.dtype), []).append(
+                (int(found[1]), row.median(counter))
+            )
     for (backend, dtype), points in lines.items():
-        axes.plot(*zip(*sorted(points)), STYLES[dtype], marker="o", markersize=3, color=colour(backend),
-                  label=f"{backend} {dtype}")
+        axes.plot(
+            *zip(*sorted(points)),
+            STYLES[dtype],
+            marker="o",
+            markersize=3,
+            color=colour(backend),
+            label=f"{backend} {dtype}",
+        )
     ticks = sorted({x for points in lines.values() for x, _ in points})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, [str(x) for x in ticks])
@@ -59,7 +87,9 @@ def plot_lines(axes, rows, pattern, counter, xlabel, ylabel, title):
 
 
 def main(words):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("input")
     parser.add_argument("output")
     parser.add_argument("--threads", type=int, default=1)
@@ -71,12 +101,17 @@ def main(words):
         return 2
     rows = [r for r in rows.values() if r.backend and r.samples and r.threads == options.threads]
     if not rows:
-        print(f"plot.py: {options.input} has no row with {options.threads} threads", file=sys.stderr)
+        print(
+            f"plot.py: {options.input} has no row with {options.threads} threads", file=sys.stderr
+        )
         return 2
     try:
         import matplotlib
     except ImportError:
-        print("plot.py: needs matplotlib (python3 -m venv .venv; .venv/bin/pip install matplotlib)", file=sys.stderr)
+        print(
+            "plot.py: needs matplotlib (python3 -m venv .venv; .venv/bin/pip install matplotlib)",
+            file=sys.stderr,
+        )
         return 2
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "heed"  # the same bytes for the same figures
@@ -85,17 +120,38 @@ def main(words):
 
     figure, (peak, speed, decode) = pyplot.subplots(1, 3, figsize=(15, 6), width_ratios=[1.3, 1, 1])
     plot_peak(peak, rows)
-    plot_lines(speed, rows, r"prefill_b1_h8_s(\d+)_d64_full", "GFLOPS", "queries and keys", "GFLOP/s",
-               "Prefill, head dim 64, 8 heads")
-    plot_lines(decode, rows, r"decode_b1_hq32_hkv8_kv(\d+)_d128", "GBps", "keys", "GB/s of K and V",
-               "Decode, 32 heads on 8, head dim 128")
-    found = [label for axes in (peak, speed, decode) for label in zip(*axes.get_legend_handles_labels())]
+    plot_lines(
+        speed,
+        rows,
+        r"prefill_b1_h8_s(\d+)_d64_full",
+        "GFLOPS",
+        "queries and keys",
+        "GFLOP/s",
+        "Prefill, head dim 64, 8 heads",
+    )
+    plot_lines(
+        decode,
+        rows,
+        r"decode_b1_hq32_hkv8_kv(\d+)_d128",
+        "GBps",
+        "keys",
+        "GB/s of K and V",
+        "Decode, 32 heads on 8, head dim 128",
+    )
+    found = [
+        label for axes in (peak, speed, decode) for label in zip(*axes.get_legend_handles_labels())
+    ]
     handles = {label: handle for handle, label in reversed(found)}
     figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=8, fontsize=8)
-    figure.suptitle(f"{context.get('machine', '')}, {options.threads} thread"
-                    f"{'s' if options.threads > 1 else ''}, heed {context.get('commit', '')}", fontsize=10)
+    figure.suptitle(
+        f"{context.get('machine', '')}, {options.threads} thread"
+        f"{'s' if options.threads > 1 else ''}, heed {context.get('commit', '')}",
+        fontsize=10,
+    )
     figure.tight_layout(rect=(0, 0.06, 1, 1))
-    figure.savefig(options.output, metadata={"Date": None} if options.output.endswith(".svg") else None)
+    figure.savefig(
+        options.output, metadata={"Date": None} if options.output.endswith(".svg") else None
+    )
     return 0
 
 

@@ -1,24 +1,38 @@
-"""Reads what heed-bench writes (--benchmark_out=FILE): one Row per benchmark, with its repetitions."""
+"""Reads what heed-bench writes (--benchmark_out=FILE): one Row per benchmark, with its
+repetitions."""
 
 import json
 import re
 import statistics
 
-COUNTERS = ("GFLOPS", "GBps", "peak_GFLOPS", "pct_peak", "read_GBps", "pct_read", "bytes_extra", "pct_cpu")
+COUNTERS = (
+    "GFLOPS",
+    "GBps",
+    "peak_GFLOPS",
+    "pct_peak",
+    "read_GBps",
+    "pct_read",
+    "bytes_extra",
+    "pct_cpu",
+)
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-NAME = re.compile(r"attn/(?P<backend>[^/]+)/(?P<dtype>[^/]+)/(?P<shape>[^/]+)/threads:(?P<threads>\d+)")
+NAME = re.compile(
+    r"attn/(?P<backend>[^/]+)/(?P<dtype>[^/]+)/(?P<shape>[^/]+)/threads:(?P<threads>\d+)"
+)
 
 
 class Row:
-    """name without Google Benchmark's suffixes; samples[counter] and samples["seconds"] hold a value
-    per repetition; error is the reason of a refusal, or None."""
+    """name without Google Benchmark's suffixes; samples[counter] and samples["seconds"] hold a
+    value per repetition; error is the reason of a refusal, or None."""
 
     def __init__(self, name):
         self.name, self.samples, self.error, self.label = name, {}, None, ""
         found = NAME.fullmatch(name)
         self.backend, self.dtype, self.shape, self.threads = (
             (found["backend"], found["dtype"], found["shape"], int(found["threads"]))
-            if found else (None, None, None, None))
+            if found
+            else (None, None, None, None)
+        )
 
     def add(self, run):
         if run.get("error_occurred"):

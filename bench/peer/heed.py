@@ -19,41 +19,94 @@ class View(ctypes.Structure):
 
 
 class Quant(ctypes.Structure):
-    _fields_ = [("scale", ctypes.c_void_p), ("stride", ctypes.c_int64 * 4), ("group", ctypes.c_uint32),
-                ("reserved", ctypes.c_uint32)]
+    _fields_ = [
+        ("scale", ctypes.c_void_p),
+        ("stride", ctypes.c_int64 * 4),
+        ("group", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
 
 
 class Options(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("n_threads", ctypes.c_uint32), ("flags", ctypes.c_uint32),
-                ("executor", ctypes.c_void_p), ("backends", ctypes.c_char_p), ("max_isa", ctypes.c_char_p),
-                ("plugin_path", ctypes.c_char_p), ("verbose", ctypes.c_char_p), ("user", ctypes.c_void_p),
-                ("alloc", ctypes.c_void_p), ("release", ctypes.c_void_p), ("log", ctypes.c_void_p)]
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("n_threads", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("executor", ctypes.c_void_p),
+        ("backends", ctypes.c_char_p),
+        ("max_isa", ctypes.c_char_p),
+        ("plugin_path", ctypes.c_char_p),
+        ("verbose", ctypes.c_char_p),
+        ("user", ctypes.c_void_p),
+        ("alloc", ctypes.c_void_p),
+        ("release", ctypes.c_void_p),
+        ("log", ctypes.c_void_p),
+    ]
 
 
 class Desc(ctypes.Structure):
-    _fields_ = ([("struct_size", ctypes.c_size_t), ("features", ctypes.c_uint64)] +
-                [(name, ctypes.c_uint32) for name in (
-                    "q_heads", "kv_heads", "qk_dim", "v_dim", "q_type", "k_type", "v_type", "out_type", "bias_type",
-                    "position", "scores_stage", "page_len", "accuracy", "reserved")] +
-                [("scale", ctypes.c_float), ("softcap", ctypes.c_float)] +
-                [(name, ctypes.c_int64) for name in (
-                    "window_left", "window_right", "max_batch", "max_q_len", "max_kv_len", "max_rows")])
+    _fields_ = (
+        [("struct_size", ctypes.c_size_t), ("features", ctypes.c_uint64)]
+        + [
+            (name, ctypes.c_uint32)
+            for name in (
+                "q_heads",
+                "kv_heads",
+                "qk_dim",
+                "v_dim",
+                "q_type",
+                "k_type",
+                "v_type",
+                "out_type",
+                "bias_type",
+                "position",
+                "scores_stage",
+                "page_len",
+                "accuracy",
+                "reserved",
+            )
+        ]
+        + [("scale", ctypes.c_float), ("softcap", ctypes.c_float)]
+        + [
+            (name, ctypes.c_int64)
+            for name in (
+                "window_left",
+                "window_right",
+                "max_batch",
+                "max_q_len",
+                "max_kv_len",
+                "max_rows",
+            )
+        ]
+    )
 
 
 class Args(ctypes.Structure):
-    _fields_ = ([("struct_size", ctypes.c_size_t)] +
-                [(name, ctypes.c_int64) for name in ("batch", "q_len", "kv_len")] +
-                [(name, View) for name in ("q", "k", "v", "out", "mask", "bias", "lse", "weights", "scores")] +
-                [("k_quant", Quant), ("v_quant", Quant)] +
-                [(name, ctypes.c_void_p) for name in ("q_lens", "kv_lens", "q_offsets", "q_starts", "kv_starts",
-                                                      "block_table")] +
-                [("block_table_stride", ctypes.c_int64), ("n_pages", ctypes.c_int64)] +
-                [(name, ctypes.c_void_p) for name in ("alibi_slope", "bias_slope", "sink", "executor", "error")])
+    _fields_ = (
+        [("struct_size", ctypes.c_size_t)]
+        + [(name, ctypes.c_int64) for name in ("batch", "q_len", "kv_len")]
+        + [
+            (name, View)
+            for name in ("q", "k", "v", "out", "mask", "bias", "lse", "weights", "scores")
+        ]
+        + [("k_quant", Quant), ("v_quant", Quant)]
+        + [
+            (name, ctypes.c_void_p)
+            for name in ("q_lens", "kv_lens", "q_offsets", "q_starts", "kv_starts", "block_table")
+        ]
+        + [("block_table_stride", ctypes.c_int64), ("n_pages", ctypes.c_int64)]
+        + [
+            (name, ctypes.c_void_p)
+            for name in ("alibi_slope", "bias_slope", "sink", "executor", "error")
+        ]
+    )
 
 
 class Library:
     def __init__(self, build, backends=""):
-        found = glob.glob(os.path.join(build, "core", "libheed.so")) or glob.glob(os.path.join(build, "libheed.so"))
+        found = glob.glob(os.path.join(build, "core", "libheed.so")) or glob.glob(
+            os.path.join(build, "libheed.so")
+        )
         if not found:
             raise SystemExit(f"peers: there is no libheed.so in {build}/core: build Heed first")
         self.c = ctypes.CDLL(found[0])
@@ -69,8 +122,11 @@ class Library:
 
     def context(self, threads):
         if threads not in self.contexts:
-            options = Options(struct_size=ctypes.sizeof(Options), n_threads=threads,
-                              backends=self.backends.encode() or None)
+            options = Options(
+                struct_size=ctypes.sizeof(Options),
+                n_threads=threads,
+                backends=self.backends.encode() or None,
+            )
             context = ctypes.c_void_p()
             if self.c.heed_context_create(ctypes.byref(options), ctypes.byref(context)):
                 raise SystemExit(f"peers: {self.c.heed_last_error().decode()}")
@@ -86,7 +142,9 @@ class Library:
 
 
 def view(array):
-    return View(array.ctypes.data, (ctypes.c_int64 * 4)(*(s // array.itemsize for s in array.strides)))
+    return View(
+        array.ctypes.data, (ctypes.c_int64 * 4)(*(s // array.itemsize for s in array.strides))
+    )
 
 
 class Attention:
@@ -95,15 +153,39 @@ class Attention:
     def __init__(self, library, problem, threads):
         self.c, self.problem = library.c, problem
         kind = DTYPE[problem.dtype]
-        desc = Desc(struct_size=ctypes.sizeof(Desc), q_heads=problem.q_heads, kv_heads=problem.kv_heads,
-                    qk_dim=problem.qk_dim, v_dim=problem.v_dim, q_type=kind, k_type=kind, v_type=kind, out_type=kind,
-                    max_batch=problem.batch, max_q_len=problem.q_len, max_kv_len=problem.kv_len)
-        self.out = problem._view(np.zeros(problem.batch * problem.q_heads * problem.q_len * problem.v_dim,
-                                          problems.ELEMENT[problem.dtype]),
-                                 problem.q_heads, problem.q_len, problem.v_dim)
-        self.args = Args(struct_size=ctypes.sizeof(Args), batch=problem.batch, q_len=problem.q_len,
-                         kv_len=problem.kv_len, q=view(problem.q), k=view(problem.k[0]), v=view(problem.v[0]),
-                         out=view(self.out))
+        desc = Desc(
+            struct_size=ctypes.sizeof(Desc),
+            q_heads=problem.q_heads,
+            kv_heads=problem.kv_heads,
+            qk_dim=problem.qk_dim,
+            v_dim=problem.v_dim,
+            q_type=kind,
+            k_type=kind,
+            v_type=kind,
+            out_type=kind,
+            max_batch=problem.batch,
+            max_q_len=problem.q_len,
+            max_kv_len=problem.kv_len,
+        )
+        self.out = problem._view(
+            np.zeros(
+                problem.batch * problem.q_heads * problem.q_len * problem.v_dim,
+                problems.ELEMENT[problem.dtype],
+            ),
+            problem.q_heads,
+            problem.q_len,
+            problem.v_dim,
+        )
+        self.args = Args(
+            struct_size=ctypes.sizeof(Args),
+            batch=problem.batch,
+            q_len=problem.q_len,
+            kv_len=problem.kv_len,
+            q=view(problem.q),
+            k=view(problem.k[0]),
+            v=view(problem.v[0]),
+            out=view(self.out),
+        )
         if problem.mask_kind in ("causal", "window512"):
             desc.features |= HAS_CAUSAL
             desc.position = POS_BOTTOM_RIGHT
@@ -113,17 +195,25 @@ class Attention:
         if problem.mask_kind == "half":
             desc.features |= HAS_MASK
             self.mask = problem.mask().astype(np.uint8)
-            self.args.mask = View(self.mask.ctypes.data, (ctypes.c_int64 * 4)(0, 0, problem.kv_len, 1))
+            self.args.mask = View(
+                self.mask.ctypes.data, (ctypes.c_int64 * 4)(0, 0, problem.kv_len, 1)
+            )
         self.plan = ctypes.c_void_p()
-        if self.c.heed_plan_create(library.context(threads), ctypes.byref(desc), ctypes.byref(self.plan)):
+        if self.c.heed_plan_create(
+            library.context(threads), ctypes.byref(desc), ctypes.byref(self.plan)
+        ):
             raise RuntimeError(self.c.heed_last_error().decode())
         size = self.c.heed_plan_workspace_bytes(self.plan, ctypes.c_uint32(threads))
         memory = np.empty(size + 64, np.uint8)
-        self.workspace = memory[-memory.ctypes.data % 64:][:size]
+        self.workspace = memory[-memory.ctypes.data % 64 :][:size]
         self.sets = [(k.ctypes.data, v.ctypes.data) for k, v in zip(problem.k, problem.v)]
         # Converted once: what is timed is the call.
-        self.words = (self.plan, ctypes.byref(self.args), ctypes.c_void_p(self.workspace.ctypes.data),
-                      ctypes.c_size_t(size))
+        self.words = (
+            self.plan,
+            ctypes.byref(self.args),
+            ctypes.c_void_p(self.workspace.ctypes.data),
+            ctypes.c_size_t(size),
+        )
         self.run = self.c.heed_plan_run
 
     def kernel(self):

@@ -1,5 +1,6 @@
-"""ONNX Runtime on the CPU, by each of its attention operators that can express the problem: MultiHeadAttention
-and GroupQueryAttention (its own), Attention (ONNX opset 23). Each gets its inputs in the layout it wants.
+"""ONNX Runtime on the CPU, by each of its attention operators that can express the problem:
+MultiHeadAttention and GroupQueryAttention (its own), Attention (ONNX opset 23). Each gets its
+inputs in the layout it wants.
 """
 
 import numpy as np
@@ -22,25 +23,43 @@ class Attention:
         inputs = {**sets[0], **fixed}
         integers = {np.dtype(np.int32): TensorProto.INT32, np.dtype(np.bool_): TensorProto.BOOL}
         graph = helper.make_graph(
-            [node], "attention",
-            [helper.make_tensor_value_info(name, integers.get(a.dtype, TYPE[problem.dtype]), a.shape)
-             for name, a in inputs.items()],
-            [helper.make_tensor_value_info(name, TYPE[problem.dtype], None) for name in node.output])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23),
-                                                        helper.make_opsetid("com.microsoft", 1)], ir_version=10)
+            [node],
+            "attention",
+            [
+                helper.make_tensor_value_info(
+                    name, integers.get(a.dtype, TYPE[problem.dtype]), a.shape
+                )
+                for name, a in inputs.items()
+            ],
+            [
+                helper.make_tensor_value_info(name, TYPE[problem.dtype], None)
+                for name in node.output
+            ],
+        )
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)],
+            ir_version=10,
+        )
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 4
-        self.session = onnxruntime.InferenceSession(model.SerializeToString(), options,
-                                                    providers=["CPUExecutionProvider"])
-        self.out = np.zeros(out_shape, {"bf16": np.uint16, "f16": np.float16}.get(problem.dtype, np.float32))
+        self.session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        self.out = np.zeros(
+            out_shape, {"bf16": np.uint16, "f16": np.float16}.get(problem.dtype, np.float32)
+        )
         self.bindings = []
         for one in sets:
             binding = self.session.io_binding()
             for name, array in {**one, **fixed}.items():
                 self._bind(binding.bind_input, name, array)
             self._bind(binding.bind_output, node.output[0], self.out)
-            for name, source in shares:  # the present state of a cache is the past one, grown in place
+            for (
+                name,
+                source,
+            ) in shares:  # the present state of a cache is the past one, grown in place
                 self._bind(binding.bind_output, name, one[source])
             self.bindings.append(binding)
 
@@ -74,30 +93,66 @@ def multi_head(problem, threads):
     if problem.mask_kind != "full" and not causal:
         kind = problem.q.dtype
         names += ["", "", "bias"]
-        fixed["bias"] = np.where(problem.mask(), kind.type(0), kind.type(np.finfo(kind).min))[None, None]
-    node = helper.make_node("MultiHeadAttention", names, ["out"], domain="com.microsoft", num_heads=problem.q_heads,
-                            unidirectional=int(causal))
+        fixed["bias"] = np.where(problem.mask(), kind.type(0), kind.type(np.finfo(kind).min))[
+            None, None
+        ]
+    node = helper.make_node(
+        "MultiHeadAttention",
+        names,
+        ["out"],
+        domain="com.microsoft",
+        num_heads=problem.q_heads,
+        unidirectional=int(causal),
+    )
     sets = [{"k": rows(k), "v": rows(v)} for k, v in zip(problem.k, problem.v)]
-    return Attention(problem, threads, node, sets, fixed,
-                     (problem.batch, problem.q_len, problem.q_heads * problem.v_dim))
+    return Attention(
+        problem,
+        threads,
+        node,
+        sets,
+        fixed,
+        (problem.batch, problem.q_len, problem.q_heads * problem.v_dim),
+    )
 
 
 def group_query(problem, threads):
-    """The cache holds all keys but the last, which the call appends in place: where it already is."""
+    """The cache holds all keys but the last, which the call appends in place: where it already
+    is."""
     if problem.q_len != 1:
         return "used for decode, one query row"
     if problem.qk_dim != problem.v_dim:
         return "qk_dim = v_dim only"
     node = helper.make_node(
-        "GroupQueryAttention", ["q", "k_new", "v_new", "k_past", "v_past", "last", "total"],
-        ["out", "k_present", "v_present"], domain="com.microsoft", num_heads=problem.q_heads,
-        kv_num_heads=problem.kv_heads)
-    sets = [{"k_past": np.ascontiguousarray(k), "v_past": np.ascontiguousarray(v), "k_new": rows(k[:, :, -1:]),
-             "v_new": rows(v[:, :, -1:])} for k, v in zip(problem.k, problem.v)]
-    fixed = {"q": rows(problem.q), "last": np.full(problem.batch, problem.kv_len - 1, np.int32),
-             "total": np.array(problem.kv_len, np.int32)}
-    return Attention(problem, threads, node, sets, fixed, (problem.batch, 1, problem.q_heads * problem.v_dim),
-                     [("k_present", "k_past"), ("v_present", "v_past")])
+        "GroupQueryAttention",
+        ["q", "k_new", "v_new", "k_past", "v_past", "last", "total"],
+        ["out", "k_present", "v_present"],
+        domain="com.microsoft",
+        num_heads=problem.q_heads,
+        kv_num_heads=problem.kv_heads,
+    )
+    sets = [
+        {
+            "k_past": np.ascontiguousarray(k),
+            "v_past": np.ascontiguousarray(v),
+            "k_new": rows(k[:, :, -1:]),
+            "v_new": rows(v[:, :, -1:]),
+        }
+        for k, v in zip(problem.k, problem.v)
+    ]
+    fixed = {
+        "q": rows(problem.q),
+        "last": np.full(problem.batch, problem.kv_len - 1, np.int32),
+        "total": np.array(problem.kv_len, np.int32),
+    }
+    return Attention(
+        problem,
+        threads,
+        node,
+        sets,
+        fixed,
+        (problem.batch, 1, problem.q_heads * problem.v_dim),
+        [("k_present", "k_past"), ("v_present", "v_past")],
+    )
 
 
 def attention(problem, threads):
@@ -107,15 +162,27 @@ def attention(problem, threads):
         names.append("mask")
         fixed["mask"] = problem.mask()
     node = helper.make_node("Attention", names, ["out"], is_causal=int(causal))
-    sets = [{"k": np.ascontiguousarray(k), "v": np.ascontiguousarray(v)} for k, v in zip(problem.k, problem.v)]
-    return Attention(problem, threads, node, sets, fixed,
-                     (problem.batch, problem.q_heads, problem.q_len, problem.v_dim))
+    sets = [
+        {"k": np.ascontiguousarray(k), "v": np.ascontiguousarray(v)}
+        for k, v in zip(problem.k, problem.v)
+    ]
+    return Attention(
+        problem,
+        threads,
+        node,
+        sets,
+        fixed,
+        (problem.batch, problem.q_heads, problem.q_len, problem.v_dim),
+    )
 
 
 def variants(problem, threads):
     found = []
-    for name, make in (("MultiHeadAttention", multi_head), ("GroupQueryAttention", group_query),
-                       ("Attention", attention)):
+    for name, make in (
+        ("MultiHeadAttention", multi_head),
+        ("GroupQueryAttention", group_query),
+        ("Attention", attention),
+    ):
         scores = 4 * problem.batch * problem.q_heads * problem.q_len * problem.kv_len
         if name == "Attention" and scores > 4 << 30:
             found.append((name, f"its score matrix would have {scores >> 30} GiB"))

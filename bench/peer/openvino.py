@@ -18,29 +18,45 @@ class Attention:
     def __init__(self, problem, threads):
         self.problem = problem
         kind = TYPE[problem.dtype]
-        # The query heads of a group are query rows of their key/value head where no mask forbids it; else
-        # keys and values are broadcast to the query heads, as models exported to OpenVINO do.
+        # The query heads of a group are query rows of their key/value head where no mask forbids
+        # it; else keys and values are broadcast to the query heads, as models exported to
+        # OpenVINO do.
         self.fold = problem.group > 1 and problem.q_len == 1
         q = np.ascontiguousarray(problem.q)
         if self.fold:
             q = q.reshape(problem.batch, problem.kv_heads, problem.group, problem.qk_dim)
         keys = [problem.batch, problem.kv_heads, problem.kv_len]
-        parameters = [ops.parameter(q.shape, kind), ops.parameter([*keys, problem.qk_dim], kind),
-                      ops.parameter([*keys, problem.v_dim], kind)]
+        parameters = [
+            ops.parameter(q.shape, kind),
+            ops.parameter([*keys, problem.qk_dim], kind),
+            ops.parameter([*keys, problem.v_dim], kind),
+        ]
         inputs = list(parameters)
         if problem.group > 1 and not self.fold:
-            inputs[1:] = [self._repeat(x, problem, dim) for x, dim in zip(inputs[1:], (problem.qk_dim, problem.v_dim))]
+            inputs[1:] = [
+                self._repeat(x, problem, dim)
+                for x, dim in zip(inputs[1:], (problem.qk_dim, problem.v_dim))
+            ]
         causal = problem.mask_kind == "causal" and problem.q_len == problem.kv_len
         tensors = [self._tensor(q, kind)]
         if problem.mask_kind != "full" and not causal:
-            parameters.append(ops.parameter([1, 1, problem.q_len, problem.kv_len], openvino.Type.boolean))
+            parameters.append(
+                ops.parameter([1, 1, problem.q_len, problem.kv_len], openvino.Type.boolean)
+            )
             inputs.append(parameters[-1])
             self.mask = problem.mask().reshape(1, 1, problem.q_len, problem.kv_len)
         result = ops.scaled_dot_product_attention(*inputs, causal=causal)
         self.compiled = CORE.compile_model(
-            openvino.Model([result], parameters), "CPU",
-            {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": kind,
-             "ENABLE_CPU_PINNING": False, "PERFORMANCE_HINT": "LATENCY"})
+            openvino.Model([result], parameters),
+            "CPU",
+            {
+                "INFERENCE_NUM_THREADS": threads,
+                "NUM_STREAMS": 1,
+                "INFERENCE_PRECISION_HINT": kind,
+                "ENABLE_CPU_PINNING": False,
+                "PERFORMANCE_HINT": "LATENCY",
+            },
+        )
         self.request = self.compiled.create_infer_request()
         self.request.set_input_tensor(0, tensors[0])
         self.keep = [q]
@@ -57,9 +73,13 @@ class Attention:
 
     @staticmethod
     def _repeat(x, problem, dim):
-        wide = ops.broadcast(ops.unsqueeze(x, ops.constant(2)),
-                             ops.constant([problem.batch, problem.kv_heads, problem.group, problem.kv_len, dim]))
-        return ops.reshape(wide, ops.constant([problem.batch, problem.q_heads, problem.kv_len, dim]), False)
+        wide = ops.broadcast(
+            ops.unsqueeze(x, ops.constant(2)),
+            ops.constant([problem.batch, problem.kv_heads, problem.group, problem.kv_len, dim]),
+        )
+        return ops.reshape(
+            wide, ops.constant([problem.batch, problem.q_heads, problem.kv_len, dim]), False
+        )
 
     def call(self, i):
         self.request.set_input_tensor(1, self.k[i])
@@ -80,5 +100,9 @@ def variants(problem, threads):
     scores = 4 * problem.batch * problem.q_heads * problem.q_len * problem.kv_len
     if scores > 4 << 30:
         return [("sdpa", f"its score matrix would have {scores >> 30} GiB")]
-    return [("sdpa, groups as rows" if problem.group > 1 and problem.q_len == 1 else "sdpa",
-             Attention(problem, threads))]
+    return [
+        (
+            "sdpa, groups as rows" if problem.group > 1 and problem.q_len == 1 else "sdpa",
+            Attention(problem, threads),
+        )
+    ]

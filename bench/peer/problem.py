@@ -1,4 +1,5 @@
-"""Inputs of a shape, the same bits for everybody, and the float64 result that they are checked against."""
+"""Inputs of a shape, the same bits for everybody, and the float64 result that they are checked
+against."""
 
 import re
 
@@ -40,19 +41,26 @@ def available_bytes():
 
 
 class Problem:
-    """shape is an entry of `heed-bench --shapes`. q, k[i], v[i] are arrays [batch, heads, rows, dim], views of
-    memory in the shape's layout; k and v have as many sets as are rotated over."""
+    """shape is an entry of `heed-bench --shapes`. q, k[i], v[i] are arrays [batch, heads, rows,
+    dim], views of memory in the shape's layout; k and v have as many sets as are rotated over."""
 
     def __init__(self, shape, dtype):
         self.shape, self.dtype = shape, dtype
-        self.batch, self.q_heads, self.kv_heads = shape["batch"], shape["q_heads"], shape["kv_heads"]
+        self.batch, self.q_heads, self.kv_heads = (
+            shape["batch"],
+            shape["q_heads"],
+            shape["kv_heads"],
+        )
         self.q_len, self.kv_len = shape["q_len"], shape["kv_len"]
         self.qk_dim, self.v_dim = shape["qk_dim"], shape["v_dim"]
         self.mask_kind, self.token_major = shape["mask"], shape["layout"] == "bshd"
         self.group = self.q_heads // self.kv_heads
         numbers = np.random.default_rng(1).standard_normal((1 << 20) + 7, dtype=np.float32)
-        self._numbers = numbers.astype(np.float16) if dtype == "f16" else (
-            to_bf16(numbers) if dtype == "bf16" else numbers)
+        self._numbers = (
+            numbers.astype(np.float16)
+            if dtype == "f16"
+            else (to_bf16(numbers) if dtype == "bf16" else numbers)
+        )
         itemsize = np.dtype(ELEMENT[dtype]).itemsize
         set_elements = int(shape["kv_elements"])
         sets = 1
@@ -65,20 +73,25 @@ class Problem:
         self.k, self.v = [], []
         k_elements = self.batch * self.kv_heads * self.kv_len * self.qk_dim
         for i in range(sets):
-            one = memory[q_elements + i * set_elements:][:set_elements]
+            one = memory[q_elements + i * set_elements :][:set_elements]
             self.k.append(self._view(one[:k_elements], self.kv_heads, self.kv_len, self.qk_dim))
-            self.v.append(self.k[-1][..., :self.v_dim] if shape["v_in_k"] else
-                          self._view(one[k_elements:], self.kv_heads, self.kv_len, self.v_dim))
+            self.v.append(
+                self.k[-1][..., : self.v_dim]
+                if shape["v_in_k"]
+                else self._view(one[k_elements:], self.kv_heads, self.kv_len, self.v_dim)
+            )
 
     def _repeat(self, count):
         """The numbers, again and again. Some peers will want a copy in a layout of their own."""
         need, free = 3 * count * self._numbers.itemsize, available_bytes()
         if free and need > free:
-            raise MemoryError(f"needs {need >> 20} MiB of memory with copies, {free >> 20} MiB are available")
+            raise MemoryError(
+                f"needs {need >> 20} MiB of memory with copies, {free >> 20} MiB are available"
+            )
         memory = np.empty(count, self._numbers.dtype)
         for at in range(0, count, len(self._numbers)):
-            part = memory[at:at + len(self._numbers)]
-            part[:] = self._numbers[:len(part)]
+            part = memory[at : at + len(self._numbers)]
+            part[:] = self._numbers[: len(part)]
         return memory
 
     def _view(self, memory, heads, rows, dim):
@@ -111,7 +124,9 @@ class Problem:
         out = np.empty((self.batch, self.q_heads, len(rows), self.v_dim))
         for b in range(self.batch):
             for g in range(self.kv_heads):
-                k, v = to_f32(self.k[i][b, g]).astype(np.float64), to_f32(self.v[i][b, g]).astype(np.float64)
+                k, v = to_f32(self.k[i][b, g]).astype(np.float64), to_f32(self.v[i][b, g]).astype(
+                    np.float64
+                )
                 for h in range(g * self.group, (g + 1) * self.group):
                     s = to_f32(self.q[b, h, rows]).astype(np.float64) @ k.T / np.sqrt(self.qk_dim)
                     if mask is not None:

@@ -25,14 +25,21 @@ def best(row, who):
 
 
 def reasons(row, who):
-    return "; ".join(f"{r['variant']}: {r['cannot']}" for r in row["results"] if r["who"] == who and "cannot" in r)
+    return "; ".join(
+        f"{r['variant']}: {r['cannot']}"
+        for r in row["results"]
+        if r["who"] == who and "cannot" in r
+    )
 
 
 def table(rows, peers, notes):
     """Lines of one table. What cannot be done gets a number, whose reason is added to notes."""
-    lines = ["| shape | type | Heed | kernel | error | " +
-             " | ".join(f"{PEERS[p]} | Heed / it | its error" for p in peers) + " |",
-             "|" + "---|" * (5 + 3 * len(peers))]
+    lines = [
+        "| shape | type | Heed | kernel | error | "
+        + " | ".join(f"{PEERS[p]} | Heed / it | its error" for p in peers)
+        + " |",
+        "|" + "---|" * (5 + 3 * len(peers)),
+    ]
     for row in rows:
         heed = best(row, "heed")
         cells = [row["shape"]["name"], row["dtype"]]
@@ -47,8 +54,11 @@ def table(rows, peers, notes):
                 cells += ["cannot " + mark(notes, reasons(row, peer) or "not measured"), "-", "-"]
                 continue
             its = statistics.median(way["seconds"])
-            cells += [speed(row, its) + mark(notes, f"{PEERS[peer]} by {way['variant']}"),
-                      f"{its / seconds:.2f}" if heed else "-", f"{way['error']:.1e}"]
+            cells += [
+                speed(row, its) + mark(notes, f"{PEERS[peer]} by {way['variant']}"),
+                f"{its / seconds:.2f}" if heed else "-",
+                f"{way['error']:.1e}",
+            ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -61,6 +71,7 @@ def mark(notes, text):
 
 def plot(rows, peers, path):
     import matplotlib
+
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "heed"
     matplotlib.rcParams["svg.fonttype"] = "none"
@@ -73,16 +84,24 @@ def plot(rows, peers, path):
             way = best(row, peer)
             if heed and way:
                 ratio = statistics.median(way["seconds"]) / statistics.median(heed["seconds"])
-                cases.setdefault((row["dtype"], row["threads"]), {}).setdefault(row["shape"]["name"], {})[peer] = ratio
+                cases.setdefault((row["dtype"], row["threads"]), {}).setdefault(
+                    row["shape"]["name"], {}
+                )[peer] = ratio
     if not cases:
         return
-    figure, panels = pyplot.subplots(1, len(cases), figsize=(5 * len(cases), 9), sharey=True, squeeze=False)
+    figure, panels = pyplot.subplots(
+        1, len(cases), figsize=(5 * len(cases), 9), sharey=True, squeeze=False
+    )
     names = list(dict.fromkeys(name for case in cases.values() for name in case))
     for axes, ((dtype, threads), case) in zip(panels[0], cases.items()):
         for n, (peer, colour) in enumerate(zip(peers, ("#b2182b", "#2166ac", "#e08214"))):
-            axes.scatter([case[s][peer] for s in names if peer in case.get(s, {})],
-                         [i + 0.2 * (n - 1) for i, s in enumerate(names) if peer in case.get(s, {})],
-                         color=colour, s=14, label=PEERS[peer])
+            axes.scatter(
+                [case[s][peer] for s in names if peer in case.get(s, {})],
+                [i + 0.2 * (n - 1) for i, s in enumerate(names) if peer in case.get(s, {})],
+                color=colour,
+                s=14,
+                label=PEERS[peer],
+            )
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_xscale("log")
         ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50]
@@ -102,7 +121,9 @@ def write(files, markdown, picture):
     """Exit status."""
     try:
         runs = [json.load(open(path, encoding="utf-8")) for path in files]
-        rows = {(r["shape"]["name"], r["dtype"], r["threads"]): r for run in runs for r in run["rows"]}
+        rows = {
+            (r["shape"]["name"], r["dtype"], r["threads"]): r for run in runs for r in run["rows"]
+        }
     except (OSError, ValueError, KeyError) as error:
         print(f"peers: {error!r}", file=sys.stderr)
         return 2
@@ -110,13 +131,23 @@ def write(files, markdown, picture):
     versions = {name: v for run in runs for name, v in run["context"]["versions"].items()}
     peers = [p for p in PEERS if p in versions]
     dates = sorted({run["context"]["date"] for run in runs})
-    lines = [f"Measured {' to '.join(sorted({dates[0], dates[-1]}))} on {context['machine']}; " +
-             ", ".join(f"{PEERS.get(name, 'Heed')} {v}" for name, v in versions.items()) + ".", "",
-             "Medians of turns taken one after another in one process. \"Heed / it\" is how many times as fast Heed "
-             "is. An error is the relative L2 distance from a float64 oracle. Each peer has its inputs in the layout "
-             "that it wants, and is quoted by the fastest of its ways that can express the problem.", ""]
-    missing = {name: why for run in runs for name, why in run["context"].get("missing", {}).items()
-               if name not in versions}
+    lines = [
+        f"Measured {' to '.join(sorted({dates[0], dates[-1]}))} on {context['machine']}; "
+        + ", ".join(f"{PEERS.get(name, 'Heed')} {v}" for name, v in versions.items())
+        + ".",
+        "",
+        'Medians of turns taken one after another in one process. "Heed / it" is how many times as '
+        "fast Heed is. An error is the relative L2 distance from a float64 oracle. Each peer has its "
+        "inputs in the layout that it wants, and is quoted by the fastest of its ways that can "
+        "express the problem.",
+        "",
+    ]
+    missing = {
+        name: why
+        for run in runs
+        for name, why in run["context"].get("missing", {}).items()
+        if name not in versions
+    }
     lines += [f"Not measured: {PEERS.get(name, name)} ({why})." for name, why in missing.items()]
     notes = []
     for threads in sorted({r["threads"] for r in rows}):

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -26,8 +27,12 @@ def cpu_name():
 
 
 def commit():
-    done = subprocess.run(["git", "-C", os.path.dirname(__file__), "describe", "--always", "--dirty"],
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "-C", os.path.dirname(__file__), "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout.strip() or "unknown"
 
 
@@ -50,7 +55,8 @@ class Turn:
         return (time.perf_counter() - start) / calls
 
     def prepare(self, problem, oracle):
-        """The first call, which may compile and whose result is checked, and the number of calls of a turn."""
+        """The first call, which may compile and whose result is checked, and the number of calls
+        of a turn."""
         first = self.take(1)
         self.error = problem.error(self.variant.output(), oracle)
         self.long = first > LONG
@@ -68,7 +74,9 @@ def measure_problem(problem, threads, libraries, rounds):
             variants = [(who, f"{type(error).__name__}: {error}")]
         for name, variant in variants:
             if isinstance(variant, str):
-                results.append({"who": who, "variant": name, "cannot": variant.strip().splitlines()[0][:200]})
+                results.append(
+                    {"who": who, "variant": name, "cannot": variant.strip().splitlines()[0][:200]}
+                )
             else:
                 turns.append(Turn(who, name, variant, len(problem.k)))
     oracle = problem.oracle(0)
@@ -77,8 +85,13 @@ def measure_problem(problem, threads, libraries, rounds):
             turn.prepare(problem, oracle)
         except Exception as error:
             turns.remove(turn)
-            results.append({"who": turn.who, "variant": turn.name,
-                            "cannot": f"{type(error).__name__}: {error}".splitlines()[0][:200]})
+            results.append(
+                {
+                    "who": turn.who,
+                    "variant": turn.name,
+                    "cannot": f"{type(error).__name__}: {error}".splitlines()[0][:200],
+                }
+            )
     gc.collect()
     gc.disable()
     for done in range(rounds):
@@ -89,7 +102,9 @@ def measure_problem(problem, threads, libraries, rounds):
                 turn.seconds.append(turn.take(turn.calls))
     gc.enable()
     for turn in turns:
-        results.append({"who": turn.who, "variant": turn.name, "seconds": turn.seconds, "error": turn.error})
+        results.append(
+            {"who": turn.who, "variant": turn.name, "seconds": turn.seconds, "error": turn.error}
+        )
         if hasattr(turn.variant, "close"):
             turn.variant.close()
     return results
@@ -98,21 +113,34 @@ def measure_problem(problem, threads, libraries, rounds):
 def show(shape, dtype, threads, results):
     parts = []
     for r in results:
-        if "cannot" in r:
-            parts.append(f"{r['who']} ({r['variant']}): cannot: {r['cannot']}")
-        else:
-            parts.append(f"{r['who']} ({r['variant']}): {1e3 * sorted(r['seconds'])[len(r['seconds']) // 2]:.4g} ms,"
-                         f" error {r['error']:.1e}")
+        what = (
+            f"cannot: {r['cannot']}"
+            if "cannot" in r
+            else (f"{1e3 * statistics.median(r['seconds']):.4g} ms, error {r['error']:.1e}")
+        )
+        parts.append(f"{r['who']} ({r['variant']}): {what}")
     print(f"{shape} {dtype} {threads} thread(s)", *parts, sep="\n    ", flush=True)
 
 
 def measure(options):
     """Measures all that was asked for into options.out; False if nothing matched."""
     library = heed.Library(options.build, options.backends)
-    told = subprocess.run([os.path.join(options.build, "bench", "heed-bench"), "--shapes"], capture_output=True,
-                          text=True, check=True)
-    shapes = [s for s in json.loads(told.stdout) if not s["simple"] and re.search(options.shapes, s["name"])]
-    libraries, missing, versions = [("heed", library)], {}, {"heed": f"{library.version()} ({commit()})"}
+    told = subprocess.run(
+        [os.path.join(options.build, "bench", "heed-bench"), "--shapes"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    shapes = [
+        s
+        for s in json.loads(told.stdout)
+        if not s["simple"] and re.search(options.shapes, s["name"])
+    ]
+    libraries, missing, versions = (
+        [("heed", library)],
+        {},
+        {"heed": f"{library.version()} ({commit()})"},
+    )
     for name in options.peers.split(","):
         try:
             module = importlib.import_module("." + name, __package__)
@@ -131,15 +159,23 @@ def measure(options):
                 continue
             for threads in (int(n) for n in options.threads.split(",")):
                 results = measure_problem(problem, threads, libraries, options.rounds)
-                rows.append({"shape": shape, "dtype": dtype, "threads": threads, "results": results})
+                rows.append(
+                    {"shape": shape, "dtype": dtype, "threads": threads, "results": results}
+                )
                 show(shape["name"], dtype, threads, results)
             del problem
     if not rows:
         print(f"peers: no shape matches {options.shapes}", file=sys.stderr)
         return False
-    context = {"date": datetime.date.today().isoformat(), "machine": cpu_name(), "system": platform.platform(),
-               "cpus": len(os.sched_getaffinity(0)), "load": os.getloadavg(), "versions": versions,
-               "missing": missing}
+    context = {
+        "date": datetime.date.today().isoformat(),
+        "machine": cpu_name(),
+        "system": platform.platform(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg(),
+        "versions": versions,
+        "missing": missing,
+    }
     with open(options.out, "w", encoding="utf-8") as file:
         json.dump({"context": context, "rows": rows}, file, indent=1)
     return True

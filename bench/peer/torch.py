@@ -25,8 +25,12 @@ class Attention:
         self.k = [tensor(k, problem.dtype) for k in problem.k]
         self.v = [tensor(v, problem.dtype) for v in problem.v]
         self.options = {}
-        if fold:  # the query heads of a group as query rows of their key/value head: no mask allows it
-            self.q = self.q.reshape(problem.batch, problem.kv_heads, problem.group * problem.q_len, problem.qk_dim)
+        if (
+            fold
+        ):  # the query heads of a group as query rows of their key/value head: no mask allows it
+            self.q = self.q.reshape(
+                problem.batch, problem.kv_heads, problem.group * problem.q_len, problem.qk_dim
+            )
         elif problem.group > 1:
             self.options["enable_gqa"] = True
         if problem.mask_kind == "causal" and problem.q_len == problem.kv_len:
@@ -36,7 +40,9 @@ class Attention:
         self.out = None
 
     def call(self, i):
-        self.out = torch.nn.functional.scaled_dot_product_attention(self.q, self.k[i], self.v[i], **self.options)
+        self.out = torch.nn.functional.scaled_dot_product_attention(
+            self.q, self.k[i], self.v[i], **self.options
+        )
 
     def output(self):
         p = self.problem
