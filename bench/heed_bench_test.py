@@ -66,7 +66,9 @@ class HeedBench(unittest.TestCase):
             for counter in ("GFLOPS", "GBps"):
                 for value in row.samples.get(counter, []):
                     self.assertTrue(math.isfinite(value) and value > 0, row.name)
-            self.assertTrue(row.error or "GFLOPS" in row.samples or "GBps" in row.samples, row.name)
+            self.assertTrue(
+                row.error or "GFLOPS" in row.samples or "GBps" in row.samples, row.name
+            )
 
     def test_a_filter_without_rows_fails(self):
         self.assertEqual(run("--benchmark_filter=no_such_row").returncode, 1)

@@ -118,7 +118,9 @@ def main(words):
     matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot
 
-    figure, (peak, speed, decode) = pyplot.subplots(1, 3, figsize=(15, 6), width_ratios=[1.3, 1, 1])
+    figure, (peak, speed, decode) = pyplot.subplots(
+        1, 3, figsize=(15, 6), width_ratios=[1.3, 1, 1]
+    )
     plot_peak(peak, rows)
     plot_lines(
         speed,

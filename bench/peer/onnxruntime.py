@@ -91,7 +91,7 @@ def multi_head(problem, threads):
     causal = problem.mask_kind == "causal" and problem.q_len == problem.kv_len
     names, fixed = ["q", "k", "v"], {"q": rows(problem.q)}
     if problem.mask_kind != "full" and not causal:
-        kind = problem.q.dtype
+        kind = np.dtype(np.float16 if problem.dtype == "f16" else np.float32)
         names += ["", "", "bias"]
         fixed["bias"] = np.where(problem.mask(), kind.type(0), kind.type(np.finfo(kind).min))[
             None, None

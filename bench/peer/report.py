@@ -1,6 +1,7 @@
 """Turns measurements into Markdown tables and a plot of ratios."""
 
 import json
+import os
 import statistics
 import sys
 
@@ -55,12 +56,16 @@ def table(rows, peers, notes):
                 continue
             its = statistics.median(way["seconds"])
             cells += [
-                speed(row, its) + mark(notes, f"{PEERS[peer]} by {way['variant']}"),
+                speed(row, its) + how(notes, peer, way["variant"]),
                 f"{its / seconds:.2f}" if heed else "-",
                 f"{way['error']:.1e}",
             ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def how(notes, peer, variant):
+    return "" if variant == "sdpa" else mark(notes, f"{PEERS[peer]} by {variant}")
 
 
 def mark(notes, text):
@@ -131,15 +136,19 @@ def write(files, markdown, picture):
     versions = {name: v for run in runs for name, v in run["context"]["versions"].items()}
     peers = [p for p in PEERS if p in versions]
     dates = sorted({run["context"]["date"] for run in runs})
-    lines = [
+    lines = ["# Heed beside PyTorch, ONNX Runtime and OpenVINO", ""]
+    lines += (
+        [f"![how many times as fast Heed is]({os.path.basename(picture)})", ""] if picture else []
+    )
+    lines += [
         f"Measured {' to '.join(sorted({dates[0], dates[-1]}))} on {context['machine']}; "
         + ", ".join(f"{PEERS.get(name, 'Heed')} {v}" for name, v in versions.items())
         + ".",
         "",
         'Medians of turns taken one after another in one process. "Heed / it" is how many times as '
-        "fast Heed is. An error is the relative L2 distance from a float64 oracle. Each peer has its "
-        "inputs in the layout that it wants, and is quoted by the fastest of its ways that can "
-        "express the problem.",
+        "fast Heed is. An error is the relative L2 distance from a float64 oracle. Each peer has "
+        "its inputs in the layout that it wants, and is quoted by the fastest of its ways that can "
+        "express the problem. `bench/peers` made this page.",
         "",
     ]
     missing = {
