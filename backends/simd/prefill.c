@@ -236,14 +236,13 @@ static void attend(const prefill *f, panel *p, block *b)
     float top[PANEL];
     for (int lane = 0; lane < PANEL; lane++)
         top[lane] = -INFINITY;
-    if (f->natural || b->seen) {
-        block_scores(f, p, b, NULL);
-        if (f->natural)
-            modify_block(f->problem, p, b);
+    /* The product knows nothing of modifiers, hidden keys or the padding of a short block. */
+    int plain = !f->natural && !b->seen && f->end - f->first >= STEP;
+    block_scores(f, p, b, plain ? top : NULL);
+    if (f->natural)
+        modify_block(f->problem, p, b);
+    if (!plain)
         top_block(p, b, top);
-    } else {
-        block_scores(f, p, b, top);
-    }
     weigh_block(p, b, top);
 
     int64_t n_keys[VECTORS] = {b->to[0] - b->first, b->to[1] - b->to[0], b->to[2] - b->to[1]};

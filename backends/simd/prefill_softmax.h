@@ -2,8 +2,9 @@
  * modifiers, who sees what, the running maximum, 2^(s - m) and its sum.
  *
  *     units      log2: log2(e) is folded into scale (or multiplied in after the modifiers)
- *     reference  m is the least integer above the running maximum, so that every rescale is an exact
- *                power of two and no rounding depends on where blocks and chunks end
+ *     reference  m is the running maximum itself: the top weight is exactly 1, so a row with one key of
+ *                weight, which huge scores make, gets that key's value exactly. It moves at the ends
+ *                of blocks, which lie at absolute positions
  *     who sees   one word per key with a bit per lane, only for blocks that some row sees in part
  *     hidden     a hidden weight is -0: it adds nothing to any sum, and can be told from a visible
  *                weight that underflowed, which has to pass on a NaN in its v
@@ -123,7 +124,7 @@ V_NOINLINE void weigh_block(panel *p, const block *b, const float *top)
 {
     for (int v = first_vector(p); v < VECTORS; v++) {
         vf old = v_load(p->m + v * LANES), sum = v_zero();
-        vf m = v_max(v_ceil(v_load(top + v * LANES)), old);
+        vf m = v_max(v_load(top + v * LANES), old);
         vf alpha = v_exp2(v_sub(old, m));
         float *s = b->s + v * LANES;
         const uint64_t *seen = b->seen;

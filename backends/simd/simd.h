@@ -32,7 +32,8 @@ void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, heed_simd_tuning *out);
 #define HEED_SIMD_FEATURES                                                                         \
     (HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI |      \
      HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE | HEED_HAS_SINK | HEED_HAS_LSE |          \
-     HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS | HEED_HAS_REPRODUCIBLE_CHUNKS)
+     HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS | HEED_HAS_PACKED |             \
+     HEED_HAS_PAGES | HEED_HAS_REPRODUCIBLE_CHUNKS)
 
 /* The tiling of the kernel that serves the problem. The second pass, over tiles flagged OUTPUTS, is
  * prefill's for all of them. */
