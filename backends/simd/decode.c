@@ -1,46 +1,43 @@
 /*
  * Attention tile of few query rows: every type in, f32 sums; compiled once per ISA.
  *
- * Work       16 keys at a time: scores of all rows, their weights, the weighted values. V is
- *            prefetched while the scores are computed and the next K while the values are weighed,
- *            so that memory never waits for arithmetic. Up to four rows read 16-bit K and V as they
- *            lie; more rows share one copy of the block as f32.
- * Layout     any strides; where dims are not adjacent a block is gathered first.
- * Edges      reads nothing outside the rows and keys of the tile. Prefetch instructions may go past
- *            the tile, where they cannot fault.
- * Numerics   state in log2 units, the reference an integer (so that a rescale is exact). exp2 is a
- *            polynomial on [-1/2, 1/2]; weights below 2^-126 are 0.
- * Masks      a key that some rows see and others do not is weighed row by row, so that its value
- *            never meets a weight of 0 of a row that may not see it.
+ * Keys go 16 at a time. While the values of one block are weighed, the scores of the next are
+ * formed and the lines of the one after it are prefetched: K and V are read side by side, and
+ * memory does not wait for arithmetic. Up to four rows read 16-bit K and V as they lie; more rows
+ * share one copy of the block as f32, and so do all rows where dims are not adjacent.
+ *
+ * Loads stay inside the rows and keys of the tile. Prefetch instructions may go past it, where they
+ * cannot fault.
+ *
+ * The state is in log2 units and its reference an integer, so that a rescale is exact. Weights
+ * below 2^-126 are 0. A block whose keys are seen by some rows and not by others is weighed row by
+ * row, so that a value never meets the weight 0 of a row that may not see it.
  */
 #include <float.h>
 
 #include "decode_products.h"
 #include "simd.h"
 
+/* Keys [first, end) of a block, at 16 addresses: those outside repeat the first. */
+typedef struct block {
+    int64_t base, first, end;
+    uint32_t all, any; /* a bit per key: inside; seen by some row */
+    int same;          /* every row sees the same keys */
+    const char *k[DECODE_BLOCK], *v[DECODE_BLOCK];
+    float *scores; /* [rows, 16], then weights */
+} block;
+
 typedef struct decode {
     const heed_problem *problem;
     heed_tile *tile;
     int64_t rows, q_stride;           /* floats from row to row of q */
     int64_t common_first, common_end; /* keys in the range of every row */
-    float *q, *scores, *sums, *reference, *k_copy, *v_copy;
-    uint16_t *visible;
-    int64_t key_block; /* of the tile's mask_blocks */
-    int copy_k, copy_v;
-    int64_t prefetch_end; /* keys of this sequence end here */
+    float *q, *sums, *reference, *k_copy, *v_copy;
+    uint16_t *visible;       /* of the last block that was looked at */
+    uint32_t k_type, v_type; /* as the products read them: f32 where blocks are copied */
+    int copy_k, copy_v, masked, terms;
+    fetch fetch;
 } decode;
-
-/* The keys [first, end) of a block, at 16 addresses: those outside repeat one of them. */
-typedef struct block {
-    int64_t base, first, end;
-    uint32_t all; /* a bit per key inside */
-    const char *k[DECODE_BLOCK], *v[DECODE_BLOCK];
-} block;
-
-static const float *q_row(const decode *d, int64_t r)
-{
-    return d->q + r * d->q_stride;
-}
 
 /* q times scale, in log2 units (or over softcap), with zeros up to a multiple of 16 dims. The
  * factor is split in two floats of one sign, so that the product is rounded once and infinity stays
@@ -75,8 +72,7 @@ static void scale_queries(decode *d)
     }
 }
 
-/* ---- visibility -------------------------------------------------------------------------------
- */
+/* ---- visibility ---- */
 
 static uint32_t range_bits(const block *b, int64_t first, int64_t end)
 {
@@ -117,7 +113,7 @@ static void load_bias(const decode *d, const block *b, int64_t head, int64_t row
 
 /* Which keys each row sees. Returns the bits of the keys that some row sees, and in *same whether
  * all rows see the same ones. */
-static uint32_t find_visible(decode *d, const block *b, int *same)
+static void find_visible(decode *d, block *b)
 {
     const heed_tile *tile = d->tile;
     uint32_t any = 0, every = 0xffffu;
@@ -126,8 +122,8 @@ static uint32_t find_visible(decode *d, const block *b, int *same)
         int state = tile->mask.data || tile->bias.data ? HEED_BLOCK_MIXED : HEED_BLOCK_ALL;
         uint32_t bits;
         if (tile->mask_blocks)
-            state = tile->mask_blocks[head * tile->mask_block_stride + b->base / d->key_block -
-                                      tile->k_first / d->key_block];
+            state = tile->mask_blocks[head * tile->mask_block_stride + b->base / DECODE_KEY_BLOCK -
+                                      tile->k_first / DECODE_KEY_BLOCK];
         heed_row_keys(tile, i, &first, &end);
         bits = state == HEED_BLOCK_NONE ? 0 : range_bits(b, first, end);
         if (state == HEED_BLOCK_MIXED && bits && tile->mask.data)
@@ -142,12 +138,11 @@ static uint32_t find_visible(decode *d, const block *b, int *same)
         any |= bits;
         every &= bits;
     }
-    *same = any == every;
-    return any;
+    b->any = any;
+    b->same = any == every;
 }
 
-/* ---- scores and weights -----------------------------------------------------------------------
- */
+/* ---- scores and weights ---- */
 
 /* Softcap, ALiBi and bias, from the products of row r. */
 static void finish_scores(const decode *d, const block *b, int64_t r)
@@ -156,7 +151,7 @@ static void finish_scores(const decode *d, const block *b, int64_t r)
     const heed_tile *tile = d->tile;
     const double log2_e = 1.4426950408889634;
     int64_t head = r / tile->q_count, i = tile->q_first + r % tile->q_count;
-    float *s = d->scores + r * DECODE_BLOCK;
+    float *s = b->scores + r * DECODE_BLOCK;
     if (p->features & HEED_HAS_SOFTCAP)
         for (int j = 0; j < DECODE_BLOCK; j++)
             s[j] = tanhf(s[j]) * (float)((double)p->softcap * log2_e);
@@ -191,9 +186,9 @@ V_NOINLINE void raise_reference(decode *d, int64_t r, float top)
 }
 
 /* Scores of row r become weights relative to its reference, which first grows if it must. */
-V_INLINE void weigh_scores(decode *d, int64_t r, uint32_t visible)
+V_INLINE void weigh_scores(decode *d, const block *b, int64_t r, uint32_t visible)
 {
-    float *s = d->scores + r * DECODE_BLOCK, *sums = d->sums + r * DECODE_BLOCK;
+    float *s = b->scores + r * DECODE_BLOCK, *sums = d->sums + r * DECODE_BLOCK;
     vf m = v_set1(d->reference[r]);
     vf x[DECODE_BLOCK / LANES];
     uint32_t above = 0;
@@ -219,145 +214,132 @@ V_INLINE void weigh_scores(decode *d, int64_t r, uint32_t visible)
     }
 }
 
-/* ---- products, one copy per type --------------------------------------------------------------
- */
+/* ---- products, one copy per type and number of rows ---- */
 
-/* Scores of all rows. `ahead` are the V rows of the block, of which ahead_bytes are fetched. */
-V_INLINE void all_scores(uint32_t type, const decode *d, const char *const *k,
-                         const char *const *ahead, int64_t ahead_bytes)
+/* Vectors of dims beside more than two rows: as many sums as registers hold. */
+#define WEIGH_VECTORS (LANES == 16 ? 4 : 2)
+
+/* The keys of a block whose values count, in order. */
+typedef struct weighed {
+    const char *const *v;
+    const uint8_t *index;
+    const float *weights;
+    int n;
+} weighed;
+
+V_INLINE void some_values(uint32_t type, int rows, int vectors, const decode *d, int64_t r,
+                          const weighed *k, int64_t i, int64_t ahead)
 {
-    int64_t r = 0, dim = d->problem->qk_dim;
-    for (; r < d->rows; r += DECODE_DOT_ROWS) {
-        int64_t left = d->rows - r;
-        float *scores = d->scores + r * DECODE_BLOCK;
-        for (int j = 0; j < DECODE_BLOCK; j += 4) {
-            if (r == 0)
-                for (int i = j; i < j + 4; i++)
-                    for (int64_t o = 0; o < ahead_bytes; o += 64)
-                        _mm_prefetch(ahead[i] + o, _MM_HINT_T0);
-            if (left >= 4 && DECODE_DOT_ROWS >= 4)
-                dot_four_keys(type, 4, q_row(d, r), d->q_stride, k + j, dim, scores + j);
-            else if (left >= 3 && DECODE_DOT_ROWS >= 3)
-                dot_four_keys(type, 3, q_row(d, r), d->q_stride, k + j, dim, scores + j);
-            else if (left >= 2)
-                dot_four_keys(type, 2, q_row(d, r), d->q_stride, k + j, dim, scores + j);
-            else
-                dot_four_keys(type, 1, q_row(d, r), d->q_stride, k + j, dim, scores + j);
-        }
-    }
-}
-
-#ifdef __AVX512F__
-#define WEIGH_VECTORS_4 4 /* vectors of dims beside four rows: as many as registers hold */
-#else
-#define WEIGH_VECTORS_4 2
-#endif
-
-V_INLINE void weigh_some(uint32_t type, int rows, int vectors, const decode *d, int64_t r,
-                         const char *const *v, const uint8_t *index, int n,
-                         const char *const *ahead, int64_t ahead_bytes)
-{
-    const float *w = d->scores + r * DECODE_BLOCK;
+    const float *w = k->weights + r * DECODE_BLOCK;
     float *acc = d->tile->acc + r * d->tile->acc_stride;
-    int64_t i = 0, dim = d->problem->v_dim, stride = d->tile->acc_stride, o = 0;
-    for (; i + vectors * LANES <= dim; i += vectors * LANES) {
-        int64_t upto = ahead_bytes * (i + vectors * LANES) / dim;
-        for (; o < upto; o += 64)
-            for (int j = 0; j < DECODE_BLOCK; j++)
-                _mm_prefetch(ahead[j] + o, _MM_HINT_T0);
-        weigh_keys(type, rows, vectors, 0, w, v, index, n, i, acc, stride);
+    int64_t stride = d->tile->acc_stride, left = d->problem->v_dim - i;
+    if (left >= vectors * LANES) {
+        weigh_keys(type, rows, vectors, 0, w, k->v, k->index, k->n, i, acc, stride, ahead,
+                   &d->fetch);
+        return;
     }
-    for (; o < ahead_bytes; o += 64)
-        for (int j = 0; j < DECODE_BLOCK; j++)
-            _mm_prefetch(ahead[j] + o, _MM_HINT_T0);
-    for (; i + LANES <= dim; i += LANES)
-        weigh_keys(type, rows, 1, 0, w, v, index, n, i, acc, stride);
-    if (i < dim)
-        weigh_keys(type, rows, 1, (int)(dim - i), w, v, index, n, i, acc, stride);
+    for (; left >= LANES; left -= LANES, i += LANES)
+        weigh_keys(type, rows, 1, 0, w, k->v, k->index, k->n, i, acc, stride, 0, &d->fetch);
+    if (left > 0)
+        weigh_keys(type, rows, 1, (int)left, w, k->v, k->index, k->n, i, acc, stride, 0, &d->fetch);
 }
 
-/* Weighted values of rows [r, end) over n keys. `ahead` are the K rows of the next block. */
-V_INLINE void all_values(uint32_t type, const decode *d, int64_t r, int64_t end,
-                         const char *const *v, const uint8_t *index, int n,
-                         const char *const *ahead, int64_t ahead_bytes)
+/*
+ * For `rows` (constant) rows from r on: scores of the next block (NULL: none), and weighted values
+ * of the keys of this one (n = 0: none). Done in turns, so that K and V are read side by side:
+ * memory gives 6 % more that way than when it reads one and then the other, and nothing waits for
+ * the weights of the next block meanwhile.
+ */
+V_INLINE void some_rows(uint32_t type, int rows, const decode *d, int64_t r, const block *next,
+                        const weighed *k, int ahead)
 {
-    for (; r + 4 <= end; r += 4, ahead_bytes = 0)
-        weigh_some(type, 4, WEIGH_VECTORS_4, d, r, v, index, n, ahead, ahead_bytes);
-    if (r + 2 <= end) {
-        weigh_some(type, 2, 4, d, r, v, index, n, ahead, ahead_bytes);
-        r += 2, ahead_bytes = 0;
+    const int vectors = rows > 2 ? WEIGH_VECTORS : 4;
+    const int64_t pieces = (d->problem->v_dim + vectors * LANES - 1) / (vectors * LANES);
+    const int64_t k_ahead = ahead ? d->fetch.k : 0, v_ahead = ahead ? d->fetch.v : 0;
+    int64_t piece = 0;
+    vf s[4 / DECODE_DOT_ROWS][DECODE_BLOCK / 4];
+    for (int j = 0; j < DECODE_BLOCK; j += 4) {
+        for (int h = 0; h < rows && next; h += DECODE_DOT_ROWS)
+            s[h / DECODE_DOT_ROWS][j / 4] =
+                dot_four_keys(type, rows - h < DECODE_DOT_ROWS ? rows - h : DECODE_DOT_ROWS,
+                              d->q + (r + h) * d->q_stride, d->q_stride, next->k, j,
+                              d->problem->qk_dim, h ? 0 : k_ahead, &d->fetch);
+        for (; k->n && piece < pieces * (j + 4) / DECODE_BLOCK; piece++)
+            some_values(type, rows, vectors, d, r, k, piece * vectors * LANES, v_ahead);
     }
-    if (r < end)
-        weigh_some(type, 1, 4, d, r, v, index, n, ahead, ahead_bytes);
+    for (int h = 0; h < rows && next; h += DECODE_DOT_ROWS)
+        store_scores(next->scores + (r + h) * DECODE_BLOCK, rows - h, s[h / DECODE_DOT_ROWS]);
+}
+
+/* Rows [r, end); the first of them fetch what is needed later. */
+V_INLINE void all_rows(uint32_t type, const decode *d, int64_t r, int64_t end, const block *next,
+                       const weighed *k)
+{
+    int ahead = r == 0;
+    for (; r + 4 <= end; r += 4, ahead = 0)
+        some_rows(type, 4, d, r, next, k, ahead);
+    if (end - r == 3)
+        some_rows(type, 3, d, r, next, k, ahead);
+    else if (end - r == 2)
+        some_rows(type, 2, d, r, next, k, ahead);
+    else if (end - r == 1)
+        some_rows(type, 1, d, r, next, k, ahead);
 }
 
 #define PRODUCTS_OF(name, type)                                                                    \
-    V_NOINLINE void scores_##name(const decode *d, const char *const *k, const char *const *ahead, \
-                                  int64_t bytes)                                                   \
+    V_NOINLINE void rows_##name(const decode *d, int64_t r, int64_t end, const block *next,        \
+                                const weighed *k)                                                  \
     {                                                                                              \
-        all_scores(type, d, k, ahead, bytes);                                                      \
-    }                                                                                              \
-    V_NOINLINE void values_##name(const decode *d, int64_t r, int64_t end, const char *const *v,   \
-                                  const uint8_t *index, int n, const char *const *ahead,           \
-                                  int64_t bytes)                                                   \
-    {                                                                                              \
-        all_values(type, d, r, end, v, index, n, ahead, bytes);                                    \
+        all_rows(type, d, r, end, next, k);                                                        \
     }
 PRODUCTS_OF(f32, HEED_F32)
 PRODUCTS_OF(f16, HEED_F16)
 PRODUCTS_OF(bf16, HEED_BF16)
 #undef PRODUCTS_OF
 
-static void scores_of_block(const decode *d, uint32_t type, const char *const *k,
-                            const char *const *ahead, int64_t bytes)
+static void products(const decode *d, uint32_t type, int64_t r, int64_t end, const block *next,
+                     const weighed *k)
 {
     if (type == HEED_F32)
-        scores_f32(d, k, ahead, bytes);
+        rows_f32(d, r, end, next, k);
     else if (type == HEED_F16)
-        scores_f16(d, k, ahead, bytes);
+        rows_f16(d, r, end, next, k);
     else
-        scores_bf16(d, k, ahead, bytes);
+        rows_bf16(d, r, end, next, k);
 }
 
-static void values_of_rows(const decode *d, uint32_t type, int64_t r, int64_t end,
-                           const char *const *v, uint32_t visible, const char *const *ahead,
-                           int64_t bytes)
+/* ---- blocks ---- */
+
+static void point_rows(const decode *d, const heed_rows *rows, uint32_t type, int64_t page_stride,
+                       const block *b, const char **to)
 {
-    const char *seen[DECODE_BLOCK];
-    uint8_t index[DECODE_BLOCK];
-    int n = 0;
-    for (; visible; visible &= visible - 1, n++) {
-        index[n] = (uint8_t)__builtin_ctz(visible);
-        seen[n] = v[index[n]];
+    const int64_t bytes = heed_dtype_bytes(type), step = rows->row_stride * bytes;
+    if (!d->tile->pages && b->all == 0xffffu) {
+        const char *data = (const char *)rows->data + b->base * step;
+        for (int i = 0; i < DECODE_BLOCK; i++)
+            to[i] = data + i * step;
+        return;
     }
-    if (type == HEED_F32)
-        values_f32(d, r, end, seen, index, n, ahead, bytes);
-    else if (type == HEED_F16)
-        values_f16(d, r, end, seen, index, n, ahead, bytes);
-    else
-        values_bf16(d, r, end, seen, index, n, ahead, bytes);
-}
-
-/* ---- blocks -----------------------------------------------------------------------------------
- */
-
-static const char *key_row(const decode *d, const heed_rows *rows, uint32_t type,
-                           int64_t page_stride, int64_t j)
-{
-    return (const char *)rows->data +
-           heed_key_offset(rows, d->tile->pages, d->problem->page_len, page_stride, j) *
-               heed_dtype_bytes(type);
+    for (int64_t i = 0; i < DECODE_BLOCK; i++) {
+        int64_t j = b->base + i < b->first || b->base + i >= b->end ? b->first : b->base + i;
+        to[i] = (const char *)rows->data +
+                bytes * heed_key_offset(rows, d->tile->pages, d->problem->page_len, page_stride, j);
+    }
 }
 
 /* A block's rows as floats, with zeros up to a multiple of 16 dims; rows then point there. */
-static void copy_block(uint32_t type, int64_t dim_stride, int64_t dim, const char **rows, float *to)
+static void copy_block(uint32_t type, int64_t dim_stride, int64_t dim, int64_t ahead,
+                       const fetch *f, const char **rows, float *to)
 {
     const int64_t bytes = heed_dtype_bytes(type), padded = decode_padded(dim);
     for (int j = 0; j < DECODE_BLOCK; j++, to += padded) {
         int64_t i = 0;
-        if (dim_stride == 1)
+        if (dim_stride == 1) {
+            for (int64_t o = 0; ahead && o < dim * bytes; o += 64)
+                fetch_line(f, rows[j] + ahead + o);
             for (; i + LANES <= dim; i += LANES)
                 v_store(to + i, v_load_type(type, rows[j] + i * bytes, LANES));
+        }
         for (; i < dim; i++)
             to[i] = heed_load(type, rows[j], i * dim_stride);
         for (; i < padded; i++)
@@ -366,49 +348,77 @@ static void copy_block(uint32_t type, int64_t dim_stride, int64_t dim, const cha
     }
 }
 
-static void run_block(decode *d, block *b)
+/* The next block from base on that some row sees anything of, made ready; 0 if there is none. */
+static int next_block(decode *d, int64_t base, block *b)
+{
+    const heed_tile *t = d->tile;
+    for (; base < t->k_end; base += DECODE_BLOCK) {
+        b->base = base;
+        b->first = base > t->k_first ? base : t->k_first;
+        b->end = base + DECODE_BLOCK < t->k_end ? base + DECODE_BLOCK : t->k_end;
+        b->all = range_bits(b, b->first, b->end);
+        b->any = b->all, b->same = 1;
+        if (d->masked || b->first < d->common_first || b->end > d->common_end)
+            find_visible(d, b);
+        if (!b->any)
+            continue;
+        point_rows(d, &t->k, d->problem->k_type, t->k_page_stride, b, b->k);
+        point_rows(d, &t->v, d->problem->v_type, t->v_page_stride, b, b->v);
+        if (d->copy_k)
+            copy_block(d->problem->k_type, t->k.dim_stride, d->problem->qk_dim, d->fetch.k,
+                       &d->fetch, b->k, d->k_copy);
+        return 1;
+    }
+    return 0;
+}
+
+/* Scores become weights, and the row's reference and sums follow. */
+static void weigh_block(decode *d, block *b)
+{
+    for (int64_t r = 0; r < d->rows; r++) {
+        if (d->terms)
+            finish_scores(d, b, r);
+        weigh_scores(d, b, r, b->same ? b->any : d->visible[r]);
+    }
+}
+
+static void list_keys(const block *b, uint32_t seen, weighed *k, const char **v, uint8_t *index)
+{
+    static const uint8_t each[DECODE_BLOCK] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                               8, 9, 10, 11, 12, 13, 14, 15};
+    *k = (weighed){b->v, each, b->scores, DECODE_BLOCK};
+    if (seen == 0xffffu)
+        return;
+    *k = (weighed){v, index, b->scores, 0};
+    for (; seen; seen &= seen - 1, k->n++) {
+        index[k->n] = (uint8_t)__builtin_ctz(seen);
+        v[k->n] = b->v[index[k->n]];
+    }
+}
+
+/* Weighted values of block b and scores of the next (NULL: none). `visible` are b's. */
+static void work(decode *d, block *b, const block *next, const uint16_t *visible)
 {
     const heed_problem *p = d->problem;
-    const heed_tile *tile = d->tile;
-    const char *next[DECODE_BLOCK];
-    uint32_t any = b->all, k_type = p->k_type, v_type = p->v_type;
-    int same = 1;
-    if (tile->mask.data || tile->bias.data || b->first < d->common_first || b->end > d->common_end)
-        any = find_visible(d, b, &same);
-    if (!any)
+    const char *v[DECODE_BLOCK];
+    uint8_t index[DECODE_BLOCK];
+    weighed k;
+    if (d->copy_v)
+        copy_block(p->v_type, d->tile->v.dim_stride, p->v_dim, d->fetch.v, &d->fetch, b->v,
+                   d->v_copy);
+    list_keys(b, b->any, &k, v, index);
+    if (b->same && d->k_type == d->v_type) {
+        products(d, d->k_type, 0, d->rows, next, &k);
         return;
-    int exact = p->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS) ? 1 : 0;
-
-    for (int64_t i = 0; i < DECODE_BLOCK; i++) {
-        int64_t j = b->base + i, ahead = j + DECODE_BLOCK;
-        ahead = ahead < d->prefetch_end ? ahead : d->prefetch_end - 1;
-        j = j < b->first || j >= b->end ? b->first : j;
-        b->k[i] = key_row(d, &tile->k, k_type, tile->k_page_stride, j);
-        b->v[i] = key_row(d, &tile->v, v_type, tile->v_page_stride, j);
-        next[i] = key_row(d, &tile->k, k_type, tile->k_page_stride, ahead);
     }
-    int64_t k_bytes = (int64_t)p->qk_dim * heed_dtype_bytes(k_type);
-    int64_t v_bytes = (int64_t)p->v_dim * heed_dtype_bytes(v_type);
-    if (d->copy_k) {
-        copy_block(k_type, tile->k.dim_stride, p->qk_dim, b->k, d->k_copy);
-        k_type = HEED_F32;
+    for (int64_t r = 0; r < d->rows && !b->same; r++) {
+        list_keys(b, visible[r], &k, v, index);
+        products(d, d->v_type, r, r + 1, NULL, &k);
     }
-    scores_of_block(d, k_type, b->k, b->v, v_bytes);
-    for (int64_t r = 0; r < d->rows; r++) {
-        if (exact)
-            finish_scores(d, b, r);
-        weigh_scores(d, r, same ? any : d->visible[r]);
-    }
-    if (d->copy_v) {
-        copy_block(v_type, tile->v.dim_stride, p->v_dim, b->v, d->v_copy);
-        v_type = HEED_F32;
-    }
-    if (same) {
-        values_of_rows(d, v_type, 0, d->rows, b->v, any, next, k_bytes);
-    } else {
-        for (int64_t r = 0; r < d->rows; r++)
-            values_of_rows(d, v_type, r, r + 1, b->v, d->visible[r], next, r ? 0 : k_bytes);
-    }
+    if (b->same)
+        products(d, d->v_type, 0, d->rows, NULL, &k);
+    if (next)
+        products(d, d->k_type, 0, d->rows, next, &(weighed){0});
 }
 
 /* The sum of 16 partial sums, as a dot product's. */
@@ -422,43 +432,71 @@ static float sum_of(const float *x)
     return (half[0] + half[2]) + (half[1] + half[3]);
 }
 
+/* Fills in what holds for the whole tile, and divides the scratch memory. */
+static void begin(decode *d, const heed_simd_tuning *tuning, float *at, float *scores[2],
+                  uint16_t *visible[2])
+{
+    const heed_problem *p = d->problem;
+    const heed_tile *t = d->tile;
+    const int64_t k_padded = decode_padded(p->qk_dim), v_padded = decode_padded(p->v_dim);
+    int64_t unused;
+    d->rows = t->n_heads * t->q_count;
+    d->q_stride = k_padded;
+    d->q = at, at += d->rows * k_padded;
+    scores[0] = at, at += d->rows * DECODE_BLOCK;
+    scores[1] = at, at += d->rows * DECODE_BLOCK;
+    d->sums = at, at += d->rows * DECODE_BLOCK;
+    d->k_copy = at, at += DECODE_BLOCK * k_padded;
+    d->v_copy = at, at += DECODE_BLOCK * v_padded;
+    d->reference = at, at += d->rows;
+    visible[0] = (uint16_t *)(void *)at;
+    visible[1] = visible[0] + d->rows;
+    d->copy_k = t->k.dim_stride != 1 || (p->k_type != HEED_F32 && d->rows > 4);
+    d->copy_v = t->v.dim_stride != 1 || (p->v_type != HEED_F32 && d->rows > 4);
+    d->k_type = d->copy_k ? HEED_F32 : p->k_type;
+    d->v_type = d->copy_v ? HEED_F32 : p->v_type;
+    d->masked = t->mask.data || t->bias.data;
+    d->terms = (p->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS)) != 0;
+    d->fetch.k = t->pages ? 0 : DECODE_BLOCK * t->k.row_stride * heed_dtype_bytes(p->k_type);
+    d->fetch.v = t->pages ? 0 : DECODE_BLOCK * t->v.row_stride * heed_dtype_bytes(p->v_type);
+    /* Rows pages apart would share L1's sets. */
+    d->fetch.near = tuning->prefetch_l1 && d->fetch.k > -DECODE_BLOCK * 4096 &&
+                    d->fetch.k < DECODE_BLOCK * 4096;
+    heed_row_keys(t, t->q_first + t->q_count - 1, &d->common_first, &unused);
+    heed_row_keys(t, t->q_first, &unused, &d->common_end);
+    scale_queries(d);
+    memset(d->sums, 0, (size_t)d->rows * DECODE_BLOCK * sizeof(float));
+    for (int64_t r = 0; r < d->rows; r++) {
+        d->reference[r] = -FLT_MAX; /* below every score but -inf, and finite */
+        memset(t->acc + r * t->acc_stride, 0, p->v_dim * sizeof(float));
+    }
+}
+
 heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
                                                 const heed_problem *problem, heed_tile *tile,
                                                 void *scratch)
 {
-    (void)tuning;
-    decode d = {.problem = problem, .tile = tile, .rows = tile->n_heads * tile->q_count};
-    int64_t k_padded = decode_padded(problem->qk_dim), first, end;
-    int few = d.rows <= 4;
-    float *at = scratch;
-    d.q_stride = k_padded;
-    d.q = at, at += d.rows * k_padded;
-    d.scores = at, at += d.rows * DECODE_BLOCK;
-    d.sums = at, at += d.rows * DECODE_BLOCK;
-    d.k_copy = at, at += DECODE_BLOCK * k_padded;
-    d.v_copy = at, at += DECODE_BLOCK * decode_padded(problem->v_dim);
-    d.reference = at, at += d.rows;
-    d.visible = (uint16_t *)(void *)at;
-    d.copy_k = tile->k.dim_stride != 1 || (problem->k_type != HEED_F32 && !few);
-    d.copy_v = tile->v.dim_stride != 1 || (problem->v_type != HEED_F32 && !few);
-    d.prefetch_end = tile->kv_len;
-    d.key_block = DECODE_KEY_BLOCK;
-    heed_row_keys(tile, tile->q_first + tile->q_count - 1, &d.common_first, &end);
-    heed_row_keys(tile, tile->q_first, &first, &d.common_end);
+    decode d = {.problem = problem, .tile = tile};
+    float *scores[2];
+    uint16_t *visible[2];
+    block blocks[2];
+    int now = 0;
+    begin(&d, tuning, scratch, scores, visible);
+    blocks[0].scores = scores[0], blocks[1].scores = scores[1];
 
-    scale_queries(&d);
-    memset(d.sums, 0, (size_t)d.rows * DECODE_BLOCK * sizeof(float));
-    for (int64_t r = 0; r < d.rows; r++) {
-        d.reference[r] = -FLT_MAX; /* below every score but -inf, and finite */
-        memset(tile->acc + r * tile->acc_stride, 0, problem->v_dim * sizeof(float));
+    d.visible = visible[0];
+    int more = next_block(&d, tile->k_first / DECODE_BLOCK * DECODE_BLOCK, &blocks[0]);
+    if (more) {
+        products(&d, d.k_type, 0, d.rows, &blocks[0], &(weighed){0});
+        weigh_block(&d, &blocks[0]);
     }
-    for (int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK; base < tile->k_end;
-         base += DECODE_BLOCK) {
-        block b = {.base = base};
-        b.first = base > tile->k_first ? base : tile->k_first;
-        b.end = base + DECODE_BLOCK < tile->k_end ? base + DECODE_BLOCK : tile->k_end;
-        b.all = range_bits(&b, b.first, b.end);
-        run_block(&d, &b);
+    for (; more; now = !now) {
+        block *b = &blocks[now], *next = &blocks[!now];
+        d.visible = visible[!now];
+        more = next_block(&d, b->base + DECODE_BLOCK, next);
+        work(&d, b, more ? next : NULL, visible[now]);
+        if (more)
+            weigh_block(&d, next);
     }
     for (int64_t r = 0; r < d.rows; r++) {
         tile->row_max[r] = d.reference[r];

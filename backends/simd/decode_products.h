@@ -1,11 +1,16 @@
-/* The two products of the decode tile: scores of 16 keys, and 16 weighted values.
+/*
+ * The two products of the decode tile: scores of 16 keys, and 16 weighted values.
  *
- * Sums     A dot product is 16 partial sums, of the dims d with the same d % 16, added as
- *          i + (i + 8), then i + (i + 4), i + (i + 2), i + (i + 1): on any vector width, so that
- * AVX2 and AVX-512 give the same bits. A weighted sum starts at zero for every block of 16 keys and
- * is then added to the row's: the error of a long running sum stays away. Work     AVX-512: 4 keys
- * x 4 rows, 16 accumulators. AVX2: 4 keys x 2 rows, first the lower 8 of 16 lanes and then the
- * upper ones, 8 accumulators. Edges    the last dims of a row by masked loads.
+ * A dot product is 16 partial sums, of the dims d with the same d % 16, added as i + (i + 8), then
+ * i + (i + 4), i + (i + 2), i + (i + 1): on any vector width, so that AVX2 and AVX-512 give the
+ * same bits. A weighted sum starts at zero for every block of 16 keys and is then added to the
+ * row's: the error of a long running sum stays away.
+ *
+ * AVX-512 works on 4 keys x 4 rows, 16 accumulators; AVX2 on 4 keys x 2 rows, first the lower 8 of
+ * 16 lanes and then the upper ones. The last dims of a row come by masked loads.
+ *
+ * Lines are prefetched one by one between the arithmetic: a burst of them would fill the core's
+ * line buffers and then stop it.
  */
 #ifndef HEED_SIMD_DECODE_PRODUCTS_H
 #define HEED_SIMD_DECODE_PRODUCTS_H
@@ -13,8 +18,23 @@
 #include "decode.h"
 #include "vec.h"
 
-/* scores[row * DECODE_BLOCK + 0..3] = q row . key, for `rows` (constant) rows and four keys. The q
- * rows are zero from dim to the next multiple of 16. */
+/* How far ahead of the loads lines are fetched, in bytes; 0: not at all. */
+typedef struct fetch {
+    int64_t k, v;
+    int near; /* to L1, else to L2 */
+} fetch;
+
+V_INLINE void fetch_line(const fetch *f, const char *at)
+{
+    if (f->near)
+        _mm_prefetch(at, _MM_HINT_T0);
+    else
+        _mm_prefetch(at, _MM_HINT_T1);
+}
+
+/* dot_four_keys: for `rows` (constant) rows of q and keys k[j..j + 3] their products, row by row in
+ * quarters (AVX-512) or halves (AVX2) of a vector. q is zero from dim to the next multiple of 16.
+ * The lines `ahead` bytes on are fetched. */
 #ifdef __AVX512F__
 #define DECODE_DOT_ROWS 4
 
@@ -25,11 +45,12 @@ V_INLINE __m512 fold_four(__m512 a, __m512 b, __m512 c, __m512 d)
     return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
 }
 
-V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
-                            const char *const k[4], int64_t dim, float *scores)
+V_INLINE __m512 dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
+                              const char *const *k, int j, int64_t dim, int64_t ahead,
+                              const fetch *f)
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2;
-    const char *k0 = k[0], *k1 = k[1], *k2 = k[2], *k3 = k[3];
+    const char *k0 = k[j], *k1 = k[j + 1], *k2 = k[j + 2], *k3 = k[j + 3];
     const float *q1 = q + q_stride, *q2 = q1 + q_stride, *q3 = q2 + q_stride;
     __m512 z = _mm512_setzero_ps();
     __m512 s00 = z, s01 = z, s02 = z, s03 = z, s10 = z, s11 = z, s12 = z, s13 = z;
@@ -59,8 +80,15 @@ V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_s
     }
 #define DOT_WHOLE(p) v_load_type(type, p + d * bytes, LANES)
 #define DOT_FIRST(p) v_load_type(type, p + d * bytes, (int)(dim - d))
-    for (; d + 16 <= dim; d += 16)
+    for (; d + 16 <= dim; d += 16) {
+        if (ahead && (bytes == 4 || d % 32 == 0)) {
+            fetch_line(f, k0 + ahead + d * bytes);
+            fetch_line(f, k1 + ahead + d * bytes);
+            fetch_line(f, k2 + ahead + d * bytes);
+            fetch_line(f, k3 + ahead + d * bytes);
+        }
         DOT_STEP(DOT_WHOLE)
+    }
     if (d < dim)
         DOT_STEP(DOT_FIRST)
 #undef DOT_WHOLE
@@ -72,13 +100,21 @@ V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_s
     __m512 x = _mm512_add_ps(_mm512_unpacklo_ps(h0, h1), _mm512_unpackhi_ps(h0, h1));
     __m512 y = _mm512_add_ps(_mm512_unpacklo_ps(h2, h3), _mm512_unpackhi_ps(h2, h3));
     __m512 sum = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
-    _mm_storeu_ps(scores, _mm512_castps512_ps128(sum));
+    return sum;
+}
+
+/* 16 scores of each row from four products of four keys. */
+V_INLINE void store_scores(float *scores, int rows, const vf s[4])
+{
+    vf a = _mm512_shuffle_f32x4(s[0], s[1], 0x44), b = _mm512_shuffle_f32x4(s[2], s[3], 0x44);
+    vf c = _mm512_shuffle_f32x4(s[0], s[1], 0xee), d = _mm512_shuffle_f32x4(s[2], s[3], 0xee);
+    v_store(scores, _mm512_shuffle_f32x4(a, b, 0x88));
     if (rows > 1)
-        _mm_storeu_ps(scores + DECODE_BLOCK, _mm512_extractf32x4_ps(sum, 1));
+        v_store(scores + DECODE_BLOCK, _mm512_shuffle_f32x4(a, b, 0xdd));
     if (rows > 2)
-        _mm_storeu_ps(scores + 2 * DECODE_BLOCK, _mm512_extractf32x4_ps(sum, 2));
+        v_store(scores + 2 * DECODE_BLOCK, _mm512_shuffle_f32x4(c, d, 0x88));
     if (rows > 3)
-        _mm_storeu_ps(scores + 3 * DECODE_BLOCK, _mm512_extractf32x4_ps(sum, 3));
+        v_store(scores + 3 * DECODE_BLOCK, _mm512_shuffle_f32x4(c, d, 0xdd));
 }
 
 #else
@@ -86,10 +122,11 @@ V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_s
 
 /* Eight of every 16 dims, from `from` (0 or 8) on. */
 V_INLINE void dot_half(uint32_t type, int rows, const float *q, const float *q1,
-                       const char *const k[4], int64_t dim, int64_t from, __m256 sums[8])
+                       const char *const *k, int j, int64_t dim, int64_t from, int64_t ahead,
+                       const fetch *f, __m256 sums[8])
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2;
-    const char *k0 = k[0], *k1 = k[1], *k2 = k[2], *k3 = k[3];
+    const char *k0 = k[j], *k1 = k[j + 1], *k2 = k[j + 2], *k3 = k[j + 3];
     __m256 z = _mm256_setzero_ps();
     __m256 s00 = z, s01 = z, s02 = z, s03 = z, s10 = z, s11 = z, s12 = z, s13 = z;
     int64_t d = from;
@@ -113,8 +150,15 @@ V_INLINE void dot_half(uint32_t type, int rows, const float *q, const float *q1,
     }
 #define DOT_WHOLE(p) v_load_type(type, p + d * bytes, LANES)
 #define DOT_FIRST(p) v_load_type(type, p + d * bytes, (int)(dim - d))
-    for (; d + 8 <= dim; d += 16)
+    for (; d + 8 <= dim; d += 16) {
+        if (ahead && (bytes == 4 || d % 32 == 0)) {
+            fetch_line(f, k0 + ahead + d * bytes);
+            fetch_line(f, k1 + ahead + d * bytes);
+            fetch_line(f, k2 + ahead + d * bytes);
+            fetch_line(f, k3 + ahead + d * bytes);
+        }
         DOT_STEP(DOT_WHOLE)
+    }
     if (d < dim)
         DOT_STEP(DOT_FIRST)
 #undef DOT_WHOLE
@@ -129,12 +173,13 @@ V_INLINE __m256 fold_two(__m256 a, __m256 b)
     return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
 }
 
-V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
-                            const char *const k[4], int64_t dim, float *scores)
+V_INLINE __m256 dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
+                              const char *const *k, int j, int64_t dim, int64_t ahead,
+                              const fetch *f)
 {
     __m256 low[8], high[8];
-    dot_half(type, rows, q, q + q_stride, k, dim, 0, low);
-    dot_half(type, rows, q, q + q_stride, k, dim, 8, high);
+    dot_half(type, rows, q, q + q_stride, k, j, dim, 0, ahead, f, low);
+    dot_half(type, rows, q, q + q_stride, k, j, dim, 8, 0, f, high);
     __m256 h0 = fold_two(_mm256_add_ps(low[0], high[0]), _mm256_add_ps(low[4], high[4]));
     __m256 h1 = fold_two(_mm256_add_ps(low[1], high[1]), _mm256_add_ps(low[5], high[5]));
     __m256 h2 = fold_two(_mm256_add_ps(low[2], high[2]), _mm256_add_ps(low[6], high[6]));
@@ -142,20 +187,29 @@ V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_s
     __m256 x = _mm256_add_ps(_mm256_unpacklo_ps(h0, h1), _mm256_unpackhi_ps(h0, h1));
     __m256 y = _mm256_add_ps(_mm256_unpacklo_ps(h2, h3), _mm256_unpackhi_ps(h2, h3));
     __m256 sum = _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
-    _mm_storeu_ps(scores, _mm256_castps256_ps128(sum));
-    if (rows > 1)
-        _mm_storeu_ps(scores + DECODE_BLOCK, _mm256_extractf128_ps(sum, 1));
+    return sum;
+}
+
+V_INLINE void store_scores(float *scores, int rows, const vf s[4])
+{
+    v_store(scores, _mm256_permute2f128_ps(s[0], s[1], 0x20));
+    v_store(scores + 8, _mm256_permute2f128_ps(s[2], s[3], 0x20));
+    if (rows > 1) {
+        v_store(scores + DECODE_BLOCK, _mm256_permute2f128_ps(s[0], s[1], 0x31));
+        v_store(scores + DECODE_BLOCK + 8, _mm256_permute2f128_ps(s[2], s[3], 0x31));
+    }
 }
 #endif
 
 /*
  * acc[row, 0..] += sum over n keys of weights[row, index] * value, for `rows` (1, 2 or 4, constant)
  * rows and `vectors` (constant) vectors of dims, or the first `few` dims where that is not 0.
- * values and index name the keys; rows of weights are DECODE_BLOCK apart.
+ * values and index name the keys; rows of weights are DECODE_BLOCK apart. The
+ * lines `ahead` bytes on are fetched.
  */
 V_INLINE void weigh_keys(uint32_t type, int rows, int vectors, int few, const float *weights,
                          const char *const *values, const uint8_t *index, int n, int64_t d,
-                         float *acc, int64_t acc_stride)
+                         float *acc, int64_t acc_stride, int64_t ahead, const fetch *f)
 {
     const int64_t size = type == HEED_F32 ? 4 : 2;
     vf z = v_zero();
@@ -165,6 +219,9 @@ V_INLINE void weigh_keys(uint32_t type, int rows, int vectors, int few, const fl
         const char *value = values[i] + d * size;
         const float *w = weights + index[i];
         vf y, x0, x1 = z, x2 = z, x3 = z;
+        if (ahead)
+            for (int64_t o = 0; o < vectors * LANES * size; o += 64)
+                fetch_line(f, value + ahead + o);
         if (few) {
             x0 = v_load_type(type, value, few);
         } else {

@@ -30,7 +30,7 @@ heed_status heed_simd_decode_tiling(const heed_simd_tuning *tuning, const heed_p
     out->state_log2 = 1;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
     /* Per row scaled q, weights, partial sums, reference and visible keys; 16 keys of K and V. */
-    out->scratch_bytes = (rows * (qk + 2 * DECODE_BLOCK + 2) + DECODE_BLOCK * (qk + v)) * 4 + 64;
+    out->scratch_bytes = (rows * (qk + 3 * DECODE_BLOCK + 2) + DECODE_BLOCK * (qk + v)) * 4 + 64;
     out->kernel = "decode";
     return HEED_OK;
 }
