@@ -18,74 +18,101 @@
 _Thread_local int heed_amx_model_in_use;
 #endif
 
-/* Can the fast path take this block? Every row sees all of it, and nothing in it is out of the
- * ordinary. */
-static int block_is_plain(const amx_run *x, int block, int64_t first, int64_t end)
+/* The group's rows and what they see. */
+static void begin_group(amx_run *x)
+{
+    const heed_tile *t = x->t;
+    int64_t head = x->first_row / t->q_count, q = x->first_row % t->q_count;
+    x->all_first = t->k_first;
+    x->all_end = t->k_end;
+    for (int i = 0; i < x->n_rows; i++) {
+        amx_row *row = &x->row[i];
+        row->head = head;
+        row->q = t->q_first + q;
+        heed_row_keys(t, row->q, &row->first, &row->end);
+        x->all_first = row->first > x->all_first ? row->first : x->all_first;
+        x->all_end = row->end < x->all_end ? row->end : x->all_end;
+        if (++q == t->q_count) {
+            q = 0;
+            head++;
+        }
+    }
+}
+
+/* Can the fast path take this block? Nothing but a row's range stands between products and weights,
+ * and no value is out of the ordinary. */
+static int block_is_plain(const amx_run *x, int block)
 {
     const amx_header *header = header_of(x, block);
-    int64_t j = x->chunk + block * AMX_BLOCK;
-    if (x->general || x->l->parts > 1 || x->rows->odd_q || first > j || end < j + AMX_BLOCK)
+    if (x->general || x->l->parts > 1 || x->rows->odd_q)
         return 0;
     for (int n = 0; n < AMX_BLOCK / 32; n++)
         if (header->odd_k[n])
             return 0;
-    if (x->t->mask_blocks) {
-        int64_t head = x->first_row / x->t->q_count;
-        int64_t last = (x->first_row + x->n_rows - 1) / x->t->q_count;
-        for (; head <= last; head++)
+    if (x->t->mask_blocks)
+        for (int64_t head = x->row[0].head; head <= x->row[x->n_rows - 1].head; head++)
             if (mask_of_block(x, head, block) != HEED_BLOCK_ALL)
                 return 0;
+    return 1;
+}
+
+enum { ROWS_MIXED, ROWS_KNOWN, ROWS_UNSEEN };
+
+static int state_of_rows(const amx_run *x)
+{
+    int known = 0, unseen = 0;
+    for (int i = 0; i < x->n_rows; i++) {
+        known += fabsf(x->rows->reference[i]) <= AMX_ONE_STEP;
+        unseen += x->rows->reference[i] == AMX_UNSEEN;
     }
-    return 1;
+    return known == x->n_rows ? ROWS_KNOWN : unseen == x->n_rows ? ROWS_UNSEEN : ROWS_MIXED;
 }
 
-static int references_are_known(const amx_run *x)
+/* Units [unit, end) of the chunk for the group. */
+static void run_chunk(amx_run *x, int unit, int end)
 {
-    for (int i = 0; i < x->n_rows; i++)
-        if (!(fabsf(x->rows->reference[i]) <= AMX_ONE_STEP))
-            return 0;
-    return 1;
-}
-
-/* Units [unit, end) of the chunk for the group; [first, stop) are the keys that all its rows see. */
-static void run_chunk(amx_run *x, int unit, int end, int64_t first, int64_t stop)
-{
-    amx_rows saved;
-    int careful_to = 0, checked = -1;
+    amx_rows saved; /* goes with O in memory */
+    int careful_to = 0, saved_at = -1;
     x->from = unit;
-    x->live = 0;
     while (unit < end) {
-        int block = unit / AMX_BLOCK_UNITS, last = block;
-        if (checked != x->from) {
-            saved = *x->rows; /* the state that goes with O in memory */
-            checked = x->from;
+        int block = unit / AMX_BLOCK_UNITS, last = block, to = (block + 1) * AMX_BLOCK_UNITS, state;
+        to = to < end ? to : end;
+        if (saved_at != x->from) {
+            saved = *x->rows;
+            saved_at = x->from;
         }
-        if (unit >= careful_to && unit % AMX_BLOCK_UNITS == 0 && references_are_known(x))
-            while ((last + 1) * AMX_BLOCK_UNITS <= end && block_is_plain(x, last, first, stop))
+        if (unit >= careful_to && (state = state_of_rows(x)) != ROWS_MIXED) {
+            while (last * AMX_BLOCK_UNITS < end && block_is_plain(x, last))
                 last++;
-        if (last > block) {
-            int to = fast_blocks(x, unit, last * AMX_BLOCK_UNITS);
-            if (to < 0) {
-                *x->rows = saved;
-                careful_to = end;
-                x->live = 0;
-                to = x->from;
+            if (last > block) {
+                last *= AMX_BLOCK_UNITS;
+                to = fast_units(x, unit, last < end ? last : end, state == ROWS_UNSEEN);
+                if (to >= 0) {
+                    unit = to;
+                    continue;
+                }
+                if (to == -1) { /* from the last unit that O in memory has, and carefully */
+                    *x->rows = saved;
+                                    unit = x->from;
+                    careful_to = end;
+                    continue;
+                }
+                careful_to = unit + 1;
+                continue;
             }
-            unit = to;
-        } else {
-            int to = (block + 1) * AMX_BLOCK_UNITS;
-            careful_block(x, unit, to < end ? to : end);
-            unit = to < end ? to : end;
         }
+        careful_block(x, unit, to);
+        unit = to;
     }
     flush_o(x, end);
 }
 
 /* Writes 16 columns or less of an output row. */
-static void store_out(const heed_problem *p, const heed_tile *t, int64_t at, int64_t d, int n, vf y)
+static inline void store_out(const heed_problem *p, const heed_tile *t, char *row, int64_t d, int n,
+                             vf y)
 {
     uint16_t mask = (uint16_t)((1u << n) - 1);
-    char *data = (char *)t->out.data + (at + d * t->out.dim_stride) * heed_dtype_bytes(p->out_type);
+    char *data = row + d * t->out.dim_stride * heed_dtype_bytes(p->out_type);
     float lanes[16];
     if (t->out.dim_stride == 1) {
         if (p->out_type == HEED_BF16)
@@ -102,14 +129,17 @@ static void store_out(const heed_problem *p, const heed_tile *t, int64_t at, int
 }
 
 /* As heed_finish_row: the sink, out and lse. Multiplies by the reciprocal in f32. */
-static void finish_row(const amx_run *x, int i, double m, double sum)
+static void finish_row(const amx_run *x, int i, float reference, float weights)
 {
     const double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
     const heed_tile *t = x->t;
-    int64_t r = x->first_row + i, head = r / t->q_count, q = t->q_first + r % t->q_count;
+    int64_t r = x->first_row + i, head = x->row[i].head, q = x->row[i].q;
     int64_t at = head * t->out.head_stride + q * t->out.row_stride;
-    double scale = 1;
-    int empty = sum == 0;
+    char *out = (char *)t->out.data + at * heed_dtype_bytes(x->p->out_type);
+    const char *o = o_tile(x, 0, i / 16, 0) + i % 16 * 64;
+    double m = reference, sum = weights, scale = 1;
+    int v_dim = (int)x->p->v_dim, empty = weights == 0;
+    vf factor;
     if (empty)
         m = -(double)INFINITY;
     if (t->sink && t->sink[head] != -INFINITY) {
@@ -118,15 +148,14 @@ static void finish_row(const amx_run *x, int i, double m, double sum)
         sum = sum * scale + exp2(sink - top);
         m = top;
     }
-    for (int d = 0; d < (int)x->p->v_dim; d += 16) {
-        const float *o =
-            (const float *)(const void *)(o_tile(x, d / 32, i / 16, d % 32 / 16) + i % 16 * 64);
-        int n = (int)x->p->v_dim - d < 16 ? (int)x->p->v_dim - d : 16;
-        vf y = vf_set1(0);
+    factor = vf_set1((float)(scale / sum));
+    for (int d = 0; d < v_dim; d += 16) {
         /* Adding 0 makes a flushed -0 the 0 that it is when more keys follow. */
+        vf y = vf_set1(0);
         if (!empty)
-            y = vf_fma(vf_load(o), vf_set1((float)(scale / sum)), y);
-        store_out(x->p, t, at, d, n, y);
+            y = vf_fma(vf_load((const float *)(const void *)(o + d / 32 * 4096 + d % 32 * 64)),
+                       factor, y);
+        store_out(x->p, t, out, d, v_dim - d < 16 ? v_dim - d : 16, y);
     }
     if (t->lse.data)
         heed_store(HEED_F32, t->lse.data, head * t->lse.head_stride + q * t->lse.row_stride,
@@ -136,14 +165,15 @@ static void finish_row(const amx_run *x, int i, double m, double sum)
 }
 
 /* The state of the group's rows, or their results. */
-static void leave_group(const amx_run *x)
+static void leave_group(amx_run *x)
 {
     heed_tile *t = x->t;
+    begin_group(x);
     for (int i = 0; i < x->n_rows; i++) {
         int64_t r = x->first_row + i;
         float sum = x->rows->reference[i] == AMX_UNSEEN ? 0 : vf_sum(vf_load(x->rows->sum[i]));
         if (t->flags & HEED_TILE_WHOLE) {
-            finish_row(x, i, (double)x->rows->reference[i], (double)sum);
+            finish_row(x, i, x->rows->reference[i], sum);
             continue;
         }
         t->row_max[r] = x->rows->reference[i];
@@ -171,7 +201,7 @@ static void write_outputs(const amx_run *x, int unit, int end)
             products_with_k(x, u, half, x->s);
             for (int i = 0; tile_keys && i < x->n_rows; i++) {
                 int64_t r = x->first_row + i;
-                amx_row row = row_of(t, r);
+                amx_row row = x->row[i];
                 uint16_t range = range_mask(row.first, row.end, j), seen = range;
                 float lanes[2][16], sum = t->row_sum[r];
                 vf stage, s;
@@ -212,19 +242,16 @@ static void write_outputs(const amx_run *x, int unit, int end)
 /* One group against the chunk whose blocks are packed. */
 static void group_and_chunk(amx_run *x)
 {
-    heed_tile *t = x->t;
-    int64_t low = t->k_end, high = t->k_first, first = t->k_first, stop = t->k_end;
+    const heed_tile *t = x->t;
+    int64_t low = t->k_end, high = t->k_first;
+    begin_group(x);
     if (t->flags & HEED_TILE_OUTPUTS) {
         low = t->k_first;
         high = t->k_end;
-    } else {
-        for (int i = 0; i < x->n_rows; i++) {
-            amx_row row = row_of(t, x->first_row + i);
-            low = row.first < low ? row.first : low;
-            high = row.end > high ? row.end : high;
-            first = row.first > first ? row.first : first;
-            stop = row.end < stop ? row.end : stop;
-        }
+    }
+    for (int i = 0; i < x->n_rows; i++) {
+        low = x->row[i].first < low ? x->row[i].first : low;
+        high = x->row[i].end > high ? x->row[i].end : high;
     }
     low = low > x->chunk ? low : x->chunk;
     if (high > x->chunk + AMX_CHUNK_BLOCKS * AMX_BLOCK)
@@ -236,7 +263,7 @@ static void group_and_chunk(amx_run *x)
     if (t->flags & HEED_TILE_OUTPUTS)
         write_outputs(x, (int)low, (int)high);
     else
-        run_chunk(x, (int)low, (int)high, first, stop);
+        run_chunk(x, (int)low, (int)high);
 }
 
 heed_status AMX_NAME(prepare)(const void *state, const heed_problem *problem, const heed_tile *kv,

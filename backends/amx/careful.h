@@ -24,7 +24,7 @@ static void add_odd_v(const amx_run *x, int unit)
             continue;
         v_at = heed_key_offset(&t->v, t->pages, x->p->page_len, t->v_page_stride, j);
         for (int i = 0; i < x->n_rows; i++) {
-            amx_row row = row_of(t, x->first_row + i);
+            amx_row row = x->row[i];
             uint16_t seen = j >= row.first && j < row.end;
             float weight = 0;
             if (seen && t->mask.data)
@@ -50,26 +50,21 @@ static void add_odd_v(const amx_run *x, int unit)
     }
 }
 
-/* Brings O in memory up to unit `to` of the chunk. */
+/* Brings O up to unit `to` of the chunk. */
 static void flush_o(amx_run *x, int to)
 {
-    if (x->from < to || x->live) {
-        for (int pair = 0; pair < x->l->v_pairs; pair++) {
-            if (pair == 0 && x->live) {
-                products_with_v(x, 0, x->live_to, to);
-            } else {
-                load_o(x, pair);
-                products_with_v(x, pair, x->from, to);
-            }
-            store_o(x, pair);
-        }
-        for (int unit = x->from; unit < to; unit++)
-            if (header_of(x, unit / AMX_BLOCK_UNITS)->odd_v[unit % AMX_BLOCK_UNITS])
-                add_odd_v(x, unit);
-        x->rows->fresh = 0;
+    if (x->from == to)
+        return;
+    for (int pair = 0; pair < x->l->v_pairs; pair++) {
+        load_o(x, pair);
+        products_with_v(x, pair, x->from, to);
+        store_o(x, pair);
     }
+    for (int unit = x->from; unit < to; unit++)
+        if (header_of(x, unit / AMX_BLOCK_UNITS)->odd_v[unit % AMX_BLOCK_UNITS])
+            add_odd_v(x, unit);
+    x->rows->fresh = 0;
     x->from = to;
-    x->live = 0;
 }
 
 static void scale_o(const amx_run *x, const float factor[AMX_GROUP], uint32_t which)
@@ -136,7 +131,7 @@ static inline int mask_of_block(const amx_run *x, int64_t head, int block)
  * or stay products, those of hidden keys x->hidden. Returns whether one may be NaN or +inf. */
 static int transform_row(const amx_run *x, int i, int unit, int end)
 {
-    amx_row row = row_of(x->t, x->first_row + i);
+    amx_row row = x->row[i];
     int block = unit / AMX_BLOCK_UNITS, base = block * AMX_BLOCK_UNITS;
     int64_t j = x->chunk + unit * AMX_UNIT;
     const amx_header *header = header_of(x, block);

@@ -1,127 +1,134 @@
 /*
- * Runs of whole blocks that every row of the group sees as they are: weights relative to the rows'
- * known references, with the softmax of one unit of 32 keys woven into the products of its
- * neighbours. Between every two rows of the softmax stand a part of Q K of the next unit and of P V
- * (the first 32 columns) of the one before, so that the tile unit and the vector ports work at once.
+ * Runs of blocks with nothing in them but scores: no mask, softcap, ALiBi, bias or value out of the
+ * ordinary, and rows that either all have a reference or all begin here. The softmax of one unit of
+ * 32 keys is woven into the products of the next but one: between every two rows stands a part of Q K of
+ * that unit, so that the tile unit and the vector ports work at once. Edges of the causal range and window are blended into the products.
  */
 #ifndef HEED_AMX_FAST_H
 #define HEED_AMX_FAST_H
 
 #include "careful.h"
 
-/* Constants and state of a run, in registers for its length. */
-typedef struct fast_state {
-    vf c;
-    vi table, top;
-    float addend[AMX_GROUP];
-} fast_state;
+/* One unit: addresses and constants, so that nothing is computed between the tile operations. */
+typedef struct fast_unit {
+    const float *now;          /* its scores, [2][32][16] */
+    float *next;               /* where those of the next go */
+    char *weights;             /* [2][16] rows of 32 weights */
+    float *sums;               /* [32][16] */
+    const float *addends;      /* [32] */
+    const char *q, *k_next;    /* tiles of the group; K of the next unit */
+    tile_unit *unit;
+    float c;
+    vi top; /* largest fixed point so far */
+} fast_unit;
 
-/* Row i of the unit whose scores are at s [2][32][16]. */
-AMX_INLINE void fast_row(amx_run *x, fast_state *f, int unit, const float *s, int i)
+AMX_INLINE void fast_row(const fast_unit *f, vf c, vi table, vi *top, int i)
 {
-    vf addend = vf_set1(f->addend[i]);
-    vi fixed = fixed_of(vf_fma(vf_load(s + i * 16), f->c, addend),
-                        vf_fma(vf_load(s + 512 + i * 16), f->c, addend));
-    vi weights = weights_of(fixed, f->table);
-    float *sum = x->rows->sum[i];
-    f->top = vi_max16(f->top, fixed);
-    vi_store(p_tile(x, unit, 0, i / 16) + i % 16 * 64, weights);
-    vf_store(sum, vf_add_pairs(vf_load(sum), weights));
+    vf addend = vf_set1(f->addends[i]);
+    vi fixed = fixed_of(vf_fma(vf_load(f->now + i * 16), c, addend),
+                        vf_fma(vf_load(f->now + 512 + i * 16), c, addend));
+    vi weights = weights_of(fixed, table);
+    *top = vi_max16(*top, fixed);
+    vi_store(f->weights + i * 64, weights);
+    vf_store(f->sums + i * 16, vf_add_pairs(vf_load(f->sums + i * 16), weights));
 }
 
-/* Part `at` of the products of Q with unit `unit`, to s [2][32][16]. steps is a constant. There are
- * 4 * steps parts; the two halves are stored by fast_store. */
-AMX_INLINE void fast_qk(amx_run *x, int unit, const int steps, const int at)
+/*
+ * Q times K of the next unit in parts, one after each slot of two rows. Tile loads and stores take the
+ * front end's time from the softmax and products do not, so loads are what is saved: up to two steps
+ * of 32 dims, Q stays in registers 0 to 3 ([row tile][step]); above, 2 x 2 products share their
+ * operands.
+ */
+AMX_INLINE void fast_op_resident(const fast_unit *f, const int steps, const int slot)
 {
-    tile_unit *u = x->unit;
-    const int half = at / (2 * steps), step = at / 2 % steps;
+    tile_unit *u = f->unit;
+    const int half = slot >= 7, at = slot - 7 * half;
+    const char *k = f->k_next + half * steps * 1024;
     (void)u;
-    if (at % 2 == 0) {
-        if (step == 0) {
-            tile_zero(u, 4);
-            tile_zero(u, 5);
-        }
-        tile_load(u, 6, k_tile(x, unit, half, step), 64);
-        tile_load(u, 7, q_tile(x, 0, step), 64);
-        tile_product(u, 4, 7, 6);
+    if (at == 0) {
+        tile_zero(u, 4);
+        tile_zero(u, 5);
+        tile_load(u, 6, k, 64);
+        tile_product(u, 4, 0, 6);
+    } else if (at == 1) {
+        tile_product(u, 5, 2, 6);
+    } else if (at == 2 && steps == 2) {
+        tile_load(u, 7, k + 1024, 64);
+        tile_product(u, 4, 1, 7);
+    } else if (at == 3 && steps == 2) {
+        tile_product(u, 5, 3, 7);
+    } else if (at == 6) { /* well after the last product: a store would wait for it */
+        tile_store(u, 4, f->next + half * 512, 64);
+        tile_store(u, 5, f->next + half * 512 + 256, 64);
+    }
+}
+
+AMX_INLINE void fast_op_shared(const fast_unit *f, const int steps, const int at)
+{
+    tile_unit *u = f->unit;
+    const int step = at / 4;
+    (void)u;
+    if (at == 0) {
+        tile_zero(u, 0);
+        tile_zero(u, 1);
+        tile_zero(u, 2);
+        tile_zero(u, 3);
+    }
+    if (at == 4 * steps) {
+        tile_store(u, 0, f->next, 64);
+        tile_store(u, 1, f->next + 256, 64);
+    } else if (at == 4 * steps + 1) {
+        tile_store(u, 2, f->next + 512, 64);
+        tile_store(u, 3, f->next + 768, 64);
+    } else if (at % 4 == 0) {
+        tile_load(u, 4, f->q + step * 1024, 64);
+        tile_load(u, 6, f->k_next + step * 1024, 64);
+        tile_product(u, 0, 4, 6);
+    } else if (at % 4 == 1) {
+        tile_load(u, 5, f->q + (steps + step) * 1024, 64);
+        tile_product(u, 1, 5, 6);
+    } else if (at % 4 == 2) {
+        tile_load(u, 7, f->k_next + (steps + step) * 1024, 64);
+        tile_product(u, 2, 4, 7);
     } else {
-        tile_load(u, 7, q_tile(x, 1, step), 64);
-        tile_product(u, 5, 7, 6);
+        tile_product(u, 3, 5, 7);
     }
 }
 
-AMX_INLINE void fast_store(amx_run *x, float *s)
+/* What follows slot `slot` of 16. */
+AMX_INLINE void fast_op(const fast_unit *f, const int steps, const int slot)
 {
-    tile_unit *u = x->unit;
-    (void)u;
-    (void)x;
-    tile_store(u, 4, s, 64);
-    tile_store(u, 5, s + 256, 64);
-}
-
-/* Product `at` of 4 of the weights of a unit with the first 32 columns. 1 and 3 use what 0 and 2
- * left in register 6. */
-AMX_INLINE void fast_pv(amx_run *x, int unit, const int at)
-{
-    tile_unit *u = x->unit;
-    (void)u;
-    if (at % 2 == 0)
-        tile_load(u, 6, v_tile(x, unit, 0, 0) + at / 2 * 1024, 64);
-    tile_load(u, 7, p_tile(x, unit, 0, at % 2), 64);
-    if (at == 0)
-        tile_product(u, 0, 7, 6);
-    else if (at == 1)
-        tile_product(u, 2, 7, 6);
-    else if (at == 2)
-        tile_product(u, 1, 7, 6);
-    else
-        tile_product(u, 3, 7, 6);
-}
-
-/* Operation `at` of a unit's list: Q K of the first half, two of P V, store, Q K of the second half,
- * one of P V, store, the last of P V. A store stands apart from the last product into its tile. */
-AMX_INLINE void fast_op(amx_run *x, int unit, float *next, const int steps, const int qk,
-                        const int pv, const int at)
-{
-    const int half = 2 * steps;
-    if (at < half) {
-        if (qk)
-            fast_qk(x, unit + 1, steps, at);
-    } else if (at < half + 2) {
-        if (pv)
-            fast_pv(x, unit - 1, at - half);
-    } else if (at == half + 2) {
-        if (qk)
-            fast_store(x, next);
-    } else if (at < 2 * half + 3) {
-        if (qk)
-            fast_qk(x, unit + 1, steps, at - 3);
-    } else if (at == 2 * half + 3) {
-        if (pv)
-            fast_pv(x, unit - 1, 2);
-    } else if (at == 2 * half + 4) {
-        if (qk)
-            fast_store(x, next + 512);
-    } else if (pv) {
-        fast_pv(x, unit - 1, 3);
+    const int ops = 4 * steps;
+    if (steps == 0)
+        return;
+    if (steps <= 2) {
+        if (slot < 14)
+            fast_op_resident(f, steps, slot);
+        return;
     }
+    if (slot >= 14) {
+        fast_op_shared(f, steps, ops + slot - 14);
+        return;
+    }
+    if (slot >= 12)
+        return;
+    fast_op_shared(f, steps, slot * ops / 12);
+    if (slot * ops / 12 + 1 < (slot + 1) * ops / 12)
+        fast_op_shared(f, steps, slot * ops / 12 + 1);
 }
 
 #define FAST_SLOT(n)                                                                               \
-    fast_row(x, f, unit, now, 2 * (n));                                                            \
-    fast_row(x, f, unit, now, 2 * (n) + 1);                                                        \
-    if ((n) * ops / 16 < ((n) + 1) * ops / 16)                                                     \
-        fast_op(x, unit, next, steps, qk, pv, (n) * ops / 16);                                     \
-    if ((n) * ops / 16 + 1 < ((n) + 1) * ops / 16)                                                 \
-        fast_op(x, unit, next, steps, qk, pv, (n) * ops / 16 + 1);
+    fast_row(f, c, table, &top, 2 * (n));                                                          \
+    fast_row(f, c, table, &top, 2 * (n) + 1);                                                      \
+    fast_op(f, steps, n);
 
-/* Softmax of `unit` with Q K of the next (qk) and P V of the one before (pv) woven in. */
-AMX_INLINE void fast_unit(amx_run *x, fast_state *f, int unit, const int steps, const int qk,
-                          const int pv)
+/* Softmax of a unit with Q K of the next woven in; steps 0: without. */
+AMX_INLINE void fast_woven(fast_unit *state, const int steps)
 {
-    const float *now = x->s + unit % 2 * 1024;
-    float *next = x->s + (unit + 1) % 2 * 1024;
-    const int ops = 4 * steps + 6;
+    const fast_unit copy = *state, *const f = &copy; /* no store can change what is local */
+    const vf c = vf_set1(f->c);
+    const vi table = vi_load(exp2_table);
+    vi top = f->top;
     FAST_SLOT(0)
     FAST_SLOT(1)
     FAST_SLOT(2)
@@ -138,82 +145,153 @@ AMX_INLINE void fast_unit(amx_run *x, fast_state *f, int unit, const int steps, 
     FAST_SLOT(13)
     FAST_SLOT(14)
     FAST_SLOT(15)
+    state->top = top;
 }
 
-/* At a block's end: 0 to go on, 1 if a reference may have to be raised, 2 if a weight may be wrong. */
-static inline int fast_check(const fast_state *f)
-{
-    return vi_halves_from(f->top, AMX_TOO_LARGE) ? 2 : vi_halves_from(f->top, AMX_RAISE_FIXED) != 0;
-}
-
-/* Units [unit, end), steps constant; returns fast_check, and in *done where it stopped: at `end` or
- * at the end of the block that it tells of. */
-AMX_INLINE int fast_units(amx_run *x, fast_state *f, int unit, int end, const int steps, int *done)
-{
-    int status = 0;
-    products_with_k(x, unit, 0, x->s + unit % 2 * 1024);
-    products_with_k(x, unit, 1, x->s + unit % 2 * 1024 + 512);
-    fast_unit(x, f, unit, steps, 1, 0);
-    for (unit++; unit < end - 1; unit++) {
-        fast_unit(x, f, unit, steps, 1, 1);
-        if (unit % AMX_BLOCK_UNITS == AMX_BLOCK_UNITS - 1 && (status = fast_check(f)) != 0)
-            break;
+#define FAST_KIND(steps)                                                                           \
+    static void fast_kind_##steps(fast_unit *f)                                                    \
+    {                                                                                              \
+        fast_woven(f, steps);                                                                      \
     }
-    if (!status) {
-        fast_unit(x, f, unit, steps, 0, 1);
-        status = fast_check(f);
-    }
-    x->live_to = unit;
-    *done = unit + 1;
-    return status;
+FAST_KIND(0)
+FAST_KIND(1)
+FAST_KIND(2)
+FAST_KIND(3)
+FAST_KIND(4)
+
+static void fast_soft(fast_unit *f, int n_rows)
+{
+    for (int i = 0; i < n_rows; i++)
+        fast_row(f, vf_set1(f->c), vi_load(exp2_table), &f->top, i);
 }
 
-/* The same for any number of steps and rows, one after another: with so many dims the products take
- * most of the time anyway. */
-static int plain_units(amx_run *x, fast_state *f, int unit, int end, int *done)
-{
-    int status = 0;
-    for (; unit < end && !status; unit++) {
-        products_with_k(x, unit, 0, x->s);
-        products_with_k(x, unit, 1, x->s + 512);
-        for (int i = 0; i < x->n_rows; i++)
-            fast_row(x, f, unit, x->s, i);
-        if (unit % AMX_BLOCK_UNITS == AMX_BLOCK_UNITS - 1)
-            status = fast_check(f);
-    }
-    *done = unit;
-    return status;
-}
+typedef void fast_kind(fast_unit *f);
+static fast_kind *const fast_kinds[] = {fast_kind_0, fast_kind_1, fast_kind_2, fast_kind_3,
+                                        fast_kind_4};
 
-/* Works on whole blocks from `unit` on; returns the unit that it has come to. Where a score turns
- * out to be too far above its row's reference it restores the sums, returns -1 and leaves O and the
- * weights to be made again from x->from. */
-static int fast_blocks(amx_run *x, int unit, int end)
+/* Hides the keys of a unit that rows may not see at the edges of their ranges. */
+static void hide_edges(const amx_run *x, int unit, float *s)
 {
-    fast_state f = {.c = vf_set1(x->exponent_scale), .table = vi_load(exp2_table), .top = vi_zero()};
-    int status, done;
-    for (int i = 0; i < AMX_GROUP; i++)
-        f.addend[i] = fixed_addend(i < x->n_rows ? x->rows->reference[i] : 0);
-    if (x->n_rows <= 16 || x->l->k_steps > 4) {
-        status = plain_units(x, &f, unit, end, &done);
-    } else {
-        if (!x->live) {
-            load_o(x, 0);
-            x->live_to = x->from;
-            x->live = 1;
+    int64_t j = x->chunk + unit * AMX_UNIT;
+    if (x->all_first <= j && x->all_end >= j + AMX_UNIT)
+        return;
+    for (int i = 0; i < x->n_rows; i++)
+        for (int half = 0; half < 2; half++) {
+            float *p = s + half * 512 + i * 16;
+            uint16_t mask = range_mask(x->row[i].first, x->row[i].end, j + 16 * half);
+            if (mask != 0xffff)
+                vf_store(p, vf_select(mask, vf_load(p), vf_set1(x->hidden)));
         }
-        products_with_v(x, 0, x->live_to, unit);
-        x->live_to = unit;
-        status = x->l->k_steps == 1   ? fast_units(x, &f, unit, end, 1, &done)
-                 : x->l->k_steps == 2 ? fast_units(x, &f, unit, end, 2, &done)
-                 : x->l->k_steps == 3 ? fast_units(x, &f, unit, end, 3, &done)
-                                      : fast_units(x, &f, unit, end, 4, &done);
+}
+
+static inline float *scores_at(const amx_run *x, int unit)
+{
+    return x->s + unit % AMX_BLOCK_UNITS * 1024;
+}
+
+static void fast_products(const amx_run *x, int unit)
+{
+    float *s = scores_at(x, unit);
+    products_with_k(x, unit, 0, s);
+    products_with_k(x, unit, 1, s + 512);
+    hide_edges(x, unit, s);
+}
+
+/* First references of all rows, from the scores of units [unit, end) of one block, as careful_block
+ * would set them. Returns 0, and leaves them, if a row has nothing to go by or cannot go on here. */
+static int open_references(const amx_run *x, int unit, int end)
+{
+    const vf c = vf_set1(x->exponent_scale);
+    for (int tile = 0; tile < 32; tile += 16) {
+        vi rows[16];
+        vf top = vf_set1(-INFINITY);
+        uint16_t exist = range_mask(0, x->n_rows, tile);
+        if (!exist)
+            break;
+        for (int i = 0; i < 16; i++) {
+            vf most = vf_set1(-INFINITY);
+            for (int u = unit; u < end; u++) {
+                const float *s = scores_at(x, u) + (tile + i) * 16;
+                most = vf_max(vf_mul(vf_load(s), c), most);
+                most = vf_max(vf_mul(vf_load(s + 512), c), most);
+            }
+            rows[i] = vf_bits(most);
+        }
+        vi_transpose(rows);
+        for (int i = 0; i < 16; i++)
+            top = vf_max(vi_float(rows[i]), top);
+        top = vf_add(vf_ceil(top), vf_set1(AMX_MARGIN));
+        if (vf_within(top, AMX_ONE_STEP, exist) != exist)
+            return 0;
+        vf_store_some(x->rows->reference + tile, exist, top);
+    }
+    return 1;
+}
+
+/* Has a block's end shown anything? 1: a reference may have to be raised, 2: a weight may be wrong. */
+static inline int fast_check(vi top)
+{
+    return vi_halves_from(top, AMX_TOO_LARGE) ? 2 : vi_halves_from(top, AMX_RAISE_FIXED) != 0;
+}
+
+/*
+ * Units [unit, end) from the start of one; open: the rows begin here. Returns the unit that it has
+ * come to; -1 where a score is too far above its row's reference: the sums are then spoilt; -2 where the rows cannot begin here, and nothing has been done.
+ */
+static int fast_units(amx_run *x, int unit, int end, int open)
+{
+    float addends[AMX_GROUP];
+    const int steps = x->l->k_steps, woven = x->n_rows > 16 && steps <= 4;
+    int have, status = 0, first = unit; /* have: units whose products are there */
+    fast_unit f = {.sums = x->rows->sum[0],
+                   .addends = addends,
+                   .q = x->q,
+                   .unit = x->unit,
+                   .c = x->exponent_scale,
+                   .top = vi_zero()};
+    fast_products(x, unit);
+    have = unit + 1;
+    if (open) {
+        for (; have < end && have % AMX_BLOCK_UNITS != 0; have++)
+            fast_products(x, have);
+        if (!open_references(x, unit, have))
+            return -2;
+    } else if (have < end) {
+        fast_products(x, have++);
+    }
+    for (int i = 0; i < AMX_GROUP; i++)
+        addends[i] = fixed_addend(i < x->n_rows ? x->rows->reference[i] : 0);
+    if (woven && steps <= 2)
+        load_q(x);
+    for (; unit < end && !status; unit++) {
+        /* Two units ahead: what a tile store wrote can be read only when it has left for L1. */
+        int next = have < end && have <= unit + 2;
+        f.now = scores_at(x, unit);
+        f.next = scores_at(x, have);
+        f.weights = p_tile(x, unit, 0, 0);
+        if (next)
+            f.k_next = k_tile(x, have, 0, 0);
+        if (woven)
+            fast_kinds[next ? steps : 0](&f);
+        else
+            fast_soft(&f, x->n_rows);
+        if (next) {
+            if (woven)
+                hide_edges(x, have, f.next);
+            else
+                fast_products(x, have);
+            have++;
+        }
+        if (unit % AMX_BLOCK_UNITS == AMX_BLOCK_UNITS - 1 || unit + 1 == end)
+            status = fast_check(f.top);
     }
     if (status == 2)
         return -1;
-    if (status == 1)
-        raise_references(x, done - AMX_BLOCK_UNITS, done);
-    return done;
+    if (status == 1) {
+        int block = (unit - 1) / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS;
+        raise_references(x, block > first ? block : first, unit);
+    }
+    return unit;
 }
 
 #endif

@@ -75,6 +75,26 @@ static inline vf vf_max(vf a, vf b)
     return _mm512_max_ps(a, b);
 }
 
+static inline vf vf_ceil(vf x)
+{
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+}
+
+/* Lanes of the mask that lie in [-limit, limit]. */
+static inline uint16_t vf_within(vf x, float limit, uint16_t mask)
+{
+    return _mm512_mask_cmp_ps_mask(mask, _mm512_abs_ps(x), _mm512_set1_ps(limit), _CMP_LE_OQ);
+}
+
+/* The sum of the lanes by a fixed tree: lane n with n + 8, then + 4, + 2, + 1. */
+static inline float vf_sum(vf x)
+{
+    __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+}
+
 /* The largest lane; no lane may be a NaN. */
 static inline float vf_largest(vf x)
 {
@@ -287,16 +307,5 @@ static inline void vi_transpose(vi r[16])
 
 #include "lanes_model.h"
 #endif
-
-/* A fixed tree, so that a sum's bits are the same everywhere. */
-static inline float vf_sum(vf x)
-{
-    float a[16];
-    vf_store(a, x);
-    for (int step = 8; step; step /= 2)
-        for (int n = 0; n < step; n++)
-            a[n] += a[n + step];
-    return a[0];
-}
 
 #endif

@@ -82,6 +82,27 @@ static inline vf vf_max(vf a, vf b)
     return a;
 }
 
+static inline vf vf_ceil(vf x)
+{
+    EACH(n) x.f[n] = ceilf(x.f[n]);
+    return x;
+}
+
+static inline uint16_t vf_within(vf x, float limit, uint16_t mask)
+{
+    unsigned within = 0;
+    EACH(n) within |= (unsigned)(fabsf(x.f[n]) <= limit) << n;
+    return (uint16_t)(within & mask);
+}
+
+static inline float vf_sum(vf x)
+{
+    for (int step = 8; step; step /= 2)
+        for (int n = 0; n < step; n++)
+            x.f[n] += x.f[n + step];
+    return x.f[0];
+}
+
 static inline float vf_largest(vf x)
 {
     float top = x.f[0];

@@ -137,11 +137,23 @@ static inline uint32_t pack_q(const heed_problem *p, const heed_tile *t, const a
     const vi magnitude = vi_set1(0x7fff7fff);
     int64_t rows = t->n_heads * t->q_count;
     uint32_t odd_rows = 0;
+    int64_t head = AMX_GROUP * g / t->q_count, q = AMX_GROUP * g % t->q_count;
     for (int i = 0; i < AMX_GROUP; i++) {
         int64_t r = AMX_GROUP * g + i;
-        int64_t at = r / t->q_count * t->q.head_stride +
-                     (t->q_first + r % t->q_count) * t->q.row_stride;
+        int64_t at = head * t->q.head_stride + (t->q_first + q) * t->q.row_stride;
         const char *data = (const char *)t->q.data + at * heed_dtype_bytes(p->q_type);
+        if (r < rows && p->q_type == HEED_BF16 && t->q.dim_stride == 1 && p->qk_dim % 32 == 0 &&
+            l->parts == 1) {
+            char *to = out + (int64_t)(i / 16) * l->k_steps * 1024 + i % 16 * 64;
+            vi top = vi_zero();
+            for (int step = 0; step < l->k_steps; step++) {
+                vi y = vi_load(data + step * 64);
+                top = vi_max16(top, vi_and(y, magnitude));
+                vi_store(to + step * 1024, y);
+            }
+            if (vi_halves_from(top, AMX_ODD_BF16))
+                odd_rows |= 1u << i;
+        } else
         for (int step = 0; step < l->k_steps; step++) {
             int n = (int)p->qk_dim - 32 * step;
             char *to = out + (((int64_t)(i / 16) * l->k_steps + step) * l->parts) * 1024 + i % 16 * 64;
@@ -153,6 +165,10 @@ static inline uint32_t pack_q(const heed_problem *p, const heed_tile *t, const a
             vi_store(to, row[0]);
             if (l->parts == 2)
                 vi_store(to + 1024, row[1]);
+        }
+        if (++q == t->q_count) {
+            q = 0;
+            head++;
         }
     }
     return odd_rows;

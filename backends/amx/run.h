@@ -31,12 +31,13 @@ typedef struct amx_run {
     int32_t general;                      /* scores have more to them than a factor */
     int32_t n_rows;                       /* of the group: 1 to 32 */
     int32_t first_row;                    /* its first row in the tile */
-    int32_t live;                         /* O's first pair of columns is in registers 0 to 3 */
-    int32_t from, live_to;                /* units of the chunk that O has; that the registers have */
+    int32_t from;                         /* unit of the chunk up to which O has been made */
+    int64_t all_first, all_end;           /* keys in the range of all rows of the group */
+    amx_row row[AMX_GROUP];
 } amx_run;
 
-/* Register use: 0-3 O [row tile][16 columns] of one pair; 4, 5 S of two row tiles; 6, 7 operands.
- * While only O is worked on, 4, 5 hold P and 6, 7 hold V. */
+/* Register use: while S is made, 4, 5 hold S of two row tiles and 6, 7 operands (fast.h has more);
+ * while O is made, 0-3 hold it ([row tile][16 columns] of one pair), 4, 5 P and 6, 7 V. */
 
 AMX_INLINE const char *k_tile(const amx_run *x, int unit, int half, int step)
 {
@@ -48,11 +49,6 @@ AMX_INLINE const char *v_tile(const amx_run *x, int unit, int part, int pair)
 {
     return x->packed[unit / AMX_BLOCK_UNITS] + x->l->v_at +
            ((int64_t)(unit % AMX_BLOCK_UNITS * x->l->parts + part) * x->l->v_pairs + pair) * 2048;
-}
-
-AMX_INLINE char *q_tile(const amx_run *x, int row_tile, int step)
-{
-    return x->q + ((int64_t)row_tile * x->l->k_steps + step) * x->l->parts * 1024;
 }
 
 AMX_INLINE char *p_tile(const amx_run *x, int unit, int part, int row_tile)
@@ -75,36 +71,53 @@ AMX_INLINE const amx_header *header_of(const amx_run *x, int block)
 static inline void products_with_k(const amx_run *x, int unit, int half, float *s)
 {
     tile_unit *u = x->unit;
-    int two = x->n_rows > 16;
+    const int steps = x->l->k_steps, parts = x->l->parts, two = x->n_rows > 16;
+    const char *q = x->q, *q1 = q + steps * parts * 1024, *k = k_tile(x, unit, half, 0);
     (void)u;
     tile_zero(u, 4);
     tile_zero(u, 5);
-    for (int step = 0; step < x->l->k_steps; step++) {
-        tile_load(u, 6, k_tile(x, unit, half, step), 64);
-        tile_load(u, 7, q_tile(x, 0, step), 64);
+    for (int step = 0; step < steps; step++, q += parts * 1024, q1 += parts * 1024) {
+        tile_load(u, 6, k, 64);
+        tile_load(u, 7, q, 64);
         tile_product(u, 4, 7, 6);
         if (two) {
-            tile_load(u, 7, q_tile(x, 1, step), 64);
+            tile_load(u, 7, q1, 64);
             tile_product(u, 5, 7, 6);
         }
-        if (x->l->parts == 1)
+        k += 1024;
+        if (parts == 1)
             continue;
-        tile_load(u, 7, q_tile(x, 0, step) + 1024, 64);
+        tile_load(u, 7, q + 1024, 64);
         tile_product(u, 4, 7, 6);
         if (two) {
-            tile_load(u, 7, q_tile(x, 1, step) + 1024, 64);
+            tile_load(u, 7, q1 + 1024, 64);
             tile_product(u, 5, 7, 6);
         }
-        tile_load(u, 6, k_tile(x, unit, half, step) + 1024, 64);
-        tile_load(u, 7, q_tile(x, 0, step), 64);
+        tile_load(u, 6, k, 64);
+        tile_load(u, 7, q, 64);
         tile_product(u, 4, 7, 6);
         if (two) {
-            tile_load(u, 7, q_tile(x, 1, step), 64);
+            tile_load(u, 7, q1, 64);
             tile_product(u, 5, 7, 6);
         }
+        k += 1024;
     }
     tile_store(u, 4, s, 64);
     tile_store(u, 5, s + 256, 64);
+}
+
+/* Q of at most 64 dims to registers 0 to 3: [row tile][step]. */
+static inline void load_q(const amx_run *x)
+{
+    tile_unit *u = x->unit;
+    const char *q1 = x->q + x->l->k_steps * 1024;
+    (void)u;
+    tile_load(u, 0, x->q, 64);
+    tile_load(u, 2, q1, 64);
+    if (x->l->k_steps > 1) {
+        tile_load(u, 1, x->q + 1024, 64);
+        tile_load(u, 3, q1 + 1024, 64);
+    }
 }
 
 static inline void load_o(const amx_run *x, int pair)
@@ -138,38 +151,38 @@ static inline void store_o(const amx_run *x, int pair)
 static inline void products_with_v(const amx_run *x, int pair, int unit, int end)
 {
     tile_unit *u = x->unit;
-    int two = x->n_rows > 16;
+    const int two = x->n_rows > 16, parts = x->l->parts;
     (void)u;
     for (; unit < end; unit++) {
-        const char *v = v_tile(x, unit, 0, pair);
+        const char *p = p_tile(x, unit, 0, 0), *v = v_tile(x, unit, 0, pair);
         tile_load(u, 6, v, 64);
-        tile_load(u, 4, p_tile(x, unit, 0, 0), 64);
+        tile_load(u, 4, p, 64);
         tile_product(u, 0, 4, 6);
         tile_load(u, 7, v + 1024, 64);
         tile_product(u, 1, 4, 7);
         if (two) {
-            tile_load(u, 5, p_tile(x, unit, 0, 1), 64);
+            tile_load(u, 5, p + 1024, 64);
             tile_product(u, 2, 5, 6);
             tile_product(u, 3, 5, 7);
         }
-        if (x->l->parts == 1)
+        if (parts == 1)
             continue;
-        tile_load(u, 4, p_tile(x, unit, 1, 0), 64);
+        tile_load(u, 4, p + 2048, 64);
         tile_product(u, 0, 4, 6);
         tile_product(u, 1, 4, 7);
         if (two) {
-            tile_load(u, 5, p_tile(x, unit, 1, 1), 64);
+            tile_load(u, 5, p + 3072, 64);
             tile_product(u, 2, 5, 6);
             tile_product(u, 3, 5, 7);
         }
         v = v_tile(x, unit, 1, pair);
         tile_load(u, 6, v, 64);
         tile_load(u, 7, v + 1024, 64);
-        tile_load(u, 4, p_tile(x, unit, 0, 0), 64);
+        tile_load(u, 4, p, 64);
         tile_product(u, 0, 4, 6);
         tile_product(u, 1, 4, 7);
         if (two) {
-            tile_load(u, 5, p_tile(x, unit, 0, 1), 64);
+            tile_load(u, 5, p + 1024, 64);
             tile_product(u, 2, 5, 6);
             tile_product(u, 3, 5, 7);
         }

@@ -15,13 +15,6 @@ typedef struct amx_row {
     int64_t head, q, first, end; /* q: row of the sequence; [first, end): its causal range and window */
 } amx_row;
 
-static inline amx_row row_of(const heed_tile *t, int64_t r)
-{
-    amx_row row = {r / t->q_count, t->q_first + r % t->q_count, 0, 0};
-    heed_row_keys(t, row.q, &row.first, &row.end);
-    return row;
-}
-
 /* Keys j .. j + 15 that lie in [first, end). */
 static inline uint16_t range_mask(int64_t first, int64_t end, int64_t j)
 {
