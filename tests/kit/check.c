@@ -49,7 +49,7 @@ static void element(checker *c, const char *name, int which, const reference_row
     if (is_canary(c, which, r, d))
         kit_fail(c->outcome, "%s[%lld, %lld, %lld, %lld] was not written", name, (long long)r->b,
                  (long long)r->h, (long long)r->i, (long long)d);
-    else if (!kit_close(how, have, want, bound))
+    else if (!(which == KIT_OUT ? kit_close_out : kit_close)(how, have, want, bound))
         kit_fail(c->outcome, "%s[%lld, %lld, %lld, %lld] is %.9g, should be %.9g +- %.2g", name,
                  (long long)r->b, (long long)r->h, (long long)r->i, (long long)d, have, want,
                  bound);

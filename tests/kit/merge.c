@@ -98,7 +98,7 @@ static void judge_row(void *user, const reference_problem *p, const reference_ro
                                       j->p->buffer[KIT_OUT].data,
                                       kit_at(out, r->b, r->h, r->i, d) / out->bytes);
         double bound = 2 * j->to.out[d] + 2 * shift * largest;
-        if (!kit_close(&j->how, got, r->out[d], bound))
+        if (!kit_close_out(&j->how, got, r->out[d], bound))
             kit_fail(j->outcome,
                      "cut at key %lld: out[%lld, %lld, %lld, %lld] is %.9g, should be "
                      "%.9g +- %.2g",

@@ -217,6 +217,9 @@ static void tolerances(void)
            "infinity where rounding reaches it");
     expect(!kit_close(&f16, 65504, 70000, 0), "no finite number for one that overflows");
     expect(!kit_close(&f32, -(double)INFINITY, (double)INFINITY, 1), "the sign of infinity");
+    expect(!kit_close(&f32, (double)NAN, -(double)INFINITY, 1) &&
+               kit_close_out(&f32, (double)NAN, -(double)INFINITY, 1),
+           "NaN for infinity in out alone");
 }
 
 /* The same seed gives the same bytes; what nobody may see is poison; another seed gives others. */

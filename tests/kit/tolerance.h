@@ -31,4 +31,8 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *problem,
 /** Whether `got`, an element of the output type, may stand for `want` that is known to +-bound. */
 int kit_close(const kit_tolerance *how, double got, double want, double bound);
 
+/** The same for an element of out, where an infinite v times a weight that underflowed in f32 may be
+ * NaN. An lse or a score of -inf may not. */
+int kit_close_out(const kit_tolerance *how, double got, double want, double bound);
+
 #endif
