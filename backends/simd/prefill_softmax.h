@@ -48,23 +48,6 @@ V_INLINE int first_vector(const panel *p)
     return (int)p->unused / LANES;
 }
 
-/* tanh: near 0 by an odd polynomial, since 1 - 2 / (e^2x + 1) would lose the leading bits there. The
- * error is below 3 units of 2^-24 of the result in both, held by tests/simd/exp.c. */
-V_INLINE vf v_tanh(vf x)
-{
-    vf sign = v_and(x, v_set1(-0.0f)), a = v_abs(x), z = v_mul(x, x);
-    vf p = v_set1(-0.0056922967f);
-    p = v_fma(p, z, v_set1(0.020628167f));
-    p = v_fma(p, z, v_set1(-0.053736515f));
-    p = v_fma(p, z, v_set1(0.13331406f));
-    p = v_fma(p, z, v_set1(-0.3333328f));
-    vf small = v_fma(v_mul(p, z), x, x);
-    /* From 9.1 on tanh rounds to 1. */
-    vf e = v_exp2(v_mul(v_min(v_set1(10.0f), a), v_set1((float)(2 * LOG2_E))));
-    vf large = v_sub(v_set1(1.0f), v_div(v_set1(2.0f), v_add(e, v_set1(1.0f))));
-    return v_select(m_less(a, v_set1(0.625f)), small, v_or(large, sign));
-}
-
 /* The score of one key: stages up to the one asked for, of HEED_SCORES_*. In natural units. */
 V_INLINE vf modify(const heed_problem *problem, const panel *p, const block *b, vf s, int64_t j,
                    int v, uint32_t stage)

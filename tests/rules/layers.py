@@ -2,7 +2,7 @@
 
     include/heed    itself and the C library
     core            heed/*, itself
-    backends/X      heed/*, its own folder; the x86 ones backends/simd too
+    backends/X      heed/*, its own folder; those with x86 kernels backends/simd too
     backends/simd   heed/*, itself
     examples        heed/* alone: an example shows what an outsider can do
     tools, bench    heed/*, themselves, tests/kit (the conformance suite is installed with the tool)
@@ -15,7 +15,7 @@ import pathlib
 import re
 import sys
 
-X86 = {"avx2", "avx512", "amx"}
+X86 = {"avx2", "avx512", "amx", "onednn"}
 FIRST = ["backends", "bench", "core", "examples", "include", "tools", "tests/kit"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 

@@ -1,0 +1,82 @@
+/* The oneDNN backend: oneDNN's matrix products with Heed's softmax between them. The table, and the
+ * entry point where it is a plugin. library.c has oneDNN itself, plan.c what a problem becomes,
+ * tile.c the work. */
+#include "onednn.h"
+
+static heed_status probe(const heed_cpu *cpu, heed_error *why)
+{
+    return heed_onednn_open(cpu, why);
+}
+
+static heed_status supports(const heed_problem *problem, heed_error *why)
+{
+    heed_onednn_layout layout;
+    return heed_onednn_lay_out(problem, &layout, why);
+}
+
+static heed_status tiling(const heed_problem *problem, heed_tiling *out)
+{
+    heed_onednn_layout layout;
+    heed_status st = heed_onednn_lay_out(problem, &layout, NULL);
+    if (st != HEED_OK)
+        return st;
+    out->query_rows = (uint32_t)layout.query_rows;
+    out->key_block = (uint32_t)layout.key_block;
+    out->key_chunk = (uint32_t)layout.key_chunk;
+    out->state_log2 = 1;
+    out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
+    out->scratch_bytes = layout.bytes;
+    out->kernel = layout.bf16 ? "oneDNN bf16 products" : "oneDNN f32 products";
+    return HEED_OK;
+}
+
+/* Keys that a row sees on average. */
+static double visible_keys(const heed_problem *problem, double q_len, double kv_len)
+{
+    int windowed = (problem->features & HEED_HAS_WINDOW) != 0;
+    int causal = (problem->features & HEED_HAS_CAUSAL) != 0;
+    double keys = kv_len, span = INFINITY;
+    if (causal)
+        keys -= (q_len < kv_len ? q_len : kv_len) / 2;
+    if (windowed && problem->window_left >= 0 && (causal || problem->window_right >= 0))
+        span = (double)problem->window_left + (causal ? 0 : (double)problem->window_right) + 1;
+    return span < keys ? span : keys;
+}
+
+static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+{
+    double keys = visible_keys(problem, (double)q_len, (double)kv_len);
+    return problem->q_heads * (double)q_len * keys * (problem->qk_dim + problem->v_dim) * 0.1 + 1e4;
+}
+
+const heed_backend *heed_onednn_backend(void); /* declared by whoever lists the built-in backends */
+
+const heed_backend *heed_onednn_backend(void)
+{
+    static heed_backend backend = {
+        .abi = HEED_BACKEND_ABI,
+        .struct_size = sizeof backend,
+        .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
+                    HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
+                    HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
+                    HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES,
+        .name = "onednn",
+        .probe = probe,
+        .supports = supports,
+        .cost = cost,
+        .tiling = tiling,
+        .plan_create = heed_onednn_plan_create,
+        .plan_destroy = heed_onednn_plan_destroy,
+        .run_tile = heed_onednn_run_tile,
+    };
+    backend.summary = heed_onednn_summary();
+    return &backend;
+}
+
+#ifdef HEED_ONEDNN_PLUGIN
+const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_size)
+{
+    (void)host_struct_size; /* members that an older host does not know are ignored there */
+    return host_abi == HEED_BACKEND_ABI ? heed_onednn_backend() : NULL;
+}
+#endif

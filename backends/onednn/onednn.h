@@ -1,0 +1,72 @@
+/* What the files of the oneDNN backend share. */
+#ifndef HEED_ONEDNN_H
+#define HEED_ONEDNN_H
+
+#include <stdatomic.h>
+
+#include <heed/backend.h>
+
+#include "dnnl_gemm.h"
+#include "rows.h"
+#include "threads.h"
+
+/* This process's oneDNN, fixed by the first probe that finds it usable. */
+typedef struct heed_onednn_library {
+    heed_onednn_threads threads;
+    dnnl_engine_t engine;
+    const heed_onednn_rows *rows;
+    uint32_t fast_bf16; /* its bf16 products are faster than its f32 ones */
+    uint32_t n_slots;   /* tiles that may be under way at once on one plan */
+    char isa[32];       /* effective, in oneDNN's words */
+} heed_onednn_library;
+
+/* Opens oneDNN for this CPU, once per process. A refusal names what failed. */
+heed_status heed_onednn_open(const heed_cpu *cpu, heed_error *why);
+
+/* Valid after a successful heed_onednn_open. */
+const heed_onednn_library *heed_onednn_opened(void);
+
+/* "oneDNN 2.6.3 ...", for people; from the first heed_onednn_open on with its ISA. */
+const char *heed_onednn_summary(void);
+
+#define HEED_ONEDNN_MOST_SIZES 8
+
+/* How a problem is laid out: a function of the problem alone, on one machine. */
+typedef struct heed_onednn_layout {
+    int64_t query_rows, key_block, key_chunk;
+    /* The products exist for these numbers of rows, the largest first; a tile takes the least that
+     * holds it. */
+    int64_t n_sizes, size[HEED_ONEDNN_MOST_SIZES];
+    int32_t bf16;    /* what the products take; else f32 */
+    int32_t natural; /* scores leave the first product in natural units */
+    float factor;    /* from q . k to scores, in natural or log2 units */
+    uint32_t reserved;
+    /* Bytes from the start of scratch. */
+    size_t q_at, s_at, p_at, k_at, v_at, o_at, spoilt_at, rescale_at, scratchpad_at, bytes;
+} heed_onednn_layout;
+
+/* One of the pool's users, taken for the length of a tile: memory objects hold addresses, so they
+ * cannot be shared. */
+typedef struct heed_onednn_slot {
+    _Alignas(64) atomic_int taken;
+    dnnl_stream_t stream;
+    heed_gemm_memory score[HEED_ONEDNN_MOST_SIZES], value[HEED_ONEDNN_MOST_SIZES];
+} heed_onednn_slot;
+
+typedef struct heed_onednn_plan {
+    heed_onednn_layout layout;
+    heed_gemm score[HEED_ONEDNN_MOST_SIZES], value[HEED_ONEDNN_MOST_SIZES]; /* S = Q K^T, O = P V */
+    uint32_t n_slots;
+    heed_onednn_slot *slot;
+} heed_onednn_plan;
+
+/* Fails with oneDNN's word for it where it has no product of these sizes. */
+heed_status heed_onednn_lay_out(const heed_problem *problem, heed_onednn_layout *layout,
+                                heed_error *why);
+heed_status heed_onednn_plan_create(const heed_problem *problem, void **state);
+void heed_onednn_plan_destroy(void *state);
+
+heed_status heed_onednn_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
+                                 void *scratch);
+
+#endif

@@ -1,0 +1,425 @@
+/*
+ * A tile by oneDNN's matrix products: per block of keys S = Q K^T, weights, O = P V, and the
+ * running sums.
+ *
+ * Work       Q is packed once per tile, with scale folded in where products are f32. A block of K
+ * or V that lies as the product wants it is handed over as it is; others (strides, pages, types,
+ *            the last and shorter one) are copied and converted, with zeros for the keys that lack.
+ * Units      log2; the reference of a row is its greatest score so far.
+ * Hidden     a score is replaced, never multiplied. Weights of 0 do meet the values of hidden keys:
+ * if that left something that is not finite, the block is summed again with such keys' values as
+ * zeros, and added to the rows that see them one by one. So a row's bits do not depend on what it
+ * does not see. Numerics   each block's product is added to the running sum as a whole. bf16
+ * products take q as it is, and scale what comes out of them.
+ */
+#include <sched.h>
+
+#include "onednn.h"
+
+/* A tile under way. */
+typedef struct tile_run {
+    const heed_onednn_plan *plan;
+    const heed_onednn_layout *layout;
+    const heed_problem *problem;
+    heed_tile *tile;
+    const heed_onednn_rows *rows;
+    heed_onednn_slot *slot;
+    int64_t size;       /* index of the products' number of rows */
+    int64_t n_rows;     /* that are the tile's */
+    int64_t first, end; /* the keys of the block at hand */
+    char *q, *k_copy, *v_copy, *scratchpad;
+    float *s, *o;
+    uint16_t *p; /* NULL: the weights are f32, in s */
+    uint8_t *spoilt;
+    float *rescale;           /* of every row's acc, for the block at hand */
+    int32_t natural, started; /* a block has been added to acc */
+    float factor;
+} tile_run;
+
+/* ---- the pool ---------------------------------------------------------------------------------
+ */
+
+/* There are as many as cores, 16 at least: only a caller with more threads than that ever waits. */
+static heed_onednn_slot *take_slot(const heed_onednn_plan *plan)
+{
+    for (;;) {
+        for (uint32_t i = 0; i < plan->n_slots; i++) {
+            int free_one = 0;
+            if (atomic_load_explicit(&plan->slot[i].taken, memory_order_relaxed) == 0 &&
+                atomic_compare_exchange_strong(&plan->slot[i].taken, &free_one, 1))
+                return &plan->slot[i];
+        }
+        sched_yield();
+    }
+}
+
+static void return_slot(heed_onednn_slot *slot)
+{
+    atomic_store(&slot->taken, 0);
+}
+
+/* ---- packing ----------------------------------------------------------------------------------
+ */
+
+static char *row_of(const tile_run *r, char *base, int64_t row, int64_t dims)
+{
+    return base + row * dims * (int64_t)(r->layout->bf16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+/* One row to what the products take. bf16 is not multiplied. */
+static void pack_row(const tile_run *r, char *to, uint32_t type, const void *data, int64_t at,
+                     int64_t stride, int64_t n, float factor)
+{
+    if (!r->layout->bf16) {
+        r->rows->pack((float *)(void *)to, type, data, at, stride, n, factor);
+        return;
+    }
+    const char *from = (const char *)data + 2 * at;
+    if (stride == 1)
+        memcpy(to, from, (size_t)n * 2);
+    else
+        for (int64_t d = 0; d < n; d++)
+            memcpy(to + 2 * d, from + 2 * d * stride, 2);
+}
+
+static void pack_queries(const tile_run *r)
+{
+    const heed_rows *q = &r->tile->q;
+    int64_t dims = r->problem->qk_dim, most = r->layout->size[r->size];
+    float factor = r->layout->bf16 ? 1 : r->factor;
+    for (int64_t i = 0; i < r->n_rows; i++) {
+        int64_t head = i / r->tile->q_count, query = r->tile->q_first + i % r->tile->q_count;
+        pack_row(r, row_of(r, r->q, i, dims), r->problem->q_type, q->data,
+                 head * q->head_stride + query * q->row_stride, q->dim_stride, dims, factor);
+    }
+    memset(row_of(r, r->q, r->n_rows, dims), 0,
+           (size_t)(row_of(r, r->q, most, dims) - row_of(r, r->q, r->n_rows, dims)));
+}
+
+/* The block at hand of K or V: where it lies, if a product can read it there, else a copy. */
+static const void *load_block(const tile_run *r, const heed_rows *rows, uint32_t type,
+                              int64_t page_stride, int64_t dims, char *copy)
+{
+    const heed_tile *tile = r->tile;
+    int64_t n = r->end - r->first;
+    const char *there =
+        (const char *)rows->data + r->first * rows->row_stride * (int64_t)heed_dtype_bytes(type);
+    if (n == r->layout->key_block && !tile->pages && rows->dim_stride == 1 &&
+        rows->row_stride == dims && type == (r->layout->bf16 ? HEED_BF16 : HEED_F32) &&
+        (uintptr_t)there % heed_dtype_bytes(type) == 0)
+        return there;
+    for (int64_t j = 0; j < n; j++)
+        pack_row(
+            r, row_of(r, copy, j, dims), type, rows->data,
+            heed_key_offset(rows, tile->pages, r->problem->page_len, page_stride, r->first + j),
+            rows->dim_stride, dims, 1);
+    memset(row_of(r, copy, n, dims), 0,
+           (size_t)(row_of(r, copy, r->layout->key_block, dims) - row_of(r, copy, n, dims)));
+    return copy;
+}
+
+/* ---- scores -----------------------------------------------------------------------------------
+ */
+
+static dnnl_status_t multiply_keys(const tile_run *r)
+{
+    const void *k = load_block(r, &r->tile->k, r->problem->k_type, r->tile->k_page_stride,
+                               r->problem->qk_dim, r->k_copy);
+    return heed_gemm_execute(&r->plan->score[r->size], r->slot->stream, &r->slot->score[r->size],
+                             r->q, k, r->s, r->scratchpad);
+}
+
+/* HEED_BLOCK_* of the block at hand for a head. */
+static int block_mask(const tile_run *r, int64_t head)
+{
+    const heed_tile *tile = r->tile;
+    int64_t index = r->first / r->layout->key_block - tile->k_first / r->layout->key_block;
+    if (!tile->mask_blocks)
+        return HEED_BLOCK_ALL;
+    if (tile->flags & HEED_TILE_OUTPUTS) /* raw scores are shown where a mask hides */
+        return HEED_BLOCK_MIXED;
+    return tile->mask_blocks[head * tile->mask_block_stride + index];
+}
+
+/* Row i of the tile in the block at hand. all is set to 0 if it does not see every key of it. */
+static heed_onednn_row describe_row(const tile_run *r, int64_t i, uint32_t stage, int *all)
+{
+    const heed_tile *tile = r->tile;
+    const heed_problem *problem = r->problem;
+    int64_t head = i / tile->q_count, query = tile->q_first + i % tile->q_count, first, end;
+    int mask = block_mask(r, head);
+    heed_row_keys(tile, query, &first, &end);
+    first = first > r->first ? first : r->first;
+    end = end < r->end ? end : r->end;
+    if (mask == HEED_BLOCK_NONE || end < first)
+        end = first = r->first;
+    heed_onednn_row row = {
+        .s = r->s + i * r->layout->key_block,
+        .width = r->layout->key_block,
+        .first = first - r->first,
+        .end = end - r->first,
+        .stage = stage,
+        .factor = r->layout->bf16 ? r->factor : 1,
+        .softcap = problem->softcap,
+        .has_softcap = (problem->features & HEED_HAS_SOFTCAP) != 0,
+        .has_alibi = tile->alibi_slope != NULL,
+        .alibi_slope = tile->alibi_slope ? tile->alibi_slope[head] : 0,
+        .bias_slope = tile->bias_slope ? tile->bias_slope[head] : 1,
+        .distance = (int32_t)(r->first - (query + tile->q_offset)),
+        .to_log2 = r->natural != 0,
+    };
+    if (mask == HEED_BLOCK_MIXED && tile->mask.data) {
+        row.mask = (const uint8_t *)tile->mask.data + head * tile->mask.head_stride +
+                   query * tile->mask.row_stride + r->first * tile->mask.dim_stride;
+        row.mask_stride = tile->mask.dim_stride;
+    }
+    if (tile->bias.data) {
+        row.bias = tile->bias.data;
+        row.bias_type = problem->bias_type;
+        row.bias_at = head * tile->bias.head_stride + query * tile->bias.row_stride +
+                      r->first * tile->bias.dim_stride;
+        row.bias_stride = tile->bias.dim_stride;
+    }
+    if (row.first > 0 || row.end < r->end - r->first || row.mask || row.bias)
+        *all = 0;
+    return row;
+}
+
+static int sees(const heed_onednn_row *row, int64_t j)
+{
+    if (j < row->first || j >= row->end || (row->mask && !row->mask[j * row->mask_stride]))
+        return 0;
+    return !row->bias ||
+           heed_load(row->bias_type, row->bias, row->bias_at + j * row->bias_stride) != -INFINITY;
+}
+
+/* ---- the first pass ---------------------------------------------------------------------------
+ */
+
+/* Products to weights, for all rows: raises their references and adds to their sums. Returns
+ * whether every row sees every key. */
+static int weigh_block(const tile_run *r)
+{
+    heed_tile *tile = r->tile;
+    int all = 1;
+    for (int64_t i = 0; i < r->n_rows; i++) {
+        heed_onednn_row row = describe_row(r, i, HEED_SCORES_BIASED, &all);
+        float old = tile->row_max[i], top = r->rows->score(&row), m = top > old ? top : old;
+        r->rescale[i] = 1;
+        if (m > old) {
+            r->rescale[i] = old == -INFINITY ? 0 : r->rows->exp2(old - m);
+            tile->row_max[i] = m;
+        }
+        /* Where all scores are -inf any reference gives weights of 0, and a NaN remains one. */
+        float sum = r->rows->weigh(row.s, row.width, m == -INFINITY ? 0 : m,
+                                   r->p ? r->p + i * row.width : NULL);
+        tile->row_sum[i] = tile->row_sum[i] * r->rescale[i] + sum;
+    }
+    return all;
+}
+
+static dnnl_status_t multiply_values(const tile_run *r, const void *v)
+{
+    const void *p = r->p ? (const void *)r->p : (const void *)r->s;
+    return heed_gemm_execute(&r->plan->value[r->size], r->slot->stream, &r->slot->value[r->size], p,
+                             v, r->o, r->scratchpad);
+}
+
+static int64_t value_offset(const tile_run *r, int64_t j)
+{
+    return heed_key_offset(&r->tile->v, r->tile->pages, r->problem->page_len,
+                           r->tile->v_page_stride, r->first + j);
+}
+
+static float value_at(const tile_run *r, int64_t j, int64_t d)
+{
+    return heed_load(r->problem->v_type, r->tile->v.data,
+                     value_offset(r, j) + d * r->tile->v.dim_stride);
+}
+
+/* Finds the keys of the block at hand whose values are not all finite, and makes zeros of them in
+ * the copy, which v is moved to. Returns whether there are any. */
+static int remove_spoilt(const tile_run *r, const void *v)
+{
+    int64_t dims = r->problem->v_dim;
+    int any = 0;
+    if (v != r->v_copy)
+        memcpy(r->v_copy, v,
+               (size_t)(row_of(r, r->v_copy, r->layout->key_block, dims) - r->v_copy));
+    for (int64_t j = 0; j < r->end - r->first; j++) {
+        r->spoilt[j] = 0;
+        for (int64_t d = 0; d < dims && !r->spoilt[j]; d++)
+            r->spoilt[j] = !isfinite(value_at(r, j, d));
+        if (r->spoilt[j])
+            memset(row_of(r, r->v_copy, j, dims), 0,
+                   (size_t)(row_of(r, NULL, 1, dims) - (char *)NULL));
+        any |= r->spoilt[j];
+    }
+    return any;
+}
+
+/* Adds what was removed to the rows that see it. */
+static void add_spoilt(const tile_run *r)
+{
+    int64_t dims = r->problem->v_dim, width = r->layout->key_block;
+    int all;
+    for (int64_t i = 0; i < r->n_rows; i++) {
+        const heed_onednn_row row = describe_row(r, i, HEED_SCORES_BIASED, &all);
+        for (int64_t j = 0; j < r->end - r->first; j++) {
+            if (!r->spoilt[j] || !sees(&row, j))
+                continue;
+            float weight = r->p ? heed_f32_of_bf16(r->p[i * width + j]) : r->s[i * width + j];
+            for (int64_t d = 0; d < dims; d++)
+                r->o[i * dims + d] += weight * value_at(r, j, d);
+        }
+    }
+}
+
+static dnnl_status_t add_values(tile_run *r, int all)
+{
+    int64_t dims = r->problem->v_dim;
+    const heed_tile *tile = r->tile;
+    const void *v =
+        load_block(r, &tile->v, r->problem->v_type, tile->v_page_stride, dims, r->v_copy);
+    dnnl_status_t status = multiply_values(r, v);
+    if (status == dnnl_success && !all && !r->rows->all_finite(r->o, r->n_rows * dims) &&
+        remove_spoilt(r, v)) {
+        status = multiply_values(r, r->v_copy);
+        add_spoilt(r);
+    }
+    for (int64_t i = 0; i < r->n_rows; i++) {
+        float *acc = tile->acc + i * tile->acc_stride;
+        if (r->started)
+            r->rows->accumulate(acc, r->o + i * dims, dims, r->rescale[i]);
+        else
+            memcpy(acc, r->o + i * dims, (size_t)dims * sizeof *acc);
+    }
+    r->started = 1;
+    return status;
+}
+
+/* No row sees anything of the block at hand. */
+static int block_is_hidden(const tile_run *r)
+{
+    for (int64_t head = 0; head < r->tile->n_heads; head++)
+        if (block_mask(r, head) != HEED_BLOCK_NONE)
+            return 0;
+    return 1;
+}
+
+static dnnl_status_t attend(tile_run *r)
+{
+    if (block_is_hidden(r))
+        return dnnl_success;
+    dnnl_status_t status = multiply_keys(r);
+    return status == dnnl_success ? add_values(r, weigh_block(r)) : status;
+}
+
+/* ---- the second pass --------------------------------------------------------------------------
+ */
+
+static void show_row(const tile_run *r, int64_t i, const heed_onednn_row *row, const heed_rows *to,
+                     int weights)
+{
+    const heed_tile *tile = r->tile;
+    int64_t head = i / tile->q_count, query = tile->q_first + i % tile->q_count;
+    int64_t at = head * to->head_stride + query * to->row_stride + r->first * to->dim_stride;
+    float sum = tile->row_sum[i], m = sum == 0 ? 0 : tile->row_max[i];
+    if (weights)
+        r->rows->weigh(row->s, row->width, m, NULL);
+    for (int64_t j = 0; j < r->end - r->first; j++, at += to->dim_stride) {
+        float x = row->s[j];
+        if (weights)
+            x = sum == 0 || !sees(row, j) ? 0 : x / sum;
+        heed_store(HEED_F32, to->data, at, x);
+    }
+}
+
+static dnnl_status_t show(const tile_run *r, const heed_rows *to, uint32_t stage, int weights)
+{
+    int all;
+    dnnl_status_t status = multiply_keys(r);
+    for (int64_t i = 0; i < r->n_rows && status == dnnl_success; i++) {
+        heed_onednn_row row = describe_row(r, i, stage, &all);
+        row.to_log2 = weights && r->natural;
+        r->rows->score(&row);
+        show_row(r, i, &row, to, weights);
+    }
+    return status;
+}
+
+/* ---- a tile -----------------------------------------------------------------------------------
+ */
+
+/* Packs the queries for scores in the plan's units, or in natural ones, and goes through the
+ * blocks. */
+static dnnl_status_t run_blocks(tile_run *r, const heed_rows *to, uint32_t stage, int weights)
+{
+    dnnl_status_t status = dnnl_success;
+    r->natural = r->layout->natural || (to && !weights);
+    r->factor = r->natural ? r->problem->scale : r->layout->factor;
+    pack_queries(r);
+    for (r->first = r->tile->k_first; r->first < r->tile->k_end && status == dnnl_success;
+         r->first = r->end) {
+        r->end = (r->first / r->layout->key_block + 1) * r->layout->key_block;
+        r->end = r->end < r->tile->k_end ? r->end : r->tile->k_end;
+        status = to ? show(r, to, stage, weights) : attend(r);
+    }
+    return status;
+}
+
+static dnnl_status_t run(tile_run *r)
+{
+    heed_tile *tile = r->tile;
+    dnnl_status_t status = dnnl_success;
+    if (!(tile->flags & HEED_TILE_OUTPUTS)) {
+        for (int64_t i = 0; i < r->n_rows; i++) {
+            tile->row_max[i] = -INFINITY;
+            tile->row_sum[i] = 0;
+        }
+        if (r->p) /* rows that are none meet a product too: no traces of other tiles in it */
+            memset(r->p + r->n_rows * r->layout->key_block, 0,
+                   (size_t)((r->layout->size[r->size] - r->n_rows) * r->layout->key_block) *
+                       sizeof *r->p);
+        return run_blocks(r, NULL, HEED_SCORES_BIASED, 0);
+    }
+    if (tile->weights.data)
+        status = run_blocks(r, &tile->weights, HEED_SCORES_BIASED, 1);
+    if (tile->scores.data && status == dnnl_success)
+        status = run_blocks(r, &tile->scores, r->problem->scores_stage, 0);
+    return status;
+}
+
+heed_status heed_onednn_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
+                                 void *scratch)
+{
+    const heed_onednn_plan *plan = state;
+    const heed_onednn_layout *l = &plan->layout;
+    const heed_onednn_library *library = heed_onednn_opened();
+    char *base = scratch;
+    tile_run r = {
+        .plan = plan,
+        .layout = l,
+        .problem = problem,
+        .tile = tile,
+        .rows = library->rows,
+        .n_rows = (int64_t)tile->n_heads * tile->q_count,
+        .q = base + l->q_at,
+        .k_copy = base + l->k_at,
+        .v_copy = base + l->v_at,
+        .scratchpad = base + l->scratchpad_at,
+        .s = (float *)(void *)(base + l->s_at),
+        .o = (float *)(void *)(base + l->o_at),
+        .p = l->bf16 ? (uint16_t *)(void *)(base + l->p_at) : NULL,
+        .spoilt = (uint8_t *)(base + l->spoilt_at),
+        .rescale = (float *)(void *)(base + l->rescale_at),
+    };
+    while (r.size + 1 < l->n_sizes && l->size[r.size + 1] >= r.n_rows)
+        r.size++;
+    r.slot = take_slot(plan);
+    int before = heed_onednn_one(&library->threads);
+    dnnl_status_t status = run(&r);
+    heed_onednn_many(&library->threads, before);
+    return_slot(r.slot);
+    return status == dnnl_success ? HEED_OK : HEED_ERR_BACKEND;
+}
