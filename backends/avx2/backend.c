@@ -2,8 +2,7 @@
  * those of backends/simd, compiled for AVX2, FMA and F16C. */
 #include "../simd/simd.h"
 
-#define NEEDS                                                                                      \
-    (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C)
+#define NEEDS (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C)
 
 /* Written by probe, always to the same values, before any other call. */
 static heed_simd_tuning tuning;
@@ -37,9 +36,13 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
                             void *scratch)
 {
     (void)state;
-    if (!(tile->flags & HEED_TILE_OUTPUTS) && heed_simd_decode_covers(&tuning, problem))
+    const int decode = heed_simd_decode_covers(&tuning, problem);
+    if (decode && !(tile->flags & HEED_TILE_OUTPUTS))
         return heed_attn_decode_avx2(&tuning, problem, tile, scratch);
-    return heed_attn_prefill_avx2(&tuning, problem, tile, scratch);
+    heed_status st = heed_attn_prefill_avx2(&tuning, problem, tile, scratch);
+    if (decode && st == HEED_OK)
+        st = heed_attn_decode_weights_avx2(&tuning, problem, tile, scratch);
+    return st;
 }
 
 const heed_backend *heed_avx2_backend(void); /* declared by whoever lists the built-in backends */

@@ -3,7 +3,7 @@
 #include "../simd/simd.h"
 
 #define NEEDS                                                                                      \
-    (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C | HEED_ISA_AVX512F | HEED_ISA_AVX512BW |          \
+    (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C | HEED_ISA_AVX512F | HEED_ISA_AVX512BW |         \
      HEED_ISA_AVX512DQ | HEED_ISA_AVX512VL)
 
 /* Written by probe, always to the same values, before any other call. */
@@ -12,7 +12,8 @@ static heed_simd_tuning tuning;
 static heed_status probe(const heed_cpu *cpu, heed_error *why)
 {
     if ((cpu->isa & NEEDS) != NEEDS)
-        return heed_refuse(why, "needs a CPU and an operating system with AVX-512 F, BW, DQ and VL");
+        return heed_refuse(why,
+                           "needs a CPU and an operating system with AVX-512 F, BW, DQ and VL");
     heed_simd_tune(cpu, 16, &tuning);
     return HEED_OK;
 }
@@ -38,9 +39,13 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
                             void *scratch)
 {
     (void)state;
-    if (!(tile->flags & HEED_TILE_OUTPUTS) && heed_simd_decode_covers(&tuning, problem))
+    const int decode = heed_simd_decode_covers(&tuning, problem);
+    if (decode && !(tile->flags & HEED_TILE_OUTPUTS))
         return heed_attn_decode_avx512(&tuning, problem, tile, scratch);
-    return heed_attn_prefill_avx512(&tuning, problem, tile, scratch);
+    heed_status st = heed_attn_prefill_avx512(&tuning, problem, tile, scratch);
+    if (decode && st == HEED_OK)
+        st = heed_attn_decode_weights_avx512(&tuning, problem, tile, scratch);
+    return st;
 }
 
 const heed_backend *heed_avx512_backend(void); /* declared by whoever lists the built-in backends */

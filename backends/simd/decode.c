@@ -9,9 +9,10 @@
  * Loads stay inside the rows and keys of the tile. Prefetch instructions may go past it, where they
  * cannot fault.
  *
- * The state is in log2 units and its reference an integer, so that a rescale is exact. Weights
- * below 2^-126 are 0. A block whose keys are seen by some rows and not by others is weighed row by
- * row, so that a value never meets the weight 0 of a row that may not see it.
+ * The state is in log2 units and its reference the greatest score, so that a row of one key gives
+ * that key's value exactly. Weights below 2^-126 are 0. A block whose keys are seen by some rows
+ * and not by others is weighed row by row, so that a value never meets the weight 0 of a row that
+ * may not see it.
  */
 #include <float.h>
 
@@ -173,8 +174,7 @@ static void finish_scores(const decode *d, const block *b, int64_t r)
 V_NOINLINE void raise_reference(decode *d, int64_t r, float top)
 {
     float *acc = d->tile->acc + r * d->tile->acc_stride, *sums = d->sums + r * DECODE_BLOCK;
-    float drop = d->reference[r] - top; /* at most 0, an integer */
-    vf factor = v_exp2(v_set1(drop));   /* a power of two, or 0 */
+    vf factor = v_exp2(v_set1(d->reference[r] - top));
     int64_t i = 0, dim = d->problem->v_dim;
     for (; i + LANES <= dim; i += LANES)
         v_store(acc + i, v_mul(v_load(acc + i), factor));
@@ -204,7 +204,7 @@ V_INLINE void weigh_scores(decode *d, const block *b, int64_t r, uint32_t visibl
             v_store(each + i * LANES, x[i]);
         for (int i = 0; i < DECODE_BLOCK; i++)
             top = each[i] > top ? each[i] : top;
-        raise_reference(d, r, ceilf(top));
+        raise_reference(d, r, top);
         m = v_set1(d->reference[r]);
     }
     for (int i = 0; i < DECODE_BLOCK / LANES; i++) {
@@ -468,7 +468,8 @@ static void begin(decode *d, const heed_simd_tuning *tuning, float *at, float *s
     memset(d->sums, 0, (size_t)d->rows * DECODE_BLOCK * sizeof(float));
     for (int64_t r = 0; r < d->rows; r++) {
         d->reference[r] = -FLT_MAX; /* below every score but -inf, and finite */
-        memset(t->acc + r * t->acc_stride, 0, p->v_dim * sizeof(float));
+        if (!(t->flags & HEED_TILE_OUTPUTS))
+            memset(t->acc + r * t->acc_stride, 0, p->v_dim * sizeof(float));
     }
 }
 
@@ -504,3 +505,5 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
     }
     return HEED_OK;
 }
+
+#include "decode_outputs.h"

@@ -35,8 +35,8 @@ void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, heed_simd_tuning *out);
      HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS | HEED_HAS_PACKED |             \
      HEED_HAS_PAGES | HEED_HAS_REPRODUCIBLE_CHUNKS)
 
-/* The tiling of the kernel that serves the problem. The second pass, over tiles flagged OUTPUTS, is
- * prefill's for all of them. */
+/* The tiling of the kernel that serves the problem. In the second pass, over tiles flagged OUTPUTS,
+ * prefill writes scores and weights for all of them; decode then writes its own weights. */
 heed_status heed_simd_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
                              heed_tiling *out);
 
@@ -64,5 +64,12 @@ heed_status heed_attn_decode_avx2(const heed_simd_tuning *tuning, const heed_pro
                                   heed_tile *tile, void *scratch);
 heed_status heed_attn_decode_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
                                     heed_tile *tile, void *scratch);
+/* The second pass: weights of the visible keys, by the first pass's arithmetic. */
+heed_status heed_attn_decode_weights_avx2(const heed_simd_tuning *tuning,
+                                          const heed_problem *problem, heed_tile *tile,
+                                          void *scratch);
+heed_status heed_attn_decode_weights_avx512(const heed_simd_tuning *tuning,
+                                            const heed_problem *problem, heed_tile *tile,
+                                            void *scratch);
 
 #endif
