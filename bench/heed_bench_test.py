@@ -50,9 +50,10 @@ class HeedBench(unittest.TestCase):
         row = rows[SMALL]
         self.assertEqual(len(row.samples["GFLOPS"]), 3)
         flops = 4 * 8 * 10 * 10 * 16  # 4 * head_dim * pairs * heads * batch
-        # The best of both: whatever else runs on the machine can come between the two clocks.
+        # Units, not speed: whatever else runs on the machine can come between the two clocks, but
+        # not by the factor that a wrong count or unit would be off by.
         best = max(row.samples["GFLOPS"]) * 1e9 * min(row.samples["seconds"])
-        self.assertAlmostEqual(best / flops, 1, delta=0.2)
+        self.assertTrue(1 / 8 < best / flops < 8, best / flops)
         self.assertNotIn("pct_peak", row.samples)  # naive: there is no ceiling to judge it by
         self.assertGreater(row.median("bytes_extra"), 0)
         for key in ("machine", "compiler", "commit", "left_out"):
