@@ -115,8 +115,11 @@ std::vector<Backend> list_backends()
     size_t at = json.find("\"backends\"");
     while (at != std::string::npos) {
         const std::string name = json_string(json, "name", at, &at);
-        if (at != std::string::npos)
-            backends.push_back({name, trial(name)});
+        if (at == std::string::npos)
+            break;
+        size_t end;
+        const std::string reason = json_string(json, "reason", at, &end);
+        backends.push_back({name, reason.empty() ? trial(name) : reason});
     }
     return backends;
 }
