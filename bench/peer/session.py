@@ -15,7 +15,7 @@ import time
 from . import heed, problem as problems
 
 TURN = 0.05  # seconds that a turn lasts at least, if a call is shorter
-LONG = 3  # seconds: a call that takes longer has two turns, and its first call is its warm-up
+LONG, ENDLESS = 3, 10  # seconds of a call: has one turn after its first call; has only that
 
 
 def cpu_name():
@@ -41,7 +41,7 @@ class Turn:
 
     def __init__(self, who, name, variant, sets):
         self.who, self.name, self.variant, self.sets = who, name, variant, sets
-        self.seconds, self.error, self.at, self.calls, self.long = [], None, 0, 1, False
+        self.seconds, self.error, self.at, self.calls = [], None, 0, 1
 
     def take(self, calls):
         if hasattr(self.variant, "before"):
@@ -54,13 +54,15 @@ class Turn:
         self.at = at
         return (time.perf_counter() - start) / calls
 
-    def prepare(self, problem, oracle):
+    def prepare(self, problem, oracle, rounds):
         """The first call, which may compile and whose result is checked, and the number of calls
         of a turn."""
         first = self.take(1)
         self.error = problem.error(self.variant.output(), oracle)
-        self.long = first > LONG
-        if not self.long:
+        self.turns = rounds if first < LONG else 1 if first < ENDLESS else 0
+        if self.turns == 0:
+            self.seconds.append(first)
+        if first < LONG:
             self.calls = max(1, round(TURN / max(self.take(1), 1e-7)))
 
 
@@ -82,7 +84,7 @@ def measure_problem(problem, threads, libraries, rounds):
     oracle = problem.oracle(0)
     for turn in list(turns):
         try:
-            turn.prepare(problem, oracle)
+            turn.prepare(problem, oracle, rounds)
         except Exception as error:
             turns.remove(turn)
             results.append(
@@ -98,7 +100,7 @@ def measure_problem(problem, threads, libraries, rounds):
         for turn in turns:
             if threads > 1:
                 time.sleep(0.02)  # workers of the one before may still be spinning
-            if not turn.long or done < 2:
+            if done < turn.turns:
                 turn.seconds.append(turn.take(turn.calls))
     gc.enable()
     for turn in turns:
