@@ -515,7 +515,7 @@ V_INLINE vf v_gather_type(uint32_t type, const void *p, int64_t stride, int n)
 
 /*
  * 2^x for x < 126 (which is not checked), within 2 ulp for results that are normal numbers (1.8 was
- * the most over all floats: tests/simd/exp.c); a result below 2^-126 counts as 0 (it is 0, or a
+ * the most over all floats: tests/simd/functions.c); a result below 2^-126 counts as 0 (it is 0, or a
  * subnormal that reads as 0 under DAZ, which the
  * backends' tiles set). -inf gives 0, a NaN stays one.
  *
@@ -552,7 +552,7 @@ V_INLINE vf v_exp2(vf x)
 }
 
 /* tanh: near 0 by an odd polynomial, since 1 - 2 / (e^2x + 1) would lose the leading bits there. The
- * error is below 3 units of 2^-24 of the result in both, held by tests/simd/exp.c. */
+ * error is below 4 units of 2^-24 of the result in both, held by tests/simd/functions.c. */
 V_INLINE vf v_tanh(vf x)
 {
     vf sign = v_and(x, v_set1(-0.0f)), a = v_abs(x), z = v_mul(x, x);
