@@ -130,6 +130,9 @@ static heed_status limit_isa(const heed_cpu *cpu, heed_onednn_library *found, co
                            name, isas[most].name);
     snprintf(found->isa, sizeof found->isa, "%s", name);
     found->rows = choose_rows(cpu);
+    found->slower = effective >= rank_of_isa(dnnl_cpu_isa_avx512_core) ? 1.0f
+                    : effective >= rank_of_isa(dnnl_cpu_isa_avx2)      ? 1.9f
+                                                                       : 8.0f;
     found->fast_bf16 = effective >= rank_of_isa(dnnl_cpu_isa_avx512_core_amx) ||
                        (effective >= rank_of_isa(dnnl_cpu_isa_avx512_core_bf16) &&
                         (cpu->fast & HEED_ISA_AVX512_BF16));
@@ -144,6 +147,7 @@ static heed_status limit_isa(const heed_cpu *cpu, heed_onednn_library *found, co
     *why_less = "";
     snprintf(found->isa, sizeof found->isa, "no x86");
     found->rows = &heed_onednn_rows_plain;
+    found->slower = 4;
     return HEED_OK;
 }
 #endif

@@ -16,6 +16,7 @@ typedef struct heed_onednn_library {
     dnnl_engine_t engine;
     const heed_onednn_rows *rows;
     uint32_t fast_bf16; /* its bf16 products are faster than its f32 ones */
+    float slower;       /* than AVX-512, per operation: for cost */
     uint32_t n_slots;   /* tiles that may be under way at once on one plan */
     char isa[32];       /* effective, in oneDNN's words */
 } heed_onednn_library;
