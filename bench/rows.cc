@@ -17,6 +17,9 @@
 #include "backends.h"
 #include "ceiling.h"
 #include "machine.h"
+#if HEED_BENCH_PLAIN_ONEDNN
+#include "plain_onednn.h"
+#endif
 #include "problem.h"
 #include "shapes.h"
 
@@ -168,6 +171,34 @@ void measure_row(benchmark::State &state, const Row &row)
     }
 }
 
+#if HEED_BENCH_PLAIN_ONEDNN
+/* Beside attn/onednn: what the same library does without Heed, in the same process. */
+void measure_plain(benchmark::State &state, const Row &row)
+{
+    try {
+        Problem problem(*row.shape, *row.type, pool);
+        PlainOneDnn plain(*row.shape, problem.desc, row.n_threads);
+        state.SetLabel(plain.implementation());
+        plain.run(problem.args);
+        let_workers_sleep(row.n_threads);
+        int64_t calls = 0;
+        const double start = now();
+        for (auto _ : state) {
+            problem.next();
+            plain.run(problem.args);
+            calls++;
+        }
+        const double seconds = (now() - start) / double(calls);
+        state.counters["GFLOPS"] = flops(*row.shape) / seconds * 1e-9;
+        state.counters["GBps"] = problem.kv_bytes() / seconds * 1e-9;
+        state.counters["bytes_extra"] = double(plain.extra_bytes());
+    } catch (const std::exception &error) {
+        state.SkipWithError(error.what());
+    }
+}
+
+#endif
+
 void measure_ceiling(benchmark::State &state, int kind, unsigned n_threads)
 {
     if (const char *refusal = heed_ceiling_refusal(kind))
@@ -250,6 +281,28 @@ bool in_demo(const Shape &shape)
     return false;
 }
 
+#if HEED_BENCH_PLAIN_ONEDNN
+void register_plain(const Selection &selection, const std::vector<unsigned> &threads)
+{
+    for (const Type &type : types)
+        for (const Shape &shape : shapes)
+            for (unsigned n : threads) {
+                const std::string name = std::string("plain_onednn/") + type.name + "/" +
+                                         shape.name + "/threads:" + std::to_string(n);
+                if (type.accuracy == HEED_ACCURACY_SPLIT ||
+                    !PlainOneDnn::serves(shape, type.dtype) || !selection.wanted(name))
+                    continue;
+                const double seconds = estimate(shape, type.dtype, 50) / n;
+                if (seconds > selection.limit)
+                    continue;
+                const Row row = {name, "", &type, &shape, n, seconds};
+                benchmark::RegisterBenchmark(name.c_str(), measure_plain, row)
+                    ->UseRealTime()
+                    ->Unit(benchmark::kMicrosecond);
+            }
+}
+#endif
+
 } // namespace
 
 std::vector<std::string> register_rows(const Selection &selection)
@@ -307,6 +360,11 @@ std::vector<std::string> register_rows(const Selection &selection)
                 }
             }
         }
+#if HEED_BENCH_PLAIN_ONEDNN
+        /* The backend has kept oneDNN from instructions that fail on this machine. */
+        if (backend.name == "onednn" && !selection.demo)
+            register_plain(selection, threads);
+#endif
     }
     return left_out;
 }
