@@ -71,17 +71,17 @@ static int state_of_rows(const amx_run *x)
 /* Units [unit, end) of the chunk for the group. */
 static void run_chunk(amx_run *x, int unit, int end)
 {
-    amx_rows saved; /* goes with O in memory */
+    amx_rows saved; /* goes with O in memory; not needed for rows that begin here */
     int careful_to = 0, saved_at = -1;
     x->from = unit;
     while (unit < end) {
         int block = unit / AMX_BLOCK_UNITS, last = block, to = (block + 1) * AMX_BLOCK_UNITS, state;
         to = to < end ? to : end;
-        if (saved_at != x->from) {
-            saved = *x->rows;
-            saved_at = x->from;
-        }
         if (unit >= careful_to && (state = state_of_rows(x)) != ROWS_MIXED) {
+            if (saved_at != x->from) {
+                saved = *x->rows;
+                saved_at = x->from;
+            }
             while (last * AMX_BLOCK_UNITS < end && block_is_plain(x, last))
                 last++;
             if (last > block) {
@@ -128,7 +128,8 @@ static inline void store_out(const heed_problem *p, const heed_tile *t, char *ro
         heed_store(p->out_type, data, i * t->out.dim_stride, lanes[i]);
 }
 
-/* As heed_finish_row: the sink, out and lse. Multiplies by the reciprocal in f32. */
+/* As heed_finish_row, bit for bit but for out: core finishes rows that see no key, and a row's bits
+ * must not depend on who did. out is multiplied by the reciprocal in f32. */
 static void finish_row(const amx_run *x, int i, float reference, float weights)
 {
     const double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
@@ -137,14 +138,12 @@ static void finish_row(const amx_run *x, int i, float reference, float weights)
     int64_t at = head * t->out.head_stride + q * t->out.row_stride;
     char *out = (char *)t->out.data + at * heed_dtype_bytes(x->p->out_type);
     const char *o = o_tile(x, 0, i / 16, 0) + i % 16 * 64;
-    double m = reference, sum = weights, scale = 1;
-    int v_dim = (int)x->p->v_dim, empty = weights == 0;
+    double m = weights == 0 ? -(double)INFINITY : (double)reference, sum = weights, scale = 1;
+    int v_dim = (int)x->p->v_dim;
     vf factor;
-    if (empty)
-        m = -(double)INFINITY;
     if (t->sink && t->sink[head] != -INFINITY) {
         double sink = (double)t->sink[head] * log2_e, top = ceil(sink) > m ? ceil(sink) : m;
-        scale = empty ? 0 : exp2(m - top);
+        scale = weights == 0 ? 0 : exp2(m - top);
         sum = sum * scale + exp2(sink - top);
         m = top;
     }
@@ -152,23 +151,23 @@ static void finish_row(const amx_run *x, int i, float reference, float weights)
     for (int d = 0; d < v_dim; d += 16) {
         /* Adding 0 makes a flushed -0 the 0 that it is when more keys follow. */
         vf y = vf_set1(0);
-        if (!empty)
+        if (weights != 0)
             y = vf_fma(vf_load((const float *)(const void *)(o + d / 32 * 4096 + d % 32 * 64)),
                        factor, y);
         store_out(x->p, t, out, d, v_dim - d < 16 ? v_dim - d : 16, y);
     }
     if (t->lse.data)
-        heed_store(HEED_F32, t->lse.data, head * t->lse.head_stride + q * t->lse.row_stride,
-                   (float)(sum == 0 ? -(double)INFINITY : m * ln_2 + log(sum)));
+        heed_store(
+            HEED_F32, t->lse.data, head * t->lse.head_stride + q * t->lse.row_stride,
+            (float)(sum == 0 ? -(double)INFINITY : m * ln_2 + log(sum)));
     t->row_max[r] = (float)m;
     t->row_sum[r] = (float)sum;
 }
 
 /* The state of the group's rows, or their results. */
-static void leave_group(amx_run *x)
+static void leave_group(const amx_run *x)
 {
     heed_tile *t = x->t;
-    begin_group(x);
     for (int i = 0; i < x->n_rows; i++) {
         int64_t r = x->first_row + i;
         float sum = x->rows->reference[i] == AMX_UNSEEN ? 0 : vf_sum(vf_load(x->rows->sum[i]));
@@ -244,7 +243,6 @@ static void group_and_chunk(amx_run *x)
 {
     const heed_tile *t = x->t;
     int64_t low = t->k_end, high = t->k_first;
-    begin_group(x);
     if (t->flags & HEED_TILE_OUTPUTS) {
         low = t->k_first;
         high = t->k_end;
@@ -266,6 +264,19 @@ static void group_and_chunk(amx_run *x)
         run_chunk(x, (int)low, (int)high);
 }
 
+/* Points x at group g of the tile. */
+static void choose_group(amx_run *x, char *scratch, int64_t g)
+{
+    const amx_layout *l = x->l;
+    int64_t n_rows = x->t->n_heads * x->t->q_count - g * AMX_GROUP;
+    x->first_row = (int32_t)(g * AMX_GROUP);
+    x->n_rows = (int32_t)(n_rows < AMX_GROUP ? n_rows : AMX_GROUP);
+    x->q = scratch + l->q_at + g * l->q_group_bytes;
+    x->o = scratch + l->o_at + g * l->o_group_bytes;
+    x->rows = (amx_rows *)(void *)(scratch + l->rows_at) + g;
+    begin_group(x);
+}
+
 heed_status AMX_NAME(prepare)(const void *state, const heed_problem *problem, const heed_tile *kv,
                               void *prepared)
 {
@@ -280,6 +291,7 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
 {
     const amx_layout layout = amx_layout_of(problem);
     const int64_t chunk_keys = AMX_CHUNK_BLOCKS * AMX_BLOCK;
+    const int outputs = (tile->flags & HEED_TILE_OUTPUTS) != 0;
     char *base = scratch;
     int64_t n_rows = tile->n_heads * tile->q_count, groups = (n_rows + AMX_GROUP - 1) / AMX_GROUP;
     int64_t first_block = tile->k_first / AMX_BLOCK;
@@ -318,26 +330,20 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
             }
         }
         for (int64_t g = 0; g < groups; g++) {
-            x.first_row = (int32_t)(g * AMX_GROUP);
-            x.n_rows = (int32_t)(n_rows - x.first_row < AMX_GROUP ? n_rows - x.first_row : AMX_GROUP);
-            x.q = base + layout.q_at + g * layout.q_group_bytes;
-            x.o = base + layout.o_at + g * layout.o_group_bytes;
-            x.rows = &rows[g];
+            choose_group(&x, base, g);
             if (x.n_rows < AMX_GROUP) /* rows that do not exist: any finite weights */
                 memset(x.weights, 0, (size_t)(layout.o_at - layout.p_at));
             group_and_chunk(&x);
+            if (x.chunk + chunk_keys >= tile->k_end && !outputs) /* O is still near */
+                leave_group(&x);
         }
     }
     tile_end(&unit);
-    if (!(tile->flags & HEED_TILE_OUTPUTS))
-        for (int64_t g = 0; g < groups; g++) {
-            x.first_row = (int32_t)(g * AMX_GROUP);
-            x.n_rows = (int32_t)(n_rows - x.first_row < AMX_GROUP ? n_rows - x.first_row : AMX_GROUP);
-            x.o = base + layout.o_at + g * layout.o_group_bytes;
-            x.rows = &rows[g];
-            leave_group(&x);
-        }
-    if (tile->flags & HEED_TILE_WHOLE && !(tile->flags & HEED_TILE_OUTPUTS))
+    for (int64_t g = 0; g < groups && tile->k_first >= tile->k_end && !outputs; g++) {
+        choose_group(&x, base, g);
+        leave_group(&x);
+    }
+    if (tile->flags & HEED_TILE_WHOLE && !outputs)
         tile->flags |= HEED_TILE_FINISHED;
     return HEED_OK;
 }

@@ -28,7 +28,7 @@ static inline void load_row(uint32_t type, const char *data, int64_t dim_stride,
     uint16_t part[2][32];
     out[1] = vi_zero();
     if (type == HEED_BF16 && dim_stride == 1) {
-        out[0] = vi_load_halves(data + d * 2, n);
+        out[0] = n == 32 ? vi_load(data + d * 2) : vi_load_halves(data + d * 2, n);
         return;
     }
     memset(part, 0, sizeof part);
@@ -50,26 +50,48 @@ static inline const char *key_row(const heed_problem *p, const heed_tile *t, con
     return (const char *)rows->data + at * heed_dtype_bytes(type);
 }
 
-/* Keys [first, end) of the block of AMX_BLOCK keys that starts at `start`. */
+/* A row of the block is NULL where there is no such key in the tile's range: zeros then. */
+static inline void row_or_zero(uint32_t type, const char *data, int64_t dim_stride, int d, int n,
+                               int parts, vi out[2])
+{
+    if (data) {
+        load_row(type, data, dim_stride, d, n < 32 ? n : 32, parts, out);
+    } else {
+        out[0] = vi_zero();
+        out[1] = vi_zero();
+    }
+}
+
+static inline void rows_of_block(const heed_problem *p, const heed_tile *t, const heed_rows *from,
+                                 uint32_t type, int64_t page_stride, int64_t start,
+                                 const char *row[AMX_BLOCK])
+{
+    for (int i = 0; i < AMX_BLOCK; i++) {
+        int64_t j = start + i;
+        row[i] = j >= t->k_first && j < t->k_end ? key_row(p, t, from, type, page_stride, j) : NULL;
+    }
+}
+
 static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_layout *l,
                           int64_t start, char *packed)
 {
     const vi magnitude = vi_set1(0x7fff7fff);
+    const int parts = l->parts, steps = l->k_steps;
+    const uint32_t type = p->k_type;
+    const int64_t dim_stride = t->k.dim_stride;
     amx_header *header = (amx_header *)packed;
     char *out = packed + AMX_HEADER_BYTES;
+    const char *row[AMX_BLOCK];
+    rows_of_block(p, t, &t->k, type, t->k_page_stride, start, row);
     for (int g = 0; g < AMX_BLOCK / 16; g++)
-        for (int step = 0; step < l->k_steps; step++, out += (int64_t)l->parts * 1024) {
-            vi high[16], low[16], top = vi_zero();
+        for (int step = 0; step < steps; step++, out += parts * 1024) {
+            vi high[16], low[16], top = vi_zero(), part[2];
             int n = (int)p->qk_dim - 32 * step;
             for (int i = 0; i < 16; i++) {
-                int64_t j = start + 16 * g + i;
-                vi row[2] = {vi_zero(), vi_zero()};
-                if (j >= t->k_first && j < t->k_end)
-                    load_row(p->k_type, key_row(p, t, &t->k, p->k_type, t->k_page_stride, j),
-                             t->k.dim_stride, 32 * step, n < 32 ? n : 32, l->parts, row);
-                high[i] = row[0];
-                low[i] = row[1];
-                top = vi_max16(top, vi_and(row[0], magnitude));
+                row_or_zero(type, row[16 * g + i], dim_stride, 32 * step, n, parts, part);
+                high[i] = part[0];
+                low[i] = part[1];
+                top = vi_max16(top, vi_and(part[0], magnitude));
             }
             if (vi_halves_from(top, AMX_ODD_BF16))
                 for (int i = 0; i < 16; i++)
@@ -78,7 +100,7 @@ static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_l
             vi_transpose(high);
             for (int i = 0; i < 16; i++)
                 vi_store(out + i * 64, high[i]);
-            if (l->parts == 2) {
+            if (parts == 2) {
                 vi_transpose(low);
                 for (int i = 0; i < 16; i++)
                     vi_store(out + 1024 + i * 64, low[i]);
@@ -90,31 +112,32 @@ static inline void pack_v(const heed_problem *p, const heed_tile *t, const amx_l
                           int64_t start, char *packed)
 {
     const vi magnitude = vi_set1(0x7fff7fff);
+    const int parts = l->parts, pairs = l->v_pairs;
+    const uint32_t type = p->v_type;
+    const int64_t dim_stride = t->v.dim_stride;
     amx_header *header = (amx_header *)packed;
+    const char *row[AMX_BLOCK];
+    rows_of_block(p, t, &t->v, type, t->v_page_stride, start, row);
     for (int unit = 0; unit < AMX_BLOCK_UNITS; unit++)
-        for (int pair = 0; pair < l->v_pairs; pair++) {
-            char *out = packed + l->v_at + ((int64_t)unit * l->parts * l->v_pairs + pair) * 2048;
+        for (int pair = 0; pair < pairs; pair++) {
+            char *out = packed + l->v_at + ((int64_t)unit * parts * pairs + pair) * 2048;
             int n = (int)p->v_dim - 32 * pair;
             for (int w = 0; w < 16; w++) {
-                int key = w / 4 * 4 + w % 2 * 2 + (w % 4 >= 2 ? 16 : 0);
-                vi row[2][2], low, high;
-                for (int side = 0; side < 2; side++) {
-                    int64_t j = start + unit * AMX_UNIT + key + side;
-                    uint32_t odd;
-                    row[side][0] = row[side][1] = vi_zero();
-                    if (j < t->k_first || j >= t->k_end)
-                        continue;
-                    load_row(p->v_type, key_row(p, t, &t->v, p->v_type, t->v_page_stride, j),
-                             t->v.dim_stride, 32 * pair, n < 32 ? n : 32, l->parts, row[side]);
-                    odd = vi_halves_from(vi_and(row[side][0], magnitude), AMX_INF_BF16);
-                    if (odd) {
-                        row[side][0] = vi_clear_halves(row[side][0], odd);
-                        header->odd_v[unit] |= 1u << (key + side);
+                int key = w / 4 * 4 + w % 2 * 2 + (w % 4 >= 2 ? 16 : 0); /* the order of vi_pack */
+                vi part[2][2], low, high, top;
+                for (int side = 0; side < 2; side++)
+                    row_or_zero(type, row[unit * AMX_UNIT + key + side], dim_stride, 32 * pair, n,
+                                parts, part[side]);
+                top = vi_max16(vi_and(part[0][0], magnitude), vi_and(part[1][0], magnitude));
+                if (vi_halves_from(top, AMX_INF_BF16))
+                    for (int side = 0; side < 2; side++) {
+                        uint32_t odd = vi_halves_from(vi_and(part[side][0], magnitude), AMX_INF_BF16);
+                        part[side][0] = vi_clear_halves(part[side][0], odd);
+                        header->odd_v[unit] |= (uint32_t)(odd != 0) << (key + side);
                     }
-                }
-                for (int part = 0; part < l->parts; part++) {
-                    char *at = out + (int64_t)part * l->v_pairs * 2048 + w * 64;
-                    vi_interleave(row[0][part], row[1][part], &low, &high);
+                for (int half = 0; half < parts; half++) {
+                    char *at = out + (int64_t)half * pairs * 2048 + w * 64;
+                    vi_interleave(part[0][half], part[1][half], &low, &high);
                     vi_store(at, low);
                     vi_store(at + 1024, high);
                 }
@@ -142,18 +165,6 @@ static inline uint32_t pack_q(const heed_problem *p, const heed_tile *t, const a
         int64_t r = AMX_GROUP * g + i;
         int64_t at = head * t->q.head_stride + (t->q_first + q) * t->q.row_stride;
         const char *data = (const char *)t->q.data + at * heed_dtype_bytes(p->q_type);
-        if (r < rows && p->q_type == HEED_BF16 && t->q.dim_stride == 1 && p->qk_dim % 32 == 0 &&
-            l->parts == 1) {
-            char *to = out + (int64_t)(i / 16) * l->k_steps * 1024 + i % 16 * 64;
-            vi top = vi_zero();
-            for (int step = 0; step < l->k_steps; step++) {
-                vi y = vi_load(data + step * 64);
-                top = vi_max16(top, vi_and(y, magnitude));
-                vi_store(to + step * 1024, y);
-            }
-            if (vi_halves_from(top, AMX_ODD_BF16))
-                odd_rows |= 1u << i;
-        } else
         for (int step = 0; step < l->k_steps; step++) {
             int n = (int)p->qk_dim - 32 * step;
             char *to = out + (((int64_t)(i / 16) * l->k_steps + step) * l->parts) * 1024 + i % 16 * 64;
