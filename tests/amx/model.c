@@ -1,0 +1,147 @@
+/* The model of the tile unit against the hardware, bit for bit: whole tiles of attention by both
+ * builds of the same kernels, on ordinary numbers and on NaN, infinities, denormals and huge ones.
+ * And the model alone: no tile state is left in use after a tile. */
+#include "amx.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { ROWS = 70, KEYS = 700, DIM = 72, CASES = 24 };
+
+extern _Thread_local int heed_amx_model_in_use;
+
+static uint64_t seed = 1;
+
+static uint32_t random_bits(void)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(seed >> 33);
+}
+
+static float normal(void)
+{
+    float sum = 0;
+    for (int n = 0; n < 12; n++)
+        sum += (float)random_bits() * 0x1p-31f;
+    return sum - 6;
+}
+
+static uint16_t q[ROWS][DIM], k[KEYS][DIM], v[KEYS][DIM];
+
+/* Case 0 is plain; others have rare special values, scores that rise, fall or are far apart. */
+static void fill(int c)
+{
+    static const uint16_t special[] = {0x7fc0, 0x7f80, 0xff80, 0x8000, 0x0001, 0x8040,
+                                       0x7f00, 0xff00, 0x0080, 0xffc0, 0x7f81, 0x5f00};
+    float scale_k = c % 4 == 3 ? 100.0f : 1.0f;
+    for (int i = 0; i < ROWS; i++)
+        for (int d = 0; d < DIM; d++)
+            q[i][d] = heed_bf16_of_f32(normal());
+    for (int j = 0; j < KEYS; j++)
+        for (int d = 0; d < DIM; d++) {
+            float x = normal() * scale_k;
+            if (c % 6 == 4) /* later keys score higher (5: lower) for rows that point up */
+                x = x * 0.1f + (float)j * 0.01f;
+            if (c % 6 == 5)
+                x = x * 0.1f - (float)j * 0.01f;
+            k[j][d] = heed_bf16_of_f32(x);
+            v[j][d] = heed_bf16_of_f32(normal());
+            if (c % 3 == 1 && random_bits() % 5000 == 0)
+                k[j][d] = special[random_bits() % 12];
+            if (c % 3 != 0 && random_bits() % 2000 == 0)
+                v[j][d] = special[random_bits() % 12];
+        }
+    if (c % 8 == 7)
+        q[random_bits() % ROWS][random_bits() % DIM] = special[random_bits() % 12];
+}
+
+static void run(int on_model, int c, float out[ROWS][DIM], float lse[ROWS])
+{
+    const heed_backend *b = on_model ? heed_amx_model_backend() : heed_amx_backend();
+    heed_problem p = {.struct_size = sizeof p,
+                      .features = HEED_HAS_LSE,
+                      .q_heads = 1,
+                      .kv_heads = 1,
+                      .qk_dim = c % 2 ? DIM : 64,
+                      .v_dim = c % 5 ? DIM : 33,
+                      .q_type = HEED_BF16,
+                      .k_type = HEED_BF16,
+                      .v_type = HEED_BF16,
+                      .out_type = HEED_F32,
+                      .query_class = HEED_QUERY_MANY,
+                      .accuracy = c % 4 == 2 ? HEED_ACCURACY_SPLIT : HEED_ACCURACY_BF16,
+                      .scale = 0.125f,
+                      .window_left = -1,
+                      .window_right = -1};
+    heed_tiling tiling = {.struct_size = sizeof tiling};
+    static float row_max[ROWS], row_sum[ROWS], acc[ROWS][DIM];
+    if (b->tiling(&p, &tiling) != HEED_OK)
+        abort();
+    void *scratch = aligned_alloc(64, (tiling.scratch_bytes + 63) / 64 * 64);
+    heed_tile t = {.struct_size = sizeof t,
+                   .flags = HEED_TILE_WHOLE,
+                   .n_heads = 1,
+                   .q_count = ROWS,
+                   .q_len = ROWS,
+                   .k_end = KEYS - c,
+                   .kv_len = KEYS,
+                   .q_offset = KEYS - ROWS - c,
+                   .window_left = c % 7 == 6 ? 300 : HEED_UNBOUNDED,
+                   .window_right = c % 2 ? 0 : HEED_UNBOUNDED,
+                   .q = {q, 0, DIM, 1},
+                   .k = {k, 0, DIM, 1},
+                   .v = {v, 0, DIM, 1},
+                   .out = {out, 0, DIM, 1},
+                   .lse = {lse, 0, 1, 0},
+                   .row_max = row_max,
+                   .row_sum = row_sum,
+                   .acc = acc[0],
+                   .acc_stride = DIM};
+    if (!scratch || b->run_tile(NULL, &p, &t, scratch) != HEED_OK ||
+        !(t.flags & HEED_TILE_FINISHED))
+        abort();
+    free(scratch);
+}
+
+static int same(float a, float b)
+{
+    return a != a ? b != b : heed_bits_of_f32(a) == heed_bits_of_f32(b);
+}
+
+int main(int argc, char **argv)
+{
+    static float model[ROWS][DIM], unit[ROWS][DIM], model_lse[ROWS], unit_lse[ROWS];
+    const int hardware = argc > 1 && argv[1][0] == 'h';
+    int bad = 0, compared = 0;
+    if (hardware) {
+        heed_error why = {""};
+        heed_cpu cpu = {.struct_size = sizeof cpu, .isa = ~UINT64_C(0)};
+        __builtin_cpu_init();
+        if (!__builtin_cpu_supports("avx512bf16") || heed_amx_backend()->probe(&cpu, &why) != HEED_OK) {
+            printf("no tile unit here %s\n", why.text);
+            return 77;
+        }
+    }
+    for (int c = 0; c < CASES; c++) {
+        fill(c);
+        memset(model, 0, sizeof model);
+        memset(unit, 0, sizeof unit);
+        run(1, c, model, model_lse);
+        if (heed_amx_model_in_use) {
+            printf("case %d: tile state is left in use\n", c);
+            bad++;
+        }
+        if (!hardware)
+            continue;
+        run(0, c, unit, unit_lse);
+        for (int i = 0; i < ROWS; i++)
+            for (int d = -1; d < DIM; d++, compared++) {
+                float m = d < 0 ? model_lse[i] : model[i][d], u = d < 0 ? unit_lse[i] : unit[i][d];
+                if (!same(m, u) && bad++ < 5)
+                    printf("case %d row %d dim %d: model %a, hardware %a\n", c, i, d, (double)m,
+                           (double)u);
+            }
+    }
+    printf("%d values compared, %d wrong\n", compared, bad);
+    return bad != 0;
+}
