@@ -133,9 +133,9 @@ static heed_status limit_isa(const heed_cpu *cpu, heed_onednn_library *found, co
     found->slower = effective >= rank_of_isa(dnnl_cpu_isa_avx512_core) ? 1.0f
                     : effective >= rank_of_isa(dnnl_cpu_isa_avx2)      ? 1.9f
                                                                        : 8.0f;
+    found->has_bf16 = effective >= rank_of_isa(dnnl_cpu_isa_avx512_core_bf16);
     found->fast_bf16 = effective >= rank_of_isa(dnnl_cpu_isa_avx512_core_amx) ||
-                       (effective >= rank_of_isa(dnnl_cpu_isa_avx512_core_bf16) &&
-                        (cpu->fast & HEED_ISA_AVX512_BF16));
+                       (found->has_bf16 && (cpu->fast & HEED_ISA_AVX512_BF16));
     return HEED_OK;
 }
 #else

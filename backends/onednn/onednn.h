@@ -15,10 +15,12 @@ typedef struct heed_onednn_library {
     heed_onednn_threads threads;
     dnnl_engine_t engine;
     const heed_onednn_rows *rows;
-    uint32_t fast_bf16; /* its bf16 products are faster than its f32 ones */
-    float slower;       /* than AVX-512, per operation: for cost */
-    uint32_t n_slots;   /* tiles that may be under way at once on one plan */
-    char isa[32];       /* effective, in oneDNN's words */
+    /* Its bf16 products are at least no emulation, which suffices where memory is what is waited
+     * for; they are faster than its f32 ones. */
+    uint32_t has_bf16, fast_bf16;
+    float slower;     /* than AVX-512, per operation: for cost */
+    uint32_t n_slots; /* tiles that may be under way at once on one plan */
+    char isa[32];     /* effective, in oneDNN's words */
 } heed_onednn_library;
 
 /* Opens oneDNN for this CPU, once per process. A refusal names what failed. */

@@ -32,7 +32,9 @@ static void cut(const heed_problem *problem, heed_onednn_layout *l)
         least = group;
     } else {
         l->query_rows = problem->query_class == HEED_QUERY_ONE ? 1 : 16;
-        l->key_chunk = 8 * l->key_block;
+        l->key_chunk = 2048;
+        if (problem->qk_dim + problem->v_dim <= WIDE / 2)
+            l->key_block = 1024; /* few rows: what a call costs is worth many keys */
         least = problem->query_class == HEED_QUERY_ONE ? group : 2 * group;
     }
     least = least > LEAST_ROWS ? least : LEAST_ROWS;
@@ -51,7 +53,8 @@ static void choose_types(const heed_problem *problem, heed_onednn_layout *l)
     double scale = (double)problem->scale;
     l->bf16 = problem->accuracy == HEED_ACCURACY_BF16 && problem->q_type == HEED_BF16 &&
               problem->k_type == HEED_BF16 && problem->v_type == HEED_BF16 &&
-              heed_onednn_opened()->fast_bf16;
+              (heed_onednn_opened()->fast_bf16 ||
+               (problem->query_class != HEED_QUERY_MANY && heed_onednn_opened()->has_bf16));
     l->natural = fabs(scale) > 1e30 || /* times log2(e) it might not fit into a float */
                  (problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS)) != 0;
     l->factor = (float)(l->natural ? scale : scale * LOG2_E);
