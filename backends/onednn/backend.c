@@ -48,12 +48,13 @@ static double visible_keys(const heed_problem *problem, double q_len, double kv_
  * and what the calls of a block take. Blocks are computed in full, and tiles to the next size. */
 static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
 {
-    const double each = 0.0138, score = 0.19, fetched = 0.48, copied = 0.1, calls = 3500;
+    const double each = 0.0138, score = 0.19;
     double group = problem->q_heads / problem->kv_heads, dims = problem->qk_dim + problem->v_dim;
     double rows = group * (double)q_len, slower = heed_onednn_opened()->slower;
     double tiles = ceil(rows / 256), keys = visible_keys(problem, (double)q_len, (double)kv_len);
     double blocks = ceil(keys / 256) + (problem->features & HEED_HAS_CAUSAL && q_len > 1 ? 0.5 : 0);
-    double load = problem->query_class == HEED_QUERY_MANY ? copied : fetched;
+    int many = problem->query_class == HEED_QUERY_MANY;
+    double load = many ? 0.1 : 0.33, calls = many ? 3500 : 900; /* larger blocks, from memory */
     if (rows < 8 && q_len > 1)
         rows = 8;
     return problem->kv_heads * blocks *

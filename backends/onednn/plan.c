@@ -31,10 +31,12 @@ static void cut(const heed_problem *problem, heed_onednn_layout *l)
         l->query_rows = rows / group > 0 ? rows / group : 1;
         least = group;
     } else {
-        l->query_rows = problem->query_class == HEED_QUERY_ONE ? 1 : 16;
+        /* Few rows: what a call costs is worth many keys, as far as their copy stays small. */
+        int64_t dims = problem->qk_dim + problem->v_dim, few = rows / group;
+        int one = problem->query_class == HEED_QUERY_ONE;
+        l->query_rows = one || few < 1 ? 1 : few < 16 ? few : 16;
         l->key_chunk = 2048;
-        if (problem->qk_dim + problem->v_dim <= WIDE / 2)
-            l->key_block = 1024; /* few rows: what a call costs is worth many keys */
+        l->key_block = one && dims <= 256 ? 2048 : dims <= 640 ? 1024 : l->key_block;
         least = problem->query_class == HEED_QUERY_ONE ? group : 2 * group;
     }
     least = least > LEAST_ROWS ? least : LEAST_ROWS;

@@ -97,18 +97,16 @@ static float scale_and_top(float *s, int64_t n, float factor)
 
 static float score_row(const heed_onednn_row *row)
 {
-    float *s = row->s, factor = row->factor;
+    float *s = row->s;
     int cap = row->has_softcap && row->stage >= HEED_SCORES_SOFTCAPPED;
-    int modify = row->stage >= HEED_SCORES_BIASED && (row->has_alibi || row->bias);
     if (row->first == row->end) {
         hide(s, 0, row->width);
         return -INFINITY;
     }
-    if (factor != 1 && (cap || modify)) {
+    /* Before anything is hidden: a factor may be 0 or negative. */
+    if (row->factor != 1)
         for (int64_t j = 0; j < row->width; j++)
-            s[j] *= factor;
-        factor = 1;
-    }
+            s[j] *= row->factor;
     if (cap)
         apply_softcap(s, row->width, row->softcap);
     if (row->stage >= HEED_SCORES_BIASED && row->has_alibi)
@@ -119,11 +117,7 @@ static float score_row(const heed_onednn_row *row)
     hide(s, row->end, row->width);
     if (row->mask && row->stage >= HEED_SCORES_BIASED)
         apply_mask(s, row->mask, row->mask_stride, row->first, row->end);
-    if (!row->to_log2)
-        return scale_and_top(s, row->width, factor);
-    if (factor != 1) /* not folded into log2(e): the scores are natural ones first, everywhere */
-        scale_and_top(s, row->width, factor);
-    return scale_and_top(s, row->width, LOG2_E);
+    return scale_and_top(s, row->width, row->to_log2 ? LOG2_E : 1);
 }
 
 static float weigh(float *s, int64_t n, float m, uint16_t *p)
