@@ -35,13 +35,35 @@ static heed_status tiling(const heed_problem *problem, heed_tiling *out)
     return heed_simd_tiling(&tuning, problem, out);
 }
 
+/* The same kernels for AVX2, to the same bits, if they are built. */
+__attribute__((weak)) heed_status heed_attn_prefill_avx2(const heed_simd_tuning *tuning,
+                                                         const heed_problem *problem,
+                                                         heed_tile *tile, void *scratch);
+__attribute__((weak)) heed_status heed_attn_decode_avx2(const heed_simd_tuning *tuning,
+                                                        const heed_problem *problem,
+                                                        heed_tile *tile, void *scratch);
+
+/* Is the tile's sequence so little work that AVX-512's slow start would cost more than its width
+ * gains? 0.7 million operations, measured on an Intel with AMX. */
+static int is_small(const heed_problem *problem, const heed_tile *tile)
+{
+    double pairs = (double)problem->q_heads * (double)tile->q_len * (double)tile->kv_len;
+    return tuning.small_avx2 && heed_attn_prefill_avx2 && heed_attn_decode_avx2 &&
+           2 * pairs * ((double)problem->qk_dim + (double)problem->v_dim) < 7e5;
+}
+
 static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
                             void *scratch)
 {
     (void)state;
     const int decode = heed_simd_decode_covers(&tuning, problem);
-    if (decode && !(tile->flags & HEED_TILE_OUTPUTS))
-        return heed_attn_decode_avx512(&tuning, problem, tile, scratch);
+    if (!(tile->flags & HEED_TILE_OUTPUTS)) {
+        if (is_small(problem, tile))
+            return decode ? heed_attn_decode_avx2(&tuning, problem, tile, scratch)
+                          : heed_attn_prefill_avx2(&tuning, problem, tile, scratch);
+        return decode ? heed_attn_decode_avx512(&tuning, problem, tile, scratch)
+                      : heed_attn_prefill_avx512(&tuning, problem, tile, scratch);
+    }
     heed_status st = heed_attn_prefill_avx512(&tuning, problem, tile, scratch);
     if (decode && st == HEED_OK)
         st = heed_attn_decode_weights_avx512(&tuning, problem, tile, scratch);

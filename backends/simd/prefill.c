@@ -36,6 +36,7 @@ typedef struct prefill {
     float factor;     /* what the queries are multiplied by */
     int64_t first, end; /* the key block at hand */
     const float *k, *v; /* its first key */
+    int64_t v_far_bytes;
     int64_t k_stride, v_stride, v_group; /* from key to key, from STEP columns to the next */
     float *s, *bias, *k_copy, *v_copy;
     uint64_t *seen;
@@ -118,8 +119,8 @@ static int64_t panel_begin(const prefill *f, panel *p, int64_t row, int64_t n_ro
 
 /* Rows this many bytes apart or more are copied: they share cache sets, and each may be on a page of
  * its own. */
-#define K_FAR_BYTES 1536
-#define V_FAR_BYTES 512
+#define FAR_BYTES 1536
+#define V_FAR_BYTES 512 /* where tuning.pack_v says so */
 
 static int wants_copy(const heed_rows *rows, uint32_t type, const int32_t *pages, int64_t far_bytes)
 {
@@ -134,7 +135,7 @@ static void block_load_keys(prefill *f)
     const heed_problem *problem = f->problem;
     const heed_tile *tile = f->tile;
     if (f->end - f->first < STEP ||
-        wants_copy(&tile->k, problem->k_type, tile->pages, K_FAR_BYTES)) {
+        wants_copy(&tile->k, problem->k_type, tile->pages, FAR_BYTES)) {
         pack_keys(problem, tile, f->first, f->end, f->k_copy);
         f->k = f->k_copy;
         f->k_stride = problem->qk_dim;
@@ -148,7 +149,7 @@ static void block_load_values(prefill *f)
 {
     const heed_problem *problem = f->problem;
     const heed_tile *tile = f->tile;
-    if (problem->v_dim % STEP || wants_copy(&tile->v, problem->v_type, tile->pages, V_FAR_BYTES)) {
+    if (problem->v_dim % STEP || wants_copy(&tile->v, problem->v_type, tile->pages, f->v_far_bytes)) {
         f->v_group = (f->layout.key_block + V_PADDING) * STEP;
         pack_values(problem, tile, f->first, f->end, f->v_group, f->v_copy);
         f->v = f->v_copy;
@@ -447,8 +448,8 @@ heed_status HEED_ISA_FUNCTION(heed_attn_prefill)(const heed_simd_tuning *tuning,
 {
     char *base = scratch;
     prefill f = {.problem = problem, .tile = tile};
+    f.v_far_bytes = tuning->pack_v ? V_FAR_BYTES : FAR_BYTES;
     panel *p[MOST_PANELS];
-    (void)tuning;
     heed_prefill_lay_out(problem, LANES, &f.layout);
     f.s = (float *)(void *)(base + f.layout.score_at);
     f.bias = (float *)(void *)(base + f.layout.bias_at);

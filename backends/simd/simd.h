@@ -19,11 +19,9 @@
  * heed_simd_tune from what probe is told. */
 typedef struct heed_simd_tuning {
     uint32_t lanes;       /* floats of a vector: 8 or 16 */
-    uint32_t bf16_dot;    /* vdpbf16ps is faster than f32: use it where the accuracy allows */
     uint32_t prefetch_l1; /* software prefetch to L1 gains in vector loops (AMD); else only to L2 */
     uint32_t pack_v;      /* rows of V that share few cache sets are worth a copy */
     uint32_t small_avx2;  /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
-    uint32_t reserved;
 } heed_simd_tuning;
 
 void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, heed_simd_tuning *out);

@@ -7,7 +7,6 @@ void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, heed_simd_tuning *out)
     int amd = strncmp(cpu->vendor, "AuthenticAMD", 12) == 0;
     memset(out, 0, sizeof *out);
     out->lanes = lanes;
-    out->bf16_dot = lanes == 16 && (cpu->fast & HEED_ISA_AVX512_BF16) != 0;
     out->prefetch_l1 = amd || lanes == 8;
     out->pack_v = !amd;
     out->small_avx2 = lanes == 16 && !amd;
@@ -16,15 +15,16 @@ void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, heed_simd_tuning *out)
 heed_status heed_simd_prefill_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
                                      heed_tiling *out)
 {
-    heed_prefill_layout layout;
+    heed_prefill_layout layout, small;
     int64_t group = problem->q_heads / problem->kv_heads, rows;
     heed_prefill_lay_out(problem, tuning->lanes, &layout);
+    heed_prefill_lay_out(problem, 8, &small); /* where a small tile goes to AVX2 */
     rows = layout.panels * HEED_PREFILL_PANEL(tuning->lanes) / group;
     out->query_rows = rows < 1 ? 1 : (uint32_t)rows;
     out->key_block = (uint32_t)layout.key_block;
     out->state_log2 = 1;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
-    out->scratch_bytes = layout.bytes;
+    out->scratch_bytes = layout.bytes > small.bytes ? layout.bytes : small.bytes;
     out->kernel = "prefill, f32";
     return HEED_OK;
 }
