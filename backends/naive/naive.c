@@ -5,7 +5,8 @@
  *            alignment, contiguous or paged keys. The other backends are tested for doing the same.
  * Numerics   q . k and the sums over keys are f64: a product of two f32 is exact there, so their
  *            error vanishes beside the rounding of the results, and no order of summation has to be
- *            clever. What is left in the state of a tile is f32.
+ *            clever. A score is rounded to f32 once, and compared and subtracted as such, so
+ *            that huge scores give a row that is exactly one-hot.
  * Bits       A row is computed alone, from its visible keys in ascending order, and its maximum
  *            moves at multiples of KEY_BLOCK, counted from key 0 of the sequence. So neither the
  *            tile that a row falls into nor keys that it does not see change a bit of it: that is
@@ -55,15 +56,8 @@ static int visible(const naive_row *row, int64_t j)
     return !row->tile->bias.data || bias_of(row, j) != -INFINITY;
 }
 
-/* A score outside the range of f32 is infinite, for this backend as for those that compute in f32.
- */
-static double in_f32_range(double s)
-{
-    return isinf((float)s) ? (double)(float)s : s;
-}
-
 /* The score of key j at a stage, in the order of the formula in heed/attention.h. */
-static double score(const naive_row *row, int64_t j, uint32_t stage)
+static float score(const naive_row *row, int64_t j, uint32_t stage)
 {
     const heed_problem *problem = row->problem;
     const heed_tile *tile = row->tile;
@@ -75,24 +69,24 @@ static double score(const naive_row *row, int64_t j, uint32_t stage)
 
     double s = (double)problem->scale * sum;
     if (stage == HEED_SCORES_RAW)
-        return in_f32_range(s);
+        return (float)s;
     if (problem->features & HEED_HAS_SOFTCAP)
         s = (double)problem->softcap * tanh(s / (double)problem->softcap);
     if (stage == HEED_SCORES_SOFTCAPPED)
-        return in_f32_range(s);
+        return (float)s;
     if (tile->alibi_slope)
         s += (double)tile->alibi_slope[row->head] * (double)(j - (row->i + tile->q_offset));
     if (tile->bias.data) {
         double slope = tile->bias_slope ? (double)tile->bias_slope[row->head] : 1;
         s += slope * (double)bias_of(row, j);
     }
-    return in_f32_range(s);
+    return (float)s;
 }
 
 /* exp(s - m), and 0 for a score that overflowed to -inf even where m is -inf too. */
-static double weight(double s, float m)
+static double weight(float s, float m)
 {
-    return s == -(double)INFINITY ? 0 : exp(s - (double)m);
+    return s == -INFINITY ? 0 : exp((double)s - (double)m);
 }
 
 /* Has core found that mask and bias hide the whole block that begins at `block`? */
@@ -118,8 +112,7 @@ static void attend(const naive_row *row, int64_t r, double *acc)
     for (int64_t block = first - first % KEY_BLOCK; block < end; block += KEY_BLOCK) {
         int64_t last = block + KEY_BLOCK < end ? block + KEY_BLOCK : end;
         int64_t key[KEY_BLOCK];
-        double s[KEY_BLOCK];
-        float top = m;
+        float s[KEY_BLOCK], top = m;
         int n = 0;
         if (hidden(row, block))
             continue;
@@ -128,8 +121,8 @@ static void attend(const naive_row *row, int64_t r, double *acc)
                 continue;
             key[n] = j;
             s[n] = score(row, j, HEED_SCORES_BIASED);
-            if (s[n] > (double)top) /* never a NaN: its weight is NaN whatever the maximum is */
-                top = (float)s[n];
+            if (s[n] > top) /* never a NaN: its weight is NaN whatever the maximum is */
+                top = s[n];
             n++;
         }
 
@@ -179,7 +172,7 @@ static void write_outputs(const naive_row *row, int64_t r)
         if (scores->data) {
             int shown = stage == HEED_SCORES_BIASED ? seen : in_range;
             heed_store(HEED_F32, scores->data, element(scores, row->head, row->i, j),
-                       shown ? (float)score(row, j, stage) : -INFINITY);
+                       shown ? score(row, j, stage) : -INFINITY);
         }
     }
 }
