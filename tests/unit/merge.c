@@ -23,7 +23,7 @@ static void state_of(float *at, const double *s, float v[KEYS][DIM], int first, 
         for (int d = 0; d < DIM; d++)
             acc[d] += p * (double)v[j][d];
     }
-    *state.row_max = sum == 0 ? NAN : (float)m; /* of an empty part nothing else may matter */
+    *state.row_max = sum == 0 ? 3e38F : (float)m; /* of an empty part nothing else may matter */
     *state.row_sum = (float)sum;
     for (int d = 0; d < DIM; d++)
         state.acc[d] = sum == 0 ? NAN : (float)acc[d];
