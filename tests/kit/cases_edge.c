@@ -152,6 +152,7 @@ static void add_values(kit_list *list)
     } table[] = {
         {"huge", KIT_HUGE, HEED_HAS_SCALE, 1, 0, 0},
         {"huge_negative", KIT_HUGE, HEED_HAS_SCALE, -1, 0, 0},
+        {"huge_far", KIT_HUGE, HEED_HAS_SCALE, 65536, 0, 0},
         {"huge_sink", KIT_HUGE, HEED_HAS_SCALE | HEED_HAS_SINK, 1, 0, 0},
         {"huge_softcap", KIT_HUGE, HEED_HAS_SOFTCAP, 0, 3, 0},
         {"huge_bias", KIT_HUGE, HEED_HAS_BIAS | HEED_HAS_SCALE, 1, 0, 0},
