@@ -45,7 +45,7 @@ static float biased(float s, float slope, float bias)
 static void apply_bias(const heed_onednn_row *row)
 {
     float *s = row->s;
-    if (row->bias_type == HEED_F32 && row->bias_stride == 1) {
+    if (row->bias_type == HEED_F32 && row->bias_stride == 1 && (uintptr_t)row->bias % 4 == 0) {
         const float *bias = (const float *)row->bias + row->bias_at;
         for (int64_t j = row->first; j < row->end; j++)
             s[j] = biased(s[j], row->bias_slope, bias[j]);
