@@ -1,24 +1,22 @@
 /*
- * Prefill: attention for many query rows, and for every problem that no other kernel covers. Compiled
- * once per instruction set (vec.h).
+ * Prefill: attention for many query rows, and for every problem that no other kernel covers.
+ * Compiled once per instruction set (vec.h).
  *
  * Work       The rows of a tile (of all query heads of a group) are cut into panels of 3 vectors.
- *            Blocks of keys are the outer loop, panels the inner one: a block of K and V is fetched,
- *            and where needed converted or copied, once for all of them. Per block and panel:
- *            S = K Q^T, its maximum, 2^(S - m), O = O 2^(m_old - m) + V^T P^T.
- *            Panels are finished here: core cuts no keys for this kernel.
- * Serves     all of heed/attention.h that is not reserved: any type, stride, dim, mask. Keys or values
- *            of another type than f32, of a stride along the dim, or in pages, are copied; so are rows
- *            that lie so far apart that they share cache sets.
- * Edges      Never reads a byte outside the rows and keys of its tile.
- * Hidden     Scores of hidden keys are replaced, never multiplied. Weights 0 of hidden keys are
- *            multiplied by V as it is; if the sum of a block in which some row does not see some key
- *            is not finite, that block is summed again over what each row sees.
- * Numerics   One chain of fused multiply-adds per score, in order of d; one per block, row and column,
- *            in order of the key, added to the running sum. Blocks start at multiples of key_block.
- *            So a row's bits depend neither on the vector width nor on the rows beside it, the tile,
- *            or keys that it does not see. FTZ and DAZ are set (tiling.flush).
- * Scratch    see prefill_layout.h; does not depend on kv_len.
+ *            Blocks of keys are the outer loop, panels the inner one: a block of K and V is
+ * fetched, and where needed converted or copied, once for all of them. Per block and panel: S = K
+ * Q^T, its maximum, 2^(S - m), O = O 2^(m_old - m) + V^T P^T. Panels are finished here: core cuts
+ * no keys for this kernel. Serves     all of heed/attention.h that is not reserved: any type,
+ * stride, dim, mask. Keys or values of another type than f32, of a stride along the dim, or in
+ * pages, are copied; so are rows that lie so far apart that they share cache sets. Edges      Never
+ * reads a byte outside the rows and keys of its tile. Hidden     Scores of hidden keys are
+ * replaced, never multiplied. Weights 0 of hidden keys are multiplied by V as it is; if the sum of
+ * a block in which some row does not see some key is not finite, that block is summed again over
+ * what each row sees. Numerics   One chain of fused multiply-adds per score, in order of d; one per
+ * block, row and column, in order of the key, added to the running sum. Blocks start at multiples
+ * of key_block. So a row's bits depend neither on the vector width nor on the rows beside it, the
+ * tile, or keys that it does not see. FTZ and DAZ are set (tiling.flush). Scratch    see
+ * prefill_layout.h; does not depend on kv_len.
  */
 #include "prefill_layout.h"
 #include "prefill_pack.h"
@@ -32,8 +30,8 @@ typedef struct prefill {
     const heed_problem *problem;
     const heed_tile *tile;
     heed_prefill_layout layout;
-    int32_t natural;  /* scores leave the first product in natural units, for modify_block */
-    float factor;     /* what the queries are multiplied by */
+    int32_t natural;    /* scores leave the first product in natural units, for modify_block */
+    float factor;       /* what the queries are multiplied by */
     int64_t first, end; /* the key block at hand */
     const float *k, *v; /* its first key */
     int64_t v_far_bytes;
@@ -42,7 +40,8 @@ typedef struct prefill {
     uint64_t *seen;
 } prefill;
 
-/* ---- a panel's rows --------------------------------------------------------------------------- */
+/* ---- a panel's rows ---------------------------------------------------------------------------
+ */
 
 /* n rows of a panel from lane on, all of one head. */
 static void panel_rows(const heed_tile *tile, panel *p, int64_t lane, int64_t n, int64_t head,
@@ -115,10 +114,11 @@ static int64_t panel_begin(const prefill *f, panel *p, int64_t row, int64_t n_ro
     return rows;
 }
 
-/* ---- a block of keys -------------------------------------------------------------------------- */
+/* ---- a block of keys --------------------------------------------------------------------------
+ */
 
-/* Rows this many bytes apart or more are copied: they share cache sets, and each may be on a page of
- * its own. */
+/* Rows this many bytes apart or more are copied: they share cache sets, and each may be on a page
+ * of its own. */
 #define FAR_BYTES 1536
 #define V_FAR_BYTES 512 /* where tuning.pack_v says so */
 
@@ -134,8 +134,7 @@ static void block_load_keys(prefill *f)
 {
     const heed_problem *problem = f->problem;
     const heed_tile *tile = f->tile;
-    if (f->end - f->first < STEP ||
-        wants_copy(&tile->k, problem->k_type, tile->pages, FAR_BYTES)) {
+    if (f->end - f->first < STEP || wants_copy(&tile->k, problem->k_type, tile->pages, FAR_BYTES)) {
         pack_keys(problem, tile, f->first, f->end, f->k_copy);
         f->k = f->k_copy;
         f->k_stride = problem->qk_dim;
@@ -149,7 +148,8 @@ static void block_load_values(prefill *f)
 {
     const heed_problem *problem = f->problem;
     const heed_tile *tile = f->tile;
-    if (problem->v_dim % STEP || wants_copy(&tile->v, problem->v_type, tile->pages, f->v_far_bytes)) {
+    if (problem->v_dim % STEP ||
+        wants_copy(&tile->v, problem->v_type, tile->pages, f->v_far_bytes)) {
         f->v_group = (f->layout.key_block + V_PADDING) * STEP;
         pack_values(problem, tile, f->first, f->end, f->v_group, f->v_copy);
         f->v = f->v_copy;
@@ -178,8 +178,8 @@ static int panel_mask(const prefill *f, const panel *p)
     return all;
 }
 
-/* What a panel has to do with the block at hand: 0 if nothing. Without `masked`, as if mask and bias
- * were absent. */
+/* What a panel has to do with the block at hand: 0 if nothing. Without `masked`, as if mask and
+ * bias were absent. */
 static int block_of_panel(const prefill *f, const panel *p, int masked, block *b)
 {
     const heed_tile *tile = f->tile;
@@ -257,10 +257,11 @@ static void attend(const prefill *f, panel *p, block *b)
     p->started = 1;
 }
 
-/* ---- results ---------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------
+ */
 
-/* Adds the sink, writes lse, and leaves the final reference and sum in the panel: as heed_finish_row
- * does. factor is what the row's sums are to be multiplied by. */
+/* Adds the sink, writes lse, and leaves the final reference and sum in the panel: as
+ * heed_finish_row does. factor is what the row's sums are to be multiplied by. */
 static void finish_lanes(const heed_tile *tile, panel *p, float *factor)
 {
     for (int64_t lane = p->unused; lane < PANEL; lane++) {
@@ -290,9 +291,9 @@ static void panel_store(const panel *p, int v, const float *x, int64_t columns, 
     char *row[LANES];
     int64_t unused = p->unused > v * LANES ? p->unused - v * LANES : 0;
     for (int64_t i = unused; i < LANES; i++)
-        row[i] = (char *)rows->data +
-                 (row_offset(p, rows, v * LANES + i) + first * rows->dim_stride) *
-                     (int64_t)heed_dtype_bytes(type);
+        row[i] =
+            (char *)rows->data + (row_offset(p, rows, v * LANES + i) + first * rows->dim_stride) *
+                                     (int64_t)heed_dtype_bytes(type);
     unpack_rows(x, columns, factor, type, row, unused, rows->dim_stride);
 }
 
@@ -302,13 +303,15 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
     float factor[PANEL];
     if (!p->started)
         memset(p->o, 0, (size_t)(whole_steps(problem->v_dim) * PANEL) * sizeof *p->o);
-    if (!(tile->flags & HEED_TILE_WHOLE)) { /* the state as it is; row 0 is the tile's first query */
+    if (!(tile->flags &
+          HEED_TILE_WHOLE)) { /* the state as it is; row 0 is the tile's first query */
         heed_rows acc = {tile->acc - tile->q_first * tile->acc_stride,
                          tile->q_count * tile->acc_stride, tile->acc_stride, 1};
         for (int lane = 0; lane < PANEL; lane++)
             factor[lane] = 1;
         for (int v = first_vector(p); v < VECTORS; v++)
-            panel_store(p, v, p->o + v * LANES, problem->v_dim, factor + v * LANES, &acc, HEED_F32, 0);
+            panel_store(p, v, p->o + v * LANES, problem->v_dim, factor + v * LANES, &acc, HEED_F32,
+                        0);
     } else {
         if (tile->sink || tile->lse.data) {
             finish_lanes(tile, p, factor);
@@ -327,7 +330,8 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
     memcpy(tile->row_sum + p->row, p->sum + p->unused, (size_t)(PANEL - p->unused) * sizeof(float));
 }
 
-/* ---- second pass: weights and scores ---------------------------------------------------------- */
+/* ---- second pass: weights and scores ----------------------------------------------------------
+ */
 
 /* Replaces the scores of vector v for every key of the block at hand by what is to be written:
  * weights if m is given, scores up to a stage if not. b: NULL if the panel sees nothing here. */
@@ -379,10 +383,11 @@ static void show_panel(prefill *f, panel *p, const heed_rows *out, uint32_t stag
     }
 }
 
-/* ---- a tile ----------------------------------------------------------------------------------- */
+/* ---- a tile -----------------------------------------------------------------------------------
+ */
 
-/* In log2 units as early as possible; in natural ones where a modifier needs them, scores are shown,
- * or log2(e) * scale may not fit into a float. */
+/* In log2 units as early as possible; in natural ones where a modifier needs them, scores are
+ * shown, or log2(e) * scale may not fit into a float. */
 static void set_units(prefill *f, int natural)
 {
     double factor = (double)f->problem->scale;
@@ -400,8 +405,8 @@ static void set_block(prefill *f, int64_t first)
         f->end = f->tile->k_end;
 }
 
-static void run_outputs(prefill *f, panel *const *p, int64_t n, const heed_rows *out, uint32_t stage,
-                        int weights)
+static void run_outputs(prefill *f, panel *const *p, int64_t n, const heed_rows *out,
+                        uint32_t stage, int weights)
 {
     set_units(f, !weights);
     for (int64_t i = 0; i < n; i++)

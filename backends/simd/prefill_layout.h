@@ -12,14 +12,15 @@
 #define HEED_PREFILL_PANEL_BYTES(lanes) ((size_t)HEED_PREFILL_PANEL(lanes) * 40 + 128)
 
 typedef struct heed_prefill_layout {
-    int64_t key_block;   /* keys of a block; the same for every vector width, since sums start there */
-    int64_t panels;      /* whose queries and results are in scratch together */
-    size_t panel_bytes;  /* of one of them */
-    size_t panel_at;     /* offsets in scratch, multiples of 64 */
-    size_t score_at;     /* [key_block][panel] */
-    size_t bias_at;      /* the same */
-    size_t seen_at;      /* uint64 [key_block] */
-    size_t k_at, v_at;   /* copies of a key block */
+    int64_t
+        key_block;  /* keys of a block; the same for every vector width, since sums start there */
+    int64_t panels; /* whose queries and results are in scratch together */
+    size_t panel_bytes; /* of one of them */
+    size_t panel_at;    /* offsets in scratch, multiples of 64 */
+    size_t score_at;    /* [key_block][panel] */
+    size_t bias_at;     /* the same */
+    size_t seen_at;     /* uint64 [key_block] */
+    size_t k_at, v_at;  /* copies of a key block */
     size_t bytes;
 } heed_prefill_layout;
 
@@ -37,8 +38,8 @@ static inline int64_t heed_prefill_columns(const heed_problem *problem, uint32_t
 static inline void heed_prefill_lay_out(const heed_problem *problem, uint32_t lanes,
                                         heed_prefill_layout *out)
 {
-    /* 8 panels of AVX-512: what is fetched of a block serves 384 rows, and their queries and results
-     * stay in L2. */
+    /* 8 panels of AVX-512: what is fetched of a block serves 384 rows, and their queries and
+     * results stay in L2. */
     const int64_t most_rows = 384;
     const size_t most_bytes = (size_t)4 << 20;
     int64_t panel = HEED_PREFILL_PANEL(lanes), columns = heed_prefill_columns(problem, lanes);
@@ -62,8 +63,8 @@ static inline void heed_prefill_lay_out(const heed_problem *problem, uint32_t la
     out->k_at = at;
     at += heed_prefill_round((size_t)out->key_block * problem->qk_dim * sizeof(float));
     out->v_at = at;
-    at += heed_prefill_round((size_t)((out->key_block + 2) * (columns + 2 * HEED_PREFILL_STEP(lanes))) *
-                             sizeof(float));
+    at += heed_prefill_round(
+        (size_t)((out->key_block + 2) * (columns + 2 * HEED_PREFILL_STEP(lanes))) * sizeof(float));
     out->panel_at = at;
     out->panel_bytes = heed_prefill_round(HEED_PREFILL_PANEL_BYTES(lanes)) +
                        (size_t)(problem->qk_dim + columns) * (size_t)panel * sizeof(float);

@@ -29,8 +29,8 @@ static int64_t whole_steps(int64_t columns)
     return (columns + STEP - 1) / STEP * STEP;
 }
 
-/* The queries of a panel, times factor, as [dim][PANEL]. An unused lane holds what the first used one
- * does, so that its scores are as harmless. */
+/* The queries of a panel, times factor, as [dim][PANEL]. An unused lane holds what the first used
+ * one does, so that its scores are as harmless. */
 V_NOINLINE void pack_queries(const heed_problem *problem, const heed_tile *tile, const panel *p,
                              float factor)
 {
@@ -66,8 +66,8 @@ V_NOINLINE void pack_queries(const heed_problem *problem, const heed_tile *tile,
     }
 }
 
-/* Brings the queries of a panel to L2: so many rows at once are beyond what the CPU's own prefetching
- * follows. */
+/* Brings the queries of a panel to L2: so many rows at once are beyond what the CPU's own
+ * prefetching follows. */
 static void fetch_queries(const heed_problem *problem, const heed_tile *tile, const panel *p)
 {
     int64_t bytes = heed_dtype_bytes(problem->q_type);
@@ -81,8 +81,8 @@ static void fetch_queries(const heed_problem *problem, const heed_tile *tile, co
 /* factor of a row that is 0 whatever has been summed up for it */
 #define NOTHING (-1.0f)
 
-/* One vector of a panel, [column][PANEL], times factor: rows of a type in memory. Nothing is written
- * for the first `unused` rows. */
+/* One vector of a panel, [column][PANEL], times factor: rows of a type in memory. Nothing is
+ * written for the first `unused` rows. */
 V_NOINLINE void unpack_rows(const float *o, int64_t columns, const float *factor, uint32_t type,
                             char *const row[LANES], int64_t unused, int64_t dim_stride)
 {
@@ -119,8 +119,8 @@ V_NOINLINE void unpack_rows(const float *o, int64_t columns, const float *factor
 }
 
 /* Address of element 0 of key j. */
-static const char *key_row(const heed_problem *problem, const heed_tile *tile, const heed_rows *rows,
-                           int64_t page_stride, uint32_t bytes, int64_t j)
+static const char *key_row(const heed_problem *problem, const heed_tile *tile,
+                           const heed_rows *rows, int64_t page_stride, uint32_t bytes, int64_t j)
 {
     return (const char *)rows->data +
            heed_key_offset(rows, tile->pages, problem->page_len, page_stride, j) * (int64_t)bytes;
@@ -138,9 +138,10 @@ V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, in
         for (; d + LANES <= dims; d += LANES)
             v_store(out + d, v_gather_type(type, key + d * stride * (int64_t)bytes, stride, LANES));
         if (d < dims)
-            v_store_n(out + d,
-                      v_gather_type(type, key + d * stride * (int64_t)bytes, stride, (int)(dims - d)),
-                      (int)(dims - d));
+            v_store_n(
+                out + d,
+                v_gather_type(type, key + d * stride * (int64_t)bytes, stride, (int)(dims - d)),
+                (int)(dims - d));
     }
     for (int64_t j = end - first; j % STEP; j++, out += dims)
         memset(out, 0, (size_t)dims * sizeof *out);

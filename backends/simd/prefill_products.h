@@ -1,14 +1,13 @@
-/* The two products of prefill, in the orientation that needs neither a transposed K nor a horizontal
- * sum: query rows lie in the lanes, a panel of 3 vectors of them; keys (S^T = K Q^T) or columns of V
- * (O^T = V^T P^T) are broadcast.
+/* The two products of prefill, in the orientation that needs neither a transposed K nor a
+ * horizontal sum: query rows lie in the lanes, a panel of 3 vectors of them; keys (S^T = K Q^T) or
+ * columns of V (O^T = V^T P^T) are broadcast.
  *
- *     registers   AVX-512: 8 x 3 sums, 3 for the panel, 1 broadcast; AVX2: 4 x 3, 3, 1. One key more
- *                 would spill. The sums have names, not indices: compilers keep arrays of them in
- *                 memory as soon as a loop is not unrolled.
- *     bits        Every sum is one chain of fused multiply-adds in ascending order of d or of the
- *                 key, whatever the vector width and whichever rows share a panel.
- *     rows        Panels are filled from the right, and below a causal diagonal vectors drop out from
- *                 the left: kernels for the last 3, 2 or 1 vectors are all that is needed.
+ *     registers   AVX-512: 8 x 3 sums, 3 for the panel, 1 broadcast; AVX2: 4 x 3, 3, 1. One key
+ * more would spill. The sums have names, not indices: compilers keep arrays of them in memory as
+ * soon as a loop is not unrolled. bits        Every sum is one chain of fused multiply-adds in
+ * ascending order of d or of the key, whatever the vector width and whichever rows share a panel.
+ *     rows        Panels are filled from the right, and below a causal diagonal vectors drop out
+ * from the left: kernels for the last 3, 2 or 1 vectors are all that is needed.
  */
 #ifndef HEED_SIMD_PREFILL_PRODUCTS_H
 #define HEED_SIMD_PREFILL_PRODUCTS_H
@@ -38,7 +37,8 @@
 #define SUM_FMA(i, v) sum##i##v = v_fma(x##v, b, sum##i##v);
 #define LOAD_X(i, v) vf x##v = v_load(x + v * LANES);
 
-/* ---- S^T = K Q^T ------------------------------------------------------------------------------ */
+/* ---- S^T = K Q^T ------------------------------------------------------------------------------
+ */
 
 #define KEY_POINTER(i) const float *k##i = k + i * k_stride;
 #define KEY_STEP_3(i)                                                                              \
@@ -61,8 +61,8 @@
 #define TOP_MAX(i, v) top##v = v_max(sum##i##v, top##v);
 #define TOP_STORE(i, v) v_store(top + v * LANES, top##v);
 
-/* STEP keys against a panel: s[key][row] = sum over d of k[key][d] * q[d][row]. With top the running
- * maximum of each row is kept there; a NaN never gets into it. */
+/* STEP keys against a panel: s[key][row] = sum over d of k[key][d] * q[d][row]. With top the
+ * running maximum of each row is kept there; a NaN never gets into it. */
 #define DEFINE_SCORES(n)                                                                           \
     V_NOINLINE void scores_##n(const float *x, int64_t dims, const float *k, int64_t k_stride,     \
                                float *s, float *top)                                               \
@@ -71,14 +71,8 @@
         EACH_ONE(KEY_POINTER)                                                                      \
         EACH_STEP(LAST_##n, SUM_ZERO)                                                              \
         for (; d + 2 <= dims; d++) {                                                               \
-            {                                                                                      \
-                LAST_##n(LOAD_X, 0) EACH_ONE(KEY_STEP_##n)                                         \
-            }                                                                                      \
-            d++, x += PANEL;                                                                       \
-            {                                                                                      \
-                LAST_##n(LOAD_X, 0) EACH_ONE(KEY_STEP_##n)                                         \
-            }                                                                                      \
-            x += PANEL;                                                                            \
+            {LAST_##n(LOAD_X, 0) EACH_ONE(KEY_STEP_##n)} d++, x += PANEL;                          \
+            {LAST_##n(LOAD_X, 0) EACH_ONE(KEY_STEP_##n)} x += PANEL;                               \
         }                                                                                          \
         if (d < dims) {                                                                            \
             LAST_##n(LOAD_X, 0) EACH_ONE(KEY_STEP_##n)                                             \
@@ -92,7 +86,8 @@ DEFINE_SCORES(3)
 DEFINE_SCORES(2)
 DEFINE_SCORES(1)
 
-/* ---- O^T = O^T * alpha + V^T P^T -------------------------------------------------------------- */
+/* ---- O^T = O^T * alpha + V^T P^T --------------------------------------------------------------
+ */
 
 #define COLUMN_STEP_3(i)                                                                           \
     {                                                                                              \
@@ -109,21 +104,18 @@ DEFINE_SCORES(1)
         vf b = v_broadcast(v + i);                                                                 \
         LAST_1(SUM_FMA, i)                                                                         \
     }
-#define KEYS_STEP(n)                                                                               \
-    {                                                                                              \
-        LAST_##n(LOAD_X, 0) EACH_ONE(COLUMN_STEP_##n)                                              \
-    }                                                                                              \
-    x += PANEL, v += v_stride;
+#define KEYS_STEP(n) {LAST_##n(LOAD_X, 0) EACH_ONE(COLUMN_STEP_##n)} x += PANEL, v += v_stride;
 #define KEYS_LOOP(n, keys)                                                                         \
     for (int64_t j = (keys) >> 1; j > 0; j--) {                                                    \
         KEYS_STEP(n) KEYS_STEP(n)                                                                  \
     }                                                                                              \
-    if ((keys) & 1) {                                                                              \
+    if ((keys)&1) {                                                                                \
         KEYS_STEP(n)                                                                               \
     }
 #define ALPHA_LOAD(i, v) vf alpha##v = v_load(alpha + v * LANES);
 #define OUT_ADD(i, v)                                                                              \
-    v_store(o + i * PANEL + v * LANES, v_fma(v_load(o + i * PANEL + v * LANES), alpha##v, sum##i##v));
+    v_store(o + i * PANEL + v * LANES,                                                             \
+            v_fma(v_load(o + i * PANEL + v * LANES), alpha##v, sum##i##v));
 #define OUT_STORE(i, v) v_store(o + i * PANEL + v * LANES, sum##i##v);
 /* x - x is 0, or NaN for what is not finite. */
 #define ODD_ADD(i, v) odd = v_or(odd, v_sub(sum##i##v, sum##i##v));

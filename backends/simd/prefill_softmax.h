@@ -2,12 +2,11 @@
  * modifiers, who sees what, the running maximum, 2^(s - m) and its sum.
  *
  *     units      log2: log2(e) is folded into scale (or multiplied in after the modifiers)
- *     reference  m is the running maximum itself: the top weight is exactly 1, so a row with one key of
- *                weight, which huge scores make, gets that key's value exactly. It moves at the ends
- *                of blocks, which lie at absolute positions
- *     who sees   one word per key with a bit per lane, only for blocks that some row sees in part
- *     hidden     a hidden weight is -0: it adds nothing to any sum, and can be told from a visible
- *                weight that underflowed, which has to pass on a NaN in its v
+ *     reference  m is the running maximum itself: the top weight is exactly 1, so a row with one
+ * key of weight, which huge scores make, gets that key's value exactly. It moves at the ends of
+ * blocks, which lie at absolute positions who sees   one word per key with a bit per lane, only for
+ * blocks that some row sees in part hidden     a hidden weight is -0: it adds nothing to any sum,
+ * and can be told from a visible weight that underflowed, which has to pass on a NaN in its v
  */
 #ifndef HEED_SIMD_PREFILL_SOFTMAX_H
 #define HEED_SIMD_PREFILL_SOFTMAX_H
@@ -23,24 +22,24 @@
 typedef struct panel {
     float m[PANEL], sum[PANEL], alpha[PANEL];
     float alibi_slope[PANEL], bias_slope[PANEL];
-    int32_t head[PANEL], query[PANEL]; /* of the tile, and in its sequence */
+    int32_t head[PANEL], query[PANEL];                 /* of the tile, and in its sequence */
     int32_t position[PANEL], first[PANEL], end[PANEL]; /* the keys in range of each row */
-    int64_t row;                /* of the tile, in the first used lane */
-    int64_t key_first, key_end; /* in range of some row */
-    int64_t all_first, all_end; /* in range of every row */
-    int64_t limit[VECTORS];     /* no row of the vectors up to this one sees this key or a later one */
-    int64_t unused;             /* lanes */
-    int64_t started;            /* a block has been added to o, which holds nothing before that */
-    float *q, *o;               /* [dim][PANEL] */
+    int64_t row;                                       /* of the tile, in the first used lane */
+    int64_t key_first, key_end;                        /* in range of some row */
+    int64_t all_first, all_end;                        /* in range of every row */
+    int64_t limit[VECTORS]; /* no row of the vectors up to this one sees this key or a later one */
+    int64_t unused;         /* lanes */
+    int64_t started;        /* a block has been added to o, which holds nothing before that */
+    float *q, *o;           /* [dim][PANEL] */
 } panel;
 
 /* One block of keys of a panel. */
 typedef struct block {
-    int64_t first, end;       /* keys that some row of the panel may see, from key 0 of the sequence */
-    int64_t to[VECTORS];      /* vector v has keys up to to[v] */
-    float *s;                 /* [key from first on][PANEL] */
-    uint64_t *seen;           /* the same; NULL: every row sees every key */
-    const float *bias;        /* [key from first on][PANEL]; NULL: none */
+    int64_t first, end;  /* keys that some row of the panel may see, from key 0 of the sequence */
+    int64_t to[VECTORS]; /* vector v has keys up to to[v] */
+    float *s;            /* [key from first on][PANEL] */
+    uint64_t *seen;      /* the same; NULL: every row sees every key */
+    const float *bias;   /* [key from first on][PANEL]; NULL: none */
 } block;
 
 V_INLINE int first_vector(const panel *p)
@@ -149,7 +148,8 @@ V_NOINLINE void accumulate_seen(const panel *p, const block *b, const float *v_c
     }
 }
 
-/* ---- who sees what ---------------------------------------------------------------------------- */
+/* ---- who sees what ----------------------------------------------------------------------------
+ */
 
 /* 64 x 64 bits: bit j of word i and bit i of word j change places. */
 static void transpose_bits(uint64_t x[64])
@@ -243,7 +243,8 @@ V_NOINLINE void transpose_bias(const heed_problem *problem, const heed_tile *til
                 x[i] = v_zero();
                 if (v * LANES + i < p->unused)
                     continue;
-                data += (row_offset(p, bias, v * LANES + i) + j * bias->dim_stride) * (int64_t)bytes;
+                data +=
+                    (row_offset(p, bias, v * LANES + i) + j * bias->dim_stride) * (int64_t)bytes;
                 x[i] = v_gather_type(type, data, bias->dim_stride, n);
             }
             v_transpose(x);
@@ -251,8 +252,8 @@ V_NOINLINE void transpose_bias(const heed_problem *problem, const heed_tile *til
                 int64_t at = j - b->first + i;
                 v_store(out + at * PANEL + v * LANES, x[i]);
                 if (b->seen)
-                    b->seen[at] &= ~((uint64_t)m_bits(m_equal(x[i], v_set1(-INFINITY)))
-                                     << (v * LANES));
+                    b->seen[at] &=
+                        ~((uint64_t)m_bits(m_equal(x[i], v_set1(-INFINITY))) << (v * LANES));
             }
         }
     }

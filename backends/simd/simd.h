@@ -1,7 +1,7 @@
 /* The x86 backends' kernels, as their baseline code (backend.c) and each other see them.
  *
- * One kernel source is compiled once per instruction set, over vec.h; a function that leaves such an
- * object carries the set's name: heed_attn_prefill_avx2. What is not a kernel (tiling, cost) is
+ * One kernel source is compiled once per instruction set, over vec.h; a function that leaves such
+ * an object carries the set's name: heed_attn_prefill_avx2. What is not a kernel (tiling, cost) is
  * compiled once, for the baseline CPU, and serves all of them.
  *
  *     prefill.c    many query rows, and every problem that no other kernel covers
@@ -30,8 +30,8 @@ void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, heed_simd_tuning *out);
 #define HEED_SIMD_FEATURES                                                                         \
     (HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI |      \
      HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE | HEED_HAS_SINK | HEED_HAS_LSE |          \
-     HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS | HEED_HAS_PACKED |             \
-     HEED_HAS_PAGES | HEED_HAS_REPRODUCIBLE_CHUNKS)
+     HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES |       \
+     HEED_HAS_REPRODUCIBLE_CHUNKS)
 
 /* The tiling of the kernel that serves the problem. In the second pass, over tiles flagged OUTPUTS,
  * prefill writes scores and weights for all of them; decode then writes its own weights. */
@@ -42,7 +42,8 @@ heed_status heed_simd_tiling(const heed_simd_tuning *tuning, const heed_problem 
 double heed_simd_cost(const heed_simd_tuning *tuning, const heed_problem *problem, int64_t q_len,
                       int64_t kv_len);
 
-/* ---- prefill ---------------------------------------------------------------------------------- */
+/* ---- prefill ----------------------------------------------------------------------------------
+ */
 
 heed_status heed_simd_prefill_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
                                      heed_tiling *out);
@@ -51,7 +52,8 @@ heed_status heed_attn_prefill_avx2(const heed_simd_tuning *tuning, const heed_pr
 heed_status heed_attn_prefill_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
                                      heed_tile *tile, void *scratch);
 
-/* ---- decode ----------------------------------------------------------------------------------- */
+/* ---- decode -----------------------------------------------------------------------------------
+ */
 
 /* Does the decode kernel serve this problem? Decided by the problem alone: its query class, dims,
  * types and features. Where not, prefill serves it. */

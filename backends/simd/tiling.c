@@ -38,7 +38,8 @@ heed_status heed_simd_tiling(const heed_simd_tuning *tuning, const heed_problem 
         return heed_simd_prefill_tiling(tuning, problem, out);
     status = heed_simd_decode_tiling(tuning, problem, out);
     heed_prefill_lay_out(problem, tuning->lanes, &layout);
-    if (problem->features & (HEED_HAS_WEIGHTS | HEED_HAS_SCORES) && layout.bytes > out->scratch_bytes)
+    if (problem->features & (HEED_HAS_WEIGHTS | HEED_HAS_SCORES) &&
+        layout.bytes > out->scratch_bytes)
         out->scratch_bytes = layout.bytes;
     return status;
 }

@@ -45,7 +45,9 @@ V_INLINE vf v_set1(float x)
 /* *p in every lane: one load instruction. */
 V_INLINE vf v_broadcast(const float *p)
 {
-    return _mm512_set1_ps(*p);
+    float x;
+    memcpy(&x, p, sizeof x); /* p need not be aligned, as *p would have to be */
+    return _mm512_set1_ps(x);
 }
 V_INLINE vf v_load(const float *p)
 {

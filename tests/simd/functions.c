@@ -1,20 +1,22 @@
-/* The exponential and tanh of the vector kernels, against f64: built and run once per instruction set.
+/* The exponential and tanh of the vector kernels, against f64: built and run once per instruction
+ * set.
  *
- * 2^x is tried for every float of [-128, 126] with |x| >= 2^-26 (below that it is 1 to within half an
- * ulp); tanh for every 16th float of [2^-13, 16]. */
+ * 2^x is tried for every float of [-128, 126] with |x| >= 2^-26 (below that it is 1 to within half
+ * an ulp); tanh for every 16th float of [2^-13, 16]. */
 #include <stdio.h>
 
 #include "../../backends/simd/prefill_softmax.h"
 
-/* 2^x in f64: Taylor's series of 2^r for |r| <= 1/2, whose first missing term is below 2^-50; checked
- * against libm as the test goes. */
+/* 2^x in f64: Taylor's series of 2^r for |r| <= 1/2, whose first missing term is below 2^-50;
+ * checked against libm as the test goes. */
 static double power(double x)
 {
     double n = (x + 0x1.8p52) - 0x1.8p52, r = (x - n) * LN_2, sum = 1;
     int64_t bits = ((int64_t)n + 1023) << 52;
     double whole;
-    static const double inverse[14] = {0,       1,       1.0 / 2, 1.0 / 3,  1.0 / 4,  1.0 / 5,  1.0 / 6,
-                                       1.0 / 7, 1.0 / 8, 1.0 / 9, 1.0 / 10, 1.0 / 11, 1.0 / 12, 1.0 / 13};
+    static const double inverse[14] = {0,        1,        1.0 / 2,  1.0 / 3, 1.0 / 4,
+                                       1.0 / 5,  1.0 / 6,  1.0 / 7,  1.0 / 8, 1.0 / 9,
+                                       1.0 / 10, 1.0 / 11, 1.0 / 12, 1.0 / 13};
     for (int k = 13; k > 0; k--)
         sum = 1 + sum * (r * inverse[k]);
     memcpy(&whole, &bits, sizeof whole);
@@ -67,7 +69,8 @@ static int check_tanh(void)
 {
     double most = 0;
     float odd[LANES] = {0}, y[LANES];
-    for (uint32_t bits = heed_bits_of_f32(0x1p-13f); bits < heed_bits_of_f32(16); bits += 16 * LANES) {
+    for (uint32_t bits = heed_bits_of_f32(0x1p-13f); bits < heed_bits_of_f32(16);
+         bits += 16 * LANES) {
         float x[LANES];
         for (uint32_t i = 0; i < LANES; i++)
             x[i] = heed_f32_of_bits((bits + 16 * i) | (i & 1) << 31);

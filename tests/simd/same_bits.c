@@ -130,12 +130,14 @@ int main(void)
     }
     for (int i = 0; i < n; i++) {
         const problem *p = &problems[i];
-        size_t n_out = (size_t)(p->q_heads * p->q_len * p->v_dim), n_lse = (size_t)(p->q_heads * p->q_len);
+        size_t n_out = (size_t)(p->q_heads * p->q_len * p->v_dim),
+               n_lse = (size_t)(p->q_heads * p->q_len);
         float *got[2];
         int differ;
         for (int c = 0; c < 2; c++) {
             got[c] = calloc(n_out + n_lse, sizeof(float));
-            heed_status status = got[c] ? run(context[c], p, got[c], got[c] + n_out) : HEED_ERR_NOMEM;
+            heed_status status =
+                got[c] ? run(context[c], p, got[c], got[c] + n_out) : HEED_ERR_NOMEM;
             if (status == HEED_ERR_UNSUPPORTED || (status == HEED_ERR_INVALID && i == 0)) {
                 printf("%s cannot run here: %s\n", names[c], heed_last_error());
                 return 77;
