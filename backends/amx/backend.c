@@ -37,14 +37,19 @@ static heed_status amx_probe(const heed_cpu *cpu, heed_error *why)
     static const struct {
         uint64_t bit;
         const char *name;
-    } need[] = {{HEED_ISA_AMX_TILE, "AMX_TILE"},   {HEED_ISA_AMX_BF16, "AMX_BF16"},
-                {HEED_ISA_AVX512F, "AVX512F"},     {HEED_ISA_AVX512BW, "AVX512BW"},
-                {HEED_ISA_AVX512DQ, "AVX512DQ"},   {HEED_ISA_AVX512VL, "AVX512VL"},
-                {HEED_ISA_AVX512_BF16, "AVX512_BF16"}, {HEED_ISA_FMA, "FMA"},
+    } need[] = {{HEED_ISA_AMX_TILE, "AMX_TILE"},
+                {HEED_ISA_AMX_BF16, "AMX_BF16"},
+                {HEED_ISA_AVX512F, "AVX512F"},
+                {HEED_ISA_AVX512BW, "AVX512BW"},
+                {HEED_ISA_AVX512DQ, "AVX512DQ"},
+                {HEED_ISA_AVX512VL, "AVX512VL"},
+                {HEED_ISA_AVX512_BF16, "AVX512_BF16"},
+                {HEED_ISA_FMA, "FMA"},
                 {HEED_ISA_F16C, "F16C"}};
     for (size_t n = 0; n < sizeof need / sizeof *need; n++)
         if (!(cpu->isa & need[n].bit))
-            return heed_refuse(why, "needs %s, which this CPU, its OS or HEED_MAX_ISA does not give",
+            return heed_refuse(why,
+                               "needs %s, which this CPU, its OS or HEED_MAX_ISA does not give",
                                need[n].name);
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx512vbmi"))
@@ -91,8 +96,8 @@ static double amx_cost(const heed_problem *p, int64_t q_len, int64_t kv_len)
     double units = ceil(rows / 16) * ceil(keys / 32), steps = l.k_steps + l.v_pairs;
     if (p->features & HEED_HAS_CAUSAL && q_len > 1)
         units *= 0.55;
-    return p->kv_heads * (units * (steps * 2 * 9 * products + 30) +
-                          ceil(keys / 32) * steps * 55 * l.parts + 300);
+    return p->kv_heads *
+           (units * (steps * 2 * 9 * products + 30) + ceil(keys / 32) * steps * 55 * l.parts + 300);
 }
 
 static heed_status amx_tiling(const heed_problem *p, heed_tiling *out)
@@ -118,7 +123,7 @@ const heed_backend *AMX_NAME(backend)(void)
         .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
                     HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
                     HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
-                    HEED_HAS_LENS | HEED_HAS_REPRODUCIBLE_CHUNKS,
+                    HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_REPRODUCIBLE_CHUNKS,
         .name = BACKEND_NAME,
         .summary = BACKEND_SUMMARY,
         .probe = amx_probe,
