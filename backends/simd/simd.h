@@ -6,6 +6,7 @@
  *
  *     prefill.c    many query rows, and every problem that no other kernel covers
  *     decode.c     few query rows against long keys, cut into chunks
+ *     small.c      few query rows against few keys of few dims
  *
  * f32 problems get the same bits from AVX2 and AVX-512, so that a call may go to either: every
  * decision that reaches a sum (blocks, chunks, order) is made here, from the problem alone.
@@ -71,5 +72,27 @@ heed_status heed_attn_decode_weights_avx2(const heed_simd_tuning *tuning,
 heed_status heed_attn_decode_weights_avx512(const heed_simd_tuning *tuning,
                                             const heed_problem *problem, heed_tile *tile,
                                             void *scratch);
+
+/* ---- small problems: decode's tiles that are not worth its preparations -------------------------- */
+
+#define HEED_SMALL_KEYS 32
+#define HEED_SMALL_DIM 32
+
+/* Can small serve this tile? Decided by the sequence's own problem alone. */
+static inline int heed_simd_small_covers(const heed_problem *p, const heed_tile *t)
+{
+    const uint64_t terms = HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS |
+                           HEED_HAS_SINK | HEED_HAS_PAGES;
+    return t->flags & HEED_TILE_WHOLE && t->k_end - t->k_first <= HEED_SMALL_KEYS &&
+           p->qk_dim <= HEED_SMALL_DIM && p->qk_dim % 8 == 0 && p->v_dim <= HEED_SMALL_DIM &&
+           p->v_dim % 8 == 0 && !(p->features & terms) && p->q_type == HEED_F32 &&
+           p->k_type == HEED_F32 && p->v_type == HEED_F32 && p->out_type == HEED_F32 &&
+           t->q.dim_stride == 1 && t->k.dim_stride == 1 && t->v.dim_stride == 1 &&
+           t->out.dim_stride == 1;
+}
+
+/* Finishes its rows. */
+heed_status heed_attn_small_avx2(const heed_problem *problem, heed_tile *tile);
+heed_status heed_attn_small_avx512(const heed_problem *problem, heed_tile *tile);
 
 #endif
