@@ -112,9 +112,14 @@ INLINE void weigh(const heed_problem *problem, const heed_tile *tile, int64_t di
     const __m256 none = _mm256_set1_ps(-INFINITY);
     __m256 max = none, sum = _mm256_setzero_ps();
     for (int64_t j = 0; j < p->keys; j++, k += tile->k.row_stride) {
+        /* Even and odd dims apart: half the latency. */
         __m256 s = _mm256_mul_ps(q[0], _mm256_broadcast_ss(k));
-        for (int64_t d = 1; d < dim; d++)
+        __m256 odd = _mm256_mul_ps(q[1], _mm256_broadcast_ss(k + 1));
+        for (int64_t d = 2; d < dim; d += 2) {
             s = _mm256_fmadd_ps(q[d], _mm256_broadcast_ss(k + d), s);
+            odd = _mm256_fmadd_ps(q[d + 1], _mm256_broadcast_ss(k + d + 1), odd);
+        }
+        s = _mm256_add_ps(s, odd);
         if (!p->all) {
             __m256i at = _mm256_set1_epi32((int)j);
             __m256i before =
