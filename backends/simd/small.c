@@ -129,18 +129,18 @@ INLINE void weigh(const heed_problem *problem, const heed_tile *tile, int64_t di
             s = _mm256_blendv_ps(none, s, _mm256_castsi256_ps(_mm256_andnot_si256(before, inside)));
         }
         max = _mm256_max_ps(max, s);
-        _mm256_store_ps(p->weight[j], s);
+        _mm256_storeu_ps(p->weight[j], s);
     }
     /* With nothing to see the maximum is -inf: 0 in its place keeps the weights 0. */
     __m256 reference = _mm256_and_ps(max, _mm256_cmp_ps(max, none, _CMP_NEQ_UQ));
     for (int64_t j = 0; j < p->keys; j++) {
-        __m256 w = exp2_of(_mm256_sub_ps(_mm256_load_ps(p->weight[j]), reference));
+        __m256 w = exp2_of(_mm256_sub_ps(_mm256_loadu_ps(p->weight[j]), reference));
         sum = _mm256_add_ps(sum, w);
-        _mm256_store_ps(p->weight[j], w);
+        _mm256_storeu_ps(p->weight[j], w);
     }
-    _mm256_store_ps(p->max, max);
-    _mm256_store_ps(p->sum, sum);
-    _mm256_store_ps(p->scale, _mm256_div_ps(_mm256_set1_ps(1), sum));
+    _mm256_storeu_ps(p->max, max);
+    _mm256_storeu_ps(p->sum, sum);
+    _mm256_storeu_ps(p->scale, _mm256_div_ps(_mm256_set1_ps(1), sum));
 }
 
 INLINE void store_row(const panel *p, int i, int64_t d, __m256 sum)
@@ -213,7 +213,7 @@ heed_status small_tile(const heed_problem *problem, heed_tile *tile)
 {
     const int64_t rows = tile->n_heads * tile->q_count;
     int64_t unused, common_first, common_end, head = 0, i = 0;
-    _Alignas(32) panel p;
+    panel p;
     p.keys = tile->k_end - tile->k_first;
     heed_row_keys(tile, tile->q_first + tile->q_count - 1, &common_first, &unused);
     heed_row_keys(tile, tile->q_first, &unused, &common_end);

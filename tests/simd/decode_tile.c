@@ -119,18 +119,25 @@ static int check(uint64_t seed)
     p.v_type = plain_f32 ? HEED_F32 : types[random_below(3)];
     p.out_type = HEED_F32;
     p.scale = pick(scales, 4);
-    if (random_below(3) == 0)
+    int small = random_below(4) == 0; /* what heed_simd_small_covers, mostly */
+    if (small) {
+        p.qk_dim = 8 * (1 + random_below(4)), p.v_dim = 8 * (1 + random_below(4));
+        p.q_type = p.k_type = p.v_type = HEED_F32;
+        tile.flags = HEED_TILE_WHOLE;
+    }
+    if (!small && random_below(3) == 0)
         p.features |= HEED_HAS_MASK;
-    if (random_below(3) == 0)
+    if (!small && random_below(3) == 0)
         p.features |= HEED_HAS_BIAS | (random_below(2) ? HEED_HAS_BIAS_SLOPE : 0);
-    if (random_below(4) == 0)
+    if (!small && random_below(4) == 0)
         p.features |= HEED_HAS_ALIBI;
-    if (random_below(4) == 0)
+    if (!small && random_below(4) == 0)
         p.features |= HEED_HAS_SOFTCAP;
     p.softcap = p.features & HEED_HAS_SOFTCAP ? 2.0f + (float)random_below(30) : 0;
     p.bias_type = p.features & HEED_HAS_BIAS ? types[random_below(3)] : 0;
 
-    int64_t q_len = random_below(2) ? 1 : 1 + random_below(16), kv_len = 1 + random_below(200);
+    int64_t q_len = random_below(2) ? 1 : 1 + random_below(16),
+            kv_len = 1 + random_below(small ? 34 : 200);
     p.query_class = q_len == 1 ? HEED_QUERY_ONE : HEED_QUERY_FEW;
     if (heed_simd_decode_tiling(&tuning, &p, &tiling) != HEED_OK)
         return 1;
@@ -224,7 +231,13 @@ static int check(uint64_t seed)
         }
     }
 
+    if (random_below(3) == 0) { /* a NaN that some rows see reaches them, and no others */
+        int64_t j = tile.k_first + random_below((uint32_t)(tile.k_end - tile.k_first));
+        heed_store(p.v_type, v.rows.data, place(&v, 0, j, 0), NAN);
+    }
+
     float *state[2];
+    tensor out[2], lse_out[2];
     void *scratch = aligned_alloc(64, (tiling.scratch_bytes + 127) / 64 * 64);
     tile.acc_stride = p.v_dim + random_below(3);
     size_t state_floats = (size_t)(rows * (tile.acc_stride + 2));
@@ -235,6 +248,10 @@ static int check(uint64_t seed)
             exit(99);
         memset(state[isa], 0xff, state_floats * sizeof(float));
         memset(scratch, 0xff, tiling.scratch_bytes);
+        tile.flags = small ? HEED_TILE_WHOLE : 0;
+        make(&out[isa], HEED_F32, p.q_heads, q_len, p.v_dim, 0);
+        make(&lse_out[isa], HEED_F32, p.q_heads, q_len, 1, 0);
+        tile.out = out[isa].rows, tile.lse = lse_out[isa].rows;
         tile.row_max = state[isa];
         tile.row_sum = tile.row_max + rows;
         tile.acc = tile.row_sum + rows;
@@ -244,6 +261,7 @@ static int check(uint64_t seed)
             failures++;
         for (int64_t r = 0; r < rows; r++) {
             int64_t h = r / tile.q_count, i = tile.q_first + r % tile.q_count;
+            int finished = (tile.flags & HEED_TILE_FINISHED) != 0;
             double top = -(double)INFINITY, sum = 0, size = 0, largest_v = 0;
             double s[256], want[256] = {0};
             int64_t n = 0;
@@ -283,9 +301,11 @@ static int check(uint64_t seed)
                 }
             }
             if (n == 0) {
-                if (!(tile.row_sum[r] == 0)) {
-                    fprintf(stderr, "seed %llu row %lld: sum %g of a row that sees nothing\n",
-                            (unsigned long long)seed, (long long)r, (double)tile.row_sum[r]);
+                double first_out = at(&out[isa], h, i, 0), its_lse = at(&lse_out[isa], h, i, 0);
+                if (finished ? !(first_out == 0 && its_lse == -(double)INFINITY)
+                             : !(tile.row_sum[r] == 0)) {
+                    fprintf(stderr, "seed %llu row %lld sees nothing and is not empty\n",
+                            (unsigned long long)seed, (long long)r);
                     failures++;
                 }
                 continue;
@@ -297,7 +317,9 @@ static int check(uint64_t seed)
             double weight_error = 2 * score_error + (n / 16.0 + 24) * 0x1p-24;
             double lse =
                 (double)tile.row_max[r] * 0.6931471805599453 + log((double)tile.row_sum[r]);
-            if (!(fabs(lse - top - log(sum)) <= weight_error * 1.5)) {
+            if (finished)
+                lse = at(&lse_out[isa], h, i, 0);
+            if (!(fabs(lse - top - log(sum)) <= weight_error * 1.5 + fabs(lse) * 0x1p-24)) {
                 fprintf(stderr, "seed %llu %s row %lld: lse %g, want %g +- %g\n",
                         (unsigned long long)seed, isa ? "avx512" : "avx2", (long long)r, lse,
                         top + log(sum), weight_error);
@@ -305,6 +327,10 @@ static int check(uint64_t seed)
             }
             for (int64_t d = 0; d < p.v_dim; d++) {
                 double got = (double)tile.acc[r * tile.acc_stride + d] / (double)tile.row_sum[r];
+                if (finished)
+                    got = at(&out[isa], h, i, d);
+                if (isnan(want[d]) && isnan(got))
+                    continue;
                 if (!(fabs(got - want[d] / sum) <= 2 * weight_error * largest_v)) {
                     fprintf(stderr, "seed %llu %s row %lld dim %lld: %g, want %g +- %g\n",
                             (unsigned long long)seed, isa ? "avx512" : "avx2", (long long)r,
@@ -315,11 +341,14 @@ static int check(uint64_t seed)
             }
         }
     }
+    size_t out_bytes = (size_t)(p.q_heads * q_len * p.v_dim) * sizeof(float);
     if (can_run(1) && p.q_type == HEED_F32 && p.k_type == HEED_F32 && p.v_type == HEED_F32 &&
-        memcmp(state[0], state[1], state_floats * sizeof(float)) != 0) {
+        (memcmp(state[0], state[1], state_floats * sizeof(float)) != 0 ||
+         memcmp(out[0].memory, out[1].memory, out_bytes) != 0)) {
         fprintf(stderr, "seed %llu: AVX2 and AVX-512 differ\n", (unsigned long long)seed);
         failures++;
     }
+    free(out[0].memory), free(out[1].memory), free(lse_out[0].memory), free(lse_out[1].memory);
     free(state[0]), free(state[1]), free(scratch), free(seen), free(mask_memory);
     free(q.memory), free(k.memory), free(v.memory), free(bias.memory);
     return failures;
