@@ -250,9 +250,9 @@ static int remove_spoilt(const tile_run *r, const void *v)
         r->spoilt[j] = 0;
         for (int64_t d = 0; d < dims && !r->spoilt[j]; d++)
             r->spoilt[j] = !isfinite(value_at(r, j, d));
+        char *row = row_of(r, r->v_copy, j, dims);
         if (r->spoilt[j])
-            memset(row_of(r, r->v_copy, j, dims), 0,
-                   (size_t)(row_of(r, NULL, 1, dims) - (char *)NULL));
+            memset(row, 0, (size_t)(row_of(r, row, 1, dims) - row));
         any |= r->spoilt[j];
     }
     return any;
