@@ -11,6 +11,7 @@
  */
 #include <immintrin.h>
 #include <math.h>
+#include <string.h>
 
 #include "simd.h"
 
@@ -39,6 +40,14 @@ typedef struct panel {
     int32_t low[LANES], end[LANES]; /* keys of the tile that a row sees */
     float weight[MAX_KEYS][LANES], max[LANES], sum[LANES], scale[LANES];
 } panel;
+
+/* Of a float at any address. */
+INLINE __m256 broadcast(const float *p)
+{
+    float x;
+    memcpy(&x, p, sizeof x);
+    return _mm256_set1_ps(x);
+}
 
 INLINE void transpose(__m256 r[LANES])
 {
@@ -113,11 +122,11 @@ INLINE void weigh(const heed_problem *problem, const heed_tile *tile, int64_t di
     __m256 max = none, sum = _mm256_setzero_ps();
     for (int64_t j = 0; j < p->keys; j++, k += tile->k.row_stride) {
         /* Even and odd dims apart: half the latency. */
-        __m256 s = _mm256_mul_ps(q[0], _mm256_broadcast_ss(k));
-        __m256 odd = _mm256_mul_ps(q[1], _mm256_broadcast_ss(k + 1));
+        __m256 s = _mm256_mul_ps(q[0], broadcast(k));
+        __m256 odd = _mm256_mul_ps(q[1], broadcast(k + 1));
         for (int64_t d = 2; d < dim; d += 2) {
-            s = _mm256_fmadd_ps(q[d], _mm256_broadcast_ss(k + d), s);
-            odd = _mm256_fmadd_ps(q[d + 1], _mm256_broadcast_ss(k + d + 1), odd);
+            s = _mm256_fmadd_ps(q[d], broadcast(k + d), s);
+            odd = _mm256_fmadd_ps(q[d + 1], broadcast(k + d + 1), odd);
         }
         s = _mm256_add_ps(s, odd);
         if (!p->all) {
@@ -145,7 +154,7 @@ INLINE void weigh(const heed_problem *problem, const heed_tile *tile, int64_t di
 
 INLINE void store_row(const panel *p, int i, int64_t d, __m256 sum)
 {
-    __m256 x = _mm256_mul_ps(sum, _mm256_broadcast_ss(&p->scale[i]));
+    __m256 x = _mm256_mul_ps(sum, broadcast(&p->scale[i]));
     if (i < p->n)
         _mm256_storeu_ps(p->out[i] + d, p->sum[i] == 0 ? _mm256_setzero_ps() : x);
 }
@@ -158,13 +167,13 @@ INLINE void values(const heed_tile *tile, const panel *p, int rows, int from, in
     for (int64_t j = 0; j < p->keys; j++, v += tile->v.row_stride) {
         const float *w = p->weight[j] + from;
         __m256 x = _mm256_loadu_ps(v);
-        s0 = _mm256_fmadd_ps(_mm256_broadcast_ss(w), x, s0);
+        s0 = _mm256_fmadd_ps(broadcast(w), x, s0);
         if (rows > 1)
-            s1 = _mm256_fmadd_ps(_mm256_broadcast_ss(w + 1), x, s1);
+            s1 = _mm256_fmadd_ps(broadcast(w + 1), x, s1);
         if (rows > 2)
-            s2 = _mm256_fmadd_ps(_mm256_broadcast_ss(w + 2), x, s2);
+            s2 = _mm256_fmadd_ps(broadcast(w + 2), x, s2);
         if (rows > 2)
-            s3 = _mm256_fmadd_ps(_mm256_broadcast_ss(w + 3), x, s3);
+            s3 = _mm256_fmadd_ps(broadcast(w + 3), x, s3);
     }
     store_row(p, from, d, s0);
     if (rows > 1)
@@ -181,7 +190,7 @@ INLINE void values_of_range(const heed_tile *tile, const panel *p, int i, int64_
     const float *v = (const float *)tile->v.data + tile->k_first * tile->v.row_stride + d;
     __m256 s = _mm256_setzero_ps();
     for (int64_t j = p->low[i]; j < p->end[i]; j++)
-        s = _mm256_fmadd_ps(_mm256_broadcast_ss(&p->weight[j][i]),
+        s = _mm256_fmadd_ps(broadcast(&p->weight[j][i]),
                             _mm256_loadu_ps(v + j * tile->v.row_stride), s);
     store_row(p, i, d, s);
 }

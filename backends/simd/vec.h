@@ -266,7 +266,9 @@ V_INLINE vf v_set1(float x)
 }
 V_INLINE vf v_broadcast(const float *p)
 {
-    return _mm256_broadcast_ss(p);
+    float x; /* at any address: the load folds into the broadcast */
+    memcpy(&x, p, sizeof x);
+    return _mm256_set1_ps(x);
 }
 V_INLINE vf v_load(const float *p)
 {
