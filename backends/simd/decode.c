@@ -40,21 +40,13 @@ typedef struct decode {
     fetch fetch;
 } decode;
 
-/* q times scale, in log2 units (or over softcap), with zeros up to a multiple of 16 dims. The
- * factor is split in two floats of one sign, so that the product is rounded once and infinity stays
- * one. */
+/* q times scale, with zeros up to a multiple of 16 dims. */
 static void scale_queries(decode *d)
 {
     const heed_problem *p = d->problem;
     const heed_tile *tile = d->tile;
-    double factor = p->features & HEED_HAS_SOFTCAP ? (double)p->scale / (double)p->softcap
-                                                   : (double)p->scale * 1.4426950408889634;
-    float high = heed_f32_of_bits(heed_bits_of_f32((float)factor)), low;
-    if (fabs((double)high) > fabs(factor))
-        high = heed_f32_of_bits(heed_bits_of_f32(high) - 1);
-    low = (float)(factor - (double)high);
-    if (low == 0)
-        low = high * 0x1p-60f;
+    float high, low;
+    decode_scale(p, &high, &low);
     for (int64_t r = 0; r < d->rows; r++) {
         int64_t head = r / tile->q_count, row = tile->q_first + r % tile->q_count, i = 0;
         int64_t at = head * tile->q.head_stride + row * tile->q.row_stride;

@@ -2,7 +2,10 @@
 #ifndef HEED_SIMD_DECODE_H
 #define HEED_SIMD_DECODE_H
 
+#include <math.h>
 #include <stdint.h>
+
+#include <heed/backend.h>
 
 #define DECODE_BLOCK 16     /* keys worked on at a time; at absolute positions */
 #define DECODE_KEY_BLOCK 64 /* keys of a block of tile.mask_blocks */
@@ -12,6 +15,21 @@
 static inline int64_t decode_padded(int64_t dim)
 {
     return (dim + 15) / 16 * 16;
+}
+
+/* What q is multiplied with to give scores in log2 units (over softcap where there is one): a
+ * factor split in two floats of one sign, so that the product is rounded once and infinity stays
+ * one. */
+static inline void decode_scale(const heed_problem *p, float *high, float *low)
+{
+    double factor = p->features & HEED_HAS_SOFTCAP ? (double)p->scale / (double)p->softcap
+                                                   : (double)p->scale * 1.4426950408889634;
+    *high = (float)factor;
+    if (fabs((double)*high) > fabs(factor))
+        *high = heed_f32_of_bits(heed_bits_of_f32(*high) - 1);
+    *low = (float)(factor - (double)*high);
+    if (*low == 0)
+        *low = *high * 0x1p-60f;
 }
 
 #endif

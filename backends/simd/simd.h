@@ -73,10 +73,10 @@ heed_status heed_attn_decode_weights_avx512(const heed_simd_tuning *tuning,
                                             const heed_problem *problem, heed_tile *tile,
                                             void *scratch);
 
-/* ---- small problems: decode's tiles that are not worth its preparations -------------------------- */
-
+/* Small problems: decode's tiles that are not worth its preparations. Scores are formed as decode
+ * forms them, whose second pass serves the weights. */
 #define HEED_SMALL_KEYS 32
-#define HEED_SMALL_DIM 32
+#define HEED_SMALL_DIM 32 /* of v; qk_dim is 8 or 16 */
 
 /* Can small serve this tile? Decided by the sequence's own problem alone. */
 static inline int heed_simd_small_covers(const heed_problem *p, const heed_tile *t)
@@ -84,7 +84,7 @@ static inline int heed_simd_small_covers(const heed_problem *p, const heed_tile 
     const uint64_t terms = HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS |
                            HEED_HAS_SINK | HEED_HAS_PAGES;
     return t->flags & HEED_TILE_WHOLE && t->k_end - t->k_first <= HEED_SMALL_KEYS &&
-           p->qk_dim <= HEED_SMALL_DIM && p->qk_dim % 8 == 0 && p->v_dim <= HEED_SMALL_DIM &&
+           (p->qk_dim == 8 || p->qk_dim == 16) && p->v_dim <= HEED_SMALL_DIM &&
            p->v_dim % 8 == 0 && !(p->features & terms) && p->q_type == HEED_F32 &&
            p->k_type == HEED_F32 && p->v_type == HEED_F32 && p->out_type == HEED_F32 &&
            t->q.dim_stride == 1 && t->k.dim_stride == 1 && t->v.dim_stride == 1 &&

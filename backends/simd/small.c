@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "decode.h"
 #include "simd.h"
 
 #if defined(__AVX512F__)
@@ -27,7 +28,7 @@
 #define INLINE static inline
 #endif
 
-enum { LANES = 8, MAX_KEYS = HEED_SMALL_KEYS, MAX_DIM = HEED_SMALL_DIM };
+enum { LANES = 8, MAX_KEYS = HEED_SMALL_KEYS };
 
 /* Eight rows of the tile: what they see, their weights and sums. */
 typedef struct panel {
@@ -105,30 +106,33 @@ INLINE void take_rows(const heed_tile *tile, int64_t *head, int64_t *i, panel *p
     }
 }
 
-/* Weights of eight rows. dim is a constant where it is 8. */
+/* Weights of eight rows. dim (constant) is 8 or 16. */
 INLINE void weigh(const heed_problem *problem, const heed_tile *tile, int64_t dim, panel *p)
 {
-    __m256 q[MAX_DIM];
-    const __m256 scale = _mm256_set1_ps(problem->scale * 1.44269504f);
+    __m256 q[16];
+    float high, low;
+    decode_scale(problem, &high, &low);
     for (int64_t d = 0; d < dim; d += LANES) {
         for (int i = 0; i < LANES; i++)
             q[d + i] = _mm256_loadu_ps(p->q[i] + d);
         transpose(q + d);
         for (int i = 0; i < LANES; i++)
-            q[d + i] = _mm256_mul_ps(q[d + i], scale);
+            q[d + i] = _mm256_fmadd_ps(q[d + i], _mm256_set1_ps(high),
+                                       _mm256_mul_ps(q[d + i], _mm256_set1_ps(low)));
     }
     const float *k = (const float *)tile->k.data + tile->k_first * tile->k.row_stride;
     const __m256 none = _mm256_set1_ps(-INFINITY);
     __m256 max = none, sum = _mm256_setzero_ps();
     for (int64_t j = 0; j < p->keys; j++, k += tile->k.row_stride) {
-        /* Even and odd dims apart: half the latency. */
-        __m256 s = _mm256_mul_ps(q[0], broadcast(k));
-        __m256 odd = _mm256_mul_ps(q[1], broadcast(k + 1));
-        for (int64_t d = 2; d < dim; d += 2) {
-            s = _mm256_fmadd_ps(q[d], broadcast(k + d), s);
-            odd = _mm256_fmadd_ps(q[d + 1], broadcast(k + d + 1), odd);
-        }
-        s = _mm256_add_ps(s, odd);
+        /* The order of decode_products.h, in which the second pass forms the scores again. */
+        __m256 x[LANES];
+        for (int i = 0; i < LANES; i++)
+            x[i] = _mm256_mul_ps(q[i], broadcast(k + i));
+        for (int i = 0; i < LANES && dim == 16; i++)
+            x[i] = _mm256_add_ps(x[i], _mm256_mul_ps(q[i + 8], broadcast(k + i + 8)));
+        for (int i = 0; i < 4; i++)
+            x[i] = _mm256_add_ps(x[i], x[i + 4]);
+        __m256 s = _mm256_add_ps(_mm256_add_ps(x[0], x[2]), _mm256_add_ps(x[1], x[3]));
         if (!p->all) {
             __m256i at = _mm256_set1_epi32((int)j);
             __m256i before =
@@ -235,7 +239,7 @@ heed_status small_tile(const heed_problem *problem, heed_tile *tile)
         if (problem->qk_dim == LANES)
             weigh(problem, tile, LANES, &p);
         else
-            weigh(problem, tile, problem->qk_dim, &p);
+            weigh(problem, tile, 2 * LANES, &p);
         for (int64_t d = 0; d < problem->v_dim; d += LANES) {
             if (!p.all) {
                 for (int l = 0; l < p.n; l++)
