@@ -1,15 +1,16 @@
 /*
  * Powers of two for the softmax, in log2 units.
  *
- * weights_of   32 weights 2^(x - M) as bf16 at once, in integers. x - M + 127 is formed in fixed
- * point with 9 fraction bits by one f32 fused multiply-add whose result has that unit in the last
- * place; its upper 7 bits are the exponent of the weight. The significand 2^f differs from the
- * linear 1 + f by a smooth curve of at most 0.086, which a table of 64 bytes holds (in 2^-9).
- * Errors: relative 1.8e-3 rms, 5.2e-3 at most, of which rounding to bf16 alone is 1.7e-3
- * and 3.9e-3. The cost is two shifts, a permute, a pack and three integer additions for 32 weights,
- * which run beside a tile product at full rate, as f32 arithmetic does not. Weights below 2^-126
- * come out as bf16 denormals, which the tile unit counts as 0. exp2_lanes   16 f32, within 2 units
- * in the last place; results below 2^-126 are 0.
+ * weights_of   32 weights 2^(x - M) as bf16 at once, in integers. x - M + 127 is formed in fixed point
+ *              with 9 fraction bits by one f32 fused multiply-add whose result has that unit in the
+ *              last place; its upper 7 bits are the exponent of the weight. The significand 2^f
+ *              differs from the linear 1 + f by a smooth curve of at most 0.086, which a table of 64
+ *              bytes holds (in 2^-9). Errors: relative 1.8e-3 rms, 5.2e-3 at most, of which rounding
+ *              to bf16 alone is 1.7e-3 and 3.9e-3. The cost is two
+ *              shifts, a permute, a pack and three integer additions for 32 weights, which run beside
+ *              a tile product at full rate, as f32 arithmetic does not.
+ *              Weights below 2^-126 come out as bf16 denormals, which the tile unit counts as 0.
+ * exp2_lanes   16 f32, within 2 units in the last place; results below 2^-126 are 0.
  *
  * The reference M of a row is the ceiling of its largest score so far plus AMX_MARGIN: weights stay
  * below 2^-AMX_MARGIN until a larger score comes, and have room for some that are larger.
@@ -20,20 +21,17 @@
 #include "lanes.h"
 
 #define AMX_MARGIN 6
-#define AMX_TOO_LARGE 0xfe00u /* fixed point: the weight is about 1 or more, and may not be right  \
-                               */
-#define AMX_RAISE_FIXED 0xf980u /* below every fixed point whose weight is AMX_RAISE_BF16 or more  \
-                                 */
+#define AMX_TOO_LARGE 0xfe00u /* fixed point: the weight is about 1 or more, and may not be right */
+#define AMX_RAISE_FIXED 0xf980u /* below every fixed point whose weight is AMX_RAISE_BF16 or more */
 #define AMX_RAISE_BF16 0x3e80u  /* 2^-2: raise the reference before the next block */
 #define AMX_ONE_STEP 7000.0f    /* |M| up to which the constant of the one fused step is exact */
 
-#define FIXED_ZERO 24576.0f /* 1.5 * 2^14: 2^-9 is its unit in the last place */
+#define FIXED_ZERO 24576.0f      /* 1.5 * 2^14: 2^-9 is its unit in the last place */
 #define FIXED_ZERO_BITS 0x46c00000u
 #define FIXED_BIAS (127 - 0.125f) /* 0.125 = 64 / 512 comes back with the table */
 
-/* 64 + 512 * (2^f - 1 - f) for f of the middle of each of 64 intervals (counted from f = 1/8, as
- * the bias above has it), rounded so that the mean squared relative error of the weight is least.
- */
+/* 64 + 512 * (2^f - 1 - f) for f of the middle of each of 64 intervals (counted from f = 1/8, as the
+ * bias above has it), rounded so that the mean squared relative error of the weight is least. */
 static const uint8_t exp2_table[64] = {
     47, 45, 44, 41, 40, 38, 36, 35, 34, 32, 31, 30, 29, 28, 27, 26, 25, 24, 24, 23, 23, 22,
     22, 22, 22, 21, 21, 22, 22, 22, 22, 23, 23, 24, 25, 26, 26, 27, 29, 30, 31, 33, 34, 35,
@@ -57,8 +55,8 @@ static inline vi weights_of(vi fixed, vi table)
     return vi_shr16(vi_add16(fixed, vi_lookup(vi_shr16(fixed, 3), table)), 2);
 }
 
-/* 2^x for x <= 127; a NaN stays one. Taylor series of 2^r on [-1/2, 1/2] to degree 7: the first
- * term left out is (ln(2) / 2)^8 / 8! = 5e-9. */
+/* 2^x for x <= 127; a NaN stays one. Taylor series of 2^r on [-1/2, 1/2] to degree 7: the first term
+ * left out is (ln(2) / 2)^8 / 8! = 5e-9. */
 static inline vf exp2_lanes(vf x)
 {
     const vf magic = vf_set1(0x1.8p23f);
