@@ -5,18 +5,10 @@
 
 #include "execute.h"
 #include "explain.h"
-#include "heed_config.h"
+#include "parallel.h"
 #include "reason.h"
 #include "schedule.h"
 #include "validate.h"
-
-#if HEED_HAVE_OPENMP
-#include <omp.h>
-#endif
-
-/* Below this a second thread costs more than it brings: measured fork-join times are 0.5 to 2 us
- * while the workers spin, and break-even was at 2.6 us of work. */
-#define SERIAL_NANOSECONDS 5000.0
 
 uint32_t heed_version(void)
 {
@@ -91,32 +83,6 @@ size_t heed_plan_workspace_bytes(const heed_plan *plan, uint32_t n_parts)
 /* ---- runs -------------------------------------------------------------------------------------
  */
 
-/* Threads that a call may use here and now. */
-static uint32_t threads_for(const heed_context *context, const heed_executor *executor)
-{
-    if (executor)
-        return executor->n_threads;
-#if HEED_HAVE_OPENMP
-    /* One thread asks nothing of the runtime: LLVM's allocates when it is first spoken to. */
-    if (context->n_threads == 1 || heed_after_fork() || omp_in_parallel())
-        return 1;
-    return context->n_threads;
-#else
-    (void)context;
-    return 1;
-#endif
-}
-
-/* Parts worth using, by the estimate of the scheduled work. */
-static uint32_t parts_for(const heed_run *run)
-{
-    double worth = run->estimate / (SERIAL_NANOSECONDS / 2);
-    int64_t most = run->n_tiles < run->n_parts ? run->n_tiles : run->n_parts;
-    if (worth < 2 || most < 2)
-        return 1;
-    return worth < (double)most ? (uint32_t)worth : (uint32_t)most;
-}
-
 static double microseconds(void)
 {
     struct timespec t;
@@ -134,7 +100,7 @@ static heed_status run_in(const heed_plan *plan, const heed_attn_args *args,
     heed_status st = heed_schedule(plan, args, n_parts, workspace, &run, why);
     if (st != HEED_OK)
         return st;
-    run->n_parts = parts_for(run);
+    run->n_parts = heed_parts_worth(run->estimate, run->n_tiles, run->n_parts);
     st = heed_execute(run, executor);
     if (st != HEED_OK)
         *why = run->error;
@@ -155,12 +121,11 @@ static heed_error *error_of(const heed_attn_args *args)
                : NULL;
 }
 
-static const heed_executor *executor_of(const heed_context *context, const heed_attn_args *args)
+static const heed_executor *executor_of(const heed_attn_args *args)
 {
-    return args->struct_size >= offsetof(heed_attn_args, executor) + sizeof args->executor &&
-                   args->executor
+    return args->struct_size >= offsetof(heed_attn_args, executor) + sizeof args->executor
                ? args->executor
-               : context->user.executor;
+               : NULL;
 }
 
 static heed_status run_plan(const heed_plan *plan, const heed_attn_args *args, void *workspace,
@@ -168,14 +133,11 @@ static heed_status run_plan(const heed_plan *plan, const heed_attn_args *args, v
 {
     heed_executor copy;
     heed_context *context = plan->context;
-    const heed_executor *executor = executor_of(context, args);
-    if (executor && executor != &context->executor) {
-        heed_status st = heed_check_executor(executor, &copy, why);
-        if (st != HEED_OK)
-            return st;
-        executor = &copy;
-    }
-    uint32_t n_threads = threads_for(context, executor);
+    const heed_executor *executor;
+    heed_status st = heed_executor_of(context, executor_of(args), &copy, &executor, why);
+    if (st != HEED_OK)
+        return st;
+    uint32_t n_threads = heed_threads_for(context, executor);
     if (workspace) {
         uint32_t n = heed_workspace_parts(plan, bytes, n_threads);
         if ((uintptr_t)workspace % 64)
@@ -194,7 +156,7 @@ static heed_status run_plan(const heed_plan *plan, const heed_attn_args *args, v
     workspace = heed_workspace_borrow(context, need, &bytes);
     if (!workspace)
         return heed_fail(why, HEED_ERR_NOMEM, "no memory for a workspace of %zu bytes", need);
-    heed_status st = run_in(plan, args, executor, n_threads, workspace, why);
+    st = run_in(plan, args, executor, n_threads, workspace, why);
     heed_workspace_return(context, workspace, bytes);
     return st;
 }

@@ -1,19 +1,15 @@
 /* A part's loop: take a tile, resolve it, hand it to the backend, and finish the rows whose last
- * tile it was. The only OpenMP of the library is at the end of this file. */
+ * tile it was. */
 #include "execute.h"
 
 #include "checked.h"
 #include "fpenv.h"
-#include "heed_config.h"
 #include "lease.h"
 #include "mask_summary.h"
+#include "parallel.h"
 #include "reason.h"
 #include "schedule.h"
 #include "softmax_state.h"
-
-#if HEED_HAVE_OPENMP
-#include <omp.h>
-#endif
 
 /* What a part keeps while it runs. Between tiles only what changed is rewritten. */
 typedef struct worker {
@@ -390,25 +386,8 @@ static void part_body(void *run, uint32_t part)
     heed_execute_part(run, part);
 }
 
-/* A function of its own: clang asks the OpenMP runtime for the thread where the function with the
- * region begins, and LLVM's runtime allocates when it is first spoken to. */
-static void execute_openmp(heed_run *run)
-{
-#if HEED_HAVE_OPENMP
-#pragma omp parallel num_threads((int)run->n_parts)
-    heed_execute_part(run, (uint32_t)omp_get_thread_num());
-#else
-    heed_execute_part(run, 0);
-#endif
-}
-
 heed_status heed_execute(heed_run *run, const heed_executor *executor)
 {
-    if (run->n_parts == 1)
-        return heed_execute_part(run, 0);
-    if (executor)
-        executor->parallel_for(executor->user, run->n_parts, part_body, run);
-    else
-        execute_openmp(run);
+    heed_parallel(executor, run->n_parts, part_body, run);
     return atomic_load(&run->status);
 }

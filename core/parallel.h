@@ -1,0 +1,23 @@
+/* Threads: how many a call may use, and running parts on them. */
+#ifndef HEED_CORE_PARALLEL_H
+#define HEED_CORE_PARALLEL_H
+
+#include "context.h"
+
+/* The threads that a call brings, by its args' executor (which may be NULL): the caller's, the
+ * context's, or none, which means OpenMP. *out points at `copy` or at the context's; NULL: none. */
+heed_status heed_executor_of(const heed_context *context, const heed_executor *given,
+                             heed_executor *copy, const heed_executor **out, heed_error *why);
+
+/* Threads that a call may use here and now. */
+uint32_t heed_threads_for(const heed_context *context, const heed_executor *executor);
+
+/* Parts worth using for so much work in so many tiles: 1 to n_parts. */
+uint32_t heed_parts_worth(double nanoseconds, int64_t n_tiles, uint32_t n_parts);
+
+/* Runs body(arg, part) for each part < n_parts, which is at least 1: on the executor's threads if
+ * there is one, else on OpenMP's. */
+void heed_parallel(const heed_executor *executor, uint32_t n_parts,
+                   void (*body)(void *arg, uint32_t part), void *arg);
+
+#endif
