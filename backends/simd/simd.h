@@ -19,10 +19,11 @@
 /* What is worth doing on this CPU; none of it changes a bit of an f32 problem's results. Filled by
  * heed_simd_tune from what probe is told. */
 typedef struct heed_simd_tuning {
-    uint32_t lanes;       /* floats of a vector: 8 or 16 */
-    uint32_t prefetch_l1; /* software prefetch to L1 gains in vector loops (AMD); else only to L2 */
-    uint32_t pack_v;      /* rows of V that share few cache sets are worth a copy */
-    uint32_t small_avx2;  /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
+    uint32_t lanes; /* floats of a vector: 8 or 16 */
+    uint32_t
+        prefetch_l1; /* software prefetch to L1 gains in vector loops (48 KiB, AMD); else to L2 */
+    uint32_t pack_v; /* rows of V that share few cache sets are worth a copy */
+    uint32_t small_avx2; /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
 } heed_simd_tuning;
 
 void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, heed_simd_tuning *out);
@@ -84,11 +85,10 @@ static inline int heed_simd_small_covers(const heed_problem *p, const heed_tile 
     const uint64_t terms = HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS |
                            HEED_HAS_SINK | HEED_HAS_PAGES;
     return t->flags & HEED_TILE_WHOLE && t->k_end - t->k_first <= HEED_SMALL_KEYS &&
-           (p->qk_dim == 8 || p->qk_dim == 16) && p->v_dim <= HEED_SMALL_DIM &&
-           p->v_dim % 8 == 0 && !(p->features & terms) && p->q_type == HEED_F32 &&
-           p->k_type == HEED_F32 && p->v_type == HEED_F32 && p->out_type == HEED_F32 &&
-           t->q.dim_stride == 1 && t->k.dim_stride == 1 && t->v.dim_stride == 1 &&
-           t->out.dim_stride == 1;
+           (p->qk_dim == 8 || p->qk_dim == 16) && p->v_dim <= HEED_SMALL_DIM && p->v_dim % 8 == 0 &&
+           !(p->features & terms) && p->q_type == HEED_F32 && p->k_type == HEED_F32 &&
+           p->v_type == HEED_F32 && p->out_type == HEED_F32 && t->q.dim_stride == 1 &&
+           t->k.dim_stride == 1 && t->v.dim_stride == 1 && t->out.dim_stride == 1;
 }
 
 /* Finishes its rows. */
