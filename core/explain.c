@@ -49,6 +49,26 @@ static const char *const class_name[] = {"one query row", "2 to 16 query rows", 
 static const char *const class_key[] = {"one", "few", "many"};
 static const char *const accuracy_name[] = {"default", "exact", "bf16", "split"};
 
+/* The backends that were not chosen, each with its reason. */
+static void put_others(builder *b, int json, const heed_verdict *verdict, uint32_t n)
+{
+    for (uint32_t i = 0, first = 1; i < n; i++) {
+        const heed_verdict *v = &verdict[i];
+        if (v->chosen)
+            continue;
+        if (json) {
+            put(b, "%s{\"backend\": ", first ? "" : ", ");
+            put_string(b, v->name);
+            put(b, ", \"can\": %s, \"reason\": ", v->can ? "true" : "false");
+            put_string(b, v->why.text);
+            put(b, "}");
+        } else {
+            put(b, "  not %s: %s\n", v->name, v->why.text);
+        }
+        first = 0;
+    }
+}
+
 static void put_class(builder *b, int json, const heed_class_plan *c, const heed_verdict *verdict,
                       uint32_t n)
 {
@@ -72,21 +92,7 @@ static void put_class(builder *b, int json, const heed_class_plan *c, const heed
             put(b, ", keys cut every %u", t->key_chunk);
         put(b, ", scratch %zu bytes a part\n", t->scratch_bytes);
     }
-    for (uint32_t i = 0, first = 1; i < n; i++) {
-        const heed_verdict *v = &verdict[i];
-        if (v->chosen)
-            continue;
-        if (json) {
-            put(b, "%s{\"backend\": ", first ? "" : ", ");
-            put_string(b, v->name);
-            put(b, ", \"can\": %s, \"reason\": ", v->can ? "true" : "false");
-            put_string(b, v->why.text);
-            put(b, "}");
-        } else {
-            put(b, "  not %s: %s\n", v->name, v->why.text);
-        }
-        first = 0;
-    }
+    put_others(b, json, verdict, n);
     if (json)
         put(b, "]}");
 }
@@ -122,6 +128,57 @@ heed_status heed_explain_plan(const heed_plan *plan, int json, char *text, size_
     else
         put(&b, "workspace: %zu bytes with one part, %zu with two\n", heed_workspace_bytes(plan, 1),
             heed_workspace_bytes(plan, 2));
+    return end(&b, bytes, why);
+}
+
+/* ---- a linear layer ---------------------------------------------------------------------------
+ */
+
+static void put_linear(builder *b, int json, const heed_linear *l)
+{
+    const heed_linear_tiling *t = &l->tiling;
+    const heed_linear_problem *p = &l->problem;
+    const char *kernel = t->kernel ? t->kernel : "";
+    if (json) {
+        put(b, "{\"backend\": ");
+        put_string(b, l->backend->name);
+        put(b, ", \"kernel\": ");
+        put_string(b, kernel);
+        put(b,
+            ", \"accuracy\": \"%s\", \"rows\": %u, \"cols\": %u, \"panel_cols\": %u, "
+            "\"packed_bytes\": %zu, \"scratch_bytes\": %zu, \"others\": [",
+            accuracy_name[p->accuracy], t->rows, t->cols, t->panel_cols, l->bytes,
+            t->scratch_bytes);
+    } else {
+        put(b, "linear, %u in, %u out: %s%s%s, %s accuracy\n", p->in_dim, p->out_dim,
+            l->backend->name, *kernel ? " " : "", kernel, accuracy_name[p->accuracy]);
+        put(b, "  tiles of %u rows and %u columns, panels of %u, %zu bytes of packed weights\n",
+            t->rows, t->cols, t->panel_cols, l->bytes);
+    }
+}
+
+heed_status heed_explain_linear(const heed_linear *linear, int json, char *text, size_t *bytes,
+                                heed_error *why)
+{
+    builder b = {text, *bytes, 0};
+    heed_context *context = linear->context;
+    const heed_backend *chosen;
+    heed_verdict verdict[HEED_MAX_BACKENDS];
+    pthread_mutex_lock(&context->lock);
+    heed_status st = heed_select_linear(context, &linear->problem, &chosen, verdict, why);
+    if (st == HEED_OK) {
+        put_linear(&b, json, linear);
+        put_others(&b, json, verdict, context->registry.n);
+    }
+    pthread_mutex_unlock(&context->lock);
+    if (st != HEED_OK)
+        return st;
+    if (json)
+        put(&b, "], \"workspace_bytes_1\": %zu, \"workspace_bytes_2\": %zu}",
+            heed_linear_workspace_bytes(linear, 1), heed_linear_workspace_bytes(linear, 2));
+    else
+        put(&b, "workspace: %zu bytes with one part, %zu with two\n",
+            heed_linear_workspace_bytes(linear, 1), heed_linear_workspace_bytes(linear, 2));
     return end(&b, bytes, why);
 }
 

@@ -50,6 +50,12 @@ static heed_status check_table(heed_registry *registry, const heed_backend *b, h
     if (!b->plan_create != !b->plan_destroy)
         return heed_fail(why, HEED_ERR_INVALID,
                          "it has one of plan_create and plan_destroy without the other");
+    const int linear = !!HEED_BACKEND_HAS(b, linear_supports) + !!HEED_BACKEND_HAS(b, linear_cost) +
+                       !!HEED_BACKEND_HAS(b, linear_tiling) + !!HEED_BACKEND_HAS(b, linear_pack) +
+                       !!HEED_BACKEND_HAS(b, linear_tile);
+    if (linear != 0 && linear != 5)
+        return heed_fail(why, HEED_ERR_INVALID, "it has %d of the 5 linear_ members, all or none",
+                         linear);
     if (heed_registry_find(registry, b->name, strlen(b->name)))
         return heed_fail(why, HEED_ERR_INVALID, "the name %s is taken", b->name);
     if (registry->n == HEED_MAX_BACKENDS)

@@ -15,7 +15,8 @@ typedef struct heed_entry {
     int usable;                  /* table accepted and probe passed */
     heed_error why;              /* if not */
     atomic_int trial;            /* HEED_TRIAL_*: the known-answer trial, at first use */
-    heed_error trial_why;
+    atomic_int linear_trial;     /* that of linear layers */
+    heed_error trial_why, linear_trial_why;
 } heed_entry;
 
 typedef struct heed_registry {

@@ -1,6 +1,7 @@
 /* Selection: by the user's order if he named backends, by cost otherwise. */
 #include "select.h"
 
+#include "linear_trial.h"
 #include "reason.h"
 #include "trial.h"
 
@@ -68,34 +69,81 @@ static const char *const feature_names[] = {
     "REPRODUCIBLE_CHUNKS",
 };
 
-/* The one condition that keeps this entry from the problem, or HEED_OK. */
-static heed_status consider(heed_context *context, heed_entry *entry, const heed_problem *problem,
-                            heed_error *why)
+/* The reason that a backend gave; one that gave none is said to have none. */
+static heed_status refused(heed_error *why)
 {
+    why->text[sizeof why->text - 1] = 0;
+    return why->text[0] ? HEED_ERR_UNSUPPORTED : heed_refuse(why, "it refuses without a reason");
+}
+
+/* ---- what is asked of a backend ---------------------------------------------------------------
+ */
+
+static heed_status consider_attention(heed_context *context, heed_entry *entry, const void *of,
+                                      heed_error *why)
+{
+    const heed_problem *problem = of;
     const heed_backend *b = entry->backend;
-    if (place_in_list(context->wanted, entry->name) < 0)
-        return heed_refuse(why, "not among the permitted backends (%.200s)", context->wanted);
-    if (!entry->usable) {
-        *why = entry->why;
-        return HEED_ERR_UNSUPPORTED;
-    }
     uint64_t unknown = problem->features & ~b->features;
     for (unsigned bit = 0; bit < 64; bit++)
         if (unknown >> bit & 1)
             return heed_refuse(why, "it does not know HEED_HAS_%s",
                                bit < 17 ? feature_names[bit] : "?");
     why->text[0] = 0;
-    if (b->supports(problem, why) != HEED_OK) {
-        why->text[sizeof why->text - 1] = 0;
-        return why->text[0] ? HEED_ERR_UNSUPPORTED
-                            : heed_refuse(why, "it refuses without a reason");
-    }
+    if (b->supports(problem, why) != HEED_OK)
+        return refused(why);
     return heed_trial(context, entry, why);
 }
 
-heed_status heed_select(heed_context *context, const heed_problem *problem,
-                        const heed_backend **chosen, heed_verdict verdict[HEED_MAX_BACKENDS],
-                        heed_error *why)
+static double cost_attention(const heed_backend *backend, const void *of)
+{
+    const heed_problem *problem = of;
+    return backend->cost(problem, heed_class_q_len[problem->query_class],
+                         heed_class_kv_len[problem->query_class]);
+}
+
+static heed_status consider_linear(heed_context *context, heed_entry *entry, const void *of,
+                                   heed_error *why)
+{
+    const heed_backend *b = entry->backend;
+    if (!HEED_BACKEND_HAS(b, linear_tile))
+        return heed_refuse(why, "it has no linear layers");
+    why->text[0] = 0;
+    if (b->linear_supports(of, why) != HEED_OK)
+        return refused(why);
+    return heed_linear_trial(context, entry, why);
+}
+
+static double cost_linear(const heed_backend *backend, const void *of)
+{
+    return backend->linear_cost(of, HEED_LINEAR_COST_ROWS);
+}
+
+/* An operation that backends are chosen for. */
+typedef struct heed_question {
+    heed_status (*consider)(heed_context *context, heed_entry *entry, const void *of,
+                            heed_error *why);
+    double (*cost)(const heed_backend *backend, const void *of); /* nanoseconds */
+    const void *of;                                              /* the problem */
+    const char *what;
+} heed_question;
+
+/* The one condition that keeps this entry from the problem, or HEED_OK. */
+static heed_status consider(heed_context *context, heed_entry *entry, const heed_question *question,
+                            heed_error *why)
+{
+    if (place_in_list(context->wanted, entry->name) < 0)
+        return heed_refuse(why, "not among the permitted backends (%.200s)", context->wanted);
+    if (!entry->usable) {
+        *why = entry->why;
+        return HEED_ERR_UNSUPPORTED;
+    }
+    return question->consider(context, entry, question->of, why);
+}
+
+static heed_status choose(heed_context *context, const heed_question *question,
+                          const heed_backend **chosen, heed_verdict verdict[HEED_MAX_BACKENDS],
+                          heed_error *why)
 {
     heed_registry *registry = &context->registry;
     int best = -1, best_place = 0;
@@ -106,7 +154,7 @@ heed_status heed_select(heed_context *context, const heed_problem *problem,
         heed_verdict *v = &verdict[i];
         memset(v, 0, sizeof *v);
         v->name = registry->entry[i].name;
-        st = consider(context, &registry->entry[i], problem, &v->why);
+        st = consider(context, &registry->entry[i], question, &v->why);
         if (st == HEED_ERR_NOMEM) {
             *why = v->why;
             return st;
@@ -114,14 +162,14 @@ heed_status heed_select(heed_context *context, const heed_problem *problem,
         v->can = st == HEED_OK;
         if (!v->can)
             continue;
-        v->cost = registry->entry[i].backend->cost(problem, heed_class_q_len[problem->query_class],
-                                                   heed_class_kv_len[problem->query_class]);
+        v->cost = question->cost(registry->entry[i].backend, question->of);
         int place = place_in_list(context->wanted, v->name);
         if (best < 0 || place < best_place || (place == best_place && v->cost < verdict[best].cost))
             best = (int)i, best_place = place;
     }
     if (best < 0) {
-        int used = snprintf(why->text, sizeof why->text, "no backend runs this problem:");
+        int used =
+            snprintf(why->text, sizeof why->text, "no backend runs this %s:", question->what);
         for (uint32_t i = 0; i < registry->n && used < (int)sizeof why->text; i++)
             if (place_in_list(context->wanted, verdict[i].name) >= 0)
                 used += snprintf(why->text + used, sizeof why->text - (size_t)used, " %s: %s;",
@@ -138,4 +186,20 @@ heed_status heed_select(heed_context *context, const heed_problem *problem,
                         verdict[best].name, verdict[best].cost * 1e-3, verdict[i].cost * 1e-3);
     *chosen = registry->entry[best].backend;
     return HEED_OK;
+}
+
+heed_status heed_select(heed_context *context, const heed_problem *problem,
+                        const heed_backend **chosen, heed_verdict verdict[HEED_MAX_BACKENDS],
+                        heed_error *why)
+{
+    const heed_question question = {consider_attention, cost_attention, problem, "problem"};
+    return choose(context, &question, chosen, verdict, why);
+}
+
+heed_status heed_select_linear(heed_context *context, const heed_linear_problem *problem,
+                               const heed_backend **chosen, heed_verdict verdict[HEED_MAX_BACKENDS],
+                               heed_error *why)
+{
+    const heed_question question = {consider_linear, cost_linear, problem, "layer"};
+    return choose(context, &question, chosen, verdict, why);
 }

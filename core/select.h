@@ -23,4 +23,13 @@ heed_status heed_select(heed_context *context, const heed_problem *problem,
                         const heed_backend **chosen, heed_verdict verdict[HEED_MAX_BACKENDS],
                         heed_error *why);
 
+/* The rows at which the costs of linear layers are compared. One backend serves every call, because
+ * the bits of a row may not depend on how many there are. */
+#define HEED_LINEAR_COST_ROWS 128
+
+/* The same for a linear layer. */
+heed_status heed_select_linear(heed_context *context, const heed_linear_problem *problem,
+                               const heed_backend **chosen, heed_verdict verdict[HEED_MAX_BACKENDS],
+                               heed_error *why);
+
 #endif

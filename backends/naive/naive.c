@@ -15,7 +15,7 @@
  *            the arithmetic, in which a NaN survives.
  * Source     running maximum and sum after Milakov & Gimelshein 2018, arXiv:1805.02867.
  */
-#include <heed/backend.h>
+#include "naive.h"
 
 /* Large enough that the sums are rarely rescaled to a new maximum, small enough for the stack. */
 #define KEY_BLOCK 64
@@ -261,6 +261,11 @@ const heed_backend *heed_naive_backend(void)
         .cost = cost,
         .tiling = tiling,
         .run_tile = run_tile,
+        .linear_supports = heed_naive_linear_supports,
+        .linear_cost = heed_naive_linear_cost,
+        .linear_tiling = heed_naive_linear_tiling,
+        .linear_pack = heed_naive_linear_pack,
+        .linear_tile = heed_naive_linear_tile,
     };
     return &backend;
 }

@@ -12,6 +12,7 @@
 
 #include "attention.h"
 #include "context.h"
+#include "linear.h"
 #include "status.h"
 #include "tensor.h"
 
@@ -148,6 +149,66 @@ typedef struct heed_tile {
 
 #define HEED_UNBOUNDED (INT64_C(1) << 60)
 
+/* ---- linear layers ----------------------------------------------------------------------------
+ *
+ * Core cuts the outputs into panels of panel_cols columns, has each packed once, and cuts a call into
+ * tiles of rows x whole panels. The sum of one output element is formed inside one tile, over all of
+ * in_dim, in an order that depends on in_dim alone: rows, tiles and panels may not change its bits.
+ */
+
+/** What kind of layer: members as in heed_linear_desc, but resolved: accuracy is never DEFAULT, and
+ * BF16 only where x and w are bf16. Rows are not in it, because they may not reach a bit. */
+typedef struct heed_linear_problem {
+    size_t struct_size;
+    uint64_t features;
+    uint32_t in_dim, out_dim, x_type, w_type;
+    uint32_t y_type, bias_type, activation, accuracy;
+} heed_linear_problem;
+
+/** How core cuts a layer for this backend. A function of the problem alone. */
+typedef struct heed_linear_tiling {
+    size_t struct_size;
+    uint32_t rows;        /* most of a tile; at least 1. Core may cut finer, at any row */
+    uint32_t cols;        /* most of a tile; a multiple of panel_cols. Core may cut finer, at panels */
+    uint32_t panel_cols;  /* at least 1 */
+    uint32_t flush;       /* HEED_FLUSH_*, around tiles */
+    size_t panel_bytes;   /* of one packed panel; a multiple of 64 */
+    size_t scratch_bytes; /* per part; comes aligned to 64 bytes */
+    const char *kernel;   /* what heed explain shows; static */
+} heed_linear_tiling;
+
+/** The caller's weights: w[i, c] is element i * in_stride + c / head_cols * head_stride + c %
+ * head_cols * out_stride (heed_linear_weight_at in kit.h). Strides have any sign. */
+typedef struct heed_linear_weight {
+    const void *data;
+    int64_t in_stride, out_stride, head_stride, head_cols;
+} heed_linear_weight;
+
+/** A matrix as a tile sees it: element (row, col) is at data + row * row_stride + col * col_stride
+ * elements. Strides have any sign, no alignment may be assumed. Frozen. */
+typedef struct heed_matrix {
+    void *data;
+    int64_t row_stride, col_stride;
+} heed_matrix;
+
+/**
+ * One tile: rows [0, rows) of x against columns [col_first, col_end) of the layer. col_first is a
+ * multiple of panel_cols, col_end too unless it is out_dim.
+ *
+ * x          its row 0 is the tile's first; columns 0 to in_dim
+ * y, residual   their row 0 is the tile's first, and their column 0 is col_first. residual.data is
+ *            NULL without HEED_LINEAR_HAS_RESIDUAL; it may be y, element for element
+ * packed     the panel of col_first; the next is panel_bytes on. Aligned to 64 bytes
+ * bias       f32, of col_first; readable up to whole panels. NULL without HEED_LINEAR_HAS_BIAS
+ */
+typedef struct heed_linear_tile {
+    size_t struct_size;
+    int64_t rows, col_first, col_end;
+    heed_matrix x, y, residual;
+    const void *packed;
+    const float *bias;
+} heed_linear_tile;
+
 /** A backend. Append-only: a table that is shorter than the library's lacks the last members, one
  * that is longer has members that this library ignores. */
 struct heed_backend {
@@ -175,6 +236,18 @@ struct heed_backend {
     /* One tile. scratch is the part's own. Called from any thread, many at once. */
     heed_status (*run_tile)(const void *state, const heed_problem *problem, heed_tile *tile,
                             void *scratch);
+    /* Optional, all or none: linear layers. `features` is not about them. */
+    heed_status (*linear_supports)(const heed_linear_problem *problem, heed_error *why);
+    /* Estimated nanoseconds of one core for so many rows. */
+    double (*linear_cost)(const heed_linear_problem *problem, int64_t rows);
+    /* Core has set struct_size and zeroed the rest. */
+    heed_status (*linear_tiling)(const heed_linear_problem *problem, heed_linear_tiling *out);
+    /* Writes all bytes of the panel of columns [col_first, col_end), at most panel_cols of them. */
+    heed_status (*linear_pack)(const heed_linear_problem *problem, const heed_linear_weight *weight,
+                               int64_t col_first, int64_t col_end, void *panel);
+    /* One tile. scratch is the part's own. Called from any thread, many at once. */
+    heed_status (*linear_tile)(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                               void *scratch);
 };
 
 /** True when the backend was built knowing `member` and filled it in. */

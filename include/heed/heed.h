@@ -16,6 +16,7 @@
 
 #include "attention.h"
 #include "context.h"
+#include "linear.h"
 #include "status.h"
 #include "tensor.h"
 #include "version.h"

@@ -158,6 +158,13 @@ static inline void heed_row_keys(const heed_tile *tile, int64_t i, int64_t *firs
     *end = high < tile->k_end ? high : tile->k_end;
 }
 
+/** Element w[i, c] of a layer's weights, in elements from weight->data. */
+static inline int64_t heed_linear_weight_at(const heed_linear_weight *weight, int64_t i, int64_t c)
+{
+    return i * weight->in_stride + c / weight->head_cols * weight->head_stride +
+           c % weight->head_cols * weight->out_stride;
+}
+
 /** Elements from rows->data to dim 0 of key j (of kv head 0), through the page row if there is one.
  * page_stride is the tile's k_page_stride or v_page_stride. */
 static inline int64_t heed_key_offset(const heed_rows *rows, const int32_t *pages, uint32_t page_len,

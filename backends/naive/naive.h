@@ -1,0 +1,17 @@
+/* The parts of the naive backend. */
+#ifndef HEED_NAIVE_H
+#define HEED_NAIVE_H
+
+#include <heed/backend.h>
+
+/* linear.c */
+heed_status heed_naive_linear_supports(const heed_linear_problem *problem, heed_error *why);
+double heed_naive_linear_cost(const heed_linear_problem *problem, int64_t rows);
+heed_status heed_naive_linear_tiling(const heed_linear_problem *problem, heed_linear_tiling *out);
+heed_status heed_naive_linear_pack(const heed_linear_problem *problem,
+                                   const heed_linear_weight *weight, int64_t col_first,
+                                   int64_t col_end, void *panel);
+heed_status heed_naive_linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                                   void *scratch);
+
+#endif

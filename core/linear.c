@@ -1,0 +1,343 @@
+/* The public calls of linear layers, in the order in which they are used. No mathematics. */
+#include "linear.h"
+
+#include "checked.h"
+#include "compiler.h"
+#include "explain.h"
+#include "fpenv.h"
+#include "parallel.h"
+#include "reason.h"
+#include "select.h"
+#include "workspace.h"
+
+/* ---- layers -----------------------------------------------------------------------------------
+ */
+
+static heed_status read_desc(const heed_context *context, const heed_linear_desc *desc,
+                             heed_linear_desc *read, heed_linear_problem *problem, heed_error *why)
+{
+    if (!context)
+        return heed_fail(why, HEED_ERR_INVALID, "context is NULL");
+    heed_status st = heed_read_struct("desc", desc, sizeof *read, read, why);
+    return st == HEED_OK ? heed_linear_validate_desc(read, problem, why) : st;
+}
+
+heed_status heed_linear_supported(heed_context *context, const heed_linear_desc *desc,
+                                  heed_error *why)
+{
+    heed_linear_desc read;
+    heed_linear_problem problem;
+    const heed_backend *chosen;
+    heed_verdict verdict[HEED_MAX_BACKENDS];
+    heed_error reason = {""};
+    heed_status st = read_desc(context, desc, &read, &problem, &reason);
+    if (st == HEED_OK) {
+        pthread_mutex_lock(&context->lock);
+        st = heed_select_linear(context, &problem, &chosen, verdict, &reason);
+        pthread_mutex_unlock(&context->lock);
+    }
+    return heed_report(why, st, &reason);
+}
+
+/* Backend and tiling of a layer. */
+static heed_status choose(heed_context *context, heed_linear *l, heed_error *why)
+{
+    heed_verdict verdict[HEED_MAX_BACKENDS];
+    heed_linear_tiling *t = &l->tiling;
+    pthread_mutex_lock(&context->lock);
+    heed_status st = heed_select_linear(context, &l->problem, &l->backend, verdict, why);
+    pthread_mutex_unlock(&context->lock);
+    if (st != HEED_OK)
+        return st;
+    t->struct_size = sizeof *t;
+    if (l->backend->linear_tiling(&l->problem, t) != HEED_OK)
+        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling for a linear layer",
+                         l->backend->name);
+    const char *bad = t->rows == 0 || t->rows > 1u << 20                ? "rows"
+                      : t->panel_cols == 0 || t->panel_cols > 1u << 20  ? "panel_cols"
+                      : t->cols == 0 || t->cols % t->panel_cols         ? "cols"
+                      : t->panel_bytes == 0 || t->panel_bytes % 64 != 0 ? "panel_bytes"
+                                                                        : NULL;
+    if (bad)
+        return heed_fail(why, HEED_ERR_BACKEND,
+                         "backend %s gave a tiling of a linear layer with a bad %s",
+                         l->backend->name, bad);
+    return HEED_OK;
+}
+
+/* Sizes; the memory for panels and bias. */
+static heed_status make_room(heed_context *context, heed_linear *l, heed_error *why)
+{
+    const heed_linear_problem *p = &l->problem;
+    const heed_linear_tiling *t = &l->tiling;
+    size_t panels, bias = 0;
+    l->panels = (uint32_t)heed_ceil_div(p->out_dim, t->panel_cols);
+    int bad = heed_mul_size(l->panels, t->panel_bytes, &panels);
+    if (p->features & HEED_LINEAR_HAS_BIAS)
+        bad |= heed_mul_size((size_t)l->panels * t->panel_cols, sizeof(float), &bias);
+    bad |= heed_add_size(panels, bias, &l->bytes);
+    bad |=
+        heed_round_size(t->scratch_bytes ? t->scratch_bytes : 1, HEED_CACHE_LINES, &l->part_bytes);
+    if (bad || l->bytes > PTRDIFF_MAX || !heed_linear_workspace_bytes(l, 1))
+        return heed_fail(why, HEED_ERR_NOMEM,
+                         "a linear layer of %u x %u elements exceeds the address space", p->in_dim,
+                         p->out_dim);
+    l->packed = heed_alloc(context, l->bytes, HEED_CACHE_LINES);
+    if (!l->packed)
+        return heed_fail(why, HEED_ERR_NOMEM, "no memory for %zu bytes of packed weights",
+                         l->bytes);
+    if (bias)
+        l->bias = (const float *)(const void *)(l->packed + panels);
+    return HEED_OK;
+}
+
+/* The weights as backends see them: rows i, columns c, whatever the layout. */
+static heed_linear_weight weight_of(const heed_linear_desc *desc, const heed_view *view)
+{
+    const int per_head = desc->heads > 1, transposed = desc->layout == HEED_LINEAR_OUT_IN;
+    const int64_t *stride = view->stride + per_head;
+    return (heed_linear_weight){
+        .data = view->data,
+        .in_stride = stride[transposed],
+        .out_stride = stride[!transposed],
+        .head_stride = per_head ? view->stride[0] : 0,
+        .head_cols = per_head ? desc->out_dim / desc->heads : desc->out_dim,
+    };
+}
+
+static heed_status pack(heed_linear *l, const heed_linear_desc *desc, const heed_view *weight,
+                        const heed_view *bias, heed_error *why)
+{
+    const int64_t cols = l->tiling.panel_cols, out_dim = l->problem.out_dim;
+    const heed_linear_weight w = weight_of(desc, weight);
+    heed_status st = HEED_OK;
+    heed_fpenv saved = heed_fpenv_enter();
+    for (int64_t n = 0; n < l->panels && st == HEED_OK; n++)
+        st = l->backend->linear_pack(&l->problem, &w, n * cols, heed_min64((n + 1) * cols, out_dim),
+                                     l->packed + (size_t)n * l->tiling.panel_bytes);
+    heed_fpenv_leave(saved);
+    if (st != HEED_OK)
+        return heed_fail(why, HEED_ERR_BACKEND, "backend %s could not pack weights: %s",
+                         l->backend->name, heed_status_string(st));
+    if (l->bias) {
+        float *to = (float *)(void *)(l->packed + l->panels * l->tiling.panel_bytes);
+        for (int64_t c = 0; c < l->panels * cols; c++)
+            to[c] = c < out_dim ? heed_load(desc->bias_type, bias->data, c * bias->stride[0]) : 0;
+    }
+    return HEED_OK;
+}
+
+static heed_status check_weights(const heed_linear_desc *desc, const heed_view *weight,
+                                 const heed_view *bias, heed_error *why)
+{
+    const int has_bias = (desc->features & HEED_LINEAR_HAS_BIAS) != 0;
+    if (!weight || !weight->data)
+        return heed_fail(why, HEED_ERR_INVALID, "weight is NULL");
+    if (has_bias && (!bias || !bias->data))
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "bias is NULL, but desc.features has HEED_LINEAR_HAS_BIAS");
+    if (!has_bias && bias && bias->data)
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "bias is given, but desc.features lacks HEED_LINEAR_HAS_BIAS");
+    return HEED_OK;
+}
+
+static void destroy(heed_linear *l)
+{
+    heed_free(l->context, l->packed, l->bytes);
+    heed_free(l->context, l, sizeof *l);
+}
+
+static heed_status create(heed_context *context, const heed_linear_desc *desc,
+                          const heed_linear_problem *problem, const heed_view *weight,
+                          const heed_view *bias, heed_linear **out, heed_error *why)
+{
+    heed_status st = check_weights(desc, weight, bias, why);
+    if (st != HEED_OK)
+        return st;
+    heed_linear *l = heed_alloc(context, sizeof *l, _Alignof(heed_linear));
+    if (!l)
+        return heed_fail(why, HEED_ERR_NOMEM, "no memory for a linear layer");
+    memset(l, 0, sizeof *l);
+    atomic_init(&l->refs, 1);
+    l->context = context;
+    l->problem = *problem;
+    st = choose(context, l, why);
+    if (st == HEED_OK)
+        st = make_room(context, l, why);
+    if (st == HEED_OK)
+        st = pack(l, desc, weight, bias, why);
+    if (st != HEED_OK) {
+        destroy(l);
+        return st;
+    }
+    heed_context_hold(context);
+    if (context->verbose & HEED_VERBOSE_PLAN)
+        heed_log(context, HEED_LOG_INFO, "linear in %u out %u %s: %s%s%s", problem->in_dim,
+                 problem->out_dim, heed_dtype_name(problem->w_type), l->backend->name,
+                 l->tiling.kernel ? " " : "", l->tiling.kernel ? l->tiling.kernel : "");
+    *out = l;
+    return HEED_OK;
+}
+
+heed_status heed_linear_create(heed_context *context, const heed_linear_desc *desc,
+                               const heed_view *weight, const heed_view *bias, heed_linear **out)
+{
+    heed_linear_desc read;
+    heed_linear_problem problem;
+    heed_error why = {""};
+    heed_status st = read_desc(context, desc, &read, &problem, &why);
+    if (st == HEED_OK && !out)
+        st = heed_fail(&why, HEED_ERR_INVALID, "out is NULL");
+    if (st == HEED_OK)
+        st = create(context, &read, &problem, weight, bias, out, &why);
+    return heed_report(NULL, st, &why);
+}
+
+void heed_linear_retain(heed_linear *linear)
+{
+    atomic_fetch_add(&linear->refs, 1);
+}
+
+void heed_linear_release(heed_linear *linear)
+{
+    if (!linear || atomic_fetch_sub(&linear->refs, 1) != 1)
+        return;
+    heed_context *context = linear->context;
+    destroy(linear);
+    heed_context_release(context);
+}
+
+heed_status heed_linear_explain(const heed_linear *linear, uint32_t json, char *text, size_t *bytes)
+{
+    heed_error why = {""};
+    heed_status st = linear && bytes ? heed_explain_linear(linear, json != 0, text, bytes, &why)
+                                     : heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
+                                                 linear ? "bytes" : "linear");
+    return heed_report(NULL, st, &why);
+}
+
+/* ---- runs -------------------------------------------------------------------------------------
+ */
+
+static heed_error *error_of(const heed_linear_args *args)
+{
+    return args && args->struct_size >= offsetof(heed_linear_args, error) + sizeof args->error
+               ? args->error
+               : NULL;
+}
+
+static const heed_executor *executor_of(const heed_linear_args *args)
+{
+    return args->struct_size >= offsetof(heed_linear_args, executor) + sizeof args->executor
+               ? args->executor
+               : NULL;
+}
+
+static heed_status check_workspace(const void *workspace, heed_error *why)
+{
+    if ((uintptr_t)workspace % 64)
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "workspace is %p, an address aligned to 64 bytes is required", workspace);
+    return HEED_OK;
+}
+
+static void run_part(void *run, uint32_t part)
+{
+    heed_linear_execute_part(run, part);
+}
+
+static heed_status run_in(const heed_linear *linear, const heed_linear_args *args,
+                          const heed_executor *executor, uint32_t n_parts, void *workspace,
+                          heed_error *why)
+{
+    heed_linear_run_state *run;
+    heed_status st = heed_linear_schedule(linear, args, n_parts, workspace, &run, why);
+    if (st != HEED_OK)
+        return st;
+    run->n_parts = heed_parts_worth(run->estimate, run->n_tiles, run->n_parts);
+    heed_parallel(executor, run->n_parts, run_part, run);
+    st = atomic_load(&run->status);
+    if (st != HEED_OK)
+        *why = run->error;
+    return st;
+}
+
+static heed_status run_linear(const heed_linear *linear, const heed_linear_args *args,
+                              void *workspace, size_t bytes, heed_error *why)
+{
+    heed_executor copy;
+    heed_context *context = linear->context;
+    const heed_executor *executor;
+    heed_status st = heed_executor_of(context, executor_of(args), &copy, &executor, why);
+    if (st != HEED_OK)
+        return st;
+    uint32_t n = heed_threads_for(context, executor);
+    if (workspace) {
+        st = check_workspace(workspace, why);
+        n = heed_linear_workspace_parts(linear, bytes, n);
+        if (st == HEED_OK && n == 0)
+            st = heed_fail(why, HEED_ERR_NOMEM, "workspace has %zu bytes, at least %zu are needed",
+                           bytes, heed_linear_workspace_bytes(linear, 1));
+        return st == HEED_OK ? run_in(linear, args, executor, n, workspace, why) : st;
+    }
+    size_t need = heed_linear_workspace_bytes(linear, n);
+    if (!need)
+        need = heed_linear_workspace_bytes(linear, n = 1);
+    workspace = heed_workspace_borrow(context, need, &bytes);
+    if (!workspace)
+        return heed_fail(why, HEED_ERR_NOMEM, "no memory for a workspace of %zu bytes", need);
+    st = run_in(linear, args, executor, n, workspace, why);
+    heed_workspace_return(context, workspace, bytes);
+    return st;
+}
+
+heed_status heed_linear_run(const heed_linear *linear, const heed_linear_args *args,
+                            void *workspace, size_t bytes)
+{
+    heed_error why;
+    why.text[0] = 0;
+    heed_status st = !linear || !args ? heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
+                                                  linear ? "args" : "linear")
+                                      : run_linear(linear, args, workspace, bytes, &why);
+    return heed_report(error_of(args), st, &why);
+}
+
+heed_status heed_linear_begin(const heed_linear *linear, const heed_linear_args *args,
+                              uint32_t n_parts, void *workspace, size_t bytes)
+{
+    heed_error why;
+    heed_linear_run_state *run;
+    heed_status st = HEED_OK;
+    why.text[0] = 0;
+    if (!linear || !args || !workspace)
+        st = heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
+                       !linear ? "linear"
+                       : !args ? "args"
+                               : "workspace");
+    if (st == HEED_OK)
+        st = check_workspace(workspace, &why);
+    if (st == HEED_OK && n_parts == 0)
+        st = heed_fail(&why, HEED_ERR_INVALID, "n_parts is 0, at least 1 is required");
+    if (st == HEED_OK && heed_linear_workspace_parts(linear, bytes, n_parts) < n_parts)
+        st = heed_fail(&why, HEED_ERR_NOMEM, "workspace has %zu bytes, %u parts need %zu", bytes,
+                       n_parts, heed_linear_workspace_bytes(linear, n_parts));
+    if (st == HEED_OK)
+        st = heed_linear_schedule(linear, args, n_parts, workspace, &run, &why);
+    return heed_report(error_of(args), st, &why);
+}
+
+heed_status heed_linear_part(void *workspace, uint32_t part)
+{
+    heed_linear_run_state *run = workspace;
+    heed_error why;
+    if (!run || run->magic != HEED_LINEAR_RUN_MAGIC)
+        return heed_report(
+            NULL, heed_fail(&why, HEED_ERR_INVALID, "workspace holds no run that was begun"), &why);
+    if (part >= run->n_parts)
+        return heed_report(NULL,
+                           heed_fail(&why, HEED_ERR_INVALID, "part is %u, less than %u is required",
+                                     part, run->n_parts),
+                           &why);
+    return heed_report(NULL, heed_linear_execute_part(run, part), &run->error);
+}

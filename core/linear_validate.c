@@ -1,0 +1,123 @@
+/* What a caller of linear layers gives: each failure names the argument, its value and the
+ * condition. */
+#include "checked.h"
+#include "linear.h"
+#include "reason.h"
+
+#define MAX_DIM (1u << 24)
+#define KNOWN_FEATURES (HEED_LINEAR_HAS_BIAS | HEED_LINEAR_HAS_RESIDUAL)
+
+#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
+
+static heed_status check_type(const char *name, uint32_t type, heed_error *why)
+{
+    if (type == HEED_I8 || type == HEED_Q8_0)
+        return heed_refuse(why, "desc.%s is %s, which is reserved and not served yet", name,
+                           heed_dtype_name(type));
+    if (type < HEED_F32 || type > HEED_BF16)
+        INVALID("desc.%s is %u, HEED_F32, HEED_F16 or HEED_BF16 is required", name, type);
+    return HEED_OK;
+}
+
+static heed_status check_types(const heed_linear_desc *desc, heed_error *why)
+{
+    const int has_bias = (desc->features & HEED_LINEAR_HAS_BIAS) != 0;
+    heed_status st = check_type("x_type", desc->x_type, why);
+    if (st == HEED_OK)
+        st = check_type("w_type", desc->w_type, why);
+    if (st == HEED_OK)
+        st = check_type("y_type", desc->y_type, why);
+    if (st == HEED_OK && has_bias)
+        st = check_type("bias_type", desc->bias_type, why);
+    if (st == HEED_OK && !has_bias && desc->bias_type != HEED_DTYPE_NONE)
+        INVALID("desc.bias_type is %u without HEED_LINEAR_HAS_BIAS", desc->bias_type);
+    return st;
+}
+
+heed_status heed_linear_validate_desc(const heed_linear_desc *desc, heed_linear_problem *problem,
+                                      heed_error *why)
+{
+    if (desc->features & ~KNOWN_FEATURES)
+        INVALID("desc.features has the unknown bits 0x%llx",
+                (unsigned long long)(desc->features & ~KNOWN_FEATURES));
+    if (desc->in_dim == 0 || desc->in_dim > MAX_DIM)
+        INVALID("desc.in_dim is %u, 1 to %u is required", desc->in_dim, MAX_DIM);
+    if (desc->out_dim == 0 || desc->out_dim > MAX_DIM)
+        INVALID("desc.out_dim is %u, 1 to %u is required", desc->out_dim, MAX_DIM);
+    heed_status st = check_types(desc, why);
+    if (st != HEED_OK)
+        return st;
+    if (desc->layout > HEED_LINEAR_OUT_IN)
+        INVALID("desc.layout is %u, HEED_LINEAR_IN_OUT or HEED_LINEAR_OUT_IN is required",
+                desc->layout);
+    if (desc->activation > HEED_ACT_SILU)
+        INVALID("desc.activation is %u, HEED_ACT_* is required", desc->activation);
+    if (desc->accuracy > HEED_ACCURACY_SPLIT)
+        INVALID("desc.accuracy is %u, HEED_ACCURACY_* is required", desc->accuracy);
+    if (desc->heads > 1 && desc->out_dim % desc->heads)
+        INVALID("desc.out_dim is %u, a multiple of desc.heads = %u is required", desc->out_dim,
+                desc->heads);
+    const int both_bf16 = desc->x_type == HEED_BF16 && desc->w_type == HEED_BF16;
+    *problem = (heed_linear_problem){
+        .struct_size = sizeof *problem,
+        .features = desc->features,
+        .in_dim = desc->in_dim,
+        .out_dim = desc->out_dim,
+        .x_type = desc->x_type,
+        .w_type = desc->w_type,
+        .y_type = desc->y_type,
+        .bias_type = desc->bias_type,
+        .activation = desc->activation,
+        .accuracy = desc->accuracy,
+    };
+    if (desc->accuracy == HEED_ACCURACY_DEFAULT || desc->accuracy == HEED_ACCURACY_BF16)
+        problem->accuracy = both_bf16 ? HEED_ACCURACY_BF16 : HEED_ACCURACY_EXACT;
+    return HEED_OK;
+}
+
+/* Presence and reach: the farthest element on either side must be addressable. */
+static heed_status check_view(const char *name, const heed_view *view, int is_output, int64_t rows,
+                              int64_t cols, uint32_t type, heed_error *why)
+{
+    const int64_t count[2] = {rows, cols};
+    int64_t up = 0, down = 0;
+    int bad = 0;
+    if (rows == 0)
+        return HEED_OK; /* no element to point at */
+    if (!view->data)
+        INVALID("args.%s is NULL", name);
+    for (int i = 0; i < 2; i++) {
+        int64_t reach;
+        if (count[i] == 1)
+            continue;
+        if (is_output && view->stride[i] == 0)
+            INVALID("args.%s.stride[%d] (%s) is 0 for %lld elements: outputs cannot broadcast",
+                    name, i, i ? "dim" : "row", (long long)count[i]);
+        bad |= __builtin_mul_overflow(view->stride[i], count[i] - 1, &reach);
+        bad |= __builtin_add_overflow(reach > 0 ? up : down, reach, reach > 0 ? &up : &down);
+    }
+    bad |= __builtin_sub_overflow(up, down, &up);
+    bad |= __builtin_mul_overflow(up, (int64_t)heed_dtype_bytes(type), &up);
+    if (bad || up > PTRDIFF_MAX / 2)
+        INVALID("args.%s has strides %lld, %lld that reach beyond the address space", name,
+                (long long)view->stride[0], (long long)view->stride[1]);
+    return HEED_OK;
+}
+
+heed_status heed_linear_validate_args(const heed_linear *linear, const heed_linear_args *args,
+                                      heed_error *why)
+{
+    const heed_linear_problem *p = &linear->problem;
+    if (args->rows < 0 || args->rows > INT32_MAX)
+        INVALID("args.rows is %lld, 0 to %d is required", (long long)args->rows, INT32_MAX);
+    heed_status st = check_view("x", &args->x, 0, args->rows, p->in_dim, p->x_type, why);
+    if (st == HEED_OK)
+        st = check_view("y", &args->y, 1, args->rows, p->out_dim, p->y_type, why);
+    if (st != HEED_OK)
+        return st;
+    if (p->features & HEED_LINEAR_HAS_RESIDUAL)
+        return check_view("residual", &args->residual, 0, args->rows, p->out_dim, p->y_type, why);
+    if (args->residual.data)
+        INVALID("args.residual is given, but desc.features lacks HEED_LINEAR_HAS_RESIDUAL");
+    return HEED_OK;
+}
