@@ -55,14 +55,14 @@ static void visit(void *user, const reference_problem *problem, const reference_
 
 static reference_array array(const heed_view *view, uint32_t type)
 {
-    reference_array a = {view->data, (int)type, {0}};
+    reference_array a = {.data = view->data, .type = (int)type};
     for (int i = 0; i < 4; i++)
         a.stride[i] = view->stride[i];
     return a;
 }
 
-/* Packed and paged tensors are copied out for the reference, which knows neither: [batch, heads,
- * rows, dim]. *copy is to be freed. */
+/* Packed and paged tensors are copied out for the reference: [batch, heads, rows, dim]. *copy is to
+ * be freed. */
 static reference_array gather(const fuzz_problem *p, int tensor, uint32_t type, int64_t heads,
                               int64_t rows, int64_t dim, void **copy)
 {
@@ -71,7 +71,7 @@ static reference_array gather(const fuzz_problem *p, int tensor, uint32_t type, 
     *copy = NULL;
     if (keys ? !p->args.kv_starts && !p->args.block_table : !p->args.q_starts)
         return array(t->view, type);
-    reference_array a = {NULL, (int)type, {heads * rows * dim, rows * dim, dim, 1}};
+    reference_array a = {.type = (int)type, .stride = {heads * rows * dim, rows * dim, dim, 1}};
     unsigned char *to = calloc((size_t)(p->args.batch * a.stride[0]) + 1, t->element);
     a.data = *copy = to;
     for (int64_t b = 0; to && b < p->args.batch; b++)

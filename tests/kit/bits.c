@@ -251,16 +251,43 @@ static void strides(const kit_env *env, const kit_case *c, kit_outcome *outcome)
     end(&first);
 }
 
+/* Packed rows and pages hold the same problem. */
+static void storages(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    static const uint32_t page_len[] = {1, 3, 16, 17, 64, 1000};
+    base first = {0};
+    kit_case chunks = *c;
+    chunks.spec.features |= HEED_HAS_REPRODUCIBLE_CHUNKS;
+    chunks.spec.storage = KIT_PADDED_ROWS;
+    if (begin(env, &chunks, &first, outcome) == 0)
+        for (uint32_t storage = KIT_RAGGED_Q; storage < KIT_STORAGES; storage++)
+            for (size_t n = 0; n < (storage < KIT_PAGED ? 1 : COUNT(page_len)); n++) {
+                kit_spec spec = chunks.spec;
+                char what[60];
+                spec.storage = storage;
+                spec.page_len = page_len[n];
+                spec.layout = n % 2 ? KIT_BHSD : KIT_BSHD;
+                snprintf(what, sizeof what, "storage %u, pages of %u", storage,
+                         storage < KIT_PAGED ? 0 : page_len[n]);
+                if (same(env->context, &first, &spec, n % 2 ? GUARD_LOW : GUARD_HIGH, &plainly,
+                         what, outcome))
+                    break;
+            }
+    end(&first);
+}
+
 /* Rows [row, row + n) of every sequence in a call of their own, against the whole. With grown != 0
  * the keys end where the last of these rows stands, as in a cache that grows. */
 static int chunk(const kit_env *env, const base *first, int32_t row, int32_t n, int grown,
-                 uint32_t layout, kit_outcome *outcome)
+                 uint32_t layout, uint32_t storage, kit_outcome *outcome)
 {
     kit_spec spec = first->p.spec;
     base again = {0};
     char what[60];
     int bad;
     spec.layout = layout;
+    spec.storage = storage;
+    spec.page_len = 16;
     spec.q_len = n;
     for (uint32_t b = 0; b < spec.batch; b++) {
         kit_sequence *s = &spec.sequence[b];
@@ -291,8 +318,27 @@ static void chunked(const kit_env *env, const kit_case *c, kit_outcome *outcome)
     if (begin(env, &whole, &first, outcome) == 0)
         for (size_t n = 0; n < COUNT(length) && outcome->verdict == KIT_PASSED; n++)
             for (int32_t row = 0; row < c->spec.q_len; row += length[n])
-                if (chunk(env, &first, row, length[n], 0, KIT_BHSD, outcome) ||
-                    chunk(env, &first, row, length[n], 1, n & 1 ? KIT_BSHD : KIT_PADDED, outcome))
+                if (chunk(env, &first, row, length[n], 0, KIT_BHSD, 0, outcome) ||
+                    chunk(env, &first, row, length[n], 1, n & 1 ? KIT_BSHD : KIT_PADDED, 0,
+                          outcome))
+                    break;
+    end(&first);
+}
+
+/* The same on caches in pages, whole prefill being contiguous. */
+static void chunked_pages(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    static const int32_t length[] = {1, 7, 16, 33};
+    base first = {0};
+    kit_case whole = *c;
+    whole.spec.features |= HEED_HAS_REPRODUCIBLE_CHUNKS | HEED_HAS_CAUSAL;
+    whole.spec.position = HEED_POS_GIVEN;
+    whole.spec.storage = KIT_PADDED_ROWS;
+    if (begin(env, &whole, &first, outcome) == 0)
+        for (size_t n = 0; n < COUNT(length) && outcome->verdict == KIT_PASSED; n++)
+            for (int32_t row = 0; row < c->spec.q_len; row += length[n])
+                if (chunk(env, &first, row, length[n], 1, n & 1 ? KIT_BSHD : KIT_BHSD,
+                          n & 1 ? KIT_PAGED_RAGGED : KIT_PAGED, outcome))
                     break;
     end(&first);
 }
@@ -306,10 +352,19 @@ void kit_bits_cases(kit_list *list)
     static const struct {
         const char *name;
         check *run;
-    } checks[] = {{"threads", threads},     {"parts", parts},           {"executors", executors},
-                  {"batches", batches},     {"maxima", maxima},         {"widths", widths},
-                  {"addresses", addresses}, {"host_state", host_state}, {"optional", optional},
-                  {"strides", strides},     {"chunked", chunked}};
+    } checks[] = {{"threads", threads},
+                  {"parts", parts},
+                  {"executors", executors},
+                  {"batches", batches},
+                  {"maxima", maxima},
+                  {"widths", widths},
+                  {"addresses", addresses},
+                  {"host_state", host_state},
+                  {"optional", optional},
+                  {"strides", strides},
+                  {"chunked", chunked},
+                  {"storages", storages},
+                  {"chunked_pages", chunked_pages}};
     /* clang-format off: a table */
     static const struct {
         const char *name;
@@ -336,6 +391,18 @@ void kit_bits_cases(kit_list *list)
           .bias_kind = KIT_BIAS_INF,
           .layout = KIT_BSHD}},
         {"denormal", 19, 37, {.values = KIT_DENORMAL, .features = HEED_HAS_LSE}},
+        {"ragged",
+         33,
+         90,
+         {.features = HEED_HAS_CAUSAL | HEED_HAS_LSE, .storage = KIT_RAGGED, .layout = KIT_BSHD}},
+        {"paged",
+         33,
+         90,
+         {.features = HEED_HAS_CAUSAL | HEED_HAS_LSE, .storage = KIT_PAGED_RAGGED, .page_len = 5}},
+        {"paged_decode",
+         1,
+         1500,
+         {.features = HEED_HAS_LSE, .storage = KIT_PAGED, .page_len = 16, .layout = KIT_BSHD}},
     };
     /* clang-format on */
     for (size_t n = 0; n < COUNT(table); n++)

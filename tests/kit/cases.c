@@ -208,17 +208,22 @@ static void add_forms(kit_list *list)
     }
 }
 
-static void add_layouts(kit_list *list)
+const char *kit_layout_name(uint32_t layout)
 {
     static const char *const name[KIT_LAYOUTS] = {
         "bhsd",     "bshd",      "packed_qkv",   "packed_qkv_out", "kv_pairs", "padded",
         "negative", "dim_major", "dim_reversed", "shared",         "v_in_k",   "odd_address"};
+    return name[layout];
+}
+
+static void add_layouts(kit_list *list)
+{
     for (uint32_t layout = 0; layout < KIT_LAYOUTS; layout++) {
         kit_spec spec = {.layout = layout,
                          .features = ALL_OUTPUTS | HEED_HAS_MASK | HEED_HAS_BIAS,
                          .scores_stage = HEED_SCORES_BIASED};
         char what[64];
-        kit_add_types(list, "layout", name[layout], &spec, 1);
+        kit_add_types(list, "layout", kit_layout_name(layout), &spec, 1);
         spec = (kit_spec){.layout = layout,
                           .features = CAUSAL,
                           BOTTOM,
@@ -227,7 +232,7 @@ static void add_layouts(kit_list *list)
                           .qk_dim = 64,
                           .v_dim = 48,
                           .lens = KIT_LENS_KV};
-        snprintf(what, sizeof what, "%s_causal", name[layout]);
+        snprintf(what, sizeof what, "%s_causal", kit_layout_name(layout));
         kit_add_types(list, "layout", what, &spec, 0);
         spec = (kit_spec){.layout = layout,
                           .q_len = 1,
@@ -237,7 +242,7 @@ static void add_layouts(kit_list *list)
                           .q_heads = 8,
                           .kv_heads = 2,
                           .lens = KIT_LENS_KV};
-        snprintf(what, sizeof what, "%s_decode", name[layout]);
+        snprintf(what, sizeof what, "%s_decode", kit_layout_name(layout));
         kit_add_types(list, "layout", what, &spec, 0);
     }
 }
@@ -310,6 +315,7 @@ void kit_cases(kit_list *list)
     kit_feature_cases(list);
     kit_edge_cases(list);
     kit_pairwise_cases(list);
+    kit_ragged_cases(list);
     kit_bits_cases(list);
     kit_property_cases(list);
     kit_merge_cases(list);

@@ -10,10 +10,19 @@ void kit_cases(kit_list *list);
 void kit_feature_cases(kit_list *list);  /* cases.c: every option alone, forms, layouts, types */
 void kit_edge_cases(kit_list *list);     /* cases_edge.c: dims, lengths, values, hidden memory */
 void kit_pairwise_cases(kit_list *list); /* pairwise.c: every pair of options */
+void kit_ragged_cases(kit_list *list);   /* cases_ragged.c: packed rows and pages */
 void kit_bits_cases(kit_list *list);     /* bits.c: the numerics contract */
 void kit_property_cases(kit_list *list); /* property.c: what must hold without an oracle */
 void kit_merge_cases(kit_list *list);    /* merge.c: heed_merge */
 void kit_error_cases(kit_list *list);    /* errors.c: what is refused, and how */
+
+/** The pairwise cases that bring a value of an option that none before them had: the first one
+ * after row `after` (-1: of all), as a specification without types. Returns its row, or -1 at the
+ * end. */
+int kit_each_value(int after, kit_spec *spec);
+
+/** A short name of a layout. */
+const char *kit_layout_name(uint32_t layout);
 
 /** How many pairs of option values the pairwise cases cover, of how many that go together. */
 void kit_coverage(int *covered, int *pairs);

@@ -122,6 +122,22 @@ SPOIL(q_starts, p->args.q_starts = some_ints)
 SPOIL(kv_starts, p->args.kv_starts = some_ints)
 SPOIL(block_table, p->args.block_table = some_ints)
 SPOIL(n_pages, p->args.n_pages = 1)
+SPOIL(max_rows_large, p->desc.max_rows = INT64_C(1) << 31)
+SPOIL(starts_null, p->args.q_starts = NULL)
+SPOIL(q_starts_negative, p->q_starts[1] = -1)
+SPOIL(q_starts_past_the_end, p->q_starts[1] = (int32_t)(p->desc.max_rows - p->q_lens[1] + 1))
+SPOIL(kv_starts_negative, p->args.kv_starts = (p->kv_starts[1] = INT32_MIN, p->kv_starts))
+SPOIL(kv_starts_with_pages, p->args.kv_starts = some_ints)
+SPOIL(table_null, p->args.block_table = NULL)
+SPOIL(table_narrow, p->args.block_table_stride = (p->args.kv_len - 1) / p->desc.page_len)
+SPOIL(page_negative, p->block_table[p->table_stride] = -1)
+SPOIL(page_past_the_end, p->block_table[0] = (int32_t)p->n_pages)
+SPOIL(page_huge, p->block_table[p->table_stride + 1] = INT32_MAX)
+SPOIL(n_pages_0, p->args.n_pages = 0)
+SPOIL(n_pages_negative, p->args.n_pages = -1)
+SPOIL(n_pages_large, p->args.n_pages = INT64_C(1) << 31)
+SPOIL(k_pages_far, p->args.k.stride[0] = INT64_MAX / 2)
+SPOIL(out_rows_broadcast, p->args.out.stride[2] = 0)
 SPOIL(args_size_0, p->args.struct_size = 0)
 /* In an empty problem too: whether an argument is there does not depend on the sizes. */
 SPOIL(empty_offsets_null, p->args.q_len = 0; p->args.q_offsets = NULL)
@@ -130,6 +146,8 @@ SPOIL(empty_lens_null, p->args.batch = 0; p->args.q_lens = p->args.kv_lens = NUL
 
 #define INVALID HEED_ERR_INVALID
 #define REFUSED HEED_ERR_UNSUPPORTED
+#define PACKED HEED_HAS_PACKED
+#define PAGES HEED_HAS_PAGES
 static const mistake mistakes[] = {
     {"q_heads_0", "q_heads", IN_DESC, INVALID, 0, q_heads_0},
     {"kv_heads_0", "kv_heads", IN_DESC, INVALID, 0, kv_heads_0},
@@ -225,6 +243,22 @@ static const mistake mistakes[] = {
     {"kv_starts_alone", "kv_starts", IN_ARGS, INVALID, 0, kv_starts},
     {"block_table_alone", "block_table", IN_ARGS, INVALID, 0, block_table},
     {"n_pages_alone", "n_pages", IN_ARGS, INVALID, 0, n_pages},
+    {"max_rows_large", "max_rows", IN_DESC, INVALID, PACKED, max_rows_large},
+    {"starts_null", "q_starts", IN_ARGS, INVALID, PACKED, starts_null},
+    {"q_starts_negative", "q_starts[1]", IN_ARGS, INVALID, PACKED, q_starts_negative},
+    {"q_starts_past_the_end", "q_starts[1]", IN_ARGS, INVALID, PACKED, q_starts_past_the_end},
+    {"kv_starts_negative", "kv_starts[1]", IN_ARGS, INVALID, PACKED, kv_starts_negative},
+    {"kv_starts_with_pages", "kv_starts", IN_ARGS, INVALID, PACKED | PAGES, kv_starts_with_pages},
+    {"block_table_null", "block_table", IN_ARGS, INVALID, PAGES, table_null},
+    {"block_table_narrow", "block_table_stride", IN_ARGS, INVALID, PAGES, table_narrow},
+    {"page_negative", "block_table[1][0]", IN_ARGS, INVALID, PAGES, page_negative},
+    {"page_past_the_end", "block_table[0][0]", IN_ARGS, INVALID, PAGES, page_past_the_end},
+    {"page_huge", "block_table[1][1]", IN_ARGS, INVALID, PAGES | HEED_HAS_LENS, page_huge},
+    {"n_pages_0", "n_pages", IN_ARGS, INVALID, PAGES, n_pages_0},
+    {"n_pages_negative", "n_pages", IN_ARGS, INVALID, PAGES, n_pages_negative},
+    {"n_pages_large", "n_pages", IN_ARGS, INVALID, PAGES, n_pages_large},
+    {"k_pages_overflow", "args.k", IN_ARGS, INVALID, PAGES, k_pages_far},
+    {"out_rows_broadcast", "args.out", IN_ARGS, INVALID, PACKED, out_rows_broadcast},
     {"args_struct_size_0", "struct_size", IN_ARGS, HEED_ERR_ABI, 0, args_size_0},
     {"empty_q_offsets_null", "q_offsets", IN_ARGS, INVALID, HEED_HAS_CAUSAL, empty_offsets_null},
     {"empty_sink_without_bit", "sink", IN_ARGS, INVALID, 0, empty_sink_alone},
@@ -236,7 +270,13 @@ static void build(const mistake *m, kit_spec *s)
 {
     memset(s, 0, sizeof *s);
     s->q_type = s->k_type = s->v_type = s->out_type = HEED_F32;
-    s->features = m->features & ~HEED_HAS_LENS;
+    s->features = m->features & ~(HEED_HAS_LENS | PACKED | PAGES);
+    if (m->features & (PACKED | PAGES)) {
+        s->storage = !(m->features & PAGES) ? KIT_RAGGED_Q
+                     : m->features & PACKED ? KIT_PAGED_RAGGED
+                                            : KIT_PAGED;
+        s->page_len = 8;
+    }
     s->lens = m->features & HEED_HAS_LENS ? KIT_LENS_BOTH : KIT_LENS_FULL;
     if (m->features & (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI))
         s->position = HEED_POS_GIVEN;

@@ -181,6 +181,8 @@ static void fill_row(kit_problem *p, int which, int64_t b, int64_t h, int64_t i)
         head = 0;
     int same = (s->values == KIT_EQUAL_KEYS && which == KIT_K) ||
                (s->values == KIT_CONSTANT_V && which == KIT_V);
+    if (s->storage >= KIT_PAGED && s->pages == KIT_PAGES_SHARED && which != KIT_Q)
+        id = 0;
     uint64_t stream = kit_hash(kit_hash(kit_hash(s->seed, which + 1), id), head);
     stream = kit_hash(stream, same ? 0 : row);
     for (int64_t d = 0; d < t->dim[3]; d++)

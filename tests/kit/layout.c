@@ -13,7 +13,7 @@ static int64_t lay(kit_tensor *t, const int order[4], int64_t gap, int64_t step,
     t->first = 0;
     for (int n = 0; n < 4; n++) {
         int a = order[n];
-        int64_t count = t->dim[a] > 0 ? t->dim[a] : 1;
+        int64_t count = t->shape[a] > 0 ? t->shape[a] : 1;
         if (same >> a & 1) {
             t->stride[a] = 0;
             continue;
@@ -27,7 +27,7 @@ static int64_t lay(kit_tensor *t, const int order[4], int64_t gap, int64_t step,
         extent = extent * count + gap;
     }
     for (int a = 0; a < 4; a++)
-        if (t->dim[a] == 0)
+        if (t->shape[a] == 0)
             return 0;
     return last + 1;
 }
@@ -62,7 +62,8 @@ static void lay_packed(kit_problem *p, int with_out)
     int64_t q = (int64_t)s->q_heads * s->qk_dim, k = (int64_t)s->kv_heads * s->qk_dim;
     int64_t v = (int64_t)s->kv_heads * s->v_dim,
             out = with_out ? (int64_t)s->q_heads * s->v_dim : 0;
-    int64_t width = q + k + v + out, rows = s->q_len > s->kv_len ? s->q_len : s->kv_len;
+    int64_t width = q + k + v + out, q_rows = p->tensor[KIT_Q].shape[2],
+            kv_rows = p->tensor[KIT_K].shape[2], rows = q_rows > kv_rows ? q_rows : kv_rows;
     put(p, KIT_Q, KIT_Q, width, rows, s->qk_dim, 0);
     put(p, KIT_K, KIT_Q, width, rows, s->qk_dim, q);
     put(p, KIT_V, KIT_Q, width, rows, s->v_dim, q + k);
@@ -71,17 +72,18 @@ static void lay_packed(kit_problem *p, int with_out)
         put(p, KIT_OUT, KIT_Q, width, rows, s->v_dim, q + k + v);
         p->elements[KIT_OUT] = 0;
     }
-    p->elements[KIT_Q] = s->batch * rows * width;
+    p->elements[KIT_Q] = p->tensor[KIT_Q].shape[0] * rows * width;
 }
 
 static void lay_kv_pairs(kit_problem *p)
 {
     const kit_spec *s = &p->spec;
     int64_t pair = (int64_t)s->qk_dim + s->v_dim, width = pair * s->kv_heads;
-    put(p, KIT_K, KIT_K, width, s->kv_len, pair, 0);
-    put(p, KIT_V, KIT_K, width, s->kv_len, pair, s->qk_dim);
+    const kit_tensor *k = &p->tensor[KIT_K];
+    put(p, KIT_K, KIT_K, width, k->shape[2], pair, 0);
+    put(p, KIT_V, KIT_K, width, k->shape[2], pair, s->qk_dim);
     p->elements[KIT_V] = 0;
-    p->elements[KIT_K] = s->batch * s->kv_len * width;
+    p->elements[KIT_K] = k->shape[0] * k->shape[2] * width;
 }
 
 /* What a layout means for the big tensors. */
@@ -122,7 +124,9 @@ static void lay_inputs(kit_problem *p)
             same = t == KIT_Q ? B : H;
         lay_alone(p, t, order, gap, step, back, same);
     }
-    int one_type = s->q_type == s->k_type && s->q_type == s->v_type;
+    /* A token of q, k and v: all of them lie in the same way. */
+    int one_type = s->q_type == s->k_type && s->q_type == s->v_type &&
+                   (s->storage == KIT_PADDED_ROWS || s->storage == KIT_RAGGED);
     if (s->layout == KIT_PACKED && one_type)
         lay_packed(p, 0);
     if (s->layout == KIT_PACKED_OUT && one_type && s->q_type == s->out_type)
@@ -132,7 +136,7 @@ static void lay_inputs(kit_problem *p)
     if (s->layout == KIT_V_IN_K) {
         kit_tensor *v = &p->tensor[KIT_V];
         *v = p->tensor[KIT_K];
-        v->dim[3] = s->v_dim;
+        v->dim[3] = v->shape[3] = s->v_dim;
         p->elements[KIT_V] = 0;
     }
 }
@@ -147,6 +151,14 @@ static void declare(kit_problem *p, int which, uint32_t type, uint32_t bytes, in
     t->dim[1] = h;
     t->dim[2] = i;
     t->dim[3] = d;
+    memcpy(t->shape, t->dim, sizeof t->shape);
+}
+
+/* Packed rows are those of one long sequence; pages take the place of the batch. */
+static void reshape(kit_problem *p, int which, int64_t batch, int64_t rows)
+{
+    p->tensor[which].shape[0] = batch;
+    p->tensor[which].shape[2] = rows;
 }
 
 static uint32_t bytes_of(uint32_t type)
@@ -175,6 +187,15 @@ void kit_lay_out(kit_problem *p)
         declare(p, KIT_WEIGHTS, HEED_F32, 4, s->q_heads, s->q_len, s->kv_len);
     if (has & HEED_HAS_SCORES)
         declare(p, KIT_SCORES, HEED_F32, 4, s->q_heads, s->q_len, s->kv_len);
+    for (int t = KIT_Q; t <= KIT_LSE; t++) {
+        int is_kv = t == KIT_K || t == KIT_V;
+        if (is_kv && p->n_pages)
+            reshape(p, t, p->n_pages, s->page_len);
+        else if (is_kv && p->kv_rows)
+            reshape(p, t, 1, p->kv_rows);
+        else if (!is_kv && t != KIT_MASK && t != KIT_BIAS && p->q_rows)
+            reshape(p, t, 1, p->q_rows);
+    }
     lay_inputs(p);
 
     /* The others follow the layout where it means something for them. */

@@ -227,6 +227,24 @@ static kit_spec spec_of(const int row[OPTIONS])
     return s;
 }
 
+int kit_each_value(int after, kit_spec *spec)
+{
+    unsigned char seen[OPTIONS][MOST] = {{0}};
+    cover();
+    for (int n = 0; n < n_rows; n++) {
+        int gain = 0;
+        for (int a = 0; a < OPTIONS; a++) {
+            gain += !seen[a][rows[n][a]];
+            seen[a][rows[n][a]] = 1;
+        }
+        if (gain && n > after) {
+            *spec = spec_of(rows[n]);
+            return n;
+        }
+    }
+    return -1;
+}
+
 void kit_pairwise_cases(kit_list *list)
 {
     cover();

@@ -7,8 +7,8 @@
 
 int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d)
 {
-    return (t->first + b * t->stride[0] + h * t->stride[1] + i * t->stride[2] + d * t->stride[3]) *
-           t->bytes;
+    int64_t row = t->place ? t->place[b * t->dim[2] + i] : b * t->stride[0] + i * t->stride[2];
+    return (t->first + row + h * t->stride[1] + d * t->stride[3]) * t->bytes;
 }
 
 static heed_view view_of(const kit_problem *p, int which)
@@ -48,9 +48,11 @@ static void describe(kit_problem *p)
                          .softcap = has & HEED_HAS_SOFTCAP ? s->softcap : 0,
                          .window_left = has & HEED_HAS_WINDOW ? s->window_left : 0,
                          .window_right = has & HEED_HAS_WINDOW ? s->window_right : 0,
+                         .page_len = has & HEED_HAS_PAGES ? s->page_len : 0,
                          .max_batch = s->batch,
                          .max_q_len = s->q_len,
-                         .max_kv_len = s->kv_len};
+                         .max_kv_len = s->kv_len,
+                         .max_rows = p->q_rows};
     p->args = (heed_attn_args){
         .struct_size = sizeof p->args,
         .batch = s->batch,
@@ -68,6 +70,11 @@ static void describe(kit_problem *p)
         .q_lens = s->lens == KIT_LENS_FULL || s->lens == KIT_LENS_KV ? NULL : p->q_lens,
         .kv_lens = s->lens == KIT_LENS_FULL || s->lens == KIT_LENS_Q ? NULL : p->kv_lens,
         .q_offsets = s->position == HEED_POS_GIVEN ? p->q_offsets : NULL,
+        .q_starts = p->q_rows ? p->q_starts : NULL,
+        .kv_starts = p->kv_rows ? p->kv_starts : NULL,
+        .block_table = p->block_table,
+        .block_table_stride = p->table_stride,
+        .n_pages = p->n_pages,
         .alibi_slope = has & HEED_HAS_ALIBI ? p->alibi_slope : NULL,
         .bias_slope = has & HEED_HAS_BIAS_SLOPE ? p->bias_slope : NULL,
         .sink = has & HEED_HAS_SINK ? p->sink : NULL};
@@ -78,7 +85,8 @@ static reference_array array_of(const kit_problem *p, int which)
 {
     heed_view view = view_of(p, which);
     uint32_t type = p->tensor[which].type;
-    reference_array array = {.data = view.data};
+    reference_array array = {
+        .data = view.data, .place = p->tensor[which].place, .place_rows = p->tensor[which].dim[2]};
     array.type = type == HEED_F32    ? REFERENCE_F32
                  : type == HEED_F16  ? REFERENCE_F16
                  : type == HEED_BF16 ? REFERENCE_BF16
@@ -139,7 +147,7 @@ void kit_reset_outputs(kit_problem *p)
         }
         for (int64_t b = 0; b < t->dim[0]; b++)
             for (int64_t h = 0; h < t->dim[1]; h++)
-                for (int64_t i = 0; i < t->dim[2]; i++)
+                for (int64_t i = 0; i < p->q_lens[b]; i++)
                     for (int64_t d = 0; d < t->dim[3]; d++)
                         memset(buffer->data + kit_at(t, b, h, i, d), KIT_CANARY, t->bytes);
     }
@@ -151,8 +159,19 @@ int kit_build(kit_problem *p, const kit_spec *spec, int side)
     p->spec = *spec;
     if (spec->lens != KIT_LENS_FULL)
         p->spec.features |= HEED_HAS_LENS;
+    p->spec.features &= ~(HEED_HAS_PACKED | HEED_HAS_PAGES);
+    if (spec->storage && spec->storage != KIT_PAGED)
+        p->spec.features |= HEED_HAS_PACKED;
+    if (spec->storage >= KIT_PAGED)
+        p->spec.features |= HEED_HAS_PAGES;
     kit_choose(p);
+    if (kit_store(p) != 0)
+        return -1;
     kit_lay_out(p);
+    if (kit_place(p) != 0) {
+        kit_free(p);
+        return -1;
+    }
     for (int which = 0; which < KIT_TENSORS; which++) {
         const kit_tensor *t = &p->tensor[which];
         if (!t->bytes || t->buffer != (uint32_t)which)
@@ -171,18 +190,11 @@ int kit_build(kit_problem *p, const kit_spec *spec, int side)
     return 0;
 }
 
-/* The elements of tensor t that a call may touch: rows and keys below the lengths, keys that the
- * causal range or window of some row of the sequence reaches. */
-static void reach(const kit_problem *p, int which, int64_t b, int64_t *rows, int64_t *first,
-                  int64_t *end)
+void kit_reach(const kit_problem *p, int64_t b, int64_t *first, int64_t *end)
 {
     const kit_spec *s = &p->spec;
     int64_t low = p->offset[b], high = p->q_lens[b] - 1 + p->offset[b];
-    *rows = p->q_lens[b];
     *first = 0;
-    *end = p->tensor[which].dim[3];
-    if (which == KIT_Q || which == KIT_OUT || which == KIT_LSE || which >= KIT_WEIGHTS)
-        return; /* weights and scores are written for every key */
     *end = p->kv_lens[b];
     if ((s->features & HEED_HAS_CAUSAL) && high + 1 < *end)
         *end = high + 1;
@@ -191,8 +203,21 @@ static void reach(const kit_problem *p, int which, int64_t b, int64_t *rows, int
     if ((s->features & HEED_HAS_WINDOW) && s->window_right >= 0 &&
         high + s->window_right + 1 < *end)
         *end = high + s->window_right + 1;
-    if (*rows == 0)
+    if (p->q_lens[b] == 0)
         *end = *first;
+}
+
+/* The elements of tensor t that a call may touch: rows and keys below the lengths, keys that some
+ * row of the sequence reaches. */
+static void reach(const kit_problem *p, int which, int64_t b, int64_t *rows, int64_t *first,
+                  int64_t *end)
+{
+    *rows = p->q_lens[b];
+    *first = 0;
+    *end = p->tensor[which].dim[3];
+    if (which == KIT_Q || which == KIT_OUT || which == KIT_LSE || which >= KIT_WEIGHTS)
+        return; /* weights and scores are written for every key */
+    kit_reach(p, b, first, end);
 }
 
 static void mark_reached(const kit_problem *p, int which, unsigned char *used)
@@ -238,6 +263,11 @@ void kit_free(kit_problem *p)
 {
     for (int n = 0; n < KIT_TENSORS; n++)
         guard_unmap(&p->buffer[n]);
+    free(p->block_table);
+    free(p->true_table);
+    free(p->places);
+    p->block_table = p->true_table = NULL;
+    p->places = NULL;
 }
 
 int kit_untouched(const kit_problem *p, int which, int64_t *where)

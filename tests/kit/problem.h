@@ -18,7 +18,7 @@ enum { KIT_MAX_BATCH = 8, KIT_MAX_HEADS = 64 };
 enum {
     KIT_BHSD,         /* as written */
     KIT_BSHD,         /* heads inside tokens */
-    KIT_PACKED,       /* q, k and v of a token side by side in one buffer */
+    KIT_PACKED,       /* q, k and v of a token side by side in one buffer (not with pages) */
     KIT_PACKED_OUT,   /* and out with them */
     KIT_KV_PAIRS,     /* k and v of a head side by side in one buffer */
     KIT_PADDED,       /* odd gaps after every axis */
@@ -29,6 +29,24 @@ enum {
     KIT_V_IN_K,       /* v is the first v_dim columns of k (MLA) */
     KIT_ODD,          /* as KIT_PADDED, at odd addresses */
     KIT_LAYOUTS
+};
+
+/** How the rows of sequences follow each other; a layout says how a token's elements do. */
+enum {
+    KIT_PADDED_ROWS,  /* each sequence has as many rows as the widest */
+    KIT_RAGGED_Q,     /* q, out and lse behind each other: q_starts */
+    KIT_RAGGED_KV,    /* k and v: kv_starts */
+    KIT_RAGGED,       /* all of them */
+    KIT_PAGED,        /* k and v in pages: block_table */
+    KIT_PAGED_RAGGED, /* and q behind each other */
+    KIT_STORAGES
+};
+
+/** Whose pages they are. */
+enum {
+    KIT_PAGES_SHUFFLED, /* in no order, and some that are nobody's between them */
+    KIT_PAGES_IN_ORDER,
+    KIT_PAGES_SHARED /* shuffled; all sequences have one prefix, whose pages they share */
 };
 
 /** Values of q, k, v. */
@@ -83,6 +101,7 @@ typedef struct kit_spec {
     float scale, softcap;
     int64_t window_left, window_right;
     uint32_t layout, values, poison;
+    uint32_t storage, page_len, pages;
     uint32_t mask_form, mask_kind; /* form: bit a set broadcasts axis a (b, h, i, j) */
     uint32_t bias_form, bias_kind;
     uint32_t lens, offsets, sinks;
@@ -107,8 +126,10 @@ typedef struct kit_tensor {
     uint32_t type;  /* HEED_*; HEED_DTYPE_NONE for mask bytes */
     uint32_t bytes; /* of an element; 0: the problem has no such tensor */
     uint32_t buffer;
-    int64_t dim[4], stride[4];
-    int64_t first; /* elements from the buffer's start to element 0, 0, 0, 0 */
+    int64_t dim[4];              /* as the problem says: [batch, heads, rows, dim] */
+    int64_t shape[4], stride[4]; /* as it lies: packed rows are one sequence's, pages a batch */
+    const int64_t *place;        /* with other than padded rows: elements to row [b, i], or NULL */
+    int64_t first;               /* elements from the buffer's start to element 0, 0, 0, 0 */
 } kit_tensor;
 
 typedef struct kit_problem {
@@ -119,6 +140,12 @@ typedef struct kit_problem {
     int64_t elements[KIT_TENSORS]; /* of each buffer */
     int32_t q_lens[KIT_MAX_BATCH], kv_lens[KIT_MAX_BATCH], q_offsets[KIT_MAX_BATCH];
     int64_t offset[KIT_MAX_BATCH]; /* as the position says */
+    int32_t q_starts[KIT_MAX_BATCH], kv_starts[KIT_MAX_BATCH];
+    int64_t q_rows, kv_rows; /* of all sequences, with gaps, where they are packed */
+    int64_t n_pages, table_stride;
+    int32_t *block_table; /* as the library gets it: entries that no row reaches are garbage */
+    int32_t *true_table;  /* as the oracle reads */
+    int64_t *places;      /* what tensor[].place points to */
     float alibi_slope[KIT_MAX_HEADS], bias_slope[KIT_MAX_HEADS], sink[KIT_MAX_HEADS];
     heed_attn_desc desc;
     heed_attn_args args;
@@ -144,13 +171,23 @@ void kit_free(kit_problem *problem);
  * else -1 with *where the byte in its buffer (-1: outside it). */
 int kit_untouched(const kit_problem *problem, int t, int64_t *where);
 
+/** The keys [*first, *end) that the lengths, causal range and window of some row of sequence b
+ * reach.
+ */
+void kit_reach(const kit_problem *problem, int64_t b, int64_t *first, int64_t *end);
+
 /** Byte offset in its buffer of element [b, h, i, d] of tensor t. */
 int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d);
 
 /* ---- the parts of kit_build ---- */
 
-/** layout.c: sets the tensors' strides and buffers, and elements[]. */
+/** storage.c: starts, pages and block tables of what kit_choose chose. Returns 0, or -1 when out of
+ * memory. */
+int kit_store(kit_problem *problem);
+/** layout.c: sets the tensors' shapes, strides and buffers, and elements[]. */
 void kit_lay_out(kit_problem *problem);
+/** storage.c: where each row of q, k, v, out and lse lies. Returns as kit_store. */
+int kit_place(kit_problem *problem);
 /** fill.c: the side arrays (slopes, sinks) and the sequences' lengths and offsets. */
 void kit_choose(kit_problem *problem);
 /** fill.c: poisons everything and writes what is reached. */

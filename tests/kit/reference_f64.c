@@ -40,9 +40,8 @@ double reference_decode(int type, const void *data, int64_t index)
 
 static double element(const reference_array *a, int64_t b, int64_t h, int64_t i, int64_t d)
 {
-    return reference_decode(a->type, a->data,
-                            b * a->stride[0] + h * a->stride[1] + i * a->stride[2] +
-                                d * a->stride[3]);
+    int64_t row = a->place ? a->place[b * a->place_rows + i] : b * a->stride[0] + i * a->stride[2];
+    return reference_decode(a->type, a->data, row + h * a->stride[1] + d * a->stride[3]);
 }
 
 /* A score beyond the range of f32 is an infinity (SEMANTICS: "overflows to -inf"): scores are f32

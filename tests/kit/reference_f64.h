@@ -14,12 +14,14 @@
 /** Element types; BYTE is for the mask. */
 enum { REFERENCE_F32 = 1, REFERENCE_F16, REFERENCE_BF16, REFERENCE_BYTE };
 
-/** Element [b, h, i, d] is at data + sum of index * stride, strides in elements, of any sign or 0.
- */
+/** Element [b, h, i, d] is at data + sum of index * stride, strides in elements, of any sign or 0;
+ * with a table of places the terms of b and i are the table's. */
 typedef struct reference_array {
     const void *data; /* NULL: absent */
     int type;
     int64_t stride[4];
+    const int64_t *place; /* [batch, rows], or NULL */
+    int64_t place_rows;
 } reference_array;
 
 /** What is to be computed; absent options are NULL, or as said. */

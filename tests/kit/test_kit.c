@@ -90,7 +90,7 @@ static void oracle_by_hand(void)
     reference_tensors(&p, &to);
     expect(near(biased[3], -0.25) && near(biased[1], (double)k[1] + 0.25), "alibi");
     p.alibi_slope = NULL;
-    p.bias = (reference_array){bias, REFERENCE_F32, {0, 0, 3, 1}};
+    p.bias = (reference_array){.data = bias, .type = REFERENCE_F32, .stride = {0, 0, 3, 1}};
     reference_tensors(&p, &to);
     expect(near(biased[1], (double)k[1] + 1) && weights[3] == 0 && out[1] == 20, "bias");
     p.bias_slope = &bias_slope;

@@ -1,0 +1,161 @@
+/* Cases of packed rows and pages: they name memory, and do not change a problem. Every storage with
+ * the options that look at memory, page lengths around the kernels' block sizes, and every value of
+ * every other option beside every storage. See cases.h. */
+#include "cases.h"
+#include "run.h"
+
+#include <stdio.h>
+
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+#define BOTTOM .position = HEED_POS_BOTTOM_RIGHT
+#define GIVEN .position = HEED_POS_GIVEN
+
+/** Ways to store rows; each is a value of an option. */
+static const struct {
+    const char *name;
+    uint32_t storage, page_len, pages;
+} stored[] = {{"packed_q", KIT_RAGGED_Q, 0, 0},
+              {"packed_kv", KIT_RAGGED_KV, 0, 0},
+              {"packed", KIT_RAGGED, 0, 0},
+              {"page1", KIT_PAGED, 1, KIT_PAGES_SHUFFLED},
+              {"page3_packed_q", KIT_PAGED_RAGGED, 3, KIT_PAGES_SHUFFLED},
+              {"page16", KIT_PAGED, 16, KIT_PAGES_SHUFFLED},
+              {"page16_in_order", KIT_PAGED, 16, KIT_PAGES_IN_ORDER},
+              {"page16_shared_packed_q", KIT_PAGED_RAGGED, 16, KIT_PAGES_SHARED},
+              {"page17", KIT_PAGED, 17, KIT_PAGES_SHUFFLED},
+              {"page300", KIT_PAGED, 300, KIT_PAGES_SHUFFLED}};
+
+static void store(kit_spec *s, size_t how)
+{
+    s->storage = stored[how].storage;
+    s->page_len = stored[how].page_len;
+    s->pages = stored[how].pages;
+}
+
+/* clang-format off: a table */
+static const struct {
+    const char *name;
+    kit_spec spec;
+} table[] = {
+    {"plain", {.features = HEED_HAS_LSE}},
+    {"lens", {.features = HEED_HAS_LSE, .lens = KIT_LENS_BOTH, .batch = 4}},
+    {"lens_zeros", {.features = HEED_HAS_LSE | HEED_HAS_SINK, .lens = KIT_LENS_ZEROS, .batch = 4}},
+    {"causal",
+     {.features = HEED_HAS_LSE | HEED_HAS_CAUSAL, BOTTOM, .lens = KIT_LENS_BOTH, .batch = 4}},
+    {"causal_mixed",
+     {.features = HEED_HAS_LSE | HEED_HAS_CAUSAL, GIVEN, .offsets = KIT_OFFSET_MIXED, .batch = 4}},
+    {"window",
+     {.features = HEED_HAS_LSE | HEED_HAS_WINDOW,
+      BOTTOM,
+      .window_left = 6,
+      .window_right = 2,
+      .lens = KIT_LENS_KV,
+      .batch = 3}},
+    {"mask",
+     {.features = HEED_HAS_LSE | HEED_HAS_MASK,
+      .mask_kind = KIT_MASK_EMPTY_ROWS,
+      .lens = KIT_LENS_BOTH,
+      .batch = 4}},
+    {"outputs",
+     {.features = HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_BIAS,
+      .scores_stage = HEED_SCORES_BIASED,
+      .bias_kind = KIT_BIAS_INF,
+      .lens = KIT_LENS_BOTH,
+      .batch = 4}},
+    {"nan_k", {.features = HEED_HAS_LSE, .values = KIT_NAN_K, .lens = KIT_LENS_KV, .batch = 3}},
+    {"inf_poison",
+     {.features = HEED_HAS_LSE, .poison = KIT_POISON_INF, .lens = KIT_LENS_BOTH, .batch = 4}},
+    {"noise_poison",
+     {.features = HEED_HAS_LSE | HEED_HAS_CAUSAL,
+      BOTTOM,
+      .poison = KIT_POISON_NOISE,
+      .lens = KIT_LENS_BOTH,
+      .batch = 4}},
+    /* Several key chunks, and whole memory pages of the pools that nobody may touch. */
+    {"long",
+     {.features = HEED_HAS_LSE | HEED_HAS_CAUSAL,
+      BOTTOM,
+      .q_len = 21,
+      .kv_len = 700,
+      .qk_dim = 64,
+      .v_dim = 64,
+      .lens = KIT_LENS_BOTH,
+      .batch = 4}},
+    {"long_window",
+     {.features = HEED_HAS_LSE | HEED_HAS_CAUSAL | HEED_HAS_WINDOW,
+      BOTTOM,
+      .q_len = 9,
+      .kv_len = 900,
+      .window_left = 200,
+      .window_right = -1,
+      .qk_dim = 32,
+      .v_dim = 32,
+      .lens = KIT_LENS_KV,
+      .batch = 3}},
+};
+/* clang-format on */
+
+static void add_storages(kit_list *list)
+{
+    for (size_t how = 0; how < COUNT(stored); how++)
+        for (size_t n = 0; n < COUNT(table); n++)
+            for (int decode = 0; decode < 2; decode++) {
+                kit_spec spec = table[n].spec;
+                char name[80];
+                store(&spec, how);
+                if (decode) {
+                    spec.kv_len = spec.kv_len ? 2 * spec.kv_len + 77 : 53;
+                    spec.q_len = 1;
+                }
+                snprintf(name, sizeof name, "%s_%s%s", stored[how].name, table[n].name,
+                         decode ? "_decode" : "");
+                kit_add_types(list, "ragged", name, &spec,
+                              n == 3 || (!decode && how == 7) || (decode && how == 5));
+            }
+}
+
+/* Where tokens lie differently, rows and pages do. */
+static void add_layouts(kit_list *list)
+{
+    for (size_t how = 2; how < COUNT(stored); how += how == 2 ? 3 : 2)
+        for (uint32_t layout = 0; layout < KIT_LAYOUTS; layout++)
+            for (int decode = 0; decode < 2; decode++) {
+                kit_spec spec = {.layout = layout,
+                                 .features = HEED_HAS_LSE | HEED_HAS_CAUSAL,
+                                 BOTTOM,
+                                 .q_len = decode ? 1 : 23,
+                                 .kv_len = 70,
+                                 .qk_dim = 40,
+                                 .v_dim = 40,
+                                 .lens = KIT_LENS_BOTH,
+                                 .batch = 4};
+                char name[80];
+                store(&spec, how);
+                snprintf(name, sizeof name, "%s_layout_%s%s", stored[how].name,
+                         kit_layout_name(layout), decode ? "_decode" : "");
+                kit_add_types(list, "ragged", name, &spec, 0);
+            }
+}
+
+/* Beside the values of every other option: those rows of the pairwise cases that bring a new one.
+ */
+static void add_pairs(kit_list *list)
+{
+    for (size_t how = 0; how < COUNT(stored); how++) {
+        kit_spec spec;
+        int row = -1;
+        while ((row = kit_each_value(row, &spec)) >= 0) {
+            char name[80];
+            store(&spec, how);
+            snprintf(name, sizeof name, "%s_%03d", stored[how].name, row);
+            kit_add_types(list, "ragged_pair", name, &spec, row == 0);
+        }
+    }
+}
+
+void kit_ragged_cases(kit_list *list)
+{
+    add_storages(list);
+    add_layouts(list);
+    add_pairs(list);
+}
