@@ -128,6 +128,29 @@ static void seen_by_later_plans(void)
     heed_context_release(other);
 }
 
+/* A list of backends is an order: the first that can run it does, whatever the others cost. */
+static void list_is_an_order(void)
+{
+    static const char *const list[] = {"naive,free", "free,naive"};
+    for (int free_first = 0; free_first < 2; free_first++) {
+        heed_context_options options = {.struct_size = sizeof options,
+                                        .backends = list[free_first]};
+        heed_context *context = NULL;
+        static heed_backend t;
+        t = example();
+        t.cost = free_of_charge;
+        t.run_tile = counted_tile;
+        t.name = "free";
+        check(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+        check(heed_context_register(context, &t) == HEED_OK, "%s", heed_last_error());
+        check(run_small(context) == HEED_OK, "%s", heed_last_error());
+        int before = n_tiles; /* after the trials, which every backend has once in a context */
+        check(run_small(context) == HEED_OK, "%s", heed_last_error());
+        check((n_tiles > before) == free_first, "the list %s is not kept to", list[free_first]);
+        heed_context_release(context);
+    }
+}
+
 /* What only a tiling can break is found when a plan is made. */
 static int what_is_wrong;
 
@@ -174,6 +197,7 @@ int main(void)
     bad_tables();
     failing_probe();
     seen_by_later_plans();
+    list_is_an_order();
     bad_tilings();
     printf("%d failed\n", n_failed);
     return n_failed != 0;
