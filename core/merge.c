@@ -18,7 +18,7 @@ static void merge_row(const heed_merge_args *m, int64_t row, int64_t head)
             sum += a_weight * (double)heed_load(HEED_F32, m->a.data, AT(m->a, d));
         if (b != none)
             sum += b_weight * (double)heed_load(HEED_F32, m->b.data, AT(m->b, d));
-        heed_store(m->out_type, m->out.data, AT(m->out, d), (float)sum);
+        heed_store_f64(m->out_type, m->out.data, AT(m->out, d), sum);
     }
     if (m->lse.data)
         heed_store(HEED_F32, m->lse.data, AT(m->lse, 0), (float)lse);

@@ -146,6 +146,18 @@ static inline void heed_store(uint32_t type, void *data, int64_t index, float x)
     }
 }
 
+/** The same of a sum in f64, rounded once. On the way to 16 bits it passes through f32 rounded to
+ * odd (toward zero, the last bit set if that lost anything), which leaves every tie what it was. */
+static inline void heed_store_f64(uint32_t type, void *data, int64_t index, double x)
+{
+    float near = (float)x;
+    if (type != HEED_F32 && (double)near != x && fabs((double)near) < (double)INFINITY) {
+        uint32_t bits = heed_bits_of_f32(near);
+        near = heed_f32_of_bits((bits - (fabs((double)near) > fabs(x))) | 1u);
+    }
+    heed_store(type, data, index, near);
+}
+
 /* ---- tiles ------------------------------------------------------------------------------------ */
 
 /** The keys of the tile inside row i's causal range and window: [*first, *end), empty if *first >=
@@ -216,8 +228,8 @@ static inline void heed_finish_row(const heed_problem *problem, uint32_t state_l
     } else {
         scale /= sum;
         for (d = 0; d < problem->v_dim; d++)
-            heed_store(problem->out_type, tile->out.data, at + d * tile->out.dim_stride,
-                       (float)((double)acc[d] * scale));
+            heed_store_f64(problem->out_type, tile->out.data, at + d * tile->out.dim_stride,
+                           (double)acc[d] * scale);
     }
     if (tile->lse.data)
         heed_store(HEED_F32, tile->lse.data,

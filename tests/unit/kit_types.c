@@ -139,6 +139,23 @@ static void check_deciding_points(const format *f)
     }
 }
 
+/* A double is rounded once: beside a middle, by less than f32 can tell, it does not go to even. */
+static void check_doubles(const format *f)
+{
+    static float point[6 * 65536];
+    size_t n = deciding_points(f, point);
+    for (size_t i = 0; i < n; i++)
+        for (int side = -1; side <= 1; side++) {
+            double x =
+                side ? nextafter((double)point[i], side * (double)INFINITY) : (double)point[i];
+            uint16_t half;
+            heed_store_f64(f->type, &half, 0, x);
+            if (!same(value_of(f, half), rounded(f, x)))
+                fail(f, "narrowing a double beside", heed_bits_of_f32(point[i]), value_of(f, half),
+                     rounded(f, x));
+        }
+}
+
 /* All floats in steps of a prime, so that every exponent meets many fractions. */
 static void check_many_floats(const format *f)
 {
@@ -173,6 +190,7 @@ int main(void)
     for (size_t i = 0; i < sizeof FORMATS / sizeof *FORMATS; i++) {
         check_all_halves(&FORMATS[i]);
         check_deciding_points(&FORMATS[i]);
+        check_doubles(&FORMATS[i]);
         check_many_floats(&FORMATS[i]);
         check_addresses(FORMATS[i].type);
     }
