@@ -190,11 +190,21 @@ static void add_values(kit_list *list)
         {"inf_k_mask", KIT_INF_K, HEED_HAS_MASK, 0, 0, 0},
         {"inf_v_causal", KIT_INF_V, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
         {"inf_v_mask", KIT_INF_V, HEED_HAS_MASK, 0, 0, 0},
+        {"rising", KIT_RISING, 0, 0, 0, 0},
+        {"rising_causal", KIT_RISING, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
+        {"rising_mask", KIT_RISING, HEED_HAS_MASK, 0, 0, 0},
+        {"rising_alibi", KIT_RISING, HEED_HAS_ALIBI, 0, 0, HEED_POS_TOP_LEFT},
+        {"falling", KIT_FALLING, 0, 0, 0, 0},
+        {"falling_causal", KIT_FALLING, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
+        {"apart", KIT_APART, 0, 0, 0, 0},
+        {"apart_mask", KIT_APART, HEED_HAS_MASK, 0, 0, 0},
+        {"signed_zeros", KIT_SIGNED_ZEROS, 0, 0, 0, 0},
     };
     for (size_t n = 0; n < COUNT(table); n++)
-        for (int shape = 0; shape < 3; shape++) {
-            static const char *const suffix[] = {"", "_wide", "_decode"};
-            static const int64_t rows[] = {23, 70, 1}, keys[] = {45, 150, 150};
+        for (int shape = 0; shape < 4; shape++) {
+            /* long: many key blocks, so that a running maximum and its sums are carried over them */
+            static const char *const suffix[] = {"", "_wide", "_decode", "_long"};
+            static const int64_t rows[] = {23, 70, 1, 40}, keys[] = {45, 150, 150, 700};
             kit_spec spec = {.values = table[n].values,
                              .features = table[n].features | HEED_HAS_LSE,
                              .scale = table[n].scale,
@@ -208,10 +218,12 @@ static void add_values(kit_list *list)
                              .q_len = rows[shape],
                              .kv_len = keys[shape]};
             char name[64];
-            if (shape == 2 && spec.position)
+            if (shape == 3 && table[n].values < KIT_RISING)
+                continue;
+            if (shape >= 2 && spec.position)
                 spec.position = HEED_POS_BOTTOM_RIGHT;
             snprintf(name, sizeof name, "%s%s", table[n].name, suffix[shape]);
-            kit_add_types(list, "value", name, &spec, shape == 0);
+            kit_add_types(list, "value", name, &spec, shape == 0 || shape == 3);
             if (shape == 0) {
                 spec.features |= HEED_HAS_WEIGHTS | HEED_HAS_SCORES;
                 spec.scores_stage = HEED_SCORES_BIASED;

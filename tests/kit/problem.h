@@ -67,7 +67,11 @@ enum {
     KIT_NAN_BIAS,
     KIT_INF_K,
     KIT_INF_V,
-    KIT_BIG_V /* v near the largest f16: sums that overflow in f16 */
+    KIT_BIG_V,       /* v near the largest f16: sums that overflow in f16 */
+    KIT_RISING,      /* every key's score is about 0.3 above the one before it */
+    KIT_FALLING,     /* or below */
+    KIT_APART,       /* five kinds of keys whose scores are 1e4 apart */
+    KIT_SIGNED_ZEROS /* q and k are 0 or -0, and half of v */
 };
 
 enum { KIT_POISON_NAN, KIT_POISON_INF, KIT_POISON_NOISE, KIT_POISONS };
