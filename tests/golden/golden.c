@@ -100,7 +100,8 @@ static void check(const vector *v, const result *got, uint32_t accuracy, uint32_
     c.f32_how = kit_tolerance_of(accuracy, HEED_F32);
     /* Scaling by a power of two rounds nothing: then bf16 products are exact in f32. */
     if (accuracy == HEED_ACCURACY_BF16 && frexp(fabs(v->reference.scale), &exponent) == 0.5)
-        c.out_how.product = kit_tolerance_of(HEED_ACCURACY_EXACT, out_type).product;
+        c.out_how.product = c.out_how.product_scatter =
+            kit_tolerance_of(HEED_ACCURACY_EXACT, out_type).product;
     if (memory) {
         c.tolerance = (kit_row_tolerance){.raw = memory,
                                           .softcapped = memory + keys,

@@ -32,9 +32,7 @@
  * lse. log of the interval of l, plus grow(n) u for its sum, plus the rounding of lse and m.
  *
  * Accuracies (heed/attention.h). BF16: scale * q is rounded to bf16 (2^-8 a product) and so are the
- * weights, whose exponential need be no better than that (2 * 2^-8). SPLIT: each f32 as hi + lo in
- * bf16, 2^-17 left over of either factor, and lo * lo dropped (2^-8 * 2^-8... of it 2^-16):
- * 2^-15 a product, the same for weights times values.
+ * weights, whose exponential need be no better than that (2 * 2^-8). SPLIT: see split_tolerance.
  *
  * The bound has to cover the worst alignment of errors, so a small systematic mistake could hide in
  * it. Therefore the relative L2 error of a whole output is held against `typical` too: there the
@@ -59,15 +57,33 @@
  * there are simply others is no excuse: it counts up to this many times the error of a product. */
 #define RECOMPUTED 64
 
+/* SPLIT: x y as hi hi + hi lo + lo hi of x = hi + lo + rest, each part rounded to the 8 bits of
+ * bf16. For x in [1, 2): |x - hi| <= 2^-8, so |lo| <= 2^-8; where it is 2^-8 there is no rest, else
+ * its half ulp is 2^-17 at most, so |rest| <= 2^-17. Left out are x's rest times y, y's rest times
+ * x and lo lo: 2 * 2^-17 + 2^-16 = 2^-15 of a product, for q k and for weights times values alike.
+ * One deviation: x - hi is spread evenly over +-2^-8, so lo is 2^-8 / sqrt(3) and rest is
+ * 2^-17 sqrt(4 / 21) (half of them in the first binade, a quarter in the next ..), relative to an x
+ * of sqrt(2): lo lo 2.5e-6 and the two rests 2.4e-6 each, together 4.2e-6. 2^-17 is 1.8 of that,
+ * the same margin as the other numbers of `scatter` have. Three products are three times as many
+ * sums. */
+static void split_tolerance(kit_tolerance *t)
+{
+    t->product = t->weight = 0x1p-15;
+    t->product_scatter = t->weight_scatter = 0x1p-17;
+    t->terms = 3;
+}
+
 kit_tolerance kit_tolerance_of(uint32_t accuracy, uint32_t out_type)
 {
-    kit_tolerance t = {.product = 4 * U, .weight = 0};
+    kit_tolerance t = {.product = 4 * U, .weight = 0, .terms = 1};
     if (accuracy == HEED_ACCURACY_BF16) {
         t.product = 0x1p-8;
         t.weight = 2 * 0x1p-8;
-    } else if (accuracy == HEED_ACCURACY_SPLIT) {
-        t.product = t.weight = 0x1p-15;
     }
+    t.product_scatter = t.product;
+    t.weight_scatter = t.weight;
+    if (accuracy == HEED_ACCURACY_SPLIT)
+        split_tolerance(&t);
     t.out = out_type == HEED_F32 ? U : out_type == HEED_F16 ? 0x1p-11 : 0x1p-8;
     t.out_floor = out_type == HEED_F16 ? 0x1p-25 : 0x1p-126; /* f32 and bf16 may flush */
     t.out_max = out_type == HEED_F32 ? (double)FLT_MAX : out_type == HEED_F16 ? 65504 : 0x1.FEp127;
@@ -97,7 +113,7 @@ static void scores(const kit_tolerance *how, const reference_problem *p, const r
         to->raw[j] = to->softcapped[j] = to->score[j] = 0;
         if (!r->in_range[j])
             continue;
-        double sum = how->product + grow((double)p->qk_dim) * U;
+        double sum = how->product + grow(how->terms * (double)p->qk_dim) * U;
         to->raw[j] = sum * r->magnitude[j] + underflow(p, r, j);
         to->softcapped[j] = to->raw[j];
         if (p->softcap > 0) { /* however far raw is off, the result stays within +-softcap */
@@ -186,7 +202,7 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
     if (!isfinite(r->max) || !isfinite(r->lse))
         return;
 
-    double n = sum_up(p, r, to, &low, &high), sum_error = (grow(n) + 2) * U;
+    double n = sum_up(p, r, to, &low, &high), sum_error = (grow(how->terms * n) + 2) * U;
     double lse = r->lse - r->max; /* exact: l >= 1 */
     to->lse = fmax(high.all - lse, lse - low.all) + sum_error + how->weight +
               4 * U * (fabs(r->max) + fabs(r->lse)) + FLT_MIN;
@@ -205,7 +221,8 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
             dw += (how->weight + sum_error) * w_high;
             /* One deviation: u M for the dot product; its products' errors average out too. */
             spread = U * (r->magnitude[j] + 4 * fabs(r->score[j]) + 4 * fabs(r->max) + 4) +
-                     how->product * r->magnitude[j] / sqrt((double)p->qk_dim) + how->weight;
+                     how->product_scatter * r->magnitude[j] / sqrt((double)p->qk_dim) +
+                     how->weight_scatter;
             spread = fmin(r->weight[j] * spread, dw);
         }
         /* The weights that are given out: see RECOMPUTED. */

@@ -7,10 +7,12 @@
 
 /** Unit roundoffs (half of an ulp of 1) of what goes into a result. See tolerance.c. */
 typedef struct kit_tolerance {
-    double product;            /* relative error of one product q_d * k_d before any sum */
-    double weight;             /* relative error of one weight before it meets its value */
-    double out;                /* rounding of the stored output */
-    double out_floor, out_max; /* half of its smallest number, and its largest */
+    double product; /* relative error of one product q_d * k_d before any sum */
+    double weight;  /* relative error of one weight before it meets its value */
+    double product_scatter, weight_scatter; /* one deviation of these, generously */
+    double terms;                           /* products of parts that stand for one product */
+    double out;                             /* rounding of the stored output */
+    double out_floor, out_max;              /* half of its smallest number, and its largest */
 } kit_tolerance;
 
 /** accuracy is resolved: HEED_ACCURACY_EXACT, _BF16 or _SPLIT; out_type a HEED_* type. */
@@ -31,8 +33,8 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *problem,
 /** Whether `got`, an element of the output type, may stand for `want` that is known to +-bound. */
 int kit_close(const kit_tolerance *how, double got, double want, double bound);
 
-/** The same for an element of out, where an infinite v times a weight that underflowed in f32 may be
- * NaN. An lse or a score of -inf may not. */
+/** The same for an element of out, where an infinite v times a weight that underflowed in f32 may
+ * be NaN. An lse or a score of -inf may not. */
 int kit_close_out(const kit_tolerance *how, double got, double want, double bound);
 
 #endif
