@@ -260,13 +260,14 @@ static void careful_block(amx_run *x, int unit, int end)
         }
         if (!done) {
             largest = largest_of_row(x, i, groups, first, c);
-            if (*reference == AMX_UNSEEN || largest >= *reference) {
+            if (*reference == AMX_UNSEEN || largest > *reference ||
+                (largest == *reference && !split)) {
                 float old = *reference;
                 if (largest > 0x1.fffffep127f) {
                     odd = 1;
                     *reference = old == AMX_UNSEEN ? 0 : old;
                 } else if (largest >= -0x1.fffffep127f) {
-                    *reference = ceilf(largest) + AMX_MARGIN;
+                    *reference = ceilf(largest) + (split ? AMX_SPLIT_MARGIN : AMX_MARGIN);
                 } else if (odd && old == AMX_UNSEEN) {
                     odd = put_nans(x, i, unit, end, c);
                     *reference = odd ? 0 : AMX_UNSEEN;
@@ -300,7 +301,7 @@ static void careful_block(amx_run *x, int unit, int end)
             for (int n = 0; n < end - unit; n++)
                 sum = vf_add_pairs(sum, vi_load(p + n * unit_bytes));
         vf_store(x->rows->sum[i], sum);
-        if (split || vi_halves_from(top, AMX_RAISE_FIXED))
+        if (vi_halves_from(top, AMX_RAISE_FIXED))
             high = 1;
     }
     if (raised) {

@@ -13,7 +13,8 @@
  * exp2_lanes   16 f32, within 2 units in the last place; results below 2^-126 are 0.
  *
  * The reference M of a row is the ceiling of its largest score so far plus AMX_MARGIN: weights stay
- * below 2^-AMX_MARGIN until a larger score comes, and have room for some that are larger.
+ * below 2^-AMX_MARGIN until a larger score comes, and have room for some that are larger. The unit
+ * flushes products of weights and V below 2^-126, which V below 2^-119 may therefore come to.
  */
 #ifndef HEED_AMX_SOFTMAX_H
 #define HEED_AMX_SOFTMAX_H
@@ -21,6 +22,7 @@
 #include "lanes.h"
 
 #define AMX_MARGIN 6
+#define AMX_SPLIT_MARGIN 1 /* weights of split accuracy are at most 1: a larger score raises M */
 #define AMX_TOO_LARGE 0xfe00u /* fixed point: the weight is about 1 or more, and may not be right */
 #define AMX_RAISE_FIXED 0xf980u /* below every fixed point whose weight is AMX_RAISE_BF16 or more */
 #define AMX_RAISE_BF16 0x3e80u  /* 2^-2: raise the reference before the next block */

@@ -16,7 +16,7 @@ enum { MAX_FILTERS = 16, MAX_BACKENDS = 32 };
 typedef struct arguments {
     const char *backend, *plugin_path, *dtype, *filter[MAX_FILTERS];
     int n_filters, list, quick, brief, no_refusals;
-    uint32_t n_threads, at_least;
+    uint32_t n_threads, at_least, accuracy;
     uint64_t seed;
 } arguments;
 
@@ -29,6 +29,7 @@ static const char help[] =
     "  --filter TEXT       only cases whose name contains TEXT, or matches it if it has * ? or [;\n"
     "                      may be given several times\n"
     "  --dtype T           only the cases of one type: f32, f16 or bf16\n"
+    "  --accuracy A        exact, bf16 or split, for the cases that leave it open\n"
     "  --quick             a part of the cases that takes seconds\n"
     "  --seed N            other random numbers (0: the usual ones); a failing case prints its "
     "seed\n"
@@ -151,6 +152,13 @@ static int parse(int argc, char **argv, arguments *o)
             if (o->n_filters == MAX_FILTERS)
                 return 1 + usage("too many filters at '%s'", value);
             o->filter[o->n_filters++] = value;
+        } else if ((value = value_of("--accuracy", argc, argv, &at))) {
+            o->accuracy = !strcmp(value, "exact")   ? HEED_ACCURACY_EXACT
+                          : !strcmp(value, "bf16")  ? HEED_ACCURACY_BF16
+                          : !strcmp(value, "split") ? HEED_ACCURACY_SPLIT
+                                                    : HEED_ACCURACY_DEFAULT;
+            if (!o->accuracy)
+                return 1 + usage("--accuracy is exact, bf16 or split, not '%s'", value);
         } else if ((value = value_of("--seed", argc, argv, &at))) {
             if (number(value, UINT64_MAX, &o->seed))
                 return 1 + usage("--seed takes a number, not '%s'", value);
@@ -244,6 +252,8 @@ static int check_backend(const arguments *o, const kit_list *cases, const char *
             continue;
         if (o->seed)
             c.spec.seed = kit_hash(c.spec.seed, (int64_t)o->seed);
+        if (c.spec.accuracy == HEED_ACCURACY_DEFAULT)
+            c.spec.accuracy = o->accuracy;
         kit_report_running(backend, c.name, o->seed);
         c.run(&env, &c, &outcome);
         if (o->no_refusals && outcome.verdict == KIT_REFUSED)
