@@ -148,8 +148,10 @@ static void check_doubles(const format *f)
         for (int side = -1; side <= 1; side++) {
             double x =
                 side ? nextafter((double)point[i], side * (double)INFINITY) : (double)point[i];
+            uint32_t room; /* of the widest type that the compiler can think of */
             uint16_t half;
-            heed_store_f64(f->type, &half, 0, x);
+            heed_store_f64(f->type, &room, 0, x);
+            memcpy(&half, &room, sizeof half);
             if (!same(value_of(f, half), rounded(f, x)))
                 fail(f, "narrowing a double beside", heed_bits_of_f32(point[i]), value_of(f, half),
                      rounded(f, x));
