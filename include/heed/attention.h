@@ -96,7 +96,7 @@ typedef struct heed_plan heed_plan;
  * scale          with HEED_HAS_SCALE any finite value, negative too, else 0
  * softcap        with HEED_HAS_SOFTCAP finite and >= 0 (0: off), else 0
  * window_left, window_right   with HEED_HAS_WINDOW: keys seen before and after self, self comes on
- *                top, -1 is unbounded; else 0
+ *                top, -1 is unbounded; else 0 or -1
  * max_batch, max_q_len, max_kv_len   upper bounds of what the calls will bring: they size the
  *                workspace and never change a bit of the results. Each is at most 2^31 - 1
  * max_rows       with HEED_HAS_PACKED and q_starts: rows that q and out have, else 0
