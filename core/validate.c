@@ -4,6 +4,7 @@
 
 #include "checked.h"
 #include "reason.h"
+#include "rows.h"
 
 #define MAX_LENGTH INT32_MAX
 #define KNOWN_FEATURES ((HEED_HAS_REPRODUCIBLE_CHUNKS << 1) - 1)
@@ -188,40 +189,12 @@ heed_status heed_validate_desc(const heed_attn_desc *desc, heed_problem *problem
 /* ---- the args ---------------------------------------------------------------------------------
  */
 
-/* A view's presence and reach: the farthest element on either side must be addressable. */
 static heed_status check_view(const char *name, const heed_view *view, int wanted, int is_output,
                               int64_t bytes, const int64_t shape[4], heed_error *why)
 {
-    static const char *const axis[] = {"batch", "head", "row", "dim"};
     if (!wanted && view->data)
         INVALID("args.%s is given, but the plan's features lack its bit", name);
-    if (!wanted)
-        return HEED_OK;
-    int64_t up = 0, down = 0;
-    int empty = 0, bad = 0;
-    for (int i = 0; i < 4; i++)
-        empty |= shape[i] == 0;
-    if (empty)
-        return HEED_OK; /* no element to point at */
-    if (!view->data)
-        INVALID("args.%s is NULL, but required by the plan", name);
-    for (int i = 0; i < 4; i++) {
-        int64_t reach;
-        if (shape[i] == 1)
-            continue;
-        if (is_output && view->stride[i] == 0)
-            INVALID("args.%s.stride[%d] (%s) is 0 for %lld elements: outputs cannot broadcast",
-                    name, i, axis[i], (long long)shape[i]);
-        bad |= __builtin_mul_overflow(view->stride[i], shape[i] - 1, &reach);
-        bad |= __builtin_add_overflow(reach > 0 ? up : down, reach, reach > 0 ? &up : &down);
-    }
-    bad |= __builtin_sub_overflow(up, down, &up);
-    bad |= __builtin_mul_overflow(up, bytes, &up);
-    if (bad || up > PTRDIFF_MAX / 2)
-        INVALID("args.%s has strides %lld, %lld, %lld, %lld that reach beyond the address space",
-                name, (long long)view->stride[0], (long long)view->stride[1],
-                (long long)view->stride[2], (long long)view->stride[3]);
-    return HEED_OK;
+    return wanted ? heed_check_view(name, view, bytes, is_output, shape, why) : HEED_OK;
 }
 
 static heed_status check_sizes(const heed_attn_desc *desc, const heed_attn_args *args,

@@ -15,6 +15,7 @@
 #define HEED_HEED_H
 
 #include "attention.h"
+#include "cache.h"
 #include "context.h"
 #include "linear.h"
 #include "status.h"

@@ -319,5 +319,7 @@ void kit_cases(kit_list *list)
     kit_bits_cases(list);
     kit_property_cases(list);
     kit_merge_cases(list);
+    kit_cache_cases(list);
+    kit_rotary_cases(list);
     kit_error_cases(list);
 }

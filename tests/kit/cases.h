@@ -14,6 +14,8 @@ void kit_ragged_cases(kit_list *list);   /* cases_ragged.c: packed rows and page
 void kit_bits_cases(kit_list *list);     /* bits.c: the numerics contract */
 void kit_property_cases(kit_list *list); /* property.c: what must hold without an oracle */
 void kit_merge_cases(kit_list *list);    /* merge.c: heed_merge */
+void kit_cache_cases(kit_list *list);    /* cache.c: heed_kv_append */
+void kit_rotary_cases(kit_list *list);   /* rotary.c: heed_rotary */
 void kit_error_cases(kit_list *list);    /* errors.c: what is refused, and how */
 
 /** The pairwise cases that bring a value of an option that none before them had: the first one

@@ -1,0 +1,15 @@
+/* Rotary embedding, in pieces that parts of a layer share among them. */
+#ifndef HEED_CORE_ROTARY_H
+#define HEED_CORE_ROTARY_H
+
+#include <heed/cache.h>
+
+/* The description alone, for heads of so many dims; `name` is the argument's. */
+heed_status heed_rotary_check_desc(const char *name, const heed_rotary_desc *rotary, uint32_t dim,
+                                   heed_error *why);
+
+/* Rotates rows [first, end) of sequence b, of every head, in the caller's floating-point
+ * environment. The args have been checked. */
+void heed_rotary_rows(const heed_rotary_args *args, int64_t b, int64_t first, int64_t end);
+
+#endif

@@ -1,0 +1,82 @@
+/* Checks and conversion of rows. See rows.h. */
+#include "rows.h"
+
+#include "reason.h"
+
+#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
+
+heed_status heed_check_rows(const heed_row_lists *l, heed_error *why)
+{
+    const int64_t sizes[] = {l->batch, l->len, l->rows};
+    static const char *const name[] = {"batch", "len", "rows"};
+    for (int i = 0; i < 3; i++)
+        if (sizes[i] < 0 || sizes[i] > INT32_MAX)
+            INVALID("args.%s is %lld, 0 to %d is required", name[i], (long long)sizes[i],
+                    INT32_MAX);
+    if (!l->starts && l->rows)
+        INVALID("args.rows is %lld without args.starts", (long long)l->rows);
+    for (int64_t b = 0; b < l->batch; b++) {
+        int32_t n = heed_row_count(l->lens, b, l->len);
+        if (n < 0 || n > l->len)
+            INVALID("args.lens[%lld] is %d, 0 to args.len = %lld is required", (long long)b, n,
+                    (long long)l->len);
+        if (l->starts && (l->starts[b] < 0 || l->starts[b] + (int64_t)n > l->rows))
+            INVALID("args.starts[%lld] is %d: with %d rows, 0 to %lld is required", (long long)b,
+                    l->starts[b], n, (long long)(l->rows - n));
+    }
+    return HEED_OK;
+}
+
+heed_status heed_check_view(const char *name, const heed_view *view, int64_t bytes, int is_output,
+                            const int64_t shape[4], heed_error *why)
+{
+    static const char *const axis[] = {"batch", "head", "row", "dim"};
+    int64_t up = 0, down = 0;
+    int bad = 0;
+    for (int i = 0; i < 4; i++)
+        if (shape[i] == 0)
+            return HEED_OK; /* no element to point at */
+    if (!view->data)
+        INVALID("args.%s is NULL, but required", name);
+    for (int i = 0; i < 4; i++) {
+        int64_t reach;
+        if (shape[i] == 1)
+            continue;
+        if (is_output && view->stride[i] == 0)
+            INVALID("args.%s.stride[%d] (%s) is 0 for %lld elements: outputs cannot broadcast",
+                    name, i, axis[i], (long long)shape[i]);
+        bad |= __builtin_mul_overflow(view->stride[i], shape[i] - 1, &reach);
+        bad |= __builtin_add_overflow(reach > 0 ? up : down, reach, reach > 0 ? &up : &down);
+    }
+    bad |= __builtin_sub_overflow(up, down, &up);
+    bad |= __builtin_mul_overflow(up, bytes, &up);
+    if (bad || up > PTRDIFF_MAX / 2)
+        INVALID("args.%s has strides %lld, %lld, %lld, %lld that reach beyond the address space",
+                name, (long long)view->stride[0], (long long)view->stride[1],
+                (long long)view->stride[2], (long long)view->stride[3]);
+    return HEED_OK;
+}
+
+heed_status heed_check_type(const char *name, uint32_t type, heed_error *why)
+{
+    if (type < HEED_F32 || type > HEED_BF16)
+        INVALID("args.%s is %u, HEED_F32, HEED_F16 or HEED_BF16 is required", name, type);
+    return HEED_OK;
+}
+
+void heed_convert(uint32_t from_type, const void *from, int64_t from_at, int64_t from_stride,
+                  uint32_t to_type, void *to, int64_t to_at, int64_t to_stride, int64_t n)
+{
+    const int dense = from_stride == 1 && to_stride == 1;
+    const char *in = (const char *)from + from_at * heed_dtype_bytes(from_type);
+    char *out = (char *)to + to_at * heed_dtype_bytes(to_type);
+    if (dense && from_type == to_type) {
+        memmove(out, in, (size_t)n * heed_dtype_bytes(from_type));
+    } else if (dense && from_type == HEED_F32 && to_type == HEED_BF16) {
+        for (int64_t i = 0; i < n; i++) /* types that the compiler knows: it makes vectors of it */
+            heed_store(HEED_BF16, out, i, heed_load(HEED_F32, in, i));
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            heed_store(to_type, out, i * to_stride, heed_load(from_type, in, i * from_stride));
+    }
+}

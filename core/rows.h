@@ -1,0 +1,41 @@
+/* Rows of sequences, padded or packed, and views of them: what calls have in common that read or
+ * write such memory. */
+#ifndef HEED_CORE_ROWS_H
+#define HEED_CORE_ROWS_H
+
+#include <heed/kit.h>
+
+/* lens and starts as in heed_kv_append_args. */
+typedef struct heed_row_lists {
+    int64_t batch, len, rows;
+    const int32_t *lens, *starts;
+} heed_row_lists;
+
+/* Every length is in 0 .. len, and every packed row in 0 .. rows. */
+heed_status heed_check_rows(const heed_row_lists *lists, heed_error *why);
+
+/* A view of `shape` with elements of so many bytes is there, its farthest elements are addressable,
+ * and no output broadcasts. */
+heed_status heed_check_view(const char *name, const heed_view *view, int64_t bytes, int is_output,
+                            const int64_t shape[4], heed_error *why);
+
+/* An element type that is served. */
+heed_status heed_check_type(const char *name, uint32_t type, heed_error *why);
+
+/* Copies n elements stride apart, rounding to nearest even. */
+void heed_convert(uint32_t from_type, const void *from, int64_t from_at, int64_t from_stride,
+                  uint32_t to_type, void *to, int64_t to_at, int64_t to_stride, int64_t n);
+
+static inline int32_t heed_row_count(const int32_t *lens, int64_t b, int64_t len)
+{
+    return lens ? lens[b] : (int32_t)len;
+}
+
+/* Elements of a view from its start to row i of sequence b, head 0. */
+static inline int64_t heed_row_at(const heed_view *view, const int32_t *starts, int64_t b,
+                                  int64_t i)
+{
+    return starts ? (starts[b] + i) * view->stride[2] : b * view->stride[0] + i * view->stride[2];
+}
+
+#endif

@@ -1,0 +1,449 @@
+/* heed_kv_append: what it writes, byte for byte, what it refuses, and that a sequence which comes
+ * through a cache in pieces gives what it gives at once. */
+#include "cases.h"
+#include "encode.h"
+#include "random.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+
+enum { BATCH = 3, HEADS = 2, QK = 5, V = 3, LEN = 9, CAPACITY = 26, PACKED_ROWS = 24 };
+enum { FORM_PLAIN, FORM_TOKEN_MAJOR, FORM_PACKED, FORM_ODD, FORM_NO_V, FORMS };
+
+static const int32_t lens[BATCH] = {7, 0, 9}, starts[BATCH] = {12, 0, 1};
+static const int32_t cache_lens[BATCH] = {3, 26, 17};
+
+/* A call with its memory: new rows, and caches that begin as noise. */
+typedef struct appending {
+    heed_kv_append_args args;
+    guard_buffer buffer[4]; /* k, v, k_cache, v_cache */
+    int32_t table[BATCH * CAPACITY];
+    uint32_t page_len;
+} appending;
+
+static uint32_t bytes_of(uint32_t type)
+{
+    return type == HEED_F32 ? 4 : 2;
+}
+
+/* Dense strides of [batch, heads, rows, dim], or of [batch, rows, heads, dim]. */
+static heed_view dense(guard_buffer *buffer, int64_t heads, int64_t rows, int64_t dim,
+                       int token_major)
+{
+    heed_view view = {buffer->data, {heads * rows * dim, rows * dim, dim, 1}};
+    if (token_major)
+        view.stride[1] = dim, view.stride[2] = heads * dim;
+    return view;
+}
+
+static void drop(appending *a)
+{
+    for (int n = 0; n < 4; n++)
+        guard_unmap(&a->buffer[n]);
+}
+
+static void noise(guard_buffer *buffer, uint64_t seed)
+{
+    for (size_t i = 0; i < buffer->bytes; i++)
+        buffer->data[i] = (unsigned char)(kit_hash(seed, (int64_t)i) >> 7);
+}
+
+static int make(appending *a, int form, uint32_t type, uint32_t cache_type, uint32_t page_len,
+                int side)
+{
+    const int packed = form == FORM_PACKED, tokens = form == FORM_TOKEN_MAJOR || packed;
+    const int64_t pages = page_len ? (CAPACITY + page_len - 1) / page_len : 0;
+    const int64_t rows = packed ? PACKED_ROWS : LEN, n_pages = BATCH * pages + 2;
+    const size_t batch = packed ? 1 : BATCH, cache_batch = (size_t)(page_len ? n_pages : BATCH);
+    const int64_t cache_rows = page_len ? page_len : CAPACITY;
+    const int64_t dim[2] = {QK, form == FORM_NO_V ? 0 : V};
+    memset(a, 0, sizeof *a);
+    a->page_len = page_len;
+    for (int n = 0; n < 4; n++) {
+        size_t each = (size_t)(HEADS * dim[n & 1]);
+        size_t elements =
+            n < 2 ? batch * each * (size_t)rows : cache_batch * each * (size_t)cache_rows;
+        uint32_t bytes = bytes_of(n < 2 ? type : cache_type);
+        if (guard_map(&a->buffer[n], elements * bytes, side, form == FORM_ODD, 0xc3) != 0)
+            return drop(a), -1;
+        noise(&a->buffer[n], 40 + (uint64_t)n);
+        for (size_t i = 0; n < 2 && i < elements; i++)
+            kit_encode(type, a->buffer[n].data, (int64_t)i,
+                       i % 11 == 7 ? (double)NAN
+                                   : kit_normal(kit_hash(50 + (uint64_t)n, (int64_t)i)));
+        if (n < 2)
+            guard_read_only(&a->buffer[n]);
+    }
+    for (int64_t i = 0; i < BATCH * pages; i++) /* from the last page on, two of them nobody's */
+        a->table[i] = (int32_t)(n_pages - 1 - i);
+    a->args = (heed_kv_append_args){.struct_size = sizeof a->args,
+                                    .batch = BATCH,
+                                    .len = LEN,
+                                    .capacity = CAPACITY,
+                                    .kv_heads = HEADS,
+                                    .qk_dim = QK,
+                                    .v_dim = (uint32_t)dim[1],
+                                    .page_len = page_len,
+                                    .k_type = type,
+                                    .v_type = type,
+                                    .k_cache_type = cache_type,
+                                    .v_cache_type = cache_type,
+                                    .k = dense(&a->buffer[0], HEADS, rows, QK, tokens),
+                                    .v = dense(&a->buffer[1], HEADS, rows, V, tokens),
+                                    .k_cache = dense(&a->buffer[2], HEADS, cache_rows, QK, tokens),
+                                    .v_cache = dense(&a->buffer[3], HEADS, cache_rows, V, tokens),
+                                    .lens = lens,
+                                    .starts = packed ? starts : NULL,
+                                    .rows = packed ? PACKED_ROWS : 0,
+                                    .cache_lens = cache_lens,
+                                    .block_table = page_len ? a->table : NULL,
+                                    .block_table_stride = pages,
+                                    .n_pages = page_len ? n_pages : 0};
+    if (form == FORM_NO_V)
+        a->args.v.data = a->args.v_cache.data = NULL;
+    return 0;
+}
+
+/* What the caches should hold, by the definition. */
+static void expect(const appending *a, int which, unsigned char *image)
+{
+    const heed_kv_append_args *g = &a->args;
+    const heed_view *from = which ? &g->v : &g->k, *to = which ? &g->v_cache : &g->k_cache;
+    const int reads = g->k_type == HEED_F32   ? REFERENCE_F32
+                      : g->k_type == HEED_F16 ? REFERENCE_F16
+                                              : REFERENCE_BF16;
+    for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t i = 0; i < lens[b]; i++)
+            for (int64_t h = 0; h < HEADS; h++)
+                for (int64_t d = 0; d < (which ? g->v_dim : g->qk_dim); d++) {
+                    int64_t key = cache_lens[b] + i, page = b, row = key;
+                    if (a->page_len) {
+                        page = a->table[b * g->block_table_stride + key / a->page_len];
+                        row = key % a->page_len;
+                    }
+                    double x = reference_decode(
+                        reads, from->data,
+                        (g->starts ? g->starts[b] * from->stride[2] : b * from->stride[0]) +
+                            h * from->stride[1] + i * from->stride[2] + d * from->stride[3]);
+                    kit_encode(g->k_cache_type, image,
+                               page * to->stride[0] + h * to->stride[1] + row * to->stride[2] +
+                                   d * to->stride[3],
+                               x);
+                }
+}
+
+/* NaN in another type: any NaN will do; so do not compare its bits. */
+static int same_or_nan(uint32_t type, const unsigned char *got, const unsigned char *want,
+                       size_t bytes)
+{
+    const int reads = type == HEED_F32   ? REFERENCE_F32
+                      : type == HEED_F16 ? REFERENCE_F16
+                                         : REFERENCE_BF16;
+    for (size_t i = 0; i < bytes / bytes_of(type); i++)
+        if (memcmp(got + i * bytes_of(type), want + i * bytes_of(type), bytes_of(type)) != 0 &&
+            !(isnan(reference_decode(reads, got, (int64_t)i)) &&
+              isnan(reference_decode(reads, want, (int64_t)i))))
+            return 0;
+    return 1;
+}
+
+static void writes(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    static const uint32_t page_len[] = {0, 1, 3, 16, 17};
+    (void)env;
+    for (int form = 0; form < FORMS; form++)
+        for (uint32_t cache_type = HEED_F32; cache_type <= HEED_BF16; cache_type++)
+            for (size_t n = 0; n < COUNT(page_len); n++) {
+                appending a;
+                if (make(&a, form, c->spec.q_type, cache_type, page_len[n],
+                         n & 1 ? GUARD_LOW : GUARD_HIGH) != 0) {
+                    kit_fail(outcome, "out of memory");
+                    return;
+                }
+                unsigned char *image[2] = {malloc(a.buffer[2].bytes + 1),
+                                           malloc(a.buffer[3].bytes + 1)};
+                for (int s = 0; s < 2 && image[0] && image[1]; s++) {
+                    memcpy(image[s], a.buffer[2 + s].data, a.buffer[2 + s].bytes);
+                    expect(&a, s, image[s]);
+                }
+                heed_status status = heed_kv_append(&a.args);
+                if (status != HEED_OK)
+                    kit_fail(outcome, "form %d, pages of %u: %s", form, page_len[n],
+                             heed_last_error());
+                for (int s = 0; s < 2 && image[0] && image[1]; s++)
+                    if (!same_or_nan(cache_type, a.buffer[2 + s].data, image[s],
+                                     a.buffer[2 + s].bytes) ||
+                        !guard_slack_is(&a.buffer[2 + s], 0xc3))
+                        kit_fail(outcome,
+                                 "form %d, pages of %u, cache type %u: the %s cache is not "
+                                 "what it should be",
+                                 form, page_len[n], cache_type, s ? "value" : "key");
+                free(image[0]);
+                free(image[1]);
+                drop(&a);
+            }
+}
+
+/* ---- mistakes ---------------------------------------------------------------------------------
+ */
+
+static int32_t bad_list[BATCH];
+
+/* Spoils mistake n of a paged, packed call (before FIRST_CONTIGUOUS) or of a contiguous one. */
+enum { FIRST_CONTIGUOUS = 12, MISTAKES = 24 };
+
+static const char *spoil(appending *s, int n)
+{
+    heed_kv_append_args *a = &s->args;
+    const int64_t stride = a->block_table_stride;
+    switch (n) {
+    case 0:
+        return s->table[0] = -1, "block_table[0][0]";
+    case 1:
+        return s->table[2 * stride + 1] = (int32_t)a->n_pages, "block_table[2][1]";
+    case 2:
+        return s->table[2 * stride + 1] = INT32_MAX, "block_table[2][1]";
+    case 3:
+        return a->block_table = NULL, "block_table";
+    case 4:
+        return a->block_table_stride--, "capacity";
+    case 5:
+        return a->n_pages = -1, "n_pages";
+    case 6:
+        return a->n_pages = 1, "block_table[";
+    case 7:
+        return bad_list[2] = PACKED_ROWS - 8, a->starts = bad_list, "starts[2]";
+    case 8:
+        return bad_list[0] = -1, a->starts = bad_list, "starts[0]";
+    case 9:
+        return a->starts = NULL, "rows";
+    case 10:
+        return a->rows = -1, "rows";
+    case 11:
+        return a->page_len = UINT32_MAX, "page_len";
+    case 12:
+        return bad_list[2] = 18, a->cache_lens = bad_list, "capacity";
+    case 13:
+        return bad_list[1] = -1, a->cache_lens = bad_list, "cache_lens[1]";
+    case 14:
+        return bad_list[1] = INT32_MAX, a->cache_lens = bad_list, "cache_lens[1]";
+    case 15:
+        return bad_list[2] = LEN + 1, a->lens = bad_list, "lens[2]";
+    case 16:
+        return bad_list[2] = -1, a->lens = bad_list, "lens[2]";
+    case 17:
+        return a->k.data = NULL, "args.k ";
+    case 18:
+        return a->v_cache.data = NULL, "v_cache";
+    case 19:
+        return a->k_cache.stride[2] = 0, "k_cache";
+    case 20:
+        return a->v_cache_type = HEED_I8, "v_cache_type";
+    case 21:
+        return a->block_table = s->table, "block_table";
+    case 22:
+        return a->batch = -1, "batch";
+    default:
+        return a->kv_heads = 0, "kv_heads";
+    }
+}
+
+static void refuses(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    (void)env;
+    (void)c;
+    for (int n = 0; n < MISTAKES; n++) {
+        appending a;
+        heed_error why = {""};
+        if (make(&a, n < FIRST_CONTIGUOUS ? FORM_PACKED : FORM_PLAIN, HEED_F32, HEED_F16,
+                 n < FIRST_CONTIGUOUS ? 16 : 0, GUARD_HIGH) != 0) {
+            kit_fail(outcome, "out of memory");
+            return;
+        }
+        const int32_t *usual = n == 7 || n == 8 ? starts : n == 15 || n == 16 ? lens : cache_lens;
+        memcpy(bad_list, usual, sizeof bad_list);
+        const char *word = spoil(&a, n);
+        guard_read_only(&a.buffer[2]); /* a write is a crash */
+        guard_read_only(&a.buffer[3]);
+        a.args.error = &why;
+        heed_status status = heed_kv_append(&a.args);
+        if (status != HEED_ERR_INVALID || !strstr(why.text, word))
+            kit_fail(outcome, "mistake %d, a bad %s: %s, '%s'", n, word, heed_status_string(status),
+                     why.text);
+        drop(&a);
+    }
+}
+
+/* ---- in pieces --------------------------------------------------------------------------------
+ */
+
+enum { TOKENS = 75, DIM = 24, PAGE = 16, PAGES = 5, Q_HEADS = 4 };
+
+/* Three sequences of tokens, and the cache that they grow in. */
+typedef struct growing {
+    float q[BATCH][TOKENS][Q_HEADS][DIM], k[BATCH][TOKENS][HEADS][DIM],
+        v[BATCH][TOKENS][HEADS][DIM];
+    unsigned char k_cache[(BATCH * PAGES + 1) * PAGE * HEADS * DIM * 4];
+    unsigned char v_cache[(BATCH * PAGES + 1) * PAGE * HEADS * DIM * 4];
+    float whole[BATCH][TOKENS][Q_HEADS][DIM], out[BATCH][TOKENS][Q_HEADS][DIM];
+    float packed_q[BATCH * TOKENS][Q_HEADS][DIM], packed_out[BATCH * TOKENS][Q_HEADS][DIM];
+    float packed_k[BATCH * TOKENS][HEADS][DIM], packed_v[BATCH * TOKENS][HEADS][DIM];
+    int32_t table[BATCH][PAGES], there[BATCH], now[BATCH], first[BATCH], after[BATCH];
+    int paged;
+    uint32_t type; /* of the cache */
+} growing;
+
+/* Appends now[b] tokens of each sequence, packed, and attends with them. */
+static heed_status step(heed_context *context, growing *g)
+{
+    const int64_t rows = g->paged ? PAGE : PAGES * PAGE;
+    int32_t at = 0, most = 0;
+    for (int b = 0; b < BATCH; b++) {
+        g->first[b] = at;
+        memcpy(g->packed_q[at], g->q[b][g->there[b]], (size_t)g->now[b] * sizeof g->q[0][0]);
+        memcpy(g->packed_k[at], g->k[b][g->there[b]], (size_t)g->now[b] * sizeof g->k[0][0]);
+        memcpy(g->packed_v[at], g->v[b][g->there[b]], (size_t)g->now[b] * sizeof g->v[0][0]);
+        at += g->now[b];
+        most = g->now[b] > most ? g->now[b] : most;
+        g->after[b] = g->there[b] + g->now[b];
+    }
+    const heed_view new_k = {g->packed_k, {0, DIM, HEADS * DIM, 1}};
+    const heed_view cache = {g->k_cache, {rows * HEADS * DIM, rows * DIM, DIM, 1}};
+    const heed_kv_append_args append = {
+        .struct_size = sizeof append,
+        .batch = BATCH,
+        .len = most,
+        .capacity = PAGES * PAGE,
+        .kv_heads = HEADS,
+        .qk_dim = DIM,
+        .v_dim = DIM,
+        .page_len = g->paged ? PAGE : 0,
+        .k_type = HEED_F32,
+        .v_type = HEED_F32,
+        .k_cache_type = g->type,
+        .v_cache_type = g->type,
+        .k = new_k,
+        .v = {g->packed_v, {0, DIM, HEADS * DIM, 1}},
+        .k_cache = cache,
+        .v_cache = {g->v_cache, {cache.stride[0], cache.stride[1], cache.stride[2], 1}},
+        .lens = g->now,
+        .starts = g->first,
+        .cache_lens = g->there,
+        .block_table = g->paged ? g->table[0] : NULL,
+        .block_table_stride = g->paged ? PAGES : 0,
+        .n_pages = g->paged ? BATCH * PAGES + 1 : 0,
+        .rows = BATCH * TOKENS};
+    const heed_attn_desc desc = {.struct_size = sizeof desc,
+                                 .features = HEED_HAS_REPRODUCIBLE_CHUNKS | HEED_HAS_CAUSAL |
+                                             HEED_HAS_LENS | HEED_HAS_PACKED |
+                                             (g->paged ? HEED_HAS_PAGES : 0),
+                                 .q_heads = Q_HEADS,
+                                 .kv_heads = HEADS,
+                                 .qk_dim = DIM,
+                                 .v_dim = DIM,
+                                 .q_type = HEED_F32,
+                                 .k_type = g->type,
+                                 .v_type = g->type,
+                                 .out_type = HEED_F32,
+                                 .position = HEED_POS_BOTTOM_RIGHT,
+                                 .page_len = g->paged ? PAGE : 0,
+                                 .max_rows = BATCH * TOKENS};
+    const heed_attn_args attend = {.struct_size = sizeof attend,
+                                   .batch = BATCH,
+                                   .q_len = most,
+                                   .kv_len = PAGES * PAGE,
+                                   .q = {g->packed_q, {0, DIM, Q_HEADS * DIM, 1}},
+                                   .k = append.k_cache,
+                                   .v = append.v_cache,
+                                   .out = {g->packed_out, {0, DIM, Q_HEADS * DIM, 1}},
+                                   .q_lens = g->now,
+                                   .kv_lens = g->after,
+                                   .q_starts = g->first,
+                                   .block_table = append.block_table,
+                                   .block_table_stride = append.block_table_stride,
+                                   .n_pages = append.n_pages};
+    heed_status status = heed_kv_append(&append);
+    if (status == HEED_OK)
+        status = heed_attention(context, &desc, &attend);
+    for (int b = 0; b < BATCH && status == HEED_OK; b++) {
+        memcpy(g->out[b][g->there[b]], g->packed_out[g->first[b]],
+               (size_t)g->now[b] * sizeof g->out[0][0]);
+        g->there[b] = g->after[b];
+    }
+    return status;
+}
+
+/* All three sequences through a cache that begins as NaN, in the given kind of pieces. */
+static heed_status grow(heed_context *context, growing *g, int paged, int pieces)
+{
+    heed_status status = HEED_OK;
+    uint64_t random = 7;
+    memset(g->k_cache, 0xff, sizeof g->k_cache);
+    memset(g->v_cache, 0xff, sizeof g->v_cache);
+    memset(g->there, 0, sizeof g->there);
+    g->paged = paged;
+    for (int left = 1; left && status == HEED_OK;) {
+        left = 0;
+        for (int b = 0; b < BATCH; b++) {
+            int n = pieces == 0   ? TOKENS - b * 20 /* at once */
+                    : pieces == 1 ? 1
+                    : pieces == 2 ? 16 + b
+                                  : (int)(kit_next(&random) % (b == 1 ? 2 : 9)); /* of all ages */
+            int rest = TOKENS - b * 20 - g->there[b];
+            g->now[b] = n < rest ? n : rest;
+            left += rest;
+        }
+        if (left)
+            status = step(context, g);
+    }
+    return status;
+}
+
+static void in_pieces(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    static const char *const name[] = {"at once", "token by token", "in chunks", "mixed"};
+    growing *g = calloc(1, sizeof *g);
+    if (!g) {
+        kit_fail(outcome, "out of memory");
+        return;
+    }
+    g->type = c->spec.q_type;
+    for (size_t i = 0; i < sizeof g->q / 4; i++)
+        (&g->q[0][0][0][0])[i] = (float)kit_normal(kit_hash(1, (int64_t)i));
+    for (size_t i = 0; i < sizeof g->k / 4; i++) {
+        (&g->k[0][0][0][0])[i] = (float)kit_normal(kit_hash(2, (int64_t)i));
+        (&g->v[0][0][0][0])[i] = (float)kit_normal(kit_hash(3, (int64_t)i));
+    }
+    for (int i = 0; i < BATCH * PAGES; i++)
+        g->table[i / PAGES][i % PAGES] = (i * 7 + 3) % (BATCH * PAGES + 1);
+    for (int paged = 0; paged < 2; paged++)
+        for (int pieces = 0; pieces < 4; pieces++) {
+            if (kit_status(outcome, grow(env->context, g, paged, pieces), heed_last_error(),
+                           "a step") != 0)
+                goto end;
+            if (!paged && !pieces)
+                memcpy(g->whole, g->out, sizeof g->out);
+            else if (memcmp(g->whole, g->out, sizeof g->out) != 0)
+                kit_fail(outcome, "%s, %s: other bits than at once",
+                         paged ? "in pages" : "contiguous", name[pieces]);
+            memset(g->out, 0, sizeof g->out);
+        }
+end:
+    free(g);
+}
+
+void kit_cache_cases(kit_list *list)
+{
+    for (uint32_t type = HEED_F32; type <= HEED_BF16; type++) {
+        kit_case c = {.quick = 1, .run = writes, .spec.q_type = type};
+        snprintf(c.name, sizeof c.name, "cache/append/%s", kit_type_name(type));
+        kit_add(list, &c);
+        c.run = in_pieces;
+        snprintf(c.name, sizeof c.name, "cache/in_pieces/%s", kit_type_name(type));
+        kit_add(list, &c);
+    }
+    kit_case mistakes = {.name = "cache/mistakes/f32", .quick = 1, .run = refuses};
+    kit_add(list, &mistakes);
+}
