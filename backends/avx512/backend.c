@@ -6,6 +6,17 @@
     (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C | HEED_ISA_AVX512F | HEED_ISA_AVX512BW |         \
      HEED_ISA_AVX512DQ | HEED_ISA_AVX512VL)
 
+/* The same kernels for AVX2, to the same bits, and those for bf16, if they are built. */
+__attribute__((weak)) heed_status heed_attn_prefill_avx2(const heed_simd_tuning *tuning,
+                                                         const heed_problem *problem,
+                                                         heed_tile *tile, void *scratch);
+__attribute__((weak)) heed_status heed_attn_decode_avx2(const heed_simd_tuning *tuning,
+                                                        const heed_problem *problem,
+                                                        heed_tile *tile, void *scratch);
+__attribute__((weak)) heed_status heed_attn_prefill_dot_avx512(const heed_simd_tuning *tuning,
+                                                               const heed_problem *problem,
+                                                               heed_tile *tile, void *scratch);
+
 /* Written by probe, always to the same values, before any other call. */
 static heed_simd_tuning tuning;
 
@@ -15,6 +26,7 @@ static heed_status probe(const heed_cpu *cpu, heed_error *why)
         return heed_refuse(why,
                            "needs a CPU and an operating system with AVX-512 F, BW, DQ and VL");
     heed_simd_tune(cpu, 16, &tuning);
+    tuning.dot_bf16 = cpu->fast & HEED_ISA_AVX512_BF16 && heed_attn_prefill_dot_avx512;
     return HEED_OK;
 }
 
@@ -35,14 +47,6 @@ static heed_status tiling(const heed_problem *problem, heed_tiling *out)
     return heed_simd_tiling(&tuning, problem, out);
 }
 
-/* The same kernels for AVX2, to the same bits, if they are built. */
-__attribute__((weak)) heed_status heed_attn_prefill_avx2(const heed_simd_tuning *tuning,
-                                                         const heed_problem *problem,
-                                                         heed_tile *tile, void *scratch);
-__attribute__((weak)) heed_status heed_attn_decode_avx2(const heed_simd_tuning *tuning,
-                                                        const heed_problem *problem,
-                                                        heed_tile *tile, void *scratch);
-
 /* Is the tile's sequence so little work that AVX-512's slow start would cost more than its width
  * gains? 0.7 million operations, measured on an Intel with AMX. */
 static int is_small(const heed_problem *problem, const heed_tile *tile)
@@ -57,6 +61,8 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
 {
     (void)state;
     const int decode = heed_simd_decode_covers(&tuning, problem);
+    if (!decode && heed_simd_dot_covers(&tuning, problem))
+        return heed_attn_prefill_dot_avx512(&tuning, problem, tile, scratch);
     if (!(tile->flags & HEED_TILE_OUTPUTS)) {
         if (is_small(problem, tile))
             return decode ? heed_attn_decode_avx2(&tuning, problem, tile, scratch)

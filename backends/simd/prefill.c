@@ -33,9 +33,11 @@ typedef struct prefill {
     int32_t natural;    /* scores leave the first product in natural units, for modify_block */
     float factor;       /* what the queries are multiplied by */
     int64_t first, end; /* the key block at hand */
-    const float *k, *v; /* its first key */
+    const char *k;      /* its first key */
+    const float *v;
     int64_t v_far_bytes;
-    int64_t k_stride, v_stride, v_group; /* from key to key, from STEP columns to the next */
+    int64_t k_stride;          /* bytes from key to key */
+    int64_t v_stride, v_group; /* words from word to word of keys, from STEP columns to the next */
     float *s, *bias, *k_copy, *v_copy;
     uint64_t *seen;
 } prefill;
@@ -124,9 +126,9 @@ static int64_t panel_begin(const prefill *f, panel *p, int64_t row, int64_t n_ro
 
 static int wants_copy(const heed_rows *rows, uint32_t type, const int32_t *pages, int64_t far_bytes)
 {
-    int64_t bytes = rows->row_stride * (int64_t)sizeof(float);
-    return type != HEED_F32 || pages || rows->dim_stride != 1 || bytes >= far_bytes ||
-           bytes <= -far_bytes;
+    int64_t bytes = rows->row_stride * heed_dtype_bytes(type);
+    return type != (PAIR == 2 ? HEED_BF16 : HEED_F32) || pages || rows->dim_stride != 1 ||
+           bytes >= far_bytes || bytes <= -far_bytes;
 }
 
 /* Makes the keys of the block at hand ready for the products, once. */
@@ -134,13 +136,14 @@ static void block_load_keys(prefill *f)
 {
     const heed_problem *problem = f->problem;
     const heed_tile *tile = f->tile;
-    if (f->end - f->first < STEP || wants_copy(&tile->k, problem->k_type, tile->pages, FAR_BYTES)) {
+    if (f->end - f->first < STEP || f->first < tile->k_first || problem->qk_dim % PAIR ||
+        wants_copy(&tile->k, problem->k_type, tile->pages, FAR_BYTES)) {
         pack_keys(problem, tile, f->first, f->end, f->k_copy);
-        f->k = f->k_copy;
-        f->k_stride = problem->qk_dim;
+        f->k = (const char *)f->k_copy;
+        f->k_stride = words_of(problem->qk_dim) * 4;
     } else {
-        f->k_stride = tile->k.row_stride;
-        f->k = (const float *)tile->k.data + f->first * f->k_stride;
+        f->k_stride = tile->k.row_stride * heed_dtype_bytes(problem->k_type);
+        f->k = (const char *)tile->k.data + f->first * f->k_stride;
     }
 }
 
@@ -148,7 +151,7 @@ static void block_load_values(prefill *f)
 {
     const heed_problem *problem = f->problem;
     const heed_tile *tile = f->tile;
-    if (problem->v_dim % STEP ||
+    if (PAIR == 2 || problem->v_dim % STEP ||
         wants_copy(&tile->v, problem->v_type, tile->pages, f->v_far_bytes)) {
         f->v_group = (f->layout.key_block + V_PADDING) * STEP;
         pack_values(problem, tile, f->first, f->end, f->v_group, f->v_copy);
@@ -185,6 +188,7 @@ static int block_of_panel(const prefill *f, const panel *p, int masked, block *b
     const heed_tile *tile = f->tile;
     int mask = masked ? panel_mask(f, p) : HEED_BLOCK_ALL;
     b->first = p->key_first > f->first ? p->key_first : f->first;
+    b->first -= (b->first - f->first) % PAIR;
     b->end = p->key_end < f->end ? p->key_end : f->end;
     if (b->first >= b->end || mask == HEED_BLOCK_NONE)
         return 0;
@@ -213,7 +217,7 @@ static int block_of_panel(const prefill *f, const panel *p, int masked, block *b
  * the panel's keys, but not of the block; what it writes there is not looked at. */
 static void block_scores(const prefill *f, const panel *p, const block *b, float *top)
 {
-    int64_t dims = f->problem->qk_dim;
+    int64_t dims = words_of(f->problem->qk_dim);
     for (int64_t j = b->first; j < b->end; j += STEP) {
         int64_t at = j - f->first, last = f->end - STEP - f->first;
         int v = 0;
@@ -221,7 +225,8 @@ static void block_scores(const prefill *f, const panel *p, const block *b, float
             v++;
         if (at > last)
             at = last > 0 ? last : 0;
-        const float *k = f->k + at * f->k_stride, *q = p->q;
+        const char *k = f->k + at * f->k_stride;
+        const float *q = p->q;
         float *s = f->s + at * PANEL;
         if (v == 0)
             scores_3(q, dims, k, f->k_stride, s, top);
@@ -246,8 +251,12 @@ static void attend(const prefill *f, panel *p, block *b)
         top_block(p, b, top);
     weigh_block(p, b, top);
 
-    int64_t n_keys[VECTORS] = {b->to[0] - b->first, b->to[1] - b->to[0], b->to[2] - b->to[1]};
-    const float *v = f->v + (b->first - f->first) * f->v_stride;
+    int64_t n_keys[VECTORS], done = 0;
+    for (int i = 0; i < VECTORS; i++) {
+        n_keys[i] = words_of(b->to[i] - b->first) - done;
+        done += n_keys[i];
+    }
+    const float *v = f->v + (b->first - f->first) / PAIR * f->v_stride;
     float *o = p->o;
     for (int64_t d = 0; d < f->problem->v_dim; d += STEP, v += f->v_group, o += STEP * PANEL) {
         if (accumulate(b->s, n_keys, v, f->v_stride, p->alpha, o, !p->started, b->seen != NULL))
@@ -426,6 +435,7 @@ static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
     for (int64_t first = tile->k_first; first < tile->k_end; first = f->end) {
         int block_loaded = 0;
         set_block(f, first);
+        f->first -= f->first % PAIR;
         for (int64_t i = 0; i < n; i++) {
             block b;
             if (!block_of_panel(f, p[i], 1, &b))
@@ -447,9 +457,15 @@ static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
         panel_end(f, tile, p[i]);
 }
 
+#ifdef HEED_PREFILL_DOT
+heed_status heed_attn_prefill_dot_avx512(const heed_simd_tuning *tuning,
+                                         const heed_problem *problem, heed_tile *tile,
+                                         void *scratch)
+#else
 heed_status HEED_ISA_FUNCTION(heed_attn_prefill)(const heed_simd_tuning *tuning,
                                                  const heed_problem *problem, heed_tile *tile,
                                                  void *scratch)
+#endif
 {
     char *base = scratch;
     prefill f = {.problem = problem, .tile = tile};

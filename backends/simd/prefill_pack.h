@@ -29,14 +29,31 @@ static int64_t whole_steps(int64_t columns)
     return (columns + STEP - 1) / STEP * STEP;
 }
 
-/* The queries of a panel, times factor, as [dim][PANEL]. An unused lane holds what the first used
- * one does, so that its scores are as harmless. */
+/* Words of so many dims. */
+static int64_t words_of(int64_t dims)
+{
+    return (dims + PAIR - 1) / PAIR;
+}
+
+/* The first n elements from p on, times factor, as words; zeros follow. */
+V_INLINE vf query_words(uint32_t type, const char *p, int64_t stride, int64_t n, vf factor)
+{
+#if PAIR == 2
+    (void)type;
+    return scale_pairs(load_pairs(p, stride, n), factor);
+#else
+    return v_mul(v_gather_type(type, p, stride, n < LANES ? (int)n : LANES), factor);
+#endif
+}
+
+/* The queries of a panel, times factor, as words [dim][PANEL]. An unused lane holds what the first
+ * used one does, so that its scores are as harmless. */
 V_NOINLINE void pack_queries(const heed_problem *problem, const heed_tile *tile, const panel *p,
                              float factor)
 {
     const heed_rows *q = &tile->q;
     uint32_t type = problem->q_type;
-    int64_t dims = problem->qk_dim, bytes = heed_dtype_bytes(type), whole = 0;
+    int64_t dims = problem->qk_dim, bytes = heed_dtype_bytes(type);
     for (int v = first_vector(p); v < VECTORS; v++) {
         const char *data[LANES];
         float *to = p->q + v * LANES;
@@ -46,8 +63,9 @@ V_NOINLINE void pack_queries(const heed_problem *problem, const heed_tile *tile,
             data[i] = (const char *)q->data +
                       row_offset(p, q, lane < p->unused ? p->unused : lane) * bytes;
         }
-        if (type == HEED_F32 && q->dim_stride == 1)
-            whole = dims / LANES * LANES;
+        /* The usual case, without questions in its loops. */
+        int64_t whole =
+            PAIR == 1 && type == HEED_F32 && q->dim_stride == 1 ? dims / LANES * LANES : 0;
         for (int64_t d = 0; d < whole; d += LANES) {
             for (int i = 0; i < LANES; i++)
                 x[i] = v_load((const float *)(const void *)data[i] + d);
@@ -55,13 +73,14 @@ V_NOINLINE void pack_queries(const heed_problem *problem, const heed_tile *tile,
             for (int i = 0; i < LANES; i++, to += PANEL)
                 v_store(to, v_mul(x[i], v_set1(factor)));
         }
-        for (int64_t d = whole; d < dims; d += LANES) {
-            int n = dims - d < LANES ? (int)(dims - d) : LANES;
+        for (int64_t d = whole; d < dims; d += PAIR * LANES) {
+            int64_t n = words_of(dims - d) < LANES ? words_of(dims - d) : LANES;
             for (int i = 0; i < LANES; i++)
-                x[i] = v_gather_type(type, data[i] + d * q->dim_stride * bytes, q->dim_stride, n);
+                x[i] = query_words(type, data[i] + d * q->dim_stride * bytes, q->dim_stride,
+                                   dims - d, v_set1(factor));
             v_transpose(x);
-            for (int i = 0; i < n; i++, to += PANEL)
-                v_store(to, v_mul(x[i], v_set1(factor)));
+            for (int64_t i = 0; i < n; i++, to += PANEL)
+                v_store(to, x[i]);
         }
     }
 }
@@ -126,6 +145,59 @@ static const char *key_row(const heed_problem *problem, const heed_tile *tile,
            heed_key_offset(rows, tile->pages, problem->page_len, page_stride, j) * (int64_t)bytes;
 }
 
+#if PAIR == 2
+
+/* Keys [first, end) of K as rows of words, with rows of zeros up to a whole step and for a key
+ * before the tile's first. */
+V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, int64_t first,
+                          int64_t end, float *out)
+{
+    const int64_t dims = problem->qk_dim, words = words_of(dims), stride = tile->k.dim_stride;
+    const int64_t steps = (end - first + STEP - 1) / STEP * STEP;
+    for (int64_t j = first; j < first + steps; j++, out += words) {
+        if (j < tile->k_first || j >= end) {
+            memset(out, 0, (size_t)words * sizeof *out);
+            continue;
+        }
+        const char *key = key_row(problem, tile, &tile->k, tile->k_page_stride, 2, j);
+        for (int64_t d = 0; d < dims; d += DOT_WIDTH) {
+            vf x = v_from_bits(load_pairs(key + d * stride * 2, stride, dims - d));
+            v_store_n(out + d / 2, x, (int)words_of(dims - d < DOT_WIDTH ? dims - d : DOT_WIDTH));
+        }
+    }
+}
+
+/* Keys [first, end) of V as words of two keys, [column / STEP][key / 2][STEP]; zeros in the columns
+ * behind the last and for keys outside the tile. The groups of STEP columns are `group` words
+ * apart.
+ */
+V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, int64_t first,
+                            int64_t end, int64_t group, float *out)
+{
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
+                                         8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    const int64_t columns = problem->v_dim, stride = tile->v.dim_stride;
+    for (int64_t j = first; j < end; j += 2, out += STEP) {
+        const char *key[2] = {NULL, NULL};
+        float *to = out;
+        for (int i = 0; i < 2; i++)
+            if (j + i >= tile->k_first && j + i < end)
+                key[i] = key_row(problem, tile, &tile->v, tile->v_page_stride, 2, j + i);
+        for (int64_t d = 0; d < columns; d += DOT_WIDTH) {
+            const int64_t n = columns - d, at = d * stride * 2;
+            vi a = key[0] ? load_pairs(key[0] + at, stride, n) : _mm512_setzero_si512();
+            vi b = key[1] ? load_pairs(key[1] + at, stride, n) : _mm512_setzero_si512();
+            vf x[2] = {v_from_bits(_mm512_permutex2var_epi16(a, low, b)),
+                       v_from_bits(_mm512_permutex2var_epi16(a, high, b))};
+            for (int64_t c = 0; c < 4 && c * STEP < n; c++, to += group)
+                half_store(to, c % 2 ? half_high(x[c / 2]) : half_low(x[c / 2]));
+        }
+    }
+}
+
+#else
+
 /* Keys [first, end) of K as f32 rows, with rows of zeros up to a whole step. */
 V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, int64_t first,
                           int64_t end, float *out)
@@ -166,5 +238,7 @@ V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, 
         }
     }
 }
+
+#endif
 
 #endif

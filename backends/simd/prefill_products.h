@@ -8,11 +8,25 @@
  * ascending order of d or of the key, whatever the vector width and whichever rows share a panel.
  *     rows        Panels are filled from the right, and below a causal diagonal vectors drop out
  * from the left: kernels for the last 3, 2 or 1 vectors are all that is needed.
+ *     words       Compiled with HEED_PREFILL_DOT a step multiplies pairs of bf16 by vdpbf16ps: two
+ * neighbouring dims of q and k, two neighbouring keys of weights and v, the first in the low half
+ * of a 32-bit word. Without it a word is a float. Pairs of keys lie at even absolute positions.
  */
 #ifndef HEED_SIMD_PREFILL_PRODUCTS_H
 #define HEED_SIMD_PREFILL_PRODUCTS_H
 
 #include "vec.h"
+
+#ifdef HEED_PREFILL_DOT
+#define PAIR 2 /* elements of a word */
+V_INLINE vf v_step(vf x, vf y, vf sum)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)v_bits(x), (__m512bh)v_bits(y));
+}
+#else
+#define PAIR 1
+#define v_step v_fma
+#endif
 
 #define VECTORS 3
 #define PANEL (VECTORS * LANES)
@@ -34,26 +48,26 @@
 #define LAST_1(x, i) x(i, 2)
 
 #define SUM_ZERO(i, v) vf sum##i##v = v_zero();
-#define SUM_FMA(i, v) sum##i##v = v_fma(x##v, b, sum##i##v);
+#define SUM_FMA(i, v) sum##i##v = v_step(x##v, b, sum##i##v);
 #define LOAD_X(i, v) vf x##v = v_load(x + v * LANES);
 
 /* ---- S^T = K Q^T ------------------------------------------------------------------------------
  */
 
-#define KEY_POINTER(i) const float *k##i = k + i * k_stride;
+#define KEY_POINTER(i) const char *k##i = k + i * k_stride;
 #define KEY_STEP_3(i)                                                                              \
     {                                                                                              \
-        vf b = v_broadcast(k##i + d);                                                              \
+        vf b = v_broadcast(k##i + d * 4);                                                          \
         LAST_3(SUM_FMA, i)                                                                         \
     }
 #define KEY_STEP_2(i)                                                                              \
     {                                                                                              \
-        vf b = v_broadcast(k##i + d);                                                              \
+        vf b = v_broadcast(k##i + d * 4);                                                          \
         LAST_2(SUM_FMA, i)                                                                         \
     }
 #define KEY_STEP_1(i)                                                                              \
     {                                                                                              \
-        vf b = v_broadcast(k##i + d);                                                              \
+        vf b = v_broadcast(k##i + d * 4);                                                          \
         LAST_1(SUM_FMA, i)                                                                         \
     }
 #define SCORE_STORE(i, v) v_store(s + i * PANEL + v * LANES, sum##i##v);
@@ -61,10 +75,10 @@
 #define TOP_MAX(i, v) top##v = v_max(sum##i##v, top##v);
 #define TOP_STORE(i, v) v_store(top + v * LANES, top##v);
 
-/* STEP keys against a panel: s[key][row] = sum over d of k[key][d] * q[d][row]. With top the
- * running maximum of each row is kept there; a NaN never gets into it. */
+/* STEP keys against a panel: s[key][row] = sum over `dims` words of k[key][d] * q[d][row]; k_stride
+ * in bytes. With top the running maximum of each row is kept there; a NaN never gets into it. */
 #define DEFINE_SCORES(n)                                                                           \
-    V_NOINLINE void scores_##n(const float *x, int64_t dims, const float *k, int64_t k_stride,     \
+    V_NOINLINE void scores_##n(const float *x, int64_t dims, const char *k, int64_t k_stride,      \
                                float *s, float *top)                                               \
     {                                                                                              \
         int64_t d = 0;                                                                             \
@@ -125,11 +139,10 @@ DEFINE_SCORES(1)
  * v[key][column] * p[key][row]. The sum of a block starts from zero, which keeps the error of long
  * sequences that of short ones.
  *
- * x        the weights p of the first key
- * n_keys   keys whose weights are set in the last 3, 2, 1 vectors: first n_keys[0] with 3 vectors,
- *          then n_keys[1] with 2, then n_keys[2] with 1
- * first    o holds nothing yet
- * check    leave o alone and return 1 if any sum is not finite
+ * x        the weights p of the first word of keys
+ * n_keys   words of keys whose weights are set in the last 3, 2, 1 vectors: first n_keys[0] with 3
+ * vectors, then n_keys[1] with 2, then n_keys[2] with 1 first    o holds nothing yet check    leave
+ * o alone and return 1 if any sum is not finite
  */
 V_NOINLINE int accumulate(const float *x, const int64_t n_keys[VECTORS], const float *v,
                           int64_t v_stride, const float *alpha, float *o, int first, int check)

@@ -13,7 +13,17 @@
 
 #include <float.h>
 
+#ifdef HEED_PREFILL_DOT
+#include "prefill_dot.h"
+#else
 #include "prefill_products.h"
+#define v_weight v_exp2
+#define v_pair(even, odd) (even) /* a word is one element */
+V_INLINE vf step_seen(vf w, vf x, vf sum)
+{
+    return v_select(m_negative(w), sum, v_fma(w, x, sum));
+}
+#endif
 
 #define LOG2_E 1.4426950408889634
 #define LN_2 0.6931471805599453
@@ -101,47 +111,61 @@ V_NOINLINE void top_block(const panel *p, const block *b, float *top)
     }
 }
 
+/* The weight of one key's scores. seen is NULL where every row sees every key. */
+V_INLINE vf weigh_key(const float *s, const uint64_t *seen, int v, vf m)
+{
+    vf w = v_weight(v_sub(v_load(s), m));
+    return seen ? v_select(seen_lanes(seen, v), w, v_set1(-0.0f)) : w;
+}
+
+/* Scores of n keys of vector v become words of weights, from s on. Returns their sum. */
+V_INLINE vf weigh_keys(float *s, const uint64_t *seen, int64_t n, int v, vf m)
+{
+    vf sum = v_zero(), odd = v_set1(-0.0f);
+    float *to = s;
+    for (; n > 0; n -= PAIR, s += PAIR * PANEL, to += PANEL) {
+        vf even = weigh_key(s, seen, v, m);
+        sum = v_add(sum, even);
+        if (PAIR == 2 && n > 1) {
+            odd = weigh_key(s + PANEL, seen ? seen + 1 : NULL, v, m);
+            sum = v_add(sum, odd);
+        } else {
+            odd = v_set1(-0.0f);
+        }
+        v_store(to, v_pair(even, odd));
+        seen = seen ? seen + PAIR : NULL;
+    }
+    return sum;
+}
+
 /* Raises the reference to cover top, turns scores into weights, and adds their sum to the row's. */
 V_NOINLINE void weigh_block(panel *p, const block *b, const float *top)
 {
     for (int v = first_vector(p); v < VECTORS; v++) {
-        vf old = v_load(p->m + v * LANES), sum = v_zero();
+        vf old = v_load(p->m + v * LANES), sum;
         vf m = v_max(v_load(top + v * LANES), old);
         vf alpha = v_exp2(v_sub(old, m));
         float *s = b->s + v * LANES;
-        const uint64_t *seen = b->seen;
-        int64_t n = b->to[v] - b->first;
-        if (seen) {
-            for (; n > 0; n--, s += PANEL, seen++) {
-                vf w = v_select(seen_lanes(seen, v), v_exp2(v_sub(v_load(s), m)), v_set1(-0.0f));
-                v_store(s, w);
-                sum = v_add(sum, w);
-            }
-        } else {
-            for (; n > 0; n--, s += PANEL) {
-                vf w = v_exp2(v_sub(v_load(s), m));
-                v_store(s, w);
-                sum = v_add(sum, w);
-            }
-        }
+        if (b->seen)
+            sum = weigh_keys(s, b->seen, b->to[v] - b->first, v, m);
+        else
+            sum = weigh_keys(s, NULL, b->to[v] - b->first, v, m);
         v_store(p->m + v * LANES, m);
         v_store(p->alpha + v * LANES, alpha);
         v_store(p->sum + v * LANES, v_fma(v_load(p->sum + v * LANES), alpha, sum));
     }
 }
 
-/* The same as accumulate() for one column, key by key, and only over what a row sees: for blocks in
- * which a row sees in part, and what it does not see is not finite. */
+/* The same as accumulate() for one column, word by word, and only over what a row sees: for blocks
+ * in which a row sees in part, and what it does not see is not finite. */
 V_NOINLINE void accumulate_seen(const panel *p, const block *b, const float *v_column,
                                 int64_t v_stride, float *o, int first)
 {
     for (int v = first_vector(p); v < VECTORS; v++) {
         const float *x = b->s + v * LANES, *column = v_column;
         vf sum = v_zero();
-        for (int64_t j = b->first; j < b->to[v]; j++, x += PANEL, column += v_stride) {
-            vf w = v_load(x);
-            sum = v_select(m_negative(w), sum, v_fma(w, v_broadcast(column), sum));
-        }
+        for (int64_t j = b->first; j < b->to[v]; j += PAIR, x += PANEL, column += v_stride)
+            sum = step_seen(v_load(x), v_broadcast(column), sum);
         if (!first)
             sum = v_fma(v_load(o + v * LANES), v_load(p->alpha + v * LANES), sum);
         v_store(o + v * LANES, sum);
@@ -211,9 +235,15 @@ V_INLINE int64_t row_offset(const panel *p, const heed_rows *rows, int64_t lane)
     return p->head[lane] * rows->head_stride + p->query[lane] * rows->row_stride;
 }
 
+/* A block of pairs may begin a key before its tile. */
+V_INLINE int64_t first_key(const heed_tile *tile, const block *b)
+{
+    return b->first > tile->k_first ? b->first : tile->k_first;
+}
+
 V_NOINLINE void see_mask(const heed_tile *tile, const panel *p, const block *b)
 {
-    for (int64_t j = b->first; j < b->end; j += 64) {
+    for (int64_t j = first_key(tile, b); j < b->end; j += 64) {
         uint64_t bits[64] = {0};
         int n = b->end - j < 64 ? (int)(b->end - j) : 64;
         for (int64_t lane = p->unused; lane < PANEL; lane++) {
@@ -235,7 +265,7 @@ V_NOINLINE void transpose_bias(const heed_problem *problem, const heed_tile *til
     const heed_rows *bias = &tile->bias;
     uint32_t type = problem->bias_type, bytes = heed_dtype_bytes(type);
     for (int v = first_vector(p); v < VECTORS; v++) {
-        for (int64_t j = b->first; j < b->to[v]; j += LANES) {
+        for (int64_t j = first_key(tile, b); j < b->to[v]; j += LANES) {
             vf x[LANES];
             int n = b->to[v] - j < LANES ? (int)(b->to[v] - j) : LANES;
             for (int i = 0; i < LANES; i++) {

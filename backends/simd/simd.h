@@ -21,8 +21,9 @@
 typedef struct heed_simd_tuning {
     uint32_t lanes; /* floats of a vector: 8 or 16 */
     uint32_t
-        prefetch_l1; /* software prefetch to L1 gains in vector loops (48 KiB, AMD); else to L2 */
-    uint32_t pack_v; /* rows of V that share few cache sets are worth a copy */
+        prefetch_l1;   /* software prefetch to L1 gains in vector loops (48 KiB, AMD); else to L2 */
+    uint32_t pack_v;   /* rows of V that share few cache sets are worth a copy */
+    uint32_t dot_bf16; /* vdpbf16ps is fast, and its kernels are built */
     uint32_t small_avx2; /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
 } heed_simd_tuning;
 
@@ -53,6 +54,18 @@ heed_status heed_attn_prefill_avx2(const heed_simd_tuning *tuning, const heed_pr
                                    heed_tile *tile, void *scratch);
 heed_status heed_attn_prefill_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
                                      heed_tile *tile, void *scratch);
+
+/* By vdpbf16ps, for accuracy bf16. */
+heed_status heed_attn_prefill_dot_avx512(const heed_simd_tuning *tuning,
+                                         const heed_problem *problem, heed_tile *tile,
+                                         void *scratch);
+
+/* May the products of this problem be those of bf16, and are they fast here? */
+static inline int heed_simd_dot_covers(const heed_simd_tuning *tuning, const heed_problem *p)
+{
+    return tuning->dot_bf16 && p->accuracy == HEED_ACCURACY_BF16 && p->q_type == HEED_BF16 &&
+           p->k_type == HEED_BF16 && p->v_type == HEED_BF16;
+}
 
 /* ---- decode -----------------------------------------------------------------------------------
  */

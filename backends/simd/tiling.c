@@ -27,7 +27,7 @@ heed_status heed_simd_prefill_tiling(const heed_simd_tuning *tuning, const heed_
     out->state_log2 = 1;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
     out->scratch_bytes = layout.bytes > small.bytes ? layout.bytes : small.bytes;
-    out->kernel = "prefill, f32";
+    out->kernel = heed_simd_dot_covers(tuning, problem) ? "prefill, vdpbf16ps" : "prefill, f32";
     return HEED_OK;
 }
 
@@ -71,6 +71,8 @@ double heed_simd_cost(const heed_simd_tuning *tuning, const heed_problem *proble
     double rows = (double)q_len * problem->q_heads, lanes = tuning->lanes;
     double keys = visible_keys(problem, (double)q_len, (double)kv_len);
     double adds_per_ns = lanes == 16 ? 82 : 52;
+    if (heed_simd_dot_covers(tuning, problem) && problem->query_class == HEED_QUERY_MANY)
+        adds_per_ns *= 2;
     return 200 + rows * 10 +
            rows * keys * ((double)problem->qk_dim + (double)problem->v_dim + 24) / adds_per_ns;
 }

@@ -43,7 +43,7 @@ V_INLINE vf v_set1(float x)
     return _mm512_set1_ps(x);
 }
 /* *p in every lane: one load instruction. */
-V_INLINE vf v_broadcast(const float *p)
+V_INLINE vf v_broadcast(const void *p)
 {
     float x;
     memcpy(&x, p, sizeof x); /* p need not be aligned, as *p would have to be */
@@ -264,7 +264,7 @@ V_INLINE vf v_set1(float x)
 {
     return _mm256_set1_ps(x);
 }
-V_INLINE vf v_broadcast(const float *p)
+V_INLINE vf v_broadcast(const void *p)
 {
     float x; /* at any address: the load folds into the broadcast */
     memcpy(&x, p, sizeof x);
