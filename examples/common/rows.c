@@ -1,0 +1,89 @@
+/* What a transformer does to rows between its linear layers and attention. */
+#include "rows.h"
+
+#include <heed/kit.h>
+#include <math.h>
+#include <string.h>
+
+enum { LANES = 16 };
+
+/* The lanes' total, pairwise. */
+static float total(float *lane)
+{
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    return lane[0];
+}
+
+static float sum(const float *x, int64_t n)
+{
+    float lane[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            lane[l] += x[i + l];
+    for (int l = 0; i < n; i++, l++)
+        lane[l] += x[i];
+    return total(lane);
+}
+
+static float square_distance(const float *x, int64_t n, float mean)
+{
+    float lane[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            lane[l] += (x[i + l] - mean) * (x[i + l] - mean);
+    for (int l = 0; i < n; i++, l++)
+        lane[l] += (x[i] - mean) * (x[i] - mean);
+    return total(lane);
+}
+
+float dot(const float *a, const float *b, int64_t n)
+{
+    float lane[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            lane[l] += a[i + l] * b[i + l];
+    for (int l = 0; i < n; i++, l++)
+        lane[l] += a[i] * b[i];
+    return total(lane);
+}
+
+void layer_norm(const float *x, int64_t n, const float *weight, const float *bias, double eps,
+                float *out)
+{
+    float mean = sum(x, n) / (float)n;
+    float scale = (float)(1 / sqrt((double)square_distance(x, n, mean) / (double)n + eps));
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (x[i] - mean) * scale * weight[i] + bias[i];
+}
+
+void rms_norm(const float *x, int64_t n, const float *weight, double eps, float *out)
+{
+    float scale = (float)(1 / sqrt((double)dot(x, x, n) / (double)n + eps));
+    for (int64_t i = 0; i < n; i++)
+        out[i] = x[i] * scale * weight[i];
+}
+
+void load_row(uint32_t type, const void *from, int64_t n, float *to)
+{
+    if (type == HEED_F32) {
+        memcpy(to, from, (size_t)n * sizeof *to);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        to[i] = heed_load(type, from, i);
+}
+
+void store_row(uint32_t type, const float *from, int64_t n, void *to)
+{
+    if (type == HEED_F32) {
+        memcpy(to, from, (size_t)n * sizeof *from);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        heed_store(type, to, i, from[i]);
+}

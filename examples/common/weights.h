@@ -1,0 +1,39 @@
+/* From tensors of a file to the parts of a model. */
+#ifndef COMMON_WEIGHTS_H
+#define COMMON_WEIGHTS_H
+
+#include "safetensors.h"
+
+/** A vector as f32, for free(). */
+heed_status weights_vector(const safetensors *weights, const char *name, int64_t n, float **out,
+                           heed_error *why);
+
+/** A linear layer as a model describes it: nn.Linear, [out_dim, in_dim]. */
+typedef struct linear_spec {
+    const char *name[3]; /* tensors whose outputs come side by side; the unused ones are NULL */
+    int64_t in_dim, out_dim[3];
+    uint32_t type;       /* of x, weights and y: HEED_F32 or HEED_BF16 */
+    uint32_t y_type;     /* 0: as type */
+    uint32_t activation; /* HEED_ACT_* */
+    int bias;            /* "NAME.bias" exists beside "NAME.weight" */
+    int residual;
+} linear_spec;
+
+/** Makes it of PREFIX NAME.weight and PREFIX NAME.bias. */
+heed_status weights_linear(heed_context *context, const safetensors *weights, const char *prefix,
+                           const linear_spec *spec, heed_linear **out, heed_error *why);
+
+/** What the linear layers of one pass have in common. */
+typedef struct linear_run {
+    int64_t rows;
+    const heed_executor *executor;
+    void *workspace;
+    size_t bytes;
+    heed_error *why;
+} linear_run;
+
+/** y = linear(x) + residual, of dense rows; residual may be NULL or y. */
+heed_status linear_rows(const heed_linear *linear, const linear_run *run, void *x, int64_t in_dim,
+                        void *y, int64_t out_dim, void *residual);
+
+#endif

@@ -1,0 +1,117 @@
+/* Attention of one layer as a picture, in SVG. */
+#include "map.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <utf8proc.h>
+
+/* Sizes in pixels: the mean's cells and the heads', letters of a label, panels side by side. */
+enum { CELL = 18, SMALL_CELL = 8, LETTER = 7, ACROSS = 4, GAP = 16, TITLE = 22 };
+
+/* A token's text: what XML gives a meaning is escaped, what it does not allow becomes '?'. */
+static void print_token(FILE *out, const model *m, int32_t id)
+{
+    size_t bytes;
+    const utf8proc_uint8_t *at =
+        (const utf8proc_uint8_t *)tokenizer_token(m->tokenizer, id, &bytes);
+    for (const utf8proc_uint8_t *end = at + bytes; at < end;) {
+        utf8proc_int32_t c;
+        utf8proc_ssize_t n = utf8proc_iterate(at, end - at, &c);
+        if (n <= 0 || c < ' ' || (c & 0xfffe) == 0xfffe)
+            fputc('?', out);
+        else if (strchr("<>&\"", c) && c < 0x80)
+            fprintf(out, "&#%d;", (int)c);
+        else
+            fwrite(at, 1, (size_t)n, out);
+        at += n > 0 ? n : 1;
+    }
+}
+
+/* Tokens down the left side and, turned, along the top; the panel's origin is its first cell. */
+static void print_labels(FILE *out, const model *m, const batch *b)
+{
+    for (int32_t i = 0; i < b->rows; i++) {
+        fprintf(out, "<text x='-5' y='%d' text-anchor='end'>", i * CELL + CELL - 5);
+        print_token(out, m, b->ids[i]);
+        fprintf(out, "</text>\n<text transform='translate(%d,-5) rotate(-90)'>",
+                i * CELL + CELL - 5);
+        print_token(out, m, b->ids[i]);
+        fputs("</text>\n", out);
+    }
+}
+
+/* A panel at (x, y): weights of `heads` heads, averaged. */
+static void print_panel(FILE *out, const char *title, int x, int y, int cell, const batch *b,
+                        const float *weights, int64_t heads)
+{
+    int n = b->rows;
+    fprintf(out, "<g transform='translate(%d,%d)'>\n", x, y);
+    if (title[0])
+        fprintf(out, "<text x='0' y='-5'>%s</text>\n", title);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            float w = 0;
+            for (int64_t h = 0; h < heads; h++)
+                w += weights[(h * n + i) * n + j] / (float)heads;
+            if (w >= 0.004f) /* the rest has the colour of the ground */
+                fprintf(out, "<rect x='%d' y='%d' width='%d' height='%d' fill-opacity='%.2f'/>\n",
+                        j * cell, i * cell, cell, cell, (double)w);
+        }
+    fprintf(out, "<rect width='%d' height='%d' class='frame'/>\n</g>\n", n * cell, n * cell);
+}
+
+/* Room for the longest label. */
+static int label_width(const model *m, const batch *b)
+{
+    int longest = 0;
+    for (int32_t i = 0; i < b->rows; i++) {
+        size_t bytes;
+        tokenizer_token(m->tokenizer, b->ids[i], &bytes);
+        if ((int)bytes < 40 && (int)bytes > longest)
+            longest = (int)bytes;
+    }
+    return longest * LETTER + 3 * GAP / 2;
+}
+
+static void print_map(FILE *out, const model *m, const batch *b, int64_t layer,
+                      const float *weights)
+{
+    int n = b->rows, heads = (int)m->heads, label = label_width(m, b);
+    int small = n * SMALL_CELL + GAP, down = (heads + ACROSS - 1) / ACROSS;
+    int width = label + n * CELL + GAP, top = TITLE + label, below = top + n * CELL + GAP + TITLE;
+    if (width < GAP + ACROSS * small)
+        width = GAP + ACROSS * small;
+    fprintf(
+        out,
+        "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' font-family='monospace' "
+        "font-size='11'>\n<style>rect { fill: #08306b } .frame { fill: none; stroke: #999 } "
+        ".ground { fill: white }</style>\n<rect width='100%%' height='100%%' class='ground'/>\n"
+        "<text x='%d' y='%d'>layer %d, mean of %d heads</text>\n",
+        width, below + down * (small + TITLE), GAP, TITLE - 6, (int)layer + 1, heads);
+    fprintf(out, "<g transform='translate(%d,%d)'>\n", label, top);
+    print_labels(out, m, b);
+    fputs("</g>\n", out);
+    print_panel(out, "", label, top, CELL, b, weights, heads);
+    for (int h = 0; h < heads; h++) {
+        char title[32];
+        snprintf(title, sizeof title, "head %d", h + 1);
+        print_panel(out, title, GAP + h % ACROSS * small, below + h / ACROSS * (small + TITLE),
+                    SMALL_CELL, b, weights + (int64_t)h * n * n, 1);
+    }
+    fputs("</svg>\n", out);
+}
+
+heed_status map_write(const char *path, const model *m, const batch *b, int64_t layer,
+                      const float *weights, heed_error *why)
+{
+    FILE *stream = fopen(path, "wb");
+    if (stream)
+        print_map(stream, m, b, layer, weights);
+    int bad = !stream || ferror(stream), number = errno;
+    if (stream && fclose(stream) != 0 && !bad) {
+        bad = 1;
+        number = errno;
+    }
+    return bad ? refuse(why, "%.160s cannot be written: %s", path, strerror(number)) : HEED_OK;
+}
