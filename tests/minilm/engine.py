@@ -1,0 +1,82 @@
+"""Runs an engine's command and counts what held and what did not."""
+
+import atexit
+import math
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+import npy
+
+passed = failed = 0
+folder = pathlib.Path(tempfile.mkdtemp(prefix="heed_engine_"))
+atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+def check(condition, what):
+    global passed, failed
+    if condition:
+        passed += 1
+    else:
+        failed += 1
+        print(f"FAILED: {what}", flush=True)
+    return condition
+
+
+def run(command, *arguments, environment=None):
+    """(status, stdout, stderr) of a command, which does not see this process's HEED_*."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HEED_")}
+    done = subprocess.run(
+        [str(command), *map(str, arguments)],
+        capture_output=True,
+        env={**env, **(environment or {})},
+        timeout=600,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode(errors="backslashreplace")
+
+
+def works(command, *arguments, environment=None):
+    """stdout of a command that must end well."""
+    status, out, err = run(command, *arguments, environment=environment)
+    check(status == 0, f"{' '.join(map(str, arguments))}: status {status}: {err}")
+    return out
+
+
+def refused(command, arguments, fragment, what=None):
+    """The command must end with 2 and say so in one line that holds fragment."""
+    status, out, err = run(command, *arguments)
+    name = pathlib.Path(command).name
+    line = err.startswith(f"{name}: ") and err.count("\n") == 1 and err.endswith("\n")
+    return check(
+        status == 2 and line and fragment in err and out == "",
+        f"{what or ' '.join(map(str, arguments))}: status {status}, not one line with "
+        f"'{fragment}': {err!r}",
+    )
+
+
+def rows(path):
+    """The rows of a float matrix in a .npy file."""
+    array, code = npy.load(path)
+    assert code == "f4" and len(array.shape) == 2, (code, array.shape)
+    n = array.shape[1]
+    return [array.data[i : i + n] for i in range(0, len(array.data), n)]
+
+
+def cosine(a, b):
+    product = math.fsum(x * y for x, y in zip(a, b))
+    return product / math.sqrt(math.fsum(x * x for x in a) * math.fsum(y * y for y in b))
+
+
+def most_difference(a, b):
+    """Never less than a NaN's."""
+    return max(abs(x - y) if x - y == x - y else math.inf for x, y in zip(a, b))
+
+
+def finish():
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(failed != 0 or passed == 0)

@@ -1,0 +1,32 @@
+"""The minilm engine on the published all-MiniLM-L6-v2, against sentence-transformers (see make.py).
+
+Where the model cannot be fetched into FOLDER the test is skipped (77).
+
+Usage: test_published.py FETCH FOLDER MINILM
+"""
+
+import pathlib
+import subprocess
+import sys
+
+import engine
+
+HERE = pathlib.Path(__file__).resolve().parent
+fetch, folder, minilm = sys.argv[1:]
+done = subprocess.run([sys.executable, fetch, folder], stdout=subprocess.PIPE, text=True, check=False)
+if done.returncode != 0:
+    sys.exit(done.returncode)
+model = done.stdout.strip()
+
+sentences, out = HERE / "sentences.txt", engine.folder / "e.npy"
+ids = engine.works(minilm, "tokens", "--model", model, sentences)
+engine.check(ids == (HERE / "sentences_ids.txt").read_text(), "ids of the sentences")
+engine.works(minilm, "embed", "--model", model, "--out", out, sentences)
+got, want = engine.rows(out), engine.rows(HERE / "embeddings.npy")
+engine.check(len(got) == len(want) == 100, f"{len(got)} embeddings")
+cosine = min(engine.cosine(g, w) for g, w in zip(got, want))
+difference = max(engine.most_difference(g, w) for g, w in zip(got, want))
+print(f"least cosine {cosine:.7f}, max difference {difference:.2g}")
+engine.check(cosine >= 0.99999, "cosine")
+engine.check(difference <= 2e-6, "max difference")
+engine.finish()
