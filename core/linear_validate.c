@@ -115,6 +115,8 @@ heed_status heed_linear_validate_args(const heed_linear *linear, const heed_line
         st = check_view("y", &args->y, 1, args->rows, p->out_dim, p->y_type, why);
     if (st != HEED_OK)
         return st;
+    if (args->rows > 0 && args->y.data == args->x.data)
+        INVALID("args.y is args.x: they may share no element");
     if (p->features & HEED_LINEAR_HAS_RESIDUAL)
         return check_view("residual", &args->residual, 0, args->rows, p->out_dim, p->y_type, why);
     if (args->residual.data)

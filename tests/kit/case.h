@@ -2,6 +2,7 @@
 #ifndef KIT_CASE_H
 #define KIT_CASE_H
 
+#include "linear.h"
 #include "problem.h"
 
 /** How the kit runs: one backend of one context. */
@@ -24,8 +25,9 @@ struct kit_case {
     char name[120]; /* group/what/types */
     int quick;      /* in the quick subset */
     void (*run)(const kit_env *env, const kit_case *c, kit_outcome *outcome);
-    kit_spec spec;
-    int variant; /* for run */
+    kit_spec spec;          /* its seed is the case's */
+    kit_linear_spec linear; /* of the cases of linear layers */
+    int variant;            /* for run */
 };
 
 /** The growing list of cases. */

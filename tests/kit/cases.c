@@ -322,4 +322,5 @@ void kit_cases(kit_list *list)
     kit_cache_cases(list);
     kit_rotary_cases(list);
     kit_error_cases(list);
+    kit_linear_cases(list);
 }

@@ -17,6 +17,7 @@ void kit_merge_cases(kit_list *list);    /* merge.c: heed_merge */
 void kit_cache_cases(kit_list *list);    /* cache.c: heed_kv_append */
 void kit_rotary_cases(kit_list *list);   /* rotary.c: heed_rotary */
 void kit_error_cases(kit_list *list);    /* errors.c: what is refused, and how */
+void kit_linear_cases(kit_list *list);   /* linear_cases.c: linear layers against the oracle */
 
 /** The pairwise cases that bring a value of an option that none before them had: the first one
  * after row `after` (-1: of all), as a specification without types. Returns its row, or -1 at the

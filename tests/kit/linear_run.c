@@ -1,0 +1,146 @@
+/* Runs test problems of linear layers and holds them against the oracle. See linear_run.h. */
+#include "linear_run.h"
+
+#include "tolerance.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
+{
+    (void)user;
+    while (n > 0)
+        body(arg, --n);
+}
+
+typedef struct part_thread {
+    pthread_t thread;
+    void *workspace;
+    uint32_t part;
+    heed_status status;
+    int started;
+} part_thread;
+
+static void *run_part(void *arg)
+{
+    part_thread *part = arg;
+    part->status = heed_linear_part(part->workspace, part->part);
+    return NULL;
+}
+
+static heed_status run_parts(const kit_linear_way *way, void *workspace)
+{
+    part_thread *part = calloc(way->n_parts, sizeof *part);
+    heed_status status = HEED_OK;
+    if (!part)
+        return HEED_ERR_NOMEM;
+    for (uint32_t i = way->n_parts; i-- > 0;) {
+        part[i].workspace = workspace;
+        part[i].part = i;
+        if (way->how == KIT_LINEAR_BY_THREADS)
+            part[i].started = pthread_create(&part[i].thread, NULL, run_part, &part[i]) == 0;
+        else if (way->how == KIT_LINEAR_BY_PARTS || i == way->n_parts - 1)
+            run_part(&part[i]);
+    }
+    for (uint32_t i = 0; i < way->n_parts; i++) {
+        if (part[i].started)
+            pthread_join(part[i].thread, NULL);
+        if (part[i].status != HEED_OK)
+            status = part[i].status;
+    }
+    free(part);
+    return status;
+}
+
+heed_status kit_linear_run_made(const heed_linear *linear, kit_linear *p, const kit_linear_way *way)
+{
+    const uint32_t n_parts = way->n_parts ? way->n_parts : 1;
+    heed_executor executor = {
+        .struct_size = sizeof executor, .n_threads = n_parts, .parallel_for = backwards};
+    guard_buffer workspace;
+    heed_status status;
+    p->args.executor = way->how == KIT_LINEAR_BY_EXECUTOR ? &executor : NULL;
+    if (way->how == KIT_LINEAR_BY_CONTEXT)
+        return heed_linear_run(linear, &p->args, NULL, 0);
+    size_t bytes = heed_linear_workspace_bytes(linear, n_parts), whole = (bytes + 63) / 64 * 64;
+    if (bytes == 0 || guard_map(&workspace, whole, GUARD_HIGH, 0, way->garbage) != 0)
+        return HEED_ERR_NOMEM;
+    if (way->how == KIT_LINEAR_BY_WORKSPACE || way->how == KIT_LINEAR_BY_EXECUTOR) {
+        status = heed_linear_run(linear, &p->args, workspace.data, whole);
+    } else {
+        status = heed_linear_begin(linear, &p->args, n_parts, workspace.data, bytes);
+        if (status == HEED_OK)
+            status = run_parts(way, workspace.data);
+    }
+    guard_unmap(&workspace);
+    return status;
+}
+
+heed_status kit_linear_run(heed_context *context, kit_linear *p, const kit_linear_way *way,
+                           heed_error *sentence)
+{
+    heed_linear *linear = NULL;
+    const heed_view *bias = p->spec.bias_type ? &p->tensor[KIT_LINEAR_BIAS].view : NULL;
+    kit_linear_seal(p, 0);
+    heed_status status =
+        heed_linear_create(context, &p->desc, &p->tensor[KIT_LINEAR_W].view, bias, &linear);
+    kit_linear_seal(p, 1);
+    if (status == HEED_OK)
+        status = kit_linear_run_made(linear, p, way);
+    if (status != HEED_OK)
+        snprintf(sentence->text, sizeof sentence->text, "%s", heed_last_error());
+    heed_linear_release(linear);
+    kit_linear_open(p);
+    return status;
+}
+
+void kit_linear_check(const kit_linear *p, kit_outcome *outcome)
+{
+    const kit_linear_spec *s = &p->spec;
+    const kit_tolerance how = kit_tolerance_of(HEED_ACCURACY_EXACT, s->y_type);
+    double error2 = 0, typical2 = 0;
+    int64_t where;
+    for (int64_t r = 0; r < s->rows; r++)
+        for (int64_t c = 0; c < s->out_dim; c++) {
+            const size_t at = (size_t)(r * s->out_dim + c);
+            const double got = kit_linear_value(p, KIT_LINEAR_Y, r, c), want = p->want[at];
+            /* Beyond f32 a backend's sums may meet infinities of both signs, or overflow on the
+             * way. */
+            const int beyond = fabs(want) + p->bound[at] > 1e38;
+            if (!kit_close(&how, got, want, p->bound[at]) && !(beyond && !isfinite(got)))
+                kit_fail(outcome, "y[%lld, %lld] is %.9g, should be %.9g +- %.2g", (long long)r,
+                         (long long)c, got, want, p->bound[at]);
+            if (!isfinite(got) || !isfinite(want) || beyond)
+                continue;
+            const double typical = p->typical[at] + how.out * fabs(want) + how.out_floor;
+            error2 += (got - want) * (got - want);
+            typical2 += typical * typical;
+        }
+    /* Of few numbers the greatest error may be far from the usual one. */
+    const double allowed = s->rows * s->out_dim < 64 ? 8 : 3;
+    if (error2 > allowed * allowed * typical2)
+        kit_fail(outcome, "y as a whole is off by %.2g, random errors amount to %.2g", sqrt(error2),
+                 sqrt(typical2));
+    if (!kit_linear_untouched(p, &where))
+        kit_fail(outcome, "byte %lld of y's buffer, which is no element, was written",
+                 (long long)where);
+}
+
+void kit_linear_conform(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    for (int side = GUARD_HIGH; side <= GUARD_LOW && outcome->verdict == KIT_PASSED; side++) {
+        kit_linear p = {0};
+        kit_linear_spec spec = c->linear;
+        kit_linear_way way = {.how = KIT_LINEAR_BY_WORKSPACE, .garbage = 0xff};
+        heed_error why = {""};
+        spec.seed = c->spec.seed;
+        if (kit_linear_build(&p, &spec, side) != 0 || kit_linear_solve(&p) != 0)
+            kit_fail(outcome, "out of memory");
+        else if (kit_status(outcome, kit_linear_run(env->context, &p, &way, &why), why.text,
+                            "a linear layer") == 0)
+            kit_linear_check(&p, outcome);
+        kit_linear_free(&p);
+    }
+}
