@@ -8,6 +8,7 @@
 
 /* Tiles that each part should find, so that none waits long for the last one. */
 #define TILES_PER_PART 3
+#define STEP 8
 #define FEW_ROWS 16 /* tiles are not cut to fewer: what is loaded of w serves its rows */
 
 static size_t run_bytes(void)
@@ -41,7 +42,10 @@ static void cut(heed_linear_run_state *run)
     const uint32_t parts = heed_parts_worth(run->estimate, INT64_MAX, run->n_parts);
     const int64_t rows = run->args.rows, wanted = (int64_t)parts * TILES_PER_PART;
     int64_t panels = l->tiling.cols / l->tiling.panel_cols;
-    run->tile_rows = heed_max64(1, heed_min64(l->tiling.rows, rows));
+    /* Row tiles of about one size, in steps of what kernels have in registers. */
+    run->tile_rows =
+        heed_ceil_div(heed_max64(1, rows), heed_ceil_div(rows, l->tiling.rows) + !rows);
+    run->tile_rows = heed_min64(heed_ceil_div(run->tile_rows, STEP) * STEP, l->tiling.rows);
     panels = heed_min64(panels, l->panels);
     for (;;) {
         run->row_tiles = heed_ceil_div(rows, run->tile_rows);

@@ -45,6 +45,29 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
     return st;
 }
 
+static heed_status linear_supports(const heed_linear_problem *problem, heed_error *why)
+{
+    (void)problem; /* any dims and types */
+    (void)why;
+    return HEED_OK;
+}
+
+static double linear_cost(const heed_linear_problem *problem, int64_t rows)
+{
+    return heed_simd_linear_cost(&tuning, problem, rows);
+}
+
+static heed_status linear_tiling(const heed_linear_problem *problem, heed_linear_tiling *out)
+{
+    return heed_simd_linear_tiling(&tuning, problem, out);
+}
+
+static heed_status linear_pack(const heed_linear_problem *problem, const heed_linear_weight *weight,
+                               int64_t col_first, int64_t col_end, void *panel)
+{
+    return heed_simd_linear_pack(&tuning, problem, weight, col_first, col_end, panel);
+}
+
 const heed_backend *heed_avx2_backend(void); /* declared by whoever lists the built-in backends */
 
 const heed_backend *heed_avx2_backend(void)
@@ -60,6 +83,11 @@ const heed_backend *heed_avx2_backend(void)
         .cost = cost,
         .tiling = tiling,
         .run_tile = run_tile,
+        .linear_supports = linear_supports,
+        .linear_cost = linear_cost,
+        .linear_tiling = linear_tiling,
+        .linear_pack = linear_pack,
+        .linear_tile = heed_linear_tile_avx2,
     };
     return &backend;
 }

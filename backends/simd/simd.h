@@ -7,6 +7,7 @@
  *     prefill.c    many query rows, and every problem that no other kernel covers
  *     decode.c     few query rows against long keys, cut into chunks
  *     small.c      few query rows against few keys of few dims
+ *     linear.c     linear layers
  *
  * f32 problems get the same bits from AVX2 and AVX-512, so that a call may go to either: every
  * decision that reaches a sum (blocks, chunks, order) is made here, from the problem alone.
@@ -107,5 +108,22 @@ static inline int heed_simd_small_covers(const heed_problem *p, const heed_tile 
 /* Finishes its rows. */
 heed_status heed_attn_small_avx2(const heed_problem *problem, heed_tile *tile);
 heed_status heed_attn_small_avx512(const heed_problem *problem, heed_tile *tile);
+
+/* ---- linear layers ----------------------------------------------------------------------------
+ */
+
+size_t heed_simd_linear_panel_bytes(const heed_linear_problem *problem, uint32_t lanes);
+heed_status heed_simd_linear_tiling(const heed_simd_tuning *tuning,
+                                    const heed_linear_problem *problem, heed_linear_tiling *out);
+double heed_simd_linear_cost(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
+                             int64_t rows);
+heed_status heed_simd_linear_pack(const heed_simd_tuning *tuning,
+                                  const heed_linear_problem *problem,
+                                  const heed_linear_weight *weight, int64_t col_first,
+                                  int64_t col_end, void *panel);
+heed_status heed_linear_tile_avx2(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                                  void *scratch);
+heed_status heed_linear_tile_avx512(const heed_linear_problem *problem,
+                                    const heed_linear_tile *tile, void *scratch);
 
 #endif

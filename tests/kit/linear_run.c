@@ -106,13 +106,12 @@ void kit_linear_check(const kit_linear *p, kit_outcome *outcome)
         for (int64_t c = 0; c < s->out_dim; c++) {
             const size_t at = (size_t)(r * s->out_dim + c);
             const double got = kit_linear_value(p, KIT_LINEAR_Y, r, c), want = p->want[at];
-            /* Beyond f32 a backend's sums may meet infinities of both signs, or overflow on the
-             * way. */
-            const int beyond = fabs(want) + p->bound[at] > 1e38;
-            if (!kit_close(&how, got, want, p->bound[at]) && !(beyond && !isfinite(got)))
+            if (!isfinite(p->bound[at]))
+                continue;
+            if (!kit_close(&how, got, want, p->bound[at]))
                 kit_fail(outcome, "y[%lld, %lld] is %.9g, should be %.9g +- %.2g", (long long)r,
                          (long long)c, got, want, p->bound[at]);
-            if (!isfinite(got) || !isfinite(want) || beyond)
+            if (!isfinite(got) || !isfinite(want))
                 continue;
             const double typical = p->typical[at] + how.out * fabs(want) + how.out_floor;
             error2 += (got - want) * (got - want);

@@ -1,0 +1,198 @@
+/* The product of a linear layer, in the orientation of prefill's scores: columns of w lie in the
+ * lanes, a panel of 3 vectors of them, and elements of x are broadcast.
+ *
+ *     registers   AVX-512: 8 rows x 3 sums, 3 of w, 1 broadcast; AVX2: 4 x 3, 3, 1. Of few rows,
+ * some panels together: enough sums in flight for one row, and more streams of memory. The sums
+ * have names, not indices: compilers keep arrays of them in memory as soon as a loop is not
+ * unrolled. bits        Every sum is one chain of fused multiply-adds in ascending order of i from
+ * zero, whatever the vector width and whichever rows and panels share a call.
+ */
+#ifndef HEED_SIMD_LINEAR_PRODUCTS_H
+#define HEED_SIMD_LINEAR_PRODUCTS_H
+
+#include "linear_layout.h"
+#include "vec.h"
+
+#define LINEAR_PANEL HEED_LINEAR_PANEL(LANES)
+
+/* A block's product: sums[row][panel * LINEAR_PANEL + column] (+)= x[row][i] * w[panel][i][column].
+ *
+ * w             first input's row of the first panel; panels are panel_bytes apart
+ * x, x_stride   f32, unit stride along i; rows x_stride floats apart
+ * n             inputs
+ * sums_stride   floats between rows
+ * first         sums hold nothing yet
+ * ahead         bytes by which w is prefetched ahead; 0: not at all */
+#define LINEAR_ARGS                                                                                \
+    const char *w, size_t panel_bytes, const float *x, int64_t x_stride, int64_t n, float *sums,   \
+        int64_t sums_stride, int first, size_t ahead
+typedef void (*linear_kernel)(LINEAR_ARGS);
+
+/* clang-format off: lists */
+#define ROWS_1(f, p) f(p, 0)
+#define ROWS_2(f, p) ROWS_1(f, p) f(p, 1)
+#define ROWS_3(f, p) ROWS_2(f, p) f(p, 2)
+#define ROWS_4(f, p) ROWS_3(f, p) f(p, 3)
+#define ROWS_5(f, p) ROWS_4(f, p) f(p, 4)
+#define ROWS_6(f, p) ROWS_5(f, p) f(p, 5)
+#define ROWS_7(f, p) ROWS_6(f, p) f(p, 6)
+#define ROWS_8(f, p) ROWS_7(f, p) f(p, 7)
+#define PANELS_1(f, rows) f(rows, 0)
+#define PANELS_2(f, rows) PANELS_1(f, rows) f(rows, 1)
+#define PANELS_4(f, rows) PANELS_2(f, rows) f(rows, 2) f(rows, 3)
+/* clang-format on */
+
+#define X_POINTER(p, r) const float *x##r = x + r * x_stride;
+#define X_LOAD(p, r) const vf b##r = v_broadcast(x##r + i);
+#define W_POINTER(rows, p) const char *w##p = w + p * panel_bytes;
+#define SUMS(p, r) vf s##p##r##_0 = v_zero(), s##p##r##_1 = v_zero(), s##p##r##_2 = v_zero();
+#define SUMS_OF(rows, p) ROWS_##rows(SUMS, p)
+
+/* One vector of w meets every row. */
+#define FMA_0(p, r) s##p##r##_0 = v_fma(w_0, b##r, s##p##r##_0);
+#define FMA_1(p, r) s##p##r##_1 = v_fma(w_1, b##r, s##p##r##_1);
+#define FMA_2(p, r) s##p##r##_2 = v_fma(w_2, b##r, s##p##r##_2);
+#define FMA_EACH(p, r)                                                                             \
+    {                                                                                              \
+        const vf b##r = v_broadcast(x##r + i);                                                     \
+        FMA_0(p, r) FMA_1(p, r) FMA_2(p, r)                                                        \
+    }
+#define W_VECTOR(p, v) v_load_type(W_TYPE, w##p + v * LANES * W_BYTES, LANES)
+#define FETCH(p)                                                                                   \
+    if (ahead)                                                                                     \
+        for (int line = 0; line < (int)(LINEAR_PANEL * W_BYTES); line += 64)                       \
+            _mm_prefetch(w##p + ahead + line, _MM_HINT_T0);
+
+/* Several panels: each element of x stays in a register. */
+#define STEP_WIDE(rows, p)                                                                         \
+    {                                                                                              \
+        FETCH(p)                                                                                   \
+        {                                                                                          \
+            const vf w_0 = W_VECTOR(p, 0);                                                         \
+            ROWS_##rows(FMA_0, p)                                                                  \
+        }                                                                                          \
+        {                                                                                          \
+            const vf w_1 = W_VECTOR(p, 1);                                                         \
+            ROWS_##rows(FMA_1, p)                                                                  \
+        }                                                                                          \
+        {                                                                                          \
+            const vf w_2 = W_VECTOR(p, 2);                                                         \
+            ROWS_##rows(FMA_2, p)                                                                  \
+        }                                                                                          \
+        w##p += LINEAR_PANEL * W_BYTES;                                                            \
+    }
+/* One panel: its three vectors do. */
+#define STEP_TALL(rows)                                                                            \
+    {                                                                                              \
+        FETCH(0)                                                                                   \
+        const vf w_0 = W_VECTOR(0, 0), w_1 = W_VECTOR(0, 1), w_2 = W_VECTOR(0, 2);                 \
+        ROWS_##rows(FMA_EACH, 0) w0 += LINEAR_PANEL * W_BYTES;                                     \
+    }
+
+#define PUT(p, r)                                                                                  \
+    {                                                                                              \
+        float *to = sums + r * sums_stride + p * LINEAR_PANEL;                                     \
+        if (!first) {                                                                              \
+            s##p##r##_0 = v_add(v_load(to), s##p##r##_0);                                          \
+            s##p##r##_1 = v_add(v_load(to + LANES), s##p##r##_1);                                  \
+            s##p##r##_2 = v_add(v_load(to + 2 * LANES), s##p##r##_2);                              \
+        }                                                                                          \
+        v_store(to, s##p##r##_0);                                                                  \
+        v_store(to + LANES, s##p##r##_1);                                                          \
+        v_store(to + 2 * LANES, s##p##r##_2);                                                      \
+    }
+#define PUT_OF(rows, p) ROWS_##rows(PUT, p)
+
+#define DEFINE_WIDE(name, rows, panels)                                                            \
+    V_NOINLINE void name(LINEAR_ARGS)                                                              \
+    {                                                                                              \
+        ROWS_##rows(X_POINTER, 0) PANELS_##panels(W_POINTER, 0) PANELS_##panels(SUMS_OF, rows);    \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            ROWS_##rows(X_LOAD, 0) PANELS_##panels(STEP_WIDE, rows)                                \
+        }                                                                                          \
+        PANELS_##panels(PUT_OF, rows)                                                              \
+    }
+#define DEFINE_TALL(name, rows)                                                                    \
+    V_NOINLINE void name(LINEAR_ARGS)                                                              \
+    {                                                                                              \
+        int64_t i = 0;                                                                             \
+        (void)panel_bytes;                                                                         \
+        ROWS_##rows(X_POINTER, 0) W_POINTER(0, 0) SUMS_OF(rows, 0);                                \
+        for (; i + 2 <= n; i++) {                                                                  \
+            STEP_TALL(rows) i++;                                                                   \
+            STEP_TALL(rows)                                                                        \
+        }                                                                                          \
+        if (i < n)                                                                                 \
+            STEP_TALL(rows)                                                                        \
+        PUT_OF(rows, 0)                                                                            \
+    }
+
+#if LANES == 16
+#define DEFINE_KERNELS(t)                                                                          \
+    DEFINE_WIDE(linear_##t##_1_4, 1, 4)                                                            \
+    DEFINE_WIDE(linear_##t##_2_4, 2, 4)                                                            \
+    DEFINE_WIDE(linear_##t##_3_2, 3, 2)                                                            \
+    DEFINE_WIDE(linear_##t##_4_2, 4, 2)                                                            \
+    DEFINE_TALL(linear_##t##_1, 1)                                                                 \
+    DEFINE_TALL(linear_##t##_2, 2)                                                                 \
+    DEFINE_TALL(linear_##t##_3, 3)                                                                 \
+    DEFINE_TALL(linear_##t##_4, 4)                                                                 \
+    DEFINE_TALL(linear_##t##_5, 5)                                                                 \
+    DEFINE_TALL(linear_##t##_6, 6)                                                                 \
+    DEFINE_TALL(linear_##t##_7, 7)                                                                 \
+    DEFINE_TALL(linear_##t##_8, 8)
+/* By the number of rows, from 1: for several panels (NULL: there is none), how many, and for one.
+ */
+#define TABLE(t)                                                                                   \
+    {                                                                                              \
+        {linear_##t##_1_4, 4, linear_##t##_1}, {linear_##t##_2_4, 4, linear_##t##_2},              \
+            {linear_##t##_3_2, 2, linear_##t##_3}, {linear_##t##_4_2, 2, linear_##t##_4},          \
+            {NULL, 1, linear_##t##_5}, {NULL, 1, linear_##t##_6}, {NULL, 1, linear_##t##_7},       \
+        {                                                                                          \
+            NULL, 1, linear_##t##_8                                                                \
+        }                                                                                          \
+    }
+#else
+#define DEFINE_KERNELS(t)                                                                          \
+    DEFINE_WIDE(linear_##t##_1_4, 1, 4)                                                            \
+    DEFINE_WIDE(linear_##t##_2_2, 2, 2)                                                            \
+    DEFINE_TALL(linear_##t##_1, 1)                                                                 \
+    DEFINE_TALL(linear_##t##_2, 2)                                                                 \
+    DEFINE_TALL(linear_##t##_3, 3)                                                                 \
+    DEFINE_TALL(linear_##t##_4, 4)
+#define TABLE(t)                                                                                   \
+    {                                                                                              \
+        {linear_##t##_1_4, 4, linear_##t##_1}, {linear_##t##_2_2, 2, linear_##t##_2},              \
+            {NULL, 1, linear_##t##_3},                                                             \
+        {                                                                                          \
+            NULL, 1, linear_##t##_4                                                                \
+        }                                                                                          \
+    }
+#endif
+
+/* Every kernel for weights of one type. */
+#define W_TYPE HEED_F32
+#define W_BYTES 4
+DEFINE_KERNELS(f32)
+#undef W_TYPE
+#undef W_BYTES
+#define W_TYPE HEED_F16
+#define W_BYTES 2
+DEFINE_KERNELS(f16)
+#undef W_TYPE
+#define W_TYPE HEED_BF16
+DEFINE_KERNELS(bf16)
+#undef W_TYPE
+#undef W_BYTES
+
+typedef struct linear_kernels {
+    linear_kernel wide;
+    int panels; /* that wide takes */
+    linear_kernel tall;
+} linear_kernels;
+
+/* By type of w (from HEED_F32) and number of rows (from 1). */
+static const linear_kernels linear_table[3][HEED_LINEAR_FEW(LANES)] = {TABLE(f32), TABLE(f16),
+                                                                       TABLE(bf16)};
+
+#endif
