@@ -123,7 +123,8 @@ const heed_backend *AMX_NAME(backend)(void)
         .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
                     HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
                     HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
-                    HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_REPRODUCIBLE_CHUNKS,
+                    HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES |
+                    HEED_HAS_REPRODUCIBLE_CHUNKS,
         .name = BACKEND_NAME,
         .summary = BACKEND_SUMMARY,
         .probe = amx_probe,
