@@ -74,17 +74,27 @@ heed_status heed_amx_prepare(const void *state, const heed_problem *problem, con
                              void *prepared);
 heed_status heed_amx_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
                               void *scratch);
+heed_status heed_amx_lanes_prepare(const void *state, const heed_problem *problem,
+                                   const heed_tile *kv, void *prepared);
+heed_status heed_amx_lanes_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
+                                    void *scratch);
 heed_status heed_amx_model_prepare(const void *state, const heed_problem *problem,
                                    const heed_tile *kv, void *prepared);
 heed_status heed_amx_model_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
                                     void *scratch);
 
-#ifdef HEED_AMX_MODEL
+/* Three builds: for the hardware; on the model of the tile unit and plain loops; and on the model with
+ * AVX-512 beside it, which runs most of the code of the first on machines without a tile unit. */
+#if defined(HEED_AMX_MODEL) && defined(HEED_AMX_LANES)
+#define AMX_NAME(name) heed_amx_lanes_##name
+#elif defined(HEED_AMX_MODEL)
 #define AMX_NAME(name) heed_amx_model_##name
 #else
 #define AMX_NAME(name) heed_amx_##name
 #endif
 
+/* Does the CPU have what the kernels are compiled for? */
+heed_status heed_amx_isa(const heed_cpu *cpu, heed_error *why);
 const heed_backend *heed_amx_backend(void);
 const heed_backend *heed_amx_model_backend(void);
 

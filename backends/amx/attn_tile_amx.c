@@ -15,7 +15,7 @@
 #include "fast.h"
 
 #ifdef HEED_AMX_MODEL
-_Thread_local int heed_amx_model_in_use;
+_Thread_local amx_model_count AMX_NAME(count);
 #endif
 
 /* The group's rows and what they see. */

@@ -12,6 +12,7 @@
 #endif
 
 #ifndef HEED_AMX_MODEL
+#include <errno.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,20 +20,22 @@
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_XTILEDATA 18
 
-/* The kernel grants the tile registers to a process on request (Linux 5.16 on). Asked once: 0 not
- * yet, 1 granted, 2 refused. */
+/* The kernel grants the tile registers to a process on request (Linux 5.16 on). Asked once. Returns 0
+ * or the error: EINVAL from a kernel that does not know the request, EPERM from a filter or where a
+ * thread's signal stack is too small for the registers. */
 static int tile_permission(void)
 {
-    static atomic_int known;
+    static atomic_int known; /* 0: not yet asked, 1: granted, else 1 + the error */
     int answer = atomic_load(&known);
     if (answer == 0) {
-        answer = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 ? 1 : 2;
+        long refused = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
+        answer = refused ? 1 + errno : 1;
         atomic_store(&known, answer);
     }
-    return answer == 1;
+    return answer - 1;
 }
 
-static heed_status amx_probe(const heed_cpu *cpu, heed_error *why)
+heed_status heed_amx_isa(const heed_cpu *cpu, heed_error *why)
 {
     static const struct {
         uint64_t bit;
@@ -54,9 +57,23 @@ static heed_status amx_probe(const heed_cpu *cpu, heed_error *why)
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx512vbmi"))
         return heed_refuse(why, "needs AVX512_VBMI, which this CPU does not have");
-    if (!tile_permission())
-        return heed_refuse(why, "the kernel refuses the permission to use the tile registers "
-                                "(arch_prctl ARCH_REQ_XCOMP_PERM)");
+    return HEED_OK;
+}
+
+static heed_status amx_probe(const heed_cpu *cpu, heed_error *why)
+{
+    int error;
+    if (heed_amx_isa(cpu, why) != HEED_OK)
+        return HEED_ERR_UNSUPPORTED;
+    error = tile_permission();
+    if (error)
+        return heed_refuse(why,
+                           "the kernel refuses the permission to use the tile registers "
+                           "(arch_prctl ARCH_REQ_XCOMP_PERM: %s)",
+                           error == EPERM    ? "EPERM"
+                           : error == EINVAL ? "EINVAL, Linux 5.16 is needed"
+                           : error == ENOSYS ? "ENOSYS"
+                                             : "refused");
     return HEED_OK;
 }
 #else

@@ -1,7 +1,7 @@
 /*
  * Sixteen lanes of 32 bits (or 32 of 16): the few vector operations that the kernels need, on
- * AVX-512 or on plain loops (HEED_AMX_MODEL). Both give the same bits for everything but the payload
- * and sign of a NaN.
+ * AVX-512 or on plain loops (HEED_AMX_MODEL without HEED_AMX_LANES). Both give the same bits for
+ * everything but the payload and sign of a NaN.
  *
  *   vf  16 x f32      vi  16 x 32 bits or 32 x 16 bits      a mask is a uint16_t, bit n = lane n
  */
@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#ifndef HEED_AMX_MODEL
+#if !defined(HEED_AMX_MODEL) || defined(HEED_AMX_LANES)
 
 #include <immintrin.h>
 

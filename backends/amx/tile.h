@@ -14,6 +14,8 @@
 #ifndef HEED_AMX_TILE_H
 #define HEED_AMX_TILE_H
 
+#include "amx.h"
+
 #include <stdint.h>
 
 #define TILE_ROWS 16
@@ -68,8 +70,13 @@ typedef struct tile_unit {
     uint32_t reg[8][16][16];
 } tile_unit;
 
-/* True between tile_begin and tile_end: what the hardware would call state in use. */
-extern _Thread_local int heed_amx_model_in_use;
+/* What the calling thread has done: tests reason from it where nothing can be timed. */
+typedef struct amx_model_count {
+    int64_t in_use; /* 1 between tile_begin and tile_end: what the hardware would call state in use */
+    int64_t begins, ends, products, loads, stores;
+} amx_model_count;
+
+extern _Thread_local amx_model_count AMX_NAME(count);
 
 static inline float model_float(uint32_t bits)
 {
@@ -118,12 +125,14 @@ static inline float model_add(float a, float b)
 
 static inline void tile_load(tile_unit *unit, int n, const void *p, int64_t row_bytes)
 {
+    AMX_NAME(count).loads++;
     for (int row = 0; row < TILE_ROWS; row++)
         memcpy(unit->reg[n][row], (const char *)p + row * row_bytes, 64);
 }
 
 static inline void tile_store(tile_unit *unit, int n, void *p, int64_t row_bytes)
 {
+    AMX_NAME(count).stores++;
     for (int row = 0; row < TILE_ROWS; row++)
         memcpy((char *)p + row * row_bytes, unit->reg[n][row], 64);
 }
@@ -136,6 +145,7 @@ static inline void tile_zero(tile_unit *unit, int n)
 static inline void tile_product(tile_unit *unit, int c, int a, int b)
 {
     float odd_b[16][16], even_b[16][16];
+    AMX_NAME(count).products++;
     for (int k = 0; k < 16; k++)
         for (int n = 0; n < 16; n++) {
             even_b[k][n] = model_flush(model_float(unit->reg[b][k][n] << 16));
@@ -164,13 +174,15 @@ static inline void tile_product(tile_unit *unit, int c, int a, int b)
 static inline void tile_begin(tile_unit *unit)
 {
     memset(unit, 0x41, sizeof *unit);
-    heed_amx_model_in_use = 1;
+    AMX_NAME(count).in_use = 1;
+    AMX_NAME(count).begins++;
 }
 
 static inline void tile_end(tile_unit *unit)
 {
     memset(unit, 0x7f, sizeof *unit);
-    heed_amx_model_in_use = 0;
+    AMX_NAME(count).in_use = 0;
+    AMX_NAME(count).ends++;
 }
 
 #endif

@@ -1,14 +1,20 @@
-/* The model of the tile unit against the hardware, bit for bit: whole tiles of attention by both
- * builds of the same kernels, on ordinary numbers and on NaN, infinities, denormals and huge ones.
- * And the model alone: no tile state is left in use after a tile. */
-#include "amx.h"
+/* The kernels on the model of the tile unit and plain loops against other builds of them, bit for
+ * bit: whole tiles of attention on ordinary numbers and on NaN, infinities, denormals and huge
+ * ones.
+ *
+ *   model            the model alone: no tile state is left in use after a tile
+ *   model lanes      against the model with AVX-512 beside it
+ *   model hardware   against the hardware
+ * Those that cannot run here are skipped. */
+#define HEED_AMX_MODEL /* its counters */
+#include "cpu.h"
+#include "tile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ROWS = 70, KEYS = 700, DIM = 72, CASES = 24 };
-
-extern _Thread_local int heed_amx_model_in_use;
 
 static uint64_t seed = 1;
 
@@ -55,9 +61,12 @@ static void fill(int c)
         q[random_bits() % ROWS][random_bits() % DIM] = special[random_bits() % 12];
 }
 
-static void run(int on_model, int c, float out[ROWS][DIM], float lse[ROWS])
+typedef heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
+                             void *scratch);
+
+static void run(run_tile *kernel, int c, float out[ROWS][DIM], float lse[ROWS])
 {
-    const heed_backend *b = on_model ? heed_amx_model_backend() : heed_amx_backend();
+    const heed_backend *b = heed_amx_model_backend();
     heed_problem p = {.struct_size = sizeof p,
                       .features = HEED_HAS_LSE,
                       .q_heads = 1,
@@ -97,8 +106,7 @@ static void run(int on_model, int c, float out[ROWS][DIM], float lse[ROWS])
                    .row_sum = row_sum,
                    .acc = acc[0],
                    .acc_stride = DIM};
-    if (!scratch || b->run_tile(NULL, &p, &t, scratch) != HEED_OK ||
-        !(t.flags & HEED_TILE_FINISHED))
+    if (!scratch || kernel(NULL, &p, &t, scratch) != HEED_OK || !(t.flags & HEED_TILE_FINISHED))
         abort();
     free(scratch);
 }
@@ -110,36 +118,47 @@ static int same(float a, float b)
 
 int main(int argc, char **argv)
 {
-    static float model[ROWS][DIM], unit[ROWS][DIM], model_lse[ROWS], unit_lse[ROWS];
-    const int hardware = argc > 1 && argv[1][0] == 'h';
+    static float model[ROWS][DIM], other[ROWS][DIM], model_lse[ROWS], other_lse[ROWS];
+    const char *name = argc > 1 ? argv[1] : "";
+    run_tile *kernel = NULL;
     int bad = 0, compared = 0;
-    if (hardware) {
-        heed_error why = {""};
-        heed_cpu cpu = {.struct_size = sizeof cpu, .isa = ~UINT64_C(0)};
-        __builtin_cpu_init();
-        if (!__builtin_cpu_supports("avx512bf16") || heed_amx_backend()->probe(&cpu, &why) != HEED_OK) {
-            printf("no tile unit here %s\n", why.text);
-            return 77;
-        }
+    heed_error why = {""};
+    heed_cpu cpu;
+    heed_cpu_detect(&cpu);
+    if (!strcmp(name, "hardware")) {
+        kernel = heed_amx_run_tile;
+    } else if (!strcmp(name, "lanes")) {
+        kernel = heed_amx_lanes_run_tile;
+        cpu.isa |= HEED_ISA_AMX_TILE | HEED_ISA_AMX_BF16;
+    }
+    if (kernel && heed_amx_isa(&cpu, &why) != HEED_OK) {
+        printf("cannot run here: %s\n", why.text);
+        return 77;
+    }
+    if (kernel == heed_amx_run_tile && heed_amx_backend()->probe(&cpu, &why) != HEED_OK) {
+        printf("cannot run here: %s\n", why.text);
+        return 77;
     }
     for (int c = 0; c < CASES; c++) {
         fill(c);
         memset(model, 0, sizeof model);
-        memset(unit, 0, sizeof unit);
-        run(1, c, model, model_lse);
-        if (heed_amx_model_in_use) {
+        memset(other, 0, sizeof other);
+        run(heed_amx_model_run_tile, c, model, model_lse);
+        if (heed_amx_model_count.in_use ||
+            heed_amx_model_count.begins != heed_amx_model_count.ends) {
             printf("case %d: tile state is left in use\n", c);
             bad++;
         }
-        if (!hardware)
+        if (!kernel)
             continue;
-        run(0, c, unit, unit_lse);
+        run(kernel, c, other, other_lse);
         for (int i = 0; i < ROWS; i++)
             for (int d = -1; d < DIM; d++, compared++) {
-                float m = d < 0 ? model_lse[i] : model[i][d], u = d < 0 ? unit_lse[i] : unit[i][d];
-                if (!same(m, u) && bad++ < 5)
-                    printf("case %d row %d dim %d: model %a, hardware %a\n", c, i, d, (double)m,
-                           (double)u);
+                float m = d < 0 ? model_lse[i] : model[i][d];
+                float o = d < 0 ? other_lse[i] : other[i][d];
+                if (!same(m, o) && bad++ < 5)
+                    printf("case %d row %d dim %d: model %a, %s %a\n", c, i, d, (double)m, name,
+                           (double)o);
             }
     }
     printf("%d values compared, %d wrong\n", compared, bad);

@@ -1,0 +1,201 @@
+/* Tile state: configured and released by every tile that is run, whoever else uses the tiles.
+ *
+ * Several threads run several plans in turn, and between any two runs code of the host uses the
+ * unit in its own way: the results are those of a lone thread, nothing is left configured on
+ * return, and the host's results are right. On the model its counters tell; `alternate hardware`
+ * asks the unit. */
+#define _DEFAULT_SOURCE
+#define HEED_AMX_MODEL
+#include "tile.h"
+
+#include "../unit/unit.h"
+
+#include <pthread.h>
+
+enum { THREADS = 3, TURNS = 4, PLANS = 3, ROWS = 70, KEYS = 300, MOST_DIM = 96 };
+
+static const uint32_t dims[PLANS] = {64, MOST_DIM, 40};
+static int hardware;
+static uint16_t q[ROWS][MOST_DIM], k[KEYS][MOST_DIM], v[KEYS][MOST_DIM];
+
+/* ---- the host's own use of the tiles: [8 x 16] x [16 x 8] products of small integers
+ * ---------------- */
+
+static int host_hardware(uint32_t seed)
+{
+#ifdef __x86_64__
+    _Alignas(64) uint8_t config[64] = {1};
+    _Alignas(64) uint16_t a[8][32], b[16][16];
+    _Alignas(64) float c[8][8];
+    int wrong = 0;
+    for (int n = 0; n < 3; n++) {
+        config[16 + 2 * n] =
+            n == 1 ? 64 : 32; /* bytes of a row: c 8 x f32, a 32 x bf16, b 8 pairs */
+        config[48 + n] = n == 2 ? 16 : 8;
+    }
+    for (int m = 0; m < 8; m++)
+        for (int i = 0; i < 32; i++)
+            a[m][i] = heed_bf16_of_f32((float)((seed + (uint32_t)(m * 5 + i)) % 7));
+    for (int i = 0; i < 16; i++)
+        for (int n = 0; n < 16; n++)
+            b[i][n] = heed_bf16_of_f32((float)((seed + (uint32_t)(i * 3 + n)) % 5));
+    __asm__ volatile("ldtilecfg (%0)\n\ttilezero %%tmm0\n\ttileloadd (%1,%3,1), %%tmm1\n\t"
+                     "tileloadd (%2,%4,1), %%tmm2\n\ttdpbf16ps %%tmm2, %%tmm1, %%tmm0\n\t"
+                     "tilestored %%tmm0, (%5,%4,1)" ::"r"(config),
+                     "r"(a), "r"(b), "r"((int64_t)64), "r"((int64_t)32), "r"(c)
+                     : "memory");
+    if (seed % 2) /* else the host leaves its tiles in use: heed has to configure anew */
+        __asm__ volatile("tilerelease");
+    for (int m = 0; m < 8; m++)
+        for (int n = 0; n < 8; n++) {
+            float sum = 0;
+            for (int i = 0; i < 32; i++)
+                sum += heed_f32_of_bf16(a[m][i]) * heed_f32_of_bf16(b[i / 2][2 * n + i % 2]);
+            wrong += sum != c[m][n];
+        }
+    return wrong;
+#else
+    (void)seed;
+    return 1;
+#endif
+}
+
+static int host_model(uint32_t seed)
+{
+    tile_unit unit;
+    static const uint32_t ones[256] = {[0] = 0x3f803f80};
+    float c[256];
+    const amx_model_count before = heed_amx_model_count;
+    tile_begin(&unit);
+    tile_zero(&unit, 0);
+    tile_load(&unit, 1, ones, 64);
+    for (uint32_t n = 0; n <= seed % 3; n++)
+        tile_product(&unit, 0, 1, 1);
+    tile_store(&unit, 0, c, 64);
+    tile_end(&unit);
+    return before.in_use || c[0] != 2 * (float)(seed % 3 + 1);
+}
+
+/* Is the unit as nobody left it: no palette configured. */
+static int is_released(void)
+{
+#ifdef __x86_64__
+    if (hardware) {
+        _Alignas(64) uint8_t config[64];
+        __asm__ volatile("sttilecfg (%0)" ::"r"(config) : "memory");
+        return config[0] == 0;
+    }
+#endif
+    return !heed_amx_model_count.in_use && heed_amx_model_count.begins == heed_amx_model_count.ends;
+}
+
+/* ---- heed's
+ * -------------------------------------------------------------------------------------- */
+
+static heed_context *context;
+static heed_plan *plan[PLANS];
+static float alone[PLANS][ROWS][MOST_DIM];
+
+static heed_attn_args args_of(float out[ROWS][MOST_DIM])
+{
+    return (heed_attn_args){.struct_size = sizeof(heed_attn_args),
+                            .batch = 1,
+                            .q_len = ROWS,
+                            .kv_len = KEYS,
+                            .q = {q, {0, 0, MOST_DIM, 1}},
+                            .k = {k, {0, 0, MOST_DIM, 1}},
+                            .v = {v, {0, 0, MOST_DIM, 1}},
+                            .out = {out, {0, 0, MOST_DIM, 1}}};
+}
+
+/* Returns 0, or -1 where the unit cannot be used. */
+static int make_plans(void)
+{
+    static heed_backend
+        table; /* not the plugin's, which may be there too: it has its own counters */
+    table = *heed_amx_model_backend();
+    table.name = "amx_counted";
+    context = unit_context(1, hardware ? "amx" : table.name);
+    if (!hardware)
+        CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
+    for (int n = 0; n < PLANS; n++) {
+        heed_attn_desc desc = {.struct_size = sizeof desc,
+                               .features = n == 2 ? HEED_HAS_CAUSAL : 0,
+                               .position = n == 2 ? HEED_POS_BOTTOM_RIGHT : HEED_POS_UNSET,
+                               .q_heads = 1,
+                               .kv_heads = 1,
+                               .qk_dim = dims[n],
+                               .v_dim = dims[n],
+                               .q_type = HEED_BF16,
+                               .k_type = HEED_BF16,
+                               .v_type = HEED_BF16,
+                               .out_type = HEED_F32,
+                               .accuracy = n == 1 ? HEED_ACCURACY_SPLIT : HEED_ACCURACY_BF16,
+                               .max_batch = 1,
+                               .max_q_len = ROWS,
+                               .max_kv_len = KEYS};
+        if (heed_plan_create(context, &desc, &plan[n]) != HEED_OK) {
+            printf("%s\n", heed_last_error());
+            return -1;
+        }
+        heed_attn_args args = args_of(alone[n]);
+        CHECK(heed_plan_run(plan[n], &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+        CHECK(is_released(), "plan %d leaves the unit configured", n);
+        CHECK(alone[n][ROWS - 1][dims[n] - 1] != 0, "plan %d wrote nothing", n);
+    }
+    return 0;
+}
+
+typedef struct turn_taker {
+    pthread_t thread;
+    uint32_t seed;
+    int wrong;
+} turn_taker;
+
+static void *take_turns(void *arg)
+{
+    turn_taker *t = arg;
+    for (uint32_t turn = 0; turn < TURNS; turn++) {
+        static _Thread_local float out[ROWS][MOST_DIM];
+        int n = (int)((t->seed + turn) % PLANS);
+        heed_attn_args args = args_of(out);
+        memset(out, 0, sizeof out);
+        t->wrong += hardware ? host_hardware(t->seed + turn) : host_model(t->seed + turn);
+        t->wrong += heed_plan_run(plan[n], &args, NULL, 0) != HEED_OK;
+        t->wrong += !is_released();
+        for (int i = 0; i < ROWS; i++)
+            t->wrong += memcmp(out[i], alone[n][i], dims[n] * sizeof(float)) != 0;
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    turn_taker taker[THREADS];
+    uint64_t seed = 7;
+    hardware = argc > 1 && !strcmp(argv[1], "hardware");
+    for (int j = 0; j < KEYS; j++)
+        for (int d = 0; d < MOST_DIM; d++) {
+            k[j][d] = heed_bf16_of_f32(unit_number(&seed));
+            v[j][d] = heed_bf16_of_f32(unit_number(&seed));
+            if (j < ROWS)
+                q[j][d] = heed_bf16_of_f32(unit_number(&seed));
+        }
+    if (make_plans() != 0)
+        return hardware ? 77 : 1;
+    if (!hardware)
+        CHECK(heed_amx_model_count.begins > 0, "the model was not used");
+    for (uint32_t n = 0; n < THREADS; n++) {
+        taker[n] = (turn_taker){.seed = n};
+        CHECK(pthread_create(&taker[n].thread, NULL, take_turns, &taker[n]) == 0, "no thread %u",
+              n);
+    }
+    for (int n = 0; n < THREADS; n++) {
+        pthread_join(taker[n].thread, NULL);
+        CHECK(taker[n].wrong == 0, "thread %d: %d things are wrong", n, taker[n].wrong);
+    }
+    for (int n = 0; n < PLANS; n++)
+        heed_plan_release(plan[n]);
+    heed_context_release(context);
+    return unit_end();
+}

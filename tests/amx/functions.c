@@ -1,0 +1,152 @@
+/* The AMX kernels' own arithmetic, exhaustively where it can be: weights in integers, powers of
+ * two, tanh, and values as sums of two bf16. On plain loops, and (lanes in tests/amx/model.c) these
+ * give the same bits as the vector instructions. */
+#define HEED_AMX_MODEL
+#include "pack.h"
+#include "softmax.h"
+
+#include <stdio.h>
+
+static int n_failed;
+
+static void expect(int ok, const char *what, double got)
+{
+    printf("%s: %s %.4g\n", ok ? "ok" : "FAILED", what, got);
+    n_failed += !ok;
+}
+
+/* The bf16 weight of a fixed point. */
+static uint16_t weight_of(uint16_t fixed)
+{
+    vi w = weights_of(vi_set1(fixed | (uint32_t)fixed << 16), vi_load(exp2_table));
+    return (uint16_t)w.u[0];
+}
+
+/* Every fixed point: it stands for 2^((fixed + 64) / 512 - 127). */
+static void every_weight(void)
+{
+    double most = 0, squares = 0;
+    int n = 0, falls = 0, raises_late = 0, bad_zero = 0, last = 0;
+    for (int fixed = 0; fixed < (int)AMX_TOO_LARGE; fixed++) { /* from there on they are not used */
+        uint16_t bits = weight_of((uint16_t)fixed);
+        double want = exp2((fixed + 64) / 512.0 - 127), got = (double)heed_f32_of_bf16(bits);
+        falls += bits + 1 < last; /* where the table steps down, one unit is lost */
+        last = bits;
+        raises_late += fixed < (int)AMX_RAISE_FIXED && bits >= AMX_RAISE_BF16;
+        if (bits < 0x80 || want < 0x1p-126) { /* the unit reads subnormals as 0 */
+            bad_zero += want > 0x1.02p-126 || bits > 0x81;
+            continue;
+        }
+        /* The score lay within half a step of the fixed point. */
+        double above = fabs(got / want * exp2(0.5 / 512) - 1);
+        double below = fabs(got / want * exp2(-0.5 / 512) - 1);
+        most = fmax(most, fmax(above, below));
+        squares += (got / want - 1) * (got / want - 1) + 1.0 / 12 * (log(2) / 512) * (log(2) / 512);
+        n++;
+    }
+    expect(most <= 5.3e-3, "largest relative error of a weight", most);
+    expect(sqrt(squares / n) <= 1.9e-3, "root of its mean square", sqrt(squares / n));
+    expect(falls == 0, "weights that are two units less than the one before", falls);
+    expect(raises_late == 0, "weights of 2^-2 or more below AMX_RAISE_FIXED", raises_late);
+    expect(bad_zero == 0, "weights that vanish too early or too late", bad_zero);
+}
+
+/* From scores: a fine sweep below references of all sizes that take the one step, and what is none.
+ */
+static void from_scores(void)
+{
+    static const float references[] = {0, 1, -1, 100, -100, 4095, -4096, 7000, -7000};
+    const float hidden[] = {-INFINITY, -0x1.fffffep127f, -1e30f, -140};
+    double most = 0;
+    int alive = 0;
+    for (size_t r = 0; r < sizeof references / sizeof *references; r++) {
+        float m = references[r];
+        for (int step = -125 * 4096; step < 0; step++) {
+            float score = m + (float)step / 4096;
+            vf z = vf_fma(vf_set1(score), vf_set1(1), vf_set1(fixed_addend(m)));
+            uint16_t bits = (uint16_t)weights_of(fixed_of(z, z), vi_load(exp2_table)).u[0];
+            double want = exp2((double)score - (double)m);
+            most = fmax(most, fabs((double)heed_f32_of_bf16(bits) / want - 1));
+        }
+        for (size_t n = 0; n < sizeof hidden / sizeof *hidden; n++) {
+            vf z =
+                vf_fma(vf_set1(hidden[n] + (n == 3 ? m : 0)), vf_set1(1), vf_set1(fixed_addend(m)));
+            alive += (weights_of(fixed_of(z, z), vi_load(exp2_table)).u[0] & 0xffff) >= 0x80;
+        }
+    }
+    expect(most <= 5.3e-3, "largest relative error of a weight from its score", most);
+    expect(alive == 0, "weights of hidden keys that are not 0", alive);
+}
+
+static double ulps(double got, double want)
+{
+    int exponent;
+    frexp(want, &exponent);
+    return fabs(got - want) / ldexp(1, exponent - 24);
+}
+
+static void powers_and_tanh(void)
+{
+    double most_power = 0, most_tanh = 0;
+    int bad = 0;
+    for (uint32_t bits = 0; bits < 0x7f800000u; bits += 1009) {
+        float x = heed_f32_of_bits(bits);
+        double t = (double)tanh_lanes(vf_set1(x)).f[0];
+        if (x >= 0x1p-120f) /* r * r underflows below: then tanh is its argument less a subnormal */
+            most_tanh = fmax(most_tanh, ulps(t, tanh((double)x)));
+        bad += (double)tanh_lanes(vf_set1(-x)).f[0] != -t;
+        if (x <= 127)
+            most_power =
+                fmax(most_power, ulps((double)exp2_lanes(vf_set1(x)).f[0], exp2((double)x)));
+        if (x < 126)
+            most_power =
+                fmax(most_power, ulps((double)exp2_lanes(vf_set1(-x)).f[0], exp2(-(double)x)));
+    }
+    bad += exp2_lanes(vf_set1(-127)).f[0] != 0 || exp2_lanes(vf_set1(-INFINITY)).f[0] != 0;
+    bad += !vf_is_nan(exp2_lanes(vf_set1(NAN))) || !vf_is_nan(tanh_lanes(vf_set1(NAN)));
+    bad += tanh_lanes(vf_set1(INFINITY)).f[0] != 1;
+    expect(most_power <= 2, "ulps of a power of two", most_power);
+    expect(most_tanh <= 4, "ulps of tanh", most_tanh);
+    expect(bad == 0, "ends and signs that are wrong", bad);
+}
+
+/* Every significand of f32, and every f16: docs/accuracy.md says what hi and lo leave. */
+static void splits(void)
+{
+    double most_rest = 0, most_low = 0, f16_rest = 0;
+    int bad = 0;
+    for (uint32_t bits = 0x3f800000u; bits < 0x40000000u; bits++) {
+        float x = heed_f32_of_bits(bits);
+        uint16_t high, low;
+        split_one(x, &high, &low);
+        double hi = (double)heed_f32_of_bf16(high), lo = (double)heed_f32_of_bf16(low);
+        most_low = fmax(most_low, fabs(lo) / (double)x);
+        most_rest = fmax(most_rest, fabs((double)x - hi - lo) / (double)x);
+    }
+    for (uint32_t bits = 0; bits < 0x7c00u; bits++) {
+        uint16_t half = (uint16_t)bits, high, low;
+        float x = heed_load(HEED_F16, &half, 0);
+        split_one(x, &high, &low);
+        f16_rest = fmax(f16_rest, fabs((double)x - (double)heed_f32_of_bf16(high) -
+                                       (double)heed_f32_of_bf16(low)));
+    }
+    static const float odd[] = {INFINITY, -INFINITY, NAN, 0x1.fffffep127f};
+    for (size_t n = 0; n < sizeof odd / sizeof *odd; n++) {
+        uint16_t high, low;
+        split_one(odd[n], &high, &low);
+        bad += low != 0 || (high & 0x7fff) < AMX_INF_BF16;
+    }
+    expect(most_low <= 0x1p-8, "largest low part", most_low);
+    expect(most_rest <= 0x1p-17, "largest rest", most_rest);
+    expect(f16_rest == 0, "rest of an f16", f16_rest);
+    expect(bad == 0, "values beyond bf16 that have a low part", bad);
+}
+
+int main(void)
+{
+    every_weight();
+    from_scores();
+    powers_and_tanh();
+    splits();
+    return n_failed != 0;
+}

@@ -1,0 +1,155 @@
+/* A kernel that refuses the permission to use the tile registers, and HEED_MAX_ISA below amx: the
+ * backend is listed with the reason, and another one runs the problem.
+ *
+ * A seccomp filter plays the kernel, in a child. Machines without AMX take part: the backend's
+ * probe is given a CPU that has all that it asks for, by a table that is registered beside the
+ * built-in ones. */
+#define _DEFAULT_SOURCE
+#include "amx.h"
+#include "cpu.h"
+
+#include "../unit/unit.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ARCH_REQ_XCOMP_PERM 0x1023
+
+/* From now on arch_prctl(ARCH_REQ_XCOMP_PERM) fails with EPERM. Returns 0, or -1 where filters are
+ * not to be had. */
+static int refuse_permission(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_arch_prctl, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH_REQ_XCOMP_PERM, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+               ? -1
+               : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static heed_status probe_full_cpu(const heed_cpu *cpu, heed_error *why)
+{
+    heed_cpu full = *cpu;
+    full.isa = ~UINT64_C(0);
+    return heed_amx_backend()->probe(&full, why);
+}
+
+/* The text of heed_context_backends, or of heed_plan_explain, in a buffer that stays. */
+static const char *listing(heed_context *context)
+{
+    static char text[16384];
+    size_t bytes = sizeof text;
+    CHECK(heed_context_backends(context, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
+    return text;
+}
+
+/* bf16 attention that amx would serve runs, and right. */
+static void run_another(heed_context *context)
+{
+    static uint16_t q[40][32], k[60][32], v[60][32];
+    static float out[40][32];
+    heed_attn_desc desc = {.struct_size = sizeof desc,
+                           .q_heads = 1,
+                           .kv_heads = 1,
+                           .qk_dim = 32,
+                           .v_dim = 32,
+                           .q_type = HEED_BF16,
+                           .k_type = HEED_BF16,
+                           .v_type = HEED_BF16,
+                           .out_type = HEED_F32};
+    heed_attn_args args = {.struct_size = sizeof args,
+                           .batch = 1,
+                           .q_len = 40,
+                           .kv_len = 60,
+                           .q = {q, {0, 0, 32, 1}},
+                           .k = {k, {0, 0, 32, 1}},
+                           .v = {v, {0, 0, 32, 1}},
+                           .out = {out, {0, 0, 32, 1}}};
+    int wrong = 0;
+    for (int j = 0; j < 60; j++)
+        for (int d = 0; d < 32; d++)
+            v[j][d] = 0x3f80; /* 1 */
+    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    for (int i = 0; i < 40; i++)
+        for (int d = 0; d < 32; d++)
+            wrong += out[i][d] != 1;
+    CHECK(wrong == 0, "%d elements are wrong", wrong);
+}
+
+static int refused_child(void)
+{
+    static heed_backend table;
+    heed_context *context;
+    heed_error why = {""};
+    heed_cpu cpu = {.struct_size = sizeof cpu};
+    if (refuse_permission() != 0) {
+        printf("no seccomp filters here: %s\n", strerror(errno));
+        return 77;
+    }
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx512vbmi")) {
+        printf("the probe needs AVX512_VBMI before it asks the kernel\n");
+        return 77;
+    }
+    CHECK(probe_full_cpu(&cpu, &why) == HEED_ERR_UNSUPPORTED && strstr(why.text, "EPERM") &&
+              strstr(why.text, "permission"),
+          "the probe says '%s'", why.text);
+    table = *heed_amx_backend();
+    table.name = "amx_refused";
+    table.probe = probe_full_cpu;
+    context = unit_context(1, NULL);
+    CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
+    CHECK(strstr(listing(context), "arch_prctl ARCH_REQ_XCOMP_PERM: EPERM"), "%s",
+          listing(context));
+    run_another(context);
+    heed_context_release(context);
+    return unit_end();
+}
+
+/* max_isa in the context and in heed_cpu_cap, which is what it and HEED_MAX_ISA come to. */
+static void lower_isa(void)
+{
+    heed_context_options options = {.struct_size = sizeof options, .max_isa = "avx512"};
+    heed_context *context = NULL;
+    heed_error why = {""};
+    heed_cpu cpu = {.struct_size = sizeof cpu, .isa = ~UINT64_C(0)};
+    CHECK(heed_cpu_cap(&cpu, "amx") == 0, "amx is no word");
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512vbmi"))
+        CHECK(heed_amx_isa(&cpu, &why) == HEED_OK, "%s", why.text);
+    CHECK(heed_cpu_cap(&cpu, "avx512") == 0, "avx512 is no word");
+    CHECK(heed_amx_isa(&cpu, &why) == HEED_ERR_UNSUPPORTED && strstr(why.text, "HEED_MAX_ISA"),
+          "it says '%s'", why.text);
+    CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+    CHECK(strstr(listing(context), "needs AMX_TILE, which this CPU, its OS or HEED_MAX_ISA does"),
+          "%s", listing(context));
+    run_another(context);
+    heed_context_release(context);
+}
+
+int main(void)
+{
+    pid_t child;
+    int status = 0;
+    fflush(stdout);
+    child = fork();
+    if (child == 0)
+        exit(refused_child());
+    CHECK(child > 0 && waitpid(child, &status, 0) == child, "no child");
+    lower_isa();
+    CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77),
+          "the child ended with %d", status);
+    status = WIFEXITED(status) && WEXITSTATUS(status) == 77 ? 77 : 0;
+    return unit_end() ? 1 : status;
+}
