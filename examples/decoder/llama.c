@@ -1,0 +1,205 @@
+/* A Llama-style decoder from its files. What is not as the engine computes it is refused by name.
+ */
+#include "llama.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../common/weights.h"
+
+/* Far above any decoder; keeps sizes far from overflow. */
+enum { MOST_WIDTH = 1 << 16, MOST_LAYERS = 1024, MOST_POSITIONS = 1 << 24, MOST_WORDS = 1 << 24 };
+
+static const char config_name[] = "config.json";
+
+/* An optional value must be what the engine does anyway. */
+static heed_status refuse_options(const cJSON *config, heed_error *why)
+{
+    static const char *const off[] = {"attention_bias", "mlp_bias"};
+    const cJSON *act = cJSON_GetObjectItemCaseSensitive(config, "hidden_act");
+    const cJSON *old = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");
+    const cJSON *rope = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters");
+    const cJSON *kind = cJSON_GetObjectItemCaseSensitive(rope, "rope_type");
+    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
+        if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(config, off[i])))
+            return refuse(why, "%s: %s is true; it is not served", config_name, off[i]);
+    if (!cJSON_IsString(act) || strcmp(act->valuestring, "silu") != 0)
+        return refuse(why, "%s: hidden_act is not silu, the only one served", config_name);
+    if ((old && !cJSON_IsNull(old)) ||
+        (kind && !(cJSON_IsString(kind) && strcmp(kind->valuestring, "default") == 0)))
+        return refuse(why, "%s: scaled rotary positions are not served", config_name);
+    return HEED_OK;
+}
+
+static heed_status read_numbers(const cJSON *config, llama *m, heed_error *why)
+{
+    const struct {
+        const char *key;
+        int64_t most, *out;
+    } numbers[] = {
+        {"hidden_size", MOST_WIDTH, &m->width},
+        {"num_attention_heads", MOST_WIDTH, &m->heads},
+        {"num_key_value_heads", MOST_WIDTH, &m->kv_heads},
+        {"num_hidden_layers", MOST_LAYERS, &m->n_layers},
+        {"intermediate_size", MOST_WIDTH, &m->inner},
+        {"max_position_embeddings", MOST_POSITIONS, &m->positions},
+        {"vocab_size", MOST_WORDS, &m->vocabulary_size},
+    };
+    const cJSON *rope = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters");
+    heed_status status = HEED_OK;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == HEED_OK; i++)
+        status = json_get_integer(config, config_name, numbers[i].key, 1, numbers[i].most,
+                                  numbers[i].out, why);
+    if (status != HEED_OK)
+        return status;
+    m->head_dim = m->width / m->heads;
+    if (cJSON_GetObjectItemCaseSensitive(config, "head_dim"))
+        status =
+            json_get_integer(config, config_name, "head_dim", 1, MOST_WIDTH, &m->head_dim, why);
+    if (status == HEED_OK)
+        status = json_get_number(config, config_name, "rms_norm_eps", 1, &m->eps, why);
+    if (status == HEED_OK) /* older files have it at the top */
+        status = json_get_number(rope ? rope : config, config_name, "rope_theta", 1e12,
+                                 &m->rope_base, why);
+    return status;
+}
+
+static heed_status read_config(llama *m, int *tied, heed_error *why)
+{
+    cJSON *config = NULL;
+    heed_status status = json_parse(m->config.bytes, m->config.size, config_name, &config, why);
+    if (status == HEED_OK)
+        status = refuse_options(config, why);
+    if (status == HEED_OK)
+        status = read_numbers(config, m, why);
+    if (status == HEED_OK && m->heads % m->kv_heads != 0)
+        status =
+            refuse(why, "%s: num_attention_heads %lld is no multiple of num_key_value_heads %lld",
+                   config_name, (long long)m->heads, (long long)m->kv_heads);
+    if (status == HEED_OK &&
+        (m->head_dim < 2 || m->head_dim % 2 != 0 || m->heads * m->head_dim > MOST_WIDTH))
+        status = refuse(why, "%s: heads of %lld dims: the rotation needs an even number",
+                        config_name, (long long)m->head_dim);
+    if (status == HEED_OK && !(m->rope_base >= 1))
+        status = refuse(why, "%s: rope_theta is below 1", config_name);
+    *tied = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(config, "tie_word_embeddings"));
+    cJSON_Delete(config);
+    return status;
+}
+
+static heed_status read_layer(llama *m, int64_t index, heed_error *why)
+{
+    llama_layer *layer = &m->layers[index];
+    int64_t w = m->width, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+    char prefix[64], name[128];
+    const struct {
+        linear_spec spec;
+        heed_linear **out;
+    } linears[] = {
+        {{.name = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+          .in_dim = w,
+          .out_dim = {q, kv, kv}},
+         &layer->qkv},
+        {{.name = {"self_attn.o_proj"}, .in_dim = q, .out_dim = {w}, .residual = 1}, &layer->out},
+        {{.name = {"mlp.gate_proj"},
+          .in_dim = w,
+          .out_dim = {m->inner},
+          .activation = HEED_ACT_SILU},
+         &layer->gate},
+        {{.name = {"mlp.up_proj"}, .in_dim = w, .out_dim = {m->inner}}, &layer->up},
+        {{.name = {"mlp.down_proj"}, .in_dim = m->inner, .out_dim = {w}, .residual = 1},
+         &layer->down},
+    };
+    snprintf(prefix, sizeof prefix, "model.layers.%d.", (int)index);
+    heed_status status = HEED_OK;
+    for (size_t i = 0; i < sizeof linears / sizeof linears[0] && status == HEED_OK; i++) {
+        linear_spec spec = linears[i].spec;
+        spec.type = m->type;
+        status = weights_linear(m->context, &m->weights, prefix, &spec, linears[i].out, why);
+    }
+    snprintf(name, sizeof name, "%sinput_layernorm.weight", prefix);
+    if (status == HEED_OK)
+        status = weights_vector(&m->weights, name, w, &layer->attention_norm, why);
+    snprintf(name, sizeof name, "%spost_attention_layernorm.weight", prefix);
+    if (status == HEED_OK)
+        status = weights_vector(&m->weights, name, w, &layer->inner_norm, why);
+    return status;
+}
+
+static heed_status read_all(llama *m, heed_error *why)
+{
+    heed_context_options options = {.struct_size = sizeof options, .n_threads = m->n_threads};
+    int tied = 0;
+    heed_status status = read_config(m, &tied, why);
+    if (status == HEED_OK)
+        status = safetensors_open(m->file_of_weights, "model.safetensors", &m->weights, why);
+    if (status == HEED_OK)
+        status = safetensors_find(&m->weights, "model.embed_tokens.weight", 2,
+                                  (const int64_t[]){m->vocabulary_size, m->width}, &m->words, why);
+    if (status == HEED_OK && (status = heed_context_create(&options, &m->context)) != HEED_OK)
+        snprintf(why->text, sizeof why->text, "%s", heed_last_error());
+    if (status == HEED_OK && !(m->layers = calloc((size_t)m->n_layers, sizeof *m->layers)))
+        status = no_memory(why, "the layers");
+    for (int64_t i = 0; i < m->n_layers && status == HEED_OK; i++)
+        status = read_layer(m, i, why);
+    if (status == HEED_OK)
+        status = weights_vector(&m->weights, "model.norm.weight", m->width, &m->norm, why);
+    if (status == HEED_OK) {
+        linear_spec head = {.name = {tied ? "model.embed_tokens" : "lm_head"},
+                            .in_dim = m->width,
+                            .out_dim = {m->vocabulary_size},
+                            .type = m->type,
+                            .y_type = HEED_F32};
+        status = weights_linear(m->context, &m->weights, "", &head, &m->head, why);
+    }
+    return status;
+}
+
+heed_status llama_read(file config, file weights, uint32_t type, uint32_t n_threads, llama *out,
+                       heed_error *why)
+{
+    llama m = {.type = type, .n_threads = n_threads, .config = config, .file_of_weights = weights};
+    heed_status status = read_all(&m, why);
+    if (status != HEED_OK) {
+        llama_close(&m);
+        return status;
+    }
+    *out = m;
+    return HEED_OK;
+}
+
+heed_status llama_open(const char *folder, uint32_t type, uint32_t n_threads, llama *out,
+                       heed_error *why)
+{
+    file config = {0}, weights = {0};
+    heed_status status = file_open_in(folder, config_name, 0, &config, why);
+    if (status == HEED_OK)
+        status = file_open_in(folder, "model.safetensors", 0, &weights, why);
+    if (status == HEED_OK)
+        return llama_read(config, weights, type, n_threads, out, why);
+    file_close(&config);
+    return status;
+}
+
+void llama_close(llama *m)
+{
+    for (int64_t i = 0; m->layers && i < m->n_layers; i++) {
+        llama_layer *layer = &m->layers[i];
+        free(layer->attention_norm);
+        free(layer->inner_norm);
+        heed_linear_release(layer->qkv);
+        heed_linear_release(layer->out);
+        heed_linear_release(layer->gate);
+        heed_linear_release(layer->up);
+        heed_linear_release(layer->down);
+    }
+    free(m->layers);
+    free(m->norm);
+    heed_linear_release(m->head);
+    heed_context_release(m->context);
+    safetensors_close(&m->weights);
+    file_close(&m->config);
+    file_close(&m->file_of_weights);
+    *m = (llama){0};
+}
