@@ -10,10 +10,12 @@ import struct
 import sys
 import xml.etree.ElementTree
 
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
 import engine
 from engine import check, folder, refused, works
 
-HERE = pathlib.Path(__file__).resolve().parent
 TINY = HERE / "tiny"
 SENTENCES = HERE / "sentences.txt"
 minilm = sys.argv[1]

@@ -9,9 +9,11 @@ import pathlib
 import subprocess
 import sys
 
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
 import engine
 
-HERE = pathlib.Path(__file__).resolve().parent
 fetch, folder, minilm = sys.argv[1:]
 done = subprocess.run([sys.executable, fetch, folder], stdout=subprocess.PIPE, text=True, check=False)
 if done.returncode != 0:

@@ -1,0 +1,171 @@
+"""The decoder engine on a small random model, against transformers (see make.py).
+
+Usage: test_decoder.py DECODER
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+import engine
+from engine import check, folder, refused, works
+
+TINY, PROMPTS = HERE / "tiny", HERE / "prompts.txt"
+TOKENS = (HERE / "tokens.txt").read_text()
+decoder = sys.argv[1]
+
+
+def generate(*options, prompts=PROMPTS, environment=None, what=""):
+    """(stdout, the bytes of the logits)"""
+    path = folder / "logits.npy"
+    path.unlink(missing_ok=True)
+    out = works(decoder, "generate", "--model", TINY, "--logits", path, *options, prompts, environment=environment)
+    return out, path.read_bytes()
+
+
+def near(path, what):
+    got, want = engine.rows(path), engine.rows(HERE / "logits.npy")
+    worst = max(map(engine.most_difference, got, want)) if len(got) == len(want) else float("inf")
+    print(f"{what}: max difference of the logits {worst:.2g}")
+    check(worst <= 1e-4, f"{what}: max difference {worst}")
+
+
+def test_logits():
+    for options in [], ["--chunk", "4"], ["--batch", "1"], ["--chunks", "same", "--page", "5"]:
+        tokens, _ = generate(*options)
+        near(folder / "logits.npy", f"logits {' '.join(options)}")
+        check(tokens == TOKENS, f"{options}: other tokens than transformers chose")
+    for backend in "naive", "avx2":
+        status, _, _ = engine.run(decoder, "generate", "--model", TINY, "--count", 1, PROMPTS,
+                                  environment={"HEED_BACKEND": backend})
+        if status != 3:  # 3: this machine cannot run it
+            generate(environment={"HEED_BACKEND": backend})
+            near(folder / "logits.npy", f"logits by {backend}")
+    # Without --logits only last rows go through the head: the tokens stay.
+    check(works(decoder, "generate", "--model", TINY, PROMPTS) == TOKENS, "tokens without --logits")
+
+
+def test_same_bits():
+    """Threads, and what else is in the batch: sequences alone, in other company, of another age."""
+    _, want = generate("--threads", 1)
+    for options in (["--threads", 2], ["--threads", 5], ["--batch", 1], ["--batch", 2, "--threads", 3]):
+        check(generate(*options)[1] == want, f"{options}: other bits")
+    rows = engine.rows(folder / "logits.npy")
+    lines = PROMPTS.read_text().splitlines()
+    company = [lines[1], lines[2], lines[2], lines[0], lines[1]]
+    prompts = folder / "company.txt"
+    prompts.write_text("\n".join(company) + "\n")
+    generate("--batch", 3, prompts=prompts)  # when one ends the next joins those that are older
+    got, at = engine.rows(folder / "logits.npy"), 0
+    starts = {}
+    for line in lines:
+        starts[line] = (sum(n for _, n in starts.values()), len(line.split()) + 63)
+    for line in company:
+        first, n = starts[line]
+        check(got[at : at + n] == rows[first : first + n], f"in company: other bits of {line[:20]}")
+        at += n
+
+
+def test_chunks():
+    """The bits of --chunks same do not depend on how prompts are cut into steps, nor on pages."""
+    tokens, want = generate("--chunks", "same")
+    for options in (["--chunk", 1], ["--chunk", 7], ["--chunk", 16, "--batch", 2], ["--page", 3],
+                    ["--page", 1000, "--chunk", 29, "--threads", 2]):
+        check(generate("--chunks", "same", *options) == (tokens, want), f"{options}: other bits")
+
+
+def test_bf16():
+    generate("--type", "bf16", "--count", 1)
+    got, want = engine.rows(folder / "logits.npy"), engine.rows(HERE / "logits.npy")
+    want = want[:9] + want[72:73] + want[136:166]  # of the prompts
+    check(len(got) == len(want) == 40, f"{len(got)} rows of logits for {len(want)}")
+    for i, (g, w) in enumerate(zip(got, want)):
+        check(0.999 <= engine.cosine(g, w) < 1 - 1e-7, f"bf16, row {i}: cosine {engine.cosine(g, w)}")
+
+
+def test_usage():
+    model = ["generate", "--model", TINY]
+
+    def prompts(text):
+        path = folder / "odd.txt"
+        path.write_bytes(text)
+        return path
+
+    check(works(decoder, *model, prompts(b"")) == "", "no prompts")
+    check(works(decoder, *model, prompts(TOKENS.encode()[:0] + b" 1\t2 \r\n"), "--count", 2).count(" ") == 1, "spaces")
+    cases = [
+        (["generate", PROMPTS], "--model"),
+        ([*model], "one FILE"),
+        ([*model, folder / "missing.txt"], "cannot be opened"),
+        ([*model, "--count", "0", PROMPTS], "--count"),
+        ([*model, "--chunk", "x", PROMPTS], "--chunk"),
+        ([*model, "--chunks", "x", PROMPTS], "--chunks"),
+        ([*model, "--page", "-1", PROMPTS], "--page"),
+        ([*model, "--type", "f16", PROMPTS], "--type"),
+        ([*model, "--logits", folder / "no" / "l.npy", PROMPTS], "cannot be written"),
+        ([*model, prompts(b"1 2\n\n3\n")], "prompt 2"),
+        ([*model, folder / "company.txt", "--count", "500"], "512 positions"),
+        (["dance"], "no command"),
+    ]
+    for arguments, fragment in cases:
+        refused(decoder, arguments, fragment)
+    for text in (b"128\n", b"-1\n", b"1 x\n", b"1 2\0 3\n", b"99999999999999999999\n", b"1.5\n", b"1 " * 513):
+        refused(decoder, [*model, prompts(text)], "prompt 1", repr(text[:20]))
+    check(engine.run(decoder)[0] == 2 and engine.run(decoder, "--help")[0] == 0, "usage")
+
+
+def test_hostile():
+    config = json.loads((TINY / "config.json").read_text())
+
+    def changed(name, content):
+        model = folder / "hostile"
+        shutil.rmtree(model, ignore_errors=True)
+        shutil.copytree(TINY, model)
+        (model / name).write_bytes(content)
+        return model
+
+    def refuse(fragment, content=None, **values):
+        text = content if content is not None else json.dumps({**config, **values}).encode()
+        model = changed("config.json", text)
+        refused(decoder, ["generate", "--model", model, PROMPTS], fragment, f"config.json {text[:60]}")
+
+    for key in ("hidden_size", "num_hidden_layers", "vocab_size", "intermediate_size", "num_attention_heads",
+                "num_key_value_heads", "max_position_embeddings", "head_dim"):
+        for value in (0, -1, 1.5, 1e300, "36", [36], 2**40):
+            refuse(key, **{key: value})
+    refuse("no multiple", num_key_value_heads=4)
+    refuse("even number", head_dim=11)
+    refuse("not of shape", head_dim=16)
+    refuse("not of shape", hidden_size=24)
+    refuse("not of shape", intermediate_size=65536)
+    refuse("no tensor model.layers.2", num_hidden_layers=3)
+    refuse("rms_norm_eps", rms_norm_eps=-1)
+    refuse("rope_theta", rope_parameters={"rope_type": "default"})
+    refuse("rope_theta", rope_parameters={"rope_theta": 0})
+    refuse("rope_theta", rope_parameters=7)
+    refuse("scaled", rope_parameters={"rope_theta": 500.0, "rope_type": "llama3"})
+    refuse("scaled", rope_scaling={"type": "linear", "factor": 2.0})
+    refuse("hidden_act", hidden_act="gelu")
+    refuse("attention_bias", attention_bias=True)
+    refuse("mlp_bias", mlp_bias=True)
+    refuse("config.json", b"")
+    refuse("nested too deep", b"[" * 100000)
+    old = {k: v for k, v in config.items() if k != "rope_parameters"}
+    model = changed("config.json", json.dumps({**old, "rope_theta": 500.0}).encode())
+    check(works(decoder, "generate", "--model", model, PROMPTS) == TOKENS, "rope_theta of older files")
+    # The head is the embedding: other tokens, no lm_head needed.
+    model = changed("config.json", json.dumps({**config, "tie_word_embeddings": True}).encode())
+    check(works(decoder, "generate", "--model", model, PROMPTS) != TOKENS, "a tied head")
+    data = (TINY / "model.safetensors").read_bytes()
+    for content in (b"", data[:7], data[:100], data[:-1], data + b"\0", b"\xff" * 8 + data[8:]):
+        model = changed("model.safetensors", content)
+        refused(decoder, ["generate", "--model", model, PROMPTS], "model.safetensors", f"{len(content)} bytes")
+
+
+for test in [value for key, value in list(globals().items()) if key.startswith("test_")]:
+    test()
+engine.finish()
