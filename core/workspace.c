@@ -5,7 +5,8 @@
 #include "compiler.h"
 #include "reason.h"
 
-#define PREPARED_PER_PART (UINT64_C(4) << 20)
+/* What a part may have altogether: prepared blocks get what is left of it. */
+#define BYTES_PER_PART (UINT64_C(4) << 20)
 
 /* Largest number of query rows of a sequence of this class. */
 static int64_t class_rows(const heed_plan *plan, uint32_t query_class)
@@ -32,15 +33,22 @@ static size_t max_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* A state: row_max, row_sum, acc of each row. */
+static int state_bytes(size_t rows, int64_t acc_stride, size_t *bytes)
+{
+    return heed_mul_size(rows, ((size_t)acc_stride + 2) * sizeof(float), bytes) |
+           heed_round_size(*bytes, 64, bytes);
+}
+
 heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
 {
     heed_layout *l = &plan->layout;
     const heed_attn_desc *d = &plan->desc;
     const size_t batch = (size_t)d->max_batch;
     const int summarise = (d->features & (HEED_HAS_MASK | HEED_HAS_BIAS)) != 0;
-    size_t scratch = 0, blocks_bytes = 0;
+    size_t scratch = 0, blocks_bytes = 0, slot_states = 0;
     int bad = 0;
-    *l = (heed_layout){.max_chunks = 1, .acc_stride = (d->v_dim + 15) / 16 * 16};
+    *l = (heed_layout){.acc_stride = (d->v_dim + 15) / 16 * 16};
     for (uint32_t i = 0; i < 3; i++) {
         const heed_class_plan *c = &plan->class_plan[i];
         if (!c->backend)
@@ -55,7 +63,10 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
         scratch = max_size(scratch, t->scratch_bytes);
         int64_t chunks = t->key_chunk ? heed_ceil_div(d->max_kv_len, t->key_chunk) : 1;
         if (chunks > 1) {
-            l->max_chunks = (uint32_t)heed_max64(l->max_chunks, chunks);
+            size_t states;
+            bad |= state_bytes((size_t)(rows * plan->group), l->acc_stride, &states);
+            bad |= heed_mul_size(states, (size_t)chunks, &states);
+            slot_states = max_size(slot_states, states);
             l->max_groups = heed_max64(l->max_groups, d->max_batch * d->kv_heads * runs);
         }
         if (t->prepare_bytes) {
@@ -72,23 +83,23 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
     bad |= append(&l->fixed, batch, sizeof(heed_sequence), &l->sequences);
     bad |= append(&l->fixed, (size_t)l->max_groups, sizeof(heed_lease), &l->groups);
     bad |= append(&l->fixed, (size_t)l->max_units, sizeof(heed_lease), &l->units);
-    /* a state: row_max, row_sum, acc of each row */
-    bad |= heed_mul_size(l->rows, ((size_t)l->acc_stride + 2) * sizeof(float), &state);
-    bad |= heed_round_size(state, 64, &state);
+    bad |= state_bytes(l->rows, l->acc_stride, &state);
     if (l->max_groups) {
         bad |= append(&l->slot, 1, sizeof(heed_slot), &at);
-        bad |= append(&l->slot, l->max_chunks, state, &l->slot_states);
-    }
-    if (l->max_units && blocks_bytes) {
-        bad |= append(&l->unit, (size_t)l->max_blocks + sizeof(heed_slot), 1, &at);
-        bad |= append(&l->unit, blocks_bytes, 1, &l->unit_data);
-        bad |= heed_mul_size(l->unit, (size_t)l->max_units, &unit_total);
-        l->prepared_per_part = unit_total < PREPARED_PER_PART ? unit_total : PREPARED_PER_PART;
+        bad |= append(&l->slot, slot_states, 1, &l->slot_states);
     }
     bad |= append(&l->part, scratch, 1, &at);
     bad |= append(&l->part, 1, state, &l->part_state);
     bad |= append(&l->part, summarise ? plan->group * ((size_t)l->max_blocks + 1) : 0, 1,
                   &l->part_mask);
+    if (l->max_units && blocks_bytes) {
+        size_t used = l->part + 2 * l->slot, room;
+        room = !bad && used < BYTES_PER_PART ? BYTES_PER_PART - used : 0;
+        bad |= append(&l->unit, (size_t)l->max_blocks + sizeof(heed_slot), 1, &at);
+        bad |= append(&l->unit, blocks_bytes, 1, &l->unit_data);
+        bad |= heed_mul_size(l->unit, (size_t)l->max_units, &unit_total);
+        l->prepared_per_part = unit_total < room ? unit_total : room;
+    }
     if (bad || !heed_workspace_bytes(plan, 1))
         return heed_fail(
             why, HEED_ERR_NOMEM,

@@ -122,8 +122,11 @@ static heed_status amx_tiling(const heed_problem *p, heed_tiling *out)
     const amx_layout l = amx_layout_of(p);
     out->query_rows = (uint32_t)l.query_rows;
     out->key_block = AMX_BLOCK;
-    /* With few query rows the keys are what can be spread over threads. */
-    out->key_chunk = p->query_class == HEED_QUERY_MANY ? 0 : 2 * AMX_CHUNK_BLOCKS * AMX_BLOCK;
+    /* With few query rows the keys are what can be spread over threads. The more rows there are of a
+     * kv head, the longer the chunks: a chunk's state has to stay small beside its keys and values. */
+    out->key_chunk = p->query_class == HEED_QUERY_MANY  ? 0
+                     : p->query_class == HEED_QUERY_ONE ? 1024
+                                                        : 1024 * (((uint32_t)l.heads + 3) / 4);
     out->state_log2 = 1;
     out->scratch_bytes = (size_t)l.scratch_bytes;
     out->prepare_bytes = (size_t)l.block_bytes;
