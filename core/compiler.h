@@ -13,6 +13,13 @@
 #error "Heed is written for gcc and clang"
 #endif
 
+/* In a loop that waits for another thread. */
+#if defined(__x86_64__) || defined(__i386__)
+#define HEED_PAUSE() __builtin_ia32_pause()
+#else
+#define HEED_PAUSE() ((void)0)
+#endif
+
 #define HEED_CACHE_LINES 128 /* two lines: the adjacent-line prefetcher pairs them */
 
 #endif

@@ -97,14 +97,12 @@ static void put_class(builder *b, int json, const heed_class_plan *c, const heed
         put(b, "]}");
 }
 
-heed_status heed_explain_plan(const heed_plan *plan, int json, char *text, size_t *bytes,
-                              heed_error *why)
+static heed_status put_plan(builder *b, int json, const heed_plan *plan, heed_error *why)
 {
-    builder b = {text, *bytes, 0};
     heed_context *context = plan->context;
     heed_status st = HEED_OK;
     if (json)
-        put(&b, "{\"classes\": [");
+        put(b, "{\"classes\": [");
     pthread_mutex_lock(&context->lock);
     for (uint32_t i = 0, first = 1; i < 3 && st == HEED_OK; i++) {
         const heed_class_plan *c = &plan->class_plan[i];
@@ -115,20 +113,24 @@ heed_status heed_explain_plan(const heed_plan *plan, int json, char *text, size_
         st = heed_select(context, &c->problem, &chosen, verdict, why);
         if (st != HEED_OK)
             break;
-        put(&b, "%s", json && !first ? ", " : "");
-        put_class(&b, json, c, verdict, context->registry.n);
+        put(b, "%s", json && !first ? ", " : "");
+        put_class(b, json, c, verdict, context->registry.n);
         first = 0;
     }
     pthread_mutex_unlock(&context->lock);
-    if (st != HEED_OK)
-        return st;
-    if (json)
-        put(&b, "], \"workspace_bytes_1\": %zu, \"workspace_bytes_2\": %zu}",
-            heed_workspace_bytes(plan, 1), heed_workspace_bytes(plan, 2));
-    else
-        put(&b, "workspace: %zu bytes with one part, %zu with two\n", heed_workspace_bytes(plan, 1),
-            heed_workspace_bytes(plan, 2));
-    return end(&b, bytes, why);
+    put(b,
+        json ? "], \"workspace_bytes_1\": %zu, \"workspace_bytes_2\": %zu}"
+             : "workspace: %zu bytes with one part, %zu with two\n",
+        heed_workspace_bytes(plan, 1), heed_workspace_bytes(plan, 2));
+    return st;
+}
+
+heed_status heed_explain_plan(const heed_plan *plan, int json, char *text, size_t *bytes,
+                              heed_error *why)
+{
+    builder b = {text, *bytes, 0};
+    heed_status st = put_plan(&b, json, plan, why);
+    return st == HEED_OK ? end(&b, bytes, why) : st;
 }
 
 /* ---- a linear layer ---------------------------------------------------------------------------
@@ -157,29 +159,60 @@ static void put_linear(builder *b, int json, const heed_linear *l)
     }
 }
 
-heed_status heed_explain_linear(const heed_linear *linear, int json, char *text, size_t *bytes,
-                                heed_error *why)
+static heed_status put_whole_linear(builder *b, int json, const heed_linear *linear,
+                                    heed_error *why)
 {
-    builder b = {text, *bytes, 0};
     heed_context *context = linear->context;
     const heed_backend *chosen;
     heed_verdict verdict[HEED_MAX_BACKENDS];
     pthread_mutex_lock(&context->lock);
     heed_status st = heed_select_linear(context, &linear->problem, &chosen, verdict, why);
     if (st == HEED_OK) {
-        put_linear(&b, json, linear);
-        put_others(&b, json, verdict, context->registry.n);
+        put_linear(b, json, linear);
+        put_others(b, json, verdict, context->registry.n);
     }
     pthread_mutex_unlock(&context->lock);
-    if (st != HEED_OK)
-        return st;
-    if (json)
-        put(&b, "], \"workspace_bytes_1\": %zu, \"workspace_bytes_2\": %zu}",
-            heed_linear_workspace_bytes(linear, 1), heed_linear_workspace_bytes(linear, 2));
-    else
-        put(&b, "workspace: %zu bytes with one part, %zu with two\n",
-            heed_linear_workspace_bytes(linear, 1), heed_linear_workspace_bytes(linear, 2));
-    return end(&b, bytes, why);
+    put(b,
+        json ? "], \"workspace_bytes_1\": %zu, \"workspace_bytes_2\": %zu}"
+             : "workspace: %zu bytes with one part, %zu with two\n",
+        heed_linear_workspace_bytes(linear, 1), heed_linear_workspace_bytes(linear, 2));
+    return st;
+}
+
+heed_status heed_explain_linear(const heed_linear *linear, int json, char *text, size_t *bytes,
+                                heed_error *why)
+{
+    builder b = {text, *bytes, 0};
+    heed_status st = put_whole_linear(&b, json, linear, why);
+    return st == HEED_OK ? end(&b, bytes, why) : st;
+}
+
+/* ---- an attention layer -----------------------------------------------------------------------
+ */
+
+heed_status heed_explain_mha(const heed_mha *mha, int json, char *text, size_t *bytes,
+                             heed_error *why)
+{
+    const heed_mha_desc *d = &mha->desc;
+    const struct {
+        const char *name;
+        const heed_linear *linear;
+    } part[] = {{"q_proj", d->q_proj},     {"k_proj", d->k_proj},   {"v_proj", d->v_proj},
+                {"qkv_proj", d->qkv_proj}, {"kv_proj", d->kv_proj}, {"out_proj", d->out_proj}};
+    builder b = {text, *bytes, 0};
+    put(&b, json ? "{\"attention\": " : "attention\n");
+    heed_status st = put_plan(&b, json, mha->plan, why);
+    for (size_t i = 0; i < sizeof part / sizeof *part && st == HEED_OK; i++) {
+        if (!part[i].linear)
+            continue;
+        put(&b, json ? ", \"%s\": " : "%s\n", part[i].name);
+        st = put_whole_linear(&b, json, part[i].linear, why);
+    }
+    put(&b,
+        json ? ", \"workspace_bytes_1\": %zu, \"workspace_bytes_2\": %zu}"
+             : "workspace of the layer: %zu bytes with one part, %zu with two\n",
+        heed_mha_bytes(mha, 1), heed_mha_bytes(mha, 2));
+    return st == HEED_OK ? end(&b, bytes, why) : st;
 }
 
 /* ---- the context ------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ heed_status heed_check_rows(const heed_row_lists *l, heed_error *why)
 heed_status heed_check_view(const char *name, const heed_view *view, int64_t bytes, int is_output,
                             const int64_t shape[4], heed_error *why)
 {
-    static const char *const axis[] = {"batch", "head", "row", "dim"};
     int64_t up = 0, down = 0;
     int bad = 0;
     for (int i = 0; i < 4; i++)
@@ -43,8 +42,8 @@ heed_status heed_check_view(const char *name, const heed_view *view, int64_t byt
         if (shape[i] == 1)
             continue;
         if (is_output && view->stride[i] == 0)
-            INVALID("args.%s.stride[%d] (%s) is 0 for %lld elements: outputs cannot broadcast",
-                    name, i, axis[i], (long long)shape[i]);
+            INVALID("args.%s.stride[%d] is 0 for %lld elements: outputs cannot broadcast", name, i,
+                    (long long)shape[i]);
         bad |= __builtin_mul_overflow(view->stride[i], shape[i] - 1, &reach);
         bad |= __builtin_add_overflow(reach > 0 ? up : down, reach, reach > 0 ? &up : &down);
     }

@@ -20,20 +20,22 @@ HEED_BEGIN_C
 /**
  * What is appended where.
  *
- * batch, len     of this call: sequences, and the most new rows that one of them has
- * capacity       keys that a sequence's cache can hold: the contiguous cache's third axis, or with
- *                pages the least that stays below block_table_stride * page_len
+ * batch, len   of this call: sequences, and the most new rows that one of them has
+ * capacity   keys that a sequence's cache can hold: the contiguous cache's third axis, or with
+ *            pages at most block_table_stride * page_len
  * kv_heads, qk_dim, v_dim   v_dim of 0: there are no values to append (they are a view of the keys)
- * page_len       keys of a page; 0: the cache is contiguous
- * k_type, v_type, k_cache_type, v_cache_type   HEED_F32, HEED_F16 or HEED_BF16, each its own;
- * rounded to nearest even k, v           new rows [batch, kv_heads, len, dim], or with starts [1,
- * kv_heads, rows, dim] k_cache, v_cache   as above lens           [batch] new rows of each
- * sequence, 0 to len; NULL: len starts         [batch] with packed rows: row i of sequence b is row
- * starts[b] + i. NULL: not packed cache_lens     [batch] keys that are there already; NULL: none
- * block_table    [batch, block_table_stride] with pages; only entries of keys that are written are
- *                read
- * rows           with starts: rows that k and v have, else 0
- * error          receives the sentence of a failure; NULL: heed_last_error()
+ * page_len   keys of a page; 0: the cache is contiguous
+ * k_type, v_type, k_cache_type, v_cache_type   HEED_F32, HEED_F16 or HEED_BF16, each its own; what
+ *            is appended is rounded to nearest even
+ * k, v       new rows [batch, kv_heads, len, dim], or with starts [1, kv_heads, rows, dim]
+ * k_cache, v_cache   as above
+ * lens       [batch] new rows of each sequence, 0 to len; NULL: len
+ * starts     [batch] with packed rows: row i of sequence b is row starts[b] + i. NULL: not packed
+ * cache_lens [batch] keys that are there already; NULL: none
+ * block_table   [batch, block_table_stride] with pages; only entries of keys that are written are
+ *            read
+ * rows       with starts: rows that k and v have, else 0
+ * error      receives the sentence of a failure; NULL: heed_last_error()
  */
 typedef struct heed_kv_append_args {
     size_t struct_size;
@@ -52,12 +54,12 @@ typedef struct heed_kv_append_args {
  *
  * Errors   HEED_ERR_INVALID  an argument is missing, superfluous or out of range; a sequence would
  *          grow beyond capacity; a page number is none of the cache's; HEED_ERR_ABI. Nothing has
- * been written then, of any sequence. Threads  safe, where no two calls write the same keys, and
- * nobody reads them meanwhile.
+ *          been written then, of any sequence.
+ * Threads  safe, where no two calls write the same keys, and nobody reads them meanwhile.
  */
 HEED_API heed_status heed_kv_append(const heed_kv_append_args *args);
 
-/** Which elements of a head a rotation turns together: dims i and i + dims / 2 (HALF: GPT-NeoX,
+/** Which elements of a head a rotation turns together: dims i and i + dims / 2 (HALF: GPT-NeoX, and
  * Llama as transformers stores it), or 2 i and 2 i + 1 (INTERLEAVED: GPT-J, Llama as published). */
 enum { HEED_ROTARY_NONE, HEED_ROTARY_HALF, HEED_ROTARY_INTERLEAVED };
 
@@ -72,7 +74,7 @@ enum { HEED_ROTARY_NONE, HEED_ROTARY_HALF, HEED_ROTARY_INTERLEAVED };
  * mscale    0: 1
  * freq      [dims / 2] takes the place of base^(-2 i / dims), for other scalings; NULL: none
  * Source    Su et al. 2021, arXiv:2104.09864; linear scaling after Chen et al. 2023,
- * arXiv:2306.15595; mscale after Peng et al. 2023, arXiv:2309.00071.
+ *           arXiv:2306.15595; mscale after Peng et al. 2023, arXiv:2309.00071.
  */
 typedef struct heed_rotary_desc {
     uint32_t style, dims;
@@ -87,10 +89,12 @@ typedef struct heed_rotary_desc {
  * batch, heads, len, dim   of x and y
  * x_type, y_type   HEED_F32, HEED_F16 or HEED_BF16, each its own
  * x, y       [batch, heads, len, dim], or with starts [1, heads, rows, dim]. y may be x, element
- * for element, and shares no element with it otherwise offsets    [batch] position of each
- * sequence's row 0; NULL: 0 positions  [batch, len] position of every row, for trees of tokens, in
- * sequence b at b * positions_stride; then there are no offsets. NULL: they follow each other lens,
- * starts, rows   as in heed_kv_append_args error      as everywhere
+ *            for element, and shares no element with it otherwise
+ * offsets    [batch] position of each sequence's row 0; NULL: 0
+ * positions  [batch, len] position of every row, for trees of tokens: of sequence b from
+ *            b * positions_stride on; then there are no offsets. NULL: they follow each other
+ * lens, starts, rows   as in heed_kv_append_args
+ * error      receives the sentence of a failure; NULL: heed_last_error()
  */
 typedef struct heed_rotary_args {
     size_t struct_size;
@@ -107,9 +111,10 @@ typedef struct heed_rotary_args {
  * Rotates queries or keys by their positions.
  *
  * Numerics  angles, sines and cosines in f64, products in f32, one rounding at the end. A row's
- * bits depend on its elements and its position alone. Errors    HEED_ERR_INVALID an argument is
- * missing, superfluous or out of range; HEED_ERR_ABI. y is untouched. Threads   safe; runs on the
- * calling thread.
+ *           bits depend on its elements and its position alone.
+ * Errors    HEED_ERR_INVALID an argument is missing, superfluous or out of range; HEED_ERR_ABI.
+ *           y is untouched.
+ * Threads   safe; runs on the calling thread.
  */
 HEED_API heed_status heed_rotary(const heed_rotary_args *args);
 

@@ -17,6 +17,7 @@
 #include "attention.h"
 #include "cache.h"
 #include "context.h"
+#include "layer.h"
 #include "linear.h"
 #include "status.h"
 #include "tensor.h"

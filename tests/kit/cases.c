@@ -321,6 +321,7 @@ void kit_cases(kit_list *list)
     kit_merge_cases(list);
     kit_cache_cases(list);
     kit_rotary_cases(list);
+    kit_mha_cases(list);
     kit_error_cases(list);
     kit_linear_cases(list);
 }

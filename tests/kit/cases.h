@@ -16,6 +16,7 @@ void kit_property_cases(kit_list *list); /* property.c: what must hold without a
 void kit_merge_cases(kit_list *list);    /* merge.c: heed_merge */
 void kit_cache_cases(kit_list *list);    /* cache.c: heed_kv_append */
 void kit_rotary_cases(kit_list *list);   /* rotary.c: heed_rotary */
+void kit_mha_cases(kit_list *list);      /* mha.c: attention layers */
 void kit_error_cases(kit_list *list);    /* errors.c: what is refused, and how */
 void kit_linear_cases(kit_list *list);   /* linear_cases.c: linear layers against the oracle */
 

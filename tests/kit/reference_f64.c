@@ -26,6 +26,8 @@ double reference_decode(int type, const void *data, int64_t index)
         memcpy(&x, (const char *)data + index * 4, 4);
         return (double)x;
     }
+    if (type == REFERENCE_F64)
+        return ((const double *)data)[index];
     if (type == REFERENCE_BYTE)
         return ((const unsigned char *)data)[index];
     uint16_t half;

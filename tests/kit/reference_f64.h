@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Element types; BYTE is for the mask. */
-enum { REFERENCE_F32 = 1, REFERENCE_F16, REFERENCE_BF16, REFERENCE_BYTE };
+/** Element types; BYTE is for the mask, F64 for what is computed and never stored. */
+enum { REFERENCE_F32 = 1, REFERENCE_F16, REFERENCE_BF16, REFERENCE_BYTE, REFERENCE_F64 };
 
 /** Element [b, h, i, d] is at data + sum of index * stride, strides in elements, of any sign or 0;
  * with a table of places the terms of b and i are the table's. */

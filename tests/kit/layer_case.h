@@ -1,0 +1,86 @@
+/* A test layer: what a case asks for, spread out in guarded memory for heed_mha, and the same in
+ * float64 with a bound for every intermediate result. See mha.c. */
+#ifndef KIT_LAYER_CASE_H
+#define KIT_LAYER_CASE_H
+
+#include "case.h"
+
+enum { LAYER_BATCH = 4 };
+
+/** Projections of q, k and v. */
+enum {
+    LAYER_NONE,
+    LAYER_SEPARATE,
+    LAYER_FUSED,
+    LAYER_PAIR,
+    LAYER_SHARED,
+    LAYER_PER_HEAD,
+    LAYER_ONLY_Q
+};
+enum { LAYER_NO_CACHE, LAYER_CONTIGUOUS, LAYER_PAGES };
+/** How the rows of sequences lie. */
+enum { LAYER_DENSE, LAYER_GAPS, LAYER_LENS, LAYER_PACKED, LAYER_PACKED_GAPS };
+
+typedef struct layer_spec {
+    uint32_t q_heads, kv_heads, qk_dim, v_dim, d_model, d_kv; /* d_kv: cross-attention */
+    uint32_t batch, projections, cache, rows;
+    int64_t q_len, kv_len, capacity;
+    int bias, out, residual, out_in; /* out: columns; out_in: weights [out, in] */
+    uint32_t x_type, w_type, mid_type, kv_type,
+        y_type;        /* kv_type: of k and v as attention reads them */
+    uint64_t features; /* of attention */
+    uint32_t position;
+    heed_rotary_desc rotary;
+    int no_new; /* cross-attention to what the cache holds */
+    uint64_t seed;
+} layer_spec;
+
+/** Numbers with their greatest error. */
+typedef struct layer_numbers {
+    double *value, *error;
+} layer_numbers;
+
+enum {
+    LAYER_X,
+    LAYER_XKV,
+    LAYER_Y,
+    LAYER_RESIDUAL,
+    LAYER_K,
+    LAYER_V,
+    LAYER_LSE,
+    LAYER_WEIGHTS,
+    LAYER_BUFFERS
+};
+
+typedef struct layer {
+    layer_spec spec;
+    guard_buffer buffer[LAYER_BUFFERS];
+    unsigned char *cache_before[2];
+    int32_t q_lens[LAYER_BATCH], kv_lens[LAYER_BATCH], q_starts[LAYER_BATCH],
+        kv_starts[LAYER_BATCH];
+    int32_t cache_lens[LAYER_BATCH], table[256];
+    unsigned char *mask;
+    float slope[16], sink[16];
+    heed_linear *linear[6];      /* q, k, v, qkv, kv, out */
+    double *weight[6], *bias[6]; /* as float64: [in, out]; per head where shared */
+    heed_attn_desc attn;
+    heed_mha_desc desc;
+    heed_mha_args args;
+    heed_mha *mha;
+} layer;
+
+/** Builds it, with its linear layers and the layer. Returns 0, or -1 with the outcome set. */
+int layer_build(heed_context *context, layer *l, const layer_spec *spec, int side,
+                kit_outcome *outcome);
+void layer_free(layer *l);
+
+/** Fills y, lse and weights with canaries and the cache with what it held before. */
+void layer_reset(layer *l);
+
+/** Holds y, lse, weights and the cache after a run against float64. */
+void layer_check(const layer *l, kit_outcome *outcome);
+
+/** Elements of y to row i of sequence b. */
+int64_t layer_y_row(const layer *l, int64_t b, int64_t i);
+
+#endif

@@ -1,0 +1,411 @@
+/* A test layer in float64: every step with a bound of its error, which the next step carries on.
+ *
+ * u = 2^-24. A linear layer's sum has an error of grow(n) u sum |x w| (see tolerance.c), and
+ * carries sum |dx| |w| on; each number that is stored is rounded by its type. A score carries
+ * |scale| sum (|dq| |k| + |q| |dk| + |dq| |dk|) on top of attention's own error. With the largest
+ * error D of a row's scores every weight is off by a factor in [exp(-2 D), exp(2 D)].
+ */
+#include "layer_case.h"
+#include "tolerance.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define U 0x1p-24
+
+static double grow(double n)
+{
+    return n < 36 ? n : 6 * sqrt(n);
+}
+
+static double unit_of(uint32_t type)
+{
+    return type == HEED_F32 ? U : type == HEED_F16 ? 0x1p-11 : 0x1p-8;
+}
+
+static int decodes(uint32_t type)
+{
+    return type == HEED_F32 ? REFERENCE_F32 : type == HEED_F16 ? REFERENCE_F16 : REFERENCE_BF16;
+}
+
+/* Error of storing x +- e. */
+static double stored(uint32_t type, double x, double e)
+{
+    return e + unit_of(type) * (fabs(x) + e) + (type == HEED_F16 ? 0x1p-25 : 0x1p-126);
+}
+
+static int64_t keys_of(const layer *l)
+{
+    const layer_spec *s = &l->spec;
+    return s->cache ? s->capacity : s->d_kv ? s->kv_len : s->q_len;
+}
+
+static int64_t new_rows(const layer *l, int64_t b)
+{
+    return l->spec.d_kv ? l->kv_lens[b] : l->q_lens[b];
+}
+
+static layer_numbers numbers(int64_t n)
+{
+    layer_numbers x = {calloc((size_t)n + 1, sizeof(double)),
+                       calloc((size_t)n + 1, sizeof(double))};
+    if (!x.value || !x.error)
+        abort(); /* a test's own memory */
+    return x;
+}
+
+static void drop(layer_numbers x)
+{
+    free(x.value);
+    free(x.error);
+}
+
+/* One row through linear layer `which`, from column `first` of its output on. */
+static void project(const layer *l, int which, int64_t in, int64_t out, int64_t first, int64_t n,
+                    uint32_t y_type, const double *x, const double *dx, double *y, double *dy)
+{
+    for (int64_t c = 0; c < n; c++) {
+        double sum = 0, magnitude = 0, carried = 0;
+        for (int64_t i = 0; i < in; i++) {
+            double w = l->weight[which][i * out + first + c];
+            sum += x[i] * w;
+            magnitude += fabs(x[i] * w);
+            carried += (dx ? dx[i] : 0) * fabs(w);
+        }
+        y[c] = sum + l->bias[which][first + c];
+        dy[c] = carried + (grow((double)in) + 2) * U * (magnitude + carried) +
+                2 * U * fabs(l->bias[which][first + c]);
+        dy[c] = stored(y_type, y[c], dy[c]);
+    }
+}
+
+/* q, k or v (0, 1, 2) of one row of the input: heads * dim numbers. */
+static void source(const layer *l, int which, const double *x, double *y, double *dy)
+{
+    const layer_spec *s = &l->spec;
+    const int64_t in = which && s->d_kv ? s->d_kv : s->d_model;
+    const int64_t heads = which ? s->kv_heads : s->q_heads;
+    const int64_t dim = which == 2 ? s->v_dim : s->qk_dim, n = heads * dim;
+    const int64_t q = (int64_t)s->q_heads * s->qk_dim, k = (int64_t)s->kv_heads * s->qk_dim,
+                  v = (int64_t)s->kv_heads * s->v_dim;
+    const uint32_t type =
+        !which || s->cache || s->projections == LAYER_FUSED ? s->mid_type : s->kv_type;
+    if (l->linear[3]) {
+        project(l, 3, in, q + k + v,
+                which == 0   ? 0
+                : which == 1 ? q
+                             : q + k,
+                n, type, x, NULL, y, dy);
+    } else if (which && l->linear[4]) {
+        project(l, 4, in, k + v, which == 1 ? 0 : k, n, type, x, NULL, y, dy);
+    } else if (l->linear[which] && s->projections == LAYER_SHARED) {
+        for (int64_t h = 0; h < heads; h++)
+            project(l, which, in / heads, dim, 0, dim, type, x + h * (in / heads), NULL,
+                    y + h * dim, dy + h * dim);
+    } else if (l->linear[which]) {
+        project(l, which, in, n, 0, n, type, x, NULL, y, dy);
+    } else {
+        for (int64_t c = 0; c < n; c++)
+            y[c] = x[c], dy[c] = 0;
+    }
+}
+
+static void turn(const layer *l, int64_t heads, int64_t position, uint32_t type, double *x,
+                 double *dx)
+{
+    const heed_rotary_desc *r = &l->spec.rotary;
+    const int64_t dim = l->spec.qk_dim, half = r->dims / 2;
+    for (int64_t h = 0; h < heads && r->style; h++)
+        for (int64_t p = 0; p < half; p++) {
+            int64_t a = h * dim + (r->style == HEED_ROTARY_HALF ? p : 2 * p);
+            int64_t b = a + (r->style == HEED_ROTARY_HALF ? half : 1);
+            double base = r->base > 0 ? (double)r->base : 10000;
+            double angle = (double)position / (r->scale > 0 ? (double)r->scale : 1) *
+                           pow(base, -2.0 * (double)p / r->dims);
+            double c = cos(angle), s = sin(angle), u = x[a], v = x[b];
+            double e = dx[a] + dx[b] + 3 * U * (fabs(u) + fabs(v) + dx[a] + dx[b]);
+            x[a] = u * c - v * s;
+            x[b] = v * c + u * s;
+            dx[a] = stored(type, x[a], e);
+            dx[b] = stored(type, x[b], e);
+        }
+}
+
+/* Element of a cache, as it was before or is now. */
+static int64_t cache_at(const layer *l, const heed_view *view, int64_t b, int64_t j)
+{
+    if (l->spec.cache != LAYER_PAGES)
+        return b * view->stride[0] + j * view->stride[2];
+    int64_t len = l->attn.page_len;
+    return l->table[b * l->args.block_table_stride + j / len] * view->stride[0] +
+           j % len * view->stride[2];
+}
+
+/* ---- the whole --------------------------------------------------------------------------------
+ */
+
+typedef struct checker {
+    const layer *l;
+    kit_outcome *outcome;
+    layer_numbers q, k, v, o; /* [batch, rows or keys, heads * dim] */
+    kit_tolerance how;
+    kit_row_tolerance to; /* attention's own */
+} checker;
+
+static void find_rows(checker *c, const heed_view *view, const int32_t *starts, int64_t b,
+                      int64_t i, int64_t columns, double *x)
+{
+    int64_t at =
+        starts ? (starts[b] + i) * view->stride[1] : b * view->stride[0] + i * view->stride[1];
+    for (int64_t d = 0; d < columns; d++)
+        x[d] = reference_decode(decodes(c->l->spec.x_type), view->data, at + d * view->stride[2]);
+}
+
+/* Position of row 0 of sequence b among the keys. */
+static int64_t offset_of(const layer *l, int64_t b)
+{
+    int64_t there = l->spec.cache ? l->cache_lens[b] : 0;
+    int64_t behind = there + new_rows(l, b) - l->q_lens[b];
+    return l->spec.position == HEED_POS_BOTTOM_RIGHT             ? behind
+           : l->spec.position == HEED_POS_UNSET && !l->spec.d_kv ? behind
+                                                                 : 0;
+}
+
+static void find_qkv(checker *c)
+{
+    const layer *l = c->l;
+    const layer_spec *s = &l->spec;
+    const int64_t q = (int64_t)s->q_heads * s->qk_dim, k = (int64_t)s->kv_heads * s->qk_dim,
+                  v = (int64_t)s->kv_heads * s->v_dim, keys = keys_of(l);
+    double *x = calloc(s->d_model + s->d_kv + 1, sizeof(double));
+    for (int64_t b = 0; x && b < s->batch; b++) {
+        const int64_t there = s->cache ? l->cache_lens[b] : 0;
+        for (int64_t i = 0; i < l->q_lens[b]; i++) {
+            int64_t at = (b * s->q_len + i) * q;
+            find_rows(c, &l->args.x_q, l->args.q_starts, b, i, s->d_model, x);
+            source(l, 0, x, c->q.value + at, c->q.error + at);
+            turn(l, s->q_heads, offset_of(l, b) + i, l->attn.q_type, c->q.value + at,
+                 c->q.error + at);
+        }
+        for (int64_t j = 0; j < there; j++) {
+            for (int64_t d = 0; d < k; d++)
+                c->k.value[(b * keys + j) * k + d] =
+                    reference_decode(decodes(s->kv_type), l->cache_before[0],
+                                     cache_at(l, &l->args.k_cache, b, j) + d);
+            for (int64_t d = 0; d < v; d++)
+                c->v.value[(b * keys + j) * v + d] =
+                    reference_decode(decodes(s->kv_type), l->cache_before[1],
+                                     cache_at(l, &l->args.v_cache, b, j) + d);
+        }
+        for (int64_t i = 0; i < new_rows(l, b); i++) {
+            int64_t at = (b * keys + there + i) * k, v_at = (b * keys + there + i) * v;
+            uint32_t type = s->cache && s->projections && s->projections != LAYER_ONLY_Q
+                                ? s->mid_type
+                            : s->cache ? s->x_type
+                                       : s->kv_type;
+            if (s->d_kv)
+                find_rows(c, &l->args.x_kv, l->args.kv_starts, b, i, s->d_kv, x);
+            else
+                find_rows(c, &l->args.x_q, l->args.q_starts, b, i, s->d_model, x);
+            source(l, 1, x, c->k.value + at, c->k.error + at);
+            source(l, 2, x, c->v.value + v_at, c->v.error + v_at);
+            turn(l, s->kv_heads, there + i, type, c->k.value + at, c->k.error + at);
+            for (int64_t d = 0; s->cache && d < k; d++)
+                c->k.error[at + d] = stored(s->kv_type, c->k.value[at + d], c->k.error[at + d]);
+            for (int64_t d = 0; s->cache && d < v; d++)
+                c->v.error[v_at + d] =
+                    stored(s->kv_type, c->v.value[v_at + d], c->v.error[v_at + d]);
+        }
+    }
+    free(x);
+}
+
+static void compare(checker *c, const char *what, int64_t b, int64_t i, int64_t d, uint32_t type,
+                    const void *data, int64_t at, double want, double bound)
+{
+    double got = reference_decode(decodes(type), data, at);
+    if (!(fabs(got - want) <= bound) && got != want) /* equal: both -inf */
+        kit_fail(c->outcome, "%s[%lld, %lld, %lld] is %.9g, should be %.9g +- %.2g", what,
+                 (long long)b, (long long)i, (long long)d, got, want, bound);
+}
+
+static void attend_row(void *user, const reference_problem *p, const reference_row *r)
+{
+    checker *c = user;
+    const layer *l = c->l;
+    const int64_t keys = p->kv_len, qk = p->qk_dim, vd = p->v_dim;
+    const double *dq = c->q.error + (r->b * p->q_len + r->i) * p->q_heads * qk + r->h * qk;
+    double most = 0, *o = c->o.value + (r->b * p->q_len + r->i) * p->q_heads * vd + r->h * vd,
+           *d_o = c->o.error + (o - c->o.value);
+    kit_tolerate(&c->how, p, r, &c->to);
+    for (int64_t j = 0; j < keys; j++) {
+        const double *dk = c->k.error + (r->b * keys + j) * p->kv_heads * qk + r->g * qk;
+        double carried = 0;
+        if (!r->visible[j])
+            continue;
+        for (int64_t d = 0; d < qk; d++)
+            carried += dq[d] * (fabs(r->k[j * qk + d]) + dk[d]) + fabs(r->q[d]) * dk[d];
+        /* attention's own error is relative to what it was given */
+        carried *= fabs(p->scale) * (1 + c->how.product + grow((double)qk) * U);
+        most = fmax(most, carried);
+    }
+    const double factor = exp(2 * most) - 1;
+    for (int64_t d = 0; d < vd; d++) {
+        double sum = 0, spread = 0;
+        for (int64_t j = 0; j < r->n_keys; j++) {
+            const double *dv = c->v.error + (r->b * keys + j) * p->kv_heads * vd + r->g * vd;
+            sum += r->weight[j] * fabs(r->v[j * vd + d]);
+            spread += r->weight[j] * dv[d];
+        }
+        o[d] = r->out[d];
+        d_o[d] = stored(l->attn.out_type, o[d],
+                        (c->to.out[d] + factor * sum + (1 + factor) * spread) * (1 + factor));
+    }
+    if (l->spec.features & HEED_HAS_LSE) {
+        const heed_view *view = &l->args.lse;
+        int64_t at = (l->args.q_starts ? (l->q_starts[r->b] + r->i) * view->stride[2]
+                                       : r->b * view->stride[0] + r->i * view->stride[2]) +
+                     r->h * view->stride[1];
+        compare(c, "lse", r->b, r->h, r->i, HEED_F32, view->data, at, r->lse,
+                c->to.lse + most + U * fabs(r->lse));
+    }
+    for (int64_t j = 0; l->spec.features & HEED_HAS_WEIGHTS && j < keys; j++) {
+        const heed_view *view = &l->args.weights;
+        compare(c, "weights", r->b, r->h * 1000 + r->i, j, HEED_F32, view->data,
+                r->b * view->stride[0] + r->h * view->stride[1] + r->i * view->stride[2] + j,
+                r->weight[j], c->to.weight[j] + factor * r->weight[j] + U * r->weight[j]);
+    }
+}
+
+static void attend(checker *c)
+{
+    const layer *l = c->l;
+    const layer_spec *s = &l->spec;
+    const int64_t keys = keys_of(l), q = (int64_t)s->q_heads * s->qk_dim,
+                  k = (int64_t)s->kv_heads * s->qk_dim, v = (int64_t)s->kv_heads * s->v_dim;
+    int32_t all[LAYER_BATCH];
+    int64_t offset[LAYER_BATCH];
+    for (uint32_t b = 0; b < s->batch; b++) {
+        all[b] = (int32_t)((s->cache ? l->cache_lens[b] : 0) + new_rows(l, b));
+        offset[b] = offset_of(l, b);
+    }
+    const reference_problem p = {
+        .batch = s->batch,
+        .q_heads = s->q_heads,
+        .kv_heads = s->kv_heads,
+        .q_len = s->q_len,
+        .kv_len = keys,
+        .qk_dim = s->qk_dim,
+        .v_dim = s->v_dim,
+        .q = {.data = c->q.value, .type = REFERENCE_F64, .stride = {s->q_len * q, s->qk_dim, q, 1}},
+        .k = {.data = c->k.value, .type = REFERENCE_F64, .stride = {keys * k, s->qk_dim, k, 1}},
+        .v = {.data = c->v.value, .type = REFERENCE_F64, .stride = {keys * v, s->v_dim, v, 1}},
+        .mask = {.data = l->mask,
+                 .type = REFERENCE_BYTE,
+                 .stride = {l->args.mask.stride[0], l->args.mask.stride[1], l->args.mask.stride[2],
+                            1}},
+        .scale = 1 / sqrt(s->qk_dim),
+        .causal = (s->features & HEED_HAS_CAUSAL) != 0,
+        .window_left = -1,
+        .window_right = -1,
+        .q_lens = l->q_lens,
+        .kv_lens = all,
+        .offset = offset,
+        .alibi_slope = l->args.alibi_slope,
+        .sink = l->args.sink};
+    if (reference_attention(&p, attend_row, c) != 0)
+        kit_fail(c->outcome, "out of memory");
+}
+
+static void check_y(checker *c)
+{
+    const layer *l = c->l;
+    const layer_spec *s = &l->spec;
+    const int64_t in = (int64_t)s->q_heads * s->v_dim, cols = s->out ? s->out : in;
+    layer_numbers y = numbers(cols);
+    unsigned char *owned = calloc(l->buffer[LAYER_Y].bytes + 1, 1);
+    const size_t bytes = s->y_type == HEED_F32 ? 4 : 2;
+    for (int64_t b = 0; owned && b < s->batch; b++)
+        for (int64_t i = 0; i < l->q_lens[b]; i++) {
+            const int64_t at = (b * s->q_len + i) * in, row = layer_y_row(l, b, i);
+            for (int64_t d = 0; !s->out && d < cols; d++)
+                y.value[d] = c->o.value[at + d], y.error[d] = c->o.error[at + d];
+            if (s->out)
+                project(l, 5, in, cols, 0, cols, s->y_type, c->o.value + at, c->o.error + at,
+                        y.value, y.error);
+            for (int64_t d = 0; d < cols; d++) {
+                double want = y.value[d], bound = y.error[d];
+                if (s->residual) { /* added before the one rounding; the sum rounds once more */
+                    want += reference_decode(decodes(s->y_type), l->args.residual.data, row + d);
+                    bound = stored(s->y_type, want, bound + U * fabs(want));
+                }
+                memset(owned + (size_t)(row + d) * bytes, 1, bytes);
+                compare(c, "y", b, i, d, s->y_type, l->args.y.data, row + d, want, bound);
+            }
+        }
+    for (size_t i = 0; owned && i < l->buffer[LAYER_Y].bytes; i++)
+        if (!owned[i] && l->buffer[LAYER_Y].data[i] != KIT_CANARY)
+            kit_fail(c->outcome, "byte %zu of y is no element of a row, and was written", i);
+    free(owned);
+    drop(y);
+}
+
+/* What was appended, and that nothing else of the cache has changed. */
+static void check_cache(checker *c)
+{
+    const layer *l = c->l;
+    const layer_spec *s = &l->spec;
+    const size_t bytes = s->kv_type == HEED_F32 ? 4 : 2;
+    for (int side = 0; s->cache && side < 2; side++) {
+        const guard_buffer *buffer = &l->buffer[LAYER_K + side];
+        const heed_view *view = side ? &l->args.v_cache : &l->args.k_cache;
+        const layer_numbers *want = side ? &c->v : &c->k;
+        unsigned char *owned = calloc(buffer->bytes + 1, 1);
+        for (int64_t b = 0; owned && b < s->batch; b++)
+            for (int64_t i = 0; i < new_rows(l, b); i++)
+                for (int64_t d = 0; d < view->stride[2]; d++) {
+                    int64_t j = l->cache_lens[b] + i, at = cache_at(l, view, b, j) + d;
+                    int64_t n = (b * s->capacity + j) * view->stride[2] + d;
+                    memset(owned + (size_t)at * bytes, 1, bytes);
+                    compare(c, side ? "v_cache" : "k_cache", b, j, d, s->kv_type, buffer->data, at,
+                            want->value[n], want->error[n]);
+                }
+        for (size_t i = 0; owned && i < buffer->bytes; i++)
+            if (!owned[i] && buffer->data[i] != l->cache_before[side][i])
+                kit_fail(c->outcome, "byte %zu of the %s cache has changed", i,
+                         side ? "value" : "key");
+        free(owned);
+    }
+}
+
+void layer_check(const layer *l, kit_outcome *outcome)
+{
+    const layer_spec *s = &l->spec;
+    const int64_t keys = keys_of(l), rows = s->batch * s->q_len;
+    checker c = {.l = l, .outcome = outcome};
+    const int bf16 = l->attn.q_type == HEED_BF16 && l->attn.k_type == HEED_BF16;
+    c.how = kit_tolerance_of(bf16 ? HEED_ACCURACY_BF16 : HEED_ACCURACY_EXACT, HEED_F32);
+    c.q = numbers(rows * s->q_heads * s->qk_dim);
+    c.k = numbers(s->batch * keys * s->kv_heads * s->qk_dim);
+    c.v = numbers(s->batch * keys * s->kv_heads * s->v_dim);
+    c.o = numbers(rows * s->q_heads * s->v_dim);
+    double *room = calloc(4 * (size_t)keys + 2 * s->v_dim + 1, sizeof(double));
+    c.to = (kit_row_tolerance){.raw = room,
+                               .softcapped = room + keys,
+                               .score = room + 2 * keys,
+                               .weight = room + 3 * keys,
+                               .out = room + 4 * keys,
+                               .typical = room + 4 * keys + s->v_dim};
+    if (room) {
+        find_qkv(&c);
+        attend(&c);
+        check_y(&c);
+        check_cache(&c);
+    }
+    free(room);
+    drop(c.q);
+    drop(c.k);
+    drop(c.v);
+    drop(c.o);
+}

@@ -1,0 +1,308 @@
+/* heed_mha: every kind of layer against float64 in guarded memory, its bits under everything that
+ * may not matter, and what it refuses. */
+#include "cases.h"
+#include "layer_case.h"
+#include "random.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+#define BOTTOM .features = HEED_HAS_CAUSAL, .position = HEED_POS_BOTTOM_RIGHT
+#define HALF(n) .rotary = {.style = HEED_ROTARY_HALF, .dims = (n)}
+
+/* clang-format off: a table */
+static const struct {
+    const char *name;
+    layer_spec spec;
+} table[] = {
+    {"attention_alone", {.q_len = 7}},
+    {"attention_alone_cross", {.q_len = 7, .kv_len = 11, .d_kv = 24}},
+    {"attention_alone_rotary", {.q_len = 7, HALF(12)}},
+    {"attention_alone_cache", {.q_len = 7, .cache = LAYER_CONTIGUOUS, .capacity = 20, BOTTOM}},
+    {"separate", {.q_len = 9, .projections = LAYER_SEPARATE}},
+    {"separate_bias_out", {.q_len = 9, .projections = LAYER_SEPARATE, .bias = 1, .out = 20}},
+    {"fused", {.q_len = 9, .projections = LAYER_FUSED, .bias = 1, .out = 24, .residual = 1, BOTTOM}},
+    {"fused_out_in", {.q_len = 9, .projections = LAYER_FUSED, .out = 24, .out_in = 1}},
+    {"per_head", {.q_len = 5, .projections = LAYER_PER_HEAD, .bias = 1, .out = 9}},
+    {"shared", {.q_len = 10, .projections = LAYER_SHARED, .d_model = 24, .kv_heads = 4, .bias = 1}},
+    {"shared_gaps", {.q_len = 10, .projections = LAYER_SHARED, .d_model = 24, .kv_heads = 4, .rows = LAYER_GAPS, .out = 8}},
+    {"cross", {.q_len = 6, .kv_len = 13, .d_kv = 17, .projections = LAYER_SEPARATE, .bias = 1, .out = 24}},
+    {"cross_pair", {.q_len = 6, .kv_len = 13, .d_kv = 17, .projections = LAYER_PAIR, .out = 24}},
+    {"pair", {.q_len = 6, .projections = LAYER_PAIR}},
+    {"only_q", {.q_len = 6, .kv_len = 8, .d_kv = 24, .d_model = 19, .projections = LAYER_ONLY_Q}},
+    {"gaps", {.q_len = 9, .projections = LAYER_FUSED, .out = 24, .residual = 1, .rows = LAYER_GAPS, BOTTOM}},
+    {"lens", {.q_len = 19, .projections = LAYER_FUSED, .out = 24, .residual = 1, .rows = LAYER_LENS, BOTTOM}},
+    {"lens_no_out", {.q_len = 19, .projections = LAYER_FUSED, .rows = LAYER_LENS, BOTTOM}},
+    {"lens_cross", {.q_len = 9, .kv_len = 20, .d_kv = 17, .projections = LAYER_SEPARATE, .out = 24, .rows = LAYER_LENS}},
+    {"packed", {.q_len = 19, .projections = LAYER_FUSED, .out = 24, .residual = 1, .rows = LAYER_PACKED, BOTTOM, HALF(12)}},
+    {"packed_gaps", {.q_len = 19, .projections = LAYER_SEPARATE, .out = 24, .residual = 1, .rows = LAYER_PACKED_GAPS, BOTTOM}},
+    {"packed_cross", {.q_len = 9, .kv_len = 20, .d_kv = 17, .projections = LAYER_PAIR, .out = 24, .rows = LAYER_PACKED_GAPS}},
+    {"rotary_half", {.q_len = 9, .projections = LAYER_FUSED, .out = 24, BOTTOM, HALF(12)}},
+    {"rotary_partial", {.q_len = 9, .projections = LAYER_SEPARATE, .out = 24, BOTTOM,
+     .rotary = {.style = HEED_ROTARY_INTERLEAVED, .dims = 8, .base = 500000, .scale = 2}}},
+    {"rotary_cross", {.q_len = 6, .kv_len = 13, .d_kv = 17, .projections = LAYER_PAIR, HALF(12)}},
+    {"outputs", {.q_len = 9, .projections = LAYER_FUSED, .out = 24,
+     .features = HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_MASK | HEED_HAS_ALIBI | HEED_HAS_SINK, .position = HEED_POS_BOTTOM_RIGHT}},
+    {"outputs_lens", {.q_len = 9, .projections = LAYER_FUSED, .rows = LAYER_LENS,
+     .features = HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_CAUSAL, .position = HEED_POS_BOTTOM_RIGHT}},
+    {"outputs_packed_cache", {.q_len = 9, .projections = LAYER_FUSED, .rows = LAYER_PACKED_GAPS, .cache = LAYER_PAGES, .capacity = 40,
+     .features = HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_CAUSAL | HEED_HAS_MASK, .position = HEED_POS_BOTTOM_RIGHT}},
+    {"cache", {.q_len = 9, .projections = LAYER_FUSED, .out = 24, .cache = LAYER_CONTIGUOUS, .capacity = 50, BOTTOM, HALF(12)}},
+    {"cache_unset", {.q_len = 9, .projections = LAYER_FUSED, .out = 24, .cache = LAYER_CONTIGUOUS, .capacity = 50, HALF(12)}},
+    {"cache_decode", {.q_len = 1, .projections = LAYER_FUSED, .out = 24, .residual = 1, .cache = LAYER_CONTIGUOUS, .capacity = 70, BOTTOM, HALF(12)}},
+    {"cache_lens", {.q_len = 9, .projections = LAYER_FUSED, .rows = LAYER_LENS, .cache = LAYER_CONTIGUOUS, .capacity = 50, BOTTOM}},
+    {"pages", {.q_len = 9, .projections = LAYER_SEPARATE, .out = 24, .cache = LAYER_PAGES, .capacity = 50, BOTTOM, HALF(12)}},
+    {"pages_packed", {.q_len = 21, .projections = LAYER_FUSED, .out = 24, .residual = 1, .rows = LAYER_PACKED, .cache = LAYER_PAGES, .capacity = 64, BOTTOM, HALF(12)}},
+    {"pages_packed_gaps", {.q_len = 21, .projections = LAYER_PAIR, .out = 24, .rows = LAYER_PACKED_GAPS, .cache = LAYER_PAGES, .capacity = 64, BOTTOM, HALF(12)}},
+    {"cross_cache", {.q_len = 3, .kv_len = 13, .d_kv = 17, .projections = LAYER_PAIR, .out = 24, .cache = LAYER_CONTIGUOUS, .capacity = 30}},
+    {"cross_cache_again", {.q_len = 3, .kv_len = 13, .d_kv = 17, .projections = LAYER_PAIR, .out = 24, .cache = LAYER_CONTIGUOUS, .capacity = 30, .no_new = 1}},
+    {"gaps_decode", {.q_len = 1, .projections = LAYER_FUSED, .out = 24, .residual = 1, .rows = LAYER_GAPS, .cache = LAYER_PAGES, .capacity = 30, BOTTOM}},
+    {"cross_cache_rotary", {.q_len = 3, .kv_len = 13, .d_kv = 17, .projections = LAYER_PAIR, .cache = LAYER_PAGES, .capacity = 30, HALF(12)}},
+    {"large", {.q_len = 70, .batch = 2, .projections = LAYER_FUSED, .d_model = 130, .qk_dim = 32, .v_dim = 32, .out = 130, .residual = 1, BOTTOM, HALF(32)}},
+};
+/* clang-format on */
+
+/** Types: all f32; all bf16; f32 rows with 16-bit weights and cache, or with 16-bit steps between. */
+static const struct {
+    const char *name;
+    uint32_t x, w, mid, kv, y;
+} types[] = {{"f32", HEED_F32, HEED_F32, HEED_F32, HEED_F32, HEED_F32},
+             {"f16", HEED_F32, HEED_F16, HEED_F32, HEED_F16, HEED_F32},
+             {"bf16", HEED_BF16, HEED_BF16, HEED_BF16, HEED_BF16, HEED_BF16}};
+
+static layer_spec complete(const kit_case *c)
+{
+    layer_spec s = table[c->variant / 8].spec;
+    const size_t t = (size_t)c->variant % 8;
+    s.q_heads = 4;
+    s.kv_heads = s.kv_heads ? s.kv_heads : 2;
+    s.batch = s.batch ? s.batch : 3;
+    s.qk_dim = s.qk_dim ? s.qk_dim : s.projections ? 12 : 6;
+    s.v_dim = s.v_dim ? s.v_dim : s.projections ? 10 : 6;
+    if (s.projections == LAYER_SHARED)
+        s.v_dim = s.qk_dim = 8;
+    if (!s.projections && s.rotary.style)
+        s.qk_dim = s.v_dim = 12;
+    if (!s.projections || s.projections == LAYER_ONLY_Q) /* the input is k and v */
+        s.v_dim = s.qk_dim;
+    if (!s.projections)
+        s.kv_heads = s.q_heads, s.d_model = s.q_heads * s.qk_dim;
+    if (s.d_kv && (!s.projections || s.projections == LAYER_ONLY_Q))
+        s.d_kv = s.kv_heads * s.qk_dim;
+    s.d_model = s.d_model ? s.d_model : 23;
+    s.x_type = types[t].x;
+    s.w_type = types[t].w;
+    s.mid_type = s.projections ? types[t].mid : types[t].x;
+    s.y_type = types[t].y;
+    const int taken = !s.projections || s.projections == LAYER_ONLY_Q;
+    /* without a cache k and v are what the projection of all three gives, or the input */
+    s.kv_type = s.cache                            ? types[t].kv
+                : taken                            ? s.x_type
+                : s.projections == LAYER_FUSED ? s.mid_type
+                                                   : types[t].kv;
+    if (s.projections == LAYER_PAIR && !s.d_kv && !s.cache)
+        s.kv_type = s.mid_type;
+    s.seed = c->spec.seed;
+    return s;
+}
+
+/* ---- running ----------------------------------------------------------------------------------
+ */
+
+enum { BY_RUN, BY_CONTEXT, BY_PARTS, BY_LAST_PART, BY_THREADS, BY_EXECUTOR, WAYS };
+
+typedef struct part_thread {
+    pthread_t thread;
+    void *workspace;
+    uint32_t part;
+    heed_status status;
+    int started;
+} part_thread;
+
+static void *run_part(void *arg)
+{
+    part_thread *part = arg;
+    part->status = heed_mha_part(part->workspace, part->part);
+    return NULL;
+}
+
+static heed_status run_parts(int way, uint32_t n, void *workspace)
+{
+    part_thread part[16] = {{0}};
+    heed_status status = HEED_OK;
+    for (uint32_t i = n; i-- > 0;) {
+        part[i].workspace = workspace;
+        part[i].part = i;
+        if (way == BY_THREADS)
+            part[i].started = pthread_create(&part[i].thread, NULL, run_part, &part[i]) == 0;
+        else if (way == BY_PARTS || i == n - 1)
+            run_part(&part[i]);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (part[i].started)
+            pthread_join(part[i].thread, NULL);
+        status = part[i].status != HEED_OK ? part[i].status : status;
+    }
+    return status;
+}
+
+static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
+{
+    (void)user;
+    while (n > 0)
+        body(arg, --n);
+}
+
+static heed_status run(layer *l, int way, uint32_t n, int garbage)
+{
+    heed_executor executor = {
+        .struct_size = sizeof executor, .n_threads = n, .parallel_for = backwards};
+    guard_buffer workspace;
+    heed_status status;
+    l->args.executor = way == BY_EXECUTOR ? &executor : NULL;
+    if (way == BY_CONTEXT)
+        return heed_mha_run(l->mha, &l->args, NULL, 0);
+    size_t bytes = (heed_mha_workspace_bytes(l->mha, n) + 63) / 64 * 64;
+    if (bytes == 0 || guard_map(&workspace, bytes, GUARD_HIGH, 0, garbage) != 0)
+        return HEED_ERR_NOMEM;
+    if (way == BY_RUN || way == BY_EXECUTOR) {
+        status = heed_mha_run(l->mha, &l->args, workspace.data, bytes);
+    } else {
+        status = heed_mha_begin(l->mha, &l->args, n, workspace.data, bytes);
+        if (status == HEED_OK)
+            status = run_parts(way, n, workspace.data);
+    }
+    guard_unmap(&workspace);
+    l->args.executor = NULL;
+    return status;
+}
+
+/* ---- cases ------------------------------------------------------------------------------------
+ */
+
+static void conform(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    static const uint32_t parts[WAYS] = {1, 1, 3, 2, 4, 3};
+    const layer_spec spec = complete(c);
+    layer l;
+    unsigned char *first = NULL;
+    if (layer_build(env->context, &l, &spec, c->variant & 8 ? GUARD_LOW : GUARD_HIGH, outcome) != 0)
+        goto end;
+    const guard_buffer *y = &l.buffer[LAYER_Y];
+    first = malloc(y->bytes + 1);
+    for (int way = 0; first && way < WAYS && outcome->verdict == KIT_PASSED; way++) {
+        layer_reset(&l);
+        if (kit_status(outcome, run(&l, way, parts[way], way & 1 ? 0xff : 0xa5), heed_last_error(),
+                       "the run") != 0)
+            break;
+        if (way == BY_RUN) {
+            layer_check(&l, outcome);
+            memcpy(first, y->data, y->bytes);
+        } else if (memcmp(first, y->data, y->bytes) != 0) {
+            kit_fail(outcome, "way %d to run, with %u parts: other bits", way, parts[way]);
+        }
+    }
+end:
+    free(first);
+    layer_free(&l);
+}
+
+/* Many parts on many threads, again and again: phases may not run into each other. */
+static void crowd(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    const layer_spec spec = complete(c);
+    layer l;
+    unsigned char *first = NULL;
+    if (layer_build(env->context, &l, &spec, GUARD_HIGH, outcome) != 0)
+        goto end;
+    const guard_buffer *y = &l.buffer[LAYER_Y];
+    first = malloc(y->bytes + 1);
+    for (int n = 0; first && n < 30 && outcome->verdict == KIT_PASSED; n++) {
+        layer_reset(&l);
+        if (kit_status(outcome, run(&l, n ? BY_THREADS : BY_RUN, 1 + (uint32_t)n % 8, n),
+                       heed_last_error(), "the run") != 0)
+            break;
+        if (!n)
+            memcpy(first, y->data, y->bytes);
+        else if (memcmp(first, y->data, y->bytes) != 0)
+            kit_fail(outcome, "%u parts at once: other bits", 1 + (uint32_t)n % 8);
+    }
+end:
+    free(first);
+    layer_free(&l);
+}
+
+/* Each sequence of a batch by itself: the same rows. */
+static void alone(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    const layer_spec spec = complete(c);
+    layer l;
+    unsigned char *first = NULL;
+    if (layer_build(env->context, &l, &spec, GUARD_HIGH, outcome) != 0)
+        goto end;
+    const guard_buffer *y = &l.buffer[LAYER_Y];
+    const size_t bytes = spec.y_type == HEED_F32 ? 4 : 2;
+    const size_t row_bytes = bytes * (size_t)(spec.out ? spec.out : (int)(spec.q_heads * spec.v_dim));
+    first = malloc(y->bytes + 1);
+    if (!first || kit_status(outcome, run(&l, BY_RUN, 1, 0), heed_last_error(), "the run") != 0)
+        goto end;
+    memcpy(first, y->data, y->bytes);
+    const heed_mha_args whole = l.args;
+    for (uint32_t b = 0; b < spec.batch && outcome->verdict == KIT_PASSED; b++) {
+        heed_mha_args *a = &l.args;
+        layer_reset(&l);
+        *a = whole;
+        a->batch = 1;
+        heed_view *const views[] = {&a->x_q, &a->x_kv, &a->y, &a->residual};
+        for (int n = 0; n < 4; n++)
+            views[n]->data = views[n]->data ? (char *)views[n]->data +
+                                                  b * views[n]->stride[0] * (int64_t)bytes
+                                            : NULL;
+        const int32_t **const lists[] = {&a->q_lens, &a->kv_lens, &a->q_starts, &a->kv_starts,
+                                         &a->cache_lens};
+        for (int n = 0; n < 5; n++)
+            *lists[n] = *lists[n] ? *lists[n] + b : NULL;
+        if (a->block_table)
+            a->block_table += b * a->block_table_stride;
+        else if (a->k_cache.data) {
+            const int64_t each = spec.kv_type == HEED_F32 ? 4 : 2;
+            a->k_cache.data = (char *)a->k_cache.data + b * a->k_cache.stride[0] * each;
+            a->v_cache.data = (char *)a->v_cache.data + b * a->v_cache.stride[0] * each;
+        }
+        if (kit_status(outcome, run(&l, BY_RUN, 1, 0xff), heed_last_error(), "the run") != 0)
+            break;
+        *a = whole;
+        for (int64_t i = 0; i < l.q_lens[b]; i++) {
+            size_t at = (size_t)layer_y_row(&l, b, i) * bytes;
+            if (memcmp(first + at, y->data + at, row_bytes) != 0)
+                kit_fail(outcome, "sequence %u, row %lld: other bits alone", b, (long long)i);
+        }
+    }
+end:
+    free(first);
+    layer_free(&l);
+}
+
+void kit_mha_cases(kit_list *list)
+{
+    for (size_t n = 0; n < COUNT(table); n++)
+        for (size_t t = 0; t < COUNT(types); t++) {
+            kit_case c = {.quick = t == 0, .run = conform, .variant = (int)(8 * n + t)};
+            snprintf(c.name, sizeof c.name, "mha/%s/%s", table[n].name, types[t].name);
+            kit_add(list, &c);
+            c.quick = 0;
+            if (!(table[n].spec.features & (HEED_HAS_WEIGHTS | HEED_HAS_MASK))) {
+                c.run = alone;
+                snprintf(c.name, sizeof c.name, "mha/alone_%s/%s", table[n].name, types[t].name);
+                kit_add(list, &c);
+            }
+            if (table[n].spec.residual || table[n].spec.rows == LAYER_LENS) {
+                c.run = crowd;
+                snprintf(c.name, sizeof c.name, "mha/crowd_%s/%s", table[n].name, types[t].name);
+                kit_add(list, &c);
+            }
+        }
+}
