@@ -83,4 +83,13 @@ void layer_check(const layer *l, kit_outcome *outcome);
 /** Elements of y to row i of sequence b. */
 int64_t layer_y_row(const layer *l, int64_t b, int64_t i);
 
+/* ---- the cases ---- */
+
+/** The layer of a case of mha.c, by its variant; the variant of a layer by its name, in f32. */
+layer_spec layer_complete(const kit_case *c);
+int layer_variant(const char *name);
+
+/** mha_refusals.c */
+void layer_refusal_cases(kit_list *list);
+
 #endif

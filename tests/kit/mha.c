@@ -73,7 +73,7 @@ static const struct {
              {"f16", HEED_F32, HEED_F16, HEED_F32, HEED_F16, HEED_F32},
              {"bf16", HEED_BF16, HEED_BF16, HEED_BF16, HEED_BF16, HEED_BF16}};
 
-static layer_spec complete(const kit_case *c)
+layer_spec layer_complete(const kit_case *c)
 {
     layer_spec s = table[c->variant / 8].spec;
     const size_t t = (size_t)c->variant % 8;
@@ -186,7 +186,7 @@ static heed_status run(layer *l, int way, uint32_t n, int garbage)
 static void conform(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     static const uint32_t parts[WAYS] = {1, 1, 3, 2, 4, 3};
-    const layer_spec spec = complete(c);
+    const layer_spec spec = layer_complete(c);
     layer l;
     unsigned char *first = NULL;
     if (layer_build(env->context, &l, &spec, c->variant & 8 ? GUARD_LOW : GUARD_HIGH, outcome) != 0)
@@ -213,7 +213,7 @@ end:
 /* Many parts on many threads, again and again: phases may not run into each other. */
 static void crowd(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
-    const layer_spec spec = complete(c);
+    const layer_spec spec = layer_complete(c);
     layer l;
     unsigned char *first = NULL;
     if (layer_build(env->context, &l, &spec, GUARD_HIGH, outcome) != 0)
@@ -238,7 +238,7 @@ end:
 /* Each sequence of a batch by itself: the same rows. */
 static void alone(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
-    const layer_spec spec = complete(c);
+    const layer_spec spec = layer_complete(c);
     layer l;
     unsigned char *first = NULL;
     if (layer_build(env->context, &l, &spec, GUARD_HIGH, outcome) != 0)
@@ -286,8 +286,95 @@ end:
     layer_free(&l);
 }
 
+/* ---- in pieces --------------------------------------------------------------------------------
+ */
+
+enum { TOKENS = 40, MODEL = 24, CAPACITY = 48 };
+
+/* One sequence through a layer with a cache, in pieces of `step` tokens (0: of changing sizes). */
+static heed_status pieces(layer *l, int step, const float *x, float *y)
+{
+    heed_mha_args a = l->args;
+    int32_t there = 0;
+    for (int turn = 0; there < TOKENS; turn++) {
+        int32_t n = step ? step : 1 + turn * 5 % 7, lens = n < TOKENS - there ? n : TOKENS - there;
+        a.batch = 1;
+        a.q_len = lens;
+        a.x_q = (heed_view){(void *)(x + there * MODEL), {0, MODEL, 1, 0}};
+        a.y = (heed_view){y + there * MODEL, {0, MODEL, 1, 0}};
+        a.cache_lens = &there;
+        heed_status status = heed_mha_run(l->mha, &a, NULL, 0);
+        if (status != HEED_OK)
+            return status;
+        there += lens;
+    }
+    return HEED_OK;
+}
+
+static void in_pieces(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    static const int step[] = {TOKENS, 1, 7, 16, 0};
+    static float x[TOKENS][MODEL], whole[TOKENS][MODEL], y[TOKENS][MODEL];
+    layer_spec spec = {.q_heads = 4,
+                       .kv_heads = 2,
+                       .qk_dim = 12,
+                       .v_dim = 10,
+                       .d_model = MODEL,
+                       .batch = 1,
+                       .q_len = TOKENS,
+                       .capacity = CAPACITY,
+                       .projections = LAYER_FUSED,
+                       .out = MODEL,
+                       .bias = 1,
+                       .x_type = HEED_F32,
+                       .w_type = c->spec.q_type,
+                       .mid_type = HEED_F32,
+                       .kv_type = c->spec.q_type,
+                       .y_type = HEED_F32,
+                       .features = HEED_HAS_CAUSAL | HEED_HAS_REPRODUCIBLE_CHUNKS,
+                       .position = HEED_POS_BOTTOM_RIGHT,
+                       HALF(12)};
+    for (int i = 0; i < TOKENS * MODEL; i++)
+        x[i / MODEL][i % MODEL] = (float)kit_normal(kit_hash(9, i));
+    for (uint32_t cache = LAYER_CONTIGUOUS; cache <= LAYER_PAGES; cache++) {
+        layer l;
+        spec.cache = cache;
+        if (layer_build(env->context, &l, &spec, GUARD_HIGH, outcome) == 0)
+            for (size_t n = 0; n < COUNT(step) && outcome->verdict == KIT_PASSED; n++) {
+                float *to = cache == LAYER_CONTIGUOUS && n == 0 ? whole[0] : y[0];
+                for (int b = LAYER_K; b <= LAYER_V; b++)
+                    memset(l.buffer[b].data, 0xff, l.buffer[b].bytes);
+                if (kit_status(outcome, pieces(&l, step[n], x[0], to), heed_last_error(),
+                               "a piece") == 0 &&
+                    to == y[0] && memcmp(y, whole, sizeof y) != 0)
+                    kit_fail(outcome, "pieces of %d tokens, %s: other bits than at once", step[n],
+                             cache == LAYER_PAGES ? "in pages" : "contiguous");
+            }
+        layer_free(&l);
+    }
+}
+
+int layer_variant(const char *name)
+{
+    int n = 0;
+    while (strcmp(table[n].name, name) != 0)
+        n++;
+    return 8 * n;
+}
+
+static void add_pieces(kit_list *list)
+{
+    for (uint32_t type = HEED_F32; type <= HEED_BF16; type++) {
+        kit_case c = {.quick = 1, .run = in_pieces, .spec.q_type = type};
+        snprintf(c.name, sizeof c.name, "mha/in_pieces/%s", kit_type_name(type));
+        kit_add(list, &c);
+    }
+}
+
 void kit_mha_cases(kit_list *list)
 {
+    add_pieces(list);
+    layer_refusal_cases(list);
     for (size_t n = 0; n < COUNT(table); n++)
         for (size_t t = 0; t < COUNT(types); t++) {
             kit_case c = {.quick = t == 0, .run = conform, .variant = (int)(8 * n + t)};
