@@ -47,6 +47,8 @@ typedef struct host {
     const heed_executor *executor;
     void *workspace;
     size_t bytes;
+    heed_mha *layer;
+    heed_mha_args layer_args;
 } host;
 
 static void by_run(const host *h)
@@ -74,6 +76,18 @@ static void by_executor(const host *h)
     heed_attn_args args = *h->args;
     args.executor = h->executor;
     heed_plan_run(h->plan, &args, h->workspace, h->bytes);
+}
+
+static void by_layer(const host *h)
+{
+    heed_mha_run(h->layer, &h->layer_args, h->workspace, h->bytes);
+}
+
+static void by_layer_parts(const host *h)
+{
+    heed_mha_begin(h->layer, &h->layer_args, 3, h->workspace, h->bytes);
+    for (uint32_t i = 0; i < 3; i++)
+        heed_mha_part(h->workspace, i);
 }
 
 /* Kills the child at any system call but write and exit. */
@@ -132,6 +146,77 @@ static void check_counters(void)
 #endif
 }
 
+/* A layer that turns, appends and attends over ragged rows; its input is the problem's q, as rows
+ * of 16 columns, and its output goes to the problem's out. */
+static void check_layer(heed_context *context, unit_problem *p)
+{
+    enum { DIM = 16, HEADS = 2, MOST = 400 };
+    static float cache[2][MOST][DIM], weight[DIM][3 * DIM];
+    const int32_t rows = (int32_t)(p->out_bytes / sizeof(float) / DIM) < MOST
+                             ? (int32_t)(p->out_bytes / sizeof(float) / DIM)
+                             : MOST;
+    const int32_t start = 0;
+    heed_linear_desc in = {.struct_size = sizeof in,
+                           .in_dim = DIM,
+                           .out_dim = 3 * DIM,
+                           .x_type = HEED_F32,
+                           .w_type = HEED_F32,
+                           .y_type = HEED_F32};
+    heed_linear_desc back = in;
+    back.out_dim = DIM;
+    const heed_view w = {weight, {3 * DIM, 1}}, table = {cache, {0, DIM / HEADS, DIM, 1}};
+    heed_attn_desc attn = {.struct_size = sizeof attn,
+                           .features = HEED_HAS_CAUSAL | HEED_HAS_LENS | HEED_HAS_PACKED,
+                           .position = HEED_POS_BOTTOM_RIGHT,
+                           .q_heads = HEADS,
+                           .kv_heads = HEADS,
+                           .qk_dim = DIM / HEADS,
+                           .v_dim = DIM / HEADS,
+                           .q_type = HEED_F32,
+                           .k_type = HEED_F32,
+                           .v_type = HEED_F32,
+                           .out_type = HEED_F32,
+                           .max_batch = 1,
+                           .max_q_len = rows,
+                           .max_kv_len = MOST};
+    heed_mha_desc desc = {.struct_size = sizeof desc,
+                          .features = HEED_MHA_HAS_CACHE,
+                          .attn = &attn,
+                          .d_model = DIM,
+                          .x_type = HEED_F32,
+                          .rotary = {.style = HEED_ROTARY_HALF, .dims = 4}};
+    host h = {.layer_args = {.struct_size = sizeof h.layer_args,
+                             .batch = 1,
+                             .q_len = rows,
+                             .capacity = MOST,
+                             .x_q = {p->q, {0, DIM, 1}},
+                             .y = {p->out, {0, DIM, 1}},
+                             .k_cache = table,
+                             .v_cache = {cache[1], {0, DIM / HEADS, DIM, 1}},
+                             .q_lens = &rows,
+                             .q_starts = &start}};
+    for (int i = 0; i < DIM * 3 * DIM; i++)
+        weight[i / (3 * DIM)][i % (3 * DIM)] = (float)(i % 7) / 7;
+    CHECK(heed_linear_create(context, &in, &w, NULL, &desc.qkv_proj) == HEED_OK, "%s",
+          heed_last_error());
+    CHECK(heed_linear_create(context, &back, &w, NULL, &desc.out_proj) == HEED_OK, "%s",
+          heed_last_error());
+    CHECK(heed_mha_create(context, &desc, &h.layer) == HEED_OK, "%s", heed_last_error());
+    heed_linear_release(desc.qkv_proj);
+    heed_linear_release(desc.out_proj);
+    h.bytes = heed_mha_workspace_bytes(h.layer, 3);
+    h.workspace = aligned_alloc(64, (h.bytes + 63) / 64 * 64);
+    p->out_bytes = (size_t)rows * DIM * sizeof(float);
+    if (h.workspace) {
+        check_form("layer", by_layer, &h, p);
+        check_form("layer, parts", by_layer_parts, &h, p);
+        CHECK(survives_without_system_calls(by_layer, &h), "layer: a system call");
+        CHECK(survives_without_system_calls(by_layer_parts, &h), "layer, parts: a system call");
+    }
+    heed_mha_release(h.layer);
+    free(h.workspace);
+}
+
 int main(void)
 {
     static const int64_t shape[][4] = {
@@ -159,6 +244,7 @@ int main(void)
         by_run(&h); /* starts the runtime's threads */
         check_form("OpenMP, second call", by_run, &h, &p);
         heed_plan_release(h.plan);
+        check_layer(one, &p);
         heed_context_release(one);
         heed_context_release(two);
         free(h.workspace);
