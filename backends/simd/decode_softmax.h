@@ -1,0 +1,76 @@
+/* Scores of a decode block become weights: modifiers, the reference and what follows it. */
+#ifndef HEED_SIMD_DECODE_SOFTMAX_H
+#define HEED_SIMD_DECODE_SOFTMAX_H
+
+#include "decode_visible.h"
+
+/* Softcap, ALiBi and bias, from the products of row r. */
+static void finish_scores(const decode *d, const block *b, int64_t r)
+{
+    const heed_problem *p = d->problem;
+    const heed_tile *tile = d->tile;
+    const double log2_e = 1.4426950408889634;
+    int64_t head = r / tile->q_count, i = tile->q_first + r % tile->q_count;
+    float *s = b->scores + r * DECODE_BLOCK;
+    if (p->features & HEED_HAS_SOFTCAP)
+        for (int j = 0; j < DECODE_BLOCK; j++)
+            s[j] = tanhf(s[j]) * (float)((double)p->softcap * log2_e);
+    if (tile->alibi_slope) {
+        float slope = (float)((double)tile->alibi_slope[head] * log2_e);
+        for (int j = 0; j < DECODE_BLOCK; j++)
+            s[j] += slope * (float)(b->base + j - (i + tile->q_offset));
+    }
+    if (tile->bias.data) {
+        float slope = (float)((tile->bias_slope ? (double)tile->bias_slope[head] : 1) * log2_e);
+        float bias[DECODE_BLOCK];
+        load_bias(d, b, head, i, bias);
+        for (int j = 0; j < DECODE_BLOCK; j++)
+            s[j] += slope * bias[j];
+    }
+}
+
+/* The reference of row r becomes `top`, and what was summed so far follows. */
+V_NOINLINE void raise_reference(decode *d, int64_t r, float top)
+{
+    float *acc = d->tile->acc + r * d->tile->acc_stride, *sums = d->sums + r * DECODE_BLOCK;
+    vf factor = v_exp2(v_set1(d->reference[r] - top));
+    int64_t i = 0, dim = d->problem->v_dim;
+    for (; i + LANES <= dim; i += LANES)
+        v_store(acc + i, v_mul(v_load(acc + i), factor));
+    if (i < dim)
+        v_store_n(acc + i, v_mul(v_load_n(acc + i, (int)(dim - i)), factor), (int)(dim - i));
+    for (i = 0; i < DECODE_BLOCK; i += LANES)
+        v_store(sums + i, v_mul(v_load(sums + i), factor));
+    d->reference[r] = top;
+}
+
+/* Scores of row r become weights relative to its reference, which first grows if it must. */
+V_INLINE void weigh_scores(decode *d, const block *b, int64_t r, uint32_t visible)
+{
+    float *s = b->scores + r * DECODE_BLOCK, *sums = d->sums + r * DECODE_BLOCK;
+    vf m = v_set1(d->reference[r]);
+    vf x[DECODE_BLOCK / LANES];
+    uint32_t above = 0;
+    for (int i = 0; i < DECODE_BLOCK / LANES; i++) {
+        x[i] = v_load(s + i * LANES);
+        if (visible != 0xffffu)
+            x[i] = v_select(m_from_bits(visible >> (i * LANES)), x[i], v_set1(-INFINITY));
+        above |= m_bits(m_less(m, x[i]));
+    }
+    if (above) {
+        float top = -INFINITY, each[DECODE_BLOCK];
+        for (int i = 0; i < DECODE_BLOCK / LANES; i++)
+            v_store(each + i * LANES, x[i]);
+        for (int i = 0; i < DECODE_BLOCK; i++)
+            top = each[i] > top ? each[i] : top;
+        raise_reference(d, r, top);
+        m = v_set1(d->reference[r]);
+    }
+    for (int i = 0; i < DECODE_BLOCK / LANES; i++) {
+        x[i] = v_exp2(v_sub(x[i], m));
+        v_store(s + i * LANES, x[i]);
+        v_store(sums + i * LANES, v_add(v_load(sums + i * LANES), x[i]));
+    }
+}
+
+#endif

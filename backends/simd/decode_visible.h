@@ -1,0 +1,96 @@
+/* A decode tile under way, a block of its keys, and which of them each row sees. */
+#ifndef HEED_SIMD_DECODE_VISIBLE_H
+#define HEED_SIMD_DECODE_VISIBLE_H
+
+#include "decode_products.h"
+
+/* Keys [first, end) of a block, at 16 addresses: those outside repeat the first. */
+typedef struct block {
+    int64_t base, first, end;
+    uint32_t all, any; /* a bit per key: inside; seen by some row */
+    int same;          /* every row sees the same keys */
+    const char *k[DECODE_BLOCK], *v[DECODE_BLOCK];
+    float *scores; /* [rows, 16], then weights */
+} block;
+
+typedef struct decode {
+    const heed_problem *problem;
+    heed_tile *tile;
+    int64_t rows, q_stride;           /* floats from row to row of q */
+    int64_t common_first, common_end; /* keys in the range of every row */
+    float *q, *sums, *reference, *k_copy, *v_copy;
+    uint16_t *visible;       /* of the last block that was looked at */
+    uint32_t k_type, v_type; /* as the products read them: f32 where blocks are copied */
+    int copy_k, copy_v, masked, terms;
+    fetch fetch;
+} decode;
+
+static uint32_t range_bits(const block *b, int64_t first, int64_t end)
+{
+    int64_t low = (first > b->first ? first : b->first) - b->base;
+    int64_t high = (end < b->end ? end : b->end) - b->base;
+    return low < high ? ((1u << high) - 1u) & ~((1u << low) - 1u) : 0;
+}
+
+static uint32_t mask_bits(const block *b, const heed_rows *mask, int64_t head, int64_t row)
+{
+    const uint8_t *data = mask->data;
+    uint32_t bits = 0;
+    data += head * mask->head_stride + row * mask->row_stride;
+    if (mask->dim_stride == 1 && b->end - b->base == DECODE_BLOCK && b->first == b->base) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(data + b->base));
+        return 0xffffu & ~(uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128()));
+    }
+    for (int64_t j = b->first; j < b->end; j++)
+        bits |= (uint32_t)(data[j * mask->dim_stride] != 0) << (j - b->base);
+    return bits;
+}
+
+static void load_bias(const decode *d, const block *b, int64_t head, int64_t row, float *to)
+{
+    const heed_rows *bias = &d->tile->bias;
+    int64_t at = head * bias->head_stride + row * bias->row_stride;
+    uint32_t type = d->problem->bias_type;
+    if (bias->dim_stride == 1 && b->end - b->base == DECODE_BLOCK && b->first == b->base) {
+        const char *from = (const char *)bias->data + (at + b->base) * heed_dtype_bytes(type);
+        for (int i = 0; i < DECODE_BLOCK; i += LANES)
+            v_store(to + i, v_load_type(type, from + (size_t)i * heed_dtype_bytes(type), LANES));
+        return;
+    }
+    memset(to, 0, DECODE_BLOCK * sizeof *to);
+    for (int64_t j = b->first; j < b->end; j++)
+        to[j - b->base] = heed_load(type, bias->data, at + j * bias->dim_stride);
+}
+
+/* Which keys each row sees. Returns the bits of the keys that some row sees, and in *same whether
+ * all rows see the same ones. */
+static void find_visible(decode *d, block *b)
+{
+    const heed_tile *tile = d->tile;
+    uint32_t any = 0, every = 0xffffu;
+    for (int64_t r = 0; r < d->rows; r++) {
+        int64_t head = r / tile->q_count, i = tile->q_first + r % tile->q_count, first, end;
+        int state = tile->mask.data || tile->bias.data ? HEED_BLOCK_MIXED : HEED_BLOCK_ALL;
+        uint32_t bits;
+        if (tile->mask_blocks)
+            state = tile->mask_blocks[head * tile->mask_block_stride + b->base / DECODE_KEY_BLOCK -
+                                      tile->k_first / DECODE_KEY_BLOCK];
+        heed_row_keys(tile, i, &first, &end);
+        bits = state == HEED_BLOCK_NONE ? 0 : range_bits(b, first, end);
+        if (state == HEED_BLOCK_MIXED && bits && tile->mask.data)
+            bits &= mask_bits(b, &tile->mask, head, i);
+        if (state == HEED_BLOCK_MIXED && bits && tile->bias.data) {
+            float bias[DECODE_BLOCK];
+            load_bias(d, b, head, i, bias);
+            for (int j = 0; j < DECODE_BLOCK; j++)
+                bits &= ~((uint32_t)(bias[j] == -INFINITY) << j);
+        }
+        d->visible[r] = (uint16_t)bits;
+        any |= bits;
+        every &= bits;
+    }
+    b->any = any;
+    b->same = any == every;
+}
+
+#endif
