@@ -6,8 +6,8 @@
  * same bits. A weighted sum starts at zero for every block of 16 keys and is then added to the
  * row's: the error of a long running sum stays away.
  *
- * AVX-512 works on 4 keys x 4 rows, 16 accumulators; AVX2 on 4 keys x 2 rows, first the lower 8 of
- * 16 lanes and then the upper ones. The last dims of a row come by masked loads.
+ * Up to four rows of q are multiplied with each key that has been loaded. The last dims of a row
+ * come by masked loads.
  *
  * Lines are prefetched one by one between the arithmetic: a burst of them would fill the core's
  * line buffers and then stop it.
@@ -32,11 +32,17 @@ V_INLINE void fetch_line(const fetch *f, const char *at)
         _mm_prefetch(at, _MM_HINT_T1);
 }
 
-/* dot_four_keys: for `rows` (constant) rows of q and keys k[j..j + 3] their products, row by row in
- * quarters (AVX-512) or halves (AVX2) of a vector. q is zero from dim to the next multiple of 16.
- * The lines `ahead` bytes on are fetched. */
+/*
+ * dot_four_keys: for `rows` (constant, up to 4) rows of q and keys k[j..j + 3] their products, row
+ * by row in quarters (AVX-512) or halves (AVX2) of a vector. q is zero from dim to the next
+ * multiple of
+ * 16. Key after key, each from its first byte to its last: adjacent rows then are one stream, which
+ * the CPU's own prefetching follows as it would not follow four rows side by side. The lines
+ * `ahead` bytes on are fetched besides.
+ */
+#define DOT_PARTS (4 * 4 / LANES) /* vectors of four products of four rows */
+
 #ifdef __AVX512F__
-#define DECODE_DOT_ROWS 4
 
 V_INLINE __m512 fold_four(__m512 a, __m512 b, __m512 c, __m512 d)
 {
@@ -45,69 +51,47 @@ V_INLINE __m512 fold_four(__m512 a, __m512 b, __m512 c, __m512 d)
     return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
 }
 
-V_INLINE __m512 dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
-                              const char *const *k, int j, int64_t dim, int64_t ahead,
-                              const fetch *f)
+/* The four partial sums that are left of each row, in its quarter. */
+V_INLINE __m512 dot_key(uint32_t type, int rows, const float *q, int64_t q_stride, const char *k,
+                        int64_t dim, int64_t ahead, const fetch *f)
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2;
-    const char *k0 = k[j], *k1 = k[j + 1], *k2 = k[j + 2], *k3 = k[j + 3];
     const float *q1 = q + q_stride, *q2 = q1 + q_stride, *q3 = q2 + q_stride;
-    __m512 z = _mm512_setzero_ps();
-    __m512 s00 = z, s01 = z, s02 = z, s03 = z, s10 = z, s11 = z, s12 = z, s13 = z;
-    __m512 s20 = z, s21 = z, s22 = z, s23 = z, s30 = z, s31 = z, s32 = z, s33 = z;
-    int64_t d = 0;
-#define DOT_STEP(load)                                                                             \
-    {                                                                                              \
-        __m512 x0 = load(k0), x1 = load(k1), x2 = load(k2), x3 = load(k3);                         \
-        __m512 y = _mm512_loadu_ps(q + d);                                                         \
-        s00 = _mm512_fmadd_ps(y, x0, s00), s01 = _mm512_fmadd_ps(y, x1, s01);                      \
-        s02 = _mm512_fmadd_ps(y, x2, s02), s03 = _mm512_fmadd_ps(y, x3, s03);                      \
-        if (rows > 1) {                                                                            \
-            y = _mm512_loadu_ps(q1 + d);                                                           \
-            s10 = _mm512_fmadd_ps(y, x0, s10), s11 = _mm512_fmadd_ps(y, x1, s11);                  \
-            s12 = _mm512_fmadd_ps(y, x2, s12), s13 = _mm512_fmadd_ps(y, x3, s13);                  \
-        }                                                                                          \
-        if (rows > 2) {                                                                            \
-            y = _mm512_loadu_ps(q2 + d);                                                           \
-            s20 = _mm512_fmadd_ps(y, x0, s20), s21 = _mm512_fmadd_ps(y, x1, s21);                  \
-            s22 = _mm512_fmadd_ps(y, x2, s22), s23 = _mm512_fmadd_ps(y, x3, s23);                  \
-        }                                                                                          \
-        if (rows > 3) {                                                                            \
-            y = _mm512_loadu_ps(q3 + d);                                                           \
-            s30 = _mm512_fmadd_ps(y, x0, s30), s31 = _mm512_fmadd_ps(y, x1, s31);                  \
-            s32 = _mm512_fmadd_ps(y, x2, s32), s33 = _mm512_fmadd_ps(y, x3, s33);                  \
-        }                                                                                          \
+    __m512 s0 = _mm512_setzero_ps(), s1 = s0, s2 = s0, s3 = s0;
+    for (int64_t d = 0; d < dim; d += 16) {
+        if (ahead && (bytes == 4 || d % 32 == 0))
+            fetch_line(f, k + ahead + d * bytes);
+        __m512 x = v_load_type(type, k + d * bytes, dim - d < LANES ? (int)(dim - d) : LANES);
+        s0 = _mm512_fmadd_ps(_mm512_loadu_ps(q + d), x, s0);
+        if (rows > 1)
+            s1 = _mm512_fmadd_ps(_mm512_loadu_ps(q1 + d), x, s1);
+        if (rows > 2)
+            s2 = _mm512_fmadd_ps(_mm512_loadu_ps(q2 + d), x, s2);
+        if (rows > 3)
+            s3 = _mm512_fmadd_ps(_mm512_loadu_ps(q3 + d), x, s3);
     }
-#define DOT_WHOLE(p) v_load_type(type, p + d * bytes, LANES)
-#define DOT_FIRST(p) v_load_type(type, p + d * bytes, (int)(dim - d))
-    for (; d + 16 <= dim; d += 16) {
-        if (ahead && (bytes == 4 || d % 32 == 0)) {
-            fetch_line(f, k0 + ahead + d * bytes);
-            fetch_line(f, k1 + ahead + d * bytes);
-            fetch_line(f, k2 + ahead + d * bytes);
-            fetch_line(f, k3 + ahead + d * bytes);
-        }
-        DOT_STEP(DOT_WHOLE)
-    }
-    if (d < dim)
-        DOT_STEP(DOT_FIRST)
-#undef DOT_WHOLE
-#undef DOT_FIRST
-#undef DOT_STEP
-    /* Quarter r of h_k: the four partial sums that are left of row r and key k. */
-    __m512 h0 = fold_four(s00, s10, s20, s30), h1 = fold_four(s01, s11, s21, s31);
-    __m512 h2 = fold_four(s02, s12, s22, s32), h3 = fold_four(s03, s13, s23, s33);
+    return fold_four(s0, s1, s2, s3);
+}
+
+V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
+                            const char *const *k, int j, int64_t dim, int64_t ahead, const fetch *f,
+                            vf *sum)
+{
+    __m512 h0 = dot_key(type, rows, q, q_stride, k[j], dim, ahead, f);
+    __m512 h1 = dot_key(type, rows, q, q_stride, k[j + 1], dim, ahead, f);
+    __m512 h2 = dot_key(type, rows, q, q_stride, k[j + 2], dim, ahead, f);
+    __m512 h3 = dot_key(type, rows, q, q_stride, k[j + 3], dim, ahead, f);
     __m512 x = _mm512_add_ps(_mm512_unpacklo_ps(h0, h1), _mm512_unpackhi_ps(h0, h1));
     __m512 y = _mm512_add_ps(_mm512_unpacklo_ps(h2, h3), _mm512_unpackhi_ps(h2, h3));
-    __m512 sum = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
-    return sum;
+    *sum = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
 }
 
 /* 16 scores of each row from four products of four keys. */
-V_INLINE void store_scores(float *scores, int rows, const vf s[4])
+V_INLINE void store_scores(float *scores, int rows, vf s[4][DOT_PARTS])
 {
-    vf a = _mm512_shuffle_f32x4(s[0], s[1], 0x44), b = _mm512_shuffle_f32x4(s[2], s[3], 0x44);
-    vf c = _mm512_shuffle_f32x4(s[0], s[1], 0xee), d = _mm512_shuffle_f32x4(s[2], s[3], 0xee);
+    const vf *s0 = s[0], *s1 = s[1], *s2 = s[2], *s3 = s[3];
+    vf a = _mm512_shuffle_f32x4(*s0, *s1, 0x44), b = _mm512_shuffle_f32x4(*s2, *s3, 0x44);
+    vf c = _mm512_shuffle_f32x4(*s0, *s1, 0xee), d = _mm512_shuffle_f32x4(*s2, *s3, 0xee);
     v_store(scores, _mm512_shuffle_f32x4(a, b, 0x88));
     if (rows > 1)
         v_store(scores + DECODE_BLOCK, _mm512_shuffle_f32x4(a, b, 0xdd));
@@ -118,85 +102,68 @@ V_INLINE void store_scores(float *scores, int rows, const vf s[4])
 }
 
 #else
-#define DECODE_DOT_ROWS 2
-
-/* Eight of every 16 dims, from `from` (0 or 8) on. */
-V_INLINE void dot_half(uint32_t type, int rows, const float *q, const float *q1,
-                       const char *const *k, int j, int64_t dim, int64_t from, int64_t ahead,
-                       const fetch *f, __m256 sums[8])
-{
-    const int64_t bytes = type == HEED_F32 ? 4 : 2;
-    const char *k0 = k[j], *k1 = k[j + 1], *k2 = k[j + 2], *k3 = k[j + 3];
-    __m256 z = _mm256_setzero_ps();
-    __m256 s00 = z, s01 = z, s02 = z, s03 = z, s10 = z, s11 = z, s12 = z, s13 = z;
-    int64_t d = from;
-#define DOT_STEP(load)                                                                             \
-    {                                                                                              \
-        __m256 y0 = _mm256_loadu_ps(q + d), y1 = y0, x;                                            \
-        if (rows > 1)                                                                              \
-            y1 = _mm256_loadu_ps(q1 + d);                                                          \
-        x = load(k0), s00 = _mm256_fmadd_ps(y0, x, s00);                                           \
-        if (rows > 1)                                                                              \
-            s10 = _mm256_fmadd_ps(y1, x, s10);                                                     \
-        x = load(k1), s01 = _mm256_fmadd_ps(y0, x, s01);                                           \
-        if (rows > 1)                                                                              \
-            s11 = _mm256_fmadd_ps(y1, x, s11);                                                     \
-        x = load(k2), s02 = _mm256_fmadd_ps(y0, x, s02);                                           \
-        if (rows > 1)                                                                              \
-            s12 = _mm256_fmadd_ps(y1, x, s12);                                                     \
-        x = load(k3), s03 = _mm256_fmadd_ps(y0, x, s03);                                           \
-        if (rows > 1)                                                                              \
-            s13 = _mm256_fmadd_ps(y1, x, s13);                                                     \
-    }
-#define DOT_WHOLE(p) v_load_type(type, p + d * bytes, LANES)
-#define DOT_FIRST(p) v_load_type(type, p + d * bytes, (int)(dim - d))
-    for (; d + 8 <= dim; d += 16) {
-        if (ahead && (bytes == 4 || d % 32 == 0)) {
-            fetch_line(f, k0 + ahead + d * bytes);
-            fetch_line(f, k1 + ahead + d * bytes);
-            fetch_line(f, k2 + ahead + d * bytes);
-            fetch_line(f, k3 + ahead + d * bytes);
-        }
-        DOT_STEP(DOT_WHOLE)
-    }
-    if (d < dim)
-        DOT_STEP(DOT_FIRST)
-#undef DOT_WHOLE
-#undef DOT_FIRST
-#undef DOT_STEP
-    sums[0] = s00, sums[1] = s01, sums[2] = s02, sums[3] = s03;
-    sums[4] = s10, sums[5] = s11, sums[6] = s12, sums[7] = s13;
-}
 
 V_INLINE __m256 fold_two(__m256 a, __m256 b)
 {
     return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
 }
 
-V_INLINE __m256 dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
-                              const char *const *k, int j, int64_t dim, int64_t ahead,
-                              const fetch *f)
+/* The four partial sums that are left of each row: of rows 0 and 1 in the halves of h[0], of 2 and
+ * 3 in those of h[1]. */
+V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride, const char *k,
+                      int64_t dim, int64_t ahead, const fetch *f, __m256 h[2])
 {
-    __m256 low[8], high[8];
-    dot_half(type, rows, q, q + q_stride, k, j, dim, 0, ahead, f, low);
-    dot_half(type, rows, q, q + q_stride, k, j, dim, 8, 0, f, high);
-    __m256 h0 = fold_two(_mm256_add_ps(low[0], high[0]), _mm256_add_ps(low[4], high[4]));
-    __m256 h1 = fold_two(_mm256_add_ps(low[1], high[1]), _mm256_add_ps(low[5], high[5]));
-    __m256 h2 = fold_two(_mm256_add_ps(low[2], high[2]), _mm256_add_ps(low[6], high[6]));
-    __m256 h3 = fold_two(_mm256_add_ps(low[3], high[3]), _mm256_add_ps(low[7], high[7]));
-    __m256 x = _mm256_add_ps(_mm256_unpacklo_ps(h0, h1), _mm256_unpackhi_ps(h0, h1));
-    __m256 y = _mm256_add_ps(_mm256_unpacklo_ps(h2, h3), _mm256_unpackhi_ps(h2, h3));
-    __m256 sum = _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
-    return sum;
+    const int64_t bytes = type == HEED_F32 ? 4 : 2;
+    const float *q1 = q + q_stride, *q2 = q1 + q_stride, *q3 = q2 + q_stride;
+    __m256 l0 = _mm256_setzero_ps(), l1 = l0, l2 = l0, l3 = l0, u0 = l0, u1 = l0, u2 = l0, u3 = l0;
+#define DOT_ROW(n, q)                                                                              \
+    if (rows > n) {                                                                                \
+        l##n = _mm256_fmadd_ps(_mm256_loadu_ps(q + d), x, l##n);                                   \
+        u##n = _mm256_fmadd_ps(_mm256_loadu_ps(q + d + 8), y, u##n);                               \
+    }
+    for (int64_t d = 0; d < dim; d += 16) {
+        const int n = dim - d < 16 ? (int)(dim - d) : 16;
+        if (ahead && (bytes == 4 || d % 32 == 0))
+            fetch_line(f, k + ahead + d * bytes);
+        __m256 x = v_load_type(type, k + d * bytes, n);
+        __m256 y = n > 8 ? v_load_type(type, k + (d + 8) * bytes, n - 8) : _mm256_setzero_ps();
+        DOT_ROW(0, q)
+        DOT_ROW(1, q1)
+        DOT_ROW(2, q2)
+        DOT_ROW(3, q3)
+    }
+#undef DOT_ROW
+    h[0] = fold_two(_mm256_add_ps(l0, u0), _mm256_add_ps(l1, u1));
+    if (rows > 2)
+        h[1] = fold_two(_mm256_add_ps(l2, u2), _mm256_add_ps(l3, u3));
 }
 
-V_INLINE void store_scores(float *scores, int rows, const vf s[4])
+V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
+                            const char *const *k, int j, int64_t dim, int64_t ahead, const fetch *f,
+                            vf *sums)
 {
-    v_store(scores, _mm256_permute2f128_ps(s[0], s[1], 0x20));
-    v_store(scores + 8, _mm256_permute2f128_ps(s[2], s[3], 0x20));
-    if (rows > 1) {
-        v_store(scores + DECODE_BLOCK, _mm256_permute2f128_ps(s[0], s[1], 0x31));
-        v_store(scores + DECODE_BLOCK + 8, _mm256_permute2f128_ps(s[2], s[3], 0x31));
+    __m256 h[4][2];
+    for (int i = 0; i < 4; i++)
+        dot_key(type, rows, q, q_stride, k[j + i], dim, ahead, f, h[i]);
+    for (int r = 0; 2 * r < rows; r++) {
+        __m256 x = _mm256_add_ps(_mm256_unpacklo_ps(h[0][r], h[1][r]),
+                                 _mm256_unpackhi_ps(h[0][r], h[1][r]));
+        __m256 y = _mm256_add_ps(_mm256_unpacklo_ps(h[2][r], h[3][r]),
+                                 _mm256_unpackhi_ps(h[2][r], h[3][r]));
+        sums[r] = _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
+    }
+}
+
+V_INLINE void store_scores(float *scores, int rows, vf s[4][DOT_PARTS])
+{
+    for (int r = 0; r < rows; r += 2, scores += 2 * DECODE_BLOCK) {
+        const vf s0 = s[0][r / 2], s1 = s[1][r / 2], s2 = s[2][r / 2], s3 = s[3][r / 2];
+        v_store(scores, _mm256_permute2f128_ps(s0, s1, 0x20));
+        v_store(scores + 8, _mm256_permute2f128_ps(s2, s3, 0x20));
+        if (r + 1 < rows) {
+            v_store(scores + DECODE_BLOCK, _mm256_permute2f128_ps(s0, s1, 0x31));
+            v_store(scores + DECODE_BLOCK + 8, _mm256_permute2f128_ps(s2, s3, 0x31));
+        }
     }
 }
 #endif

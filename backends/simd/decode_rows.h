@@ -46,18 +46,16 @@ V_INLINE void some_rows(uint32_t type, int rows, const decode *d, int64_t r, con
     const int64_t pieces = (d->problem->v_dim + vectors * LANES - 1) / (vectors * LANES);
     const int64_t k_ahead = ahead ? d->fetch.k : 0, v_ahead = ahead ? d->fetch.v : 0;
     int64_t piece = 0;
-    vf s[4 / DECODE_DOT_ROWS][DECODE_BLOCK / 4];
+    vf s[DECODE_BLOCK / 4][DOT_PARTS];
     for (int j = 0; j < DECODE_BLOCK; j += 4) {
-        for (int h = 0; h < rows && next; h += DECODE_DOT_ROWS)
-            s[h / DECODE_DOT_ROWS][j / 4] =
-                dot_four_keys(type, rows - h < DECODE_DOT_ROWS ? rows - h : DECODE_DOT_ROWS,
-                              d->q + (r + h) * d->q_stride, d->q_stride, next->k, j,
-                              d->problem->qk_dim, h ? 0 : k_ahead, &d->fetch);
+        if (next)
+            dot_four_keys(type, rows, d->q + r * d->q_stride, d->q_stride, next->k, j,
+                          d->problem->qk_dim, k_ahead, &d->fetch, s[j / 4]);
         for (; k->n && piece < pieces * (j + 4) / DECODE_BLOCK; piece++)
             some_values(type, rows, vectors, d, r, k, piece * vectors * LANES, v_ahead);
     }
-    for (int h = 0; h < rows && next; h += DECODE_DOT_ROWS)
-        store_scores(next->scores + (r + h) * DECODE_BLOCK, rows - h, s[h / DECODE_DOT_ROWS]);
+    if (next)
+        store_scores(next->scores + r * DECODE_BLOCK, rows, s);
 }
 
 /* Rows [r, end); the first of them fetch what is needed later. */
