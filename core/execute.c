@@ -286,8 +286,8 @@ static heed_status run_chunk(worker *w, heed_span keys, uint32_t run, uint32_t c
     const int64_t state_bytes =
         (rows * (t->acc_stride + 2) * (int64_t)sizeof(float) + 63) / 64 * 64;
     heed_lease *lease = &w->run->group[s->first_group + (int64_t)t->kv_head * s->n_runs + run];
-    uint32_t n =
-        heed_lease_slot(lease, w->run->slots, l->slot, 2 * w->run->n_parts + 1, 2 * w->part, 1);
+    uint32_t n = heed_lease_slot(lease, w->run->slots, l->slot,
+                                 (uint32_t)heed_workspace_slots(w->run), 2 * w->part, 1);
     char *slot = w->run->slots + n * l->slot;
     heed_span part = heed_chunk_keys(w->plan, s, keys, chunk);
     heed_status st = HEED_OK;
@@ -314,18 +314,14 @@ static heed_status run_tile(worker *w, int64_t tile)
 {
     const int64_t b = heed_sequence_of(w->run, tile), kv_heads = w->plan->desc.kv_heads;
     const heed_sequence *s = &w->run->sequence[b];
-    const int64_t in_sequence = tile - s->first_tile, per_head = (int64_t)s->n_runs * s->n_chunks;
-    const int64_t g = heed_divide(in_sequence, per_head), in_head = in_sequence - g * per_head;
-    const uint32_t from_last = (uint32_t)in_head / s->n_chunks;
-    const uint32_t chunk = (uint32_t)in_head - from_last * s->n_chunks;
-    const uint32_t run = s->n_runs - 1 - from_last; /* heavy ones first */
-    if (w->unit != b * kv_heads + g)
-        bind(w, b, g);
-    heed_span rows = heed_run_rows(w->plan, s, run);
+    heed_place at = heed_tile_place(w->plan, s, tile - s->first_tile);
+    if (w->unit != b * kv_heads + at.head)
+        bind(w, b, at.head);
+    heed_span rows = heed_run_rows(w->plan, s, at.run);
     heed_span keys = heed_visible_keys(w->plan, s, rows);
     w->tile.q_first = rows.first;
     w->tile.q_count = rows.end - rows.first;
-    heed_status st = s->n_chunks == 1 ? run_whole(w, keys) : run_chunk(w, keys, run, chunk);
+    heed_status st = s->n_chunks == 1 ? run_whole(w, keys) : run_chunk(w, keys, at.run, at.chunk);
     release_unit(w);
     return st;
 }

@@ -7,9 +7,8 @@
 #define HEED_NO_SLOT UINT32_MAX
 
 /* The lease's slot, taking a free one if it has none yet. With `must`, at least one of the slots is
- * known to be free (there are 2 n + 1 for n parts: each part has at most one tile under way, at
- * most one more group is half taken, and each part may hold one slot it is about to give back), so
- * the search ends; else HEED_NO_SLOT when none is free. */
+ * known to be free (heed_workspace_slots), so the search ends; else HEED_NO_SLOT when none is free.
+ */
 static inline uint32_t heed_lease_slot(heed_lease *lease, char *slots, size_t stride,
                                        uint32_t n_slots, uint32_t start, int must)
 {

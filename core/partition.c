@@ -26,6 +26,20 @@ heed_span heed_chunk_keys(const heed_plan *plan, const heed_sequence *s, heed_sp
     return (heed_span){heed_max64(keys.first, first), heed_min64(keys.end, first + length)};
 }
 
+heed_place heed_tile_place(const heed_plan *plan, const heed_sequence *s, int64_t tile)
+{
+    const int64_t span = s->n_chunks > 1 ? plan->layout.span : 1;
+    const int64_t per_head = (int64_t)s->n_runs * s->n_chunks;
+    const int64_t block = heed_divide(tile, span * per_head),
+                  in_block = tile - block * span * per_head;
+    const int64_t heads = heed_min64(span, plan->desc.kv_heads - block * span);
+    const int64_t n = heed_divide(in_block, heads);
+    const uint32_t from_last = (uint32_t)n / s->n_chunks;
+    return (heed_place){.head = block * span + in_block - n * heads,
+                        .run = s->n_runs - 1 - from_last, /* heavy ones first */
+                        .chunk = (uint32_t)n - from_last * s->n_chunks};
+}
+
 void heed_partition(const heed_plan *plan, heed_sequence *s)
 {
     s->query_class = heed_query_class(plan, s->q_len);

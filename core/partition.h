@@ -6,7 +6,8 @@
 #include "plan.h"
 
 /* One sequence of a call. Tiles are numbered by kv head, then run (last rows first: with a causal
- * mask they are the heavy ones), then chunk; a row group is what shares kv head and run. */
+ * mask they are the heavy ones), then chunk; where keys are cut into chunks, layout.span kv heads
+ * at a time are counted innermost. A row group is what shares kv head and run. */
 typedef struct heed_sequence {
     int64_t first_tile; /* of the call */
     int64_t q_offset;
@@ -21,6 +22,14 @@ typedef struct heed_sequence {
 typedef struct heed_span {
     int64_t first, end; /* empty if first >= end */
 } heed_span;
+
+typedef struct heed_place {
+    int64_t head; /* kv head */
+    uint32_t run, chunk;
+} heed_place;
+
+/* The tile of this number in its sequence. */
+heed_place heed_tile_place(const heed_plan *plan, const heed_sequence *s, int64_t tile);
 
 /* Fills in everything but first_tile and first_group from q_len, kv_len and q_offset. */
 void heed_partition(const heed_plan *plan, heed_sequence *s);

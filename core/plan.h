@@ -21,7 +21,8 @@ typedef struct heed_layout {
     size_t prepared_per_part; /* room for prepared keys and values */
     size_t unit, unit_data;   /* of one sequence and kv head in it; where its data starts */
     size_t part, part_state, part_mask; /* private to a part */
-    uint32_t rows, reserved;            /* state rows of the largest tile */
+    uint32_t rows;                      /* state rows of the largest tile */
+    uint32_t span;                      /* kv heads whose chunks are taken side by side */
     int64_t acc_stride, max_groups, max_units, max_blocks;
 } heed_layout;
 

@@ -102,7 +102,7 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
     if (run->n_unit_slots)
         memset(run->unit, 0, (size_t)(batch * kv_heads) * sizeof *run->unit);
     if (groups)
-        for (uint32_t i = 0; i < 2 * n_parts + 1; i++)
+        for (size_t i = 0; i < heed_workspace_slots(run); i++)
             atomic_init(&((heed_slot *)(run->slots + i * l->slot))->taken, 0);
     for (uint32_t i = 0; i < run->n_unit_slots; i++)
         memset(run->prepared + i * l->unit, 0, l->unit_data);

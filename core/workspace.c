@@ -8,6 +8,12 @@
 /* What a part may have altogether: prepared blocks get what is left of it. */
 #define BYTES_PER_PART (UINT64_C(4) << 20)
 
+/* Where rows of several heads lie side by side in memory, the heads of a chunk share pages, and
+ * what the CPU fetches beyond one head's row is another's. Each head taken at a time has states
+ * waiting to be merged, for which there is this much room. */
+#define MOST_SPAN 8
+#define SPAN_BYTES ((size_t)1 << 20)
+
 /* Largest number of query rows of a sequence of this class. */
 static int64_t class_rows(const heed_plan *plan, uint32_t query_class)
 {
@@ -88,6 +94,10 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
         bad |= append(&l->slot, 1, sizeof(heed_slot), &at);
         bad |= append(&l->slot, slot_states, 1, &l->slot_states);
     }
+    l->span = 1; /* prepared data is lent to one head after another */
+    while (l->slot && !l->max_units && l->span < MOST_SPAN && l->span < d->kv_heads &&
+           (l->span + 1) * l->slot <= SPAN_BYTES)
+        l->span++;
     bad |= append(&l->part, scratch, 1, &at);
     bad |= append(&l->part, 1, state, &l->part_state);
     bad |= append(&l->part, summarise ? plan->group * ((size_t)l->max_blocks + 1) : 0, 1,
@@ -113,8 +123,9 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
 static int base_and_part(const heed_plan *plan, size_t *base, size_t *per_part)
 {
     const heed_layout *l = &plan->layout;
-    size_t two_slots;
-    int bad = heed_add_size(l->fixed, l->slot, base) | heed_mul_size(l->slot, 2, &two_slots) |
+    size_t two_slots, shared_slots;
+    int bad = heed_mul_size(l->slot, l->span, &shared_slots) |
+              heed_add_size(l->fixed, shared_slots, base) | heed_mul_size(l->slot, 2, &two_slots) |
               heed_add_size(two_slots, l->prepared_per_part, per_part) |
               heed_add_size(*per_part, l->part, per_part);
     return bad;
@@ -150,7 +161,7 @@ void heed_workspace_place(heed_run *run, const heed_plan *plan, uint32_t n_parts
     run->group = (heed_lease *)(base + l->groups);
     run->unit = (heed_lease *)(base + l->units);
     run->slots = base + l->fixed;
-    run->prepared = run->slots + (2 * (size_t)n_parts + 1) * l->slot;
+    run->prepared = run->slots + heed_workspace_slots(run) * l->slot;
     run->parts = run->prepared + n_parts * l->prepared_per_part;
     run->n_unit_slots =
         l->unit ? (uint32_t)heed_min64((int64_t)(n_parts * l->prepared_per_part / l->unit),

@@ -4,7 +4,7 @@
  *     heed_sequence[batch]     the schedule
  *     heed_lease[groups]       row groups whose keys are cut: where their states lie
  *     heed_lease[units]        sequence x kv head: where their prepared keys and values lie
- *     slots                    2 n + 1, lent to open row groups
+ *     slots                    2 n + span, lent to open row groups
  *     prepared data            n times prepared_per_part, lent to open units
  *     part areas               n: scratch, one tile's state, a mask summary
  */
@@ -44,6 +44,13 @@ typedef struct heed_run {
 typedef struct heed_slot {
     atomic_uint taken;
 } heed_slot;
+
+/* Slots for row groups: each part has at most one tile under way and may hold one slot that it is
+ * about to give back, and at most `span` more groups are taken in part. */
+static inline size_t heed_workspace_slots(const heed_run *run)
+{
+    return 2 * (size_t)run->n_parts + run->plan->layout.span;
+}
 
 /* Computes plan->layout. */
 heed_status heed_workspace_layout(heed_plan *plan, heed_error *why);
