@@ -18,6 +18,17 @@
 /* ---- x ----------------------------------------------------------------------------------------
  */
 
+/* n elements of unit stride, widened. Inlined with the type known. */
+V_INLINE void copy_row(uint32_t type, const char *from, int64_t n, float *to)
+{
+    const int64_t bytes = heed_dtype_bytes(type);
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        v_store(to + i, v_load_type(type, from + i * bytes, LANES));
+    if (i < n)
+        v_store_n(to + i, v_load_type(type, from + i * bytes, (int)(n - i)), (int)(n - i));
+}
+
 /* Inputs [first, first + n) of all rows, widened, rows `stride` apart. */
 static void copy_x(const heed_linear_problem *problem, const heed_linear_tile *tile, int64_t first,
                    int64_t n, float *to, int64_t stride)
@@ -30,78 +41,97 @@ static void copy_x(const heed_linear_problem *problem, const heed_linear_tile *t
         if (tile->x.col_stride != 1)
             for (int64_t i = 0; i < n; i++)
                 to[i] = heed_load(type, from, i * tile->x.col_stride);
+        else if (type == HEED_F32)
+            copy_row(HEED_F32, from, n, to);
+        else if (type == HEED_F16)
+            copy_row(HEED_F16, from, n, to);
         else
-            for (int64_t i = 0; i < n; i += LANES)
-                v_store_n(to + i, v_load_type(type, from + i * bytes, (int)(n - i)), (int)(n - i));
+            copy_row(HEED_BF16, from, n, to);
     }
 }
 
 /* ---- y ----------------------------------------------------------------------------------------
  */
 
-static vf load_elements(uint32_t type, const char *row, int64_t stride, int64_t c, int n)
-{
-    return v_gather_type(type, row + c * stride * (int64_t)heed_dtype_bytes(type), stride, n);
-}
+/* What finishing is about, known where it is inlined: the usual types and strides cost no
+ * decisions per vector. */
+typedef struct ending {
+    uint32_t activation, type;     /* of y */
+    int y_stride, residual_stride; /* 1, or 0: any other */
+} ending;
 
-static void store_elements(uint32_t type, char *row, int64_t stride, int64_t c, vf v, int n)
+V_INLINE void finish_vector(const ending e, const heed_linear_tile *tile, const float *sums,
+                            const char *residual, char *y, int64_t c, int n)
 {
-    float x[LANES];
-    if (stride == 1) {
-        v_store_type(type, row + c * (int64_t)heed_dtype_bytes(type), v, n);
-        return;
+    const int64_t bytes = heed_dtype_bytes(e.type);
+    const int64_t r_stride = e.residual_stride ? 1 : tile->residual.col_stride;
+    vf s = v_load(sums + c);
+    if (tile->bias)
+        s = v_add(s, v_load(tile->bias + c));
+    s = v_activate(e.activation, s);
+    if (residual)
+        s = v_add(s, v_gather_type(e.type, residual + c * r_stride * bytes, r_stride, n));
+    if (e.y_stride) {
+        v_store_type(e.type, y + c * bytes, s, n);
+    } else {
+        float x[LANES];
+        v_store(x, s);
+        for (int i = 0; i < n && i < LANES; i++)
+            heed_store(e.type, y, (c + i) * tile->y.col_stride, x[i]);
     }
-    v_store(x, v);
-    for (int i = 0; i < n && i < LANES; i++)
-        heed_store(type, row, (c + i) * stride, x[i]);
 }
 
-/* Sums become results. Inlined with the activation known. */
-V_INLINE void finish_as(uint32_t activation, const heed_linear_problem *problem,
-                        const heed_linear_tile *tile, const float *sums, int64_t stride)
+V_INLINE void finish_as(const ending e, const heed_linear_tile *tile, const float *sums,
+                        int64_t stride)
 {
-    const uint32_t type = problem->y_type;
-    const int64_t bytes = heed_dtype_bytes(type), cols = tile->col_end - tile->col_first;
+    const int64_t bytes = heed_dtype_bytes(e.type), cols = tile->col_end - tile->col_first;
     for (int64_t r = 0; r < tile->rows; r++, sums += stride) {
         char *y = (char *)tile->y.data + r * tile->y.row_stride * bytes;
-        const char *residual = (const char *)tile->residual.data;
+        const char *residual = tile->residual.data;
+        int64_t c = 0;
         if (residual)
             residual += r * tile->residual.row_stride * bytes;
-        for (int64_t c = 0; c < cols; c += LANES) {
-            const int n = (int)(cols - c);
-            vf s = v_load(sums + c);
-            if (tile->bias)
-                s = v_add(s, v_load(tile->bias + c));
-            s = v_activate(activation, s);
-            if (residual)
-                s = v_add(s, load_elements(type, residual, tile->residual.col_stride, c, n));
-            store_elements(type, y, tile->y.col_stride, c, s, n);
-        }
+        for (; c + LANES <= cols; c += LANES)
+            finish_vector(e, tile, sums, residual, y, c, LANES);
+        if (c < cols)
+            finish_vector(e, tile, sums, residual, y, c, (int)(cols - c));
     }
 }
 
+V_INLINE void finish_activation(uint32_t activation, const heed_linear_problem *problem,
+                                const heed_linear_tile *tile, const float *sums, int64_t stride)
+{
+    const int dense =
+        tile->y.col_stride == 1 && (!tile->residual.data || tile->residual.col_stride == 1);
+    if (dense && problem->y_type == HEED_F32)
+        finish_as((ending){activation, HEED_F32, 1, 1}, tile, sums, stride);
+    else if (dense && problem->y_type == HEED_BF16)
+        finish_as((ending){activation, HEED_BF16, 1, 1}, tile, sums, stride);
+    else
+        finish_as((ending){activation, problem->y_type, 0, 0}, tile, sums, stride);
+}
+
+/* Sums become results. */
 static void finish(const heed_linear_problem *problem, const heed_linear_tile *tile,
                    const float *sums, int64_t stride)
 {
     switch (problem->activation) {
     case HEED_ACT_GELU:
-        finish_as(HEED_ACT_GELU, problem, tile, sums, stride);
+        finish_activation(HEED_ACT_GELU, problem, tile, sums, stride);
         break;
     case HEED_ACT_GELU_TANH:
-        finish_as(HEED_ACT_GELU_TANH, problem, tile, sums, stride);
+        finish_activation(HEED_ACT_GELU_TANH, problem, tile, sums, stride);
         break;
     case HEED_ACT_SILU:
-        finish_as(HEED_ACT_SILU, problem, tile, sums, stride);
+        finish_activation(HEED_ACT_SILU, problem, tile, sums, stride);
         break;
     default:
-        finish_as(HEED_ACT_NONE, problem, tile, sums, stride);
+        finish_activation(HEED_ACT_NONE, problem, tile, sums, stride);
     }
 }
 
 /* ---- few rows ---------------------------------------------------------------------------------
  */
-
-#define AHEAD 2048 /* bytes of each stream: memory's latency times its bandwidth, and some */
 
 typedef struct shape {
     int64_t panels;            /* of the tile */
@@ -132,7 +162,7 @@ static void few_rows(const heed_linear_problem *problem, const heed_linear_tile 
                 (wide ? k->wide : k->tall)((const char *)tile->packed + (size_t)p * s->panel_bytes +
                                                (size_t)i * s->w_row,
                                            s->panel_bytes, x + (i - first), x_stride, n,
-                                           sums + p * LINEAR_PANEL, s->sums_stride, i == 0, AHEAD);
+                                           sums + p * LINEAR_PANEL, s->sums_stride, i == 0);
             }
             p += wide ? k->panels : 1;
         }
@@ -148,10 +178,55 @@ static void widen(uint32_t type, const char *from, int64_t n, float *to)
         v_store(to + i, v_load_type(type, from + 2 * i, LANES));
 }
 
+/* What the next block needs is asked for in small shares beside the products: a copy that came upon
+ * it cold would wait for one cache line after another. */
+typedef struct ahead {
+    const char *w, *w_end;  /* of the next panel */
+    int64_t w_share;        /* bytes for each step */
+    const char *x;          /* the share of this panel in the first row's next inputs; NULL: none */
+    int64_t x_share, x_row; /* bytes; from row to row */
+} ahead;
+
+/* Beside panel p of the tile, whose block begins at input i and has n inputs. */
+static ahead plan_ahead(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                        const shape *s, int64_t p, int64_t i, int64_t n, int64_t steps)
+{
+    const int64_t bytes = heed_dtype_bytes(problem->x_type), left = problem->in_dim - (i + n);
+    const int64_t lines = ((left < n ? left : n) * bytes + 63) / 64;
+    const int64_t first = lines * p / s->panels, end = lines * (p + 1) / s->panels;
+    const char *w = (const char *)tile->packed + (size_t)i * s->w_row;
+    ahead a = {.w = p + 1 < s->panels ? w + (size_t)(p + 1) * s->panel_bytes
+                                      : w + (size_t)n * s->w_row};
+    a.w_end = a.w + (size_t)n * s->w_row;
+    a.w_share = (n * (int64_t)s->w_row / steps + 63) / 64 * 64;
+    if (left > 0 && tile->x.col_stride == 1) {
+        a.x = (const char *)tile->x.data + (i + n) * bytes + first * 64;
+        a.x_share = (end - first) * 64;
+        a.x_row = tile->x.row_stride * bytes;
+    } else if (left <= 0 && tile->y.col_stride == 1) {
+        const int64_t y_bytes = heed_dtype_bytes(problem->y_type);
+        a.x = (const char *)tile->y.data + p * LINEAR_PANEL * y_bytes;
+        a.x_share = LINEAR_PANEL * y_bytes;
+        a.x_row = tile->y.row_stride * y_bytes;
+    }
+    return a;
+}
+
+V_INLINE void ask(ahead *a, int64_t rows)
+{
+    const char *end = a->w_end - a->w < a->w_share ? a->w_end : a->w + a->w_share;
+    for (; a->w < end; a->w += 64)
+        _mm_prefetch(a->w, _MM_HINT_T1);
+    if (a->x)
+        for (int64_t r = 0; r < rows; r++, a->x += a->x_row)
+            for (int64_t at = 0; at < a->x_share; at += 64)
+                _mm_prefetch(a->x + at, _MM_HINT_T1);
+}
+
 static void many_rows(const heed_linear_problem *problem, const heed_linear_tile *tile,
                       const shape *s, float *sums, float *x_copy, int64_t x_stride, float *w_copy)
 {
-    const linear_kernels *kernel = linear_table[0];
+    const int64_t step = HEED_LINEAR_FEW(LANES), steps = (tile->rows + step - 1) / step;
     for (int64_t i = 0; i < problem->in_dim; i += HEED_LINEAR_BLOCK) {
         const int64_t left = problem->in_dim - i;
         const int64_t n = left < HEED_LINEAR_BLOCK ? left : HEED_LINEAR_BLOCK;
@@ -159,16 +234,17 @@ static void many_rows(const heed_linear_problem *problem, const heed_linear_tile
         for (int64_t p = 0; p < s->panels; p++) {
             const char *w =
                 (const char *)tile->packed + (size_t)p * s->panel_bytes + (size_t)i * s->w_row;
+            ahead a = plan_ahead(problem, tile, s, p, i, n, steps);
             if (problem->w_type != HEED_F32) {
                 widen(problem->w_type, w, n, w_copy);
                 w = (const char *)w_copy;
             }
-            for (int64_t r = 0; r < tile->rows; r += HEED_LINEAR_FEW(LANES)) {
-                int64_t rows = tile->rows - r;
-                rows = rows < HEED_LINEAR_FEW(LANES) ? rows : HEED_LINEAR_FEW(LANES);
-                kernel[rows - 1].tall(w, 0, x_copy + r * x_stride, x_stride, n,
+            for (int64_t r = 0; r < tile->rows; r += step) {
+                const int64_t rows = tile->rows - r < step ? tile->rows - r : step;
+                ask(&a, rows);
+                linear_near[rows - 1](w, 0, x_copy + r * x_stride, x_stride, n,
                                       sums + r * s->sums_stride + p * LINEAR_PANEL, s->sums_stride,
-                                      i == 0, 0);
+                                      i == 0);
             }
         }
     }

@@ -22,10 +22,10 @@
  * n             inputs
  * sums_stride   floats between rows
  * first         sums hold nothing yet
- * ahead         bytes by which w is prefetched ahead; 0: not at all */
+ */
 #define LINEAR_ARGS                                                                                \
     const char *w, size_t panel_bytes, const float *x, int64_t x_stride, int64_t n, float *sums,   \
-        int64_t sums_stride, int first, size_t ahead
+        int64_t sums_stride, int first
 typedef void (*linear_kernel)(LINEAR_ARGS);
 
 /* clang-format off: lists */
@@ -58,10 +58,13 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
         FMA_0(p, r) FMA_1(p, r) FMA_2(p, r)                                                        \
     }
 #define W_VECTOR(p, v) v_load_type(W_TYPE, w##p + v * LANES * W_BYTES, LANES)
+
+/* w comes from memory: it is asked for long before, by latency times bandwidth and some. */
+#define AHEAD 2048
 #define FETCH(p)                                                                                   \
-    if (ahead)                                                                                     \
-        for (int line = 0; line < (int)(LINEAR_PANEL * W_BYTES); line += 64)                       \
-            _mm_prefetch(w##p + ahead + line, _MM_HINT_T0);
+    for (int line = 0; line < (int)(LINEAR_PANEL * W_BYTES); line += 64)                           \
+        _mm_prefetch(w##p + AHEAD + line, _MM_HINT_T0);
+#define NO_FETCH(p)
 
 /* Several panels: each element of x stays in a register. */
 #define STEP_WIDE(rows, p)                                                                         \
@@ -82,11 +85,12 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
         w##p += LINEAR_PANEL * W_BYTES;                                                            \
     }
 /* One panel: its three vectors do. */
-#define STEP_TALL(rows)                                                                            \
+#define STEP_TALL(rows, fetch)                                                                     \
     {                                                                                              \
-        FETCH(0)                                                                                   \
-        const vf w_0 = W_VECTOR(0, 0), w_1 = W_VECTOR(0, 1), w_2 = W_VECTOR(0, 2);                 \
-        ROWS_##rows(FMA_EACH, 0) w0 += LINEAR_PANEL * W_BYTES;                                     \
+        fetch(0) vf w_0 = W_VECTOR(0, 0), w_1 = W_VECTOR(0, 1), w_2 = W_VECTOR(0, 2);              \
+        V_IN_REGISTER(w_0)                                                                         \
+        V_IN_REGISTER(w_1)                                                                         \
+        V_IN_REGISTER(w_2) ROWS_##rows(FMA_EACH, 0) w0 += LINEAR_PANEL * W_BYTES;                  \
     }
 
 #define PUT(p, r)                                                                                  \
@@ -112,18 +116,14 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
         }                                                                                          \
         PANELS_##panels(PUT_OF, rows)                                                              \
     }
-#define DEFINE_TALL(name, rows)                                                                    \
+#define DEFINE_TALL(name, rows, fetch)                                                             \
     V_NOINLINE void name(LINEAR_ARGS)                                                              \
     {                                                                                              \
         int64_t i = 0;                                                                             \
         (void)panel_bytes;                                                                         \
         ROWS_##rows(X_POINTER, 0) W_POINTER(0, 0) SUMS_OF(rows, 0);                                \
-        for (; i + 2 <= n; i++) {                                                                  \
-            STEP_TALL(rows) i++;                                                                   \
-            STEP_TALL(rows)                                                                        \
-        }                                                                                          \
-        if (i < n)                                                                                 \
-            STEP_TALL(rows)                                                                        \
+        for (; i < n; i++)                                                                         \
+            STEP_TALL(rows, fetch)                                                                 \
         PUT_OF(rows, 0)                                                                            \
     }
 
@@ -133,14 +133,14 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
     DEFINE_WIDE(linear_##t##_2_4, 2, 4)                                                            \
     DEFINE_WIDE(linear_##t##_3_2, 3, 2)                                                            \
     DEFINE_WIDE(linear_##t##_4_2, 4, 2)                                                            \
-    DEFINE_TALL(linear_##t##_1, 1)                                                                 \
-    DEFINE_TALL(linear_##t##_2, 2)                                                                 \
-    DEFINE_TALL(linear_##t##_3, 3)                                                                 \
-    DEFINE_TALL(linear_##t##_4, 4)                                                                 \
-    DEFINE_TALL(linear_##t##_5, 5)                                                                 \
-    DEFINE_TALL(linear_##t##_6, 6)                                                                 \
-    DEFINE_TALL(linear_##t##_7, 7)                                                                 \
-    DEFINE_TALL(linear_##t##_8, 8)
+    DEFINE_TALL(linear_##t##_1, 1, FETCH)                                                          \
+    DEFINE_TALL(linear_##t##_2, 2, FETCH)                                                          \
+    DEFINE_TALL(linear_##t##_3, 3, FETCH)                                                          \
+    DEFINE_TALL(linear_##t##_4, 4, FETCH)                                                          \
+    DEFINE_TALL(linear_##t##_5, 5, FETCH)                                                          \
+    DEFINE_TALL(linear_##t##_6, 6, FETCH)                                                          \
+    DEFINE_TALL(linear_##t##_7, 7, FETCH)                                                          \
+    DEFINE_TALL(linear_##t##_8, 8, FETCH)
 /* By the number of rows, from 1: for several panels (NULL: there is none), how many, and for one.
  */
 #define TABLE(t)                                                                                   \
@@ -156,10 +156,10 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
 #define DEFINE_KERNELS(t)                                                                          \
     DEFINE_WIDE(linear_##t##_1_4, 1, 4)                                                            \
     DEFINE_WIDE(linear_##t##_2_2, 2, 2)                                                            \
-    DEFINE_TALL(linear_##t##_1, 1)                                                                 \
-    DEFINE_TALL(linear_##t##_2, 2)                                                                 \
-    DEFINE_TALL(linear_##t##_3, 3)                                                                 \
-    DEFINE_TALL(linear_##t##_4, 4)
+    DEFINE_TALL(linear_##t##_1, 1, FETCH)                                                          \
+    DEFINE_TALL(linear_##t##_2, 2, FETCH)                                                          \
+    DEFINE_TALL(linear_##t##_3, 3, FETCH)                                                          \
+    DEFINE_TALL(linear_##t##_4, 4, FETCH)
 #define TABLE(t)                                                                                   \
     {                                                                                              \
         {linear_##t##_1_4, 4, linear_##t##_1}, {linear_##t##_2_2, 2, linear_##t##_2},              \
@@ -190,6 +190,28 @@ typedef struct linear_kernels {
     int panels; /* that wide takes */
     linear_kernel tall;
 } linear_kernels;
+
+/* For a block of a panel that is in a cache, by number of rows. */
+#define W_TYPE HEED_F32
+#define W_BYTES 4
+DEFINE_TALL(linear_near_1, 1, NO_FETCH)
+DEFINE_TALL(linear_near_2, 2, NO_FETCH)
+DEFINE_TALL(linear_near_3, 3, NO_FETCH)
+DEFINE_TALL(linear_near_4, 4, NO_FETCH)
+#if LANES == 16
+DEFINE_TALL(linear_near_5, 5, NO_FETCH)
+DEFINE_TALL(linear_near_6, 6, NO_FETCH)
+DEFINE_TALL(linear_near_7, 7, NO_FETCH)
+DEFINE_TALL(linear_near_8, 8, NO_FETCH)
+#endif
+static const linear_kernel linear_near[HEED_LINEAR_FEW(LANES)] = {
+    linear_near_1, linear_near_2, linear_near_3, linear_near_4,
+#if LANES == 16
+    linear_near_5, linear_near_6, linear_near_7, linear_near_8,
+#endif
+};
+#undef W_TYPE
+#undef W_BYTES
 
 /* By type of w (from HEED_F32) and number of rows (from 1). */
 static const linear_kernels linear_table[3][HEED_LINEAR_FEW(LANES)] = {TABLE(f32), TABLE(f16),

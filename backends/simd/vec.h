@@ -20,7 +20,10 @@
 #if defined(__GNUC__)
 #define V_INLINE static inline __attribute__((always_inline, unused))
 #define V_NOINLINE static __attribute__((noinline, unused))
+/* Loaded once: gcc would read memory again for each use, to save the register. */
+#define V_IN_REGISTER(v) __asm__("" : "+v"(v));
 #else
+#define V_IN_REGISTER(v)
 #define V_INLINE static inline
 #define V_NOINLINE static
 #endif
