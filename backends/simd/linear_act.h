@@ -1,5 +1,6 @@
 /* The activations of linear layers (heed/linear.h). Both vector widths do the same roundings, and
- * tests/simd/functions.c holds the bounds that are given here, over all floats.
+ * tests/simd/activations.c holds the bounds that are given here; a result below 2^-119, whose
+ * factors may be subnormal, counts as 0.
  *
  * A NaN stays one. -inf gives 0: before the last product it becomes the least finite number, whose
  * factor is 0 by then. */
@@ -39,7 +40,7 @@ V_INLINE vf v_gate(vf s, vf a)
     return v_mul(v_not_minus_inf(s), v_div(top, v_add(v_set1(1.0f), e)));
 }
 
-/* Within 5 units of 2^-24 of the result. */
+/* Within 6 units of 2^-24 of the result. */
 V_INLINE vf v_silu(vf s)
 {
     return v_gate(s, s);
