@@ -21,72 +21,90 @@ heed_status weights_vector(const safetensors *weights, const char *name, int64_t
     return HEED_OK;
 }
 
-/* A matrix goes to `to` in the layer's type, by way of one row of f32. */
-static heed_status copy_matrix(const safetensors *weights, const char *prefix, const char *name,
-                               int64_t rows, int64_t cols, uint32_t type, char *to, float *row,
-                               heed_error *why)
+/* The tensors of a layer, side by side; what they hold is known to be in the file. */
+typedef struct parts {
+    const tensor *matrix[3], *bias[3];
+    int n;
+    int64_t out_dim;
+} parts;
+
+static heed_status find_parts(const safetensors *weights, const char *prefix,
+                              const linear_spec *spec, parts *out, heed_error *why)
 {
-    char full[200];
-    const tensor *t;
-    snprintf(full, sizeof full, "%s%s.weight", prefix, name);
-    heed_status status = safetensors_find(weights, full, 2, (const int64_t[]){rows, cols}, &t, why);
-    for (int64_t r = 0; status == HEED_OK && r < rows; r++) {
-        tensor_to_f32(t, r * cols, cols, row);
-        store_row(type, row, cols, to + r * cols * (type == HEED_F32 ? 4 : 2));
+    char name[200];
+    *out = (parts){0};
+    for (int i = 0; i < 3 && spec->name[i]; i++, out->n++) {
+        int64_t n = spec->out_dim[i];
+        snprintf(name, sizeof name, "%s%s.weight", prefix, spec->name[i]);
+        heed_status status = safetensors_find(weights, name, 2, (const int64_t[]){n, spec->in_dim},
+                                              &out->matrix[i], why);
+        snprintf(name, sizeof name, "%s%s.bias", prefix, spec->name[i]);
+        if (status == HEED_OK && spec->bias)
+            status = safetensors_find(weights, name, 1, &n, &out->bias[i], why);
+        if (status != HEED_OK)
+            return status;
+        out->out_dim += n;
     }
-    return status;
+    return HEED_OK;
 }
 
-static heed_status copy_bias(const safetensors *weights, const char *prefix, const char *name,
-                             int64_t n, float *to, heed_error *why)
+/* Rows of the matrices in the layer's type, by way of one row of f32; the biases in f32. */
+static void copy_parts(const parts *from, const linear_spec *spec, char *matrix, float *bias,
+                       float *row)
 {
-    char full[200];
-    const tensor *t;
-    snprintf(full, sizeof full, "%s%s.bias", prefix, name);
-    heed_status status = safetensors_find(weights, full, 1, &n, &t, why);
-    if (status == HEED_OK)
-        tensor_to_f32(t, 0, n, to);
+    int64_t in = spec->in_dim;
+    for (int i = 0; i < from->n; i++) {
+        for (int64_t r = 0; r < spec->out_dim[i]; r++) {
+            tensor_to_f32(from->matrix[i], r * in, in, row);
+            store_row(spec->type, row, in, matrix);
+            matrix += in * (spec->type == HEED_F32 ? 4 : 2);
+        }
+        if (spec->bias)
+            tensor_to_f32(from->bias[i], 0, spec->out_dim[i], bias);
+        bias += spec->out_dim[i];
+    }
+}
+
+static heed_status create(heed_context *context, const linear_spec *spec, int64_t out_dim,
+                          char *matrix, float *bias, heed_linear **out, heed_error *why)
+{
+    heed_linear_desc desc = {.struct_size = sizeof desc,
+                             .in_dim = (uint32_t)spec->in_dim,
+                             .out_dim = (uint32_t)out_dim,
+                             .x_type = spec->type,
+                             .w_type = spec->type,
+                             .y_type = spec->y_type ? spec->y_type : spec->type,
+                             .layout = HEED_LINEAR_OUT_IN,
+                             .activation = spec->activation};
+    const heed_view weight_view = {matrix, {spec->in_dim, 1}}, bias_view = {bias, {1}};
+    if (spec->bias) {
+        desc.features |= HEED_LINEAR_HAS_BIAS;
+        desc.bias_type = HEED_F32;
+    }
+    if (spec->residual)
+        desc.features |= HEED_LINEAR_HAS_RESIDUAL;
+    heed_status status =
+        heed_linear_create(context, &desc, &weight_view, spec->bias ? &bias_view : NULL, out);
+    if (status != HEED_OK)
+        snprintf(why->text, sizeof why->text, "%s", heed_last_error());
     return status;
 }
 
 heed_status weights_linear(heed_context *context, const safetensors *weights, const char *prefix,
                            const linear_spec *spec, heed_linear **out, heed_error *why)
 {
-    int64_t in = spec->in_dim, done = 0, out_dim = 0;
-    size_t element = spec->type == HEED_F32 ? 4 : 2;
-    for (int i = 0; i < 3 && spec->name[i]; i++)
-        out_dim += spec->out_dim[i];
-    char *matrix = malloc((size_t)(out_dim * in) * element);
-    float *bias = malloc((size_t)out_dim * sizeof *bias), *row = malloc((size_t)in * sizeof *row);
-    heed_status status = matrix && bias && row ? HEED_OK : no_memory(why, "a layer's weights");
-
-    for (int i = 0; i < 3 && spec->name[i] && status == HEED_OK; i++) {
-        status = copy_matrix(weights, prefix, spec->name[i], spec->out_dim[i], in, spec->type,
-                             matrix + (size_t)(done * in) * element, row, why);
-        if (status == HEED_OK && spec->bias)
-            status = copy_bias(weights, prefix, spec->name[i], spec->out_dim[i], bias + done, why);
-        done += spec->out_dim[i];
-    }
-    if (status == HEED_OK) {
-        heed_linear_desc desc = {.struct_size = sizeof desc,
-                                 .in_dim = (uint32_t)in,
-                                 .out_dim = (uint32_t)out_dim,
-                                 .x_type = spec->type,
-                                 .w_type = spec->type,
-                                 .y_type = spec->y_type ? spec->y_type : spec->type,
-                                 .layout = HEED_LINEAR_OUT_IN,
-                                 .activation = spec->activation};
-        heed_view weight_view = {matrix, {in, 1}}, bias_view = {bias, {1}};
-        if (spec->bias) {
-            desc.features |= HEED_LINEAR_HAS_BIAS;
-            desc.bias_type = HEED_F32;
-        }
-        if (spec->residual)
-            desc.features |= HEED_LINEAR_HAS_RESIDUAL;
-        status =
-            heed_linear_create(context, &desc, &weight_view, spec->bias ? &bias_view : NULL, out);
-        if (status != HEED_OK)
-            snprintf(why->text, sizeof why->text, "%s", heed_last_error());
+    parts from;
+    heed_status status = find_parts(weights, prefix, spec, &from, why);
+    if (status != HEED_OK)
+        return status;
+    char *matrix = malloc((size_t)(from.out_dim * spec->in_dim) * (spec->type == HEED_F32 ? 4 : 2));
+    float *bias = malloc((size_t)from.out_dim * sizeof *bias);
+    float *row = malloc((size_t)spec->in_dim * sizeof *row);
+    if (matrix && bias && row) {
+        copy_parts(&from, spec, matrix, bias, row);
+        status = create(context, spec, from.out_dim, matrix, bias, out, why);
+    } else {
+        status = no_memory(why, "a layer's weights");
     }
     free(matrix);
     free(bias);

@@ -1,8 +1,8 @@
 /* Runs the fuzz target without a fuzzer: on random bytes from a seed, or on the files that are
  * named, to replay a finding.
  *
- * Usage: fuzz_attention [--runs N] [--seed S]   run S + i is the same whatever N is
- *        fuzz_attention FILE...
+ * Usage: fuzz_NAME [--runs N] [--seed S]   run S + i is the same whatever N is
+ *        fuzz_NAME FILE...
  *
  * On a finding the run's seed is the last thing said before the process dies.
  */
@@ -21,7 +21,7 @@ static unsigned long long current; /* the seed of the run that is under way */
 static void say_seed(int signal_number)
 {
     (void)signal_number;
-    fprintf(stderr, "replay with: fuzz_attention --runs 1 --seed %llu\n", current);
+    fprintf(stderr, "replay with: " FUZZ_NAME " --runs 1 --seed %llu\n", current);
     signal(SIGABRT, SIG_DFL);
 }
 
@@ -70,7 +70,7 @@ int main(int argc, char **argv)
             break;
     }
     if (at < argc && argv[at][0] == '-') {
-        fprintf(stderr, "usage: fuzz_attention [--runs N] [--seed S] | FILE...\n");
+        fprintf(stderr, "usage: " FUZZ_NAME " [--runs N] [--seed S] | FILE...\n");
         return 2;
     }
     signal(SIGABRT, say_seed);
