@@ -39,20 +39,17 @@ static void begin_group(amx_run *x)
     }
 }
 
-/* Can the fast path take this block? Nothing but a row's range stands between products and weights,
- * and no value is out of the ordinary. */
+/* Can the fast path take this block? Nothing but a row's range and bool mask stands between products
+ * and weights, and no value is out of the ordinary. */
 static int block_is_plain(const amx_run *x, int block)
 {
-    const amx_header *header = header_of(x, block);
-    if (x->general || x->l->parts > 1 || x->rows->odd_q)
+    const amx_header *header;
+    if (x->general || x->l->parts > 1 || x->rows->odd_q || block_is(x, block, HEED_BLOCK_NONE))
         return 0;
+    header = header_of(x, block); /* a hidden block may not be packed */
     for (int n = 0; n < AMX_BLOCK / 32; n++)
         if (header->odd_k[n])
             return 0;
-    if (x->t->mask_blocks)
-        for (int64_t head = x->row[0].head; head <= x->row[x->n_rows - 1].head; head++)
-            if (mask_of_block(x, head, block) != HEED_BLOCK_ALL)
-                return 0;
     return 1;
 }
 
@@ -77,6 +74,11 @@ static void run_chunk(amx_run *x, int unit, int end)
     while (unit < end) {
         int block = unit / AMX_BLOCK_UNITS, last = block, to = (block + 1) * AMX_BLOCK_UNITS, state;
         to = to < end ? to : end;
+        if (block_is(x, block, HEED_BLOCK_NONE)) { /* no product: nothing of it is even read */
+            flush_o(x, unit);
+            unit = x->from = to;
+            continue;
+        }
         if (unit >= careful_to && (state = state_of_rows(x)) != ROWS_MIXED) {
             if (saved_at != x->from) {
                 saved = *x->rows;
@@ -93,7 +95,7 @@ static void run_chunk(amx_run *x, int unit, int end)
                 }
                 if (to == -1) { /* from the last unit that O in memory has, and carefully */
                     *x->rows = saved;
-                                    unit = x->from;
+                    unit = x->from;
                     careful_to = end;
                     continue;
                 }
@@ -264,6 +266,15 @@ static void group_and_chunk(amx_run *x)
         run_chunk(x, (int)low, (int)high);
 }
 
+/* Is a block of the tile hidden from all rows of all heads? */
+static int all_hidden(const heed_tile *t, int64_t block)
+{
+    for (int64_t head = 0; head < t->n_heads; head++)
+        if (!t->mask_blocks || t->mask_blocks[head * t->mask_block_stride + block] != HEED_BLOCK_NONE)
+            return 0;
+    return 1;
+}
+
 /* Points x at group g of the tile. */
 static void choose_group(amx_run *x, char *scratch, int64_t g)
 {
@@ -319,6 +330,8 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
         for (int b = 0; b < AMX_CHUNK_BLOCKS; b++) {
             int64_t start = x.chunk + b * AMX_BLOCK;
             if (start + AMX_BLOCK <= tile->k_first || start >= tile->k_end)
+                continue;
+            if (!outputs && all_hidden(tile, start / AMX_BLOCK - first_block))
                 continue;
             if (tile->prepared) {
                 x.packed[b] = (const char *)tile->prepared +

@@ -73,7 +73,9 @@ static void scale_o(const amx_run *x, const float factor[AMX_GROUP], uint32_t wh
         if (which >> i & 1)
             for (int c = 0; c < 2 * x->l->v_pairs; c++) {
                 float *o = (float *)(void *)(o_tile(x, c / 2, i / 16, c % 2) + i % 16 * 64);
-                vf_store(o, vf_mul(vf_load(o), vf_set1(factor[i])));
+                vf y = vf_mul(vf_load(o), vf_set1(factor[i]));
+                /* As the next product would flush it, whether or not one follows. */
+                vf_store(o, vf_select(vf_within(y, 0x1.fffffcp-127f, 0xffff), vf_set1(0), y));
             }
 }
 
@@ -125,6 +127,17 @@ static inline int mask_of_block(const amx_run *x, int64_t head, int block)
     if (!x->t->mask_blocks)
         return HEED_BLOCK_ALL;
     return x->t->mask_blocks[head * x->t->mask_block_stride + x->chunk / AMX_BLOCK + block - first];
+}
+
+/* Is the block of this kind (HEED_BLOCK_*) for all rows of the group? Its rows are of adjacent heads. */
+static inline int block_is(const amx_run *x, int block, int kind)
+{
+    int64_t head = x->row[0].head, end = x->row[x->n_rows - 1].head;
+    if (!x->t->mask_blocks)
+        return kind == HEED_BLOCK_ALL;
+    while (head <= end && mask_of_block(x, head, block) == kind)
+        head++;
+    return head > end;
 }
 
 /* Row i's products with the keys of units [unit, end) in x->s become scores in log2 units (general),

@@ -1,8 +1,9 @@
 /*
- * Runs of blocks with nothing in them but scores: no mask, softcap, ALiBi, bias or value out of the
+ * Runs of blocks with nothing in them but scores: no softcap, ALiBi, bias or value out of the
  * ordinary, and rows that either all have a reference or all begin here. The softmax of one unit of
- * 32 keys is woven into the products of the next but one: between every two rows stands a part of Q K of
- * that unit, so that the tile unit and the vector ports work at once. Edges of the causal range and window are blended into the products.
+ * 32 keys is woven into the products of the next but one: between every two rows stands a part of Q K
+ * of that unit, so that the tile unit and the vector ports work at once. Keys that are hidden, by the
+ * causal range, a window or the bool mask, are blended into the products.
  */
 #ifndef HEED_AMX_FAST_H
 #define HEED_AMX_FAST_H
@@ -169,16 +170,19 @@ typedef void fast_kind(fast_unit *f);
 static fast_kind *const fast_kinds[] = {fast_kind_0, fast_kind_1, fast_kind_2, fast_kind_3,
                                         fast_kind_4};
 
-/* Hides the keys of a unit that rows may not see at the edges of their ranges. */
-static void hide_edges(const amx_run *x, int unit, float *s)
+/* Hides the keys of a unit that rows may not see: at the edges of their ranges, and by the mask. */
+static void hide_keys(const amx_run *x, int unit, float *s)
 {
     int64_t j = x->chunk + unit * AMX_UNIT;
-    if (x->all_first <= j && x->all_end >= j + AMX_UNIT)
+    int masked = !block_is(x, unit / AMX_BLOCK_UNITS, HEED_BLOCK_ALL);
+    if (!masked && x->all_first <= j && x->all_end >= j + AMX_UNIT)
         return;
     for (int i = 0; i < x->n_rows; i++)
         for (int half = 0; half < 2; half++) {
             float *p = s + half * 512 + i * 16;
             uint16_t mask = range_mask(x->row[i].first, x->row[i].end, j + 16 * half);
+            if (masked && mask)
+                mask = mask_lanes(x->t, &x->row[i], j + 16 * half, mask);
             if (mask != 0xffff)
                 vf_store(p, vf_select(mask, vf_load(p), vf_set1(x->hidden)));
         }
@@ -194,7 +198,7 @@ static void fast_products(const amx_run *x, int unit)
     float *s = scores_at(x, unit);
     products_with_k(x, unit, 0, s);
     products_with_k(x, unit, 1, s + 512);
-    hide_edges(x, unit, s);
+    hide_keys(x, unit, s);
 }
 
 /* First references of all rows, from the scores of units [unit, end) of one block, as careful_block
@@ -277,7 +281,7 @@ static int fast_units(amx_run *x, int unit, int end, int open)
             fast_soft(&f, x->n_rows);
         if (next) {
             if (woven)
-                hide_edges(x, have, f.next);
+                hide_keys(x, have, f.next);
             else
                 fast_products(x, have);
             have++;

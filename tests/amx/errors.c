@@ -60,13 +60,10 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         uint32_t values;
-    } values[] = {{"N(0,1)", KIT_NORMAL},
-                  {"rising", KIT_RISING},
-                  {"falling", KIT_FALLING},
-                  {"1e4 apart", KIT_APART},
-                  {"equal", KIT_EQUAL_KEYS},
-                  {"v denormal", KIT_DENORMAL},
-                  {"signed zeros", KIT_SIGNED_ZEROS}};
+    } values[] = {{"N(0,1)", KIT_NORMAL},       {"creeping", KIT_CREEPING},
+                  {"rising", KIT_RISING},       {"falling", KIT_FALLING},
+                  {"1e4 apart", KIT_APART},     {"equal", KIT_EQUAL_KEYS},
+                  {"v denormal", KIT_DENORMAL}, {"signed zeros", KIT_SIGNED_ZEROS}};
     static const struct {
         const char *name;
         uint32_t type, out_type, accuracy;

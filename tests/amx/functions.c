@@ -55,14 +55,14 @@ static void every_weight(void)
  */
 static void from_scores(void)
 {
-    static const float references[] = {0, 1, -1, 100, -100, 4095, -4096, 7000, -7000};
+    static const float references[] = {0, 100, -4095, 7000, -7000};
     const float hidden[] = {-INFINITY, -0x1.fffffep127f, -1e30f, -140};
     double most = 0;
     int alive = 0;
     for (size_t r = 0; r < sizeof references / sizeof *references; r++) {
         float m = references[r];
-        for (int step = -125 * 4096; step < 0; step++) {
-            float score = m + (float)step / 4096;
+        for (int step = -125 * 2048; step < 0; step++) {
+            float score = m + (float)step / 2048;
             vf z = vf_fma(vf_set1(score), vf_set1(1), vf_set1(fixed_addend(m)));
             uint16_t bits = (uint16_t)weights_of(fixed_of(z, z), vi_load(exp2_table)).u[0];
             double want = exp2((double)score - (double)m);
@@ -89,7 +89,7 @@ static void powers_and_tanh(void)
 {
     double most_power = 0, most_tanh = 0;
     int bad = 0;
-    for (uint32_t bits = 0; bits < 0x7f800000u; bits += 1009) {
+    for (uint32_t bits = 0; bits < 0x7f800000u; bits += 4001) {
         float x = heed_f32_of_bits(bits);
         double t = (double)tanh_lanes(vf_set1(x)).f[0];
         if (x >= 0x1p-120f) /* r * r underflows below: then tanh is its argument less a subnormal */

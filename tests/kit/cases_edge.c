@@ -190,6 +190,7 @@ static void add_values(kit_list *list)
         {"inf_k_mask", KIT_INF_K, HEED_HAS_MASK, 0, 0, 0},
         {"inf_v_causal", KIT_INF_V, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
         {"inf_v_mask", KIT_INF_V, HEED_HAS_MASK, 0, 0, 0},
+        {"creeping", KIT_CREEPING, 0, 0, 0, 0},
         {"rising", KIT_RISING, 0, 0, 0, 0},
         {"rising_causal", KIT_RISING, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
         {"rising_mask", KIT_RISING, HEED_HAS_MASK, 0, 0, 0},
@@ -218,7 +219,7 @@ static void add_values(kit_list *list)
                              .q_len = rows[shape],
                              .kv_len = keys[shape]};
             char name[64];
-            if (shape == 3 && table[n].values < KIT_RISING)
+            if (shape == 3 && table[n].values < KIT_CREEPING)
                 continue;
             if (shape >= 2 && spec.position)
                 spec.position = HEED_POS_BOTTOM_RIGHT;

@@ -164,6 +164,7 @@ static double value(const kit_spec *s, int which, uint32_t type, int64_t row, in
         return is_v && row % 23 == 3 && here ? (double)INFINITY : x;
     case KIT_BIG_V:
         return is_v ? 30000 * (1 + u) : x;
+    case KIT_CREEPING:
     case KIT_RISING:
     case KIT_FALLING:
     case KIT_APART: /* of 40 dims: dim 0 of q is 8, so that k adds 8 / sqrt(40) of its own to a
@@ -174,7 +175,8 @@ static double value(const kit_spec *s, int which, uint32_t type, int64_t row, in
             return 8;
         if (s->values == KIT_APART)
             return 8000.0 * (int)(stream % 5) - 16000;
-        return (s->values == KIT_RISING ? 0.25 : -0.25) * (double)row;
+        return (s->values == KIT_CREEPING ? 0.025 : s->values == KIT_RISING ? 0.25 : -0.25) *
+               (double)row;
     case KIT_SIGNED_ZEROS:
         return is_v && bits & 2 ? x : bits & 1 ? -0.0 : 0.0;
     default:

@@ -1,0 +1,92 @@
+/* What is not visible costs nothing: tile products, counted on the model of the unit, are those of
+ * the (32 rows, 32 keys) pairs in which some row sees some key. */
+#define HEED_AMX_MODEL
+#include "tile.h"
+
+#include "../unit/unit.h"
+
+enum { LEN = 640, DIM = 64 };
+
+static uint16_t q[LEN][DIM], k[LEN][DIM], v[LEN][DIM];
+static float out[LEN][DIM];
+static uint8_t mask[LEN][LEN];
+
+/* Products of one call; sees: by mask, or NULL. */
+static int64_t products(heed_context *context, uint64_t features, int64_t window, int64_t q_len)
+{
+    heed_attn_desc desc = {.struct_size = sizeof desc,
+                           .features = features,
+                           .position = features & ~HEED_HAS_MASK ? HEED_POS_TOP_LEFT : 0,
+                           .window_left = window,
+                           .window_right = window ? -1 : 0,
+                           .q_heads = 1,
+                           .kv_heads = 1,
+                           .qk_dim = DIM,
+                           .v_dim = DIM,
+                           .q_type = HEED_BF16,
+                           .k_type = HEED_BF16,
+                           .v_type = HEED_BF16,
+                           .out_type = HEED_F32};
+    heed_attn_args args = {.struct_size = sizeof args,
+                           .batch = 1,
+                           .q_len = q_len,
+                           .kv_len = q_len,
+                           .q = {q, {0, 0, DIM, 1}},
+                           .k = {k, {0, 0, DIM, 1}},
+                           .v = {v, {0, 0, DIM, 1}},
+                           .out = {out, {0, 0, DIM, 1}}};
+    int64_t before = heed_amx_model_count.products;
+    if (features & HEED_HAS_MASK)
+        args.mask = (heed_view){mask, {0, 0, LEN, 1}};
+    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    return heed_amx_model_count.products - before;
+}
+
+/* The products of so many pairs: 4 tiles of scores by 2 steps of 32 dims, 2 x 2 of out by 2. */
+static int64_t of_pairs(int64_t pairs)
+{
+    return pairs * (4 * (DIM / 32) + 4 * (DIM / 32));
+}
+
+static void expect(const char *what, int64_t got, int64_t pairs)
+{
+    printf("%-24s %6lld products, %6lld are needed\n", what, (long long)got,
+           (long long)of_pairs(pairs));
+    CHECK(got == of_pairs(pairs), "%s", what);
+}
+
+int main(void)
+{
+    const int64_t all = LEN / 32;
+    uint64_t seed = 3;
+    static heed_backend table;
+    heed_context *context = unit_context(1, "amx_counted");
+    table = *heed_amx_model_backend();
+    table.name = "amx_counted";
+    CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
+    for (int i = 0; i < LEN; i++)
+        for (int d = 0; d < DIM; d++) {
+            q[i][d] = heed_bf16_of_f32(unit_number(&seed));
+            k[i][d] = heed_bf16_of_f32(unit_number(&seed));
+            v[i][d] = heed_bf16_of_f32(unit_number(&seed));
+        }
+    products(context, 0, 0, LEN); /* with the trial */
+    expect("full", products(context, 0, 0, LEN), all * all);
+    expect("causal", products(context, HEED_HAS_CAUSAL, 0, LEN), all * (all + 1) / 2);
+    expect("causal, 128 rows", products(context, HEED_HAS_CAUSAL, 0, 128), 4 * 5 / 2);
+    expect("causal, 32 rows", products(context, HEED_HAS_CAUSAL, 0, 32), 1);
+    /* A row and the 64 keys before it: 3 units, less above the first. */
+    expect("window of 64", products(context, HEED_HAS_CAUSAL | HEED_HAS_WINDOW, 64, LEN),
+           3 * all - 3);
+    for (int i = 0; i < LEN; i++)
+        for (int j = 0; j < LEN; j++)
+            mask[i][j] = j >= LEN / 2 - 64; /* a whole number of blocks */
+    expect("mask, first keys hidden", products(context, HEED_HAS_MASK, 0, LEN),
+           all * (all / 2 + 2));
+    for (int i = 0; i < LEN; i++)
+        for (int j = 0; j < LEN; j++)
+            mask[i][j] = (i * 7 + j * 13) % 3 != 0; /* every block is mixed */
+    expect("mask, everywhere mixed", products(context, HEED_HAS_MASK, 0, LEN), all * all);
+    heed_context_release(context);
+    return unit_end();
+}
