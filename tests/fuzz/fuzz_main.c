@@ -1,11 +1,12 @@
-/* Runs the fuzz target without a fuzzer: on random bytes from a seed, or on the files that are
- * named, to replay a finding.
+/* Runs a fuzz target without a fuzzer: on random bytes from a seed, or on the files that are named,
+ * to replay a finding.
  *
  * Usage: fuzz_NAME [--runs N] [--seed S]   run S + i is the same whatever N is
  *        fuzz_NAME FILE...
  *
  * On a finding the run's seed is the last thing said before the process dies.
  */
+#define _DEFAULT_SOURCE
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,13 +17,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MOST_BYTES = 256 };
 
+static const char *program;
 static unsigned long long current; /* the seed of the run that is under way */
+
+/* What would have been done without us: a sanitizer's report, or the default. */
+static struct sigaction other[NSIG];
 
 static void say_seed(int signal_number)
 {
-    (void)signal_number;
-    fprintf(stderr, "replay with: " FUZZ_NAME " --runs 1 --seed %llu\n", current);
-    signal(SIGABRT, SIG_DFL);
+    fprintf(stderr, "replay with: %s --runs 1 --seed %llu\n", program, current);
+    sigaction(signal_number, &other[signal_number], NULL);
 }
 
 /* splitmix64, Steele, Lea & Flood 2014 */
@@ -61,6 +65,7 @@ int main(int argc, char **argv)
 {
     unsigned long long runs = 10000, seed = 1, done;
     int at = 1;
+    program = argc > 0 ? argv[0] : "fuzz";
     for (; at + 1 < argc && strncmp(argv[at], "--", 2) == 0; at += 2) {
         if (strcmp(argv[at], "--runs") == 0)
             runs = strtoull(argv[at + 1], NULL, 10);
@@ -70,10 +75,13 @@ int main(int argc, char **argv)
             break;
     }
     if (at < argc && argv[at][0] == '-') {
-        fprintf(stderr, "usage: " FUZZ_NAME " [--runs N] [--seed S] | FILE...\n");
+        fprintf(stderr, "usage: %s [--runs N] [--seed S] | FILE...\n", program);
         return 2;
     }
-    signal(SIGABRT, say_seed);
+    struct sigaction ours = {.sa_handler = say_seed};
+    const int fatal[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
+        sigaction(fatal[i], &ours, &other[fatal[i]]);
     if (at < argc) {
         for (; at < argc; at++)
             if (replay(argv[at]) != 0)

@@ -5,24 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint32_t fuzz_byte(fuzz_bytes *bytes)
-{
-    return bytes->at < bytes->end ? *bytes->at++ : 0;
-}
-
-uint32_t fuzz_below(fuzz_bytes *bytes, uint32_t n)
-{
-    uint32_t x = fuzz_byte(bytes);
-    if (n > 256)
-        x = x << 8 | fuzz_byte(bytes);
-    return x % n;
-}
-
-int fuzz_rarely(fuzz_bytes *bytes, uint32_t n)
-{
-    return fuzz_below(bytes, n) == n - 1; /* not 0, so that exhausted bytes give the plain case */
-}
-
 int32_t fuzz_q_len(const fuzz_problem *problem, int64_t b)
 {
     return problem->args.q_lens ? problem->args.q_lens[b] : (int32_t)problem->args.q_len;
@@ -49,17 +31,6 @@ int64_t fuzz_at(const fuzz_problem *problem, int tensor, int64_t b, int64_t h, i
         b = 0;
     }
     return b * stride[0] + h * stride[1] + i * stride[2] + d * stride[3];
-}
-
-/* Mostly short, sometimes of the size of a kernel's tiles and their tails. */
-static int64_t length(fuzz_bytes *bytes, uint32_t usual, uint32_t rare)
-{
-    return fuzz_rarely(bytes, 16) ? fuzz_below(bytes, rare) : fuzz_below(bytes, usual);
-}
-
-static uint32_t float_type(fuzz_bytes *bytes)
-{
-    return HEED_F32 + fuzz_below(bytes, 3);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------
@@ -106,15 +77,6 @@ static int lay_out(fuzz_tensor *t, fuzz_bytes *bytes, heed_view *view, uint32_t 
 /* ---- values ------------------------------------------------------------------------------------
  */
 
-static uint64_t next(uint64_t *state)
-{
-    uint64_t x = *state;
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    return *state = x;
-}
-
 /* Bits of a number of magnitude 2^-6 to 2 in any of the three types. */
 static uint32_t tame_bits(uint32_t type, uint64_t random)
 {
@@ -145,7 +107,7 @@ static void fill(fuzz_tensor *t, uint32_t type, uint64_t *state, int wild)
         return;
     memset(t->memory, 0xff, t->bytes);
     for (size_t at = first_element(t); at + t->element <= t->bytes; at += t->element) {
-        uint64_t random = next(state);
+        uint64_t random = fuzz_next(state);
         put(t, at, wild && random >> 60 == 0 ? (uint32_t)(random >> 20) : tame_bits(type, random));
     }
 }
@@ -153,7 +115,7 @@ static void fill(fuzz_tensor *t, uint32_t type, uint64_t *state, int wild)
 static void fill_mask(fuzz_tensor *t, uint64_t *state, uint32_t kind)
 {
     for (size_t at = 0; t->memory && at < t->bytes; at++) {
-        uint64_t random = next(state);
+        uint64_t random = fuzz_next(state);
         t->memory[at] = kind == 0   ? (unsigned char)(random & 1)
                         : kind == 1 ? (unsigned char)(random >> 56)
                         : kind == 2 ? 0
@@ -166,10 +128,10 @@ static void fill_bias(fuzz_tensor *t, uint32_t type, uint64_t *state, int wild)
 {
     uint32_t minus_inf = type == HEED_F32 ? 0xff800000u : type == HEED_F16 ? 0xfc00u : 0xff80u;
     fill(t, type, state, wild);
-    if (!t->memory || next(state) & 1)
+    if (!t->memory || fuzz_next(state) & 1)
         return;
     for (size_t at = first_element(t); at + t->element <= t->bytes; at += t->element) {
-        if ((next(state) & 3) == 0)
+        if ((fuzz_next(state) & 3) == 0)
             put(t, at, minus_inf);
     }
 }
@@ -184,14 +146,14 @@ static void describe(fuzz_problem *p, fuzz_bytes *bytes)
     d->struct_size = sizeof *d;
     d->kv_heads = 1 + fuzz_below(bytes, 3);
     d->q_heads = d->kv_heads * (1 + fuzz_below(bytes, FUZZ_MAX_HEADS / 3));
-    d->qk_dim = 1 + (uint32_t)length(bytes, 20, 140);
-    d->v_dim = fuzz_rarely(bytes, 3) ? 1 + (uint32_t)length(bytes, 20, 140) : d->qk_dim;
-    d->q_type = float_type(bytes);
+    d->qk_dim = 1 + (uint32_t)fuzz_length(bytes, 20, 140);
+    d->v_dim = fuzz_rarely(bytes, 3) ? 1 + (uint32_t)fuzz_length(bytes, 20, 140) : d->qk_dim;
+    d->q_type = fuzz_type(bytes);
     d->k_type = d->v_type = d->out_type = d->q_type;
     if (fuzz_rarely(bytes, 4)) {
-        d->k_type = float_type(bytes);
-        d->v_type = float_type(bytes);
-        d->out_type = float_type(bytes);
+        d->k_type = fuzz_type(bytes);
+        d->v_type = fuzz_type(bytes);
+        d->out_type = fuzz_type(bytes);
     }
     /* Bits 0 to 12 of `some` stand for the features of those bits; each is rarer than one in two.
      */
@@ -211,7 +173,7 @@ static void describe(fuzz_problem *p, fuzz_bytes *bytes)
             d->window_left = INT64_MAX;
     }
     if (d->features & HEED_HAS_BIAS)
-        d->bias_type = float_type(bytes);
+        d->bias_type = fuzz_type(bytes);
     if (d->features & (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI))
         d->position = HEED_POS_TOP_LEFT + fuzz_below(bytes, 3);
     if (d->features & HEED_HAS_SCORES)
@@ -225,8 +187,8 @@ static void choose_lengths(fuzz_problem *p, fuzz_bytes *bytes)
 {
     heed_attn_args *a = &p->args;
     a->batch = fuzz_rarely(bytes, 3) ? fuzz_below(bytes, FUZZ_MAX_BATCH + 1) : 1;
-    a->q_len = fuzz_rarely(bytes, 3) ? 1 : length(bytes, 20, 70);
-    a->kv_len = length(bytes, 40, 300);
+    a->q_len = fuzz_rarely(bytes, 3) ? 1 : fuzz_length(bytes, 20, 70);
+    a->kv_len = fuzz_length(bytes, 40, 300);
     if (a->q_len < 3 && fuzz_rarely(bytes, 32)) /* long enough to be cut into chunks */
         a->kv_len = fuzz_below(bytes, 2600);
     p->desc.max_batch = a->batch + fuzz_below(bytes, 3);
@@ -361,9 +323,10 @@ static void fill_all(fuzz_problem *p, fuzz_bytes *bytes)
     fill_mask(&p->tensor[FUZZ_MASK], &state, fuzz_below(bytes, 4));
     fill_bias(&p->tensor[FUZZ_BIAS], p->desc.bias_type, &state, wild);
     for (int h = 0; h < FUZZ_MAX_HEADS; h++) {
-        p->alibi_slope[h] = (float)(next(&state) >> 56) / 1024;
-        p->bias_slope[h] = (float)(next(&state) >> 56) / 128;
-        p->sink[h] = (next(&state) & 7) == 0 ? -INFINITY : (float)(next(&state) >> 56) / 64;
+        p->alibi_slope[h] = (float)(fuzz_next(&state) >> 56) / 1024;
+        p->bias_slope[h] = (float)(fuzz_next(&state) >> 56) / 128;
+        p->sink[h] =
+            (fuzz_next(&state) & 7) == 0 ? -INFINITY : (float)(fuzz_next(&state) >> 56) / 64;
     }
     if (p->desc.features & HEED_HAS_ALIBI)
         p->args.alibi_slope = p->alibi_slope;

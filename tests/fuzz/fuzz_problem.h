@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "fuzz_bytes.h"
+
 enum { FUZZ_MAX_BATCH = 3, FUZZ_MAX_HEADS = 12 };
 enum {
     FUZZ_Q,
@@ -22,17 +24,6 @@ enum {
     FUZZ_TENSORS
 };
 #define FUZZ_CANARY 0xa5 /* every byte of an output before the call */
-
-/** The bytes that decide; zeros when they have run out. */
-typedef struct fuzz_bytes {
-    const uint8_t *at, *end;
-} fuzz_bytes;
-
-uint32_t fuzz_byte(fuzz_bytes *bytes);
-/** [0, n) */
-uint32_t fuzz_below(fuzz_bytes *bytes, uint32_t n);
-/** True about once in n. */
-int fuzz_rarely(fuzz_bytes *bytes, uint32_t n);
 
 typedef struct fuzz_tensor {
     unsigned char *memory; /* NULL: the problem has no such tensor */

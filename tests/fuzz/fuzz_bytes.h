@@ -1,0 +1,55 @@
+/* The bytes that a fuzz target is made of, and what they are turned into. */
+#ifndef FUZZ_BYTES_H
+#define FUZZ_BYTES_H
+
+#include <heed/tensor.h>
+#include <stdint.h>
+
+/** The bytes that decide; zeros when they have run out. */
+typedef struct fuzz_bytes {
+    const uint8_t *at, *end;
+} fuzz_bytes;
+
+static inline uint32_t fuzz_byte(fuzz_bytes *bytes)
+{
+    return bytes->at < bytes->end ? *bytes->at++ : 0;
+}
+
+/** [0, n) */
+static inline uint32_t fuzz_below(fuzz_bytes *bytes, uint32_t n)
+{
+    uint32_t x = fuzz_byte(bytes);
+    if (n > 256)
+        x = x << 8 | fuzz_byte(bytes);
+    return x % n;
+}
+
+/** True about once in n; not by a 0, so that exhausted bytes give the plain case. */
+static inline int fuzz_rarely(fuzz_bytes *bytes, uint32_t n)
+{
+    return fuzz_below(bytes, n) == n - 1;
+}
+
+/** Mostly short, sometimes of the size of a kernel's tiles and their tails. */
+static inline int64_t fuzz_length(fuzz_bytes *bytes, uint32_t usual, uint32_t rare)
+{
+    return fuzz_rarely(bytes, 16) ? fuzz_below(bytes, rare) : fuzz_below(bytes, usual);
+}
+
+/** HEED_F32, HEED_F16 or HEED_BF16 */
+static inline uint32_t fuzz_type(fuzz_bytes *bytes)
+{
+    return HEED_F32 + fuzz_below(bytes, 3);
+}
+
+/** A stream of random numbers. Marsaglia 2003, xorshift64; state must not be 0. */
+static inline uint64_t fuzz_next(uint64_t *state)
+{
+    uint64_t x = *state;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    return *state = x;
+}
+
+#endif
