@@ -127,21 +127,6 @@ static heed_status pack(heed_linear *l, const heed_linear_desc *desc, const heed
     return HEED_OK;
 }
 
-static heed_status check_weights(const heed_linear_desc *desc, const heed_view *weight,
-                                 const heed_view *bias, heed_error *why)
-{
-    const int has_bias = (desc->features & HEED_LINEAR_HAS_BIAS) != 0;
-    if (!weight || !weight->data)
-        return heed_fail(why, HEED_ERR_INVALID, "weight is NULL");
-    if (has_bias && (!bias || !bias->data))
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "bias is NULL, but desc.features has HEED_LINEAR_HAS_BIAS");
-    if (!has_bias && bias && bias->data)
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "bias is given, but desc.features lacks HEED_LINEAR_HAS_BIAS");
-    return HEED_OK;
-}
-
 static void destroy(heed_linear *l)
 {
     heed_free(l->context, l->packed, l->bytes);
@@ -152,7 +137,7 @@ static heed_status create(heed_context *context, const heed_linear_desc *desc,
                           const heed_linear_problem *problem, const heed_view *weight,
                           const heed_view *bias, heed_linear **out, heed_error *why)
 {
-    heed_status st = check_weights(desc, weight, bias, why);
+    heed_status st = heed_linear_validate_weights(desc, weight, bias, why);
     if (st != HEED_OK)
         return st;
     heed_linear *l = heed_alloc(context, sizeof *l, _Alignof(heed_linear));

@@ -1,8 +1,8 @@
 /* What a caller of linear layers gives: each failure names the argument, its value and the
  * condition. */
-#include "checked.h"
 #include "linear.h"
 #include "reason.h"
+#include "rows.h"
 
 #define MAX_DIM (1u << 24)
 #define KNOWN_FEATURES (HEED_LINEAR_HAS_BIAS | HEED_LINEAR_HAS_RESIDUAL)
@@ -75,33 +75,61 @@ heed_status heed_linear_validate_desc(const heed_linear_desc *desc, heed_linear_
     return HEED_OK;
 }
 
+heed_status heed_linear_validate_weights(const heed_linear_desc *desc, const heed_view *weight,
+                                         const heed_view *bias, heed_error *why)
+{
+    const int has_bias = (desc->features & HEED_LINEAR_HAS_BIAS) != 0, per_head = desc->heads > 1;
+    const int transposed = desc->layout == HEED_LINEAR_OUT_IN;
+    const int64_t out_dim = desc->out_dim, cols = per_head ? out_dim / desc->heads : out_dim;
+    int64_t shape[3] = {desc->heads};
+    shape[per_head + transposed] = desc->in_dim;
+    shape[per_head + !transposed] = cols;
+    if (!weight || !weight->data)
+        INVALID("weight is NULL");
+    if (!heed_view_reaches(weight, per_head + 2, shape, heed_dtype_bytes(desc->w_type)))
+        INVALID("weight has strides %lld, %lld, %lld that reach beyond the address space",
+                (long long)weight->stride[0], (long long)weight->stride[1],
+                (long long)weight->stride[2]);
+    if (has_bias && (!bias || !bias->data))
+        INVALID("bias is NULL, but desc.features has HEED_LINEAR_HAS_BIAS");
+    if (!has_bias && bias && bias->data)
+        INVALID("bias is given, but desc.features lacks HEED_LINEAR_HAS_BIAS");
+    if (has_bias && !heed_view_reaches(bias, 1, &out_dim, heed_dtype_bytes(desc->bias_type)))
+        INVALID("bias has a stride of %lld that reaches beyond the address space",
+                (long long)bias->stride[0]);
+    return HEED_OK;
+}
+
 /* Presence and reach: the farthest element on either side must be addressable. */
 static heed_status check_view(const char *name, const heed_view *view, int is_output, int64_t rows,
                               int64_t cols, uint32_t type, heed_error *why)
 {
-    const int64_t count[2] = {rows, cols};
-    int64_t up = 0, down = 0;
-    int bad = 0;
+    const int64_t shape[2] = {rows, cols};
     if (rows == 0)
         return HEED_OK; /* no element to point at */
     if (!view->data)
         INVALID("args.%s is NULL", name);
-    for (int i = 0; i < 2; i++) {
-        int64_t reach;
-        if (count[i] == 1)
-            continue;
-        if (is_output && view->stride[i] == 0)
+    for (int i = 0; i < 2; i++)
+        if (is_output && shape[i] != 1 && view->stride[i] == 0)
             INVALID("args.%s.stride[%d] (%s) is 0 for %lld elements: outputs cannot broadcast",
-                    name, i, i ? "dim" : "row", (long long)count[i]);
-        bad |= __builtin_mul_overflow(view->stride[i], count[i] - 1, &reach);
-        bad |= __builtin_add_overflow(reach > 0 ? up : down, reach, reach > 0 ? &up : &down);
-    }
-    bad |= __builtin_sub_overflow(up, down, &up);
-    bad |= __builtin_mul_overflow(up, (int64_t)heed_dtype_bytes(type), &up);
-    if (bad || up > PTRDIFF_MAX / 2)
+                    name, i, i ? "dim" : "row", (long long)shape[i]);
+    if (!heed_view_reaches(view, 2, shape, heed_dtype_bytes(type)))
         INVALID("args.%s has strides %lld, %lld that reach beyond the address space", name,
                 (long long)view->stride[0], (long long)view->stride[1]);
     return HEED_OK;
+}
+
+/* The residual may be y element for element, which only an equal address is checked for. */
+static heed_status check_residual(const heed_linear_problem *p, const heed_linear_args *args,
+                                  heed_error *why)
+{
+    const heed_view *y = &args->y, *residual = &args->residual;
+    heed_status st = check_view("residual", residual, 0, args->rows, p->out_dim, p->y_type, why);
+    if (st == HEED_OK && args->rows > 0 && residual->data == y->data &&
+        ((args->rows > 1 && residual->stride[0] != y->stride[0]) ||
+         (p->out_dim > 1 && residual->stride[1] != y->stride[1])))
+        INVALID("args.residual.data equals args.y.data, but their strides differ");
+    return st;
 }
 
 heed_status heed_linear_validate_args(const heed_linear *linear, const heed_linear_args *args,
@@ -118,7 +146,7 @@ heed_status heed_linear_validate_args(const heed_linear *linear, const heed_line
     if (args->rows > 0 && args->y.data == args->x.data)
         INVALID("args.y is args.x: they may share no element");
     if (p->features & HEED_LINEAR_HAS_RESIDUAL)
-        return check_view("residual", &args->residual, 0, args->rows, p->out_dim, p->y_type, why);
+        return check_residual(p, args, why);
     if (args->residual.data)
         INVALID("args.residual is given, but desc.features lacks HEED_LINEAR_HAS_RESIDUAL");
     return HEED_OK;

@@ -14,6 +14,9 @@ typedef struct heed_row_lists {
 /* Every length is in 0 .. len, and every packed row in 0 .. rows. */
 heed_status heed_check_rows(const heed_row_lists *lists, heed_error *why);
 
+/* The farthest elements of a view, of so many bytes each, are addressable. */
+int heed_view_reaches(const heed_view *view, int n_axes, const int64_t *shape, int64_t bytes);
+
 /* A view of `shape` with elements of so many bytes is there, its farthest elements are addressable,
  * and no output broadcasts. */
 heed_status heed_check_view(const char *name, const heed_view *view, int64_t bytes, int is_output,
