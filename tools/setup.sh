@@ -85,3 +85,10 @@ want_build_tools()
     want 'command -v pkg-config' pkg-config
     want 'has_header cjson/cJSON.h' libcjson-dev
 }
+
+# What minilm needs beside that, in examples/: Unicode, and a way to fetch its model.
+want_engines()
+{
+    want 'has_header utf8proc.h' libutf8proc-dev
+    want 'python3 -m pip --version || { python3 -m venv --help && python3 -m ensurepip --version; }' python3-venv
+}
