@@ -6,6 +6,8 @@ import statistics
 import sys
 
 PEERS = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+DTYPES = ("f32", "bf16", "f16")
+COARSER = 8  # times Heed's error: computed in a coarser type than asked for, or nearly so
 
 
 def speed(row, seconds):
@@ -58,10 +60,15 @@ def table(rows, peers, notes):
             cells += [
                 speed(row, its) + how(notes, peer, way["variant"]),
                 f"{its / seconds:.2f}" if heed else "-",
-                f"{way['error']:.1e}",
+                its_error(way["error"], heed),
             ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def its_error(error, heed):
+    coarser = heed and heed["error"] and error > COARSER * heed["error"]
+    return f"**{error:.1e}**" if coarser else f"{error:.1e}"
 
 
 def how(notes, peer, variant):
@@ -94,11 +101,21 @@ def plot(rows, peers, path):
                 )[peer] = ratio
     if not cases:
         return
+    threads = sorted({n for _, n in cases})
+    dtypes = [d for d in DTYPES if any(d == of for of, _ in cases)]
+    names = list(dict.fromkeys(row["shape"]["name"] for row in rows))
     figure, panels = pyplot.subplots(
-        1, len(cases), figsize=(5 * len(cases), 9), sharey=True, squeeze=False
+        len(threads),
+        len(dtypes),
+        figsize=(5 * len(dtypes), (1 + 0.22 * len(names)) * len(threads)),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
     )
-    names = list(dict.fromkeys(name for case in cases.values() for name in case))
-    for axes, ((dtype, threads), case) in zip(panels[0], cases.items()):
+    for axes, (n_threads, dtype) in zip(
+        panels.flat, ((n, dtype) for n in threads for dtype in dtypes)
+    ):
+        case = cases.get((dtype, n_threads), {})
         for n, (peer, colour) in enumerate(zip(peers, ("#b2182b", "#2166ac", "#e08214"))):
             axes.scatter(
                 [case[s][peer] for s in names if peer in case.get(s, {})],
@@ -109,17 +126,30 @@ def plot(rows, peers, path):
             )
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_xscale("log")
-        ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50]
+        ticks = [0.2, 0.5, 1, 2, 5, 10, 20, 50]
         axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
         axes.minorticks_off()
-        axes.set_title(f"{dtype}, {threads} thread{'s' if threads > 1 else ''}")
-        axes.set_xlabel("times as fast as ...")
+        axes.set_title(f"{dtype}, {n_threads} thread{'s' if n_threads > 1 else ''}")
         axes.grid(alpha=0.3)
+    for axes in panels[-1]:
+        axes.set_xlabel("times as fast as ...")
     panels[0][0].set_yticks(range(len(names)), names, fontsize=7)
     panels[0][0].invert_yaxis()
     panels[0][0].legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+
+
+def disturbances(rows):
+    results = [r for row in rows for r in row["results"] if r.get("seconds")]
+    turns = sum(len(r["seconds"]) for r in results)
+    disturbed = sum(r.get("disturbed", 0) for r in results)
+    if not disturbed:
+        return ""
+    return (
+        f"Of {turns} turns {disturbed} waited for a CPU for more than 5 % of their time, repeatedly "
+        "where they were short: other processes ran. "
+    )
 
 
 def write(files, markdown, picture):
@@ -132,23 +162,41 @@ def write(files, markdown, picture):
     except (OSError, ValueError, KeyError) as error:
         print(f"peers: {error!r}", file=sys.stderr)
         return 2
-    rows, context = list(rows.values()), runs[0]["context"]
-    versions = {name: v for run in runs for name, v in run["context"]["versions"].items()}
+    names = list(dict.fromkeys(name for name, _, _ in rows))
+    rows = sorted(
+        rows.values(), key=lambda r: (names.index(r["shape"]["name"]), DTYPES.index(r["dtype"]))
+    )
+    context = runs[0]["context"]
+    versions = {}
+    for run in runs:
+        for name, version in run["context"]["versions"].items():
+            versions.setdefault(name, []).append(version)
     peers = [p for p in PEERS if p in versions]
     dates = sorted({run["context"]["date"] for run in runs})
+    loads = [run["context"]["load"][0] for run in runs]
     lines = ["# Heed beside PyTorch, ONNX Runtime and OpenVINO", ""]
     lines += (
         [f"![how many times as fast Heed is]({os.path.basename(picture)})", ""] if picture else []
     )
     lines += [
-        f"Measured {' to '.join(sorted({dates[0], dates[-1]}))} on {context['machine']}; "
-        + ", ".join(f"{PEERS.get(name, 'Heed')} {v}" for name, v in versions.items())
-        + ".",
+        f"Measured {' to '.join(sorted({dates[0], dates[-1]}))} on {context['machine']}, "
+        f"{context['cpus']} CPUs; "
+        + ", ".join(
+            f"{PEERS.get(name, 'Heed')} {' and '.join(dict.fromkeys(those))}"
+            for name, those in versions.items()
+        )
+        + f". Load average {min(loads):.1f} to {max(loads):.1f}.",
         "",
         'Medians of turns taken one after another in one process. "Heed / it" is how many times as '
-        "fast Heed is. An error is the relative L2 distance from a float64 oracle. Each peer has "
-        "its inputs in the layout that it wants, and is quoted by the fastest of its ways that can "
-        "express the problem. `bench/peers` made this page.",
+        "fast Heed is. An error is the relative L2 distance from a float64 oracle; a bold one is "
+        f"more than {COARSER} times Heed's: that library computes the type in a coarser one. Each "
+        "peer has its inputs in the layout that it wants, and is quoted by the fastest of its ways "
+        "that can express the problem. A way has "
+        + " or ".join(str(n) for n in sorted({run["context"].get("rounds", 5) for run in runs}))
+        + " turns of 50 ms; if its calls are longer, as many as fit in 3 s, at least one, and the "
+        "first call alone if that took 10 s. "
+        + disturbances(rows)
+        + "`bench/peers` made this page.",
         "",
     ]
     missing = {

@@ -2,6 +2,7 @@
 
 import datetime
 import gc
+import glob
 import importlib
 import json
 import os
@@ -15,7 +16,10 @@ import time
 from . import heed, problem as problems
 
 TURN = 0.05  # seconds that a turn lasts at least, if a call is shorter
-LONG, ENDLESS = 3, 10  # seconds of a call: has one turn after its first call; has only that
+BUDGET = 3  # seconds for all turns of a way whose call is longer than a turn; it has one at least
+ENDLESS = 10  # seconds of a call that is not made a second time
+WAITED = 0.05  # share of a turn that its threads may wait for a CPU; else it is taken again,
+AGAIN = 3  # so often at most, if it takes less than half a second
 
 
 def cpu_name():
@@ -26,14 +30,27 @@ def cpu_name():
         return platform.processor()
 
 
-def commit():
+def commit(build):
+    """Of the sources of the build."""
     done = subprocess.run(
-        ["git", "-C", os.path.dirname(__file__), "describe", "--always", "--dirty"],
+        ["git", "-C", build, "describe", "--always", "--dirty"],
         capture_output=True,
         text=True,
         check=False,
     )
     return done.stdout.strip() or "unknown"
+
+
+def waited():
+    """Seconds that threads of this process wanted a CPU and did not have one; 0 if not known."""
+    total = 0
+    for path in glob.glob("/proc/self/task/*/schedstat"):
+        try:
+            with open(path, encoding="ascii") as file:
+                total += int(file.read().split()[1])
+        except (OSError, IndexError):  # the thread has ended
+            pass
+    return 1e-9 * total
 
 
 class Turn:
@@ -42,6 +59,7 @@ class Turn:
     def __init__(self, who, name, variant, sets):
         self.who, self.name, self.variant, self.sets = who, name, variant, sets
         self.seconds, self.error, self.at, self.calls = [], None, 0, 1
+        self.disturbed = 0  # turns among them that waited for a CPU
 
     def take(self, calls):
         if hasattr(self.variant, "before"):
@@ -54,16 +72,32 @@ class Turn:
         self.at = at
         return (time.perf_counter() - start) / calls
 
+    def add_turn(self):
+        """Another figure: of the first of some tries that other processes did not disturb, else of
+        the one that they disturbed least."""
+        tries = []
+        for _ in range(AGAIN):
+            before = waited()
+            seconds = self.take(self.calls)
+            tries.append(((waited() - before) / (seconds * self.calls), seconds))
+            if tries[-1][0] <= WAITED or seconds * self.calls > 0.5:
+                break
+        share, seconds = min(tries)
+        self.seconds.append(seconds)
+        self.disturbed += share > WAITED
+
     def prepare(self, problem, oracle, rounds):
         """The first call, which may compile and whose result is checked, and the number of calls
         of a turn."""
         first = self.take(1)
         self.error = problem.error(self.variant.output(), oracle)
-        self.turns = rounds if first < LONG else 1 if first < ENDLESS else 0
-        if self.turns == 0:
-            self.seconds.append(first)
-        if first < LONG:
-            self.calls = max(1, round(TURN / max(self.take(1), 1e-7)))
+        if first >= ENDLESS:
+            self.turns, self.seconds = 0, [first]
+            return
+        if first < 10 * TURN:  # else the first call tells enough, compilation included
+            first = self.take(1)
+        self.calls = max(1, round(TURN / max(first, 1e-7)))
+        self.turns = rounds if first < TURN else max(1, min(rounds, int(BUDGET / first)))
 
 
 def measure_problem(problem, threads, libraries, rounds):
@@ -101,11 +135,17 @@ def measure_problem(problem, threads, libraries, rounds):
             if threads > 1:
                 time.sleep(0.02)  # workers of the one before may still be spinning
             if done < turn.turns:
-                turn.seconds.append(turn.take(turn.calls))
+                turn.add_turn()
     gc.enable()
     for turn in turns:
         results.append(
-            {"who": turn.who, "variant": turn.name, "seconds": turn.seconds, "error": turn.error}
+            {
+                "who": turn.who,
+                "variant": turn.name,
+                "seconds": turn.seconds,
+                "disturbed": turn.disturbed,
+                "error": turn.error,
+            }
         )
         if hasattr(turn.variant, "close"):
             turn.variant.close()
@@ -118,7 +158,10 @@ def show(shape, dtype, threads, results):
         what = (
             f"cannot: {r['cannot']}"
             if "cannot" in r
-            else (f"{1e3 * statistics.median(r['seconds']):.4g} ms, error {r['error']:.1e}")
+            else (
+                f"{1e3 * statistics.median(r['seconds']):.4g} ms, error {r['error']:.1e}"
+                + (f", {r['disturbed']} turn(s) disturbed" if r["disturbed"] else "")
+            )
         )
         parts.append(f"{r['who']} ({r['variant']}): {what}")
     print(f"{shape} {dtype} {threads} thread(s)", *parts, sep="\n    ", flush=True)
@@ -141,7 +184,7 @@ def measure(options):
     libraries, missing, versions = (
         [("heed", library)],
         {},
-        {"heed": f"{library.version()} ({commit()})"},
+        {"heed": f"{library.version()} ({commit(options.build)})"},
     )
     for name in options.peers.split(","):
         try:
@@ -151,6 +194,19 @@ def measure(options):
         except ImportError as error:
             missing[name] = str(error)
             print(f"{name} is left out: {error}", file=sys.stderr)
+    if not shapes:
+        print(f"peers: no shape matches {options.shapes}", file=sys.stderr)
+        return False
+    context = {
+        "date": datetime.date.today().isoformat(),
+        "machine": cpu_name(),
+        "system": platform.platform(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg(),
+        "rounds": options.rounds,
+        "versions": versions,
+        "missing": missing,
+    }
     rows = []
     for shape in shapes:
         for dtype in options.dtypes.split(","):
@@ -165,19 +221,13 @@ def measure(options):
                     {"shape": shape, "dtype": dtype, "threads": threads, "results": results}
                 )
                 show(shape["name"], dtype, threads, results)
+                save(options.out, {"context": context, "rows": rows})
             del problem
-    if not rows:
-        print(f"peers: no shape matches {options.shapes}", file=sys.stderr)
-        return False
-    context = {
-        "date": datetime.date.today().isoformat(),
-        "machine": cpu_name(),
-        "system": platform.platform(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "load": os.getloadavg(),
-        "versions": versions,
-        "missing": missing,
-    }
-    with open(options.out, "w", encoding="utf-8") as file:
-        json.dump({"context": context, "rows": rows}, file, indent=1)
-    return True
+    return bool(rows)
+
+
+def save(path, data):
+    """After each row: whoever stops a long run keeps what it has measured."""
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1)
+    os.replace(path + ".part", path)
