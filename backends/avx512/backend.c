@@ -16,6 +16,12 @@ __attribute__((weak)) heed_status heed_attn_decode_avx2(const heed_simd_tuning *
 __attribute__((weak)) heed_status heed_attn_prefill_dot_avx512(const heed_simd_tuning *tuning,
                                                                const heed_problem *problem,
                                                                heed_tile *tile, void *scratch);
+__attribute__((weak)) heed_status heed_attn_decode_dot_avx512(const heed_simd_tuning *tuning,
+                                                              const heed_problem *problem,
+                                                              heed_tile *tile, void *scratch);
+__attribute__((weak)) heed_status
+heed_attn_decode_weights_dot_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                    heed_tile *tile, void *scratch);
 
 /* Written by probe, always to the same values, before any other call. */
 static heed_simd_tuning tuning;
@@ -56,23 +62,33 @@ static int is_small(const heed_problem *problem, const heed_tile *tile)
            2 * pairs * ((double)problem->qk_dim + (double)problem->v_dim) < 7e5;
 }
 
+/* What runs a tile in f32 arithmetic. */
+static heed_status run_plain(const heed_problem *problem, heed_tile *tile, int decode,
+                             void *scratch)
+{
+    if (is_small(problem, tile))
+        return decode ? heed_attn_decode_avx2(&tuning, problem, tile, scratch)
+                      : heed_attn_prefill_avx2(&tuning, problem, tile, scratch);
+    return decode ? heed_attn_decode_avx512(&tuning, problem, tile, scratch)
+                  : heed_attn_prefill_avx512(&tuning, problem, tile, scratch);
+}
+
 static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
                             void *scratch)
 {
     (void)state;
     const int decode = heed_simd_decode_covers(&tuning, problem);
-    if (!decode && heed_simd_dot_covers(&tuning, problem))
+    const int dot = heed_simd_dot_covers(&tuning, problem) &&
+                    (!decode || (tile->k.dim_stride == 1 && tile->v.dim_stride == 1));
+    if (!decode && dot)
         return heed_attn_prefill_dot_avx512(&tuning, problem, tile, scratch);
-    if (!(tile->flags & HEED_TILE_OUTPUTS)) {
-        if (is_small(problem, tile))
-            return decode ? heed_attn_decode_avx2(&tuning, problem, tile, scratch)
-                          : heed_attn_prefill_avx2(&tuning, problem, tile, scratch);
-        return decode ? heed_attn_decode_avx512(&tuning, problem, tile, scratch)
-                      : heed_attn_prefill_avx512(&tuning, problem, tile, scratch);
-    }
+    if (!(tile->flags & HEED_TILE_OUTPUTS))
+        return dot ? heed_attn_decode_dot_avx512(&tuning, problem, tile, scratch)
+                   : run_plain(problem, tile, decode, scratch);
     heed_status st = heed_attn_prefill_avx512(&tuning, problem, tile, scratch);
     if (decode && st == HEED_OK)
-        st = heed_attn_decode_weights_avx512(&tuning, problem, tile, scratch);
+        st = dot ? heed_attn_decode_weights_dot_avx512(&tuning, problem, tile, scratch)
+                 : heed_attn_decode_weights_avx512(&tuning, problem, tile, scratch);
     return st;
 }
 

@@ -4,7 +4,9 @@
  * Keys go 16 at a time. While the values of one block are weighed, the scores of the next are
  * formed and the lines of the one after it are prefetched: K and V are read side by side, and
  * memory does not wait for arithmetic. Up to four rows read 16-bit K and V as they lie; more rows
- * share one copy of the block as f32, and so do all rows where dims are not adjacent.
+ * share one copy of the block as f32, and so do all rows where dims are not adjacent. Compiled with
+ * HEED_SIMD_DOT it multiplies bf16 as they lie by vdpbf16ps (dot.h), for accuracy bf16 and adjacent
+ * dims.
  *
  * Loads stay inside the rows and keys of the tile. Prefetch instructions may go past it, where they
  * cannot fault.
@@ -20,28 +22,34 @@
 #include "decode_softmax.h"
 #include "simd.h"
 
-/* q times scale, with zeros up to a multiple of 16 dims. */
+/* q times scale as words, with zeros up to a multiple of 16 of them. */
 static void scale_queries(decode *d)
 {
     const heed_problem *p = d->problem;
     const heed_tile *tile = d->tile;
+    const int64_t padded = (p->qk_dim + PAIR * 16 - 1) / (PAIR * 16) * (PAIR * 16);
     float high, low;
     decode_scale(p, &high, &low);
     for (int64_t r = 0; r < d->rows; r++) {
         int64_t head = r / tile->q_count, row = tile->q_first + r % tile->q_count, i = 0;
         int64_t at = head * tile->q.head_stride + row * tile->q.row_stride;
-        float *to = d->q + r * d->q_stride;
+        float *to = PAIR == 2 ? d->k_copy : d->q + r * d->q_stride;
         if (p->q_type == HEED_F32 && tile->q.dim_stride == 1)
             memcpy(to, (const float *)tile->q.data + at, p->qk_dim * sizeof(float));
         else
             for (i = 0; i < p->qk_dim; i++)
                 to[i] = heed_load(p->q_type, tile->q.data, at + i * tile->q.dim_stride);
-        memset(to + p->qk_dim, 0, (size_t)(d->q_stride - p->qk_dim) * sizeof(float));
-        for (i = 0; i < d->q_stride; i += LANES) {
+        memset(to + p->qk_dim, 0, (size_t)(padded - p->qk_dim) * sizeof(float));
+        for (i = 0; i < padded; i += LANES) {
             vf x = v_load(to + i);
             x = v_fma(x, v_set1(high), v_mul(x, v_set1(low)));
             v_store(to + i, x);
         }
+#if PAIR == 2
+        for (i = 0; i < padded; i += DOT_WIDTH)
+            v_store(d->q + r * d->q_stride + i / 2,
+                    (vf)_mm512_cvtne2ps_pbh(v_load(to + i + LANES), v_load(to + i)));
+#endif
     }
 }
 
@@ -119,8 +127,29 @@ static void weigh_block(decode *d, block *b)
     }
 }
 
-static void list_keys(const block *b, uint32_t seen, weighed *k, const char **v, uint8_t *index)
+#if PAIR == 2
+/* In pairs, whatever is missing; the value of a hidden key is zeros. */
+static void list_keys(const decode *d, const block *b, uint32_t seen, weighed *k, const char **v,
+                      uint8_t *index)
 {
+    static const uint8_t each[DECODE_BLOCK / 2] = {0, 1, 2, 3, 4, 5, 6, 7};
+    *k = (weighed){b->v, each, b->scores, DECODE_BLOCK / 2};
+    if (seen == 0xffffu)
+        return;
+    *k = (weighed){v, index, b->scores, 0};
+    for (int i = 0; i < DECODE_BLOCK; i += 2) {
+        if (!(seen >> i & 3))
+            continue;
+        v[2 * k->n] = seen >> i & 1 ? b->v[i] : (const char *)d->v_copy;
+        v[2 * k->n + 1] = seen >> i & 2 ? b->v[i + 1] : (const char *)d->v_copy;
+        index[k->n++] = (uint8_t)(i / 2);
+    }
+}
+#else
+static void list_keys(const decode *d, const block *b, uint32_t seen, weighed *k, const char **v,
+                      uint8_t *index)
+{
+    (void)d;
     static const uint8_t each[DECODE_BLOCK] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                8, 9, 10, 11, 12, 13, 14, 15};
     *k = (weighed){b->v, each, b->scores, DECODE_BLOCK};
@@ -132,6 +161,7 @@ static void list_keys(const block *b, uint32_t seen, weighed *k, const char **v,
         v[k->n] = b->v[index[k->n]];
     }
 }
+#endif
 
 /* Weighted values of block b and scores of the next (NULL: none). `visible` are b's. */
 static void work(decode *d, block *b, const block *next, const uint16_t *visible)
@@ -143,13 +173,13 @@ static void work(decode *d, block *b, const block *next, const uint16_t *visible
     if (d->copy_v)
         copy_block(p->v_type, d->tile->v.dim_stride, p->v_dim, d->fetch.v, &d->fetch, b->v,
                    d->v_copy);
-    list_keys(b, b->any, &k, v, index);
+    list_keys(d, b, b->any, &k, v, index);
     if (b->same && d->k_type == d->v_type) {
         products(d, d->k_type, 0, d->rows, next, &k);
         return;
     }
     for (int64_t r = 0; r < d->rows && !b->same; r++) {
-        list_keys(b, visible[r], &k, v, index);
+        list_keys(d, b, visible[r], &k, v, index);
         products(d, d->v_type, r, r + 1, NULL, &k);
     }
     if (b->same)
@@ -178,7 +208,7 @@ static void begin(decode *d, const heed_simd_tuning *tuning, float *at, float *s
     const int64_t k_padded = decode_padded(p->qk_dim), v_padded = decode_padded(p->v_dim);
     int64_t unused;
     d->rows = t->n_heads * t->q_count;
-    d->q_stride = k_padded;
+    d->q_stride = PAIR == 2 ? (p->qk_dim + 31) / 32 * 16 : k_padded;
     d->q = at, at += d->rows * k_padded;
     scores[0] = at, at += d->rows * DECODE_BLOCK;
     scores[1] = at, at += d->rows * DECODE_BLOCK;
@@ -188,8 +218,10 @@ static void begin(decode *d, const heed_simd_tuning *tuning, float *at, float *s
     d->reference = at, at += d->rows;
     visible[0] = (uint16_t *)(void *)at;
     visible[1] = visible[0] + d->rows;
-    d->copy_k = t->k.dim_stride != 1 || (p->k_type != HEED_F32 && d->rows > 4);
-    d->copy_v = t->v.dim_stride != 1 || (p->v_type != HEED_F32 && d->rows > 4);
+    d->copy_k = PAIR == 1 && (t->k.dim_stride != 1 || (p->k_type != HEED_F32 && d->rows > 4));
+    d->copy_v = PAIR == 1 && (t->v.dim_stride != 1 || (p->v_type != HEED_F32 && d->rows > 4));
+    if (PAIR == 2) /* zeros for hidden values */
+        memset(d->v_copy, 0, (size_t)v_padded * sizeof(float));
     d->k_type = d->copy_k ? HEED_F32 : p->k_type;
     d->v_type = d->copy_v ? HEED_F32 : p->v_type;
     d->masked = t->mask.data || t->bias.data;
@@ -219,8 +251,10 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
     uint16_t *visible[2];
     block blocks[2];
     int now = 0;
+#if PAIR == 1
     if (heed_simd_small_covers(problem, tile))
         return HEED_ISA_FUNCTION(heed_attn_small)(problem, tile);
+#endif
     begin(&d, tuning, scratch, scores, visible);
     blocks[0].scores = scores[0], blocks[1].scores = scores[1];
 

@@ -6,6 +6,9 @@
  * same bits. A weighted sum starts at zero for every block of 16 keys and is then added to the
  * row's: the error of a long running sum stays away.
  *
+ * Compiled with HEED_SIMD_DOT both products are of pairs of bf16, vdpbf16ps: a dot product's
+ * partial sums then are of the dims with the same d / 2 % 16, and weights come two keys to a word.
+ *
  * Up to four rows of q are multiplied with each key that has been loaded. The last dims of a row
  * come by masked loads.
  *
@@ -16,7 +19,15 @@
 #define HEED_SIMD_DECODE_PRODUCTS_H
 
 #include "decode.h"
+#ifdef HEED_SIMD_DOT
+#include "dot.h"
+#define PAIR 2 /* elements of a word of the products */
+#define v_multiply v_dot
+#else
 #include "vec.h"
+#define PAIR 1
+#define v_multiply v_fma
+#endif
 
 /* How far ahead of the loads lines are fetched, in bytes; 0: not at all. */
 typedef struct fetch {
@@ -58,6 +69,21 @@ V_INLINE __m512 dot_key(uint32_t type, int rows, const float *q, int64_t q_strid
     const int64_t bytes = type == HEED_F32 ? 4 : 2;
     const float *q1 = q + q_stride, *q2 = q1 + q_stride, *q3 = q2 + q_stride;
     __m512 s0 = _mm512_setzero_ps(), s1 = s0, s2 = s0, s3 = s0;
+#if PAIR == 2
+    (void)bytes;
+    for (int64_t d = 0; d < dim; d += DOT_WIDTH) {
+        if (ahead)
+            fetch_line(f, k + ahead + d * 2);
+        vf x = v_from_bits(load_pairs(k + d * 2, 1, dim - d));
+        s0 = v_dot(v_load(q + d / 2), x, s0);
+        if (rows > 1)
+            s1 = v_dot(v_load(q1 + d / 2), x, s1);
+        if (rows > 2)
+            s2 = v_dot(v_load(q2 + d / 2), x, s2);
+        if (rows > 3)
+            s3 = v_dot(v_load(q3 + d / 2), x, s3);
+    }
+#else
     for (int64_t d = 0; d < dim; d += 16) {
         if (ahead && (bytes == 4 || d % 32 == 0))
             fetch_line(f, k + ahead + d * bytes);
@@ -70,6 +96,7 @@ V_INLINE __m512 dot_key(uint32_t type, int rows, const float *q, int64_t q_strid
         if (rows > 3)
             s3 = _mm512_fmadd_ps(_mm512_loadu_ps(q3 + d), x, s3);
     }
+#endif
     return fold_four(s0, s1, s2, s3);
 }
 
@@ -169,10 +196,10 @@ V_INLINE void store_scores(float *scores, int rows, vf s[4][DOT_PARTS])
 #endif
 
 /*
- * acc[row, 0..] += sum over n keys of weights[row, index] * value, for `rows` (1, 2 or 4, constant)
- * rows and `vectors` (constant) vectors of dims, or the first `few` dims where that is not 0.
- * values and index name the keys; rows of weights are DECODE_BLOCK apart. The
- * lines `ahead` bytes on are fetched.
+ * acc[row, 0..] += sum over n words of keys of weights[row, index] * value, for `rows` (1 to 4,
+ * constant) rows and `vectors` (constant) vectors of dims, or the first `few` dims where that is
+ * not 0 and vectors is PAIR. values, one for each key of a word, and index name them; rows of
+ * weights are DECODE_BLOCK apart. The lines `ahead` bytes on are fetched.
  */
 V_INLINE void weigh_keys(uint32_t type, int rows, int vectors, int few, const float *weights,
                          const char *const *values, const uint8_t *index, int n, int64_t d,
@@ -183,9 +210,22 @@ V_INLINE void weigh_keys(uint32_t type, int rows, int vectors, int few, const fl
     vf s00 = z, s01 = z, s02 = z, s03 = z, s10 = z, s11 = z, s12 = z, s13 = z;
     vf s20 = z, s21 = z, s22 = z, s23 = z, s30 = z, s31 = z, s32 = z, s33 = z;
     for (int i = 0; i < n; i++) {
-        const char *value = values[i] + d * size;
         const float *w = weights + index[i];
         vf y, x0, x1 = z, x2 = z, x3 = z;
+#if PAIR == 2
+        const char *value = values[2 * i] + d * size, *second = values[2 * i + 1] + d * size;
+        const int64_t left = few ? few : DOT_WIDTH;
+        if (ahead)
+            for (int64_t o = 0; o < vectors * LANES * size; o += 64) {
+                fetch_line(f, value + ahead + o);
+                fetch_line(f, second + ahead + o);
+            }
+        v_pair_rows(load_pairs(value, 1, left), load_pairs(second, 1, left), &x0, &x1);
+        if (vectors > 2)
+            v_pair_rows(load_pairs(value + 64, 1, DOT_WIDTH), load_pairs(second + 64, 1, DOT_WIDTH),
+                        &x2, &x3);
+#else
+        const char *value = values[i] + d * size;
         if (ahead)
             for (int64_t o = 0; o < vectors * LANES * size; o += 64)
                 fetch_line(f, value + ahead + o);
@@ -200,14 +240,15 @@ V_INLINE void weigh_keys(uint32_t type, int rows, int vectors, int few, const fl
             if (vectors > 2)
                 x3 = v_load_type(type, value + 3 * LANES * size, LANES);
         }
+#endif
 #define WEIGH_ROW(r)                                                                               \
     if (rows > r) {                                                                                \
-        y = v_set1(w[r * DECODE_BLOCK]);                                                           \
-        s##r##0 = v_fma(y, x0, s##r##0);                                                           \
+        y = v_broadcast(&w[r * DECODE_BLOCK]);                                                     \
+        s##r##0 = v_multiply(y, x0, s##r##0);                                                      \
         if (vectors > 1)                                                                           \
-            s##r##1 = v_fma(y, x1, s##r##1);                                                       \
+            s##r##1 = v_multiply(y, x1, s##r##1);                                                  \
         if (vectors > 2)                                                                           \
-            s##r##2 = v_fma(y, x2, s##r##2), s##r##3 = v_fma(y, x3, s##r##3);                      \
+            s##r##2 = v_multiply(y, x2, s##r##2), s##r##3 = v_multiply(y, x3, s##r##3);            \
     }
         WEIGH_ROW(0)
         WEIGH_ROW(1)
@@ -221,6 +262,9 @@ V_INLINE void weigh_keys(uint32_t type, int rows, int vectors, int few, const fl
         float *to = acc + r * acc_stride;                                                          \
         if (few) {                                                                                 \
             v_store_n(to, v_add(v_load_n(to, few), s##r##0), few);                                 \
+            if (few > LANES)                                                                       \
+                v_store_n(to + LANES, v_add(v_load_n(to + LANES, few - LANES), s##r##1),           \
+                          few - LANES);                                                            \
         } else {                                                                                   \
             v_store(to, v_add(v_load(to), s##r##0));                                               \
             if (vectors > 1)                                                                       \

@@ -8,7 +8,7 @@
 /* Vectors of dims beside more than two rows: as many sums as registers hold. */
 #define WEIGH_VECTORS (LANES == 16 ? 4 : 2)
 
-/* The keys of a block whose values count, in order. */
+/* The words of keys of a block whose values count, in order. */
 typedef struct weighed {
     const char *const *v;
     const uint8_t *index;
@@ -27,10 +27,11 @@ V_INLINE void some_values(uint32_t type, int rows, int vectors, const decode *d,
                    &d->fetch);
         return;
     }
-    for (; left >= LANES; left -= LANES, i += LANES)
-        weigh_keys(type, rows, 1, 0, w, k->v, k->index, k->n, i, acc, stride, 0, &d->fetch);
+    for (; left >= PAIR * LANES; left -= PAIR * LANES, i += PAIR * LANES)
+        weigh_keys(type, rows, PAIR, 0, w, k->v, k->index, k->n, i, acc, stride, 0, &d->fetch);
     if (left > 0)
-        weigh_keys(type, rows, 1, (int)left, w, k->v, k->index, k->n, i, acc, stride, 0, &d->fetch);
+        weigh_keys(type, rows, PAIR, (int)left, w, k->v, k->index, k->n, i, acc, stride, 0,
+                   &d->fetch);
 }
 
 /*
@@ -79,20 +80,28 @@ V_INLINE void all_rows(uint32_t type, const decode *d, int64_t r, int64_t end, c
     {                                                                                              \
         all_rows(type, d, r, end, next, k);                                                        \
     }
+#if PAIR == 1
 PRODUCTS_OF(f32, HEED_F32)
 PRODUCTS_OF(f16, HEED_F16)
+#endif
 PRODUCTS_OF(bf16, HEED_BF16)
 #undef PRODUCTS_OF
 
 static void products(const decode *d, uint32_t type, int64_t r, int64_t end, const block *next,
                      const weighed *k)
 {
-    if (type == HEED_F32)
+#if PAIR == 1
+    if (type == HEED_F32) {
         rows_f32(d, r, end, next, k);
-    else if (type == HEED_F16)
+        return;
+    }
+    if (type == HEED_F16) {
         rows_f16(d, r, end, next, k);
-    else
-        rows_bf16(d, r, end, next, k);
+        return;
+    }
+#endif
+    (void)type;
+    rows_bf16(d, r, end, next, k);
 }
 
 #endif

@@ -68,7 +68,11 @@ V_INLINE void weigh_scores(decode *d, const block *b, int64_t r, uint32_t visibl
     }
     for (int i = 0; i < DECODE_BLOCK / LANES; i++) {
         x[i] = v_exp2(v_sub(x[i], m));
+#if PAIR == 2
+        _mm256_storeu_si256((__m256i *)(void *)s, (__m256i)_mm512_cvtneps_pbh(x[i]));
+#else
         v_store(s + i * LANES, x[i]);
+#endif
         v_store(sums + i * LANES, v_add(v_load(sums + i * LANES), x[i]));
     }
 }

@@ -23,7 +23,6 @@ heed_status heed_simd_decode_tiling(const heed_simd_tuning *tuning, const heed_p
 {
     size_t rows = (size_t)query_rows(problem) * (problem->q_heads / problem->kv_heads);
     size_t qk = (size_t)decode_padded(problem->qk_dim), v = (size_t)decode_padded(problem->v_dim);
-    (void)tuning;
     out->query_rows = query_rows(problem);
     out->key_block = DECODE_KEY_BLOCK;
     out->key_chunk = 1024; /* long enough for its state to cost nothing, short enough to share */
@@ -31,6 +30,6 @@ heed_status heed_simd_decode_tiling(const heed_simd_tuning *tuning, const heed_p
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
     /* Per row scaled q, weights, partial sums, reference and visible keys; 16 keys of K and V. */
     out->scratch_bytes = (rows * (qk + 3 * DECODE_BLOCK + 2) + DECODE_BLOCK * (qk + v)) * 4 + 64;
-    out->kernel = "decode";
+    out->kernel = heed_simd_dot_covers(tuning, problem) ? "decode, vdpbf16ps" : "decode";
     return HEED_OK;
 }

@@ -457,15 +457,9 @@ static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
         panel_end(f, tile, p[i]);
 }
 
-#ifdef HEED_PREFILL_DOT
-heed_status heed_attn_prefill_dot_avx512(const heed_simd_tuning *tuning,
-                                         const heed_problem *problem, heed_tile *tile,
-                                         void *scratch)
-#else
 heed_status HEED_ISA_FUNCTION(heed_attn_prefill)(const heed_simd_tuning *tuning,
                                                  const heed_problem *problem, heed_tile *tile,
                                                  void *scratch)
-#endif
 {
     char *base = scratch;
     prefill f = {.problem = problem, .tile = tile};

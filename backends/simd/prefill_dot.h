@@ -12,8 +12,6 @@
 
 #include "prefill_products.h"
 
-#define DOT_WIDTH (2 * LANES) /* bf16 of a vector */
-
 /* Rounded to bf16: even in the low halves, odd in the high ones. */
 V_INLINE vf v_pair(vf even, vf odd)
 {
@@ -39,18 +37,6 @@ V_INLINE vf step_seen(vf w, vf x, vf sum)
 {
     __mmask32 hidden = _mm512_cmpeq_epi16_mask(v_bits(w), _mm512_set1_epi16((short)0x8000));
     return v_step(w, v_from_bits(_mm512_maskz_mov_epi16(~hidden, v_bits(x))), sum);
-}
-
-/* The first n of DOT_WIDTH bf16 that lie `stride` elements apart, then zeros. */
-V_INLINE vi load_pairs(const char *p, int64_t stride, int64_t n)
-{
-    uint16_t x[DOT_WIDTH] = {0};
-    if (stride == 1)
-        return n >= DOT_WIDTH ? _mm512_loadu_si512(p)
-                              : _mm512_maskz_loadu_epi16((__mmask32)((UINT64_C(1) << n) - 1), p);
-    for (int64_t i = 0; i < n && i < DOT_WIDTH; i++)
-        memcpy(&x[i], p + i * stride * 2, 2);
-    return _mm512_loadu_si512(x);
 }
 
 /* DOT_WIDTH bf16 times factor. */

@@ -174,9 +174,6 @@ V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, in
 V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, int64_t first,
                             int64_t end, int64_t group, float *out)
 {
-    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
-                                         8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
     const int64_t columns = problem->v_dim, stride = tile->v.dim_stride;
     for (int64_t j = first; j < end; j += 2, out += STEP) {
         const char *key[2] = {NULL, NULL};
@@ -188,8 +185,8 @@ V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, 
             const int64_t n = columns - d, at = d * stride * 2;
             vi a = key[0] ? load_pairs(key[0] + at, stride, n) : _mm512_setzero_si512();
             vi b = key[1] ? load_pairs(key[1] + at, stride, n) : _mm512_setzero_si512();
-            vf x[2] = {v_from_bits(_mm512_permutex2var_epi16(a, low, b)),
-                       v_from_bits(_mm512_permutex2var_epi16(a, high, b))};
+            vf x[2];
+            v_pair_rows(a, b, &x[0], &x[1]);
             for (int64_t c = 0; c < 4 && c * STEP < n; c++, to += group)
                 half_store(to, c % 2 ? half_high(x[c / 2]) : half_low(x[c / 2]));
         }

@@ -8,7 +8,7 @@
  * ascending order of d or of the key, whatever the vector width and whichever rows share a panel.
  *     rows        Panels are filled from the right, and below a causal diagonal vectors drop out
  * from the left: kernels for the last 3, 2 or 1 vectors are all that is needed.
- *     words       Compiled with HEED_PREFILL_DOT a step multiplies pairs of bf16 by vdpbf16ps: two
+ *     words       Compiled with HEED_SIMD_DOT a step multiplies pairs of bf16 by vdpbf16ps: two
  * neighbouring dims of q and k, two neighbouring keys of weights and v, the first in the low half
  * of a 32-bit word. Without it a word is a float. Pairs of keys lie at even absolute positions.
  */
@@ -17,12 +17,10 @@
 
 #include "vec.h"
 
-#ifdef HEED_PREFILL_DOT
+#ifdef HEED_SIMD_DOT
+#include "dot.h"
 #define PAIR 2 /* elements of a word */
-V_INLINE vf v_step(vf x, vf y, vf sum)
-{
-    return _mm512_dpbf16_ps(sum, (__m512bh)v_bits(x), (__m512bh)v_bits(y));
-}
+#define v_step v_dot
 #else
 #define PAIR 1
 #define v_step v_fma

@@ -13,7 +13,7 @@
 
 #include <float.h>
 
-#ifdef HEED_PREFILL_DOT
+#ifdef HEED_SIMD_DOT
 #include "prefill_dot.h"
 #else
 #include "prefill_products.h"

@@ -88,6 +88,13 @@ heed_status heed_attn_decode_weights_avx512(const heed_simd_tuning *tuning,
                                             const heed_problem *problem, heed_tile *tile,
                                             void *scratch);
 
+/* Both by vdpbf16ps, for accuracy bf16 and keys and values of adjacent dims. */
+heed_status heed_attn_decode_dot_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                        heed_tile *tile, void *scratch);
+heed_status heed_attn_decode_weights_dot_avx512(const heed_simd_tuning *tuning,
+                                                const heed_problem *problem, heed_tile *tile,
+                                                void *scratch);
+
 /* Small problems: decode's tiles that are not worth its preparations. Scores are formed as decode
  * forms them, whose second pass serves the weights. */
 #define HEED_SMALL_KEYS 32

@@ -71,7 +71,7 @@ double heed_simd_cost(const heed_simd_tuning *tuning, const heed_problem *proble
     double rows = (double)q_len * problem->q_heads, lanes = tuning->lanes;
     double keys = visible_keys(problem, (double)q_len, (double)kv_len);
     double adds_per_ns = lanes == 16 ? 82 : 52;
-    if (heed_simd_dot_covers(tuning, problem) && problem->query_class == HEED_QUERY_MANY)
+    if (heed_simd_dot_covers(tuning, problem))
         adds_per_ns *= 2;
     return 200 + rows * 10 +
            rows * keys * ((double)problem->qk_dim + (double)problem->v_dim + 24) / adds_per_ns;

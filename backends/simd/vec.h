@@ -1,6 +1,6 @@
 /* Vectors of floats: the few operations that the kernels need, for the instruction set that the
- * including file is compiled for. AVX-512 (F, BW, DQ, VL) where those flags are given, else AVX2 with
- * FMA and F16C.
+ * including file is compiled for. AVX-512 (F, BW, DQ, VL) where those flags are given, else AVX2
+ * with FMA and F16C.
  *
  *     vf   LANES floats          vi   LANES int32          vm   a lane mask
  *
@@ -31,7 +31,11 @@
 #if defined(__AVX512F__)
 
 #define LANES 16
+#ifdef HEED_SIMD_DOT /* products of pairs of bf16: dot.h */
+#define HEED_ISA_FUNCTION(name) name##_dot_avx512
+#else
 #define HEED_ISA_FUNCTION(name) name##_avx512
+#endif
 
 typedef __m512 vf;
 typedef __m512i vi;
@@ -482,7 +486,8 @@ V_INLINE void v_transpose(vf r[LANES])
 #error "vec.h needs the flags of AVX2 or AVX-512"
 #endif
 
-/* ---- any element type ------------------------------------------------------------------------- */
+/* ---- any element type -------------------------------------------------------------------------
+ */
 
 /* n elements of unit stride, widened to f32. type is a HEED_F32, HEED_F16 or HEED_BF16. */
 V_INLINE vf v_load_type(uint32_t type, const void *p, int n)
@@ -518,18 +523,19 @@ V_INLINE vf v_gather_type(uint32_t type, const void *p, int64_t stride, int n)
     return v_load(x);
 }
 
-/* ---- powers of two ---------------------------------------------------------------------------- */
+/* ---- powers of two ----------------------------------------------------------------------------
+ */
 
 /*
  * 2^x for x < 126 (which is not checked), within 2 ulp for results that are normal numbers (1.8 was
- * the most over all floats: tests/simd/functions.c); a result below 2^-126 counts as 0 (it is 0, or a
- * subnormal that reads as 0 under DAZ, which the
- * backends' tiles set). -inf gives 0, a NaN stays one.
+ * the most over all floats: tests/simd/functions.c); a result below 2^-126 counts as 0 (it is 0, or
+ * a subnormal that reads as 0 under DAZ, which the backends' tiles set). -inf gives 0, a NaN stays
+ * one.
  *
  * x = n + r with n the nearest integer, r in [-1/2, 1/2]; 2^r by a polynomial of degree 5 whose
  * constant is 1, so that whole powers are exact (the others: least largest error in ulp, found by
- * linear programming and rounded one after another); times 2^n. Both forms do the same roundings, so
- * both instruction sets give the same bits.
+ * linear programming and rounded one after another); times 2^n. Both forms do the same roundings,
+ * so both instruction sets give the same bits.
  */
 /* unit * 2^r; unit (constant) is a power of two. */
 V_INLINE vf v_exp2_fraction(vf r, float unit)
@@ -558,8 +564,8 @@ V_INLINE vf v_exp2(vf x)
 #endif
 }
 
-/* tanh: near 0 by an odd polynomial, since 1 - 2 / (e^2x + 1) would lose the leading bits there. The
- * error is below 4 units of 2^-24 of the result in both, held by tests/simd/functions.c. */
+/* tanh: near 0 by an odd polynomial, since 1 - 2 / (e^2x + 1) would lose the leading bits there.
+ * The error is below 4 units of 2^-24 of the result in both, held by tests/simd/functions.c. */
 V_INLINE vf v_tanh(vf x)
 {
     vf sign = v_and(x, v_set1(-0.0f)), a = v_abs(x), z = v_mul(x, x);
