@@ -72,6 +72,11 @@ static heed_status check(const heed_rotary_args *a, heed_error *why)
     if (!a->positions && a->positions_stride)
         INVALID("args.positions_stride is %lld without args.positions",
                 (long long)a->positions_stride);
+    const heed_view positions = {NULL, {a->positions_stride, 1, 0, 0}};
+    if (a->positions && batch && rows &&
+        !heed_view_reaches(&positions, 2, (int64_t[]){a->batch, a->len}, sizeof *a->positions))
+        INVALID("args.positions_stride is %lld, which reaches beyond the address space",
+                (long long)a->positions_stride);
     if (a->x.data && a->x.data == a->y.data &&
         (a->x_type != a->y_type || memcmp(a->x.stride, a->y.stride, sizeof a->x.stride) != 0))
         INVALID("args.y.data equals args.x.data, but their types or strides differ");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "encode.h"
+#include "fuzz_layout.h"
 #include "random.h"
 
 #define CANARY 0xff /* as the kit's: a NaN in every type */
@@ -48,39 +49,12 @@ static void shape(kit_linear_spec *s, fuzz_bytes *bytes)
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
-/* Axes in any order, with gaps, backwards, and for inputs broadcast. Returns the elements that they
- * span; *first is the one that the view points at. */
-static int64_t lay_out(fuzz_bytes *bytes, int n_axes, const int64_t *dim, int64_t *stride,
-                       int is_input, int64_t *first)
-{
-    static const uint8_t orders[6][3] = {{0, 1, 2}, {1, 0, 2}, {0, 2, 1},
-                                         {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-    const uint8_t *order = orders[fuzz_below(bytes, n_axes == 3 ? 6 : 2)];
-    const uint32_t odd = fuzz_byte(bytes); /* bits: backwards, gap */
-    const uint32_t broadcast = is_input && fuzz_rarely(bytes, 6) ? fuzz_byte(bytes) : 0;
-    int64_t step = 1, high = 0;
-    *first = 0;
-    for (int i = n_axes - 1; i >= 0; i--) {
-        const int axis = order[i] % n_axes;
-        const int64_t n = dim[axis] > 0 ? dim[axis] : 1;
-        stride[axis] = broadcast >> axis & 1 ? 0 : step + (odd >> (axis + 4) & 1) * (odd & 7);
-        high += stride[axis] * (n - 1);
-        if (stride[axis])
-            step = stride[axis] * n;
-        if (odd >> axis & 1) {
-            *first += stride[axis] * (n - 1);
-            stride[axis] = -stride[axis];
-        }
-    }
-    return high + 1;
-}
-
 static void lay_out_matrix(kit_matrix *m, fuzz_bytes *bytes, int64_t rows, int64_t cols,
                            int is_input)
 {
     const int64_t dim[2] = {rows, cols};
     int64_t stride[2];
-    m->elements = lay_out(bytes, 2, dim, stride, is_input, &m->first);
+    m->elements = fuzz_lay_out(bytes, 2, dim, stride, is_input, &m->first);
     m->rows = rows;
     m->cols = m->head_cols = cols;
     m->row_stride = m->view.stride[0] = stride[0];
@@ -94,7 +68,7 @@ static void lay_out_weight(kit_matrix *m, fuzz_bytes *bytes, const kit_linear_sp
     int64_t dim[3] = {heads, s->in_dim, cols}, *stride = m->view.stride;
     if (transposed)
         dim[1] = cols, dim[2] = s->in_dim;
-    m->elements = lay_out(bytes, n_axes, dim + 3 - n_axes, stride, 1, &m->first);
+    m->elements = fuzz_lay_out(bytes, n_axes, dim + 3 - n_axes, stride, 1, &m->first);
     m->rows = s->in_dim;
     m->cols = s->out_dim;
     m->head_cols = cols;

@@ -1,0 +1,89 @@
+/* Sequences that grow in a cache, made of bytes. See fuzz_cache.c. */
+#ifndef FUZZ_CACHE_H
+#define FUZZ_CACHE_H
+
+#include <heed/heed.h>
+
+#include "fuzz_bytes.h"
+#include "guard.h"
+
+enum {
+    FUZZ_CACHE_BATCH = 3,
+    FUZZ_CACHE_TOKENS = 180,
+    FUZZ_CACHE_HEADS = 12,
+    FUZZ_CACHE_PAIRS = 70
+};
+#define FUZZ_CACHE_CANARY 0xff /* a NaN in every type */
+
+typedef struct fuzz_cache {
+    int64_t batch, capacity, table_stride, n_pages;
+    uint32_t kv_heads, group, qk_dim, v_dim, page_len, q_type, accuracy;
+    uint32_t type[2], cache_type[2]; /* of keys and values */
+    int values_are_keys, attended;
+    uint64_t features, random;
+    int64_t window;
+    float scale, softcap, slope[FUZZ_CACHE_HEADS], sink[FUZZ_CACHE_HEADS], freq[FUZZ_CACHE_PAIRS];
+    heed_rotary_desc rotary;
+    int32_t tokens[FUZZ_CACHE_BATCH], there[FUZZ_CACHE_BATCH];
+    int32_t *table;
+    void *q, *rows[2], *turned_q, *turned_k; /* dense [batch, heads, FUZZ_CACHE_TOKENS, dim] */
+    void *out, *lse, *whole_out, *whole_lse;
+    guard_buffer buffer[2]; /* the caches */
+    heed_view cache[2];
+    unsigned char *image[2]; /* what they should hold */
+    /* the piece that is under way */
+    int packed;
+    int64_t len, packed_rows;
+    int32_t now[FUZZ_CACHE_BATCH], starts[FUZZ_CACHE_BATCH];
+} fuzz_cache;
+
+/** Elements from a view to a row of the piece. */
+static inline int64_t fuzz_cache_piece_row(const fuzz_cache *c, const heed_view *view, int64_t b,
+                                           int64_t h, int64_t i)
+{
+    return (c->packed ? 0 : b * view->stride[0]) + h * view->stride[1] +
+           (c->packed ? c->starts[b] + i : i) * view->stride[2];
+}
+
+/** Elements from the cache's view to key j of sequence b. */
+static inline int64_t fuzz_cache_key(const fuzz_cache *c, int side, int64_t b, int64_t h, int64_t j)
+{
+    const heed_view *view = &c->cache[side];
+    if (c->page_len) {
+        b = c->table[b * c->table_stride + j / c->page_len];
+        j %= c->page_len;
+    }
+    return b * view->stride[0] + h * view->stride[1] + j * view->stride[2];
+}
+
+/** The description of the attention, but for how its tensors lie. */
+static inline heed_attn_desc fuzz_cache_attention(const fuzz_cache *c)
+{
+    return (heed_attn_desc){
+        .struct_size = sizeof(heed_attn_desc),
+        .features = c->features,
+        .q_heads = c->kv_heads * c->group,
+        .kv_heads = c->kv_heads,
+        .qk_dim = c->qk_dim,
+        .v_dim = c->v_dim,
+        .q_type = c->q_type,
+        .k_type = c->cache_type[0],
+        .v_type = c->cache_type[1],
+        .out_type = c->q_type,
+        .accuracy = c->accuracy,
+        .scale = c->features & HEED_HAS_SCALE ? c->scale : 0,
+        .softcap = c->features & HEED_HAS_SOFTCAP ? c->softcap : 0,
+        .window_left = c->features & HEED_HAS_WINDOW ? c->window : 0,
+        .window_right = c->features & HEED_HAS_WINDOW ? -1 : 0,
+        .max_rows = 0,
+    };
+}
+
+/** Sometimes tries a call that has to be refused, with the caches or y read-only. Returns what is
+ * wrong with the answer, or NULL. */
+const char *fuzz_cache_spoil_append(fuzz_cache *c, const heed_kv_append_args *args,
+                                    fuzz_bytes *bytes);
+const char *fuzz_cache_spoil_rotary(const heed_rotary_args *args, fuzz_bytes *bytes,
+                                    guard_buffer *y);
+
+#endif
