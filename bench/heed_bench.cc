@@ -46,6 +46,8 @@ void print_shapes()
     static const char *const masks[] = {"full", "causal", "window512", "half"};
     const char *separator = "[";
     for (const heed_bench::Shape &s : heed_bench::shapes) {
+        if (s.storage != heed_bench::Storage::padded)
+            continue; /* no peer is asked for these */
         std::printf(
             "%s\n {\"name\": \"%s\", \"bound\": \"%s\", \"layout\": \"%s\", \"mask\": \"%s\", "
             "\"batch\": %lld, \"q_heads\": %u, \"kv_heads\": %u, \"q_len\": %lld, "

@@ -130,7 +130,8 @@ bool PlainOneDnn::serves(const Shape &shape, uint32_t dtype)
     return (dtype == HEED_F32 || dtype == HEED_BF16) && shape.layout == Layout::head_major &&
            (shape.mask == Mask::full ||
             (shape.mask == Mask::causal && shape.q_len == shape.kv_len)) &&
-           (shape.q_heads == shape.kv_heads || shape.q_len == 1) && !shape.v_in_k && !shape.simple;
+           (shape.q_heads == shape.kv_heads || shape.q_len == 1) && !shape.v_in_k &&
+           !shape.simple && shape.storage == Storage::padded;
 }
 
 PlainOneDnn::PlainOneDnn(const Shape &shape, const heed_attn_desc &desc, unsigned n_threads)

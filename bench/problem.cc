@@ -144,6 +144,12 @@ heed_attn_desc describe(const Shape &shape, const Type &type)
     }
     if (shape.mask == Mask::half)
         desc.features |= HEED_HAS_MASK;
+    if (shape.storage == Storage::paged16) {
+        desc.features |= HEED_HAS_PAGES;
+        desc.page_len = 16;
+    }
+    if (is_packed(shape))
+        desc.features |= HEED_HAS_PACKED | HEED_HAS_LENS;
     return desc;
 }
 
@@ -166,7 +172,7 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
 
     const size_t size = heed_dtype_bytes(type.dtype), batch = size_t(shape.batch);
     const size_t q_bytes = batch * shape.q_heads * size_t(shape.q_len) * shape.qk_dim * size;
-    const size_t keys = batch * shape.kv_heads * size_t(shape.kv_len);
+    const size_t keys = shape.kv_heads * size_t(all_keys(shape));
     const size_t k_bytes = keys * shape.qk_dim * size;
     const size_t v_bytes = shape.v_in_k ? 0 : keys * shape.v_dim * size;
     kv_bytes_ = double(k_bytes + v_bytes);
@@ -191,6 +197,33 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
     set_strides(args.k, shape.layout, shape.kv_heads, shape.kv_len, shape.qk_dim);
     set_strides(args.v, shape.layout, shape.kv_heads, shape.kv_len,
                 shape.v_in_k ? shape.qk_dim : shape.v_dim);
+    store(shape);
+}
+
+/* Lengths and starts of packed rows; pages, in an order that a generator of Park and Miller gives.
+ */
+void Problem::store(const Shape &shape)
+{
+    if (is_packed(shape)) {
+        int64_t at = 0;
+        for (int64_t b = 0; b < shape.batch; b++) {
+            lens_.push_back(int32_t(keys_of(shape, b)));
+            starts_.push_back(int32_t(at));
+            at += keys_of(shape, b);
+        }
+        args.kv_lens = lens_.data();
+        args.kv_starts = starts_.data();
+    }
+    if (shape.storage != Storage::paged16)
+        return;
+    const int64_t pages = shape.kv_len / 16;
+    for (int64_t i = 0; i < pages; i++)
+        table_.push_back(int32_t(i));
+    std::shuffle(table_.begin(), table_.end(), std::minstd_rand(1));
+    args.block_table = table_.data();
+    args.block_table_stride = args.n_pages = pages;
+    set_strides(args.k, shape.layout, shape.kv_heads, 16, shape.qk_dim);
+    set_strides(args.v, shape.layout, shape.kv_heads, 16, shape.v_dim);
 }
 
 void Problem::next()

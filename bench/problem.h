@@ -87,6 +87,9 @@ class Problem
     double kv_bytes_;
     std::vector<char> out_;
     std::vector<unsigned char> mask_;
+    std::vector<int32_t> lens_, starts_, table_;
+
+    void store(const Shape &shape);
 };
 
 } // namespace heed_bench

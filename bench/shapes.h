@@ -25,6 +25,19 @@ enum class Layout {
     token_major, /* [batch, rows, heads, dim]: all four of q, k, v, out */
 };
 
+/* Where the keys of sequences lie, and how many they are. */
+enum class Storage {
+    padded,  /* kv_len of each */
+    paged16, /* the same in pages of 16 keys, whose order is random */
+    ragged,  /* packed behind each other: 100 to kv_len */
+    equal    /* packed, the same keys as ragged in all, but as many of each sequence */
+};
+
+/* Lengths of 16 sequences, each 1.405 times the one before, and their mean. */
+constexpr int64_t ragged_lens[] = {100,  140,  197,  277,  390,  547,  769,   1080,
+                                   1517, 2131, 2994, 4206, 5909, 8302, 11663, 16384};
+constexpr int64_t equal_len = 3538;
+
 enum class Bound { compute, memory, latency };
 
 struct Shape {
@@ -38,6 +51,7 @@ struct Shape {
     uint32_t qk_dim, v_dim;
     bool v_in_k; /* V is the first v_dim columns of K (multi-head latent attention) */
     bool simple; /* by heed_attention instead of heed_plan_run */
+    Storage storage = Storage::padded;
 };
 
 /* A prefill of h heads, s rows and keys, head dim d. */
@@ -52,6 +66,14 @@ constexpr Shape decode(const char *name, int64_t b, int64_t q, int64_t kv, Layou
 {
     const Mask mask = q > 1 ? Mask::causal : Mask::full;
     return {name, Bound::memory, layout, mask, b, 32, 8, q, kv, 128, 128, false, false};
+}
+
+/* 16 sequences, packed, tokens outside of heads. */
+constexpr Shape packed(const char *name, Storage storage)
+{
+    return {
+        name,  Bound::memory, Layout::token_major, Mask::full, 16, 32, 8, 1, 16384, 128, 128, false,
+        false, storage};
 }
 
 constexpr Shape small(const char *name, int64_t s, bool simple)
@@ -94,6 +116,10 @@ constexpr Shape shapes[] = {
     decode("batchdecode_b16_hq32_hkv8_kv1024_d128", 16, 1, 1024, Layout::head_major),
     decode("batchdecode_b16_hq32_hkv8_kv8192_d128", 16, 1, 8192, Layout::head_major),
     decode("batchdecode_b16_hq32_hkv8_kv32768_d128", 16, 1, 32768, Layout::head_major),
+    {"paged16_kv8192", Bound::memory, Layout::head_major, Mask::full, 1, 32, 8, 1, 8192, 128, 128,
+     false, false, Storage::paged16},
+    packed("ragged_b16", Storage::ragged),
+    packed("ragged_b16_equal", Storage::equal),
     decode("spec_q4_b1_hq32_hkv8_kv8192_d128", 1, 4, 8192, Layout::head_major),
     decode("spec_q16_b1_hq32_hkv8_kv8192_d128", 1, 16, 8192, Layout::head_major),
     {"mla_d576_dv512_kv8192", Bound::memory, Layout::head_major, Mask::full, 1, 16, 1, 1, 8192, 576,
@@ -103,10 +129,34 @@ constexpr Shape shapes[] = {
     small("small_b4_h4_s10_d8_simple", 10, true),
 };
 
+constexpr bool is_packed(const Shape &shape)
+{
+    return shape.storage == Storage::ragged || shape.storage == Storage::equal;
+}
+
+/* Keys of sequence b. */
+constexpr int64_t keys_of(const Shape &shape, int64_t b)
+{
+    return shape.storage == Storage::ragged  ? ragged_lens[b]
+           : shape.storage == Storage::equal ? equal_len
+                                             : shape.kv_len;
+}
+
+/* Keys of all sequences. */
+constexpr int64_t all_keys(const Shape &shape)
+{
+    int64_t keys = 0;
+    for (int64_t b = 0; b < shape.batch; b++)
+        keys += keys_of(shape, b);
+    return keys;
+}
+
 /* (row, key) pairs that are visible, of one head of one sequence. */
 constexpr double visible_pairs(const Shape &shape)
 {
     double pairs = 0;
+    if (is_packed(shape)) /* one row each, which sees all: the mean */
+        return double(all_keys(shape)) / double(shape.batch);
     const int64_t offset = shape.kv_len - shape.q_len;
     for (int64_t i = 0; i < shape.q_len; i++) {
         const int64_t seen = i + offset + 1;
@@ -138,7 +188,7 @@ constexpr double flops(const Shape &shape)
 /* Elements of K and V, each counted once: what GBps counts. */
 constexpr double kv_elements(const Shape &shape)
 {
-    return double(shape.batch) * shape.kv_heads * double(shape.kv_len) *
+    return double(all_keys(shape)) * shape.kv_heads *
            (shape.v_in_k ? shape.qk_dim : shape.qk_dim + shape.v_dim);
 }
 
