@@ -55,20 +55,62 @@ static void scale_queries(decode *d)
 
 /* ---- blocks ---- */
 
+/* Where a key lies: its page, and its row there. Contiguous keys are rows of page 0. */
+typedef struct place {
+    int64_t page, row;
+} place;
+
+static place find_place(const decode *d, int64_t j)
+{
+    const uint32_t len = d->problem->page_len, key = (uint32_t)j; /* a narrow division */
+    if (!d->tile->pages)
+        return (place){0, j};
+    return (place){d->tile->pages[key / len], key % len};
+}
+
 static void point_rows(const decode *d, const heed_rows *rows, uint32_t type, int64_t page_stride,
-                       const block *b, const char **to)
+                       const block *b, place at, const char **to)
 {
     const int64_t bytes = heed_dtype_bytes(type), step = rows->row_stride * bytes;
-    if (!d->tile->pages && b->all == 0xffffu) {
-        const char *data = (const char *)rows->data + b->base * step;
+    const int32_t *pages = d->tile->pages;
+    const uint32_t len = d->problem->page_len;
+    const char *data = rows->data;
+    const char *first = data + at.page * page_stride * bytes + at.row * step;
+    if (b->all == 0xffffu && (!pages || len % DECODE_BLOCK == 0)) {
         for (int i = 0; i < DECODE_BLOCK; i++)
-            to[i] = data + i * step;
+            to[i] = first + i * step;
         return;
     }
-    for (int64_t i = 0; i < DECODE_BLOCK; i++) {
-        int64_t j = b->base + i < b->first || b->base + i >= b->end ? b->first : b->base + i;
-        to[i] = (const char *)rows->data +
-                bytes * heed_key_offset(rows, d->tile->pages, d->problem->page_len, page_stride, j);
+    for (int i = 0; i < DECODE_BLOCK; i++)
+        to[i] = first; /* keys outside repeat the first */
+    for (int64_t j = b->first + 1; j < b->end; j++) {
+        if (pages && ++at.row == len) {
+            at = (place){pages[(uint32_t)j / len], 0};
+            to[j - b->base] = data + at.page * page_stride * bytes;
+        } else {
+            to[j - b->base] = to[j - 1 - b->base] + step;
+        }
+    }
+}
+
+/* Points the block at its rows. In pages the next block may be anywhere; where it is as far for
+ * every row, because pages hold whole blocks, it is fetched from there. */
+static void point_block(const decode *d, block *b)
+{
+    const heed_tile *t = d->tile;
+    const heed_problem *p = d->problem;
+    const int64_t next = b->base + DECODE_BLOCK;
+    const place here = find_place(d, b->first);
+    point_rows(d, &t->k, p->k_type, t->k_page_stride, b, here, b->k);
+    point_rows(d, &t->v, p->v_type, t->v_page_stride, b, here, b->v);
+    b->ahead = t->pages ? (fetch){0} : d->fetch;
+    if (t->pages && p->page_len % DECODE_BLOCK == 0 && b->first == b->base && next < t->k_end) {
+        const place there = find_place(d, next);
+        const int64_t pages = there.page - here.page, rows = there.row - here.row;
+        b->ahead.k =
+            heed_dtype_bytes(p->k_type) * (pages * t->k_page_stride + rows * t->k.row_stride);
+        b->ahead.v =
+            heed_dtype_bytes(p->v_type) * (pages * t->v_page_stride + rows * t->v.row_stride);
     }
 }
 
@@ -107,10 +149,9 @@ static int next_block(decode *d, int64_t base, block *b)
             find_visible(d, b);
         if (!b->any)
             continue;
-        point_rows(d, &t->k, d->problem->k_type, t->k_page_stride, b, b->k);
-        point_rows(d, &t->v, d->problem->v_type, t->v_page_stride, b, b->v);
+        point_block(d, b);
         if (d->copy_k)
-            copy_block(d->problem->k_type, t->k.dim_stride, d->problem->qk_dim, d->fetch.k,
+            copy_block(d->problem->k_type, t->k.dim_stride, d->problem->qk_dim, b->ahead.k,
                        &d->fetch, b->k, d->k_copy);
         return 1;
     }
@@ -171,9 +212,13 @@ static void work(decode *d, block *b, const block *next, const uint16_t *visible
     uint8_t index[DECODE_BLOCK];
     weighed k;
     if (d->copy_v)
-        copy_block(p->v_type, d->tile->v.dim_stride, p->v_dim, d->fetch.v, &d->fetch, b->v,
+        copy_block(p->v_type, d->tile->v.dim_stride, p->v_dim, b->ahead.v, &d->fetch, b->v,
                    d->v_copy);
     list_keys(d, b, b->any, &k, v, index);
+    if (d->tile->pages) { /* scores are of the next block, values of this one */
+        d->fetch.k = next && !d->copy_k ? next->ahead.k : 0;
+        d->fetch.v = d->copy_v ? 0 : b->ahead.v;
+    }
     if (b->same && d->k_type == d->v_type) {
         products(d, d->k_type, 0, d->rows, next, &k);
         return;

@@ -9,6 +9,7 @@ typedef struct block {
     int64_t base, first, end;
     uint32_t all, any; /* a bit per key: inside; seen by some row */
     int same;          /* every row sees the same keys */
+    fetch ahead;       /* from its rows to those of the block that is fetched meanwhile */
     const char *k[DECODE_BLOCK], *v[DECODE_BLOCK];
     float *scores; /* [rows, 16], then weights */
 } block;
