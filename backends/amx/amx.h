@@ -5,9 +5,9 @@
 
 #include <heed/backend.h>
 
-#define AMX_BLOCK 128       /* keys of a block: unit of prepare, of masks and of the row reference */
-#define AMX_CHUNK_BLOCKS 4  /* blocks whose weights are kept before their V is multiplied */
-#define AMX_UNIT 32         /* keys of one tile product with V */
+#define AMX_BLOCK 128      /* keys of a block: unit of prepare, of masks and of the row reference */
+#define AMX_CHUNK_BLOCKS 4 /* blocks whose weights are kept before their V is multiplied */
+#define AMX_UNIT 32        /* keys of one tile product with V */
 #define AMX_BLOCK_UNITS (AMX_BLOCK / AMX_UNIT)
 #define AMX_GROUP 32        /* rows worked on together: two tiles */
 #define AMX_HEADER_BYTES 64 /* of a packed block */
@@ -38,10 +38,11 @@ typedef struct amx_layout {
 
 /* What the kernels keep of a group's rows. */
 typedef struct amx_rows {
-    float reference[AMX_GROUP]; /* integers in log2 units; AMX_UNSEEN before the row's first score */
-    float sum[AMX_GROUP][16];   /* lanes of the sum of weights */
-    uint32_t odd_q;             /* bit r: row r has a NaN, an infinity or a value of 2^50 or more */
-    uint32_t fresh; /* O in memory holds nothing yet: it counts as 0 */
+    float
+        reference[AMX_GROUP]; /* integers in log2 units; AMX_UNSEEN before the row's first score */
+    float sum[AMX_GROUP][16]; /* lanes of the sum of weights */
+    uint32_t odd_q;           /* bit r: row r has a NaN, an infinity or a value of 2^50 or more */
+    uint32_t fresh;           /* O in memory holds nothing yet: it counts as 0 */
     uint32_t reserved[14];
 } amx_rows;
 #define AMX_UNSEEN (-0x1p127f)
@@ -70,6 +71,17 @@ static inline amx_layout amx_layout_of(const heed_problem *p)
     return l;
 }
 
+/* Linear layers: rows of a tile, columns of a packed panel, and most columns of a tile. A part's
+ * scratch is x of 512 inputs and the sums. */
+#define AMX_LINEAR_ROWS 256
+#define AMX_LINEAR_COLS 1024
+#define AMX_PANEL 32
+
+static inline int64_t heed_amx_linear_steps(const heed_linear_problem *p)
+{
+    return ((int64_t)p->in_dim + 31) / 32;
+}
+
 heed_status heed_amx_prepare(const void *state, const heed_problem *problem, const heed_tile *kv,
                              void *prepared);
 heed_status heed_amx_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
@@ -83,8 +95,30 @@ heed_status heed_amx_model_prepare(const void *state, const heed_problem *proble
 heed_status heed_amx_model_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
                                     void *scratch);
 
-/* Three builds: for the hardware; on the model of the tile unit and plain loops; and on the model with
- * AVX-512 beside it, which runs most of the code of the first on machines without a tile unit. */
+heed_status heed_amx_linear_pack(const heed_linear_problem *problem,
+                                 const heed_linear_weight *weight, int64_t col_first,
+                                 int64_t col_end, void *panel);
+heed_status heed_amx_linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                                 void *scratch);
+heed_status heed_amx_lanes_linear_pack(const heed_linear_problem *problem,
+                                       const heed_linear_weight *weight, int64_t col_first,
+                                       int64_t col_end, void *panel);
+heed_status heed_amx_lanes_linear_tile(const heed_linear_problem *problem,
+                                       const heed_linear_tile *tile, void *scratch);
+heed_status heed_amx_model_linear_pack(const heed_linear_problem *problem,
+                                       const heed_linear_weight *weight, int64_t col_first,
+                                       int64_t col_end, void *panel);
+heed_status heed_amx_model_linear_tile(const heed_linear_problem *problem,
+                                       const heed_linear_tile *tile, void *scratch);
+
+/* n values, rounded up to a multiple of 16, in place. */
+void heed_amx_activate(uint32_t activation, float *s, int64_t n);
+void heed_amx_lanes_activate(uint32_t activation, float *s, int64_t n);
+void heed_amx_model_activate(uint32_t activation, float *s, int64_t n);
+
+/* Three builds: for the hardware; on the model of the tile unit and plain loops; and on the model
+ * with AVX-512 beside it, which runs most of the code of the first on machines without a tile unit.
+ */
 #if defined(HEED_AMX_MODEL) && defined(HEED_AMX_LANES)
 #define AMX_NAME(name) heed_amx_lanes_##name
 #elif defined(HEED_AMX_MODEL)

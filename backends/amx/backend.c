@@ -135,6 +135,37 @@ static heed_status amx_tiling(const heed_problem *p, heed_tiling *out)
     return HEED_OK;
 }
 
+static heed_status linear_supports(const heed_linear_problem *p, heed_error *why)
+{
+    if (p->x_type != HEED_BF16 || p->w_type != HEED_BF16 || p->accuracy != HEED_ACCURACY_BF16)
+        return heed_refuse(why, "linear layers need x and w in bf16 and accuracy bf16: tile products "
+                                "take bf16 alone");
+    return HEED_OK;
+}
+
+/* A product of tiles with what surrounds it takes about 7 ns, whether its rows are one or 16; few rows
+ * wait for the weights, at 20 bytes a ns. */
+static double linear_cost(const heed_linear_problem *p, int64_t rows)
+{
+    const double row_tiles = (double)((rows + 15) / 16), steps = (double)heed_amx_linear_steps(p);
+    const double work = row_tiles * steps * (double)((p->out_dim + 15) / 16) * 7;
+    const double read = (double)p->in_dim * p->out_dim * 2 / 20;
+    const double around = (double)rows * (p->out_dim * 0.2 + p->in_dim * 0.05);
+    return 500 + around + (rows > 0 && read > work ? read : work);
+}
+
+static heed_status linear_tiling(const heed_linear_problem *p, heed_linear_tiling *out)
+{
+    out->rows = AMX_LINEAR_ROWS;
+    out->cols = AMX_LINEAR_COLS;
+    out->panel_cols = AMX_PANEL;
+    out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
+    out->panel_bytes = (size_t)heed_amx_linear_steps(p) * 2048;
+    out->scratch_bytes = AMX_LINEAR_ROWS * 512 * 2 + AMX_LINEAR_ROWS * AMX_LINEAR_COLS * 4;
+    out->kernel = "tile 32 rows x 32 columns, bf16 products";
+    return HEED_OK;
+}
+
 const heed_backend *AMX_NAME(backend)(void)
 {
     static const heed_backend backend = {
@@ -153,6 +184,11 @@ const heed_backend *AMX_NAME(backend)(void)
         .tiling = amx_tiling,
         .prepare = AMX_NAME(prepare),
         .run_tile = AMX_NAME(run_tile),
+        .linear_supports = linear_supports,
+        .linear_cost = linear_cost,
+        .linear_tiling = linear_tiling,
+        .linear_pack = AMX_NAME(linear_pack),
+        .linear_tile = AMX_NAME(linear_tile),
     };
     return &backend;
 }

@@ -116,19 +116,63 @@ static int same(float a, float b)
     return a != a ? b != b : heed_bits_of_f32(a) == heed_bits_of_f32(b);
 }
 
+typedef heed_status linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                                void *scratch);
+
+/* A linear layer: x is k with its special values, two blocks of inputs long in the odd cases; w is v. */
+static void run_linear(linear_tile *kernel, int c, float y[ROWS][DIM])
+{
+    const heed_backend *b = heed_amx_model_backend();
+    heed_linear_problem p = {.struct_size = sizeof p,
+                             .in_dim = c % 2 ? 600 : 70,
+                             .out_dim = c % 3 ? DIM : 33,
+                             .x_type = HEED_BF16,
+                             .w_type = HEED_BF16,
+                             .y_type = HEED_F32,
+                             .accuracy = HEED_ACCURACY_BF16};
+    heed_linear_weight weight = {v, DIM, 1, 0, p.out_dim};
+    heed_linear_tiling tiling = {.struct_size = sizeof tiling};
+    heed_linear_tile t = {.struct_size = sizeof t,
+                          .rows = c % 4 ? ROWS : 5,
+                          .col_end = p.out_dim,
+                          .x = {k, DIM, 1},
+                          .y = {y, DIM, 1}};
+    if (b->linear_tiling(&p, &tiling) != HEED_OK)
+        abort();
+    int64_t panels = (p.out_dim + tiling.panel_cols - 1) / tiling.panel_cols;
+    char *packed = aligned_alloc(64, (size_t)panels * tiling.panel_bytes);
+    void *scratch = aligned_alloc(64, tiling.scratch_bytes);
+    t.packed = packed;
+    if (!packed || !scratch)
+        abort();
+    for (int64_t n = 0; n < panels; n++) {
+        int64_t first = n * tiling.panel_cols, end = first + tiling.panel_cols;
+        b->linear_pack(&p, &weight, first, end < p.out_dim ? end : p.out_dim,
+                       packed + (size_t)n * tiling.panel_bytes);
+    }
+    if (kernel(&p, &t, scratch) != HEED_OK)
+        abort();
+    free(packed);
+    free(scratch);
+}
+
 int main(int argc, char **argv)
 {
     static float model[ROWS][DIM], other[ROWS][DIM], model_lse[ROWS], other_lse[ROWS];
     const char *name = argc > 1 ? argv[1] : "";
     run_tile *kernel = NULL;
+    linear_tile *linear = NULL;
+    static float model_y[ROWS][DIM], other_y[ROWS][DIM];
     int bad = 0, compared = 0;
     heed_error why = {""};
     heed_cpu cpu;
     heed_cpu_detect(&cpu);
     if (!strcmp(name, "hardware")) {
         kernel = heed_amx_run_tile;
+        linear = heed_amx_linear_tile;
     } else if (!strcmp(name, "lanes")) {
         kernel = heed_amx_lanes_run_tile;
+        linear = heed_amx_lanes_linear_tile;
         cpu.isa |= HEED_ISA_AMX_TILE | HEED_ISA_AMX_BF16;
     }
     if (kernel && heed_amx_isa(&cpu, &why) != HEED_OK) {
@@ -152,10 +196,15 @@ int main(int argc, char **argv)
         if (!kernel)
             continue;
         run(kernel, c, other, other_lse);
+        run_linear(heed_amx_model_linear_tile, c, model_y);
+        run_linear(linear, c, other_y);
         for (int i = 0; i < ROWS; i++)
             for (int d = -1; d < DIM; d++, compared++) {
                 float m = d < 0 ? model_lse[i] : model[i][d];
                 float o = d < 0 ? other_lse[i] : other[i][d];
+                if (d >= 0 && !same(model_y[i][d], other_y[i][d]) && bad++ < 5)
+                    printf("linear case %d row %d column %d: model %a, %s %a\n", c, i, d,
+                           (double)model_y[i][d], name, (double)other_y[i][d]);
                 if (!same(m, o) && bad++ < 5)
                     printf("case %d row %d dim %d: model %a, %s %a\n", c, i, d, (double)m, name,
                            (double)o);
