@@ -83,6 +83,15 @@ int best_ceiling(uint32_t dtype)
     return best;
 }
 
+/* Whether HEED_BACKEND, a list with commas, allows it. The contexts of the rows name their backend,
+ * which beats the environment, so that it has to be looked at here. */
+bool wanted(const std::string &name)
+{
+    const char *list = std::getenv("HEED_BACKEND");
+    return !list || !*list ||
+           (',' + std::string(list) + ',').find(',' + name + ',') != std::string::npos;
+}
+
 /* The allocator of a context, which counts. */
 void *allocate(void *user, size_t bytes, size_t align)
 {
@@ -138,7 +147,9 @@ std::vector<Backend> list_backends()
         if (at == std::string::npos)
             break;
         size_t end;
-        const std::string reason = json_string(json, "reason", at, &end);
+        std::string reason = json_string(json, "reason", at, &end);
+        if (!wanted(name))
+            reason = "HEED_BACKEND does not name it";
         backends.push_back({name, reason.empty() ? trial(name) : reason});
     }
     return backends;

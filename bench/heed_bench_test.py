@@ -83,6 +83,14 @@ class HeedBench(unittest.TestCase):
     def test_a_filter_without_rows_fails(self):
         self.assertEqual(run("--benchmark_filter=no_such_row").returncode, 1)
 
+    def test_heed_backend_is_obeyed(self):
+        done = run("--quick", "--benchmark_list_tests", HEED_BACKEND="naive")
+        self.assertIn(SMALL, done.stdout)
+        self.assertNotIn("attn/avx2/", done.stdout)
+        none = run("--benchmark_filter=attn", "--benchmark_list_tests", HEED_BACKEND="no_such_one")
+        self.assertIn("left out: backend naive: HEED_BACKEND does not name it", none.stderr)
+        self.assertEqual(none.returncode, 1)
+
     def test_wrong_options_fail(self):
         for word in (
             "--threads=0",
