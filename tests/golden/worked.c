@@ -4,6 +4,7 @@
  *     worked FILE oracle     the float64 oracle of the conformance kit
  *
  * The projections are done here, in float64; what they give are integers that f32 holds exactly.
+ * Then everything again as one layer: projections, attention and weights by heed_mha.
  * The published outputs are met to 1e-6 absolute (the bar that the project sets itself); where a
  * row's weights are 0 and 1 in f32, weights and outputs are those, exactly.
  */
@@ -151,6 +152,80 @@ static heed_status attend(heed_context *context, const matrix *q, const matrix *
     return status;
 }
 
+/* ---- the example as a layer -------------------------------------------------------------------
+ */
+
+static heed_status linear_of(heed_context *context, const matrix *w, heed_linear **out)
+{
+    float weight[MOST][MOST];
+    heed_linear_desc desc = {.struct_size = sizeof desc,
+                             .in_dim = (uint32_t)w->rows,
+                             .out_dim = (uint32_t)w->columns,
+                             .x_type = HEED_F32,
+                             .w_type = HEED_F32,
+                             .y_type = HEED_F32};
+    const heed_view view = {weight, {MOST, 1}};
+    *out = NULL;
+    for (int i = 0; i < w->rows; i++)
+        for (int c = 0; c < w->columns; c++)
+            weight[i][c] = (float)w->at[i][c];
+    return w->rows ? heed_linear_create(context, &desc, &view, NULL, out) : HEED_OK;
+}
+
+/* q and v tell how wide the heads are. Scores are not asked for: a->scores stay as they are. */
+static heed_status attend_as_layer(heed_context *context, const matrix *x, const matrix w[3],
+                                   const matrix *q, const matrix *v, double scale, attended *a)
+{
+    float rows[MOST][MOST], out[MOST][MOST], weights[MOST][MOST];
+    heed_attn_desc attn = {.struct_size = sizeof attn,
+                           .features = HEED_HAS_SCALE | HEED_HAS_WEIGHTS,
+                           .q_heads = 1,
+                           .kv_heads = 1,
+                           .qk_dim = (uint32_t)q->columns,
+                           .v_dim = (uint32_t)v->columns,
+                           .q_type = HEED_F32,
+                           .k_type = HEED_F32,
+                           .v_type = HEED_F32,
+                           .out_type = HEED_F32,
+                           .scale = (float)scale,
+                           .max_batch = 1,
+                           .max_q_len = MOST};
+    heed_mha_desc desc = {.struct_size = sizeof desc,
+                          .attn = &attn,
+                          .d_model = (uint32_t)x->columns,
+                          .x_type = HEED_F32};
+    heed_mha_args args = {.struct_size = sizeof args,
+                          .batch = 1,
+                          .q_len = x->rows,
+                          .x_q = {rows, {0, MOST, 1}},
+                          .y = {out, {0, MOST, 1}},
+                          .weights = {weights, {0, 0, MOST, 1}}};
+    heed_mha *mha = NULL;
+    for (int i = 0; i < x->rows; i++)
+        for (int c = 0; c < x->columns; c++)
+            rows[i][c] = (float)x->at[i][c];
+    heed_status status = linear_of(context, &w[0], &desc.q_proj);
+    if (status == HEED_OK)
+        status = linear_of(context, &w[1], &desc.k_proj);
+    if (status == HEED_OK)
+        status = linear_of(context, &w[2], &desc.v_proj);
+    if (status == HEED_OK)
+        status = heed_mha_create(context, &desc, &mha);
+    if (status == HEED_OK)
+        status = heed_mha_run(mha, &args, NULL, 0);
+    for (int i = 0; i < x->rows && status == HEED_OK; i++) {
+        for (int c = 0; c < v->columns; c++)
+            a->out[i][c] = (double)out[i][c];
+        for (int c = 0; c < x->rows; c++)
+            a->weights[i][c] = (double)weights[i][c];
+    }
+    heed_mha_release(mha);
+    heed_linear_release(desc.q_proj);
+    heed_linear_release(desc.k_proj);
+    heed_linear_release(desc.v_proj);
+    return status;
+}
+
 /* ---- one example ------------------------------------------------------------------------------
  */
 
@@ -219,6 +294,19 @@ static int run_example(heed_context *context, const cJSON *example)
             fprintf(stderr, "%s: %s\n", name, heed_last_error());
             failures++;
         }
+    }
+    check_rows(example, name, &a);
+    if (!context)
+        return 1;
+    const matrix w[3] = {w_query, w_key, w_value};
+    memset(a.out, 0xff, sizeof a.out);
+    memset(a.weights, 0xff, sizeof a.weights);
+    heed_status status = attend_as_layer(context, &x, w, &q, &v, scale, &a);
+    if (status == HEED_ERR_UNSUPPORTED)
+        return 1; /* a backend without linear layers */
+    if (status != HEED_OK) {
+        fprintf(stderr, "%s as a layer: %s\n", name, heed_last_error());
+        failures++;
     }
     check_rows(example, name, &a);
     return 1;

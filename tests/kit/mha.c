@@ -61,6 +61,11 @@ static const struct {
     {"cross_cache_again", {.q_len = 3, .kv_len = 13, .d_kv = 17, .projections = LAYER_PAIR, .out = 24, .cache = LAYER_CONTIGUOUS, .capacity = 30, .no_new = 1}},
     {"gaps_decode", {.q_len = 1, .projections = LAYER_FUSED, .out = 24, .residual = 1, .rows = LAYER_GAPS, .cache = LAYER_PAGES, .capacity = 30, BOTTOM}},
     {"cross_cache_rotary", {.q_len = 3, .kv_len = 13, .d_kv = 17, .projections = LAYER_PAIR, .cache = LAYER_PAGES, .capacity = 30, HALF(12)}},
+    /* What the project set out from: a single head as in BERT, and small heads in a batch. */
+    {"bert_self", {.q_heads = 1, .kv_heads = 1, .batch = 2, .q_len = 6, .d_model = 768, .qk_dim = 768, .v_dim = 768, .projections = LAYER_SEPARATE, .bias = 1, .out_in = 1}},
+    {"bert_cross", {.q_heads = 1, .kv_heads = 1, .batch = 2, .q_len = 6, .kv_len = 9, .d_kv = 768, .d_model = 768, .qk_dim = 768, .v_dim = 768, .projections = LAYER_SEPARATE, .bias = 1, .out_in = 1}},
+    {"batch_4x10x32_full", {.kv_heads = 4, .batch = 4, .q_len = 10, .d_model = 32, .qk_dim = 8, .v_dim = 8, .projections = LAYER_SEPARATE}},
+    {"batch_4x10x32_shared", {.kv_heads = 4, .batch = 4, .q_len = 10, .d_model = 32, .projections = LAYER_SHARED}},
     {"large", {.q_len = 70, .batch = 2, .projections = LAYER_FUSED, .d_model = 130, .qk_dim = 32, .v_dim = 32, .out = 130, .residual = 1, BOTTOM, HALF(32)}},
 };
 /* clang-format on */
@@ -77,7 +82,7 @@ layer_spec layer_complete(const kit_case *c)
 {
     layer_spec s = table[c->variant / 8].spec;
     const size_t t = (size_t)c->variant % 8;
-    s.q_heads = 4;
+    s.q_heads = s.q_heads ? s.q_heads : 4;
     s.kv_heads = s.kv_heads ? s.kv_heads : 2;
     s.batch = s.batch ? s.batch : 3;
     s.qk_dim = s.qk_dim ? s.qk_dim : s.projections ? 12 : 6;
@@ -286,6 +291,61 @@ end:
     layer_free(&l);
 }
 
+/* ---- co-attention -----------------------------------------------------------------------------
+ */
+
+static void copy_rows(const layer *to, int which, const void *rows, size_t bytes)
+{
+    guard_buffer buffer = to->buffer[which];
+    guard_open(&buffer);
+    memcpy(buffer.data, rows, bytes);
+    guard_read_only(&buffer);
+}
+
+/* Sequences A and B: each attends to the other's input (parallel), or A to B and then B to what A has
+ * become (alternating). Every step against float64 on what it was given. */
+static void attend_each_other(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    const uint32_t type = c->spec.q_type;
+    layer_spec spec = {.q_heads = 4,
+                       .kv_heads = 4,
+                       .qk_dim = 8,
+                       .v_dim = 8,
+                       .d_model = 32,
+                       .d_kv = 32,
+                       .batch = 2,
+                       .q_len = 9,
+                       .kv_len = 5,
+                       .projections = LAYER_SEPARATE,
+                       .bias = 1,
+                       .out = 32,
+                       .x_type = type,
+                       .w_type = type,
+                       .mid_type = type,
+                       .kv_type = type,
+                       .y_type = type,
+                       .seed = c->spec.seed};
+    for (int alternating = 0; alternating < 2; alternating++) {
+        layer a, b = {0};
+        int built = layer_build(env->context, &a, &spec, GUARD_HIGH, outcome);
+        layer_spec other = spec;
+        other.q_len = spec.kv_len, other.kv_len = spec.q_len, other.seed++;
+        if (built == 0 && layer_build(env->context, &b, &other, GUARD_LOW, outcome) == 0) {
+            const guard_buffer *x_a = &a.buffer[LAYER_X], *x_b = &b.buffer[LAYER_X];
+            copy_rows(&a, LAYER_XKV, x_b->data, x_b->bytes);
+            copy_rows(&b, LAYER_XKV, x_a->data, x_a->bytes);
+            if (kit_status(outcome, run(&a, BY_RUN, 1, 0), heed_last_error(), "A to B") == 0)
+                layer_check(&a, outcome);
+            if (alternating)
+                copy_rows(&b, LAYER_XKV, a.buffer[LAYER_Y].data, x_a->bytes);
+            if (kit_status(outcome, run(&b, BY_PARTS, 2, 0), heed_last_error(), "B to A") == 0)
+                layer_check(&b, outcome);
+        }
+        layer_free(&a);
+        layer_free(&b);
+    }
+}
+
 /* ---- in pieces --------------------------------------------------------------------------------
  */
 
@@ -362,18 +422,21 @@ int layer_variant(const char *name)
     return 8 * n;
 }
 
-static void add_pieces(kit_list *list)
+static void add_single_cases(kit_list *list)
 {
     for (uint32_t type = HEED_F32; type <= HEED_BF16; type++) {
         kit_case c = {.quick = 1, .run = in_pieces, .spec.q_type = type};
         snprintf(c.name, sizeof c.name, "mha/in_pieces/%s", kit_type_name(type));
+        kit_add(list, &c);
+        c.run = attend_each_other;
+        snprintf(c.name, sizeof c.name, "mha/co_attention/%s", kit_type_name(type));
         kit_add(list, &c);
     }
 }
 
 void kit_mha_cases(kit_list *list)
 {
-    add_pieces(list);
+    add_single_cases(list);
     layer_refusal_cases(list);
     for (size_t n = 0; n < COUNT(table); n++)
         for (size_t t = 0; t < COUNT(types); t++) {
