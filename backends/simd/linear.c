@@ -178,6 +178,9 @@ static void widen(uint32_t type, const char *from, int64_t n, float *to)
         v_store(to + i, v_load_type(type, from + 2 * i, LANES));
 }
 
+/* Steps of a panel up to which nothing of the next one is asked for. */
+enum { MOST_ALONE = 64 };
+
 /* What the next block needs is asked for in small shares beside the products: a copy that came upon
  * it cold would wait for one cache line after another. */
 typedef struct ahead {
@@ -197,7 +200,9 @@ static ahead plan_ahead(const heed_linear_problem *problem, const heed_linear_ti
     const char *w = (const char *)tile->packed + (size_t)i * s->w_row;
     ahead a = {.w = p + 1 < s->panels ? w + (size_t)(p + 1) * s->panel_bytes
                                       : w + (size_t)n * s->w_row};
-    a.w_end = a.w + (size_t)n * s->w_row;
+    /* Few steps: a share would fill the queue of misses, and the products wait for it. The CPU's
+     * own prefetcher follows a panel as well. */
+    a.w_end = steps < MOST_ALONE ? a.w : a.w + (size_t)n * s->w_row;
     a.w_share = (n * (int64_t)s->w_row / steps + 63) / 64 * 64;
     if (left > 0 && tile->x.col_stride == 1) {
         a.x = (const char *)tile->x.data + (i + n) * bytes + first * 64;
