@@ -3,6 +3,7 @@
 #include "context.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "env.h"
 #include "reason.h"
@@ -16,7 +17,13 @@ void *heed_alloc(heed_context *context, size_t bytes, size_t align)
     if (context->user.alloc)
         return context->user.alloc(context->user.user, bytes, align);
     void *p;
-    return posix_memalign(&p, align < sizeof p ? sizeof p : align, bytes) == 0 ? p : NULL;
+    if (posix_memalign(&p, align < sizeof p ? sizeof p : align, bytes) != 0)
+        return NULL;
+#ifdef MADV_HUGEPAGE
+    if (align >= HEED_HUGE_PAGE) /* a wish: without it the memory is as good, and slower */
+        (void)madvise(p, bytes, MADV_HUGEPAGE);
+#endif
+    return p;
 }
 
 void heed_free(heed_context *context, void *p, size_t bytes)

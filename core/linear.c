@@ -82,7 +82,8 @@ static heed_status make_room(heed_context *context, heed_linear *l, heed_error *
         return heed_fail(why, HEED_ERR_NOMEM,
                          "a linear layer of %u x %u elements exceeds the address space", p->in_dim,
                          p->out_dim);
-    l->packed = heed_alloc(context, l->bytes, HEED_CACHE_LINES);
+    l->packed = heed_alloc(context, l->bytes,
+                           l->bytes >= HEED_HUGE_PAGE ? HEED_HUGE_PAGE : HEED_CACHE_LINES);
     if (!l->packed)
         return heed_fail(why, HEED_ERR_NOMEM, "no memory for %zu bytes of packed weights",
                          l->bytes);
