@@ -59,8 +59,9 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
     }
 #define W_VECTOR(p, v) v_load_type(W_TYPE, w##p + v * LANES * W_BYTES, LANES)
 
-/* w comes from memory: it is asked for long before, by latency times bandwidth and some. */
-#define AHEAD 2048
+/* w comes from memory and is asked for before, by its latency times its speed over the streams: so
+ * many bytes were best on a Zen 4, and more were worse. */
+#define AHEAD (256 + 128 * W_BYTES)
 #define FETCH(p)                                                                                   \
     for (int line = 0; line < (int)(LINEAR_PANEL * W_BYTES); line += 64)                           \
         _mm_prefetch(w##p + AHEAD + line, _MM_HINT_T0);
