@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "ceiling.h"
+#include "problem.h"
 
 namespace heed_bench
 {
@@ -98,6 +99,7 @@ void *allocate(void *user, size_t bytes, size_t align)
     void *memory = nullptr;
     if (posix_memalign(&memory, align < sizeof(void *) ? sizeof(void *) : align, bytes) != 0)
         return nullptr;
+    advise_huge_pages(memory, align >= huge_page ? bytes : 0); /* as the library itself does */
     Context &context = *static_cast<Context *>(user);
     const size_t now = __atomic_add_fetch(&context.bytes, bytes, __ATOMIC_RELAXED);
     if (now > context.peak_bytes) /* a lost race costs a few bytes of a statistic */

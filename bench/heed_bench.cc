@@ -4,8 +4,9 @@
  *     heed-bench --quick --benchmark_out=quick.json      about a minute
  *     heed-bench --benchmark_filter='attn/avx2/f32/.*d64_full/threads:1'
  *
- * Rows      attn/<backend>/<dtype>/<shape>/threads:<n> and ceiling/<kind>/threads:<n>; shapes.h has
- *           the shapes. Each repetition of a row measures its ceiling right before its timed loop.
+ * Rows      attn/<backend>/<dtype>/<shape>/threads:<n>, linear/... in the same way, and
+ *           ceiling/<kind>/threads:<n>; shapes.h has the shapes. Each repetition of a row measures
+ *           its ceiling right before its timed loop.
  * Exit      0; 1 if the filter matches no row; 2 for a wrong option.
  */
 #include <benchmark/benchmark.h>

@@ -97,6 +97,16 @@ char *Pool::normal(uint32_t dtype, size_t bytes)
     return base_;
 }
 
+void advise_huge_pages(void *memory, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    if (bytes)
+        (void)madvise(memory, bytes, MADV_HUGEPAGE);
+#else
+    (void)memory, (void)bytes;
+#endif
+}
+
 constexpr size_t rotation_least = size_t(1) << 30, rotation_most = size_t(2) << 30;
 
 size_t rotation_bytes()

@@ -41,6 +41,10 @@ class Pool
     uint32_t dtype_ = HEED_DTYPE_NONE;
 };
 
+/* Asks for huge pages, if there are any; nothing happens for 0 bytes. */
+constexpr size_t huge_page = size_t(1) << 21;
+void advise_huge_pages(void *memory, size_t bytes);
+
 /* Bytes of K and V that memory-bound rows rotate over: four times the last cache as it reports
  * itself, at least 1 GiB (or it would be too little for a fast core) and at most 2 GiB (some report
  * hundreds of megabytes). A row with a single set beyond 2 GiB uses just that. */

@@ -5,17 +5,16 @@
 #include <heed/kit.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <exception>
 #include <memory>
-#include <thread>
 
 #include "backends.h"
 #include "ceiling.h"
+#include "clock.h"
+#include "linear.h"
 #include "machine.h"
 #if HEED_BENCH_PLAIN_ONEDNN
 #include "plain_onednn.h"
@@ -29,31 +28,7 @@ namespace heed_bench
 namespace
 {
 
-constexpr double ceiling_seconds = 5e-3;
-
 Pool pool;
-
-double now()
-{
-    using clock = std::chrono::steady_clock;
-    return std::chrono::duration<double>(clock::now().time_since_epoch()).count();
-}
-
-/* Of all threads of this process. */
-double cpu_seconds()
-{
-    struct timespec t = {};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
-}
-
-/* Workers of an OpenMP runtime go on spinning for a while after a call, and would take the CPUs of
- * the threads that measure a ceiling. */
-void let_workers_sleep(unsigned n_threads)
-{
-    if (n_threads > 1)
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-}
 
 struct Row {
     std::string name, backend;
@@ -360,6 +335,8 @@ std::vector<std::string> register_rows(const Selection &selection)
                 }
             }
         }
+        if (!selection.demo)
+            register_linear_rows(selection, threads, backend.name, limit, pool, &left_out);
 #if HEED_BENCH_PLAIN_ONEDNN
         /* The backend has kept oneDNN from instructions that fail on this machine. */
         if (backend.name == "onednn" && !selection.demo)

@@ -2,8 +2,9 @@
  * makes its rows from it, and bench/peers reads it through `heed-bench --shapes`.
  *
  * Names    b batch, h heads (hq query, hkv key/value), s q_len = kv_len, kv kv_len, d qk_dim =
- * v_dim. Memory   MEMORY marks what reads every key once per call: such rows go from one set of
- * keys and values to the next, so that they come from memory and not from a cache.
+ *          v_dim; of linear layers m rows, n outputs, k inputs.
+ * Memory   MEMORY marks what reads every key or weight once per call: such rows go from one set of
+ * them to the next, so that they come from memory and not from a cache.
  */
 #ifndef HEED_BENCH_SHAPES_H
 #define HEED_BENCH_SHAPES_H
@@ -150,6 +151,20 @@ constexpr int64_t all_keys(const Shape &shape)
         keys += keys_of(shape, b);
     return keys;
 }
+
+/* A linear layer of n outputs and k inputs on m rows. */
+struct LinearShape {
+    const char *name;
+    Bound bound;
+    int64_t m;
+    uint32_t n, k;
+};
+
+constexpr LinearShape linear_shapes[] = {
+    {"linear_m512_n2048_k2048", Bound::compute, 512, 2048, 2048},
+    {"linear_m2048_n2048_k2048", Bound::compute, 2048, 2048, 2048},
+    {"linear_m1_n2048_k2048", Bound::memory, 1, 2048, 2048},
+};
 
 /* (row, key) pairs that are visible, of one head of one sequence. */
 constexpr double visible_pairs(const Shape &shape)

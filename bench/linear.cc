@@ -1,0 +1,265 @@
+/* Registers and measures the rows of linear layers. */
+#include "linear.h"
+
+#include <benchmark/benchmark.h>
+#include <heed/kit.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+
+#include "backends.h"
+#include "ceiling.h"
+#include "clock.h"
+#include "shapes.h"
+
+namespace heed_bench
+{
+
+namespace
+{
+
+struct LinearRow {
+    std::string name, backend;
+    const Type *type;
+    const LinearShape *shape;
+    unsigned n_threads;
+};
+
+heed_linear_desc describe_linear(const LinearShape &shape, uint32_t dtype)
+{
+    heed_linear_desc desc = {};
+    desc.struct_size = sizeof desc;
+    desc.in_dim = shape.k;
+    desc.out_dim = shape.n;
+    desc.x_type = desc.w_type = desc.y_type = dtype;
+    return desc;
+}
+
+double weight_bytes(const LinearShape &shape, uint32_t dtype)
+{
+    return double(shape.n) * shape.k * heed_dtype_bytes(dtype);
+}
+
+double linear_flops(const LinearShape &shape)
+{
+    return 2.0 * double(shape.m) * shape.n * shape.k;
+}
+
+/* A row's layers: one, or as many as rotate over memory where reading the weights is the limit. All
+ * hold the same weights, each in memory of its own. */
+class Layers
+{
+  public:
+    Layers(const LinearRow &row, Pool &pool) : context_(context_of(row.backend, row.n_threads))
+    {
+        if (!context_.handle)
+            throw std::runtime_error(context_.error);
+        const heed_linear_desc desc = describe_linear(*row.shape, row.type->dtype);
+        const size_t bytes = size_t(weight_bytes(*row.shape, row.type->dtype));
+        const size_t n = row.shape->bound == Bound::memory ? rotation_bytes() / bytes + 1 : 1;
+        heed_view weight = {};
+        weight.data = pool.normal(row.type->dtype, bytes);
+        weight.stride[0] = row.shape->n;
+        weight.stride[1] = 1;
+        for (size_t i = 0; i < n; i++) {
+            heed_linear *one = nullptr;
+            if (heed_linear_create(context_.handle, &desc, &weight, nullptr, &one) != HEED_OK) {
+                release();
+                throw std::runtime_error(heed_last_error());
+            }
+            all_.push_back(one);
+        }
+    }
+    ~Layers()
+    {
+        release();
+    }
+    Layers(const Layers &) = delete;
+    Layers &operator=(const Layers &) = delete;
+
+    const heed_linear *next()
+    {
+        at_ = at_ + 1 < all_.size() ? at_ + 1 : 0;
+        return all_[at_];
+    }
+    std::string kernel() const
+    {
+        size_t bytes = 0;
+        heed_linear_explain(all_[0], 1, nullptr, &bytes);
+        std::string text(bytes, '\0');
+        heed_linear_explain(all_[0], 1, text.data(), &bytes);
+        const std::string key = "\"kernel\": \"";
+        const size_t from = text.find(key) + key.size();
+        return text.substr(from, text.find('"', from) - from);
+    }
+
+  private:
+    void release()
+    {
+        for (heed_linear *one : all_)
+            heed_linear_release(one);
+    }
+
+    Context &context_;
+    std::vector<heed_linear *> all_;
+    size_t at_ = 0;
+};
+
+/* GB/s that the row's weights could be read with: from memory in huge pages, as they lie in. */
+double read_ceiling(unsigned n_threads)
+{
+    static char *const buffer = [] {
+        void *memory = nullptr;
+        if (posix_memalign(&memory, huge_page, rotation_bytes()) == 0) {
+            advise_huge_pages(memory, rotation_bytes());
+            std::memset(memory, 1, rotation_bytes());
+        }
+        return static_cast<char *>(memory);
+    }();
+    return buffer ? heed_ceiling_read_gbps(buffer, rotation_bytes(), n_threads, ceiling_seconds)
+                  : 0;
+}
+
+/* Made once per row: a row is measured several times, and packing a gigabyte takes seconds. */
+Layers &layers_of(const LinearRow &row, Pool &pool)
+{
+    static std::string name;
+    static std::unique_ptr<Layers> layers;
+    if (name != row.name) {
+        layers.reset();
+        layers = std::make_unique<Layers>(row, pool);
+        name = row.name;
+    }
+    return *layers;
+}
+
+void measure(benchmark::State &state, const LinearRow &row, Pool &pool)
+{
+    Layers &layers = layers_of(row, pool);
+    const LinearShape &shape = *row.shape;
+    const size_t size = heed_dtype_bytes(row.type->dtype);
+    const bool memory = shape.bound == Bound::memory;
+    const std::string kernel = layers.kernel();
+    state.SetLabel(kernel);
+
+    const size_t x_bytes = size_t(shape.m) * shape.k * size;
+    char *numbers = pool.normal(row.type->dtype, x_bytes);
+    std::vector<char> y(size_t(shape.m) * shape.n * size);
+    heed_linear_args args = {};
+    args.struct_size = sizeof args;
+    args.rows = shape.m;
+    args.x.data = numbers;
+    args.x.stride[0] = shape.k;
+    args.y.data = y.data();
+    args.y.stride[0] = shape.n;
+    args.x.stride[1] = args.y.stride[1] = 1;
+    const size_t bytes = heed_linear_workspace_bytes(layers.next(), row.n_threads);
+    const std::unique_ptr<void, decltype(&std::free)> workspace(
+        std::aligned_alloc(64, (bytes + 63) / 64 * 64), std::free);
+    if (!workspace)
+        return state.SkipWithError("no memory for the workspace");
+    if (heed_linear_run(layers.next(), &args, workspace.get(), bytes) != HEED_OK)
+        return state.SkipWithError(heed_last_error());
+
+    const int ceiling = ceiling_of(row.backend, kernel, row.type->dtype);
+    let_workers_sleep(row.n_threads);
+    const double peak =
+        ceiling < 0 ? 0 : heed_ceiling_gflops(ceiling, row.n_threads, ceiling_seconds);
+    const double read = memory ? read_ceiling(row.n_threads) : 0;
+    int64_t calls = 0;
+    const double cpu_start = cpu_seconds(), start = now();
+    for (auto _ : state) {
+        if (heed_linear_run(layers.next(), &args, workspace.get(), bytes) != HEED_OK) {
+            state.SkipWithError(heed_last_error());
+            return;
+        }
+        calls++;
+    }
+    const double wall = now() - start, seconds = wall / double(calls);
+    const double gflops = linear_flops(shape) / seconds * 1e-9;
+    const double gbps = weight_bytes(shape, row.type->dtype) / seconds * 1e-9;
+    state.counters["GFLOPS"] = gflops;
+    state.counters["GBps"] = gbps;
+    state.counters["bytes_extra"] = double(bytes);
+    state.counters["pct_cpu"] = 100 * (cpu_seconds() - cpu_start) / (wall * row.n_threads);
+    if (peak > 0) {
+        state.counters["peak_GFLOPS"] = peak;
+        state.counters["pct_peak"] = 100 * gflops / peak;
+    }
+    if (read > 0) {
+        state.counters["read_GBps"] = read;
+        state.counters["pct_read"] = 100 * gbps / read;
+    }
+}
+
+/* What goes wrong in one row is that row's error, not the end of the run. */
+void measure_row(benchmark::State &state, const LinearRow &row, Pool *pool)
+{
+    try {
+        measure(state, row, *pool);
+    } catch (const std::exception &error) {
+        state.SkipWithError(error.what());
+    }
+}
+
+/* Seconds of a call, by the backend's speed on a small layer; 0 if it refuses. */
+double estimate(const std::string &backend, const LinearShape &shape, const Type &type, Pool &pool)
+{
+    constexpr LinearShape small = {"probe", Bound::compute, 32, 64, 256};
+    try {
+        Layers layers({"", backend, &type, &small, 1}, pool);
+        std::vector<float> y(size_t(small.m) * small.n);
+        heed_linear_args args = {};
+        args.struct_size = sizeof args;
+        args.rows = small.m;
+        args.x.data = pool.normal(type.dtype, size_t(small.m) * small.k * sizeof(float));
+        args.x.stride[0] = small.k;
+        args.y.data = y.data();
+        args.y.stride[0] = small.n;
+        args.x.stride[1] = args.y.stride[1] = 1;
+        double best = 1;
+        for (int i = 0; i < 3; i++) {
+            const double start = now();
+            heed_linear_run(layers.next(), &args, nullptr, 0);
+            best = std::min(best, now() - start);
+        }
+        return best * linear_flops(shape) / linear_flops(small);
+    } catch (const std::exception &) {
+        return 0; /* the row will say why */
+    }
+}
+
+} // namespace
+
+void register_linear_rows(const Selection &selection, const std::vector<unsigned> &threads,
+                          const std::string &backend, double limit, Pool &pool,
+                          std::vector<std::string> *left_out)
+{
+    for (const Type &type : types)
+        for (const LinearShape &shape : linear_shapes)
+            for (unsigned n : threads) {
+                const std::string name = "linear/" + backend + "/" + type.name + "/" + shape.name +
+                                         "/threads:" + std::to_string(n);
+                if (type.accuracy != HEED_ACCURACY_DEFAULT || !selection.wanted(name) ||
+                    (type.dtype == HEED_F16 && !selection.f16))
+                    continue;
+                const double seconds = estimate(backend, shape, type, pool) / n;
+                if (seconds > limit) {
+                    char text[64];
+                    std::snprintf(text, sizeof text, ": about %.2g s a call", seconds);
+                    left_out->push_back(name + text);
+                    continue;
+                }
+                const LinearRow row = {name, backend, &type, &shape, n};
+                benchmark::RegisterBenchmark(name.c_str(), measure_row, row, &pool)
+                    ->UseRealTime()
+                    ->Unit(benchmark::kMicrosecond);
+            }
+}
+
+} // namespace heed_bench
