@@ -28,16 +28,27 @@ heed_span heed_chunk_keys(const heed_plan *plan, const heed_sequence *s, heed_sp
 
 heed_place heed_tile_place(const heed_plan *plan, const heed_sequence *s, int64_t tile)
 {
-    const int64_t span = s->n_chunks > 1 ? plan->layout.span : 1;
-    const int64_t per_head = (int64_t)s->n_runs * s->n_chunks;
-    const int64_t block = heed_divide(tile, span * per_head),
-                  in_block = tile - block * span * per_head;
-    const int64_t heads = heed_min64(span, plan->desc.kv_heads - block * span);
-    const int64_t n = heed_divide(in_block, heads);
-    const uint32_t from_last = (uint32_t)n / s->n_chunks;
-    return (heed_place){.head = block * span + in_block - n * heads,
-                        .run = s->n_runs - 1 - from_last, /* heavy ones first */
-                        .chunk = (uint32_t)n - from_last * s->n_chunks};
+    heed_place at = {0};
+    int64_t n; /* of the run from the last one on: heavy ones first */
+    if (s->n_chunks > 1) {
+        const int64_t span = plan->layout.span, per_span = span * s->n_runs * s->n_chunks;
+        const int64_t first = heed_divide(tile, per_span) * span;
+        const int64_t heads = heed_min64(span, plan->desc.kv_heads - first);
+        const int64_t in_span = tile - first * s->n_runs * s->n_chunks;
+        n = heed_divide(in_span, heads);
+        at.head = first + in_span - n * heads;
+        const uint32_t from_last = (uint32_t)n / s->n_chunks;
+        at.chunk = (uint32_t)n - from_last * s->n_chunks;
+        n = from_last;
+    } else if (s->n_runs > 1) {
+        at.head = heed_divide(tile, s->n_runs);
+        n = tile - at.head * s->n_runs;
+    } else {
+        at.head = tile;
+        n = 0;
+    }
+    at.run = s->n_runs - 1 - (uint32_t)n;
+    return at;
 }
 
 void heed_partition(const heed_plan *plan, heed_sequence *s)
