@@ -159,6 +159,10 @@ static heed_status read_lists(builder *b)
         (m->desc.out_proj->problem.features & HEED_LINEAR_HAS_RESIDUAL))
         st = check_matrix("residual", &a->residual, m->y_type, 0, &run->q_rows, q_batch, q_reach,
                           m->y_cols, b->why);
+    /* Attention would check it too, but not where it is scattered from compact rows. */
+    const int64_t lse_shape[] = {run->q_rows.total ? q_batch : 0, m->attn.q_heads, q_reach, 1};
+    if (st == HEED_OK && (m->attn.features & HEED_HAS_LSE))
+        st = heed_check_view("lse", &a->lse, sizeof(float), 1, lse_shape, b->why);
     return st;
 }
 

@@ -1,0 +1,450 @@
+/* The structured fuzz target of attention layers.
+ *
+ * Valid    a layer of the conformance kit, drawn from the bytes, succeeds in whatever
+ * floating-point environment the host has, and is what float64 says. The same rows in other layouts
+ * (y in place of the residual or of x too), run in another way, have the same bits. Spoilt   the
+ * call is refused with a sentence; outputs and caches are as they were.
+ *
+ * A finding ends the process by abort().
+ */
+#include "fuzz_mha.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz_host.h"
+#include "fuzz_layout.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const layer_spec *current; /* for the report */
+
+static void finding(const char *what, const char *detail)
+{
+    fuzz_host_leave();
+    fprintf(stderr, "finding: %s: %s\n", what, detail);
+    if (current) {
+        const layer_spec *s = current;
+        fprintf(stderr,
+                "batch %u q_len %lld kv_len %lld capacity %lld, heads %u/%u dims %u %u, d_model %u "
+                "d_kv %u, projections %u cache %u rows %u, bias %d out %d residual %d out_in %d, "
+                "types x %u w %u mid %u kv %u y %u, features 0x%llx position %u, rotary %u of %u, "
+                "no new %d\n",
+                s->batch, (long long)s->q_len, (long long)s->kv_len, (long long)s->capacity,
+                s->q_heads, s->kv_heads, s->qk_dim, s->v_dim, s->d_model, s->d_kv, s->projections,
+                s->cache, s->rows, s->bias, s->out, s->residual, s->out_in, s->x_type, s->w_type,
+                s->mid_type, s->kv_type, s->y_type, (unsigned long long)s->features, s->position,
+                s->rotary.dims, s->rotary.style, s->no_new);
+    }
+    abort();
+}
+
+static uint32_t bytes_of(uint32_t type)
+{
+    return type == HEED_F32 ? 4 : 2;
+}
+
+/* ---- a layer ----------------------------------------------------------------------------------
+ */
+
+static void choose_shape(layer_spec *s, fuzz_bytes *bytes)
+{
+    s->batch = fuzz_byte(bytes) & 1 ? 1 : 1 + fuzz_below(bytes, LAYER_BATCH);
+    s->kv_heads = 1 + fuzz_below(bytes, 3);
+    s->q_heads = s->kv_heads * (1 + fuzz_below(bytes, 3));
+    s->qk_dim = 1 + (uint32_t)fuzz_length(bytes, 14, 70);
+    s->v_dim = 1 + (uint32_t)fuzz_length(bytes, 14, 70);
+    s->d_model = 1 + (uint32_t)fuzz_length(bytes, 40, 300);
+    s->q_len = fuzz_rarely(bytes, 3) ? 1 : 1 + fuzz_length(bytes, 16, 70);
+    s->projections = fuzz_below(bytes, LAYER_ONLY_Q + 1);
+    s->cache = fuzz_below(bytes, LAYER_PAGES + 1);
+    s->rows = fuzz_below(bytes, LAYER_PACKED_GAPS + 1);
+    if (s->projections != LAYER_FUSED && fuzz_rarely(bytes, 3)) {
+        s->d_kv = 1 + (uint32_t)fuzz_length(bytes, 40, 200);
+        s->kv_len = 1 + fuzz_length(bytes, 20, 90);
+        s->no_new = s->cache && fuzz_rarely(bytes, 4);
+    }
+    if (s->cache)
+        s->capacity = (s->d_kv ? s->kv_len : s->q_len) + fuzz_length(bytes, 40, 200);
+    s->bias = fuzz_byte(bytes) & 1;
+    s->out_in = fuzz_byte(bytes) & 1;
+    s->out = fuzz_rarely(bytes, 3) ? 0 : 1 + (int)fuzz_length(bytes, 40, 200);
+    s->residual = s->out && fuzz_byte(bytes) & 1;
+}
+
+/* What the parts of a layer have to agree on. */
+static void make_consistent(layer_spec *s)
+{
+    const uint32_t inner = s->d_kv ? s->d_kv : s->d_model;
+    switch (s->projections) {
+    case LAYER_NONE:
+    case LAYER_ONLY_Q: /* the input is k and v */
+        s->v_dim = s->qk_dim;
+        if (s->projections == LAYER_NONE && !s->d_kv)
+            s->q_heads = s->kv_heads;
+        if (s->projections == LAYER_NONE)
+            s->d_model = s->q_heads * s->qk_dim;
+        if (s->d_kv)
+            s->d_kv = s->kv_heads * s->qk_dim;
+        else
+            s->d_model = s->kv_heads * s->qk_dim;
+        break;
+    case LAYER_SHARED:
+        s->d_model = s->q_heads * (1 + inner % 9);
+        if (s->d_kv)
+            s->d_kv = s->kv_heads * (1 + inner % 7);
+        break;
+    default:
+        break;
+    }
+}
+
+static void choose_types(layer_spec *s, fuzz_bytes *bytes)
+{
+    s->x_type = s->w_type = s->mid_type = s->kv_type = s->y_type = fuzz_type(bytes);
+    if (fuzz_rarely(bytes, 2)) {
+        s->w_type = fuzz_type(bytes);
+        s->mid_type = fuzz_type(bytes);
+        s->kv_type = fuzz_type(bytes);
+        s->y_type = fuzz_type(bytes);
+    }
+    if (!s->projections)
+        s->mid_type = s->x_type;
+    if (s->cache)
+        return;
+    if (s->projections == LAYER_NONE || s->projections == LAYER_ONLY_Q)
+        s->kv_type = s->x_type;
+    else if (s->projections == LAYER_FUSED)
+        s->kv_type = s->mid_type;
+}
+
+static void choose_attention(layer_spec *s, fuzz_bytes *bytes)
+{
+    const uint32_t some = fuzz_byte(bytes);
+    static const uint64_t feature[] = {HEED_HAS_CAUSAL, HEED_HAS_ALIBI, HEED_HAS_SINK,
+                                       HEED_HAS_LSE,    HEED_HAS_MASK,  HEED_HAS_WEIGHTS};
+    for (int i = 0; i < 6; i++)
+        if (some >> i & 1 && fuzz_byte(bytes) & 1)
+            s->features |= feature[i];
+    if (fuzz_rarely(bytes, 4))
+        s->features |= HEED_HAS_REPRODUCIBLE_CHUNKS;
+    if (s->features & (HEED_HAS_CAUSAL | HEED_HAS_ALIBI))
+        s->position = fuzz_byte(bytes) & 1 ? HEED_POS_BOTTOM_RIGHT : HEED_POS_TOP_LEFT;
+    if (s->qk_dim > 1 && fuzz_byte(bytes) & 1) {
+        s->rotary.style = HEED_ROTARY_HALF + (fuzz_byte(bytes) & 1);
+        s->rotary.dims = 2 + 2 * fuzz_below(bytes, s->qk_dim / 2);
+    }
+}
+
+static layer_spec choose(fuzz_bytes *bytes)
+{
+    layer_spec s = {.batch = 0};
+    choose_shape(&s, bytes);
+    make_consistent(&s);
+    choose_types(&s, bytes);
+    choose_attention(&s, bytes);
+    s.seed = fuzz_byte(bytes) << 8 | fuzz_byte(bytes);
+    return s;
+}
+
+/* ---- ways to run ------------------------------------------------------------------------------
+ */
+
+enum { MOST_WORKSPACE = 64 << 20, MOST_GARBAGE = 1 << 16 };
+enum { BY_WORKSPACE, BY_CONTEXT, BY_PARTS, BY_ONE_PART, BY_EXECUTOR, WAYS };
+
+static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
+{
+    (void)user;
+    while (n > 0)
+        body(arg, --n);
+}
+
+static heed_status run_parts(const heed_mha *mha, const heed_mha_args *args, int way, uint32_t n,
+                             void *workspace, size_t bytes)
+{
+    heed_status st = heed_mha_begin(mha, args, n, workspace, bytes), one;
+    if (st != HEED_OK)
+        return st;
+    if (heed_mha_part(workspace, n) != HEED_ERR_INVALID)
+        finding("parts", "a part out of range was accepted");
+    for (uint32_t i = n; i-- > 0;) {
+        one = way == BY_PARTS || i == n / 2 ? heed_mha_part(workspace, i) : HEED_OK;
+        st = st == HEED_OK ? one : st;
+    }
+    return st;
+}
+
+static heed_status run(const heed_mha *mha, heed_mha_args args, fuzz_bytes *bytes)
+{
+    const int way = (int)fuzz_below(bytes, WAYS), garbage = (int)fuzz_byte(bytes);
+    const uint32_t n = 1 + fuzz_below(bytes, 5);
+    heed_executor executor = {
+        .struct_size = sizeof executor, .n_threads = n, .parallel_for = backwards};
+    static guard_buffer memory; /* kept: fresh pages for every run cost more than the run */
+    args.executor = way == BY_EXECUTOR ? &executor : NULL;
+    if (!memory.map && guard_map(&memory, MOST_WORKSPACE, GUARD_HIGH, 0, garbage) != 0)
+        finding("memory", "there is none");
+    const size_t room = heed_mha_workspace_bytes(mha, n), whole = (room + 63) / 64 * 64;
+    if (way == BY_CONTEXT || room == 0 || whole > MOST_WORKSPACE)
+        return heed_mha_run(mha, &args, NULL, 0);
+    unsigned char *workspace = memory.data + MOST_WORKSPACE - whole;
+    memset(workspace, garbage, whole < MOST_GARBAGE ? whole : MOST_GARBAGE);
+    return way == BY_WORKSPACE || way == BY_EXECUTOR
+               ? heed_mha_run(mha, &args, workspace, room)
+               : run_parts(mha, &args, way, n, workspace, room);
+}
+
+static void run_in_host(const layer *l, const heed_mha_args *args, fuzz_bytes *bytes,
+                        const char *what)
+{
+    const fuzz_host host = fuzz_host_enter(bytes);
+    heed_status st = run(l->mha, *args, bytes);
+    if (fuzz_host_read() != host)
+        finding(what, "changed the host's floating-point environment");
+    fuzz_host_leave();
+    if (st != HEED_OK)
+        finding(what, heed_last_error());
+}
+
+/* ---- the same rows in other places ------------------------------------------------------------
+ */
+
+/* Rows [batch, row, column] of the caller: which strides are whose, and what there is. */
+typedef struct rows {
+    heed_view view;
+    int row, column; /* axes; the batch is axis 0 */
+    uint32_t bytes;
+    int64_t columns;
+    const int32_t *lens, *starts;
+} rows;
+
+static char *element(const rows *r, int64_t b, int64_t i, int64_t c)
+{
+    return (char *)r->view.data + ((r->starts ? 0 : b * r->view.stride[0]) +
+                                   (r->starts ? r->starts[b] + i : i) * r->view.stride[r->row] +
+                                   c * r->view.stride[r->column]) *
+                                      r->bytes;
+}
+
+static rows rows_of(const layer *l, int which)
+{
+    const layer_spec *s = &l->spec;
+    const heed_mha_args *a = &l->args;
+    const int64_t y_columns = s->out ? s->out : (int64_t)s->q_heads * s->v_dim;
+    const int is_kv = which == LAYER_XKV, is_lse = which == LAYER_LSE;
+    return (rows){
+        .view = which == LAYER_X   ? a->x_q
+                : is_kv            ? a->x_kv
+                : which == LAYER_Y ? a->y
+                : is_lse           ? a->lse
+                                   : a->residual,
+        .row = is_lse ? 2 : 1,
+        .column = is_lse ? 1 : 2,
+        .bytes = is_lse ? 4 : bytes_of(which == LAYER_X || is_kv ? s->x_type : s->y_type),
+        .columns = which == LAYER_X ? s->d_model
+                   : is_kv          ? s->d_kv
+                   : is_lse         ? s->q_heads
+                                    : y_columns,
+        .lens = is_kv ? l->kv_lens : l->q_lens,
+        .starts = is_kv ? a->kv_starts : a->q_starts,
+    };
+}
+
+static void copy_rows(const layer *l, const rows *from, const rows *to)
+{
+    for (int64_t b = 0; b < l->spec.batch; b++)
+        for (int64_t i = 0; i < from->lens[b]; i++)
+            for (int64_t c = 0; c < from->columns; c++)
+                memcpy(element(to, b, i, c), element(from, b, i, c), from->bytes);
+}
+
+static int same_rows(const layer *l, const rows *x, const rows *y)
+{
+    for (int64_t b = 0; b < l->spec.batch; b++)
+        for (int64_t i = 0; i < x->lens[b]; i++)
+            for (int64_t c = 0; c < x->columns; c++)
+                if (memcmp(element(x, b, i, c), element(y, b, i, c), x->bytes) != 0)
+                    return 0;
+    return 1;
+}
+
+/* Memory of another layout for such rows. Returns 0, or -1 when there is none. */
+static int elsewhere(const layer *l, fuzz_bytes *bytes, const rows *like, guard_buffer *buffer,
+                     rows *out)
+{
+    int64_t dim[3] = {l->spec.batch, 0, 0}, most = 0, first;
+    *out = *like;
+    for (int64_t b = 0; b < l->spec.batch; b++) {
+        const int64_t end = like->lens[b] + (like->starts ? like->starts[b] : 0);
+        most = end > most ? end : most;
+    }
+    if (like->starts)
+        dim[0] = 1;
+    dim[like->row] = like->starts               ? most
+                     : like->lens == l->kv_lens ? l->spec.kv_len
+                                                : l->spec.q_len;
+    dim[like->column] = like->columns;
+    const int64_t n = fuzz_lay_out(bytes, 3, dim, out->view.stride, 0, &first);
+    if (guard_map(buffer, (size_t)n * like->bytes, fuzz_byte(bytes) & 1,
+                  fuzz_rarely(bytes, 4) ? fuzz_below(bytes, 7) : 0, KIT_CANARY) != 0)
+        return -1;
+    out->view.data = buffer->data + (size_t)first * like->bytes;
+    return 0;
+}
+
+/* Whether all bytes but the rows' elements are what they were. */
+static int only_rows_written(const layer *l, const rows *r, const guard_buffer *buffer)
+{
+    int clean = guard_slack_is(buffer, KIT_CANARY);
+    unsigned char *rest = malloc(buffer->bytes + 1);
+    if (!rest)
+        return 1;
+    memcpy(rest, buffer->data, buffer->bytes);
+    for (int64_t b = 0; b < l->spec.batch; b++)
+        for (int64_t i = 0; i < r->lens[b]; i++)
+            for (int64_t c = 0; c < r->columns; c++)
+                memset(rest + (element(r, b, i, c) - (char *)buffer->data), KIT_CANARY, r->bytes);
+    for (size_t at = 0; at < buffer->bytes; at++)
+        clean &= rest[at] == KIT_CANARY;
+    free(rest);
+    return clean;
+}
+
+/* Where strides of what attention takes as it is count, only the option makes the bits the same. */
+static int bits_are_the_same(const layer_spec *s)
+{
+    return (s->projections != LAYER_NONE && s->projections != LAYER_ONLY_Q) ||
+           (s->features & HEED_HAS_REPRODUCIBLE_CHUNKS);
+}
+
+static void again_elsewhere(layer *l, fuzz_bytes *bytes)
+{
+    static const int which[] = {LAYER_X, LAYER_XKV, LAYER_RESIDUAL, LAYER_Y, LAYER_LSE};
+    rows was[5], is[5];
+    guard_buffer buffer[5];
+    heed_mha_args args = l->args;
+    heed_view *const view[] = {&args.x_q, &args.x_kv, &args.residual, &args.y, &args.lse};
+    const layer_spec *s = &l->spec;
+    int ready = 1;
+    memset(buffer, 0, sizeof buffer);
+    for (int n = 0; n < 5; n++) {
+        was[n] = is[n] = rows_of(l, which[n]);
+        if (!was[n].view.data)
+            continue;
+        ready &= elsewhere(l, bytes, &was[n], &buffer[n], &is[n]) == 0;
+        if (ready && n < 3)
+            copy_rows(l, &was[n], &is[n]);
+        *view[n] = is[n].view;
+    }
+    if (ready && s->out && fuzz_rarely(bytes, 3)) { /* y in place */
+        if (s->residual && fuzz_byte(bytes) & 1)
+            args.residual = args.y, copy_rows(l, &was[2], &is[3]);
+        else if (s->x_type == s->y_type && s->d_model == (uint32_t)s->out)
+            args.x_q = args.y, copy_rows(l, &was[0], &is[3]);
+    }
+    unsigned char *weights = malloc(l->buffer[LAYER_WEIGHTS].bytes + 1), *cache[2] = {NULL, NULL};
+    for (int n = 0; n < 2 && s->cache; n++) {
+        const guard_buffer *was_cache = &l->buffer[LAYER_K + n];
+        cache[n] = malloc(was_cache->bytes + 1);
+        ready &= cache[n] != NULL;
+        if (cache[n]) {
+            memcpy(cache[n], was_cache->data, was_cache->bytes);
+            memcpy(was_cache->data, l->cache_before[n], was_cache->bytes);
+        }
+    }
+    if (ready && weights) {
+        if (args.weights.data)
+            memcpy(weights, l->buffer[LAYER_WEIGHTS].data, l->buffer[LAYER_WEIGHTS].bytes);
+        run_in_host(l, &args, bytes, "elsewhere");
+        for (int n = 3; n < 5; n++) {
+            if (!was[n].view.data)
+                continue;
+            if (!only_rows_written(l, &is[n], &buffer[n]))
+                finding("elsewhere", "wrote outside the rows of y or lse");
+            if (bits_are_the_same(s) && !same_rows(l, &was[n], &is[n]))
+                finding("elsewhere", n == 3 ? "other bits of y" : "other bits of lse");
+        }
+        if (args.weights.data && bits_are_the_same(s) &&
+            memcmp(weights, l->buffer[LAYER_WEIGHTS].data, l->buffer[LAYER_WEIGHTS].bytes) != 0)
+            finding("elsewhere", "other bits of the weights");
+        for (int n = 0; n < 2 && s->cache; n++)
+            if (memcmp(cache[n], l->buffer[LAYER_K + n].data, l->buffer[LAYER_K + n].bytes) != 0)
+                finding("elsewhere", "another cache");
+    }
+    free(weights);
+    free(cache[0]);
+    free(cache[1]);
+    for (int n = 0; n < 5; n++)
+        guard_unmap(&buffer[n]);
+}
+
+/* ---- the target -------------------------------------------------------------------------------
+ */
+
+enum { ANY, NAIVE, AVX2, AVX512, AMX, CONTEXTS };
+
+static heed_context *contexts[CONTEXTS]; /* NULL: HEED_BACKEND forbids it */
+
+static void make_contexts(void)
+{
+    static const char *const name[CONTEXTS] = {NULL, "naive", "avx2", "avx512", "amx"};
+    for (int i = 0; i < (getenv("HEED_BACKEND") ? 1 : CONTEXTS); i++) {
+        heed_context_options options = {
+            .struct_size = sizeof options, .n_threads = 1, .backends = name[i]};
+        if (heed_context_create(&options, &contexts[i]) != HEED_OK)
+            finding("heed_context_create", heed_last_error());
+    }
+}
+
+static void spoilt(layer *l, fuzz_bytes *bytes)
+{
+    heed_error error = {""};
+    heed_status st = HEED_OK;
+    const char *what = fuzz_mha_spoil(contexts[ANY], l, bytes, &st, &error);
+    if (!what)
+        return;
+    if (st == HEED_OK || st == HEED_ERR_BACKEND)
+        finding(what, st == HEED_OK ? "accepted" : "left to the backend");
+    if (error.text[0] == '\0')
+        finding(what, "refused without a sentence");
+    for (int n = LAYER_Y; n < LAYER_BUFFERS; n++) {
+        const guard_buffer *buffer = &l->buffer[n];
+        const int cache = n == LAYER_K || n == LAYER_V;
+        for (size_t i = 0; buffer->map && n != LAYER_RESIDUAL && i < buffer->bytes; i++)
+            if (buffer->data[i] != (cache ? l->cache_before[n - LAYER_K][i] : KIT_CANARY))
+                finding(what, "refused, but something was written");
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_bytes bytes = {data, data + size};
+    kit_outcome outcome = {.verdict = KIT_PASSED};
+    layer l;
+
+    if (!contexts[ANY])
+        make_contexts();
+    const int spoil = fuzz_rarely(&bytes, 4);
+    const uint32_t which = fuzz_below(&bytes, CONTEXTS);
+    const layer_spec spec = choose(&bytes);
+    current = &spec;
+    if (layer_build(contexts[which] ? contexts[which] : contexts[ANY], &l, &spec,
+                    fuzz_byte(&bytes) & 1, &outcome) == 0) {
+        if (spoil) {
+            spoilt(&l, &bytes);
+        } else {
+            run_in_host(&l, &l.args, &bytes, "a run");
+            layer_check(&l, &outcome);
+            if (outcome.verdict == KIT_PASSED)
+                again_elsewhere(&l, &bytes);
+        }
+    }
+    if (outcome.verdict == KIT_FAILED ||
+        (outcome.verdict == KIT_REFUSED && which == ANY && !getenv("HEED_BACKEND")))
+        finding("the kit", outcome.text);
+    layer_free(&l);
+    current = NULL;
+    return 0;
+}
