@@ -1,0 +1,98 @@
+/* Which backend the library chooses by itself, at every cap of the instruction set, by the option
+ * and by HEED_MAX_ISA: the widest that the cap allows and this CPU has. What the CPU has is asked
+ * of the compiler's run time, not of the library. */
+#define _GNU_SOURCE
+#include "../unit/unit.h"
+
+static const char *const cap[] = {"baseline", "avx2", "avx512", "amx", NULL};
+
+/* The backend for f32 under cap n. */
+static const char *widest(int n)
+{
+    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const int avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                       __builtin_cpu_supports("avx512vl");
+    return n >= 2 && avx512 ? "avx512" : n >= 1 && avx2 ? "avx2" : "naive";
+}
+
+/* vdpbf16ps exists, and is worth using. */
+static int has_fast_dot(void)
+{
+    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
+}
+
+typedef struct shape {
+    uint32_t type, heads, dim;
+    int64_t rows, keys;
+} shape;
+
+static const shape shapes[] = {
+    {HEED_F32, 8, 64, 512, 512}, {HEED_F32, 8, 128, 1, 8192},  {HEED_F32, 8, 128, 4, 8192},
+    {HEED_F32, 4, 8, 10, 10},    {HEED_BF16, 8, 64, 512, 512}, {HEED_BF16, 8, 128, 1, 8192},
+};
+
+static void check_shape(heed_context *context, const shape *s, int n, const char *how)
+{
+    const heed_attn_desc desc = {.struct_size = sizeof desc,
+                                 .q_heads = s->heads,
+                                 .kv_heads = s->heads,
+                                 .qk_dim = s->dim,
+                                 .v_dim = s->dim,
+                                 .q_type = s->type,
+                                 .k_type = s->type,
+                                 .v_type = s->type,
+                                 .out_type = s->type,
+                                 .max_batch = 1,
+                                 .max_q_len = s->rows,
+                                 .max_kv_len = s->keys};
+    const char *want = widest(n), *class_name = s->rows == 1    ? "one query row"
+                                                : s->rows <= 16 ? "2 to 16 query rows"
+                                                                : "more query rows";
+    char text[8192], line[64];
+    size_t bytes = sizeof text;
+    heed_plan *plan = NULL;
+    heed_status st = heed_plan_create(context, &desc, &plan);
+    CHECK(st == HEED_OK, "%s %s: %s", how, cap[n], heed_last_error());
+    if (st != HEED_OK)
+        return;
+    CHECK(heed_plan_explain(plan, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
+    snprintf(line, sizeof line, "%s: %s", class_name, want);
+    const char *found = strstr(text, line);
+    /* Tiles are another matter: tests/amx. */
+    const int tiles = s->type == HEED_BF16 && n >= 3 && strstr(text, ": amx");
+    CHECK(found || tiles, "%s %s, %lld rows: not %s but\n%s", how, cap[n] ? cap[n] : "none",
+          (long long)s->rows, line, text);
+    if (found) {
+        const char *kernel = found + strlen(line);
+        char rest[128] = "";
+        snprintf(rest, sizeof rest, "%.*s", (int)strcspn(kernel, "\n"), kernel);
+        const int dot = s->type == HEED_BF16 && n >= 2 && has_fast_dot();
+        CHECK(!strcmp(want, "avx512") ? !!strstr(rest, "vdpbf16ps") == dot
+                                      : !strstr(rest, "vdpbf16ps"),
+              "%s %s: kernel%s", how, cap[n] ? cap[n] : "none", rest);
+    }
+    heed_plan_release(plan);
+}
+
+int main(void)
+{
+    unsetenv("HEED_BACKEND");
+    unsetenv("HEED_PLUGIN_PATH");
+    __builtin_cpu_init();
+    for (int by_option = 0; by_option < 2; by_option++)
+        for (int n = 0; n < 5; n++) {
+            heed_context_options options = {.struct_size = sizeof options};
+            heed_context *context = NULL;
+            unsetenv("HEED_MAX_ISA");
+            if (by_option)
+                options.max_isa = cap[n];
+            else if (cap[n])
+                setenv("HEED_MAX_ISA", cap[n], 1);
+            CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+            for (size_t i = 0; context && i < sizeof shapes / sizeof *shapes; i++)
+                check_shape(context, &shapes[i], n, by_option ? "max_isa" : "HEED_MAX_ISA");
+            heed_context_release(context);
+        }
+    return unit_end();
+}
