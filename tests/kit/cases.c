@@ -324,4 +324,6 @@ void kit_cases(kit_list *list)
     kit_mha_cases(list);
     kit_error_cases(list);
     kit_linear_cases(list);
+    kit_linear_bits_cases(list);
+    kit_linear_error_cases(list);
 }

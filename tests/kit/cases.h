@@ -7,18 +7,20 @@
 /** All of them, in the order in which they run. */
 void kit_cases(kit_list *list);
 
-void kit_feature_cases(kit_list *list);  /* cases.c: every option alone, forms, layouts, types */
-void kit_edge_cases(kit_list *list);     /* cases_edge.c: dims, lengths, values, hidden memory */
-void kit_pairwise_cases(kit_list *list); /* pairwise.c: every pair of options */
-void kit_ragged_cases(kit_list *list);   /* cases_ragged.c: packed rows and pages */
-void kit_bits_cases(kit_list *list);     /* bits.c: the numerics contract */
-void kit_property_cases(kit_list *list); /* property.c: what must hold without an oracle */
-void kit_merge_cases(kit_list *list);    /* merge.c: heed_merge */
-void kit_cache_cases(kit_list *list);    /* cache.c: heed_kv_append */
-void kit_rotary_cases(kit_list *list);   /* rotary.c: heed_rotary */
-void kit_mha_cases(kit_list *list);      /* mha.c: attention layers */
-void kit_error_cases(kit_list *list);    /* errors.c: what is refused, and how */
-void kit_linear_cases(kit_list *list);   /* linear_cases.c: linear layers against the oracle */
+void kit_feature_cases(kit_list *list);     /* cases.c: every option alone, forms, layouts, types */
+void kit_edge_cases(kit_list *list);        /* cases_edge.c: dims, lengths, values, hidden memory */
+void kit_pairwise_cases(kit_list *list);    /* pairwise.c: every pair of options */
+void kit_ragged_cases(kit_list *list);      /* cases_ragged.c: packed rows and pages */
+void kit_bits_cases(kit_list *list);        /* bits.c: the numerics contract */
+void kit_property_cases(kit_list *list);    /* property.c: what must hold without an oracle */
+void kit_merge_cases(kit_list *list);       /* merge.c: heed_merge */
+void kit_cache_cases(kit_list *list);       /* cache.c: heed_kv_append */
+void kit_rotary_cases(kit_list *list);      /* rotary.c: heed_rotary */
+void kit_mha_cases(kit_list *list);         /* mha.c: attention layers */
+void kit_error_cases(kit_list *list);       /* errors.c: what is refused, and how */
+void kit_linear_cases(kit_list *list);      /* linear_cases.c: linear layers against the oracle */
+void kit_linear_bits_cases(kit_list *list); /* linear_bits.c: their numerics contract */
+void kit_linear_error_cases(kit_list *list); /* linear_errors.c: what they refuse, and how */
 
 /** The pairwise cases that bring a value of an option that none before them had: the first one
  * after row `after` (-1: of all), as a specification without types. Returns its row, or -1 at the
