@@ -32,9 +32,8 @@ def plot_peak(axes, rows):
         r
         for r in rows
         if "pct_peak" in r.samples
-        and "decode" not in r.shape
-        and "small" not in r.shape
-        and not r.shape.startswith(("spec", "mla"))
+        and "pct_read" not in r.samples  # memory is what bounds the others
+        and not r.shape.startswith("small")
     ]
     shapes = list(dict.fromkeys(r.shape for r in rows))
     series = list(dict.fromkeys((r.backend, r.dtype) for r in rows))

@@ -196,7 +196,8 @@ def write(files, markdown, picture):
         + " turns of 50 ms; if its calls are longer, as many as fit in 3 s, at least one, and the "
         "first call alone if that took 10 s. "
         + disturbances(rows)
-        + "`bench/peers` made this page.",
+        + "Keys in pages and packed sequences of different lengths (`paged16`, `ragged` of heed-bench) "
+        "are not asked of the others. `bench/peers` made this page.",
         "",
     ]
     missing = {
