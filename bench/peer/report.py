@@ -180,7 +180,7 @@ def write(files, markdown, picture):
     )
     lines += [
         f"Measured {' to '.join(sorted({dates[0], dates[-1]}))} on {context['machine']}, "
-        f"{context['cpus']} CPUs; "
+        f"{max(run['context']['cpus'] for run in runs)} CPUs; "
         + ", ".join(
             f"{PEERS.get(name, 'Heed')} {' and '.join(dict.fromkeys(those))}"
             for name, those in versions.items()
