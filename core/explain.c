@@ -269,6 +269,7 @@ heed_status heed_explain_backends(heed_context *context, int json, char *text, s
         const char *summary = e->backend && e->backend->summary ? e->backend->summary : "";
         int failed = atomic_load(&e->trial) == HEED_TRIAL_FAILED, can = e->usable && !failed;
         const char *reason = can ? "" : failed ? e->trial_why.text : e->why.text;
+        const char *note = can ? e->why.text : ""; /* what probe decided for this machine */
         if (json) {
             put(&b, "%s{\"name\": ", i ? ", " : "");
             put_string(&b, e->name);
@@ -276,9 +277,11 @@ heed_status heed_explain_backends(heed_context *context, int json, char *text, s
             put_string(&b, summary);
             put(&b, ", \"usable\": %s, \"reason\": ", can ? "true" : "false");
             put_string(&b, reason);
+            put(&b, ", \"note\": ");
+            put_string(&b, note);
             put(&b, "}");
         } else if (can) {
-            put(&b, "backend %s: %s\n", e->name, summary);
+            put(&b, "backend %s: %s%s%s\n", e->name, summary, *note ? "; " : "", note);
         } else {
             put(&b, "backend %s cannot run here: %s\n", e->name, reason);
         }

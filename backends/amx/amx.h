@@ -127,6 +127,11 @@ void heed_amx_model_activate(uint32_t activation, float *s, int64_t n);
 #define AMX_NAME(name) heed_amx_##name
 #endif
 
+/* Time of a tile product and of a fused multiply-add of 16 floats, measured now. */
+void heed_rates_amx(double *product_ns, double *fma_ns);
+/* What costs are multiplied by, for these; note receives the decision in words. */
+double heed_amx_judge(double product_ns, double fma_ns, heed_error *note);
+
 /* Does the CPU have what the kernels are compiled for? */
 heed_status heed_amx_isa(const heed_cpu *cpu, heed_error *why);
 const heed_backend *heed_amx_backend(void);

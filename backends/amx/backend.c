@@ -20,9 +20,9 @@
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_XTILEDATA 18
 
-/* The kernel grants the tile registers to a process on request (Linux 5.16 on). Asked once. Returns 0
- * or the error: EINVAL from a kernel that does not know the request, EPERM from a filter or where a
- * thread's signal stack is too small for the registers. */
+/* The kernel grants the tile registers to a process on request (Linux 5.16 on). Asked once. Returns
+ * 0 or the error: EINVAL from a kernel that does not know the request, EPERM from a filter or where
+ * a thread's signal stack is too small for the registers. */
 static int tile_permission(void)
 {
     static atomic_int known; /* 0: not yet asked, 1: granted, else 1 + the error */
@@ -60,6 +60,38 @@ heed_status heed_amx_isa(const heed_cpu *cpu, heed_error *why)
     return HEED_OK;
 }
 
+/* A product of tiles is 512 multiply-adds of 16 floats. On the CPUs that were measured it takes a
+ * sixteenth of their time; the rest of the kernels costs as much again. Below four times the rate,
+ * the vector kernels are as good, and the cost is such that they are taken. Real rates are far from
+ * that limit, so that the decision does not depend on a machine's mood. */
+double heed_amx_judge(double product_ns, double fma_ns, heed_error *note)
+{
+    const double times = 512 * fma_ns / product_ns;
+    const int fast = times >= 4;
+    heed_refuse(note, "tile products run at %.1f times the rate of AVX-512 f32 here: %s", times,
+                fast ? "estimates are for such a unit"
+                     : "taken only where it is asked for by name");
+    return fast ? 1 : 1000;
+}
+
+static double cost_factor(heed_error *note)
+{
+    static atomic_int
+        measured; /* ten times the ratio of the two, so that it is one word: 0 is not yet */
+    int tenths = atomic_load(&measured);
+    if (tenths == 0) {
+        double product_ns, fma_ns, ratio;
+        heed_rates_amx(&product_ns, &fma_ns);
+        ratio = 10 * 512 * fma_ns / product_ns;
+        tenths = ratio < 1 ? 1 : ratio > 1e6 ? 1000000 : (int)ratio;
+        atomic_store(&measured, tenths);
+    }
+    return heed_amx_judge(1, (double)tenths / (10 * 512), note);
+}
+
+/* Set by probe, before any other call. */
+static _Atomic double cost_scale = 1;
+
 static heed_status amx_probe(const heed_cpu *cpu, heed_error *why)
 {
     int error;
@@ -74,9 +106,12 @@ static heed_status amx_probe(const heed_cpu *cpu, heed_error *why)
                            : error == EINVAL ? "EINVAL, Linux 5.16 is needed"
                            : error == ENOSYS ? "ENOSYS"
                                              : "refused");
+    atomic_store(&cost_scale, cost_factor(why));
     return HEED_OK;
 }
 #else
+static const double cost_scale = 1;
+
 static heed_status amx_probe(const heed_cpu *cpu, heed_error *why)
 {
     (void)cpu;
@@ -104,17 +139,25 @@ static heed_status amx_supports(const heed_problem *p, heed_error *why)
     return HEED_OK;
 }
 
-/* From measurements at 3 GHz: a product of tiles with what surrounds it takes about 9 ns, packing
- * 32 keys x 32 dims of K and V about 55 ns (read, transposed, written and read again). */
+/* From measurements at 3 GHz: a product of tiles with what surrounds it takes about 9 ns, the
+ * softmax of 16 rows x 32 keys beside it 30, packing 32 keys x 32 dims of K and V about 55 (read,
+ * transposed, written and read again). Estimates are what blending a mask in adds (30), and what
+ * the path adds that is not woven into products (80; with tanh 250). */
 static double amx_cost(const heed_problem *p, int64_t q_len, int64_t kv_len)
 {
     const amx_layout l = amx_layout_of(p);
+    const uint64_t scored = HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS;
     double products = l.parts == 2 ? 3 : 1, rows = (double)q_len * l.heads, keys = (double)kv_len;
     double units = ceil(rows / 16) * ceil(keys / 32), steps = l.k_steps + l.v_pairs;
+    double softmax = p->features & HEED_HAS_SOFTCAP         ? 280
+                     : l.parts == 2 || p->features & scored ? 110
+                     : p->features & HEED_HAS_MASK          ? 60
+                                                            : 30;
     if (p->features & HEED_HAS_CAUSAL && q_len > 1)
         units *= 0.55;
-    return p->kv_heads *
-           (units * (steps * 2 * 9 * products + 30) + ceil(keys / 32) * steps * 55 * l.parts + 300);
+    return cost_scale * p->kv_heads *
+           (units * (steps * 2 * 9 * products + softmax) + ceil(keys / 32) * steps * 55 * l.parts +
+            300);
 }
 
 static heed_status amx_tiling(const heed_problem *p, heed_tiling *out)
@@ -122,8 +165,9 @@ static heed_status amx_tiling(const heed_problem *p, heed_tiling *out)
     const amx_layout l = amx_layout_of(p);
     out->query_rows = (uint32_t)l.query_rows;
     out->key_block = AMX_BLOCK;
-    /* With few query rows the keys are what can be spread over threads. The more rows there are of a
-     * kv head, the longer the chunks: a chunk's state has to stay small beside its keys and values. */
+    /* With few query rows the keys are what can be spread over threads. The more rows there are of
+     * a kv head, the longer the chunks: a chunk's state has to stay small beside its keys and
+     * values. */
     out->key_chunk = p->query_class == HEED_QUERY_MANY  ? 0
                      : p->query_class == HEED_QUERY_ONE ? 1024
                                                         : 1024 * (((uint32_t)l.heads + 3) / 4);
@@ -138,20 +182,21 @@ static heed_status amx_tiling(const heed_problem *p, heed_tiling *out)
 static heed_status linear_supports(const heed_linear_problem *p, heed_error *why)
 {
     if (p->x_type != HEED_BF16 || p->w_type != HEED_BF16 || p->accuracy != HEED_ACCURACY_BF16)
-        return heed_refuse(why, "linear layers need x and w in bf16 and accuracy bf16: tile products "
-                                "take bf16 alone");
+        return heed_refuse(why,
+                           "linear layers need x and w in bf16 and accuracy bf16: tile products "
+                           "take bf16 alone");
     return HEED_OK;
 }
 
-/* A product of tiles with what surrounds it takes about 7 ns, whether its rows are one or 16; few rows
- * wait for the weights, at 20 bytes a ns. */
+/* A product of tiles with what surrounds it takes about 7 ns, whether its rows are one or 16; few
+ * rows wait for the weights, at 20 bytes a ns. */
 static double linear_cost(const heed_linear_problem *p, int64_t rows)
 {
     const double row_tiles = (double)((rows + 15) / 16), steps = (double)heed_amx_linear_steps(p);
     const double work = row_tiles * steps * (double)((p->out_dim + 15) / 16) * 7;
     const double read = (double)p->in_dim * p->out_dim * 2 / 20;
     const double around = (double)rows * (p->out_dim * 0.2 + p->in_dim * 0.05);
-    return 500 + around + (rows > 0 && read > work ? read : work);
+    return cost_scale * (500 + around + (rows > 0 && read > work ? read : work));
 }
 
 static heed_status linear_tiling(const heed_linear_problem *p, heed_linear_tiling *out)
@@ -174,8 +219,7 @@ const heed_backend *AMX_NAME(backend)(void)
         .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
                     HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
                     HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
-                    HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES |
-                    HEED_HAS_REPRODUCIBLE_CHUNKS,
+                    HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_REPRODUCIBLE_CHUNKS,
         .name = BACKEND_NAME,
         .summary = BACKEND_SUMMARY,
         .probe = amx_probe,

@@ -33,6 +33,10 @@ static heed_status probe(const heed_cpu *cpu, heed_error *why)
                            "needs a CPU and an operating system with AVX-512 F, BW, DQ and VL");
     heed_simd_tune(cpu, 16, &tuning);
     tuning.dot_bf16 = cpu->fast & HEED_ISA_AVX512_BF16 && heed_attn_prefill_dot_avx512;
+    if (cpu->isa & HEED_ISA_AVX512_BF16)
+        heed_refuse(why, "accuracy bf16 %s vdpbf16ps: of %s CPUs it is known to be %s than f32",
+                    tuning.dot_bf16 ? "by" : "without", cpu->vendor,
+                    cpu->fast & HEED_ISA_AVX512_BF16 ? "faster" : "slower");
     return HEED_OK;
 }
 

@@ -217,7 +217,8 @@ struct heed_backend {
     uint64_t features;    /* every HEED_HAS_* bit that it knows; core refuses other problems */
     const char *name;     /* [a-z0-9_]+, at most 31 characters: what HEED_BACKEND accepts */
     const char *summary;  /* a line for people */
-    /* Can it run on this machine? A refusal names the one condition that failed. */
+    /* Can it run on this machine? A refusal names the one condition that failed. Where it can, `why`
+     * may say what was decided by this machine's speed: heed info shows it. */
     heed_status (*probe)(const heed_cpu *cpu, heed_error *why);
     /* Can it run this problem? A refusal names the one condition that failed. */
     heed_status (*supports)(const heed_problem *problem, heed_error *why);

@@ -117,6 +117,15 @@ static int refused_child(void)
     return unit_end();
 }
 
+/* The decision by measured rates, and what heed info shows of it. */
+static void judge_rates(void)
+{
+    heed_error note = {""};
+    CHECK(heed_amx_judge(5.3, 0.17, &note) == 1 && strstr(note.text, "16.4 times"), "%s",
+          note.text);
+    CHECK(heed_amx_judge(40, 0.17, &note) > 100 && strstr(note.text, "by name"), "%s", note.text);
+}
+
 /* max_isa in the context and in heed_cpu_cap, which is what it and HEED_MAX_ISA come to. */
 static void lower_isa(void)
 {
@@ -148,6 +157,7 @@ int main(void)
         exit(refused_child());
     CHECK(child > 0 && waitpid(child, &status, 0) == child, "no child");
     lower_isa();
+    judge_rates();
     CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77),
           "the child ended with %d", status);
     status = WIFEXITED(status) && WEXITSTATUS(status) == 77 ? 77 : 0;
