@@ -55,6 +55,9 @@ static void scale_queries(decode *d)
 
 /* ---- blocks ---- */
 
+/* Blocks from the one that is pointed at to the one whose addresses are translated ahead. */
+#define PAGE_AHEAD 4
+
 /* Where a key lies: its page, and its row there. Contiguous keys are rows of page 0. */
 typedef struct place {
     int64_t page, row;
@@ -93,24 +96,40 @@ static void point_rows(const decode *d, const heed_rows *rows, uint32_t type, in
     }
 }
 
+/* Asks for a line of each of the first two pages of memory that the rows from a place on have: the
+ * translations of their addresses take longer than the lines, and are there when these are fetched.
+ */
+static void touch_block(const heed_rows *rows, uint32_t type, int64_t page_stride, place at)
+{
+    const int64_t bytes = heed_dtype_bytes(type), span = DECODE_BLOCK * rows->row_stride * bytes;
+    const char *data =
+        (const char *)rows->data + (at.page * page_stride + at.row * rows->row_stride) * bytes;
+    _mm_prefetch(data, _MM_HINT_T1);
+    if (span > 4096)
+        _mm_prefetch(data + 4096, _MM_HINT_T1);
+}
+
 /* Points the block at its rows. In pages the next block may be anywhere; where it is as far for
  * every row, because pages hold whole blocks, it is fetched from there. */
 static void point_block(const decode *d, block *b)
 {
     const heed_tile *t = d->tile;
     const heed_problem *p = d->problem;
-    const int64_t next = b->base + DECODE_BLOCK;
+    const int64_t next = b->base + DECODE_BLOCK, later = b->base + PAGE_AHEAD * DECODE_BLOCK;
     const place here = find_place(d, b->first);
     point_rows(d, &t->k, p->k_type, t->k_page_stride, b, here, b->k);
     point_rows(d, &t->v, p->v_type, t->v_page_stride, b, here, b->v);
     b->ahead = t->pages ? (fetch){0} : d->fetch;
-    if (t->pages && p->page_len % DECODE_BLOCK == 0 && b->first == b->base && next < t->k_end) {
-        const place there = find_place(d, next);
-        const int64_t pages = there.page - here.page, rows = there.row - here.row;
-        b->ahead.k =
-            heed_dtype_bytes(p->k_type) * (pages * t->k_page_stride + rows * t->k.row_stride);
-        b->ahead.v =
-            heed_dtype_bytes(p->v_type) * (pages * t->v_page_stride + rows * t->v.row_stride);
+    if (!t->pages || p->page_len % DECODE_BLOCK || b->first != b->base || next >= t->k_end)
+        return;
+    const place there = find_place(d, next);
+    const int64_t pages = there.page - here.page, rows = there.row - here.row;
+    b->ahead.k = heed_dtype_bytes(p->k_type) * (pages * t->k_page_stride + rows * t->k.row_stride);
+    b->ahead.v = heed_dtype_bytes(p->v_type) * (pages * t->v_page_stride + rows * t->v.row_stride);
+    if (later < t->k_end) {
+        const place then = find_place(d, later);
+        touch_block(&t->k, p->k_type, t->k_page_stride, then);
+        touch_block(&t->v, p->v_type, t->v_page_stride, then);
     }
 }
 
