@@ -37,6 +37,7 @@ const char usage[] =
     "  --threads=N[,N]   numbers of threads (1 and all CPUs)\n"
     "  --limit=SECONDS   leave out what is estimated to take longer a call (15; naive: 1)\n"
     "  --shapes          print the shapes as JSON and end\n"
+    "  --linear-shapes   the same of linear layers\n"
     "Google Benchmark's own options, such as --benchmark_filter, --benchmark_out,\n"
     "--benchmark_repetitions (5) and --benchmark_min_time (0.1):\n";
 
@@ -63,6 +64,18 @@ void print_shapes()
     std::printf("\n]\n");
 }
 
+void print_linear_shapes()
+{
+    const char *separator = "[";
+    for (const heed_bench::LinearShape &s : heed_bench::linear_shapes) {
+        std::printf("%s\n {\"name\": \"%s\", \"bound\": \"%s\", \"m\": %lld, \"n\": %u, \"k\": %u}",
+                    separator, s.name, s.bound == heed_bench::Bound::memory ? "memory" : "compute",
+                    (long long)s.m, s.n, s.k);
+        separator = ",";
+    }
+    std::printf("\n]\n");
+}
+
 bool parse_threads(const char *text, std::vector<unsigned> *threads)
 {
     threads->clear();
@@ -81,7 +94,8 @@ bool parse_threads(const char *text, std::vector<unsigned> *threads)
 }
 
 /* Takes our options out of the command line. False, with a line on stderr, for a wrong one. */
-bool parse(std::vector<char *> *words, Selection *selection, bool *quick, bool *shapes)
+bool parse(std::vector<char *> *words, Selection *selection, bool *quick, bool *shapes,
+           bool *linear_shapes)
 {
     std::vector<char *> rest;
     for (char *word : *words) {
@@ -91,6 +105,8 @@ bool parse(std::vector<char *> *words, Selection *selection, bool *quick, bool *
             selection->demo = true;
         } else if (std::strcmp(word, "--shapes") == 0) {
             *shapes = true;
+        } else if (std::strcmp(word, "--linear-shapes") == 0) {
+            *linear_shapes = true;
         } else if (std::strcmp(word, "--help") == 0) {
             std::fputs(usage, stdout);
             rest.push_back(word);
@@ -137,12 +153,15 @@ std::function<bool(const std::string &)> filter_of(const std::vector<char *> &wo
 int run(int argc, char **argv)
 {
     Selection selection;
-    bool quick = false, shapes = false;
+    bool quick = false, shapes = false, linear_shapes = false;
     std::vector<char *> words(argv + 1, argv + argc);
-    if (!parse(&words, &selection, &quick, &shapes))
+    if (!parse(&words, &selection, &quick, &shapes, &linear_shapes))
         return 2;
-    if (shapes) {
-        print_shapes();
+    if (shapes || linear_shapes) {
+        if (shapes)
+            print_shapes();
+        else
+            print_linear_shapes();
         return 0;
     }
     /* Ours come first, so that the caller's win. The table of the demo wants the repetitions. */
