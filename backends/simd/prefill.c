@@ -52,10 +52,10 @@ static void panel_rows(const heed_tile *tile, panel *p, int64_t lane, int64_t n,
     int64_t first, end, last_first, last_end;
     float alibi_slope = tile->alibi_slope ? tile->alibi_slope[head] : 0;
     float bias_slope = tile->bias_slope ? tile->bias_slope[head] : 1;
+    p->q_offset = (float)tile->q_offset;
     for (int64_t i = 0; i < n; i++) {
         p->head[lane + i] = (int32_t)head;
         p->query[lane + i] = (int32_t)(query + i);
-        p->position[lane + i] = (int32_t)(query + i + tile->q_offset);
         p->alibi_slope[lane + i] = alibi_slope;
         p->bias_slope[lane + i] = bias_slope;
     }

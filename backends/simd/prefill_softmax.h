@@ -32,11 +32,12 @@ V_INLINE vf step_seen(vf w, vf x, vf sum)
 typedef struct panel {
     float m[PANEL], sum[PANEL], alpha[PANEL];
     float alibi_slope[PANEL], bias_slope[PANEL];
-    int32_t head[PANEL], query[PANEL];                 /* of the tile, and in its sequence */
-    int32_t position[PANEL], first[PANEL], end[PANEL]; /* the keys in range of each row */
-    int64_t row;                                       /* of the tile, in the first used lane */
-    int64_t key_first, key_end;                        /* in range of some row */
-    int64_t all_first, all_end;                        /* in range of every row */
+    int32_t head[PANEL], query[PANEL]; /* of the tile, and in its sequence */
+    int32_t first[PANEL], end[PANEL];  /* the keys in range of each row */
+    float q_offset;                    /* distances below 2^24 are exact; others may need 33 bits */
+    int64_t row;                       /* of the tile, in the first used lane */
+    int64_t key_first, key_end;        /* in range of some row */
+    int64_t all_first, all_end;        /* in range of every row */
     int64_t limit[VECTORS]; /* no row of the vectors up to this one sees this key or a later one */
     int64_t unused;         /* lanes */
     int64_t started;        /* a block has been added to o, which holds nothing before that */
@@ -68,8 +69,9 @@ V_INLINE vf modify(const heed_problem *problem, const panel *p, const block *b, 
     if (stage < HEED_SCORES_BIASED)
         return s;
     if (problem->features & HEED_HAS_ALIBI) {
-        vi distance = vi_sub(vi_set1((int32_t)j), vi_load(p->position + v * LANES));
-        s = v_fma(v_load(p->alibi_slope + v * LANES), vi_to_float(distance), s);
+        vi ahead = vi_sub(vi_set1((int32_t)j), vi_load(p->query + v * LANES));
+        vf distance = v_sub(vi_to_float(ahead), v_set1(p->q_offset));
+        s = v_fma(v_load(p->alibi_slope + v * LANES), distance, s);
     }
     if (b->bias)
         s = v_fma(v_load(p->bias_slope + v * LANES),

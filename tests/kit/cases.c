@@ -110,6 +110,8 @@ static const named_spec features[] = {
     {"alibi_top_left", {.features = HEED_HAS_ALIBI, TOP}},
     {"alibi_bottom_right", {.features = HEED_HAS_ALIBI, BOTTOM}},
     {"alibi_given", {.features = HEED_HAS_ALIBI, GIVEN, .offsets = KIT_OFFSET_MIXED, .batch = 4}},
+    {"alibi_extreme",
+     {.features = HEED_HAS_ALIBI | HEED_HAS_SINK | HEED_HAS_LSE, GIVEN, .offsets = KIT_OFFSET_EXTREME}},
     {"alibi_causal", {.features = HEED_HAS_ALIBI | CAUSAL, BOTTOM}},
     {"mask", {MASKED(KIT_MASK_RANDOM)}},
     {"mask_empty_rows", {MASKED(KIT_MASK_EMPTY_ROWS)}},
