@@ -312,10 +312,11 @@ static int only_rows_written(const layer *l, const rows *r, const guard_buffer *
     return clean;
 }
 
-/* Where strides of what attention takes as it is count, only the option makes the bits the same. */
+/* Where strides of what attention reads or writes as it is count, only the option makes the bits the
+ * same. */
 static int bits_are_the_same(const layer_spec *s)
 {
-    return (s->projections != LAYER_NONE && s->projections != LAYER_ONLY_Q) ||
+    return (s->projections != LAYER_NONE && s->projections != LAYER_ONLY_Q && s->out) ||
            (s->features & HEED_HAS_REPRODUCIBLE_CHUNKS);
 }
 
