@@ -69,7 +69,7 @@ static void apply_alibi(const heed_onednn_row *row)
     float *s = row->s, slope = row->alibi_slope;
     int32_t distance = row->distance, end = (int32_t)row->end;
     for (int32_t j = (int32_t)row->first; j < end; j++)
-        s[j] += slope * (float)(distance + j);
+        s[j] += slope * ((float)(distance + j) - row->q_offset);
 }
 
 /* Multiplies if factor is not 1, and finds the greatest. */

@@ -17,7 +17,8 @@ typedef struct heed_onednn_row {
     uint32_t bias_type, stage;                 /* HEED_SCORES_*: where to stop */
     float factor;                              /* products times this are scores */
     float softcap, alibi_slope, bias_slope;
-    int32_t distance; /* from the row's position to the key of column 0 */
+    int32_t distance; /* from the row in its sequence to the key of column 0, ... */
+    float q_offset;   /* ... less this: positions may lie beyond an int32_t */
     uint32_t has_softcap, has_alibi, to_log2;
 } heed_onednn_row;
 

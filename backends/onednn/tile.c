@@ -165,7 +165,8 @@ static heed_onednn_row describe_row(const tile_run *r, int64_t i, uint32_t stage
         .has_alibi = tile->alibi_slope != NULL,
         .alibi_slope = tile->alibi_slope ? tile->alibi_slope[head] : 0,
         .bias_slope = tile->bias_slope ? tile->bias_slope[head] : 1,
-        .distance = (int32_t)(r->first - (query + tile->q_offset)),
+        .distance = (int32_t)(r->first - query),
+        .q_offset = (float)tile->q_offset,
         .to_log2 = r->natural != 0,
     };
     if (mask == HEED_BLOCK_MIXED && tile->mask.data) {
