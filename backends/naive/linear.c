@@ -3,7 +3,7 @@
  *
  * Serves     every problem: any type, any stride, any alignment.
  * Layout     a panel is one column of w, [in_dim] in w_type: nothing is widened or padded.
- * Numerics   sums, bias, activation and residual in f64, rounded to f32 once and then to y's type.
+ * Numerics   sums, bias, activation and residual in f64, rounded once, to y's type.
  * Bits       an element is a sum in ascending order of i, alone.
  */
 #include "naive.h"
@@ -86,8 +86,8 @@ heed_status heed_naive_linear_tile(const heed_linear_problem *problem, const hee
                 s += (double)heed_load(problem->y_type, tile->residual.data,
                                        r * tile->residual.row_stride +
                                            c * tile->residual.col_stride);
-            heed_store(problem->y_type, tile->y.data,
-                       r * tile->y.row_stride + c * tile->y.col_stride, (float)s);
+            heed_store_f64(problem->y_type, tile->y.data,
+                           r * tile->y.row_stride + c * tile->y.col_stride, s);
         }
     }
     return HEED_OK;

@@ -1,6 +1,6 @@
 /* Linear and attention layers beside numbers: memory that runs out at any moment, structs of other
- * sizes, who holds whom, a backend that fails in the middle of a run, a child after fork, and what
- * explain says. */
+ * sizes, who holds whom, a backend that fails in the middle of a run, the one rounding, a child
+ * after fork, and what explain says. */
 #define _GNU_SOURCE
 #include <heed/backend.h>
 #include <sys/wait.h>
@@ -382,6 +382,34 @@ static void check_failures(setup *s)
     heed_context_release(context);
 }
 
+/* ---- rounding ---------------------------------------------------------------------------------
+ */
+
+/* 1 + 2^-11 + 2^-30 lies just above the middle of two f16: f32 would make a tie of it, and that 1.
+ */
+static void check_rounding(void)
+{
+    const float x[3] = {1, 0x1p-11F, 0x1p-30F}, w[3] = {1, 1, 1};
+    uint16_t y[2] = {0, 0};
+    heed_linear *linear = NULL;
+    heed_context *context = unit_context(1, "naive");
+    const heed_view weight = {(void *)w, {1, 1}};
+    const heed_linear_desc desc = {.struct_size = sizeof desc,
+                                   .in_dim = 3,
+                                   .out_dim = 1,
+                                   .x_type = HEED_F32,
+                                   .w_type = HEED_F32,
+                                   .y_type = HEED_F16};
+    const heed_linear_args args = {
+        .struct_size = sizeof args, .rows = 1, .x = {(void *)x, {3, 1}}, .y = {y, {1, 1}}};
+    CHECK(heed_linear_create(context, &desc, &weight, NULL, &linear) == HEED_OK, "%s",
+          heed_last_error());
+    CHECK(heed_linear_run(linear, &args, NULL, 0) == HEED_OK && y[0] == 0x3c01 && y[1] == 0,
+          "rounded twice: %x", y[0]);
+    heed_linear_release(linear);
+    heed_context_release(context);
+}
+
 /* ---- fork -------------------------------------------------------------------------------------
  */
 
@@ -421,6 +449,7 @@ int main(void)
     check_holds(s);
     check_explain(context, s);
     check_failures(s);
+    check_rounding();
     check_fork(s);
     heed_context_release(context);
     free(s);
