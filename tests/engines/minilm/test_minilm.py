@@ -249,8 +249,9 @@ def test_hostile_weights():
     refuse("bytes of data for", edit(shape=[2**53, 1]))
     refuse("not of shape", edit(shape=[6, 6]))
     begin, end = entry["data_offsets"]
+    past = [len(rest), len(rest) + end - begin]
     for offsets in ([begin], [begin, end, end], [end, begin], [-1, end], "x", [begin, 2**60],
-                    [begin, 1e300], [begin + 0.5, end]):
+                    [begin, 1e300], [begin + 0.5, end], past):
         refuse("does not lie in", edit(data_offsets=offsets))
     refuse("hole or an overlap", edit(data_offsets=[begin + 4, end + 4]))
     refuse("hole or an overlap", edit(data_offsets=[0, end - begin]))
