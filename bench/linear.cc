@@ -5,7 +5,6 @@
 #include <heed/kit.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -250,9 +249,7 @@ void register_linear_rows(const Selection &selection, const std::vector<unsigned
                     continue;
                 const double seconds = estimate(backend, shape, type, pool) / n;
                 if (seconds > limit) {
-                    char text[64];
-                    std::snprintf(text, sizeof text, ": about %.2g s a call", seconds);
-                    left_out->push_back(name + text);
+                    left_out->push_back(too_long(name, seconds));
                     continue;
                 }
                 const LinearRow row = {name, backend, &type, &shape, n};

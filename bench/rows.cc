@@ -257,7 +257,8 @@ bool in_demo(const Shape &shape)
 }
 
 #if HEED_BENCH_PLAIN_ONEDNN
-void register_plain(const Selection &selection, const std::vector<unsigned> &threads)
+void register_plain(const Selection &selection, const std::vector<unsigned> &threads,
+                    std::vector<std::string> *left_out)
 {
     for (const Type &type : types)
         for (const Shape &shape : shapes)
@@ -268,8 +269,10 @@ void register_plain(const Selection &selection, const std::vector<unsigned> &thr
                     !PlainOneDnn::serves(shape, type.dtype) || !selection.wanted(name))
                     continue;
                 const double seconds = estimate(shape, type.dtype, 50) / n;
-                if (seconds > selection.limit)
+                if (seconds > selection.limit) {
+                    left_out->push_back(too_long(name, seconds));
                     continue;
+                }
                 const Row row = {name, "", &type, &shape, n, seconds};
                 benchmark::RegisterBenchmark(name.c_str(), measure_plain, row)
                     ->UseRealTime()
@@ -279,6 +282,13 @@ void register_plain(const Selection &selection, const std::vector<unsigned> &thr
 #endif
 
 } // namespace
+
+std::string too_long(const std::string &name, double seconds)
+{
+    char text[64];
+    std::snprintf(text, sizeof text, ": about %.2g s a call", seconds);
+    return name + text;
+}
 
 std::vector<std::string> register_rows(const Selection &selection)
 {
@@ -321,9 +331,7 @@ std::vector<std::string> register_rows(const Selection &selection)
                         rate = probe_rate(backend.name, type);
                     const double seconds = rate > 0 ? estimate(shape, type.dtype, rate) / n : 0;
                     if (seconds > limit) {
-                        char text[64];
-                        std::snprintf(text, sizeof text, ": about %.2g s a call", seconds);
-                        left_out.push_back(name + text);
+                        left_out.push_back(too_long(name, seconds));
                         continue;
                     }
                     const Row row = {name, backend.name, &type, &shape, n, seconds};
@@ -340,7 +348,7 @@ std::vector<std::string> register_rows(const Selection &selection)
 #if HEED_BENCH_PLAIN_ONEDNN
         /* The backend has kept oneDNN from instructions that fail on this machine. */
         if (backend.name == "onednn" && !selection.demo)
-            register_plain(selection, threads);
+            register_plain(selection, threads, &left_out);
 #endif
     }
     return left_out;

@@ -18,6 +18,9 @@ struct Selection {
     std::function<bool(const std::string &)> wanted; /* by name: what the filter will keep */
 };
 
+/* The line that says so of a row whose call is estimated to take too many seconds. */
+std::string too_long(const std::string &name, double seconds);
+
 /* Registers the ceilings and every backend x type x shape x threads with Google Benchmark. Returns
  * a line for each row or backend that was left out, with the reason. */
 std::vector<std::string> register_rows(const Selection &selection);
