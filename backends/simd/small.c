@@ -9,23 +9,17 @@
  *
  * What a row may see is a range of keys, and the keys outside are not weighed at all.
  */
-#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
 #include "decode.h"
+#include "lanes8.h"
 #include "simd.h"
 
 #if defined(__AVX512F__)
 #define small_tile heed_attn_small_avx512
 #else
 #define small_tile heed_attn_small_avx2
-#endif
-
-#if defined(__GNUC__)
-#define INLINE static inline __attribute__((always_inline))
-#else
-#define INLINE static inline
 #endif
 
 enum { LANES = 8, MAX_KEYS = HEED_SMALL_KEYS };
@@ -40,54 +34,19 @@ typedef struct panel {
     float *out[LANES];
     int32_t low[LANES], end[LANES]; /* keys of the tile that a row sees */
     float weight[MAX_KEYS][LANES], max[LANES], sum[LANES], scale[LANES];
+    float kept[LANES]; /* all bits, or none of a row that sees nothing of weight */
 } panel;
 
 /* Of a float at any address. */
-INLINE __m256 broadcast(const float *p)
+V_INLINE __m256 broadcast(const float *p)
 {
     float x;
     memcpy(&x, p, sizeof x);
     return _mm256_set1_ps(x);
 }
 
-INLINE void transpose(__m256 r[LANES])
-{
-    __m256 t[LANES];
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4) {
-        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
-        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
-    }
-    for (int i = 0; i < 8; i++)
-        r[i] = t[i];
-}
-
-/* 2^x for x <= 0; see v_exp2 in vec.h, whose form for AVX2 this is. */
-INLINE __m256 exp2_of(__m256 x)
-{
-    const __m256 magic = _mm256_set1_ps(12582912.0f + 128.0f);
-    x = _mm256_max_ps(_mm256_set1_ps(-128.0f), x);
-    __m256 t = _mm256_add_ps(x, magic), r = _mm256_sub_ps(x, _mm256_sub_ps(t, magic));
-    __m256 p = _mm256_fmadd_ps(r, _mm256_set1_ps(0.5f * 0.0013264726f),
-                               _mm256_set1_ps(0.5f * 0.009671513f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f * 0.05550734f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f * 0.24022242f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f * 0.6931470f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f));
-    return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)));
-}
-
 /* The next rows, from (head, i) on: divisions would take longer than the products. */
-INLINE void take_rows(const heed_tile *tile, int64_t *head, int64_t *i, panel *p)
+V_INLINE void take_rows(const heed_tile *tile, int64_t *head, int64_t *i, panel *p)
 {
     p->n = 0;
     for (int l = 0; l < LANES; l++) {
@@ -107,7 +66,7 @@ INLINE void take_rows(const heed_tile *tile, int64_t *head, int64_t *i, panel *p
 }
 
 /* Weights of eight rows. dim (constant) is 8 or 16. */
-INLINE void weigh(const heed_problem *problem, const heed_tile *tile, int64_t dim, panel *p)
+V_INLINE void weigh(const heed_problem *problem, const heed_tile *tile, int64_t dim, panel *p)
 {
     __m256 q[16];
     float high, low;
@@ -115,7 +74,7 @@ INLINE void weigh(const heed_problem *problem, const heed_tile *tile, int64_t di
     for (int64_t d = 0; d < dim; d += LANES) {
         for (int i = 0; i < LANES; i++)
             q[d + i] = _mm256_loadu_ps(p->q[i] + d);
-        transpose(q + d);
+        transpose_8(q + d);
         for (int i = 0; i < LANES; i++)
             q[d + i] = _mm256_fmadd_ps(q[d + i], _mm256_set1_ps(high),
                                        _mm256_mul_ps(q[d + i], _mm256_set1_ps(low)));
@@ -147,49 +106,51 @@ INLINE void weigh(const heed_problem *problem, const heed_tile *tile, int64_t di
     /* With nothing to see the maximum is -inf: 0 in its place keeps the weights 0. */
     __m256 reference = _mm256_and_ps(max, _mm256_cmp_ps(max, none, _CMP_NEQ_UQ));
     for (int64_t j = 0; j < p->keys; j++) {
-        __m256 w = exp2_of(_mm256_sub_ps(_mm256_loadu_ps(p->weight[j]), reference));
+        __m256 w = exp2_8(_mm256_sub_ps(_mm256_loadu_ps(p->weight[j]), reference));
         sum = _mm256_add_ps(sum, w);
         _mm256_storeu_ps(p->weight[j], w);
     }
     _mm256_storeu_ps(p->max, max);
     _mm256_storeu_ps(p->sum, sum);
     _mm256_storeu_ps(p->scale, _mm256_div_ps(_mm256_set1_ps(1), sum));
+    _mm256_storeu_ps(p->kept, _mm256_cmp_ps(sum, _mm256_setzero_ps(), _CMP_NEQ_UQ));
 }
 
-INLINE void store_row(const panel *p, int i, int64_t d, __m256 sum)
+V_INLINE void store_row(const panel *p, int i, int64_t d, __m256 sum)
 {
     __m256 x = _mm256_mul_ps(sum, broadcast(&p->scale[i]));
     if (i < p->n)
-        _mm256_storeu_ps(p->out[i] + d, p->sum[i] == 0 ? _mm256_setzero_ps() : x);
+        _mm256_storeu_ps(p->out[i] + d, _mm256_and_ps(x, broadcast(&p->kept[i])));
 }
 
-/* Weighted values of `rows` (constant) rows that see all keys. */
-INLINE void values(const heed_tile *tile, const panel *p, int rows, int from, int64_t d)
+/* Weighted values of the first `rows` (constant: 1, 2, 4 or 8) rows, which see all keys. */
+V_INLINE void values(const heed_tile *tile, const panel *p, int rows, int64_t d)
 {
     const float *v = (const float *)tile->v.data + tile->k_first * tile->v.row_stride + d;
-    __m256 s0 = _mm256_setzero_ps(), s1 = s0, s2 = s0, s3 = s0;
+    __m256 s0 = _mm256_setzero_ps(), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0;
     for (int64_t j = 0; j < p->keys; j++, v += tile->v.row_stride) {
-        const float *w = p->weight[j] + from;
+        const float *w = p->weight[j];
         __m256 x = _mm256_loadu_ps(v);
-        s0 = _mm256_fmadd_ps(broadcast(w), x, s0);
-        if (rows > 1)
-            s1 = _mm256_fmadd_ps(broadcast(w + 1), x, s1);
-        if (rows > 2)
-            s2 = _mm256_fmadd_ps(broadcast(w + 2), x, s2);
-        if (rows > 2)
-            s3 = _mm256_fmadd_ps(broadcast(w + 3), x, s3);
+#define VALUE(n)                                                                                   \
+    if (rows > n)                                                                                  \
+        s##n = _mm256_fmadd_ps(broadcast(w + n), x, s##n);
+        VALUE(0)
+        VALUE(1)
+        VALUE(2)
+        VALUE(3)
+        VALUE(4)
+        VALUE(5)
+        VALUE(6)
+        VALUE(7)
+#undef VALUE
     }
-    store_row(p, from, d, s0);
-    if (rows > 1)
-        store_row(p, from + 1, d, s1);
-    if (rows > 2)
-        store_row(p, from + 2, d, s2);
-    if (rows > 2)
-        store_row(p, from + 3, d, s3);
+    const __m256 sum[LANES] = {s0, s1, s2, s3, s4, s5, s6, s7};
+    for (int i = 0; i < rows; i++)
+        store_row(p, i, d, sum[i]);
 }
 
 /* Weighted values of one row over the keys that it sees. */
-INLINE void values_of_range(const heed_tile *tile, const panel *p, int i, int64_t d)
+V_INLINE void values_of_range(const heed_tile *tile, const panel *p, int i, int64_t d)
 {
     const float *v = (const float *)tile->v.data + tile->k_first * tile->v.row_stride + d;
     __m256 s = _mm256_setzero_ps();
@@ -246,18 +207,14 @@ heed_status small_tile(const heed_problem *problem, heed_tile *tile)
                     values_of_range(tile, &p, l, d);
                 continue;
             }
-            if (p.n > 2)
-                values(tile, &p, 4, 0, d);
+            if (p.n > 4)
+                values(tile, &p, 8, d);
+            else if (p.n > 2)
+                values(tile, &p, 4, d);
             else if (p.n == 2)
-                values(tile, &p, 2, 0, d);
+                values(tile, &p, 2, d);
             else
-                values(tile, &p, 1, 0, d);
-            if (p.n > 6)
-                values(tile, &p, 4, 4, d);
-            else if (p.n == 6)
-                values(tile, &p, 2, 4, d);
-            else if (p.n == 5)
-                values(tile, &p, 1, 4, d);
+                values(tile, &p, 1, d);
         }
         if (tile->lse.data)
             write_lse(tile, &p);

@@ -17,16 +17,7 @@
 
 #include <heed/backend.h>
 
-#if defined(__GNUC__)
-#define V_INLINE static inline __attribute__((always_inline, unused))
-#define V_NOINLINE static __attribute__((noinline, unused))
-/* Loaded once: gcc would read memory again for each use, to save the register. */
-#define V_IN_REGISTER(v) __asm__("" : "+v"(v));
-#else
-#define V_IN_REGISTER(v)
-#define V_INLINE static inline
-#define V_NOINLINE static
-#endif
+#include "lanes8.h"
 
 #if defined(__AVX512F__)
 
@@ -463,23 +454,7 @@ V_INLINE void v_store_half_n(void *p, __m128i half, int n)
 
 V_INLINE void v_transpose(vf r[LANES])
 {
-    vf t[LANES];
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4) {
-        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
-        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
-    }
-    for (int i = 0; i < 8; i++)
-        r[i] = t[i];
+    transpose_8(r);
 }
 
 #else
@@ -523,62 +498,6 @@ V_INLINE vf v_gather_type(uint32_t type, const void *p, int64_t stride, int n)
     return v_load(x);
 }
 
-/* ---- powers of two ----------------------------------------------------------------------------
- */
-
-/*
- * 2^x for x < 126 (which is not checked), within 2 ulp for results that are normal numbers (1.8 was
- * the most over all floats: tests/simd/functions.c); a result below 2^-126 counts as 0 (it is 0, or
- * a subnormal that reads as 0 under DAZ, which the backends' tiles set). -inf gives 0, a NaN stays
- * one.
- *
- * x = n + r with n the nearest integer, r in [-1/2, 1/2]; 2^r by a polynomial of degree 5 whose
- * constant is 1, so that whole powers are exact (the others: least largest error in ulp, found by
- * linear programming and rounded one after another); times 2^n. Both forms do the same roundings,
- * so both instruction sets give the same bits.
- */
-/* unit * 2^r; unit (constant) is a power of two. */
-V_INLINE vf v_exp2_fraction(vf r, float unit)
-{
-    vf p = v_fma(r, v_set1(0.0013197716f * unit), v_set1(0.00967165f * unit));
-    p = v_fma(p, r, v_set1(0.055509835f * unit));
-    p = v_fma(p, r, v_set1(0.2402224f * unit));
-    p = v_fma(p, r, v_set1(0.69314677f * unit));
-    return v_fma(p, r, v_set1(unit));
-}
-
-V_INLINE vf v_exp2(vf x)
-{
-#if LANES == 16
-    vf r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    return _mm512_scalef_ps(v_exp2_fraction(r, 1), v_sub(x, r));
-#else
-    /* Adding 1.5 * 2^23 + 128 (even, so that a tie goes to an even n) leaves n + 128 in the low
-     * bits: the exponent of 2^(n + 1), and of 0 for -inf. A product, because adding to the exponent
-     * of a NaN could make a number of it. The order of v_max's operands lets a NaN through. */
-    const vf magic = v_set1(12582912.0f + 128.0f);
-    x = v_max(v_set1(-128.0f), x);
-    vf t = v_add(x, magic);
-    vf p = v_exp2_fraction(v_sub(x, v_sub(t, magic)), 0.5f);
-    return v_mul(p, v_from_bits(_mm256_slli_epi32(v_bits(t), 23)));
-#endif
-}
-
-/* tanh: near 0 by an odd polynomial, since 1 - 2 / (e^2x + 1) would lose the leading bits there.
- * The error is below 4 units of 2^-24 of the result in both, held by tests/simd/functions.c. */
-V_INLINE vf v_tanh(vf x)
-{
-    vf sign = v_and(x, v_set1(-0.0f)), a = v_abs(x), z = v_mul(x, x);
-    vf p = v_set1(-0.0056922967f);
-    p = v_fma(p, z, v_set1(0.020628167f));
-    p = v_fma(p, z, v_set1(-0.053736515f));
-    p = v_fma(p, z, v_set1(0.13331406f));
-    p = v_fma(p, z, v_set1(-0.3333328f));
-    vf small = v_fma(v_mul(p, z), x, x);
-    /* From 9.1 on tanh rounds to 1. */
-    vf e = v_exp2(v_mul(v_min(v_set1(10.0f), a), v_set1(2.88539008f /* 2 log2(e) */)));
-    vf large = v_sub(v_set1(1.0f), v_div(v_set1(2.0f), v_add(e, v_set1(1.0f))));
-    return v_select(m_less(a, v_set1(0.625f)), small, v_or(large, sign));
-}
+#include "vec_math.h"
 
 #endif

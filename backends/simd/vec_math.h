@@ -1,0 +1,56 @@
+/* Exponential and tanh of vectors; part of vec.h. */
+#ifndef HEED_SIMD_VEC_MATH_H
+#define HEED_SIMD_VEC_MATH_H
+
+/* ---- powers of two ----------------------------------------------------------------------------
+ */
+
+/*
+ * 2^x for x < 126 (which is not checked), within 2 ulp for results that are normal numbers (1.8 was
+ * the most over all floats: tests/simd/functions.c); a result below 2^-126 counts as 0 (it is 0, or
+ * a subnormal that reads as 0 under DAZ, which the backends' tiles set). -inf gives 0, a NaN stays
+ * one.
+ *
+ * x = n + r with n the nearest integer, r in [-1/2, 1/2]; 2^r by a polynomial of degree 5 whose
+ * constant is 1, so that whole powers are exact (the others: least largest error in ulp, found by
+ * linear programming and rounded one after another); times 2^n. Both forms do the same roundings,
+ * so both instruction sets give the same bits.
+ */
+/* unit * 2^r; unit (constant) is a power of two. */
+V_INLINE vf v_exp2_fraction(vf r, float unit)
+{
+    vf p = v_fma(r, v_set1(EXP2_C5(unit)), v_set1(EXP2_C4(unit)));
+    p = v_fma(p, r, v_set1(EXP2_C3(unit)));
+    p = v_fma(p, r, v_set1(EXP2_C2(unit)));
+    p = v_fma(p, r, v_set1(EXP2_C1(unit)));
+    return v_fma(p, r, v_set1(unit));
+}
+
+V_INLINE vf v_exp2(vf x)
+{
+#if LANES == 16
+    vf r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_scalef_ps(v_exp2_fraction(r, 1), v_sub(x, r));
+#else
+    return exp2_8(x);
+#endif
+}
+
+/* tanh: near 0 by an odd polynomial, since 1 - 2 / (e^2x + 1) would lose the leading bits there.
+ * The error is below 4 units of 2^-24 of the result in both, held by tests/simd/functions.c. */
+V_INLINE vf v_tanh(vf x)
+{
+    vf sign = v_and(x, v_set1(-0.0f)), a = v_abs(x), z = v_mul(x, x);
+    vf p = v_set1(-0.0056922967f);
+    p = v_fma(p, z, v_set1(0.020628167f));
+    p = v_fma(p, z, v_set1(-0.053736515f));
+    p = v_fma(p, z, v_set1(0.13331406f));
+    p = v_fma(p, z, v_set1(-0.3333328f));
+    vf small = v_fma(v_mul(p, z), x, x);
+    /* From 9.1 on tanh rounds to 1. */
+    vf e = v_exp2(v_mul(v_min(v_set1(10.0f), a), v_set1(2.88539008f /* 2 log2(e) */)));
+    vf large = v_sub(v_set1(1.0f), v_div(v_set1(2.0f), v_add(e, v_set1(1.0f))));
+    return v_select(m_less(a, v_set1(0.625f)), small, v_or(large, sign));
+}
+
+#endif
