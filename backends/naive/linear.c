@@ -50,20 +50,6 @@ heed_status heed_naive_linear_pack(const heed_linear_problem *problem,
     return HEED_OK;
 }
 
-static double activate(uint32_t activation, double s)
-{
-    if (activation == HEED_ACT_NONE)
-        return s;
-    if (s == -(double)INFINITY)
-        return 0;
-    if (activation == HEED_ACT_SILU)
-        return s / (1 + exp(-s));
-    if (activation == HEED_ACT_GELU) /* 1 + erf would lose the small results of negative s */
-        return s / 2 * erfc(s * -0.70710678118654752);
-    const double u = 0.79788456080286536 * s * (1 + 0.044715 * s * s); /* sqrt(2 / pi) */
-    return s / (1 + exp(-2 * u)); /* as 1 + tanh(u) = 2 / (1 + exp(-2u)), and loses nothing */
-}
-
 heed_status heed_naive_linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
                                    void *scratch)
 {
@@ -79,15 +65,7 @@ heed_status heed_naive_linear_tile(const heed_linear_problem *problem, const hee
             double s = 0;
             for (int64_t i = 0; i < in_dim; i++)
                 s += x[i] * (double)heed_load(problem->w_type, w, i);
-            if (tile->bias)
-                s += (double)tile->bias[c];
-            s = activate(problem->activation, s);
-            if (tile->residual.data)
-                s += (double)heed_load(problem->y_type, tile->residual.data,
-                                       r * tile->residual.row_stride +
-                                           c * tile->residual.col_stride);
-            heed_store_f64(problem->y_type, tile->y.data,
-                           r * tile->y.row_stride + c * tile->y.col_stride, s);
+            heed_linear_finish(problem, tile, r, c, s);
         }
     }
     return HEED_OK;

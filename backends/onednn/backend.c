@@ -1,6 +1,7 @@
 /* The oneDNN backend: oneDNN's matrix products with Heed's softmax between them. The table, and the
  * entry point where it is a plugin. library.c has oneDNN itself, plan.c what a problem becomes,
  * tile.c the work. */
+#include "linear.h"
 #include "onednn.h"
 
 static heed_status probe(const heed_cpu *cpu, heed_error *why)
@@ -80,6 +81,11 @@ const heed_backend *heed_onednn_backend(void)
         .plan_create = heed_onednn_plan_create,
         .plan_destroy = heed_onednn_plan_destroy,
         .run_tile = heed_onednn_run_tile,
+        .linear_supports = heed_onednn_linear_supports,
+        .linear_cost = heed_onednn_linear_cost,
+        .linear_tiling = heed_onednn_linear_tiling,
+        .linear_pack = heed_onednn_linear_pack,
+        .linear_tile = heed_onednn_linear_tile,
     };
     backend.summary = heed_onednn_summary();
     return &backend;

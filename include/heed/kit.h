@@ -177,6 +177,37 @@ static inline int64_t heed_linear_weight_at(const heed_linear_weight *weight, in
            c % weight->head_cols * weight->out_stride;
 }
 
+/** act(s) as heed/linear.h defines it, to f64's accuracy. */
+static inline double heed_activate(uint32_t activation, double s)
+{
+    double u;
+    if (activation == HEED_ACT_NONE)
+        return s;
+    if (s == -(double)INFINITY)
+        return 0;
+    if (activation == HEED_ACT_SILU)
+        return s / (1 + exp(-s));
+    if (activation == HEED_ACT_GELU) /* 1 + erf would lose the small results of negative s */
+        return s / 2 * erfc(s * -0.70710678118654752);
+    u = 0.79788456080286536 * s * (1 + 0.044715 * s * s); /* sqrt(2 / pi) */
+    return s / (1 + exp(-2 * u)); /* as 1 + tanh(u) = 2 / (1 + exp(-2u)), and loses nothing */
+}
+
+/** Turns the sum of the products into y[r, c], r and c counted in the tile: adds the bias, applies the
+ * activation, adds the residual, rounds and writes. */
+static inline void heed_linear_finish(const heed_linear_problem *problem,
+                                      const heed_linear_tile *tile, int64_t r, int64_t c, double sum)
+{
+    const heed_matrix *residual = &tile->residual, *y = &tile->y;
+    if (tile->bias)
+        sum += (double)tile->bias[c];
+    sum = heed_activate(problem->activation, sum);
+    if (residual->data)
+        sum += (double)heed_load(problem->y_type, residual->data,
+                                 r * residual->row_stride + c * residual->col_stride);
+    heed_store(problem->y_type, y->data, r * y->row_stride + c * y->col_stride, (float)sum);
+}
+
 /** Elements from rows->data to dim 0 of key j (of kv head 0), through the page row if there is one.
  * page_stride is the tile's k_page_stride or v_page_stride. */
 static inline int64_t heed_key_offset(const heed_rows *rows, const int32_t *pages, uint32_t page_len,

@@ -67,8 +67,8 @@ static void add_dims(kit_list *list)
     static const struct {
         int64_t rows;
         uint32_t in, out;
-    } large[] = {{1, 2049, 2049}, {1, 2049, 17}, {3, 17, 2049}, {17, 2049, 3},
-                 {2, 768, 768},   {9, 513, 385}, {5, 4099, 1},  {140, 300, 400}};
+    } large[] = {{1, 2049, 2049}, {1, 2049, 17}, {3, 17, 2049}, {17, 2049, 3}, {2, 768, 768},
+                 {1, 4500, 70},   {3, 8200, 20}, {9, 513, 385}, {5, 4099, 1},  {140, 300, 400}};
     for (size_t n = 0; n < COUNT(large); n++) {
         snprintf(name, sizeof name, "large_%lld_%u_%u", (long long)large[n].rows, large[n].in,
                  large[n].out);

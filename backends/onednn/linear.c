@@ -1,0 +1,246 @@
+/*
+ * Linear layers by oneDNN's matrix product: one primitive for each number of inputs and type, of
+ * always ROWS rows and COLS columns.
+ *
+ * Work       a tile's rows are copied (widened) to scratch, ROWS at a time with zeros behind the
+ * last one, and meet each panel; bias, activation and residual follow element by element
+ *            (heed_linear_finish in kit.h).
+ * Layout     w in panels [in_dim][COLS], in bf16 where the products are, else in f32: oneDNN 2.6
+ * has no products of mixed types. Bits       oneDNN may sum in another order for another number of
+ * rows: so that a row's bits do not depend on how many come with it, there is one number. One row
+ * costs as much as ROWS. Kept       primitives stay for the life of the process, in a table that
+ * only grows: a tile finds its own without a lock.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "linear.h"
+
+#define ROWS 16
+#define COLS 64
+#define MOST_INPUTS (1 << 20) /* of which ROWS are in scratch */
+#define MOST_PRODUCTS 1024
+
+typedef struct product {
+    int64_t in_dim;
+    int32_t bf16;
+    uint32_t n_slots;
+    heed_gemm gemm;
+    struct product_slot {
+        _Alignas(64) atomic_int taken;
+        dnnl_stream_t stream;
+        heed_gemm_memory memory;
+    } slot[];
+} product;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static product *products[MOST_PRODUCTS]; /* the first n_products never change */
+static atomic_int n_products;
+
+static int is_bf16(const heed_linear_problem *problem)
+{
+    return problem->accuracy == HEED_ACCURACY_BF16 && heed_onednn_opened()->has_bf16;
+}
+
+static product *find(const heed_linear_problem *problem)
+{
+    const int n = atomic_load_explicit(&n_products, memory_order_acquire);
+    for (int i = 0; i < n; i++)
+        if (products[i]->in_dim == problem->in_dim && products[i]->bf16 == is_bf16(problem))
+            return products[i];
+    return NULL;
+}
+
+static void destroy(product *p)
+{
+    for (uint32_t i = 0; i < p->n_slots; i++) {
+        heed_gemm_memory_destroy(&p->slot[i].memory);
+        if (p->slot[i].stream)
+            dnnl_stream_destroy(p->slot[i].stream);
+    }
+    heed_gemm_destroy(&p->gemm);
+    free(p);
+}
+
+static dnnl_status_t fill(product *p)
+{
+    const heed_onednn_library *library = heed_onednn_opened();
+    const heed_gemm_shape shape = {
+        .m = ROWS, .n = COLS, .k = p->in_dim, .type = p->bf16 ? dnnl_bf16 : dnnl_f32};
+    dnnl_status_t status = heed_gemm_describe(&p->gemm, library->engine, &shape);
+    if (status == dnnl_success)
+        status = heed_gemm_create(&p->gemm);
+    for (uint32_t i = 0; i < p->n_slots && status == dnnl_success; i++) {
+        status = dnnl_stream_create(&p->slot[i].stream, library->engine, dnnl_stream_default_flags);
+        if (status == dnnl_success)
+            status = heed_gemm_memory_create(&p->slot[i].memory, library->engine, &p->gemm);
+    }
+    return status;
+}
+
+/* Adds the product of a problem to the table, under the lock. NULL: `why` says why not. */
+static product *add(const heed_linear_problem *problem, heed_error *why)
+{
+    const heed_onednn_library *library = heed_onednn_opened();
+    const int n = atomic_load(&n_products);
+    const size_t bytes = sizeof(product) + library->n_slots * sizeof(struct product_slot);
+    product *p = n < MOST_PRODUCTS ? aligned_alloc(64, bytes) : NULL;
+    if (!p) {
+        heed_refuse(why, "no memory for a product, or room for more than %d", MOST_PRODUCTS);
+        return NULL;
+    }
+    memset(p, 0, bytes);
+    p->in_dim = problem->in_dim;
+    p->bf16 = is_bf16(problem);
+    p->n_slots = library->n_slots;
+    int before = heed_onednn_one(&library->threads);
+    dnnl_status_t status = fill(p);
+    heed_onednn_many(&library->threads, before);
+    if (status != dnnl_success) {
+        destroy(p); /* safe on a half-made one */
+        heed_refuse(why, "oneDNN has no product of these sizes: %s", heed_dnnl_status_name(status));
+        return NULL;
+    }
+    products[n] = p;
+    atomic_store_explicit(&n_products, n + 1, memory_order_release);
+    return p;
+}
+
+/* The product of a problem, made if need be. NULL: `why` says why not. */
+static product *make(const heed_linear_problem *problem, heed_error *why)
+{
+    product *p = find(problem);
+    if (p)
+        return p;
+    pthread_mutex_lock(&lock);
+    p = find(problem); /* another thread may have been faster */
+    if (!p)
+        p = add(problem, why);
+    pthread_mutex_unlock(&lock);
+    return p;
+}
+
+heed_status heed_onednn_linear_supports(const heed_linear_problem *problem, heed_error *why)
+{
+    if (problem->in_dim > MOST_INPUTS)
+        return heed_refuse(why, "its rows of %u inputs are longer than %d", problem->in_dim,
+                           MOST_INPUTS);
+    return make(problem, why) ? HEED_OK : HEED_ERR_UNSUPPORTED;
+}
+
+/* In nanoseconds, as measured for attention's products; whole steps of rows and columns. */
+double heed_onednn_linear_cost(const heed_linear_problem *problem, int64_t rows)
+{
+    const double steps = ceil((double)rows / ROWS) * ceil((double)problem->out_dim / COLS);
+    const double slower = (double)heed_onednn_opened()->slower;
+    return steps * (1500 + 0.0138 * slower * ROWS * COLS * problem->in_dim) +
+           (double)rows * problem->out_dim * (problem->activation == HEED_ACT_NONE ? 2 : 30);
+}
+
+static size_t element(const heed_linear_problem *problem)
+{
+    return is_bf16(problem) ? 2 : 4;
+}
+
+static size_t x_bytes(const heed_linear_problem *problem)
+{
+    return (ROWS * problem->in_dim * element(problem) + 63) / 64 * 64;
+}
+
+static size_t panel_bytes(const heed_linear_problem *problem)
+{
+    return COLS * problem->in_dim * element(problem);
+}
+
+heed_status heed_onednn_linear_tiling(const heed_linear_problem *problem, heed_linear_tiling *out)
+{
+    const product *p = make(problem, NULL);
+    if (!p)
+        return HEED_ERR_NOMEM;
+    out->rows = 8 * ROWS;
+    out->panel_cols = COLS;
+    out->cols = 4 * COLS;
+    out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
+    out->panel_bytes = panel_bytes(problem);
+    out->scratch_bytes =
+        x_bytes(problem) + ROWS * COLS * sizeof(float) + (p->gemm.scratchpad_bytes + 63) / 64 * 64;
+    out->kernel = p->bf16 ? "oneDNN bf16 product" : "oneDNN f32 product";
+    return HEED_OK;
+}
+
+/* Element `at` of an array as the product takes it. */
+static void put(int bf16, void *to, int64_t at, uint32_t type, const void *from, int64_t index)
+{
+    if (bf16)
+        memcpy((char *)to + 2 * at, (const char *)from + 2 * index, 2);
+    else
+        ((float *)to)[at] = heed_load(type, from, index);
+}
+
+heed_status heed_onednn_linear_pack(const heed_linear_problem *problem,
+                                    const heed_linear_weight *weight, int64_t col_first,
+                                    int64_t col_end, void *panel)
+{
+    const int bf16 = is_bf16(problem);
+    memset(panel, 0, panel_bytes(problem));
+    for (int64_t i = 0; i < problem->in_dim; i++)
+        for (int64_t c = col_first; c < col_end; c++)
+            put(bf16, panel, i * COLS + (c - col_first), problem->w_type, weight->data,
+                heed_linear_weight_at(weight, i, c));
+    return HEED_OK;
+}
+
+/* Memory objects hold addresses, so they cannot be shared. */
+static struct product_slot *take_slot(product *p)
+{
+    for (;;) {
+        for (uint32_t i = 0; i < p->n_slots; i++) {
+            int free_one = 0;
+            if (atomic_load_explicit(&p->slot[i].taken, memory_order_relaxed) == 0 &&
+                atomic_compare_exchange_strong(&p->slot[i].taken, &free_one, 1))
+                return &p->slot[i];
+        }
+        sched_yield();
+    }
+}
+
+static dnnl_status_t run(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                         const product *p, struct product_slot *slot, char *scratch)
+{
+    float *sums = (float *)(void *)(scratch + x_bytes(problem));
+    char *scratchpad = (char *)(sums + ROWS * COLS);
+    const int64_t in_dim = problem->in_dim, cols = tile->col_end - tile->col_first;
+    dnnl_status_t status = dnnl_success;
+    for (int64_t r = 0; r < tile->rows && status == dnnl_success; r += ROWS) {
+        const int64_t rows = tile->rows - r < ROWS ? tile->rows - r : ROWS;
+        memset(scratch + (size_t)(rows * in_dim) * element(problem), 0,
+               (size_t)((ROWS - rows) * in_dim) * element(problem));
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t k = 0; k < in_dim; k++)
+                put(p->bf16, scratch, i * in_dim + k, problem->x_type, tile->x.data,
+                    (r + i) * tile->x.row_stride + k * tile->x.col_stride);
+        for (int64_t c = 0; c < cols && status == dnnl_success; c += COLS) {
+            const char *w = (const char *)tile->packed + (size_t)(c / COLS) * panel_bytes(problem);
+            status = heed_gemm_execute(&p->gemm, slot->stream, &slot->memory, scratch, w, sums,
+                                       scratchpad);
+            for (int64_t i = 0; i < rows && status == dnnl_success; i++)
+                for (int64_t j = 0; j < COLS && c + j < cols; j++)
+                    heed_linear_finish(problem, tile, r + i, c + j, (double)sums[i * COLS + j]);
+        }
+    }
+    return status;
+}
+
+heed_status heed_onednn_linear_tile(const heed_linear_problem *problem,
+                                    const heed_linear_tile *tile, void *scratch)
+{
+    const heed_onednn_library *library = heed_onednn_opened();
+    product *p = find(problem);
+    struct product_slot *slot = take_slot(p);
+    int before = heed_onednn_one(&library->threads);
+    dnnl_status_t status = run(problem, tile, p, slot, scratch);
+    heed_onednn_many(&library->threads, before);
+    atomic_store(&slot->taken, 0);
+    return status == dnnl_success ? HEED_OK : HEED_ERR_BACKEND;
+}
