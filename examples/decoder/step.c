@@ -11,16 +11,14 @@
 struct stepper {
     const llama *m;
     cache *c;
-    heed_plan *plan;
+    heed_mha **attention; /* of each layer: projections, rotation, cache and attention */
     int64_t most_rows, most_batch, table_stride;
-    size_t element;          /* bytes of a number */
-    char *x, *normed;        /* [rows, width]: the hidden states, and what a norm makes of them */
-    char *qkv, *mixed;       /* [rows, heads + 2 kv_heads, head_dim]; [rows, heads, head_dim] */
-    char *gate, *up;         /* [rows, inner] */
-    float *row, *other;      /* numbers of one row, as f32 */
-    int32_t *starts, *lens;  /* of each sequence's rows */
-    int32_t *before, *after; /* its keys before the step and after it */
-    int32_t *table;          /* [batch, table_stride] */
+    size_t element;     /* bytes of a number */
+    char *x, *normed;   /* [rows, width]: the hidden states, and what a norm makes of them */
+    char *gate, *up;    /* [rows, inner] */
+    float *row, *other; /* numbers of one row, as f32 */
+    int32_t *starts, *lens, *before, *after; /* of each sequence: its rows, its keys then and now */
+    int32_t *table;                          /* [batch, table_stride] */
     void *workspace;
     size_t workspace_bytes;
 };
@@ -30,19 +28,18 @@ static void *aligned(size_t bytes)
     return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
 }
 
-static size_t workspace_need(const stepper *s, uint32_t n_parts)
+static size_t workspace_need(const stepper *s)
 {
     const llama *m = s->m;
-    size_t need = heed_plan_workspace_bytes(s->plan, n_parts);
-    for (int64_t i = -1; i < m->n_layers; i++) {
-        const llama_layer *l = i < 0 ? NULL : &m->layers[i];
-        const heed_linear *linears[] = {l ? l->qkv : m->head, l ? l->out : m->head,
-                                        l ? l->gate : m->head, l ? l->up : m->head,
-                                        l ? l->down : m->head};
-        for (size_t k = 0; k < sizeof linears / sizeof linears[0]; k++) {
-            size_t bytes = heed_linear_workspace_bytes(linears[k], n_parts);
-            need = bytes > need ? bytes : need;
-        }
+    size_t need = heed_linear_workspace_bytes(m->head, m->n_threads);
+    for (int64_t i = 0; i < m->n_layers; i++) {
+        const llama_layer *l = &m->layers[i];
+        const size_t bytes[] = {heed_mha_workspace_bytes(s->attention[i], m->n_threads),
+                                heed_linear_workspace_bytes(l->gate, m->n_threads),
+                                heed_linear_workspace_bytes(l->up, m->n_threads),
+                                heed_linear_workspace_bytes(l->down, m->n_threads)};
+        for (size_t k = 0; k < sizeof bytes / sizeof bytes[0]; k++)
+            need = bytes[k] > need ? bytes[k] : need;
     }
     return need;
 }
@@ -51,23 +48,19 @@ static heed_status allocate(stepper *s, heed_error *why)
 {
     const llama *m = s->m;
     size_t rows = (size_t)s->most_rows, batch = (size_t)s->most_batch;
-    size_t width = (size_t)m->width, inner = (size_t)m->inner, q = (size_t)(m->heads * m->head_dim);
-    size_t qkv = q + 2 * (size_t)(m->kv_heads * m->head_dim);
+    size_t width = (size_t)m->width, inner = (size_t)m->inner;
     size_t widest = width > inner ? width : inner;
-    s->workspace_bytes = workspace_need(s, m->n_threads);
+    s->workspace_bytes = workspace_need(s);
     s->x = aligned(rows * width * s->element);
     s->normed = aligned(rows * width * s->element);
-    s->qkv = aligned(rows * qkv * s->element);
-    s->mixed = aligned(rows * q * s->element);
     s->gate = aligned(rows * inner * s->element);
     s->up = aligned(rows * inner * s->element);
     s->row = aligned(2 * widest * sizeof *s->row);
-    s->other = s->row ? s->row + widest : NULL;
     s->starts = aligned(batch * (4 + (size_t)s->table_stride) * sizeof *s->starts);
     s->workspace = aligned(s->workspace_bytes);
-    if (!s->x || !s->normed || !s->qkv || !s->mixed || !s->gate || !s->up || !s->row ||
-        !s->starts || !s->workspace)
+    if (!s->x || !s->normed || !s->gate || !s->up || !s->row || !s->starts || !s->workspace)
         return no_memory(why, "a step");
+    s->other = s->row + widest;
     s->lens = s->starts + batch;
     s->before = s->lens + batch;
     s->after = s->before + batch;
@@ -75,13 +68,49 @@ static heed_status allocate(stepper *s, heed_error *why)
     return HEED_OK;
 }
 
-heed_status stepper_create(const llama *m, cache *c, int64_t rows, int64_t batch, int64_t positions,
-                           int reproducible, stepper **out, heed_error *why)
+/* The attention layers, for what a step may bring at most. */
+static heed_status create_attention(stepper *s, int reproducible, heed_error *why)
 {
-    heed_attn_desc desc = {.struct_size = sizeof desc,
+    const llama *m = s->m;
+    heed_attn_desc attn = {.struct_size = sizeof attn,
                            .features =
                                HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_CAUSAL,
                            .position = HEED_POS_BOTTOM_RIGHT};
+    if (reproducible)
+        attn.features |= HEED_HAS_REPRODUCIBLE_CHUNKS;
+    attn.q_heads = (uint32_t)m->heads;
+    attn.kv_heads = (uint32_t)m->kv_heads;
+    attn.qk_dim = attn.v_dim = (uint32_t)m->head_dim;
+    attn.q_type = attn.k_type = attn.v_type = attn.out_type = m->type;
+    attn.page_len = (uint32_t)s->c->page_len;
+    attn.max_batch = s->most_batch;
+    attn.max_q_len = attn.max_rows = s->most_rows;
+    attn.max_kv_len = s->table_stride * s->c->page_len;
+    heed_mha_desc desc = {
+        .struct_size = sizeof desc, .features = HEED_MHA_HAS_CACHE, .attn = &attn};
+    desc.d_model = (uint32_t)m->width;
+    desc.x_type = m->type;
+    desc.rotary.style = HEED_ROTARY_HALF;
+    desc.rotary.dims = (uint32_t)m->head_dim;
+    desc.rotary.base = (float)m->rope_base;
+    s->attention = calloc((size_t)m->n_layers, sizeof *s->attention);
+    if (!s->attention)
+        return no_memory(why, "the layers");
+    for (int64_t i = 0; i < m->n_layers; i++) {
+        desc.qkv_proj = m->layers[i].qkv;
+        desc.out_proj = m->layers[i].out;
+        heed_status status = heed_mha_create(m->context, &desc, &s->attention[i]);
+        if (status != HEED_OK) {
+            refuse(why, "%s", heed_last_error());
+            return status;
+        }
+    }
+    return HEED_OK;
+}
+
+heed_status stepper_create(const llama *m, cache *c, int64_t rows, int64_t batch, int64_t positions,
+                           int reproducible, stepper **out, heed_error *why)
+{
     stepper *s = calloc(1, sizeof *s);
     if (!s)
         return no_memory(why, "a step");
@@ -91,21 +120,9 @@ heed_status stepper_create(const llama *m, cache *c, int64_t rows, int64_t batch
     s->most_batch = batch;
     s->table_stride = (positions + c->page_len - 1) / c->page_len;
     s->element = m->type == HEED_F32 ? 4 : 2;
-    if (reproducible)
-        desc.features |= HEED_HAS_REPRODUCIBLE_CHUNKS;
-    desc.q_heads = (uint32_t)m->heads;
-    desc.kv_heads = (uint32_t)m->kv_heads;
-    desc.qk_dim = desc.v_dim = (uint32_t)m->head_dim;
-    desc.q_type = desc.k_type = desc.v_type = desc.out_type = m->type;
-    desc.page_len = (uint32_t)c->page_len;
-    desc.max_batch = batch;
-    desc.max_q_len = desc.max_rows = rows;
-    desc.max_kv_len = positions;
-    heed_status status = heed_plan_create(m->context, &desc, &s->plan);
+    heed_status status = create_attention(s, reproducible, why);
     if (status == HEED_OK)
         status = allocate(s, why);
-    else
-        refuse(why, "%s", heed_last_error());
     if (status != HEED_OK) {
         stepper_free(s);
         return status;
@@ -118,11 +135,11 @@ void stepper_free(stepper *s)
 {
     if (!s)
         return;
-    heed_plan_release(s->plan);
+    for (int64_t i = 0; s->attention && i < s->m->n_layers; i++)
+        heed_mha_release(s->attention[i]);
+    free(s->attention);
     free(s->x);
     free(s->normed);
-    free(s->qkv);
-    free(s->mixed);
     free(s->gate);
     free(s->up);
     free(s->row);
@@ -190,95 +207,30 @@ static heed_status lay_out(stepper *s, const turn *turns, int32_t batch, int32_t
     return HEED_OK;
 }
 
-/* Turns `heads` heads of the qkv rows by their positions. */
-static heed_status rotate(stepper *s, int32_t batch, int32_t rows, int32_t longest, char *data,
-                          int64_t heads, heed_error *why)
-{
-    const llama *m = s->m;
-    const heed_view view = {data, {0, m->head_dim, (m->heads + 2 * m->kv_heads) * m->head_dim, 1}};
-    const heed_rotary_args args = {.struct_size = sizeof args,
-                                   .rotary = {.style = HEED_ROTARY_HALF,
-                                              .dims = (uint32_t)m->head_dim,
-                                              .base = (float)m->rope_base},
-                                   .batch = batch,
-                                   .len = longest,
-                                   .heads = (uint32_t)heads,
-                                   .dim = (uint32_t)m->head_dim,
-                                   .x_type = m->type,
-                                   .y_type = m->type,
-                                   .x = view,
-                                   .y = view,
-                                   .offsets = s->before,
-                                   .lens = s->lens,
-                                   .starts = s->starts,
-                                   .rows = rows,
-                                   .error = why};
-    return heed_rotary(&args);
-}
-
-/* mixed = attention of the new rows over the cache, to which their keys and values are appended. */
-static heed_status attend(stepper *s, int64_t layer, int32_t batch, int32_t rows, int32_t longest,
+/* x = x + attention of the new rows over the cache, to which their keys and values are appended. */
+static heed_status attend(stepper *s, int64_t layer, int32_t batch, int32_t longest,
                           heed_error *why)
 {
     const llama *m = s->m;
     const cache *c = s->c;
-    int64_t dim = m->head_dim, row = (m->heads + 2 * m->kv_heads) * dim, most = 0;
-    char *q = s->qkv, *k = q + (size_t)(m->heads * dim) * s->element;
-    char *v = k + (size_t)(m->kv_heads * dim) * s->element;
-    const int64_t page = m->kv_heads * c->page_len * dim;
-    const heed_view keys = {c->keys[layer], {page, c->page_len * dim, dim, 1}};
-    const heed_view values = {c->values[layer], {page, c->page_len * dim, dim, 1}};
-    for (int32_t b = 0; b < batch; b++)
-        most = s->after[b] > most ? s->after[b] : most;
-
-    heed_status status = rotate(s, batch, rows, longest, q, m->heads, why);
-    if (status == HEED_OK)
-        status = rotate(s, batch, rows, longest, k, m->kv_heads, why);
-    if (status != HEED_OK)
-        return status;
-    const heed_kv_append_args append = {.struct_size = sizeof append,
-                                        .batch = batch,
-                                        .len = longest,
-                                        .capacity = s->table_stride * c->page_len,
-                                        .kv_heads = (uint32_t)m->kv_heads,
-                                        .qk_dim = (uint32_t)dim,
-                                        .v_dim = (uint32_t)dim,
-                                        .page_len = (uint32_t)c->page_len,
-                                        .k_type = m->type,
-                                        .v_type = m->type,
-                                        .k_cache_type = m->type,
-                                        .v_cache_type = m->type,
-                                        .k = {k, {0, dim, row, 1}},
-                                        .v = {v, {0, dim, row, 1}},
-                                        .k_cache = keys,
-                                        .v_cache = values,
-                                        .lens = s->lens,
-                                        .starts = s->starts,
-                                        .cache_lens = s->before,
-                                        .block_table = s->table,
-                                        .block_table_stride = s->table_stride,
-                                        .n_pages = c->n_pages,
-                                        .rows = rows,
-                                        .error = why};
-    status = heed_kv_append(&append);
-    if (status != HEED_OK)
-        return status;
-    const heed_attn_args args = {.struct_size = sizeof args,
-                                 .batch = batch,
-                                 .q_len = longest,
-                                 .kv_len = most,
-                                 .q = {q, {0, dim, row, 1}},
-                                 .k = keys,
-                                 .v = values,
-                                 .out = {s->mixed, {0, dim, m->heads * dim, 1}},
-                                 .q_lens = s->lens,
-                                 .kv_lens = s->after,
-                                 .q_starts = s->starts,
-                                 .block_table = s->table,
-                                 .block_table_stride = s->table_stride,
-                                 .n_pages = c->n_pages,
-                                 .error = why};
-    return heed_plan_run(s->plan, &args, s->workspace, s->workspace_bytes);
+    const int64_t row = m->head_dim, head = c->page_len * row, page = m->kv_heads * head;
+    const heed_mha_args args = {.struct_size = sizeof args,
+                                .batch = batch,
+                                .q_len = longest,
+                                .capacity = s->table_stride * c->page_len,
+                                .x_q = {s->normed, {0, m->width, 1}},
+                                .y = {s->x, {0, m->width, 1}},
+                                .residual = {s->x, {0, m->width, 1}},
+                                .k_cache = {c->keys[layer], {page, head, row, 1}},
+                                .v_cache = {c->values[layer], {page, head, row, 1}},
+                                .q_lens = s->lens,
+                                .q_starts = s->starts,
+                                .cache_lens = s->before,
+                                .block_table = s->table,
+                                .block_table_stride = s->table_stride,
+                                .n_pages = c->n_pages,
+                                .error = why};
+    return heed_mha_run(s->attention[layer], &args, s->workspace, s->workspace_bytes);
 }
 
 static heed_status run_layer(stepper *s, int64_t index, int32_t batch, int32_t rows,
@@ -287,23 +239,18 @@ static heed_status run_layer(stepper *s, int64_t index, int32_t batch, int32_t r
     const llama *m = s->m;
     const llama_layer *l = &m->layers[index];
     const linear_run run = {rows, NULL, s->workspace, s->workspace_bytes, why};
-    int64_t w = m->width, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
     normalise(s, rows, l->attention_norm);
-    heed_status status = linear_rows(l->qkv, &run, s->normed, w, s->qkv, q + 2 * kv, NULL);
-    if (status == HEED_OK)
-        status = attend(s, index, batch, rows, longest, why);
-    if (status == HEED_OK)
-        status = linear_rows(l->out, &run, s->mixed, q, s->x, w, s->x);
+    heed_status status = attend(s, index, batch, longest, why);
     if (status != HEED_OK)
         return status;
     normalise(s, rows, l->inner_norm);
-    status = linear_rows(l->gate, &run, s->normed, w, s->gate, m->inner, NULL);
+    status = linear_rows(l->gate, &run, s->normed, m->width, s->gate, m->inner, NULL);
     if (status == HEED_OK)
-        status = linear_rows(l->up, &run, s->normed, w, s->up, m->inner, NULL);
+        status = linear_rows(l->up, &run, s->normed, m->width, s->up, m->inner, NULL);
     if (status != HEED_OK)
         return status;
     multiply(s, rows);
-    return linear_rows(l->down, &run, s->gate, m->inner, s->x, w, s->x);
+    return linear_rows(l->down, &run, s->gate, m->inner, s->x, m->width, s->x);
 }
 
 /* Leaves of x only the last row of each sequence. */
