@@ -114,7 +114,7 @@ static heed_status work(job *j, int64_t rows, uint32_t n_parts, heed_error *why)
     float *out = malloc(texts * width * sizeof *out);
     b.ids = malloc((size_t)rows * 3 * sizeof *b.ids);
     heed_status status =
-        out && b.ids ? encoder_create(j->m, rows, n_parts, &e, why) : no_memory(why, "a batch");
+        out && b.ids ? encoder_create(j->m, rows, n_parts, 0, &e, why) : no_memory(why, "a batch");
     b.starts = b.ids ? b.ids + rows : NULL;
     b.lens = b.ids ? b.ids + 2 * rows : NULL;
     for (int64_t i; status == HEED_OK && (i = atomic_fetch_add(&j->next, 1)) < j->n_batches;) {

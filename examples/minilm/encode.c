@@ -14,13 +14,11 @@
 
 struct encoder {
     const model *m;
-    heed_plan *plan;
+    heed_mha **attention; /* of each layer: projections and attention */
     heed_executor serial;
     const heed_executor *executor; /* NULL: Heed's own threads */
     size_t element;                /* bytes of a number */
     char *x;                       /* [rows, width], the hidden states */
-    char *qkv;                     /* [rows, 3 width]: query, key and value side by side */
-    char *mixed;                   /* [rows, width], what attention makes of the values */
     char *inner;                   /* [rows, inner] */
     float *row;                    /* two rows of width numbers */
     void *workspace;
@@ -34,13 +32,35 @@ static void run_here(void *user, uint32_t n, void (*body)(void *arg, uint32_t i)
         body(arg, i);
 }
 
-static heed_attn_desc describe(const model *m)
+/* The attention layers, for batches of up to `rows` tokens. */
+static heed_status create_attention(encoder *e, int64_t rows, int weights, heed_error *why)
 {
-    heed_attn_desc desc = {.struct_size = sizeof desc, .features = HEED_HAS_LENS | HEED_HAS_PACKED};
-    desc.q_heads = desc.kv_heads = (uint32_t)m->heads;
-    desc.qk_dim = desc.v_dim = (uint32_t)(m->width / m->heads);
-    desc.q_type = desc.k_type = desc.v_type = desc.out_type = m->type;
-    return desc;
+    const model *m = e->m;
+    heed_attn_desc attn = {.struct_size = sizeof attn, .features = HEED_HAS_LENS | HEED_HAS_PACKED};
+    if (weights)
+        attn.features |= HEED_HAS_WEIGHTS;
+    attn.q_heads = attn.kv_heads = (uint32_t)m->heads;
+    attn.qk_dim = attn.v_dim = (uint32_t)(m->width / m->heads);
+    attn.q_type = attn.k_type = attn.v_type = attn.out_type = m->type;
+    attn.max_batch = rows / 2; /* no text has fewer tokens */
+    attn.max_q_len = attn.max_kv_len = m->most_tokens;
+    attn.max_rows = rows;
+    heed_mha_desc desc = {.struct_size = sizeof desc, .attn = &attn};
+    desc.d_model = (uint32_t)m->width;
+    desc.x_type = m->type;
+    e->attention = calloc((size_t)m->n_layers, sizeof *e->attention);
+    if (!e->attention)
+        return no_memory(why, "the layers");
+    for (int64_t i = 0; i < m->n_layers; i++) {
+        desc.qkv_proj = m->layers[i].qkv;
+        desc.out_proj = m->layers[i].out;
+        heed_status status = heed_mha_create(m->context, &desc, &e->attention[i]);
+        if (status != HEED_OK) {
+            refuse(why, "%s", heed_last_error());
+            return status;
+        }
+    }
+    return HEED_OK;
 }
 
 static void *aligned(size_t bytes)
@@ -51,31 +71,24 @@ static void *aligned(size_t bytes)
 static heed_status allocate(encoder *e, size_t rows, uint32_t n_parts, heed_error *why)
 {
     const model *m = e->m;
-    size_t need = heed_plan_workspace_bytes(e->plan, n_parts);
     for (int64_t i = 0; i < m->n_layers; i++) {
-        const heed_linear *linears[] = {m->layers[i].qkv, m->layers[i].out, m->layers[i].up,
-                                        m->layers[i].down};
-        for (size_t l = 0; l < sizeof linears / sizeof linears[0]; l++) {
-            size_t bytes = heed_linear_workspace_bytes(linears[l], n_parts);
-            need = bytes > need ? bytes : need;
-        }
+        const size_t bytes[] = {heed_mha_workspace_bytes(e->attention[i], n_parts),
+                                heed_linear_workspace_bytes(m->layers[i].up, n_parts),
+                                heed_linear_workspace_bytes(m->layers[i].down, n_parts)};
+        for (size_t k = 0; k < sizeof bytes / sizeof bytes[0]; k++)
+            if (bytes[k] > e->workspace_bytes)
+                e->workspace_bytes = bytes[k];
     }
     e->x = aligned(rows * (size_t)m->width * e->element);
-    e->qkv = aligned(rows * 3 * (size_t)m->width * e->element);
-    e->mixed = aligned(rows * (size_t)m->width * e->element);
     e->inner = aligned(rows * (size_t)m->inner * e->element);
     e->row = aligned(2 * (size_t)m->width * sizeof *e->row);
-    e->workspace = aligned(need);
-    e->workspace_bytes = need;
-    return e->x && e->qkv && e->mixed && e->inner && e->row && e->workspace
-               ? HEED_OK
-               : no_memory(why, "a batch");
+    e->workspace = aligned(e->workspace_bytes);
+    return e->x && e->inner && e->row && e->workspace ? HEED_OK : no_memory(why, "a batch");
 }
 
-heed_status encoder_create(const model *m, int64_t rows, uint32_t n_parts, encoder **out,
-                           heed_error *why)
+heed_status encoder_create(const model *m, int64_t rows, uint32_t n_parts, int weights,
+                           encoder **out, heed_error *why)
 {
-    heed_attn_desc desc = describe(m);
     encoder *e = calloc(1, sizeof *e);
     if (!e)
         return no_memory(why, "an encoder");
@@ -83,14 +96,9 @@ heed_status encoder_create(const model *m, int64_t rows, uint32_t n_parts, encod
     e->element = m->type == HEED_F32 ? 4 : 2;
     e->serial = (heed_executor){sizeof e->serial, NULL, 1, 0, run_here};
     e->executor = n_parts == 1 ? &e->serial : NULL;
-    desc.max_batch = rows / 2; /* no text has fewer tokens */
-    desc.max_q_len = desc.max_kv_len = m->most_tokens;
-    desc.max_rows = rows;
-    heed_status status = heed_plan_create(m->context, &desc, &e->plan);
+    heed_status status = create_attention(e, rows, weights, why);
     if (status == HEED_OK)
         status = allocate(e, (size_t)rows, n_parts, why);
-    else
-        refuse(why, "%s", heed_last_error());
     if (status != HEED_OK) {
         encoder_free(e);
         return status;
@@ -103,10 +111,10 @@ void encoder_free(encoder *e)
 {
     if (!e)
         return;
-    heed_plan_release(e->plan);
+    for (int64_t i = 0; e->attention && i < e->m->n_layers; i++)
+        heed_mha_release(e->attention[i]);
+    free(e->attention);
     free(e->x);
-    free(e->qkv);
-    free(e->mixed);
     free(e->inner);
     free(e->row);
     free(e->workspace);
@@ -146,54 +154,42 @@ static void look_up(encoder *e, const batch *b)
     normalise(e, b->rows, &m->embedding_norm);
 }
 
-/* Each text attends to itself. weights: [heads, rows, rows] of the only text, or NULL. */
-static heed_status attend(encoder *e, const batch *b, float *weights, heed_error *why)
+/* x = x + attention; each text attends to itself. weights: [heads, rows, rows] of the only text, or
+ * NULL. */
+static heed_status attend(encoder *e, int64_t layer, const batch *b, float *weights,
+                          heed_error *why)
 {
-    const model *m = e->m;
-    int64_t dim = m->width / m->heads, row = 3 * m->width;
-    size_t width = (size_t)m->width * e->element;
-    heed_attn_args args = {.struct_size = sizeof args,
-                           .batch = b->n,
-                           .q_len = b->longest,
-                           .kv_len = b->longest,
-                           .q = {e->qkv, {0, dim, row, 1}},
-                           .k = {e->qkv + width, {0, dim, row, 1}},
-                           .v = {e->qkv + 2 * width, {0, dim, row, 1}},
-                           .out = {e->mixed, {0, dim, m->width, 1}},
-                           .q_lens = b->lens,
-                           .kv_lens = b->lens,
-                           .q_starts = b->starts,
-                           .kv_starts = b->starts,
-                           .executor = e->executor,
-                           .error = why};
-    if (!weights)
-        return heed_plan_run(e->plan, &args, e->workspace, e->workspace_bytes);
-
-    heed_attn_desc desc = describe(m);
-    desc.features |= HEED_HAS_WEIGHTS;
-    desc.max_rows = b->rows;
-    args.weights = (heed_view){weights, {0, (int64_t)b->rows * b->rows, b->rows, 1}};
-    return heed_attention(m->context, &desc, &args);
+    const int64_t width = e->m->width, rows = b->rows;
+    heed_mha_args args = {.struct_size = sizeof args,
+                          .batch = b->n,
+                          .q_len = b->longest,
+                          .x_q = {e->x, {0, width, 1}},
+                          .y = {e->x, {0, width, 1}},
+                          .residual = {e->x, {0, width, 1}},
+                          .q_lens = b->lens,
+                          .q_starts = b->starts,
+                          .executor = e->executor,
+                          .error = why};
+    if (weights)
+        args.weights = (heed_view){weights, {0, rows * rows, rows, 1}};
+    return heed_mha_run(e->attention[layer], &args, e->workspace, e->workspace_bytes);
 }
 
-static heed_status run_layer(encoder *e, const model_layer *layer, const batch *b, float *weights,
+static heed_status run_layer(encoder *e, int64_t index, const batch *b, float *weights,
                              heed_error *why)
 {
-    int64_t w = e->m->width, inner = e->m->inner, rows = b->rows;
-    const linear_run run = {rows, e->executor, e->workspace, e->workspace_bytes, why};
-    heed_status status = linear_rows(layer->qkv, &run, e->x, w, e->qkv, 3 * w, NULL);
-    if (status == HEED_OK)
-        status = attend(e, b, weights, why);
-    if (status == HEED_OK)
-        status = linear_rows(layer->out, &run, e->mixed, w, e->x, w, e->x);
+    const model_layer *layer = &e->m->layers[index];
+    const int64_t w = e->m->width, inner = e->m->inner;
+    const linear_run run = {b->rows, e->executor, e->workspace, e->workspace_bytes, why};
+    heed_status status = attend(e, index, b, weights, why);
     if (status != HEED_OK)
         return status;
-    normalise(e, rows, &layer->after_attention);
+    normalise(e, b->rows, &layer->after_attention);
     status = linear_rows(layer->up, &run, e->x, w, e->inner, inner, NULL);
     if (status == HEED_OK)
         status = linear_rows(layer->down, &run, e->inner, inner, e->x, w, e->x);
     if (status == HEED_OK)
-        normalise(e, rows, &layer->after_inner);
+        normalise(e, b->rows, &layer->after_inner);
     return status;
 }
 
@@ -220,7 +216,7 @@ heed_status encoder_embed(encoder *e, const batch *b, float *embeddings, heed_er
     heed_status status = HEED_OK;
     look_up(e, b);
     for (int64_t i = 0; i < e->m->n_layers && status == HEED_OK; i++)
-        status = run_layer(e, &e->m->layers[i], b, NULL, why);
+        status = run_layer(e, i, b, NULL, why);
     for (int32_t i = 0; i < b->n && status == HEED_OK; i++)
         pool(e, b, i, embeddings + i * e->m->width);
     return status;
@@ -232,6 +228,6 @@ heed_status encoder_weights(encoder *e, const batch *b, int64_t layer, float *we
     heed_status status = HEED_OK;
     look_up(e, b);
     for (int64_t i = 0; i <= layer && status == HEED_OK; i++)
-        status = run_layer(e, &e->m->layers[i], b, i == layer ? weights : NULL, why);
+        status = run_layer(e, i, b, weights, why); /* the last one's stay */
     return status;
 }

@@ -16,9 +16,10 @@ typedef struct encoder encoder;
 /**
  * n_parts    threads that one batch's computations are spread over at most. 1: they stay on the
  *            calling thread, so that an engine's own threads can each have an encoder
+ * weights    0: for encoder_embed; 1: for encoder_weights
  */
-heed_status encoder_create(const model *m, int64_t rows, uint32_t n_parts, encoder **out,
-                           heed_error *why);
+heed_status encoder_create(const model *m, int64_t rows, uint32_t n_parts, int weights,
+                           encoder **out, heed_error *why);
 void encoder_free(encoder *e);
 
 /** embeddings[i] of text i, [n, width]: the mean of its last hidden states, scaled to length 1. */

@@ -189,7 +189,7 @@ static heed_status draw_map(const options *o, const char *path, const char *line
         !(weights = malloc((size_t)m->heads * (size_t)n * (size_t)n * sizeof *weights)))
         status = no_memory(why, "the weights");
     if (status == HEED_OK)
-        status = encoder_create(m, n, 1, &e, why);
+        status = encoder_create(m, n, 1, 1, &e, why);
     batch b = {1, n, n, ids, &start, &n};
     if (status == HEED_OK)
         status = encoder_weights(e, &b, layer, weights, why);

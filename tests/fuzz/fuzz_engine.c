@@ -178,7 +178,7 @@ static int encode(const model_files *files, const char *text, size_t bytes)
                     HEED_OK,
             why.text);
     const batch b = {1, n, n, ids, &start, &n};
-    require(encoder_create(&m, n, 1, &e, &why) == HEED_OK, why.text);
+    require(encoder_create(&m, n, 1, 0, &e, &why) == HEED_OK, why.text);
     require(encoder_embed(e, &b, out, &why) == HEED_OK, why.text);
     for (int64_t i = 0; i < m.width; i++)
         require(!(out[i] > 1.0001f || out[i] < -1.0001f), "an embedding longer than 1");
