@@ -49,6 +49,8 @@ typedef struct host {
     size_t bytes;
     heed_mha *layer;
     heed_mha_args layer_args;
+    heed_linear *linear;
+    heed_linear_args linear_args;
 } host;
 
 static void by_run(const host *h)
@@ -88,6 +90,56 @@ static void by_layer_parts(const host *h)
     heed_mha_begin(h->layer, &h->layer_args, 3, h->workspace, h->bytes);
     for (uint32_t i = 0; i < 3; i++)
         heed_mha_part(h->workspace, i);
+}
+
+static void by_linear(const host *h)
+{
+    heed_linear_run(h->linear, &h->linear_args, h->workspace, h->bytes);
+}
+
+static void by_linear_parts(const host *h)
+{
+    heed_linear_begin(h->linear, &h->linear_args, 3, h->workspace, h->bytes);
+    for (uint32_t i = 0; i < 3; i++)
+        heed_linear_part(h->workspace, i);
+}
+
+static void by_linear_executor(const host *h)
+{
+    heed_linear_args args = h->linear_args;
+    args.executor = h->executor;
+    heed_linear_run(h->linear, &args, h->workspace, h->bytes);
+}
+
+/* The input's first row turned by its position, as one head, to the output's first and last. */
+static void by_rotary_and_append(const host *h)
+{
+    const heed_view x = h->linear_args.x, y = h->linear_args.y;
+    const int64_t dim = x.stride[0], rows = h->linear_args.rows;
+    const heed_rotary_args turn = {.struct_size = sizeof turn,
+                                   .rotary = {.style = HEED_ROTARY_HALF, .dims = 4},
+                                   .batch = 1,
+                                   .len = 1,
+                                   .heads = 1,
+                                   .dim = (uint32_t)dim,
+                                   .x_type = HEED_F32,
+                                   .y_type = HEED_F32,
+                                   .x = {x.data, {0, 0, dim, 1}},
+                                   .y = {y.data, {0, 0, dim, 1}}};
+    const int32_t there = (int32_t)rows - 1;
+    const heed_kv_append_args append = {.struct_size = sizeof append,
+                                        .batch = 1,
+                                        .len = 1,
+                                        .capacity = rows,
+                                        .kv_heads = 1,
+                                        .qk_dim = (uint32_t)dim,
+                                        .k_type = HEED_F32,
+                                        .k_cache_type = HEED_F32,
+                                        .k = turn.y,
+                                        .k_cache = {y.data, {0, 0, dim, 1}},
+                                        .cache_lens = &there};
+    if (heed_rotary(&turn) == HEED_OK)
+        heed_kv_append(&append);
 }
 
 /* Kills the child at any system call but write and exit. */
@@ -217,6 +269,54 @@ static void check_layer(heed_context *context, unit_problem *p)
     free(h.workspace);
 }
 
+/* One row, and all; the problem's q and out as rows of 16 columns. */
+static void check_linear(heed_context *one, heed_context *two, const heed_executor *executor,
+                         unit_problem *p)
+{
+    enum { DIM = 16 };
+    static float weight[DIM * DIM];
+    const heed_view w = {weight, {DIM, 1}}, x = {p->q, {DIM, 1}}, y = {p->out, {DIM, 1}};
+    const size_t out_bytes = p->out_bytes;
+    const heed_linear_desc desc = {.struct_size = sizeof desc,
+                                   .in_dim = DIM,
+                                   .out_dim = DIM,
+                                   .x_type = HEED_F32,
+                                   .w_type = HEED_F32,
+                                   .y_type = HEED_F32,
+                                   .activation = HEED_ACT_GELU};
+    for (int i = 0; i < DIM * DIM; i++)
+        weight[i] = (float)(i % 7) / 7;
+    for (int64_t rows = 1; rows <= (int64_t)(out_bytes / sizeof(float) / DIM);
+         rows = rows == 1 ? (int64_t)(out_bytes / sizeof(float) / DIM) : INT64_MAX) {
+        host h = {
+            .linear_args = {.struct_size = sizeof h.linear_args, .rows = rows, .x = x, .y = y},
+            .executor = executor};
+        CHECK(heed_linear_create(one, &desc, &w, NULL, &h.linear) == HEED_OK, "%s",
+              heed_last_error());
+        h.bytes = heed_linear_workspace_bytes(h.linear, 3);
+        h.workspace = aligned_alloc(64, (h.bytes + 63) / 64 * 64);
+        p->out_bytes = (size_t)rows * DIM * sizeof(float);
+        check_form("linear", by_linear, &h, p);
+        check_form("linear, parts", by_linear_parts, &h, p);
+        check_form("linear, executor", by_linear_executor, &h, p);
+        check_form("rotary and append", by_rotary_and_append, &h, p);
+        CHECK(survives_without_system_calls(by_linear, &h), "linear: a system call");
+        CHECK(survives_without_system_calls(by_linear_parts, &h), "linear, parts: a system call");
+        CHECK(survives_without_system_calls(by_linear_executor, &h),
+              "linear, executor: a system call");
+        CHECK(survives_without_system_calls(by_rotary_and_append, &h),
+              "rotary and append: a system call");
+        heed_linear_release(h.linear);
+        CHECK(heed_linear_create(two, &desc, &w, NULL, &h.linear) == HEED_OK, "%s",
+              heed_last_error());
+        by_linear(&h); /* starts the runtime's threads */
+        check_form("linear, OpenMP, second call", by_linear, &h, p);
+        heed_linear_release(h.linear);
+        free(h.workspace);
+    }
+    p->out_bytes = out_bytes;
+}
+
 int main(void)
 {
     static const int64_t shape[][4] = {
@@ -244,6 +344,7 @@ int main(void)
         by_run(&h); /* starts the runtime's threads */
         check_form("OpenMP, second call", by_run, &h, &p);
         heed_plan_release(h.plan);
+        check_linear(one, two, &executor, &p);
         check_layer(one, &p);
         heed_context_release(one);
         heed_context_release(two);
