@@ -7,7 +7,7 @@ import sys
 
 PEERS = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 DTYPES = ("f32", "bf16", "f16")
-COARSER = 8  # times Heed's error: computed in a coarser type than asked for, or nearly so
+COARSER = 8  # times Heed's error: computed in a coarser type than was asked for, most likely
 
 
 def speed(row, seconds):
@@ -174,6 +174,7 @@ def write(files, markdown, picture):
     peers = [p for p in PEERS if p in versions]
     dates = sorted({run["context"]["date"] for run in runs})
     loads = [run["context"]["load"][0] for run in runs]
+    rounds = [run["context"].get("rounds", 5) for run in runs]
     lines = ["# Heed beside PyTorch, ONNX Runtime and OpenVINO", ""]
     lines += (
         [f"![how many times as fast Heed is]({os.path.basename(picture)})", ""] if picture else []
@@ -189,10 +190,10 @@ def write(files, markdown, picture):
         "",
         'Medians of turns taken one after another in one process. "Heed / it" is how many times as '
         "fast Heed is. An error is the relative L2 distance from a float64 oracle; a bold one is "
-        f"more than {COARSER} times Heed's: that library computes the type in a coarser one. Each "
-        "peer has its inputs in the layout that it wants, and is quoted by the fastest of its ways "
-        "that can express the problem. A way has "
-        + " or ".join(str(n) for n in sorted({run["context"].get("rounds", 5) for run in runs}))
+        f"more than {COARSER} times Heed's, as where a library computes f16 in bf16. Each peer has its "
+        "inputs in the layout that it wants, and is quoted by the fastest of its ways that can "
+        "express the problem. A way has "
+        + " to ".join(str(n) for n in dict.fromkeys((min(rounds), max(rounds))))
         + " turns of 50 ms; if its calls are longer, as many as fit in 3 s, at least one, and the "
         "first call alone if that took 10 s. "
         + disturbances(rows)
