@@ -6,8 +6,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Sizes in pixels: the mean's cells and the heads', letters of a label, panels side by side. */
-enum { CELL = 18, SMALL_CELL = 8, LETTER = 7, ACROSS = 4, GAP = 16, TITLE = 22 };
+/* Sizes in pixels: cells of the mean's panel and of the heads', panels side by side. */
+enum { CELL = 18, SMALL_CELL = 10, ACROSS = 4, GAP = 16, TITLE = 22 };
 
 /* A token's text: what XML gives a meaning is escaped, what it does not allow becomes '?'. */
 static void print_token(FILE *out, const model *m, int32_t id)
@@ -28,27 +28,46 @@ static void print_token(FILE *out, const model *m, int32_t id)
     }
 }
 
-/* Tokens down the left side and, turned, along the top; the panel's origin is its first cell. */
-static void print_labels(FILE *out, const model *m, const batch *b)
+/* Letters are 2/3 of a cell high, and 3/5 of that wide. */
+static double letter_size(int cell)
+{
+    return cell * 2 / 3.0;
+}
+
+/* Room for the longest label. */
+static int label_width(const model *m, const batch *b, int cell)
+{
+    size_t longest = 0;
+    for (int32_t i = 0; i < b->rows; i++) {
+        size_t bytes;
+        tokenizer_token(m->tokenizer, b->ids[i], &bytes);
+        if (bytes < 40 && bytes > longest)
+            longest = bytes;
+    }
+    return (int)((double)longest * 0.6 * letter_size(cell)) + GAP;
+}
+
+/* Tokens down the left side and, turned, along the top; the origin is the first cell's corner. */
+static void print_labels(FILE *out, const model *m, const batch *b, int cell)
 {
     for (int32_t i = 0; i < b->rows; i++) {
-        fprintf(out, "<text x='-5' y='%d' text-anchor='end'>", i * CELL + CELL - 5);
+        double line = i * cell + 0.72 * cell;
+        fprintf(out, "<text x='-4' y='%.1f' text-anchor='end'>", line);
         print_token(out, m, b->ids[i]);
-        fprintf(out, "</text>\n<text transform='translate(%d,-5) rotate(-90)'>",
-                i * CELL + CELL - 5);
+        fprintf(out, "</text>\n<text transform='translate(%.1f,-4) rotate(-90)'>", line);
         print_token(out, m, b->ids[i]);
         fputs("</text>\n", out);
     }
 }
 
-/* A panel at (x, y): weights of `heads` heads, averaged. */
-static void print_panel(FILE *out, const char *title, int x, int y, int cell, const batch *b,
-                        const float *weights, int64_t heads)
+/* A panel whose first cell is at (x, y): weights of `heads` heads, averaged. */
+static void print_panel(FILE *out, const char *title, int x, int y, int cell, const model *m,
+                        const batch *b, const float *weights, int64_t heads)
 {
-    int n = b->rows;
-    fprintf(out, "<g transform='translate(%d,%d)'>\n", x, y);
-    if (title[0])
-        fprintf(out, "<text x='0' y='-5'>%s</text>\n", title);
+    int n = b->rows, label = label_width(m, b, cell);
+    fprintf(out, "<g transform='translate(%d,%d)' font-size='%.1f'>\n", x, y, letter_size(cell));
+    fprintf(out, "<text x='%d' y='%d' font-size='11'>%s</text>\n", -label, -label, title);
+    print_labels(out, m, b, cell);
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++) {
             float w = 0;
@@ -61,43 +80,29 @@ static void print_panel(FILE *out, const char *title, int x, int y, int cell, co
     fprintf(out, "<rect width='%d' height='%d' class='frame'/>\n</g>\n", n * cell, n * cell);
 }
 
-/* Room for the longest label. */
-static int label_width(const model *m, const batch *b)
-{
-    int longest = 0;
-    for (int32_t i = 0; i < b->rows; i++) {
-        size_t bytes;
-        tokenizer_token(m->tokenizer, b->ids[i], &bytes);
-        if ((int)bytes < 40 && (int)bytes > longest)
-            longest = (int)bytes;
-    }
-    return longest * LETTER + 3 * GAP / 2;
-}
-
 static void print_map(FILE *out, const model *m, const batch *b, int64_t layer,
                       const float *weights)
 {
-    int n = b->rows, heads = (int)m->heads, label = label_width(m, b);
-    int small = n * SMALL_CELL + GAP, down = (heads + ACROSS - 1) / ACROSS;
-    int width = label + n * CELL + GAP, top = TITLE + label, below = top + n * CELL + GAP + TITLE;
+    int n = b->rows, heads = (int)m->heads, down = (heads + ACROSS - 1) / ACROSS;
+    int label = label_width(m, b, CELL), small_label = label_width(m, b, SMALL_CELL);
+    int small = small_label + n * SMALL_CELL + GAP; /* from panel to panel, across and down */
+    int below = TITLE + label + n * CELL + GAP + TITLE, width = label + n * CELL + 2 * GAP;
+    char title[64];
     if (width < GAP + ACROSS * small)
         width = GAP + ACROSS * small;
-    fprintf(
-        out,
-        "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' font-family='monospace' "
-        "font-size='11'>\n<style>rect { fill: #08306b } .frame { fill: none; stroke: #999 } "
-        ".ground { fill: white }</style>\n<rect width='100%%' height='100%%' class='ground'/>\n"
-        "<text x='%d' y='%d'>layer %d, mean of %d heads</text>\n",
-        width, below + down * (small + TITLE), GAP, TITLE - 6, (int)layer + 1, heads);
-    fprintf(out, "<g transform='translate(%d,%d)'>\n", label, top);
-    print_labels(out, m, b);
-    fputs("</g>\n", out);
-    print_panel(out, "", label, top, CELL, b, weights, heads);
+    fprintf(out,
+            "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
+            "font-family='monospace'>\n<style>rect { fill: #08306b } .frame { fill: none; stroke: "
+            "#999 } .ground { fill: white }</style>\n<rect width='100%%' height='100%%' "
+            "class='ground'/>\n",
+            width, below + down * (small + TITLE));
+    snprintf(title, sizeof title, "layer %d, mean of %d heads", (int)layer + 1, heads);
+    print_panel(out, title, GAP + label, TITLE + label, CELL, m, b, weights, heads);
     for (int h = 0; h < heads; h++) {
-        char title[32];
         snprintf(title, sizeof title, "head %d", h + 1);
-        print_panel(out, title, GAP + h % ACROSS * small, below + h / ACROSS * (small + TITLE),
-                    SMALL_CELL, b, weights + (int64_t)h * n * n, 1);
+        print_panel(out, title, GAP + small_label + h % ACROSS * small,
+                    below + small_label + h / ACROSS * (small + TITLE), SMALL_CELL, m, b,
+                    weights + (int64_t)h * n * n, 1);
     }
     fputs("</svg>\n", out);
 }
