@@ -183,8 +183,8 @@ static void hide_keys(const amx_run *x, int unit, float *s)
             uint16_t mask = range_mask(x->row[i].first, x->row[i].end, j + 16 * half);
             if (masked && mask)
                 mask = mask_lanes(x->t, &x->row[i], j + 16 * half, mask);
-            if (mask != 0xffff)
-                vf_store(p, vf_select(mask, vf_load(p), vf_set1(x->hidden)));
+            if (mask != 0xffff) /* no load: it would wait for what the tile unit stored */
+                vf_store_some(p, (uint16_t)~mask, vf_set1(x->hidden));
         }
 }
 
