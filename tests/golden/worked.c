@@ -88,19 +88,20 @@ static void attend_by_oracle(const matrix *q, const matrix *k, const matrix *v, 
                              float memory[3][MOST][MOST], attended *a)
 {
     double out[MOST * MOST], weights[MOST * MOST], scores[MOST * MOST];
-    reference_problem p = {.batch = 1,
-                           .q_heads = 1,
-                           .kv_heads = 1,
-                           .q_len = q->rows,
-                           .kv_len = k->rows,
-                           .qk_dim = q->columns,
-                           .v_dim = v->columns,
-                           .q = {memory[0], REFERENCE_F32, {0, 0, MOST, 1}},
-                           .k = {memory[1], REFERENCE_F32, {0, 0, MOST, 1}},
-                           .v = {memory[2], REFERENCE_F32, {0, 0, MOST, 1}},
-                           .scale = scale,
-                           .window_left = -1,
-                           .window_right = -1};
+    reference_problem p = {
+        .batch = 1,
+        .q_heads = 1,
+        .kv_heads = 1,
+        .q_len = q->rows,
+        .kv_len = k->rows,
+        .qk_dim = q->columns,
+        .v_dim = v->columns,
+        .q = {.data = memory[0], .type = REFERENCE_F32, .stride = {0, 0, MOST, 1}},
+        .k = {.data = memory[1], .type = REFERENCE_F32, .stride = {0, 0, MOST, 1}},
+        .v = {.data = memory[2], .type = REFERENCE_F32, .stride = {0, 0, MOST, 1}},
+        .scale = scale,
+        .window_left = -1,
+        .window_right = -1};
     reference_result result = {.out = out, .weights = weights, .raw = scores};
     if (reference_tensors(&p, &result) != 0) {
         fprintf(stderr, "out of memory\n");

@@ -47,9 +47,9 @@ static void oracle_by_hand(void)
                            .window_left = -1,
                            .window_right = -1,
                            .kv_lens = &kv_len,
-                           .q = {q, REFERENCE_F32, {0, 0, 1, 1}},
-                           .k = {k, REFERENCE_F32, {0, 0, 1, 1}},
-                           .v = {v, REFERENCE_F32, {0, 0, 1, 1}}};
+                           .q = {.data = q, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
+                           .k = {.data = k, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
+                           .v = {.data = v, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}}};
     reference_result to = {.out = out, .lse = lse, .weights = weights, .biased = biased};
     double w = exp((double)k[1]), w2 = exp(2 * (double)k[1]); /* 3 and 9, nearly */
     expect(reference_tensors(&p, &to) == 0, "the oracle runs");
@@ -114,9 +114,9 @@ static void oracle_extremes(void)
                            .scale = 1,
                            .window_left = -1,
                            .window_right = -1,
-                           .q = {q, REFERENCE_F32, {0, 0, 1, 1}},
-                           .k = {k, REFERENCE_F32, {0, 0, 1, 1}},
-                           .v = {v, REFERENCE_F32, {0, 0, 1, 1}}};
+                           .q = {.data = q, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
+                           .k = {.data = k, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
+                           .v = {.data = v, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}}};
     reference_result to = {.out = out, .lse = lse, .weights = weights};
     reference_tensors(&p, &to);
     expect(weights[0] == 0 && weights[1] == 1 && isnan(out[0]), "a visible NaN in v passes");
