@@ -22,6 +22,9 @@ __attribute__((weak)) heed_status heed_attn_decode_dot_avx512(const heed_simd_tu
 __attribute__((weak)) heed_status
 heed_attn_decode_weights_dot_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
                                     heed_tile *tile, void *scratch);
+__attribute__((weak)) heed_status heed_linear_tile_dot_avx512(const heed_linear_problem *problem,
+                                                              const heed_linear_tile *tile,
+                                                              void *scratch);
 
 /* Written by probe, always to the same values, before any other call. */
 static heed_simd_tuning tuning;
@@ -119,6 +122,14 @@ static heed_status linear_pack(const heed_linear_problem *problem, const heed_li
     return heed_simd_linear_pack(&tuning, problem, weight, col_first, col_end, panel);
 }
 
+static heed_status linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                               void *scratch)
+{
+    return heed_simd_linear_dot_covers(&tuning, problem)
+               ? heed_linear_tile_dot_avx512(problem, tile, scratch)
+               : heed_linear_tile_avx512(problem, tile, scratch);
+}
+
 const heed_backend *heed_avx512_backend(void); /* declared by whoever lists the built-in backends */
 
 const heed_backend *heed_avx512_backend(void)
@@ -138,7 +149,7 @@ const heed_backend *heed_avx512_backend(void)
         .linear_cost = linear_cost,
         .linear_tiling = linear_tiling,
         .linear_pack = linear_pack,
-        .linear_tile = heed_linear_tile_avx512,
+        .linear_tile = linear_tile,
     };
     return &backend;
 }

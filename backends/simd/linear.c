@@ -1,5 +1,6 @@
 /*
- * Linear layers: f32, f16 or bf16 in, f32 arithmetic; compiled once per instruction set (vec.h).
+ * Linear layers: f32, f16 or bf16 in, f32 arithmetic; compiled once per instruction set (vec.h),
+ * and once more with HEED_SIMD_DOT, where bf16 is multiplied as it is, in pairs: words.
  *
  * Work       Many rows: for each block of inputs, x's rows are copied (widened) once and each panel
  *            of w is widened once; then steps of 8 (AVX2: 4) rows meet a panel. Few rows: every
@@ -29,6 +30,37 @@ V_INLINE void copy_row(uint32_t type, const char *from, int64_t n, float *to)
         v_store_n(to + i, v_load_type(type, from + i * bytes, (int)(n - i)), (int)(n - i));
 }
 
+/* How many words so many inputs are: the unit of all that follows. */
+static int64_t words(int64_t inputs)
+{
+    return (inputs + WORD - 1) / WORD;
+}
+
+#define BLOCK (HEED_LINEAR_BLOCK / WORD)
+
+/* Bytes of a word of x and of w. */
+static int64_t word_bytes(uint32_t type)
+{
+    return WORD * (int64_t)heed_dtype_bytes(type);
+}
+
+#ifdef HEED_SIMD_DOT
+/* Words [first, first + n) of all rows, rows `stride` apart. Behind an odd last input comes a 0. */
+static void copy_x(const heed_linear_problem *problem, const heed_linear_tile *tile, int64_t first,
+                   int64_t n, float *to, int64_t stride)
+{
+    const int64_t left = problem->in_dim - first * WORD, inputs = left < n * WORD ? left : n * WORD;
+    for (int64_t r = 0; r < tile->rows; r++, to += stride) {
+        const char *from = (const char *)tile->x.data +
+                           (r * tile->x.row_stride + first * WORD * tile->x.col_stride) * 2;
+        for (int64_t i = 0; i < inputs; i += DOT_WIDTH)
+            v_store_n(to + i / WORD,
+                      v_from_bits(load_pairs(from + i * tile->x.col_stride * 2, tile->x.col_stride,
+                                             inputs - i)),
+                      (int)words(inputs - i));
+    }
+}
+#else
 /* Inputs [first, first + n) of all rows, widened, rows `stride` apart. */
 static void copy_x(const heed_linear_problem *problem, const heed_linear_tile *tile, int64_t first,
                    int64_t n, float *to, int64_t stride)
@@ -49,6 +81,7 @@ static void copy_x(const heed_linear_problem *problem, const heed_linear_tile *t
             copy_row(HEED_BF16, from, n, to);
     }
 }
+#endif
 
 /* ---- y ----------------------------------------------------------------------------------------
  */
@@ -142,12 +175,12 @@ typedef struct shape {
 static void few_rows(const heed_linear_problem *problem, const heed_linear_tile *tile,
                      const shape *s, float *sums, float *x_copy)
 {
-    const linear_kernels *k = &linear_table[problem->w_type - HEED_F32][tile->rows - 1];
+    const linear_kernels *k =
+        &linear_table[WORD == 2 ? 0 : problem->w_type - HEED_F32][tile->rows - 1];
     const int direct = problem->x_type == HEED_F32 && tile->x.col_stride == 1;
-    for (int64_t first = 0; first < problem->in_dim; first += HEED_LINEAR_FEW_INPUTS) {
-        int64_t end = problem->in_dim - first < HEED_LINEAR_FEW_INPUTS
-                          ? problem->in_dim
-                          : first + HEED_LINEAR_FEW_INPUTS;
+    const int64_t all = words(problem->in_dim);
+    for (int64_t first = 0; first < all; first += HEED_LINEAR_FEW_INPUTS) {
+        int64_t end = all - first < HEED_LINEAR_FEW_INPUTS ? all : first + HEED_LINEAR_FEW_INPUTS;
         const float *x = (const float *)tile->x.data + first;
         int64_t x_stride = tile->x.row_stride;
         if (!direct) {
@@ -157,8 +190,8 @@ static void few_rows(const heed_linear_problem *problem, const heed_linear_tile 
         }
         for (int64_t p = 0; p < s->panels;) {
             const int wide = k->wide && s->panels - p >= k->panels;
-            for (int64_t i = first; i < end; i += HEED_LINEAR_BLOCK) {
-                int64_t n = end - i < HEED_LINEAR_BLOCK ? end - i : HEED_LINEAR_BLOCK;
+            for (int64_t i = first; i < end; i += BLOCK) {
+                int64_t n = end - i < BLOCK ? end - i : BLOCK;
                 (wide ? k->wide : k->tall)((const char *)tile->packed + (size_t)p * s->panel_bytes +
                                                (size_t)i * s->w_row,
                                            s->panel_bytes, x + (i - first), x_stride, n,
@@ -194,7 +227,7 @@ typedef struct ahead {
 static ahead plan_ahead(const heed_linear_problem *problem, const heed_linear_tile *tile,
                         const shape *s, int64_t p, int64_t i, int64_t n, int64_t steps)
 {
-    const int64_t bytes = heed_dtype_bytes(problem->x_type), left = problem->in_dim - (i + n);
+    const int64_t bytes = word_bytes(problem->x_type), left = words(problem->in_dim) - (i + n);
     const int64_t lines = ((left < n ? left : n) * bytes + 63) / 64;
     const int64_t first = lines * p / s->panels, end = lines * (p + 1) / s->panels;
     const char *w = (const char *)tile->packed + (size_t)i * s->w_row;
@@ -207,7 +240,7 @@ static ahead plan_ahead(const heed_linear_problem *problem, const heed_linear_ti
     if (left > 0 && tile->x.col_stride == 1) {
         a.x = (const char *)tile->x.data + (i + n) * bytes + first * 64;
         a.x_share = (end - first) * 64;
-        a.x_row = tile->x.row_stride * bytes;
+        a.x_row = tile->x.row_stride * (int64_t)heed_dtype_bytes(problem->x_type);
     } else if (left <= 0 && tile->y.col_stride == 1) {
         const int64_t y_bytes = heed_dtype_bytes(problem->y_type);
         a.x = (const char *)tile->y.data + p * LINEAR_PANEL * y_bytes;
@@ -232,15 +265,16 @@ static void many_rows(const heed_linear_problem *problem, const heed_linear_tile
                       const shape *s, float *sums, float *x_copy, int64_t x_stride, float *w_copy)
 {
     const int64_t step = HEED_LINEAR_FEW(LANES), steps = (tile->rows + step - 1) / step;
-    for (int64_t i = 0; i < problem->in_dim; i += HEED_LINEAR_BLOCK) {
-        const int64_t left = problem->in_dim - i;
-        const int64_t n = left < HEED_LINEAR_BLOCK ? left : HEED_LINEAR_BLOCK;
+    const int64_t all = words(problem->in_dim);
+    for (int64_t i = 0; i < all; i += BLOCK) {
+        const int64_t left = all - i;
+        const int64_t n = left < BLOCK ? left : BLOCK;
         copy_x(problem, tile, i, n, x_copy, x_stride);
         for (int64_t p = 0; p < s->panels; p++) {
             const char *w =
                 (const char *)tile->packed + (size_t)p * s->panel_bytes + (size_t)i * s->w_row;
             ahead a = plan_ahead(problem, tile, s, p, i, n, steps);
-            if (problem->w_type != HEED_F32) {
+            if (WORD == 1 && problem->w_type != HEED_F32) {
                 widen(problem->w_type, w, n, w_copy);
                 w = (const char *)w_copy;
             }
@@ -262,8 +296,8 @@ heed_status HEED_ISA_FUNCTION(heed_linear_tile)(const heed_linear_problem *probl
     shape s;
     heed_linear_lay_out(LANES, &layout);
     s.panels = (tile->col_end - tile->col_first + LINEAR_PANEL - 1) / LINEAR_PANEL;
-    s.w_row = LINEAR_PANEL * (size_t)heed_dtype_bytes(problem->w_type);
-    s.panel_bytes = heed_simd_linear_panel_bytes(problem, LANES);
+    s.w_row = LINEAR_PANEL * (size_t)word_bytes(problem->w_type);
+    s.panel_bytes = heed_simd_linear_panel_bytes(problem, LANES, WORD);
     s.sums_stride = s.panels * LINEAR_PANEL;
     float *sums = (float *)((char *)scratch + layout.sums);
     float *x = (float *)((char *)scratch + layout.x), *w = (float *)((char *)scratch + layout.w);

@@ -13,13 +13,23 @@
 #include "linear_layout.h"
 #include "vec.h"
 
+/* With HEED_SIMD_DOT a step takes a word of each, a pair of bf16, where it else takes a float. */
+#ifdef HEED_SIMD_DOT
+#include "dot.h"
+#define WORD 2 /* inputs */
+#define v_step v_dot
+#else
+#define WORD 1
+#define v_step v_fma
+#endif
+
 #define LINEAR_PANEL HEED_LINEAR_PANEL(LANES)
 
 /* A block's product: sums[row][panel * LINEAR_PANEL + column] (+)= x[row][i] * w[panel][i][column].
  *
  * w             first input's row of the first panel; panels are panel_bytes apart
  * x, x_stride   f32, unit stride along i; rows x_stride floats apart
- * n             inputs
+ * n             inputs, or words of them
  * sums_stride   floats between rows
  * first         sums hold nothing yet
  */
@@ -49,9 +59,9 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
 #define SUMS_OF(rows, p) ROWS_##rows(SUMS, p)
 
 /* One vector of w meets every row. */
-#define FMA_0(p, r) s##p##r##_0 = v_fma(w_0, b##r, s##p##r##_0);
-#define FMA_1(p, r) s##p##r##_1 = v_fma(w_1, b##r, s##p##r##_1);
-#define FMA_2(p, r) s##p##r##_2 = v_fma(w_2, b##r, s##p##r##_2);
+#define FMA_0(p, r) s##p##r##_0 = v_step(w_0, b##r, s##p##r##_0);
+#define FMA_1(p, r) s##p##r##_1 = v_step(w_1, b##r, s##p##r##_1);
+#define FMA_2(p, r) s##p##r##_2 = v_step(w_2, b##r, s##p##r##_2);
 #define FMA_EACH(p, r)                                                                             \
     {                                                                                              \
         const vf b##r = v_broadcast(x##r + i);                                                     \
@@ -177,6 +187,7 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
 DEFINE_KERNELS(f32)
 #undef W_TYPE
 #undef W_BYTES
+#ifndef HEED_SIMD_DOT
 #define W_TYPE HEED_F16
 #define W_BYTES 2
 DEFINE_KERNELS(f16)
@@ -185,6 +196,7 @@ DEFINE_KERNELS(f16)
 DEFINE_KERNELS(bf16)
 #undef W_TYPE
 #undef W_BYTES
+#endif
 
 typedef struct linear_kernels {
     linear_kernel wide;
@@ -215,7 +227,12 @@ static const linear_kernel linear_near[HEED_LINEAR_FEW(LANES)] = {
 #undef W_BYTES
 
 /* By type of w (from HEED_F32) and number of rows (from 1). */
-static const linear_kernels linear_table[3][HEED_LINEAR_FEW(LANES)] = {TABLE(f32), TABLE(f16),
-                                                                       TABLE(bf16)};
+static const linear_kernels linear_table[][HEED_LINEAR_FEW(LANES)] = {
+    TABLE(f32),
+#ifndef HEED_SIMD_DOT
+    TABLE(f16),
+    TABLE(bf16),
+#endif
+};
 
 #endif

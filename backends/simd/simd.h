@@ -119,7 +119,16 @@ heed_status heed_attn_small_avx512(const heed_problem *problem, heed_tile *tile)
 /* ---- linear layers ----------------------------------------------------------------------------
  */
 
-size_t heed_simd_linear_panel_bytes(const heed_linear_problem *problem, uint32_t lanes);
+/* Are the products of this layer those of bf16, in pairs? */
+static inline int heed_simd_linear_dot_covers(const heed_simd_tuning *tuning,
+                                              const heed_linear_problem *p)
+{
+    return tuning->dot_bf16 && p->accuracy == HEED_ACCURACY_BF16;
+}
+
+/* word: inputs that lie side by side, 2 for pairs. */
+size_t heed_simd_linear_panel_bytes(const heed_linear_problem *problem, uint32_t lanes,
+                                    uint32_t word);
 heed_status heed_simd_linear_tiling(const heed_simd_tuning *tuning,
                                     const heed_linear_problem *problem, heed_linear_tiling *out);
 double heed_simd_linear_cost(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
@@ -132,5 +141,7 @@ heed_status heed_linear_tile_avx2(const heed_linear_problem *problem, const heed
                                   void *scratch);
 heed_status heed_linear_tile_avx512(const heed_linear_problem *problem,
                                     const heed_linear_tile *tile, void *scratch);
+heed_status heed_linear_tile_dot_avx512(const heed_linear_problem *problem,
+                                        const heed_linear_tile *tile, void *scratch);
 
 #endif
