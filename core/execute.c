@@ -18,9 +18,10 @@ typedef struct worker {
     const heed_sequence *sequence; /* of the tile */
     const heed_class_plan *class_plan;
     uint32_t part;
-    char *area;        /* private: scratch, state, mask summary */
-    int64_t unit;      /* sequence * kv_heads + kv head that the tile is bound to; -1: none */
-    int64_t last_unit; /* of the last tile that used the scratch; -1: none */
+    char *area;          /* private: scratch, state, mask summary */
+    int64_t unit;        /* sequence * kv_heads + kv head that the tile is bound to; -1: none */
+    int64_t last_unit;   /* of the last tile that used the scratch; -1: none */
+    int64_t run_of_call; /* sequence * layout.mask_runs + run that the tile's rows are */
     heed_tile tile;
 } worker;
 
@@ -114,8 +115,6 @@ static void point_state(worker *w, void *base)
 /* ---- prepared keys and values -----------------------------------------------------------------
  */
 
-enum { BLOCK_RAW, BLOCK_BUSY, BLOCK_READY };
-
 static heed_status prepare_block(worker *w, heed_span visible, int64_t block, char *to)
 {
     const heed_class_plan *c = w->class_plan;
@@ -158,17 +157,17 @@ static heed_status prepare(worker *w)
     const int64_t end = heed_ceil_div(t->k_end, c->tiling.key_block);
     int all = 1;
     for (int64_t block = first; block < end; block++) {
-        unsigned char raw = BLOCK_RAW;
-        if (!atomic_compare_exchange_strong(&ready[block], &raw, BLOCK_BUSY))
+        unsigned char raw = HEED_RAW;
+        if (!atomic_compare_exchange_strong(&ready[block], &raw, HEED_BUSY))
             continue;
         heed_status st =
             prepare_block(w, visible, block, data + (size_t)block * c->tiling.prepare_bytes);
         if (st != HEED_OK)
             return st;
-        atomic_store_explicit(&ready[block], BLOCK_READY, memory_order_release);
+        atomic_store_explicit(&ready[block], HEED_READY, memory_order_release);
     }
     for (int64_t block = first; block < end && all; block++)
-        all = atomic_load_explicit(&ready[block], memory_order_acquire) == BLOCK_READY;
+        all = atomic_load_explicit(&ready[block], memory_order_acquire) == HEED_READY;
     if (all)
         t->prepared = data + (size_t)first * c->tiling.prepare_bytes;
     return HEED_OK;
@@ -187,24 +186,53 @@ static void release_unit(worker *w)
     if (!held)
         return;
     char *unit = w->run->prepared + (held - 1) * l->unit;
-    memset(unit + sizeof(heed_slot), BLOCK_RAW, (size_t)l->max_blocks);
+    memset(unit + sizeof(heed_slot), HEED_RAW, (size_t)l->max_blocks);
     atomic_store_explicit(&((heed_slot *)unit)->taken, 0, memory_order_release);
 }
 
 /* ---- running a tile ---------------------------------------------------------------------------
  */
 
+/* Sets the tile's mask_blocks. Kv heads whose rows have one mask share its summary: the first to
+ * come makes it. Only where keys are not cut: of few rows a mask is little beside their keys. */
+static void summarise_mask(worker *w)
+{
+    const heed_class_plan *c = w->class_plan;
+    const heed_layout *l = &w->plan->layout;
+    const uint32_t key_block = c->tiling.key_block;
+    heed_tile *t = &w->tile;
+    uint8_t *own = (uint8_t *)w->area + l->part_mask;
+    const int shared = w->run_of_call < l->mask_entries && w->sequence->n_chunks == 1 &&
+                       (!t->mask.data || t->mask.head_stride == 0) &&
+                       (!t->bias.data || t->bias.head_stride == 0);
+    if (!shared) {
+        heed_mask_summary(&c->problem, key_block, t, own);
+        return;
+    }
+    atomic_uchar *state = &w->run->mask_state[w->run_of_call];
+    uint8_t *table = w->run->mask_table + (size_t)w->run_of_call * l->mask_row;
+    unsigned char found = HEED_RAW;
+    if (atomic_compare_exchange_strong(state, &found, HEED_BUSY)) {
+        heed_mask_summary(&c->problem, key_block, t, table);
+        atomic_store_explicit(state, HEED_READY, memory_order_release);
+    } else if (found == HEED_READY) {
+        t->mask_blocks = table;
+        t->mask_block_stride = 0;
+    } else {
+        heed_mask_summary(&c->problem, key_block, t, own);
+    }
+}
+
 /* Hands keys [keys.first, keys.end), which are not empty, to the backend. */
 static heed_status call_backend(worker *w, heed_span keys, uint32_t flags)
 {
     const heed_class_plan *c = w->class_plan;
-    const heed_layout *l = &w->plan->layout;
     heed_tile *t = &w->tile;
     t->k_first = keys.first;
     t->k_end = keys.end;
     t->flags = flags | (w->last_unit == w->unit ? HEED_TILE_SAME_KV : 0);
     if (t->mask.data || t->bias.data)
-        heed_mask_summary(&c->problem, c->tiling.key_block, t, (uint8_t *)w->area + l->part_mask);
+        summarise_mask(w);
     heed_status st = prepare(w);
     if (st == HEED_OK) {
         if (c->tiling.flush)
@@ -317,6 +345,7 @@ static heed_status run_tile(worker *w, int64_t tile)
     heed_place at = heed_tile_place(w->plan, s, tile - s->first_tile);
     if (w->unit != b * kv_heads + at.head)
         bind(w, b, at.head);
+    w->run_of_call = b * w->plan->layout.mask_runs + at.run;
     heed_span rows = heed_run_rows(w->plan, s, at.run);
     heed_span keys = heed_visible_keys(w->plan, s, rows);
     w->tile.q_first = rows.first;

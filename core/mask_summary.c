@@ -1,5 +1,5 @@
 /* Reads every mask byte of a tile at most once, in runs that the compiler makes vectors of where
- * they are adjacent. Each kv head's tile reads for itself: nothing is shared between parts. */
+ * they are adjacent. */
 #include "mask_summary.h"
 
 #include "checked.h"

@@ -21,9 +21,12 @@ typedef struct heed_layout {
     size_t prepared_per_part; /* room for prepared keys and values */
     size_t unit, unit_data;   /* of one sequence and kv head in it; where its data starts */
     size_t part, part_state, part_mask; /* private to a part */
+    size_t mask_states, mask_table;     /* mask summaries that kv heads share; where they start */
+    size_t mask_row;                    /* of one sequence's run of rows, in the table */
     uint32_t rows;                      /* state rows of the largest tile */
     uint32_t span;                      /* kv heads whose chunks are taken side by side */
     int64_t acc_stride, max_groups, max_units, max_blocks;
+    int64_t mask_runs, mask_entries; /* runs of one sequence; rows of the table */
 } heed_layout;
 
 struct heed_plan {

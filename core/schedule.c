@@ -99,6 +99,8 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
     run->n_tiles = tiles;
     memset(run->group, 0, (size_t)groups * sizeof *run->group);
     const heed_layout *l = &plan->layout;
+    if (l->mask_entries)
+        memset(run->mask_state, HEED_RAW, (size_t)l->mask_entries);
     if (run->n_unit_slots)
         memset(run->unit, 0, (size_t)(batch * kv_heads) * sizeof *run->unit);
     if (groups)

@@ -14,6 +14,10 @@
 #define MOST_SPAN 8
 #define SPAN_BYTES ((size_t)1 << 20)
 
+/* Room for mask summaries that kv heads share: 190 runs of rows of 65536 keys. What has none is
+ * summarised by each kv head for itself. */
+#define MASK_TABLE_BYTES ((size_t)256 << 10)
+
 /* Largest number of query rows of a sequence of this class. */
 static int64_t class_rows(const heed_plan *plan, uint32_t query_class)
 {
@@ -66,6 +70,7 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
         bad |= rows * plan->group > INT32_MAX;
         l->rows = (uint32_t)heed_max64(l->rows, rows * plan->group);
         l->max_blocks = heed_max64(l->max_blocks, blocks);
+        l->mask_runs = heed_max64(l->mask_runs, runs);
         scratch = max_size(scratch, t->scratch_bytes);
         int64_t chunks = t->key_chunk ? heed_ceil_div(d->max_kv_len, t->key_chunk) : 1;
         if (chunks > 1) {
@@ -89,6 +94,14 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
     bad |= append(&l->fixed, batch, sizeof(heed_sequence), &l->sequences);
     bad |= append(&l->fixed, (size_t)l->max_groups, sizeof(heed_lease), &l->groups);
     bad |= append(&l->fixed, (size_t)l->max_units, sizeof(heed_lease), &l->units);
+    if (summarise && d->kv_heads > 1 && !bad) {
+        l->mask_row = (size_t)l->max_blocks + 1;
+        size_t most = MASK_TABLE_BYTES / l->mask_row, runs;
+        bad |= heed_mul_size(batch, (size_t)l->mask_runs, &runs);
+        l->mask_entries = (int64_t)(runs < most ? runs : most);
+        bad |= append(&l->fixed, (size_t)l->mask_entries, 1, &l->mask_states);
+        bad |= append(&l->fixed, (size_t)l->mask_entries, l->mask_row, &l->mask_table);
+    }
     bad |= state_bytes(l->rows, l->acc_stride, &state);
     if (l->max_groups) {
         bad |= append(&l->slot, 1, sizeof(heed_slot), &at);
@@ -160,6 +173,8 @@ void heed_workspace_place(heed_run *run, const heed_plan *plan, uint32_t n_parts
     run->sequence = (heed_sequence *)(base + l->sequences);
     run->group = (heed_lease *)(base + l->groups);
     run->unit = (heed_lease *)(base + l->units);
+    run->mask_state = (atomic_uchar *)(base + l->mask_states);
+    run->mask_table = (uint8_t *)base + l->mask_table;
     run->slots = base + l->fixed;
     run->prepared = run->slots + heed_workspace_slots(run) * l->slot;
     run->parts = run->prepared + n_parts * l->prepared_per_part;

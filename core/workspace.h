@@ -4,6 +4,7 @@
  *     heed_sequence[batch]     the schedule
  *     heed_lease[groups]       row groups whose keys are cut: where their states lie
  *     heed_lease[units]        sequence x kv head: where their prepared keys and values lie
+ *     mask summaries           of runs of query rows, for the kv heads that share a mask
  *     slots                    2 n + span, lent to open row groups
  *     prepared data            n times prepared_per_part, lent to open units
  *     part areas               n: scratch, one tile's state, a mask summary
@@ -31,6 +32,8 @@ typedef struct heed_run {
     heed_sequence *sequence;
     heed_lease *group, *unit;
     char *slots, *prepared, *parts;
+    atomic_uchar *mask_state; /* HEED_RAW, HEED_BUSY or HEED_READY of each row of the table */
+    uint8_t *mask_table;
     double estimate;  /* nanoseconds of one core */
     char apart_1[64]; /* a workspace is aligned to 64 bytes; the counter has its lines to itself */
     atomic_llong next_tile;
@@ -39,6 +42,9 @@ typedef struct heed_run {
     atomic_int error_claimed;
     heed_error error;
 } heed_run;
+
+/* What all parts use and whoever comes first makes; who finds it busy makes its own. */
+enum { HEED_RAW, HEED_BUSY, HEED_READY };
 
 /* The first words of a slot of either kind. */
 typedef struct heed_slot {
