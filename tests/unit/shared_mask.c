@@ -1,0 +1,90 @@
+/* A mask that all heads share is summarised once per sequence and run of rows: the kv heads of one
+ * sequence use what another has made, and no other sequence's. Each sequence sees keys of its own.
+ */
+#include "unit.h"
+
+enum {
+    BATCH = 3,
+    HEADS = 3,
+    ROWS = 800,
+    KEYS = 400,
+    DIM = 16,
+    Q = HEADS * ROWS * DIM,
+    K = HEADS * KEYS * DIM
+};
+
+static float q[BATCH * Q], k[BATCH * K], v[BATCH * K], whole[BATCH * Q], alone[BATCH * Q];
+static uint8_t mask[BATCH * ROWS * KEYS];
+
+static void lay(heed_view *view, void *data, int64_t rows)
+{
+    view->data = data;
+    view->stride[0] = HEADS * rows * DIM;
+    view->stride[1] = rows * DIM;
+    view->stride[2] = DIM;
+    view->stride[3] = 1;
+}
+
+/* Sequences [first, first + n). */
+static void run(heed_context *context, int64_t first, int64_t n, float *out)
+{
+    const heed_attn_desc desc = {.struct_size = sizeof desc,
+                                 .features = HEED_HAS_MASK,
+                                 .q_heads = HEADS,
+                                 .kv_heads = HEADS,
+                                 .qk_dim = DIM,
+                                 .v_dim = DIM,
+                                 .q_type = HEED_F32,
+                                 .k_type = HEED_F32,
+                                 .v_type = HEED_F32,
+                                 .out_type = HEED_F32};
+    heed_attn_args args = {.struct_size = sizeof args, .batch = n, .q_len = ROWS, .kv_len = KEYS};
+    lay(&args.q, q + first * Q, ROWS);
+    lay(&args.k, k + first * K, KEYS);
+    lay(&args.v, v + first * K, KEYS);
+    lay(&args.out, out + first * Q, ROWS);
+    args.mask.data = mask + first * ROWS * KEYS;
+    args.mask.stride[0] = ROWS * KEYS;
+    args.mask.stride[2] = KEYS;
+    args.mask.stride[3] = 1;
+    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+}
+
+int main(void)
+{
+    uint64_t state = 1;
+    heed_context *context = NULL;
+    for (int i = 0; i < BATCH * Q; i++)
+        q[i] = (float)unit_below(&state, 2001) * 1e-3f - 1;
+    for (int i = 0; i < BATCH * K; i++) {
+        k[i] = (float)unit_below(&state, 2001) * 1e-3f - 1;
+        v[i] = (float)unit_below(&state, 2001) * 1e-3f - 1;
+    }
+    for (int b = 0; b < BATCH; b++)
+        for (int i = 0; i < ROWS; i++)
+            for (int j = 0; j < KEYS; j++) /* one block of keys, another for the later rows */
+                mask[(b * ROWS + i) * KEYS + j] = j / 128 == (b + i / 384) % 3;
+    for (uint32_t threads = 1; threads <= 4; threads += 3) {
+        const heed_context_options options = {.struct_size = sizeof options, .n_threads = threads};
+        CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+        run(context, 0, BATCH, whole);
+        for (int b = 0; b < BATCH; b++)
+            run(context, b, 1, alone);
+        CHECK(!memcmp(whole, alone, sizeof whole), "%u threads", threads);
+        for (int b = 0; b < BATCH; b++)
+            for (int i = 0; i < ROWS; i += 383) { /* the row sees one block: a mean of its values */
+                float low = 1, high = -1;
+                const int first = (b + i / 384) % 3 * 128;
+                for (int j = first; j < first + 128; j++) {
+                    const float x = v[b * K + 2 * KEYS * DIM + j * DIM];
+                    low = x < low ? x : low;
+                    high = x > high ? x : high;
+                }
+                const float out = whole[b * Q + 2 * ROWS * DIM + i * DIM];
+                CHECK(out >= low && out <= high && out != 0, "sequence %d row %d: %g", b, i,
+                      (double)out);
+            }
+        heed_context_release(context);
+    }
+    return unit_end();
+}
