@@ -194,7 +194,7 @@ static inline double heed_activate(uint32_t activation, double s)
 }
 
 /** Turns the sum of the products into y[r, c], r and c counted in the tile: adds the bias, applies the
- * activation, adds the residual, rounds and writes. */
+ * activation, adds the residual, rounds once and writes. */
 static inline void heed_linear_finish(const heed_linear_problem *problem,
                                       const heed_linear_tile *tile, int64_t r, int64_t c, double sum)
 {
@@ -205,7 +205,7 @@ static inline void heed_linear_finish(const heed_linear_problem *problem,
     if (residual->data)
         sum += (double)heed_load(problem->y_type, residual->data,
                                  r * residual->row_stride + c * residual->col_stride);
-    heed_store(problem->y_type, y->data, r * y->row_stride + c * y->col_stride, (float)sum);
+    heed_store_f64(problem->y_type, y->data, r * y->row_stride + c * y->col_stride, sum);
 }
 
 /** Elements from rows->data to dim 0 of key j (of kv head 0), through the page row if there is one.
