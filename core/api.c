@@ -3,6 +3,7 @@
 #include <heed/heed.h>
 #include <time.h>
 
+#include "call.h"
 #include "execute.h"
 #include "explain.h"
 #include "parallel.h"
@@ -90,10 +91,10 @@ static double microseconds(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-static heed_status run_in(const heed_plan *plan, const heed_attn_args *args,
-                          const heed_executor *executor, uint32_t n_parts, void *workspace,
-                          heed_error *why)
+static heed_status run_in(const void *of, const void *args, const heed_executor *executor,
+                          uint32_t n_parts, void *workspace, heed_error *why)
 {
+    const heed_plan *plan = of;
     heed_run *run;
     const int verbose = (plan->context->verbose & HEED_VERBOSE_RUN) != 0;
     double start = verbose ? microseconds() : 0;
@@ -113,103 +114,57 @@ static heed_status run_in(const heed_plan *plan, const heed_attn_args *args,
     return st;
 }
 
-/* Where a call's sentence goes; reads no further than an old caller's struct. */
-static heed_error *error_of(const heed_attn_args *args)
+static size_t plan_bytes(const void *of, uint32_t n_parts)
 {
-    return args && args->struct_size >= offsetof(heed_attn_args, error) + sizeof args->error
-               ? args->error
-               : NULL;
+    return heed_workspace_bytes(of, n_parts);
 }
 
-static const heed_executor *executor_of(const heed_attn_args *args)
+static uint32_t plan_parts(const void *of, size_t bytes, uint32_t limit)
 {
-    return args->struct_size >= offsetof(heed_attn_args, executor) + sizeof args->executor
-               ? args->executor
-               : NULL;
+    return heed_workspace_parts(of, bytes, limit);
 }
 
-static heed_status run_plan(const heed_plan *plan, const heed_attn_args *args, void *workspace,
-                            size_t bytes, heed_error *why)
+static heed_status begin(const void *of, const void *args, uint32_t n_parts, void *workspace,
+                         heed_error *why)
 {
-    heed_executor copy;
-    heed_context *context = plan->context;
-    const heed_executor *executor;
-    heed_status st = heed_executor_of(context, executor_of(args), &copy, &executor, why);
-    if (st != HEED_OK)
-        return st;
-    uint32_t n_threads = heed_threads_for(context, executor);
-    if (workspace) {
-        uint32_t n = heed_workspace_parts(plan, bytes, n_threads);
-        if ((uintptr_t)workspace % 64)
-            return heed_fail(why, HEED_ERR_INVALID,
-                             "workspace is %p, an address aligned to 64 bytes is required",
-                             workspace);
-        if (n == 0)
-            return heed_fail(why, HEED_ERR_NOMEM,
-                             "workspace has %zu bytes, at least %zu are needed", bytes,
-                             heed_workspace_bytes(plan, 1));
-        return run_in(plan, args, executor, n, workspace, why);
-    }
-    size_t need = heed_workspace_bytes(plan, n_threads);
-    if (!need)
-        need = heed_workspace_bytes(plan, n_threads = 1);
-    workspace = heed_workspace_borrow(context, need, &bytes);
-    if (!workspace)
-        return heed_fail(why, HEED_ERR_NOMEM, "no memory for a workspace of %zu bytes", need);
-    st = run_in(plan, args, executor, n_threads, workspace, why);
-    heed_workspace_return(context, workspace, bytes);
-    return st;
+    heed_run *run;
+    return heed_schedule(of, args, n_parts, workspace, &run, why);
 }
+
+static heed_status part_of(void *workspace, uint32_t part)
+{
+    return heed_execute_part(workspace, part);
+}
+
+static const heed_operation attention = {
+    .name = "plan",
+    .magic = HEED_RUN_MAGIC,
+    .executor_at = offsetof(heed_attn_args, executor),
+    .error_at = offsetof(heed_attn_args, error),
+    .n_parts_at = offsetof(heed_run, n_parts),
+    .begun_error_at = offsetof(heed_run, error),
+    .bytes = plan_bytes,
+    .parts = plan_parts,
+    .begin = begin,
+    .part = part_of,
+    .run = run_in,
+};
 
 heed_status heed_plan_run(const heed_plan *plan, const heed_attn_args *args, void *workspace,
                           size_t bytes)
 {
-    heed_error why;
-    why.text[0] = 0;
-    heed_status st = !plan || !args
-                         ? heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", plan ? "args" : "plan")
-                         : run_plan(plan, args, workspace, bytes, &why);
-    return heed_report(error_of(args), st, &why);
+    return heed_call_run(&attention, plan ? plan->context : NULL, plan, args, workspace, bytes);
 }
 
 heed_status heed_run_begin(const heed_plan *plan, const heed_attn_args *args, uint32_t n_parts,
                            void *workspace, size_t bytes)
 {
-    heed_error why;
-    heed_run *run;
-    heed_status st = HEED_OK;
-    why.text[0] = 0;
-    if (!plan || !args || !workspace)
-        st = heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
-                       !plan   ? "plan"
-                       : !args ? "args"
-                               : "workspace");
-    else if ((uintptr_t)workspace % 64)
-        st = heed_fail(&why, HEED_ERR_INVALID,
-                       "workspace is %p, an address aligned to 64 bytes is required", workspace);
-    else if (n_parts == 0)
-        st = heed_fail(&why, HEED_ERR_INVALID, "n_parts is 0, at least 1 is required");
-    else if (heed_workspace_parts(plan, bytes, n_parts) < n_parts)
-        st = heed_fail(&why, HEED_ERR_NOMEM, "workspace has %zu bytes, %u parts need %zu", bytes,
-                       n_parts, heed_workspace_bytes(plan, n_parts));
-    if (st == HEED_OK)
-        st = heed_schedule(plan, args, n_parts, workspace, &run, &why);
-    return heed_report(error_of(args), st, &why);
+    return heed_call_begin(&attention, plan, args, n_parts, workspace, bytes);
 }
 
 heed_status heed_run_part(void *workspace, uint32_t part)
 {
-    heed_run *run = workspace;
-    heed_error why;
-    if (!run || run->magic != HEED_RUN_MAGIC)
-        return heed_report(
-            NULL, heed_fail(&why, HEED_ERR_INVALID, "workspace holds no run that was begun"), &why);
-    if (part >= run->n_parts)
-        return heed_report(NULL,
-                           heed_fail(&why, HEED_ERR_INVALID, "part is %u, less than %u is required",
-                                     part, run->n_parts),
-                           &why);
-    return heed_report(NULL, heed_execute_part(run, part), &run->error);
+    return heed_call_part(&attention, workspace, part);
 }
 
 /* ---- the simple call --------------------------------------------------------------------------
@@ -235,14 +190,14 @@ heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
     heed_status st = args ? read_desc(context, desc, &d, &why)
                           : heed_fail(&why, HEED_ERR_INVALID, "args is NULL");
     if (st != HEED_OK)
-        return heed_report(error_of(args), st, &why);
+        return heed_call_report(&attention, args, st, &why);
     d.max_batch = roomy(args->batch);
     d.max_q_len = roomy(args->q_len);
     d.max_kv_len = roomy(args->kv_len);
     st = heed_plan_get(context, &d, &plan, &why);
     if (st == HEED_OK) {
-        st = run_plan(plan, args, NULL, 0, &why);
+        st = heed_call_in(&attention, context, plan, args, NULL, 0, &why);
         heed_plan_release(plan);
     }
-    return heed_report(error_of(args), st, &why);
+    return heed_call_report(&attention, args, st, &why);
 }

@@ -1,6 +1,7 @@
 /* The public calls of linear layers, in the order in which they are used. No mathematics. */
 #include "linear.h"
 
+#include "call.h"
 #include "checked.h"
 #include "compiler.h"
 #include "explain.h"
@@ -8,7 +9,6 @@
 #include "parallel.h"
 #include "reason.h"
 #include "select.h"
-#include "workspace.h"
 
 /* ---- layers -----------------------------------------------------------------------------------
  */
@@ -206,39 +206,16 @@ heed_status heed_linear_explain(const heed_linear *linear, uint32_t json, char *
 /* ---- runs -------------------------------------------------------------------------------------
  */
 
-static heed_error *error_of(const heed_linear_args *args)
-{
-    return args && args->struct_size >= offsetof(heed_linear_args, error) + sizeof args->error
-               ? args->error
-               : NULL;
-}
-
-static const heed_executor *executor_of(const heed_linear_args *args)
-{
-    return args->struct_size >= offsetof(heed_linear_args, executor) + sizeof args->executor
-               ? args->executor
-               : NULL;
-}
-
-static heed_status check_workspace(const void *workspace, heed_error *why)
-{
-    if ((uintptr_t)workspace % 64)
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "workspace is %p, an address aligned to 64 bytes is required", workspace);
-    return HEED_OK;
-}
-
 static void run_part(void *run, uint32_t part)
 {
     heed_linear_execute_part(run, part);
 }
 
-static heed_status run_in(const heed_linear *linear, const heed_linear_args *args,
-                          const heed_executor *executor, uint32_t n_parts, void *workspace,
-                          heed_error *why)
+static heed_status run_in(const void *of, const void *args, const heed_executor *executor,
+                          uint32_t n_parts, void *workspace, heed_error *why)
 {
     heed_linear_run_state *run;
-    heed_status st = heed_linear_schedule(linear, args, n_parts, workspace, &run, why);
+    heed_status st = heed_linear_schedule(of, args, n_parts, workspace, &run, why);
     if (st != HEED_OK)
         return st;
     run->n_parts = heed_parts_worth(run->estimate, run->n_tiles, run->n_parts);
@@ -249,81 +226,56 @@ static heed_status run_in(const heed_linear *linear, const heed_linear_args *arg
     return st;
 }
 
-static heed_status run_linear(const heed_linear *linear, const heed_linear_args *args,
-                              void *workspace, size_t bytes, heed_error *why)
+static size_t bytes_of(const void *of, uint32_t n_parts)
 {
-    heed_executor copy;
-    heed_context *context = linear->context;
-    const heed_executor *executor;
-    heed_status st = heed_executor_of(context, executor_of(args), &copy, &executor, why);
-    if (st != HEED_OK)
-        return st;
-    uint32_t n = heed_threads_for(context, executor);
-    if (workspace) {
-        st = check_workspace(workspace, why);
-        n = heed_linear_workspace_parts(linear, bytes, n);
-        if (st == HEED_OK && n == 0)
-            st = heed_fail(why, HEED_ERR_NOMEM, "workspace has %zu bytes, at least %zu are needed",
-                           bytes, heed_linear_workspace_bytes(linear, 1));
-        return st == HEED_OK ? run_in(linear, args, executor, n, workspace, why) : st;
-    }
-    size_t need = heed_linear_workspace_bytes(linear, n);
-    if (!need)
-        need = heed_linear_workspace_bytes(linear, n = 1);
-    workspace = heed_workspace_borrow(context, need, &bytes);
-    if (!workspace)
-        return heed_fail(why, HEED_ERR_NOMEM, "no memory for a workspace of %zu bytes", need);
-    st = run_in(linear, args, executor, n, workspace, why);
-    heed_workspace_return(context, workspace, bytes);
-    return st;
+    return heed_linear_workspace_bytes(of, n_parts);
 }
+
+static uint32_t parts_of(const void *of, size_t bytes, uint32_t limit)
+{
+    return heed_linear_workspace_parts(of, bytes, limit);
+}
+
+static heed_status begin(const void *of, const void *args, uint32_t n_parts, void *workspace,
+                         heed_error *why)
+{
+    heed_linear_run_state *run;
+    return heed_linear_schedule(of, args, n_parts, workspace, &run, why);
+}
+
+static heed_status part_of(void *workspace, uint32_t part)
+{
+    return heed_linear_execute_part(workspace, part);
+}
+
+static const heed_operation linear_layer = {
+    .name = "linear",
+    .magic = HEED_LINEAR_RUN_MAGIC,
+    .executor_at = offsetof(heed_linear_args, executor),
+    .error_at = offsetof(heed_linear_args, error),
+    .n_parts_at = offsetof(heed_linear_run_state, n_parts),
+    .begun_error_at = offsetof(heed_linear_run_state, error),
+    .bytes = bytes_of,
+    .parts = parts_of,
+    .begin = begin,
+    .part = part_of,
+    .run = run_in,
+};
 
 heed_status heed_linear_run(const heed_linear *linear, const heed_linear_args *args,
                             void *workspace, size_t bytes)
 {
-    heed_error why;
-    why.text[0] = 0;
-    heed_status st = !linear || !args ? heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
-                                                  linear ? "args" : "linear")
-                                      : run_linear(linear, args, workspace, bytes, &why);
-    return heed_report(error_of(args), st, &why);
+    return heed_call_run(&linear_layer, linear ? linear->context : NULL, linear, args, workspace,
+                         bytes);
 }
 
 heed_status heed_linear_begin(const heed_linear *linear, const heed_linear_args *args,
                               uint32_t n_parts, void *workspace, size_t bytes)
 {
-    heed_error why;
-    heed_linear_run_state *run;
-    heed_status st = HEED_OK;
-    why.text[0] = 0;
-    if (!linear || !args || !workspace)
-        st = heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
-                       !linear ? "linear"
-                       : !args ? "args"
-                               : "workspace");
-    if (st == HEED_OK)
-        st = check_workspace(workspace, &why);
-    if (st == HEED_OK && n_parts == 0)
-        st = heed_fail(&why, HEED_ERR_INVALID, "n_parts is 0, at least 1 is required");
-    if (st == HEED_OK && heed_linear_workspace_parts(linear, bytes, n_parts) < n_parts)
-        st = heed_fail(&why, HEED_ERR_NOMEM, "workspace has %zu bytes, %u parts need %zu", bytes,
-                       n_parts, heed_linear_workspace_bytes(linear, n_parts));
-    if (st == HEED_OK)
-        st = heed_linear_schedule(linear, args, n_parts, workspace, &run, &why);
-    return heed_report(error_of(args), st, &why);
+    return heed_call_begin(&linear_layer, linear, args, n_parts, workspace, bytes);
 }
 
 heed_status heed_linear_part(void *workspace, uint32_t part)
 {
-    heed_linear_run_state *run = workspace;
-    heed_error why;
-    if (!run || run->magic != HEED_LINEAR_RUN_MAGIC)
-        return heed_report(
-            NULL, heed_fail(&why, HEED_ERR_INVALID, "workspace holds no run that was begun"), &why);
-    if (part >= run->n_parts)
-        return heed_report(NULL,
-                           heed_fail(&why, HEED_ERR_INVALID, "part is %u, less than %u is required",
-                                     part, run->n_parts),
-                           &why);
-    return heed_report(NULL, heed_linear_execute_part(run, part), &run->error);
+    return heed_call_part(&linear_layer, workspace, part);
 }

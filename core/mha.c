@@ -1,6 +1,7 @@
 /* The public calls of attention layers, in the order in which they are used. No mathematics. */
 #include "mha.h"
 
+#include "call.h"
 #include "explain.h"
 #include "parallel.h"
 #include "reason.h"
@@ -114,44 +115,16 @@ size_t heed_mha_workspace_bytes(const heed_mha *mha, uint32_t n_parts)
 /* ---- runs -------------------------------------------------------------------------------------
  */
 
-static heed_error *error_of(const heed_mha_args *args)
-{
-    return args && args->struct_size >= offsetof(heed_mha_args, error) + sizeof args->error
-               ? args->error
-               : NULL;
-}
-
-static const heed_executor *executor_of(const heed_mha_args *args)
-{
-    return args->struct_size >= offsetof(heed_mha_args, executor) + sizeof args->executor
-               ? args->executor
-               : NULL;
-}
-
-static heed_status check_workspace(const heed_mha *mha, const void *workspace, size_t bytes,
-                                   uint32_t n_parts, heed_error *why)
-{
-    const size_t need = heed_mha_bytes(mha, n_parts);
-    if ((uintptr_t)workspace % 64)
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "workspace is %p, an address aligned to 64 bytes is required", workspace);
-    if (need == 0 || bytes < need)
-        return heed_fail(why, HEED_ERR_NOMEM, "workspace has %zu bytes, %u parts need %zu", bytes,
-                         n_parts, need);
-    return HEED_OK;
-}
-
 static void run_part(void *run, uint32_t part)
 {
     heed_mha_execute_part(run, part);
 }
 
-static heed_status run_in(const heed_mha *mha, const heed_mha_args *args,
-                          const heed_executor *executor, uint32_t n_parts, void *workspace,
-                          heed_error *why)
+static heed_status run_in(const void *of, const void *args, const heed_executor *executor,
+                          uint32_t n_parts, void *workspace, heed_error *why)
 {
     heed_mha_run_state *run;
-    heed_status st = heed_mha_schedule(mha, args, n_parts, workspace, &run, why);
+    heed_status st = heed_mha_schedule(of, args, n_parts, workspace, &run, why);
     if (st != HEED_OK)
         return st;
     heed_parallel(executor, heed_parts_worth(run->estimate, INT64_MAX, n_parts), run_part, run);
@@ -161,76 +134,65 @@ static heed_status run_in(const heed_mha *mha, const heed_mha_args *args,
     return st;
 }
 
-static heed_status run_mha(const heed_mha *mha, const heed_mha_args *args, void *workspace,
-                           size_t bytes, heed_error *why)
+static size_t bytes_of(const void *of, uint32_t n_parts)
 {
-    heed_executor copy;
-    heed_context *context = mha->context;
-    const heed_executor *executor;
-    heed_status st = heed_executor_of(context, executor_of(args), &copy, &executor, why);
-    if (st != HEED_OK)
-        return st;
-    uint32_t n = heed_threads_for(context, executor);
-    if (workspace) {
-        st = check_workspace(mha, workspace, bytes, 1, why);
-        while (n > 1 && (!heed_mha_bytes(mha, n) || heed_mha_bytes(mha, n) > bytes))
-            n--;
-        return st == HEED_OK ? run_in(mha, args, executor, n, workspace, why) : st;
-    }
-    size_t need = heed_mha_bytes(mha, n);
-    if (!need)
-        need = heed_mha_bytes(mha, n = 1);
-    workspace = heed_workspace_borrow(context, need, &bytes);
-    if (!workspace)
-        return heed_fail(why, HEED_ERR_NOMEM, "no memory for a workspace of %zu bytes", need);
-    st = run_in(mha, args, executor, n, workspace, why);
-    heed_workspace_return(context, workspace, bytes);
-    return st;
+    return heed_mha_bytes(of, n_parts);
 }
+
+/* By halves: the sizes of the steps are each rounded up. */
+static uint32_t most_parts(const void *of, size_t bytes, uint32_t limit)
+{
+    uint32_t low = 0, high = limit; /* low parts fit, more than high are not asked for */
+    while (low < high) {
+        const uint32_t middle = high - (high - low) / 2;
+        const size_t need = heed_mha_bytes(of, middle);
+        if (need && need <= bytes)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+static heed_status begin(const void *of, const void *args, uint32_t n_parts, void *workspace,
+                         heed_error *why)
+{
+    heed_mha_run_state *run;
+    return heed_mha_schedule(of, args, n_parts, workspace, &run, why);
+}
+
+static heed_status part_of(void *workspace, uint32_t part)
+{
+    return heed_mha_execute_part(workspace, part);
+}
+
+static const heed_operation attention_layer = {
+    .name = "mha",
+    .magic = HEED_MHA_RUN_MAGIC,
+    .executor_at = offsetof(heed_mha_args, executor),
+    .error_at = offsetof(heed_mha_args, error),
+    .n_parts_at = offsetof(heed_mha_run_state, n_parts),
+    .begun_error_at = offsetof(heed_mha_run_state, error),
+    .bytes = bytes_of,
+    .parts = most_parts,
+    .begin = begin,
+    .part = part_of,
+    .run = run_in,
+};
 
 heed_status heed_mha_run(const heed_mha *mha, const heed_mha_args *args, void *workspace,
                          size_t bytes)
 {
-    heed_error why;
-    why.text[0] = 0;
-    heed_status st = !mha || !args
-                         ? heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", mha ? "args" : "mha")
-                         : run_mha(mha, args, workspace, bytes, &why);
-    return heed_report(error_of(args), st, &why);
+    return heed_call_run(&attention_layer, mha ? mha->context : NULL, mha, args, workspace, bytes);
 }
 
 heed_status heed_mha_begin(const heed_mha *mha, const heed_mha_args *args, uint32_t n_parts,
                            void *workspace, size_t bytes)
 {
-    heed_error why;
-    heed_mha_run_state *run;
-    heed_status st = HEED_OK;
-    why.text[0] = 0;
-    if (!mha || !args || !workspace)
-        st = heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
-                       !mha    ? "mha"
-                       : !args ? "args"
-                               : "workspace");
-    else if (n_parts == 0)
-        st = heed_fail(&why, HEED_ERR_INVALID, "n_parts is 0, at least 1 is required");
-    else
-        st = check_workspace(mha, workspace, bytes, n_parts, &why);
-    if (st == HEED_OK)
-        st = heed_mha_schedule(mha, args, n_parts, workspace, &run, &why);
-    return heed_report(error_of(args), st, &why);
+    return heed_call_begin(&attention_layer, mha, args, n_parts, workspace, bytes);
 }
 
 heed_status heed_mha_part(void *workspace, uint32_t part)
 {
-    heed_mha_run_state *run = workspace;
-    heed_error why;
-    if (!run || run->magic != HEED_MHA_RUN_MAGIC)
-        return heed_report(
-            NULL, heed_fail(&why, HEED_ERR_INVALID, "workspace holds no run that was begun"), &why);
-    if (part >= run->n_parts)
-        return heed_report(NULL,
-                           heed_fail(&why, HEED_ERR_INVALID, "part is %u, less than %u is required",
-                                     part, run->n_parts),
-                           &why);
-    return heed_report(NULL, heed_mha_execute_part(run, part), &run->error);
+    return heed_call_part(&attention_layer, workspace, part);
 }

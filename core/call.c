@@ -1,0 +1,130 @@
+/* Calls that work in a workspace. See call.h. */
+#include "call.h"
+
+#include "parallel.h"
+#include "reason.h"
+#include "workspace.h"
+
+/* A pointer in args, if they are not an older caller's that end before it. */
+static void *pointer_in(const void *args, size_t at)
+{
+    size_t size;
+    void *pointer;
+    if (!args)
+        return NULL;
+    memcpy(&size, args, sizeof size);
+    if (size < at + sizeof pointer)
+        return NULL;
+    memcpy(&pointer, (const char *)args + at, sizeof pointer);
+    return pointer;
+}
+
+heed_status heed_call_report(const heed_operation *op, const void *args, heed_status status,
+                             const heed_error *why)
+{
+    return status == HEED_OK ? status : heed_report(pointer_in(args, op->error_at), status, why);
+}
+
+static heed_status check_alignment(const void *workspace, heed_error *why)
+{
+    if ((uintptr_t)workspace % 64)
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "workspace is %p, an address aligned to 64 bytes is required", workspace);
+    return HEED_OK;
+}
+
+heed_status heed_call_in(const heed_operation *op, heed_context *context, const void *of,
+                         const void *args, void *workspace, size_t bytes, heed_error *why)
+{
+    heed_executor copy;
+    const heed_executor *executor;
+    heed_status st =
+        heed_executor_of(context, pointer_in(args, op->executor_at), &copy, &executor, why);
+    if (st != HEED_OK)
+        return st;
+    uint32_t n = heed_threads_for(context, executor);
+    if (workspace) {
+        st = check_alignment(workspace, why);
+        if (st != HEED_OK)
+            return st;
+        n = op->parts(of, bytes, n);
+        if (n == 0)
+            return heed_fail(why, HEED_ERR_NOMEM,
+                             "workspace has %zu bytes, at least %zu are needed", bytes,
+                             op->bytes(of, 1));
+        return op->run(of, args, executor, n, workspace, why);
+    }
+    size_t need = op->bytes(of, n);
+    if (!need)
+        need = op->bytes(of, n = 1);
+    workspace = heed_workspace_borrow(context, need, &bytes);
+    if (!workspace)
+        return heed_fail(why, HEED_ERR_NOMEM, "no memory for a workspace of %zu bytes", need);
+    st = op->run(of, args, executor, n, workspace, why);
+    heed_workspace_return(context, workspace, bytes);
+    return st;
+}
+
+heed_status heed_call_run(const heed_operation *op, heed_context *context, const void *of,
+                          const void *args, void *workspace, size_t bytes)
+{
+    heed_error why;
+    why.text[0] = 0;
+    heed_status st = !of || !args
+                         ? heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", of ? "args" : op->name)
+                         : heed_call_in(op, context, of, args, workspace, bytes, &why);
+    return heed_call_report(op, args, st, &why);
+}
+
+static heed_status check_begin(const heed_operation *op, const void *of, const void *args,
+                               uint32_t n_parts, void *workspace, size_t bytes, heed_error *why)
+{
+    if (!of || !args || !workspace)
+        return heed_fail(why, HEED_ERR_INVALID, "%s is NULL",
+                         !of     ? op->name
+                         : !args ? "args"
+                                 : "workspace");
+    heed_status st = check_alignment(workspace, why);
+    if (st != HEED_OK)
+        return st;
+    if (n_parts == 0)
+        return heed_fail(why, HEED_ERR_INVALID, "n_parts is 0, at least 1 is required");
+    if (op->parts(of, bytes, n_parts) < n_parts)
+        return heed_fail(why, HEED_ERR_NOMEM, "workspace has %zu bytes, %u parts need %zu", bytes,
+                         n_parts, op->bytes(of, n_parts));
+    return HEED_OK;
+}
+
+heed_status heed_call_begin(const heed_operation *op, const void *of, const void *args,
+                            uint32_t n_parts, void *workspace, size_t bytes)
+{
+    heed_error why;
+    why.text[0] = 0;
+    heed_status st = check_begin(op, of, args, n_parts, workspace, bytes, &why);
+    if (st == HEED_OK)
+        st = op->begin(of, args, n_parts, workspace, &why);
+    return heed_call_report(op, args, st, &why);
+}
+
+heed_status heed_call_part(const heed_operation *op, void *workspace, uint32_t part)
+{
+    heed_error why;
+    uint64_t magic = 0;
+    uint32_t n_parts;
+    if (workspace)
+        memcpy(&magic, workspace, sizeof magic);
+    if (magic != op->magic)
+        return heed_report(
+            NULL, heed_fail(&why, HEED_ERR_INVALID, "workspace holds no run that was begun"), &why);
+    memcpy(&n_parts, (const char *)workspace + op->n_parts_at, sizeof n_parts);
+    if (part >= n_parts)
+        return heed_report(NULL,
+                           heed_fail(&why, HEED_ERR_INVALID, "part is %u, less than %u is required",
+                                     part, n_parts),
+                           &why);
+    heed_status st = op->part(workspace, part);
+    return st == HEED_OK ? st
+                         : heed_report(NULL, st,
+                                       (const heed_error *)(const void *)((const char *)workspace +
+                                                                          op->begun_error_at));
+}
