@@ -29,7 +29,13 @@ static void scale_queries(decode *d)
     const heed_tile *tile = d->tile;
     const int64_t padded = (p->qk_dim + PAIR * 16 - 1) / (PAIR * 16) * (PAIR * 16);
     float high, low;
-    decode_scale(p, &high, &low);
+#if PAIR == 2
+    /* Scale alone: what is rounded to bf16 here is exact where scale is a power of two. */
+    decode_split((double)p->scale, &high, &low);
+    d->unit = (float)decode_unit(p);
+#else
+    decode_split((double)p->scale * decode_unit(p), &high, &low);
+#endif
     for (int64_t r = 0; r < d->rows; r++) {
         int64_t head = r / tile->q_count, row = tile->q_first + r % tile->q_count, i = 0;
         int64_t at = head * tile->q.head_stride + row * tile->q.row_stride;

@@ -17,13 +17,16 @@ static inline int64_t decode_padded(int64_t dim)
     return (dim + 15) / 16 * 16;
 }
 
-/* What q is multiplied with to give scores in log2 units (over softcap where there is one): a
- * factor split in two floats of one sign, so that the product is rounded once and infinity stays
- * one. */
-static inline void decode_scale(const heed_problem *p, float *high, float *low)
+/* What a scaled score is multiplied with to be in log2 units, or over softcap where there is one. */
+static inline double decode_unit(const heed_problem *p)
 {
-    double factor = p->features & HEED_HAS_SOFTCAP ? (double)p->scale / (double)p->softcap
-                                                   : (double)p->scale * 1.4426950408889634;
+    return p->features & HEED_HAS_SOFTCAP ? 1 / (double)p->softcap : 1.4426950408889634;
+}
+
+/* What q is multiplied with: a factor split in two floats of one sign, so that the product is
+ * rounded once and infinity stays one. */
+static inline void decode_split(double factor, float *high, float *low)
+{
     *high = (float)factor;
     if (fabs((double)*high) > fabs(factor))
         *high = heed_f32_of_bits(heed_bits_of_f32(*high) - 1);

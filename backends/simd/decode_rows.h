@@ -52,6 +52,10 @@ V_INLINE void some_rows(uint32_t type, int rows, const decode *d, int64_t r, con
         if (next)
             dot_four_keys(type, rows, d->q + r * d->q_stride, d->q_stride, next->k, j,
                           d->problem->qk_dim, k_ahead, &d->fetch, s[j / 4]);
+#if PAIR == 2
+        if (next)
+            s[j / 4][0] = v_mul(s[j / 4][0], v_set1(d->unit));
+#endif
         for (; k->n && piece < pieces * (j + 4) / DECODE_BLOCK; piece++)
             some_values(type, rows, vectors, d, r, k, piece * vectors * LANES, v_ahead);
     }

@@ -20,6 +20,7 @@ typedef struct decode {
     int64_t rows, q_stride;           /* floats from row to row of q */
     int64_t common_first, common_end; /* keys in the range of every row */
     float *q, *sums, *reference, *k_copy, *v_copy;
+    float unit;              /* with pairs, what the products of q and k are multiplied by */
     uint16_t *visible;       /* of the last block that was looked at */
     uint32_t k_type, v_type; /* as the products read them: f32 where blocks are copied */
     int copy_k, copy_v, masked, terms;

@@ -32,6 +32,7 @@ typedef struct prefill {
     heed_prefill_layout layout;
     int32_t natural;    /* scores leave the first product in natural units, for modify_block */
     float factor;       /* what the queries are multiplied by */
+    float unit;         /* with pairs, what their products with the keys are multiplied by */
     int64_t first, end; /* the key block at hand */
     const char *k;      /* its first key */
     const float *v;
@@ -229,11 +230,11 @@ static void block_scores(const prefill *f, const panel *p, const block *b, float
         const float *q = p->q;
         float *s = f->s + at * PANEL;
         if (v == 0)
-            scores_3(q, dims, k, f->k_stride, s, top);
+            scores_3(q, dims, k, f->k_stride, f->unit, s, top);
         else if (v == 1)
-            scores_2(q, dims, k, f->k_stride, s, top);
+            scores_2(q, dims, k, f->k_stride, f->unit, s, top);
         else
-            scores_1(q, dims, k, f->k_stride, s, top);
+            scores_1(q, dims, k, f->k_stride, f->unit, s, top);
     }
 }
 
@@ -402,7 +403,14 @@ static void set_units(prefill *f, int natural)
     double factor = (double)f->problem->scale;
     f->natural = natural || fabs(factor) > 1e30 ||
                  (f->problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS)) != 0;
+#if PAIR == 2
+    /* Scale alone: what is rounded to bf16 there is exact where scale is a power of two. */
+    f->factor = (float)factor;
+    f->unit = f->natural ? 1 : (float)LOG2_E;
+#else
     f->factor = (float)(f->natural ? factor : factor * LOG2_E);
+    f->unit = 1;
+#endif
 }
 
 /* The keys of the block that begins at or before `first`. */

@@ -79,6 +79,11 @@
         vf b = v_broadcast(k##i + d * 4);                                                          \
         LAST_1(SUM_FMA, i)                                                                         \
     }
+#if PAIR == 2
+#define SCORE_UNIT(i, v) sum##i##v = v_mul(sum##i##v, v_set1(unit));
+#else
+#define SCORE_UNIT(i, v)
+#endif
 #define SCORE_STORE(i, v) v_store(s + i * PANEL + v * LANES, sum##i##v);
 #define TOP_LOAD(i, v) vf top##v = v_load(top + v * LANES);
 #define TOP_MAX(i, v) top##v = v_max(sum##i##v, top##v);
@@ -92,15 +97,17 @@
     }
 
 /* STEP keys against a panel: s[key][row] = sum over `dims` words of k[key][d] * q[d][row]; k_stride
- * in bytes. With top the running maximum of each row is kept there; a NaN never gets into it. */
+ * in bytes; with pairs times unit. With top the running maximum of each row is kept there; a NaN never gets into it. */
 #define DEFINE_SCORES(n)                                                                           \
     V_NOINLINE void scores_##n(const float *x, int64_t dims, const char *k, int64_t k_stride,      \
-                               float *s, float *top)                                               \
+                               float unit, float *s, float *top)                                   \
     {                                                                                              \
         int64_t d = 0;                                                                             \
+        (void)unit;                                                                                \
         EACH_ONE(KEY_POINTER)                                                                      \
         EACH_STEP(LAST_##n, SUM_ZERO)                                                              \
         DIMS_LOOP(n)                                                                               \
+        EACH_STEP(LAST_##n, SCORE_UNIT)                                                            \
         EACH_STEP(LAST_##n, SCORE_STORE)                                                           \
         if (top) {                                                                                 \
             LAST_##n(TOP_LOAD, 0) EACH_STEP(LAST_##n, TOP_MAX) LAST_##n(TOP_STORE, 0)              \

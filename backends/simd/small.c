@@ -70,7 +70,7 @@ V_INLINE void weigh(const heed_problem *problem, const heed_tile *tile, int64_t 
 {
     __m256 q[16];
     float high, low;
-    decode_scale(problem, &high, &low);
+    decode_split((double)problem->scale * decode_unit(problem), &high, &low);
     for (int64_t d = 0; d < dim; d += LANES) {
         for (int i = 0; i < LANES; i++)
             q[d + i] = _mm256_loadu_ps(p->q[i] + d);
