@@ -1,7 +1,5 @@
 /* The public calls, in the order in which they are used. No mathematics. */
-#define _GNU_SOURCE
 #include <heed/heed.h>
-#include <time.h>
 
 #include "call.h"
 #include "execute.h"
@@ -84,33 +82,17 @@ size_t heed_plan_workspace_bytes(const heed_plan *plan, uint32_t n_parts)
 /* ---- runs -------------------------------------------------------------------------------------
  */
 
-static double microseconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
 static heed_status run_in(const void *of, const void *args, const heed_executor *executor,
                           uint32_t n_parts, void *workspace, heed_error *why)
 {
-    const heed_plan *plan = of;
     heed_run *run;
-    const int verbose = (plan->context->verbose & HEED_VERBOSE_RUN) != 0;
-    double start = verbose ? microseconds() : 0;
-    heed_status st = heed_schedule(plan, args, n_parts, workspace, &run, why);
+    heed_status st = heed_schedule(of, args, n_parts, workspace, &run, why);
     if (st != HEED_OK)
         return st;
     run->n_parts = heed_parts_worth(run->estimate, run->n_tiles, run->n_parts);
     st = heed_execute(run, executor);
     if (st != HEED_OK)
         *why = run->error;
-    if (verbose)
-        heed_log(plan->context, HEED_LOG_INFO,
-                 "run batch %lld q_len %lld kv_len %lld: %s, %u parts, %.1f us",
-                 (long long)run->args.batch, (long long)run->args.q_len,
-                 (long long)run->args.kv_len, heed_status_string(st), run->n_parts,
-                 microseconds() - start);
     return st;
 }
 
@@ -136,6 +118,13 @@ static heed_status part_of(void *workspace, uint32_t part)
     return heed_execute_part(workspace, part);
 }
 
+static void describe(const void *workspace, heed_error *text)
+{
+    const heed_run *run = workspace;
+    snprintf(text->text, sizeof text->text, "batch %lld q_len %lld kv_len %lld",
+             (long long)run->args.batch, (long long)run->args.q_len, (long long)run->args.kv_len);
+}
+
 static const heed_operation attention = {
     .name = "plan",
     .magic = HEED_RUN_MAGIC,
@@ -148,6 +137,7 @@ static const heed_operation attention = {
     .begin = begin,
     .part = part_of,
     .run = run_in,
+    .describe = describe,
 };
 
 heed_status heed_plan_run(const heed_plan *plan, const heed_attn_args *args, void *workspace,

@@ -1,5 +1,8 @@
 /* Calls that work in a workspace. See call.h. */
+#define _GNU_SOURCE
 #include "call.h"
+
+#include <time.h>
 
 #include "parallel.h"
 #include "reason.h"
@@ -33,6 +36,46 @@ static heed_status check_alignment(const void *workspace, heed_error *why)
     return HEED_OK;
 }
 
+static uint32_t parts_begun(const heed_operation *op, const void *workspace)
+{
+    uint32_t n_parts;
+    memcpy(&n_parts, (const char *)workspace + op->n_parts_at, sizeof n_parts);
+    return n_parts;
+}
+
+static double microseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+/* A run with a line about it, if it was begun. */
+static heed_status run_verbosely(const heed_operation *op, heed_context *context, const void *of,
+                                 const void *args, const heed_executor *executor, uint32_t n_parts,
+                                 void *workspace, heed_error *why)
+{
+    const double start = microseconds();
+    heed_error text;
+    heed_status st = op->run(of, args, executor, n_parts, workspace, why);
+    const double end = microseconds();
+    if (memcmp(workspace, &op->magic, sizeof op->magic) == 0) {
+        op->describe(workspace, &text);
+        heed_log(context, HEED_LOG_INFO, "run %s: %s, %u parts, %.1f us", text.text,
+                 heed_status_string(st), parts_begun(op, workspace), end - start);
+    }
+    return st;
+}
+
+static heed_status run(const heed_operation *op, heed_context *context, const void *of,
+                       const void *args, const heed_executor *executor, uint32_t n_parts,
+                       void *workspace, heed_error *why)
+{
+    if (context->verbose & HEED_VERBOSE_RUN)
+        return run_verbosely(op, context, of, args, executor, n_parts, workspace, why);
+    return op->run(of, args, executor, n_parts, workspace, why);
+}
+
 heed_status heed_call_in(const heed_operation *op, heed_context *context, const void *of,
                          const void *args, void *workspace, size_t bytes, heed_error *why)
 {
@@ -52,7 +95,7 @@ heed_status heed_call_in(const heed_operation *op, heed_context *context, const 
             return heed_fail(why, HEED_ERR_NOMEM,
                              "workspace has %zu bytes, at least %zu are needed", bytes,
                              op->bytes(of, 1));
-        return op->run(of, args, executor, n, workspace, why);
+        return run(op, context, of, args, executor, n, workspace, why);
     }
     size_t need = op->bytes(of, n);
     if (!need)
@@ -60,7 +103,7 @@ heed_status heed_call_in(const heed_operation *op, heed_context *context, const 
     workspace = heed_workspace_borrow(context, need, &bytes);
     if (!workspace)
         return heed_fail(why, HEED_ERR_NOMEM, "no memory for a workspace of %zu bytes", need);
-    st = op->run(of, args, executor, n, workspace, why);
+    st = run(op, context, of, args, executor, n, workspace, why);
     heed_workspace_return(context, workspace, bytes);
     return st;
 }
@@ -110,13 +153,12 @@ heed_status heed_call_part(const heed_operation *op, void *workspace, uint32_t p
 {
     heed_error why;
     uint64_t magic = 0;
-    uint32_t n_parts;
     if (workspace)
         memcpy(&magic, workspace, sizeof magic);
     if (magic != op->magic)
         return heed_report(
             NULL, heed_fail(&why, HEED_ERR_INVALID, "workspace holds no run that was begun"), &why);
-    memcpy(&n_parts, (const char *)workspace + op->n_parts_at, sizeof n_parts);
+    const uint32_t n_parts = parts_begun(op, workspace);
     if (part >= n_parts)
         return heed_report(NULL,
                            heed_fail(&why, HEED_ERR_INVALID, "part is %u, less than %u is required",

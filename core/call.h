@@ -20,6 +20,8 @@ typedef struct heed_operation {
     /* All of it, on up to n_parts threads. */
     heed_status (*run)(const void *of, const void *args, const heed_executor *executor,
                        uint32_t n_parts, void *workspace, heed_error *why);
+    /* What a begun workspace computes, for HEED_VERBOSE. */
+    void (*describe)(const void *workspace, heed_error *text);
 } heed_operation;
 
 /* Hands a sentence to where the args of a call say. */

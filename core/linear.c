@@ -248,6 +248,14 @@ static heed_status part_of(void *workspace, uint32_t part)
     return heed_linear_execute_part(workspace, part);
 }
 
+static void describe(const void *workspace, heed_error *text)
+{
+    const heed_linear_run_state *run = workspace;
+    const heed_linear_problem *p = &run->linear->problem;
+    snprintf(text->text, sizeof text->text, "linear rows %lld in %u out %u",
+             (long long)run->args.rows, p->in_dim, p->out_dim);
+}
+
 static const heed_operation linear_layer = {
     .name = "linear",
     .magic = HEED_LINEAR_RUN_MAGIC,
@@ -260,6 +268,7 @@ static const heed_operation linear_layer = {
     .begin = begin,
     .part = part_of,
     .run = run_in,
+    .describe = describe,
 };
 
 heed_status heed_linear_run(const heed_linear *linear, const heed_linear_args *args,

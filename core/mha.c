@@ -127,7 +127,8 @@ static heed_status run_in(const void *of, const void *args, const heed_executor 
     heed_status st = heed_mha_schedule(of, args, n_parts, workspace, &run, why);
     if (st != HEED_OK)
         return st;
-    heed_parallel(executor, heed_parts_worth(run->estimate, INT64_MAX, n_parts), run_part, run);
+    run->n_parts = heed_parts_worth(run->estimate, INT64_MAX, n_parts);
+    heed_parallel(executor, run->n_parts, run_part, run);
     st = atomic_load(&run->status);
     if (st != HEED_OK)
         *why = run->error;
@@ -166,6 +167,17 @@ static heed_status part_of(void *workspace, uint32_t part)
     return heed_mha_execute_part(workspace, part);
 }
 
+static void describe(const void *workspace, heed_error *text)
+{
+    const heed_mha_run_state *run = workspace;
+    snprintf(text->text, sizeof text->text, "mha batch %lld q_len %lld %s %lld",
+             (long long)run->args.batch, (long long)run->args.q_len,
+             run->mha->cache ? "capacity" : "kv_len",
+             (long long)(run->mha->cache   ? run->args.capacity
+                         : run->mha->cross ? run->args.kv_len
+                                           : run->args.q_len));
+}
+
 static const heed_operation attention_layer = {
     .name = "mha",
     .magic = HEED_MHA_RUN_MAGIC,
@@ -178,6 +190,7 @@ static const heed_operation attention_layer = {
     .begin = begin,
     .part = part_of,
     .run = run_in,
+    .describe = describe,
 };
 
 heed_status heed_mha_run(const heed_mha *mha, const heed_mha_args *args, void *workspace,

@@ -1,6 +1,6 @@
 /* Linear and attention layers beside numbers: memory that runs out at any moment, structs of other
  * sizes, who holds whom, a backend that fails in the middle of a run, the one rounding, a child
- * after fork, and what explain says. */
+ * after fork, what explain says, and a line per run. */
 #define _GNU_SOURCE
 #include <heed/backend.h>
 #include <sys/wait.h>
@@ -317,6 +317,49 @@ static void check_explain(heed_context *context, setup *s)
     heed_mha_release(mha);
 }
 
+/* ---- lines ------------------------------------------------------------------------------------
+ */
+
+static char lines[1024];
+
+static void collect(void *user, int32_t level, const char *line)
+{
+    (void)user, (void)level;
+    strncat(lines, line, sizeof lines - strlen(lines) - 1);
+}
+
+/* The line of a run says what it was, and how many of its microseconds there were. */
+static void check_line(const char *start)
+{
+    const char *time = strrchr(lines, ',');
+    CHECK(strncmp(lines, start, strlen(start)) == 0 && time && strtod(time + 1, NULL) > 0,
+          "the log has: %s", lines);
+    lines[0] = 0;
+}
+
+static void check_lines(setup *s)
+{
+    heed_context *context = NULL;
+    heed_mha *mha = NULL;
+    heed_context_options o = {
+        .struct_size = sizeof o, .n_threads = 1, .verbose = "run", .log = collect};
+    CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
+    heed_linear *linear = create_linear(context, s);
+    CHECK(create(context, s, &mha) == HEED_OK, "%s", heed_last_error());
+    CHECK(!lines[0], "before a run the log has: %s", lines);
+    heed_linear_args bad = s->linear_args;
+    bad.rows = -1;
+    CHECK(heed_linear_run(linear, &s->linear_args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+    check_line("run linear rows 40 in 16 out 48: HEED_OK, 1 parts, ");
+    CHECK(heed_linear_run(linear, &bad, NULL, 0) == HEED_ERR_INVALID && !lines[0],
+          "of what never ran the log has: %s", lines);
+    CHECK(heed_mha_run(mha, &s->args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+    check_line("run mha batch 1 q_len 40 capacity 64: HEED_OK, 1 parts, ");
+    heed_linear_release(linear);
+    heed_mha_release(mha);
+    heed_context_release(context);
+}
+
 /* ---- a backend that fails ---------------------------------------------------------------------
  */
 
@@ -448,6 +491,7 @@ int main(void)
     check_struct_sizes(context, s);
     check_holds(s);
     check_explain(context, s);
+    check_lines(s);
     check_failures(s);
     check_rounding();
     check_fork(s);
