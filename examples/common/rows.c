@@ -74,6 +74,11 @@ void load_row(uint32_t type, const void *from, int64_t n, float *to)
         memcpy(to, from, (size_t)n * sizeof *to);
         return;
     }
+    if (type == HEED_BF16) { /* by itself, for the compiler to make vectors of */
+        for (int64_t i = 0; i < n; i++)
+            to[i] = heed_load(HEED_BF16, from, i);
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
         to[i] = heed_load(type, from, i);
 }
@@ -82,6 +87,11 @@ void store_row(uint32_t type, const float *from, int64_t n, void *to)
 {
     if (type == HEED_F32) {
         memcpy(to, from, (size_t)n * sizeof *from);
+        return;
+    }
+    if (type == HEED_BF16) {
+        for (int64_t i = 0; i < n; i++)
+            heed_store(HEED_BF16, to, i, from[i]);
         return;
     }
     for (int64_t i = 0; i < n; i++)
