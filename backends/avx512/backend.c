@@ -6,25 +6,19 @@
     (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C | HEED_ISA_AVX512F | HEED_ISA_AVX512BW |         \
      HEED_ISA_AVX512DQ | HEED_ISA_AVX512VL)
 
-/* The same kernels for AVX2, to the same bits, and those for bf16, if they are built. */
-__attribute__((weak)) heed_status heed_attn_prefill_avx2(const heed_simd_tuning *tuning,
-                                                         const heed_problem *problem,
-                                                         heed_tile *tile, void *scratch);
-__attribute__((weak)) heed_status heed_attn_decode_avx2(const heed_simd_tuning *tuning,
-                                                        const heed_problem *problem,
-                                                        heed_tile *tile, void *scratch);
-__attribute__((weak)) heed_status heed_attn_prefill_dot_avx512(const heed_simd_tuning *tuning,
-                                                               const heed_problem *problem,
-                                                               heed_tile *tile, void *scratch);
-__attribute__((weak)) heed_status heed_attn_decode_dot_avx512(const heed_simd_tuning *tuning,
-                                                              const heed_problem *problem,
-                                                              heed_tile *tile, void *scratch);
-__attribute__((weak)) heed_status
-heed_attn_decode_weights_dot_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                    heed_tile *tile, void *scratch);
-__attribute__((weak)) heed_status heed_linear_tile_dot_avx512(const heed_linear_problem *problem,
-                                                              const heed_linear_tile *tile,
-                                                              void *scratch);
+/* Kernels that may not be built: the same for AVX2, to the same bits, and those for bf16. Who asks
+ * looks at HEED_AVX512_HAVE_* first, so that what stands for them is never called. (Weak references
+ * would not do: a linker takes nothing from a static library for their sake.) */
+#if !HEED_AVX512_HAVE_AVX2
+#define heed_attn_prefill_avx2 heed_attn_prefill_avx512
+#define heed_attn_decode_avx2 heed_attn_decode_avx512
+#endif
+#if !HEED_AVX512_HAVE_DOT
+#define heed_attn_prefill_dot_avx512 heed_attn_prefill_avx512
+#define heed_attn_decode_dot_avx512 heed_attn_decode_avx512
+#define heed_attn_decode_weights_dot_avx512 heed_attn_decode_weights_avx512
+#define heed_linear_tile_dot_avx512 heed_linear_tile_avx512
+#endif
 
 /* Written by probe, always to the same values, before any other call. */
 static heed_simd_tuning tuning;
@@ -35,7 +29,7 @@ static heed_status probe(const heed_cpu *cpu, heed_error *why)
         return heed_refuse(why,
                            "needs a CPU and an operating system with AVX-512 F, BW, DQ and VL");
     heed_simd_tune(cpu, 16, &tuning);
-    tuning.dot_bf16 = cpu->fast & HEED_ISA_AVX512_BF16 && heed_attn_prefill_dot_avx512;
+    tuning.dot_bf16 = HEED_AVX512_HAVE_DOT && cpu->fast & HEED_ISA_AVX512_BF16;
     if (cpu->isa & HEED_ISA_AVX512_BF16)
         heed_refuse(why, "accuracy bf16 %s vdpbf16ps: of %s CPUs it is known to be %s than f32",
                     tuning.dot_bf16 ? "by" : "without", cpu->vendor,
@@ -65,7 +59,7 @@ static heed_status tiling(const heed_problem *problem, heed_tiling *out)
 static int is_small(const heed_problem *problem, const heed_tile *tile)
 {
     double pairs = (double)problem->q_heads * (double)tile->q_len * (double)tile->kv_len;
-    return tuning.small_avx2 && heed_attn_prefill_avx2 && heed_attn_decode_avx2 &&
+    return HEED_AVX512_HAVE_AVX2 && tuning.small_avx2 &&
            2 * pairs * ((double)problem->qk_dim + (double)problem->v_dim) < 7e5;
 }
 
