@@ -1,6 +1,7 @@
 /* heed_merge: two finished results over disjoint keys into one. */
 #include "fpenv.h"
 #include "reason.h"
+#include "rows.h"
 
 /* Reads every operand of a row and head before it writes, so that out may be a or b. */
 static void merge_row(const heed_merge_args *m, int64_t row, int64_t head)
@@ -45,16 +46,26 @@ static heed_status check(const heed_merge_args *m, heed_error *why)
         return HEED_OK;
     const struct {
         const char *name;
-        const void *data;
-    } needed[] = {{"a_lse", m->a_lse.data},
-                  {"b_lse", m->b_lse.data},
-                  {"a", m->a.data},
-                  {"b", m->b.data},
-                  {"out", m->out.data}};
-    for (int i = 0; i < (m->dim ? 5 : 2); i++)
-        if (!needed[i].data)
-            return heed_fail(why, HEED_ERR_INVALID, "args.%s is NULL, but required",
-                             needed[i].name);
+        const heed_view *view;
+        int64_t dim;
+        uint32_t type;
+    } views[] = {{"a_lse", &m->a_lse, 1, HEED_F32},     {"b_lse", &m->b_lse, 1, HEED_F32},
+                 {"a", &m->a, m->dim, HEED_F32},        {"b", &m->b, m->dim, HEED_F32},
+                 {"out", &m->out, m->dim, m->out_type}, {"lse", &m->lse, 1, HEED_F32}};
+    for (int i = 0; i < 6; i++) {
+        const heed_view *v = views[i].view;
+        const int64_t shape[] = {m->rows, m->heads, views[i].dim};
+        if (views[i].dim == 0 || (v == &m->lse && !v->data))
+            continue;
+        if (!v->data)
+            return heed_fail(why, HEED_ERR_INVALID, "args.%s is NULL, but required", views[i].name);
+        if (!heed_view_reaches(v, 3, shape, heed_dtype_bytes(views[i].type)))
+            return heed_fail(
+                why, HEED_ERR_INVALID,
+                "args.%s has strides %lld, %lld, %lld that reach beyond the address space",
+                views[i].name, (long long)v->stride[0], (long long)v->stride[1],
+                (long long)v->stride[2]);
+    }
     for (int i = 0; i < 3; i++)
         if (size[i].value > 1 && m->dim &&
             (m->out.stride[i] == 0 || (i < 2 && m->lse.data && m->lse.stride[i] == 0)))
