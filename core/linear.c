@@ -39,20 +39,22 @@ heed_status heed_linear_supported(heed_context *context, const heed_linear_desc 
     return heed_report(why, st, &reason);
 }
 
-/* Backend and tiling of a layer. */
+/* Backend and tiling of a layer: in no way by the host's rounding. */
 static heed_status choose(heed_context *context, heed_linear *l, heed_error *why)
 {
     heed_verdict verdict[HEED_MAX_BACKENDS];
     heed_linear_tiling *t = &l->tiling;
+    heed_fpenv saved = heed_fpenv_enter();
     pthread_mutex_lock(&context->lock);
     heed_status st = heed_select_linear(context, &l->problem, &l->backend, verdict, why);
     pthread_mutex_unlock(&context->lock);
+    t->struct_size = sizeof *t;
+    if (st == HEED_OK && l->backend->linear_tiling(&l->problem, t) != HEED_OK)
+        st = heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling for a linear layer",
+                       l->backend->name);
+    heed_fpenv_leave(saved);
     if (st != HEED_OK)
         return st;
-    t->struct_size = sizeof *t;
-    if (l->backend->linear_tiling(&l->problem, t) != HEED_OK)
-        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling for a linear layer",
-                         l->backend->name);
     const char *bad = t->rows == 0 || t->rows > 1u << 20                ? "rows"
                       : t->panel_cols == 0 || t->panel_cols > 1u << 20  ? "panel_cols"
                       : t->cols == 0 || t->cols % t->panel_cols         ? "cols"

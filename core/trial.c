@@ -173,6 +173,7 @@ heed_status heed_trial(heed_context *context, heed_entry *entry, heed_error *why
 {
     if (atomic_load(&entry->trial) == HEED_TRIAL_NOT_YET) {
         heed_fpenv saved = heed_fpenv_enter();
+        entry->trial_why.text[0] = 0; /* of a trial for which there was no memory */
         heed_status st = run_trial(context, entry->backend, &entry->trial_why);
         heed_fpenv_leave(saved);
         if (st == HEED_ERR_NOMEM)

@@ -1,7 +1,8 @@
 /* Linear and attention layers beside numbers: memory that runs out at any moment, structs of other
- * sizes, who holds whom, a backend that fails in the middle of a run, the one rounding, a child
- * after fork, what explain says, and a line per run. */
+ * sizes, who holds whom, a backend that fails in its trial or in the middle of a run, the one
+ * rounding, the host's rounding, a child after fork, what explain says, and a line per run. */
 #define _GNU_SOURCE
+#include <fenv.h>
 #include <heed/backend.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -425,6 +426,94 @@ static void check_failures(setup *s)
     heed_context_release(context);
 }
 
+static heed_status bad_tile(const void *state, const heed_problem *problem, heed_tile *tile,
+                            void *scratch)
+{
+    (void)state, (void)problem, (void)tile, (void)scratch;
+    return HEED_ERR_BACKEND;
+}
+
+static heed_status bad_linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                                   void *scratch)
+{
+    (void)problem, (void)tile, (void)scratch;
+    return HEED_ERR_BACKEND;
+}
+
+/* A trial for which there was no memory is made again, and what it says then is told. */
+static void check_trials(setup *s)
+{
+    budget b = {.left = 1000};
+    heed_backend faulty = *naive;
+    heed_context *context = NULL;
+    heed_error error;
+    heed_context_options o = {.struct_size = sizeof o,
+                              .n_threads = 1,
+                              .backends = "faulty",
+                              .user = &b,
+                              .alloc = spend,
+                              .release = refund};
+    faulty.name = "faulty";
+    faulty.run_tile = bad_tile;
+    faulty.linear_tile = bad_linear_tile;
+    CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_context_register(context, &faulty) == HEED_OK, "%s", heed_last_error());
+    for (int linear = 0; linear < 2; linear++)
+        for (int memory = 0; memory < 2; memory++) {
+            b.left = memory * 1000;
+            heed_status st = linear ? heed_linear_supported(context, &s->in, &error)
+                                    : heed_attn_supported(context, &s->attn, &error);
+            CHECK(st == (memory ? HEED_ERR_UNSUPPORTED : HEED_ERR_NOMEM) &&
+                      strstr(error.text, memory ? "returned HEED_ERR_BACKEND" : "no memory"),
+                  "linear %d, memory %d: status %d, %s", linear, memory, st, error.text);
+        }
+    heed_context_release(context);
+}
+
+/* ---- the host's rounding ----------------------------------------------------------------------
+ */
+
+static int n_asked, n_upward;
+
+static void look_at_rounding(void)
+{
+    volatile float one = 1, little = 0x1p-30F;
+    volatile float sum = one + little;
+    n_asked++;
+    n_upward += sum > 1;
+}
+
+static double watchful_cost(const heed_linear_problem *problem, int64_t rows)
+{
+    look_at_rounding();
+    return naive->linear_cost(problem, rows);
+}
+
+static heed_status watchful_tiling(const heed_linear_problem *problem, heed_linear_tiling *out)
+{
+    look_at_rounding();
+    return naive->linear_tiling(problem, out);
+}
+
+/* What a backend decides about a layer must not depend on the thread that makes it. */
+static void check_host_rounding(setup *s)
+{
+    heed_backend watchful = *naive;
+    heed_context *context = unit_context(1, "watchful");
+    watchful.name = "watchful";
+    watchful.linear_cost = watchful_cost;
+    watchful.linear_tiling = watchful_tiling;
+    CHECK(heed_context_register(context, &watchful) == HEED_OK, "%s", heed_last_error());
+    fesetround(FE_UPWARD);
+    heed_linear *linear = create_linear(context, s);
+    const int kept = fegetround() == FE_UPWARD;
+    fesetround(FE_TONEAREST);
+    CHECK(n_asked >= 2 && n_upward == 0 && kept, "asked %d times, %d of them upward, %skept",
+          n_asked, n_upward, kept ? "" : "not ");
+    heed_linear_release(linear);
+    heed_context_release(context);
+}
+
 /* ---- rounding ---------------------------------------------------------------------------------
  */
 
@@ -493,6 +582,8 @@ int main(void)
     check_explain(context, s);
     check_lines(s);
     check_failures(s);
+    check_trials(s);
+    check_host_rounding(s);
     check_rounding();
     check_fork(s);
     heed_context_release(context);
