@@ -76,6 +76,19 @@ static heed_status run(const heed_operation *op, heed_context *context, const vo
     return op->run(of, args, executor, n_parts, workspace, why);
 }
 
+/* A workspace for *n parts, or for fewer where there is no memory for so many: they compute the
+ * same. */
+static void *borrow(const heed_operation *op, heed_context *context, const void *of, uint32_t *n,
+                    size_t *need, size_t *bytes)
+{
+    for (;; *n /= 2) {
+        *need = op->bytes(of, *n);
+        void *workspace = *need ? heed_workspace_borrow(context, *need, bytes) : NULL;
+        if (workspace || *n == 1)
+            return workspace;
+    }
+}
+
 heed_status heed_call_in(const heed_operation *op, heed_context *context, const void *of,
                          const void *args, void *workspace, size_t bytes, heed_error *why)
 {
@@ -97,10 +110,8 @@ heed_status heed_call_in(const heed_operation *op, heed_context *context, const 
                              op->bytes(of, 1));
         return run(op, context, of, args, executor, n, workspace, why);
     }
-    size_t need = op->bytes(of, n);
-    if (!need)
-        need = op->bytes(of, n = 1);
-    workspace = heed_workspace_borrow(context, need, &bytes);
+    size_t need;
+    workspace = borrow(op, context, of, &n, &need, &bytes);
     if (!workspace)
         return heed_fail(why, HEED_ERR_NOMEM, "no memory for a workspace of %zu bytes", need);
     st = run(op, context, of, args, executor, n, workspace, why);

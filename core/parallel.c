@@ -11,6 +11,9 @@
  * while the workers spin, and break-even was at 2.6 us of work. */
 #define SERIAL_NANOSECONDS 5000.0
 
+/* More than any machine has: whoever offers more gets the workspace of so many. */
+#define MOST_THREADS 4096
+
 heed_status heed_executor_of(const heed_context *context, const heed_executor *given,
                              heed_executor *copy, const heed_executor **out, heed_error *why)
 {
@@ -23,15 +26,16 @@ heed_status heed_executor_of(const heed_context *context, const heed_executor *g
 
 uint32_t heed_threads_for(const heed_context *context, const heed_executor *executor)
 {
+    const uint32_t n = executor ? executor->n_threads : context->n_threads;
+    const uint32_t most = n < MOST_THREADS ? n : MOST_THREADS;
     if (executor)
-        return executor->n_threads;
+        return most;
 #if HEED_HAVE_OPENMP
     /* One thread asks nothing of the runtime: LLVM's allocates when it is first spoken to. */
-    if (context->n_threads == 1 || heed_after_fork() || omp_in_parallel())
+    if (most == 1 || heed_after_fork() || omp_in_parallel())
         return 1;
-    return context->n_threads;
+    return most;
 #else
-    (void)context;
     return 1;
 #endif
 }

@@ -1,6 +1,7 @@
 /* Linear and attention layers beside numbers: memory that runs out at any moment, structs of other
- * sizes, who holds whom, a backend that fails in its trial or in the middle of a run, the one
- * rounding, the host's rounding, a child after fork, what explain says, and a line per run. */
+ * sizes, more threads than there is memory for, who holds whom, a backend that fails in its trial
+ * or in the middle of a run, the one rounding, the host's rounding, a child after fork, what
+ * explain says, and a line per run. */
 #define _GNU_SOURCE
 #include <fenv.h>
 #include <heed/backend.h>
@@ -169,6 +170,66 @@ static void check_exhaustion(setup *s)
     while (n < 200 && !with_allocations(n, s))
         n++;
     CHECK(n > 8 && n < 200, "%d allocations were enough", n);
+}
+
+/* What an allocator gives that has `left` bytes for one block. */
+static void *limited(void *user, size_t bytes, size_t align)
+{
+    budget *b = user;
+    return bytes <= (size_t)b->in_use
+               ? aligned_alloc(align < 16 ? 16 : align, (bytes + align + 15) / align * align)
+               : NULL;
+}
+
+static void release(void *user, void *p, size_t bytes)
+{
+    (void)user, (void)bytes;
+    free(p);
+}
+
+static uint32_t most_bodies;
+
+static void counted(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
+{
+    (void)user;
+    most_bodies = n > most_bodies ? n : most_bodies;
+    while (n > 0)
+        body(arg, --n);
+}
+
+/* An executor with more threads than there is memory for is given fewer parts. */
+static void check_crowds(setup *s)
+{
+    const uint32_t crowd[] = {3, 1000, 1000000, UINT32_MAX};
+    unit_problem p = unit_make(2, 2, 64, 64, 16, 3);
+    budget b = {.in_use = 1 << 20};
+    heed_executor executor = {.struct_size = sizeof executor, .parallel_for = counted};
+    heed_context *context = NULL;
+    heed_context_options o = {.struct_size = sizeof o,
+                              .user = &b,
+                              .alloc = limited,
+                              .release = release,
+                              .executor = &executor};
+    for (size_t i = 0; i < sizeof crowd / sizeof *crowd; i++) {
+        heed_mha *mha = NULL;
+        executor.n_threads = crowd[i];
+        most_bodies = 0;
+        CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
+        heed_linear *linear = create_linear(context, s);
+        CHECK(create(context, s, &mha) == HEED_OK, "%s", heed_last_error());
+        CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%u threads: %s", crowd[i],
+              heed_last_error());
+        CHECK(heed_linear_run(linear, &s->linear_args, NULL, 0) == HEED_OK, "%u threads: %s",
+              crowd[i], heed_last_error());
+        CHECK(heed_mha_run(mha, &s->args, NULL, 0) == HEED_OK, "%u threads: %s", crowd[i],
+              heed_last_error());
+        CHECK(most_bodies > 1 && most_bodies <= crowd[i], "%u threads, %u parts", crowd[i],
+              most_bodies);
+        heed_linear_release(linear);
+        heed_mha_release(mha);
+        heed_context_release(context);
+    }
+    unit_free(&p);
 }
 
 /* ---- structs of other callers -----------------------------------------------------------------
@@ -577,6 +638,7 @@ int main(void)
     naive = heed_naive_backend();
     heed_context *context = unit_context(1, NULL);
     check_exhaustion(s);
+    check_crowds(s);
     check_struct_sizes(context, s);
     check_holds(s);
     check_explain(context, s);
