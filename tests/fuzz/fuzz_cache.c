@@ -1,10 +1,10 @@
 /* The structured fuzz target of the key/value cache: some sequences grow in a cache of any layout,
  * contiguous or in pages, by pieces of any size, rotated, appended and attended to.
  *
- * Cache      after every piece each byte is what a plain copy with kit_encode would have left
- * there. Rotary     of a piece: the bits of the whole sequence's; that: float64, rounded. Attention
- * with HEED_HAS_REPRODUCIBLE_CHUNKS: the bits of all rows at once over dense keys. Spoilt     a
- * call that must be refused is, with a sentence, while the caches are read-only.
+ *     cache      after every piece each byte is what a plain copy with kit_encode would have left
+ *     rotary     of a piece: the bits of the whole sequence's; that: float64, rounded
+ *     attention  with HEED_HAS_REPRODUCIBLE_CHUNKS: the bits of all rows at once over dense keys
+ *     spoilt     a call that must be refused is, with a sentence, while the caches are read-only
  *
  * A finding ends the process by abort().
  */
@@ -15,11 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decode.h"
 #include "encode.h"
 #include "fuzz_host.h"
 #include "fuzz_layout.h"
-#include "random.h"
-#include "reference_f64.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -47,168 +46,9 @@ static void finding(const char *what, const char *detail)
     abort();
 }
 
-static uint32_t bytes_of(uint32_t type)
+static heed_view dense(const fuzz_cache *c, void *data, int64_t heads, int64_t dim)
 {
-    return type == HEED_F32 ? 4 : 2;
-}
-
-static double decode(uint32_t type, const void *data, int64_t at)
-{
-    return reference_decode(type == HEED_F32   ? REFERENCE_F32
-                            : type == HEED_F16 ? REFERENCE_F16
-                                               : REFERENCE_BF16,
-                            data, at);
-}
-
-/* ---- the sequences ----------------------------------------------------------------------------
- */
-
-static void choose(fuzz_cache *c, fuzz_bytes *bytes)
-{
-    uint64_t some = fuzz_byte(bytes) & (fuzz_byte(bytes) | fuzz_byte(bytes));
-    c->batch = fuzz_rarely(bytes, 2) ? 1 + fuzz_below(bytes, FUZZ_CACHE_BATCH) : 1;
-    c->kv_heads = 1 + fuzz_below(bytes, 3);
-    c->group = 1 + fuzz_below(bytes, 4);
-    c->qk_dim = 1 + (uint32_t)fuzz_length(bytes, 24, 140);
-    c->v_dim = fuzz_rarely(bytes, 3) ? 1 + (uint32_t)fuzz_length(bytes, 24, 140) : c->qk_dim;
-    c->values_are_keys = fuzz_rarely(bytes, 8);
-    if (c->values_are_keys && c->v_dim > c->qk_dim)
-        c->v_dim = c->qk_dim;
-    c->q_type = c->type[0] = c->type[1] = c->cache_type[0] = c->cache_type[1] = fuzz_type(bytes);
-    if (fuzz_rarely(bytes, 3)) {
-        c->type[0] = fuzz_type(bytes);
-        c->type[1] = fuzz_type(bytes);
-        c->cache_type[0] = fuzz_type(bytes);
-        c->cache_type[1] = fuzz_type(bytes);
-    }
-    if (c->values_are_keys)
-        c->cache_type[1] = c->cache_type[0];
-    c->page_len = fuzz_byte(bytes) & 1 ? 1 + (uint32_t)fuzz_length(bytes, 20, 70) : 0;
-    c->features = HEED_HAS_REPRODUCIBLE_CHUNKS | HEED_HAS_LENS | HEED_HAS_CAUSAL |
-                  (some & (HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_WINDOW | HEED_HAS_ALIBI));
-    c->features |= fuzz_rarely(bytes, 4) ? HEED_HAS_SINK : 0;
-    c->features |= fuzz_rarely(bytes, 2) ? HEED_HAS_LSE : 0;
-    c->scale = ((float)fuzz_byte(bytes) - 100) / 64;
-    c->softcap = (float)fuzz_byte(bytes) / 16;
-    c->window = fuzz_below(bytes, 40);
-    c->accuracy = fuzz_below(bytes, 4);
-    c->rotary.style = fuzz_below(bytes, 3);
-    if (c->qk_dim < 2)
-        c->rotary.style = HEED_ROTARY_NONE;
-    if (c->rotary.style) {
-        c->rotary.dims = 2 + 2 * fuzz_below(bytes, c->qk_dim / 2);
-        c->rotary.scale = fuzz_rarely(bytes, 4) ? 0.25F + (float)fuzz_byte(bytes) : 0;
-        c->rotary.mscale = fuzz_rarely(bytes, 4) ? (float)fuzz_byte(bytes) / 64 - 1 : 0;
-        if (fuzz_rarely(bytes, 4))
-            c->rotary.freq = c->freq;
-        else
-            c->rotary.base = fuzz_rarely(bytes, 3) ? 2 + (float)fuzz_byte(bytes) * 4000 : 0;
-    }
-    int64_t most = 0;
-    for (int64_t b = 0; b < c->batch; b++) {
-        c->tokens[b] = (int32_t)fuzz_length(bytes, 30, 180);
-        most = c->tokens[b] > most ? c->tokens[b] : most;
-    }
-    c->capacity = most + fuzz_below(bytes, 20);
-    for (int h = 0; h < FUZZ_CACHE_HEADS; h++) {
-        c->slope[h] = (float)fuzz_next(&c->random) / 0x1p66F;
-        c->sink[h] = (float)fuzz_next(&c->random) / 0x1p62F;
-    }
-    for (int i = 0; i < FUZZ_CACHE_PAIRS; i++)
-        c->freq[i] = (float)fuzz_next(&c->random) / 0x1p64F;
-}
-
-/* Dense [batch, head, token, dim], finite and tame. */
-static void *make_rows(fuzz_cache *c, uint32_t type, int64_t heads, int64_t dim, int which)
-{
-    const int64_t n = c->batch * heads * FUZZ_CACHE_TOKENS * dim;
-    unsigned char *data = malloc((size_t)n * bytes_of(type) + 1);
-    for (int64_t i = 0; data && i < n; i++)
-        kit_encode(type, data, i, kit_normal(kit_hash(c->random + (uint64_t)which, i)));
-    return data;
-}
-
-static heed_view dense(void *data, int64_t heads, int64_t dim)
-{
-    return (heed_view){data, {heads * FUZZ_CACHE_TOKENS * dim, FUZZ_CACHE_TOKENS * dim, dim, 1}};
-}
-
-static int map_cache(fuzz_cache *c, fuzz_bytes *bytes, int side)
-{
-    const int64_t dim[4] = {c->page_len ? c->n_pages : c->batch, c->kv_heads,
-                            c->page_len ? c->page_len : c->capacity, side ? c->v_dim : c->qk_dim};
-    const size_t size = bytes_of(c->cache_type[side]);
-    int64_t first, n = fuzz_lay_out(bytes, 4, dim, c->cache[side].stride, 0, &first);
-    if (guard_map(&c->buffer[side], (size_t)n * size, fuzz_byte(bytes) & 1,
-                  fuzz_rarely(bytes, 4) ? fuzz_below(bytes, 7) : 0, FUZZ_CACHE_CANARY) != 0)
-        return -1;
-    c->cache[side].data = c->buffer[side].data + (size_t)first * size;
-    c->image[side] = malloc(c->buffer[side].bytes + 1);
-    if (!c->image[side])
-        return -1;
-    memset(c->image[side], FUZZ_CACHE_CANARY, c->buffer[side].bytes);
-    return 0;
-}
-
-/* Every sequence has pages of its own, in any order; others are named by nothing sensible. */
-static int make_table(fuzz_cache *c, fuzz_bytes *bytes)
-{
-    const int64_t pages = (c->capacity + c->page_len - 1) / c->page_len;
-    c->table_stride = pages + fuzz_below(bytes, 3);
-    c->n_pages = c->batch * pages + 1 + fuzz_below(bytes, 3);
-    c->table = malloc((size_t)(c->batch * c->table_stride + 1) * sizeof *c->table);
-    int32_t *free_page = malloc((size_t)c->n_pages * sizeof *free_page);
-    int64_t left = c->n_pages;
-    for (int64_t i = 0; free_page && i < left; i++)
-        free_page[i] = (int32_t)i;
-    for (int64_t i = 0; c->table && free_page && i < c->batch * c->table_stride; i++) {
-        const int64_t b = i / c->table_stride, at = i % c->table_stride;
-        c->table[i] = fuzz_byte(bytes) & 1 ? INT32_MIN : INT32_MAX;
-        if (at * c->page_len < c->tokens[b]) {
-            const int64_t draw = (int64_t)(fuzz_next(&c->random) % (uint64_t)left);
-            c->table[i] = free_page[draw];
-            free_page[draw] = free_page[--left];
-        }
-    }
-    free(free_page);
-    return c->table && free_page ? 0 : -1;
-}
-
-static int build(fuzz_cache *c, fuzz_bytes *bytes)
-{
-    memset(c, 0, sizeof *c);
-    c->random = UINT64_C(0x9e3779b97f4a7c15) ^ fuzz_byte(bytes) << 8 ^ fuzz_byte(bytes);
-    choose(c, bytes);
-    const uint32_t heads = c->kv_heads * c->group;
-    if (c->page_len && make_table(c, bytes) != 0)
-        return -1;
-    for (int side = 0; side < (c->values_are_keys ? 1 : 2); side++)
-        if (map_cache(c, bytes, side) != 0)
-            return -1;
-    c->q = make_rows(c, c->q_type, heads, c->qk_dim, 1);
-    c->rows[0] = make_rows(c, c->type[0], c->kv_heads, c->qk_dim, 2);
-    c->rows[1] = make_rows(c, c->type[1], c->kv_heads, c->v_dim, 3);
-    c->turned_q = make_rows(c, c->q_type, heads, c->qk_dim, 1);
-    c->turned_k = make_rows(c, c->type[0], c->kv_heads, c->qk_dim, 2);
-    const size_t n = (size_t)(c->batch * heads * FUZZ_CACHE_TOKENS);
-    c->out = calloc(n * c->v_dim + 1, 4);
-    c->lse = calloc(n + 1, 4);
-    c->whole_out = calloc(n * c->v_dim + 1, 4);
-    c->whole_lse = calloc(n + 1, 4);
-    return c->q && c->rows[0] && c->rows[1] && c->turned_q && c->turned_k && c->out && c->lse &&
-                   c->whole_out && c->whole_lse
-               ? 0
-               : -1;
-}
-
-static void destroy(fuzz_cache *c)
-{
-    void *const all[] = {c->q,   c->rows[0], c->rows[1],   c->turned_q,  c->turned_k, c->out,
-                         c->lse, c->table,   c->whole_out, c->whole_lse, c->image[0], c->image[1]};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
-    guard_unmap(&c->buffer[0]);
-    guard_unmap(&c->buffer[1]);
+    return (heed_view){data, {heads * c->most * dim, c->most * dim, dim, 1}};
 }
 
 /* ---- rotary -----------------------------------------------------------------------------------
@@ -219,13 +59,13 @@ static void turn_whole(const fuzz_cache *c, void *from, void *to, uint32_t type,
     const heed_rotary_args args = {.struct_size = sizeof args,
                                    .rotary = c->rotary,
                                    .batch = c->batch,
-                                   .len = FUZZ_CACHE_TOKENS,
+                                   .len = c->most,
                                    .heads = heads,
                                    .dim = c->qk_dim,
                                    .x_type = type,
                                    .y_type = type,
-                                   .x = dense(from, heads, c->qk_dim),
-                                   .y = dense(to, heads, c->qk_dim),
+                                   .x = dense(c, from, heads, c->qk_dim),
+                                   .y = dense(c, to, heads, c->qk_dim),
                                    .lens = c->tokens};
     if (heed_rotary(&args) != HEED_OK)
         finding("heed_rotary", heed_last_error());
@@ -237,12 +77,12 @@ static double turned(const fuzz_cache *c, uint32_t type, const void *row, int64_
 {
     const heed_rotary_desc *r = &c->rotary;
     const int64_t half = r->dims / 2, is_half = r->style == HEED_ROTARY_HALF;
-    const double mine = decode(type, row, d), m = r->mscale != 0 ? (double)r->mscale : 1;
+    const double mine = kit_decode(type, row, d), m = r->mscale != 0 ? (double)r->mscale : 1;
     *bound = 0;
     if (!r->style || d >= r->dims)
         return mine;
     const int64_t pair = is_half ? d % half : d / 2, second = is_half ? d >= half : d % 2;
-    const double other = decode(type, row, is_half ? (d + half) % r->dims : d ^ 1);
+    const double other = kit_decode(type, row, is_half ? (d + half) % r->dims : d ^ 1);
     const double freq = r->freq ? (double)r->freq[pair]
                                 : pow(r->base != 0 ? (double)r->base : 10000,
                                       -2.0 * (double)pair / (double)r->dims);
@@ -259,11 +99,11 @@ static void judge_rotary(const fuzz_cache *c, const void *from, const void *to, 
     for (int64_t b = 0; b < c->batch; b++)
         for (int64_t h = 0; h < heads; h++)
             for (int64_t i = 0; i < c->tokens[b]; i++) {
-                const int64_t at = ((b * heads + h) * FUZZ_CACHE_TOKENS + i) * c->qk_dim;
-                const char *row = (const char *)from + at * bytes_of(type);
+                const int64_t at = ((b * heads + h) * c->most + i) * c->qk_dim;
+                const char *row = (const char *)from + at * kit_bytes_of(type);
                 for (int64_t d = 0; d < c->qk_dim; d++) {
                     double bound, want = turned(c, type, row, d, i, &bound);
-                    const double got = decode(type, to, at + d);
+                    const double got = kit_decode(type, to, at + d);
                     if (!(fabs(got - want) <= bound + ulp * (fabs(want) + bound) + floor))
                         finding("heed_rotary", "is not the reference's");
                 }
@@ -284,7 +124,7 @@ static int take_piece(const fuzz_cache *c, fuzz_bytes *bytes, const void *from, 
 {
     const int64_t dim[4] = {c->packed ? 1 : c->batch, heads, c->packed ? c->packed_rows : c->len,
                             dims};
-    const size_t size = bytes_of(type);
+    const size_t size = kit_bytes_of(type);
     int64_t first, n = fuzz_lay_out(bytes, 4, dim, p->view.stride, 0, &first);
     if (guard_map(&p->buffer, (size_t)n * size, fuzz_byte(bytes) & 1, 0, FUZZ_CACHE_CANARY) != 0)
         return -1;
@@ -297,9 +137,7 @@ static int take_piece(const fuzz_cache *c, fuzz_bytes *bytes, const void *from, 
                                                    d * p->view.stride[3]) *
                                                       (int64_t)size,
                            (const char *)from +
-                               (size_t)(((b * heads + h) * FUZZ_CACHE_TOKENS + c->there[b] + i) *
-                                            dims +
-                                        d) *
+                               (size_t)(((b * heads + h) * c->most + c->there[b] + i) * dims + d) *
                                    size,
                            size);
     return 0;
@@ -309,7 +147,7 @@ static int take_piece(const fuzz_cache *c, fuzz_bytes *bytes, const void *from, 
 static int same_rows(const fuzz_cache *c, const piece *p, void *all, uint32_t type, int64_t heads,
                      int64_t dims, int put)
 {
-    const size_t size = bytes_of(type);
+    const size_t size = kit_bytes_of(type);
     int same = 1;
     for (int64_t b = 0; b < c->batch; b++)
         for (int64_t h = 0; h < heads; h++)
@@ -321,9 +159,7 @@ static int same_rows(const fuzz_cache *c, const piece *p, void *all, uint32_t ty
                             (int64_t)size;
                     char *its =
                         (char *)all +
-                        (size_t)(((b * heads + h) * FUZZ_CACHE_TOKENS + c->there[b] + i) * dims +
-                                 d) *
-                            size;
+                        (size_t)(((b * heads + h) * c->most + c->there[b] + i) * dims + d) * size;
                     if (put)
                         memcpy(its, mine, size);
                     same &= memcmp(its, mine, size) == 0;
@@ -419,22 +255,21 @@ static heed_kv_append_args append_args(const fuzz_cache *c, const piece *k, cons
 static void judge_append(fuzz_cache *c, int side, const void *rows)
 {
     const int64_t dims = side ? c->v_dim : c->qk_dim;
-    const size_t size = bytes_of(c->cache_type[side]);
+    const size_t size = kit_bytes_of(c->cache_type[side]);
     unsigned char *first =
         c->image[side] + ((unsigned char *)c->cache[side].data - c->buffer[side].data);
     for (int64_t b = 0; b < c->batch; b++)
         for (int64_t h = 0; h < c->kv_heads; h++)
             for (int64_t i = 0; i < c->now[b]; i++)
                 for (int64_t d = 0; d < dims; d++)
-                    kit_encode(c->cache_type[side],
-                               first + (fuzz_cache_key(c, side, b, h, c->there[b] + i) +
-                                        d * c->cache[side].stride[3]) *
-                                           (int64_t)size,
-                               0,
-                               decode(c->type[side], rows,
-                                      ((b * c->kv_heads + h) * FUZZ_CACHE_TOKENS + c->there[b] +
-                                       i) * dims +
-                                          d));
+                    kit_encode(
+                        c->cache_type[side],
+                        first + (fuzz_cache_key(c, side, b, h, c->there[b] + i) +
+                                 d * c->cache[side].stride[3]) *
+                                    (int64_t)size,
+                        0,
+                        kit_decode(c->type[side], rows,
+                                   ((b * c->kv_heads + h) * c->most + c->there[b] + i) * dims + d));
     if (memcmp(c->image[side], c->buffer[side].data, c->buffer[side].bytes) != 0)
         finding("heed_kv_append", side ? "the values' cache is not what it should be"
                                        : "the keys' cache is not what it should be");
@@ -553,8 +388,8 @@ static void one_piece(fuzz_cache *c, fuzz_bytes *bytes, heed_context *context)
 static void *gather(const fuzz_cache *c, int side)
 {
     const int64_t dims = side ? c->v_dim : c->qk_dim;
-    const size_t size = bytes_of(c->cache_type[side]);
-    const size_t n = (size_t)(c->batch * c->kv_heads * FUZZ_CACHE_TOKENS * dims) * size;
+    const size_t size = kit_bytes_of(c->cache_type[side]);
+    const size_t n = (size_t)(c->batch * c->kv_heads * c->most * dims) * size;
     char *all = malloc(n + 1);
     if (all)
         memset(all, 0xff, n); /* NaN behind each sequence */
@@ -562,43 +397,41 @@ static void *gather(const fuzz_cache *c, int side)
         for (int64_t h = 0; h < c->kv_heads; h++)
             for (int64_t j = 0; j < c->tokens[b]; j++)
                 for (int64_t d = 0; d < dims; d++)
-                    memcpy(
-                        all + (size_t)(((b * c->kv_heads + h) * FUZZ_CACHE_TOKENS + j) * dims + d) *
-                                  size,
-                        (const char *)c->cache[side].data +
-                            (fuzz_cache_key(c, side, b, h, j) + d * c->cache[side].stride[3]) *
-                                (int64_t)size,
-                        size);
+                    memcpy(all + (size_t)(((b * c->kv_heads + h) * c->most + j) * dims + d) * size,
+                           (const char *)c->cache[side].data +
+                               (fuzz_cache_key(c, side, b, h, j) + d * c->cache[side].stride[3]) *
+                                   (int64_t)size,
+                           size);
     return all;
 }
 
 static void at_once(fuzz_cache *c, heed_context *context)
 {
     const uint32_t heads = c->kv_heads * c->group;
-    const size_t size = bytes_of(c->q_type);
+    const size_t size = kit_bytes_of(c->q_type);
     heed_attn_desc desc = fuzz_cache_attention(c);
     void *k = gather(c, 0), *v = c->values_are_keys ? k : gather(c, 1);
     desc.position = HEED_POS_TOP_LEFT;
     heed_attn_args args = {.struct_size = sizeof args,
                            .batch = c->batch,
-                           .q_len = FUZZ_CACHE_TOKENS,
-                           .kv_len = FUZZ_CACHE_TOKENS,
-                           .q = dense(c->turned_q, heads, c->qk_dim),
-                           .k = dense(k, c->kv_heads, c->qk_dim),
-                           .v = dense(v, c->kv_heads, c->values_are_keys ? c->qk_dim : c->v_dim),
-                           .out = dense(c->whole_out, heads, c->v_dim),
+                           .q_len = c->most,
+                           .kv_len = c->most,
+                           .q = dense(c, c->turned_q, heads, c->qk_dim),
+                           .k = dense(c, k, c->kv_heads, c->qk_dim),
+                           .v = dense(c, v, c->kv_heads, c->values_are_keys ? c->qk_dim : c->v_dim),
+                           .out = dense(c, c->whole_out, heads, c->v_dim),
                            .q_lens = c->tokens,
                            .kv_lens = c->tokens,
                            .alibi_slope = c->features & HEED_HAS_ALIBI ? c->slope : NULL,
                            .sink = c->features & HEED_HAS_SINK ? c->sink : NULL};
     if (c->features & HEED_HAS_LSE) {
-        args.lse = dense(c->whole_lse, heads, 1);
+        args.lse = dense(c, c->whole_lse, heads, 1);
         args.lse.stride[3] = 0;
     }
     if (k && v) {
         if (heed_attention(context, &desc, &args) != HEED_OK)
             finding("heed_attention of all", heed_last_error());
-        const size_t n = (size_t)(c->batch * heads * FUZZ_CACHE_TOKENS);
+        const size_t n = (size_t)(c->batch * heads * c->most);
         if (memcmp(c->out, c->whole_out, n * c->v_dim * size) != 0)
             finding("attention in pieces", "has other bits than at once");
         if (memcmp(c->lse, c->whole_lse, n * 4) != 0)
@@ -636,7 +469,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!contexts[ANY])
         make_contexts();
     heed_context *context = contexts[which] ? contexts[which] : contexts[ANY];
-    if (build(&c, &bytes) == 0) {
+    if (fuzz_cache_build(&c, &bytes) == 0) {
         current = &c;
         const uint32_t heads = c.kv_heads * c.group;
         turn_whole(&c, c.q, c.turned_q, c.q_type, heads);
@@ -652,6 +485,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             at_once(&c, context);
         current = NULL;
     }
-    destroy(&c);
+    fuzz_cache_destroy(&c);
     return 0;
 }

@@ -9,7 +9,7 @@
 
 enum {
     FUZZ_CACHE_BATCH = 3,
-    FUZZ_CACHE_TOKENS = 180,
+    FUZZ_CACHE_TOKENS = 180, /* more than any sequence has */
     FUZZ_CACHE_HEADS = 12,
     FUZZ_CACHE_PAIRS = 70
 };
@@ -17,6 +17,7 @@ enum {
 
 typedef struct fuzz_cache {
     int64_t batch, capacity, table_stride, n_pages;
+    int64_t most; /* tokens of the longest sequence */
     uint32_t kv_heads, group, qk_dim, v_dim, page_len, q_type, accuracy;
     uint32_t type[2], cache_type[2]; /* of keys and values */
     int values_are_keys, attended;
@@ -26,7 +27,7 @@ typedef struct fuzz_cache {
     heed_rotary_desc rotary;
     int32_t tokens[FUZZ_CACHE_BATCH], there[FUZZ_CACHE_BATCH];
     int32_t *table;
-    void *q, *rows[2], *turned_q, *turned_k; /* dense [batch, heads, FUZZ_CACHE_TOKENS, dim] */
+    void *q, *rows[2], *turned_q, *turned_k; /* dense [batch, heads, most, dim] */
     void *out, *lse, *whole_out, *whole_lse;
     guard_buffer buffer[2]; /* the caches */
     heed_view cache[2];
@@ -78,6 +79,10 @@ static inline heed_attn_desc fuzz_cache_attention(const fuzz_cache *c)
         .max_rows = 0,
     };
 }
+
+/** Turns bytes into sequences. Returns 0, or -1 without memory; fuzz_cache_destroy either way. */
+int fuzz_cache_build(fuzz_cache *c, fuzz_bytes *bytes);
+void fuzz_cache_destroy(fuzz_cache *c);
 
 /** Sometimes tries a call that has to be refused, with the caches or y read-only. Returns what is
  * wrong with the answer, or NULL. */
