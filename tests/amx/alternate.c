@@ -3,9 +3,10 @@
  * Several threads run several plans in turn, and between any two runs code of the host uses the
  * unit in its own way: the results are those of a lone thread, nothing is left configured on
  * return, and the host's results are right. On the model its counters tell; `alternate hardware`
- * asks the unit. */
+ * asks the unit, `alternate emulated` an emulation of its instructions. */
 #define _DEFAULT_SOURCE
 #define HEED_AMX_MODEL
+#include "emulate.h"
 #include "tile.h"
 
 #include "../unit/unit.h"
@@ -15,7 +16,7 @@
 enum { THREADS = 3, TURNS = 4, PLANS = 3, ROWS = 70, KEYS = 300, MOST_DIM = 96 };
 
 static const uint32_t dims[PLANS] = {64, MOST_DIM, 40};
-static int hardware;
+static int hardware, emulated; /* the latter is also the former */
 static uint16_t q[ROWS][MOST_DIM], k[KEYS][MOST_DIM], v[KEYS][MOST_DIM];
 
 /* ---- the host's own use of the tiles: [8 x 16] x [16 x 8] products of small integers
@@ -113,10 +114,12 @@ static int make_plans(void)
 {
     static heed_backend
         table; /* not the plugin's, which may be there too: it has its own counters */
-    table = *heed_amx_model_backend();
+    table = emulated ? *heed_amx_backend() : *heed_amx_model_backend();
     table.name = "amx_counted";
-    context = unit_context(1, hardware ? "amx" : table.name);
-    if (!hardware)
+    if (emulated)
+        table.probe = heed_amx_emulate;
+    context = unit_context(1, hardware && !emulated ? "amx" : table.name);
+    if (!hardware || emulated)
         CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
     for (int n = 0; n < PLANS; n++) {
         heed_attn_desc desc = {.struct_size = sizeof desc,
@@ -173,7 +176,8 @@ int main(int argc, char **argv)
 {
     turn_taker taker[THREADS];
     uint64_t seed = 7;
-    hardware = argc > 1 && !strcmp(argv[1], "hardware");
+    emulated = argc > 1 && !strcmp(argv[1], "emulated");
+    hardware = emulated || (argc > 1 && !strcmp(argv[1], "hardware"));
     for (int j = 0; j < KEYS; j++)
         for (int d = 0; d < MOST_DIM; d++) {
             k[j][d] = heed_bf16_of_f32(unit_number(&seed));

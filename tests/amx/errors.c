@@ -1,7 +1,7 @@
 /* Relative L2 error of out against float64, over whole problems: what docs/accuracy.md promises.
  *
- * errors NAME checks backend NAME (amx, or amx_model from HEED_PLUGIN_PATH) and prints a line per
- * problem. The bounds of single elements, which are held here too, are the conformance suite's.
+ * errors NAME checks backend NAME (amx, or from HEED_PLUGIN_PATH amx_model or amx_emulated) and prints a
+ * line per problem. The bounds of single elements, which are held here too, are the conformance suite's.
  *
  * The promise is for N(0,1). Elsewhere fewer keys may carry the weight of a row, so that fewer roundings
  * average out: a fifth more. And scores of a large size S come out with errors of some u S in any f32
@@ -99,7 +99,7 @@ int main(int argc, char **argv)
     if (!context || heed_attn_supported(context, &probe, &why) != HEED_OK) {
         printf("%s cannot run here: %s\n", backend, why.text);
         heed_context_release(context);
-        return strcmp(backend, "amx") == 0 ? 77 : 1;
+        return strcmp(backend, "amx_model") != 0 ? 77 : 1;
     }
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (size_t n = 0; n < sizeof values / sizeof *values; n++)

@@ -2,19 +2,24 @@
  * bit: whole tiles of attention on ordinary numbers and on NaN, infinities, denormals and huge
  * ones.
  *
- *   model            the model alone: no tile state is left in use after a tile
+ *   model            the model alone: no tile state is left in use after a tile, and keys and
+ *                    values in pages give the same bits
  *   model lanes      against the model with AVX-512 beside it
+ *   model emulated   against what is compiled for the hardware, on emulated tile instructions
  *   model hardware   against the hardware
- * Those that cannot run here are skipped. */
+ * The last two also see that no tile state is left in use. Those that cannot run here are skipped.
+ *
+ *   model --here     can tile instructions be emulated here? */
 #define HEED_AMX_MODEL /* its counters */
 #include "cpu.h"
+#include "emulate.h"
 #include "tile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 70, KEYS = 700, DIM = 72, CASES = 24 };
+enum { ROWS = 70, KEYS = 700, DIM = 72, CASES = 24, PAGE = 20, PAGES = KEYS / PAGE };
 
 static uint64_t seed = 1;
 
@@ -33,6 +38,8 @@ static float normal(void)
 }
 
 static uint16_t q[ROWS][DIM], k[KEYS][DIM], v[KEYS][DIM];
+static uint16_t k_paged[PAGES][PAGE][DIM], v_paged[PAGES][PAGE][DIM];
+static int32_t pages[PAGES];
 
 /* Case 0 is plain; others have rare special values, scores that rise, fall or are far apart. */
 static void fill(int c)
@@ -59,12 +66,17 @@ static void fill(int c)
         }
     if (c % 8 == 7)
         q[random_bits() % ROWS][random_bits() % DIM] = special[random_bits() % 12];
+    for (int n = 0; n < PAGES; n++) {
+        pages[n] = (n * 13 + c) % PAGES; /* 13 and 35 have no common factor */
+        memcpy(k_paged[pages[n]], k[n * PAGE], sizeof k_paged[0]);
+        memcpy(v_paged[pages[n]], v[n * PAGE], sizeof v_paged[0]);
+    }
 }
 
 typedef heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
                              void *scratch);
 
-static void run(run_tile *kernel, int c, float out[ROWS][DIM], float lse[ROWS])
+static void run(run_tile *kernel, int c, int paged, float out[ROWS][DIM], float lse[ROWS])
 {
     const heed_backend *b = heed_amx_model_backend();
     heed_problem p = {.struct_size = sizeof p,
@@ -106,6 +118,13 @@ static void run(run_tile *kernel, int c, float out[ROWS][DIM], float lse[ROWS])
                    .row_sum = row_sum,
                    .acc = acc[0],
                    .acc_stride = DIM};
+    if (paged) {
+        p.page_len = PAGE;
+        t.pages = pages;
+        t.k_page_stride = t.v_page_stride = PAGE * DIM;
+        t.k.data = k_paged;
+        t.v.data = v_paged;
+    }
     if (!scratch || kernel(NULL, &p, &t, scratch) != HEED_OK || !(t.flags & HEED_TILE_FINISHED))
         abort();
     free(scratch);
@@ -114,6 +133,22 @@ static void run(run_tile *kernel, int c, float out[ROWS][DIM], float lse[ROWS])
 static int same(float a, float b)
 {
     return a != a ? b != b : heed_bits_of_f32(a) == heed_bits_of_f32(b);
+}
+
+/* How many values differ; the first five are shown. lse may be NULL. */
+static int report_differences(const char *what, int c, const char *x_name, float x[ROWS][DIM],
+                              const float *x_lse, const char *y_name, float y[ROWS][DIM],
+                              const float *y_lse)
+{
+    int bad = 0;
+    for (int i = 0; i < ROWS; i++)
+        for (int d = x_lse ? -1 : 0; d < DIM; d++) {
+            float a = d < 0 ? x_lse[i] : x[i][d], b = d < 0 ? y_lse[i] : y[i][d];
+            if (!same(a, b) && bad++ < 5)
+                printf("%s %d row %d dim %d: %s %a, %s %a\n", what, c, i, d, x_name, (double)a,
+                       y_name, (double)b);
+        }
+    return bad;
 }
 
 typedef heed_status linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
@@ -156,6 +191,16 @@ static void run_linear(linear_tile *kernel, int c, float y[ROWS][DIM])
     free(scratch);
 }
 
+/* No palette configured? */
+static int is_released(void)
+{
+    uint8_t config[64] = {1};
+#ifdef __x86_64__
+    __asm__ volatile("sttilecfg (%0)" ::"r"(config) : "memory");
+#endif
+    return config[0] == 0;
+}
+
 int main(int argc, char **argv)
 {
     static float model[ROWS][DIM], other[ROWS][DIM], model_lse[ROWS], other_lse[ROWS];
@@ -167,6 +212,13 @@ int main(int argc, char **argv)
     heed_error why = {""};
     heed_cpu cpu;
     heed_cpu_detect(&cpu);
+    if ((!strcmp(name, "emulated") || !strcmp(name, "--here")) &&
+        heed_amx_emulate(&cpu, &why) != HEED_OK) {
+        printf("cannot run here: %s\n", why.text);
+        return 77;
+    }
+    if (!strcmp(name, "--here"))
+        return 0;
     if (!strcmp(name, "hardware")) {
         kernel = heed_amx_run_tile;
         linear = heed_amx_linear_tile;
@@ -174,20 +226,27 @@ int main(int argc, char **argv)
         kernel = heed_amx_lanes_run_tile;
         linear = heed_amx_lanes_linear_tile;
         cpu.isa |= HEED_ISA_AMX_TILE | HEED_ISA_AMX_BF16;
+    } else if (!strcmp(name, "emulated")) {
+        kernel = heed_amx_run_tile;
+        linear = heed_amx_linear_tile;
+        cpu.isa |= HEED_ISA_AMX_TILE | HEED_ISA_AMX_BF16;
     }
     if (kernel && heed_amx_isa(&cpu, &why) != HEED_OK) {
         printf("cannot run here: %s\n", why.text);
         return 77;
     }
-    if (kernel == heed_amx_run_tile && heed_amx_backend()->probe(&cpu, &why) != HEED_OK) {
+    if (!strcmp(name, "hardware") && heed_amx_backend()->probe(&cpu, &why) != HEED_OK) {
         printf("cannot run here: %s\n", why.text);
         return 77;
     }
     for (int c = 0; c < CASES; c++) {
         fill(c);
         memset(model, 0, sizeof model);
+        run(heed_amx_model_run_tile, c, 0, model, model_lse);
         memset(other, 0, sizeof other);
-        run(heed_amx_model_run_tile, c, model, model_lse);
+        run(heed_amx_model_run_tile, c, 1, other, other_lse);
+        compared += ROWS * (DIM + 1);
+        bad += report_differences("case", c, "contiguous", model, model_lse, "paged", other, other_lse);
         if (heed_amx_model_count.in_use ||
             heed_amx_model_count.begins != heed_amx_model_count.ends) {
             printf("case %d: tile state is left in use\n", c);
@@ -195,20 +254,16 @@ int main(int argc, char **argv)
         }
         if (!kernel)
             continue;
-        run(kernel, c, other, other_lse);
+        run(kernel, c, 0, other, other_lse);
+        if (kernel == heed_amx_run_tile && !is_released() && ++bad)
+            printf("case %d: attention leaves the tiles configured\n", c);
         run_linear(heed_amx_model_linear_tile, c, model_y);
         run_linear(linear, c, other_y);
-        for (int i = 0; i < ROWS; i++)
-            for (int d = -1; d < DIM; d++, compared++) {
-                float m = d < 0 ? model_lse[i] : model[i][d];
-                float o = d < 0 ? other_lse[i] : other[i][d];
-                if (d >= 0 && !same(model_y[i][d], other_y[i][d]) && bad++ < 5)
-                    printf("linear case %d row %d column %d: model %a, %s %a\n", c, i, d,
-                           (double)model_y[i][d], name, (double)other_y[i][d]);
-                if (!same(m, o) && bad++ < 5)
-                    printf("case %d row %d dim %d: model %a, %s %a\n", c, i, d, (double)m, name,
-                           (double)o);
-            }
+        if (kernel == heed_amx_run_tile && !is_released() && ++bad)
+            printf("case %d: a linear layer leaves the tiles configured\n", c);
+        compared += ROWS * (2 * DIM + 1);
+        bad += report_differences("case", c, "model", model, model_lse, name, other, other_lse);
+        bad += report_differences("linear case", c, "model", model_y, NULL, name, other_y, NULL);
     }
     printf("%d values compared, %d wrong\n", compared, bad);
     return bad != 0;
