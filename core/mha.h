@@ -87,6 +87,7 @@ typedef struct heed_mha_run_state {
     heed_mha_args args;
     uint32_t n_parts, n_gathers, n_scatters, reserved;
     heed_mha_rows q_rows, kv_rows; /* kv_rows: the new ones */
+    int32_t *all_lens, *q_offsets; /* [batch]; keys of a sequence, position of its first row */
     heed_mha_copy gather[3], scatter[2];
     heed_rotary_args turn_q, turn_k;
     heed_kv_append_args append;
@@ -109,6 +110,9 @@ heed_status heed_mha_resolve(heed_mha *mha, heed_attn_desc *plan_desc, heed_erro
 /* The layout of the workspace; 0 bytes on overflow. */
 heed_status heed_mha_lay_out(heed_mha *mha, heed_error *why);
 size_t heed_mha_bytes(const heed_mha *mha, uint32_t n_parts);
+
+/* Checks the args that the run holds, and fills in its rows, their lengths and positions. */
+heed_status heed_mha_read_args(heed_mha_run_state *run, heed_error *why);
 
 /* Checks and copies the args, and schedules every phase, in a workspace for n_parts. */
 heed_status heed_mha_schedule(const heed_mha *mha, const heed_mha_args *args, uint32_t n_parts,
