@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decode.h"
 #include "fuzz_host.h"
 #include "fuzz_layout.h"
 
@@ -38,11 +39,6 @@ static void finding(const char *what, const char *detail)
                 s->rotary.dims, s->rotary.style, s->no_new);
     }
     abort();
-}
-
-static uint32_t bytes_of(uint32_t type)
-{
-    return type == HEED_F32 ? 4 : 2;
 }
 
 /* ---- a layer ----------------------------------------------------------------------------------
@@ -242,7 +238,7 @@ static rows rows_of(const layer *l, int which)
                                    : a->residual,
         .row = is_lse ? 2 : 1,
         .column = is_lse ? 1 : 2,
-        .bytes = is_lse ? 4 : bytes_of(which == LAYER_X || is_kv ? s->x_type : s->y_type),
+        .bytes = is_lse ? 4 : kit_bytes_of(which == LAYER_X || is_kv ? s->x_type : s->y_type),
         .columns = which == LAYER_X ? s->d_model
                    : is_kv          ? s->d_kv
                    : is_lse         ? s->q_heads
@@ -312,8 +308,8 @@ static int only_rows_written(const layer *l, const rows *r, const guard_buffer *
     return clean;
 }
 
-/* Where strides of what attention reads or writes as it is count, only the option makes the bits the
- * same. */
+/* Where strides of what attention reads or writes as it is count, only the option makes the bits
+ * the same. */
 static int bits_are_the_same(const layer_spec *s)
 {
     return (s->projections != LAYER_NONE && s->projections != LAYER_ONLY_Q && s->out) ||

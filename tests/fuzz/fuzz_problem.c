@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decode.h"
+
 int32_t fuzz_q_len(const fuzz_problem *problem, int64_t b)
 {
     return problem->args.q_lens ? problem->args.q_lens[b] : (int32_t)problem->args.q_len;
@@ -257,11 +259,6 @@ static int choose_storage(fuzz_problem *p, fuzz_bytes *bytes)
     return f & HEED_HAS_PAGES ? choose_pages(p, bytes) : 0;
 }
 
-static uint32_t bytes_of(uint32_t type)
-{
-    return type == HEED_F32 ? 4 : 2;
-}
-
 static int place(fuzz_problem *p, fuzz_bytes *bytes)
 {
     const heed_attn_desc *d = &p->desc;
@@ -285,15 +282,15 @@ static int place(fuzz_problem *p, fuzz_bytes *bytes)
         int64_t dim[4];
         int input;
     } list[] = {
-        {FUZZ_Q, 0, &a->q, bytes_of(d->q_type), {qb, h, qr, d->qk_dim}, 1},
-        {FUZZ_K, 0, &a->k, bytes_of(d->k_type), {kb, g, kr, d->qk_dim}, 1},
-        {FUZZ_V, 0, &a->v, bytes_of(d->v_type), {kb, g, kr, d->v_dim}, 1},
-        {FUZZ_OUT, 0, &a->out, bytes_of(d->out_type), {qb, h, qr, d->v_dim}, 0},
+        {FUZZ_Q, 0, &a->q, kit_bytes_of(d->q_type), {qb, h, qr, d->qk_dim}, 1},
+        {FUZZ_K, 0, &a->k, kit_bytes_of(d->k_type), {kb, g, kr, d->qk_dim}, 1},
+        {FUZZ_V, 0, &a->v, kit_bytes_of(d->v_type), {kb, g, kr, d->v_dim}, 1},
+        {FUZZ_OUT, 0, &a->out, kit_bytes_of(d->out_type), {qb, h, qr, d->v_dim}, 0},
         {FUZZ_MASK, HEED_HAS_MASK, &a->mask, 1, {map[0], map[1], map[2], map[3]}, 1},
         {FUZZ_BIAS,
          HEED_HAS_BIAS,
          &a->bias,
-         bytes_of(d->bias_type),
+         kit_bytes_of(d->bias_type),
          {map[0], map[1], map[2], map[3]},
          1},
         {FUZZ_LSE, HEED_HAS_LSE, &a->lse, 4, {qb, h, qr, 1}, 0},

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decode.h"
+
 cJSON *vector_json(const char *path)
 {
     cJSON *json = NULL;
@@ -145,9 +147,7 @@ static void take_views(const cJSON *inputs, vector *v, uint32_t type)
 {
     const cJSON *columns =
         cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(inputs, "v"), "columns");
-    int reference_type = type == HEED_F32   ? REFERENCE_F32
-                         : type == HEED_F16 ? REFERENCE_F16
-                                            : REFERENCE_BF16;
+    int reference_type = kit_reads_as(type);
     heed_attn_args *args = &v->args;
     reference_problem *r = &v->reference;
     args->q = view_of(&v->input[VECTOR_Q]);

@@ -1,6 +1,7 @@
 /* heed_kv_append: what it writes, byte for byte, what it refuses, and that a sequence which comes
  * through a cache in pieces gives what it gives at once. */
 #include "cases.h"
+#include "decode.h"
 #include "encode.h"
 #include "random.h"
 
@@ -22,11 +23,6 @@ typedef struct appending {
     int32_t table[BATCH * CAPACITY];
     uint32_t page_len;
 } appending;
-
-static uint32_t bytes_of(uint32_t type)
-{
-    return type == HEED_F32 ? 4 : 2;
-}
 
 /* Dense strides of [batch, heads, rows, dim], or of [batch, rows, heads, dim]. */
 static heed_view dense(guard_buffer *buffer, int64_t heads, int64_t rows, int64_t dim,
@@ -65,7 +61,7 @@ static int make(appending *a, int form, uint32_t type, uint32_t cache_type, uint
         size_t each = (size_t)(HEADS * dim[n & 1]);
         size_t elements =
             n < 2 ? batch * each * (size_t)rows : cache_batch * each * (size_t)cache_rows;
-        uint32_t bytes = bytes_of(n < 2 ? type : cache_type);
+        uint32_t bytes = kit_bytes_of(n < 2 ? type : cache_type);
         if (guard_map(&a->buffer[n], elements * bytes, side, form == FORM_ODD, 0xc3) != 0)
             return drop(a), -1;
         noise(&a->buffer[n], 40 + (uint64_t)n);
@@ -111,9 +107,6 @@ static void expect(const appending *a, int which, unsigned char *image)
 {
     const heed_kv_append_args *g = &a->args;
     const heed_view *from = which ? &g->v : &g->k, *to = which ? &g->v_cache : &g->k_cache;
-    const int reads = g->k_type == HEED_F32   ? REFERENCE_F32
-                      : g->k_type == HEED_F16 ? REFERENCE_F16
-                                              : REFERENCE_BF16;
     for (int64_t b = 0; b < BATCH; b++)
         for (int64_t i = 0; i < lens[b]; i++)
             for (int64_t h = 0; h < HEADS; h++)
@@ -123,8 +116,8 @@ static void expect(const appending *a, int which, unsigned char *image)
                         page = a->table[b * g->block_table_stride + key / a->page_len];
                         row = key % a->page_len;
                     }
-                    double x = reference_decode(
-                        reads, from->data,
+                    double x = kit_decode(
+                        g->k_type, from->data,
                         (g->starts ? g->starts[b] * from->stride[2] : b * from->stride[0]) +
                             h * from->stride[1] + i * from->stride[2] + d * from->stride[3]);
                     kit_encode(g->k_cache_type, image,
@@ -138,13 +131,11 @@ static void expect(const appending *a, int which, unsigned char *image)
 static int same_or_nan(uint32_t type, const unsigned char *got, const unsigned char *want,
                        size_t bytes)
 {
-    const int reads = type == HEED_F32   ? REFERENCE_F32
-                      : type == HEED_F16 ? REFERENCE_F16
-                                         : REFERENCE_BF16;
-    for (size_t i = 0; i < bytes / bytes_of(type); i++)
-        if (memcmp(got + i * bytes_of(type), want + i * bytes_of(type), bytes_of(type)) != 0 &&
-            !(isnan(reference_decode(reads, got, (int64_t)i)) &&
-              isnan(reference_decode(reads, want, (int64_t)i))))
+    const uint32_t each = kit_bytes_of(type);
+    for (size_t i = 0; i < bytes / each; i++)
+        if (memcmp(got + i * each, want + i * each, each) != 0 &&
+            !(isnan(kit_decode(type, got, (int64_t)i)) &&
+              isnan(kit_decode(type, want, (int64_t)i))))
             return 0;
     return 1;
 }

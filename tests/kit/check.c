@@ -1,4 +1,5 @@
 /* Holds a run's outputs against the oracle. See run.h. */
+#include "decode.h"
 #include "random.h"
 #include "run.h"
 #include "tolerance.h"
@@ -26,11 +27,8 @@ typedef struct checker {
 static double got(const checker *c, int which, const reference_row *r, int64_t d)
 {
     const kit_tensor *t = &c->problem->tensor[which];
-    int type = t->type == HEED_F32   ? REFERENCE_F32
-               : t->type == HEED_F16 ? REFERENCE_F16
-                                     : REFERENCE_BF16;
-    return reference_decode(type, c->problem->buffer[t->buffer].data,
-                            kit_at(t, r->b, r->h, r->i, d) / t->bytes);
+    return kit_decode(t->type, c->problem->buffer[t->buffer].data,
+                      kit_at(t, r->b, r->h, r->i, d) / t->bytes);
 }
 
 static int is_canary(const checker *c, int which, const reference_row *r, int64_t d)

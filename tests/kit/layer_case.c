@@ -1,22 +1,13 @@
 /* Builds a test layer and its memory. See layer_case.h. */
 #include "layer_case.h"
 
+#include "decode.h"
 #include "encode.h"
 #include "random.h"
 
 #include <stdlib.h>
 
 enum { PAGE = 16 };
-
-static uint32_t bytes_of(uint32_t type)
-{
-    return type == HEED_F32 ? 4 : 2;
-}
-
-static int decodes(uint32_t type)
-{
-    return type == HEED_F32 ? REFERENCE_F32 : type == HEED_F16 ? REFERENCE_F16 : REFERENCE_BF16;
-}
 
 /* ---- projections ------------------------------------------------------------------------------
  */
@@ -54,7 +45,7 @@ static heed_linear *make_linear(heed_context *context, layer *l, int which, int6
             int64_t head = c / each, column = c % each;
             int64_t at = head * in * each + (s->out_in ? column * in + i : i * each + column);
             kit_encode(s->w_type, stored, at, kit_normal(bits) / sqrt((double)in));
-            l->weight[which][i * out + c] = reference_decode(decodes(s->w_type), stored, at);
+            l->weight[which][i * out + c] = kit_decode(s->w_type, stored, at);
         }
     for (int64_t c = 0; c < out && s->bias; c++) {
         kit_encode(HEED_F32, bias, c,
@@ -140,7 +131,7 @@ static heed_view make_rows(layer *l, int which, int64_t len, int64_t packed_rows
     const int64_t rows = packed ? packed_rows : s->batch * (len + (gap ? 2 : 0));
     heed_view view = {NULL, {(len + (gap ? 2 : 0)) * width, width, 1, 0}};
     guard_buffer *buffer = &l->buffer[which];
-    if (guard_map(buffer, (size_t)(rows * width) * bytes_of(type), side, 0, KIT_CANARY) == 0) {
+    if (guard_map(buffer, (size_t)(rows * width) * kit_bytes_of(type), side, 0, KIT_CANARY) == 0) {
         memset(buffer->data, KIT_CANARY, buffer->bytes);
         view.data = buffer->data;
     }
@@ -218,7 +209,7 @@ static int make_cache(layer *l, int side)
     for (int side_of = 0; side_of < 2; side_of++) {
         const int64_t dim = side_of ? s->v_dim : s->qk_dim;
         guard_buffer *buffer = &l->buffer[LAYER_K + side_of];
-        size_t bytes = (size_t)(n * rows * s->kv_heads * dim) * bytes_of(s->kv_type);
+        size_t bytes = (size_t)(n * rows * s->kv_heads * dim) * kit_bytes_of(s->kv_type);
         l->cache_before[side_of] = malloc(bytes);
         if (!l->cache_before[side_of] || guard_map(buffer, bytes, side, 0, KIT_CANARY) != 0)
             return -1;

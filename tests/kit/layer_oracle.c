@@ -5,6 +5,7 @@
  * |scale| sum (|dq| |k| + |q| |dk| + |dq| |dk|) on top of attention's own error. With the largest
  * error D of a row's scores every weight is off by a factor in [exp(-2 D), exp(2 D)].
  */
+#include "decode.h"
 #include "layer_case.h"
 #include "tolerance.h"
 
@@ -22,11 +23,6 @@ static double grow(double n)
 static double unit_of(uint32_t type)
 {
     return type == HEED_F32 ? U : type == HEED_F16 ? 0x1p-11 : 0x1p-8;
-}
-
-static int decodes(uint32_t type)
-{
-    return type == HEED_F32 ? REFERENCE_F32 : type == HEED_F16 ? REFERENCE_F16 : REFERENCE_BF16;
 }
 
 /* Error of storing x +- e. */
@@ -159,7 +155,7 @@ static void find_rows(checker *c, const heed_view *view, const int32_t *starts, 
     int64_t at =
         starts ? (starts[b] + i) * view->stride[1] : b * view->stride[0] + i * view->stride[1];
     for (int64_t d = 0; d < columns; d++)
-        x[d] = reference_decode(decodes(c->l->spec.x_type), view->data, at + d * view->stride[2]);
+        x[d] = kit_decode(c->l->spec.x_type, view->data, at + d * view->stride[2]);
 }
 
 /* Position of row 0 of sequence b among the keys. */
@@ -190,13 +186,11 @@ static void find_qkv(checker *c)
         }
         for (int64_t j = 0; j < there; j++) {
             for (int64_t d = 0; d < k; d++)
-                c->k.value[(b * keys + j) * k + d] =
-                    reference_decode(decodes(s->kv_type), l->cache_before[0],
-                                     cache_at(l, &l->args.k_cache, b, j) + d);
+                c->k.value[(b * keys + j) * k + d] = kit_decode(
+                    s->kv_type, l->cache_before[0], cache_at(l, &l->args.k_cache, b, j) + d);
             for (int64_t d = 0; d < v; d++)
-                c->v.value[(b * keys + j) * v + d] =
-                    reference_decode(decodes(s->kv_type), l->cache_before[1],
-                                     cache_at(l, &l->args.v_cache, b, j) + d);
+                c->v.value[(b * keys + j) * v + d] = kit_decode(
+                    s->kv_type, l->cache_before[1], cache_at(l, &l->args.v_cache, b, j) + d);
         }
         for (int64_t i = 0; i < new_rows(l, b); i++) {
             int64_t at = (b * keys + there + i) * k, v_at = (b * keys + there + i) * v;
@@ -224,7 +218,7 @@ static void find_qkv(checker *c)
 static void compare(checker *c, const char *what, int64_t b, int64_t i, int64_t d, uint32_t type,
                     const void *data, int64_t at, double want, double bound)
 {
-    double got = reference_decode(decodes(type), data, at);
+    double got = kit_decode(type, data, at);
     if (!(fabs(got - want) <= bound) && got != want) /* equal: both -inf */
         kit_fail(c->outcome, "%s[%lld, %lld, %lld] is %.9g, should be %.9g +- %.2g", what,
                  (long long)b, (long long)i, (long long)d, got, want, bound);
@@ -325,7 +319,7 @@ static void check_y(checker *c)
     const int64_t in = (int64_t)s->q_heads * s->v_dim, cols = s->out ? s->out : in;
     layer_numbers y = numbers(cols);
     unsigned char *owned = calloc(l->buffer[LAYER_Y].bytes + 1, 1);
-    const size_t bytes = s->y_type == HEED_F32 ? 4 : 2;
+    const size_t bytes = kit_bytes_of(s->y_type);
     for (int64_t b = 0; owned && b < s->batch; b++)
         for (int64_t i = 0; i < l->q_lens[b]; i++) {
             const int64_t at = (b * s->q_len + i) * in, row = layer_y_row(l, b, i);
@@ -337,7 +331,7 @@ static void check_y(checker *c)
             for (int64_t d = 0; d < cols; d++) {
                 double want = y.value[d], bound = y.error[d];
                 if (s->residual) { /* added before the one rounding; the sum rounds once more */
-                    want += reference_decode(decodes(s->y_type), l->args.residual.data, row + d);
+                    want += kit_decode(s->y_type, l->args.residual.data, row + d);
                     bound = stored(s->y_type, want, bound + U * fabs(want));
                 }
                 memset(owned + (size_t)(row + d) * bytes, 1, bytes);
@@ -356,7 +350,7 @@ static void check_cache(checker *c)
 {
     const layer *l = c->l;
     const layer_spec *s = &l->spec;
-    const size_t bytes = s->kv_type == HEED_F32 ? 4 : 2;
+    const size_t bytes = kit_bytes_of(s->kv_type);
     for (int side = 0; s->cache && side < 2; side++) {
         const guard_buffer *buffer = &l->buffer[LAYER_K + side];
         const heed_view *view = side ? &l->args.v_cache : &l->args.k_cache;

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "decode.h"
+
 enum { B = 1, H = 2, I = 4, D = 8 }; /* axes, as bits */
 
 /* Strides for axes from the innermost on, `gap` odd elements after each, a first stride of step,
@@ -161,11 +163,6 @@ static void reshape(kit_problem *p, int which, int64_t batch, int64_t rows)
     p->tensor[which].shape[2] = rows;
 }
 
-static uint32_t bytes_of(uint32_t type)
-{
-    return type == HEED_F32 ? 4 : 2;
-}
-
 void kit_lay_out(kit_problem *p)
 {
     static const int straight[4] = {3, 2, 1, 0}, keys_outside[4] = {2, 3, 0, 1};
@@ -173,14 +170,15 @@ void kit_lay_out(kit_problem *p)
     uint64_t has = s->features;
     memset(p->tensor, 0, sizeof p->tensor);
     memset(p->elements, 0, sizeof p->elements);
-    declare(p, KIT_Q, s->q_type, bytes_of(s->q_type), s->q_heads, s->q_len, s->qk_dim);
-    declare(p, KIT_K, s->k_type, bytes_of(s->k_type), s->kv_heads, s->kv_len, s->qk_dim);
-    declare(p, KIT_V, s->v_type, bytes_of(s->v_type), s->kv_heads, s->kv_len, s->v_dim);
-    declare(p, KIT_OUT, s->out_type, bytes_of(s->out_type), s->q_heads, s->q_len, s->v_dim);
+    declare(p, KIT_Q, s->q_type, kit_bytes_of(s->q_type), s->q_heads, s->q_len, s->qk_dim);
+    declare(p, KIT_K, s->k_type, kit_bytes_of(s->k_type), s->kv_heads, s->kv_len, s->qk_dim);
+    declare(p, KIT_V, s->v_type, kit_bytes_of(s->v_type), s->kv_heads, s->kv_len, s->v_dim);
+    declare(p, KIT_OUT, s->out_type, kit_bytes_of(s->out_type), s->q_heads, s->q_len, s->v_dim);
     if (has & HEED_HAS_MASK)
         declare(p, KIT_MASK, HEED_DTYPE_NONE, 1, s->q_heads, s->q_len, s->kv_len);
     if (has & HEED_HAS_BIAS)
-        declare(p, KIT_BIAS, s->bias_type, bytes_of(s->bias_type), s->q_heads, s->q_len, s->kv_len);
+        declare(p, KIT_BIAS, s->bias_type, kit_bytes_of(s->bias_type), s->q_heads, s->q_len,
+                s->kv_len);
     if (has & HEED_HAS_LSE)
         declare(p, KIT_LSE, HEED_F32, 4, s->q_heads, s->q_len, 1);
     if (has & HEED_HAS_WEIGHTS)

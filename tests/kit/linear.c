@@ -7,6 +7,7 @@
  * residual's sum adds u of both. Random errors amount to u M, and the rest rounds a few times. */
 #include "linear.h"
 
+#include "decode.h"
 #include "encode.h"
 #include "random.h"
 #include "reference_f64.h"
@@ -17,11 +18,6 @@
 
 #define U 0x1p-24
 #define CANARY 0xff /* every byte of y before the call: a NaN in every type */
-
-static uint32_t bytes_of(uint32_t type)
-{
-    return type == HEED_F32 ? 4 : type == HEED_DTYPE_NONE ? 0 : 2;
-}
 
 /* ---- memory -----------------------------------------------------------------------------------
  */
@@ -36,10 +32,7 @@ int64_t kit_linear_at(const kit_matrix *m, int64_t r, int64_t c)
 double kit_linear_value(const kit_linear *p, int tensor, int64_t r, int64_t c)
 {
     const kit_matrix *m = &p->tensor[tensor];
-    int type = m->type == HEED_F32   ? REFERENCE_F32
-               : m->type == HEED_F16 ? REFERENCE_F16
-                                     : REFERENCE_BF16;
-    return reference_decode(type, m->buffer.data + kit_linear_at(m, r, c), 0);
+    return kit_decode(m->type, m->buffer.data + kit_linear_at(m, r, c), 0);
 }
 
 /* Strides of an [n_rows, n_cols] matrix. */
@@ -233,7 +226,7 @@ int kit_linear_build(kit_linear *p, const kit_linear_spec *spec, int side)
     const uint32_t type[] = {spec->x_type, spec->w_type, spec->bias_type,
                              spec->residual ? spec->y_type : HEED_DTYPE_NONE, spec->y_type};
     for (int i = 0; i < KIT_LINEAR_TENSORS; i++)
-        t[i].type = type[i], t[i].bytes = bytes_of(type[i]);
+        t[i].type = type[i], t[i].bytes = type[i] ? kit_bytes_of(type[i]) : 0; /* 0: absent */
     lay_out(&t[KIT_LINEAR_X], spec->memory, spec->rows, spec->in_dim, 1);
     lay_out(&t[KIT_LINEAR_Y], spec->memory, spec->rows, spec->out_dim, 0);
     /* What is added to y in place is remembered elsewhere, in the same way. */

@@ -1,6 +1,7 @@
 /* heed_merge: the parts of a problem's keys merge to the whole at every cut, and by itself it is
  * what heed/attention.h says it is. */
 #include "cases.h"
+#include "decode.h"
 #include "run.h"
 #include "tolerance.h"
 
@@ -92,11 +93,8 @@ static void judge_row(void *user, const reference_problem *p, const reference_ro
     for (int64_t d = 0; d < p->v_dim; d++) {
         size_t at = row * (size_t)p->v_dim + (size_t)d;
         double largest = fmax(fabs((double)j->a->out[at]), fabs((double)j->b->out[at]));
-        double got = reference_decode(out->type == HEED_F32   ? REFERENCE_F32
-                                      : out->type == HEED_F16 ? REFERENCE_F16
-                                                              : REFERENCE_BF16,
-                                      j->p->buffer[KIT_OUT].data,
-                                      kit_at(out, r->b, r->h, r->i, d) / out->bytes);
+        double got = kit_decode(out->type, j->p->buffer[KIT_OUT].data,
+                                kit_at(out, r->b, r->h, r->i, d) / out->bytes);
         double bound = 2 * j->to.out[d] + 2 * shift * largest;
         if (!kit_close_out(&j->how, got, r->out[d], bound))
             kit_fail(j->outcome,

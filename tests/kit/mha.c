@@ -1,6 +1,7 @@
 /* heed_mha: every kind of layer against float64 in guarded memory, its bits under everything that
  * may not matter, and what it refuses. */
 #include "cases.h"
+#include "decode.h"
 #include "layer_case.h"
 #include "random.h"
 
@@ -249,7 +250,7 @@ static void alone(const kit_env *env, const kit_case *c, kit_outcome *outcome)
     if (layer_build(env->context, &l, &spec, GUARD_HIGH, outcome) != 0)
         goto end;
     const guard_buffer *y = &l.buffer[LAYER_Y];
-    const size_t bytes = spec.y_type == HEED_F32 ? 4 : 2;
+    const size_t bytes = kit_bytes_of(spec.y_type);
     const size_t row_bytes = bytes * (size_t)(spec.out ? spec.out : (int)(spec.q_heads * spec.v_dim));
     first = malloc(y->bytes + 1);
     if (!first || kit_status(outcome, run(&l, BY_RUN, 1, 0), heed_last_error(), "the run") != 0)
@@ -273,7 +274,7 @@ static void alone(const kit_env *env, const kit_case *c, kit_outcome *outcome)
         if (a->block_table)
             a->block_table += b * a->block_table_stride;
         else if (a->k_cache.data) {
-            const int64_t each = spec.kv_type == HEED_F32 ? 4 : 2;
+            const int64_t each = kit_bytes_of(spec.kv_type);
             a->k_cache.data = (char *)a->k_cache.data + b * a->k_cache.stride[0] * each;
             a->v_cache.data = (char *)a->v_cache.data + b * a->v_cache.stride[0] * each;
         }

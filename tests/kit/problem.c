@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decode.h"
+
 int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d)
 {
     int64_t row = t->place ? t->place[b * t->dim[2] + i] : b * t->stride[0] + i * t->stride[2];
@@ -87,10 +89,7 @@ static reference_array array_of(const kit_problem *p, int which)
     uint32_t type = p->tensor[which].type;
     reference_array array = {
         .data = view.data, .place = p->tensor[which].place, .place_rows = p->tensor[which].dim[2]};
-    array.type = type == HEED_F32    ? REFERENCE_F32
-                 : type == HEED_F16  ? REFERENCE_F16
-                 : type == HEED_BF16 ? REFERENCE_BF16
-                                     : REFERENCE_BYTE;
+    array.type = kit_reads_as(type);
     memcpy(array.stride, view.stride, sizeof array.stride);
     return array;
 }

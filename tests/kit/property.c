@@ -1,6 +1,7 @@
 /* What must hold without an oracle: permutations, constants, first rows, empty rows, sums of
  * weights. Bounds are in u = 2^-24 and follow tolerance.c. */
 #include "cases.h"
+#include "decode.h"
 #include "encode.h"
 #include "random.h"
 #include "run.h"
@@ -20,10 +21,7 @@ static double read_element(const kit_problem *p, int which, int64_t b, int64_t h
                            int64_t d)
 {
     const kit_tensor *t = &p->tensor[which];
-    int type = t->type == HEED_F32   ? REFERENCE_F32
-               : t->type == HEED_F16 ? REFERENCE_F16
-                                     : REFERENCE_BF16;
-    return reference_decode(type, p->buffer[t->buffer].data, kit_at(t, b, h, i, d) / t->bytes);
+    return kit_decode(t->type, p->buffer[t->buffer].data, kit_at(t, b, h, i, d) / t->bytes);
 }
 
 /* A random order of n things. */

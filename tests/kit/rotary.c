@@ -1,5 +1,6 @@
 /* heed_rotary against the definition in float64, and what it refuses. */
 #include "cases.h"
+#include "decode.h"
 #include "encode.h"
 #include "random.h"
 
@@ -18,11 +19,6 @@ typedef struct turning {
 static const int32_t offsets[BATCH] = {0, 100000}, lens[BATCH] = {7, 5}, starts[BATCH] = {8, 2};
 static const int32_t positions[BATCH * LEN] = {0, 1, 1, 2, 3, 3, 40, 9, 8, 7, -6, 5, 0, 0};
 
-static int reads(uint32_t type)
-{
-    return type == HEED_F32 ? REFERENCE_F32 : type == HEED_F16 ? REFERENCE_F16 : REFERENCE_BF16;
-}
-
 static void drop(turning *t)
 {
     guard_unmap(&t->x);
@@ -35,7 +31,7 @@ static int make(turning *t, const heed_rotary_desc *rotary, int variant, uint32_
 {
     const int packed = variant & 1, in_place = variant & 2, apart = variant & 8 ? 2 : 1;
     const size_t n = (size_t)(packed ? ROWS : BATCH * LEN) * HEADS * DIM * (size_t)apart;
-    const uint32_t bytes[] = {x_type == HEED_F32 ? 4 : 2, y_type == HEED_F32 ? 4 : 2};
+    const uint32_t bytes[] = {kit_bytes_of(x_type), kit_bytes_of(y_type)};
     memset(t, 0, sizeof *t);
     if (guard_map(&t->x, n * bytes[0], GUARD_HIGH, 0, 0xff) != 0 ||
         guard_map(&t->y, n * bytes[1], GUARD_LOW, 0, 0xff) != 0)
@@ -105,8 +101,7 @@ static void compare(turning *t, const unsigned char *before, const char *what, k
 {
     const heed_rotary_args *a = &t->args;
     const unsigned char *got = a->y.data;
-    size_t y_bytes = a->y_type == HEED_F32 ? 4 : 2,
-           n_bytes = got == t->x.data ? t->x.bytes : t->y.bytes;
+    size_t y_bytes = kit_bytes_of(a->y_type), n_bytes = got == t->x.data ? t->x.bytes : t->y.bytes;
     unsigned char *owned = calloc(n_bytes, 1);
     double row[DIM], magnitude;
     for (int64_t b = 0; owned && b < BATCH; b++)
@@ -117,10 +112,10 @@ static void compare(turning *t, const unsigned char *before, const char *what, k
                              h * a->x.stride[1];
                 int64_t position = a->positions ? positions[b * LEN + i] : offsets[b] + i;
                 for (int64_t d = 0; d < DIM; d++)
-                    row[d] = reference_decode(reads(a->x_type), before, at + d * a->x.stride[3]);
+                    row[d] = kit_decode(a->x_type, before, at + d * a->x.stride[3]);
                 for (int64_t d = 0; d < DIM; d++) {
                     double want = turned(&a->rotary, row, d, position, &magnitude);
-                    double have = reference_decode(reads(a->y_type), got, at + d * a->x.stride[3]);
+                    double have = kit_decode(a->y_type, got, at + d * a->x.stride[3]);
                     memset(owned + (size_t)(at + d * a->x.stride[3]) * y_bytes, 1, y_bytes);
                     if (!(fabs(have - want) <= bound_of(a->y_type, want, magnitude)))
                         kit_fail(outcome, "%s: [%lld, %lld, %lld, %lld] is %.9g, should be %.9g",
