@@ -38,7 +38,7 @@ static void add_row(void *user, const reference_problem *p, const reference_row 
  * that of this one. */
 static double error_of(heed_context *context, const kit_spec *spec, double *limit)
 {
-    static const kit_way way = {.how = KIT_BY_PLAN, .n_parts = 1, .garbage = 0xa5};
+    static const kit_way way = {.how = KIT_BY_WORKSPACE, .n_parts = 1, .garbage = 0xa5};
     kit_problem p = {0};
     kit_outcome outcome = {0};
     kit_result bits = {0};

@@ -12,6 +12,7 @@
 
 #include "fuzz_judge.h"
 #include "fuzz_problem.h"
+#include "ways.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -33,14 +34,6 @@ static void finding(const char *what, const char *detail)
     abort();
 }
 
-/* Bodies one after the other, last one first: whoever relies on an order is found out. */
-static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
-{
-    (void)user;
-    while (n-- > 0)
-        body(arg, n);
-}
-
 static heed_status run_parts(const heed_plan *plan, const heed_attn_args *args, uint32_t n_parts,
                              uint32_t first, void *workspace, size_t bytes)
 {
@@ -58,7 +51,7 @@ static heed_status run_parts(const heed_plan *plan, const heed_attn_args *args, 
 
 static heed_status run_plan(fuzz_problem *p, const heed_plan *plan, int way, fuzz_bytes *bytes)
 {
-    heed_executor executor = {.struct_size = sizeof executor, .parallel_for = backwards};
+    heed_executor executor = {.struct_size = sizeof executor, .parallel_for = kit_backwards};
     uint32_t n_parts = 1 + fuzz_below(bytes, 5), first = fuzz_byte(bytes);
     uint32_t held = 1 + fuzz_below(bytes, n_parts); /* a run takes as many as the workspace holds */
     size_t room = heed_plan_workspace_bytes(plan, way == PARTS ? n_parts : held);

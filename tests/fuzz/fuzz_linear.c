@@ -94,13 +94,13 @@ static heed_status make(int which, fuzz_linear *f, uint32_t age, heed_linear **l
 
 static kit_linear_way draw_way(fuzz_bytes *bytes)
 {
-    static const int ways[] = {KIT_LINEAR_BY_WORKSPACE, KIT_LINEAR_BY_CONTEXT, KIT_LINEAR_BY_PARTS,
-                               KIT_LINEAR_BY_ONE_PART, KIT_LINEAR_BY_EXECUTOR};
+    static const int ways[] = {KIT_BY_WORKSPACE, KIT_BY_CONTEXT, KIT_BY_PARTS, KIT_BY_ONE_PART,
+                               KIT_BY_EXECUTOR};
     kit_linear_way way = {.how = ways[fuzz_below(bytes, 5)],
                           .n_parts = 1 + fuzz_below(bytes, 5),
                           .garbage = (int)fuzz_byte(bytes)};
     if (fuzz_rarely(bytes, 32))
-        way.how = KIT_LINEAR_BY_THREADS;
+        way.how = KIT_BY_THREADS;
     return way;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fuzz_linear.h"
+#include "ways.h"
 
 #define N(array) ((uint32_t)(sizeof(array) / sizeof *(array)))
 
@@ -195,13 +196,6 @@ static void take_sentence(fuzz_linear *f, fuzz_linear_refusal *r)
            sizeof r->sentence.text);
 }
 
-static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
-{
-    (void)user;
-    while (n > 0)
-        body(arg, --n);
-}
-
 static void run(heed_context *context, fuzz_linear *f, fuzz_bytes *bytes, fuzz_linear_refusal *r)
 {
     heed_linear *linear;
@@ -212,12 +206,13 @@ static void run(heed_context *context, fuzz_linear *f, fuzz_bytes *bytes, fuzz_l
         heed_linear_args args;
         char tail[64];
     } room = {f->p.args, {0}};
-    call c = {
-        .args = &room.args,
-        .linear = linear,
-        .executor = {.struct_size = sizeof c.executor, .n_threads = 2, .parallel_for = backwards},
-        .n_parts = 1 + fuzz_below(bytes, 4),
-        .begins = fuzz_byte(bytes) & 1};
+    call c = {.args = &room.args,
+              .linear = linear,
+              .executor = {.struct_size = sizeof c.executor,
+                           .n_threads = 2,
+                           .parallel_for = kit_backwards},
+              .n_parts = 1 + fuzz_below(bytes, 4),
+              .begins = fuzz_byte(bytes) & 1};
     const size_t all = heed_linear_workspace_bytes(linear, c.n_parts);
     char *memory = aligned_alloc(64, (all + 63) / 64 * 64 + 64);
     c.workspace = memory;

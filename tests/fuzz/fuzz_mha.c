@@ -16,6 +16,7 @@
 #include "decode.h"
 #include "fuzz_host.h"
 #include "fuzz_layout.h"
+#include "ways.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -150,13 +151,6 @@ static layer_spec choose(fuzz_bytes *bytes)
 enum { MOST_WORKSPACE = 64 << 20, MOST_GARBAGE = 1 << 16 };
 enum { BY_WORKSPACE, BY_CONTEXT, BY_PARTS, BY_ONE_PART, BY_EXECUTOR, WAYS };
 
-static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
-{
-    (void)user;
-    while (n > 0)
-        body(arg, --n);
-}
-
 static heed_status run_parts(const heed_mha *mha, const heed_mha_args *args, int way, uint32_t n,
                              void *workspace, size_t bytes)
 {
@@ -177,7 +171,7 @@ static heed_status run(const heed_mha *mha, heed_mha_args args, fuzz_bytes *byte
     const int way = (int)fuzz_below(bytes, WAYS), garbage = (int)fuzz_byte(bytes);
     const uint32_t n = 1 + fuzz_below(bytes, 5);
     heed_executor executor = {
-        .struct_size = sizeof executor, .n_threads = n, .parallel_for = backwards};
+        .struct_size = sizeof executor, .n_threads = n, .parallel_for = kit_backwards};
     static guard_buffer memory; /* kept: fresh pages for every run cost more than the run */
     args.executor = way == BY_EXECUTOR ? &executor : NULL;
     if (!memory.map && guard_map(&memory, MOST_WORKSPACE, GUARD_HIGH, 0, garbage) != 0)

@@ -9,7 +9,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
-static const kit_way plainly = {.how = KIT_BY_PLAN, .n_parts = 1, .garbage = 0};
+static const kit_way plainly = {.how = KIT_BY_WORKSPACE, .n_parts = 1, .garbage = 0};
 
 /* The problem as it is first run, and what came of it. */
 typedef struct base {
@@ -50,7 +50,7 @@ static void threads(const kit_env *env, const kit_case *c, kit_outcome *outcome)
     if (begin(env, c, &first, outcome) == 0)
         for (size_t n = 0; n < COUNT(count) && outcome->verdict == KIT_PASSED; n++) {
             heed_context *context = kit_context(env, count[n], NULL, outcome);
-            kit_way plan = {.how = KIT_BY_PLAN, .n_parts = count[n], .garbage = 0xff};
+            kit_way plan = {.how = KIT_BY_WORKSPACE, .n_parts = count[n], .garbage = 0xff};
             kit_way call = {.how = KIT_BY_CALL};
             char what[40];
             snprintf(what, sizeof what, "%u threads", count[n]);
@@ -154,7 +154,7 @@ static void maxima(const kit_env *env, const kit_case *c, kit_outcome *outcome)
     base first = {0};
     if (begin(env, c, &first, outcome) == 0)
         for (size_t n = 0; n < COUNT(more); n++) {
-            kit_way way = {.how = KIT_BY_PLAN, .n_parts = 1, .more = more[n], .garbage = 0xff};
+            kit_way way = {.how = KIT_BY_WORKSPACE, .n_parts = 1, .more = more[n], .garbage = 0xff};
             if (same(env->context, &first, &c->spec, GUARD_HIGH, &way, "a larger plan", outcome))
                 break;
         }
@@ -197,7 +197,7 @@ static void host_state(const kit_env *env, const kit_case *c, kit_outcome *outco
 {
     static const unsigned int state[] = {0x9fc0, 0x1fc0, 0x9f80, 0x3f80,
                                          0x5f80, 0x7f80, 0xffc0, 0x1d00};
-    static const int how[] = {KIT_BY_PLAN, KIT_BY_PARTS, KIT_BY_CALL};
+    static const int how[] = {KIT_BY_WORKSPACE, KIT_BY_PARTS, KIT_BY_CALL};
     base first = {0};
     if (begin(env, c, &first, outcome) == 0)
         for (size_t n = 0; n < COUNT(state) && outcome->verdict == KIT_PASSED; n++)

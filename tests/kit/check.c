@@ -164,7 +164,7 @@ int kit_run_once(heed_context *context, kit_problem *p, const kit_spec *spec, in
 
 void kit_conform(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
-    static const kit_way first = {.how = KIT_BY_PLAN, .n_parts = 1, .garbage = 0xa5};
+    static const kit_way first = {.how = KIT_BY_WORKSPACE, .n_parts = 1, .garbage = 0xa5};
     static const kit_way other[] = {{.how = KIT_BY_PARTS, .n_parts = 3, .garbage = 0xff},
                                     {.how = KIT_BY_CALL},
                                     {.how = KIT_BY_CONTEXT, .more = 3},

@@ -13,7 +13,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
-static const kit_linear_way plainly = {.how = KIT_LINEAR_BY_WORKSPACE, .n_parts = 1};
+static const kit_linear_way plainly = {.how = KIT_BY_WORKSPACE, .n_parts = 1};
 
 /* y as bits, [rows, out_dim]. */
 typedef struct bits {
@@ -97,9 +97,8 @@ static void threads(const kit_env *env, const kit_linear_spec *spec, const bits 
     char what[40];
     for (size_t n = 0; n < COUNT(count); n++) {
         heed_context *context = kit_context(env, count[n], NULL, outcome);
-        const kit_linear_way own = {
-            .how = KIT_LINEAR_BY_WORKSPACE, .n_parts = count[n], .garbage = 0xff};
-        const kit_linear_way lent = {.how = KIT_LINEAR_BY_CONTEXT};
+        const kit_linear_way own = {.how = KIT_BY_WORKSPACE, .n_parts = count[n], .garbage = 0xff};
+        const kit_linear_way lent = {.how = KIT_BY_CONTEXT};
         snprintf(what, sizeof what, "%u threads", count[n]);
         int bad = !context || same(context, first, 0, spec, GUARD_HIGH, &own, what, outcome) ||
                   same(context, first, 0, spec, GUARD_HIGH, &lent, what, outcome);
@@ -112,8 +111,7 @@ static void threads(const kit_env *env, const kit_linear_spec *spec, const bits 
 static void parts(const kit_env *env, const kit_linear_spec *spec, const bits *first,
                   kit_outcome *outcome)
 {
-    static const int how[] = {KIT_LINEAR_BY_PARTS, KIT_LINEAR_BY_ONE_PART, KIT_LINEAR_BY_THREADS,
-                              KIT_LINEAR_BY_EXECUTOR};
+    static const int how[] = {KIT_BY_PARTS, KIT_BY_ONE_PART, KIT_BY_THREADS, KIT_BY_EXECUTOR};
     static const char *const name[] = {"in turn", "the last alone", "at once", "by an executor"};
     char what[40];
     for (uint32_t n = 1; n <= 16; n += n < 4 ? 1 : 4)

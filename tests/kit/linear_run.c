@@ -4,75 +4,28 @@
 #include "tolerance.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
-{
-    (void)user;
-    while (n > 0)
-        body(arg, --n);
-}
-
-typedef struct part_thread {
-    pthread_t thread;
-    void *workspace;
-    uint32_t part;
-    heed_status status;
-    int started;
-} part_thread;
-
-static void *run_part(void *arg)
-{
-    part_thread *part = arg;
-    part->status = heed_linear_part(part->workspace, part->part);
-    return NULL;
-}
-
-static heed_status run_parts(const kit_linear_way *way, void *workspace)
-{
-    part_thread *part = calloc(way->n_parts, sizeof *part);
-    heed_status status = HEED_OK;
-    if (!part)
-        return HEED_ERR_NOMEM;
-    for (uint32_t i = way->n_parts; i-- > 0;) {
-        part[i].workspace = workspace;
-        part[i].part = i;
-        if (way->how == KIT_LINEAR_BY_THREADS)
-            part[i].started = pthread_create(&part[i].thread, NULL, run_part, &part[i]) == 0;
-        else if (way->how == KIT_LINEAR_BY_PARTS || i == way->n_parts - 1)
-            run_part(&part[i]);
-    }
-    for (uint32_t i = 0; i < way->n_parts; i++) {
-        if (part[i].started)
-            pthread_join(part[i].thread, NULL);
-        if (part[i].status != HEED_OK)
-            status = part[i].status;
-    }
-    free(part);
-    return status;
-}
 
 heed_status kit_linear_run_made(const heed_linear *linear, kit_linear *p, const kit_linear_way *way)
 {
     const uint32_t n_parts = way->n_parts ? way->n_parts : 1;
     heed_executor executor = {
-        .struct_size = sizeof executor, .n_threads = n_parts, .parallel_for = backwards};
+        .struct_size = sizeof executor, .n_threads = n_parts, .parallel_for = kit_backwards};
     guard_buffer workspace;
     heed_status status;
-    p->args.executor = way->how == KIT_LINEAR_BY_EXECUTOR ? &executor : NULL;
-    if (way->how == KIT_LINEAR_BY_CONTEXT)
+    p->args.executor = way->how == KIT_BY_EXECUTOR ? &executor : NULL;
+    if (way->how == KIT_BY_CONTEXT)
         return heed_linear_run(linear, &p->args, NULL, 0);
     size_t bytes = heed_linear_workspace_bytes(linear, n_parts), whole = (bytes + 63) / 64 * 64;
     if (bytes == 0 || guard_map(&workspace, whole, GUARD_HIGH, 0, way->garbage) != 0)
         return HEED_ERR_NOMEM;
-    if (way->how == KIT_LINEAR_BY_WORKSPACE || way->how == KIT_LINEAR_BY_EXECUTOR) {
+    if (way->how == KIT_BY_WORKSPACE || way->how == KIT_BY_EXECUTOR) {
         status = heed_linear_run(linear, &p->args, workspace.data, whole);
     } else {
         status = heed_linear_begin(linear, &p->args, n_parts, workspace.data, bytes);
         if (status == HEED_OK)
-            status = run_parts(way, workspace.data);
+            status = kit_run_parts(way->how, n_parts, workspace.data, heed_linear_part);
     }
     guard_unmap(&workspace);
     return status;
@@ -132,7 +85,7 @@ void kit_linear_conform(const kit_env *env, const kit_case *c, kit_outcome *outc
     for (int side = GUARD_HIGH; side <= GUARD_LOW && outcome->verdict == KIT_PASSED; side++) {
         kit_linear p = {0};
         kit_linear_spec spec = c->linear;
-        kit_linear_way way = {.how = KIT_LINEAR_BY_WORKSPACE, .garbage = 0xff};
+        kit_linear_way way = {.how = KIT_BY_WORKSPACE, .garbage = 0xff};
         heed_error why = {""};
         spec.seed = c->spec.seed;
         if (kit_linear_build(&p, &spec, side) != 0 || kit_linear_solve(&p) != 0)

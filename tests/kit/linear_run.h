@@ -3,19 +3,10 @@
 #define KIT_LINEAR_RUN_H
 
 #include "case.h"
-
-/** The ways to run. */
-enum {
-    KIT_LINEAR_BY_WORKSPACE, /* heed_linear_run with a workspace of ours */
-    KIT_LINEAR_BY_CONTEXT,   /* with the context's */
-    KIT_LINEAR_BY_PARTS,     /* heed_linear_begin, and the parts in turn, the last one first */
-    KIT_LINEAR_BY_ONE_PART,  /* the same, but only the last part ever runs */
-    KIT_LINEAR_BY_THREADS,   /* a thread for each part */
-    KIT_LINEAR_BY_EXECUTOR   /* an executor that runs its pieces in reverse order */
-};
+#include "ways.h"
 
 typedef struct kit_linear_way {
-    int how;
+    int how; /* KIT_BY_*, but for KIT_BY_CALL */
     uint32_t n_parts;
     int garbage; /* byte that fills the workspace before */
 } kit_linear_way;

@@ -12,7 +12,7 @@
 
 #define U 0x1p-24
 
-static const kit_way plainly = {.how = KIT_BY_PLAN, .n_parts = 1, .garbage = 0xff};
+static const kit_way plainly = {.how = KIT_BY_WORKSPACE, .n_parts = 1, .garbage = 0xff};
 
 static heed_view shifted(heed_view view, int axis, int64_t by, int64_t bytes)
 {

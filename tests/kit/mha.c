@@ -4,8 +4,8 @@
 #include "decode.h"
 #include "layer_case.h"
 #include "random.h"
+#include "ways.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,68 +118,24 @@ layer_spec layer_complete(const kit_case *c)
 /* ---- running ----------------------------------------------------------------------------------
  */
 
-enum { BY_RUN, BY_CONTEXT, BY_PARTS, BY_LAST_PART, BY_THREADS, BY_EXECUTOR, WAYS };
-
-typedef struct part_thread {
-    pthread_t thread;
-    void *workspace;
-    uint32_t part;
-    heed_status status;
-    int started;
-} part_thread;
-
-static void *run_part(void *arg)
-{
-    part_thread *part = arg;
-    part->status = heed_mha_part(part->workspace, part->part);
-    return NULL;
-}
-
-static heed_status run_parts(int way, uint32_t n, void *workspace)
-{
-    part_thread part[16] = {{0}};
-    heed_status status = HEED_OK;
-    for (uint32_t i = n; i-- > 0;) {
-        part[i].workspace = workspace;
-        part[i].part = i;
-        if (way == BY_THREADS)
-            part[i].started = pthread_create(&part[i].thread, NULL, run_part, &part[i]) == 0;
-        else if (way == BY_PARTS || i == n - 1)
-            run_part(&part[i]);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        if (part[i].started)
-            pthread_join(part[i].thread, NULL);
-        status = part[i].status != HEED_OK ? part[i].status : status;
-    }
-    return status;
-}
-
-static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
-{
-    (void)user;
-    while (n > 0)
-        body(arg, --n);
-}
-
 static heed_status run(layer *l, int way, uint32_t n, int garbage)
 {
     heed_executor executor = {
-        .struct_size = sizeof executor, .n_threads = n, .parallel_for = backwards};
+        .struct_size = sizeof executor, .n_threads = n, .parallel_for = kit_backwards};
     guard_buffer workspace;
     heed_status status;
-    l->args.executor = way == BY_EXECUTOR ? &executor : NULL;
-    if (way == BY_CONTEXT)
+    l->args.executor = way == KIT_BY_EXECUTOR ? &executor : NULL;
+    if (way == KIT_BY_CONTEXT)
         return heed_mha_run(l->mha, &l->args, NULL, 0);
     size_t bytes = (heed_mha_workspace_bytes(l->mha, n) + 63) / 64 * 64;
     if (bytes == 0 || guard_map(&workspace, bytes, GUARD_HIGH, 0, garbage) != 0)
         return HEED_ERR_NOMEM;
-    if (way == BY_RUN || way == BY_EXECUTOR) {
+    if (way == KIT_BY_WORKSPACE || way == KIT_BY_EXECUTOR) {
         status = heed_mha_run(l->mha, &l->args, workspace.data, bytes);
     } else {
         status = heed_mha_begin(l->mha, &l->args, n, workspace.data, bytes);
         if (status == HEED_OK)
-            status = run_parts(way, n, workspace.data);
+            status = kit_run_parts(way, n, workspace.data, heed_mha_part);
     }
     guard_unmap(&workspace);
     l->args.executor = NULL;
@@ -191,7 +147,11 @@ static heed_status run(layer *l, int way, uint32_t n, int garbage)
 
 static void conform(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
-    static const uint32_t parts[WAYS] = {1, 1, 3, 2, 4, 3};
+    static const struct {
+        int how;
+        uint32_t n_parts;
+    } ways[] = {{KIT_BY_WORKSPACE, 1}, {KIT_BY_CONTEXT, 1}, {KIT_BY_PARTS, 3},
+                {KIT_BY_ONE_PART, 2},  {KIT_BY_THREADS, 4}, {KIT_BY_EXECUTOR, 3}};
     const layer_spec spec = layer_complete(c);
     layer l;
     unsigned char *first = NULL;
@@ -199,16 +159,16 @@ static void conform(const kit_env *env, const kit_case *c, kit_outcome *outcome)
         goto end;
     const guard_buffer *y = &l.buffer[LAYER_Y];
     first = malloc(y->bytes + 1);
-    for (int way = 0; first && way < WAYS && outcome->verdict == KIT_PASSED; way++) {
+    for (int n = 0; first && n < 6 && outcome->verdict == KIT_PASSED; n++) {
         layer_reset(&l);
-        if (kit_status(outcome, run(&l, way, parts[way], way & 1 ? 0xff : 0xa5), heed_last_error(),
-                       "the run") != 0)
+        if (kit_status(outcome, run(&l, ways[n].how, ways[n].n_parts, n & 1 ? 0xff : 0xa5),
+                       heed_last_error(), "the run") != 0)
             break;
-        if (way == BY_RUN) {
+        if (n == 0) {
             layer_check(&l, outcome);
             memcpy(first, y->data, y->bytes);
         } else if (memcmp(first, y->data, y->bytes) != 0) {
-            kit_fail(outcome, "way %d to run, with %u parts: other bits", way, parts[way]);
+            kit_fail(outcome, "way %d to run, with %u parts: other bits", n, ways[n].n_parts);
         }
     }
 end:
@@ -228,8 +188,9 @@ static void crowd(const kit_env *env, const kit_case *c, kit_outcome *outcome)
     first = malloc(y->bytes + 1);
     for (int n = 0; first && n < 30 && outcome->verdict == KIT_PASSED; n++) {
         layer_reset(&l);
-        if (kit_status(outcome, run(&l, n ? BY_THREADS : BY_RUN, 1 + (uint32_t)n % 8, n),
-                       heed_last_error(), "the run") != 0)
+        const int how = n ? KIT_BY_THREADS : KIT_BY_WORKSPACE;
+        if (kit_status(outcome, run(&l, how, 1 + (uint32_t)n % 8, n), heed_last_error(),
+                       "the run") != 0)
             break;
         if (!n)
             memcpy(first, y->data, y->bytes);
@@ -253,7 +214,8 @@ static void alone(const kit_env *env, const kit_case *c, kit_outcome *outcome)
     const size_t bytes = kit_bytes_of(spec.y_type);
     const size_t row_bytes = bytes * (size_t)(spec.out ? spec.out : (int)(spec.q_heads * spec.v_dim));
     first = malloc(y->bytes + 1);
-    if (!first || kit_status(outcome, run(&l, BY_RUN, 1, 0), heed_last_error(), "the run") != 0)
+    if (!first || kit_status(outcome, run(&l, KIT_BY_WORKSPACE, 1, 0), heed_last_error(),
+                             "the run") != 0)
         goto end;
     memcpy(first, y->data, y->bytes);
     const heed_mha_args whole = l.args;
@@ -278,7 +240,8 @@ static void alone(const kit_env *env, const kit_case *c, kit_outcome *outcome)
             a->k_cache.data = (char *)a->k_cache.data + b * a->k_cache.stride[0] * each;
             a->v_cache.data = (char *)a->v_cache.data + b * a->v_cache.stride[0] * each;
         }
-        if (kit_status(outcome, run(&l, BY_RUN, 1, 0xff), heed_last_error(), "the run") != 0)
+        if (kit_status(outcome, run(&l, KIT_BY_WORKSPACE, 1, 0xff), heed_last_error(),
+                       "the run") != 0)
             break;
         *a = whole;
         for (int64_t i = 0; i < l.q_lens[b]; i++) {
@@ -335,11 +298,12 @@ static void attend_each_other(const kit_env *env, const kit_case *c, kit_outcome
             const guard_buffer *x_a = &a.buffer[LAYER_X], *x_b = &b.buffer[LAYER_X];
             copy_rows(&a, LAYER_XKV, x_b->data, x_b->bytes);
             copy_rows(&b, LAYER_XKV, x_a->data, x_a->bytes);
-            if (kit_status(outcome, run(&a, BY_RUN, 1, 0), heed_last_error(), "A to B") == 0)
+            if (kit_status(outcome, run(&a, KIT_BY_WORKSPACE, 1, 0), heed_last_error(),
+                           "A to B") == 0)
                 layer_check(&a, outcome);
             if (alternating)
                 copy_rows(&b, LAYER_XKV, a.buffer[LAYER_Y].data, x_a->bytes);
-            if (kit_status(outcome, run(&b, BY_PARTS, 2, 0), heed_last_error(), "B to A") == 0)
+            if (kit_status(outcome, run(&b, KIT_BY_PARTS, 2, 0), heed_last_error(), "B to A") == 0)
                 layer_check(&b, outcome);
         }
         layer_free(&a);

@@ -15,7 +15,7 @@
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define U 0x1p-24
 
-static const kit_way plainly = {.how = KIT_BY_PLAN, .n_parts = 1, .garbage = 0xff};
+static const kit_way plainly = {.how = KIT_BY_WORKSPACE, .n_parts = 1, .garbage = 0xff};
 
 static double read_element(const kit_problem *p, int which, int64_t b, int64_t h, int64_t i,
                            int64_t d)

@@ -1,7 +1,6 @@
 /* Runs test problems and takes their results. See run.h. */
 #include "run.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,52 +26,6 @@ static void set_mxcsr(unsigned int value)
 #endif
 }
 
-static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
-{
-    (void)user;
-    while (n > 0)
-        body(arg, --n);
-}
-
-typedef struct part_thread {
-    pthread_t thread;
-    void *workspace;
-    uint32_t part;
-    heed_status status;
-    int started;
-} part_thread;
-
-static void *run_part(void *arg)
-{
-    part_thread *part = arg;
-    part->status = heed_run_part(part->workspace, part->part);
-    return NULL;
-}
-
-static heed_status run_parts(const kit_way *way, void *workspace)
-{
-    part_thread *part = calloc(way->n_parts, sizeof *part);
-    heed_status status = HEED_OK;
-    if (!part)
-        return HEED_ERR_NOMEM;
-    for (uint32_t i = way->n_parts; i-- > 0;) {
-        part[i].workspace = workspace;
-        part[i].part = i;
-        if (way->how == KIT_BY_THREADS)
-            part[i].started = pthread_create(&part[i].thread, NULL, run_part, &part[i]) == 0;
-        else if (way->how == KIT_BY_PARTS || i == way->n_parts - 1)
-            run_part(&part[i]);
-    }
-    for (uint32_t i = 0; i < way->n_parts; i++) {
-        if (part[i].started)
-            pthread_join(part[i].thread, NULL);
-        if (part[i].status != HEED_OK)
-            status = part[i].status;
-    }
-    free(part);
-    return status;
-}
-
 static heed_status with_workspace(const heed_plan *plan, kit_problem *p, const kit_way *way)
 {
     guard_buffer workspace;
@@ -81,12 +34,12 @@ static heed_status with_workspace(const heed_plan *plan, kit_problem *p, const k
     heed_status status;
     if (bytes == 0 || guard_map(&workspace, whole, GUARD_HIGH, 0, way->garbage) != 0)
         return HEED_ERR_NOMEM;
-    if (way->how == KIT_BY_PLAN || way->how == KIT_BY_EXECUTOR) {
+    if (way->how == KIT_BY_WORKSPACE || way->how == KIT_BY_EXECUTOR) {
         status = heed_plan_run(plan, &p->args, workspace.data, whole);
     } else {
         status = heed_run_begin(plan, &p->args, n_parts, workspace.data, bytes);
         if (status == HEED_OK)
-            status = run_parts(way, workspace.data);
+            status = kit_run_parts(way->how, n_parts, workspace.data, heed_run_part);
     }
     guard_unmap(&workspace);
     return status;
@@ -96,7 +49,7 @@ heed_status kit_run(heed_context *context, kit_problem *p, const kit_way *way, h
                     int *kept)
 {
     heed_executor executor = {
-        .struct_size = sizeof executor, .n_threads = way->n_parts, .parallel_for = backwards};
+        .struct_size = sizeof executor, .n_threads = way->n_parts, .parallel_for = kit_backwards};
     heed_attn_desc desc = p->desc;
     unsigned int before = get_mxcsr(), after;
     heed_plan *plan = NULL;

@@ -3,20 +3,10 @@
 #define KIT_RUN_H
 
 #include "case.h"
-
-/** The ways to run. */
-enum {
-    KIT_BY_PLAN,     /* heed_plan_run with a workspace of ours */
-    KIT_BY_CONTEXT,  /* heed_plan_run with the context's workspace */
-    KIT_BY_CALL,     /* heed_attention */
-    KIT_BY_PARTS,    /* heed_run_begin, and the parts one after another, the last one first */
-    KIT_BY_ONE_PART, /* the same, but only the last part ever runs */
-    KIT_BY_THREADS,  /* a thread for each part */
-    KIT_BY_EXECUTOR  /* an executor that runs its pieces in reverse order */
-};
+#include "ways.h"
 
 typedef struct kit_way {
-    int how;
+    int how;            /* KIT_BY_* */
     uint32_t n_parts;   /* of KIT_BY_PARTS and the like; the executor's threads */
     int64_t more;       /* added to the plan's maxima */
     unsigned int mxcsr; /* state of the calling thread; 0: as it is. x86 only */
