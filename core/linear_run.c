@@ -28,7 +28,7 @@ size_t heed_linear_workspace_bytes(const heed_linear *linear, uint32_t n_parts)
 
 uint32_t heed_linear_workspace_parts(const heed_linear *linear, size_t bytes, uint32_t limit)
 {
-    if (bytes < run_bytes() + linear->part_bytes)
+    if (bytes < run_bytes())
         return 0;
     size_t n = (bytes - run_bytes()) / linear->part_bytes;
     return n < limit ? (uint32_t)n : limit;
