@@ -35,9 +35,9 @@ typedef struct layer_spec {
     uint64_t seed;
 } layer_spec;
 
-/** Numbers with their greatest error. */
+/** Numbers with their greatest error, and with one deviation of a random one. */
 typedef struct layer_numbers {
-    double *value, *error;
+    double *value, *error, *typical;
 } layer_numbers;
 
 enum {

@@ -4,6 +4,14 @@
  * carries sum |dx| |w| on; each number that is stored is rounded by its type. A score carries
  * |scale| sum (|dq| |k| + |q| |dk| + |dq| |dk|) on top of attention's own error. With the largest
  * error D of a row's scores every weight is off by a factor in [exp(-2 D), exp(2 D)].
+ *
+ * These bounds let every error of every step point the same way, so a small systematic mistake
+ * could hide in them. Therefore y as a whole (its L2 norm) is held against deviations too: what one
+ * rounding amounts to, and what comes of independent ones (variances add), carried on from step to
+ * step. A linear layer has u sum |x w| (see tolerance.c) and carries sum t^2 w^2. An output of
+ * attention, o = sum w v, moves with the scores s by sum w_j ds_j (v_j - o): deviations of k_j move
+ * s_j alone; those of q move all of them, and the covariance of k and v under w that this brings is
+ * at most the root of both variances (Cauchy-Schwarz).
  */
 #include "decode.h"
 #include "layer_case.h"
@@ -14,6 +22,9 @@
 #include <string.h>
 
 #define U 0x1p-24
+/* Deviations that y as a whole may be off by. A rounding is spread evenly over half an ulp, whose
+ * deviation is 1 / sqrt(3) of what is reckoned with here. */
+#define LIMIT 1
 
 static double grow(double n)
 {
@@ -25,10 +36,26 @@ static double unit_of(uint32_t type)
     return type == HEED_F32 ? U : type == HEED_F16 ? 0x1p-11 : 0x1p-8;
 }
 
+static double floor_of(uint32_t type)
+{
+    return type == HEED_F16 ? 0x1p-25 : 0x1p-126;
+}
+
 /* Error of storing x +- e. */
 static double stored(uint32_t type, double x, double e)
 {
-    return e + unit_of(type) * (fabs(x) + e) + (type == HEED_F16 ? 0x1p-25 : 0x1p-126);
+    return e + unit_of(type) * (fabs(x) + e) + floor_of(type);
+}
+
+static double square(double x)
+{
+    return x * x;
+}
+
+/* Deviation of what is stored, whose variance was `before`; never more than its error. */
+static double scatter(uint32_t type, double x, double before, double error)
+{
+    return fmin(sqrt(before + square(unit_of(type) * fabs(x) + floor_of(type))), error);
 }
 
 static int64_t keys_of(const layer *l)
@@ -44,9 +71,9 @@ static int64_t new_rows(const layer *l, int64_t b)
 
 static layer_numbers numbers(int64_t n)
 {
-    layer_numbers x = {calloc((size_t)n + 1, sizeof(double)),
+    layer_numbers x = {calloc((size_t)n + 1, sizeof(double)), calloc((size_t)n + 1, sizeof(double)),
                        calloc((size_t)n + 1, sizeof(double))};
-    if (!x.value || !x.error)
+    if (!x.value || !x.error || !x.typical)
         abort(); /* a test's own memory */
     return x;
 }
@@ -55,31 +82,44 @@ static void drop(layer_numbers x)
 {
     free(x.value);
     free(x.error);
+    free(x.typical);
 }
 
-/* One row through linear layer `which`, from column `first` of its output on. */
+/* Those from element n on. */
+static layer_numbers from(layer_numbers x, int64_t n)
+{
+    return (layer_numbers){x.value + n, x.error + n, x.typical + n};
+}
+
+/* One row through linear layer `which`, from column `first` of its output on. Of x, error and
+ * typical may be absent: it is exact. */
 static void project(const layer *l, int which, int64_t in, int64_t out, int64_t first, int64_t n,
-                    uint32_t y_type, const double *x, const double *dx, double *y, double *dy)
+                    uint32_t y_type, layer_numbers x, layer_numbers y)
 {
     for (int64_t c = 0; c < n; c++) {
-        double sum = 0, magnitude = 0, carried = 0;
+        const double bias = l->bias[which][first + c];
+        double sum = 0, magnitude = 0, carried = 0, variance = 0;
         for (int64_t i = 0; i < in; i++) {
             double w = l->weight[which][i * out + first + c];
-            sum += x[i] * w;
-            magnitude += fabs(x[i] * w);
-            carried += (dx ? dx[i] : 0) * fabs(w);
+            sum += x.value[i] * w;
+            magnitude += fabs(x.value[i] * w);
+            carried += (x.error ? x.error[i] : 0) * fabs(w);
+            variance += square((x.typical ? x.typical[i] : 0) * w);
         }
-        y[c] = sum + l->bias[which][first + c];
-        dy[c] = carried + (grow((double)in) + 2) * U * (magnitude + carried) +
-                2 * U * fabs(l->bias[which][first + c]);
-        dy[c] = stored(y_type, y[c], dy[c]);
+        y.value[c] = sum + bias;
+        y.error[c] =
+            carried + (grow((double)in) + 2) * U * (magnitude + carried) + 2 * U * fabs(bias);
+        y.error[c] = stored(y_type, y.value[c], y.error[c]);
+        variance += square(U * magnitude) + square(U * bias);
+        y.typical[c] = scatter(y_type, y.value[c], variance, y.error[c]);
     }
 }
 
 /* q, k or v (0, 1, 2) of one row of the input: heads * dim numbers. */
-static void source(const layer *l, int which, const double *x, double *y, double *dy)
+static void source(const layer *l, int which, double *x, layer_numbers y)
 {
     const layer_spec *s = &l->spec;
+    const layer_numbers given = {.value = x};
     const int64_t in = which && s->d_kv ? s->d_kv : s->d_model;
     const int64_t heads = which ? s->kv_heads : s->q_heads;
     const int64_t dim = which == 2 ? s->v_dim : s->qk_dim, n = heads * dim;
@@ -88,27 +128,22 @@ static void source(const layer *l, int which, const double *x, double *y, double
     const uint32_t type =
         !which || s->cache || s->projections == LAYER_FUSED ? s->mid_type : s->kv_type;
     if (l->linear[3]) {
-        project(l, 3, in, q + k + v,
-                which == 0   ? 0
-                : which == 1 ? q
-                             : q + k,
-                n, type, x, NULL, y, dy);
+        project(l, 3, in, q + k + v, which == 0 ? 0 : which == 1 ? q : q + k, n, type, given, y);
     } else if (which && l->linear[4]) {
-        project(l, 4, in, k + v, which == 1 ? 0 : k, n, type, x, NULL, y, dy);
+        project(l, 4, in, k + v, which == 1 ? 0 : k, n, type, given, y);
     } else if (l->linear[which] && s->projections == LAYER_SHARED) {
         for (int64_t h = 0; h < heads; h++)
-            project(l, which, in / heads, dim, 0, dim, type, x + h * (in / heads), NULL,
-                    y + h * dim, dy + h * dim);
+            project(l, which, in / heads, dim, 0, dim, type,
+                    (layer_numbers){.value = x + h * (in / heads)}, from(y, h * dim));
     } else if (l->linear[which]) {
-        project(l, which, in, n, 0, n, type, x, NULL, y, dy);
+        project(l, which, in, n, 0, n, type, given, y);
     } else {
         for (int64_t c = 0; c < n; c++)
-            y[c] = x[c], dy[c] = 0;
+            y.value[c] = x[c], y.error[c] = y.typical[c] = 0;
     }
 }
 
-static void turn(const layer *l, int64_t heads, int64_t position, uint32_t type, double *x,
-                 double *dx)
+static void turn(const layer *l, int64_t heads, int64_t position, uint32_t type, layer_numbers x)
 {
     const heed_rotary_desc *r = &l->spec.rotary;
     const int64_t dim = l->spec.qk_dim, half = r->dims / 2;
@@ -119,13 +154,28 @@ static void turn(const layer *l, int64_t heads, int64_t position, uint32_t type,
             double base = r->base > 0 ? (double)r->base : 10000;
             double angle = (double)position / (r->scale > 0 ? (double)r->scale : 1) *
                            pow(base, -2.0 * (double)p / r->dims);
-            double c = cos(angle), s = sin(angle), u = x[a], v = x[b];
-            double e = dx[a] + dx[b] + 3 * U * (fabs(u) + fabs(v) + dx[a] + dx[b]);
-            x[a] = u * c - v * s;
-            x[b] = v * c + u * s;
-            dx[a] = stored(type, x[a], e);
-            dx[b] = stored(type, x[b], e);
+            double c = cos(angle), s = sin(angle), u = x.value[a], v = x.value[b];
+            double both = x.error[a] + x.error[b], e = both + 3 * U * (fabs(u) + fabs(v) + both);
+            double variance = square(x.typical[a]), other = square(x.typical[b]);
+            double own = square(2 * U) * (u * u + v * v);
+            x.value[a] = u * c - v * s;
+            x.value[b] = v * c + u * s;
+            x.error[a] = stored(type, x.value[a], e);
+            x.error[b] = stored(type, x.value[b], e);
+            x.typical[a] =
+                scatter(type, x.value[a], variance * c * c + other * s * s + own, x.error[a]);
+            x.typical[b] =
+                scatter(type, x.value[b], other * c * c + variance * s * s + own, x.error[b]);
         }
+}
+
+/* n numbers on their way into the cache. */
+static void append(uint32_t type, int64_t n, layer_numbers x)
+{
+    for (int64_t d = 0; d < n; d++) {
+        x.error[d] = stored(type, x.value[d], x.error[d]);
+        x.typical[d] = scatter(type, x.value[d], square(x.typical[d]), x.error[d]);
+    }
 }
 
 /* Element of a cache, as it was before or is now. */
@@ -180,9 +230,8 @@ static void find_qkv(checker *c)
         for (int64_t i = 0; i < l->q_lens[b]; i++) {
             int64_t at = (b * s->q_len + i) * q;
             find_rows(c, &l->args.x_q, l->args.q_starts, b, i, s->d_model, x);
-            source(l, 0, x, c->q.value + at, c->q.error + at);
-            turn(l, s->q_heads, offset_of(l, b) + i, l->attn.q_type, c->q.value + at,
-                 c->q.error + at);
+            source(l, 0, x, from(c->q, at));
+            turn(l, s->q_heads, offset_of(l, b) + i, l->attn.q_type, from(c->q, at));
         }
         for (int64_t j = 0; j < there; j++) {
             for (int64_t d = 0; d < k; d++)
@@ -202,14 +251,13 @@ static void find_qkv(checker *c)
                 find_rows(c, &l->args.x_kv, l->args.kv_starts, b, i, s->d_kv, x);
             else
                 find_rows(c, &l->args.x_q, l->args.q_starts, b, i, s->d_model, x);
-            source(l, 1, x, c->k.value + at, c->k.error + at);
-            source(l, 2, x, c->v.value + v_at, c->v.error + v_at);
-            turn(l, s->kv_heads, there + i, type, c->k.value + at, c->k.error + at);
-            for (int64_t d = 0; s->cache && d < k; d++)
-                c->k.error[at + d] = stored(s->kv_type, c->k.value[at + d], c->k.error[at + d]);
-            for (int64_t d = 0; s->cache && d < v; d++)
-                c->v.error[v_at + d] =
-                    stored(s->kv_type, c->v.value[v_at + d], c->v.error[v_at + d]);
+            source(l, 1, x, from(c->k, at));
+            source(l, 2, x, from(c->v, v_at));
+            turn(l, s->kv_heads, there + i, type, from(c->k, at));
+            if (s->cache) {
+                append(s->kv_type, k, from(c->k, at));
+                append(s->kv_type, v, from(c->v, v_at));
+            }
         }
     }
     free(x);
@@ -224,14 +272,48 @@ static void compare(checker *c, const char *what, int64_t b, int64_t i, int64_t 
                  (long long)b, (long long)i, (long long)d, got, want, bound);
 }
 
+/* The variance under a row's weights of column d of its keys or values. A sink is a key of zeros.
+ */
+static double variance_of(const reference_row *r, const double *rows, int64_t dim, int64_t d)
+{
+    double mean = 0, square_mean = 0;
+    for (int64_t j = 0; j < r->n_keys; j++) {
+        mean += r->weight[j] * rows[j * dim + d];
+        square_mean += r->weight[j] * square(rows[j * dim + d]);
+    }
+    return fmax(0, square_mean - square(mean));
+}
+
+/* The variance that those of q, k and v bring into out[d], for each d. */
+static void carry(const checker *c, const reference_problem *p, const reference_row *r, double *out)
+{
+    const int64_t qk = p->qk_dim, vd = p->v_dim, k_row = p->kv_heads * qk, v_row = p->kv_heads * vd;
+    const double *q = c->q.typical + (r->b * p->q_len + r->i) * p->q_heads * qk + r->h * qk;
+    const double *k = c->k.typical + r->b * p->kv_len * k_row + r->g * qk;
+    const double *v = c->v.typical + r->b * p->kv_len * v_row + r->g * vd;
+    double of_q = 0;
+    for (int64_t e = 0; e < qk; e++)
+        of_q += square(p->scale * q[e]) * variance_of(r, r->k, qk, e);
+    for (int64_t d = 0; d < vd; d++)
+        out[d] = of_q * variance_of(r, r->v, vd, d);
+    for (int64_t j = 0; j < r->n_keys; j++) {
+        double of_score = 0;
+        for (int64_t e = 0; e < qk; e++)
+            of_score += square(p->scale * r->q[e] * k[j * k_row + e]);
+        for (int64_t d = 0; d < vd; d++)
+            out[d] += square(r->weight[j]) *
+                      (of_score * square(r->v[j * vd + d] - r->out[d]) + square(v[j * v_row + d]));
+    }
+}
+
 static void attend_row(void *user, const reference_problem *p, const reference_row *r)
 {
     checker *c = user;
     const layer *l = c->l;
     const int64_t keys = p->kv_len, qk = p->qk_dim, vd = p->v_dim;
     const double *dq = c->q.error + (r->b * p->q_len + r->i) * p->q_heads * qk + r->h * qk;
-    double most = 0, *o = c->o.value + (r->b * p->q_len + r->i) * p->q_heads * vd + r->h * vd,
-           *d_o = c->o.error + (o - c->o.value);
+    const layer_numbers o = from(c->o, (r->b * p->q_len + r->i) * p->q_heads * vd + r->h * vd);
+    double most = 0;
     kit_tolerate(&c->how, p, r, &c->to);
     for (int64_t j = 0; j < keys; j++) {
         const double *dk = c->k.error + (r->b * keys + j) * p->kv_heads * qk + r->g * qk;
@@ -245,6 +327,7 @@ static void attend_row(void *user, const reference_problem *p, const reference_r
         most = fmax(most, carried);
     }
     const double factor = exp(2 * most) - 1;
+    carry(c, p, r, o.typical);
     for (int64_t d = 0; d < vd; d++) {
         double sum = 0, spread = 0;
         for (int64_t j = 0; j < r->n_keys; j++) {
@@ -252,9 +335,11 @@ static void attend_row(void *user, const reference_problem *p, const reference_r
             sum += r->weight[j] * fabs(r->v[j * vd + d]);
             spread += r->weight[j] * dv[d];
         }
-        o[d] = r->out[d];
-        d_o[d] = stored(l->attn.out_type, o[d],
-                        (c->to.out[d] + factor * sum + (1 + factor) * spread) * (1 + factor));
+        o.value[d] = r->out[d];
+        o.error[d] = stored(l->attn.out_type, o.value[d],
+                            (c->to.out[d] + factor * sum + (1 + factor) * spread) * (1 + factor));
+        o.typical[d] = scatter(l->attn.out_type, o.value[d],
+                               o.typical[d] + square(c->to.typical[d]), o.error[d]);
     }
     if (l->spec.features & HEED_HAS_LSE) {
         const heed_view *view = &l->args.lse;
@@ -318,26 +403,34 @@ static void check_y(checker *c)
     const layer_spec *s = &l->spec;
     const int64_t in = (int64_t)s->q_heads * s->v_dim, cols = s->out ? s->out : in;
     layer_numbers y = numbers(cols);
+    double error2 = 0, typical2 = 0;
     unsigned char *owned = calloc(l->buffer[LAYER_Y].bytes + 1, 1);
     const size_t bytes = kit_bytes_of(s->y_type);
     for (int64_t b = 0; owned && b < s->batch; b++)
         for (int64_t i = 0; i < l->q_lens[b]; i++) {
             const int64_t at = (b * s->q_len + i) * in, row = layer_y_row(l, b, i);
-            for (int64_t d = 0; !s->out && d < cols; d++)
-                y.value[d] = c->o.value[at + d], y.error[d] = c->o.error[at + d];
+            const layer_numbers o = from(c->o, at);
             if (s->out)
-                project(l, 5, in, cols, 0, cols, s->y_type, c->o.value + at, c->o.error + at,
-                        y.value, y.error);
+                project(l, 5, in, cols, 0, cols, s->y_type, o, y);
             for (int64_t d = 0; d < cols; d++) {
-                double want = y.value[d], bound = y.error[d];
+                const layer_numbers one = from(s->out ? y : o, d);
+                double want = *one.value, bound = *one.error, typical = *one.typical;
                 if (s->residual) { /* added before the one rounding; the sum rounds once more */
                     want += kit_decode(s->y_type, l->args.residual.data, row + d);
                     bound = stored(s->y_type, want, bound + U * fabs(want));
+                    typical = scatter(s->y_type, want, square(typical) + square(U * want), bound);
                 }
                 memset(owned + (size_t)(row + d) * bytes, 1, bytes);
                 compare(c, "y", b, i, d, s->y_type, l->args.y.data, row + d, want, bound);
+                error2 += square(kit_decode(s->y_type, l->args.y.data, row + d) - want);
+                typical2 += square(typical);
             }
         }
+    if (error2 > square(LIMIT) * typical2)
+        kit_fail(c->outcome,
+                 "the L2 error of y is %.3g times what rounding explains (limit %g), though each "
+                 "element is within its bound",
+                 sqrt(error2 / typical2), (double)LIMIT);
     for (size_t i = 0; owned && i < l->buffer[LAYER_Y].bytes; i++)
         if (!owned[i] && l->buffer[LAYER_Y].data[i] != KIT_CANARY)
             kit_fail(c->outcome, "byte %zu of y is no element of a row, and was written", i);
