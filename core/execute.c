@@ -11,6 +11,20 @@
 #include "schedule.h"
 #include "softmax_state.h"
 
+/* What the rows of an operand belong to. */
+enum { OF_QUERIES, OF_KEYS, OF_PAIRS };
+
+/* A tensor of the call, as tiles point at it. */
+typedef struct operand {
+    heed_rows *rows;                         /* of the tile */
+    char *data;                              /* at sequence 0, row 0, head 0 */
+    char *bound;                             /* at the bound sequence, head 0 */
+    int64_t batch_step, head_step, row_step; /* bytes; from kv head to kv head */
+    int kind;
+} operand;
+
+enum { MOST_OPERANDS = 9 };
+
 /* What a part keeps while it runs. Between tiles only what changed is rewritten. */
 typedef struct worker {
     heed_run *run;
@@ -18,86 +32,134 @@ typedef struct worker {
     const heed_sequence *sequence; /* of the tile */
     const heed_class_plan *class_plan;
     uint32_t part;
+    uint32_t flush;      /* heed_tiling.flush that MXCSR has now */
     char *area;          /* private: scratch, state, mask summary */
-    int64_t unit;        /* sequence * kv_heads + kv head that the tile is bound to; -1: none */
+    int64_t index;       /* of the sequence in the batch */
+    int64_t end_tile;    /* of the sequence */
+    int64_t unit;        /* index * kv_heads + kv head that the tile is bound to; -1: none */
     int64_t last_unit;   /* of the last tile that used the scratch; -1: none */
-    int64_t run_of_call; /* sequence * layout.mask_runs + run that the tile's rows are */
+    int64_t run_of_call; /* index * layout.mask_runs + run that the tile's rows are */
+    heed_span keys;      /* that some row of the tile sees */
     heed_tile tile;
+    uint32_t n_operands;
+    operand operands[MOST_OPERANDS];
 } worker;
+
+/* Writing MXCSR takes as long as a tile of few rows and keys. */
+static void set_flush(worker *w, uint32_t flush)
+{
+    if (w->flush == flush)
+        return;
+    heed_fpenv_flush(flush);
+    w->flush = flush;
+}
 
 /* ---- resolving a tile -------------------------------------------------------------------------
  */
 
-static void set_strides(heed_rows *rows, const heed_view *view)
+static void add_operand(worker *w, heed_rows *rows, const heed_view *view, uint32_t type, int kind)
 {
+    const heed_attn_args *a = &w->run->args;
+    const int64_t bytes = type == HEED_DTYPE_NONE ? 1 : heed_dtype_bytes(type);
+    const int64_t heads = kind == OF_KEYS ? 1 : w->plan->group;
     rows->head_stride = view->stride[1];
     rows->row_stride = view->stride[2];
     rows->dim_stride = view->stride[3];
+    if (!view->data)
+        return;
+    /* Packed rows are those of one long sequence; pages take the place of the batch axis. */
+    const int packed = kind == OF_QUERIES ? a->q_starts != NULL
+                       : kind == OF_KEYS  ? a->kv_starts || a->block_table
+                                          : 0;
+    w->operands[w->n_operands++] = (operand){
+        .rows = rows,
+        .data = view->data,
+        .batch_step = packed ? 0 : view->stride[0] * bytes,
+        .head_step = view->stride[1] * heads * bytes,
+        .row_step = view->stride[2] * bytes,
+        .kind = kind,
+    };
 }
 
 static void start_worker(worker *w, heed_run *run, uint32_t part)
 {
     const heed_attn_args *a = &run->args;
-    *w = (worker){.run = run, .plan = run->plan, .part = part, .unit = -1, .last_unit = -1};
-    w->area = run->parts + part * run->plan->layout.part;
+    const heed_plan *plan = run->plan;
+    const heed_attn_desc *d = &plan->desc;
+    memset(w, 0, offsetof(worker, operands));
+    w->run = run;
+    w->plan = plan;
+    w->part = part;
+    w->index = w->unit = w->last_unit = -1;
+    w->area = run->parts + part * plan->layout.part;
     heed_tile *t = &w->tile;
     t->struct_size = sizeof *t;
-    t->n_heads = run->plan->group;
-    t->window_left = run->plan->window_left;
-    t->window_right = run->plan->window_right;
-    t->acc_stride = run->plan->layout.acc_stride;
-    set_strides(&t->q, &a->q);
-    set_strides(&t->k, &a->k);
-    set_strides(&t->v, &a->v);
-    set_strides(&t->out, &a->out);
-    set_strides(&t->mask, &a->mask);
-    set_strides(&t->bias, &a->bias);
-    set_strides(&t->lse, &a->lse);
-    set_strides(&t->weights, &a->weights);
-    set_strides(&t->scores, &a->scores);
+    t->n_heads = plan->group;
+    t->window_left = plan->window_left;
+    t->window_right = plan->window_right;
+    t->acc_stride = plan->layout.acc_stride;
+    add_operand(w, &t->q, &a->q, d->q_type, OF_QUERIES);
+    add_operand(w, &t->k, &a->k, d->k_type, OF_KEYS);
+    add_operand(w, &t->v, &a->v, d->v_type, OF_KEYS);
+    add_operand(w, &t->out, &a->out, d->out_type, OF_QUERIES);
+    add_operand(w, &t->lse, &a->lse, HEED_F32, OF_QUERIES);
+    add_operand(w, &t->mask, &a->mask, HEED_DTYPE_NONE, OF_PAIRS);
+    add_operand(w, &t->bias, &a->bias, d->bias_type, OF_PAIRS);
+    add_operand(w, &t->weights, &a->weights, HEED_F32, OF_PAIRS);
+    add_operand(w, &t->scores, &a->scores, HEED_F32, OF_PAIRS);
     t->k_page_stride = a->k.stride[0];
     t->v_page_stride = a->v.stride[0];
 }
 
-/* Element (b, head, row, 0) of a view. */
-static void *element(const heed_view *view, int64_t b, int64_t head, int64_t row, uint32_t type)
+/* Sets the tile's rows, and finds the keys that they see. */
+static void set_run(worker *w, uint32_t run)
 {
-    int64_t bytes = type == HEED_DTYPE_NONE ? 1 : heed_dtype_bytes(type);
-    if (!view->data)
-        return NULL;
-    return (char *)view->data +
-           (b * view->stride[0] + head * view->stride[1] + row * view->stride[2]) * bytes;
+    const heed_span rows = heed_run_rows(w->plan, w->sequence, run);
+    w->run_of_call = w->index * w->plan->layout.mask_runs + run;
+    w->tile.q_first = rows.first;
+    w->tile.q_count = rows.end - rows.first;
+    w->keys = heed_visible_keys(w->plan, w->sequence, rows);
 }
 
-/* Points the tile at sequence b and kv head g. */
-static void bind(worker *w, int64_t b, int64_t g)
+/* Turns to the sequence of a tile, which lies behind the last one. */
+static void bind_sequence(worker *w, int64_t tile)
 {
     const heed_attn_args *a = &w->run->args;
-    const heed_attn_desc *d = &w->plan->desc;
+    heed_tile *t = &w->tile;
+    do {
+        const int64_t next = ++w->index + 1;
+        w->end_tile = next < a->batch ? w->run->sequence[next].first_tile : w->run->n_tiles;
+    } while (tile >= w->end_tile);
+    const heed_sequence *s = w->sequence = &w->run->sequence[w->index];
+    w->class_plan = &w->plan->class_plan[s->query_class];
+    w->unit = -1;
+    t->q_len = s->q_len;
+    t->kv_len = s->kv_len;
+    t->q_offset = s->q_offset;
+    if (a->block_table)
+        t->pages = a->block_table + w->index * a->block_table_stride;
+    for (uint32_t i = 0; i < w->n_operands; i++) {
+        operand *o = &w->operands[i];
+        const int64_t row = o->kind == OF_QUERIES ? s->q_start
+                            : o->kind == OF_KEYS  ? s->kv_start
+                                                  : 0;
+        o->bound = o->data + w->index * o->batch_step + row * o->row_step;
+    }
+    if (s->n_runs == 1)
+        set_run(w, 0);
+}
+
+/* Points the tile at kv head g of the bound sequence. */
+static void bind_head(worker *w, int64_t g)
+{
+    const heed_attn_args *a = &w->run->args;
     const int64_t head = g * w->plan->group;
     heed_tile *t = &w->tile;
-    w->unit = b * d->kv_heads + g;
-    w->sequence = &w->run->sequence[b];
-    w->class_plan = &w->plan->class_plan[w->sequence->query_class];
+    w->unit = w->index * w->plan->desc.kv_heads + g;
     t->kv_head = (uint32_t)g;
     t->first_head = (uint32_t)head;
-    t->q_len = w->sequence->q_len;
-    t->kv_len = w->sequence->kv_len;
-    t->q_offset = w->sequence->q_offset;
-    /* Packed rows are those of one long sequence; pages take the place of the batch axis. */
-    const heed_sequence *s = w->sequence;
-    const int64_t q_b = a->q_starts ? 0 : b, kv_b = a->kv_starts || a->block_table ? 0 : b;
-    t->q.data = element(&a->q, q_b, head, s->q_start, d->q_type);
-    t->k.data = element(&a->k, kv_b, g, s->kv_start, d->k_type);
-    t->v.data = element(&a->v, kv_b, g, s->kv_start, d->v_type);
-    t->out.data = element(&a->out, q_b, head, s->q_start, d->out_type);
-    t->lse.data = element(&a->lse, q_b, head, s->q_start, HEED_F32);
-    t->mask.data = element(&a->mask, b, head, 0, HEED_DTYPE_NONE);
-    t->bias.data = element(&a->bias, b, head, 0, d->bias_type);
-    t->weights.data = element(&a->weights, b, head, 0, HEED_F32);
-    t->scores.data = element(&a->scores, b, head, 0, HEED_F32);
-    if (a->block_table)
-        t->pages = a->block_table + b * a->block_table_stride;
+    for (uint32_t i = 0; i < w->n_operands; i++)
+        w->operands[i].rows->data = w->operands[i].bound + g * w->operands[i].head_step;
     t->alibi_slope = a->alibi_slope ? a->alibi_slope + head : NULL;
     t->bias_slope = a->bias_slope ? a->bias_slope + head : NULL;
     t->sink = a->sink ? a->sink + head : NULL;
@@ -143,8 +205,7 @@ static heed_status prepare(worker *w)
     const heed_sequence *s = w->sequence;
     const heed_layout *l = &w->plan->layout;
     heed_tile *t = &w->tile;
-    t->prepared = NULL;
-    if (!c->tiling.prepare_bytes || !w->run->n_unit_slots || s->n_runs * s->n_chunks == 1)
+    if (!w->run->n_unit_slots || s->n_runs * s->n_chunks == 1)
         return HEED_OK;
     uint32_t n = heed_lease_slot(&w->run->unit[w->unit], w->run->prepared, l->unit,
                                  w->run->n_unit_slots, w->part, 0);
@@ -160,6 +221,7 @@ static heed_status prepare(worker *w)
         unsigned char raw = HEED_RAW;
         if (!atomic_compare_exchange_strong(&ready[block], &raw, HEED_BUSY))
             continue;
+        set_flush(w, 0);
         heed_status st =
             prepare_block(w, visible, block, data + (size_t)block * c->tiling.prepare_bytes);
         if (st != HEED_OK)
@@ -177,7 +239,7 @@ static heed_status prepare(worker *w)
 static void release_unit(worker *w)
 {
     const heed_layout *l = &w->plan->layout;
-    if (!w->class_plan->tiling.prepare_bytes || !w->run->n_unit_slots)
+    if (!w->run->n_unit_slots)
         return;
     heed_lease *lease = &w->run->unit[w->unit];
     if (!heed_lease_done(lease, w->sequence->n_runs * w->sequence->n_chunks))
@@ -202,6 +264,7 @@ static void summarise_mask(worker *w)
     const uint32_t key_block = c->tiling.key_block;
     heed_tile *t = &w->tile;
     uint8_t *own = (uint8_t *)w->area + l->part_mask;
+    set_flush(w, 0);
     const int shared = w->run_of_call < l->mask_entries && w->sequence->n_chunks == 1 &&
                        (!t->mask.data || t->mask.head_stride == 0) &&
                        (!t->bias.data || t->bias.head_stride == 0);
@@ -233,13 +296,11 @@ static heed_status call_backend(worker *w, heed_span keys, uint32_t flags)
     t->flags = flags | (w->last_unit == w->unit ? HEED_TILE_SAME_KV : 0);
     if (t->mask.data || t->bias.data)
         summarise_mask(w);
-    heed_status st = prepare(w);
+    t->prepared = NULL;
+    heed_status st = c->tiling.prepare_bytes ? prepare(w) : HEED_OK;
     if (st == HEED_OK) {
-        if (c->tiling.flush)
-            heed_fpenv_flush(c->tiling.flush);
+        set_flush(w, c->tiling.flush);
         st = c->backend->run_tile(c->state, &c->problem, t, w->area);
-        if (c->tiling.flush)
-            heed_fpenv_flush(0);
     }
     w->last_unit = w->unit;
     return st;
@@ -265,14 +326,17 @@ static void fill_rest(const worker *w, const heed_rows *rows, heed_span keys, fl
 
 /* The rows' state is complete: out and lse unless the backend wrote them, then the optional outputs
  * in a second pass over the same keys. */
-static heed_status finish(worker *w, heed_span keys)
+static heed_status finish(worker *w)
 {
     const heed_class_plan *c = w->class_plan;
+    const heed_span keys = w->keys;
     heed_tile *t = &w->tile;
     heed_status st = HEED_OK;
-    if (!(t->flags & HEED_TILE_FINISHED))
+    if (!(t->flags & HEED_TILE_FINISHED)) {
+        set_flush(w, 0);
         for (int64_t r = 0; r < t->n_heads * t->q_count; r++)
             heed_finish_row(&c->problem, c->tiling.state_log2, t, r);
+    }
     if (!t->weights.data && !t->scores.data)
         return HEED_OK;
     fill_rest(w, &t->weights, keys, 0);
@@ -292,20 +356,20 @@ static void mark_empty(heed_tile *t)
 }
 
 /* A row group whose keys are not cut: one tile, in this part's own memory. */
-static heed_status run_whole(worker *w, heed_span keys)
+static heed_status run_whole(worker *w)
 {
     point_state(w, w->area + w->plan->layout.part_state);
     w->tile.flags = 0;
     heed_status st = HEED_OK;
-    if (keys.first < keys.end)
-        st = call_backend(w, keys, HEED_TILE_WHOLE);
+    if (w->keys.first < w->keys.end)
+        st = call_backend(w, w->keys, HEED_TILE_WHOLE);
     else
         mark_empty(&w->tile);
-    return st == HEED_OK ? finish(w, keys) : st;
+    return st == HEED_OK ? finish(w) : st;
 }
 
 /* One chunk of a row group; the part that ends its last one merges them, in index order. */
-static heed_status run_chunk(worker *w, heed_span keys, uint32_t run, uint32_t chunk)
+static heed_status run_chunk(worker *w, uint32_t run, uint32_t chunk)
 {
     const heed_layout *l = &w->plan->layout;
     const heed_sequence *s = w->sequence;
@@ -317,7 +381,7 @@ static heed_status run_chunk(worker *w, heed_span keys, uint32_t run, uint32_t c
     uint32_t n = heed_lease_slot(lease, w->run->slots, l->slot,
                                  (uint32_t)heed_workspace_slots(w->run), 2 * w->part, 1);
     char *slot = w->run->slots + n * l->slot;
-    heed_span part = heed_chunk_keys(w->plan, s, keys, chunk);
+    heed_span part = heed_chunk_keys(w->plan, s, w->keys, chunk);
     heed_status st = HEED_OK;
     point_state(w, slot + l->slot_states + chunk * state_bytes);
     if (part.first < part.end)
@@ -327,12 +391,13 @@ static heed_status run_chunk(worker *w, heed_span keys, uint32_t run, uint32_t c
     if (!heed_lease_done(lease, s->n_chunks))
         return st;
     if (st == HEED_OK && atomic_load(&w->run->status) == HEED_OK) {
+        set_flush(w, 0);
         point_state(w, w->area + l->part_state);
         heed_state_merge(&(heed_state){t->row_max, t->row_sum, t->acc}, slot + l->slot_states,
                          state_bytes, s->n_chunks, rows, w->plan->desc.v_dim, t->acc_stride,
                          (int)w->class_plan->tiling.state_log2);
         t->flags = 0;
-        st = finish(w, keys);
+        st = finish(w);
     }
     atomic_store_explicit(&((heed_slot *)slot)->taken, 0, memory_order_release);
     return st;
@@ -340,18 +405,19 @@ static heed_status run_chunk(worker *w, heed_span keys, uint32_t run, uint32_t c
 
 static heed_status run_tile(worker *w, int64_t tile)
 {
-    const int64_t b = heed_sequence_of(w->run, tile), kv_heads = w->plan->desc.kv_heads;
-    const heed_sequence *s = &w->run->sequence[b];
-    heed_place at = heed_tile_place(w->plan, s, tile - s->first_tile);
-    if (w->unit != b * kv_heads + at.head)
-        bind(w, b, at.head);
-    w->run_of_call = b * w->plan->layout.mask_runs + at.run;
-    heed_span rows = heed_run_rows(w->plan, s, at.run);
-    heed_span keys = heed_visible_keys(w->plan, s, rows);
-    w->tile.q_first = rows.first;
-    w->tile.q_count = rows.end - rows.first;
-    heed_status st = s->n_chunks == 1 ? run_whole(w, keys) : run_chunk(w, keys, at.run, at.chunk);
-    release_unit(w);
+    if (tile >= w->end_tile)
+        bind_sequence(w, tile);
+    const heed_sequence *s = w->sequence;
+    heed_place at = {tile - s->first_tile, 0, 0};
+    if (s->n_runs > 1 || s->n_chunks > 1)
+        at = heed_tile_place(w->plan, s, at.head);
+    if (w->unit != w->index * w->plan->desc.kv_heads + at.head)
+        bind_head(w, at.head);
+    if (s->n_runs > 1)
+        set_run(w, at.run);
+    heed_status st = s->n_chunks == 1 ? run_whole(w) : run_chunk(w, at.run, at.chunk);
+    if (w->class_plan->tiling.prepare_bytes)
+        release_unit(w);
     return st;
 }
 

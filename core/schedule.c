@@ -116,16 +116,3 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
     *out = run;
     return HEED_OK;
 }
-
-int64_t heed_sequence_of(const heed_run *run, int64_t tile)
-{
-    int64_t low = 0, high = run->args.batch; /* the last with first_tile <= tile */
-    while (high - low > 1) {
-        int64_t middle = low + (high - low) / 2;
-        if (run->sequence[middle].first_tile <= tile)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}

@@ -9,7 +9,4 @@
 heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uint32_t n_parts,
                           void *workspace, heed_run **out, heed_error *why);
 
-/* The sequence that tile `tile` of the call belongs to. */
-int64_t heed_sequence_of(const heed_run *run, int64_t tile);
-
 #endif
