@@ -39,6 +39,7 @@ typedef struct worker {
     int64_t unit;        /* index * kv_heads + kv head that the tile is bound to; -1: none */
     int64_t last_unit;   /* of the last tile that used the scratch; -1: none */
     int64_t run_of_call; /* index * layout.mask_runs + run that the tile's rows are */
+    int together;        /* the sequence's heads may go to run_heads */
     heed_span keys;      /* that some row of the tile sees */
     heed_tile tile;
     uint32_t n_operands;
@@ -147,6 +148,11 @@ static void bind_sequence(worker *w, int64_t tile)
     }
     if (s->n_runs == 1)
         set_run(w, 0);
+    /* Several parts share the heads. */
+    w->together = w->run->n_parts == 1 && s->n_runs == 1 && s->n_chunks == 1 &&
+                  w->keys.first < w->keys.end &&
+                  HEED_BACKEND_HAS(w->class_plan->backend, run_heads) && !a->mask.data &&
+                  !a->bias.data && !a->weights.data && !a->scores.data;
 }
 
 /* Points the tile at kv head g of the bound sequence. */
@@ -403,6 +409,25 @@ static heed_status run_chunk(worker *w, uint32_t run, uint32_t chunk)
     return st;
 }
 
+/* The tiles from the bound head on, to the end of the sequence. */
+static heed_status run_heads(worker *w)
+{
+    const heed_class_plan *c = w->class_plan;
+    heed_tile *t = &w->tile;
+    point_state(w, w->area + w->plan->layout.part_state);
+    t->k_first = w->keys.first;
+    t->k_end = w->keys.end;
+    t->flags = HEED_TILE_WHOLE;
+    t->prepared = NULL;
+    set_flush(w, c->tiling.flush);
+    heed_status st = c->backend->run_heads(c->state, &c->problem, t,
+                                           w->plan->desc.kv_heads - t->kv_head, w->area);
+    w->last_unit = -1;
+    if (st == HEED_OK)
+        atomic_store_explicit(&w->run->next_tile, w->end_tile, memory_order_relaxed);
+    return st;
+}
+
 static heed_status run_tile(worker *w, int64_t tile)
 {
     if (tile >= w->end_tile)
@@ -415,6 +440,12 @@ static heed_status run_tile(worker *w, int64_t tile)
         bind_head(w, at.head);
     if (s->n_runs > 1)
         set_run(w, at.run);
+    if (w->together) {
+        heed_status st = run_heads(w);
+        if (st != HEED_ERR_UNSUPPORTED)
+            return st;
+        w->together = 0;
+    }
     heed_status st = s->n_chunks == 1 ? run_whole(w) : run_chunk(w, at.run, at.chunk);
     if (w->class_plan->tiling.prepare_bytes)
         release_unit(w);

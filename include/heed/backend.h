@@ -249,6 +249,13 @@ struct heed_backend {
     /* One tile. scratch is the part's own. Called from any thread, many at once. */
     heed_status (*linear_tile)(const heed_linear_problem *problem, const heed_linear_tile *tile,
                                void *scratch);
+    /* Optional: the WHOLE tiles of kv_heads kv heads of one sequence at once, for calls that are over
+     * before tiles have been told one by one. The tile is the first head's; of the g-th after it q,
+     * out, lse, alibi_slope and sink lie g * n_heads heads on, k and v g heads (head_stride). There
+     * are no mask, bias, weights and scores. To the same bits as run_tile it finishes all rows, or
+     * returns HEED_ERR_UNSUPPORTED and has done nothing: core then calls run_tile for each. */
+    heed_status (*run_heads)(const void *state, const heed_problem *problem, heed_tile *tile,
+                             int64_t kv_heads, void *scratch);
 };
 
 /** True when the backend was built knowing `member` and filled it in. */

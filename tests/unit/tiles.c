@@ -12,7 +12,8 @@ enum { BATCH = 3, KV_HEADS = 2, GROUP = 2, Q_HEADS = KV_HEADS * GROUP, MAX_Q = 4
 static heed_tiling wanted;
 static unsigned char count[BATCH][Q_HEADS][MAX_Q][MAX_KV];
 static float q[BATCH * Q_HEADS * MAX_Q];
-static int n_bad_tiles;
+static int n_bad_tiles, n_together;
+static int refuse_heads; /* that run_heads takes none */
 
 static heed_status probe(const heed_cpu *cpu, heed_error *why)
 {
@@ -73,7 +74,34 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
     return HEED_OK;
 }
 
-static const heed_backend counter = {
+/* Each head's tile as core would have told it. */
+static heed_status run_heads(const void *state, const heed_problem *problem, heed_tile *t,
+                             int64_t kv_heads, void *scratch)
+{
+    if (refuse_heads)
+        return HEED_ERR_UNSUPPORTED;
+    if (!(t->flags & HEED_TILE_WHOLE) || kv_heads < 1 || t->kv_head + kv_heads > KV_HEADS)
+        n_bad_tiles++;
+    n_together += kv_heads > 1;
+    for (int64_t g = 0; g < kv_heads; g++) {
+        heed_tile one = *t;
+        const int64_t heads = g * t->n_heads;
+        one.kv_head += (uint32_t)g;
+        one.first_head += (uint32_t)heads;
+        one.q.data = (float *)t->q.data + heads * t->q.head_stride;
+        one.out.data = (float *)t->out.data + heads * t->out.head_stride;
+        one.lse.data = (float *)t->lse.data + heads * t->lse.head_stride;
+        one.k.data = (float *)t->k.data + g * t->k.head_stride;
+        one.v.data = (float *)t->v.data + g * t->v.head_stride;
+        run_tile(state, problem, &one, scratch);
+        for (int64_t r = 0; r < one.n_heads * one.q_count; r++)
+            heed_finish_row(problem, wanted.state_log2, &one, r);
+    }
+    t->flags |= HEED_TILE_FINISHED;
+    return HEED_OK;
+}
+
+static heed_backend counter = {
     .abi = HEED_BACKEND_ABI,
     .struct_size = sizeof counter,
     .features = HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_LENS | HEED_HAS_LSE,
@@ -84,6 +112,7 @@ static const heed_backend counter = {
     .cost = cost,
     .tiling = tiling,
     .run_tile = run_tile,
+    .run_heads = run_heads,
 };
 
 typedef struct part {
@@ -183,6 +212,8 @@ static void one(uint64_t seed, uint32_t n_parts)
                            .q_offsets = q_offsets};
     memset(count, 0, sizeof count);
     n_bad_tiles = 0;
+    refuse_heads = seed % 3 == 0;
+    counter.run_heads = seed % 3 == 1 ? NULL : run_heads;
     heed_context *context = unit_context(1, "counter");
     heed_plan *plan = NULL;
     size_t bytes;
@@ -216,5 +247,6 @@ int main(void)
     for (uint64_t seed = 1; seed <= 40; seed++)
         for (uint32_t n_parts = 1; n_parts <= 16; n_parts++)
             one(seed * 100 + n_parts, n_parts);
+    CHECK(n_together > 0, "no heads were taken together");
     return unit_end();
 }
