@@ -37,12 +37,24 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
 {
     (void)state;
     const int decode = heed_simd_decode_covers(&tuning, problem);
-    if (decode && !(tile->flags & HEED_TILE_OUTPUTS))
+    const int outputs = (tile->flags & HEED_TILE_OUTPUTS) != 0;
+    if (!outputs && heed_simd_small_covers(problem, tile))
+        return heed_attn_small_avx2(problem, tile, 1);
+    if (decode && !outputs)
         return heed_attn_decode_avx2(&tuning, problem, tile, scratch);
     heed_status st = heed_attn_prefill_avx2(&tuning, problem, tile, scratch);
     if (decode && st == HEED_OK)
         st = heed_attn_decode_weights_avx2(&tuning, problem, tile, scratch);
     return st;
+}
+
+static heed_status run_heads(const void *state, const heed_problem *problem, heed_tile *tile,
+                             int64_t kv_heads, void *scratch)
+{
+    (void)state;
+    (void)scratch;
+    return heed_simd_small_covers(problem, tile) ? heed_attn_small_avx2(problem, tile, kv_heads)
+                                                 : HEED_ERR_UNSUPPORTED;
 }
 
 static heed_status linear_supports(const heed_linear_problem *problem, heed_error *why)
@@ -88,6 +100,7 @@ const heed_backend *heed_avx2_backend(void)
         .linear_tiling = linear_tiling,
         .linear_pack = linear_pack,
         .linear_tile = heed_linear_tile_avx2,
+        .run_heads = run_heads,
     };
     return &backend;
 }

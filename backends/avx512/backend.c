@@ -12,6 +12,7 @@
 #if !HEED_AVX512_HAVE_AVX2
 #define heed_attn_prefill_avx2 heed_attn_prefill_avx512
 #define heed_attn_decode_avx2 heed_attn_decode_avx512
+#define heed_attn_small_avx2 heed_attn_small_avx512
 #endif
 #if !HEED_AVX512_HAVE_DOT
 #define heed_attn_prefill_dot_avx512 heed_attn_prefill_avx512
@@ -74,12 +75,22 @@ static heed_status run_plain(const heed_problem *problem, heed_tile *tile, int d
                   : heed_attn_prefill_avx512(&tuning, problem, tile, scratch);
 }
 
+static heed_status run_small(const heed_problem *problem, heed_tile *tile, int64_t kv_heads)
+{
+    return HEED_AVX512_HAVE_AVX2 && tuning.small_avx2
+               ? heed_attn_small_avx2(problem, tile, kv_heads)
+               : heed_attn_small_avx512(problem, tile, kv_heads);
+}
+
 static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
                             void *scratch)
 {
     (void)state;
+    const int small = heed_simd_small_covers(problem, tile);
+    if (small && !(tile->flags & HEED_TILE_OUTPUTS))
+        return run_small(problem, tile, 1);
     const int decode = heed_simd_decode_covers(&tuning, problem);
-    const int dot = heed_simd_dot_covers(&tuning, problem) &&
+    const int dot = !small && heed_simd_dot_covers(&tuning, problem) &&
                     (!decode || (tile->k.dim_stride == 1 && tile->v.dim_stride == 1));
     if (!decode && dot)
         return heed_attn_prefill_dot_avx512(&tuning, problem, tile, scratch);
@@ -91,6 +102,15 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
         st = dot ? heed_attn_decode_weights_dot_avx512(&tuning, problem, tile, scratch)
                  : heed_attn_decode_weights_avx512(&tuning, problem, tile, scratch);
     return st;
+}
+
+static heed_status run_heads(const void *state, const heed_problem *problem, heed_tile *tile,
+                             int64_t kv_heads, void *scratch)
+{
+    (void)state;
+    (void)scratch;
+    return heed_simd_small_covers(problem, tile) ? run_small(problem, tile, kv_heads)
+                                                 : HEED_ERR_UNSUPPORTED;
 }
 
 static heed_status linear_supports(const heed_linear_problem *problem, heed_error *why)
@@ -144,6 +164,7 @@ const heed_backend *heed_avx512_backend(void)
         .linear_tiling = linear_tiling,
         .linear_pack = linear_pack,
         .linear_tile = linear_tile,
+        .run_heads = run_heads,
     };
     return &backend;
 }

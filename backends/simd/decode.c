@@ -321,10 +321,6 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
     uint16_t *visible[2];
     block blocks[2];
     int now = 0;
-#if PAIR == 1
-    if (heed_simd_small_covers(problem, tile))
-        return HEED_ISA_FUNCTION(heed_attn_small)(problem, tile);
-#endif
     begin(&d, tuning, scratch, scores, visible);
     blocks[0].scores = scores[0], blocks[1].scores = scores[1];
 

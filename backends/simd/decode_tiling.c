@@ -25,7 +25,7 @@ heed_status heed_simd_decode_tiling(const heed_simd_tuning *tuning, const heed_p
     size_t qk = (size_t)decode_padded(problem->qk_dim), v = (size_t)decode_padded(problem->v_dim);
     out->query_rows = query_rows(problem);
     out->key_block = DECODE_KEY_BLOCK;
-    out->key_chunk = 1024; /* long enough for its state to cost nothing, short enough to share */
+    out->key_chunk = HEED_DECODE_CHUNK; /* long enough for its state to cost nothing, short enough to share */
     out->state_log2 = 1;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
     /* Per row scaled q, weights, partial sums, reference and visible keys; 16 keys of K and V. */

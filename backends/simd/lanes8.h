@@ -39,6 +39,33 @@ V_INLINE __m256 exp2_8(__m256 x)
     return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)));
 }
 
+/* Eight f16 or bf16. */
+V_INLINE __m256 widen_f16_8(__m128i half)
+{
+    return _mm256_cvtph_ps(half);
+}
+V_INLINE __m256 widen_bf16_8(__m128i half)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+V_INLINE __m128i narrow_f16_8(__m256 a)
+{
+    return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* To nearest even, a NaN stays one: as heed_bf16_of_f32. */
+V_INLINE __m128i narrow_bf16_8(__m256 a)
+{
+    const __m256i bits = _mm256_castps_si256(a);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256 nan = _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
+    __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    up = _mm256_castps_si256(
+        _mm256_blendv_ps(_mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet), nan));
+    up = _mm256_srli_epi32(up, 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(up), _mm256_extracti128_si256(up, 1));
+}
+
 /* Rows become columns. */
 V_INLINE void transpose_8(__m256 r[8])
 {

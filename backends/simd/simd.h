@@ -95,26 +95,44 @@ heed_status heed_attn_decode_weights_dot_avx512(const heed_simd_tuning *tuning,
                                                 const heed_problem *problem, heed_tile *tile,
                                                 void *scratch);
 
-/* Small problems: decode's tiles that are not worth its preparations. Scores are formed as decode
- * forms them, whose second pass serves the weights. */
+/* Keys of a chunk of decode's. */
+#define HEED_DECODE_CHUNK 1024
+
+/* ---- small problems ---------------------------------------------------------------------------
+ *
+ * Decode's tiles that are not worth its preparations, of every type, in f32 arithmetic. Scores are
+ * formed as decode forms those of f32, whose second pass serves the weights.
+ */
 #define HEED_SMALL_KEYS 32
 #define HEED_SMALL_DIM 32 /* of v; qk_dim is 8 or 16 */
 
-/* Can small serve this tile? Decided by the sequence's own problem alone. */
+/* Are the keys that the tile's sequence sees those of one chunk? Then its first pass had the flag
+ * WHOLE. */
+static inline int heed_simd_one_chunk(const heed_tile *t)
+{
+    const int64_t low = t->q_offset - t->window_left;
+    const int64_t high = t->q_len + t->q_offset + t->window_right;
+    const int64_t first = low > 0 ? low : 0, end = high < t->kv_len ? high : t->kv_len;
+    return first / HEED_DECODE_CHUNK == (end - 1) / HEED_DECODE_CHUNK;
+}
+
+/* Does small serve this tile, or did it in the first pass? Decided by the sequence's own problem
+ * alone. */
 static inline int heed_simd_small_covers(const heed_problem *p, const heed_tile *t)
 {
     const uint64_t terms = HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS |
                            HEED_HAS_SINK | HEED_HAS_PAGES;
-    return t->flags & HEED_TILE_WHOLE && t->k_end - t->k_first <= HEED_SMALL_KEYS &&
+    return t->k_end - t->k_first <= HEED_SMALL_KEYS && p->query_class != HEED_QUERY_MANY &&
            (p->qk_dim == 8 || p->qk_dim == 16) && p->v_dim <= HEED_SMALL_DIM && p->v_dim % 8 == 0 &&
-           !(p->features & terms) && p->q_type == HEED_F32 && p->k_type == HEED_F32 &&
-           p->v_type == HEED_F32 && p->out_type == HEED_F32 && t->q.dim_stride == 1 &&
-           t->k.dim_stride == 1 && t->v.dim_stride == 1 && t->out.dim_stride == 1;
+           !(p->features & terms) && t->q.dim_stride == 1 && t->k.dim_stride == 1 &&
+           t->v.dim_stride == 1 && t->out.dim_stride == 1 &&
+           (t->flags & HEED_TILE_WHOLE || (t->flags & HEED_TILE_OUTPUTS && heed_simd_one_chunk(t)));
 }
 
-/* Finishes its rows. */
-heed_status heed_attn_small_avx2(const heed_problem *problem, heed_tile *tile);
-heed_status heed_attn_small_avx512(const heed_problem *problem, heed_tile *tile);
+/* The tile, and those of the next kv_heads - 1 kv heads, which lie head_stride on. Finishes their
+ * rows. */
+heed_status heed_attn_small_avx2(const heed_problem *problem, heed_tile *tile, int64_t kv_heads);
+heed_status heed_attn_small_avx512(const heed_problem *problem, heed_tile *tile, int64_t kv_heads);
 
 /* ---- linear layers ----------------------------------------------------------------------------
  */

@@ -409,15 +409,15 @@ V_INLINE __m128i v_load_half_n(const void *p, int n)
 }
 V_INLINE vf v_load_f16(const void *p)
 {
-    return _mm256_cvtph_ps(_mm_loadu_si128(p));
+    return widen_f16_8(_mm_loadu_si128(p));
 }
 V_INLINE vf v_load_f16_n(const void *p, int n)
 {
-    return _mm256_cvtph_ps(v_load_half_n(p, n));
+    return widen_f16_8(v_load_half_n(p, n));
 }
 V_INLINE vf v_widen_bf16(__m128i half)
 {
-    return v_from_bits(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+    return widen_bf16_8(half);
 }
 V_INLINE vf v_load_bf16(const void *p)
 {
@@ -429,16 +429,11 @@ V_INLINE vf v_load_bf16_n(const void *p, int n)
 }
 V_INLINE __m128i v_narrow_f16(vf a)
 {
-    return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return narrow_f16_8(a);
 }
 V_INLINE __m128i v_narrow_bf16(vf a)
 {
-    vi bits = v_bits(a), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), vi_set1(1));
-    vi up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, vi_set1(0x7fff)));
-    vi quiet = _mm256_or_si256(bits, vi_set1(0x400000));
-    up = _mm256_blendv_epi8(up, quiet, v_bits(m_nan(a)));
-    up = _mm256_srli_epi32(up, 16);
-    return _mm_packus_epi32(_mm256_castsi256_si128(up), _mm256_extracti128_si256(up, 1));
+    return narrow_bf16_8(a);
 }
 V_INLINE void v_store_half_n(void *p, __m128i half, int n)
 {

@@ -81,6 +81,21 @@ static void fill(const tensor *t, int64_t h, int64_t i, int64_t dims, float scal
 typedef heed_status (*tile_function)(const heed_simd_tuning *, const heed_problem *, heed_tile *,
                                      void *);
 
+/* As the backends choose. */
+static heed_status run_avx2(const heed_simd_tuning *tuning, const heed_problem *p, heed_tile *tile,
+                            void *scratch)
+{
+    return heed_simd_small_covers(p, tile) ? heed_attn_small_avx2(p, tile, 1)
+                                           : heed_attn_decode_avx2(tuning, p, tile, scratch);
+}
+
+static heed_status run_avx512(const heed_simd_tuning *tuning, const heed_problem *p,
+                              heed_tile *tile, void *scratch)
+{
+    return heed_simd_small_covers(p, tile) ? heed_attn_small_avx512(p, tile, 1)
+                                           : heed_attn_decode_avx512(tuning, p, tile, scratch);
+}
+
 static int can_run(int avx512)
 {
     __builtin_cpu_init();
@@ -122,7 +137,6 @@ static int check(uint64_t seed)
     int small = random_below(4) == 0; /* what heed_simd_small_covers, mostly */
     if (small) {
         p.qk_dim = 8 * (1 + random_below(2)), p.v_dim = 8 * (1 + random_below(4));
-        p.q_type = p.k_type = p.v_type = HEED_F32;
         tile.flags = HEED_TILE_WHOLE;
     }
     if (!small && random_below(3) == 0)
@@ -243,7 +257,7 @@ static int check(uint64_t seed)
     tile.acc_stride = p.v_dim + random_below(3);
     size_t state_floats = (size_t)(rows * (tile.acc_stride + 2));
     for (int isa = 0; isa < 2; isa++) {
-        tile_function run = isa ? heed_attn_decode_avx512 : heed_attn_decode_avx2;
+        tile_function run = isa ? run_avx512 : run_avx2;
         state[isa] = malloc(state_floats * sizeof(float));
         if (!state[isa] || !scratch)
             exit(99);

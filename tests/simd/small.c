@@ -1,0 +1,195 @@
+/* Small problems through the public calls: AVX2 and AVX-512 give the same bits for every type,
+ * whether a part takes all heads at once or parts take them one by one, and whether weights are
+ * asked for or not; results are those of the naive backend; nothing is written beside them, and
+ * what lies behind a sequence's keys is not read. */
+#include <heed/kit.h>
+
+#include "../unit/unit.h"
+
+enum { CASES = 3000, MOST = 40000, PARTS = 3 };
+
+static char q[MOST * 4], k[MOST * 4], v[MOST * 4];
+static uint64_t state;
+
+static int64_t below(int64_t n)
+{
+    return unit_below(&state, n);
+}
+
+/* One backend's results. */
+typedef struct results {
+    char out[MOST * 4];
+    float lse[MOST], weights[MOST];
+} results;
+
+static results naive, once, apart;
+
+/* Rows of `dim` elements and a gap, of each head by itself or of all heads side by side. */
+static void lay(heed_view *view, void *data, int64_t heads, int64_t rows, int64_t dim, int64_t gap,
+                int token_major)
+{
+    const int64_t row = dim + gap;
+    *view = (heed_view){
+        data,
+        {heads * rows * row, token_major ? row : rows * row, token_major ? heads * row : row, 1}};
+}
+
+static void fill(char *data, uint32_t type, float with)
+{
+    for (int64_t i = 0; i < MOST; i++)
+        heed_store(type, data, i, with == 0 ? unit_number(&state) : with);
+}
+
+static uint32_t any_type(void)
+{
+    static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
+    return types[below(3)];
+}
+
+static void run(heed_context *context, heed_attn_desc desc, heed_attn_args args, int parts,
+                int weights, results *to)
+{
+    heed_plan *plan = NULL;
+    size_t bytes;
+    heed_status st;
+    memset(to->out, 0x7f, sizeof to->out);
+    memset(to->lse, 0x7f, sizeof to->lse);
+    memset(to->weights, 0x7f, sizeof to->weights);
+    args.out.data = to->out;
+    if (desc.features & HEED_HAS_LSE)
+        args.lse.data = to->lse;
+    if (weights) {
+        desc.features |= HEED_HAS_WEIGHTS;
+        lay(&args.weights, to->weights, desc.q_heads, args.q_len, args.kv_len, 0, 0);
+    }
+    st = heed_plan_create(context, &desc, &plan);
+    if (st != HEED_OK) {
+        CHECK(0, "%s", heed_last_error());
+        return;
+    }
+    void *workspace = unit_workspace(plan, PARTS, &bytes);
+    if (parts == 1) {
+        st = heed_plan_run(plan, &args, workspace, bytes);
+    } else {
+        st = heed_run_begin(plan, &args, PARTS, workspace, bytes);
+        for (uint32_t part = 0; part < PARTS && st == HEED_OK; part++)
+            st = heed_run_part(workspace, part);
+    }
+    CHECK(st == HEED_OK, "%s", heed_last_error());
+    free(workspace);
+    heed_plan_release(plan);
+}
+
+/* Every element, those that nobody writes as well. */
+static double farthest(const heed_attn_desc *d, const results *a, const results *b)
+{
+    double most = 0;
+    for (int64_t i = 0; i < MOST; i++) {
+        double x = (double)heed_load(d->out_type, a->out, i);
+        double y = (double)heed_load(d->out_type, b->out, i);
+        double off = x == y || (isnan(x) && isnan(y)) ? 0 : fabs(x - y);
+        if (!(off <= most)) /* a NaN of one alone is as far as can be */
+            most = isnan(off) ? INFINITY : off;
+    }
+    return most;
+}
+
+static void check(uint64_t seed, heed_context *const context[3])
+{
+    int32_t lens[4], offsets[4];
+    state = seed;
+    heed_attn_desc d = {.struct_size = sizeof d, .features = HEED_HAS_LENS};
+    d.kv_heads = 1 + (uint32_t)below(4);
+    d.q_heads = d.kv_heads * (1 + (uint32_t)below(3));
+    d.qk_dim = 8 * (1 + (uint32_t)below(2));
+    d.v_dim = 8 * (1 + (uint32_t)below(4));
+    d.q_type = d.k_type = d.v_type = d.out_type = any_type();
+    if (below(3) == 0)
+        d.q_type = any_type(), d.k_type = any_type(), d.v_type = any_type(),
+        d.out_type = any_type();
+    d.features |= below(2) ? HEED_HAS_LSE : 0;
+    if (below(3) == 0) {
+        d.features |= below(2) ? HEED_HAS_CAUSAL : HEED_HAS_WINDOW;
+        d.position = HEED_POS_GIVEN;
+        d.window_left = d.features & HEED_HAS_WINDOW ? below(12) : 0;
+        d.window_right = d.features & HEED_HAS_WINDOW ? below(12) : 0;
+    }
+    heed_attn_args a = {.struct_size = sizeof a, .batch = 1 + below(3), .kv_lens = lens};
+    a.q_len = below(3) ? 1 + below(16) : 1;
+    a.kv_len = 1 + below(32);
+    d.max_batch = 4, d.max_q_len = 16, d.max_kv_len = 40;
+    for (int b = 0; b < 4; b++)
+        lens[b] = (int32_t)below(a.kv_len + 1), offsets[b] = (int32_t)below(40) - 8;
+    if (d.position)
+        a.q_offsets = offsets;
+    const int64_t gap = below(2) ? 0 : below(5);
+    const int token_major = below(3) == 0;
+    lay(&a.q, q, d.q_heads, a.q_len, d.qk_dim, gap, token_major);
+    lay(&a.k, k, d.kv_heads, a.kv_len, d.qk_dim, gap, token_major);
+    lay(&a.v, v, d.kv_heads, a.kv_len, d.v_dim, gap, token_major);
+    lay(&a.out, NULL, d.q_heads, a.q_len, d.v_dim, gap, token_major);
+    lay(&a.lse, NULL, d.q_heads, a.q_len, 1, 0, 0);
+    a.lse.data = NULL;
+    fill(q, d.q_type, 0);
+    fill(k, d.k_type, 0);
+    fill(v, d.v_type, 0);
+    for (int64_t b = 0; b < a.batch; b++)
+        for (int64_t g = 0; g < d.kv_heads; g++)
+            for (int64_t j = lens[b]; j < a.kv_len; j++) {
+                for (int64_t i = 0; i < d.qk_dim; i++)
+                    heed_store(d.k_type, k,
+                               b * a.k.stride[0] + g * a.k.stride[1] + j * a.k.stride[2] + i, NAN);
+                for (int64_t i = 0; i < d.v_dim; i++)
+                    heed_store(d.v_type, v,
+                               b * a.v.stride[0] + g * a.v.stride[1] + j * a.v.stride[2] + i, NAN);
+            }
+    run(context[0], d, a, 1, 1, &naive);
+    run(context[1], d, a, 1, 0, &once);
+    /* A score is a sum of at most 16 products below 1, times at most 1 / sqrt(8): a weight is off
+     * by some 40 roundings of 2^-24, out by twice that, and then each side rounds to its type. */
+    const double step = d.out_type == HEED_F32 ? 0 : d.out_type == HEED_F16 ? 0x1p-10 : 0x1p-7;
+    const double off = farthest(&d, &naive, &once);
+    CHECK(off <= 80 * 0x1p-24 + step, "seed %llu: %g from naive", (unsigned long long)seed, off);
+    for (int i = 0; i < MOST && d.features & HEED_HAS_LSE; i++)
+        CHECK(once.lse[i] == naive.lse[i] ||
+                  fabs((double)once.lse[i] - (double)naive.lse[i]) <= 80 * 0x1p-24,
+              "seed %llu: lse %g, naive has %g", (unsigned long long)seed, (double)once.lse[i],
+              (double)naive.lse[i]);
+    for (int other = 1; other < 3; other++)
+        for (int parts = 1; parts <= PARTS; parts += 2)
+            for (int weights = 0; weights < 2; weights++) {
+                run(context[other], d, a, parts, weights, &apart);
+                CHECK(!memcmp(once.out, apart.out, sizeof once.out) &&
+                          !memcmp(once.lse, apart.lse, sizeof once.lse),
+                      "seed %llu: %s, %d parts%s, has other bits", (unsigned long long)seed,
+                      other == 1 ? "AVX2" : "AVX-512", parts, weights ? ", weights" : "");
+                for (int i = 0; i < MOST && weights; i++)
+                    CHECK(apart.weights[i] == naive.weights[i] ||
+                              fabs((double)apart.weights[i] - (double)naive.weights[i]) <=
+                                  80 * 0x1p-24,
+                          "seed %llu: weight %g, naive has %g", (unsigned long long)seed,
+                          (double)apart.weights[i], (double)naive.weights[i]);
+            }
+}
+
+int main(int argc, char **argv)
+{
+    const char *names[] = {"naive", "avx2", "avx512"};
+    heed_context *context[3];
+    for (int i = 0; i < 3; i++)
+        context[i] = unit_context(1, names[i]);
+    heed_attn_desc d = {.struct_size = sizeof d};
+    d.q_heads = d.kv_heads = 1, d.qk_dim = d.v_dim = 8;
+    d.q_type = d.k_type = d.v_type = d.out_type = HEED_F32;
+    for (int i = 1; i < 3; i++)
+        if (heed_attn_supported(context[i], &d, NULL) != HEED_OK) {
+            printf("%s cannot run here: %s\n", names[i], heed_last_error());
+            return 77;
+        }
+    for (uint64_t seed = 1; seed <= CASES; seed++)
+        if (argc < 2 || seed == strtoull(argv[1], NULL, 0))
+            check(seed, context);
+    for (int i = 0; i < 3; i++)
+        heed_context_release(context[i]);
+    return unit_end();
+}
