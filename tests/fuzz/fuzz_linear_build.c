@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "decode.h"
 #include "encode.h"
 #include "fuzz_layout.h"
 #include "random.h"
@@ -65,16 +66,16 @@ static void lay_out_weight(kit_matrix *m, fuzz_bytes *bytes, const kit_linear_sp
 {
     const int64_t heads = s->heads > 1 ? s->heads : 1, cols = s->out_dim / heads;
     const int transposed = s->layout == HEED_LINEAR_OUT_IN, n_axes = heads > 1 ? 3 : 2;
-    int64_t dim[3] = {heads, s->in_dim, cols}, *stride = m->view.stride;
+    int64_t dim[3] = {heads, s->in_dim, cols}, stride[3] = {0};
     if (transposed)
         dim[1] = cols, dim[2] = s->in_dim;
-    m->elements = fuzz_lay_out(bytes, n_axes, dim + 3 - n_axes, stride, 1, &m->first);
+    m->elements = fuzz_lay_out(bytes, n_axes, dim + 3 - n_axes, stride + 3 - n_axes, 1, &m->first);
     m->rows = s->in_dim;
     m->cols = s->out_dim;
     m->head_cols = cols;
-    m->head_stride = heads > 1 ? *stride++ : 0;
-    m->row_stride = stride[transposed];
-    m->col_stride = stride[!transposed];
+    m->head_stride = stride[0];
+    m->row_stride = stride[1 + transposed];
+    m->col_stride = stride[1 + !transposed];
 }
 
 static int map(kit_matrix *m, fuzz_bytes *bytes)
@@ -145,38 +146,13 @@ static void fill(kit_linear *p, int tensor)
 static void describe(fuzz_linear *layer, fuzz_bytes *bytes)
 {
     kit_linear *p = &layer->p;
-    const kit_linear_spec *s = &p->spec;
     const kit_matrix *t = p->tensor;
-    p->desc = (heed_linear_desc){
-        .struct_size = sizeof p->desc,
-        .features = (s->bias_type ? HEED_LINEAR_HAS_BIAS : 0) |
-                    (s->residual ? HEED_LINEAR_HAS_RESIDUAL : 0),
-        .in_dim = s->in_dim,
-        .out_dim = s->out_dim,
-        .x_type = s->x_type,
-        .w_type = s->w_type,
-        .y_type = s->y_type,
-        .bias_type = s->bias_type,
-        .layout = s->layout,
-        .activation = s->activation,
-        .accuracy = s->accuracy,
-        .heads = s->heads,
-    };
-    p->args = (heed_linear_args){
-        .struct_size = sizeof p->args,
-        .rows = s->rows,
-        .x = t[KIT_LINEAR_X].view,
-        .y = t[KIT_LINEAR_Y].view,
-        .error = fuzz_byte(bytes) & 1 ? &layer->error : NULL,
-    };
-    if (s->residual)
-        p->args.residual = t[s->residual == KIT_LINEAR_IN_PLACE ? KIT_LINEAR_Y : KIT_LINEAR_R].view;
+    kit_linear_describe(p);
+    p->args.error = fuzz_byte(bytes) & 1 ? &layer->error : NULL;
     layer->weight = t[KIT_LINEAR_W].view;
     layer->weight_given = &layer->weight;
-    if (s->bias_type) {
+    if (p->spec.bias_type) {
         layer->bias = t[KIT_LINEAR_BIAS].view;
-        layer->bias.stride[0] = t[KIT_LINEAR_BIAS].col_stride;
-        layer->bias.stride[1] = 0;
         layer->bias_given = &layer->bias;
     }
 }
@@ -192,7 +168,7 @@ int fuzz_linear_build(fuzz_linear *layer, fuzz_bytes *bytes)
                              s->residual ? s->y_type : HEED_DTYPE_NONE, s->y_type};
     for (int i = 0; i < KIT_LINEAR_TENSORS; i++) {
         t[i].type = type[i];
-        t[i].bytes = type[i] == HEED_F32 ? 4 : type[i] == HEED_DTYPE_NONE ? 0 : 2;
+        t[i].bytes = type[i] ? kit_bytes_of(type[i]) : 0; /* 0: absent */
     }
     lay_out_matrix(&t[KIT_LINEAR_X], bytes, s->rows, s->in_dim, 1);
     lay_out_matrix(&t[KIT_LINEAR_Y], bytes, s->rows, s->out_dim, 0);

@@ -182,7 +182,7 @@ void kit_linear_reset(kit_linear *p)
                        y->bytes);
 }
 
-static void describe(kit_linear *p)
+void kit_linear_describe(kit_linear *p)
 {
     const kit_linear_spec *s = &p->spec;
     kit_matrix *t = p->tensor;
@@ -240,7 +240,7 @@ int kit_linear_build(kit_linear *p, const kit_linear_spec *spec, int side)
     for (int i = 0; i < KIT_LINEAR_Y; i++)
         if (t[i].bytes)
             fill(p, i);
-    describe(p);
+    kit_linear_describe(p);
     kit_linear_reset(p);
     return 0;
 }

@@ -75,6 +75,9 @@ typedef struct kit_linear {
 /** Builds the problem with its buffers flush to one side. Returns 0, or -1 when out of memory. */
 int kit_linear_build(kit_linear *problem, const kit_linear_spec *spec, int side);
 
+/** Fills in desc, args and the weight's and the bias's strides from the spec and the tensors. */
+void kit_linear_describe(kit_linear *problem);
+
 /** Computes want, bound and typical. Returns 0, or -1 when out of memory. */
 int kit_linear_solve(kit_linear *problem);
 
