@@ -43,6 +43,27 @@ static heed_status check_tiling(const heed_class_plan *c, heed_error *why)
     return HEED_OK;
 }
 
+/* The estimate is linear in rows and in pairs, through what the backend says of few keys and of few
+ * rows and keys. A backend's costs may be anything: no part of it is negative. */
+static void estimate_class(heed_class_plan *c, uint32_t query_class)
+{
+    const int64_t q = heed_class_q_len[query_class], kv = heed_class_kv_len[query_class];
+    const int64_t few_rows = query_class == HEED_QUERY_MANY  ? 17
+                             : query_class == HEED_QUERY_FEW ? 2
+                                                             : 1;
+    const int64_t few_keys = 16;
+    const double all = c->backend->cost(&c->problem, q, kv);
+    const double some = c->backend->cost(&c->problem, q, few_keys);
+    const double least = c->backend->cost(&c->problem, few_rows, few_keys);
+    c->ns_per_pair = fmax(0, (all - some) / (double)(q * (kv - few_keys)));
+    c->ns_per_row = 0;
+    if (q > few_rows)
+        c->ns_per_row =
+            fmax(0, (some - least) / (double)(q - few_rows) - c->ns_per_pair * (double)few_keys);
+    c->ns_fixed =
+        fmax(0, least - (double)few_rows * (c->ns_per_row + c->ns_per_pair * (double)few_keys));
+}
+
 static heed_status plan_class(heed_context *context, heed_class_plan *c,
                               const heed_problem *problem, uint32_t query_class, heed_error *why)
 {
@@ -68,8 +89,7 @@ static heed_status plan_class(heed_context *context, heed_class_plan *c,
         c->backend = NULL; /* nothing to destroy */
         return st;
     }
-    const int64_t q = heed_class_q_len[query_class], kv = heed_class_kv_len[query_class];
-    c->ns_per_pair = c->backend->cost(&c->problem, q, kv) / (double)(q * kv);
+    estimate_class(c, query_class);
     return HEED_OK;
 }
 

@@ -11,7 +11,8 @@ typedef struct heed_class_plan {
     void *state; /* the backend's */
     heed_problem problem;
     heed_tiling tiling;
-    double ns_per_pair; /* estimate, per query row and key with all heads */
+    double ns_fixed, ns_per_row, ns_per_pair; /* estimate of a sequence, with all heads; of a query
+                                                 row and of a row and key */
 } heed_class_plan;
 
 /* Offsets and sizes in the workspace, in bytes; see workspace.h. */

@@ -93,7 +93,8 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
         tiles += kv_heads * s->n_runs * s->n_chunks;
         if (s->n_chunks > 1)
             groups += kv_heads * s->n_runs;
-        run->estimate += plan->class_plan[s->query_class].ns_per_pair * s->q_len * s->kv_len;
+        const heed_class_plan *c = &plan->class_plan[s->query_class];
+        run->estimate += c->ns_fixed + s->q_len * (c->ns_per_row + c->ns_per_pair * s->kv_len);
     }
     run->args.batch = batch;
     run->n_tiles = tiles;

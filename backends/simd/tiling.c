@@ -63,16 +63,41 @@ static double visible_keys(const heed_problem *problem, double q_len, double kv_
     return left + right + 1 < keys ? left + right + 1 : keys;
 }
 
+/* Does small.c serve so many keys of this problem, as far as strides let it? */
+static int is_small(const heed_problem *p, double keys)
+{
+    const heed_tile tile = {
+        .flags = HEED_TILE_WHOLE,
+        .k_end = (int64_t)keys,
+        .q = {.dim_stride = 1},
+        .k = {.dim_stride = 1},
+        .v = {.dim_stride = 1},
+        .out = {.dim_stride = 1},
+    };
+    return heed_simd_small_covers(p, &tile);
+}
+
 /* Of one core. A panel of lanes works as long on one row as on all of them, and a score costs about
- * what 24 multiply-adds do. */
+ * what 24 multiply-adds do. Few rows wait for their keys and values, which caches give at some 40
+ * bytes a ns, and core finishes them, dim by dim. */
 double heed_simd_cost(const heed_simd_tuning *tuning, const heed_problem *problem, int64_t q_len,
                       int64_t kv_len)
 {
     double rows = (double)q_len * problem->q_heads, lanes = tuning->lanes;
     double keys = visible_keys(problem, (double)q_len, (double)kv_len);
-    double adds_per_ns = lanes == 16 ? 82 : 52;
+    double adds_per_ns = lanes == 16 ? 82 : 52, work, row = 10;
+    if (is_small(problem, keys))
+        return 50 + rows * (3 + 0.6 * keys);
     if (heed_simd_dot_covers(tuning, problem))
         adds_per_ns *= 2;
-    return 200 + rows * 10 +
-           rows * keys * ((double)problem->qk_dim + (double)problem->v_dim + 24) / adds_per_ns;
+    work = rows * keys * ((double)problem->qk_dim + (double)problem->v_dim + 24) / adds_per_ns;
+    if (heed_simd_decode_covers(tuning, problem)) {
+        double bytes = (double)heed_dtype_bytes(problem->k_type) * problem->qk_dim +
+                       (double)heed_dtype_bytes(problem->v_type) * problem->v_dim;
+        /* Wider vectors wait a little less. */
+        double read = keys * problem->kv_heads * bytes / 40 + work / 16;
+        work = work > read ? work : read;
+        row = 30 + (double)problem->v_dim;
+    }
+    return 200 + rows * row + work;
 }
