@@ -39,6 +39,7 @@ typedef struct worker {
     int64_t unit;        /* index * kv_heads + kv head that the tile is bound to; -1: none */
     int64_t last_unit;   /* of the last tile that used the scratch; -1: none */
     int64_t run_of_call; /* index * layout.mask_runs + run that the tile's rows are */
+    int64_t taken;       /* tiles before it are this part's */
     int together;        /* the sequence's heads may go to run_heads */
     heed_span keys;      /* that some row of the tile sees */
     heed_tile tile;
@@ -148,9 +149,7 @@ static void bind_sequence(worker *w, int64_t tile)
     }
     if (s->n_runs == 1)
         set_run(w, 0);
-    /* Several parts share the heads. */
-    w->together = w->run->n_parts == 1 && s->n_runs == 1 && s->n_chunks == 1 &&
-                  w->keys.first < w->keys.end &&
+    w->together = s->n_runs == 1 && s->n_chunks == 1 && w->keys.first < w->keys.end &&
                   HEED_BACKEND_HAS(w->class_plan->backend, run_heads) && !a->mask.data &&
                   !a->bias.data && !a->weights.data && !a->scores.data;
 }
@@ -409,8 +408,8 @@ static heed_status run_chunk(worker *w, uint32_t run, uint32_t chunk)
     return st;
 }
 
-/* The tiles from the bound head on, to the end of the sequence. */
-static heed_status run_heads(worker *w)
+/* The tiles of n kv heads, from the bound one on. */
+static heed_status run_heads(worker *w, int64_t n)
 {
     const heed_class_plan *c = w->class_plan;
     heed_tile *t = &w->tile;
@@ -420,15 +419,12 @@ static heed_status run_heads(worker *w)
     t->flags = HEED_TILE_WHOLE;
     t->prepared = NULL;
     set_flush(w, c->tiling.flush);
-    heed_status st = c->backend->run_heads(c->state, &c->problem, t,
-                                           w->plan->desc.kv_heads - t->kv_head, w->area);
     w->last_unit = -1;
-    if (st == HEED_OK)
-        atomic_store_explicit(&w->run->next_tile, w->end_tile, memory_order_relaxed);
-    return st;
+    return c->backend->run_heads(c->state, &c->problem, t, n, w->area);
 }
 
-static heed_status run_tile(worker *w, int64_t tile)
+/* Runs a tile, or all that the part has taken of its sequence. *end is the first that is left. */
+static heed_status run_tile(worker *w, int64_t tile, int64_t *end)
 {
     if (tile >= w->end_tile)
         bind_sequence(w, tile);
@@ -440,12 +436,15 @@ static heed_status run_tile(worker *w, int64_t tile)
         bind_head(w, at.head);
     if (s->n_runs > 1)
         set_run(w, at.run);
-    if (w->together) {
-        heed_status st = run_heads(w);
+    const int64_t last = heed_min64(w->end_tile, w->taken);
+    if (w->together && last - tile > 1) {
+        heed_status st = run_heads(w, last - tile);
+        *end = last;
         if (st != HEED_ERR_UNSUPPORTED)
             return st;
         w->together = 0;
     }
+    *end = tile + 1;
     heed_status st = s->n_chunks == 1 ? run_whole(w) : run_chunk(w, at.run, at.chunk);
     if (w->class_plan->tiling.prepare_bytes)
         release_unit(w);
@@ -455,14 +454,22 @@ static heed_status run_tile(worker *w, int64_t tile)
 /* ---- parts ------------------------------------------------------------------------------------
  */
 
-/* A run of one part counts without the bus lock. */
-static int64_t take_tile(heed_run *run)
+/* Takes tiles from *end on, which this sets. Alone a part takes all of them. */
+static int64_t take_tiles(heed_run *run, int64_t *end)
 {
-    if (run->n_parts > 1)
-        return atomic_fetch_add_explicit(&run->next_tile, 1, memory_order_relaxed);
-    int64_t tile = atomic_load_explicit(&run->next_tile, memory_order_relaxed);
-    atomic_store_explicit(&run->next_tile, tile + 1, memory_order_relaxed);
-    return tile;
+    int64_t first, n = run->n_tiles;
+    if (run->n_parts == 1) {
+        first = atomic_load_explicit(&run->next_tile, memory_order_relaxed);
+        atomic_store_explicit(&run->next_tile, n, memory_order_relaxed);
+    } else {
+        if (run->args.batch >= 2 * (int64_t)run->n_parts)
+            n = run->heads_at_once;
+        else
+            n = 1;
+        first = atomic_fetch_add_explicit(&run->next_tile, n, memory_order_relaxed);
+    }
+    *end = heed_min64(first + n, run->n_tiles);
+    return first;
 }
 
 static void record_error(worker *w, heed_status st)
@@ -485,18 +492,20 @@ static void record_error(worker *w, heed_status st)
 heed_status heed_execute_part(heed_run *run, uint32_t part)
 {
     worker w;
-    int64_t tile = take_tile(run);
+    int64_t end, tile = take_tiles(run, &end);
     if (tile < run->n_tiles) {
         heed_fpenv saved = heed_fpenv_enter();
         start_worker(&w, run, part);
-        for (; tile < run->n_tiles; tile = take_tile(run)) {
-            if (atomic_load_explicit(&run->status, memory_order_relaxed) != HEED_OK)
-                break;
-            heed_status st = run_tile(&w, tile);
-            if (st != HEED_OK) {
+        for (; tile < run->n_tiles; tile = take_tiles(run, &end)) {
+            heed_status st = HEED_OK;
+            w.taken = end;
+            while (tile < end && st == HEED_OK &&
+                   atomic_load_explicit(&run->status, memory_order_relaxed) == HEED_OK)
+                st = run_tile(&w, tile, &tile);
+            if (st != HEED_OK)
                 record_error(&w, st);
+            if (tile < end)
                 break;
-            }
         }
         heed_fpenv_leave(saved);
     }

@@ -4,6 +4,10 @@
 #include "reason.h"
 #include "validate.h"
 
+/* Below this a tile is not worth taking by itself: an atomic operation that others contend for
+ * takes a tenth of it. */
+#define SMALL_TILE_NANOSECONDS 500.0
+
 /* One sequence's length: the array's, or the width where there is none. */
 static heed_status read_length(const char *name, const int32_t *lens, int64_t b, int64_t width,
                                int trust, int32_t *out, heed_error *why)
@@ -82,6 +86,8 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
     heed_workspace_place(run, plan, n_parts);
     int64_t tiles = 0, groups = 0;
     const int64_t batch = run->args.q_len ? run->args.batch : 0, kv_heads = plan->desc.kv_heads;
+    int together = !run->args.mask.data && !run->args.bias.data && !run->args.weights.data &&
+                   !run->args.scores.data;
     run->estimate = 0;
     for (int64_t b = 0; b < batch; b++) {
         heed_sequence *s = &run->sequence[b];
@@ -95,7 +101,10 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
             groups += kv_heads * s->n_runs;
         const heed_class_plan *c = &plan->class_plan[s->query_class];
         run->estimate += c->ns_fixed + s->q_len * (c->ns_per_row + c->ns_per_pair * s->kv_len);
+        together &= s->n_runs == 1 && s->n_chunks == 1 && HEED_BACKEND_HAS(c->backend, run_heads);
     }
+    run->heads_at_once =
+        together && run->estimate < SMALL_TILE_NANOSECONDS * (double)tiles ? kv_heads : 1;
     run->args.batch = batch;
     run->n_tiles = tiles;
     memset(run->group, 0, (size_t)groups * sizeof *run->group);

@@ -34,7 +34,9 @@ typedef struct heed_run {
     char *slots, *prepared, *parts;
     atomic_uchar *mask_state; /* HEED_RAW, HEED_BUSY or HEED_READY of each row of the table */
     uint8_t *mask_table;
-    double estimate;  /* nanoseconds of one core */
+    double estimate;       /* nanoseconds of one core */
+    int64_t heads_at_once; /* tiles that parts take at a time where each sequence has that many
+                              small ones; else 1 */
     char apart_1[64]; /* a workspace is aligned to 64 bytes; the counter has its lines to itself */
     atomic_llong next_tile;
     char apart_2[120];
