@@ -9,8 +9,8 @@
  *            row's scores block by block, so its bits do not depend on its tile or group.
  *            Sums of weights are those of the rounded weights that multiply V.
  * Tile state configured here, released before returning.
- * Compiled   with the ISA's flags -> runs only after probe(); with HEED_AMX_MODEL at baseline on the
- *            model of the unit (tile.h), for tests.
+ * Compiled   with the ISA's flags -> runs only after probe(); with HEED_AMX_MODEL at baseline on
+ * the model of the unit (tile.h), for tests.
  */
 #include "fast.h"
 
@@ -39,8 +39,8 @@ static void begin_group(amx_run *x)
     }
 }
 
-/* Can the fast path take this block? Nothing but a row's range and bool mask stands between products
- * and weights, and no value is out of the ordinary. */
+/* Can the fast path take this block? Nothing but a row's range and bool mask stands between
+ * products and weights, and no value is out of the ordinary. */
 static int block_is_plain(const amx_run *x, int block)
 {
     const amx_header *header;
@@ -109,6 +109,14 @@ static void run_chunk(amx_run *x, int unit, int end)
     flush_o(x, end);
 }
 
+/* Columns [32 pair, 32 pair + 32) of row i of O, in their order. */
+AMX_INLINE void load_columns(const amx_run *x, int i, int pair, vf *low, vf *high)
+{
+    *low = vf_load((const float *)(const void *)(o_tile(x, pair, i / 16, 0) + i % 16 * 64));
+    *high = vf_load((const float *)(const void *)(o_tile(x, pair, i / 16, 1) + i % 16 * 64));
+    vf_in_order(low, high);
+}
+
 /* Writes 16 columns or less of an output row. */
 static inline void store_out(const heed_problem *p, const heed_tile *t, char *row, int64_t d, int n,
                              vf y)
@@ -130,6 +138,32 @@ static inline void store_out(const heed_problem *p, const heed_tile *t, char *ro
         heed_store(p->out_type, data, i * t->out.dim_stride, lanes[i]);
 }
 
+/* Row i of O, times a factor. */
+static void write_row(const amx_run *x, int i, char *out, float times)
+{
+    const heed_problem *p = x->p;
+    const int v_dim = (int)p->v_dim, dense = x->t->out.dim_stride == 1;
+    const vf factor = vf_set1(times), zero = vf_set1(0);
+    for (int d = 0; d < v_dim; d += 32) {
+        int n = v_dim - d;
+        vf low, high;
+        load_columns(x, i, d / 32, &low, &high);
+        /* Adding 0 makes a flushed -0 the 0 that it is when more keys follow. */
+        low = vf_fma(low, factor, zero);
+        high = vf_fma(high, factor, zero);
+        if (n >= 32 && dense && p->out_type == HEED_BF16) {
+            vf_store_bf16_two(out + d * 2, low, high);
+        } else if (n >= 32 && dense && p->out_type == HEED_F32) {
+            vf_store((float *)(void *)(out + d * 4), low);
+            vf_store((float *)(void *)(out + d * 4 + 64), high);
+        } else {
+            store_out(p, x->t, out, d, n < 16 ? n : 16, low);
+            if (n > 16)
+                store_out(p, x->t, out, d + 16, n < 32 ? n - 16 : 16, high);
+        }
+    }
+}
+
 /* As heed_finish_row, bit for bit but for out: core finishes rows that see no key, and a row's bits
  * must not depend on who did. out is multiplied by the reciprocal in f32. */
 static void finish_row(const amx_run *x, int i, float reference, float weights)
@@ -139,29 +173,22 @@ static void finish_row(const amx_run *x, int i, float reference, float weights)
     int64_t r = x->first_row + i, head = x->row[i].head, q = x->row[i].q;
     int64_t at = head * t->out.head_stride + q * t->out.row_stride;
     char *out = (char *)t->out.data + at * heed_dtype_bytes(x->p->out_type);
-    const char *o = o_tile(x, 0, i / 16, 0) + i % 16 * 64;
     double m = weights == 0 ? -(double)INFINITY : (double)reference, sum = weights, scale = 1;
-    int v_dim = (int)x->p->v_dim;
-    vf factor;
     if (t->sink && t->sink[head] != -INFINITY) {
         double sink = (double)t->sink[head] * log2_e, top = ceil(sink) > m ? ceil(sink) : m;
         scale = weights == 0 ? 0 : exp2(m - top);
         sum = sum * scale + exp2(sink - top);
         m = top;
     }
-    factor = vf_set1((float)(scale / sum));
-    for (int d = 0; d < v_dim; d += 16) {
-        /* Adding 0 makes a flushed -0 the 0 that it is when more keys follow. */
-        vf y = vf_set1(0);
-        if (weights != 0)
-            y = vf_fma(vf_load((const float *)(const void *)(o + d / 32 * 4096 + d % 32 * 64)),
-                       factor, y);
-        store_out(x->p, t, out, d, v_dim - d < 16 ? v_dim - d : 16, y);
-    }
+    if (weights != 0)
+        write_row(x, i, out, (float)(scale / sum));
+    else
+        for (int d = 0; d < (int)x->p->v_dim; d += 16)
+            store_out(x->p, t, out, d, (int)x->p->v_dim - d < 16 ? (int)x->p->v_dim - d : 16,
+                      vf_set1(0));
     if (t->lse.data)
-        heed_store(
-            HEED_F32, t->lse.data, head * t->lse.head_stride + q * t->lse.row_stride,
-            (float)(sum == 0 ? -(double)INFINITY : m * ln_2 + log(sum)));
+        heed_store(HEED_F32, t->lse.data, head * t->lse.head_stride + q * t->lse.row_stride,
+                   (float)(sum == 0 ? -(double)INFINITY : m * ln_2 + log(sum)));
     t->row_max[r] = (float)m;
     t->row_sum[r] = (float)sum;
 }
@@ -179,10 +206,14 @@ static void leave_group(const amx_run *x)
         }
         t->row_max[r] = x->rows->reference[i];
         t->row_sum[r] = sum;
-        for (int d = 0; sum != 0 && d < (int)x->p->v_dim; d += 16) {
-            const char *o = o_tile(x, d / 32, i / 16, d % 32 / 16) + i % 16 * 64;
+        for (int d = 0; sum != 0 && d < (int)x->p->v_dim; d += 32) {
+            float columns[32];
+            vf low, high;
             int n = (int)x->p->v_dim - d;
-            memcpy(t->acc + r * t->acc_stride + d, o, (size_t)(n < 16 ? n : 16) * 4);
+            load_columns(x, i, d / 32, &low, &high);
+            vf_store(columns, low);
+            vf_store(columns + 16, high);
+            memcpy(t->acc + r * t->acc_stride + d, columns, (size_t)(n < 32 ? n : 32) * 4);
         }
     }
 }
@@ -270,7 +301,8 @@ static void group_and_chunk(amx_run *x)
 static int all_hidden(const heed_tile *t, int64_t block)
 {
     for (int64_t head = 0; head < t->n_heads; head++)
-        if (!t->mask_blocks || t->mask_blocks[head * t->mask_block_stride + block] != HEED_BLOCK_NONE)
+        if (!t->mask_blocks ||
+            t->mask_blocks[head * t->mask_block_stride + block] != HEED_BLOCK_NONE)
             return 0;
     return 1;
 }
@@ -318,7 +350,8 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
     x.hidden = x.exponent_scale > 0 ? -INFINITY : INFINITY;
     for (int64_t g = 0; g < groups; g++) {
         rows[g].fresh = 1;
-        rows[g].odd_q = pack_q(problem, tile, &layout, g, base + layout.q_at + g * layout.q_group_bytes);
+        rows[g].odd_q =
+            pack_q(problem, tile, &layout, g, base + layout.q_at + g * layout.q_group_bytes);
         for (int i = 0; i < AMX_GROUP; i++) {
             rows[g].reference[i] = AMX_UNSEEN;
             vf_store(rows[g].sum[i], vf_set1(0));

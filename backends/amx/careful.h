@@ -41,10 +41,11 @@ static void add_odd_v(const amx_run *x, int unit)
             }
             for (uint32_t d = 0; d < x->p->v_dim; d++) {
                 float v = heed_load(x->p->v_type, t->v.data, v_at + d * t->v.dim_stride), *o;
+                int column = (int)d % 8 / 4; /* of the two tiles, in the order of vi_interleave */
                 if ((heed_bf16_of_f32(v) & 0x7fff) < AMX_INF_BF16)
                     continue;
-                o = (float *)(void *)(o_tile(x, (int)d / 32, i / 16, (int)d % 32 / 16) + i % 16 * 64);
-                o[d % 16] += weight * v;
+                o = (float *)(void *)(o_tile(x, (int)d / 32, i / 16, column) + i % 16 * 64);
+                o[d % 32 / 8 * 4 + d % 4] += weight * v;
             }
         }
     }
@@ -129,7 +130,8 @@ static inline int mask_of_block(const amx_run *x, int64_t head, int block)
     return x->t->mask_blocks[head * x->t->mask_block_stride + x->chunk / AMX_BLOCK + block - first];
 }
 
-/* Is the block of this kind (HEED_BLOCK_*) for all rows of the group? Its rows are of adjacent heads. */
+/* Is the block of this kind (HEED_BLOCK_*) for all rows of the group? Its rows are of adjacent
+ * heads. */
 static inline int block_is(const amx_run *x, int block, int kind)
 {
     int64_t head = x->row[0].head, end = x->row[x->n_rows - 1].head;
@@ -140,8 +142,9 @@ static inline int block_is(const amx_run *x, int block, int kind)
     return head > end;
 }
 
-/* Row i's products with the keys of units [unit, end) in x->s become scores in log2 units (general),
- * or stay products, those of hidden keys x->hidden. Returns whether one may be NaN or +inf. */
+/* Row i's products with the keys of units [unit, end) in x->s become scores in log2 units
+ * (general), or stay products, those of hidden keys x->hidden. Returns whether one may be NaN or
+ * +inf. */
 static int transform_row(const amx_run *x, int i, int unit, int end)
 {
     amx_row row = x->row[i];
@@ -162,8 +165,8 @@ static int transform_row(const amx_run *x, int i, int unit, int end)
         vf y;
         if (odd && x->l->parts == 2)
             for (int n = 0; n < 16; n++)
-                if ((mask >> n & 1) && ((x->rows->odd_q >> i & 1) ||
-                                        (header->odd_k[g / 2] >> (g % 2 * 16 + n) & 1)))
+                if ((mask >> n & 1) &&
+                    ((x->rows->odd_q >> i & 1) || (header->odd_k[g / 2] >> (g % 2 * 16 + n) & 1)))
                     s[n] = exact_product(x->p, x->t, &row, j + n);
         y = vf_load(s);
         if (x->general)
@@ -209,24 +212,21 @@ static inline vi bf16_weights(const float *a, const float *b, float c, float ref
     return vi_max16(top, fixed);
 }
 
-/* The same in f32, as a high and a low bf16, with the sum. */
+/* The same in f32, as a high and a low bf16, with the sum. Both are rounded to nearest, a tie away
+ * from 0. A NaN's weight is 0: it is put in afterwards. */
 static inline vf split_weights(const float *a, const float *b, float c, float reference, vf sum,
                                char *high, char *low)
 {
     const vf factor = vf_set1(c), m = vf_set1(reference);
-    const vi half = vi_set1(0x7fff), one = vi_set1(1);
+    const vi half = vi_set1(0x8000), upper = vi_set1(0xffff0000u);
     vi up[2], rest[2];
     for (int side = 0; side < 2; side++) {
-        vf p = exp2_lanes(vf_sub(vf_mul(vf_load(side ? b : a), factor), m));
-        vi bits;
-        p = vf_select(vf_is_nan(p), vf_set1(0), p);
+        vf p = exp2_or_zero(vf_sub(vf_mul(vf_load(side ? b : a), factor), m));
         sum = vf_add(sum, p);
-        bits = vf_bits(p);
-        bits = vi_add32(vi_add32(bits, half), vi_and(vi_shr32(bits, 16), one));
-        up[side] = vi_shr32(bits, 16);
-        bits = vf_bits(vf_sub(p, vi_float(vi_shl32(up[side], 16))));
-        bits = vi_add32(vi_add32(bits, half), vi_and(vi_shr32(bits, 16), one));
-        rest[side] = vi_shr32(bits, 16);
+        up[side] = vi_and(vi_add32(vf_bits(p), half), upper);
+        rest[side] = vi_add32(vf_bits(vf_sub(p, vi_float(up[side]))), half);
+        up[side] = vi_shr32(up[side], 16);
+        rest[side] = vi_shr32(rest[side], 16);
     }
     vi_store(high, vi_pack(up[0], up[1]));
     vi_store(low, vi_pack(rest[0], rest[1]));

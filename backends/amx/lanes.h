@@ -216,6 +216,13 @@ static inline vi vi_pack(vi a, vi b)
     return _mm512_packus_epi32(a, b);
 }
 
+/* The low halves of a's words, then b's. */
+static inline vi vi_join(vi a, vi b)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
+                              _mm512_cvtepi32_epi16(b), 1);
+}
+
 /* A table of 64 bytes, looked up by the low six bits of each 16-bit lane. Needs AVX512_VBMI. */
 static inline vi vi_lookup(vi index, vi table)
 {
@@ -226,6 +233,12 @@ static inline vi vi_lookup(vi index, vi table)
 static inline void vf_store_bf16(void *p, vf x)
 {
     _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(x));
+}
+
+/* Of low and then high. */
+static inline void vf_store_bf16_two(void *p, vf low, vf high)
+{
+    _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(high, low));
 }
 
 static inline void vf_store_bf16_some(void *p, uint16_t mask, vf x)
@@ -263,15 +276,43 @@ static inline vf vf_add_pairs(vf acc, vi pairs)
     return _mm512_dpbf16_ps(acc, (__m512bh)pairs, (__m512bh)ones);
 }
 
-/* Halves a[0] b[0] a[1] b[1] .. of columns 0-15 and 16-31. */
+/* Halves a[c] b[c] of 32 columns, in the order that is cheapest: of each eight the first four go to
+ * low and the others to high, and word 4 g + i is of column 8 g + i (high: 8 g + 4 + i). */
 static inline void vi_interleave(vi a, vi b, vi *low, vi *high)
 {
-    __m512i a_low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(a));
-    __m512i a_high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(a, 1));
-    __m512i b_low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(b));
-    __m512i b_high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(b, 1));
-    *low = _mm512_or_si512(a_low, _mm512_slli_epi32(b_low, 16));
-    *high = _mm512_or_si512(a_high, _mm512_slli_epi32(b_high, 16));
+    *low = _mm512_unpacklo_epi16(a, b);
+    *high = _mm512_unpackhi_epi16(a, b);
+}
+
+/* Back to columns 0-15 and 16-31. */
+static inline void vf_in_order(vf *low, vf *high)
+{
+    const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
+    const __m512i second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    const __m512d a = _mm512_castps_pd(*low), b = _mm512_castps_pd(*high);
+    *low = _mm512_castpd_ps(_mm512_permutex2var_pd(a, first, b));
+    *high = _mm512_castpd_ps(_mm512_permutex2var_pd(a, second, b));
+}
+
+/* Four words each of four addresses: words 4 n to 4 n + 3 are p[n]'s. */
+static inline vi vi_load_quarters(const char *p0, const char *p1, const char *p2, const char *p3)
+{
+    vi y = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)p0));
+    y = _mm512_mask_broadcast_i32x4(y, 0x00f0, _mm_loadu_si128((const __m128i *)(const void *)p1));
+    y = _mm512_mask_broadcast_i32x4(y, 0x0f00, _mm_loadu_si128((const __m128i *)(const void *)p2));
+    return _mm512_mask_broadcast_i32x4(y, 0xf000,
+                                       _mm_loadu_si128((const __m128i *)(const void *)p3));
+}
+
+/* Transposes 4 x 4 words within each quarter. */
+static inline void vi_transpose_quarters(vi r[4])
+{
+    vi a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
+    vi c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
+    r[0] = _mm512_unpacklo_epi64(a, c);
+    r[1] = _mm512_unpackhi_epi64(a, c);
+    r[2] = _mm512_unpacklo_epi64(b, d);
+    r[3] = _mm512_unpackhi_epi64(b, d);
 }
 
 /* Transposes 16 x 16 words in place: 2 x 2, 4 x 4, then quarters of the registers. */

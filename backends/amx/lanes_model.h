@@ -279,6 +279,17 @@ static inline vi vi_pack(vi a, vi b)
     return y;
 }
 
+static inline vi vi_join(vi a, vi b)
+{
+    vi y;
+    EACH(n)
+    {
+        const uint32_t *from = n < 8 ? a.u + 2 * n : b.u + 2 * (n - 8);
+        y.u[n] = model_halves(from[0], from[1]);
+    }
+    return y;
+}
+
 static inline vi vi_lookup(vi index, vi table)
 {
     uint8_t bytes[64];
@@ -300,6 +311,12 @@ static inline void vf_store_bf16_some(void *p, uint16_t mask, vf x)
 static inline void vf_store_bf16(void *p, vf x)
 {
     vf_store_bf16_some(p, 0xffff, x);
+}
+
+static inline void vf_store_bf16_two(void *p, vf low, vf high)
+{
+    vf_store_bf16(p, low);
+    vf_store_bf16((char *)p + 32, high);
 }
 
 static inline void vf_store_f16_some(void *p, uint16_t mask, vf x)
@@ -346,9 +363,43 @@ static inline void vi_interleave(vi a, vi b, vi *low, vi *high)
     memcpy(from_b, &b, sizeof from_b);
     EACH(n)
     {
-        low->u[n] = model_halves(from_a[n], from_b[n]);
-        high->u[n] = model_halves(from_a[16 + n], from_b[16 + n]);
+        int column = n / 4 * 8 + n % 4;
+        low->u[n] = model_halves(from_a[column], from_b[column]);
+        high->u[n] = model_halves(from_a[column + 4], from_b[column + 4]);
     }
+}
+
+static inline void vf_in_order(vf *low, vf *high)
+{
+    float column[32];
+    EACH(n)
+    {
+        column[n / 4 * 8 + n % 4] = low->f[n];
+        column[n / 4 * 8 + 4 + n % 4] = high->f[n];
+    }
+    *low = vf_load(column);
+    *high = vf_load(column + 16);
+}
+
+static inline vi vi_load_quarters(const char *p0, const char *p1, const char *p2, const char *p3)
+{
+    vi y;
+    memcpy(y.u, p0, 16);
+    memcpy(y.u + 4, p1, 16);
+    memcpy(y.u + 8, p2, 16);
+    memcpy(y.u + 12, p3, 16);
+    return y;
+}
+
+static inline void vi_transpose_quarters(vi r[4])
+{
+    for (int quarter = 0; quarter < 16; quarter += 4)
+        for (int i = 0; i < 4; i++)
+            for (int j = 0; j < i; j++) {
+                uint32_t x = r[i].u[quarter + j];
+                r[i].u[quarter + j] = r[j].u[quarter + i];
+                r[j].u[quarter + i] = x;
+            }
 }
 
 static inline void vi_transpose(vi r[16])

@@ -1,9 +1,10 @@
 /*
  * Packing for the tile unit: K transposed in words of two dims, V interleaved by key pairs, Q as it
- * is. Any type and strides; dims and keys that do not exist become zeros.
+ * is. Any type and strides; dims and keys that do not exist become zeros. Whole tiles of bf16 that
+ * lie as they usually do have a short way of their own, which gives up where a value is odd.
  *
- * A product of 0 with an infinity would be NaN, so a NaN or infinity in V never enters a tile: it is
- * packed as 0 and its key is named in the header, for the kernel to add to the rows that see it.
+ * A product of 0 with an infinity would be NaN, so a NaN or infinity in V never enters a tile: it
+ * is packed as 0 and its key is named in the header, for the kernel to add to the rows that see it.
  */
 #ifndef HEED_AMX_PACK_H
 #define HEED_AMX_PACK_H
@@ -21,6 +22,33 @@ static inline void split_one(float x, uint16_t *high, uint16_t *low)
     *low = (*high & 0x7fff) >= AMX_INF_BF16 ? 0 : heed_bf16_of_f32(x - heed_f32_of_bf16(*high));
 }
 
+/* 16 values of a row, of which n exist. */
+static inline vf load_values(uint32_t type, const char *data, int64_t d, int n)
+{
+    uint16_t mask = n < 16 ? (uint16_t)((1u << n) - 1) : 0xffff;
+    if (n <= 0)
+        return vf_set1(0);
+    return type == HEED_F32    ? vf_load_some((const float *)(const void *)data + d, mask)
+           : type == HEED_BF16 ? vf_load_bf16_some(data + d * 2, mask)
+                               : vf_load_f16_some(data + d * 2, mask);
+}
+
+/* split_one of 16 values: *high and *low in the low halves of words. */
+static inline void split_values(vf x, vi *high, vi *low)
+{
+    const vi half = vi_set1(0x7fff), one = vi_set1(1);
+    const vi bits = vf_bits(x);
+    vi up = vi_add32(vi_add32(bits, half), vi_and(vi_shr32(bits, 16), one)), rest;
+    vf rounded = vi_float(vi_shl32(vi_shr32(up, 16), 16));
+    /* Where x is a NaN, its own bits, made quiet; a large one may have become infinite. */
+    rounded = vf_select(vf_is_nan(x), vf_add(x, x), rounded);
+    rest = vf_bits(
+        vf_select(vf_within(rounded, 0x1.fffffep127f, 0xffff), vf_sub(x, rounded), vf_set1(0)));
+    rest = vi_add32(vi_add32(rest, half), vi_and(vi_shr32(rest, 16), one));
+    *high = vi_shr32(vf_bits(rounded), 16);
+    *low = vi_shr32(rest, 16);
+}
+
 /* Dims [d, d + 32) of a row at data, of which n exist, as bf16 in one or two registers. */
 static inline void load_row(uint32_t type, const char *data, int64_t dim_stride, int64_t d, int n,
                             int parts, vi out[2])
@@ -29,6 +57,14 @@ static inline void load_row(uint32_t type, const char *data, int64_t dim_stride,
     out[1] = vi_zero();
     if (type == HEED_BF16 && dim_stride == 1) {
         out[0] = n == 32 ? vi_load(data + d * 2) : vi_load_halves(data + d * 2, n);
+        return;
+    }
+    if (dim_stride == 1 && parts == 2) {
+        vi high[2], low[2];
+        split_values(load_values(type, data, d, n), &high[0], &low[0]);
+        split_values(load_values(type, data, d + 16, n - 16), &high[1], &low[1]);
+        out[0] = vi_join(high[0], high[1]);
+        out[1] = vi_join(low[0], low[1]);
         return;
     }
     memset(part, 0, sizeof part);
@@ -66,10 +102,63 @@ static inline void rows_of_block(const heed_problem *p, const heed_tile *t, cons
                                  uint32_t type, int64_t page_stride, int64_t start,
                                  const char *row[AMX_BLOCK])
 {
-    for (int i = 0; i < AMX_BLOCK; i++) {
-        int64_t j = start + i;
-        row[i] = j >= t->k_first && j < t->k_end ? key_row(p, t, from, type, page_stride, j) : NULL;
+    int64_t first = start > t->k_first ? start : t->k_first, end = start + AMX_BLOCK, step;
+    const char *at;
+    if (end > t->k_end)
+        end = t->k_end;
+    if (first > start || end < start + AMX_BLOCK)
+        memset(row, 0, AMX_BLOCK * sizeof *row);
+    if (t->pages) {
+        for (int64_t j = first; j < end; j++)
+            row[j - start] = key_row(p, t, from, type, page_stride, j);
+        return;
     }
+    step = from->row_stride * (int64_t)heed_dtype_bytes(type);
+    at = (const char *)from->data + first * step;
+    for (int64_t j = first; j < end; j++, at += step)
+        row[j - start] = at;
+}
+
+/* Are keys [first, end) of the block all in the tile's range? */
+static inline int all_there(const heed_tile *t, int64_t start, int first, int end)
+{
+    return start + first >= t->k_first && start + end <= t->k_end;
+}
+
+/* 16 rows' 32 dims from `at` bytes on, to one tile. Returns whether a value of 2^50 or more is
+ * among them. */
+static inline int pack_k_tile(const char *const row[16], int64_t at, char *out)
+{
+    const vi magnitude = vi_set1(0x7fff7fff);
+    vi r[4], top = vi_zero();
+    for (int words = 0; words < 4; words++, at += 16) {
+        for (int i = 0; i < 4; i++) {
+            r[i] =
+                vi_load_quarters(row[i] + at, row[4 + i] + at, row[8 + i] + at, row[12 + i] + at);
+            top = vi_max16(top, vi_and(r[i], magnitude));
+        }
+        vi_transpose_quarters(r);
+        for (int i = 0; i < 4; i++)
+            vi_store(out + (4 * words + i) * 64, r[i]);
+    }
+    return vi_halves_from(top, AMX_ODD_BF16) != 0;
+}
+
+/* 32 rows' 32 columns from `at` bytes on, to two tiles. Returns whether a NaN or an infinity is
+ * among them. */
+static inline int pack_v_tiles(const char *const row[AMX_UNIT], int64_t at, char *out)
+{
+    const vi magnitude = vi_set1(0x7fff7fff);
+    vi top = vi_zero();
+    for (int w = 0; w < 16; w++) {
+        int key = w / 4 * 4 + w % 2 * 2 + (w % 4 >= 2 ? 16 : 0); /* the order of vi_pack */
+        vi a = vi_load(row[key] + at), b = vi_load(row[key + 1] + at), low, high;
+        top = vi_max16(top, vi_max16(vi_and(a, magnitude), vi_and(b, magnitude)));
+        vi_interleave(a, b, &low, &high);
+        vi_store(out + w * 64, low);
+        vi_store(out + w * 64 + 1024, high);
+    }
+    return vi_halves_from(top, AMX_INF_BF16) != 0;
 }
 
 static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_layout *l,
@@ -79,6 +168,7 @@ static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_l
     const int parts = l->parts, steps = l->k_steps;
     const uint32_t type = p->k_type;
     const int64_t dim_stride = t->k.dim_stride;
+    const int usual = type == HEED_BF16 && dim_stride == 1 && parts == 1;
     amx_header *header = (amx_header *)packed;
     char *out = packed + AMX_HEADER_BYTES;
     const char *row[AMX_BLOCK];
@@ -87,6 +177,9 @@ static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_l
         for (int step = 0; step < steps; step++, out += parts * 1024) {
             vi high[16], low[16], top = vi_zero(), part[2];
             int n = (int)p->qk_dim - 32 * step;
+            if (usual && n >= 32 && all_there(t, start, 16 * g, 16 * g + 16) &&
+                !pack_k_tile(row + 16 * g, 64 * step, out))
+                continue;
             for (int i = 0; i < 16; i++) {
                 row_or_zero(type, row[16 * g + i], dim_stride, 32 * step, n, parts, part);
                 high[i] = part[0];
@@ -115,6 +208,7 @@ static inline void pack_v(const heed_problem *p, const heed_tile *t, const amx_l
     const int parts = l->parts, pairs = l->v_pairs;
     const uint32_t type = p->v_type;
     const int64_t dim_stride = t->v.dim_stride;
+    const int usual = type == HEED_BF16 && dim_stride == 1 && parts == 1;
     amx_header *header = (amx_header *)packed;
     const char *row[AMX_BLOCK];
     rows_of_block(p, t, &t->v, type, t->v_page_stride, start, row);
@@ -122,6 +216,10 @@ static inline void pack_v(const heed_problem *p, const heed_tile *t, const amx_l
         for (int pair = 0; pair < pairs; pair++) {
             char *out = packed + l->v_at + ((int64_t)unit * parts * pairs + pair) * 2048;
             int n = (int)p->v_dim - 32 * pair;
+            if (usual && n >= 32 &&
+                all_there(t, start, unit * AMX_UNIT, unit * AMX_UNIT + AMX_UNIT) &&
+                !pack_v_tiles(row + unit * AMX_UNIT, 64 * pair, out))
+                continue;
             for (int w = 0; w < 16; w++) {
                 int key = w / 4 * 4 + w % 2 * 2 + (w % 4 >= 2 ? 16 : 0); /* the order of vi_pack */
                 vi part[2][2], low, high, top;
@@ -131,7 +229,8 @@ static inline void pack_v(const heed_problem *p, const heed_tile *t, const amx_l
                 top = vi_max16(vi_and(part[0][0], magnitude), vi_and(part[1][0], magnitude));
                 if (vi_halves_from(top, AMX_INF_BF16))
                     for (int side = 0; side < 2; side++) {
-                        uint32_t odd = vi_halves_from(vi_and(part[side][0], magnitude), AMX_INF_BF16);
+                        uint32_t odd =
+                            vi_halves_from(vi_and(part[side][0], magnitude), AMX_INF_BF16);
                         part[side][0] = vi_clear_halves(part[side][0], odd);
                         header->odd_v[unit] |= (uint32_t)(odd != 0) << (key + side);
                     }
@@ -158,6 +257,7 @@ static inline uint32_t pack_q(const heed_problem *p, const heed_tile *t, const a
                               int64_t g, char *out)
 {
     const vi magnitude = vi_set1(0x7fff7fff);
+    const int usual = p->q_type == HEED_BF16 && t->q.dim_stride == 1 && l->parts == 1;
     int64_t rows = t->n_heads * t->q_count;
     uint32_t odd_rows = 0;
     int64_t head = AMX_GROUP * g / t->q_count, q = AMX_GROUP * g % t->q_count;
@@ -165,18 +265,24 @@ static inline uint32_t pack_q(const heed_problem *p, const heed_tile *t, const a
         int64_t r = AMX_GROUP * g + i;
         int64_t at = head * t->q.head_stride + (t->q_first + q) * t->q.row_stride;
         const char *data = (const char *)t->q.data + at * heed_dtype_bytes(p->q_type);
+        vi top = vi_zero();
         for (int step = 0; step < l->k_steps; step++) {
             int n = (int)p->qk_dim - 32 * step;
-            char *to = out + (((int64_t)(i / 16) * l->k_steps + step) * l->parts) * 1024 + i % 16 * 64;
+            char *to =
+                out + (((int64_t)(i / 16) * l->k_steps + step) * l->parts) * 1024 + i % 16 * 64;
             vi row[2] = {vi_zero(), vi_zero()};
-            if (r < rows)
-                load_row(p->q_type, data, t->q.dim_stride, 32 * step, n < 32 ? n : 32, l->parts, row);
-            if (vi_halves_from(vi_and(row[0], magnitude), AMX_ODD_BF16))
-                odd_rows |= 1u << i;
+            if (r < rows && usual && n >= 32)
+                row[0] = vi_load(data + 64 * step);
+            else if (r < rows)
+                load_row(p->q_type, data, t->q.dim_stride, 32 * step, n < 32 ? n : 32, l->parts,
+                         row);
+            top = vi_max16(top, vi_and(row[0], magnitude));
             vi_store(to, row[0]);
             if (l->parts == 2)
                 vi_store(to + 1024, row[1]);
         }
+        if (vi_halves_from(top, AMX_ODD_BF16))
+            odd_rows |= 1u << i;
         if (++q == t->q_count) {
             q = 0;
             head++;

@@ -57,12 +57,12 @@ static inline vi weights_of(vi fixed, vi table)
     return vi_shr16(vi_add16(fixed, vi_lookup(vi_shr16(fixed, 3), table)), 2);
 }
 
-/* 2^x for x <= 127; a NaN stays one. Taylor series of 2^r on [-1/2, 1/2] to degree 7: the first term
- * left out is (ln(2) / 2)^8 / 8! = 5e-9. */
-static inline vf exp2_lanes(vf x)
+/* 2^x for x <= 127; of a NaN 0. Taylor series of 2^r on [-1/2, 1/2] to degree 7: the first term left
+ * out is (ln(2) / 2)^8 / 8! = 5e-9. */
+static inline vf exp2_or_zero(vf x)
 {
-    const vf magic = vf_set1(0x1.8p23f);
-    vf clamped = vf_max(vf_set1(-126.0f), x), shifted = vf_add(clamped, magic), y;
+    const vf magic = vf_set1(0x1.8p23f), least = vf_set1(-126.0f);
+    vf clamped = vf_max(x, least), shifted = vf_add(clamped, magic), y;
     vf r = vf_sub(clamped, vf_sub(shifted, magic));
     y = vf_fma(r, vf_set1(0x1.ffcbfcp-17f), vf_set1(0x1.430912p-13f));
     y = vf_fma(r, y, vf_set1(0x1.5d87fep-10f));
@@ -71,9 +71,14 @@ static inline vf exp2_lanes(vf x)
     y = vf_fma(r, y, vf_set1(0x1.ebfbep-3f));
     y = vf_fma(r, y, vf_set1(0x1.62e43p-1f));
     y = vf_fma(r, y, vf_set1(1.0f));
-    shifted = vi_float(vi_add32(vf_bits(y), vi_shl32(vf_bits(shifted), 23)));
-    shifted = vf_select(vf_equal(clamped, vf_set1(-126.0f)), vf_set1(0), shifted);
-    return vf_select(vf_is_nan(y), y, shifted);
+    y = vi_float(vi_add32(vf_bits(y), vi_shl32(vf_bits(shifted), 23)));
+    return vf_select(vf_equal(clamped, least), vf_set1(0), y);
+}
+
+/* The same, but a NaN stays one. */
+static inline vf exp2_lanes(vf x)
+{
+    return vf_select(vf_is_nan(x), x, exp2_or_zero(x));
 }
 
 /* tanh(y) = u / (u + 2) with u = e^(2|y|) - 1, which keeps its relative precision near 0:

@@ -131,6 +131,21 @@ static void splits(void)
                                        (double)heed_f32_of_bf16(low)));
     }
     static const float odd[] = {INFINITY, -INFINITY, NAN, 0x1.fffffep127f};
+    int differ = 0;
+    for (uint32_t top = 0; top < 0x10000u; top++) { /* every sign and exponent, all that is odd */
+        static const uint32_t below[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+        vf x = vf_set1(0);
+        vi high, low;
+        for (int n = 0; n < 6; n++)
+            x.f[n] = heed_f32_of_bits(top << 16 | below[n]);
+        split_values(x, &high, &low);
+        for (int n = 0; n < 6; n++) {
+            uint16_t want_high, want_low;
+            split_one(x.f[n], &want_high, &want_low);
+            differ += high.u[n] != want_high || low.u[n] != want_low;
+        }
+    }
+    expect(differ == 0, "values that vectors split in another way", differ);
     for (size_t n = 0; n < sizeof odd / sizeof *odd; n++) {
         uint16_t high, low;
         split_one(odd[n], &high, &low);
