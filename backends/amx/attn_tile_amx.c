@@ -224,13 +224,14 @@ static void write_outputs(const amx_run *x, int unit, int end)
 {
     const heed_problem *p = x->p;
     const heed_tile *t = x->t;
-    for (int u = unit; u < end; u++)
+    for (int u = unit; u < end; u++) {
+        products_with_k(x, u, x->s);
         for (int half = 0; half < 2; half++) {
+            float *products = x->s + half * 512;
             int64_t j = x->chunk + u * AMX_UNIT + half * 16;
             const amx_header *header = header_of(x, u / AMX_BLOCK_UNITS);
             uint32_t odd_k = header->odd_k[u % AMX_BLOCK_UNITS] >> (16 * half);
             uint16_t tile_keys = range_mask(t->k_first, t->k_end, j);
-            products_with_k(x, u, half, x->s);
             for (int i = 0; tile_keys && i < x->n_rows; i++) {
                 int64_t r = x->first_row + i;
                 amx_row row = x->row[i];
@@ -240,8 +241,8 @@ static void write_outputs(const amx_run *x, int unit, int end)
                 if (x->l->parts == 2)
                     for (int n = 0; n < 16; n++)
                         if ((range >> n & 1) && ((x->rows->odd_q >> i & 1) || (odd_k >> n & 1)))
-                            x->s[i * 16 + n] = exact_product(p, t, &row, j + n);
-                s = score_lanes(p, t, &row, j, vf_load(x->s + i * 16), &seen, &stage);
+                            products[i * 16 + n] = exact_product(p, t, &row, j + n);
+                s = score_lanes(p, t, &row, j, vf_load(products + i * 16), &seen, &stage);
                 if (p->scores_stage == HEED_SCORES_BIASED)
                     range = seen;
                 vf_store(lanes[0], vf_select(range, stage, vf_set1(-INFINITY)));
@@ -249,7 +250,7 @@ static void write_outputs(const amx_run *x, int unit, int end)
                 if (x->general)
                     s = vf_mul(s, vf_set1(AMX_LOG2_E));
                 else
-                    s = vf_mul(vf_load(x->s + i * 16), vf_set1(x->exponent_scale));
+                    s = vf_mul(vf_load(products + i * 16), vf_set1(x->exponent_scale));
                 s = vf_mul(exp2_lanes(vf_sub(s, vf_set1(t->row_max[r]))), vf_set1(1.0f / sum));
                 vf_store(lanes[1], vf_select(sum == 0 ? 0 : seen, s, vf_set1(0)));
                 for (int n = 0; n < 16; n++) {
@@ -269,6 +270,7 @@ static void write_outputs(const amx_run *x, int unit, int end)
                 }
             }
         }
+    }
 }
 
 /* One group against the chunk whose blocks are packed. */

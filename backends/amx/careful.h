@@ -256,8 +256,8 @@ static void careful_block(amx_run *x, int unit, int end)
     int groups = 2 * (end - base), split = x->l->parts == 2;
     float factor[AMX_GROUP], c = x->general ? 1.0f : x->exponent_scale;
     uint32_t raised = 0, high = 0;
-    for (int g = first; g < groups; g++)
-        products_with_k(x, base + g / 2, g % 2, x->s + g * 512);
+    for (int u = unit; u < end; u++)
+        products_with_k(x, u, x->s + (u - base) * 1024);
     for (int i = 0; i < x->n_rows; i++) {
         int odd = transform_row(x, i, unit, end), done = 0;
         float *reference = &x->rows->reference[i], *s = x->s + i * 16, largest = 0;

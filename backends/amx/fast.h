@@ -196,8 +196,7 @@ static inline float *scores_at(const amx_run *x, int unit)
 static void fast_products(const amx_run *x, int unit)
 {
     float *s = scores_at(x, unit);
-    products_with_k(x, unit, 0, s);
-    products_with_k(x, unit, 1, s + 512);
+    products_with_k(x, unit, s);
     hide_keys(x, unit, s);
 }
 

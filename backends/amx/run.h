@@ -36,8 +36,7 @@ typedef struct amx_run {
     amx_row row[AMX_GROUP];
 } amx_run;
 
-/* Register use: while S is made, 4, 5 hold S of two row tiles and 6, 7 operands (fast.h has more);
- * while O is made, 0-3 hold it ([row tile][16 columns] of one pair), 4, 5 P and 6, 7 V. */
+/* Register use: while S is made, 0-3 hold it and 4-7 operands (fast.h has more); while O is made, 0-3 hold it ([row tile][16 columns] of one pair), 4, 5 P and 6, 7 V. */
 
 AMX_INLINE const char *k_tile(const amx_run *x, int unit, int half, int step)
 {
@@ -67,43 +66,58 @@ AMX_INLINE const amx_header *header_of(const amx_run *x, int block)
     return (const amx_header *)(const void *)x->packed[block];
 }
 
-/* Products of the group's rows with 16 keys, to s [32 rows][16]. */
-static inline void products_with_k(const amx_run *x, int unit, int half, float *s)
+/* Onto registers 0 to 3 ([half of the keys][row tile]): two tiles of Q, in 4 and 5, times two of K,
+ * in 6 and 7. */
+#define PRODUCTS_2X2(two)                                                                          \
+    tile_product(u, 0, 4, 6);                                                                      \
+    tile_product(u, 2, 4, 7);                                                                      \
+    if (two) {                                                                                     \
+        tile_product(u, 1, 5, 6);                                                                  \
+        tile_product(u, 3, 5, 7);                                                                  \
+    }
+
+/* Products of the group's rows with 32 keys, to s [2 halves][32 rows][16]. */
+static inline void products_with_k(const amx_run *x, int unit, float *s)
 {
     tile_unit *u = x->unit;
     const int steps = x->l->k_steps, parts = x->l->parts, two = x->n_rows > 16;
-    const char *q = x->q, *q1 = q + steps * parts * 1024, *k = k_tile(x, unit, half, 0);
+    const char *q = x->q, *q1 = q + steps * parts * 1024;
+    const char *k = k_tile(x, unit, 0, 0), *k1 = k_tile(x, unit, 1, 0);
     (void)u;
-    tile_zero(u, 4);
-    tile_zero(u, 5);
-    for (int step = 0; step < steps; step++, q += parts * 1024, q1 += parts * 1024) {
+    tile_zero(u, 0);
+    tile_zero(u, 1);
+    tile_zero(u, 2);
+    tile_zero(u, 3);
+    for (int step = 0; step < steps; step++) {
+        tile_load(u, 4, q, 64);
         tile_load(u, 6, k, 64);
-        tile_load(u, 7, q, 64);
-        tile_product(u, 4, 7, 6);
-        if (two) {
-            tile_load(u, 7, q1, 64);
-            tile_product(u, 5, 7, 6);
+        tile_load(u, 7, k1, 64);
+        if (two)
+            tile_load(u, 5, q1, 64);
+        PRODUCTS_2X2(two)
+        if (parts == 2) {
+            tile_load(u, 4, q + 1024, 64);
+            if (two)
+                tile_load(u, 5, q1 + 1024, 64);
+            PRODUCTS_2X2(two)
+            tile_load(u, 6, k + 1024, 64);
+            tile_load(u, 7, k1 + 1024, 64);
+            tile_load(u, 4, q, 64);
+            if (two)
+                tile_load(u, 5, q1, 64);
+            PRODUCTS_2X2(two)
         }
-        k += 1024;
-        if (parts == 1)
-            continue;
-        tile_load(u, 7, q + 1024, 64);
-        tile_product(u, 4, 7, 6);
-        if (two) {
-            tile_load(u, 7, q1 + 1024, 64);
-            tile_product(u, 5, 7, 6);
-        }
-        tile_load(u, 6, k, 64);
-        tile_load(u, 7, q, 64);
-        tile_product(u, 4, 7, 6);
-        if (two) {
-            tile_load(u, 7, q1, 64);
-            tile_product(u, 5, 7, 6);
-        }
-        k += 1024;
+        q += parts * 1024;
+        q1 += parts * 1024;
+        k += parts * 1024;
+        k1 += parts * 1024;
     }
-    tile_store(u, 4, s, 64);
-    tile_store(u, 5, s + 256, 64);
+    tile_store(u, 0, s, 64);
+    tile_store(u, 2, s + 512, 64);
+    if (two) {
+        tile_store(u, 1, s + 256, 64);
+        tile_store(u, 3, s + 768, 64);
+    }
 }
 
 /* Q of at most 64 dims to registers 0 to 3: [row tile][step]. */

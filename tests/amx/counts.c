@@ -1,5 +1,6 @@
 /* What is not visible costs nothing: tile products, counted on the model of the unit, are those of
- * the (32 rows, 32 keys) pairs in which some row sees some key. */
+ * the (32 rows, 32 keys) pairs in which some row sees some key. And tiles are loaded for several
+ * products: a load takes half a product's time even from the first cache. */
 #define HEED_AMX_MODEL
 #include "tile.h"
 
@@ -11,7 +12,10 @@ static uint16_t q[LEN][DIM], k[LEN][DIM], v[LEN][DIM];
 static float out[LEN][DIM];
 static uint8_t mask[LEN][LEN];
 
-/* Products of one call; sees: by mask, or NULL. */
+static uint32_t accuracy; /* of the calls */
+static double loads;      /* of the last one, for each product */
+
+/* Products of one call. */
 static int64_t products(heed_context *context, uint64_t features, int64_t window, int64_t q_len)
 {
     heed_attn_desc desc = {.struct_size = sizeof desc,
@@ -26,7 +30,8 @@ static int64_t products(heed_context *context, uint64_t features, int64_t window
                            .q_type = HEED_BF16,
                            .k_type = HEED_BF16,
                            .v_type = HEED_BF16,
-                           .out_type = HEED_F32};
+                           .out_type = HEED_F32,
+                           .accuracy = accuracy};
     heed_attn_args args = {.struct_size = sizeof args,
                            .batch = 1,
                            .q_len = q_len,
@@ -35,11 +40,14 @@ static int64_t products(heed_context *context, uint64_t features, int64_t window
                            .k = {k, {0, 0, DIM, 1}},
                            .v = {v, {0, 0, DIM, 1}},
                            .out = {out, {0, 0, DIM, 1}}};
-    int64_t before = heed_amx_model_count.products;
+    const amx_model_count before = heed_amx_model_count;
+    int64_t n;
     if (features & HEED_HAS_MASK)
         args.mask = (heed_view){mask, {0, 0, LEN, 1}};
     CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
-    return heed_amx_model_count.products - before;
+    n = heed_amx_model_count.products - before.products;
+    loads = (double)(heed_amx_model_count.loads - before.loads) / (double)n;
+    return n;
 }
 
 /* The products of so many pairs: 4 tiles of scores by 2 steps of 32 dims, 2 x 2 of out by 2. */
@@ -53,6 +61,12 @@ static void expect(const char *what, int64_t got, int64_t pairs)
     printf("%-24s %6lld products, %6lld are needed\n", what, (long long)got,
            (long long)of_pairs(pairs));
     CHECK(got == of_pairs(pairs), "%s", what);
+}
+
+static void expect_loads(const char *what, double most)
+{
+    printf("%-24s %.2f loads for a product\n", what, loads);
+    CHECK(loads <= most, "%s", what);
 }
 
 int main(void)
@@ -72,6 +86,7 @@ int main(void)
         }
     products(context, 0, 0, LEN); /* with the trial */
     expect("full", products(context, 0, 0, LEN), all * all);
+    expect_loads("full", 0.9);
     expect("causal", products(context, HEED_HAS_CAUSAL, 0, LEN), all * (all + 1) / 2);
     expect("causal, 128 rows", products(context, HEED_HAS_CAUSAL, 0, 128), 4 * 5 / 2);
     expect("causal, 32 rows", products(context, HEED_HAS_CAUSAL, 0, 32), 1);
@@ -87,6 +102,10 @@ int main(void)
         for (int j = 0; j < LEN; j++)
             mask[i][j] = (i * 7 + j * 13) % 3 != 0; /* every block is mixed */
     expect("mask, everywhere mixed", products(context, HEED_HAS_MASK, 0, LEN), all * all);
+    accuracy = HEED_ACCURACY_SPLIT;
+    products(context, 0, 0, LEN); /* with the trial */
+    CHECK(products(context, 0, 0, LEN) == 3 * of_pairs(all * all), "split: not three for one");
+    expect_loads("split", 0.9);
     heed_context_release(context);
     return unit_end();
 }
