@@ -12,6 +12,7 @@
 #endif
 
 #ifndef HEED_AMX_MODEL
+#include <cpuid.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -60,6 +61,33 @@ heed_status heed_amx_isa(const heed_cpu *cpu, heed_error *why)
     return HEED_OK;
 }
 
+/* Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, CPUID. */
+heed_status heed_amx_palette(const uint32_t tiles[4], const uint32_t products[4], heed_error *why)
+{
+    const unsigned tile_bytes = tiles[0] >> 16, row_bytes = tiles[1] & 0xffff;
+    const unsigned registers = tiles[1] >> 16, rows = tiles[2] & 0xffff;
+    const unsigned pairs = products[1] & 0xff, columns = products[1] >> 8 & 0xffff;
+    if (tile_bytes && (tile_bytes < 1024 || row_bytes < 64 || registers < 8 || rows < 16))
+        return heed_refuse(why,
+                           "needs 8 tile registers of 16 rows x 64 bytes, this CPU has %u of %u "
+                           "rows x %u bytes",
+                           registers, rows, row_bytes);
+    if (pairs && (pairs < 16 || columns < 64))
+        return heed_refuse(why,
+                           "needs tile products of 16 rows x 64 bytes, this CPU has %u rows x %u "
+                           "bytes",
+                           pairs, columns);
+    return HEED_OK;
+}
+
+static heed_status palette_of_cpu(heed_error *why)
+{
+    uint32_t tiles[4] = {0}, products[4] = {0};
+    __get_cpuid_count(0x1d, 1, &tiles[0], &tiles[1], &tiles[2], &tiles[3]);
+    __get_cpuid_count(0x1e, 0, &products[0], &products[1], &products[2], &products[3]);
+    return heed_amx_palette(tiles, products, why);
+}
+
 /* A product of tiles is 512 multiply-adds of 16 floats. On the CPUs that were measured it takes a
  * sixteenth of their time; the rest of the kernels costs as much again. Below four times the rate,
  * the vector kernels are as good, and the cost is such that they are taken. Real rates are far from
@@ -106,6 +134,8 @@ static heed_status amx_probe(const heed_cpu *cpu, heed_error *why)
                            : error == EINVAL ? "EINVAL, Linux 5.16 is needed"
                            : error == ENOSYS ? "ENOSYS"
                                              : "refused");
+    if (palette_of_cpu(why) != HEED_OK)
+        return HEED_ERR_UNSUPPORTED;
     atomic_store(&cost_scale, cost_factor(why));
     return HEED_OK;
 }

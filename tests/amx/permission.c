@@ -126,6 +126,24 @@ static void judge_rates(void)
     CHECK(heed_amx_judge(40, 0.17, &note) > 100 && strstr(note.text, "by name"), "%s", note.text);
 }
 
+/* What CPUID tells of tiles: as Sapphire Rapids has them, nothing, and less than the kernels use. */
+static void judge_palettes(void)
+{
+    const uint32_t tiles[4] = {8192 | 1024 << 16, 64 | 8 << 16, 16}, products[4] = {0, 16 | 64 << 8};
+    const uint32_t none[4] = {0}, few[4] = {4096 | 1024 << 16, 64 | 4 << 16, 16};
+    const uint32_t low[4] = {8192 | 512 << 16, 64 | 16 << 16, 8}, narrow[4] = {0, 8 | 32 << 8};
+    heed_error why = {""};
+    CHECK(heed_amx_palette(tiles, products, &why) == HEED_OK, "%s", why.text);
+    CHECK(heed_amx_palette(none, none, &why) == HEED_OK, "%s", why.text);
+    CHECK(heed_amx_palette(few, products, &why) == HEED_ERR_UNSUPPORTED &&
+              strstr(why.text, "has 4 of 16 rows x 64 bytes"),
+          "it says '%s'", why.text);
+    CHECK(heed_amx_palette(low, products, &why) == HEED_ERR_UNSUPPORTED, "8 rows are enough");
+    CHECK(heed_amx_palette(tiles, narrow, &why) == HEED_ERR_UNSUPPORTED &&
+              strstr(why.text, "has 8 rows x 32 bytes"),
+          "it says '%s'", why.text);
+}
+
 /* max_isa in the context and in heed_cpu_cap, which is what it and HEED_MAX_ISA come to. */
 static void lower_isa(void)
 {
@@ -158,6 +176,7 @@ int main(void)
     CHECK(child > 0 && waitpid(child, &status, 0) == child, "no child");
     lower_isa();
     judge_rates();
+    judge_palettes();
     CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77),
           "the child ended with %d", status);
     status = WIFEXITED(status) && WEXITSTATUS(status) == 77 ? 77 : 0;
