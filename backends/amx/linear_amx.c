@@ -101,7 +101,11 @@ static inline void store_some(uint32_t type, char *data, int64_t stride, int n, 
 {
     uint16_t mask = (uint16_t)((1u << n) - 1);
     float lanes[16];
-    if (stride == 1 && type == HEED_F32) {
+    if (stride == 1 && n == 16 && type == HEED_BF16) {
+        vf_store_bf16(data, y);
+    } else if (stride == 1 && n == 16 && type == HEED_F32) {
+        vf_store((float *)(void *)data, y);
+    } else if (stride == 1 && type == HEED_F32) {
         vf_store_some((float *)(void *)data, mask, y);
     } else if (stride == 1 && type == HEED_BF16) {
         vf_store_bf16_some(data, mask, y);
@@ -114,26 +118,34 @@ static inline void store_some(uint32_t type, char *data, int64_t stride, int n, 
     }
 }
 
+/* 16 sums of a row from column c on, and the bias. */
+static inline vf sum_and_bias(const heed_linear_tile *t, const char *row_sums, int64_t panel_sums,
+                              int64_t c)
+{
+    const char *at = row_sums + c / AMX_PANEL * panel_sums + c % AMX_PANEL / 16 * 1024;
+    vf s = vf_load((const float *)(const void *)at);
+    return t->bias ? vf_add(s, vf_load(t->bias + c)) : s;
+}
+
 static void finish(const heed_linear_problem *p, const heed_linear_tile *t, const char *sums,
                    int64_t panel_sums)
 {
     const int64_t bytes = heed_dtype_bytes(p->y_type), cols = t->col_end - t->col_first;
+    const int activated = p->activation != HEED_ACT_NONE;
     float row[AMX_LINEAR_COLS];
     for (int64_t r = 0; r < t->rows; r++) {
         char *y = (char *)t->y.data + r * t->y.row_stride * bytes;
         const char *residual = t->residual.data, *from = sums + r / 16 * 2048 + r % 16 * 64;
-        for (int64_t c = 0; c < cols; c += 16) {
-            const char *at = from + c / AMX_PANEL * panel_sums + c % AMX_PANEL / 16 * 1024;
-            vf s = vf_load((const float *)(const void *)at);
-            vf_store(row + c, t->bias ? vf_add(s, vf_load(t->bias + c)) : s);
-        }
-        if (p->activation != HEED_ACT_NONE)
+        if (activated) {
+            for (int64_t c = 0; c < cols; c += 16)
+                vf_store(row + c, sum_and_bias(t, from, panel_sums, c));
             AMX_NAME(activate)(p->activation, row, (cols + 15) / 16 * 16);
+        }
         if (residual)
             residual += r * t->residual.row_stride * bytes;
         for (int64_t c = 0; c < cols; c += 16) {
             int n = (int)(cols - c < 16 ? cols - c : 16);
-            vf s = vf_load(row + c);
+            vf s = activated ? vf_load(row + c) : sum_and_bias(t, from, panel_sums, c);
             if (residual)
                 s = vf_add(s, load_some(p->y_type, residual + c * t->residual.col_stride * bytes,
                                         t->residual.col_stride, n));
