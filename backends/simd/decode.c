@@ -6,19 +6,22 @@
  * memory does not wait for arithmetic. Up to four rows read 16-bit K and V as they lie; more rows
  * share one copy of the block as f32, and so do all rows where dims are not adjacent. Compiled with
  * HEED_SIMD_DOT it multiplies bf16 as they lie by vdpbf16ps (dot.h), for accuracy bf16 and adjacent
- * dims.
+ * dims. Where the CPU prefetches streams well by itself, most of a contiguous cache is read another
+ * way, in runs (decode_run.h), to the same bits.
  *
  * Loads stay inside the rows and keys of the tile. Prefetch instructions may go past it, where they
  * cannot fault.
  *
- * The state is in log2 units and its reference the greatest score, so that a row of one key gives
- * that key's value exactly. Weights below 2^-126 are 0. A block whose keys are seen by some rows
- * and not by others is weighed row by row, so that a value never meets the weight 0 of a row that
- * may not see it.
+ * The state is in log2 units. Its reference is the greatest score of the first block that the row
+ * sees, and rises to a greater one once that is above it by more than DECODE_SLACK: a row of one
+ * key gives that key's value exactly. Weights below 2^-126 are 0. A block whose keys are seen by
+ * some rows and not by others is weighed row by row, so that a value never meets the weight 0 of a
+ * row that may not see it.
  */
 #include <float.h>
 
 #include "decode_rows.h"
+#include "decode_run.h"
 #include "decode_softmax.h"
 #include "simd.h"
 
@@ -28,6 +31,7 @@ static void scale_queries(decode *d)
     const heed_problem *p = d->problem;
     const heed_tile *tile = d->tile;
     const int64_t padded = (p->qk_dim + PAIR * 16 - 1) / (PAIR * 16) * (PAIR * 16);
+    const int64_t bytes = heed_dtype_bytes(p->q_type);
     float high, low;
 #if PAIR == 2
     /* Scale alone: what is rounded to bf16 here is exact where scale is a power of two. */
@@ -40,14 +44,12 @@ static void scale_queries(decode *d)
         int64_t head = r / tile->q_count, row = tile->q_first + r % tile->q_count, i = 0;
         int64_t at = head * tile->q.head_stride + row * tile->q.row_stride;
         float *to = PAIR == 2 ? d->k_copy : d->q + r * d->q_stride;
-        if (p->q_type == HEED_F32 && tile->q.dim_stride == 1)
-            memcpy(to, (const float *)tile->q.data + at, p->qk_dim * sizeof(float));
-        else
-            for (i = 0; i < p->qk_dim; i++)
-                to[i] = heed_load(p->q_type, tile->q.data, at + i * tile->q.dim_stride);
-        memset(to + p->qk_dim, 0, (size_t)(padded - p->qk_dim) * sizeof(float));
-        for (i = 0; i < padded; i += LANES) {
-            vf x = v_load(to + i);
+        const char *from = (const char *)tile->q.data + at * bytes;
+        for (; i < padded; i += LANES) {
+            const int64_t n = (int64_t)p->qk_dim - i;
+            vf x = n <= 0 ? v_zero()
+                          : v_gather_type(p->q_type, from + i * tile->q.dim_stride * bytes,
+                                          tile->q.dim_stride, n < LANES ? (int)n : LANES);
             x = v_fma(x, v_set1(high), v_mul(x, v_set1(low)));
             v_store(to + i, x);
         }
@@ -160,11 +162,12 @@ static void copy_block(uint32_t type, int64_t dim_stride, int64_t dim, int64_t a
     }
 }
 
-/* The next block from base on that some row sees anything of, made ready; 0 if there is none. */
-static int next_block(decode *d, int64_t base, block *b)
+/* The next block from base on, and before end, that some row sees anything of, made ready; 0 if
+ * there is none. */
+static int next_block(decode *d, int64_t base, int64_t end, block *b)
 {
     const heed_tile *t = d->tile;
-    for (; base < t->k_end; base += DECODE_BLOCK) {
+    for (; base < end; base += DECODE_BLOCK) {
         b->base = base;
         b->first = base > t->k_first ? base : t->k_first;
         b->end = base + DECODE_BLOCK < t->k_end ? base + DECODE_BLOCK : t->k_end;
@@ -199,10 +202,10 @@ static void list_keys(const decode *d, const block *b, uint32_t seen, weighed *k
                       uint8_t *index)
 {
     static const uint8_t each[DECODE_BLOCK / 2] = {0, 1, 2, 3, 4, 5, 6, 7};
-    *k = (weighed){b->v, each, b->scores, DECODE_BLOCK / 2};
+    *k = (weighed){{.each = b->v}, each, b->scores, DECODE_BLOCK / 2};
     if (seen == 0xffffu)
         return;
-    *k = (weighed){v, index, b->scores, 0};
+    *k = (weighed){{.each = v}, index, b->scores, 0};
     for (int i = 0; i < DECODE_BLOCK; i += 2) {
         if (!(seen >> i & 3))
             continue;
@@ -218,10 +221,10 @@ static void list_keys(const decode *d, const block *b, uint32_t seen, weighed *k
     (void)d;
     static const uint8_t each[DECODE_BLOCK] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                8, 9, 10, 11, 12, 13, 14, 15};
-    *k = (weighed){b->v, each, b->scores, DECODE_BLOCK};
+    *k = (weighed){{.each = b->v}, each, b->scores, DECODE_BLOCK};
     if (seen == 0xffffu)
         return;
-    *k = (weighed){v, index, b->scores, 0};
+    *k = (weighed){{.each = v}, index, b->scores, 0};
     for (; seen; seen &= seen - 1, k->n++) {
         index[k->n] = (uint8_t)__builtin_ctz(seen);
         v[k->n] = b->v[index[k->n]];
@@ -312,6 +315,27 @@ static void begin(decode *d, const heed_simd_tuning *tuning, float *at, float *s
     }
 }
 
+/* Keys [base, end), whatever the rows see of them. */
+static void each_block(decode *d, block blocks[2], uint16_t *const visible[2], int64_t base,
+                       int64_t end)
+{
+    int now = 0;
+    d->visible = visible[0];
+    int more = next_block(d, base, end, &blocks[0]);
+    if (more) {
+        products(d, d->k_type, 0, d->rows, &blocks[0], &(weighed){0});
+        weigh_block(d, &blocks[0]);
+    }
+    for (; more; now = !now) {
+        block *b = &blocks[now], *next = &blocks[!now];
+        d->visible = visible[!now];
+        more = next_block(d, b->base + DECODE_BLOCK, end, next);
+        work(d, b, more ? next : NULL, visible[now]);
+        if (more)
+            weigh_block(d, next);
+    }
+}
+
 heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
                                                 const heed_problem *problem, heed_tile *tile,
                                                 void *scratch)
@@ -320,23 +344,23 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
     float *scores[2];
     uint16_t *visible[2];
     block blocks[2];
-    int now = 0;
     begin(&d, tuning, scratch, scores, visible);
     blocks[0].scores = scores[0], blocks[1].scores = scores[1];
 
-    d.visible = visible[0];
-    int more = next_block(&d, tile->k_first / DECODE_BLOCK * DECODE_BLOCK, &blocks[0]);
-    if (more) {
-        products(&d, d.k_type, 0, d.rows, &blocks[0], &(weighed){0});
-        weigh_block(&d, &blocks[0]);
+    const int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
+    int64_t first = tile->k_end, end = tile->k_end; /* of the run: none */
+    if (can_run(tuning, &d)) {
+        first = (d.common_first > base ? d.common_first : base) + DECODE_BLOCK - 1;
+        end = d.common_end < tile->k_end ? d.common_end : tile->k_end;
+        first = first / DECODE_BLOCK * DECODE_BLOCK;
+        end = end / DECODE_BLOCK * DECODE_BLOCK;
     }
-    for (; more; now = !now) {
-        block *b = &blocks[now], *next = &blocks[!now];
-        d.visible = visible[!now];
-        more = next_block(&d, b->base + DECODE_BLOCK, next);
-        work(&d, b, more ? next : NULL, visible[now]);
-        if (more)
-            weigh_block(&d, next);
+    if (first < end) {
+        each_block(&d, blocks, visible, base, first);
+        run(&d, &blocks[0], first, end);
+        each_block(&d, blocks, visible, end, tile->k_end);
+    } else {
+        each_block(&d, blocks, visible, base, tile->k_end);
     }
     for (int64_t r = 0; r < d.rows; r++) {
         tile->row_max[r] = d.reference[r];

@@ -41,7 +41,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_weights)(const heed_simd_tuning *
     b.scores = scores[0];
     d.visible = visible[0];
     int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
-    for (; next_block(&d, base, &b); base = b.base + DECODE_BLOCK) {
+    for (; next_block(&d, base, tile->k_end, &b); base = b.base + DECODE_BLOCK) {
         products(&d, d.k_type, 0, d.rows, &b, &(weighed){0});
         write_weights(&d, &b);
     }

@@ -43,6 +43,21 @@ V_INLINE void fetch_line(const fetch *f, const char *at)
         _mm_prefetch(at, _MM_HINT_T1);
 }
 
+/* The lines `ahead` (0: none) behind some bytes of a row. */
+V_INLINE void fetch_row(const fetch *f, const char *row, int64_t ahead, int64_t bytes)
+{
+    for (int64_t o = 0; ahead && o < bytes; o += 64)
+        fetch_line(f, row + ahead + o);
+}
+
+/* Loads through `then` come behind x. A compiler that has registers to spare would load the first
+ * lines of several rows before the others, which CPUs do not take for a stream. */
+#ifdef __GNUC__
+#define LOAD_AFTER(then, x) __asm__("" : "+r"(then) : "v"(x))
+#else
+#define LOAD_AFTER(then, x) (void)(then)
+#endif
+
 /*
  * dot_four_keys: for `rows` (constant, up to 4) rows of q and keys k[j..j + 3] their products, row
  * by row in quarters (AVX-512) or halves (AVX2) of a vector. q is zero from dim to the next
@@ -62,9 +77,10 @@ V_INLINE __m512 fold_four(__m512 a, __m512 b, __m512 c, __m512 d)
     return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
 }
 
-/* The four partial sums that are left of each row, in its quarter. */
+/* The four partial sums that are left of each row, in its quarter. *then is the key to load after
+ * this one. */
 V_INLINE __m512 dot_key(uint32_t type, int rows, const float *q, int64_t q_stride, const char *k,
-                        int64_t dim, int64_t ahead, const fetch *f)
+                        int64_t dim, int64_t ahead, const fetch *f, const char **then)
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2;
     const float *q1 = q + q_stride, *q2 = q1 + q_stride, *q3 = q2 + q_stride;
@@ -97,6 +113,7 @@ V_INLINE __m512 dot_key(uint32_t type, int rows, const float *q, int64_t q_strid
             s3 = _mm512_fmadd_ps(_mm512_loadu_ps(q3 + d), x, s3);
     }
 #endif
+    LOAD_AFTER(*then, s0);
     return fold_four(s0, s1, s2, s3);
 }
 
@@ -104,10 +121,11 @@ V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_s
                             const char *const *k, int j, int64_t dim, int64_t ahead, const fetch *f,
                             vf *sum)
 {
-    __m512 h0 = dot_key(type, rows, q, q_stride, k[j], dim, ahead, f);
-    __m512 h1 = dot_key(type, rows, q, q_stride, k[j + 1], dim, ahead, f);
-    __m512 h2 = dot_key(type, rows, q, q_stride, k[j + 2], dim, ahead, f);
-    __m512 h3 = dot_key(type, rows, q, q_stride, k[j + 3], dim, ahead, f);
+    const char *k0 = k[j], *k1 = k[j + 1], *k2 = k[j + 2], *k3 = k[j + 3], *none = k0;
+    __m512 h0 = dot_key(type, rows, q, q_stride, k0, dim, ahead, f, &k1);
+    __m512 h1 = dot_key(type, rows, q, q_stride, k1, dim, ahead, f, &k2);
+    __m512 h2 = dot_key(type, rows, q, q_stride, k2, dim, ahead, f, &k3);
+    __m512 h3 = dot_key(type, rows, q, q_stride, k3, dim, ahead, f, &none);
     __m512 x = _mm512_add_ps(_mm512_unpacklo_ps(h0, h1), _mm512_unpackhi_ps(h0, h1));
     __m512 y = _mm512_add_ps(_mm512_unpacklo_ps(h2, h3), _mm512_unpackhi_ps(h2, h3));
     *sum = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
@@ -195,69 +213,96 @@ V_INLINE void store_scores(float *scores, int rows, vf s[4][DOT_PARTS])
 }
 #endif
 
+/* A block's values: rows named one by one, or the first and the bytes from one to the next. */
+typedef struct value_rows {
+    const char *const *each; /* NULL: none */
+    const char *first;
+    int64_t step;
+} value_rows;
+
+V_INLINE const char *value_row(const value_rows *v, int64_t i)
+{
+    return v->each ? v->each[i] : v->first + i * v->step;
+}
+
 /*
  * acc[row, 0..] += sum over n words of keys of weights[row, index] * value, for `rows` (1 to 4,
- * constant) rows and `vectors` (constant) vectors of dims, or the first `few` dims where that is
- * not 0 and vectors is PAIR. values, one for each key of a word, and index name them; rows of
- * weights are DECODE_BLOCK apart. The lines `ahead` bytes on are fetched.
+ * constant) rows and `vectors` (1, 2, 4 or 8, constant) vectors of dims, or the first `few` dims
+ * where that is not 0 and vectors is PAIR. v, one row for each key of a word, and index (NULL: one
+ * after the other) name them; rows of weights are DECODE_BLOCK apart. The lines `ahead` bytes on
+ * are fetched. Every sum has a register: rows * vectors are at most 8 or, of AVX-512, 24.
  */
+#define WEIGH_ALL(r, DO, n0, n1, n2, n3, n4, n5, n6, n7)                                           \
+    DO(r, 0, n0)                                                                                   \
+    if (vectors > 1)                                                                               \
+        DO(r, 1, n1)                                                                               \
+    if (vectors > 2) {                                                                             \
+        DO(r, 2, n2)                                                                               \
+        DO(r, 3, n3)                                                                               \
+    }                                                                                              \
+    if (vectors > 4) {                                                                             \
+        DO(r, 4, n4)                                                                               \
+        DO(r, 5, n5)                                                                               \
+        DO(r, 6, n6)                                                                               \
+        DO(r, 7, n7)                                                                               \
+    }
+#define WEIGH_ROW_OF(r, DO)                                                                        \
+    WEIGH_ALL(r, DO, s##r##0, s##r##1, s##r##2, s##r##3, s##r##4, s##r##5, s##r##6, s##r##7)
 V_INLINE void weigh_keys(uint32_t type, int rows, int vectors, int few, const float *weights,
-                         const char *const *values, const uint8_t *index, int n, int64_t d,
-                         float *acc, int64_t acc_stride, int64_t ahead, const fetch *f)
+                         const value_rows *v, const uint8_t *index, int n, int64_t d, float *acc,
+                         int64_t acc_stride, int64_t ahead, const fetch *f)
 {
     const int64_t size = type == HEED_F32 ? 4 : 2;
     vf z = v_zero();
-    vf s00 = z, s01 = z, s02 = z, s03 = z, s10 = z, s11 = z, s12 = z, s13 = z;
-    vf s20 = z, s21 = z, s22 = z, s23 = z, s30 = z, s31 = z, s32 = z, s33 = z;
+#define WEIGH_ZERO(r)                                                                              \
+    vf s##r##0 = z, s##r##1 = z, s##r##2 = z, s##r##3 = z;                                         \
+    vf s##r##4 = z, s##r##5 = z, s##r##6 = z, s##r##7 = z;
+    WEIGH_ZERO(0)
+    WEIGH_ZERO(1)
+    WEIGH_ZERO(2)
+    WEIGH_ZERO(3)
+#undef WEIGH_ZERO
     for (int i = 0; i < n; i++) {
-        const float *w = weights + index[i];
-        vf y, x0, x1 = z, x2 = z, x3 = z;
+        const float *w = weights + (index ? index[i] : i);
+        vf y, x0 = z, x1 = z, x2 = z, x3 = z, x4 = z, x5 = z, x6 = z, x7 = z;
 #if PAIR == 2
-        const char *value = values[2 * i] + d * size, *second = values[2 * i + 1] + d * size;
+        const char *value = value_row(v, 2 * i) + d * size;
+        const char *second = value_row(v, 2 * i + 1) + d * size;
         const int64_t left = few ? few : DOT_WIDTH;
-        if (ahead)
-            for (int64_t o = 0; o < vectors * LANES * size; o += 64) {
-                fetch_line(f, value + ahead + o);
-                fetch_line(f, second + ahead + o);
-            }
+        fetch_row(f, value, ahead, vectors * LANES * size);
+        fetch_row(f, second, ahead, vectors * LANES * size);
         v_pair_rows(load_pairs(value, 1, left), load_pairs(second, 1, left), &x0, &x1);
-        if (vectors > 2)
-            v_pair_rows(load_pairs(value + 64, 1, DOT_WIDTH), load_pairs(second + 64, 1, DOT_WIDTH),
-                        &x2, &x3);
+#define WEIGH_PAIR(n, first, then)                                                                 \
+    if (vectors > n)                                                                               \
+        v_pair_rows(load_pairs(value + n * 32, 1, DOT_WIDTH),                                      \
+                    load_pairs(second + n * 32, 1, DOT_WIDTH), &first, &then);
+        WEIGH_PAIR(2, x2, x3)
+        WEIGH_PAIR(4, x4, x5)
+        WEIGH_PAIR(6, x6, x7)
+#undef WEIGH_PAIR
 #else
-        const char *value = values[i] + d * size;
-        if (ahead)
-            for (int64_t o = 0; o < vectors * LANES * size; o += 64)
-                fetch_line(f, value + ahead + o);
-        if (few) {
-            x0 = v_load_type(type, value, few);
-        } else {
-            x0 = v_load_type(type, value, LANES);
-            if (vectors > 1)
-                x1 = v_load_type(type, value + LANES * size, LANES);
-            if (vectors > 2)
-                x2 = v_load_type(type, value + 2 * LANES * size, LANES);
-            if (vectors > 2)
-                x3 = v_load_type(type, value + 3 * LANES * size, LANES);
-        }
+        const char *value = value_row(v, i) + d * size;
+        fetch_row(f, value, ahead, vectors * LANES * size);
+#define WEIGH_LOAD(r, n, x) x = v_load_type(type, value + n * LANES * size, few ? few : LANES);
+        WEIGH_ALL(0, WEIGH_LOAD, x0, x1, x2, x3, x4, x5, x6, x7)
+#undef WEIGH_LOAD
 #endif
+#define WEIGH_ADD(r, n, s) s = v_multiply(y, x##n, s);
 #define WEIGH_ROW(r)                                                                               \
     if (rows > r) {                                                                                \
         y = v_broadcast(&w[r * DECODE_BLOCK]);                                                     \
-        s##r##0 = v_multiply(y, x0, s##r##0);                                                      \
-        if (vectors > 1)                                                                           \
-            s##r##1 = v_multiply(y, x1, s##r##1);                                                  \
-        if (vectors > 2)                                                                           \
-            s##r##2 = v_multiply(y, x2, s##r##2), s##r##3 = v_multiply(y, x3, s##r##3);            \
+        WEIGH_ROW_OF(r, WEIGH_ADD)                                                                 \
     }
         WEIGH_ROW(0)
         WEIGH_ROW(1)
         WEIGH_ROW(2)
         WEIGH_ROW(3)
 #undef WEIGH_ROW
+#undef WEIGH_ADD
     }
     acc += d;
-#define WEIGH_ADD(r)                                                                               \
+#define WEIGH_STORE(r, n, s) v_store(to + n * LANES, v_add(v_load(to + n * LANES), s));
+#define WEIGH_ROW(r)                                                                               \
     if (rows > r) {                                                                                \
         float *to = acc + r * acc_stride;                                                          \
         if (few) {                                                                                 \
@@ -266,20 +311,17 @@ V_INLINE void weigh_keys(uint32_t type, int rows, int vectors, int few, const fl
                 v_store_n(to + LANES, v_add(v_load_n(to + LANES, few - LANES), s##r##1),           \
                           few - LANES);                                                            \
         } else {                                                                                   \
-            v_store(to, v_add(v_load(to), s##r##0));                                               \
-            if (vectors > 1)                                                                       \
-                v_store(to + LANES, v_add(v_load(to + LANES), s##r##1));                           \
-            if (vectors > 2) {                                                                     \
-                v_store(to + 2 * LANES, v_add(v_load(to + 2 * LANES), s##r##2));                   \
-                v_store(to + 3 * LANES, v_add(v_load(to + 3 * LANES), s##r##3));                   \
-            }                                                                                      \
+            WEIGH_ROW_OF(r, WEIGH_STORE)                                                           \
         }                                                                                          \
     }
-    WEIGH_ADD(0)
-    WEIGH_ADD(1)
-    WEIGH_ADD(2)
-    WEIGH_ADD(3)
-#undef WEIGH_ADD
+    WEIGH_ROW(0)
+    WEIGH_ROW(1)
+    WEIGH_ROW(2)
+    WEIGH_ROW(3)
+#undef WEIGH_ROW
+#undef WEIGH_STORE
 }
+#undef WEIGH_ROW_OF
+#undef WEIGH_ALL
 
 #endif

@@ -10,7 +10,7 @@
 
 /* The words of keys of a block whose values count, in order. */
 typedef struct weighed {
-    const char *const *v;
+    value_rows v;
     const uint8_t *index;
     const float *weights;
     int n;
@@ -23,14 +23,14 @@ V_INLINE void some_values(uint32_t type, int rows, int vectors, const decode *d,
     float *acc = d->tile->acc + r * d->tile->acc_stride;
     int64_t stride = d->tile->acc_stride, left = d->problem->v_dim - i;
     if (left >= vectors * LANES) {
-        weigh_keys(type, rows, vectors, 0, w, k->v, k->index, k->n, i, acc, stride, ahead,
+        weigh_keys(type, rows, vectors, 0, w, &k->v, k->index, k->n, i, acc, stride, ahead,
                    &d->fetch);
         return;
     }
     for (; left >= PAIR * LANES; left -= PAIR * LANES, i += PAIR * LANES)
-        weigh_keys(type, rows, PAIR, 0, w, k->v, k->index, k->n, i, acc, stride, 0, &d->fetch);
+        weigh_keys(type, rows, PAIR, 0, w, &k->v, k->index, k->n, i, acc, stride, 0, &d->fetch);
     if (left > 0)
-        weigh_keys(type, rows, PAIR, (int)left, w, k->v, k->index, k->n, i, acc, stride, 0,
+        weigh_keys(type, rows, PAIR, (int)left, w, &k->v, k->index, k->n, i, acc, stride, 0,
                    &d->fetch);
 }
 

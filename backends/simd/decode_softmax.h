@@ -29,6 +29,11 @@ static void finish_scores(const decode *d, const block *b, int64_t r)
     }
 }
 
+/* A score may exceed the reference by so much, in log2 units, before the reference follows: of
+ * every few blocks one has a score a little greater than all before it, and each time the CPU would
+ * have guessed wrongly and loaded nothing ahead meanwhile. Weights up to 2^8 lose nothing. */
+#define DECODE_SLACK 8.0f
+
 /* The reference of row r becomes `top`, and what was summed so far follows. */
 V_NOINLINE void raise_reference(decode *d, int64_t r, float top)
 {
@@ -48,14 +53,14 @@ V_NOINLINE void raise_reference(decode *d, int64_t r, float top)
 V_INLINE void weigh_scores(decode *d, const block *b, int64_t r, uint32_t visible)
 {
     float *s = b->scores + r * DECODE_BLOCK, *sums = d->sums + r * DECODE_BLOCK;
-    vf m = v_set1(d->reference[r]);
+    vf m = v_set1(d->reference[r]), most = v_set1(d->reference[r] + DECODE_SLACK);
     vf x[DECODE_BLOCK / LANES];
     uint32_t above = 0;
     for (int i = 0; i < DECODE_BLOCK / LANES; i++) {
         x[i] = v_load(s + i * LANES);
         if (visible != 0xffffu)
             x[i] = v_select(m_from_bits(visible >> (i * LANES)), x[i], v_set1(-INFINITY));
-        above |= m_bits(m_less(m, x[i]));
+        above |= m_bits(m_less(most, x[i]));
     }
     if (above) {
         float top = -INFINITY, each[DECODE_BLOCK];

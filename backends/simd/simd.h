@@ -23,6 +23,7 @@ typedef struct heed_simd_tuning {
     uint32_t lanes; /* floats of a vector: 8 or 16 */
     uint32_t
         prefetch_l1;   /* software prefetch to L1 gains in vector loops (48 KiB, AMD); else to L2 */
+    uint32_t streams;  /* the CPU's own prefetches of streams are best left alone: decode_run.h */
     uint32_t pack_v;   /* rows of V that share few cache sets are worth a copy */
     uint32_t dot_bf16; /* vdpbf16ps is fast, and its kernels are built */
     uint32_t small_avx2; /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */

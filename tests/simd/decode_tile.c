@@ -139,13 +139,20 @@ static int check(uint64_t seed)
         p.qk_dim = 8 * (1 + random_below(2)), p.v_dim = 8 * (1 + random_below(4));
         tile.flags = HEED_TILE_WHOLE;
     }
-    if (!small && random_below(3) == 0)
+    int whole = !small && random_below(3) == 0; /* what decode_run.h reads in runs, mostly */
+    if (whole) {
+        p.qk_dim = p.v_dim = 64 * (1 + random_below(2));
+        p.v_type = p.k_type;
+        tuning.streams = 1; /* which of the two only AVX-512 looks at */
+    }
+    const int plain = small || whole;
+    if (!plain && random_below(3) == 0)
         p.features |= HEED_HAS_MASK;
-    if (!small && random_below(3) == 0)
+    if (!plain && random_below(3) == 0)
         p.features |= HEED_HAS_BIAS | (random_below(2) ? HEED_HAS_BIAS_SLOPE : 0);
-    if (!small && random_below(4) == 0)
+    if (!plain && random_below(4) == 0)
         p.features |= HEED_HAS_ALIBI;
-    if (!small && random_below(4) == 0)
+    if (!plain && random_below(4) == 0)
         p.features |= HEED_HAS_SOFTCAP;
     p.scale *= small && random_below(2) ? 1e6f : 1; /* where a rounding is a whole unit */
     p.softcap = p.features & HEED_HAS_SOFTCAP ? 2.0f + (float)random_below(30) : 0;
@@ -182,8 +189,8 @@ static int check(uint64_t seed)
         return 0;
 
     make(&q, p.q_type, p.q_heads, q_len, p.qk_dim, (int)random_below(4));
-    make(&k, p.k_type, 3, kv_len, p.qk_dim, (int)random_below(5));
-    make(&v, p.v_type, 3, kv_len, p.v_dim, (int)random_below(5));
+    make(&k, p.k_type, 3, kv_len, p.qk_dim, whole ? 0 : (int)random_below(5));
+    make(&v, p.v_type, 3, kv_len, p.v_dim, whole ? 0 : (int)random_below(5));
     for (uint32_t h = 0; h < p.q_heads; h++) {
         for (int64_t i = tile.q_first; i < tile.q_first + tile.q_count; i++)
             fill(&q, h, i, p.qk_dim, 1);
@@ -273,18 +280,28 @@ static int check(uint64_t seed)
         if (!can_run(isa))
             continue;
         float unfinished_max[144];
-        if (small) { /* what the second pass relies on: the same maximum as decode's own */
+        if (small) { /* what the second pass relies on: decode's own scores, and so their maximum */
+            const int64_t k_first = tile.k_first, k_end = tile.k_end;
             tile.flags = 0;
-            if (run(&tuning, &p, &tile, scratch) != HEED_OK)
-                failures++;
-            memcpy(unfinished_max, tile.row_max, (size_t)rows * sizeof(float));
+            for (int64_t r = 0; r < rows; r++)
+                unfinished_max[r] = -INFINITY;
+            for (; tile.k_first < k_end; tile.k_first = tile.k_end) { /* block by block */
+                tile.k_end = (tile.k_first / 16 + 1) * 16;
+                tile.k_end = tile.k_end < k_end ? tile.k_end : k_end;
+                if (run(&tuning, &p, &tile, scratch) != HEED_OK)
+                    failures++;
+                for (int64_t r = 0; r < rows; r++)
+                    if (tile.row_sum[r] > 0 && tile.row_max[r] > unfinished_max[r])
+                        unfinished_max[r] = tile.row_max[r];
+            }
+            tile.k_first = k_first, tile.k_end = k_end;
             memset(state[isa], 0xff, state_floats * sizeof(float));
             tile.flags = HEED_TILE_WHOLE;
             tile.weights = tile.out; /* asked for, not written */
         }
         if (run(&tuning, &p, &tile, scratch) != HEED_OK)
             failures++;
-        for (int64_t r = 0; small && r < rows; r++)
+        for (int64_t r = 0; tile.flags & HEED_TILE_FINISHED && r < rows; r++)
             if (tile.row_sum[r] > 0 && tile.row_max[r] != unfinished_max[r]) {
                 fprintf(stderr, "seed %llu row %lld: maximum %a, decode has %a\n",
                         (unsigned long long)seed, (long long)r, (double)tile.row_max[r],

@@ -1,0 +1,142 @@
+/*
+ * Runs of blocks of which every row sees every key, of 64 or 128 adjacent dims, one key after the
+ * other: what a long cache mostly is. Block by block and four rows at a time, scores, weights,
+ * weighted values; the loops are written out for the dims, and form the sums that decode_rows.h
+ * forms.
+ *
+ * For CPUs that prefetch streams well enough by themselves and lose by software prefetches far
+ * ahead (measured on a Zen 4 with 32 KiB of L1, which reads memory by a third faster in this
+ * order): K and V are loaded line after line as they lie, and fetched but a few lines ahead.
+ */
+#ifndef HEED_SIMD_DECODE_RUN_H
+#define HEED_SIMD_DECODE_RUN_H
+
+#include "decode_softmax.h"
+#include "simd.h"
+
+/* Bytes from a load to the line that is fetched, into L2, meanwhile. */
+#define RUN_AHEAD 512
+
+static const fetch run_fetch = {0, 0, 0};
+
+/* Can K and V of the tile be read in runs? Of f32 with more rows, whose arithmetic takes longer
+ * than its memory, the other way with its prefetches is faster. */
+static int can_run(const heed_simd_tuning *tuning, const decode *d)
+{
+    const heed_problem *p = d->problem;
+    const heed_tile *t = d->tile;
+    return LANES == 16 && tuning->streams && (p->qk_dim == 64 || p->qk_dim == 128) &&
+           p->v_dim == p->qk_dim && p->k_type == p->v_type && t->k.dim_stride == 1 &&
+           t->v.dim_stride == 1 && t->k.row_stride == (int64_t)p->qk_dim &&
+           t->v.row_stride == (int64_t)p->v_dim && !t->pages && !d->masked && !d->terms &&
+           (p->k_type != HEED_F32 || d->rows == 4 || d->rows <= 2);
+}
+
+/* `ahead` (constant): RUN_AHEAD for the first rows of a block, 0 for those that find it in L1. */
+V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
+                         const char *k, float *scores, int64_t ahead)
+{
+    const int64_t q_stride = dims / PAIR, step = dims * (type == HEED_F32 ? 4 : 2);
+    vf s[DECODE_BLOCK / 4][DOT_PARTS];
+    for (int j = 0; j < DECODE_BLOCK; j += 4, k += 4 * step) {
+        const char *four[4] = {k, k + step, k + 2 * step, k + 3 * step};
+        dot_four_keys(type, rows, d->q + r * q_stride, q_stride, four, 0, dims, ahead, &run_fetch,
+                      s[j / 4]);
+#if PAIR == 2
+        s[j / 4][0] = v_mul(s[j / 4][0], v_set1(d->unit));
+#endif
+    }
+    store_scores(scores, rows, s);
+}
+
+/* As many dims of a value at a time as there are registers for their sums; of values that come from
+ * memory all, where that takes no second conversion, since halves of them are no stream. */
+V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
+                         const char *v, const float *weights, int64_t ahead)
+{
+    const value_rows values = {.first = v, .step = dims * (type == HEED_F32 ? 4 : 2)};
+    const int64_t stride = d->tile->acc_stride;
+    float *acc = d->tile->acc + r * stride;
+#define RUN_WEIGH(rows, vectors, first, dim)                                                       \
+    weigh_keys(type, rows, vectors, 0, weights + first * DECODE_BLOCK, &values, NULL,              \
+               DECODE_BLOCK / PAIR, dim, acc + first * stride, stride, first ? 0 : ahead,          \
+               &run_fetch)
+    if (dims == 64) {
+        RUN_WEIGH(rows, 4, 0, 0);
+    } else if (rows <= 2) {
+        RUN_WEIGH(rows, 8, 0, 0);
+    } else if (ahead && (type == HEED_F32 || PAIR == 2)) {
+        RUN_WEIGH(2, 8, 0, 0);
+        RUN_WEIGH(2, 8, 2, 0);
+    } else {
+        RUN_WEIGH(rows, 4, 0, 0);
+        RUN_WEIGH(rows, 4, 0, 64);
+    }
+#undef RUN_WEIGH
+}
+
+V_INLINE void run_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t r, const block *b,
+                       const char *k, const char *v, int64_t ahead)
+{
+    float *scores = b->scores + r * DECODE_BLOCK;
+    run_scores(type, rows, dims, d, r, k, scores, ahead);
+    for (int i = 0; i < rows; i++)
+        weigh_scores(d, b, r + i, 0xffffu);
+    run_values(type, rows, dims, d, r, v, scores, ahead);
+}
+
+/* b lends its scores. */
+V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, const block *b, int64_t first,
+                         int64_t end)
+{
+    const int64_t step = dims * (type == HEED_F32 ? 4 : 2);
+    const char *k = (const char *)d->tile->k.data + first * step;
+    const char *v = (const char *)d->tile->v.data + first * step;
+    for (; first < end; first += DECODE_BLOCK, k += DECODE_BLOCK * step, v += DECODE_BLOCK * step) {
+        int64_t r = d->rows < 4 ? d->rows : 4;
+        if (r == 4)
+            run_rows(type, 4, dims, d, 0, b, k, v, RUN_AHEAD);
+        else if (r == 1)
+            run_rows(type, 1, dims, d, 0, b, k, v, RUN_AHEAD);
+        else
+            run_rows(type, 2, dims, d, 0, b, k, v, RUN_AHEAD);
+        for (; r + 4 <= d->rows; r += 4)
+            run_rows(type, 4, dims, d, r, b, k, v, 0);
+        for (r -= r == 3; r < d->rows; r++)
+            run_rows(type, 1, dims, d, r, b, k, v, 0);
+    }
+}
+
+#define RUN_OF(name, type, dims)                                                                   \
+    V_NOINLINE void run_##name##_##dims(decode *d, const block *b, int64_t first, int64_t end)     \
+    {                                                                                              \
+        run_blocks(type, dims, d, b, first, end);                                                  \
+    }
+#if PAIR == 1
+RUN_OF(f32, HEED_F32, 64)
+RUN_OF(f32, HEED_F32, 128)
+RUN_OF(f16, HEED_F16, 64)
+RUN_OF(f16, HEED_F16, 128)
+#endif
+RUN_OF(bf16, HEED_BF16, 64)
+RUN_OF(bf16, HEED_BF16, 128)
+#undef RUN_OF
+
+/* Keys [first, end), whole blocks. */
+static void run(decode *d, const block *b, int64_t first, int64_t end)
+{
+    const int wide = d->problem->qk_dim == 128;
+#if PAIR == 1
+    if (d->problem->k_type == HEED_F32) {
+        (wide ? run_f32_128 : run_f32_64)(d, b, first, end);
+        return;
+    }
+    if (d->problem->k_type == HEED_F16) {
+        (wide ? run_f16_128 : run_f16_64)(d, b, first, end);
+        return;
+    }
+#endif
+    (wide ? run_bf16_128 : run_bf16_64)(d, b, first, end);
+}
+
+#endif
