@@ -159,6 +159,38 @@ static void refuses_desc(const kit_env *env, const kit_case *c, kit_outcome *out
     }
 }
 
+/* Packed rows, as many as the layer was made for, and one more: its workspace has no room for it.
+ */
+static void refuses_rows(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    const layer_spec spec = layer_complete(c);
+    layer l;
+    int64_t total = 0;
+    if (layer_build(env->context, &l, &spec, GUARD_HIGH, outcome) == 0) {
+        for (uint32_t b = 0; b < spec.batch; b++)
+            total += l.q_lens[b];
+        for (int more = 0; more < 2; more++) {
+            heed_mha *tight = NULL;
+            l.attn.max_rows = total - more;
+            if (kit_status(outcome, heed_mha_create(env->context, &l.desc, &tight),
+                           heed_last_error(), "a layer of few rows") != 0)
+                break;
+            for (int b = LAYER_Y; b <= LAYER_V && more; b++) /* a write is a crash */
+                if (l.buffer[b].map)
+                    guard_read_only(&l.buffer[b]);
+            heed_status status = heed_mha_run(tight, &l.args, NULL, 0);
+            if (more ? status != HEED_ERR_INVALID || !strstr(heed_last_error(), "rows of q")
+                     : status != HEED_OK)
+                kit_fail(outcome, "%lld rows for a layer of %lld: %s, '%s'", (long long)total,
+                         (long long)l.attn.max_rows, heed_status_string(status), heed_last_error());
+            else if (!more)
+                layer_check(&l, outcome);
+            heed_mha_release(tight);
+        }
+    }
+    layer_free(&l);
+}
+
 /* Workspaces that are too small, and parts that there are not. */
 static void refuses_workspace(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
@@ -216,6 +248,7 @@ void layer_refusal_cases(kit_list *list)
     const kit_case single[] = {
         {.name = "mha/mistakes_in_args/f32", .run = refuses_args},
         {.name = "mha/mistakes_in_desc/f32", .run = refuses_desc},
+        {.name = "mha/mistakes_in_rows/f32", .run = refuses_rows},
         {.name = "mha/mistakes_in_workspace/f32", .run = refuses_workspace},
         {.name = "mha/explain/f32", .run = explains},
     };
