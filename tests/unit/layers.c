@@ -472,6 +472,7 @@ static void check_failures(setup *s)
         CHECK(heed_mha_run(mha, &s->args, NULL, 0) == HEED_ERR_BACKEND &&
                   strstr(error.text, "backend faulty returned HEED_ERR_NOMEM"),
               "tile %d: %s", fail_at, error.text);
+        CHECK(n_tiles == fail_at, "%d tiles ran, number %d failed", n_tiles, fail_at);
         memset(s->y, 0xff, sizeof s->y);
         CHECK(heed_mha_run(mha, &s->args, NULL, 0) == HEED_OK && !memcmp(s->y, want, sizeof want),
               "after a failure at tile %d", fail_at);
