@@ -52,10 +52,12 @@ V_INLINE void fetch_row(const fetch *f, const char *row, int64_t ahead, int64_t 
 
 /* Loads through `then` come behind x. A compiler that has registers to spare would load the first
  * lines of several rows before the others, which CPUs do not take for a stream. */
-#ifdef __GNUC__
+#if !defined(__GNUC__)
+#define LOAD_AFTER(then, x) (void)(then)
+#elif LANES == 16
 #define LOAD_AFTER(then, x) __asm__("" : "+r"(then) : "v"(x))
 #else
-#define LOAD_AFTER(then, x) (void)(then)
+#define LOAD_AFTER(then, x) __asm__("" : "+r"(then) : "x"(x))
 #endif
 
 /*
@@ -154,9 +156,9 @@ V_INLINE __m256 fold_two(__m256 a, __m256 b)
 }
 
 /* The four partial sums that are left of each row: of rows 0 and 1 in the halves of h[0], of 2 and
- * 3 in those of h[1]. */
+ * 3 in those of h[1]. *then is the key to load after this one. */
 V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride, const char *k,
-                      int64_t dim, int64_t ahead, const fetch *f, __m256 h[2])
+                      int64_t dim, int64_t ahead, const fetch *f, __m256 h[2], const char **then)
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2;
     const float *q1 = q + q_stride, *q2 = q1 + q_stride, *q3 = q2 + q_stride;
@@ -178,6 +180,7 @@ V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride,
         DOT_ROW(3, q3)
     }
 #undef DOT_ROW
+    LOAD_AFTER(*then, u0);
     h[0] = fold_two(_mm256_add_ps(l0, u0), _mm256_add_ps(l1, u1));
     if (rows > 2)
         h[1] = fold_two(_mm256_add_ps(l2, u2), _mm256_add_ps(l3, u3));
@@ -187,9 +190,12 @@ V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_s
                             const char *const *k, int j, int64_t dim, int64_t ahead, const fetch *f,
                             vf *sums)
 {
+    const char *key = k[j], *then;
     __m256 h[4][2];
-    for (int i = 0; i < 4; i++)
-        dot_key(type, rows, q, q_stride, k[j + i], dim, ahead, f, h[i]);
+    for (int i = 0; i < 4; i++, key = then) {
+        then = i < 3 ? k[j + i + 1] : key;
+        dot_key(type, rows, q, q_stride, key, dim, ahead, f, h[i], &then);
+    }
     for (int r = 0; 2 * r < rows; r++) {
         __m256 x = _mm256_add_ps(_mm256_unpacklo_ps(h[0][r], h[1][r]),
                                  _mm256_unpackhi_ps(h[0][r], h[1][r]));

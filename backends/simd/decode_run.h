@@ -20,16 +20,16 @@
 static const fetch run_fetch = {0, 0, 0};
 
 /* Can K and V of the tile be read in runs? Of f32 with more rows, whose arithmetic takes longer
- * than its memory, the other way with its prefetches is faster. */
+ * than its memory, the other way with its prefetches is faster, and of three rows mostly. */
 static int can_run(const heed_simd_tuning *tuning, const decode *d)
 {
     const heed_problem *p = d->problem;
     const heed_tile *t = d->tile;
-    return LANES == 16 && tuning->streams && (p->qk_dim == 64 || p->qk_dim == 128) &&
-           p->v_dim == p->qk_dim && p->k_type == p->v_type && t->k.dim_stride == 1 &&
-           t->v.dim_stride == 1 && t->k.row_stride == (int64_t)p->qk_dim &&
-           t->v.row_stride == (int64_t)p->v_dim && !t->pages && !d->masked && !d->terms &&
-           (p->k_type != HEED_F32 || d->rows == 4 || d->rows <= 2);
+    return tuning->streams && (p->qk_dim == 64 || p->qk_dim == 128) && p->v_dim == p->qk_dim &&
+           p->k_type == p->v_type && t->k.dim_stride == 1 && t->v.dim_stride == 1 &&
+           t->k.row_stride == (int64_t)p->qk_dim && t->v.row_stride == (int64_t)p->v_dim &&
+           !t->pages && !d->masked && !d->terms &&
+           (p->k_type != HEED_F32 || d->rows <= LANES / 4) && (d->rows != 3 || PAIR == 2);
 }
 
 /* `ahead` (constant): RUN_AHEAD for the first rows of a block, 0 for those that find it in L1. */
@@ -49,29 +49,39 @@ V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d,
     store_scores(scores, rows, s);
 }
 
-/* As many dims of a value at a time as there are registers for their sums; of values that come from
- * memory all, where that takes no second conversion, since halves of them are no stream. */
+/* As many dims of a value at a time as there are registers for their sums. Of values that come from
+ * memory parts are no stream: so all their dims, where that takes no second conversion, and where
+ * registers are too few, one touch of every line before. */
 V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
                          const char *v, const float *weights, int64_t ahead)
 {
     const value_rows values = {.first = v, .step = dims * (type == HEED_F32 ? 4 : 2)};
     const int64_t stride = d->tile->acc_stride;
     float *acc = d->tile->acc + r * stride;
-#define RUN_WEIGH(rows, vectors, first, dim)                                                       \
+#define RUN_WEIGH(rows, vectors, first, dim, ahead)                                                \
     weigh_keys(type, rows, vectors, 0, weights + first * DECODE_BLOCK, &values, NULL,              \
-               DECODE_BLOCK / PAIR, dim, acc + first * stride, stride, first ? 0 : ahead,          \
-               &run_fetch)
+               DECODE_BLOCK / PAIR, dim, acc + first * stride, stride, ahead, &run_fetch)
+#if LANES == 16
     if (dims == 64) {
-        RUN_WEIGH(rows, 4, 0, 0);
+        RUN_WEIGH(rows, 4, 0, 0, ahead);
     } else if (rows <= 2) {
-        RUN_WEIGH(rows, 8, 0, 0);
+        RUN_WEIGH(rows, 8, 0, 0, ahead);
     } else if (ahead && (type == HEED_F32 || PAIR == 2)) {
-        RUN_WEIGH(2, 8, 0, 0);
-        RUN_WEIGH(2, 8, 2, 0);
+        RUN_WEIGH(2, 8, 0, 0, ahead);
+        RUN_WEIGH(2, 8, 2, 0, 0);
     } else {
-        RUN_WEIGH(rows, 4, 0, 0);
-        RUN_WEIGH(rows, 4, 0, 64);
+        RUN_WEIGH(rows, 4, 0, 0, ahead);
+        RUN_WEIGH(rows, 4, 0, 64, ahead);
     }
+#else
+    const int vectors = 8 / rows; /* as many sums as hide the latency, and no more fit */
+    for (int64_t i = 0; ahead && i < DECODE_BLOCK * values.step; i += 64) {
+        fetch_line(&run_fetch, v + i + ahead);
+        (void)*(const volatile char *)(v + i);
+    }
+    for (int64_t i = 0; i < dims; i += vectors * LANES)
+        RUN_WEIGH(rows, vectors, 0, i, 0);
+#endif
 #undef RUN_WEIGH
 }
 

@@ -143,7 +143,6 @@ static int check(uint64_t seed)
     if (whole) {
         p.qk_dim = p.v_dim = 64 * (1 + random_below(2));
         p.v_type = p.k_type;
-        tuning.streams = 1; /* which of the two only AVX-512 looks at */
     }
     const int plain = small || whole;
     if (!plain && random_below(3) == 0)
@@ -258,12 +257,14 @@ static int check(uint64_t seed)
         heed_store(p.v_type, v.rows.data, place(&v, 0, j, 0), NAN);
     }
 
+    const uint32_t streams = whole ? random_below(4) : 0; /* a bit per instruction set */
     float *state[2];
     tensor out[2], lse_out[2];
     void *scratch = aligned_alloc(64, (tiling.scratch_bytes + 127) / 64 * 64);
     tile.acc_stride = p.v_dim + random_below(3);
     size_t state_floats = (size_t)(rows * (tile.acc_stride + 2));
     for (int isa = 0; isa < 2; isa++) {
+        tuning.streams = streams >> isa & 1;
         tile_function run = isa ? run_avx512 : run_avx2;
         state[isa] = malloc(state_floats * sizeof(float));
         if (!state[isa] || !scratch)
