@@ -24,6 +24,7 @@
 
 _Static_assert(sizeof(panel) <= HEED_PREFILL_PANEL_BYTES(LANES), "scratch has room for a panel");
 #define MOST_PANELS 16
+#define FETCH_KEYS 8 /* of the products between two calls of fetch_ahead */
 
 /* A tile under way. */
 typedef struct prefill {
@@ -41,6 +42,10 @@ typedef struct prefill {
     int64_t v_stride, v_group; /* words from word to word of keys, from STEP columns to the next */
     float *s, *bias, *k_copy, *v_copy;
     uint64_t *seen;
+    /* What is brought closer meanwhile, if ahead.end > 0: */
+    part ahead;        /* of the next block's keys and values */
+    const panel *next; /* queries that are packed next, or NULL */
+    int32_t values;    /* are the values of the block at hand still to come? */
 } prefill;
 
 /* ---- a panel's rows ---------------------------------------------------------------------------
@@ -150,6 +155,7 @@ static void block_load_keys(prefill *f)
 
 static void block_load_values(prefill *f)
 {
+    f->values = 0;
     const heed_problem *problem = f->problem;
     const heed_tile *tile = f->tile;
     if (PAIR == 2 || problem->v_dim % STEP ||
@@ -214,11 +220,41 @@ static int block_of_panel(const prefill *f, const panel *p, int masked, block *b
     return 1;
 }
 
+/* Spreads what the next blocks and panels read and write over this one's products: so many rows at
+ * once are beyond what the CPU's own prefetching follows. of: of this block's products. */
+V_NOINLINE void fetch_ahead(const prefill *f, const panel *p, part of)
+{
+    const heed_problem *problem = f->problem;
+    const heed_tile *tile = f->tile;
+    const int64_t width = f->ahead.end - f->ahead.first, left = tile->k_end - f->end;
+    const part mine = {f->ahead.first + (width * of.first >> 16),
+                       f->ahead.first + (width * of.end >> 16)};
+    part at = part_of(mine, left < f->layout.key_block ? left : f->layout.key_block);
+    at.first += f->end;
+    at.end += f->end;
+    fetch_keys(problem, tile, &tile->k, tile->k_page_stride, problem->k_type, problem->qk_dim, at);
+    fetch_keys(problem, tile, &tile->v, tile->v_page_stride, problem->v_type, problem->v_dim, at);
+    if (f->values) {
+        int64_t first = f->first > tile->k_first ? f->first : tile->k_first;
+        at = part_of(of, f->end - first);
+        at.first += first;
+        at.end += first;
+        fetch_keys(problem, tile, &tile->v, tile->v_page_stride, problem->v_type, problem->v_dim,
+                   at);
+    }
+    if (f->next) {
+        fetch_rows(f->next, &tile->q, problem->q_type, problem->qk_dim, of);
+        fetch_panel(problem, f->next, of);
+    }
+    if (f->end >= p->key_end)
+        fetch_rows(p, &tile->out, problem->out_type, problem->v_dim, of);
+}
+
 /* The scores of a block; their maximum to top if it is not NULL. A step may reach over both ends of
  * the panel's keys, but not of the block; what it writes there is not looked at. */
 static void block_scores(const prefill *f, const panel *p, const block *b, float *top)
 {
-    int64_t dims = words_of(f->problem->qk_dim);
+    int64_t dims = words_of(f->problem->qk_dim), keys = b->end - b->first;
     for (int64_t j = b->first; j < b->end; j += STEP) {
         int64_t at = j - f->first, last = f->end - STEP - f->first;
         int v = 0;
@@ -229,6 +265,8 @@ static void block_scores(const prefill *f, const panel *p, const block *b, float
         const char *k = f->k + at * f->k_stride;
         const float *q = p->q;
         float *s = f->s + at * PANEL;
+        if (f->ahead.end && (j - b->first) % FETCH_KEYS == 0)
+            fetch_ahead(f, p, part_between(j - b->first, j - b->first + FETCH_KEYS, keys));
         if (v == 0)
             scores_3(q, dims, k, f->k_stride, f->unit, s, top);
         else if (v == 1)
@@ -238,7 +276,7 @@ static void block_scores(const prefill *f, const panel *p, const block *b, float
     }
 }
 
-static void attend(const prefill *f, panel *p, block *b)
+static void attend(prefill *f, panel *p, block *b)
 {
     float top[PANEL];
     for (int lane = 0; lane < PANEL; lane++)
@@ -246,6 +284,8 @@ static void attend(const prefill *f, panel *p, block *b)
     /* The product knows nothing of modifiers, hidden keys or the padding of a short block. */
     int plain = !f->natural && !b->seen && f->end - f->first >= STEP;
     block_scores(f, p, b, plain ? top : NULL);
+    if (f->values)
+        block_load_values(f);
     if (f->natural)
         modify_block(f->problem, p, b);
     if (!plain)
@@ -439,9 +479,12 @@ static void run_outputs(prefill *f, panel *const *p, int64_t n, const heed_rows 
 static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
 {
     const heed_problem *problem = f->problem;
+    /* A single block, or rows close together, would not pay for the instructions. */
+    const int fetches = tile->k_end - tile->k_first > f->layout.key_block &&
+                        (is_far(&tile->k, tile->pages) || is_far(&tile->v, tile->pages));
     int64_t loaded = 0; /* panels whose queries have been packed */
     for (int64_t first = tile->k_first; first < tile->k_end; first = f->end) {
-        int block_loaded = 0;
+        int64_t first_panel = -1;
         set_block(f, first);
         f->first -= f->first % PAIR;
         for (int64_t i = 0; i < n; i++) {
@@ -449,15 +492,20 @@ static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
             if (!block_of_panel(f, p[i], 1, &b))
                 continue;
             for (; loaded <= i; loaded++) {
+                if (fetches && loaded == 0)
+                    fetch_rows(p[0], &tile->q, problem->q_type, problem->qk_dim,
+                               (part){0, 1 << 16});
                 pack_queries(problem, tile, p[loaded], f->factor);
-                if (loaded + 1 < n)
-                    fetch_queries(problem, tile, p[loaded + 1]);
             }
-            if (!block_loaded) {
+            if (first_panel < 0) {
+                first_panel = i;
                 block_load_keys(f);
-                block_load_values(f);
-                block_loaded = 1;
+                f->values = 1;
             }
+            f->next = loaded < n ? p[loaded] : NULL;
+            f->ahead.end = 0;
+            if (fetches)
+                f->ahead = part_between(i - first_panel, i - first_panel + 1, n - first_panel);
             attend(f, p[i], &b);
         }
     }
