@@ -23,7 +23,7 @@
 #include "simd.h"
 
 _Static_assert(sizeof(panel) <= HEED_PREFILL_PANEL_BYTES(LANES), "scratch has room for a panel");
-#define MOST_PANELS 16
+#define MOST_PANELS 22
 #define FETCH_KEYS 8 /* of the products between two calls of fetch_ahead */
 
 /* A tile under way. */

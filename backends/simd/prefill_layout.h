@@ -38,12 +38,12 @@ static inline int64_t heed_prefill_columns(const heed_problem *problem, uint32_t
 static inline void heed_prefill_lay_out(const heed_problem *problem, uint32_t lanes,
                                         heed_prefill_layout *out)
 {
-    /* 8 panels of AVX-512: what is fetched of a block serves 384 rows, and their queries and
-     * results stay in L2. */
-    const int64_t most_rows = 384;
     const size_t most_bytes = (size_t)4 << 20;
     int64_t panel = HEED_PREFILL_PANEL(lanes), columns = heed_prefill_columns(problem, lanes);
     int64_t dims = problem->qk_dim > problem->v_dim ? problem->qk_dim : problem->v_dim;
+    /* What is fetched and copied of a block serves so many rows, 11 or 8 panels of AVX-512, and
+     * their queries and results stay in a L2 of 1 MiB. */
+    const int64_t most_rows = dims <= 128 ? 528 : 384;
     size_t at = 0, floats;
 
     out->key_block = 128;

@@ -63,7 +63,7 @@ int main(void)
     for (int b = 0; b < BATCH; b++)
         for (int i = 0; i < ROWS; i++)
             for (int j = 0; j < KEYS; j++) /* one block of keys, another for the later rows */
-                mask[(b * ROWS + i) * KEYS + j] = j / 128 == (b + i / 384) % 3;
+                mask[(b * ROWS + i) * KEYS + j] = j / 128 == (b + i / 528) % 3;
     for (uint32_t threads = 1; threads <= 4; threads += 3) {
         const heed_context_options options = {.struct_size = sizeof options, .n_threads = threads};
         CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
@@ -72,9 +72,9 @@ int main(void)
             run(context, b, 1, alone);
         CHECK(!memcmp(whole, alone, sizeof whole), "%u threads", threads);
         for (int b = 0; b < BATCH; b++)
-            for (int i = 0; i < ROWS; i += 383) { /* the row sees one block: a mean of its values */
+            for (int i = 0; i < ROWS; i += 527) { /* the row sees one block: a mean of its values */
                 float low = 1, high = -1;
-                const int first = (b + i / 384) % 3 * 128;
+                const int first = (b + i / 528) % 3 * 128;
                 for (int j = first; j < first + 128; j++) {
                     const float x = v[b * K + 2 * KEYS * DIM + j * DIM];
                     low = x < low ? x : low;
