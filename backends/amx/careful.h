@@ -212,17 +212,19 @@ static inline vi bf16_weights(const float *a, const float *b, float c, float ref
     return vi_max16(top, fixed);
 }
 
-/* The same in f32, as a high and a low bf16, with the sum. Both are rounded to nearest, a tie away
- * from 0. A NaN's weight is 0: it is put in afterwards. */
-static inline vf split_weights(const float *a, const float *b, float c, float reference, vf sum,
-                               char *high, char *low)
+/* The same in f32, as a high and a low bf16. Both are rounded to nearest, a tie away from 0. A
+ * NaN's weight is 0: it is put in afterwards. Adds to *sum, and *above receives the largest score,
+ * relative to the reference. */
+static inline void split_weights(const float *a, const float *b, float c, float reference, vf *sum,
+                                 vf *above, char *high, char *low)
 {
     const vf factor = vf_set1(c), m = vf_set1(reference);
     const vi half = vi_set1(0x8000), upper = vi_set1(0xffff0000u);
     vi up[2], rest[2];
     for (int side = 0; side < 2; side++) {
-        vf p = exp2_or_zero(vf_sub(vf_mul(vf_load(side ? b : a), factor), m));
-        sum = vf_add(sum, p);
+        vf x = vf_sub(vf_mul(vf_load(side ? b : a), factor), m), p = exp2_or_zero(x);
+        *above = vf_max(x, *above);
+        *sum = vf_add(*sum, p);
         up[side] = vi_and(vi_add32(vf_bits(p), half), upper);
         rest[side] = vi_add32(vf_bits(vf_sub(p, vi_float(up[side]))), half);
         up[side] = vi_shr32(up[side], 16);
@@ -230,7 +232,6 @@ static inline vf split_weights(const float *a, const float *b, float c, float re
     }
     vi_store(high, vi_pack(up[0], up[1]));
     vi_store(low, vi_pack(rest[0], rest[1]));
-    return sum;
 }
 
 /* Weights of keys whose score is NaN or +inf are NaN. */
@@ -261,17 +262,23 @@ static void careful_block(amx_run *x, int unit, int end)
     for (int i = 0; i < x->n_rows; i++) {
         int odd = transform_row(x, i, unit, end), done = 0;
         float *reference = &x->rows->reference[i], *s = x->s + i * 16, largest = 0;
-        vf sum = vf_load(x->rows->sum[i]), partial = vf_set1(0);
+        vf sum = vf_load(x->rows->sum[i]), partial = vf_set1(0), above = vf_set1(-INFINITY);
         vi top = vi_zero();
         char *p = p_tile(x, unit, 0, i / 16) + i % 16 * 64;
         int64_t unit_bytes = 2048 * x->l->parts;
-        if (*reference != AMX_UNSEEN && !split) {
+        if (*reference != AMX_UNSEEN && split) {
+            for (int g = first, n = 0; g < groups; g += 2, n++)
+                split_weights(s + g * 512, s + g * 512 + 512, c, *reference, &partial, &above,
+                              p + n * unit_bytes, p + n * unit_bytes + 2048);
+            done = !vf_above_zero(above);
+        } else if (*reference != AMX_UNSEEN) {
             for (int g = first, n = 0; g < groups; g += 2, n++)
                 top = bf16_weights(s + g * 512, s + g * 512 + 512, c, *reference, top,
                                    p + n * unit_bytes);
             done = !vi_halves_from(top, AMX_TOO_LARGE);
         }
         if (!done) {
+            partial = vf_set1(0);
             largest = largest_of_row(x, i, groups, first, c);
             if (*reference == AMX_UNSEEN || largest > *reference ||
                 (largest == *reference && !split)) {
@@ -299,8 +306,8 @@ static void careful_block(amx_run *x, int unit, int end)
             for (int g = first, n = 0; g < groups; g += 2, n++) {
                 char *to = p + n * unit_bytes;
                 if (split)
-                    partial = split_weights(s + g * 512, s + g * 512 + 512, c, *reference, partial,
-                                            to, to + 2048);
+                    split_weights(s + g * 512, s + g * 512 + 512, c, *reference, &partial, &above,
+                                  to, to + 2048);
                 else
                     top = bf16_weights(s + g * 512, s + g * 512 + 512, c, *reference,
                                        g == first ? vi_zero() : top, to);

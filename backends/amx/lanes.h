@@ -111,6 +111,11 @@ static inline uint16_t vf_equal(vf a, vf b)
     return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
 }
 
+static inline uint16_t vf_above_zero(vf a)
+{
+    return _mm512_cmp_ps_mask(a, _mm512_setzero_ps(), _CMP_GT_OQ);
+}
+
 static inline vf vf_select(uint16_t mask, vf yes, vf no)
 {
     return _mm512_mask_blend_ps(mask, no, yes);

@@ -124,6 +124,13 @@ static inline uint16_t vf_equal(vf a, vf b)
     return (uint16_t)mask;
 }
 
+static inline uint16_t vf_above_zero(vf a)
+{
+    unsigned mask = 0;
+    EACH(n) mask |= (unsigned)(a.f[n] > 0) << n;
+    return (uint16_t)mask;
+}
+
 static inline vf vf_select(uint16_t mask, vf yes, vf no)
 {
     EACH(n) if (mask >> n & 1) no.f[n] = yes.f[n];
