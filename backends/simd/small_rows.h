@@ -1,0 +1,396 @@
+/* Scores, weights and values of up to 16 rows of f32 with a few keys: what small.c does, apart from
+ * where rows lie and of what type they are. */
+#ifndef HEED_SIMD_SMALL_ROWS_H
+#define HEED_SIMD_SMALL_ROWS_H
+
+#include <math.h>
+
+#include "decode.h"
+#include "simd.h"
+#include "vec.h"
+
+#if defined(__GNUC__)
+#define V_OPAQUE(pointer) __asm__("" : "+r"(pointer));
+#else
+#define V_OPAQUE(pointer)
+#endif
+
+enum { ROWS = 16, KEYS = HEED_SMALL_KEYS, QK_DIM = 16, V_DIM = HEED_SMALL_DIM };
+
+/* What holds for a whole call. Strides are from row to row as the kernel meets them. */
+typedef struct job {
+    float high, low; /* what q is multiplied with */
+    int ranges;      /* not every row sees all keys */
+    int64_t keys, qk_dim, v_dim;
+    int64_t q_stride, k_stride, v_stride, out_stride;
+} job;
+
+/* Rows of a kv head under way. */
+typedef struct panel {
+    int64_t g;      /* kv head, counted from the tile's */
+    int64_t row, n; /* state row of its first, and how many */
+    const float *q, *k, *v;
+    float *out;
+    int empty;                             /* some row saw nothing of weight */
+    _Alignas(64) float weight[KEYS][ROWS]; /* a vector in one line of the cache */
+    float max[ROWS], sum[ROWS], scale[ROWS];
+    float low[ROWS], end[ROWS]; /* keys of the tile that a row sees */
+    float q_copy[ROWS * QK_DIM], k_copy[KEYS * QK_DIM];
+    float v_copy[KEYS * V_DIM], out_copy[ROWS * V_DIM];
+} panel;
+
+/* Of a float at any address. */
+V_INLINE __m256 broadcast_8(const float *p)
+{
+    float x;
+    memcpy(&x, p, sizeof x);
+    return _mm256_set1_ps(x);
+}
+
+/* ---- scores -----------------------------------------------------------------------------------
+ */
+
+/* Eight dims of LANES rows, of which n exist, times the factor, one dim to a vector. */
+V_INLINE void load_queries(const job *w, const float *at, int64_t stride, int64_t n, vf q[8])
+{
+    const vf high = v_set1(w->high), low = v_set1(w->low);
+    V_OPAQUE(stride) /* or its multiples are kept for all panels, in memory */
+#if LANES == 16
+    const __m512 zero = _mm512_setzero_ps();
+    vf t[8];
+    if (n == 1) {
+        for (int i = 0; i < 8; i++) {
+            q[i] = v_broadcast(at + i);
+            q[i] = v_fma(q[i], high, v_mul(q[i], low));
+        }
+        return;
+    }
+    /* Rows 4 apart side by side, so that whole quarters are what is left to move at the end. */
+    for (int i = 0; i < 8; i++) {
+        const int r = i < 4 ? i : i + 4;
+        q[i] = r < n ? _mm512_zextps256_ps512(_mm256_loadu_ps(at + r * stride)) : zero;
+        if (r + 4 < n)
+            q[i] = _mm512_insertf32x8(q[i], _mm256_loadu_ps(at + (r + 4) * stride), 1);
+        if (r < n)
+            q[i] = v_fma(q[i], high, v_mul(q[i], low));
+    }
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm512_unpacklo_ps(q[i], q[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(q[i], q[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        q[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+        q[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
+        q[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        q[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(q[i], q[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(q[i], q[i + 4], 0xdd);
+    }
+    for (int i = 0; i < 8; i++)
+        q[i] = t[i];
+#else
+    for (int i = 0; i < 8; i++) {
+        q[i] = i < n ? v_load(at + i * stride) : v_zero();
+        q[i] = v_fma(q[i], high, v_mul(q[i], low));
+    }
+    v_transpose(q);
+#endif
+}
+
+/* The score of a key, of each row. The order is that of decode_products.h, in which the second pass
+ * forms the scores again. */
+V_INLINE vf score(const vf *q, const float *k, int64_t dim)
+{
+    vf x[8];
+    for (int i = 0; i < 8; i++)
+        x[i] = v_mul(q[i], v_broadcast(k + i));
+    for (int i = 0; i < 8 && dim == 16; i++)
+        x[i] = v_add(x[i], v_mul(q[i + 8], v_broadcast(k + i + 8)));
+    for (int i = 0; i < 4; i++)
+        x[i] = v_add(x[i], x[i + 4]);
+    return v_add(v_add(x[0], x[2]), v_add(x[1], x[3]));
+}
+
+/* Scores of the LANES rows from `first` on, and their maximum. dim (constant) is 8 or 16. */
+V_INLINE vf scores(const job *w, int64_t dim, int64_t first, panel *p)
+{
+    const int64_t stride = w->k_stride;
+    const float *rows = p->q + first * w->q_stride, *k = p->k, *next = k + stride;
+    float *to = p->weight[0] + first;
+    vf q[QK_DIM], max = v_set1(-INFINITY);
+    for (int64_t d = 0; d < dim; d += 8)
+        load_queries(w, rows + d, w->q_stride, p->n - first, q + d);
+    int64_t left = w->keys;
+    for (; left >= 2; left -= 2, k += 2 * stride, next += 2 * stride, to += 2 * ROWS) {
+        V_OPAQUE(next) /* or each of its elements gets a register of its own */
+        const vf s0 = score(q, k, dim), s1 = score(q, next, dim);
+        v_store(to, s0);
+        v_store(to + ROWS, s1);
+        max = v_max(v_max(max, s0), s1);
+    }
+    if (left) {
+        const vf s = score(q, k, dim);
+        v_store(to, s);
+        max = v_max(max, s);
+    }
+    return max;
+}
+
+/* Scores of keys that a row may not see become -inf. Returns the maximum of the others. */
+V_NOINLINE vf hide(int64_t first, int64_t keys, panel *p)
+{
+    const vf none = v_set1(-INFINITY);
+    const vf low = v_load(p->low + first), end = v_load(p->end + first);
+    vf max = none;
+    for (int64_t j = 0; j < keys; j++) {
+        const vf at = v_set1((float)j);
+        vf s = v_load(p->weight[j] + first);
+        s = v_select(m_less(at, low), none, s);
+        s = v_select(m_less(at, end), s, none);
+        v_store(p->weight[j] + first, s);
+        max = v_max(max, s);
+    }
+    return max;
+}
+
+/* Scores become weights. */
+V_INLINE void weigh(int64_t first, int64_t keys, panel *p)
+{
+    const vf max = v_load(p->max + first);
+    float *at = p->weight[0] + first;
+    /* With nothing to see the maximum is -inf: 0 in its place keeps the weights 0. */
+    const vf reference = v_select(m_equal(max, v_set1(-INFINITY)), v_zero(), max);
+    vf sum = v_zero(), odd = v_zero();
+    int64_t left = keys;
+    for (; left >= 2; left -= 2, at += 2 * ROWS) {
+        const vf w0 = v_exp2(v_sub(v_load(at), reference));
+        const vf w1 = v_exp2(v_sub(v_load(at + ROWS), reference));
+        v_store(at, w0);
+        v_store(at + ROWS, w1);
+        sum = v_add(sum, w0);
+        odd = v_add(odd, w1);
+    }
+    if (left) {
+        const vf w = v_exp2(v_sub(v_load(at), reference));
+        v_store(at, w);
+        sum = v_add(sum, w);
+    }
+    sum = v_add(sum, odd);
+    p->empty |= m_bits(m_equal(sum, v_zero())) != 0;
+    v_store(p->sum + first, sum);
+    v_store(p->scale + first, v_div(v_set1(1), sum));
+}
+
+#if LANES == 8
+/* ---- the last four rows -----------------------------------------------------------------------
+ *
+ * Up to four rows take half a vector, and two keys go side by side: the sums of the even and the
+ * odd keys are then what they are for more rows.
+ */
+
+V_INLINE __m256 both(__m128 a, __m128 b)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(a), b, 1);
+}
+
+/* Eight dims of four rows, of which n exist, twice in each vector. */
+V_INLINE void load_four(const job *w, const float *at, int64_t n, vf q[8])
+{
+    vf r[4], t[4];
+    for (int i = 0; i < 4; i++) {
+        r[i] = i < n ? v_load(at + i * w->q_stride) : v_zero();
+        r[i] = v_fma(r[i], v_set1(w->high), v_mul(r[i], v_set1(w->low)));
+    }
+    t[0] = _mm256_unpacklo_ps(r[0], r[1]), t[1] = _mm256_unpackhi_ps(r[0], r[1]);
+    t[2] = _mm256_unpacklo_ps(r[2], r[3]), t[3] = _mm256_unpackhi_ps(r[2], r[3]);
+    r[0] = _mm256_shuffle_ps(t[0], t[2], 0x44), r[1] = _mm256_shuffle_ps(t[0], t[2], 0xee);
+    r[2] = _mm256_shuffle_ps(t[1], t[3], 0x44), r[3] = _mm256_shuffle_ps(t[1], t[3], 0xee);
+    for (int i = 0; i < 4; i++) {
+        q[i] = _mm256_permute2f128_ps(r[i], r[i], 0x00);
+        q[i + 4] = _mm256_permute2f128_ps(r[i], r[i], 0x11);
+    }
+}
+
+/* As score, of two keys. */
+V_INLINE vf score_two(const vf *q, const float *k0, const float *k1, int64_t dim)
+{
+    vf x[8];
+    for (int64_t d = 0; d < dim; d += 4) {
+        const vf k = both(_mm_loadu_ps(k0 + d), _mm_loadu_ps(k1 + d));
+        const vf y[4] = {v_mul(q[d], _mm256_permute_ps(k, 0x00)),
+                         v_mul(q[d + 1], _mm256_permute_ps(k, 0x55)),
+                         v_mul(q[d + 2], _mm256_permute_ps(k, 0xaa)),
+                         v_mul(q[d + 3], _mm256_permute_ps(k, 0xff))};
+        for (int i = 0; i < 4; i++)
+            x[d % 8 + i] = d < 8 ? y[i] : v_add(x[d % 8 + i], y[i]);
+    }
+    for (int i = 0; i < 4; i++)
+        x[i] = v_add(x[i], x[i + 4]);
+    return v_add(v_add(x[0], x[2]), v_add(x[1], x[3]));
+}
+
+V_INLINE void scores_of_four(const job *w, int64_t dim, int64_t first, panel *p)
+{
+    const float *rows = p->q + first * w->q_stride, *k = p->k;
+    float *to = p->weight[0] + first;
+    vf q[QK_DIM], max = v_set1(-INFINITY);
+    for (int64_t d = 0; d < dim; d += 8)
+        load_four(w, rows + d, p->n - first, q + d);
+    for (int64_t left = w->keys; left > 0; left -= 2, k += 2 * w->k_stride, to += 2 * ROWS) {
+        const vf s = score_two(q, k, left > 1 ? k + w->k_stride : k, dim);
+        _mm_storeu_ps(to, _mm256_castps256_ps128(s));
+        if (left > 1)
+            _mm_storeu_ps(to + ROWS, _mm256_extractf128_ps(s, 1));
+        max = v_max(max, s);
+    }
+    _mm_storeu_ps(p->max + first,
+                  _mm_max_ps(_mm256_castps256_ps128(max), _mm256_extractf128_ps(max, 1)));
+}
+
+V_INLINE void weigh_four(const job *w, int64_t first, panel *p)
+{
+    const __m128 max = _mm_loadu_ps(p->max + first), zero = _mm_setzero_ps();
+    const __m128 none = _mm_set1_ps(-INFINITY);
+    const __m128 reference = _mm_blendv_ps(max, zero, _mm_cmpeq_ps(max, none));
+    const vf references = both(reference, reference);
+    float *at = p->weight[0] + first;
+    vf sums = v_zero();
+    int64_t left = w->keys;
+    for (; left >= 2; left -= 2, at += 2 * ROWS) {
+        const vf s = both(_mm_loadu_ps(at), _mm_loadu_ps(at + ROWS));
+        const vf weight = v_exp2(v_sub(s, references));
+        _mm_storeu_ps(at, _mm256_castps256_ps128(weight));
+        _mm_storeu_ps(at + ROWS, _mm256_extractf128_ps(weight, 1));
+        sums = v_add(sums, weight);
+    }
+    if (left) {
+        const vf weight = v_exp2(v_sub(both(_mm_loadu_ps(at), reference), references));
+        _mm_storeu_ps(at, _mm256_castps256_ps128(weight));
+        sums = v_add(sums, both(_mm256_castps256_ps128(weight), zero));
+    }
+    const __m128 sum = _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1));
+    p->empty |= _mm_movemask_ps(_mm_cmpeq_ps(sum, zero)) != 0;
+    _mm_storeu_ps(p->sum + first, sum);
+    _mm_storeu_ps(p->scale + first, _mm_div_ps(_mm_set1_ps(1), sum));
+}
+#endif
+
+/* ---- values -----------------------------------------------------------------------------------
+ */
+
+/* Eight dims of the weighted values of `rows` (constant) rows from r on, which see all keys. */
+V_INLINE void values(const job *w, const panel *p, int64_t d, int64_t r, int rows)
+{
+    const float *value = p->v + d, *weight = p->weight[0] + r, *end = weight + w->keys * ROWS;
+    const float *scale = p->scale + r;
+    const int64_t v_stride = w->v_stride, stride = w->out_stride;
+    float *to = p->out + r * stride + d;
+    const __m256 z = _mm256_setzero_ps();
+    __m256 s0 = z, s1 = z, s2 = z, s3 = z, s4 = z, s5 = z, s6 = z, s7 = z, s8 = z, s9 = z, s10 = z,
+           s11 = z;
+    for (; weight < end; value += v_stride, weight += ROWS) {
+        const __m256 x = _mm256_loadu_ps(value);
+#define EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
+#define VALUE(n)                                                                                   \
+    if (rows > n)                                                                                  \
+        s##n = _mm256_fmadd_ps(broadcast_8(weight + n), x, s##n);
+        EACH_ROW(VALUE)
+    }
+#define STORE(n)                                                                                   \
+    if (rows > n)                                                                                  \
+        _mm256_storeu_ps(to, _mm256_mul_ps(s##n, broadcast_8(scale + n))), to += stride;
+    EACH_ROW(STORE)
+#undef STORE
+#undef VALUE
+#undef EACH_ROW
+}
+
+V_INLINE void all_values(const job *w, const panel *p, int64_t d)
+{
+    int64_t r = 0, n = p->n;
+    for (; r + 12 <= n; r += 12)
+        values(w, p, d, r, 12);
+    if (r + 10 <= n)
+        values(w, p, d, r, 10), r += 10;
+    if (r + 8 <= n)
+        values(w, p, d, r, 8), r += 8;
+    if (r + 4 <= n)
+        values(w, p, d, r, 4), r += 4;
+    if (r + 2 <= n)
+        values(w, p, d, r, 2), r += 2;
+    if (r < n)
+        values(w, p, d, r, 1);
+}
+
+/* The same over the keys that each row sees. */
+V_NOINLINE void values_of_ranges(const job *w, const panel *p, int64_t d)
+{
+    for (int64_t r = 0; r < p->n; r++) {
+        __m256 s = _mm256_setzero_ps();
+        for (int64_t j = (int64_t)p->low[r]; j < (int64_t)p->end[r]; j++)
+            s = _mm256_fmadd_ps(broadcast_8(&p->weight[j][r]),
+                                _mm256_loadu_ps(p->v + j * w->v_stride + d), s);
+        _mm256_storeu_ps(p->out + r * w->out_stride + d,
+                         _mm256_mul_ps(s, broadcast_8(&p->scale[r])));
+    }
+}
+
+/* Rows that saw nothing of weight are zeros, whatever the values are. */
+V_NOINLINE void clear_empty(const job *w, const panel *p)
+{
+    for (int64_t r = 0; r < p->n; r++)
+        if (p->sum[r] == 0)
+            memset(p->out + r * w->out_stride, 0, w->v_dim * sizeof(float));
+}
+
+/* ---- a panel ----------------------------------------------------------------------------------
+ */
+
+/* Do the rows from `first` on go four at a time? */
+V_INLINE int few_are_left(const job *w, const panel *p, int64_t first)
+{
+    return LANES == 8 && !w->ranges && p->n - first <= 4;
+}
+
+/* Scores and their maxima. dim (constant) is 8 or 16. */
+V_INLINE void score_panel(const job *w, int64_t dim, panel *p)
+{
+    for (int64_t first = 0; first < p->n; first += LANES) {
+#if LANES == 8
+        if (few_are_left(w, p, first)) {
+            scores_of_four(w, dim, first, p);
+            continue;
+        }
+#endif
+        vf max = scores(w, dim, first, p);
+        if (w->ranges)
+            max = hide(first, w->keys, p);
+        v_store(p->max + first, max);
+    }
+}
+
+/* Scores become weights, and out is formed. */
+V_INLINE void finish_panel(const job *w, panel *p)
+{
+    p->empty = 0;
+    for (int64_t first = 0; first < p->n; first += LANES) {
+#if LANES == 8
+        if (few_are_left(w, p, first)) {
+            weigh_four(w, first, p);
+            continue;
+        }
+#endif
+        weigh(first, w->keys, p);
+    }
+    for (int64_t d = 0; d < w->v_dim; d += 8)
+        if (w->ranges)
+            values_of_ranges(w, p, d);
+        else
+            all_values(w, p, d);
+    if (p->empty)
+        clear_empty(w, p);
+}
+
+#endif
