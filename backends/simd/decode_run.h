@@ -11,6 +11,7 @@
 #ifndef HEED_SIMD_DECODE_RUN_H
 #define HEED_SIMD_DECODE_RUN_H
 
+#include "decode_pages.h"
 #include "decode_softmax.h"
 #include "simd.h"
 
@@ -18,6 +19,10 @@
 #define RUN_AHEAD 512
 
 static const fetch run_fetch = {0, 0, 0};
+
+/* Of pages too, where conversions are most of the work; the others lose nothing by the other way.
+ */
+#define RUN_PAGES(type) (PAIR == 1 && (type) != HEED_F32)
 
 /* Can K and V of the tile be read in runs? Of f32 with more rows, whose arithmetic takes longer
  * than its memory, the other way with its prefetches is faster, and of three rows mostly. */
@@ -28,8 +33,9 @@ static int can_run(const heed_simd_tuning *tuning, const decode *d)
     return tuning->streams && (p->qk_dim == 64 || p->qk_dim == 128) && p->v_dim == p->qk_dim &&
            p->k_type == p->v_type && t->k.dim_stride == 1 && t->v.dim_stride == 1 &&
            t->k.row_stride == (int64_t)p->qk_dim && t->v.row_stride == (int64_t)p->v_dim &&
-           !t->pages && !d->masked && !d->terms &&
-           (p->k_type != HEED_F32 || d->rows <= LANES / 4) && (d->rows != 3 || PAIR == 2);
+           (!t->pages || (RUN_PAGES(p->k_type) && p->page_len % DECODE_BLOCK == 0)) && !d->masked &&
+           !d->terms && (p->k_type != HEED_F32 || d->rows <= LANES / 4) &&
+           (d->rows != 3 || PAIR == 2);
 }
 
 /* `ahead` (constant): RUN_AHEAD for the first rows of a block, 0 for those that find it in L1. */
@@ -53,7 +59,7 @@ V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d,
  * memory parts are no stream: so all their dims, where that takes no second conversion, and where
  * registers are too few, one touch of every line before. */
 V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
-                         const char *v, const float *weights, int64_t ahead)
+                         const char *v, const float *weights, int64_t ahead, int streams)
 {
     const value_rows values = {.first = v, .step = dims * (type == HEED_F32 ? 4 : 2)};
     const int64_t stride = d->tile->acc_stride;
@@ -66,7 +72,7 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
         RUN_WEIGH(rows, 4, 0, 0, ahead);
     } else if (rows <= 2) {
         RUN_WEIGH(rows, 8, 0, 0, ahead);
-    } else if (ahead && (type == HEED_F32 || PAIR == 2)) {
+    } else if (streams && ahead && (type == HEED_F32 || PAIR == 2)) {
         RUN_WEIGH(2, 8, 0, 0, ahead);
         RUN_WEIGH(2, 8, 2, 0, 0);
     } else {
@@ -75,52 +81,87 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
     }
 #else
     const int vectors = 8 / rows; /* as many sums as hide the latency, and no more fit */
-    for (int64_t i = 0; ahead && i < DECODE_BLOCK * values.step; i += 64) {
+    for (int64_t i = 0; streams && ahead && i < DECODE_BLOCK * values.step; i += 64) {
         fetch_line(&run_fetch, v + i + ahead);
         (void)*(const volatile char *)(v + i);
     }
     for (int64_t i = 0; i < dims; i += vectors * LANES)
-        RUN_WEIGH(rows, vectors, 0, i, 0);
+        RUN_WEIGH(rows, vectors, 0, i, streams ? 0 : ahead);
 #endif
 #undef RUN_WEIGH
 }
 
 V_INLINE void run_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t r, const block *b,
-                       const char *k, const char *v, int64_t ahead)
+                       const char *k, int64_t k_ahead, const char *v, int64_t v_ahead, int streams)
 {
     float *scores = b->scores + r * DECODE_BLOCK;
-    run_scores(type, rows, dims, d, r, k, scores, ahead);
+    run_scores(type, rows, dims, d, r, k, scores, k_ahead);
     for (int i = 0; i < rows; i++)
         weigh_scores(d, b, r + i, 0xffffu);
-    run_values(type, rows, dims, d, r, v, scores, ahead);
+    run_values(type, rows, dims, d, r, v, scores, v_ahead, streams);
 }
 
-/* b lends its scores. */
+/* The rows of a block; b lends its scores. */
+V_INLINE void run_block(uint32_t type, int64_t dims, decode *d, const block *b, const char *k,
+                        int64_t k_ahead, const char *v, int64_t v_ahead, int streams)
+{
+    int64_t r = d->rows < 4 ? d->rows : 4;
+    if (r == 4)
+        run_rows(type, 4, dims, d, 0, b, k, k_ahead, v, v_ahead, streams);
+    else if (r == 1)
+        run_rows(type, 1, dims, d, 0, b, k, k_ahead, v, v_ahead, streams);
+    else
+        run_rows(type, 2, dims, d, 0, b, k, k_ahead, v, v_ahead, streams);
+    for (; r + 4 <= d->rows; r += 4)
+        run_rows(type, 4, dims, d, r, b, k, 0, v, 0, 1);
+    for (r -= r == 3; r < d->rows; r++)
+        run_rows(type, 1, dims, d, r, b, k, 0, v, 0, 1);
+}
+
 V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, const block *b, int64_t first,
                          int64_t end)
 {
-    const int64_t step = dims * (type == HEED_F32 ? 4 : 2);
-    const char *k = (const char *)d->tile->k.data + first * step;
-    const char *v = (const char *)d->tile->v.data + first * step;
-    for (; first < end; first += DECODE_BLOCK, k += DECODE_BLOCK * step, v += DECODE_BLOCK * step) {
-        int64_t r = d->rows < 4 ? d->rows : 4;
-        if (r == 4)
-            run_rows(type, 4, dims, d, 0, b, k, v, RUN_AHEAD);
-        else if (r == 1)
-            run_rows(type, 1, dims, d, 0, b, k, v, RUN_AHEAD);
-        else
-            run_rows(type, 2, dims, d, 0, b, k, v, RUN_AHEAD);
-        for (; r + 4 <= d->rows; r += 4)
-            run_rows(type, 4, dims, d, r, b, k, v, 0);
-        for (r -= r == 3; r < d->rows; r++)
-            run_rows(type, 1, dims, d, r, b, k, v, 0);
+    const int64_t size = dims * (type == HEED_F32 ? 4 : 2) * DECODE_BLOCK;
+    const char *k = (const char *)d->tile->k.data + first / DECODE_BLOCK * size;
+    const char *v = (const char *)d->tile->v.data + first / DECODE_BLOCK * size;
+    for (; first < end; first += DECODE_BLOCK, k += size, v += size)
+        run_block(type, dims, d, b, k, RUN_AHEAD, v, RUN_AHEAD, 1);
+}
+
+/* Pages hold whole blocks, and no stream is longer than one: the next block, wherever it is, is
+ * fetched while this one is worked on. */
+V_INLINE void run_pages(uint32_t type, int64_t dims, decode *d, const block *b, int64_t first,
+                        int64_t end)
+{
+    const heed_tile *t = d->tile;
+    const int64_t size = type == HEED_F32 ? 4 : 2;
+    const char *k, *v, *k_next, *v_next;
+    place at = find_place(d, first);
+    k = (const char *)t->k.data + (at.page * t->k_page_stride + at.row * dims) * size;
+    v = (const char *)t->v.data + (at.page * t->v_page_stride + at.row * dims) * size;
+    for (; first < end; first += DECODE_BLOCK, k = k_next, v = v_next) {
+        k_next = k, v_next = v;
+        if (first + DECODE_BLOCK < end) {
+            at = find_place(d, first + DECODE_BLOCK);
+            k_next = (const char *)t->k.data + (at.page * t->k_page_stride + at.row * dims) * size;
+            v_next = (const char *)t->v.data + (at.page * t->v_page_stride + at.row * dims) * size;
+        }
+        if (first + PAGE_AHEAD * DECODE_BLOCK < end) {
+            at = find_place(d, first + PAGE_AHEAD * DECODE_BLOCK);
+            touch_block(&t->k, type, t->k_page_stride, at);
+            touch_block(&t->v, type, t->v_page_stride, at);
+        }
+        run_block(type, dims, d, b, k, k_next - k, v, v_next - v, 0);
     }
 }
 
 #define RUN_OF(name, type, dims)                                                                   \
     V_NOINLINE void run_##name##_##dims(decode *d, const block *b, int64_t first, int64_t end)     \
     {                                                                                              \
-        run_blocks(type, dims, d, b, first, end);                                                  \
+        if (RUN_PAGES(type) && d->tile->pages)                                                     \
+            run_pages(type, dims, d, b, first, end);                                               \
+        else                                                                                       \
+            run_blocks(type, dims, d, b, first, end);                                              \
     }
 #if PAIR == 1
 RUN_OF(f32, HEED_F32, 64)

@@ -33,6 +33,8 @@ typedef struct tensor {
     heed_rows rows;
     uint32_t type;
     void *memory;
+    const int32_t *pages; /* NULL: none. Else row i is i % page_len of page pages[i / page_len] */
+    uint32_t page_len;
 } tensor;
 
 static void *nan_memory(uint32_t type, size_t elements)
@@ -64,6 +66,8 @@ static void make(tensor *t, uint32_t type, int64_t heads, int64_t rows, int64_t 
 
 static int64_t place(const tensor *t, int64_t h, int64_t i, int64_t d)
 {
+    if (t->pages)
+        i = t->pages[i / t->page_len] * (int64_t)t->page_len + i % t->page_len;
     return h * t->rows.head_stride + i * t->rows.row_stride + d * t->rows.dim_stride;
 }
 
@@ -120,7 +124,7 @@ static int check(uint64_t seed)
     heed_simd_tuning tuning = {.lanes = 8};
     heed_tiling tiling = {.struct_size = sizeof tiling};
     heed_tile tile = {.struct_size = sizeof tile};
-    tensor q, k, v, mask = {0}, bias = {0};
+    tensor q = {0}, k = {0}, v = {0}, mask = {0}, bias = {0};
     float alibi[16], bias_slope[16];
     int failures = 0, plain_f32;
 
@@ -187,9 +191,21 @@ static int check(uint64_t seed)
     if (first >= end)
         return 0;
 
+    /* In pages, in reverse order. */
+    static const uint32_t page_lens[] = {1, 5, 16, 16, 32, 48};
+    int32_t pages[256];
+    int64_t rows_of_k = kv_len;
+    if (!small && random_below(3) == 0) {
+        p.features |= HEED_HAS_PAGES;
+        p.page_len = page_lens[random_below(6)];
+        const int64_t n = (kv_len + p.page_len - 1) / p.page_len;
+        for (int64_t i = 0; i < n; i++)
+            pages[i] = (int32_t)(n - 1 - i);
+        rows_of_k = n * p.page_len;
+    }
     make(&q, p.q_type, p.q_heads, q_len, p.qk_dim, (int)random_below(4));
-    make(&k, p.k_type, 3, kv_len, p.qk_dim, whole ? 0 : (int)random_below(5));
-    make(&v, p.v_type, 3, kv_len, p.v_dim, whole ? 0 : (int)random_below(5));
+    make(&k, p.k_type, 3, rows_of_k, p.qk_dim, whole ? 0 : (int)random_below(5));
+    make(&v, p.v_type, 3, rows_of_k, p.v_dim, whole ? 0 : (int)random_below(5));
     for (uint32_t h = 0; h < p.q_heads; h++) {
         for (int64_t i = tile.q_first; i < tile.q_first + tile.q_count; i++)
             fill(&q, h, i, p.qk_dim, 1);
@@ -197,6 +213,12 @@ static int check(uint64_t seed)
         bias_slope[h] = 0.5f + (float)h;
     }
     tile.q = q.rows, tile.k = k.rows, tile.v = v.rows;
+    if (p.page_len) {
+        tile.pages = k.pages = v.pages = pages;
+        k.page_len = v.page_len = p.page_len;
+        tile.k_page_stride = p.page_len * k.rows.row_stride;
+        tile.v_page_stride = p.page_len * v.rows.row_stride;
+    }
     if (p.features & HEED_HAS_ALIBI)
         tile.alibi_slope = alibi;
     uint8_t *mask_memory = NULL;
@@ -259,7 +281,7 @@ static int check(uint64_t seed)
 
     const uint32_t streams = whole ? random_below(4) : 0; /* a bit per instruction set */
     float *state[2];
-    tensor out[2], lse_out[2];
+    tensor out[2] = {0}, lse_out[2] = {0};
     void *scratch = aligned_alloc(64, (tiling.scratch_bytes + 127) / 64 * 64);
     tile.acc_stride = p.v_dim + random_below(3);
     size_t state_floats = (size_t)(rows * (tile.acc_stride + 2));

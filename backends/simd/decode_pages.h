@@ -1,0 +1,36 @@
+/* Where the keys of a decode tile lie in pages. */
+#ifndef HEED_SIMD_DECODE_PAGES_H
+#define HEED_SIMD_DECODE_PAGES_H
+
+#include "decode_visible.h"
+
+/* Blocks from the one that is pointed at to the one whose addresses are translated ahead. */
+#define PAGE_AHEAD 4
+
+/* Where a key lies: its page, and its row there. Contiguous keys are rows of page 0. */
+typedef struct place {
+    int64_t page, row;
+} place;
+
+static place find_place(const decode *d, int64_t j)
+{
+    const uint32_t len = d->problem->page_len, key = (uint32_t)j; /* a narrow division */
+    if (!d->tile->pages)
+        return (place){0, j};
+    return (place){d->tile->pages[key / len], key % len};
+}
+
+/* Asks for a line of each of the first two pages of memory that the rows from a place on have: the
+ * translations of their addresses take longer than the lines, and are there when these are fetched.
+ */
+static void touch_block(const heed_rows *rows, uint32_t type, int64_t page_stride, place at)
+{
+    const int64_t bytes = heed_dtype_bytes(type), span = DECODE_BLOCK * rows->row_stride * bytes;
+    const char *data =
+        (const char *)rows->data + (at.page * page_stride + at.row * rows->row_stride) * bytes;
+    _mm_prefetch(data, _MM_HINT_T1);
+    if (span > 4096)
+        _mm_prefetch(data + 4096, _MM_HINT_T1);
+}
+
+#endif
