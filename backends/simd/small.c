@@ -137,20 +137,29 @@ V_INLINE char *even_row(const operand *o, int64_t g, int64_t row)
     return o->data + g * o->step_bytes + row * o->row_bytes;
 }
 
+/* Rows of the panel from r on that follow each other at the row stride: those of one head. */
+V_INLINE int64_t rows_of_head(const heed_tile *tile, const panel *p, int64_t r, place at)
+{
+    const int64_t left = tile->q_count - at.i;
+    return left < p->n - r ? left : p->n - r;
+}
+
 V_NOINLINE void copy_queries(const work *w, panel *p)
 {
     const heed_rows *q = &w->tile->q;
     const uint32_t type = w->problem->q_type;
     const int64_t dim = w->job.qk_dim, bytes = heed_dtype_bytes(type);
-    place at = first_row(w->tile, p);
     if (w->q.even) {
         widen_rows(type, even_row(&w->q, p->g, p->row), w->q.row_bytes / bytes, p->n, dim,
                    p->q_copy);
         return;
     }
-    for (int64_t r = 0; r < p->n; r++, step(w->tile, &at))
-        widen_rows(type, (char *)q->data + row_at(w->tile, q, p, at) * bytes, dim, 1, dim,
+    place at = first_row(w->tile, p);
+    for (int64_t n, r = 0; r < p->n; r += n, at.i = 0, at.head++) {
+        n = rows_of_head(w->tile, p, r, at);
+        widen_rows(type, (char *)q->data + row_at(w->tile, q, p, at) * bytes, q->row_stride, n, dim,
                    p->q_copy + r * dim);
+    }
 }
 
 V_NOINLINE void copy_out(const work *w, const panel *p)
@@ -158,15 +167,17 @@ V_NOINLINE void copy_out(const work *w, const panel *p)
     const heed_rows *out = &w->tile->out;
     const uint32_t type = w->problem->out_type;
     const int64_t dim = w->job.v_dim, bytes = heed_dtype_bytes(type);
-    place at = first_row(w->tile, p);
     if (w->out.even) {
         narrow_rows(type, p->out_copy, w->out.row_bytes / bytes, p->n, dim,
                     even_row(&w->out, p->g, p->row));
         return;
     }
-    for (int64_t r = 0; r < p->n; r++, step(w->tile, &at))
-        narrow_rows(type, p->out_copy + r * dim, dim, 1, dim,
+    place at = first_row(w->tile, p);
+    for (int64_t n, r = 0; r < p->n; r += n, at.i = 0, at.head++) {
+        n = rows_of_head(w->tile, p, r, at);
+        narrow_rows(type, p->out_copy + r * dim, out->row_stride, n, dim,
                     (char *)out->data + row_at(w->tile, out, p, at) * bytes);
+    }
 }
 
 static void find_ranges(const heed_tile *tile, panel *p)
