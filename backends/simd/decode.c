@@ -174,10 +174,10 @@ static void list_keys(const decode *d, const block *b, uint32_t seen, weighed *k
                       uint8_t *index)
 {
     static const uint8_t each[DECODE_BLOCK / 2] = {0, 1, 2, 3, 4, 5, 6, 7};
-    *k = (weighed){{.each = b->v}, each, b->scores, DECODE_BLOCK / 2};
+    *k = (weighed){b->v, each, b->scores, DECODE_BLOCK / 2};
     if (seen == 0xffffu)
         return;
-    *k = (weighed){{.each = v}, index, b->scores, 0};
+    *k = (weighed){v, index, b->scores, 0};
     for (int i = 0; i < DECODE_BLOCK; i += 2) {
         if (!(seen >> i & 3))
             continue;
@@ -193,10 +193,10 @@ static void list_keys(const decode *d, const block *b, uint32_t seen, weighed *k
     (void)d;
     static const uint8_t each[DECODE_BLOCK] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                8, 9, 10, 11, 12, 13, 14, 15};
-    *k = (weighed){{.each = b->v}, each, b->scores, DECODE_BLOCK};
+    *k = (weighed){b->v, each, b->scores, DECODE_BLOCK};
     if (seen == 0xffffu)
         return;
-    *k = (weighed){{.each = v}, index, b->scores, 0};
+    *k = (weighed){v, index, b->scores, 0};
     for (; seen; seen &= seen - 1, k->n++) {
         index[k->n] = (uint8_t)__builtin_ctz(seen);
         v[k->n] = b->v[index[k->n]];

@@ -50,8 +50,8 @@ V_INLINE void fetch_row(const fetch *f, const char *row, int64_t ahead, int64_t 
         fetch_line(f, row + ahead + o);
 }
 
-/* Loads through `then` come behind x. A compiler that has registers to spare would load the first
- * lines of several rows before the others, which CPUs do not take for a stream. */
+/* In runs, loads through `then` come behind x. A compiler that has registers to spare would load
+ * the first lines of several rows before the others, which CPUs do not take for a stream. */
 #if !defined(__GNUC__)
 #define LOAD_AFTER(then, x) (void)(then)
 #elif LANES == 16
@@ -63,10 +63,10 @@ V_INLINE void fetch_row(const fetch *f, const char *row, int64_t ahead, int64_t 
 /*
  * dot_four_keys: for `rows` (constant, up to 4) rows of q and keys k[j..j + 3] their products, row
  * by row in quarters (AVX-512) or halves (AVX2) of a vector. q is zero from dim to the next
- * multiple of
- * 16. Key after key, each from its first byte to its last: adjacent rows then are one stream, which
+ * multiple of 16. Key after key, each from its first byte to its last: adjacent rows then are one stream, which
  * the CPU's own prefetching follows as it would not follow four rows side by side. The lines
- * `ahead` bytes on are fetched besides.
+ * `ahead` bytes on are fetched besides; in_order (constant) keeps the compiler from mixing keys'
+ * loads.
  */
 #define DOT_PARTS (4 * 4 / LANES) /* vectors of four products of four rows */
 
@@ -82,7 +82,7 @@ V_INLINE __m512 fold_four(__m512 a, __m512 b, __m512 c, __m512 d)
 /* The four partial sums that are left of each row, in its quarter. *then is the key to load after
  * this one. */
 V_INLINE __m512 dot_key(uint32_t type, int rows, const float *q, int64_t q_stride, const char *k,
-                        int64_t dim, int64_t ahead, const fetch *f, const char **then)
+                        int64_t dim, int64_t ahead, const fetch *f, int in_order, const char **then)
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2;
     const float *q1 = q + q_stride, *q2 = q1 + q_stride, *q3 = q2 + q_stride;
@@ -115,19 +115,20 @@ V_INLINE __m512 dot_key(uint32_t type, int rows, const float *q, int64_t q_strid
             s3 = _mm512_fmadd_ps(_mm512_loadu_ps(q3 + d), x, s3);
     }
 #endif
-    LOAD_AFTER(*then, s0);
+    if (in_order)
+        LOAD_AFTER(*then, s0);
     return fold_four(s0, s1, s2, s3);
 }
 
 V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
                             const char *const *k, int j, int64_t dim, int64_t ahead, const fetch *f,
-                            vf *sum)
+                            int in_order, vf *sum)
 {
     const char *k0 = k[j], *k1 = k[j + 1], *k2 = k[j + 2], *k3 = k[j + 3], *none = k0;
-    __m512 h0 = dot_key(type, rows, q, q_stride, k0, dim, ahead, f, &k1);
-    __m512 h1 = dot_key(type, rows, q, q_stride, k1, dim, ahead, f, &k2);
-    __m512 h2 = dot_key(type, rows, q, q_stride, k2, dim, ahead, f, &k3);
-    __m512 h3 = dot_key(type, rows, q, q_stride, k3, dim, ahead, f, &none);
+    __m512 h0 = dot_key(type, rows, q, q_stride, k0, dim, ahead, f, in_order, &k1);
+    __m512 h1 = dot_key(type, rows, q, q_stride, k1, dim, ahead, f, in_order, &k2);
+    __m512 h2 = dot_key(type, rows, q, q_stride, k2, dim, ahead, f, in_order, &k3);
+    __m512 h3 = dot_key(type, rows, q, q_stride, k3, dim, ahead, f, in_order, &none);
     __m512 x = _mm512_add_ps(_mm512_unpacklo_ps(h0, h1), _mm512_unpackhi_ps(h0, h1));
     __m512 y = _mm512_add_ps(_mm512_unpacklo_ps(h2, h3), _mm512_unpackhi_ps(h2, h3));
     *sum = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
@@ -158,7 +159,8 @@ V_INLINE __m256 fold_two(__m256 a, __m256 b)
 /* The four partial sums that are left of each row: of rows 0 and 1 in the halves of h[0], of 2 and
  * 3 in those of h[1]. *then is the key to load after this one. */
 V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride, const char *k,
-                      int64_t dim, int64_t ahead, const fetch *f, __m256 h[2], const char **then)
+                      int64_t dim, int64_t ahead, const fetch *f, int in_order, __m256 h[2],
+                      const char **then)
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2;
     const float *q1 = q + q_stride, *q2 = q1 + q_stride, *q3 = q2 + q_stride;
@@ -180,7 +182,8 @@ V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride,
         DOT_ROW(3, q3)
     }
 #undef DOT_ROW
-    LOAD_AFTER(*then, u0);
+    if (in_order)
+        LOAD_AFTER(*then, u0);
     h[0] = fold_two(_mm256_add_ps(l0, u0), _mm256_add_ps(l1, u1));
     if (rows > 2)
         h[1] = fold_two(_mm256_add_ps(l2, u2), _mm256_add_ps(l3, u3));
@@ -188,13 +191,13 @@ V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride,
 
 V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
                             const char *const *k, int j, int64_t dim, int64_t ahead, const fetch *f,
-                            vf *sums)
+                            int in_order, vf *sums)
 {
     const char *key = k[j], *then;
     __m256 h[4][2];
     for (int i = 0; i < 4; i++, key = then) {
         then = i < 3 ? k[j + i + 1] : key;
-        dot_key(type, rows, q, q_stride, key, dim, ahead, f, h[i], &then);
+        dot_key(type, rows, q, q_stride, key, dim, ahead, f, in_order, h[i], &then);
     }
     for (int r = 0; 2 * r < rows; r++) {
         __m256 x = _mm256_add_ps(_mm256_unpacklo_ps(h[0][r], h[1][r]),
@@ -219,24 +222,26 @@ V_INLINE void store_scores(float *scores, int rows, vf s[4][DOT_PARTS])
 }
 #endif
 
-/* A block's values: rows named one by one, or the first and the bytes from one to the next. */
+/* A block's values: each row's address, or (constant) `even` and the first's, and the bytes from
+ * one to the next. */
 typedef struct value_rows {
-    const char *const *each; /* NULL: none */
+    int even;
+    const char *const *each;
     const char *first;
     int64_t step;
 } value_rows;
 
 V_INLINE const char *value_row(const value_rows *v, int64_t i)
 {
-    return v->each ? v->each[i] : v->first + i * v->step;
+    return v->even ? v->first + i * v->step : v->each[i];
 }
 
 /*
  * acc[row, 0..] += sum over n words of keys of weights[row, index] * value, for `rows` (1 to 4,
  * constant) rows and `vectors` (1, 2, 4 or 8, constant) vectors of dims, or the first `few` dims
- * where that is not 0 and vectors is PAIR. v, one row for each key of a word, and index (NULL: one
- * after the other) name them; rows of weights are DECODE_BLOCK apart. The lines `ahead` bytes on
- * are fetched. Every sum has a register: rows * vectors are at most 8 or, of AVX-512, 24.
+ * where that is not 0 and vectors is PAIR. v, one row for each key of a word, and index (where
+ * not even) name them; rows of weights are DECODE_BLOCK apart. The lines `ahead` bytes on are
+ * fetched. Every sum has a register: rows * vectors are at most 8 or, of AVX-512, 16.
  */
 #define WEIGH_ALL(r, DO, n0, n1, n2, n3, n4, n5, n6, n7)                                           \
     DO(r, 0, n0)                                                                                   \
@@ -269,7 +274,7 @@ V_INLINE void weigh_keys(uint32_t type, int rows, int vectors, int few, const fl
     WEIGH_ZERO(3)
 #undef WEIGH_ZERO
     for (int i = 0; i < n; i++) {
-        const float *w = weights + (index ? index[i] : i);
+        const float *w = weights + (v->even ? i : index[i]);
         vf y, x0 = z, x1 = z, x2 = z, x3 = z, x4 = z, x5 = z, x6 = z, x7 = z;
 #if PAIR == 2
         const char *value = value_row(v, 2 * i) + d * size;

@@ -10,7 +10,7 @@
 
 /* The words of keys of a block whose values count, in order. */
 typedef struct weighed {
-    value_rows v;
+    const char *const *v;
     const uint8_t *index;
     const float *weights;
     int n;
@@ -21,16 +21,16 @@ V_INLINE void some_values(uint32_t type, int rows, int vectors, const decode *d,
 {
     const float *w = k->weights + r * DECODE_BLOCK;
     float *acc = d->tile->acc + r * d->tile->acc_stride;
+    const value_rows v = {.each = k->v};
     int64_t stride = d->tile->acc_stride, left = d->problem->v_dim - i;
     if (left >= vectors * LANES) {
-        weigh_keys(type, rows, vectors, 0, w, &k->v, k->index, k->n, i, acc, stride, ahead,
-                   &d->fetch);
+        weigh_keys(type, rows, vectors, 0, w, &v, k->index, k->n, i, acc, stride, ahead, &d->fetch);
         return;
     }
     for (; left >= PAIR * LANES; left -= PAIR * LANES, i += PAIR * LANES)
-        weigh_keys(type, rows, PAIR, 0, w, &k->v, k->index, k->n, i, acc, stride, 0, &d->fetch);
+        weigh_keys(type, rows, PAIR, 0, w, &v, k->index, k->n, i, acc, stride, 0, &d->fetch);
     if (left > 0)
-        weigh_keys(type, rows, PAIR, (int)left, w, &k->v, k->index, k->n, i, acc, stride, 0,
+        weigh_keys(type, rows, PAIR, (int)left, w, &v, k->index, k->n, i, acc, stride, 0,
                    &d->fetch);
 }
 
@@ -51,7 +51,7 @@ V_INLINE void some_rows(uint32_t type, int rows, const decode *d, int64_t r, con
     for (int j = 0; j < DECODE_BLOCK; j += 4) {
         if (next)
             dot_four_keys(type, rows, d->q + r * d->q_stride, d->q_stride, next->k, j,
-                          d->problem->qk_dim, k_ahead, &d->fetch, s[j / 4]);
+                          d->problem->qk_dim, k_ahead, &d->fetch, 0, s[j / 4]);
 #if PAIR == 2
         if (next)
             s[j / 4][0] = v_mul(s[j / 4][0], v_set1(d->unit));

@@ -47,7 +47,7 @@ V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d,
     for (int j = 0; j < DECODE_BLOCK; j += 4, k += 4 * step) {
         const char *four[4] = {k, k + step, k + 2 * step, k + 3 * step};
         dot_four_keys(type, rows, d->q + r * q_stride, q_stride, four, 0, dims, ahead, &run_fetch,
-                      s[j / 4]);
+                      1, s[j / 4]);
 #if PAIR == 2
         s[j / 4][0] = v_mul(s[j / 4][0], v_set1(d->unit));
 #endif
@@ -61,7 +61,7 @@ V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d,
 V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
                          const char *v, const float *weights, int64_t ahead, int streams)
 {
-    const value_rows values = {.first = v, .step = dims * (type == HEED_F32 ? 4 : 2)};
+    const value_rows values = {.even = 1, .first = v, .step = dims * (type == HEED_F32 ? 4 : 2)};
     const int64_t stride = d->tile->acc_stride;
     float *acc = d->tile->acc + r * stride;
 #define RUN_WEIGH(rows, vectors, first, dim, ahead)                                                \
@@ -156,12 +156,20 @@ V_INLINE void run_pages(uint32_t type, int64_t dims, decode *d, const block *b, 
 }
 
 #define RUN_OF(name, type, dims)                                                                   \
-    V_NOINLINE void run_##name##_##dims(decode *d, const block *b, int64_t first, int64_t end)     \
+    V_NOINLINE void blocks_##name##_##dims(decode *d, const block *b, int64_t first, int64_t end)  \
+    {                                                                                              \
+        run_blocks(type, dims, d, b, first, end);                                                  \
+    }                                                                                              \
+    V_NOINLINE void pages_##name##_##dims(decode *d, const block *b, int64_t first, int64_t end)   \
+    {                                                                                              \
+        run_pages(type, dims, d, b, first, end);                                                   \
+    }                                                                                              \
+    static void run_##name##_##dims(decode *d, const block *b, int64_t first, int64_t end)         \
     {                                                                                              \
         if (RUN_PAGES(type) && d->tile->pages)                                                     \
-            run_pages(type, dims, d, b, first, end);                                               \
+            pages_##name##_##dims(d, b, first, end);                                               \
         else                                                                                       \
-            run_blocks(type, dims, d, b, first, end);                                              \
+            blocks_##name##_##dims(d, b, first, end);                                              \
     }
 #if PAIR == 1
 RUN_OF(f32, HEED_F32, 64)
