@@ -278,6 +278,10 @@ static void block_scores(const prefill *f, const panel *p, const block *b, float
 
 static void attend(prefill *f, panel *p, block *b)
 {
+    const int64_t stretch = f->first / f->layout.key_block / STRETCH;
+    if (p->started && p->stretch != stretch)
+        keep_sums(p, whole_steps(f->problem->v_dim));
+    p->stretch = stretch;
     float top[PANEL];
     for (int lane = 0; lane < PANEL; lane++)
         top[lane] = -INFINITY;
@@ -351,8 +355,13 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
 {
     const heed_problem *problem = f->problem;
     float factor[PANEL];
+    const float *o = p->o;
     if (!p->started)
         memset(p->o, 0, (size_t)(whole_steps(problem->v_dim) * PANEL) * sizeof *p->o);
+    if (p->keeps) {
+        keep_sums(p, whole_steps(problem->v_dim));
+        o = p->kept;
+    }
     if (!(tile->flags &
           HEED_TILE_WHOLE)) { /* the state as it is; row 0 is the tile's first query */
         heed_rows acc = {tile->acc - tile->q_first * tile->acc_stride,
@@ -360,8 +369,7 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
         for (int lane = 0; lane < PANEL; lane++)
             factor[lane] = 1;
         for (int v = first_vector(p); v < VECTORS; v++)
-            panel_store(p, v, p->o + v * LANES, problem->v_dim, factor + v * LANES, &acc, HEED_F32,
-                        0);
+            panel_store(p, v, o + v * LANES, problem->v_dim, factor + v * LANES, &acc, HEED_F32, 0);
     } else {
         if (tile->sink || tile->lse.data) {
             finish_lanes(tile, p, factor);
@@ -373,7 +381,7 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
             }
         }
         for (int v = first_vector(p); v < VECTORS; v++)
-            panel_store(p, v, p->o + v * LANES, problem->v_dim, factor + v * LANES, &tile->out,
+            panel_store(p, v, o + v * LANES, problem->v_dim, factor + v * LANES, &tile->out,
                         problem->out_type, 0);
     }
     memcpy(tile->row_max + p->row, p->m + p->unused, (size_t)(PANEL - p->unused) * sizeof(float));
@@ -533,6 +541,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_prefill)(const heed_simd_tuning *tuning,
         p[i] = (panel *)(void *)at;
         p[i]->q = (float *)(void *)(at + heed_prefill_round(HEED_PREFILL_PANEL_BYTES(LANES)));
         p[i]->o = p[i]->q + (int64_t)problem->qk_dim * PANEL;
+        p[i]->kept = p[i]->o + whole_steps(problem->v_dim) * PANEL;
     }
 
     int64_t n_rows = tile->n_heads * tile->q_count;

@@ -9,7 +9,7 @@
 #define HEED_PREFILL_STEP(lanes) ((lanes) / 2)
 
 /* Room for the struct panel of prefill_softmax.h. */
-#define HEED_PREFILL_PANEL_BYTES(lanes) ((size_t)HEED_PREFILL_PANEL(lanes) * 40 + 128)
+#define HEED_PREFILL_PANEL_BYTES(lanes) ((size_t)HEED_PREFILL_PANEL(lanes) * 44 + 192)
 
 typedef struct heed_prefill_layout {
     int64_t
@@ -67,7 +67,7 @@ static inline void heed_prefill_lay_out(const heed_problem *problem, uint32_t la
         (size_t)((out->key_block + 2) * (columns + 2 * HEED_PREFILL_STEP(lanes))) * sizeof(float));
     out->panel_at = at;
     out->panel_bytes = heed_prefill_round(HEED_PREFILL_PANEL_BYTES(lanes)) +
-                       (size_t)(problem->qk_dim + columns) * (size_t)panel * sizeof(float);
+                       (size_t)(problem->qk_dim + 2 * columns) * (size_t)panel * sizeof(float);
     out->panels = most_rows / panel;
     while (out->panels > 1 && at + (size_t)out->panels * out->panel_bytes > most_bytes)
         out->panels--;

@@ -30,7 +30,9 @@ V_INLINE vf step_seen(vf w, vf x, vf sum)
 
 /* A panel: up to PANEL rows of the tile, right-aligned in the lanes. Unused lanes see nothing. */
 typedef struct panel {
-    float m[PANEL], sum[PANEL], alpha[PANEL];
+    float m[PANEL], alpha[PANEL];
+    float kept_alpha[PANEL];       /* the product of alpha since something was kept */
+    float sum[PANEL], lost[PANEL]; /* what rounding took from the sum */
     float alibi_slope[PANEL], bias_slope[PANEL];
     int32_t head[PANEL], query[PANEL]; /* of the tile, and in its sequence */
     int32_t first[PANEL], end[PANEL];  /* the keys in range of each row */
@@ -41,7 +43,8 @@ typedef struct panel {
     int64_t limit[VECTORS]; /* no row of the vectors up to this one sees this key or a later one */
     int64_t unused;         /* lanes */
     int64_t started;        /* a block has been added to o, which holds nothing before that */
-    float *q, *o;           /* [dim][PANEL] */
+    int64_t stretch, keeps; /* of keys, that o is about; has kept anything? */
+    float *q, *o, *kept;    /* [dim][PANEL]; kept: the sums of earlier stretches */
 } panel;
 
 /* One block of keys of a panel. */
@@ -140,6 +143,17 @@ V_INLINE vf weigh_keys(float *s, const uint64_t *seen, int64_t n, int v, vf m)
     return sum;
 }
 
+/* sum * alpha + more, by the sum of Kahan and Babuska: over hundreds of blocks a plain one would
+ * lose as much as all the rest does. */
+V_INLINE void add_sum(panel *p, int v, vf alpha, vf more)
+{
+    float *sum = p->sum + v * LANES, *lost = p->lost + v * LANES;
+    vf old = v_mul(v_load(sum), alpha), x = v_fma(v_load(lost), alpha, more);
+    vf all = v_add(old, x);
+    v_store(lost, v_sub(x, v_sub(all, old)));
+    v_store(sum, all);
+}
+
 /* Raises the reference to cover top, turns scores into weights, and adds their sum to the row's. */
 V_NOINLINE void weigh_block(panel *p, const block *b, const float *top)
 {
@@ -154,7 +168,8 @@ V_NOINLINE void weigh_block(panel *p, const block *b, const float *top)
             sum = weigh_keys(s, NULL, b->to[v] - b->first, v, m);
         v_store(p->m + v * LANES, m);
         v_store(p->alpha + v * LANES, alpha);
-        v_store(p->sum + v * LANES, v_fma(v_load(p->sum + v * LANES), alpha, sum));
+        v_store(p->kept_alpha + v * LANES, v_mul(v_load(p->kept_alpha + v * LANES), alpha));
+        add_sum(p, v, alpha, sum);
     }
 }
 
@@ -172,6 +187,25 @@ V_NOINLINE void accumulate_seen(const panel *p, const block *b, const float *v_c
             sum = v_fma(v_load(o + v * LANES), v_load(p->alpha + v * LANES), sum);
         v_store(o + v * LANES, sum);
     }
+}
+
+/* Blocks of a stretch of keys. A stretch's sums start from zero, as those of a block do: adding
+ * hundreds of blocks to one sum would lose as much as all the rest does. */
+#define STRETCH 32
+
+/* Adds what o holds to the sums of earlier stretches. */
+V_NOINLINE void keep_sums(panel *p, int64_t columns)
+{
+    for (int v = first_vector(p); v < VECTORS; v++) {
+        const vf alpha = v_load(p->kept_alpha + v * LANES);
+        const float *o = p->o + v * LANES;
+        float *kept = p->kept + v * LANES;
+        for (int64_t d = 0; d < columns; d++, o += PANEL, kept += PANEL)
+            v_store(kept, p->keeps ? v_fma(v_load(kept), alpha, v_load(o)) : v_load(o));
+        v_store(p->kept_alpha + v * LANES, v_set1(1.0f));
+    }
+    p->keeps = 1;
+    p->started = 0;
 }
 
 /* ---- who sees what ----------------------------------------------------------------------------

@@ -125,7 +125,7 @@ static void add_long(kit_list *list)
         {"mean_one", {.features = HEED_HAS_LSE, .values = KIT_MEAN_ONE}},
         {"softcap_alibi", {.features = HEED_HAS_SOFTCAP | HEED_HAS_ALIBI, BOTTOM, .softcap = 4}},
     };
-    static const int64_t shape[][2] = {{1, 2113}, {3, 4133}, {20, 1061}};
+    static const int64_t shape[][2] = {{1, 2113}, {3, 4133}, {20, 1061}, {20, 8237}};
     for (size_t n = 0; n < COUNT(table); n++)
         for (size_t at = 0; at < COUNT(shape); at++) {
             kit_spec spec = table[n].spec;

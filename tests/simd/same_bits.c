@@ -43,6 +43,7 @@ static const problem problems[] = {
     {"large dims", 0, 1, 1, 576, 512, 30, 150, 0, 0},
     {"one row", 0, 8, 2, 128, 128, 1, 3000, 0, 0},
     {"few rows", HEED_HAS_CAUSAL, 8, 2, 100, 60, 7, 1500, 0, 0},
+    {"long", HEED_HAS_CAUSAL, 2, 1, 32, 32, 60, 9000, 0, 0},
     {"small", 0, 4, 4, 8, 8, 10, 10, 0, 0},
 };
 
