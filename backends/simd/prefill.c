@@ -4,251 +4,28 @@
  *
  * Work       The rows of a tile (of all query heads of a group) are cut into panels of 3 vectors.
  *            Blocks of keys are the outer loop, panels the inner one: a block of K and V is
- * fetched, and where needed converted or copied, once for all of them. Per block and panel: S = K
- * Q^T, its maximum, 2^(S - m), O = O 2^(m_old - m) + V^T P^T. Panels are finished here: core cuts
- * no keys for this kernel. Serves     all of heed/attention.h that is not reserved: any type,
- * stride, dim, mask. Keys or values of another type than f32, of a stride along the dim, or in
- * pages, are copied; so are rows that lie so far apart that they share cache sets. Edges      Never
- * reads a byte outside the rows and keys of its tile. Hidden     Scores of hidden keys are
- * replaced, never multiplied. Weights 0 of hidden keys are multiplied by V as it is; if the sum of
- * a block in which some row does not see some key is not finite, that block is summed again over
- * what each row sees. Numerics   One chain of fused multiply-adds per score, in order of d; one per
- * block, row and column, in order of the key, added to the running sum. Blocks start at multiples
- * of key_block. So a row's bits depend neither on the vector width nor on the rows beside it, the
- * tile, or keys that it does not see. FTZ and DAZ are set (tiling.flush). Scratch    see
- * prefill_layout.h; does not depend on kv_len.
+ *            fetched, and where needed converted or copied, once for all of them. Per block and
+ *            panel: S = K Q^T, its maximum, 2^(S - m), O = O 2^(m_old - m) + V^T P^T. Panels are
+ *            finished here: core cuts no keys for this kernel.
+ * Serves     all of heed/attention.h that is not reserved: any type, stride, dim, mask. Keys or
+ *            values of another type than f32, of a stride along the dim, or in pages, are copied;
+ *            so are rows that lie so far apart that they share cache sets.
+ * Edges      Never reads a byte outside the rows and keys of its tile.
+ * Hidden     Scores of hidden keys are replaced, never multiplied. Weights 0 of hidden keys are
+ *            multiplied by V as it is; if the sum of a block in which some row does not see some
+ *            key is not finite, that block is summed again over what each row sees.
+ * Numerics   One chain of fused multiply-adds per score, in order of d; one per block, row and
+ *            column, in order of the key, added to the sum of its stretch of blocks. Blocks and
+ *            stretches lie at absolute positions. So a row's bits depend neither on the vector
+ *            width nor on the rows beside it, the tile, or keys that it does not see. FTZ and DAZ
+ *            are set (tiling.flush).
+ * Scratch    see prefill_layout.h; does not depend on kv_len.
  */
-#include "prefill_layout.h"
-#include "prefill_pack.h"
+#include "prefill_block.h"
 #include "simd.h"
 
-_Static_assert(sizeof(panel) <= HEED_PREFILL_PANEL_BYTES(LANES), "scratch has room for a panel");
-#define MOST_PANELS 22
-#define FETCH_KEYS 8 /* of the products between two calls of fetch_ahead */
-
-/* A tile under way. */
-typedef struct prefill {
-    const heed_problem *problem;
-    const heed_tile *tile;
-    heed_prefill_layout layout;
-    int32_t natural;    /* scores leave the first product in natural units, for modify_block */
-    float factor;       /* what the queries are multiplied by */
-    float unit;         /* with pairs, what their products with the keys are multiplied by */
-    int64_t first, end; /* the key block at hand */
-    const char *k;      /* its first key */
-    const float *v;
-    int64_t v_far_bytes;
-    int64_t k_stride;          /* bytes from key to key */
-    int64_t v_stride, v_group; /* words from word to word of keys, from STEP columns to the next */
-    float *s, *bias, *k_copy, *v_copy;
-    uint64_t *seen;
-    /* What is brought closer meanwhile, if ahead.end > 0: */
-    part ahead;        /* of the next block's keys and values */
-    const panel *next; /* queries that are packed next, or NULL */
-    int32_t values;    /* are the values of the block at hand still to come? */
-} prefill;
-
-/* ---- a panel's rows ---------------------------------------------------------------------------
+/* ---- a panel and a block ----------------------------------------------------------------------
  */
-
-/* n rows of a panel from lane on, all of one head. */
-static void panel_rows(const heed_tile *tile, panel *p, int64_t lane, int64_t n, int64_t head,
-                       int64_t query)
-{
-    int64_t first, end, last_first, last_end;
-    float alibi_slope = tile->alibi_slope ? tile->alibi_slope[head] : 0;
-    float bias_slope = tile->bias_slope ? tile->bias_slope[head] : 1;
-    p->q_offset = (float)tile->q_offset;
-    for (int64_t i = 0; i < n; i++) {
-        p->head[lane + i] = (int32_t)head;
-        p->query[lane + i] = (int32_t)(query + i);
-        p->alibi_slope[lane + i] = alibi_slope;
-        p->bias_slope[lane + i] = bias_slope;
-    }
-    heed_row_keys(tile, query, &first, &end);
-    heed_row_keys(tile, query + n - 1, &last_first, &last_end);
-    if (first < end && first == last_first && end == last_end) { /* so do the rows between */
-        for (int64_t i = 0; i < n; i++) {
-            p->first[lane + i] = (int32_t)first;
-            p->end[lane + i] = (int32_t)end;
-        }
-        p->all_first = first > p->all_first ? first : p->all_first;
-        p->all_end = end < p->all_end ? end : p->all_end;
-        p->key_first = first < p->key_first ? first : p->key_first;
-        p->key_end = end > p->key_end ? end : p->key_end;
-        for (int64_t v = lane / LANES; v <= (lane + n - 1) / LANES; v++)
-            p->limit[v] = end > p->limit[v] ? end : p->limit[v];
-        return;
-    }
-    for (int64_t i = lane; i < lane + n; i++, query++) {
-        heed_row_keys(tile, query, &first, &end);
-        if (end < first)
-            end = first; /* sees nothing */
-        p->all_first = first > p->all_first ? first : p->all_first;
-        p->all_end = end < p->all_end ? end : p->all_end;
-        if (first == end)
-            continue;
-        p->first[i] = (int32_t)first;
-        p->end[i] = (int32_t)end;
-        p->key_first = first < p->key_first ? first : p->key_first;
-        p->key_end = end > p->key_end ? end : p->key_end;
-        p->limit[i / LANES] = end > p->limit[i / LANES] ? end : p->limit[i / LANES];
-    }
-}
-
-/* Takes rows from `row` on, of which there are n_rows, and returns how many. */
-static int64_t panel_begin(const prefill *f, panel *p, int64_t row, int64_t n_rows)
-{
-    const heed_tile *tile = f->tile;
-    int64_t head = row / tile->q_count, i = row % tile->q_count, n;
-    /* The kernel of a single vector waits for its own sums: rather twice two than three and one. */
-    int64_t rows = n_rows > PANEL && n_rows <= PANEL + LANES ? PANEL - LANES
-                   : n_rows < PANEL                          ? n_rows
-                                                             : PANEL;
-    memset(p, 0, offsetof(panel, q));
-    for (int v = 0; v < VECTORS; v++)
-        v_store(p->m + v * LANES, v_set1(-FLT_MAX));
-    p->row = row;
-    p->unused = PANEL - rows;
-    p->key_first = p->all_end = INT64_MAX;
-    p->key_end = p->all_first = tile->k_first;
-    for (int64_t lane = p->unused; lane < PANEL; lane += n, head++, i = 0) {
-        n = tile->q_count - i < PANEL - lane ? tile->q_count - i : PANEL - lane;
-        panel_rows(tile, p, lane, n, head, tile->q_first + i);
-    }
-    for (int v = 1; v < VECTORS; v++)
-        if (p->limit[v] < p->limit[v - 1])
-            p->limit[v] = p->limit[v - 1];
-    return rows;
-}
-
-/* ---- a block of keys --------------------------------------------------------------------------
- */
-
-/* Rows this many bytes apart or more are copied: they share cache sets, and each may be on a page
- * of its own. */
-#define FAR_BYTES 1536
-#define V_FAR_BYTES 512 /* where tuning.pack_v says so */
-
-static int wants_copy(const heed_rows *rows, uint32_t type, const int32_t *pages, int64_t far_bytes)
-{
-    int64_t bytes = rows->row_stride * heed_dtype_bytes(type);
-    return type != (PAIR == 2 ? HEED_BF16 : HEED_F32) || pages || rows->dim_stride != 1 ||
-           bytes >= far_bytes || bytes <= -far_bytes;
-}
-
-/* Makes the keys of the block at hand ready for the products, once. */
-static void block_load_keys(prefill *f)
-{
-    const heed_problem *problem = f->problem;
-    const heed_tile *tile = f->tile;
-    if (f->end - f->first < STEP || f->first < tile->k_first || problem->qk_dim % PAIR ||
-        wants_copy(&tile->k, problem->k_type, tile->pages, FAR_BYTES)) {
-        pack_keys(problem, tile, f->first, f->end, f->k_copy);
-        f->k = (const char *)f->k_copy;
-        f->k_stride = words_of(problem->qk_dim) * 4;
-    } else {
-        f->k_stride = tile->k.row_stride * heed_dtype_bytes(problem->k_type);
-        f->k = (const char *)tile->k.data + f->first * f->k_stride;
-    }
-}
-
-static void block_load_values(prefill *f)
-{
-    f->values = 0;
-    const heed_problem *problem = f->problem;
-    const heed_tile *tile = f->tile;
-    if (PAIR == 2 || problem->v_dim % STEP ||
-        wants_copy(&tile->v, problem->v_type, tile->pages, f->v_far_bytes)) {
-        f->v_group = (f->layout.key_block + V_PADDING) * STEP;
-        pack_values(problem, tile, f->first, f->end, f->v_group, f->v_copy);
-        f->v = f->v_copy;
-        f->v_stride = STEP;
-    } else {
-        f->v_stride = tile->v.row_stride;
-        f->v = (const float *)tile->v.data + f->first * f->v_stride;
-        f->v_group = STEP;
-    }
-}
-
-/* HEED_BLOCK_* of the block at hand for all heads of a panel together. */
-static int panel_mask(const prefill *f, const panel *p)
-{
-    const heed_tile *tile = f->tile;
-    int64_t at = f->first / f->layout.key_block - tile->k_first / f->layout.key_block;
-    int64_t head = p->head[p->unused], last = p->head[PANEL - 1];
-    if (!tile->mask_blocks)
-        return HEED_BLOCK_ALL;
-    if (tile->flags & HEED_TILE_OUTPUTS) /* the blocks may be those of the decode kernel */
-        return HEED_BLOCK_MIXED;
-    int all = tile->mask_blocks[head * tile->mask_block_stride + at];
-    while (++head <= last)
-        if (tile->mask_blocks[head * tile->mask_block_stride + at] != all)
-            return HEED_BLOCK_MIXED;
-    return all;
-}
-
-/* What a panel has to do with the block at hand: 0 if nothing. Without `masked`, as if mask and
- * bias were absent. */
-static int block_of_panel(const prefill *f, const panel *p, int masked, block *b)
-{
-    const heed_tile *tile = f->tile;
-    int mask = masked ? panel_mask(f, p) : HEED_BLOCK_ALL;
-    b->first = p->key_first > f->first ? p->key_first : f->first;
-    b->first -= (b->first - f->first) % PAIR;
-    b->end = p->key_end < f->end ? p->key_end : f->end;
-    if (b->first >= b->end || mask == HEED_BLOCK_NONE)
-        return 0;
-    for (int v = 0; v < VECTORS; v++) {
-        int64_t to = p->limit[v] < b->end ? p->limit[v] : b->end;
-        b->to[v] = to > b->first ? to : b->first;
-    }
-    b->s = f->s + (b->first - f->first) * PANEL;
-    b->seen = NULL;
-    b->bias = NULL;
-    if (mask == HEED_BLOCK_MIXED || b->first != f->first || b->end != f->end ||
-        p->all_first > b->first || p->all_end < b->end) {
-        b->seen = f->seen;
-        see_ranges(p, b);
-        if (mask == HEED_BLOCK_MIXED && tile->mask.data)
-            see_mask(tile, p, b);
-    }
-    if (masked && tile->bias.data) {
-        transpose_bias(f->problem, tile, p, b, f->bias);
-        b->bias = f->bias;
-    }
-    return 1;
-}
-
-/* Spreads what the next blocks and panels read and write over this one's products: so many rows at
- * once are beyond what the CPU's own prefetching follows. of: of this block's products. */
-V_NOINLINE void fetch_ahead(const prefill *f, const panel *p, part of)
-{
-    const heed_problem *problem = f->problem;
-    const heed_tile *tile = f->tile;
-    const int64_t width = f->ahead.end - f->ahead.first, left = tile->k_end - f->end;
-    const part mine = {f->ahead.first + (width * of.first >> 16),
-                       f->ahead.first + (width * of.end >> 16)};
-    part at = part_of(mine, left < f->layout.key_block ? left : f->layout.key_block);
-    at.first += f->end;
-    at.end += f->end;
-    fetch_keys(problem, tile, &tile->k, tile->k_page_stride, problem->k_type, problem->qk_dim, at);
-    fetch_keys(problem, tile, &tile->v, tile->v_page_stride, problem->v_type, problem->v_dim, at);
-    if (f->values) {
-        int64_t first = f->first > tile->k_first ? f->first : tile->k_first;
-        at = part_of(of, f->end - first);
-        at.first += first;
-        at.end += first;
-        fetch_keys(problem, tile, &tile->v, tile->v_page_stride, problem->v_type, problem->v_dim,
-                   at);
-    }
-    if (f->next) {
-        fetch_rows(f->next, &tile->q, problem->q_type, problem->qk_dim, of);
-        fetch_panel(problem, f->next, of);
-    }
-    if (f->end >= p->key_end)
-        fetch_rows(p, &tile->out, problem->out_type, problem->v_dim, of);
-}
 
 /* The scores of a block; their maximum to top if it is not NULL. A step may reach over both ends of
  * the panel's keys, but not of the block; what it writes there is not looked at. */
