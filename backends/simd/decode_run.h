@@ -56,8 +56,8 @@ V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d,
 }
 
 /* As many dims of a value at a time as there are registers for their sums. Of values that come from
- * memory parts are no stream: so all their dims, where that takes no second conversion, and where
- * registers are too few, one touch of every line before. */
+ * memory parts are no stream: so all their dims, two rows at a time, though 16-bit values then are
+ * converted twice; and where registers are too few, one touch of every line before. */
 V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
                          const char *v, const float *weights, int64_t ahead, int streams)
 {
@@ -72,7 +72,7 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
         RUN_WEIGH(rows, 4, 0, 0, ahead);
     } else if (rows <= 2) {
         RUN_WEIGH(rows, 8, 0, 0, ahead);
-    } else if (streams && ahead && (type == HEED_F32 || PAIR == 2)) {
+    } else if (streams && ahead) {
         RUN_WEIGH(2, 8, 0, 0, ahead);
         RUN_WEIGH(2, 8, 2, 0, 0);
     } else {
