@@ -25,9 +25,9 @@ static inline void split_one(float x, uint16_t *high, uint16_t *low)
 /* 16 values of a row, of which n exist. */
 static inline vf load_values(uint32_t type, const char *data, int64_t d, int n)
 {
-    uint16_t mask = n < 16 ? (uint16_t)((1u << n) - 1) : 0xffff;
     if (n <= 0)
         return vf_set1(0);
+    const uint16_t mask = n < 16 ? (uint16_t)((1u << n) - 1) : 0xffff;
     return type == HEED_F32    ? vf_load_some((const float *)(const void *)data + d, mask)
            : type == HEED_BF16 ? vf_load_bf16_some(data + d * 2, mask)
                                : vf_load_f16_some(data + d * 2, mask);

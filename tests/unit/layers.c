@@ -121,6 +121,13 @@ typedef struct budget {
     int64_t in_use, n_spent; /* bytes; allocations */
 } budget;
 
+/* aligned_alloc asks for a multiple of the alignment. */
+static void *aligned(size_t bytes, size_t align)
+{
+    const size_t to = align < 16 ? 16 : align;
+    return aligned_alloc(to, (bytes + to - 1) / to * to);
+}
+
 static void *spend(void *user, size_t bytes, size_t align)
 {
     budget *b = user;
@@ -128,7 +135,7 @@ static void *spend(void *user, size_t bytes, size_t align)
         return NULL;
     b->n_spent++;
     b->in_use += (int64_t)bytes;
-    return aligned_alloc(align < 16 ? 16 : align, (bytes + align + 15) / align * align / 16 * 16);
+    return aligned(bytes, align);
 }
 
 static void refund(void *user, void *p, size_t bytes)
@@ -176,9 +183,7 @@ static void check_exhaustion(setup *s)
 static void *limited(void *user, size_t bytes, size_t align)
 {
     budget *b = user;
-    return bytes <= (size_t)b->in_use
-               ? aligned_alloc(align < 16 ? 16 : align, (bytes + align + 15) / align * align)
-               : NULL;
+    return bytes <= (size_t)b->in_use ? aligned(bytes, align) : NULL;
 }
 
 static void release(void *user, void *p, size_t bytes)
