@@ -191,7 +191,11 @@ def faults(plugins, has_check):
         status == 1 and killed in stderr and "naive: " in stdout and "stumbling: " in stdout,
         f"heed check goes on to the others: {status}, {stdout!r}, {stderr!r}",
     )
-    status, stdout, _ = run("check", "--quick", "--brief", "--backend", "naive")
+    # A few cases show that the command works; that naive passes them all is a test of its own, and
+    # takes a minute under a sanitizer.
+    status, stdout, _ = run(
+        "check", "--quick", "--brief", "--backend", "naive", "--filter", "feature/*"
+    )
     check(
         status == 0 and " 0 failed" in stdout, f"heed check on naive: {status}, {stdout[-300:]!r}"
     )
