@@ -1,0 +1,124 @@
+/* Linear and attention layers on a backend that fails in the middle of a run, and on one that looks
+ * at the rounding in which it is asked. */
+#include <fenv.h>
+#include <heed/backend.h>
+
+#include "layer_setup.h"
+
+const heed_backend *heed_naive_backend(void);
+
+static const heed_backend *naive;
+static int fail_at, n_tiles;
+
+/* The trial's layer is smaller. */
+static heed_status failing_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                                void *scratch)
+{
+    if (problem->in_dim == DIM && ++n_tiles == fail_at)
+        return HEED_ERR_NOMEM;
+    return naive->linear_tile(problem, tile, scratch);
+}
+
+static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
+{
+    (void)user;
+    while (n > 0)
+        body(arg, --n);
+}
+
+static void check_failures(layer_setup *s)
+{
+    heed_backend faulty = *naive;
+    heed_context *context = unit_context(1, "faulty");
+    heed_mha *mha = NULL;
+    heed_error error = {""};
+    float want[ROWS * DIM];
+    heed_executor executor = {
+        .struct_size = sizeof executor, .n_threads = 3, .parallel_for = backwards};
+    faulty.name = "faulty";
+    faulty.linear_tile = failing_tile;
+    naive = heed_naive_backend();
+    CHECK(heed_context_register(context, &faulty) == HEED_OK, "%s", heed_last_error());
+    heed_linear *linear = layer_linear(context, s);
+    CHECK(layer_create(context, s, &mha) == HEED_OK, "%s", heed_last_error());
+    n_tiles = fail_at = 0;
+    CHECK(heed_mha_run(mha, &s->args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+    memcpy(want, s->y, sizeof want);
+    const int all = n_tiles;
+    CHECK(all >= 4, "%d tiles", all);
+    s->args.executor = s->linear_args.executor = &executor;
+    s->args.error = s->linear_args.error = &error;
+    for (fail_at = 1; fail_at <= all; fail_at++) {
+        n_tiles = 0;
+        error.text[0] = 0;
+        CHECK(heed_mha_run(mha, &s->args, NULL, 0) == HEED_ERR_BACKEND &&
+                  strstr(error.text, "backend faulty returned HEED_ERR_NOMEM"),
+              "tile %d: %s", fail_at, error.text);
+        CHECK(n_tiles == fail_at, "%d tiles ran, number %d failed", n_tiles, fail_at);
+        memset(s->y, 0xff, sizeof s->y);
+        CHECK(heed_mha_run(mha, &s->args, NULL, 0) == HEED_OK && !memcmp(s->y, want, sizeof want),
+              "after a failure at tile %d", fail_at);
+    }
+    fail_at = 2, n_tiles = 0;
+    CHECK(heed_linear_run(linear, &s->linear_args, NULL, 0) == HEED_ERR_BACKEND &&
+              strstr(error.text, "faulty"),
+          "linear: %s", error.text);
+    s->args.executor = s->linear_args.executor = NULL;
+    s->args.error = s->linear_args.error = NULL;
+    heed_linear_release(linear);
+    heed_mha_release(mha);
+    heed_context_release(context);
+}
+
+/* ---- the host's rounding --------------------------------------------------------------------- */
+
+static int n_asked, n_upward;
+
+static void look_at_rounding(void)
+{
+    volatile float one = 1, little = 0x1p-30F;
+    volatile float sum = one + little;
+    n_asked++;
+    n_upward += sum > 1;
+}
+
+static double watchful_cost(const heed_linear_problem *problem, int64_t rows)
+{
+    look_at_rounding();
+    return naive->linear_cost(problem, rows);
+}
+
+static heed_status watchful_tiling(const heed_linear_problem *problem, heed_linear_tiling *out)
+{
+    look_at_rounding();
+    return naive->linear_tiling(problem, out);
+}
+
+/* What a backend decides about a layer must not depend on the thread that makes it. */
+static void check_host_rounding(layer_setup *s)
+{
+    heed_backend watchful = *naive;
+    heed_context *context = unit_context(1, "watchful");
+    watchful.name = "watchful";
+    watchful.linear_cost = watchful_cost;
+    watchful.linear_tiling = watchful_tiling;
+    CHECK(heed_context_register(context, &watchful) == HEED_OK, "%s", heed_last_error());
+    fesetround(FE_UPWARD);
+    heed_linear *linear = layer_linear(context, s);
+    const int kept = fegetround() == FE_UPWARD;
+    fesetround(FE_TONEAREST);
+    CHECK(n_asked >= 2 && n_upward == 0 && kept, "asked %d times, %d of them upward, %skept",
+          n_asked, n_upward, kept ? "" : "not ");
+    heed_linear_release(linear);
+    heed_context_release(context);
+}
+
+int main(void)
+{
+    layer_setup *s = layer_prepare();
+    naive = heed_naive_backend();
+    check_failures(s);
+    check_host_rounding(s);
+    free(s);
+    return unit_end();
+}

@@ -1,0 +1,182 @@
+/* Linear and attention layers when memory runs out: at any moment of their making and running, in a
+ * backend's trial, and beside more threads than there is memory for. */
+#include <heed/backend.h>
+
+#include "layer_setup.h"
+
+const heed_backend *heed_naive_backend(void);
+
+typedef struct budget {
+    int left;                /* allocations until they fail; all after the first failure do */
+    int64_t in_use, n_spent; /* bytes; allocations */
+} budget;
+
+/* aligned_alloc asks for a multiple of the alignment. */
+static void *aligned(size_t bytes, size_t align)
+{
+    const size_t to = align < 16 ? 16 : align;
+    return aligned_alloc(to, (bytes + to - 1) / to * to);
+}
+
+static void *spend(void *user, size_t bytes, size_t align)
+{
+    budget *b = user;
+    if (b->left-- <= 0)
+        return NULL;
+    b->n_spent++;
+    b->in_use += (int64_t)bytes;
+    return aligned(bytes, align);
+}
+
+static void refund(void *user, void *p, size_t bytes)
+{
+    ((budget *)user)->in_use -= (int64_t)bytes;
+    free(p);
+}
+
+/* Context, layers and runs with n allocations. Returns whether that was enough. */
+static int with_allocations(int n, layer_setup *s)
+{
+    budget b = {.left = n};
+    heed_context *context = NULL;
+    heed_mha *mha = NULL;
+    heed_context_options o = {
+        .struct_size = sizeof o, .n_threads = 1, .user = &b, .alloc = spend, .release = refund};
+    memset(s->y, 0x5a, sizeof s->y);
+    heed_status st = heed_context_create(&o, &context);
+    if (st == HEED_OK)
+        st = layer_create(context, s, &mha);
+    CHECK(st == HEED_OK || !mha, "a layer beside a failure");
+    if (st == HEED_OK)
+        st = heed_mha_run(mha, &s->args, NULL, 0);
+    int touched = 0;
+    for (size_t i = 0; i < sizeof s->y; i++)
+        touched |= ((unsigned char *)s->y)[i] != 0x5a;
+    CHECK(touched == (st == HEED_OK), "%d allocations: y", n);
+    CHECK(st == HEED_OK || (st == HEED_ERR_NOMEM && strstr(heed_last_error(), "memory")),
+          "%d allocations: status %d, %s", n, st, heed_last_error());
+    heed_context_release(context); /* a layer holds its context */
+    heed_mha_release(mha);
+    CHECK(b.in_use == 0, "%d allocations: %lld bytes are lost", n, (long long)b.in_use);
+    return st == HEED_OK;
+}
+
+static void check_exhaustion(layer_setup *s)
+{
+    int n = 0;
+    while (n < 200 && !with_allocations(n, s))
+        n++;
+    CHECK(n > 8 && n < 200, "%d allocations were enough", n);
+}
+
+/* What an allocator gives that has `left` bytes for one block. */
+static void *limited(void *user, size_t bytes, size_t align)
+{
+    budget *b = user;
+    return bytes <= (size_t)b->in_use ? aligned(bytes, align) : NULL;
+}
+
+static void release(void *user, void *p, size_t bytes)
+{
+    (void)user, (void)bytes;
+    free(p);
+}
+
+static uint32_t most_bodies;
+
+static void counted(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
+{
+    (void)user;
+    most_bodies = n > most_bodies ? n : most_bodies;
+    while (n > 0)
+        body(arg, --n);
+}
+
+/* An executor with more threads than there is memory for is given fewer parts. */
+static void check_crowds(layer_setup *s)
+{
+    const uint32_t crowd[] = {3, 1000, 1000000, UINT32_MAX};
+    unit_problem p = unit_make(2, 2, 64, 64, 16, 3);
+    budget b = {.in_use = 1 << 20};
+    heed_executor executor = {.struct_size = sizeof executor, .parallel_for = counted};
+    heed_context *context = NULL;
+    heed_context_options o = {.struct_size = sizeof o,
+                              .user = &b,
+                              .alloc = limited,
+                              .release = release,
+                              .executor = &executor};
+    for (size_t i = 0; i < sizeof crowd / sizeof *crowd; i++) {
+        heed_mha *mha = NULL;
+        executor.n_threads = crowd[i];
+        most_bodies = 0;
+        CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
+        heed_linear *linear = layer_linear(context, s);
+        CHECK(layer_create(context, s, &mha) == HEED_OK, "%s", heed_last_error());
+        CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%u threads: %s", crowd[i],
+              heed_last_error());
+        CHECK(heed_linear_run(linear, &s->linear_args, NULL, 0) == HEED_OK, "%u threads: %s",
+              crowd[i], heed_last_error());
+        CHECK(heed_mha_run(mha, &s->args, NULL, 0) == HEED_OK, "%u threads: %s", crowd[i],
+              heed_last_error());
+        CHECK(most_bodies > 1 && most_bodies <= crowd[i], "%u threads, %u parts", crowd[i],
+              most_bodies);
+        heed_linear_release(linear);
+        heed_mha_release(mha);
+        heed_context_release(context);
+    }
+    unit_free(&p);
+}
+
+static heed_status bad_tile(const void *state, const heed_problem *problem, heed_tile *tile,
+                            void *scratch)
+{
+    (void)state, (void)problem, (void)tile, (void)scratch;
+    return HEED_ERR_BACKEND;
+}
+
+static heed_status bad_linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                                   void *scratch)
+{
+    (void)problem, (void)tile, (void)scratch;
+    return HEED_ERR_BACKEND;
+}
+
+/* A trial for which there was no memory is made again, and what it says then is told. */
+static void check_trials(layer_setup *s)
+{
+    budget b = {.left = 1000};
+    heed_backend faulty = *heed_naive_backend();
+    heed_context *context = NULL;
+    heed_error error;
+    heed_context_options o = {.struct_size = sizeof o,
+                              .n_threads = 1,
+                              .backends = "faulty",
+                              .user = &b,
+                              .alloc = spend,
+                              .release = refund};
+    faulty.name = "faulty";
+    faulty.run_tile = bad_tile;
+    faulty.linear_tile = bad_linear_tile;
+    CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_context_register(context, &faulty) == HEED_OK, "%s", heed_last_error());
+    for (int linear = 0; linear < 2; linear++)
+        for (int memory = 0; memory < 2; memory++) {
+            b.left = memory * 1000;
+            heed_status st = linear ? heed_linear_supported(context, &s->in, &error)
+                                    : heed_attn_supported(context, &s->attn, &error);
+            CHECK(st == (memory ? HEED_ERR_UNSUPPORTED : HEED_ERR_NOMEM) &&
+                      strstr(error.text, memory ? "returned HEED_ERR_BACKEND" : "no memory"),
+                  "linear %d, memory %d: status %d, %s", linear, memory, st, error.text);
+        }
+    heed_context_release(context);
+}
+
+int main(void)
+{
+    layer_setup *s = layer_prepare();
+    check_exhaustion(s);
+    check_crowds(s);
+    check_trials(s);
+    free(s);
+    return unit_end();
+}
