@@ -32,6 +32,20 @@ heed_status heed_simd_prefill_tiling(const heed_simd_tuning *tuning, const heed_
     return HEED_OK;
 }
 
+/* Does small.c serve so many keys of this problem, as far as strides let it? */
+static int is_small(const heed_problem *p, double keys)
+{
+    const heed_tile tile = {
+        .flags = HEED_TILE_WHOLE,
+        .k_end = (int64_t)keys,
+        .q = {.dim_stride = 1},
+        .k = {.dim_stride = 1},
+        .v = {.dim_stride = 1},
+        .out = {.dim_stride = 1},
+    };
+    return heed_simd_small_covers(p, &tile);
+}
+
 heed_status heed_simd_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
                              heed_tiling *out)
 {
@@ -44,6 +58,11 @@ heed_status heed_simd_tiling(const heed_simd_tuning *tuning, const heed_problem 
     if (problem->features & (HEED_HAS_WEIGHTS | HEED_HAS_SCORES) &&
         layout.bytes > out->scratch_bytes)
         out->scratch_bytes = layout.bytes;
+    _Static_assert(HEED_SMALL_KEYS == 32, "the text of the kernel says so");
+    if (is_small(problem, HEED_SMALL_KEYS))
+        out->kernel = heed_simd_dot_covers(tuning, problem)
+                          ? "decode, vdpbf16ps (up to 32 keys: small, f32)"
+                          : "decode (up to 32 keys: small)";
     return status;
 }
 
@@ -62,20 +81,6 @@ static double visible_keys(const heed_problem *problem, double q_len, double kv_
         keys -= (q_len < kv_len ? q_len : kv_len) / 2;
     }
     return left + right + 1 < keys ? left + right + 1 : keys;
-}
-
-/* Does small.c serve so many keys of this problem, as far as strides let it? */
-static int is_small(const heed_problem *p, double keys)
-{
-    const heed_tile tile = {
-        .flags = HEED_TILE_WHOLE,
-        .k_end = (int64_t)keys,
-        .q = {.dim_stride = 1},
-        .k = {.dim_stride = 1},
-        .v = {.dim_stride = 1},
-        .out = {.dim_stride = 1},
-    };
-    return heed_simd_small_covers(p, &tile);
 }
 
 /* Of one core. A panel of lanes works as long on one row as on all of them, and a score costs about

@@ -89,6 +89,21 @@ def info():
     )
 
 
+def kernels(dim, *options):
+    """What serves a few rows of so many dims, by each SIMD backend that this machine can run."""
+    told = json.loads(succeeds("info", "--json"))["library"]["backends"]
+    usable = [b["name"] for b in told if b["usable"] and b["name"] in ("avx2", "avx512")]
+    problem = ["--q-len", "10", "--kv-len", "10", "--qk-dim", dim, "--v-dim", dim, *options]
+    return [
+        c["kernel"]
+        for name in usable
+        for dtype in ("f32", "bf16")
+        for c in json.loads(
+            succeeds("explain", "--json", "--backend", name, "--dtype", dtype, *problem)
+        )["classes"]
+    ]
+
+
 def explain():
     check("naive" in succeeds("explain", "--backend", "naive"), "heed explain")
     told = json.loads(
@@ -127,6 +142,9 @@ def explain():
         succeeds("explain", "--json", "--q-len", "100", "--accuracy", "exact", "--dtype", "bf16")
     )
     check({c["accuracy"] for c in told["classes"]} == {"exact"}, "heed explain --accuracy")
+    check(all("small" in kernel for kernel in kernels("8")), "heed explain: few keys of few dims")
+    check(not any("small" in kernel for kernel in kernels("64")), "heed explain: 64 dims")
+    check(not any("small" in k for k in kernels("8", "--mask")), "heed explain: few keys, a mask")
     succeeds(
         "explain",
         "--causal",
