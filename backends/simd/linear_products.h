@@ -1,11 +1,12 @@
 /* The product of a linear layer, in the orientation of prefill's scores: columns of w lie in the
  * lanes, a panel of 3 vectors of them, and elements of x are broadcast.
  *
- *     registers   AVX-512: 8 rows x 3 sums, 3 of w, 1 broadcast; AVX2: 4 x 3, 3, 1. Of few rows,
- * some panels together: enough sums in flight for one row, and more streams of memory. The sums
- * have names, not indices: compilers keep arrays of them in memory as soon as a loop is not
- * unrolled. bits        Every sum is one chain of fused multiply-adds in ascending order of i from
- * zero, whatever the vector width and whichever rows and panels share a call.
+ * Registers  AVX-512: 8 rows x 3 sums, 3 of w, 1 broadcast; AVX2: 4 x 3, 3, 1. Of few rows, some
+ *            panels together: enough sums in flight for one row, and more streams of memory. The
+ *            sums have names, not indices: compilers keep arrays of them in memory where a loop is
+ *            not unrolled.
+ * Bits       Every sum is one chain of fused multiply-adds in ascending order of i from zero,
+ *            whatever the vector width and whichever rows and panels share a call.
  */
 #ifndef HEED_SIMD_LINEAR_PRODUCTS_H
 #define HEED_SIMD_LINEAR_PRODUCTS_H
