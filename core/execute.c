@@ -210,14 +210,14 @@ static heed_status prepare(worker *w)
     const heed_sequence *s = w->sequence;
     const heed_layout *l = &w->plan->layout;
     heed_tile *t = &w->tile;
-    if (!w->run->n_unit_slots || s->n_runs * s->n_chunks == 1)
+    if (!w->run->units.n || s->n_runs * s->n_chunks == 1)
         return HEED_OK;
-    uint32_t n = heed_lease_slot(&w->run->unit[w->unit], w->run->prepared, l->unit,
-                                 w->run->n_unit_slots, w->part, 0);
-    if (n == HEED_NO_SLOT)
+    uint32_t n =
+        heed_lease_piece(&w->run->unit[w->unit], &w->run->units, (size_t)l->max_blocks, w->part, 0);
+    if (n == HEED_NO_PIECE)
         return HEED_OK;
-    char *unit = w->run->prepared + n * l->unit, *data = unit + l->unit_data;
-    atomic_uchar *ready = (atomic_uchar *)(unit + sizeof(heed_slot));
+    char *unit = heed_piece(&w->run->units, n), *data = unit + l->unit_data;
+    atomic_uchar *ready = (atomic_uchar *)unit;
     const heed_span visible = heed_visible_keys(w->plan, s, (heed_span){0, s->q_len});
     const int64_t first = t->k_first / c->tiling.key_block;
     const int64_t end = heed_ceil_div(t->k_end, c->tiling.key_block);
@@ -240,21 +240,17 @@ static heed_status prepare(worker *w)
     return HEED_OK;
 }
 
-/* The last tile of a unit gives its slot back, clean. */
+/* The last tile of a unit gives its piece back. */
 static void release_unit(worker *w)
 {
-    const heed_layout *l = &w->plan->layout;
-    if (!w->run->n_unit_slots)
+    if (!w->run->units.n)
         return;
     heed_lease *lease = &w->run->unit[w->unit];
     if (!heed_lease_done(lease, w->sequence->n_runs * w->sequence->n_chunks))
         return;
-    unsigned held = atomic_load(&lease->slot_plus_1);
-    if (!held)
-        return;
-    char *unit = w->run->prepared + (held - 1) * l->unit;
-    memset(unit + sizeof(heed_slot), HEED_RAW, (size_t)l->max_blocks);
-    atomic_store_explicit(&((heed_slot *)unit)->taken, 0, memory_order_release);
+    unsigned held = atomic_load(&lease->piece_plus_1);
+    if (held)
+        heed_give(&w->run->units, held - 1);
 }
 
 /* ---- running a tile ---------------------------------------------------------------------------
@@ -373,38 +369,75 @@ static heed_status run_whole(worker *w)
     return st == HEED_OK ? finish(w) : st;
 }
 
-/* One chunk of a row group; the part that ends its last one merges them, in index order. */
+/* ---- row groups whose keys are cut ------------------------------------------------------------
+ *
+ * The chunks of a row group are merged as the leaves of a binary tree: what has gone through all of
+ * a subtree meets what has gone through its neighbour at the seam between them. Who comes there
+ * first leaves the number of its state and takes another tile; who comes second merges the two and
+ * carries the sum on. So nobody waits, and what is added to what hangs on positions alone.
+ */
+
+/* Merges two states of the pool into the left one, whose keys come first, and gives the other back.
+ */
+static void merge_states(worker *w, uint32_t left, uint32_t right)
+{
+    const heed_pool *pool = &w->run->states;
+    const int64_t rows = w->tile.n_heads * w->tile.q_count, stride = w->tile.acc_stride;
+    const heed_state into = heed_state_at(heed_piece(pool, left), rows, stride);
+    const heed_state from = heed_state_at(heed_piece(pool, right), rows, stride);
+    set_flush(w, 0);
+    heed_state_merge(&into, &from, rows, w->plan->desc.v_dim, stride,
+                     (int)w->class_plan->tiling.state_log2);
+    heed_give(pool, right);
+}
+
+/* Carries a chunk's state upwards from seam to seam, which are numbered by the chunk behind them,
+ * from the group's first chunk on. True if it has become that of the whole row group. */
+static int climb(worker *w, uint32_t chunk, atomic_uint *seam, uint32_t *state)
+{
+    const uint32_t first = w->sequence->first_chunk, last = first + w->sequence->n_chunks - 1;
+    const uint32_t levels = heed_tree_levels(first, last);
+    uint32_t node = first + chunk;
+    for (uint32_t level = 0; level < levels; level++, node >>= 1) {
+        const uint32_t behind = (node | 1) << level;
+        if (behind <= first || behind > last) /* no neighbour */
+            continue;
+        const unsigned met =
+            atomic_exchange_explicit(&seam[behind - first], *state + 1, memory_order_acq_rel);
+        if (!met)
+            return 0;
+        const uint32_t other = met - 1, left = node & 1 ? other : *state;
+        merge_states(w, left, left == other ? *state : other);
+        *state = left;
+    }
+    return 1;
+}
+
+/* One chunk of a row group; the part that ends the last one finishes the rows. */
 static heed_status run_chunk(worker *w, uint32_t run, uint32_t chunk)
 {
-    const heed_layout *l = &w->plan->layout;
+    heed_run *r = w->run;
     const heed_sequence *s = w->sequence;
-    heed_tile *t = &w->tile;
-    const int64_t rows = t->n_heads * t->q_count;
-    const int64_t state_bytes =
-        (rows * (t->acc_stride + 2) * (int64_t)sizeof(float) + 63) / 64 * 64;
-    heed_lease *lease = &w->run->group[s->first_group + (int64_t)t->kv_head * s->n_runs + run];
-    uint32_t n = heed_lease_slot(lease, w->run->slots, l->slot,
-                                 (uint32_t)heed_workspace_slots(w->run), 2 * w->part, 1);
-    char *slot = w->run->slots + n * l->slot;
-    heed_span part = heed_chunk_keys(w->plan, s, w->keys, chunk);
+    heed_span keys = heed_chunk_keys(w->plan, s, w->keys, chunk);
     heed_status st = HEED_OK;
-    point_state(w, slot + l->slot_states + chunk * state_bytes);
-    if (part.first < part.end)
-        st = call_backend(w, part, 0);
+    uint32_t state = heed_take(&r->states, w->part, 1);
+    point_state(w, heed_piece(&r->states, state));
+    if (keys.first < keys.end)
+        st = call_backend(w, keys, 0);
     else
-        mark_empty(t);
-    if (!heed_lease_done(lease, s->n_chunks))
-        return st;
-    if (st == HEED_OK && atomic_load(&w->run->status) == HEED_OK) {
-        set_flush(w, 0);
-        point_state(w, w->area + l->part_state);
-        heed_state_merge(&(heed_state){t->row_max, t->row_sum, t->acc}, slot + l->slot_states,
-                         state_bytes, s->n_chunks, rows, w->plan->desc.v_dim, t->acc_stride,
-                         (int)w->class_plan->tiling.state_log2);
-        t->flags = 0;
-        st = finish(w);
-    }
-    atomic_store_explicit(&((heed_slot *)slot)->taken, 0, memory_order_release);
+        mark_empty(&w->tile);
+    if (st != HEED_OK)
+        return st; /* the group stays open, and whatever waits for this chunk */
+    heed_lease *lease = &r->group[s->first_group + (int64_t)w->tile.kv_head * s->n_runs + run];
+    const uint32_t n =
+        heed_lease_piece(lease, &r->seams, s->n_chunks * sizeof(atomic_uint), w->part, 1);
+    if (!climb(w, chunk, (atomic_uint *)heed_piece(&r->seams, n), &state))
+        return HEED_OK;
+    heed_give(&r->seams, n);
+    point_state(w, heed_piece(&r->states, state));
+    w->tile.flags = 0;
+    st = finish(w);
+    heed_give(&r->states, state);
     return st;
 }
 
@@ -431,7 +464,7 @@ static heed_status run_tile(worker *w, int64_t tile, int64_t *end)
     const heed_sequence *s = w->sequence;
     heed_place at = {tile - s->first_tile, 0, 0};
     if (s->n_runs > 1 || s->n_chunks > 1)
-        at = heed_tile_place(w->plan, s, at.head);
+        at = heed_tile_place(w->plan, s, w->run->span, at.head);
     if (w->unit != w->index * w->plan->desc.kv_heads + at.head)
         bind_head(w, at.head);
     if (s->n_runs > 1)

@@ -1,33 +1,53 @@
-/* Lending slots of the workspace to what is open, without locks. */
+/* Lending pieces of the workspace, without locks. */
 #ifndef HEED_CORE_LEASE_H
 #define HEED_CORE_LEASE_H
 
 #include "workspace.h"
 
-#define HEED_NO_SLOT UINT32_MAX
+#define HEED_NO_PIECE UINT32_MAX
 
-/* The lease's slot, taking a free one if it has none yet. With `must`, at least one of the slots is
- * known to be free (heed_workspace_slots), so the search ends; else HEED_NO_SLOT when none is free.
- */
-static inline uint32_t heed_lease_slot(heed_lease *lease, char *slots, size_t stride,
-                                       uint32_t n_slots, uint32_t start, int must)
+static inline char *heed_piece(const heed_pool *pool, uint32_t n)
 {
-    unsigned held = atomic_load_explicit(&lease->slot_plus_1, memory_order_acquire);
+    return pool->base + n * pool->stride;
+}
+
+/* Takes a free piece. With `must`, at least one is known to be free at any moment (heed_run_room),
+ * so the search ends; else HEED_NO_PIECE when none is. Each part looks first where it always does:
+ * such memory is near to it. */
+static inline uint32_t heed_take(const heed_pool *pool, uint32_t part, int must)
+{
+    uint32_t at = part * pool->share % pool->n;
+    for (uint32_t i = 0; must || i < pool->n; i++) {
+        unsigned char none = 0;
+        if (!atomic_load_explicit(&pool->taken[at], memory_order_relaxed) &&
+            atomic_compare_exchange_strong(&pool->taken[at], &none, 1))
+            return at;
+        if (++at == pool->n)
+            at = 0;
+    }
+    return HEED_NO_PIECE;
+}
+
+static inline void heed_give(const heed_pool *pool, uint32_t n)
+{
+    atomic_store_explicit(&pool->taken[n], 0, memory_order_release);
+}
+
+/* The lease's piece, taking a free one if it has none yet, whose first `clean` bytes are then 0. */
+static inline uint32_t heed_lease_piece(heed_lease *lease, const heed_pool *pool, size_t clean,
+                                        uint32_t part, int must)
+{
+    unsigned held = atomic_load_explicit(&lease->piece_plus_1, memory_order_acquire);
     if (held)
         return held - 1;
-    for (uint32_t i = 0; must || i < n_slots; i++) {
-        uint32_t n = (start + i) % n_slots;
-        heed_slot *slot = (heed_slot *)(slots + n * stride);
-        unsigned none = 0;
-        if (atomic_load_explicit(&slot->taken, memory_order_relaxed) ||
-            !atomic_compare_exchange_strong(&slot->taken, &none, 1))
-            continue;
-        if (atomic_compare_exchange_strong(&lease->slot_plus_1, &none, n + 1))
-            return n;
-        atomic_store_explicit(&slot->taken, 0, memory_order_release); /* another was faster */
-        return none - 1;
-    }
-    return HEED_NO_SLOT;
+    const uint32_t n = heed_take(pool, part, must);
+    if (n == HEED_NO_PIECE)
+        return n;
+    memset(heed_piece(pool, n), 0, clean);
+    if (atomic_compare_exchange_strong(&lease->piece_plus_1, &held, n + 1))
+        return n;
+    heed_give(pool, n); /* another was faster */
+    return held - 1;
 }
 
 /* Counts one tile of the lease as done; true for the last of `n`. */

@@ -26,12 +26,13 @@ heed_span heed_chunk_keys(const heed_plan *plan, const heed_sequence *s, heed_sp
     return (heed_span){heed_max64(keys.first, first), heed_min64(keys.end, first + length)};
 }
 
-heed_place heed_tile_place(const heed_plan *plan, const heed_sequence *s, int64_t tile)
+heed_place heed_tile_place(const heed_plan *plan, const heed_sequence *s, uint32_t span,
+                           int64_t tile)
 {
     heed_place at = {0};
     int64_t n; /* of the run from the last one on: heavy ones first */
     if (s->n_chunks > 1) {
-        const int64_t span = plan->layout.span, per_span = span * s->n_runs * s->n_chunks;
+        const int64_t per_span = (int64_t)span * s->n_runs * s->n_chunks;
         const int64_t first = heed_divide(tile, per_span) * span;
         const int64_t heads = heed_min64(span, plan->desc.kv_heads - first);
         const int64_t in_span = tile - first * s->n_runs * s->n_chunks;

@@ -6,8 +6,8 @@
 #include "plan.h"
 
 /* One sequence of a call. Tiles are numbered by kv head, then run (last rows first: with a causal
- * mask they are the heavy ones), then chunk; where keys are cut into chunks, layout.span kv heads
- * at a time are counted innermost. A row group is what shares kv head and run. */
+ * mask they are the heavy ones), then chunk; where keys are cut into chunks, the run's `span` kv
+ * heads at a time are counted innermost. A row group is what shares kv head and run. */
 typedef struct heed_sequence {
     int64_t first_tile; /* of the call */
     int64_t q_offset;
@@ -29,7 +29,8 @@ typedef struct heed_place {
 } heed_place;
 
 /* The tile of this number in its sequence. */
-heed_place heed_tile_place(const heed_plan *plan, const heed_sequence *s, int64_t tile);
+heed_place heed_tile_place(const heed_plan *plan, const heed_sequence *s, uint32_t span,
+                           int64_t tile);
 
 /* Fills in everything but first_tile and first_group from q_len, kv_len and q_offset. */
 void heed_partition(const heed_plan *plan, heed_sequence *s);
@@ -43,5 +44,15 @@ heed_span heed_visible_keys(const heed_plan *plan, const heed_sequence *s, heed_
 /* The part of `keys` that lies in chunk `chunk` (counted from the sequence's first one). */
 heed_span heed_chunk_keys(const heed_plan *plan, const heed_sequence *s, heed_span keys,
                           uint32_t chunk);
+
+/* Levels of the binary tree in which chunks first to last are merged: two neighbours at each level,
+ * at absolute positions, so that what is merged with what hangs on nothing else. */
+static inline uint32_t heed_tree_levels(uint32_t first_chunk, uint32_t last_chunk)
+{
+    uint32_t levels = 0;
+    while ((first_chunk ^ last_chunk) >> levels)
+        levels++;
+    return levels;
+}
 
 #endif

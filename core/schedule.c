@@ -1,6 +1,7 @@
 /* Sequences and their tiles in the order in which parts take them. */
 #include "schedule.h"
 
+#include "checked.h"
 #include "reason.h"
 #include "validate.h"
 
@@ -84,7 +85,8 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
     if (st != HEED_OK)
         return st;
     heed_workspace_place(run, plan, n_parts);
-    int64_t tiles = 0, groups = 0;
+    int64_t tiles = 0, groups = 0, chunk_rows = 0;
+    uint32_t levels = 0, span = plan->desc.kv_heads;
     const int64_t batch = run->args.q_len ? run->args.batch : 0, kv_heads = plan->desc.kv_heads;
     int together = !run->args.mask.data && !run->args.bias.data && !run->args.weights.data &&
                    !run->args.scores.data;
@@ -97,9 +99,17 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
         s->first_tile = tiles;
         s->first_group = groups;
         tiles += kv_heads * s->n_runs * s->n_chunks;
-        if (s->n_chunks > 1)
-            groups += kv_heads * s->n_runs;
         const heed_class_plan *c = &plan->class_plan[s->query_class];
+        if (s->n_chunks > 1) {
+            const int64_t rows = plan->group * heed_min64(s->q_len, c->tiling.query_rows);
+            const uint32_t last = s->first_chunk + s->n_chunks - 1;
+            groups += kv_heads * s->n_runs;
+            chunk_rows = rows > chunk_rows ? rows : chunk_rows;
+            if (heed_tree_levels(s->first_chunk, last) > levels)
+                levels = heed_tree_levels(s->first_chunk, last);
+            if (c->tiling.prepare_bytes) /* prepared data is lent to one head after another */
+                span = 1;
+        }
         run->estimate += c->ns_fixed + s->q_len * (c->ns_per_row + c->ns_per_pair * s->kv_len);
         together &= s->n_runs == 1 && s->n_chunks == 1 && HEED_BACKEND_HAS(c->backend, run_heads);
     }
@@ -108,16 +118,12 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
     run->args.batch = batch;
     run->n_tiles = tiles;
     memset(run->group, 0, (size_t)groups * sizeof *run->group);
-    const heed_layout *l = &plan->layout;
-    if (l->mask_entries)
-        memset(run->mask_state, HEED_RAW, (size_t)l->mask_entries);
-    if (run->n_unit_slots)
-        memset(run->unit, 0, (size_t)(batch * kv_heads) * sizeof *run->unit);
     if (groups)
-        for (size_t i = 0; i < heed_workspace_slots(run); i++)
-            atomic_init(&((heed_slot *)(run->slots + i * l->slot))->taken, 0);
-    for (uint32_t i = 0; i < run->n_unit_slots; i++)
-        memset(run->prepared + i * l->unit, 0, l->unit_data);
+        heed_workspace_cut(run, chunk_rows, levels, span);
+    if (plan->layout.mask_entries)
+        memset(run->mask_state, HEED_RAW, (size_t)plan->layout.mask_entries);
+    if (run->units.n)
+        memset(run->unit, 0, (size_t)(batch * kv_heads) * sizeof *run->unit);
     atomic_init(&run->next_tile, 0);
     atomic_init(&run->status, HEED_OK);
     atomic_init(&run->error_claimed, 0);

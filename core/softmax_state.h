@@ -16,8 +16,8 @@ static inline heed_state heed_state_at(void *base, int64_t rows, int64_t acc_str
     return (heed_state){acc + rows * acc_stride, acc + rows * (acc_stride + 1), acc};
 }
 
-/* Merges n states, `stride` bytes apart from `first` on, in index order, into `out`. */
-void heed_state_merge(const heed_state *out, void *first, int64_t stride, int64_t n, int64_t rows,
-                      int64_t v_dim, int64_t acc_stride, int log2);
+/* Merges `from` into `into`. What saw no key changes nothing. */
+void heed_state_merge(const heed_state *into, const heed_state *from, int64_t rows, int64_t v_dim,
+                      int64_t acc_stride, int log2);
 
 #endif

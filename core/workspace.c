@@ -10,9 +10,9 @@
 
 /* Where rows of several heads lie side by side in memory, the heads of a chunk share pages, and
  * what the CPU fetches beyond one head's row is another's. Each head taken at a time has states
- * waiting to be merged, for which there is this much room. */
+ * waiting to be merged, for which a part has this much room, or that of one head. */
 #define MOST_SPAN 8
-#define SPAN_BYTES ((size_t)1 << 20)
+#define SPAN_BYTES ((size_t)512 << 10)
 
 /* Room for mask summaries that kv heads share: 190 runs of rows of 65536 keys. What has none is
  * summarised by each kv head for itself. */
@@ -47,7 +47,35 @@ static size_t max_size(size_t a, size_t b)
 static int state_bytes(size_t rows, int64_t acc_stride, size_t *bytes)
 {
     return heed_mul_size(rows, ((size_t)acc_stride + 2) * sizeof(float), bytes) |
-           heed_round_size(*bytes, 64, bytes);
+           heed_round_size(*bytes, HEED_CACHE_LINES, bytes);
+}
+
+/* How much of what is lent a part has to bring, so that nobody ever waits for any.
+ *
+ * The chunks of a row group are the leaves of a binary tree of so many levels (execute.c). Taken
+ * and not done are at most as many as there are parts, each with a state of its own. Every other
+ * state waits for its neighbour in the tree, and below that neighbour lies a chunk that is under
+ * way or not taken: count it with that chunk, and if there is none under way with the group's first
+ * that is not taken, all before that one being taken. So a chunk has at most one state waiting for
+ * it at each level, and one of its own if it is under way.
+ *
+ * Chunks are taken in order, those of `span` groups side by side. Only these groups can be taken in
+ * part, and the first chunk not taken of one of them has no more states waiting for it than has the
+ * chunk before, for which the same ones wait. Of the last group taken from that chunk is either
+ * under way, or the part that did it is idle. So (levels + 1) states a part, and `levels` for each
+ * further group of the span, suffice: no more than here. If a part takes the chunk of all groups of
+ * the span at once, the same holds with span states in place of one.
+ *
+ * A group is open while one of its chunks is under way or it is taken in part: of these there are
+ * at most `span` a part. One more piece a part may hold that it is about to give back (lease.h). */
+static size_t states_of_part(uint32_t span, uint32_t levels)
+{
+    return (size_t)span * (levels + 1);
+}
+
+static size_t seams_of_part(uint32_t span)
+{
+    return (size_t)span + 1;
 }
 
 heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
@@ -56,7 +84,8 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
     const heed_attn_desc *d = &plan->desc;
     const size_t batch = (size_t)d->max_batch;
     const int summarise = (d->features & (HEED_HAS_MASK | HEED_HAS_BIAS)) != 0;
-    size_t scratch = 0, blocks_bytes = 0, slot_states = 0;
+    size_t scratch = 0, blocks_bytes = 0, chunk_state = 0;
+    int64_t most_chunks = 1;
     int bad = 0;
     *l = (heed_layout){.acc_stride = (d->v_dim + 15) / 16 * 16};
     for (uint32_t i = 0; i < 3; i++) {
@@ -74,10 +103,10 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
         scratch = max_size(scratch, t->scratch_bytes);
         int64_t chunks = t->key_chunk ? heed_ceil_div(d->max_kv_len, t->key_chunk) : 1;
         if (chunks > 1) {
-            size_t states;
-            bad |= state_bytes((size_t)(rows * plan->group), l->acc_stride, &states);
-            bad |= heed_mul_size(states, (size_t)chunks, &states);
-            slot_states = max_size(slot_states, states);
+            size_t state;
+            bad |= state_bytes((size_t)(rows * plan->group), l->acc_stride, &state);
+            chunk_state = max_size(chunk_state, state);
+            most_chunks = heed_max64(most_chunks, chunks);
             l->max_groups = heed_max64(l->max_groups, d->max_batch * d->kv_heads * runs);
         }
         if (t->prepare_bytes) {
@@ -94,6 +123,7 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
     bad |= append(&l->fixed, batch, sizeof(heed_sequence), &l->sequences);
     bad |= append(&l->fixed, (size_t)l->max_groups, sizeof(heed_lease), &l->groups);
     bad |= append(&l->fixed, (size_t)l->max_units, sizeof(heed_lease), &l->units);
+    bad |= append(&l->fixed, (size_t)l->max_units, 1, &l->unit_marks);
     if (summarise && d->kv_heads > 1 && !bad) {
         l->mask_row = (size_t)l->max_blocks + 1;
         size_t most = MASK_TABLE_BYTES / l->mask_row, runs;
@@ -104,21 +134,27 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
     }
     bad |= state_bytes(l->rows, l->acc_stride, &state);
     if (l->max_groups) {
-        bad |= append(&l->slot, 1, sizeof(heed_slot), &at);
-        bad |= append(&l->slot, slot_states, 1, &l->slot_states);
+        const uint32_t levels = heed_tree_levels(0, (uint32_t)most_chunks - 1);
+        uint32_t span = 1;
+        l->most_span = d->kv_heads < MOST_SPAN ? d->kv_heads : MOST_SPAN;
+        /* Prepared data is lent to one head after another, and takes what there is. */
+        while (!l->max_units && span < l->most_span &&
+               chunk_state <= SPAN_BYTES / states_of_part(span + 1, levels))
+            span++;
+        bad |= append(&l->seams, (size_t)most_chunks, sizeof(atomic_uint), &at);
+        bad |= heed_mul_size(seams_of_part(l->most_span), l->seams, &l->seams_per_part);
+        bad |= heed_mul_size(states_of_part(span, levels), chunk_state, &l->states_per_part);
+        bad |= append(&l->marks_per_part,
+                      seams_of_part(l->most_span) + states_of_part(l->most_span, levels), 1, &at);
     }
-    l->span = 1; /* prepared data is lent to one head after another */
-    while (l->slot && !l->max_units && l->span < MOST_SPAN && l->span < d->kv_heads &&
-           (l->span + 1) * l->slot <= SPAN_BYTES)
-        l->span++;
     bad |= append(&l->part, scratch, 1, &at);
     bad |= append(&l->part, 1, state, &l->part_state);
     bad |= append(&l->part, summarise ? plan->group * ((size_t)l->max_blocks + 1) : 0, 1,
                   &l->part_mask);
     if (l->max_units && blocks_bytes) {
-        size_t used = l->part + 2 * l->slot, room;
+        size_t used = l->fixed + l->part + l->seams_per_part + l->states_per_part, room;
         room = !bad && used < BYTES_PER_PART ? BYTES_PER_PART - used : 0;
-        bad |= append(&l->unit, (size_t)l->max_blocks + sizeof(heed_slot), 1, &at);
+        bad |= append(&l->unit, (size_t)l->max_blocks, 1, &at);
         bad |= append(&l->unit, blocks_bytes, 1, &l->unit_data);
         bad |= heed_mul_size(l->unit, (size_t)l->max_units, &unit_total);
         l->prepared_per_part = unit_total < room ? unit_total : room;
@@ -132,36 +168,42 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
     return HEED_OK;
 }
 
-/* Bytes of n parts are base + n * per_part. */
-static int base_and_part(const heed_plan *plan, size_t *base, size_t *per_part)
+/* Bytes of n parts are layout.fixed + n * per_part. */
+static int bytes_per_part(const heed_layout *l, size_t *per_part)
 {
-    const heed_layout *l = &plan->layout;
-    size_t two_slots, shared_slots;
-    int bad = heed_mul_size(l->slot, l->span, &shared_slots) |
-              heed_add_size(l->fixed, shared_slots, base) | heed_mul_size(l->slot, 2, &two_slots) |
-              heed_add_size(two_slots, l->prepared_per_part, per_part) |
-              heed_add_size(*per_part, l->part, per_part);
-    return bad;
+    return heed_add_size(l->seams_per_part, l->states_per_part, per_part) |
+           heed_add_size(*per_part, l->marks_per_part, per_part) |
+           heed_add_size(*per_part, l->prepared_per_part, per_part) |
+           heed_add_size(*per_part, l->part, per_part);
 }
 
 size_t heed_workspace_bytes(const heed_plan *plan, uint32_t n_parts)
 {
-    size_t base, per_part, bytes;
-    if (n_parts == 0 || base_and_part(plan, &base, &per_part) ||
-        heed_mul_size(n_parts, per_part, &bytes) || heed_add_size(bytes, base, &bytes) ||
-        bytes > PTRDIFF_MAX)
+    size_t per_part, bytes;
+    if (n_parts == 0 || bytes_per_part(&plan->layout, &per_part) ||
+        heed_mul_size(n_parts, per_part, &bytes) ||
+        heed_add_size(bytes, plan->layout.fixed, &bytes) || bytes > PTRDIFF_MAX)
         return 0;
     return bytes;
 }
 
 uint32_t heed_workspace_parts(const heed_plan *plan, size_t bytes, uint32_t limit)
 {
-    size_t base, per_part;
-    base_and_part(plan, &base, &per_part); /* was checked when the plan was made */
+    const size_t base = plan->layout.fixed;
+    size_t per_part;
+    bytes_per_part(&plan->layout, &per_part); /* was checked when the plan was made */
     if (bytes < base + per_part)
         return 0;
     size_t n = (bytes - base) / per_part;
     return n < limit ? (uint32_t)n : limit;
+}
+
+/* All of them free. */
+static void set_pieces(heed_pool *pool, size_t n, uint32_t n_parts)
+{
+    pool->n = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX - 1;
+    pool->share = pool->n / n_parts;
+    memset(pool->taken, 0, pool->n);
 }
 
 void heed_workspace_place(heed_run *run, const heed_plan *plan, uint32_t n_parts)
@@ -175,13 +217,32 @@ void heed_workspace_place(heed_run *run, const heed_plan *plan, uint32_t n_parts
     run->unit = (heed_lease *)(base + l->units);
     run->mask_state = (atomic_uchar *)(base + l->mask_states);
     run->mask_table = (uint8_t *)base + l->mask_table;
-    run->slots = base + l->fixed;
-    run->prepared = run->slots + heed_workspace_slots(run) * l->slot;
-    run->parts = run->prepared + n_parts * l->prepared_per_part;
-    run->n_unit_slots =
-        l->unit ? (uint32_t)heed_min64((int64_t)(n_parts * l->prepared_per_part / l->unit),
-                                       l->max_units)
-                : 0;
+    run->seams = (heed_pool){.base = base + l->fixed, .stride = l->seams};
+    run->states = (heed_pool){.base = run->seams.base + n_parts * l->seams_per_part};
+    char *marks = run->states.base + n_parts * l->states_per_part;
+    run->seams.taken = (atomic_uchar *)marks;
+    run->units = (heed_pool){.base = marks + n_parts * l->marks_per_part,
+                             .stride = l->unit,
+                             .taken = (atomic_uchar *)(base + l->unit_marks)};
+    run->parts = run->units.base + n_parts * l->prepared_per_part;
+    if (l->unit)
+        set_pieces(&run->units,
+                   heed_min64((int64_t)(n_parts * l->prepared_per_part / l->unit), l->max_units),
+                   n_parts);
+    run->span = 1;
+}
+
+void heed_workspace_cut(heed_run *run, int64_t rows, uint32_t levels, uint32_t most)
+{
+    const heed_layout *l = &run->plan->layout;
+    const size_t n_parts = run->n_parts;
+    state_bytes((size_t)rows, l->acc_stride, &run->states.stride); /* no more than the plan's */
+    while (run->span < most && run->span < l->most_span &&
+           states_of_part(run->span + 1, levels) * run->states.stride <= l->states_per_part)
+        run->span++;
+    set_pieces(&run->seams, n_parts * seams_of_part(run->span), run->n_parts);
+    run->states.taken = run->seams.taken + run->seams.n;
+    set_pieces(&run->states, n_parts * states_of_part(run->span, levels), run->n_parts);
 }
 
 /* A spare workspace starts with its size. */

@@ -5,7 +5,9 @@
  *     heed_lease[groups]       row groups whose keys are cut: where their states lie
  *     heed_lease[units]        sequence x kv head: where their prepared keys and values lie
  *     mask summaries           of runs of query rows, for the kv heads that share a mask
- *     slots                    2 n + span, lent to open row groups
+ *     seams                    n times seams_per_part, lent to open row groups
+ *     states                   n times states_per_part, lent to chunks
+ *     marks                    n times marks_per_part: what of these two is lent
  *     prepared data            n times prepared_per_part, lent to open units
  *     part areas               n: scratch, one tile's state, a mask summary
  */
@@ -14,12 +16,22 @@
 
 #include "partition.h"
 
-/* Which slot holds something that is open, and how many of its tiles are done. All tiles of a group
- * are taken before any of a much later one, so few are open at once, and slots are lent. */
+/* Which piece of a pool holds something that is open, and how many of its tiles are done. All tiles
+ * of a group are taken before any of a much later one, so few are open at once, and pieces are
+ * lent.
+ */
 typedef struct heed_lease {
-    atomic_uint slot_plus_1; /* 0: none yet */
-    atomic_uint done;
+    atomic_uint piece_plus_1; /* 0: none yet */
+    atomic_uint done;         /* of units */
 } heed_lease;
+
+/* Equal pieces of memory to be lent: lease.h. */
+typedef struct heed_pool {
+    char *base;
+    size_t stride;
+    atomic_uchar *taken; /* of each piece */
+    uint32_t n, share;   /* pieces; of each part, for where it looks first */
+} heed_pool;
 
 #define HEED_RUN_MAGIC UINT64_C(0x6865656472756e31) /* a run has been begun here */
 
@@ -27,11 +39,13 @@ typedef struct heed_run {
     uint64_t magic;
     const heed_plan *plan;
     heed_attn_args args;
-    uint32_t n_parts, n_unit_slots;
+    uint32_t n_parts;
+    uint32_t span; /* kv heads whose chunks are taken side by side: heed_workspace_cut */
     int64_t n_tiles;
     heed_sequence *sequence;
     heed_lease *group, *unit;
-    char *slots, *prepared, *parts;
+    heed_pool seams, states, units;
+    char *parts;
     atomic_uchar *mask_state; /* HEED_RAW, HEED_BUSY or HEED_READY of each row of the table */
     uint8_t *mask_table;
     double estimate;       /* nanoseconds of one core */
@@ -48,18 +62,6 @@ typedef struct heed_run {
 /* What all parts use and whoever comes first makes; who finds it busy makes its own. */
 enum { HEED_RAW, HEED_BUSY, HEED_READY };
 
-/* The first words of a slot of either kind. */
-typedef struct heed_slot {
-    atomic_uint taken;
-} heed_slot;
-
-/* Slots for row groups: each part has at most one tile under way and may hold one slot that it is
- * about to give back, and at most `span` more groups are taken in part. */
-static inline size_t heed_workspace_slots(const heed_run *run)
-{
-    return 2 * (size_t)run->n_parts + run->plan->layout.span;
-}
-
 /* Computes plan->layout. */
 heed_status heed_workspace_layout(heed_plan *plan, heed_error *why);
 
@@ -71,6 +73,12 @@ uint32_t heed_workspace_parts(const heed_plan *plan, size_t bytes, uint32_t limi
 
 /* Points the run's members at their places in the memory that starts with it. */
 void heed_workspace_place(heed_run *run, const heed_plan *plan, uint32_t n_parts);
+
+/* Cuts the run's room for states into pieces for tiles of at most `rows` state rows whose chunks
+ * are merged in at most `levels` levels, and sets run->span: of so many kv heads, at least one and
+ * at most `most`, row groups may be open at once, also if each part takes a chunk of all of them.
+ */
+void heed_workspace_cut(heed_run *run, int64_t rows, uint32_t levels, uint32_t most);
 
 /* The context's spare workspace, or a new one; give it back with the same size. NULL: no memory. */
 void *heed_workspace_borrow(heed_context *context, size_t bytes, size_t *got);

@@ -44,15 +44,21 @@ static void every_cut(const double *s, const char *name)
         for (int d = 0; d < DIM; d++)
             want[d] += exp(s[j] - m) * (double)v[j][d];
     }
-    for (int log2 = 0; log2 < 2; log2++)
+    for (int way = 0; way < 4; way++)
         for (int i = 0; i <= KEYS; i++)
             for (int j = i; j <= KEYS; j++) { /* equal cuts make an empty part */
-                _Alignas(64) float parts[3][STATE + 14], merged[STATE];
+                const int log2 = way % 2, late = way / 2;
+                _Alignas(64) float parts[3][STATE + 14];
                 state_of(parts[0], s, v, 0, i, log2);
                 state_of(parts[1], s, v, i, j, log2);
                 state_of(parts[2], s, v, j, KEYS, log2);
-                heed_state out = heed_state_at(merged, 1, STRIDE);
-                heed_state_merge(&out, parts, sizeof parts[0], 3, 1, DIM, STRIDE, log2);
+                const heed_state part[] = {heed_state_at(parts[0], 1, STRIDE),
+                                           heed_state_at(parts[1], 1, STRIDE),
+                                           heed_state_at(parts[2], 1, STRIDE)};
+                /* (0, 1), 2 or 0, (1, 2) */
+                heed_state_merge(&part[late], &part[late + 1], 1, DIM, STRIDE, log2);
+                heed_state_merge(&part[0], &part[2 - late], 1, DIM, STRIDE, log2);
+                const heed_state out = part[0];
                 CHECK((*out.row_sum == 0) == (sum == 0), "%s: cut %d %d: sum %g", name, i, j,
                       (double)*out.row_sum);
                 if (sum == 0)
@@ -73,7 +79,7 @@ static void nan_survives(void)
 {
     for (int where = 0; where < 2; where++)
         for (int what = 0; what < 3; what++) {
-            _Alignas(64) float parts[2][32] = {{0}}, merged[STATE];
+            _Alignas(64) float parts[2][32] = {{0}};
             for (int n = 0; n < 2; n++) {
                 heed_state part = heed_state_at(parts[n], 1, STRIDE);
                 *part.row_max = n == where ? 0 : 400; /* the other part outweighs it entirely */
@@ -82,8 +88,9 @@ static void nan_survives(void)
             }
             heed_state with = heed_state_at(parts[where], 1, STRIDE);
             *(what == 0 ? with.row_sum : what == 1 ? with.acc : with.row_max) = NAN;
-            heed_state out = heed_state_at(merged, 1, STRIDE);
-            heed_state_merge(&out, parts, sizeof parts[0], 2, 1, DIM, STRIDE, 0);
+            const heed_state out = heed_state_at(parts[0], 1, STRIDE);
+            const heed_state last = heed_state_at(parts[1], 1, STRIDE);
+            heed_state_merge(&out, &last, 1, DIM, STRIDE, 0);
             CHECK(isnan(out.acc[0]) || isnan(*out.row_sum), "NaN in part %d, member %d, is lost",
                   where, what);
         }
