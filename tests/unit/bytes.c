@@ -1,0 +1,87 @@
+/* What plans ask for: at 65536 query rows and keys a workspace of one part takes at most 4 MiB,
+ * each further part as much, and 16 times the keys take next to nothing more. For every backend
+ * that runs here. */
+#include "unit.h"
+
+static size_t bytes_of(heed_context *context, const heed_attn_desc *desc, uint32_t n_parts)
+{
+    heed_plan *plan = NULL;
+    CHECK(heed_plan_create(context, desc, &plan) == HEED_OK, "%s", heed_last_error());
+    const size_t bytes = plan ? heed_plan_workspace_bytes(plan, n_parts) : 0;
+    heed_plan_release(plan);
+    return bytes;
+}
+
+static void shape(heed_context *context, const char *backend, uint32_t q_heads, uint32_t dim,
+                  uint32_t type, uint64_t features, int64_t q_len)
+{
+    const size_t limit = (size_t)4 << 20;
+    char name[100];
+    heed_attn_desc desc = {.struct_size = sizeof desc,
+                           .features = features,
+                           .q_heads = q_heads,
+                           .kv_heads = 8,
+                           .qk_dim = dim,
+                           .v_dim = dim,
+                           .q_type = type,
+                           .k_type = type,
+                           .v_type = type,
+                           .out_type = type,
+                           .max_batch = 1,
+                           .max_q_len = q_len,
+                           .max_kv_len = 65536};
+    snprintf(name, sizeof name, "%s %s, %u heads on 8, dim %u, %lld rows, %s", backend,
+             type == HEED_F32 ? "f32" : "bf16", q_heads, dim, (long long)q_len,
+             features ? "mask" : "no mask");
+    const size_t one = bytes_of(context, &desc, 1), two = bytes_of(context, &desc, 2);
+    printf("%-60s %7zu bytes, each further part %7zu\n", name, one, two - one);
+    CHECK(one > 0 && one <= limit, "%s: %zu bytes", name, one);
+    CHECK(two > one && two - one <= limit, "%s: %zu bytes for a further part", name, two - one);
+    desc.max_batch = 64;
+    CHECK(bytes_of(context, &desc, 1) <= limit, "%s, 64 sequences: %zu bytes", name,
+          bytes_of(context, &desc, 1));
+    /* Four more levels of states, of eight heads at most; per chunk a few bytes, and of masks one
+     * per block and head. */
+    desc.max_batch = 1;
+    desc.max_kv_len *= 16;
+    const size_t state = (size_t)(q_heads / 8) * (q_len < 16 ? q_len : 16) * (dim + 2) * 4;
+    const size_t more = 8 * 4 * state + ((size_t)(features ? 320 : 64) << 10);
+    const size_t longer = bytes_of(context, &desc, 1);
+    CHECK(longer <= one + more && longer <= limit, "%s: %zu bytes for 16 times the keys", name,
+          longer);
+}
+
+static void backend(const char *name)
+{
+    static const uint32_t heads[] = {8, 32}, dims[] = {64, 128, 256};
+    heed_context *context = unit_context(1, name);
+    heed_attn_desc any = {.struct_size = sizeof any,
+                          .q_heads = 1,
+                          .kv_heads = 1,
+                          .qk_dim = 8,
+                          .v_dim = 8,
+                          .q_type = HEED_F32,
+                          .k_type = HEED_F32,
+                          .v_type = HEED_F32,
+                          .out_type = HEED_F32};
+    if (strcmp(name, "naive") != 0 && heed_attn_supported(context, &any, NULL) != HEED_OK) {
+        printf("%s: not here: %s\n", name, heed_last_error());
+    } else {
+        for (int h = 0; h < 2; h++)
+            for (int d = 0; d < 3; d++)
+                for (int type = 0; type < 2; type++)
+                    for (int masked = 0; masked < 2; masked++)
+                        for (int64_t q_len = 1; q_len <= 65536; q_len += 65535)
+                            shape(context, name, heads[h], dims[d], type ? HEED_BF16 : HEED_F32,
+                                  masked ? HEED_HAS_MASK : 0, q_len);
+    }
+    heed_context_release(context);
+}
+
+int main(void)
+{
+    static const char *const names[] = {"naive", "avx2", "avx512", "onednn"};
+    for (int i = 0; i < 4; i++)
+        backend(names[i]);
+    return unit_end();
+}

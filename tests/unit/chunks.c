@@ -1,0 +1,491 @@
+/* Row groups whose keys are cut into chunks: the bits of the result depend neither on who runs
+ * which chunk, nor on the batch, the plan or what the workspace held; nobody waits for anybody,
+ * whichever chunks take long; and a run gets by with the memory that the lengths of its sequences
+ * call for. The first backend here makes up its states instead of computing them, and holds chosen
+ * tiles back until all others are done. */
+#include <heed/backend.h>
+#include <math.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "unit.h"
+
+enum { MAX_BATCH = 3, MAX_HEADS = 9, MAX_ROWS = 12, MAX_DIM = 3, CHUNK = 4, MAX_KV = 70 * CHUNK };
+enum { MAX_PARTS = 8, MAX_TILES = MAX_BATCH * MAX_HEADS * MAX_ROWS * 70 };
+
+/* ---- a backend that makes up its states -------------------------------------------------------
+ */
+
+typedef struct tile_name {
+    const void *q;
+    int64_t q_first, k_first;
+} tile_name;
+
+static float q[MAX_BATCH][MAX_HEADS][MAX_ROWS]; /* what a row's states are made of */
+static uint32_t query_rows, state_log2;
+static tile_name seen[MAX_TILES], held[MAX_PARTS]; /* tiles of a run of one part; to be held back */
+static const void *state_seen[MAX_TILES];
+static int n_seen, n_states, n_held, n_left; /* n_left: tiles that are not held back and not done */
+static int record;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t all_others_done = PTHREAD_COND_INITIALIZER;
+
+static heed_status probe(const heed_cpu *cpu, heed_error *why)
+{
+    (void)cpu, (void)why;
+    return HEED_OK;
+}
+
+/* Refuses the shape of core's trial: this backend computes nothing. */
+static heed_status supports(const heed_problem *problem, heed_error *why)
+{
+    return problem->qk_dim == 1 ? HEED_OK : heed_refuse(why, "makes up problems of qk_dim 1");
+}
+
+static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+{
+    (void)problem;
+    return 1e6 * (double)q_len * (double)kv_len;
+}
+
+static heed_status tiling(const heed_problem *problem, heed_tiling *out)
+{
+    (void)problem;
+    out->query_rows = query_rows;
+    out->key_block = out->key_chunk = CHUNK;
+    out->state_log2 = state_log2;
+    return HEED_OK;
+}
+
+/* The state of the row that `number` stands for in one chunk. One in eight has seen nothing. */
+static void make_up(float number, int64_t chunk, float *row_max, float *row_sum, float *acc,
+                    int64_t dim)
+{
+    uint64_t r = (uint64_t)(int64_t)number * 1000 + (uint64_t)chunk;
+    const int empty = unit_below(&r, 8) == 0;
+    *row_max = empty ? 3e38F : 8 * unit_number(&r);
+    if (state_log2 && !empty)
+        *row_max = ceilf(*row_max);
+    *row_sum = empty ? 0 : 1 + 3 * fabsf(unit_number(&r)) / 7;
+    for (int64_t d = 0; d < dim; d++)
+        acc[d] = empty ? NAN : fabsf(unit_number(&r)) / 3;
+}
+
+static void hold_back(const heed_tile *t)
+{
+    int is_held = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_held; i++)
+        is_held |= held[i].q == t->q.data && held[i].q_first == t->q_first &&
+                   held[i].k_first == t->k_first;
+    if (!is_held && --n_left == 0)
+        pthread_cond_broadcast(&all_others_done);
+    while (is_held && n_left > 0)
+        pthread_cond_wait(&all_others_done, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static void remember(const heed_tile *t)
+{
+    int known = 0;
+    seen[n_seen++] = (tile_name){t->q.data, t->q_first, t->k_first};
+    for (int i = 0; i < n_states; i++)
+        known |= state_seen[i] == t->acc;
+    if (!known)
+        state_seen[n_states++] = t->acc;
+}
+
+static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *t,
+                            void *scratch)
+{
+    (void)state, (void)scratch;
+    if (record)
+        remember(t);
+    for (int64_t r = 0; r < t->n_heads * t->q_count; r++) {
+        const float number =
+            ((const float *)
+                 t->q.data)[(r / t->q_count) * t->q.head_stride + t->q_first + r % t->q_count];
+        make_up(number, t->k_first / CHUNK, &t->row_max[r], &t->row_sum[r],
+                t->acc + r * t->acc_stride, problem->v_dim);
+    }
+    hold_back(t);
+    return HEED_OK;
+}
+
+static heed_backend backend = {
+    .abi = HEED_BACKEND_ABI,
+    .struct_size = sizeof backend,
+    .features = HEED_HAS_LENS | HEED_HAS_LSE | HEED_HAS_WINDOW,
+    .name = "made_up",
+    .summary = "makes up states",
+    .probe = probe,
+    .supports = supports,
+    .cost = cost,
+    .tiling = tiling,
+    .run_tile = run_tile,
+};
+
+/* ---- runs of it -------------------------------------------------------------------------------
+ */
+
+typedef struct call {
+    heed_attn_desc desc;
+    heed_attn_args args;
+    int32_t q_lens[MAX_BATCH], kv_lens[MAX_BATCH];
+    float out[MAX_BATCH][MAX_HEADS][MAX_ROWS][MAX_DIM], lse[MAX_BATCH][MAX_HEADS][MAX_ROWS];
+} call;
+
+static void set_up(call *c, uint32_t kv_heads, uint32_t group, uint32_t v_dim)
+{
+    static float kv[MAX_BATCH * MAX_HEADS * MAX_KV]; /* nobody reads it */
+    const uint32_t heads = kv_heads * group;
+    memset(c, 0, sizeof *c);
+    c->desc = (heed_attn_desc){.struct_size = sizeof c->desc,
+                               .features = HEED_HAS_LENS | HEED_HAS_LSE,
+                               .q_heads = heads,
+                               .kv_heads = kv_heads,
+                               .qk_dim = 1,
+                               .v_dim = v_dim,
+                               .q_type = HEED_F32,
+                               .k_type = HEED_F32,
+                               .v_type = HEED_F32,
+                               .out_type = HEED_F32,
+                               .position = HEED_POS_BOTTOM_RIGHT,
+                               .max_batch = MAX_BATCH,
+                               .max_q_len = MAX_ROWS,
+                               .max_kv_len = MAX_KV};
+    c->args = (heed_attn_args){
+        .struct_size = sizeof c->args,
+        .batch = MAX_BATCH,
+        .q_len = MAX_ROWS,
+        .kv_len = MAX_KV,
+        .q = {q, {MAX_HEADS * MAX_ROWS, MAX_ROWS, 1, 1}},
+        .k = {kv, {MAX_HEADS * MAX_KV, MAX_KV, 1, 1}},
+        .v = {kv, {MAX_HEADS * MAX_KV, MAX_KV, 1, 1}},
+        .out = {c->out, {MAX_HEADS * MAX_ROWS * MAX_DIM, MAX_ROWS * MAX_DIM, MAX_DIM, 1}},
+        .lse = {c->lse, {MAX_HEADS * MAX_ROWS, MAX_ROWS, 1, 0}},
+        .q_lens = c->q_lens,
+        .kv_lens = c->kv_lens};
+}
+
+typedef struct part {
+    pthread_t thread;
+    void *workspace;
+    uint32_t index;
+    heed_status status;
+} part;
+
+static void *run_part(void *arg)
+{
+    part *p = arg;
+    p->status = heed_run_part(p->workspace, p->index);
+    return NULL;
+}
+
+/* Runs the call with a workspace of n_parts, of which `started` ever run. */
+static void run(call *c, uint32_t n_parts, uint32_t started, const char *name)
+{
+    heed_context *context = unit_context(1, "made_up");
+    heed_plan *plan = NULL;
+    size_t bytes;
+    part parts[MAX_PARTS];
+    heed_status st = heed_context_register(context, &backend);
+    if (st == HEED_OK)
+        st = heed_plan_create(context, &c->desc, &plan);
+    CHECK(st == HEED_OK, "%s: %s", name, heed_last_error());
+    if (st != HEED_OK)
+        exit(1);
+    void *workspace = unit_workspace(plan, n_parts, &bytes);
+    st = heed_run_begin(plan, &c->args, n_parts, workspace, bytes);
+    CHECK(st == HEED_OK, "%s: %s", name, heed_last_error());
+    for (uint32_t i = 0; i < started; i++) {
+        parts[i] = (part){.workspace = workspace, .index = n_parts - 1 - i};
+        pthread_create(&parts[i].thread, NULL, run_part, &parts[i]);
+    }
+    for (uint32_t i = 0; i < started; i++) {
+        pthread_join(parts[i].thread, NULL);
+        CHECK(parts[i].status == HEED_OK, "%s: part %u", name, i);
+    }
+    free(workspace);
+    heed_plan_release(plan);
+    heed_context_release(context);
+}
+
+/* One part alone, whose tiles are written down. */
+static void run_alone(call *c, const char *name)
+{
+    n_seen = n_states = n_held = 0;
+    n_left = MAX_TILES + 1;
+    record = 1;
+    run(c, 1, 1, name);
+    record = 0;
+}
+
+/* So many tiles of the last run alone, which n_parts > n run again, are held back until all others
+ * are done. `choose` gives their places. */
+static void run_held(call *c, uint32_t n_parts, uint32_t started, int n, int (*choose)(void *, int),
+                     void *from, const char *name)
+{
+    n_held = 0;
+    while (n_held < n)
+        held[n_held] = seen[choose(from, n_held)], n_held++;
+    n_left = n_seen - n;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++)
+            if (memcmp(&held[i], &held[j], sizeof held[0]) == 0) { /* the same twice: one of them */
+                n_left++;
+                break;
+            }
+    if (n_left == 0)
+        n_held = 0, n_left = n_seen;
+    run(c, n_parts, started, name);
+}
+
+static int same(const call *a, const call *b)
+{
+    return memcmp(a->out, b->out, sizeof a->out) == 0 && memcmp(a->lse, b->lse, sizeof a->lse) == 0;
+}
+
+/* out and lse of every row of sequence b against float64. */
+static void check_values(const call *c, int b, const char *name)
+{
+    const double unit = state_log2 ? 0.6931471805599453 : 1;
+    /* Seven levels, each of which rounds a factor, two products and a sum; then the division. */
+    const double bound = (7 * 4 + 4) * 0x1p-24;
+    const int64_t offset = c->kv_lens[b] - c->q_lens[b];
+    for (uint32_t h = 0; h < c->desc.q_heads; h++)
+        for (int i = 0; i < c->q_lens[b]; i++) {
+            double top = -(double)INFINITY, sum = 0, acc[MAX_DIM] = {0};
+            const int64_t run = i / query_rows * query_rows;
+            const int64_t end = run + query_rows < c->q_lens[b] ? run + query_rows : c->q_lens[b];
+            int64_t low = 0, high = c->kv_lens[b];
+            if (c->desc.features & HEED_HAS_WINDOW) { /* of the run: the backend knows no rows */
+                low = run + offset - c->desc.window_left;
+                high = end - 1 + offset + c->desc.window_right + 1;
+                low = low < 0 ? 0 : low;
+                high = high > c->kv_lens[b] ? c->kv_lens[b] : high;
+            }
+            for (int pass = 0; pass < 2; pass++)
+                for (int64_t n = low / CHUNK; n * CHUNK < high; n++) {
+                    float row_max, row_sum, values[MAX_DIM];
+                    make_up(q[b][h][i], n, &row_max, &row_sum, values, c->desc.v_dim);
+                    if (row_sum == 0 || low >= high)
+                        continue;
+                    if (pass == 0) {
+                        top = fmax(top, (double)row_max * unit);
+                        continue;
+                    }
+                    const double weight = exp((double)row_max * unit - top);
+                    sum += (double)row_sum * weight;
+                    for (uint32_t d = 0; d < c->desc.v_dim; d++)
+                        acc[d] += (double)values[d] * weight;
+                }
+            const double lse = top + log(sum), got = (double)c->lse[b][h][i];
+            CHECK(sum == 0 ? got == -(double)INFINITY : fabs(got - lse) <= bound * (1 + fabs(lse)),
+                  "%s: lse[%d][%u][%d] %g for %g", name, b, h, i, got, lse);
+            for (uint32_t d = 0; d < c->desc.v_dim; d++) {
+                const double out = (double)c->out[b][h][i][d], want = sum == 0 ? 0 : acc[d] / sum;
+                CHECK(fabs(out - want) <= bound * want, "%s: out[%d][%u][%d] %g for %g", name, b, h,
+                      i, out, want);
+            }
+        }
+}
+
+/* ---- the tests --------------------------------------------------------------------------------
+ */
+
+static int any_tile(void *random, int i)
+{
+    (void)i;
+    return (int)unit_below(random, n_seen);
+}
+
+/* Random calls by random numbers of parts with random tiles held back. */
+static void random_calls(uint64_t seed)
+{
+    static call whole, other;
+    uint64_t r = seed;
+    char name[80];
+    const uint32_t kv_heads = 1 + (uint32_t)unit_below(&r, MAX_HEADS);
+    const uint32_t group = 1 + (uint32_t)unit_below(&r, MAX_HEADS / kv_heads);
+    query_rows = 1 + (uint32_t)unit_below(&r, MAX_ROWS);
+    state_log2 = (uint32_t)unit_below(&r, 2);
+    set_up(&whole, kv_heads, group, 1 + (uint32_t)unit_below(&r, MAX_DIM));
+    if (unit_below(&r, 2)) {
+        whole.desc.features |= HEED_HAS_WINDOW;
+        whole.desc.window_left = unit_below(&r, MAX_KV);
+        whole.desc.window_right = unit_below(&r, MAX_KV);
+    }
+    for (int b = 0; b < MAX_BATCH; b++) {
+        whole.q_lens[b] = (int32_t)unit_below(&r, MAX_ROWS + 1);
+        whole.kv_lens[b] = (int32_t)unit_below(&r, MAX_KV + 1);
+    }
+    for (int i = 0; i < MAX_BATCH * MAX_HEADS * MAX_ROWS; i++)
+        (&q[0][0][0])[i] = (float)unit_below(&r, 100000);
+    snprintf(name, sizeof name, "seed %llu, %u heads on %u", (unsigned long long)seed,
+             kv_heads * group, kv_heads);
+    run_alone(&whole, name);
+    for (int b = 0; b < MAX_BATCH; b++)
+        check_values(&whole, b, name);
+    for (int n = 0; n < 3 && n_seen > 1; n++) {
+        const uint32_t n_parts = 1 + (uint32_t)unit_below(&r, MAX_PARTS);
+        const uint32_t started = 1 + (uint32_t)unit_below(&r, n_parts);
+        other = whole;
+        other.args.out.data = other.out;
+        other.args.lse.data = other.lse;
+        other.args.q_lens = other.q_lens;
+        other.args.kv_lens = other.kv_lens;
+        other.desc.max_kv_len += unit_below(&r, 3) * MAX_KV;
+        memset(other.out, 0, sizeof other.out);
+        memset(other.lse, 0, sizeof other.lse);
+        run_held(&other, n_parts, started, (int)unit_below(&r, started), any_tile, &r, name);
+        CHECK(same(&whole, &other), "%s: %u of %u parts, %d tiles held back: other bits", name,
+              started, n_parts, n_held);
+    }
+    /* each sequence by itself */
+    set_up(&other, kv_heads, group, whole.desc.v_dim);
+    other.desc = whole.desc;
+    other.args.batch = 1;
+    for (int b = 0; b < MAX_BATCH; b++) {
+        other.q_lens[0] = whole.q_lens[b];
+        other.kv_lens[0] = whole.kv_lens[b];
+        other.args.q.data = q[b];
+        other.args.out.data = other.out[b];
+        other.args.lse.data = other.lse[b];
+        run_alone(&other, name);
+    }
+    CHECK(same(&whole, &other), "%s: other bits in the batch", name);
+}
+
+/* Each of n parts but one is held back in a sequence of its own until all others are done, where a
+ * state waits for it on every level: all that a workspace has room for is in use when the last part
+ * comes to the end of a sequence. */
+static int in_each_sequence(void *chunks, int i)
+{
+    return i * *(int *)chunks + i * 5 % *(int *)chunks;
+}
+
+static void every_state_in_use(int chunks, int levels)
+{
+    static call alone, other;
+    char name[40];
+    snprintf(name, sizeof name, "%d chunks", chunks);
+    query_rows = 2, state_log2 = 1;
+    set_up(&alone, 1, 1, 1);
+    alone.desc.max_q_len = alone.args.q_len = 2;
+    alone.desc.max_kv_len = alone.args.kv_len = chunks * CHUNK;
+    for (int b = 0; b < MAX_BATCH; b++) {
+        alone.q_lens[b] = 2, alone.kv_lens[b] = chunks * CHUNK;
+        q[b][0][0] = (float)(b + 1), q[b][0][1] = (float)(b + 10);
+    }
+    run_alone(&alone, name);
+    CHECK(n_seen == MAX_BATCH * chunks, "%s: %d tiles", name, n_seen);
+    CHECK(n_states == levels + 1, "%s: one part used %d states", name, n_states);
+    other = alone;
+    other.args.out.data = other.out;
+    other.args.lse.data = other.lse;
+    other.args.q_lens = other.q_lens;
+    other.args.kv_lens = other.kv_lens;
+    memset(other.out, 0, sizeof other.out);
+    run_held(&other, MAX_BATCH, MAX_BATCH, MAX_BATCH - 1, in_each_sequence, &chunks, name);
+    CHECK(same(&alone, &other), "%s: other bits", name);
+}
+
+/* One-row sequences under a plan of long queries: the chunks of all heads are taken side by side,
+ * although there is no room for that with the plan's largest tiles. */
+static void heads_side_by_side(void)
+{
+    enum { HEADS = 8, DIM = 2048, LEN = 32 * CHUNK };
+    static float out[HEADS][16][DIM], lse[HEADS][16];
+    static const float rows[HEADS][16];
+    static call c;
+    query_rows = 16, state_log2 = 0;
+    for (int q_len = 1; q_len <= 16; q_len += 15) {
+        set_up(&c, HEADS, 1, DIM);
+        c.desc.max_q_len = 16, c.desc.max_kv_len = c.args.kv_len = LEN;
+        c.args.batch = 1, c.args.q_len = q_len;
+        c.args.q = (heed_view){(void *)rows, {0, 16, 1, 1}};
+        c.args.out = (heed_view){out, {0, 16 * DIM, DIM, 1}};
+        c.args.lse = (heed_view){lse, {0, 16, 1, 0}};
+        c.q_lens[0] = q_len, c.kv_lens[0] = LEN;
+        run_alone(&c, "heads side by side");
+        int side_by_side = 1;
+        while (side_by_side < n_seen && seen[side_by_side].k_first == 0)
+            side_by_side++;
+        CHECK(side_by_side == (q_len == 1 ? HEADS : 1), "%d rows: %d heads at once", q_len,
+              side_by_side);
+    }
+}
+
+/* The kernels that run here, by parts on threads: 20000 keys are more chunks than a tree of four
+ * levels has. */
+static void real_backend(const char *name)
+{
+    enum { BATCH = 2, HEADS = 2, KV = 20000, DIM = 8 };
+    heed_context *context = unit_context(1, name);
+    unit_problem any = unit_make(1, 1, 1, 1, DIM, 7);
+    const heed_status st = heed_attn_supported(context, &any.desc, NULL);
+    unit_free(&any);
+    if (strcmp(name, "naive") != 0 && st != HEED_OK) {
+        printf("%s: not here: %s\n", name, heed_last_error());
+        heed_context_release(context);
+        return;
+    }
+    for (int rows = 1; rows <= 4; rows += 3) {
+        unit_problem p = unit_make(BATCH, HEADS, rows, KV, DIM, 7), alone = p;
+        heed_plan *plan = NULL;
+        float *want = malloc(p.out_bytes);
+        /* as one sequence after the other, by simple calls */
+        alone.desc.max_batch = alone.args.batch = 1;
+        for (int b = 0; b < BATCH; b++) {
+            alone.args.q.data = p.q + b * HEADS * rows * DIM;
+            alone.args.k.data = p.k + b * HEADS * KV * DIM;
+            alone.args.v.data = p.v + b * HEADS * KV * DIM;
+            alone.args.out.data = want + b * HEADS * rows * DIM;
+            CHECK(heed_attention(context, &alone.desc, &alone.args) == HEED_OK, "%s: %s", name,
+                  heed_last_error());
+        }
+        p.desc.max_q_len = 16; /* the plan's maxima do not matter */
+        p.desc.max_kv_len = 3 * KV;
+        CHECK(heed_plan_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
+        for (uint32_t n_parts = 1; n_parts <= MAX_PARTS; n_parts++) {
+            size_t bytes;
+            part parts[MAX_PARTS];
+            void *workspace = unit_workspace(plan, n_parts, &bytes);
+            memset(p.out, 0xff, p.out_bytes);
+            CHECK(heed_run_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_OK, "%s",
+                  heed_last_error());
+            /* every other part, from the last one down: the rest never run */
+            uint32_t started = 0;
+            for (uint32_t i = n_parts; i-- > 0; i -= i > 0) {
+                parts[started] = (part){.workspace = workspace, .index = i};
+                pthread_create(&parts[started].thread, NULL, run_part, &parts[started]);
+                started++;
+            }
+            for (uint32_t i = 0; i < started; i++)
+                pthread_join(parts[i].thread, NULL);
+            CHECK(memcmp(p.out, want, p.out_bytes) == 0, "%s: %d rows, %u of %u parts: other bits",
+                  name, rows, started, n_parts);
+            free(workspace);
+        }
+        heed_plan_release(plan);
+        free(want);
+        unit_free(&p);
+    }
+    heed_context_release(context);
+}
+
+int main(void)
+{
+    alarm(100); /* who waits for a state that nobody gives back waits for ever */
+    for (uint64_t seed = 1; seed <= 150; seed++)
+        random_calls(seed);
+    every_state_in_use(64, 6);
+    every_state_in_use(32, 5);
+    every_state_in_use(2, 1);
+    heads_side_by_side();
+    static const char *const names[] = {"naive", "avx2", "avx512", "onednn"};
+    for (int i = 0; i < 4; i++)
+        real_backend(names[i]);
+    return unit_end();
+}
