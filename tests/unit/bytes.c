@@ -40,8 +40,8 @@ static void shape(heed_context *context, const char *backend, uint32_t q_heads, 
     desc.max_batch = 64;
     CHECK(bytes_of(context, &desc, 1) <= limit, "%s, 64 sequences: %zu bytes", name,
           bytes_of(context, &desc, 1));
-    /* Four more levels of states, of eight heads at most; per chunk a few bytes, and of masks one
-     * per block and head. */
+    /* Four more levels of states, of eight heads at most; per chunk a few bytes. Of masks one per
+     * block and head, and what a table of 256 KiB did not use before. */
     desc.max_batch = 1;
     desc.max_kv_len *= 16;
     const size_t state = (size_t)(q_heads / 8) * (q_len < 16 ? q_len : 16) * (dim + 2) * 4;
