@@ -208,15 +208,14 @@ static heed_status prepare(worker *w)
 {
     const heed_class_plan *c = w->class_plan;
     const heed_sequence *s = w->sequence;
-    const heed_layout *l = &w->plan->layout;
     heed_tile *t = &w->tile;
     if (!w->run->units.n || s->n_runs * s->n_chunks == 1)
         return HEED_OK;
     uint32_t n =
-        heed_lease_piece(&w->run->unit[w->unit], &w->run->units, (size_t)l->max_blocks, w->part, 0);
+        heed_lease_piece(&w->run->unit[w->unit], &w->run->units, w->run->unit_blocks, w->part, 0);
     if (n == HEED_NO_PIECE)
         return HEED_OK;
-    char *unit = heed_piece(&w->run->units, n), *data = unit + l->unit_data;
+    char *unit = heed_piece(&w->run->units, n), *data = unit + w->run->unit_data;
     atomic_uchar *ready = (atomic_uchar *)unit;
     const heed_span visible = heed_visible_keys(w->plan, s, (heed_span){0, s->q_len});
     const int64_t first = t->k_first / c->tiling.key_block;

@@ -22,13 +22,12 @@ typedef struct heed_layout {
     size_t states_per_part;                 /* room for the states of chunks */
     size_t marks_per_part;                  /* which seams and states are taken */
     size_t prepared_per_part;               /* room for prepared keys and values */
-    size_t unit, unit_data; /* of one sequence and kv head in it; where its data starts */
-    size_t unit_marks;      /* which units are taken */
-    size_t part, part_state, part_mask; /* private to a part */
-    size_t mask_states, mask_table;     /* mask summaries that kv heads share; where they start */
-    size_t mask_row;                    /* of one sequence's run of rows, in the table */
-    uint32_t rows;                      /* state rows of the largest tile */
-    uint32_t most_span;                 /* of a run */
+    size_t unit_marks;                      /* which pieces of that are taken */
+    size_t part, part_state, part_mask;     /* private to a part */
+    size_t mask_states, mask_table; /* mask summaries that kv heads share; where they start */
+    size_t mask_row;                /* of one sequence's run of rows, in the table */
+    uint32_t rows;                  /* state rows of the largest tile */
+    uint32_t most_span;             /* of a run */
     int64_t acc_stride, max_groups, max_units, max_blocks;
     int64_t mask_runs, mask_entries; /* runs of one sequence; rows of the table */
 } heed_layout;

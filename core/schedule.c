@@ -85,7 +85,8 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
     if (st != HEED_OK)
         return st;
     heed_workspace_place(run, plan, n_parts);
-    int64_t tiles = 0, groups = 0, chunk_rows = 0;
+    int64_t tiles = 0, groups = 0, chunk_rows = 0, blocks = 0;
+    size_t prepared = 0;
     uint32_t levels = 0, span = plan->desc.kv_heads;
     const int64_t batch = run->args.q_len ? run->args.batch : 0, kv_heads = plan->desc.kv_heads;
     int together = !run->args.mask.data && !run->args.bias.data && !run->args.weights.data &&
@@ -110,6 +111,12 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
             if (c->tiling.prepare_bytes) /* prepared data is lent to one head after another */
                 span = 1;
         }
+        if (c->tiling.prepare_bytes && s->n_runs * s->n_chunks > 1) {
+            const int64_t n = heed_ceil_div(s->kv_len, c->tiling.key_block);
+            const size_t bytes = (size_t)n * c->tiling.prepare_bytes;
+            blocks = heed_max64(blocks, n);
+            prepared = bytes > prepared ? bytes : prepared;
+        }
         run->estimate += c->ns_fixed + s->q_len * (c->ns_per_row + c->ns_per_pair * s->kv_len);
         together &= s->n_runs == 1 && s->n_chunks == 1 && HEED_BACKEND_HAS(c->backend, run_heads);
     }
@@ -122,8 +129,10 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
         heed_workspace_cut(run, chunk_rows, levels, span);
     if (plan->layout.mask_entries)
         memset(run->mask_state, HEED_RAW, (size_t)plan->layout.mask_entries);
-    if (run->units.n)
+    if (blocks) {
+        heed_workspace_cut_units(run, blocks, prepared);
         memset(run->unit, 0, (size_t)(batch * kv_heads) * sizeof *run->unit);
+    }
     atomic_init(&run->next_tile, 0);
     atomic_init(&run->status, HEED_OK);
     atomic_init(&run->error_claimed, 0);

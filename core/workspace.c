@@ -152,11 +152,13 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
     bad |= append(&l->part, summarise ? plan->group * ((size_t)l->max_blocks + 1) : 0, 1,
                   &l->part_mask);
     if (l->max_units && blocks_bytes) {
-        size_t used = l->fixed + l->part + l->seams_per_part + l->states_per_part, room;
+        size_t used = l->fixed + l->part, room;
+        used += l->seams_per_part + l->states_per_part + l->marks_per_part;
         room = !bad && used < BYTES_PER_PART ? BYTES_PER_PART - used : 0;
-        bad |= append(&l->unit, (size_t)l->max_blocks, 1, &at);
-        bad |= append(&l->unit, blocks_bytes, 1, &l->unit_data);
-        bad |= heed_mul_size(l->unit, (size_t)l->max_units, &unit_total);
+        size_t unit = 0;
+        bad |= append(&unit, (size_t)l->max_blocks, 1, &at);
+        bad |= append(&unit, blocks_bytes, 1, &at);
+        bad |= heed_mul_size(unit, (size_t)l->max_units, &unit_total);
         l->prepared_per_part = unit_total < room ? unit_total : room;
     }
     if (bad || !heed_workspace_bytes(plan, 1))
@@ -222,13 +224,8 @@ void heed_workspace_place(heed_run *run, const heed_plan *plan, uint32_t n_parts
     char *marks = run->states.base + n_parts * l->states_per_part;
     run->seams.taken = (atomic_uchar *)marks;
     run->units = (heed_pool){.base = marks + n_parts * l->marks_per_part,
-                             .stride = l->unit,
                              .taken = (atomic_uchar *)(base + l->unit_marks)};
     run->parts = run->units.base + n_parts * l->prepared_per_part;
-    if (l->unit)
-        set_pieces(&run->units,
-                   heed_min64((int64_t)(n_parts * l->prepared_per_part / l->unit), l->max_units),
-                   n_parts);
     run->span = 1;
 }
 
@@ -243,6 +240,17 @@ void heed_workspace_cut(heed_run *run, int64_t rows, uint32_t levels, uint32_t m
     set_pieces(&run->seams, n_parts * seams_of_part(run->span), run->n_parts);
     run->states.taken = run->seams.taken + run->seams.n;
     set_pieces(&run->states, n_parts * states_of_part(run->span, levels), run->n_parts);
+}
+
+void heed_workspace_cut_units(heed_run *run, int64_t blocks, size_t bytes)
+{
+    size_t at;
+    run->unit_blocks = (size_t)blocks;
+    append(&run->units.stride, (size_t)blocks, 1, &at); /* no more than the plan's */
+    append(&run->units.stride, bytes, 1, &run->unit_data);
+    const size_t n = run->n_parts * run->plan->layout.prepared_per_part / run->units.stride;
+    const size_t units = (size_t)run->args.batch * run->plan->desc.kv_heads;
+    set_pieces(&run->units, n < units ? n : units, run->n_parts);
 }
 
 /* A spare workspace starts with its size. */

@@ -45,6 +45,7 @@ typedef struct heed_run {
     heed_sequence *sequence;
     heed_lease *group, *unit;
     heed_pool seams, states, units;
+    size_t unit_blocks, unit_data; /* of a unit: key blocks at most; where their data starts */
     char *parts;
     atomic_uchar *mask_state; /* HEED_RAW, HEED_BUSY or HEED_READY of each row of the table */
     uint8_t *mask_table;
@@ -79,6 +80,10 @@ void heed_workspace_place(heed_run *run, const heed_plan *plan, uint32_t n_parts
  * at most `most`, row groups may be open at once, also if each part takes a chunk of all of them.
  */
 void heed_workspace_cut(heed_run *run, int64_t rows, uint32_t levels, uint32_t most);
+
+/* Cuts the run's room for prepared data into pieces for at most `blocks` key blocks of altogether
+ * `bytes`. */
+void heed_workspace_cut_units(heed_run *run, int64_t blocks, size_t bytes);
 
 /* The context's spare workspace, or a new one; give it back with the same size. NULL: no memory. */
 void *heed_workspace_borrow(heed_context *context, size_t bytes, size_t *got);

@@ -199,17 +199,19 @@ typedef struct shape {
     uint64_t features;
     int64_t window_left, batch, q_len, kv_len;
     int32_t kv_lens[3], q_lens[3];
+    int64_t longer; /* keys that the plan is for beyond those of the call */
 } shape;
 
 static const shape SHAPES[] = {
-    {"many rows", 4, 2, 8, 0, 0, 2, 40, 150, {150, 150}, {40, 40}},
-    {"causal", 4, 2, 8, HEED_HAS_CAUSAL, 0, 2, 40, 40, {40, 40}, {40, 40}},
-    {"window", 2, 1, 8, HEED_HAS_CAUSAL | HEED_HAS_WINDOW, 20, 1, 90, 120, {120}, {90}},
-    {"ragged", 2, 2, 5, HEED_HAS_CAUSAL, 0, 3, 33, 200, {200, 17, 0}, {33, 1, 5}},
-    {"decode", 4, 1, 8, 0, 0, 3, 1, 300, {300, 16, 65}, {1, 1, 1}},
-    {"few rows", 4, 2, 8, HEED_HAS_CAUSAL, 0, 2, 9, 300, {300, 77}, {9, 3}},
-    {"slots used twice", 4, 4, 64, 0, 0, 3, 20, 1000, {1000, 1000, 999}, {20, 20, 20}},
-    {"more than a part keeps", 1, 1, 256, 0, 0, 1, 20, 4000, {4000}, {20}},
+    {"many rows", 4, 2, 8, 0, 0, 2, 40, 150, {150, 150}, {40, 40}, 0},
+    {"causal", 4, 2, 8, HEED_HAS_CAUSAL, 0, 2, 40, 40, {40, 40}, {40, 40}, 0},
+    {"window", 2, 1, 8, HEED_HAS_CAUSAL | HEED_HAS_WINDOW, 20, 1, 90, 120, {120}, {90}, 0},
+    {"ragged", 2, 2, 5, HEED_HAS_CAUSAL, 0, 3, 33, 200, {200, 17, 0}, {33, 1, 5}, 0},
+    {"decode", 4, 1, 8, 0, 0, 3, 1, 300, {300, 16, 65}, {1, 1, 1}, 0},
+    {"few rows", 4, 2, 8, HEED_HAS_CAUSAL, 0, 2, 9, 300, {300, 77}, {9, 3}, 0},
+    {"slots used twice", 4, 4, 64, 0, 0, 3, 20, 1000, {1000, 1000, 999}, {20, 20, 20}, 0},
+    {"plan of long ones", 4, 2, 8, 0, 0, 2, 40, 150, {150, 150}, {40, 40}, 1 << 20},
+    {"more than a part keeps", 1, 1, 256, 0, 0, 1, 20, 4000, {4000}, {20}, 0},
 };
 
 static float *filled(size_t n, int seed)
@@ -243,7 +245,7 @@ static void run(const shape *s, const char *backend, uint32_t n_threads, float *
         .window_right = s->features & HEED_HAS_WINDOW ? -1 : 0,
         .max_batch = s->batch,
         .max_q_len = s->q_len,
-        .max_kv_len = s->kv_len,
+        .max_kv_len = s->kv_len + s->longer,
     };
     int64_t dim = s->dim, q_head = s->q_len * dim, kv_head = s->kv_len * dim;
     size_t n_q = (size_t)(s->batch * s->q_heads * q_head);
