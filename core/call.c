@@ -8,24 +8,11 @@
 #include "reason.h"
 #include "workspace.h"
 
-/* A pointer in args, if they are not an older caller's that end before it. */
-static void *pointer_in(const void *args, size_t at)
-{
-    size_t size;
-    void *pointer;
-    if (!args)
-        return NULL;
-    memcpy(&size, args, sizeof size);
-    if (size < at + sizeof pointer)
-        return NULL;
-    memcpy(&pointer, (const char *)args + at, sizeof pointer);
-    return pointer;
-}
-
 heed_status heed_call_report(const heed_operation *op, const void *args, heed_status status,
                              const heed_error *why)
 {
-    return status == HEED_OK ? status : heed_report(pointer_in(args, op->error_at), status, why);
+    return status == HEED_OK ? status
+                             : heed_report(heed_struct_pointer(args, op->error_at), status, why);
 }
 
 static heed_status check_alignment(const void *workspace, heed_error *why)
@@ -94,8 +81,8 @@ heed_status heed_call_in(const heed_operation *op, heed_context *context, const 
 {
     heed_executor copy;
     const heed_executor *executor;
-    heed_status st =
-        heed_executor_of(context, pointer_in(args, op->executor_at), &copy, &executor, why);
+    heed_status st = heed_executor_of(context, heed_struct_pointer(args, op->executor_at), &copy,
+                                      &executor, why);
     if (st != HEED_OK)
         return st;
     uint32_t n = heed_threads_for(context, executor);

@@ -157,7 +157,8 @@ heed_status heed_kv_append(const heed_kv_append_args *args)
     if (st == HEED_OK)
         st = heed_kv_append_check(&a, &why);
     if (st != HEED_OK)
-        return heed_report(args && args->struct_size >= sizeof a ? args->error : NULL, st, &why);
+        return heed_report(heed_struct_pointer(args, offsetof(heed_kv_append_args, error)), st,
+                           &why);
     for (int64_t b = 0; b < a.batch; b++)
         heed_kv_append_rows(&a, b, 0, heed_row_count(a.lens, b, a.len));
     return HEED_OK;

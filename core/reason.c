@@ -35,6 +35,13 @@ const char *heed_status_string(heed_status status)
     return status >= 0 && status <= HEED_ERR_ABI ? name[status] : "unknown status";
 }
 
+/* Members are what a size_t is aligned to, and there is one behind struct_size: so the size of a
+ * pointer, taken by mistake, is none. */
+static int size_is_possible(size_t size)
+{
+    return size > sizeof size && size % sizeof size == 0 && size <= 65536;
+}
+
 heed_status heed_read_struct(const char *name, const void *in, size_t known, void *out,
                              heed_error *why)
 {
@@ -42,7 +49,7 @@ heed_status heed_read_struct(const char *name, const void *in, size_t known, voi
     if (!in)
         return heed_fail(why, HEED_ERR_INVALID, "%s is NULL", name);
     memcpy(&size, in, sizeof size);
-    if (size < sizeof size || size > 65536)
+    if (!size_is_possible(size))
         return heed_fail(why, HEED_ERR_ABI, "%s.struct_size is %zu, sizeof *%s is %zu", name, size,
                          name, known);
     for (size_t i = known; i < size; i++)
@@ -56,4 +63,17 @@ heed_status heed_read_struct(const char *name, const void *in, size_t known, voi
         memset((char *)out + size, 0, known - size);
     memcpy(out, &known, sizeof known);
     return HEED_OK;
+}
+
+void *heed_struct_pointer(const void *in, size_t at)
+{
+    size_t size;
+    void *pointer;
+    if (!in)
+        return NULL;
+    memcpy(&size, in, sizeof size);
+    if (!size_is_possible(size) || size < at + sizeof pointer)
+        return NULL;
+    memcpy(&pointer, (const char *)in + at, sizeof pointer);
+    return pointer;
 }

@@ -11,10 +11,14 @@ heed_status heed_fail(heed_error *why, heed_status status, const char *format, .
 /* Hands a sentence to the caller: to his heed_error, or to heed_last_error. */
 heed_status heed_report(heed_error *user, heed_status status, const heed_error *why);
 
-/* True when a struct of `got` bytes, of which this library knows `known`, has nothing behind that.
- * Copies what is known to out and zeroes the rest: older callers are served, newer ones as long as
- * they ask for nothing new. `first` is the least size of any version, up to the first member. */
+/* Copies a caller's struct, of which this library knows `known` bytes, to out. Older callers, whose
+ * struct is shorter, are served: the rest is zeroed; newer ones as long as they ask for nothing
+ * new: what is behind the known bytes has to be zero. */
 heed_status heed_read_struct(const char *name, const void *in, size_t known, void *out,
                              heed_error *why);
+
+/* The pointer at offset `at` of a caller's struct that has not been read yet, to say what is wrong
+ * with it; NULL where the struct is NULL, ends before it or has a size that none can have. */
+void *heed_struct_pointer(const void *in, size_t at);
 
 #endif

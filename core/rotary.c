@@ -179,7 +179,7 @@ heed_status heed_rotary(const heed_rotary_args *args)
     if (st == HEED_OK)
         st = check(&a, &why);
     if (st != HEED_OK)
-        return heed_report(args && args->struct_size >= sizeof a ? args->error : NULL, st, &why);
+        return heed_report(heed_struct_pointer(args, offsetof(heed_rotary_args, error)), st, &why);
     heed_fpenv saved = heed_fpenv_enter();
     for (int64_t b = 0; b < a.batch; b++)
         heed_rotary_rows(&a, b, 0, heed_row_count(a.lens, b, a.len));

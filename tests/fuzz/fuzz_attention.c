@@ -86,8 +86,8 @@ static heed_status run(fuzz_problem *p, int way, fuzz_bytes *bytes)
         return st;
     }
     st = run_plan(p, plan, way, bytes);
-    /* args that end before their error member cannot say where to write */
-    if (st != HEED_OK && (!p->args.error || p->args.struct_size < sizeof p->args))
+    /* args of a wrong size do not say where to write */
+    if (st != HEED_OK && (!p->args.error || p->args.struct_size != sizeof p->args))
         snprintf(p->error.text, sizeof p->error.text, "%s", heed_last_error());
     heed_plan_release(plan);
     return st;

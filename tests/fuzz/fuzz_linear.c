@@ -87,6 +87,7 @@ static heed_status make(int which, fuzz_linear *f, uint32_t age, heed_linear **l
     if (age == 6)
         while (*size > sizeof *size && !((const char *)&room.desc)[*size - 1])
             --*size;
+    *size = (*size + sizeof *size - 1) / sizeof *size * sizeof *size; /* words, as any struct has */
     if (age == 7)
         *size = sizeof room;
     return heed_linear_create(contexts[which], &room.desc, f->weight_given, f->bias_given, linear);

@@ -49,7 +49,7 @@ static const char *spoil_layer(fuzz_linear *f, fuzz_bytes *bytes)
     heed_linear_desc *d = &f->p.desc;
     const uint64_t unknown[] = {4, UINT64_C(1) << 32, UINT64_C(1) << 63};
     const uint32_t size[] = {0, (1u << 24) + 1, UINT32_MAX};
-    const size_t struct_size[] = {0, 7, 65537, SIZE_MAX};
+    const size_t struct_size[] = {0, 7, 8, 20, 65537, SIZE_MAX};
     const int64_t heads = d->heads > 1 ? d->heads : 1, cols = d->out_dim / heads;
     const int transposed = d->layout == HEED_LINEAR_OUT_IN, first = heads > 1;
     switch (fuzz_below(bytes, 13)) {
@@ -154,7 +154,7 @@ static const char *spoil_run(fuzz_linear *f, fuzz_bytes *bytes, call *c)
 {
     heed_linear_args *a = c->args;
     const int64_t rows[] = {-1, INT64_C(1) << 31, INT64_MAX, INT64_MIN};
-    const size_t struct_size[] = {0, 1, 7, 65537, SIZE_MAX};
+    const size_t struct_size[] = {0, 1, 7, 8, 20, 65537, SIZE_MAX};
     const kit_linear_spec *s = &f->p.spec;
     switch (fuzz_below(bytes, 10)) {
     case 9:

@@ -10,7 +10,7 @@
 #define DRAW(list) (list)[fuzz_below(bytes, N(list))]
 
 static const int64_t bad_size[] = {-1, INT64_C(1) << 31, INT64_MAX, INT64_MIN};
-static const size_t bad_struct[] = {0, 7, 65537, SIZE_MAX};
+static const size_t bad_struct[] = {0, 7, 8, 20, 65537, SIZE_MAX};
 static const int64_t far[] = {INT64_MAX, INT64_MIN, INT64_MAX / 2, INT64_MIN / 2};
 
 /* ---- making the layer -------------------------------------------------------------------------

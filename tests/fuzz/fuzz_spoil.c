@@ -129,15 +129,15 @@ static int bad_maximum(fuzz_problem *p, fuzz_bytes *bytes)
     return 1;
 }
 
-/* An old caller's struct may end anywhere behind its size; what it lacks is then zero. Args that
- * end early describe an empty problem, a description no heads. */
+/* An old caller's struct may end behind any pair of words; what it lacks is then zero. No struct is
+ * as short as a pointer, or ends within a word. */
 static int bad_struct_size(fuzz_problem *p, fuzz_bytes *bytes)
 {
-    static const size_t bad[] = {0, 1, 8, 20};
+    static const size_t bad[] = {0, 1, 8, 20, 65537, SIZE_MAX};
     if (fuzz_byte(bytes) & 1)
-        p->desc.struct_size = bad[fuzz_below(bytes, 4)];
+        p->desc.struct_size = bad[fuzz_below(bytes, 6)];
     else
-        p->args.struct_size = bad[fuzz_below(bytes, 2)];
+        p->args.struct_size = bad[fuzz_below(bytes, 6)];
     return 1;
 }
 

@@ -85,6 +85,22 @@ static void check_struct_sizes(void)
     p.out[5] = 0;
     CHECK(heed_attention(context, &shorter, &p.args) == HEED_OK && p.out[5] == want,
           "a shorter struct: %s", heed_last_error());
+    /* A pointer's size, the end of half a member, what was never set: then the pointers in it are
+     * not followed either. */
+    static const size_t impossible[] = {0, 8, 12, 65544, SIZE_MAX};
+    for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
+        heed_attn_args args = p.args;
+        heed_kv_append_args append = {.struct_size = impossible[i]};
+        args.struct_size = impossible[i];
+        args.error = append.error = (heed_error *)(uintptr_t)1;
+        args.executor = (const heed_executor *)(uintptr_t)1;
+        CHECK(heed_attention(context, &p.desc, &args) == HEED_ERR_ABI &&
+                  strstr(heed_last_error(), "args.struct_size"),
+              "a size of %zu: %s", impossible[i], heed_last_error());
+        CHECK(heed_kv_append(&append) == HEED_ERR_ABI &&
+                  strstr(heed_last_error(), "args.struct_size"),
+              "an appended size of %zu: %s", impossible[i], heed_last_error());
+    }
     heed_context_release(context);
     unit_free(&p);
 }
