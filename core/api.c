@@ -179,6 +179,8 @@ heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
     why.text[0] = 0;
     heed_status st = args ? read_desc(context, desc, &d, &why)
                           : heed_fail(&why, HEED_ERR_INVALID, "args is NULL");
+    if (st == HEED_OK)
+        st = heed_validate_sizes(args, &why); /* before they become a plan's */
     if (st != HEED_OK)
         return heed_call_report(&attention, args, st, &why);
     d.max_batch = roomy(args->batch);

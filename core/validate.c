@@ -197,6 +197,19 @@ static heed_status check_view(const char *name, const heed_view *view, int wante
     return wanted ? heed_check_view(name, view, bytes, is_output, shape, why) : HEED_OK;
 }
 
+heed_status heed_validate_sizes(const heed_attn_args *args, heed_error *why)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } size[] = {{"batch", args->batch}, {"q_len", args->q_len}, {"kv_len", args->kv_len}};
+    for (int i = 0; i < 3; i++)
+        if (size[i].value < 0 || size[i].value > MAX_LENGTH)
+            INVALID("args.%s is %lld, 0 to %d is required", size[i].name, (long long)size[i].value,
+                    MAX_LENGTH);
+    return HEED_OK;
+}
+
 static heed_status check_sizes(const heed_attn_desc *desc, const heed_attn_args *args,
                                heed_error *why)
 {

@@ -8,6 +8,9 @@
  * scale and accuracy resolved, features that their values switch off dropped. */
 heed_status heed_validate_desc(const heed_attn_desc *desc, heed_problem *problem, heed_error *why);
 
+/* The args' sizes are such that there can be a plan for them. */
+heed_status heed_validate_sizes(const heed_attn_args *args, heed_error *why);
+
 /* The args fit the plan: sizes, presence, reach of strides. Lengths are another matter (schedule).
  */
 heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args *args,

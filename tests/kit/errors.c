@@ -74,6 +74,9 @@ SPOIL(desc_size_0, p->desc.struct_size = 0)
 SPOIL(batch_negative, p->args.batch = -1)
 SPOIL(q_len_negative, p->args.q_len = -1)
 SPOIL(kv_len_negative, p->args.kv_len = -1)
+SPOIL(batch_huge, p->args.batch = INT64_C(1) << 40)
+SPOIL(q_len_huge, p->args.q_len = INT64_C(1) << 31)
+SPOIL(kv_len_huge, p->args.kv_len = INT64_MAX)
 SPOIL(batch_large, p->args.batch = p->desc.max_batch + 1)
 SPOIL(q_len_large, p->args.q_len = p->desc.max_q_len + 1)
 SPOIL(kv_len_large, p->args.kv_len = p->desc.max_kv_len + 1)
@@ -194,6 +197,9 @@ static const mistake mistakes[] = {
     {"batch_negative", "batch", IN_ARGS, INVALID, 0, batch_negative},
     {"q_len_negative", "q_len", IN_ARGS, INVALID, 0, q_len_negative},
     {"kv_len_negative", "kv_len", IN_ARGS, INVALID, 0, kv_len_negative},
+    {"batch_huge", "args.batch", IN_ARGS, INVALID, 0, batch_huge},
+    {"q_len_huge", "args.q_len", IN_ARGS, INVALID, 0, q_len_huge},
+    {"kv_len_huge", "args.kv_len", IN_ARGS, INVALID, 0, kv_len_huge},
     {"batch_above_plan", "batch", IN_ARGS_AT_PLAN, INVALID, 0, batch_large},
     {"q_len_above_plan", "q_len", IN_ARGS_AT_PLAN, INVALID, 0, q_len_large},
     {"kv_len_above_plan", "kv_len", IN_ARGS_AT_PLAN, INVALID, 0, kv_len_large},
