@@ -65,14 +65,12 @@ static heed_status check(const heed_merge_args *m, heed_error *why)
                 "args.%s has strides %lld, %lld, %lld that reach beyond the address space",
                 views[i].name, (long long)v->stride[0], (long long)v->stride[1],
                 (long long)v->stride[2]);
+        for (int n = 0; n < 3 && (v == &m->out || v == &m->lse); n++)
+            if (shape[n] > 1 && v->stride[n] == 0)
+                return heed_fail(why, HEED_ERR_INVALID,
+                                 "args.%s.stride[%d] is 0 for %lld %s: outputs cannot broadcast",
+                                 views[i].name, n, (long long)shape[n], size[n].name);
     }
-    for (int i = 0; i < 3; i++)
-        if (size[i].value > 1 && m->dim &&
-            (m->out.stride[i] == 0 || (i < 2 && m->lse.data && m->lse.stride[i] == 0)))
-            return heed_fail(why, HEED_ERR_INVALID,
-                             "args.%s.stride[%d] is 0 for %lld %s: outputs cannot broadcast",
-                             m->out.stride[i] == 0 ? "out" : "lse", i, (long long)size[i].value,
-                             size[i].name);
     return HEED_OK;
 }
 
@@ -84,7 +82,7 @@ heed_status heed_merge(const heed_merge_args *args)
     if (st == HEED_OK)
         st = check(&m, &why);
     if (st != HEED_OK)
-        return heed_report(args && args->struct_size >= sizeof m ? args->error : NULL, st, &why);
+        return heed_report(heed_struct_pointer(args, offsetof(heed_merge_args, error)), st, &why);
     heed_fpenv saved = heed_fpenv_enter();
     for (int64_t row = 0; row < m.rows; row++)
         for (int64_t head = 0; head < m.heads; head++)
