@@ -9,18 +9,22 @@
 static heed_status check_sizes(const heed_mha *m, const heed_mha_args *a, heed_error *why)
 {
     const struct {
-        const char *name;
+        const char *name, *limit, *missing; /* missing: the feature without which it is 0 */
         int64_t value, most;
     } size[] = {
-        {"batch", a->batch, m->attn.max_batch},
-        {"q_len", a->q_len, m->attn.max_q_len},
-        {"kv_len", a->kv_len, m->cross ? m->attn.max_kv_len : 0},
-        {"capacity", a->capacity, m->cache ? m->attn.max_kv_len : 0},
+        {"batch", "batch", NULL, a->batch, m->attn.max_batch},
+        {"q_len", "q_len", NULL, a->q_len, m->attn.max_q_len},
+        {"kv_len", "kv_len", m->cross ? NULL : "CROSS", a->kv_len, m->attn.max_kv_len},
+        {"capacity", "kv_len", m->cache ? NULL : "CACHE", a->capacity, m->attn.max_kv_len},
     };
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
+        if (size[i].missing && size[i].value)
+            INVALID("args.%s is %lld, 0 is required without HEED_MHA_HAS_%s", size[i].name,
+                    (long long)size[i].value, size[i].missing);
         if (size[i].value < 0 || size[i].value > size[i].most)
-            INVALID("args.%s is %lld, 0 to %lld is required", size[i].name,
-                    (long long)size[i].value, (long long)size[i].most);
+            INVALID("args.%s is %lld, 0 to the layer's max_%s = %lld is required", size[i].name,
+                    (long long)size[i].value, size[i].limit, (long long)size[i].most);
+    }
     return HEED_OK;
 }
 
@@ -102,6 +106,16 @@ static heed_status check_matrix(const char *name, const heed_view *view, uint32_
     return heed_check_view(name, view, heed_dtype_bytes(type), is_output, shape, why);
 }
 
+/* Without out_proj attention writes y, while it may still read its inputs. */
+static heed_status check_in_place(const heed_mha *m, const heed_mha_args *a, heed_error *why)
+{
+    const char *twin = a->y.data == a->x_q.data ? "x_q" : a->y.data == a->x_kv.data ? "x_kv" : NULL;
+    if (twin && !m->desc.out_proj)
+        INVALID("args.y.data equals args.%s.data, which the layer permits with out_proj alone",
+                twin);
+    return HEED_OK;
+}
+
 static heed_status read_lists(heed_mha_run_state *run, heed_error *why)
 {
     const heed_mha *m = run->mha;
@@ -131,6 +145,8 @@ static heed_status read_lists(heed_mha_run_state *run, heed_error *why)
                           m->desc.d_kv, why);
     if (st == HEED_OK)
         st = check_matrix("y", &a->y, m->y_type, 1, &run->q_rows, q_batch, q_reach, m->y_cols, why);
+    if (st == HEED_OK && run->q_rows.total)
+        st = check_in_place(m, a, why);
     if (st == HEED_OK && m->desc.out_proj &&
         (m->desc.out_proj->problem.features & HEED_LINEAR_HAS_RESIDUAL))
         st = check_matrix("residual", &a->residual, m->y_type, 0, &run->q_rows, q_batch, q_reach,

@@ -20,7 +20,7 @@ static const char *spoil_args(layer *l, int n)
     case 1:
         return a->q_len = l->attn.max_q_len + 1, "args.q_len";
     case 2:
-        return a->kv_len = 1, "args.kv_len";
+        return a->kv_len = 1, "args.kv_len is 1, 0 is required without HEED_MHA_HAS_CROSS";
     case 3:
         return a->capacity = l->attn.max_kv_len + 1, "args.capacity";
     case 4:

@@ -246,6 +246,39 @@ static void check_fork(layer_setup *s)
     heed_context_release(context);
 }
 
+/* Attention alone reads x while it writes y: the sentence names them as the layer's caller does. */
+static void check_in_place(heed_context *context)
+{
+    enum { LENGTH = 3, WIDTH = 8 };
+    float x[LENGTH * WIDTH] = {1}, before[LENGTH * WIDTH];
+    const heed_attn_desc attn = {.struct_size = sizeof attn,
+                                 .q_heads = 2,
+                                 .kv_heads = 2,
+                                 .qk_dim = WIDTH / 2,
+                                 .v_dim = WIDTH / 2,
+                                 .q_type = HEED_F32,
+                                 .k_type = HEED_F32,
+                                 .v_type = HEED_F32,
+                                 .out_type = HEED_F32,
+                                 .max_batch = 1,
+                                 .max_q_len = LENGTH};
+    const heed_mha_desc desc = {
+        .struct_size = sizeof desc, .attn = &attn, .d_model = WIDTH, .x_type = HEED_F32};
+    const heed_mha_args args = {.struct_size = sizeof args,
+                                .batch = 1,
+                                .q_len = LENGTH,
+                                .x_q = {x, {0, WIDTH, 1}},
+                                .y = {x, {0, WIDTH, 1}}};
+    heed_mha *mha = NULL;
+    memcpy(before, x, sizeof x);
+    CHECK(heed_mha_create(context, &desc, &mha) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_mha_run(mha, &args, NULL, 0) == HEED_ERR_INVALID &&
+              strstr(heed_last_error(), "args.y.data equals args.x_q.data"),
+          "%s", heed_last_error());
+    CHECK(memcmp(before, x, sizeof x) == 0, "x was written");
+    heed_mha_release(mha);
+}
+
 int main(void)
 {
     layer_setup *s = layer_prepare();
@@ -254,6 +287,7 @@ int main(void)
     check_holds(s);
     check_explain(context, s);
     check_lines(s);
+    check_in_place(context);
     check_rounding();
     check_fork(s);
     heed_context_release(context);
