@@ -220,6 +220,8 @@ heed_status heed_explain_mha(const heed_mha *mha, int json, char *text, size_t *
 
 static void put_isa(builder *b, int json, const char *title, uint64_t bits)
 {
+    if (!json && !bits)
+        return;
     put(b, json ? ", \"%s\": [" : "%s:", title);
     for (unsigned bit = 0, first = 1; heed_cpu_isa_name(bit); bit++) {
         if (!(bits >> bit & 1))
