@@ -72,9 +72,21 @@ static void watch_forks(void)
 /* ---- options ----------------------------------------------------------------------------------
  */
 
-static heed_status parse_verbose(const char *words, uint32_t *verbose, heed_error *why)
+/* Where a setting comes from, for sentences: the option beats the environment. */
+typedef struct setting {
+    const char *text; /* NULL: not given. "" is given, and means nothing */
+    const char *from;
+} setting;
+
+static setting setting_of(const char *option, const char *name, const char *environment,
+                          const char *variable)
 {
-    for (const char *at = words; *at;) {
+    return option ? (setting){option, name} : (setting){environment, variable};
+}
+
+static heed_status parse_verbose(setting words, uint32_t *verbose, heed_error *why)
+{
+    for (const char *at = words.text; *at;) {
         size_t n = strcspn(at, ",");
         if (n == 4 && !memcmp(at, "plan", 4))
             *verbose |= HEED_VERBOSE_PLAN;
@@ -82,7 +94,7 @@ static heed_status parse_verbose(const char *words, uint32_t *verbose, heed_erro
             *verbose |= HEED_VERBOSE_RUN;
         else if (n)
             return heed_fail(why, HEED_ERR_INVALID,
-                             "verbose has the word '%.*s', known are plan and run",
+                             "%s has the word '%.*s', known are plan and run", words.from,
                              (int)(n < 80 ? n : 80), at);
         at += n + (at[n] == ',');
     }
@@ -111,26 +123,33 @@ static heed_status read_options(heed_context *context, heed_error *why)
         st = heed_check_executor(o->executor, &context->executor, why);
         o->executor = &context->executor;
     }
-    const char *verbose = o->verbose ? o->verbose : heed_env("HEED_VERBOSE");
-    if (st == HEED_OK && verbose)
+    const setting verbose =
+        setting_of(o->verbose, "options.verbose", heed_env("HEED_VERBOSE"), "HEED_VERBOSE");
+    if (st == HEED_OK && verbose.text)
         st = parse_verbose(verbose, &context->verbose, why);
-    context->n_threads = o->n_threads ? o->n_threads : heed_env_threads();
+    context->n_threads = o->n_threads;
+    if (st == HEED_OK && !context->n_threads)
+        st = heed_env_threads(&context->n_threads, why);
     heed_cpu_detect(&context->cpu);
-    const char *max_isa = o->max_isa ? o->max_isa : heed_env("HEED_MAX_ISA");
-    if (st == HEED_OK && max_isa && heed_cpu_cap(&context->cpu, max_isa))
+    const setting max_isa =
+        setting_of(o->max_isa, "options.max_isa", heed_env("HEED_MAX_ISA"), "HEED_MAX_ISA");
+    if (st == HEED_OK && max_isa.text && *max_isa.text && heed_cpu_cap(&context->cpu, max_isa.text))
         st = heed_fail(why, HEED_ERR_INVALID,
-                       "max_isa is '%.40s', known are baseline, avx2, avx512 and amx", max_isa);
+                       "%s is '%.40s', known are baseline, avx2, avx512 and amx", max_isa.from,
+                       max_isa.text);
     const char *wanted = o->backends ? o->backends : heed_env("HEED_BACKEND");
-    if (st == HEED_OK && wanted) {
+    if (st == HEED_OK && wanted && *wanted) {
         size_t bytes = strlen(wanted) + 1;
         context->wanted = heed_alloc(context, bytes, 1);
         if (!context->wanted)
             return heed_fail(why, HEED_ERR_NOMEM, "no memory for a list of backends");
         memcpy(context->wanted, wanted, bytes);
+        context->wanted_by_variable = !o->backends;
     }
-    const char *path = o->plugin_path ? o->plugin_path : heed_env_secure("HEED_PLUGIN_PATH");
+    const setting path = setting_of(o->plugin_path, "options.plugin_path",
+                                    heed_env_secure("HEED_PLUGIN_PATH"), "HEED_PLUGIN_PATH");
     if (st == HEED_OK)
-        st = heed_registry_init(&context->registry, &context->cpu, path, why);
+        st = heed_registry_init(&context->registry, &context->cpu, path.text, path.from, why);
     o->backends = o->max_isa = o->plugin_path = o->verbose = NULL; /* not ours to keep */
     return st;
 }

@@ -18,7 +18,8 @@ struct heed_context {
     heed_context_options user; /* strings replaced by our copies, executor by a pointer below */
     heed_executor executor;
     uint32_t n_threads, verbose;
-    char *wanted; /* the permitted backends, in order; NULL: all, by cost */
+    int wanted_by_variable; /* `wanted` comes from HEED_BACKEND */
+    char *wanted;           /* the permitted backends, in order; NULL: all, by cost */
     heed_cpu cpu;
     heed_registry registry;
     heed_plan_cache plans;

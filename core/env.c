@@ -12,6 +12,8 @@
 #include <sys/auxv.h>
 #endif
 
+#include "reason.h"
+
 #define MAX_THREADS 4096
 
 const char *heed_env(const char *name)
@@ -92,15 +94,21 @@ static uint32_t cgroup_count(void)
     return least;
 }
 
-uint32_t heed_env_threads(void)
+heed_status heed_env_threads(uint32_t *out, heed_error *why)
 {
-    uint32_t n = count_of(heed_env("HEED_NUM_THREADS"));
-    if (n)
-        return n;
-    n = affinity_count();
+    const char *wish = heed_env("HEED_NUM_THREADS");
+    if (wish) {
+        *out = strspn(wish, "0123456789") == strlen(wish) ? count_of(wish) : 0;
+        if (*out)
+            return HEED_OK;
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "HEED_NUM_THREADS is '%.40s', a number of at least 1 is required", wish);
+    }
+    uint32_t n = affinity_count();
     const uint32_t limits[] = {count_of(heed_env("OMP_NUM_THREADS")), cgroup_count()};
     for (int i = 0; i < 2; i++)
         if (limits[i] && limits[i] < n)
             n = limits[i];
-    return n ? n : 1;
+    *out = n ? n : 1;
+    return HEED_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef HEED_CORE_ENV_H
 #define HEED_CORE_ENV_H
 
-#include <stdint.h>
+#include <heed/status.h>
 
 /* The variable's value, or NULL if it is unset or empty. */
 const char *heed_env(const char *name);
@@ -11,7 +11,7 @@ const char *heed_env(const char *name);
 const char *heed_env_secure(const char *name);
 
 /* HEED_NUM_THREADS, or else the least of OMP_NUM_THREADS, the affinity mask and the cgroup's
- * cpu.max, rounded up. At least 1. */
-uint32_t heed_env_threads(void);
+ * cpu.max, rounded up. At least 1. Fails where the first of them is no such number. */
+heed_status heed_env_threads(uint32_t *n, heed_error *why);
 
 #endif

@@ -56,17 +56,18 @@ void heed_plugins_load(heed_registry *registry, const heed_cpu *cpu, const char 
 }
 
 heed_status heed_plugins_load_path(heed_registry *registry, const heed_cpu *cpu, const char *path,
-                                   heed_error *why)
+                                   const char *from, heed_error *why)
 {
     char folder[4096];
     for (const char *at = path; *at;) {
         size_t n = strcspn(at, ":");
         if (n && at[0] != '/')
             return heed_fail(why, HEED_ERR_INVALID,
-                             "the plugin path has the folder '%.*s', which is not absolute",
+                             "%s has the folder '%.*s', an absolute path is required", from,
                              (int)(n < 150 ? n : 150), at);
         if (n >= sizeof folder)
-            return heed_fail(why, HEED_ERR_INVALID, "a plugin folder has %zu bytes, at most %zu", n,
+            return heed_fail(why, HEED_ERR_INVALID,
+                             "%s has a folder of %zu bytes, at most %zu are possible", from, n,
                              sizeof folder - 1);
         memcpy(folder, at, n);
         folder[n] = 0;

@@ -8,9 +8,9 @@
  * entry with the reason; a folder that does not exist is an empty one. */
 void heed_plugins_load(heed_registry *registry, const heed_cpu *cpu, const char *folder);
 
-/* The same for each folder of a ':'-separated list. All of them must be absolute, so that nobody's
- * current directory decides what code runs. */
+/* The same for each folder of a ':'-separated list, which the user gave as `from`. All of them must
+ * be absolute, so that nobody's current directory decides what code runs. */
 heed_status heed_plugins_load_path(heed_registry *registry, const heed_cpu *cpu, const char *path,
-                                   heed_error *why);
+                                   const char *from, heed_error *why);
 
 #endif

@@ -92,7 +92,7 @@ void heed_registry_add_failure(heed_registry *registry, const char *name, const 
 }
 
 heed_status heed_registry_init(heed_registry *registry, const heed_cpu *cpu,
-                               const char *plugin_path, heed_error *why)
+                               const char *plugin_path, const char *path_from, heed_error *why)
 {
     heed_status st = HEED_OK;
     registry->n = 0;
@@ -103,6 +103,7 @@ heed_status heed_registry_init(heed_registry *registry, const heed_cpu *cpu,
 #undef HEED_BUILTIN
     if (st == HEED_OK)
         heed_plugins_load(registry, cpu, HEED_PLUGIN_FOLDER);
-    return st == HEED_OK && plugin_path ? heed_plugins_load_path(registry, cpu, plugin_path, why)
-                                        : st;
+    return st == HEED_OK && plugin_path
+               ? heed_plugins_load_path(registry, cpu, plugin_path, path_from, why)
+               : st;
 }

@@ -25,9 +25,9 @@ typedef struct heed_registry {
 } heed_registry;
 
 /* Fills in the built-in backends and the plugins of the installed folder and of `plugin_path`
- * (absolute folders, ':' between them; NULL: none). */
+ * (absolute folders, ':' between them; NULL: none), which the user gave as `path_from`. */
 heed_status heed_registry_init(heed_registry *registry, const heed_cpu *cpu,
-                               const char *plugin_path, heed_error *why);
+                               const char *plugin_path, const char *path_from, heed_error *why);
 
 /* Adds a table; the entry says whether it is usable. An error if the table cannot be accepted. */
 heed_status heed_registry_add(heed_registry *registry, const heed_cpu *cpu,

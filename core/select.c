@@ -23,6 +23,32 @@ static int place_in_list(const char *list, const char *name)
     return -1;
 }
 
+/* Appends to a sentence as far as there is room. */
+HEED_PRINTF(2, 3) static void append(heed_error *why, const char *format, ...)
+{
+    const size_t used = strlen(why->text);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(why->text + used, sizeof why->text - used, format, list);
+    va_end(list);
+}
+
+/* Every backend but one, the usable ones first: the end of a long sentence is lost. */
+static void append_others(const heed_registry *registry, const heed_entry *but, heed_error *why)
+{
+    const char *between = "; there are";
+    for (int usable = 1; usable >= 0; usable--)
+        for (uint32_t i = 0; i < registry->n; i++) {
+            const heed_entry *e = &registry->entry[i];
+            if (e == but || e->usable != usable)
+                continue;
+            append(why, "%s %s", between, e->name);
+            if (!usable)
+                append(why, " (%s)", e->why.text);
+            between = ",";
+        }
+}
+
 /* Every name in the list must be a backend that can run on this machine. */
 static heed_status check_list(heed_context *context, heed_error *why)
 {
@@ -30,18 +56,10 @@ static heed_status check_list(heed_context *context, heed_error *why)
         size_t n = strcspn(at, ",");
         heed_entry *entry = n ? heed_registry_find(&context->registry, at, n) : NULL;
         if (!entry || !entry->usable) {
-            int used =
-                snprintf(why->text, sizeof why->text, "backend '%.*s' %s%.80s; there are",
-                         (int)(n < 31 ? n : 31), at, entry ? "cannot run here: " : "is unknown",
-                         entry ? entry->why.text : "");
-            for (uint32_t i = 0; i < context->registry.n; i++) {
-                const heed_entry *e = &context->registry.entry[i];
-                size_t room = used < (int)sizeof why->text ? sizeof why->text - (size_t)used : 0;
-                if (room && e != entry)
-                    used += snprintf(why->text + used, room, "%s %s%s%.60s%s", i ? "," : "",
-                                     e->name, e->usable ? "" : " (", e->usable ? "" : e->why.text,
-                                     e->usable ? "" : ")");
-            }
+            heed_fail(why, HEED_ERR_INVALID, "backend '%.*s' %s%s%.100s", (int)(n < 31 ? n : 31),
+                      at, context->wanted_by_variable ? "of HEED_BACKEND " : "",
+                      entry ? "cannot run here: " : "is unknown", entry ? entry->why.text : "");
+            append_others(&context->registry, entry, why);
             return entry ? HEED_ERR_UNSUPPORTED : HEED_ERR_INVALID;
         }
         at += n + (at[n] == ',');

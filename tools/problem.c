@@ -120,7 +120,7 @@ const char *heed_cli_reason(const char *name, const char *sentence)
         snprintf(prefix, sizeof prefix, "%.*s: ", HEED_CLI_NAME, name);
         reason = after(prefix, reason);
         snprintf(prefix, sizeof prefix, "backend '%.*s' ", HEED_CLI_NAME, name);
-        reason = after(prefix, reason);
+        reason = after("of HEED_BACKEND ", after(prefix, reason));
     }
     snprintf(text, sizeof text, "%s", reason);
     char *others = strstr(text, "; there are");

@@ -33,7 +33,8 @@ typedef struct heed_executor {
 
 /**
  * Options of a context. Zero is the default for every member, and every option that is given beats
- * the environment variable named beside it. The environment is read once, by
+ * the environment variable named beside it; a string "" is given, and asks for nothing: every
+ * backend, the whole CPU, no plugins, no lines. The environment is read once, by
  * heed_context_create.
  *
  * n_threads    HEED_NUM_THREADS; else the least of OMP_NUM_THREADS, the affinity mask and the
@@ -70,9 +71,9 @@ typedef struct heed_context_options {
  *
  * options    may be NULL; the strings and the executor in it are copied
  * out        receives the context; written on success only
- * Errors     HEED_ERR_INVALID an unknown max_isa or verbose word, a relative plugin path, alloc
- *            without release; HEED_ERR_ABI a struct_size or an unknown tail that is not zero;
- *            HEED_ERR_NOMEM
+ * Errors     HEED_ERR_INVALID an unknown max_isa or verbose word, a relative plugin path, a
+ *            HEED_NUM_THREADS that is no number above 0, alloc without release; HEED_ERR_ABI a
+ *            struct_size or an unknown tail that is not zero; HEED_ERR_NOMEM
  * Threads    safe. A context may be used by any number of threads at once.
  */
 HEED_API heed_status heed_context_create(const heed_context_options *options, heed_context **out);

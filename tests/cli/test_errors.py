@@ -103,7 +103,7 @@ def invalid():
     refused(arguments("--backend", "nothing"), "nothing")
     refused(arguments("--backend", "naive,nothing"), "nothing")
     refused(arguments(), "nothing", environment={"HEED_BACKEND": "nothing"})
-    refused(arguments(), "max_isa", environment={"HEED_MAX_ISA": "sse5"})
+    refused(arguments(), "HEED_MAX_ISA", environment={"HEED_MAX_ISA": "sse5"})
     odd = save("odd", (2, 3, 3, 5))
     refused(arguments(k=odd, v=odd), "multiple")
     empty = save("empty", (2, 4, 3, 0))

@@ -28,12 +28,41 @@ static void check_options(void)
     CHECK(status_of(&o) == HEED_ERR_INVALID && strstr(heed_last_error(), "walk"), "verbose");
     o = (heed_context_options){.struct_size = sizeof o, .plugin_path = "here"};
     CHECK(status_of(&o) == HEED_ERR_INVALID && strstr(heed_last_error(), "absolute"), "path");
+    setenv("HEED_NUM_THREADS", "two", 1);
+    CHECK(status_of(NULL) == HEED_ERR_INVALID &&
+              strstr(heed_last_error(), "HEED_NUM_THREADS is 'two'"),
+          "threads: %s", heed_last_error());
+    o = (heed_context_options){.struct_size = sizeof o, .n_threads = 1};
+    CHECK(status_of(&o) == HEED_OK, "the option does not beat HEED_NUM_THREADS");
+    unsetenv("HEED_NUM_THREADS");
     o = (heed_context_options){.struct_size = sizeof o, .flags = 64};
     CHECK(status_of(&o) == HEED_ERR_INVALID, "flags");
     o = (heed_context_options){.struct_size = 4};
     CHECK(status_of(&o) == HEED_ERR_ABI, "struct_size 4");
     o.struct_size = 3u << 20;
     CHECK(status_of(&o) == HEED_ERR_ABI, "struct_size 3 MiB");
+}
+
+/* A wrong word is said to be the option's or the variable's, whichever it came from. "" is given,
+ * and asks for nothing. */
+static void check_strings(void)
+{
+    static const char *const variables[] = {"HEED_MAX_ISA", "HEED_VERBOSE", "HEED_PLUGIN_PATH"};
+    static const char *const options[] = {"options.max_isa", "options.verbose",
+                                          "options.plugin_path"};
+    for (int i = 0; i < 3; i++) {
+        heed_context_options o = {.struct_size = sizeof o};
+        const char **option = i == 0 ? &o.max_isa : i == 1 ? &o.verbose : &o.plugin_path;
+        setenv(variables[i], "nonsense", 1);
+        CHECK(status_of(&o) == HEED_ERR_INVALID && strstr(heed_last_error(), variables[i]), "%s",
+              heed_last_error());
+        *option = "nonsense";
+        CHECK(status_of(&o) == HEED_ERR_INVALID && strstr(heed_last_error(), options[i]), "%s",
+              heed_last_error());
+        *option = "";
+        CHECK(status_of(&o) == HEED_OK, "an empty %s: %s", options[i], heed_last_error());
+        unsetenv(variables[i]);
+    }
 }
 
 /* The machine's line of heed_context_backends says how many threads there are. */
@@ -234,6 +263,16 @@ static void check_selection(void)
           "too little room: %zu, '%s'", room, text);
     CHECK(heed_plan_explain(plan, 1, NULL, &room) == HEED_OK && room == bytes, "asking the size");
     heed_plan_release(plan);
+    setenv("HEED_BACKEND", "warp_drive", 1);
+    heed_context *by_variable = unit_context(1, NULL), *any = unit_context(1, "");
+    unsetenv("HEED_BACKEND");
+    CHECK(heed_plan_create(by_variable, &p.desc, &plan) == HEED_ERR_INVALID &&
+              strstr(heed_last_error(), "'warp_drive' of HEED_BACKEND is unknown"),
+          "a variable's unknown name: %s", heed_last_error());
+    CHECK(heed_plan_create(any, &p.desc, &plan) == HEED_OK, "an empty list: %s", heed_last_error());
+    heed_plan_release(plan);
+    heed_context_release(by_variable);
+    heed_context_release(any);
     p.desc.features = HEED_HAS_QUANT;
     CHECK(heed_plan_create(naive, &p.desc, &plan) == HEED_ERR_UNSUPPORTED &&
               strstr(heed_last_error(), "reserved"),
@@ -246,6 +285,7 @@ static void check_selection(void)
 int main(void)
 {
     check_options();
+    check_strings();
     check_threads();
     check_struct_sizes();
     check_cache();
