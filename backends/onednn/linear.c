@@ -2,14 +2,15 @@
  * Linear layers by oneDNN's matrix product: one primitive for each number of inputs and type, of
  * always ROWS rows and COLS columns.
  *
- * Work       a tile's rows are copied (widened) to scratch, ROWS at a time with zeros behind the
- * last one, and meet each panel; bias, activation and residual follow element by element
+ * Work       a tile's rows are copied (widened) to scratch, ROWS at a time with zeros behind the last
+ *            one, and meet each panel; bias, activation and residual follow element by element
  *            (heed_linear_finish in kit.h).
- * Layout     w in panels [in_dim][COLS], in bf16 where the products are, else in f32: oneDNN 2.6
- * has no products of mixed types. Bits       oneDNN may sum in another order for another number of
- * rows: so that a row's bits do not depend on how many come with it, there is one number. One row
- * costs as much as ROWS. Kept       primitives stay for the life of the process, in a table that
- * only grows: a tile finds its own without a lock.
+ * Layout     w in panels [in_dim][COLS], in bf16 where the products are, else in f32: oneDNN 2.6 has
+ *            no products of mixed types.
+ * Bits       oneDNN may sum in another order for another number of rows: so that a row's bits do not
+ *            depend on how many come with it, there is one number. One row costs as much as ROWS.
+ * Kept       primitives stay for the life of the process, in a table that only grows: a tile finds its
+ *            own without a lock.
  */
 #include <pthread.h>
 #include <sched.h>

@@ -2,12 +2,12 @@
  * The rows of a block of scores between the products, and what is packed for them. Compiled once
  * per instruction set.
  *
- * Plain loops where the compiler makes vectors of them, vec.h where an order of summation or an
- * exponential is needed.
+ * Work       plain loops where the compiler makes vectors of them, vec.h where an order of summation or
+ *            an exponential is needed.
  * Edges      reads mask and bias in the row's range only, rows of tensors without their
- * surroundings; s is ours and has whole vectors. Numerics   scores end in log2 units. exp2 is
- * within 2 ulp (vec.h); m may be any float, so that the greatest score itself can be the reference
- * and its weight exactly 1.
+ *            surroundings; s is ours and has whole vectors.
+ * Numerics   scores end in log2 units. exp2 is within 2 ulp (vec.h); m may be any float, so that the
+ *            greatest score itself can be the reference and its weight exactly 1.
  */
 #include "rows.h"
 

@@ -2,15 +2,17 @@
  * A tile by oneDNN's matrix products: per block of keys S = Q K^T, weights, O = P V, and the
  * running sums.
  *
- * Work       Q is packed once per tile, with scale folded in where products are f32. A block of K
- * or V that lies as the product wants it is handed over as it is; others (strides, pages, types,
- *            the last and shorter one) are copied and converted, with zeros for the keys that lack.
+ * Work       Q is packed once per tile, with scale folded in where products are f32. A block of K or
+ *            V that lies as the product wants it is handed over as it is; others (strides, pages,
+ *            types, the last and shorter one) are copied and converted, with zeros for the keys that
+ *            lack.
  * Units      log2; the reference of a row is its greatest score so far.
  * Hidden     a score is replaced, never multiplied. Weights of 0 do meet the values of hidden keys:
- * if that left something that is not finite, the block is summed again with such keys' values as
- * zeros, and added to the rows that see them one by one. So a row's bits do not depend on what it
- * does not see. Numerics   each block's product is added to the running sum as a whole. bf16
- * products take q as it is, and scale what comes out of them.
+ *            if that left something that is not finite, the block is summed again with such keys'
+ *            values as zeros, and added to the rows that see them one by one. So a row's bits do not
+ *            depend on what it does not see.
+ * Numerics   each block's product is added to the running sum as a whole. bf16 products take q as it
+ *            is, and scale what comes out of them.
  */
 #include <sched.h>
 

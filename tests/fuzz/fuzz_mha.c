@@ -1,9 +1,9 @@
 /* The structured fuzz target of attention layers.
  *
- * Valid    a layer of the conformance kit, drawn from the bytes, succeeds in whatever
- * floating-point environment the host has, and is what float64 says. The same rows in other layouts
- * (y in place of the residual or of x too), run in another way, have the same bits. Spoilt   the
- * call is refused with a sentence; outputs and caches are as they were.
+ * Valid    a layer of the conformance kit, drawn from the bytes, succeeds in whatever floating-point
+ *          environment the host has, and is what float64 says. The same rows in other layouts (y in
+ *          place of the residual or of x too), run in another way, have the same bits.
+ * Spoilt   the call is refused with a sentence; outputs and caches are as they were.
  *
  * A finding ends the process by abort().
  */
