@@ -66,7 +66,7 @@ const heed_backend *heed_onednn_backend(void); /* declared by whoever lists the 
 
 const heed_backend *heed_onednn_backend(void)
 {
-    static heed_backend backend = {
+    static const heed_backend backend = {
         .abi = HEED_BACKEND_ABI,
         .struct_size = sizeof backend,
         .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
@@ -74,6 +74,7 @@ const heed_backend *heed_onednn_backend(void)
                     HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
                     HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES,
         .name = "onednn",
+        .summary = heed_onednn_summary,
         .probe = probe,
         .supports = supports,
         .cost = cost,
@@ -87,7 +88,6 @@ const heed_backend *heed_onednn_backend(void)
         .linear_pack = heed_onednn_linear_pack,
         .linear_tile = heed_onednn_linear_tile,
     };
-    backend.summary = heed_onednn_summary();
     return &backend;
 }
 

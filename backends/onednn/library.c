@@ -13,11 +13,13 @@
 #include "onednn.h"
 
 #define COMPILED_WITH DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH
+#define TEXT_OF(...) TEXT(__VA_ARGS__)
+#define TEXT(major, minor, patch) #major "." #minor "." #patch
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static heed_onednn_library library; /* written once, under the lock, before anybody reads it */
 static int opened;
-static char summary[160];
+char heed_onednn_summary[160] = "matrix products by oneDNN " TEXT_OF(COMPILED_WITH);
 
 /* ---- instruction sets -------------------------------------------------------------------------
  */
@@ -90,22 +92,40 @@ static int most_allowed(const heed_cpu *cpu, const char **why)
     return rank_of_isa(dnnl_cpu_isa_sse41);
 }
 
-static const heed_onednn_rows *choose_rows(const heed_cpu *cpu)
+/* The rows for this CPU, and what they need of it. */
+static const heed_onednn_rows *choose_rows(const heed_cpu *cpu, uint64_t *needed)
 {
     const uint64_t avx2 = HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C;
     const uint64_t avx512 =
         avx2 | HEED_ISA_AVX512F | HEED_ISA_AVX512BW | HEED_ISA_AVX512DQ | HEED_ISA_AVX512VL;
     (void)avx512;
 #if HEED_ONEDNN_HAVE_AVX512
+    *needed = avx512;
     if ((cpu->isa & avx512) == avx512)
         return &heed_onednn_rows_avx512;
 #endif
 #if HEED_ONEDNN_HAVE_AVX2
+    *needed = avx2;
     if ((cpu->isa & avx2) == avx2)
         return &heed_onednn_rows_avx2;
 #endif
     (void)cpu;
+    *needed = 0;
     return &heed_onednn_rows_plain;
+}
+
+/* Is what oneDNN has become in this process allowed to a context with this CPU? Another context may
+ * have been the first, with a higher cap. */
+static heed_status check_isa(const heed_cpu *cpu, const heed_onednn_library *found, heed_error *why)
+{
+    const char *why_less;
+    const int most = most_allowed(cpu, &why_less);
+    if (found->rank > most || (cpu->isa & found->rows_need) != found->rows_need)
+        return heed_refuse(why,
+                           "oneDNN was used before in this process, with %s; this CPU, its OS or "
+                           "HEED_MAX_ISA allows %s",
+                           found->isa, isas[most < N_ISAS ? most : N_ISAS - 1].name);
+    return HEED_OK;
 }
 
 /* Lowers oneDNN to what is allowed, which it permits until its first use; a lower wish of the
@@ -121,15 +141,14 @@ static heed_status limit_isa(const heed_cpu *cpu, heed_onednn_library *found, co
         dnnl_set_max_cpu_isa((dnnl_cpu_isa_t)isas[most].isa); /* too late is seen below */
     else
         *why_less = "";
-    int effective = rank_of_isa(dnnl_get_effective_cpu_isa());
-    const char *name = effective < N_ISAS ? isas[effective].name : "more than AVX512_CORE_AMX";
-    if (effective > most)
-        return heed_refuse(why,
-                           "oneDNN was used before in this process, with %s; this CPU, its OS or "
-                           "HEED_MAX_ISA allows %s",
-                           name, isas[most].name);
-    snprintf(found->isa, sizeof found->isa, "%s", name);
-    found->rows = choose_rows(cpu);
+    const int effective = rank_of_isa(dnnl_get_effective_cpu_isa());
+    found->rank = effective;
+    snprintf(found->isa, sizeof found->isa, "%s",
+             effective < N_ISAS ? isas[effective].name : "more than AVX512_CORE_AMX");
+    found->rows = choose_rows(cpu, &found->rows_need);
+    heed_status st = check_isa(cpu, found, why);
+    if (st != HEED_OK)
+        return st;
     found->slower = effective >= rank_of_isa(dnnl_cpu_isa_avx512_core) ? 1.0f
                     : effective >= rank_of_isa(dnnl_cpu_isa_avx2)      ? 1.9f
                                                                        : 8.0f;
@@ -139,6 +158,14 @@ static heed_status limit_isa(const heed_cpu *cpu, heed_onednn_library *found, co
     return HEED_OK;
 }
 #else
+static heed_status check_isa(const heed_cpu *cpu, const heed_onednn_library *found, heed_error *why)
+{
+    (void)cpu;
+    (void)found;
+    (void)why;
+    return HEED_OK;
+}
+
 static heed_status limit_isa(const heed_cpu *cpu, heed_onednn_library *found, const char **why_less,
                              heed_error *why)
 {
@@ -193,8 +220,9 @@ static heed_status open_library(const heed_cpu *cpu, heed_error *why)
     /* Callers may bring more threads than there are cores; the last of them then wait. */
     found.n_slots = cpu->n_cores < 16 ? 16 : cpu->n_cores > 256 ? 256 : cpu->n_cores;
     library = found;
-    snprintf(summary, sizeof summary, "matrix products by oneDNN %d.%d.%d, which uses %s%s",
-             version->major, version->minor, version->patch, found.isa, why_less);
+    snprintf(heed_onednn_summary, sizeof heed_onednn_summary,
+             "matrix products by oneDNN %d.%d.%d, which uses %s%s", version->major, version->minor,
+             version->patch, found.isa, why_less);
     return HEED_OK;
 }
 
@@ -202,7 +230,9 @@ heed_status heed_onednn_open(const heed_cpu *cpu, heed_error *why)
 {
     heed_status st = HEED_OK;
     pthread_mutex_lock(&lock);
-    if (!opened) {
+    if (opened) {
+        st = check_isa(cpu, &library, why);
+    } else {
         st = open_library(cpu, why);
         opened = st == HEED_OK;
     }
@@ -213,13 +243,4 @@ heed_status heed_onednn_open(const heed_cpu *cpu, heed_error *why)
 const heed_onednn_library *heed_onednn_opened(void)
 {
     return &library;
-}
-
-const char *heed_onednn_summary(void)
-{
-    pthread_mutex_lock(&lock);
-    if (!summary[0])
-        snprintf(summary, sizeof summary, "matrix products by oneDNN %d.%d.%d", COMPILED_WITH);
-    pthread_mutex_unlock(&lock);
-    return summary;
 }

@@ -18,19 +18,22 @@ typedef struct heed_onednn_library {
     /* Its bf16 products are at least no emulation, which suffices where memory is what is waited
      * for; they are faster than its f32 ones. */
     uint32_t has_bf16, fast_bf16;
-    float slower;     /* than AVX-512, per operation: for cost */
-    uint32_t n_slots; /* tiles that may be under way at once on one plan */
-    char isa[32];     /* effective, in oneDNN's words */
+    float slower;       /* than AVX-512, per operation: for cost */
+    uint32_t n_slots;   /* tiles that may be under way at once on one plan */
+    int32_t rank;       /* of the instruction set that oneDNN uses */
+    uint64_t rows_need; /* HEED_ISA_* */
+    char isa[32];       /* oneDNN's, in its words */
 } heed_onednn_library;
 
-/* Opens oneDNN for this CPU, once per process. A refusal names what failed. */
+/* Opens oneDNN for this CPU, once per process. A refusal names what failed: what oneDNN has become by
+ * then may be more than this CPU, or its cap, allows. */
 heed_status heed_onednn_open(const heed_cpu *cpu, heed_error *why);
 
 /* Valid after a successful heed_onednn_open. */
 const heed_onednn_library *heed_onednn_opened(void);
 
-/* "oneDNN 2.6.3 ...", for people; from the first heed_onednn_open on with its ISA. */
-const char *heed_onednn_summary(void);
+/* For people; from the first heed_onednn_open on with its instruction set. */
+extern char heed_onednn_summary[160];
 
 #define HEED_ONEDNN_MOST_SIZES 8
 
