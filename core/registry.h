@@ -24,8 +24,9 @@ typedef struct heed_registry {
     heed_entry entry[HEED_MAX_BACKENDS];
 } heed_registry;
 
-/* Fills in the built-in backends and the plugins of the installed folder and of `plugin_path`
- * (absolute folders, ':' between them; NULL: none), which the user gave as `path_from`. */
+/* Fills in the built-in backends and the plugins of `plugin_path` (absolute folders, ':' between them;
+ * NULL: none), which the user gave as `path_from`, and of the installed folder. Of two that have one
+ * name the first is taken. */
 heed_status heed_registry_init(heed_registry *registry, const heed_cpu *cpu,
                                const char *plugin_path, const char *path_from, heed_error *why);
 

@@ -45,8 +45,8 @@ typedef struct heed_executor {
  *              those are used. A name that is unknown, or cannot run here, makes every plan fail
  *              with a sentence that says why
  * max_isa      HEED_MAX_ISA: "baseline", "avx2", "avx512" or "amx"; a new CPU plays an old one
- * plugin_path  HEED_PLUGIN_PATH: folders with plugins, absolute, separated by ':'. The variable
- *              is ignored in a set-uid process
+ * plugin_path  HEED_PLUGIN_PATH: folders with plugins, absolute, separated by ':'. They come before
+ *              installed ones of the same name. The variable is ignored in a set-uid process
  * verbose      HEED_VERBOSE: "plan", "run" or "plan,run": a line per plan or call, to log or, if
  *              there is none, to stderr
  * alloc, release  both or neither. alloc returns memory aligned to align (a power of two), or
