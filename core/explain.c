@@ -49,21 +49,24 @@ static const char *const class_name[] = {"one query row", "2 to 16 query rows", 
 static const char *const class_key[] = {"one", "few", "many"};
 static const char *const accuracy_name[] = {"default", "exact", "bf16", "split"};
 
-/* The backends that were not chosen, each with its reason. */
-static void put_others(builder *b, int json, const heed_verdict *verdict, uint32_t n)
+/* The backends that are not `used`, each with its reason. Selection is asked again, and may have another
+ * answer by now: one that was registered later. */
+static void put_others(builder *b, int json, const char *used, const heed_verdict *verdict,
+                       uint32_t n)
 {
     for (uint32_t i = 0, first = 1; i < n; i++) {
         const heed_verdict *v = &verdict[i];
-        if (v->chosen)
+        const char *reason = v->chosen ? "it was registered later" : v->why.text;
+        if (!strcmp(v->name, used))
             continue;
         if (json) {
             put(b, "%s{\"backend\": ", first ? "" : ", ");
             put_string(b, v->name);
             put(b, ", \"can\": %s, \"reason\": ", v->can ? "true" : "false");
-            put_string(b, v->why.text);
+            put_string(b, reason);
             put(b, "}");
         } else {
-            put(b, "  not %s: %s\n", v->name, v->why.text);
+            put(b, "  not %s: %s\n", v->name, reason);
         }
         first = 0;
     }
@@ -92,7 +95,7 @@ static void put_class(builder *b, int json, const heed_class_plan *c, const heed
             put(b, ", keys cut every %u", t->key_chunk);
         put(b, ", scratch %zu bytes a part\n", t->scratch_bytes);
     }
-    put_others(b, json, verdict, n);
+    put_others(b, json, c->backend->name, verdict, n);
     if (json)
         put(b, "]}");
 }
@@ -169,7 +172,7 @@ static heed_status put_whole_linear(builder *b, int json, const heed_linear *lin
     heed_status st = heed_select_linear(context, &linear->problem, &chosen, verdict, why);
     if (st == HEED_OK) {
         put_linear(b, json, linear);
-        put_others(b, json, verdict, context->registry.n);
+        put_others(b, json, linear->backend->name, verdict, context->registry.n);
     }
     pthread_mutex_unlock(&context->lock);
     put(b,

@@ -123,6 +123,19 @@ static void seen_by_later_plans(void)
     check(run_small(context) == HEED_OK && n_tiles > 0, "the cheapest backend was not used");
     int before = n_tiles;
     check(run_small(other) == HEED_OK && n_tiles == before, "another context uses it");
+    char text[8192];
+    size_t bytes = sizeof text;
+    check(heed_plan_explain(held, 0, text, &bytes) == HEED_OK &&
+              strstr(text, "not a_name_of_thirty_one_characters: it was registered later"),
+          "a held plan's explanation:\n%s", text);
+    const char *used = strstr(text, "row: ");
+    if (used) {
+        char not_used[64];
+        snprintf(not_used, sizeof not_used, "not %.*s:", (int)strcspn(used + 5, " ,"), used + 5);
+        check(!strstr(text, not_used), "a plan uses what it says that it does '%s'\n%s", not_used,
+              text);
+    }
+    check(used != NULL, "no class in\n%s", text);
     heed_plan_release(held);
     heed_context_release(context);
     heed_context_release(other);
