@@ -24,4 +24,4 @@ out, *files = map(pathlib.Path, sys.argv[1:])
 found = [s for file in files for s in sentences(file.read_text(encoding="utf-8"))]
 out.parent.mkdir(parents=True, exist_ok=True)
 out.write_text("".join(s + "\n" for s in found), encoding="utf-8")
-print(f"{len(found)} sentences of {', '.join(file.name for file in files)}")
+print(f"{len(found)} sentences of {', '.join(map(str, files))}")
