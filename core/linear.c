@@ -39,6 +39,15 @@ heed_status heed_linear_supported(heed_context *context, const heed_linear_desc 
     return heed_report(why, st, &reason);
 }
 
+const char *heed_linear_tiling_flaw(const heed_linear_tiling *t)
+{
+    return t->rows == 0 || t->rows > 1u << 20                ? "rows"
+           : t->panel_cols == 0 || t->panel_cols > 1u << 20  ? "panel_cols"
+           : t->cols == 0 || t->cols % t->panel_cols         ? "cols"
+           : t->panel_bytes == 0 || t->panel_bytes % 64 != 0 ? "panel_bytes"
+                                                             : NULL;
+}
+
 /* Backend and tiling of a layer: in no way by the host's rounding. */
 static heed_status choose(heed_context *context, heed_linear *l, heed_error *why)
 {
@@ -55,15 +64,11 @@ static heed_status choose(heed_context *context, heed_linear *l, heed_error *why
     heed_fpenv_leave(saved);
     if (st != HEED_OK)
         return st;
-    const char *bad = t->rows == 0 || t->rows > 1u << 20                ? "rows"
-                      : t->panel_cols == 0 || t->panel_cols > 1u << 20  ? "panel_cols"
-                      : t->cols == 0 || t->cols % t->panel_cols         ? "cols"
-                      : t->panel_bytes == 0 || t->panel_bytes % 64 != 0 ? "panel_bytes"
-                                                                        : NULL;
-    if (bad)
+    const char *flaw = heed_linear_tiling_flaw(t);
+    if (flaw)
         return heed_fail(why, HEED_ERR_BACKEND,
                          "backend %s gave a tiling of a linear layer with a bad %s",
-                         l->backend->name, bad);
+                         l->backend->name, flaw);
     return HEED_OK;
 }
 

@@ -48,6 +48,9 @@ heed_status heed_linear_validate_weights(const heed_linear_desc *desc, const hee
 heed_status heed_linear_validate_args(const heed_linear *linear, const heed_linear_args *args,
                                       heed_error *why);
 
+/* The member of a backend's tiling that core cannot work with; NULL: none. */
+const char *heed_linear_tiling_flaw(const heed_linear_tiling *tiling);
+
 /* How many parts a workspace of `bytes` holds; at most `limit`. */
 uint32_t heed_linear_workspace_parts(const heed_linear *linear, size_t bytes, uint32_t limit);
 

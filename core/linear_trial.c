@@ -3,6 +3,7 @@
 #include "linear_trial.h"
 
 #include "fpenv.h"
+#include "linear.h"
 #include "reason.h"
 
 enum { ROWS = 3, IN = 5, OUT = 19 };
@@ -77,8 +78,10 @@ static heed_status try_problem(heed_context *context, const heed_backend *backen
     heed_linear_tiling tiling = {.struct_size = sizeof tiling};
     trial_data data;
     heed_status st = backend->linear_tiling(problem, &tiling);
-    if (st == HEED_OK && (tiling.rows == 0 || tiling.panel_cols == 0))
-        st = HEED_ERR_BACKEND;
+    const char *flaw = st == HEED_OK ? heed_linear_tiling_flaw(&tiling) : NULL;
+    if (flaw)
+        st = heed_refuse(why, "its known-answer trial got a tiling of a linear layer with a bad %s",
+                         flaw);
     const size_t scratch = (tiling.scratch_bytes + 63) / 64 * 64, panel = tiling.panel_bytes;
     const size_t bytes = panel + scratch + tiling.panel_cols * sizeof(float) + 64;
     char *memory = st == HEED_OK ? heed_alloc(context, bytes, 64) : NULL;

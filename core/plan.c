@@ -27,20 +27,14 @@ uint32_t heed_plan_classes(const heed_attn_desc *desc)
            (desc->max_q_len > 16) << HEED_QUERY_MANY;
 }
 
-static heed_status check_tiling(const heed_class_plan *c, heed_error *why)
+const char *heed_tiling_flaw(const heed_backend *backend, const heed_tiling *t)
 {
-    const heed_tiling *t = &c->tiling;
-    const char *what =
-        t->query_rows == 0 || t->query_rows > 1u << 20 ? "query_rows"
-        : t->key_block == 0                            ? "key_block"
-        : t->key_chunk % t->key_block                  ? "key_chunk"
-        : t->prepare_bytes % 64 || (t->prepare_bytes && !HEED_BACKEND_HAS(c->backend, prepare))
-            ? "prepare_bytes"
-            : NULL;
-    if (what)
-        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave a tiling with a bad %s",
-                         c->backend->name, what);
-    return HEED_OK;
+    return t->query_rows == 0 || t->query_rows > 1u << 20 ? "query_rows"
+           : t->key_block == 0                            ? "key_block"
+           : t->key_chunk % t->key_block                  ? "key_chunk"
+           : t->prepare_bytes % 64 || (t->prepare_bytes && !HEED_BACKEND_HAS(backend, prepare))
+               ? "prepare_bytes"
+               : NULL;
 }
 
 /* The estimate is linear in rows and in pairs, through what the backend says of few keys and of few
@@ -75,10 +69,12 @@ static heed_status plan_class(heed_context *context, heed_class_plan *c,
         return st;
     c->tiling.struct_size = sizeof c->tiling;
     st = c->backend->tiling(&c->problem, &c->tiling);
+    const char *flaw = st == HEED_OK ? heed_tiling_flaw(c->backend, &c->tiling) : NULL;
     if (st != HEED_OK)
         heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling", c->backend->name);
-    else
-        st = check_tiling(c, why);
+    else if (flaw)
+        st = heed_fail(why, HEED_ERR_BACKEND, "backend %s gave a tiling with a bad %s",
+                       c->backend->name, flaw);
     if (st == HEED_OK && HEED_BACKEND_HAS(c->backend, plan_create)) {
         st = c->backend->plan_create(&c->problem, &c->state);
         if (st != HEED_OK)

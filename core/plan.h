@@ -63,6 +63,9 @@ heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *des
 /* The classes that a description's maxima permit, as bits 1 << class. */
 uint32_t heed_plan_classes(const heed_attn_desc *desc);
 
+/* The member of a backend's tiling that core cannot work with; NULL: none. */
+const char *heed_tiling_flaw(const heed_backend *backend, const heed_tiling *tiling);
+
 /* Lets one hold on the plan itself go. */
 void heed_plan_unref(heed_plan *plan);
 

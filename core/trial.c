@@ -3,6 +3,7 @@
 #include "trial.h"
 
 #include "fpenv.h"
+#include "plan.h"
 #include "reason.h"
 
 enum { HEADS = 2, ROWS = 3, KEYS = 5, DIM = 8, ACC_STRIDE = 16 };
@@ -114,8 +115,9 @@ static heed_status try_problem(heed_context *context, const heed_backend *backen
     void *state = NULL, *scratch = NULL;
     trial_data *data = heed_alloc(context, sizeof *data, 64);
     heed_status st = data ? backend->tiling(problem, &tiling) : HEED_ERR_NOMEM;
-    if (st == HEED_OK && tiling.query_rows == 0)
-        st = HEED_ERR_BACKEND;
+    const char *flaw = st == HEED_OK ? heed_tiling_flaw(backend, &tiling) : NULL;
+    if (flaw)
+        st = heed_refuse(why, "its known-answer trial got a tiling with a bad %s", flaw);
     size_t bytes = tiling.scratch_bytes ? tiling.scratch_bytes : 1;
     if (st == HEED_OK && !(scratch = heed_alloc(context, bytes, 64)))
         st = HEED_ERR_NOMEM;

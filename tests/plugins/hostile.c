@@ -21,7 +21,8 @@ enum {
     silent_answers, /* claims success and writes nothing */
     failing_tile,
     failing_tiling,
-    no_rows, /* tiles of 0 rows */
+    no_rows,  /* tiles of 0 rows */
+    all_rows, /* tiles of UINT32_MAX */
     lone_plan_create,
 };
 
@@ -40,6 +41,8 @@ static heed_status spoilt_tiling(const heed_problem *problem, heed_tiling *out)
     heed_status status = tiling(problem, out);
     if (HOSTILE == no_rows)
         out->query_rows = 0;
+    if (HOSTILE == all_rows)
+        out->query_rows = UINT32_MAX;
     return HOSTILE == failing_tiling ? HEED_ERR_BACKEND : status;
 }
 
@@ -95,7 +98,7 @@ const heed_backend *HOSTILE_ENTRY(uint32_t host_abi, size_t host_struct_size)
         table->name = "No Name!";
     if (HOSTILE == lone_plan_create)
         table->plan_create = no_plan;
-    if (HOSTILE == failing_tiling || HOSTILE == no_rows)
+    if (HOSTILE == failing_tiling || HOSTILE == no_rows || HOSTILE == all_rows)
         table->tiling = spoilt_tiling;
     if (HOSTILE == wrong_answers || HOSTILE == silent_answers || HOSTILE == failing_tile)
         table->run_tile = spoilt_tile;

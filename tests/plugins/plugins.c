@@ -64,11 +64,8 @@ static void refused_when_loaded(heed_context *context)
 static void refused_when_tried(const char *folder)
 {
     static const char *const expect[][2] = {
-        {"wrong_answers", "trial"},
-        {"silent_answers", "trial"},
-        {"failing_tile", "trial"},
-        {"failing_tiling", ""},
-        {"no_rows", ""},
+        {"wrong_answers", "trial"}, {"silent_answers", "trial"}, {"failing_tile", "trial"},
+        {"failing_tiling", ""},     {"no_rows", "query_rows"},   {"all_rows", "query_rows"},
     };
     for (size_t i = 0; i < sizeof expect / sizeof *expect; i++) {
         const char *name = expect[i][0];
