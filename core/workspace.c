@@ -11,7 +11,7 @@
 /* Where rows of several heads lie side by side in memory, the heads of a chunk share pages, and
  * what the CPU fetches beyond one head's row is another's. Each head taken at a time has states
  * waiting to be merged, for which a part has this much room, or that of one head. */
-#define MOST_SPAN 8
+#define MOST_SPAN 32
 #define SPAN_BYTES ((size_t)512 << 10)
 
 /* Room for mask summaries that kv heads share: 190 runs of rows of 65536 keys. What has none is

@@ -198,7 +198,8 @@ HEED_API heed_status heed_plan_explain(const heed_plan *plan, uint32_t json, cha
 
 /**
  * The workspace of a run with n_parts parts, in bytes; 0 if that overflows or n_parts is 0. Align it
- * to 64 bytes. It depends on the plan's maxima, but not on batch x kv_len together.
+ * to 64 bytes. It depends on the plan's maxima, but hardly on max_kv_len (a mask's summary has a byte
+ * per head and key block), and not on batch x kv_len together.
  */
 HEED_API size_t heed_plan_workspace_bytes(const heed_plan *plan, uint32_t n_parts);
 
