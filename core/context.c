@@ -14,10 +14,12 @@
 
 void *heed_alloc(heed_context *context, size_t bytes, size_t align)
 {
+    void *p;
+    if (align < sizeof p) /* posix_memalign takes no less, nor need the caller's function */
+        align = sizeof p;
     if (context->user.alloc)
         return context->user.alloc(context->user.user, bytes, align);
-    void *p;
-    if (posix_memalign(&p, align < sizeof p ? sizeof p : align, bytes) != 0)
+    if (posix_memalign(&p, align, bytes) != 0)
         return NULL;
 #ifdef MADV_HUGEPAGE
     if (align >= HEED_HUGE_PAGE) /* a wish: without it the memory is as good, and slower */

@@ -49,9 +49,9 @@ typedef struct heed_executor {
  *              installed ones of the same name. The variable is ignored in a set-uid process
  * verbose      HEED_VERBOSE: "plan", "run" or "plan,run": a line per plan or call, to log or, if
  *              there is none, to stderr. Runs that are begun for parts leave no line
- * alloc, release  both or neither. alloc returns memory aligned to align (a power of two), or
- *              NULL; called from any thread that calls the library. Weights of 2 MiB and more are asked
- *              for with an align of 2 MiB: they gain from huge pages
+ * alloc, release  both or neither. alloc returns memory aligned to align (a power of two, at least
+ *              sizeof(void *)), or NULL; called from any thread that calls the library. Weights of
+ *              2 MiB and more are asked for with an align of 2 MiB: they gain from huge pages
  * log          receives lines without a newline; called from any thread that calls the library
  * user         handed to alloc, release and log, which do not call the library: it may hold a lock
  */

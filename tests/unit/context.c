@@ -174,7 +174,8 @@ static void *spend(void *user, size_t bytes, size_t align)
     budget *b = user;
     if (b->left-- <= 0)
         return NULL;
-    void *p = aligned_alloc(align < 16 ? 16 : align, (bytes + 255) / 256 * 256);
+    void *p = NULL;
+    CHECK(posix_memalign(&p, align, bytes) == 0, "%zu bytes aligned to %zu", bytes, align);
     b->in_use += (int64_t)bytes;
     return p;
 }
