@@ -39,7 +39,7 @@
         int64_t sums_stride, int first
 typedef void (*linear_kernel)(LINEAR_ARGS);
 
-/* clang-format off: lists */
+/* clang-format off */
 #define ROWS_1(f, p) f(p, 0)
 #define ROWS_2(f, p) ROWS_1(f, p) f(p, 1)
 #define ROWS_3(f, p) ROWS_2(f, p) f(p, 2)

@@ -257,7 +257,8 @@ int main(int argc, char **argv)
         memset(other, 0, sizeof other);
         run(heed_amx_model_run_tile, c, 1, other, other_lse);
         compared += ROWS * (DIM + 1);
-        bad += report_differences("case", c, "contiguous", model, model_lse, "paged", other, other_lse);
+        bad += report_differences("case", c, "contiguous", model, model_lse, "paged", other,
+                                  other_lse);
         if (heed_amx_model_count.in_use ||
             heed_amx_model_count.begins != heed_amx_model_count.ends) {
             printf("case %d: tile state is left in use\n", c);

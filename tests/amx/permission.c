@@ -129,7 +129,8 @@ static void judge_rates(void)
 /* What CPUID tells of tiles: as Sapphire Rapids has them, nothing, and less than the kernels use. */
 static void judge_palettes(void)
 {
-    const uint32_t tiles[4] = {8192 | 1024 << 16, 64 | 8 << 16, 16}, products[4] = {0, 16 | 64 << 8};
+    const uint32_t tiles[4] = {8192 | 1024 << 16, 64 | 8 << 16, 16},
+                   products[4] = {0, 16 | 64 << 8};
     const uint32_t none[4] = {0}, few[4] = {4096 | 1024 << 16, 64 | 4 << 16, 16};
     const uint32_t low[4] = {8192 | 512 << 16, 64 | 16 << 16, 8}, narrow[4] = {0, 8 | 32 << 8};
     heed_error why = {""};

@@ -365,7 +365,7 @@ void kit_bits_cases(kit_list *list)
                   {"chunked", chunked},
                   {"storages", storages},
                   {"chunked_pages", chunked_pages}};
-    /* clang-format off: a table */
+    /* clang-format off */
     static const struct {
         const char *name;
         int64_t rows, keys;

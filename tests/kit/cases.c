@@ -78,7 +78,7 @@ typedef struct named_spec {
 #define BIASED(kind) .features = HEED_HAS_BIAS, .bias_kind = (kind)
 #define MASKED(kind) .features = HEED_HAS_MASK, .mask_kind = (kind)
 
-/* clang-format off: a table */
+/* clang-format off */
 static const named_spec features[] = {
     {"plain", {.batch = 2}},
     {"scale", {.features = HEED_HAS_SCALE, .scale = 0.3F}},

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* clang-format off: most of this file is tables */
+/* clang-format off */
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define CAUSAL HEED_HAS_CAUSAL
 #define WINDOW HEED_HAS_WINDOW

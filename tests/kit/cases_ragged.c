@@ -32,7 +32,7 @@ static void store(kit_spec *s, size_t how)
     s->pages = stored[how].pages;
 }
 
-/* clang-format off: a table */
+/* clang-format off */
 static const struct {
     const char *name;
     kit_spec spec;

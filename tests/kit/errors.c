@@ -27,7 +27,7 @@ typedef struct mistake {
         __VA_ARGS__;                                                                               \
     }
 
-/* clang-format off: a table */
+/* clang-format off */
 static float some_floats[KIT_MAX_HEADS];
 static int32_t some_ints[KIT_MAX_BATCH];
 

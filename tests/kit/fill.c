@@ -175,7 +175,9 @@ static double value(const kit_spec *s, int which, uint32_t type, int64_t row, in
             return 8;
         if (s->values == KIT_APART)
             return 8000.0 * (int)(stream % 5) - 16000;
-        return (s->values == KIT_CREEPING ? 0.025 : s->values == KIT_RISING ? 0.25 : -0.25) *
+        return (s->values == KIT_CREEPING ? 0.025
+                : s->values == KIT_RISING ? 0.25
+                                          : -0.25) *
                (double)row;
     case KIT_SIGNED_ZEROS:
         return is_v && bits & 2 ? x : bits & 1 ? -0.0 : 0.0;

@@ -32,7 +32,7 @@ typedef struct mistake {
         __VA_ARGS__;                                                                               \
     }
 
-/* clang-format off: a table */
+/* clang-format off */
 SPOIL(in_dim_0, l->p.desc.in_dim = 0)
 SPOIL(in_dim_large, l->p.desc.in_dim = (1u << 24) + 1)
 SPOIL(out_dim_0, l->p.desc.out_dim = 0)

@@ -287,7 +287,7 @@ static void mistakes(const kit_env *env, const kit_case *c, kit_outcome *outcome
 
 void kit_merge_cases(kit_list *list)
 {
-    /* clang-format off: a table */
+    /* clang-format off */
     static const struct {
         const char *name;
         kit_spec spec;

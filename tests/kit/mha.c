@@ -14,7 +14,7 @@
 #define BOTTOM .features = HEED_HAS_CAUSAL, .position = HEED_POS_BOTTOM_RIGHT
 #define HALF(n) .rotary = {.style = HEED_ROTARY_HALF, .dims = (n)}
 
-/* clang-format off: a table */
+/* clang-format off */
 static const struct {
     const char *name;
     layer_spec spec;
@@ -105,10 +105,10 @@ layer_spec layer_complete(const kit_case *c)
     s.y_type = types[t].y;
     const int taken = !s.projections || s.projections == LAYER_ONLY_Q;
     /* without a cache k and v are what the projection of all three gives, or the input */
-    s.kv_type = s.cache                            ? types[t].kv
-                : taken                            ? s.x_type
+    s.kv_type = s.cache                        ? types[t].kv
+                : taken                        ? s.x_type
                 : s.projections == LAYER_FUSED ? s.mid_type
-                                                   : types[t].kv;
+                                               : types[t].kv;
     if (s.projections == LAYER_PAIR && !s.d_kv && !s.cache)
         s.kv_type = s.mid_type;
     s.seed = c->spec.seed;
@@ -212,10 +212,11 @@ static void alone(const kit_env *env, const kit_case *c, kit_outcome *outcome)
         goto end;
     const guard_buffer *y = &l.buffer[LAYER_Y];
     const size_t bytes = kit_bytes_of(spec.y_type);
-    const size_t row_bytes = bytes * (size_t)(spec.out ? spec.out : (int)(spec.q_heads * spec.v_dim));
+    const size_t row_bytes =
+        bytes * (size_t)(spec.out ? spec.out : (int)(spec.q_heads * spec.v_dim));
     first = malloc(y->bytes + 1);
-    if (!first || kit_status(outcome, run(&l, KIT_BY_WORKSPACE, 1, 0), heed_last_error(),
-                             "the run") != 0)
+    if (!first ||
+        kit_status(outcome, run(&l, KIT_BY_WORKSPACE, 1, 0), heed_last_error(), "the run") != 0)
         goto end;
     memcpy(first, y->data, y->bytes);
     const heed_mha_args whole = l.args;
@@ -226,9 +227,9 @@ static void alone(const kit_env *env, const kit_case *c, kit_outcome *outcome)
         a->batch = 1;
         heed_view *const views[] = {&a->x_q, &a->x_kv, &a->y, &a->residual};
         for (int n = 0; n < 4; n++)
-            views[n]->data = views[n]->data ? (char *)views[n]->data +
-                                                  b * views[n]->stride[0] * (int64_t)bytes
-                                            : NULL;
+            views[n]->data = views[n]->data
+                                 ? (char *)views[n]->data + b * views[n]->stride[0] * (int64_t)bytes
+                                 : NULL;
         const int32_t **const lists[] = {&a->q_lens, &a->kv_lens, &a->q_starts, &a->kv_starts,
                                          &a->cache_lens};
         for (int n = 0; n < 5; n++)
@@ -240,8 +241,8 @@ static void alone(const kit_env *env, const kit_case *c, kit_outcome *outcome)
             a->k_cache.data = (char *)a->k_cache.data + b * a->k_cache.stride[0] * each;
             a->v_cache.data = (char *)a->v_cache.data + b * a->v_cache.stride[0] * each;
         }
-        if (kit_status(outcome, run(&l, KIT_BY_WORKSPACE, 1, 0xff), heed_last_error(),
-                       "the run") != 0)
+        if (kit_status(outcome, run(&l, KIT_BY_WORKSPACE, 1, 0xff), heed_last_error(), "the run") !=
+            0)
             break;
         *a = whole;
         for (int64_t i = 0; i < l.q_lens[b]; i++) {
@@ -298,8 +299,8 @@ static void attend_each_other(const kit_env *env, const kit_case *c, kit_outcome
             const guard_buffer *x_a = &a.buffer[LAYER_X], *x_b = &b.buffer[LAYER_X];
             copy_rows(&a, LAYER_XKV, x_b->data, x_b->bytes);
             copy_rows(&b, LAYER_XKV, x_a->data, x_a->bytes);
-            if (kit_status(outcome, run(&a, KIT_BY_WORKSPACE, 1, 0), heed_last_error(),
-                           "A to B") == 0)
+            if (kit_status(outcome, run(&a, KIT_BY_WORKSPACE, 1, 0), heed_last_error(), "A to B") ==
+                0)
                 layer_check(&a, outcome);
             if (alternating)
                 copy_rows(&b, LAYER_XKV, a.buffer[LAYER_Y].data, x_a->bytes);

@@ -34,7 +34,7 @@ enum {
 };
 enum { MOST = 12, MAX_ROWS = 400 };
 
-/* clang-format off: a table */
+/* clang-format off */
 static const struct {
     const char *name;
     int n;

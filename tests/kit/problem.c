@@ -30,7 +30,7 @@ static void describe(kit_problem *p)
 {
     const kit_spec *s = &p->spec;
     uint64_t has = s->features;
-    /* clang-format off: a table */
+    /* clang-format off */
     p->desc =
         (heed_attn_desc){.struct_size = sizeof p->desc,
                          .features = has,
@@ -99,7 +99,7 @@ static void describe_for_oracle(kit_problem *p)
     const kit_spec *s = &p->spec;
     uint64_t has = s->features;
     int window = (has & HEED_HAS_WINDOW) != 0;
-    /* clang-format off: a table */
+    /* clang-format off */
     p->reference =
         (reference_problem){.batch = s->batch,
                             .q_heads = s->q_heads,

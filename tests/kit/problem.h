@@ -68,7 +68,7 @@ enum {
     KIT_INF_K,
     KIT_INF_V,
     KIT_BIG_V,       /* v near the largest f16: sums that overflow in f16 */
-    KIT_CREEPING,     /* every key's score is about 0.03 above the one before it */
+    KIT_CREEPING,    /* every key's score is about 0.03 above the one before it */
     KIT_RISING,      /* every key's score is about 0.3 above the one before it */
     KIT_FALLING,     /* or below */
     KIT_APART,       /* five kinds of keys whose scores are 1e4 apart */

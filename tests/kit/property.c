@@ -234,7 +234,7 @@ static void weights_sum(const kit_env *env, const kit_case *c, kit_outcome *outc
 
 void kit_property_cases(kit_list *list)
 {
-    /* clang-format off: a table */
+    /* clang-format off */
     static const struct {
         const char *name;
         void (*run)(const kit_env *, const kit_case *, kit_outcome *);
