@@ -10,6 +10,13 @@
  *                             .q = { q, { 0, 512 * 64, 64, 1 } }, ... };
  *     if (heed_attention(ctx, &desc, &args) != HEED_OK)
  *         puts(heed_last_error());
+ *
+ * Structs  begin with struct_size, which the caller sets to their sizeof; what else is not used has to
+ *          be zero. So a caller that was compiled against older or newer headers is understood: members
+ *          that its struct lacks count as zero, and those that this library does not know have to be
+ *          zero. A size that no version has is HEED_ERR_ABI. The few without a size (views, errors,
+ *          rotary) are frozen.
+ * Errors   a status, and a sentence: in the args' error, or on the thread by heed_last_error.
  */
 #ifndef HEED_HEED_H
 #define HEED_HEED_H
