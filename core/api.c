@@ -89,7 +89,8 @@ static heed_status run_in(const void *of, const void *args, const heed_executor 
     heed_status st = heed_schedule(of, args, n_parts, workspace, &run, why);
     if (st != HEED_OK)
         return st;
-    run->n_parts = heed_parts_worth(run->estimate, run->n_tiles, run->n_parts);
+    const double limit = heed_serial_limit(run->plan->context, executor);
+    run->n_parts = heed_parts_worth(run->estimate, limit, run->n_tiles, run->n_parts);
     st = heed_execute(run, executor);
     if (st != HEED_OK)
         *why = run->error;

@@ -132,6 +132,7 @@ static heed_status read_options(heed_context *context, heed_error *why)
     context->n_threads = o->n_threads;
     if (st == HEED_OK && !context->n_threads)
         st = heed_env_threads(&context->n_threads, why);
+    context->workers_sleep = heed_env_workers_sleep();
     heed_cpu_detect(&context->cpu);
     const setting max_isa =
         setting_of(o->max_isa, "options.max_isa", heed_env("HEED_MAX_ISA"), "HEED_MAX_ISA");

@@ -18,6 +18,7 @@ struct heed_context {
     heed_context_options user; /* strings replaced by our copies, executor by a pointer below */
     heed_executor executor;
     uint32_t n_threads, verbose;
+    int workers_sleep;      /* OpenMP's, between two regions */
     int wanted_by_variable; /* `wanted` comes from HEED_BACKEND */
     char *wanted;           /* the permitted backends, in order; NULL: all, by cost */
     heed_cpu cpu;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #if defined(__linux__)
@@ -111,4 +112,10 @@ heed_status heed_env_threads(uint32_t *out, heed_error *why)
             n = limits[i];
     *out = n ? n : 1;
     return HEED_OK;
+}
+
+int heed_env_workers_sleep(void)
+{
+    const char *policy = heed_env("OMP_WAIT_POLICY");
+    return policy && strncasecmp(policy + strspn(policy, " \t"), "passive", 7) == 0;
 }

@@ -14,4 +14,7 @@ const char *heed_env_secure(const char *name);
  * cpu.max, rounded up. At least 1. Fails where the first of them is no such number. */
 heed_status heed_env_threads(uint32_t *n, heed_error *why);
 
+/* Does OMP_WAIT_POLICY send OpenMP's workers to sleep between two regions? */
+int heed_env_workers_sleep(void);
+
 #endif

@@ -39,7 +39,8 @@ uint32_t heed_linear_workspace_parts(const heed_linear *linear, size_t bytes, ui
 static void cut(heed_linear_run_state *run)
 {
     const heed_linear *l = run->linear;
-    const uint32_t parts = heed_parts_worth(run->estimate, INT64_MAX, run->n_parts);
+    const uint32_t parts =
+        heed_parts_worth(run->estimate, HEED_SERIAL_NANOSECONDS, INT64_MAX, run->n_parts);
     const int64_t rows = run->args.rows, wanted = (int64_t)parts * TILES_PER_PART;
     int64_t panels = l->tiling.cols / l->tiling.panel_cols;
     /* Row tiles of about one size, in steps of what kernels have in registers. */

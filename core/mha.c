@@ -127,7 +127,8 @@ static heed_status run_in(const void *of, const void *args, const heed_executor 
     heed_status st = heed_mha_schedule(of, args, n_parts, workspace, &run, why);
     if (st != HEED_OK)
         return st;
-    run->n_parts = heed_parts_worth(run->estimate, INT64_MAX, n_parts);
+    const double limit = heed_serial_limit(run->mha->context, executor);
+    run->n_parts = heed_parts_worth(run->estimate, limit, INT64_MAX, n_parts);
     heed_parallel(executor, run->n_parts, run_part, run);
     st = atomic_load(&run->status);
     if (st != HEED_OK)

@@ -7,10 +7,9 @@
 #include <omp.h>
 #endif
 
-/* Below this a second thread costs more than it brings. Measured fork-join times are 0.5 to 2 us
- * while the workers spin, and on two virtual CPUs of a Zen 4 from 1.4 to 5.5 us from one hour to
- * the next: break-even was at 2.6 to 10 us of work. */
-#define SERIAL_NANOSECONDS 8000.0
+/* What HEED_SERIAL_NANOSECONDS is where OpenMP's workers sleep until they are called: the second
+ * comes 40 to 60 us late. Break-even was at 80 to 150 us of work. */
+#define SERIAL_NANOSECONDS_ASLEEP 120000.0
 
 /* More than any machine has: whoever offers more gets the workspace of so many. */
 #define MOST_THREADS 4096
@@ -41,9 +40,15 @@ uint32_t heed_threads_for(const heed_context *context, const heed_executor *exec
 #endif
 }
 
-uint32_t heed_parts_worth(double nanoseconds, int64_t n_tiles, uint32_t n_parts)
+double heed_serial_limit(const heed_context *context, const heed_executor *executor)
 {
-    double worth = nanoseconds / (SERIAL_NANOSECONDS / 2);
+    return !executor && context->workers_sleep ? SERIAL_NANOSECONDS_ASLEEP
+                                               : HEED_SERIAL_NANOSECONDS;
+}
+
+uint32_t heed_parts_worth(double nanoseconds, double limit, int64_t n_tiles, uint32_t n_parts)
+{
+    double worth = nanoseconds / (limit / 2);
     int64_t most = n_tiles < n_parts ? n_tiles : n_parts;
     if (worth < 2 || most < 2)
         return 1;

@@ -223,10 +223,10 @@ HEED_API heed_status heed_attention(heed_context *context, const heed_attn_desc 
  *          HEED_ERR_BACKEND  a backend failed: outputs are unspecified.
  *          Outputs are untouched after the first two.
  * Threads  the plan is read-only: calls may share it, each with its own workspace. The call runs on
- *          one thread below a few microseconds of work, inside an OpenMP parallel region of the
- *          runtime that Heed uses, and in a child after fork. An engine that calls from threads of
- *          its own, which Heed cannot see, passes an executor, uses parts, or makes its context with
- *          n_threads = 1.
+ *          one thread below a few microseconds of work (a tenth of a millisecond where
+ *          OMP_WAIT_POLICY is passive), inside an OpenMP parallel region of the runtime that Heed
+ *          uses, and in a child after fork. An engine that calls from threads of its own, which Heed
+ *          cannot see, passes an executor, uses parts, or makes its context with n_threads = 1.
  * Memory   with a workspace the call allocates nothing and takes no lock (what the OpenMP runtime
  *          itself does aside).
  */

@@ -1,0 +1,87 @@
+/* Whether a call is worth a second thread: by its estimated work, and by whether OpenMP's workers
+ * sleep between calls. */
+#define _GNU_SOURCE
+#include <heed/backend.h>
+
+#include "heed_config.h"
+#include "unit.h"
+
+const heed_backend *heed_naive_backend(void);
+
+static double microseconds; /* that a call is said to take */
+
+static double told_cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+{
+    (void)problem, (void)q_len, (void)kv_len;
+    return microseconds * 1e3;
+}
+
+static char lines[1024];
+
+static void collect(void *user, int32_t level, const char *line)
+{
+    (void)user, (void)level;
+    strncat(lines, line, sizeof lines - strlen(lines) - 1);
+}
+
+static void one_by_one(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
+{
+    (void)user;
+    while (n > 0)
+        body(arg, --n);
+}
+
+/* Parts of a call that is said to take so long, with two threads. */
+static int parts_of(double us, const char *policy, const heed_executor *executor)
+{
+    unit_problem p = unit_make(1, 4, 3, 5, 4, 1);
+    heed_backend told = *heed_naive_backend();
+    heed_context *context = NULL;
+    heed_context_options o = {.struct_size = sizeof o,
+                              .n_threads = 2,
+                              .backends = "told",
+                              .verbose = "run",
+                              .log = collect,
+                              .executor = executor};
+    int parts = 0;
+    told.name = "told";
+    told.cost = told_cost;
+    microseconds = us;
+    lines[0] = 0;
+    if (policy)
+        setenv("OMP_WAIT_POLICY", policy, 1);
+    else
+        unsetenv("OMP_WAIT_POLICY");
+    CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_context_register(context, &told) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%s", heed_last_error());
+    CHECK(sscanf(lines, "run batch 1 q_len 3 kv_len 5: HEED_OK, %d parts,", &parts) == 1,
+          "the log has: %s", lines);
+    heed_context_release(context);
+    unit_free(&p);
+    return parts;
+}
+
+int main(void)
+{
+    static const struct {
+        double us;
+        const char *policy;
+        int own, openmp; /* parts on an executor's threads, on OpenMP's */
+    } want[] = {
+        {2, NULL, 1, 1},       {50, NULL, 2, 2},        {50, "active", 2, 2},
+        {50, "passive", 2, 1}, {50, " PASSIVE ", 2, 1}, {500, "passive", 2, 2},
+    };
+    const heed_executor executor = {
+        .struct_size = sizeof executor, .n_threads = 2, .parallel_for = one_by_one};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        const char *policy = want[i].policy;
+        int n = parts_of(want[i].us, policy, &executor);
+        CHECK(n == want[i].own, "%g us, %s, an executor: %d parts", want[i].us,
+              policy ? policy : "unset", n);
+        n = parts_of(want[i].us, policy, NULL);
+        CHECK(n == (HEED_HAVE_OPENMP ? want[i].openmp : 1), "%g us, %s: %d parts", want[i].us,
+              policy ? policy : "unset", n);
+    }
+    return unit_end();
+}
