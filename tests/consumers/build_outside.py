@@ -6,6 +6,7 @@ Usage: build_outside.py KIND SOURCE_ROOT BUILD_ROOT COMPILER...
     pkg-config-static  with the static library, by pkg-config
     cmake              with both, by find_package
     subproject         as a Meson subproject: compiles the library once more
+    subproject-static  the same, with the static library; the kernels are left out, to save time
 
 Without the tool that a kind needs the test is skipped (status 77).
 """
@@ -41,6 +42,11 @@ def install(build, to):
     return package.parent.parent  # the library folder
 
 
+def check_static(program):
+    if any("libheed" in word for word in output("readelf", "-d", str(program), env={})):
+        sys.exit("the static consumer needs libheed.so")
+
+
 def pkg_config(compiler, build, temp, static):
     libraries = install(build, temp / "root")
     env = {"PKG_CONFIG_LIBDIR": str(libraries / "pkgconfig"), "PKG_CONFIG_SYSROOT_DIR": str(temp / "root")}
@@ -50,9 +56,7 @@ def pkg_config(compiler, build, temp, static):
     program = temp / "consumer"
     run(*compiler, "-std=c11", HERE / "consumer.c", "-o", program, *words, "-lm")
     if static:
-        needed = output("readelf", "-d", str(program), env={})
-        if any("libheed" in word for word in needed):
-            sys.exit("the static consumer needs libheed.so")
+        check_static(program)
     run(program, env={} if static else {"LD_LIBRARY_PATH": str(libraries)})
 
 
@@ -66,20 +70,27 @@ def cmake(compiler, build, temp):
         run(temp / "build" / program)
 
 
-def subproject(compiler, source, temp):
+STATIC = ["-Dheed:default_library=static",
+          *(f"-Dheed:{backend}=disabled" for backend in ("avx2", "avx512", "amx", "onednn"))]
+
+
+def subproject(compiler, source, temp, static):
     project = temp / "project"
     shutil.copytree(HERE / "subproject", project)
     shutil.copy(HERE / "consumer.c", project)
     (project / "subprojects").mkdir()
     (project / "subprojects" / "heed").symlink_to(source)
-    run("meson", "setup", temp / "build", project, env={"CC": " ".join(compiler)})
+    run("meson", "setup", temp / "build", project, *(STATIC if static else []), env={"CC": " ".join(compiler)})
     run("meson", "compile", "-C", temp / "build")
+    if static:
+        check_static(temp / "build" / "consumer")
     run(temp / "build" / "consumer")
 
 
 def main():
     kind, source, build, *compiler = sys.argv[1:]
-    for tool in ["meson", {"cmake": "cmake", "subproject": "meson"}.get(kind, "pkg-config")]:
+    other = [tool for tool in ("cmake", "pkg-config") if kind.startswith(tool)]
+    for tool in ["meson", *other]:
         if not shutil.which(tool):
             print(f"skipped: no {tool}")
             return 77
@@ -87,8 +98,8 @@ def main():
         temp = pathlib.Path(name)
         if kind == "cmake":
             cmake(compiler, build, temp)
-        elif kind == "subproject":
-            subproject(compiler, pathlib.Path(source), temp)
+        elif kind.startswith("subproject"):
+            subproject(compiler, pathlib.Path(source), temp, kind == "subproject-static")
         else:
             pkg_config(compiler, build, temp, kind == "pkg-config-static")
     return 0
