@@ -149,9 +149,9 @@ static void bind_sequence(worker *w, int64_t tile)
     }
     if (s->n_runs == 1)
         set_run(w, 0);
-    w->together = s->n_runs == 1 && s->n_chunks == 1 && w->keys.first < w->keys.end &&
-                  HEED_BACKEND_HAS(w->class_plan->backend, run_heads) && !a->mask.data &&
-                  !a->bias.data && !a->weights.data && !a->scores.data;
+    w->together =
+        HEED_BACKEND_HAS(w->class_plan->backend, run_heads) && w->run->only_rows &&
+        (s->n_chunks > 1 ? w->run->beside : s->n_runs == 1 && w->keys.first < w->keys.end);
 }
 
 /* Points the tile at kv head g of the bound sequence. */
@@ -412,21 +412,11 @@ static int climb(worker *w, uint32_t chunk, atomic_uint *seam, uint32_t *state)
     return 1;
 }
 
-/* One chunk of a row group; the part that ends the last one finishes the rows. */
-static heed_status run_chunk(worker *w, uint32_t run, uint32_t chunk)
+/* The bound row group has a chunk's state; the part that brings the last one finishes the rows. */
+static heed_status add_chunk(worker *w, uint32_t run, uint32_t chunk, uint32_t state)
 {
     heed_run *r = w->run;
     const heed_sequence *s = w->sequence;
-    heed_span keys = heed_chunk_keys(w->plan, s, w->keys, chunk);
-    heed_status st = HEED_OK;
-    uint32_t state = heed_take(&r->states, w->part, 1);
-    point_state(w, heed_piece(&r->states, state));
-    if (keys.first < keys.end)
-        st = call_backend(w, keys, 0);
-    else
-        mark_empty(&w->tile);
-    if (st != HEED_OK)
-        return st; /* the group stays open, and whatever waits for this chunk */
     heed_lease *lease = &r->group[s->first_group + (int64_t)w->tile.kv_head * s->n_runs + run];
     const uint32_t n =
         heed_lease_piece(lease, &r->seams, s->n_chunks * sizeof(atomic_uint), w->part, 1);
@@ -435,27 +425,85 @@ static heed_status run_chunk(worker *w, uint32_t run, uint32_t chunk)
     heed_give(&r->seams, n);
     point_state(w, heed_piece(&r->states, state));
     w->tile.flags = 0;
-    st = finish(w);
+    heed_status st = finish(w);
     heed_give(&r->states, state);
     return st;
 }
 
-/* The tiles of n kv heads, from the bound one on. */
-static heed_status run_heads(worker *w, int64_t n)
+/* One chunk of the bound row group. Of a backend's error the group stays open, and whatever waits
+ * for this chunk. */
+static heed_status run_chunk(worker *w, uint32_t run, uint32_t chunk)
+{
+    const heed_pool *states = &w->run->states;
+    heed_span keys = heed_chunk_keys(w->plan, w->sequence, w->keys, chunk);
+    heed_status st = HEED_OK;
+    uint32_t state = heed_take(states, w->part, 1);
+    point_state(w, heed_piece(states, state));
+    if (keys.first < keys.end)
+        st = call_backend(w, keys, 0);
+    else
+        mark_empty(&w->tile);
+    return st == HEED_OK ? add_chunk(w, run, chunk, state) : st;
+}
+
+/* ---- several kv heads at once -----------------------------------------------------------------
+ */
+
+static heed_status call_run_heads(worker *w, heed_span keys, const heed_state *states, int64_t n)
 {
     const heed_class_plan *c = w->class_plan;
     heed_tile *t = &w->tile;
-    point_state(w, w->area + w->plan->layout.part_state);
-    t->k_first = w->keys.first;
-    t->k_end = w->keys.end;
-    t->flags = HEED_TILE_WHOLE;
+    t->k_first = keys.first;
+    t->k_end = keys.end;
+    t->flags = states ? 0 : HEED_TILE_WHOLE;
     t->prepared = NULL;
     set_flush(w, c->tiling.flush);
     w->last_unit = -1;
-    return c->backend->run_heads(c->state, &c->problem, t, n, w->area);
+    return c->backend->run_heads(c->state, &c->problem, t, states, n, w->area);
 }
 
-/* Runs a tile, or all that the part has taken of its sequence. *end is the first that is left. */
+/* A chunk of n kv heads, from the bound one on. */
+static heed_status run_chunk_of_heads(worker *w, uint32_t run, uint32_t chunk, int64_t n)
+{
+    const heed_pool *pool = &w->run->states;
+    const heed_tile *t = &w->tile;
+    const int64_t head = t->kv_head;
+    heed_state states[HEED_MOST_SPAN];
+    uint32_t piece[HEED_MOST_SPAN];
+    for (int64_t i = 0; i < n; i++) {
+        piece[i] = heed_take(pool, w->part, 1);
+        states[i] =
+            heed_state_at(heed_piece(pool, piece[i]), t->n_heads * t->q_count, t->acc_stride);
+    }
+    heed_status st =
+        call_run_heads(w, heed_chunk_keys(w->plan, w->sequence, w->keys, chunk), states, n);
+    for (int64_t i = 0; i < n; i++) {
+        if (st == HEED_ERR_UNSUPPORTED) {
+            heed_give(pool, piece[i]);
+        } else if (st == HEED_OK) {
+            bind_head(w, head + i);
+            st = add_chunk(w, run, chunk, piece[i]);
+        }
+    }
+    return st;
+}
+
+/* How many tiles from this one on are those of adjacent kv heads for the same keys: `taken` at the
+ * most. */
+static int64_t adjacent_heads(const worker *w, heed_place at, int64_t taken)
+{
+    const int64_t kv_heads = w->plan->desc.kv_heads, span = w->run->span;
+    if (!w->together)
+        return 1;
+    if (w->sequence->n_chunks == 1)
+        return taken;
+    const heed_span keys = heed_chunk_keys(w->plan, w->sequence, w->keys, at.chunk);
+    if (keys.first >= keys.end)
+        return 1;
+    return heed_min64(taken, heed_min64(kv_heads - at.head, span - at.head % span));
+}
+
+/* Runs a tile, or with it those of more kv heads. *end is the first that is left. */
 static heed_status run_tile(worker *w, int64_t tile, int64_t *end)
 {
     if (tile >= w->end_tile)
@@ -468,10 +516,12 @@ static heed_status run_tile(worker *w, int64_t tile, int64_t *end)
         bind_head(w, at.head);
     if (s->n_runs > 1)
         set_run(w, at.run);
-    const int64_t last = heed_min64(w->end_tile, w->taken);
-    if (w->together && last - tile > 1) {
-        heed_status st = run_heads(w, last - tile);
-        *end = last;
+    const int64_t n = adjacent_heads(w, at, heed_min64(w->end_tile, w->taken) - tile);
+    if (n > 1) {
+        point_state(w, w->area + w->plan->layout.part_state);
+        heed_status st = s->n_chunks == 1 ? call_run_heads(w, w->keys, NULL, n)
+                                          : run_chunk_of_heads(w, at.run, at.chunk, n);
+        *end = tile + n;
         if (st != HEED_ERR_UNSUPPORTED)
             return st;
         w->together = 0;
@@ -494,10 +544,7 @@ static int64_t take_tiles(heed_run *run, int64_t *end)
         first = atomic_load_explicit(&run->next_tile, memory_order_relaxed);
         atomic_store_explicit(&run->next_tile, n, memory_order_relaxed);
     } else {
-        if (run->args.batch >= 2 * (int64_t)run->n_parts)
-            n = run->heads_at_once;
-        else
-            n = 1;
+        n = run->tiles_at_once;
         first = atomic_fetch_add_explicit(&run->next_tile, n, memory_order_relaxed);
     }
     *end = heed_min64(first + n, run->n_tiles);

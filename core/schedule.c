@@ -1,6 +1,8 @@
 /* Sequences and their tiles in the order in which parts take them. */
 #include "schedule.h"
 
+#include <stdlib.h>
+
 #include "checked.h"
 #include "reason.h"
 #include "validate.h"
@@ -74,6 +76,27 @@ static heed_status read_sequence(const heed_plan *plan, const heed_attn_args *ar
     return args->block_table && !trust ? check_pages(plan, args, b, s, why) : HEED_OK;
 }
 
+/* Which tiles go to the backend together, and how many of them parts take at a time. `few`: of each
+ * sequence's kv heads all query rows are in one tile; `small`: so are all keys, and tiles are
+ * small.
+ */
+static void set_together(heed_run *run, int few, int small)
+{
+    const heed_attn_args *a = &run->args;
+    const int64_t n_parts = run->n_parts;
+    run->only_rows = !a->mask.data && !a->bias.data && !a->weights.data && !a->scores.data;
+    run->beside = a->block_table || llabs(a->k.stride[1]) < llabs(a->k.stride[2]);
+    run->tiles_at_once = 1;
+    if (small && run->only_rows && a->batch >= 2 * n_parts)
+        run->tiles_at_once = run->plan->desc.kv_heads;
+    if (small || !few || !run->only_rows || !run->beside)
+        return;
+    /* Each part is left some to choose from. */
+    for (run->tiles_at_once = run->span; run->tiles_at_once > 1; run->tiles_at_once /= 2)
+        if (run->n_tiles >= 4 * n_parts * run->tiles_at_once)
+            return;
+}
+
 heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uint32_t n_parts,
                           void *workspace, heed_run **out, heed_error *why)
 {
@@ -89,8 +112,7 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
     size_t prepared = 0;
     uint32_t levels = 0, span = plan->desc.kv_heads;
     const int64_t batch = run->args.q_len ? run->args.batch : 0, kv_heads = plan->desc.kv_heads;
-    int together = !run->args.mask.data && !run->args.bias.data && !run->args.weights.data &&
-                   !run->args.scores.data;
+    int few = 1, whole = 1;
     run->estimate = 0;
     for (int64_t b = 0; b < batch; b++) {
         heed_sequence *s = &run->sequence[b];
@@ -118,15 +140,15 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
             prepared = bytes > prepared ? bytes : prepared;
         }
         run->estimate += c->ns_fixed + s->q_len * (c->ns_per_row + c->ns_per_pair * s->kv_len);
-        together &= s->n_runs == 1 && s->n_chunks == 1 && HEED_BACKEND_HAS(c->backend, run_heads);
+        few &= s->n_runs == 1 && HEED_BACKEND_HAS(c->backend, run_heads);
+        whole &= s->n_chunks == 1;
     }
-    run->heads_at_once =
-        together && run->estimate < SMALL_TILE_NANOSECONDS * (double)tiles ? kv_heads : 1;
     run->args.batch = batch;
     run->n_tiles = tiles;
     memset(run->group, 0, (size_t)groups * sizeof *run->group);
     if (groups)
         heed_workspace_cut(run, chunk_rows, levels, span);
+    set_together(run, few, few && whole && run->estimate < SMALL_TILE_NANOSECONDS * (double)tiles);
     if (plan->layout.mask_entries)
         memset(run->mask_state, HEED_RAW, (size_t)plan->layout.mask_entries);
     if (blocks) {

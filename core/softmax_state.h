@@ -2,12 +2,10 @@
 #ifndef HEED_CORE_SOFTMAX_STATE_H
 #define HEED_CORE_SOFTMAX_STATE_H
 
-#include <stdint.h>
+#include <heed/backend.h>
 
-/* As in heed_tile: reference, sum and unnormalised accumulator of each row. */
-typedef struct heed_state {
-    float *row_max, *row_sum, *acc;
-} heed_state;
+/* Reference, sum and unnormalised accumulator of each row. */
+typedef heed_tile_state heed_state;
 
 /* A state in memory of `rows` rows, at `base`. acc comes first, so that it keeps the alignment. */
 static inline heed_state heed_state_at(void *base, int64_t rows, int64_t acc_stride)

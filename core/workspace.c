@@ -8,10 +8,8 @@
 /* What a part may have altogether: prepared blocks get what is left of it. */
 #define BYTES_PER_PART (UINT64_C(4) << 20)
 
-/* Where rows of several heads lie side by side in memory, the heads of a chunk share pages, and
- * what the CPU fetches beyond one head's row is another's. Each head taken at a time has states
- * waiting to be merged, for which a part has this much room, or that of one head. */
-#define MOST_SPAN 32
+/* Each head taken at a time has states waiting to be merged, for which a part has this much room,
+ * or that of one head. */
 #define SPAN_BYTES ((size_t)512 << 10)
 
 /* Room for mask summaries that kv heads share: 190 runs of rows of 65536 keys. What has none is
@@ -136,7 +134,7 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
     if (l->max_groups) {
         const uint32_t levels = heed_tree_levels(0, (uint32_t)most_chunks - 1);
         uint32_t span = 1;
-        l->most_span = d->kv_heads < MOST_SPAN ? d->kv_heads : MOST_SPAN;
+        l->most_span = d->kv_heads < HEED_MOST_SPAN ? d->kv_heads : HEED_MOST_SPAN;
         /* Prepared data is lent to one head after another, and takes what there is. */
         while (!l->max_units && span < l->most_span &&
                chunk_state <= SPAN_BYTES / states_of_part(span + 1, levels))

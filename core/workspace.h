@@ -33,6 +33,11 @@ typedef struct heed_pool {
     uint32_t n, share;   /* pieces; of each part, for where it looks first */
 } heed_pool;
 
+/* Kv heads whose chunks are taken side by side, at the most: where rows of several heads lie side by
+ * side in memory, the heads of a chunk share pages, and what the CPU fetches beyond one head's row
+ * is another's. */
+#define HEED_MOST_SPAN 32
+
 #define HEED_RUN_MAGIC UINT64_C(0x6865656472756e31) /* a run has been begun here */
 
 typedef struct heed_run {
@@ -50,8 +55,9 @@ typedef struct heed_run {
     atomic_uchar *mask_state; /* HEED_RAW, HEED_BUSY or HEED_READY of each row of the table */
     uint8_t *mask_table;
     double estimate;       /* nanoseconds of one core */
-    int64_t heads_at_once; /* tiles that parts take at a time where each sequence has that many
-                              small ones; else 1 */
+    int64_t tiles_at_once; /* that parts take */
+    int only_rows;         /* no mask, bias, weights or scores */
+    int beside;            /* what is near to a head's key is another head's */
     char apart_1[64]; /* a workspace is aligned to 64 bytes; the counter has its lines to itself */
     atomic_llong next_tile;
     char apart_2[120];

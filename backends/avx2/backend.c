@@ -49,12 +49,15 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
 }
 
 static heed_status run_heads(const void *state, const heed_problem *problem, heed_tile *tile,
-                             int64_t kv_heads, void *scratch)
+                             const heed_tile_state *states, int64_t kv_heads, void *scratch)
 {
     (void)state;
-    (void)scratch;
-    return heed_simd_small_covers(problem, tile) ? heed_attn_small_avx2(problem, tile, kv_heads)
-                                                 : HEED_ERR_UNSUPPORTED;
+    if (!states)
+        return heed_simd_small_covers(problem, tile) ? heed_attn_small_avx2(problem, tile, kv_heads)
+                                                     : HEED_ERR_UNSUPPORTED;
+    if (!heed_simd_decode_covers(&tuning, problem))
+        return HEED_ERR_UNSUPPORTED;
+    return heed_attn_decode_heads_avx2(&tuning, problem, tile, states, kv_heads, scratch);
 }
 
 static heed_status linear_supports(const heed_linear_problem *problem, heed_error *why)

@@ -17,6 +17,7 @@
 #if !HEED_AVX512_HAVE_DOT
 #define heed_attn_prefill_dot_avx512 heed_attn_prefill_avx512
 #define heed_attn_decode_dot_avx512 heed_attn_decode_avx512
+#define heed_attn_decode_heads_dot_avx512 heed_attn_decode_heads_avx512
 #define heed_attn_decode_weights_dot_avx512 heed_attn_decode_weights_avx512
 #define heed_linear_tile_dot_avx512 heed_linear_tile_avx512
 #endif
@@ -105,12 +106,18 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
 }
 
 static heed_status run_heads(const void *state, const heed_problem *problem, heed_tile *tile,
-                             int64_t kv_heads, void *scratch)
+                             const heed_tile_state *states, int64_t kv_heads, void *scratch)
 {
     (void)state;
-    (void)scratch;
-    return heed_simd_small_covers(problem, tile) ? run_small(problem, tile, kv_heads)
-                                                 : HEED_ERR_UNSUPPORTED;
+    if (!states)
+        return heed_simd_small_covers(problem, tile) ? run_small(problem, tile, kv_heads)
+                                                     : HEED_ERR_UNSUPPORTED;
+    if (!heed_simd_decode_covers(&tuning, problem))
+        return HEED_ERR_UNSUPPORTED;
+    return heed_simd_dot_covers(&tuning, problem)
+               ? heed_attn_decode_heads_dot_avx512(&tuning, problem, tile, states, kv_heads,
+                                                   scratch)
+               : heed_attn_decode_heads_avx512(&tuning, problem, tile, states, kv_heads, scratch);
 }
 
 static heed_status linear_supports(const heed_linear_problem *problem, heed_error *why)

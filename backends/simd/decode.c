@@ -19,11 +19,10 @@
  * row that may not see it.
  */
 #include <float.h>
+#include <stdlib.h>
 
-#include "decode_pages.h"
+#include "decode_order.h"
 #include "decode_rows.h"
-#include "decode_run.h"
-#include "decode_softmax.h"
 #include "simd.h"
 
 /* q times scale as words, with zeros up to a multiple of 16 of them. */
@@ -164,7 +163,7 @@ static void weigh_block(decode *d, block *b)
     for (int64_t r = 0; r < d->rows; r++) {
         if (d->terms)
             finish_scores(d, b, r);
-        weigh_scores(d, b, r, b->same ? b->any : d->visible[r]);
+        weigh_scores(d, b->scores, r, b->same ? b->any : d->visible[r]);
     }
 }
 
@@ -244,29 +243,46 @@ static float sum_of(const float *x)
     return (half[0] + half[2]) + (half[1] + half[3]);
 }
 
-/* Fills in what holds for the whole tile, and divides the scratch memory. */
-static void begin(decode *d, const heed_simd_tuning *tuning, float *at, float *scores[2],
-                  uint16_t *visible[2])
+/* Scratch memory that tiles use one after the other, and where their own begins. */
+typedef struct decode_room {
+    float *scores[2], *k_copy, *v_copy, *own;
+    uint16_t *visible[2];
+} decode_room;
+
+static decode_room divide(const heed_problem *p, int64_t rows, float *scratch)
+{
+    decode_room to;
+    to.k_copy = scratch;
+    to.v_copy = to.k_copy + DECODE_BLOCK * decode_padded(p->qk_dim);
+    to.scores[0] = to.v_copy + DECODE_BLOCK * decode_padded(p->v_dim);
+    to.scores[1] = to.scores[0] + rows * DECODE_BLOCK;
+    to.own = to.scores[1] + rows * DECODE_BLOCK;
+    to.visible[0] = (uint16_t *)(void *)to.own;
+    to.visible[1] = to.visible[0] + rows;
+    to.own += decode_padded(rows);
+    if (PAIR == 2) /* zeros for hidden values */
+        memset(to.v_copy, 0, (size_t)decode_padded(p->v_dim) * sizeof(float));
+    return to;
+}
+
+/* Fills in what holds for the whole tile, whose own scratch memory begins at room->own and then
+ * behind it. */
+static void begin(decode *d, const heed_simd_tuning *tuning, decode_room *room)
 {
     const heed_problem *p = d->problem;
     const heed_tile *t = d->tile;
-    const int64_t k_padded = decode_padded(p->qk_dim), v_padded = decode_padded(p->v_dim);
+    const int64_t k_padded = decode_padded(p->qk_dim);
     int64_t unused;
     d->rows = t->n_heads * t->q_count;
     d->q_stride = PAIR == 2 ? (p->qk_dim + 31) / 32 * 16 : k_padded;
-    d->q = at, at += d->rows * k_padded;
-    scores[0] = at, at += d->rows * DECODE_BLOCK;
-    scores[1] = at, at += d->rows * DECODE_BLOCK;
-    d->sums = at, at += d->rows * DECODE_BLOCK;
-    d->k_copy = at, at += DECODE_BLOCK * k_padded;
-    d->v_copy = at, at += DECODE_BLOCK * v_padded;
-    d->reference = at, at += d->rows;
-    visible[0] = (uint16_t *)(void *)at;
-    visible[1] = visible[0] + d->rows;
+    d->k_copy = room->k_copy;
+    d->v_copy = room->v_copy;
+    d->q = room->own;
+    d->sums = d->q + d->rows * k_padded;
+    d->reference = d->sums + d->rows * DECODE_BLOCK;
+    room->own = d->reference + decode_padded(d->rows);
     d->copy_k = PAIR == 1 && (t->k.dim_stride != 1 || (p->k_type != HEED_F32 && d->rows > 4));
     d->copy_v = PAIR == 1 && (t->v.dim_stride != 1 || (p->v_type != HEED_F32 && d->rows > 4));
-    if (PAIR == 2) /* zeros for hidden values */
-        memset(d->v_copy, 0, (size_t)v_padded * sizeof(float));
     d->k_type = d->copy_k ? HEED_F32 : p->k_type;
     d->v_type = d->copy_v ? HEED_F32 : p->v_type;
     d->masked = t->mask.data || t->bias.data;
@@ -287,12 +303,21 @@ static void begin(decode *d, const heed_simd_tuning *tuning, float *at, float *s
     }
 }
 
-/* Keys [base, end), whatever the rows see of them. */
-static void each_block(decode *d, block blocks[2], uint16_t *const visible[2], int64_t base,
-                       int64_t end)
+static void end(const decode *d)
 {
+    for (int64_t r = 0; r < d->rows; r++) {
+        d->tile->row_max[r] = d->reference[r];
+        d->tile->row_sum[r] = sum_of(d->sums + r * DECODE_BLOCK);
+    }
+}
+
+/* Keys [base, end), whatever the rows see of them. */
+static void each_block(decode *d, const decode_room *room, int64_t base, int64_t end)
+{
+    block blocks[2];
     int now = 0;
-    d->visible = visible[0];
+    blocks[0].scores = room->scores[0], blocks[1].scores = room->scores[1];
+    d->visible = room->visible[0];
     int more = next_block(d, base, end, &blocks[0]);
     if (more) {
         products(d, d->k_type, 0, d->rows, &blocks[0], &(weighed){0});
@@ -300,9 +325,9 @@ static void each_block(decode *d, block blocks[2], uint16_t *const visible[2], i
     }
     for (; more; now = !now) {
         block *b = &blocks[now], *next = &blocks[!now];
-        d->visible = visible[!now];
+        d->visible = room->visible[!now];
         more = next_block(d, b->base + DECODE_BLOCK, end, next);
-        work(d, b, more ? next : NULL, visible[now]);
+        work(d, b, more ? next : NULL, room->visible[now]);
         if (more)
             weigh_block(d, next);
     }
@@ -313,32 +338,19 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
                                                 void *scratch)
 {
     decode d = {.problem = problem, .tile = tile};
-    float *scores[2];
-    uint16_t *visible[2];
-    block blocks[2];
-    begin(&d, tuning, scratch, scores, visible);
-    blocks[0].scores = scores[0], blocks[1].scores = scores[1];
-
+    decode_room room = divide(problem, tile->n_heads * tile->q_count, scratch);
+    begin(&d, tuning, &room);
     const int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
-    int64_t first = tile->k_end, end = tile->k_end; /* of the run: none */
-    if (can_run(tuning, &d)) {
-        first = (d.common_first > base ? d.common_first : base) + DECODE_BLOCK - 1;
-        end = d.common_end < tile->k_end ? d.common_end : tile->k_end;
-        first = first / DECODE_BLOCK * DECODE_BLOCK;
-        end = end / DECODE_BLOCK * DECODE_BLOCK;
-    }
-    if (first < end) {
-        each_block(&d, blocks, visible, base, first);
-        run(&d, &blocks[0], first, end);
-        each_block(&d, blocks, visible, end, tile->k_end);
-    } else {
-        each_block(&d, blocks, visible, base, tile->k_end);
-    }
-    for (int64_t r = 0; r < d.rows; r++) {
-        tile->row_max[r] = d.reference[r];
-        tile->row_sum[r] = sum_of(d.sums + r * DECODE_BLOCK);
-    }
+    int64_t first = tile->k_end, last = tile->k_end; /* of the run: none */
+    if (can_run(tuning, &d))
+        find_run(&d, &first, &last);
+    each_block(&d, &room, base, first);
+    if (first < last)
+        run(&d, 1, room.scores[0], first, last);
+    each_block(&d, &room, last, tile->k_end);
+    end(&d);
     return HEED_OK;
 }
 
+#include "decode_heads.h"
 #include "decode_outputs.h"

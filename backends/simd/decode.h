@@ -9,7 +9,8 @@
 
 #define DECODE_BLOCK 16     /* keys worked on at a time; at absolute positions */
 #define DECODE_KEY_BLOCK 64 /* keys of a block of tile.mask_blocks */
-#define DECODE_MAX_ROWS 256 /* rows of a tile: beyond it q and the sums leave the core's caches */
+#define DECODE_MAX_ROWS 256 /* under way: beyond it q and the sums leave the core's caches */
+#define DECODE_MOST_HEADS 8 /* kv heads that are worked on at once */
 
 /* Dims of a row in scratch memory: zeros follow up to a whole vector of either width. */
 static inline int64_t decode_padded(int64_t dim)

@@ -32,14 +32,14 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_weights)(const heed_simd_tuning *
                                                         heed_tile *tile, void *scratch)
 {
     decode d = {.problem = problem, .tile = tile};
-    float *scores[2];
-    uint16_t *visible[2];
+    decode_room room;
     block b;
     if (!tile->weights.data)
         return HEED_OK;
-    begin(&d, tuning, scratch, scores, visible);
-    b.scores = scores[0];
-    d.visible = visible[0];
+    room = divide(problem, tile->n_heads * tile->q_count, scratch);
+    begin(&d, tuning, &room);
+    b.scores = room.scores[0];
+    d.visible = room.visible[0];
     int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
     for (; next_block(&d, base, tile->k_end, &b); base = b.base + DECODE_BLOCK) {
         products(&d, d.k_type, 0, d.rows, &b, &(weighed){0});

@@ -63,10 +63,10 @@ V_INLINE void fetch_row(const fetch *f, const char *row, int64_t ahead, int64_t 
 /*
  * dot_four_keys: for `rows` (constant, up to 4) rows of q and keys k[j..j + 3] their products, row
  * by row in quarters (AVX-512) or halves (AVX2) of a vector. q is zero from dim to the next
- * multiple of 16. Key after key, each from its first byte to its last: adjacent rows then are one stream, which
- * the CPU's own prefetching follows as it would not follow four rows side by side. The lines
- * `ahead` bytes on are fetched besides; in_order (constant) keeps the compiler from mixing keys'
- * loads.
+ * multiple of 16. Key after key, each from its first byte to its last: adjacent rows then are one
+ * stream, which the CPU's own prefetching follows as it would not follow four rows side by side.
+ * The lines `ahead` bytes on are fetched besides; in_order (constant) keeps the compiler from
+ * mixing keys' loads.
  */
 #define DOT_PARTS (4 * 4 / LANES) /* vectors of four products of four rows */
 
@@ -121,14 +121,16 @@ V_INLINE __m512 dot_key(uint32_t type, int rows, const float *q, int64_t q_strid
 }
 
 V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
-                            const char *const *k, int j, int64_t dim, int64_t ahead, const fetch *f,
-                            int in_order, vf *sum)
+                            const char *const *k, int j, int64_t dim, int64_t ahead,
+                            const int64_t *more, const fetch *f, int in_order, vf *sum)
 {
     const char *k0 = k[j], *k1 = k[j + 1], *k2 = k[j + 2], *k3 = k[j + 3], *none = k0;
-    __m512 h0 = dot_key(type, rows, q, q_stride, k0, dim, ahead, f, in_order, &k1);
-    __m512 h1 = dot_key(type, rows, q, q_stride, k1, dim, ahead, f, in_order, &k2);
-    __m512 h2 = dot_key(type, rows, q, q_stride, k2, dim, ahead, f, in_order, &k3);
-    __m512 h3 = dot_key(type, rows, q, q_stride, k3, dim, ahead, f, in_order, &none);
+#define AHEAD(i) (more ? ahead + more[i] : ahead)
+    __m512 h0 = dot_key(type, rows, q, q_stride, k0, dim, AHEAD(0), f, in_order, &k1);
+    __m512 h1 = dot_key(type, rows, q, q_stride, k1, dim, AHEAD(1), f, in_order, &k2);
+    __m512 h2 = dot_key(type, rows, q, q_stride, k2, dim, AHEAD(2), f, in_order, &k3);
+    __m512 h3 = dot_key(type, rows, q, q_stride, k3, dim, AHEAD(3), f, in_order, &none);
+#undef AHEAD
     __m512 x = _mm512_add_ps(_mm512_unpacklo_ps(h0, h1), _mm512_unpackhi_ps(h0, h1));
     __m512 y = _mm512_add_ps(_mm512_unpacklo_ps(h2, h3), _mm512_unpackhi_ps(h2, h3));
     *sum = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
@@ -190,14 +192,15 @@ V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride,
 }
 
 V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
-                            const char *const *k, int j, int64_t dim, int64_t ahead, const fetch *f,
-                            int in_order, vf *sums)
+                            const char *const *k, int j, int64_t dim, int64_t ahead,
+                            const int64_t *more, const fetch *f, int in_order, vf *sums)
 {
     const char *key = k[j], *then;
     __m256 h[4][2];
     for (int i = 0; i < 4; i++, key = then) {
         then = i < 3 ? k[j + i + 1] : key;
-        dot_key(type, rows, q, q_stride, key, dim, ahead, f, in_order, h[i], &then);
+        dot_key(type, rows, q, q_stride, key, dim, more ? ahead + more[i] : ahead, f, in_order,
+                h[i], &then);
     }
     for (int r = 0; 2 * r < rows; r++) {
         __m256 x = _mm256_add_ps(_mm256_unpacklo_ps(h[0][r], h[1][r]),
@@ -229,11 +232,17 @@ typedef struct value_rows {
     const char *const *each;
     const char *first;
     int64_t step;
+    const int64_t *more; /* to `ahead`, of each row; NULL: none */
 } value_rows;
 
 V_INLINE const char *value_row(const value_rows *v, int64_t i)
 {
     return v->even ? v->first + i * v->step : v->each[i];
+}
+
+V_INLINE int64_t value_ahead(const value_rows *v, int64_t i, int64_t ahead)
+{
+    return v->more && ahead ? ahead + v->more[i] : ahead;
 }
 
 /*
@@ -280,8 +289,8 @@ V_INLINE void weigh_keys(uint32_t type, int rows, int vectors, int few, const fl
         const char *value = value_row(v, 2 * i) + d * size;
         const char *second = value_row(v, 2 * i + 1) + d * size;
         const int64_t left = few ? few : DOT_WIDTH;
-        fetch_row(f, value, ahead, vectors * LANES * size);
-        fetch_row(f, second, ahead, vectors * LANES * size);
+        fetch_row(f, value, value_ahead(v, 2 * i, ahead), vectors * LANES * size);
+        fetch_row(f, second, value_ahead(v, 2 * i + 1, ahead), vectors * LANES * size);
         v_pair_rows(load_pairs(value, 1, left), load_pairs(second, 1, left), &x0, &x1);
 #define WEIGH_PAIR(n, first, then)                                                                 \
     if (vectors > n)                                                                               \
@@ -293,7 +302,7 @@ V_INLINE void weigh_keys(uint32_t type, int rows, int vectors, int few, const fl
 #undef WEIGH_PAIR
 #else
         const char *value = value_row(v, i) + d * size;
-        fetch_row(f, value, ahead, vectors * LANES * size);
+        fetch_row(f, value, value_ahead(v, i, ahead), vectors * LANES * size);
 #define WEIGH_LOAD(r, n, x) x = v_load_type(type, value + n * LANES * size, few ? few : LANES);
         WEIGH_ALL(0, WEIGH_LOAD, x0, x1, x2, x3, x4, x5, x6, x7)
 #undef WEIGH_LOAD

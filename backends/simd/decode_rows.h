@@ -51,7 +51,7 @@ V_INLINE void some_rows(uint32_t type, int rows, const decode *d, int64_t r, con
     for (int j = 0; j < DECODE_BLOCK; j += 4) {
         if (next)
             dot_four_keys(type, rows, d->q + r * d->q_stride, d->q_stride, next->k, j,
-                          d->problem->qk_dim, k_ahead, &d->fetch, 0, s[j / 4]);
+                          d->problem->qk_dim, k_ahead, NULL, &d->fetch, 0, s[j / 4]);
 #if PAIR == 2
         if (next)
             s[j / 4][0] = v_mul(s[j / 4][0], v_set1(d->unit));

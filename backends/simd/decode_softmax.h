@@ -50,9 +50,9 @@ V_NOINLINE void raise_reference(decode *d, int64_t r, float top)
 }
 
 /* Scores of row r become weights relative to its reference, which first grows if it must. */
-V_INLINE void weigh_scores(decode *d, const block *b, int64_t r, uint32_t visible)
+V_INLINE void weigh_scores(decode *d, float *scores, int64_t r, uint32_t visible)
 {
-    float *s = b->scores + r * DECODE_BLOCK, *sums = d->sums + r * DECODE_BLOCK;
+    float *s = scores + r * DECODE_BLOCK, *sums = d->sums + r * DECODE_BLOCK;
     vf m = v_set1(d->reference[r]), most = v_set1(d->reference[r] + DECODE_SLACK);
     vf x[DECODE_BLOCK / LANES];
     uint32_t above = 0;

@@ -25,11 +25,18 @@ heed_status heed_simd_decode_tiling(const heed_simd_tuning *tuning, const heed_p
     size_t qk = (size_t)decode_padded(problem->qk_dim), v = (size_t)decode_padded(problem->v_dim);
     out->query_rows = query_rows(problem);
     out->key_block = DECODE_KEY_BLOCK;
-    out->key_chunk = HEED_DECODE_CHUNK; /* long enough for its state to cost nothing, short enough to share */
+    out->key_chunk =
+        HEED_DECODE_CHUNK; /* long enough for its state to cost nothing, short enough to share */
     out->state_log2 = 1;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
-    /* Per row scaled q, weights, partial sums, reference and visible keys; 16 keys of K and V. */
-    out->scratch_bytes = (rows * (qk + 3 * DECODE_BLOCK + 2) + DECODE_BLOCK * (qk + v)) * 4 + 64;
+    /* Of the rows of some kv heads (decode_heads.h) scaled q, partial sums, reference; of the rows
+     * of one weights and visible keys; 16 keys of K and V. */
+    size_t heads = DECODE_MAX_ROWS / rows < 1 ? 1 : DECODE_MAX_ROWS / rows;
+    heads = heads < problem->kv_heads ? heads : problem->kv_heads;
+    heads = heads < DECODE_MOST_HEADS ? heads : DECODE_MOST_HEADS;
+    out->scratch_bytes =
+        4 * (heads * (rows * (qk + DECODE_BLOCK) + decode_padded(rows)) + rows * 2 * DECODE_BLOCK +
+             decode_padded(rows) + DECODE_BLOCK * (qk + v));
     out->kernel = heed_simd_dot_covers(tuning, problem) ? "decode, vdpbf16ps" : "decode";
     return HEED_OK;
 }

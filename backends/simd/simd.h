@@ -81,6 +81,15 @@ heed_status heed_attn_decode_avx2(const heed_simd_tuning *tuning, const heed_pro
                                   heed_tile *tile, void *scratch);
 heed_status heed_attn_decode_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
                                     heed_tile *tile, void *scratch);
+/* Several tiles: those of `heads` kv heads from the tile's on, that lie head_stride on, whose states
+ * go to states[0..]. HEED_ERR_UNSUPPORTED: one by one they are not slower. */
+heed_status heed_attn_decode_heads_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                        const heed_tile *tile, const heed_tile_state *states,
+                                        int64_t heads, void *scratch);
+heed_status heed_attn_decode_heads_avx512(const heed_simd_tuning *tuning,
+                                          const heed_problem *problem, const heed_tile *tile,
+                                          const heed_tile_state *states, int64_t heads,
+                                          void *scratch);
 /* The second pass: weights of the visible keys, by the first pass's arithmetic. */
 heed_status heed_attn_decode_weights_avx2(const heed_simd_tuning *tuning,
                                           const heed_problem *problem, heed_tile *tile,
@@ -92,6 +101,10 @@ heed_status heed_attn_decode_weights_avx512(const heed_simd_tuning *tuning,
 /* Both by vdpbf16ps, for accuracy bf16 and keys and values of adjacent dims. */
 heed_status heed_attn_decode_dot_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
                                         heed_tile *tile, void *scratch);
+heed_status heed_attn_decode_heads_dot_avx512(const heed_simd_tuning *tuning,
+                                              const heed_problem *problem, const heed_tile *tile,
+                                              const heed_tile_state *states, int64_t heads,
+                                              void *scratch);
 heed_status heed_attn_decode_weights_dot_avx512(const heed_simd_tuning *tuning,
                                                 const heed_problem *problem, heed_tile *tile,
                                                 void *scratch);

@@ -147,6 +147,11 @@ typedef struct heed_tile {
     int64_t acc_stride;
 } heed_tile;
 
+/** Where the state of one of several tiles goes. Frozen. */
+typedef struct heed_tile_state {
+    float *row_max, *row_sum, *acc; /* as in heed_tile, with its acc_stride */
+} heed_tile_state;
+
 #define HEED_UNBOUNDED (INT64_C(1) << 60)
 
 /* ---- linear layers ----------------------------------------------------------------------------
@@ -249,13 +254,16 @@ struct heed_backend {
     /* One tile. scratch is the part's own. Called from any thread, many at once. */
     heed_status (*linear_tile)(const heed_linear_problem *problem, const heed_linear_tile *tile,
                                void *scratch);
-    /* Optional: the WHOLE tiles of kv_heads kv heads of one sequence at once, for calls that are over
-     * before tiles have been told one by one. The tile is the first head's; of the g-th after it q,
-     * out, lse, alibi_slope and sink lie g * n_heads heads on, k and v g heads (head_stride). There
-     * are no mask, bias, weights and scores. To the same bits as run_tile it finishes all rows, or
-     * returns HEED_ERR_UNSUPPORTED and has done nothing: core then calls run_tile for each. */
+    /* Optional: the tiles of kv_heads adjacent kv heads, for one sequence's rows and keys, at once:
+     * for calls that are over before tiles have been told one by one, and for keys of which one head's
+     * share is too short a piece of memory. The tile is the first head's; of the g-th after it q, out,
+     * lse, alibi_slope and sink lie g * n_heads heads on, k and v g heads (head_stride). There are no
+     * mask, bias, weights and scores. With states NULL the tiles are WHOLE, and all rows are finished
+     * here; else their states go to states[0..kv_heads - 1], in place of the tile's. To the same bits
+     * as run_tile; or it returns HEED_ERR_UNSUPPORTED and has done nothing: core then calls run_tile
+     * for each. */
     heed_status (*run_heads)(const void *state, const heed_problem *problem, heed_tile *tile,
-                             int64_t kv_heads, void *scratch);
+                             const heed_tile_state *states, int64_t kv_heads, void *scratch);
 };
 
 /** True when the backend was built knowing `member` and filled it in. */

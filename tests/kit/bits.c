@@ -403,6 +403,9 @@ void kit_bits_cases(kit_list *list)
          1,
          1500,
          {.features = HEED_HAS_LSE, .storage = KIT_PAGED, .page_len = 16, .layout = KIT_BSHD}},
+        /* Of dims for which backends take several kv heads at once. */
+        {"decode_heads", 1, 2309, {.qk_dim = 64, .layout = KIT_BSHD}},
+        {"paged_heads", 5, 1500, {.qk_dim = 64, .storage = KIT_PAGED, .page_len = 16}},
     };
     /* clang-format on */
     for (size_t n = 0; n < COUNT(table); n++)
@@ -415,7 +418,9 @@ void kit_bits_cases(kit_list *list)
                 s->batch = 3;
                 s->q_heads = keys > 2000 ? 2 : 4; /* these run up to 48 times */
                 s->kv_heads = 2;
-                s->qk_dim = s->v_dim = keys > 1000 ? 12 : 24;
+                if (!s->qk_dim)
+                    s->qk_dim = keys > 1000 ? 12 : 24;
+                s->v_dim = s->qk_dim;
                 s->q_len = rows;
                 s->kv_len = keys;
                 s->lens = KIT_LENS_GIVEN;

@@ -153,8 +153,56 @@ static void add_pairs(kit_list *list)
     }
 }
 
+/* Long caches of few rows, where the rows of a key's heads or the heads of a page lie side by side,
+ * so that backends may take several kv heads of a chunk at once. */
+static void add_beside(kit_list *list)
+{
+    /* clang-format off: a table */
+    static const struct {
+        const char *name;
+        int heads, kv_heads, dim, rows, keys, page_len;
+        kit_spec spec;
+    } beside[] = {
+        {"tokens", 2, 2, 64, 1, 1500, 0, {.layout = KIT_BSHD}},
+        {"tokens_group", 32, 8, 128, 1, 2300, 0, {.layout = KIT_BSHD}},
+        {"tokens_12_heads", 24, 12, 64, 1, 1200, 0, {.layout = KIT_BSHD, .lens = KIT_LENS_KV}},
+        {"tokens_few", 6, 3, 64, 3, 1300, 0, {.layout = KIT_BSHD, .features = HEED_HAS_CAUSAL, BOTTOM}},
+        {"tokens_window", 4, 4, 64, 1, 2500, 0,
+         {.layout = KIT_BSHD, .features = HEED_HAS_WINDOW, BOTTOM, .window_left = 1777, .window_right = -1}},
+        {"tokens_negative", 4, 4, 64, 1, 1400, 0, {.layout = KIT_NEGATIVE}},
+        {"page16", 8, 4, 128, 1, 2100, 16, {.lens = KIT_LENS_KV}},
+        {"page16_tokens", 12, 6, 64, 1, 1600, 16, {.layout = KIT_BSHD}},
+        {"page16_few", 10, 5, 128, 2, 1500, 16, {.features = HEED_HAS_CAUSAL, BOTTOM, .lens = KIT_LENS_KV}},
+        {"page16_16_rows", 12, 3, 64, 16, 1100, 16, {.features = HEED_HAS_CAUSAL, BOTTOM}},
+        {"page48", 9, 9, 64, 1, 1700, 48, {.lens = KIT_LENS_KV}},
+        {"page48_window", 8, 8, 128, 1, 2400, 48,
+         {.features = HEED_HAS_WINDOW, BOTTOM, .window_left = 1300, .window_right = -1}},
+        {"page1024", 8, 2, 128, 1, 3000, 1024, {.lens = KIT_LENS_KV}},
+        {"page16_nan", 4, 4, 64, 1, 1500, 16, {.lens = KIT_LENS_KV, .values = KIT_NAN_K}},
+        {"page16_top", 4, 2, 64, 5, 1500, 16,
+         {.features = HEED_HAS_CAUSAL, GIVEN, .offsets = KIT_OFFSET_MIXED, .batch = 4}},
+    };
+    /* clang-format on */
+    for (size_t n = 0; n < COUNT(beside); n++) {
+        kit_spec spec = beside[n].spec;
+        spec.features |= HEED_HAS_LSE;
+        spec.q_heads = (uint32_t)beside[n].heads;
+        spec.kv_heads = (uint32_t)beside[n].kv_heads;
+        spec.qk_dim = spec.v_dim = (uint32_t)beside[n].dim;
+        spec.q_len = beside[n].rows;
+        spec.kv_len = beside[n].keys;
+        if (beside[n].page_len) {
+            spec.storage = KIT_PAGED;
+            spec.page_len = (uint32_t)beside[n].page_len;
+            spec.pages = KIT_PAGES_SHUFFLED;
+        }
+        kit_add_types(list, "beside", beside[n].name, &spec, n == 1 || n == 8);
+    }
+}
+
 void kit_ragged_cases(kit_list *list)
 {
+    add_beside(list);
     add_storages(list);
     add_layouts(list);
     add_pairs(list);

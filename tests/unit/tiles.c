@@ -12,7 +12,7 @@ enum { BATCH = 3, KV_HEADS = 2, GROUP = 2, Q_HEADS = KV_HEADS * GROUP, MAX_Q = 4
 static heed_tiling wanted;
 static unsigned char count[BATCH][Q_HEADS][MAX_Q][MAX_KV];
 static float q[BATCH * Q_HEADS * MAX_Q];
-static int n_bad_tiles, n_together;
+static int n_bad_tiles, n_together, n_chunks_together;
 static int refuse_heads; /* that run_heads takes none */
 
 static heed_status probe(const heed_cpu *cpu, heed_error *why)
@@ -76,13 +76,14 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
 
 /* Each head's tile as core would have told it. */
 static heed_status run_heads(const void *state, const heed_problem *problem, heed_tile *t,
-                             int64_t kv_heads, void *scratch)
+                             const heed_tile_state *states, int64_t kv_heads, void *scratch)
 {
     if (refuse_heads)
         return HEED_ERR_UNSUPPORTED;
-    if (!(t->flags & HEED_TILE_WHOLE) || kv_heads < 1 || t->kv_head + kv_heads > KV_HEADS)
+    if (!(t->flags & HEED_TILE_WHOLE) != (states != NULL) || kv_heads < 1 ||
+        t->kv_head + kv_heads > KV_HEADS)
         n_bad_tiles++;
-    n_together += kv_heads > 1;
+    __atomic_add_fetch(states ? &n_chunks_together : &n_together, kv_heads > 1, __ATOMIC_RELAXED);
     for (int64_t g = 0; g < kv_heads; g++) {
         heed_tile one = *t;
         const int64_t heads = g * t->n_heads;
@@ -93,11 +94,17 @@ static heed_status run_heads(const void *state, const heed_problem *problem, hee
         one.lse.data = (float *)t->lse.data + heads * t->lse.head_stride;
         one.k.data = (float *)t->k.data + g * t->k.head_stride;
         one.v.data = (float *)t->v.data + g * t->v.head_stride;
+        if (states) {
+            one.row_max = states[g].row_max;
+            one.row_sum = states[g].row_sum;
+            one.acc = states[g].acc;
+        }
         run_tile(state, problem, &one, scratch);
-        for (int64_t r = 0; r < one.n_heads * one.q_count; r++)
+        for (int64_t r = 0; !states && r < one.n_heads * one.q_count; r++)
             heed_finish_row(problem, wanted.state_log2, &one, r);
     }
-    t->flags |= HEED_TILE_FINISHED;
+    if (!states)
+        t->flags |= HEED_TILE_FINISHED;
     return HEED_OK;
 }
 
@@ -193,6 +200,7 @@ static void one(uint64_t seed, uint32_t n_parts)
                            .max_kv_len = MAX_KV + unit_below(&r, 9)};
     if (unit_below(&r, 2))
         desc.features |= HEED_HAS_CAUSAL;
+    const int beside = unit_below(&r, 2); /* the rows of a key's heads */
     if (unit_below(&r, 2)) {
         desc.features |= HEED_HAS_WINDOW;
         desc.window_left = unit_below(&r, 30) - 1;
@@ -210,6 +218,10 @@ static void one(uint64_t seed, uint32_t n_parts)
                            .q_lens = q_lens,
                            .kv_lens = kv_lens,
                            .q_offsets = q_offsets};
+    if (beside) {
+        args.k.stride[1] = args.v.stride[1] = 1;
+        args.k.stride[2] = args.v.stride[2] = KV_HEADS;
+    }
     memset(count, 0, sizeof count);
     n_bad_tiles = 0;
     refuse_heads = seed % 3 == 0;
@@ -248,5 +260,6 @@ int main(void)
         for (uint32_t n_parts = 1; n_parts <= 16; n_parts++)
             one(seed * 100 + n_parts, n_parts);
     CHECK(n_together > 0, "no heads were taken together");
+    CHECK(n_chunks_together > 0, "no heads' chunks were taken together");
     return unit_end();
 }

@@ -1,0 +1,66 @@
+/*
+ * The chunk of several kv heads at once, where keys lie in pages or the rows of a key's heads side
+ * by side: one head's share of a page or of a key is a piece that memory gives no faster than half
+ * of its rate; those of all heads together are long enough. Included by decode.c.
+ */
+
+/* Tiles of adjacent kv heads that scratch memory has room for: decode_tiling.c. */
+static int64_t heads_at_once(const heed_tile *tile, int64_t heads)
+{
+    const int64_t most = DECODE_MAX_ROWS / ((int64_t)tile->n_heads * tile->q_count);
+    return heads < most ? heads : most;
+}
+
+/* The tile of the n-th kv head after the one of `first`. */
+static heed_tile tile_of(const heed_problem *p, const heed_tile *first,
+                         const heed_tile_state *states, int64_t n)
+{
+    heed_tile t = *first;
+    const int64_t q_heads = n * t.n_heads;
+    t.q.data = (char *)t.q.data + q_heads * t.q.head_stride * heed_dtype_bytes(p->q_type);
+    t.k.data = (char *)t.k.data + n * t.k.head_stride * heed_dtype_bytes(p->k_type);
+    t.v.data = (char *)t.v.data + n * t.v.head_stride * heed_dtype_bytes(p->v_type);
+    t.row_max = states[n].row_max;
+    t.row_sum = states[n].row_sum;
+    t.acc = states[n].acc;
+    return t;
+}
+
+heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tuning,
+                                                      const heed_problem *problem,
+                                                      const heed_tile *tile,
+                                                      const heed_tile_state *states, int64_t heads,
+                                                      void *scratch)
+{
+    const decode of_tile = {.problem = problem,
+                            .tile = (heed_tile *)tile,
+                            .rows = (int64_t)tile->n_heads * tile->q_count};
+    const int64_t most = heads_at_once(tile, heads < DECODE_MOST_HEADS ? heads : DECODE_MOST_HEADS);
+    const int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
+    if (most < 2 || !runs_cover(tuning, &of_tile) ||
+        !(tile->pages || (llabs(tile->k.row_stride) > llabs(tile->k.head_stride) &&
+                          llabs(tile->v.row_stride) > llabs(tile->v.head_stride))))
+        return HEED_ERR_UNSUPPORTED;
+    for (int64_t done = 0; done < heads; done += most) {
+        const int64_t n = heads - done < most ? heads - done : most;
+        decode d[DECODE_MOST_HEADS];
+        heed_tile t[DECODE_MOST_HEADS];
+        decode_room room = divide(problem, of_tile.rows, scratch);
+        int64_t first, last;
+        for (int64_t h = 0; h < n; h++) {
+            t[h] = tile_of(problem, tile, states, done + h);
+            d[h] = (decode){.problem = problem, .tile = &t[h]};
+            begin(&d[h], tuning, &room);
+        }
+        find_run(&d[0], &first, &last);
+        for (int64_t h = 0; h < n; h++)
+            each_block(&d[h], &room, base, first);
+        if (first < last)
+            run(d, n, room.scores[0], first, last);
+        for (int64_t h = 0; h < n; h++) {
+            each_block(&d[h], &room, last, tile->k_end);
+            end(&d[h]);
+        }
+    }
+    return HEED_OK;
+}

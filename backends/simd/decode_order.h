@@ -1,0 +1,199 @@
+/* In which order the blocks of runs are read, and what is fetched meanwhile. */
+#ifndef HEED_SIMD_DECODE_ORDER_H
+#define HEED_SIMD_DECODE_ORDER_H
+
+#include "decode_run.h"
+
+/* Bytes from a load to the line that is fetched meanwhile: where the CPU follows the stream by
+ * itself, and where it does not. */
+#define RUN_AHEAD 512
+#define RUN_FAR 16384
+
+/* One block after the other, as it lies. */
+V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, float *lent, int64_t first,
+                         int64_t end)
+{
+    const int64_t step = dims * (type == HEED_F32 ? 4 : 2), size = step * DECODE_BLOCK;
+    /* Half as many registers for as many rows: each line is read in two goes, which is no stream.
+     */
+    const int far = LANES == 8 && type == HEED_F32 && d->rows > 2;
+    run_side k = {(const char *)d->tile->k.data + first * step, step, RUN_AHEAD, NULL};
+    run_side v = {(const char *)d->tile->v.data + first * step, step, RUN_AHEAD, NULL};
+    for (; !far && first < end; first += DECODE_BLOCK, k.at += size, v.at += size)
+        run_block(type, dims, d, lent, &k, &v, 1);
+    k.ahead = v.ahead = RUN_FAR;
+    for (; first < end; first += DECODE_BLOCK, k.at += size, v.at += size)
+        run_block(type, dims, d, lent, &k, &v, 0);
+}
+
+/* K or V of several kv heads: bytes from page to page, key to key, head to head; and, where the
+ * rows of a key's heads lie side by side, what is added to the distance of the lines that are
+ * fetched. */
+typedef struct run_source {
+    const char *data;
+    int64_t page, row, head;
+    int beside;
+    int64_t more[DECODE_MOST_HEADS][DECODE_BLOCK];
+} run_source;
+
+static const char *source_at(const run_source *s, place at, int64_t head)
+{
+    return s->data + at.page * s->page + at.row * s->row + head * s->head;
+}
+
+/* While the n-th row of all heads is worked on, the n-th as they lie in memory is fetched of the
+ * next block: in the order of the work its lines would arrive a fifth slower. */
+static run_source source_of(const heed_rows *rows, uint32_t type, int64_t page_stride,
+                            int64_t heads)
+{
+    const int64_t bytes = heed_dtype_bytes(type);
+    run_source s;
+    s.data = rows->data;
+    s.page = page_stride * bytes;
+    s.row = rows->row_stride * bytes;
+    s.head = rows->head_stride * bytes;
+    s.beside = heads > 1 && llabs(s.row) > llabs(s.head);
+    for (int64_t n = 0; s.beside && n < heads * DECODE_BLOCK; n++) {
+        const int64_t h = n / DECODE_BLOCK, j = n % DECODE_BLOCK;
+        s.more[h][j] = (n / heads - j) * s.row + (n % heads - h) * s.head;
+    }
+    return s;
+}
+
+/* Where the work is, or what is fetched: a block of a head, in a unit of keys [first, end). */
+typedef struct run_cursor {
+    int64_t first, end, head, base;
+} run_cursor;
+
+/* To the next piece: in a unit head by head, in a head block by block. `last` is the end of it all,
+ * and is not passed. */
+static void advance(run_cursor *c, int64_t heads, int64_t unit, int64_t last)
+{
+    if (c->base < c->end)
+        c->base += DECODE_BLOCK;
+    if (c->base < c->end)
+        return;
+    c->base = c->first;
+    if (++c->head < heads)
+        return;
+    c->head = 0;
+    c->base = c->first = c->end;
+    c->end = (c->first / unit + 1) * unit;
+    c->end = c->end < last ? c->end : last;
+}
+
+static run_side side_at(const run_source *s, const decode *d, const run_cursor *now,
+                        const run_cursor *far, int64_t last)
+{
+    const char *at = source_at(s, find_place(d, now->base), now->head);
+    int64_t ahead = 0;
+    if (far->base < last)
+        ahead = source_at(s, find_place(d, far->base), far->head) - at;
+    return (run_side){at, s->row, ahead, s->more[now->head]};
+}
+
+/* Asks for a line of each page of memory that a unit of keys has: the translations of their
+ * addresses take longer than lines. All of a unit at once; asked for one by one between loads of
+ * lines they come too late. */
+V_INLINE void touch_unit(const run_source *s, place at, int64_t keys, int64_t heads, int64_t bytes)
+{
+    const int64_t rows = s->beside ? keys : heads, step = s->beside ? s->row : s->head;
+    const int64_t each = s->beside ? heads * bytes : keys * bytes;
+    const char *row = source_at(s, at, 0);
+    for (int64_t i = 0; i < rows; i++, row += step)
+        for (int64_t o = 0; o < each; o += 4096)
+            _mm_prefetch(row + o, _MM_HINT_T1);
+}
+
+/*
+ * The blocks of several kv heads, or of one, that are pieces too short to be read as streams. Where
+ * keys lie in pages, a page is a unit, and what lies RUN_FAR on in the order of the work is
+ * fetched; where the rows of a key's heads lie side by side, a block is, and the next block is
+ * fetched.
+ */
+V_INLINE void run_pieces(uint32_t type, int64_t dims, decode *d, int64_t heads, float *lent,
+                         int64_t first, int64_t end)
+{
+    const heed_tile *t = d->tile;
+    const run_source k = source_of(&t->k, type, t->k_page_stride, heads);
+    const run_source v = source_of(&t->v, type, t->v_page_stride, heads);
+    const int64_t unit = k.beside ? DECODE_BLOCK : d->problem->page_len;
+    const int64_t size = dims * (type == HEED_F32 ? 4 : 2) * DECODE_BLOCK;
+    int64_t ahead = k.beside ? heads : RUN_FAR / size;
+    run_cursor now = {first, (first / unit + 1) * unit, 0, first}, far;
+    now.end = now.end < end ? now.end : end;
+    for (far = now; ahead > 0; ahead--)
+        advance(&far, heads, unit, end);
+    /* Where a piece lies is found out a piece before: loads at the end of a chain of divisions and
+     * table look-ups would find the core idle. */
+    run_side k_next = side_at(&k, d, &now, &far, end), v_next = side_at(&v, d, &now, &far, end);
+    while (now.base < end) {
+        const run_side k_side = k_next, v_side = v_next;
+        decode *of_head = &d[now.head];
+        const int64_t later = now.first + (unit > DECODE_BLOCK ? unit : PAGE_AHEAD * DECODE_BLOCK);
+        if (t->pages && now.head == 0 && now.base == now.first && later < end) {
+            const int64_t keys = end - later < unit ? end - later : unit;
+            touch_unit(&k, find_place(d, later), keys, heads, size / DECODE_BLOCK);
+            touch_unit(&v, find_place(d, later), keys, heads, size / DECODE_BLOCK);
+        }
+        advance(&now, heads, unit, end);
+        advance(&far, heads, unit, end);
+        if (now.base < end) {
+            k_next = side_at(&k, d, &now, &far, end);
+            v_next = side_at(&v, d, &now, &far, end);
+        }
+        if (k.beside && v.beside)
+            run_block(type, dims, of_head, lent, &k_side, &v_side, 0);
+        else
+            run_block(type, dims, of_head, lent,
+                      &(run_side){k_side.at, k_side.step, k_side.ahead, NULL},
+                      &(run_side){v_side.at, v_side.step, v_side.ahead, NULL}, 0);
+    }
+}
+
+#define RUN_OF(name, type, dims)                                                                   \
+    V_NOINLINE void blocks_##name##_##dims(decode *d, float *lent, int64_t first, int64_t end)     \
+    {                                                                                              \
+        run_blocks(type, dims, d, lent, first, end);                                               \
+    }                                                                                              \
+    V_NOINLINE void pieces_##name##_##dims(decode *d, int64_t heads, float *lent, int64_t first,   \
+                                           int64_t end)                                            \
+    {                                                                                              \
+        run_pieces(type, dims, d, heads, lent, first, end);                                        \
+    }                                                                                              \
+    static void run_##name##_##dims(decode *d, int64_t heads, float *lent, int64_t first,          \
+                                    int64_t end)                                                   \
+    {                                                                                              \
+        if (heads > 1 || d->tile->pages)                                                           \
+            pieces_##name##_##dims(d, heads, lent, first, end);                                    \
+        else                                                                                       \
+            blocks_##name##_##dims(d, lent, first, end);                                           \
+    }
+#if PAIR == 1
+RUN_OF(f32, HEED_F32, 64)
+RUN_OF(f32, HEED_F32, 128)
+RUN_OF(f16, HEED_F16, 64)
+RUN_OF(f16, HEED_F16, 128)
+#endif
+RUN_OF(bf16, HEED_BF16, 64)
+RUN_OF(bf16, HEED_BF16, 128)
+#undef RUN_OF
+
+/* Keys [first, end), whole blocks, of adjacent kv heads. */
+static void run(decode *d, int64_t heads, float *lent, int64_t first, int64_t end)
+{
+    const int wide = d->problem->qk_dim == 128;
+#if PAIR == 1
+    if (d->problem->k_type == HEED_F32) {
+        (wide ? run_f32_128 : run_f32_64)(d, heads, lent, first, end);
+        return;
+    }
+    if (d->problem->k_type == HEED_F16) {
+        (wide ? run_f16_128 : run_f16_64)(d, heads, lent, first, end);
+        return;
+    }
+#endif
+    (wide ? run_bf16_128 : run_bf16_64)(d, heads, lent, first, end);
+}
+
+#endif
