@@ -144,6 +144,8 @@ heed_status heed_call_begin(const heed_operation *op, const void *of, const void
     heed_status st = check_begin(op, of, args, n_parts, workspace, bytes, &why);
     if (st == HEED_OK)
         st = op->begin(of, args, n_parts, workspace, &why);
+    else if (workspace && bytes >= sizeof op->magic)
+        memset(workspace, 0, sizeof op->magic); /* nor is the last run there for parts to take */
     return heed_call_report(op, args, st, &why);
 }
 

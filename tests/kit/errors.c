@@ -411,6 +411,9 @@ static void run_workspace(const kit_env *env, const kit_case *c, kit_outcome *ou
         if (heed_run_part(workspace.data, 1) != HEED_OK)
             kit_fail(outcome, "heed_run_part fails: %s", heed_last_error());
         kit_check(&p, outcome);
+        if (heed_run_begin(plan, &p.args, 2, workspace.data, two - 1) == HEED_OK ||
+            heed_run_part(workspace.data, 0) != HEED_ERR_INVALID)
+            kit_fail(outcome, "heed_run_part takes the run before the one that did not begin");
         guard_unmap(&workspace);
     }
     heed_plan_release(plan);
