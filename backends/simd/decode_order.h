@@ -9,6 +9,19 @@
 #define RUN_AHEAD 512
 #define RUN_FAR 16384
 
+/* Blocks whose addresses' translations are asked for at once: those asked for one by one, between
+ * loads of lines, come too late. */
+#define RUN_TOUCHED 8
+
+/* Asks for a line of each page of memory in some bytes: the translations of their addresses take
+ * longer than lines. Inline: gcc takes a function that only prefetches for one without effects, and
+ * drops its calls. */
+V_INLINE void touch(const char *at, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += 4096)
+        _mm_prefetch(at + i, _MM_HINT_T1);
+}
+
 /* One block after the other, as it lies. */
 V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, float *lent, int64_t first,
                          int64_t end)
@@ -22,8 +35,13 @@ V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, float *lent, in
     for (; !far && first < end; first += DECODE_BLOCK, k.at += size, v.at += size)
         run_block(type, dims, d, lent, &k, &v, 1);
     k.ahead = v.ahead = RUN_FAR;
-    for (; first < end; first += DECODE_BLOCK, k.at += size, v.at += size)
+    for (int64_t n = 0; first < end; n++, first += DECODE_BLOCK, k.at += size, v.at += size) {
+        if (n % RUN_TOUCHED == 0) {
+            touch(k.at + 4 * RUN_FAR, RUN_TOUCHED * size);
+            touch(v.at + 4 * RUN_FAR, RUN_TOUCHED * size);
+        }
         run_block(type, dims, d, lent, &k, &v, 0);
+    }
 }
 
 /* K or V of several kv heads: bytes from page to page, key to key, head to head; and, where the
@@ -92,17 +110,14 @@ static run_side side_at(const run_source *s, const decode *d, const run_cursor *
     return (run_side){at, s->row, ahead, s->more[now->head]};
 }
 
-/* Asks for a line of each page of memory that a unit of keys has: the translations of their
- * addresses take longer than lines. All of a unit at once; asked for one by one between loads of
- * lines they come too late. */
+/* The same, of a unit of keys. */
 V_INLINE void touch_unit(const run_source *s, place at, int64_t keys, int64_t heads, int64_t bytes)
 {
     const int64_t rows = s->beside ? keys : heads, step = s->beside ? s->row : s->head;
     const int64_t each = s->beside ? heads * bytes : keys * bytes;
     const char *row = source_at(s, at, 0);
     for (int64_t i = 0; i < rows; i++, row += step)
-        for (int64_t o = 0; o < each; o += 4096)
-            _mm_prefetch(row + o, _MM_HINT_T1);
+        touch(row, each);
 }
 
 /*
