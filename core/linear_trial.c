@@ -5,6 +5,7 @@
 #include "fpenv.h"
 #include "linear.h"
 #include "reason.h"
+#include "trial.h"
 
 enum { ROWS = 3, IN = 5, OUT = 19 };
 
@@ -135,17 +136,6 @@ static heed_status run_trial(heed_context *context, const heed_backend *backend,
 
 heed_status heed_linear_trial(heed_context *context, heed_entry *entry, heed_error *why)
 {
-    if (atomic_load(&entry->linear_trial) == HEED_TRIAL_NOT_YET) {
-        heed_fpenv saved = heed_fpenv_enter();
-        entry->linear_trial_why.text[0] = 0; /* of a trial for which there was no memory */
-        heed_status st = run_trial(context, entry->backend, &entry->linear_trial_why);
-        heed_fpenv_leave(saved);
-        if (st == HEED_ERR_NOMEM)
-            return heed_fail(why, st, "no memory for the trial of %s", entry->name);
-        atomic_store(&entry->linear_trial, st == HEED_OK ? HEED_TRIAL_PASSED : HEED_TRIAL_FAILED);
-    }
-    if (atomic_load(&entry->linear_trial) == HEED_TRIAL_PASSED)
-        return HEED_OK;
-    *why = entry->linear_trial_why;
-    return HEED_ERR_UNSUPPORTED;
+    return heed_trial_once(context, entry, &entry->linear_trial, &entry->linear_trial_why,
+                           run_trial, why);
 }

@@ -171,19 +171,28 @@ static heed_status run_trial(heed_context *context, const heed_backend *backend,
     return HEED_OK; /* too special for this problem: its own will show */
 }
 
-heed_status heed_trial(heed_context *context, heed_entry *entry, heed_error *why)
+heed_status heed_trial_once(heed_context *context, const heed_entry *entry, atomic_int *outcome,
+                            heed_error *said,
+                            heed_status (*run)(heed_context *context, const heed_backend *backend,
+                                               heed_error *why),
+                            heed_error *why)
 {
-    if (atomic_load(&entry->trial) == HEED_TRIAL_NOT_YET) {
+    if (atomic_load(outcome) == HEED_TRIAL_NOT_YET) {
         heed_fpenv saved = heed_fpenv_enter();
-        entry->trial_why.text[0] = 0; /* of a trial for which there was no memory */
-        heed_status st = run_trial(context, entry->backend, &entry->trial_why);
+        said->text[0] = 0; /* of a trial for which there was no memory */
+        heed_status st = run(context, entry->backend, said);
         heed_fpenv_leave(saved);
         if (st == HEED_ERR_NOMEM)
             return heed_fail(why, st, "no memory for the trial of %s", entry->name);
-        atomic_store(&entry->trial, st == HEED_OK ? HEED_TRIAL_PASSED : HEED_TRIAL_FAILED);
+        atomic_store(outcome, st == HEED_OK ? HEED_TRIAL_PASSED : HEED_TRIAL_FAILED);
     }
-    if (atomic_load(&entry->trial) == HEED_TRIAL_PASSED)
+    if (atomic_load(outcome) == HEED_TRIAL_PASSED)
         return HEED_OK;
-    *why = entry->trial_why;
+    *why = *said;
     return HEED_ERR_UNSUPPORTED;
+}
+
+heed_status heed_trial(heed_context *context, heed_entry *entry, heed_error *why)
+{
+    return heed_trial_once(context, entry, &entry->trial, &entry->trial_why, run_trial, why);
 }

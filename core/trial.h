@@ -8,4 +8,12 @@
 /* Runs one tiny problem through the backend, unless this context has done so already. */
 heed_status heed_trial(heed_context *context, heed_entry *entry, heed_error *why);
 
+/* What the trials share: runs one unless *outcome (HEED_TRIAL_*) is known, and keeps what it said
+ * in *said. */
+heed_status heed_trial_once(heed_context *context, const heed_entry *entry, atomic_int *outcome,
+                            heed_error *said,
+                            heed_status (*run)(heed_context *context, const heed_backend *backend,
+                                               heed_error *why),
+                            heed_error *why);
+
 #endif

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "../unit/unit.h"
+#include "on_pthreads.h"
 
 enum { N_THREADS = 6, ROUNDS = 12, DIM = 32, HEADS = 4, ROWS = 70, CAPACITY = 160, BATCH = 2 };
 
@@ -143,32 +144,6 @@ static void *runs(void *arg)
 
 /* ---- parts ------------------------------------------------------------------------------------
  */
-
-typedef struct job {
-    pthread_t thread;
-    void (*body)(void *arg, uint32_t i);
-    void *arg;
-    uint32_t index;
-} job;
-
-static void *run_job(void *arg)
-{
-    job *j = arg;
-    j->body(j->arg, j->index);
-    return NULL;
-}
-
-static void on_pthreads(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
-{
-    job jobs[16];
-    (void)user;
-    for (uint32_t i = 0; i < n; i++) {
-        jobs[i] = (job){.body = body, .arg = arg, .index = i};
-        pthread_create(&jobs[i].thread, NULL, run_job, &jobs[i]);
-    }
-    for (uint32_t i = 0; i < n; i++)
-        pthread_join(jobs[i].thread, NULL);
-}
 
 static void linear_part(void *workspace, uint32_t part)
 {
