@@ -50,22 +50,22 @@ static int state_bytes(size_t rows, int64_t acc_stride, size_t *bytes)
 
 /* How much of what is lent a part has to bring, so that nobody ever waits for any.
  *
- * The chunks of a row group are the leaves of a binary tree of so many levels (execute.c). Taken
- * and not done are at most as many as there are parts, each with a state of its own. Every other
- * state waits for its neighbour in the tree, and below that neighbour lies a chunk that is under
- * way or not taken: count it with that chunk, and if there is none under way with the group's first
- * that is not taken, all before that one being taken. So a chunk has at most one state waiting for
- * it at each level, and one of its own if it is under way.
+ * The chunks of a row group are the leaves of a binary tree of so many levels (execute.c). Those
+ * that a part has taken and not finished may each have a state of its own. Every other state waits
+ * for its neighbour in the tree, and below that neighbour lies a chunk that is taken and not
+ * finished or that is not taken: count it with that chunk, and if there is none of the first kind
+ * with the group's first of the second kind, all before that one being taken. So each of these
+ * chunks has at most one state waiting for it at each level.
  *
- * Chunks are taken in order, those of `span` groups side by side. Only these groups can be taken in
- * part, and the first chunk not taken of one of them has no more states waiting for it than has the
- * chunk before, for which the same ones wait. Of the last group taken from that chunk is either
- * under way, or the part that did it is idle. So (levels + 1) states a part, and `levels` for each
- * further group of the span, suffice: no more than here. If a part takes the chunk of all groups of
- * the span at once, the same holds with span states in place of one.
+ * Chunks are taken in order, those of `span` groups side by side, by a part t <= span at a time.
+ * Only these groups can be taken in part. The first chunk of one that is not taken adds nothing
+ * where the one before is not finished either, for which the same states wait; so, of the t groups
+ * whose chunks were taken last, at most levels + 1 states hang on either. That makes (levels + 1) t
+ * states a part, and `levels` for each of the span - t other groups: no more than here.
  *
- * A group is open while one of its chunks is under way or it is taken in part: of these there are
- * at most `span` a part. One more piece a part may hold that it is about to give back (lease.h). */
+ * A group is open while one of its chunks is taken and not finished, or it is taken in part: in the
+ * same way, at most `span` a part. One more piece a part may hold that it is about to give back
+ * (lease.h). */
 static size_t states_of_part(uint32_t span, uint32_t levels)
 {
     return (size_t)span * (levels + 1);

@@ -1,8 +1,8 @@
-/* Row groups whose keys are cut into chunks: the bits of the result depend neither on who runs
- * which chunk, nor on the batch, the plan or what the workspace held; nobody waits for anybody,
- * whichever chunks take long; and a run gets by with the memory that the lengths of its sequences
- * call for. The first backend here makes up its states instead of computing them, and holds chosen
- * tiles back until all others are done. */
+/* Row groups whose keys are cut into chunks: the bits of the result depend neither on who runs which
+ * chunk, nor on the batch, the plan or what the workspace held; nobody waits for anybody, whichever
+ * chunks take long; and a run gets by with the memory that the lengths of its sequences call for.
+ * The first backend here makes up its states instead of computing them, and holds chosen tiles back
+ * until nobody else has anything left to do. */
 #include <heed/backend.h>
 #include <math.h>
 #include <pthread.h>
@@ -25,10 +25,11 @@ static float q[MAX_BATCH][MAX_HEADS][MAX_ROWS]; /* what a row's states are made 
 static uint32_t query_rows, state_log2;
 static tile_name seen[MAX_TILES], held[MAX_PARTS]; /* tiles of a run of one part; to be held back */
 static const void *state_seen[MAX_TILES];
-static int n_seen, n_states, n_held, n_left; /* n_left: tiles that are not held back and not done */
-static int record;
+static int n_seen, n_states, n_held;
+static int record, n_together;        /* of runs alone: calls of run_heads for several heads */
+static uint32_t n_started, n_stopped; /* threads: of a run; that are held back or have ended */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t all_others_done = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t all_stopped = PTHREAD_COND_INITIALIZER;
 
 static heed_status probe(const heed_cpu *cpu, heed_error *why)
 {
@@ -71,44 +72,70 @@ static void make_up(float number, int64_t chunk, float *row_max, float *row_sum,
         acc[d] = empty ? NAN : fabsf(unit_number(&r)) / 3;
 }
 
-static void hold_back(const heed_tile *t)
+static void stop(void)
 {
+    if (++n_stopped == n_started)
+        pthread_cond_broadcast(&all_stopped);
+}
+
+/* The tile of `heads` query heads from the tile's first on. */
+static void hold_back(const heed_tile *t, int64_t heads)
+{
+    const float *from = t->q.data, *end = from + heads * t->q.head_stride;
     int is_held = 0;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < n_held; i++)
-        is_held |= held[i].q == t->q.data && held[i].q_first == t->q_first &&
-                   held[i].k_first == t->k_first;
-    if (!is_held && --n_left == 0)
-        pthread_cond_broadcast(&all_others_done);
-    while (is_held && n_left > 0)
-        pthread_cond_wait(&all_others_done, &lock);
+        is_held |= (const float *)held[i].q >= from && (const float *)held[i].q < end &&
+                   held[i].q_first == t->q_first && held[i].k_first == t->k_first;
+    if (is_held && n_stopped < n_started) {
+        stop();
+        while (n_stopped < n_started)
+            pthread_cond_wait(&all_stopped, &lock);
+    }
     pthread_mutex_unlock(&lock);
 }
 
-static void remember(const heed_tile *t)
+static void remember(const void *head, const heed_tile *t, const float *acc)
 {
     int known = 0;
-    seen[n_seen++] = (tile_name){t->q.data, t->q_first, t->k_first};
+    seen[n_seen++] = (tile_name){head, t->q_first, t->k_first};
     for (int i = 0; i < n_states; i++)
-        known |= state_seen[i] == t->acc;
+        known |= state_seen[i] == acc;
     if (!known)
-        state_seen[n_states++] = t->acc;
+        state_seen[n_states++] = acc;
+}
+
+/* The state of one kv head, whose first query head is at `head`. */
+static void fill(const heed_problem *problem, const heed_tile *t, const float *head,
+                 const heed_tile_state *to)
+{
+    if (record)
+        remember(head, t, to->acc);
+    for (int64_t r = 0; r < t->n_heads * t->q_count; r++)
+        make_up(head[r / t->q_count * t->q.head_stride + t->q_first + r % t->q_count],
+                t->k_first / CHUNK, &to->row_max[r], &to->row_sum[r], to->acc + r * t->acc_stride,
+                problem->v_dim);
 }
 
 static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *t,
                             void *scratch)
 {
     (void)state, (void)scratch;
-    if (record)
-        remember(t);
-    for (int64_t r = 0; r < t->n_heads * t->q_count; r++) {
-        const float number =
-            ((const float *)
-                 t->q.data)[(r / t->q_count) * t->q.head_stride + t->q_first + r % t->q_count];
-        make_up(number, t->k_first / CHUNK, &t->row_max[r], &t->row_sum[r],
-                t->acc + r * t->acc_stride, problem->v_dim);
-    }
-    hold_back(t);
+    fill(problem, t, t->q.data, &(heed_tile_state){t->row_max, t->row_sum, t->acc});
+    hold_back(t, t->n_heads);
+    return HEED_OK;
+}
+
+static heed_status run_heads(const void *state, const heed_problem *problem, heed_tile *t,
+                             const heed_tile_state *states, int64_t kv_heads, void *scratch)
+{
+    (void)state, (void)scratch;
+    if (!states || t->k_first / CHUNK % 5 == 4)
+        return HEED_ERR_UNSUPPORTED;
+    for (int64_t g = 0; g < kv_heads; g++)
+        fill(problem, t, (const float *)t->q.data + g * t->n_heads * t->q.head_stride, &states[g]);
+    n_together += kv_heads > 1 && record;
+    hold_back(t, kv_heads * t->n_heads);
     return HEED_OK;
 }
 
@@ -160,8 +187,8 @@ static void set_up(call *c, uint32_t kv_heads, uint32_t group, uint32_t v_dim)
         .q_len = MAX_ROWS,
         .kv_len = MAX_KV,
         .q = {q, {MAX_HEADS * MAX_ROWS, MAX_ROWS, 1, 1}},
-        .k = {kv, {MAX_HEADS * MAX_KV, MAX_KV, 1, 1}},
-        .v = {kv, {MAX_HEADS * MAX_KV, MAX_KV, 1, 1}},
+        .k = {kv, {MAX_HEADS * MAX_KV, 1, MAX_HEADS, 1}}, /* heads beside each other */
+        .v = {kv, {MAX_HEADS * MAX_KV, 1, MAX_HEADS, 1}},
         .out = {c->out, {MAX_HEADS * MAX_ROWS * MAX_DIM, MAX_ROWS * MAX_DIM, MAX_DIM, 1}},
         .lse = {c->lse, {MAX_HEADS * MAX_ROWS, MAX_ROWS, 1, 0}},
         .q_lens = c->q_lens,
@@ -179,6 +206,9 @@ static void *run_part(void *arg)
 {
     part *p = arg;
     p->status = heed_run_part(p->workspace, p->index);
+    pthread_mutex_lock(&lock);
+    stop();
+    pthread_mutex_unlock(&lock);
     return NULL;
 }
 
@@ -198,6 +228,7 @@ static void run(call *c, uint32_t n_parts, uint32_t started, const char *name)
     void *workspace = unit_workspace(plan, n_parts, &bytes);
     st = heed_run_begin(plan, &c->args, n_parts, workspace, bytes);
     CHECK(st == HEED_OK, "%s: %s", name, heed_last_error());
+    n_started = started, n_stopped = 0;
     for (uint32_t i = 0; i < started; i++) {
         parts[i] = (part){.workspace = workspace, .index = n_parts - 1 - i};
         pthread_create(&parts[i].thread, NULL, run_part, &parts[i]);
@@ -215,29 +246,17 @@ static void run(call *c, uint32_t n_parts, uint32_t started, const char *name)
 static void run_alone(call *c, const char *name)
 {
     n_seen = n_states = n_held = 0;
-    n_left = MAX_TILES + 1;
     record = 1;
     run(c, 1, 1, name);
     record = 0;
 }
 
-/* So many tiles of the last run alone, which n_parts > n run again, are held back until all others
- * are done. `choose` gives their places. */
+/* n tiles of the last run alone are held back. `choose` gives their places. */
 static void run_held(call *c, uint32_t n_parts, uint32_t started, int n, int (*choose)(void *, int),
                      void *from, const char *name)
 {
-    n_held = 0;
-    while (n_held < n)
-        held[n_held] = seen[choose(from, n_held)], n_held++;
-    n_left = n_seen - n;
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < i; j++)
-            if (memcmp(&held[i], &held[j], sizeof held[0]) == 0) { /* the same twice: one of them */
-                n_left++;
-                break;
-            }
-    if (n_left == 0)
-        n_held = 0, n_left = n_seen;
+    for (n_held = 0; n_held < n; n_held++)
+        held[n_held] = seen[choose(from, n_held)];
     run(c, n_parts, started, name);
 }
 
@@ -311,6 +330,7 @@ static void random_calls(uint64_t seed)
     query_rows = 1 + (uint32_t)unit_below(&r, MAX_ROWS);
     state_log2 = (uint32_t)unit_below(&r, 2);
     set_up(&whole, kv_heads, group, 1 + (uint32_t)unit_below(&r, MAX_DIM));
+    backend.run_heads = unit_below(&r, 2) ? run_heads : NULL;
     if (unit_below(&r, 2)) {
         whole.desc.features |= HEED_HAS_WINDOW;
         whole.desc.window_left = unit_below(&r, MAX_KV);
@@ -344,6 +364,7 @@ static void random_calls(uint64_t seed)
     }
     /* each sequence by itself */
     set_up(&other, kv_heads, group, whole.desc.v_dim);
+    backend.run_heads = NULL;
     other.desc = whole.desc;
     other.args.batch = 1;
     for (int b = 0; b < MAX_BATCH; b++) {
@@ -481,6 +502,7 @@ int main(void)
     setrlimit(RLIMIT_CPU, &(struct rlimit){.rlim_cur = 60, .rlim_max = 60});
     for (uint64_t seed = 1; seed <= 150; seed++)
         random_calls(seed);
+    CHECK(n_together > 0, "no heads' chunks were taken together");
     every_state_in_use(64, 6);
     every_state_in_use(32, 5);
     every_state_in_use(2, 1);
