@@ -29,9 +29,9 @@
 
 /* The scores of a block; their maximum to top if it is not NULL. A step may reach over both ends of
  * the panel's keys, but not of the block; what it writes there is not looked at. */
-static void block_scores(const prefill *f, const panel *p, const block *b, float *top)
+static void block_scores(prefill *f, const panel *p, const block *b, float *top)
 {
-    int64_t dims = words_of(f->problem->qk_dim), keys = b->end - b->first;
+    int64_t dims = words_of(f->problem->qk_dim);
     for (int64_t j = b->first; j < b->end; j += STEP) {
         int64_t at = j - f->first, last = f->end - STEP - f->first;
         int v = 0;
@@ -42,8 +42,8 @@ static void block_scores(const prefill *f, const panel *p, const block *b, float
         const char *k = f->k + at * f->k_stride;
         const float *q = p->q;
         float *s = f->s + at * PANEL;
-        if (f->ahead.end && (j - b->first) % FETCH_KEYS == 0)
-            fetch_ahead(f, p, part_between(j - b->first, j - b->first + FETCH_KEYS, keys));
+        for (int i = 0; i < f->n_fetches; i++)
+            fetch_step(f->problem, f->tile, &f->fetch[i]);
         if (v == 0)
             scores_3(q, dims, k, f->k_stride, f->unit, s, top);
         else if (v == 1)
@@ -264,9 +264,8 @@ static void run_outputs(prefill *f, panel *const *p, int64_t n, const heed_rows 
 static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
 {
     const heed_problem *problem = f->problem;
-    /* A single block, or rows close together, would not pay for the instructions. */
-    const int fetches = tile->k_end - tile->k_first > f->layout.key_block &&
-                        (is_far(&tile->k, tile->pages) || is_far(&tile->v, tile->pages));
+    /* A single panel and block would not pay for it. */
+    const int fetches = n > 1 || tile->k_end - tile->k_first > f->layout.key_block;
     int64_t loaded = 0; /* panels whose queries have been packed */
     for (int64_t first = tile->k_first; first < tile->k_end; first = f->end) {
         int64_t first_panel = -1;
@@ -276,21 +275,16 @@ static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
             block b;
             if (!block_of_panel(f, p[i], 1, &b))
                 continue;
-            for (; loaded <= i; loaded++) {
-                if (fetches && loaded == 0)
-                    fetch_rows(p[0], &tile->q, problem->q_type, problem->qk_dim,
-                               (part){0, 1 << 16});
+            for (; loaded <= i; loaded++)
                 pack_queries(problem, tile, p[loaded], f->factor);
-            }
             if (first_panel < 0) {
                 first_panel = i;
                 block_load_keys(f);
                 f->values = 1;
             }
-            f->next = loaded < n ? p[loaded] : NULL;
-            f->ahead.end = 0;
             if (fetches)
-                f->ahead = part_between(i - first_panel, i - first_panel + 1, n - first_panel);
+                plan_fetches(f, p[i], &b, loaded < n ? p[loaded] : NULL, i - first_panel,
+                             n - first_panel);
             attend(f, p[i], &b);
         }
     }

@@ -3,12 +3,11 @@
 #ifndef HEED_SIMD_PREFILL_BLOCK_H
 #define HEED_SIMD_PREFILL_BLOCK_H
 
+#include "prefill_fetch.h"
 #include "prefill_layout.h"
-#include "prefill_pack.h"
 
 _Static_assert(sizeof(panel) <= HEED_PREFILL_PANEL_BYTES(LANES), "scratch has room for a panel");
 #define MOST_PANELS 22
-#define FETCH_KEYS 8 /* of the products between two calls of fetch_ahead */
 
 /* A tile under way. */
 typedef struct prefill {
@@ -26,10 +25,9 @@ typedef struct prefill {
     int64_t v_stride, v_group; /* words from word to word of keys, from STEP columns to the next */
     float *s, *bias, *k_copy, *v_copy;
     uint64_t *seen;
-    /* What is brought closer meanwhile, if ahead.end > 0: */
-    part ahead;        /* of the next block's keys and values */
-    const panel *next; /* queries that are packed next, or NULL */
     int32_t values;    /* are the values of the block at hand still to come? */
+    int32_t n_fetches; /* with every step of the products at hand */
+    fetch fetch[5];
 } prefill;
 
 /* ---- a panel's rows ---------------------------------------------------------------------------
@@ -204,34 +202,38 @@ static int block_of_panel(const prefill *f, const panel *p, int masked, block *b
     return 1;
 }
 
-/* Spreads what the next blocks and panels read and write over this one's products: so many rows at
- * once are beyond what the CPU's own prefetching follows. of: of this block's products. */
-V_NOINLINE void fetch_ahead(const prefill *f, const panel *p, part of)
+static void plan_fetch(prefill *f, const block *b, const heed_rows *rows, const panel *p,
+                       uint32_t type, int64_t dims, int64_t first, int64_t end)
+{
+    uint32_t steps = (uint32_t)(b->end - b->first + STEP - 1) / STEP;
+    f->n_fetches +=
+        fetch_begin(&f->fetch[f->n_fetches], f->tile, rows, p, type, dims, first, end, steps);
+}
+
+/* What is brought closer during the products of a panel, number i of the n that the block at hand
+ * has left: its share of the next block, this block's values if they are still to come, the queries
+ * that are packed next, and the place of its results before they are written. */
+static void plan_fetches(prefill *f, const panel *p, const block *b, const panel *next, int64_t i,
+                         int64_t n)
 {
     const heed_problem *problem = f->problem;
     const heed_tile *tile = f->tile;
-    const int64_t width = f->ahead.end - f->ahead.first, left = tile->k_end - f->end;
-    const part mine = {f->ahead.first + (width * of.first >> 16),
-                       f->ahead.first + (width * of.end >> 16)};
-    part at = part_of(mine, left < f->layout.key_block ? left : f->layout.key_block);
-    at.first += f->end;
-    at.end += f->end;
-    fetch_keys(problem, tile, &tile->k, tile->k_page_stride, problem->k_type, problem->qk_dim, at);
-    fetch_keys(problem, tile, &tile->v, tile->v_page_stride, problem->v_type, problem->v_dim, at);
-    if (f->values) {
-        int64_t first = f->first > tile->k_first ? f->first : tile->k_first;
-        at = part_of(of, f->end - first);
-        at.first += first;
-        at.end += first;
-        fetch_keys(problem, tile, &tile->v, tile->v_page_stride, problem->v_type, problem->v_dim,
-                   at);
+    const int64_t left = tile->k_end - f->end, most = f->layout.key_block;
+    f->n_fetches = 0;
+    if (left > 0) {
+        const uint32_t keys = (uint32_t)(left < most ? left : most), of = (uint32_t)n;
+        const int64_t first = f->end + keys * (uint32_t)i / of;
+        const int64_t end = f->end + keys * (uint32_t)(i + 1) / of;
+        plan_fetch(f, b, &tile->k, NULL, problem->k_type, problem->qk_dim, first, end);
+        plan_fetch(f, b, &tile->v, NULL, problem->v_type, problem->v_dim, first, end);
     }
-    if (f->next) {
-        fetch_rows(f->next, &tile->q, problem->q_type, problem->qk_dim, of);
-        fetch_panel(problem, f->next, of);
-    }
+    if (f->values)
+        plan_fetch(f, b, &tile->v, NULL, problem->v_type, problem->v_dim,
+                   f->first > tile->k_first ? f->first : tile->k_first, f->end);
+    if (next)
+        plan_fetch(f, b, &tile->q, next, problem->q_type, problem->qk_dim, next->unused, PANEL);
     if (f->end >= p->key_end)
-        fetch_rows(p, &tile->out, problem->out_type, problem->v_dim, of);
+        plan_fetch(f, b, &tile->out, p, problem->out_type, problem->v_dim, p->unused, PANEL);
 }
 
 #endif

@@ -39,7 +39,7 @@ static inline void heed_prefill_lay_out(const heed_problem *problem, uint32_t la
                                         heed_prefill_layout *out)
 {
     const size_t most_bytes = (size_t)4 << 20;
-    int64_t panel = HEED_PREFILL_PANEL(lanes), columns = heed_prefill_columns(problem, lanes);
+    int64_t rows = HEED_PREFILL_PANEL(lanes), columns = heed_prefill_columns(problem, lanes);
     int64_t dims = problem->qk_dim > problem->v_dim ? problem->qk_dim : problem->v_dim;
     /* What is fetched and copied of a block serves so many rows, 11 or 8 panels of AVX-512, and
      * their queries and results stay in a L2 of 1 MiB. */
@@ -52,7 +52,7 @@ static inline void heed_prefill_lay_out(const heed_problem *problem, uint32_t la
         if (out->key_block < 16)
             out->key_block = 16;
     }
-    floats = (size_t)(out->key_block * panel);
+    floats = (size_t)(out->key_block * rows);
     out->score_at = at;
     at += heed_prefill_round(floats * sizeof(float));
     out->bias_at = at;
@@ -67,8 +67,8 @@ static inline void heed_prefill_lay_out(const heed_problem *problem, uint32_t la
         (size_t)((out->key_block + 2) * (columns + 2 * HEED_PREFILL_STEP(lanes))) * sizeof(float));
     out->panel_at = at;
     out->panel_bytes = heed_prefill_round(HEED_PREFILL_PANEL_BYTES(lanes)) +
-                       (size_t)(problem->qk_dim + 2 * columns) * (size_t)panel * sizeof(float);
-    out->panels = most_rows / panel;
+                       (size_t)(problem->qk_dim + 2 * columns) * (size_t)rows * sizeof(float);
+    out->panels = most_rows / rows;
     while (out->panels > 1 && at + (size_t)out->panels * out->panel_bytes > most_bytes)
         out->panels--;
     out->bytes = at + (size_t)out->panels * out->panel_bytes;

@@ -85,60 +85,6 @@ V_NOINLINE void pack_queries(const heed_problem *problem, const heed_tile *tile,
     }
 }
 
-/* ---- to L2, before it is needed ---------------------------------------------------------------
- */
-
-/* A part of something, in units of 2^-16 of it. */
-typedef struct part {
-    int64_t first, end;
-} part;
-
-static part part_between(int64_t first, int64_t end, int64_t all)
-{
-    part p = {(first << 16) / all, ((end < all ? end : all) << 16) / all};
-    return p;
-}
-
-/* The same part of `all` elements. */
-V_INLINE part part_of(part p, int64_t all)
-{
-    part at = {all * p.first >> 16, all * p.end >> 16};
-    return at;
-}
-
-V_INLINE void fetch(const void *data, int64_t bytes)
-{
-    const char *at = data, *end = at + bytes;
-#if defined(__GNUC__)
-    /* gcc takes a function that only prefetches for one without effects, and drops its calls. */
-    __asm__ volatile("" : : "r"(data));
-#endif
-    for (; at + 256 <= end; at += 256) {
-        _mm_prefetch(at, _MM_HINT_T1);
-        _mm_prefetch(at + 64, _MM_HINT_T1);
-        _mm_prefetch(at + 128, _MM_HINT_T1);
-        _mm_prefetch(at + 192, _MM_HINT_T1);
-    }
-    for (; at < end; at += 64)
-        _mm_prefetch(at, _MM_HINT_T1);
-}
-
-/* A part of a panel's rows of a tensor. */
-static void fetch_rows(const panel *p, const heed_rows *rows, uint32_t type, int64_t dims, part of)
-{
-    const int64_t bytes = heed_dtype_bytes(type);
-    const part at = part_of(of, PANEL - p->unused);
-    for (int64_t i = at.first; i < at.end && rows->dim_stride == 1; i++)
-        fetch((const char *)rows->data + row_offset(p, rows, p->unused + i) * bytes, dims * bytes);
-}
-
-/* A part of a panel's own memory. */
-static void fetch_panel(const heed_problem *problem, const panel *p, part of)
-{
-    const part at = part_of(of, (problem->qk_dim + whole_steps(problem->v_dim)) * PANEL);
-    fetch(p->q + at.first, (at.end - at.first) * (int64_t)sizeof(float));
-}
-
 /* factor of a row that is 0 whatever has been summed up for it */
 #define NOTHING (-1.0f)
 
@@ -190,24 +136,6 @@ static const char *key_row(const heed_problem *problem, const heed_tile *tile,
 {
     return (const char *)rows->data +
            heed_key_offset(rows, tile->pages, problem->page_len, page_stride, j) * (int64_t)bytes;
-}
-
-/* Rows less than this many elements apart are near enough for the CPU's own prefetching. */
-#define NEAR_ELEMENTS 128
-
-static int is_far(const heed_rows *rows, const int32_t *pages)
-{
-    int64_t stride = rows->row_stride;
-    return rows->dim_stride == 1 && (stride >= NEAR_ELEMENTS || stride <= -NEAR_ELEMENTS || pages);
-}
-
-/* Keys of K or V. */
-static void fetch_keys(const heed_problem *problem, const heed_tile *tile, const heed_rows *rows,
-                       int64_t page_stride, uint32_t type, int64_t dims, part keys)
-{
-    uint32_t bytes = heed_dtype_bytes(type);
-    for (int64_t j = keys.first; j < keys.end && is_far(rows, tile->pages); j++)
-        fetch(key_row(problem, tile, rows, page_stride, bytes, j), dims * bytes);
 }
 
 #if PAIR == 2

@@ -97,7 +97,8 @@
     }
 
 /* STEP keys against a panel: s[key][row] = sum over `dims` words of k[key][d] * q[d][row]; k_stride
- * in bytes; with pairs times unit. With top the running maximum of each row is kept there; a NaN never gets into it. */
+ * in bytes; with pairs times unit. With top the running maximum of each row is kept there; a NaN
+ * never gets into it. */
 #define DEFINE_SCORES(n)                                                                           \
     V_NOINLINE void scores_##n(const float *x, int64_t dims, const char *k, int64_t k_stride,      \
                                float unit, float *s, float *top)                                   \

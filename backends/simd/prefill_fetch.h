@@ -1,0 +1,80 @@
+/* Brings rows to L2 before prefill needs them, whose order the CPU's own prefetching does not
+ * foresee: a few lines with every step of the products, where they cost next to nothing. Dozens at
+ * once, or a loop from row to row, would hold the products up. */
+#ifndef HEED_SIMD_PREFILL_FETCH_H
+#define HEED_SIMD_PREFILL_FETCH_H
+
+#include "prefill_pack.h"
+
+/* Rows to come, lanes of a panel or keys. */
+typedef struct fetch {
+    const heed_rows *rows;
+    const panel *panel; /* NULL: keys */
+    int64_t page_stride;
+    int64_t bytes, row_bytes; /* of an element, of a row */
+    int64_t next, end;        /* rows that nothing has been brought of */
+    const char *at, *to;      /* the memory at hand */
+    int64_t step_bytes;       /* a multiple of 64 */
+} fetch;
+
+/* To the next row, or to all that follow without a gap. */
+V_NOINLINE void fetch_next_rows(const heed_problem *problem, const heed_tile *tile, fetch *t)
+{
+    const int64_t i = t->next, left = t->end - i, page_len = problem->page_len;
+    int64_t even = left, offset; /* even: rows at one stride */
+    if (t->panel) {
+        offset = row_offset(t->panel, t->rows, i);
+        even = tile->q_first + tile->q_count - t->panel->query[i];
+    } else {
+        offset = heed_key_offset(t->rows, tile->pages, problem->page_len, t->page_stride, i);
+        if (tile->pages)
+            even = page_len - i % page_len;
+    }
+    int64_t n = t->rows->row_stride * t->bytes != t->row_bytes ? 1 : even < left ? even : left;
+    t->at = (const char *)t->rows->data + offset * t->bytes;
+    t->to = t->at + n * t->row_bytes;
+    t->next += n;
+}
+
+/* What is due with a step. */
+V_INLINE void fetch_step(const heed_problem *problem, const heed_tile *tile, fetch *t)
+{
+    for (int64_t n, left = t->step_bytes; left > 0; t->at += n, left -= n) {
+        if (t->at >= t->to) {
+            if (t->next >= t->end)
+                return;
+            fetch_next_rows(problem, tile, t);
+        }
+        n = t->to - t->at < left ? t->to - t->at : left;
+        for (const char *at = t->at, *to = at + n; at < to; at += 64)
+            _mm_prefetch(at, _MM_HINT_T1);
+    }
+}
+
+/* Rows of keys less than this many bytes apart are near enough for the CPU's own prefetching. */
+#define NEAR_BYTES 256
+
+/* Begins to fetch rows [first, end), all of them within so many steps. Returns 0 if there is
+ * nothing to do. */
+static int fetch_begin(fetch *t, const heed_tile *tile, const heed_rows *rows, const panel *p,
+                       uint32_t type, int64_t dims, int64_t first, int64_t end, uint32_t steps)
+{
+    const int64_t bytes = heed_dtype_bytes(type), stride = rows->row_stride * bytes;
+    const int near = !p && !tile->pages && stride < NEAR_BYTES && stride > -NEAR_BYTES;
+    if (first >= end || rows->dim_stride != 1 || near)
+        return 0;
+    const uint32_t lines = (uint32_t)((end - first) * dims * bytes / 64);
+    *t = (fetch){
+        .rows = rows,
+        .panel = p,
+        .page_stride = rows == &tile->k ? tile->k_page_stride : tile->v_page_stride,
+        .bytes = bytes,
+        .row_bytes = dims * bytes,
+        .next = first,
+        .end = end,
+        .step_bytes = (lines / steps + 1) * 64,
+    };
+    return 1;
+}
+
+#endif
