@@ -40,10 +40,10 @@ V_INLINE vf step_seen(vf w, vf x, vf sum)
 }
 
 /* DOT_WIDTH bf16 times factor. */
-V_INLINE vf scale_pairs(vi x, vf factor)
+V_INLINE vf v_scale(vf x, vf factor)
 {
-    vf even = v_from_bits(_mm512_slli_epi32(x, 16));
-    vf odd = v_from_bits(_mm512_and_si512(x, vi_set1((int32_t)0xffff0000u)));
+    vf even = v_from_bits(_mm512_slli_epi32(v_bits(x), 16));
+    vf odd = v_and(x, v_from_bits(vi_set1((int32_t)0xffff0000u)));
     return v_pair(v_mul(even, factor), v_mul(odd, factor));
 }
 

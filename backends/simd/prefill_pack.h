@@ -35,14 +35,14 @@ static int64_t words_of(int64_t dims)
     return (dims + PAIR - 1) / PAIR;
 }
 
-/* The first n elements from p on, times factor, as words; zeros follow. */
-V_INLINE vf query_words(uint32_t type, const char *p, int64_t stride, int64_t n, vf factor)
+/* The first n elements from p on as words; zeros follow. */
+V_INLINE vf query_words(uint32_t type, const char *p, int64_t stride, int64_t n)
 {
 #if PAIR == 2
     (void)type;
-    return scale_pairs(load_pairs(p, stride, n), factor);
+    return v_from_bits(load_pairs(p, stride, n));
 #else
-    return v_mul(v_gather_type(type, p, stride, n < LANES ? (int)n : LANES), factor);
+    return v_gather_type(type, p, stride, n < LANES ? (int)n : LANES);
 #endif
 }
 
@@ -64,23 +64,24 @@ V_NOINLINE void pack_queries(const heed_problem *problem, const heed_tile *tile,
                       row_offset(p, q, lane < p->unused ? p->unused : lane) * bytes;
         }
         /* The usual case, without questions in its loops. */
-        int64_t whole =
-            PAIR == 1 && type == HEED_F32 && q->dim_stride == 1 ? dims / LANES * LANES : 0;
-        for (int64_t d = 0; d < whole; d += LANES) {
+        int64_t whole = type == (PAIR == 2 ? HEED_BF16 : HEED_F32) && q->dim_stride == 1
+                            ? dims / (PAIR * LANES) * (PAIR * LANES)
+                            : 0;
+        for (int64_t d = 0; d < whole; d += PAIR * LANES) {
             for (int i = 0; i < LANES; i++)
-                x[i] = v_load((const float *)(const void *)data[i] + d);
+                x[i] = v_load((const float *)(const void *)(data[i] + d * bytes));
             v_transpose(x);
             for (int i = 0; i < LANES; i++, to += PANEL)
-                v_store(to, v_mul(x[i], v_set1(factor)));
+                v_store(to, v_scale(x[i], v_set1(factor)));
         }
         for (int64_t d = whole; d < dims; d += PAIR * LANES) {
             int64_t n = words_of(dims - d) < LANES ? words_of(dims - d) : LANES;
             for (int i = 0; i < LANES; i++)
-                x[i] = query_words(type, data[i] + d * q->dim_stride * bytes, q->dim_stride,
-                                   dims - d, v_set1(factor));
+                x[i] =
+                    query_words(type, data[i] + d * q->dim_stride * bytes, q->dim_stride, dims - d);
             v_transpose(x);
             for (int64_t i = 0; i < n; i++, to += PANEL)
-                v_store(to, x[i]);
+                v_store(to, v_scale(x[i], v_set1(factor)));
         }
     }
 }
@@ -97,6 +98,18 @@ V_NOINLINE void unpack_rows(const float *o, int64_t columns, const float *factor
     vf scale = v_load(factor), x[LANES];
     vm nothing = m_equal(scale, v_set1(NOTHING));
     int any_nothing = m_bits(nothing) != 0;
+#if PAIR == 2
+    /* Rounded first there is half as much to transpose. No factor makes a subnormal: FTZ is set. */
+    for (; d + DOT_WIDTH <= columns && type == HEED_BF16 && dim_stride == 1 && !any_nothing &&
+           !unused;
+         d += DOT_WIDTH) {
+        for (int i = 0; i < LANES; i++, o += 2 * PANEL)
+            x[i] = v_pair(v_mul(v_load(o), scale), v_mul(v_load(o + PANEL), scale));
+        v_transpose(x);
+        for (int i = 0; i < LANES; i++)
+            v_store((float *)(void *)(row[i] + d * bytes), x[i]);
+    }
+#endif
     for (; d + LANES <= columns && dim_stride == 1 && !any_nothing; d += LANES) {
         for (int i = 0; i < LANES; i++, o += PANEL)
             x[i] = v_mul(v_load(o), scale);

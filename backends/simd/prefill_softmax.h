@@ -18,6 +18,7 @@
 #else
 #include "prefill_products.h"
 #define v_weight v_exp2
+#define v_scale v_mul
 #define v_pair(even, odd) (even) /* a word is one element */
 V_INLINE vf step_seen(vf w, vf x, vf sum)
 {
