@@ -134,7 +134,8 @@ static heed_status run_heads(const void *state, const heed_problem *problem, hee
         return HEED_ERR_UNSUPPORTED;
     for (int64_t g = 0; g < kv_heads; g++)
         fill(problem, t, (const float *)t->q.data + g * t->n_heads * t->q.head_stride, &states[g]);
-    n_together += kv_heads > 1 && record;
+    if (record && kv_heads > 1)
+        n_together++;
     hold_back(t, kv_heads * t->n_heads);
     return HEED_OK;
 }
