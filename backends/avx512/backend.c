@@ -12,6 +12,7 @@
 #if !HEED_AVX512_HAVE_AVX2
 #define heed_attn_prefill_avx2 heed_attn_prefill_avx512
 #define heed_attn_decode_avx2 heed_attn_decode_avx512
+#define heed_attn_decode_heads_avx2 heed_attn_decode_heads_avx512
 #define heed_attn_small_avx2 heed_attn_small_avx512
 #endif
 #if !HEED_AVX512_HAVE_DOT
@@ -114,10 +115,14 @@ static heed_status run_heads(const void *state, const heed_problem *problem, hee
                                                      : HEED_ERR_UNSUPPORTED;
     if (!heed_simd_decode_covers(&tuning, problem))
         return HEED_ERR_UNSUPPORTED;
-    return heed_simd_dot_covers(&tuning, problem)
-               ? heed_attn_decode_heads_dot_avx512(&tuning, problem, tile, states, kv_heads,
-                                                   scratch)
-               : heed_attn_decode_heads_avx512(&tuning, problem, tile, states, kv_heads, scratch);
+    if (heed_simd_dot_covers(&tuning, problem))
+        return heed_attn_decode_heads_dot_avx512(&tuning, problem, tile, states, kv_heads, scratch);
+    /* Half as wide, more instructions go between the prefetches of f32: memory gives 75 to 82 % of
+     * its rate for groups of three and four in place of 69 to 74 (Zen 4). The bits are the same. */
+    if (HEED_AVX512_HAVE_AVX2 && problem->k_type == HEED_F32 && tile->pages &&
+        tile->n_heads * tile->q_count > 2)
+        return heed_attn_decode_heads_avx2(&tuning, problem, tile, states, kv_heads, scratch);
+    return heed_attn_decode_heads_avx512(&tuning, problem, tile, states, kv_heads, scratch);
 }
 
 static heed_status linear_supports(const heed_linear_problem *problem, heed_error *why)
