@@ -174,6 +174,7 @@ static void add_beside(kit_list *list)
         {"page16_tokens", 12, 6, 64, 1, 1600, 16, {.layout = KIT_BSHD}},
         {"page16_few", 10, 5, 128, 2, 1500, 16, {.features = HEED_HAS_CAUSAL, BOTTOM, .lens = KIT_LENS_KV}},
         {"page16_16_rows", 12, 3, 64, 16, 1100, 16, {.features = HEED_HAS_CAUSAL, BOTTOM}},
+        {"page16_padded", 6, 6, 64, 1, 1300, 16, {.layout = KIT_PADDED}},
         {"page48", 9, 9, 64, 1, 1700, 48, {.lens = KIT_LENS_KV}},
         {"page48_window", 8, 8, 128, 1, 2400, 48,
          {.features = HEED_HAS_WINDOW, BOTTOM, .window_left = 1300, .window_right = -1}},
@@ -196,7 +197,7 @@ static void add_beside(kit_list *list)
             spec.page_len = (uint32_t)beside[n].page_len;
             spec.pages = KIT_PAGES_SHUFFLED;
         }
-        kit_add_types(list, "beside", beside[n].name, &spec, n == 1 || n == 8);
+        kit_add_types(list, "beside", beside[n].name, &spec, n == 1 || n == 9);
     }
 }
 
