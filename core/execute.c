@@ -10,45 +10,10 @@
 #include "reason.h"
 #include "schedule.h"
 #include "softmax_state.h"
-
-/* What the rows of an operand belong to. */
-enum { OF_QUERIES, OF_KEYS, OF_PAIRS };
-
-/* A tensor of the call, as tiles point at it. */
-typedef struct operand {
-    heed_rows *rows;                         /* of the tile */
-    char *data;                              /* at sequence 0, row 0, head 0 */
-    char *bound;                             /* at the bound sequence, head 0 */
-    int64_t batch_step, head_step, row_step; /* bytes; from kv head to kv head */
-    int kind;
-} operand;
-
-enum { MOST_OPERANDS = 9 };
-
-/* What a part keeps while it runs. Between tiles only what changed is rewritten. */
-typedef struct worker {
-    heed_run *run;
-    const heed_plan *plan;
-    const heed_sequence *sequence; /* of the tile */
-    const heed_class_plan *class_plan;
-    uint32_t part;
-    uint32_t flush;      /* heed_tiling.flush that MXCSR has now */
-    char *area;          /* private: scratch, state, mask summary */
-    int64_t index;       /* of the sequence in the batch */
-    int64_t end_tile;    /* of the sequence */
-    int64_t unit;        /* index * kv_heads + kv head that the tile is bound to; -1: none */
-    int64_t last_unit;   /* of the last tile that used the scratch; -1: none */
-    int64_t run_of_call; /* index * layout.mask_runs + run that the tile's rows are */
-    int64_t taken;       /* tiles before it are this part's */
-    int together;        /* the sequence's heads may go to run_heads */
-    heed_span keys;      /* that some row of the tile sees */
-    heed_tile tile;
-    uint32_t n_operands;
-    operand operands[MOST_OPERANDS];
-} worker;
+#include "worker.h"
 
 /* Writing MXCSR takes as long as a tile of few rows and keys. */
-static void set_flush(worker *w, uint32_t flush)
+static void set_flush(heed_worker *w, uint32_t flush)
 {
     if (w->flush == flush)
         return;
@@ -56,133 +21,10 @@ static void set_flush(worker *w, uint32_t flush)
     w->flush = flush;
 }
 
-/* ---- resolving a tile -------------------------------------------------------------------------
- */
-
-static void add_operand(worker *w, heed_rows *rows, const heed_view *view, uint32_t type, int kind)
-{
-    const heed_attn_args *a = &w->run->args;
-    const int64_t bytes = type == HEED_DTYPE_NONE ? 1 : heed_dtype_bytes(type);
-    const int64_t heads = kind == OF_KEYS ? 1 : w->plan->group;
-    rows->head_stride = view->stride[1];
-    rows->row_stride = view->stride[2];
-    rows->dim_stride = view->stride[3];
-    if (!view->data)
-        return;
-    /* Packed rows are those of one long sequence; pages take the place of the batch axis. */
-    const int packed = kind == OF_QUERIES ? a->q_starts != NULL
-                       : kind == OF_KEYS  ? a->kv_starts || a->block_table
-                                          : 0;
-    w->operands[w->n_operands++] = (operand){
-        .rows = rows,
-        .data = view->data,
-        .batch_step = packed ? 0 : view->stride[0] * bytes,
-        .head_step = view->stride[1] * heads * bytes,
-        .row_step = view->stride[2] * bytes,
-        .kind = kind,
-    };
-}
-
-static void start_worker(worker *w, heed_run *run, uint32_t part)
-{
-    const heed_attn_args *a = &run->args;
-    const heed_plan *plan = run->plan;
-    const heed_attn_desc *d = &plan->desc;
-    memset(w, 0, offsetof(worker, operands));
-    w->run = run;
-    w->plan = plan;
-    w->part = part;
-    w->index = w->unit = w->last_unit = -1;
-    w->area = run->parts + part * plan->layout.part;
-    heed_tile *t = &w->tile;
-    t->struct_size = sizeof *t;
-    t->n_heads = plan->group;
-    t->window_left = plan->window_left;
-    t->window_right = plan->window_right;
-    t->acc_stride = plan->layout.acc_stride;
-    add_operand(w, &t->q, &a->q, d->q_type, OF_QUERIES);
-    add_operand(w, &t->k, &a->k, d->k_type, OF_KEYS);
-    add_operand(w, &t->v, &a->v, d->v_type, OF_KEYS);
-    add_operand(w, &t->out, &a->out, d->out_type, OF_QUERIES);
-    add_operand(w, &t->lse, &a->lse, HEED_F32, OF_QUERIES);
-    add_operand(w, &t->mask, &a->mask, HEED_DTYPE_NONE, OF_PAIRS);
-    add_operand(w, &t->bias, &a->bias, d->bias_type, OF_PAIRS);
-    add_operand(w, &t->weights, &a->weights, HEED_F32, OF_PAIRS);
-    add_operand(w, &t->scores, &a->scores, HEED_F32, OF_PAIRS);
-    t->k_page_stride = a->k.stride[0];
-    t->v_page_stride = a->v.stride[0];
-}
-
-/* Sets the tile's rows, and finds the keys that they see. */
-static void set_run(worker *w, uint32_t run)
-{
-    const heed_span rows = heed_run_rows(w->plan, w->sequence, run);
-    w->run_of_call = w->index * w->plan->layout.mask_runs + run;
-    w->tile.q_first = rows.first;
-    w->tile.q_count = rows.end - rows.first;
-    w->keys = heed_visible_keys(w->plan, w->sequence, rows);
-}
-
-/* Turns to the sequence of a tile, which lies behind the last one. */
-static void bind_sequence(worker *w, int64_t tile)
-{
-    const heed_attn_args *a = &w->run->args;
-    heed_tile *t = &w->tile;
-    do {
-        const int64_t next = ++w->index + 1;
-        w->end_tile = next < a->batch ? w->run->sequence[next].first_tile : w->run->n_tiles;
-    } while (tile >= w->end_tile);
-    const heed_sequence *s = w->sequence = &w->run->sequence[w->index];
-    w->class_plan = &w->plan->class_plan[s->query_class];
-    w->unit = -1;
-    t->q_len = s->q_len;
-    t->kv_len = s->kv_len;
-    t->q_offset = s->q_offset;
-    if (a->block_table)
-        t->pages = a->block_table + w->index * a->block_table_stride;
-    for (uint32_t i = 0; i < w->n_operands; i++) {
-        operand *o = &w->operands[i];
-        const int64_t row = o->kind == OF_QUERIES ? s->q_start
-                            : o->kind == OF_KEYS  ? s->kv_start
-                                                  : 0;
-        o->bound = o->data + w->index * o->batch_step + row * o->row_step;
-    }
-    if (s->n_runs == 1)
-        set_run(w, 0);
-    w->together =
-        HEED_BACKEND_HAS(w->class_plan->backend, run_heads) && w->run->only_rows &&
-        (s->n_chunks > 1 ? w->run->beside : s->n_runs == 1 && w->keys.first < w->keys.end);
-}
-
-/* Points the tile at kv head g of the bound sequence. */
-static void bind_head(worker *w, int64_t g)
-{
-    const heed_attn_args *a = &w->run->args;
-    const int64_t head = g * w->plan->group;
-    heed_tile *t = &w->tile;
-    w->unit = w->index * w->plan->desc.kv_heads + g;
-    t->kv_head = (uint32_t)g;
-    t->first_head = (uint32_t)head;
-    for (uint32_t i = 0; i < w->n_operands; i++)
-        w->operands[i].rows->data = w->operands[i].bound + g * w->operands[i].head_step;
-    t->alibi_slope = a->alibi_slope ? a->alibi_slope + head : NULL;
-    t->bias_slope = a->bias_slope ? a->bias_slope + head : NULL;
-    t->sink = a->sink ? a->sink + head : NULL;
-}
-
-static void point_state(worker *w, void *base)
-{
-    heed_tile *t = &w->tile;
-    heed_state state = heed_state_at(base, t->n_heads * t->q_count, t->acc_stride);
-    t->row_max = state.row_max;
-    t->row_sum = state.row_sum;
-    t->acc = state.acc;
-}
-
 /* ---- prepared keys and values -----------------------------------------------------------------
  */
 
-static heed_status prepare_block(worker *w, heed_span visible, int64_t block, char *to)
+static heed_status prepare_block(heed_worker *w, heed_span visible, int64_t block, char *to)
 {
     const heed_class_plan *c = w->class_plan;
     const int64_t length = c->tiling.key_block;
@@ -204,7 +46,7 @@ static heed_status prepare_block(worker *w, heed_span visible, int64_t block, ch
 
 /* Prepares those of the tile's key blocks that nobody has begun. Sets tile->prepared if all of them
  * are ready then; a tile that would have to wait for another part prepares in its scratch. */
-static heed_status prepare(worker *w)
+static heed_status prepare(heed_worker *w)
 {
     const heed_class_plan *c = w->class_plan;
     const heed_sequence *s = w->sequence;
@@ -240,7 +82,7 @@ static heed_status prepare(worker *w)
 }
 
 /* The last tile of a unit gives its piece back. */
-static void release_unit(worker *w)
+static void release_unit(heed_worker *w)
 {
     if (!w->run->units.n)
         return;
@@ -257,7 +99,7 @@ static void release_unit(worker *w)
 
 /* Sets the tile's mask_blocks. Kv heads whose rows have one mask share its summary: the first to
  * come makes it. Only where keys are not cut: of few rows a mask is little beside their keys. */
-static void summarise_mask(worker *w)
+static void summarise_mask(heed_worker *w)
 {
     const heed_class_plan *c = w->class_plan;
     const heed_layout *l = &w->plan->layout;
@@ -287,7 +129,7 @@ static void summarise_mask(worker *w)
 }
 
 /* Hands keys [keys.first, keys.end), which are not empty, to the backend. */
-static heed_status call_backend(worker *w, heed_span keys, uint32_t flags)
+static heed_status call_backend(heed_worker *w, heed_span keys, uint32_t flags)
 {
     const heed_class_plan *c = w->class_plan;
     heed_tile *t = &w->tile;
@@ -307,7 +149,7 @@ static heed_status call_backend(worker *w, heed_span keys, uint32_t flags)
 }
 
 /* Weights and scores of keys that no row of the run sees. */
-static void fill_rest(const worker *w, const heed_rows *rows, heed_span keys, float value)
+static void fill_rest(const heed_worker *w, const heed_rows *rows, heed_span keys, float value)
 {
     const heed_tile *t = &w->tile;
     if (!rows->data)
@@ -326,7 +168,7 @@ static void fill_rest(const worker *w, const heed_rows *rows, heed_span keys, fl
 
 /* The rows' state is complete: out and lse unless the backend wrote them, then the optional outputs
  * in a second pass over the same keys. */
-static heed_status finish(worker *w)
+static heed_status finish(heed_worker *w)
 {
     const heed_class_plan *c = w->class_plan;
     const heed_span keys = w->keys;
@@ -356,9 +198,9 @@ static void mark_empty(heed_tile *t)
 }
 
 /* A row group whose keys are not cut: one tile, in this part's own memory. */
-static heed_status run_whole(worker *w)
+static heed_status run_whole(heed_worker *w)
 {
-    point_state(w, w->area + w->plan->layout.part_state);
+    heed_worker_point_state(w, w->area + w->plan->layout.part_state);
     w->tile.flags = 0;
     heed_status st = HEED_OK;
     if (w->keys.first < w->keys.end)
@@ -378,7 +220,7 @@ static heed_status run_whole(worker *w)
 
 /* Merges two states of the pool into the left one, whose keys come first, and gives the other back.
  */
-static void merge_states(worker *w, uint32_t left, uint32_t right)
+static void merge_states(heed_worker *w, uint32_t left, uint32_t right)
 {
     const heed_pool *pool = &w->run->states;
     const int64_t rows = w->tile.n_heads * w->tile.q_count, stride = w->tile.acc_stride;
@@ -392,7 +234,7 @@ static void merge_states(worker *w, uint32_t left, uint32_t right)
 
 /* Carries a chunk's state upwards from seam to seam, which are numbered by the chunk behind them,
  * from the group's first chunk on. True if it has become that of the whole row group. */
-static int climb(worker *w, uint32_t chunk, atomic_uint *seam, uint32_t *state)
+static int climb(heed_worker *w, uint32_t chunk, atomic_uint *seam, uint32_t *state)
 {
     const uint32_t first = w->sequence->first_chunk, last = first + w->sequence->n_chunks - 1;
     const uint32_t levels = heed_tree_levels(first, last);
@@ -413,7 +255,7 @@ static int climb(worker *w, uint32_t chunk, atomic_uint *seam, uint32_t *state)
 }
 
 /* The bound row group has a chunk's state; the part that brings the last one finishes the rows. */
-static heed_status add_chunk(worker *w, uint32_t run, uint32_t chunk, uint32_t state)
+static heed_status add_chunk(heed_worker *w, uint32_t run, uint32_t chunk, uint32_t state)
 {
     heed_run *r = w->run;
     const heed_sequence *s = w->sequence;
@@ -423,7 +265,7 @@ static heed_status add_chunk(worker *w, uint32_t run, uint32_t chunk, uint32_t s
     if (!climb(w, chunk, (atomic_uint *)heed_piece(&r->seams, n), &state))
         return HEED_OK;
     heed_give(&r->seams, n);
-    point_state(w, heed_piece(&r->states, state));
+    heed_worker_point_state(w, heed_piece(&r->states, state));
     w->tile.flags = 0;
     heed_status st = finish(w);
     heed_give(&r->states, state);
@@ -432,13 +274,13 @@ static heed_status add_chunk(worker *w, uint32_t run, uint32_t chunk, uint32_t s
 
 /* One chunk of the bound row group. Of a backend's error the group stays open, and whatever waits
  * for this chunk. */
-static heed_status run_chunk(worker *w, uint32_t run, uint32_t chunk)
+static heed_status run_chunk(heed_worker *w, uint32_t run, uint32_t chunk)
 {
     const heed_pool *states = &w->run->states;
     heed_span keys = heed_chunk_keys(w->plan, w->sequence, w->keys, chunk);
     heed_status st = HEED_OK;
     uint32_t state = heed_take(states, w->part, 1);
-    point_state(w, heed_piece(states, state));
+    heed_worker_point_state(w, heed_piece(states, state));
     if (keys.first < keys.end)
         st = call_backend(w, keys, 0);
     else
@@ -449,7 +291,8 @@ static heed_status run_chunk(worker *w, uint32_t run, uint32_t chunk)
 /* ---- several kv heads at once -----------------------------------------------------------------
  */
 
-static heed_status call_run_heads(worker *w, heed_span keys, const heed_state *states, int64_t n)
+static heed_status call_run_heads(heed_worker *w, heed_span keys, const heed_state *states,
+                                  int64_t n)
 {
     const heed_class_plan *c = w->class_plan;
     heed_tile *t = &w->tile;
@@ -463,7 +306,7 @@ static heed_status call_run_heads(worker *w, heed_span keys, const heed_state *s
 }
 
 /* A chunk of n kv heads, from the bound one on. */
-static heed_status run_chunk_of_heads(worker *w, uint32_t run, uint32_t chunk, int64_t n)
+static heed_status run_chunk_of_heads(heed_worker *w, uint32_t run, uint32_t chunk, int64_t n)
 {
     const heed_pool *pool = &w->run->states;
     const heed_tile *t = &w->tile;
@@ -481,7 +324,7 @@ static heed_status run_chunk_of_heads(worker *w, uint32_t run, uint32_t chunk, i
         if (st == HEED_ERR_UNSUPPORTED) {
             heed_give(pool, piece[i]);
         } else if (st == HEED_OK) {
-            bind_head(w, head + i);
+            heed_worker_bind_head(w, head + i);
             st = add_chunk(w, run, chunk, piece[i]);
         }
     }
@@ -490,7 +333,7 @@ static heed_status run_chunk_of_heads(worker *w, uint32_t run, uint32_t chunk, i
 
 /* How many tiles from this one on are those of adjacent kv heads for the same keys: `taken` at the
  * most. */
-static int64_t adjacent_heads(const worker *w, heed_place at, int64_t taken)
+static int64_t adjacent_heads(const heed_worker *w, heed_place at, int64_t taken)
 {
     const int64_t kv_heads = w->plan->desc.kv_heads, span = w->run->span;
     if (!w->together)
@@ -504,21 +347,21 @@ static int64_t adjacent_heads(const worker *w, heed_place at, int64_t taken)
 }
 
 /* Runs a tile, or with it those of more kv heads. *end is the first that is left. */
-static heed_status run_tile(worker *w, int64_t tile, int64_t *end)
+static heed_status run_tile(heed_worker *w, int64_t tile, int64_t *end)
 {
     if (tile >= w->end_tile)
-        bind_sequence(w, tile);
+        heed_worker_bind_sequence(w, tile);
     const heed_sequence *s = w->sequence;
     heed_place at = {tile - s->first_tile, 0, 0};
     if (s->n_runs > 1 || s->n_chunks > 1)
         at = heed_tile_place(w->plan, s, w->run->span, at.head);
     if (w->unit != w->index * w->plan->desc.kv_heads + at.head)
-        bind_head(w, at.head);
+        heed_worker_bind_head(w, at.head);
     if (s->n_runs > 1)
-        set_run(w, at.run);
+        heed_worker_set_run(w, at.run);
     const int64_t n = adjacent_heads(w, at, heed_min64(w->end_tile, w->taken) - tile);
     if (n > 1) {
-        point_state(w, w->area + w->plan->layout.part_state);
+        heed_worker_point_state(w, w->area + w->plan->layout.part_state);
         heed_status st = s->n_chunks == 1 ? call_run_heads(w, w->keys, NULL, n)
                                           : run_chunk_of_heads(w, at.run, at.chunk, n);
         *end = tile + n;
@@ -551,7 +394,7 @@ static int64_t take_tiles(heed_run *run, int64_t *end)
     return first;
 }
 
-static void record_error(worker *w, heed_status st)
+static void record_error(heed_worker *w, heed_status st)
 {
     int none = 0;
     if (!atomic_compare_exchange_strong(&w->run->error_claimed, &none, 1))
@@ -570,11 +413,11 @@ static void record_error(worker *w, heed_status st)
 
 heed_status heed_execute_part(heed_run *run, uint32_t part)
 {
-    worker w;
+    heed_worker w;
     int64_t end, tile = take_tiles(run, &end);
     if (tile < run->n_tiles) {
         heed_fpenv saved = heed_fpenv_enter();
-        start_worker(&w, run, part);
+        heed_worker_start(&w, run, part);
         for (; tile < run->n_tiles; tile = take_tiles(run, &end)) {
             heed_status st = HEED_OK;
             w.taken = end;

@@ -1,0 +1,55 @@
+/* A part's own view of a run: the tile that it is at, and where its operands lie. */
+#ifndef HEED_CORE_WORKER_H
+#define HEED_CORE_WORKER_H
+
+#include "workspace.h"
+
+/* A tensor of the call, as tiles point at it. */
+typedef struct heed_operand {
+    heed_rows *rows;                         /* of the tile */
+    char *data;                              /* at sequence 0, row 0, head 0 */
+    char *bound;                             /* at the bound sequence, head 0 */
+    int64_t batch_step, head_step, row_step; /* bytes; from kv head to kv head */
+    int kind;                                /* what its rows belong to: worker.c */
+} heed_operand;
+
+enum { HEED_MOST_OPERANDS = 9 };
+
+/* What a part keeps while it runs. Between tiles only what changed is rewritten. */
+typedef struct heed_worker {
+    heed_run *run;
+    const heed_plan *plan;
+    const heed_sequence *sequence; /* of the tile */
+    const heed_class_plan *class_plan;
+    uint32_t part;
+    uint32_t flush;      /* heed_tiling.flush that MXCSR has now */
+    char *area;          /* private: scratch, state, mask summary */
+    int64_t index;       /* of the sequence in the batch */
+    int64_t end_tile;    /* of the sequence */
+    int64_t unit;        /* index * kv_heads + kv head that the tile is bound to; -1: none */
+    int64_t last_unit;   /* of the last tile that used the scratch; -1: none */
+    int64_t run_of_call; /* index * layout.mask_runs + run that the tile's rows are */
+    int64_t taken;       /* tiles before it are this part's */
+    int together;        /* the sequence's heads may go to run_heads */
+    heed_span keys;      /* that some row of the tile sees */
+    heed_tile tile;
+    uint32_t n_operands;
+    heed_operand operands[HEED_MOST_OPERANDS];
+} heed_worker;
+
+/* Begins a part. */
+void heed_worker_start(heed_worker *w, heed_run *run, uint32_t part);
+
+/* Turns to the sequence of a tile, which lies behind the last one. */
+void heed_worker_bind_sequence(heed_worker *w, int64_t tile);
+
+/* Points the tile at kv head g of the bound sequence. */
+void heed_worker_bind_head(heed_worker *w, int64_t g);
+
+/* Sets the tile's rows, and finds the keys that they see. */
+void heed_worker_set_run(heed_worker *w, uint32_t run);
+
+/* The tile's state is at `base`. */
+void heed_worker_point_state(heed_worker *w, void *base);
+
+#endif
