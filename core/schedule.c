@@ -28,6 +28,12 @@ static heed_status read_start(const char *name, const int32_t *starts, int64_t b
                               int64_t rows, int trust, int32_t *out, heed_error *why)
 {
     *out = starts[b];
+    if (!trust && length > rows)
+        return heed_fail(
+            why, HEED_ERR_INVALID,
+            "sequence %lld has %d query rows, and desc.max_rows, those of all sequences, "
+            "is %lld",
+            (long long)b, length, (long long)rows);
     if (!trust && (*out < 0 || *out + (int64_t)length > rows))
         return heed_fail(why, HEED_ERR_INVALID,
                          "args.%s[%lld] is %d: with %d rows, 0 to %lld is required", name,

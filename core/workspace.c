@@ -101,11 +101,14 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
         scratch = max_size(scratch, t->scratch_bytes);
         int64_t chunks = t->key_chunk ? heed_ceil_div(d->max_kv_len, t->key_chunk) : 1;
         if (chunks > 1) {
-            size_t state;
+            size_t state, groups;
+            bad |= heed_mul_size(batch, d->kv_heads, &groups) |
+                   heed_mul_size(groups, (size_t)runs, &groups);
+            bad |= groups > INT64_MAX;
             bad |= state_bytes((size_t)(rows * plan->group), l->acc_stride, &state);
             chunk_state = max_size(chunk_state, state);
             most_chunks = heed_max64(most_chunks, chunks);
-            l->max_groups = heed_max64(l->max_groups, d->max_batch * d->kv_heads * runs);
+            l->max_groups = heed_max64(l->max_groups, bad ? 0 : (int64_t)groups);
         }
         if (t->prepare_bytes) {
             size_t bytes;

@@ -159,10 +159,10 @@ static void check_refusals(heed_context *context)
 {
     static const char *const word[] = {"q_starts[2]",     "q_starts[1]",     "kv_starts[3]",
                                        "block_table[1][", "block_table[1][", "block_table_stride",
-                                       "kv_starts"};
+                                       "kv_starts",       "desc.max_rows"};
     make(5);
     kv_lens[1] = PAGE + 1, q_lens[1] = 1;
-    for (int n = 0; n < 7; n++) {
+    for (int n = 0; n < 8; n++) {
         heed_attn_desc desc = desc_of(HEED_HAS_PACKED | (n > 2 ? HEED_HAS_PAGES : 0));
         heed_attn_args a = ragged_args(n > 2);
         int32_t starts[BATCH], kv[BATCH], good = table[1][0];
@@ -185,6 +185,8 @@ static void check_refusals(heed_context *context)
             a.block_table_stride = PAGES_EACH - 1;
         if (n == 6)
             a.kv_starts = kv;
+        if (n == 7)
+            desc.max_rows = 0;
         memset(packed_out, 0xff, sizeof packed_out);
         CHECK(heed_attention(context, &desc, &a) == HEED_ERR_INVALID &&
                   strstr(heed_last_error(), word[n]),
