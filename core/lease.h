@@ -11,7 +11,7 @@ static inline char *heed_piece(const heed_pool *pool, uint32_t n)
     return pool->base + n * pool->stride;
 }
 
-/* Takes a free piece. With `must`, at least one is known to be free at any moment (heed_run_room),
+/* Takes a free piece. With `must`, at least one is known to be free at any moment (workspace.c),
  * so the search ends; else HEED_NO_PIECE when none is. Each part looks first where it always does:
  * such memory is near to it. */
 static inline uint32_t heed_take(const heed_pool *pool, uint32_t part, int must)

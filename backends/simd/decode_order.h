@@ -13,15 +13,6 @@
  * loads of lines, come too late. */
 #define RUN_TOUCHED 8
 
-/* Asks for a line of each page of memory in some bytes: the translations of their addresses take
- * longer than lines. Inline: gcc takes a function that only prefetches for one without effects, and
- * drops its calls. */
-V_INLINE void touch(const char *at, int64_t bytes)
-{
-    for (int64_t i = 0; i < bytes; i += 4096)
-        _mm_prefetch(at + i, _MM_HINT_T1);
-}
-
 /* One block after the other, as it lies. */
 V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, float *lent, int64_t first,
                          int64_t end)
@@ -110,7 +101,7 @@ static run_side side_at(const run_source *s, const decode *d, const run_cursor *
     return (run_side){at, s->row, ahead, s->more[now->head]};
 }
 
-/* The same, of a unit of keys. */
+/* touch, of a unit of keys of all heads. */
 V_INLINE void touch_unit(const run_source *s, place at, int64_t keys, int64_t heads, int64_t bytes)
 {
     const int64_t rows = s->beside ? keys : heads, step = s->beside ? s->row : s->head;

@@ -20,18 +20,22 @@ static place find_place(const decode *d, int64_t j)
     return (place){d->tile->pages[key / len], key % len};
 }
 
-/* Asks for a line of each of the first two pages of memory that the rows from a place on have: the
- * translations of their addresses take longer than the lines, and are there when these are fetched.
- * (Inline: gcc takes a function that only prefetches for one without effects, and drops its calls.)
- */
+/* Asks for a line of each page of memory in some bytes: the translations of their addresses take
+ * longer than the lines, and are there when these are fetched. Inline: gcc takes a function that
+ * only prefetches for one without effects, and drops its calls. */
+V_INLINE void touch(const char *at, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += 4096)
+        _mm_prefetch(at + i, _MM_HINT_T1);
+}
+
+/* touch, of the rows of a block from a place on: two pages of memory at the most. */
 V_INLINE void touch_block(const heed_rows *rows, uint32_t type, int64_t page_stride, place at)
 {
     const int64_t bytes = heed_dtype_bytes(type), span = DECODE_BLOCK * rows->row_stride * bytes;
     const char *data =
         (const char *)rows->data + (at.page * page_stride + at.row * rows->row_stride) * bytes;
-    _mm_prefetch(data, _MM_HINT_T1);
-    if (span > 4096)
-        _mm_prefetch(data + 4096, _MM_HINT_T1);
+    touch(data, span > 4096 ? 8192 : 4096);
 }
 
 #endif
