@@ -3,11 +3,11 @@
  * chunks take long; and a run gets by with the memory that the lengths of its sequences call for.
  * The first backend here makes up its states instead of computing them, and holds chosen tiles back
  * until nobody else has anything left to do. */
-#include <heed/backend.h>
 #include <math.h>
 #include <pthread.h>
 #include <sys/resource.h>
 
+#include "../unit/stub.h"
 #include "../unit/unit.h"
 
 enum { MAX_BATCH = 3, MAX_HEADS = 9, MAX_ROWS = 12, MAX_DIM = 3, CHUNK = 4, MAX_KV = 70 * CHUNK };
@@ -30,24 +30,6 @@ static int record, n_together;        /* of runs alone: calls of run_heads for s
 static uint32_t n_started, n_stopped; /* threads: of a run; that are held back or have ended */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t all_stopped = PTHREAD_COND_INITIALIZER;
-
-static heed_status probe(const heed_cpu *cpu, heed_error *why)
-{
-    (void)cpu, (void)why;
-    return HEED_OK;
-}
-
-/* Refuses the shape of core's trial: this backend computes nothing. */
-static heed_status supports(const heed_problem *problem, heed_error *why)
-{
-    return problem->qk_dim == 1 ? HEED_OK : heed_refuse(why, "makes up problems of qk_dim 1");
-}
-
-static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
-{
-    (void)problem;
-    return 1e6 * (double)q_len * (double)kv_len;
-}
 
 static heed_status tiling(const heed_problem *problem, heed_tiling *out)
 {
@@ -146,9 +128,9 @@ static heed_backend backend = {
     .features = HEED_HAS_LENS | HEED_HAS_LSE | HEED_HAS_WINDOW,
     .name = "made_up",
     .summary = "makes up states",
-    .probe = probe,
-    .supports = supports,
-    .cost = cost,
+    .probe = stub_probe,
+    .supports = stub_supports,
+    .cost = stub_cost,
     .tiling = tiling,
     .run_tile = run_tile,
 };

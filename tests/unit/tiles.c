@@ -2,9 +2,9 @@
  * sizes that its tiling named, whatever the tiling, the lengths, the number of parts and the
  * contents of the workspace; and the merge of the pieces is right. The backend here counts instead
  * of computing: every score is 0, so that a row's sum is the number of keys that it sees. */
-#include <heed/backend.h>
 #include <pthread.h>
 
+#include "stub.h"
 #include "unit.h"
 
 enum { BATCH = 3, KV_HEADS = 2, GROUP = 2, Q_HEADS = KV_HEADS * GROUP, MAX_Q = 40, MAX_KV = 70 };
@@ -14,24 +14,6 @@ static unsigned char count[BATCH][Q_HEADS][MAX_Q][MAX_KV];
 static float q[BATCH * Q_HEADS * MAX_Q];
 static int n_bad_tiles, n_together, n_chunks_together;
 static int refuse_heads; /* that run_heads takes none */
-
-static heed_status probe(const heed_cpu *cpu, heed_error *why)
-{
-    (void)cpu, (void)why;
-    return HEED_OK;
-}
-
-/* Refuses the shape of core's trial: this backend computes nothing. */
-static heed_status supports(const heed_problem *problem, heed_error *why)
-{
-    return problem->qk_dim == 1 ? HEED_OK : heed_refuse(why, "counts only problems of qk_dim 1");
-}
-
-static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
-{
-    (void)problem;
-    return 1e6 * (double)q_len * (double)kv_len;
-}
 
 static heed_status tiling(const heed_problem *problem, heed_tiling *out)
 {
@@ -114,9 +96,9 @@ static heed_backend counter = {
     .features = HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_LENS | HEED_HAS_LSE,
     .name = "counter",
     .summary = "counts (row, key) pairs",
-    .probe = probe,
-    .supports = supports,
-    .cost = cost,
+    .probe = stub_probe,
+    .supports = stub_supports,
+    .cost = stub_cost,
     .tiling = tiling,
     .run_tile = run_tile,
     .run_heads = run_heads,
