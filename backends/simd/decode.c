@@ -286,7 +286,7 @@ static void begin(decode *d, const heed_simd_tuning *tuning, decode_room *room)
     d->k_type = d->copy_k ? HEED_F32 : p->k_type;
     d->v_type = d->copy_v ? HEED_F32 : p->v_type;
     d->masked = t->mask.data || t->bias.data;
-    d->terms = (p->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS)) != 0;
+    d->terms = has_terms(p);
     d->fetch.k = t->pages ? 0 : DECODE_BLOCK * t->k.row_stride * heed_dtype_bytes(p->k_type);
     d->fetch.v = t->pages ? 0 : DECODE_BLOCK * t->v.row_stride * heed_dtype_bytes(p->v_type);
     /* Rows pages apart would share L1's sets. */

@@ -34,6 +34,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tu
 {
     const decode of_tile = {.problem = problem,
                             .tile = (heed_tile *)tile,
+                            .terms = has_terms(problem),
                             .rows = (int64_t)tile->n_heads * tile->q_count};
     const int64_t most = heads_at_once(tile, heads < DECODE_MOST_HEADS ? heads : DECODE_MOST_HEADS);
     const int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK;

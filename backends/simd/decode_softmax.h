@@ -4,6 +4,12 @@
 
 #include "decode_visible.h"
 
+/* Is there anything for finish_scores to do? */
+static int has_terms(const heed_problem *p)
+{
+    return (p->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS)) != 0;
+}
+
 /* Softcap, ALiBi and bias, from the products of row r. */
 static void finish_scores(const decode *d, const block *b, int64_t r)
 {
