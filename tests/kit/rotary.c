@@ -59,6 +59,8 @@ static int make(turning *t, const heed_rotary_desc *rotary, int variant, uint32_
                                  .offsets = variant & 4 ? NULL : offsets,
                                  .positions = variant & 4 ? positions : NULL,
                                  .positions_stride = variant & 4 ? LEN : 0};
+    if (in_place && packed)
+        t->args.y.stride[0] = -1; /* of an axis that has one element */
     if (!in_place) {
         t->args.y.data = t->y.data;
         guard_read_only(&t->x);
@@ -203,6 +205,8 @@ static const char *spoil(heed_rotary_args *a, int n)
         return a->heads = 0, "heads";
     case 16:
         return a->rotary.reserved = 1, "reserved";
+    case 17:
+        return a->y = a->x, a->y.stride[2]++, "args.y";
     default:
         return a->positions_stride = 4, "positions_stride";
     }
@@ -213,7 +217,7 @@ static void refuses(const kit_env *env, const kit_case *c, kit_outcome *outcome)
     static const heed_rotary_desc rotary = {.style = HEED_ROTARY_HALF, .dims = 64};
     (void)env;
     (void)c;
-    for (int n = 0; n < 18; n++) {
+    for (int n = 0; n < 19; n++) {
         turning t;
         if (make(&t, &rotary, 1, HEED_F32, HEED_F32) != 0) {
             kit_fail(outcome, "out of memory");
