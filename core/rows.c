@@ -20,6 +20,9 @@ heed_status heed_check_rows(const heed_row_lists *l, heed_error *why)
         if (n < 0 || n > l->len)
             INVALID("args.lens[%lld] is %d, 0 to args.len = %lld is required", (long long)b, n,
                     (long long)l->len);
+        if (l->starts && n > l->rows)
+            INVALID("sequence %lld has %d rows, and args.rows, those of all sequences, is %lld",
+                    (long long)b, n, (long long)l->rows);
         if (l->starts && (l->starts[b] < 0 || l->starts[b] + (int64_t)n > l->rows))
             INVALID("args.starts[%lld] is %d: with %d rows, 0 to %lld is required", (long long)b,
                     l->starts[b], n, (long long)(l->rows - n));

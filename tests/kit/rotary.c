@@ -206,6 +206,8 @@ static const char *spoil(heed_rotary_args *a, int n)
     case 16:
         return a->rotary.reserved = 1, "reserved";
     case 17:
+        return a->rows = 6, "sequence 0 has 7 rows, and args.rows, those of all sequences, is 6";
+    case 18:
         return a->y = a->x, a->y.stride[2]++, "args.y";
     default:
         return a->positions_stride = 4, "positions_stride";
@@ -217,7 +219,7 @@ static void refuses(const kit_env *env, const kit_case *c, kit_outcome *outcome)
     static const heed_rotary_desc rotary = {.style = HEED_ROTARY_HALF, .dims = 64};
     (void)env;
     (void)c;
-    for (int n = 0; n < 19; n++) {
+    for (int n = 0; n < 20; n++) {
         turning t;
         if (make(&t, &rotary, 1, HEED_F32, HEED_F32) != 0) {
             kit_fail(outcome, "out of memory");
