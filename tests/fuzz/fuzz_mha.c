@@ -376,16 +376,26 @@ static void again_elsewhere(layer *l, fuzz_bytes *bytes)
 
 enum { ANY, NAIVE, AVX2, AVX512, AMX, CONTEXTS };
 
-static heed_context *contexts[CONTEXTS]; /* NULL: HEED_BACKEND forbids it */
+static heed_context *contexts[CONTEXTS]; /* NULL: not built, cannot run here, or HEED_BACKEND */
 
 static void make_contexts(void)
 {
     static const char *const name[CONTEXTS] = {NULL, "naive", "avx2", "avx512", "amx"};
+    heed_linear_desc plain = {.struct_size = sizeof plain,
+                              .in_dim = 1,
+                              .out_dim = 1,
+                              .x_type = HEED_BF16,
+                              .w_type = HEED_BF16,
+                              .y_type = HEED_F32};
     for (int i = 0; i < (getenv("HEED_BACKEND") ? 1 : CONTEXTS); i++) {
         heed_context_options options = {
             .struct_size = sizeof options, .n_threads = 1, .backends = name[i]};
         if (heed_context_create(&options, &contexts[i]) != HEED_OK)
             finding("heed_context_create", heed_last_error());
+        if (i != ANY && heed_linear_supported(contexts[i], &plain, NULL) != HEED_OK) {
+            heed_context_release(contexts[i]);
+            contexts[i] = NULL;
+        }
     }
 }
 
