@@ -127,6 +127,8 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
             return st;
         s->first_tile = tiles;
         s->first_group = groups;
+        if (s->q_len == 0) /* no tiles, so nothing hangs on what they would be */
+            continue;
         tiles += kv_heads * s->n_runs * s->n_chunks;
         const heed_class_plan *c = &plan->class_plan[s->query_class];
         if (s->n_chunks > 1) {

@@ -421,6 +421,31 @@ static void heads_side_by_side(void)
     }
 }
 
+/* Heads go together by two parts as by one, whatever else is in the batch. */
+static void heads_together_in_a_batch(void)
+{
+    static const int32_t lens[][MAX_BATCH] = {{1, 1, 1}, {1, 0, 1}, {0, 0, 1}};
+    static call c;
+    char name[40];
+    query_rows = MAX_ROWS, state_log2 = 0;
+    backend.run_heads = run_heads;
+    for (size_t n = 0; n < sizeof lens / sizeof *lens; n++) {
+        int sequences = 0;
+        snprintf(name, sizeof name, "heads together, batch %zu", n);
+        set_up(&c, 8, 1, 1);
+        for (int b = 0; b < MAX_BATCH; b++) {
+            c.q_lens[b] = lens[n][b], c.kv_lens[b] = 60 * CHUNK;
+            sequences += lens[n][b] > 0;
+        }
+        n_seen = n_states = n_held = n_together = 0;
+        record = 1;
+        run(&c, 2, 1, name);
+        record = 0;
+        /* run_heads refuses the fifth chunk, and is not asked again of this sequence */
+        CHECK(n_together == 4 * sequences, "%s: %d times", name, n_together);
+    }
+}
+
 /* The kernels that run here, by parts on threads: 20000 keys are more chunks than a tree of four
  * levels has. */
 static void real_backend(const char *name)
@@ -490,6 +515,7 @@ int main(void)
     every_state_in_use(32, 5);
     every_state_in_use(2, 1);
     heads_side_by_side();
+    heads_together_in_a_batch();
     static const char *const names[] = {"naive", "avx2", "avx512", "onednn"};
     for (int i = 0; i < 4; i++)
         real_backend(names[i]);
