@@ -379,18 +379,26 @@ static heed_status run_tile(heed_worker *w, int64_t tile, int64_t *end)
 /* ---- parts ------------------------------------------------------------------------------------
  */
 
-/* Takes tiles from *end on, which this sets. Alone a part takes all of them. */
-static int64_t take_tiles(heed_run *run, int64_t *end)
+/* Takes tiles: returns the first, n_tiles where none is left, and sets *end behind the last.
+ * *sequence, 0 at first, follows. Alone a part takes all of them. */
+static int64_t take_tiles(heed_run *run, int64_t *sequence, int64_t *end)
 {
-    int64_t first, n = run->n_tiles;
+    int64_t take;
+    *end = run->n_tiles;
     if (run->n_parts == 1) {
-        first = atomic_load_explicit(&run->next_tile, memory_order_relaxed);
-        atomic_store_explicit(&run->next_tile, n, memory_order_relaxed);
-    } else {
-        n = run->tiles_at_once;
-        first = atomic_fetch_add_explicit(&run->next_tile, n, memory_order_relaxed);
+        take = atomic_load_explicit(&run->next_take, memory_order_relaxed);
+        atomic_store_explicit(&run->next_take, run->n_takes, memory_order_relaxed);
+        return take ? run->n_tiles : 0;
     }
-    *end = heed_min64(first + n, run->n_tiles);
+    take = atomic_fetch_add_explicit(&run->next_take, 1, memory_order_relaxed);
+    if (take >= run->n_takes)
+        return run->n_tiles;
+    const heed_sequence *s = &run->sequence[*sequence], *last = &run->sequence[run->args.batch - 1];
+    while (s < last && s[1].first_take <= take)
+        s++;
+    *sequence = s - run->sequence;
+    const int64_t first = s->first_tile + (take - s->first_take) * s->at_once;
+    *end = heed_min64(first + s->at_once, s < last ? s[1].first_tile : run->n_tiles);
     return first;
 }
 
@@ -414,11 +422,11 @@ static void record_error(heed_worker *w, heed_status st)
 heed_status heed_execute_part(heed_run *run, uint32_t part)
 {
     heed_worker w;
-    int64_t end, tile = take_tiles(run, &end);
+    int64_t end, sequence = 0, tile = take_tiles(run, &sequence, &end);
     if (tile < run->n_tiles) {
         heed_fpenv saved = heed_fpenv_enter();
         heed_worker_start(&w, run, part);
-        for (; tile < run->n_tiles; tile = take_tiles(run, &end)) {
+        for (; tile < run->n_tiles; tile = take_tiles(run, &sequence, &end)) {
             heed_status st = HEED_OK;
             w.taken = end;
             while (tile < end && st == HEED_OK &&

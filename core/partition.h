@@ -7,14 +7,17 @@
 
 /* One sequence of a call. Tiles are numbered by kv head, then run (last rows first: with a causal
  * mask they are the heavy ones), then chunk; where keys are cut into chunks, the run's `span` kv
- * heads at a time are counted innermost. A row group is what shares kv head and run. */
+ * heads at a time are counted innermost. A row group is what shares kv head and run. Parts take
+ * `at_once` tiles at a time, the last ones of the sequence aside. */
 typedef struct heed_sequence {
     int64_t first_tile; /* of the call */
+    int64_t first_take; /* of the call */
     int64_t q_offset;
     int32_t q_len, kv_len;
     int32_t q_start, kv_start; /* first packed row; 0 unless packed */
     uint32_t query_class;
     uint32_t n_runs, n_chunks; /* per kv head; per row group */
+    uint32_t at_once;          /* tiles of a take */
     uint32_t first_chunk;      /* the chunks hold keys from first_chunk * key_chunk on */
     int64_t first_group;       /* of the call; counts only groups of more than one chunk */
 } heed_sequence;
@@ -32,7 +35,7 @@ typedef struct heed_place {
 heed_place heed_tile_place(const heed_plan *plan, const heed_sequence *s, uint32_t span,
                            int64_t tile);
 
-/* Fills in everything but first_tile and first_group from q_len, kv_len and q_offset. */
+/* Fills in everything but the numbers of its first tile, take and group, and at_once, from q_len, kv_len and q_offset. */
 void heed_partition(const heed_plan *plan, heed_sequence *s);
 
 /* Query rows of a run. */

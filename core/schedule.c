@@ -82,25 +82,45 @@ static heed_status read_sequence(const heed_plan *plan, const heed_attn_args *ar
     return args->block_table && !trust ? check_pages(plan, args, b, s, why) : HEED_OK;
 }
 
-/* Which tiles go to the backend together, and how many of them parts take at a time. `few`: of each
- * sequence's kv heads all query rows are in one tile; `small`: so are all keys, and tiles are
- * small.
+/* All query rows of a kv head are in one tile, so those of adjacent heads may go together. */
+static int is_few(const heed_plan *plan, const heed_sequence *s)
+{
+    return s->n_runs == 1 && HEED_BACKEND_HAS(plan->class_plan[s->query_class].backend, run_heads);
+}
+
+/* Which tiles go to the backend together: returns how many of a sequence of few rows parts take at
+ * a time. `small`: all sequences are such ones, all their keys are in one tile, and tiles are small.
  */
-static void set_together(heed_run *run, int few, int small)
+static int64_t set_together(heed_run *run, int small)
 {
     const heed_attn_args *a = &run->args;
     const int64_t n_parts = run->n_parts;
     run->only_rows = !a->mask.data && !a->bias.data && !a->weights.data && !a->scores.data;
     run->beside = a->block_table || llabs(a->k.stride[1]) < llabs(a->k.stride[2]);
-    run->tiles_at_once = 1;
-    if (small && run->only_rows && a->batch >= 2 * n_parts)
-        run->tiles_at_once = run->plan->desc.kv_heads;
-    if (small || !few || !run->only_rows || !run->beside)
-        return;
+    if (small)
+        return run->only_rows && a->batch >= 2 * n_parts ? run->plan->desc.kv_heads : 1;
+    if (!run->only_rows || !run->beside)
+        return 1;
     /* Each part is left some to choose from. */
-    for (run->tiles_at_once = run->span; run->tiles_at_once > 1; run->tiles_at_once /= 2)
-        if (run->n_tiles >= 4 * n_parts * run->tiles_at_once)
-            return;
+    for (int64_t n = run->span; n > 1; n /= 2)
+        if (run->n_tiles >= 4 * n_parts * n)
+            return n;
+    return 1;
+}
+
+/* Tiles of long queries are taken one by one: each is much work. */
+static void count_takes(heed_run *run, int64_t few_at_once)
+{
+    int64_t takes = 0;
+    for (int64_t b = 0; b < run->args.batch; b++) {
+        heed_sequence *s = &run->sequence[b];
+        const int64_t next = b + 1 < run->args.batch ? s[1].first_tile : run->n_tiles;
+        const int64_t at_once = is_few(run->plan, s) ? few_at_once : 1;
+        s->at_once = (uint32_t)at_once;
+        s->first_take = takes;
+        takes += heed_divide(next - s->first_tile + at_once - 1, at_once);
+    }
+    run->n_takes = takes;
 }
 
 heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uint32_t n_parts,
@@ -148,7 +168,7 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
             prepared = bytes > prepared ? bytes : prepared;
         }
         run->estimate += c->ns_fixed + s->q_len * (c->ns_per_row + c->ns_per_pair * s->kv_len);
-        few &= s->n_runs == 1 && HEED_BACKEND_HAS(c->backend, run_heads);
+        few &= is_few(plan, s);
         whole &= s->n_chunks == 1;
     }
     run->args.batch = batch;
@@ -156,14 +176,15 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
     memset(run->group, 0, (size_t)groups * sizeof *run->group);
     if (groups)
         heed_workspace_cut(run, chunk_rows, levels, span);
-    set_together(run, few, few && whole && run->estimate < SMALL_TILE_NANOSECONDS * (double)tiles);
+    const int small = few && whole && run->estimate < SMALL_TILE_NANOSECONDS * (double)tiles;
+    count_takes(run, set_together(run, small));
     if (plan->layout.mask_entries)
         memset(run->mask_state, HEED_RAW, (size_t)plan->layout.mask_entries);
     if (blocks) {
         heed_workspace_cut_units(run, blocks, prepared);
         memset(run->unit, 0, (size_t)(batch * kv_heads) * sizeof *run->unit);
     }
-    atomic_init(&run->next_tile, 0);
+    atomic_init(&run->next_take, 0);
     atomic_init(&run->status, HEED_OK);
     atomic_init(&run->error_claimed, 0);
     run->error.text[0] = 0;

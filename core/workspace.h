@@ -46,7 +46,7 @@ typedef struct heed_run {
     heed_attn_args args;
     uint32_t n_parts;
     uint32_t span; /* kv heads whose chunks are taken side by side: heed_workspace_cut */
-    int64_t n_tiles;
+    int64_t n_tiles, n_takes;
     heed_sequence *sequence;
     heed_lease *group, *unit;
     heed_pool seams, states, units;
@@ -54,12 +54,11 @@ typedef struct heed_run {
     char *parts;
     atomic_uchar *mask_state; /* HEED_RAW, HEED_BUSY or HEED_READY of each row of the table */
     uint8_t *mask_table;
-    double estimate;       /* nanoseconds of one core */
-    int64_t tiles_at_once; /* that parts take */
-    int only_rows;         /* no mask, bias, weights or scores */
-    int beside;            /* what is near to a head's key is another head's */
+    double estimate; /* nanoseconds of one core */
+    int only_rows;   /* no mask, bias, weights or scores */
+    int beside;      /* what is near to a head's key is another head's */
     char apart_1[64]; /* a workspace is aligned to 64 bytes; the counter has its lines to itself */
-    atomic_llong next_tile;
+    atomic_llong next_take;
     char apart_2[120];
     atomic_int status; /* HEED_OK, or of the first error, after its sentence */
     atomic_int error_claimed;

@@ -424,10 +424,11 @@ static void heads_side_by_side(void)
 /* Heads go together by two parts as by one, whatever else is in the batch. */
 static void heads_together_in_a_batch(void)
 {
-    static const int32_t lens[][MAX_BATCH] = {{1, 1, 1}, {1, 0, 1}, {0, 0, 1}};
+    static const int32_t lens[][MAX_BATCH] = {{1, 1, 1}, {1, 0, 1}, {0, 0, 1},  {0, 1, 0},
+                                              {4, 9, 1}, {9, 0, 3}, {9, 12, 1}, {1, 9, 9}};
     static call c;
     char name[40];
-    query_rows = MAX_ROWS, state_log2 = 0;
+    query_rows = 4, state_log2 = 0;
     backend.run_heads = run_heads;
     for (size_t n = 0; n < sizeof lens / sizeof *lens; n++) {
         int sequences = 0;
@@ -435,7 +436,7 @@ static void heads_together_in_a_batch(void)
         set_up(&c, 8, 1, 1);
         for (int b = 0; b < MAX_BATCH; b++) {
             c.q_lens[b] = lens[n][b], c.kv_lens[b] = 60 * CHUNK;
-            sequences += lens[n][b] > 0;
+            sequences += lens[n][b] > 0 && lens[n][b] <= 4; /* those of one run of rows */
         }
         n_seen = n_states = n_held = n_together = 0;
         record = 1;
@@ -443,6 +444,27 @@ static void heads_together_in_a_batch(void)
         record = 0;
         /* run_heads refuses the fifth chunk, and is not asked again of this sequence */
         CHECK(n_together == 4 * sequences, "%s: %d times", name, n_together);
+    }
+}
+
+/* Parts take two tiles at a time of sequences with an odd number of them. */
+static void odd_numbers_of_tiles(void)
+{
+    static const int32_t rows[] = {1, 4, 9};
+    static call c;
+    query_rows = 4, state_log2 = 1;
+    backend.run_heads = run_heads;
+    for (int n = 0; n < 27; n++) {
+        char name[40];
+        snprintf(name, sizeof name, "odd numbers of tiles, batch %d", n);
+        set_up(&c, 5, 1, 1);
+        for (int b = 0; b < MAX_BATCH; b++)
+            c.kv_lens[b] = 9 * CHUNK;
+        c.q_lens[0] = rows[n % 3], c.q_lens[1] = rows[n / 3 % 3], c.q_lens[2] = rows[n / 9];
+        n_held = 0;
+        run(&c, MAX_PARTS, 1 + (uint32_t)n % MAX_PARTS, name);
+        for (int b = 0; b < MAX_BATCH; b++)
+            check_values(&c, b, name);
     }
 }
 
@@ -516,6 +538,7 @@ int main(void)
     every_state_in_use(2, 1);
     heads_side_by_side();
     heads_together_in_a_batch();
+    odd_numbers_of_tiles();
     static const char *const names[] = {"naive", "avx2", "avx512", "onednn"};
     for (int i = 0; i < 4; i++)
         real_backend(names[i]);
