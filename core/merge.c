@@ -26,6 +26,38 @@ static void merge_row(const heed_merge_args *m, int64_t row, int64_t head)
 #undef AT
 }
 
+/* Where an output begins where another operand does, it has to be that one, element for element. */
+static heed_status check_twins(const heed_merge_args *m, heed_error *why)
+{
+    const int f32 = m->out_type == HEED_F32;
+    const int64_t shape[] = {m->rows, m->heads, m->dim};
+    const struct {
+        const char *name, *twin;
+        const heed_view *to, *from;
+        int axes; /* that the two have; 0: they are nothing that can be one */
+    } pair[] = {
+        {"out", "a", &m->out, &m->a, f32 ? 3 : 0}, {"out", "b", &m->out, &m->b, f32 ? 3 : 0},
+        {"out", "a_lse", &m->out, &m->a_lse, 0},   {"out", "b_lse", &m->out, &m->b_lse, 0},
+        {"lse", "a_lse", &m->lse, &m->a_lse, 2},   {"lse", "b_lse", &m->lse, &m->b_lse, 2},
+        {"lse", "a", &m->lse, &m->a, 0},           {"lse", "b", &m->lse, &m->b, 0},
+        {"lse", "out", &m->lse, &m->out, 0},
+    };
+    if (m->dim == 0) /* no elements of a, b and out */
+        return HEED_OK;
+    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++) {
+        int same = pair[i].axes > 0;
+        if (!pair[i].to->data || pair[i].to->data != pair[i].from->data)
+            continue;
+        for (int n = 0; n < pair[i].axes; n++)
+            same &= shape[n] <= 1 || pair[i].to->stride[n] == pair[i].from->stride[n];
+        if (!same)
+            return heed_fail(why, HEED_ERR_INVALID,
+                             "args.%s.data equals args.%s.data, but they are not the same elements",
+                             pair[i].name, pair[i].twin);
+    }
+    return HEED_OK;
+}
+
 static heed_status check(const heed_merge_args *m, heed_error *why)
 {
     const struct {
@@ -71,7 +103,7 @@ static heed_status check(const heed_merge_args *m, heed_error *why)
                                  "args.%s.stride[%d] is 0 for %lld %s: outputs cannot broadcast",
                                  views[i].name, n, (long long)shape[n], size[n].name);
     }
-    return HEED_OK;
+    return check_twins(m, why);
 }
 
 heed_status heed_merge(const heed_merge_args *args)

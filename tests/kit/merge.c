@@ -256,19 +256,49 @@ static void spoil(heed_merge_args *m, int n)
         m->out.stride[2] = 0;
     else if (n == 18) /* an lse alone */
         m->dim = m->lse.stride[0] = 0;
+    else if (n == 19)
+        m->out = m->a, m->out.stride[0]++;
+    else if (n == 20)
+        m->out = m->b, m->out_type = HEED_F16;
+    else if (n == 21)
+        m->lse = m->b_lse, m->lse.stride[0]++;
+    else if (n == 22)
+        m->lse.data = m->out.data;
+    else if (n == 23)
+        m->out.data = m->a_lse.data;
     else
         (n < 17 ? view[n - 12] : &m->lse)->stride[0] = INT64_MIN;
 }
 
 static void mistakes(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
-    static const char *const word[] = {
-        "rows",     "heads",    "dim",          "a",   "b",     "a_lse", "b_lse",     "out",
-        "out_type", "reserved", "struct_size",  "out", "a has", "b has", "a_lse has", "b_lse has",
-        "out has",  "lse has",  "lse.stride[0]"};
+    static const char *const word[] = {"rows",
+                                       "heads",
+                                       "dim",
+                                       "a",
+                                       "b",
+                                       "a_lse",
+                                       "b_lse",
+                                       "out",
+                                       "out_type",
+                                       "reserved",
+                                       "struct_size",
+                                       "out",
+                                       "a has",
+                                       "b has",
+                                       "a_lse has",
+                                       "b_lse has",
+                                       "out has",
+                                       "lse has",
+                                       "lse.stride[0]",
+                                       "out.data equals args.a.data",
+                                       "out.data equals args.b.data",
+                                       "lse.data equals args.b_lse.data",
+                                       "lse.data equals args.out.data",
+                                       "out.data equals args.a_lse.data"};
     (void)env;
     (void)c;
-    for (int n = 0; n < 19; n++) {
+    for (int n = 0; n < 24; n++) {
         float a[ROWS * DIM], b[ROWS * DIM], a_lse[ROWS], b_lse[ROWS], out[ROWS * DIM], lse[ROWS];
         heed_merge_args m = merge_of(a, a_lse, b, b_lse, out, lse);
         fill_parts(a, a_lse, b, b_lse);
