@@ -42,8 +42,10 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tu
         !(tile->pages || (llabs(tile->k.row_stride) > llabs(tile->k.head_stride) &&
                           llabs(tile->v.row_stride) > llabs(tile->v.head_stride))))
         return HEED_ERR_UNSUPPORTED;
-    for (int64_t done = 0; done < heads; done += most) {
-        const int64_t n = heads - done < most ? heads - done : most;
+    int64_t n; /* evenly: one that is left alone would be slower */
+    for (int64_t done = 0; done < heads; done += n) {
+        const int64_t goes = (heads - done + most - 1) / most;
+        n = (heads - done + goes - 1) / goes;
         decode d[DECODE_MOST_HEADS];
         heed_tile t[DECODE_MOST_HEADS];
         decode_room room = divide(problem, of_tile.rows, scratch);
@@ -54,6 +56,8 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tu
             begin(&d[h], tuning, &room);
         }
         find_run(&d[0], &first, &last);
+        if (n == 1 && !tile->pages) /* and is no run: its rows lie among those of the others */
+            first = last = tile->k_end;
         for (int64_t h = 0; h < n; h++)
             each_block(&d[h], &room, base, first);
         if (first < last)

@@ -166,6 +166,9 @@ static void add_beside(kit_list *list)
         {"tokens", 2, 2, 64, 1, 1500, 0, {.layout = KIT_BSHD}},
         {"tokens_group", 32, 8, 128, 1, 2300, 0, {.layout = KIT_BSHD}},
         {"tokens_12_heads", 24, 12, 64, 1, 1200, 0, {.layout = KIT_BSHD, .lens = KIT_LENS_KV}},
+        {"tokens_9_heads", 18, 9, 64, 1, 1200, 0, {.layout = KIT_BSHD}},
+        {"tokens_25_heads", 25, 25, 128, 1, 1100, 0, {.layout = KIT_BSHD}},
+        {"tokens_128_rows", 24, 3, 64, 16, 1100, 0, {.layout = KIT_BSHD}},
         {"tokens_few", 6, 3, 64, 3, 1300, 0, {.layout = KIT_BSHD, .features = HEED_HAS_CAUSAL, BOTTOM}},
         {"tokens_window", 4, 4, 64, 1, 2500, 0,
          {.layout = KIT_BSHD, .features = HEED_HAS_WINDOW, BOTTOM, .window_left = 1777, .window_right = -1}},
@@ -202,7 +205,7 @@ static void add_beside(kit_list *list)
             spec.page_len = (uint32_t)beside[n].page_len;
             spec.pages = KIT_PAGES_SHUFFLED;
         }
-        kit_add_types(list, "beside", beside[n].name, &spec, n == 1 || n == 9);
+        kit_add_types(list, "beside", beside[n].name, &spec, n == 1 || n == 12);
     }
 }
 
