@@ -30,13 +30,15 @@ heed_status heed_simd_decode_tiling(const heed_simd_tuning *tuning, const heed_p
     out->state_log2 = 1;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
     /* Of the rows of some kv heads (decode_heads.h) scaled q, partial sums, reference; of the rows
-     * of one weights and visible keys; 16 keys of K and V. */
-    size_t heads = DECODE_MAX_ROWS / rows < 1 ? 1 : DECODE_MAX_ROWS / rows;
-    heads = heads < problem->kv_heads ? heads : problem->kv_heads;
-    heads = heads < DECODE_MOST_HEADS ? heads : DECODE_MOST_HEADS;
+     * of one weights and visible keys; 16 keys of K and V. A tile of fewer rows than these may have
+     * more of them together, because more heads fit. */
+    const size_t heads =
+        problem->kv_heads < DECODE_MOST_HEADS ? problem->kv_heads : DECODE_MOST_HEADS;
+    size_t together = heads * rows < DECODE_MAX_ROWS ? heads * rows : DECODE_MAX_ROWS;
+    together = together > rows ? together : rows;
     out->scratch_bytes =
-        4 * (heads * (rows * (qk + DECODE_BLOCK) + decode_padded(rows)) + rows * 2 * DECODE_BLOCK +
-             decode_padded(rows) + DECODE_BLOCK * (qk + v));
+        4 * (together * (qk + DECODE_BLOCK) + together + heads * 15 + rows * 2 * DECODE_BLOCK +
+             (size_t)decode_padded((int64_t)rows) + DECODE_BLOCK * (qk + v));
     out->kernel = heed_simd_dot_covers(tuning, problem) ? "decode, vdpbf16ps" : "decode";
     return HEED_OK;
 }

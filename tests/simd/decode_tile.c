@@ -426,6 +426,67 @@ static int check(uint64_t seed)
     return failures;
 }
 
+/* Heads together write to as much scratch memory as the tiling asked for, however many rows of
+ * those that a tile may have it has. */
+static int check_scratch(void)
+{
+    enum { HEADS = 8, DIM = 128, KEYS = 64, MOST = 256 };
+    static float acc[HEADS][MOST][DIM], sums[2][HEADS][MOST], q[DIM];
+    static uint16_t kv[KEYS][HEADS][DIM];
+    const size_t behind = 1 << 17;
+    int failures = 0;
+    for (uint32_t group = 1; group <= 128; group++) {
+        const heed_simd_tuning tuning = {.lanes = 8, .streams = 1};
+        const heed_problem p = {.struct_size = sizeof p,
+                                .q_heads = group * HEADS,
+                                .kv_heads = HEADS,
+                                .qk_dim = DIM,
+                                .v_dim = DIM,
+                                .q_type = HEED_F32,
+                                .k_type = HEED_BF16,
+                                .v_type = HEED_BF16,
+                                .out_type = HEED_F32,
+                                .query_class = HEED_QUERY_FEW,
+                                .accuracy = HEED_ACCURACY_EXACT,
+                                .scale = 1};
+        heed_tiling tiling = {.struct_size = sizeof tiling};
+        heed_tile_state states[HEADS];
+        heed_simd_tiling(&tuning, &p, &tiling);
+        const size_t size = (tiling.scratch_bytes + 63) / 64 * 64;
+        unsigned char *scratch = aligned_alloc(64, size + behind);
+        if (!scratch)
+            return 1;
+        for (int h = 0; h < HEADS; h++)
+            states[h] = (heed_tile_state){sums[0][h], sums[1][h], acc[h][0]};
+        for (uint32_t rows = 1; rows <= tiling.query_rows; rows++) {
+            const heed_tile tile = {.struct_size = sizeof tile,
+                                    .n_heads = group,
+                                    .q_count = rows,
+                                    .q_len = rows,
+                                    .k_end = KEYS,
+                                    .kv_len = KEYS,
+                                    .window_left = HEED_UNBOUNDED,
+                                    .window_right = HEED_UNBOUNDED,
+                                    .q = {q, 0, 0, 1},
+                                    .k = {kv, DIM, HEADS * DIM, 1},
+                                    .v = {kv, DIM, HEADS * DIM, 1},
+                                    .acc_stride = DIM};
+            size_t wrong = 0;
+            memset(scratch, 0xa5, size + behind);
+            heed_attn_decode_heads_avx2(&tuning, &p, &tile, states, HEADS, scratch);
+            for (size_t i = tiling.scratch_bytes; i < size + behind; i++)
+                wrong += scratch[i] != 0xa5;
+            if (wrong) {
+                fprintf(stderr, "group %u, %u rows: %zu bytes behind scratch memory are changed\n",
+                        group, rows, wrong);
+                failures++;
+            }
+        }
+        free(scratch);
+    }
+    return failures;
+}
+
 int main(int argc, char **argv)
 {
     int failures = 0;
@@ -434,6 +495,7 @@ int main(int argc, char **argv)
     _mm_setcsr(_mm_getcsr() | 0x8040); /* as core does: subnormal results and inputs are zero */
     if (argc > 1)
         return check(strtoull(argv[1], NULL, 0)) != 0;
+    failures = check_scratch();
     for (uint64_t seed = 1; seed <= CASES && failures < 20; seed++)
         failures += check(seed);
     return failures != 0;
