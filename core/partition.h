@@ -35,7 +35,8 @@ typedef struct heed_place {
 heed_place heed_tile_place(const heed_plan *plan, const heed_sequence *s, uint32_t span,
                            int64_t tile);
 
-/* Fills in everything but the numbers of its first tile, take and group, and at_once, from q_len, kv_len and q_offset. */
+/* Fills in everything but the numbers of its first tile, take and group, and at_once, from q_len,
+ * kv_len and q_offset. */
 void heed_partition(const heed_plan *plan, heed_sequence *s);
 
 /* Query rows of a run. */

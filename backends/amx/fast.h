@@ -239,7 +239,8 @@ static inline int fast_check(vi top)
 
 /*
  * Units [unit, end) from the start of one; open: the rows begin here. Returns the unit that it has
- * come to; -1 where a score is too far above its row's reference: the sums are then spoilt; -2 where the rows cannot begin here, and nothing has been done.
+ * come to; -1 where a score is too far above its row's reference: the sums are then spoilt; -2
+ * where the rows cannot begin here, and nothing has been done.
  */
 static int fast_units(amx_run *x, int unit, int end, int open)
 {

@@ -36,7 +36,8 @@ typedef struct amx_run {
     amx_row row[AMX_GROUP];
 } amx_run;
 
-/* Register use: while S is made, 0-3 hold it and 4-7 operands (fast.h has more); while O is made, 0-3 hold it ([row tile][16 columns] of one pair), 4, 5 P and 6, 7 V. */
+/* Register use: while S is made, 0-3 hold it and 4-7 operands (fast.h has more); while O is made,
+ * 0-3 hold it ([row tile][16 columns] of one pair), 4, 5 P and 6, 7 V. */
 
 AMX_INLINE const char *k_tile(const amx_run *x, int unit, int half, int step)
 {
