@@ -133,6 +133,9 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
     const heed_problem *problem = f->problem;
     float factor[PANEL];
     const float *o = p->o;
+    /* A block that the row sees nothing of may have done it before, and would not do it again. */
+    for (int v = 0; v < VECTORS; v++)
+        v_store(p->sum + v * LANES, v_add(v_load(p->sum + v * LANES), v_load(p->lost + v * LANES)));
     if (!p->started)
         memset(p->o, 0, (size_t)(whole_steps(problem->v_dim) * PANEL) * sizeof *p->o);
     if (p->keeps) {
