@@ -1,7 +1,7 @@
 /* Row groups whose keys are cut into chunks: the bits of the result depend neither on who runs which
  * chunk, nor on the batch, the plan or what the workspace held; nobody waits for anybody, whichever
  * chunks take long; and a run gets by with the memory that the lengths of its sequences call for.
- * The first backend here makes up its states instead of computing them, and holds chosen tiles back
+ * The backend here makes up its states instead of computing them, and holds chosen tiles back
  * until nobody else has anything left to do. */
 #include <math.h>
 #include <pthread.h>
@@ -468,64 +468,6 @@ static void odd_numbers_of_tiles(void)
     }
 }
 
-/* The kernels that run here, by parts on threads: 20000 keys are more chunks than a tree of four
- * levels has. */
-static void real_backend(const char *name)
-{
-    enum { BATCH = 2, HEADS = 2, KV = 20000, DIM = 8 };
-    heed_context *context = unit_context(1, name);
-    unit_problem any = unit_make(1, 1, 1, 1, DIM, 7);
-    const heed_status st = heed_attn_supported(context, &any.desc, NULL);
-    unit_free(&any);
-    if (strcmp(name, "naive") != 0 && st != HEED_OK) {
-        printf("%s: not here: %s\n", name, heed_last_error());
-        heed_context_release(context);
-        return;
-    }
-    for (int rows = 1; rows <= 4; rows += 3) {
-        unit_problem p = unit_make(BATCH, HEADS, rows, KV, DIM, 7), alone = p;
-        heed_plan *plan = NULL;
-        float *want = malloc(p.out_bytes);
-        /* as one sequence after the other, by simple calls */
-        alone.desc.max_batch = alone.args.batch = 1;
-        for (int b = 0; b < BATCH; b++) {
-            alone.args.q.data = p.q + b * HEADS * rows * DIM;
-            alone.args.k.data = p.k + b * HEADS * KV * DIM;
-            alone.args.v.data = p.v + b * HEADS * KV * DIM;
-            alone.args.out.data = want + b * HEADS * rows * DIM;
-            CHECK(heed_attention(context, &alone.desc, &alone.args) == HEED_OK, "%s: %s", name,
-                  heed_last_error());
-        }
-        p.desc.max_q_len = 16; /* the plan's maxima do not matter */
-        p.desc.max_kv_len = 3 * KV;
-        CHECK(heed_plan_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
-        for (uint32_t n_parts = 1; n_parts <= MAX_PARTS; n_parts++) {
-            size_t bytes;
-            part parts[MAX_PARTS];
-            void *workspace = unit_workspace(plan, n_parts, &bytes);
-            memset(p.out, 0xff, p.out_bytes);
-            CHECK(heed_run_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_OK, "%s",
-                  heed_last_error());
-            /* every other part, from the last one down: the rest never run */
-            uint32_t started = 0;
-            for (uint32_t i = n_parts; i-- > 0; i -= i > 0) {
-                parts[started] = (part){.workspace = workspace, .index = i};
-                pthread_create(&parts[started].thread, NULL, run_part, &parts[started]);
-                started++;
-            }
-            for (uint32_t i = 0; i < started; i++)
-                pthread_join(parts[i].thread, NULL);
-            CHECK(memcmp(p.out, want, p.out_bytes) == 0, "%s: %d rows, %u of %u parts: other bits",
-                  name, rows, started, n_parts);
-            free(workspace);
-        }
-        heed_plan_release(plan);
-        free(want);
-        unit_free(&p);
-    }
-    heed_context_release(context);
-}
-
 int main(void)
 {
     /* Who looks for a state that nobody gives back looks for ever. */
@@ -539,8 +481,5 @@ int main(void)
     heads_side_by_side();
     heads_together_in_a_batch();
     odd_numbers_of_tiles();
-    static const char *const names[] = {"naive", "avx2", "avx512", "onednn"};
-    for (int i = 0; i < 4; i++)
-        real_backend(names[i]);
     return unit_end();
 }

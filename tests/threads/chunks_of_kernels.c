@@ -1,0 +1,84 @@
+/* Chunks of keys by parts on threads, on the kernels that run here: the same bits as those of simple
+ * calls, one sequence after the other. 20000 keys are more chunks than a tree of four levels has. */
+#include <pthread.h>
+
+#include "../unit/unit.h"
+
+enum { MAX_PARTS = 8 };
+
+typedef struct part {
+    pthread_t thread;
+    void *workspace;
+    uint32_t index;
+} part;
+
+static void *run_part(void *arg)
+{
+    part *p = arg;
+    heed_run_part(p->workspace, p->index); /* a part that fails leaves other bits */
+    return NULL;
+}
+
+static void real_backend(const char *name)
+{
+    enum { BATCH = 2, HEADS = 2, KV = 20000, DIM = 8 };
+    heed_context *context = unit_context(1, name);
+    unit_problem any = unit_make(1, 1, 1, 1, DIM, 7);
+    const heed_status st = heed_attn_supported(context, &any.desc, NULL);
+    unit_free(&any);
+    if (strcmp(name, "naive") != 0 && st != HEED_OK) {
+        printf("%s: not here: %s\n", name, heed_last_error());
+        heed_context_release(context);
+        return;
+    }
+    for (int rows = 1; rows <= 4; rows += 3) {
+        unit_problem p = unit_make(BATCH, HEADS, rows, KV, DIM, 7), alone = p;
+        heed_plan *plan = NULL;
+        float *want = malloc(p.out_bytes);
+        /* as one sequence after the other, by simple calls */
+        alone.desc.max_batch = alone.args.batch = 1;
+        for (int b = 0; b < BATCH; b++) {
+            alone.args.q.data = p.q + b * HEADS * rows * DIM;
+            alone.args.k.data = p.k + b * HEADS * KV * DIM;
+            alone.args.v.data = p.v + b * HEADS * KV * DIM;
+            alone.args.out.data = want + b * HEADS * rows * DIM;
+            CHECK(heed_attention(context, &alone.desc, &alone.args) == HEED_OK, "%s: %s", name,
+                  heed_last_error());
+        }
+        p.desc.max_q_len = 16; /* the plan's maxima do not matter */
+        p.desc.max_kv_len = 3 * KV;
+        CHECK(heed_plan_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
+        for (uint32_t n_parts = 1; n_parts <= MAX_PARTS; n_parts++) {
+            size_t bytes;
+            part parts[MAX_PARTS];
+            void *workspace = unit_workspace(plan, n_parts, &bytes);
+            memset(p.out, 0xff, p.out_bytes);
+            CHECK(heed_run_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_OK, "%s",
+                  heed_last_error());
+            /* every other part, from the last one down: the rest never run */
+            uint32_t started = 0;
+            for (uint32_t i = n_parts; i-- > 0; i -= i > 0) {
+                parts[started] = (part){.workspace = workspace, .index = i};
+                pthread_create(&parts[started].thread, NULL, run_part, &parts[started]);
+                started++;
+            }
+            for (uint32_t i = 0; i < started; i++)
+                pthread_join(parts[i].thread, NULL);
+            CHECK(memcmp(p.out, want, p.out_bytes) == 0, "%s: %d rows, %u of %u parts: other bits",
+                  name, rows, started, n_parts);
+            free(workspace);
+        }
+        heed_plan_release(plan);
+        free(want);
+        unit_free(&p);
+    }
+    heed_context_release(context);
+}
+
+int main(void)
+{
+    static const char *const names[] = {"naive", "avx2", "avx512", "onednn"};
+    for (int i = 0; i < 4; i++)
+        real_backend(names[i]);
+    return unit_end();
+}
