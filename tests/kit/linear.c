@@ -358,23 +358,25 @@ int kit_linear_solve(kit_linear *p)
             x[i] = kit_linear_value(p, KIT_LINEAR_X, r, i);
         for (int64_t c = 0; c < out; c++) {
             const size_t at = (size_t)(r * out + c);
-            double sum = 0, m = 0, factors = (double)in;
+            double sum = 0, m = 0, finite = 0, factors = (double)in;
             for (int64_t i = 0; i < in; i++) {
-                sum += x[i] * w[c * in + i];
-                m += fabs(x[i] * w[c * in + i]);
+                const double term = x[i] * w[c * in + i];
+                sum += term;
+                m += fabs(term);
+                finite += or_0(fabs(term));
                 factors += fabs(x[i]) + fabs(w[c * in + i]);
             }
             const double bias = s->bias_type ? kit_linear_value(p, KIT_LINEAR_BIAS, 0, c) : 0;
             const double added = s->residual ? kit_linear_value(p, KIT_LINEAR_R, r, c) : 0;
             const double act = activate(s->activation, sum + bias);
-            const int beyond = isfinite(m) && m > 1e38;
+            const int beyond = finite > 1e38;
             m = or_0(m) + or_0(fabs(bias));
             p->want[at] = act + added;
             double rounded = 16 * U * or_0(fabs(act)) + U * or_0(fabs(added)) + 0x1p-120;
             p->bound[at] =
                 1.13 * ((product + grow(terms) * U) * m + 0x1p-126 * or_0(factors)) + rounded;
             p->typical[at] = (U + product / sqrt(terms)) * m + rounded / 4;
-            if (beyond) /* a sum in f32 may overflow on its way */
+            if (beyond) /* a sum in f32 may overflow on its way, and meet the other infinity */
                 p->bound[at] = p->typical[at] = (double)INFINITY;
         }
     }
