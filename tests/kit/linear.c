@@ -274,7 +274,7 @@ void kit_linear_free(kit_linear *p)
     for (int i = 0; i < KIT_LINEAR_TENSORS; i++)
         guard_unmap(&p->tensor[i].buffer);
     free(p->want);
-    p->want = p->bound = p->typical = NULL;
+    p->want = p->bound = p->typical = p->opposed = NULL;
 }
 
 int kit_linear_untouched(const kit_linear *p, int64_t *where)
@@ -342,7 +342,7 @@ int kit_linear_solve(kit_linear *p)
     const size_t n = (size_t)(s->rows * out);
     const double product = product_error(s), terms = (double)in + 2;
     double *w = malloc((size_t)(in * out) * sizeof *w), *x = malloc((size_t)in * sizeof *x);
-    p->want = calloc(3 * n + 1, sizeof *p->want);
+    p->want = calloc(4 * n + 1, sizeof *p->want);
     if (!w || !x || !p->want) {
         free(w);
         free(x);
@@ -350,6 +350,7 @@ int kit_linear_solve(kit_linear *p)
     }
     p->bound = p->want + n;
     p->typical = p->bound + n;
+    p->opposed = p->typical + n;
     for (int64_t c = 0; c < out; c++) /* columns together, for the loop below */
         for (int64_t i = 0; i < in; i++)
             w[c * in + i] = kit_linear_value(p, KIT_LINEAR_W, i, c);
@@ -369,18 +370,27 @@ int kit_linear_solve(kit_linear *p)
             const double bias = s->bias_type ? kit_linear_value(p, KIT_LINEAR_BIAS, 0, c) : 0;
             const double added = s->residual ? kit_linear_value(p, KIT_LINEAR_R, r, c) : 0;
             const double act = activate(s->activation, sum + bias);
-            const int beyond = finite > 1e38;
+            const int beyond = finite > 1e38; /* a sum in f32 may overflow on its way */
+            p->opposed[at] = beyond && !isfinite(m);
             m = or_0(m) + or_0(fabs(bias));
             p->want[at] = act + added;
             double rounded = 16 * U * or_0(fabs(act)) + U * or_0(fabs(added)) + 0x1p-120;
             p->bound[at] =
                 1.13 * ((product + grow(terms) * U) * m + 0x1p-126 * or_0(factors)) + rounded;
             p->typical[at] = (U + product / sqrt(terms)) * m + rounded / 4;
-            if (beyond) /* a sum in f32 may overflow on its way, and meet the other infinity */
+            if (beyond && !p->opposed[at])
                 p->bound[at] = p->typical[at] = (double)INFINITY;
         }
     }
     free(w);
     free(x);
     return 0;
+}
+
+int kit_linear_is_right(const kit_linear *p, const kit_tolerance *how, int64_t r, int64_t c)
+{
+    const int64_t at = r * p->spec.out_dim + c;
+    const double got = kit_linear_value(p, KIT_LINEAR_Y, r, c);
+    return !isfinite(p->bound[at]) || (isnan(got) && p->opposed[at] != 0) ||
+           kit_close(how, got, p->want[at], p->bound[at]);
 }

@@ -6,6 +6,7 @@
 #include <heed/heed.h>
 
 #include "guard.h"
+#include "tolerance.h"
 
 /** How the tensors lie in memory. */
 enum {
@@ -70,6 +71,7 @@ typedef struct kit_linear {
     heed_linear_desc desc;
     heed_linear_args args;
     double *want, *bound, *typical; /* [rows, out_dim] */
+    double *opposed; /* [rows, out_dim] 1: in f32 an infinite term may meet the other infinity */
 } kit_linear;
 
 /** Builds the problem with its buffers flush to one side. Returns 0, or -1 when out of memory. */
@@ -78,8 +80,11 @@ int kit_linear_build(kit_linear *problem, const kit_linear_spec *spec, int side)
 /** Fills in desc, args and the weight's and the bias's strides from the spec and the tensors. */
 void kit_linear_describe(kit_linear *problem);
 
-/** Computes want, bound and typical. Returns 0, or -1 when out of memory. */
+/** Computes want, bound, typical and opposed. Returns 0, or -1 when out of memory. */
 int kit_linear_solve(kit_linear *problem);
+
+/** Is y[r, c] within its bound of what kit_linear_solve found? Of an infinite bound all is. */
+int kit_linear_is_right(const kit_linear *problem, const kit_tolerance *how, int64_t r, int64_t c);
 
 /** Makes inputs read-only and takes away all of their pages that hold none of their elements. The
  * weight and the bias, which are needed at creation alone, go altogether if `created`. */

@@ -61,7 +61,7 @@ void kit_linear_check(const kit_linear *p, kit_outcome *outcome)
             const double got = kit_linear_value(p, KIT_LINEAR_Y, r, c), want = p->want[at];
             if (!isfinite(p->bound[at]))
                 continue;
-            if (!kit_close(&how, got, want, p->bound[at]))
+            if (!kit_linear_is_right(p, &how, r, c))
                 kit_fail(outcome, "y[%lld, %lld] is %.9g, should be %.9g +- %.2g", (long long)r,
                          (long long)c, got, want, p->bound[at]);
             if (!isfinite(got) || !isfinite(want))
