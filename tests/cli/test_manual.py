@@ -1,0 +1,56 @@
+"""The man page and the completions say what the command's help says; bash completes by them.
+
+Usage: test_manual.py TOOLS_FOLDER HEED...
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import harness
+from harness import check, finish
+
+SHELL = """
+. "$1"; shift
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+_heed
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def completed(script, *words):
+    done = subprocess.run(["bash", "-c", SHELL, "-", script, *words], capture_output=True, text=True)
+    check(done.returncode == 0 and not done.stderr, f"completing {words}: {done.stderr}")
+    return done.stdout.split()
+
+
+def main():
+    tools = pathlib.Path(sys.argv[1])
+    harness.heed = sys.argv[2:]
+    script = str(tools / "manual" / "heed.bash")
+    done = subprocess.run(
+        [sys.executable, tools / "make_manual.py", "--check", harness.heed[-1], tools / "manual"],
+        capture_output=True,
+        text=True,
+    )
+    check(done.returncode == 0, f"manual: {done.stdout}{done.stderr}")
+    check(completed(script, "heed", "ex") == ["explain"], "a command")
+    check(completed(script, "heed", "run", "--soft") == ["--softcap"], "an option")
+    check(completed(script, "heed", "run", "--dtype", "b") == ["bf16"], "a value")
+    check("--quick" in completed(script, "heed", "check", "--q"), "an option of another command")
+    check(completed(script, "heed", "info", "--soft") == [], "an option that the command lacks")
+    if shutil.which("man"):
+        page = tools / "manual" / "heed.1"
+        shown = subprocess.run(
+            ["man", "--warnings", "-l", page],
+            capture_output=True,
+            text=True,
+            env={"PATH": "/usr/bin:/bin", "MANWIDTH": "100", "LC_ALL": "C.UTF-8"},
+        )
+        check(shown.returncode == 0 and not shown.stderr, f"man: {shown.stderr}")
+        check("--reproducible-chunks" in shown.stdout, "the page has the options of heed explain")
+    return finish()
+
+
+sys.exit(main())
