@@ -4,6 +4,7 @@
 #include "call.h"
 #include "execute.h"
 #include "explain.h"
+#include "fpenv.h"
 #include "parallel.h"
 #include "reason.h"
 #include "schedule.h"
@@ -86,11 +87,15 @@ static heed_status run_in(const void *of, const void *args, const heed_executor 
                           uint32_t n_parts, void *workspace, heed_error *why)
 {
     heed_run *run;
+    heed_fpenv saved = heed_fpenv_enter();
     heed_status st = heed_schedule(of, args, n_parts, workspace, &run, why);
+    if (st == HEED_OK)
+        run->n_parts =
+            heed_parts_worth(run->estimate, heed_serial_limit(run->plan->context, executor),
+                             run->n_tiles, run->n_parts);
+    heed_fpenv_leave(saved); /* an executor's threads may do other work of the host's */
     if (st != HEED_OK)
         return st;
-    const double limit = heed_serial_limit(run->plan->context, executor);
-    run->n_parts = heed_parts_worth(run->estimate, limit, run->n_tiles, run->n_parts);
     st = heed_execute(run, executor);
     if (st != HEED_OK)
         *why = run->error;

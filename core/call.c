@@ -4,6 +4,7 @@
 
 #include <time.h>
 
+#include "fpenv.h"
 #include "parallel.h"
 #include "reason.h"
 #include "workspace.h"
@@ -30,11 +31,11 @@ static uint32_t parts_begun(const heed_operation *op, const void *workspace)
     return n_parts;
 }
 
-static double microseconds(void)
+static int64_t nanoseconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 /* A run with a line about it, if it was begun. */
@@ -42,14 +43,15 @@ static heed_status run_verbosely(const heed_operation *op, heed_context *context
                                  const void *args, const heed_executor *executor, uint32_t n_parts,
                                  void *workspace, heed_error *why)
 {
-    const double start = microseconds();
+    const int64_t start = nanoseconds();
     heed_error text;
     heed_status st = op->run(of, args, executor, n_parts, workspace, why);
-    const double end = microseconds();
+    const int64_t took = nanoseconds() - start;
     if (memcmp(workspace, &op->magic, sizeof op->magic) == 0) {
         op->describe(workspace, &text);
-        heed_log(context, HEED_LOG_INFO, "run %s: %s, %u parts, %.1f us", text.text,
-                 heed_status_string(st), parts_begun(op, workspace), end - start);
+        heed_log(context, HEED_LOG_INFO, "run %s: %s, %u parts, %lld.%lld us", text.text,
+                 heed_status_string(st), parts_begun(op, workspace), (long long)took / 1000,
+                 (long long)took / 100 % 10);
     }
     return st;
 }
@@ -141,11 +143,13 @@ heed_status heed_call_begin(const heed_operation *op, const void *of, const void
 {
     heed_error why;
     why.text[0] = 0;
+    heed_fpenv saved = heed_fpenv_enter();
     heed_status st = check_begin(op, of, args, n_parts, workspace, bytes, &why);
     if (st == HEED_OK)
         st = op->begin(of, args, n_parts, workspace, &why);
     else if (workspace && bytes >= sizeof op->magic)
         memset(workspace, 0, sizeof op->magic); /* nor is the last run there for parts to take */
+    heed_fpenv_leave(saved);
     return heed_call_report(op, args, st, &why);
 }
 

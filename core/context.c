@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "env.h"
+#include "fpenv.h"
 #include "reason.h"
 #include "workspace.h"
 
@@ -195,7 +196,9 @@ heed_status heed_context_create(const heed_context_options *options, heed_contex
     context->user = seed.user;
     atomic_init(&context->refs, 1);
     pthread_mutex_init(&context->lock, NULL);
+    heed_fpenv saved = heed_fpenv_enter();
     st = read_options(context, &why);
+    heed_fpenv_leave(saved);
     if (st != HEED_OK) {
         destroy(context);
         return heed_report(NULL, st, &why);
@@ -223,10 +226,12 @@ heed_status heed_context_register(heed_context *context, const heed_backend *bac
         return heed_report(
             NULL, heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", context ? "backend" : "context"),
             &why);
+    heed_fpenv saved = heed_fpenv_enter();
     pthread_mutex_lock(&context->lock);
     st = heed_registry_add(&context->registry, &context->cpu, backend, &why);
     if (st == HEED_OK)
         heed_plan_cache_clear(&context->plans);
     pthread_mutex_unlock(&context->lock);
+    heed_fpenv_leave(saved);
     return heed_report(NULL, st, &why);
 }

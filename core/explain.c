@@ -1,6 +1,7 @@
 /* Text and JSON. Nothing is kept for this: selection is asked again. */
 #include "explain.h"
 
+#include "fpenv.h"
 #include "reason.h"
 #include "select.h"
 #include "workspace.h"
@@ -132,7 +133,9 @@ heed_status heed_explain_plan(const heed_plan *plan, int json, char *text, size_
                               heed_error *why)
 {
     builder b = {text, *bytes, 0};
+    heed_fpenv saved = heed_fpenv_enter(); /* selection must answer as it did */
     heed_status st = put_plan(&b, json, plan, why);
+    heed_fpenv_leave(saved);
     return st == HEED_OK ? end(&b, bytes, why) : st;
 }
 
@@ -186,7 +189,9 @@ heed_status heed_explain_linear(const heed_linear *linear, int json, char *text,
                                 heed_error *why)
 {
     builder b = {text, *bytes, 0};
+    heed_fpenv saved = heed_fpenv_enter();
     heed_status st = put_whole_linear(&b, json, linear, why);
+    heed_fpenv_leave(saved);
     return st == HEED_OK ? end(&b, bytes, why) : st;
 }
 
@@ -204,6 +209,7 @@ heed_status heed_explain_mha(const heed_mha *mha, int json, char *text, size_t *
                 {"qkv_proj", d->qkv_proj}, {"kv_proj", d->kv_proj}, {"out_proj", d->out_proj}};
     builder b = {text, *bytes, 0};
     put(&b, json ? "{\"attention\": " : "attention\n");
+    heed_fpenv saved = heed_fpenv_enter();
     heed_status st = put_plan(&b, json, mha->plan, why);
     for (size_t i = 0; i < sizeof part / sizeof *part && st == HEED_OK; i++) {
         if (!part[i].linear)
@@ -211,6 +217,7 @@ heed_status heed_explain_mha(const heed_mha *mha, int json, char *text, size_t *
         put(&b, json ? ", \"%s\": " : "%s\n", part[i].name);
         st = put_whole_linear(&b, json, part[i].linear, why);
     }
+    heed_fpenv_leave(saved);
     put(&b,
         json ? ", \"workspace_bytes_1\": %zu, \"workspace_bytes_2\": %zu}"
              : "workspace of the layer: %zu bytes with one part, %zu with two\n",

@@ -1,5 +1,8 @@
-/* The floating-point environment of a part. Hosts set rounding and flush-to-zero on some of their
- * threads and not on others; the bits of a result may not depend on it. */
+/* The library's own floating-point environment. Hosts set rounding and flush-to-zero on some of their
+ * threads and not on others, and some let exceptions trap: neither the bits of a result nor what is
+ * chosen may depend on it. Whatever reckons with floats stands between enter and leave: parts of a
+ * run, and what makes contexts, plans and schedules. A caller's function that runs work of others
+ * (an executor) does not. */
 #ifndef HEED_CORE_FPENV_H
 #define HEED_CORE_FPENV_H
 
@@ -11,11 +14,13 @@
 typedef unsigned heed_fpenv;
 
 #define HEED_MXCSR_DEFAULT 0x1f80u /* round to nearest, exceptions masked, no flushing */
+#define HEED_MXCSR_FLAGS 0x3fu     /* exceptions that were raised: they change no result */
 
+/* Reading MXCSR is cheap, writing it is not. */
 static inline heed_fpenv heed_fpenv_enter(void)
 {
     heed_fpenv saved = _mm_getcsr();
-    if (saved != HEED_MXCSR_DEFAULT)
+    if ((saved & ~HEED_MXCSR_FLAGS) != HEED_MXCSR_DEFAULT)
         _mm_setcsr(HEED_MXCSR_DEFAULT);
     return saved;
 }
@@ -28,7 +33,8 @@ static inline void heed_fpenv_flush(uint32_t flush)
 
 static inline void heed_fpenv_leave(heed_fpenv saved)
 {
-    _mm_setcsr(saved);
+    if (_mm_getcsr() != saved)
+        _mm_setcsr(saved);
 }
 
 #else

@@ -32,9 +32,11 @@ heed_status heed_linear_supported(heed_context *context, const heed_linear_desc 
     heed_error reason = {""};
     heed_status st = read_desc(context, desc, &read, &problem, &reason);
     if (st == HEED_OK) {
+        heed_fpenv saved = heed_fpenv_enter();
         pthread_mutex_lock(&context->lock);
         st = heed_select_linear(context, &problem, &chosen, verdict, &reason);
         pthread_mutex_unlock(&context->lock);
+        heed_fpenv_leave(saved);
     }
     return heed_report(why, st, &reason);
 }
@@ -222,11 +224,15 @@ static heed_status run_in(const void *of, const void *args, const heed_executor 
                           uint32_t n_parts, void *workspace, heed_error *why)
 {
     heed_linear_run_state *run;
+    heed_fpenv saved = heed_fpenv_enter();
     heed_status st = heed_linear_schedule(of, args, n_parts, workspace, &run, why);
+    if (st == HEED_OK)
+        run->n_parts =
+            heed_parts_worth(run->estimate, heed_serial_limit(run->linear->context, executor),
+                             run->n_tiles, run->n_parts);
+    heed_fpenv_leave(saved);
     if (st != HEED_OK)
         return st;
-    const double limit = heed_serial_limit(run->linear->context, executor);
-    run->n_parts = heed_parts_worth(run->estimate, limit, run->n_tiles, run->n_parts);
     heed_parallel(executor, run->n_parts, run_part, run);
     st = atomic_load(&run->status);
     if (st != HEED_OK)

@@ -3,6 +3,7 @@
 
 #include "call.h"
 #include "explain.h"
+#include "fpenv.h"
 #include "parallel.h"
 #include "reason.h"
 
@@ -78,9 +79,11 @@ static heed_status create(heed_context *context, const heed_mha_desc *desc, heed
 heed_status heed_mha_create(heed_context *context, const heed_mha_desc *desc, heed_mha **out)
 {
     heed_error why = {""};
+    heed_fpenv saved = heed_fpenv_enter();
     heed_status st = !context || !out ? heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
                                                   context ? "out" : "context")
                                       : create(context, desc, out, &why);
+    heed_fpenv_leave(saved);
     return heed_report(NULL, st, &why);
 }
 
@@ -124,11 +127,14 @@ static heed_status run_in(const void *of, const void *args, const heed_executor 
                           uint32_t n_parts, void *workspace, heed_error *why)
 {
     heed_mha_run_state *run;
+    heed_fpenv saved = heed_fpenv_enter();
     heed_status st = heed_mha_schedule(of, args, n_parts, workspace, &run, why);
+    if (st == HEED_OK)
+        run->n_parts = heed_parts_worth(
+            run->estimate, heed_serial_limit(run->mha->context, executor), INT64_MAX, n_parts);
+    heed_fpenv_leave(saved);
     if (st != HEED_OK)
         return st;
-    const double limit = heed_serial_limit(run->mha->context, executor);
-    run->n_parts = heed_parts_worth(run->estimate, limit, INT64_MAX, n_parts);
     heed_parallel(executor, run->n_parts, run_part, run);
     st = atomic_load(&run->status);
     if (st != HEED_OK)

@@ -103,8 +103,8 @@ static void log_plan(heed_context *context, const heed_plan *plan)
                      plan->class_plan[i].tiling.kernel ? plan->class_plan[i].tiling.kernel : "");
 }
 
-static heed_status build(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
-                         heed_error *why)
+static heed_status build_here(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
+                              heed_error *why)
 {
     heed_problem problem;
     heed_status st = heed_validate_desc(desc, &problem, why);
@@ -123,11 +123,9 @@ static heed_status build(heed_context *context, const heed_attn_desc *desc, heed
     plan->window_right = problem.features & HEED_HAS_CAUSAL ? 0
                          : problem.window_right < 0         ? HEED_UNBOUNDED
                                                             : problem.window_right;
-    heed_fpenv saved = heed_fpenv_enter(); /* what backends decide must not depend on the host */
     for (uint32_t i = 0; i < 3 && st == HEED_OK; i++)
         if (heed_plan_classes(desc) >> i & 1)
             st = plan_class(context, &plan->class_plan[i], &problem, i, why);
-    heed_fpenv_leave(saved);
     if (st == HEED_OK)
         st = heed_workspace_layout(plan, why);
     if (st != HEED_OK) {
@@ -140,11 +138,23 @@ static heed_status build(heed_context *context, const heed_attn_desc *desc, heed
     return HEED_OK;
 }
 
+/* A plan is kept for every thread: nothing in it depends on how the one that made it rounds, nor
+ * does what backends decide. */
+static heed_status build(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
+                         heed_error *why)
+{
+    heed_fpenv saved = heed_fpenv_enter();
+    heed_status st = build_here(context, desc, out, why);
+    heed_fpenv_leave(saved);
+    return st;
+}
+
 heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *desc, heed_error *why)
 {
     const heed_backend *chosen;
     heed_verdict verdict[HEED_MAX_BACKENDS];
     heed_problem problem;
+    heed_fpenv saved = heed_fpenv_enter();
     heed_status st = heed_validate_desc(desc, &problem, why);
     pthread_mutex_lock(&context->lock);
     for (uint32_t i = 0; i < 3 && st == HEED_OK; i++) {
@@ -153,6 +163,7 @@ heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *des
             st = heed_select(context, &problem, &chosen, verdict, why);
     }
     pthread_mutex_unlock(&context->lock);
+    heed_fpenv_leave(saved);
     return st;
 }
 

@@ -184,13 +184,13 @@ heed_status heed_rotary(const heed_rotary_args *args)
     heed_rotary_args a;
     heed_error why = {""};
     heed_status st = heed_read_struct("args", args, sizeof a, &a, &why);
+    heed_fpenv saved = heed_fpenv_enter();
     if (st == HEED_OK)
         st = check(&a, &why);
-    if (st != HEED_OK)
-        return heed_report(heed_struct_pointer(args, offsetof(heed_rotary_args, error)), st, &why);
-    heed_fpenv saved = heed_fpenv_enter();
-    for (int64_t b = 0; b < a.batch; b++)
+    for (int64_t b = 0; st == HEED_OK && b < a.batch; b++)
         heed_rotary_rows(&a, b, 0, heed_row_count(a.lens, b, a.len));
     heed_fpenv_leave(saved);
+    if (st != HEED_OK)
+        return heed_report(heed_struct_pointer(args, offsetof(heed_rotary_args, error)), st, &why);
     return HEED_OK;
 }

@@ -137,6 +137,12 @@ static double cost_linear(const heed_backend *backend, const void *of)
     return backend->linear_cost(of, HEED_LINEAR_COST_ROWS);
 }
 
+/* A whole number: printf rounds as the x87 unit of the host does. */
+static double microseconds(double nanoseconds)
+{
+    return rint(nanoseconds * 1e-3);
+}
+
 /* An operation that backends are chosen for. */
 typedef struct heed_question {
     heed_status (*consider)(heed_context *context, heed_entry *entry, const void *of,
@@ -201,7 +207,8 @@ static heed_status choose(heed_context *context, const heed_question *question,
                         context->wanted
                             ? "%s comes before it in the list (cost %.0f us, its %.0f us)"
                             : "%s costs less (%.0f us, it %.0f us)",
-                        verdict[best].name, verdict[best].cost * 1e-3, verdict[i].cost * 1e-3);
+                        verdict[best].name, microseconds(verdict[best].cost),
+                        microseconds(verdict[i].cost));
     *chosen = registry->entry[best].backend;
     return HEED_OK;
 }
