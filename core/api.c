@@ -181,17 +181,20 @@ heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
 {
     heed_error why;
     heed_attn_desc d;
+    heed_attn_args sizes; /* as far as kv_len */
     heed_plan *plan;
     why.text[0] = 0;
     heed_status st = args ? read_desc(context, desc, &d, &why)
                           : heed_fail(&why, HEED_ERR_INVALID, "args is NULL");
     if (st == HEED_OK)
-        st = heed_validate_sizes(args, &why); /* before they become a plan's */
+        st = heed_read_head("args", args, sizeof *args, offsetof(heed_attn_args, q), &sizes, &why);
+    if (st == HEED_OK)
+        st = heed_validate_sizes(&sizes, &why); /* before they become a plan's */
     if (st != HEED_OK)
         return heed_call_report(&attention, args, st, &why);
-    d.max_batch = roomy(args->batch);
-    d.max_q_len = roomy(args->q_len);
-    d.max_kv_len = roomy(args->kv_len);
+    d.max_batch = roomy(sizes.batch);
+    d.max_q_len = roomy(sizes.q_len);
+    d.max_kv_len = roomy(sizes.kv_len);
     st = heed_plan_get(context, &d, &plan, &why);
     if (st == HEED_OK) {
         st = heed_call_in(&attention, context, plan, args, NULL, 0, &why);

@@ -42,27 +42,52 @@ static int size_is_possible(size_t size)
     return size > sizeof size && size % sizeof size == 0 && size <= 65536;
 }
 
+/* The caller's struct_size. */
+static heed_status read_size(const char *name, const void *in, size_t known, size_t *size,
+                             heed_error *why)
+{
+    if (!in)
+        return heed_fail(why, HEED_ERR_INVALID, "%s is NULL", name);
+    memcpy(size, in, sizeof *size);
+    if (!size_is_possible(*size))
+        return heed_fail(why, HEED_ERR_ABI, "%s.struct_size is %zu, sizeof *%s is %zu", name, *size,
+                         name, known);
+    return HEED_OK;
+}
+
+static void copy_struct(const void *in, size_t size, size_t wanted, void *out)
+{
+    memcpy(out, in, size < wanted ? size : wanted);
+    if (size < wanted)
+        memset((char *)out + size, 0, wanted - size);
+}
+
 heed_status heed_read_struct(const char *name, const void *in, size_t known, void *out,
                              heed_error *why)
 {
-    size_t size;
-    if (!in)
-        return heed_fail(why, HEED_ERR_INVALID, "%s is NULL", name);
-    memcpy(&size, in, sizeof size);
-    if (!size_is_possible(size))
-        return heed_fail(why, HEED_ERR_ABI, "%s.struct_size is %zu, sizeof *%s is %zu", name, size,
-                         name, known);
+    size_t size = 0;
+    heed_status st = read_size(name, in, known, &size, why);
+    if (st != HEED_OK)
+        return st;
     for (size_t i = known; i < size; i++)
         if (((const unsigned char *)in)[i])
             return heed_fail(why, HEED_ERR_ABI,
                              "%s.struct_size is %zu and byte %zu is not zero: this library knows "
                              "%zu bytes",
                              name, size, i, known);
-    memcpy(out, in, size < known ? size : known);
-    if (size < known)
-        memset((char *)out + size, 0, known - size);
+    copy_struct(in, size, known, out);
     memcpy(out, &known, sizeof known);
     return HEED_OK;
+}
+
+heed_status heed_read_head(const char *name, const void *in, size_t known, size_t head, void *out,
+                           heed_error *why)
+{
+    size_t size = 0;
+    heed_status st = read_size(name, in, known, &size, why);
+    if (st == HEED_OK)
+        copy_struct(in, size, head, out);
+    return st;
 }
 
 void *heed_struct_pointer(const void *in, size_t at)

@@ -17,6 +17,11 @@ heed_status heed_report(heed_error *user, heed_status status, const heed_error *
 heed_status heed_read_struct(const char *name, const void *in, size_t known, void *out,
                              heed_error *why);
 
+/* The first `head` bytes of a caller's struct, of which this library knows `known`, for a look at
+ * them before it is read; zero where it ends before them. */
+heed_status heed_read_head(const char *name, const void *in, size_t known, size_t head, void *out,
+                           heed_error *why);
+
 /* The pointer at offset `at` of a caller's struct that has not been read yet, to say what is wrong
  * with it; NULL where the struct is NULL, ends before it or has a size that none can have. */
 void *heed_struct_pointer(const void *in, size_t at);

@@ -1,0 +1,321 @@
+/* A struct of the caller's ends where its struct_size says, and nothing behind that is read: of a
+ * shorter one every byte that is missing is 0, and of a struct_size that none can have nothing is
+ * read but that. Each struct is put at the end of a page behind which no memory is. */
+#define _GNU_SOURCE
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <heed/backend.h>
+
+#include "layer_setup.h"
+
+static char *guarded; /* where no memory is any more */
+
+static void map_guard(void)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *two = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (two == MAP_FAILED || mprotect(two + page, page, PROT_NONE) != 0)
+        exit(1);
+    guarded = two + page;
+}
+
+/* The first `size` bytes of a struct, and nothing behind. */
+static void *cut(const void *of, size_t size)
+{
+    return memcpy(guarded - size, of, size);
+}
+
+static heed_context *context;
+static layer_setup *layer;
+static heed_plan *plan;
+static heed_linear *linear;
+static heed_mha *mha;
+static unit_problem problem;
+static void *workspace;
+static size_t workspace_bytes;
+static float memory[64];
+
+/* ---- the calls: each takes one struct ---------------------------------------------------------
+ */
+
+static heed_status make_context(void *options)
+{
+    heed_context *made = NULL;
+    heed_status st = heed_context_create(options, &made);
+    heed_context_release(made);
+    return st;
+}
+
+static heed_status make_plan(void *desc)
+{
+    heed_plan *made = NULL;
+    heed_status st = heed_plan_create(context, desc, &made);
+    heed_plan_release(made);
+    return st;
+}
+
+static heed_status ask_attention(void *desc)
+{
+    return heed_attn_supported(context, desc, NULL);
+}
+
+static heed_status attend_desc(void *desc)
+{
+    return heed_attention(context, desc, &problem.args);
+}
+
+static heed_status attend(void *args)
+{
+    return heed_attention(context, &problem.desc, args);
+}
+
+static heed_status run_plan(void *args)
+{
+    return heed_plan_run(plan, args, NULL, 0);
+}
+
+static heed_status run_plan_here(void *args)
+{
+    return heed_plan_run(plan, args, workspace, workspace_bytes);
+}
+
+static heed_status begin_plan(void *args)
+{
+    heed_status st = heed_run_begin(plan, args, 1, workspace, workspace_bytes);
+    return st == HEED_OK ? heed_run_part(workspace, 0) : st;
+}
+
+static heed_status ask_linear(void *desc)
+{
+    return heed_linear_supported(context, desc, NULL);
+}
+
+static heed_status make_linear(void *desc)
+{
+    const heed_view weight = {layer->w_in, {3 * DIM, 1}}, bias = {layer->bias, {1}};
+    heed_linear *made = NULL;
+    heed_status st = heed_linear_create(context, desc, &weight, &bias, &made);
+    heed_linear_release(made);
+    return st;
+}
+
+static heed_status run_linear(void *args)
+{
+    return heed_linear_run(linear, args, NULL, 0);
+}
+
+static heed_status begin_linear(void *args)
+{
+    heed_status st = heed_linear_begin(linear, args, 1, workspace, workspace_bytes);
+    return st == HEED_OK ? heed_linear_part(workspace, 0) : st;
+}
+
+static heed_status make_mha(void *desc)
+{
+    heed_mha *made = NULL;
+    heed_status st = heed_mha_create(context, desc, &made);
+    heed_mha_release(made);
+    return st;
+}
+
+static heed_status make_mha_of(void *attn)
+{
+    heed_mha_desc desc = layer->desc;
+    desc.attn = attn;
+    return make_mha(&desc);
+}
+
+static heed_status run_mha(void *args)
+{
+    return heed_mha_run(mha, args, NULL, 0);
+}
+
+static heed_status begin_mha(void *args)
+{
+    heed_status st = heed_mha_begin(mha, args, 1, workspace, workspace_bytes);
+    return st == HEED_OK ? heed_mha_part(workspace, 0) : st;
+}
+
+static heed_status append_keys(void *args)
+{
+    return heed_kv_append(args);
+}
+
+static heed_status rotate(void *args)
+{
+    return heed_rotary(args);
+}
+
+static heed_status join(void *args)
+{
+    return heed_merge(args);
+}
+
+static heed_status run_on(void *executor)
+{
+    heed_attn_args args = problem.args;
+    args.executor = executor;
+    return heed_plan_run(plan, &args, NULL, 0);
+}
+
+static heed_status run_linear_on(void *executor)
+{
+    heed_linear_args args = layer->linear_args;
+    args.executor = executor;
+    return heed_linear_run(linear, &args, NULL, 0);
+}
+
+static heed_status make_context_on(void *executor)
+{
+    heed_context_options options = {.struct_size = sizeof options, .executor = executor};
+    return make_context(&options);
+}
+
+/* ---- what each is given -----------------------------------------------------------------------
+ */
+
+static void check_size(const char *name, heed_status (*call)(void *), const void *whole,
+                       size_t whole_size, size_t size)
+{
+    unsigned char bytes[4096] = {0};
+    memcpy(bytes, whole, size < whole_size ? size : whole_size);
+    memcpy(bytes, &whole_size, sizeof whole_size);
+    heed_status want = call(bytes); /* all of it, zeros where it would have ended */
+    memcpy(bytes, &size, sizeof size);
+    heed_status got = call(cut(bytes, size));
+    CHECK(got == want, "%s cut to %zu bytes: %s, with zeros behind %s", name, size,
+          heed_status_string(got), heed_status_string(want));
+}
+
+static void check_struct(const char *name, heed_status (*call)(void *), const void *whole,
+                         size_t whole_size)
+{
+    static const size_t impossible[] = {0, 1, sizeof(void *), 17, 65544, SIZE_MAX, SIZE_MAX - 7};
+    for (size_t size = 16; size <= whole_size; size += 8)
+        check_size(name, call, whole, whole_size, size);
+    for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
+        heed_status st = call(cut(&impossible[i], sizeof *impossible));
+        CHECK(st == HEED_ERR_ABI, "%s with a struct_size of %zu: %s", name, impossible[i],
+              heed_status_string(st));
+    }
+}
+
+#define CHECK_STRUCT(call, whole) check_struct(#call, call, &(whole), sizeof(whole))
+
+static void in_order(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
+{
+    (void)user;
+    for (uint32_t i = 0; i < n; i++)
+        body(arg, i);
+}
+
+static void structs_of_calls(void)
+{
+    const heed_context_options options = {.struct_size = sizeof options, .n_threads = 1};
+    const heed_executor executor = {
+        .struct_size = sizeof executor, .n_threads = 1, .parallel_for = in_order};
+    const heed_view one = {memory, {8, 8, 8, 1}}, other = {memory + 32, {8, 8, 8, 1}};
+    const heed_kv_append_args append = {.struct_size = sizeof append,
+                                        .batch = 1,
+                                        .len = 1,
+                                        .capacity = 1,
+                                        .kv_heads = 1,
+                                        .qk_dim = 8,
+                                        .k_type = HEED_F32,
+                                        .k_cache_type = HEED_F32,
+                                        .k = one,
+                                        .k_cache = other};
+    const heed_rotary_args rotary = {.struct_size = sizeof rotary,
+                                     .rotary = {.style = HEED_ROTARY_HALF, .dims = 8},
+                                     .batch = 1,
+                                     .len = 1,
+                                     .heads = 1,
+                                     .dim = 8,
+                                     .x_type = HEED_F32,
+                                     .y_type = HEED_F32,
+                                     .x = one,
+                                     .y = other};
+    const heed_merge_args merge = {.struct_size = sizeof merge,
+                                   .rows = 1,
+                                   .heads = 1,
+                                   .dim = 8,
+                                   .a = one,
+                                   .a_lse = one,
+                                   .b = one,
+                                   .b_lse = one,
+                                   .out = other,
+                                   .out_type = HEED_F32};
+    CHECK_STRUCT(make_context, options);
+    CHECK_STRUCT(make_plan, problem.desc);
+    CHECK_STRUCT(ask_attention, problem.desc);
+    CHECK_STRUCT(attend_desc, problem.desc);
+    CHECK_STRUCT(attend, problem.args);
+    CHECK_STRUCT(run_plan, problem.args);
+    CHECK_STRUCT(run_plan_here, problem.args);
+    CHECK_STRUCT(begin_plan, problem.args);
+    CHECK_STRUCT(ask_linear, layer->in);
+    CHECK_STRUCT(make_linear, layer->in);
+    CHECK_STRUCT(run_linear, layer->linear_args);
+    CHECK_STRUCT(begin_linear, layer->linear_args);
+    CHECK_STRUCT(make_mha, layer->desc);
+    CHECK_STRUCT(make_mha_of, layer->attn);
+    CHECK_STRUCT(run_mha, layer->args);
+    CHECK_STRUCT(begin_mha, layer->args);
+    CHECK_STRUCT(append_keys, append);
+    CHECK_STRUCT(rotate, rotary);
+    CHECK_STRUCT(join, merge);
+    CHECK_STRUCT(run_on, executor);
+    CHECK_STRUCT(run_linear_on, executor);
+    CHECK_STRUCT(make_context_on, executor);
+}
+
+/* A backend's table tells its size as 32 bits behind its abi, and what is too short is refused. */
+static void tables(void)
+{
+    for (size_t size = 8; size < offsetof(heed_backend, run_tile); size += 8) {
+        unsigned char bytes[sizeof(heed_backend)] = {0};
+        ((heed_backend *)cut(bytes, size))->abi = HEED_BACKEND_ABI;
+        heed_backend *table = (void *)(guarded - size);
+        table->struct_size = (uint32_t)size;
+        heed_status st = heed_context_register(context, table);
+        CHECK(st == HEED_ERR_ABI, "a table of %zu bytes: %s", size, heed_status_string(st));
+    }
+}
+
+int main(void)
+{
+    map_guard();
+    context = unit_context(1, NULL);
+    layer = layer_prepare();
+    problem = unit_make(2, 2, 3, 5, 8, 7);
+    linear = layer_linear(context, layer);
+    CHECK(layer_create(context, layer, &mha) == HEED_OK, "%s", heed_last_error());
+    const heed_view weight = {layer->w_in, {3 * DIM, 1}}, out = {layer->w_out, {DIM, 1}};
+    const heed_view bias = {layer->bias, {1}};
+    CHECK(heed_linear_create(context, &layer->in, &weight, &bias, &layer->desc.qkv_proj) == HEED_OK,
+          "%s", heed_last_error());
+    CHECK(heed_linear_create(context, &layer->out, &out, NULL, &layer->desc.out_proj) == HEED_OK,
+          "%s", heed_last_error());
+    CHECK(heed_plan_create(context, &problem.desc, &plan) == HEED_OK, "%s", heed_last_error());
+    const size_t needs[] = {heed_plan_workspace_bytes(plan, 1), heed_mha_workspace_bytes(mha, 1),
+                            heed_linear_workspace_bytes(linear, 1)};
+    for (int i = 0; i < 3; i++)
+        if (needs[i] > workspace_bytes)
+            workspace_bytes = needs[i];
+    workspace = aligned_alloc(64, (workspace_bytes + 63) / 64 * 64);
+    if (!workspace)
+        return 1;
+    structs_of_calls();
+    tables();
+    free(workspace);
+    heed_plan_release(plan);
+    heed_linear_release(linear);
+    heed_linear_release(layer->desc.qkv_proj);
+    heed_linear_release(layer->desc.out_proj);
+    heed_mha_release(mha);
+    heed_context_release(context);
+    unit_free(&problem);
+    free(layer);
+    return unit_end();
+}
