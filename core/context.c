@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "env.h"
+#include "fork.h"
 #include "fpenv.h"
 #include "reason.h"
 #include "workspace.h"
@@ -50,26 +51,6 @@ void heed_log(heed_context *context, int32_t level, const char *format, ...)
         context->user.log(context->user.user, level, line);
     else
         fprintf(stderr, "heed: %s\n", line);
-}
-
-/* ---- fork -------------------------------------------------------------------------------------
- */
-
-static atomic_int forked;
-
-static void in_child(void)
-{
-    atomic_store(&forked, 1);
-}
-
-int heed_after_fork(void)
-{
-    return atomic_load_explicit(&forked, memory_order_relaxed);
-}
-
-static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, in_child);
 }
 
 /* ---- options ----------------------------------------------------------------------------------
@@ -163,6 +144,7 @@ static heed_status read_options(heed_context *context, heed_error *why)
 
 static void destroy(heed_context *context)
 {
+    heed_fork_remove(context);
     heed_plan_cache_clear(&context->plans);
     heed_workspace_drop(context);
     if (context->wanted)
@@ -173,7 +155,6 @@ static void destroy(heed_context *context)
 
 heed_status heed_context_create(const heed_context_options *options, heed_context **out)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     heed_error why = {""};
     heed_context seed; /* the caller's alloc is known only after reading options */
     memset(&seed, 0, sizeof seed);
@@ -191,18 +172,21 @@ heed_status heed_context_create(const heed_context_options *options, heed_contex
     heed_context *context = heed_alloc(&seed, sizeof *context, _Alignof(heed_context));
     if (!context)
         return heed_report(NULL, heed_fail(&why, HEED_ERR_NOMEM, "no memory for a context"), &why);
-    pthread_once(&once, watch_forks);
+    heed_fork_watch();
     memset(context, 0, sizeof *context);
     context->user = seed.user;
     atomic_init(&context->refs, 1);
     pthread_mutex_init(&context->lock, NULL);
     heed_fpenv saved = heed_fpenv_enter();
+    heed_make_begin(); /* the loader has locks, and plugins have what they will */
     st = read_options(context, &why);
+    heed_make_end();
     heed_fpenv_leave(saved);
     if (st != HEED_OK) {
         destroy(context);
         return heed_report(NULL, st, &why);
     }
+    heed_fork_add(context);
     *out = context;
     return HEED_OK;
 }
@@ -227,11 +211,11 @@ heed_status heed_context_register(heed_context *context, const heed_backend *bac
             NULL, heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", context ? "backend" : "context"),
             &why);
     heed_fpenv saved = heed_fpenv_enter();
-    pthread_mutex_lock(&context->lock);
+    heed_context_lock(context);
     st = heed_registry_add(&context->registry, &context->cpu, backend, &why);
     if (st == HEED_OK)
         heed_plan_cache_clear(&context->plans);
-    pthread_mutex_unlock(&context->lock);
+    heed_context_unlock(context);
     heed_fpenv_leave(saved);
     return heed_report(NULL, st, &why);
 }

@@ -24,8 +24,10 @@ struct heed_context {
     heed_cpu cpu;
     heed_registry registry;
     heed_plan_cache plans;
-    pthread_mutex_t lock;      /* registry and changes of the plan cache */
-    _Atomic(void *) workspace; /* a workspace nobody uses; see workspace.h */
+    pthread_mutex_t lock;       /* registry and changes of the plan cache; taken by fork.h */
+    const void *holder;         /* of the lock: the thread, as fork.c names it */
+    heed_context *next, **link; /* in fork.c's list of contexts */
+    _Atomic(void *) workspace;  /* a workspace nobody uses; see workspace.h */
 };
 
 void heed_context_hold(heed_context *context);
@@ -43,8 +45,5 @@ void heed_free(heed_context *context, void *p, size_t bytes);
 /* A line to the log callback or stderr. For what the user asked for by HEED_VERBOSE. */
 HEED_PRINTF(3, 4)
 void heed_log(heed_context *context, int32_t level, const char *format, ...);
-
-/* True in a child after fork, where the OpenMP runtime must not be entered. */
-int heed_after_fork(void);
 
 #endif

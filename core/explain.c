@@ -1,6 +1,7 @@
 /* Text and JSON. Nothing is kept for this: selection is asked again. */
 #include "explain.h"
 
+#include "fork.h"
 #include "fpenv.h"
 #include "reason.h"
 #include "select.h"
@@ -107,7 +108,7 @@ static heed_status put_plan(builder *b, int json, const heed_plan *plan, heed_er
     heed_status st = HEED_OK;
     if (json)
         put(b, "{\"classes\": [");
-    pthread_mutex_lock(&context->lock);
+    heed_context_lock(context);
     for (uint32_t i = 0, first = 1; i < 3 && st == HEED_OK; i++) {
         const heed_class_plan *c = &plan->class_plan[i];
         const heed_backend *chosen;
@@ -121,7 +122,7 @@ static heed_status put_plan(builder *b, int json, const heed_plan *plan, heed_er
         put_class(b, json, c, verdict, context->registry.n);
         first = 0;
     }
-    pthread_mutex_unlock(&context->lock);
+    heed_context_unlock(context);
     put(b,
         json ? "], \"workspace_bytes_1\": %zu, \"workspace_bytes_2\": %zu}"
              : "workspace: %zu bytes with one part, %zu with two\n",
@@ -171,13 +172,13 @@ static heed_status put_whole_linear(builder *b, int json, const heed_linear *lin
     heed_context *context = linear->context;
     const heed_backend *chosen;
     heed_verdict verdict[HEED_MAX_BACKENDS];
-    pthread_mutex_lock(&context->lock);
+    heed_context_lock(context);
     heed_status st = heed_select_linear(context, &linear->problem, &chosen, verdict, why);
     if (st == HEED_OK) {
         put_linear(b, json, linear);
         put_others(b, json, linear->backend->name, verdict, context->registry.n);
     }
-    pthread_mutex_unlock(&context->lock);
+    heed_context_unlock(context);
     put(b,
         json ? "], \"workspace_bytes_1\": %zu, \"workspace_bytes_2\": %zu}"
              : "workspace: %zu bytes with one part, %zu with two\n",
@@ -275,7 +276,7 @@ heed_status heed_explain_backends(heed_context *context, int json, char *text, s
     put_machine(&b, json, context);
     if (json)
         put(&b, ", \"backends\": [");
-    pthread_mutex_lock(&context->lock);
+    heed_context_lock(context);
     for (uint32_t i = 0; i < context->registry.n; i++) {
         const heed_entry *e = &context->registry.entry[i];
         const char *summary = e->backend && e->backend->summary ? e->backend->summary : "";
@@ -298,7 +299,7 @@ heed_status heed_explain_backends(heed_context *context, int json, char *text, s
             put(&b, "backend %s cannot run here: %s\n", e->name, reason);
         }
     }
-    pthread_mutex_unlock(&context->lock);
+    heed_context_unlock(context);
     if (json)
         put(&b, "]}");
     return end(&b, bytes, why);

@@ -5,6 +5,7 @@
 #include "checked.h"
 #include "compiler.h"
 #include "explain.h"
+#include "fork.h"
 #include "fpenv.h"
 #include "parallel.h"
 #include "reason.h"
@@ -33,9 +34,9 @@ heed_status heed_linear_supported(heed_context *context, const heed_linear_desc 
     heed_status st = read_desc(context, desc, &read, &problem, &reason);
     if (st == HEED_OK) {
         heed_fpenv saved = heed_fpenv_enter();
-        pthread_mutex_lock(&context->lock);
+        heed_context_lock(context);
         st = heed_select_linear(context, &problem, &chosen, verdict, &reason);
-        pthread_mutex_unlock(&context->lock);
+        heed_context_unlock(context);
         heed_fpenv_leave(saved);
     }
     return heed_report(why, st, &reason);
@@ -56,9 +57,9 @@ static heed_status choose(heed_context *context, heed_linear *l, heed_error *why
     heed_verdict verdict[HEED_MAX_BACKENDS];
     heed_linear_tiling *t = &l->tiling;
     heed_fpenv saved = heed_fpenv_enter();
-    pthread_mutex_lock(&context->lock);
+    heed_context_lock(context);
     heed_status st = heed_select_linear(context, &l->problem, &l->backend, verdict, why);
-    pthread_mutex_unlock(&context->lock);
+    heed_context_unlock(context);
     t->struct_size = sizeof *t;
     if (st == HEED_OK && l->backend->linear_tiling(&l->problem, t) != HEED_OK)
         st = heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling for a linear layer",

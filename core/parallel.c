@@ -1,6 +1,8 @@
 /* The one place where the library starts threads: OpenMP's, where the caller brought none. */
 #include "parallel.h"
 
+#include "fork.h"
+
 #include "heed_config.h"
 
 #if HEED_HAVE_OPENMP

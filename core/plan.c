@@ -2,6 +2,7 @@
 #include "plan.h"
 
 #include "checked.h"
+#include "fork.h"
 #include "fpenv.h"
 #include "reason.h"
 #include "select.h"
@@ -156,13 +157,13 @@ heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *des
     heed_problem problem;
     heed_fpenv saved = heed_fpenv_enter();
     heed_status st = heed_validate_desc(desc, &problem, why);
-    pthread_mutex_lock(&context->lock);
+    heed_context_lock(context);
     for (uint32_t i = 0; i < 3 && st == HEED_OK; i++) {
         problem.query_class = i;
         if (heed_plan_classes(desc) >> i & 1)
             st = heed_select(context, &problem, &chosen, verdict, why);
     }
-    pthread_mutex_unlock(&context->lock);
+    heed_context_unlock(context);
     heed_fpenv_leave(saved);
     return st;
 }
@@ -174,14 +175,14 @@ heed_status heed_plan_get(heed_context *context, const heed_attn_desc *desc, hee
     heed_status st = HEED_OK;
     heed_plan *plan = heed_plan_cache_find(&context->plans, desc, hash);
     if (!plan) {
-        pthread_mutex_lock(&context->lock);
+        heed_context_lock(context);
         plan = heed_plan_cache_find(&context->plans, desc, hash);
         if (!plan) {
             st = build(context, desc, &plan, why);
             if (st == HEED_OK)
                 heed_plan_cache_put(&context->plans, plan);
         }
-        pthread_mutex_unlock(&context->lock);
+        heed_context_unlock(context);
     }
     if (st != HEED_OK)
         return st;

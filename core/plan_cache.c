@@ -64,3 +64,13 @@ void heed_plan_cache_clear(heed_plan_cache *cache)
         retire(cache, i);
     drain(cache);
 }
+
+void heed_plan_cache_forked(heed_plan_cache *cache, int torn)
+{
+    atomic_store(&cache->readers, 0);
+    if (!torn)
+        return;
+    for (uint32_t i = 0; i < HEED_PLAN_CACHE_SLOTS; i++)
+        atomic_store(&cache->slot[i], NULL);
+    cache->retired = NULL;
+}

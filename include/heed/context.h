@@ -75,6 +75,10 @@ typedef struct heed_context_options {
  *            HEED_NUM_THREADS that is no number above 0, alloc without release; HEED_ERR_ABI a
  *            struct_size or an unknown tail that is not zero; HEED_ERR_NOMEM
  * Threads    safe. A context may be used by any number of threads at once.
+ * Fork       a child may use contexts, plans and layers that it inherits, and make new ones; without an
+ *            executor its calls run on one thread. What other threads ran at the fork is not there. A
+ *            fork waits until no other thread is making contexts, plans or layers, two seconds at the
+ *            most: in a child of one that waited in vain the plans cached before stay in memory.
  */
 HEED_API heed_status heed_context_create(const heed_context_options *options, heed_context **out);
 
