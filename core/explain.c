@@ -115,7 +115,7 @@ static heed_status put_plan(builder *b, int json, const heed_plan *plan, heed_er
         heed_verdict verdict[HEED_MAX_BACKENDS];
         if (!c->backend)
             continue;
-        st = heed_select(context, &c->problem, &chosen, verdict, why);
+        st = heed_select(context, &c->problem, c->passed, &chosen, verdict, why);
         if (st != HEED_OK)
             break;
         put(b, "%s", json && !first ? ", " : "");
@@ -173,7 +173,8 @@ static heed_status put_whole_linear(builder *b, int json, const heed_linear *lin
     const heed_backend *chosen;
     heed_verdict verdict[HEED_MAX_BACKENDS];
     heed_context_lock(context);
-    heed_status st = heed_select_linear(context, &linear->problem, &chosen, verdict, why);
+    heed_status st =
+        heed_select_linear(context, &linear->problem, linear->passed, &chosen, verdict, why);
     if (st == HEED_OK) {
         put_linear(b, json, linear);
         put_others(b, json, linear->backend->name, verdict, context->registry.n);

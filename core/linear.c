@@ -35,7 +35,7 @@ heed_status heed_linear_supported(heed_context *context, const heed_linear_desc 
     if (st == HEED_OK) {
         heed_fpenv saved = heed_fpenv_enter();
         heed_context_lock(context);
-        st = heed_select_linear(context, &problem, &chosen, verdict, &reason);
+        st = heed_select_linear(context, &problem, NULL, &chosen, verdict, &reason);
         heed_context_unlock(context);
         heed_fpenv_leave(saved);
     }
@@ -51,22 +51,22 @@ const char *heed_linear_tiling_flaw(const heed_linear_tiling *t)
                                                              : NULL;
 }
 
-/* Backend and tiling of a layer: in no way by the host's rounding. */
 static heed_status choose(heed_context *context, heed_linear *l, heed_error *why)
 {
     heed_verdict verdict[HEED_MAX_BACKENDS];
-    heed_linear_tiling *t = &l->tiling;
-    heed_fpenv saved = heed_fpenv_enter();
     heed_context_lock(context);
-    heed_status st = heed_select_linear(context, &l->problem, &l->backend, verdict, why);
+    heed_status st = heed_select_linear(context, &l->problem, l->passed, &l->backend, verdict, why);
     heed_context_unlock(context);
-    t->struct_size = sizeof *t;
-    if (st == HEED_OK && l->backend->linear_tiling(&l->problem, t) != HEED_OK)
-        st = heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling for a linear layer",
-                       l->backend->name);
-    heed_fpenv_leave(saved);
-    if (st != HEED_OK)
-        return st;
+    return st;
+}
+
+static heed_status cut_columns(heed_linear *l, heed_error *why)
+{
+    heed_linear_tiling *t = &l->tiling;
+    *t = (heed_linear_tiling){.struct_size = sizeof *t};
+    if (l->backend->linear_tiling(&l->problem, t) != HEED_OK)
+        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling for a linear layer",
+                         l->backend->name);
     const char *flaw = heed_linear_tiling_flaw(t);
     if (flaw)
         return heed_fail(why, HEED_ERR_BACKEND,
@@ -122,14 +122,13 @@ static heed_status pack(heed_linear *l, const heed_linear_desc *desc, const heed
     const int64_t cols = l->tiling.panel_cols, out_dim = l->problem.out_dim;
     const heed_linear_weight w = weight_of(desc, weight);
     heed_status st = HEED_OK;
-    heed_fpenv saved = heed_fpenv_enter();
     for (int64_t n = 0; n < l->panels && st == HEED_OK; n++)
         st = l->backend->linear_pack(&l->problem, &w, n * cols, heed_min64((n + 1) * cols, out_dim),
                                      l->packed + (size_t)n * l->tiling.panel_bytes);
-    heed_fpenv_leave(saved);
     if (st != HEED_OK)
-        return heed_fail(why, HEED_ERR_BACKEND, "backend %s could not pack weights: %s",
-                         l->backend->name, heed_status_string(st));
+        return heed_fail(why, st == HEED_ERR_NOMEM ? st : HEED_ERR_BACKEND,
+                         "backend %s could not pack weights: %s", l->backend->name,
+                         heed_status_string(st));
     if (l->bias) {
         float *to = (float *)(void *)(l->packed + l->panels * l->tiling.panel_bytes);
         for (int64_t c = 0; c < l->panels * cols; c++)
@@ -138,8 +137,54 @@ static heed_status pack(heed_linear *l, const heed_linear_desc *desc, const heed
     return HEED_OK;
 }
 
+/* With the chosen backend; there is no memory held after a failure. */
+static heed_status set_up(heed_linear *l, const heed_linear_desc *desc, const heed_view *weight,
+                          const heed_view *bias, heed_error *why)
+{
+    heed_status st = cut_columns(l, why);
+    if (st == HEED_OK)
+        st = heed_scratch_exists(l->context, l->backend, l->tiling.scratch_bytes, why);
+    if (st == HEED_OK)
+        st = make_room(l->context, l, why);
+    if (st == HEED_OK)
+        st = pack(l, desc, weight, bias, why);
+    if (st != HEED_OK) {
+        heed_free(l->context, l->packed, l->bytes);
+        l->packed = NULL;
+        l->bias = NULL;
+    }
+    return st;
+}
+
+/* The best backend that can be had. Where none can, what the first lacked is the error. In no way
+ * by the host's rounding. */
+static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed_view *weight,
+                        const heed_view *bias, heed_error *why)
+{
+    heed_status first = HEED_OK;
+    heed_error reason;
+    for (;;) {
+        reason.text[0] = 0;
+        heed_status st = choose(l->context, l, &reason);
+        const int none = st != HEED_OK;
+        if (st == HEED_OK)
+            st = set_up(l, desc, weight, bias, &reason);
+        if (st == HEED_OK)
+            return st;
+        if (first == HEED_OK) {
+            first = st;
+            *why = reason;
+        }
+        if (none)
+            return first;
+        if (heed_pass_over(l->context, &l->passed, l->backend, &reason) != HEED_OK)
+            return heed_fail(why, HEED_ERR_NOMEM, "no memory for a linear layer");
+    }
+}
+
 static void destroy(heed_linear *l)
 {
+    heed_passed_free(l->context, l->passed);
     heed_free(l->context, l->packed, l->bytes);
     heed_free(l->context, l, sizeof *l);
 }
@@ -158,11 +203,9 @@ static heed_status create(heed_context *context, const heed_linear_desc *desc,
     atomic_init(&l->refs, 1);
     l->context = context;
     l->problem = *problem;
-    st = choose(context, l, why);
-    if (st == HEED_OK)
-        st = make_room(context, l, why);
-    if (st == HEED_OK)
-        st = pack(l, desc, weight, bias, why);
+    heed_fpenv saved = heed_fpenv_enter();
+    st = fill(l, desc, weight, bias, why);
+    heed_fpenv_leave(saved);
     if (st != HEED_OK) {
         destroy(l);
         return st;

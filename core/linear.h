@@ -4,12 +4,14 @@
 #define HEED_CORE_LINEAR_H
 
 #include "context.h"
+#include "select.h"
 
 struct heed_linear {
     atomic_uint refs;
     uint32_t panels; /* of panel_cols outputs; the last may be partial */
     heed_context *context;
     const heed_backend *backend;
+    heed_passed *passed; /* those chosen before it that could not be had */
     heed_linear_problem problem;
     heed_linear_tiling tiling;
     size_t bytes, part_bytes; /* of the memory below; of one part's area in a workspace */

@@ -83,11 +83,14 @@ static heed_status try_problem(heed_context *context, const heed_backend *backen
     if (flaw)
         st = heed_refuse(why, "its known-answer trial got a tiling of a linear layer with a bad %s",
                          flaw);
+    const int too_much =
+        tiling.scratch_bytes > PTRDIFF_MAX / 4 || tiling.panel_bytes > PTRDIFF_MAX / 4;
     const size_t scratch = (tiling.scratch_bytes + 63) / 64 * 64, panel = tiling.panel_bytes;
     const size_t bytes = panel + scratch + tiling.panel_cols * sizeof(float) + 64;
-    char *memory = st == HEED_OK ? heed_alloc(context, bytes, 64) : NULL;
+    char *memory = st == HEED_OK && !too_much ? heed_alloc(context, bytes, 64) : NULL;
     if (st == HEED_OK && !memory)
-        st = HEED_ERR_NOMEM;
+        st = heed_fail(why, HEED_ERR_NOMEM, "it wants %zu bytes of scratch and %zu a panel",
+                       tiling.scratch_bytes, panel);
     if (st == HEED_OK) {
         for (int r = 0; r < ROWS; r++)
             for (int i = 0; i < IN; i++)

@@ -59,32 +59,71 @@ static void estimate_class(heed_class_plan *c, uint32_t query_class)
         fmax(0, least - (double)few_rows * (c->ns_per_row + c->ns_per_pair * (double)few_keys));
 }
 
-static heed_status plan_class(heed_context *context, heed_class_plan *c,
-                              const heed_problem *problem, uint32_t query_class, heed_error *why)
+/* Lets a backend's plan of a class go. */
+static void drop_class(heed_class_plan *c)
 {
-    heed_verdict verdict[HEED_MAX_BACKENDS];
-    c->problem = *problem;
-    c->problem.query_class = query_class;
-    heed_status st = heed_select(context, &c->problem, &c->backend, verdict, why);
+    if (c->backend && HEED_BACKEND_HAS(c->backend, plan_destroy))
+        c->backend->plan_destroy(c->state);
+    c->backend = NULL;
+    c->state = NULL;
+}
+
+/* Sets a class up with a backend; the class has none after a failure. The workspace is laid out for
+ * this class and those before it. */
+static heed_status set_up(heed_context *context, heed_plan *plan, heed_class_plan *c,
+                          const heed_backend *b, heed_error *why)
+{
+    c->tiling = (heed_tiling){.struct_size = sizeof c->tiling};
+    heed_status st = b->tiling(&c->problem, &c->tiling);
+    const char *flaw = st == HEED_OK ? heed_tiling_flaw(b, &c->tiling) : NULL;
     if (st != HEED_OK)
-        return st;
-    c->tiling.struct_size = sizeof c->tiling;
-    st = c->backend->tiling(&c->problem, &c->tiling);
-    const char *flaw = st == HEED_OK ? heed_tiling_flaw(c->backend, &c->tiling) : NULL;
-    if (st != HEED_OK)
-        heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling", c->backend->name);
-    else if (flaw)
-        st = heed_fail(why, HEED_ERR_BACKEND, "backend %s gave a tiling with a bad %s",
-                       c->backend->name, flaw);
-    if (st == HEED_OK && HEED_BACKEND_HAS(c->backend, plan_create)) {
-        st = c->backend->plan_create(&c->problem, &c->state);
+        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling", b->name);
+    if (flaw)
+        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave a tiling with a bad %s", b->name,
+                         flaw);
+    st = heed_scratch_exists(context, b, c->tiling.scratch_bytes, why);
+    if (st == HEED_OK && HEED_BACKEND_HAS(b, plan_create)) {
+        st = b->plan_create(&c->problem, &c->state);
         if (st != HEED_OK)
-            heed_fail(why, st, "backend %s could not make a plan: %s", c->backend->name,
+            heed_fail(why, st, "backend %s could not make a plan: %s", b->name,
                       heed_status_string(st));
     }
-    if (st != HEED_OK) {
-        c->backend = NULL; /* nothing to destroy */
+    if (st != HEED_OK)
         return st;
+    c->backend = b;
+    st = heed_workspace_layout(plan, why);
+    if (st != HEED_OK)
+        drop_class(c);
+    return st;
+}
+
+/* The best backend that can be had. Where none can, what the first lacked is the error. */
+static heed_status plan_class(heed_context *context, heed_plan *plan, const heed_problem *problem,
+                              uint32_t query_class, heed_error *why)
+{
+    heed_verdict verdict[HEED_MAX_BACKENDS];
+    heed_class_plan *c = &plan->class_plan[query_class];
+    const heed_backend *chosen;
+    heed_status first = HEED_OK;
+    heed_error reason;
+    c->problem = *problem;
+    c->problem.query_class = query_class;
+    for (;;) {
+        reason.text[0] = 0;
+        heed_status st = heed_select(context, &c->problem, c->passed, &chosen, verdict, &reason);
+        const int none = st != HEED_OK;
+        if (st == HEED_OK)
+            st = set_up(context, plan, c, chosen, &reason);
+        if (st == HEED_OK)
+            break;
+        if (first == HEED_OK) {
+            first = st;
+            *why = reason;
+        }
+        if (none)
+            return first;
+        if (heed_pass_over(context, &c->passed, chosen, &reason) != HEED_OK)
+            return heed_fail(why, HEED_ERR_NOMEM, "no memory for a plan");
     }
     estimate_class(c, query_class);
     return HEED_OK;
@@ -126,9 +165,7 @@ static heed_status build_here(heed_context *context, const heed_attn_desc *desc,
                                                             : problem.window_right;
     for (uint32_t i = 0; i < 3 && st == HEED_OK; i++)
         if (heed_plan_classes(desc) >> i & 1)
-            st = plan_class(context, &plan->class_plan[i], &problem, i, why);
-    if (st == HEED_OK)
-        st = heed_workspace_layout(plan, why);
+            st = plan_class(context, plan, &problem, i, why);
     if (st != HEED_OK) {
         heed_plan_unref(plan);
         return st;
@@ -161,7 +198,7 @@ heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *des
     for (uint32_t i = 0; i < 3 && st == HEED_OK; i++) {
         problem.query_class = i;
         if (heed_plan_classes(desc) >> i & 1)
-            st = heed_select(context, &problem, &chosen, verdict, why);
+            st = heed_select(context, &problem, NULL, &chosen, verdict, why);
     }
     heed_context_unlock(context);
     heed_fpenv_leave(saved);
@@ -196,9 +233,8 @@ void heed_plan_unref(heed_plan *plan)
     if (atomic_fetch_sub(&plan->refs, 1) != 1)
         return;
     for (uint32_t i = 0; i < 3; i++) {
-        heed_class_plan *c = &plan->class_plan[i];
-        if (c->backend && HEED_BACKEND_HAS(c->backend, plan_destroy))
-            c->backend->plan_destroy(c->state);
+        drop_class(&plan->class_plan[i]);
+        heed_passed_free(plan->context, plan->class_plan[i].passed);
     }
     heed_free(plan->context, plan, sizeof *plan);
 }

@@ -3,12 +3,14 @@
 #define HEED_CORE_PLAN_H
 
 #include "context.h"
+#include "select.h"
 
 /* What the sequences of one query class use. backend is NULL for a class that the plan's maxima
  * rule out. */
 typedef struct heed_class_plan {
     const heed_backend *backend;
-    void *state; /* the backend's */
+    void *state;         /* the backend's */
+    heed_passed *passed; /* those chosen before it that could not be had */
     heed_problem problem;
     heed_tiling tiling;
     double ns_fixed, ns_per_row, ns_per_pair; /* estimate of a sequence, with all heads; of a query

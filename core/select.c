@@ -143,6 +143,49 @@ static double microseconds(double nanoseconds)
     return rint(nanoseconds * 1e-3);
 }
 
+/* ---- backends that could not be had -----------------------------------------------------------
+ */
+
+heed_status heed_pass_over(heed_context *context, heed_passed **list, const heed_backend *backend,
+                           const heed_error *why)
+{
+    heed_passed *p = heed_alloc(context, sizeof *p, _Alignof(heed_passed));
+    if (!p)
+        return HEED_ERR_NOMEM;
+    p->next = *list;
+    p->backend = backend;
+    p->why = *why;
+    *list = p;
+    return HEED_OK;
+}
+
+void heed_passed_free(heed_context *context, heed_passed *list)
+{
+    while (list) {
+        heed_passed *next = list->next;
+        heed_free(context, list, sizeof *list);
+        list = next;
+    }
+}
+
+heed_status heed_scratch_exists(heed_context *context, const heed_backend *backend, size_t bytes,
+                                heed_error *why)
+{
+    void *p;
+    if (bytes < HEED_MUCH_SCRATCH)
+        return HEED_OK;
+    p = bytes <= PTRDIFF_MAX ? heed_alloc(context, bytes, 64) : NULL;
+    heed_free(context, p, bytes);
+    return p ? HEED_OK
+             : heed_fail(
+                   why, HEED_ERR_NOMEM,
+                   "backend %s wants %zu bytes of scratch a part, for which there is no memory",
+                   backend->name, bytes);
+}
+
+/* ---- choosing ---------------------------------------------------------------------------------
+ */
+
 /* An operation that backends are chosen for. */
 typedef struct heed_question {
     heed_status (*consider)(heed_context *context, heed_entry *entry, const void *of,
@@ -150,6 +193,7 @@ typedef struct heed_question {
     double (*cost)(const heed_backend *backend, const void *of); /* nanoseconds */
     const void *of;                                              /* the problem */
     const char *what;
+    const heed_passed *passed;
 } heed_question;
 
 /* The one condition that keeps this entry from the problem, or HEED_OK. */
@@ -162,6 +206,11 @@ static heed_status consider(heed_context *context, heed_entry *entry, const heed
         *why = entry->why;
         return HEED_ERR_UNSUPPORTED;
     }
+    for (const heed_passed *p = question->passed; p; p = p->next)
+        if (p->backend == entry->backend) {
+            *why = p->why;
+            return HEED_ERR_UNSUPPORTED;
+        }
     return question->consider(context, entry, question->of, why);
 }
 
@@ -170,7 +219,7 @@ static heed_status choose(heed_context *context, const heed_question *question,
                           heed_error *why)
 {
     heed_registry *registry = &context->registry;
-    int best = -1, best_place = 0;
+    int best = -1, best_place = 0, starved = -1;
     heed_status st = check_list(context, why);
     if (st != HEED_OK)
         return st;
@@ -183,6 +232,8 @@ static heed_status choose(heed_context *context, const heed_question *question,
             *why = v->why;
             return st;
         }
+        if (st == HEED_TRIAL_STARVED && starved < 0)
+            starved = (int)i;
         v->can = st == HEED_OK;
         if (!v->can)
             continue;
@@ -190,6 +241,10 @@ static heed_status choose(heed_context *context, const heed_question *question,
         int place = place_in_list(context->wanted, v->name);
         if (best < 0 || place < best_place || (place == best_place && v->cost < verdict[best].cost))
             best = (int)i, best_place = place;
+    }
+    if (best < 0 && starved >= 0) {
+        *why = verdict[starved].why;
+        return HEED_ERR_NOMEM;
     }
     if (best < 0) {
         int used =
@@ -214,17 +269,17 @@ static heed_status choose(heed_context *context, const heed_question *question,
 }
 
 heed_status heed_select(heed_context *context, const heed_problem *problem,
-                        const heed_backend **chosen, heed_verdict verdict[HEED_MAX_BACKENDS],
-                        heed_error *why)
+                        const heed_passed *passed, const heed_backend **chosen,
+                        heed_verdict verdict[HEED_MAX_BACKENDS], heed_error *why)
 {
-    const heed_question question = {consider_attention, cost_attention, problem, "problem"};
+    const heed_question question = {consider_attention, cost_attention, problem, "problem", passed};
     return choose(context, &question, chosen, verdict, why);
 }
 
 heed_status heed_select_linear(heed_context *context, const heed_linear_problem *problem,
-                               const heed_backend **chosen, heed_verdict verdict[HEED_MAX_BACKENDS],
-                               heed_error *why)
+                               const heed_passed *passed, const heed_backend **chosen,
+                               heed_verdict verdict[HEED_MAX_BACKENDS], heed_error *why)
 {
-    const heed_question question = {consider_linear, cost_linear, problem, "layer"};
+    const heed_question question = {consider_linear, cost_linear, problem, "layer", passed};
     return choose(context, &question, chosen, verdict, why);
 }

@@ -120,9 +120,12 @@ static heed_status try_problem(heed_context *context, const heed_backend *backen
         st = heed_refuse(why, "its known-answer trial got a tiling with a bad %s", flaw);
     size_t bytes = tiling.scratch_bytes ? tiling.scratch_bytes : 1;
     if (st == HEED_OK && !(scratch = heed_alloc(context, bytes, 64)))
-        st = HEED_ERR_NOMEM;
-    if (st == HEED_OK && HEED_BACKEND_HAS(backend, plan_create))
+        st = heed_fail(why, HEED_ERR_NOMEM, "it wants %zu bytes of scratch", bytes);
+    if (st == HEED_OK && HEED_BACKEND_HAS(backend, plan_create)) {
         st = backend->plan_create(problem, &state);
+        if (st == HEED_ERR_NOMEM)
+            heed_fail(why, st, "it could not make a plan");
+    }
     if (st == HEED_OK) {
         fill(problem->q_type, data->q, 0, ROWS);
         fill(problem->k_type, data->k, 1, KEYS);
@@ -137,7 +140,7 @@ static heed_status try_problem(heed_context *context, const heed_backend *backen
         if (HEED_BACKEND_HAS(backend, plan_destroy))
             backend->plan_destroy(state);
     }
-    if (st != HEED_OK && !why->text[0])
+    if (st != HEED_OK && !why->text[0] && data)
         heed_refuse(why, "its known-answer trial returned %s", heed_status_string(st));
     heed_free(context, scratch, bytes);
     heed_free(context, data, sizeof *data);
@@ -183,7 +186,9 @@ heed_status heed_trial_once(heed_context *context, const heed_entry *entry, atom
         heed_status st = run(context, entry->backend, said);
         heed_fpenv_leave(saved);
         if (st == HEED_ERR_NOMEM)
-            return heed_fail(why, st, "no memory for the trial of %s", entry->name);
+            return heed_fail(why, said->text[0] ? HEED_TRIAL_STARVED : HEED_ERR_NOMEM,
+                             "no memory for the trial of %s%s%.150s", entry->name,
+                             said->text[0] ? ": " : "", said->text);
         atomic_store(outcome, st == HEED_OK ? HEED_TRIAL_PASSED : HEED_TRIAL_FAILED);
     }
     if (atomic_load(outcome) == HEED_TRIAL_PASSED)

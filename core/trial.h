@@ -5,11 +5,16 @@
 
 #include "context.h"
 
+/* Of a backend for whose wishes there was no memory, or that had none itself: refused for now, and
+ * tried again another time. `why` says what was missing. */
+#define HEED_TRIAL_STARVED HEED_ERR_BACKEND
+
 /* Runs one tiny problem through the backend, unless this context has done so already. */
 heed_status heed_trial(heed_context *context, heed_entry *entry, heed_error *why);
 
 /* What the trials share: runs one unless *outcome (HEED_TRIAL_*) is known, and keeps what it said
- * in *said. */
+ * in *said. Where `run` returns HEED_ERR_NOMEM with a sentence, it is the backend that is starved;
+ * without one it is core. */
 heed_status heed_trial_once(heed_context *context, const heed_entry *entry, atomic_int *outcome,
                             heed_error *said,
                             heed_status (*run)(heed_context *context, const heed_backend *backend,

@@ -1,0 +1,227 @@
+/* A backend that is the cheapest and cannot be had: it wants more memory than there is, makes no plan
+ * or gives no tiling, in its trial or when the problem comes. Selection takes the next one, and the
+ * explanation says why. Named alone it is an error. */
+#define heed_backend_entry example_entry
+#include "../../examples/plugin.c"
+#undef heed_backend_entry
+
+#include "fixture.h"
+
+/* More than a process can have; more than its addresses can tell. */
+static const size_t vast = (size_t)1 << 58, endless = SIZE_MAX - 4096;
+
+static const struct way {
+    const char *name, *word;  /* of the sentence */
+    int in_trial;             /* it fails its trial, and else the problem alone */
+    size_t scratch, panel;    /* wanted */
+    heed_status make, tiling; /* what plan_create or linear_pack, and the tiling, return */
+    heed_status error;        /* when it is named alone */
+} ways[] = {
+    {"vast scratch", "scratch", 0, vast, 0, 0, 0, HEED_ERR_NOMEM},
+    {"endless scratch", "scratch", 0, endless, 0, 0, 0, HEED_ERR_NOMEM},
+    {"vast scratch in the trial", "scratch", 1, vast, 0, 0, 0, HEED_ERR_NOMEM},
+    {"endless scratch in the trial", "scratch", 1, endless, 0, 0, 0, HEED_ERR_NOMEM},
+    {"no memory for a plan", "HEED_ERR_NOMEM", 0, 0, 0, HEED_ERR_NOMEM, 0, HEED_ERR_NOMEM},
+    {"no plan", "HEED_ERR_BACKEND", 0, 0, 0, HEED_ERR_BACKEND, 0, HEED_ERR_BACKEND},
+    {"no memory in the trial", "", 1, 0, 0, HEED_ERR_NOMEM, 0, HEED_ERR_NOMEM},
+    {"no tiling", "tiling", 0, 0, 0, 0, HEED_ERR_NOMEM, HEED_ERR_BACKEND},
+    {"vast panels", "packed weights", 0, 0, vast, 0, 0, HEED_ERR_NOMEM},
+    {"endless panels", "address space", 0, 0, endless / 64 * 64, 0, 0, HEED_ERR_NOMEM},
+    {"endless panels in the trial", "panel", 1, 0, endless / 64 * 64, 0, 0, HEED_ERR_NOMEM},
+};
+static const struct way *way;
+static int n_states; /* made and not destroyed */
+
+/* The shapes of core's trials are its own business; what it does not take has no trial. */
+static int takes(uint32_t dim)
+{
+    return way->in_trial || dim == DIM;
+}
+
+static heed_status wanting_supports(const heed_problem *problem, heed_error *why)
+{
+    return takes(problem->qk_dim) ? supports(problem, why) : heed_refuse(why, "not this one");
+}
+
+static double free_of_charge(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+{
+    (void)problem, (void)q_len, (void)kv_len;
+    return 0;
+}
+
+static heed_status wanting_tiling(const heed_problem *problem, heed_tiling *out)
+{
+    heed_status status = tiling(problem, out);
+    if (way->scratch)
+        out->scratch_bytes = way->scratch;
+    return way->tiling ? way->tiling : status;
+}
+
+static heed_status wanting_create(const heed_problem *problem, void **state)
+{
+    (void)problem;
+    n_states += way->make == HEED_OK;
+    *state = NULL;
+    return way->make;
+}
+
+static void wanting_destroy(void *state)
+{
+    (void)state;
+    n_states--;
+}
+
+static heed_status linear_supports(const heed_linear_problem *problem, heed_error *why)
+{
+    return takes(problem->in_dim) ? HEED_OK : heed_refuse(why, "not this one");
+}
+
+static double linear_cost(const heed_linear_problem *problem, int64_t rows)
+{
+    (void)problem, (void)rows;
+    return 0;
+}
+
+static heed_status linear_tiling(const heed_linear_problem *problem, heed_linear_tiling *out)
+{
+    (void)problem;
+    out->rows = 8;
+    out->cols = out->panel_cols = 16;
+    out->panel_bytes = way->panel ? way->panel : 1024;
+    out->scratch_bytes = way->scratch;
+    return way->tiling;
+}
+
+static heed_status linear_pack(const heed_linear_problem *problem, const heed_linear_weight *weight,
+                               int64_t col_first, int64_t col_end, void *panel)
+{
+    (void)problem, (void)weight, (void)col_first, (void)col_end;
+    memset(panel, 0, 1024);
+    return way->make;
+}
+
+static heed_status linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                               void *scratch)
+{
+    (void)problem, (void)tile, (void)scratch;
+    return HEED_ERR_BACKEND; /* it must never come to that */
+}
+
+static heed_context *context_with(const char *backends, const heed_backend *table)
+{
+    heed_context_options options = {
+        .struct_size = sizeof options, .n_threads = 1, .backends = backends};
+    heed_context *context = NULL;
+    if (heed_context_create(&options, &context) != HEED_OK ||
+        heed_context_register(context, table) != HEED_OK) {
+        printf("no context: %s\n", heed_last_error());
+        exit(1);
+    }
+    return context;
+}
+
+/* The line "not wanting: ..." of an explanation has to speak of what was missing. */
+static void check_explanation(const char *text)
+{
+    const char *line = strstr(text, "not wanting: ");
+    char said[400] = "";
+    if (line)
+        snprintf(said, sizeof said, "%.*s", (int)strcspn(line, "\n"), line);
+    check(line && strstr(said, way->word) && !strstr(said, "costs less"), "%s is not told of:\n%s",
+          way->name, text);
+    check(!strstr(text, "wanting costs less") && !strstr(text, ": wanting,"),
+          "%s: it is spoken of as if it were used:\n%s", way->name, text);
+}
+
+static void attention(const heed_backend *table)
+{
+    static const char *const lists[] = {NULL, "wanting,naive", "wanting"};
+    for (int i = 0; i < 3; i++) {
+        heed_context *context = context_with(lists[i], table);
+        heed_status status = run_small(context);
+        const int alone = i == 2;
+        check(status == (alone ? way->error : HEED_OK), "%s, backends %s: %s (%s)", way->name,
+              lists[i] ? lists[i] : "any", heed_status_string(status), heed_last_error());
+        check(!alone ||
+                  (strstr(heed_last_error(), "wanting") && strstr(heed_last_error(), way->word)),
+              "%s, alone: %s", way->name, heed_last_error());
+        heed_plan *plan = NULL;
+        char text[8192] = "";
+        size_t bytes = sizeof text;
+        if (!alone && heed_plan_create(context, &SMALL, &plan) == HEED_OK &&
+            heed_plan_explain(plan, 0, text, &bytes) == HEED_OK)
+            check_explanation(text);
+        heed_plan_release(plan);
+        heed_context_release(context);
+        check(n_states == 0, "%s: %d plans of the backend are left", way->name, n_states);
+    }
+}
+
+static void linear_layers(const heed_backend *table)
+{
+    static const char *const lists[] = {NULL, "wanting,naive", "wanting"};
+    float w[DIM * 3], x[2 * DIM], y[2 * 3];
+    for (int i = 0; i < DIM * 3; i++)
+        w[i] = (float)(i % 5);
+    for (int i = 0; i < 2 * DIM; i++)
+        x[i] = (float)(i % 3);
+    const heed_linear_desc desc = {.struct_size = sizeof desc,
+                                   .in_dim = DIM,
+                                   .out_dim = 3,
+                                   .x_type = HEED_F32,
+                                   .w_type = HEED_F32,
+                                   .y_type = HEED_F32};
+    const heed_linear_args args = {
+        .struct_size = sizeof args, .rows = 2, .x = {x, {DIM, 1}}, .y = {y, {3, 1}}};
+    const heed_view weight = {w, {3, 1}};
+    for (int i = 0; i < 3; i++) {
+        heed_context *context = context_with(lists[i], table);
+        heed_linear *linear = NULL;
+        heed_status status = heed_linear_create(context, &desc, &weight, NULL, &linear);
+        const int alone = i == 2;
+        check(status == (alone ? way->error : HEED_OK), "linear, %s, backends %s: %s (%s)",
+              way->name, lists[i] ? lists[i] : "any", heed_status_string(status),
+              heed_last_error());
+        char text[8192] = "";
+        size_t bytes = sizeof text;
+        if (linear && heed_linear_explain(linear, 0, text, &bytes) == HEED_OK)
+            check_explanation(text);
+        if (linear)
+            check(heed_linear_run(linear, &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+        for (int r = 0; linear && r < 2; r++)
+            for (int c = 0; c < 3; c++) { /* small integers: exact */
+                float want = 0;
+                for (int d = 0; d < DIM; d++)
+                    want += x[r * DIM + d] * w[d * 3 + c];
+                check(y[r * 3 + c] == want, "linear, %s: %g, %g is right", way->name,
+                      (double)y[r * 3 + c], (double)want);
+            }
+        heed_linear_release(linear);
+        heed_context_release(context);
+    }
+}
+
+int main(void)
+{
+    heed_backend table = *example_entry(HEED_BACKEND_ABI, sizeof(heed_backend));
+    table.name = "wanting";
+    table.supports = wanting_supports;
+    table.cost = free_of_charge;
+    table.tiling = wanting_tiling;
+    table.plan_create = wanting_create;
+    table.plan_destroy = wanting_destroy;
+    table.linear_supports = linear_supports;
+    table.linear_cost = linear_cost;
+    table.linear_tiling = linear_tiling;
+    table.linear_pack = linear_pack;
+    table.linear_tile = linear_tile;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        way = &ways[i];
+        if (!way->panel)
+            attention(&table);
+        if (!(way->in_trial && way->make)) /* nothing of a linear layer's trial can return that */
+            linear_layers(&table);
+    }
+    printf("%d failed\n", n_failed);
+    return n_failed != 0;
+}
