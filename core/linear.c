@@ -137,7 +137,27 @@ static heed_status pack(heed_linear *l, const heed_linear_desc *desc, const heed
     return HEED_OK;
 }
 
-/* With the chosen backend; there is no memory held after a failure. */
+/* What the backend keeps for the layer. */
+static heed_status make_state(heed_linear *l, heed_error *why)
+{
+    if (!HEED_BACKEND_HAS(l->backend, linear_plan_create))
+        return HEED_OK;
+    heed_status st = l->backend->linear_plan_create(&l->problem, &l->state);
+    if (st == HEED_OK)
+        return HEED_OK;
+    l->state = NULL;
+    return heed_fail(why, st, "backend %s could not make a linear layer: %s", l->backend->name,
+                     heed_status_string(st));
+}
+
+static void drop_state(heed_linear *l)
+{
+    if (l->state)
+        l->backend->linear_plan_destroy(l->state);
+    l->state = NULL;
+}
+
+/* With the chosen backend; nothing is held after a failure. */
 static heed_status set_up(heed_linear *l, const heed_linear_desc *desc, const heed_view *weight,
                           const heed_view *bias, heed_error *why)
 {
@@ -147,8 +167,11 @@ static heed_status set_up(heed_linear *l, const heed_linear_desc *desc, const he
     if (st == HEED_OK)
         st = make_room(l->context, l, why);
     if (st == HEED_OK)
+        st = make_state(l, why);
+    if (st == HEED_OK)
         st = pack(l, desc, weight, bias, why);
     if (st != HEED_OK) {
+        drop_state(l);
         heed_free(l->context, l->packed, l->bytes);
         l->packed = NULL;
         l->bias = NULL;
@@ -184,6 +207,7 @@ static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed
 
 static void destroy(heed_linear *l)
 {
+    drop_state(l);
     heed_passed_free(l->context, l->passed);
     heed_free(l->context, l->packed, l->bytes);
     heed_free(l->context, l, sizeof *l);

@@ -14,6 +14,7 @@ struct heed_linear {
     heed_passed *passed; /* those chosen before it that could not be had */
     heed_linear_problem problem;
     heed_linear_tiling tiling;
+    void *state;              /* the backend's */
     size_t bytes, part_bytes; /* of the memory below; of one part's area in a workspace */
     const float *bias;        /* [panels * panel_cols], behind the panels; NULL: none */
     char *packed;             /* the panels */

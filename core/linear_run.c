@@ -145,7 +145,7 @@ static void record_error(heed_linear_run_state *run, const heed_linear_tile *til
 heed_status heed_linear_execute_part(heed_linear_run_state *run, uint32_t part)
 {
     const heed_linear *l = run->linear;
-    heed_linear_tile tile = {.struct_size = sizeof tile};
+    heed_linear_tile tile = {.struct_size = sizeof tile, .state = l->state};
     int64_t n = take_tile(run);
     if (n < run->n_tiles) {
         heed_fpenv saved = heed_fpenv_enter();

@@ -22,7 +22,7 @@ typedef struct trial_data {
 
 static heed_status run_tiles(const heed_backend *backend, const heed_linear_problem *problem,
                              const heed_linear_tiling *tiling, trial_data *data, char *packed,
-                             float *bias, void *scratch)
+                             float *bias, const void *state, void *scratch)
 {
     const int64_t cols = tiling->panel_cols;
     heed_linear_weight weight = {data->w, OUT, 1, 0, OUT};
@@ -46,6 +46,7 @@ static heed_status run_tiles(const heed_backend *backend, const heed_linear_prob
                 .residual = y,
                 .packed = packed,
                 .bias = bias,
+                .state = state,
             };
             heed_fpenv_flush(tiling->flush);
             st = backend->linear_tile(problem, &tile, scratch);
@@ -78,6 +79,7 @@ static heed_status try_problem(heed_context *context, const heed_backend *backen
 {
     heed_linear_tiling tiling = {.struct_size = sizeof tiling};
     trial_data data;
+    void *state = NULL;
     heed_status st = backend->linear_tiling(problem, &tiling);
     const char *flaw = st == HEED_OK ? heed_linear_tiling_flaw(&tiling) : NULL;
     if (flaw)
@@ -91,6 +93,8 @@ static heed_status try_problem(heed_context *context, const heed_backend *backen
     if (st == HEED_OK && !memory)
         st = heed_fail(why, HEED_ERR_NOMEM, "it wants %zu bytes of scratch and %zu a panel",
                        tiling.scratch_bytes, panel);
+    if (st == HEED_OK && HEED_BACKEND_HAS(backend, linear_plan_create))
+        st = backend->linear_plan_create(problem, &state);
     if (st == HEED_OK) {
         for (int r = 0; r < ROWS; r++)
             for (int i = 0; i < IN; i++)
@@ -104,9 +108,11 @@ static heed_status try_problem(heed_context *context, const heed_backend *backen
             for (int c = 0; c < OUT; c++)
                 data.y[r * OUT + c] = input(3, r, c); /* the residual, in place */
         st = run_tiles(backend, problem, &tiling, &data, memory,
-                       (float *)(void *)(memory + panel + scratch), memory + panel);
+                       (float *)(void *)(memory + panel + scratch), state, memory + panel);
         if (st == HEED_OK)
             st = compare(&data, why);
+        if (state)
+            backend->linear_plan_destroy(state);
     }
     if (st != HEED_OK && !why->text[0])
         heed_refuse(why, "its known-answer trial of a linear layer returned %s",

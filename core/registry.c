@@ -56,6 +56,11 @@ static heed_status check_table(heed_registry *registry, const heed_backend *b, h
     if (linear != 0 && linear != 5)
         return heed_fail(why, HEED_ERR_INVALID, "it has %d of the 5 linear_ members, all or none",
                          linear);
+    const int plan = HEED_BACKEND_HAS(b, linear_plan_create) != 0;
+    if (plan != (HEED_BACKEND_HAS(b, linear_plan_destroy) != 0) || plan > linear)
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "it has linear_plan_create or linear_plan_destroy without %s",
+                         linear ? "the other" : "linear layers");
     if (heed_registry_find(registry, b->name, strlen(b->name)))
         return heed_fail(why, HEED_ERR_INVALID, "the name %s is taken", b->name);
     if (registry->n == HEED_MAX_BACKENDS)

@@ -205,6 +205,7 @@ typedef struct heed_matrix {
  *            NULL without HEED_LINEAR_HAS_RESIDUAL; it may be y, element for element
  * packed     the panel of col_first; the next is panel_bytes on. Aligned to 64 bytes
  * bias       f32, of col_first; readable up to whole panels. NULL without HEED_LINEAR_HAS_BIAS
+ * state      what linear_plan_create made; NULL without it
  */
 typedef struct heed_linear_tile {
     size_t struct_size;
@@ -212,6 +213,7 @@ typedef struct heed_linear_tile {
     heed_matrix x, y, residual;
     const void *packed;
     const float *bias;
+    const void *state;
 } heed_linear_tile;
 
 /** A backend. Append-only: a table that is shorter than the library's lacks the last members, one
@@ -264,6 +266,10 @@ struct heed_backend {
      * for each. */
     heed_status (*run_heads)(const void *state, const heed_problem *problem, heed_tile *tile,
                              const heed_tile_state *states, int64_t kv_heads, void *scratch);
+    /* Optional, both or neither: what a linear layer keeps beside its panels, such as generated code.
+     * A library that does not know them asks for the table with a smaller host_struct_size. */
+    heed_status (*linear_plan_create)(const heed_linear_problem *problem, void **state);
+    void (*linear_plan_destroy)(void *state);
 };
 
 /** True when the backend was built knowing `member` and filled it in. */

@@ -24,6 +24,7 @@ enum {
     no_rows,  /* tiles of 0 rows */
     all_rows, /* tiles of UINT32_MAX */
     lone_plan_create,
+    lone_linear_plan, /* without linear layers */
 };
 
 #define TEXT_OF(x) #x
@@ -56,6 +57,13 @@ static heed_status spoilt_tile(const void *state, const heed_problem *problem, h
     for (int64_t r = 0; HOSTILE == wrong_answers && r < tile->n_heads * tile->q_count; r++)
         tile->row_sum[r] *= 2;
     return HOSTILE == failing_tile ? HEED_ERR_BACKEND : status;
+}
+
+static heed_status no_linear_plan(const heed_linear_problem *problem, void **state)
+{
+    (void)problem;
+    (void)state;
+    return HEED_OK;
 }
 
 static heed_status no_plan(const heed_problem *problem, void **state)
@@ -98,6 +106,8 @@ const heed_backend *HOSTILE_ENTRY(uint32_t host_abi, size_t host_struct_size)
         table->name = "No Name!";
     if (HOSTILE == lone_plan_create)
         table->plan_create = no_plan;
+    if (HOSTILE == lone_linear_plan)
+        table->linear_plan_create = no_linear_plan;
     if (HOSTILE == failing_tiling || HOSTILE == no_rows || HOSTILE == all_rows)
         table->tiling = spoilt_tiling;
     if (HOSTILE == wrong_answers || HOSTILE == silent_answers || HOSTILE == failing_tile)

@@ -47,6 +47,7 @@ static void refused_when_loaded(heed_context *context)
         {"duplicate_name", "naive"},
         {"bad_name", "name"},
         {"lone_plan_create", "plan_destroy"},
+        {"lone_linear_plan", "linear_plan_destroy"},
     };
     char *text = listing(context, 0), *json = listing(context, 1);
     for (size_t i = 0; i < sizeof expect / sizeof *expect; i++) {
