@@ -1,6 +1,5 @@
 /*
- * Linear layers by oneDNN's matrix product: one primitive for each number of inputs and type, of
- * always ROWS rows and COLS columns.
+ * Linear layers by oneDNN's matrix product: a primitive of always ROWS rows and COLS columns.
  *
  * Work       a tile's rows are copied (widened) to scratch, ROWS at a time with zeros behind the last
  *            one, and meet each panel; bias, activation and residual follow element by element
@@ -9,10 +8,9 @@
  *            no products of mixed types.
  * Bits       oneDNN may sum in another order for another number of rows: so that a row's bits do not
  *            depend on how many come with it, there is one number. One row costs as much as ROWS.
- * Kept       primitives stay for the life of the process, in a table that only grows: a tile finds its
- *            own without a lock.
+ * Kept       a layer has its own primitive (oneDNN keeps the code of equal ones once) and a pool of what
+ *            the primitive's users need.
  */
-#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 
@@ -21,55 +19,67 @@
 #define ROWS 16
 #define COLS 64
 #define MOST_INPUTS (1 << 20) /* of which ROWS are in scratch */
-#define MOST_PRODUCTS 1024
 
-typedef struct product {
-    int64_t in_dim;
-    int32_t bf16;
-    uint32_t n_slots;
+/* One of the pool's users: memory objects hold addresses, so they cannot be shared. */
+typedef struct slot {
+    _Alignas(64) atomic_int taken;
+    dnnl_stream_t stream;
+    heed_gemm_memory memory;
+} slot;
+
+typedef struct plan {
     heed_gemm gemm;
-    struct product_slot {
-        _Alignas(64) atomic_int taken;
-        dnnl_stream_t stream;
-        heed_gemm_memory memory;
-    } slot[];
-} product;
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static product *products[MOST_PRODUCTS]; /* the first n_products never change */
-static atomic_int n_products;
+    uint32_t n_slots;
+    slot *slot;
+} plan;
 
 static int is_bf16(const heed_linear_problem *problem)
 {
     return problem->accuracy == HEED_ACCURACY_BF16 && heed_onednn_opened()->has_bf16;
 }
 
-static product *find(const heed_linear_problem *problem)
+static dnnl_status_t describe(const heed_linear_problem *problem, heed_gemm *gemm)
 {
-    const int n = atomic_load_explicit(&n_products, memory_order_acquire);
-    for (int i = 0; i < n; i++)
-        if (products[i]->in_dim == problem->in_dim && products[i]->bf16 == is_bf16(problem))
-            return products[i];
-    return NULL;
+    const heed_gemm_shape shape = {.m = ROWS,
+                                   .n = COLS,
+                                   .k = problem->in_dim,
+                                   .type = is_bf16(problem) ? dnnl_bf16 : dnnl_f32};
+    return heed_gemm_describe(gemm, heed_onednn_opened()->engine, &shape);
 }
 
-static void destroy(product *p)
+/* Whether there is such a product, and the size of its scratchpad. */
+static heed_status ask(const heed_linear_problem *problem, size_t *scratchpad_bytes,
+                       heed_error *why)
 {
-    for (uint32_t i = 0; i < p->n_slots; i++) {
+    const heed_onednn_library *library = heed_onednn_opened();
+    heed_gemm gemm;
+    const int before = heed_onednn_one(&library->threads);
+    const dnnl_status_t status = describe(problem, &gemm);
+    *scratchpad_bytes = gemm.scratchpad_bytes;
+    heed_gemm_destroy(&gemm);
+    heed_onednn_many(&library->threads, before);
+    return status == dnnl_success ? HEED_OK
+                                  : heed_refuse(why, "oneDNN has no product of these sizes: %s",
+                                                heed_dnnl_status_name(status));
+}
+
+void heed_onednn_linear_plan_destroy(void *state)
+{
+    plan *p = state;
+    for (uint32_t i = 0; p->slot && i < p->n_slots; i++) {
         heed_gemm_memory_destroy(&p->slot[i].memory);
         if (p->slot[i].stream)
             dnnl_stream_destroy(p->slot[i].stream);
     }
+    free(p->slot);
     heed_gemm_destroy(&p->gemm);
     free(p);
 }
 
-static dnnl_status_t fill(product *p)
+static dnnl_status_t fill(const heed_linear_problem *problem, plan *p)
 {
     const heed_onednn_library *library = heed_onednn_opened();
-    const heed_gemm_shape shape = {
-        .m = ROWS, .n = COLS, .k = p->in_dim, .type = p->bf16 ? dnnl_bf16 : dnnl_f32};
-    dnnl_status_t status = heed_gemm_describe(&p->gemm, library->engine, &shape);
+    dnnl_status_t status = describe(problem, &p->gemm);
     if (status == dnnl_success)
         status = heed_gemm_create(&p->gemm);
     for (uint32_t i = 0; i < p->n_slots && status == dnnl_success; i++) {
@@ -80,54 +90,36 @@ static dnnl_status_t fill(product *p)
     return status;
 }
 
-/* Adds the product of a problem to the table, under the lock. NULL: `why` says why not. */
-static product *add(const heed_linear_problem *problem, heed_error *why)
+heed_status heed_onednn_linear_plan_create(const heed_linear_problem *problem, void **state)
 {
     const heed_onednn_library *library = heed_onednn_opened();
-    const int n = atomic_load(&n_products);
-    const size_t bytes = sizeof(product) + library->n_slots * sizeof(struct product_slot);
-    product *p = n < MOST_PRODUCTS ? aligned_alloc(64, bytes) : NULL;
-    if (!p) {
-        heed_refuse(why, "no memory for a product, or room for more than %d", MOST_PRODUCTS);
-        return NULL;
-    }
-    memset(p, 0, bytes);
-    p->in_dim = problem->in_dim;
-    p->bf16 = is_bf16(problem);
-    p->n_slots = library->n_slots;
-    int before = heed_onednn_one(&library->threads);
-    dnnl_status_t status = fill(p);
-    heed_onednn_many(&library->threads, before);
-    if (status != dnnl_success) {
-        destroy(p); /* safe on a half-made one */
-        heed_refuse(why, "oneDNN has no product of these sizes: %s", heed_dnnl_status_name(status));
-        return NULL;
-    }
-    products[n] = p;
-    atomic_store_explicit(&n_products, n + 1, memory_order_release);
-    return p;
-}
-
-/* The product of a problem, made if need be. NULL: `why` says why not. */
-static product *make(const heed_linear_problem *problem, heed_error *why)
-{
-    product *p = find(problem);
-    if (p)
-        return p;
-    pthread_mutex_lock(&lock);
-    p = find(problem); /* another thread may have been faster */
+    plan *p = calloc(1, sizeof *p);
     if (!p)
-        p = add(problem, why);
-    pthread_mutex_unlock(&lock);
-    return p;
+        return HEED_ERR_NOMEM;
+    p->n_slots = library->n_slots;
+    p->slot = aligned_alloc(64, p->n_slots * sizeof *p->slot);
+    dnnl_status_t status = dnnl_out_of_memory;
+    if (p->slot) {
+        memset(p->slot, 0, p->n_slots * sizeof *p->slot);
+        const int before = heed_onednn_one(&library->threads);
+        status = fill(problem, p);
+        heed_onednn_many(&library->threads, before);
+    }
+    if (status != dnnl_success) {
+        heed_onednn_linear_plan_destroy(p); /* safe on a half-made one */
+        return status == dnnl_out_of_memory ? HEED_ERR_NOMEM : HEED_ERR_BACKEND;
+    }
+    *state = p;
+    return HEED_OK;
 }
 
 heed_status heed_onednn_linear_supports(const heed_linear_problem *problem, heed_error *why)
 {
+    size_t scratchpad_bytes;
     if (problem->in_dim > MOST_INPUTS)
         return heed_refuse(why, "its rows of %u inputs are longer than %d", problem->in_dim,
                            MOST_INPUTS);
-    return make(problem, why) ? HEED_OK : HEED_ERR_UNSUPPORTED;
+    return ask(problem, &scratchpad_bytes, why);
 }
 
 /* In nanoseconds, as measured for attention's products; whole steps of rows and columns. */
@@ -156,17 +148,18 @@ static size_t panel_bytes(const heed_linear_problem *problem)
 
 heed_status heed_onednn_linear_tiling(const heed_linear_problem *problem, heed_linear_tiling *out)
 {
-    const product *p = make(problem, NULL);
-    if (!p)
-        return HEED_ERR_NOMEM;
+    size_t scratchpad_bytes;
+    heed_status st = ask(problem, &scratchpad_bytes, NULL);
+    if (st != HEED_OK)
+        return st;
     out->rows = 8 * ROWS;
     out->panel_cols = COLS;
     out->cols = 4 * COLS;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
     out->panel_bytes = panel_bytes(problem);
     out->scratch_bytes =
-        x_bytes(problem) + ROWS * COLS * sizeof(float) + (p->gemm.scratchpad_bytes + 63) / 64 * 64;
-    out->kernel = p->bf16 ? "oneDNN bf16 product" : "oneDNN f32 product";
+        x_bytes(problem) + ROWS * COLS * sizeof(float) + (scratchpad_bytes + 63) / 64 * 64;
+    out->kernel = is_bf16(problem) ? "oneDNN bf16 product" : "oneDNN f32 product";
     return HEED_OK;
 }
 
@@ -192,8 +185,7 @@ heed_status heed_onednn_linear_pack(const heed_linear_problem *problem,
     return HEED_OK;
 }
 
-/* Memory objects hold addresses, so they cannot be shared. */
-static struct product_slot *take_slot(product *p)
+static slot *take_slot(const plan *p)
 {
     for (;;) {
         for (uint32_t i = 0; i < p->n_slots; i++) {
@@ -207,10 +199,11 @@ static struct product_slot *take_slot(product *p)
 }
 
 static dnnl_status_t run(const heed_linear_problem *problem, const heed_linear_tile *tile,
-                         const product *p, struct product_slot *slot, char *scratch)
+                         const plan *p, const slot *with, char *scratch)
 {
     float *sums = (float *)(void *)(scratch + x_bytes(problem));
     char *scratchpad = (char *)(sums + ROWS * COLS);
+    const int bf16 = is_bf16(problem);
     const int64_t in_dim = problem->in_dim, cols = tile->col_end - tile->col_first;
     dnnl_status_t status = dnnl_success;
     for (int64_t r = 0; r < tile->rows && status == dnnl_success; r += ROWS) {
@@ -219,11 +212,11 @@ static dnnl_status_t run(const heed_linear_problem *problem, const heed_linear_t
                (size_t)((ROWS - rows) * in_dim) * element(problem));
         for (int64_t i = 0; i < rows; i++)
             for (int64_t k = 0; k < in_dim; k++)
-                put(p->bf16, scratch, i * in_dim + k, problem->x_type, tile->x.data,
+                put(bf16, scratch, i * in_dim + k, problem->x_type, tile->x.data,
                     (r + i) * tile->x.row_stride + k * tile->x.col_stride);
         for (int64_t c = 0; c < cols && status == dnnl_success; c += COLS) {
             const char *w = (const char *)tile->packed + (size_t)(c / COLS) * panel_bytes(problem);
-            status = heed_gemm_execute(&p->gemm, slot->stream, &slot->memory, scratch, w, sums,
+            status = heed_gemm_execute(&p->gemm, with->stream, &with->memory, scratch, w, sums,
                                        scratchpad);
             for (int64_t i = 0; i < rows && status == dnnl_success; i++)
                 for (int64_t j = 0; j < COLS && c + j < cols; j++)
@@ -237,11 +230,11 @@ heed_status heed_onednn_linear_tile(const heed_linear_problem *problem,
                                     const heed_linear_tile *tile, void *scratch)
 {
     const heed_onednn_library *library = heed_onednn_opened();
-    product *p = find(problem);
-    struct product_slot *slot = take_slot(p);
+    const plan *p = tile->state;
+    slot *taken = take_slot(p);
     int before = heed_onednn_one(&library->threads);
-    dnnl_status_t status = run(problem, tile, p, slot, scratch);
+    dnnl_status_t status = run(problem, tile, p, taken, scratch);
     heed_onednn_many(&library->threads, before);
-    atomic_store(&slot->taken, 0);
+    atomic_store(&taken->taken, 0);
     return status == dnnl_success ? HEED_OK : HEED_ERR_BACKEND;
 }

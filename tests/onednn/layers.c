@@ -1,0 +1,161 @@
+/* Linear layers of more numbers of inputs than one process may ever have seen: what oneDNN makes for
+ * a layer goes with it. Asked for by contexts that do not use them, made and run one by one, and then
+ * held together; and memory does not grow with how many there have been. */
+#include <dlfcn.h>
+#include <heed/backend.h>
+#include <heed/heed.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DIMS = 3000, HELD = 1100, OUT = 3, ROWS = 2 };
+
+static int failures;
+
+#define CHECK(condition, ...)                                                                      \
+    do                                                                                             \
+        if (!(condition)) {                                                                        \
+            if (failures++ < 10) {                                                                 \
+                printf("line %d: ", __LINE__);                                                     \
+                printf(__VA_ARGS__);                                                               \
+                printf("\n");                                                                      \
+            }                                                                                      \
+        }                                                                                          \
+    while (0)
+
+static heed_context *onednn_context(void)
+{
+    const heed_context_options options = {
+        .struct_size = sizeof options, .n_threads = 1, .backends = "onednn"};
+    heed_context *context = NULL;
+    if (heed_context_create(&options, &context) != HEED_OK) {
+        printf("%s\n", heed_last_error());
+        exit(1);
+    }
+    return context;
+}
+
+static heed_linear_desc desc_of(uint32_t in_dim)
+{
+    return (heed_linear_desc){.struct_size = sizeof(heed_linear_desc),
+                              .in_dim = in_dim,
+                              .out_dim = OUT,
+                              .x_type = HEED_F32,
+                              .w_type = HEED_F32,
+                              .y_type = HEED_F32};
+}
+
+/* Eighths: their products and the sums of 3000 of them are exact in f32. */
+static float input(int64_t i)
+{
+    return (float)(i * i % 17 - 8) / 8;
+}
+
+static float x[ROWS][DIMS], w[OUT][DIMS];
+
+static heed_linear *make(heed_context *context, uint32_t in_dim)
+{
+    heed_linear_desc desc = desc_of(in_dim);
+    const heed_view weight = {w, {1, DIMS}};
+    heed_linear *linear = NULL;
+    heed_status st = heed_linear_create(context, &desc, &weight, NULL, &linear);
+    CHECK(st == HEED_OK, "%u inputs: %s", in_dim, heed_last_error());
+    return linear;
+}
+
+static void run(const heed_linear *linear, uint32_t in_dim)
+{
+    float y[ROWS][OUT] = {{0}};
+    const heed_linear_args args = {
+        .struct_size = sizeof args, .rows = ROWS, .x = {x, {DIMS, 1}}, .y = {y, {OUT, 1}}};
+    if (!linear)
+        return;
+    CHECK(heed_linear_run(linear, &args, NULL, 0) == HEED_OK, "%u inputs: %s", in_dim,
+          heed_last_error());
+    for (int r = 0; r < ROWS; r++)
+        for (int c = 0; c < OUT; c++) {
+            double sum = 0;
+            for (uint32_t i = 0; i < in_dim; i++)
+                sum += (double)x[r][i] * (double)w[c][i];
+            CHECK((double)y[r][c] == sum, "%u inputs: row %d, column %d is %g, not %g", in_dim, r,
+                  c, (double)y[r][c], sum);
+        }
+}
+
+/* Bytes of memory that the process holds. */
+static double resident(void)
+{
+    double pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%*f %lf", &pages) != 1)
+        CHECK(0, "/proc/self/statm cannot be read");
+    if (file)
+        fclose(file);
+    return pages * 4096;
+}
+
+/* What the module shows to a library that lacks the members behind run_heads. */
+static void check_older_host(const char *module)
+{
+    const heed_backend *(*entry)(uint32_t, size_t);
+    void *handle = dlopen(module, RTLD_NOW | RTLD_LOCAL);
+    CHECK(handle != NULL, "%s", dlerror());
+    if (!handle)
+        return;
+    *(void **)&entry = dlsym(handle, "heed_backend_entry");
+    const heed_backend *older = entry(HEED_BACKEND_ABI, offsetof(heed_backend, linear_plan_create));
+    const heed_backend *now = entry(HEED_BACKEND_ABI, sizeof(heed_backend));
+    CHECK(older && HEED_BACKEND_HAS(older, run_tile) && !HEED_BACKEND_HAS(older, linear_tile),
+          "an older library is shown linear layers, whose state it cannot make");
+    CHECK(now && HEED_BACKEND_HAS(now, linear_plan_create), "this one is not");
+}
+
+int main(int argc, char **argv)
+{
+    static heed_linear *held[HELD];
+    double middle = 0;
+    for (int64_t i = 0; i < DIMS; i++) {
+        for (int r = 0; r < ROWS; r++)
+            x[r][i] = input(3 * i + r);
+        for (int c = 0; c < OUT; c++)
+            w[c][i] = input(5 * i + c);
+    }
+    if (argc > 1)
+        check_older_host(argv[1]);
+
+    heed_context *asking = onednn_context();
+    for (uint32_t n = 1; n <= HELD; n++) {
+        heed_linear_desc desc = desc_of(DIMS + n);
+        heed_error why = {""};
+        CHECK(heed_linear_supported(asking, &desc, &why) == HEED_OK, "%u inputs, asked: %s",
+              DIMS + n, why.text);
+    }
+
+    /* Odd steps: one number of inputs is not like the last. What oneDNN keeps for itself, a cache of
+     * 1024 primitives, is full by the middle. */
+    heed_context *context = onednn_context();
+    for (uint32_t n = 0; n < DIMS; n++) {
+        const uint32_t in_dim = n * 1009 % DIMS + 1;
+        heed_linear *linear = make(context, in_dim);
+        run(linear, in_dim);
+        heed_linear_release(linear);
+        if (n == DIMS / 2)
+            middle = resident();
+    }
+    const double grown = (resident() - middle) / (1 << 20);
+    printf("%d numbers of inputs, %.1f MiB more than after half of them\n", DIMS, grown);
+    CHECK(grown < 8, "memory grows with the layers that have been");
+
+    const double before = resident();
+    for (uint32_t n = 0; n < HELD; n++)
+        held[n] = make(context, n + 1);
+    printf("%d layers held: %.1f KiB each, panels of %.1f among them\n", HELD,
+           (resident() - before) / HELD / 1024, HELD / 2 * 64 * 4 / 1024.0);
+    for (uint32_t n = 0; n < HELD; n++) {
+        run(held[n], n + 1);
+        heed_linear_release(held[n]);
+    }
+    heed_context_release(asking);
+    heed_context_release(context);
+    printf("%d failures\n", failures);
+    return failures != 0;
+}
