@@ -402,18 +402,23 @@ static int64_t take_tiles(heed_run *run, int64_t *sequence, int64_t *end)
     return first;
 }
 
+/* A backend that has come to refuse the problem since the plan was made says why. */
 static void record_error(heed_worker *w, heed_status st)
 {
+    const heed_class_plan *c = w->class_plan;
+    heed_error now = {""};
     int none = 0;
     if (!atomic_compare_exchange_strong(&w->run->error_claimed, &none, 1))
         return;
+    if (c->backend->supports(&c->problem, &now) == HEED_OK)
+        now.text[0] = 0;
     heed_fail(&w->run->error, HEED_ERR_BACKEND,
               "backend %s returned %s on query rows [%lld, %lld), keys [%lld, %lld) of sequence "
-              "%lld, kv head %u",
-              w->class_plan->backend->name, heed_status_string(st), (long long)w->tile.q_first,
+              "%lld, kv head %u%s%.120s",
+              c->backend->name, heed_status_string(st), (long long)w->tile.q_first,
               (long long)(w->tile.q_first + w->tile.q_count), (long long)w->tile.k_first,
               (long long)w->tile.k_end, (long long)(w->unit / w->plan->desc.kv_heads),
-              w->tile.kv_head);
+              w->tile.kv_head, now.text[0] ? ": " : "", now.text);
     if (w->run->args.error)
         *w->run->args.error = w->run->error;
     atomic_store_explicit(&w->run->status, HEED_ERR_BACKEND, memory_order_release);

@@ -128,15 +128,21 @@ static void set_tile(const heed_linear_run_state *run, int64_t n, heed_linear_ti
     tile->bias = l->bias ? l->bias + tile->col_first : NULL;
 }
 
+/* A backend that has come to refuse the problem since the layer was made says why. */
 static void record_error(heed_linear_run_state *run, const heed_linear_tile *tile, heed_status st)
 {
+    const heed_linear *l = run->linear;
+    heed_error now = {""};
     int none = 0;
     if (!atomic_compare_exchange_strong(&run->error_claimed, &none, 1))
         return;
-    heed_fail(&run->error, HEED_ERR_BACKEND,
-              "backend %s returned %s on %lld rows and columns [%lld, %lld) of a linear layer",
-              run->linear->backend->name, heed_status_string(st), (long long)tile->rows,
-              (long long)tile->col_first, (long long)tile->col_end);
+    if (l->backend->linear_supports(&l->problem, &now) == HEED_OK)
+        now.text[0] = 0;
+    heed_fail(
+        &run->error, HEED_ERR_BACKEND,
+        "backend %s returned %s on %lld rows and columns [%lld, %lld) of a linear layer%s%.120s",
+        l->backend->name, heed_status_string(st), (long long)tile->rows, (long long)tile->col_first,
+        (long long)tile->col_end, now.text[0] ? ": " : "", now.text);
     if (run->args.error)
         *run->args.error = run->error;
     atomic_store_explicit(&run->status, HEED_ERR_BACKEND, memory_order_release);

@@ -68,9 +68,11 @@ void heed_plan_cache_clear(heed_plan_cache *cache)
 void heed_plan_cache_forked(heed_plan_cache *cache, int torn)
 {
     atomic_store(&cache->readers, 0);
-    if (!torn)
-        return;
+    if (torn)
+        cache->retired = NULL;
     for (uint32_t i = 0; i < HEED_PLAN_CACHE_SLOTS; i++)
-        atomic_store(&cache->slot[i], NULL);
-    cache->retired = NULL;
+        if (torn)
+            atomic_store(&cache->slot[i], NULL);
+        else
+            retire(cache, i);
 }

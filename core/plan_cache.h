@@ -25,8 +25,9 @@ void heed_plan_cache_put(heed_plan_cache *cache, heed_plan *plan);
 /* Forgets every plan. Under the context's lock, or when nobody else has the context. */
 void heed_plan_cache_clear(heed_plan_cache *cache);
 
-/* In a child after fork, which has none of the readers. With `torn` other threads were changing the
- * cache: whatever is in it is forgotten, and stays in memory. */
+/* In a child after fork, which has none of the readers, and where a backend may be of no use that was
+ * in the parent: every plan is retired, and made anew when it is asked for. With `torn` other threads
+ * were changing the cache: what is in it is forgotten then, and stays in memory. */
 void heed_plan_cache_forked(heed_plan_cache *cache, int torn);
 
 #endif
