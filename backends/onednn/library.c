@@ -21,6 +21,41 @@ static heed_onednn_library library; /* written once, under the lock, before anyb
 static int opened;
 char heed_onednn_summary[160] = "matrix products by oneDNN " TEXT_OF(COMPILED_WITH);
 
+/* ---- fork -------------------------------------------------------------------------------------
+ */
+
+static atomic_int n_opening, used, lost;
+
+static void in_child(void)
+{
+    if (atomic_load(&n_opening) || atomic_load(&used))
+        atomic_store(&lost, 1);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
+}
+
+int heed_onednn_is_lost(void)
+{
+    return atomic_load_explicit(&lost, memory_order_relaxed);
+}
+
+static heed_status check_fork(heed_error *why)
+{
+    if (!heed_onednn_is_lost())
+        return HEED_OK;
+    return heed_refuse(why, "the parent process used oneDNN before fork(), which its locks do not "
+                            "survive");
+}
+
+heed_status heed_onednn_use(heed_error *why)
+{
+    atomic_store(&used, 1);
+    return check_fork(why);
+}
+
 /* ---- instruction sets -------------------------------------------------------------------------
  */
 
@@ -228,7 +263,12 @@ static heed_status open_library(const heed_cpu *cpu, heed_error *why)
 
 heed_status heed_onednn_open(const heed_cpu *cpu, heed_error *why)
 {
-    heed_status st = HEED_OK;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    heed_status st = check_fork(why);
+    if (st != HEED_OK)
+        return st; /* not even the lock: another thread of the parent may have held it */
+    pthread_once(&once, watch_forks);
+    atomic_fetch_add(&n_opening, 1);
     pthread_mutex_lock(&lock);
     if (opened) {
         st = check_isa(cpu, &library, why);
@@ -237,6 +277,7 @@ heed_status heed_onednn_open(const heed_cpu *cpu, heed_error *why)
         opened = st == HEED_OK;
     }
     pthread_mutex_unlock(&lock);
+    atomic_fetch_sub(&n_opening, 1);
     return st;
 }
 

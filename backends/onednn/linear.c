@@ -53,6 +53,9 @@ static heed_status ask(const heed_linear_problem *problem, size_t *scratchpad_by
 {
     const heed_onednn_library *library = heed_onednn_opened();
     heed_gemm gemm;
+    const heed_status st = heed_onednn_use(why);
+    if (st != HEED_OK)
+        return st;
     const int before = heed_onednn_one(&library->threads);
     const dnnl_status_t status = describe(problem, &gemm);
     *scratchpad_bytes = gemm.scratchpad_bytes;
@@ -66,6 +69,8 @@ static heed_status ask(const heed_linear_problem *problem, size_t *scratchpad_by
 void heed_onednn_linear_plan_destroy(void *state)
 {
     plan *p = state;
+    if (heed_onednn_is_lost())
+        return; /* in such a child the memory stays with what oneDNN made */
     for (uint32_t i = 0; p->slot && i < p->n_slots; i++) {
         heed_gemm_memory_destroy(&p->slot[i].memory);
         if (p->slot[i].stream)
@@ -93,6 +98,9 @@ static dnnl_status_t fill(const heed_linear_problem *problem, plan *p)
 heed_status heed_onednn_linear_plan_create(const heed_linear_problem *problem, void **state)
 {
     const heed_onednn_library *library = heed_onednn_opened();
+    const heed_status st = heed_onednn_use(NULL);
+    if (st != HEED_OK)
+        return st;
     plan *p = calloc(1, sizeof *p);
     if (!p)
         return HEED_ERR_NOMEM;
@@ -231,6 +239,8 @@ heed_status heed_onednn_linear_tile(const heed_linear_problem *problem,
 {
     const heed_onednn_library *library = heed_onednn_opened();
     const plan *p = tile->state;
+    if (heed_onednn_is_lost())
+        return HEED_ERR_BACKEND; /* linear_supports() has the sentence */
     slot *taken = take_slot(p);
     int before = heed_onednn_one(&library->threads);
     dnnl_status_t status = run(problem, tile, p, taken, scratch);

@@ -29,6 +29,14 @@ typedef struct heed_onednn_library {
  * then may be more than this CPU, or its cap, allows. */
 heed_status heed_onednn_open(const heed_cpu *cpu, heed_error *why);
 
+/* Refuses in a child after fork whose parent had used oneDNN: other threads of the parent may have
+ * held its locks, which then stay locked. Else oneDNN counts as used from here on: what describes or
+ * makes products asks first. */
+heed_status heed_onednn_use(heed_error *why);
+
+/* True in such a child: nothing of oneDNN's may be called there, not even to destroy what it made. */
+int heed_onednn_is_lost(void);
+
 /* Valid after a successful heed_onednn_open. */
 const heed_onednn_library *heed_onednn_opened(void);
 

@@ -103,6 +103,9 @@ heed_status heed_onednn_lay_out(const heed_problem *problem, heed_onednn_layout 
     const heed_onednn_library *library = heed_onednn_opened();
     heed_gemm score[HEED_ONEDNN_MOST_SIZES] = {{0}}, value[HEED_ONEDNN_MOST_SIZES] = {{0}};
     size_t scratchpad = 0;
+    heed_status st = heed_onednn_use(why);
+    if (st != HEED_OK)
+        return st;
     memset(l, 0, sizeof *l);
     cut(problem, l);
     choose_types(problem, l);
@@ -149,8 +152,8 @@ static void destroy_slot(heed_onednn_slot *slot)
 void heed_onednn_plan_destroy(void *state)
 {
     heed_onednn_plan *plan = state;
-    if (!plan)
-        return;
+    if (!plan || heed_onednn_is_lost())
+        return; /* in such a child the memory stays with what oneDNN made */
     for (uint32_t i = 0; plan->slot && i < plan->n_slots; i++)
         destroy_slot(&plan->slot[i]);
     free(plan->slot);

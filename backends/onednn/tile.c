@@ -400,6 +400,8 @@ heed_status heed_onednn_run_tile(const void *state, const heed_problem *problem,
     const heed_onednn_layout *l = &plan->layout;
     const heed_onednn_library *library = heed_onednn_opened();
     char *base = scratch;
+    if (heed_onednn_is_lost())
+        return HEED_ERR_BACKEND; /* supports() has the sentence */
     tile_run r = {
         .plan = plan,
         .layout = l,
