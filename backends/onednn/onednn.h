@@ -19,7 +19,7 @@ typedef struct heed_onednn_library {
      * for; they are faster than its f32 ones. */
     uint32_t has_bf16, fast_bf16;
     float slower;       /* than AVX-512, per operation: for cost */
-    uint32_t n_slots;   /* tiles that may be under way at once on one plan */
+    uint32_t n_slots;   /* tiles under way at once on one plan; more wait, and yield their core */
     int32_t rank;       /* of the instruction set that oneDNN uses */
     uint64_t rows_need; /* HEED_ISA_* */
     char isa[32];       /* oneDNN's, in its words */

@@ -227,8 +227,13 @@ HEED_API heed_status heed_attention(heed_context *context, const heed_attn_desc 
  *          OMP_WAIT_POLICY is passive), inside an OpenMP parallel region of the runtime that Heed
  *          uses, and in a child after fork. An engine that calls from threads of its own, which Heed
  *          cannot see, passes an executor, uses parts, or makes its context with n_threads = 1.
+ * Fork     the backend onednn is refused in a child whose parent had used it, since other threads may
+ *          have held oneDNN's locks: a plan of the parent's that needs it fails there with
+ *          HEED_ERR_BACKEND, and a new plan takes another backend.
  * Memory   with a workspace the call allocates nothing and takes no lock (what the OpenMP runtime
- *          itself does aside).
+ *          itself does aside, and oneDNN where the backend onednn runs: each of its matrix products
+ *          makes and frees up to 6 small pieces of memory in oneDNN 2.6, up to 8 in 3.2, and takes a
+ *          lock on CPUs without AVX-512).
  */
 HEED_API heed_status heed_plan_run(const heed_plan *plan, const heed_attn_args *args,
                                    void *workspace, size_t bytes);

@@ -152,9 +152,7 @@ HEED_API size_t heed_linear_workspace_bytes(const heed_linear *linear, uint32_t 
  *          HEED_ERR_NOMEM    bytes < heed_linear_workspace_bytes(linear, 1);
  *          HEED_ERR_BACKEND  a backend failed: y is unspecified.
  *          y is untouched after the first two.
- * Threads  as heed_plan_run.
- * Memory   with a workspace the call allocates nothing and takes no lock (what the OpenMP runtime
- *          itself does aside).
+ * Threads, Fork, Memory   as heed_plan_run.
  */
 HEED_API heed_status heed_linear_run(const heed_linear *linear, const heed_linear_args *args,
                                      void *workspace, size_t bytes);
