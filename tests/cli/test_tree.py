@@ -1,0 +1,63 @@
+"""The heed command of a build tree finds the tree's own plugins; a copy of it elsewhere does not.
+
+Usage: test_tree.py BUILD_ROOT BACKEND HEED...
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+import harness
+from harness import check, finish, run
+
+MARKER = "heed_build_tree.txt"
+
+
+def knows(backend, environment=None):
+    """Does heed info list the backend, and choose it when it is named?"""
+    environment = dict(environment or {}, HEED_BACKEND=backend)
+    status, stdout, stderr = run("info", "--json", environment=environment)
+    check(status == 0 and stderr == "", f"heed info: status {status}, {stderr!r}")
+    told = json.loads(stdout)
+    listed = backend in [b["name"] for b in told["library"]["backends"]]
+    unknown = told["chosen"] is None and "is unknown" in told["why_none"]
+    check(listed != unknown, f"{backend} is listed and unknown, or neither: {stdout}")
+    return listed
+
+
+def main():
+    root, backend = pathlib.Path(sys.argv[1]), sys.argv[2]
+    harness.heed = sys.argv[3:]
+    program = pathlib.Path(harness.heed[-1])
+    library = {"LD_LIBRARY_PATH": str(root / "core")}
+    check((root / MARKER).is_file(), f"{MARKER} is not in {root}")
+    check(knows(backend), f"the tree's own {backend} is not found")
+    check(not knows(backend, {"HEED_PLUGIN_PATH": ""}), "an empty HEED_PLUGIN_PATH has plugins")
+    check(
+        not knows(backend, {"HEED_PLUGIN_PATH": str(harness.folder)}),
+        "HEED_PLUGIN_PATH is not all that is searched",
+    )
+    code = program.read_bytes()
+    if b".debug_info" not in code and b".gcda" not in code:  # these hold paths of their own
+        check(str(root).encode() not in code, "the program holds the tree's path")
+
+    # As if it were installed, and then beside a file that somebody put there.
+    other = harness.folder / "other"
+    (other / "bin").mkdir(parents=True)
+    shutil.copy(program, other / "bin" / "heed")
+    harness.heed = sys.argv[3:-1] + [str(other / "bin" / "heed")]
+    check(not knows(backend, library), "a program outside the tree finds the tree's plugins")
+    shutil.copy(root / MARKER, other)
+    check(knows(backend, library), "the file beside the program's folder is not read")
+    if os.geteuid() == 0:
+        os.chown(other / MARKER, 65534, 65534)
+        check(not knows(backend, library), "a file of somebody else's is believed")
+    (other / MARKER).unlink()
+    (other / MARKER).symlink_to(root / MARKER)
+    check(not knows(backend, library), "a link in place of the file is followed")
+    return finish()
+
+
+sys.exit(main())
