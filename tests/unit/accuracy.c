@@ -1,0 +1,106 @@
+/* What heed/attention.h says of EXACT: for inputs from N(0,1) the relative L2 error of out in f32 is
+ * below u (8 + sqrt(qk_dim)), u = 2^-24, on every backend that runs here, at any head dim. The
+ * derivation is in docs/accuracy.md. */
+#include <math.h>
+
+#include "unit.h"
+
+enum { V_DIM = 16, MOST_KEYS = 2048 };
+
+/* Box and Muller. */
+static float normal(uint64_t *seed)
+{
+    const double a = ((double)(unit_random(seed) >> 11) + 0.5) * 0x1p-53;
+    const double b = (double)(unit_random(seed) >> 11) * 0x1p-53;
+    return (float)(sqrt(-2 * log(a)) * cos(6.283185307179586 * b));
+}
+
+static float *normals(int64_t n, uint64_t *seed)
+{
+    float *x = malloc((size_t)n * sizeof *x);
+    if (!x)
+        exit(1);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = normal(seed);
+    return x;
+}
+
+/* The squares of a row's error, and of the row itself, are added to *error and *size. */
+static void compare_row(const float *q, const float *k, const float *v, const float *out,
+                        int64_t dim, int64_t keys, double *error, double *size)
+{
+    static double weight[MOST_KEYS];
+    double most = -HUGE_VAL, sum = 0;
+    for (int64_t j = 0; j < keys; j++) {
+        double s = 0;
+        for (int64_t d = 0; d < dim; d++)
+            s += (double)q[d] * (double)k[j * dim + d];
+        weight[j] = s / sqrt((double)dim);
+        most = fmax(most, weight[j]);
+    }
+    for (int64_t j = 0; j < keys; j++)
+        sum += weight[j] = exp(weight[j] - most);
+    for (int64_t d = 0; d < V_DIM; d++) {
+        double want = 0;
+        for (int64_t j = 0; j < keys; j++)
+            want += weight[j] / sum * (double)v[j * V_DIM + d];
+        *error += ((double)out[d] - want) * ((double)out[d] - want);
+        *size += want * want;
+    }
+}
+
+static void check(heed_context *context, const char *backend, int64_t q_len, int64_t keys,
+                  int64_t dim)
+{
+    uint64_t seed = (uint64_t)(dim + keys);
+    float *q = normals(q_len * dim, &seed), *k = normals(keys * dim, &seed);
+    float *v = normals(keys * V_DIM, &seed), *out = normals(q_len * V_DIM, &seed);
+    const heed_attn_desc desc = {.struct_size = sizeof desc,
+                                 .q_heads = 1,
+                                 .kv_heads = 1,
+                                 .qk_dim = (uint32_t)dim,
+                                 .v_dim = V_DIM,
+                                 .q_type = HEED_F32,
+                                 .k_type = HEED_F32,
+                                 .v_type = HEED_F32,
+                                 .out_type = HEED_F32,
+                                 .accuracy = HEED_ACCURACY_EXACT};
+    const heed_attn_args args = {.struct_size = sizeof args,
+                                 .batch = 1,
+                                 .q_len = q_len,
+                                 .kv_len = keys,
+                                 .q = {q, {0, 0, dim, 1}},
+                                 .k = {k, {0, 0, dim, 1}},
+                                 .v = {v, {0, 0, V_DIM, 1}},
+                                 .out = {out, {0, 0, V_DIM, 1}}};
+    double error = 0, size = 0;
+    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    for (int64_t i = 0; i < q_len; i++)
+        compare_row(q + i * dim, k, v, out + i * V_DIM, dim, keys, &error, &size);
+    const double is = sqrt(error / size), stated = 0x1p-24 * (8 + sqrt((double)dim));
+    CHECK(is < stated, "%s, %lld queries, %lld keys, qk_dim %lld: %.2e, stated is %.2e", backend,
+          (long long)q_len, (long long)keys, (long long)dim, is, stated);
+    free(q);
+    free(k);
+    free(v);
+    free(out);
+}
+
+int main(void)
+{
+    static const char *const backends[] = {"naive", "avx2", "avx512", "onednn"};
+    static const int64_t lengths[][2] = {{1, 64}, {1, MOST_KEYS}, {8, 64}, {40, 100}};
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
+        heed_context *context = unit_context(1, backends[i]);
+        unit_problem p = unit_make(1, 1, 1, 1, 8, 1);
+        const int there = heed_attn_supported(context, &p.desc, NULL) == HEED_OK;
+        printf("%s: %s\n", backends[i], there ? "checked" : "not here");
+        for (int64_t dim = 64; there && dim <= 16384; dim *= 2)
+            for (int n = 0; n < 4; n++)
+                if (lengths[n][1] * dim <= 1 << 22) /* seconds, not minutes */
+                    check(context, backends[i], lengths[n][0], lengths[n][1], dim);
+        heed_context_release(context);
+        unit_free(&p);
+    }
+    return unit_end();
+}
