@@ -4,11 +4,6 @@
 #include "linear.h"
 #include "onednn.h"
 
-static heed_status probe(const heed_cpu *cpu, heed_error *why)
-{
-    return heed_onednn_open(cpu, why);
-}
-
 static heed_status supports(const heed_problem *problem, heed_error *why)
 {
     heed_onednn_layout layout;
@@ -62,28 +57,38 @@ static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
            (rows * 256 * (score + each * dims) * slower + tiles * (256 * dims * load + calls));
 }
 
-#define TABLE(bytes)                                                                               \
-    {                                                                                              \
-        .abi = HEED_BACKEND_ABI, .struct_size = (bytes),                                           \
-        .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |        \
-                    HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |         \
-                    HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |            \
-                    HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES,                              \
-        .name = "onednn", .summary = heed_onednn_summary, .probe = probe, .supports = supports,    \
-        .cost = cost, .tiling = tiling, .plan_create = heed_onednn_plan_create,                    \
-        .plan_destroy = heed_onednn_plan_destroy, .run_tile = heed_onednn_run_tile,                \
-        .linear_supports = heed_onednn_linear_supports, .linear_cost = heed_onednn_linear_cost,    \
-        .linear_tiling = heed_onednn_linear_tiling, .linear_pack = heed_onednn_linear_pack,        \
-        .linear_tile = heed_onednn_linear_tile,                                                    \
-        .linear_plan_create = heed_onednn_linear_plan_create,                                      \
-        .linear_plan_destroy = heed_onednn_linear_plan_destroy,                                    \
-    }
+/* The members of a table. clang-format would fill lines with them. */
+/* clang-format off */
+#define MEMBERS(bytes)                                                                             \
+    .abi = HEED_BACKEND_ABI,                                                                       \
+    .struct_size = (bytes),                                                                        \
+    .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |            \
+                HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |             \
+                HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |                \
+                HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES,                                  \
+    .name = "onednn",                                                                              \
+    .summary = "matrix products of oneDNN",                                                        \
+    .probe = heed_onednn_open,                                                                     \
+    .supports = supports,                                                                          \
+    .cost = cost,                                                                                  \
+    .tiling = tiling,                                                                              \
+    .plan_create = heed_onednn_plan_create,                                                        \
+    .plan_destroy = heed_onednn_plan_destroy,                                                      \
+    .run_tile = heed_onednn_run_tile,                                                              \
+    .linear_supports = heed_onednn_linear_supports,                                                \
+    .linear_cost = heed_onednn_linear_cost,                                                        \
+    .linear_tiling = heed_onednn_linear_tiling,                                                    \
+    .linear_pack = heed_onednn_linear_pack,                                                        \
+    .linear_tile = heed_onednn_linear_tile,                                                        \
+    .linear_plan_create = heed_onednn_linear_plan_create,                                          \
+    .linear_plan_destroy = heed_onednn_linear_plan_destroy
+/* clang-format on */
 
 const heed_backend *heed_onednn_backend(void); /* declared by whoever lists the built-in backends */
 
 const heed_backend *heed_onednn_backend(void)
 {
-    static const heed_backend backend = TABLE(sizeof backend);
+    static const heed_backend backend = {MEMBERS(sizeof backend)};
     return &backend;
 }
 
@@ -91,7 +96,7 @@ const heed_backend *heed_onednn_backend(void)
 /* A host that is too old to make the state of linear layers is shown none of their members. */
 const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_size)
 {
-    static const heed_backend older = TABLE(offsetof(heed_backend, linear_supports));
+    static const heed_backend older = {MEMBERS(offsetof(heed_backend, linear_supports))};
     if (host_abi != HEED_BACKEND_ABI)
         return NULL;
     return host_struct_size < sizeof(heed_backend) ? &older : heed_onednn_backend();

@@ -13,13 +13,10 @@
 #include "onednn.h"
 
 #define COMPILED_WITH DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH
-#define TEXT_OF(...) TEXT(__VA_ARGS__)
-#define TEXT(major, minor, patch) #major "." #minor "." #patch
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static heed_onednn_library library; /* written once, under the lock, before anybody reads it */
 static int opened;
-char heed_onednn_summary[160] = "matrix products by oneDNN " TEXT_OF(COMPILED_WITH);
 
 /* ---- fork -------------------------------------------------------------------------------------
  */
@@ -254,10 +251,9 @@ static heed_status open_library(const heed_cpu *cpu, heed_error *why)
                            heed_dnnl_status_name(status));
     /* Callers may bring more threads than there are cores; the last of them then wait. */
     found.n_slots = cpu->n_cores < 16 ? 16 : cpu->n_cores > 256 ? 256 : cpu->n_cores;
+    snprintf(found.note, sizeof found.note, "oneDNN %d.%d.%d, which uses %s%s", version->major,
+             version->minor, version->patch, found.isa, why_less);
     library = found;
-    snprintf(heed_onednn_summary, sizeof heed_onednn_summary,
-             "matrix products by oneDNN %d.%d.%d, which uses %s%s", version->major, version->minor,
-             version->patch, found.isa, why_less);
     return HEED_OK;
 }
 
@@ -276,6 +272,8 @@ heed_status heed_onednn_open(const heed_cpu *cpu, heed_error *why)
         st = open_library(cpu, why);
         opened = st == HEED_OK;
     }
+    if (st == HEED_OK && why)
+        snprintf(why->text, sizeof why->text, "%s", library.note);
     pthread_mutex_unlock(&lock);
     atomic_fetch_sub(&n_opening, 1);
     return st;

@@ -23,10 +23,11 @@ typedef struct heed_onednn_library {
     int32_t rank;       /* of the instruction set that oneDNN uses */
     uint64_t rows_need; /* HEED_ISA_* */
     char isa[32];       /* oneDNN's, in its words */
+    char note[160];     /* for people: the version that runs, and the instruction set */
 } heed_onednn_library;
 
-/* Opens oneDNN for this CPU, once per process. A refusal names what failed: what oneDNN has become by
- * then may be more than this CPU, or its cap, allows. */
+/* Opens oneDNN for this CPU, once per process; says then what it uses. A refusal names what failed:
+ * what oneDNN has become by then may be more than this CPU, or its cap, allows. */
 heed_status heed_onednn_open(const heed_cpu *cpu, heed_error *why);
 
 /* Refuses in a child after fork whose parent had used oneDNN: other threads of the parent may have
@@ -39,9 +40,6 @@ int heed_onednn_is_lost(void);
 
 /* Valid after a successful heed_onednn_open. */
 const heed_onednn_library *heed_onednn_opened(void);
-
-/* For people; from the first heed_onednn_open on with its instruction set. */
-extern char heed_onednn_summary[160];
 
 #define HEED_ONEDNN_MOST_SIZES 8
 

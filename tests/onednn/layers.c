@@ -6,6 +6,7 @@
 #include <heed/heed.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { DIMS = 3000, HELD = 1100, OUT = 3, ROWS = 2 };
 
@@ -93,6 +94,10 @@ static double resident(void)
     return pages * 4096;
 }
 
+/* The summary in the module's table, as it is before the first context. */
+static const char *summary;
+static char summary_before[256];
+
 /* What the module shows to a library that lacks the members behind run_heads. */
 static void check_older_host(const char *module)
 {
@@ -107,6 +112,8 @@ static void check_older_host(const char *module)
     CHECK(older && HEED_BACKEND_HAS(older, run_tile) && !HEED_BACKEND_HAS(older, linear_tile),
           "an older library is shown linear layers, whose state it cannot make");
     CHECK(now && HEED_BACKEND_HAS(now, linear_plan_create), "this one is not");
+    summary = now->summary;
+    snprintf(summary_before, sizeof summary_before, "%s", summary);
 }
 
 int main(int argc, char **argv)
@@ -156,6 +163,8 @@ int main(int argc, char **argv)
     }
     heed_context_release(asking);
     heed_context_release(context);
+    CHECK(!summary || !strcmp(summary, summary_before),
+          "a context has changed the table's text, which others may be reading");
     printf("%d failures\n", failures);
     return failures != 0;
 }
