@@ -180,6 +180,19 @@ static void put(int bf16, void *to, int64_t at, uint32_t type, const void *from,
         ((float *)to)[at] = heed_load(type, from, index);
 }
 
+/* One row of x as the product takes it. */
+static void put_row(int bf16, void *to, int64_t n, uint32_t type, const void *from, int64_t index,
+                    int64_t stride)
+{
+    if (stride == 1 && type == (bf16 ? HEED_BF16 : HEED_F32)) {
+        const size_t each = bf16 ? 2 : 4;
+        memcpy(to, (const char *)from + index * (int64_t)each, (size_t)n * each);
+        return;
+    }
+    for (int64_t k = 0; k < n; k++)
+        put(bf16, to, k, type, from, index + k * stride);
+}
+
 heed_status heed_onednn_linear_pack(const heed_linear_problem *problem,
                                     const heed_linear_weight *weight, int64_t col_first,
                                     int64_t col_end, void *panel)
@@ -219,9 +232,9 @@ static dnnl_status_t run(const heed_linear_problem *problem, const heed_linear_t
         memset(scratch + (size_t)(rows * in_dim) * element(problem), 0,
                (size_t)((ROWS - rows) * in_dim) * element(problem));
         for (int64_t i = 0; i < rows; i++)
-            for (int64_t k = 0; k < in_dim; k++)
-                put(bf16, scratch, i * in_dim + k, problem->x_type, tile->x.data,
-                    (r + i) * tile->x.row_stride + k * tile->x.col_stride);
+            put_row(bf16, scratch + (size_t)(i * in_dim) * element(problem), in_dim,
+                    problem->x_type, tile->x.data, (r + i) * tile->x.row_stride,
+                    tile->x.col_stride);
         for (int64_t c = 0; c < cols && status == dnnl_success; c += COLS) {
             const char *w = (const char *)tile->packed + (size_t)(c / COLS) * panel_bytes(problem);
             status = heed_gemm_execute(&p->gemm, with->stream, &with->memory, scratch, w, sums,
