@@ -7,7 +7,9 @@
  * Rows      attn/<backend>/<dtype>/<shape>/threads:<n>, linear/... in the same way, and
  *           ceiling/<kind>/threads:<n>; shapes.h has the shapes. Each repetition of a row measures
  *           its ceiling right before its timed loop.
- * Exit      0; 1 if the filter matches no row; 2 for a wrong option.
+ * Refused   what a backend does not serve is no row: it is named with the reason on stderr and in the
+ *           JSON's context.
+ * Exit      0; 1 if the filter matches nothing or a row failed; 2 for a wrong option.
  */
 #include <benchmark/benchmark.h>
 
@@ -187,22 +189,36 @@ int run(int argc, char **argv)
 
     for (const auto &[name, value] : heed_bench::machine_context())
         benchmark::AddCustomContext(name, value);
-    const std::vector<std::string> left_out = heed_bench::register_rows(selection);
-    std::string all;
-    for (const std::string &line : left_out)
-        all += (all.empty() ? "" : "; ") + line;
-    benchmark::AddCustomContext("left_out", all);
+    const heed_bench::Skipped skipped = heed_bench::register_rows(selection);
+    std::string left_out, refused;
+    for (const std::string &line : skipped.left_out)
+        left_out += (left_out.empty() ? "" : "; ") + line;
+    for (const auto &[name, reason] : skipped.refused)
+        refused += (refused.empty() ? "" : "\n") + name + ": " + reason;
+    benchmark::AddCustomContext("left_out", left_out);
+    benchmark::AddCustomContext("refused", refused);
 
     heed_bench::TableReporter table;
-    const size_t n_rows = selection.demo ? benchmark::RunSpecifiedBenchmarks(&table)
-                                         : benchmark::RunSpecifiedBenchmarks();
-    if (selection.demo && n_rows > 0)
+    size_t n_rows = 0;
+    if (skipped.n_rows > 0)
+        n_rows = selection.demo ? benchmark::RunSpecifiedBenchmarks(&table)
+                                : benchmark::RunSpecifiedBenchmarks();
+    if (selection.demo && n_rows > 0) {
+        for (const auto &[name, reason] : skipped.refused)
+            table.refuse(name);
         table.print();
-    for (const std::string &line : left_out)
+    }
+    for (const std::string &line : skipped.left_out)
         std::fprintf(stderr, "left out: %s\n", line.c_str());
-    if (n_rows == 0)
+    for (const auto &[name, reason] : skipped.refused)
+        std::fprintf(stderr, "refused: %s: %s\n", name.c_str(), reason.c_str());
+    if (n_rows == 0 && skipped.refused.empty()) {
         std::fputs("heed-bench: the filter matches no row\n", stderr);
-    return n_rows == 0;
+        return 1;
+    }
+    if (heed_bench::any_failed())
+        std::fputs("heed-bench: a row failed\n", stderr);
+    return heed_bench::any_failed();
 }
 
 } // namespace

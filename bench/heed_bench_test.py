@@ -1,8 +1,10 @@
-"""Tests of the heed-bench binary on rows that take no time: heed_bench_test.py HEED-BENCH"""
+"""Tests of the heed-bench binary on rows that take no time: heed_bench_test.py HEED-BENCH
+[FOLDER of the example plugin]"""
 
 import json
 import math
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -11,22 +13,23 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import results  # noqa: E402
 
-BENCH = None
+BENCH = PLUGINS = None
 SMALL = "attn/naive/f32/small_b4_h4_s10_d8/threads:1"
 
 
-def run(*words, **environment):
+def run(*words, preexec_fn=None, **environment):
     return subprocess.run(
         [BENCH, *words],
         capture_output=True,
         text=True,
         timeout=100,
         env={**os.environ, **environment},
+        preexec_fn=preexec_fn,
         check=False,
     )
 
 
-def measure(pattern, *words):
+def measure(pattern, *words, **environment):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "out.json")
         done = run(
@@ -35,6 +38,7 @@ def measure(pattern, *words):
             "--benchmark_min_time=0.005",
             "--benchmark_repetitions=3",
             *words,
+            **environment,
         )
         if done.returncode:
             raise AssertionError(done.stderr)
@@ -68,6 +72,37 @@ class HeedBench(unittest.TestCase):
         for key in ("machine", "compiler", "commit", "left_out"):
             self.assertIn(key, data["context"])
         self.assertNotIn("NaN", raw)
+
+    def test_a_refusal_is_a_skip_with_its_reason(self):
+        if not PLUGINS:
+            self.skipTest("there is no example plugin, and the others may refuse nothing")
+        small, refused = (
+            f"attn/example/{dtype}/small_b4_h4_s10_d8/threads:1" for dtype in ("f32", "bf16")
+        )
+        data, rows, _ = measure(
+            "example/.*/small_b4_h4_s10_d8/threads:1", HEED_PLUGIN_PATH=PLUGINS
+        )
+        self.assertFalse([run for run in data["benchmarks"] if run.get("error_occurred")])
+        self.assertIsNone(rows[small].error)
+        self.assertIn("must be f32", rows[refused].error)
+        # Of a filter that keeps refused rows only, nothing is measured, and that is no failure.
+        done = run(f"--benchmark_filter={refused}", HEED_PLUGIN_PATH=PLUGINS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"refused: {refused}: ", done.stderr)
+        self.assertNotIn("ERROR", done.stdout + done.stderr)
+
+    def test_an_error_is_an_error(self):
+        def little_memory():
+            resource.setrlimit(resource.RLIMIT_AS, (600 << 20, 600 << 20))
+
+        words = ["--threads=1", "--benchmark_min_time=0.001", "--benchmark_repetitions=1"]
+        done = run(f"--benchmark_filter={SMALL}", *words, preexec_fn=little_memory)
+        if done.returncode:
+            self.skipTest("the program does not start in 600 MiB of addresses")
+        memory = "attn/naive/f32/decode_b1_hq32_hkv8_kv1024_d128/threads:1"  # rotates over a GiB
+        done = run(f"--benchmark_filter={memory}", *words, preexec_fn=little_memory)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ERROR OCCURRED: 'no memory for", done.stdout)
 
     def test_ceilings_are_finite_or_refused(self):
         _, rows, _ = measure("ceiling/.*/threads:1")
@@ -132,4 +167,5 @@ class HeedBench(unittest.TestCase):
 
 if __name__ == "__main__":
     BENCH = sys.argv.pop(1)
+    PLUGINS = sys.argv.pop(1) if len(sys.argv) > 1 else None
     unittest.main()

@@ -39,6 +39,19 @@ heed_linear_desc describe_linear(const LinearShape &shape, uint32_t dtype)
     return desc;
 }
 
+/* Why the backend does not serve the layer; empty if it does. */
+std::string refusal_of(const std::string &backend, const LinearShape &shape, const Type &type)
+{
+    Context &context = context_of(backend, 1);
+    if (!context.handle)
+        return context.error;
+    const heed_linear_desc desc = describe_linear(shape, type.dtype);
+    heed_error why = {};
+    if (heed_linear_supported(context.handle, &desc, &why) == HEED_OK)
+        return "";
+    return why.text[0] ? why.text : "it gives no reason";
+}
+
 double weight_bytes(const LinearShape &shape, uint32_t dtype)
 {
     return double(shape.n) * shape.k * heed_dtype_bytes(dtype);
@@ -161,9 +174,9 @@ void measure(benchmark::State &state, const LinearRow &row, Pool &pool)
     const std::unique_ptr<void, decltype(&std::free)> workspace(
         std::aligned_alloc(64, (bytes + 63) / 64 * 64), std::free);
     if (!workspace)
-        return state.SkipWithError("no memory for the workspace");
+        return fail(state, "no memory for the workspace");
     if (heed_linear_run(layers.next(), &args, workspace.get(), bytes) != HEED_OK)
-        return state.SkipWithError(heed_last_error());
+        return fail(state, heed_last_error());
 
     const int ceiling = ceiling_of(row.backend, kernel, row.type->dtype);
     let_workers_sleep(row.n_threads);
@@ -174,7 +187,7 @@ void measure(benchmark::State &state, const LinearRow &row, Pool &pool)
     const double cpu_start = cpu_seconds(), start = now();
     for (auto _ : state) {
         if (heed_linear_run(layers.next(), &args, workspace.get(), bytes) != HEED_OK) {
-            state.SkipWithError(heed_last_error());
+            fail(state, heed_last_error());
             return;
         }
         calls++;
@@ -201,8 +214,10 @@ void measure_row(benchmark::State &state, const LinearRow &row, Pool *pool)
 {
     try {
         measure(state, row, *pool);
+    } catch (const TooLittleMemory &refusal) {
+        state.SkipWithError(refusal.what());
     } catch (const std::exception &error) {
-        state.SkipWithError(error.what());
+        fail(state, error.what());
     }
 }
 
@@ -236,8 +251,7 @@ double estimate(const std::string &backend, const LinearShape &shape, const Type
 } // namespace
 
 void register_linear_rows(const Selection &selection, const std::vector<unsigned> &threads,
-                          const std::string &backend, double limit, Pool &pool,
-                          std::vector<std::string> *left_out)
+                          const std::string &backend, double limit, Pool &pool, Skipped *skipped)
 {
     for (const Type &type : types)
         for (const LinearShape &shape : linear_shapes)
@@ -247,12 +261,18 @@ void register_linear_rows(const Selection &selection, const std::vector<unsigned
                 if (type.accuracy != HEED_ACCURACY_DEFAULT || !selection.wanted(name) ||
                     (type.dtype == HEED_F16 && !selection.f16))
                     continue;
+                const std::string refusal = refusal_of(backend, shape, type);
+                if (!refusal.empty()) {
+                    skipped->refused.emplace_back(name, refusal);
+                    continue;
+                }
                 const double seconds = estimate(backend, shape, type, pool) / n;
                 if (seconds > limit) {
-                    left_out->push_back(too_long(name, seconds));
+                    skipped->left_out.push_back(too_long(name, seconds));
                     continue;
                 }
                 const LinearRow row = {name, backend, &type, &shape, n};
+                skipped->n_rows++;
                 benchmark::RegisterBenchmark(name.c_str(), measure_row, row, &pool)
                     ->UseRealTime()
                     ->Unit(benchmark::kMicrosecond);

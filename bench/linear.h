@@ -11,11 +11,9 @@
 namespace heed_bench
 {
 
-/* Registers those of one backend. Adds a line to left_out for each that would take too long. The
- * pool must outlive the run. */
+/* Registers those of one backend. The pool must outlive the run. */
 void register_linear_rows(const Selection &selection, const std::vector<unsigned> &threads,
-                          const std::string &backend, double limit, Pool &pool,
-                          std::vector<std::string> *left_out);
+                          const std::string &backend, double limit, Pool &pool, Skipped *skipped);
 
 } // namespace heed_bench
 

@@ -71,8 +71,8 @@ char *Pool::normal(uint32_t dtype, size_t bytes)
         capacity_ = filled_ = 0;
         const size_t room = available_bytes();
         if (room && bytes > room / 10 * 8)
-            throw std::runtime_error("needs " + std::to_string(bytes >> 20) + " MiB of memory, " +
-                                     std::to_string(room >> 20) + " MiB are available");
+            throw TooLittleMemory("needs " + std::to_string(bytes >> 20) + " MiB of memory, " +
+                                  std::to_string(room >> 20) + " MiB are available");
         void *fresh =
             mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (fresh == MAP_FAILED)

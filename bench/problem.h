@@ -5,12 +5,18 @@
 #include <heed/heed.h>
 
 #include <cstddef>
+#include <stdexcept>
 #include <vector>
 
 #include "shapes.h"
 
 namespace heed_bench
 {
+
+/* Thrown where the machine is too small for a row, which is not the row's failure. */
+struct TooLittleMemory : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
 
 /* Random memory that all rows share: one buffer that grows and is filled with N(0,1) numbers of one
  * type, so that set-up is a copy of a few hundred megabytes at most once per type. Inputs are views
@@ -23,8 +29,9 @@ class Pool
     Pool &operator=(const Pool &) = delete;
     ~Pool();
 
-    /* At least `bytes` of numbers of this type, 4096-aligned; valid until the next call. Throws a
-     * sentence (std::runtime_error) if the machine has too little memory to spare. */
+    /* At least `bytes` of numbers of this type, 4096-aligned; valid until the next call. Throws
+     * TooLittleMemory if the machine has not so much to spare, std::runtime_error if it has but
+     * gives none. */
     char *normal(uint32_t dtype, size_t bytes);
     const char *data() const
     {

@@ -23,7 +23,7 @@ NAME = re.compile(
 
 class Row:
     """name without Google Benchmark's suffixes; samples[counter] and samples["seconds"] hold a
-    value per repetition; error is the reason of a refusal, or None."""
+    value per repetition; error is the reason why there are none, of a refusal or an error, or None."""
 
     def __init__(self, name):
         self.name, self.samples, self.error, self.label = name, {}, None, ""
@@ -64,6 +64,9 @@ def load(path):
             if run.get("run_type", "iteration") == "iteration":
                 name = short_name(run["name"])
                 rows.setdefault(name, Row(name)).add(run)
+        for line in data["context"].get("refused", "").splitlines():
+            name, _, reason = line.partition(": ")
+            rows.setdefault(name, Row(name)).error = reason
         return data["context"], rows
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: no output of heed-bench ({error!r})") from error

@@ -29,6 +29,7 @@ namespace
 {
 
 Pool pool;
+bool failed = false;
 
 struct Row {
     std::string name, backend;
@@ -79,14 +80,14 @@ void measure(benchmark::State &state, const Row &row)
 {
     Context &context = context_of(row.backend, row.n_threads);
     if (!context.handle)
-        return state.SkipWithError(context.error.c_str());
+        return fail(state, context.error);
     Problem problem(*row.shape, *row.type, pool);
     const Plan plan(context.handle, problem.desc);
     if (!plan.refusal().empty())
-        return state.SkipWithError(plan.refusal().c_str());
+        return fail(state, plan.refusal());
     const Workspace workspace(plan.get(), row.n_threads);
     if (!workspace.data())
-        return state.SkipWithError("no memory for the workspace");
+        return fail(state, "no memory for the workspace");
     const std::string kernel = plan.kernel(row.shape->q_len);
     state.SetLabel(kernel.empty() ? row.backend : kernel);
 
@@ -94,7 +95,7 @@ void measure(benchmark::State &state, const Row &row)
     static std::string warm;
     if (warm != row.name && row.estimate < 0.05 &&
         run(row, context.handle, plan, problem, workspace) != HEED_OK)
-        return state.SkipWithError(heed_last_error());
+        return fail(state, heed_last_error());
     warm = row.name;
 
     const int ceiling = ceiling_of(row.backend, kernel, row.type->dtype);
@@ -112,7 +113,7 @@ void measure(benchmark::State &state, const Row &row)
     for (auto _ : state) {
         problem.next();
         if (run(row, context.handle, plan, problem, workspace) != HEED_OK) {
-            state.SkipWithError(heed_last_error());
+            fail(state, heed_last_error());
             return;
         }
         calls++;
@@ -141,8 +142,10 @@ void measure_row(benchmark::State &state, const Row &row)
 {
     try {
         measure(state, row);
+    } catch (const TooLittleMemory &refusal) {
+        state.SkipWithError(refusal.what());
     } catch (const std::exception &error) {
-        state.SkipWithError(error.what());
+        fail(state, error.what());
     }
 }
 
@@ -167,8 +170,10 @@ void measure_plain(benchmark::State &state, const Row &row)
         state.counters["GFLOPS"] = flops(*row.shape) / seconds * 1e-9;
         state.counters["GBps"] = problem.kv_bytes() / seconds * 1e-9;
         state.counters["bytes_extra"] = double(plain.extra_bytes());
+    } catch (const TooLittleMemory &refusal) {
+        state.SkipWithError(refusal.what());
     } catch (const std::exception &error) {
-        state.SkipWithError(error.what());
+        fail(state, error.what());
     }
 }
 
@@ -176,8 +181,6 @@ void measure_plain(benchmark::State &state, const Row &row)
 
 void measure_ceiling(benchmark::State &state, int kind, unsigned n_threads)
 {
-    if (const char *refusal = heed_ceiling_refusal(kind))
-        return state.SkipWithError(refusal);
     double sum = 0;
     let_workers_sleep(n_threads);
     for (auto _ : state)
@@ -195,8 +198,10 @@ void measure_read(benchmark::State &state, unsigned n_threads)
             sum += heed_ceiling_read_gbps(pool.data(), pool.bytes(), n_threads, ceiling_seconds);
         state.counters["GBps"] = sum / double(state.iterations());
         state.SetLabel(heed_ceiling_read_form(n_threads));
+    } catch (const TooLittleMemory &refusal) {
+        state.SkipWithError(refusal.what());
     } catch (const std::exception &error) {
-        state.SkipWithError(error.what());
+        fail(state, error.what());
     }
 }
 
@@ -229,12 +234,17 @@ double estimate(const Shape &shape, uint32_t dtype, double rate)
     return std::max(flops(shape) / (rate * 1e9), memory);
 }
 
-bool supports(const std::string &backend, const Shape &shape, const Type &type)
+/* Why the backend does not serve the shape; empty if it does. */
+std::string refusal_of(const std::string &backend, const Shape &shape, const Type &type)
 {
-    const heed_attn_desc desc = describe(shape, type);
-    heed_error why;
     Context &context = context_of(backend, 1);
-    return context.handle && heed_attn_supported(context.handle, &desc, &why) == HEED_OK;
+    if (!context.handle)
+        return context.error;
+    const heed_attn_desc desc = describe(shape, type);
+    heed_error why = {};
+    if (heed_attn_supported(context.handle, &desc, &why) == HEED_OK)
+        return "";
+    return why.text[0] ? why.text : "it gives no reason";
 }
 
 /* The split accuracy gets rows where the backend needs it to serve the type at all. */
@@ -243,7 +253,7 @@ bool worth_a_row(const std::string &backend, const Shape &shape, const Type &typ
     if (type.accuracy != HEED_ACCURACY_SPLIT)
         return true;
     const Type plain = {"", type.dtype, HEED_ACCURACY_DEFAULT};
-    return supports(backend, shape, type) && !supports(backend, shape, plain);
+    return refusal_of(backend, shape, type).empty() && !refusal_of(backend, shape, plain).empty();
 }
 
 bool in_demo(const Shape &shape)
@@ -258,7 +268,7 @@ bool in_demo(const Shape &shape)
 
 #if HEED_BENCH_PLAIN_ONEDNN
 void register_plain(const Selection &selection, const std::vector<unsigned> &threads,
-                    std::vector<std::string> *left_out)
+                    Skipped *skipped)
 {
     for (const Type &type : types)
         for (const Shape &shape : shapes)
@@ -270,10 +280,11 @@ void register_plain(const Selection &selection, const std::vector<unsigned> &thr
                     continue;
                 const double seconds = estimate(shape, type.dtype, 50) / n;
                 if (seconds > selection.limit) {
-                    left_out->push_back(too_long(name, seconds));
+                    skipped->left_out.push_back(too_long(name, seconds));
                     continue;
                 }
                 const Row row = {name, "", &type, &shape, n, seconds};
+                skipped->n_rows++;
                 benchmark::RegisterBenchmark(name.c_str(), measure_plain, row)
                     ->UseRealTime()
                     ->Unit(benchmark::kMicrosecond);
@@ -290,9 +301,20 @@ std::string too_long(const std::string &name, double seconds)
     return name + text;
 }
 
-std::vector<std::string> register_rows(const Selection &selection)
+void fail(benchmark::State &state, const std::string &why)
 {
-    std::vector<std::string> left_out;
+    failed = true;
+    state.SkipWithError(why.c_str());
+}
+
+bool any_failed()
+{
+    return failed;
+}
+
+Skipped register_rows(const Selection &selection)
+{
+    Skipped skipped;
     std::vector<unsigned> threads = selection.threads;
     if (threads.empty()) {
         threads = {1};
@@ -304,14 +326,24 @@ std::vector<std::string> register_rows(const Selection &selection)
             const std::string suffix = "/threads:" + std::to_string(n);
             for (int kind = 0; kind < HEED_CEILING_COUNT; kind++) {
                 const std::string name = std::string("ceiling/") + heed_ceiling_name(kind) + suffix;
+                if (!selection.wanted(name))
+                    continue;
+                if (const char *refusal = heed_ceiling_refusal(kind)) {
+                    skipped.refused.emplace_back(name, refusal);
+                    continue;
+                }
+                skipped.n_rows++;
                 benchmark::RegisterBenchmark(name.c_str(), measure_ceiling, kind, n)->UseRealTime();
             }
             const std::string name = "ceiling/read" + suffix;
+            if (!selection.wanted(name))
+                continue;
+            skipped.n_rows++;
             benchmark::RegisterBenchmark(name.c_str(), measure_read, n)->UseRealTime();
         }
     for (const Backend &backend : list_backends()) {
         if (!backend.refusal.empty()) {
-            left_out.push_back("backend " + backend.name + ": " + backend.refusal);
+            skipped.left_out.push_back("backend " + backend.name + ": " + backend.refusal);
             continue;
         }
         const double limit = backend.name == "naive" ? selection.naive_limit : selection.limit;
@@ -327,31 +359,35 @@ std::vector<std::string> register_rows(const Selection &selection)
                                              shape.name + "/threads:" + std::to_string(n);
                     if (!selection.wanted(name))
                         continue;
+                    const std::string refusal = refusal_of(backend.name, shape, type);
+                    if (!refusal.empty()) {
+                        skipped.refused.emplace_back(name, refusal);
+                        continue;
+                    }
                     if (rate < 0)
                         rate = probe_rate(backend.name, type);
                     const double seconds = rate > 0 ? estimate(shape, type.dtype, rate) / n : 0;
                     if (seconds > limit) {
-                        left_out.push_back(too_long(name, seconds));
+                        skipped.left_out.push_back(too_long(name, seconds));
                         continue;
                     }
                     const Row row = {name, backend.name, &type, &shape, n, seconds};
-                    benchmark::internal::Benchmark *registered =
-                        benchmark::RegisterBenchmark(name.c_str(), measure_row, row);
-                    registered->UseRealTime()->Unit(benchmark::kMicrosecond);
-                    if (!supports(backend.name, shape, type))
-                        registered->Repetitions(1); /* its refusal need not be repeated */
+                    skipped.n_rows++;
+                    benchmark::RegisterBenchmark(name.c_str(), measure_row, row)
+                        ->UseRealTime()
+                        ->Unit(benchmark::kMicrosecond);
                 }
             }
         }
         if (!selection.demo)
-            register_linear_rows(selection, threads, backend.name, limit, pool, &left_out);
+            register_linear_rows(selection, threads, backend.name, limit, pool, &skipped);
 #if HEED_BENCH_PLAIN_ONEDNN
         /* The backend has kept oneDNN from instructions that fail on this machine. */
         if (backend.name == "onednn" && !selection.demo)
-            register_plain(selection, threads, &left_out);
+            register_plain(selection, threads, &skipped);
 #endif
     }
-    return left_out;
+    return skipped;
 }
 
 } // namespace heed_bench

@@ -2,8 +2,11 @@
 #ifndef HEED_BENCH_ROWS_H
 #define HEED_BENCH_ROWS_H
 
+#include <benchmark/benchmark.h>
+
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heed_bench
@@ -21,9 +24,21 @@ struct Selection {
 /* The line that says so of a row whose call is estimated to take too many seconds. */
 std::string too_long(const std::string &name, double seconds);
 
-/* Registers the ceilings and every backend x type x shape x threads with Google Benchmark. Returns
- * a line for each row or backend that was left out, with the reason. */
-std::vector<std::string> register_rows(const Selection &selection);
+/* What is not measured, and why. */
+struct Skipped {
+    std::vector<std::string>
+        left_out; /* lines: backends that cannot run, rows that take too long */
+    std::vector<std::pair<std::string, std::string>> refused; /* name and reason of a row that its
+                                                                 backend does not serve */
+    size_t n_rows = 0; /* registered, which are those that will be measured */
+};
+
+/* Registers the ceilings and every backend x type x shape x threads with Google Benchmark. */
+Skipped register_rows(const Selection &selection);
+
+/* Ends a row with an error, and any_failed() is true from then on. */
+void fail(benchmark::State &state, const std::string &why);
+bool any_failed();
 
 } // namespace heed_bench
 

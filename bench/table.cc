@@ -26,19 +26,36 @@ std::string number(double x, const char *unit)
 
 } // namespace
 
+/* The cell of attn/<backend>/<dtype>/<shape>/threads:<n>; its line and column are there from now on. */
+std::string &TableReporter::cell(const std::string &row_name)
+{
+    std::string attn, backend, dtype, shape;
+    std::istringstream name(row_name);
+    std::getline(name, attn, '/');
+    std::getline(name, backend, '/');
+    std::getline(name, dtype, '/');
+    std::getline(name, shape, '/');
+    const std::string line =
+        dtype + std::string(10 - std::min(dtype.size(), size_t(9)), ' ') + shape;
+    note(&backends_, backend);
+    note(&shapes_, line);
+    return cells_[{line, backend}];
+}
+
+void TableReporter::refuse(const std::string &row_name)
+{
+    cell(row_name) = "refused";
+}
+
 void TableReporter::ReportRuns(const std::vector<Run> &runs)
 {
     std::vector<double> gflops, gbps, seconds;
-    std::string backend, dtype, shape, attn;
+    std::string name;
     bool failed = false;
     for (const Run &run : runs) {
         if (run.run_type != Run::RT_Iteration)
             continue;
-        std::istringstream name(run.run_name.function_name);
-        std::getline(name, attn, '/');
-        std::getline(name, backend, '/');
-        std::getline(name, dtype, '/');
-        std::getline(name, shape, '/');
+        name = run.run_name.function_name;
         failed |= run.error_occurred;
         if (run.error_occurred)
             continue;
@@ -46,25 +63,21 @@ void TableReporter::ReportRuns(const std::vector<Run> &runs)
         gbps.push_back(run.counters.at("GBps"));
         seconds.push_back(run.real_accumulated_time / double(run.iterations));
     }
-    if (shape.empty())
+    if (name.empty())
         return;
     const auto median = [](std::vector<double> &x) {
         std::sort(x.begin(), x.end());
         return x[x.size() / 2];
     };
-    const std::string line =
-        dtype + std::string(10 - std::min(dtype.size(), size_t(9)), ' ') + shape;
-    note(&backends_, backend);
-    note(&shapes_, line);
-    std::string &cell = cells_[{line, backend}];
+    std::string &text = cell(name);
     if (failed || seconds.empty())
-        cell = "refused";
-    else if (shape.find("decode") != std::string::npos)
-        cell = number(median(gbps), "GB/s");
-    else if (shape.find("small") != std::string::npos)
-        cell = number(median(seconds) * 1e6, "us");
+        text = "failed";
+    else if (name.find("decode") != std::string::npos)
+        text = number(median(gbps), "GB/s");
+    else if (name.find("small") != std::string::npos)
+        text = number(median(seconds) * 1e6, "us");
     else
-        cell = number(median(gflops), "GFLOP/s");
+        text = number(median(gflops), "GFLOP/s");
 }
 
 void TableReporter::print() const
