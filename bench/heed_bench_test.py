@@ -1,9 +1,11 @@
 """Tests of the heed-bench binary on rows that take no time: heed_bench_test.py HEED-BENCH
 [FOLDER of the example plugin]"""
 
+import itertools
 import json
 import math
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -149,6 +151,21 @@ class HeedBench(unittest.TestCase):
             "left out: attn/naive/f32/prefill_b1_h1_s65536_d64_full/threads:1", done.stderr
         )
 
+    def test_rows_that_the_readme_names_exist(self):
+        done = run("--benchmark_list_tests", "--limit=1e9", "--threads=1", HEED_BACKEND="naive")
+        names = {results.short_name(line) for line in done.stdout.splitlines()}
+        readme = os.path.join(os.path.dirname(os.path.abspath(__file__)), "README.md")
+        with open(readme, encoding="utf-8") as file:
+            told = re.findall(r"`((?:attn|linear)/(?:<isa>|amx)/[^`]*)`", file.read())
+        self.assertGreaterEqual(len(told), 14)
+        for pattern in told:
+            # naive serves every type by itself, and has the rows of all the others.
+            pattern = re.sub(r"/(<isa>|amx)/", "/naive/", pattern).replace("f32split", "f32")
+            pattern = pattern.replace("threads:(1\\|2)", "threads:1")
+            parts = [part.split("\\|") for part in re.split("[()]", pattern)]
+            for name in map("".join, itertools.product(*parts)):
+                self.assertIn(name, names)
+
     def test_shapes_are_told(self):
         shapes = {shape["name"]: shape for shape in json.loads(run("--shapes").stdout)}
         self.assertEqual(
@@ -161,6 +178,16 @@ class HeedBench(unittest.TestCase):
         self.assertEqual(
             shapes["spec_q4_b1_hq32_hkv8_kv8192_d128"]["flops"],
             4 * 128 * 32 * (8189 + 8190 + 8191 + 8192),
+        )
+        self.assertEqual(
+            shapes["prefill_b1_h8_s2048_d64_randommask"]["flops"], 4 * 64 * 8 * 2048 * 1536
+        )
+        self.assertEqual(
+            {name: s["score"] for name, s in shapes.items() if s["score"] != "plain"},
+            {
+                "prefill_b1_h8_s2048_d64_bias": "bias",
+                "prefill_b1_h8_s2048_d64_softcap": "softcap",
+            },
         )
         self.assertEqual(shapes["mla_d576_dv512_kv8192"]["kv_elements"], 8192 * 576)
 

@@ -36,6 +36,11 @@ heed_linear_desc describe_linear(const LinearShape &shape, uint32_t dtype)
     desc.in_dim = shape.k;
     desc.out_dim = shape.n;
     desc.x_type = desc.w_type = desc.y_type = dtype;
+    if (shape.gelu) {
+        desc.features = HEED_LINEAR_HAS_BIAS;
+        desc.bias_type = dtype;
+        desc.activation = HEED_ACT_GELU;
+    }
     return desc;
 }
 
@@ -76,11 +81,15 @@ class Layers
         const size_t n = row.shape->bound == Bound::memory ? rotation_bytes() / bytes + 1 : 1;
         heed_view weight = {};
         weight.data = pool.normal(row.type->dtype, bytes);
+        heed_view bias = {};
+        bias.data = weight.data; /* any numbers do */
+        bias.stride[0] = 1;
         weight.stride[0] = row.shape->n;
         weight.stride[1] = 1;
         for (size_t i = 0; i < n; i++) {
             heed_linear *one = nullptr;
-            if (heed_linear_create(context_.handle, &desc, &weight, nullptr, &one) != HEED_OK) {
+            if (heed_linear_create(context_.handle, &desc, &weight,
+                                   row.shape->gelu ? &bias : nullptr, &one) != HEED_OK) {
                 release();
                 throw std::runtime_error(heed_last_error());
             }

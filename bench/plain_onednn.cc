@@ -131,7 +131,7 @@ bool PlainOneDnn::serves(const Shape &shape, uint32_t dtype)
            (shape.mask == Mask::full ||
             (shape.mask == Mask::causal && shape.q_len == shape.kv_len)) &&
            (shape.q_heads == shape.kv_heads || shape.q_len == 1) && !shape.v_in_k &&
-           !shape.simple && shape.storage == Storage::padded;
+           !shape.simple && shape.storage == Storage::padded && shape.score == Score::plain;
 }
 
 PlainOneDnn::PlainOneDnn(const Shape &shape, const heed_attn_desc &desc, unsigned n_threads)

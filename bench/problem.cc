@@ -152,8 +152,16 @@ heed_attn_desc describe(const Shape &shape, const Type &type)
         desc.window_left = 511;
         desc.window_right = -1;
     }
-    if (shape.mask == Mask::half)
+    if (shape.mask == Mask::half || shape.mask == Mask::random)
         desc.features |= HEED_HAS_MASK;
+    if (shape.score == Score::bias) {
+        desc.features |= HEED_HAS_BIAS;
+        desc.bias_type = type.dtype;
+    }
+    if (shape.score == Score::softcap) {
+        desc.features |= HEED_HAS_SOFTCAP;
+        desc.softcap = capped_at;
+    }
     if (shape.storage == Storage::paged16) {
         desc.features |= HEED_HAS_PAGES;
         desc.page_len = 16;
@@ -170,11 +178,8 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
     args.batch = shape.batch;
     args.q_len = shape.q_len;
     args.kv_len = shape.kv_len;
-    if (shape.mask == Mask::half) {
-        mask_.resize(size_t(shape.q_len * shape.kv_len));
-        for (int64_t i = 0; i < shape.q_len; i++)
-            std::fill_n(mask_.begin() + i * shape.kv_len + shape.kv_len / 2,
-                        shape.kv_len - shape.kv_len / 2, 1);
+    if (shape.mask == Mask::half || shape.mask == Mask::random) {
+        fill_mask(shape);
         args.mask.data = mask_.data();
         args.mask.stride[2] = shape.kv_len;
         args.mask.stride[3] = 1;
@@ -195,7 +200,15 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
     }
 
     const size_t q_room = round_up(q_bytes, page);
-    char *memory = pool.normal(type.dtype, q_room + sets_ * set_bytes_);
+    const size_t sets_room = round_up(sets_ * set_bytes_, page);
+    const size_t bias_bytes =
+        shape.score == Score::bias ? size_t(shape.q_len * shape.kv_len) * size : 0;
+    char *memory = pool.normal(type.dtype, q_room + sets_room + bias_bytes);
+    if (bias_bytes > 0) {
+        args.bias.data = memory + q_room + sets_room;
+        args.bias.stride[2] = shape.kv_len;
+        args.bias.stride[3] = 1;
+    }
     out_.resize(batch * shape.q_heads * size_t(shape.q_len) * shape.v_dim * size + 64);
     args.q.data = memory;
     args.out.data = out_.data() + (64 - reinterpret_cast<uintptr_t>(out_.data()) % 64) % 64;
@@ -208,6 +221,21 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
     set_strides(args.v, shape.layout, shape.kv_heads, shape.kv_len,
                 shape.v_in_k ? shape.qk_dim : shape.v_dim);
     store(shape);
+}
+
+void Problem::fill_mask(const Shape &shape)
+{
+    mask_.resize(size_t(shape.q_len * shape.kv_len));
+    std::minstd_rand bits(1);
+    for (int64_t i = 0; i < shape.q_len; i++) {
+        unsigned char *row = mask_.data() + i * shape.kv_len;
+        std::fill_n(row, shape.kv_len, 1);
+        if (shape.mask == Mask::half)
+            std::fill_n(row, shape.kv_len / 2, 0);
+        else
+            for (int64_t j = 0; j + 4 <= shape.kv_len; j += 4)
+                row[j + int64_t(bits() >> 8 & 3)] = 0;
+    }
 }
 
 /* Lengths and starts of packed rows; pages, in an order that a generator of Park and Miller gives.

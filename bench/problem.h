@@ -101,6 +101,7 @@ class Problem
     std::vector<int32_t> lens_, starts_, table_;
 
     void store(const Shape &shape);
+    void fill_mask(const Shape &shape);
 };
 
 } // namespace heed_bench

@@ -18,8 +18,17 @@ enum class Mask {
     full,
     causal,    /* position of row i: i + kv_len - q_len */
     window512, /* causal, and 511 keys before the row's own */
-    half       /* a bool mask [q_len, kv_len], shared by all heads, that hides keys < kv_len / 2 */
+    half,      /* a bool mask [q_len, kv_len], shared by all heads, that hides keys < kv_len / 2 */
+    random     /* the same, that hides one of every four keys, another one in each row */
 };
+
+/* What becomes of a score besides. */
+enum class Score {
+    plain,
+    bias,   /* plus a bias [q_len, kv_len] of the row's type, shared by all heads */
+    softcap /* capped_at * tanh(s / capped_at) */
+};
+constexpr float capped_at = 50;
 
 enum class Layout {
     head_major,  /* [batch, heads, rows, dim] */
@@ -53,20 +62,24 @@ struct Shape {
     bool v_in_k; /* V is the first v_dim columns of K (multi-head latent attention) */
     bool simple; /* by heed_attention instead of heed_plan_run */
     Storage storage = Storage::padded;
+    Score score = Score::plain;
 };
 
 /* A prefill of h heads, s rows and keys, head dim d. */
-constexpr Shape prefill(const char *name, uint32_t h, int64_t s, uint32_t d, Mask mask)
+constexpr Shape prefill(const char *name, uint32_t h, int64_t s, uint32_t d, Mask mask,
+                        Score score = Score::plain)
 {
-    return {name, Bound::compute, Layout::head_major, mask, 1, h, h, s, s, d, d, false, false};
+    return {name,  Bound::compute, Layout::head_major, mask, 1, h, h, s, s, d, d,
+            false, false,          Storage::padded,    score};
 }
 
-/* q query rows of each of b sequences against kv keys: 32 query heads on 8 key/value heads, D 128.
+/* q query rows of each of b sequences against kv keys: hq query heads on 8 key/value heads, D 128.
  */
-constexpr Shape decode(const char *name, int64_t b, int64_t q, int64_t kv, Layout layout)
+constexpr Shape decode(const char *name, int64_t b, int64_t q, int64_t kv, Layout layout,
+                       uint32_t hq = 32)
 {
     const Mask mask = q > 1 ? Mask::causal : Mask::full;
-    return {name, Bound::memory, layout, mask, b, 32, 8, q, kv, 128, 128, false, false};
+    return {name, Bound::memory, layout, mask, b, hq, 8, q, kv, 128, 128, false, false};
 }
 
 /* 16 sequences, packed, tokens outside of heads. */
@@ -92,6 +105,9 @@ constexpr Shape shapes[] = {
     prefill("prefill_b1_h8_s2048_d64_causal", 8, 2048, 64, Mask::causal),
     prefill("prefill_b1_h8_s2048_d128_full", 8, 2048, 128, Mask::full),
     prefill("prefill_b1_h8_s2048_d128_causal", 8, 2048, 128, Mask::causal),
+    prefill("prefill_b1_h8_s2048_d64_randommask", 8, 2048, 64, Mask::random),
+    prefill("prefill_b1_h8_s2048_d64_bias", 8, 2048, 64, Mask::full, Score::bias),
+    prefill("prefill_b1_h8_s2048_d64_softcap", 8, 2048, 64, Mask::full, Score::softcap),
     prefill("prefill_b1_h8_s4096_d64_full", 8, 4096, 64, Mask::full),
     prefill("prefill_b1_h8_s4096_d64_causal", 8, 4096, 64, Mask::causal),
     prefill("prefill_b1_h8_s4096_d64_halfmask", 8, 4096, 64, Mask::half),
@@ -111,6 +127,7 @@ constexpr Shape shapes[] = {
     decode("decode_b1_hq32_hkv8_kv1024_d128", 1, 1, 1024, Layout::head_major),
     decode("decode_b1_hq32_hkv8_kv8192_d128", 1, 1, 8192, Layout::head_major),
     decode("decode_b1_hq32_hkv8_kv32768_d128", 1, 1, 32768, Layout::head_major),
+    decode("decode_b1_hq64_hkv8_kv8192_d128", 1, 1, 8192, Layout::head_major, 64),
     decode("decodetm_b1_hq32_hkv8_kv1024_d128", 1, 1, 1024, Layout::token_major),
     decode("decodetm_b1_hq32_hkv8_kv8192_d128", 1, 1, 8192, Layout::token_major),
     decode("decodetm_b1_hq32_hkv8_kv32768_d128", 1, 1, 32768, Layout::token_major),
@@ -152,18 +169,31 @@ constexpr int64_t all_keys(const Shape &shape)
     return keys;
 }
 
-/* A linear layer of n outputs and k inputs on m rows. */
+/* A linear layer of n outputs and k inputs on m rows; gelu: with a bias, and GELU behind it. */
 struct LinearShape {
     const char *name;
     Bound bound;
     int64_t m;
     uint32_t n, k;
+    bool gelu = false;
 };
 
 constexpr LinearShape linear_shapes[] = {
     {"linear_m512_n2048_k2048", Bound::compute, 512, 2048, 2048},
     {"linear_m2048_n2048_k2048", Bound::compute, 2048, 2048, 2048},
     {"linear_m1_n2048_k2048", Bound::memory, 1, 2048, 2048},
+    /* all-MiniLM-L6-v2's, of one short sentence, of one of 128 tokens and of 32 such */
+    {"linear_m16_n384_k384", Bound::compute, 16, 384, 384},
+    {"linear_m16_n1536_k384", Bound::compute, 16, 1536, 384},
+    {"linear_m16_n384_k1536", Bound::compute, 16, 384, 1536},
+    {"linear_m128_n384_k384", Bound::compute, 128, 384, 384},
+    {"linear_m128_n1536_k384", Bound::compute, 128, 1536, 384},
+    {"linear_m128_n384_k1536", Bound::compute, 128, 384, 1536},
+    {"linear_m4096_n384_k384", Bound::compute, 4096, 384, 384},
+    {"linear_m4096_n1536_k384", Bound::compute, 4096, 1536, 384},
+    {"linear_m4096_n384_k1536", Bound::compute, 4096, 384, 1536},
+    {"linear_m128_n1536_k384_gelu", Bound::compute, 128, 1536, 384, true},
+    {"linear_m4096_n1536_k384_gelu", Bound::compute, 4096, 1536, 384, true},
 };
 
 /* (row, key) pairs that are visible, of one head of one sequence. */
@@ -187,6 +217,9 @@ constexpr double visible_pairs(const Shape &shape)
             break;
         case Mask::half:
             pairs += double(shape.kv_len - shape.kv_len / 2);
+            break;
+        case Mask::random:
+            pairs += double(shape.kv_len - shape.kv_len / 4);
             break;
         }
     }

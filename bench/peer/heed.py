@@ -10,7 +10,7 @@ import numpy as np
 from . import problem as problems
 
 DTYPE = {"f32": 1, "f16": 2, "bf16": 3}
-HAS_CAUSAL, HAS_WINDOW, HAS_MASK = 1 << 2, 1 << 3, 1 << 5
+HAS_SOFTCAP, HAS_CAUSAL, HAS_WINDOW, HAS_MASK, HAS_BIAS = (1 << n for n in (1, 2, 3, 5, 6))
 POS_BOTTOM_RIGHT = 2
 
 
@@ -192,7 +192,16 @@ class Attention:
         if problem.mask_kind == "window512":
             desc.features |= HAS_WINDOW
             desc.window_left, desc.window_right = 511, -1
-        if problem.mask_kind == "half":
+        if problem.score == "softcap":
+            desc.features |= HAS_SOFTCAP
+            desc.softcap = problem.capped_at
+        if problem.score == "bias":
+            desc.features |= HAS_BIAS
+            desc.bias_type = kind
+            self.args.bias = View(
+                problem.bias.ctypes.data, (ctypes.c_int64 * 4)(0, 0, problem.kv_len, 1)
+            )
+        if problem.mask_kind in ("half", "random"):
             desc.features |= HAS_MASK
             self.mask = problem.mask().astype(np.uint8)
             self.args.mask = View(

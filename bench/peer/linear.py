@@ -52,12 +52,15 @@ class Args(ctypes.Structure):
     ]
 
 
+HAS_BIAS, ACT_GELU = 1 << 0, 1
+
+
 def view(tensor):
     return View(tensor.data_ptr(), (ctypes.c_int64 * 4)(*tensor.stride()))
 
 
 class Heed:
-    def __init__(self, library, x, weights, threads):
+    def __init__(self, library, x, weights, bias, threads):
         self.c, kind = library.c, DTYPE[{v: k for k, v in TYPE.items()}[x.dtype]]
         self.c.heed_linear_workspace_bytes.restype = ctypes.c_size_t
         (rows, k), n = x.shape, weights[0].shape[1]
@@ -65,11 +68,14 @@ class Heed:
         desc = Desc(
             struct_size=ctypes.sizeof(Desc), in_dim=k, out_dim=n, x_type=kind, w_type=kind, y_type=kind
         )
+        if bias is not None:
+            desc.features, desc.bias_type, desc.activation = HAS_BIAS, kind, ACT_GELU
         self.layers = []
         for weight in weights:
             layer, there = ctypes.c_void_p(), view(weight)
             if self.c.heed_linear_create(
-                library.context(threads), ctypes.byref(desc), ctypes.byref(there), None, ctypes.byref(layer)
+                library.context(threads), ctypes.byref(desc), ctypes.byref(there),
+                None if bias is None else ctypes.byref(view(bias)), ctypes.byref(layer)
             ):
                 raise RuntimeError(self.c.heed_last_error().decode())
             self.layers.append(layer)
@@ -94,19 +100,29 @@ class Heed:
 
 
 class Torch:
-    def __init__(self, function, x, weights, threads):
-        self.function, self.x, self.weights, self.threads = function, x, weights, threads
+    """matmul and the sum with a bias, or F.linear, and GELU behind them if there is a bias."""
+
+    def __init__(self, whole, x, weights, bias):
+        self.whole, self.x, self.weights, self.bias = whole, x, weights, bias
 
     def call(self, i):
-        return self.function(self.x, self.weights[i])
+        if self.whole:
+            y = torch.nn.functional.linear(self.x, self.weights[i], self.bias)
+        else:
+            y = torch.matmul(self.x, self.weights[i])
+            if self.bias is not None:
+                y += self.bias
+        return y if self.bias is None else torch.nn.functional.gelu(y)
 
     def close(self):
         pass
 
 
-def error(got, x, weight):
+def error(got, x, weight, bias):
     """Relative L2 error of a corner of the result."""
     want = x[:CHECKED].double() @ weight[:, :CHECKED].double()
+    if bias is not None:
+        want = torch.nn.functional.gelu(want + bias[:CHECKED].double())
     return float((got[:CHECKED, :CHECKED].double() - want).norm() / want.norm())
 
 
@@ -159,15 +175,16 @@ def report(options):
             x = torch.randn(m, k).to(TYPE[dtype])
             first = torch.randn(k, n).mul_(k**-0.5).to(TYPE[dtype])
             weights = [first] + [first.clone() for _ in range(sets - 1)]
+            bias = torch.randn(n).to(TYPE[dtype]) if shape["gelu"] else None
             transposed = [w.t().contiguous() for w in weights]
             for threads in (int(t) for t in options.threads.split(",")):
                 ways = {
-                    "heed": Heed(library, x, weights, threads),
-                    "matmul": Torch(torch.matmul, x, weights, threads),
-                    "linear": Torch(torch.nn.functional.linear, x, transposed, threads),
+                    "heed": Heed(library, x, weights, bias, threads),
+                    "matmul": Torch(False, x, weights, bias),
+                    "linear": Torch(True, x, transposed, bias),
                 }
                 torch.set_num_threads(threads)
-                off = {name: error(way.call(0), x, first) for name, way in ways.items()}
+                off = {name: error(way.call(0), x, first, bias) for name, way in ways.items()}
                 took = measure(ways, sets, options.rounds, threads)
                 for way in ways.values():
                     way.close()

@@ -90,6 +90,11 @@ def multi_head(problem, threads):
         return "as many key/value heads as query heads only"
     causal = problem.mask_kind == "causal" and problem.q_len == problem.kv_len
     names, fixed = ["q", "k", "v"], {"q": rows(problem.q)}
+    if problem.score == "softcap":
+        return "it caps no scores"
+    if problem.bias is not None:
+        names += ["", "", "bias"]
+        fixed["bias"] = problem.bias[None, None]
     if problem.mask_kind != "full" and not causal:
         kind = np.dtype(np.float16 if problem.dtype == "f16" else np.float32)
         names += ["", "", "bias"]
@@ -120,6 +125,8 @@ def group_query(problem, threads):
     is."""
     if problem.q_len != 1:
         return "used for decode, one query row"
+    if problem.score != "plain":
+        return "used without bias and cap"
     if problem.qk_dim != problem.v_dim:
         return "qk_dim = v_dim only"
     node = helper.make_node(
@@ -161,7 +168,11 @@ def attention(problem, threads):
     if problem.mask_kind != "full" and not causal:
         names.append("mask")
         fixed["mask"] = problem.mask()
-    node = helper.make_node("Attention", names, ["out"], is_causal=int(causal))
+    if problem.bias is not None:
+        names.append("mask")
+        fixed["mask"] = problem.bias
+    cap = problem.capped_at if problem.score == "softcap" else 0
+    node = helper.make_node("Attention", names, ["out"], is_causal=int(causal), softcap=float(cap))
     sets = [
         {"k": np.ascontiguousarray(k), "v": np.ascontiguousarray(v)}
         for k, v in zip(problem.k, problem.v)

@@ -45,6 +45,9 @@ class Attention:
             )
             inputs.append(parameters[-1])
             self.mask = problem.mask().reshape(1, 1, problem.q_len, problem.kv_len)
+        if problem.bias is not None:
+            parameters.append(ops.parameter([1, 1, *problem.bias.shape], kind))
+            inputs.append(parameters[-1])
         result = ops.scaled_dot_product_attention(*inputs, causal=causal)
         self.compiled = CORE.compile_model(
             openvino.Model([result], parameters),
@@ -63,7 +66,10 @@ class Attention:
         self.k = [self._tensor(k, kind) for k in problem.k]
         self.v = [self._tensor(v, kind) for v in problem.v]
         if len(parameters) == 4:
-            self.request.set_input_tensor(3, openvino.Tensor(self.mask, shared_memory=True))
+            if problem.bias is not None:
+                self.request.set_input_tensor(3, self._tensor(problem.bias[None, None], kind))
+            else:
+                self.request.set_input_tensor(3, openvino.Tensor(self.mask, shared_memory=True))
 
     def _tensor(self, array, kind):
         array = np.ascontiguousarray(array)
@@ -97,6 +103,8 @@ class Attention:
 
 
 def variants(problem, threads):
+    if problem.score == "softcap":
+        return [("sdpa", "it caps no scores")]
     scores = 4 * problem.batch * problem.q_heads * problem.q_len * problem.kv_len
     if scores > 4 << 30:
         return [("sdpa", f"its score matrix would have {scores >> 30} GiB")]

@@ -54,6 +54,7 @@ class Problem:
         self.q_len, self.kv_len = shape["q_len"], shape["kv_len"]
         self.qk_dim, self.v_dim = shape["qk_dim"], shape["v_dim"]
         self.mask_kind, self.token_major = shape["mask"], shape["layout"] == "bshd"
+        self.score, self.capped_at = shape["score"], shape["capped_at"]
         self.group = self.q_heads // self.kv_heads
         numbers = np.random.default_rng(1).standard_normal((1 << 20) + 7, dtype=np.float32)
         self._numbers = (
@@ -67,6 +68,11 @@ class Problem:
         if shape["bound"] == "memory":
             most = max(2 * GIB // (set_elements * itemsize), 1)
             sets = min(-(-rotation_bytes() // (set_elements * itemsize)), most)
+        # Of the type that the rest is of, [q_len, kv_len], shared by all heads.
+        self.bias = None
+        if self.score == "bias":
+            size = self.q_len * self.kv_len
+            self.bias = np.resize(self._numbers, size).reshape(self.q_len, self.kv_len)
         q_elements = self.batch * self.q_heads * self.q_len * self.qk_dim
         memory = self._repeat(q_elements + sets * set_elements)
         self.q = self._view(memory[:q_elements], self.q_heads, self.q_len, self.qk_dim)
@@ -107,6 +113,9 @@ class Problem:
         j = np.arange(self.kv_len)
         if self.mask_kind == "half":
             return np.broadcast_to(j >= self.kv_len // 2, (len(i), self.kv_len)).copy()
+        if self.mask_kind == "random":  # one of every four keys is hidden, another one in each row
+            hidden = np.random.default_rng(2).integers(0, 4, (self.q_len, self.kv_len // 4), np.int8)
+            return np.repeat(hidden, 4, axis=1)[i] != j % 4
         position = (i + self.kv_len - self.q_len)[:, None]
         visible = j <= position
         return visible if self.mask_kind == "causal" else visible & (j > position - 512)
@@ -129,6 +138,10 @@ class Problem:
                 )
                 for h in range(g * self.group, (g + 1) * self.group):
                     s = to_f32(self.q[b, h, rows]).astype(np.float64) @ k.T / np.sqrt(self.qk_dim)
+                    if self.score == "softcap":
+                        s = self.capped_at * np.tanh(s / self.capped_at)
+                    if self.bias is not None:
+                        s += to_f32(self.bias[rows])
                     if mask is not None:
                         s[~mask] = -np.inf
                     w = np.exp(s - s.max(axis=-1, keepdims=True))

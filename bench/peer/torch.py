@@ -37,6 +37,8 @@ class Attention:
             self.options["is_causal"] = True
         elif problem.mask_kind != "full":
             self.options["attn_mask"] = torch.from_numpy(problem.mask())
+        if problem.bias is not None:
+            self.options["attn_mask"] = tensor(problem.bias, problem.dtype)
         self.out = None
 
     def call(self, i):
@@ -53,6 +55,8 @@ class Attention:
 
 
 def variants(problem, threads):
+    if problem.score == "softcap":
+        return [("sdpa", "it caps no scores")]
     found = [("sdpa", Attention(problem, threads, False))]
     if problem.group > 1 and problem.q_len == 1:
         found.append(("sdpa, groups as rows", Attention(problem, threads, True)))
