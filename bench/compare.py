@@ -1,95 +1,269 @@
 #!/usr/bin/env python3
-"""Compares two runs of heed-bench: compare.py before.json after.json
+"""Before and after: compare.py before.json after.json, or compare.py BUILD BUILD
 
-A row is compared by what disturbs it least: % of the read bandwidth or of the arithmetic ceiling
-that was measured right before it, calls per second where it has neither. It has changed when its
-median moved by more than the threshold and the middle halves of the repetitions do not overlap.
+Of two files, which heed-bench wrote or which lie in bench/results, a row is compared by what disturbs
+it least: % of the read bandwidth or of the arithmetic ceiling that was measured right before it,
+calls per second where it has neither. It has changed when its median moved by more than the threshold
+and the middle halves of the repetitions do not overlap.
 
-Exit status: 0; 1 if a row became slower, or is refused that was not; 2 for bad input.
+Two build folders are measured here, in turns: the second one's heed-bench runs each row with the one
+library and with the other, --rounds times, so that whatever else the machine does meets both. A turn
+is the median of some short repetitions, and each round gives a ratio of speeds. A row has changed when the median of the ratios is off by more
+than the threshold and their 95 % interval does not hold 1; what seems slower is measured once more,
+with twice as many rounds, which decide. A row is marked "?" where the interval is too wide to exclude
+a change of that size. Words behind -- go to heed-bench.
+
+    bench/compare.py --under 'chrt -f 50 taskset -c 1' old/build build -- --quick
+
+Exit status: 0; 1 if a row became slower, fails or is refused that was not; 2 for bad input.
 """
 
 import argparse
+import math
+import os
+import re
+import shlex
 import statistics
+import subprocess
 import sys
+import tempfile
 
 import results
 
+PAIRED = "(attn|linear)/(avx2|avx512|amx)/"
+ROWS_A_TURN = 8  # of one backend and type: a process fills memory first, which takes a second
+REPETITIONS = 5  # of a row in a turn: what takes the CPU for a moment spoils one of them
 
-def measure(before, after):
-    """The counter to compare by, and its values in both rows: larger is better."""
+
+def better(before, after):
+    """What to compare two rows by, and (low, median, high) of both: larger is better."""
     for counter in ("pct_read", "pct_peak", "GFLOPS", "GBps"):
-        if counter in before.samples and counter in after.samples:
-            return counter, before.samples[counter], after.samples[counter]
-    return (
-        "calls/s",
-        [1 / s for s in before.samples["seconds"]],
-        [1 / s for s in after.samples["seconds"]],
-    )
+        if counter in before.counters() and counter in after.counters():
+            return counter, before.middle(counter), after.middle(counter)
+    return ("calls/s", *(tuple(1 / s for s in reversed(r.middle("seconds"))) for r in (before, after)))
 
 
-def quartiles(values):
-    """The range of the middle half; all of them if there are too few to tell."""
-    if len(values) < 3:
-        return min(values), max(values)
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, high
-
-
-def spread(values):
+def spread(range_):
     """Width of the middle half in % of the median."""
-    low, high = quartiles(values)
-    return 100 * (high - low) / statistics.median(values)
+    low, median, high = range_
+    return 100 * (high - low) / median
 
 
 def verdict(before, after, threshold):
-    """ "slower", "faster" or "" of two lists of values where larger is better."""
-    ratio = statistics.median(after) / statistics.median(before)
-    (low_before, high_before), (low_after, high_after) = quartiles(before), quartiles(after)
-    if ratio < 1 - threshold and high_after < low_before:
+    """ "slower", "faster" or "" of two (low, median, high) where larger is better."""
+    ratio = after[1] / before[1]
+    if ratio < 1 - threshold and after[2] < before[0]:
         return "slower"
-    if ratio > 1 + threshold and low_after > high_before:
+    if ratio > 1 + threshold and after[0] > before[2]:
         return "faster"
     return ""
 
 
+def without_figures(name, a, b, width):
+    """Prints the line of a row that one or both runs lack; 1 if that is worse than before, 0 if not,
+    None if both have it."""
+    if a is None or b is None:
+        print(f"{name:{width}}  only {'after' if a is None else 'before'}")
+        return 0
+    if a.error or b.error:
+        when = "before" if not b.error else "after" if not a.error else "in both"
+        print(f"{name:{width}}  refused {when}: {b.error or a.error}")
+        return int(bool(b.error and not a.error))
+    return None
+
+
+def width_of(names):
+    return max([len(name) for name in names] + [3])
+
+
 def compare(before, after, threshold):
     """Prints the table of two {name: Row}; the number of rows that became worse."""
-    width = max([len(name) for name in before | after] + [3])
+    width = width_of(before | after)
     print(
         f"{'row':{width}}  {'by':8} {'before':>10} {'+-%':>5} {'after':>10} {'+-%':>5} {'ratio':>6}"
     )
     worse = 0
     for name in list(before) + [name for name in after if name not in before]:
         a, b = before.get(name), after.get(name)
-        if a is None or b is None:
-            print(f"{name:{width}}  only {'after' if a is None else 'before'}")
-        elif a.error or b.error:
-            worse += bool(b.error and not a.error)
-            when = "before" if not b.error else "after" if not a.error else "in both"
-            print(f"{name:{width}}  refused {when}: {b.error or a.error}")
-        else:
-            by, x, y = measure(a, b)
-            word = verdict(x, y, threshold)
-            worse += word == "slower"
-            print(
-                f"{name:{width}}  {by:8} {statistics.median(x):10.4g} {spread(x):5.1f}"
-                f" {statistics.median(y):10.4g} {spread(y):5.1f}"
-                f" {statistics.median(y) / statistics.median(x):6.3f}  {word}".rstrip()
-            )
+        lacks = without_figures(name, a, b, width)
+        if lacks is not None:
+            worse += lacks
+            continue
+        by, x, y = better(a, b)
+        word = verdict(x, y, threshold)
+        worse += word == "slower"
+        print(
+            f"{name:{width}}  {by:8} {x[1]:10.4g} {spread(x):5.1f}"
+            f" {y[1]:10.4g} {spread(y):5.1f} {y[1] / x[1]:6.3f}  {word}".rstrip()
+        )
     return worse
 
 
+def interval(values):
+    """The 95 % interval of the median of whatever the values were drawn from, by their order alone;
+    0 to infinity of fewer than 6, which tell too little."""
+    n, tail, outside = len(values), 0, 0
+    while True:  # leaving out k values on each side is wrong when at most k of n fall there
+        tail += math.comb(n, outside) / 2**n
+        if tail > 0.025 or 2 * outside >= n:
+            break
+        outside += 1
+    if outside == 0:
+        return 0, math.inf
+    return sorted(values)[outside - 1], sorted(values)[n - outside]
+
+
+def paired_verdict(ratios, threshold):
+    """ "slower", "faster", "?" or "" of the ratios of speeds, after over before."""
+    median, (low, high) = statistics.median(ratios), interval(ratios)
+    if median < 1 - threshold and high < 1:
+        return "slower"
+    if median > 1 + threshold and low > 1:
+        return "faster"
+    return "?" if low < 1 - threshold else ""
+
+
+class Builds:
+    """Runs the second build's heed-bench with the library of either."""
+
+    def __init__(self, folders, under, words):
+        self.bench = os.path.join(folders[1], "bench", "heed-bench")
+        self.libraries = [os.path.abspath(os.path.join(f, "core")) for f in folders]
+        self.under, self.words = shlex.split(under), words
+        for path in [self.bench] + self.libraries:
+            if not os.path.exists(path):
+                raise ValueError(f"there is no {path}: build it first")
+
+    def run(self, which, *words, backend=None):
+        environment = {**os.environ, "LD_LIBRARY_PATH": self.libraries[which]}
+        if backend:
+            environment["HEED_BACKEND"] = backend  # nor do the others want time at the start
+        return subprocess.run(
+            [*self.under, self.bench, *self.words, *words],
+            env=environment, capture_output=True, text=True, check=False,
+        )
+
+    def names(self, pattern):
+        done = self.run(1, f"--benchmark_filter={pattern}", "--benchmark_list_tests")
+        found = [results.short_name(w) for w in done.stdout.split() if "/threads:" in w]
+        if not found:
+            raise ValueError(f"heed-bench has no row of {pattern}\n{done.stderr}")
+        return found
+
+    def turn(self, which, names, seconds):
+        """{name: Row}"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.json")
+            done = self.run(
+                which,
+                "--benchmark_filter=^(" + "|".join(map(re.escape, names)) + ")(/|$)",
+                f"--benchmark_out={path}", f"--benchmark_repetitions={REPETITIONS}",
+                f"--benchmark_min_time={seconds}", "--limit=1e9",
+                backend=results.Row(names[0]).backend,
+            )
+            if not os.path.exists(path):  # all are refused, or it fell
+                return {name: failed(name, done) for name in names}
+            rows = results.load(path)[1]
+        return {name: rows.get(name) or failed(name, done) for name in names}
+
+
+def failed(name, done):
+    row = results.Row(name)
+    found = re.search(rf"refused: {re.escape(name)}: (.*)", done.stderr)
+    row.error = found[1] if found else f"heed-bench ended with status {done.returncode}"
+    return row
+
+
+def groups(names):
+    """Lists of at most ROWS_A_TURN names of one backend, type and number of threads."""
+    found = []
+    for name in names:
+        row = results.Row(name)
+        kind = (name.split("/")[0], row.backend, row.dtype, row.threads)
+        if not found or found[-1][0] != kind or len(found[-1][1]) == ROWS_A_TURN:
+            found.append((kind, []))
+        found[-1][1].append(name)
+    return [those for _, those in found]
+
+
+def in_turns(builds, names, rounds, seconds):
+    """{name: (seconds before, seconds after, ratios of speeds)}, the ratios one a round; where there is
+    no figure, {name: (Row, Row)}."""
+    pairs = {name: ([], []) for name in names}
+    for n in range(rounds):
+        for which in (0, 1) if n % 2 == 0 else (1, 0):
+            for name, row in builds.turn(which, names, seconds).items():
+                pairs[name][which].append(row)
+    found = {}
+    for name, (before, after) in pairs.items():
+        wrong = [next((r for r in rows if r.error), rows[0]) for rows in (before, after)]
+        if wrong[0].error or wrong[1].error:
+            found[name] = tuple(wrong)
+            continue
+        x, y = ([row.median("seconds") for row in rows] for rows in (before, after))
+        ratios = [a / b for a, b in zip(x, y)]
+        found[name] = (statistics.median(x), statistics.median(y), ratios)
+    return found
+
+
+def compare_builds(builds, names, options):
+    """Prints the table; the number of rows that became worse."""
+    width, threshold = width_of(names), options.threshold / 100
+    print(f"{'row':{width}}  {'us before':>10} {'after':>10} {'speed':>6} {'95 %':>13}")
+    counts = {"slower": 0, "faster": 0, "?": 0, "": 0}
+    worse = 0
+
+    def show(name, found):
+        x, y, ratios = found
+        word, (low, high) = paired_verdict(ratios, threshold), interval(ratios)
+        print(
+            f"{name:{width}}  {1e6 * x:10.4g} {1e6 * y:10.4g} {statistics.median(ratios):6.3f}"
+            f" {low:6.3f} {high:6.3f}  {word}".rstrip(), flush=True,
+        )
+        return word
+
+    for those in groups(names):
+        for name, found in in_turns(builds, those, options.rounds, options.seconds).items():
+            if len(found) == 2:
+                worse += without_figures(name, *found, width)
+                continue
+            word = show(name, found)
+            if word == "slower":
+                found = in_turns(builds, [name], 2 * options.rounds, options.seconds)[name]
+                word = show("  again", found) if len(found) == 3 else "slower"
+            counts[word] += 1
+    print(
+        f"{sum(counts.values())} rows: {counts['slower']} slower, {counts['faster']} faster, "
+        f"{counts['?']} whose noise could hide {options.threshold:g} %"
+    )
+    return worse + counts["slower"]
+
+
 def main(words):
+    words, more = (
+        (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, None)
+    )
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("before")
     parser.add_argument("after")
     parser.add_argument(
-        "--threshold", type=float, default=3, help="%% that count as noise in any case (3)"
+        "--threshold", type=float, default=2, help="%% that count as noise in any case (2)"
     )
+    parser.add_argument("--report-only", action="store_true", help="exit status 0 or 2")
+    parser.add_argument("--filter", default=PAIRED, help=f"rows, of builds ({PAIRED})")
+    parser.add_argument("--rounds", type=int, default=12, help="turns of each, of builds (12)")
+    parser.add_argument("--seconds", type=float, default=0.02, help="of a repetition, of builds (0.02)")
+    parser.add_argument("--under", default="", help="words before heed-bench, such as chrt -f 50")
     options = parser.parse_args(words)
     try:
+        if os.path.isdir(options.before) and os.path.isdir(options.after):
+            builds = Builds(
+                [options.before, options.after], options.under, ["--quick"] if more is None else more
+            )
+            worse = compare_builds(builds, builds.names(options.filter), options)
+            return int(worse > 0 and not options.report_only)
         (context_a, before), (context_b, after) = results.load(options.before), results.load(
             options.after
         )
@@ -105,7 +279,7 @@ def main(words):
     worse = compare(before, after, options.threshold / 100)
     if worse:
         print(f"{worse} slower")
-    return 1 if worse else 0
+    return int(worse > 0 and not options.report_only)
 
 
 if __name__ == "__main__":

@@ -87,6 +87,7 @@ class Compare(unittest.TestCase):
         before, after = runs(ROW, [80, 80, 80]), runs(ROW, [78.5, 78.5, 78.5])
         self.assertEqual(self.run_main(before, after)[0], 0)
         self.assertEqual(self.run_main(before, after, "--threshold", "1")[0], 1)
+        self.assertEqual(self.run_main(before, after, "--threshold", "1", "--report-only")[0], 0)
 
     def test_read_bandwidth_comes_before_peak(self):
         before = runs(ROW, [90, 90, 90], "pct_read", pct_peak=10)
@@ -124,6 +125,121 @@ class Compare(unittest.TestCase):
         row = results.Row(results.short_name(ROW + "/process_time/real_time"))
         self.assertEqual((row.backend, row.dtype, row.threads), ("avx2", "f32", 1))
         self.assertEqual(row.shape, "prefill_b1_h8_s512_d64_full")
+
+
+# In place of heed-bench: a row's seconds with the library of the folder are in its file `core/seconds`,
+# disturbed by a pattern that differs from call to call; a row without seconds is refused.
+FAKE = """#!{python} -SE
+import json, os, sys
+options = dict(w.split("=", 1) for w in sys.argv[1:] if "=" in w)
+core = os.environ["LD_LIBRARY_PATH"]
+seconds = json.load(open(os.path.join(core, "seconds")))
+if "--benchmark_list_tests" in sys.argv:
+    print("\\n".join(name + "/real_time" for name in seconds))
+    sys.exit()
+state = os.path.join(core, "calls")
+n = int(open(state).read()) if os.path.exists(state) else 0
+open(state, "w").write(str(n + 1))
+noise = [0, 0.05, -0.04, 0.01, 0.03, -0.02, -0.05, 0.02][n % 8] * seconds.get("noise", 0)
+runs = [
+    dict(name=name + "/real_time", run_type="iteration", real_time=1e6 * s * (1 + noise),
+         time_unit="us", label="")
+    for name, s in seconds.items() if s and "/" in name and name in
+    options["--benchmark_filter"].replace("\\\\", "")
+    for _ in range(int(options["--benchmark_repetitions"]))
+]
+refused = [name + ": no such kernel" for name, s in seconds.items() if not s]
+context = dict(refused="\\n".join(refused))
+json.dump(dict(context=context, benchmarks=runs), open(options["--benchmark_out"], "w"))
+"""
+
+
+class Builds(unittest.TestCase):
+    def run_main(self, before, after, *options):
+        with tempfile.TemporaryDirectory() as folder:
+            for which, seconds in (("old", before), ("new", after)):
+                os.makedirs(os.path.join(folder, which, "core"))
+                with open(os.path.join(folder, which, "core", "seconds"), "w", encoding="utf-8") as file:
+                    json.dump(seconds, file)
+            os.makedirs(os.path.join(folder, "new", "bench"))
+            bench = os.path.join(folder, "new", "bench", "heed-bench")
+            with open(bench, "w", encoding="utf-8") as file:
+                file.write(FAKE.replace("{python}", sys.executable))
+            os.chmod(bench, 0o755)
+            out, err = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                status = compare.main(
+                    [os.path.join(folder, "old"), os.path.join(folder, "new"), "--rounds", "6", *options]
+                )
+            return status, out.getvalue() + err.getvalue()
+
+    def test_slower_is_measured_again_and_fails(self):
+        status, text = self.run_main({ROW: 1e-3, "noise": 0.1}, {ROW: 1.05e-3, "noise": 0.1})
+        self.assertEqual(status, 1)
+        self.assertIn("  again", text)
+        self.assertIn("1 rows: 1 slower, 0 faster", text)
+        again = self.run_main({ROW: 1e-3}, {ROW: 1.05e-3}, "--report-only")
+        self.assertEqual(again[0], 0)
+
+    def test_little_is_not_slower(self):
+        status, text = self.run_main({ROW: 1e-3}, {ROW: 1.015e-3})
+        self.assertEqual((status, "1 rows: 0 slower, 0 faster, 0 whose" in text), (0, True))
+        self.assertEqual(self.run_main({ROW: 1e-3}, {ROW: 1.015e-3}, "--threshold", "1")[0], 1)
+
+    def test_faster(self):
+        status, text = self.run_main({ROW: 1e-3}, {ROW: 0.9e-3})
+        self.assertEqual((status, "0 slower, 1 faster" in text), (0, True))
+
+    def test_noise_is_told(self):
+        status, text = self.run_main({ROW: 1e-3, "noise": 1}, {ROW: 1e-3, "noise": -1})
+        self.assertEqual(status, 0, text)
+        self.assertIn("1 whose noise could hide 2 %", text)
+
+    def test_a_refusal_that_is_new_fails(self):
+        other = ROW.replace("d64", "d128")
+        both = {ROW: 1e-3, other: 1e-3}
+        status, text = self.run_main(both, {ROW: 1e-3, other: 0})
+        self.assertEqual(status, 1)
+        self.assertIn("refused after: no such kernel", text)
+        self.assertEqual(self.run_main({ROW: 1e-3, other: 0}, both)[0], 0)
+
+    def test_folders_without_a_build(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+            self.assertEqual(compare.main([folder, folder]), 2)
+
+    def test_intervals(self):
+        # Of 12 the third from both ends: at most 2 of 12 fall below with probability 79 / 4096.
+        self.assertEqual(compare.interval(list(range(12))), (2, 9))
+        self.assertEqual(compare.interval(list(range(6))), (0, 5))
+        self.assertEqual(compare.interval(list(range(5))), (0, float("inf")))
+
+    def test_groups(self):
+        rows = [f"attn/{b}/f32/s{i}/threads:1" for b in ("avx2", "avx512") for i in range(10)]
+        self.assertEqual([len(g) for g in compare.groups(rows)], [8, 2, 8, 2])
+
+
+class Kept(unittest.TestCase):
+    def test_the_short_form_says_the_same(self):
+        benchmarks = runs(ROW, [80, 81, 90, 82, 70]) + runs("ceiling/read/threads:1", [1, 2])
+        with tempfile.TemporaryDirectory() as folder:
+            long, short = os.path.join(folder, "a.json"), os.path.join(folder, "b.json")
+            context = {"machine": "M", "date": "D", "caches": [1], "refused": f"{ROW}x: why"}
+            with open(long, "w", encoding="utf-8") as file:
+                json.dump({"context": context, "benchmarks": benchmarks}, file)
+            results.keep(short, *results.load(long))
+            (_, before), (kept, after) = results.load(long), results.load(short)
+            self.assertEqual(list(before), list(after))
+            for name, row in before.items():
+                self.assertEqual((row.error, row.repetitions), (after[name].error, after[name].repetitions))
+                for counter in row.counters():
+                    for a, b in zip(row.middle(counter), after[name].middle(counter)):
+                        self.assertAlmostEqual(a / b, 1, 3)
+            self.assertEqual(kept, {k: v for k, v in context.items() if k != "caches"})
+            again = os.path.join(folder, "c.json")
+            results.keep(again, kept, after)
+            with open(short, encoding="utf-8") as a, open(again, encoding="utf-8") as b:
+                self.assertEqual(a.read(), b.read())
+            self.assertEqual(after[ROW].middle("pct_peak"), (80, 81, 82))
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ def plot_peak(axes, rows):
     rows = [
         r
         for r in rows
-        if "pct_peak" in r.samples
-        and "pct_read" not in r.samples  # memory is what bounds the others
+        if "pct_peak" in r.counters()
+        and "pct_read" not in r.counters()  # memory is what bounds the others
         and not r.shape.startswith("small")
     ]
     shapes = list(dict.fromkeys(r.shape for r in rows))
@@ -62,7 +62,7 @@ def plot_lines(axes, rows, pattern, counter, xlabel, ylabel, title):
     lines = {}
     for row in rows:
         found = re.fullmatch(pattern, row.shape)
-        if found and counter in row.samples:
+        if found and counter in row.counters():
             lines.setdefault((row.backend, row.dtype), []).append(
                 (int(found[1]), row.median(counter))
             )
@@ -98,7 +98,11 @@ def main(words):
     except ValueError as error:
         print(f"plot.py: {error}", file=sys.stderr)
         return 2
-    rows = [r for r in rows.values() if r.backend and r.samples and r.threads == options.threads]
+    rows = [
+        r
+        for r in rows.values()
+        if r.name.startswith("attn/") and r.counters() and r.threads == options.threads
+    ]
     if not rows:
         print(
             f"plot.py: {options.input} has no row with {options.threads} threads", file=sys.stderr

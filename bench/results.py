@@ -1,5 +1,5 @@
-"""Reads what heed-bench writes (--benchmark_out=FILE): one Row per benchmark, with its
-repetitions."""
+"""Reads what heed-bench writes (--benchmark_out=FILE), and the short form of it that is kept in
+bench/results: one Row per benchmark."""
 
 import json
 import re
@@ -17,16 +17,43 @@ COUNTERS = (
 )
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 NAME = re.compile(
-    r"attn/(?P<backend>[^/]+)/(?P<dtype>[^/]+)/(?P<shape>[^/]+)/threads:(?P<threads>\d+)"
+    r"(?:attn|linear)/(?P<backend>[^/]+)/(?P<dtype>[^/]+)/(?P<shape>[^/]+)/threads:(?P<threads>\d+)"
+)
+# What a kept file says of the run; the rest of Google Benchmark's context is left out.
+CONTEXT = (
+    "date",
+    "machine",
+    "machine_family_model",
+    "system",
+    "usable_cpus",
+    "l2",
+    "l3",
+    "rotation",
+    "huge_pages",
+    "heed",
+    "compiler",
+    "commit",
+    "load_avg",
+    "left_out",
+    "refused",
 )
 
 
+def middle(values):
+    """(low, median, high): the range of the middle half; all of them if there are too few to tell."""
+    if len(values) < 3:
+        return min(values), statistics.median(values), max(values)
+    return tuple(statistics.quantiles(values, n=4, method="inclusive"))
+
+
 class Row:
-    """name without Google Benchmark's suffixes; samples[counter] and samples["seconds"] hold a
-    value per repetition; error is the reason why there are none, of a refusal or an error, or None."""
+    """name without Google Benchmark's suffixes. samples[counter] and samples["seconds"] hold a value
+    per repetition, kept[counter] what is left of them in the short form: (low, median, high). error is
+    the reason why there are none, of a refusal or an error, or None."""
 
     def __init__(self, name):
-        self.name, self.samples, self.error, self.label = name, {}, None, ""
+        self.name, self.samples, self.kept, self.error, self.label = name, {}, {}, None, ""
+        self.repetitions = 0
         found = NAME.fullmatch(name)
         self.backend, self.dtype, self.shape, self.threads = (
             (found["backend"], found["dtype"], found["shape"], int(found["threads"]))
@@ -39,13 +66,20 @@ class Row:
             self.error = run.get("error_message", "no reason given")
             return
         self.label = run.get("label", "")
+        self.repetitions += 1
         values = {c: run[c] for c in COUNTERS if c in run}
         values["seconds"] = run["real_time"] * SECONDS[run["time_unit"]]
         for counter, value in values.items():
             self.samples.setdefault(counter, []).append(value)
 
+    def counters(self):
+        return list(self.samples or self.kept)
+
+    def middle(self, counter):
+        return middle(self.samples[counter]) if self.samples else self.kept[counter]
+
     def median(self, counter):
-        return statistics.median(self.samples[counter])
+        return self.middle(counter)[1]
 
 
 def short_name(name):
@@ -60,7 +94,11 @@ def load(path):
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
         rows = {}
-        for run in data["benchmarks"]:
+        for name, kept in data.get("rows", {}).items():
+            row = rows[name] = Row(name)
+            row.label, row.repetitions, row.error = kept["label"], kept["repetitions"], kept["error"]
+            row.kept = {counter: tuple(values) for counter, values in kept["counters"].items()}
+        for run in [] if "rows" in data else data["benchmarks"]:
             if run.get("run_type", "iteration") == "iteration":
                 name = short_name(run["name"])
                 rows.setdefault(name, Row(name)).add(run)
@@ -68,5 +106,25 @@ def load(path):
             name, _, reason = line.partition(": ")
             rows.setdefault(name, Row(name)).error = reason
         return data["context"], rows
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: no output of heed-bench ({error!r})") from error
+
+
+def keep(path, context, rows):
+    """Writes the short form: a line for each row that was measured."""
+    context = {key: context[key] for key in CONTEXT if key in context}
+    lines = []
+    for row in rows.values():
+        if row.error and not row.counters():
+            if row.name + ": " in context.get("refused", ""):
+                continue
+        kept = {
+            "label": row.label,
+            "repetitions": row.repetitions,
+            "error": row.error,
+            "counters": {c: [float(f"{v:.4g}") for v in row.middle(c)] for c in row.counters()},
+        }
+        lines.append(f"  {json.dumps(row.name)}: {json.dumps(kept)}")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('{\n "context": ' + json.dumps(context, indent=2).replace("\n", "\n ") + ",\n")
+        file.write(' "rows": {\n' + ",\n".join(lines) + "\n }\n}\n")
