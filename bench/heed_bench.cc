@@ -1,7 +1,7 @@
 /* heed-bench: compares the backends that run here with each other and with the machine's ceilings.
  *
  *     heed-bench --benchmark_out=heed.json               everything; the console shows it too
- *     heed-bench --quick --benchmark_out=quick.json      about a minute
+ *     heed-bench --quick --benchmark_out=quick.json      two minutes
  *     heed-bench --benchmark_filter='attn/avx2/f32/.*d64_full/threads:1'
  *
  * Rows      attn/<backend>/<dtype>/<shape>/threads:<n>, linear/... in the same way, and
@@ -34,7 +34,7 @@ using heed_bench::Selection;
 
 const char usage[] =
     "heed-bench [OPTION]... [--benchmark_OPTION]...\n"
-    "  --quick           about a minute: f32 and bf16, 1 thread, calls of at most 0.3 s\n"
+    "  --quick           two minutes: f32 and bf16, 1 thread, calls of at most 0.3 s\n"
     "  --demo            a table of a few shapes, backends beside each other, in under 30 s\n"
     "  --threads=N[,N]   numbers of threads (1 and all CPUs)\n"
     "  --limit=SECONDS   leave out what is estimated to take longer a call (15; naive: 1)\n"

@@ -85,6 +85,11 @@ def plot_lines(axes, rows, pattern, counter, xlabel, ylabel, title):
     axes.grid(alpha=0.3)
 
 
+def metadata(path, source):
+    """No date, so that the same figures give the same file."""
+    return {"Date": None, "Source": source} if path.endswith(".svg") else None
+
+
 def main(words):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -92,6 +97,7 @@ def main(words):
     parser.add_argument("input")
     parser.add_argument("output")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--source", help="what the figure is drawn from, for its metadata")
     options = parser.parse_args(words)
     try:
         context, rows = results.load(options.input)
@@ -154,9 +160,7 @@ def main(words):
         fontsize=10,
     )
     figure.tight_layout(rect=(0, 0.06, 1, 1))
-    figure.savefig(
-        options.output, metadata={"Date": None} if options.output.endswith(".svg") else None
-    )
+    figure.savefig(options.output, metadata=metadata(options.output, options.source))
     return 0
 
 

@@ -81,7 +81,7 @@ def mark(notes, text):
     return f" [{notes.index(text) + 1}]"
 
 
-def plot(rows, peers, path):
+def plot(rows, peers, path, source=None):
     import matplotlib
 
     matplotlib.use("Agg")
@@ -137,12 +137,13 @@ def plot(rows, peers, path):
     panels[0][0].invert_yaxis()
     panels[0][0].legend(fontsize=8)
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+    metadata = {"Date": None, "Source": source} if path.endswith(".svg") else None
+    figure.savefig(path, metadata=metadata)
 
 
 def disturbances(rows):
     results = [r for row in rows for r in row["results"] if r.get("seconds")]
-    turns = sum(len(r["seconds"]) for r in results)
+    turns = sum(r.get("turns", len(r["seconds"])) for r in results)
     disturbed = sum(r.get("disturbed", 0) for r in results)
     if not disturbed:
         return ""
@@ -152,31 +153,28 @@ def disturbances(rows):
     )
 
 
-def write(files, markdown, picture):
-    """Exit status."""
-    try:
-        runs = [json.load(open(path, encoding="utf-8")) for path in files]
-        rows = {
-            (r["shape"]["name"], r["dtype"], r["threads"]): r for run in runs for r in run["rows"]
-        }
-    except (OSError, ValueError, KeyError) as error:
-        print(f"peers: {error!r}", file=sys.stderr)
-        return 2
+def rows_and_peers(runs):
+    """The rows of some runs, a later run's before an earlier one's, in order; and the peers in them."""
+    rows = {(r["shape"]["name"], r["dtype"], r["threads"]): r for run in runs for r in run["rows"]}
     names = list(dict.fromkeys(name for name, _, _ in rows))
     rows = sorted(
         rows.values(), key=lambda r: (names.index(r["shape"]["name"]), DTYPES.index(r["dtype"]))
     )
+    return rows, [p for p in PEERS if any(p in run["context"]["versions"] for run in runs)]
+
+
+def page(runs, picture):
+    """Lines of what was measured, below a heading of the page's own."""
+    rows, peers = rows_and_peers(runs)
     context = runs[0]["context"]
     versions = {}
     for run in runs:
         for name, version in run["context"]["versions"].items():
             versions.setdefault(name, []).append(version)
-    peers = [p for p in PEERS if p in versions]
     dates = sorted({run["context"]["date"] for run in runs})
     loads = [run["context"]["load"][0] for run in runs]
     rounds = [run["context"].get("rounds", 5) for run in runs]
-    lines = ["# Heed beside PyTorch, ONNX Runtime and OpenVINO", ""]
-    lines += (
+    lines = (
         [f"![how many times as fast Heed is]({os.path.basename(picture)})", ""] if picture else []
     )
     lines += [
@@ -213,10 +211,24 @@ def write(files, markdown, picture):
         lines += ["", f"## {threads} thread{'s' if threads > 1 else ''}", ""]
         lines += table([r for r in rows if r["threads"] == threads], peers, notes)
     lines += [""] + [f"[{i}] {note}  " for i, note in enumerate(notes, 1)]
+    return lines
+
+
+def write(files, markdown, picture):
+    """Exit status."""
+    try:
+        runs = []
+        for path in files:
+            with open(path, encoding="utf-8") as file:
+                runs.append(json.load(file))
+        lines = ["# Heed beside PyTorch, ONNX Runtime and OpenVINO", ""] + page(runs, picture)
+    except (OSError, ValueError, KeyError) as error:
+        print(f"peers: {error!r}", file=sys.stderr)
+        return 2
     with open(markdown, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
     print(f"peers: tables in {markdown}")
     if picture:
-        plot(rows, peers, picture)
+        plot(*rows_and_peers(runs), picture)
         print(f"peers: plot in {picture}")
     return 0

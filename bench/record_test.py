@@ -1,0 +1,183 @@
+"""Tests of record.py: pages and figures are what bench/results gives, and it sees when they are not."""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import record  # noqa: E402
+import results  # noqa: E402
+
+NAME = "attn/avx2/{}/{}/threads:1"
+CONTEXT = {
+    "date": "2026-11-22T01:02:03+00:00",
+    "machine": "M",
+    "machine_family_model": "1/2",
+    "system": "S",
+    "usable_cpus": "2",
+    "l2": "1 MiB",
+    "l3": "32 MiB",
+    "heed": "0.1.0",
+    "compiler": "gcc",
+    "commit": "abc",
+    "load_avg": [0.5, 1, 2],
+    "left_out": "",
+    "refused": "",
+}
+
+
+def run(name, seconds, **counters):
+    return {
+        "name": name, "run_type": "iteration", "real_time": seconds, "time_unit": "s", **counters
+    }
+
+
+MEASURED = [
+    *(run("ceiling/fma_avx2/threads:1", 1, GFLOPS=g) for g in (100, 110, 120)),
+    *(
+        run(NAME.format("f32", "bert"), 1, GFLOPS=g, GBps=1, pct_peak=g, peak_GFLOPS=100)
+        for g in (80, 82, 84)
+    ),
+    *(
+        run(NAME.format("bf16", "decode"), 1, GFLOPS=1, GBps=g, pct_peak=1, pct_read=2 * g)
+        for g in (20, 21, 22)
+    ),
+    *(run(NAME.format("f32", "small_s1"), s, GFLOPS=1, GBps=1) for s in (1e-6, 2e-6, 3e-6)),
+]
+
+PEERS = [
+    {
+        "context": {
+            "date": "2026-11-22", "machine": "M", "cpus": 2, "load": [0.5, 0, 0],
+            "versions": {"heed": "0.1.0", "torch": "2"},
+        },
+        "rows": [
+            {
+                "shape": {"name": "bert", "bound": "compute", "flops": 1e9, "kv_elements": 1},
+                "dtype": "f32",
+                "threads": 1,
+                "results": [
+                    {"who": "heed", "variant": "prefill", "seconds": [0.01, 0.02, 0.04], "error": 1e-7},
+                    {"who": "torch", "variant": "sdpa", "seconds": [0.03, 0.03, 0.05], "error": 1e-7},
+                ],
+            }
+        ],
+    }
+]
+
+
+class Project:
+    """A folder with a page and results, as the repository has them."""
+
+    def __enter__(self):
+        self.root = tempfile.mkdtemp()
+        for folder in ("docs", "bench/results"):
+            os.makedirs(os.path.join(self.root, folder))
+        with open(self.path("run.json"), "w", encoding="utf-8") as file:
+            json.dump({"context": CONTEXT, "benchmarks": MEASURED}, file)
+        results.keep(self.path("bench/results/amd-zen4.json"), *results.load(self.path("run.json")))
+        record.write_peers(
+            self.path("bench/results/amd-zen4.peers.json"),
+            record.shorten_peers(json.loads(json.dumps(PEERS))),
+        )
+        with open(self.path("docs/benchmarks.md"), "w", encoding="utf-8") as file:
+            file.write("# Title\n")
+            for name in ("amd-zen4.peers", "amd-zen4", "intel-amx"):
+                file.write(f"\n<!-- bench/results/{name}.json -->\nold\n<!-- end -->\n")
+            file.write("\nThe rest.\n")
+        self.pages = record.Pages(self.root)
+        for path, figure in self.pages.figures():
+            with open(figure, "w", encoding="utf-8") as file:
+                file.write(record.digest(path))
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.root)
+
+    def path(self, name):
+        return os.path.join(self.root, name)
+
+    def write_page(self):
+        text = self.pages.text(self.path("docs/benchmarks.md"))[1]
+        with open(self.path("docs/benchmarks.md"), "w", encoding="utf-8") as file:
+            file.write(text)
+        return text
+
+    def check(self):
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            return record.main(["--check"], self.root), err.getvalue()
+
+
+class Record(unittest.TestCase):
+    def test_pages_and_figures_are_what_the_results_give(self):
+        self.assertEqual(record.Pages(record.ROOT).wrong(), [])
+        self.assertTrue(record.Pages(record.ROOT).pages())
+
+    def test_kept_files_are_short(self):
+        for path, _ in record.Pages(record.ROOT).figures():
+            self.assertLess(os.path.getsize(path), 300_000, path)
+
+    def test_a_page(self):
+        with Project() as project:
+            status, text = project.check()
+            self.assertEqual((status, "benchmarks.md is not what" in text), (1, True))
+            page = project.write_page()
+            self.assertEqual(project.check(), (0, ""))
+            for line in (
+                "Measured 2026-11-22 on M (family/model 1/2), 2 CPUs",
+                "heed 0.1.0 (abc), gcc, S.",
+                "Ceilings: fma_avx2 110 GFLOP/s.",
+                "| bert | f32 | 1 | GFLOP/s | 82 (82 % ±1.0) |",
+                "| decode | bf16 | 1 | GB/s | 21 (42 % ±1.0) |",
+                "| small_s1 | f32 | 1 | us | 2 (±25 %) |",
+                "| bert | f32 | 50 GFLOP/s | prefill | 1.0e-07 | 33.33 GFLOP/s | 1.50 | 1.0e-07 |",
+                "<!-- bench/results/intel-amx.json -->\nold\n<!-- end -->",
+                "The rest.",
+            ):
+                self.assertIn(line, page)
+
+    def test_what_is_out_of_date_is_named(self):
+        with Project() as project:
+            project.write_page()
+            path = project.path("bench/results/amd-zen4.json")
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text.replace("82.0", "83.0"))
+            status, said = project.check()
+            self.assertEqual(status, 1)
+            self.assertIn("benchmarks.md is not what", said)
+            self.assertIn("speed.svg was not drawn from", said)
+            self.assertNotIn("peers.svg", said)
+
+    def test_results_without_a_page_are_named(self):
+        with Project() as project:
+            with open(project.path("docs/benchmarks.md"), "w", encoding="utf-8") as file:
+                file.write("nothing\n")
+            self.assertIn("amd-zen4.json is in no page", project.check()[1])
+            shutil.copy(
+                project.path("bench/results/amd-zen4.json"), project.path("bench/results/moon.json")
+            )
+            status, said = project.check()
+            self.assertEqual((status, "knows no kind moon" in said), (2, True))
+
+    def test_blocks_end(self):
+        for page in record.Pages(record.ROOT).pages():
+            with open(page, encoding="utf-8") as file:
+                text = file.read()
+            self.assertEqual(len(record.BLOCK.findall(text)), text.count("<!-- bench/results/"), page)
+
+    def test_what_cannot_be_measured_is_bad_input(self):
+        with Project() as project, contextlib.redirect_stderr(io.StringIO()):
+            self.assertEqual(record.main(["amd-zen4", "--build", project.path("docs")], project.root), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
