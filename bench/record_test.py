@@ -174,6 +174,51 @@ class Record(unittest.TestCase):
                 text = file.read()
             self.assertEqual(len(record.BLOCK.findall(text)), text.count("<!-- bench/results/"), page)
 
+    def test_measuring_puts_the_pieces_together(self):
+        fake = """#!{python} -SE
+import json, re, sys
+options = dict(w.split("=", 1) for w in sys.argv[1:] if "=" in w)
+quick = [("ceiling/read", 1), ("attn/naive/f32/small_b4_h4_s10_d8", 1), ("attn/avx2/f32/bert", 1)]
+decode = "attn/avx2/{}/decode_b1_hq32_hkv8_kv8192_d128"
+more = [(decode.format(t), n) for t in ("f32", "f16") for n in (1, 2)]
+more += [("attn/naive/f32/small_b4_h4_s10_d8", n) for n in (1, 2)]
+names = [f"{name}/threads:{n}" for name, n in (quick if "--quick" in sys.argv else more)]
+names = [n for n in names if re.search(options.get("--benchmark_filter", ""), n + "/real_time")]
+if "--benchmark_list_tests" in sys.argv:
+    print("\\n".join(name + "/real_time" for name in names))
+elif names:
+    runs = [
+        dict(name=n + "/real_time", run_type="iteration", real_time=1, time_unit="s", GFLOPS=1)
+        for n in names
+    ]
+    context = dict(left_out="backend amx: none; " + names[0] + ": long", refused="a/threads:1: no")
+    json.dump(dict(context=context, benchmarks=runs), open(options["--benchmark_out"], "w"))
+"""
+        with tempfile.TemporaryDirectory() as build, contextlib.redirect_stdout(io.StringIO()):
+            os.makedirs(os.path.join(build, "bench"))
+            path = os.path.join(build, "bench", "heed-bench")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(fake.replace("{python}", sys.executable))
+            os.chmod(path, 0o755)
+            context, rows = record.measure(build, "env")
+        decode = "attn/avx2/{}/decode_b1_hq32_hkv8_kv8192_d128/threads:{}"
+        measured = [name for name, row in rows.items() if row.counters()]
+        self.assertEqual(
+            measured,
+            [
+                "ceiling/read/threads:1",
+                "attn/naive/f32/small_b4_h4_s10_d8/threads:1",
+                "attn/avx2/f32/bert/threads:1",
+                decode.format("f32", 2),
+                decode.format("f16", 1),
+                decode.format("f16", 2),
+            ],
+        )
+        self.assertEqual(rows["a/threads:1"].error, "no")
+        self.assertEqual(context["refused"], "a/threads:1: no")
+        self.assertEqual(context["left_out"].count("backend amx: none"), 1)
+        self.assertEqual(context["left_out"].count(": long"), 4)
+
     def test_what_cannot_be_measured_is_bad_input(self):
         with Project() as project, contextlib.redirect_stderr(io.StringIO()):
             self.assertEqual(record.main(["amd-zen4", "--build", project.path("docs")], project.root), 2)
