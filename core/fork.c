@@ -19,8 +19,7 @@
 #include "compiler.h"
 
 #define STEP_NANOSECONDS 100000
-#define MOST_STEPS                                                                                 \
-    20000 /* two seconds: a plan takes some microseconds, a JIT's some milliseconds */
+#define MOST_SECONDS 2 /* a plan takes some microseconds, a JIT's some milliseconds */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned inside;        /* threads that are making something */
@@ -108,13 +107,21 @@ void heed_fork_remove(heed_context *context)
 /* ---- a fork -----------------------------------------------------------------------------------
  */
 
+/* By the clock: on a busy machine a step takes many times what it asks for. */
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 static void prepare(void)
 {
     pthread_mutex_lock(&lock);
     forks++;
-    if (!depth)
-        for (int step = 0; inside && step < MOST_STEPS; step++)
-            pause_a_step();
+    const double end = seconds() + MOST_SECONDS;
+    while (!depth && inside && seconds() < end)
+        pause_a_step();
     forking = 1;
 }
 
