@@ -102,7 +102,7 @@ int heed_cli_context(const heed_cli_option *options, heed_context **context)
     return heed_cli_report(status, with.backends, heed_last_error());
 }
 
-static const char none_runs[] = "no backend runs this problem: "; /* core/select.c */
+static const char none_runs[] = "no backend runs this problem: "; /* core/runtime/select.c */
 
 /* What follows prefix in text; text itself if it begins otherwise. */
 static const char *after(const char *prefix, const char *text)

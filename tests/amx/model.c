@@ -11,7 +11,7 @@
  *
  *   model --here     can tile instructions be emulated here? */
 #define HEED_AMX_MODEL /* its counters */
-#include "cpu.h"
+#include "base/cpu.h"
 #include "emulate.h"
 #include "tile.h"
 

@@ -6,7 +6,7 @@
  * built-in ones. */
 #define _DEFAULT_SOURCE
 #include "amx.h"
-#include "cpu.h"
+#include "base/cpu.h"
 
 #include "../unit/unit.h"
 

@@ -1,7 +1,7 @@
 """Who may include what.
 
     include/heed    itself and the C library
-    core            heed/*, itself
+    core            heed/*, itself (which room of it which other: rooms.py)
     backends/X      heed/*, its own folder; those with x86 kernels backends/simd too
     backends/simd   heed/*, itself
     examples        heed/* alone: an example shows what an outsider can do
@@ -77,9 +77,10 @@ def main():
                 target = find(root, path, kind, name)
                 line = text.count("\n", 0, match.start(2)) + 1
                 if target is None:
-                    # The system's, or what the build generates in the same folder.
+                    # The system's, or what the build generates here or in the folder above.
                     ours = name.startswith("heed/") or kind == '"'
-                    if ours and name not in build_file(file.parent):
+                    made = build_file(file.parent) + build_file(file.parent.parent)
+                    if ours and name not in made:
                         print(f"{path}:{line}: {name} does not exist here")
                         bad += 1
                 elif not allowed(layer, layer_of(target)):

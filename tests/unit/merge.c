@@ -2,7 +2,7 @@
  * give parts of one row to different threads. Both units of the reference, empty parts included. */
 #include <heed/kit.h>
 
-#include "softmax_state.h"
+#include "attention/softmax_state.h"
 #include "unit.h"
 
 enum { KEYS = 13, DIM = 3, STRIDE = 16, STATE = 18 };

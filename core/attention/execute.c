@@ -1,0 +1,459 @@
+/* A part's loop: take a tile, resolve it, hand it to the backend, and finish the rows whose last
+ * tile it was. */
+#include "execute.h"
+
+#include "base/checked.h"
+#include "base/fpenv.h"
+#include "base/reason.h"
+#include "lease.h"
+#include "mask_summary.h"
+#include "runtime/parallel.h"
+#include "schedule.h"
+#include "softmax_state.h"
+#include "worker.h"
+
+/* Writing MXCSR takes as long as a tile of few rows and keys. */
+static void set_flush(heed_worker *w, uint32_t flush)
+{
+    if (w->flush == flush)
+        return;
+    heed_fpenv_flush(flush);
+    w->flush = flush;
+}
+
+/* ---- prepared keys and values -----------------------------------------------------------------
+ */
+
+static heed_status prepare_block(heed_worker *w, heed_span visible, int64_t block, char *to)
+{
+    const heed_class_plan *c = w->class_plan;
+    const int64_t length = c->tiling.key_block;
+    heed_tile kv = {
+        .struct_size = sizeof kv,
+        .kv_head = w->tile.kv_head,
+        .n_heads = w->tile.n_heads,
+        .k_first = heed_max64(visible.first, block * length),
+        .k_end = heed_min64(visible.end, (block + 1) * length),
+        .kv_len = w->tile.kv_len,
+        .k = w->tile.k,
+        .v = w->tile.v,
+        .pages = w->tile.pages,
+        .k_page_stride = w->tile.k_page_stride,
+        .v_page_stride = w->tile.v_page_stride,
+    };
+    return c->backend->prepare(c->state, &c->problem, &kv, to);
+}
+
+/* Prepares those of the tile's key blocks that nobody has begun. Sets tile->prepared if all of them
+ * are ready then; a tile that would have to wait for another part prepares in its scratch. */
+static heed_status prepare(heed_worker *w)
+{
+    const heed_class_plan *c = w->class_plan;
+    const heed_sequence *s = w->sequence;
+    heed_tile *t = &w->tile;
+    if (!w->run->units.n || s->n_runs * s->n_chunks == 1)
+        return HEED_OK;
+    uint32_t n =
+        heed_lease_piece(&w->run->unit[w->unit], &w->run->units, w->run->unit_blocks, w->part, 0);
+    if (n == HEED_NO_PIECE)
+        return HEED_OK;
+    char *unit = heed_piece(&w->run->units, n), *data = unit + w->run->unit_data;
+    atomic_uchar *ready = (atomic_uchar *)unit;
+    const heed_span visible = heed_visible_keys(w->plan, s, (heed_span){0, s->q_len});
+    const int64_t first = t->k_first / c->tiling.key_block;
+    const int64_t end = heed_ceil_div(t->k_end, c->tiling.key_block);
+    int all = 1;
+    for (int64_t block = first; block < end; block++) {
+        unsigned char raw = HEED_RAW;
+        if (!atomic_compare_exchange_strong(&ready[block], &raw, HEED_BUSY))
+            continue;
+        set_flush(w, 0);
+        heed_status st =
+            prepare_block(w, visible, block, data + (size_t)block * c->tiling.prepare_bytes);
+        if (st != HEED_OK)
+            return st;
+        atomic_store_explicit(&ready[block], HEED_READY, memory_order_release);
+    }
+    for (int64_t block = first; block < end && all; block++)
+        all = atomic_load_explicit(&ready[block], memory_order_acquire) == HEED_READY;
+    if (all)
+        t->prepared = data + (size_t)first * c->tiling.prepare_bytes;
+    return HEED_OK;
+}
+
+/* The last tile of a unit gives its piece back. */
+static void release_unit(heed_worker *w)
+{
+    if (!w->run->units.n)
+        return;
+    heed_lease *lease = &w->run->unit[w->unit];
+    if (!heed_lease_done(lease, w->sequence->n_runs * w->sequence->n_chunks))
+        return;
+    unsigned held = atomic_load(&lease->piece_plus_1);
+    if (held)
+        heed_give(&w->run->units, held - 1);
+}
+
+/* ---- running a tile ---------------------------------------------------------------------------
+ */
+
+/* Sets the tile's mask_blocks. Kv heads whose rows have one mask share its summary: the first to
+ * come makes it. Only where keys are not cut: of few rows a mask is little beside their keys. */
+static void summarise_mask(heed_worker *w)
+{
+    const heed_class_plan *c = w->class_plan;
+    const heed_layout *l = &w->plan->layout;
+    const uint32_t key_block = c->tiling.key_block;
+    heed_tile *t = &w->tile;
+    uint8_t *own = (uint8_t *)w->area + l->part_mask;
+    set_flush(w, 0);
+    const int shared = w->run_of_call < l->mask_entries && w->sequence->n_chunks == 1 &&
+                       (!t->mask.data || t->mask.head_stride == 0) &&
+                       (!t->bias.data || t->bias.head_stride == 0);
+    if (!shared) {
+        heed_mask_summary(&c->problem, key_block, t, own);
+        return;
+    }
+    atomic_uchar *state = &w->run->mask_state[w->run_of_call];
+    uint8_t *table = w->run->mask_table + (size_t)w->run_of_call * l->mask_row;
+    unsigned char found = HEED_RAW;
+    if (atomic_compare_exchange_strong(state, &found, HEED_BUSY)) {
+        heed_mask_summary(&c->problem, key_block, t, table);
+        atomic_store_explicit(state, HEED_READY, memory_order_release);
+    } else if (found == HEED_READY) {
+        t->mask_blocks = table;
+        t->mask_block_stride = 0;
+    } else {
+        heed_mask_summary(&c->problem, key_block, t, own);
+    }
+}
+
+/* Hands keys [keys.first, keys.end), which are not empty, to the backend. */
+static heed_status call_backend(heed_worker *w, heed_span keys, uint32_t flags)
+{
+    const heed_class_plan *c = w->class_plan;
+    heed_tile *t = &w->tile;
+    t->k_first = keys.first;
+    t->k_end = keys.end;
+    t->flags = flags | (w->last_unit == w->unit ? HEED_TILE_SAME_KV : 0);
+    if (t->mask.data || t->bias.data)
+        summarise_mask(w);
+    t->prepared = NULL;
+    heed_status st = c->tiling.prepare_bytes ? prepare(w) : HEED_OK;
+    if (st == HEED_OK) {
+        set_flush(w, c->tiling.flush);
+        st = c->backend->run_tile(c->state, &c->problem, t, w->area);
+    }
+    w->last_unit = w->unit;
+    return st;
+}
+
+/* Weights and scores of keys that no row of the run sees. */
+static void fill_rest(const heed_worker *w, const heed_rows *rows, heed_span keys, float value)
+{
+    const heed_tile *t = &w->tile;
+    if (!rows->data)
+        return;
+    for (int64_t h = 0; h < t->n_heads; h++)
+        for (int64_t i = t->q_first; i < t->q_first + t->q_count; i++)
+            for (int64_t j = 0; j < w->run->args.kv_len; j++) {
+                if (j == keys.first && keys.first < keys.end)
+                    j = keys.end;
+                if (j < w->run->args.kv_len)
+                    heed_store(HEED_F32, rows->data,
+                               h * rows->head_stride + i * rows->row_stride + j * rows->dim_stride,
+                               value);
+            }
+}
+
+/* The rows' state is complete: out and lse unless the backend wrote them, then the optional outputs
+ * in a second pass over the same keys. */
+static heed_status finish(heed_worker *w)
+{
+    const heed_class_plan *c = w->class_plan;
+    const heed_span keys = w->keys;
+    heed_tile *t = &w->tile;
+    heed_status st = HEED_OK;
+    if (!(t->flags & HEED_TILE_FINISHED)) {
+        set_flush(w, 0);
+        for (int64_t r = 0; r < t->n_heads * t->q_count; r++)
+            heed_finish_row(&c->problem, c->tiling.state_log2, t, r);
+    }
+    if (!t->weights.data && !t->scores.data)
+        return HEED_OK;
+    fill_rest(w, &t->weights, keys, 0);
+    fill_rest(w, &t->scores, keys, -INFINITY);
+    for (uint32_t n = 0; n < w->sequence->n_chunks && st == HEED_OK; n++) {
+        heed_span chunk = heed_chunk_keys(w->plan, w->sequence, keys, n);
+        if (chunk.first < chunk.end)
+            st = call_backend(w, chunk, HEED_TILE_OUTPUTS);
+    }
+    return st;
+}
+
+static void mark_empty(heed_tile *t)
+{
+    for (int64_t r = 0; r < t->n_heads * t->q_count; r++)
+        t->row_max[r] = -INFINITY, t->row_sum[r] = 0;
+}
+
+/* A row group whose keys are not cut: one tile, in this part's own memory. */
+static heed_status run_whole(heed_worker *w)
+{
+    heed_worker_point_state(w, w->area + w->plan->layout.part_state);
+    w->tile.flags = 0;
+    heed_status st = HEED_OK;
+    if (w->keys.first < w->keys.end)
+        st = call_backend(w, w->keys, HEED_TILE_WHOLE);
+    else
+        mark_empty(&w->tile);
+    return st == HEED_OK ? finish(w) : st;
+}
+
+/* ---- row groups whose keys are cut ------------------------------------------------------------
+ *
+ * The chunks of a row group are merged as the leaves of a binary tree: what has gone through all of
+ * a subtree meets what has gone through its neighbour at the seam between them. Who comes there
+ * first leaves the number of its state and takes another tile; who comes second merges the two and
+ * carries the sum on. So nobody waits, and what is added to what hangs on positions alone.
+ */
+
+/* Merges two states of the pool into the left one, whose keys come first, and gives the other back.
+ */
+static void merge_states(heed_worker *w, uint32_t left, uint32_t right)
+{
+    const heed_pool *pool = &w->run->states;
+    const int64_t rows = w->tile.n_heads * w->tile.q_count, stride = w->tile.acc_stride;
+    const heed_state into = heed_state_at(heed_piece(pool, left), rows, stride);
+    const heed_state from = heed_state_at(heed_piece(pool, right), rows, stride);
+    set_flush(w, 0);
+    heed_state_merge(&into, &from, rows, w->plan->desc.v_dim, stride,
+                     (int)w->class_plan->tiling.state_log2);
+    heed_give(pool, right);
+}
+
+/* Carries a chunk's state upwards from seam to seam, which are numbered by the chunk behind them,
+ * from the group's first chunk on. True if it has become that of the whole row group. */
+static int climb(heed_worker *w, uint32_t chunk, atomic_uint *seam, uint32_t *state)
+{
+    const uint32_t first = w->sequence->first_chunk, last = first + w->sequence->n_chunks - 1;
+    const uint32_t levels = heed_tree_levels(first, last);
+    uint32_t node = first + chunk;
+    for (uint32_t level = 0; level < levels; level++, node >>= 1) {
+        const uint32_t behind = (node | 1) << level;
+        if (behind <= first || behind > last) /* no neighbour */
+            continue;
+        const unsigned met =
+            atomic_exchange_explicit(&seam[behind - first], *state + 1, memory_order_acq_rel);
+        if (!met)
+            return 0;
+        const uint32_t other = met - 1, left = node & 1 ? other : *state;
+        merge_states(w, left, left == other ? *state : other);
+        *state = left;
+    }
+    return 1;
+}
+
+/* The bound row group has a chunk's state; the part that brings the last one finishes the rows. */
+static heed_status add_chunk(heed_worker *w, uint32_t run, uint32_t chunk, uint32_t state)
+{
+    heed_run *r = w->run;
+    const heed_sequence *s = w->sequence;
+    heed_lease *lease = &r->group[s->first_group + (int64_t)w->tile.kv_head * s->n_runs + run];
+    const uint32_t n =
+        heed_lease_piece(lease, &r->seams, s->n_chunks * sizeof(atomic_uint), w->part, 1);
+    if (!climb(w, chunk, (atomic_uint *)heed_piece(&r->seams, n), &state))
+        return HEED_OK;
+    heed_give(&r->seams, n);
+    heed_worker_point_state(w, heed_piece(&r->states, state));
+    w->tile.flags = 0;
+    heed_status st = finish(w);
+    heed_give(&r->states, state);
+    return st;
+}
+
+/* One chunk of the bound row group. Of a backend's error the group stays open, and whatever waits
+ * for this chunk. */
+static heed_status run_chunk(heed_worker *w, uint32_t run, uint32_t chunk)
+{
+    const heed_pool *states = &w->run->states;
+    heed_span keys = heed_chunk_keys(w->plan, w->sequence, w->keys, chunk);
+    heed_status st = HEED_OK;
+    uint32_t state = heed_take(states, w->part, 1);
+    heed_worker_point_state(w, heed_piece(states, state));
+    if (keys.first < keys.end)
+        st = call_backend(w, keys, 0);
+    else
+        mark_empty(&w->tile);
+    return st == HEED_OK ? add_chunk(w, run, chunk, state) : st;
+}
+
+/* ---- several kv heads at once -----------------------------------------------------------------
+ */
+
+static heed_status call_run_heads(heed_worker *w, heed_span keys, const heed_state *states,
+                                  int64_t n)
+{
+    const heed_class_plan *c = w->class_plan;
+    heed_tile *t = &w->tile;
+    t->k_first = keys.first;
+    t->k_end = keys.end;
+    t->flags = states ? 0 : HEED_TILE_WHOLE;
+    t->prepared = NULL;
+    set_flush(w, c->tiling.flush);
+    w->last_unit = -1;
+    return c->backend->run_heads(c->state, &c->problem, t, states, n, w->area);
+}
+
+/* A chunk of n kv heads, from the bound one on. */
+static heed_status run_chunk_of_heads(heed_worker *w, uint32_t run, uint32_t chunk, int64_t n)
+{
+    const heed_pool *pool = &w->run->states;
+    const heed_tile *t = &w->tile;
+    const int64_t head = t->kv_head;
+    heed_state states[HEED_MOST_SPAN];
+    uint32_t piece[HEED_MOST_SPAN];
+    for (int64_t i = 0; i < n; i++) {
+        piece[i] = heed_take(pool, w->part, 1);
+        states[i] =
+            heed_state_at(heed_piece(pool, piece[i]), t->n_heads * t->q_count, t->acc_stride);
+    }
+    heed_status st =
+        call_run_heads(w, heed_chunk_keys(w->plan, w->sequence, w->keys, chunk), states, n);
+    for (int64_t i = 0; i < n; i++) {
+        if (st == HEED_ERR_UNSUPPORTED) {
+            heed_give(pool, piece[i]);
+        } else if (st == HEED_OK) {
+            heed_worker_bind_head(w, head + i);
+            st = add_chunk(w, run, chunk, piece[i]);
+        }
+    }
+    return st;
+}
+
+/* How many tiles from this one on are those of adjacent kv heads for the same keys: `taken` at the
+ * most. */
+static int64_t adjacent_heads(const heed_worker *w, heed_place at, int64_t taken)
+{
+    const int64_t kv_heads = w->plan->desc.kv_heads, span = w->run->span;
+    if (!w->together)
+        return 1;
+    if (w->sequence->n_chunks == 1)
+        return taken;
+    const heed_span keys = heed_chunk_keys(w->plan, w->sequence, w->keys, at.chunk);
+    if (keys.first >= keys.end)
+        return 1;
+    return heed_min64(taken, heed_min64(kv_heads - at.head, span - at.head % span));
+}
+
+/* Runs a tile, or with it those of more kv heads. *end is the first that is left. */
+static heed_status run_tile(heed_worker *w, int64_t tile, int64_t *end)
+{
+    if (tile >= w->end_tile)
+        heed_worker_bind_sequence(w, tile);
+    const heed_sequence *s = w->sequence;
+    heed_place at = {tile - s->first_tile, 0, 0};
+    if (s->n_runs > 1 || s->n_chunks > 1)
+        at = heed_tile_place(w->plan, s, w->run->span, at.head);
+    if (w->unit != w->index * w->plan->desc.kv_heads + at.head)
+        heed_worker_bind_head(w, at.head);
+    if (s->n_runs > 1)
+        heed_worker_set_run(w, at.run);
+    const int64_t n = adjacent_heads(w, at, heed_min64(w->end_tile, w->taken) - tile);
+    if (n > 1) {
+        heed_worker_point_state(w, w->area + w->plan->layout.part_state);
+        heed_status st = s->n_chunks == 1 ? call_run_heads(w, w->keys, NULL, n)
+                                          : run_chunk_of_heads(w, at.run, at.chunk, n);
+        *end = tile + n;
+        if (st != HEED_ERR_UNSUPPORTED)
+            return st;
+        w->together = 0;
+    }
+    *end = tile + 1;
+    heed_status st = s->n_chunks == 1 ? run_whole(w) : run_chunk(w, at.run, at.chunk);
+    if (w->class_plan->tiling.prepare_bytes)
+        release_unit(w);
+    return st;
+}
+
+/* ---- parts ------------------------------------------------------------------------------------
+ */
+
+/* Takes tiles: returns the first, n_tiles where none is left, and sets *end behind the last.
+ * *sequence, 0 at first, follows. Alone a part takes all of them. */
+static int64_t take_tiles(heed_run *run, int64_t *sequence, int64_t *end)
+{
+    int64_t take;
+    *end = run->n_tiles;
+    if (run->n_parts == 1) {
+        take = atomic_load_explicit(&run->next_take, memory_order_relaxed);
+        atomic_store_explicit(&run->next_take, run->n_takes, memory_order_relaxed);
+        return take ? run->n_tiles : 0;
+    }
+    take = atomic_fetch_add_explicit(&run->next_take, 1, memory_order_relaxed);
+    if (take >= run->n_takes)
+        return run->n_tiles;
+    const heed_sequence *s = &run->sequence[*sequence], *last = &run->sequence[run->args.batch - 1];
+    while (s < last && s[1].first_take <= take)
+        s++;
+    *sequence = s - run->sequence;
+    const int64_t first = s->first_tile + (take - s->first_take) * s->at_once;
+    *end = heed_min64(first + s->at_once, s < last ? s[1].first_tile : run->n_tiles);
+    return first;
+}
+
+/* A backend that has come to refuse the problem since the plan was made says why. */
+static void record_error(heed_worker *w, heed_status st)
+{
+    const heed_class_plan *c = w->class_plan;
+    heed_error now = {""};
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&w->run->error_claimed, &none, 1))
+        return;
+    if (c->backend->supports(&c->problem, &now) == HEED_OK)
+        now.text[0] = 0;
+    heed_fail(&w->run->error, HEED_ERR_BACKEND,
+              "backend %s returned %s on query rows [%lld, %lld), keys [%lld, %lld) of sequence "
+              "%lld, kv head %u%s%.120s",
+              c->backend->name, heed_status_string(st), (long long)w->tile.q_first,
+              (long long)(w->tile.q_first + w->tile.q_count), (long long)w->tile.k_first,
+              (long long)w->tile.k_end, (long long)(w->unit / w->plan->desc.kv_heads),
+              w->tile.kv_head, now.text[0] ? ": " : "", now.text);
+    if (w->run->args.error)
+        *w->run->args.error = w->run->error;
+    atomic_store_explicit(&w->run->status, HEED_ERR_BACKEND, memory_order_release);
+}
+
+heed_status heed_execute_part(heed_run *run, uint32_t part)
+{
+    heed_worker w;
+    int64_t end, sequence = 0, tile = take_tiles(run, &sequence, &end);
+    if (tile < run->n_tiles) {
+        heed_fpenv saved = heed_fpenv_enter();
+        heed_worker_start(&w, run, part);
+        for (; tile < run->n_tiles; tile = take_tiles(run, &sequence, &end)) {
+            heed_status st = HEED_OK;
+            w.taken = end;
+            while (tile < end && st == HEED_OK &&
+                   atomic_load_explicit(&run->status, memory_order_relaxed) == HEED_OK)
+                st = run_tile(&w, tile, &tile);
+            if (st != HEED_OK)
+                record_error(&w, st);
+            if (tile < end)
+                break;
+        }
+        heed_fpenv_leave(saved);
+    }
+    return atomic_load_explicit(&run->status, memory_order_acquire);
+}
+
+static void part_body(void *run, uint32_t part)
+{
+    heed_execute_part(run, part);
+}
+
+heed_status heed_execute(heed_run *run, const heed_executor *executor)
+{
+    heed_parallel(executor, run->n_parts, part_body, run);
+    return atomic_load(&run->status);
+}

@@ -1,0 +1,124 @@
+/* heed_merge: two finished results over disjoint keys into one. */
+#include "base/fpenv.h"
+#include "base/reason.h"
+#include "base/rows.h"
+
+/* Reads every operand of a row and head before it writes, so that out may be a or b. */
+static void merge_row(const heed_merge_args *m, int64_t row, int64_t head)
+{
+#define AT(view, d) ((view).stride[0] * row + (view).stride[1] * head + (view).stride[2] * (d))
+    const double none = -(double)INFINITY;
+    double a = (double)heed_load(HEED_F32, m->a_lse.data, AT(m->a_lse, 0));
+    double b = (double)heed_load(HEED_F32, m->b_lse.data, AT(m->b_lse, 0));
+    double top = b > a ? b : a; /* a NaN in either must stay: it does, in the sum */
+    double lse = a == none ? b : b == none ? a : top + log(exp(a - top) + exp(b - top));
+    double a_weight = a == none ? 0 : exp(a - lse), b_weight = b == none ? 0 : exp(b - lse);
+    for (int64_t d = 0; d < m->dim; d++) {
+        double sum = 0;
+        if (a != none)
+            sum += a_weight * (double)heed_load(HEED_F32, m->a.data, AT(m->a, d));
+        if (b != none)
+            sum += b_weight * (double)heed_load(HEED_F32, m->b.data, AT(m->b, d));
+        heed_store_f64(m->out_type, m->out.data, AT(m->out, d), sum);
+    }
+    if (m->lse.data)
+        heed_store(HEED_F32, m->lse.data, AT(m->lse, 0), (float)lse);
+#undef AT
+}
+
+/* Where an output begins where another operand does, it has to be that one, element for element. */
+static heed_status check_twins(const heed_merge_args *m, heed_error *why)
+{
+    const int f32 = m->out_type == HEED_F32;
+    const int64_t shape[] = {m->rows, m->heads, m->dim};
+    const struct {
+        const char *name, *twin;
+        const heed_view *to, *from;
+        int axes; /* that the two have; 0: they are nothing that can be one */
+    } pair[] = {
+        {"out", "a", &m->out, &m->a, f32 ? 3 : 0}, {"out", "b", &m->out, &m->b, f32 ? 3 : 0},
+        {"out", "a_lse", &m->out, &m->a_lse, 0},   {"out", "b_lse", &m->out, &m->b_lse, 0},
+        {"lse", "a_lse", &m->lse, &m->a_lse, 2},   {"lse", "b_lse", &m->lse, &m->b_lse, 2},
+        {"lse", "a", &m->lse, &m->a, 0},           {"lse", "b", &m->lse, &m->b, 0},
+        {"lse", "out", &m->lse, &m->out, 0},
+    };
+    if (m->dim == 0) /* no elements of a, b and out */
+        return HEED_OK;
+    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++) {
+        int same = pair[i].axes > 0;
+        if (!pair[i].to->data || pair[i].to->data != pair[i].from->data)
+            continue;
+        for (int n = 0; n < pair[i].axes; n++)
+            same &= shape[n] <= 1 || pair[i].to->stride[n] == pair[i].from->stride[n];
+        if (!same)
+            return heed_fail(why, HEED_ERR_INVALID,
+                             "args.%s.data equals args.%s.data, but they are not the same elements",
+                             pair[i].name, pair[i].twin);
+    }
+    return HEED_OK;
+}
+
+static heed_status check(const heed_merge_args *m, heed_error *why)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } size[] = {{"rows", m->rows}, {"heads", m->heads}, {"dim", m->dim}};
+    for (int i = 0; i < 3; i++)
+        if (size[i].value < 0)
+            return heed_fail(why, HEED_ERR_INVALID, "args.%s is %lld, at least 0 is required",
+                             size[i].name, (long long)size[i].value);
+    if (m->out_type < HEED_F32 || m->out_type > HEED_BF16)
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "args.out_type is %u, HEED_F32, HEED_F16 or HEED_BF16 is required",
+                         m->out_type);
+    if (m->reserved)
+        return heed_fail(why, HEED_ERR_INVALID, "args.reserved is %u, 0 is required", m->reserved);
+    if (m->rows == 0 || m->heads == 0)
+        return HEED_OK;
+    const struct {
+        const char *name;
+        const heed_view *view;
+        int64_t dim;
+        uint32_t type;
+    } views[] = {{"a_lse", &m->a_lse, 1, HEED_F32},     {"b_lse", &m->b_lse, 1, HEED_F32},
+                 {"a", &m->a, m->dim, HEED_F32},        {"b", &m->b, m->dim, HEED_F32},
+                 {"out", &m->out, m->dim, m->out_type}, {"lse", &m->lse, 1, HEED_F32}};
+    for (int i = 0; i < 6; i++) {
+        const heed_view *v = views[i].view;
+        const int64_t shape[] = {m->rows, m->heads, views[i].dim};
+        if (views[i].dim == 0 || (v == &m->lse && !v->data))
+            continue;
+        if (!v->data)
+            return heed_fail(why, HEED_ERR_INVALID, "args.%s is NULL, but required", views[i].name);
+        if (!heed_view_reaches(v, 3, shape, heed_dtype_bytes(views[i].type)))
+            return heed_fail(
+                why, HEED_ERR_INVALID,
+                "args.%s has strides %lld, %lld, %lld that reach beyond the address space",
+                views[i].name, (long long)v->stride[0], (long long)v->stride[1],
+                (long long)v->stride[2]);
+        for (int n = 0; n < 3 && (v == &m->out || v == &m->lse); n++)
+            if (shape[n] > 1 && v->stride[n] == 0)
+                return heed_fail(why, HEED_ERR_INVALID,
+                                 "args.%s.stride[%d] is 0 for %lld %s: outputs cannot broadcast",
+                                 views[i].name, n, (long long)shape[n], size[n].name);
+    }
+    return check_twins(m, why);
+}
+
+heed_status heed_merge(const heed_merge_args *args)
+{
+    heed_merge_args m;
+    heed_error why = {""};
+    heed_status st = heed_read_struct("args", args, sizeof m, &m, &why);
+    if (st == HEED_OK)
+        st = check(&m, &why);
+    if (st != HEED_OK)
+        return heed_report(heed_struct_pointer(args, offsetof(heed_merge_args, error)), st, &why);
+    heed_fpenv saved = heed_fpenv_enter();
+    for (int64_t row = 0; row < m.rows; row++)
+        for (int64_t head = 0; head < m.heads; head++)
+            merge_row(&m, row, head);
+    heed_fpenv_leave(saved);
+    return HEED_OK;
+}

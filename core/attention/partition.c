@@ -1,0 +1,69 @@
+/* Pure functions from a sequence to its tiles. */
+#include "partition.h"
+
+#include "base/checked.h"
+
+heed_span heed_run_rows(const heed_plan *plan, const heed_sequence *s, uint32_t run)
+{
+    int64_t rows = plan->class_plan[s->query_class].tiling.query_rows;
+    return (heed_span){run * rows, heed_min64((run + 1) * rows, s->q_len)};
+}
+
+heed_span heed_visible_keys(const heed_plan *plan, const heed_sequence *s, heed_span rows)
+{
+    int64_t low = rows.first + s->q_offset - plan->window_left;
+    int64_t high = rows.end - 1 + s->q_offset + plan->window_right + 1;
+    return (heed_span){heed_max64(0, low), heed_min64(s->kv_len, high)};
+}
+
+heed_span heed_chunk_keys(const heed_plan *plan, const heed_sequence *s, heed_span keys,
+                          uint32_t chunk)
+{
+    int64_t length = plan->class_plan[s->query_class].tiling.key_chunk;
+    if (length == 0)
+        return keys;
+    int64_t first = (s->first_chunk + (int64_t)chunk) * length;
+    return (heed_span){heed_max64(keys.first, first), heed_min64(keys.end, first + length)};
+}
+
+heed_place heed_tile_place(const heed_plan *plan, const heed_sequence *s, uint32_t span,
+                           int64_t tile)
+{
+    heed_place at = {0};
+    int64_t n; /* of the run from the last one on: heavy ones first */
+    if (s->n_chunks > 1) {
+        const int64_t per_span = (int64_t)span * s->n_runs * s->n_chunks;
+        const int64_t first = heed_divide(tile, per_span) * span;
+        const int64_t heads = heed_min64(span, plan->desc.kv_heads - first);
+        const int64_t in_span = tile - first * s->n_runs * s->n_chunks;
+        n = heed_divide(in_span, heads);
+        at.head = first + in_span - n * heads;
+        const uint32_t from_last = (uint32_t)n / s->n_chunks;
+        at.chunk = (uint32_t)n - from_last * s->n_chunks;
+        n = from_last;
+    } else if (s->n_runs > 1) {
+        at.head = heed_divide(tile, s->n_runs);
+        n = tile - at.head * s->n_runs;
+    } else {
+        at.head = tile;
+        n = 0;
+    }
+    at.run = s->n_runs - 1 - (uint32_t)n;
+    return at;
+}
+
+void heed_partition(const heed_plan *plan, heed_sequence *s)
+{
+    s->query_class = heed_query_class(plan, s->q_len);
+    const heed_tiling *tiling = &plan->class_plan[s->query_class].tiling;
+    s->n_runs = (uint32_t)heed_ceil_div(s->q_len, tiling->query_rows);
+    s->n_chunks = 1;
+    s->first_chunk = 0;
+    if (tiling->key_chunk == 0)
+        return;
+    heed_span keys = heed_visible_keys(plan, s, (heed_span){0, s->q_len});
+    if (keys.first >= keys.end)
+        return;
+    s->first_chunk = (uint32_t)(keys.first / tiling->key_chunk);
+    s->n_chunks = (uint32_t)(heed_ceil_div(keys.end, tiling->key_chunk) - s->first_chunk);
+}

@@ -1,0 +1,56 @@
+/* A plan: a description, the backend of each query class, and the layout of the workspace. */
+#ifndef HEED_CORE_PLAN_H
+#define HEED_CORE_PLAN_H
+
+#include "runtime/context.h"
+#include "runtime/select.h"
+
+/* What the sequences of one query class use. backend is NULL for a class that the plan's maxima
+ * rule out. */
+typedef struct heed_class_plan {
+    const heed_backend *backend;
+    void *state;         /* the backend's */
+    heed_passed *passed; /* those chosen before it that could not be had */
+    heed_problem problem;
+    heed_tiling tiling;
+    double ns_fixed, ns_per_row, ns_per_pair; /* estimate of a sequence, with all heads; of a query
+                                                 row and of a row and key */
+} heed_class_plan;
+
+/* Offsets and sizes in the workspace, in bytes; see workspace.h. */
+typedef struct heed_layout {
+    size_t sequences, groups, units, fixed; /* independent of the number of parts */
+    size_t seams, seams_per_part;           /* merges of one open row group; room for them */
+    size_t states_per_part;                 /* room for the states of chunks */
+    size_t marks_per_part;                  /* which seams and states are taken */
+    size_t prepared_per_part;               /* room for prepared keys and values */
+    size_t unit_marks;                      /* which pieces of that are taken */
+    size_t part, part_state, part_mask;     /* private to a part */
+    size_t mask_states, mask_table; /* mask summaries that kv heads share; where they start */
+    size_t mask_row;                /* of one sequence's run of rows, in the table */
+    uint32_t rows;                  /* state rows of the largest tile */
+    uint32_t most_span;             /* of a run */
+    int64_t acc_stride, max_groups, max_units, max_blocks;
+    int64_t mask_runs, mask_entries; /* runs of one sequence; rows of the table */
+} heed_layout;
+
+struct heed_plan {
+    heed_cached cached; /* a hold for each of the caller's, and one of the cache's */
+    heed_context *context;
+    heed_attn_desc desc;
+    uint32_t group; /* query heads per kv head */
+    uint32_t reserved;
+    int64_t window_left, window_right; /* causal folded in; HEED_UNBOUNDED */
+    heed_class_plan class_plan[3];
+    heed_layout layout;
+};
+
+/* The class that a sequence of q_len rows has under this plan. */
+static inline uint32_t heed_query_class(const heed_plan *plan, int64_t q_len)
+{
+    if (plan->desc.features & HEED_HAS_REPRODUCIBLE_CHUNKS)
+        return HEED_QUERY_MANY;
+    return q_len <= 1 ? HEED_QUERY_ONE : q_len <= 16 ? HEED_QUERY_FEW : HEED_QUERY_MANY;
+}
+
+#endif

@@ -1,0 +1,242 @@
+/* Making plans: validate, select for each query class, lay the workspace out. */
+#include "planning.h"
+
+#include "base/checked.h"
+#include "base/fpenv.h"
+#include "base/reason.h"
+#include "runtime/fork.h"
+#include "select.h"
+#include "tiling.h"
+#include "validate.h"
+#include "workspace.h"
+
+/* FNV-1a over words; the description has no padding. */
+static uint64_t hash_of(const heed_attn_desc *desc)
+{
+    uint64_t word[sizeof *desc / 8], hash = UINT64_C(0xcbf29ce484222325);
+    memcpy(word, desc, sizeof word);
+    for (size_t i = 0; i < sizeof word / 8; i++)
+        hash = (hash ^ word[i]) * UINT64_C(0x100000001b3);
+    return hash ^ hash >> 29;
+}
+_Static_assert(sizeof(heed_attn_desc) % 8 == 0, "hashed by words");
+
+uint32_t heed_plan_classes(const heed_attn_desc *desc)
+{
+    if (desc->features & HEED_HAS_REPRODUCIBLE_CHUNKS)
+        return 1u << HEED_QUERY_MANY;
+    return 1u << HEED_QUERY_ONE | (desc->max_q_len > 1) << HEED_QUERY_FEW |
+           (desc->max_q_len > 16) << HEED_QUERY_MANY;
+}
+
+/* The estimate is linear in rows and in pairs, through what the backend says of few keys and of few
+ * rows and keys. A backend's costs may be anything: no part of it is negative. */
+static void estimate_class(heed_class_plan *c, uint32_t query_class)
+{
+    const int64_t q = heed_class_q_len[query_class], kv = heed_class_kv_len[query_class];
+    const int64_t few_rows = query_class == HEED_QUERY_MANY  ? 17
+                             : query_class == HEED_QUERY_FEW ? 2
+                                                             : 1;
+    const int64_t few_keys = 16;
+    const double all = c->backend->cost(&c->problem, q, kv);
+    const double some = c->backend->cost(&c->problem, q, few_keys);
+    const double least = c->backend->cost(&c->problem, few_rows, few_keys);
+    c->ns_per_pair = fmax(0, (all - some) / (double)(q * (kv - few_keys)));
+    c->ns_per_row = 0;
+    if (q > few_rows)
+        c->ns_per_row =
+            fmax(0, (some - least) / (double)(q - few_rows) - c->ns_per_pair * (double)few_keys);
+    c->ns_fixed =
+        fmax(0, least - (double)few_rows * (c->ns_per_row + c->ns_per_pair * (double)few_keys));
+}
+
+/* Lets a backend's plan of a class go. */
+static void drop_class(heed_class_plan *c)
+{
+    if (c->backend && HEED_BACKEND_HAS(c->backend, plan_destroy))
+        c->backend->plan_destroy(c->state);
+    c->backend = NULL;
+    c->state = NULL;
+}
+
+/* Sets a class up with a backend; the class has none after a failure. The workspace is laid out for
+ * this class and those before it. */
+static heed_status set_up(heed_context *context, heed_plan *plan, heed_class_plan *c,
+                          const heed_backend *b, heed_error *why)
+{
+    c->tiling = (heed_tiling){.struct_size = sizeof c->tiling};
+    heed_status st = b->tiling(&c->problem, &c->tiling);
+    const char *flaw = st == HEED_OK ? heed_tiling_flaw(b, &c->tiling) : NULL;
+    if (st != HEED_OK)
+        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling", b->name);
+    if (flaw)
+        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave a tiling with a bad %s", b->name,
+                         flaw);
+    st = heed_scratch_exists(context, b, c->tiling.scratch_bytes, why);
+    if (st == HEED_OK && HEED_BACKEND_HAS(b, plan_create)) {
+        st = b->plan_create(&c->problem, &c->state);
+        if (st != HEED_OK)
+            heed_fail(why, st, "backend %s could not make a plan: %s", b->name,
+                      heed_status_string(st));
+    }
+    if (st != HEED_OK)
+        return st;
+    c->backend = b;
+    st = heed_workspace_layout(plan, why);
+    if (st != HEED_OK)
+        drop_class(c);
+    return st;
+}
+
+/* The best backend that can be had. Where none can, what the first lacked is the error. */
+static heed_status plan_class(heed_context *context, heed_plan *plan, const heed_problem *problem,
+                              uint32_t query_class, heed_error *why)
+{
+    heed_verdict verdict[HEED_MAX_BACKENDS];
+    heed_class_plan *c = &plan->class_plan[query_class];
+    const heed_backend *chosen;
+    heed_status first = HEED_OK;
+    heed_error reason;
+    c->problem = *problem;
+    c->problem.query_class = query_class;
+    for (;;) {
+        reason.text[0] = 0;
+        heed_status st = heed_select(context, &c->problem, c->passed, &chosen, verdict, &reason);
+        const int none = st != HEED_OK;
+        if (st == HEED_OK)
+            st = set_up(context, plan, c, chosen, &reason);
+        if (st == HEED_OK)
+            break;
+        if (first == HEED_OK) {
+            first = st;
+            *why = reason;
+        }
+        if (none)
+            return first;
+        if (heed_pass_over(context, &c->passed, chosen, &reason) != HEED_OK)
+            return heed_fail(why, HEED_ERR_NOMEM, "no memory for a plan");
+    }
+    estimate_class(c, query_class);
+    return HEED_OK;
+}
+
+static void log_plan(heed_context *context, const heed_plan *plan)
+{
+    const heed_attn_desc *d = &plan->desc;
+    for (uint32_t i = 0; i < 3; i++)
+        if (plan->class_plan[i].backend)
+            heed_log(context, HEED_LOG_INFO,
+                     "plan q_heads %u kv_heads %u qk_dim %u v_dim %u %s features 0x%llx class %u: "
+                     "%s%s%s",
+                     d->q_heads, d->kv_heads, d->qk_dim, d->v_dim, heed_dtype_name(d->q_type),
+                     (unsigned long long)d->features, i, plan->class_plan[i].backend->name,
+                     plan->class_plan[i].tiling.kernel ? " " : "",
+                     plan->class_plan[i].tiling.kernel ? plan->class_plan[i].tiling.kernel : "");
+}
+
+static void destroy(heed_cached *cached)
+{
+    heed_plan *plan = (heed_plan *)(void *)cached; /* its first member */
+    for (uint32_t i = 0; i < 3; i++) {
+        drop_class(&plan->class_plan[i]);
+        heed_passed_free(plan->context, plan->class_plan[i].passed);
+    }
+    heed_free(plan->context, plan, sizeof *plan);
+}
+
+static int has_desc(const heed_cached *cached, const void *desc)
+{
+    const heed_plan *plan = (const heed_plan *)(const void *)cached;
+    return memcmp(&plan->desc, desc, sizeof plan->desc) == 0;
+}
+
+static heed_status build_here(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
+                              heed_error *why)
+{
+    heed_problem problem;
+    heed_status st = heed_validate_desc(desc, &problem, why);
+    if (st != HEED_OK)
+        return st;
+    heed_plan *plan = heed_alloc(context, sizeof *plan, _Alignof(heed_plan));
+    if (!plan)
+        return heed_fail(why, HEED_ERR_NOMEM, "no memory for a plan");
+    memset(plan, 0, sizeof *plan);
+    atomic_init(&plan->cached.refs, 1);
+    plan->cached.hash = hash_of(desc);
+    plan->cached.destroy = destroy;
+    plan->context = context;
+    plan->desc = *desc;
+    plan->group = desc->q_heads / desc->kv_heads;
+    plan->window_left = problem.window_left < 0 ? HEED_UNBOUNDED : problem.window_left;
+    plan->window_right = problem.features & HEED_HAS_CAUSAL ? 0
+                         : problem.window_right < 0         ? HEED_UNBOUNDED
+                                                            : problem.window_right;
+    for (uint32_t i = 0; i < 3 && st == HEED_OK; i++)
+        if (heed_plan_classes(desc) >> i & 1)
+            st = plan_class(context, plan, &problem, i, why);
+    if (st != HEED_OK) {
+        destroy(&plan->cached);
+        return st;
+    }
+    if (context->verbose & HEED_VERBOSE_PLAN)
+        log_plan(context, plan);
+    *out = plan;
+    return HEED_OK;
+}
+
+/* A plan is kept for every thread: nothing in it depends on how the one that made it rounds, nor
+ * does what backends decide. */
+static heed_status build(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
+                         heed_error *why)
+{
+    heed_fpenv saved = heed_fpenv_enter();
+    heed_status st = build_here(context, desc, out, why);
+    heed_fpenv_leave(saved);
+    return st;
+}
+
+heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *desc, heed_error *why)
+{
+    const heed_backend *chosen;
+    heed_verdict verdict[HEED_MAX_BACKENDS];
+    heed_problem problem;
+    heed_fpenv saved = heed_fpenv_enter();
+    heed_status st = heed_validate_desc(desc, &problem, why);
+    heed_context_lock(context);
+    for (uint32_t i = 0; i < 3 && st == HEED_OK; i++) {
+        problem.query_class = i;
+        if (heed_plan_classes(desc) >> i & 1)
+            st = heed_select(context, &problem, NULL, &chosen, verdict, why);
+    }
+    heed_context_unlock(context);
+    heed_fpenv_leave(saved);
+    return st;
+}
+
+static heed_plan *find(heed_context *context, const heed_attn_desc *desc, uint64_t hash)
+{
+    return (heed_plan *)(void *)heed_cache_find(&context->plans, hash, has_desc, desc);
+}
+
+heed_status heed_plan_get(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
+                          heed_error *why)
+{
+    uint64_t hash = hash_of(desc);
+    heed_status st = HEED_OK;
+    heed_plan *plan = find(context, desc, hash);
+    if (!plan) {
+        heed_context_lock(context);
+        plan = find(context, desc, hash);
+        if (!plan) {
+            st = build(context, desc, &plan, why);
+            if (st == HEED_OK)
+                heed_cache_put(&context->plans, &plan->cached);
+        }
+        heed_context_unlock(context);
+    }
+    if (st != HEED_OK)
+        return st;
+    heed_context_hold(context);
+    *out = plan;
+    return HEED_OK;
+}

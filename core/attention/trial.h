@@ -1,0 +1,10 @@
+/* The known-answer trial of attention. */
+#ifndef HEED_CORE_ATTENTION_TRIAL_H
+#define HEED_CORE_ATTENTION_TRIAL_H
+
+#include "runtime/context.h"
+
+/* Runs one tiny problem through the backend, unless this context has done so already. */
+heed_status heed_trial(heed_context *context, heed_entry *entry, heed_error *why);
+
+#endif

@@ -1,0 +1,355 @@
+/* Every check of what the user gives, but for the per-sequence lengths (schedule.c reads those
+ * once, and checks them then). Each failure names the argument, its value and the condition. */
+#include "validate.h"
+
+#include "base/checked.h"
+#include "base/reason.h"
+#include "base/rows.h"
+
+#define MAX_LENGTH INT32_MAX
+#define KNOWN_FEATURES ((HEED_HAS_REPRODUCIBLE_CHUNKS << 1) - 1)
+#define WITH_POSITION (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI)
+
+#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
+
+/* ---- the description --------------------------------------------------------------------------
+ */
+
+static heed_status check_heads_and_dims(const heed_attn_desc *desc, heed_error *why)
+{
+    const struct {
+        const char *name;
+        uint32_t value;
+    } size[] = {{"q_heads", desc->q_heads},
+                {"kv_heads", desc->kv_heads},
+                {"qk_dim", desc->qk_dim},
+                {"v_dim", desc->v_dim}};
+    for (int i = 0; i < 4; i++)
+        if (size[i].value == 0 || size[i].value > 1u << 20)
+            INVALID("desc.%s is %u, 1 to 1048576 is required", size[i].name, size[i].value);
+    if (desc->q_heads % desc->kv_heads)
+        INVALID("desc.q_heads is %u, a multiple of desc.kv_heads = %u is required", desc->q_heads,
+                desc->kv_heads);
+    return HEED_OK;
+}
+
+static heed_status check_types(const heed_attn_desc *desc, heed_error *why)
+{
+    const struct {
+        const char *name;
+        uint32_t value;
+        int may_quantise;
+    } type[] = {{"q_type", desc->q_type, 0},
+                {"k_type", desc->k_type, 1},
+                {"v_type", desc->v_type, 1},
+                {"out_type", desc->out_type, 0},
+                {"bias_type", desc->bias_type, 0}};
+    int has_bias = (desc->features & HEED_HAS_BIAS) != 0;
+    for (int i = 0; i < 4 + has_bias; i++) {
+        if (type[i].may_quantise && (type[i].value == HEED_I8 || type[i].value == HEED_Q8_0))
+            return heed_refuse(why, "desc.%s is %s, which is reserved and not served yet",
+                               type[i].name, heed_dtype_name(type[i].value));
+        if (type[i].value < HEED_F32 || type[i].value > HEED_BF16)
+            INVALID("desc.%s is %u, HEED_F32, HEED_F16 or HEED_BF16 is required", type[i].name,
+                    type[i].value);
+    }
+    if (!has_bias && desc->bias_type != HEED_DTYPE_NONE)
+        INVALID("desc.bias_type is %u without HEED_HAS_BIAS", desc->bias_type);
+    return HEED_OK;
+}
+
+static heed_status check_features(const heed_attn_desc *desc, heed_error *why)
+{
+    uint64_t f = desc->features;
+    if (f & ~KNOWN_FEATURES)
+        INVALID("desc.features has the unknown bits 0x%llx",
+                (unsigned long long)(f & ~KNOWN_FEATURES));
+    if (f & HEED_HAS_QUANT)
+        return heed_refuse(why, "HEED_HAS_QUANT is reserved and not served yet");
+    if ((f & HEED_HAS_BIAS_SLOPE) && !(f & HEED_HAS_BIAS))
+        INVALID("desc.features has HEED_HAS_BIAS_SLOPE without HEED_HAS_BIAS");
+    if (desc->position > HEED_POS_GIVEN)
+        INVALID("desc.position is %u, HEED_POS_* is required", desc->position);
+    if ((f & WITH_POSITION) && desc->position == HEED_POS_UNSET)
+        INVALID("desc.position is HEED_POS_UNSET, causal, window and ALiBi need a choice");
+    if (desc->accuracy > HEED_ACCURACY_SPLIT)
+        INVALID("desc.accuracy is %u, HEED_ACCURACY_* is required", desc->accuracy);
+    if (f & HEED_HAS_SCORES) {
+        if (desc->scores_stage < HEED_SCORES_RAW || desc->scores_stage > HEED_SCORES_BIASED)
+            INVALID("desc.scores_stage is %u, RAW, SOFTCAPPED or BIASED is required",
+                    desc->scores_stage);
+    } else if (desc->scores_stage) {
+        INVALID("desc.scores_stage is %u without HEED_HAS_SCORES", desc->scores_stage);
+    }
+    if (f & HEED_HAS_PAGES) {
+        if (desc->page_len == 0 || desc->page_len > INT32_MAX)
+            INVALID("desc.page_len is %u, 1 to %d is required", desc->page_len, INT32_MAX);
+    } else if (desc->page_len) {
+        INVALID("desc.page_len is %u without HEED_HAS_PAGES", desc->page_len);
+    }
+    if (desc->reserved)
+        INVALID("desc.reserved is %u, 0 is required", desc->reserved);
+    return HEED_OK;
+}
+
+static heed_status check_numbers(const heed_attn_desc *desc, heed_error *why)
+{
+    uint64_t f = desc->features;
+    if ((f & HEED_HAS_SCALE) && !isfinite(desc->scale))
+        INVALID("desc.scale is %g, a finite value is required", (double)desc->scale);
+    if (!(f & HEED_HAS_SCALE) && desc->scale != 0)
+        INVALID("desc.scale is %g without HEED_HAS_SCALE", (double)desc->scale);
+    if ((f & HEED_HAS_SOFTCAP) && !(desc->softcap >= 0 && isfinite(desc->softcap)))
+        INVALID("desc.softcap is %g, a finite value of at least 0 is required",
+                (double)desc->softcap);
+    if (!(f & HEED_HAS_SOFTCAP) && desc->softcap != 0)
+        INVALID("desc.softcap is %g without HEED_HAS_SOFTCAP", (double)desc->softcap);
+    const int64_t window[] = {desc->window_left, desc->window_right};
+    for (int i = 0; i < 2; i++) {
+        const char *side = i ? "right" : "left";
+        if (window[i] < -1)
+            INVALID("desc.window_%s is %lld, at least -1 is required", side, (long long)window[i]);
+        if (!(f & HEED_HAS_WINDOW) && window[i] > 0)
+            INVALID("desc.window_%s is %lld without HEED_HAS_WINDOW", side, (long long)window[i]);
+    }
+    const struct {
+        const char *name;
+        int64_t value;
+    } max[] = {{"max_batch", desc->max_batch},
+               {"max_q_len", desc->max_q_len},
+               {"max_kv_len", desc->max_kv_len}};
+    for (int i = 0; i < 3; i++)
+        if (max[i].value < 0 || max[i].value > MAX_LENGTH)
+            INVALID("desc.%s is %lld, 0 to %d is required", max[i].name, (long long)max[i].value,
+                    MAX_LENGTH);
+    if (desc->max_rows < 0 || desc->max_rows > MAX_LENGTH)
+        INVALID("desc.max_rows is %lld, 0 to %d is required", (long long)desc->max_rows,
+                MAX_LENGTH);
+    if (desc->max_rows && !(f & HEED_HAS_PACKED))
+        INVALID("desc.max_rows is %lld without HEED_HAS_PACKED", (long long)desc->max_rows);
+    return HEED_OK;
+}
+
+/* BF16 accuracy means something only where q, k and v are all bf16. */
+static uint32_t resolve_accuracy(const heed_attn_desc *desc)
+{
+    int all_bf16 =
+        desc->q_type == HEED_BF16 && desc->k_type == HEED_BF16 && desc->v_type == HEED_BF16;
+    if (desc->accuracy == HEED_ACCURACY_DEFAULT || desc->accuracy == HEED_ACCURACY_BF16)
+        return all_bf16 ? HEED_ACCURACY_BF16 : HEED_ACCURACY_EXACT;
+    return desc->accuracy;
+}
+
+/* A window that reaches beyond every position is none: sums with it would overflow. */
+static int64_t resolve_window(const heed_attn_desc *desc, int64_t size)
+{
+    return desc->features & HEED_HAS_WINDOW && size < HEED_UNBOUNDED ? size : -1;
+}
+
+heed_status heed_validate_desc(const heed_attn_desc *desc, heed_problem *problem, heed_error *why)
+{
+    heed_status st = check_heads_and_dims(desc, why);
+    if (st == HEED_OK)
+        st = check_features(desc, why);
+    if (st == HEED_OK)
+        st = check_types(desc, why);
+    if (st == HEED_OK)
+        st = check_numbers(desc, why);
+    if (st != HEED_OK)
+        return st;
+    heed_problem p = {
+        .struct_size = sizeof p,
+        .features = desc->features,
+        .q_heads = desc->q_heads,
+        .kv_heads = desc->kv_heads,
+        .qk_dim = desc->qk_dim,
+        .v_dim = desc->v_dim,
+        .q_type = desc->q_type,
+        .k_type = desc->k_type,
+        .v_type = desc->v_type,
+        .out_type = desc->out_type,
+        .bias_type = desc->bias_type,
+        .scores_stage = desc->scores_stage,
+        .page_len = desc->page_len,
+        .accuracy = resolve_accuracy(desc),
+        .scale =
+            desc->features & HEED_HAS_SCALE ? desc->scale : (float)(1 / sqrt((double)desc->qk_dim)),
+        .softcap = desc->softcap,
+        .window_left = resolve_window(desc, desc->window_left),
+        .window_right = resolve_window(desc, desc->window_right),
+    };
+    if (p.softcap == 0)
+        p.features &= ~HEED_HAS_SOFTCAP;
+    if (p.window_left < 0 && p.window_right < 0)
+        p.features &= ~HEED_HAS_WINDOW;
+    *problem = p;
+    return HEED_OK;
+}
+
+/* ---- the args ---------------------------------------------------------------------------------
+ */
+
+static heed_status check_view(const char *name, const heed_view *view, int wanted, int is_output,
+                              int64_t bytes, const int64_t shape[4], heed_error *why)
+{
+    if (!wanted && view->data)
+        INVALID("args.%s is given, but the plan's features lack its bit", name);
+    return wanted ? heed_check_view(name, view, bytes, is_output, shape, why) : HEED_OK;
+}
+
+heed_status heed_validate_sizes(const heed_attn_args *args, heed_error *why)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } size[] = {{"batch", args->batch}, {"q_len", args->q_len}, {"kv_len", args->kv_len}};
+    for (int i = 0; i < 3; i++)
+        if (size[i].value < 0 || size[i].value > MAX_LENGTH)
+            INVALID("args.%s is %lld, 0 to %d is required", size[i].name, (long long)size[i].value,
+                    MAX_LENGTH);
+    return HEED_OK;
+}
+
+static heed_status check_sizes(const heed_attn_desc *desc, const heed_attn_args *args,
+                               heed_error *why)
+{
+    const struct {
+        const char *name;
+        int64_t value, max;
+    } size[] = {{"batch", args->batch, desc->max_batch},
+                {"q_len", args->q_len, desc->max_q_len},
+                {"kv_len", args->kv_len, desc->max_kv_len}};
+    for (int i = 0; i < 3; i++)
+        if (size[i].value < 0 || size[i].value > size[i].max)
+            INVALID("args.%s is %lld, 0 to the plan's max_%s = %lld is required", size[i].name,
+                    (long long)size[i].value, size[i].name, (long long)size[i].max);
+    return HEED_OK;
+}
+
+/* An array is there exactly when its feature is. */
+static heed_status check_array(const char *name, const void *array, int wanted, heed_error *why)
+{
+    if (!array == !wanted)
+        return HEED_OK;
+    INVALID(wanted ? "args.%s is NULL, but required by the plan"
+                   : "args.%s is given, but the plan does not use it",
+            name);
+}
+
+static heed_status check_block_table(const heed_attn_desc *desc, const heed_attn_args *args,
+                                     heed_error *why)
+{
+    if (!(desc->features & HEED_HAS_PAGES)) {
+        const char *given = args->block_table          ? "block_table"
+                            : args->block_table_stride ? "block_table_stride"
+                            : args->n_pages            ? "n_pages"
+                                                       : NULL;
+        if (given)
+            INVALID("args.%s is given, but the plan's features lack HEED_HAS_PAGES", given);
+        return HEED_OK;
+    }
+    const int64_t pages = heed_ceil_div(args->kv_len, desc->page_len);
+    if (args->kv_starts)
+        INVALID(
+            "args.kv_starts is given, but the plan has HEED_HAS_PAGES: keys are one or the other");
+    if (!args->block_table && pages)
+        INVALID("args.block_table is NULL, but required by the plan");
+    if (args->block_table_stride < pages)
+        INVALID("args.block_table_stride is %lld, at least %lld is required for args.kv_len = %lld "
+                "in pages of %u",
+                (long long)args->block_table_stride, (long long)pages, (long long)args->kv_len,
+                desc->page_len);
+    return HEED_OK;
+}
+
+static heed_status check_arrays(const heed_attn_desc *desc, const heed_attn_args *args,
+                                heed_error *why)
+{
+    uint64_t f = desc->features;
+    heed_status st = check_array("alibi_slope", args->alibi_slope, (f & HEED_HAS_ALIBI) != 0, why);
+    if (st == HEED_OK)
+        st = check_array("bias_slope", args->bias_slope, (f & HEED_HAS_BIAS_SLOPE) != 0, why);
+    if (st == HEED_OK)
+        st = check_array("sink", args->sink, (f & HEED_HAS_SINK) != 0, why);
+    if (st == HEED_OK)
+        st = check_array("q_offsets", args->q_offsets, desc->position == HEED_POS_GIVEN, why);
+    if (st != HEED_OK)
+        return st;
+    if ((f & HEED_HAS_LENS) && !args->q_lens && !args->kv_lens)
+        INVALID("args.q_lens and args.kv_lens are NULL, but the plan has HEED_HAS_LENS");
+    if (!(f & HEED_HAS_LENS) && (args->q_lens || args->kv_lens))
+        INVALID("args.%s is given, but the plan's features lack HEED_HAS_LENS",
+                args->q_lens ? "q_lens" : "kv_lens");
+    if ((f & HEED_HAS_PACKED) && !args->q_starts && !args->kv_starts)
+        INVALID("args.q_starts and args.kv_starts are NULL, but the plan has HEED_HAS_PACKED");
+    if (!(f & HEED_HAS_PACKED) && (args->q_starts || args->kv_starts))
+        INVALID("args.%s is given, but the plan's features lack HEED_HAS_PACKED",
+                args->q_starts ? "q_starts" : "kv_starts");
+    if (args->k_quant.scale || args->v_quant.scale)
+        INVALID("args.%s is given, but reserved", args->k_quant.scale ? "k_quant" : "v_quant");
+    return check_block_table(desc, args, why);
+}
+
+heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args *args,
+                               heed_error *why)
+{
+    uint64_t f = desc->features;
+    heed_status st = check_sizes(desc, args, why);
+    if (st != HEED_OK)
+        return st;
+    if ((f & HEED_HAS_PAGES) && (args->n_pages < 0 || args->n_pages > MAX_LENGTH))
+        INVALID("args.n_pages is %lld, 0 to %d is required", (long long)args->n_pages, MAX_LENGTH);
+    const int64_t b = args->batch, q = args->q_len, kv = args->kv_len;
+    /* Packed rows lie behind each other: one long sequence. Where the last one of k and v ends is
+     * known only per sequence, so their reach is checked for the most that there can be. */
+    const int64_t q_batch = args->q_starts && b ? 1 : b,
+                  q_rows = args->q_starts ? desc->max_rows : q;
+    const int empty_kv = b == 0 || kv == 0, paged = (f & HEED_HAS_PAGES) != 0;
+    const int64_t kv_batch = empty_kv ? 0 : paged ? args->n_pages : args->kv_starts ? 1 : b;
+    const int64_t kv_rows = paged ? desc->page_len : args->kv_starts ? MAX_LENGTH : kv;
+    const int64_t q_shape[] = {q_batch, desc->q_heads, q_rows, desc->qk_dim};
+    const int64_t k_shape[] = {kv_batch, desc->kv_heads, kv_rows, desc->qk_dim};
+    const int64_t v_shape[] = {kv_batch, desc->kv_heads, kv_rows, desc->v_dim};
+    const int64_t out_shape[] = {q_batch, desc->q_heads, q_rows, desc->v_dim};
+    const int64_t pairs[] = {b, desc->q_heads, q, kv};
+    const int64_t lse_shape[] = {q_batch, desc->q_heads, q_rows, 1};
+    const struct {
+        const char *name;
+        const heed_view *view;
+        int wanted, is_output;
+        uint32_t bytes;
+        const int64_t *shape;
+    } view[] = {
+        {"q", &args->q, 1, 0, heed_dtype_bytes(desc->q_type), q_shape},
+        {"k", &args->k, 1, 0, heed_dtype_bytes(desc->k_type), k_shape},
+        {"v", &args->v, 1, 0, heed_dtype_bytes(desc->v_type), v_shape},
+        {"out", &args->out, 1, 1, heed_dtype_bytes(desc->out_type), out_shape},
+        {"mask", &args->mask, (f & HEED_HAS_MASK) != 0, 0, 1, pairs},
+        {"bias", &args->bias, (f & HEED_HAS_BIAS) != 0, 0, 4, pairs},
+        {"lse", &args->lse, (f & HEED_HAS_LSE) != 0, 1, 4, lse_shape},
+        {"weights", &args->weights, (f & HEED_HAS_WEIGHTS) != 0, 1, 4, pairs},
+        {"scores", &args->scores, (f & HEED_HAS_SCORES) != 0, 1, 4, pairs},
+    };
+    for (size_t i = 0; i < sizeof view / sizeof *view; i++) {
+        st = check_view(view[i].name, view[i].view, view[i].wanted, view[i].is_output,
+                        view[i].bytes, view[i].shape, why);
+        if (st != HEED_OK)
+            return st;
+    }
+    st = check_arrays(desc, args, why);
+    if (st != HEED_OK || b == 0 || q == 0) /* an empty problem has no memory to share */
+        return st;
+    const void *out = args->out.data;
+    const char *twin = out == args->q.data         ? "q"
+                       : out == args->k.data       ? "k"
+                       : out == args->v.data       ? "v"
+                       : out == args->mask.data    ? "mask"
+                       : out == args->bias.data    ? "bias"
+                       : out == args->lse.data     ? "lse"
+                       : out == args->weights.data ? "weights"
+                       : out == args->scores.data  ? "scores"
+                                                   : NULL;
+    if (out && twin)
+        INVALID("args.out.data equals args.%s.data: out may not share elements with it", twin);
+    return HEED_OK;
+}

@@ -1,0 +1,126 @@
+/* Resolving a tile. Between tiles only what changed is rewritten. */
+#include "worker.h"
+
+#include "base/checked.h"
+#include "softmax_state.h"
+
+/* What the rows of an operand belong to. */
+enum { OF_QUERIES, OF_KEYS, OF_PAIRS };
+
+static void add_operand(heed_worker *w, heed_rows *rows, const heed_view *view, uint32_t type,
+                        int kind)
+{
+    const heed_attn_args *a = &w->run->args;
+    const int64_t bytes = type == HEED_DTYPE_NONE ? 1 : heed_dtype_bytes(type);
+    const int64_t heads = kind == OF_KEYS ? 1 : w->plan->group;
+    rows->head_stride = view->stride[1];
+    rows->row_stride = view->stride[2];
+    rows->dim_stride = view->stride[3];
+    if (!view->data)
+        return;
+    /* Packed rows are those of one long sequence; pages take the place of the batch axis. */
+    const int packed = kind == OF_QUERIES ? a->q_starts != NULL
+                       : kind == OF_KEYS  ? a->kv_starts || a->block_table
+                                          : 0;
+    w->operands[w->n_operands++] = (heed_operand){
+        .rows = rows,
+        .data = view->data,
+        .batch_step = packed ? 0 : view->stride[0] * bytes,
+        .head_step = view->stride[1] * heads * bytes,
+        .row_step = view->stride[2] * bytes,
+        .kind = kind,
+    };
+}
+
+void heed_worker_start(heed_worker *w, heed_run *run, uint32_t part)
+{
+    const heed_attn_args *a = &run->args;
+    const heed_plan *plan = run->plan;
+    const heed_attn_desc *d = &plan->desc;
+    memset(w, 0, offsetof(heed_worker, operands));
+    w->run = run;
+    w->plan = plan;
+    w->part = part;
+    w->index = w->unit = w->last_unit = -1;
+    w->area = run->parts + part * plan->layout.part;
+    heed_tile *t = &w->tile;
+    t->struct_size = sizeof *t;
+    t->n_heads = plan->group;
+    t->window_left = plan->window_left;
+    t->window_right = plan->window_right;
+    t->acc_stride = plan->layout.acc_stride;
+    add_operand(w, &t->q, &a->q, d->q_type, OF_QUERIES);
+    add_operand(w, &t->k, &a->k, d->k_type, OF_KEYS);
+    add_operand(w, &t->v, &a->v, d->v_type, OF_KEYS);
+    add_operand(w, &t->out, &a->out, d->out_type, OF_QUERIES);
+    add_operand(w, &t->lse, &a->lse, HEED_F32, OF_QUERIES);
+    add_operand(w, &t->mask, &a->mask, HEED_DTYPE_NONE, OF_PAIRS);
+    add_operand(w, &t->bias, &a->bias, d->bias_type, OF_PAIRS);
+    add_operand(w, &t->weights, &a->weights, HEED_F32, OF_PAIRS);
+    add_operand(w, &t->scores, &a->scores, HEED_F32, OF_PAIRS);
+    t->k_page_stride = a->k.stride[0];
+    t->v_page_stride = a->v.stride[0];
+}
+
+void heed_worker_set_run(heed_worker *w, uint32_t run)
+{
+    const heed_span rows = heed_run_rows(w->plan, w->sequence, run);
+    w->run_of_call = w->index * w->plan->layout.mask_runs + run;
+    w->tile.q_first = rows.first;
+    w->tile.q_count = rows.end - rows.first;
+    w->keys = heed_visible_keys(w->plan, w->sequence, rows);
+}
+
+void heed_worker_bind_sequence(heed_worker *w, int64_t tile)
+{
+    const heed_attn_args *a = &w->run->args;
+    heed_tile *t = &w->tile;
+    do {
+        const int64_t next = ++w->index + 1;
+        w->end_tile = next < a->batch ? w->run->sequence[next].first_tile : w->run->n_tiles;
+    } while (tile >= w->end_tile);
+    const heed_sequence *s = w->sequence = &w->run->sequence[w->index];
+    w->class_plan = &w->plan->class_plan[s->query_class];
+    w->unit = -1;
+    t->q_len = s->q_len;
+    t->kv_len = s->kv_len;
+    t->q_offset = s->q_offset;
+    if (a->block_table)
+        t->pages = a->block_table + w->index * a->block_table_stride;
+    for (uint32_t i = 0; i < w->n_operands; i++) {
+        heed_operand *o = &w->operands[i];
+        const int64_t row = o->kind == OF_QUERIES ? s->q_start
+                            : o->kind == OF_KEYS  ? s->kv_start
+                                                  : 0;
+        o->bound = o->data + w->index * o->batch_step + row * o->row_step;
+    }
+    if (s->n_runs == 1)
+        heed_worker_set_run(w, 0);
+    w->together =
+        HEED_BACKEND_HAS(w->class_plan->backend, run_heads) && w->run->only_rows &&
+        (s->n_chunks > 1 ? w->run->beside : s->n_runs == 1 && w->keys.first < w->keys.end);
+}
+
+void heed_worker_bind_head(heed_worker *w, int64_t g)
+{
+    const heed_attn_args *a = &w->run->args;
+    const int64_t head = g * w->plan->group;
+    heed_tile *t = &w->tile;
+    w->unit = w->index * w->plan->desc.kv_heads + g;
+    t->kv_head = (uint32_t)g;
+    t->first_head = (uint32_t)head;
+    for (uint32_t i = 0; i < w->n_operands; i++)
+        w->operands[i].rows->data = w->operands[i].bound + g * w->operands[i].head_step;
+    t->alibi_slope = a->alibi_slope ? a->alibi_slope + head : NULL;
+    t->bias_slope = a->bias_slope ? a->bias_slope + head : NULL;
+    t->sink = a->sink ? a->sink + head : NULL;
+}
+
+void heed_worker_point_state(heed_worker *w, void *base)
+{
+    heed_tile *t = &w->tile;
+    heed_state state = heed_state_at(base, t->n_heads * t->q_count, t->acc_stride);
+    t->row_max = state.row_max;
+    t->row_sum = state.row_sum;
+    t->acc = state.acc;
+}

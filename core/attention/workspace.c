@@ -1,0 +1,255 @@
+/* Sizes and places in the workspace, and the one that the context keeps for calls without. */
+#include "workspace.h"
+
+#include "base/checked.h"
+#include "base/compiler.h"
+#include "base/reason.h"
+
+/* What a part may have altogether: prepared blocks get what is left of it. */
+#define BYTES_PER_PART (UINT64_C(4) << 20)
+
+/* Each head taken at a time has states waiting to be merged, for which a part has this much room,
+ * or that of one head. */
+#define SPAN_BYTES ((size_t)512 << 10)
+
+/* Room for mask summaries that kv heads share: 190 runs of rows of 65536 keys. What has none is
+ * summarised by each kv head for itself. */
+#define MASK_TABLE_BYTES ((size_t)256 << 10)
+
+/* Largest number of query rows of a sequence of this class. */
+static int64_t class_rows(const heed_plan *plan, uint32_t query_class)
+{
+    const int64_t q = plan->desc.max_q_len;
+    if (plan->desc.features & HEED_HAS_REPRODUCIBLE_CHUNKS)
+        return q;
+    return query_class == HEED_QUERY_ONE   ? 1
+           : query_class == HEED_QUERY_FEW ? heed_min64(q, 16)
+                                           : q;
+}
+
+/* Appends `count` things of `size` bytes to *total and says where they start. */
+static int append(size_t *total, size_t count, size_t size, size_t *at)
+{
+    size_t bytes;
+    *at = *total;
+    return heed_mul_size(count, size, &bytes) | heed_add_size(*total, bytes, total) |
+           heed_round_size(*total, HEED_CACHE_LINES, total);
+}
+
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A state: row_max, row_sum, acc of each row. */
+static int state_bytes(size_t rows, int64_t acc_stride, size_t *bytes)
+{
+    return heed_mul_size(rows, ((size_t)acc_stride + 2) * sizeof(float), bytes) |
+           heed_round_size(*bytes, HEED_CACHE_LINES, bytes);
+}
+
+/* How much of what is lent a part has to bring, so that nobody ever waits for any.
+ *
+ * The chunks of a row group are the leaves of a binary tree of so many levels (execute.c). Those
+ * that a part has taken and not finished may each have a state of its own. Every other state waits
+ * for its neighbour in the tree, and below that neighbour lies a chunk that is taken and not
+ * finished or that is not taken: count it with that chunk, and if there is none of the first kind
+ * with the group's first of the second kind, all before that one being taken. So each of these
+ * chunks has at most one state waiting for it at each level.
+ *
+ * Chunks are taken in order, those of `span` groups side by side, by a part t <= span at a time.
+ * Only these groups can be taken in part. The first chunk of one that is not taken adds nothing
+ * where the one before is not finished either, for which the same states wait; so, of the t groups
+ * whose chunks were taken last, at most levels + 1 states hang on either. That makes (levels + 1) t
+ * states a part, and `levels` for each of the span - t other groups: no more than here.
+ *
+ * A group is open while one of its chunks is taken and not finished, or it is taken in part: in the
+ * same way, at most `span` a part. One more piece a part may hold that it is about to give back
+ * (lease.h). */
+static size_t states_of_part(uint32_t span, uint32_t levels)
+{
+    return (size_t)span * (levels + 1);
+}
+
+static size_t seams_of_part(uint32_t span)
+{
+    return (size_t)span + 1;
+}
+
+heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
+{
+    heed_layout *l = &plan->layout;
+    const heed_attn_desc *d = &plan->desc;
+    const size_t batch = (size_t)d->max_batch;
+    const int summarise = (d->features & (HEED_HAS_MASK | HEED_HAS_BIAS)) != 0;
+    size_t scratch = 0, blocks_bytes = 0, chunk_state = 0;
+    int64_t most_chunks = 1;
+    int bad = 0;
+    *l = (heed_layout){.acc_stride = (d->v_dim + 15) / 16 * 16};
+    for (uint32_t i = 0; i < 3; i++) {
+        const heed_class_plan *c = &plan->class_plan[i];
+        if (!c->backend)
+            continue;
+        const heed_tiling *t = &c->tiling;
+        int64_t rows = heed_max64(1, heed_min64(class_rows(plan, i), t->query_rows));
+        int64_t runs = heed_ceil_div(class_rows(plan, i), t->query_rows);
+        int64_t blocks = heed_ceil_div(d->max_kv_len, t->key_block);
+        bad |= rows * plan->group > INT32_MAX;
+        l->rows = (uint32_t)heed_max64(l->rows, rows * plan->group);
+        l->max_blocks = heed_max64(l->max_blocks, blocks);
+        l->mask_runs = heed_max64(l->mask_runs, runs);
+        scratch = max_size(scratch, t->scratch_bytes);
+        int64_t chunks = t->key_chunk ? heed_ceil_div(d->max_kv_len, t->key_chunk) : 1;
+        if (chunks > 1) {
+            size_t state, groups;
+            bad |= heed_mul_size(batch, d->kv_heads, &groups) |
+                   heed_mul_size(groups, (size_t)runs, &groups);
+            bad |= groups > INT64_MAX;
+            bad |= state_bytes((size_t)(rows * plan->group), l->acc_stride, &state);
+            chunk_state = max_size(chunk_state, state);
+            most_chunks = heed_max64(most_chunks, chunks);
+            l->max_groups = heed_max64(l->max_groups, bad ? 0 : (int64_t)groups);
+        }
+        if (t->prepare_bytes) {
+            size_t bytes;
+            bad |= heed_mul_size((size_t)blocks, t->prepare_bytes, &bytes);
+            blocks_bytes = max_size(blocks_bytes, bytes);
+            l->max_units = d->max_batch * d->kv_heads;
+        }
+    }
+    /* header and schedule */
+    size_t at, state = 0, unit_total;
+    l->fixed = 0;
+    bad |= append(&l->fixed, 1, sizeof(heed_run), &at);
+    bad |= append(&l->fixed, batch, sizeof(heed_sequence), &l->sequences);
+    bad |= append(&l->fixed, (size_t)l->max_groups, sizeof(heed_lease), &l->groups);
+    bad |= append(&l->fixed, (size_t)l->max_units, sizeof(heed_lease), &l->units);
+    bad |= append(&l->fixed, (size_t)l->max_units, 1, &l->unit_marks);
+    if (summarise && d->kv_heads > 1 && !bad) {
+        l->mask_row = (size_t)l->max_blocks + 1;
+        size_t most = MASK_TABLE_BYTES / l->mask_row, runs;
+        bad |= heed_mul_size(batch, (size_t)l->mask_runs, &runs);
+        l->mask_entries = (int64_t)(runs < most ? runs : most);
+        bad |= append(&l->fixed, (size_t)l->mask_entries, 1, &l->mask_states);
+        bad |= append(&l->fixed, (size_t)l->mask_entries, l->mask_row, &l->mask_table);
+    }
+    bad |= state_bytes(l->rows, l->acc_stride, &state);
+    if (l->max_groups) {
+        const uint32_t levels = heed_tree_levels(0, (uint32_t)most_chunks - 1);
+        uint32_t span = 1;
+        l->most_span = d->kv_heads < HEED_MOST_SPAN ? d->kv_heads : HEED_MOST_SPAN;
+        /* Prepared data is lent to one head after another, and takes what there is. */
+        while (!l->max_units && span < l->most_span &&
+               chunk_state <= SPAN_BYTES / states_of_part(span + 1, levels))
+            span++;
+        bad |= append(&l->seams, (size_t)most_chunks, sizeof(atomic_uint), &at);
+        bad |= heed_mul_size(seams_of_part(l->most_span), l->seams, &l->seams_per_part);
+        bad |= heed_mul_size(states_of_part(span, levels), chunk_state, &l->states_per_part);
+        bad |= append(&l->marks_per_part,
+                      seams_of_part(l->most_span) + states_of_part(l->most_span, levels), 1, &at);
+    }
+    bad |= append(&l->part, scratch, 1, &at);
+    bad |= append(&l->part, 1, state, &l->part_state);
+    bad |= append(&l->part, summarise ? plan->group * ((size_t)l->max_blocks + 1) : 0, 1,
+                  &l->part_mask);
+    if (l->max_units && blocks_bytes) {
+        size_t used = l->fixed + l->part, room;
+        used += l->seams_per_part + l->states_per_part + l->marks_per_part;
+        room = !bad && used < BYTES_PER_PART ? BYTES_PER_PART - used : 0;
+        size_t unit = 0;
+        bad |= append(&unit, (size_t)l->max_blocks, 1, &at);
+        bad |= append(&unit, blocks_bytes, 1, &at);
+        bad |= heed_mul_size(unit, (size_t)l->max_units, &unit_total);
+        l->prepared_per_part = unit_total < room ? unit_total : room;
+    }
+    if (bad || !heed_workspace_bytes(plan, 1))
+        return heed_fail(
+            why, HEED_ERR_NOMEM,
+            "the workspace of a plan with max_batch %lld, max_q_len %lld and max_kv_len "
+            "%lld exceeds the address space",
+            (long long)d->max_batch, (long long)d->max_q_len, (long long)d->max_kv_len);
+    return HEED_OK;
+}
+
+/* Bytes of n parts are layout.fixed + n * per_part. */
+static int bytes_per_part(const heed_layout *l, size_t *per_part)
+{
+    return heed_add_size(l->seams_per_part, l->states_per_part, per_part) |
+           heed_add_size(*per_part, l->marks_per_part, per_part) |
+           heed_add_size(*per_part, l->prepared_per_part, per_part) |
+           heed_add_size(*per_part, l->part, per_part);
+}
+
+size_t heed_workspace_bytes(const heed_plan *plan, uint32_t n_parts)
+{
+    size_t per_part, bytes;
+    if (n_parts == 0 || bytes_per_part(&plan->layout, &per_part) ||
+        heed_mul_size(n_parts, per_part, &bytes) ||
+        heed_add_size(bytes, plan->layout.fixed, &bytes) || bytes > PTRDIFF_MAX)
+        return 0;
+    return bytes;
+}
+
+uint32_t heed_workspace_parts(const heed_plan *plan, size_t bytes, uint32_t limit)
+{
+    const size_t base = plan->layout.fixed;
+    size_t per_part;
+    bytes_per_part(&plan->layout, &per_part); /* was checked when the plan was made */
+    if (bytes < base + per_part)
+        return 0;
+    size_t n = (bytes - base) / per_part;
+    return n < limit ? (uint32_t)n : limit;
+}
+
+/* All of them free. */
+static void set_pieces(heed_pool *pool, size_t n, uint32_t n_parts)
+{
+    pool->n = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX - 1;
+    pool->share = pool->n / n_parts;
+    memset(pool->taken, 0, pool->n);
+}
+
+void heed_workspace_place(heed_run *run, const heed_plan *plan, uint32_t n_parts)
+{
+    const heed_layout *l = &plan->layout;
+    char *base = (char *)run;
+    run->plan = plan;
+    run->n_parts = n_parts;
+    run->sequence = (heed_sequence *)(base + l->sequences);
+    run->group = (heed_lease *)(base + l->groups);
+    run->unit = (heed_lease *)(base + l->units);
+    run->mask_state = (atomic_uchar *)(base + l->mask_states);
+    run->mask_table = (uint8_t *)base + l->mask_table;
+    run->seams = (heed_pool){.base = base + l->fixed, .stride = l->seams};
+    run->states = (heed_pool){.base = run->seams.base + n_parts * l->seams_per_part};
+    char *marks = run->states.base + n_parts * l->states_per_part;
+    run->seams.taken = (atomic_uchar *)marks;
+    run->units = (heed_pool){.base = marks + n_parts * l->marks_per_part,
+                             .taken = (atomic_uchar *)(base + l->unit_marks)};
+    run->parts = run->units.base + n_parts * l->prepared_per_part;
+    run->span = 1;
+}
+
+void heed_workspace_cut(heed_run *run, int64_t rows, uint32_t levels, uint32_t most)
+{
+    const heed_layout *l = &run->plan->layout;
+    const size_t n_parts = run->n_parts;
+    state_bytes((size_t)rows, l->acc_stride, &run->states.stride); /* no more than the plan's */
+    while (run->span < most && run->span < l->most_span &&
+           states_of_part(run->span + 1, levels) * run->states.stride <= l->states_per_part)
+        run->span++;
+    set_pieces(&run->seams, n_parts * seams_of_part(run->span), run->n_parts);
+    run->states.taken = run->seams.taken + run->seams.n;
+    set_pieces(&run->states, n_parts * states_of_part(run->span, levels), run->n_parts);
+}
+
+void heed_workspace_cut_units(heed_run *run, int64_t blocks, size_t bytes)
+{
+    size_t at;
+    run->unit_blocks = (size_t)blocks;
+    append(&run->units.stride, (size_t)blocks, 1, &at); /* no more than the plan's */
+    append(&run->units.stride, bytes, 1, &run->unit_data);
+    const size_t n = run->n_parts * run->plan->layout.prepared_per_part / run->units.stride;
+    const size_t units = (size_t)run->args.batch * run->plan->desc.kv_heads;
+    set_pieces(&run->units, n < units ? n : units, run->n_parts);
+}

@@ -1,0 +1,93 @@
+/* The workspace of a run, from its start:
+ *
+ *     heed_run                 header: a copy of the args, counters, the first error
+ *     heed_sequence[batch]     the schedule
+ *     heed_lease[groups]       row groups whose keys are cut: where their states lie
+ *     heed_lease[units]        sequence x kv head: where their prepared keys and values lie
+ *     mask summaries           of runs of query rows, for the kv heads that share a mask
+ *     seams                    n times seams_per_part, lent to open row groups
+ *     states                   n times states_per_part, lent to chunks
+ *     marks                    n times marks_per_part: what of these two is lent
+ *     prepared data            n times prepared_per_part, lent to open units
+ *     part areas               n: scratch, one tile's state, a mask summary
+ */
+#ifndef HEED_CORE_WORKSPACE_H
+#define HEED_CORE_WORKSPACE_H
+
+#include "partition.h"
+
+/* Which piece of a pool holds something that is open, and how many of its tiles are done. All tiles
+ * of a group are taken before any of a much later one, so few are open at once, and pieces are
+ * lent.
+ */
+typedef struct heed_lease {
+    atomic_uint piece_plus_1; /* 0: none yet */
+    atomic_uint done;         /* of units */
+} heed_lease;
+
+/* Equal pieces of memory to be lent: lease.h. */
+typedef struct heed_pool {
+    char *base;
+    size_t stride;
+    atomic_uchar *taken; /* of each piece */
+    uint32_t n, share;   /* pieces; of each part, for where it looks first */
+} heed_pool;
+
+/* Kv heads whose chunks are taken side by side, at the most: where rows of several heads lie side by
+ * side in memory, the heads of a chunk share pages, and what the CPU fetches beyond one head's row
+ * is another's. */
+#define HEED_MOST_SPAN 32
+
+#define HEED_RUN_MAGIC UINT64_C(0x6865656472756e31) /* a run has been begun here */
+
+typedef struct heed_run {
+    uint64_t magic;
+    const heed_plan *plan;
+    heed_attn_args args;
+    uint32_t n_parts;
+    uint32_t span; /* kv heads whose chunks are taken side by side: heed_workspace_cut */
+    int64_t n_tiles, n_takes;
+    heed_sequence *sequence;
+    heed_lease *group, *unit;
+    heed_pool seams, states, units;
+    size_t unit_blocks, unit_data; /* of a unit: key blocks at most; where their data starts */
+    char *parts;
+    atomic_uchar *mask_state; /* HEED_RAW, HEED_BUSY or HEED_READY of each row of the table */
+    uint8_t *mask_table;
+    double estimate;  /* nanoseconds of one core */
+    int only_rows;    /* no mask, bias, weights or scores */
+    int beside;       /* what is near to a head's key is another head's */
+    char apart_1[64]; /* a workspace is aligned to 64 bytes; the counter has its lines to itself */
+    atomic_llong next_take;
+    char apart_2[120];
+    atomic_int status; /* HEED_OK, or of the first error, after its sentence */
+    atomic_int error_claimed;
+    heed_error error;
+} heed_run;
+
+/* What all parts use and whoever comes first makes; who finds it busy makes its own. */
+enum { HEED_RAW, HEED_BUSY, HEED_READY };
+
+/* Computes plan->layout. */
+heed_status heed_workspace_layout(heed_plan *plan, heed_error *why);
+
+/* 0 on overflow. */
+size_t heed_workspace_bytes(const heed_plan *plan, uint32_t n_parts);
+
+/* How many parts a workspace of `bytes` holds; at most `limit`. */
+uint32_t heed_workspace_parts(const heed_plan *plan, size_t bytes, uint32_t limit);
+
+/* Points the run's members at their places in the memory that starts with it. */
+void heed_workspace_place(heed_run *run, const heed_plan *plan, uint32_t n_parts);
+
+/* Cuts the run's room for states into pieces for tiles of at most `rows` state rows whose chunks
+ * are merged in at most `levels` levels, and sets run->span: of so many kv heads, at least one and
+ * at most `most`, row groups may be open at once, also if each part takes a chunk of all of them.
+ */
+void heed_workspace_cut(heed_run *run, int64_t rows, uint32_t levels, uint32_t most);
+
+/* Cuts the run's room for prepared data into pieces for at most `blocks` key blocks of altogether
+ * `bytes`. */
+void heed_workspace_cut_units(heed_run *run, int64_t blocks, size_t bytes);
+
+#endif

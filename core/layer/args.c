@@ -1,0 +1,190 @@
+/* What a run of a layer is given: checked, and its rows counted and placed. */
+#include "base/checked.h"
+#include "base/reason.h"
+#include "base/rows.h"
+#include "mha.h"
+
+#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
+
+static heed_status check_sizes(const heed_mha *m, const heed_mha_args *a, heed_error *why)
+{
+    const struct {
+        const char *name, *limit, *missing; /* missing: the feature without which it is 0 */
+        int64_t value, most;
+    } size[] = {
+        {"batch", "batch", NULL, a->batch, m->attn.max_batch},
+        {"q_len", "q_len", NULL, a->q_len, m->attn.max_q_len},
+        {"kv_len", "kv_len", m->cross ? NULL : "CROSS", a->kv_len, m->attn.max_kv_len},
+        {"capacity", "kv_len", m->cache ? NULL : "CACHE", a->capacity, m->attn.max_kv_len},
+    };
+    for (int i = 0; i < 4; i++) {
+        if (size[i].missing && size[i].value)
+            INVALID("args.%s is %lld, 0 is required without HEED_MHA_HAS_%s", size[i].name,
+                    (long long)size[i].value, size[i].missing);
+        if (size[i].value < 0 || size[i].value > size[i].most)
+            INVALID("args.%s is %lld, 0 to the layer's max_%s = %lld is required", size[i].name,
+                    (long long)size[i].value, size[i].limit, (long long)size[i].most);
+    }
+    return HEED_OK;
+}
+
+/* What may be there by the layer's features. The rest is attention's to check. */
+static heed_status check_presence(const heed_mha *m, const heed_mha_args *a, heed_error *why)
+{
+    const int lens = (m->attn.features & HEED_HAS_LENS) != 0;
+    const int packed = (m->attn.features & HEED_HAS_PACKED) != 0;
+    const int pages = (m->attn.features & HEED_HAS_PAGES) != 0;
+    const int residual =
+        m->desc.out_proj && (m->desc.out_proj->problem.features & HEED_LINEAR_HAS_RESIDUAL) != 0;
+    const struct {
+        const char *name;
+        const void *data;
+        int allowed;
+    } given[] = {
+        {"x_kv", a->x_kv.data, (int)m->cross},
+        {"residual", a->residual.data, residual},
+        {"k_cache", a->k_cache.data, (int)m->cache},
+        {"v_cache", a->v_cache.data, (int)m->cache},
+        {"cache_lens", a->cache_lens, (int)m->cache},
+        {"q_lens", a->q_lens, lens},
+        {"kv_lens", a->kv_lens, lens && m->cross},
+        {"q_starts", a->q_starts, packed},
+        {"kv_starts", a->kv_starts, packed && m->cross},
+        {"block_table", a->block_table, pages},
+    };
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
+        if (given[i].data && !given[i].allowed)
+            INVALID("args.%s is given, but the layer does not use it", given[i].name);
+    if (lens && !a->q_lens && !a->kv_lens)
+        INVALID("args.q_lens is NULL, but the layer has HEED_HAS_LENS");
+    if (packed && !a->q_starts && !a->kv_starts)
+        INVALID("args.q_starts is NULL, but the layer has HEED_HAS_PACKED");
+    if (!pages && (a->block_table_stride || a->n_pages))
+        INVALID("args.%s is given, but the layer's attention lacks HEED_HAS_PAGES",
+                a->n_pages ? "n_pages" : "block_table_stride");
+    return HEED_OK;
+}
+
+/* Rows of one side. *reach: rows of a view that holds them. */
+static heed_status read_rows(const char *side, int64_t batch, int64_t len, const int32_t *lens,
+                             const int32_t *starts, int64_t most, heed_mha_rows *r, int64_t *reach,
+                             heed_error *why)
+{
+    r->total = r->n_units = 0;
+    *reach = starts ? 0 : len;
+    for (int64_t b = 0; b < batch; b++) {
+        const int32_t n = heed_row_count(lens, b, len);
+        if (n < 0 || n > len)
+            INVALID("args.%s_lens[%lld] is %d, 0 to args.%s_len = %lld is required", side,
+                    (long long)b, n, side, (long long)len);
+        if (starts && starts[b] < 0)
+            INVALID("args.%s_starts[%lld] is %d, at least 0 is required", side, (long long)b,
+                    starts[b]);
+        if (r->total + n > most)
+            INVALID("sequences 0 to %lld have %lld rows of %s, at most %lld are possible with this "
+                    "layer",
+                    (long long)b, (long long)r->total + n, side, (long long)most);
+        if (starts && n)
+            *reach = heed_max64(*reach, starts[b] + (int64_t)n);
+        r->lens[b] = n;
+        r->starts[b] = (int32_t)r->total;
+        r->first_unit[b] = r->n_units;
+        r->total += n;
+        r->n_units += heed_ceil_div(n, HEED_MHA_UNIT_ROWS);
+    }
+    return HEED_OK;
+}
+
+static heed_status check_matrix(const char *name, const heed_view *view, uint32_t type,
+                                int is_output, const heed_mha_rows *rows, int64_t batch,
+                                int64_t reach, int64_t columns, heed_error *why)
+{
+    const int64_t shape[] = {rows->total ? batch : 0, reach, columns, 1};
+    if (view->stride[3])
+        INVALID("args.%s.stride[3] is %lld, 0 is required: it has three axes", name,
+                (long long)view->stride[3]);
+    return heed_check_view(name, view, heed_dtype_bytes(type), is_output, shape, why);
+}
+
+/* Without out_proj attention writes y, while it may still read its inputs. */
+static heed_status check_in_place(const heed_mha *m, const heed_mha_args *a, heed_error *why)
+{
+    const char *twin = a->y.data == a->x_q.data ? "x_q" : a->y.data == a->x_kv.data ? "x_kv" : NULL;
+    if (twin && !m->desc.out_proj)
+        INVALID("args.y.data equals args.%s.data, which the layer permits with out_proj alone",
+                twin);
+    return HEED_OK;
+}
+
+static heed_status read_lists(heed_mha_run_state *run, heed_error *why)
+{
+    const heed_mha *m = run->mha;
+    const heed_mha_args *a = &run->args;
+    int64_t *wide = (int64_t *)(void *)((char *)run + m->layout.lists);
+    const int64_t most = m->attn.max_batch;
+    int32_t *narrow = (int32_t *)(void *)(wide + 2 * most);
+    int64_t q_reach, kv_reach = 0;
+    run->q_rows = (heed_mha_rows){.lens = narrow, .starts = narrow + most, .first_unit = wide};
+    run->kv_rows = (heed_mha_rows){
+        .lens = narrow + 2 * most, .starts = narrow + 3 * most, .first_unit = wide + most};
+    run->all_lens = narrow + 4 * most;
+    run->q_offsets = narrow + 5 * most;
+    heed_status st = read_rows("q", a->batch, a->q_len, a->q_lens, a->q_starts, m->max_q_rows,
+                               &run->q_rows, &q_reach, why);
+    if (st == HEED_OK && m->cross)
+        st = read_rows("kv", a->batch, a->kv_len, a->kv_lens, a->kv_starts, m->max_kv_rows,
+                       &run->kv_rows, &kv_reach, why);
+    if (st == HEED_OK && !m->cross)
+        run->kv_rows = run->q_rows;
+    const int64_t q_batch = a->q_starts ? 1 : a->batch, kv_batch = a->kv_starts ? 1 : a->batch;
+    if (st == HEED_OK)
+        st = check_matrix("x_q", &a->x_q, m->desc.x_type, 0, &run->q_rows, q_batch, q_reach,
+                          m->desc.d_model, why);
+    if (st == HEED_OK && m->cross)
+        st = check_matrix("x_kv", &a->x_kv, m->desc.kv_type, 0, &run->kv_rows, kv_batch, kv_reach,
+                          m->desc.d_kv, why);
+    if (st == HEED_OK)
+        st = check_matrix("y", &a->y, m->y_type, 1, &run->q_rows, q_batch, q_reach, m->y_cols, why);
+    if (st == HEED_OK && run->q_rows.total)
+        st = check_in_place(m, a, why);
+    if (st == HEED_OK && m->desc.out_proj &&
+        (m->desc.out_proj->problem.features & HEED_LINEAR_HAS_RESIDUAL))
+        st = check_matrix("residual", &a->residual, m->y_type, 0, &run->q_rows, q_batch, q_reach,
+                          m->y_cols, why);
+    /* Attention would check it too, but not where it is scattered from compact rows. */
+    const int64_t lse_shape[] = {run->q_rows.total ? q_batch : 0, m->attn.q_heads, q_reach, 1};
+    if (st == HEED_OK && (m->attn.features & HEED_HAS_LSE))
+        st = heed_check_view("lse", &a->lse, sizeof(float), 1, lse_shape, why);
+    return st;
+}
+
+/* Keys of each sequence, and where its rows stand among them. */
+static heed_status find_positions(heed_mha_run_state *run, heed_error *why)
+{
+    const heed_mha *m = run->mha;
+    const heed_mha_args *a = &run->args;
+    for (int64_t i = 0; i < a->batch; i++) {
+        const int32_t there = a->cache_lens ? a->cache_lens[i] : 0;
+        const int64_t all = (int64_t)there + run->kv_rows.lens[i];
+        if (there < 0 || all > INT32_MAX)
+            INVALID("args.cache_lens[%lld] is %d, 0 to args.capacity = %lld is required",
+                    (long long)i, there, (long long)a->capacity);
+        run->all_lens[i] = (int32_t)all;
+        const int32_t behind = (int32_t)all - run->q_rows.lens[i];
+        run->q_offsets[i] = m->attn.position == HEED_POS_GIVEN ? a->q_offsets ? a->q_offsets[i] : 0
+                            : m->attn.position == HEED_POS_BOTTOM_RIGHT       ? behind
+                            : m->attn.position == HEED_POS_UNSET && !m->cross ? behind
+                                                                              : 0;
+    }
+    return HEED_OK;
+}
+
+heed_status heed_mha_read_args(heed_mha_run_state *run, heed_error *why)
+{
+    heed_status st = check_sizes(run->mha, &run->args, why);
+    if (st == HEED_OK)
+        st = check_presence(run->mha, &run->args, why);
+    if (st == HEED_OK)
+        st = read_lists(run, why);
+    return st == HEED_OK ? find_positions(run, why) : st;
+}

@@ -1,0 +1,124 @@
+/* The attention layer: its parts, the layout of its workspace, and a run of it. */
+#ifndef HEED_CORE_MHA_H
+#define HEED_CORE_MHA_H
+
+#include <heed/layer.h>
+
+#include "attention/plan.h"
+#include "attention/workspace.h"
+#include "linear/linear.h"
+
+/* Projections in the order in which they run: q or all of qkv, k or both of kv, v. */
+enum { HEED_SLOT_Q, HEED_SLOT_K, HEED_SLOT_V, HEED_SLOTS };
+
+/* Where q, k or v is found: columns from `column` on of a slot's output, or of the input. */
+typedef struct heed_mha_source {
+    uint32_t slot; /* HEED_SLOTS: the input */
+    uint32_t type, heads, dim;
+    int64_t column;
+} heed_mha_source;
+
+/* Offsets of the parts of a workspace that do not depend on n_parts, in bytes. */
+typedef struct heed_mha_layout {
+    size_t lists, x_q, x_kv, slot[HEED_SLOTS], turned_q, turned_k, o, y, lse, fixed;
+} heed_mha_layout;
+
+struct heed_mha {
+    atomic_uint refs;
+    uint32_t cross, cache, listed; /* features; listed: rows have lengths or starts of their own */
+    uint32_t y_cols, y_type, reserved;
+    heed_context *context;
+    heed_plan *plan;
+    heed_mha_desc desc;  /* attn points to this struct's, rotary.freq to a copy */
+    heed_attn_desc attn; /* as the caller gave it */
+    heed_linear *slot[HEED_SLOTS];
+    int64_t slot_width[HEED_SLOTS];  /* columns of its output, all heads together */
+    uint32_t slot_heads[HEED_SLOTS]; /* rows of x that it sees per row: heads of a shared one */
+    heed_mha_source source[3];       /* of q, k, v */
+    float *freq;
+    size_t freq_bytes;
+    int64_t max_q_rows, max_kv_rows;
+    heed_mha_layout layout;
+};
+
+/* The rows of a call on the side of q or of k and v: compact, sequence by sequence. */
+typedef struct heed_mha_rows {
+    int64_t total, n_units; /* a unit is up to UNIT_ROWS rows of one sequence */
+    int32_t *lens, *starts; /* [batch]; a sequence's first row */
+    int64_t *first_unit;    /* [batch] */
+} heed_mha_rows;
+
+/* Rows copied between the caller's memory and compact ones: gathered before the projections, or
+ * scattered behind the last one. */
+typedef struct heed_mha_copy {
+    const heed_mha_rows *rows;
+    heed_view user;             /* [batch, row, column] */
+    const int32_t *user_starts; /* NULL: not packed */
+    void *compact;
+    int64_t width;
+    uint32_t type, reserved;
+} heed_mha_copy;
+
+enum {
+    HEED_PHASE_GATHER,
+    HEED_PHASE_PROJECT,
+    HEED_PHASE_TURN, /* rotary, append */
+    HEED_PHASE_ATTEND,
+    HEED_PHASE_OUT,
+    HEED_PHASE_SCATTER,
+    HEED_PHASES
+};
+
+/* What parts share of a phase. */
+typedef struct heed_mha_phase {
+    atomic_llong next;  /* unit to take, in phases of units */
+    atomic_uint active; /* parts that may hold some of its work */
+    uint32_t busy;      /* whether the phase has any */
+    int64_t n_units;
+    char apart[104];
+} heed_mha_phase;
+
+#define HEED_MHA_RUN_MAGIC UINT64_C(0x686565646d686131) /* a run has been begun here */
+
+/* At the start of its workspace. */
+typedef struct heed_mha_run_state {
+    uint64_t magic;
+    const heed_mha *mha;
+    heed_mha_args args;
+    uint32_t n_parts, n_gathers, n_scatters, reserved;
+    heed_mha_rows q_rows, kv_rows; /* kv_rows: the new ones */
+    int32_t *all_lens, *q_offsets; /* [batch]; keys of a sequence, position of its first row */
+    heed_mha_copy gather[3], scatter[2];
+    heed_rotary_args turn_q, turn_k;
+    heed_kv_append_args append;
+    heed_linear_run_state *project[HEED_SLOTS], *out; /* NULL: none */
+    heed_run *attention;
+    double estimate; /* nanoseconds of one core */
+    char apart[64];
+    heed_mha_phase phase[HEED_PHASES];
+    atomic_int status; /* HEED_OK, or of the first error, after its sentence */
+    atomic_int error_claimed;
+    heed_error error;
+} heed_mha_run_state;
+
+#define HEED_MHA_UNIT_ROWS 16
+
+/* Fills in everything of a layer that its description says, and checks that the parts fit together.
+ * The plan has not been made; *plan_desc receives its description. */
+heed_status heed_mha_resolve(heed_mha *mha, heed_attn_desc *plan_desc, heed_error *why);
+
+/* The layout of the workspace; 0 bytes on overflow. */
+heed_status heed_mha_lay_out(heed_mha *mha, heed_error *why);
+size_t heed_mha_bytes(const heed_mha *mha, uint32_t n_parts);
+
+/* Checks the args that the run holds, and fills in its rows, their lengths and positions. */
+heed_status heed_mha_read_args(heed_mha_run_state *run, heed_error *why);
+
+/* Checks and copies the args, and schedules every phase, in a workspace for n_parts. */
+heed_status heed_mha_schedule(const heed_mha *mha, const heed_mha_args *args, uint32_t n_parts,
+                              void *workspace, heed_mha_run_state **out, heed_error *why);
+
+/* Walks the phases. The first error of any part is returned by all that end later. */
+heed_status heed_mha_execute_part(heed_mha_run_state *run, uint32_t part);
+
+#endif

@@ -1,0 +1,372 @@
+/* Beginning a run of a layer: where every step reads and writes, and the schedules of all of them.
+ */
+#include "attention/schedule.h"
+#include "base/checked.h"
+#include "base/compiler.h"
+#include "base/reason.h"
+#include "base/rows.h"
+#include "kv_append.h"
+#include "mha.h"
+#include "rotary.h"
+
+/* A matrix of rows, compact or the caller's. */
+typedef struct matrix {
+    void *data;
+    int64_t row_stride, col_stride;
+} matrix;
+
+typedef struct builder {
+    const heed_mha *mha;
+    heed_mha_run_state *run;
+    char *base;
+    heed_error *why;
+} builder;
+
+/* ---- where rows lie ---------------------------------------------------------------------------
+ */
+
+static matrix compact_at(const builder *b, size_t offset, int64_t columns)
+{
+    return (matrix){b->base + offset, columns, 1};
+}
+
+/* The caller's rows as a matrix of compact rows, if they lie evenly: without gaps between the
+ * sequences. */
+static int lies_evenly(const builder *b, const heed_mha_rows *r, const heed_view *view,
+                       uint32_t type, int64_t len, const int32_t *starts, matrix *out)
+{
+    const int64_t batch = b->run->args.batch;
+    int64_t row_stride = view->stride[1], first = 0, at = -1;
+    if (starts) {
+        for (int64_t i = 0; i < batch; i++) {
+            if (r->lens[i] == 0)
+                continue;
+            if (at >= 0 && starts[i] != at)
+                return 0;
+            if (at < 0)
+                first = starts[i] * row_stride;
+            at = starts[i] + (int64_t)r->lens[i];
+        }
+    } else if (batch > 1 && r->total != batch * len) {
+        return 0;
+    } else if (batch > 1 && len == 1) {
+        row_stride = view->stride[0];
+    } else if (batch > 1 && view->stride[0] != len * row_stride) {
+        return 0;
+    }
+    *out =
+        (matrix){view->data ? (char *)view->data + first * (int64_t)heed_dtype_bytes(type) : NULL,
+                 row_stride, view->stride[2]};
+    return 1;
+}
+
+static void add_copy(heed_mha_copy *list, uint32_t *n, const heed_mha_rows *rows,
+                     const heed_view *user, const int32_t *starts, void *compact, int64_t width,
+                     uint32_t type)
+{
+    list[(*n)++] = (heed_mha_copy){.rows = rows,
+                                   .user = *user,
+                                   .user_starts = starts,
+                                   .compact = compact,
+                                   .width = width,
+                                   .type = type};
+}
+
+/* x_q or x_kv, gathered if it must be. A projection per head sees heads as rows: they have to
+ * follow each other too. */
+static matrix find_input(builder *b, int is_kv)
+{
+    const heed_mha *m = b->mha;
+    heed_mha_run_state *run = b->run;
+    const heed_mha_args *a = &run->args;
+    const heed_mha_rows *rows = is_kv ? &run->kv_rows : &run->q_rows;
+    const heed_view *view = is_kv ? &a->x_kv : &a->x_q;
+    const int32_t *starts = is_kv ? a->kv_starts : a->q_starts;
+    const uint32_t type = is_kv ? m->desc.kv_type : m->desc.x_type;
+    const int64_t columns = is_kv ? m->desc.d_kv : m->desc.d_model;
+    const int per_head = (m->desc.features & HEED_MHA_HAS_SHARED_PROJ) != 0;
+    matrix x;
+    if (lies_evenly(b, rows, view, type, is_kv ? a->kv_len : a->q_len, starts, &x) &&
+        (!per_head || x.row_stride == columns * x.col_stride))
+        return x;
+    x = compact_at(b, is_kv ? m->layout.x_kv : m->layout.x_q, columns);
+    add_copy(run->gather, &run->n_gathers, rows, view, starts, x.data, columns, type);
+    return x;
+}
+
+/* Matrix x as what attention reads or writes: heads of `dim` columns. */
+static heed_view heads_of(const builder *b, matrix x, int64_t dim, int64_t len)
+{
+    return (heed_view){
+        x.data,
+        {b->mha->listed ? 0 : len * x.row_stride, dim * x.col_stride, x.row_stride, x.col_stride}};
+}
+
+/* q, k or v as it comes out of its projection, or in. */
+static matrix source_of(const builder *b, int which, const matrix input[2])
+{
+    const heed_mha *m = b->mha;
+    const heed_mha_source *s = &m->source[which];
+    if (s->slot == HEED_SLOTS)
+        return input[which > 0 && m->cross];
+    matrix x = compact_at(b, m->layout.slot[s->slot], m->slot_width[s->slot]);
+    x.data = (char *)x.data + s->column * (int64_t)heed_dtype_bytes(s->type);
+    return x;
+}
+
+/* ---- the steps --------------------------------------------------------------------------------
+ */
+
+/* The next `n_parts` workspace of a step. */
+static void *step_at(size_t *at, char *base, size_t bytes)
+{
+    void *here = base + *at;
+    heed_round_size(bytes, HEED_CACHE_LINES, &bytes); /* checked when the layer was made */
+    *at += bytes;
+    return here;
+}
+
+static heed_status schedule_linear(builder *b, const heed_linear *l, matrix x, matrix y,
+                                   const matrix *residual, int64_t rows, size_t *at,
+                                   heed_linear_run_state **out)
+{
+    heed_linear_args args = {.struct_size = sizeof args,
+                             .rows = rows,
+                             .x = {x.data, {x.row_stride, x.col_stride, 0, 0}},
+                             .y = {y.data, {y.row_stride, y.col_stride, 0, 0}}};
+    if (residual)
+        args.residual =
+            (heed_view){residual->data, {residual->row_stride, residual->col_stride, 0, 0}};
+    void *workspace = step_at(at, b->base, heed_linear_workspace_bytes(l, b->run->n_parts));
+    heed_status st = heed_linear_schedule(l, &args, b->run->n_parts, workspace, out, b->why);
+    if (st == HEED_OK)
+        b->run->estimate += (*out)->estimate;
+    return st;
+}
+
+static heed_status schedule_projections(builder *b, const matrix input[2], size_t *at)
+{
+    const heed_mha *m = b->mha;
+    heed_status st = HEED_OK;
+    for (int i = 0; i < HEED_SLOTS && st == HEED_OK; i++) {
+        const int is_kv = i != HEED_SLOT_Q;
+        const heed_mha_rows *rows = is_kv ? &b->run->kv_rows : &b->run->q_rows;
+        const int64_t heads = m->slot_heads[i];
+        if (!m->slot[i])
+            continue;
+        matrix x = input[is_kv && m->cross], y = compact_at(b, m->layout.slot[i], m->slot_width[i]);
+        if (heads > 1) {
+            x.row_stride = m->slot[i]->problem.in_dim * x.col_stride;
+            y.row_stride = m->slot[i]->problem.out_dim;
+        }
+        st = schedule_linear(b, m->slot[i], x, y, NULL, rows->total * heads, at,
+                             &b->run->project[i]);
+    }
+    return st;
+}
+
+/* Rotates what `which` (0: q, 1: k) is, in place or into rows of its own. */
+static void schedule_turn(builder *b, int which, matrix *x, heed_rotary_args *turn)
+{
+    const heed_mha *m = b->mha;
+    const heed_mha_source *s = &m->source[which];
+    const heed_mha_rows *rows = which ? &b->run->kv_rows : &b->run->q_rows;
+    matrix y = *x;
+    if (s->slot == HEED_SLOTS)
+        y = compact_at(b, which ? m->layout.turned_k : m->layout.turned_q,
+                       (int64_t)s->heads * s->dim);
+    *turn = (heed_rotary_args){
+        .struct_size = sizeof *turn,
+        .rotary = m->desc.rotary,
+        .batch = b->run->args.batch,
+        .heads = s->heads,
+        .dim = s->dim,
+        .x_type = s->type,
+        .y_type = s->type,
+        .x = {x->data, {0, s->dim * x->col_stride, x->row_stride, x->col_stride}},
+        .y = {y.data, {0, s->dim * y.col_stride, y.row_stride, y.col_stride}},
+        .offsets = which ? b->run->args.cache_lens : b->run->q_offsets,
+        .lens = rows->lens,
+        .starts = rows->starts,
+        .rows = rows->total};
+    *x = y;
+}
+
+static heed_status schedule_append(builder *b, matrix k, matrix v)
+{
+    const heed_mha *m = b->mha;
+    const heed_mha_args *a = &b->run->args;
+    const heed_mha_rows *rows = &b->run->kv_rows;
+    heed_kv_append_args *append = &b->run->append;
+    *append = (heed_kv_append_args){
+        .struct_size = sizeof *append,
+        .batch = a->batch,
+        .len = rows->total ? (m->cross ? a->kv_len : a->q_len) : 0,
+        .capacity = a->capacity,
+        .kv_heads = m->attn.kv_heads,
+        .qk_dim = m->attn.qk_dim,
+        .v_dim = m->attn.v_dim,
+        .page_len = m->attn.page_len,
+        .k_type = m->source[1].type,
+        .v_type = m->source[2].type,
+        .k_cache_type = m->attn.k_type,
+        .v_cache_type = m->attn.v_type,
+        .k = {k.data, {0, m->attn.qk_dim * k.col_stride, k.row_stride, k.col_stride}},
+        .v = {v.data, {0, m->attn.v_dim * v.col_stride, v.row_stride, v.col_stride}},
+        .k_cache = a->k_cache,
+        .v_cache = a->v_cache,
+        .lens = rows->lens,
+        .starts = rows->starts,
+        .cache_lens = a->cache_lens,
+        .block_table = a->block_table,
+        .block_table_stride = a->block_table_stride,
+        .n_pages = a->n_pages,
+        .rows = rows->total};
+    return heed_kv_append_check(append, b->why);
+}
+
+/* o, y and what is scattered to them; the residual. */
+typedef struct outputs {
+    matrix o, y, lse, residual;
+} outputs;
+
+static void find_outputs(builder *b, outputs *out)
+{
+    const heed_mha *m = b->mha;
+    heed_mha_run_state *run = b->run;
+    const heed_mha_args *a = &run->args;
+    const heed_mha_rows *rows = &run->q_rows;
+    const heed_view lse = {a->lse.data, {a->lse.stride[0], a->lse.stride[2], a->lse.stride[1], 0}};
+    if (!lies_evenly(b, rows, &a->y, m->y_type, a->q_len, a->q_starts, &out->y)) {
+        out->y = compact_at(b, m->layout.y, m->y_cols);
+        add_copy(run->scatter, &run->n_scatters, rows, &a->y, a->q_starts, out->y.data, m->y_cols,
+                 m->y_type);
+    }
+    if (a->residual.data &&
+        !lies_evenly(b, rows, &a->residual, m->y_type, a->q_len, a->q_starts, &out->residual)) {
+        out->residual = compact_at(b, m->layout.y, m->y_cols);
+        add_copy(run->gather, &run->n_gathers, rows, &a->residual, a->q_starts, out->residual.data,
+                 m->y_cols, m->y_type);
+    }
+    if ((m->attn.features & HEED_HAS_LSE) &&
+        !lies_evenly(b, rows, &lse, HEED_F32, a->q_len, a->q_starts, &out->lse)) {
+        out->lse = compact_at(b, m->layout.lse, m->attn.q_heads);
+        add_copy(run->scatter, &run->n_scatters, rows, &lse, a->q_starts, out->lse.data,
+                 m->attn.q_heads, HEED_F32);
+    }
+    out->o =
+        m->desc.out_proj ? compact_at(b, m->layout.o, m->desc.out_proj->problem.in_dim) : out->y;
+}
+
+static heed_status schedule_attention(builder *b, matrix q, matrix k, matrix v, const outputs *out,
+                                      size_t *at)
+{
+    const heed_mha *m = b->mha;
+    heed_mha_run_state *run = b->run;
+    const heed_mha_args *a = &run->args;
+    const int64_t kv_len = m->cross ? a->kv_len : a->q_len;
+    heed_attn_args args = {
+        .struct_size = sizeof args,
+        .batch = a->batch,
+        .q_len = a->q_len,
+        .kv_len = m->cache ? a->capacity : kv_len,
+        .q = heads_of(b, q, m->attn.qk_dim, a->q_len),
+        .k = m->cache ? a->k_cache : heads_of(b, k, m->attn.qk_dim, kv_len),
+        .v = m->cache ? a->v_cache : heads_of(b, v, m->attn.v_dim, kv_len),
+        .out = heads_of(b, out->o, m->attn.v_dim, a->q_len),
+        .mask = a->mask,
+        .bias = a->bias,
+        .lse = m->attn.features & HEED_HAS_LSE ? heads_of(b, out->lse, 1, a->q_len) : a->lse,
+        .weights = a->weights,
+        .scores = a->scores,
+        .q_lens = m->listed ? run->q_rows.lens : NULL,
+        .kv_lens = m->listed || m->cache ? run->all_lens : NULL,
+        .q_offsets = a->q_offsets,
+        .q_starts = m->listed ? run->q_rows.starts : NULL,
+        .kv_starts = m->listed && !m->cache ? run->kv_rows.starts : NULL,
+        .block_table = a->block_table,
+        .block_table_stride = a->block_table_stride,
+        .n_pages = a->n_pages,
+        .alibi_slope = a->alibi_slope,
+        .bias_slope = a->bias_slope,
+        .sink = a->sink};
+    args.lse.stride[3] = 0;
+    void *workspace = step_at(at, b->base, heed_workspace_bytes(m->plan, run->n_parts));
+    heed_status st =
+        heed_schedule(m->plan, &args, run->n_parts, workspace, &run->attention, b->why);
+    if (st == HEED_OK)
+        run->estimate += run->attention->estimate;
+    return st;
+}
+
+static void set_phases(heed_mha_run_state *run)
+{
+    const heed_mha *m = run->mha;
+    const int turns = run->turn_q.rotary.style != HEED_ROTARY_NONE;
+    int64_t units[HEED_PHASES] = {0};
+    for (uint32_t i = 0; i < run->n_gathers; i++)
+        units[HEED_PHASE_GATHER] += run->gather[i].rows->n_units;
+    for (uint32_t i = 0; i < run->n_scatters; i++)
+        units[HEED_PHASE_SCATTER] += run->scatter[i].rows->n_units;
+    units[HEED_PHASE_TURN] =
+        (turns ? run->q_rows.n_units : 0) + (turns || m->cache ? run->kv_rows.n_units : 0);
+    for (int i = 0; i < HEED_PHASES; i++) {
+        heed_mha_phase *p = &run->phase[i];
+        atomic_init(&p->next, 0);
+        atomic_init(&p->active, 0);
+        p->n_units = units[i];
+        p->busy = units[i] > 0;
+    }
+    run->phase[HEED_PHASE_PROJECT].busy = m->slot[0] || m->slot[1] || m->slot[2];
+    run->phase[HEED_PHASE_ATTEND].busy = 1;
+    run->phase[HEED_PHASE_OUT].busy = run->out != NULL;
+}
+
+static heed_status schedule_steps(builder *b)
+{
+    const heed_mha *m = b->mha;
+    heed_mha_run_state *run = b->run;
+    size_t at = m->layout.fixed;
+    matrix input[2] = {find_input(b, 0), {0}}, qkv[3];
+    outputs out = {0};
+    if (m->cross)
+        input[1] = find_input(b, 1);
+    find_outputs(b, &out);
+    heed_status st = schedule_projections(b, input, &at);
+    for (int i = 0; i < 3; i++)
+        qkv[i] = source_of(b, i, input);
+    if (m->desc.rotary.style != HEED_ROTARY_NONE) {
+        schedule_turn(b, 0, &qkv[0], &run->turn_q);
+        schedule_turn(b, 1, &qkv[1], &run->turn_k);
+    }
+    if (st == HEED_OK && m->cache)
+        st = schedule_append(b, qkv[1], qkv[2]);
+    if (st == HEED_OK)
+        st = schedule_attention(b, qkv[0], qkv[1], qkv[2], &out, &at);
+    if (st == HEED_OK && m->desc.out_proj)
+        st = schedule_linear(b, m->desc.out_proj, out.o, out.y,
+                             run->args.residual.data ? &out.residual : NULL, run->q_rows.total, &at,
+                             &run->out);
+    return st;
+}
+
+heed_status heed_mha_schedule(const heed_mha *mha, const heed_mha_args *args, uint32_t n_parts,
+                              void *workspace, heed_mha_run_state **out, heed_error *why)
+{
+    heed_mha_run_state *run = workspace;
+    builder b = {.mha = mha, .run = run, .base = workspace, .why = why};
+    memset(run, 0, sizeof *run);
+    heed_status st = heed_read_struct("args", args, sizeof run->args, &run->args, why);
+    run->mha = mha;
+    run->n_parts = n_parts;
+    if (st == HEED_OK)
+        st = heed_mha_read_args(run, why);
+    if (st == HEED_OK)
+        st = schedule_steps(&b);
+    if (st != HEED_OK)
+        return st;
+    set_phases(run);
+    run->magic = HEED_MHA_RUN_MAGIC;
+    *out = run;
+    return HEED_OK;
+}

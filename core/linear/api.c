@@ -1,0 +1,372 @@
+/* The public calls of linear layers, in the order in which they are used. No mathematics. */
+#include "linear.h"
+
+#include "base/checked.h"
+#include "base/compiler.h"
+#include "base/fpenv.h"
+#include "base/reason.h"
+#include "explain.h"
+#include "runtime/call.h"
+#include "runtime/fork.h"
+#include "runtime/parallel.h"
+#include "select.h"
+
+/* ---- layers -----------------------------------------------------------------------------------
+ */
+
+static heed_status read_desc(const heed_context *context, const heed_linear_desc *desc,
+                             heed_linear_desc *read, heed_linear_problem *problem, heed_error *why)
+{
+    if (!context)
+        return heed_fail(why, HEED_ERR_INVALID, "context is NULL");
+    heed_status st = heed_read_struct("desc", desc, sizeof *read, read, why);
+    return st == HEED_OK ? heed_linear_validate_desc(read, problem, why) : st;
+}
+
+heed_status heed_linear_supported(heed_context *context, const heed_linear_desc *desc,
+                                  heed_error *why)
+{
+    heed_linear_desc read;
+    heed_linear_problem problem;
+    const heed_backend *chosen;
+    heed_verdict verdict[HEED_MAX_BACKENDS];
+    heed_error reason = {""};
+    heed_status st = read_desc(context, desc, &read, &problem, &reason);
+    if (st == HEED_OK) {
+        heed_fpenv saved = heed_fpenv_enter();
+        heed_context_lock(context);
+        st = heed_select_linear(context, &problem, NULL, &chosen, verdict, &reason);
+        heed_context_unlock(context);
+        heed_fpenv_leave(saved);
+    }
+    return heed_report(why, st, &reason);
+}
+
+const char *heed_linear_tiling_flaw(const heed_linear_tiling *t)
+{
+    return t->rows == 0 || t->rows > 1u << 20                ? "rows"
+           : t->panel_cols == 0 || t->panel_cols > 1u << 20  ? "panel_cols"
+           : t->cols == 0 || t->cols % t->panel_cols         ? "cols"
+           : t->panel_bytes == 0 || t->panel_bytes % 64 != 0 ? "panel_bytes"
+                                                             : NULL;
+}
+
+static heed_status choose(heed_context *context, heed_linear *l, heed_error *why)
+{
+    heed_verdict verdict[HEED_MAX_BACKENDS];
+    heed_context_lock(context);
+    heed_status st = heed_select_linear(context, &l->problem, l->passed, &l->backend, verdict, why);
+    heed_context_unlock(context);
+    return st;
+}
+
+static heed_status cut_columns(heed_linear *l, heed_error *why)
+{
+    heed_linear_tiling *t = &l->tiling;
+    *t = (heed_linear_tiling){.struct_size = sizeof *t};
+    if (l->backend->linear_tiling(&l->problem, t) != HEED_OK)
+        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling for a linear layer",
+                         l->backend->name);
+    const char *flaw = heed_linear_tiling_flaw(t);
+    if (flaw)
+        return heed_fail(why, HEED_ERR_BACKEND,
+                         "backend %s gave a tiling of a linear layer with a bad %s",
+                         l->backend->name, flaw);
+    return HEED_OK;
+}
+
+/* Sizes; the memory for panels and bias. */
+static heed_status make_room(heed_context *context, heed_linear *l, heed_error *why)
+{
+    const heed_linear_problem *p = &l->problem;
+    const heed_linear_tiling *t = &l->tiling;
+    size_t panels, bias = 0;
+    l->panels = (uint32_t)heed_ceil_div(p->out_dim, t->panel_cols);
+    int bad = heed_mul_size(l->panels, t->panel_bytes, &panels);
+    if (p->features & HEED_LINEAR_HAS_BIAS)
+        bad |= heed_mul_size((size_t)l->panels * t->panel_cols, sizeof(float), &bias);
+    bad |= heed_add_size(panels, bias, &l->bytes);
+    bad |=
+        heed_round_size(t->scratch_bytes ? t->scratch_bytes : 1, HEED_CACHE_LINES, &l->part_bytes);
+    if (bad || l->bytes > PTRDIFF_MAX || !heed_linear_workspace_bytes(l, 1))
+        return heed_fail(why, HEED_ERR_NOMEM,
+                         "a linear layer of %u x %u elements exceeds the address space", p->in_dim,
+                         p->out_dim);
+    l->packed = heed_alloc(context, l->bytes,
+                           l->bytes >= HEED_HUGE_PAGE ? HEED_HUGE_PAGE : HEED_CACHE_LINES);
+    if (!l->packed)
+        return heed_fail(why, HEED_ERR_NOMEM, "no memory for %zu bytes of packed weights",
+                         l->bytes);
+    if (bias)
+        l->bias = (const float *)(const void *)(l->packed + panels);
+    return HEED_OK;
+}
+
+/* The weights as backends see them: rows i, columns c, whatever the layout. */
+static heed_linear_weight weight_of(const heed_linear_desc *desc, const heed_view *view)
+{
+    const int per_head = desc->heads > 1, transposed = desc->layout == HEED_LINEAR_OUT_IN;
+    const int64_t *stride = view->stride + per_head;
+    return (heed_linear_weight){
+        .data = view->data,
+        .in_stride = stride[transposed],
+        .out_stride = stride[!transposed],
+        .head_stride = per_head ? view->stride[0] : 0,
+        .head_cols = per_head ? desc->out_dim / desc->heads : desc->out_dim,
+    };
+}
+
+static heed_status pack(heed_linear *l, const heed_linear_desc *desc, const heed_view *weight,
+                        const heed_view *bias, heed_error *why)
+{
+    const int64_t cols = l->tiling.panel_cols, out_dim = l->problem.out_dim;
+    const heed_linear_weight w = weight_of(desc, weight);
+    heed_status st = HEED_OK;
+    for (int64_t n = 0; n < l->panels && st == HEED_OK; n++)
+        st = l->backend->linear_pack(&l->problem, &w, n * cols, heed_min64((n + 1) * cols, out_dim),
+                                     l->packed + (size_t)n * l->tiling.panel_bytes);
+    if (st != HEED_OK)
+        return heed_fail(why, st == HEED_ERR_NOMEM ? st : HEED_ERR_BACKEND,
+                         "backend %s could not pack weights: %s", l->backend->name,
+                         heed_status_string(st));
+    if (l->bias) {
+        float *to = (float *)(void *)(l->packed + l->panels * l->tiling.panel_bytes);
+        for (int64_t c = 0; c < l->panels * cols; c++)
+            to[c] = c < out_dim ? heed_load(desc->bias_type, bias->data, c * bias->stride[0]) : 0;
+    }
+    return HEED_OK;
+}
+
+/* What the backend keeps for the layer. */
+static heed_status make_state(heed_linear *l, heed_error *why)
+{
+    if (!HEED_BACKEND_HAS(l->backend, linear_plan_create))
+        return HEED_OK;
+    heed_status st = l->backend->linear_plan_create(&l->problem, &l->state);
+    if (st == HEED_OK)
+        return HEED_OK;
+    l->state = NULL;
+    return heed_fail(why, st, "backend %s could not make a linear layer: %s", l->backend->name,
+                     heed_status_string(st));
+}
+
+static void drop_state(heed_linear *l)
+{
+    if (l->state)
+        l->backend->linear_plan_destroy(l->state);
+    l->state = NULL;
+}
+
+/* With the chosen backend; nothing is held after a failure. */
+static heed_status set_up(heed_linear *l, const heed_linear_desc *desc, const heed_view *weight,
+                          const heed_view *bias, heed_error *why)
+{
+    heed_status st = cut_columns(l, why);
+    if (st == HEED_OK)
+        st = heed_scratch_exists(l->context, l->backend, l->tiling.scratch_bytes, why);
+    if (st == HEED_OK)
+        st = make_room(l->context, l, why);
+    if (st == HEED_OK)
+        st = make_state(l, why);
+    if (st == HEED_OK)
+        st = pack(l, desc, weight, bias, why);
+    if (st != HEED_OK) {
+        drop_state(l);
+        heed_free(l->context, l->packed, l->bytes);
+        l->packed = NULL;
+        l->bias = NULL;
+    }
+    return st;
+}
+
+/* The best backend that can be had. Where none can, what the first lacked is the error. In no way
+ * by the host's rounding. */
+static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed_view *weight,
+                        const heed_view *bias, heed_error *why)
+{
+    heed_status first = HEED_OK;
+    heed_error reason;
+    for (;;) {
+        reason.text[0] = 0;
+        heed_status st = choose(l->context, l, &reason);
+        const int none = st != HEED_OK;
+        if (st == HEED_OK)
+            st = set_up(l, desc, weight, bias, &reason);
+        if (st == HEED_OK)
+            return st;
+        if (first == HEED_OK) {
+            first = st;
+            *why = reason;
+        }
+        if (none)
+            return first;
+        if (heed_pass_over(l->context, &l->passed, l->backend, &reason) != HEED_OK)
+            return heed_fail(why, HEED_ERR_NOMEM, "no memory for a linear layer");
+    }
+}
+
+static void destroy(heed_linear *l)
+{
+    drop_state(l);
+    heed_passed_free(l->context, l->passed);
+    heed_free(l->context, l->packed, l->bytes);
+    heed_free(l->context, l, sizeof *l);
+}
+
+static heed_status create(heed_context *context, const heed_linear_desc *desc,
+                          const heed_linear_problem *problem, const heed_view *weight,
+                          const heed_view *bias, heed_linear **out, heed_error *why)
+{
+    heed_status st = heed_linear_validate_weights(desc, weight, bias, why);
+    if (st != HEED_OK)
+        return st;
+    heed_linear *l = heed_alloc(context, sizeof *l, _Alignof(heed_linear));
+    if (!l)
+        return heed_fail(why, HEED_ERR_NOMEM, "no memory for a linear layer");
+    memset(l, 0, sizeof *l);
+    atomic_init(&l->refs, 1);
+    l->context = context;
+    l->problem = *problem;
+    heed_fpenv saved = heed_fpenv_enter();
+    st = fill(l, desc, weight, bias, why);
+    heed_fpenv_leave(saved);
+    if (st != HEED_OK) {
+        destroy(l);
+        return st;
+    }
+    heed_context_hold(context);
+    if (context->verbose & HEED_VERBOSE_PLAN)
+        heed_log(context, HEED_LOG_INFO, "linear in %u out %u %s: %s%s%s", problem->in_dim,
+                 problem->out_dim, heed_dtype_name(problem->w_type), l->backend->name,
+                 l->tiling.kernel ? " " : "", l->tiling.kernel ? l->tiling.kernel : "");
+    *out = l;
+    return HEED_OK;
+}
+
+heed_status heed_linear_create(heed_context *context, const heed_linear_desc *desc,
+                               const heed_view *weight, const heed_view *bias, heed_linear **out)
+{
+    heed_linear_desc read;
+    heed_linear_problem problem;
+    heed_error why = {""};
+    heed_status st = read_desc(context, desc, &read, &problem, &why);
+    if (st == HEED_OK && !out)
+        st = heed_fail(&why, HEED_ERR_INVALID, "out is NULL");
+    if (st == HEED_OK)
+        st = create(context, &read, &problem, weight, bias, out, &why);
+    return heed_report(NULL, st, &why);
+}
+
+void heed_linear_retain(heed_linear *linear)
+{
+    atomic_fetch_add(&linear->refs, 1);
+}
+
+void heed_linear_release(heed_linear *linear)
+{
+    if (!linear || atomic_fetch_sub(&linear->refs, 1) != 1)
+        return;
+    heed_context *context = linear->context;
+    destroy(linear);
+    heed_context_release(context);
+}
+
+heed_status heed_linear_explain(const heed_linear *linear, uint32_t json, char *text, size_t *bytes)
+{
+    heed_error why = {""};
+    heed_status st = linear && bytes ? heed_explain_linear(linear, json != 0, text, bytes, &why)
+                                     : heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
+                                                 linear ? "bytes" : "linear");
+    return heed_report(NULL, st, &why);
+}
+
+/* ---- runs -------------------------------------------------------------------------------------
+ */
+
+static void run_part(void *run, uint32_t part)
+{
+    heed_linear_execute_part(run, part);
+}
+
+static heed_status run_in(const void *of, const void *args, const heed_executor *executor,
+                          uint32_t n_parts, void *workspace, heed_error *why)
+{
+    heed_linear_run_state *run;
+    heed_fpenv saved = heed_fpenv_enter();
+    heed_status st = heed_linear_schedule(of, args, n_parts, workspace, &run, why);
+    if (st == HEED_OK)
+        run->n_parts =
+            heed_parts_worth(run->estimate, heed_serial_limit(run->linear->context, executor),
+                             run->n_tiles, run->n_parts);
+    heed_fpenv_leave(saved);
+    if (st != HEED_OK)
+        return st;
+    heed_parallel(executor, run->n_parts, run_part, run);
+    st = atomic_load(&run->status);
+    if (st != HEED_OK)
+        *why = run->error;
+    return st;
+}
+
+static size_t bytes_of(const void *of, uint32_t n_parts)
+{
+    return heed_linear_workspace_bytes(of, n_parts);
+}
+
+static uint32_t parts_of(const void *of, size_t bytes, uint32_t limit)
+{
+    return heed_linear_workspace_parts(of, bytes, limit);
+}
+
+static heed_status begin(const void *of, const void *args, uint32_t n_parts, void *workspace,
+                         heed_error *why)
+{
+    heed_linear_run_state *run;
+    return heed_linear_schedule(of, args, n_parts, workspace, &run, why);
+}
+
+static heed_status part_of(void *workspace, uint32_t part)
+{
+    return heed_linear_execute_part(workspace, part);
+}
+
+static void describe(const void *workspace, heed_error *text)
+{
+    const heed_linear_run_state *run = workspace;
+    const heed_linear_problem *p = &run->linear->problem;
+    snprintf(text->text, sizeof text->text, "linear rows %lld in %u out %u",
+             (long long)run->args.rows, p->in_dim, p->out_dim);
+}
+
+static const heed_operation linear_layer = {
+    .name = "linear",
+    .magic = HEED_LINEAR_RUN_MAGIC,
+    .executor_at = offsetof(heed_linear_args, executor),
+    .error_at = offsetof(heed_linear_args, error),
+    .n_parts_at = offsetof(heed_linear_run_state, n_parts),
+    .begun_error_at = offsetof(heed_linear_run_state, error),
+    .bytes = bytes_of,
+    .parts = parts_of,
+    .begin = begin,
+    .part = part_of,
+    .run = run_in,
+    .describe = describe,
+};
+
+heed_status heed_linear_run(const heed_linear *linear, const heed_linear_args *args,
+                            void *workspace, size_t bytes)
+{
+    return heed_call_run(&linear_layer, linear ? linear->context : NULL, linear, args, workspace,
+                         bytes);
+}
+
+heed_status heed_linear_begin(const heed_linear *linear, const heed_linear_args *args,
+                              uint32_t n_parts, void *workspace, size_t bytes)
+{
+    return heed_call_begin(&linear_layer, linear, args, n_parts, workspace, bytes);
+}
+
+heed_status heed_linear_part(void *workspace, uint32_t part)
+{
+    return heed_call_part(&linear_layer, workspace, part);
+}

@@ -1,0 +1,174 @@
+/* A run of a linear layer: its tiles, and a part's loop over them. */
+#include "base/checked.h"
+#include "base/compiler.h"
+#include "base/fpenv.h"
+#include "base/reason.h"
+#include "linear.h"
+#include "runtime/parallel.h"
+
+/* Tiles that each part should find, so that none waits long for the last one. */
+#define TILES_PER_PART 3
+#define STEP 8
+#define FEW_ROWS 16 /* tiles are not cut to fewer: what is loaded of w serves its rows */
+
+static size_t run_bytes(void)
+{
+    return (sizeof(heed_linear_run_state) + HEED_CACHE_LINES - 1) / HEED_CACHE_LINES *
+           HEED_CACHE_LINES;
+}
+
+size_t heed_linear_workspace_bytes(const heed_linear *linear, uint32_t n_parts)
+{
+    size_t bytes;
+    if (!linear || n_parts == 0 || heed_mul_size(n_parts, linear->part_bytes, &bytes) ||
+        heed_add_size(bytes, run_bytes(), &bytes) || bytes > PTRDIFF_MAX)
+        return 0;
+    return bytes;
+}
+
+uint32_t heed_linear_workspace_parts(const heed_linear *linear, size_t bytes, uint32_t limit)
+{
+    if (bytes < run_bytes())
+        return 0;
+    size_t n = (bytes - run_bytes()) / linear->part_bytes;
+    return n < limit ? (uint32_t)n : limit;
+}
+
+/* Cuts the outputs into tiles: as large as the backend likes them, smaller where parts would go
+ * without. */
+static void cut(heed_linear_run_state *run)
+{
+    const heed_linear *l = run->linear;
+    const uint32_t parts =
+        heed_parts_worth(run->estimate, HEED_SERIAL_NANOSECONDS, INT64_MAX, run->n_parts);
+    const int64_t rows = run->args.rows, wanted = (int64_t)parts * TILES_PER_PART;
+    int64_t panels = l->tiling.cols / l->tiling.panel_cols;
+    /* Row tiles of about one size, in steps of what kernels have in registers. */
+    run->tile_rows =
+        heed_ceil_div(heed_max64(1, rows), heed_ceil_div(rows, l->tiling.rows) + !rows);
+    run->tile_rows = heed_min64(heed_ceil_div(run->tile_rows, STEP) * STEP, l->tiling.rows);
+    panels = heed_min64(panels, l->panels);
+    for (;;) {
+        run->row_tiles = heed_ceil_div(rows, run->tile_rows);
+        run->n_tiles = run->row_tiles * heed_ceil_div(l->panels, panels);
+        if (parts == 1 || run->n_tiles >= wanted)
+            break;
+        if (panels > 1)
+            panels = (panels + 1) / 2;
+        else if (run->tile_rows >= 2 * FEW_ROWS)
+            run->tile_rows = (run->tile_rows + 1) / 2;
+        else
+            break;
+    }
+    run->tile_panels = (uint32_t)panels;
+}
+
+heed_status heed_linear_schedule(const heed_linear *linear, const heed_linear_args *args,
+                                 uint32_t n_parts, void *workspace, heed_linear_run_state **out,
+                                 heed_error *why)
+{
+    heed_linear_run_state *run = workspace;
+    run->magic = 0;
+    heed_status st = heed_read_struct("args", args, sizeof run->args, &run->args, why);
+    if (st == HEED_OK)
+        st = heed_linear_validate_args(linear, &run->args, why);
+    if (st != HEED_OK)
+        return st;
+    run->linear = linear;
+    run->n_parts = n_parts;
+    run->parts = (char *)workspace + run_bytes();
+    run->estimate = linear->backend->linear_cost(&linear->problem, run->args.rows);
+    cut(run);
+    atomic_init(&run->next_tile, 0);
+    atomic_init(&run->status, HEED_OK);
+    atomic_init(&run->error_claimed, 0);
+    run->error.text[0] = 0;
+    run->magic = HEED_LINEAR_RUN_MAGIC;
+    *out = run;
+    return HEED_OK;
+}
+
+/* ---- parts ------------------------------------------------------------------------------------
+ */
+
+/* A run of one part counts without the bus lock. */
+static int64_t take_tile(heed_linear_run_state *run)
+{
+    if (run->n_parts > 1)
+        return atomic_fetch_add_explicit(&run->next_tile, 1, memory_order_relaxed);
+    int64_t tile = atomic_load_explicit(&run->next_tile, memory_order_relaxed);
+    atomic_store_explicit(&run->next_tile, tile + 1, memory_order_relaxed);
+    return tile;
+}
+
+/* Rows and columns from (row, col) on. */
+static heed_matrix matrix_at(const heed_view *view, uint32_t type, int64_t row, int64_t col)
+{
+    const int64_t at = row * view->stride[0] + col * view->stride[1];
+    return (heed_matrix){view->data ? (char *)view->data + at * (int64_t)heed_dtype_bytes(type)
+                                    : NULL,
+                         view->stride[0], view->stride[1]};
+}
+
+/* Row tiles follow each other under one column tile: its weights stay in a cache meanwhile. */
+static void set_tile(const heed_linear_run_state *run, int64_t n, heed_linear_tile *tile)
+{
+    const heed_linear *l = run->linear;
+    const heed_linear_problem *p = &l->problem;
+    const int64_t column = heed_divide(n, run->row_tiles), panel = column * run->tile_panels;
+    const int64_t row = (n - column * run->row_tiles) * run->tile_rows;
+    tile->rows = heed_min64(run->tile_rows, run->args.rows - row);
+    tile->col_first = panel * l->tiling.panel_cols;
+    tile->col_end =
+        heed_min64(tile->col_first + (int64_t)run->tile_panels * l->tiling.panel_cols, p->out_dim);
+    tile->x = matrix_at(&run->args.x, p->x_type, row, 0);
+    tile->y = matrix_at(&run->args.y, p->y_type, row, tile->col_first);
+    tile->residual = matrix_at(&run->args.residual, p->y_type, row, tile->col_first);
+    tile->packed = l->packed + (size_t)panel * l->tiling.panel_bytes;
+    tile->bias = l->bias ? l->bias + tile->col_first : NULL;
+}
+
+/* A backend that has come to refuse the problem since the layer was made says why. */
+static void record_error(heed_linear_run_state *run, const heed_linear_tile *tile, heed_status st)
+{
+    const heed_linear *l = run->linear;
+    heed_error now = {""};
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&run->error_claimed, &none, 1))
+        return;
+    if (l->backend->linear_supports(&l->problem, &now) == HEED_OK)
+        now.text[0] = 0;
+    heed_fail(
+        &run->error, HEED_ERR_BACKEND,
+        "backend %s returned %s on %lld rows and columns [%lld, %lld) of a linear layer%s%.120s",
+        l->backend->name, heed_status_string(st), (long long)tile->rows, (long long)tile->col_first,
+        (long long)tile->col_end, now.text[0] ? ": " : "", now.text);
+    if (run->args.error)
+        *run->args.error = run->error;
+    atomic_store_explicit(&run->status, HEED_ERR_BACKEND, memory_order_release);
+}
+
+heed_status heed_linear_execute_part(heed_linear_run_state *run, uint32_t part)
+{
+    const heed_linear *l = run->linear;
+    heed_linear_tile tile = {.struct_size = sizeof tile, .state = l->state};
+    int64_t n = take_tile(run);
+    if (n < run->n_tiles) {
+        heed_fpenv saved = heed_fpenv_enter();
+        if (l->tiling.flush)
+            heed_fpenv_flush(l->tiling.flush);
+        for (; n < run->n_tiles; n = take_tile(run)) {
+            if (atomic_load_explicit(&run->status, memory_order_relaxed) != HEED_OK)
+                break;
+            set_tile(run, n, &tile);
+            heed_status st =
+                l->backend->linear_tile(&l->problem, &tile, run->parts + part * l->part_bytes);
+            if (st != HEED_OK) {
+                record_error(run, &tile, st);
+                break;
+            }
+        }
+        heed_fpenv_leave(saved);
+    }
+    return atomic_load_explicit(&run->status, memory_order_acquire);
+}

@@ -1,0 +1,176 @@
+/* Calls that work in a workspace. See call.h. */
+#define _GNU_SOURCE
+#include "call.h"
+
+#include <time.h>
+
+#include "base/fpenv.h"
+#include "base/reason.h"
+#include "parallel.h"
+#include "spare.h"
+
+heed_status heed_call_report(const heed_operation *op, const void *args, heed_status status,
+                             const heed_error *why)
+{
+    return status == HEED_OK ? status
+                             : heed_report(heed_struct_pointer(args, op->error_at), status, why);
+}
+
+static heed_status check_alignment(const void *workspace, heed_error *why)
+{
+    if ((uintptr_t)workspace % 64)
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "workspace is %p, an address aligned to 64 bytes is required", workspace);
+    return HEED_OK;
+}
+
+static uint32_t parts_begun(const heed_operation *op, const void *workspace)
+{
+    uint32_t n_parts;
+    memcpy(&n_parts, (const char *)workspace + op->n_parts_at, sizeof n_parts);
+    return n_parts;
+}
+
+static int64_t nanoseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* A run with a line about it, if it was begun. */
+static heed_status run_verbosely(const heed_operation *op, heed_context *context, const void *of,
+                                 const void *args, const heed_executor *executor, uint32_t n_parts,
+                                 void *workspace, heed_error *why)
+{
+    const int64_t start = nanoseconds();
+    heed_error text;
+    heed_status st = op->run(of, args, executor, n_parts, workspace, why);
+    const int64_t took = nanoseconds() - start;
+    if (memcmp(workspace, &op->magic, sizeof op->magic) == 0) {
+        op->describe(workspace, &text);
+        heed_log(context, HEED_LOG_INFO, "run %s: %s, %u parts, %lld.%lld us", text.text,
+                 heed_status_string(st), parts_begun(op, workspace), (long long)took / 1000,
+                 (long long)took / 100 % 10);
+    }
+    return st;
+}
+
+static heed_status run(const heed_operation *op, heed_context *context, const void *of,
+                       const void *args, const heed_executor *executor, uint32_t n_parts,
+                       void *workspace, heed_error *why)
+{
+    if (context->verbose & HEED_VERBOSE_RUN)
+        return run_verbosely(op, context, of, args, executor, n_parts, workspace, why);
+    return op->run(of, args, executor, n_parts, workspace, why);
+}
+
+/* A workspace for *n parts, or for fewer where there is no memory for so many: they compute the
+ * same. */
+static void *borrow(const heed_operation *op, heed_context *context, const void *of, uint32_t *n,
+                    size_t *need, size_t *bytes)
+{
+    for (;; *n /= 2) {
+        *need = op->bytes(of, *n);
+        void *workspace = *need ? heed_spare_borrow(context, *need, bytes) : NULL;
+        if (workspace || *n == 1)
+            return workspace;
+    }
+}
+
+heed_status heed_call_in(const heed_operation *op, heed_context *context, const void *of,
+                         const void *args, void *workspace, size_t bytes, heed_error *why)
+{
+    heed_executor copy;
+    const heed_executor *executor;
+    heed_status st = heed_executor_of(context, heed_struct_pointer(args, op->executor_at), &copy,
+                                      &executor, why);
+    if (st != HEED_OK)
+        return st;
+    uint32_t n = heed_threads_for(context, executor);
+    if (workspace) {
+        st = check_alignment(workspace, why);
+        if (st != HEED_OK)
+            return st;
+        n = op->parts(of, bytes, n);
+        if (n == 0)
+            return heed_fail(why, HEED_ERR_NOMEM,
+                             "workspace has %zu bytes, at least %zu are needed", bytes,
+                             op->bytes(of, 1));
+        return run(op, context, of, args, executor, n, workspace, why);
+    }
+    size_t need;
+    workspace = borrow(op, context, of, &n, &need, &bytes);
+    if (!workspace)
+        return heed_fail(why, HEED_ERR_NOMEM, "no memory for a workspace of %zu bytes", need);
+    st = run(op, context, of, args, executor, n, workspace, why);
+    heed_spare_return(context, workspace, bytes);
+    return st;
+}
+
+heed_status heed_call_run(const heed_operation *op, heed_context *context, const void *of,
+                          const void *args, void *workspace, size_t bytes)
+{
+    heed_error why;
+    why.text[0] = 0;
+    heed_status st = !of || !args
+                         ? heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", of ? "args" : op->name)
+                         : heed_call_in(op, context, of, args, workspace, bytes, &why);
+    return heed_call_report(op, args, st, &why);
+}
+
+static heed_status check_begin(const heed_operation *op, const void *of, const void *args,
+                               uint32_t n_parts, void *workspace, size_t bytes, heed_error *why)
+{
+    if (!of || !args || !workspace)
+        return heed_fail(why, HEED_ERR_INVALID, "%s is NULL",
+                         !of     ? op->name
+                         : !args ? "args"
+                                 : "workspace");
+    heed_status st = check_alignment(workspace, why);
+    if (st != HEED_OK)
+        return st;
+    if (n_parts == 0)
+        return heed_fail(why, HEED_ERR_INVALID, "n_parts is 0, at least 1 is required");
+    if (op->parts(of, bytes, n_parts) < n_parts)
+        return heed_fail(why, HEED_ERR_NOMEM, "workspace has %zu bytes, %u parts need %zu", bytes,
+                         n_parts, op->bytes(of, n_parts));
+    return HEED_OK;
+}
+
+heed_status heed_call_begin(const heed_operation *op, const void *of, const void *args,
+                            uint32_t n_parts, void *workspace, size_t bytes)
+{
+    heed_error why;
+    why.text[0] = 0;
+    heed_fpenv saved = heed_fpenv_enter();
+    heed_status st = check_begin(op, of, args, n_parts, workspace, bytes, &why);
+    if (st == HEED_OK)
+        st = op->begin(of, args, n_parts, workspace, &why);
+    else if (workspace && bytes >= sizeof op->magic)
+        memset(workspace, 0, sizeof op->magic); /* nor is the last run there for parts to take */
+    heed_fpenv_leave(saved);
+    return heed_call_report(op, args, st, &why);
+}
+
+heed_status heed_call_part(const heed_operation *op, void *workspace, uint32_t part)
+{
+    heed_error why;
+    uint64_t magic = 0;
+    if (workspace)
+        memcpy(&magic, workspace, sizeof magic);
+    if (magic != op->magic)
+        return heed_report(
+            NULL, heed_fail(&why, HEED_ERR_INVALID, "workspace holds no run that was begun"), &why);
+    const uint32_t n_parts = parts_begun(op, workspace);
+    if (part >= n_parts)
+        return heed_report(NULL,
+                           heed_fail(&why, HEED_ERR_INVALID, "part is %u, less than %u is required",
+                                     part, n_parts),
+                           &why);
+    heed_status st = op->part(workspace, part);
+    return st == HEED_OK ? st
+                         : heed_report(NULL, st,
+                                       (const heed_error *)(const void *)((const char *)workspace +
+                                                                          op->begun_error_at));
+}

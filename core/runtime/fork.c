@@ -1,0 +1,170 @@
+/* pthread_atfork. See fork.h.
+ *
+ * Contexts' locks are taken in any order: a backend may make plans in a context of its own while it
+ * makes one. So a fork takes none of them. It closes a gate before all of them, where a thread
+ * counts itself in with the first that it takes and out with the last: who is inside never waits at
+ * the gate and comes out, and then all of them are free. `lock` is the innermost of all: nothing of
+ * a backend's or of the caller's runs under it.
+ *
+ * Who is inside may still wait for the forking thread: in a callback, for a lock of the program's
+ * own that is held across the fork, or for the lock of a context in which the forking thread itself
+ * is making something. So a fork does not wait for ever, and not at all where the forking thread is
+ * inside. A child then makes do: locks that others hold are made new, and the plans that those
+ * contexts cached are forgotten (not freed), because one may have been in the making. */
+#define _GNU_SOURCE
+#include "fork.h"
+
+#include <time.h>
+
+#include "base/compiler.h"
+
+#define STEP_NANOSECONDS 100000
+#define MOST_SECONDS 2 /* a plan takes some microseconds, a JIT's some milliseconds */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned inside;        /* threads that are making something */
+static unsigned forks;         /* waiting or under way: the gate is closed */
+static heed_context *contexts; /* a list */
+static atomic_int is_child;
+static HEED_THREAD_LOCAL unsigned depth; /* of this thread; its address is the thread's name */
+static HEED_THREAD_LOCAL int forking; /* it has `lock`: between prepare and the end of the fork */
+
+static void pause_a_step(void)
+{
+    const struct timespec step = {0, STEP_NANOSECONDS};
+    pthread_mutex_unlock(&lock);
+    nanosleep(&step, NULL);
+    pthread_mutex_lock(&lock);
+}
+
+/* ---- the gate ---------------------------------------------------------------------------------
+ */
+
+/* Handlers of the program's own may use the library during a fork, as nobody else does. */
+void heed_make_begin(void)
+{
+    if (depth++ || forking)
+        return;
+    pthread_mutex_lock(&lock);
+    while (forks)
+        pause_a_step();
+    inside++;
+    pthread_mutex_unlock(&lock);
+}
+
+void heed_make_end(void)
+{
+    if (--depth || forking)
+        return;
+    pthread_mutex_lock(&lock);
+    inside--;
+    pthread_mutex_unlock(&lock);
+}
+
+void heed_context_lock(heed_context *context)
+{
+    heed_make_begin();
+    pthread_mutex_lock(&context->lock);
+    context->holder = &depth;
+}
+
+void heed_context_unlock(heed_context *context)
+{
+    context->holder = NULL;
+    pthread_mutex_unlock(&context->lock);
+    heed_make_end();
+}
+
+/* ---- the contexts -----------------------------------------------------------------------------
+ */
+
+void heed_fork_add(heed_context *context)
+{
+    if (!forking)
+        pthread_mutex_lock(&lock);
+    context->next = contexts;
+    context->link = &contexts;
+    if (contexts)
+        contexts->link = &context->next;
+    contexts = context;
+    if (!forking)
+        pthread_mutex_unlock(&lock);
+}
+
+void heed_fork_remove(heed_context *context)
+{
+    if (!context->link) /* it never came so far */
+        return;
+    if (!forking)
+        pthread_mutex_lock(&lock);
+    *context->link = context->next;
+    if (context->next)
+        context->next->link = context->link;
+    if (!forking)
+        pthread_mutex_unlock(&lock);
+}
+
+/* ---- a fork -----------------------------------------------------------------------------------
+ */
+
+/* By the clock: on a busy machine a step takes many times what it asks for. */
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void prepare(void)
+{
+    pthread_mutex_lock(&lock);
+    forks++;
+    const double end = seconds() + MOST_SECONDS;
+    while (!depth && inside && seconds() < end)
+        pause_a_step();
+    forking = 1;
+}
+
+static void end_fork(void)
+{
+    forking = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+static void in_parent(void)
+{
+    forks--;
+    end_fork();
+}
+
+static void in_child(void)
+{
+    const unsigned mine = depth > 0, torn = inside > mine;
+    atomic_store(&is_child, 1);
+    for (heed_context *c = contexts; c; c = c->next) {
+        heed_cache_forked(&c->plans, torn && c->holder != &depth);
+        if (torn && c->holder != &depth) {
+            pthread_mutex_init(&c->lock, NULL);
+            c->holder = NULL;
+        }
+    }
+    inside = mine;
+    forks = 0;
+    end_fork();
+}
+
+static void watch(void)
+{
+    pthread_atfork(prepare, in_parent, in_child);
+}
+
+void heed_fork_watch(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch);
+}
+
+int heed_after_fork(void)
+{
+    return atomic_load_explicit(&is_child, memory_order_relaxed);
+}

@@ -1,0 +1,27 @@
+/* The backends that a new context has: those that are linked in, then plugins. */
+#include "load.h"
+
+#include "heed_config.h"
+#include "plugin.h"
+
+#define HEED_BUILTIN(name) const heed_backend *heed_##name##_backend(void);
+HEED_BUILTIN_LIST
+#undef HEED_BUILTIN
+
+heed_status heed_load_backends(heed_registry *registry, const heed_cpu *cpu,
+                               const char *plugin_path, const char *path_from, heed_error *why)
+{
+    heed_status st = HEED_OK;
+    registry->n = 0;
+#define HEED_BUILTIN(name)                                                                         \
+    if (st == HEED_OK)                                                                             \
+        st = heed_registry_add(registry, cpu, heed_##name##_backend(), why);
+    HEED_BUILTIN_LIST
+#undef HEED_BUILTIN
+    /* The user's first: a backend that is installed too does not keep a newer build of it out. */
+    if (st == HEED_OK && plugin_path)
+        st = heed_plugins_load_path(registry, cpu, plugin_path, path_from, why);
+    if (st == HEED_OK)
+        heed_plugins_load(registry, cpu, HEED_PLUGIN_FOLDER);
+    return st;
+}

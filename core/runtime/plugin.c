@@ -1,0 +1,79 @@
+/* dlopen. A plugin is never closed: JIT compilers and OpenMP runtimes crash when they are unloaded.
+ * Opening the same file for another context gives the same handle. */
+#define _GNU_SOURCE
+#include "plugin.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/reason.h"
+
+typedef const heed_backend *entry_function(uint32_t host_abi, size_t host_struct_size);
+
+static heed_status load_file(heed_registry *registry, const heed_cpu *cpu, const char *path,
+                             heed_error *why)
+{
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+        const char *text = dlerror();
+        return heed_refuse(why, "cannot be loaded: %s", text ? text : "no reason given");
+    }
+    entry_function *entry;
+    *(void **)&entry = dlsym(handle, "heed_backend_entry");
+    if (!entry)
+        return heed_refuse(why, "%.200s has no symbol heed_backend_entry", path);
+    const heed_backend *backend = entry(HEED_BACKEND_ABI, sizeof(heed_backend));
+    if (!backend)
+        return heed_refuse(why, "%.180s does not serve abi %u", path, HEED_BACKEND_ABI);
+    return heed_registry_add(registry, cpu, backend, why);
+}
+
+static int is_plugin(const struct dirent *file)
+{
+    size_t n = strlen(file->d_name);
+    return n > 3 && file->d_name[0] != '.' && !strcmp(file->d_name + n - 3, ".so");
+}
+
+void heed_plugins_load(heed_registry *registry, const heed_cpu *cpu, const char *folder)
+{
+    struct dirent **file;
+    int n = scandir(folder, &file, is_plugin, alphasort);
+    for (int i = 0; i < n; i++) {
+        char path[4096];
+        heed_error why = {""};
+        int length = snprintf(path, sizeof path, "%s/%s", folder, file[i]->d_name);
+        heed_status st = (size_t)length < sizeof path
+                             ? load_file(registry, cpu, path, &why)
+                             : heed_refuse(&why, "its path is longer than %zu bytes", sizeof path);
+        if (st != HEED_OK)
+            heed_registry_add_failure(registry, file[i]->d_name, &why);
+        free(file[i]);
+    }
+    if (n >= 0)
+        free(file);
+}
+
+heed_status heed_plugins_load_path(heed_registry *registry, const heed_cpu *cpu, const char *path,
+                                   const char *from, heed_error *why)
+{
+    char folder[4096];
+    for (const char *at = path; *at;) {
+        size_t n = strcspn(at, ":");
+        if (n && at[0] != '/')
+            return heed_fail(why, HEED_ERR_INVALID,
+                             "%s has the folder '%.*s', an absolute path is required", from,
+                             (int)(n < 150 ? n : 150), at);
+        if (n >= sizeof folder)
+            return heed_fail(why, HEED_ERR_INVALID,
+                             "%s has a folder of %zu bytes, at most %zu are possible", from, n,
+                             sizeof folder - 1);
+        memcpy(folder, at, n);
+        folder[n] = 0;
+        if (n)
+            heed_plugins_load(registry, cpu, folder);
+        at += n + (at[n] == ':');
+    }
+    return HEED_OK;
+}
