@@ -6,8 +6,7 @@
 #include "execute.h"
 #include "explain.h"
 #include "planning.h"
-#include "runtime/call.h"
-#include "runtime/parallel.h"
+#include "runtime/run.h"
 #include "schedule.h"
 #include "validate.h"
 
@@ -70,25 +69,6 @@ size_t heed_plan_workspace_bytes(const heed_plan *plan, uint32_t n_parts)
 /* ---- runs -------------------------------------------------------------------------------------
  */
 
-static heed_status run_in(const void *of, const void *args, const heed_executor *executor,
-                          uint32_t n_parts, void *workspace, heed_error *why)
-{
-    heed_run *run;
-    heed_fpenv saved = heed_fpenv_enter();
-    heed_status st = heed_schedule(of, args, n_parts, workspace, &run, why);
-    if (st == HEED_OK)
-        run->n_parts =
-            heed_parts_worth(run->estimate, heed_serial_limit(run->plan->context, executor),
-                             run->n_tiles, run->n_parts);
-    heed_fpenv_leave(saved); /* an executor's threads may do other work of the host's */
-    if (st != HEED_OK)
-        return st;
-    st = heed_execute(run, executor);
-    if (st != HEED_OK)
-        *why = run->error;
-    return st;
-}
-
 static size_t plan_bytes(const void *of, uint32_t n_parts)
 {
     return heed_workspace_bytes(of, n_parts);
@@ -99,55 +79,35 @@ static uint32_t plan_parts(const void *of, size_t bytes, uint32_t limit)
     return heed_workspace_parts(of, bytes, limit);
 }
 
-static heed_status begin(const void *of, const void *args, uint32_t n_parts, void *workspace,
-                         heed_error *why)
+static void describe(const heed_run_head *head, heed_error *text)
 {
-    heed_run *run;
-    return heed_schedule(of, args, n_parts, workspace, &run, why);
-}
-
-static heed_status part_of(void *workspace, uint32_t part)
-{
-    return heed_execute_part(workspace, part);
-}
-
-static void describe(const void *workspace, heed_error *text)
-{
-    const heed_run *run = workspace;
+    const heed_attn_run *run = (const heed_attn_run *)(const void *)head;
     snprintf(text->text, sizeof text->text, "batch %lld q_len %lld kv_len %lld",
              (long long)run->args.batch, (long long)run->args.q_len, (long long)run->args.kv_len);
 }
 
-static const heed_operation attention = {
+const heed_operation heed_attn_operation = {
     .name = "plan",
-    .magic = HEED_RUN_MAGIC,
     .executor_at = offsetof(heed_attn_args, executor),
     .error_at = offsetof(heed_attn_args, error),
-    .n_parts_at = offsetof(heed_run, n_parts),
-    .begun_error_at = offsetof(heed_run, error),
     .bytes = plan_bytes,
     .parts = plan_parts,
-    .begin = begin,
-    .part = part_of,
-    .run = run_in,
+    .begin = heed_attn_schedule,
+    .part = heed_attn_part,
     .describe = describe,
 };
 
 heed_status heed_plan_run(const heed_plan *plan, const heed_attn_args *args, void *workspace,
                           size_t bytes)
 {
-    return heed_call_run(&attention, plan ? plan->context : NULL, plan, args, workspace, bytes);
+    return heed_run_whole(&heed_attn_operation, plan ? plan->context : NULL, plan, args, workspace,
+                          bytes);
 }
 
 heed_status heed_run_begin(const heed_plan *plan, const heed_attn_args *args, uint32_t n_parts,
                            void *workspace, size_t bytes)
 {
-    return heed_call_begin(&attention, plan, args, n_parts, workspace, bytes);
-}
-
-heed_status heed_run_part(void *workspace, uint32_t part)
-{
-    return heed_call_part(&attention, workspace, part);
+    return heed_run_begin_by(&heed_attn_operation, plan, args, n_parts, workspace, bytes);
 }
 
 /* ---- the simple call --------------------------------------------------------------------------
@@ -178,14 +138,14 @@ heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
     if (st == HEED_OK)
         st = heed_validate_sizes(&sizes, &why); /* before they become a plan's */
     if (st != HEED_OK)
-        return heed_call_report(&attention, args, st, &why);
+        return heed_run_report(&heed_attn_operation, args, st, &why);
     d.max_batch = roomy(sizes.batch);
     d.max_q_len = roomy(sizes.q_len);
     d.max_kv_len = roomy(sizes.kv_len);
     st = heed_plan_get(context, &d, &plan, &why);
     if (st == HEED_OK) {
-        st = heed_call_in(&attention, context, plan, args, NULL, 0, &why);
+        st = heed_run_in(&heed_attn_operation, context, plan, args, NULL, 0, &why);
         heed_plan_release(plan);
     }
-    return heed_call_report(&attention, args, st, &why);
+    return heed_run_report(&heed_attn_operation, args, st, &why);
 }

@@ -257,7 +257,7 @@ static int climb(heed_worker *w, uint32_t chunk, atomic_uint *seam, uint32_t *st
 /* The bound row group has a chunk's state; the part that brings the last one finishes the rows. */
 static heed_status add_chunk(heed_worker *w, uint32_t run, uint32_t chunk, uint32_t state)
 {
-    heed_run *r = w->run;
+    heed_attn_run *r = w->run;
     const heed_sequence *s = w->sequence;
     heed_lease *lease = &r->group[s->first_group + (int64_t)w->tile.kv_head * s->n_runs + run];
     const uint32_t n =
@@ -381,24 +381,24 @@ static heed_status run_tile(heed_worker *w, int64_t tile, int64_t *end)
 
 /* Takes tiles: returns the first, n_tiles where none is left, and sets *end behind the last.
  * *sequence, 0 at first, follows. Alone a part takes all of them. */
-static int64_t take_tiles(heed_run *run, int64_t *sequence, int64_t *end)
+static int64_t take_tiles(heed_attn_run *run, int64_t *sequence, int64_t *end)
 {
     int64_t take;
-    *end = run->n_tiles;
-    if (run->n_parts == 1) {
+    *end = run->head.n_tiles;
+    if (run->head.n_parts == 1) {
         take = atomic_load_explicit(&run->next_take, memory_order_relaxed);
         atomic_store_explicit(&run->next_take, run->n_takes, memory_order_relaxed);
-        return take ? run->n_tiles : 0;
+        return take ? run->head.n_tiles : 0;
     }
     take = atomic_fetch_add_explicit(&run->next_take, 1, memory_order_relaxed);
     if (take >= run->n_takes)
-        return run->n_tiles;
+        return run->head.n_tiles;
     const heed_sequence *s = &run->sequence[*sequence], *last = &run->sequence[run->args.batch - 1];
     while (s < last && s[1].first_take <= take)
         s++;
     *sequence = s - run->sequence;
     const int64_t first = s->first_tile + (take - s->first_take) * s->at_once;
-    *end = heed_min64(first + s->at_once, s < last ? s[1].first_tile : run->n_tiles);
+    *end = heed_min64(first + s->at_once, s < last ? s[1].first_tile : run->head.n_tiles);
     return first;
 }
 
@@ -407,35 +407,33 @@ static void record_error(heed_worker *w, heed_status st)
 {
     const heed_class_plan *c = w->class_plan;
     heed_error now = {""};
-    int none = 0;
-    if (!atomic_compare_exchange_strong(&w->run->error_claimed, &none, 1))
+    heed_run_head *head = &w->run->head;
+    if (!heed_run_claims_error(head))
         return;
     if (c->backend->supports(&c->problem, &now) == HEED_OK)
         now.text[0] = 0;
-    heed_fail(&w->run->error, HEED_ERR_BACKEND,
+    heed_fail(&head->error, HEED_ERR_BACKEND,
               "backend %s returned %s on query rows [%lld, %lld), keys [%lld, %lld) of sequence "
               "%lld, kv head %u%s%.120s",
               c->backend->name, heed_status_string(st), (long long)w->tile.q_first,
               (long long)(w->tile.q_first + w->tile.q_count), (long long)w->tile.k_first,
               (long long)w->tile.k_end, (long long)(w->unit / w->plan->desc.kv_heads),
               w->tile.kv_head, now.text[0] ? ": " : "", now.text);
-    if (w->run->args.error)
-        *w->run->args.error = w->run->error;
-    atomic_store_explicit(&w->run->status, HEED_ERR_BACKEND, memory_order_release);
+    heed_run_failed(head, HEED_ERR_BACKEND);
 }
 
-heed_status heed_execute_part(heed_run *run, uint32_t part)
+void heed_attn_part(heed_run_head *head, uint32_t part)
 {
+    heed_attn_run *run = (heed_attn_run *)(void *)head; /* its first member */
     heed_worker w;
     int64_t end, sequence = 0, tile = take_tiles(run, &sequence, &end);
-    if (tile < run->n_tiles) {
+    if (tile < run->head.n_tiles) {
         heed_fpenv saved = heed_fpenv_enter();
         heed_worker_start(&w, run, part);
-        for (; tile < run->n_tiles; tile = take_tiles(run, &sequence, &end)) {
+        for (; tile < run->head.n_tiles; tile = take_tiles(run, &sequence, &end)) {
             heed_status st = HEED_OK;
             w.taken = end;
-            while (tile < end && st == HEED_OK &&
-                   atomic_load_explicit(&run->status, memory_order_relaxed) == HEED_OK)
+            while (tile < end && st == HEED_OK && heed_run_goes_on(head))
                 st = run_tile(&w, tile, &tile);
             if (st != HEED_OK)
                 record_error(&w, st);
@@ -444,16 +442,4 @@ heed_status heed_execute_part(heed_run *run, uint32_t part)
         }
         heed_fpenv_leave(saved);
     }
-    return atomic_load_explicit(&run->status, memory_order_acquire);
-}
-
-static void part_body(void *run, uint32_t part)
-{
-    heed_execute_part(run, part);
-}
-
-heed_status heed_execute(heed_run *run, const heed_executor *executor)
-{
-    heed_parallel(executor, run->n_parts, part_body, run);
-    return atomic_load(&run->status);
 }

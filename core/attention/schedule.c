@@ -91,10 +91,10 @@ static int is_few(const heed_plan *plan, const heed_sequence *s)
 /* Which tiles go to the backend together: returns how many of a sequence of few rows parts take at
  * a time. `small`: all sequences are such ones, all their keys are in one tile, and tiles are small.
  */
-static int64_t set_together(heed_run *run, int small)
+static int64_t set_together(heed_attn_run *run, int small)
 {
     const heed_attn_args *a = &run->args;
-    const int64_t n_parts = run->n_parts;
+    const int64_t n_parts = run->head.n_parts;
     run->only_rows = !a->mask.data && !a->bias.data && !a->weights.data && !a->scores.data;
     run->beside = a->block_table || llabs(a->k.stride[1]) < llabs(a->k.stride[2]);
     if (small)
@@ -103,18 +103,18 @@ static int64_t set_together(heed_run *run, int small)
         return 1;
     /* Each part is left some to choose from. */
     for (int64_t n = run->span; n > 1; n /= 2)
-        if (run->n_tiles >= 4 * n_parts * n)
+        if (run->head.n_tiles >= 4 * n_parts * n)
             return n;
     return 1;
 }
 
 /* Tiles of long queries are taken one by one: each is much work. */
-static void count_takes(heed_run *run, int64_t few_at_once)
+static void count_takes(heed_attn_run *run, int64_t few_at_once)
 {
     int64_t takes = 0;
     for (int64_t b = 0; b < run->args.batch; b++) {
         heed_sequence *s = &run->sequence[b];
-        const int64_t next = b + 1 < run->args.batch ? s[1].first_tile : run->n_tiles;
+        const int64_t next = b + 1 < run->args.batch ? s[1].first_tile : run->head.n_tiles;
         const int64_t at_once = is_few(run->plan, s) ? few_at_once : 1;
         s->at_once = (uint32_t)at_once;
         s->first_take = takes;
@@ -123,11 +123,11 @@ static void count_takes(heed_run *run, int64_t few_at_once)
     run->n_takes = takes;
 }
 
-heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uint32_t n_parts,
-                          void *workspace, heed_run **out, heed_error *why)
+heed_status heed_attn_schedule(const void *of, const void *args, uint32_t n_parts, void *workspace,
+                               heed_error *why)
 {
-    heed_run *run = workspace;
-    run->magic = 0;
+    const heed_plan *plan = of;
+    heed_attn_run *run = workspace;
     heed_status st = heed_read_struct("args", args, sizeof run->args, &run->args, why);
     if (st == HEED_OK)
         st = heed_validate_args(&plan->desc, &run->args, why);
@@ -139,7 +139,7 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
     uint32_t levels = 0, span = plan->desc.kv_heads;
     const int64_t batch = run->args.q_len ? run->args.batch : 0, kv_heads = plan->desc.kv_heads;
     int few = 1, whole = 1;
-    run->estimate = 0;
+    run->head.estimate = 0;
     for (int64_t b = 0; b < batch; b++) {
         heed_sequence *s = &run->sequence[b];
         st = read_sequence(plan, &run->args, b, s, why);
@@ -167,16 +167,16 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
             blocks = heed_max64(blocks, n);
             prepared = bytes > prepared ? bytes : prepared;
         }
-        run->estimate += c->ns_fixed + s->q_len * (c->ns_per_row + c->ns_per_pair * s->kv_len);
+        run->head.estimate += c->ns_fixed + s->q_len * (c->ns_per_row + c->ns_per_pair * s->kv_len);
         few &= is_few(plan, s);
         whole &= s->n_chunks == 1;
     }
     run->args.batch = batch;
-    run->n_tiles = tiles;
+    run->head.n_tiles = tiles;
     memset(run->group, 0, (size_t)groups * sizeof *run->group);
     if (groups)
         heed_workspace_cut(run, chunk_rows, levels, span);
-    const int small = few && whole && run->estimate < SMALL_TILE_NANOSECONDS * (double)tiles;
+    const int small = few && whole && run->head.estimate < SMALL_TILE_NANOSECONDS * (double)tiles;
     count_takes(run, set_together(run, small));
     if (plan->layout.mask_entries)
         memset(run->mask_state, HEED_RAW, (size_t)plan->layout.mask_entries);
@@ -185,10 +185,5 @@ heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uin
         memset(run->unit, 0, (size_t)(batch * kv_heads) * sizeof *run->unit);
     }
     atomic_init(&run->next_take, 0);
-    atomic_init(&run->status, HEED_OK);
-    atomic_init(&run->error_claimed, 0);
-    run->error.text[0] = 0;
-    run->magic = HEED_RUN_MAGIC;
-    *out = run;
     return HEED_OK;
 }

@@ -4,9 +4,8 @@
 
 #include "workspace.h"
 
-/* Checks the args and their lengths, and writes header and schedule. The workspace has room for
- * n_parts; nothing else is asked of its contents. On failure `why` holds the sentence. */
-heed_status heed_schedule(const heed_plan *plan, const heed_attn_args *args, uint32_t n_parts,
-                          void *workspace, heed_run **out, heed_error *why);
+/* A plan's heed_operation.begin: checks the args and their lengths, and writes the schedule. */
+heed_status heed_attn_schedule(const void *of, const void *args, uint32_t n_parts, void *workspace,
+                               heed_error *why);
 
 #endif

@@ -32,7 +32,7 @@ static void add_operand(heed_worker *w, heed_rows *rows, const heed_view *view, 
     };
 }
 
-void heed_worker_start(heed_worker *w, heed_run *run, uint32_t part)
+void heed_worker_start(heed_worker *w, heed_attn_run *run, uint32_t part)
 {
     const heed_attn_args *a = &run->args;
     const heed_plan *plan = run->plan;
@@ -77,7 +77,7 @@ void heed_worker_bind_sequence(heed_worker *w, int64_t tile)
     heed_tile *t = &w->tile;
     do {
         const int64_t next = ++w->index + 1;
-        w->end_tile = next < a->batch ? w->run->sequence[next].first_tile : w->run->n_tiles;
+        w->end_tile = next < a->batch ? w->run->sequence[next].first_tile : w->run->head.n_tiles;
     } while (tile >= w->end_tile);
     const heed_sequence *s = w->sequence = &w->run->sequence[w->index];
     w->class_plan = &w->plan->class_plan[s->query_class];

@@ -120,7 +120,7 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
     /* header and schedule */
     size_t at, state = 0, unit_total;
     l->fixed = 0;
-    bad |= append(&l->fixed, 1, sizeof(heed_run), &at);
+    bad |= append(&l->fixed, 1, sizeof(heed_attn_run), &at);
     bad |= append(&l->fixed, batch, sizeof(heed_sequence), &l->sequences);
     bad |= append(&l->fixed, (size_t)l->max_groups, sizeof(heed_lease), &l->groups);
     bad |= append(&l->fixed, (size_t)l->max_units, sizeof(heed_lease), &l->units);
@@ -209,12 +209,12 @@ static void set_pieces(heed_pool *pool, size_t n, uint32_t n_parts)
     memset(pool->taken, 0, pool->n);
 }
 
-void heed_workspace_place(heed_run *run, const heed_plan *plan, uint32_t n_parts)
+void heed_workspace_place(heed_attn_run *run, const heed_plan *plan, uint32_t n_parts)
 {
     const heed_layout *l = &plan->layout;
     char *base = (char *)run;
     run->plan = plan;
-    run->n_parts = n_parts;
+    run->head.n_parts = n_parts;
     run->sequence = (heed_sequence *)(base + l->sequences);
     run->group = (heed_lease *)(base + l->groups);
     run->unit = (heed_lease *)(base + l->units);
@@ -230,26 +230,26 @@ void heed_workspace_place(heed_run *run, const heed_plan *plan, uint32_t n_parts
     run->span = 1;
 }
 
-void heed_workspace_cut(heed_run *run, int64_t rows, uint32_t levels, uint32_t most)
+void heed_workspace_cut(heed_attn_run *run, int64_t rows, uint32_t levels, uint32_t most)
 {
     const heed_layout *l = &run->plan->layout;
-    const size_t n_parts = run->n_parts;
+    const size_t n_parts = run->head.n_parts;
     state_bytes((size_t)rows, l->acc_stride, &run->states.stride); /* no more than the plan's */
     while (run->span < most && run->span < l->most_span &&
            states_of_part(run->span + 1, levels) * run->states.stride <= l->states_per_part)
         run->span++;
-    set_pieces(&run->seams, n_parts * seams_of_part(run->span), run->n_parts);
+    set_pieces(&run->seams, n_parts * seams_of_part(run->span), run->head.n_parts);
     run->states.taken = run->seams.taken + run->seams.n;
-    set_pieces(&run->states, n_parts * states_of_part(run->span, levels), run->n_parts);
+    set_pieces(&run->states, n_parts * states_of_part(run->span, levels), run->head.n_parts);
 }
 
-void heed_workspace_cut_units(heed_run *run, int64_t blocks, size_t bytes)
+void heed_workspace_cut_units(heed_attn_run *run, int64_t blocks, size_t bytes)
 {
     size_t at;
     run->unit_blocks = (size_t)blocks;
     append(&run->units.stride, (size_t)blocks, 1, &at); /* no more than the plan's */
     append(&run->units.stride, bytes, 1, &run->unit_data);
-    const size_t n = run->n_parts * run->plan->layout.prepared_per_part / run->units.stride;
+    const size_t n = run->head.n_parts * run->plan->layout.prepared_per_part / run->units.stride;
     const size_t units = (size_t)run->args.batch * run->plan->desc.kv_heads;
-    set_pieces(&run->units, n < units ? n : units, run->n_parts);
+    set_pieces(&run->units, n < units ? n : units, run->head.n_parts);
 }

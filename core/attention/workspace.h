@@ -1,6 +1,6 @@
 /* The workspace of a run, from its start:
  *
- *     heed_run                 header: a copy of the args, counters, the first error
+ *     heed_attn_run            the head of every run, a copy of the args, counters
  *     heed_sequence[batch]     the schedule
  *     heed_lease[groups]       row groups whose keys are cut: where their states lie
  *     heed_lease[units]        sequence x kv head: where their prepared keys and values lie
@@ -15,6 +15,7 @@
 #define HEED_CORE_WORKSPACE_H
 
 #include "partition.h"
+#include "runtime/run.h"
 
 /* Which piece of a pool holds something that is open, and how many of its tiles are done. All tiles
  * of a group are taken before any of a much later one, so few are open at once, and pieces are
@@ -38,15 +39,12 @@ typedef struct heed_pool {
  * is another's. */
 #define HEED_MOST_SPAN 32
 
-#define HEED_RUN_MAGIC UINT64_C(0x6865656472756e31) /* a run has been begun here */
-
-typedef struct heed_run {
-    uint64_t magic;
+typedef struct heed_attn_run {
+    heed_run_head head;
     const heed_plan *plan;
     heed_attn_args args;
-    uint32_t n_parts;
     uint32_t span; /* kv heads whose chunks are taken side by side: heed_workspace_cut */
-    int64_t n_tiles, n_takes;
+    int64_t n_takes;
     heed_sequence *sequence;
     heed_lease *group, *unit;
     heed_pool seams, states, units;
@@ -60,10 +58,9 @@ typedef struct heed_run {
     char apart_1[64]; /* a workspace is aligned to 64 bytes; the counter has its lines to itself */
     atomic_llong next_take;
     char apart_2[120];
-    atomic_int status; /* HEED_OK, or of the first error, after its sentence */
-    atomic_int error_claimed;
-    heed_error error;
-} heed_run;
+} heed_attn_run;
+
+extern const heed_operation heed_attn_operation;
 
 /* What all parts use and whoever comes first makes; who finds it busy makes its own. */
 enum { HEED_RAW, HEED_BUSY, HEED_READY };
@@ -78,16 +75,16 @@ size_t heed_workspace_bytes(const heed_plan *plan, uint32_t n_parts);
 uint32_t heed_workspace_parts(const heed_plan *plan, size_t bytes, uint32_t limit);
 
 /* Points the run's members at their places in the memory that starts with it. */
-void heed_workspace_place(heed_run *run, const heed_plan *plan, uint32_t n_parts);
+void heed_workspace_place(heed_attn_run *run, const heed_plan *plan, uint32_t n_parts);
 
 /* Cuts the run's room for states into pieces for tiles of at most `rows` state rows whose chunks
  * are merged in at most `levels` levels, and sets run->span: of so many kv heads, at least one and
  * at most `most`, row groups may be open at once, also if each part takes a chunk of all of them.
  */
-void heed_workspace_cut(heed_run *run, int64_t rows, uint32_t levels, uint32_t most);
+void heed_workspace_cut(heed_attn_run *run, int64_t rows, uint32_t levels, uint32_t most);
 
 /* Cuts the run's room for prepared data into pieces for at most `blocks` key blocks of altogether
  * `bytes`. */
-void heed_workspace_cut_units(heed_run *run, int64_t blocks, size_t bytes);
+void heed_workspace_cut_units(heed_attn_run *run, int64_t blocks, size_t bytes);
 
 #endif

@@ -5,8 +5,6 @@
 #include "base/fpenv.h"
 #include "base/reason.h"
 #include "explain.h"
-#include "runtime/call.h"
-#include "runtime/parallel.h"
 
 /* ---- layers -----------------------------------------------------------------------------------
  */
@@ -119,30 +117,6 @@ size_t heed_mha_workspace_bytes(const heed_mha *mha, uint32_t n_parts)
 /* ---- runs -------------------------------------------------------------------------------------
  */
 
-static void run_part(void *run, uint32_t part)
-{
-    heed_mha_execute_part(run, part);
-}
-
-static heed_status run_in(const void *of, const void *args, const heed_executor *executor,
-                          uint32_t n_parts, void *workspace, heed_error *why)
-{
-    heed_mha_run_state *run;
-    heed_fpenv saved = heed_fpenv_enter();
-    heed_status st = heed_mha_schedule(of, args, n_parts, workspace, &run, why);
-    if (st == HEED_OK)
-        run->n_parts = heed_parts_worth(
-            run->estimate, heed_serial_limit(run->mha->context, executor), INT64_MAX, n_parts);
-    heed_fpenv_leave(saved);
-    if (st != HEED_OK)
-        return st;
-    heed_parallel(executor, run->n_parts, run_part, run);
-    st = atomic_load(&run->status);
-    if (st != HEED_OK)
-        *why = run->error;
-    return st;
-}
-
 static size_t bytes_of(const void *of, uint32_t n_parts)
 {
     return heed_mha_bytes(of, n_parts);
@@ -163,21 +137,9 @@ static uint32_t most_parts(const void *of, size_t bytes, uint32_t limit)
     return low;
 }
 
-static heed_status begin(const void *of, const void *args, uint32_t n_parts, void *workspace,
-                         heed_error *why)
+static void describe(const heed_run_head *head, heed_error *text)
 {
-    heed_mha_run_state *run;
-    return heed_mha_schedule(of, args, n_parts, workspace, &run, why);
-}
-
-static heed_status part_of(void *workspace, uint32_t part)
-{
-    return heed_mha_execute_part(workspace, part);
-}
-
-static void describe(const void *workspace, heed_error *text)
-{
-    const heed_mha_run_state *run = workspace;
+    const heed_mha_run_state *run = (const heed_mha_run_state *)(const void *)head;
     snprintf(text->text, sizeof text->text, "mha batch %lld q_len %lld %s %lld",
              (long long)run->args.batch, (long long)run->args.q_len,
              run->mha->cache ? "capacity" : "kv_len",
@@ -188,32 +150,23 @@ static void describe(const void *workspace, heed_error *text)
 
 static const heed_operation attention_layer = {
     .name = "mha",
-    .magic = HEED_MHA_RUN_MAGIC,
     .executor_at = offsetof(heed_mha_args, executor),
     .error_at = offsetof(heed_mha_args, error),
-    .n_parts_at = offsetof(heed_mha_run_state, n_parts),
-    .begun_error_at = offsetof(heed_mha_run_state, error),
     .bytes = bytes_of,
     .parts = most_parts,
-    .begin = begin,
-    .part = part_of,
-    .run = run_in,
+    .begin = heed_mha_schedule,
+    .part = heed_mha_take,
     .describe = describe,
 };
 
 heed_status heed_mha_run(const heed_mha *mha, const heed_mha_args *args, void *workspace,
                          size_t bytes)
 {
-    return heed_call_run(&attention_layer, mha ? mha->context : NULL, mha, args, workspace, bytes);
+    return heed_run_whole(&attention_layer, mha ? mha->context : NULL, mha, args, workspace, bytes);
 }
 
 heed_status heed_mha_begin(const heed_mha *mha, const heed_mha_args *args, uint32_t n_parts,
                            void *workspace, size_t bytes)
 {
-    return heed_call_begin(&attention_layer, mha, args, n_parts, workspace, bytes);
-}
-
-heed_status heed_mha_part(void *workspace, uint32_t part)
-{
-    return heed_call_part(&attention_layer, workspace, part);
+    return heed_run_begin_by(&attention_layer, mha, args, n_parts, workspace, bytes);
 }

@@ -1,5 +1,4 @@
 /* A part's walk through the phases of a layer. */
-#include "attention/execute.h"
 #include "base/compiler.h"
 #include "base/fpenv.h"
 #include "base/reason.h"
@@ -95,21 +94,14 @@ static void run_units(heed_mha_run_state *run, int phase)
 /* ---- phases -----------------------------------------------------------------------------------
  */
 
-static void record_error(heed_mha_run_state *run, heed_status st, const heed_error *error)
+/* A part of a run within this one, whose error is this one's. */
+static void run_inner(heed_mha_run_state *run, heed_run_head *inner, uint32_t part)
 {
-    int none = 0;
-    if (st == HEED_OK || !atomic_compare_exchange_strong(&run->error_claimed, &none, 1))
+    heed_status st = inner ? heed_run_take(inner, part) : HEED_OK;
+    if (st == HEED_OK || !heed_run_claims_error(&run->head))
         return;
-    run->error = *error;
-    if (run->args.error)
-        *run->args.error = *error;
-    atomic_store_explicit(&run->status, st, memory_order_release);
-}
-
-static void run_linear(heed_mha_run_state *run, heed_linear_run_state *linear, uint32_t part)
-{
-    if (linear)
-        record_error(run, heed_linear_execute_part(linear, part), &linear->error);
+    run->head.error = inner->error;
+    heed_run_failed(&run->head, st);
 }
 
 static void run_phase(heed_mha_run_state *run, int phase, uint32_t part)
@@ -117,13 +109,13 @@ static void run_phase(heed_mha_run_state *run, int phase, uint32_t part)
     switch (phase) {
     case HEED_PHASE_PROJECT:
         for (int i = 0; i < HEED_SLOTS; i++)
-            run_linear(run, run->project[i], part);
+            run_inner(run, run->project[i], part);
         break;
     case HEED_PHASE_ATTEND:
-        record_error(run, heed_execute_part(run->attention, part), &run->attention->error);
+        run_inner(run, run->attention, part);
         break;
     case HEED_PHASE_OUT:
-        run_linear(run, run->out, part);
+        run_inner(run, run->out, part);
         break;
     default:
         run_units(run, phase);
@@ -135,13 +127,14 @@ static void run_phase(heed_mha_run_state *run, int phase, uint32_t part)
  * done: whoever took some was counted before. The fences order the count against the counters from
  * which work is taken, which are relaxed. Nobody waits for a part that has not come, so one alone
  * ends. */
-heed_status heed_mha_execute_part(heed_mha_run_state *run, uint32_t part)
+void heed_mha_take(heed_run_head *head, uint32_t part)
 {
+    heed_mha_run_state *run = (heed_mha_run_state *)(void *)head; /* its first member */
     for (int i = 0; i < HEED_PHASES; i++) {
         heed_mha_phase *p = &run->phase[i];
         if (!p->busy)
             continue;
-        if (atomic_load_explicit(&run->status, memory_order_acquire) != HEED_OK)
+        if (atomic_load_explicit(&head->status, memory_order_acquire) != HEED_OK)
             break;
         atomic_fetch_add_explicit(&p->active, 1, memory_order_relaxed);
         atomic_thread_fence(memory_order_seq_cst);
@@ -151,5 +144,4 @@ heed_status heed_mha_execute_part(heed_mha_run_state *run, uint32_t part)
         while (atomic_load_explicit(&p->active, memory_order_acquire))
             HEED_PAUSE();
     }
-    return atomic_load_explicit(&run->status, memory_order_acquire);
 }

@@ -78,27 +78,20 @@ typedef struct heed_mha_phase {
     char apart[104];
 } heed_mha_phase;
 
-#define HEED_MHA_RUN_MAGIC UINT64_C(0x686565646d686131) /* a run has been begun here */
-
 /* At the start of its workspace. */
 typedef struct heed_mha_run_state {
-    uint64_t magic;
+    heed_run_head head;
     const heed_mha *mha;
     heed_mha_args args;
-    uint32_t n_parts, n_gathers, n_scatters, reserved;
+    uint32_t n_gathers, n_scatters;
     heed_mha_rows q_rows, kv_rows; /* kv_rows: the new ones */
     int32_t *all_lens, *q_offsets; /* [batch]; keys of a sequence, position of its first row */
     heed_mha_copy gather[3], scatter[2];
     heed_rotary_args turn_q, turn_k;
     heed_kv_append_args append;
-    heed_linear_run_state *project[HEED_SLOTS], *out; /* NULL: none */
-    heed_run *attention;
-    double estimate; /* nanoseconds of one core */
+    heed_run_head *project[HEED_SLOTS], *out, *attention; /* runs within; NULL: none */
     char apart[64];
     heed_mha_phase phase[HEED_PHASES];
-    atomic_int status; /* HEED_OK, or of the first error, after its sentence */
-    atomic_int error_claimed;
-    heed_error error;
 } heed_mha_run_state;
 
 #define HEED_MHA_UNIT_ROWS 16
@@ -114,11 +107,11 @@ size_t heed_mha_bytes(const heed_mha *mha, uint32_t n_parts);
 /* Checks the args that the run holds, and fills in its rows, their lengths and positions. */
 heed_status heed_mha_read_args(heed_mha_run_state *run, heed_error *why);
 
-/* Checks and copies the args, and schedules every phase, in a workspace for n_parts. */
-heed_status heed_mha_schedule(const heed_mha *mha, const heed_mha_args *args, uint32_t n_parts,
-                              void *workspace, heed_mha_run_state **out, heed_error *why);
+/* A layer's heed_operation.begin: checks and copies the args, and schedules every phase. */
+heed_status heed_mha_schedule(const void *of, const void *args, uint32_t n_parts, void *workspace,
+                              heed_error *why);
 
-/* Walks the phases. The first error of any part is returned by all that end later. */
-heed_status heed_mha_execute_part(heed_mha_run_state *run, uint32_t part);
+/* Its heed_operation.part: walks the phases. */
+void heed_mha_take(heed_run_head *head, uint32_t part);
 
 #endif

@@ -1,6 +1,5 @@
 /* Beginning a run of a layer: where every step reads and writes, and the schedules of all of them.
  */
-#include "attention/schedule.h"
 #include "base/checked.h"
 #include "base/compiler.h"
 #include "base/reason.h"
@@ -126,9 +125,21 @@ static void *step_at(size_t *at, char *base, size_t bytes)
     return here;
 }
 
+/* Begins a run within this one. */
+static heed_status start(builder *b, const heed_operation *op, const void *of, const void *args,
+                         heed_run_head *workspace, heed_run_head **out)
+{
+    heed_status st = heed_run_start(op, of, args, b->run->head.n_parts, workspace, b->why);
+    if (st != HEED_OK)
+        return st;
+    b->run->head.estimate += workspace->estimate;
+    *out = workspace;
+    return HEED_OK;
+}
+
 static heed_status schedule_linear(builder *b, const heed_linear *l, matrix x, matrix y,
                                    const matrix *residual, int64_t rows, size_t *at,
-                                   heed_linear_run_state **out)
+                                   heed_run_head **out)
 {
     heed_linear_args args = {.struct_size = sizeof args,
                              .rows = rows,
@@ -137,11 +148,8 @@ static heed_status schedule_linear(builder *b, const heed_linear *l, matrix x, m
     if (residual)
         args.residual =
             (heed_view){residual->data, {residual->row_stride, residual->col_stride, 0, 0}};
-    void *workspace = step_at(at, b->base, heed_linear_workspace_bytes(l, b->run->n_parts));
-    heed_status st = heed_linear_schedule(l, &args, b->run->n_parts, workspace, out, b->why);
-    if (st == HEED_OK)
-        b->run->estimate += (*out)->estimate;
-    return st;
+    void *workspace = step_at(at, b->base, heed_linear_workspace_bytes(l, b->run->head.n_parts));
+    return start(b, &heed_linear_operation, l, &args, workspace, out);
 }
 
 static heed_status schedule_projections(builder *b, const matrix input[2], size_t *at)
@@ -291,12 +299,8 @@ static heed_status schedule_attention(builder *b, matrix q, matrix k, matrix v, 
         .bias_slope = a->bias_slope,
         .sink = a->sink};
     args.lse.stride[3] = 0;
-    void *workspace = step_at(at, b->base, heed_workspace_bytes(m->plan, run->n_parts));
-    heed_status st =
-        heed_schedule(m->plan, &args, run->n_parts, workspace, &run->attention, b->why);
-    if (st == HEED_OK)
-        run->estimate += run->attention->estimate;
-    return st;
+    void *workspace = step_at(at, b->base, heed_workspace_bytes(m->plan, run->head.n_parts));
+    return start(b, &heed_attn_operation, m->plan, &args, workspace, &run->attention);
 }
 
 static void set_phases(heed_mha_run_state *run)
@@ -350,15 +354,16 @@ static heed_status schedule_steps(builder *b)
     return st;
 }
 
-heed_status heed_mha_schedule(const heed_mha *mha, const heed_mha_args *args, uint32_t n_parts,
-                              void *workspace, heed_mha_run_state **out, heed_error *why)
+heed_status heed_mha_schedule(const void *of, const void *args, uint32_t n_parts, void *workspace,
+                              heed_error *why)
 {
+    const heed_mha *mha = of;
     heed_mha_run_state *run = workspace;
     builder b = {.mha = mha, .run = run, .base = workspace, .why = why};
     memset(run, 0, sizeof *run);
     heed_status st = heed_read_struct("args", args, sizeof run->args, &run->args, why);
     run->mha = mha;
-    run->n_parts = n_parts;
+    run->head.n_parts = n_parts;
     if (st == HEED_OK)
         st = heed_mha_read_args(run, why);
     if (st == HEED_OK)
@@ -366,7 +371,6 @@ heed_status heed_mha_schedule(const heed_mha *mha, const heed_mha_args *args, ui
     if (st != HEED_OK)
         return st;
     set_phases(run);
-    run->magic = HEED_MHA_RUN_MAGIC;
-    *out = run;
+    run->head.n_tiles = INT64_MAX;
     return HEED_OK;
 }

@@ -6,9 +6,7 @@
 #include "base/fpenv.h"
 #include "base/reason.h"
 #include "explain.h"
-#include "runtime/call.h"
 #include "runtime/fork.h"
-#include "runtime/parallel.h"
 #include "select.h"
 
 /* ---- layers -----------------------------------------------------------------------------------
@@ -283,31 +281,6 @@ heed_status heed_linear_explain(const heed_linear *linear, uint32_t json, char *
 /* ---- runs -------------------------------------------------------------------------------------
  */
 
-static void run_part(void *run, uint32_t part)
-{
-    heed_linear_execute_part(run, part);
-}
-
-static heed_status run_in(const void *of, const void *args, const heed_executor *executor,
-                          uint32_t n_parts, void *workspace, heed_error *why)
-{
-    heed_linear_run_state *run;
-    heed_fpenv saved = heed_fpenv_enter();
-    heed_status st = heed_linear_schedule(of, args, n_parts, workspace, &run, why);
-    if (st == HEED_OK)
-        run->n_parts =
-            heed_parts_worth(run->estimate, heed_serial_limit(run->linear->context, executor),
-                             run->n_tiles, run->n_parts);
-    heed_fpenv_leave(saved);
-    if (st != HEED_OK)
-        return st;
-    heed_parallel(executor, run->n_parts, run_part, run);
-    st = atomic_load(&run->status);
-    if (st != HEED_OK)
-        *why = run->error;
-    return st;
-}
-
 static size_t bytes_of(const void *of, uint32_t n_parts)
 {
     return heed_linear_workspace_bytes(of, n_parts);
@@ -318,55 +291,34 @@ static uint32_t parts_of(const void *of, size_t bytes, uint32_t limit)
     return heed_linear_workspace_parts(of, bytes, limit);
 }
 
-static heed_status begin(const void *of, const void *args, uint32_t n_parts, void *workspace,
-                         heed_error *why)
+static void describe(const heed_run_head *head, heed_error *text)
 {
-    heed_linear_run_state *run;
-    return heed_linear_schedule(of, args, n_parts, workspace, &run, why);
-}
-
-static heed_status part_of(void *workspace, uint32_t part)
-{
-    return heed_linear_execute_part(workspace, part);
-}
-
-static void describe(const void *workspace, heed_error *text)
-{
-    const heed_linear_run_state *run = workspace;
+    const heed_linear_run_state *run = (const heed_linear_run_state *)(const void *)head;
     const heed_linear_problem *p = &run->linear->problem;
     snprintf(text->text, sizeof text->text, "linear rows %lld in %u out %u",
              (long long)run->args.rows, p->in_dim, p->out_dim);
 }
 
-static const heed_operation linear_layer = {
+const heed_operation heed_linear_operation = {
     .name = "linear",
-    .magic = HEED_LINEAR_RUN_MAGIC,
     .executor_at = offsetof(heed_linear_args, executor),
     .error_at = offsetof(heed_linear_args, error),
-    .n_parts_at = offsetof(heed_linear_run_state, n_parts),
-    .begun_error_at = offsetof(heed_linear_run_state, error),
     .bytes = bytes_of,
     .parts = parts_of,
-    .begin = begin,
-    .part = part_of,
-    .run = run_in,
+    .begin = heed_linear_schedule,
+    .part = heed_linear_take,
     .describe = describe,
 };
 
 heed_status heed_linear_run(const heed_linear *linear, const heed_linear_args *args,
                             void *workspace, size_t bytes)
 {
-    return heed_call_run(&linear_layer, linear ? linear->context : NULL, linear, args, workspace,
-                         bytes);
+    return heed_run_whole(&heed_linear_operation, linear ? linear->context : NULL, linear, args,
+                          workspace, bytes);
 }
 
 heed_status heed_linear_begin(const heed_linear *linear, const heed_linear_args *args,
                               uint32_t n_parts, void *workspace, size_t bytes)
 {
-    return heed_call_begin(&linear_layer, linear, args, n_parts, workspace, bytes);
-}
-
-heed_status heed_linear_part(void *workspace, uint32_t part)
-{
-    return heed_call_part(&linear_layer, workspace, part);
+    return heed_run_begin_by(&heed_linear_operation, linear, args, n_parts, workspace, bytes);
 }

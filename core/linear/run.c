@@ -40,7 +40,7 @@ static void cut(heed_linear_run_state *run)
 {
     const heed_linear *l = run->linear;
     const uint32_t parts =
-        heed_parts_worth(run->estimate, HEED_SERIAL_NANOSECONDS, INT64_MAX, run->n_parts);
+        heed_parts_worth(run->head.estimate, HEED_SERIAL_NANOSECONDS, INT64_MAX, run->head.n_parts);
     const int64_t rows = run->args.rows, wanted = (int64_t)parts * TILES_PER_PART;
     int64_t panels = l->tiling.cols / l->tiling.panel_cols;
     /* Row tiles of about one size, in steps of what kernels have in registers. */
@@ -50,8 +50,8 @@ static void cut(heed_linear_run_state *run)
     panels = heed_min64(panels, l->panels);
     for (;;) {
         run->row_tiles = heed_ceil_div(rows, run->tile_rows);
-        run->n_tiles = run->row_tiles * heed_ceil_div(l->panels, panels);
-        if (parts == 1 || run->n_tiles >= wanted)
+        run->head.n_tiles = run->row_tiles * heed_ceil_div(l->panels, panels);
+        if (parts == 1 || run->head.n_tiles >= wanted)
             break;
         if (panels > 1)
             panels = (panels + 1) / 2;
@@ -63,28 +63,22 @@ static void cut(heed_linear_run_state *run)
     run->tile_panels = (uint32_t)panels;
 }
 
-heed_status heed_linear_schedule(const heed_linear *linear, const heed_linear_args *args,
-                                 uint32_t n_parts, void *workspace, heed_linear_run_state **out,
-                                 heed_error *why)
+heed_status heed_linear_schedule(const void *of, const void *args, uint32_t n_parts,
+                                 void *workspace, heed_error *why)
 {
+    const heed_linear *linear = of;
     heed_linear_run_state *run = workspace;
-    run->magic = 0;
     heed_status st = heed_read_struct("args", args, sizeof run->args, &run->args, why);
     if (st == HEED_OK)
         st = heed_linear_validate_args(linear, &run->args, why);
     if (st != HEED_OK)
         return st;
     run->linear = linear;
-    run->n_parts = n_parts;
+    run->head.n_parts = n_parts;
     run->parts = (char *)workspace + run_bytes();
-    run->estimate = linear->backend->linear_cost(&linear->problem, run->args.rows);
+    run->head.estimate = linear->backend->linear_cost(&linear->problem, run->args.rows);
     cut(run);
     atomic_init(&run->next_tile, 0);
-    atomic_init(&run->status, HEED_OK);
-    atomic_init(&run->error_claimed, 0);
-    run->error.text[0] = 0;
-    run->magic = HEED_LINEAR_RUN_MAGIC;
-    *out = run;
     return HEED_OK;
 }
 
@@ -94,7 +88,7 @@ heed_status heed_linear_schedule(const heed_linear *linear, const heed_linear_ar
 /* A run of one part counts without the bus lock. */
 static int64_t take_tile(heed_linear_run_state *run)
 {
-    if (run->n_parts > 1)
+    if (run->head.n_parts > 1)
         return atomic_fetch_add_explicit(&run->next_tile, 1, memory_order_relaxed);
     int64_t tile = atomic_load_explicit(&run->next_tile, memory_order_relaxed);
     atomic_store_explicit(&run->next_tile, tile + 1, memory_order_relaxed);
@@ -133,32 +127,30 @@ static void record_error(heed_linear_run_state *run, const heed_linear_tile *til
 {
     const heed_linear *l = run->linear;
     heed_error now = {""};
-    int none = 0;
-    if (!atomic_compare_exchange_strong(&run->error_claimed, &none, 1))
+    if (!heed_run_claims_error(&run->head))
         return;
     if (l->backend->linear_supports(&l->problem, &now) == HEED_OK)
         now.text[0] = 0;
     heed_fail(
-        &run->error, HEED_ERR_BACKEND,
+        &run->head.error, HEED_ERR_BACKEND,
         "backend %s returned %s on %lld rows and columns [%lld, %lld) of a linear layer%s%.120s",
         l->backend->name, heed_status_string(st), (long long)tile->rows, (long long)tile->col_first,
         (long long)tile->col_end, now.text[0] ? ": " : "", now.text);
-    if (run->args.error)
-        *run->args.error = run->error;
-    atomic_store_explicit(&run->status, HEED_ERR_BACKEND, memory_order_release);
+    heed_run_failed(&run->head, HEED_ERR_BACKEND);
 }
 
-heed_status heed_linear_execute_part(heed_linear_run_state *run, uint32_t part)
+void heed_linear_take(heed_run_head *head, uint32_t part)
 {
+    heed_linear_run_state *run = (heed_linear_run_state *)(void *)head; /* its first member */
     const heed_linear *l = run->linear;
     heed_linear_tile tile = {.struct_size = sizeof tile, .state = l->state};
     int64_t n = take_tile(run);
-    if (n < run->n_tiles) {
+    if (n < run->head.n_tiles) {
         heed_fpenv saved = heed_fpenv_enter();
         if (l->tiling.flush)
             heed_fpenv_flush(l->tiling.flush);
-        for (; n < run->n_tiles; n = take_tile(run)) {
-            if (atomic_load_explicit(&run->status, memory_order_relaxed) != HEED_OK)
+        for (; n < run->head.n_tiles; n = take_tile(run)) {
+            if (!heed_run_goes_on(head))
                 break;
             set_tile(run, n, &tile);
             heed_status st =
@@ -170,5 +162,4 @@ heed_status heed_linear_execute_part(heed_linear_run_state *run, uint32_t part)
         }
         heed_fpenv_leave(saved);
     }
-    return atomic_load_explicit(&run->status, memory_order_acquire);
 }

@@ -252,16 +252,6 @@ HEED_API heed_status heed_run_begin(const heed_plan *plan, const heed_attn_args 
                                     uint32_t n_parts, void *workspace, size_t bytes);
 
 /**
- * Does work of a begun run until none is left to take. The call has ended, and the workspace may be
- * begun again, when every started part has returned.
- *
- * part     less than n_parts, and no two parts at once with the same; it names scratch memory
- * Errors   HEED_ERR_INVALID workspace was not begun, or part is out of range; HEED_ERR_BACKEND. The
- *          first error wins, and later parts return it too.
- */
-HEED_API heed_status heed_run_part(void *workspace, uint32_t part);
-
-/**
  * Merges two partial results over disjoint sets of keys into the result over their union:
  * lse = ln(exp(a_lse) + exp(b_lse)), out = a * exp(a_lse - lse) + b * exp(b_lse - lse).
  *

@@ -110,6 +110,17 @@ HEED_API heed_status heed_context_register(heed_context *context, const heed_bac
 HEED_API heed_status heed_context_backends(heed_context *context, uint32_t json, char *text,
                                            size_t *bytes);
 
+/**
+ * Does work of a run that heed_run_begin, heed_linear_begin or heed_mha_begin began in the workspace,
+ * until none is left to take. The call has ended, and the workspace may be begun again, when every
+ * started part has returned.
+ *
+ * part     less than n_parts, and no two parts at once with the same; it names scratch memory
+ * Errors   HEED_ERR_INVALID workspace was not begun, or part is out of range; HEED_ERR_BACKEND. The
+ *          first error wins, and later parts return it too.
+ */
+HEED_API heed_status heed_run_part(void *workspace, uint32_t part);
+
 HEED_END_C
 
 #endif

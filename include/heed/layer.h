@@ -148,20 +148,18 @@ HEED_API size_t heed_mha_workspace_bytes(const heed_mha *mha, uint32_t n_parts);
 HEED_API heed_status heed_mha_run(const heed_mha *mha, const heed_mha_args *args, void *workspace,
                                   size_t bytes);
 
-/** Begins a run whose parts the caller's own threads do, as heed_run_begin. */
-HEED_API heed_status heed_mha_begin(const heed_mha *mha, const heed_mha_args *args,
-                                    uint32_t n_parts, void *workspace, size_t bytes);
-
 /**
- * Does work of a begun run until none is left to take, as heed_run_part. Between the steps of the
- * layer a part waits for others that are still at work; one part alone completes everything.
+ * Begins a run whose parts the caller's own threads do by heed_run_part, as heed_run_begin. Between
+ * the steps of the layer a part waits for others that are still at work; one part alone completes
+ * everything.
  *
  * A part that waits keeps its core, since giving it up would be a system call. So more parts than
- * there are free cores cost time, where those of heed_run_part and heed_linear_part do not: 128
- * rows of d_model 1024 by 8 threads on 2 cores took three times as long as by 2. Tokens one by one
- * lose little. The same holds for the threads of an executor and of heed_mha_run.
+ * there are free cores cost time, where those of a plan or a linear layer do not: 128 rows of d_model
+ * 1024 by 8 threads on 2 cores took three times as long as by 2. Tokens one by one lose little. The
+ * same holds for the threads of an executor and of heed_mha_run.
  */
-HEED_API heed_status heed_mha_part(void *workspace, uint32_t part);
+HEED_API heed_status heed_mha_begin(const heed_mha *mha, const heed_mha_args *args,
+                                    uint32_t n_parts, void *workspace, size_t bytes);
 
 HEED_END_C
 

@@ -157,12 +157,9 @@ HEED_API size_t heed_linear_workspace_bytes(const heed_linear *linear, uint32_t 
 HEED_API heed_status heed_linear_run(const heed_linear *linear, const heed_linear_args *args,
                                      void *workspace, size_t bytes);
 
-/** Begins a run whose parts the caller's own threads do, as heed_run_begin. */
+/** Begins a run whose parts the caller's own threads do by heed_run_part, as heed_run_begin. */
 HEED_API heed_status heed_linear_begin(const heed_linear *linear, const heed_linear_args *args,
                                        uint32_t n_parts, void *workspace, size_t bytes);
-
-/** Does work of a begun run until none is left to take, as heed_run_part. */
-HEED_API heed_status heed_linear_part(void *workspace, uint32_t part);
 
 HEED_END_C
 

@@ -226,7 +226,7 @@ static void run(heed_context *context, fuzz_linear *f, fuzz_bytes *bytes, fuzz_l
                              : heed_linear_run(linear, c.args, c.workspace, c.bytes);
         take_sentence(f, r);
         if (c.begins && c.bytes == all && r->status != HEED_OK &&
-            heed_linear_part(memory, 0) == HEED_OK)
+            heed_run_part(memory, 0) == HEED_OK)
             r->what = "a part of a run that never began";
     }
     free(memory);

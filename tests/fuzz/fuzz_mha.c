@@ -157,10 +157,10 @@ static heed_status run_parts(const heed_mha *mha, const heed_mha_args *args, int
     heed_status st = heed_mha_begin(mha, args, n, workspace, bytes), one;
     if (st != HEED_OK)
         return st;
-    if (heed_mha_part(workspace, n) != HEED_ERR_INVALID)
+    if (heed_run_part(workspace, n) != HEED_ERR_INVALID)
         finding("parts", "a part out of range was accepted");
     for (uint32_t i = n; i-- > 0;) {
-        one = way == BY_PARTS || i == n / 2 ? heed_mha_part(workspace, i) : HEED_OK;
+        one = way == BY_PARTS || i == n / 2 ? heed_run_part(workspace, i) : HEED_OK;
         st = st == HEED_OK ? one : st;
     }
     return st;

@@ -227,7 +227,7 @@ const char *fuzz_mha_spoil(heed_context *context, layer *l, fuzz_bytes *bytes, h
                            : heed_mha_run(l->mha, &c.args, c.workspace, c.bytes);
         memcpy(error->text, heed_last_error(), sizeof error->text);
         if (c.begins && c.bytes == all && *status != HEED_OK &&
-            heed_mha_part(memory, 0) == HEED_OK) {
+            heed_run_part(memory, 0) == HEED_OK) {
             *status = HEED_OK;
             what = "a part of a run that never began";
         }

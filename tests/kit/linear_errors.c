@@ -188,8 +188,8 @@ static void at_run(const mistake *m, layer *l, heed_linear *linear, kit_outcome 
     /* args of an unknown size: where its `error` is cannot be known either. */
     judge(&l->p, "heed_linear_begin", status,
           m->status == HEED_ERR_ABI ? heed_last_error() : why.text, m->status, m->word, outcome);
-    if (heed_linear_part(workspace.data, 0) == HEED_OK)
-        kit_fail(outcome, "heed_linear_part succeeds on a run that did not begin");
+    if (heed_run_part(workspace.data, 0) == HEED_OK)
+        kit_fail(outcome, "heed_run_part succeeds on a run that did not begin");
     guard_unmap(&workspace);
 }
 
@@ -248,14 +248,14 @@ static void run_workspace(const kit_env *env, const kit_case *c, kit_outcome *ou
               heed_last_error(), HEED_ERR_INVALID, "linear", outcome);
         judge(p, "heed_linear_run", heed_linear_run(linear, NULL, w, two), heed_last_error(),
               HEED_ERR_INVALID, "args", outcome);
-        judge(p, "heed_linear_part", heed_linear_part(w, 0), heed_last_error(), HEED_ERR_INVALID,
+        judge(p, "heed_run_part", heed_run_part(w, 0), heed_last_error(), HEED_ERR_INVALID,
               "workspace", outcome);
         if (heed_linear_begin(linear, &p->args, 2, w, two) != HEED_OK)
             kit_fail(outcome, "heed_linear_begin fails: %s", heed_last_error());
-        judge(p, "heed_linear_part", heed_linear_part(w, 2), heed_last_error(), HEED_ERR_INVALID,
+        judge(p, "heed_run_part", heed_run_part(w, 2), heed_last_error(), HEED_ERR_INVALID,
               "part", outcome);
-        if (heed_linear_part(w, 1) != HEED_OK)
-            kit_fail(outcome, "heed_linear_part fails: %s", heed_last_error());
+        if (heed_run_part(w, 1) != HEED_OK)
+            kit_fail(outcome, "heed_run_part fails: %s", heed_last_error());
         kit_linear_check(p, outcome);
         guard_unmap(&workspace);
     }

@@ -25,7 +25,7 @@ heed_status kit_linear_run_made(const heed_linear *linear, kit_linear *p, const 
     } else {
         status = heed_linear_begin(linear, &p->args, n_parts, workspace.data, bytes);
         if (status == HEED_OK)
-            status = kit_run_parts(way->how, n_parts, workspace.data, heed_linear_part);
+            status = kit_run_parts(way->how, n_parts, workspace.data, heed_run_part);
     }
     guard_unmap(&workspace);
     return status;

@@ -135,7 +135,7 @@ static heed_status run(layer *l, int way, uint32_t n, int garbage)
     } else {
         status = heed_mha_begin(l->mha, &l->args, n, workspace.data, bytes);
         if (status == HEED_OK)
-            status = kit_run_parts(way, n, workspace.data, heed_mha_part);
+            status = kit_run_parts(way, n, workspace.data, heed_run_part);
     }
     guard_unmap(&workspace);
     l->args.executor = NULL;

@@ -92,7 +92,7 @@ static void refuses_args(const kit_env *env, const kit_case *c, kit_outcome *out
             size_t bytes = (heed_mha_workspace_bytes(l.mha, 2) + 63) / 64 * 64;
             if (guard_map(&workspace, bytes, GUARD_HIGH, 0, 0xff) == 0 &&
                 (heed_mha_begin(l.mha, &l.args, 2, workspace.data, bytes) != HEED_ERR_INVALID ||
-                 heed_mha_part(workspace.data, 0) == HEED_OK))
+                 heed_run_part(workspace.data, 0) == HEED_OK))
                 kit_fail(outcome, "mistake %d: a run begins, or a part of it runs", n);
             guard_unmap(&workspace);
         }
@@ -207,13 +207,13 @@ static void refuses_workspace(const kit_env *env, const kit_case *c, kit_outcome
                  heed_mha_begin(l.mha, &l.args, 2, workspace.data, two - 1) != HEED_ERR_NOMEM ||
                  heed_mha_run(l.mha, &l.args, workspace.data + 1, two) != HEED_ERR_INVALID)
             kit_fail(outcome, "a bad workspace is taken");
-        else if (heed_mha_part(workspace.data, 0) != HEED_ERR_INVALID ||
+        else if (heed_run_part(workspace.data, 0) != HEED_ERR_INVALID ||
                  heed_mha_begin(l.mha, &l.args, 0, workspace.data, two) != HEED_ERR_INVALID)
             kit_fail(outcome,
                      "a part runs in a workspace that was not begun, or there are 0 parts");
         else if (heed_mha_begin(l.mha, &l.args, 2, workspace.data, two) != HEED_OK ||
-                 heed_mha_part(workspace.data, 2) != HEED_ERR_INVALID ||
-                 heed_mha_part(workspace.data, 1) != HEED_OK)
+                 heed_run_part(workspace.data, 2) != HEED_ERR_INVALID ||
+                 heed_run_part(workspace.data, 1) != HEED_OK)
             kit_fail(outcome, "a good run fails, or part 2 of 2 runs: %s", heed_last_error());
         else
             layer_check(&l, outcome);

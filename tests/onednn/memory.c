@@ -93,7 +93,7 @@ static heed_status run_parts(const call *c)
                          ? heed_run_begin(c->plan, c->args, 2, c->workspace, c->bytes)
                          : heed_linear_begin(c->linear, c->linear_args, 2, c->workspace, c->bytes);
     for (uint32_t i = 0; i < 2 && st == HEED_OK; i++)
-        st = c->plan ? heed_run_part(c->workspace, i) : heed_linear_part(c->workspace, i);
+        st = heed_run_part(c->workspace, i);
     return st;
 }
 

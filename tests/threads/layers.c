@@ -83,7 +83,7 @@ typedef struct job {
 static void *run_part(void *arg)
 {
     job *j = arg;
-    j->status = heed_mha_part(j->workspace, j->part);
+    j->status = heed_run_part(j->workspace, j->part);
     return NULL;
 }
 

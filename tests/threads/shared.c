@@ -145,15 +145,9 @@ static void *runs(void *arg)
 /* ---- parts ------------------------------------------------------------------------------------
  */
 
-static void linear_part(void *workspace, uint32_t part)
+static void one_part(void *workspace, uint32_t part)
 {
-    if (heed_linear_part(workspace, part) != HEED_OK)
-        wrong();
-}
-
-static void mha_part(void *workspace, uint32_t part)
-{
-    if (heed_mha_part(workspace, part) != HEED_OK)
+    if (heed_run_part(workspace, part) != HEED_OK)
         wrong();
 }
 
@@ -166,7 +160,7 @@ static void parts(uint32_t n)
     void *workspace = workspace_of(bytes);
     heed_status st = heed_linear_begin(linear, &o->linear_args, n, workspace, bytes);
     if (st == HEED_OK)
-        on_pthreads(NULL, n, linear_part, workspace);
+        on_pthreads(NULL, n, one_part, workspace);
     hold(st, o->middle, want_linear, sizeof want_linear);
     free(workspace);
     bytes = heed_mha_workspace_bytes(mha, n);
@@ -175,7 +169,7 @@ static void parts(uint32_t n)
         memset(o->y, 0, sizeof o->y);
         st = heed_mha_begin(mha, &o->args, n, workspace, bytes);
         if (st == HEED_OK)
-            on_pthreads(NULL, n, mha_part, workspace);
+            on_pthreads(NULL, n, one_part, workspace);
         hold(st, o->y, want_mha, sizeof want_mha);
     }
     free(workspace);

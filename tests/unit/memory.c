@@ -89,7 +89,7 @@ static void by_layer_parts(const host *h)
 {
     heed_mha_begin(h->layer, &h->layer_args, 3, h->workspace, h->bytes);
     for (uint32_t i = 0; i < 3; i++)
-        heed_mha_part(h->workspace, i);
+        heed_run_part(h->workspace, i);
 }
 
 static void by_linear(const host *h)
@@ -101,7 +101,7 @@ static void by_linear_parts(const host *h)
 {
     heed_linear_begin(h->linear, &h->linear_args, 3, h->workspace, h->bytes);
     for (uint32_t i = 0; i < 3; i++)
-        heed_linear_part(h->workspace, i);
+        heed_run_part(h->workspace, i);
 }
 
 static void by_linear_executor(const host *h)

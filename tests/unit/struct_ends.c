@@ -108,7 +108,7 @@ static heed_status run_linear(void *args)
 static heed_status begin_linear(void *args)
 {
     heed_status st = heed_linear_begin(linear, args, 1, workspace, workspace_bytes);
-    return st == HEED_OK ? heed_linear_part(workspace, 0) : st;
+    return st == HEED_OK ? heed_run_part(workspace, 0) : st;
 }
 
 static heed_status make_mha(void *desc)
@@ -134,7 +134,7 @@ static heed_status run_mha(void *args)
 static heed_status begin_mha(void *args)
 {
     heed_status st = heed_mha_begin(mha, args, 1, workspace, workspace_bytes);
-    return st == HEED_OK ? heed_mha_part(workspace, 0) : st;
+    return st == HEED_OK ? heed_run_part(workspace, 0) : st;
 }
 
 static heed_status append_keys(void *args)

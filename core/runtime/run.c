@@ -1,6 +1,6 @@
-/* Calls that work in a workspace. See call.h. */
+/* See run.h; and heed_run_part, which is the same for all. */
 #define _GNU_SOURCE
-#include "call.h"
+#include "run.h"
 
 #include <time.h>
 
@@ -9,8 +9,8 @@
 #include "parallel.h"
 #include "spare.h"
 
-heed_status heed_call_report(const heed_operation *op, const void *args, heed_status status,
-                             const heed_error *why)
+heed_status heed_run_report(const heed_operation *op, const void *args, heed_status status,
+                            const heed_error *why)
 {
     return status == HEED_OK ? status
                              : heed_report(heed_struct_pointer(args, op->error_at), status, why);
@@ -24,11 +24,73 @@ static heed_status check_alignment(const void *workspace, heed_error *why)
     return HEED_OK;
 }
 
-static uint32_t parts_begun(const heed_operation *op, const void *workspace)
+/* ---- a run that was begun ---------------------------------------------------------------------
+ */
+
+void heed_run_failed(heed_run_head *head, heed_status status)
 {
-    uint32_t n_parts;
-    memcpy(&n_parts, (const char *)workspace + op->n_parts_at, sizeof n_parts);
-    return n_parts;
+    if (head->user_error)
+        *head->user_error = head->error;
+    atomic_store_explicit(&head->status, status, memory_order_release);
+}
+
+heed_status heed_run_take(heed_run_head *head, uint32_t part)
+{
+    head->operation->part(head, part);
+    return atomic_load_explicit(&head->status, memory_order_acquire);
+}
+
+static void take(void *head, uint32_t part)
+{
+    heed_run_take(head, part);
+}
+
+static heed_status start(const heed_operation *op, const void *of, const void *args,
+                         uint32_t n_parts, void *workspace, heed_error *why)
+{
+    heed_run_head *head = workspace;
+    head->magic = 0;
+    heed_status st = op->begin(of, args, n_parts, workspace, why);
+    if (st != HEED_OK)
+        return st;
+    head->operation = op;
+    head->user_error = heed_struct_pointer(args, op->error_at);
+    head->n_parts = n_parts;
+    atomic_init(&head->status, HEED_OK);
+    atomic_init(&head->error_claimed, 0);
+    head->error.text[0] = 0;
+    head->magic = HEED_RUN_MAGIC;
+    return HEED_OK;
+}
+
+heed_status heed_run_start(const heed_operation *op, const void *of, const void *args,
+                           uint32_t n_parts, void *workspace, heed_error *why)
+{
+    heed_fpenv saved = heed_fpenv_enter();
+    heed_status st = start(op, of, args, n_parts, workspace, why);
+    heed_fpenv_leave(saved);
+    return st;
+}
+
+/* Begins it and does all of it, on up to n_parts threads. */
+static heed_status do_all(const heed_operation *op, const heed_context *context, const void *of,
+                          const void *args, const heed_executor *executor, uint32_t n_parts,
+                          void *workspace, heed_error *why)
+{
+    heed_run_head *head = workspace;
+    heed_fpenv saved = heed_fpenv_enter(); /* of cost, too, nothing may hang on the host */
+    heed_status st = start(op, of, args, n_parts, workspace, why);
+    if (st == HEED_OK)
+        head->n_parts = heed_parts_worth(head->estimate, heed_serial_limit(context, executor),
+                                         head->n_tiles, n_parts);
+    heed_fpenv_leave(saved); /* an executor's threads may do other work of the host's */
+    if (st != HEED_OK)
+        return st;
+    heed_parallel(executor, head->n_parts, take, head);
+    st = atomic_load(&head->status);
+    if (st != HEED_OK)
+        *why = head->error;
+    return st;
 }
 
 static int64_t nanoseconds(void)
@@ -43,14 +105,15 @@ static heed_status run_verbosely(const heed_operation *op, heed_context *context
                                  const void *args, const heed_executor *executor, uint32_t n_parts,
                                  void *workspace, heed_error *why)
 {
+    const heed_run_head *head = workspace;
     const int64_t start = nanoseconds();
     heed_error text;
-    heed_status st = op->run(of, args, executor, n_parts, workspace, why);
+    heed_status st = do_all(op, context, of, args, executor, n_parts, workspace, why);
     const int64_t took = nanoseconds() - start;
-    if (memcmp(workspace, &op->magic, sizeof op->magic) == 0) {
-        op->describe(workspace, &text);
+    if (head->magic == HEED_RUN_MAGIC) {
+        op->describe(head, &text);
         heed_log(context, HEED_LOG_INFO, "run %s: %s, %u parts, %lld.%lld us", text.text,
-                 heed_status_string(st), parts_begun(op, workspace), (long long)took / 1000,
+                 heed_status_string(st), head->n_parts, (long long)took / 1000,
                  (long long)took / 100 % 10);
     }
     return st;
@@ -62,7 +125,7 @@ static heed_status run(const heed_operation *op, heed_context *context, const vo
 {
     if (context->verbose & HEED_VERBOSE_RUN)
         return run_verbosely(op, context, of, args, executor, n_parts, workspace, why);
-    return op->run(of, args, executor, n_parts, workspace, why);
+    return do_all(op, context, of, args, executor, n_parts, workspace, why);
 }
 
 /* A workspace for *n parts, or for fewer where there is no memory for so many: they compute the
@@ -78,8 +141,8 @@ static void *borrow(const heed_operation *op, heed_context *context, const void 
     }
 }
 
-heed_status heed_call_in(const heed_operation *op, heed_context *context, const void *of,
-                         const void *args, void *workspace, size_t bytes, heed_error *why)
+heed_status heed_run_in(const heed_operation *op, heed_context *context, const void *of,
+                        const void *args, void *workspace, size_t bytes, heed_error *why)
 {
     heed_executor copy;
     const heed_executor *executor;
@@ -108,15 +171,15 @@ heed_status heed_call_in(const heed_operation *op, heed_context *context, const 
     return st;
 }
 
-heed_status heed_call_run(const heed_operation *op, heed_context *context, const void *of,
-                          const void *args, void *workspace, size_t bytes)
+heed_status heed_run_whole(const heed_operation *op, heed_context *context, const void *of,
+                           const void *args, void *workspace, size_t bytes)
 {
     heed_error why;
     why.text[0] = 0;
     heed_status st = !of || !args
                          ? heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", of ? "args" : op->name)
-                         : heed_call_in(op, context, of, args, workspace, bytes, &why);
-    return heed_call_report(op, args, st, &why);
+                         : heed_run_in(op, context, of, args, workspace, bytes, &why);
+    return heed_run_report(op, args, st, &why);
 }
 
 static heed_status check_begin(const heed_operation *op, const void *of, const void *args,
@@ -138,39 +201,34 @@ static heed_status check_begin(const heed_operation *op, const void *of, const v
     return HEED_OK;
 }
 
-heed_status heed_call_begin(const heed_operation *op, const void *of, const void *args,
-                            uint32_t n_parts, void *workspace, size_t bytes)
+heed_status heed_run_begin_by(const heed_operation *op, const void *of, const void *args,
+                              uint32_t n_parts, void *workspace, size_t bytes)
 {
     heed_error why;
     why.text[0] = 0;
-    heed_fpenv saved = heed_fpenv_enter();
     heed_status st = check_begin(op, of, args, n_parts, workspace, bytes, &why);
     if (st == HEED_OK)
-        st = op->begin(of, args, n_parts, workspace, &why);
-    else if (workspace && bytes >= sizeof op->magic)
-        memset(workspace, 0, sizeof op->magic); /* nor is the last run there for parts to take */
-    heed_fpenv_leave(saved);
-    return heed_call_report(op, args, st, &why);
+        st = heed_run_start(op, of, args, n_parts, workspace, &why);
+    else if (workspace && bytes >= sizeof(uint64_t))
+        memset(workspace, 0, sizeof(uint64_t)); /* nor is the last run there for parts to take */
+    return heed_run_report(op, args, st, &why);
 }
 
-heed_status heed_call_part(const heed_operation *op, void *workspace, uint32_t part)
+heed_status heed_run_part(void *workspace, uint32_t part)
 {
+    heed_run_head *head = workspace;
     heed_error why;
     uint64_t magic = 0;
     if (workspace)
         memcpy(&magic, workspace, sizeof magic);
-    if (magic != op->magic)
+    if (magic != HEED_RUN_MAGIC)
         return heed_report(
             NULL, heed_fail(&why, HEED_ERR_INVALID, "workspace holds no run that was begun"), &why);
-    const uint32_t n_parts = parts_begun(op, workspace);
-    if (part >= n_parts)
+    if (part >= head->n_parts)
         return heed_report(NULL,
                            heed_fail(&why, HEED_ERR_INVALID, "part is %u, less than %u is required",
-                                     part, n_parts),
+                                     part, head->n_parts),
                            &why);
-    heed_status st = op->part(workspace, part);
-    return st == HEED_OK ? st
-                         : heed_report(NULL, st,
-                                       (const heed_error *)(const void *)((const char *)workspace +
-                                                                          op->begun_error_at));
+    heed_status st = heed_run_take(head, part);
+    return st == HEED_OK ? st : heed_report(NULL, st, &head->error);
 }

@@ -1,0 +1,85 @@
+/* Runs, whatever they compute: what a begun workspace starts with, and the one way to begin it, to take
+ * part in it, to run all of it, and to fail. */
+#ifndef HEED_CORE_RUN_H
+#define HEED_CORE_RUN_H
+
+#include "context.h"
+
+typedef struct heed_operation heed_operation;
+
+#define HEED_RUN_MAGIC UINT64_C(0x6865656472756e31) /* a run has been begun here */
+
+/* At the start of every workspace in which a run was begun. */
+typedef struct heed_run_head {
+    uint64_t magic;
+    const heed_operation *operation;
+    heed_error *user_error; /* the call's args.error; may be NULL */
+    double estimate;        /* nanoseconds of one core */
+    int64_t n_tiles;        /* no more parts than this find work */
+    uint32_t n_parts, reserved;
+    atomic_int status; /* HEED_OK, or of the first error, after its sentence */
+    atomic_int error_claimed;
+    heed_error error;
+} heed_run_head;
+
+/* What can be run. Its object (a plan, a layer) is `of`; its args begin with their struct_size. */
+struct heed_operation {
+    const char *name;                                  /* of the object, in sentences */
+    size_t executor_at, error_at;                      /* in args */
+    size_t (*bytes)(const void *of, uint32_t n_parts); /* of a workspace; 0 on overflow */
+    uint32_t (*parts)(const void *of, size_t bytes, uint32_t limit); /* that it holds */
+    /* Checks and copies the args and writes what parts work by, estimate and n_tiles of the head with
+     * it; the rest of the head is written by heed_run_start. */
+    heed_status (*begin)(const void *of, const void *args, uint32_t n_parts, void *workspace,
+                         heed_error *why);
+    /* Takes work until there is none, or another part has failed. */
+    void (*part)(heed_run_head *head, uint32_t part);
+    /* What a begun workspace computes, for HEED_VERBOSE. */
+    void (*describe)(const heed_run_head *head, heed_error *text);
+};
+
+/* ---- of a run that was begun ------------------------------------------------------------------
+ */
+
+/* Has no part failed yet? */
+static inline int heed_run_goes_on(const heed_run_head *head)
+{
+    return atomic_load_explicit(&head->status, memory_order_relaxed) == HEED_OK;
+}
+
+/* True for the first part that fails, which then writes head->error and calls heed_run_failed. */
+static inline int heed_run_claims_error(heed_run_head *head)
+{
+    int none = 0;
+    return atomic_compare_exchange_strong(&head->error_claimed, &none, 1);
+}
+
+/* The sentence is there: the caller's args get it, and all parts the status. */
+void heed_run_failed(heed_run_head *head, heed_status status);
+
+/* As the operation's part. The first error of any part is returned by all that end later. */
+heed_status heed_run_take(heed_run_head *head, uint32_t part);
+
+/* ---- beginning and running --------------------------------------------------------------------
+ */
+
+/* Begins a run in a workspace that has room for n_parts; nothing else is asked of its contents. On
+ * failure `why` holds the sentence. In the library's own floating-point environment. */
+heed_status heed_run_start(const heed_operation *op, const void *of, const void *args,
+                           uint32_t n_parts, void *workspace, heed_error *why);
+
+/* Hands a sentence to where the args of a call say. */
+heed_status heed_run_report(const heed_operation *op, const void *args, heed_status status,
+                            const heed_error *why);
+
+/* A run in the caller's workspace, or in one that the context lends. */
+heed_status heed_run_in(const heed_operation *op, heed_context *context, const void *of,
+                        const void *args, void *workspace, size_t bytes, heed_error *why);
+
+/* The public calls: checked and reported. `of` may be NULL, and so may args and workspace. */
+heed_status heed_run_whole(const heed_operation *op, heed_context *context, const void *of,
+                           const void *args, void *workspace, size_t bytes);
+heed_status heed_run_begin_by(const heed_operation *op, const void *of, const void *args,
+                              uint32_t n_parts, void *workspace, size_t bytes);
+
+#endif
