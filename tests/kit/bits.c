@@ -406,6 +406,26 @@ void kit_bits_cases(kit_list *list)
         /* Of dims for which backends take several kv heads at once. */
         {"decode_heads", 1, 2309, {.qk_dim = 64, .layout = KIT_BSHD}},
         {"paged_heads", 5, 1500, {.qk_dim = 64, .storage = KIT_PAGED, .page_len = 16}},
+        /* Windows that begin on both sides of key 512, scores that rise behind it. */
+        {"rising_window",
+         40,
+         1100,
+         {.qk_dim = 64,
+          .features = HEED_HAS_WINDOW | HEED_HAS_CAUSAL | HEED_HAS_LSE,
+          .window_left = 560,
+          .window_right = -1,
+          .values = KIT_SAW,
+          .rise = 5,
+          .period = 128}},
+        {"rising_islands",
+         40,
+         1700,
+         {.qk_dim = 64,
+          .features = HEED_HAS_MASK | HEED_HAS_CAUSAL | HEED_HAS_LSE,
+          .mask_kind = KIT_MASK_ISLANDS,
+          .values = KIT_ONCE,
+          .rise = 11,
+          .period = 512}},
     };
     /* clang-format on */
     for (size_t n = 0; n < COUNT(table); n++)
@@ -414,10 +434,14 @@ void kit_bits_cases(kit_list *list)
                 kit_case c = {.run = checks[k].run, .spec = table[n].spec};
                 kit_spec *s = &c.spec;
                 int32_t rows = (int32_t)table[n].rows, keys = (int32_t)table[n].keys;
+                int late = s->values >= KIT_STEPS; /* for what cuts rows into tiles and groups */
+                if (late && checks[k].run != chunked && checks[k].run != batches &&
+                    !(checks[k].run == chunked_pages && type == HEED_BF16))
+                    continue;
                 s->q_type = s->k_type = s->v_type = s->out_type = s->bias_type = type;
                 s->batch = 3;
-                s->q_heads = keys > 2000 ? 2 : 4; /* these run up to 48 times */
-                s->kv_heads = 2;
+                s->q_heads = keys > 2000 || late ? 2 : 4; /* these run up to 48 times */
+                s->kv_heads = late ? 1 : 2;
                 if (!s->qk_dim)
                     s->qk_dim = keys > 1000 ? 12 : 24;
                 s->v_dim = s->qk_dim;

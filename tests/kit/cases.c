@@ -316,6 +316,7 @@ void kit_cases(kit_list *list)
 {
     kit_feature_cases(list);
     kit_edge_cases(list);
+    kit_rising_cases(list);
     kit_pairwise_cases(list);
     kit_ragged_cases(list);
     kit_bits_cases(list);

@@ -9,6 +9,7 @@ void kit_cases(kit_list *list);
 
 void kit_feature_cases(kit_list *list);     /* cases.c: every option alone, forms, layouts, types */
 void kit_edge_cases(kit_list *list);        /* cases_edge.c: dims, lengths, values, hidden memory */
+void kit_rising_cases(kit_list *list);      /* cases_rising.c: scores that rise late, and spread */
 void kit_pairwise_cases(kit_list *list);    /* pairwise.c: every pair of options */
 void kit_ragged_cases(kit_list *list);      /* cases_ragged.c: packed rows and pages */
 void kit_bits_cases(kit_list *list);        /* bits.c: the numerics contract */

@@ -102,6 +102,10 @@ static int mask_value(const kit_problem *p, int64_t b, int64_t h, int64_t i, int
         return form & 8 ? 1 : key >= (row * 7) % 41;
     case KIT_MASK_TREE:
         return on_path(own, key, row);
+    case KIT_MASK_ISLANDS: /* for all heads, so that its k and v are poison */
+        if (key % 512 == (int64_t)(kit_hash(s->seed, key / 512) % (key / 512 % 4 == 3 ? 512 : 128)))
+            return 0;
+        return kit_hash(kit_hash(own, row / 3), key / 128) % 4 != 0;
     default:
         return bits % 3 != 0;
     }
@@ -127,12 +131,74 @@ static double bias_value(const kit_problem *p, int64_t b, int64_t h, int64_t i, 
 /* ---- q, k, v ----------------------------------------------------------------------------------
  */
 
+/* Where scores rise: at the boundaries of blocks of any size that divides the period, beside them
+ * or in the middle. Half of the rows see one of some such series each, others none. */
+enum { RISES = 8 };
+
+static int64_t n_series(const kit_spec *s)
+{
+    return s->qk_dim < 64 ? s->qk_dim / 4 : 16;
+}
+
+/* The key of period n at which the level of a series changes. */
+static int64_t rise_at(const kit_spec *s, int64_t series, int64_t n)
+{
+    const int64_t period = s->period;
+    uint64_t bits = kit_hash(kit_hash(kit_hash(s->seed, 99), series), n);
+    const int64_t within[] = {0,          0,          1,
+                              period / 2, period - 1, (int64_t)((bits >> 8) % (uint64_t)period)};
+    return n * period + within[bits % 6];
+}
+
+/* What a key adds to a row's score, in times of `rise`. */
+static double level(const kit_spec *s, int64_t series, int64_t key)
+{
+    const int64_t at = key / s->period;
+    const int here = key == rise_at(s, series, at);
+    const int64_t n = at + (key >= rise_at(s, series, at));
+    switch (s->values) {
+    case KIT_STEPS: /* the highest level is 0, where scores are small and known well */
+        return (double)(n % (RISES + 1) - RISES);
+    case KIT_DROPS:
+        return -(double)(n % (RISES + 1));
+    case KIT_SAW:
+        return (double)(n * 5 % RISES - (RISES - 1));
+    case KIT_ONCE:
+        if (at != series / 2 % (RISES / 2) + 1)
+            return 0;
+        return series % 2 ? 4 * (key % s->period == s->period / 2) : key % s->period == 17;
+    default: { /* spikes; not in every period, so that some rows meet their first late */
+        uint64_t draw = kit_hash(kit_hash(kit_hash(s->seed, 98), series), at);
+        return here && draw % 3 == 0 ? (double)(1 << (draw >> 8) % 3) : 0;
+    }
+    }
+}
+
+/* The first dims of q say which series a row sees, those of k hold them. */
+static double rising(const kit_spec *s, int which, int64_t row, int64_t d, uint64_t stream)
+{
+    if (which == KIT_Q) {
+        uint64_t kind = kit_mix(stream ^ 7);
+        if (kind % (s->lone ? s->lone : 2) != 0 || (int64_t)((kind >> 32) % 64) % n_series(s) != d)
+            return 0;
+        return kind >> 60 == 0 ? -8 : 8; /* a few see it upside down */
+    }
+    double scale = s->features & HEED_HAS_SCALE ? (double)s->scale : 1 / sqrt(s->qk_dim);
+    return level(s, d, row) * (double)s->rise * 0.6931471805599453 / (8 * scale);
+}
+
 static double value(const kit_spec *s, int which, uint32_t type, int64_t row, int64_t d,
                     int64_t dim, uint64_t stream)
 {
     uint64_t bits = kit_mix(stream + (uint64_t)d);
     double x = kit_normal(bits), u = kit_uniform(kit_mix(bits));
     int is_v = which == KIT_V, here = d == (int64_t)(stream >> 32) % dim; /* one dim of a row */
+    if (s->odd && row % 300 == 211 && here) {
+        if (is_v && s->odd >= KIT_ODD_NAN_V)
+            return s->odd == KIT_ODD_NAN_V ? (double)NAN : (double)INFINITY;
+        if (which == KIT_K && s->odd < KIT_ODD_NAN_V)
+            return s->odd == KIT_ODD_NAN_K ? (double)NAN : (double)INFINITY;
+    }
     switch (s->values) {
     case KIT_HUGE:
         return is_v ? x : 2000 * x;
@@ -179,6 +245,14 @@ static double value(const kit_spec *s, int which, uint32_t type, int64_t row, in
                 : s->values == KIT_RISING ? 0.25
                                           : -0.25) *
                (double)row;
+    case KIT_SPREAD:
+        return which == KIT_Q ? (double)s->spread * x : x;
+    case KIT_STEPS:
+    case KIT_DROPS:
+    case KIT_SAW:
+    case KIT_SPIKES:
+    case KIT_ONCE:
+        return is_v || d >= n_series(s) ? x : rising(s, which, row, d, stream);
     case KIT_SIGNED_ZEROS:
         return is_v && bits & 2 ? x : bits & 1 ? -0.0 : 0.0;
     default:

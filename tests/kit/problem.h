@@ -67,13 +67,23 @@ enum {
     KIT_NAN_BIAS,
     KIT_INF_K,
     KIT_INF_V,
-    KIT_BIG_V,       /* v near the largest f16: sums that overflow in f16 */
-    KIT_CREEPING,    /* every key's score is about 0.03 above the one before it */
-    KIT_RISING,      /* every key's score is about 0.3 above the one before it */
-    KIT_FALLING,     /* or below */
-    KIT_APART,       /* five kinds of keys whose scores are 1e4 apart */
-    KIT_SIGNED_ZEROS /* q and k are 0 or -0, and half of v */
+    KIT_BIG_V,        /* v near the largest f16: sums that overflow in f16 */
+    KIT_CREEPING,     /* every key's score is about 0.03 above the one before it */
+    KIT_RISING,       /* every key's score is about 0.3 above the one before it */
+    KIT_FALLING,      /* or below */
+    KIT_APART,        /* five kinds of keys whose scores are 1e4 apart */
+    KIT_SIGNED_ZEROS, /* q and k are 0 or -0, and half of v */
+    KIT_SPREAD,       /* scores of standard deviation `spread` */
+    /* Scores whose level goes by the key, for half of the rows; see `rise`. Of 8 dims and more. */
+    KIT_STEPS,  /* up by `rise` at a key of every `period`, eight times; then back down */
+    KIT_DROPS,  /* down */
+    KIT_SAW,    /* up and down by several times `rise` */
+    KIT_SPIKES, /* up for one key of a period, by once, twice or four times `rise` */
+    KIT_ONCE    /* so, but for each row once, and for two kinds of rows in the same period */
 };
+
+/** One key of 300 is odd, whoever sees it. */
+enum { KIT_ODD_NOTHING, KIT_ODD_NAN_K, KIT_ODD_INF_K, KIT_ODD_NAN_V, KIT_ODD_INF_V };
 
 enum { KIT_POISON_NAN, KIT_POISON_INF, KIT_POISON_NOISE, KIT_POISONS };
 enum { KIT_LENS_FULL, KIT_LENS_KV, KIT_LENS_Q, KIT_LENS_BOTH, KIT_LENS_ZEROS, KIT_LENS_GIVEN };
@@ -85,7 +95,8 @@ enum {
     KIT_MASK_NONE,
     KIT_MASK_BLOCKS,
     KIT_MASK_FIRST_KEYS,
-    KIT_MASK_TREE
+    KIT_MASK_TREE,
+    KIT_MASK_ISLANDS /* a key of every 512 is nobody's; some rows see nothing of 128 keys */
 };
 enum { KIT_BIAS_NORMAL, KIT_BIAS_INF, KIT_BIAS_EMPTY_ROWS, KIT_BIAS_FILLER };
 enum { KIT_SINK_NORMAL, KIT_SINK_SOME_OFF, KIT_SINK_OFF, KIT_SINK_HUGE };
@@ -106,6 +117,11 @@ typedef struct kit_spec {
     float scale, softcap;
     int64_t window_left, window_right;
     uint32_t layout, values, poison;
+    float spread; /* KIT_SPREAD */
+    float rise;   /* KIT_STEPS and the following: in log2 units; weights go by 2^rise */
+    uint32_t period;
+    uint32_t lone; /* not half of the rows but one of so many; 0: half */
+    uint32_t odd;  /* KIT_ODD_*, beside any values */
     uint32_t storage, page_len, pages;
     uint32_t mask_form, mask_kind; /* form: bit a set broadcasts axis a (b, h, i, j) */
     uint32_t bias_form, bias_kind;
