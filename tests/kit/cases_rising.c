@@ -104,7 +104,7 @@ static const struct {
     {"spikes_5", KIT_SPIKES, 5, 512},     {"steps_7", KIT_STEPS, 7, 128},
     {"saw_3", KIT_SAW, 3, 256},           {"spikes_10", KIT_SPIKES, 10, 256},
     {"steps_12", KIT_STEPS, 12, 512},     {"drops_8", KIT_DROPS, 8, 128},
-    {"once_11", KIT_ONCE, 11, 512},       {"spikes_70", KIT_SPIKES, 70, 512},
+    {"once_11", KIT_ONCE, 11, 512},       {"spikes_64", KIT_SPIKES, 64, 512},
     {"steps_4096", KIT_STEPS, 4096, 256},
 };
 /* clang-format on */

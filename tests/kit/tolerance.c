@@ -23,8 +23,11 @@
  * Weights. For w_j = p_j / (p_j + R_j), R_j the others' sum (sink included), the computed one lies
  * between what the ends of these intervals give. This holds for scores of any size: next to scores
  * of 1e7 delta is 1, and yet a lone maximum with the next one 1e3 below gives exactly 1 and 0.
- * Weights below the smallest normal f32 may be flushed, or come out as 2^-126 from a clamped
- * exponent: FLOOR. The division and the sum l add (grow(n) + 2) u, and storing in bf16 `weight`.
+ * Powers below the smallest normal f32 may be flushed, or come out as 2^-126 from a clamped
+ * exponent. They are powers of what a score lies below the row's reference, which is an integer and
+ * so up to 1 above the largest score; where products are of bf16 it leaves room for larger scores to
+ * come, 1 more by SPLIT and 6 more by BF16: `floor`, in weights. The division and the sum l add
+ * (grow(n) + 2) u, and storing in bf16 `weight`.
  *
  * Output. |error| <= sum_j dw_j |v_j| + (grow(n) + 2) u sum_j w_j |v_j|, and half an ulp of its
  * type.
@@ -50,7 +53,6 @@
 #include <math.h>
 
 #define U 0x1p-24
-#define FLOOR 0x1p-125
 /* The weights output comes from a second pass, which may sum the scores in another order than the
  * pass that gave their sum l: then not even a lone key's two exponentials are the same, and 2 delta
  * comes on top. But huge scores have to give one-hot rows all the same, so that a pass whose scores
@@ -71,14 +73,16 @@ static void split_tolerance(kit_tolerance *t)
     t->product = t->weight = 0x1p-15;
     t->product_scatter = t->weight_scatter = 0x1p-17;
     t->terms = 3;
+    t->floor = 0x1p-124;
 }
 
 kit_tolerance kit_tolerance_of(uint32_t accuracy, uint32_t out_type)
 {
-    kit_tolerance t = {.product = 4 * U, .weight = 0, .terms = 1};
+    kit_tolerance t = {.product = 4 * U, .weight = 0, .terms = 1, .floor = 0x1p-125};
     if (accuracy == HEED_ACCURACY_BF16) {
         t.product = 0x1p-8;
         t.weight = 2 * 0x1p-8;
+        t.floor = 0x1p-119;
     }
     t.product_scatter = t.product;
     t.weight_scatter = t.weight;
@@ -211,7 +215,7 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
         if (!r->visible[j])
             continue;
         const double *v = r->v + j * p->v_dim;
-        double dw = FLOOR, spread = 0, delta = 0;
+        double dw = how->floor, spread = 0, delta = 0;
         if (isfinite(r->score[j])) {
             double s = r->score[j] - r->max;
             delta = delta_of(r, to, j);

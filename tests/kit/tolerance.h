@@ -10,6 +10,7 @@ typedef struct kit_tolerance {
     double product; /* relative error of one product q_d * k_d before any sum */
     double weight;  /* relative error of one weight before it meets its value */
     double product_scatter, weight_scatter; /* one deviation of these, generously */
+    double floor;                           /* weights below it may be flushed */
     double terms;                           /* products of parts that stand for one product */
     double out;                             /* rounding of the stored output */
     double out_floor, out_max;              /* half of its smallest number, and its largest */
