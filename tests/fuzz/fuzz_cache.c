@@ -328,7 +328,7 @@ end:
 /* The next tokens of every sequence. Returns whether there were any left. */
 static int draw_piece(fuzz_cache *c, fuzz_bytes *bytes)
 {
-    const uint32_t size = 1 + fuzz_below(bytes, 20), gaps = fuzz_byte(bytes);
+    const uint32_t size = c->most > 180 ? 300 : 1 + fuzz_below(bytes, 20), gaps = fuzz_byte(bytes);
     int left = 0;
     c->len = 0;
     c->packed = fuzz_byte(bytes) & 1;

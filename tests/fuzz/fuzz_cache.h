@@ -9,7 +9,7 @@
 
 enum {
     FUZZ_CACHE_BATCH = 3,
-    FUZZ_CACHE_TOKENS = 180, /* more than any sequence has */
+    FUZZ_CACHE_TOKENS = 1500, /* more than any sequence has */
     FUZZ_CACHE_HEADS = 12,
     FUZZ_CACHE_PAIRS = 70
 };
@@ -22,7 +22,8 @@ typedef struct fuzz_cache {
     uint32_t type[2], cache_type[2]; /* of keys and values */
     int values_are_keys, attended;
     uint64_t features, random;
-    int64_t window;
+    int64_t window, period;
+    double spread, rise; /* of scores */
     float scale, softcap, slope[FUZZ_CACHE_HEADS], sink[FUZZ_CACHE_HEADS], freq[FUZZ_CACHE_PAIRS];
     heed_rotary_desc rotary;
     int32_t tokens[FUZZ_CACHE_BATCH], there[FUZZ_CACHE_BATCH];

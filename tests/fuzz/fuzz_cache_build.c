@@ -1,4 +1,5 @@
 /* From bytes to sequences that grow in a cache. See fuzz_cache.c. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,10 +55,22 @@ static void choose(fuzz_cache *c, fuzz_bytes *bytes)
     }
     c->most = 0;
     for (int64_t b = 0; b < c->batch; b++) {
-        c->tokens[b] = (int32_t)fuzz_length(bytes, 30, FUZZ_CACHE_TOKENS);
+        c->tokens[b] = (int32_t)fuzz_length(bytes, 30, 180);
         c->most = c->tokens[b] > c->most ? c->tokens[b] : c->most;
     }
+    if (fuzz_rarely(bytes, 100)) { /* several chunks of keys, and windows that reach over them */
+        c->batch = c->kv_heads = 1;
+        c->most = c->tokens[0] = (int32_t)fuzz_below(bytes, FUZZ_CACHE_TOKENS);
+        c->window = fuzz_below(bytes, FUZZ_CACHE_TOKENS);
+        c->page_len += c->page_len ? 60 : 0;
+    }
     c->capacity = c->most + fuzz_below(bytes, 20);
+    c->spread = fuzz_byte(bytes) & 1 ? (double)(1 << fuzz_below(bytes, 6)) : 1;
+    c->period = 1 << (4 + fuzz_below(bytes, 5));
+    if (fuzz_rarely(bytes, 3)) { /* weights go by 2^2 to 2^12, sometimes by far more */
+        c->rise = (2 + fuzz_below(bytes, 11)) * sqrt((double)c->qk_dim) / 8 * 0.6931471805599453;
+        c->rise *= fuzz_rarely(bytes, 8) ? 50 : 1;
+    }
     for (int h = 0; h < FUZZ_CACHE_HEADS; h++) {
         c->slope[h] = (float)fuzz_next(&c->random) / 0x1p66F;
         c->sink[h] = (float)fuzz_next(&c->random) / 0x1p62F;
@@ -66,13 +79,24 @@ static void choose(fuzz_cache *c, fuzz_bytes *bytes)
         c->freq[i] = (float)fuzz_next(&c->random) / 0x1p64F;
 }
 
-/* Dense [batch, head, token, dim], finite and tame. */
+/* Dense [batch, head, token, dim], finite: 1 q, 2 k, 3 v. */
 static void *make_rows(fuzz_cache *c, uint32_t type, int64_t heads, int64_t dim, int which)
 {
     const int64_t n = c->batch * heads * c->most * dim;
     unsigned char *data = malloc((size_t)n * kit_bytes_of(type) + 1);
-    for (int64_t i = 0; data && i < n; i++)
-        kit_encode(type, data, i, kit_normal(kit_hash(c->random + (uint64_t)which, i)));
+    for (int64_t i = 0; data && i < n; i++) {
+        const uint64_t bits = kit_hash(c->random + (uint64_t)which, i);
+        const int64_t d = i % dim, token = i / dim % c->most;
+        double x = kit_normal(bits);
+        if (which == 1)
+            x *= c->spread;
+        /* A level that rises and falls with the key, for every other row. */
+        if (c->rise > 0 && which == 1 && d == 0)
+            x = i / dim % 2 ? 8 : 0;
+        if (c->rise > 0 && which == 2 && d == 0)
+            x = (double)((token + 3) / c->period * 5 % 8 - 7) * c->rise;
+        kit_encode(type, data, i, x);
+    }
     return data;
 }
 

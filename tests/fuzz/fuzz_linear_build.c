@@ -25,12 +25,17 @@ static void shape(kit_linear_spec *s, fuzz_bytes *bytes)
     uint32_t columns = 1 + (uint32_t)fuzz_length(bytes, 120, 900);
     if (rare == 1)
         s->in_dim = 4000 + fuzz_below(bytes, 300), s->rows %= 12;
+    const int large = fuzz_rarely(bytes, 100);
+    if (large)
+        s->rows = 1 + fuzz_below(bytes, 700), s->in_dim = 1 + fuzz_below(bytes, 3000);
     s->heads = fuzz_rarely(bytes, 3) ? fuzz_below(bytes, 6) : 0;
     if (s->heads > 1)
         columns = (columns + s->heads - 1) / s->heads * s->heads;
-    while ((int64_t)columns * s->in_dim > MOST_PRODUCTS / 8)
+    while (!large && (int64_t)columns * s->in_dim > MOST_PRODUCTS / 8)
         s->in_dim = (s->in_dim + 1) / 2;
-    while (s->rows * columns * s->in_dim > MOST_PRODUCTS)
+    while (large && s->rows * columns * s->in_dim > 16 * MOST_PRODUCTS)
+        columns = s->heads > 1 ? (columns / 2 / s->heads + 1) * s->heads : (columns + 1) / 2;
+    while (s->rows * columns * s->in_dim > (large ? 32 : 1) * MOST_PRODUCTS)
         s->rows /= 2;
     s->out_dim = columns;
     s->layout = fuzz_below(bytes, 2);

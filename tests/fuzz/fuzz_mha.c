@@ -64,6 +64,16 @@ static void choose_shape(layer_spec *s, fuzz_bytes *bytes)
     }
     if (s->cache)
         s->capacity = (s->d_kv ? s->kv_len : s->q_len) + fuzz_length(bytes, 40, 200);
+    s->spread = fuzz_rarely(bytes, 3) ? 1 << fuzz_below(bytes, 5) : 1;
+    if (fuzz_rarely(bytes, 100)) { /* several blocks of keys */
+        s->batch = s->kv_heads = 1;
+        s->q_heads = 1 + (fuzz_byte(bytes) & 1);
+        s->cache = s->cache == LAYER_PAGES ? LAYER_CONTIGUOUS : s->cache;
+        s->q_len = 1 + fuzz_below(bytes, 400);
+        s->kv_len = s->d_kv ? 1 + fuzz_below(bytes, 800) : s->kv_len;
+        if (s->cache)
+            s->capacity = (s->d_kv ? s->kv_len : s->q_len) + fuzz_below(bytes, 300);
+    }
     s->bias = fuzz_byte(bytes) & 1;
     s->out_in = fuzz_byte(bytes) & 1;
     s->out = fuzz_rarely(bytes, 3) ? 0 : 1 + (int)fuzz_length(bytes, 40, 200);

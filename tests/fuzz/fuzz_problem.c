@@ -1,7 +1,6 @@
 /* Bytes to a valid problem. See fuzz_problem.h. */
 #include "fuzz_problem.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,70 +75,35 @@ static int lay_out(fuzz_tensor *t, fuzz_bytes *bytes, heed_view *view, uint32_t 
     return 0;
 }
 
-/* ---- values ------------------------------------------------------------------------------------
- */
-
-/* Bits of a number of magnitude 2^-6 to 2 in any of the three types. */
-static uint32_t tame_bits(uint32_t type, uint64_t random)
-{
-    uint32_t exponent = (uint32_t)(random >> 32) % 7, low = (uint32_t)random;
-    if (type == HEED_F32)
-        return (low & 0x80000000u) | (121 + exponent) << 23 | (low & 0x7fffffu);
-    if (type == HEED_F16)
-        return (low & 0x8000u) | (9 + exponent) << 10 | (low & 0x3ffu);
-    return (low & 0x8000u) | (121 + exponent) << 7 | (low & 0x7fu);
-}
-
-/* Where in memory the first element starts: in front of it is the slack that makes addresses odd.
- */
-static size_t first_element(const fuzz_tensor *t)
-{
-    return (size_t)((unsigned char *)t->view->data - t->memory) % t->element;
-}
-
-static void put(fuzz_tensor *t, size_t at, uint32_t bits)
-{
-    uint16_t half = (uint16_t)bits;
-    memcpy(t->memory + at, t->element == 4 ? (void *)&bits : (void *)&half, t->element);
-}
-
-static void fill(fuzz_tensor *t, uint32_t type, uint64_t *state, int wild)
-{
-    if (!t->memory)
-        return;
-    memset(t->memory, 0xff, t->bytes);
-    for (size_t at = first_element(t); at + t->element <= t->bytes; at += t->element) {
-        uint64_t random = fuzz_next(state);
-        put(t, at, wild && random >> 60 == 0 ? (uint32_t)(random >> 20) : tame_bits(type, random));
-    }
-}
-
-static void fill_mask(fuzz_tensor *t, uint64_t *state, uint32_t kind)
-{
-    for (size_t at = 0; t->memory && at < t->bytes; at++) {
-        uint64_t random = fuzz_next(state);
-        t->memory[at] = kind == 0   ? (unsigned char)(random & 1)
-                        : kind == 1 ? (unsigned char)(random >> 56)
-                        : kind == 2 ? 0
-                                    : (unsigned char)(random >> 32 & 15 ? 0 : 255);
-    }
-}
-
-/* A bias of -inf masks: put some in. */
-static void fill_bias(fuzz_tensor *t, uint32_t type, uint64_t *state, int wild)
-{
-    uint32_t minus_inf = type == HEED_F32 ? 0xff800000u : type == HEED_F16 ? 0xfc00u : 0xff80u;
-    fill(t, type, state, wild);
-    if (!t->memory || fuzz_next(state) & 1)
-        return;
-    for (size_t at = first_element(t); at + t->element <= t->bytes; at += t->element) {
-        if ((fuzz_next(state) & 3) == 0)
-            put(t, at, minus_inf);
-    }
-}
-
 /* ---- the problem -------------------------------------------------------------------------------
  */
+
+/* Many rows and keys: dims that kernels are written for, windows that reach over blocks and chunks,
+ * and no outputs of a number for each pair. */
+static void describe_large(fuzz_problem *p, fuzz_bytes *bytes)
+{
+    static const uint32_t dims[] = {64, 64, 128, 32, 40, 80};
+    heed_attn_desc *d = &p->desc;
+    p->large = 1;
+    d->kv_heads = 1;
+    d->q_heads = 1 + (fuzz_byte(bytes) & 1);
+    d->qk_dim = d->v_dim = dims[fuzz_below(bytes, 6)];
+    d->features &= ~(HEED_HAS_WEIGHTS | HEED_HAS_SCORES);
+    d->scores_stage = HEED_SCORES_NONE;
+    if (fuzz_byte(bytes) & 1) { /* what keeps kernels from their fastest ways */
+        d->features &= ~(HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE);
+        d->softcap = 0;
+        d->bias_type = HEED_DTYPE_NONE;
+        d->features |= HEED_HAS_WINDOW;
+        d->position = d->position ? d->position : HEED_POS_BOTTOM_RIGHT;
+    }
+    if (d->features & HEED_HAS_WINDOW) {
+        d->window_left = fuzz_below(bytes, 1200);
+        d->window_right = (int64_t)fuzz_below(bytes, 100) - 1;
+    }
+    if (d->features & HEED_HAS_PAGES)
+        d->page_len = 16 + fuzz_below(bytes, 113);
+}
 
 static void describe(fuzz_problem *p, fuzz_bytes *bytes)
 {
@@ -183,6 +147,8 @@ static void describe(fuzz_problem *p, fuzz_bytes *bytes)
     if (d->features & HEED_HAS_PAGES)
         d->page_len = 1 + fuzz_below(bytes, 20);
     d->accuracy = fuzz_below(bytes, 4);
+    if (fuzz_rarely(bytes, 100))
+        describe_large(p, bytes);
 }
 
 static void choose_lengths(fuzz_problem *p, fuzz_bytes *bytes)
@@ -191,8 +157,13 @@ static void choose_lengths(fuzz_problem *p, fuzz_bytes *bytes)
     a->batch = fuzz_rarely(bytes, 3) ? fuzz_below(bytes, FUZZ_MAX_BATCH + 1) : 1;
     a->q_len = fuzz_rarely(bytes, 3) ? 1 : fuzz_length(bytes, 20, 70);
     a->kv_len = fuzz_length(bytes, 40, 300);
-    if (a->q_len < 3 && fuzz_rarely(bytes, 32)) /* long enough to be cut into chunks */
+    if (p->large) { /* by few heads, so that it stays a matter of milliseconds */
+        a->q_len = 1 + fuzz_below(bytes, 700) * (fuzz_byte(bytes) + 1) / 256;
+        a->kv_len = 1 + fuzz_below(bytes, 3000);
+        a->batch = 1;
+    } else if (a->q_len < 3 && fuzz_rarely(bytes, 32)) { /* long enough to be cut into chunks */
         a->kv_len = fuzz_below(bytes, 2600);
+    }
     p->desc.max_batch = a->batch + fuzz_below(bytes, 3);
     p->desc.max_q_len = a->q_len + fuzz_below(bytes, 3);
     p->desc.max_kv_len = a->kv_len + (fuzz_rarely(bytes, 4) ? fuzz_below(bytes, 4000) : 0);
@@ -200,6 +171,8 @@ static void choose_lengths(fuzz_problem *p, fuzz_bytes *bytes)
         p->q_lens[b] = (int32_t)fuzz_below(bytes, (uint32_t)a->q_len + 1);
         p->kv_lens[b] = (int32_t)fuzz_below(bytes, (uint32_t)a->kv_len + 1);
         p->q_offsets[b] = (int32_t)fuzz_below(bytes, 64) - 24;
+        if (p->large)
+            p->q_offsets[b] += (int32_t)fuzz_below(bytes, (uint32_t)a->kv_len + 1);
         if (fuzz_rarely(bytes, 32))
             p->q_offsets[b] = fuzz_byte(bytes) & 1 ? INT32_MIN : INT32_MAX;
     }
@@ -309,31 +282,6 @@ static int place(fuzz_problem *p, fuzz_bytes *bytes)
     return 0;
 }
 
-static void fill_all(fuzz_problem *p, fuzz_bytes *bytes)
-{
-    uint64_t state = UINT64_C(0x9e3779b97f4a7c15) ^ fuzz_byte(bytes) << 8 ^ fuzz_byte(bytes);
-    int wild = fuzz_rarely(bytes, 4);
-    p->tame = !wild;
-    fill(&p->tensor[FUZZ_Q], p->desc.q_type, &state, wild);
-    fill(&p->tensor[FUZZ_K], p->desc.k_type, &state, wild);
-    fill(&p->tensor[FUZZ_V], p->desc.v_type, &state, wild);
-    fill_mask(&p->tensor[FUZZ_MASK], &state, fuzz_below(bytes, 4));
-    fill_bias(&p->tensor[FUZZ_BIAS], p->desc.bias_type, &state, wild);
-    for (int h = 0; h < FUZZ_MAX_HEADS; h++) {
-        p->alibi_slope[h] = (float)(fuzz_next(&state) >> 56) / 1024;
-        p->bias_slope[h] = (float)(fuzz_next(&state) >> 56) / 128;
-        p->sink[h] =
-            (fuzz_next(&state) & 7) == 0 ? -INFINITY : (float)(fuzz_next(&state) >> 56) / 64;
-    }
-    if (p->desc.features & HEED_HAS_ALIBI)
-        p->args.alibi_slope = p->alibi_slope;
-    if (p->desc.features & HEED_HAS_BIAS_SLOPE)
-        p->args.bias_slope = p->bias_slope;
-    if (p->desc.features & HEED_HAS_SINK)
-        p->args.sink = p->sink;
-    fuzz_reset_outputs(p);
-}
-
 int fuzz_build(fuzz_problem *problem, fuzz_bytes *bytes)
 {
     memset(problem, 0, sizeof *problem);
@@ -346,7 +294,10 @@ int fuzz_build(fuzz_problem *problem, fuzz_bytes *bytes)
         fuzz_free(problem);
         return -1;
     }
-    fill_all(problem, bytes);
+    if (fuzz_fill(problem, bytes) != 0) {
+        fuzz_free(problem);
+        return -1;
+    }
     return 0;
 }
 
@@ -366,10 +317,10 @@ void fuzz_describe(const fuzz_problem *p, FILE *out)
     fprintf(out, "features 0x%llx heads %u/%u dims %u, %u types %u %u %u %u, bias %u\n",
             (unsigned long long)d->features, d->q_heads, d->kv_heads, d->qk_dim, d->v_dim,
             d->q_type, d->k_type, d->v_type, d->out_type, d->bias_type);
-    fprintf(out, "scale %g softcap %g window %lld, %lld position %u stage %u accuracy %u%s\n",
+    fprintf(out, "scale %g softcap %g window %lld, %lld position %u stage %u accuracy %u%s%s\n",
             (double)d->scale, (double)d->softcap, (long long)d->window_left,
             (long long)d->window_right, d->position, d->scores_stage, d->accuracy,
-            p->tame ? "" : " wild");
+            p->tame ? "" : " wild", p->large ? " large" : "");
     fprintf(out, "batch %lld of %lld, q_len %lld of %lld, kv_len %lld of %lld\n",
             (long long)a->batch, (long long)d->max_batch, (long long)a->q_len,
             (long long)d->max_q_len, (long long)a->kv_len, (long long)d->max_kv_len);

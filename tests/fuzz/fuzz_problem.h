@@ -1,5 +1,6 @@
-/* A problem made of bytes: whatever they are, it is valid, small and lies in memory of exactly its
- * size, so that an address sanitizer sees the first byte too far. */
+/* A problem made of bytes: whatever they are, it is valid, small but for one in a hundred, and lies
+ * in memory of exactly its size, so that an address sanitizer sees the first byte too far. Nothing
+ * but garbage lies where no row looks. */
 #ifndef FUZZ_PROBLEM_H
 #define FUZZ_PROBLEM_H
 
@@ -43,12 +44,16 @@ typedef struct fuzz_problem {
     int32_t *table;          /* of pages; NULL without */
     int64_t q_rows, kv_rows; /* of packed tensors */
     float alibi_slope[FUZZ_MAX_HEADS], bias_slope[FUZZ_MAX_HEADS], sink[FUZZ_MAX_HEADS];
+    int large; /* hundreds of rows by thousands of keys: judged by some of its rows */
     int tame; /* no NaN, Inf or huge value among what is visible: worth comparing with the oracle */
 } fuzz_problem;
 
 /** Makes the problem, outputs filled with the canary. Returns 0, or -1 when out of memory. */
 int fuzz_build(fuzz_problem *problem, fuzz_bytes *bytes);
 void fuzz_free(fuzz_problem *problem);
+
+/** fuzz_values.c: fills all tensors. Returns 0, or -1 when out of memory. */
+int fuzz_fill(fuzz_problem *problem, fuzz_bytes *bytes);
 
 /** Prints what the problem is, for the report of a finding. */
 void fuzz_describe(const fuzz_problem *problem, FILE *out);

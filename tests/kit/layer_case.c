@@ -144,15 +144,19 @@ static void fill_rows(layer *l, const heed_view *view, int which, uint32_t type,
                       const int32_t *lens, const int32_t *starts)
 {
     for (uint32_t b = 0; b < l->spec.batch; b++)
-        for (int64_t i = 0; i < lens[b]; i++)
+        for (int64_t i = 0; i < lens[b]; i++) {
+            double own = kit_uniform(kit_hash(l->spec.seed ^ 99, b * 1000 + i)), size = 1;
+            if (l->spec.spread > 1 && which != LAYER_RESIDUAL)
+                size = pow(l->spec.spread, own);
             for (int64_t c = 0; c < columns; c++) {
                 uint64_t bits =
                     kit_hash(kit_hash(kit_hash(l->spec.seed, 230 + which), b * 1000 + i), c);
                 int64_t row = l->spec.rows >= LAYER_PACKED ? starts[b] + i : i;
                 kit_encode(type, view->data,
                            b * view->stride[0] + row * view->stride[1] + c * view->stride[2],
-                           kit_normal(bits));
+                           size * kit_normal(bits));
             }
+        }
 }
 
 static int make_tensors(layer *l, int side)

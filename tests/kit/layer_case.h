@@ -31,7 +31,8 @@ typedef struct layer_spec {
     uint64_t features; /* of attention */
     uint32_t position;
     heed_rotary_desc rotary;
-    int no_new; /* cross-attention to what the cache holds */
+    int no_new;    /* cross-attention to what the cache holds */
+    double spread; /* rows of x are up to so many times as large as each other; 0: 1 */
     uint64_t seed;
 } layer_spec;
 
