@@ -68,40 +68,34 @@ static int state_of_rows(const amx_run *x)
 /* Units [unit, end) of the chunk for the group. */
 static void run_chunk(amx_run *x, int unit, int end)
 {
-    amx_rows saved; /* goes with O in memory; not needed for rows that begin here */
-    int careful_to = 0, saved_at = -1;
+    int careful_to = 0;
     x->from = unit;
     while (unit < end) {
-        int block = unit / AMX_BLOCK_UNITS, last = block, to = (block + 1) * AMX_BLOCK_UNITS, state;
+        int block = unit / AMX_BLOCK_UNITS, last = block, to = (block + 1) * AMX_BLOCK_UNITS;
+        int state = unit < careful_to ? ROWS_MIXED : state_of_rows(x);
         to = to < end ? to : end;
         if (block_is(x, block, HEED_BLOCK_NONE)) { /* no product: nothing of it is even read */
             flush_o(x, unit);
             unit = x->from = to;
             continue;
         }
-        if (unit >= careful_to && (state = state_of_rows(x)) != ROWS_MIXED) {
-            if (saved_at != x->from) {
-                saved = *x->rows;
-                saved_at = x->from;
-            }
-            while (last * AMX_BLOCK_UNITS < end && block_is_plain(x, last))
-                last++;
-            if (last > block) {
-                last *= AMX_BLOCK_UNITS;
-                to = fast_units(x, unit, last < end ? last : end, state == ROWS_UNSEEN);
-                if (to >= 0) {
-                    unit = to;
-                    continue;
-                }
-                if (to == -1) { /* from the last unit that O in memory has, and carefully */
-                    *x->rows = saved;
-                    unit = x->from;
-                    careful_to = end;
-                    continue;
-                }
+        while (state != ROWS_MIXED && last * AMX_BLOCK_UNITS < end && block_is_plain(x, last))
+            last++;
+        if (last > block) {
+            amx_rows saved; /* where the run fails they go with O, which has to be as far as they */
+            flush_o(x, unit);
+            saved = *x->rows;
+            to = last * AMX_BLOCK_UNITS < end ? last * AMX_BLOCK_UNITS : end;
+            to = fast_units(x, unit, to, state == ROWS_UNSEEN);
+            if (to >= 0) {
+                unit = to;
+            } else if (to == -1) {
+                *x->rows = saved;
+                careful_to = end;
+            } else {
                 careful_to = unit + 1;
-                continue;
             }
+            continue;
         }
         careful_block(x, unit, to);
         unit = to;
