@@ -12,12 +12,12 @@
 
 /* One unit: addresses and constants, so that nothing is computed between the tile operations. */
 typedef struct fast_unit {
-    const float *now;          /* its scores, [2][32][16] */
-    float *next;               /* where those of the next go */
-    char *weights;             /* [2][16] rows of 32 weights */
-    float *sums;               /* [32][16] */
-    const float *addends;      /* [32] */
-    const char *q, *k_next;    /* tiles of the group; K of the next unit */
+    const float *now;       /* its scores, [2][32][16] */
+    float *next;            /* where those of the next go */
+    char *weights;          /* [2][16] rows of 32 weights */
+    float *sums;            /* [32][16] */
+    const float *addends;   /* [32] */
+    const char *q, *k_next; /* tiles of the group; K of the next unit */
     tile_unit *unit;
     float c;
     vi top; /* largest fixed point so far */

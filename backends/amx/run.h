@@ -42,7 +42,8 @@ typedef struct amx_run {
 AMX_INLINE const char *k_tile(const amx_run *x, int unit, int half, int step)
 {
     return x->packed[unit / AMX_BLOCK_UNITS] + AMX_HEADER_BYTES +
-           ((int64_t)(unit % AMX_BLOCK_UNITS * 2 + half) * x->l->k_steps + step) * x->l->parts * 1024;
+           ((int64_t)(unit % AMX_BLOCK_UNITS * 2 + half) * x->l->k_steps + step) * x->l->parts *
+               1024;
 }
 
 AMX_INLINE const char *v_tile(const amx_run *x, int unit, int part, int pair)

@@ -12,7 +12,8 @@
 
 /* A row of the tile and its keys. */
 typedef struct amx_row {
-    int64_t head, q, first, end; /* q: row of the sequence; [first, end): its causal range and window */
+    int64_t head, q, first,
+        end; /* q: row of the sequence; [first, end): its causal range and window */
 } amx_row;
 
 /* Keys j .. j + 15 that lie in [first, end). */
@@ -25,11 +26,11 @@ static inline uint16_t range_mask(int64_t first, int64_t end, int64_t j)
 }
 
 /* The bias of the keys that the mask names; others are 0. */
-static inline vf bias_lanes(const heed_problem *p, const heed_tile *t, const amx_row *row, int64_t j,
-                            uint16_t mask)
+static inline vf bias_lanes(const heed_problem *p, const heed_tile *t, const amx_row *row,
+                            int64_t j, uint16_t mask)
 {
-    int64_t at = row->head * t->bias.head_stride + row->q * t->bias.row_stride +
-                 j * t->bias.dim_stride;
+    int64_t at =
+        row->head * t->bias.head_stride + row->q * t->bias.row_stride + j * t->bias.dim_stride;
     const char *data = (const char *)t->bias.data + at * heed_dtype_bytes(p->bias_type);
     float gathered[16] = {0};
     if (t->bias.dim_stride == 1)
@@ -45,8 +46,8 @@ static inline vf bias_lanes(const heed_problem *p, const heed_tile *t, const amx
 /* Of the keys that `mask` names (in range), those that the bool mask lets the row see. */
 static inline uint16_t mask_lanes(const heed_tile *t, const amx_row *row, int64_t j, uint16_t mask)
 {
-    int64_t at = row->head * t->mask.head_stride + row->q * t->mask.row_stride +
-                 j * t->mask.dim_stride;
+    int64_t at =
+        row->head * t->mask.head_stride + row->q * t->mask.row_stride + j * t->mask.dim_stride;
     const uint8_t *data = (const uint8_t *)t->mask.data + at;
     uint32_t seen = 0;
     if (t->mask.dim_stride == 1)
@@ -62,8 +63,8 @@ static inline uint16_t mask_lanes(const heed_tile *t, const amx_row *row, int64_
  * mask; *mask (in range) loses the keys that mask and bias hide. stage, if not NULL, receives the
  * scores of the named optional output, for the keys of the mask as it was.
  */
-static inline vf score_lanes(const heed_problem *p, const heed_tile *t, const amx_row *row, int64_t j,
-                             vf products, uint16_t *mask, vf *stage)
+static inline vf score_lanes(const heed_problem *p, const heed_tile *t, const amx_row *row,
+                             int64_t j, vf products, uint16_t *mask, vf *stage)
 {
     vf s = vf_mul(products, vf_set1(p->scale));
     if (stage)

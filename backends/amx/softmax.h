@@ -22,13 +22,13 @@
 #include "lanes.h"
 
 #define AMX_MARGIN 6
-#define AMX_SPLIT_MARGIN 1 /* weights of split accuracy are at most 1: a larger score raises M */
+#define AMX_SPLIT_MARGIN 1    /* weights of split accuracy are at most 1: a larger score raises M */
 #define AMX_TOO_LARGE 0xfe00u /* fixed point: the weight is about 1 or more, and may not be right */
 #define AMX_RAISE_FIXED 0xf980u /* below every fixed point whose weight is AMX_RAISE_BF16 or more */
 #define AMX_RAISE_BF16 0x3e80u  /* 2^-2: raise the reference before the next block */
 #define AMX_ONE_STEP 7000.0f    /* |M| up to which the constant of the one fused step is exact */
 
-#define FIXED_ZERO 24576.0f      /* 1.5 * 2^14: 2^-9 is its unit in the last place */
+#define FIXED_ZERO 24576.0f /* 1.5 * 2^14: 2^-9 is its unit in the last place */
 #define FIXED_ZERO_BITS 0x46c00000u
 #define FIXED_BIAS (127 - 0.125f) /* 0.125 = 64 / 512 comes back with the table */
 

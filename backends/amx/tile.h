@@ -30,7 +30,8 @@ typedef struct tile_unit {
 /* The compilers' tile intrinsics do not say that they touch memory (gcc 12), so that a load could be
  * moved before the store that it depends on. These say so. */
 #define tile_load(unit, n, p, row_bytes)                                                           \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #n ::"r"(p), "r"((int64_t)(row_bytes)) : "memory")
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #n ::"r"(p), "r"((int64_t)(row_bytes)) : "memor" \
+                                                                                           "y")
 #define tile_store(unit, n, p, row_bytes)                                                          \
     __asm__ volatile("tilestored %%tmm" #n ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(row_bytes))       \
                      : "memory")
@@ -72,7 +73,8 @@ typedef struct tile_unit {
 
 /* What the calling thread has done: tests reason from it where nothing can be timed. */
 typedef struct amx_model_count {
-    int64_t in_use; /* 1 between tile_begin and tile_end: what the hardware would call state in use */
+    int64_t
+        in_use; /* 1 between tile_begin and tile_end: what the hardware would call state in use */
     int64_t begins, ends, products, loads, stores;
 } amx_model_count;
 
