@@ -264,7 +264,8 @@ static int fast_units(amx_run *x, int unit, int end, int open)
         fast_products(x, have++);
     }
     for (int i = 0; i < AMX_GROUP; i++)
-        addends[i] = fixed_addend(i < x->n_rows ? x->rows->reference[i] : 0);
+        addends[i] = fixed_addend(i < x->n_rows ? x->rows->reference[i]
+                                                : 64); /* weights that raise nothing */
     if (woven && steps <= 2)
         load_q(x);
     for (; unit < end && !status; unit++) {
