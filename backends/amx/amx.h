@@ -9,7 +9,7 @@
 #define AMX_CHUNK_BLOCKS 4 /* blocks whose weights are kept before their V is multiplied */
 #define AMX_UNIT 32        /* keys of one tile product with V */
 #define AMX_BLOCK_UNITS (AMX_BLOCK / AMX_UNIT)
-#define AMX_GROUP 32        /* rows worked on together: two tiles */
+#define AMX_GROUP 32        /* most rows worked on together: two tiles */
 #define AMX_HEADER_BYTES 64 /* of a packed block */
 
 /* Opens a packed block: bit j of an array stands for key j of the block. */
@@ -26,13 +26,15 @@ typedef struct amx_header {
  * K tile         16 rows of dim pairs x 16 keys: word = dims 2r and 2r + 1 of one key
  * V tile         16 rows of key pairs in the order of vi_pack (lanes.h) x 16 columns; the two of 32
  *                columns share them in the order of vi_interleave
- * Q              per group of 32 rows: [row tile][32 dims][part] tiles of 16 rows x 32 dims
+ * group          rows worked on together: 16 where the four tiles of their O can stay in registers
+ *                (fast_resident.h), else 32
+ * Q              per group: [row tile][32 dims][part] tiles of 16 rows x 32 dims
  * P              per unit of 32 keys: [part][row tile] tiles of 16 rows x 32 keys
  * O              per group: [32 columns][row tile][2] tiles of f32, columns as V's
  */
 typedef struct amx_layout {
     int32_t parts, k_steps, v_pairs; /* v_pairs: 32 columns of V each */
-    int32_t heads, query_rows, groups;
+    int32_t heads, query_rows, group, groups;
     int64_t v_at, block_bytes, q_group_bytes, o_group_bytes;
     int64_t packed_at, q_at, s_at, p_at, o_at, rows_at, scratch_bytes;
 } amx_layout;
@@ -57,10 +59,11 @@ static inline amx_layout amx_layout_of(const heed_problem *p)
     l.heads = (int32_t)(p->q_heads / p->kv_heads);
     rows = wide * l.parts <= 256 ? 512 : 256;
     l.query_rows = (int32_t)(rows > l.heads ? rows / l.heads : 1);
-    l.groups = (l.query_rows * l.heads + AMX_GROUP - 1) / AMX_GROUP;
+    l.group = l.parts == 1 && l.k_steps == l.v_pairs && l.k_steps <= 2 ? 16 : AMX_GROUP;
+    l.groups = (l.query_rows * l.heads + l.group - 1) / l.group;
     l.v_at = AMX_HEADER_BYTES + (int64_t)l.parts * l.k_steps * (AMX_BLOCK / 16) * 1024;
     l.block_bytes = l.v_at + (int64_t)l.parts * l.v_pairs * AMX_BLOCK_UNITS * 2048;
-    l.q_group_bytes = (int64_t)l.parts * l.k_steps * 2048;
+    l.q_group_bytes = (int64_t)l.parts * l.k_steps * l.group * 64;
     l.o_group_bytes = (int64_t)l.v_pairs * 4096;
     l.packed_at = 0;
     l.q_at = l.packed_at + AMX_CHUNK_BLOCKS * l.block_bytes;

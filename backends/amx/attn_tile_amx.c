@@ -12,7 +12,7 @@
  * Compiled   with the ISA's flags -> runs only after probe(); with HEED_AMX_MODEL at baseline on
  * the model of the unit (tile.h), for tests.
  */
-#include "fast.h"
+#include "fast_resident.h"
 
 #ifdef HEED_AMX_MODEL
 _Thread_local amx_model_count AMX_NAME(count);
@@ -48,7 +48,7 @@ static int block_is_plain(const amx_run *x, int block)
         return 0;
     header = header_of(x, block); /* a hidden block may not be packed */
     for (int n = 0; n < AMX_BLOCK / 32; n++)
-        if (header->odd_k[n])
+        if (header->odd_k[n] || (x->l->group == 16 && header->odd_v[n]))
             return 0;
     return 1;
 }
@@ -86,7 +86,8 @@ static void run_chunk(amx_run *x, int unit, int end)
             flush_o(x, unit);
             saved = *x->rows;
             to = last * AMX_BLOCK_UNITS < end ? last * AMX_BLOCK_UNITS : end;
-            to = fast_units(x, unit, to, state == ROWS_UNSEEN);
+            to = x->l->group == 16 ? resident_units(x, unit, to, state == ROWS_UNSEEN)
+                                   : fast_units(x, unit, to, state == ROWS_UNSEEN);
             if (to >= 0) {
                 unit = to;
             } else if (to == -1) {
@@ -307,9 +308,9 @@ static int all_hidden(const heed_tile *t, int64_t block)
 static void choose_group(amx_run *x, char *scratch, int64_t g)
 {
     const amx_layout *l = x->l;
-    int64_t n_rows = x->t->n_heads * x->t->q_count - g * AMX_GROUP;
-    x->first_row = (int32_t)(g * AMX_GROUP);
-    x->n_rows = (int32_t)(n_rows < AMX_GROUP ? n_rows : AMX_GROUP);
+    int64_t n_rows = x->t->n_heads * x->t->q_count - g * l->group;
+    x->first_row = (int32_t)(g * l->group);
+    x->n_rows = (int32_t)(n_rows < l->group ? n_rows : l->group);
     x->q = scratch + l->q_at + g * l->q_group_bytes;
     x->o = scratch + l->o_at + g * l->o_group_bytes;
     x->rows = (amx_rows *)(void *)(scratch + l->rows_at) + g;
@@ -332,7 +333,8 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
     const int64_t chunk_keys = AMX_CHUNK_BLOCKS * AMX_BLOCK;
     const int outputs = (tile->flags & HEED_TILE_OUTPUTS) != 0;
     char *base = scratch;
-    int64_t n_rows = tile->n_heads * tile->q_count, groups = (n_rows + AMX_GROUP - 1) / AMX_GROUP;
+    int64_t n_rows = tile->n_heads * tile->q_count,
+            groups = (n_rows + layout.group - 1) / layout.group;
     int64_t first_block = tile->k_first / AMX_BLOCK;
     amx_rows *rows = (amx_rows *)(void *)(base + layout.rows_at);
     tile_unit unit;
@@ -373,7 +375,7 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
         }
         for (int64_t g = 0; g < groups; g++) {
             choose_group(&x, base, g);
-            if (x.n_rows < AMX_GROUP) /* rows that do not exist: any finite weights */
+            if (x.n_rows < layout.group) /* rows that do not exist: any finite weights */
                 memset(x.weights, 0, (size_t)(layout.o_at - layout.p_at));
             group_and_chunk(&x);
             if (x.chunk + chunk_keys >= tile->k_end && !outputs) /* O is still near */

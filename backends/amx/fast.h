@@ -12,12 +12,13 @@
 
 /* One unit: addresses and constants, so that nothing is computed between the tile operations. */
 typedef struct fast_unit {
-    const float *now;       /* its scores, [2][32][16] */
-    float *next;            /* where those of the next go */
-    char *weights;          /* [2][16] rows of 32 weights */
-    float *sums;            /* [32][16] */
-    const float *addends;   /* [32] */
-    const char *q, *k_next; /* tiles of the group; K of the next unit */
+    const float *now;                /* its scores, [2][32][16] */
+    float *next;                     /* where those of the next go */
+    char *weights;                   /* [2][16] rows of 32 weights */
+    float *sums;                     /* [32][16] */
+    const float *addends;            /* [32] */
+    const char *q, *k_next;          /* tiles of the group; K of the next unit */
+    const char *p_before, *v_before; /* weights and V of the unit before (fast_resident.h) */
     tile_unit *unit;
     float c;
     vi top; /* largest fixed point so far */
@@ -294,7 +295,8 @@ static int fast_units(amx_run *x, int unit, int end, int open)
         return -1;
     if (status == 1) {
         int block = (unit - 1) / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS;
-        raise_references(x, block > first ? block : first, unit);
+        block = block > first ? block : first;
+        raise_references(x, block, unit, block);
     }
     return unit;
 }

@@ -252,7 +252,7 @@ static inline void pack_block(const heed_problem *p, const heed_tile *t, const a
     pack_v(p, t, l, start, packed);
 }
 
-/* Rows [32 g, 32 g + 32) of the tile; returns the rows with a value of 2^50 or more. */
+/* The rows of group g of the tile; returns the rows with a value of 2^50 or more. */
 static inline uint32_t pack_q(const heed_problem *p, const heed_tile *t, const amx_layout *l,
                               int64_t g, char *out)
 {
@@ -260,9 +260,9 @@ static inline uint32_t pack_q(const heed_problem *p, const heed_tile *t, const a
     const int usual = p->q_type == HEED_BF16 && t->q.dim_stride == 1 && l->parts == 1;
     int64_t rows = t->n_heads * t->q_count;
     uint32_t odd_rows = 0;
-    int64_t head = AMX_GROUP * g / t->q_count, q = AMX_GROUP * g % t->q_count;
-    for (int i = 0; i < AMX_GROUP; i++) {
-        int64_t r = AMX_GROUP * g + i;
+    int64_t head = l->group * g / t->q_count, q = l->group * g % t->q_count;
+    for (int i = 0; i < l->group; i++) {
+        int64_t r = l->group * g + i;
         int64_t at = head * t->q.head_stride + (t->q_first + q) * t->q.row_stride;
         const char *data = (const char *)t->q.data + at * heed_dtype_bytes(p->q_type);
         vi top = vi_zero();

@@ -86,7 +86,7 @@ int main(void)
         }
     products(context, 0, 0, LEN); /* with the trial */
     expect("full", products(context, 0, 0, LEN), all * all);
-    expect_loads("full", 0.9);
+    expect_loads("full", 1.4); /* O of 16 rows stays in registers, operands are not shared */
     expect("causal", products(context, HEED_HAS_CAUSAL, 0, LEN), all * (all + 1) / 2);
     expect("causal, 128 rows", products(context, HEED_HAS_CAUSAL, 0, 128), 4 * 5 / 2);
     expect("causal, 32 rows", products(context, HEED_HAS_CAUSAL, 0, 32), 1);
