@@ -6,7 +6,7 @@
 #include <heed/backend.h>
 
 #define AMX_BLOCK 128      /* keys of a block: unit of prepare, of masks and of the row reference */
-#define AMX_CHUNK_BLOCKS 4 /* blocks whose weights are kept before their V is multiplied */
+#define AMX_CHUNK_BLOCKS 8 /* most blocks of a chunk, which all groups go through before the next */
 #define AMX_UNIT 32        /* keys of one tile product with V */
 #define AMX_BLOCK_UNITS (AMX_BLOCK / AMX_UNIT)
 #define AMX_GROUP 32        /* most rows worked on together: two tiles */
@@ -34,7 +34,7 @@ typedef struct amx_header {
  */
 typedef struct amx_layout {
     int32_t parts, k_steps, v_pairs; /* v_pairs: 32 columns of V each */
-    int32_t heads, query_rows, group, groups;
+    int32_t heads, query_rows, group, groups, chunk_blocks;
     int64_t v_at, block_bytes, q_group_bytes, o_group_bytes;
     int64_t packed_at, q_at, s_at, p_at, o_at, rows_at, scratch_bytes;
 } amx_layout;
@@ -60,16 +60,17 @@ static inline amx_layout amx_layout_of(const heed_problem *p)
     rows = wide * l.parts <= 256 ? 512 : 256;
     l.query_rows = (int32_t)(rows > l.heads ? rows / l.heads : 1);
     l.group = l.parts == 1 && l.k_steps == l.v_pairs && l.k_steps <= 2 ? 16 : AMX_GROUP;
+    l.chunk_blocks = l.group == 16 ? AMX_CHUNK_BLOCKS : AMX_CHUNK_BLOCKS / 2;
     l.groups = (l.query_rows * l.heads + l.group - 1) / l.group;
     l.v_at = AMX_HEADER_BYTES + (int64_t)l.parts * l.k_steps * (AMX_BLOCK / 16) * 1024;
     l.block_bytes = l.v_at + (int64_t)l.parts * l.v_pairs * AMX_BLOCK_UNITS * 2048;
     l.q_group_bytes = (int64_t)l.parts * l.k_steps * l.group * 64;
     l.o_group_bytes = (int64_t)l.v_pairs * 4096;
     l.packed_at = 0;
-    l.q_at = l.packed_at + AMX_CHUNK_BLOCKS * l.block_bytes;
+    l.q_at = l.packed_at + l.chunk_blocks * l.block_bytes;
     l.s_at = l.q_at + l.groups * l.q_group_bytes;
     l.p_at = l.s_at + AMX_GROUP * AMX_BLOCK * 4;
-    l.o_at = l.p_at + (int64_t)l.parts * AMX_CHUNK_BLOCKS * AMX_BLOCK_UNITS * 2048;
+    l.o_at = l.p_at + (int64_t)l.parts * l.chunk_blocks * AMX_BLOCK_UNITS * 2048;
     l.rows_at = l.o_at + l.groups * l.o_group_bytes;
     l.scratch_bytes = l.rows_at + l.groups * (int64_t)sizeof(amx_rows);
     return l;

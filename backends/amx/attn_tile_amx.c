@@ -282,8 +282,8 @@ static void group_and_chunk(amx_run *x)
         high = x->row[i].end > high ? x->row[i].end : high;
     }
     low = low > x->chunk ? low : x->chunk;
-    if (high > x->chunk + AMX_CHUNK_BLOCKS * AMX_BLOCK)
-        high = x->chunk + AMX_CHUNK_BLOCKS * AMX_BLOCK;
+    if (high > x->chunk + x->l->chunk_blocks * AMX_BLOCK)
+        high = x->chunk + x->l->chunk_blocks * AMX_BLOCK;
     if (low >= high)
         return;
     low = (low - x->chunk) / AMX_UNIT;
@@ -330,7 +330,7 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
                                void *scratch)
 {
     const amx_layout layout = amx_layout_of(problem);
-    const int64_t chunk_keys = AMX_CHUNK_BLOCKS * AMX_BLOCK;
+    const int64_t chunk_keys = layout.chunk_blocks * AMX_BLOCK;
     const int outputs = (tile->flags & HEED_TILE_OUTPUTS) != 0;
     char *base = scratch;
     int64_t n_rows = tile->n_heads * tile->q_count,
@@ -358,7 +358,7 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
     tile_begin(&unit);
     for (x.chunk = tile->k_first / chunk_keys * chunk_keys; x.chunk < tile->k_end;
          x.chunk += chunk_keys) {
-        for (int b = 0; b < AMX_CHUNK_BLOCKS; b++) {
+        for (int b = 0; b < layout.chunk_blocks; b++) {
             int64_t start = x.chunk + b * AMX_BLOCK;
             if (start + AMX_BLOCK <= tile->k_first || start >= tile->k_end)
                 continue;

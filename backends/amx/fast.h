@@ -171,6 +171,13 @@ typedef void fast_kind(fast_unit *f);
 static fast_kind *const fast_kinds[] = {fast_kind_0, fast_kind_1, fast_kind_2, fast_kind_3,
                                         fast_kind_4};
 
+/* Nothing of the unit is hidden from any row of the group. */
+AMX_INLINE int seen_by_all(const amx_run *x, int unit)
+{
+    int64_t j = x->chunk + unit * AMX_UNIT;
+    return !x->t->mask_blocks && x->all_first <= j && x->all_end >= j + AMX_UNIT;
+}
+
 /* Hides the keys of a unit that rows may not see: at the edges of their ranges, and by the mask. */
 static void hide_keys(const amx_run *x, int unit, float *s)
 {

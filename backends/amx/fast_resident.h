@@ -126,16 +126,46 @@ static fast_kind *const resident_kinds[2][2][2] = {
     {{resident_100, resident_101}, {resident_110, resident_111}},
     {{resident_200, resident_201}, {resident_210, resident_211}}};
 
-static void resident_products(const amx_run *x, fast_unit *f, int unit)
+/* Q K of up to four units at once, before O is loaded: a tile is stored when the next have begun. */
+#define RESIDENT_OPEN(s0, s1, n)                                                                   \
+    if (unit + (n) < end) {                                                                        \
+        const char *k = k_tile(x, unit + (n), 0, 0);                                               \
+        tile_load(u, 7, x->q, 64);                                                                 \
+        tile_load(u, 6, k, 64);                                                                    \
+        tile_zero(u, s0);                                                                          \
+        tile_zero(u, s1);                                                                          \
+        tile_product(u, s0, 7, 6);                                                                 \
+        tile_load(u, 6, k + steps * 1024, 64);                                                     \
+        tile_product(u, s1, 7, 6);                                                                 \
+        if (steps > 1) {                                                                           \
+            tile_load(u, 7, x->q + 1024, 64);                                                      \
+            tile_load(u, 6, k + 1024, 64);                                                         \
+            tile_product(u, s0, 7, 6);                                                             \
+            tile_load(u, 6, k + 3072, 64);                                                         \
+            tile_product(u, s1, 7, 6);                                                             \
+        }                                                                                          \
+    }
+#define RESIDENT_OPENED(s0, s1, n)                                                                 \
+    if (unit + (n) < end) {                                                                        \
+        tile_store(u, s0, scores_at(x, unit + (n)), 64);                                           \
+        tile_store(u, s1, scores_at(x, unit + (n)) + 512, 64);                                     \
+    }
+
+static void resident_products(const amx_run *x, int unit, int end)
 {
+    tile_unit *u = x->unit;
     const int steps = x->l->k_steps;
-    f->k_next = k_tile(x, unit, 0, 0);
-    f->next = scores_at(x, unit);
-    for (int part = 0; part < 4; part++)
-        resident_qk(f, steps, part);
-    resident_store(f, 0);
-    resident_store(f, 1);
-    hide_keys(x, unit, f->next);
+    (void)u;
+    RESIDENT_OPEN(0, 1, 0)
+    RESIDENT_OPEN(2, 3, 1)
+    RESIDENT_OPENED(0, 1, 0)
+    RESIDENT_OPEN(4, 5, 2)
+    RESIDENT_OPENED(2, 3, 1)
+    RESIDENT_OPEN(0, 1, 3)
+    RESIDENT_OPENED(4, 5, 2)
+    RESIDENT_OPENED(0, 1, 3)
+    for (; unit < end; unit++)
+        hide_keys(x, unit, scores_at(x, unit));
 }
 
 static inline void resident_load_o(const amx_run *x)
@@ -181,7 +211,7 @@ static int resident_units(amx_run *x, int unit, int end, int open)
 {
     float addends[16];
     const int steps = x->l->k_steps, first = unit;
-    int have = unit, status = 0, ready;
+    int have, status = 0, ready;
     fast_unit f = {.sums = x->rows->sum[0],
                    .addends = addends,
                    .q = x->q,
@@ -190,8 +220,8 @@ static int resident_units(amx_run *x, int unit, int end, int open)
                    .top = vi_zero()};
     flush_o(x, unit);
     ready = open ? (unit / AMX_BLOCK_UNITS + 1) * AMX_BLOCK_UNITS : unit + 2;
-    for (; have < ready && have < end; have++)
-        resident_products(x, &f, have);
+    have = ready < end ? ready : end;
+    resident_products(x, unit, have);
     if (open && !open_references(x, unit, have))
         return -2;
     /* Rows that do not exist have scores of 0, and small weights. */
@@ -209,8 +239,11 @@ static int resident_units(amx_run *x, int unit, int end, int open)
         if (unit >= first + 2)
             resident_before(x, &f, unit - 2);
         resident_kinds[steps - 1][next][unit >= first + 2](&f);
-        if (next)
-            hide_keys(x, have++, f.next);
+        if (next) {
+            if (!seen_by_all(x, have))
+                hide_keys(x, have, f.next);
+            have++;
+        }
         if (unit % AMX_BLOCK_UNITS == AMX_BLOCK_UNITS - 1 || unit + 1 == end)
             status = fast_check(f.top);
     }
