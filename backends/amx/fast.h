@@ -181,19 +181,29 @@ AMX_INLINE int seen_by_all(const amx_run *x, int unit)
 /* Hides the keys of a unit that rows may not see: at the edges of their ranges, and by the mask. */
 static void hide_keys(const amx_run *x, int unit, float *s)
 {
-    int64_t j = x->chunk + unit * AMX_UNIT;
-    int masked = !block_is(x, unit / AMX_BLOCK_UNITS, HEED_BLOCK_ALL);
-    if (!masked && x->all_first <= j && x->all_end >= j + AMX_UNIT)
+    const int64_t j = x->chunk + unit * AMX_UNIT;
+    const heed_rows *m = &x->t->mask;
+    const int masked = !block_is(x, unit / AMX_BLOCK_UNITS, HEED_BLOCK_ALL);
+    const int ranged = x->all_first > j || x->all_end < j + AMX_UNIT;
+    const vf hidden = vf_set1(x->hidden);
+    if (!masked && !ranged)
         return;
-    for (int i = 0; i < x->n_rows; i++)
-        for (int half = 0; half < 2; half++) {
-            float *p = s + half * 512 + i * 16;
-            uint16_t mask = range_mask(x->row[i].first, x->row[i].end, j + 16 * half);
-            if (masked && mask)
-                mask = mask_lanes(x->t, &x->row[i], j + 16 * half, mask);
-            if (mask != 0xffff) /* no load: it would wait for what the tile unit stored */
-                vf_store_some(p, (uint16_t)~mask, vf_set1(x->hidden));
+    for (int i = 0; i < x->n_rows; i++) {
+        const amx_row *row = &x->row[i];
+        float *p = s + i * 16;
+        uint32_t seen = ranged ? range_mask32(row->first, row->end, j) : ~0u;
+        if (masked && m->dim_stride == 1)
+            seen = bytes_set32((const char *)m->data + row->head * m->head_stride +
+                                   row->q * m->row_stride + j,
+                               seen);
+        else if (masked)
+            seen = mask_lanes(x->t, row, j, (uint16_t)seen) |
+                   (uint32_t)mask_lanes(x->t, row, j + 16, (uint16_t)(seen >> 16)) << 16;
+        if (seen != ~0u) { /* no load: it would wait for what the tile unit stored */
+            vf_store_some(p, (uint16_t)~seen, hidden);
+            vf_store_some(p + 512, (uint16_t)(~seen >> 16), hidden);
         }
+    }
 }
 
 static inline float *scores_at(const amx_run *x, int unit)

@@ -274,6 +274,13 @@ static inline uint16_t bytes_set(const void *p, uint16_t mask)
     return _mm_test_epi8_mask(bytes, bytes);
 }
 
+/* The same of 32. */
+static inline uint32_t bytes_set32(const void *p, uint32_t mask)
+{
+    __m256i bytes = _mm256_maskz_loadu_epi8(mask, p);
+    return _mm256_test_epi8_mask(bytes, bytes);
+}
+
 /* acc[n] + the two bf16 of lane n, the odd one first. Denormals count as zero. */
 static inline vf vf_add_pairs(vf acc, vi pairs)
 {

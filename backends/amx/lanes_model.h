@@ -352,6 +352,12 @@ static inline uint16_t bytes_set(const void *p, uint16_t mask)
     return (uint16_t)set;
 }
 
+static inline uint32_t bytes_set32(const void *p, uint32_t mask)
+{
+    return bytes_set(p, (uint16_t)mask) |
+           (uint32_t)bytes_set((const char *)p + 16, (uint16_t)(mask >> 16)) << 16;
+}
+
 static inline vf vf_add_pairs(vf acc, vi pairs)
 {
     EACH(n)

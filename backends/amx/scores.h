@@ -25,6 +25,15 @@ static inline uint16_t range_mask(int64_t first, int64_t end, int64_t j)
     return (uint16_t)(under & ~below);
 }
 
+/* Keys j .. j + 31. */
+static inline uint32_t range_mask32(int64_t first, int64_t end, int64_t j)
+{
+    int64_t low = first - j, high = end - j;
+    uint64_t below = low <= 0 ? 0 : low >= 32 ? 0xffffffffu : (UINT64_C(1) << low) - 1;
+    uint64_t under = high <= 0 ? 0 : high >= 32 ? 0xffffffffu : (UINT64_C(1) << high) - 1;
+    return (uint32_t)(under & ~below);
+}
+
 /* The bias of the keys that the mask names; others are 0. */
 static inline vf bias_lanes(const heed_problem *p, const heed_tile *t, const amx_row *row,
                             int64_t j, uint16_t mask)
