@@ -65,6 +65,15 @@ static int state_of_rows(const amx_run *x)
     return known == x->n_rows ? ROWS_KNOWN : unseen == x->n_rows ? ROWS_UNSEEN : ROWS_MIXED;
 }
 
+static void copy_rows(amx_rows *to, const amx_rows *from, int n_rows)
+{
+    memcpy(to->reference, from->reference, sizeof to->reference);
+    for (int i = 0; i < n_rows; i++)
+        vf_store(to->sum[i], vf_load(from->sum[i]));
+    to->odd_q = from->odd_q;
+    to->fresh = from->fresh;
+}
+
 /* Units [unit, end) of the chunk for the group. */
 static void run_chunk(amx_run *x, int unit, int end)
 {
@@ -84,14 +93,14 @@ static void run_chunk(amx_run *x, int unit, int end)
         if (last > block) {
             amx_rows saved; /* where the run fails they go with O, which has to be as far as they */
             flush_o(x, unit);
-            saved = *x->rows;
+            copy_rows(&saved, x->rows, x->n_rows);
             to = last * AMX_BLOCK_UNITS < end ? last * AMX_BLOCK_UNITS : end;
             to = x->l->group == 16 ? resident_units(x, unit, to, state == ROWS_UNSEEN)
                                    : fast_units(x, unit, to, state == ROWS_UNSEEN);
             if (to >= 0) {
                 unit = to;
             } else if (to == -1) {
-                *x->rows = saved;
+                copy_rows(x->rows, &saved, x->n_rows);
                 careful_to = end;
             } else {
                 careful_to = unit + 1;
@@ -375,8 +384,12 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
         }
         for (int64_t g = 0; g < groups; g++) {
             choose_group(&x, base, g);
-            if (x.n_rows < layout.group) /* rows that do not exist: any finite weights */
-                memset(x.weights, 0, (size_t)(layout.o_at - layout.p_at));
+            if (x.n_rows < layout.group) { /* rows that do not exist: any finite weights */
+                int64_t keys =
+                    tile->k_end - x.chunk < chunk_keys ? tile->k_end - x.chunk : chunk_keys;
+                memset(x.weights, 0,
+                       (size_t)((keys + AMX_UNIT - 1) / AMX_UNIT * 2048 * layout.parts));
+            }
             group_and_chunk(&x);
             if (x.chunk + chunk_keys >= tile->k_end && !outputs) /* O is still near */
                 leave_group(&x);

@@ -161,6 +161,13 @@ static inline int pack_v_tiles(const char *const row[AMX_UNIT], int64_t at, char
     return vi_halves_from(top, AMX_INF_BF16) != 0;
 }
 
+/* Products are made of units that have a key of the tile's range, and only those are packed. */
+static inline int unit_is_used(const heed_tile *t, int64_t start, int unit)
+{
+    const int64_t first = start + unit * AMX_UNIT;
+    return first < t->k_end && first + AMX_UNIT > t->k_first;
+}
+
 static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_layout *l,
                           int64_t start, char *packed)
 {
@@ -173,7 +180,11 @@ static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_l
     char *out = packed + AMX_HEADER_BYTES;
     const char *row[AMX_BLOCK];
     rows_of_block(p, t, &t->k, type, t->k_page_stride, start, row);
-    for (int g = 0; g < AMX_BLOCK / 16; g++)
+    for (int g = 0; g < AMX_BLOCK / 16; g++) {
+        if (!unit_is_used(t, start, g / 2)) {
+            out += steps * parts * 1024;
+            continue;
+        }
         for (int step = 0; step < steps; step++, out += parts * 1024) {
             vi high[16], low[16], top = vi_zero(), part[2];
             int n = (int)p->qk_dim - 32 * step;
@@ -199,6 +210,7 @@ static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_l
                     vi_store(out + 1024 + i * 64, low[i]);
             }
         }
+    }
 }
 
 static inline void pack_v(const heed_problem *p, const heed_tile *t, const amx_layout *l,
@@ -213,7 +225,7 @@ static inline void pack_v(const heed_problem *p, const heed_tile *t, const amx_l
     const char *row[AMX_BLOCK];
     rows_of_block(p, t, &t->v, type, t->v_page_stride, start, row);
     for (int unit = 0; unit < AMX_BLOCK_UNITS; unit++)
-        for (int pair = 0; pair < pairs; pair++) {
+        for (int pair = 0; pair < pairs && unit_is_used(t, start, unit); pair++) {
             char *out = packed + l->v_at + ((int64_t)unit * parts * pairs + pair) * 2048;
             int n = (int)p->v_dim - 32 * pair;
             if (usual && n >= 32 &&
