@@ -266,7 +266,7 @@ static void careful_block(amx_run *x, int unit, int end)
         vf sum = vf_load(x->rows->sum[i]), partial = vf_set1(0), above = vf_set1(-INFINITY);
         vi top = vi_zero();
         char *p = p_tile(x, unit, 0, i / 16) + i % 16 * 64;
-        int64_t unit_bytes = 2048 * x->l->parts;
+        int64_t unit_bytes = x->l->group * 64 * x->l->parts;
         if (*reference != AMX_UNSEEN && split) {
             for (int g = first, n = 0; g < groups; g += 2, n++)
                 split_weights(s + g * 512, s + g * 512 + 512, c, *reference, &partial, &above,
@@ -301,7 +301,7 @@ static void careful_block(amx_run *x, int unit, int end)
             }
             if (*reference == AMX_UNSEEN) {
                 for (int n = 0; n < x->l->parts * (end - unit); n++)
-                    vi_store(p + n * 2048, vi_zero());
+                    vi_store(p + (int64_t)n * x->l->group * 64, vi_zero());
                 continue;
             }
             for (int g = first, n = 0; g < groups; g += 2, n++) {

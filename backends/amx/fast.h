@@ -12,7 +12,7 @@
 
 /* One unit: addresses and constants, so that nothing is computed between the tile operations. */
 typedef struct fast_unit {
-    const float *now;                /* its scores, [2][32][16] */
+    const float *now;                /* its scores, [2][rows of a group][16] */
     float *next;                     /* where those of the next go */
     char *weights;                   /* [2][16] rows of 32 weights */
     float *sums;                     /* [32][16] */
@@ -24,11 +24,11 @@ typedef struct fast_unit {
     vi top; /* largest fixed point so far */
 } fast_unit;
 
-AMX_INLINE void fast_row(const fast_unit *f, vf c, vi table, vi *top, int i)
+AMX_INLINE void fast_row(const fast_unit *f, vf c, vi table, vi *top, int i, const int half)
 {
     vf addend = vf_set1(f->addends[i]);
     vi fixed = fixed_of(vf_fma(vf_load(f->now + i * 16), c, addend),
-                        vf_fma(vf_load(f->now + 512 + i * 16), c, addend));
+                        vf_fma(vf_load(f->now + half + i * 16), c, addend));
     vi weights = weights_of(fixed, table);
     *top = vi_max16(*top, fixed);
     vi_store(f->weights + i * 64, weights);
@@ -120,8 +120,8 @@ AMX_INLINE void fast_op(const fast_unit *f, const int steps, const int slot)
 }
 
 #define FAST_SLOT(n)                                                                               \
-    fast_row(f, c, table, &top, 2 * (n));                                                          \
-    fast_row(f, c, table, &top, 2 * (n) + 1);                                                      \
+    fast_row(f, c, table, &top, 2 * (n), 512);                                                     \
+    fast_row(f, c, table, &top, 2 * (n) + 1, 512);                                                 \
     fast_op(f, steps, n);
 
 /* Softmax of a unit with Q K of the next woven in; steps 0: without. */
@@ -164,7 +164,7 @@ FAST_KIND(4)
 static void fast_soft(fast_unit *f, int n_rows)
 {
     for (int i = 0; i < n_rows; i++)
-        fast_row(f, vf_set1(f->c), vi_load(exp2_table), &f->top, i);
+        fast_row(f, vf_set1(f->c), vi_load(exp2_table), &f->top, i, 512);
 }
 
 typedef void fast_kind(fast_unit *f);
@@ -201,14 +201,14 @@ static void hide_keys(const amx_run *x, int unit, float *s)
                    (uint32_t)mask_lanes(x->t, row, j + 16, (uint16_t)(seen >> 16)) << 16;
         if (seen != ~0u) { /* no load: it would wait for what the tile unit stored */
             vf_store_some(p, (uint16_t)~seen, hidden);
-            vf_store_some(p + 512, (uint16_t)(~seen >> 16), hidden);
+            vf_store_some(p + x->l->group * 16, (uint16_t)(~seen >> 16), hidden);
         }
     }
 }
 
 static inline float *scores_at(const amx_run *x, int unit)
 {
-    return x->s + unit % AMX_BLOCK_UNITS * 1024;
+    return x->s + unit % AMX_BLOCK_UNITS * x->l->group * 32;
 }
 
 static void fast_products(const amx_run *x, int unit)
@@ -234,7 +234,7 @@ static int open_references(const amx_run *x, int unit, int end)
             for (int u = unit; u < end; u++) {
                 const float *s = scores_at(x, u) + (tile + i) * 16;
                 most = vf_max(vf_mul(vf_load(s), c), most);
-                most = vf_max(vf_mul(vf_load(s + 512), c), most);
+                most = vf_max(vf_mul(vf_load(s + x->l->group * 16), c), most);
             }
             rows[i] = vf_bits(most);
         }

@@ -53,7 +53,8 @@ AMX_INLINE void resident_pv(const fast_unit *f, const int pairs, const int part)
         tile_product(u, 3, 7, 6);
 }
 
-/* Both halves of S, [2][32 rows][16] of which 16 rows are there. */
+/* Both halves of S, [2][16 rows][16]. Scores and weights of adjacent units lie so that no load has the
+ * low 12 bits of a store shortly before it. */
 AMX_INLINE void resident_store(const fast_unit *f, const int half)
 {
     tile_unit *u = f->unit;
@@ -61,7 +62,7 @@ AMX_INLINE void resident_store(const fast_unit *f, const int half)
     if (half == 0)
         tile_store(u, 4, f->next, 64);
     else
-        tile_store(u, 5, f->next + 512, 64);
+        tile_store(u, 5, f->next + 256, 64);
 }
 
 /* What stands before row `row` of the softmax. */
@@ -80,7 +81,7 @@ AMX_INLINE void resident_op(const fast_unit *f, const int steps, const int next,
 
 #define RESIDENT_ROW(n)                                                                            \
     resident_op(f, steps, next, before, n);                                                        \
-    fast_row(f, c, table, &top, n);
+    fast_row(f, c, table, &top, n, 256);
 
 /* One slot. next: with Q K of a later unit, before: with P V of an earlier one. */
 AMX_INLINE void resident_slot(fast_unit *state, const int steps, const int next, const int before)
@@ -148,7 +149,7 @@ static fast_kind *const resident_kinds[2][2][2] = {
 #define RESIDENT_OPENED(s0, s1, n)                                                                 \
     if (unit + (n) < end) {                                                                        \
         tile_store(u, s0, scores_at(x, unit + (n)), 64);                                           \
-        tile_store(u, s1, scores_at(x, unit + (n)) + 512, 64);                                     \
+        tile_store(u, s1, scores_at(x, unit + (n)) + 256, 64);                                     \
     }
 
 static void resident_products(const amx_run *x, int unit, int end)

@@ -54,7 +54,7 @@ AMX_INLINE const char *v_tile(const amx_run *x, int unit, int part, int pair)
 
 AMX_INLINE char *p_tile(const amx_run *x, int unit, int part, int row_tile)
 {
-    return x->weights + ((int64_t)(unit * x->l->parts + part) * 2 + row_tile) * 1024;
+    return x->weights + (int64_t)(unit * x->l->parts + part) * x->l->group * 64 + row_tile * 1024;
 }
 
 AMX_INLINE char *o_tile(const amx_run *x, int pair, int row_tile, int column)
