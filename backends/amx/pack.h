@@ -144,6 +144,26 @@ static inline int pack_k_tile(const char *const row[16], int64_t at, char *out)
     return vi_halves_from(top, AMX_ODD_BF16) != 0;
 }
 
+/* The same of rows `step` bytes apart. */
+static inline int pack_k_apart(const char *row, int64_t step, char *out)
+{
+    const vi magnitude = vi_set1(0x7fff7fff);
+    const char *row4 = row + 4 * step, *row8 = row + 8 * step, *row12 = row + 12 * step;
+    vi top = vi_zero();
+    for (int words = 0; words < 4; words++) {
+        vi r[4];
+        for (int i = 0; i < 4; i++) {
+            const int64_t at = i * step + 16 * words;
+            r[i] = vi_load_quarters(row + at, row4 + at, row8 + at, row12 + at);
+            top = vi_max16(top, vi_and(r[i], magnitude));
+        }
+        vi_transpose_quarters(r);
+        for (int i = 0; i < 4; i++)
+            vi_store(out + (4 * words + i) * 64, r[i]);
+    }
+    return vi_halves_from(top, AMX_ODD_BF16) != 0;
+}
+
 /* 32 rows' 32 columns from `at` bytes on, to two tiles. Returns whether a NaN or an infinity is
  * among them. */
 static inline int pack_v_tiles(const char *const row[AMX_UNIT], int64_t at, char *out)
@@ -158,6 +178,23 @@ static inline int pack_v_tiles(const char *const row[AMX_UNIT], int64_t at, char
         vi_store(out + w * 64, low);
         vi_store(out + w * 64 + 1024, high);
     }
+    return vi_halves_from(top, AMX_INF_BF16) != 0;
+}
+
+/* The same of rows `step` bytes apart. */
+static inline int pack_v_apart(const char *row, int64_t step, char *out)
+{
+    const vi magnitude = vi_set1(0x7fff7fff);
+    vi top = vi_zero();
+    for (int w = 0; w < 16; w += 4, row += 4 * step)
+        for (int i = 0; i < 4; i++) {
+            const char *from = row + (i % 2 * 2 + (i >= 2 ? 16 : 0)) * step;
+            vi a = vi_load(from), b = vi_load(from + step), low, high;
+            top = vi_max16(top, vi_max16(vi_and(a, magnitude), vi_and(b, magnitude)));
+            vi_interleave(a, b, &low, &high);
+            vi_store(out + (w + i) * 64, low);
+            vi_store(out + (w + i) * 64 + 1024, high);
+        }
     return vi_halves_from(top, AMX_INF_BF16) != 0;
 }
 
@@ -178,8 +215,9 @@ static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_l
     const int usual = type == HEED_BF16 && dim_stride == 1 && parts == 1;
     amx_header *header = (amx_header *)packed;
     char *out = packed + AMX_HEADER_BYTES;
+    const int64_t step_bytes = t->k.row_stride * (int64_t)heed_dtype_bytes(type);
     const char *row[AMX_BLOCK];
-    rows_of_block(p, t, &t->k, type, t->k_page_stride, start, row);
+    int known = 0; /* row has been filled */
     for (int g = 0; g < AMX_BLOCK / 16; g++) {
         if (!unit_is_used(t, start, g / 2)) {
             out += steps * parts * 1024;
@@ -188,8 +226,16 @@ static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_l
         for (int step = 0; step < steps; step++, out += parts * 1024) {
             vi high[16], low[16], top = vi_zero(), part[2];
             int n = (int)p->qk_dim - 32 * step;
-            if (usual && n >= 32 && all_there(t, start, 16 * g, 16 * g + 16) &&
-                !pack_k_tile(row + 16 * g, 64 * step, out))
+            const int whole = usual && n >= 32 && all_there(t, start, 16 * g, 16 * g + 16);
+            if (whole && !t->pages &&
+                !pack_k_apart((const char *)t->k.data + (start + 16 * g) * step_bytes + 64 * step,
+                              step_bytes, out))
+                continue;
+            if (!known) {
+                rows_of_block(p, t, &t->k, type, t->k_page_stride, start, row);
+                known = 1;
+            }
+            if (whole && t->pages && !pack_k_tile(row + 16 * g, 64 * step, out))
                 continue;
             for (int i = 0; i < 16; i++) {
                 row_or_zero(type, row[16 * g + i], dim_stride, 32 * step, n, parts, part);
@@ -222,15 +268,25 @@ static inline void pack_v(const heed_problem *p, const heed_tile *t, const amx_l
     const int64_t dim_stride = t->v.dim_stride;
     const int usual = type == HEED_BF16 && dim_stride == 1 && parts == 1;
     amx_header *header = (amx_header *)packed;
+    const int64_t step_bytes = t->v.row_stride * (int64_t)heed_dtype_bytes(type);
     const char *row[AMX_BLOCK];
-    rows_of_block(p, t, &t->v, type, t->v_page_stride, start, row);
+    int known = 0;
     for (int unit = 0; unit < AMX_BLOCK_UNITS; unit++)
         for (int pair = 0; pair < pairs && unit_is_used(t, start, unit); pair++) {
             char *out = packed + l->v_at + ((int64_t)unit * parts * pairs + pair) * 2048;
             int n = (int)p->v_dim - 32 * pair;
-            if (usual && n >= 32 &&
-                all_there(t, start, unit * AMX_UNIT, unit * AMX_UNIT + AMX_UNIT) &&
-                !pack_v_tiles(row + unit * AMX_UNIT, 64 * pair, out))
+            const int whole = usual && n >= 32 &&
+                              all_there(t, start, unit * AMX_UNIT, unit * AMX_UNIT + AMX_UNIT);
+            if (whole && !t->pages &&
+                !pack_v_apart((const char *)t->v.data + (start + unit * AMX_UNIT) * step_bytes +
+                                  64 * pair,
+                              step_bytes, out))
+                continue;
+            if (!known) {
+                rows_of_block(p, t, &t->v, type, t->v_page_stride, start, row);
+                known = 1;
+            }
+            if (whole && t->pages && !pack_v_tiles(row + unit * AMX_UNIT, 64 * pair, out))
                 continue;
             for (int w = 0; w < 16; w++) {
                 int key = w / 4 * 4 + w % 2 * 2 + (w % 4 >= 2 ? 16 : 0); /* the order of vi_pack */
@@ -264,6 +320,21 @@ static inline void pack_block(const heed_problem *p, const heed_tile *t, const a
     pack_v(p, t, l, start, packed);
 }
 
+/* 16 rows `step` bytes apart, of `steps` times 32 dims. Returns whether a value of 2^50 or more is
+ * among them. */
+static inline int pack_q_apart(const char *row, int64_t step, int steps, char *out)
+{
+    const vi magnitude = vi_set1(0x7fff7fff);
+    vi top = vi_zero();
+    for (int s = 0; s < steps; s++)
+        for (int i = 0; i < 16; i++) {
+            vi x = vi_load(row + i * step + s * 64);
+            top = vi_max16(top, vi_and(x, magnitude));
+            vi_store(out + s * 1024 + i * 64, x);
+        }
+    return vi_halves_from(top, AMX_ODD_BF16) != 0;
+}
+
 /* The rows of group g of the tile; returns the rows with a value of 2^50 or more. */
 static inline uint32_t pack_q(const heed_problem *p, const heed_tile *t, const amx_layout *l,
                               int64_t g, char *out)
@@ -273,6 +344,16 @@ static inline uint32_t pack_q(const heed_problem *p, const heed_tile *t, const a
     int64_t rows = t->n_heads * t->q_count;
     uint32_t odd_rows = 0;
     int64_t head = l->group * g / t->q_count, q = l->group * g % t->q_count;
+    if (usual && p->qk_dim % 32 == 0 && q + l->group <= t->q_count) { /* of one head */
+        const int64_t step = t->q.row_stride * 2;
+        const char *from = (const char *)t->q.data +
+                           (head * t->q.head_stride + (t->q_first + q) * t->q.row_stride) * 2;
+        int odd = 0;
+        for (int i = 0; i < l->group; i += 16)
+            odd |= pack_q_apart(from + i * step, step, l->k_steps, out + i * l->k_steps * 64);
+        if (!odd)
+            return 0;
+    }
     for (int i = 0; i < l->group; i++) {
         int64_t r = l->group * g + i;
         int64_t at = head * t->q.head_stride + (t->q_first + q) * t->q.row_stride;
