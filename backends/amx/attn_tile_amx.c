@@ -74,10 +74,9 @@ static void copy_rows(amx_rows *to, const amx_rows *from, int n_rows)
     to->fresh = from->fresh;
 }
 
-/* Units [unit, end) of the chunk for the group. */
-static void run_chunk(amx_run *x, int unit, int end)
+/* Units [unit, end) of the chunk for the group; those before careful_to are not for the fast path. */
+static void run_chunk(amx_run *x, int unit, int end, int careful_to)
 {
-    int careful_to = 0;
     x->from = unit;
     while (unit < end) {
         int block = unit / AMX_BLOCK_UNITS, last = block, to = (block + 1) * AMX_BLOCK_UNITS;
@@ -197,10 +196,43 @@ static void finish_row(const amx_run *x, int i, float reference, float weights)
     t->row_sum[r] = (float)sum;
 }
 
+/* leave_group where rows end as they usually do: no sink, no lse, sums that are ordinary numbers. Returns
+ * 0 where it is not so. */
+static int leave_plain(const amx_run *x)
+{
+    const heed_tile *t = x->t;
+    const heed_problem *p = x->p;
+    if (!(t->flags & HEED_TILE_WHOLE) || t->sink || t->lse.data)
+        return 0;
+    for (int tile = 0; tile < x->n_rows; tile += 16) {
+        const uint16_t exist = range_mask(0, x->n_rows, tile);
+        const int n = x->n_rows - tile < 16 ? x->n_rows - tile : 16;
+        float factor[16];
+        vf rows[16], sum;
+        for (int i = 0; i < 16; i++)
+            rows[i] = vf_load(x->rows->sum[tile + i]);
+        sum = vf_sums(rows);
+        if (vf_within(sum, 0x1p100f, exist) != exist || vf_within(sum, 0x1p-100f, exist))
+            return 0;
+        vf_store(factor, vf_div(vf_set1(1), sum)); /* as the quotient in double, rounded */
+        vf_store_some(t->row_max + x->first_row + tile, exist, vf_load(x->rows->reference + tile));
+        vf_store_some(t->row_sum + x->first_row + tile, exist, sum);
+        for (int i = 0; i < n; i++) {
+            const amx_row *row = &x->row[tile + i];
+            int64_t at = row->head * t->out.head_stride + row->q * t->out.row_stride;
+            write_row(x, tile + i, (char *)t->out.data + at * heed_dtype_bytes(p->out_type),
+                      factor[i]);
+        }
+    }
+    return 1;
+}
+
 /* The state of the group's rows, or their results. */
 static void leave_group(const amx_run *x)
 {
     heed_tile *t = x->t;
+    if (leave_plain(x))
+        return;
     for (int i = 0; i < x->n_rows; i++) {
         int64_t r = x->first_row + i;
         float sum = x->rows->reference[i] == AMX_UNSEEN ? 0 : vf_sum(vf_load(x->rows->sum[i]));
@@ -277,32 +309,6 @@ static void write_outputs(const amx_run *x, int unit, int end)
     }
 }
 
-/* One group against the chunk whose blocks are packed. */
-static void group_and_chunk(amx_run *x)
-{
-    const heed_tile *t = x->t;
-    int64_t low = t->k_end, high = t->k_first;
-    if (t->flags & HEED_TILE_OUTPUTS) {
-        low = t->k_first;
-        high = t->k_end;
-    }
-    for (int i = 0; i < x->n_rows; i++) {
-        low = x->row[i].first < low ? x->row[i].first : low;
-        high = x->row[i].end > high ? x->row[i].end : high;
-    }
-    low = low > x->chunk ? low : x->chunk;
-    if (high > x->chunk + x->l->chunk_blocks * AMX_BLOCK)
-        high = x->chunk + x->l->chunk_blocks * AMX_BLOCK;
-    if (low >= high)
-        return;
-    low = (low - x->chunk) / AMX_UNIT;
-    high = (high - x->chunk + AMX_UNIT - 1) / AMX_UNIT;
-    if (t->flags & HEED_TILE_OUTPUTS)
-        write_outputs(x, (int)low, (int)high);
-    else
-        run_chunk(x, (int)low, (int)high);
-}
-
 /* Is a block of the tile hidden from all rows of all heads? */
 static int all_hidden(const heed_tile *t, int64_t block)
 {
@@ -326,6 +332,197 @@ static void choose_group(amx_run *x, char *scratch, int64_t g)
     begin_group(x);
 }
 
+/* The units of the chunk that some row of the group sees. Returns whether there are any. */
+static int units_of_group(const amx_run *x, int *unit, int *end)
+{
+    const heed_tile *t = x->t;
+    int64_t low = t->k_end, high = t->k_first;
+    if (t->flags & HEED_TILE_OUTPUTS) {
+        low = t->k_first;
+        high = t->k_end;
+    }
+    for (int i = 0; i < x->n_rows; i++) {
+        low = x->row[i].first < low ? x->row[i].first : low;
+        high = x->row[i].end > high ? x->row[i].end : high;
+    }
+    low = low > x->chunk ? low : x->chunk;
+    if (high > x->chunk + x->l->chunk_blocks * AMX_BLOCK)
+        high = x->chunk + x->l->chunk_blocks * AMX_BLOCK;
+    *unit = (int)((low - x->chunk) / AMX_UNIT);
+    *end = (int)((high - x->chunk + AMX_UNIT - 1) / AMX_UNIT);
+    return low < high;
+}
+
+/* A group against the chunk whose blocks are packed, by itself. */
+static void group_alone(amx_run *x, int unit, int end, int careful_to)
+{
+    if (x->n_rows < x->l->group) { /* rows that do not exist: any finite weights */
+        int64_t keys = x->t->k_end - x->chunk, chunk_keys = x->l->chunk_blocks * AMX_BLOCK;
+        keys = keys < chunk_keys ? keys : chunk_keys;
+        memset(x->weights, 0, (size_t)((keys + AMX_UNIT - 1) / AMX_UNIT * 2048 * x->l->parts));
+    }
+    if (x->t->flags & HEED_TILE_OUTPUTS)
+        write_outputs(x, unit, end);
+    else
+        run_chunk(x, unit, end, careful_to);
+}
+
+/* Can the whole of the group's part of the chunk go the resident path? */
+static int is_resident(const amx_run *x, int unit, int end)
+{
+    if (x->l->group != 16 || x->general || x->rows->odd_q || end < unit + 2 ||
+        x->t->flags & HEED_TILE_OUTPUTS)
+        return 0;
+    for (int block = unit / AMX_BLOCK_UNITS; block * AMX_BLOCK_UNITS < end; block++)
+        if (x->odd_blocks >> block & 1 || block_is(x, block, HEED_BLOCK_NONE))
+            return 0;
+    /* A fresh group at the start of a chunk has seen nothing. */
+    return x->rows->fresh || state_of_rows(x) != ROWS_MIXED;
+}
+
+/* Points x at the first group from *g on that sees something of the chunk; groups that do not are left
+ * on the way. Returns 0 where there is none. */
+static int next_group(amx_run *x, char *scratch, int64_t *g, int64_t groups, int *unit, int *end)
+{
+    for (; *g < groups; ++*g) {
+        choose_group(x, scratch, *g);
+        if (units_of_group(x, unit, end))
+            return 1;
+        if (x->leaves)
+            leave_group(x);
+    }
+    return 0;
+}
+
+/* Products of one unit more of the group after, beside O. */
+static void resident_more(resident *r)
+{
+    const amx_run *y = r->after;
+    const int unit = r->after_first + r->after_have;
+    fast_unit f = {.unit = y->unit, .q = y->q, .k_next = k_tile(y, unit, 0, 0)};
+    f.next = ring_scores(y, r->at + (unsigned)(r->end - r->first + r->after_have++));
+    for (int part = 0; part < 4; part++)
+        resident_qk(&f, y->l->k_steps, part);
+    resident_store(&f, 0);
+    resident_store(&f, 1);
+    if (!seen_by_all(y, unit))
+        hide_keys(y, unit, f.next);
+}
+
+static void reset_rows(const amx_run *x)
+{
+    for (int i = 0; i < x->l->group; i++) {
+        x->rows->reference[i] = AMX_UNSEEN;
+        vf_store(x->rows->sum[i], vf_set1(0));
+    }
+}
+
+/* A group after another on the resident path, from one that has its first scores: until one has no
+ * successor that can follow at once. On return that one is done; *unit and so on are of y's group, which
+ * is the next, not begun; returns whether there is one. */
+typedef struct group_at {
+    amx_run *x;
+    int64_t g; /* which */
+    int unit, end, open;
+} group_at;
+
+static int is_open(const amx_run *x)
+{
+    return x->rows->fresh || state_of_rows(x) == ROWS_UNSEEN;
+}
+
+static int resident_groups(resident *r, group_at *now, group_at *then, amx_run **spare,
+                           char *scratch, int64_t groups)
+{
+    amx_rows saved;
+    int status, to, more, follows;
+    for (;;) {
+        amx_run *x = now->x, *y = then->x;
+        then->g = now->g + 1;
+        more = next_group(y, scratch, &then->g, groups, &then->unit, &then->end);
+        follows = more && is_resident(y, then->unit, then->end);
+        r->after = y;
+        r->after_first = then->unit;
+        r->after_have = r->after_want = 0;
+        if (follows) {
+            then->open = is_open(y);
+            r->after_want = resident_first(then->unit, then->end, then->open);
+        }
+        if (!now->open)
+            copy_rows(&saved, x->rows, x->n_rows);
+        to = resident_slots(r, &status);
+        if (status == 2) { /* O in memory is as it was */
+            if (now->open)
+                reset_rows(x);
+            else
+                copy_rows(x->rows, &saved, x->n_rows);
+            group_alone(x, now->unit, now->end, now->end);
+            break;
+        }
+        if (status == 0 && follows) {
+            const unsigned at = r->at + (unsigned)(now->end - now->unit);
+            while (r->after_have < r->after_want)
+                resident_more(r);
+            if (!then->open || resident_references(y, r->after_want, at)) {
+                r->before = x;
+                r->before_end = now->end;
+                r->x = y;
+                r->at = at;
+                r->first = then->unit;
+                r->end = then->end;
+                r->have = then->unit + r->after_want;
+                *now = *then;
+                then->x = *spare;
+                *spare = x; /* it is still needed in the next group's first slots */
+                continue;
+            }
+        }
+        resident_end(r, to);
+        if (status == 1)
+            resident_raise(r, to);
+        if (to < now->end)
+            group_alone(x, to, now->end, 0);
+        break;
+    }
+    if (now->x->leaves)
+        leave_group(now->x);
+    return more;
+}
+
+/* All groups against the chunk whose blocks are packed. Those that can follow each other do so without
+ * a gap: the last slots of one have the first products of the next, whose first slots have the last
+ * products of the one. */
+static void groups_and_chunk(amx_run three[3], char *scratch, int64_t groups)
+{
+    group_at now = {.x = &three[0]}, then = {.x = &three[1]};
+    amx_run *spare = &three[2];
+    int more = next_group(now.x, scratch, &now.g, groups, &now.unit, &now.end);
+    while (more) {
+        amx_run *x = now.x;
+        resident r = {.x = x, .first = now.unit, .end = now.end};
+        group_at swap;
+        int begun = 0;
+        if (is_resident(x, now.unit, now.end)) {
+            const int first = resident_first(now.unit, now.end, now.open = is_open(x));
+            r.have = now.unit + first;
+            resident_products(x, now.unit, r.have, 0);
+            begun = !now.open || resident_references(x, first, 0);
+        }
+        if (begun) {
+            more = resident_groups(&r, &now, &then, &spare, scratch, groups);
+        } else {
+            group_alone(x, now.unit, now.end, 0);
+            if (x->leaves)
+                leave_group(x);
+            then.g = now.g + 1;
+            more = next_group(then.x, scratch, &then.g, groups, &then.unit, &then.end);
+        }
+        swap = now;
+        now = then;
+        then = swap;
+    }
+}
+
 heed_status AMX_NAME(prepare)(const void *state, const heed_problem *problem, const heed_tile *kv,
                               void *prepared)
 {
@@ -346,8 +543,10 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
             groups = (n_rows + layout.group - 1) / layout.group;
     int64_t first_block = tile->k_first / AMX_BLOCK;
     amx_rows *rows = (amx_rows *)(void *)(base + layout.rows_at);
+    const char *packed[AMX_CHUNK_BLOCKS] = {NULL};
     tile_unit unit;
-    amx_run x = {.p = problem, .t = tile, .l = &layout, .unit = &unit};
+    amx_run x = {.p = problem, .t = tile, .l = &layout, .unit = &unit, .packed = packed};
+    amx_run three[3];
     (void)state;
     x.s = (float *)(void *)(base + layout.s_at);
     x.weights = base + layout.p_at;
@@ -359,14 +558,16 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
         rows[g].fresh = 1;
         rows[g].odd_q =
             pack_q(problem, tile, &layout, g, base + layout.q_at + g * layout.q_group_bytes);
-        for (int i = 0; i < AMX_GROUP; i++) {
+        for (int i = 0; i < layout.group; i++) {
             rows[g].reference[i] = AMX_UNSEEN;
             vf_store(rows[g].sum[i], vf_set1(0));
         }
     }
+    three[0] = three[1] = three[2] = x;
     tile_begin(&unit);
     for (x.chunk = tile->k_first / chunk_keys * chunk_keys; x.chunk < tile->k_end;
          x.chunk += chunk_keys) {
+        uint32_t odd_blocks = 0;
         for (int b = 0; b < layout.chunk_blocks; b++) {
             int64_t start = x.chunk + b * AMX_BLOCK;
             if (start + AMX_BLOCK <= tile->k_first || start >= tile->k_end)
@@ -381,19 +582,16 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
                 pack_block(problem, tile, &layout, start, to);
                 x.packed[b] = to;
             }
+            for (int n = 0; n < AMX_BLOCK / 32; n++)
+                if (header_of(&x, b)->odd_k[n] || header_of(&x, b)->odd_v[n])
+                    odd_blocks |= 1u << b;
         }
-        for (int64_t g = 0; g < groups; g++) {
-            choose_group(&x, base, g);
-            if (x.n_rows < layout.group) { /* rows that do not exist: any finite weights */
-                int64_t keys =
-                    tile->k_end - x.chunk < chunk_keys ? tile->k_end - x.chunk : chunk_keys;
-                memset(x.weights, 0,
-                       (size_t)((keys + AMX_UNIT - 1) / AMX_UNIT * 2048 * layout.parts));
-            }
-            group_and_chunk(&x);
-            if (x.chunk + chunk_keys >= tile->k_end && !outputs) /* O is still near */
-                leave_group(&x);
+        for (int i = 0; i < 3; i++) {
+            three[i].chunk = x.chunk;
+            three[i].odd_blocks = odd_blocks;
+            three[i].leaves = x.chunk + chunk_keys >= tile->k_end && !outputs; /* O is still near */
         }
+        groups_and_chunk(three, base, groups);
     }
     tile_end(&unit);
     for (int64_t g = 0; g < groups && tile->k_first >= tile->k_end && !outputs; g++) {

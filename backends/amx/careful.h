@@ -92,9 +92,9 @@ static inline void scale_sum(amx_rows *rows, int i, float factor)
     vf_store(rows->sum[i], vf_mul(vf_load(rows->sum[i]), vf_set1(factor)));
 }
 
-/* After units [unit, end), whose weights lie from those of unit `at` on: a row with a weight of 2^-2
- * or more gets a higher reference. */
-static void raise_references(amx_run *x, int unit, int end, int at)
+/* After units [unit, end), whose weights lie from those of unit `at` on, and those of unit `ring` where
+ * those of 0 do: a row with a weight of 2^-2 or more gets a higher reference. */
+static void raise_references(amx_run *x, int unit, int end, int at, int ring)
 {
     float factor[AMX_GROUP];
     uint32_t raised = 0;
@@ -102,7 +102,7 @@ static void raise_references(amx_run *x, int unit, int end, int at)
         uint32_t top = 0;
         float old = x->rows->reference[i];
         for (int u = unit; u < end; u++) {
-            const char *p = p_tile(x, u - unit + at, 0, i / 16) + i % 16 * 64;
+            const char *p = p_tile(x, (u - unit + at) % ring, 0, i / 16) + i % 16 * 64;
             for (int n = 0; n < 32; n++) {
                 uint16_t w;
                 memcpy(&w, p + 2 * n, 2);
@@ -330,7 +330,7 @@ static void careful_block(amx_run *x, int unit, int end)
         scale_o(x, factor, raised);
     }
     if (high)
-        raise_references(x, unit, end, unit);
+        raise_references(x, unit, end, unit, AMX_CHUNK_BLOCKS * AMX_BLOCK_UNITS);
 }
 
 #endif

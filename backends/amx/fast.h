@@ -313,7 +313,7 @@ static int fast_units(amx_run *x, int unit, int end, int open)
     if (status == 1) {
         int block = (unit - 1) / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS;
         block = block > first ? block : first;
-        raise_references(x, block, unit, block);
+        raise_references(x, block, unit, block, AMX_CHUNK_BLOCKS * AMX_BLOCK_UNITS);
     }
     return unit;
 }

@@ -127,6 +127,32 @@ static fast_kind *const resident_kinds[2][2][2] = {
     {{resident_100, resident_101}, {resident_110, resident_111}},
     {{resident_200, resident_201}, {resident_210, resident_211}}};
 
+/* Scores and weights lie in rings, of a unit each: a group's last are still there when the next
+ * begins. */
+#define RESIDENT_SCORES 8
+#define RESIDENT_AHEAD 4 /* most units whose scores are there before their turn */
+
+typedef struct resident {
+    amx_run *x; /* the group at hand: its units [first, end), and up to where there are scores */
+    int first, end, have;
+    unsigned at;     /* of `first`, in the rings */
+    amx_run *before; /* the group whose last two units have no P V yet, or NULL */
+    int before_end;
+    amx_run *
+        after; /* the group that follows at once, or NULL: units that are to have scores, and have */
+    int after_first, after_want, after_have;
+} resident;
+
+static inline float *ring_scores(const amx_run *x, unsigned at)
+{
+    return x->s + at % RESIDENT_SCORES * 512;
+}
+
+static inline char *ring_weights(const amx_run *x, unsigned at)
+{
+    return x->weights + at % AMX_BLOCK_UNITS * 1024;
+}
+
 /* Q K of up to four units at once, before O is loaded: a tile is stored when the next have begun. */
 #define RESIDENT_OPEN(s0, s1, n)                                                                   \
     if (unit + (n) < end) {                                                                        \
@@ -148,11 +174,11 @@ static fast_kind *const resident_kinds[2][2][2] = {
     }
 #define RESIDENT_OPENED(s0, s1, n)                                                                 \
     if (unit + (n) < end) {                                                                        \
-        tile_store(u, s0, scores_at(x, unit + (n)), 64);                                           \
-        tile_store(u, s1, scores_at(x, unit + (n)) + 256, 64);                                     \
+        tile_store(u, s0, ring_scores(x, at + (n)), 64);                                           \
+        tile_store(u, s1, ring_scores(x, at + (n)) + 256, 64);                                     \
     }
 
-static void resident_products(const amx_run *x, int unit, int end)
+static void resident_products(const amx_run *x, int unit, int end, unsigned at)
 {
     tile_unit *u = x->unit;
     const int steps = x->l->k_steps;
@@ -165,8 +191,9 @@ static void resident_products(const amx_run *x, int unit, int end)
     RESIDENT_OPEN(0, 1, 3)
     RESIDENT_OPENED(4, 5, 2)
     RESIDENT_OPENED(0, 1, 3)
-    for (; unit < end; unit++)
-        hide_keys(x, unit, scores_at(x, unit));
+    for (; unit < end; unit++, at++)
+        if (!seen_by_all(x, unit))
+            hide_keys(x, unit, ring_scores(x, at));
 }
 
 static inline void resident_load_o(const amx_run *x)
@@ -198,72 +225,180 @@ static inline void resident_store_o(const amx_run *x)
         tile_store(u, 2, o_tile(x, 1, 0, 0), 64);
         tile_store(u, 3, o_tile(x, 1, 0, 1), 64);
     }
+    x->rows->fresh = 0;
 }
 
-static inline void resident_before(const amx_run *x, fast_unit *f, int unit)
+/* First references of all rows, as open_references; the scores of the units lie from `at` on. */
+static int resident_references(const amx_run *x, int units, unsigned at)
 {
-    f->p_before = p_tile(x, unit % AMX_BLOCK_UNITS, 0, 0);
-    f->v_before = v_tile(x, unit, 0, 0);
+    const float *s[AMX_BLOCK_UNITS];
+    const uint16_t exist = range_mask(0, x->n_rows, 0);
+    vf rows[16], top;
+    if (x->exponent_scale < 0)
+        for (int i = 0; i < 16; i++) { /* the least product is the largest score */
+            vf most = vf_set1(-INFINITY);
+            for (int n = 0; n < units; n++) {
+                const float *p = ring_scores(x, at + (unsigned)n) + i * 16;
+                most = vf_max(vf_mul(vf_load(p), vf_set1(-1)), most);
+                most = vf_max(vf_mul(vf_load(p + 256), vf_set1(-1)), most);
+            }
+            rows[i] = most;
+        }
+    else {
+        for (int n = 0; n < AMX_BLOCK_UNITS; n++)
+            s[n] = ring_scores(x, at + (unsigned)(n < units ? n : 0));
+        for (int i = 0; i < 16; i++) {
+            vf a = vf_max(vf_load(s[0] + i * 16), vf_load(s[0] + 256 + i * 16));
+            vf b = vf_max(vf_load(s[1] + i * 16), vf_load(s[1] + 256 + i * 16));
+            vf c = vf_max(vf_load(s[2] + i * 16), vf_load(s[2] + 256 + i * 16));
+            vf d = vf_max(vf_load(s[3] + i * 16), vf_load(s[3] + 256 + i * 16));
+            rows[i] = vf_max(vf_max(a, b), vf_max(c, d));
+        }
+    }
+    /* The largest product is that of the largest: rounding keeps the order. */
+    top = vf_mul(vf_largest_of(rows), vf_set1(fabsf(x->exponent_scale)));
+    top = vf_add(vf_ceil(top), vf_set1(AMX_MARGIN));
+    if (vf_within(top, AMX_ONE_STEP, exist) != exist)
+        return 0;
+    vf_store_some(x->rows->reference, exist, top);
+    return 1;
+}
+
+/* P V of unit `unit`, by itself. */
+static void resident_add(const amx_run *x, int unit, unsigned at)
+{
+    const fast_unit f = {
+        .unit = x->unit, .p_before = ring_weights(x, at), .v_before = v_tile(x, unit, 0, 0)};
+    for (int part = 0; part < 4; part++)
+        resident_pv(&f, x->l->k_steps, part);
+}
+
+/* O of the group before goes to memory, and that of the group at hand comes. */
+static inline void resident_next_o(resident *r)
+{
+    if (r->before)
+        resident_store_o(r->before);
+    resident_load_o(r->x);
+}
+
+static void leave_group(const amx_run *x);
+
+/* The units of the group at hand, with what the group before still needs and the first products of the
+ * one after. Returns how far it has come: at the end of a block in which *status was not 0 (as
+ * fast_check), or at the end. O of the group is in the registers, without its last two units. */
+static int resident_slots(resident *r, int *status)
+{
+    amx_run *x = r->x;
+    float addends[16];
+    const int steps = x->l->k_steps;
+    int unit = r->first, n = 0;
+    fast_unit f = {.sums = x->rows->sum[0],
+                   .addends = addends,
+                   .unit = x->unit,
+                   .c = x->exponent_scale,
+                   .top = vi_zero()};
+    /* Rows that do not exist have scores of 0, and small weights. */
+    for (int i = 0; i < 16; i++)
+        addends[i] = fixed_addend(i < x->n_rows ? x->rows->reference[i] : 64);
+    *status = 0;
+    for (; unit < r->end && !*status; unit++, n++) {
+        const unsigned at = r->at + (unsigned)n;
+        const amx_run *next = NULL;
+        int next_unit = 0, before = 1;
+        f.now = ring_scores(x, at);
+        f.weights = ring_weights(x, at);
+        if (r->have < r->end) {
+            if (r->have <= unit + RESIDENT_AHEAD) {
+                next = x;
+                next_unit = r->have++;
+                f.next = ring_scores(x, r->at + (unsigned)(next_unit - r->first));
+            }
+        } else if (r->after_have < r->after_want) {
+            next = r->after;
+            next_unit = r->after_first + r->after_have;
+            f.next = ring_scores(x, r->at + (unsigned)(r->end - r->first + r->after_have++));
+        }
+        if (next) {
+            f.q = next->q;
+            f.k_next = k_tile(next, next_unit, 0, 0);
+        }
+        f.p_before = ring_weights(x, at - 2);
+        if (n >= 2)
+            f.v_before = v_tile(x, unit - 2, 0, 0);
+        else if (r->before)
+            f.v_before = v_tile(x, r->before_end - 2 + n, 0, 0);
+        else
+            before = 0;
+        if (n == 2)
+            resident_next_o(r);
+        resident_kinds[steps - 1][next != NULL][before](&f);
+        if (next && !seen_by_all(next, next_unit))
+            hide_keys(next, next_unit, f.next);
+        if (n == 2 && r->before) {
+            if (r->before->leaves)
+                leave_group(r->before);
+            r->before = NULL;
+        }
+        if (unit % AMX_BLOCK_UNITS == AMX_BLOCK_UNITS - 1 || unit + 1 == r->end)
+            *status = fast_check(f.top);
+    }
+    if (n <= 2) {
+        if (r->before && n == 1)
+            resident_add(r->before, r->before_end - 1, r->at - 1);
+        resident_next_o(r);
+        if (r->before && r->before->leaves)
+            leave_group(r->before);
+        r->before = NULL;
+    }
+    return unit;
+}
+
+/* P V of the last two units before `unit`, and O to memory. */
+static void resident_end(const resident *r, int unit)
+{
+    amx_run *x = r->x;
+    for (int last = unit - 2 < r->first ? r->first : unit - 2; last < unit; last++)
+        resident_add(x, last, r->at + (unsigned)(last - r->first));
+    resident_store_o(x);
+    x->from = unit;
+}
+
+/* After a block that ended with a weight of 2^-2 or more at `unit`. */
+static void resident_raise(const resident *r, int unit)
+{
+    int block = (unit - 1) / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS;
+    block = block > r->first ? block : r->first;
+    raise_references(r->x, block, unit,
+                     (int)((r->at + (unsigned)(block - r->first)) % AMX_BLOCK_UNITS),
+                     AMX_BLOCK_UNITS);
+}
+
+/* How many units have to have scores before the first weights. */
+static inline int resident_first(int unit, int end, int open)
+{
+    const int ready = open ? (unit / AMX_BLOCK_UNITS + 1) * AMX_BLOCK_UNITS : unit + 2;
+    return (ready < end ? ready : end) - unit;
 }
 
 /* As fast_units, but O comes along: after -1 and -2 it is in memory as it was. Weights of one block are
  * kept, so that the lines written stay in L1: the tile unit loads them only when they are there. */
 static int resident_units(amx_run *x, int unit, int end, int open)
 {
-    float addends[16];
-    const int steps = x->l->k_steps, first = unit;
-    int have, status = 0, ready;
-    fast_unit f = {.sums = x->rows->sum[0],
-                   .addends = addends,
-                   .q = x->q,
-                   .unit = x->unit,
-                   .c = x->exponent_scale,
-                   .top = vi_zero()};
+    resident r = {.x = x, .first = unit, .end = end};
+    const int first = resident_first(unit, end, open);
+    int status, to;
     flush_o(x, unit);
-    ready = open ? (unit / AMX_BLOCK_UNITS + 1) * AMX_BLOCK_UNITS : unit + 2;
-    have = ready < end ? ready : end;
-    resident_products(x, unit, have);
-    if (open && !open_references(x, unit, have))
+    resident_products(x, unit, unit + first, 0);
+    if (open && !resident_references(x, first, 0))
         return -2;
-    /* Rows that do not exist have scores of 0, and small weights. */
-    for (int i = 0; i < 16; i++)
-        addends[i] = fixed_addend(i < x->n_rows ? x->rows->reference[i] : 64);
-    resident_load_o(x);
-    for (; unit < end && !status; unit++) {
-        const int next = have < end && have <= unit + 2;
-        f.now = scores_at(x, unit);
-        f.weights = p_tile(x, unit % AMX_BLOCK_UNITS, 0, 0);
-        if (next) {
-            f.next = scores_at(x, have);
-            f.k_next = k_tile(x, have, 0, 0);
-        }
-        if (unit >= first + 2)
-            resident_before(x, &f, unit - 2);
-        resident_kinds[steps - 1][next][unit >= first + 2](&f);
-        if (next) {
-            if (!seen_by_all(x, have))
-                hide_keys(x, have, f.next);
-            have++;
-        }
-        if (unit % AMX_BLOCK_UNITS == AMX_BLOCK_UNITS - 1 || unit + 1 == end)
-            status = fast_check(f.top);
-    }
+    r.have = unit + first;
+    to = resident_slots(&r, &status);
     if (status == 2)
         return -1;
-    for (int last = unit - 2 < first ? first : unit - 2; last < unit; last++) {
-        resident_before(x, &f, last);
-        for (int part = 0; part < 4; part++)
-            resident_pv(&f, steps, part);
-    }
-    resident_store_o(x);
-    x->rows->fresh = 0;
-    x->from = unit;
-    if (status == 1) {
-        int block = (unit - 1) / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS;
-        block = block > first ? block : first;
-        raise_references(x, block, unit, block % AMX_BLOCK_UNITS);
-    }
-    return unit;
+    resident_end(&r, to);
+    if (status == 1)
+        resident_raise(&r, to);
+    return to;
 }
 
 #endif

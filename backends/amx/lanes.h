@@ -101,6 +101,29 @@ static inline float vf_largest(vf x)
     return _mm512_reduce_max_ps(x);
 }
 
+/* Lane n is `op` over the lanes of r[n]: those 8 apart first, then 4, 2 and 1. */
+#define LANES_BY_TREE(name, op)                                                                    \
+    static inline vf name(const vf r[16])                                                          \
+    {                                                                                              \
+        vf y[4];                                                                                   \
+        for (int n = 0; n < 4; n++) {                                                              \
+            vf a = op(_mm512_shuffle_f32x4(r[n], r[n + 4], 0x44),                                  \
+                      _mm512_shuffle_f32x4(r[n], r[n + 4], 0xee));                                 \
+            vf b = op(_mm512_shuffle_f32x4(r[n + 8], r[n + 12], 0x44),                             \
+                      _mm512_shuffle_f32x4(r[n + 8], r[n + 12], 0xee));                            \
+            y[n] = op(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));         \
+        }                                                                                          \
+        for (int n = 0; n < 4; n += 2) {                                                           \
+            __m512d a = _mm512_castps_pd(y[n]), b = _mm512_castps_pd(y[n + 1]);                    \
+            y[n] = op(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),                                  \
+                      _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));                                 \
+        }                                                                                          \
+        return op(_mm512_shuffle_ps(y[0], y[2], 0x88), _mm512_shuffle_ps(y[0], y[2], 0xdd));       \
+    }
+LANES_BY_TREE(vf_sums, vf_add)       /* as vf_sum, bit for bit */
+LANES_BY_TREE(vf_largest_of, vf_max) /* no lane may be a NaN */
+#undef LANES_BY_TREE
+
 static inline uint16_t vf_is_nan(vf a)
 {
     return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);

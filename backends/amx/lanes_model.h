@@ -110,6 +110,20 @@ static inline float vf_largest(vf x)
     return top;
 }
 
+static inline vf vf_sums(const vf r[16])
+{
+    vf y;
+    EACH(n) y.f[n] = vf_sum(r[n]);
+    return y;
+}
+
+static inline vf vf_largest_of(const vf r[16])
+{
+    vf y;
+    EACH(n) y.f[n] = vf_largest(r[n]);
+    return y;
+}
+
 static inline uint16_t vf_is_nan(vf a)
 {
     unsigned mask = 0;

@@ -21,18 +21,20 @@ typedef struct amx_run {
     heed_tile *t;
     const amx_layout *l;
     tile_unit *unit;
-    char *q, *weights, *o;                /* q and o of the group at hand */
-    float *s;                             /* [16 keys][32 rows][16], of a block or of two units */
-    amx_rows *rows;                       /* of the group */
-    const char *packed[AMX_CHUNK_BLOCKS]; /* blocks of the chunk at hand */
-    int64_t chunk;                        /* its first key */
-    float exponent_scale;                 /* products to log2 units, where nothing else applies */
-    float hidden;                         /* a product that becomes -inf by it */
-    int32_t general;                      /* scores have more to them than a factor */
-    int32_t n_rows;                       /* of the group: 1 to 32 */
-    int32_t first_row;                    /* its first row in the tile */
-    int32_t from;                         /* unit of the chunk up to which O has been made */
-    int64_t all_first, all_end;           /* keys in the range of all rows of the group */
+    char *q, *weights, *o;      /* q and o of the group at hand */
+    float *s;                   /* [16 keys][32 rows][16], of a block or of two units */
+    amx_rows *rows;             /* of the group */
+    const char **packed;        /* blocks of the chunk at hand */
+    uint32_t odd_blocks;        /* of those: bit b, block b is not for the resident path */
+    int64_t chunk;              /* its first key */
+    float exponent_scale;       /* products to log2 units, where nothing else applies */
+    float hidden;               /* a product that becomes -inf by it */
+    int32_t general;            /* scores have more to them than a factor */
+    int32_t n_rows;             /* of the group: 1 to 32 */
+    int32_t first_row;          /* its first row in the tile */
+    int32_t leaves;             /* the chunk is the last: rows are finished after it */
+    int32_t from;               /* unit of the chunk up to which O has been made */
+    int64_t all_first, all_end; /* keys in the range of all rows of the group */
     amx_row row[AMX_GROUP];
 } amx_run;
 
