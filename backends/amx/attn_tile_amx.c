@@ -25,6 +25,16 @@ static void begin_group(amx_run *x)
     int64_t head = x->first_row / t->q_count, q = x->first_row % t->q_count;
     x->all_first = t->k_first;
     x->all_end = t->k_end;
+    if (t->window_left >= HEED_UNBOUNDED && t->window_right >= HEED_UNBOUNDED) {
+        for (int i = 0; i < x->n_rows; i++) {
+            x->row[i] = (amx_row){head, t->q_first + q, t->k_first, t->k_end};
+            if (++q == t->q_count) {
+                q = 0;
+                head++;
+            }
+        }
+        return;
+    }
     for (int i = 0; i < x->n_rows; i++) {
         amx_row *row = &x->row[i];
         row->head = head;
@@ -202,6 +212,8 @@ static int leave_plain(const amx_run *x)
 {
     const heed_tile *t = x->t;
     const heed_problem *p = x->p;
+    const int usual = p->out_type == HEED_BF16 && t->out.dim_stride == 1 && p->v_dim % 32 == 0;
+    const int pairs = x->l->v_pairs;
     if (!(t->flags & HEED_TILE_WHOLE) || t->sink || t->lse.data)
         return 0;
     for (int tile = 0; tile < x->n_rows; tile += 16) {
@@ -220,8 +232,18 @@ static int leave_plain(const amx_run *x)
         for (int i = 0; i < n; i++) {
             const amx_row *row = &x->row[tile + i];
             int64_t at = row->head * t->out.head_stride + row->q * t->out.row_stride;
-            write_row(x, tile + i, (char *)t->out.data + at * heed_dtype_bytes(p->out_type),
-                      factor[i]);
+            char *out = (char *)t->out.data + at * (int64_t)heed_dtype_bytes(p->out_type);
+            if (!usual) {
+                write_row(x, tile + i, out, factor[i]);
+                continue;
+            }
+            for (int pair = 0; pair < pairs; pair++) { /* as write_row */
+                const float *o =
+                    (const float *)(const void *)(o_tile(x, pair, tile / 16, 0) + i * 64);
+                const vf times = vf_set1(factor[i]), zero = vf_set1(0);
+                vf_store_bf16_in_order(out + pair * 64, vf_fma(vf_load(o), times, zero),
+                                       vf_fma(vf_load(o + 256), times, zero));
+            }
         }
     }
     return 1;
@@ -400,7 +422,7 @@ static void resident_more(resident *r)
     const amx_run *y = r->after;
     const int unit = r->after_first + r->after_have;
     fast_unit f = {.unit = y->unit, .q = y->q, .k_next = k_tile(y, unit, 0, 0)};
-    f.next = ring_scores(y, r->at + (unsigned)(r->end - r->first + r->after_have++));
+    f.next = ring_scores(y, r->after_have++);
     for (int part = 0; part < 4; part++)
         resident_qk(&f, y->l->k_steps, part);
     resident_store(&f, 0);
@@ -409,11 +431,12 @@ static void resident_more(resident *r)
         hide_keys(y, unit, f.next);
 }
 
-static void reset_rows(const amx_run *x)
+static void reset_rows(amx_rows *rows, int n)
 {
-    for (int i = 0; i < x->l->group; i++) {
-        x->rows->reference[i] = AMX_UNSEEN;
-        vf_store(x->rows->sum[i], vf_set1(0));
+    for (int i = 0; i < n; i += 16) {
+        vf_store(rows->reference + i, vf_set1(AMX_UNSEEN));
+        for (int k = 0; k < 16; k++)
+            vf_store(rows->sum[i + k], vf_set1(0));
     }
 }
 
@@ -441,6 +464,7 @@ static int resident_groups(resident *r, group_at *now, group_at *then, amx_run *
         then->g = now->g + 1;
         more = next_group(y, scratch, &then->g, groups, &then->unit, &then->end);
         follows = more && is_resident(y, then->unit, then->end);
+        y->second_set = !x->second_set;
         r->after = y;
         r->after_first = then->unit;
         r->after_have = r->after_want = 0;
@@ -453,7 +477,7 @@ static int resident_groups(resident *r, group_at *now, group_at *then, amx_run *
         to = resident_slots(r, &status);
         if (status == 2) { /* O in memory is as it was */
             if (now->open)
-                reset_rows(x);
+                reset_rows(x->rows, x->l->group);
             else
                 copy_rows(x->rows, &saved, x->n_rows);
             group_alone(x, now->unit, now->end, now->end);
@@ -463,7 +487,7 @@ static int resident_groups(resident *r, group_at *now, group_at *then, amx_run *
             const unsigned at = r->at + (unsigned)(now->end - now->unit);
             while (r->after_have < r->after_want)
                 resident_more(r);
-            if (!then->open || resident_references(y, r->after_want, at)) {
+            if (!then->open || resident_references(y, r->after_want)) {
                 r->before = x;
                 r->before_end = now->end;
                 r->x = y;
@@ -505,8 +529,8 @@ static void groups_and_chunk(amx_run three[3], char *scratch, int64_t groups)
         if (is_resident(x, now.unit, now.end)) {
             const int first = resident_first(now.unit, now.end, now.open = is_open(x));
             r.have = now.unit + first;
-            resident_products(x, now.unit, r.have, 0);
-            begun = !now.open || resident_references(x, first, 0);
+            resident_products(x, now.unit, r.have);
+            begun = !now.open || resident_references(x, first);
         }
         if (begun) {
             more = resident_groups(&r, &now, &then, &spare, scratch, groups);
@@ -558,12 +582,10 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
         rows[g].fresh = 1;
         rows[g].odd_q =
             pack_q(problem, tile, &layout, g, base + layout.q_at + g * layout.q_group_bytes);
-        for (int i = 0; i < layout.group; i++) {
-            rows[g].reference[i] = AMX_UNSEEN;
-            vf_store(rows[g].sum[i], vf_set1(0));
-        }
+        reset_rows(&rows[g], layout.group);
     }
-    three[0] = three[1] = three[2] = x;
+    for (int i = 0; i < 3; i++)
+        memcpy(&three[i], &x, offsetof(amx_run, row));
     tile_begin(&unit);
     for (x.chunk = tile->k_first / chunk_keys * chunk_keys; x.chunk < tile->k_end;
          x.chunk += chunk_keys) {

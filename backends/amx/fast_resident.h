@@ -127,10 +127,11 @@ static fast_kind *const resident_kinds[2][2][2] = {
     {{resident_100, resident_101}, {resident_110, resident_111}},
     {{resident_200, resident_201}, {resident_210, resident_211}}};
 
-/* Scores and weights lie in rings, of a unit each: a group's last are still there when the next
- * begins. */
-#define RESIDENT_SCORES 8
-#define RESIDENT_AHEAD 4 /* most units whose scores are there before their turn */
+/* Scores of a group's first units lie in one of two sets, those of later units in a ring that is no longer
+ * than it must be, and weights in a ring of a block: all of it has to stay in L1 while K and V of as
+ * much again pass through it for each unit. */
+#define RESIDENT_AHEAD 1 /* most units whose scores are there before their turn */
+#define RESIDENT_RING (RESIDENT_AHEAD + 1)
 
 typedef struct resident {
     amx_run *x; /* the group at hand: its units [first, end), and up to where there are scores */
@@ -143,9 +144,12 @@ typedef struct resident {
     int after_first, after_want, after_have;
 } resident;
 
-static inline float *ring_scores(const amx_run *x, unsigned at)
+/* Of the n-th unit of the group. */
+static inline float *ring_scores(const amx_run *x, int n)
 {
-    return x->s + at % RESIDENT_SCORES * 512;
+    const int place = n < AMX_BLOCK_UNITS ? RESIDENT_RING + x->second_set * AMX_BLOCK_UNITS + n
+                                          : n % RESIDENT_RING;
+    return x->s + place * 512;
 }
 
 static inline char *ring_weights(const amx_run *x, unsigned at)
@@ -174,11 +178,11 @@ static inline char *ring_weights(const amx_run *x, unsigned at)
     }
 #define RESIDENT_OPENED(s0, s1, n)                                                                 \
     if (unit + (n) < end) {                                                                        \
-        tile_store(u, s0, ring_scores(x, at + (n)), 64);                                           \
-        tile_store(u, s1, ring_scores(x, at + (n)) + 256, 64);                                     \
+        tile_store(u, s0, ring_scores(x, (n)), 64);                                                \
+        tile_store(u, s1, ring_scores(x, (n)) + 256, 64);                                          \
     }
 
-static void resident_products(const amx_run *x, int unit, int end, unsigned at)
+static void resident_products(const amx_run *x, int unit, int end)
 {
     tile_unit *u = x->unit;
     const int steps = x->l->k_steps;
@@ -191,9 +195,9 @@ static void resident_products(const amx_run *x, int unit, int end, unsigned at)
     RESIDENT_OPEN(0, 1, 3)
     RESIDENT_OPENED(4, 5, 2)
     RESIDENT_OPENED(0, 1, 3)
-    for (; unit < end; unit++, at++)
+    for (int n = 0; unit < end; unit++, n++)
         if (!seen_by_all(x, unit))
-            hide_keys(x, unit, ring_scores(x, at));
+            hide_keys(x, unit, ring_scores(x, n));
 }
 
 static inline void resident_load_o(const amx_run *x)
@@ -228,8 +232,8 @@ static inline void resident_store_o(const amx_run *x)
     x->rows->fresh = 0;
 }
 
-/* First references of all rows, as open_references; the scores of the units lie from `at` on. */
-static int resident_references(const amx_run *x, int units, unsigned at)
+/* First references of all rows from the first units, as open_references. */
+static int resident_references(const amx_run *x, int units)
 {
     const float *s[AMX_BLOCK_UNITS];
     const uint16_t exist = range_mask(0, x->n_rows, 0);
@@ -238,7 +242,7 @@ static int resident_references(const amx_run *x, int units, unsigned at)
         for (int i = 0; i < 16; i++) { /* the least product is the largest score */
             vf most = vf_set1(-INFINITY);
             for (int n = 0; n < units; n++) {
-                const float *p = ring_scores(x, at + (unsigned)n) + i * 16;
+                const float *p = ring_scores(x, n) + i * 16;
                 most = vf_max(vf_mul(vf_load(p), vf_set1(-1)), most);
                 most = vf_max(vf_mul(vf_load(p + 256), vf_set1(-1)), most);
             }
@@ -246,7 +250,7 @@ static int resident_references(const amx_run *x, int units, unsigned at)
         }
     else {
         for (int n = 0; n < AMX_BLOCK_UNITS; n++)
-            s[n] = ring_scores(x, at + (unsigned)(n < units ? n : 0));
+            s[n] = ring_scores(x, n < units ? n : 0);
         for (int i = 0; i < 16; i++) {
             vf a = vf_max(vf_load(s[0] + i * 16), vf_load(s[0] + 256 + i * 16));
             vf b = vf_max(vf_load(s[1] + i * 16), vf_load(s[1] + 256 + i * 16));
@@ -305,18 +309,18 @@ static int resident_slots(resident *r, int *status)
         const unsigned at = r->at + (unsigned)n;
         const amx_run *next = NULL;
         int next_unit = 0, before = 1;
-        f.now = ring_scores(x, at);
+        f.now = ring_scores(x, n);
         f.weights = ring_weights(x, at);
         if (r->have < r->end) {
             if (r->have <= unit + RESIDENT_AHEAD) {
                 next = x;
                 next_unit = r->have++;
-                f.next = ring_scores(x, r->at + (unsigned)(next_unit - r->first));
+                f.next = ring_scores(x, next_unit - r->first);
             }
         } else if (r->after_have < r->after_want) {
             next = r->after;
             next_unit = r->after_first + r->after_have;
-            f.next = ring_scores(x, r->at + (unsigned)(r->end - r->first + r->after_have++));
+            f.next = ring_scores(next, r->after_have++);
         }
         if (next) {
             f.q = next->q;
@@ -388,8 +392,8 @@ static int resident_units(amx_run *x, int unit, int end, int open)
     const int first = resident_first(unit, end, open);
     int status, to;
     flush_o(x, unit);
-    resident_products(x, unit, unit + first, 0);
-    if (open && !resident_references(x, first, 0))
+    resident_products(x, unit, unit + first);
+    if (open && !resident_references(x, first))
         return -2;
     r.have = unit + first;
     to = resident_slots(&r, &status);

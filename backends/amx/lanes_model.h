@@ -376,9 +376,8 @@ static inline vf vf_add_pairs(vf acc, vi pairs)
 {
     EACH(n)
     {
-        float odd = model_flush(model_float(pairs.u[n] & 0xffff0000u));
-        float even = model_flush(model_float(pairs.u[n] << 16));
-        acc.f[n] = model_add(model_add(model_flush(acc.f[n]), odd), even);
+        acc.f[n] += model_float(pairs.u[n] & 0xffff0000u);
+        acc.f[n] += model_float(pairs.u[n] << 16);
     }
     return acc;
 }
@@ -406,6 +405,12 @@ static inline void vf_in_order(vf *low, vf *high)
     }
     *low = vf_load(column);
     *high = vf_load(column + 16);
+}
+
+static inline void vf_store_bf16_in_order(void *p, vf low, vf high)
+{
+    vf_in_order(&low, &high);
+    vf_store_bf16_two(p, low, high);
 }
 
 static inline vi vi_load_quarters(const char *p0, const char *p1, const char *p2, const char *p3)

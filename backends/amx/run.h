@@ -31,6 +31,7 @@ typedef struct amx_run {
     float hidden;               /* a product that becomes -inf by it */
     int32_t general;            /* scores have more to them than a factor */
     int32_t n_rows;             /* of the group: 1 to 32 */
+    int32_t second_set;         /* 1: first scores go to the second set (fast_resident.h) */
     int32_t first_row;          /* its first row in the tile */
     int32_t leaves;             /* the chunk is the last: rows are finished after it */
     int32_t from;               /* unit of the chunk up to which O has been made */
