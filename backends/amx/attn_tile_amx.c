@@ -54,7 +54,7 @@ static void begin_group(amx_run *x)
 static int block_is_plain(const amx_run *x, int block)
 {
     const amx_header *header;
-    if (x->general || x->l->parts > 1 || x->rows->odd_q || block_is(x, block, HEED_BLOCK_NONE))
+    if (x->l->parts > 1 || x->rows->odd_q || block_is(x, block, HEED_BLOCK_NONE))
         return 0;
     header = header_of(x, block); /* a hidden block may not be packed */
     for (int n = 0; n < AMX_BLOCK / 32; n++)
@@ -392,8 +392,7 @@ static void group_alone(amx_run *x, int unit, int end, int careful_to)
 /* Can the whole of the group's part of the chunk go the resident path? */
 static int is_resident(const amx_run *x, int unit, int end)
 {
-    if (x->l->group != 16 || x->general || x->rows->odd_q || end < unit + 2 ||
-        x->t->flags & HEED_TILE_OUTPUTS)
+    if (x->l->group != 16 || x->rows->odd_q || end < unit + 2 || x->t->flags & HEED_TILE_OUTPUTS)
         return 0;
     for (int block = unit / AMX_BLOCK_UNITS; block * AMX_BLOCK_UNITS < end; block++)
         if (x->odd_blocks >> block & 1 || block_is(x, block, HEED_BLOCK_NONE))
@@ -529,6 +528,7 @@ static void groups_and_chunk(amx_run three[3], char *scratch, int64_t groups)
         if (is_resident(x, now.unit, now.end)) {
             const int first = resident_first(now.unit, now.end, now.open = is_open(x));
             r.have = now.unit + first;
+            *x->odd_scores = 0;
             resident_products(x, now.unit, r.have);
             begun = !now.open || resident_references(x, first);
         }
@@ -571,13 +571,16 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
     tile_unit unit;
     amx_run x = {.p = problem, .t = tile, .l = &layout, .unit = &unit, .packed = packed};
     amx_run three[3];
+    uint32_t odd_scores = 0;
     (void)state;
     x.s = (float *)(void *)(base + layout.s_at);
     x.weights = base + layout.p_at;
     x.exponent_scale = problem->scale * AMX_LOG2_E;
     x.general = (problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS)) != 0 ||
                 !(fabsf(x.exponent_scale) >= 0x1p-126f && fabsf(x.exponent_scale) < INFINITY);
-    x.hidden = x.exponent_scale > 0 ? -INFINITY : INFINITY;
+    x.c = x.general ? 1 : x.exponent_scale;
+    x.hidden = x.c > 0 ? -INFINITY : INFINITY;
+    x.odd_scores = &odd_scores;
     for (int64_t g = 0; g < groups; g++) {
         rows[g].fresh = 1;
         rows[g].odd_q =

@@ -174,7 +174,7 @@ static int transform_row(const amx_run *x, int i, int unit, int end)
             y = vf_mul(score_lanes(x->p, x->t, &row, j, y, &mask, NULL), vf_set1(AMX_LOG2_E));
         else if (x->t->mask.data)
             mask = mask_lanes(x->t, &row, j, mask);
-        vf_store(s, vf_select(mask, y, vf_set1(x->general ? -INFINITY : x->hidden)));
+        vf_store(s, vf_select(mask, y, vf_set1(x->hidden)));
     }
     return x->general || odd;
 }
@@ -256,7 +256,7 @@ static void careful_block(amx_run *x, int unit, int end)
 {
     int base = unit / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS, first = 2 * (unit - base);
     int groups = 2 * (end - base), split = x->l->parts == 2;
-    float factor[AMX_GROUP], c = x->general ? 1.0f : x->exponent_scale;
+    float factor[AMX_GROUP], c = x->c;
     uint32_t raised = 0, high = 0;
     for (int u = unit; u < end; u++)
         products_with_k(x, u, x->s + (u - base) * 1024);

@@ -175,7 +175,28 @@ static fast_kind *const fast_kinds[] = {fast_kind_0, fast_kind_1, fast_kind_2, f
 AMX_INLINE int seen_by_all(const amx_run *x, int unit)
 {
     int64_t j = x->chunk + unit * AMX_UNIT;
-    return !x->t->mask_blocks && x->all_first <= j && x->all_end >= j + AMX_UNIT;
+    return !x->general && !x->t->mask_blocks && x->all_first <= j && x->all_end >= j + AMX_UNIT;
+}
+
+/* Products of a unit become scores in log2 units, by the roundings of transform_row; those of hidden keys
+ * -inf. */
+static void general_scores(const amx_run *x, int unit, float *s)
+{
+    const int64_t j = x->chunk + unit * AMX_UNIT;
+    unsigned odd = 0;
+    for (int i = 0; i < x->n_rows; i++)
+        for (int half = 0; half < 2; half++) {
+            const amx_row *row = &x->row[i];
+            float *p = s + half * x->l->group * 16 + i * 16;
+            uint16_t mask = range_mask(row->first, row->end, j + half * 16);
+            vf y = vf_mul(score_lanes(x->p, x->t, row, j + half * 16, vf_load(p), &mask, NULL),
+                          vf_set1(AMX_LOG2_E));
+            y = vf_select(mask, y, vf_set1(-INFINITY));
+            odd |= (unsigned)vf_not_below_inf(y);
+            vf_store(p, y);
+        }
+    if (odd)
+        *x->odd_scores = 1;
 }
 
 /* Hides the keys of a unit that rows may not see: at the edges of their ranges, and by the mask. */
@@ -186,6 +207,10 @@ static void hide_keys(const amx_run *x, int unit, float *s)
     const int masked = !block_is(x, unit / AMX_BLOCK_UNITS, HEED_BLOCK_ALL);
     const int ranged = x->all_first > j || x->all_end < j + AMX_UNIT;
     const vf hidden = vf_set1(x->hidden);
+    if (x->general) {
+        general_scores(x, unit, s);
+        return;
+    }
     if (!masked && !ranged)
         return;
     for (int i = 0; i < x->n_rows; i++) {
@@ -222,7 +247,7 @@ static void fast_products(const amx_run *x, int unit)
  * would set them. Returns 0, and leaves them, if a row has nothing to go by or cannot go on here. */
 static int open_references(const amx_run *x, int unit, int end)
 {
-    const vf c = vf_set1(x->exponent_scale);
+    const vf c = vf_set1(x->c);
     for (int tile = 0; tile < 32; tile += 16) {
         vi rows[16];
         vf top = vf_set1(-INFINITY);
@@ -269,8 +294,9 @@ static int fast_units(amx_run *x, int unit, int end, int open)
                    .addends = addends,
                    .q = x->q,
                    .unit = x->unit,
-                   .c = x->exponent_scale,
+                   .c = x->c,
                    .top = vi_zero()};
+    *x->odd_scores = 0;
     fast_products(x, unit);
     have = unit + 1;
     if (open) {
@@ -306,7 +332,7 @@ static int fast_units(amx_run *x, int unit, int end, int open)
             have++;
         }
         if (unit % AMX_BLOCK_UNITS == AMX_BLOCK_UNITS - 1 || unit + 1 == end)
-            status = fast_check(f.top);
+            status = *x->odd_scores ? 2 : fast_check(f.top);
     }
     if (status == 2)
         return -1;

@@ -238,7 +238,7 @@ static int resident_references(const amx_run *x, int units)
     const float *s[AMX_BLOCK_UNITS];
     const uint16_t exist = range_mask(0, x->n_rows, 0);
     vf rows[16], top;
-    if (x->exponent_scale < 0)
+    if (x->c < 0)
         for (int i = 0; i < 16; i++) { /* the least product is the largest score */
             vf most = vf_set1(-INFINITY);
             for (int n = 0; n < units; n++) {
@@ -260,7 +260,7 @@ static int resident_references(const amx_run *x, int units)
         }
     }
     /* The largest product is that of the largest: rounding keeps the order. */
-    top = vf_mul(vf_largest_of(rows), vf_set1(fabsf(x->exponent_scale)));
+    top = vf_mul(vf_largest_of(rows), vf_set1(fabsf(x->c)));
     top = vf_add(vf_ceil(top), vf_set1(AMX_MARGIN));
     if (vf_within(top, AMX_ONE_STEP, exist) != exist)
         return 0;
@@ -296,11 +296,8 @@ static int resident_slots(resident *r, int *status)
     float addends[16];
     const int steps = x->l->k_steps;
     int unit = r->first, n = 0;
-    fast_unit f = {.sums = x->rows->sum[0],
-                   .addends = addends,
-                   .unit = x->unit,
-                   .c = x->exponent_scale,
-                   .top = vi_zero()};
+    fast_unit f = {
+        .sums = x->rows->sum[0], .addends = addends, .unit = x->unit, .c = x->c, .top = vi_zero()};
     /* Rows that do not exist have scores of 0, and small weights. */
     for (int i = 0; i < 16; i++)
         addends[i] = fixed_addend(i < x->n_rows ? x->rows->reference[i] : 64);
@@ -344,7 +341,7 @@ static int resident_slots(resident *r, int *status)
             r->before = NULL;
         }
         if (unit % AMX_BLOCK_UNITS == AMX_BLOCK_UNITS - 1 || unit + 1 == r->end)
-            *status = fast_check(f.top);
+            *status = *x->odd_scores ? 2 : fast_check(f.top);
     }
     if (n <= 2) {
         if (r->before && n == 1)
@@ -392,6 +389,7 @@ static int resident_units(amx_run *x, int unit, int end, int open)
     const int first = resident_first(unit, end, open);
     int status, to;
     flush_o(x, unit);
+    *x->odd_scores = 0;
     resident_products(x, unit, unit + first);
     if (open && !resident_references(x, first))
         return -2;

@@ -129,6 +129,12 @@ static inline uint16_t vf_is_nan(vf a)
     return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
 }
 
+/* NaN or +inf. */
+static inline uint16_t vf_not_below_inf(vf a)
+{
+    return _mm512_cmp_ps_mask(a, _mm512_set1_ps(0x1.fffffep127f), _CMP_NLE_UQ);
+}
+
 static inline uint16_t vf_equal(vf a, vf b)
 {
     return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);

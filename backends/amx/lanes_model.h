@@ -131,6 +131,13 @@ static inline uint16_t vf_is_nan(vf a)
     return (uint16_t)mask;
 }
 
+static inline uint16_t vf_not_below_inf(vf a)
+{
+    unsigned mask = 0;
+    EACH(n) mask |= (unsigned)!(a.f[n] <= 0x1.fffffep127f) << n;
+    return (uint16_t)mask;
+}
+
 static inline uint16_t vf_equal(vf a, vf b)
 {
     unsigned mask = 0;

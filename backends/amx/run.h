@@ -28,7 +28,9 @@ typedef struct amx_run {
     uint32_t odd_blocks;        /* of those: bit b, block b is not for the resident path */
     int64_t chunk;              /* its first key */
     float exponent_scale;       /* products to log2 units, where nothing else applies */
-    float hidden;               /* a product that becomes -inf by it */
+    float c;                    /* exponent_scale; 1 where x->s has log2 units already */
+    float hidden;               /* what becomes -inf times c */
+    uint32_t *odd_scores;       /* set where a score is NaN or +inf (general) */
     int32_t general;            /* scores have more to them than a factor */
     int32_t n_rows;             /* of the group: 1 to 32 */
     int32_t second_set;         /* 1: first scores go to the second set (fast_resident.h) */
