@@ -69,7 +69,7 @@ static inline amx_layout amx_layout_of(const heed_problem *p)
     l.packed_at = 0;
     l.q_at = l.packed_at + l.chunk_blocks * l.block_bytes;
     l.s_at = l.q_at + l.groups * l.q_group_bytes;
-    l.p_at = l.s_at + AMX_GROUP * AMX_BLOCK * 4 + (l.group == 16 ? 5 * 2048 : 0);
+    l.p_at = l.s_at + AMX_GROUP * AMX_BLOCK * 4 + 12288;
     l.o_at = l.p_at + (int64_t)l.parts * l.chunk_blocks * AMX_BLOCK_UNITS * 2048;
     l.rows_at = l.o_at + l.groups * l.o_group_bytes;
     l.scratch_bytes = l.rows_at + l.groups * (int64_t)sizeof(amx_rows);

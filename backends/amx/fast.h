@@ -231,9 +231,15 @@ static void hide_keys(const amx_run *x, int unit, float *s)
     }
 }
 
+/* Scores of a run's first units lie beside those of the later ones, which take turns: what K and V push
+ * out of L1 before it is read again is to be little. */
+#define FAST_AHEAD 1 /* most units whose scores are there before their turn */
+
 static inline float *scores_at(const amx_run *x, int unit)
 {
-    return x->s + unit % AMX_BLOCK_UNITS * x->l->group * 32;
+    const int n = unit - x->run_first;
+    const int place = n < AMX_BLOCK_UNITS ? n : AMX_BLOCK_UNITS + n % (FAST_AHEAD + 1);
+    return x->s + place * x->l->group * 32;
 }
 
 static void fast_products(const amx_run *x, int unit)
@@ -297,6 +303,7 @@ static int fast_units(amx_run *x, int unit, int end, int open)
                    .c = x->c,
                    .top = vi_zero()};
     *x->odd_scores = 0;
+    x->run_first = unit;
     fast_products(x, unit);
     have = unit + 1;
     if (open) {
@@ -314,7 +321,7 @@ static int fast_units(amx_run *x, int unit, int end, int open)
         load_q(x);
     for (; unit < end && !status; unit++) {
         /* Two units ahead: what a tile store wrote can be read only when it has left for L1. */
-        int next = have < end && have <= unit + 2;
+        int next = have < end && have <= unit + FAST_AHEAD;
         f.now = scores_at(x, unit);
         f.next = scores_at(x, have);
         f.weights = p_tile(x, unit, 0, 0);

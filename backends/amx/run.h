@@ -33,6 +33,7 @@ typedef struct amx_run {
     uint32_t *odd_scores;       /* set where a score is NaN or +inf (general) */
     int32_t general;            /* scores have more to them than a factor */
     int32_t n_rows;             /* of the group: 1 to 32 */
+    int32_t run_first;          /* first unit of a run on the fast path (fast.h) */
     int32_t second_set;         /* 1: first scores go to the second set (fast_resident.h) */
     int32_t first_row;          /* its first row in the tile */
     int32_t leaves;             /* the chunk is the last: rows are finished after it */
