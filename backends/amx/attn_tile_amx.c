@@ -23,8 +23,8 @@ static void begin_group(amx_run *x)
 {
     const heed_tile *t = x->t;
     int64_t head = x->first_row / t->q_count, q = x->first_row % t->q_count;
-    x->all_first = t->k_first;
-    x->all_end = t->k_end;
+    x->all_first = x->some_first = t->k_first;
+    x->all_end = x->some_end = t->k_end;
     if (t->window_left >= HEED_UNBOUNDED && t->window_right >= HEED_UNBOUNDED) {
         for (int i = 0; i < x->n_rows; i++) {
             x->row[i] = (amx_row){head, t->q_first + q, t->k_first, t->k_end};
@@ -35,6 +35,8 @@ static void begin_group(amx_run *x)
         }
         return;
     }
+    x->some_first = t->k_end;
+    x->some_end = t->k_first;
     for (int i = 0; i < x->n_rows; i++) {
         amx_row *row = &x->row[i];
         row->head = head;
@@ -42,6 +44,8 @@ static void begin_group(amx_run *x)
         heed_row_keys(t, row->q, &row->first, &row->end);
         x->all_first = row->first > x->all_first ? row->first : x->all_first;
         x->all_end = row->end < x->all_end ? row->end : x->all_end;
+        x->some_first = row->first < x->some_first ? row->first : x->some_first;
+        x->some_end = row->end > x->some_end ? row->end : x->some_end;
         if (++q == t->q_count) {
             q = 0;
             head++;
@@ -358,14 +362,10 @@ static void choose_group(amx_run *x, char *scratch, int64_t g)
 static int units_of_group(const amx_run *x, int *unit, int *end)
 {
     const heed_tile *t = x->t;
-    int64_t low = t->k_end, high = t->k_first;
+    int64_t low = x->some_first, high = x->some_end;
     if (t->flags & HEED_TILE_OUTPUTS) {
         low = t->k_first;
         high = t->k_end;
-    }
-    for (int i = 0; i < x->n_rows; i++) {
-        low = x->row[i].first < low ? x->row[i].first : low;
-        high = x->row[i].end > high ? x->row[i].end : high;
     }
     low = low > x->chunk ? low : x->chunk;
     if (high > x->chunk + x->l->chunk_blocks * AMX_BLOCK)

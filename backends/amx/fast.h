@@ -183,18 +183,38 @@ AMX_INLINE int seen_by_all(const amx_run *x, int unit)
 static void general_scores(const amx_run *x, int unit, float *s)
 {
     const int64_t j = x->chunk + unit * AMX_UNIT;
+    const heed_tile *t = x->t;
+    const uint32_t type = x->p->bias_type;
+    /* Nothing but a bias, whose elements lie side by side. */
+    const int usual = !(x->p->features & HEED_HAS_SOFTCAP) && !t->mask.data && !t->alibi_slope &&
+                      t->bias.data && t->bias.dim_stride == 1 && x->all_first <= j &&
+                      x->all_end >= j + AMX_UNIT;
+    const vf scale = vf_set1(x->p->scale), log2_e = vf_set1(AMX_LOG2_E),
+             hidden = vf_set1(-INFINITY);
     unsigned odd = 0;
-    for (int i = 0; i < x->n_rows; i++)
-        for (int half = 0; half < 2; half++) {
-            const amx_row *row = &x->row[i];
-            float *p = s + half * x->l->group * 16 + i * 16;
+    for (int i = 0; i < x->n_rows; i++) {
+        const amx_row *row = &x->row[i];
+        float *p = s + i * 16;
+        int64_t at = row->head * t->bias.head_stride + row->q * t->bias.row_stride + j;
+        const vf slope = vf_set1(usual && t->bias_slope ? t->bias_slope[row->head] : 1.0f);
+        for (int half = 0; half < 2; half++, p += x->l->group * 16, at += 16) {
             uint16_t mask = range_mask(row->first, row->end, j + half * 16);
-            vf y = vf_mul(score_lanes(x->p, x->t, row, j + half * 16, vf_load(p), &mask, NULL),
-                          vf_set1(AMX_LOG2_E));
-            y = vf_select(mask, y, vf_set1(-INFINITY));
+            vf y;
+            if (usual) { /* as score_lanes */
+                const char *data = (const char *)t->bias.data + at * (type == HEED_F32 ? 4 : 2);
+                vf bias = type == HEED_F32    ? vf_load((const float *)(const void *)data)
+                          : type == HEED_BF16 ? vf_load_bf16_some(data, 0xffff)
+                                              : vf_load_f16_some(data, 0xffff);
+                mask = (uint16_t)~vf_equal(bias, hidden);
+                y = vf_fma(bias, slope, vf_mul(vf_load(p), scale));
+            } else {
+                y = score_lanes(x->p, t, row, j + half * 16, vf_load(p), &mask, NULL);
+            }
+            y = vf_select(mask, vf_mul(y, log2_e), hidden);
             odd |= (unsigned)vf_not_below_inf(y);
             vf_store(p, y);
         }
+    }
     if (odd)
         *x->odd_scores = 1;
 }

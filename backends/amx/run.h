@@ -21,24 +21,25 @@ typedef struct amx_run {
     heed_tile *t;
     const amx_layout *l;
     tile_unit *unit;
-    char *q, *weights, *o;      /* q and o of the group at hand */
-    float *s;                   /* [16 keys][32 rows][16], of a block or of two units */
-    amx_rows *rows;             /* of the group */
-    const char **packed;        /* blocks of the chunk at hand */
-    uint32_t odd_blocks;        /* of those: bit b, block b is not for the resident path */
-    int64_t chunk;              /* its first key */
-    float exponent_scale;       /* products to log2 units, where nothing else applies */
-    float c;                    /* exponent_scale; 1 where x->s has log2 units already */
-    float hidden;               /* what becomes -inf times c */
-    uint32_t *odd_scores;       /* set where a score is NaN or +inf (general) */
-    int32_t general;            /* scores have more to them than a factor */
-    int32_t n_rows;             /* of the group: 1 to 32 */
-    int32_t run_first;          /* first unit of a run on the fast path (fast.h) */
-    int32_t second_set;         /* 1: first scores go to the second set (fast_resident.h) */
-    int32_t first_row;          /* its first row in the tile */
-    int32_t leaves;             /* the chunk is the last: rows are finished after it */
-    int32_t from;               /* unit of the chunk up to which O has been made */
-    int64_t all_first, all_end; /* keys in the range of all rows of the group */
+    char *q, *weights, *o;        /* q and o of the group at hand */
+    float *s;                     /* [16 keys][32 rows][16], of a block or of two units */
+    amx_rows *rows;               /* of the group */
+    const char **packed;          /* blocks of the chunk at hand */
+    uint32_t odd_blocks;          /* of those: bit b, block b is not for the resident path */
+    int64_t chunk;                /* its first key */
+    float exponent_scale;         /* products to log2 units, where nothing else applies */
+    float c;                      /* exponent_scale; 1 where x->s has log2 units already */
+    float hidden;                 /* what becomes -inf times c */
+    uint32_t *odd_scores;         /* set where a score is NaN or +inf (general) */
+    int32_t general;              /* scores have more to them than a factor */
+    int32_t n_rows;               /* of the group: 1 to 32 */
+    int32_t run_first;            /* first unit of a run on the fast path (fast.h) */
+    int32_t second_set;           /* 1: first scores go to the second set (fast_resident.h) */
+    int32_t first_row;            /* its first row in the tile */
+    int32_t leaves;               /* the chunk is the last: rows are finished after it */
+    int32_t from;                 /* unit of the chunk up to which O has been made */
+    int64_t all_first, all_end;   /* keys in the range of all rows of the group */
+    int64_t some_first, some_end; /* from the first to the last that some row has in range */
     amx_row row[AMX_GROUP];
 } amx_run;
 
