@@ -9,8 +9,9 @@
 #define AMX_CHUNK_BLOCKS 8 /* most blocks of a chunk, which all groups go through before the next */
 #define AMX_UNIT 32        /* keys of one tile product with V */
 #define AMX_BLOCK_UNITS (AMX_BLOCK / AMX_UNIT)
-#define AMX_GROUP 32        /* most rows worked on together: two tiles */
-#define AMX_HEADER_BYTES 64 /* of a packed block */
+#define AMX_GROUP 32           /* most rows worked on together: two tiles */
+#define AMX_SCORES_BYTES 24576 /* scores of 32 rows x 192 keys, or of 16 rows x 384 */
+#define AMX_HEADER_BYTES 64    /* of a packed block */
 
 /* Opens a packed block: bit j of an array stands for key j of the block. */
 typedef struct amx_header {
@@ -69,7 +70,7 @@ static inline amx_layout amx_layout_of(const heed_problem *p)
     l.packed_at = 0;
     l.q_at = l.packed_at + l.chunk_blocks * l.block_bytes;
     l.s_at = l.q_at + l.groups * l.q_group_bytes;
-    l.p_at = l.s_at + AMX_GROUP * AMX_BLOCK * 4 + 12288;
+    l.p_at = l.s_at + AMX_SCORES_BYTES;
     l.o_at = l.p_at + (int64_t)l.parts * l.chunk_blocks * AMX_BLOCK_UNITS * 2048;
     l.rows_at = l.o_at + l.groups * l.o_group_bytes;
     l.scratch_bytes = l.rows_at + l.groups * (int64_t)sizeof(amx_rows);

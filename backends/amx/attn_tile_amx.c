@@ -2,7 +2,8 @@
  * Attention tile on the tile unit: bf16 products, f32 sums, softmax in f32 and fixed point.
  *
  * Work       groups of 32 rows x chunks of 512 keys: weights of a chunk are kept as bf16 while O of
- *            the group, 32 columns at a time, is in four tile registers.
+ *            the group, 32 columns at a time, is in four tile registers. Up to 64 dims: groups of 16
+ *            rows x chunks of 1024 keys, O in the registers, one group woven into the next.
  * Layout     K and V are packed per block of 128 keys (pack.h), by prepare or into scratch.
  * Edges      packing reads rows and keys of the tile only; what does not exist is zeros.
  * Numerics   blocks, chunks and units lie at absolute keys, and a row's reference depends on that
@@ -53,8 +54,7 @@ static void begin_group(amx_run *x)
     }
 }
 
-/* Can the fast path take this block? Nothing but a row's range and bool mask stands between
- * products and weights, and no value is out of the ordinary. */
+/* Can the fast path take this block? No value is out of the ordinary, and not all of it is hidden. */
 static int block_is_plain(const amx_run *x, int block)
 {
     const amx_header *header;
@@ -210,8 +210,8 @@ static void finish_row(const amx_run *x, int i, float reference, float weights)
     t->row_sum[r] = (float)sum;
 }
 
-/* leave_group where rows end as they usually do: no sink, no lse, sums that are ordinary numbers. Returns
- * 0 where it is not so. */
+/* leave_group where rows end as they usually do: no sink, no lse, sums that are ordinary numbers.
+ * Returns 0 where it is not so. */
 static int leave_plain(const amx_run *x)
 {
     const heed_tile *t = x->t;
@@ -439,12 +439,10 @@ static void reset_rows(amx_rows *rows, int n)
     }
 }
 
-/* A group after another on the resident path, from one that has its first scores: until one has no
- * successor that can follow at once. On return that one is done; *unit and so on are of y's group, which
- * is the next, not begun; returns whether there is one. */
+/* A group and its units of the chunk; open: its rows begin here. */
 typedef struct group_at {
     amx_run *x;
-    int64_t g; /* which */
+    int64_t g;
     int unit, end, open;
 } group_at;
 
@@ -453,6 +451,9 @@ static int is_open(const amx_run *x)
     return x->rows->fresh || state_of_rows(x) == ROWS_UNSEEN;
 }
 
+/* Groups one after another on the resident path, from `now`, which has its first scores: until one
+ * has no successor that can follow at once, or has to leave the path. *then is the next group, not
+ * begun; returns whether there is one. */
 static int resident_groups(resident *r, group_at *now, group_at *then, amx_run **spare,
                            char *scratch, int64_t groups)
 {

@@ -1,7 +1,8 @@
 /*
- * A block of scores to weights, for everything that the fast path (fast.h) leaves: a row's first
- * block, edges of the causal range and window, masks, softcap, ALiBi, bias, values that are not
- * finite or very large, scores far above the row's reference, split accuracy.
+ * A block of scores to weights, for everything that the fast paths (fast.h, fast_resident.h) leave:
+ * rows of which some have seen nothing yet, values and scores that are not finite or very large,
+ * scores far above the row's reference, split accuracy. Whatever those paths take goes here too, to
+ * the same bits.
  *
  * Every row is worked on by itself: what is decided for a row never depends on the others of its
  * group, and for a row that the fast path could have served the weights are the same bits.

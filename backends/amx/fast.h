@@ -1,9 +1,10 @@
 /*
- * Runs of blocks with nothing in them but scores: no softcap, ALiBi, bias or value out of the
- * ordinary, and rows that either all have a reference or all begin here. The softmax of one unit of
+ * Runs of blocks with no value out of the ordinary, and rows that either all have a reference or all
+ * begin here. The softmax of one unit of
  * 32 keys is woven into the products of the next but one: between every two rows stands a part of Q K
  * of that unit, so that the tile unit and the vector ports work at once. Keys that are hidden, by the
- * causal range, a window or the bool mask, are blended into the products.
+ * causal range, a window or the bool mask, are blended into the products. Softcap, ALiBi and bias are
+ * applied to them between two slots.
  */
 #ifndef HEED_AMX_FAST_H
 #define HEED_AMX_FAST_H
@@ -178,8 +179,8 @@ AMX_INLINE int seen_by_all(const amx_run *x, int unit)
     return !x->general && !x->t->mask_blocks && x->all_first <= j && x->all_end >= j + AMX_UNIT;
 }
 
-/* Products of a unit become scores in log2 units, by the roundings of transform_row; those of hidden keys
- * -inf. */
+/* Products of a unit become scores in log2 units, by the roundings of transform_row; those of hidden
+ * keys -inf. */
 static void general_scores(const amx_run *x, int unit, float *s)
 {
     const int64_t j = x->chunk + unit * AMX_UNIT;
@@ -254,6 +255,8 @@ static void hide_keys(const amx_run *x, int unit, float *s)
 /* Scores of a run's first units lie beside those of the later ones, which take turns: what K and V push
  * out of L1 before it is read again is to be little. */
 #define FAST_AHEAD 1 /* most units whose scores are there before their turn */
+_Static_assert((AMX_BLOCK_UNITS + FAST_AHEAD + 1) * AMX_GROUP * AMX_UNIT * 4 <= AMX_SCORES_BYTES,
+               "scores of a run on the fast path");
 
 static inline float *scores_at(const amx_run *x, int unit)
 {

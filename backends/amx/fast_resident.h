@@ -53,8 +53,7 @@ AMX_INLINE void resident_pv(const fast_unit *f, const int pairs, const int part)
         tile_product(u, 3, 7, 6);
 }
 
-/* Both halves of S, [2][16 rows][16]. Scores and weights of adjacent units lie so that no load has the
- * low 12 bits of a store shortly before it. */
+/* Both halves of S, [2][16 rows][16]. */
 AMX_INLINE void resident_store(const fast_unit *f, const int half)
 {
     tile_unit *u = f->unit;
@@ -73,9 +72,9 @@ AMX_INLINE void resident_op(const fast_unit *f, const int steps, const int next,
         resident_qk(f, steps, row / 2);
     if (before && row >= 8 && row % 2 == 0)
         resident_pv(f, steps, (row - 8) / 2);
-    if (next && row == 13)
+    if (next && row == 11)
         resident_store(f, 0);
-    if (next && row == 15)
+    if (next && row == 13)
         resident_store(f, 1);
 }
 
@@ -127,11 +126,13 @@ static fast_kind *const resident_kinds[2][2][2] = {
     {{resident_100, resident_101}, {resident_110, resident_111}},
     {{resident_200, resident_201}, {resident_210, resident_211}}};
 
-/* Scores of a group's first units lie in one of two sets, those of later units in a ring that is no longer
- * than it must be, and weights in a ring of a block: all of it has to stay in L1 while K and V of as
- * much again pass through it for each unit. */
+/* Scores of a group's first units lie in one of two sets, those of later units in a ring that is no
+ * longer than it must be, and weights in a ring of a block: what is written again before K and V have
+ * pushed it out of L1 costs no traffic with L2. */
 #define RESIDENT_AHEAD 1 /* most units whose scores are there before their turn */
 #define RESIDENT_RING (RESIDENT_AHEAD + 1)
+_Static_assert((RESIDENT_RING + 2 * AMX_BLOCK_UNITS) * 16 * AMX_UNIT * 4 <= AMX_SCORES_BYTES,
+               "scores of a run on the resident path");
 
 typedef struct resident {
     amx_run *x; /* the group at hand: its units [first, end), and up to where there are scores */
@@ -139,8 +140,8 @@ typedef struct resident {
     unsigned at;     /* of `first`, in the rings */
     amx_run *before; /* the group whose last two units have no P V yet, or NULL */
     int before_end;
-    amx_run *
-        after; /* the group that follows at once, or NULL: units that are to have scores, and have */
+    amx_run *after; /* the next group; want: its first units that are to have scores, 0 if it cannot
+                       follow at once; have: those that do */
     int after_first, after_want, after_have;
 } resident;
 
