@@ -1,10 +1,9 @@
 /*
  * Runs of blocks with no value out of the ordinary, and rows that either all have a reference or all
- * begin here. The softmax of one unit of
- * 32 keys is woven into the products of the next but one: between every two rows stands a part of Q K
- * of that unit, so that the tile unit and the vector ports work at once. Keys that are hidden, by the
- * causal range, a window or the bool mask, are blended into the products. Softcap, ALiBi and bias are
- * applied to them between two slots.
+ * begin here. The softmax of one unit of 32 keys is woven into the products of a later one: between
+ * every two rows stands a part of Q K of that unit, so that the tile unit and the vector ports work at
+ * once. Keys that are hidden, by the causal range, a window or the bool mask, are blended into the
+ * products. Softcap, ALiBi and bias are applied to them between two slots.
  */
 #ifndef HEED_AMX_FAST_H
 #define HEED_AMX_FAST_H
@@ -338,12 +337,10 @@ static int fast_units(amx_run *x, int unit, int end, int open)
         fast_products(x, have++);
     }
     for (int i = 0; i < AMX_GROUP; i++)
-        addends[i] = fixed_addend(i < x->n_rows ? x->rows->reference[i]
-                                                : 64); /* weights that raise nothing */
+        addends[i] = fixed_addend(i < x->n_rows ? x->rows->reference[i] : AMX_NO_ROW);
     if (woven && steps <= 2)
         load_q(x);
     for (; unit < end && !status; unit++) {
-        /* Two units ahead: what a tile store wrote can be read only when it has left for L1. */
         int next = have < end && have <= unit + FAST_AHEAD;
         f.now = scores_at(x, unit);
         f.next = scores_at(x, have);

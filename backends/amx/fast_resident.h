@@ -1,13 +1,14 @@
 /*
  * The fast path of heads of up to 64 dims (fast.h has the others): groups of 16 rows, whose O stays in
  * four registers while keys go by. One slot is 32 keys: between the rows of their softmax stand the
- * products Q K of the unit after the next and P V of the one before the last, so that the tile unit and the
- * vector ports work at once and a product's result is looked at long after it was begun.
+ * products Q K of the next unit and P V of the one before the last, so that the tile unit and the vector
+ * ports work at once and a product's result is looked at long after it was begun.
  */
 #ifndef HEED_AMX_FAST_RESIDENT_H
 #define HEED_AMX_FAST_RESIDENT_H
 
 #include "fast.h"
+#include "finish.h"
 
 /* Registers: 0-3 O ([32 columns][column tile]), 4 and 5 S of the two halves, 6 K or V, 7 Q or P. */
 
@@ -286,8 +287,6 @@ static inline void resident_next_o(resident *r)
     resident_load_o(r->x);
 }
 
-static void leave_group(const amx_run *x);
-
 /* The units of the group at hand, with what the group before still needs and the first products of the
  * one after. Returns how far it has come: at the end of a block in which *status was not 0 (as
  * fast_check), or at the end. O of the group is in the registers, without its last two units. */
@@ -299,9 +298,8 @@ static int resident_slots(resident *r, int *status)
     int unit = r->first, n = 0;
     fast_unit f = {
         .sums = x->rows->sum[0], .addends = addends, .unit = x->unit, .c = x->c, .top = vi_zero()};
-    /* Rows that do not exist have scores of 0, and small weights. */
     for (int i = 0; i < 16; i++)
-        addends[i] = fixed_addend(i < x->n_rows ? x->rows->reference[i] : 64);
+        addends[i] = fixed_addend(i < x->n_rows ? x->rows->reference[i] : AMX_NO_ROW);
     *status = 0;
     for (; unit < r->end && !*status; unit++, n++) {
         const unsigned at = r->at + (unsigned)n;

@@ -22,6 +22,8 @@
 #include "lanes.h"
 
 #define AMX_MARGIN 6
+/* Reference of a row that does not exist: its scores are 0, and its weights raise nothing. */
+#define AMX_NO_ROW 64
 #define AMX_SPLIT_MARGIN 1    /* weights of split accuracy are at most 1: a larger score raises M */
 #define AMX_TOO_LARGE 0xfe00u /* fixed point: the weight is about 1 or more, and may not be right */
 #define AMX_RAISE_FIXED 0xf980u /* below every fixed point whose weight is AMX_RAISE_BF16 or more */

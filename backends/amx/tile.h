@@ -30,8 +30,9 @@ typedef struct tile_unit {
 /* The compilers' tile intrinsics do not say that they touch memory (gcc 12), so that a load could be
  * moved before the store that it depends on. These say so. */
 #define tile_load(unit, n, p, row_bytes)                                                           \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #n ::"r"(p), "r"((int64_t)(row_bytes)) : "memor" \
-                                                                                           "y")
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #n ::"r"(p), "r"((int64_t)(row_bytes))           \
+                     : "memor"                                                                     \
+                       "y")
 #define tile_store(unit, n, p, row_bytes)                                                          \
     __asm__ volatile("tilestored %%tmm" #n ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(row_bytes))       \
                      : "memory")

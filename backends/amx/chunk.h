@@ -1,0 +1,81 @@
+/*
+ * One group against one chunk: which of its blocks go a fast path and which the careful one.
+ */
+#ifndef HEED_AMX_CHUNK_H
+#define HEED_AMX_CHUNK_H
+
+#include "fast_resident.h"
+
+/* Can the fast path take this block? No value is out of the ordinary, and not all of it is hidden. */
+static int block_is_plain(const amx_run *x, int block)
+{
+    const amx_header *header;
+    if (x->l->parts > 1 || x->rows->odd_q || block_is(x, block, HEED_BLOCK_NONE))
+        return 0;
+    header = header_of(x, block); /* a hidden block may not be packed */
+    for (int n = 0; n < AMX_BLOCK / 32; n++)
+        if (header->odd_k[n] || (x->l->group == 16 && header->odd_v[n]))
+            return 0;
+    return 1;
+}
+
+enum { ROWS_MIXED, ROWS_KNOWN, ROWS_UNSEEN };
+
+static int state_of_rows(const amx_run *x)
+{
+    int known = 0, unseen = 0;
+    for (int i = 0; i < x->n_rows; i++) {
+        known += fabsf(x->rows->reference[i]) <= AMX_ONE_STEP;
+        unseen += x->rows->reference[i] == AMX_UNSEEN;
+    }
+    return known == x->n_rows ? ROWS_KNOWN : unseen == x->n_rows ? ROWS_UNSEEN : ROWS_MIXED;
+}
+
+static void copy_rows(amx_rows *to, const amx_rows *from, int n_rows)
+{
+    memcpy(to->reference, from->reference, sizeof to->reference);
+    for (int i = 0; i < n_rows; i++)
+        vf_store(to->sum[i], vf_load(from->sum[i]));
+    to->odd_q = from->odd_q;
+    to->fresh = from->fresh;
+}
+
+/* Units [unit, end) of the chunk for the group; those before careful_to are not for the fast path. */
+static void run_chunk(amx_run *x, int unit, int end, int careful_to)
+{
+    x->from = unit;
+    while (unit < end) {
+        int block = unit / AMX_BLOCK_UNITS, last = block, to = (block + 1) * AMX_BLOCK_UNITS;
+        int state = unit < careful_to ? ROWS_MIXED : state_of_rows(x);
+        to = to < end ? to : end;
+        if (block_is(x, block, HEED_BLOCK_NONE)) { /* no product: nothing of it is even read */
+            flush_o(x, unit);
+            unit = x->from = to;
+            continue;
+        }
+        while (state != ROWS_MIXED && last * AMX_BLOCK_UNITS < end && block_is_plain(x, last))
+            last++;
+        if (last > block) {
+            amx_rows saved; /* where the run fails they go with O, which has to be as far as they */
+            flush_o(x, unit);
+            copy_rows(&saved, x->rows, x->n_rows);
+            to = last * AMX_BLOCK_UNITS < end ? last * AMX_BLOCK_UNITS : end;
+            to = x->l->group == 16 ? resident_units(x, unit, to, state == ROWS_UNSEEN)
+                                   : fast_units(x, unit, to, state == ROWS_UNSEEN);
+            if (to >= 0) {
+                unit = to;
+            } else if (to == -1) {
+                copy_rows(x->rows, &saved, x->n_rows);
+                careful_to = end;
+            } else {
+                careful_to = unit + 1;
+            }
+            continue;
+        }
+        careful_block(x, unit, to);
+        unit = to;
+    }
+    flush_o(x, end);
+}
+
+#endif

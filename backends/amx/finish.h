@@ -1,0 +1,163 @@
+/*
+ * How a group's rows end: as results, in the type and strides of out, or as the state that core merges.
+ */
+#ifndef HEED_AMX_FINISH_H
+#define HEED_AMX_FINISH_H
+
+#include "run.h"
+
+/* Columns [32 pair, 32 pair + 32) of row i of O, in their order. */
+AMX_INLINE void load_columns(const amx_run *x, int i, int pair, vf *low, vf *high)
+{
+    *low = vf_load((const float *)(const void *)(o_tile(x, pair, i / 16, 0) + i % 16 * 64));
+    *high = vf_load((const float *)(const void *)(o_tile(x, pair, i / 16, 1) + i % 16 * 64));
+    vf_in_order(low, high);
+}
+
+/* Writes 16 columns or less of an output row. */
+static inline void store_out(const heed_problem *p, const heed_tile *t, char *row, int64_t d, int n,
+                             vf y)
+{
+    uint16_t mask = (uint16_t)((1u << n) - 1);
+    char *data = row + d * t->out.dim_stride * heed_dtype_bytes(p->out_type);
+    float lanes[16];
+    if (t->out.dim_stride == 1) {
+        if (p->out_type == HEED_BF16)
+            vf_store_bf16_some(data, mask, y);
+        else if (p->out_type == HEED_F16)
+            vf_store_f16_some(data, mask, y);
+        else
+            vf_store_some((float *)(void *)data, mask, y);
+        return;
+    }
+    vf_store(lanes, y);
+    for (int i = 0; i < n; i++)
+        heed_store(p->out_type, data, i * t->out.dim_stride, lanes[i]);
+}
+
+/* Row i of O, times a factor. */
+static void write_row(const amx_run *x, int i, char *out, float times)
+{
+    const heed_problem *p = x->p;
+    const int v_dim = (int)p->v_dim, dense = x->t->out.dim_stride == 1;
+    const vf factor = vf_set1(times), zero = vf_set1(0);
+    for (int d = 0; d < v_dim; d += 32) {
+        int n = v_dim - d;
+        vf low, high;
+        load_columns(x, i, d / 32, &low, &high);
+        /* Adding 0 makes a flushed -0 the 0 that it is when more keys follow. */
+        low = vf_fma(low, factor, zero);
+        high = vf_fma(high, factor, zero);
+        if (n >= 32 && dense && p->out_type == HEED_BF16) {
+            vf_store_bf16_two(out + d * 2, low, high);
+        } else if (n >= 32 && dense && p->out_type == HEED_F32) {
+            vf_store((float *)(void *)(out + d * 4), low);
+            vf_store((float *)(void *)(out + d * 4 + 64), high);
+        } else {
+            store_out(p, x->t, out, d, n < 16 ? n : 16, low);
+            if (n > 16)
+                store_out(p, x->t, out, d + 16, n < 32 ? n - 16 : 16, high);
+        }
+    }
+}
+
+/* As heed_finish_row, bit for bit but for out: core finishes rows that see no key, and a row's bits
+ * must not depend on who did. out is multiplied by the reciprocal in f32. */
+static void finish_row(const amx_run *x, int i, float reference, float weights)
+{
+    const double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
+    const heed_tile *t = x->t;
+    int64_t r = x->first_row + i, head = x->row[i].head, q = x->row[i].q;
+    int64_t at = head * t->out.head_stride + q * t->out.row_stride;
+    char *out = (char *)t->out.data + at * heed_dtype_bytes(x->p->out_type);
+    double m = weights == 0 ? -(double)INFINITY : (double)reference, sum = weights, scale = 1;
+    if (t->sink && t->sink[head] != -INFINITY) {
+        double sink = (double)t->sink[head] * log2_e, top = ceil(sink) > m ? ceil(sink) : m;
+        scale = weights == 0 ? 0 : exp2(m - top);
+        sum = sum * scale + exp2(sink - top);
+        m = top;
+    }
+    if (weights != 0)
+        write_row(x, i, out, (float)(scale / sum));
+    else
+        for (int d = 0; d < (int)x->p->v_dim; d += 16)
+            store_out(x->p, t, out, d, (int)x->p->v_dim - d < 16 ? (int)x->p->v_dim - d : 16,
+                      vf_set1(0));
+    if (t->lse.data)
+        heed_store(HEED_F32, t->lse.data, head * t->lse.head_stride + q * t->lse.row_stride,
+                   (float)(sum == 0 ? -(double)INFINITY : m * ln_2 + log(sum)));
+    t->row_max[r] = (float)m;
+    t->row_sum[r] = (float)sum;
+}
+
+/* leave_group where rows end as they usually do: no sink, no lse, sums that are ordinary numbers.
+ * Returns 0 where it is not so. */
+static int leave_plain(const amx_run *x)
+{
+    const heed_tile *t = x->t;
+    const heed_problem *p = x->p;
+    const int usual = p->out_type == HEED_BF16 && t->out.dim_stride == 1 && p->v_dim % 32 == 0;
+    const int pairs = x->l->v_pairs;
+    if (!(t->flags & HEED_TILE_WHOLE) || t->sink || t->lse.data)
+        return 0;
+    for (int tile = 0; tile < x->n_rows; tile += 16) {
+        const uint16_t exist = range_mask(0, x->n_rows, tile);
+        const int n = x->n_rows - tile < 16 ? x->n_rows - tile : 16;
+        float factor[16];
+        vf rows[16], sum;
+        for (int i = 0; i < 16; i++)
+            rows[i] = vf_load(x->rows->sum[tile + i]);
+        sum = vf_sums(rows);
+        if (vf_within(sum, 0x1p100f, exist) != exist || vf_within(sum, 0x1p-100f, exist))
+            return 0;
+        vf_store(factor, vf_div(vf_set1(1), sum)); /* as the quotient in double, rounded */
+        vf_store_some(t->row_max + x->first_row + tile, exist, vf_load(x->rows->reference + tile));
+        vf_store_some(t->row_sum + x->first_row + tile, exist, sum);
+        for (int i = 0; i < n; i++) {
+            const amx_row *row = &x->row[tile + i];
+            int64_t at = row->head * t->out.head_stride + row->q * t->out.row_stride;
+            char *out = (char *)t->out.data + at * (int64_t)heed_dtype_bytes(p->out_type);
+            if (!usual) {
+                write_row(x, tile + i, out, factor[i]);
+                continue;
+            }
+            for (int pair = 0; pair < pairs; pair++) { /* as write_row */
+                const float *o =
+                    (const float *)(const void *)(o_tile(x, pair, tile / 16, 0) + i * 64);
+                const vf times = vf_set1(factor[i]), zero = vf_set1(0);
+                vf_store_bf16_in_order(out + pair * 64, vf_fma(vf_load(o), times, zero),
+                                       vf_fma(vf_load(o + 256), times, zero));
+            }
+        }
+    }
+    return 1;
+}
+
+/* The state of the group's rows, or their results. */
+static void leave_group(const amx_run *x)
+{
+    heed_tile *t = x->t;
+    if (leave_plain(x))
+        return;
+    for (int i = 0; i < x->n_rows; i++) {
+        int64_t r = x->first_row + i;
+        float sum = x->rows->reference[i] == AMX_UNSEEN ? 0 : vf_sum(vf_load(x->rows->sum[i]));
+        if (t->flags & HEED_TILE_WHOLE) {
+            finish_row(x, i, x->rows->reference[i], sum);
+            continue;
+        }
+        t->row_max[r] = x->rows->reference[i];
+        t->row_sum[r] = sum;
+        for (int d = 0; sum != 0 && d < (int)x->p->v_dim; d += 32) {
+            float columns[32];
+            vf low, high;
+            int n = (int)x->p->v_dim - d;
+            load_columns(x, i, d / 32, &low, &high);
+            vf_store(columns, low);
+            vf_store(columns + 16, high);
+            memcpy(t->acc + r * t->acc_stride + d, columns, (size_t)(n < 32 ? n : 32) * 4);
+        }
+    }
+}
+
+#endif
