@@ -23,16 +23,24 @@
 
 #ifndef HEED_AMX_MODEL
 
+/* What LDTILECFG reads and STTILECFG writes. */
+typedef struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tile_config;
+
 typedef struct tile_unit {
-    int32_t unused;
+    tile_config before; /* the thread's configuration when we came; all zero: none */
 } tile_unit;
 
 /* The compilers' tile intrinsics do not say that they touch memory (gcc 12), so that a load could be
  * moved before the store that it depends on. These say so. */
 #define tile_load(unit, n, p, row_bytes)                                                           \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #n ::"r"(p), "r"((int64_t)(row_bytes))           \
-                     : "memor"                                                                     \
-                       "y")
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #n                                               \
+                     :                                                                             \
+                     : "r"(p), "r"((int64_t)(row_bytes))                                           \
+                     : "memory")
 #define tile_store(unit, n, p, row_bytes)                                                          \
     __asm__ volatile("tilestored %%tmm" #n ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(row_bytes))       \
                      : "memory")
@@ -41,26 +49,27 @@ typedef struct tile_unit {
 #define tile_product(unit, c, a, b)                                                                \
     __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
 
+/* A host may configure its tiles once for each thread and count on it: what it has is put back by
+ * tile_end. What its registers hold is lost, which no caller of a function can count on. */
 static inline void tile_begin(tile_unit *unit)
 {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    (void)unit;
+    tile_config config = {.palette = 1};
     for (int n = 0; n < 8; n++) {
         config.row_bytes[n] = 64;
         config.rows[n] = TILE_ROWS;
     }
+    __asm__ volatile("sttilecfg %0" : "=m"(unit->before));
     __asm__ volatile("ldtilecfg %0" ::"m"(config));
 }
 
-/* Afterwards the thread has no tile state that the system would have to save. */
-static inline void tile_end(tile_unit *unit)
+/* Where nothing was configured, the thread has no tile state afterwards that the system would have to
+ * save. */
+static inline void tile_end(const tile_unit *unit)
 {
-    (void)unit;
-    __asm__ volatile("tilerelease" ::);
+    if (unit->before.palette != 0)
+        __asm__ volatile("ldtilecfg %0" ::"m"(unit->before));
+    else
+        __asm__ volatile("tilerelease" ::);
 }
 
 #else
@@ -70,12 +79,12 @@ static inline void tile_end(tile_unit *unit)
 
 typedef struct tile_unit {
     uint32_t reg[8][16][16];
+    int64_t before; /* the thread's in_use when we came */
 } tile_unit;
 
 /* What the calling thread has done: tests reason from it where nothing can be timed. */
 typedef struct amx_model_count {
-    int64_t
-        in_use; /* 1 between tile_begin and tile_end: what the hardware would call state in use */
+    int64_t in_use; /* whose configuration there is: 0 nobody's, 1 ours, other numbers a host's */
     int64_t begins, ends, products, loads, stores;
 } amx_model_count;
 
@@ -177,15 +186,16 @@ static inline void tile_product(tile_unit *unit, int c, int a, int b)
 static inline void tile_begin(tile_unit *unit)
 {
     memset(unit, 0x41, sizeof *unit);
+    unit->before = AMX_NAME(count).in_use;
     AMX_NAME(count).in_use = 1;
     AMX_NAME(count).begins++;
 }
 
 static inline void tile_end(tile_unit *unit)
 {
-    memset(unit, 0x7f, sizeof *unit);
-    AMX_NAME(count).in_use = 0;
+    AMX_NAME(count).in_use = unit->before;
     AMX_NAME(count).ends++;
+    memset(unit, 0x7f, sizeof *unit);
 }
 
 #endif

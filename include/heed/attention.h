@@ -231,6 +231,8 @@ HEED_API heed_status heed_attention(heed_context *context, const heed_attn_desc 
  * Fork     the backend onednn is refused in a child whose parent had used it, since other threads may
  *          have held oneDNN's locks: a plan of the parent's that needs it fails there with
  *          HEED_ERR_BACKEND, and a new plan takes another backend.
+ * Tiles    where a backend uses the tile registers of AMX, the configuration that a thread had of them
+ *          is there again afterwards, but not what they held.
  * Memory   with a workspace the call allocates nothing and takes no lock (what the OpenMP runtime
  *          itself does aside, and oneDNN where the backend onednn runs: each of its matrix products
  *          makes and frees up to 6 small pieces of memory in oneDNN 2.6, up to 8 in 3.2, and takes a

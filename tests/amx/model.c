@@ -7,7 +7,8 @@
  *   model lanes      against the model with AVX-512 beside it
  *   model emulated   against what is compiled for the hardware, on emulated tile instructions
  *   model hardware   against the hardware
- * The last two also see that no tile state is left in use. Those that cannot run here are skipped.
+ * The last two also see that a host's tile configuration is as it was, and that there is none where
+ * there was none. Those that cannot run here are skipped.
  *
  *   model --here     can tile instructions be emulated here? */
 #define HEED_AMX_MODEL /* its counters */
@@ -191,14 +192,36 @@ static void run_linear(linear_tile *kernel, int c, float y[ROWS][DIM])
     free(scratch);
 }
 
-/* No palette configured? */
-static int is_released(void)
+/* A host's configuration of its tiles: in the odd cases there is one, of tiles as no kernel has them. */
+static void host_config(int c, uint8_t config[64])
 {
-    uint8_t config[64] = {1};
+    memset(config, 0, 64);
+    if (c % 2 == 0)
+        return;
+    config[0] = 1;
+    for (int n = 0; n < 3; n++) {
+        config[16 + 2 * n] = 32;
+        config[48 + n] = (uint8_t)(c % 16 + 1);
+    }
+}
+
+static void configure(int c)
+{
+    uint8_t config[64];
+    host_config(c, config);
+#ifdef __x86_64__
+    __asm__ volatile("ldtilecfg (%0)" ::"r"(config) : "memory");
+#endif
+}
+
+static int is_configured(int c)
+{
+    uint8_t config[64] = {2}, want[64];
+    host_config(c, want);
 #ifdef __x86_64__
     __asm__ volatile("sttilecfg (%0)" ::"r"(config) : "memory");
 #endif
-    return config[0] == 0;
+    return !memcmp(config, want, 64);
 }
 
 /* An emulated unit is slow, and the measurement that decides notices. */
@@ -219,7 +242,7 @@ int main(int argc, char **argv)
     run_tile *kernel = NULL;
     linear_tile *linear = NULL;
     static float model_y[ROWS][DIM], other_y[ROWS][DIM];
-    int bad = 0, compared = 0;
+    int bad = 0, compared = 0, on_unit;
     heed_error why = {""};
     heed_cpu cpu;
     heed_cpu_detect(&cpu);
@@ -250,6 +273,7 @@ int main(int argc, char **argv)
         printf("cannot run here: %s\n", why.text);
         return 77;
     }
+    on_unit = kernel == heed_amx_run_tile;
     for (int c = 0; c < CASES; c++) {
         fill(c);
         memset(model, 0, sizeof model);
@@ -266,19 +290,25 @@ int main(int argc, char **argv)
         }
         if (!kernel)
             continue;
+        if (on_unit)
+            configure(c);
         run(kernel, c, 0, other, other_lse);
-        if (kernel == heed_amx_run_tile && !is_released() && ++bad)
-            printf("case %d: attention leaves the tiles configured\n", c);
+        if (on_unit && !is_configured(c) && ++bad)
+            printf("case %d: attention does not put the tile configuration back\n", c);
         run_linear(heed_amx_model_linear_tile, c, model_y);
         run_linear(linear, c, other_y);
-        if (kernel == heed_amx_run_tile && !is_released() && ++bad)
-            printf("case %d: a linear layer leaves the tiles configured\n", c);
+        if (on_unit && !is_configured(c) && ++bad)
+            printf("case %d: a linear layer does not put the tile configuration back\n", c);
         compared += ROWS * (2 * DIM + 1);
         bad += report_differences("case", c, "model", model, model_lse, name, other, other_lse);
         bad += report_differences("linear case", c, "model", model_y, NULL, name, other_y, NULL);
     }
+    if (on_unit)
+        configure(1);
     if (!strcmp(name, "emulated"))
         bad += taken_for_fast();
+    if (on_unit && !is_configured(1) && ++bad)
+        printf("measuring rates does not put the tile configuration back\n");
     printf("%d values compared, %d wrong\n", compared, bad);
     return bad != 0;
 }
