@@ -45,8 +45,9 @@ typedef struct amx_rows {
     float
         reference[AMX_GROUP]; /* integers in log2 units; AMX_UNSEEN before the row's first score */
     float sum[AMX_GROUP][16]; /* lanes of the sum of weights */
-    uint32_t odd_q;           /* bit r: row r has a NaN, an infinity or a value of 2^50 or more */
-    uint32_t fresh;           /* O in memory holds nothing yet: it counts as 0 */
+    float exact[AMX_GROUP][16]; /* of the sum before they were rounded, where it is asked for */
+    uint32_t odd_q;             /* bit r: row r has a NaN, an infinity or a value of 2^50 or more */
+    uint32_t fresh;             /* O in memory holds nothing yet: it counts as 0 */
     uint32_t reserved[14];
 } amx_rows;
 #define AMX_UNSEEN (-0x1p127f)

@@ -79,6 +79,7 @@ static void begin_run(amx_run *x, char *scratch)
     x->exponent_scale = p->scale * AMX_LOG2_E;
     x->general = (p->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS)) != 0 ||
                  !(fabsf(x->exponent_scale) >= 0x1p-126f && fabsf(x->exponent_scale) < INFINITY);
+    x->exact = keeps_exact(p, x->t, x->l);
     x->c = x->general ? 1 : x->exponent_scale;
     x->hidden = x->c > 0 ? -INFINITY : INFINITY;
 }
@@ -109,7 +110,7 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
         rows[g].fresh = 1;
         rows[g].odd_q =
             pack_q(problem, tile, &layout, g, base + layout.q_at + g * layout.q_group_bytes);
-        reset_rows(&rows[g], layout.group);
+        reset_rows(&x, &rows[g]);
     }
     tile_begin(&unit);
     for (x.chunk = tile->k_first / chunk_keys * chunk_keys; x.chunk < tile->k_end;

@@ -10,7 +10,7 @@
 #ifndef HEED_AMX_CAREFUL_H
 #define HEED_AMX_CAREFUL_H
 
-#include "run.h"
+#include "sums.h"
 
 /* O += the products of NaN and infinite elements of V, which were packed as 0, with the weights of
  * the rows that see them. An underflowed weight makes it NaN, as it should. */
@@ -88,11 +88,6 @@ static inline float reference_factor(float from, float to)
     return x < -126 ? 0 : heed_f32_of_bits((uint32_t)((int32_t)x + 127) << 23);
 }
 
-static inline void scale_sum(amx_rows *rows, int i, float factor)
-{
-    vf_store(rows->sum[i], vf_mul(vf_load(rows->sum[i]), vf_set1(factor)));
-}
-
 /* After units [unit, end), whose weights lie from those of unit `at` on, and those of unit `ring` where
  * those of 0 do: a row with a weight of 2^-2 or more gets a higher reference. */
 static void raise_references(amx_run *x, int unit, int end, int at, int ring)
@@ -114,7 +109,7 @@ static void raise_references(amx_run *x, int unit, int end, int at, int ring)
             continue;
         x->rows->reference[i] = old + (float)((int)(top >> 7) - 126 + AMX_MARGIN);
         factor[i] = reference_factor(old, x->rows->reference[i]);
-        scale_sum(x->rows, i, factor[i]);
+        scale_sum(x, i, factor[i]);
         raised |= 1u << i;
     }
     if (raised) {
@@ -297,6 +292,7 @@ static void careful_block(amx_run *x, int unit, int end)
                 if (old != AMX_UNSEEN) {
                     factor[i] = reference_factor(old, *reference);
                     sum = vf_mul(sum, vf_set1(factor[i]));
+                    scale_exact(x, i, factor[i]);
                     raised |= 1u << i;
                 }
             }
@@ -315,14 +311,18 @@ static void careful_block(amx_run *x, int unit, int end)
                                        g == first ? vi_zero() : top, to);
             }
         }
-        if (odd && put_nans(x, i, unit, end, c))
+        if (odd && put_nans(x, i, unit, end, c)) {
             sum = vf_set1(NAN);
+            scale_exact(x, i, NAN);
+        }
         if (split)
             sum = vf_add(sum, partial);
         else
             for (int n = 0; n < end - unit; n++)
                 sum = vf_add_pairs(sum, vi_load(p + n * unit_bytes));
         vf_store(x->rows->sum[i], sum);
+        for (int g = first; x->exact && g < groups; g += 2)
+            add_exact(x, i, s + g * 512, s + g * 512 + 512);
         if (vi_halves_from(top, AMX_RAISE_FIXED))
             high = 1;
     }

@@ -31,15 +31,6 @@ static int state_of_rows(const amx_run *x)
     return known == x->n_rows ? ROWS_KNOWN : unseen == x->n_rows ? ROWS_UNSEEN : ROWS_MIXED;
 }
 
-static void copy_rows(amx_rows *to, const amx_rows *from, int n_rows)
-{
-    memcpy(to->reference, from->reference, sizeof to->reference);
-    for (int i = 0; i < n_rows; i++)
-        vf_store(to->sum[i], vf_load(from->sum[i]));
-    to->odd_q = from->odd_q;
-    to->fresh = from->fresh;
-}
-
 /* Units [unit, end) of the chunk for the group; those before careful_to are not for the fast path. */
 static void run_chunk(amx_run *x, int unit, int end, int careful_to)
 {
@@ -58,14 +49,14 @@ static void run_chunk(amx_run *x, int unit, int end, int careful_to)
         if (last > block) {
             amx_rows saved; /* where the run fails they go with O, which has to be as far as they */
             flush_o(x, unit);
-            copy_rows(&saved, x->rows, x->n_rows);
+            copy_rows(x, &saved, x->rows);
             to = last * AMX_BLOCK_UNITS < end ? last * AMX_BLOCK_UNITS : end;
             to = x->l->group == 16 ? resident_units(x, unit, to, state == ROWS_UNSEEN)
                                    : fast_units(x, unit, to, state == ROWS_UNSEEN);
             if (to >= 0) {
                 unit = to;
             } else if (to == -1) {
-                copy_rows(x->rows, &saved, x->n_rows);
+                copy_rows(x, x->rows, &saved);
                 careful_to = end;
             } else {
                 careful_to = unit + 1;

@@ -351,6 +351,8 @@ static int fast_units(amx_run *x, int unit, int end, int open)
             fast_kinds[next ? steps : 0](&f);
         else
             fast_soft(&f, x->n_rows);
+        if (x->exact)
+            add_exact_unit(x, f.now);
         if (next) {
             if (woven)
                 hide_keys(x, have, f.next);

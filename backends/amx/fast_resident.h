@@ -332,6 +332,8 @@ static int resident_slots(resident *r, int *status)
         if (n == 2)
             resident_next_o(r);
         resident_kinds[steps - 1][next != NULL][before](&f);
+        if (x->exact)
+            add_exact_unit(x, f.now);
         if (next && !seen_by_all(next, next_unit))
             hide_keys(next, next_unit, f.next);
         if (n == 2 && r->before) {

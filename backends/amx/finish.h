@@ -4,7 +4,7 @@
 #ifndef HEED_AMX_FINISH_H
 #define HEED_AMX_FINISH_H
 
-#include "run.h"
+#include "sums.h"
 
 /* Columns [32 pair, 32 pair + 32) of row i of O, in their order. */
 AMX_INLINE void load_columns(const amx_run *x, int i, int pair, vf *low, vf *high)
@@ -62,19 +62,22 @@ static void write_row(const amx_run *x, int i, char *out, float times)
 }
 
 /* As heed_finish_row, bit for bit but for out: core finishes rows that see no key, and a row's bits
- * must not depend on who did. out is multiplied by the reciprocal in f32. */
-static void finish_row(const amx_run *x, int i, float reference, float weights)
+ * must not depend on who did. out is multiplied by the reciprocal in f32, of the sum of the weights that
+ * made it; all else is of `exact`. */
+static void finish_row(const amx_run *x, int i, float reference, float weights, float exact)
 {
     const double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
     const heed_tile *t = x->t;
     int64_t r = x->first_row + i, head = x->row[i].head, q = x->row[i].q;
     int64_t at = head * t->out.head_stride + q * t->out.row_stride;
     char *out = (char *)t->out.data + at * heed_dtype_bytes(x->p->out_type);
-    double m = weights == 0 ? -(double)INFINITY : (double)reference, sum = weights, scale = 1;
+    double m = weights == 0 ? -(double)INFINITY : (double)reference, sum = weights, whole = exact,
+           scale = 1;
     if (t->sink && t->sink[head] != -INFINITY) {
         double sink = (double)t->sink[head] * log2_e, top = ceil(sink) > m ? ceil(sink) : m;
         scale = weights == 0 ? 0 : exp2(m - top);
         sum = sum * scale + exp2(sink - top);
+        whole = whole * scale + exp2(sink - top);
         m = top;
     }
     if (weights != 0)
@@ -85,12 +88,12 @@ static void finish_row(const amx_run *x, int i, float reference, float weights)
                       vf_set1(0));
     if (t->lse.data)
         heed_store(HEED_F32, t->lse.data, head * t->lse.head_stride + q * t->lse.row_stride,
-                   (float)(sum == 0 ? -(double)INFINITY : m * ln_2 + log(sum)));
+                   (float)(whole == 0 ? -(double)INFINITY : m * ln_2 + log(whole)));
     t->row_max[r] = (float)m;
-    t->row_sum[r] = (float)sum;
+    t->row_sum[r] = (float)whole;
 }
 
-/* leave_group where rows end as they usually do: no sink, no lse, sums that are ordinary numbers.
+/* leave_group where rows end as they usually do: no sink, lse or second sum, sums that are ordinary numbers.
  * Returns 0 where it is not so. */
 static int leave_plain(const amx_run *x)
 {
@@ -98,7 +101,7 @@ static int leave_plain(const amx_run *x)
     const heed_problem *p = x->p;
     const int usual = p->out_type == HEED_BF16 && t->out.dim_stride == 1 && p->v_dim % 32 == 0;
     const int pairs = x->l->v_pairs;
-    if (!(t->flags & HEED_TILE_WHOLE) || t->sink || t->lse.data)
+    if (!(t->flags & HEED_TILE_WHOLE) || t->sink || t->lse.data || x->exact)
         return 0;
     for (int tile = 0; tile < x->n_rows; tile += 16) {
         const uint16_t exist = range_mask(0, x->n_rows, tile);
@@ -142,11 +145,14 @@ static void leave_group(const amx_run *x)
     for (int i = 0; i < x->n_rows; i++) {
         int64_t r = x->first_row + i;
         float sum = x->rows->reference[i] == AMX_UNSEEN ? 0 : vf_sum(vf_load(x->rows->sum[i]));
+        float exact = x->exact && sum != 0 ? vf_sum(vf_load(x->rows->exact[i])) : sum;
         if (t->flags & HEED_TILE_WHOLE) {
-            finish_row(x, i, x->rows->reference[i], sum);
+            finish_row(x, i, x->rows->reference[i], sum, exact);
             continue;
         }
-        t->row_max[r] = x->rows->reference[i];
+        /* Of exact times 2^m core has to make lse, and of acc and sum out. */
+        t->row_max[r] = x->rows->reference[i] +
+                        (sum > 0 && exact > 0 ? (float)log2((double)exact / (double)sum) : 0);
         t->row_sum[r] = sum;
         for (int d = 0; sum != 0 && d < (int)x->p->v_dim; d += 32) {
             float columns[32];

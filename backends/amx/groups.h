@@ -128,15 +128,6 @@ static void resident_more(resident *r)
         hide_keys(y, unit, f.next);
 }
 
-static void reset_rows(amx_rows *rows, int n)
-{
-    for (int i = 0; i < n; i += 16) {
-        vf_store(rows->reference + i, vf_set1(AMX_UNSEEN));
-        for (int k = 0; k < 16; k++)
-            vf_store(rows->sum[i + k], vf_set1(0));
-    }
-}
-
 /* A group and its units of the chunk; open: its rows begin here. */
 typedef struct group_at {
     amx_run *x;
@@ -204,15 +195,15 @@ static int resident_groups(resident *r, group_at *now, group_at *then, amx_run *
         const int more = look_ahead(r, now, then, scratch, groups);
         int status, to;
         if (!now->open)
-            copy_rows(&saved, x->rows, x->n_rows);
+            copy_rows(x, &saved, x->rows);
         to = resident_slots(r, &status);
         if (status == 0 && r->after_want && go_on(r, now, then, spare))
             continue;
         if (status == 2) { /* O in memory is as it was */
             if (now->open)
-                reset_rows(x->rows, x->l->group);
+                reset_rows(x, x->rows);
             else
-                copy_rows(x->rows, &saved, x->n_rows);
+                copy_rows(x, x->rows, &saved);
             group_alone(x, now->unit, now->end, now->end);
         } else {
             resident_end(r, to);

@@ -31,6 +31,7 @@ typedef struct amx_run {
     float c;                      /* exponent_scale; 1 where x->s has log2 units already */
     float hidden;                 /* what becomes -inf times c */
     uint32_t *odd_scores;         /* set where a score is NaN or +inf (general) */
+    int32_t exact;                /* sums of unrounded weights are kept (sums.h) */
     int32_t general;              /* scores have more to them than a factor */
     int32_t n_rows;               /* of the group: 1 to 32 */
     int32_t run_first;            /* first unit of a run on the fast path (fast.h) */

@@ -71,7 +71,9 @@ enum { HEED_POS_UNSET, HEED_POS_TOP_LEFT, HEED_POS_BOTTOM_RIGHT, HEED_POS_GIVEN 
  * 2^-15 |scale| sum |q k|, and a weight's share in out by 2^-15 of it more. A backend may be more
  * accurate than asked. Relative L2 error of out in f32 for inputs from N(0,1): EXACT below
  * 2^-24 (8 + sqrt(qk_dim)), which is 1e-6 for head dims of 64 to 128 and 8e-6 for 16384; SPLIT 1e-5 and
- * BF16 2.5e-3 beside that. */
+ * BF16 2.5e-3 beside that. lse and weights are made of weights that are not rounded to bf16: lse is off
+ * by no more than scores are, and a weight by that relative to itself, besides 1e-5 for exponentials
+ * and sums in f32; a row that sees one key gives it a weight of 1 to 1e-4. */
 enum { HEED_ACCURACY_DEFAULT, HEED_ACCURACY_EXACT, HEED_ACCURACY_BF16, HEED_ACCURACY_SPLIT };
 
 /** Stages of the optional scores output. RAW and SOFTCAPPED hold the score of every j < kv_lens[b]

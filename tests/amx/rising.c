@@ -158,15 +158,16 @@ static int is_visible(const problem *p, int64_t i, int64_t j)
 /*
  * Row i of out and lse against float64.
  *
- * A weight w has a relative error of e = 5.3e-3 (softmax.h) and that of its score: a product of dim
- * terms, of which the unit adds pairs, is off by (dim / 2 + 4) 2^-24 times the sum of its terms' sizes.
- * With sum w (v - out) = 0, out is off by at most sum w e |v - out| / (sum w (1 - e)), and by 2^-18 of
- * sum w |v| for sums in f32 of some thousand keys, 32 at a time; lse by the largest -log(1 - e).
+ * A score is a product of dim terms, of which the unit adds pairs: it is off by (dim / 2 + 4) 2^-24 of
+ * the sum of its terms' sizes, and by 2^-22 of itself for its factors and what is subtracted from it.
+ * lse is off by the mean of that, and by 2^-18 for exponentials and sums in f32 of some thousand keys. A
+ * rounded weight has a relative error e of 5.3e-3 besides (softmax.h): with sum w (v - out) = 0, out is
+ * off by at most sum w e |v - out| / (sum w (1 - e)), and by 2^-18 of sum w |v|.
  */
 static int row_is_wrong(const problem *p, int64_t i)
 {
     static double score[MOST_KEYS], error[MOST_KEYS];
-    double most = -(double)INFINITY, sum = 0, of_lse = 0, of_sum = 0;
+    double most = -(double)INFINITY, sum = 0, of_lse = 0, of_sum = 0, lse_want;
     const double scale = 1 / sqrt(p->dim);
     for (int64_t j = 0; j < p->keys; j++) {
         double terms = 0;
@@ -178,17 +179,19 @@ static int row_is_wrong(const problem *p, int64_t i)
         }
         if (is_visible(p, i, j))
             most = score[j] > most ? score[j] : most;
-        error[j] = 5.3e-3 + expm1((p->dim / 2 + 4) * 0x1p-24 * terms);
+        error[j] = expm1((p->dim / 2 + 4) * 0x1p-24 * terms + 0x1p-22 * fabs(score[j]));
     }
     if (most == -(double)INFINITY)
         return lse[i] != -INFINITY;
     for (int64_t j = 0; j < p->keys; j++) {
         score[j] = is_visible(p, i, j) ? exp(score[j] - most) : 0;
         sum += score[j];
+        of_lse += score[j] * error[j];
+        error[j] += 5.3e-3;
         of_sum += score[j] * error[j];
     }
-    of_lse = -log1p(-of_sum / sum);
-    if (!(fabs(lse[i] - (most + log(sum))) <= of_lse + 1e-6 * fabs(most)))
+    lse_want = most + log(sum);
+    if (!(fabs(lse[i] - lse_want) <= -log1p(-of_lse / sum) + 0x1p-18 + 0x1p-23 * fabs(lse_want)))
         return 1;
     for (uint32_t d = 0; d < p->dim; d++) {
         double want = 0, bound = 0, size = 0;
