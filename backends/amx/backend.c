@@ -204,8 +204,9 @@ static heed_status amx_tiling(const heed_problem *p, heed_tiling *out)
     out->state_log2 = 1;
     out->scratch_bytes = (size_t)l.scratch_bytes;
     out->prepare_bytes = (size_t)l.block_bytes;
-    out->kernel = l.parts == 2 ? "tile 32 rows x 512 keys, f32 as two bf16, three products"
-                               : "tile 32 rows x 512 keys, bf16 products";
+    out->kernel = l.parts == 2    ? "tile 32 rows x 512 keys, f32 as two bf16, three products"
+                  : l.group == 16 ? "tile 16 rows x 1024 keys, bf16 products"
+                                  : "tile 32 rows x 512 keys, bf16 products";
     return HEED_OK;
 }
 

@@ -67,6 +67,18 @@ static inline uint16_t mask_lanes(const heed_tile *t, const amx_row *row, int64_
     return (uint16_t)seen;
 }
 
+/* first, first + 1, .. as floats. */
+static inline vf distance_lanes(int64_t first)
+{
+    static const float step[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    float lanes[16];
+    if (first > -(1 << 23) && first < 1 << 23) /* such sums are exact */
+        return vf_add(vf_set1((float)first), vf_load(step));
+    for (int n = 0; n < 16; n++)
+        lanes[n] = (float)(first + n);
+    return vf_load(lanes);
+}
+
 /*
  * One row's 16 products with keys j .. j + 15, in natural units with everything applied but the
  * mask; *mask (in range) loses the keys that mask and bias hide. stage, if not NULL, receives the
@@ -86,10 +98,7 @@ static inline vf score_lanes(const heed_problem *p, const heed_tile *t, const am
     if (t->mask.data)
         *mask = mask_lanes(t, row, j, *mask);
     if (t->alibi_slope) {
-        float distance[16];
-        for (int n = 0; n < 16; n++)
-            distance[n] = (float)(j + n - row->q - t->q_offset);
-        s = vf_fma(vf_load(distance), vf_set1(t->alibi_slope[row->head]), s);
+        s = vf_fma(distance_lanes(j - row->q - t->q_offset), vf_set1(t->alibi_slope[row->head]), s);
     }
     if (t->bias.data) {
         vf bias = bias_lanes(p, t, row, j, *mask);
