@@ -141,9 +141,9 @@ double heed_amx_judge(double product_ns, double fma_ns, heed_error *note);
 
 /* Does the CPU have what the kernels are compiled for? */
 heed_status heed_amx_isa(const heed_cpu *cpu, heed_error *why);
-/* Are tiles and products as large as the kernels have them, by CPUID leaves 1DH (palette 1) and 1EH?
- * Hypervisors may leave those empty: then the CPU is taken to be like all others, and core's trial
- * tells. */
+/* Are tiles and products as large as the kernels have them, by CPUID leaves 1DH (palette 1) and
+ * 1EH? Hypervisors may leave those empty: then the CPU is taken to be like all others, and core's
+ * trial tells. */
 heed_status heed_amx_palette(const uint32_t tiles[4], const uint32_t products[4], heed_error *why);
 const heed_backend *heed_amx_backend(void);
 const heed_backend *heed_amx_model_backend(void);

@@ -2,19 +2,20 @@
  * Attention tile on the tile unit: bf16 products, f32 sums, softmax in f32 and fixed point.
  *
  * Work       groups of 32 rows x chunks of 512 keys: weights of a chunk are kept as bf16 while O of
- *            the group, 32 columns at a time, is in four tile registers. Up to 64 dims: groups of 16
- *            rows x chunks of 1024 keys, O in the registers, one group woven into the next.
+ *            the group, 32 columns at a time, is in four tile registers. Up to 64 dims: groups of
+ *            16 rows x chunks of 1024 keys, O in the registers, one group woven into the next.
  * Layout     K and V are packed per block of 128 keys (pack.h), by prepare or into scratch.
  * Edges      packing reads rows and keys of the tile only; what does not exist is zeros.
  * Numerics   blocks, chunks and units lie at absolute keys, and a row's reference depends on that
  *            row's scores block by block, so its bits do not depend on its tile or group.
  *            Sums of weights are those of the rounded weights that multiply V.
- * Tile state configured here, released before returning.
+ * Tile state configured here, and as it was when this returns.
  * Compiled   with the ISA's flags -> runs only after probe(); with HEED_AMX_MODEL at baseline on
  * the model of the unit (tile.h), for tests.
  *
- * What it is made of: chunk.h (a group by itself), groups.h (groups one after another), pack.h, run.h
- * (products), fast.h, fast_resident.h and careful.h (softmax), finish.h and outputs.h (results).
+ * What it is made of: chunk.h (a group by itself), groups.h (groups one after another), pack.h,
+ * run.h (products), fast.h, fast_resident.h and careful.h (softmax), finish.h and outputs.h
+ * (results).
  */
 #include "groups.h"
 
@@ -41,8 +42,8 @@ heed_status AMX_NAME(prepare)(const void *state, const heed_problem *problem, co
     return HEED_OK;
 }
 
-/* Packs the blocks of the chunk at hand, or points at those that prepare has packed. Returns the ones
- * (bit b: block b) with values that are not for the resident path. */
+/* Packs the blocks of the chunk at hand, or points at those that prepare has packed. Returns the
+ * ones (bit b: block b) with values that are not for the resident path. */
 static uint32_t find_blocks(const amx_run *x, char *scratch)
 {
     const heed_tile *t = x->t;

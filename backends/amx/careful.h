@@ -88,8 +88,8 @@ static inline float reference_factor(float from, float to)
     return x < -126 ? 0 : heed_f32_of_bits((uint32_t)((int32_t)x + 127) << 23);
 }
 
-/* After units [unit, end), whose weights lie from those of unit `at` on, and those of unit `ring` where
- * those of 0 do: a row with a weight of 2^-2 or more gets a higher reference. */
+/* After units [unit, end), whose weights lie from those of unit `at` on, and those of unit `ring`
+ * where those of 0 do: a row with a weight of 2^-2 or more gets a higher reference. */
 static void raise_references(amx_run *x, int unit, int end, int at, int ring)
 {
     float factor[AMX_GROUP];

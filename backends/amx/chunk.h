@@ -6,7 +6,8 @@
 
 #include "fast_resident.h"
 
-/* Can the fast path take this block? No value is out of the ordinary, and not all of it is hidden. */
+/* Can the fast path take this block? No value is out of the ordinary, and not all of it is
+ * hidden. */
 static int block_is_plain(const amx_run *x, int block)
 {
     const amx_header *header;
@@ -31,7 +32,8 @@ static int state_of_rows(const amx_run *x)
     return known == x->n_rows ? ROWS_KNOWN : unseen == x->n_rows ? ROWS_UNSEEN : ROWS_MIXED;
 }
 
-/* Units [unit, end) of the chunk for the group; those before careful_to are not for the fast path. */
+/* Units [unit, end) of the chunk for the group; those before careful_to are not for the fast
+ * path. */
 static void run_chunk(amx_run *x, int unit, int end, int careful_to)
 {
     x->from = unit;

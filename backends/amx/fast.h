@@ -1,9 +1,9 @@
 /*
- * Runs of blocks with no value out of the ordinary, and rows that either all have a reference or all
- * begin here. The softmax of one unit of 32 keys is woven into the products of a later one: between
- * every two rows stands a part of Q K of that unit, so that the tile unit and the vector ports work at
- * once. Keys that are hidden, by the causal range, a window or the bool mask, are blended into the
- * products. Softcap, ALiBi and bias are applied to them between two slots.
+ * Runs of blocks with no value out of the ordinary, and rows that either all have a reference or
+ * all begin here. The softmax of one unit of 32 keys is woven into the products of a later one:
+ * between every two rows stands a part of Q K of that unit, so that the tile unit and the vector
+ * ports work at once. Keys that are hidden, by the causal range, a window or the bool mask, are
+ * blended into the products. Softcap, ALiBi and bias are applied to them between two slots.
  */
 #ifndef HEED_AMX_FAST_H
 #define HEED_AMX_FAST_H
@@ -36,10 +36,10 @@ AMX_INLINE void fast_row(const fast_unit *f, vf c, vi table, vi *top, int i, con
 }
 
 /*
- * Q times K of the next unit in parts, one after each slot of two rows. Tile loads and stores take the
- * front end's time from the softmax and products do not, so loads are what is saved: up to two steps
- * of 32 dims, Q stays in registers 0 to 3 ([row tile][step]); above, 2 x 2 products share their
- * operands.
+ * Q times K of the next unit in parts, one after each slot of two rows. Tile loads and stores take
+ * the front end's time from the softmax and products do not, so loads are what is saved: up to two
+ * steps of 32 dims, Q stays in registers 0 to 3 ([row tile][step]); above, 2 x 2 products share
+ * their operands.
  */
 AMX_INLINE void fast_op_resident(const fast_unit *f, const int steps, const int slot)
 {
@@ -178,8 +178,8 @@ AMX_INLINE int seen_by_all(const amx_run *x, int unit)
     return !x->general && !x->t->mask_blocks && x->all_first <= j && x->all_end >= j + AMX_UNIT;
 }
 
-/* Products of a unit become scores in log2 units, by the roundings of transform_row; those of hidden
- * keys -inf. */
+/* Products of a unit become scores in log2 units, by the roundings of transform_row; those of
+ * hidden keys -inf. */
 static void general_scores(const amx_run *x, int unit, float *s)
 {
     const int64_t j = x->chunk + unit * AMX_UNIT;
@@ -251,8 +251,8 @@ static void hide_keys(const amx_run *x, int unit, float *s)
     }
 }
 
-/* Scores of a run's first units lie beside those of the later ones, which take turns: what K and V push
- * out of L1 before it is read again is to be little. */
+/* Scores of a run's first units lie beside those of the later ones, which take turns: what K and V
+ * push out of L1 before it is read again is to be little. */
 #define FAST_AHEAD 1 /* most units whose scores are there before their turn */
 _Static_assert((AMX_BLOCK_UNITS + FAST_AHEAD + 1) * AMX_GROUP * AMX_UNIT * 4 <= AMX_SCORES_BYTES,
                "scores of a run on the fast path");
@@ -272,7 +272,8 @@ static void fast_products(const amx_run *x, int unit)
 }
 
 /* First references of all rows, from the scores of units [unit, end) of one block, as careful_block
- * would set them. Returns 0, and leaves them, if a row has nothing to go by or cannot go on here. */
+ * would set them. Returns 0, and leaves them, if a row has nothing to go by or cannot go on
+ * here. */
 static int open_references(const amx_run *x, int unit, int end)
 {
     const vf c = vf_set1(x->c);
@@ -302,7 +303,8 @@ static int open_references(const amx_run *x, int unit, int end)
     return 1;
 }
 
-/* Has a block's end shown anything? 1: a reference may have to be raised, 2: a weight may be wrong. */
+/* Has a block's end shown anything? 1: a reference may have to be raised, 2: a weight may be
+ * wrong. */
 static inline int fast_check(vi top)
 {
     return vi_halves_from(top, AMX_TOO_LARGE) ? 2 : vi_halves_from(top, AMX_RAISE_FIXED) != 0;

@@ -1,8 +1,9 @@
 /*
- * The fast path of heads of up to 64 dims (fast.h has the others): groups of 16 rows, whose O stays in
- * four registers while keys go by. One slot is 32 keys: between the rows of their softmax stand the
- * products Q K of the next unit and P V of the one before the last, so that the tile unit and the vector
- * ports work at once and a product's result is looked at long after it was begun.
+ * The fast path of heads of up to 64 dims (fast.h has the others): groups of 16 rows, whose O
+ * stays in four registers while keys go by. One slot is 32 keys: between the rows of their softmax
+ * stand the products Q K of the next unit and P V of the one before the last, so that the tile
+ * unit and the vector ports work at once and a product's result is looked at long after it was
+ * begun.
  */
 #ifndef HEED_AMX_FAST_RESIDENT_H
 #define HEED_AMX_FAST_RESIDENT_H
@@ -128,8 +129,8 @@ static fast_kind *const resident_kinds[2][2][2] = {
     {{resident_200, resident_201}, {resident_210, resident_211}}};
 
 /* Scores of a group's first units lie in one of two sets, those of later units in a ring that is no
- * longer than it must be, and weights in a ring of a block: what is written again before K and V have
- * pushed it out of L1 costs no traffic with L2. */
+ * longer than it must be, and weights in a ring of a block: what is written again before K and V
+ * have pushed it out of L1 costs no traffic with L2. */
 #define RESIDENT_AHEAD 1 /* most units whose scores are there before their turn */
 #define RESIDENT_RING (RESIDENT_AHEAD + 1)
 _Static_assert((RESIDENT_RING + 2 * AMX_BLOCK_UNITS) * 16 * AMX_UNIT * 4 <= AMX_SCORES_BYTES,
@@ -159,7 +160,8 @@ static inline char *ring_weights(const amx_run *x, unsigned at)
     return x->weights + at % AMX_BLOCK_UNITS * 1024;
 }
 
-/* Q K of up to four units at once, before O is loaded: a tile is stored when the next have begun. */
+/* Q K of up to four units at once, before O is loaded: a tile is stored when the next have
+ * begun. */
 #define RESIDENT_OPEN(s0, s1, n)                                                                   \
     if (unit + (n) < end) {                                                                        \
         const char *k = k_tile(x, unit + (n), 0, 0);                                               \
@@ -287,8 +289,8 @@ static inline void resident_next_o(resident *r)
     resident_load_o(r->x);
 }
 
-/* The units of the group at hand, with what the group before still needs and the first products of the
- * one after. Returns how far it has come: at the end of a block in which *status was not 0 (as
+/* The units of the group at hand, with what the group before still needs and the first products of
+ * the one after. Returns how far it has come: at the end of a block in which *status was not 0 (as
  * fast_check), or at the end. O of the group is in the registers, without its last two units. */
 static int resident_slots(resident *r, int *status)
 {
@@ -382,8 +384,9 @@ static inline int resident_first(int unit, int end, int open)
     return (ready < end ? ready : end) - unit;
 }
 
-/* As fast_units, but O comes along: after -1 and -2 it is in memory as it was. Weights of one block are
- * kept, so that the lines written stay in L1: the tile unit loads them only when they are there. */
+/* As fast_units, but O comes along: after -1 and -2 it is in memory as it was. Weights of one
+ * block are kept, so that the lines written stay in L1: the tile unit loads them only when they
+ * are there. */
 static int resident_units(amx_run *x, int unit, int end, int open)
 {
     resident r = {.x = x, .first = unit, .end = end};

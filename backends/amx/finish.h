@@ -1,5 +1,6 @@
 /*
- * How a group's rows end: as results, in the type and strides of out, or as the state that core merges.
+ * How a group's rows end: as results, in the type and strides of out, or as the state that core
+ * merges.
  */
 #ifndef HEED_AMX_FINISH_H
 #define HEED_AMX_FINISH_H
@@ -62,8 +63,8 @@ static void write_row(const amx_run *x, int i, char *out, float times)
 }
 
 /* As heed_finish_row, bit for bit but for out: core finishes rows that see no key, and a row's bits
- * must not depend on who did. out is multiplied by the reciprocal in f32, of the sum of the weights that
- * made it; all else is of `exact`. */
+ * must not depend on who did. out is multiplied by the reciprocal in f32, of the sum of the
+ * weights that made it; all else is of `exact`. */
 static void finish_row(const amx_run *x, int i, float reference, float weights, float exact)
 {
     const double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
@@ -93,8 +94,8 @@ static void finish_row(const amx_run *x, int i, float reference, float weights, 
     t->row_sum[r] = (float)whole;
 }
 
-/* leave_group where rows end as they usually do: no sink, lse or second sum, sums that are ordinary numbers.
- * Returns 0 where it is not so. */
+/* leave_group where rows end as they usually do: no sink, lse or second sum, sums that are
+ * ordinary numbers. Returns 0 where it is not so. */
 static int leave_plain(const amx_run *x)
 {
     const heed_tile *t = x->t;

@@ -1,6 +1,6 @@
 /*
- * The groups of a tile against the chunk at hand, one after another: on the resident path without a gap
- * between them, else each by itself.
+ * The groups of a tile against the chunk at hand, one after another: on the resident path without
+ * a gap between them, else each by itself.
  */
 #ifndef HEED_AMX_GROUPS_H
 #define HEED_AMX_GROUPS_H
@@ -99,8 +99,8 @@ static int is_resident(const amx_run *x, int unit, int end)
     return x->rows->fresh || state_of_rows(x) != ROWS_MIXED;
 }
 
-/* Points x at the first group from *g on that sees something of the chunk; groups that do not are left
- * on the way. Returns 0 where there is none. */
+/* Points x at the first group from *g on that sees something of the chunk; groups that do not are
+ * left on the way. Returns 0 where there is none. */
 static int next_group(amx_run *x, char *scratch, int64_t *g, int64_t groups, int *unit, int *end)
 {
     for (; *g < groups; ++*g) {
@@ -140,8 +140,8 @@ static int is_open(const amx_run *x)
     return x->rows->fresh || state_of_rows(x) == ROWS_UNSEEN;
 }
 
-/* Points `then` at the group after `now`, and has its first products made in the last slots of the one
- * at hand if it can follow without a gap. Returns whether there is one. */
+/* Points `then` at the group after `now`, and has its first products made in the last slots of the
+ * one at hand if it can follow without a gap. Returns whether there is one. */
 static int look_ahead(resident *r, const group_at *now, group_at *then, char *scratch,
                       int64_t groups)
 {
@@ -160,8 +160,8 @@ static int look_ahead(resident *r, const group_at *now, group_at *then, char *sc
     return more;
 }
 
-/* `then` becomes the group at hand, and `now` the one before, whose last P V are still to come. Returns
- * 0, and changes neither, where the rows of `then` cannot begin on the path. */
+/* `then` becomes the group at hand, and `now` the one before, whose last P V are still to come.
+ * Returns 0, and changes neither, where the rows of `then` cannot begin on the path. */
 static int go_on(resident *r, group_at *now, group_at *then, amx_run **spare)
 {
     const unsigned at = r->at + (unsigned)(now->end - now->unit);
@@ -218,9 +218,9 @@ static int resident_groups(resident *r, group_at *now, group_at *then, amx_run *
     }
 }
 
-/* All groups against the chunk whose blocks are packed. Those that can follow each other do so without
- * a gap: the last slots of one have the first products of the next, whose first slots have the last
- * products of the one. */
+/* All groups against the chunk whose blocks are packed. Those that can follow each other do so
+ * without a gap: the last slots of one have the first products of the next, whose first slots have
+ * the last products of the one. */
 static void groups_and_chunk(amx_run three[3], char *scratch, int64_t groups)
 {
     group_at now = {.x = &three[0]}, then = {.x = &three[1]};

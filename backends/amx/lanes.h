@@ -310,8 +310,8 @@ static inline uint32_t bytes_set32(const void *p, uint32_t mask)
     return _mm256_test_epi8_mask(bytes, bytes);
 }
 
-/* acc[n] + the two bf16 of lane n, the odd one first. Two additions: beside tile products they are cheaper
- * than vdpbf16ps. */
+/* acc[n] + the two bf16 of lane n, the odd one first. Two additions: beside tile products they are
+ * cheaper than vdpbf16ps. */
 static inline vf vf_add_pairs(vf acc, vi pairs)
 {
     acc = _mm512_add_ps(

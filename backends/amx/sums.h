@@ -1,11 +1,11 @@
 /*
  * The sums of a group's rows: kept, scaled, saved and put back.
  *
- * A row is divided by the sum of its rounded weights, which multiply V: one that sees a single key then
- * has that key's value exactly. lse and weights are to have nothing of that rounding (5.2e-3 of a
- * weight): where the call has one of them, a second sum is kept of weights in f32, between the slots of
- * the fast paths. The state of a row that core merges with others has it too, whatever the outputs are,
- * so that they change no bit of out: as a part of row_max (finish.h).
+ * A row is divided by the sum of its rounded weights, which multiply V: one that sees a single key
+ * then has that key's value exactly. lse and weights are to have nothing of that rounding (5.2e-3
+ * of a weight): where the call has one of them, a second sum is kept of weights in f32, between
+ * the slots of the fast paths. The state of a row that core merges with others has it too,
+ * whatever the outputs are, so that they change no bit of out: as a part of row_max (finish.h).
  */
 #ifndef HEED_AMX_SUMS_H
 #define HEED_AMX_SUMS_H

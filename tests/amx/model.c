@@ -155,7 +155,8 @@ static int report_differences(const char *what, int c, const char *x_name, float
 typedef heed_status linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
                                 void *scratch);
 
-/* A linear layer: x is k with its special values, two blocks of inputs long in the odd cases; w is v. */
+/* A linear layer: x is k with its special values, two blocks of inputs long in the odd cases; w is
+ * v. */
 static void run_linear(linear_tile *kernel, int c, float y[ROWS][DIM])
 {
     const heed_backend *b = heed_amx_model_backend();
@@ -192,7 +193,8 @@ static void run_linear(linear_tile *kernel, int c, float y[ROWS][DIM])
     free(scratch);
 }
 
-/* A host's configuration of its tiles: in the odd cases there is one, of tiles as no kernel has them. */
+/* A host's configuration of its tiles: in the odd cases there is one, of tiles as no kernel has
+ * them. */
 static void host_config(int c, uint8_t config[64])
 {
     memset(config, 0, 64);

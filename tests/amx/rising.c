@@ -1,10 +1,10 @@
-/* Scores that rise late, beside rows and keys that are out of the ordinary: the reference of a row has
- * to rise after its chunk was begun, and what was done until then is done again or rescaled.
+/* Scores that rise late, beside rows and keys that are out of the ordinary: the reference of a row
+ * has to rise after its chunk was begun, and what was done until then is done again or rescaled.
  *
- * Random problems with windows and bool masks, spikes of 2^2 to 2^12 at and around the edges of blocks
- * and chunks, rows that see nothing of the first blocks, blocks that are hidden as a whole, and NaN and
- * infinities in hidden keys; against float64. On the model; `rising emulated` and `rising hardware` run
- * what is compiled for the unit. */
+ * Random problems with windows and bool masks, spikes of 2^2 to 2^12 at and around the edges of
+ * blocks and chunks, rows that see nothing of the first blocks, blocks that are hidden as a whole,
+ * and NaN and infinities in hidden keys; against float64. On the model; `rising emulated` and
+ * `rising hardware` run what is compiled for the unit. */
 #define _DEFAULT_SOURCE
 #include "amx.h"
 #include "cpu.h"
@@ -158,11 +158,12 @@ static int is_visible(const problem *p, int64_t i, int64_t j)
 /*
  * Row i of out and lse against float64.
  *
- * A score is a product of dim terms, of which the unit adds pairs: it is off by (dim / 2 + 4) 2^-24 of
- * the sum of its terms' sizes, and by 2^-22 of itself for its factors and what is subtracted from it.
- * lse is off by the mean of that, and by 2^-18 for exponentials and sums in f32 of some thousand keys. A
- * rounded weight has a relative error e of 5.3e-3 besides (softmax.h): with sum w (v - out) = 0, out is
- * off by at most sum w e |v - out| / (sum w (1 - e)), and by 2^-18 of sum w |v|.
+ * A score is a product of dim terms, of which the unit adds pairs: it is off by (dim / 2 + 4)
+ * 2^-24 of the sum of its terms' sizes, and by 2^-22 of itself for its factors and what is
+ * subtracted from it. lse is off by the mean of that, and by 2^-18 for exponentials and sums in
+ * f32 of some thousand keys. A rounded weight has a relative error e of 5.3e-3 besides
+ * (softmax.h): with sum w (v - out) = 0, out is off by at most sum w e |v - out| / (sum w (1 -
+ * e)), and by 2^-18 of sum w |v|.
  */
 static int row_is_wrong(const problem *p, int64_t i)
 {

@@ -1,9 +1,9 @@
-/* lse and weights come from weights as they are before bf16 takes their low bits, and asking for one
- * output changes no bit of another.
+/* lse and weights come from weights as they are before bf16 takes their low bits, and asking for
+ * one output changes no bit of another.
  *
  * Rows of one key, a few and many, with every way of hiding the others, in calls of many and of few
- * query rows (whose keys are cut), against float64. On the model; `sums emulated` and `sums hardware`
- * run what is compiled for the unit. */
+ * query rows (whose keys are cut), against float64. On the model; `sums emulated` and `sums
+ * hardware` run what is compiled for the unit. */
 #define _DEFAULT_SOURCE
 #include "amx.h"
 #include "cpu.h"
@@ -95,11 +95,12 @@ static void run(heed_context *context, const call *c, uint64_t outputs, results 
 }
 
 /*
- * Row i against float64. A score is off by (dim / 2 + 4) 2^-24 of the sizes of its terms, of which the
- * unit adds pairs, softcap's tanh and quotient by 8 2^-24 of the cap, and what is subtracted from the
- * reference by 2^-22 of the score (log2(e), its product, scale); an exponential by 4 2^-24, their sum in
- * lanes of 16 by n / 16 + 16 roundings. That is below 1e-4 for scores of up to about 100. Weights are at
- * most 2^-6 before they are divided, and 0 below 2^-126: below 2^-119 afterwards.
+ * Row i against float64. A score is off by (dim / 2 + 4) 2^-24 of the sizes of its terms, of which
+ * the unit adds pairs, softcap's tanh and quotient by 8 2^-24 of the cap, and what is subtracted
+ * from the reference by 2^-22 of the score (log2(e), its product, scale); an exponential by 4
+ * 2^-24, their sum in lanes of 16 by n / 16 + 16 roundings. That is below 1e-4 for scores of up to
+ * about 100. Weights are at most 2^-6 before they are divided, and 0 below 2^-126: below 2^-119
+ * afterwards.
  */
 static void check_row(const call *c, const results *r, int64_t i, double *worst)
 {
