@@ -75,8 +75,9 @@ int main(void)
     static heed_backend table;
     heed_context *context;
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
-        printf("cannot run here: there are no vectors to choose instead\n");
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
+        printf("cannot run here: CPUs with tiles have AVX-512 beside them\n");
         return 77;
     }
     unsetenv("HEED_BACKEND");
