@@ -4,14 +4,14 @@
 
 #define NEEDS (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C)
 
-/* Written by probe, always to the same values, before any other call. */
+/* Written once, by the first probe that accepts this machine. */
 static heed_simd_tuning tuning;
 
 static heed_status probe(const heed_cpu *cpu, heed_error *why)
 {
     if ((cpu->isa & NEEDS) != NEEDS)
         return heed_refuse(why, "needs a CPU and an operating system with AVX2, FMA and F16C");
-    heed_simd_tune(cpu, 8, &tuning);
+    heed_simd_tune(cpu, 8, 0, &tuning);
     return HEED_OK;
 }
 

@@ -23,7 +23,7 @@
 #define heed_linear_tile_dot_avx512 heed_linear_tile_avx512
 #endif
 
-/* Written by probe, always to the same values, before any other call. */
+/* Written once, by the first probe that accepts this machine. */
 static heed_simd_tuning tuning;
 
 static heed_status probe(const heed_cpu *cpu, heed_error *why)
@@ -31,8 +31,7 @@ static heed_status probe(const heed_cpu *cpu, heed_error *why)
     if ((cpu->isa & NEEDS) != NEEDS)
         return heed_refuse(why,
                            "needs a CPU and an operating system with AVX-512 F, BW, DQ and VL");
-    heed_simd_tune(cpu, 16, &tuning);
-    tuning.dot_bf16 = HEED_AVX512_HAVE_DOT && cpu->fast & HEED_ISA_AVX512_BF16;
+    heed_simd_tune(cpu, 16, HEED_AVX512_HAVE_DOT, &tuning);
     if (cpu->isa & HEED_ISA_AVX512_BF16)
         heed_refuse(why, "accuracy bf16 %s vdpbf16ps: of %s CPUs it is known to be %s than f32",
                     tuning.dot_bf16 ? "by" : "without", cpu->vendor,

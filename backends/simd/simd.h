@@ -17,10 +17,10 @@
 
 #include <heed/backend.h>
 
-/* What is worth doing on this CPU; none of it changes a bit of an f32 problem's results. Filled by
- * heed_simd_tune from what probe is told. */
+/* What is worth doing on this CPU: tuning.c says why. None of it changes a bit of an f32 problem's
+ * results. */
 typedef struct heed_simd_tuning {
-    uint32_t lanes; /* floats of a vector: 8 or 16 */
+    uint32_t lanes; /* floats of a vector: 8 or 16; 0: not filled yet */
     uint32_t
         prefetch_l1;   /* software prefetch to L1 gains in vector loops (48 KiB, AMD); else to L2 */
     uint32_t streams;  /* the CPU's own prefetches of streams are best left alone: decode_run.h */
@@ -29,7 +29,13 @@ typedef struct heed_simd_tuning {
     uint32_t small_avx2; /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
 } heed_simd_tuning;
 
-void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, heed_simd_tuning *out);
+/*
+ * Called by a backend's probe where the backend can run. Fills *once, which is zero when the process
+ * starts, on the first call and never again: contexts may be made while others run. Nothing of it
+ * depends on that first context's cap: under every cap that leaves the backend what it needs, the
+ * CPU is the same to it. have_dot: the kernels by vdpbf16ps are built.
+ */
+void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, int have_dot, heed_simd_tuning *once);
 
 /* Every HEED_HAS_* bit that the kernels know between them. */
 #define HEED_SIMD_FEATURES                                                                         \

@@ -1,20 +1,6 @@
-/* What the x86 backends decide from a problem and a CPU: compiled for the baseline CPU. */
+/* What the x86 backends decide from a problem: compiled for the baseline CPU. */
 #include "prefill_layout.h"
 #include "simd.h"
-
-void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, heed_simd_tuning *out)
-{
-    int amd = strncmp(cpu->vendor, "AuthenticAMD", 12) == 0;
-    memset(out, 0, sizeof *out);
-    out->lanes = lanes;
-    /* Measured: decode from memory reaches 30 % of the read bandwidth with prefetches to a L1 of
-     * 32 KiB and 60 % with prefetches to L2; with 48 KiB L1 is the better by a little. */
-    out->prefetch_l1 = (amd || lanes == 8) && cpu->l1d_bytes >= 48u << 10;
-    out->streams = amd && cpu->l1d_bytes < 48u << 10;
-    /* AMD: such a copy takes longer than it saves, with 32 KiB of L1 as with 48. */
-    out->pack_v = !amd;
-    out->small_avx2 = lanes == 16 && !amd;
-}
 
 heed_status heed_simd_prefill_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
                                      heed_tiling *out)
