@@ -184,9 +184,13 @@ V_INLINE vf v_load_f16_n(const void *p, int n)
 {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(m_first(n), p));
 }
+/* An element is the upper half of its lane: one shuffle beside zeros puts it there. */
 V_INLINE vf v_widen_bf16(__m256i half)
 {
-    return v_from_bits(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+    const __m512i to = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0, 7, 0,
+                                        6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
+    return v_from_bits(
+        _mm512_maskz_permutexvar_epi16(0xaaaaaaaau, to, _mm512_castsi256_si512(half)));
 }
 V_INLINE vf v_load_bf16(const void *p)
 {
@@ -417,7 +421,9 @@ V_INLINE vf v_load_f16_n(const void *p, int n)
 }
 V_INLINE vf v_widen_bf16(__m128i half)
 {
-    return widen_bf16_8(half);
+    const __m256i to = _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7, -1,
+                                        -1, 8, 9, -1, -1, 10, 11, -1, -1, 12, 13, -1, -1, 14, 15);
+    return v_from_bits(_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(half), to));
 }
 V_INLINE vf v_load_bf16(const void *p)
 {
