@@ -117,9 +117,11 @@ static heed_status run_heads(const void *state, const heed_problem *problem, hee
     if (heed_simd_dot_covers(&tuning, problem))
         return heed_attn_decode_heads_dot_avx512(&tuning, problem, tile, states, kv_heads, scratch);
     /* Half as wide, more instructions go between the prefetches of f32: memory gives 75 to 82 % of
-     * its rate for groups of three and four in place of 69 to 74 (Zen 4). The bits are the same. */
-    if (HEED_AVX512_HAVE_AVX2 && problem->k_type == HEED_F32 && tile->pages &&
-        tile->n_heads * tile->q_count > 2)
+     * its rate for groups of three and four in place of 69 to 74 (Zen 4). Not where they are read
+     * crosswise. The bits are the same. */
+    const uint32_t rows = tile->n_heads * tile->q_count;
+    if (HEED_AVX512_HAVE_AVX2 && problem->k_type == HEED_F32 && tile->pages && rows > 2 &&
+        !(tuning.cross_f32 && rows >= tuning.cross_f32))
         return heed_attn_decode_heads_avx2(&tuning, problem, tile, states, kv_heads, scratch);
     return heed_attn_decode_heads_avx512(&tuning, problem, tile, states, kv_heads, scratch);
 }

@@ -346,7 +346,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
         find_run(&d, &first, &last);
     each_block(&d, &room, base, first);
     if (first < last)
-        run(&d, 1, room.scores[0], first, last);
+        run(tuning, &d, 1, room.scores[0], first, last);
     each_block(&d, &room, last, tile->k_end);
     end(&d);
     return HEED_OK;

@@ -38,14 +38,15 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tu
                             .rows = (int64_t)tile->n_heads * tile->q_count};
     const int64_t most = heads_at_once(tile, heads < DECODE_MOST_HEADS ? heads : DECODE_MOST_HEADS);
     const int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
-    if (most < 2 || !runs_cover(tuning, &of_tile) ||
+    if (most < 2)
+        return HEED_ERR_UNSUPPORTED;
+    int64_t goes = (heads + most - 1) / most, n = (heads + goes - 1) / goes;
+    if (!runs_cover(tuning, &of_tile, n) ||
         !(tile->pages || (llabs(tile->k.row_stride) > llabs(tile->k.head_stride) &&
                           llabs(tile->v.row_stride) > llabs(tile->v.head_stride))))
         return HEED_ERR_UNSUPPORTED;
-    int64_t n; /* evenly: one that is left alone would be slower */
-    for (int64_t done = 0; done < heads; done += n) {
-        const int64_t goes = (heads - done + most - 1) / most;
-        n = (heads - done + goes - 1) / goes;
+    for (int64_t done = 0; done < heads; done += n, goes--) {
+        n = (heads - done + goes - 1) / goes; /* evenly: one left alone would be slower */
         decode d[DECODE_MOST_HEADS];
         heed_tile t[DECODE_MOST_HEADS];
         decode_room room = divide(problem, of_tile.rows, scratch);
@@ -61,7 +62,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tu
         for (int64_t h = 0; h < n; h++)
             each_block(&d[h], &room, base, first);
         if (first < last)
-            run(d, n, room.scores[0], first, last);
+            run(tuning, d, n, room.scores[0], first, last);
         for (int64_t h = 0; h < n; h++) {
             each_block(&d[h], &room, last, tile->k_end);
             end(&d[h]);

@@ -3,6 +3,9 @@
 #define HEED_SIMD_DECODE_ORDER_H
 
 #include "decode_run.h"
+#if PAIR == 1
+#include "decode_cross.h"
+#endif
 
 /* Bytes from a load to the line that is fetched meanwhile: where the CPU follows the stream by
  * itself, and where it does not. */
@@ -196,10 +199,16 @@ RUN_OF(bf16, HEED_BF16, 128)
 #undef RUN_OF
 
 /* Keys [first, end), whole blocks, of adjacent kv heads. */
-static void run(decode *d, int64_t heads, float *lent, int64_t first, int64_t end)
+static void run(const heed_simd_tuning *tuning, decode *d, int64_t heads, float *lent,
+                int64_t first, int64_t end)
 {
     const int wide = d->problem->qk_dim == 128;
+    (void)tuning;
 #if PAIR == 1
+    if (crosswise(tuning, d, heads)) {
+        run_crosswise(d, heads, lent, first, end);
+        return;
+    }
     if (d->problem->k_type == HEED_F32) {
         (wide ? run_f32_128 : run_f32_64)(d, heads, lent, first, end);
         return;

@@ -280,6 +280,7 @@ static int check(uint64_t seed)
     }
 
     const uint32_t streams = whole ? random_below(4) : 0; /* a bit per instruction set */
+    const uint32_t cross = whole ? random_below(4) : 0, cross_rows = 1 + random_below(9);
     float *state[2];
     tensor out[2] = {0}, lse_out[2] = {0};
     void *scratch = aligned_alloc(64, (tiling.scratch_bytes + 127) / 64 * 64);
@@ -287,6 +288,7 @@ static int check(uint64_t seed)
     size_t state_floats = (size_t)(rows * (tile.acc_stride + 2));
     for (int isa = 0; isa < 2; isa++) {
         tuning.streams = streams >> isa & 1;
+        tuning.cross_f32 = tuning.cross_half = cross >> isa & 1 ? cross_rows : 0;
         tile_function run = isa ? run_avx512 : run_avx2;
         state[isa] = malloc(state_floats * sizeof(float));
         if (!state[isa] || !scratch)

@@ -1,0 +1,399 @@
+/*
+ * Runs as those of decode_run.h, to the same bits, where the CPU's own prefetching follows lines that
+ * instructions fetch (measured on an Intel with AMX), or where there is much work beside each line:
+ * f32 of many rows on a Zen 4. tuning.c says where. Scores, weights and values of one block after
+ * the other, and beside all of it, line by line, later blocks are fetched: from four pages of memory
+ * of K and four of V in turn, each from its first line to its last. They begin one after the other,
+ * a quarter of a page apart. The CPU's prefetching runs ahead in each page, from its first lines on
+ * and not beyond its last: so it always has a few that it is in the middle of. All four at the same
+ * point give 1 to 3 % less of memory's rate, one page of each alone 4 to 8 % less.
+ */
+#ifndef HEED_SIMD_DECODE_CROSS_H
+#define HEED_SIMD_DECODE_CROSS_H
+
+#include "decode_run.h"
+
+#if defined(__clang__)
+#define CROSS_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define CROSS_UNROLL _Pragma("GCC unroll 16")
+#else
+#define CROSS_UNROLL
+#endif
+
+#define CROSS_PLACES 8 /* K and V by turns, of pages begun one after the other */
+
+/* Lines are fetched `done` bytes behind these places. */
+typedef struct cross_fetch {
+    const char *at[CROSS_PLACES];
+    int64_t done;
+} cross_fetch;
+
+/* The n-th line; at `first` (a multiple of CROSS_PLACES) + n, n constant. */
+V_INLINE void cross_line(const cross_fetch *f, int64_t first, int64_t n)
+{
+    const char *at = f->at[n % CROSS_PLACES] + f->done;
+    _mm_prefetch(at + (first + n) / CROSS_PLACES * 64, _MM_HINT_T0);
+}
+
+#if LANES == 16
+/* Four keys of up to four rows, or two of eight: sums of all products side by side, so that a
+ * vector of q is loaded once for all keys and one of k once for all rows. */
+V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
+                           const char *k, int64_t step, const cross_fetch *f, float *scores)
+{
+    const int64_t bytes = type == HEED_F32 ? 4 : 2, words = 64 / bytes;
+    const float *q = d->q + r * dims;
+    const int keys = rows > 4 ? 2 : 4;
+    const int64_t lines = 4 * dims / words;
+    vf s[2][DECODE_BLOCK / 4][DOT_PARTS];
+    for (int j = 0; j < DECODE_BLOCK; j += 4) {
+        vf h[2][4];
+        CROSS_UNROLL for (int o = 0; o < 4; o += keys, k += keys * step)
+        {
+            vf a[4][8];
+            CROSS_UNROLL for (int i = 0; i < keys; i++) CROSS_UNROLL for (int g = 0; g < rows; g++)
+                a[i][g] = v_zero();
+            CROSS_UNROLL for (int64_t e = 0; e < dims; e += LANES)
+            {
+                vf x[4];
+                if (e % words == 0)
+                    CROSS_UNROLL for (int i = 0; i < keys; i++)
+                        cross_line(f, j / 4 * lines, (o * dims + e * keys) / words + i);
+                CROSS_UNROLL for (int i = 0; i < keys; i++) x[i] =
+                    v_load_type(type, k + i * step + e * bytes, LANES);
+                CROSS_UNROLL for (int g = 0; g < rows; g++)
+                {
+                    const vf y = v_load(q + g * dims + e);
+                    CROSS_UNROLL for (int i = 0; i < keys; i++) a[i][g] = v_fma(y, x[i], a[i][g]);
+                }
+            }
+            CROSS_UNROLL for (int i = 0; i < keys; i++)
+            {
+                const vf z = v_zero();
+                h[0][o + i] = fold_four(a[i][0], rows > 1 ? a[i][1] : z, rows > 2 ? a[i][2] : z,
+                                        rows > 3 ? a[i][3] : z);
+                if (rows > 4)
+                    h[1][o + i] = fold_four(a[i][4], a[i][5], a[i][6], a[i][7]);
+            }
+        }
+        for (int u = 0; u < (rows > 4 ? 2 : 1); u++) {
+            const vf *p = h[u];
+            vf x = v_add(_mm512_unpacklo_ps(p[0], p[1]), _mm512_unpackhi_ps(p[0], p[1]));
+            vf y = v_add(_mm512_unpacklo_ps(p[2], p[3]), _mm512_unpackhi_ps(p[2], p[3]));
+            s[u][j / 4][0] = v_add(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
+        }
+    }
+    store_scores(scores, rows > 4 ? 4 : rows, s[0]);
+    if (rows > 4)
+        store_scores(scores + 4 * DECODE_BLOCK, 4, s[1]);
+}
+#else
+/* Key by key: registers hold the sums of no more. */
+V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
+                           const char *k, int64_t step, const cross_fetch *f, float *scores)
+{
+    const int64_t bytes = type == HEED_F32 ? 4 : 2, words = 64 / bytes, lines = 4 * dims / words;
+    for (int g = 0; g < rows; g += 4) {
+        const float *q = d->q + (r + g) * dims;
+        const char *key = k;
+        const int first = g == 0;
+        vf s[DECODE_BLOCK / 4][DOT_PARTS];
+        for (int j = 0; j < DECODE_BLOCK; j += 4) {
+            vf h[4][2];
+            CROSS_UNROLL for (int i = 0; i < 4; i++, key += step)
+            {
+                vf l[4], u[4];
+                CROSS_UNROLL for (int n = 0; n < 4; n++) l[n] = u[n] = v_zero();
+                CROSS_UNROLL for (int64_t e = 0; e < dims; e += 16)
+                {
+                    if (first && e % words == 0)
+                        cross_line(f, j / 4 * lines, (i * dims + e) / words);
+                    const vf x = v_load_type(type, key + e * bytes, 8);
+                    const vf y = v_load_type(type, key + (e + 8) * bytes, 8);
+                    CROSS_UNROLL for (int n = 0; n < (rows < 4 ? rows : 4); n++)
+                    {
+                        l[n] = v_fma(v_load(q + n * dims + e), x, l[n]);
+                        u[n] = v_fma(v_load(q + n * dims + e + 8), y, u[n]);
+                    }
+                }
+                h[i][0] = fold_two(v_add(l[0], u[0]), v_add(l[1], u[1]));
+                if (rows > 2)
+                    h[i][1] = fold_two(v_add(l[2], u[2]), v_add(l[3], u[3]));
+            }
+            for (int n = 0; n < (rows > 2 ? 2 : 1); n++) {
+                vf x = v_add(_mm256_unpacklo_ps(h[0][n], h[1][n]),
+                             _mm256_unpackhi_ps(h[0][n], h[1][n]));
+                vf y = v_add(_mm256_unpacklo_ps(h[2][n], h[3][n]),
+                             _mm256_unpackhi_ps(h[2][n], h[3][n]));
+                s[j / 4][n] = v_add(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
+            }
+        }
+        store_scores(scores + g * DECODE_BLOCK, rows < 4 ? rows : 4, s);
+    }
+}
+#endif
+
+/* As many dims at a time as there are registers for the sums of; a vector of values is loaded once
+ * for all rows. */
+V_INLINE void cross_values(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
+                           const char *v, int64_t step, const cross_fetch *f, const float *weights)
+{
+    const int64_t bytes = type == HEED_F32 ? 4 : 2, stride = d->tile->acc_stride;
+    const int each = LANES == 8 && rows > 4 ? 4 : rows, sums = LANES == 16 ? 16 : 8;
+    const int most = sums / each > 8 ? 8 : sums / each;
+    const int vectors = most * LANES > dims ? (int)dims / LANES : most;
+    const int halves = vectors * LANES * (int)bytes / 32; /* of lines, of a key */
+    const int group = halves >= 16 ? 1 : 16 / halves;     /* keys whose lines are whole eights */
+    for (int g = 0; g < rows; g += each) {
+        float *acc = d->tile->acc + (r + g) * stride;
+        const float *weight = weights + g * DECODE_BLOCK;
+        const int first = g == 0;
+        int64_t line = 0;
+        for (int64_t e = 0; e < dims; e += vectors * LANES) {
+            vf a[8][8];
+            const char *value = v + e * bytes;
+            CROSS_UNROLL for (int i = 0; i < each; i++)
+                CROSS_UNROLL for (int c = 0; c < vectors; c++) a[i][c] = v_zero();
+            for (int j = 0; j < DECODE_BLOCK; j += group, line += group * halves / 2)
+                CROSS_UNROLL for (int u = 0; u < group; u++, value += step)
+                {
+                    vf x[8];
+                    if (first)
+                        CROSS_UNROLL for (int n = u * halves / 2; n < (u + 1) * halves / 2; n++)
+                            cross_line(f, line, n);
+                    CROSS_UNROLL for (int c = 0; c < vectors; c++) x[c] =
+                        v_load_type(type, value + c * LANES * bytes, LANES);
+                    CROSS_UNROLL for (int i = 0; i < each; i++)
+                    {
+                        const vf y = v_broadcast(&weight[i * DECODE_BLOCK + j + u]);
+                        CROSS_UNROLL for (int c = 0; c < vectors; c++) a[i][c] =
+                            v_fma(y, x[c], a[i][c]);
+                    }
+                }
+            CROSS_UNROLL for (int i = 0; i < each; i++)
+                CROSS_UNROLL for (int c = 0; c < vectors; c++)
+            {
+                float *to = acc + i * stride + e + c * LANES;
+                v_store(to, v_add(v_load(to), a[i][c]));
+            }
+        }
+    }
+}
+
+/* K or V of the heads of a run: bytes from page to page, key to key, head to head. */
+typedef struct cross_source {
+    const char *data;
+    int64_t page, row, head;
+} cross_source;
+
+static cross_source cross_source_of(const heed_rows *rows, uint32_t type, int64_t page_stride)
+{
+    const int64_t bytes = heed_dtype_bytes(type);
+    return (cross_source){rows->data, page_stride * bytes, rows->row_stride * bytes,
+                          rows->head_stride * bytes};
+}
+
+static const char *cross_at(const cross_source *s, const decode *d, int64_t key, int64_t head)
+{
+    const place at = find_place(d, key);
+    return s->data + at.page * s->page + at.row * s->row + head * s->head;
+}
+
+/* What is fetched, in pieces of a page of memory: as memory goes on, up to `stop` and from `then` on
+ * again. Or, where keys lie in pages, as the work does, in pieces of at most a block, from a part of
+ * a head's block on. */
+typedef struct cross_side {
+    cross_source from;
+    const char *next, *stop, *then;
+    int64_t jump; /* from piece to piece */
+} cross_side;
+
+typedef struct cross_ahead {
+    const decode *d;
+    cross_side k, v;
+    int64_t heads, end, piece, parts;
+    int64_t key, head, part;
+    int64_t lines, left, turn; /* until a place begins a piece; of them left; which place */
+    cross_fetch now;
+} cross_ahead;
+
+static const char *cross_next(cross_ahead *a, cross_side *s)
+{
+    const char *at = s->next;
+    s->next += s->jump;
+    if (!a->d->tile->pages) {
+        if (s->next >= s->stop) {
+            s->next = s->then, s->stop = (const char *)UINTPTR_MAX;
+            s->jump = s->then == (const char *)a->d->q ? 0 : a->piece;
+        }
+    } else if (a->key >= a->end) {
+        s->next = s->then;
+    } else if (!a->part) {
+        s->next = cross_at(&s->from, a->d, a->key, a->head);
+    }
+    return at;
+}
+
+/* The next piece is fetched from a place on. */
+V_NOINLINE void cross_begin_piece(cross_ahead *a, int64_t to)
+{
+    if (++a->part == a->parts) {
+        a->part = 0;
+        if (++a->head == a->heads)
+            a->head = 0, a->key += DECODE_BLOCK;
+    }
+    a->now.at[2 * to] = cross_next(a, &a->k) - a->now.done;
+    a->now.at[2 * to + 1] = cross_next(a, &a->v) - a->now.done;
+}
+
+/* So many lines have been fetched. */
+V_INLINE void cross_advance(cross_ahead *a, int64_t lines)
+{
+    a->now.done += lines / CROSS_PLACES * 64;
+    a->left -= lines / CROSS_PLACES;
+    if (a->left == 0) {
+        a->left = a->lines;
+        cross_begin_piece(a, a->turn);
+        a->turn = (a->turn + 1) % (CROSS_PLACES / 2);
+    }
+}
+
+/* Behind the run's last keys come, most likely, the same keys of the next head; behind those of the
+ * last head the next keys of the first; behind all of them what is in L1. */
+static cross_side cross_side_of(const cross_ahead *a, const heed_rows *rows, uint32_t type,
+                                int64_t page_stride, int64_t first, int64_t end)
+{
+    const heed_tile *t = a->d->tile;
+    const int64_t more = t->kv_len / DECODE_BLOCK * DECODE_BLOCK;
+    cross_side s = {.from = cross_source_of(rows, type, page_stride), .jump = a->piece};
+    s.next = cross_at(&s.from, a->d, first, 0);
+    s.then = (const char *)a->d->q;
+    if (t->pages)
+        return s;
+    if (a->heads > 1) { /* side by side: a block of all of them is worked on in any order */
+        s.stop = s.next + (more - first) * s.from.row;
+        s.next += DECODE_BLOCK * s.from.row;
+        s.jump = adjacent_heads(a->d, a->heads) ? a->piece : s.from.row;
+    } else {
+        s.stop = s.next + (end - first) * s.from.row;
+        if (t->kv_head + 1 < a->d->problem->kv_heads)
+            s.then = s.next + s.from.head;
+        else if (end < more)
+            s.then = s.stop - (int64_t)t->kv_head * s.from.head;
+        s.then -= (uintptr_t)s.then % CROSS_PAGE;
+    }
+    if (s.jump == CROSS_PAGE)
+        s.next -= (uintptr_t)s.next % CROSS_PAGE;
+    return s;
+}
+
+/* What has been fetched when the run begins, by the one before it: the first piece and, of whole
+ * pages of memory, which a block may begin in the midst of, the second; and of the three behind it
+ * three quarters, two and one. */
+static void cross_begin(cross_ahead *a, const decode *d, int64_t heads, int64_t size, int64_t first,
+                        int64_t end)
+{
+    const heed_problem *p = d->problem;
+    const heed_tile *t = d->tile;
+    const int64_t begun = CROSS_PLACES / 2;
+    *a = (cross_ahead){.d = d, .heads = heads, .end = end, .key = first};
+    if (heads == p->kv_heads) { /* the next run's, as far as the last row sees keys */
+        const int64_t seen = t->q_first + t->q_count + t->q_offset + t->window_right;
+        a->end = (seen < t->kv_len ? seen : t->kv_len) / DECODE_BLOCK * DECODE_BLOCK;
+    }
+    a->piece = t->pages && size < CROSS_PAGE ? size : CROSS_PAGE;
+    a->parts = t->pages ? size / a->piece : 1;
+    a->lines = a->left = a->piece / 64 / begun;
+    a->k = cross_side_of(a, &t->k, p->k_type, t->k_page_stride, first, end);
+    a->v = cross_side_of(a, &t->v, p->v_type, t->v_page_stride, first, end);
+    for (int i = 0; i < (t->pages ? 1 : 2); i++)
+        cross_begin_piece(a, 0);
+    for (int64_t i = 1; i < begun; i++) {
+        cross_begin_piece(a, i);
+        a->now.at[2 * i] += (begun - i) * a->lines * 64;
+        a->now.at[2 * i + 1] += (begun - i) * a->lines * 64;
+    }
+    cross_begin_piece(a, 0);
+    a->turn = 1;
+}
+
+/* A block of some rows; the first rows fetch, the others what is in L1. */
+V_INLINE void cross_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t r, const char *k,
+                         const char *v, cross_ahead *a, float *lent)
+{
+    const int64_t lines = DECODE_BLOCK * dims * (type == HEED_F32 ? 4 : 2) / 64;
+    const cross_fetch k_again = {{k, k, k, k, k, k, k, k}, 0};
+    const cross_fetch v_again = {{v, v, v, v, v, v, v, v}, 0};
+    float *scores = lent + r * DECODE_BLOCK;
+    cross_scores(type, rows, dims, d, r, k, a->k.from.row, r ? &k_again : &a->now, scores);
+    if (!r)
+        cross_advance(a, lines);
+    for (int i = 0; i < rows; i++)
+        weigh_scores(d, lent, r + i, 0xffffu);
+    cross_values(type, rows, dims, d, r, v, a->v.from.row, r ? &v_again : &a->now, scores);
+    if (!r)
+        cross_advance(a, lines);
+}
+
+typedef void cross_block(decode *d, int64_t r, const char *k, const char *v, cross_ahead *a,
+                         float *lent);
+
+/* One copy per number of rows: of 1, 2, 4 and 8. */
+#define CROSS_OF_ROWS(name, type, dims, rows)                                                      \
+    V_NOINLINE void cross_##name##_##dims##_##rows(decode *d, int64_t r, const char *k,            \
+                                                   const char *v, cross_ahead *a, float *lent)     \
+    {                                                                                              \
+        cross_rows(type, rows, dims, d, r, k, v, a, lent);                                         \
+    }
+#define CROSS_OF(name, type, dims)                                                                 \
+    CROSS_OF_ROWS(name, type, dims, 1)                                                             \
+    CROSS_OF_ROWS(name, type, dims, 2)                                                             \
+    CROSS_OF_ROWS(name, type, dims, 4)                                                             \
+    CROSS_OF_ROWS(name, type, dims, 8)
+CROSS_OF(f32, HEED_F32, 64)
+CROSS_OF(f32, HEED_F32, 128)
+CROSS_OF(f16, HEED_F16, 64)
+CROSS_OF(f16, HEED_F16, 128)
+CROSS_OF(bf16, HEED_BF16, 64)
+CROSS_OF(bf16, HEED_BF16, 128)
+#undef CROSS_OF
+#undef CROSS_OF_ROWS
+
+#define CROSS_EACH(name)                                                                           \
+    {                                                                                              \
+        cross_##name##_1, cross_##name##_2, cross_##name##_4, cross_##name##_8                     \
+    }
+static cross_block *const cross_f32_64[] = CROSS_EACH(f32_64);
+static cross_block *const cross_f32_128[] = CROSS_EACH(f32_128);
+static cross_block *const cross_f16_64[] = CROSS_EACH(f16_64);
+static cross_block *const cross_f16_128[] = CROSS_EACH(f16_128);
+static cross_block *const cross_bf16_64[] = CROSS_EACH(bf16_64);
+static cross_block *const cross_bf16_128[] = CROSS_EACH(bf16_128);
+#undef CROSS_EACH
+
+/* Keys [first, end), whole blocks, of `heads` adjacent kv heads. */
+static void run_crosswise(decode *d, int64_t heads, float *lent, int64_t first, int64_t end)
+{
+    const int wide = d->problem->qk_dim == 128;
+    const int64_t size = DECODE_BLOCK * heed_dtype_bytes(d->problem->k_type) * d->problem->qk_dim;
+    const int64_t rows = d->rows;
+    cross_block *const *of = wide ? cross_bf16_128 : cross_bf16_64;
+    cross_ahead ahead;
+    if (d->problem->k_type == HEED_F32)
+        of = wide ? cross_f32_128 : cross_f32_64;
+    else if (d->problem->k_type == HEED_F16)
+        of = wide ? cross_f16_128 : cross_f16_64;
+    cross_begin(&ahead, d, heads, size, first, end);
+    for (int64_t key = first; key < end; key += DECODE_BLOCK) {
+        const char *k = cross_at(&ahead.k.from, d, key, 0);
+        const char *v = cross_at(&ahead.v.from, d, key, 0);
+        for (int64_t h = 0; h < heads; h++, k += ahead.k.from.head, v += ahead.v.from.head)
+            for (int64_t r = 0, n; r < rows; r += n) {
+                n = rows - r >= 8 ? 8 : rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
+                of[n == 8 ? 3 : n / 2](&d[h], r, k, v, &ahead, lent);
+            }
+    }
+}
+
+#endif
