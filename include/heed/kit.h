@@ -118,7 +118,7 @@ static inline uint16_t heed_f16_of_f32(float x)
     half = magnitude >> shift;
     {
         uint32_t rest = magnitude & ((1u << shift) - 1u), middle = 1u << (shift - 1);
-        half += rest > middle || (rest == middle && (half & 1u));
+        half += rest + (half & 1u) > middle; /* a branch would be guessed wrong half the time */
     }
     return (uint16_t)(sign | half);
 }
