@@ -211,14 +211,11 @@ static void widen(uint32_t type, const char *from, int64_t n, float *to)
         v_store(to + i, v_load_type(type, from + 2 * i, LANES));
 }
 
-/* Steps of a panel up to which nothing of the next one is asked for. */
-enum { MOST_ALONE = 64 };
-
 /* What the next block needs is asked for in small shares beside the products: a copy that came upon
  * it cold would wait for one cache line after another. */
 typedef struct ahead {
-    const char *w, *w_end;  /* of the next panel */
-    int64_t w_share;        /* bytes for each step */
+    const char *w;          /* of the next panel */
+    int64_t w_step;         /* bytes for each input of each step of rows: a line at most */
     const char *x;          /* the share of this panel in the first row's next inputs; NULL: none */
     int64_t x_share, x_row; /* bytes; from row to row */
 } ahead;
@@ -233,10 +230,9 @@ static ahead plan_ahead(const heed_linear_problem *problem, const heed_linear_ti
     const char *w = (const char *)tile->packed + (size_t)i * s->w_row;
     ahead a = {.w = p + 1 < s->panels ? w + (size_t)(p + 1) * s->panel_bytes
                                       : w + (size_t)n * s->w_row};
-    /* Few steps: a share would fill the queue of misses, and the products wait for it. The CPU's
-     * own prefetcher follows a panel as well. */
-    a.w_end = steps < MOST_ALONE ? a.w : a.w + (size_t)n * s->w_row;
-    a.w_share = (n * (int64_t)s->w_row / steps + 63) / 64 * 64;
+    a.w_step = ((int64_t)s->w_row + steps - 1) / steps;
+    if (a.w_step > 64)
+        a.w_step = 64;
     if (left > 0 && tile->x.col_stride == 1) {
         a.x = (const char *)tile->x.data + (i + n) * bytes + first * 64;
         a.x_share = (end - first) * 64;
@@ -250,11 +246,8 @@ static ahead plan_ahead(const heed_linear_problem *problem, const heed_linear_ti
     return a;
 }
 
-V_INLINE void ask(ahead *a, int64_t rows)
+V_INLINE void ask_x(ahead *a, int64_t rows)
 {
-    const char *end = a->w_end - a->w < a->w_share ? a->w_end : a->w + a->w_share;
-    for (; a->w < end; a->w += 64)
-        _mm_prefetch(a->w, _MM_HINT_T1);
     if (a->x)
         for (int64_t r = 0; r < rows; r++, a->x += a->x_row)
             for (int64_t at = 0; at < a->x_share; at += 64)
@@ -280,10 +273,11 @@ static void many_rows(const heed_linear_problem *problem, const heed_linear_tile
             }
             for (int64_t r = 0; r < tile->rows; r += step) {
                 const int64_t rows = tile->rows - r < step ? tile->rows - r : step;
-                ask(&a, rows);
-                linear_near[rows - 1](w, 0, x_copy + r * x_stride, x_stride, n,
+                ask_x(&a, rows);
+                linear_near[rows - 1](w, x_copy + r * x_stride, x_stride, n,
                                       sums + r * s->sums_stride + p * LINEAR_PANEL, s->sums_stride,
-                                      i == 0);
+                                      i == 0, a.w, a.w_step);
+                a.w += n * a.w_step;
             }
         }
     }

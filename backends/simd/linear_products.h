@@ -139,6 +139,28 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
         PUT_OF(rows, 0)                                                                            \
     }
 
+/* One panel that is in a cache. Beside each input's products, one line of what comes next is asked
+ * for: in bursts before them, the queue of misses would fill and the products wait for it.
+ *
+ * next, next_step   an address, and by how many bytes it grows with each input
+ */
+#define NEAR_ARGS                                                                                  \
+    const char *w, const float *x, int64_t x_stride, int64_t n, float *sums, int64_t sums_stride,  \
+        int first, const char *next, int64_t next_step
+typedef void (*linear_near_kernel)(NEAR_ARGS);
+#define DEFINE_NEAR(name, rows)                                                                    \
+    V_NOINLINE void name(NEAR_ARGS)                                                                \
+    {                                                                                              \
+        int64_t i = 0;                                                                             \
+        const int64_t panel_bytes = 0;                                                             \
+        ROWS_##rows(X_POINTER, 0) W_POINTER(0, 0) SUMS_OF(rows, 0);                                \
+        for (; i < n; i++, next += next_step) {                                                    \
+            _mm_prefetch(next, _MM_HINT_T1);                                                       \
+            STEP_TALL(rows, NO_FETCH)                                                              \
+        }                                                                                          \
+        PUT_OF(rows, 0)                                                                            \
+    }
+
 #if LANES == 16
 #define DEFINE_KERNELS(t)                                                                          \
     DEFINE_WIDE(linear_##t##_1_4, 1, 4)                                                            \
@@ -208,17 +230,17 @@ typedef struct linear_kernels {
 /* For a block of a panel that is in a cache, by number of rows. */
 #define W_TYPE HEED_F32
 #define W_BYTES 4
-DEFINE_TALL(linear_near_1, 1, NO_FETCH)
-DEFINE_TALL(linear_near_2, 2, NO_FETCH)
-DEFINE_TALL(linear_near_3, 3, NO_FETCH)
-DEFINE_TALL(linear_near_4, 4, NO_FETCH)
+DEFINE_NEAR(linear_near_1, 1)
+DEFINE_NEAR(linear_near_2, 2)
+DEFINE_NEAR(linear_near_3, 3)
+DEFINE_NEAR(linear_near_4, 4)
 #if LANES == 16
-DEFINE_TALL(linear_near_5, 5, NO_FETCH)
-DEFINE_TALL(linear_near_6, 6, NO_FETCH)
-DEFINE_TALL(linear_near_7, 7, NO_FETCH)
-DEFINE_TALL(linear_near_8, 8, NO_FETCH)
+DEFINE_NEAR(linear_near_5, 5)
+DEFINE_NEAR(linear_near_6, 6)
+DEFINE_NEAR(linear_near_7, 7)
+DEFINE_NEAR(linear_near_8, 8)
 #endif
-static const linear_kernel linear_near[HEED_LINEAR_FEW(LANES)] = {
+static const linear_near_kernel linear_near[HEED_LINEAR_FEW(LANES)] = {
     linear_near_1, linear_near_2, linear_near_3, linear_near_4,
 #if LANES == 16
     linear_near_5, linear_near_6, linear_near_7, linear_near_8,
