@@ -10,7 +10,8 @@
  * Edges      the last columns by masked loads and stores; steps of fewer rows for the last ones.
  * Bits       sums of 256 inputs from zero, added in order: the same for every number of rows, tile
  *            and vector width.
- * Finish     bias, activation and residual once all blocks are in, in one pass over the sums.
+ * Finish     bias, activation and residual once all blocks are in: of many rows panel by panel, whose
+ *            sums are then near; of few rows in one pass.
  */
 #include "linear_act.h"
 #include "linear_products.h"
@@ -254,6 +255,26 @@ V_INLINE void ask_x(ahead *a, int64_t rows)
                 _mm_prefetch(a->x + at, _MM_HINT_T1);
 }
 
+/* Panels whose columns are whole cache lines of y: they are finished together. */
+enum { FINISHED = 48 / LINEAR_PANEL };
+
+/* Sums of panels [first, end) become results while they are near. */
+static void finish_panels(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                          int64_t first, int64_t end, const float *sums, int64_t stride)
+{
+    const int64_t at = first * LINEAR_PANEL, bytes = heed_dtype_bytes(problem->y_type);
+    heed_linear_tile part = *tile;
+    if (part.col_end > tile->col_first + end * LINEAR_PANEL)
+        part.col_end = tile->col_first + end * LINEAR_PANEL;
+    part.col_first += at;
+    part.y.data = (char *)part.y.data + at * part.y.col_stride * bytes;
+    if (part.residual.data)
+        part.residual.data = (char *)part.residual.data + at * part.residual.col_stride * bytes;
+    if (part.bias)
+        part.bias += at;
+    finish(problem, &part, sums + at, stride);
+}
+
 static void many_rows(const heed_linear_problem *problem, const heed_linear_tile *tile,
                       const shape *s, float *sums, float *x_copy, int64_t x_stride, float *w_copy)
 {
@@ -279,6 +300,8 @@ static void many_rows(const heed_linear_problem *problem, const heed_linear_tile
                                       i == 0, a.w, a.w_step);
                 a.w += n * a.w_step;
             }
+            if (i + n == all && ((p + 1) % FINISHED == 0 || p + 1 == s->panels))
+                finish_panels(problem, tile, p / FINISHED * FINISHED, p + 1, sums, s->sums_stride);
         }
     }
 }
@@ -295,10 +318,11 @@ heed_status HEED_ISA_FUNCTION(heed_linear_tile)(const heed_linear_problem *probl
     s.sums_stride = s.panels * LINEAR_PANEL;
     float *sums = (float *)((char *)scratch + layout.sums);
     float *x = (float *)((char *)scratch + layout.x), *w = (float *)((char *)scratch + layout.w);
-    if (tile->rows <= HEED_LINEAR_FEW(LANES))
+    if (tile->rows <= HEED_LINEAR_FEW(LANES)) {
         few_rows(problem, tile, &s, sums, x);
-    else
+        finish(problem, tile, sums, s.sums_stride);
+    } else {
         many_rows(problem, tile, &s, sums, x, layout.x_stride, w);
-    finish(problem, tile, sums, s.sums_stride);
+    }
     return HEED_OK;
 }
