@@ -311,7 +311,7 @@ heed_status HEED_ISA_FUNCTION(heed_linear_tile)(const heed_linear_problem *probl
 {
     heed_linear_layout layout;
     shape s;
-    heed_linear_lay_out(LANES, &layout);
+    heed_linear_lay_out(LANES, problem->out_dim, &layout);
     s.panels = (tile->col_end - tile->col_first + LINEAR_PANEL - 1) / LINEAR_PANEL;
     s.w_row = LINEAR_PANEL * (size_t)word_bytes(problem->w_type);
     s.panel_bytes = heed_simd_linear_panel_bytes(problem, LANES, WORD);

@@ -14,7 +14,7 @@
 
 /* A tile: x's block of so many rows, and the sums of all its columns, lie in a core's L2. */
 #define HEED_LINEAR_ROWS 128
-#define HEED_LINEAR_TILE_PANELS(lanes) ((lanes) == 16 ? 8 : 16)
+#define HEED_LINEAR_TILE_PANELS 16
 
 /* Tiles of at most so many rows read each weight once, as it lies, with all rows in registers. */
 #define HEED_LINEAR_FEW(lanes) ((lanes) == 16 ? 8 : 4)
@@ -25,10 +25,12 @@ typedef struct heed_linear_layout {
     int64_t x_stride;         /* floats between rows of x: no two of a step in one cache set */
 } heed_linear_layout;
 
-static inline void heed_linear_lay_out(int lanes, heed_linear_layout *l)
+/* Of a layer with so many columns: sums of no more are kept than it has. */
+static inline void heed_linear_lay_out(int lanes, uint32_t out_dim, heed_linear_layout *l)
 {
-    const size_t panel = HEED_LINEAR_PANEL((size_t)lanes),
-                 cols = panel * HEED_LINEAR_TILE_PANELS(lanes);
+    const size_t panel = HEED_LINEAR_PANEL((size_t)lanes);
+    const size_t all = (out_dim + panel - 1) / panel, most = HEED_LINEAR_TILE_PANELS;
+    const size_t cols = panel * (all < most ? all : most);
     l->x_stride = HEED_LINEAR_BLOCK + 16;
     size_t rows_x = HEED_LINEAR_ROWS * (size_t)l->x_stride;
     size_t few_x = (size_t)HEED_LINEAR_FEW(lanes) * HEED_LINEAR_FEW_INPUTS;

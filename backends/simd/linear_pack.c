@@ -20,10 +20,10 @@ heed_status heed_simd_linear_tiling(const heed_simd_tuning *tuning,
                                     const heed_linear_problem *problem, heed_linear_tiling *out)
 {
     heed_linear_layout layout;
-    heed_linear_lay_out((int)tuning->lanes, &layout);
+    heed_linear_lay_out((int)tuning->lanes, problem->out_dim, &layout);
     out->rows = HEED_LINEAR_ROWS;
     out->panel_cols = HEED_LINEAR_PANEL(tuning->lanes);
-    out->cols = out->panel_cols * HEED_LINEAR_TILE_PANELS(tuning->lanes);
+    out->cols = out->panel_cols * HEED_LINEAR_TILE_PANELS;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
     out->panel_bytes =
         heed_simd_linear_panel_bytes(problem, tuning->lanes, word_of(tuning, problem));

@@ -16,7 +16,7 @@ enum { MOST_PRODUCTS = 1 << 21 }; /* for the oracle's sake */
 /* ---- shape ------------------------------------------------------------------------------------
  */
 
-/* Kernels go by blocks of 256 inputs, chunks of 4096, tiles of 128 rows and 384 columns. */
+/* Kernels go by blocks of 256 inputs, chunks of 4096, tiles of 128 rows and 768 columns (AVX2: 384). */
 static void shape(kit_linear_spec *s, fuzz_bytes *bytes)
 {
     const uint32_t rare = fuzz_below(bytes, 64);
