@@ -78,15 +78,23 @@ static inline amx_layout amx_layout_of(const heed_problem *p)
     return l;
 }
 
-/* Linear layers: rows of a tile, columns of a packed panel, and most columns of a tile. A part's
- * scratch is x of 512 inputs and the sums. */
+/* Linear layers: rows of a tile, columns of a packed panel, most columns of a tile, inputs of a
+ * block. A part's scratch is x of a block and, behind it, the sums: of all columns, or, of a layer of
+ * one block, of two times 32 rows and columns. */
 #define AMX_LINEAR_ROWS 256
+#define AMX_LINEAR_BLOCK 2048
 #define AMX_LINEAR_COLS 1024
 #define AMX_PANEL 32
 
 static inline int64_t heed_amx_linear_steps(const heed_linear_problem *p)
 {
     return ((int64_t)p->in_dim + 31) / 32;
+}
+
+static inline size_t heed_amx_linear_x_bytes(const heed_linear_problem *p)
+{
+    const int64_t steps = heed_amx_linear_steps(p), most = AMX_LINEAR_BLOCK / 32;
+    return AMX_LINEAR_ROWS * (size_t)(steps < most ? steps : most) * 64;
 }
 
 heed_status heed_amx_prepare(const void *state, const heed_problem *problem, const heed_tile *kv,

@@ -237,7 +237,9 @@ static heed_status linear_tiling(const heed_linear_problem *p, heed_linear_tilin
     out->panel_cols = AMX_PANEL;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
     out->panel_bytes = (size_t)heed_amx_linear_steps(p) * 2048;
-    out->scratch_bytes = AMX_LINEAR_ROWS * 512 * 2 + AMX_LINEAR_ROWS * AMX_LINEAR_COLS * 4;
+    out->scratch_bytes =
+        heed_amx_linear_x_bytes(p) +
+        (p->in_dim <= AMX_LINEAR_BLOCK ? 2 * 4096 : AMX_LINEAR_ROWS * AMX_LINEAR_COLS * 4);
     out->kernel = "tile 32 rows x 32 columns, bf16 products";
     return HEED_OK;
 }

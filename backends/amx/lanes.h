@@ -19,6 +19,17 @@
 typedef __m512 vf;
 typedef __m512i vi;
 
+/* Asks for a line, wherever it may be; for the second cache to read, for the first to write. */
+static inline void prefetch_to_read(const void *p)
+{
+    _mm_prefetch((const char *)p, _MM_HINT_T1);
+}
+
+static inline void prefetch_to_write(void *p)
+{
+    __builtin_prefetch(p, 1);
+}
+
 static inline vf vf_set1(float x)
 {
     return _mm512_set1_ps(x);

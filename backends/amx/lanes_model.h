@@ -13,6 +13,16 @@ typedef struct vi {
     uint32_t u[16];
 } vi;
 
+static inline void prefetch_to_read(const void *p)
+{
+    (void)p;
+}
+
+static inline void prefetch_to_write(void *p)
+{
+    (void)p;
+}
+
 #define EACH(n) for (int n = 0; n < 16; n++)
 
 static inline vf vf_set1(float x)

@@ -1,22 +1,30 @@
 /*
  * Linear layers in bf16 on the tile unit: bf16 products, f32 sums.
  *
- * Work       for each block of 512 inputs, x's rows are copied once as tiles of 16 rows x 32
- * inputs; then 32 rows meet 32 columns: four tiles of sums, four products for four loads. The
- *            weights of a block and panel, 32 KiB, stay near while all rows meet them.
+ * Work       x's rows are read as tiles of 16 rows x 32 inputs where they lie, or are copied for that,
+ *            a block of 2048 inputs at a time; 32 rows meet 32 columns: four tiles of sums, four
+ *            products for four loads. Panels go in groups that stay in the second cache while all rows
+ *            meet them; the next group's weights are asked for meanwhile.
  * Layout     w in panels of 32 columns: [32 inputs][2 x 16 columns] tiles, a word two inputs of a
  *            column, zeros behind the last input and column. x, y and residual of any stride.
  * Edges      rows and columns that do not exist are zeros in tiles, and are not stored.
  * Bits       a sum goes over 32 inputs at a time in ascending order, from one block on to the next:
  *            the same for every number of rows and every tile.
- * Finish     bias, activation and residual once all blocks are in, in one pass over the sums.
+ * Finish     bias, activation and residual of 32 x 32 sums beside the first of the next products, which
+ *            leave the vector units free.
  * Tile state configured here, released before returning.
  * Compiled   as attn_tile_amx.c
  */
 #include "lanes.h"
 #include "tile.h"
 
-enum { STEP = 32, BLOCK_STEPS = 16 };
+/* Not among the tile instructions of products, whose registers it would take. */
+#define NOINLINE static __attribute__((noinline))
+
+enum { STEP = 32, BLOCK_STEPS = AMX_LINEAR_BLOCK / STEP };
+
+/* Of weights, in a group of panels: beside it lie x and the next group in the second cache. */
+enum { GROUP_BYTES = 128 << 10 };
 
 /* Inputs [32 step, 32 step + 32 n) of all rows as tiles: [row tile][n] of 1 KiB. */
 static void copy_x(const heed_linear_problem *p, const heed_linear_tile *t, int64_t step, int64_t n,
@@ -43,44 +51,30 @@ static void copy_x(const heed_linear_problem *p, const heed_linear_tile *t, int6
     }
 }
 
-/* Sums of 16 or 32 rows and one panel over n steps; sums: [row tile][2][16 x 16], from zero if
- * `fresh`. */
-static inline void products(tile_unit *u, const char *x, const char *w, int64_t n, int two,
-                            int fresh, char *sums)
+/* x as tiles: a row tile's are `step` bytes apart, the next one's `row_tile` behind, a tile's rows
+ * `row`. */
+typedef struct x_tiles {
+    const char *at;
+    int64_t row_tile, step, row;
+} x_tiles;
+
+/* Whole tiles of whole lines are read where they lie. */
+static int lies_as_tiles(const heed_linear_problem *p, const heed_linear_tile *t)
 {
-    const char *x1 = x + n * 1024;
-    (void)u;
-    if (fresh) {
-        tile_zero(u, 0);
-        tile_zero(u, 1);
-        tile_zero(u, 2);
-        tile_zero(u, 3);
-    } else {
-        tile_load(u, 0, sums, 64);
-        tile_load(u, 1, sums + 1024, 64);
-        if (two) {
-            tile_load(u, 2, sums + 2048, 64);
-            tile_load(u, 3, sums + 3072, 64);
-        }
-    }
-    for (; n > 0; n--, x += 1024, x1 += 1024, w += 2048) {
-        tile_load(u, 6, w, 64);
-        tile_load(u, 4, x, 64);
-        tile_product(u, 0, 4, 6);
-        tile_load(u, 7, w + 1024, 64);
-        tile_product(u, 1, 4, 7);
-        if (two) {
-            tile_load(u, 5, x1, 64);
-            tile_product(u, 2, 5, 6);
-            tile_product(u, 3, 5, 7);
-        }
-    }
-    tile_store(u, 0, sums, 64);
-    tile_store(u, 1, sums + 1024, 64);
-    if (two) {
-        tile_store(u, 2, sums + 2048, 64);
-        tile_store(u, 3, sums + 3072, 64);
-    }
+    return t->x.col_stride == 1 && t->x.row_stride % 32 == 0 && (uintptr_t)t->x.data % 64 == 0 &&
+           t->rows % 16 == 0 && p->in_dim % STEP == 0;
+}
+
+/* What the next group will need, in shares beside these products. */
+typedef struct ahead {
+    const char *at;
+    int64_t share; /* bytes */
+} ahead;
+
+static inline void ask(ahead *a)
+{
+    for (const char *end = a->at + a->share; a->at < end; a->at += 64)
+        prefetch_to_read(a->at);
 }
 
 /* n elements of a row of y's type, 16 at most, as f32. */
@@ -118,39 +112,198 @@ static inline void store_some(uint32_t type, char *data, int64_t stride, int n, 
     }
 }
 
-/* 16 sums of a row from column c on, and the bias. */
-static inline vf sum_and_bias(const heed_linear_tile *t, const char *row_sums, int64_t panel_sums,
-                              int64_t c)
+/* Sums of 32 columns and up to 32 rows that wait to become results: rows [row, end), a share of them
+ * beside each step of the products that follow. */
+typedef struct waiting {
+    const heed_linear_problem *problem;
+    const heed_linear_tile *tile;
+    const char *sums; /* [row tile][2][16 x 16], of row `first` on */
+    int64_t first, row, end, col;
+} waiting;
+
+/* Rows beside a step: the sums are near for a few steps only. Activations are as much work as the
+ * products and are spread further. */
+enum { SHARE = 8, ACTIVATED_SHARE = 4 };
+
+static inline const float *sums_of(const waiting *w, int64_t row)
 {
-    const char *at = row_sums + c / AMX_PANEL * panel_sums + c % AMX_PANEL / 16 * 1024;
-    vf s = vf_load((const float *)(const void *)at);
-    return t->bias ? vf_add(s, vf_load(t->bias + c)) : s;
+    const int64_t at = row - w->first;
+    return (const float *)(const void *)(w->sums + at / 16 * 2048 + at % 16 * 64);
 }
 
-static void finish(const heed_linear_problem *p, const heed_linear_tile *t, const char *sums,
-                   int64_t panel_sums)
+/* 32 elements that lie side by side. */
+static inline void load_dense(uint32_t type, const char *from, vf *low, vf *high)
 {
-    const int64_t bytes = heed_dtype_bytes(p->y_type), cols = t->col_end - t->col_first;
-    const int activated = p->activation != HEED_ACT_NONE;
-    float row[AMX_LINEAR_COLS];
-    for (int64_t r = 0; r < t->rows; r++) {
-        char *y = (char *)t->y.data + r * t->y.row_stride * bytes;
-        const char *residual = t->residual.data, *from = sums + r / 16 * 2048 + r % 16 * 64;
-        if (activated) {
-            for (int64_t c = 0; c < cols; c += 16)
-                vf_store(row + c, sum_and_bias(t, from, panel_sums, c));
-            AMX_NAME(activate)(p->activation, row, (cols + 15) / 16 * 16);
+    if (type == HEED_F32) {
+        *low = vf_load((const float *)(const void *)from);
+        *high = vf_load((const float *)(const void *)(from + 64));
+    } else {
+        *low = vf_load_bf16_some(from, 0xffff);
+        *high = vf_load_bf16_some(from + 32, 0xffff);
+    }
+}
+
+static inline void store_dense(uint32_t type, char *to, vf low, vf high)
+{
+    if (type == HEED_F32) {
+        vf_store((float *)(void *)to, low);
+        vf_store((float *)(void *)(to + 64), high);
+    } else {
+        vf_store_bf16_two(to, low, high);
+    }
+}
+
+/* Sums and bias of n rows from w->row on, activated. */
+static void activate_rows(const waiting *w, int64_t n, float *to)
+{
+    const float *bias = w->tile->bias ? w->tile->bias + w->col : NULL;
+    for (int64_t r = 0; r < n; r++)
+        for (int half = 0; half < 2; half++) {
+            vf s = vf_load(sums_of(w, w->row + r) + 256 * half);
+            vf_store(to + r * AMX_PANEL + 16 * half,
+                     bias ? vf_add(s, vf_load(bias + 16 * half)) : s);
         }
-        if (residual)
-            residual += r * t->residual.row_stride * bytes;
-        for (int64_t c = 0; c < cols; c += 16) {
-            int n = (int)(cols - c < 16 ? cols - c : 16);
-            vf s = activated ? vf_load(row + c) : sum_and_bias(t, from, panel_sums, c);
-            if (residual)
-                s = vf_add(s, load_some(p->y_type, residual + c * t->residual.col_stride * bytes,
+    AMX_NAME(activate)(w->problem->activation, to, n * AMX_PANEL);
+}
+
+/* Rows up to `end`, 32 columns side by side in y and residual. */
+static inline void finish_dense(uint32_t type, const waiting *w, int64_t end)
+{
+    const heed_linear_tile *t = w->tile;
+    const int64_t bytes = heed_dtype_bytes(type), y_row = t->y.row_stride * bytes;
+    const int64_t residual_row = t->residual.row_stride * bytes;
+    const int activated = w->problem->activation != HEED_ACT_NONE;
+    const float *bias = t->bias ? t->bias + w->col : NULL;
+    const char *residual = t->residual.data;
+    char *y = (char *)t->y.data + w->row * y_row + w->col * bytes;
+    float rows[SHARE * AMX_PANEL];
+    if (residual)
+        residual += w->row * residual_row + w->col * bytes;
+    if (activated)
+        activate_rows(w, end - w->row, rows);
+    for (int64_t r = w->row; r < end; r++, y += y_row) {
+        const float *from = activated ? rows + (r - w->row) * AMX_PANEL : sums_of(w, r);
+        vf s[2] = {vf_load(from), vf_load(from + (activated ? 16 : 256))}, more[2];
+        if (bias && !activated) {
+            s[0] = vf_add(s[0], vf_load(bias));
+            s[1] = vf_add(s[1], vf_load(bias + 16));
+        }
+        if (residual) {
+            load_dense(type, residual, &more[0], &more[1]);
+            s[0] = vf_add(s[0], more[0]);
+            s[1] = vf_add(s[1], more[1]);
+            residual += residual_row;
+        }
+        store_dense(type, y, s[0], s[1]);
+    }
+}
+
+/* The same with any strides, any type and up to 32 columns. */
+static void finish_any(const waiting *w, int64_t end)
+{
+    const heed_linear_tile *t = w->tile;
+    const uint32_t type = w->problem->y_type;
+    const int64_t bytes = heed_dtype_bytes(type), left = t->col_end - t->col_first - w->col;
+    float rows[SHARE * AMX_PANEL];
+    activate_rows(w, end - w->row, rows);
+    for (int64_t r = w->row; r < end; r++)
+        for (int64_t c = 0; c < AMX_PANEL && c < left; c += 16) {
+            const int n = (int)(left - c < 16 ? left - c : 16);
+            vf s = vf_load(rows + (r - w->row) * AMX_PANEL + c);
+            if (t->residual.data)
+                s = vf_add(s, load_some(type,
+                                        (const char *)t->residual.data +
+                                            (r * t->residual.row_stride +
+                                             (w->col + c) * t->residual.col_stride) *
+                                                bytes,
                                         t->residual.col_stride, n));
-            store_some(p->y_type, y + c * t->y.col_stride * bytes, t->y.col_stride, n, s);
+            store_some(type,
+                       (char *)t->y.data +
+                           (r * t->y.row_stride + (w->col + c) * t->y.col_stride) * bytes,
+                       t->y.col_stride, n, s);
         }
+}
+
+/* The next share of rows: bias, activation, residual. */
+NOINLINE void finish_share(waiting *w)
+{
+    const heed_linear_tile *t = w->tile;
+    const uint32_t type = w->problem->y_type;
+    const int64_t share = w->problem->activation == HEED_ACT_NONE ? SHARE : ACTIVATED_SHARE;
+    const int64_t end = w->row + share < w->end ? w->row + share : w->end;
+    const int dense = t->col_end - t->col_first - w->col >= AMX_PANEL && t->y.col_stride == 1 &&
+                      (!t->residual.data || t->residual.col_stride == 1);
+    if (dense && type == HEED_BF16)
+        finish_dense(HEED_BF16, w, end);
+    else if (dense && type == HEED_F32)
+        finish_dense(HEED_F32, w, end);
+    else
+        finish_any(w, end);
+    w->row = end;
+}
+
+static void finish_rest(waiting *w)
+{
+    while (w->row < w->end)
+        finish_share(w);
+}
+
+/* Sums of row tiles r and r + 1 and a panel begin to wait; the lines of y that they go to are asked
+ * for, since each is on a page of its own. */
+static void begin_to_wait(waiting *w, const char *sums, int64_t r, int64_t panel)
+{
+    const heed_linear_tile *t = w->tile;
+    const int64_t bytes = heed_dtype_bytes(w->problem->y_type);
+    w->sums = sums;
+    w->first = w->row = r * 16;
+    w->end = w->first + 32 < t->rows ? w->first + 32 : t->rows;
+    w->col = panel * AMX_PANEL;
+    for (int64_t row = w->first; row < w->end; row++)
+        prefetch_to_write((char *)t->y.data +
+                          (row * t->y.row_stride + w->col * t->y.col_stride) * bytes);
+}
+
+/* Sums of 16 or 32 rows and one panel over n steps; sums: [row tile][2][16 x 16], from zero if
+ * `fresh`. */
+static inline void products(tile_unit *u, const x_tiles *tiles, int64_t row_tile, const char *w,
+                            int64_t n, int two, int fresh, char *sums, ahead *next, waiting *before)
+{
+    const int64_t row = tiles->row, apart = tiles->step;
+    const char *x = tiles->at + row_tile * tiles->row_tile, *x1 = x + tiles->row_tile;
+    (void)u;
+    if (fresh) {
+        tile_zero(u, 0);
+        tile_zero(u, 1);
+        tile_zero(u, 2);
+        tile_zero(u, 3);
+    } else {
+        tile_load(u, 0, sums, 64);
+        tile_load(u, 1, sums + 1024, 64);
+        if (two) {
+            tile_load(u, 2, sums + 2048, 64);
+            tile_load(u, 3, sums + 3072, 64);
+        }
+    }
+    for (; n > 0; n--, x += apart, x1 += apart, w += 2048) {
+        tile_load(u, 6, w, 64);
+        tile_load(u, 4, x, row);
+        tile_product(u, 0, 4, 6);
+        tile_load(u, 7, w + 1024, 64);
+        tile_product(u, 1, 4, 7);
+        if (two) {
+            tile_load(u, 5, x1, row);
+            tile_product(u, 2, 5, 6);
+            tile_product(u, 3, 5, 7);
+        }
+        ask(next);
+        if (before->row < before->end)
+            finish_share(before);
+    }
+    tile_store(u, 0, sums, 64);
+    tile_store(u, 1, sums + 1024, 64);
+    if (two) {
+        tile_store(u, 2, sums + 2048, 64);
+        tile_store(u, 3, sums + 3072, 64);
     }
 }
 
@@ -178,21 +331,44 @@ heed_status AMX_NAME(linear_tile)(const heed_linear_problem *p, const heed_linea
 {
     const int64_t steps = heed_amx_linear_steps(p), row_tiles = (t->rows + 15) / 16;
     const int64_t panels = (t->col_end - t->col_first + AMX_PANEL - 1) / AMX_PANEL;
-    const int64_t panel_sums = row_tiles * 2048;
-    char *x = scratch, *sums = x + AMX_LINEAR_ROWS * BLOCK_STEPS * 64;
+    const int64_t panel_sums = row_tiles * 2048, pairs = (row_tiles + 1) / 2;
+    const int direct = lies_as_tiles(p, t);
+    char *x = scratch, *sums = x + heed_amx_linear_x_bytes(p);
+    waiting before = {.problem = p, .tile = t};
+    int64_t turn = 0;
     tile_unit unit;
     for (int64_t step = 0; step < steps; step += BLOCK_STEPS) {
-        int64_t n = steps - step < BLOCK_STEPS ? steps - step : BLOCK_STEPS;
-        copy_x(p, t, step, n, x);
+        const int64_t n = steps - step < BLOCK_STEPS ? steps - step : BLOCK_STEPS;
+        const int64_t group = GROUP_BYTES > n * 2048 ? GROUP_BYTES / (n * 2048) : 1;
+        const char *w = (const char *)t->packed + step * 2048;
+        x_tiles tiles = {x, n * 1024, 1024, 64};
+        if (direct)
+            tiles = (x_tiles){(const char *)t->x.data + step * 64, t->x.row_stride * 32, 64,
+                              t->x.row_stride * 2};
+        else
+            copy_x(p, t, step, n, x);
         tile_begin(&unit);
-        for (int64_t panel = 0; panel < panels; panel++) {
-            const char *w = (const char *)t->packed + (panel * steps + step) * 2048;
+        for (int64_t first = 0; first < panels; first += group) {
+            const int64_t end = first + group < panels ? first + group : panels;
+            ahead next = {end < panels ? w + end * steps * 2048 : w + n * 2048,
+                          (2048 / pairs + 63) / 64 * 64};
+            /* So few rows are done with the weights sooner than others arrive. */
+            if (pairs == 1 || (end == panels && step + n == steps))
+                next.share = 0;
             for (int64_t r = 0; r < row_tiles; r += 2)
-                products(&unit, x + r * n * 1024, w, n, r + 1 < row_tiles, step == 0,
-                         sums + panel * panel_sums + r * 2048);
+                for (int64_t panel = first; panel < end; panel++) {
+                    /* Of a single block two blocks of sums are enough: the one that waits and the
+                     * next. */
+                    char *to = sums + (n == steps ? (turn ^= 4096) : panel * panel_sums + r * 2048);
+                    products(&unit, &tiles, r, w + panel * steps * 2048, n, r + 1 < row_tiles,
+                             step == 0, to, &next, &before);
+                    finish_rest(&before);
+                    if (step + n == steps)
+                        begin_to_wait(&before, to, r, panel);
+                }
         }
         tile_end(&unit);
     }
-    finish(p, t, sums, panel_sums);
+    finish_rest(&before);
     return HEED_OK;
 }
