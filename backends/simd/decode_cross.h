@@ -36,6 +36,20 @@ V_INLINE void cross_line(const cross_fetch *f, int64_t first, int64_t n)
     _mm_prefetch(at + (first + n) / CROSS_PLACES * 64, _MM_HINT_T0);
 }
 
+/* A vector of K or V. AVX2 widens bf16 by one shuffle beside zeros: in the other orders, on a Zen 4,
+ * a widening and a shift are faster by 4 %. */
+V_INLINE vf cross_load(uint32_t type, const char *from)
+{
+#if LANES == 8
+    const __m256i to = _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7, -1,
+                                        -1, 8, 9, -1, -1, 10, 11, -1, -1, 12, 13, -1, -1, 14, 15);
+    if (type == HEED_BF16)
+        return v_from_bits(_mm256_shuffle_epi8(
+            _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)from)), to));
+#endif
+    return v_load_type(type, from, LANES);
+}
+
 #if LANES == 16
 /* Four keys of up to four rows, or two of eight: sums of all products side by side, so that a
  * vector of q is loaded once for all keys and one of k once for all rows. */
@@ -61,7 +75,7 @@ V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *
                     CROSS_UNROLL for (int i = 0; i < keys; i++)
                         cross_line(f, j / 4 * lines, (o * dims + e * keys) / words + i);
                 CROSS_UNROLL for (int i = 0; i < keys; i++) x[i] =
-                    v_load_type(type, k + i * step + e * bytes, LANES);
+                    cross_load(type, k + i * step + e * bytes);
                 CROSS_UNROLL for (int g = 0; g < rows; g++)
                 {
                     const vf y = v_load(q + g * dims + e);
@@ -109,8 +123,8 @@ V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *
                 {
                     if (first && e % words == 0)
                         cross_line(f, j / 4 * lines, (i * dims + e) / words);
-                    const vf x = v_load_type(type, key + e * bytes, 8);
-                    const vf y = v_load_type(type, key + (e + 8) * bytes, 8);
+                    const vf x = cross_load(type, key + e * bytes);
+                    const vf y = cross_load(type, key + (e + 8) * bytes);
                     CROSS_UNROLL for (int n = 0; n < (rows < 4 ? rows : 4); n++)
                     {
                         l[n] = v_fma(v_load(q + n * dims + e), x, l[n]);
@@ -163,7 +177,7 @@ V_INLINE void cross_values(uint32_t type, int rows, int64_t dims, const decode *
                         CROSS_UNROLL for (int n = u * halves / 2; n < (u + 1) * halves / 2; n++)
                             cross_line(f, line, n);
                     CROSS_UNROLL for (int c = 0; c < vectors; c++) x[c] =
-                        v_load_type(type, value + c * LANES * bytes, LANES);
+                        cross_load(type, value + c * LANES * bytes);
                     CROSS_UNROLL for (int i = 0; i < each; i++)
                     {
                         const vf y = v_broadcast(&weight[i * DECODE_BLOCK + j + u]);

@@ -421,9 +421,7 @@ V_INLINE vf v_load_f16_n(const void *p, int n)
 }
 V_INLINE vf v_widen_bf16(__m128i half)
 {
-    const __m256i to = _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7, -1,
-                                        -1, 8, 9, -1, -1, 10, 11, -1, -1, 12, 13, -1, -1, 14, 15);
-    return v_from_bits(_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(half), to));
+    return widen_bf16_8(half);
 }
 V_INLINE vf v_load_bf16(const void *p)
 {
