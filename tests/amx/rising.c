@@ -7,7 +7,7 @@
  * `rising hardware` run what is compiled for the unit. */
 #define _DEFAULT_SOURCE
 #include "amx.h"
-#include "cpu.h"
+#include "base/cpu.h"
 #include "emulate.h"
 
 #include "../unit/unit.h"

@@ -6,7 +6,7 @@
  * hardware` run what is compiled for the unit. */
 #define _DEFAULT_SOURCE
 #include "amx.h"
-#include "cpu.h"
+#include "base/cpu.h"
 #include "emulate.h"
 
 #include "../unit/unit.h"
