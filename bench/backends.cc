@@ -159,7 +159,7 @@ std::vector<Backend> list_backends()
 
 Plan::Plan(heed_context *context, const heed_attn_desc &desc)
 {
-    if (heed_plan_create(context, &desc, &plan_) != HEED_OK) {
+    if (heed_attn_create(context, &desc, &plan_) != HEED_OK) {
         plan_ = nullptr;
         refusal_ = heed_last_error();
     }
@@ -168,10 +168,10 @@ Plan::Plan(heed_context *context, const heed_attn_desc &desc)
 std::string Plan::kernel(int64_t q_len) const
 {
     size_t bytes = 0, at = 0;
-    if (heed_plan_explain(plan_, 1, nullptr, &bytes) != HEED_OK)
+    if (heed_attn_explain(plan_, 1, nullptr, &bytes) != HEED_OK)
         return "";
     std::string text(bytes, '\0');
-    if (heed_plan_explain(plan_, 1, text.data(), &bytes) != HEED_OK)
+    if (heed_attn_explain(plan_, 1, text.data(), &bytes) != HEED_OK)
         return "";
     const char *name = q_len <= 1 ? "one" : q_len <= 16 ? "few" : "many";
     const size_t of_class = text.find('"' + std::string(name) + '"');

@@ -37,12 +37,12 @@ class Plan
     Plan(heed_context *context, const heed_attn_desc &desc);
     ~Plan()
     {
-        heed_plan_release(plan_);
+        heed_attn_release(plan_);
     }
     Plan(const Plan &) = delete;
     Plan &operator=(const Plan &) = delete;
 
-    const heed_plan *get() const
+    const heed_attn *get() const
     {
         return plan_;
     }
@@ -54,7 +54,7 @@ class Plan
     std::string kernel(int64_t q_len) const;
 
   private:
-    heed_plan *plan_ = nullptr;
+    heed_attn *plan_ = nullptr;
     std::string refusal_;
 };
 

@@ -39,12 +39,12 @@ struct Row {
     double estimate; /* seconds of a call */
 };
 
-/* Memory for heed_plan_run: aligned to 64 bytes. */
+/* Memory for heed_attn_run: aligned to 64 bytes. */
 class Workspace
 {
   public:
-    Workspace(const heed_plan *plan, unsigned n_threads)
-        : bytes_(heed_plan_workspace_bytes(plan, n_threads)),
+    Workspace(const heed_attn *plan, unsigned n_threads)
+        : bytes_(heed_attn_workspace_bytes(plan, n_threads)),
           data_(std::aligned_alloc(64, (bytes_ + 63) / 64 * 64))
     {
     }
@@ -73,7 +73,7 @@ heed_status run(const Row &row, heed_context *context, const Plan &plan, const P
 {
     if (row.shape->simple)
         return heed_attention(context, &problem.desc, &problem.args);
-    return heed_plan_run(plan.get(), &problem.args, workspace.data(), workspace.bytes());
+    return heed_attn_run(plan.get(), &problem.args, workspace.data(), workspace.bytes());
 }
 
 void measure(benchmark::State &state, const Row &row)
@@ -219,7 +219,7 @@ double probe_rate(const std::string &backend, const Type &type)
     double best = 0;
     for (int i = 0; i < 3; i++) {
         const double start = now();
-        if (heed_plan_run(plan.get(), &problem.args, nullptr, 0) != HEED_OK)
+        if (heed_attn_run(plan.get(), &problem.args, nullptr, 0) != HEED_OK)
             return 0;
         best = std::max(best, flops(shape) / (now() - start) * 1e-9);
     }

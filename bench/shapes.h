@@ -60,7 +60,7 @@ struct Shape {
     int64_t q_len, kv_len;
     uint32_t qk_dim, v_dim;
     bool v_in_k; /* V is the first v_dim columns of K (multi-head latent attention) */
-    bool simple; /* by heed_attention instead of heed_plan_run */
+    bool simple; /* by heed_attention instead of heed_attn_run */
     Storage storage = Storage::padded;
     Score score = Score::plain;
 };

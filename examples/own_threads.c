@@ -121,7 +121,7 @@ int main(void)
                            .v = {v, {0, KEYS * DIM, DIM, 1}},
                            .out = {out[0], {0, ROWS * DIM, DIM, 1}}};
     heed_context *context = NULL;
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     pool p;
     uint32_t state = 5;
     float *const tensor[] = {&q[0][0][0], &k[0][0][0], &v[0][0][0]};
@@ -133,11 +133,11 @@ int main(void)
 
     /* The engine's memory: allocated once, for as many parts as the pool has threads. */
     if (heed_context_create(&options, &context) != HEED_OK ||
-        heed_plan_create(context, &desc, &plan) != HEED_OK) {
+        heed_attn_create(context, &desc, &plan) != HEED_OK) {
         fprintf(stderr, "%s\n", heed_last_error());
         return 1;
     }
-    const size_t bytes = heed_plan_workspace_bytes(plan, THREADS);
+    const size_t bytes = heed_attn_workspace_bytes(plan, THREADS);
     void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
     const int n_threads = open_pool(&p);
     if (!workspace || n_threads < THREADS) {
@@ -145,7 +145,7 @@ int main(void)
         return 1;
     }
     for (int call = 0; call < 5; call++) { /* the same memory, call after call */
-        if (heed_run_begin(plan, &args, THREADS, workspace, bytes) != HEED_OK) {
+        if (heed_attn_begin(plan, &args, THREADS, workspace, bytes) != HEED_OK) {
             fprintf(stderr, "%s\n", heed_last_error());
             return 1;
         }
@@ -155,12 +155,12 @@ int main(void)
 
     /* One thread, for comparison: the bits do not depend on who computes. */
     args.out.data = out[1];
-    heed_status status = heed_plan_run(plan, &args, workspace, bytes);
+    heed_status status = heed_attn_run(plan, &args, workspace, bytes);
     int same = status == HEED_OK && memcmp(out[0], out[1], sizeof out[0]) == 0;
     printf("%d threads and one give %s bits; the workspace has %zu bytes\n", THREADS,
            same ? "the same" : "other", bytes);
     free(workspace);
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     heed_context_release(context);
     return !same;
 }

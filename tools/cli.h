@@ -104,9 +104,9 @@ uint32_t heed_cli_dtype(const char *name);
 /** "raw", "softcapped" or "biased" to HEED_SCORES_*; 0 if it is none of them. */
 uint32_t heed_cli_scores_stage(const char *name);
 
-/** The text that heed_plan_explain and heed_context_backends give, malloc'd; NULL and a line on
+/** The text that heed_attn_explain and heed_context_backends give, malloc'd; NULL and a line on
  * stderr if that fails. */
-char *heed_cli_explanation(const heed_plan *plan, uint32_t json);
+char *heed_cli_explanation(const heed_attn *plan, uint32_t json);
 char *heed_cli_backends(heed_context *context, uint32_t json);
 
 /** Prints weights [q_len, kv_len] as a map of characters at most `columns` wide; rows and keys that

@@ -88,10 +88,10 @@ static void read_features(const heed_cli_option *options, heed_attn_desc *desc)
 static int explain(const heed_cli_option *options, const heed_attn_desc *desc)
 {
     heed_context *context = NULL;
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     int failed = heed_cli_context(options, &context);
     if (!failed)
-        failed = heed_cli_report(heed_plan_create(context, desc, &plan),
+        failed = heed_cli_report(heed_attn_create(context, desc, &plan),
                                  heed_cli_value(options, "backend"), heed_last_error());
     if (!failed) {
         uint32_t json = heed_cli_given(options, "json") != 0;
@@ -102,7 +102,7 @@ static int explain(const heed_cli_option *options, const heed_attn_desc *desc)
             failed = HEED_EXIT_FAILED;
         free(text);
     }
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     heed_context_release(context);
     return failed;
 }

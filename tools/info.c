@@ -40,17 +40,17 @@ static int explain_choice(FILE *out, void *arg)
     const choice *c = arg;
     heed_context_options options = {.struct_size = sizeof options, .backends = c->backends};
     heed_context *context = NULL;
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     heed_status status = heed_context_create(&options, &context);
     if (status == HEED_OK)
-        status = heed_plan_create(context, &common, &plan);
+        status = heed_attn_create(context, &common, &plan);
     if (status != HEED_OK)
         fputs(heed_last_error(), out);
     char *text = plan ? heed_cli_explanation(plan, c->json) : NULL;
     if (text)
         fputs(text, out);
     free(text);
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     heed_context_release(context);
     return text ? 0 : 1;
 }

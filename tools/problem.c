@@ -171,7 +171,7 @@ static char *described(heed_status (*describe)(const void *of, uint32_t json, ch
 
 static heed_status describe_plan(const void *plan, uint32_t json, char *text, size_t *bytes)
 {
-    return heed_plan_explain(plan, json, text, bytes);
+    return heed_attn_explain(plan, json, text, bytes);
 }
 
 static heed_status describe_context(const void *context, uint32_t json, char *text, size_t *bytes)
@@ -179,7 +179,7 @@ static heed_status describe_context(const void *context, uint32_t json, char *te
     return heed_context_backends((heed_context *)context, json, text, bytes);
 }
 
-char *heed_cli_explanation(const heed_plan *plan, uint32_t json)
+char *heed_cli_explanation(const heed_attn *plan, uint32_t json)
 {
     return described(describe_plan, plan, json);
 }

@@ -167,13 +167,13 @@ static int attend(const heed_cli_option *options, const heed_attn_desc *desc,
 {
     const char *backend = heed_cli_value(options, "backend");
     heed_context *context = NULL;
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     int failed = heed_cli_context(options, &context);
     if (!failed)
         failed =
-            heed_cli_report(heed_plan_create(context, desc, &plan), backend, heed_last_error());
+            heed_cli_report(heed_attn_create(context, desc, &plan), backend, heed_last_error());
     if (!failed)
-        failed = heed_cli_report(heed_plan_run(plan, args, NULL, 0), backend, heed_last_error());
+        failed = heed_cli_report(heed_attn_run(plan, args, NULL, 0), backend, heed_last_error());
     if (!failed && heed_cli_given(options, "explain")) {
         char *text = heed_cli_explanation(plan, 0);
         if (text)
@@ -182,7 +182,7 @@ static int attend(const heed_cli_option *options, const heed_attn_desc *desc,
             failed = HEED_EXIT_FAILED;
         free(text);
     }
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     heed_context_release(context);
     return failed;
 }

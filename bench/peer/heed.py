@@ -112,7 +112,7 @@ class Library:
         self.c = ctypes.CDLL(found[0])
         self.backends = backends
         self.c.heed_last_error.restype = ctypes.c_char_p
-        self.c.heed_plan_workspace_bytes.restype = ctypes.c_size_t
+        self.c.heed_attn_workspace_bytes.restype = ctypes.c_size_t
         self.c.heed_version.restype = ctypes.c_uint32
         self.contexts = {}
 
@@ -208,11 +208,11 @@ class Attention:
                 self.mask.ctypes.data, (ctypes.c_int64 * 4)(0, 0, problem.kv_len, 1)
             )
         self.plan = ctypes.c_void_p()
-        if self.c.heed_plan_create(
+        if self.c.heed_attn_create(
             library.context(threads), ctypes.byref(desc), ctypes.byref(self.plan)
         ):
             raise RuntimeError(self.c.heed_last_error().decode())
-        size = self.c.heed_plan_workspace_bytes(self.plan, ctypes.c_uint32(threads))
+        size = self.c.heed_attn_workspace_bytes(self.plan, ctypes.c_uint32(threads))
         memory = np.empty(size + 64, np.uint8)
         self.workspace = memory[-memory.ctypes.data % 64 :][:size]
         self.sets = [(k.ctypes.data, v.ctypes.data) for k, v in zip(problem.k, problem.v)]
@@ -223,13 +223,13 @@ class Attention:
             ctypes.c_void_p(self.workspace.ctypes.data),
             ctypes.c_size_t(size),
         )
-        self.run = self.c.heed_plan_run
+        self.run = self.c.heed_attn_run
 
     def kernel(self):
         size = ctypes.c_size_t(0)
-        self.c.heed_plan_explain(self.plan, 1, None, ctypes.byref(size))
+        self.c.heed_attn_explain(self.plan, 1, None, ctypes.byref(size))
         text = ctypes.create_string_buffer(size.value)
-        if self.c.heed_plan_explain(self.plan, 1, text, ctypes.byref(size)):
+        if self.c.heed_attn_explain(self.plan, 1, text, ctypes.byref(size)):
             return "heed"
         name = "one" if self.problem.q_len <= 1 else "few" if self.problem.q_len <= 16 else "many"
         for one in json.loads(text.value)["classes"]:
@@ -246,4 +246,4 @@ class Attention:
         return problems.to_f32(self.out)
 
     def close(self):
-        self.c.heed_plan_release(self.plan)
+        self.c.heed_attn_release(self.plan)

@@ -31,7 +31,7 @@ heed_status heed_attn_supported(heed_context *context, const heed_attn_desc *des
     return heed_report(why, st, &reason);
 }
 
-heed_status heed_plan_create(heed_context *context, const heed_attn_desc *desc, heed_plan **out)
+heed_status heed_attn_create(heed_context *context, const heed_attn_desc *desc, heed_attn **out)
 {
     heed_attn_desc read;
     heed_error why = {""};
@@ -43,7 +43,13 @@ heed_status heed_plan_create(heed_context *context, const heed_attn_desc *desc, 
     return heed_report(NULL, st, &why);
 }
 
-void heed_plan_release(heed_plan *plan)
+void heed_attn_retain(heed_attn *plan)
+{
+    atomic_fetch_add(&plan->cached.refs, 1);
+    heed_context_hold(plan->context);
+}
+
+void heed_attn_release(heed_attn *plan)
 {
     if (!plan)
         return;
@@ -52,7 +58,7 @@ void heed_plan_release(heed_plan *plan)
     heed_context_release(context);
 }
 
-heed_status heed_plan_explain(const heed_plan *plan, uint32_t json, char *text, size_t *bytes)
+heed_status heed_attn_explain(const heed_attn *plan, uint32_t json, char *text, size_t *bytes)
 {
     heed_error why = {""};
     heed_status st = plan && bytes
@@ -61,7 +67,7 @@ heed_status heed_plan_explain(const heed_plan *plan, uint32_t json, char *text, 
     return heed_report(NULL, st, &why);
 }
 
-size_t heed_plan_workspace_bytes(const heed_plan *plan, uint32_t n_parts)
+size_t heed_attn_workspace_bytes(const heed_attn *plan, uint32_t n_parts)
 {
     return plan ? heed_workspace_bytes(plan, n_parts) : 0;
 }
@@ -81,7 +87,7 @@ static uint32_t plan_parts(const void *of, size_t bytes, uint32_t limit)
 
 static void describe(const heed_run_head *head, heed_error *text)
 {
-    const heed_attn_run *run = (const heed_attn_run *)(const void *)head;
+    const heed_attn_run_state *run = (const heed_attn_run_state *)(const void *)head;
     snprintf(text->text, sizeof text->text, "batch %lld q_len %lld kv_len %lld",
              (long long)run->args.batch, (long long)run->args.q_len, (long long)run->args.kv_len);
 }
@@ -97,15 +103,15 @@ const heed_operation heed_attn_operation = {
     .describe = describe,
 };
 
-heed_status heed_plan_run(const heed_plan *plan, const heed_attn_args *args, void *workspace,
+heed_status heed_attn_run(const heed_attn *plan, const heed_attn_args *args, void *workspace,
                           size_t bytes)
 {
     return heed_run_whole(&heed_attn_operation, plan ? plan->context : NULL, plan, args, workspace,
                           bytes);
 }
 
-heed_status heed_run_begin(const heed_plan *plan, const heed_attn_args *args, uint32_t n_parts,
-                           void *workspace, size_t bytes)
+heed_status heed_attn_begin(const heed_attn *plan, const heed_attn_args *args, uint32_t n_parts,
+                            void *workspace, size_t bytes)
 {
     return heed_run_begin_by(&heed_attn_operation, plan, args, n_parts, workspace, bytes);
 }
@@ -129,7 +135,7 @@ heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
     heed_error why;
     heed_attn_desc d;
     heed_attn_args sizes; /* as far as kv_len */
-    heed_plan *plan;
+    heed_attn *plan;
     why.text[0] = 0;
     heed_status st = args ? read_desc(context, desc, &d, &why)
                           : heed_fail(&why, HEED_ERR_INVALID, "args is NULL");
@@ -145,7 +151,7 @@ heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
     st = heed_plan_get(context, &d, &plan, &why);
     if (st == HEED_OK) {
         st = heed_run_in(&heed_attn_operation, context, plan, args, NULL, 0, &why);
-        heed_plan_release(plan);
+        heed_attn_release(plan);
     }
     return heed_run_report(&heed_attn_operation, args, st, &why);
 }

@@ -257,7 +257,7 @@ static int climb(heed_worker *w, uint32_t chunk, atomic_uint *seam, uint32_t *st
 /* The bound row group has a chunk's state; the part that brings the last one finishes the rows. */
 static heed_status add_chunk(heed_worker *w, uint32_t run, uint32_t chunk, uint32_t state)
 {
-    heed_attn_run *r = w->run;
+    heed_attn_run_state *r = w->run;
     const heed_sequence *s = w->sequence;
     heed_lease *lease = &r->group[s->first_group + (int64_t)w->tile.kv_head * s->n_runs + run];
     const uint32_t n =
@@ -381,7 +381,7 @@ static heed_status run_tile(heed_worker *w, int64_t tile, int64_t *end)
 
 /* Takes tiles: returns the first, n_tiles where none is left, and sets *end behind the last.
  * *sequence, 0 at first, follows. Alone a part takes all of them. */
-static int64_t take_tiles(heed_attn_run *run, int64_t *sequence, int64_t *end)
+static int64_t take_tiles(heed_attn_run_state *run, int64_t *sequence, int64_t *end)
 {
     int64_t take;
     *end = run->head.n_tiles;
@@ -424,7 +424,7 @@ static void record_error(heed_worker *w, heed_status st)
 
 void heed_attn_part(heed_run_head *head, uint32_t part)
 {
-    heed_attn_run *run = (heed_attn_run *)(void *)head; /* its first member */
+    heed_attn_run_state *run = (heed_attn_run_state *)(void *)head; /* its first member */
     heed_worker w;
     int64_t end, sequence = 0, tile = take_tiles(run, &sequence, &end);
     if (tile < run->head.n_tiles) {

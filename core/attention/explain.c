@@ -41,7 +41,7 @@ static void put_class(heed_text *b, int json, const heed_class_plan *c, const he
         heed_put(b, "]}");
 }
 
-heed_status heed_put_plan(heed_text *b, int json, const heed_plan *plan, heed_error *why)
+heed_status heed_put_plan(heed_text *b, int json, const heed_attn *plan, heed_error *why)
 {
     heed_context *context = plan->context;
     heed_status st = HEED_OK;
@@ -69,7 +69,7 @@ heed_status heed_put_plan(heed_text *b, int json, const heed_plan *plan, heed_er
     return st;
 }
 
-heed_status heed_explain_plan(const heed_plan *plan, int json, char *text, size_t *bytes,
+heed_status heed_explain_plan(const heed_attn *plan, int json, char *text, size_t *bytes,
                               heed_error *why)
 {
     heed_text b = {text, *bytes, 0};

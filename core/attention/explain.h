@@ -5,11 +5,11 @@
 #include "base/text.h"
 #include "plan.h"
 
-/* As heed_plan_explain. */
-heed_status heed_explain_plan(const heed_plan *plan, int json, char *text, size_t *bytes,
+/* As heed_attn_explain. */
+heed_status heed_explain_plan(const heed_attn *plan, int json, char *text, size_t *bytes,
                               heed_error *why);
 
 /* The same as a part of a longer text. */
-heed_status heed_put_plan(heed_text *b, int json, const heed_plan *plan, heed_error *why);
+heed_status heed_put_plan(heed_text *b, int json, const heed_attn *plan, heed_error *why);
 
 #endif

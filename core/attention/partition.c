@@ -3,20 +3,20 @@
 
 #include "base/checked.h"
 
-heed_span heed_run_rows(const heed_plan *plan, const heed_sequence *s, uint32_t run)
+heed_span heed_run_rows(const heed_attn *plan, const heed_sequence *s, uint32_t run)
 {
     int64_t rows = plan->class_plan[s->query_class].tiling.query_rows;
     return (heed_span){run * rows, heed_min64((run + 1) * rows, s->q_len)};
 }
 
-heed_span heed_visible_keys(const heed_plan *plan, const heed_sequence *s, heed_span rows)
+heed_span heed_visible_keys(const heed_attn *plan, const heed_sequence *s, heed_span rows)
 {
     int64_t low = rows.first + s->q_offset - plan->window_left;
     int64_t high = rows.end - 1 + s->q_offset + plan->window_right + 1;
     return (heed_span){heed_max64(0, low), heed_min64(s->kv_len, high)};
 }
 
-heed_span heed_chunk_keys(const heed_plan *plan, const heed_sequence *s, heed_span keys,
+heed_span heed_chunk_keys(const heed_attn *plan, const heed_sequence *s, heed_span keys,
                           uint32_t chunk)
 {
     int64_t length = plan->class_plan[s->query_class].tiling.key_chunk;
@@ -26,7 +26,7 @@ heed_span heed_chunk_keys(const heed_plan *plan, const heed_sequence *s, heed_sp
     return (heed_span){heed_max64(keys.first, first), heed_min64(keys.end, first + length)};
 }
 
-heed_place heed_tile_place(const heed_plan *plan, const heed_sequence *s, uint32_t span,
+heed_place heed_tile_place(const heed_attn *plan, const heed_sequence *s, uint32_t span,
                            int64_t tile)
 {
     heed_place at = {0};
@@ -52,7 +52,7 @@ heed_place heed_tile_place(const heed_plan *plan, const heed_sequence *s, uint32
     return at;
 }
 
-void heed_partition(const heed_plan *plan, heed_sequence *s)
+void heed_partition(const heed_attn *plan, heed_sequence *s)
 {
     s->query_class = heed_query_class(plan, s->q_len);
     const heed_tiling *tiling = &plan->class_plan[s->query_class].tiling;

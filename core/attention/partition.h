@@ -32,21 +32,21 @@ typedef struct heed_place {
 } heed_place;
 
 /* The tile of this number in its sequence. */
-heed_place heed_tile_place(const heed_plan *plan, const heed_sequence *s, uint32_t span,
+heed_place heed_tile_place(const heed_attn *plan, const heed_sequence *s, uint32_t span,
                            int64_t tile);
 
 /* Fills in everything but the numbers of its first tile, take and group, and at_once, from q_len,
  * kv_len and q_offset. */
-void heed_partition(const heed_plan *plan, heed_sequence *s);
+void heed_partition(const heed_attn *plan, heed_sequence *s);
 
 /* Query rows of a run. */
-heed_span heed_run_rows(const heed_plan *plan, const heed_sequence *s, uint32_t run);
+heed_span heed_run_rows(const heed_attn *plan, const heed_sequence *s, uint32_t run);
 
 /* Keys that some row of [rows.first, rows.end) sees by length, causality and window. */
-heed_span heed_visible_keys(const heed_plan *plan, const heed_sequence *s, heed_span rows);
+heed_span heed_visible_keys(const heed_attn *plan, const heed_sequence *s, heed_span rows);
 
 /* The part of `keys` that lies in chunk `chunk` (counted from the sequence's first one). */
-heed_span heed_chunk_keys(const heed_plan *plan, const heed_sequence *s, heed_span keys,
+heed_span heed_chunk_keys(const heed_attn *plan, const heed_sequence *s, heed_span keys,
                           uint32_t chunk);
 
 /* Levels of the binary tree in which chunks first to last are merged: two neighbours at each level,

@@ -34,7 +34,7 @@ typedef struct heed_layout {
     int64_t mask_runs, mask_entries; /* runs of one sequence; rows of the table */
 } heed_layout;
 
-struct heed_plan {
+struct heed_attn {
     heed_cached cached; /* a hold for each of the caller's, and one of the cache's */
     heed_context *context;
     heed_attn_desc desc;
@@ -46,7 +46,7 @@ struct heed_plan {
 };
 
 /* The class that a sequence of q_len rows has under this plan. */
-static inline uint32_t heed_query_class(const heed_plan *plan, int64_t q_len)
+static inline uint32_t heed_query_class(const heed_attn *plan, int64_t q_len)
 {
     if (plan->desc.features & HEED_HAS_REPRODUCIBLE_CHUNKS)
         return HEED_QUERY_MANY;

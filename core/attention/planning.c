@@ -61,7 +61,7 @@ static void drop_class(heed_class_plan *c)
 
 /* Sets a class up with a backend; the class has none after a failure. The workspace is laid out for
  * this class and those before it. */
-static heed_status set_up(heed_context *context, heed_plan *plan, heed_class_plan *c,
+static heed_status set_up(heed_context *context, heed_attn *plan, heed_class_plan *c,
                           const heed_backend *b, heed_error *why)
 {
     c->tiling = (heed_tiling){.struct_size = sizeof c->tiling};
@@ -89,7 +89,7 @@ static heed_status set_up(heed_context *context, heed_plan *plan, heed_class_pla
 }
 
 /* The best backend that can be had. Where none can, what the first lacked is the error. */
-static heed_status plan_class(heed_context *context, heed_plan *plan, const heed_problem *problem,
+static heed_status plan_class(heed_context *context, heed_attn *plan, const heed_problem *problem,
                               uint32_t query_class, heed_error *why)
 {
     heed_verdict verdict[HEED_MAX_BACKENDS];
@@ -120,7 +120,7 @@ static heed_status plan_class(heed_context *context, heed_plan *plan, const heed
     return HEED_OK;
 }
 
-static void log_plan(heed_context *context, const heed_plan *plan)
+static void log_plan(heed_context *context, const heed_attn *plan)
 {
     const heed_attn_desc *d = &plan->desc;
     for (uint32_t i = 0; i < 3; i++)
@@ -136,7 +136,7 @@ static void log_plan(heed_context *context, const heed_plan *plan)
 
 static void destroy(heed_cached *cached)
 {
-    heed_plan *plan = (heed_plan *)(void *)cached; /* its first member */
+    heed_attn *plan = (heed_attn *)(void *)cached; /* its first member */
     for (uint32_t i = 0; i < 3; i++) {
         drop_class(&plan->class_plan[i]);
         heed_passed_free(plan->context, plan->class_plan[i].passed);
@@ -146,18 +146,18 @@ static void destroy(heed_cached *cached)
 
 static int has_desc(const heed_cached *cached, const void *desc)
 {
-    const heed_plan *plan = (const heed_plan *)(const void *)cached;
+    const heed_attn *plan = (const heed_attn *)(const void *)cached;
     return memcmp(&plan->desc, desc, sizeof plan->desc) == 0;
 }
 
-static heed_status build_here(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
+static heed_status build_here(heed_context *context, const heed_attn_desc *desc, heed_attn **out,
                               heed_error *why)
 {
     heed_problem problem;
     heed_status st = heed_validate_desc(desc, &problem, why);
     if (st != HEED_OK)
         return st;
-    heed_plan *plan = heed_alloc(context, sizeof *plan, _Alignof(heed_plan));
+    heed_attn *plan = heed_alloc(context, sizeof *plan, _Alignof(heed_attn));
     if (!plan)
         return heed_fail(why, HEED_ERR_NOMEM, "no memory for a plan");
     memset(plan, 0, sizeof *plan);
@@ -186,7 +186,7 @@ static heed_status build_here(heed_context *context, const heed_attn_desc *desc,
 
 /* A plan is kept for every thread: nothing in it depends on how the one that made it rounds, nor
  * does what backends decide. */
-static heed_status build(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
+static heed_status build(heed_context *context, const heed_attn_desc *desc, heed_attn **out,
                          heed_error *why)
 {
     heed_fpenv saved = heed_fpenv_enter();
@@ -213,17 +213,17 @@ heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *des
     return st;
 }
 
-static heed_plan *find(heed_context *context, const heed_attn_desc *desc, uint64_t hash)
+static heed_attn *find(heed_context *context, const heed_attn_desc *desc, uint64_t hash)
 {
-    return (heed_plan *)(void *)heed_cache_find(&context->plans, hash, has_desc, desc);
+    return (heed_attn *)(void *)heed_cache_find(&context->plans, hash, has_desc, desc);
 }
 
-heed_status heed_plan_get(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
+heed_status heed_plan_get(heed_context *context, const heed_attn_desc *desc, heed_attn **out,
                           heed_error *why)
 {
     uint64_t hash = hash_of(desc);
     heed_status st = HEED_OK;
-    heed_plan *plan = find(context, desc, hash);
+    heed_attn *plan = find(context, desc, hash);
     if (!plan) {
         heed_context_lock(context);
         plan = find(context, desc, hash);

@@ -5,7 +5,7 @@
 #include "plan.h"
 
 /* Finds or makes the plan of a description; a hold on it and on the context is the caller's. */
-heed_status heed_plan_get(heed_context *context, const heed_attn_desc *desc, heed_plan **out,
+heed_status heed_plan_get(heed_context *context, const heed_attn_desc *desc, heed_attn **out,
                           heed_error *why);
 
 /* Would heed_plan_get find backends? */

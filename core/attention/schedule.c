@@ -42,7 +42,7 @@ static heed_status read_start(const char *name, const int32_t *starts, int64_t b
 }
 
 /* The entries of a block table that some row's keys are in; others may hold anything. */
-static heed_status check_pages(const heed_plan *plan, const heed_attn_args *args, int64_t b,
+static heed_status check_pages(const heed_attn *plan, const heed_attn_args *args, int64_t b,
                                const heed_sequence *s, heed_error *why)
 {
     const int64_t page_len = plan->desc.page_len;
@@ -59,7 +59,7 @@ static heed_status check_pages(const heed_plan *plan, const heed_attn_args *args
     return HEED_OK;
 }
 
-static heed_status read_sequence(const heed_plan *plan, const heed_attn_args *args, int64_t b,
+static heed_status read_sequence(const heed_attn *plan, const heed_attn_args *args, int64_t b,
                                  heed_sequence *s, heed_error *why)
 {
     int trust = (plan->context->user.flags & HEED_CONTEXT_TRUST_LENGTHS) != 0;
@@ -83,7 +83,7 @@ static heed_status read_sequence(const heed_plan *plan, const heed_attn_args *ar
 }
 
 /* All query rows of a kv head are in one tile, so those of adjacent heads may go together. */
-static int is_few(const heed_plan *plan, const heed_sequence *s)
+static int is_few(const heed_attn *plan, const heed_sequence *s)
 {
     return s->n_runs == 1 && HEED_BACKEND_HAS(plan->class_plan[s->query_class].backend, run_heads);
 }
@@ -91,7 +91,7 @@ static int is_few(const heed_plan *plan, const heed_sequence *s)
 /* Which tiles go to the backend together: returns how many of a sequence of few rows parts take at
  * a time. `small`: all sequences are such ones, all their keys are in one tile, and tiles are small.
  */
-static int64_t set_together(heed_attn_run *run, int small)
+static int64_t set_together(heed_attn_run_state *run, int small)
 {
     const heed_attn_args *a = &run->args;
     const int64_t n_parts = run->head.n_parts;
@@ -109,7 +109,7 @@ static int64_t set_together(heed_attn_run *run, int small)
 }
 
 /* Tiles of long queries are taken one by one: each is much work. */
-static void count_takes(heed_attn_run *run, int64_t few_at_once)
+static void count_takes(heed_attn_run_state *run, int64_t few_at_once)
 {
     int64_t takes = 0;
     for (int64_t b = 0; b < run->args.batch; b++) {
@@ -126,8 +126,8 @@ static void count_takes(heed_attn_run *run, int64_t few_at_once)
 heed_status heed_attn_schedule(const void *of, const void *args, uint32_t n_parts, void *workspace,
                                heed_error *why)
 {
-    const heed_plan *plan = of;
-    heed_attn_run *run = workspace;
+    const heed_attn *plan = of;
+    heed_attn_run_state *run = workspace;
     heed_status st = heed_read_struct("args", args, sizeof run->args, &run->args, why);
     if (st == HEED_OK)
         st = heed_validate_args(&plan->desc, &run->args, why);

@@ -32,10 +32,10 @@ static void add_operand(heed_worker *w, heed_rows *rows, const heed_view *view, 
     };
 }
 
-void heed_worker_start(heed_worker *w, heed_attn_run *run, uint32_t part)
+void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)
 {
     const heed_attn_args *a = &run->args;
-    const heed_plan *plan = run->plan;
+    const heed_attn *plan = run->plan;
     const heed_attn_desc *d = &plan->desc;
     memset(w, 0, offsetof(heed_worker, operands));
     w->run = run;

@@ -17,8 +17,8 @@ enum { HEED_MOST_OPERANDS = 9 };
 
 /* What a part keeps while it runs. Between tiles only what changed is rewritten. */
 typedef struct heed_worker {
-    heed_attn_run *run;
-    const heed_plan *plan;
+    heed_attn_run_state *run;
+    const heed_attn *plan;
     const heed_sequence *sequence; /* of the tile */
     const heed_class_plan *class_plan;
     uint32_t part;
@@ -38,7 +38,7 @@ typedef struct heed_worker {
 } heed_worker;
 
 /* Begins a part. */
-void heed_worker_start(heed_worker *w, heed_attn_run *run, uint32_t part);
+void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part);
 
 /* Turns to the sequence of a tile, which lies behind the last one. */
 void heed_worker_bind_sequence(heed_worker *w, int64_t tile);

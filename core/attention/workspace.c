@@ -17,7 +17,7 @@
 #define MASK_TABLE_BYTES ((size_t)256 << 10)
 
 /* Largest number of query rows of a sequence of this class. */
-static int64_t class_rows(const heed_plan *plan, uint32_t query_class)
+static int64_t class_rows(const heed_attn *plan, uint32_t query_class)
 {
     const int64_t q = plan->desc.max_q_len;
     if (plan->desc.features & HEED_HAS_REPRODUCIBLE_CHUNKS)
@@ -76,7 +76,7 @@ static size_t seams_of_part(uint32_t span)
     return (size_t)span + 1;
 }
 
-heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
+heed_status heed_workspace_layout(heed_attn *plan, heed_error *why)
 {
     heed_layout *l = &plan->layout;
     const heed_attn_desc *d = &plan->desc;
@@ -120,7 +120,7 @@ heed_status heed_workspace_layout(heed_plan *plan, heed_error *why)
     /* header and schedule */
     size_t at, state = 0, unit_total;
     l->fixed = 0;
-    bad |= append(&l->fixed, 1, sizeof(heed_attn_run), &at);
+    bad |= append(&l->fixed, 1, sizeof(heed_attn_run_state), &at);
     bad |= append(&l->fixed, batch, sizeof(heed_sequence), &l->sequences);
     bad |= append(&l->fixed, (size_t)l->max_groups, sizeof(heed_lease), &l->groups);
     bad |= append(&l->fixed, (size_t)l->max_units, sizeof(heed_lease), &l->units);
@@ -180,7 +180,7 @@ static int bytes_per_part(const heed_layout *l, size_t *per_part)
            heed_add_size(*per_part, l->part, per_part);
 }
 
-size_t heed_workspace_bytes(const heed_plan *plan, uint32_t n_parts)
+size_t heed_workspace_bytes(const heed_attn *plan, uint32_t n_parts)
 {
     size_t per_part, bytes;
     if (n_parts == 0 || bytes_per_part(&plan->layout, &per_part) ||
@@ -190,7 +190,7 @@ size_t heed_workspace_bytes(const heed_plan *plan, uint32_t n_parts)
     return bytes;
 }
 
-uint32_t heed_workspace_parts(const heed_plan *plan, size_t bytes, uint32_t limit)
+uint32_t heed_workspace_parts(const heed_attn *plan, size_t bytes, uint32_t limit)
 {
     const size_t base = plan->layout.fixed;
     size_t per_part;
@@ -209,7 +209,7 @@ static void set_pieces(heed_pool *pool, size_t n, uint32_t n_parts)
     memset(pool->taken, 0, pool->n);
 }
 
-void heed_workspace_place(heed_attn_run *run, const heed_plan *plan, uint32_t n_parts)
+void heed_workspace_place(heed_attn_run_state *run, const heed_attn *plan, uint32_t n_parts)
 {
     const heed_layout *l = &plan->layout;
     char *base = (char *)run;
@@ -230,7 +230,7 @@ void heed_workspace_place(heed_attn_run *run, const heed_plan *plan, uint32_t n_
     run->span = 1;
 }
 
-void heed_workspace_cut(heed_attn_run *run, int64_t rows, uint32_t levels, uint32_t most)
+void heed_workspace_cut(heed_attn_run_state *run, int64_t rows, uint32_t levels, uint32_t most)
 {
     const heed_layout *l = &run->plan->layout;
     const size_t n_parts = run->head.n_parts;
@@ -243,7 +243,7 @@ void heed_workspace_cut(heed_attn_run *run, int64_t rows, uint32_t levels, uint3
     set_pieces(&run->states, n_parts * states_of_part(run->span, levels), run->head.n_parts);
 }
 
-void heed_workspace_cut_units(heed_attn_run *run, int64_t blocks, size_t bytes)
+void heed_workspace_cut_units(heed_attn_run_state *run, int64_t blocks, size_t bytes)
 {
     size_t at;
     run->unit_blocks = (size_t)blocks;

@@ -1,6 +1,6 @@
 /* The workspace of a run, from its start:
  *
- *     heed_attn_run            the head of every run, a copy of the args, counters
+ *     heed_attn_run_state            the head of every run, a copy of the args, counters
  *     heed_sequence[batch]     the schedule
  *     heed_lease[groups]       row groups whose keys are cut: where their states lie
  *     heed_lease[units]        sequence x kv head: where their prepared keys and values lie
@@ -39,9 +39,9 @@ typedef struct heed_pool {
  * is another's. */
 #define HEED_MOST_SPAN 32
 
-typedef struct heed_attn_run {
+typedef struct heed_attn_run_state {
     heed_run_head head;
-    const heed_plan *plan;
+    const heed_attn *plan;
     heed_attn_args args;
     uint32_t span; /* kv heads whose chunks are taken side by side: heed_workspace_cut */
     int64_t n_takes;
@@ -58,7 +58,7 @@ typedef struct heed_attn_run {
     char apart_1[64]; /* a workspace is aligned to 64 bytes; the counter has its lines to itself */
     atomic_llong next_take;
     char apart_2[120];
-} heed_attn_run;
+} heed_attn_run_state;
 
 extern const heed_operation heed_attn_operation;
 
@@ -66,25 +66,25 @@ extern const heed_operation heed_attn_operation;
 enum { HEED_RAW, HEED_BUSY, HEED_READY };
 
 /* Computes plan->layout. */
-heed_status heed_workspace_layout(heed_plan *plan, heed_error *why);
+heed_status heed_workspace_layout(heed_attn *plan, heed_error *why);
 
 /* 0 on overflow. */
-size_t heed_workspace_bytes(const heed_plan *plan, uint32_t n_parts);
+size_t heed_workspace_bytes(const heed_attn *plan, uint32_t n_parts);
 
 /* How many parts a workspace of `bytes` holds; at most `limit`. */
-uint32_t heed_workspace_parts(const heed_plan *plan, size_t bytes, uint32_t limit);
+uint32_t heed_workspace_parts(const heed_attn *plan, size_t bytes, uint32_t limit);
 
 /* Points the run's members at their places in the memory that starts with it. */
-void heed_workspace_place(heed_attn_run *run, const heed_plan *plan, uint32_t n_parts);
+void heed_workspace_place(heed_attn_run_state *run, const heed_attn *plan, uint32_t n_parts);
 
 /* Cuts the run's room for states into pieces for tiles of at most `rows` state rows whose chunks
  * are merged in at most `levels` levels, and sets run->span: of so many kv heads, at least one and
  * at most `most`, row groups may be open at once, also if each part takes a chunk of all of them.
  */
-void heed_workspace_cut(heed_attn_run *run, int64_t rows, uint32_t levels, uint32_t most);
+void heed_workspace_cut(heed_attn_run_state *run, int64_t rows, uint32_t levels, uint32_t most);
 
 /* Cuts the run's room for prepared data into pieces for at most `blocks` key blocks of altogether
  * `bytes`. */
-void heed_workspace_cut_units(heed_attn_run *run, int64_t blocks, size_t bytes);
+void heed_workspace_cut_units(heed_attn_run_state *run, int64_t blocks, size_t bytes);
 
 #endif

@@ -22,7 +22,7 @@ static void destroy(heed_mha *m)
 {
     for (int i = 0; i < PARTS; i++)
         heed_linear_release(parts_of(&m->desc)[i]);
-    heed_plan_release(m->plan);
+    heed_attn_release(m->plan);
     heed_free(m->context, m->freq, m->freq_bytes);
     heed_free(m->context, m, sizeof *m);
 }

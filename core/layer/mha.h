@@ -28,7 +28,7 @@ struct heed_mha {
     uint32_t cross, cache, listed; /* features; listed: rows have lengths or starts of their own */
     uint32_t y_cols, y_type, reserved;
     heed_context *context;
-    heed_plan *plan;
+    heed_attn *plan;
     heed_mha_desc desc;  /* attn points to this struct's, rotary.freq to a copy */
     heed_attn_desc attn; /* as the caller gave it */
     heed_linear *slot[HEED_SLOTS];

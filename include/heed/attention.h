@@ -82,7 +82,7 @@ enum { HEED_ACCURACY_DEFAULT, HEED_ACCURACY_EXACT, HEED_ACCURACY_BF16, HEED_ACCU
 enum { HEED_SCORES_NONE, HEED_SCORES_RAW, HEED_SCORES_SOFTCAPPED, HEED_SCORES_BIASED };
 
 /** A plan: immutable, counted, shareable between threads; holds its context. */
-typedef struct heed_plan heed_plan;
+typedef struct heed_attn heed_attn;
 
 /**
  * What selects code. One per kind of layer.
@@ -165,10 +165,10 @@ typedef struct heed_attn_args {
 } heed_attn_args;
 
 /**
- * Would heed_plan_create find a backend for this problem? Builds no plan.
+ * Would heed_attn_create find a backend for this problem? Builds no plan.
  *
  * why      receives the reason if not; NULL: heed_last_error()
- * Errors   as heed_plan_create.
+ * Errors   as heed_attn_create.
  * Threads  safe.
  */
 HEED_API heed_status heed_attn_supported(heed_context *context, const heed_attn_desc *desc,
@@ -178,17 +178,20 @@ HEED_API heed_status heed_attn_supported(heed_context *context, const heed_attn_
  * Makes a plan, or returns the one that the context has cached for an equal description (no lock is
  * taken then).
  *
- * out      receives the plan, to be given back by heed_plan_release; written on success only
+ * out      receives the plan, to be given back by heed_attn_release; written on success only
  * Errors   HEED_ERR_INVALID     desc is inconsistent, or HEED_BACKEND names an unknown backend;
  *          HEED_ERR_UNSUPPORTED every permitted backend refuses, or what is asked for is reserved;
  *          HEED_ERR_NOMEM; HEED_ERR_ABI a struct_size or an unknown tail that is not zero.
  * Threads  safe.
  */
-HEED_API heed_status heed_plan_create(heed_context *context, const heed_attn_desc *desc,
-                                      heed_plan **out);
+HEED_API heed_status heed_attn_create(heed_context *context, const heed_attn_desc *desc,
+                                      heed_attn **out);
+
+/** Takes one more hold on a plan, to be given back by heed_attn_release. Thread-safe. */
+HEED_API void heed_attn_retain(heed_attn *plan);
 
 /** Gives a plan back; NULL is allowed. No run of the caller's may be under way. Thread-safe. */
-HEED_API void heed_plan_release(heed_plan *plan);
+HEED_API void heed_attn_release(heed_attn *plan);
 
 /**
  * Tells which backend and kernel each query class of the plan uses, its tiling and workspace, and
@@ -196,7 +199,7 @@ HEED_API void heed_plan_release(heed_plan *plan);
  *
  * json, text, bytes, errors   as heed_context_backends.
  */
-HEED_API heed_status heed_plan_explain(const heed_plan *plan, uint32_t json, char *text,
+HEED_API heed_status heed_attn_explain(const heed_attn *plan, uint32_t json, char *text,
                                        size_t *bytes);
 
 /**
@@ -204,13 +207,13 @@ HEED_API heed_status heed_plan_explain(const heed_plan *plan, uint32_t json, cha
  * to 64 bytes. It depends on the plan's maxima, but hardly on max_kv_len (a mask's summary has a byte
  * per head and key block), and not on batch x kv_len together.
  */
-HEED_API size_t heed_plan_workspace_bytes(const heed_plan *plan, uint32_t n_parts);
+HEED_API size_t heed_attn_workspace_bytes(const heed_attn *plan, uint32_t n_parts);
 
 /**
  * Attention in one call: a cached plan and a cached workspace of the context. The max_batch, max_q_len
  * and max_kv_len of desc are not looked at: the args size the plan.
  *
- * Errors   those of heed_plan_create and heed_plan_run.
+ * Errors   those of heed_attn_create and heed_attn_run.
  * Threads  safe; concurrent calls may allocate a workspace of their own.
  */
 HEED_API heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
@@ -222,7 +225,7 @@ HEED_API heed_status heed_attention(heed_context *context, const heed_attn_desc 
  * workspace, bytes   the caller's, 64-byte aligned; as many parts are used as it holds, at most the
  *          context's threads. NULL and 0: the context lends one.
  * Errors   HEED_ERR_INVALID  an argument is missing, superfluous, out of range or inconsistent;
- *          HEED_ERR_NOMEM    bytes < heed_plan_workspace_bytes(plan, 1);
+ *          HEED_ERR_NOMEM    bytes < heed_attn_workspace_bytes(plan, 1);
  *          HEED_ERR_BACKEND  a backend failed: outputs are unspecified.
  *          Outputs are untouched after the first two.
  * Threads  the plan is read-only: calls may share it, each with its own workspace. The call runs on
@@ -240,19 +243,19 @@ HEED_API heed_status heed_attention(heed_context *context, const heed_attn_desc 
  *          makes and frees up to 6 small pieces of memory in oneDNN 2.6, up to 8 in 3.2, and takes a
  *          lock on CPUs without AVX-512).
  */
-HEED_API heed_status heed_plan_run(const heed_plan *plan, const heed_attn_args *args,
+HEED_API heed_status heed_attn_run(const heed_attn *plan, const heed_attn_args *args,
                                    void *workspace, size_t bytes);
 
 /**
  * Begins a run whose parts the caller's own threads do: checks everything, copies the args and
  * writes the schedule. Any number of parts from 1 to n_parts then completes the call.
  *
- * workspace, bytes   as heed_plan_workspace_bytes(plan, n_parts) says; its contents do not matter,
+ * workspace, bytes   as heed_attn_workspace_bytes(plan, n_parts) says; its contents do not matter,
  *          not even those of a run that failed or was never finished
- * Errors   as heed_plan_run; outputs are untouched.
+ * Errors   as heed_attn_run; outputs are untouched.
  * Threads  one thread begins, and that happens before every part.
  */
-HEED_API heed_status heed_run_begin(const heed_plan *plan, const heed_attn_args *args,
+HEED_API heed_status heed_attn_begin(const heed_attn *plan, const heed_attn_args *args,
                                     uint32_t n_parts, void *workspace, size_t bytes);
 
 /**

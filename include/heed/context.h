@@ -111,7 +111,7 @@ HEED_API heed_status heed_context_backends(heed_context *context, uint32_t json,
                                            size_t *bytes);
 
 /**
- * Does work of a run that heed_run_begin, heed_linear_begin or heed_mha_begin began in the workspace,
+ * Does work of a run that heed_attn_begin, heed_linear_begin or heed_mha_begin began in the workspace,
  * until none is left to take. The call has ended, and the workspace may be begun again, when every
  * started part has returned.
  *

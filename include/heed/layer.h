@@ -40,7 +40,7 @@ typedef struct heed_mha heed_mha;
  * What a layer is.
  *
  * features   HEED_MHA_HAS_* bits
- * attn       as for heed_plan_create, with these differences: HEED_HAS_LENS and HEED_HAS_PACKED
+ * attn       as for heed_attn_create, with these differences: HEED_HAS_LENS and HEED_HAS_PACKED
  *            speak of the rows of x_q, x_kv and y; HEED_HAS_PAGES needs a cache; k_type and v_type
  *            are the cache's where there is one; max_kv_len counts all keys, those in the cache
  *            too; max_rows of 0 means max_batch * max_q_len. Copied
@@ -117,7 +117,7 @@ typedef struct heed_mha_args {
  * Makes a layer. Its projections are held, not copied.
  *
  * out      receives the layer, to be given back by heed_mha_release; written on success only
- * Errors   those of heed_plan_create; HEED_ERR_INVALID too where the parts do not fit together.
+ * Errors   those of heed_attn_create; HEED_ERR_INVALID too where the parts do not fit together.
  * Threads  safe.
  */
 HEED_API heed_status heed_mha_create(heed_context *context, const heed_mha_desc *desc,
@@ -129,7 +129,7 @@ HEED_API void heed_mha_retain(heed_mha *mha);
 /** Gives a layer back; NULL is allowed. No run of the caller's may be under way. Thread-safe. */
 HEED_API void heed_mha_release(heed_mha *mha);
 
-/** Tells what heed_plan_explain and heed_linear_explain tell of the layer's parts; json, text,
+/** Tells what heed_attn_explain and heed_linear_explain tell of the layer's parts; json, text,
  * bytes, errors as there. */
 HEED_API heed_status heed_mha_explain(const heed_mha *mha, uint32_t json, char *text,
                                       size_t *bytes);
@@ -142,14 +142,14 @@ HEED_API size_t heed_mha_workspace_bytes(const heed_mha *mha, uint32_t n_parts);
 /**
  * Runs the layer.
  *
- * workspace, bytes, errors, threads, memory   as heed_plan_run. A failure found before running
+ * workspace, bytes, errors, threads, memory   as heed_attn_run. A failure found before running
  * leaves outputs and caches untouched.
  */
 HEED_API heed_status heed_mha_run(const heed_mha *mha, const heed_mha_args *args, void *workspace,
                                   size_t bytes);
 
 /**
- * Begins a run whose parts the caller's own threads do by heed_run_part, as heed_run_begin. Between
+ * Begins a run whose parts the caller's own threads do by heed_run_part, as heed_attn_begin. Between
  * the steps of the layer a part waits for others that are still at work; one part alone completes
  * everything.
  *

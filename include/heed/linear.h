@@ -152,12 +152,12 @@ HEED_API size_t heed_linear_workspace_bytes(const heed_linear *linear, uint32_t 
  *          HEED_ERR_NOMEM    bytes < heed_linear_workspace_bytes(linear, 1);
  *          HEED_ERR_BACKEND  a backend failed: y is unspecified.
  *          y is untouched after the first two.
- * Threads, Fork, Memory   as heed_plan_run.
+ * Threads, Fork, Memory   as heed_attn_run.
  */
 HEED_API heed_status heed_linear_run(const heed_linear *linear, const heed_linear_args *args,
                                      void *workspace, size_t bytes);
 
-/** Begins a run whose parts the caller's own threads do by heed_run_part, as heed_run_begin. */
+/** Begins a run whose parts the caller's own threads do by heed_run_part, as heed_attn_begin. */
 HEED_API heed_status heed_linear_begin(const heed_linear *linear, const heed_linear_args *args,
                                        uint32_t n_parts, void *workspace, size_t bytes);
 

@@ -107,7 +107,7 @@ static int host_model(uint32_t seed)
  * -------------------------------------------------------------------------------------- */
 
 static heed_context *context;
-static heed_plan *plan[PLANS];
+static heed_attn *plan[PLANS];
 static float alone[PLANS][ROWS][MOST_DIM];
 
 static heed_attn_args args_of(float out[ROWS][MOST_DIM])
@@ -150,12 +150,12 @@ static int make_plans(void)
                                .max_batch = 1,
                                .max_q_len = ROWS,
                                .max_kv_len = KEYS};
-        if (heed_plan_create(context, &desc, &plan[n]) != HEED_OK) {
+        if (heed_attn_create(context, &desc, &plan[n]) != HEED_OK) {
             printf("%s\n", heed_last_error());
             return -1;
         }
         heed_attn_args args = args_of(alone[n]);
-        CHECK(heed_plan_run(plan[n], &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+        CHECK(heed_attn_run(plan[n], &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
         CHECK(is_left(0), "plan %d leaves the unit configured", n);
         CHECK(alone[n][ROWS - 1][dims[n] - 1] != 0, "plan %d wrote nothing", n);
     }
@@ -177,7 +177,7 @@ static void *take_turns(void *arg)
         heed_attn_args args = args_of(out);
         memset(out, 0, sizeof out);
         t->wrong += hardware ? host_hardware(t->seed + turn) : host_model(t->seed + turn);
-        t->wrong += heed_plan_run(plan[n], &args, NULL, 0) != HEED_OK;
+        t->wrong += heed_attn_run(plan[n], &args, NULL, 0) != HEED_OK;
         t->wrong += !is_left((t->seed + turn) % 2 == 0);
         for (int i = 0; i < ROWS; i++)
             t->wrong += memcmp(out[i], alone[n][i], dims[n] * sizeof(float)) != 0;
@@ -212,7 +212,7 @@ int main(int argc, char **argv)
         CHECK(taker[n].wrong == 0, "thread %d: %d things are wrong", n, taker[n].wrong);
     }
     for (int n = 0; n < PLANS; n++)
-        heed_plan_release(plan[n]);
+        heed_attn_release(plan[n]);
     heed_context_release(context);
     return unit_end();
 }

@@ -61,13 +61,13 @@ static void check_shape(heed_context *context, const shape *s)
                                              : "more query rows";
     char text[8192], line[64];
     size_t bytes = sizeof text;
-    heed_plan *plan = NULL;
-    CHECK(heed_plan_create(context, &desc, &plan) == HEED_OK, "%s", heed_last_error());
-    CHECK(heed_plan_explain(plan, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
+    heed_attn *plan = NULL;
+    CHECK(heed_attn_create(context, &desc, &plan) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attn_explain(plan, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
     snprintf(line, sizeof line, "%s: amx_tiles", class_name);
     CHECK(!strstr(text, line) == !s->tiles, "%s: tiles are%s what it should be\n%s", s->what,
           s->tiles ? "" : " not", text);
-    heed_plan_release(plan);
+    heed_attn_release(plan);
 }
 
 int main(void)

@@ -21,15 +21,15 @@ static void per_part(heed_context *context, uint32_t accuracy, uint32_t q_heads,
                            .max_batch = 4,
                            .max_q_len = len,
                            .max_kv_len = len};
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     size_t bytes;
-    CHECK(heed_plan_create(context, &desc, &plan) == HEED_OK, "%s", heed_last_error());
-    bytes = heed_plan_workspace_bytes(plan, 3) - heed_plan_workspace_bytes(plan, 2);
+    CHECK(heed_attn_create(context, &desc, &plan) == HEED_OK, "%s", heed_last_error());
+    bytes = heed_attn_workspace_bytes(plan, 3) - heed_attn_workspace_bytes(plan, 2);
     printf("%s %2u over %2u heads, dim %3u, %5lld long: %7zu bytes a part\n",
            type == HEED_F32 ? "f32 split" : "bf16     ", q_heads, kv_heads, dim, (long long)len,
            bytes);
     CHECK(bytes <= 4u << 20, "%zu bytes", bytes);
-    heed_plan_release(plan);
+    heed_attn_release(plan);
 }
 
 int main(void)

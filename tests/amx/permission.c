@@ -45,7 +45,7 @@ static heed_status probe_full_cpu(const heed_cpu *cpu, heed_error *why)
     return heed_amx_backend()->probe(&full, why);
 }
 
-/* The text of heed_context_backends, or of heed_plan_explain, in a buffer that stays. */
+/* The text of heed_context_backends, or of heed_attn_explain, in a buffer that stays. */
 static const char *listing(heed_context *context)
 {
     static char text[16384];

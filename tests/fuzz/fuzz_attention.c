@@ -17,8 +17,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { ATTENTION, PLAN, WORKSPACE, PARTS, EXECUTOR, WAYS };
-static const char *const way_name[WAYS] = {"heed_attention", "heed_plan_run",
-                                           "heed_plan_run with a workspace", "parts", "executor"};
+static const char *const way_name[WAYS] = {"heed_attention", "heed_attn_run",
+                                           "heed_attn_run with a workspace", "parts", "executor"};
 
 #define WORKSPACE_LIMIT ((size_t)64 << 20)
 
@@ -34,10 +34,10 @@ static void finding(const char *what, const char *detail)
     abort();
 }
 
-static heed_status run_parts(const heed_plan *plan, const heed_attn_args *args, uint32_t n_parts,
+static heed_status run_parts(const heed_attn *plan, const heed_attn_args *args, uint32_t n_parts,
                              uint32_t first, void *workspace, size_t bytes)
 {
-    heed_status st = heed_run_begin(plan, args, n_parts, workspace, bytes), one;
+    heed_status st = heed_attn_begin(plan, args, n_parts, workspace, bytes), one;
     if (st != HEED_OK)
         return st;
     if (heed_run_part(workspace, n_parts) != HEED_ERR_INVALID)
@@ -49,12 +49,12 @@ static heed_status run_parts(const heed_plan *plan, const heed_attn_args *args, 
     return st;
 }
 
-static heed_status run_plan(fuzz_problem *p, const heed_plan *plan, int way, fuzz_bytes *bytes)
+static heed_status run_plan(fuzz_problem *p, const heed_attn *plan, int way, fuzz_bytes *bytes)
 {
     heed_executor executor = {.struct_size = sizeof executor, .parallel_for = kit_backwards};
     uint32_t n_parts = 1 + fuzz_below(bytes, 5), first = fuzz_byte(bytes);
     uint32_t held = 1 + fuzz_below(bytes, n_parts); /* a run takes as many as the workspace holds */
-    size_t room = heed_plan_workspace_bytes(plan, way == PARTS ? n_parts : held);
+    size_t room = heed_attn_workspace_bytes(plan, way == PARTS ? n_parts : held);
     heed_attn_args args = p->args;
     void *workspace;
     heed_status st;
@@ -63,24 +63,24 @@ static heed_status run_plan(fuzz_problem *p, const heed_plan *plan, int way, fuz
     if (way == EXECUTOR && !args.executor)
         args.executor = &executor;
     if (way == PLAN || room > WORKSPACE_LIMIT)
-        return heed_plan_run(plan, &args, NULL, 0);
+        return heed_attn_run(plan, &args, NULL, 0);
     workspace = aligned_alloc(64, (room + 63) / 64 * 64);
     if (!workspace)
-        return heed_plan_run(plan, &args, NULL, 0);
+        return heed_attn_run(plan, &args, NULL, 0);
     memset(workspace, (int)first, room);
     st = way == PARTS ? run_parts(plan, &args, n_parts, first, workspace, room)
-                      : heed_plan_run(plan, &args, workspace, room);
+                      : heed_attn_run(plan, &args, workspace, room);
     free(workspace);
     return st;
 }
 
 static heed_status run(fuzz_problem *p, int way, fuzz_bytes *bytes)
 {
-    heed_plan *plan;
+    heed_attn *plan;
     heed_status st;
     if (way == ATTENTION)
         return heed_attention(context, &p->desc, &p->args);
-    st = heed_plan_create(context, &p->desc, &plan);
+    st = heed_attn_create(context, &p->desc, &plan);
     if (st != HEED_OK) {
         snprintf(p->error.text, sizeof p->error.text, "%s", heed_last_error());
         return st;
@@ -89,7 +89,7 @@ static heed_status run(fuzz_problem *p, int way, fuzz_bytes *bytes)
     /* args of a wrong size do not say where to write */
     if (st != HEED_OK && (!p->args.error || p->args.struct_size != sizeof p->args))
         snprintf(p->error.text, sizeof p->error.text, "%s", heed_last_error());
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     return st;
 }
 

@@ -312,12 +312,12 @@ static void judge(const mistake *m, kit_problem *p, const char *call, heed_statu
 static void spoiled_desc(const kit_env *env, const mistake *m, kit_problem *p, kit_outcome *outcome)
 {
     heed_error why = {""};
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     m->make(p);
-    judge(m, p, "heed_plan_create", heed_plan_create(env->context, &p->desc, &plan),
+    judge(m, p, "heed_attn_create", heed_attn_create(env->context, &p->desc, &plan),
           heed_last_error(), outcome);
     if (plan)
-        kit_fail(outcome, "heed_plan_create failed and yet gave a plan");
+        kit_fail(outcome, "heed_attn_create failed and yet gave a plan");
     heed_status status = heed_attn_supported(env->context, &p->desc, &why);
     judge(m, p, "heed_attn_supported", status, why.text, outcome);
     if (m->where == IN_DESC_AT_PLAN)
@@ -331,20 +331,20 @@ static void spoiled_desc(const kit_env *env, const mistake *m, kit_problem *p, k
 static void spoiled_args(const kit_env *env, const mistake *m, kit_problem *p, kit_outcome *outcome)
 {
     heed_error why = {""};
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     guard_buffer workspace = {0};
-    heed_status status = heed_plan_create(env->context, &p->desc, &plan);
-    if (kit_status(outcome, status, heed_last_error(), "heed_plan_create") != 0)
+    heed_status status = heed_attn_create(env->context, &p->desc, &plan);
+    if (kit_status(outcome, status, heed_last_error(), "heed_attn_create") != 0)
         return;
     m->make(p);
-    judge(m, p, "heed_plan_run", heed_plan_run(plan, &p->args, NULL, 0), heed_last_error(),
+    judge(m, p, "heed_attn_run", heed_attn_run(plan, &p->args, NULL, 0), heed_last_error(),
           outcome);
-    size_t bytes = (heed_plan_workspace_bytes(plan, 2) + 63) / 64 * 64;
+    size_t bytes = (heed_attn_workspace_bytes(plan, 2) + 63) / 64 * 64;
     if (guard_map(&workspace, bytes, GUARD_HIGH, 0, 0xff) == 0) {
         p->args.error = &why;
-        status = heed_run_begin(plan, &p->args, 2, workspace.data, bytes);
+        status = heed_attn_begin(plan, &p->args, 2, workspace.data, bytes);
         /* args of an unknown size: where its `error` is cannot be known either. */
-        judge(m, p, "heed_run_begin", status,
+        judge(m, p, "heed_attn_begin", status,
               m->status == HEED_ERR_ABI ? heed_last_error() : why.text, outcome);
         if (status != HEED_OK && heed_run_part(workspace.data, 0) == HEED_OK)
             kit_fail(outcome, "heed_run_part succeeds on a run that did not begin");
@@ -355,7 +355,7 @@ static void spoiled_args(const kit_env *env, const mistake *m, kit_problem *p, k
         status = heed_attention(env->context, &p->desc, &p->args);
         judge(m, p, "heed_attention", status, heed_last_error(), outcome);
     }
-    heed_plan_release(plan);
+    heed_attn_release(plan);
 }
 
 static void run_mistake(const kit_env *env, const kit_case *c, kit_outcome *outcome)
@@ -380,43 +380,43 @@ static void run_workspace(const kit_env *env, const kit_case *c, kit_outcome *ou
     static const mistake part = {.word = "part", .status = HEED_ERR_INVALID};
     kit_problem p;
     guard_buffer workspace = {0};
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     (void)c;
     kit_spec spec;
     build(&small, &spec);
     if (kit_build(&p, &spec, GUARD_HIGH) != 0 ||
-        heed_plan_create(env->context, &p.desc, &plan) != HEED_OK) {
+        heed_attn_create(env->context, &p.desc, &plan) != HEED_OK) {
         kit_status(outcome, plan ? HEED_OK : HEED_ERR_UNSUPPORTED, heed_last_error(), "the plan");
         kit_free(&p);
         return;
     }
-    size_t one = heed_plan_workspace_bytes(plan, 1), two = heed_plan_workspace_bytes(plan, 2);
-    if (heed_plan_workspace_bytes(plan, 0) != 0 || one == 0 || two < one)
-        kit_fail(outcome, "heed_plan_workspace_bytes of 0, 1, 2 parts: %zu, %zu, %zu",
-                 heed_plan_workspace_bytes(plan, 0), one, two);
+    size_t one = heed_attn_workspace_bytes(plan, 1), two = heed_attn_workspace_bytes(plan, 2);
+    if (heed_attn_workspace_bytes(plan, 0) != 0 || one == 0 || two < one)
+        kit_fail(outcome, "heed_attn_workspace_bytes of 0, 1, 2 parts: %zu, %zu, %zu",
+                 heed_attn_workspace_bytes(plan, 0), one, two);
     if (guard_map(&workspace, (two + 63) / 64 * 64, GUARD_HIGH, 0, 0x5a) == 0) {
-        judge(&small, &p, "heed_plan_run", heed_plan_run(plan, &p.args, workspace.data, one - 1),
+        judge(&small, &p, "heed_attn_run", heed_attn_run(plan, &p.args, workspace.data, one - 1),
               heed_last_error(), outcome);
-        judge(&small, &p, "heed_run_begin",
-              heed_run_begin(plan, &p.args, 2, workspace.data, two - 1), heed_last_error(),
+        judge(&small, &p, "heed_attn_begin",
+              heed_attn_begin(plan, &p.args, 2, workspace.data, two - 1), heed_last_error(),
               outcome);
         if (heed_run_part(workspace.data, 0) != HEED_ERR_INVALID)
             kit_fail(outcome, "heed_run_part takes a workspace that was not begun");
-        if (heed_run_begin(plan, &p.args, 0, workspace.data, two) != HEED_ERR_INVALID)
-            kit_fail(outcome, "heed_run_begin takes 0 parts");
-        if (heed_run_begin(plan, &p.args, 2, workspace.data, two) != HEED_OK)
-            kit_fail(outcome, "heed_run_begin fails: %s", heed_last_error());
+        if (heed_attn_begin(plan, &p.args, 0, workspace.data, two) != HEED_ERR_INVALID)
+            kit_fail(outcome, "heed_attn_begin takes 0 parts");
+        if (heed_attn_begin(plan, &p.args, 2, workspace.data, two) != HEED_OK)
+            kit_fail(outcome, "heed_attn_begin fails: %s", heed_last_error());
         judge(&part, &p, "heed_run_part", heed_run_part(workspace.data, 2), heed_last_error(),
               outcome);
         if (heed_run_part(workspace.data, 1) != HEED_OK)
             kit_fail(outcome, "heed_run_part fails: %s", heed_last_error());
         kit_check(&p, outcome);
-        if (heed_run_begin(plan, &p.args, 2, workspace.data, two - 1) == HEED_OK ||
+        if (heed_attn_begin(plan, &p.args, 2, workspace.data, two - 1) == HEED_OK ||
             heed_run_part(workspace.data, 0) != HEED_ERR_INVALID)
             kit_fail(outcome, "heed_run_part takes the run before the one that did not begin");
         guard_unmap(&workspace);
     }
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     kit_free(&p);
 }
 

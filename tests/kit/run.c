@@ -26,18 +26,18 @@ static void set_mxcsr(unsigned int value)
 #endif
 }
 
-static heed_status with_workspace(const heed_plan *plan, kit_problem *p, const kit_way *way)
+static heed_status with_workspace(const heed_attn *plan, kit_problem *p, const kit_way *way)
 {
     guard_buffer workspace;
     uint32_t n_parts = way->n_parts ? way->n_parts : 1;
-    size_t bytes = heed_plan_workspace_bytes(plan, n_parts), whole = (bytes + 63) / 64 * 64;
+    size_t bytes = heed_attn_workspace_bytes(plan, n_parts), whole = (bytes + 63) / 64 * 64;
     heed_status status;
     if (bytes == 0 || guard_map(&workspace, whole, GUARD_HIGH, 0, way->garbage) != 0)
         return HEED_ERR_NOMEM;
     if (way->how == KIT_BY_WORKSPACE || way->how == KIT_BY_EXECUTOR) {
-        status = heed_plan_run(plan, &p->args, workspace.data, whole);
+        status = heed_attn_run(plan, &p->args, workspace.data, whole);
     } else {
-        status = heed_run_begin(plan, &p->args, n_parts, workspace.data, bytes);
+        status = heed_attn_begin(plan, &p->args, n_parts, workspace.data, bytes);
         if (status == HEED_OK)
             status = kit_run_parts(way->how, n_parts, workspace.data, heed_run_part);
     }
@@ -52,7 +52,7 @@ heed_status kit_run(heed_context *context, kit_problem *p, const kit_way *way, h
         .struct_size = sizeof executor, .n_threads = way->n_parts, .parallel_for = kit_backwards};
     heed_attn_desc desc = p->desc;
     unsigned int before = get_mxcsr(), after;
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     heed_status status;
 
     desc.max_batch += way->more;
@@ -65,9 +65,9 @@ heed_status kit_run(heed_context *context, kit_problem *p, const kit_way *way, h
     if (way->how == KIT_BY_CALL) {
         status = heed_attention(context, &desc, &p->args);
     } else {
-        status = heed_plan_create(context, &desc, &plan);
+        status = heed_attn_create(context, &desc, &plan);
         if (status == HEED_OK)
-            status = way->how == KIT_BY_CONTEXT ? heed_plan_run(plan, &p->args, NULL, 0)
+            status = way->how == KIT_BY_CONTEXT ? heed_attn_run(plan, &p->args, NULL, 0)
                                                 : with_workspace(plan, p, way);
     }
     after = get_mxcsr();
@@ -76,7 +76,7 @@ heed_status kit_run(heed_context *context, kit_problem *p, const kit_way *way, h
     *kept = ((after ^ (way->mxcsr ? way->mxcsr : before)) & ~0x3fu) == 0;
     if (status != HEED_OK)
         snprintf(sentence->text, sizeof sentence->text, "%s", heed_last_error());
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     p->args.executor = NULL;
     return status;
 }

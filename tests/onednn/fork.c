@@ -33,7 +33,7 @@ static float q[ROWS * DIM], k[KEYS * DIM], v[KEYS * DIM], w[DIM];
 /* What threads use, each its own, made anew in each test. */
 typedef struct user {
     heed_context *context;
-    heed_plan *plan;
+    heed_attn *plan;
     heed_linear *linear;
     void *workspace;
     size_t bytes;
@@ -99,16 +99,16 @@ static void make(user *u)
                                     .w_type = HEED_F32,
                                     .y_type = HEED_F32};
     const heed_view weight = {w, {1, DIM}};
-    CHECK(heed_plan_create(u->context, &desc, &u->plan) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attn_create(u->context, &desc, &u->plan) == HEED_OK, "%s", heed_last_error());
     CHECK(heed_linear_create(u->context, &layer, &weight, NULL, &u->linear) == HEED_OK, "%s",
           heed_last_error());
-    u->bytes = heed_plan_workspace_bytes(u->plan, 1);
+    u->bytes = heed_attn_workspace_bytes(u->plan, 1);
     u->workspace = aligned_alloc(64, (u->bytes + 63) / 64 * 64);
 }
 
 static void drop(user *u)
 {
-    heed_plan_release(u->plan);
+    heed_attn_release(u->plan);
     heed_linear_release(u->linear);
     free(u->workspace);
 }
@@ -116,7 +116,7 @@ static void drop(user *u)
 static heed_status run_plan(user *u)
 {
     const heed_attn_args args = args_of(u, 1);
-    return heed_plan_run(u->plan, &args, u->workspace, u->bytes);
+    return heed_attn_run(u->plan, &args, u->workspace, u->bytes);
 }
 
 static heed_status run_linear(user *u)

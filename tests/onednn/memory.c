@@ -73,7 +73,7 @@ static void *workspace_of(size_t bytes)
 }
 
 typedef struct call {
-    heed_plan *plan;
+    heed_attn *plan;
     const heed_attn_args *args;
     heed_linear *linear;
     const heed_linear_args *linear_args;
@@ -83,14 +83,14 @@ typedef struct call {
 
 static heed_status run(const call *c)
 {
-    return c->plan ? heed_plan_run(c->plan, c->args, c->workspace, c->bytes)
+    return c->plan ? heed_attn_run(c->plan, c->args, c->workspace, c->bytes)
                    : heed_linear_run(c->linear, c->linear_args, c->workspace, c->bytes);
 }
 
 static heed_status run_parts(const call *c)
 {
     heed_status st = c->plan
-                         ? heed_run_begin(c->plan, c->args, 2, c->workspace, c->bytes)
+                         ? heed_attn_begin(c->plan, c->args, 2, c->workspace, c->bytes)
                          : heed_linear_begin(c->linear, c->linear_args, 2, c->workspace, c->bytes);
     for (uint32_t i = 0; i < 2 && st == HEED_OK; i++)
         st = heed_run_part(c->workspace, i);
@@ -151,17 +151,17 @@ static void attention(heed_context *context, uint32_t type, int64_t q_len, int p
                                  .out = {out, {0, ROWS * DIM, DIM, 1}}};
     char what[64];
     call c = {.args = &args};
-    if (heed_plan_create(context, &desc, &c.plan) != HEED_OK) {
+    if (heed_attn_create(context, &desc, &c.plan) != HEED_OK) {
         CHECK(0, "%s", heed_last_error());
         return;
     }
-    c.bytes = heed_plan_workspace_bytes(c.plan, 2);
+    c.bytes = heed_attn_workspace_bytes(c.plan, 2);
     c.workspace = workspace_of(c.bytes);
     snprintf(what, sizeof what, "attention, %s, %d queries", type == HEED_BF16 ? "bf16" : "f32",
              (int)q_len);
     count(what, &c, run, products);
     count(what, &c, run_parts, products);
-    heed_plan_release(c.plan);
+    heed_attn_release(c.plan);
     free(c.workspace);
 }
 

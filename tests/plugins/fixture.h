@@ -86,7 +86,7 @@ static inline heed_status run_small(heed_context *context)
     return status;
 }
 
-/* heed_context_backends or heed_plan_explain as a string to be freed. */
+/* heed_context_backends or heed_attn_explain as a string to be freed. */
 static inline char *listing(heed_context *context, uint32_t json)
 {
     size_t bytes = 0;

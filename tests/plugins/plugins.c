@@ -116,20 +116,20 @@ static void forced_though_refused(const char *folder)
 static void good_by_name(const char *folder, const char *name)
 {
     heed_context *context = context_of(folder, name);
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     heed_status status = run_small(context);
     check(status == HEED_OK, "%s gives %s: %s", name, heed_status_string(status),
           heed_last_error());
-    check(heed_plan_create(context, &SMALL, &plan) == HEED_OK, "%s makes no plan", name);
+    check(heed_attn_create(context, &SMALL, &plan) == HEED_OK, "%s makes no plan", name);
     if (plan) {
         char text[8192] = "";
         size_t bytes = sizeof text;
-        check(heed_plan_explain(plan, 0, text, &bytes) == HEED_OK && strstr(text, name),
+        check(heed_attn_explain(plan, 0, text, &bytes) == HEED_OK && strstr(text, name),
               "the plan does not speak of %s:\n%s", name, text);
         check(line_with(text, "naive", "not among the permitted"),
               "the plan does not say why not naive:\n%s", text);
     }
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     heed_context_release(context);
 }
 

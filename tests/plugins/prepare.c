@@ -267,7 +267,7 @@ static void run(const shape *s, const char *backend, uint32_t n_threads, float *
         .kv_lens = s->kv_lens,
     };
     heed_context *context = NULL;
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     static heed_backend with, without;
     with = table("with");
     without = table("without");
@@ -277,9 +277,9 @@ static void run(const shape *s, const char *backend, uint32_t n_threads, float *
     if (status == HEED_OK)
         status = heed_context_register(context, &without);
     if (status == HEED_OK)
-        status = heed_plan_create(context, &desc, &plan);
+        status = heed_attn_create(context, &desc, &plan);
     if (status == HEED_OK) {
-        size_t bytes = heed_plan_workspace_bytes(plan, n_threads);
+        size_t bytes = heed_attn_workspace_bytes(plan, n_threads);
         void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
         if (!workspace)
             abort();
@@ -287,12 +287,12 @@ static void run(const shape *s, const char *backend, uint32_t n_threads, float *
         n_prepared = n_unprepared = n_same_kv = 0; /* the trial has run */
         for (size_t i = 0; i < n_q; i++)
             out[i] = 0;
-        status = heed_plan_run(plan, &args, workspace, bytes);
+        status = heed_attn_run(plan, &args, workspace, bytes);
         free(workspace);
     }
     check(status == HEED_OK, "%s, %s, %u threads: %s", s->name, backend, n_threads,
           heed_last_error());
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     heed_context_release(context);
     free(q);
     free(k);

@@ -109,7 +109,7 @@ static heed_status counted_tile(const void *state, const heed_problem *problem, 
 static void seen_by_later_plans(void)
 {
     heed_context *context = new_context(), *other = new_context();
-    heed_plan *held = NULL;
+    heed_attn *held = NULL;
     static heed_backend t;
     t = example();
     t.cost = free_of_charge;
@@ -117,7 +117,7 @@ static void seen_by_later_plans(void)
     t.name = "a_name_of_thirty_one_characters";
 
     check(run_small(context) == HEED_OK, "before: %s", heed_last_error());
-    check(heed_plan_create(context, &SMALL, &held) == HEED_OK, "plan: %s", heed_last_error());
+    check(heed_attn_create(context, &SMALL, &held) == HEED_OK, "plan: %s", heed_last_error());
     check(heed_context_register(context, &t) == HEED_OK, "register: %s", heed_last_error());
     check(n_tiles == 0, "the backend ran before it was asked to");
     check(run_small(context) == HEED_OK && n_tiles > 0, "the cheapest backend was not used");
@@ -125,7 +125,7 @@ static void seen_by_later_plans(void)
     check(run_small(other) == HEED_OK && n_tiles == before, "another context uses it");
     char text[8192];
     size_t bytes = sizeof text;
-    check(heed_plan_explain(held, 0, text, &bytes) == HEED_OK &&
+    check(heed_attn_explain(held, 0, text, &bytes) == HEED_OK &&
               strstr(text, "not a_name_of_thirty_one_characters: it was registered later"),
           "a held plan's explanation:\n%s", text);
     const char *used = strstr(text, "row: ");
@@ -136,7 +136,7 @@ static void seen_by_later_plans(void)
               text);
     }
     check(used != NULL, "no class in\n%s", text);
-    heed_plan_release(held);
+    heed_attn_release(held);
     heed_context_release(context);
     heed_context_release(other);
 }

@@ -145,13 +145,13 @@ static void attention(const heed_backend *table)
         check(!alone ||
                   (strstr(heed_last_error(), "wanting") && strstr(heed_last_error(), way->word)),
               "%s, alone: %s", way->name, heed_last_error());
-        heed_plan *plan = NULL;
+        heed_attn *plan = NULL;
         char text[8192] = "";
         size_t bytes = sizeof text;
-        if (!alone && heed_plan_create(context, &SMALL, &plan) == HEED_OK &&
-            heed_plan_explain(plan, 0, text, &bytes) == HEED_OK)
+        if (!alone && heed_attn_create(context, &SMALL, &plan) == HEED_OK &&
+            heed_attn_explain(plan, 0, text, &bytes) == HEED_OK)
             check_explanation(text);
-        heed_plan_release(plan);
+        heed_attn_release(plan);
         heed_context_release(context);
         check(n_states == 0, "%s: %d plans of the backend are left", way->name, n_states);
     }

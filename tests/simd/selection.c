@@ -51,12 +51,12 @@ static void check_shape(heed_context *context, const shape *s, int n, const char
                                                                 : "more query rows";
     char text[8192], line[64];
     size_t bytes = sizeof text;
-    heed_plan *plan = NULL;
-    heed_status st = heed_plan_create(context, &desc, &plan);
+    heed_attn *plan = NULL;
+    heed_status st = heed_attn_create(context, &desc, &plan);
     CHECK(st == HEED_OK, "%s %s: %s", how, cap[n], heed_last_error());
     if (st != HEED_OK)
         return;
-    CHECK(heed_plan_explain(plan, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attn_explain(plan, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
     snprintf(line, sizeof line, "%s: %s", class_name, want);
     const char *found = strstr(text, line);
     /* Tiles are another matter: tests/amx. */
@@ -76,7 +76,7 @@ static void check_shape(heed_context *context, const shape *s, int n, const char
                                       : !strstr(rest, "vdpbf16ps"),
               "%s %s: kernel%s", how, cap[n] ? cap[n] : "none", rest);
     }
-    heed_plan_release(plan);
+    heed_attn_release(plan);
 }
 
 int main(void)

@@ -49,7 +49,7 @@ static uint32_t any_type(void)
 static void run(heed_context *context, heed_attn_desc desc, heed_attn_args args, int parts,
                 int weights, results *to)
 {
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     size_t bytes;
     heed_status st;
     memset(to->out, 0x7f, sizeof to->out);
@@ -62,22 +62,22 @@ static void run(heed_context *context, heed_attn_desc desc, heed_attn_args args,
         desc.features |= HEED_HAS_WEIGHTS;
         lay(&args.weights, to->weights, desc.q_heads, args.q_len, args.kv_len, 0, 0);
     }
-    st = heed_plan_create(context, &desc, &plan);
+    st = heed_attn_create(context, &desc, &plan);
     if (st != HEED_OK) {
         CHECK(0, "%s", heed_last_error());
         return;
     }
     void *workspace = unit_workspace(plan, PARTS, &bytes);
     if (parts == 1) {
-        st = heed_plan_run(plan, &args, workspace, bytes);
+        st = heed_attn_run(plan, &args, workspace, bytes);
     } else {
-        st = heed_run_begin(plan, &args, PARTS, workspace, bytes);
+        st = heed_attn_begin(plan, &args, PARTS, workspace, bytes);
         for (uint32_t part = 0; part < PARTS && st == HEED_OK; part++)
             st = heed_run_part(workspace, part);
     }
     CHECK(st == HEED_OK, "%s", heed_last_error());
     free(workspace);
-    heed_plan_release(plan);
+    heed_attn_release(plan);
 }
 
 /* Every element, those that nobody writes as well. */

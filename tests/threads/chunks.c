@@ -199,17 +199,17 @@ static void *run_part(void *arg)
 static void run(call *c, uint32_t n_parts, uint32_t started, const char *name)
 {
     heed_context *context = unit_context(1, "made_up");
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     size_t bytes;
     part parts[MAX_PARTS];
     heed_status st = heed_context_register(context, &backend);
     if (st == HEED_OK)
-        st = heed_plan_create(context, &c->desc, &plan);
+        st = heed_attn_create(context, &c->desc, &plan);
     CHECK(st == HEED_OK, "%s: %s", name, heed_last_error());
     if (st != HEED_OK)
         exit(1);
     void *workspace = unit_workspace(plan, n_parts, &bytes);
-    st = heed_run_begin(plan, &c->args, n_parts, workspace, bytes);
+    st = heed_attn_begin(plan, &c->args, n_parts, workspace, bytes);
     CHECK(st == HEED_OK, "%s: %s", name, heed_last_error());
     n_started = started, n_stopped = 0;
     for (uint32_t i = 0; i < started; i++) {
@@ -221,7 +221,7 @@ static void run(call *c, uint32_t n_parts, uint32_t started, const char *name)
         CHECK(parts[i].status == HEED_OK, "%s: part %u", name, i);
     }
     free(workspace);
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     heed_context_release(context);
 }
 

@@ -33,7 +33,7 @@ static void real_backend(const char *name)
     }
     for (int rows = 1; rows <= 4; rows += 3) {
         unit_problem p = unit_make(BATCH, HEADS, rows, KV, DIM, 7), alone = p;
-        heed_plan *plan = NULL;
+        heed_attn *plan = NULL;
         float *want = malloc(p.out_bytes);
         /* as one sequence after the other, by simple calls */
         alone.desc.max_batch = alone.args.batch = 1;
@@ -47,13 +47,13 @@ static void real_backend(const char *name)
         }
         p.desc.max_q_len = 16; /* the plan's maxima do not matter */
         p.desc.max_kv_len = 3 * KV;
-        CHECK(heed_plan_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
+        CHECK(heed_attn_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
         for (uint32_t n_parts = 1; n_parts <= MAX_PARTS; n_parts++) {
             size_t bytes;
             part parts[MAX_PARTS];
             void *workspace = unit_workspace(plan, n_parts, &bytes);
             memset(p.out, 0xff, p.out_bytes);
-            CHECK(heed_run_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_OK, "%s",
+            CHECK(heed_attn_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_OK, "%s",
                   heed_last_error());
             /* every other part, from the last one down: the rest never run */
             uint32_t started = 0;
@@ -68,7 +68,7 @@ static void real_backend(const char *name)
                   name, rows, started, n_parts);
             free(workspace);
         }
-        heed_plan_release(plan);
+        heed_attn_release(plan);
         free(want);
         unit_free(&p);
     }

@@ -46,12 +46,12 @@ static void *simple_calls(void *arg)
         heed_attn_desc desc = problem[shape].desc;
         compare(shape, heed_attention(context, &desc, &args), out);
         for (int n = 0; n < 8; n++) { /* and plans enough to evict each other */
-            heed_plan *plan;
+            heed_attn *plan;
             desc.max_kv_len = 2000 + (i * 8 + n) * N_THREADS + (int)(intptr_t)arg;
-            if (heed_plan_create(context, &desc, &plan) != HEED_OK)
+            if (heed_attn_create(context, &desc, &plan) != HEED_OK)
                 wrong();
             else
-                heed_plan_release(plan);
+                heed_attn_release(plan);
         }
         free(out);
     }
@@ -61,7 +61,7 @@ static void *simple_calls(void *arg)
 /* ---- runs of one plan -------------------------------------------------------------------------
  */
 
-static heed_plan *shared_plan;
+static heed_attn *shared_plan;
 
 static void *own_workspace(void *arg)
 {
@@ -70,7 +70,7 @@ static void *own_workspace(void *arg)
     heed_attn_args args = own_args(0, &out);
     void *workspace = unit_workspace(shared_plan, 1, &bytes);
     for (int i = 0; i < ROUNDS; i++)
-        compare(0, heed_plan_run(shared_plan, &args, workspace, bytes), out);
+        compare(0, heed_attn_run(shared_plan, &args, workspace, bytes), out);
     free(workspace);
     free(out);
     return arg;
@@ -89,17 +89,17 @@ static void parts_of(int shape, uint32_t n_parts)
 {
     float *out;
     size_t bytes;
-    heed_plan *plan;
+    heed_attn *plan;
     heed_attn_args args = own_args(shape, &out);
-    if (heed_plan_create(context, &problem[shape].desc, &plan) != HEED_OK)
+    if (heed_attn_create(context, &problem[shape].desc, &plan) != HEED_OK)
         exit(1);
     void *workspace = unit_workspace(plan, n_parts, &bytes);
-    heed_status st = heed_run_begin(plan, &args, n_parts, workspace, bytes);
+    heed_status st = heed_attn_begin(plan, &args, n_parts, workspace, bytes);
     if (st == HEED_OK)
         on_pthreads(NULL, n_parts, part_body, workspace);
     compare(shape, st, out);
     free(workspace);
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     free(out);
 }
 
@@ -191,10 +191,10 @@ int main(void)
     }
     together(simple_calls, registering);
     CHECK(n_wrong == 0, "%d wrong in simple calls", n_wrong);
-    CHECK(heed_plan_create(context, &problem[0].desc, &shared_plan) == HEED_OK, "%s",
+    CHECK(heed_attn_create(context, &problem[0].desc, &shared_plan) == HEED_OK, "%s",
           heed_last_error());
     together(own_workspace, NULL);
-    heed_plan_release(shared_plan);
+    heed_attn_release(shared_plan);
     CHECK(n_wrong == 0, "%d wrong in runs of one plan", n_wrong);
     for (int shape = 0; shape < N_SHAPES; shape++)
         for (uint32_t n = 2; n <= 8; n += 3) {

@@ -138,26 +138,26 @@ static void check_cache(void)
 {
     unit_problem p = unit_make(1, 1, 3, 5, 4, 1);
     heed_context *context = unit_context(1, NULL);
-    heed_plan *first, *again, *held[200];
-    CHECK(heed_plan_create(context, &p.desc, &first) == HEED_OK, "%s", heed_last_error());
-    CHECK(heed_plan_create(context, &p.desc, &again) == HEED_OK && first == again,
+    heed_attn *first, *again, *held[200];
+    CHECK(heed_attn_create(context, &p.desc, &first) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attn_create(context, &p.desc, &again) == HEED_OK && first == again,
           "an equal description gives another plan");
     for (int i = 0; i < 200; i++) { /* more than the cache holds: held plans live on */
         heed_attn_desc other = p.desc;
         other.max_kv_len = 100 + i;
-        CHECK(heed_plan_create(context, &other, &held[i]) == HEED_OK, "%s", heed_last_error());
+        CHECK(heed_attn_create(context, &other, &held[i]) == HEED_OK, "%s", heed_last_error());
     }
     heed_context_release(context); /* plans hold their context */
     size_t bytes;
     for (int i = 0; i < 200; i++) {
         void *workspace = unit_workspace(held[i], 1, &bytes);
-        CHECK(heed_plan_run(held[i], &p.args, workspace, bytes) == HEED_OK, "%s",
+        CHECK(heed_attn_run(held[i], &p.args, workspace, bytes) == HEED_OK, "%s",
               heed_last_error());
         free(workspace);
-        heed_plan_release(held[i]);
+        heed_attn_release(held[i]);
     }
-    heed_plan_release(first);
-    heed_plan_release(again);
+    heed_attn_release(first);
+    heed_attn_release(again);
     unit_free(&p);
 }
 
@@ -247,35 +247,35 @@ static void check_messages(void)
 static void check_selection(void)
 {
     unit_problem p = unit_make(1, 1, 3, 5, 4, 1);
-    heed_plan *plan;
+    heed_attn *plan;
     char text[8192];
     size_t bytes = sizeof text;
     heed_context *unknown = unit_context(1, "naive,warp_drive"), *naive = unit_context(1, "naive");
-    CHECK(heed_plan_create(unknown, &p.desc, &plan) == HEED_ERR_INVALID &&
+    CHECK(heed_attn_create(unknown, &p.desc, &plan) == HEED_ERR_INVALID &&
               strstr(heed_last_error(), "warp_drive") && strstr(heed_last_error(), "naive"),
           "an unknown name: %s", heed_last_error());
-    CHECK(heed_plan_create(naive, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
-    CHECK(heed_plan_explain(plan, 1, text, &bytes) == HEED_OK && strstr(text, "\"naive\"") &&
+    CHECK(heed_attn_create(naive, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attn_explain(plan, 1, text, &bytes) == HEED_OK && strstr(text, "\"naive\"") &&
               strlen(text) + 1 == bytes,
           "explain: %s", text);
     size_t room = 40;
-    CHECK(heed_plan_explain(plan, 1, text, &room) == HEED_ERR_NOMEM && room == bytes &&
+    CHECK(heed_attn_explain(plan, 1, text, &room) == HEED_ERR_NOMEM && room == bytes &&
               strlen(text) == 39,
           "too little room: %zu, '%s'", room, text);
-    CHECK(heed_plan_explain(plan, 1, NULL, &room) == HEED_OK && room == bytes, "asking the size");
-    heed_plan_release(plan);
+    CHECK(heed_attn_explain(plan, 1, NULL, &room) == HEED_OK && room == bytes, "asking the size");
+    heed_attn_release(plan);
     setenv("HEED_BACKEND", "warp_drive", 1);
     heed_context *by_variable = unit_context(1, NULL), *any = unit_context(1, "");
     unsetenv("HEED_BACKEND");
-    CHECK(heed_plan_create(by_variable, &p.desc, &plan) == HEED_ERR_INVALID &&
+    CHECK(heed_attn_create(by_variable, &p.desc, &plan) == HEED_ERR_INVALID &&
               strstr(heed_last_error(), "'warp_drive' of HEED_BACKEND is unknown"),
           "a variable's unknown name: %s", heed_last_error());
-    CHECK(heed_plan_create(any, &p.desc, &plan) == HEED_OK, "an empty list: %s", heed_last_error());
-    heed_plan_release(plan);
+    CHECK(heed_attn_create(any, &p.desc, &plan) == HEED_OK, "an empty list: %s", heed_last_error());
+    heed_attn_release(plan);
     heed_context_release(by_variable);
     heed_context_release(any);
     p.desc.features = HEED_HAS_QUANT;
-    CHECK(heed_plan_create(naive, &p.desc, &plan) == HEED_ERR_UNSUPPORTED &&
+    CHECK(heed_attn_create(naive, &p.desc, &plan) == HEED_ERR_UNSUPPORTED &&
               strstr(heed_last_error(), "reserved"),
           "quantised: %s", heed_last_error());
     heed_context_release(unknown);
@@ -283,8 +283,24 @@ static void check_selection(void)
     unit_free(&p);
 }
 
+/* A hold that was taken twice is given back twice; the context is gone before its plan. */
+static void check_holds(void)
+{
+    unit_problem p = unit_make(1, 1, 2, 3, 8, 1);
+    heed_context *context = unit_context(1, "naive");
+    heed_attn *plan;
+    CHECK(heed_attn_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
+    heed_attn_retain(plan);
+    heed_attn_release(plan);
+    heed_context_release(context);
+    CHECK(heed_attn_run(plan, &p.args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+    heed_attn_release(plan);
+    unit_free(&p);
+}
+
 int main(void)
 {
+    check_holds();
     check_options();
     check_strings();
     check_threads();

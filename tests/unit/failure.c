@@ -56,20 +56,20 @@ static uint32_t run_parts(void *workspace, uint32_t n_parts, int expect_sentence
 static void check(heed_context *context, int64_t q_len, int64_t kv_len, uint32_t n_parts)
 {
     unit_problem p = unit_make(2, 3, q_len, kv_len, 4, 9);
-    heed_plan *plan;
+    heed_attn *plan;
     size_t bytes;
     float *want = malloc(p.out_bytes);
     fail_at = 0;
     CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%s", heed_last_error());
     memcpy(want, p.out, p.out_bytes);
-    CHECK(heed_plan_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attn_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
     void *workspace = unit_workspace(plan, n_parts, &bytes);
     heed_error error = {""};
     p.args.error = &error;
     for (int at = 1; at <= 6; at++) {
         n_tiles = 0, fail_at = at;
         error.text[0] = 0;
-        CHECK(heed_run_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_OK, "%s",
+        CHECK(heed_attn_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_OK, "%s",
               heed_last_error());
         CHECK(run_parts(workspace, n_parts, 1) > 0, "tile %d of %lld x %lld, %u parts: no failure",
               at, (long long)q_len, (long long)kv_len, n_parts);
@@ -77,19 +77,19 @@ static void check(heed_context *context, int64_t q_len, int64_t kv_len, uint32_t
         CHECK(strstr(error.text, "backend faulty"), "args.error has: %s", error.text);
         fail_at = 0;
         memset(p.out, 0xff, p.out_bytes);
-        CHECK(heed_run_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_OK, "%s",
+        CHECK(heed_attn_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_OK, "%s",
               heed_last_error());
         CHECK(run_parts(workspace, n_parts, 0) == 0, "a failure is left over");
         CHECK(memcmp(p.out, want, p.out_bytes) == 0, "wrong after a failure at tile %d", at);
     }
     n_tiles = 0, fail_at = 2;
-    CHECK(heed_plan_run(plan, &p.args, workspace, bytes) == HEED_ERR_BACKEND &&
+    CHECK(heed_attn_run(plan, &p.args, workspace, bytes) == HEED_ERR_BACKEND &&
               strstr(error.text, "query rows"),
           "args.error has: %s", error.text);
     p.args.kv_len = -1; /* begin fails: a part must not take the old run for a begun one */
-    CHECK(heed_run_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_ERR_INVALID, "begun");
+    CHECK(heed_attn_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_ERR_INVALID, "begun");
     CHECK(heed_run_part(workspace, 0) == HEED_ERR_INVALID, "a part of a run that never began");
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     free(workspace);
     free(want);
     unit_free(&p);

@@ -21,13 +21,13 @@ static void *make_plans(void *arg)
     unit_problem p = unit_make(1, 1, 1, 1, 8, 1);
     (void)arg;
     for (int64_t n = 1; !atomic_load(&stop); n++) {
-        heed_plan *plan;
+        heed_attn *plan;
         p.desc.max_kv_len = n % 100000;
         p.desc.max_q_len = 1 + n % 40;
-        if (heed_plan_create(context, &p.desc, &plan) != HEED_OK)
+        if (heed_attn_create(context, &p.desc, &plan) != HEED_OK)
             atomic_fetch_add(&refused, 1);
         else
-            heed_plan_release(plan);
+            heed_attn_release(plan);
         atomic_fetch_add(&made, 1);
     }
     unit_free(&p);
@@ -174,10 +174,10 @@ static void logging_context(void (*log)(void *user, int32_t level, const char *l
 static void *make_one(void *arg)
 {
     unit_problem *p = arg;
-    heed_plan *plan = NULL;
-    if (heed_plan_create(context, &p->desc, &plan) != HEED_OK)
+    heed_attn *plan = NULL;
+    if (heed_attn_create(context, &p->desc, &plan) != HEED_OK)
         atomic_fetch_add(&refused, 1);
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     return NULL;
 }
 

@@ -65,7 +65,7 @@ static void run_attention(size_t mode, int dim, int simple, float *out)
 {
     heed_context *context;
     unit_problem p = unit_make(1, 1, Q_LEN, KV_LEN, (uint32_t)dim, (uint64_t)dim);
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     const heed_context_options options = {
         .struct_size = sizeof options, .n_threads = 1, .backends = backend};
     for (int j = 0; j < KV_LEN; j++)
@@ -77,11 +77,11 @@ static void run_attention(size_t mode, int dim, int simple, float *out)
     if (simple) {
         st = heed_attention(context, &p.desc, &p.args);
     } else {
-        st = heed_plan_create(context, &p.desc, &plan);
+        st = heed_attn_create(context, &p.desc, &plan);
         if (st == HEED_OK)
-            st = heed_plan_run(plan, &p.args, NULL, 0);
+            st = heed_attn_run(plan, &p.args, NULL, 0);
     }
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     reset_host(mode, was);
     CHECK(made == HEED_OK && supported == HEED_OK && st == HEED_OK, "%s: %s", modes[mode].name,
           heed_last_error());
@@ -108,11 +108,11 @@ static void bad_numbers(size_t mode)
 {
     heed_context *context = unit_context(1, backend);
     unit_problem p = unit_make(1, 1, Q_LEN, KV_LEN, 4, 3);
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     p.desc.features |= HEED_HAS_SOFTCAP;
     p.desc.softcap = NAN;
     const unsigned was = set_host(mode);
-    heed_status st = heed_plan_create(context, &p.desc, &plan);
+    heed_status st = heed_attn_create(context, &p.desc, &plan);
     heed_status asked = heed_attn_supported(context, &p.desc, NULL);
     reset_host(mode, was);
     CHECK(st == HEED_ERR_INVALID && asked == HEED_ERR_INVALID, "a soft cap of NaN gives %s, %s",
@@ -182,12 +182,12 @@ static void parts(size_t mode)
     static float want[Q_LEN * 40];
     heed_context *context = unit_context(2, backend);
     unit_problem p = unit_make(1, 1, Q_LEN, 600, 40, 17);
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     size_t bytes;
-    CHECK(heed_plan_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attn_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
     void *workspace = unit_workspace(plan, 2, &bytes);
     const unsigned was = set_host(mode);
-    heed_status begun = heed_run_begin(plan, &p.args, 2, workspace, bytes);
+    heed_status begun = heed_attn_begin(plan, &p.args, 2, workspace, bytes);
     heed_status one = heed_run_part(workspace, 0), two = heed_run_part(workspace, 1);
     reset_host(mode, was);
     CHECK(begun == HEED_OK && one == HEED_OK && two == HEED_OK, "%s: %s", modes[mode].name,
@@ -195,7 +195,7 @@ static void parts(size_t mode)
     if (mode == 0)
         memcpy(want, p.out, sizeof want);
     CHECK(!memcmp(want, p.out, sizeof want), "%s: a run in parts has other bits", modes[mode].name);
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     free(workspace);
     heed_context_release(context);
     unit_free(&p);

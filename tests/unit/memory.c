@@ -42,7 +42,7 @@ INTERPOSE(int, pthread_rwlock_rdlock, (pthread_rwlock_t * lock), (lock))
 #undef COUNT
 
 typedef struct host {
-    heed_plan *plan;
+    heed_attn *plan;
     const heed_attn_args *args;
     const heed_executor *executor;
     void *workspace;
@@ -55,12 +55,12 @@ typedef struct host {
 
 static void by_run(const host *h)
 {
-    heed_plan_run(h->plan, h->args, h->workspace, h->bytes);
+    heed_attn_run(h->plan, h->args, h->workspace, h->bytes);
 }
 
 static void by_parts(const host *h)
 {
-    heed_run_begin(h->plan, h->args, 3, h->workspace, h->bytes);
+    heed_attn_begin(h->plan, h->args, 3, h->workspace, h->bytes);
     for (uint32_t i = 0; i < 3; i++)
         heed_run_part(h->workspace, i);
 }
@@ -77,7 +77,7 @@ static void by_executor(const host *h)
 {
     heed_attn_args args = *h->args;
     args.executor = h->executor;
-    heed_plan_run(h->plan, &args, h->workspace, h->bytes);
+    heed_attn_run(h->plan, &args, h->workspace, h->bytes);
 }
 
 static void by_layer(const host *h)
@@ -329,7 +329,7 @@ int main(void)
         heed_executor executor = {
             .struct_size = sizeof executor, .n_threads = 3, .parallel_for = one_after_another};
         host h = {.args = &p.args, .executor = &executor};
-        heed_status st = heed_plan_create(one, &p.desc, &h.plan);
+        heed_status st = heed_attn_create(one, &p.desc, &h.plan);
         CHECK(st == HEED_OK, "%s", heed_last_error());
         h.workspace = unit_workspace(h.plan, 3, &h.bytes);
         check_form("one thread", by_run, &h, &p);
@@ -338,12 +338,12 @@ int main(void)
         CHECK(survives_without_system_calls(by_run, &h), "one thread: a system call");
         CHECK(survives_without_system_calls(by_parts, &h), "parts: a system call");
         CHECK(survives_without_system_calls(by_executor, &h), "executor: a system call");
-        heed_plan_release(h.plan);
-        st = heed_plan_create(two, &p.desc, &h.plan);
+        heed_attn_release(h.plan);
+        st = heed_attn_create(two, &p.desc, &h.plan);
         CHECK(st == HEED_OK, "%s", heed_last_error());
         by_run(&h); /* starts the runtime's threads */
         check_form("OpenMP, second call", by_run, &h, &p);
-        heed_plan_release(h.plan);
+        heed_attn_release(h.plan);
         check_linear(one, two, &executor, &p);
         check_layer(one, &p);
         heed_context_release(one);

@@ -28,7 +28,7 @@ static void *cut(const void *of, size_t size)
 
 static heed_context *context;
 static layer_setup *layer;
-static heed_plan *plan;
+static heed_attn *plan;
 static heed_linear *linear;
 static heed_mha *mha;
 static unit_problem problem;
@@ -49,9 +49,9 @@ static heed_status make_context(void *options)
 
 static heed_status make_plan(void *desc)
 {
-    heed_plan *made = NULL;
-    heed_status st = heed_plan_create(context, desc, &made);
-    heed_plan_release(made);
+    heed_attn *made = NULL;
+    heed_status st = heed_attn_create(context, desc, &made);
+    heed_attn_release(made);
     return st;
 }
 
@@ -72,17 +72,17 @@ static heed_status attend(void *args)
 
 static heed_status run_plan(void *args)
 {
-    return heed_plan_run(plan, args, NULL, 0);
+    return heed_attn_run(plan, args, NULL, 0);
 }
 
 static heed_status run_plan_here(void *args)
 {
-    return heed_plan_run(plan, args, workspace, workspace_bytes);
+    return heed_attn_run(plan, args, workspace, workspace_bytes);
 }
 
 static heed_status begin_plan(void *args)
 {
-    heed_status st = heed_run_begin(plan, args, 1, workspace, workspace_bytes);
+    heed_status st = heed_attn_begin(plan, args, 1, workspace, workspace_bytes);
     return st == HEED_OK ? heed_run_part(workspace, 0) : st;
 }
 
@@ -156,7 +156,7 @@ static heed_status run_on(void *executor)
 {
     heed_attn_args args = problem.args;
     args.executor = executor;
-    return heed_plan_run(plan, &args, NULL, 0);
+    return heed_attn_run(plan, &args, NULL, 0);
 }
 
 static heed_status run_linear_on(void *executor)
@@ -297,8 +297,8 @@ int main(void)
           "%s", heed_last_error());
     CHECK(heed_linear_create(context, &layer->out, &out, NULL, &layer->desc.out_proj) == HEED_OK,
           "%s", heed_last_error());
-    CHECK(heed_plan_create(context, &problem.desc, &plan) == HEED_OK, "%s", heed_last_error());
-    const size_t needs[] = {heed_plan_workspace_bytes(plan, 1), heed_mha_workspace_bytes(mha, 1),
+    CHECK(heed_attn_create(context, &problem.desc, &plan) == HEED_OK, "%s", heed_last_error());
+    const size_t needs[] = {heed_attn_workspace_bytes(plan, 1), heed_mha_workspace_bytes(mha, 1),
                             heed_linear_workspace_bytes(linear, 1)};
     for (int i = 0; i < 3; i++)
         if (needs[i] > workspace_bytes)
@@ -309,7 +309,7 @@ int main(void)
     structs_of_calls();
     tables();
     free(workspace);
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     heed_linear_release(linear);
     heed_linear_release(layer->desc.qkv_proj);
     heed_linear_release(layer->desc.out_proj);

@@ -209,16 +209,16 @@ static void one(uint64_t seed, uint32_t n_parts)
     refuse_heads = seed % 3 == 0;
     counter.run_heads = seed % 3 == 1 ? NULL : run_heads;
     heed_context *context = unit_context(1, "counter");
-    heed_plan *plan = NULL;
+    heed_attn *plan = NULL;
     size_t bytes;
     heed_status st = heed_context_register(context, &counter);
     if (st == HEED_OK)
-        st = heed_plan_create(context, &desc, &plan);
+        st = heed_attn_create(context, &desc, &plan);
     CHECK(st == HEED_OK, "%s: %s", name, heed_last_error());
     if (st != HEED_OK)
         return;
     void *workspace = unit_workspace(plan, n_parts, &bytes);
-    st = heed_run_begin(plan, &args, n_parts, workspace, bytes);
+    st = heed_attn_begin(plan, &args, n_parts, workspace, bytes);
     CHECK(st == HEED_OK, "%s: %s", name, heed_last_error());
     part parts[16];
     uint32_t started = 1 + (uint32_t)unit_below(&r, n_parts); /* any number of them completes it */
@@ -232,7 +232,7 @@ static void one(uint64_t seed, uint32_t n_parts)
     }
     check_pairs(&desc, &args, out, lse, name);
     free(workspace);
-    heed_plan_release(plan);
+    heed_attn_release(plan);
     heed_context_release(context);
 }
 

@@ -113,9 +113,9 @@ static inline void unit_free(unit_problem *p)
     free(p->out);
 }
 
-static inline void *unit_workspace(const heed_plan *plan, uint32_t n_parts, size_t *bytes)
+static inline void *unit_workspace(const heed_attn *plan, uint32_t n_parts, size_t *bytes)
 {
-    *bytes = heed_plan_workspace_bytes(plan, n_parts);
+    *bytes = heed_attn_workspace_bytes(plan, n_parts);
     void *workspace = aligned_alloc(64, (*bytes + 63) / 64 * 64);
     if (!workspace)
         exit(1);
