@@ -3,7 +3,7 @@
 #include "amx.h"
 
 #if !defined(HEED_AMX_MODEL) || defined(HEED_AMX_LANES)
-#include "../simd/linear_act.h"
+#include "../simd/linear/act.h"
 
 static inline void activate_as(const uint32_t activation, float *s, int64_t n)
 {

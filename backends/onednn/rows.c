@@ -12,7 +12,7 @@
 #include "rows.h"
 
 #if defined(__AVX2__)
-#include "../simd/vec.h"
+#include "../simd/vec/vec.h"
 #else
 #include "vec_plain.h"
 #endif

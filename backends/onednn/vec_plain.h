@@ -1,4 +1,4 @@
-/* The vectors of backends/simd/vec.h that rows.c uses, one float wide: for machines that oneDNN
+/* The vectors of backends/simd/vec/vec.h that rows.c uses, one float wide: for machines that oneDNN
  * knows and Heed has no vectors for. */
 #ifndef HEED_ONEDNN_VEC_PLAIN_H
 #define HEED_ONEDNN_VEC_PLAIN_H

@@ -1,13 +1,14 @@
 /* The x86 backends' kernels, as their baseline code (backend.c) and each other see them.
  *
- * One kernel source is compiled once per instruction set, over vec.h; a function that leaves such
+ * One kernel source is compiled once per instruction set, over vec/vec.h; a function that leaves such
  * an object carries the set's name: heed_attn_prefill_avx2. What is not a kernel (tiling, cost) is
  * compiled once, for the baseline CPU, and serves all of them.
  *
- *     prefill.c    many query rows, and every problem that no other kernel covers
- *     decode.c     few query rows against long keys, cut into chunks
- *     small.c      few query rows against few keys of few dims
- *     linear.c     linear layers
+ *     vec/         vectors of each instruction set; exp2, tanh, products of pairs of bf16
+ *     prefill/     many query rows, and every problem that no other kernel covers
+ *     decode/      few query rows against long keys, cut into chunks
+ *     small/       few query rows against few keys of few dims
+ *     linear/      linear layers
  *
  * f32 problems get the same bits from AVX2 and AVX-512, so that a call may go to either: every
  * decision that reaches a sum (blocks, chunks, order) is made here, from the problem alone.
@@ -23,8 +24,8 @@ typedef struct heed_simd_tuning {
     uint32_t lanes; /* floats of a vector: 8 or 16; 0: not filled yet */
     uint32_t
         prefetch_l1;  /* software prefetch to L1 gains in vector loops (48 KiB, AMD); else to L2 */
-    uint32_t streams; /* the CPU's own prefetches of streams are best left alone: decode_run.h */
-    /* Decode reads crosswise (decode_cross.h) with at least so many rows of a kv head, 0: never. Keys
+    uint32_t streams; /* the CPU's own prefetches of streams are best left alone: decode/run.h */
+    /* Decode reads crosswise (decode/cross.h) with at least so many rows of a kv head, 0: never. Keys
      * of f32; of f32 where the rows of several heads lie side by side; of f16 and bf16. */
     uint32_t cross_f32, cross_f32_beside, cross_half;
     uint32_t pack_v;     /* rows of V that share few cache sets are worth a copy */

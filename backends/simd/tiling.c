@@ -1,5 +1,5 @@
 /* What the x86 backends decide from a problem: compiled for the baseline CPU. */
-#include "prefill_layout.h"
+#include "prefill/layout.h"
 #include "simd.h"
 
 heed_status heed_simd_prefill_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
@@ -19,7 +19,7 @@ heed_status heed_simd_prefill_tiling(const heed_simd_tuning *tuning, const heed_
     return HEED_OK;
 }
 
-/* Does small.c serve so many keys of this problem, as far as strides let it? */
+/* Does small/small.c serve so many keys of this problem, as far as strides let it? */
 static int is_small(const heed_problem *p, double keys)
 {
     const heed_tile tile = {

@@ -20,11 +20,11 @@
 
 #include "decode.h"
 #ifdef HEED_SIMD_DOT
-#include "dot.h"
+#include "../vec/dot.h"
 #define PAIR 2 /* elements of a word of the products */
 #define v_multiply v_dot
 #else
-#include "vec.h"
+#include "../vec/vec.h"
 #define PAIR 1
 #define v_multiply v_fma
 #endif

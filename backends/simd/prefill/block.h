@@ -3,8 +3,8 @@
 #ifndef HEED_SIMD_PREFILL_BLOCK_H
 #define HEED_SIMD_PREFILL_BLOCK_H
 
-#include "prefill_fetch.h"
-#include "prefill_layout.h"
+#include "fetch.h"
+#include "layout.h"
 
 _Static_assert(sizeof(panel) <= HEED_PREFILL_PANEL_BYTES(LANES), "scratch has room for a panel");
 #define MOST_PANELS 22

@@ -3,7 +3,7 @@
 #ifndef HEED_SIMD_DECODE_ROWS_H
 #define HEED_SIMD_DECODE_ROWS_H
 
-#include "decode_visible.h"
+#include "visible.h"
 
 /* Vectors of dims beside more than two rows: as many sums as registers hold. */
 #define WEIGH_VECTORS (LANES == 16 ? 4 : 2)

@@ -497,6 +497,6 @@ V_INLINE vf v_gather_type(uint32_t type, const void *p, int64_t stride, int n)
     return v_load(x);
 }
 
-#include "vec_math.h"
+#include "math.h"
 
 #endif

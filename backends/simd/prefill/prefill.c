@@ -1,6 +1,6 @@
 /*
  * Prefill: attention for many query rows, and for every problem that no other kernel covers.
- * Compiled once per instruction set (vec.h).
+ * Compiled once per instruction set (vec/vec.h).
  *
  * Work       The rows of a tile (of all query heads of a group) are cut into panels of 3 vectors.
  *            Blocks of keys are the outer loop, panels the inner one: a block of K and V is
@@ -19,10 +19,10 @@
  *            stretches lie at absolute positions. So a row's bits depend neither on the vector
  *            width nor on the rows beside it, the tile, or keys that it does not see. FTZ and DAZ
  *            are set (tiling.flush).
- * Scratch    see prefill_layout.h; does not depend on kv_len.
+ * Scratch    see layout.h; does not depend on kv_len.
  */
-#include "prefill_block.h"
-#include "simd.h"
+#include "block.h"
+#include "../simd.h"
 
 /* ---- a panel and a block ----------------------------------------------------------------------
  */

@@ -4,7 +4,7 @@
 #ifndef HEED_SIMD_PREFILL_FETCH_H
 #define HEED_SIMD_PREFILL_FETCH_H
 
-#include "prefill_pack.h"
+#include "pack.h"
 
 /* Rows to come, lanes of a panel or keys. */
 typedef struct fetch {

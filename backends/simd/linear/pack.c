@@ -1,7 +1,7 @@
 /* What the x86 backends decide about a linear layer, and its weights' way into panels: compiled for
  * the baseline CPU. */
-#include "linear_layout.h"
-#include "simd.h"
+#include "layout.h"
+#include "../simd.h"
 
 size_t heed_simd_linear_panel_bytes(const heed_linear_problem *problem, uint32_t lanes,
                                     uint32_t word)

@@ -11,12 +11,12 @@
 #ifndef HEED_SIMD_LINEAR_PRODUCTS_H
 #define HEED_SIMD_LINEAR_PRODUCTS_H
 
-#include "linear_layout.h"
-#include "vec.h"
+#include "layout.h"
+#include "../vec/vec.h"
 
 /* With HEED_SIMD_DOT a step takes a word of each, a pair of bf16, where it else takes a float. */
 #ifdef HEED_SIMD_DOT
-#include "dot.h"
+#include "../vec/dot.h"
 #define WORD 2 /* inputs */
 #define v_step v_dot
 #else

@@ -4,7 +4,7 @@
 #ifndef HEED_SIMD_PREFILL_PACK_H
 #define HEED_SIMD_PREFILL_PACK_H
 
-#include "prefill_softmax.h"
+#include "softmax.h"
 
 #if LANES == 16
 typedef __m256 half_vf;

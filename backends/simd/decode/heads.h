@@ -4,7 +4,7 @@
  * of its rate; those of all heads together are long enough. Included by decode.c.
  */
 
-/* Tiles of adjacent kv heads that scratch memory has room for: decode_tiling.c. */
+/* Tiles of adjacent kv heads that scratch memory has room for: tiling.c. */
 static int64_t heads_at_once(const heed_tile *tile, int64_t heads)
 {
     const int64_t most = DECODE_MAX_ROWS / ((int64_t)tile->n_heads * tile->q_count);

@@ -7,7 +7,7 @@
 #ifndef HEED_SIMD_LINEAR_ACT_H
 #define HEED_SIMD_LINEAR_ACT_H
 
-#include "vec.h"
+#include "../vec/vec.h"
 
 /* exp(x + rest) for x <= 0 and |rest| far below 1. Below 2^-126 the result counts as 0, under the
  * backends' FTZ. log2(e) is a sum of two floats, so that a large x loses nothing. */

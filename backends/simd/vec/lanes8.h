@@ -1,5 +1,5 @@
 /* Vectors of 8 floats whatever the instruction set: what AVX2's vec.h and the kernels that stay at
- * 8 lanes (small.c) share. */
+ * 8 lanes (small/small.c) share. */
 #ifndef HEED_SIMD_LANES8_H
 #define HEED_SIMD_LANES8_H
 
@@ -16,7 +16,7 @@
 #define V_NOINLINE static
 #endif
 
-/* The polynomial of v_exp2 (vec_math.h), times unit. */
+/* The polynomial of v_exp2 (math.h), times unit. */
 #define EXP2_C5(unit) (0.0013197716f * (unit))
 #define EXP2_C4(unit) (0.00967165f * (unit))
 #define EXP2_C3(unit) (0.055509835f * (unit))

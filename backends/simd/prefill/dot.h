@@ -10,7 +10,7 @@
 #ifndef HEED_SIMD_PREFILL_DOT_H
 #define HEED_SIMD_PREFILL_DOT_H
 
-#include "prefill_products.h"
+#include "products.h"
 
 /* Rounded to bf16: even in the low halves, odd in the high ones. */
 V_INLINE vf v_pair(vf even, vf odd)

@@ -15,10 +15,10 @@
 #ifndef HEED_SIMD_PREFILL_PRODUCTS_H
 #define HEED_SIMD_PREFILL_PRODUCTS_H
 
-#include "vec.h"
+#include "../vec/vec.h"
 
 #ifdef HEED_SIMD_DOT
-#include "dot.h"
+#include "../vec/dot.h"
 #define PAIR 2 /* elements of a word */
 #define v_step v_dot
 #else

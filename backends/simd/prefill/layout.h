@@ -8,7 +8,7 @@
 #define HEED_PREFILL_PANEL(lanes) (3 * (lanes))
 #define HEED_PREFILL_STEP(lanes) ((lanes) / 2)
 
-/* Room for the struct panel of prefill_softmax.h. */
+/* Room for the struct panel of softmax.h. */
 #define HEED_PREFILL_PANEL_BYTES(lanes) ((size_t)HEED_PREFILL_PANEL(lanes) * 44 + 192)
 
 typedef struct heed_prefill_layout {

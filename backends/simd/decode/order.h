@@ -2,9 +2,9 @@
 #ifndef HEED_SIMD_DECODE_ORDER_H
 #define HEED_SIMD_DECODE_ORDER_H
 
-#include "decode_run.h"
+#include "run.h"
 #if PAIR == 1
-#include "decode_cross.h"
+#include "cross.h"
 #endif
 
 /* Bytes from a load to the line that is fetched meanwhile: where the CPU follows the stream by

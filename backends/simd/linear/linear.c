@@ -1,21 +1,21 @@
 /*
- * Linear layers: f32, f16 or bf16 in, f32 arithmetic; compiled once per instruction set (vec.h),
+ * Linear layers: f32, f16 or bf16 in, f32 arithmetic; compiled once per instruction set (vec/vec.h),
  * and once more with HEED_SIMD_DOT, where bf16 is multiplied as it is, in pairs: words.
  *
  * Work       Many rows: for each block of inputs, x's rows are copied (widened) once and each panel
  *            of w is widened once; then steps of 8 (AVX2: 4) rows meet a panel. Few rows: every
- *            weight is read once, as it lies, by all of them (linear_products.h).
+ *            weight is read once, as it lies, by all of them (products.h).
  * Layout     w in panels of [in_dim][3 vectors] in its own type, zeros behind the last column
- *            (linear_pack.c). x, y and residual of any stride, no alignment needed.
+ *            (pack.c). x, y and residual of any stride, no alignment needed.
  * Edges      the last columns by masked loads and stores; steps of fewer rows for the last ones.
  * Bits       sums of 256 inputs from zero, added in order: the same for every number of rows, tile
  *            and vector width.
  * Finish     bias, activation and residual once all blocks are in: of many rows panel by panel, whose
  *            sums are then near; of few rows in one pass.
  */
-#include "linear_act.h"
-#include "linear_products.h"
-#include "simd.h"
+#include "act.h"
+#include "products.h"
+#include "../simd.h"
 
 /* ---- x ----------------------------------------------------------------------------------------
  */

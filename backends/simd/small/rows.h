@@ -5,9 +5,9 @@
 
 #include <math.h>
 
-#include "decode.h"
-#include "simd.h"
-#include "vec.h"
+#include "../decode/decode.h"
+#include "../simd.h"
+#include "../vec/vec.h"
 
 #if defined(__GNUC__)
 #define V_OPAQUE(pointer) __asm__("" : "+r"(pointer));
@@ -99,7 +99,7 @@ V_INLINE void load_queries(const job *w, const float *at, int64_t stride, int64_
 #endif
 }
 
-/* The score of a key, of each row. The order is that of decode_products.h, in which the second pass
+/* The score of a key, of each row. The order is that of decode/products.h, in which the second pass
  * forms the scores again. */
 V_INLINE vf score(const vf *q, const float *k, int64_t dim)
 {

@@ -1,7 +1,7 @@
 /* How problems of few query rows are cut: one copy for every instruction set, so that all of them
  * form the same sums. */
 #include "decode.h"
-#include "simd.h"
+#include "../simd.h"
 
 int heed_simd_decode_covers(const heed_simd_tuning *tuning, const heed_problem *problem)
 {
@@ -29,7 +29,7 @@ heed_status heed_simd_decode_tiling(const heed_simd_tuning *tuning, const heed_p
         HEED_DECODE_CHUNK; /* long enough for its state to cost nothing, short enough to share */
     out->state_log2 = 1;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
-    /* Of the rows of some kv heads (decode_heads.h) scaled q, partial sums, reference; of the rows
+    /* Of the rows of some kv heads (heads.h) scaled q, partial sums, reference; of the rows
      * of one weights and visible keys; 16 keys of K and V. A tile of fewer rows than these may have
      * more of them together, because more heads fit. */
     const size_t heads =
