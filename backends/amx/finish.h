@@ -19,21 +19,19 @@ AMX_INLINE void load_columns(const amx_run *x, int i, int pair, vf *low, vf *hig
 static inline void store_out(const heed_problem *p, const heed_tile *t, char *row, int64_t d, int n,
                              vf y)
 {
-    uint16_t mask = (uint16_t)((1u << n) - 1);
-    char *data = row + d * t->out.dim_stride * heed_dtype_bytes(p->out_type);
-    float lanes[16];
-    if (t->out.dim_stride == 1) {
-        if (p->out_type == HEED_BF16)
-            vf_store_bf16_some(data, mask, y);
-        else if (p->out_type == HEED_F16)
-            vf_store_f16_some(data, mask, y);
-        else
-            vf_store_some((float *)(void *)data, mask, y);
-        return;
-    }
-    vf_store(lanes, y);
-    for (int i = 0; i < n; i++)
-        heed_store(p->out_type, data, i * t->out.dim_stride, lanes[i]);
+    const uint16_t mask = (uint16_t)((1u << n) - 1);
+    const size_t size = heed_dtype_bytes(p->out_type);
+    char apart[64], *data = row + d * t->out.dim_stride * (int64_t)size;
+    char *to = t->out.dim_stride == 1 ? data : apart;
+    if (p->out_type == HEED_BF16)
+        vf_store_bf16_some(to, mask, y);
+    else if (p->out_type == HEED_F16)
+        vf_store_f16_some(to, mask, y);
+    else
+        vf_store_some((float *)(void *)to, mask, y);
+    /* Converted like what lies side by side: the instruction to bf16 flushes, heed_store does not. */
+    for (int i = 0; to == apart && i < n; i++)
+        memcpy(data + i * t->out.dim_stride * (int64_t)size, apart + (size_t)i * size, size);
 }
 
 /* Row i of O, times a factor. */

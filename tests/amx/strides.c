@@ -1,0 +1,95 @@
+/* Where the elements of an output row lie does not change their bits (HEED_HAS_REPRODUCIBLE_CHUNKS),
+ * not even those of results that are too small for a normal number: beside a great sink all are. On the
+ * model; `strides emulated` and `strides hardware` run what is compiled for the unit. */
+#define _DEFAULT_SOURCE
+#include "amx.h"
+#include "base/cpu.h"
+#include "emulate.h"
+
+#include "../unit/unit.h"
+
+enum { ROWS = 40, KEYS = 70, DIM = 88, APART = 3 };
+
+static uint16_t q[ROWS][DIM], k[KEYS][DIM], v[KEYS][DIM];
+static uint32_t dense[ROWS][DIM], strided[ROWS][DIM][APART]; /* room for every type */
+
+static void fill(uint16_t *to, size_t n, uint64_t *seed)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = heed_bf16_of_f32((float)unit_below(seed, 17) * 0.125f - 1);
+}
+
+static void run(heed_context *context, uint32_t dim, uint32_t type, float sink, int64_t stride,
+                void *out)
+{
+    const heed_attn_desc desc = {.struct_size = sizeof desc,
+                                 .features = HEED_HAS_SINK | HEED_HAS_REPRODUCIBLE_CHUNKS,
+                                 .q_heads = 1,
+                                 .kv_heads = 1,
+                                 .qk_dim = dim,
+                                 .v_dim = dim,
+                                 .q_type = HEED_BF16,
+                                 .k_type = HEED_BF16,
+                                 .v_type = HEED_BF16,
+                                 .out_type = type};
+    const heed_attn_args args = {.struct_size = sizeof args,
+                                 .batch = 1,
+                                 .q_len = ROWS,
+                                 .kv_len = KEYS,
+                                 .q = {q, {0, 0, DIM, 1}},
+                                 .k = {k, {0, 0, DIM, 1}},
+                                 .v = {v, {0, 0, DIM, 1}},
+                                 .out = {out, {0, 0, DIM * stride, stride}},
+                                 .sink = &sink};
+    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+}
+
+static void compare(heed_context *context, uint32_t dim, uint32_t type, float sink)
+{
+    const size_t size = heed_dtype_bytes(type);
+    int differ = 0;
+    memset(dense, 0x55, sizeof dense);
+    memset(strided, 0xaa, sizeof strided);
+    run(context, dim, type, sink, 1, dense);
+    run(context, dim, type, sink, APART, strided);
+    for (size_t i = 0; i < ROWS; i++)
+        for (size_t d = 0; d < dim; d++) {
+            const size_t at = i * DIM + d;
+            differ +=
+                memcmp((char *)dense + at * size, (char *)strided + at * APART * size, size) != 0;
+        }
+    CHECK(differ == 0, "dim %u, %s, sink %g: %d elements have other bits", dim,
+          heed_dtype_name(type), (double)sink, differ);
+}
+
+int main(int argc, char **argv)
+{
+    static const uint32_t dims[] = {24, 32, 64, 88}, types[] = {HEED_F32, HEED_F16, HEED_BF16};
+    const int emulated = argc > 1 && !strcmp(argv[1], "emulated");
+    const int hardware = argc > 1 && !strcmp(argv[1], "hardware");
+    static heed_backend table;
+    heed_context *context;
+    heed_error why = {""};
+    heed_cpu cpu;
+    uint64_t seed = 1;
+    heed_cpu_detect(&cpu);
+    table = emulated || hardware ? *heed_amx_backend() : *heed_amx_model_backend();
+    table.name = "amx_strides";
+    if (emulated)
+        table.probe = heed_amx_emulate;
+    if ((emulated || hardware) && table.probe(&cpu, &why) != HEED_OK) {
+        printf("cannot run here: %s\n", why.text);
+        return 77;
+    }
+    fill(&q[0][0], sizeof q / 2, &seed);
+    fill(&k[0][0], sizeof k / 2, &seed);
+    fill(&v[0][0], sizeof v / 2, &seed);
+    context = unit_context(1, table.name);
+    CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
+    for (int d = 0; d < 4; d++)
+        for (int t = 0; t < 3; t++)
+            for (float sink = 0; sink <= 104; sink += 13)
+                compare(context, dims[d], types[t], sink);
+    heed_context_release(context);
+    return unit_end();
+}
