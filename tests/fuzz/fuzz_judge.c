@@ -186,9 +186,9 @@ int fuzz_judge(const fuzz_problem *p)
     if (r.q.data && r.k.data && r.v.data && j.to.raw && j.to.softcapped && j.to.score &&
         j.to.weight && j.to.out && j.to.typical) {
         /* Of large problems a few rows in the first tile and all over them. */
-        const int64_t step = p->large ? a->q_len / 5 + 7 : a->q_len + 1;
+        const int64_t step = p->large ? a->q_len / 10 + 5 : a->q_len + 1;
         for (int64_t first = 0; first < a->q_len; first += step)
-            some_rows(&r, &j, first, p->large ? 5 : a->q_len);
+            some_rows(&r, &j, first, p->large ? 3 : a->q_len);
     }
     for (int i = 0; i < 3; i++)
         free(copy[i]);

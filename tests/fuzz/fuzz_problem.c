@@ -90,12 +90,20 @@ static void describe_large(fuzz_problem *p, fuzz_bytes *bytes)
     d->qk_dim = d->v_dim = dims[fuzz_below(bytes, 6)];
     d->features &= ~(HEED_HAS_WEIGHTS | HEED_HAS_SCORES);
     d->scores_stage = HEED_SCORES_NONE;
-    if (fuzz_byte(bytes) & 1) { /* what keeps kernels from their fastest ways */
+    if (fuzz_byte(bytes) & 1) { /* of which the most paths are */
+        d->q_type = d->k_type = d->v_type = d->out_type = HEED_BF16;
+        d->accuracy = HEED_ACCURACY_DEFAULT;
+    }
+    const uint32_t plain = fuzz_byte(bytes);
+    if (plain & 1) { /* without what keeps kernels from their fastest ways */
         d->features &= ~(HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE);
         d->softcap = 0;
         d->bias_type = HEED_DTYPE_NONE;
-        d->features |= HEED_HAS_WINDOW;
-        d->position = d->position ? d->position : HEED_POS_BOTTOM_RIGHT;
+        d->features |= plain & 2 ? HEED_HAS_WINDOW : HEED_HAS_MASK;
+        if (d->features & (HEED_HAS_WINDOW | HEED_HAS_CAUSAL))
+            d->position = d->position ? d->position : HEED_POS_BOTTOM_RIGHT;
+        else
+            d->position = HEED_POS_UNSET;
     }
     if (d->features & HEED_HAS_WINDOW) {
         d->window_left = fuzz_below(bytes, 1200);

@@ -84,12 +84,12 @@ static void fill_mask(const fuzz_problem *p, uint64_t *state, uint32_t kind)
     }
     if (!t->memory || kind != MASK_ISLANDS)
         return;
-    /* One key of 200 is nobody's, and every third row sees nothing of some blocks. */
+    /* One key of 512 is nobody's, and every third row sees nothing of some blocks. */
     for (int64_t b = 0; b < t->dim[0]; b++)
         for (int64_t h = 0; h < t->dim[1]; h++)
             for (int64_t i = 0; i < t->dim[2]; i++)
                 for (int64_t j = 0; j < t->dim[3]; j++)
-                    if (j % 200 == 77 || ((i + j / 128) % 3 == 0 && j / 64 % 5 != 4))
+                    if (j % 512 == 77 || ((i + j / 128) % 3 == 0 && j / 64 % 5 != 4))
                         ((unsigned char *)t->view->data)[fuzz_at(p, FUZZ_MASK, b, h, i, j)] = 0;
 }
 
@@ -120,6 +120,10 @@ static double level(const values *v, int64_t series, int64_t key)
         return (double)((at + after) * 5 % 8 - 7);
     case 3: /* spikes */
         return key % v->period == within && draw >> 62 == 0 ? (double)(1 << (draw >> 50) % 3) : 0;
+    case 4: /* a spike for each series, and a greater one for another in the same period */
+        if (at != series / 2 + 1)
+            return 0;
+        return series % 2 ? 4 * (key % v->period == v->period / 2) : key % v->period == 17;
     default:
         return -(double)((at + after) % 9);
     }
@@ -229,9 +233,9 @@ static void choose_pattern(const heed_attn_desc *d, int large, fuzz_bytes *bytes
     const double scale =
         d->features & HEED_HAS_SCALE ? (double)d->scale : 1 / sqrt((double)d->qk_dim);
     const uint32_t draw = fuzz_byte(bytes);
-    v->gain = fuzz_byte(bytes) & 1 ? fuzz_below(bytes, 6) : 0;
-    v->pattern = fuzz_rarely(bytes, large ? 2 : 3) ? 1 + draw % 4 : 0;
-    v->period = period[draw >> 2 & 7];
+    v->gain = large || fuzz_byte(bytes) & 1 ? fuzz_below(bytes, 6) : 0;
+    v->pattern = fuzz_rarely(bytes, large ? 2 : 3) ? 1 + draw % 5 : 0;
+    v->period = period[draw / 5 % 8];
     v->rise = 3 + fuzz_below(bytes, 10);
     if (draw >> 5 == 7)
         v->rise *= 8 << fuzz_below(bytes, 6);
@@ -251,7 +255,8 @@ int fuzz_fill(fuzz_problem *p, fuzz_bytes *bytes)
     garbage(&p->tensor[FUZZ_K], p->desc.k_type, &state);
     garbage(&p->tensor[FUZZ_V], p->desc.v_type, &state);
     garbage(&p->tensor[FUZZ_BIAS], p->desc.bias_type, &state);
-    fill_mask(p, &state, fuzz_below(bytes, MASK_KINDS));
+    const uint32_t kind = fuzz_below(bytes, p->large ? 2 * MASK_KINDS : MASK_KINDS);
+    fill_mask(p, &state, kind < MASK_KINDS ? kind : MASK_ISLANDS);
     if (fill_visible(p, &v) != 0)
         return -1;
     for (int h = 0; h < FUZZ_MAX_HEADS; h++) {
