@@ -77,11 +77,13 @@ int main(int argc, char **argv)
     heed_context *context = unit_context(1, argc > 1 ? argv[1] : "amx");
     unit_problem any = unit_make(1, 1, 1, 1, 8, 7);
     any.desc.accuracy = HEED_ACCURACY_SPLIT;
-    if (heed_attn_supported(context, &any.desc, NULL) != HEED_OK) {
+    const heed_status st = heed_attn_supported(context, &any.desc, NULL);
+    unit_free(&any);
+    if (st != HEED_OK) {
         printf("not here: %s\n", heed_last_error());
+        heed_context_release(context);
         return 77;
     }
-    unit_free(&any);
     uint64_t seed = 11;
     for (int64_t i = 0; i < MOST_ROWS * (MOST_IN + 1) + ALIGNED; i++)
         heed_store(HEED_BF16, x[1], i, unit_number(&seed));

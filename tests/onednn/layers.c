@@ -82,6 +82,19 @@ static void run(const heed_linear *linear, uint32_t in_dim)
         }
 }
 
+/* Address sanitizing keeps what is freed for a while, so that there memory tells nothing. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define KEEPS_WHAT_IS_FREED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define KEEPS_WHAT_IS_FREED 1
+#endif
+#ifndef KEEPS_WHAT_IS_FREED
+#define KEEPS_WHAT_IS_FREED 0
+#endif
+
 /* Bytes of memory that the process holds. */
 static double resident(void)
 {
@@ -150,7 +163,7 @@ int main(int argc, char **argv)
     }
     const double grown = (resident() - middle) / (1 << 20);
     printf("%d numbers of inputs, %.1f MiB more than after half of them\n", DIMS, grown);
-    CHECK(grown < 8, "memory grows with the layers that have been");
+    CHECK(KEEPS_WHAT_IS_FREED || grown < 8, "memory grows with the layers that have been");
 
     const double before = resident();
     for (uint32_t n = 0; n < HELD; n++)

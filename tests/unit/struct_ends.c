@@ -34,7 +34,7 @@ static heed_mha *mha;
 static unit_problem problem;
 static void *workspace;
 static size_t workspace_bytes;
-static float memory[64];
+static float memory[128];
 
 /* ---- the calls: each takes one struct ---------------------------------------------------------
  */
