@@ -29,8 +29,8 @@ static const struct {
     kit_spec spec;
 } prefill[] =
     {
-        {"plain", {SIZE(40, 1700, 64)}},
-        {"long", {SIZE(32, 4096, 64), .lone = 16}},
+        {"plain", {SIZE(24, 1700, 64)}},
+        {"long", {SIZE(18, 4096, 32), .lone = 9}},
         {"causal_top", {SIZE(260, 280, 64), .features = CAUSAL, TOP}},
         {"causal", {SIZE(90, 1100, 64), .features = CAUSAL | HEED_HAS_SINK, BOTTOM}},
         {"window", {SIZE(96, 1600, 64), .features = WINDOW | CAUSAL, BOTTOM, SEES(528, -1)}},
@@ -47,12 +47,12 @@ static const struct {
         {"islands_window",
          {SIZE(64, 1600, 128), .features = MASK | WINDOW | HEED_HAS_SINK, BOTTOM, ISLANDS,
           SEES(540, 9)}},
-        {"heads", {SIZE(24, 1400, 128), HEADS(4, 2), .features = CAUSAL, BOTTOM, .lone = 4}},
+        {"heads", {SIZE(20, 1100, 128), HEADS(2, 1), .features = CAUSAL, BOTTOM, .lone = 4}},
         {"lens",
          {SIZE(40, 900, 128), .lens = KIT_LENS_BOTH, .batch = 3, .features = CAUSAL, BOTTOM}},
         {"dim_80", {SIZE(48, 1100, 80), .features = WINDOW | CAUSAL, BOTTOM, SEES(555, -1)}},
         {"dim_33", {SIZE(48, 1100, 33), .features = MASK, ISLANDS}},
-        {"dim_200", {SIZE(33, 900, 200), .features = CAUSAL, BOTTOM}},
+        {"dim_200", {SIZE(24, 700, 200), .features = CAUSAL, BOTTOM}},
         {"softcap",
          {SIZE(40, 1100, 64), .features = HEED_HAS_SOFTCAP | CAUSAL, BOTTOM, .softcap = 40}},
         {"alibi",
@@ -74,27 +74,27 @@ static const struct {
   decode[] = {
       {"decode", {SIZE(1, 4096, 64), HEADS(4, 1)}},
       {"decode_128",
-       {SIZE(1, 2600, 128), HEADS(8, 2), .features = HEED_HAS_SINK, .layout = KIT_BSHD}},
-      {"decode_80", {SIZE(1, 2200, 80), HEADS(3, 3)}},
+       {SIZE(1, 2300, 128), HEADS(4, 1), .features = HEED_HAS_SINK, .layout = KIT_BSHD}},
+      {"decode_80", {SIZE(1, 1700, 80), HEADS(2, 2)}},
       {"decode_window",
-       {SIZE(1, 3500, 64), HEADS(4, 4), .features = WINDOW, BOTTOM, SEES(1500, 0),
+       {SIZE(1, 2900, 64), HEADS(2, 2), .features = WINDOW, BOTTOM, SEES(1500, 0),
         .layout = KIT_BSHD}},
-      {"decode_islands", {SIZE(1, 3000, 64), HEADS(8, 2), .features = MASK, ISLANDS}},
+      {"decode_islands", {SIZE(1, 2600, 64), HEADS(6, 1), .features = MASK, ISLANDS}},
       {"decode_pages",
-       {SIZE(1, 2900, 128), HEADS(4, 2), .storage = KIT_PAGED, .page_len = 16, .lens = KIT_LENS_KV,
+       {SIZE(1, 2200, 64), HEADS(4, 2), .storage = KIT_PAGED, .page_len = 16, .lens = KIT_LENS_KV,
         .batch = 2}},
       {"decode_odd",
-       {SIZE(2, 2500, 64), HEADS(4, 2), .features = MASK, ISLANDS, .odd = KIT_ODD_NAN_V}},
+       {SIZE(2, 2200, 64), HEADS(4, 1), .features = MASK, ISLANDS, .odd = KIT_ODD_NAN_V}},
       {"few", {SIZE(5, 3000, 64), HEADS(2, 1), .features = CAUSAL, BOTTOM}},
       {"few_window",
-       {SIZE(7, 2300, 128), HEADS(2, 2), .features = WINDOW | CAUSAL, BOTTOM, SEES(1250, -1)}},
+       {SIZE(7, 2300, 128), HEADS(2, 1), .features = WINDOW | CAUSAL, BOTTOM, SEES(1250, -1)}},
       {"few_bias",
        {SIZE(4, 2300, 40), .features = HEED_HAS_BIAS | MASK, ISLANDS,
         .bias_kind = KIT_BIAS_FILLER}},
       {"small", {SIZE(12, 60, 24), HEADS(4, 4), .features = CAUSAL, BOTTOM, .batch = 3}},
 };
 
-/* Each shape with every second of these; f32 and f16, in which fewer paths differ, with fewer. */
+/* Each shape with every third of these; f32 and f16, in which fewer paths differ, with fewer. */
 static const struct {
     const char *name;
     uint32_t values;
@@ -116,7 +116,7 @@ static void add_shape(kit_list *list, const char *shape, const kit_spec *like, s
             kit_case c = {.run = kit_conform, .spec = *like};
             kit_spec *s = &c.spec;
             int islands = like->mask_kind == KIT_MASK_ISLANDS && ways[n].values == KIT_ONCE;
-            if (type == HEED_BF16 ? (n + at) % 2 && !islands : (n + 2 * at + type) % 5)
+            if (type == HEED_BF16 ? (n + at) % 3 && !islands : (n + 2 * at + type) % 7)
                 continue;
             s->values = ways[n].values;
             s->rise = ways[n].rise;
@@ -129,7 +129,7 @@ static void add_shape(kit_list *list, const char *shape, const kit_spec *like, s
             if (!s->q_heads)
                 s->q_heads = s->kv_heads = 1;
             kit_complete(s);
-            c.quick = (islands && type == HEED_BF16) || (n + at) % 10 == 0;
+            c.quick = (islands && type == HEED_BF16) || (n + at) % 9 == 0;
             snprintf(c.name, sizeof c.name, "rising/%s_%s/%s", shape, ways[n].name,
                      kit_type_name(type));
             kit_add(list, &c);
@@ -142,7 +142,7 @@ static void add_spread(kit_list *list)
     static const float deviation[] = {1, 2, 3, 4, 6, 8, 12, 30};
     static const uint32_t dims[] = {64, 64, 128, 16, 40, 65};
     static const uint64_t some[] = {CAUSAL, WINDOW, MASK, HEED_HAS_SINK};
-    for (uint32_t n = 0; n < 24; n++) {
+    for (uint32_t n = 0; n < 20; n++) {
         uint64_t draw = kit_hash(2026, n);
         kit_spec s = {.values = KIT_SPREAD, .spread = deviation[n % COUNT(deviation)], BOTTOM};
         for (size_t f = 0; f < COUNT(some); f++)

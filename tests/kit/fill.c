@@ -154,8 +154,7 @@ static int64_t rise_at(const kit_spec *s, int64_t series, int64_t n)
 static double level(const kit_spec *s, int64_t series, int64_t key)
 {
     const int64_t at = key / s->period;
-    const int here = key == rise_at(s, series, at);
-    const int64_t n = at + (key >= rise_at(s, series, at));
+    const int64_t where = rise_at(s, series, at), n = at + (key >= where);
     switch (s->values) {
     case KIT_STEPS: /* the highest level is 0, where scores are small and known well */
         return (double)(n % (RISES + 1) - RISES);
@@ -169,7 +168,7 @@ static double level(const kit_spec *s, int64_t series, int64_t key)
         return series % 2 ? 4 * (key % s->period == s->period / 2) : key % s->period == 17;
     default: { /* spikes; not in every period, so that some rows meet their first late */
         uint64_t draw = kit_hash(kit_hash(kit_hash(s->seed, 98), series), at);
-        return here && draw % 3 == 0 ? (double)(1 << (draw >> 8) % 3) : 0;
+        return key == where && draw % 3 == 0 ? (double)(1 << (draw >> 8) % 3) : 0;
     }
     }
 }
