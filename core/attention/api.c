@@ -1,7 +1,6 @@
 /* The public calls, in the order in which they are used. No mathematics. */
 #include <heed/heed.h>
 
-#include "base/fpenv.h"
 #include "base/reason.h"
 #include "execute.h"
 #include "explain.h"

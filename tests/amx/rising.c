@@ -6,11 +6,7 @@
  * and NaN and infinities in hidden keys; against float64. On the model; `rising emulated` and
  * `rising hardware` run what is compiled for the unit. */
 #define _DEFAULT_SOURCE
-#include "amx.h"
-#include "base/cpu.h"
-#include "emulate.h"
-
-#include "../unit/unit.h"
+#include "which.h"
 
 #include <math.h>
 
@@ -228,23 +224,10 @@ static void check_problem(heed_context *context, uint64_t n)
 int main(int argc, char **argv)
 {
     const int emulated = argc > 1 && !strcmp(argv[1], "emulated");
-    const int hardware = argc > 1 && !strcmp(argv[1], "hardware");
     const uint64_t n_problems = emulated ? 12 : 100;
-    static heed_backend table;
-    heed_context *context;
-    heed_error why = {""};
-    heed_cpu cpu;
-    heed_cpu_detect(&cpu);
-    table = emulated || hardware ? *heed_amx_backend() : *heed_amx_model_backend();
-    table.name = "amx_rising";
-    if (emulated)
-        table.probe = heed_amx_emulate;
-    if ((emulated || hardware) && table.probe(&cpu, &why) != HEED_OK) {
-        printf("cannot run here: %s\n", why.text);
+    heed_context *context = which_context(argc, argv, "amx_rising");
+    if (!context)
         return 77;
-    }
-    context = unit_context(1, table.name);
-    CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
     for (uint64_t n = 0; n < n_problems; n++)
         check_problem(context, n);
     heed_context_release(context);

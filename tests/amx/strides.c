@@ -2,11 +2,7 @@
  * not even those of results that are too small for a normal number: beside a great sink all are. On the
  * model; `strides emulated` and `strides hardware` run what is compiled for the unit. */
 #define _DEFAULT_SOURCE
-#include "amx.h"
-#include "base/cpu.h"
-#include "emulate.h"
-
-#include "../unit/unit.h"
+#include "which.h"
 
 enum { ROWS = 40, KEYS = 70, DIM = 88, APART = 3 };
 
@@ -65,27 +61,13 @@ static void compare(heed_context *context, uint32_t dim, uint32_t type, float si
 int main(int argc, char **argv)
 {
     static const uint32_t dims[] = {24, 32, 64, 88}, types[] = {HEED_F32, HEED_F16, HEED_BF16};
-    const int emulated = argc > 1 && !strcmp(argv[1], "emulated");
-    const int hardware = argc > 1 && !strcmp(argv[1], "hardware");
-    static heed_backend table;
-    heed_context *context;
-    heed_error why = {""};
-    heed_cpu cpu;
+    heed_context *context = which_context(argc, argv, "amx_strides");
     uint64_t seed = 1;
-    heed_cpu_detect(&cpu);
-    table = emulated || hardware ? *heed_amx_backend() : *heed_amx_model_backend();
-    table.name = "amx_strides";
-    if (emulated)
-        table.probe = heed_amx_emulate;
-    if ((emulated || hardware) && table.probe(&cpu, &why) != HEED_OK) {
-        printf("cannot run here: %s\n", why.text);
+    if (!context)
         return 77;
-    }
     fill(&q[0][0], sizeof q / 2, &seed);
     fill(&k[0][0], sizeof k / 2, &seed);
     fill(&v[0][0], sizeof v / 2, &seed);
-    context = unit_context(1, table.name);
-    CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
     for (int d = 0; d < 4; d++)
         for (int t = 0; t < 3; t++)
             for (float sink = 0; sink <= 104; sink += 13)

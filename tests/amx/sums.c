@@ -5,11 +5,7 @@
  * query rows (whose keys are cut), against float64. On the model; `sums emulated` and `sums
  * hardware` run what is compiled for the unit. */
 #define _DEFAULT_SOURCE
-#include "amx.h"
-#include "base/cpu.h"
-#include "emulate.h"
-
-#include "../unit/unit.h"
+#include "which.h"
 
 #include <math.h>
 
@@ -197,24 +193,10 @@ static void fill(uint64_t *seed)
 int main(int argc, char **argv)
 {
     static const int64_t keys[] = {1, 2, 5, 128, KEYS};
-    const int emulated = argc > 1 && !strcmp(argv[1], "emulated");
-    const int hardware = argc > 1 && !strcmp(argv[1], "hardware");
-    static heed_backend table;
-    heed_context *context;
-    heed_error why = {""};
-    heed_cpu cpu;
+    heed_context *context = which_context(argc, argv, "amx_sums");
     uint64_t seed = 5;
-    heed_cpu_detect(&cpu);
-    table = emulated || hardware ? *heed_amx_backend() : *heed_amx_model_backend();
-    table.name = "amx_sums";
-    if (emulated)
-        table.probe = heed_amx_emulate;
-    if ((emulated || hardware) && table.probe(&cpu, &why) != HEED_OK) {
-        printf("cannot run here: %s\n", why.text);
+    if (!context)
         return 77;
-    }
-    context = unit_context(1, table.name);
-    CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
     fill(&seed);
     for (int kind = 0; kind < KINDS; kind++)
         for (size_t n = 0; n < sizeof keys / sizeof *keys; n++)

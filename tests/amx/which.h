@@ -1,0 +1,35 @@
+/* Which of the AMX kernels a test runs: those on the model, or by its argument `emulated` or `hardware`
+ * what is compiled for the unit. */
+#ifndef HEED_TESTS_AMX_WHICH_H
+#define HEED_TESTS_AMX_WHICH_H
+
+#include "amx.h"
+#include "base/cpu.h"
+#include "emulate.h"
+
+#include "../unit/unit.h"
+
+/* A context that has them alone, as the backend `name`; NULL, and a line, where they cannot run. */
+static inline heed_context *which_context(int argc, char **argv, const char *name)
+{
+    const int emulated = argc > 1 && !strcmp(argv[1], "emulated");
+    const int hardware = argc > 1 && !strcmp(argv[1], "hardware");
+    static heed_backend table;
+    heed_context *context;
+    heed_error why = {""};
+    heed_cpu cpu;
+    heed_cpu_detect(&cpu);
+    table = emulated || hardware ? *heed_amx_backend() : *heed_amx_model_backend();
+    table.name = name;
+    if (emulated)
+        table.probe = heed_amx_emulate;
+    if ((emulated || hardware) && table.probe(&cpu, &why) != HEED_OK) {
+        printf("cannot run here: %s\n", why.text);
+        return NULL;
+    }
+    context = unit_context(1, name);
+    CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
+    return context;
+}
+
+#endif
