@@ -165,7 +165,7 @@ Plan::Plan(heed_context *context, const heed_attn_desc &desc)
     }
 }
 
-std::string Plan::kernel(int64_t q_len) const
+std::string Plan::kernel(int64_t q_len, int64_t kv_len) const
 {
     size_t bytes = 0, at = 0;
     if (heed_attn_explain(plan_, 1, nullptr, &bytes) != HEED_OK)
@@ -174,7 +174,10 @@ std::string Plan::kernel(int64_t q_len) const
     if (heed_attn_explain(plan_, 1, text.data(), &bytes) != HEED_OK)
         return "";
     const char *name = q_len <= 1 ? "one" : q_len <= 16 ? "few" : "many";
-    const size_t of_class = text.find('"' + std::string(name) + '"');
+    const std::string key = "{\"query_class\": \"" + std::string(name) + "\", \"few_keys\": ";
+    size_t of_class = kv_len <= 32 ? text.find(key + "true") : std::string::npos;
+    if (of_class == std::string::npos)
+        of_class = text.find(key + "false");
     return json_string(text, "kernel", of_class == std::string::npos ? 0 : of_class, &at);
 }
 
@@ -185,7 +188,7 @@ int ceiling_of(const std::string &backend, const std::string &kernel, uint32_t d
         return -1;
     if (backend == "amx")
         return HEED_CEILING_AMX_BF16;
-    if (says("vdpbf16ps"))
+    if (says("_bf16"))
         return HEED_CEILING_DP_BF16;
     if (backend == "avx512")
         return says("avx2") ? HEED_CEILING_FMA_AVX2 : HEED_CEILING_FMA_AVX512;

@@ -51,7 +51,7 @@ class Plan
         return refusal_;
     } /* empty if there is a plan */
     /* The kernel that rows of a sequence of q_len queries are computed by; empty if unknown. */
-    std::string kernel(int64_t q_len) const;
+    std::string kernel(int64_t q_len, int64_t kv_len) const;
 
   private:
     heed_attn *plan_ = nullptr;

@@ -88,7 +88,7 @@ void measure(benchmark::State &state, const Row &row)
     const Workspace workspace(plan.get(), row.n_threads);
     if (!workspace.data())
         return fail(state, "no memory for the workspace");
-    const std::string kernel = plan.kernel(row.shape->q_len);
+    const std::string kernel = plan.kernel(row.shape->q_len, row.shape->kv_len);
     state.SetLabel(kernel.empty() ? row.backend : kernel);
 
     /* The row whose pages and tables have been touched; a long call does not notice. */

@@ -12,15 +12,17 @@
  */
 #include <heed/backend.h>
 
-static heed_status probe(const heed_cpu *cpu, heed_error *why)
+static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
+    (void)machine;
     (void)cpu; /* a backend with instructions of its own asks for them here: cpu->isa */
     (void)why;
     return HEED_OK;
 }
 
-static heed_status supports(const heed_problem *problem, heed_error *why)
+static heed_status supports(const void *machine, const heed_problem *problem, heed_error *why)
 {
+    (void)machine;
     if (problem->q_type != HEED_F32 || problem->k_type != HEED_F32 || problem->v_type != HEED_F32)
         return heed_refuse(why, "q, k and v must be f32 here, not %s, %s and %s",
                            heed_dtype_name(problem->q_type), heed_dtype_name(problem->k_type),
@@ -29,18 +31,19 @@ static heed_status supports(const heed_problem *problem, heed_error *why)
 }
 
 /* Nanoseconds, by which core chooses among the backends that support a problem: measure yours. */
-static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+static double cost(const void *machine, const heed_problem *problem, int64_t q_len, int64_t kv_len)
 {
+    (void)machine;
     return (double)problem->q_heads * (double)q_len * (double)kv_len *
            (20 + (double)problem->qk_dim + (double)problem->v_dim);
 }
 
-static heed_status tiling(const heed_problem *problem, heed_tiling *out)
+static heed_status tiling(const void *machine, const heed_problem *problem, heed_tiling *out)
 {
+    (void)machine;
     out->query_rows = 8;
     out->key_block = 64; /* matters to backends with masks, or that prepare K and V */
     out->scratch_bytes = problem->v_dim * sizeof(double);
-    out->kernel = "example";
     return HEED_OK;
 }
 
@@ -52,9 +55,10 @@ static double element(const heed_rows *rows, int64_t head, int64_t row, int64_t 
 
 /* The softmax state of every row: its greatest score m, the sum of exp(s - m) and that of
  * exp(s - m) * v. Core divides, rounds and writes the results. */
-static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                            void *scratch)
+static heed_status run(const void *machine, const void *state, const heed_problem *problem,
+                       heed_tile *tile, void *scratch)
 {
+    (void)machine;
     double *acc = scratch; /* f64: long sums need no care */
     int64_t v_dim = problem->v_dim;
     (void)state;
@@ -91,21 +95,29 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
     return HEED_OK;
 }
 
+static const heed_attn_kernel loops = {
+    .struct_size = sizeof loops,
+    .name = "loops",
+    /* A sink, lse and the lengths of sequences are core's work. */
+    .features = HEED_HAS_SCALE | HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_SINK | HEED_HAS_LSE |
+                HEED_HAS_LENS,
+    .supports = supports,
+    .cost = cost,
+    .tiling = tiling,
+    .run = run,
+};
+
 const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_size)
 {
+    static const heed_attn_kernel *const attn[] = {&loops};
     static const heed_backend backend = {
         .abi = HEED_BACKEND_ABI,
         .struct_size = sizeof backend,
-        /* A sink, lse and the lengths of sequences are core's work. */
-        .features = HEED_HAS_SCALE | HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_SINK |
-                    HEED_HAS_LSE | HEED_HAS_LENS,
         .name = "example",
         .summary = "the example plugin: f32 in plain loops",
-        .probe = probe,
-        .supports = supports,
-        .cost = cost,
-        .tiling = tiling,
-        .run_tile = run_tile,
+        .open = open_machine,
+        .attn = attn,
+        .n_attn = 1,
     };
     (void)host_struct_size; /* members that an older host does not know are ignored there */
     return host_abi == HEED_BACKEND_ABI ? &backend : NULL;

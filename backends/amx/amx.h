@@ -97,43 +97,33 @@ static inline size_t heed_amx_linear_x_bytes(const heed_linear_problem *p)
     return AMX_LINEAR_ROWS * (size_t)(steps < most ? steps : most) * 64;
 }
 
-heed_status heed_amx_prepare(const void *state, const heed_problem *problem, const heed_tile *kv,
-                             void *prepared);
-heed_status heed_amx_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                              void *scratch);
-heed_status heed_amx_lanes_prepare(const void *state, const heed_problem *problem,
-                                   const heed_tile *kv, void *prepared);
-heed_status heed_amx_lanes_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                                    void *scratch);
-heed_status heed_amx_model_prepare(const void *state, const heed_problem *problem,
-                                   const heed_tile *kv, void *prepared);
-heed_status heed_amx_model_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                                    void *scratch);
-
-heed_status heed_amx_linear_pack(const heed_linear_problem *problem,
-                                 const heed_linear_weight *weight, int64_t col_first,
-                                 int64_t col_end, void *panel);
-heed_status heed_amx_linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
-                                 void *scratch);
-heed_status heed_amx_lanes_linear_pack(const heed_linear_problem *problem,
-                                       const heed_linear_weight *weight, int64_t col_first,
-                                       int64_t col_end, void *panel);
-heed_status heed_amx_lanes_linear_tile(const heed_linear_problem *problem,
-                                       const heed_linear_tile *tile, void *scratch);
-heed_status heed_amx_model_linear_pack(const heed_linear_problem *problem,
-                                       const heed_linear_weight *weight, int64_t col_first,
-                                       int64_t col_end, void *panel);
-heed_status heed_amx_model_linear_tile(const heed_linear_problem *problem,
-                                       const heed_linear_tile *tile, void *scratch);
-
-/* n values, rounded up to a multiple of 16, in place. */
-void heed_amx_activate(uint32_t activation, float *s, int64_t n);
-void heed_amx_lanes_activate(uint32_t activation, float *s, int64_t n);
-void heed_amx_model_activate(uint32_t activation, float *s, int64_t n);
+/* What open makes of this CPU. */
+typedef struct heed_amx_machine {
+    double cost_scale; /* of what estimates say of a unit of usual speed */
+} heed_amx_machine;
 
 /* Three builds: for the hardware; on the model of the tile unit and plain loops; and on the model
  * with AVX-512 beside it, which runs most of the code of the first on machines without a tile unit.
- */
+ * activate: n values, rounded up to a multiple of 16, in place. */
+#define AMX_KERNELS(name)                                                                          \
+    heed_status name(prepare)(const void *machine, const void *state, const heed_problem *problem, \
+                              const heed_tile *kv, void *prepared);                                \
+    heed_status name(run_tile)(const void *machine, const void *state,                             \
+                               const heed_problem *problem, heed_tile *tile, void *scratch);       \
+    heed_status name(linear_pack)(const void *machine, const heed_linear_problem *problem,         \
+                                  const heed_linear_weight *weight, int64_t col_first,             \
+                                  int64_t col_end, void *panel);                                   \
+    heed_status name(linear_tile)(const void *machine, const void *state,                          \
+                                  const heed_linear_problem *problem,                              \
+                                  const heed_linear_tile *tile, void *scratch);                    \
+    void name(activate)(uint32_t activation, float *s, int64_t n);
+#define AMX_HARDWARE(name) heed_amx_##name
+#define AMX_MODEL(name) heed_amx_model_##name
+#define AMX_LANES(name) heed_amx_lanes_##name
+AMX_KERNELS(AMX_HARDWARE)
+AMX_KERNELS(AMX_MODEL)
+AMX_KERNELS(AMX_LANES)
+
 #if defined(HEED_AMX_MODEL) && defined(HEED_AMX_LANES)
 #define AMX_NAME(name) heed_amx_lanes_##name
 #elif defined(HEED_AMX_MODEL)

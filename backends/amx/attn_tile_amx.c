@@ -33,11 +33,11 @@ static int all_hidden(const heed_tile *t, int64_t block)
     return 1;
 }
 
-heed_status AMX_NAME(prepare)(const void *state, const heed_problem *problem, const heed_tile *kv,
-                              void *prepared)
+heed_status AMX_NAME(prepare)(const void *machine, const void *state, const heed_problem *problem,
+                              const heed_tile *kv, void *prepared)
 {
     const amx_layout layout = amx_layout_of(problem);
-    (void)state;
+    (void)machine, (void)state;
     pack_block(problem, kv, &layout, kv->k_first / AMX_BLOCK * AMX_BLOCK, prepared);
     return HEED_OK;
 }
@@ -85,8 +85,8 @@ static void begin_run(amx_run *x, char *scratch)
     x->hidden = x->c > 0 ? -INFINITY : INFINITY;
 }
 
-heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, heed_tile *tile,
-                               void *scratch)
+heed_status AMX_NAME(run_tile)(const void *machine, const void *state, const heed_problem *problem,
+                               heed_tile *tile, void *scratch)
 {
     const amx_layout layout = amx_layout_of(problem);
     const int64_t chunk_keys = layout.chunk_blocks * AMX_BLOCK;
@@ -105,7 +105,7 @@ heed_status AMX_NAME(run_tile)(const void *state, const heed_problem *problem, h
                  .packed = packed,
                  .odd_scores = &odd_scores};
     amx_run three[3];
-    (void)state;
+    (void)machine, (void)state;
     begin_run(&x, base);
     for (int64_t g = 0; g < groups; g++) {
         rows[g].fresh = 1;

@@ -117,10 +117,7 @@ static double cost_factor(heed_error *note)
     return heed_amx_judge(1, (double)tenths / (10 * 512), note);
 }
 
-/* Set by probe, before any other call. */
-static _Atomic double cost_scale = 1;
-
-static heed_status amx_probe(const heed_cpu *cpu, heed_error *why)
+static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
     int error;
     if (heed_amx_isa(cpu, why) != HEED_OK)
@@ -136,16 +133,16 @@ static heed_status amx_probe(const heed_cpu *cpu, heed_error *why)
                                              : "refused");
     if (palette_of_cpu(why) != HEED_OK)
         return HEED_ERR_UNSUPPORTED;
-    atomic_store(&cost_scale, cost_factor(why));
+    static const heed_amx_machine fast = {1}, slow = {1000};
+    *machine = cost_factor(why) > 1 ? &slow : &fast;
     return HEED_OK;
 }
 #else
-static const double cost_scale = 1;
-
-static heed_status amx_probe(const heed_cpu *cpu, heed_error *why)
+static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
-    (void)cpu;
-    (void)why;
+    static const heed_amx_machine model = {1};
+    (void)cpu, (void)why;
+    *machine = &model;
     return HEED_OK;
 }
 #endif
@@ -155,7 +152,8 @@ static int is_served_type(uint32_t type)
     return type == HEED_F32 || type == HEED_F16 || type == HEED_BF16;
 }
 
-static heed_status amx_supports(const heed_problem *p, heed_error *why)
+/* What the kernels have in common. */
+static heed_status check_problem(const heed_problem *p, heed_error *why)
 {
     int all_bf16 = p->q_type == HEED_BF16 && p->k_type == HEED_BF16 && p->v_type == HEED_BF16;
     if (!is_served_type(p->q_type) || !is_served_type(p->k_type) || !is_served_type(p->v_type) ||
@@ -169,12 +167,34 @@ static heed_status amx_supports(const heed_problem *p, heed_error *why)
     return HEED_OK;
 }
 
+static int is_split(const heed_problem *p)
+{
+    return amx_layout_of(p).parts == 2;
+}
+
+static heed_status supports(const void *machine, const heed_problem *p, heed_error *why)
+{
+    (void)machine;
+    heed_status st = check_problem(p, why);
+    return st == HEED_OK && is_split(p) ? heed_refuse(why, "it multiplies q, k and v of bf16 alone")
+                                        : st;
+}
+
+static heed_status split_supports(const void *machine, const heed_problem *p, heed_error *why)
+{
+    (void)machine;
+    heed_status st = check_problem(p, why);
+    return st == HEED_OK && !is_split(p) ? heed_refuse(why, "q, k and v of bf16 need no splitting")
+                                         : st;
+}
+
 /* From measurements at 3 GHz: a product of tiles with what surrounds it takes about 9 ns, the
  * softmax of 16 rows x 32 keys beside it 30, packing 32 keys x 32 dims of K and V about 55 (read,
  * transposed, written and read again). Estimates are what blending a mask in adds (30), and what
  * the path adds that is not woven into products (80; with tanh 250). */
-static double amx_cost(const heed_problem *p, int64_t q_len, int64_t kv_len)
+static double amx_cost(const void *machine, const heed_problem *p, int64_t q_len, int64_t kv_len)
 {
+    const heed_amx_machine *m = machine;
     const amx_layout l = amx_layout_of(p);
     const uint64_t scored = HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS;
     double products = l.parts == 2 ? 3 : 1, rows = (double)q_len * l.heads, keys = (double)kv_len;
@@ -185,13 +205,14 @@ static double amx_cost(const heed_problem *p, int64_t q_len, int64_t kv_len)
                                                             : 30;
     if (p->features & HEED_HAS_CAUSAL && q_len > 1)
         units *= 0.55;
-    return cost_scale * p->kv_heads *
+    return m->cost_scale * p->kv_heads *
            (units * (steps * 2 * 9 * products + softmax) + ceil(keys / 32) * steps * 55 * l.parts +
             300);
 }
 
-static heed_status amx_tiling(const heed_problem *p, heed_tiling *out)
+static heed_status amx_tiling(const void *machine, const heed_problem *p, heed_tiling *out)
 {
+    (void)machine;
     const amx_layout l = amx_layout_of(p);
     out->query_rows = (uint32_t)l.query_rows;
     out->key_block = AMX_BLOCK;
@@ -204,14 +225,13 @@ static heed_status amx_tiling(const heed_problem *p, heed_tiling *out)
     out->state_log2 = 1;
     out->scratch_bytes = (size_t)l.scratch_bytes;
     out->prepare_bytes = (size_t)l.block_bytes;
-    out->kernel = l.parts == 2    ? "tile 32 rows x 512 keys, f32 as two bf16, three products"
-                  : l.group == 16 ? "tile 16 rows x 1024 keys, bf16 products"
-                                  : "tile 32 rows x 512 keys, bf16 products";
     return HEED_OK;
 }
 
-static heed_status linear_supports(const heed_linear_problem *p, heed_error *why)
+static heed_status linear_supports(const void *machine, const heed_linear_problem *p,
+                                   heed_error *why)
 {
+    (void)machine;
     if (p->x_type != HEED_BF16 || p->w_type != HEED_BF16 || p->accuracy != HEED_ACCURACY_BF16)
         return heed_refuse(why,
                            "linear layers need x and w in bf16 and accuracy bf16: tile products "
@@ -221,17 +241,20 @@ static heed_status linear_supports(const heed_linear_problem *p, heed_error *why
 
 /* A product of tiles with what surrounds it takes about 7 ns, whether its rows are one or 16; few
  * rows wait for the weights, at 20 bytes a ns. */
-static double linear_cost(const heed_linear_problem *p, int64_t rows)
+static double linear_cost(const void *machine, const heed_linear_problem *p, int64_t rows)
 {
+    const heed_amx_machine *m = machine;
     const double row_tiles = (double)((rows + 15) / 16), steps = (double)heed_amx_linear_steps(p);
     const double work = row_tiles * steps * (double)((p->out_dim + 15) / 16) * 7;
     const double read = (double)p->in_dim * p->out_dim * 2 / 20;
     const double around = (double)rows * (p->out_dim * 0.2 + p->in_dim * 0.05);
-    return cost_scale * (500 + around + (rows > 0 && read > work ? read : work));
+    return m->cost_scale * (500 + around + (rows > 0 && read > work ? read : work));
 }
 
-static heed_status linear_tiling(const heed_linear_problem *p, heed_linear_tiling *out)
+static heed_status linear_tiling(const void *machine, const heed_linear_problem *p,
+                                 heed_linear_tiling *out)
 {
+    (void)machine;
     out->rows = AMX_LINEAR_ROWS;
     out->cols = AMX_LINEAR_COLS;
     out->panel_cols = AMX_PANEL;
@@ -240,32 +263,62 @@ static heed_status linear_tiling(const heed_linear_problem *p, heed_linear_tilin
     out->scratch_bytes =
         heed_amx_linear_x_bytes(p) +
         (p->in_dim <= AMX_LINEAR_BLOCK ? 2 * 4096 : AMX_LINEAR_ROWS * AMX_LINEAR_COLS * 4);
-    out->kernel = "tile 32 rows x 32 columns, bf16 products";
     return HEED_OK;
 }
 
+#define FEATURES                                                                                   \
+    (HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI |      \
+     HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE | HEED_HAS_SINK | HEED_HAS_LSE |          \
+     HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES |       \
+     HEED_HAS_REPRODUCIBLE_CHUNKS)
+
+static const heed_attn_kernel tiles = {
+    .struct_size = sizeof tiles,
+    .name = "tiles",
+    .features = FEATURES,
+    .supports = supports,
+    .cost = amx_cost,
+    .tiling = amx_tiling,
+    .run = AMX_NAME(run_tile),
+    .prepare = AMX_NAME(prepare),
+};
+
+/* f32 and f16 as two bf16, three products. */
+static const heed_attn_kernel tiles_split = {
+    .struct_size = sizeof tiles_split,
+    .name = "tiles_split",
+    .features = FEATURES,
+    .supports = split_supports,
+    .cost = amx_cost,
+    .tiling = amx_tiling,
+    .run = AMX_NAME(run_tile),
+    .prepare = AMX_NAME(prepare),
+};
+
+static const heed_linear_kernel linear = {
+    .struct_size = sizeof linear,
+    .name = "tiles",
+    .supports = linear_supports,
+    .cost = linear_cost,
+    .tiling = linear_tiling,
+    .pack = AMX_NAME(linear_pack),
+    .run = AMX_NAME(linear_tile),
+};
+
 const heed_backend *AMX_NAME(backend)(void)
 {
+    static const heed_attn_kernel *const attn[] = {&tiles, &tiles_split};
+    static const heed_linear_kernel *const layers[] = {&linear};
     static const heed_backend backend = {
         .abi = HEED_BACKEND_ABI,
         .struct_size = sizeof(heed_backend),
-        .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
-                    HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
-                    HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
-                    HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_REPRODUCIBLE_CHUNKS,
         .name = BACKEND_NAME,
         .summary = BACKEND_SUMMARY,
-        .probe = amx_probe,
-        .supports = amx_supports,
-        .cost = amx_cost,
-        .tiling = amx_tiling,
-        .prepare = AMX_NAME(prepare),
-        .run_tile = AMX_NAME(run_tile),
-        .linear_supports = linear_supports,
-        .linear_cost = linear_cost,
-        .linear_tiling = linear_tiling,
-        .linear_pack = AMX_NAME(linear_pack),
-        .linear_tile = AMX_NAME(linear_tile),
+        .open = open_machine,
+        .attn = attn,
+        .n_attn = sizeof attn / sizeof *attn,
+        .linear = layers,
+        .n_linear = sizeof layers / sizeof *layers,
     };
     return &backend;
 }

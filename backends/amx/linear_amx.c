@@ -307,9 +307,11 @@ static inline void products(tile_unit *u, const x_tiles *tiles, int64_t row_tile
     }
 }
 
-heed_status AMX_NAME(linear_pack)(const heed_linear_problem *p, const heed_linear_weight *weight,
-                                  int64_t col_first, int64_t col_end, void *panel)
+heed_status AMX_NAME(linear_pack)(const void *machine, const heed_linear_problem *p,
+                                  const heed_linear_weight *weight, int64_t col_first,
+                                  int64_t col_end, void *panel)
 {
+    (void)machine;
     uint16_t *to = panel;
     for (int64_t i = 0; i < (int64_t)heed_amx_linear_steps(p) * STEP; i += 2)
         for (int64_t c = col_first; c < col_first + AMX_PANEL; c++)
@@ -326,9 +328,11 @@ heed_status AMX_NAME(linear_pack)(const heed_linear_problem *p, const heed_linea
     return HEED_OK;
 }
 
-heed_status AMX_NAME(linear_tile)(const heed_linear_problem *p, const heed_linear_tile *t,
+heed_status AMX_NAME(linear_tile)(const void *machine, const void *state,
+                                  const heed_linear_problem *p, const heed_linear_tile *t,
                                   void *scratch)
 {
+    (void)machine, (void)state;
     const int64_t steps = heed_amx_linear_steps(p), row_tiles = (t->rows + 15) / 16;
     const int64_t panels = (t->col_end - t->col_first + AMX_PANEL - 1) / AMX_PANEL;
     const int64_t panel_sums = row_tiles * 2048, pairs = (row_tiles + 1) / 2;

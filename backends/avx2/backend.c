@@ -4,106 +4,134 @@
 
 #define NEEDS (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C)
 
-/* Written once, by the first probe that accepts this machine. */
-static heed_simd_tuning tuning;
-
-static heed_status probe(const heed_cpu *cpu, heed_error *why)
+static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
     if ((cpu->isa & NEEDS) != NEEDS)
         return heed_refuse(why, "needs a CPU and an operating system with AVX2, FMA and F16C");
-    heed_simd_tune(cpu, 8, 0, &tuning);
-    return HEED_OK;
+    return heed_simd_open(cpu, 8, 0, machine);
 }
 
-static heed_status supports(const heed_problem *problem, heed_error *why)
-{
-    (void)problem; /* core has compared its features with ours */
-    (void)why;
-    return HEED_OK;
-}
+/* ---- attention --------------------------------------------------------------------------------
+ */
 
-static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
-{
-    return heed_simd_cost(&tuning, problem, q_len, kv_len);
-}
-
-static heed_status tiling(const heed_problem *problem, heed_tiling *out)
-{
-    return heed_simd_tiling(&tuning, problem, out);
-}
-
-static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                            void *scratch)
+static heed_status run_prefill(const void *machine, const void *state, const heed_problem *problem,
+                               heed_tile *tile, void *scratch)
 {
     (void)state;
-    const int decode = heed_simd_decode_covers(&tuning, problem);
-    const int outputs = (tile->flags & HEED_TILE_OUTPUTS) != 0;
-    if (!outputs && heed_simd_small_covers(problem, tile))
-        return heed_attn_small_avx2(problem, tile, 1);
-    if (decode && !outputs)
-        return heed_attn_decode_avx2(&tuning, problem, tile, scratch);
-    heed_status st = heed_attn_prefill_avx2(&tuning, problem, tile, scratch);
-    if (decode && st == HEED_OK)
-        st = heed_attn_decode_weights_avx2(&tuning, problem, tile, scratch);
-    return st;
+    return heed_attn_prefill_avx2(machine, problem, tile, scratch);
 }
 
-static heed_status run_heads(const void *state, const heed_problem *problem, heed_tile *tile,
-                             const heed_tile_state *states, int64_t kv_heads, void *scratch)
+static heed_status run_decode(const void *machine, const void *state, const heed_problem *problem,
+                              heed_tile *tile, void *scratch)
 {
     (void)state;
-    if (!states)
-        return heed_simd_small_covers(problem, tile) ? heed_attn_small_avx2(problem, tile, kv_heads)
-                                                     : HEED_ERR_UNSUPPORTED;
-    if (!heed_simd_decode_covers(&tuning, problem))
-        return HEED_ERR_UNSUPPORTED;
-    return heed_attn_decode_heads_avx2(&tuning, problem, tile, states, kv_heads, scratch);
+    if (!(tile->flags & HEED_TILE_OUTPUTS))
+        return heed_attn_decode_avx2(machine, problem, tile, scratch);
+    heed_status st = heed_attn_prefill_avx2(machine, problem, tile, scratch);
+    return st == HEED_OK ? heed_attn_decode_weights_avx2(machine, problem, tile, scratch) : st;
 }
 
-static heed_status linear_supports(const heed_linear_problem *problem, heed_error *why)
+static heed_status run_decode_heads(const void *machine, const void *state,
+                                    const heed_problem *problem, heed_tile *tile,
+                                    const heed_tile_state *states, int64_t kv_heads, void *scratch)
 {
-    (void)problem; /* any dims and types */
-    (void)why;
-    return HEED_OK;
+    (void)state;
+    return states ? heed_attn_decode_heads_avx2(machine, problem, tile, states, kv_heads, scratch)
+                  : HEED_ERR_UNSUPPORTED;
 }
 
-static double linear_cost(const heed_linear_problem *problem, int64_t rows)
+static heed_status run_small(const void *machine, const void *state, const heed_problem *problem,
+                             heed_tile *tile, void *scratch)
 {
-    return heed_simd_linear_cost(&tuning, problem, rows);
+    return heed_simd_small_covers(tile) && !(tile->flags & HEED_TILE_OUTPUTS)
+               ? heed_attn_small_avx2(problem, tile, 1)
+               : run_decode(machine, state, problem, tile, scratch);
 }
 
-static heed_status linear_tiling(const heed_linear_problem *problem, heed_linear_tiling *out)
+static heed_status run_small_heads(const void *machine, const void *state,
+                                   const heed_problem *problem, heed_tile *tile,
+                                   const heed_tile_state *states, int64_t kv_heads, void *scratch)
 {
-    return heed_simd_linear_tiling(&tuning, problem, out);
+    if (states)
+        return run_decode_heads(machine, state, problem, tile, states, kv_heads, scratch);
+    return heed_simd_small_covers(tile) ? heed_attn_small_avx2(problem, tile, kv_heads)
+                                        : HEED_ERR_UNSUPPORTED;
 }
 
-static heed_status linear_pack(const heed_linear_problem *problem, const heed_linear_weight *weight,
-                               int64_t col_first, int64_t col_end, void *panel)
+static const heed_attn_kernel prefill = {
+    .struct_size = sizeof prefill,
+    .name = "prefill",
+    .features = HEED_SIMD_FEATURES,
+    .supports = heed_simd_prefill_supports,
+    .cost = heed_simd_prefill_cost,
+    .tiling = heed_simd_prefill_tiling,
+    .run = run_prefill,
+};
+
+static const heed_attn_kernel decode = {
+    .struct_size = sizeof decode,
+    .name = "decode",
+    .features = HEED_SIMD_FEATURES,
+    .supports = heed_simd_decode_supports,
+    .cost = heed_simd_decode_cost,
+    .tiling = heed_simd_decode_tiling,
+    .run = run_decode,
+    .run_heads = run_decode_heads,
+};
+
+static const heed_attn_kernel small = {
+    .struct_size = sizeof small,
+    .name = "small",
+    .features = HEED_SIMD_FEATURES,
+    .flags = HEED_KERNEL_FEW_KEYS,
+    .supports = heed_simd_small_supports,
+    .cost = heed_simd_small_cost,
+    .tiling = heed_simd_decode_tiling,
+    .run = run_small,
+    .run_heads = run_small_heads,
+};
+
+/* ---- linear layers ----------------------------------------------------------------------------
+ */
+
+static heed_status run_linear(const void *machine, const void *state,
+                              const heed_linear_problem *problem, const heed_linear_tile *tile,
+                              void *scratch)
 {
-    return heed_simd_linear_pack(&tuning, problem, weight, col_first, col_end, panel);
+    (void)machine, (void)state;
+    return heed_linear_tile_avx2(problem, tile, scratch);
 }
+
+static const heed_linear_kernel linear = {
+    .struct_size = sizeof linear,
+    .name = "products",
+    .supports = heed_simd_linear_supports,
+    .cost = heed_simd_linear_cost,
+    .tiling = heed_simd_linear_tiling,
+    .pack = heed_simd_linear_pack,
+    .run = run_linear,
+};
+
+/* ---- the table --------------------------------------------------------------------------------
+ */
 
 const heed_backend *heed_avx2_backend(void); /* declared by whoever lists the built-in backends */
 
 const heed_backend *heed_avx2_backend(void)
 {
+    static const heed_attn_kernel *const attn[] = {&prefill, &decode, &small};
+    static const heed_linear_kernel *const layers[] = {&linear};
     static const heed_backend backend = {
         .abi = HEED_BACKEND_ABI,
         .struct_size = sizeof backend,
-        .features = HEED_SIMD_FEATURES,
         .name = "avx2",
         .summary = "hand-written AVX2 kernels: f32, f16 and bf16 in f32 arithmetic",
-        .probe = probe,
-        .supports = supports,
-        .cost = cost,
-        .tiling = tiling,
-        .run_tile = run_tile,
-        .linear_supports = linear_supports,
-        .linear_cost = linear_cost,
-        .linear_tiling = linear_tiling,
-        .linear_pack = linear_pack,
-        .linear_tile = heed_linear_tile_avx2,
-        .run_heads = run_heads,
+        .open = open_machine,
+        .close = heed_simd_close,
+        .attn = attn,
+        .n_attn = sizeof attn / sizeof *attn,
+        .linear = layers,
+        .n_linear = sizeof layers / sizeof *layers,
     };
     return &backend;
 }

@@ -23,161 +23,254 @@
 #define heed_linear_tile_dot_avx512 heed_linear_tile_avx512
 #endif
 
-/* Written once, by the first probe that accepts this machine. */
-static heed_simd_tuning tuning;
-
-static heed_status probe(const heed_cpu *cpu, heed_error *why)
+static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
     if ((cpu->isa & NEEDS) != NEEDS)
         return heed_refuse(why,
                            "needs a CPU and an operating system with AVX-512 F, BW, DQ and VL");
-    heed_simd_tune(cpu, 16, HEED_AVX512_HAVE_DOT, &tuning);
     if (cpu->isa & HEED_ISA_AVX512_BF16)
         heed_refuse(why, "accuracy bf16 %s vdpbf16ps: of %s CPUs it is known to be %s than f32",
-                    tuning.dot_bf16 ? "by" : "without", cpu->vendor,
-                    cpu->fast & HEED_ISA_AVX512_BF16 ? "faster" : "slower");
-    return HEED_OK;
+                    HEED_AVX512_HAVE_DOT && cpu->fast & HEED_ISA_AVX512_BF16 ? "by" : "without",
+                    cpu->vendor, cpu->fast & HEED_ISA_AVX512_BF16 ? "faster" : "slower");
+    return heed_simd_open(cpu, 16, HEED_AVX512_HAVE_DOT, machine);
 }
 
-static heed_status supports(const heed_problem *problem, heed_error *why)
-{
-    (void)problem; /* core has compared its features with ours */
-    (void)why;
-    return HEED_OK;
-}
-
-static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
-{
-    return heed_simd_cost(&tuning, problem, q_len, kv_len);
-}
-
-static heed_status tiling(const heed_problem *problem, heed_tiling *out)
-{
-    return heed_simd_tiling(&tuning, problem, out);
-}
+/* ---- attention in f32 arithmetic --------------------------------------------------------------
+ *
+ * The kernels of AVX2 give the same bits, so a tile may go to either.
+ */
 
 /* Is the tile's sequence so little work that AVX-512's slow start would cost more than its width
  * gains? 0.7 million operations, measured on an Intel with AMX. */
-static int is_small(const heed_problem *problem, const heed_tile *tile)
+static int is_little(const heed_simd_tuning *tuning, const heed_problem *problem,
+                     const heed_tile *tile)
 {
     double pairs = (double)problem->q_heads * (double)tile->q_len * (double)tile->kv_len;
-    return HEED_AVX512_HAVE_AVX2 && tuning.small_avx2 &&
+    return HEED_AVX512_HAVE_AVX2 && tuning->small_avx2 &&
            2 * pairs * ((double)problem->qk_dim + (double)problem->v_dim) < 7e5;
 }
 
-/* What runs a tile in f32 arithmetic. */
-static heed_status run_plain(const heed_problem *problem, heed_tile *tile, int decode,
-                             void *scratch)
+static heed_status run_prefill(const void *machine, const void *state, const heed_problem *problem,
+                               heed_tile *tile, void *scratch)
 {
-    if (is_small(problem, tile))
-        return decode ? heed_attn_decode_avx2(&tuning, problem, tile, scratch)
-                      : heed_attn_prefill_avx2(&tuning, problem, tile, scratch);
-    return decode ? heed_attn_decode_avx512(&tuning, problem, tile, scratch)
-                  : heed_attn_prefill_avx512(&tuning, problem, tile, scratch);
+    (void)state;
+    return is_little(machine, problem, tile) && !(tile->flags & HEED_TILE_OUTPUTS)
+               ? heed_attn_prefill_avx2(machine, problem, tile, scratch)
+               : heed_attn_prefill_avx512(machine, problem, tile, scratch);
 }
 
-static heed_status run_small(const heed_problem *problem, heed_tile *tile, int64_t kv_heads)
+static heed_status run_decode(const void *machine, const void *state, const heed_problem *problem,
+                              heed_tile *tile, void *scratch)
 {
-    return HEED_AVX512_HAVE_AVX2 && tuning.small_avx2
+    (void)state;
+    if (!(tile->flags & HEED_TILE_OUTPUTS))
+        return is_little(machine, problem, tile)
+                   ? heed_attn_decode_avx2(machine, problem, tile, scratch)
+                   : heed_attn_decode_avx512(machine, problem, tile, scratch);
+    heed_status st = heed_attn_prefill_avx512(machine, problem, tile, scratch);
+    return st == HEED_OK ? heed_attn_decode_weights_avx512(machine, problem, tile, scratch) : st;
+}
+
+static heed_status run_decode_heads(const void *machine, const void *state,
+                                    const heed_problem *problem, heed_tile *tile,
+                                    const heed_tile_state *states, int64_t kv_heads, void *scratch)
+{
+    const heed_simd_tuning *tuning = machine;
+    (void)state;
+    if (!states)
+        return HEED_ERR_UNSUPPORTED;
+    /* Half as wide, more instructions go between the prefetches of f32: memory gives 75 to 82 % of
+     * its rate for groups of three and four in place of 69 to 74 (Zen 4). Not where they are read
+     * crosswise. */
+    const uint32_t rows = tile->n_heads * (uint32_t)tile->q_count;
+    if (HEED_AVX512_HAVE_AVX2 && problem->k_type == HEED_F32 && tile->pages && rows > 2 &&
+        !(tuning->cross_f32 && rows >= tuning->cross_f32))
+        return heed_attn_decode_heads_avx2(tuning, problem, tile, states, kv_heads, scratch);
+    return heed_attn_decode_heads_avx512(tuning, problem, tile, states, kv_heads, scratch);
+}
+
+static heed_status run_small_tiles(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                   heed_tile *tile, int64_t kv_heads)
+{
+    return HEED_AVX512_HAVE_AVX2 && tuning->small_avx2
                ? heed_attn_small_avx2(problem, tile, kv_heads)
                : heed_attn_small_avx512(problem, tile, kv_heads);
 }
 
-static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                            void *scratch)
+static heed_status run_small(const void *machine, const void *state, const heed_problem *problem,
+                             heed_tile *tile, void *scratch)
+{
+    return heed_simd_small_covers(tile) && !(tile->flags & HEED_TILE_OUTPUTS)
+               ? run_small_tiles(machine, problem, tile, 1)
+               : run_decode(machine, state, problem, tile, scratch);
+}
+
+static heed_status run_small_heads(const void *machine, const void *state,
+                                   const heed_problem *problem, heed_tile *tile,
+                                   const heed_tile_state *states, int64_t kv_heads, void *scratch)
+{
+    if (states)
+        return run_decode_heads(machine, state, problem, tile, states, kv_heads, scratch);
+    return heed_simd_small_covers(tile) ? run_small_tiles(machine, problem, tile, kv_heads)
+                                        : HEED_ERR_UNSUPPORTED;
+}
+
+/* ---- attention by vdpbf16ps -------------------------------------------------------------------
+ */
+
+static heed_status run_prefill_bf16(const void *machine, const void *state,
+                                    const heed_problem *problem, heed_tile *tile, void *scratch)
 {
     (void)state;
-    const int small = heed_simd_small_covers(problem, tile);
-    if (small && !(tile->flags & HEED_TILE_OUTPUTS))
-        return run_small(problem, tile, 1);
-    const int decode = heed_simd_decode_covers(&tuning, problem);
-    const int dot = !small && heed_simd_dot_covers(&tuning, problem) &&
-                    (!decode || (tile->k.dim_stride == 1 && tile->v.dim_stride == 1));
-    if (!decode && dot)
-        return heed_attn_prefill_dot_avx512(&tuning, problem, tile, scratch);
+    return heed_attn_prefill_dot_avx512(machine, problem, tile, scratch);
+}
+
+/* The pairs of a product are of adjacent dims. */
+static int has_pairs(const heed_tile *tile)
+{
+    return tile->k.dim_stride == 1 && tile->v.dim_stride == 1;
+}
+
+static heed_status run_decode_bf16(const void *machine, const void *state,
+                                   const heed_problem *problem, heed_tile *tile, void *scratch)
+{
+    if (!has_pairs(tile))
+        return run_decode(machine, state, problem, tile, scratch);
     if (!(tile->flags & HEED_TILE_OUTPUTS))
-        return dot ? heed_attn_decode_dot_avx512(&tuning, problem, tile, scratch)
-                   : run_plain(problem, tile, decode, scratch);
-    heed_status st = heed_attn_prefill_avx512(&tuning, problem, tile, scratch);
-    if (decode && st == HEED_OK)
-        st = dot ? heed_attn_decode_weights_dot_avx512(&tuning, problem, tile, scratch)
-                 : heed_attn_decode_weights_avx512(&tuning, problem, tile, scratch);
-    return st;
+        return heed_attn_decode_dot_avx512(machine, problem, tile, scratch);
+    heed_status st = heed_attn_prefill_avx512(machine, problem, tile, scratch);
+    return st == HEED_OK ? heed_attn_decode_weights_dot_avx512(machine, problem, tile, scratch)
+                         : st;
 }
 
-static heed_status run_heads(const void *state, const heed_problem *problem, heed_tile *tile,
-                             const heed_tile_state *states, int64_t kv_heads, void *scratch)
+static heed_status run_decode_bf16_heads(const void *machine, const void *state,
+                                         const heed_problem *problem, heed_tile *tile,
+                                         const heed_tile_state *states, int64_t kv_heads,
+                                         void *scratch)
 {
     (void)state;
-    if (!states)
-        return heed_simd_small_covers(problem, tile) ? run_small(problem, tile, kv_heads)
-                                                     : HEED_ERR_UNSUPPORTED;
-    if (!heed_simd_decode_covers(&tuning, problem))
-        return HEED_ERR_UNSUPPORTED;
-    if (heed_simd_dot_covers(&tuning, problem))
-        return heed_attn_decode_heads_dot_avx512(&tuning, problem, tile, states, kv_heads, scratch);
-    /* Half as wide, more instructions go between the prefetches of f32: memory gives 75 to 82 % of
-     * its rate for groups of three and four in place of 69 to 74 (Zen 4). Not where they are read
-     * crosswise. The bits are the same. */
-    const uint32_t rows = tile->n_heads * tile->q_count;
-    if (HEED_AVX512_HAVE_AVX2 && problem->k_type == HEED_F32 && tile->pages && rows > 2 &&
-        !(tuning.cross_f32 && rows >= tuning.cross_f32))
-        return heed_attn_decode_heads_avx2(&tuning, problem, tile, states, kv_heads, scratch);
-    return heed_attn_decode_heads_avx512(&tuning, problem, tile, states, kv_heads, scratch);
+    return states ? heed_attn_decode_heads_dot_avx512(machine, problem, tile, states, kv_heads,
+                                                      scratch)
+                  : HEED_ERR_UNSUPPORTED;
 }
 
-static heed_status linear_supports(const heed_linear_problem *problem, heed_error *why)
+/* ---- kernels of attention ---------------------------------------------------------------------
+ */
+
+static const heed_attn_kernel prefill = {
+    .struct_size = sizeof prefill,
+    .name = "prefill",
+    .features = HEED_SIMD_FEATURES,
+    .supports = heed_simd_prefill_supports,
+    .cost = heed_simd_prefill_cost,
+    .tiling = heed_simd_prefill_tiling,
+    .run = run_prefill,
+};
+
+static const heed_attn_kernel prefill_bf16 = {
+    .struct_size = sizeof prefill_bf16,
+    .name = "prefill_bf16",
+    .features = HEED_SIMD_FEATURES,
+    .supports = heed_simd_prefill_bf16_supports,
+    .cost = heed_simd_prefill_bf16_cost,
+    .tiling = heed_simd_prefill_tiling,
+    .run = run_prefill_bf16,
+};
+
+static const heed_attn_kernel decode = {
+    .struct_size = sizeof decode,
+    .name = "decode",
+    .features = HEED_SIMD_FEATURES,
+    .supports = heed_simd_decode_supports,
+    .cost = heed_simd_decode_cost,
+    .tiling = heed_simd_decode_tiling,
+    .run = run_decode,
+    .run_heads = run_decode_heads,
+};
+
+static const heed_attn_kernel decode_bf16 = {
+    .struct_size = sizeof decode_bf16,
+    .name = "decode_bf16",
+    .features = HEED_SIMD_FEATURES,
+    .supports = heed_simd_decode_bf16_supports,
+    .cost = heed_simd_decode_bf16_cost,
+    .tiling = heed_simd_decode_tiling,
+    .run = run_decode_bf16,
+    .run_heads = run_decode_bf16_heads,
+};
+
+static const heed_attn_kernel small = {
+    .struct_size = sizeof small,
+    .name = "small",
+    .features = HEED_SIMD_FEATURES,
+    .flags = HEED_KERNEL_FEW_KEYS,
+    .supports = heed_simd_small_supports,
+    .cost = heed_simd_small_cost,
+    .tiling = heed_simd_decode_tiling,
+    .run = run_small,
+    .run_heads = run_small_heads,
+};
+
+/* ---- linear layers ----------------------------------------------------------------------------
+ */
+
+static heed_status run_linear(const void *machine, const void *state,
+                              const heed_linear_problem *problem, const heed_linear_tile *tile,
+                              void *scratch)
 {
-    (void)problem; /* any dims and types */
-    (void)why;
-    return HEED_OK;
+    (void)machine, (void)state;
+    return heed_linear_tile_avx512(problem, tile, scratch);
 }
 
-static double linear_cost(const heed_linear_problem *problem, int64_t rows)
+static heed_status run_linear_bf16(const void *machine, const void *state,
+                                   const heed_linear_problem *problem, const heed_linear_tile *tile,
+                                   void *scratch)
 {
-    return heed_simd_linear_cost(&tuning, problem, rows);
+    (void)machine, (void)state;
+    return heed_linear_tile_dot_avx512(problem, tile, scratch);
 }
 
-static heed_status linear_tiling(const heed_linear_problem *problem, heed_linear_tiling *out)
-{
-    return heed_simd_linear_tiling(&tuning, problem, out);
-}
+static const heed_linear_kernel linear = {
+    .struct_size = sizeof linear,
+    .name = "products",
+    .supports = heed_simd_linear_supports,
+    .cost = heed_simd_linear_cost,
+    .tiling = heed_simd_linear_tiling,
+    .pack = heed_simd_linear_pack,
+    .run = run_linear,
+};
 
-static heed_status linear_pack(const heed_linear_problem *problem, const heed_linear_weight *weight,
-                               int64_t col_first, int64_t col_end, void *panel)
-{
-    return heed_simd_linear_pack(&tuning, problem, weight, col_first, col_end, panel);
-}
+static const heed_linear_kernel linear_bf16 = {
+    .struct_size = sizeof linear_bf16,
+    .name = "products_bf16",
+    .supports = heed_simd_linear_bf16_supports,
+    .cost = heed_simd_linear_bf16_cost,
+    .tiling = heed_simd_linear_bf16_tiling,
+    .pack = heed_simd_linear_bf16_pack,
+    .run = run_linear_bf16,
+};
 
-static heed_status linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
-                               void *scratch)
-{
-    return heed_simd_linear_dot_covers(&tuning, problem)
-               ? heed_linear_tile_dot_avx512(problem, tile, scratch)
-               : heed_linear_tile_avx512(problem, tile, scratch);
-}
+/* ---- the table --------------------------------------------------------------------------------
+ */
 
 const heed_backend *heed_avx512_backend(void); /* declared by whoever lists the built-in backends */
 
 const heed_backend *heed_avx512_backend(void)
 {
+    static const heed_attn_kernel *const attn[] = {&prefill, &prefill_bf16, &decode, &decode_bf16,
+                                                   &small};
+    static const heed_linear_kernel *const layers[] = {&linear, &linear_bf16};
     static const heed_backend backend = {
         .abi = HEED_BACKEND_ABI,
         .struct_size = sizeof backend,
-        .features = HEED_SIMD_FEATURES,
         .name = "avx512",
         .summary = "hand-written AVX-512 kernels: f32, f16 and bf16 in f32 arithmetic",
-        .probe = probe,
-        .supports = supports,
-        .cost = cost,
-        .tiling = tiling,
-        .run_tile = run_tile,
-        .linear_supports = linear_supports,
-        .linear_cost = linear_cost,
-        .linear_tiling = linear_tiling,
-        .linear_pack = linear_pack,
-        .linear_tile = linear_tile,
-        .run_heads = run_heads,
+        .open = open_machine,
+        .close = heed_simd_close,
+        .attn = attn,
+        .n_attn = sizeof attn / sizeof *attn,
+        .linear = layers,
+        .n_linear = sizeof layers / sizeof *layers,
     };
     return &backend;
 }

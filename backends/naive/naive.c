@@ -177,11 +177,11 @@ static void write_outputs(const naive_row *row, int64_t r)
     }
 }
 
-static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                            void *scratch)
+static heed_status run(const void *machine, const void *state, const heed_problem *problem,
+                       heed_tile *tile, void *scratch)
 {
     double *q = scratch, *acc = q + problem->qk_dim;
-    (void)state;
+    (void)machine, (void)state;
     for (int64_t r = 0; r < tile->n_heads * tile->q_count; r++) {
         naive_row row = {problem, tile, q, r / tile->q_count, tile->q_first + r % tile->q_count};
         for (int64_t d = 0; d < problem->qk_dim; d++)
@@ -195,14 +195,14 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
     return HEED_OK;
 }
 
-static heed_status tiling(const heed_problem *problem, heed_tiling *out)
+static heed_status tiling(const void *machine, const heed_problem *problem, heed_tiling *out)
 {
+    (void)machine;
     out->query_rows = QUERY_ROWS;
     out->key_block = KEY_BLOCK;
     if (problem->query_class != HEED_QUERY_MANY)
         out->key_chunk = KEY_CHUNK;
     out->scratch_bytes = ((size_t)problem->qk_dim + problem->v_dim) * sizeof(double);
-    out->kernel = "naive";
     return HEED_OK;
 }
 
@@ -213,8 +213,9 @@ static double element_cost(uint32_t type)
     return type == HEED_F16 ? 2.0 : 0.7;
 }
 
-static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+static double cost(const void *machine, const heed_problem *problem, int64_t q_len, int64_t kv_len)
 {
+    (void)machine;
     int windowed = (problem->features & HEED_HAS_WINDOW) != 0;
     int causal = (problem->features & HEED_HAS_CAUSAL) != 0;
     double keys = (double)kv_len, span = INFINITY;
@@ -229,43 +230,47 @@ static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
             element_cost(problem->v_type) * problem->v_dim);
 }
 
-static heed_status probe(const heed_cpu *cpu, heed_error *why)
+static heed_status supports(const void *machine, const heed_problem *problem, heed_error *why)
 {
-    (void)cpu;
-    (void)why;
+    (void)machine, (void)problem, (void)why; /* core has compared its features with ours */
     return HEED_OK;
 }
 
-static heed_status supports(const heed_problem *problem, heed_error *why)
+static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
-    (void)problem; /* core has compared its features with ours */
-    (void)why;
+    (void)cpu, (void)machine, (void)why;
     return HEED_OK;
 }
+
+static const heed_attn_kernel loops = {
+    .struct_size = sizeof loops,
+    .name = "loops",
+    .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
+                HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
+                HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS |
+                HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_REPRODUCIBLE_CHUNKS,
+    .supports = supports,
+    .cost = cost,
+    .tiling = tiling,
+    .run = run,
+};
 
 const heed_backend *heed_naive_backend(void); /* declared by whoever lists the built-in backends */
 
 const heed_backend *heed_naive_backend(void)
 {
+    static const heed_attn_kernel *const attn[] = {&loops};
+    static const heed_linear_kernel *const layers[] = {&heed_naive_linear};
     static const heed_backend backend = {
         .abi = HEED_BACKEND_ABI,
         .struct_size = sizeof backend,
-        .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
-                    HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
-                    HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
-                    HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_REPRODUCIBLE_CHUNKS,
         .name = "naive",
         .summary = "plain loops for every problem and machine; the reference for the others",
-        .probe = probe,
-        .supports = supports,
-        .cost = cost,
-        .tiling = tiling,
-        .run_tile = run_tile,
-        .linear_supports = heed_naive_linear_supports,
-        .linear_cost = heed_naive_linear_cost,
-        .linear_tiling = heed_naive_linear_tiling,
-        .linear_pack = heed_naive_linear_pack,
-        .linear_tile = heed_naive_linear_tile,
+        .open = open_machine,
+        .attn = attn,
+        .n_attn = sizeof attn / sizeof *attn,
+        .linear = layers,
+        .n_linear = sizeof layers / sizeof *layers,
     };
     return &backend;
 }

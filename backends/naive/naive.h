@@ -4,14 +4,6 @@
 
 #include <heed/backend.h>
 
-/* linear.c */
-heed_status heed_naive_linear_supports(const heed_linear_problem *problem, heed_error *why);
-double heed_naive_linear_cost(const heed_linear_problem *problem, int64_t rows);
-heed_status heed_naive_linear_tiling(const heed_linear_problem *problem, heed_linear_tiling *out);
-heed_status heed_naive_linear_pack(const heed_linear_problem *problem,
-                                   const heed_linear_weight *weight, int64_t col_first,
-                                   int64_t col_end, void *panel);
-heed_status heed_naive_linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
-                                   void *scratch);
+extern const heed_linear_kernel heed_naive_linear; /* linear.c */
 
 #endif

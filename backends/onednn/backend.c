@@ -4,15 +4,24 @@
 #include "linear.h"
 #include "onednn.h"
 
-static heed_status supports(const heed_problem *problem, heed_error *why)
+static heed_status open_library(const heed_cpu *cpu, const void **machine, heed_error *why)
+{
+    const heed_status st = heed_onednn_open(cpu, why);
+    *machine = heed_onednn_opened();
+    return st;
+}
+
+static heed_status supports(const void *machine, const heed_problem *problem, heed_error *why)
 {
     heed_onednn_layout layout;
+    (void)machine;
     return heed_onednn_lay_out(problem, &layout, why);
 }
 
-static heed_status tiling(const heed_problem *problem, heed_tiling *out)
+static heed_status tiling(const void *machine, const heed_problem *problem, heed_tiling *out)
 {
     heed_onednn_layout layout;
+    (void)machine;
     heed_status st = heed_onednn_lay_out(problem, &layout, NULL);
     if (st != HEED_OK)
         return st;
@@ -22,7 +31,6 @@ static heed_status tiling(const heed_problem *problem, heed_tiling *out)
     out->state_log2 = 1;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
     out->scratch_bytes = layout.bytes;
-    out->kernel = layout.bf16 ? "oneDNN bf16 products" : "oneDNN f32 products";
     return HEED_OK;
 }
 
@@ -42,11 +50,12 @@ static double visible_keys(const heed_problem *problem, double q_len, double kv_
 /* From measurements at 3 GHz with oneDNN 2.6, in nanoseconds: a product's elements; what surrounds
  * a score; a key block's elements on their way from memory, which is all that decoding waits for;
  * and what the calls of a block take. Blocks are computed in full, and tiles to the next size. */
-static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+static double cost(const void *machine, const heed_problem *problem, int64_t q_len, int64_t kv_len)
 {
+    const heed_onednn_library *library = machine;
     const double each = 0.0138, score = 0.19;
     double group = problem->q_heads / problem->kv_heads, dims = problem->qk_dim + problem->v_dim;
-    double rows = group * (double)q_len, slower = heed_onednn_opened()->slower;
+    double rows = group * (double)q_len, slower = library->slower;
     double tiles = ceil(rows / 256), keys = visible_keys(problem, (double)q_len, (double)kv_len);
     double blocks = ceil(keys / 256) + (problem->features & HEED_HAS_CAUSAL && q_len > 1 ? 0.5 : 0);
     int many = problem->query_class == HEED_QUERY_MANY;
@@ -57,48 +66,58 @@ static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
            (rows * 256 * (score + each * dims) * slower + tiles * (256 * dims * load + calls));
 }
 
-/* The members of a table. clang-format would fill lines with them. */
-/* clang-format off */
-#define MEMBERS(bytes)                                                                             \
-    .abi = HEED_BACKEND_ABI,                                                                       \
-    .struct_size = (bytes),                                                                        \
-    .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |            \
-                HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |             \
-                HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |                \
-                HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES,                                  \
-    .name = "onednn",                                                                              \
-    .summary = "matrix products of oneDNN",                                                        \
-    .probe = heed_onednn_open,                                                                     \
-    .supports = supports,                                                                          \
-    .cost = cost,                                                                                  \
-    .tiling = tiling,                                                                              \
-    .plan_create = heed_onednn_plan_create,                                                        \
-    .plan_destroy = heed_onednn_plan_destroy,                                                      \
-    .run_tile = heed_onednn_run_tile,                                                              \
-    .linear_supports = heed_onednn_linear_supports,                                                \
-    .linear_cost = heed_onednn_linear_cost,                                                        \
-    .linear_tiling = heed_onednn_linear_tiling,                                                    \
-    .linear_pack = heed_onednn_linear_pack,                                                        \
-    .linear_tile = heed_onednn_linear_tile,                                                        \
-    .linear_plan_create = heed_onednn_linear_plan_create,                                          \
-    .linear_plan_destroy = heed_onednn_linear_plan_destroy
-/* clang-format on */
+static heed_status plan_create(const void *machine, const heed_problem *problem, void **state)
+{
+    (void)machine;
+    return heed_onednn_plan_create(problem, state);
+}
+
+static heed_status run(const void *machine, const void *state, const heed_problem *problem,
+                       heed_tile *tile, void *scratch)
+{
+    (void)machine;
+    return heed_onednn_run_tile(state, problem, tile, scratch);
+}
+
+static const heed_attn_kernel products = {
+    .struct_size = sizeof products,
+    .name = "products",
+    .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
+                HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
+                HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS |
+                HEED_HAS_PACKED | HEED_HAS_PAGES,
+    .supports = supports,
+    .cost = cost,
+    .tiling = tiling,
+    .run = run,
+    .plan_create = plan_create,
+    .plan_destroy = heed_onednn_plan_destroy,
+};
 
 const heed_backend *heed_onednn_backend(void); /* declared by whoever lists the built-in backends */
 
 const heed_backend *heed_onednn_backend(void)
 {
-    static const heed_backend backend = {MEMBERS(sizeof backend)};
+    static const heed_attn_kernel *const attn[] = {&products};
+    static const heed_linear_kernel *const layers[] = {&heed_onednn_linear};
+    static const heed_backend backend = {
+        .abi = HEED_BACKEND_ABI,
+        .struct_size = sizeof backend,
+        .name = "onednn",
+        .summary = "matrix products of oneDNN",
+        .open = open_library,
+        .attn = attn,
+        .n_attn = sizeof attn / sizeof *attn,
+        .linear = layers,
+        .n_linear = sizeof layers / sizeof *layers,
+    };
     return &backend;
 }
 
 #ifdef HEED_ONEDNN_PLUGIN
-/* A host that is too old to make the state of linear layers is shown none of their members. */
 const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_size)
 {
-    static const heed_backend older = {MEMBERS(offsetof(heed_backend, linear_supports))};
-    if (host_abi != HEED_BACKEND_ABI)
-        return NULL;
-    return host_struct_size < sizeof(heed_backend) ? &older : heed_onednn_backend();
+    (void)host_struct_size; /* members that an older host does not know are ignored there */
+    return host_abi == HEED_BACKEND_ABI ? heed_onednn_backend() : NULL;
 }
 #endif

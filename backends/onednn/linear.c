@@ -66,7 +66,7 @@ static heed_status ask(const heed_linear_problem *problem, size_t *scratchpad_by
                                                 heed_dnnl_status_name(status));
 }
 
-void heed_onednn_linear_plan_destroy(void *state)
+static void plan_destroy(void *state)
 {
     plan *p = state;
     if (heed_onednn_is_lost())
@@ -95,9 +95,10 @@ static dnnl_status_t fill(const heed_linear_problem *problem, plan *p)
     return status;
 }
 
-heed_status heed_onednn_linear_plan_create(const heed_linear_problem *problem, void **state)
+static heed_status plan_create(const void *machine, const heed_linear_problem *problem,
+                               void **state)
 {
-    const heed_onednn_library *library = heed_onednn_opened();
+    const heed_onednn_library *library = machine;
     const heed_status st = heed_onednn_use(NULL);
     if (st != HEED_OK)
         return st;
@@ -114,16 +115,18 @@ heed_status heed_onednn_linear_plan_create(const heed_linear_problem *problem, v
         heed_onednn_many(&library->threads, before);
     }
     if (status != dnnl_success) {
-        heed_onednn_linear_plan_destroy(p); /* safe on a half-made one */
+        plan_destroy(p); /* safe on a half-made one */
         return status == dnnl_out_of_memory ? HEED_ERR_NOMEM : HEED_ERR_BACKEND;
     }
     *state = p;
     return HEED_OK;
 }
 
-heed_status heed_onednn_linear_supports(const heed_linear_problem *problem, heed_error *why)
+static heed_status supports(const void *machine, const heed_linear_problem *problem,
+                            heed_error *why)
 {
     size_t scratchpad_bytes;
+    (void)machine;
     if (problem->in_dim > MOST_INPUTS)
         return heed_refuse(why, "its rows of %u inputs are longer than %d", problem->in_dim,
                            MOST_INPUTS);
@@ -131,10 +134,11 @@ heed_status heed_onednn_linear_supports(const heed_linear_problem *problem, heed
 }
 
 /* In nanoseconds, as measured for attention's products; whole steps of rows and columns. */
-double heed_onednn_linear_cost(const heed_linear_problem *problem, int64_t rows)
+static double cost(const void *machine, const heed_linear_problem *problem, int64_t rows)
 {
+    const heed_onednn_library *library = machine;
     const double steps = ceil((double)rows / ROWS) * ceil((double)problem->out_dim / COLS);
-    const double slower = (double)heed_onednn_opened()->slower;
+    const double slower = (double)library->slower;
     return steps * (1500 + 0.0138 * slower * ROWS * COLS * problem->in_dim) +
            (double)rows * problem->out_dim * (problem->activation == HEED_ACT_NONE ? 2 : 30);
 }
@@ -154,9 +158,11 @@ static size_t panel_bytes(const heed_linear_problem *problem)
     return COLS * problem->in_dim * element(problem);
 }
 
-heed_status heed_onednn_linear_tiling(const heed_linear_problem *problem, heed_linear_tiling *out)
+static heed_status tiling(const void *machine, const heed_linear_problem *problem,
+                          heed_linear_tiling *out)
 {
     size_t scratchpad_bytes;
+    (void)machine;
     heed_status st = ask(problem, &scratchpad_bytes, NULL);
     if (st != HEED_OK)
         return st;
@@ -167,7 +173,6 @@ heed_status heed_onednn_linear_tiling(const heed_linear_problem *problem, heed_l
     out->panel_bytes = panel_bytes(problem);
     out->scratch_bytes =
         x_bytes(problem) + ROWS * COLS * sizeof(float) + (scratchpad_bytes + 63) / 64 * 64;
-    out->kernel = is_bf16(problem) ? "oneDNN bf16 product" : "oneDNN f32 product";
     return HEED_OK;
 }
 
@@ -193,10 +198,11 @@ static void put_row(int bf16, void *to, int64_t n, uint32_t type, const void *fr
         put(bf16, to, k, type, from, index + k * stride);
 }
 
-heed_status heed_onednn_linear_pack(const heed_linear_problem *problem,
-                                    const heed_linear_weight *weight, int64_t col_first,
-                                    int64_t col_end, void *panel)
+static heed_status pack(const void *machine, const heed_linear_problem *problem,
+                        const heed_linear_weight *weight, int64_t col_first, int64_t col_end,
+                        void *panel)
 {
+    (void)machine;
     const int bf16 = is_bf16(problem);
     memset(panel, 0, panel_bytes(problem));
     for (int64_t i = 0; i < problem->in_dim; i++)
@@ -219,8 +225,8 @@ static slot *take_slot(const plan *p)
     }
 }
 
-static dnnl_status_t run(const heed_linear_problem *problem, const heed_linear_tile *tile,
-                         const plan *p, const slot *with, char *scratch)
+static dnnl_status_t multiply(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                              const plan *p, const slot *with, char *scratch)
 {
     float *sums = (float *)(void *)(scratch + x_bytes(problem));
     char *scratchpad = (char *)(sums + ROWS * COLS);
@@ -247,17 +253,29 @@ static dnnl_status_t run(const heed_linear_problem *problem, const heed_linear_t
     return status;
 }
 
-heed_status heed_onednn_linear_tile(const heed_linear_problem *problem,
-                                    const heed_linear_tile *tile, void *scratch)
+static heed_status run(const void *machine, const void *state, const heed_linear_problem *problem,
+                       const heed_linear_tile *tile, void *scratch)
 {
-    const heed_onednn_library *library = heed_onednn_opened();
-    const plan *p = tile->state;
+    const heed_onednn_library *library = machine;
+    const plan *p = state;
     if (heed_onednn_is_lost())
-        return HEED_ERR_BACKEND; /* linear_supports() has the sentence */
+        return HEED_ERR_BACKEND; /* supports() has the sentence */
     slot *taken = take_slot(p);
     int before = heed_onednn_one(&library->threads);
-    dnnl_status_t status = run(problem, tile, p, taken, scratch);
+    dnnl_status_t status = multiply(problem, tile, p, taken, scratch);
     heed_onednn_many(&library->threads, before);
     atomic_store(&taken->taken, 0);
     return status == dnnl_success ? HEED_OK : HEED_ERR_BACKEND;
 }
+
+const heed_linear_kernel heed_onednn_linear = {
+    .struct_size = sizeof heed_onednn_linear,
+    .name = "products",
+    .supports = supports,
+    .cost = cost,
+    .tiling = tiling,
+    .pack = pack,
+    .run = run,
+    .plan_create = plan_create,
+    .plan_destroy = plan_destroy,
+};

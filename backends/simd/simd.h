@@ -18,10 +18,10 @@
 
 #include <heed/backend.h>
 
-/* What is worth doing on this CPU: tuning.c says why. None of it changes a bit of an f32 problem's
- * results. */
+/* What is worth doing on this CPU: tuning.c says why. The `machine` of the backends' kernels. None of
+ * it changes a bit of an f32 problem's results. */
 typedef struct heed_simd_tuning {
-    uint32_t lanes; /* floats of a vector: 8 or 16; 0: not filled yet */
+    uint32_t lanes; /* floats of a vector: 8 or 16 */
     uint32_t
         prefetch_l1;  /* software prefetch to L1 gains in vector loops (48 KiB, AMD); else to L2 */
     uint32_t streams; /* the CPU's own prefetches of streams are best left alone: decode/run.h */
@@ -33,13 +33,9 @@ typedef struct heed_simd_tuning {
     uint32_t small_avx2; /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
 } heed_simd_tuning;
 
-/*
- * Called by a backend's probe where the backend can run. Fills *once, which is zero when the process
- * starts, on the first call and never again: contexts may be made while others run. Nothing of it
- * depends on that first context's cap: under every cap that leaves the backend what it needs, the
- * CPU is the same to it. have_dot: the kernels by vdpbf16ps are built.
- */
-void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, int have_dot, heed_simd_tuning *once);
+/* A backend's open and close: fills *machine. have_dot: the kernels by vdpbf16ps are built. */
+heed_status heed_simd_open(const heed_cpu *cpu, uint32_t lanes, int have_dot, const void **machine);
+void heed_simd_close(const void *machine);
 
 /* Every HEED_HAS_* bit that the kernels know between them. */
 #define HEED_SIMD_FEATURES                                                                         \
@@ -48,20 +44,43 @@ void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, int have_dot, heed_simd
      HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES |       \
      HEED_HAS_REPRODUCIBLE_CHUNKS)
 
-/* The tiling of the kernel that serves the problem. In the second pass, over tiles flagged OUTPUTS,
- * prefill writes scores and weights for all of them; decode then writes its own weights. */
-heed_status heed_simd_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
-                             heed_tiling *out);
+/* ---- kernels of attention ---------------------------------------------------------------------
+ *
+ * Members of their tables that backends share. Query classes are served by prefill or by decode, and
+ * few keys of few dims by small. Kernels of bf16 products are for accuracy bf16, where they are fast.
+ */
+heed_status heed_simd_prefill_supports(const void *machine, const heed_problem *problem,
+                                       heed_error *why);
+heed_status heed_simd_prefill_bf16_supports(const void *machine, const heed_problem *problem,
+                                            heed_error *why);
+heed_status heed_simd_decode_supports(const void *machine, const heed_problem *problem,
+                                      heed_error *why);
+heed_status heed_simd_decode_bf16_supports(const void *machine, const heed_problem *problem,
+                                           heed_error *why);
+heed_status heed_simd_small_supports(const void *machine, const heed_problem *problem,
+                                     heed_error *why);
 
-/* Estimated nanoseconds, as heed_backend.cost. */
-double heed_simd_cost(const heed_simd_tuning *tuning, const heed_problem *problem, int64_t q_len,
-                      int64_t kv_len);
+double heed_simd_prefill_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                              int64_t kv_len);
+double heed_simd_prefill_bf16_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                                   int64_t kv_len);
+double heed_simd_decode_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                             int64_t kv_len);
+double heed_simd_decode_bf16_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                                  int64_t kv_len);
+double heed_simd_small_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                            int64_t kv_len);
+
+heed_status heed_simd_prefill_tiling(const void *machine, const heed_problem *problem,
+                                     heed_tiling *out);
+/* Small's too, whose tiles may turn out to be decode's. In the second pass, over tiles flagged OUTPUTS,
+ * prefill writes scores and weights; decode then writes its own weights. */
+heed_status heed_simd_decode_tiling(const void *machine, const heed_problem *problem,
+                                    heed_tiling *out);
 
 /* ---- prefill ----------------------------------------------------------------------------------
  */
 
-heed_status heed_simd_prefill_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                     heed_tiling *out);
 heed_status heed_attn_prefill_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
                                    heed_tile *tile, void *scratch);
 heed_status heed_attn_prefill_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
@@ -72,21 +91,11 @@ heed_status heed_attn_prefill_dot_avx512(const heed_simd_tuning *tuning,
                                          const heed_problem *problem, heed_tile *tile,
                                          void *scratch);
 
-/* May the products of this problem be those of bf16, and are they fast here? */
-static inline int heed_simd_dot_covers(const heed_simd_tuning *tuning, const heed_problem *p)
-{
-    return tuning->dot_bf16 && p->accuracy == HEED_ACCURACY_BF16 && p->q_type == HEED_BF16 &&
-           p->k_type == HEED_BF16 && p->v_type == HEED_BF16;
-}
-
 /* ---- decode -----------------------------------------------------------------------------------
  */
 
-/* Does the decode kernel serve this problem? Decided by the problem alone: its query class, dims,
- * types and features. Where not, prefill serves it. */
-int heed_simd_decode_covers(const heed_simd_tuning *tuning, const heed_problem *problem);
-heed_status heed_simd_decode_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                    heed_tiling *out);
+/* How few rows are cut, to the same sums on every instruction set; the rest of *out is left. */
+void heed_decode_cut(const heed_problem *problem, heed_tiling *out);
 heed_status heed_attn_decode_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
                                   heed_tile *tile, void *scratch);
 heed_status heed_attn_decode_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
@@ -127,7 +136,7 @@ heed_status heed_attn_decode_weights_dot_avx512(const heed_simd_tuning *tuning,
  * Decode's tiles that are not worth its preparations, of every type, in f32 arithmetic. Scores are
  * formed as decode forms those of f32, whose second pass serves the weights.
  */
-#define HEED_SMALL_KEYS 32
+#define HEED_SMALL_KEYS HEED_FEW_KEYS
 #define HEED_SMALL_DIM 32 /* of v; qk_dim is 8 or 16 */
 
 /* Are the keys that the tile's sequence sees those of one chunk? Then its first pass had the flag
@@ -140,15 +149,19 @@ static inline int heed_simd_one_chunk(const heed_tile *t)
     return first / HEED_DECODE_CHUNK == (end - 1) / HEED_DECODE_CHUNK;
 }
 
-/* Does small serve this tile, or did it in the first pass? Decided by the sequence's own problem
- * alone. */
-static inline int heed_simd_small_covers(const heed_problem *p, const heed_tile *t)
+/* What small asks of a problem. */
+static inline int heed_simd_small_has_shape(const heed_problem *p)
 {
     const uint64_t terms = HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS |
                            HEED_HAS_SINK | HEED_HAS_PAGES;
-    return t->k_end - t->k_first <= HEED_SMALL_KEYS && p->query_class != HEED_QUERY_MANY &&
-           (p->qk_dim == 8 || p->qk_dim == 16) && p->v_dim <= HEED_SMALL_DIM && p->v_dim % 8 == 0 &&
-           !(p->features & terms) && t->q.dim_stride == 1 && t->k.dim_stride == 1 &&
+    return (p->qk_dim == 8 || p->qk_dim == 16) && p->v_dim <= HEED_SMALL_DIM && p->v_dim % 8 == 0 &&
+           !(p->features & terms);
+}
+
+/* Does small serve this tile of such a problem, or did it in the first pass? Else decode does. */
+static inline int heed_simd_small_covers(const heed_tile *t)
+{
+    return t->k_end - t->k_first <= HEED_FEW_KEYS && t->q.dim_stride == 1 && t->k.dim_stride == 1 &&
            t->v.dim_stride == 1 && t->out.dim_stride == 1 &&
            (t->flags & HEED_TILE_WHOLE || (t->flags & HEED_TILE_OUTPUTS && heed_simd_one_chunk(t)));
 }
@@ -161,24 +174,28 @@ heed_status heed_attn_small_avx512(const heed_problem *problem, heed_tile *tile,
 /* ---- linear layers ----------------------------------------------------------------------------
  */
 
-/* Are the products of this layer those of bf16, in pairs? */
-static inline int heed_simd_linear_dot_covers(const heed_simd_tuning *tuning,
-                                              const heed_linear_problem *p)
-{
-    return tuning->dot_bf16 && p->accuracy == HEED_ACCURACY_BF16;
-}
-
 /* word: inputs that lie side by side, 2 for pairs. */
 size_t heed_simd_linear_panel_bytes(const heed_linear_problem *problem, uint32_t lanes,
                                     uint32_t word);
-heed_status heed_simd_linear_tiling(const heed_simd_tuning *tuning,
-                                    const heed_linear_problem *problem, heed_linear_tiling *out);
-double heed_simd_linear_cost(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
-                             int64_t rows);
-heed_status heed_simd_linear_pack(const heed_simd_tuning *tuning,
-                                  const heed_linear_problem *problem,
+/* Members of the tables of both kernels: of f32 arithmetic, for every layer, and by vdpbf16ps. */
+heed_status heed_simd_linear_supports(const void *machine, const heed_linear_problem *problem,
+                                      heed_error *why);
+heed_status heed_simd_linear_bf16_supports(const void *machine, const heed_linear_problem *problem,
+                                           heed_error *why);
+double heed_simd_linear_cost(const void *machine, const heed_linear_problem *problem, int64_t rows);
+double heed_simd_linear_bf16_cost(const void *machine, const heed_linear_problem *problem,
+                                  int64_t rows);
+heed_status heed_simd_linear_tiling(const void *machine, const heed_linear_problem *problem,
+                                    heed_linear_tiling *out);
+heed_status heed_simd_linear_bf16_tiling(const void *machine, const heed_linear_problem *problem,
+                                         heed_linear_tiling *out);
+heed_status heed_simd_linear_pack(const void *machine, const heed_linear_problem *problem,
                                   const heed_linear_weight *weight, int64_t col_first,
                                   int64_t col_end, void *panel);
+heed_status heed_simd_linear_bf16_pack(const void *machine, const heed_linear_problem *problem,
+                                       const heed_linear_weight *weight, int64_t col_first,
+                                       int64_t col_end, void *panel);
+
 heed_status heed_linear_tile_avx2(const heed_linear_problem *problem, const heed_linear_tile *tile,
                                   void *scratch);
 heed_status heed_linear_tile_avx512(const heed_linear_problem *problem,

@@ -1,10 +1,72 @@
-/* What the x86 backends decide from a problem: compiled for the baseline CPU. */
+/* What the x86 backends say of their kernels of attention: compiled for the baseline CPU. */
 #include "prefill/layout.h"
 #include "simd.h"
 
-heed_status heed_simd_prefill_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
+/* ---- supports ---------------------------------------------------------------------------------
+ */
+
+/* May the products of this problem be those of bf16, and are they fast here? */
+static heed_status check_bf16(const heed_simd_tuning *tuning, const heed_problem *p,
+                              heed_error *why)
+{
+    if (p->accuracy != HEED_ACCURACY_BF16 || p->q_type != HEED_BF16 || p->k_type != HEED_BF16 ||
+        p->v_type != HEED_BF16)
+        return heed_refuse(why, "it is for accuracy bf16 and q, k and v of bf16");
+    return tuning->dot_bf16 ? HEED_OK
+                            : heed_refuse(why, "vdpbf16ps does not exist or is slow here");
+}
+
+heed_status heed_simd_prefill_supports(const void *machine, const heed_problem *problem,
+                                       heed_error *why)
+{
+    (void)machine;
+    return problem->query_class == HEED_QUERY_MANY
+               ? HEED_OK
+               : heed_refuse(why, "up to 16 query rows are decode's");
+}
+
+heed_status heed_simd_prefill_bf16_supports(const void *machine, const heed_problem *problem,
+                                            heed_error *why)
+{
+    heed_status st = heed_simd_prefill_supports(machine, problem, why);
+    return st == HEED_OK ? check_bf16(machine, problem, why) : st;
+}
+
+heed_status heed_simd_decode_supports(const void *machine, const heed_problem *problem,
+                                      heed_error *why)
+{
+    (void)machine;
+    return problem->query_class != HEED_QUERY_MANY
+               ? HEED_OK
+               : heed_refuse(why, "it serves up to 16 query rows; more are prefill's");
+}
+
+heed_status heed_simd_decode_bf16_supports(const void *machine, const heed_problem *problem,
+                                           heed_error *why)
+{
+    heed_status st = heed_simd_decode_supports(machine, problem, why);
+    return st == HEED_OK ? check_bf16(machine, problem, why) : st;
+}
+
+heed_status heed_simd_small_supports(const void *machine, const heed_problem *problem,
+                                     heed_error *why)
+{
+    heed_status st = heed_simd_decode_supports(machine, problem, why);
+    return st != HEED_OK ? st
+           : heed_simd_small_has_shape(problem)
+               ? HEED_OK
+               : heed_refuse(why, "it serves qk_dim 8 and 16, v_dim "
+                                  "8, 16, 24 and 32, without "
+                                  "modifiers, masks and pages");
+}
+
+/* ---- tiling -----------------------------------------------------------------------------------
+ */
+
+heed_status heed_simd_prefill_tiling(const void *machine, const heed_problem *problem,
                                      heed_tiling *out)
 {
+    const heed_simd_tuning *tuning = machine;
     heed_prefill_layout layout, small;
     int64_t group = problem->q_heads / problem->kv_heads, rows;
     heed_prefill_lay_out(problem, tuning->lanes, &layout);
@@ -15,43 +77,24 @@ heed_status heed_simd_prefill_tiling(const heed_simd_tuning *tuning, const heed_
     out->state_log2 = 1;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
     out->scratch_bytes = layout.bytes > small.bytes ? layout.bytes : small.bytes;
-    out->kernel = heed_simd_dot_covers(tuning, problem) ? "prefill, vdpbf16ps" : "prefill, f32";
     return HEED_OK;
 }
 
-/* Does small/small.c serve so many keys of this problem, as far as strides let it? */
-static int is_small(const heed_problem *p, double keys)
+heed_status heed_simd_decode_tiling(const void *machine, const heed_problem *problem,
+                                    heed_tiling *out)
 {
-    const heed_tile tile = {
-        .flags = HEED_TILE_WHOLE,
-        .k_end = (int64_t)keys,
-        .q = {.dim_stride = 1},
-        .k = {.dim_stride = 1},
-        .v = {.dim_stride = 1},
-        .out = {.dim_stride = 1},
-    };
-    return heed_simd_small_covers(p, &tile);
-}
-
-heed_status heed_simd_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
-                             heed_tiling *out)
-{
+    const heed_simd_tuning *tuning = machine;
     heed_prefill_layout layout;
-    heed_status status;
-    if (!heed_simd_decode_covers(tuning, problem))
-        return heed_simd_prefill_tiling(tuning, problem, out);
-    status = heed_simd_decode_tiling(tuning, problem, out);
+    heed_decode_cut(problem, out);
     heed_prefill_lay_out(problem, tuning->lanes, &layout);
     if (problem->features & (HEED_HAS_WEIGHTS | HEED_HAS_SCORES) &&
         layout.bytes > out->scratch_bytes)
         out->scratch_bytes = layout.bytes;
-    _Static_assert(HEED_SMALL_KEYS == 32, "the text of the kernel says so");
-    if (is_small(problem, HEED_SMALL_KEYS))
-        out->kernel = heed_simd_dot_covers(tuning, problem)
-                          ? "decode, vdpbf16ps (up to 32 keys: small, f32)"
-                          : "decode (up to 32 keys: small)";
-    return status;
+    return HEED_OK;
 }
+
+/* ---- cost -------------------------------------------------------------------------------------
+ */
 
 /* Keys that a row sees on average. */
 static double visible_keys(const heed_problem *problem, double q_len, double kv_len)
@@ -71,26 +114,68 @@ static double visible_keys(const heed_problem *problem, double q_len, double kv_
 }
 
 /* Of one core. A panel of lanes works as long on one row as on all of them, and a score costs about
- * what 24 multiply-adds do. Few rows wait for their keys and values, which caches give at some 40
- * bytes a ns, and core finishes them, dim by dim. */
-double heed_simd_cost(const heed_simd_tuning *tuning, const heed_problem *problem, int64_t q_len,
-                      int64_t kv_len)
+ * what 24 multiply-adds do. products: multiply-adds of an instruction's lane. */
+static double work_of(const heed_simd_tuning *tuning, const heed_problem *problem, double rows,
+                      double keys, double products)
 {
-    double rows = (double)q_len * problem->q_heads, lanes = tuning->lanes;
-    double keys = visible_keys(problem, (double)q_len, (double)kv_len);
-    double adds_per_ns = lanes == 16 ? 82 : 52, work, row = 10;
-    if (is_small(problem, keys))
-        return 50 + rows * (3 + 0.6 * keys);
-    if (heed_simd_dot_covers(tuning, problem))
-        adds_per_ns *= 2;
-    work = rows * keys * ((double)problem->qk_dim + (double)problem->v_dim + 24) / adds_per_ns;
-    if (heed_simd_decode_covers(tuning, problem)) {
-        double bytes = (double)heed_dtype_bytes(problem->k_type) * problem->qk_dim +
-                       (double)heed_dtype_bytes(problem->v_type) * problem->v_dim;
-        /* Wider vectors wait a little less. */
-        double read = keys * problem->kv_heads * bytes / 40 + work / 16;
-        work = work > read ? work : read;
-        row = 30 + (double)problem->v_dim;
-    }
-    return 200 + rows * row + work;
+    const double adds_per_ns = (tuning->lanes == 16 ? 82 : 52) * products;
+    return rows * keys * ((double)problem->qk_dim + (double)problem->v_dim + 24) / adds_per_ns;
+}
+
+static double prefill_cost(const heed_simd_tuning *tuning, const heed_problem *problem,
+                           int64_t q_len, int64_t kv_len, double products)
+{
+    const double rows = (double)q_len * problem->q_heads;
+    const double keys = visible_keys(problem, (double)q_len, (double)kv_len);
+    return 200 + rows * 10 + work_of(tuning, problem, rows, keys, products);
+}
+
+/* Few rows wait for their keys and values, which caches give at some 40 bytes a ns, and core finishes
+ * them, dim by dim. */
+static double decode_cost(const heed_simd_tuning *tuning, const heed_problem *problem,
+                          int64_t q_len, int64_t kv_len, double products)
+{
+    const double rows = (double)q_len * problem->q_heads;
+    const double keys = visible_keys(problem, (double)q_len, (double)kv_len);
+    const double work = work_of(tuning, problem, rows, keys, products);
+    const double bytes = (double)heed_dtype_bytes(problem->k_type) * problem->qk_dim +
+                         (double)heed_dtype_bytes(problem->v_type) * problem->v_dim;
+    /* Wider vectors wait a little less. */
+    const double read = keys * problem->kv_heads * bytes / 40 + work / 16;
+    return 200 + rows * (30 + (double)problem->v_dim) + (work > read ? work : read);
+}
+
+double heed_simd_prefill_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                              int64_t kv_len)
+{
+    return prefill_cost(machine, problem, q_len, kv_len, 1);
+}
+
+double heed_simd_prefill_bf16_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                                   int64_t kv_len)
+{
+    return prefill_cost(machine, problem, q_len, kv_len, 2);
+}
+
+double heed_simd_decode_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                             int64_t kv_len)
+{
+    return decode_cost(machine, problem, q_len, kv_len, 1);
+}
+
+double heed_simd_decode_bf16_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                                  int64_t kv_len)
+{
+    return decode_cost(machine, problem, q_len, kv_len, 2);
+}
+
+/* Equal on both widths but for what stalls: the wider is taken where it does not. */
+double heed_simd_small_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                            int64_t kv_len)
+{
+    const heed_simd_tuning *tuning = machine;
+    const double rows = (double)q_len * problem->q_heads;
+    const double keys = visible_keys(problem, (double)q_len, (double)kv_len);
+    const double wide = tuning->lanes == 16 && !tuning->small_avx2 ? 0.95 : 1;
+    return wide * (50 + rows * (3 + 0.6 * keys));
 }

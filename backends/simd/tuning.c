@@ -1,5 +1,5 @@
 /* What is worth doing on which kind of CPU. Compiled for the baseline CPU. */
-#include <pthread.h>
+#include <stdlib.h>
 
 #include "simd.h"
 
@@ -40,11 +40,17 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, int have_do
     };
 }
 
-void heed_simd_tune(const heed_cpu *cpu, uint32_t lanes, int have_dot, heed_simd_tuning *once)
+heed_status heed_simd_open(const heed_cpu *cpu, uint32_t lanes, int have_dot, const void **machine)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&lock);
-    if (!once->lanes)
-        *once = choices(cpu, lanes, have_dot);
-    pthread_mutex_unlock(&lock);
+    heed_simd_tuning *tuning = malloc(sizeof *tuning);
+    if (!tuning)
+        return HEED_ERR_NOMEM;
+    *tuning = choices(cpu, lanes, have_dot);
+    *machine = tuning;
+    return HEED_OK;
+}
+
+void heed_simd_close(const void *machine)
+{
+    free((void *)(uintptr_t)machine); /* nobody else's, and constant only for its readers */
 }

@@ -1,4 +1,4 @@
-/* A part's loop: take a tile, resolve it, hand it to the backend, and finish the rows whose last
+/* A part's loop: take a tile, resolve it, hand it to the kernel, and finish the rows whose last
  * tile it was. */
 #include "execute.h"
 
@@ -41,7 +41,7 @@ static heed_status prepare_block(heed_worker *w, heed_span visible, int64_t bloc
         .k_page_stride = w->tile.k_page_stride,
         .v_page_stride = w->tile.v_page_stride,
     };
-    return c->backend->prepare(c->state, &c->problem, &kv, to);
+    return c->kernel->prepare(c->machine, c->state, &c->problem, &kv, to);
 }
 
 /* Prepares those of the tile's key blocks that nobody has begun. Sets tile->prepared if all of them
@@ -128,8 +128,8 @@ static void summarise_mask(heed_worker *w)
     }
 }
 
-/* Hands keys [keys.first, keys.end), which are not empty, to the backend. */
-static heed_status call_backend(heed_worker *w, heed_span keys, uint32_t flags)
+/* Hands keys [keys.first, keys.end), which are not empty, to the kernel. */
+static heed_status call_kernel(heed_worker *w, heed_span keys, uint32_t flags)
 {
     const heed_class_plan *c = w->class_plan;
     heed_tile *t = &w->tile;
@@ -142,7 +142,7 @@ static heed_status call_backend(heed_worker *w, heed_span keys, uint32_t flags)
     heed_status st = c->tiling.prepare_bytes ? prepare(w) : HEED_OK;
     if (st == HEED_OK) {
         set_flush(w, c->tiling.flush);
-        st = c->backend->run_tile(c->state, &c->problem, t, w->area);
+        st = c->kernel->run(c->machine, c->state, &c->problem, t, w->area);
     }
     w->last_unit = w->unit;
     return st;
@@ -186,7 +186,7 @@ static heed_status finish(heed_worker *w)
     for (uint32_t n = 0; n < w->sequence->n_chunks && st == HEED_OK; n++) {
         heed_span chunk = heed_chunk_keys(w->plan, w->sequence, keys, n);
         if (chunk.first < chunk.end)
-            st = call_backend(w, chunk, HEED_TILE_OUTPUTS);
+            st = call_kernel(w, chunk, HEED_TILE_OUTPUTS);
     }
     return st;
 }
@@ -204,7 +204,7 @@ static heed_status run_whole(heed_worker *w)
     w->tile.flags = 0;
     heed_status st = HEED_OK;
     if (w->keys.first < w->keys.end)
-        st = call_backend(w, w->keys, HEED_TILE_WHOLE);
+        st = call_kernel(w, w->keys, HEED_TILE_WHOLE);
     else
         mark_empty(&w->tile);
     return st == HEED_OK ? finish(w) : st;
@@ -282,7 +282,7 @@ static heed_status run_chunk(heed_worker *w, uint32_t run, uint32_t chunk)
     uint32_t state = heed_take(states, w->part, 1);
     heed_worker_point_state(w, heed_piece(states, state));
     if (keys.first < keys.end)
-        st = call_backend(w, keys, 0);
+        st = call_kernel(w, keys, 0);
     else
         mark_empty(&w->tile);
     return st == HEED_OK ? add_chunk(w, run, chunk, state) : st;
@@ -302,7 +302,7 @@ static heed_status call_run_heads(heed_worker *w, heed_span keys, const heed_sta
     t->prepared = NULL;
     set_flush(w, c->tiling.flush);
     w->last_unit = -1;
-    return c->backend->run_heads(c->state, &c->problem, t, states, n, w->area);
+    return c->kernel->run_heads(c->machine, c->state, &c->problem, t, states, n, w->area);
 }
 
 /* A chunk of n kv heads, from the bound one on. */
@@ -410,12 +410,12 @@ static void record_error(heed_worker *w, heed_status st)
     heed_run_head *head = &w->run->head;
     if (!heed_run_claims_error(head))
         return;
-    if (c->backend->supports(&c->problem, &now) == HEED_OK)
+    if (c->kernel->supports(c->machine, &c->problem, &now) == HEED_OK)
         now.text[0] = 0;
     heed_fail(&head->error, HEED_ERR_BACKEND,
               "backend %s returned %s on query rows [%lld, %lld), keys [%lld, %lld) of sequence "
               "%lld, kv head %u%s%.120s",
-              c->backend->name, heed_status_string(st), (long long)w->tile.q_first,
+              c->chosen->of->name, heed_status_string(st), (long long)w->tile.q_first,
               (long long)(w->tile.q_first + w->tile.q_count), (long long)w->tile.k_first,
               (long long)w->tile.k_end, (long long)(w->unit / w->plan->desc.kv_heads),
               w->tile.kv_head, now.text[0] ? ": " : "", now.text);

@@ -8,19 +8,23 @@
 #include "select.h"
 #include "workspace.h"
 
-static const char *const class_name[] = {"one query row", "2 to 16 query rows", "more query rows"};
+static const char *const class_name[] = {
+    "one query row",
+    "2 to 16 query rows",
+    "more query rows",
+};
 static const char *const class_key[] = {"one", "few", "many"};
 
-static void put_class(heed_text *b, int json, const heed_class_plan *c, const heed_verdict *verdict,
-                      uint32_t n)
+static void put_class(heed_text *b, int json, const heed_class_plan *c, int few,
+                      const heed_verdicts *verdicts)
 {
     const heed_tiling *t = &c->tiling;
-    const char *kernel = t->kernel ? t->kernel : "";
     if (json) {
-        heed_put(b, "{\"query_class\": \"%s\", \"backend\": ", class_key[c->problem.query_class]);
-        heed_put_string(b, c->backend->name);
+        heed_put(b, "{\"query_class\": \"%s\", \"few_keys\": %s, \"backend\": ",
+                 class_key[c->problem.query_class], few ? "true" : "false");
+        heed_put_string(b, c->chosen->of->name);
         heed_put(b, ", \"kernel\": ");
-        heed_put_string(b, kernel);
+        heed_put_string(b, c->kernel->name);
         heed_put(
             b,
             ", \"accuracy\": \"%s\", \"query_rows\": %u, \"key_block\": %u, \"key_chunk\": %u, "
@@ -28,15 +32,17 @@ static void put_class(heed_text *b, int json, const heed_class_plan *c, const he
             heed_accuracy_name[c->problem.accuracy], t->query_rows, t->key_block, t->key_chunk,
             t->scratch_bytes, t->prepare_bytes);
     } else {
-        heed_put(b, "%s: %s%s%s, %s accuracy\n", class_name[c->problem.query_class],
-                 c->backend->name, *kernel ? " " : "", kernel,
+        heed_put(b, "%s", class_name[c->problem.query_class]);
+        if (few)
+            heed_put(b, ", up to %d keys", HEED_FEW_KEYS);
+        heed_put(b, ": %s %s, %s accuracy\n", c->chosen->of->name, c->kernel->name,
                  heed_accuracy_name[c->problem.accuracy]);
         heed_put(b, "  tiles of %u query rows, key blocks of %u", t->query_rows, t->key_block);
         if (t->key_chunk)
             heed_put(b, ", keys cut every %u", t->key_chunk);
         heed_put(b, ", scratch %zu bytes a part\n", t->scratch_bytes);
     }
-    heed_put_others(b, json, c->backend->name, verdict, n);
+    heed_put_others(b, json, c->chosen, verdicts);
     if (json)
         heed_put(b, "]}");
 }
@@ -48,17 +54,18 @@ heed_status heed_put_plan(heed_text *b, int json, const heed_attn *plan, heed_er
     if (json)
         heed_put(b, "{\"classes\": [");
     heed_context_lock(context);
-    for (uint32_t i = 0, first = 1; i < 3 && st == HEED_OK; i++) {
+    for (uint32_t i = 0, first = 1; i < HEED_CLASSES && st == HEED_OK; i++) {
         const heed_class_plan *c = &plan->class_plan[i];
-        const heed_backend *chosen;
-        heed_verdict verdict[HEED_MAX_BACKENDS];
-        if (!c->backend)
+        const int few = i >= HEED_FEW_KEYS_OF;
+        const heed_kernel *chosen;
+        heed_verdicts verdicts;
+        if (!c->kernel)
             continue;
-        st = heed_select(context, &c->problem, c->passed, &chosen, verdict, why);
+        st = heed_select(context, &c->problem, few, c->passed, &chosen, &verdicts, why);
         if (st != HEED_OK)
             break;
         heed_put(b, "%s", json && !first ? ", " : "");
-        put_class(b, json, c, verdict, context->registry.n);
+        put_class(b, json, c, few, &verdicts);
         first = 0;
     }
     heed_context_unlock(context);

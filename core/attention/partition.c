@@ -5,7 +5,7 @@
 
 heed_span heed_run_rows(const heed_attn *plan, const heed_sequence *s, uint32_t run)
 {
-    int64_t rows = plan->class_plan[s->query_class].tiling.query_rows;
+    int64_t rows = plan->class_plan[s->class_index].tiling.query_rows;
     return (heed_span){run * rows, heed_min64((run + 1) * rows, s->q_len)};
 }
 
@@ -19,7 +19,7 @@ heed_span heed_visible_keys(const heed_attn *plan, const heed_sequence *s, heed_
 heed_span heed_chunk_keys(const heed_attn *plan, const heed_sequence *s, heed_span keys,
                           uint32_t chunk)
 {
-    int64_t length = plan->class_plan[s->query_class].tiling.key_chunk;
+    int64_t length = plan->class_plan[s->class_index].tiling.key_chunk;
     if (length == 0)
         return keys;
     int64_t first = (s->first_chunk + (int64_t)chunk) * length;
@@ -52,16 +52,25 @@ heed_place heed_tile_place(const heed_attn *plan, const heed_sequence *s, uint32
     return at;
 }
 
+/* The rows of few queries see no key outside those of all of them. */
+static uint32_t class_of(const heed_attn *plan, const heed_sequence *s, heed_span keys)
+{
+    const uint32_t query_class = heed_query_class(plan, s->q_len);
+    const uint32_t few = query_class + HEED_FEW_KEYS_OF;
+    return plan->class_plan[few].kernel && keys.end - keys.first <= HEED_FEW_KEYS ? few
+                                                                                  : query_class;
+}
+
 void heed_partition(const heed_attn *plan, heed_sequence *s)
 {
-    s->query_class = heed_query_class(plan, s->q_len);
-    const heed_tiling *tiling = &plan->class_plan[s->query_class].tiling;
+    const heed_span keys = heed_visible_keys(plan, s, (heed_span){0, s->q_len});
+    s->class_index = class_of(plan, s, keys);
+    const heed_tiling *tiling = &plan->class_plan[s->class_index].tiling;
     s->n_runs = (uint32_t)heed_ceil_div(s->q_len, tiling->query_rows);
     s->n_chunks = 1;
     s->first_chunk = 0;
     if (tiling->key_chunk == 0)
         return;
-    heed_span keys = heed_visible_keys(plan, s, (heed_span){0, s->q_len});
     if (keys.first >= keys.end)
         return;
     s->first_chunk = (uint32_t)(keys.first / tiling->key_chunk);

@@ -15,7 +15,7 @@ typedef struct heed_sequence {
     int64_t q_offset;
     int32_t q_len, kv_len;
     int32_t q_start, kv_start; /* first packed row; 0 unless packed */
-    uint32_t query_class;
+    uint32_t class_index;      /* in the plan */
     uint32_t n_runs, n_chunks; /* per kv head; per row group */
     uint32_t at_once;          /* tiles of a take */
     uint32_t first_chunk;      /* the chunks hold keys from first_chunk * key_chunk on */

@@ -1,16 +1,22 @@
-/* A plan: a description, the backend of each query class, and the layout of the workspace. */
+/* A plan: a description, the kernel of each class of sequences, and the layout of the workspace. */
 #ifndef HEED_CORE_PLAN_H
 #define HEED_CORE_PLAN_H
 
 #include "runtime/context.h"
 #include "runtime/select.h"
 
-/* What the sequences of one query class use. backend is NULL for a class that the plan's maxima
- * rule out. */
+/* The classes of sequences: by HEED_QUERY_*, and behind these those of them whose rows see no key
+ * outside HEED_FEW_KEYS. */
+enum { HEED_FEW_KEYS_OF = 3, HEED_CLASSES = 6 };
+
+/* What the sequences of one class use. kernel is NULL for a query class that the plan's maxima rule out,
+ * and where few keys are best served as many are. */
 typedef struct heed_class_plan {
-    const heed_backend *backend;
-    void *state;         /* the backend's */
-    heed_passed *passed; /* those chosen before it that could not be had */
+    const heed_attn_kernel *kernel;
+    const void *machine; /* the kernel's two: its backend's, and of this plan */
+    void *state;
+    const heed_kernel *chosen; /* the same in the context's registry */
+    heed_passed *passed;       /* those chosen before it that could not be had */
     heed_problem problem;
     heed_tiling tiling;
     double ns_fixed, ns_per_row, ns_per_pair; /* estimate of a sequence, with all heads; of a query
@@ -41,7 +47,7 @@ struct heed_attn {
     uint32_t group; /* query heads per kv head */
     uint32_t reserved;
     int64_t window_left, window_right; /* causal folded in; HEED_UNBOUNDED */
-    heed_class_plan class_plan[3];
+    heed_class_plan class_plan[HEED_CLASSES];
     heed_layout layout;
 };
 

@@ -29,18 +29,21 @@ uint32_t heed_plan_classes(const heed_attn_desc *desc)
            (desc->max_q_len > 16) << HEED_QUERY_MANY;
 }
 
-/* The estimate is linear in rows and in pairs, through what the backend says of few keys and of few
- * rows and keys. A backend's costs may be anything: no part of it is negative. */
-static void estimate_class(heed_class_plan *c, uint32_t query_class)
+/* The estimate is linear in rows and in pairs, through what the kernel says of few keys and of few
+ * rows and keys. A kernel's costs may be anything: no part of it is negative. */
+static void estimate_class(heed_class_plan *c, int few)
 {
-    const int64_t q = heed_class_q_len[query_class], kv = heed_class_kv_len[query_class];
+    const heed_attn_kernel *k = c->kernel;
+    const uint32_t query_class = c->problem.query_class;
+    const int64_t q = heed_class_q_len[query_class];
+    const int64_t kv = few ? HEED_FEW_KEYS : heed_class_kv_len[query_class];
     const int64_t few_rows = query_class == HEED_QUERY_MANY  ? 17
                              : query_class == HEED_QUERY_FEW ? 2
                                                              : 1;
     const int64_t few_keys = 16;
-    const double all = c->backend->cost(&c->problem, q, kv);
-    const double some = c->backend->cost(&c->problem, q, few_keys);
-    const double least = c->backend->cost(&c->problem, few_rows, few_keys);
+    const double all = k->cost(c->machine, &c->problem, q, kv);
+    const double some = k->cost(c->machine, &c->problem, q, few_keys);
+    const double least = k->cost(c->machine, &c->problem, few_rows, few_keys);
     c->ns_per_pair = fmax(0, (all - some) / (double)(q * (kv - few_keys)));
     c->ns_per_row = 0;
     if (q > few_rows)
@@ -50,59 +53,67 @@ static void estimate_class(heed_class_plan *c, uint32_t query_class)
         fmax(0, least - (double)few_rows * (c->ns_per_row + c->ns_per_pair * (double)few_keys));
 }
 
-/* Lets a backend's plan of a class go. */
+/* Lets what a kernel keeps for a class go. */
 static void drop_class(heed_class_plan *c)
 {
-    if (c->backend && HEED_BACKEND_HAS(c->backend, plan_destroy))
-        c->backend->plan_destroy(c->state);
-    c->backend = NULL;
+    if (c->kernel && HEED_KERNEL_HAS(c->kernel, plan_destroy))
+        c->kernel->plan_destroy(c->state);
+    c->kernel = NULL;
     c->state = NULL;
 }
 
-/* Sets a class up with a backend; the class has none after a failure. The workspace is laid out for
+/* Sets a class up with a kernel; the class has none after a failure. The workspace is laid out for
  * this class and those before it. */
 static heed_status set_up(heed_context *context, heed_attn *plan, heed_class_plan *c,
-                          const heed_backend *b, heed_error *why)
+                          const heed_kernel *chosen, heed_error *why)
 {
+    const heed_attn_kernel *k = chosen->attn;
+    const char *name = chosen->of->name;
     c->tiling = (heed_tiling){.struct_size = sizeof c->tiling};
-    heed_status st = b->tiling(&c->problem, &c->tiling);
-    const char *flaw = st == HEED_OK ? heed_tiling_flaw(b, &c->tiling) : NULL;
+    heed_status st = k->tiling(chosen->machine, &c->problem, &c->tiling);
+    const char *flaw = st == HEED_OK ? heed_tiling_flaw(k, &c->tiling) : NULL;
     if (st != HEED_OK)
-        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling", b->name);
+        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling", name);
     if (flaw)
-        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave a tiling with a bad %s", b->name,
+        return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave a tiling with a bad %s", name,
                          flaw);
-    st = heed_scratch_exists(context, b, c->tiling.scratch_bytes, why);
-    if (st == HEED_OK && HEED_BACKEND_HAS(b, plan_create)) {
-        st = b->plan_create(&c->problem, &c->state);
+    st = heed_scratch_exists(context, chosen, c->tiling.scratch_bytes, why);
+    if (st == HEED_OK && HEED_KERNEL_HAS(k, plan_create)) {
+        st = k->plan_create(chosen->machine, &c->problem, &c->state);
         if (st != HEED_OK)
-            heed_fail(why, st, "backend %s could not make a plan: %s", b->name,
+            heed_fail(why, st, "backend %s could not make a plan: %s", name,
                       heed_status_string(st));
     }
     if (st != HEED_OK)
         return st;
-    c->backend = b;
+    c->kernel = k;
+    c->machine = chosen->machine;
+    c->chosen = chosen;
     st = heed_workspace_layout(plan, why);
     if (st != HEED_OK)
         drop_class(c);
     return st;
 }
 
-/* The best backend that can be had. Where none can, what the first lacked is the error. */
+/* The best kernel that can be had. Where none can, what the first lacked is the error. Sequences of few
+ * keys have one of their own only if the best for them serves no others. */
 static heed_status plan_class(heed_context *context, heed_attn *plan, const heed_problem *problem,
-                              uint32_t query_class, heed_error *why)
+                              uint32_t query_class, int few, heed_error *why)
 {
-    heed_verdict verdict[HEED_MAX_BACKENDS];
-    heed_class_plan *c = &plan->class_plan[query_class];
-    const heed_backend *chosen;
+    heed_verdicts verdicts;
+    heed_class_plan *c = &plan->class_plan[query_class + (few ? HEED_FEW_KEYS_OF : 0)];
+    const heed_kernel *chosen;
     heed_status first = HEED_OK;
     heed_error reason;
     c->problem = *problem;
     c->problem.query_class = query_class;
     for (;;) {
         reason.text[0] = 0;
-        heed_status st = heed_select(context, &c->problem, c->passed, &chosen, verdict, &reason);
+        heed_status st =
+            heed_select(context, &c->problem, few, c->passed, &chosen, &verdicts, &reason);
         const int none = st != HEED_OK;
+        if (few && (none || !(chosen->attn->flags & HEED_KERNEL_FEW_KEYS)))
+            return HEED_OK;
         if (st == HEED_OK)
             st = set_up(context, plan, c, chosen, &reason);
         if (st == HEED_OK)
@@ -116,28 +127,27 @@ static heed_status plan_class(heed_context *context, heed_attn *plan, const heed
         if (heed_pass_over(context, &c->passed, chosen, &reason) != HEED_OK)
             return heed_fail(why, HEED_ERR_NOMEM, "no memory for a plan");
     }
-    estimate_class(c, query_class);
+    estimate_class(c, few);
     return HEED_OK;
 }
 
 static void log_plan(heed_context *context, const heed_attn *plan)
 {
     const heed_attn_desc *d = &plan->desc;
-    for (uint32_t i = 0; i < 3; i++)
-        if (plan->class_plan[i].backend)
+    for (uint32_t i = 0; i < HEED_CLASSES; i++)
+        if (plan->class_plan[i].kernel)
             heed_log(context, HEED_LOG_INFO,
                      "plan q_heads %u kv_heads %u qk_dim %u v_dim %u %s features 0x%llx class %u: "
-                     "%s%s%s",
+                     "%s %s",
                      d->q_heads, d->kv_heads, d->qk_dim, d->v_dim, heed_dtype_name(d->q_type),
-                     (unsigned long long)d->features, i, plan->class_plan[i].backend->name,
-                     plan->class_plan[i].tiling.kernel ? " " : "",
-                     plan->class_plan[i].tiling.kernel ? plan->class_plan[i].tiling.kernel : "");
+                     (unsigned long long)d->features, i, plan->class_plan[i].chosen->of->name,
+                     plan->class_plan[i].kernel->name);
 }
 
 static void destroy(heed_cached *cached)
 {
     heed_attn *plan = (heed_attn *)(void *)cached; /* its first member */
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < HEED_CLASSES; i++) {
         drop_class(&plan->class_plan[i]);
         heed_passed_free(plan->context, plan->class_plan[i].passed);
     }
@@ -173,7 +183,10 @@ static heed_status build_here(heed_context *context, const heed_attn_desc *desc,
                                                             : problem.window_right;
     for (uint32_t i = 0; i < 3 && st == HEED_OK; i++)
         if (heed_plan_classes(desc) >> i & 1)
-            st = plan_class(context, plan, &problem, i, why);
+            st = plan_class(context, plan, &problem, i, 0, why);
+    for (uint32_t i = 0; i < 3 && st == HEED_OK; i++)
+        if (plan->class_plan[i].kernel && !(desc->features & HEED_HAS_REPRODUCIBLE_CHUNKS))
+            st = plan_class(context, plan, &problem, i, 1, why);
     if (st != HEED_OK) {
         destroy(&plan->cached);
         return st;
@@ -197,8 +210,8 @@ static heed_status build(heed_context *context, const heed_attn_desc *desc, heed
 
 heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *desc, heed_error *why)
 {
-    const heed_backend *chosen;
-    heed_verdict verdict[HEED_MAX_BACKENDS];
+    const heed_kernel *chosen;
+    heed_verdicts verdicts;
     heed_problem problem;
     heed_fpenv saved = heed_fpenv_enter();
     heed_status st = heed_validate_desc(desc, &problem, why);
@@ -206,7 +219,7 @@ heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *des
     for (uint32_t i = 0; i < 3 && st == HEED_OK; i++) {
         problem.query_class = i;
         if (heed_plan_classes(desc) >> i & 1)
-            st = heed_select(context, &problem, NULL, &chosen, verdict, why);
+            st = heed_select(context, &problem, 0, NULL, &chosen, &verdicts, why);
     }
     heed_context_unlock(context);
     heed_fpenv_leave(saved);

@@ -8,10 +8,10 @@
 heed_status heed_plan_get(heed_context *context, const heed_attn_desc *desc, heed_attn **out,
                           heed_error *why);
 
-/* Would heed_plan_get find backends? */
+/* Would heed_plan_get find kernels? */
 heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *desc, heed_error *why);
 
-/* The classes that a description's maxima permit, as bits 1 << class. */
+/* The query classes that a description's maxima permit, as bits 1 << class. */
 uint32_t heed_plan_classes(const heed_attn_desc *desc);
 
 #endif

@@ -85,7 +85,7 @@ static heed_status read_sequence(const heed_attn *plan, const heed_attn_args *ar
 /* All query rows of a kv head are in one tile, so those of adjacent heads may go together. */
 static int is_few(const heed_attn *plan, const heed_sequence *s)
 {
-    return s->n_runs == 1 && HEED_BACKEND_HAS(plan->class_plan[s->query_class].backend, run_heads);
+    return s->n_runs == 1 && HEED_KERNEL_HAS(plan->class_plan[s->class_index].kernel, run_heads);
 }
 
 /* Which tiles go to the backend together: returns how many of a sequence of few rows parts take at
@@ -150,7 +150,7 @@ heed_status heed_attn_schedule(const void *of, const void *args, uint32_t n_part
         if (s->q_len == 0) /* no tiles, so nothing hangs on what they would be */
             continue;
         tiles += kv_heads * s->n_runs * s->n_chunks;
-        const heed_class_plan *c = &plan->class_plan[s->query_class];
+        const heed_class_plan *c = &plan->class_plan[s->class_index];
         if (s->n_chunks > 1) {
             const int64_t rows = plan->group * heed_min64(s->q_len, c->tiling.query_rows);
             const uint32_t last = s->first_chunk + s->n_chunks - 1;

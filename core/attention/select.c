@@ -1,4 +1,4 @@
-/* What is asked of a backend before it may run a problem: features, its own word, its trial. */
+/* What is asked of a kernel before it may run a problem: features, its own word, its trial. */
 #include "select.h"
 
 #include "base/reason.h"
@@ -26,33 +26,42 @@ static const char *const feature_names[] = {
     "REPRODUCIBLE_CHUNKS",
 };
 
-static heed_status consider(heed_context *context, heed_entry *entry, const void *of,
+typedef struct asked {
+    const heed_problem *problem;
+    int few;
+} asked;
+
+static heed_status consider(heed_context *context, heed_kernel *kernel, const void *of,
                             heed_error *why)
 {
-    const heed_problem *problem = of;
-    const heed_backend *b = entry->backend;
-    uint64_t unknown = problem->features & ~b->features;
+    const asked *a = of;
+    const heed_attn_kernel *k = kernel->attn;
+    uint64_t unknown = a->problem->features & ~k->features;
     for (unsigned bit = 0; bit < 64; bit++)
         if (unknown >> bit & 1)
             return heed_refuse(why, "it does not know HEED_HAS_%s",
                                bit < 17 ? feature_names[bit] : "?");
+    if (k->flags & HEED_KERNEL_FEW_KEYS && !a->few)
+        return heed_refuse(why, "it serves sequences of up to %d keys alone", HEED_FEW_KEYS);
     why->text[0] = 0;
-    if (b->supports(problem, why) != HEED_OK)
+    if (k->supports(kernel->machine, a->problem, why) != HEED_OK)
         return heed_refused(why);
-    return heed_trial(context, entry, why);
+    return heed_trial(context, kernel, why);
 }
 
-static double cost(const heed_backend *backend, const void *of)
+static double cost(const heed_kernel *kernel, const void *of)
 {
-    const heed_problem *problem = of;
-    return backend->cost(problem, heed_class_q_len[problem->query_class],
-                         heed_class_kv_len[problem->query_class]);
+    const asked *a = of;
+    const uint32_t query_class = a->problem->query_class;
+    return kernel->attn->cost(kernel->machine, a->problem, heed_class_q_len[query_class],
+                              a->few ? HEED_FEW_KEYS : heed_class_kv_len[query_class]);
 }
 
-heed_status heed_select(heed_context *context, const heed_problem *problem,
-                        const heed_passed *passed, const heed_backend **chosen,
-                        heed_verdict verdict[HEED_MAX_BACKENDS], heed_error *why)
+heed_status heed_select(heed_context *context, const heed_problem *problem, int few,
+                        const heed_passed *passed, const heed_kernel **chosen,
+                        heed_verdicts *verdicts, heed_error *why)
 {
-    const heed_question question = {consider, cost, problem, "problem", passed};
-    return heed_choose(context, &question, chosen, verdict, why);
+    const asked of = {problem, few};
+    const heed_question question = {0, consider, cost, &of, "problem", passed};
+    return heed_choose(context, &question, chosen, verdicts, why);
 }

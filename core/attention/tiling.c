@@ -1,12 +1,12 @@
 /* What is asked of a tiling before core works by it. */
 #include "tiling.h"
 
-const char *heed_tiling_flaw(const heed_backend *backend, const heed_tiling *t)
+const char *heed_tiling_flaw(const heed_attn_kernel *kernel, const heed_tiling *t)
 {
     return t->query_rows == 0 || t->query_rows > 1u << 20 ? "query_rows"
            : t->key_block == 0                            ? "key_block"
            : t->key_chunk % t->key_block                  ? "key_chunk"
-           : t->prepare_bytes % 64 || (t->prepare_bytes && !HEED_BACKEND_HAS(backend, prepare))
+           : t->prepare_bytes % 64 || (t->prepare_bytes && !HEED_KERNEL_HAS(kernel, prepare))
                ? "prepare_bytes"
                : NULL;
 }

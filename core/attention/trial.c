@@ -1,4 +1,4 @@
-/* One problem of 2 heads, 3 rows, 5 keys and dimension 8, in the first type that the backend takes,
+/* One problem of 2 heads, 3 rows, 5 keys and dimension 8, in the first class and type that the kernel takes,
  * against three plain loops in double. All inputs are exact in every type. */
 #include "trial.h"
 
@@ -48,7 +48,7 @@ static heed_rows rows_of(void *base, int head, int rows, uint32_t type)
 }
 
 /* Runs the tiles of one head; a tile holds at most tiling->query_rows rows. */
-static heed_status run_head(const heed_backend *backend, void *state, const heed_problem *problem,
+static heed_status run_head(const heed_kernel *kernel, void *state, const heed_problem *problem,
                             const heed_tiling *tiling, trial_data *data, int head, void *scratch)
 {
     float row_max[ROWS], row_sum[ROWS];
@@ -82,7 +82,7 @@ static heed_status run_head(const heed_backend *backend, void *state, const heed
         memset(row_sum, 0xff, sizeof row_sum);
         memset(acc, 0xff, sizeof acc);
         heed_fpenv_flush(tiling->flush);
-        st = backend->run_tile(state, problem, &tile, scratch);
+        st = kernel->attn->run(kernel->machine, state, problem, &tile, scratch);
         heed_fpenv_flush(0);
         if (st == HEED_OK && !(tile.flags & HEED_TILE_FINISHED))
             for (int r = 0; r < n; r++)
@@ -108,22 +108,23 @@ static heed_status compare(const trial_data *data, double scale, double toleranc
     return HEED_OK;
 }
 
-static heed_status try_problem(heed_context *context, const heed_backend *backend,
+static heed_status try_problem(heed_context *context, const heed_kernel *kernel,
                                const heed_problem *problem, heed_error *why)
 {
+    const heed_attn_kernel *k = kernel->attn;
     static const float poison = NAN;
     heed_tiling tiling = {.struct_size = sizeof tiling};
     void *state = NULL, *scratch = NULL;
     trial_data *data = heed_alloc(context, sizeof *data, 64);
-    heed_status st = data ? backend->tiling(problem, &tiling) : HEED_ERR_NOMEM;
-    const char *flaw = st == HEED_OK ? heed_tiling_flaw(backend, &tiling) : NULL;
+    heed_status st = data ? k->tiling(kernel->machine, problem, &tiling) : HEED_ERR_NOMEM;
+    const char *flaw = st == HEED_OK ? heed_tiling_flaw(k, &tiling) : NULL;
     if (flaw)
         st = heed_refuse(why, "its known-answer trial got a tiling with a bad %s", flaw);
     size_t bytes = tiling.scratch_bytes ? tiling.scratch_bytes : 1;
     if (st == HEED_OK && !(scratch = heed_alloc(context, bytes, 64)))
         st = heed_fail(why, HEED_ERR_NOMEM, "it wants %zu bytes of scratch", bytes);
-    if (st == HEED_OK && HEED_BACKEND_HAS(backend, plan_create)) {
-        st = backend->plan_create(problem, &state);
+    if (st == HEED_OK && HEED_KERNEL_HAS(k, plan_create)) {
+        st = k->plan_create(kernel->machine, problem, &state);
         if (st == HEED_ERR_NOMEM)
             heed_fail(why, st, "it could not make a plan");
     }
@@ -134,12 +135,12 @@ static heed_status try_problem(heed_context *context, const heed_backend *backen
         for (int i = 0; i < HEADS * ROWS * DIM; i++)
             data->out[i] = poison;
         for (int h = 0; h < HEADS && st == HEED_OK; h++)
-            st = run_head(backend, state, problem, &tiling, data, h, scratch);
+            st = run_head(kernel, state, problem, &tiling, data, h, scratch);
         if (st ==
             HEED_OK) /* 2^-8 of bf16 products with values below 1; exact paths do far better */
             st = compare(data, (double)problem->scale, 0.02, why);
-        if (HEED_BACKEND_HAS(backend, plan_destroy))
-            backend->plan_destroy(state);
+        if (HEED_KERNEL_HAS(k, plan_destroy))
+            k->plan_destroy(state);
     }
     if (st != HEED_OK && !why->text[0] && data)
         heed_refuse(why, "its known-answer trial returned %s", heed_status_string(st));
@@ -148,34 +149,41 @@ static heed_status try_problem(heed_context *context, const heed_backend *backen
     return st;
 }
 
-static heed_status run_trial(heed_context *context, const heed_backend *backend, heed_error *why)
+static heed_status run_trial(heed_context *context, const heed_kernel *kernel, heed_error *why)
 {
-    static const uint32_t type[] = {HEED_F32, HEED_BF16, HEED_F16};
-    for (int i = 0; i < 3; i++) {
+    static const struct {
+        uint32_t type, accuracy;
+    } as[] = {{HEED_F32, HEED_ACCURACY_EXACT},
+              {HEED_BF16, HEED_ACCURACY_BF16},
+              {HEED_F16, HEED_ACCURACY_EXACT},
+              {HEED_F32, HEED_ACCURACY_SPLIT}};
+    static const uint32_t query_class[] = {HEED_QUERY_MANY, HEED_QUERY_FEW};
+    for (int i = 0; i < 4 * 2; i++) {
         heed_error refusal;
+        const uint32_t type = as[i / 2].type;
         heed_problem problem = {
             .struct_size = sizeof problem,
             .q_heads = HEADS,
             .kv_heads = HEADS,
             .qk_dim = DIM,
             .v_dim = DIM,
-            .q_type = type[i],
-            .k_type = type[i],
-            .v_type = type[i],
+            .q_type = type,
+            .k_type = type,
+            .v_type = type,
             .out_type = HEED_F32,
-            .query_class = HEED_QUERY_MANY,
-            .accuracy = type[i] == HEED_BF16 ? HEED_ACCURACY_BF16 : HEED_ACCURACY_EXACT,
+            .query_class = query_class[i % 2],
+            .accuracy = as[i / 2].accuracy,
             .scale = 1,
             .window_left = -1,
             .window_right = -1,
         };
-        if (backend->supports(&problem, &refusal) == HEED_OK)
-            return try_problem(context, backend, &problem, why);
+        if (kernel->attn->supports(kernel->machine, &problem, &refusal) == HEED_OK)
+            return try_problem(context, kernel, &problem, why);
     }
     return HEED_OK; /* too special for this problem: its own will show */
 }
 
-heed_status heed_trial(heed_context *context, heed_entry *entry, heed_error *why)
+heed_status heed_trial(heed_context *context, heed_kernel *kernel, heed_error *why)
 {
-    return heed_trial_once(context, entry, &entry->trial, &entry->trial_why, run_trial, why);
+    return heed_trial_once(context, kernel, run_trial, why);
 }

@@ -4,7 +4,7 @@
 
 #include "runtime/context.h"
 
-/* Runs one tiny problem through the backend, unless this context has done so already. */
-heed_status heed_trial(heed_context *context, heed_entry *entry, heed_error *why);
+/* Runs one tiny problem through the kernel, unless this context has done so already. */
+heed_status heed_trial(heed_context *context, heed_kernel *kernel, heed_error *why);
 
 #endif

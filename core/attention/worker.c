@@ -80,7 +80,7 @@ void heed_worker_bind_sequence(heed_worker *w, int64_t tile)
         w->end_tile = next < a->batch ? w->run->sequence[next].first_tile : w->run->head.n_tiles;
     } while (tile >= w->end_tile);
     const heed_sequence *s = w->sequence = &w->run->sequence[w->index];
-    w->class_plan = &w->plan->class_plan[s->query_class];
+    w->class_plan = &w->plan->class_plan[s->class_index];
     w->unit = -1;
     t->q_len = s->q_len;
     t->kv_len = s->kv_len;
@@ -97,7 +97,7 @@ void heed_worker_bind_sequence(heed_worker *w, int64_t tile)
     if (s->n_runs == 1)
         heed_worker_set_run(w, 0);
     w->together =
-        HEED_BACKEND_HAS(w->class_plan->backend, run_heads) && w->run->only_rows &&
+        HEED_KERNEL_HAS(w->class_plan->kernel, run_heads) && w->run->only_rows &&
         (s->n_chunks > 1 ? w->run->beside : s->n_runs == 1 && w->keys.first < w->keys.end);
 }
 

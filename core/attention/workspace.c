@@ -86,13 +86,14 @@ heed_status heed_workspace_layout(heed_attn *plan, heed_error *why)
     int64_t most_chunks = 1;
     int bad = 0;
     *l = (heed_layout){.acc_stride = (d->v_dim + 15) / 16 * 16};
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < HEED_CLASSES; i++) {
         const heed_class_plan *c = &plan->class_plan[i];
-        if (!c->backend)
+        if (!c->kernel)
             continue;
         const heed_tiling *t = &c->tiling;
-        int64_t rows = heed_max64(1, heed_min64(class_rows(plan, i), t->query_rows));
-        int64_t runs = heed_ceil_div(class_rows(plan, i), t->query_rows);
+        const int64_t most = class_rows(plan, c->problem.query_class);
+        int64_t rows = heed_max64(1, heed_min64(most, t->query_rows));
+        int64_t runs = heed_ceil_div(most, t->query_rows);
         int64_t blocks = heed_ceil_div(d->max_kv_len, t->key_block);
         bad |= rows * plan->group > INT32_MAX;
         l->rows = (uint32_t)heed_max64(l->rows, rows * plan->group);

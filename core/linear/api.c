@@ -26,14 +26,14 @@ heed_status heed_linear_supported(heed_context *context, const heed_linear_desc 
 {
     heed_linear_desc read;
     heed_linear_problem problem;
-    const heed_backend *chosen;
-    heed_verdict verdict[HEED_MAX_BACKENDS];
+    const heed_kernel *chosen;
+    heed_verdicts verdicts;
     heed_error reason = {""};
     heed_status st = read_desc(context, desc, &read, &problem, &reason);
     if (st == HEED_OK) {
         heed_fpenv saved = heed_fpenv_enter();
         heed_context_lock(context);
-        st = heed_select_linear(context, &problem, NULL, &chosen, verdict, &reason);
+        st = heed_select_linear(context, &problem, NULL, &chosen, &verdicts, &reason);
         heed_context_unlock(context);
         heed_fpenv_leave(saved);
     }
@@ -51,9 +51,10 @@ const char *heed_linear_tiling_flaw(const heed_linear_tiling *t)
 
 static heed_status choose(heed_context *context, heed_linear *l, heed_error *why)
 {
-    heed_verdict verdict[HEED_MAX_BACKENDS];
+    heed_verdicts verdicts;
     heed_context_lock(context);
-    heed_status st = heed_select_linear(context, &l->problem, l->passed, &l->backend, verdict, why);
+    heed_status st =
+        heed_select_linear(context, &l->problem, l->passed, &l->kernel, &verdicts, why);
     heed_context_unlock(context);
     return st;
 }
@@ -62,14 +63,14 @@ static heed_status cut_columns(heed_linear *l, heed_error *why)
 {
     heed_linear_tiling *t = &l->tiling;
     *t = (heed_linear_tiling){.struct_size = sizeof *t};
-    if (l->backend->linear_tiling(&l->problem, t) != HEED_OK)
+    if (l->kernel->linear->tiling(l->kernel->machine, &l->problem, t) != HEED_OK)
         return heed_fail(why, HEED_ERR_BACKEND, "backend %s gave no tiling for a linear layer",
-                         l->backend->name);
+                         l->kernel->of->name);
     const char *flaw = heed_linear_tiling_flaw(t);
     if (flaw)
         return heed_fail(why, HEED_ERR_BACKEND,
                          "backend %s gave a tiling of a linear layer with a bad %s",
-                         l->backend->name, flaw);
+                         l->kernel->of->name, flaw);
     return HEED_OK;
 }
 
@@ -121,11 +122,12 @@ static heed_status pack(heed_linear *l, const heed_linear_desc *desc, const heed
     const heed_linear_weight w = weight_of(desc, weight);
     heed_status st = HEED_OK;
     for (int64_t n = 0; n < l->panels && st == HEED_OK; n++)
-        st = l->backend->linear_pack(&l->problem, &w, n * cols, heed_min64((n + 1) * cols, out_dim),
+        st = l->kernel->linear->pack(l->kernel->machine, &l->problem, &w, n * cols,
+                                     heed_min64((n + 1) * cols, out_dim),
                                      l->packed + (size_t)n * l->tiling.panel_bytes);
     if (st != HEED_OK)
         return heed_fail(why, st == HEED_ERR_NOMEM ? st : HEED_ERR_BACKEND,
-                         "backend %s could not pack weights: %s", l->backend->name,
+                         "backend %s could not pack weights: %s", l->kernel->of->name,
                          heed_status_string(st));
     if (l->bias) {
         float *to = (float *)(void *)(l->packed + l->panels * l->tiling.panel_bytes);
@@ -135,33 +137,33 @@ static heed_status pack(heed_linear *l, const heed_linear_desc *desc, const heed
     return HEED_OK;
 }
 
-/* What the backend keeps for the layer. */
+/* What the kernel keeps for the layer. */
 static heed_status make_state(heed_linear *l, heed_error *why)
 {
-    if (!HEED_BACKEND_HAS(l->backend, linear_plan_create))
+    if (!HEED_KERNEL_HAS(l->kernel->linear, plan_create))
         return HEED_OK;
-    heed_status st = l->backend->linear_plan_create(&l->problem, &l->state);
+    heed_status st = l->kernel->linear->plan_create(l->kernel->machine, &l->problem, &l->state);
     if (st == HEED_OK)
         return HEED_OK;
     l->state = NULL;
-    return heed_fail(why, st, "backend %s could not make a linear layer: %s", l->backend->name,
+    return heed_fail(why, st, "backend %s could not make a linear layer: %s", l->kernel->of->name,
                      heed_status_string(st));
 }
 
 static void drop_state(heed_linear *l)
 {
     if (l->state)
-        l->backend->linear_plan_destroy(l->state);
+        l->kernel->linear->plan_destroy(l->state);
     l->state = NULL;
 }
 
-/* With the chosen backend; nothing is held after a failure. */
+/* With the chosen kernel; nothing is held after a failure. */
 static heed_status set_up(heed_linear *l, const heed_linear_desc *desc, const heed_view *weight,
                           const heed_view *bias, heed_error *why)
 {
     heed_status st = cut_columns(l, why);
     if (st == HEED_OK)
-        st = heed_scratch_exists(l->context, l->backend, l->tiling.scratch_bytes, why);
+        st = heed_scratch_exists(l->context, l->kernel, l->tiling.scratch_bytes, why);
     if (st == HEED_OK)
         st = make_room(l->context, l, why);
     if (st == HEED_OK)
@@ -177,7 +179,7 @@ static heed_status set_up(heed_linear *l, const heed_linear_desc *desc, const he
     return st;
 }
 
-/* The best backend that can be had. Where none can, what the first lacked is the error. In no way
+/* The best kernel that can be had. Where none can, what the first lacked is the error. In no way
  * by the host's rounding. */
 static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed_view *weight,
                         const heed_view *bias, heed_error *why)
@@ -198,7 +200,7 @@ static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed
         }
         if (none)
             return first;
-        if (heed_pass_over(l->context, &l->passed, l->backend, &reason) != HEED_OK)
+        if (heed_pass_over(l->context, &l->passed, l->kernel, &reason) != HEED_OK)
             return heed_fail(why, HEED_ERR_NOMEM, "no memory for a linear layer");
     }
 }
@@ -234,9 +236,9 @@ static heed_status create(heed_context *context, const heed_linear_desc *desc,
     }
     heed_context_hold(context);
     if (context->verbose & HEED_VERBOSE_PLAN)
-        heed_log(context, HEED_LOG_INFO, "linear in %u out %u %s: %s%s%s", problem->in_dim,
-                 problem->out_dim, heed_dtype_name(problem->w_type), l->backend->name,
-                 l->tiling.kernel ? " " : "", l->tiling.kernel ? l->tiling.kernel : "");
+        heed_log(context, HEED_LOG_INFO, "linear in %u out %u %s: %s %s", problem->in_dim,
+                 problem->out_dim, heed_dtype_name(problem->w_type), l->kernel->of->name,
+                 l->kernel->name);
     *out = l;
     return HEED_OK;
 }

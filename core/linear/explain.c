@@ -11,10 +11,10 @@ static void put_tiling(heed_text *b, int json, const heed_linear *l)
 {
     const heed_linear_tiling *t = &l->tiling;
     const heed_linear_problem *p = &l->problem;
-    const char *kernel = t->kernel ? t->kernel : "";
+    const char *kernel = l->kernel->name;
     if (json) {
         heed_put(b, "{\"backend\": ");
-        heed_put_string(b, l->backend->name);
+        heed_put_string(b, l->kernel->of->name);
         heed_put(b, ", \"kernel\": ");
         heed_put_string(b, kernel);
         heed_put(b,
@@ -23,8 +23,8 @@ static void put_tiling(heed_text *b, int json, const heed_linear *l)
                  heed_accuracy_name[p->accuracy], t->rows, t->cols, t->panel_cols, l->bytes,
                  t->scratch_bytes);
     } else {
-        heed_put(b, "linear, %u in, %u out: %s%s%s, %s accuracy\n", p->in_dim, p->out_dim,
-                 l->backend->name, *kernel ? " " : "", kernel, heed_accuracy_name[p->accuracy]);
+        heed_put(b, "linear, %u in, %u out: %s %s, %s accuracy\n", p->in_dim, p->out_dim,
+                 l->kernel->of->name, kernel, heed_accuracy_name[p->accuracy]);
         heed_put(b,
                  "  tiles of %u rows and %u columns, panels of %u, %zu bytes of packed weights\n",
                  t->rows, t->cols, t->panel_cols, l->bytes);
@@ -34,14 +34,14 @@ static void put_tiling(heed_text *b, int json, const heed_linear *l)
 heed_status heed_put_linear(heed_text *b, int json, const heed_linear *linear, heed_error *why)
 {
     heed_context *context = linear->context;
-    const heed_backend *chosen;
-    heed_verdict verdict[HEED_MAX_BACKENDS];
+    const heed_kernel *chosen;
+    heed_verdicts verdicts;
     heed_context_lock(context);
     heed_status st =
-        heed_select_linear(context, &linear->problem, linear->passed, &chosen, verdict, why);
+        heed_select_linear(context, &linear->problem, linear->passed, &chosen, &verdicts, why);
     if (st == HEED_OK) {
         put_tiling(b, json, linear);
-        heed_put_others(b, json, linear->backend->name, verdict, context->registry.n);
+        heed_put_others(b, json, linear->kernel, &verdicts);
     }
     heed_context_unlock(context);
     heed_put(b,

@@ -1,4 +1,4 @@
-/* A linear layer: its description, backend and packed weights; and a run of it. heed_mha, which
+/* A linear layer: its description, kernel and packed weights; and a run of it. heed_mha, which
  * runs several operations in one workspace, begins runs by its operation. */
 #ifndef HEED_CORE_LINEAR_H
 #define HEED_CORE_LINEAR_H
@@ -10,11 +10,11 @@ struct heed_linear {
     atomic_uint refs;
     uint32_t panels; /* of panel_cols outputs; the last may be partial */
     heed_context *context;
-    const heed_backend *backend;
+    const heed_kernel *kernel;
     heed_passed *passed; /* those chosen before it that could not be had */
     heed_linear_problem problem;
     heed_linear_tiling tiling;
-    void *state;              /* the backend's */
+    void *state;              /* the kernel's */
     size_t bytes, part_bytes; /* of the memory below; of one part's area in a workspace */
     const float *bias;        /* [panels * panel_cols], behind the panels; NULL: none */
     char *packed;             /* the panels */
@@ -45,7 +45,7 @@ heed_status heed_linear_validate_weights(const heed_linear_desc *desc, const hee
 heed_status heed_linear_validate_args(const heed_linear *linear, const heed_linear_args *args,
                                       heed_error *why);
 
-/* The member of a backend's tiling that core cannot work with; NULL: none. */
+/* The member of a kernel's tiling that core cannot work with; NULL: none. */
 const char *heed_linear_tiling_flaw(const heed_linear_tiling *tiling);
 
 /* How many parts a workspace of `bytes` holds; at most `limit`. */

@@ -34,7 +34,7 @@ uint32_t heed_linear_workspace_parts(const heed_linear *linear, size_t bytes, ui
     return n < limit ? (uint32_t)n : limit;
 }
 
-/* Cuts the outputs into tiles: as large as the backend likes them, smaller where parts would go
+/* Cuts the outputs into tiles: as large as the kernel likes them, smaller where parts would go
  * without. */
 static void cut(heed_linear_run_state *run)
 {
@@ -76,7 +76,8 @@ heed_status heed_linear_schedule(const void *of, const void *args, uint32_t n_pa
     run->linear = linear;
     run->head.n_parts = n_parts;
     run->parts = (char *)workspace + run_bytes();
-    run->head.estimate = linear->backend->linear_cost(&linear->problem, run->args.rows);
+    run->head.estimate =
+        linear->kernel->linear->cost(linear->kernel->machine, &linear->problem, run->args.rows);
     cut(run);
     atomic_init(&run->next_tile, 0);
     return HEED_OK;
@@ -129,13 +130,13 @@ static void record_error(heed_linear_run_state *run, const heed_linear_tile *til
     heed_error now = {""};
     if (!heed_run_claims_error(&run->head))
         return;
-    if (l->backend->linear_supports(&l->problem, &now) == HEED_OK)
+    if (l->kernel->linear->supports(l->kernel->machine, &l->problem, &now) == HEED_OK)
         now.text[0] = 0;
     heed_fail(
         &run->head.error, HEED_ERR_BACKEND,
         "backend %s returned %s on %lld rows and columns [%lld, %lld) of a linear layer%s%.120s",
-        l->backend->name, heed_status_string(st), (long long)tile->rows, (long long)tile->col_first,
-        (long long)tile->col_end, now.text[0] ? ": " : "", now.text);
+        l->kernel->of->name, heed_status_string(st), (long long)tile->rows,
+        (long long)tile->col_first, (long long)tile->col_end, now.text[0] ? ": " : "", now.text);
     heed_run_failed(&run->head, HEED_ERR_BACKEND);
 }
 
@@ -143,7 +144,8 @@ void heed_linear_take(heed_run_head *head, uint32_t part)
 {
     heed_linear_run_state *run = (heed_linear_run_state *)(void *)head; /* its first member */
     const heed_linear *l = run->linear;
-    heed_linear_tile tile = {.struct_size = sizeof tile, .state = l->state};
+    const heed_linear_kernel *kernel = l->kernel->linear;
+    heed_linear_tile tile = {.struct_size = sizeof tile};
     int64_t n = take_tile(run);
     if (n < run->head.n_tiles) {
         heed_fpenv saved = heed_fpenv_enter();
@@ -153,8 +155,8 @@ void heed_linear_take(heed_run_head *head, uint32_t part)
             if (!heed_run_goes_on(head))
                 break;
             set_tile(run, n, &tile);
-            heed_status st =
-                l->backend->linear_tile(&l->problem, &tile, run->parts + part * l->part_bytes);
+            heed_status st = kernel->run(l->kernel->machine, l->state, &l->problem, &tile,
+                                         run->parts + part * l->part_bytes);
             if (st != HEED_OK) {
                 record_error(run, &tile, st);
                 break;

@@ -1,5 +1,5 @@
 /* One layer of 5 inputs, 19 outputs and 3 rows with bias and residual, in the first type that the
- * backend takes, against one plain loop in double. All inputs are exact in every type. */
+ * kernel takes, against one plain loop in double. All inputs are exact in every type. */
 #include "trial.h"
 
 #include "base/fpenv.h"
@@ -20,7 +20,7 @@ typedef struct trial_data {
     float bias[OUT], y[ROWS * OUT];
 } trial_data;
 
-static heed_status run_tiles(const heed_backend *backend, const heed_linear_problem *problem,
+static heed_status run_tiles(const heed_kernel *kernel, const heed_linear_problem *problem,
                              const heed_linear_tiling *tiling, trial_data *data, char *packed,
                              float *bias, const void *state, void *scratch)
 {
@@ -32,7 +32,7 @@ static heed_status run_tiles(const heed_backend *backend, const heed_linear_prob
         for (int64_t i = 0; i < cols; i++)
             bias[i] = c + i < OUT ? data->bias[c + i] : 0;
         memset(packed, 0xff, tiling->panel_bytes);
-        st = backend->linear_pack(problem, &weight, c, end, packed);
+        st = kernel->linear->pack(kernel->machine, problem, &weight, c, end, packed);
         for (int64_t r = 0; r < ROWS && st == HEED_OK;) {
             int64_t n = ROWS - r < tiling->rows ? ROWS - r : tiling->rows;
             heed_matrix y = {data->y + r * OUT + c, OUT, 1};
@@ -46,10 +46,9 @@ static heed_status run_tiles(const heed_backend *backend, const heed_linear_prob
                 .residual = y,
                 .packed = packed,
                 .bias = bias,
-                .state = state,
             };
             heed_fpenv_flush(tiling->flush);
-            st = backend->linear_tile(problem, &tile, scratch);
+            st = kernel->linear->run(kernel->machine, state, problem, &tile, scratch);
             heed_fpenv_flush(0);
             r += n;
         }
@@ -74,13 +73,14 @@ static heed_status compare(const trial_data *data, heed_error *why)
     return HEED_OK;
 }
 
-static heed_status try_problem(heed_context *context, const heed_backend *backend,
+static heed_status try_problem(heed_context *context, const heed_kernel *kernel,
                                const heed_linear_problem *problem, heed_error *why)
 {
+    const heed_linear_kernel *k = kernel->linear;
     heed_linear_tiling tiling = {.struct_size = sizeof tiling};
     trial_data data;
     void *state = NULL;
-    heed_status st = backend->linear_tiling(problem, &tiling);
+    heed_status st = k->tiling(kernel->machine, problem, &tiling);
     const char *flaw = st == HEED_OK ? heed_linear_tiling_flaw(&tiling) : NULL;
     if (flaw)
         st = heed_refuse(why, "its known-answer trial got a tiling of a linear layer with a bad %s",
@@ -93,8 +93,8 @@ static heed_status try_problem(heed_context *context, const heed_backend *backen
     if (st == HEED_OK && !memory)
         st = heed_fail(why, HEED_ERR_NOMEM, "it wants %zu bytes of scratch and %zu a panel",
                        tiling.scratch_bytes, panel);
-    if (st == HEED_OK && HEED_BACKEND_HAS(backend, linear_plan_create))
-        st = backend->linear_plan_create(problem, &state);
+    if (st == HEED_OK && HEED_KERNEL_HAS(k, plan_create))
+        st = k->plan_create(kernel->machine, problem, &state);
     if (st == HEED_OK) {
         for (int r = 0; r < ROWS; r++)
             for (int i = 0; i < IN; i++)
@@ -107,12 +107,12 @@ static heed_status try_problem(heed_context *context, const heed_backend *backen
         for (int r = 0; r < ROWS; r++)
             for (int c = 0; c < OUT; c++)
                 data.y[r * OUT + c] = input(3, r, c); /* the residual, in place */
-        st = run_tiles(backend, problem, &tiling, &data, memory,
+        st = run_tiles(kernel, problem, &tiling, &data, memory,
                        (float *)(void *)(memory + panel + scratch), state, memory + panel);
         if (st == HEED_OK)
             st = compare(&data, why);
         if (state)
-            backend->linear_plan_destroy(state);
+            k->plan_destroy(state);
     }
     if (st != HEED_OK && !why->text[0])
         heed_refuse(why, "its known-answer trial of a linear layer returned %s",
@@ -121,7 +121,7 @@ static heed_status try_problem(heed_context *context, const heed_backend *backen
     return st;
 }
 
-static heed_status run_trial(heed_context *context, const heed_backend *backend, heed_error *why)
+static heed_status run_trial(heed_context *context, const heed_kernel *kernel, heed_error *why)
 {
     static const uint32_t type[] = {HEED_F32, HEED_BF16, HEED_F16};
     for (int i = 0; i < 3; i++) {
@@ -137,14 +137,13 @@ static heed_status run_trial(heed_context *context, const heed_backend *backend,
             .bias_type = HEED_F32,
             .accuracy = type[i] == HEED_BF16 ? HEED_ACCURACY_BF16 : HEED_ACCURACY_EXACT,
         };
-        if (backend->linear_supports(&problem, &refusal) == HEED_OK)
-            return try_problem(context, backend, &problem, why);
+        if (kernel->linear->supports(kernel->machine, &problem, &refusal) == HEED_OK)
+            return try_problem(context, kernel, &problem, why);
     }
     return HEED_OK; /* too special for this layer: its own will show */
 }
 
-heed_status heed_linear_trial(heed_context *context, heed_entry *entry, heed_error *why)
+heed_status heed_linear_trial(heed_context *context, heed_kernel *kernel, heed_error *why)
 {
-    return heed_trial_once(context, entry, &entry->linear_trial, &entry->linear_trial_why,
-                           run_trial, why);
+    return heed_trial_once(context, kernel, run_trial, why);
 }

@@ -98,6 +98,7 @@ static void destroy(heed_context *context)
     heed_fork_remove(context);
     heed_cache_clear(&context->plans);
     heed_spare_drop(context);
+    heed_registry_close(&context->registry);
     if (context->wanted)
         heed_free(context, context->wanted, strlen(context->wanted) + 1);
     pthread_mutex_destroy(&context->lock);

@@ -6,22 +6,24 @@
 
 const char *const heed_accuracy_name[] = {"default", "exact", "bf16", "split"};
 
-void heed_put_others(heed_text *b, int json, const char *used, const heed_verdict *verdict,
-                     uint32_t n)
+void heed_put_others(heed_text *b, int json, const heed_kernel *used, const heed_verdicts *verdicts)
 {
-    for (uint32_t i = 0, first = 1; i < n; i++) {
-        const heed_verdict *v = &verdict[i];
+    for (uint32_t i = 0, first = 1; i < verdicts->n; i++) {
+        const heed_verdict *v = &verdicts->of[i];
         const char *reason = v->chosen ? "it was registered later" : v->why.text;
-        if (!strcmp(v->name, used))
+        const char *kernel = v->kernel ? v->kernel->name : "";
+        if (v->kernel == used)
             continue;
         if (json) {
             heed_put(b, "%s{\"backend\": ", first ? "" : ", ");
-            heed_put_string(b, v->name);
+            heed_put_string(b, v->entry->name);
+            heed_put(b, ", \"kernel\": ");
+            heed_put_string(b, kernel);
             heed_put(b, ", \"can\": %s, \"reason\": ", v->can ? "true" : "false");
             heed_put_string(b, reason);
             heed_put(b, "}");
         } else {
-            heed_put(b, "  not %s: %s\n", v->name, reason);
+            heed_put(b, "  not %s%s%s: %s\n", v->entry->name, *kernel ? " " : "", kernel, reason);
         }
         first = 0;
     }
@@ -69,6 +71,37 @@ static void put_machine(heed_text *b, int json, const heed_context *context)
     put_isa(b, json, json ? "slow" : "exists, but slow here", cpu->isa & ~cpu->fast);
 }
 
+/* The kernel of attention whose trial kept the whole backend from running, or NULL: one that failed,
+ * where none has passed. */
+static const heed_kernel *failed_kernel(const heed_registry *registry, const heed_entry *e)
+{
+    const heed_kernel *failed = NULL;
+    for (const heed_kernel *k = &registry->kernel[e->first]; k < &registry->kernel[e->first + e->n];
+         k++) {
+        const int trial = k->attn ? atomic_load(&k->trial) : HEED_TRIAL_NOT_YET;
+        if (trial == HEED_TRIAL_PASSED)
+            return NULL;
+        if (trial == HEED_TRIAL_FAILED && !failed)
+            failed = k;
+    }
+    return failed;
+}
+
+static void put_kernels(heed_text *b, const heed_registry *registry, const heed_entry *e,
+                        int linear)
+{
+    heed_put(b, ", \"%s\": [", linear ? "linear" : "attn");
+    for (uint32_t i = 0, first = 1; i < e->n; i++) {
+        const heed_kernel *k = &registry->kernel[e->first + i];
+        if ((k->linear != NULL) != linear)
+            continue;
+        heed_put(b, first ? "" : ", ");
+        heed_put_string(b, k->name);
+        first = 0;
+    }
+    heed_put(b, "]");
+}
+
 static heed_status explain_backends(heed_context *context, int json, char *text, size_t *bytes,
                                     heed_error *why)
 {
@@ -80,9 +113,10 @@ static heed_status explain_backends(heed_context *context, int json, char *text,
     for (uint32_t i = 0; i < context->registry.n; i++) {
         const heed_entry *e = &context->registry.entry[i];
         const char *summary = e->backend && e->backend->summary ? e->backend->summary : "";
-        int failed = atomic_load(&e->trial) == HEED_TRIAL_FAILED, can = e->usable && !failed;
-        const char *reason = can ? "" : failed ? e->trial_why.text : e->why.text;
-        const char *note = can ? e->why.text : ""; /* what probe decided for this machine */
+        const heed_kernel *failed = failed_kernel(&context->registry, e);
+        int can = e->usable && !failed;
+        const char *reason = can ? "" : failed ? failed->trial_why.text : e->why.text;
+        const char *note = can ? e->why.text : ""; /* what open decided for this machine */
         if (json) {
             heed_put(&b, "%s{\"name\": ", i ? ", " : "");
             heed_put_string(&b, e->name);
@@ -92,6 +126,8 @@ static heed_status explain_backends(heed_context *context, int json, char *text,
             heed_put_string(&b, reason);
             heed_put(&b, ", \"note\": ");
             heed_put_string(&b, note);
+            put_kernels(&b, &context->registry, e, 0);
+            put_kernels(&b, &context->registry, e, 1);
             heed_put(&b, "}");
         } else if (can) {
             heed_put(&b, "backend %s: %s%s%s\n", e->name, summary, *note ? "; " : "", note);

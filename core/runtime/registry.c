@@ -18,10 +18,89 @@ static int name_is_good(const char *name)
     return n > 0 && n <= 31 && name[n] == 0;
 }
 
+#define NEED(of, object, member)                                                                   \
+    if (!(object)->member)                                                                         \
+    return heed_fail(why, HEED_ERR_INVALID, "its required member " of #member " is NULL")
+
+static heed_status check_kernel_name(const char *name, const char *kind, heed_error *why)
+{
+    return name && name_is_good(name)
+               ? HEED_OK
+               : heed_fail(why, HEED_ERR_INVALID,
+                           "the name of its %s kernel must be 1 to 31 characters of a-z, 0-9 and _",
+                           kind);
+}
+
 /* Everything that core will call without asking again. */
+static heed_status check_attn(const heed_attn_kernel *k, heed_error *why)
+{
+    if (!k)
+        return heed_fail(why, HEED_ERR_INVALID, "one of its n_attn kernels is NULL");
+    if (k->struct_size < offsetof(heed_attn_kernel, run) + sizeof k->run)
+        return heed_fail(why, HEED_ERR_ABI,
+                         "its attention kernel has %zu bytes, at least %zu are needed",
+                         k->struct_size, offsetof(heed_attn_kernel, run) + sizeof k->run);
+    heed_status st = check_kernel_name(k->name, "attention", why);
+    if (st != HEED_OK)
+        return st;
+    NEED("attn.", k, supports);
+    NEED("attn.", k, cost);
+    NEED("attn.", k, tiling);
+    NEED("attn.", k, run);
+    if ((HEED_KERNEL_HAS(k, plan_create) != 0) != (HEED_KERNEL_HAS(k, plan_destroy) != 0))
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "its kernel %s has one of plan_create and plan_destroy without the other",
+                         k->name);
+    return HEED_OK;
+}
+
+static heed_status check_linear(const heed_linear_kernel *k, heed_error *why)
+{
+    if (!k)
+        return heed_fail(why, HEED_ERR_INVALID, "one of its n_linear kernels is NULL");
+    if (k->struct_size < offsetof(heed_linear_kernel, run) + sizeof k->run)
+        return heed_fail(why, HEED_ERR_ABI,
+                         "its kernel of linear layers has %zu bytes, at least %zu are needed",
+                         k->struct_size, offsetof(heed_linear_kernel, run) + sizeof k->run);
+    heed_status st = check_kernel_name(k->name, "linear", why);
+    if (st != HEED_OK)
+        return st;
+    NEED("linear.", k, supports);
+    NEED("linear.", k, cost);
+    NEED("linear.", k, tiling);
+    NEED("linear.", k, pack);
+    NEED("linear.", k, run);
+    if ((HEED_KERNEL_HAS(k, plan_create) != 0) != (HEED_KERNEL_HAS(k, plan_destroy) != 0))
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "its kernel %s has one of plan_create and plan_destroy without the other",
+                         k->name);
+    return HEED_OK;
+}
+
+static heed_status check_kernels(const heed_registry *registry, const heed_backend *b,
+                                 heed_error *why)
+{
+    heed_status st = HEED_OK;
+    if (b->n_attn == 0 && b->n_linear == 0)
+        return heed_fail(why, HEED_ERR_INVALID, "it has no kernels");
+    if ((b->n_attn && !b->attn) || (b->n_linear && !b->linear))
+        return heed_fail(why, HEED_ERR_INVALID, "its list of kernels %s is NULL",
+                         b->n_attn && !b->attn ? "attn" : "linear");
+    if (b->n_attn > HEED_MAX_KERNELS - registry->n_kernels ||
+        b->n_linear > HEED_MAX_KERNELS - registry->n_kernels - b->n_attn)
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "it has %u kernels, and there are %u of at most %d already",
+                         b->n_attn + b->n_linear, registry->n_kernels, HEED_MAX_KERNELS);
+    for (uint32_t i = 0; i < b->n_attn && st == HEED_OK; i++)
+        st = check_attn(b->attn[i], why);
+    for (uint32_t i = 0; i < b->n_linear && st == HEED_OK; i++)
+        st = check_linear(b->linear[i], why);
+    return st;
+}
+
 static heed_status check_table(heed_registry *registry, const heed_backend *b, heed_error *why)
 {
-    const size_t least = offsetof(heed_backend, run_tile) + sizeof b->run_tile;
+    const size_t least = offsetof(heed_backend, n_linear) + sizeof b->n_linear;
     if (b->abi != HEED_BACKEND_ABI)
         return heed_fail(why, HEED_ERR_ABI, "its abi is %u, this library's is %u", b->abi,
                          HEED_BACKEND_ABI);
@@ -31,35 +110,29 @@ static heed_status check_table(heed_registry *registry, const heed_backend *b, h
     if (!b->name || !name_is_good(b->name))
         return heed_fail(why, HEED_ERR_INVALID,
                          "its name must be 1 to 31 characters of a-z, 0-9 and _");
-#define NEED(member)                                                                               \
-    if (!b->member)                                                                                \
-    return heed_fail(why, HEED_ERR_INVALID, "its required member " #member " is NULL")
-    NEED(summary);
-    NEED(probe);
-    NEED(supports);
-    NEED(cost);
-    NEED(tiling);
-    NEED(run_tile);
-#undef NEED
-    if (!b->plan_create != !b->plan_destroy)
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "it has one of plan_create and plan_destroy without the other");
-    const int linear = !!HEED_BACKEND_HAS(b, linear_supports) + !!HEED_BACKEND_HAS(b, linear_cost) +
-                       !!HEED_BACKEND_HAS(b, linear_tiling) + !!HEED_BACKEND_HAS(b, linear_pack) +
-                       !!HEED_BACKEND_HAS(b, linear_tile);
-    if (linear != 0 && linear != 5)
-        return heed_fail(why, HEED_ERR_INVALID, "it has %d of the 5 linear_ members, all or none",
-                         linear);
-    const int plan = HEED_BACKEND_HAS(b, linear_plan_create) != 0;
-    if (plan != (HEED_BACKEND_HAS(b, linear_plan_destroy) != 0) || plan > linear)
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "it has linear_plan_create or linear_plan_destroy without %s",
-                         linear ? "the other" : "linear layers");
+    NEED("", b, summary);
+    NEED("", b, open);
+    heed_status st = check_kernels(registry, b, why);
+    if (st != HEED_OK)
+        return st;
     if (heed_registry_find(registry, b->name, strlen(b->name)))
         return heed_fail(why, HEED_ERR_INVALID, "the name %s is taken", b->name);
     if (registry->n == HEED_MAX_BACKENDS)
         return heed_fail(why, HEED_ERR_INVALID, "there are %d backends already", HEED_MAX_BACKENDS);
     return HEED_OK;
+}
+
+static void add_kernel(heed_registry *registry, heed_entry *entry, const heed_attn_kernel *attn,
+                       const heed_linear_kernel *linear)
+{
+    heed_kernel *k = &registry->kernel[registry->n_kernels++];
+    memset(k, 0, sizeof *k);
+    k->of = entry;
+    k->machine = entry->machine;
+    k->attn = attn;
+    k->linear = linear;
+    k->name = attn ? attn->name : linear->name;
+    entry->n++;
 }
 
 heed_status heed_registry_add(heed_registry *registry, const heed_cpu *cpu,
@@ -71,13 +144,26 @@ heed_status heed_registry_add(heed_registry *registry, const heed_cpu *cpu,
     heed_entry *entry = &registry->entry[registry->n];
     memset(entry, 0, sizeof *entry);
     entry->backend = backend;
+    entry->first = registry->n_kernels;
     snprintf(entry->name, sizeof entry->name, "%s", backend->name);
-    entry->usable = backend->probe(cpu, &entry->why) == HEED_OK;
+    entry->usable = backend->open(cpu, &entry->machine, &entry->why) == HEED_OK;
     entry->why.text[sizeof entry->why.text - 1] = 0;
     if (!entry->usable && !entry->why.text[0])
-        heed_refuse(&entry->why, "its probe refuses this machine and gives no reason");
+        heed_refuse(&entry->why, "its open refuses this machine and gives no reason");
+    for (uint32_t i = 0; i < backend->n_attn && entry->usable; i++)
+        add_kernel(registry, entry, backend->attn[i], NULL);
+    for (uint32_t i = 0; i < backend->n_linear && entry->usable; i++)
+        add_kernel(registry, entry, NULL, backend->linear[i]);
     registry->n++;
     return HEED_OK;
+}
+
+void heed_registry_close(heed_registry *registry)
+{
+    for (uint32_t i = 0; i < registry->n; i++)
+        if (registry->entry[i].usable && registry->entry[i].backend->close)
+            registry->entry[i].backend->close(registry->entry[i].machine);
+    registry->n = registry->n_kernels = 0;
 }
 
 void heed_registry_add_failure(heed_registry *registry, const char *name, const heed_error *why)

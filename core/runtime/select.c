@@ -76,17 +76,17 @@ static double microseconds(double nanoseconds)
     return rint(nanoseconds * 1e-3);
 }
 
-/* ---- backends that could not be had -----------------------------------------------------------
+/* ---- kernels that could not be had -----------------------------------------------------------
  */
 
-heed_status heed_pass_over(heed_context *context, heed_passed **list, const heed_backend *backend,
+heed_status heed_pass_over(heed_context *context, heed_passed **list, const heed_kernel *kernel,
                            const heed_error *why)
 {
     heed_passed *p = heed_alloc(context, sizeof *p, _Alignof(heed_passed));
     if (!p)
         return HEED_ERR_NOMEM;
     p->next = *list;
-    p->backend = backend;
+    p->kernel = kernel;
     p->why = *why;
     *list = p;
     return HEED_OK;
@@ -101,7 +101,7 @@ void heed_passed_free(heed_context *context, heed_passed *list)
     }
 }
 
-heed_status heed_scratch_exists(heed_context *context, const heed_backend *backend, size_t bytes,
+heed_status heed_scratch_exists(heed_context *context, const heed_kernel *kernel, size_t bytes,
                                 heed_error *why)
 {
     void *p;
@@ -113,80 +113,135 @@ heed_status heed_scratch_exists(heed_context *context, const heed_backend *backe
              : heed_fail(
                    why, HEED_ERR_NOMEM,
                    "backend %s wants %zu bytes of scratch a part, for which there is no memory",
-                   backend->name, bytes);
+                   kernel->of->name, bytes);
 }
 
 /* ---- choosing ---------------------------------------------------------------------------------
  */
 
-/* The one condition that keeps this entry from the problem, or HEED_OK. */
-static heed_status consider(heed_context *context, heed_entry *entry, const heed_question *question,
-                            heed_error *why)
+/* The one condition that keeps all that an entry has from being asked, or HEED_OK. */
+static heed_status consider_entry(const heed_context *context, const heed_entry *entry,
+                                  const heed_question *question, heed_error *why)
 {
+    const heed_kernel *kernel = &context->registry.kernel[entry->first];
     if (place_in_list(context->wanted, entry->name) < 0)
         return heed_refuse(why, "not among the permitted backends (%.200s)", context->wanted);
     if (!entry->usable) {
         *why = entry->why;
         return HEED_ERR_UNSUPPORTED;
     }
+    for (uint32_t i = 0; i < entry->n; i++)
+        if ((kernel[i].linear != NULL) == question->linear)
+            return HEED_OK;
+    return heed_refuse(why, question->linear ? "it has no linear layers" : "it has no attention");
+}
+
+static heed_status consider_kernel(heed_context *context, heed_kernel *kernel,
+                                   const heed_question *question, heed_error *why)
+{
     for (const heed_passed *p = question->passed; p; p = p->next)
-        if (p->backend == entry->backend) {
+        if (p->kernel == kernel) {
             *why = p->why;
             return HEED_ERR_UNSUPPORTED;
         }
-    return question->consider(context, entry, question->of, why);
+    return question->consider(context, kernel, question->of, why);
+}
+
+static heed_verdict *add_verdict(heed_verdicts *verdicts, const heed_entry *entry,
+                                 const heed_kernel *kernel)
+{
+    heed_verdict *v = &verdicts->of[verdicts->n++];
+    memset(v, 0, sizeof *v);
+    v->entry = entry;
+    v->kernel = kernel;
+    return v;
+}
+
+/* Asks every kernel of the kind; *starved is the first verdict of one that lacked memory to be tried. */
+static heed_status ask_all(heed_context *context, const heed_question *question,
+                           heed_verdicts *verdicts, const heed_verdict **starved, heed_error *why)
+{
+    heed_registry *registry = &context->registry;
+    verdicts->n = 0;
+    *starved = NULL;
+    for (uint32_t i = 0; i < registry->n; i++) {
+        const heed_entry *entry = &registry->entry[i];
+        heed_error refusal = {""};
+        if (consider_entry(context, entry, question, &refusal) != HEED_OK) {
+            add_verdict(verdicts, entry, NULL)->why = refusal;
+            continue;
+        }
+        for (heed_kernel *k = &registry->kernel[entry->first], *end = k + entry->n; k < end; k++) {
+            if ((k->linear != NULL) != question->linear)
+                continue;
+            heed_verdict *v = add_verdict(verdicts, entry, k);
+            heed_status st = consider_kernel(context, k, question, &v->why);
+            if (st == HEED_ERR_NOMEM) {
+                *why = v->why;
+                return st;
+            }
+            if (st == HEED_TRIAL_STARVED && !*starved)
+                *starved = v;
+            v->can = st == HEED_OK;
+            v->cost = v->can ? question->cost(k, question->of) : 0;
+        }
+    }
+    return HEED_OK;
+}
+
+/* Every permitted backend's reason, with the kernel where there are several. */
+static heed_status nobody(const heed_context *context, const heed_question *question,
+                          const heed_verdicts *verdicts, heed_error *why)
+{
+    snprintf(why->text, sizeof why->text, "no backend runs this %s:", question->what);
+    for (uint32_t i = 0; i < verdicts->n; i++) {
+        const heed_verdict *v = &verdicts->of[i];
+        const int alone =
+            (i == 0 || v[-1].entry != v->entry) && (i + 1 == verdicts->n || v[1].entry != v->entry);
+        if (place_in_list(context->wanted, v->entry->name) >= 0)
+            append(why, " %s%s%s: %s;", v->entry->name, alone ? "" : " ",
+                   alone ? "" : v->kernel->name, v->why.text);
+    }
+    return HEED_ERR_UNSUPPORTED;
 }
 
 heed_status heed_choose(heed_context *context, const heed_question *question,
-                        const heed_backend **chosen, heed_verdict verdict[HEED_MAX_BACKENDS],
-                        heed_error *why)
+                        const heed_kernel **chosen, heed_verdicts *verdicts, heed_error *why)
 {
-    heed_registry *registry = &context->registry;
-    int best = -1, best_place = 0, starved = -1;
+    heed_verdict *best = NULL;
+    const heed_verdict *starved;
+    int best_place = 0;
     heed_status st = check_list(context, why);
+    if (st == HEED_OK)
+        st = ask_all(context, question, verdicts, &starved, why);
     if (st != HEED_OK)
         return st;
-    for (uint32_t i = 0; i < registry->n; i++) {
-        heed_verdict *v = &verdict[i];
-        memset(v, 0, sizeof *v);
-        v->name = registry->entry[i].name;
-        st = consider(context, &registry->entry[i], question, &v->why);
-        if (st == HEED_ERR_NOMEM) {
-            *why = v->why;
-            return st;
-        }
-        if (st == HEED_TRIAL_STARVED && starved < 0)
-            starved = (int)i;
-        v->can = st == HEED_OK;
+    for (uint32_t i = 0; i < verdicts->n; i++) {
+        heed_verdict *v = &verdicts->of[i];
         if (!v->can)
             continue;
-        v->cost = question->cost(registry->entry[i].backend, question->of);
-        int place = place_in_list(context->wanted, v->name);
-        if (best < 0 || place < best_place || (place == best_place && v->cost < verdict[best].cost))
-            best = (int)i, best_place = place;
+        int place = place_in_list(context->wanted, v->entry->name);
+        if (!best || place < best_place || (place == best_place && v->cost < best->cost))
+            best = v, best_place = place;
     }
-    if (best < 0 && starved >= 0) {
-        *why = verdict[starved].why;
+    if (!best && starved) {
+        *why = starved->why;
         return HEED_ERR_NOMEM;
     }
-    if (best < 0) {
-        int used =
-            snprintf(why->text, sizeof why->text, "no backend runs this %s:", question->what);
-        for (uint32_t i = 0; i < registry->n && used < (int)sizeof why->text; i++)
-            if (place_in_list(context->wanted, verdict[i].name) >= 0)
-                used += snprintf(why->text + used, sizeof why->text - (size_t)used, " %s: %s;",
-                                 verdict[i].name, verdict[i].why.text);
-        return HEED_ERR_UNSUPPORTED;
+    if (!best)
+        return nobody(context, question, verdicts, why);
+    best->chosen = 1;
+    for (uint32_t i = 0; i < verdicts->n; i++) {
+        heed_verdict *v = &verdicts->of[i];
+        if (!v->can || v->chosen)
+            continue;
+        const int by_list = place_in_list(context->wanted, v->entry->name) != best_place;
+        heed_refuse(&v->why,
+                    by_list ? "%s %s comes before it in the list (cost %.0f us, its %.0f us)"
+                            : "%s %s costs less (%.0f us, it %.0f us)",
+                    best->entry->name, best->kernel->name, microseconds(best->cost),
+                    microseconds(v->cost));
     }
-    verdict[best].chosen = 1;
-    for (uint32_t i = 0; i < registry->n; i++)
-        if (verdict[i].can && !verdict[i].chosen)
-            heed_refuse(&verdict[i].why,
-                        context->wanted
-                            ? "%s comes before it in the list (cost %.0f us, its %.0f us)"
-                            : "%s costs less (%.0f us, it %.0f us)",
-                        verdict[best].name, microseconds(verdict[best].cost),
-                        microseconds(verdict[i].cost));
-    *chosen = registry->entry[best].backend;
+    *chosen = best->kernel;
     return HEED_OK;
 }

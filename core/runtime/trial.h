@@ -5,16 +5,14 @@
 
 #include "context.h"
 
-/* Of a backend for whose wishes there was no memory, or that had none itself: refused for now, and
+/* Of a kernel for whose wishes there was no memory, or that had none itself: refused for now, and
  * tried again another time. `why` says what was missing. */
 #define HEED_TRIAL_STARVED HEED_ERR_BACKEND
 
-/* Runs a trial unless *outcome (HEED_TRIAL_*) is known, and keeps what it said
- * in *said. Where `run` returns HEED_ERR_NOMEM with a sentence, it is the backend that is starved;
- * without one it is core. */
-heed_status heed_trial_once(heed_context *context, const heed_entry *entry, atomic_int *outcome,
-                            heed_error *said,
-                            heed_status (*run)(heed_context *context, const heed_backend *backend,
+/* Tries a kernel unless that was done, and keeps what came of it. Where `run` returns HEED_ERR_NOMEM
+ * with a sentence, it is the kernel that is starved; without one it is core. */
+heed_status heed_trial_once(heed_context *context, heed_kernel *kernel,
+                            heed_status (*run)(heed_context *context, const heed_kernel *kernel,
                                                heed_error *why),
                             heed_error *why);
 

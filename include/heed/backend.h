@@ -1,8 +1,9 @@
 /* Heed: the contract between core and a backend, and all that a backend outside the tree needs.
  *
- * Core validates a problem, cuts it into tiles and hands them to run_tile; a backend turns a tile
- * into a softmax state. It starts no threads, allocates nothing while running, changes no process
- * state and resolves no symbol of libheed: the helpers in kit.h are static inline.
+ * A backend is a table of kernels. Core validates a problem, picks a kernel for each kind of sequence
+ * when it makes a plan, cuts each sequence into tiles and hands them to the kernel's run, which turns
+ * a tile into a softmax state. A kernel starts no threads, allocates nothing while running, changes no
+ * process state and resolves no symbol of libheed: the helpers in kit.h are static inline.
  *
  * A plugin is a shared object that exports heed_backend_entry. `heed check --backend NAME` runs the
  * conformance suite on it. backends/naive is the one to read first, examples/plugin.c the smallest.
@@ -18,7 +19,7 @@
 
 HEED_BEGIN_C
 
-#define HEED_BACKEND_ABI 1u /* raised only when an existing member changes meaning */
+#define HEED_BACKEND_ABI 2u /* raised only when an existing member changes meaning */
 
 /** heed_cpu.isa and .fast. A bit of isa says that the CPU has it and the OS has switched on its
  * registers (XGETBV), and that HEED_MAX_ISA allows it. */
@@ -48,8 +49,8 @@ typedef struct heed_cpu {
     char vendor[16];
 } heed_cpu;
 
-/** Query classes of a sequence: q_lens[b] = 1; 2 to 16; more. A plan chooses backend and tiling once
- * for each. With HEED_HAS_REPRODUCIBLE_CHUNKS every sequence is HEED_QUERY_MANY. */
+/** Query classes of a sequence: q_lens[b] = 1; 2 to 16; more. A plan chooses a kernel and its tiling
+ * once for each. With HEED_HAS_REPRODUCIBLE_CHUNKS every sequence is HEED_QUERY_MANY. */
 enum { HEED_QUERY_ONE, HEED_QUERY_FEW, HEED_QUERY_MANY };
 
 /** What kind of problem: no batch, no lengths, no thread count, no plan maxima, because those may not
@@ -70,7 +71,7 @@ typedef struct heed_problem {
 #define HEED_FLUSH_RESULTS 1u /* FTZ */
 #define HEED_FLUSH_INPUTS 2u  /* DAZ */
 
-/** How core cuts a problem for this backend. A function of the problem alone. */
+/** How core cuts a problem for a kernel. A function of the machine and the problem alone. */
 typedef struct heed_tiling {
     size_t struct_size;
     uint32_t query_rows; /* rows i of a tile (of every head in it); at least 1. Runs start at multiples */
@@ -80,7 +81,6 @@ typedef struct heed_tiling {
     uint32_t flush, reserved;
     size_t scratch_bytes; /* per part; comes aligned to 64 bytes */
     size_t prepare_bytes; /* per key block; 0 without prepare. A multiple of 64 */
-    const char *kernel;   /* what heed explain shows; static */
 } heed_tiling;
 
 /** A tensor as a tile sees it: element (head, row, dim) is at data + (head * head_stride + row *
@@ -170,7 +170,7 @@ typedef struct heed_linear_problem {
     uint32_t y_type, bias_type, activation, accuracy;
 } heed_linear_problem;
 
-/** How core cuts a layer for this backend. A function of the problem alone. */
+/** How core cuts a layer for a kernel. A function of the machine and the problem alone. */
 typedef struct heed_linear_tiling {
     size_t struct_size;
     uint32_t rows;        /* most of a tile; at least 1. Core may cut finer, at any row */
@@ -179,7 +179,6 @@ typedef struct heed_linear_tiling {
     uint32_t flush;       /* HEED_FLUSH_*, around tiles */
     size_t panel_bytes;   /* of one packed panel; a multiple of 64 */
     size_t scratch_bytes; /* per part; comes aligned to 64 bytes */
-    const char *kernel;   /* what heed explain shows; static */
 } heed_linear_tiling;
 
 /** The caller's weights: w[i, c] is element i * in_stride + c / head_cols * head_stride + c %
@@ -205,7 +204,6 @@ typedef struct heed_matrix {
  *            NULL without HEED_LINEAR_HAS_RESIDUAL; it may be y, element for element
  * packed     the panel of col_first; the next is panel_bytes on. Aligned to 64 bytes
  * bias       f32, of col_first; readable up to whole panels. NULL without HEED_LINEAR_HAS_BIAS
- * state      what linear_plan_create made; NULL without it
  */
 typedef struct heed_linear_tile {
     size_t struct_size;
@@ -213,68 +211,104 @@ typedef struct heed_linear_tile {
     heed_matrix x, y, residual;
     const void *packed;
     const float *bias;
-    const void *state;
 } heed_linear_tile;
 
-/** A backend. Append-only: a table that is shorter than the library's lacks the last members, one
- * that is longer has members that this library ignores. */
-struct heed_backend {
-    uint32_t abi;         /* HEED_BACKEND_ABI that it was compiled with */
-    uint32_t struct_size; /* sizeof(heed_backend) that it was compiled with */
-    uint64_t features;    /* every HEED_HAS_* bit that it knows; core refuses other problems */
-    const char *name;     /* [a-z0-9_]+, at most 31 characters: what HEED_BACKEND accepts */
-    const char *summary;  /* a line for people */
-    /* Can it run on this machine? A refusal names the one condition that failed. Where it can, `why`
-     * may say what was decided by this machine's speed: heed info shows it. */
-    heed_status (*probe)(const heed_cpu *cpu, heed_error *why);
+/* ---- the table ---------------------------------------------------------------------------------
+ *
+ * `machine` is what the backend's open made for the context, `state` what the kernel's plan_create
+ * made for the plan or layer; each is NULL where there is no such function. Every function may be
+ * called from any thread, many at once. The structs are append-only: a shorter one lacks the last
+ * members, of a longer one this library ignores what it does not know.
+ */
+
+/** heed_attn_kernel.flags: for sequences whose rows see no key outside one range of HEED_FEW_KEYS
+ * keys (by length, causality and window). Such a kernel is taken for these where it costs less than the
+ * one that the plan has for the query class, and may hand a tile to that one's function. */
+#define HEED_KERNEL_FEW_KEYS 1u
+#define HEED_FEW_KEYS 32
+
+/** A kernel of attention. */
+typedef struct heed_attn_kernel {
+    size_t struct_size;
+    const char *name;  /* [a-z0-9_]+, at most 31 characters; what heed explain shows */
+    uint64_t features; /* every HEED_HAS_* bit that it knows; core refuses other problems */
+    uint32_t flags, reserved;
     /* Can it run this problem? A refusal names the one condition that failed. */
-    heed_status (*supports)(const heed_problem *problem, heed_error *why);
+    heed_status (*supports)(const void *machine, const heed_problem *problem, heed_error *why);
     /* Estimated nanoseconds of one core for one sequence with all its heads. */
-    double (*cost)(const heed_problem *problem, int64_t q_len, int64_t kv_len);
+    double (*cost)(const void *machine, const heed_problem *problem, int64_t q_len, int64_t kv_len);
     /* Core has set struct_size and zeroed the rest. */
-    heed_status (*tiling)(const heed_problem *problem, heed_tiling *out);
-    /* Optional, both or neither: what a plan keeps, such as generated code. */
-    heed_status (*plan_create)(const heed_problem *problem, void **state);
-    void (*plan_destroy)(void *state);
+    heed_status (*tiling)(const void *machine, const heed_problem *problem, heed_tiling *out);
+    /* One tile. scratch is the part's own. */
+    heed_status (*run)(const void *machine, const void *state, const heed_problem *problem,
+                       heed_tile *tile, void *scratch);
     /* Optional, with prepare_bytes: moves the data of one key block [k_first, k_end) of kv into
      * another form, and computes no sum. Only k, v, their quant, pages and the key range of kv are
      * set. */
-    heed_status (*prepare)(const void *state, const heed_problem *problem, const heed_tile *kv,
-                           void *prepared);
-    /* One tile. scratch is the part's own. Called from any thread, many at once. */
-    heed_status (*run_tile)(const void *state, const heed_problem *problem, heed_tile *tile,
-                            void *scratch);
-    /* Optional, all or none: linear layers. `features` is not about them. */
-    heed_status (*linear_supports)(const heed_linear_problem *problem, heed_error *why);
-    /* Estimated nanoseconds of one core for so many rows. */
-    double (*linear_cost)(const heed_linear_problem *problem, int64_t rows);
-    /* Core has set struct_size and zeroed the rest. */
-    heed_status (*linear_tiling)(const heed_linear_problem *problem, heed_linear_tiling *out);
-    /* Writes all bytes of the panel of columns [col_first, col_end), at most panel_cols of them. */
-    heed_status (*linear_pack)(const heed_linear_problem *problem, const heed_linear_weight *weight,
-                               int64_t col_first, int64_t col_end, void *panel);
-    /* One tile. scratch is the part's own. Called from any thread, many at once. */
-    heed_status (*linear_tile)(const heed_linear_problem *problem, const heed_linear_tile *tile,
-                               void *scratch);
+    heed_status (*prepare)(const void *machine, const void *state, const heed_problem *problem,
+                           const heed_tile *kv, void *prepared);
+    /* Optional, both or neither: what a plan keeps, such as generated code. */
+    heed_status (*plan_create)(const void *machine, const heed_problem *problem, void **state);
+    void (*plan_destroy)(void *state);
     /* Optional: the tiles of kv_heads adjacent kv heads, for one sequence's rows and keys, at once:
      * for calls that are over before tiles have been told one by one, and for keys of which one head's
      * share is too short a piece of memory. The tile is the first head's; of the g-th after it q, out,
      * lse, alibi_slope and sink lie g * n_heads heads on, k and v g heads (head_stride). There are no
      * mask, bias, weights and scores. With states NULL the tiles are WHOLE, and all rows are finished
      * here; else their states go to states[0..kv_heads - 1], in place of the tile's. To the same bits
-     * as run_tile; or it returns HEED_ERR_UNSUPPORTED and has done nothing: core then calls run_tile
-     * for each. */
-    heed_status (*run_heads)(const void *state, const heed_problem *problem, heed_tile *tile,
-                             const heed_tile_state *states, int64_t kv_heads, void *scratch);
-    /* Optional, both or neither: what a linear layer keeps beside its panels, such as generated code.
-     * A library that does not know them asks for the table with a smaller host_struct_size. */
-    heed_status (*linear_plan_create)(const heed_linear_problem *problem, void **state);
-    void (*linear_plan_destroy)(void *state);
+     * as run; or it returns HEED_ERR_UNSUPPORTED and has done nothing: core then calls run for each. */
+    heed_status (*run_heads)(const void *machine, const void *state, const heed_problem *problem,
+                             heed_tile *tile, const heed_tile_state *states, int64_t kv_heads,
+                             void *scratch);
+} heed_attn_kernel;
+
+/** A kernel of linear layers. */
+typedef struct heed_linear_kernel {
+    size_t struct_size;
+    const char *name; /* as heed_attn_kernel.name */
+    /* Can it run this layer? A refusal names the one condition that failed. */
+    heed_status (*supports)(const void *machine, const heed_linear_problem *problem,
+                            heed_error *why);
+    /* Estimated nanoseconds of one core for so many rows. */
+    double (*cost)(const void *machine, const heed_linear_problem *problem, int64_t rows);
+    /* Core has set struct_size and zeroed the rest. */
+    heed_status (*tiling)(const void *machine, const heed_linear_problem *problem,
+                          heed_linear_tiling *out);
+    /* Writes all bytes of the panel of columns [col_first, col_end), at most panel_cols of them. */
+    heed_status (*pack)(const void *machine, const heed_linear_problem *problem,
+                        const heed_linear_weight *weight, int64_t col_first, int64_t col_end,
+                        void *panel);
+    /* One tile. scratch is the part's own. */
+    heed_status (*run)(const void *machine, const void *state, const heed_linear_problem *problem,
+                       const heed_linear_tile *tile, void *scratch);
+    /* Optional, both or neither: what a layer keeps beside its panels, such as generated code. */
+    heed_status (*plan_create)(const void *machine, const heed_linear_problem *problem,
+                               void **state);
+    void (*plan_destroy)(void *state);
+} heed_linear_kernel;
+
+/** A backend: a list of kernels, of attention, of linear layers or of both. */
+struct heed_backend {
+    uint32_t abi;         /* HEED_BACKEND_ABI that it was compiled with */
+    uint32_t struct_size; /* sizeof(heed_backend) that it was compiled with */
+    const char *name;     /* [a-z0-9_]+, at most 31 characters: what HEED_BACKEND accepts */
+    const char *summary;  /* a line for people */
+    /* Can it run on this machine? Called once per context. *machine, NULL before, receives what the
+     * kernels want to know of the machine: it is passed to all of them and never changed. A refusal
+     * names the one condition that failed. Where it can, `why` may say what was decided by this
+     * machine's speed: heed info shows it. */
+    heed_status (*open)(const heed_cpu *cpu, const void **machine, heed_error *why);
+    void (*close)(const void *machine); /* optional: once for each open that succeeded */
+    const heed_attn_kernel *const *attn;
+    const heed_linear_kernel *const *linear;
+    uint32_t n_attn, n_linear; /* one of them may be 0 */
 };
 
-/** True when the backend was built knowing `member` and filled it in. */
-#define HEED_BACKEND_HAS(b, member) \
-    ((b)->struct_size >= offsetof(heed_backend, member) + sizeof((b)->member) && (b)->member)
+/** True when the struct was built knowing `member` and filled it in. */
+#define HEED_KERNEL_HAS(kernel, member)                                                            \
+    ((size_t)((const char *)(&(kernel)->member + 1) - (const char *)(kernel)) <=                   \
+         (kernel)->struct_size &&                                                                  \
+     (kernel)->member)
 
 /**
  * The one symbol that a plugin exports: its table, or NULL if it cannot serve this host.

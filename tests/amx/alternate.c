@@ -130,7 +130,7 @@ static int make_plans(void)
     table = emulated ? *heed_amx_backend() : *heed_amx_model_backend();
     table.name = "amx_counted";
     if (emulated)
-        table.probe = heed_amx_emulate;
+        table.open = heed_amx_emulate;
     context = unit_context(1, hardware && !emulated ? "amx" : table.name);
     if (!hardware || emulated)
         CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());

@@ -228,8 +228,9 @@ static void on_illegal(int number, siginfo_t *info, void *context)
         signal(number, SIG_DFL); /* it comes again, and ends the process */
 }
 
-heed_status heed_amx_emulate(const heed_cpu *cpu, heed_error *why)
+heed_status heed_amx_emulate(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
+    static const heed_amx_machine usual = {1};
     struct sigaction action = {.sa_sigaction = on_illegal, .sa_flags = SA_SIGINFO | SA_NODEFER};
     heed_cpu with_tiles = *cpu;
     if (cpu->isa & HEED_ISA_AMX_TILE)
@@ -237,5 +238,6 @@ heed_status heed_amx_emulate(const heed_cpu *cpu, heed_error *why)
     with_tiles.isa |= HEED_ISA_AMX_TILE | HEED_ISA_AMX_BF16;
     if (heed_amx_isa(&with_tiles, why) != HEED_OK)
         return HEED_ERR_UNSUPPORTED;
+    *machine = &usual;
     return sigaction(SIGILL, &action, NULL) == 0 ? HEED_OK : heed_refuse(why, "no signal handlers");
 }

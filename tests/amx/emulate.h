@@ -7,6 +7,6 @@
 
 /** Takes over SIGILL of the process. Refused where the CPU has the unit itself, or lacks what the
  * kernels need beside it. */
-heed_status heed_amx_emulate(const heed_cpu *cpu, heed_error *why);
+heed_status heed_amx_emulate(const heed_cpu *cpu, const void **machine, heed_error *why);
 
 #endif

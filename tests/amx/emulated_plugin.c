@@ -11,6 +11,6 @@ const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_siz
     table = *heed_amx_backend();
     table.name = "amx_emulated";
     table.summary = "the AMX kernels on emulated tile instructions (for tests)";
-    table.probe = heed_amx_emulate;
+    table.open = heed_amx_emulate;
     return host_abi == HEED_BACKEND_ABI ? &table : NULL;
 }

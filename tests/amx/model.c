@@ -74,8 +74,8 @@ static void fill(int c)
     }
 }
 
-typedef heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                             void *scratch);
+typedef heed_status run_tile(const void *machine, const void *state, const heed_problem *problem,
+                             heed_tile *tile, void *scratch);
 
 static void run(run_tile *kernel, int c, int paged, float out[ROWS][DIM], float lse[ROWS])
 {
@@ -97,7 +97,7 @@ static void run(run_tile *kernel, int c, int paged, float out[ROWS][DIM], float 
                       .window_right = -1};
     heed_tiling tiling = {.struct_size = sizeof tiling};
     static float row_max[ROWS], row_sum[ROWS], acc[ROWS][DIM];
-    if (b->tiling(&p, &tiling) != HEED_OK)
+    if (b->attn[0]->tiling(NULL, &p, &tiling) != HEED_OK)
         abort();
     void *scratch = aligned_alloc(64, (tiling.scratch_bytes + 63) / 64 * 64);
     heed_tile t = {.struct_size = sizeof t,
@@ -126,7 +126,8 @@ static void run(run_tile *kernel, int c, int paged, float out[ROWS][DIM], float 
         t.k.data = k_paged;
         t.v.data = v_paged;
     }
-    if (!scratch || kernel(NULL, &p, &t, scratch) != HEED_OK || !(t.flags & HEED_TILE_FINISHED))
+    if (!scratch || kernel(NULL, NULL, &p, &t, scratch) != HEED_OK ||
+        !(t.flags & HEED_TILE_FINISHED))
         abort();
     free(scratch);
 }
@@ -152,7 +153,8 @@ static int report_differences(const char *what, int c, const char *x_name, float
     return bad;
 }
 
-typedef heed_status linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
+typedef heed_status linear_tile(const void *machine, const void *state,
+                                const heed_linear_problem *problem, const heed_linear_tile *tile,
                                 void *scratch);
 
 /* A linear layer: x is k with its special values, two blocks of inputs long in the odd cases; w is
@@ -174,7 +176,7 @@ static void run_linear(linear_tile *kernel, int c, float y[ROWS][DIM])
                           .col_end = p.out_dim,
                           .x = {k, DIM, 1},
                           .y = {y, DIM, 1}};
-    if (b->linear_tiling(&p, &tiling) != HEED_OK)
+    if (b->linear[0]->tiling(NULL, &p, &tiling) != HEED_OK)
         abort();
     int64_t panels = (p.out_dim + tiling.panel_cols - 1) / tiling.panel_cols;
     char *packed = aligned_alloc(64, (size_t)panels * tiling.panel_bytes);
@@ -184,10 +186,10 @@ static void run_linear(linear_tile *kernel, int c, float y[ROWS][DIM])
         abort();
     for (int64_t n = 0; n < panels; n++) {
         int64_t first = n * tiling.panel_cols, end = first + tiling.panel_cols;
-        b->linear_pack(&p, &weight, first, end < p.out_dim ? end : p.out_dim,
-                       packed + (size_t)n * tiling.panel_bytes);
+        b->linear[0]->pack(NULL, &p, &weight, first, end < p.out_dim ? end : p.out_dim,
+                           packed + (size_t)n * tiling.panel_bytes);
     }
-    if (kernel(&p, &t, scratch) != HEED_OK)
+    if (kernel(NULL, NULL, &p, &t, scratch) != HEED_OK)
         abort();
     free(packed);
     free(scratch);
@@ -241,6 +243,7 @@ int main(int argc, char **argv)
 {
     static float model[ROWS][DIM], other[ROWS][DIM], model_lse[ROWS], other_lse[ROWS];
     const char *name = argc > 1 ? argv[1] : "";
+    const void *machine = NULL;
     run_tile *kernel = NULL;
     linear_tile *linear = NULL;
     static float model_y[ROWS][DIM], other_y[ROWS][DIM];
@@ -249,7 +252,7 @@ int main(int argc, char **argv)
     heed_cpu cpu;
     heed_cpu_detect(&cpu);
     if ((!strcmp(name, "emulated") || !strcmp(name, "--here")) &&
-        heed_amx_emulate(&cpu, &why) != HEED_OK) {
+        heed_amx_emulate(&cpu, &machine, &why) != HEED_OK) {
         printf("cannot run here: %s\n", why.text);
         return 77;
     }
@@ -271,7 +274,7 @@ int main(int argc, char **argv)
         printf("cannot run here: %s\n", why.text);
         return 77;
     }
-    if (!strcmp(name, "hardware") && heed_amx_backend()->probe(&cpu, &why) != HEED_OK) {
+    if (!strcmp(name, "hardware") && heed_amx_backend()->open(&cpu, &machine, &why) != HEED_OK) {
         printf("cannot run here: %s\n", why.text);
         return 77;
     }

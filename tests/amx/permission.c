@@ -38,11 +38,11 @@ static int refuse_permission(void)
                : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-static heed_status probe_full_cpu(const heed_cpu *cpu, heed_error *why)
+static heed_status open_full_cpu(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
     heed_cpu full = *cpu;
     full.isa = ~UINT64_C(0);
-    return heed_amx_backend()->probe(&full, why);
+    return heed_amx_backend()->open(&full, machine, why);
 }
 
 /* The text of heed_context_backends, or of heed_attn_explain, in a buffer that stays. */
@@ -92,6 +92,7 @@ static int refused_child(void)
     static heed_backend table;
     heed_context *context;
     heed_error why = {""};
+    const void *machine = NULL;
     heed_cpu cpu = {.struct_size = sizeof cpu};
     if (refuse_permission() != 0) {
         printf("no seccomp filters here: %s\n", strerror(errno));
@@ -99,15 +100,15 @@ static int refused_child(void)
     }
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx512vbmi")) {
-        printf("the probe needs AVX512_VBMI before it asks the kernel\n");
+        printf("open needs AVX512_VBMI before it asks the kernel\n");
         return 77;
     }
-    CHECK(probe_full_cpu(&cpu, &why) == HEED_ERR_UNSUPPORTED && strstr(why.text, "EPERM") &&
-              strstr(why.text, "permission"),
-          "the probe says '%s'", why.text);
+    CHECK(open_full_cpu(&cpu, &machine, &why) == HEED_ERR_UNSUPPORTED &&
+              strstr(why.text, "EPERM") && strstr(why.text, "permission"),
+          "open says '%s'", why.text);
     table = *heed_amx_backend();
     table.name = "amx_refused";
-    table.probe = probe_full_cpu;
+    table.open = open_full_cpu;
     context = unit_context(1, NULL);
     CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
     CHECK(strstr(listing(context), "arch_prctl ARCH_REQ_XCOMP_PERM: EPERM"), "%s",

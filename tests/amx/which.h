@@ -17,13 +17,14 @@ static inline heed_context *which_context(int argc, char **argv, const char *nam
     static heed_backend table;
     heed_context *context;
     heed_error why = {""};
+    const void *machine = NULL;
     heed_cpu cpu;
     heed_cpu_detect(&cpu);
     table = emulated || hardware ? *heed_amx_backend() : *heed_amx_model_backend();
     table.name = name;
     if (emulated)
-        table.probe = heed_amx_emulate;
-    if ((emulated || hardware) && table.probe(&cpu, &why) != HEED_OK) {
+        table.open = heed_amx_emulate;
+    if ((emulated || hardware) && table.open(&cpu, &machine, &why) != HEED_OK) {
         printf("cannot run here: %s\n", why.text);
         return NULL;
     }

@@ -6,6 +6,8 @@
 #include "../../examples/plugin.c"
 #undef heed_backend_entry
 
+#include "../unit/changed.h"
+
 #include <signal.h>
 
 enum {
@@ -16,23 +18,22 @@ enum {
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
-static heed_status troubled_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                                 void *scratch)
+static heed_status troubled_tile(const void *machine, const void *state,
+                                 const heed_problem *problem, heed_tile *tile, void *scratch)
 {
     if (TROUBLED == faulting)
         raise(SIGILL);
     if (TROUBLED == stumbling && problem->v_dim == 7)
         return HEED_ERR_BACKEND;
-    return run_tile(state, problem, tile, scratch);
+    return run(machine, state, problem, tile, scratch);
 }
 
 HEED_API const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_size);
 
 const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_size)
 {
-    static heed_backend table;
-    table = *example_entry(host_abi, host_struct_size);
-    table.name = TEXT(TROUBLED);
-    table.run_tile = troubled_tile;
-    return &table;
+    static changed_backend table;
+    change_backend(&table, example_entry(host_abi, host_struct_size), TEXT(TROUBLED));
+    table.attn.run = troubled_tile;
+    return &table.backend;
 }

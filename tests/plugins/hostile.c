@@ -6,15 +6,17 @@
 #include "../../examples/plugin.c"
 #undef heed_backend_entry
 
+#include "../unit/changed.h"
+
 enum {
     none, /* spoils nothing: a good plugin of another name */
     wrong_abi,
-    short_table, /* as of a library that had no run_tile yet */
+    short_table, /* as of a library that had no linear layers yet */
     long_table,  /* of a later library: works */
     null_member,
     entry_null, /* "cannot serve this host" */
-    failing_probe,
-    silent_probe,   /* fails and gives no reason */
+    failing_open,
+    silent_open,    /* fails and gives no reason */
     duplicate_name, /* of a backend that is linked in */
     bad_name,
     wrong_answers,
@@ -24,22 +26,24 @@ enum {
     no_rows,  /* tiles of 0 rows */
     all_rows, /* tiles of UINT32_MAX */
     lone_plan_create,
-    lone_linear_plan, /* without linear layers */
+    lone_linear_plan,
+    no_kernels,
 };
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
-static heed_status refusing_probe(const heed_cpu *cpu, heed_error *why)
+static heed_status refusing_open(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
-    (void)cpu;
-    return HOSTILE == silent_probe ? HEED_ERR_UNSUPPORTED
-                                   : heed_refuse(why, "this machine has no %s", "quantum unit");
+    (void)machine, (void)cpu;
+    return HOSTILE == silent_open ? HEED_ERR_UNSUPPORTED
+                                  : heed_refuse(why, "this machine has no %s", "quantum unit");
 }
 
-static heed_status spoilt_tiling(const heed_problem *problem, heed_tiling *out)
+static heed_status spoilt_tiling(const void *machine, const heed_problem *problem, heed_tiling *out)
 {
-    heed_status status = tiling(problem, out);
+    (void)machine;
+    heed_status status = tiling(machine, problem, out);
     if (HOSTILE == no_rows)
         out->query_rows = 0;
     if (HOSTILE == all_rows)
@@ -48,27 +52,65 @@ static heed_status spoilt_tiling(const heed_problem *problem, heed_tiling *out)
 }
 
 /* As wrong as a machine would be that lies about its features. */
-static heed_status spoilt_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                               void *scratch)
+static heed_status spoilt_tile(const void *machine, const void *state, const heed_problem *problem,
+                               heed_tile *tile, void *scratch)
 {
+    (void)machine;
     heed_status status = HEED_OK;
     if (HOSTILE != silent_answers)
-        status = run_tile(state, problem, tile, scratch);
+        status = run(machine, state, problem, tile, scratch);
     for (int64_t r = 0; HOSTILE == wrong_answers && r < tile->n_heads * tile->q_count; r++)
         tile->row_sum[r] *= 2;
     return HOSTILE == failing_tile ? HEED_ERR_BACKEND : status;
 }
 
-static heed_status no_linear_plan(const heed_linear_problem *problem, void **state)
+static heed_status no_linear_plan(const void *machine, const heed_linear_problem *problem,
+                                  void **state)
 {
-    (void)problem;
-    (void)state;
+    (void)machine, (void)problem, (void)state;
     return HEED_OK;
 }
 
-static heed_status no_plan(const heed_problem *problem, void **state)
+/* Never called: the table is refused before. */
+static heed_status any_layer(const void *machine, const heed_linear_problem *problem,
+                             heed_error *why)
 {
-    (void)problem;
+    (void)machine, (void)problem, (void)why;
+    return HEED_OK;
+}
+
+static double any_cost(const void *machine, const heed_linear_problem *problem, int64_t rows)
+{
+    (void)machine, (void)problem, (void)rows;
+    return 0;
+}
+
+static heed_status any_tiling(const void *machine, const heed_linear_problem *problem,
+                              heed_linear_tiling *out)
+{
+    (void)machine, (void)problem, (void)out;
+    return HEED_OK;
+}
+
+static heed_status any_pack(const void *machine, const heed_linear_problem *problem,
+                            const heed_linear_weight *weight, int64_t col_first, int64_t col_end,
+                            void *panel)
+{
+    (void)machine, (void)problem, (void)weight, (void)col_first, (void)col_end, (void)panel;
+    return HEED_OK;
+}
+
+static heed_status any_run(const void *machine, const void *state,
+                           const heed_linear_problem *problem, const heed_linear_tile *tile,
+                           void *scratch)
+{
+    (void)machine, (void)state, (void)problem, (void)tile, (void)scratch;
+    return HEED_OK;
+}
+
+static heed_status no_plan(const void *machine, const heed_problem *problem, void **state)
+{
+    (void)machine, (void)problem;
     (void)state;
     return HEED_OK;
 }
@@ -80,37 +122,51 @@ HEED_API const heed_backend *HOSTILE_ENTRY(uint32_t host_abi, size_t host_struct
 
 const heed_backend *HOSTILE_ENTRY(uint32_t host_abi, size_t host_struct_size)
 {
+    static changed_backend changed;
     static struct {
         heed_backend table;
         const char *unknown[4]; /* members of a later version */
     } later;
-    heed_backend *table = &later.table;
+    heed_backend *table = &changed.backend;
+    heed_attn_kernel *attn = &changed.attn;
 
-    *table = *example_entry(host_abi, host_struct_size);
-    table->name = TEXT(HOSTILE);
+    change_backend(&changed, example_entry(host_abi, host_struct_size), TEXT(HOSTILE));
     if (HOSTILE == wrong_abi)
         table->abi++;
     if (HOSTILE == short_table)
-        table->struct_size = offsetof(heed_backend, run_tile);
-    if (HOSTILE == long_table) {
-        table->struct_size = sizeof later;
-        later.unknown[0] = "what this library cannot know";
-    }
+        table->struct_size = offsetof(heed_backend, linear);
     if (HOSTILE == null_member)
-        table->tiling = NULL;
-    if (HOSTILE == failing_probe || HOSTILE == silent_probe)
-        table->probe = refusing_probe;
+        attn->tiling = NULL;
+    if (HOSTILE == failing_open || HOSTILE == silent_open)
+        table->open = refusing_open;
     if (HOSTILE == duplicate_name)
         table->name = "naive";
     if (HOSTILE == bad_name)
         table->name = "No Name!";
+    if (HOSTILE == no_kernels)
+        table->n_attn = 0;
     if (HOSTILE == lone_plan_create)
-        table->plan_create = no_plan;
-    if (HOSTILE == lone_linear_plan)
-        table->linear_plan_create = no_linear_plan;
+        attn->plan_create = no_plan;
+    if (HOSTILE == lone_linear_plan) {
+        changed.linear = (heed_linear_kernel){.struct_size = sizeof changed.linear,
+                                              .name = "lone",
+                                              .supports = any_layer,
+                                              .cost = any_cost,
+                                              .tiling = any_tiling,
+                                              .pack = any_pack,
+                                              .run = any_run,
+                                              .plan_create = no_linear_plan};
+        table->n_linear = 1;
+    }
     if (HOSTILE == failing_tiling || HOSTILE == no_rows || HOSTILE == all_rows)
-        table->tiling = spoilt_tiling;
+        attn->tiling = spoilt_tiling;
     if (HOSTILE == wrong_answers || HOSTILE == silent_answers || HOSTILE == failing_tile)
-        table->run_tile = spoilt_tile;
+        attn->run = spoilt_tile;
+    if (HOSTILE == long_table) {
+        later.table = *table;
+        later.table.struct_size = sizeof later;
+        later.unknown[0] = "what this library cannot know";
+        table = &later.table;
+    }
     return HOSTILE == entry_null ? NULL : table;
 }

@@ -42,12 +42,13 @@ static void refused_when_loaded(heed_context *context)
         {"no_object", "loaded"},
         {"null_member", "tiling"},
         {"entry_null", "abi"},
-        {"failing_probe", "this machine has no quantum unit"},
-        {"silent_probe", "no reason"},
+        {"failing_open", "this machine has no quantum unit"},
+        {"silent_open", "no reason"},
         {"duplicate_name", "naive"},
         {"bad_name", "name"},
         {"lone_plan_create", "plan_destroy"},
-        {"lone_linear_plan", "linear_plan_destroy"},
+        {"lone_linear_plan", "plan_destroy"},
+        {"no_kernels", "no kernels"},
     };
     char *text = listing(context, 0), *json = listing(context, 1);
     for (size_t i = 0; i < sizeof expect / sizeof *expect; i++) {
@@ -99,10 +100,10 @@ static void tried_after_a_good_one(const char *folder)
 /* Naming one that cannot run here says why. */
 static void forced_though_refused(const char *folder)
 {
-    heed_context *context = context_of(folder, "failing_probe");
+    heed_context *context = context_of(folder, "failing_open");
     heed_status status = run_small(context);
     check(status == HEED_ERR_UNSUPPORTED && strstr(heed_last_error(), "quantum unit"),
-          "failing_probe forced gives %s: %s", heed_status_string(status), heed_last_error());
+          "failing_open forced gives %s: %s", heed_status_string(status), heed_last_error());
     heed_context_release(context);
 
     context = context_of(folder, "nobody");

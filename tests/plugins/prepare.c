@@ -45,10 +45,10 @@ static void pack(const heed_problem *problem, const heed_tile *kv, int64_t first
     }
 }
 
-static heed_status prepare(const void *state, const heed_problem *problem, const heed_tile *kv,
-                           void *prepared)
+static heed_status prepare(const void *machine, const void *state, const heed_problem *problem,
+                           const heed_tile *kv, void *prepared)
 {
-    (void)state;
+    (void)machine, (void)state;
     if (kv->k_first / KEY_BLOCK != (kv->k_end - 1) / KEY_BLOCK || (uintptr_t)prepared % 64)
         n_wrong++; /* not one key block, or not aligned */
     else
@@ -104,9 +104,10 @@ static void attend(const heed_problem *problem, heed_tile *tile, int64_t r, int6
     }
 }
 
-static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                            void *scratch)
+static heed_status run_tile(const void *machine, const void *state, const heed_problem *problem,
+                            heed_tile *tile, void *scratch)
 {
+    (void)machine;
     const void **last_k = scratch;
     packed *mine = (packed *)(void *)((char *)scratch + OWN_BLOCK);
     const char *given = tile->prepared;
@@ -140,8 +141,10 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
     return HEED_OK;
 }
 
-static heed_status tiling_without(const heed_problem *problem, heed_tiling *out)
+static heed_status tiling_without(const void *machine, const heed_problem *problem,
+                                  heed_tiling *out)
 {
+    (void)machine;
     out->query_rows = QUERY_ROWS;
     out->key_block = KEY_BLOCK;
     out->key_chunk = problem->query_class == HEED_QUERY_MANY ? 0 : KEY_CHUNK;
@@ -149,46 +152,53 @@ static heed_status tiling_without(const heed_problem *problem, heed_tiling *out)
     return HEED_OK;
 }
 
-static heed_status tiling_with(const heed_problem *problem, heed_tiling *out)
+static heed_status tiling_with(const void *machine, const heed_problem *problem, heed_tiling *out)
 {
+    (void)machine;
     out->prepare_bytes = packed_bytes(problem);
-    return tiling_without(problem, out);
+    return tiling_without(machine, problem, out);
 }
 
-static heed_status probe(const heed_cpu *cpu, heed_error *why)
+static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
-    (void)cpu;
+    (void)machine, (void)cpu;
     (void)why;
     return HEED_OK;
 }
 
-static heed_status supports(const heed_problem *problem, heed_error *why)
+static heed_status supports(const void *machine, const heed_problem *problem, heed_error *why)
 {
-    (void)problem;
+    (void)machine, (void)problem;
     (void)why;
     return HEED_OK;
 }
 
-static double cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+static double cost(const void *machine, const heed_problem *problem, int64_t q_len, int64_t kv_len)
 {
+    (void)machine;
     return (double)problem->q_heads * (double)q_len * (double)kv_len * 100;
 }
 
+#define KERNEL(the_tiling, the_prepare)                                                            \
+    {                                                                                              \
+        .struct_size = sizeof(heed_attn_kernel), .name = "packed",                                 \
+        .features = HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_LENS, .supports = supports,       \
+        .cost = cost, .tiling = the_tiling, .prepare = the_prepare, .run = run_tile,               \
+    }
+static const heed_attn_kernel with_prepare = KERNEL(tiling_with, prepare);
+static const heed_attn_kernel without_prepare = KERNEL(tiling_without, NULL);
+
 static heed_backend table(const char *name)
 {
-    int with = strcmp(name, "with") == 0;
+    static const heed_attn_kernel *const attn[] = {&with_prepare, &without_prepare};
     return (heed_backend){
         .abi = HEED_BACKEND_ABI,
         .struct_size = sizeof(heed_backend),
-        .features = HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_LENS,
         .name = name,
         .summary = "packs keys and values",
-        .probe = probe,
-        .supports = supports,
-        .cost = cost,
-        .tiling = with ? tiling_with : tiling_without,
-        .prepare = with ? prepare : NULL,
-        .run_tile = run_tile,
+        .open = open_machine,
+        .attn = strcmp(name, "with") == 0 ? attn : attn + 1,
+        .n_attn = 1,
     };
 }
 

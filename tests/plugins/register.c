@@ -3,6 +3,7 @@
 #include "../../examples/plugin.c"
 #undef heed_backend_entry
 
+#include "../unit/changed.h"
 #include "fixture.h"
 
 static heed_context *new_context(void)
@@ -15,9 +16,9 @@ static heed_context *new_context(void)
     return context;
 }
 
-static heed_backend example(void)
+static void example(changed_backend *to)
 {
-    return *example_entry(HEED_BACKEND_ABI, sizeof(heed_backend));
+    change_backend(to, example_entry(HEED_BACKEND_ABI, sizeof(heed_backend)), "example");
 }
 
 static void expect_refusal(heed_context *context, const heed_backend *table, heed_status want,
@@ -31,34 +32,37 @@ static void expect_refusal(heed_context *context, const heed_backend *table, hee
 static void bad_tables(void)
 {
     heed_context *context = new_context();
-    heed_backend t = example();
+    static changed_backend t;
     expect_refusal(context, NULL, HEED_ERR_INVALID, "backend");
-    t.abi++;
-    expect_refusal(context, &t, HEED_ERR_ABI, "abi");
-    t = example();
-    t.struct_size = offsetof(heed_backend, run_tile);
-    expect_refusal(context, &t, HEED_ERR_ABI, "bytes");
 
-#define WITHOUT(member)                                                                            \
+#define EXPECT(change, status, word)                                                               \
     do {                                                                                           \
-        t = example();                                                                             \
-        t.member = NULL;                                                                           \
-        expect_refusal(context, &t, HEED_ERR_INVALID, #member);                                    \
+        example(&t);                                                                               \
+        change;                                                                                    \
+        expect_refusal(context, &t.backend, status, word);                                         \
     } while (0)
-    WITHOUT(name);
-    WITHOUT(summary);
-    WITHOUT(probe);
-    WITHOUT(supports);
-    WITHOUT(cost);
-    WITHOUT(tiling);
-    WITHOUT(run_tile);
+    EXPECT(t.backend.abi++, HEED_ERR_ABI, "abi");
+    EXPECT(t.backend.struct_size = offsetof(heed_backend, n_linear), HEED_ERR_ABI, "bytes");
+    EXPECT(t.attn.struct_size = offsetof(heed_attn_kernel, run), HEED_ERR_ABI, "bytes");
+    EXPECT(t.backend.n_attn = 0, HEED_ERR_INVALID, "no kernels");
+    EXPECT(t.backend.n_attn = UINT32_MAX, HEED_ERR_INVALID, "4294967295 kernels");
+    EXPECT(t.attn_list[0] = NULL, HEED_ERR_INVALID, "n_attn");
+    EXPECT(t.attn.name = "No Name", HEED_ERR_INVALID, "name");
+
+    EXPECT(t.backend.name = NULL, HEED_ERR_INVALID, "name");
+    EXPECT(t.backend.summary = NULL, HEED_ERR_INVALID, "summary");
+    EXPECT(t.backend.open = NULL, HEED_ERR_INVALID, "open");
+    EXPECT(t.backend.attn = NULL, HEED_ERR_INVALID, "attn");
+    EXPECT(t.attn.name = NULL, HEED_ERR_INVALID, "name");
+    EXPECT(t.attn.supports = NULL, HEED_ERR_INVALID, "attn.supports");
+    EXPECT(t.attn.cost = NULL, HEED_ERR_INVALID, "attn.cost");
+    EXPECT(t.attn.tiling = NULL, HEED_ERR_INVALID, "attn.tiling");
+    EXPECT(t.attn.run = NULL, HEED_ERR_INVALID, "attn.run");
 
     static const char *const bad[] = {"", "Example", "an example", "naive",
                                       "a_name_of_thirty_two_characters_"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        t = example();
-        t.name = bad[i];
-        expect_refusal(context, &t, HEED_ERR_INVALID, "name");
+        EXPECT(t.backend.name = bad[i], HEED_ERR_INVALID, "name");
     }
     char *text = listing(context, 0);
     check(!strstr(text, "example"), "a refused table is listed:\n%s", text);
@@ -67,41 +71,43 @@ static void bad_tables(void)
     heed_context_release(context);
 }
 
-static heed_status refusing_probe(const heed_cpu *cpu, heed_error *why)
+static heed_status refusing_open(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
+    (void)machine;
     return heed_refuse(why, "the vendor is '%s'", cpu->vendor[0] == 1 ? "" : "not ours");
 }
 
-static void failing_probe(void)
+static void failing_open(void)
 {
     heed_context *context = new_context();
-    static heed_backend t;
-    t = example();
-    t.probe = refusing_probe;
-    check(heed_context_register(context, &t) == HEED_OK, "a failing probe is an error: %s",
+    static changed_backend t;
+    example(&t);
+    t.backend.open = refusing_open;
+    check(heed_context_register(context, &t.backend) == HEED_OK, "a failing open is an error: %s",
           heed_last_error());
     char *text = listing(context, 0);
     check(strstr(text, "the vendor is 'not ours'") != NULL, "its reason is not shown:\n%s", text);
     free(text);
-    check(heed_context_register(context, &t) == HEED_ERR_INVALID, "its name is not taken");
+    check(heed_context_register(context, &t.backend) == HEED_ERR_INVALID, "its name is not taken");
     heed_context_release(context);
 }
 
 static int n_tiles;
 
-static double free_of_charge(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+static double free_of_charge(const void *machine, const heed_problem *problem, int64_t q_len,
+                             int64_t kv_len)
 {
-    (void)problem;
+    (void)machine, (void)problem;
     (void)q_len;
     (void)kv_len;
     return 0;
 }
 
-static heed_status counted_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                                void *scratch)
+static heed_status counted_tile(const void *machine, const void *state, const heed_problem *problem,
+                                heed_tile *tile, void *scratch)
 {
     __atomic_fetch_add(&n_tiles, 1, __ATOMIC_RELAXED);
-    return run_tile(state, problem, tile, scratch);
+    return run(machine, state, problem, tile, scratch);
 }
 
 /* Plans that are cached from before do not hide a new backend, plans that are held keep theirs, and
@@ -110,15 +116,15 @@ static void seen_by_later_plans(void)
 {
     heed_context *context = new_context(), *other = new_context();
     heed_attn *held = NULL;
-    static heed_backend t;
-    t = example();
-    t.cost = free_of_charge;
-    t.run_tile = counted_tile;
-    t.name = "a_name_of_thirty_one_characters";
+    static changed_backend t;
+    example(&t);
+    t.attn.cost = free_of_charge;
+    t.attn.run = counted_tile;
+    t.backend.name = "a_name_of_thirty_one_characters";
 
     check(run_small(context) == HEED_OK, "before: %s", heed_last_error());
     check(heed_attn_create(context, &SMALL, &held) == HEED_OK, "plan: %s", heed_last_error());
-    check(heed_context_register(context, &t) == HEED_OK, "register: %s", heed_last_error());
+    check(heed_context_register(context, &t.backend) == HEED_OK, "register: %s", heed_last_error());
     check(n_tiles == 0, "the backend ran before it was asked to");
     check(run_small(context) == HEED_OK && n_tiles > 0, "the cheapest backend was not used");
     int before = n_tiles;
@@ -126,7 +132,7 @@ static void seen_by_later_plans(void)
     char text[8192];
     size_t bytes = sizeof text;
     check(heed_attn_explain(held, 0, text, &bytes) == HEED_OK &&
-              strstr(text, "not a_name_of_thirty_one_characters: it was registered later"),
+              strstr(text, "not a_name_of_thirty_one_characters loops: it was registered later"),
           "a held plan's explanation:\n%s", text);
     const char *used = strstr(text, "row: ");
     if (used) {
@@ -149,13 +155,13 @@ static void list_is_an_order(void)
         heed_context_options options = {.struct_size = sizeof options,
                                         .backends = list[free_first]};
         heed_context *context = NULL;
-        static heed_backend t;
-        t = example();
-        t.cost = free_of_charge;
-        t.run_tile = counted_tile;
-        t.name = "free";
+        static changed_backend t;
+        example(&t);
+        t.attn.cost = free_of_charge;
+        t.attn.run = counted_tile;
+        t.backend.name = "free";
         check(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
-        check(heed_context_register(context, &t) == HEED_OK, "%s", heed_last_error());
+        check(heed_context_register(context, &t.backend) == HEED_OK, "%s", heed_last_error());
         check(run_small(context) == HEED_OK, "%s", heed_last_error());
         int before = n_tiles; /* after the trials, which every backend has once in a context */
         check(run_small(context) == HEED_OK, "%s", heed_last_error());
@@ -167,9 +173,9 @@ static void list_is_an_order(void)
 /* What only a tiling can break is found when a plan is made. */
 static int what_is_wrong;
 
-static heed_status bad_tiling(const heed_problem *problem, heed_tiling *out)
+static heed_status bad_tiling(const void *machine, const heed_problem *problem, heed_tiling *out)
 {
-    heed_status status = tiling(problem, out);
+    heed_status status = tiling(machine, problem, out);
     switch (what_is_wrong) {
     case 0:
         out->query_rows = 0;
@@ -192,10 +198,11 @@ static void bad_tilings(void)
     for (what_is_wrong = 0; what_is_wrong < 4; what_is_wrong++) {
         heed_context_options options = {.struct_size = sizeof options, .backends = "example"};
         heed_context *context = NULL;
-        heed_backend t = example();
-        t.tiling = bad_tiling;
+        changed_backend t;
+        example(&t);
+        t.attn.tiling = bad_tiling;
         check(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
-        check(heed_context_register(context, &t) == HEED_OK, "%s", heed_last_error());
+        check(heed_context_register(context, &t.backend) == HEED_OK, "%s", heed_last_error());
         heed_status status = run_small(context);
         check(status == HEED_ERR_UNSUPPORTED || status == HEED_ERR_BACKEND,
               "bad tiling %d gives %s", what_is_wrong, heed_status_string(status));
@@ -208,7 +215,7 @@ static void bad_tilings(void)
 int main(void)
 {
     bad_tables();
-    failing_probe();
+    failing_open();
     seen_by_later_plans();
     list_is_an_order();
     bad_tilings();

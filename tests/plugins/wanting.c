@@ -5,6 +5,7 @@
 #include "../../examples/plugin.c"
 #undef heed_backend_entry
 
+#include "../unit/changed.h"
 #include "fixture.h"
 
 /* More than a process can have; more than its addresses can tell. */
@@ -38,28 +39,34 @@ static int takes(uint32_t dim)
     return way->in_trial || dim == DIM;
 }
 
-static heed_status wanting_supports(const heed_problem *problem, heed_error *why)
+static heed_status wanting_supports(const void *machine, const heed_problem *problem,
+                                    heed_error *why)
 {
-    return takes(problem->qk_dim) ? supports(problem, why) : heed_refuse(why, "not this one");
+    (void)machine;
+    return takes(problem->qk_dim) ? supports(machine, problem, why)
+                                  : heed_refuse(why, "not this one");
 }
 
-static double free_of_charge(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+static double free_of_charge(const void *machine, const heed_problem *problem, int64_t q_len,
+                             int64_t kv_len)
 {
-    (void)problem, (void)q_len, (void)kv_len;
+    (void)machine, (void)problem, (void)q_len, (void)kv_len;
     return 0;
 }
 
-static heed_status wanting_tiling(const heed_problem *problem, heed_tiling *out)
+static heed_status wanting_tiling(const void *machine, const heed_problem *problem,
+                                  heed_tiling *out)
 {
-    heed_status status = tiling(problem, out);
+    (void)machine;
+    heed_status status = tiling(machine, problem, out);
     if (way->scratch)
         out->scratch_bytes = way->scratch;
     return way->tiling ? way->tiling : status;
 }
 
-static heed_status wanting_create(const heed_problem *problem, void **state)
+static heed_status wanting_create(const void *machine, const heed_problem *problem, void **state)
 {
-    (void)problem;
+    (void)machine, (void)problem;
     n_states += way->make == HEED_OK;
     *state = NULL;
     return way->make;
@@ -71,20 +78,23 @@ static void wanting_destroy(void *state)
     n_states--;
 }
 
-static heed_status linear_supports(const heed_linear_problem *problem, heed_error *why)
+static heed_status linear_supports(const void *machine, const heed_linear_problem *problem,
+                                   heed_error *why)
 {
+    (void)machine;
     return takes(problem->in_dim) ? HEED_OK : heed_refuse(why, "not this one");
 }
 
-static double linear_cost(const heed_linear_problem *problem, int64_t rows)
+static double linear_cost(const void *machine, const heed_linear_problem *problem, int64_t rows)
 {
-    (void)problem, (void)rows;
+    (void)machine, (void)problem, (void)rows;
     return 0;
 }
 
-static heed_status linear_tiling(const heed_linear_problem *problem, heed_linear_tiling *out)
+static heed_status linear_tiling(const void *machine, const heed_linear_problem *problem,
+                                 heed_linear_tiling *out)
 {
-    (void)problem;
+    (void)machine, (void)problem;
     out->rows = 8;
     out->cols = out->panel_cols = 16;
     out->panel_bytes = way->panel ? way->panel : 1024;
@@ -92,18 +102,20 @@ static heed_status linear_tiling(const heed_linear_problem *problem, heed_linear
     return way->tiling;
 }
 
-static heed_status linear_pack(const heed_linear_problem *problem, const heed_linear_weight *weight,
-                               int64_t col_first, int64_t col_end, void *panel)
+static heed_status linear_pack(const void *machine, const heed_linear_problem *problem,
+                               const heed_linear_weight *weight, int64_t col_first, int64_t col_end,
+                               void *panel)
 {
-    (void)problem, (void)weight, (void)col_first, (void)col_end;
+    (void)machine, (void)problem, (void)weight, (void)col_first, (void)col_end;
     memset(panel, 0, 1024);
     return way->make;
 }
 
-static heed_status linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
+static heed_status linear_tile(const void *machine, const void *state,
+                               const heed_linear_problem *problem, const heed_linear_tile *tile,
                                void *scratch)
 {
-    (void)problem, (void)tile, (void)scratch;
+    (void)machine, (void)state, (void)problem, (void)tile, (void)scratch;
     return HEED_ERR_BACKEND; /* it must never come to that */
 }
 
@@ -120,16 +132,16 @@ static heed_context *context_with(const char *backends, const heed_backend *tabl
     return context;
 }
 
-/* The line "not wanting: ..." of an explanation has to speak of what was missing. */
+/* The line "not wanting loops: ..." of an explanation has to speak of what was missing. */
 static void check_explanation(const char *text)
 {
-    const char *line = strstr(text, "not wanting: ");
+    const char *line = strstr(text, "not wanting loops: ");
     char said[400] = "";
     if (line)
         snprintf(said, sizeof said, "%.*s", (int)strcspn(line, "\n"), line);
     check(line && strstr(said, way->word) && !strstr(said, "costs less"), "%s is not told of:\n%s",
           way->name, text);
-    check(!strstr(text, "wanting costs less") && !strstr(text, ": wanting,"),
+    check(!strstr(text, "wanting loops costs less") && !strstr(text, ": wanting loops,"),
           "%s: it is spoken of as if it were used:\n%s", way->name, text);
 }
 
@@ -203,24 +215,29 @@ static void linear_layers(const heed_backend *table)
 
 int main(void)
 {
-    heed_backend table = *example_entry(HEED_BACKEND_ABI, sizeof(heed_backend));
-    table.name = "wanting";
-    table.supports = wanting_supports;
-    table.cost = free_of_charge;
-    table.tiling = wanting_tiling;
-    table.plan_create = wanting_create;
-    table.plan_destroy = wanting_destroy;
-    table.linear_supports = linear_supports;
-    table.linear_cost = linear_cost;
-    table.linear_tiling = linear_tiling;
-    table.linear_pack = linear_pack;
-    table.linear_tile = linear_tile;
+    changed_backend table;
+    change_backend(&table, example_entry(HEED_BACKEND_ABI, sizeof(heed_backend)), "wanting");
+    table.attn.supports = wanting_supports;
+    table.attn.cost = free_of_charge;
+    table.attn.tiling = wanting_tiling;
+    table.attn.plan_create = wanting_create;
+    table.attn.plan_destroy = wanting_destroy;
+    table.linear = (heed_linear_kernel){
+        .struct_size = sizeof table.linear,
+        .name = "loops",
+        .supports = linear_supports,
+        .cost = linear_cost,
+        .tiling = linear_tiling,
+        .pack = linear_pack,
+        .run = linear_tile,
+    };
+    table.backend.n_linear = 1;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         way = &ways[i];
         if (!way->panel)
-            attention(&table);
+            attention(&table.backend);
         if (!(way->in_trial && way->make)) /* nothing of a linear layer's trial can return that */
-            linear_layers(&table);
+            linear_layers(&table.backend);
     }
     printf("%d failed\n", n_failed);
     return n_failed != 0;

@@ -101,7 +101,7 @@ static int check(const shape *s, const heed_simd_tuning *order, const int32_t *t
     heed_tiling tiling = {.struct_size = sizeof tiling};
     fill(s->type, k, KEYS * (int64_t)s->heads * dim);
     fill(s->type, v, KEYS * (int64_t)s->heads * dim);
-    heed_simd_tiling(order, &p, &tiling);
+    heed_simd_decode_tiling(order, &p, &tiling);
     void *scratch = aligned_alloc(64, (tiling.scratch_bytes + 63) / 64 * 64);
     if (!scratch)
         exit(99);

@@ -89,15 +89,17 @@ typedef heed_status (*tile_function)(const heed_simd_tuning *, const heed_proble
 static heed_status run_avx2(const heed_simd_tuning *tuning, const heed_problem *p, heed_tile *tile,
                             void *scratch)
 {
-    return heed_simd_small_covers(p, tile) ? heed_attn_small_avx2(p, tile, 1)
-                                           : heed_attn_decode_avx2(tuning, p, tile, scratch);
+    return (heed_simd_small_has_shape(p) && heed_simd_small_covers(tile))
+               ? heed_attn_small_avx2(p, tile, 1)
+               : heed_attn_decode_avx2(tuning, p, tile, scratch);
 }
 
 static heed_status run_avx512(const heed_simd_tuning *tuning, const heed_problem *p,
                               heed_tile *tile, void *scratch)
 {
-    return heed_simd_small_covers(p, tile) ? heed_attn_small_avx512(p, tile, 1)
-                                           : heed_attn_decode_avx512(tuning, p, tile, scratch);
+    return (heed_simd_small_has_shape(p) && heed_simd_small_covers(tile))
+               ? heed_attn_small_avx512(p, tile, 1)
+               : heed_attn_decode_avx512(tuning, p, tile, scratch);
 }
 
 static int can_run(int avx512)
@@ -453,7 +455,7 @@ static int check_scratch(void)
                                 .scale = 1};
         heed_tiling tiling = {.struct_size = sizeof tiling};
         heed_tile_state states[HEADS];
-        heed_simd_tiling(&tuning, &p, &tiling);
+        heed_simd_decode_tiling(&tuning, &p, &tiling);
         const size_t size = (tiling.scratch_bytes + 63) / 64 * 64;
         unsigned char *scratch = aligned_alloc(64, size + behind);
         if (!scratch)

@@ -72,8 +72,7 @@ static void check_shape(heed_context *context, const shape *s, int n, const char
         char rest[128] = "";
         snprintf(rest, sizeof rest, "%.*s", (int)strcspn(kernel, "\n"), kernel);
         const int dot = s->type == HEED_BF16 && n >= 2 && has_fast_dot();
-        CHECK(!strcmp(want, "avx512") ? !!strstr(rest, "vdpbf16ps") == dot
-                                      : !strstr(rest, "vdpbf16ps"),
+        CHECK(!strcmp(want, "avx512") ? !!strstr(rest, "_bf16") == dot : !strstr(rest, "_bf16"),
               "%s %s: kernel%s", how, cap[n] ? cap[n] : "none", rest);
     }
     heed_attn_release(plan);

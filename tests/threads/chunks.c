@@ -31,9 +31,9 @@ static uint32_t n_started, n_stopped; /* threads: of a run; that are held back o
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t all_stopped = PTHREAD_COND_INITIALIZER;
 
-static heed_status tiling(const heed_problem *problem, heed_tiling *out)
+static heed_status tiling(const void *machine, const heed_problem *problem, heed_tiling *out)
 {
-    (void)problem;
+    (void)machine, (void)problem;
     out->query_rows = query_rows;
     out->key_block = out->key_chunk = CHUNK;
     out->state_log2 = state_log2;
@@ -99,19 +99,20 @@ static void fill(const heed_problem *problem, const heed_tile *t, const float *h
                 problem->v_dim);
 }
 
-static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *t,
-                            void *scratch)
+static heed_status run_tile(const void *machine, const void *state, const heed_problem *problem,
+                            heed_tile *t, void *scratch)
 {
-    (void)state, (void)scratch;
+    (void)machine, (void)state, (void)scratch;
     fill(problem, t, t->q.data, &(heed_tile_state){t->row_max, t->row_sum, t->acc});
     hold_back(t, t->n_heads);
     return HEED_OK;
 }
 
-static heed_status run_heads(const void *state, const heed_problem *problem, heed_tile *t,
-                             const heed_tile_state *states, int64_t kv_heads, void *scratch)
+static heed_status run_heads(const void *machine, const void *state, const heed_problem *problem,
+                             heed_tile *t, const heed_tile_state *states, int64_t kv_heads,
+                             void *scratch)
 {
-    (void)state, (void)scratch;
+    (void)machine, (void)state, (void)scratch;
     if (!states || t->k_first / CHUNK % 5 == 4)
         return HEED_ERR_UNSUPPORTED;
     for (int64_t g = 0; g < kv_heads; g++)
@@ -122,17 +123,24 @@ static heed_status run_heads(const void *state, const heed_problem *problem, hee
     return HEED_OK;
 }
 
-static heed_backend backend = {
-    .abi = HEED_BACKEND_ABI,
-    .struct_size = sizeof backend,
-    .features = HEED_HAS_LENS | HEED_HAS_LSE | HEED_HAS_WINDOW,
+static heed_attn_kernel kernel = {
+    .struct_size = sizeof kernel,
     .name = "made_up",
-    .summary = "makes up states",
-    .probe = stub_probe,
+    .features = HEED_HAS_LENS | HEED_HAS_LSE | HEED_HAS_WINDOW,
     .supports = stub_supports,
     .cost = stub_cost,
     .tiling = tiling,
-    .run_tile = run_tile,
+    .run = run_tile,
+};
+static const heed_attn_kernel *const kernels[] = {&kernel};
+static const heed_backend backend = {
+    .abi = HEED_BACKEND_ABI,
+    .struct_size = sizeof backend,
+    .name = "made_up",
+    .summary = "makes up states",
+    .open = stub_open,
+    .attn = kernels,
+    .n_attn = 1,
 };
 
 /* ---- runs of it -------------------------------------------------------------------------------
@@ -313,7 +321,7 @@ static void random_calls(uint64_t seed)
     query_rows = 1 + (uint32_t)unit_below(&r, MAX_ROWS);
     state_log2 = (uint32_t)unit_below(&r, 2);
     set_up(&whole, kv_heads, group, 1 + (uint32_t)unit_below(&r, MAX_DIM));
-    backend.run_heads = unit_below(&r, 2) ? run_heads : NULL;
+    kernel.run_heads = unit_below(&r, 2) ? run_heads : NULL;
     if (unit_below(&r, 2)) {
         whole.desc.features |= HEED_HAS_WINDOW;
         whole.desc.window_left = unit_below(&r, MAX_KV);
@@ -347,7 +355,7 @@ static void random_calls(uint64_t seed)
     }
     /* each sequence by itself */
     set_up(&other, kv_heads, group, whole.desc.v_dim);
-    backend.run_heads = NULL;
+    kernel.run_heads = NULL;
     other.desc = whole.desc;
     other.args.batch = 1;
     for (int b = 0; b < MAX_BATCH; b++) {
@@ -429,7 +437,7 @@ static void heads_together_in_a_batch(void)
     static call c;
     char name[40];
     query_rows = 4, state_log2 = 0;
-    backend.run_heads = run_heads;
+    kernel.run_heads = run_heads;
     for (size_t n = 0; n < sizeof lens / sizeof *lens; n++) {
         int sequences = 0;
         snprintf(name, sizeof name, "heads together, batch %zu", n);
@@ -453,7 +461,7 @@ static void odd_numbers_of_tiles(void)
     static const int32_t rows[] = {1, 4, 9};
     static call c;
     query_rows = 4, state_log2 = 1;
-    backend.run_heads = run_heads;
+    kernel.run_heads = run_heads;
     for (int n = 0; n < 27; n++) {
         char name[40];
         snprintf(name, sizeof name, "odd numbers of tiles, batch %d", n);

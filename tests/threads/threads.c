@@ -117,38 +117,46 @@ static void executor_of(int shape, uint32_t n_threads)
 /* ---- registration meanwhile -------------------------------------------------------------------
  */
 
-static heed_status refuse_machine(const heed_cpu *cpu, heed_error *why)
+static heed_status refuse_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
-    (void)cpu;
+    (void)cpu, (void)machine;
     return heed_refuse(why, "never runs");
 }
 
-static heed_status refuse_problem(const heed_problem *p, heed_error *why)
+static heed_status refuse_problem(const void *machine, const heed_problem *p, heed_error *why)
 {
-    (void)p;
+    (void)machine, (void)p;
     return heed_refuse(why, "never runs");
 }
 
-static double no_cost(const heed_problem *p, int64_t q_len, int64_t kv_len)
+static double no_cost(const void *machine, const heed_problem *p, int64_t q_len, int64_t kv_len)
 {
-    (void)p, (void)q_len, (void)kv_len;
+    (void)machine, (void)p, (void)q_len, (void)kv_len;
     return 0;
 }
 
-static heed_status no_tiling(const heed_problem *p, heed_tiling *out)
+static heed_status no_tiling(const void *machine, const heed_problem *p, heed_tiling *out)
 {
-    (void)p, (void)out;
+    (void)machine, (void)p, (void)out;
     return HEED_ERR_BACKEND;
 }
 
-static heed_status no_tile(const void *s, const heed_problem *p, heed_tile *t, void *scratch)
+static heed_status no_tile(const void *machine, const void *state, const heed_problem *p,
+                           heed_tile *t, void *scratch)
 {
-    (void)s, (void)p, (void)t, (void)scratch;
+    (void)machine, (void)state, (void)p, (void)t, (void)scratch;
     return HEED_ERR_BACKEND;
 }
 
 static void *registering(void *arg)
 {
+    static const heed_attn_kernel kernel = {.struct_size = sizeof kernel,
+                                            .name = "none",
+                                            .supports = refuse_problem,
+                                            .cost = no_cost,
+                                            .tiling = no_tiling,
+                                            .run = no_tile};
+    static const heed_attn_kernel *const kernels[] = {&kernel};
     static char names[8][8];
     static heed_backend tables[8];
     for (int i = 0; i < 8; i++) {
@@ -157,11 +165,9 @@ static void *registering(void *arg)
                                    .struct_size = sizeof tables[i],
                                    .name = names[i],
                                    .summary = "refuses",
-                                   .probe = refuse_machine,
-                                   .supports = refuse_problem,
-                                   .cost = no_cost,
-                                   .tiling = no_tiling,
-                                   .run_tile = no_tile};
+                                   .open = refuse_machine,
+                                   .attn = kernels,
+                                   .n_attn = 1};
         if (heed_context_register(context, &tables[i]) != HEED_OK)
             wrong();
     }

@@ -4,6 +4,7 @@
 #include <heed/backend.h>
 #include <pthread.h>
 
+#include "changed.h"
 #include "unit.h"
 
 enum { MAX_PARTS = 16 };
@@ -11,12 +12,12 @@ enum { MAX_PARTS = 16 };
 static const heed_backend *naive; /* does the work */
 static int fail_at, n_tiles;
 
-static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                            void *scratch)
+static heed_status run_tile(const void *machine, const void *state, const heed_problem *problem,
+                            heed_tile *tile, void *scratch)
 {
     if (problem->qk_dim != 8 && __atomic_add_fetch(&n_tiles, 1, __ATOMIC_RELAXED) == fail_at)
         return HEED_ERR_NOMEM;
-    return naive->run_tile(state, problem, tile, scratch);
+    return naive->attn[0]->run(machine, state, problem, tile, scratch);
 }
 
 typedef struct part {
@@ -100,11 +101,11 @@ const heed_backend *heed_naive_backend(void);
 int main(void)
 {
     naive = heed_naive_backend();
-    heed_backend faulty = *naive;
-    faulty.name = "faulty";
-    faulty.run_tile = run_tile;
+    changed_backend faulty;
+    change_backend(&faulty, naive, "faulty");
+    faulty.attn.run = run_tile;
     heed_context *context = unit_context(1, "faulty");
-    CHECK(heed_context_register(context, &faulty) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_context_register(context, &faulty.backend) == HEED_OK, "%s", heed_last_error());
     for (uint32_t n_parts = 1; n_parts <= MAX_PARTS; n_parts++) {
         check(context, 40, 50, n_parts);  /* whole rows */
         check(context, 2, 5000, n_parts); /* keys cut into chunks, slots lent */

@@ -3,6 +3,7 @@
 #include <fenv.h>
 #include <heed/backend.h>
 
+#include "changed.h"
 #include "layer_setup.h"
 
 const heed_backend *heed_naive_backend(void);
@@ -11,12 +12,13 @@ static const heed_backend *naive;
 static int fail_at, n_tiles;
 
 /* The trial's layer is smaller. */
-static heed_status failing_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
+static heed_status failing_tile(const void *machine, const void *state,
+                                const heed_linear_problem *problem, const heed_linear_tile *tile,
                                 void *scratch)
 {
     if (problem->in_dim == DIM && ++n_tiles == fail_at)
         return HEED_ERR_NOMEM;
-    return naive->linear_tile(problem, tile, scratch);
+    return naive->linear[0]->run(machine, state, problem, tile, scratch);
 }
 
 static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
@@ -28,17 +30,16 @@ static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i
 
 static void check_failures(layer_setup *s)
 {
-    heed_backend faulty = *naive;
+    changed_backend faulty;
     heed_context *context = unit_context(1, "faulty");
     heed_mha *mha = NULL;
     heed_error error = {""};
     float want[ROWS * DIM];
     heed_executor executor = {
         .struct_size = sizeof executor, .n_threads = 3, .parallel_for = backwards};
-    faulty.name = "faulty";
-    faulty.linear_tile = failing_tile;
-    naive = heed_naive_backend();
-    CHECK(heed_context_register(context, &faulty) == HEED_OK, "%s", heed_last_error());
+    change_backend(&faulty, naive, "faulty");
+    faulty.linear.run = failing_tile;
+    CHECK(heed_context_register(context, &faulty.backend) == HEED_OK, "%s", heed_last_error());
     heed_linear *linear = layer_linear(context, s);
     CHECK(layer_create(context, s, &mha) == HEED_OK, "%s", heed_last_error());
     n_tiles = fail_at = 0;
@@ -82,27 +83,28 @@ static void look_at_rounding(void)
     n_upward += sum > 1;
 }
 
-static double watchful_cost(const heed_linear_problem *problem, int64_t rows)
+static double watchful_cost(const void *machine, const heed_linear_problem *problem, int64_t rows)
 {
     look_at_rounding();
-    return naive->linear_cost(problem, rows);
+    return naive->linear[0]->cost(machine, problem, rows);
 }
 
-static heed_status watchful_tiling(const heed_linear_problem *problem, heed_linear_tiling *out)
+static heed_status watchful_tiling(const void *machine, const heed_linear_problem *problem,
+                                   heed_linear_tiling *out)
 {
     look_at_rounding();
-    return naive->linear_tiling(problem, out);
+    return naive->linear[0]->tiling(machine, problem, out);
 }
 
 /* What a backend decides about a layer must not depend on the thread that makes it. */
 static void check_host_rounding(layer_setup *s)
 {
-    heed_backend watchful = *naive;
+    changed_backend watchful;
     heed_context *context = unit_context(1, "watchful");
-    watchful.name = "watchful";
-    watchful.linear_cost = watchful_cost;
-    watchful.linear_tiling = watchful_tiling;
-    CHECK(heed_context_register(context, &watchful) == HEED_OK, "%s", heed_last_error());
+    change_backend(&watchful, naive, "watchful");
+    watchful.linear.cost = watchful_cost;
+    watchful.linear.tiling = watchful_tiling;
+    CHECK(heed_context_register(context, &watchful.backend) == HEED_OK, "%s", heed_last_error());
     fesetround(FE_UPWARD);
     heed_linear *linear = layer_linear(context, s);
     const int kept = fegetround() == FE_UPWARD;

@@ -2,6 +2,7 @@
  * backend's trial, and beside more threads than there is memory for. */
 #include <heed/backend.h>
 
+#include "changed.h"
 #include "layer_setup.h"
 
 const heed_backend *heed_naive_backend(void);
@@ -127,17 +128,18 @@ static void check_crowds(layer_setup *s)
     unit_free(&p);
 }
 
-static heed_status bad_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                            void *scratch)
+static heed_status bad_tile(const void *machine, const void *state, const heed_problem *problem,
+                            heed_tile *tile, void *scratch)
 {
-    (void)state, (void)problem, (void)tile, (void)scratch;
+    (void)machine, (void)state, (void)problem, (void)tile, (void)scratch;
     return HEED_ERR_BACKEND;
 }
 
-static heed_status bad_linear_tile(const heed_linear_problem *problem, const heed_linear_tile *tile,
+static heed_status bad_linear_tile(const void *machine, const void *state,
+                                   const heed_linear_problem *problem, const heed_linear_tile *tile,
                                    void *scratch)
 {
-    (void)problem, (void)tile, (void)scratch;
+    (void)machine, (void)state, (void)problem, (void)tile, (void)scratch;
     return HEED_ERR_BACKEND;
 }
 
@@ -145,7 +147,7 @@ static heed_status bad_linear_tile(const heed_linear_problem *problem, const hee
 static void check_trials(layer_setup *s)
 {
     budget b = {.left = 1000};
-    heed_backend faulty = *heed_naive_backend();
+    changed_backend faulty;
     heed_context *context = NULL;
     heed_error error;
     heed_context_options o = {.struct_size = sizeof o,
@@ -154,11 +156,11 @@ static void check_trials(layer_setup *s)
                               .user = &b,
                               .alloc = spend,
                               .release = refund};
-    faulty.name = "faulty";
-    faulty.run_tile = bad_tile;
-    faulty.linear_tile = bad_linear_tile;
+    change_backend(&faulty, heed_naive_backend(), "faulty");
+    faulty.attn.run = bad_tile;
+    faulty.linear.run = bad_linear_tile;
     CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
-    CHECK(heed_context_register(context, &faulty) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_context_register(context, &faulty.backend) == HEED_OK, "%s", heed_last_error());
     for (int linear = 0; linear < 2; linear++)
         for (int memory = 0; memory < 2; memory++) {
             b.left = memory * 1000;

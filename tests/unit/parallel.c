@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <heed/backend.h>
 
+#include "changed.h"
 #include "heed_config.h"
 #include "unit.h"
 
@@ -10,9 +11,10 @@ const heed_backend *heed_naive_backend(void);
 
 static double microseconds; /* that a call is said to take */
 
-static double told_cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+static double told_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                        int64_t kv_len)
 {
-    (void)problem, (void)q_len, (void)kv_len;
+    (void)machine, (void)problem, (void)q_len, (void)kv_len;
     return microseconds * 1e3;
 }
 
@@ -35,7 +37,7 @@ static void one_by_one(void *user, uint32_t n, void (*body)(void *arg, uint32_t 
 static int parts_of(double us, const char *policy, const heed_executor *executor)
 {
     unit_problem p = unit_make(1, 4, 3, 5, 4, 1);
-    heed_backend told = *heed_naive_backend();
+    changed_backend told;
     heed_context *context = NULL;
     heed_context_options o = {.struct_size = sizeof o,
                               .n_threads = 2,
@@ -44,8 +46,8 @@ static int parts_of(double us, const char *policy, const heed_executor *executor
                               .log = collect,
                               .executor = executor};
     int parts = 0;
-    told.name = "told";
-    told.cost = told_cost;
+    change_backend(&told, heed_naive_backend(), "told");
+    told.attn.cost = told_cost;
     microseconds = us;
     lines[0] = 0;
     if (policy)
@@ -53,7 +55,7 @@ static int parts_of(double us, const char *policy, const heed_executor *executor
     else
         unsetenv("OMP_WAIT_POLICY");
     CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
-    CHECK(heed_context_register(context, &told) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_context_register(context, &told.backend) == HEED_OK, "%s", heed_last_error());
     CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%s", heed_last_error());
     CHECK(sscanf(lines, "run batch 1 q_len 3 kv_len 5: HEED_OK, %d parts,", &parts) == 1,
           "the log has: %s", lines);

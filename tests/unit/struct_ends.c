@@ -273,7 +273,7 @@ static void structs_of_calls(void)
 /* A backend's table tells its size as 32 bits behind its abi, and what is too short is refused. */
 static void tables(void)
 {
-    for (size_t size = 8; size < offsetof(heed_backend, run_tile); size += 8) {
+    for (size_t size = 8; size < offsetof(heed_backend, n_linear); size += 8) {
         unsigned char bytes[sizeof(heed_backend)] = {0};
         ((heed_backend *)cut(bytes, size))->abi = HEED_BACKEND_ABI;
         heed_backend *table = (void *)(guarded - size);

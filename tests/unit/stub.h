@@ -4,21 +4,24 @@
 
 #include <heed/backend.h>
 
-static inline heed_status stub_probe(const heed_cpu *cpu, heed_error *why)
+static inline heed_status stub_open(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
-    (void)cpu, (void)why;
+    (void)machine, (void)cpu, (void)why;
     return HEED_OK;
 }
 
 /* Refuses the shape of core's trial, whose answer is known. */
-static inline heed_status stub_supports(const heed_problem *problem, heed_error *why)
+static inline heed_status stub_supports(const void *machine, const heed_problem *problem,
+                                        heed_error *why)
 {
+    (void)machine;
     return problem->qk_dim == 1 ? HEED_OK : heed_refuse(why, "takes problems of qk_dim 1 alone");
 }
 
-static inline double stub_cost(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+static inline double stub_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                               int64_t kv_len)
 {
-    (void)problem;
+    (void)machine, (void)problem;
     return 1e6 * (double)q_len * (double)kv_len;
 }
 

@@ -15,8 +15,9 @@ static float q[BATCH * Q_HEADS * MAX_Q];
 static int n_bad_tiles, n_together, n_chunks_together;
 static int refuse_heads; /* that run_heads takes none */
 
-static heed_status tiling(const heed_problem *problem, heed_tiling *out)
+static heed_status tiling(const void *machine, const heed_problem *problem, heed_tiling *out)
 {
+    (void)machine;
     *out = wanted;
     if (problem->query_class == HEED_QUERY_MANY)
         out->key_chunk = 0;
@@ -33,9 +34,10 @@ static int is_good_tile(const heed_tile *t)
            (uintptr_t)t->acc % 64 == 0 && t->acc_stride % 16 == 0;
 }
 
-static heed_status run_tile(const void *state, const heed_problem *problem, heed_tile *t,
-                            void *scratch)
+static heed_status run_tile(const void *machine, const void *state, const heed_problem *problem,
+                            heed_tile *t, void *scratch)
 {
+    (void)machine;
     const int64_t first = (float *)t->q.data - q; /* which sequence and head this is */
     const int64_t b = first / (Q_HEADS * MAX_Q), head = first / MAX_Q % Q_HEADS;
     (void)state, (void)problem;
@@ -57,9 +59,11 @@ static heed_status run_tile(const void *state, const heed_problem *problem, heed
 }
 
 /* Each head's tile as core would have told it. */
-static heed_status run_heads(const void *state, const heed_problem *problem, heed_tile *t,
-                             const heed_tile_state *states, int64_t kv_heads, void *scratch)
+static heed_status run_heads(const void *machine, const void *state, const heed_problem *problem,
+                             heed_tile *t, const heed_tile_state *states, int64_t kv_heads,
+                             void *scratch)
 {
+    (void)machine;
     if (refuse_heads)
         return HEED_ERR_UNSUPPORTED;
     if (!(t->flags & HEED_TILE_WHOLE) != (states != NULL) || kv_heads < 1 ||
@@ -81,7 +85,7 @@ static heed_status run_heads(const void *state, const heed_problem *problem, hee
             one.row_sum = states[g].row_sum;
             one.acc = states[g].acc;
         }
-        run_tile(state, problem, &one, scratch);
+        run_tile(machine, state, problem, &one, scratch);
         for (int64_t r = 0; !states && r < one.n_heads * one.q_count; r++)
             heed_finish_row(problem, wanted.state_log2, &one, r);
     }
@@ -90,18 +94,25 @@ static heed_status run_heads(const void *state, const heed_problem *problem, hee
     return HEED_OK;
 }
 
-static heed_backend counter = {
-    .abi = HEED_BACKEND_ABI,
-    .struct_size = sizeof counter,
+static heed_attn_kernel counting = {
+    .struct_size = sizeof counting,
+    .name = "counting",
     .features = HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_LENS | HEED_HAS_LSE,
-    .name = "counter",
-    .summary = "counts (row, key) pairs",
-    .probe = stub_probe,
     .supports = stub_supports,
     .cost = stub_cost,
     .tiling = tiling,
-    .run_tile = run_tile,
+    .run = run_tile,
     .run_heads = run_heads,
+};
+static const heed_attn_kernel *const kernels[] = {&counting};
+static const heed_backend counter = {
+    .abi = HEED_BACKEND_ABI,
+    .struct_size = sizeof counter,
+    .name = "counter",
+    .summary = "counts (row, key) pairs",
+    .open = stub_open,
+    .attn = kernels,
+    .n_attn = 1,
 };
 
 typedef struct part {
@@ -207,7 +218,7 @@ static void one(uint64_t seed, uint32_t n_parts)
     memset(count, 0, sizeof count);
     n_bad_tiles = 0;
     refuse_heads = seed % 3 == 0;
-    counter.run_heads = seed % 3 == 1 ? NULL : run_heads;
+    counting.run_heads = seed % 3 == 1 ? NULL : run_heads;
     heed_context *context = unit_context(1, "counter");
     heed_attn *plan = NULL;
     size_t bytes;

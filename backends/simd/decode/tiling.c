@@ -3,12 +3,6 @@
 #include "decode.h"
 #include "../simd.h"
 
-int heed_simd_decode_covers(const heed_simd_tuning *tuning, const heed_problem *problem)
-{
-    (void)tuning;
-    return problem->query_class != HEED_QUERY_MANY;
-}
-
 /* Query rows of a tile. Where one row of the whole group is more than a tile should hold, the tile
  * is one row, and arithmetic is the limit anyway. */
 static uint32_t query_rows(const heed_problem *problem)
@@ -18,8 +12,7 @@ static uint32_t query_rows(const heed_problem *problem)
     return rows < 1 ? 1 : rows > most ? most : rows;
 }
 
-heed_status heed_simd_decode_tiling(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                    heed_tiling *out)
+void heed_decode_cut(const heed_problem *problem, heed_tiling *out)
 {
     size_t rows = (size_t)query_rows(problem) * (problem->q_heads / problem->kv_heads);
     size_t qk = (size_t)decode_padded(problem->qk_dim), v = (size_t)decode_padded(problem->v_dim);
@@ -39,6 +32,4 @@ heed_status heed_simd_decode_tiling(const heed_simd_tuning *tuning, const heed_p
     out->scratch_bytes =
         4 * (together * (qk + DECODE_BLOCK) + together + heads * 15 + rows * 2 * DECODE_BLOCK +
              (size_t)decode_padded((int64_t)rows) + DECODE_BLOCK * (qk + v));
-    out->kernel = heed_simd_dot_covers(tuning, problem) ? "decode, vdpbf16ps" : "decode";
-    return HEED_OK;
 }

@@ -10,14 +10,25 @@ size_t heed_simd_linear_panel_bytes(const heed_linear_problem *problem, uint32_t
     return ((problem->in_dim + word - 1) / word * word * row + 63) / 64 * 64;
 }
 
-/* Inputs that lie side by side in a panel. */
-static uint32_t word_of(const heed_simd_tuning *tuning, const heed_linear_problem *problem)
+heed_status heed_simd_linear_supports(const void *machine, const heed_linear_problem *problem,
+                                      heed_error *why)
 {
-    return heed_simd_linear_dot_covers(tuning, problem) ? 2 : 1;
+    (void)machine, (void)problem, (void)why; /* any dims and types */
+    return HEED_OK;
 }
 
-heed_status heed_simd_linear_tiling(const heed_simd_tuning *tuning,
-                                    const heed_linear_problem *problem, heed_linear_tiling *out)
+heed_status heed_simd_linear_bf16_supports(const void *machine, const heed_linear_problem *problem,
+                                           heed_error *why)
+{
+    const heed_simd_tuning *tuning = machine;
+    if (problem->accuracy != HEED_ACCURACY_BF16)
+        return heed_refuse(why, "it is for accuracy bf16");
+    return tuning->dot_bf16 ? HEED_OK
+                            : heed_refuse(why, "vdpbf16ps does not exist or is slow here");
+}
+
+static heed_status tiling(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
+                          uint32_t word, heed_linear_tiling *out)
 {
     heed_linear_layout layout;
     heed_linear_lay_out((int)tuning->lanes, problem->out_dim, &layout);
@@ -25,30 +36,52 @@ heed_status heed_simd_linear_tiling(const heed_simd_tuning *tuning,
     out->panel_cols = HEED_LINEAR_PANEL(tuning->lanes);
     out->cols = out->panel_cols * HEED_LINEAR_TILE_PANELS;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
-    out->panel_bytes =
-        heed_simd_linear_panel_bytes(problem, tuning->lanes, word_of(tuning, problem));
+    out->panel_bytes = heed_simd_linear_panel_bytes(problem, tuning->lanes, word);
     out->scratch_bytes = layout.bytes;
-    out->kernel = word_of(tuning, problem) == 2 ? "linear, bf16 by vdpbf16ps" : "linear, f32";
     return HEED_OK;
 }
 
+heed_status heed_simd_linear_tiling(const void *machine, const heed_linear_problem *problem,
+                                    heed_linear_tiling *out)
+{
+    return tiling(machine, problem, 1, out);
+}
+
+heed_status heed_simd_linear_bf16_tiling(const void *machine, const heed_linear_problem *problem,
+                                         heed_linear_tiling *out)
+{
+    return tiling(machine, problem, 2, out);
+}
+
 /* The larger of arithmetic and the weights' way from memory. */
-double heed_simd_linear_cost(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
-                             int64_t rows)
+static double cost(const heed_simd_tuning *tuning, const heed_linear_problem *problem, int64_t rows,
+                   uint32_t word)
 {
     const double weights = (double)problem->in_dim * problem->out_dim;
-    const double adds_per_ns = (tuning->lanes == 16 ? 82 : 52) * word_of(tuning, problem);
+    const double adds_per_ns = (tuning->lanes == 16 ? 82 : 52) * word;
     const double work = (double)rows * weights / adds_per_ns;
     const double read = weights * heed_dtype_bytes(problem->w_type) / 20;
     return 200 + (double)rows * problem->out_dim * 0.2 + (rows > 0 && read > work ? read : work);
 }
 
-heed_status heed_simd_linear_pack(const heed_simd_tuning *tuning,
-                                  const heed_linear_problem *problem,
-                                  const heed_linear_weight *weight, int64_t col_first,
-                                  int64_t col_end, void *panel)
+double heed_simd_linear_cost(const void *machine, const heed_linear_problem *problem, int64_t rows)
 {
-    const int64_t cols = HEED_LINEAR_PANEL(tuning->lanes), word = word_of(tuning, problem);
+    return cost(machine, problem, rows, 1);
+}
+
+/* Where one row waits for memory the two cost the same: this one is taken. */
+double heed_simd_linear_bf16_cost(const void *machine, const heed_linear_problem *problem,
+                                  int64_t rows)
+{
+    return 0.99 * cost(machine, problem, rows, 2);
+}
+
+/* word: inputs that lie side by side in a panel. */
+static heed_status pack(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
+                        int64_t word, const heed_linear_weight *weight, int64_t col_first,
+                        int64_t col_end, void *panel)
+{
+    const int64_t cols = HEED_LINEAR_PANEL(tuning->lanes);
     const size_t bytes = heed_dtype_bytes(problem->w_type);
     memset(panel, 0, heed_simd_linear_panel_bytes(problem, tuning->lanes, (uint32_t)word));
     for (int64_t c = col_first; c < col_end; c++) {
@@ -60,4 +93,18 @@ heed_status heed_simd_linear_pack(const heed_simd_tuning *tuning,
                    from + i * weight->in_stride * (int64_t)bytes, bytes);
     }
     return HEED_OK;
+}
+
+heed_status heed_simd_linear_pack(const void *machine, const heed_linear_problem *problem,
+                                  const heed_linear_weight *weight, int64_t col_first,
+                                  int64_t col_end, void *panel)
+{
+    return pack(machine, problem, 1, weight, col_first, col_end, panel);
+}
+
+heed_status heed_simd_linear_bf16_pack(const void *machine, const heed_linear_problem *problem,
+                                       const heed_linear_weight *weight, int64_t col_first,
+                                       int64_t col_end, void *panel)
+{
+    return pack(machine, problem, 2, weight, col_first, col_end, panel);
 }
