@@ -21,41 +21,33 @@ static heed_status run_prefill(const void *machine, const void *state, const hee
     return heed_attn_prefill_avx2(machine, problem, tile, scratch);
 }
 
+static heed_status decode_head(const heed_simd_tuning *tuning, const heed_problem *problem,
+                               heed_tile *tile, void *scratch)
+{
+    if (!(tile->flags & HEED_TILE_OUTPUTS))
+        return heed_attn_decode_avx2(tuning, problem, tile, scratch);
+    heed_status st = heed_attn_prefill_avx2(tuning, problem, tile, scratch);
+    return st == HEED_OK ? heed_attn_decode_weights_avx2(tuning, problem, tile, scratch) : st;
+}
+
 static heed_status run_decode(const void *machine, const void *state, const heed_problem *problem,
                               heed_tile *tile, void *scratch)
 {
     (void)state;
-    if (!(tile->flags & HEED_TILE_OUTPUTS))
-        return heed_attn_decode_avx2(machine, problem, tile, scratch);
-    heed_status st = heed_attn_prefill_avx2(machine, problem, tile, scratch);
-    return st == HEED_OK ? heed_attn_decode_weights_avx2(machine, problem, tile, scratch) : st;
-}
-
-static heed_status run_decode_heads(const void *machine, const void *state,
-                                    const heed_problem *problem, heed_tile *tile,
-                                    const heed_tile_state *states, int64_t kv_heads, void *scratch)
-{
-    (void)state;
-    return states ? heed_attn_decode_heads_avx2(machine, problem, tile, states, kv_heads, scratch)
-                  : HEED_ERR_UNSUPPORTED;
+    if (tile->kv_heads == 1)
+        return decode_head(machine, problem, tile, scratch);
+    heed_status st = heed_attn_decode_heads_avx2(machine, problem, tile, scratch);
+    return st != HEED_ERR_UNSUPPORTED
+               ? st
+               : heed_simd_each_head(decode_head, machine, problem, tile, scratch);
 }
 
 static heed_status run_small(const void *machine, const void *state, const heed_problem *problem,
                              heed_tile *tile, void *scratch)
 {
     return heed_simd_small_covers(tile) && !(tile->flags & HEED_TILE_OUTPUTS)
-               ? heed_attn_small_avx2(problem, tile, 1)
+               ? heed_attn_small_avx2(problem, tile)
                : run_decode(machine, state, problem, tile, scratch);
-}
-
-static heed_status run_small_heads(const void *machine, const void *state,
-                                   const heed_problem *problem, heed_tile *tile,
-                                   const heed_tile_state *states, int64_t kv_heads, void *scratch)
-{
-    if (states)
-        return run_decode_heads(machine, state, problem, tile, states, kv_heads, scratch);
-    return heed_simd_small_covers(tile) ? heed_attn_small_avx2(problem, tile, kv_heads)
-                                        : HEED_ERR_UNSUPPORTED;
 }
 
 static const heed_attn_kernel prefill = {
@@ -76,7 +68,6 @@ static const heed_attn_kernel decode = {
     .cost = heed_simd_decode_cost,
     .tiling = heed_simd_decode_tiling,
     .run = run_decode,
-    .run_heads = run_decode_heads,
 };
 
 static const heed_attn_kernel small = {
@@ -86,9 +77,8 @@ static const heed_attn_kernel small = {
     .flags = HEED_KERNEL_FEW_KEYS,
     .supports = heed_simd_small_supports,
     .cost = heed_simd_small_cost,
-    .tiling = heed_simd_decode_tiling,
+    .tiling = heed_simd_small_tiling,
     .run = run_small,
-    .run_heads = run_small_heads,
 };
 
 /* ---- linear layers ----------------------------------------------------------------------------

@@ -59,60 +59,50 @@ static heed_status run_prefill(const void *machine, const void *state, const hee
                : heed_attn_prefill_avx512(machine, problem, tile, scratch);
 }
 
+static heed_status decode_head(const heed_simd_tuning *tuning, const heed_problem *problem,
+                               heed_tile *tile, void *scratch)
+{
+    if (!(tile->flags & HEED_TILE_OUTPUTS))
+        return is_little(tuning, problem, tile)
+                   ? heed_attn_decode_avx2(tuning, problem, tile, scratch)
+                   : heed_attn_decode_avx512(tuning, problem, tile, scratch);
+    heed_status st = heed_attn_prefill_avx512(tuning, problem, tile, scratch);
+    return st == HEED_OK ? heed_attn_decode_weights_avx512(tuning, problem, tile, scratch) : st;
+}
+
+/* Half as wide, more instructions go between the prefetches of f32: memory gives 75 to 82 % of its rate
+ * for groups of three and four in pages in place of 69 to 74 (Zen 4). Not where they are read
+ * crosswise. */
+static int heads_by_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
+                         const heed_tile *tile)
+{
+    const uint32_t rows = tile->n_heads / tile->kv_heads * (uint32_t)tile->q_count;
+    return HEED_AVX512_HAVE_AVX2 && problem->k_type == HEED_F32 && tile->pages && rows > 2 &&
+           !(tuning->cross_f32 && rows >= tuning->cross_f32);
+}
+
 static heed_status run_decode(const void *machine, const void *state, const heed_problem *problem,
                               heed_tile *tile, void *scratch)
 {
     (void)state;
-    if (!(tile->flags & HEED_TILE_OUTPUTS))
-        return is_little(machine, problem, tile)
-                   ? heed_attn_decode_avx2(machine, problem, tile, scratch)
-                   : heed_attn_decode_avx512(machine, problem, tile, scratch);
-    heed_status st = heed_attn_prefill_avx512(machine, problem, tile, scratch);
-    return st == HEED_OK ? heed_attn_decode_weights_avx512(machine, problem, tile, scratch) : st;
-}
-
-static heed_status run_decode_heads(const void *machine, const void *state,
-                                    const heed_problem *problem, heed_tile *tile,
-                                    const heed_tile_state *states, int64_t kv_heads, void *scratch)
-{
-    const heed_simd_tuning *tuning = machine;
-    (void)state;
-    if (!states)
-        return HEED_ERR_UNSUPPORTED;
-    /* Half as wide, more instructions go between the prefetches of f32: memory gives 75 to 82 % of
-     * its rate for groups of three and four in place of 69 to 74 (Zen 4). Not where they are read
-     * crosswise. */
-    const uint32_t rows = tile->n_heads * (uint32_t)tile->q_count;
-    if (HEED_AVX512_HAVE_AVX2 && problem->k_type == HEED_F32 && tile->pages && rows > 2 &&
-        !(tuning->cross_f32 && rows >= tuning->cross_f32))
-        return heed_attn_decode_heads_avx2(tuning, problem, tile, states, kv_heads, scratch);
-    return heed_attn_decode_heads_avx512(tuning, problem, tile, states, kv_heads, scratch);
-}
-
-static heed_status run_small_tiles(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                   heed_tile *tile, int64_t kv_heads)
-{
-    return HEED_AVX512_HAVE_AVX2 && tuning->small_avx2
-               ? heed_attn_small_avx2(problem, tile, kv_heads)
-               : heed_attn_small_avx512(problem, tile, kv_heads);
+    if (tile->kv_heads == 1)
+        return decode_head(machine, problem, tile, scratch);
+    heed_status st = heads_by_avx2(machine, problem, tile)
+                         ? heed_attn_decode_heads_avx2(machine, problem, tile, scratch)
+                         : heed_attn_decode_heads_avx512(machine, problem, tile, scratch);
+    return st != HEED_ERR_UNSUPPORTED
+               ? st
+               : heed_simd_each_head(decode_head, machine, problem, tile, scratch);
 }
 
 static heed_status run_small(const void *machine, const void *state, const heed_problem *problem,
                              heed_tile *tile, void *scratch)
 {
-    return heed_simd_small_covers(tile) && !(tile->flags & HEED_TILE_OUTPUTS)
-               ? run_small_tiles(machine, problem, tile, 1)
-               : run_decode(machine, state, problem, tile, scratch);
-}
-
-static heed_status run_small_heads(const void *machine, const void *state,
-                                   const heed_problem *problem, heed_tile *tile,
-                                   const heed_tile_state *states, int64_t kv_heads, void *scratch)
-{
-    if (states)
-        return run_decode_heads(machine, state, problem, tile, states, kv_heads, scratch);
-    return heed_simd_small_covers(tile) ? run_small_tiles(machine, problem, tile, kv_heads)
-                                        : HEED_ERR_UNSUPPORTED;
+    const heed_simd_tuning *tuning = machine;
+    if (!heed_simd_small_covers(tile) || tile->flags & HEED_TILE_OUTPUTS)
+        return run_decode(machine, state, problem, tile, scratch);
+    return HEED_AVX512_HAVE_AVX2 && tuning->small_avx2 ? heed_attn_small_avx2(problem, tile)
+                                                       : heed_attn_small_avx512(problem, tile);
 }
 
 /* ---- attention by vdpbf16ps -------------------------------------------------------------------
@@ -131,27 +121,27 @@ static int has_pairs(const heed_tile *tile)
     return tile->k.dim_stride == 1 && tile->v.dim_stride == 1;
 }
 
+static heed_status decode_bf16_head(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                    heed_tile *tile, void *scratch)
+{
+    if (!has_pairs(tile))
+        return decode_head(tuning, problem, tile, scratch);
+    if (!(tile->flags & HEED_TILE_OUTPUTS))
+        return heed_attn_decode_dot_avx512(tuning, problem, tile, scratch);
+    heed_status st = heed_attn_prefill_avx512(tuning, problem, tile, scratch);
+    return st == HEED_OK ? heed_attn_decode_weights_dot_avx512(tuning, problem, tile, scratch) : st;
+}
+
 static heed_status run_decode_bf16(const void *machine, const void *state,
                                    const heed_problem *problem, heed_tile *tile, void *scratch)
 {
-    if (!has_pairs(tile))
-        return run_decode(machine, state, problem, tile, scratch);
-    if (!(tile->flags & HEED_TILE_OUTPUTS))
-        return heed_attn_decode_dot_avx512(machine, problem, tile, scratch);
-    heed_status st = heed_attn_prefill_avx512(machine, problem, tile, scratch);
-    return st == HEED_OK ? heed_attn_decode_weights_dot_avx512(machine, problem, tile, scratch)
-                         : st;
-}
-
-static heed_status run_decode_bf16_heads(const void *machine, const void *state,
-                                         const heed_problem *problem, heed_tile *tile,
-                                         const heed_tile_state *states, int64_t kv_heads,
-                                         void *scratch)
-{
     (void)state;
-    return states ? heed_attn_decode_heads_dot_avx512(machine, problem, tile, states, kv_heads,
-                                                      scratch)
-                  : HEED_ERR_UNSUPPORTED;
+    if (tile->kv_heads == 1)
+        return decode_bf16_head(machine, problem, tile, scratch);
+    heed_status st = heed_attn_decode_heads_dot_avx512(machine, problem, tile, scratch);
+    return st != HEED_ERR_UNSUPPORTED
+               ? st
+               : heed_simd_each_head(decode_bf16_head, machine, problem, tile, scratch);
 }
 
 /* ---- kernels of attention ---------------------------------------------------------------------
@@ -185,7 +175,6 @@ static const heed_attn_kernel decode = {
     .cost = heed_simd_decode_cost,
     .tiling = heed_simd_decode_tiling,
     .run = run_decode,
-    .run_heads = run_decode_heads,
 };
 
 static const heed_attn_kernel decode_bf16 = {
@@ -196,7 +185,6 @@ static const heed_attn_kernel decode_bf16 = {
     .cost = heed_simd_decode_bf16_cost,
     .tiling = heed_simd_decode_tiling,
     .run = run_decode_bf16,
-    .run_heads = run_decode_bf16_heads,
 };
 
 static const heed_attn_kernel small = {
@@ -206,9 +194,8 @@ static const heed_attn_kernel small = {
     .flags = HEED_KERNEL_FEW_KEYS,
     .supports = heed_simd_small_supports,
     .cost = heed_simd_small_cost,
-    .tiling = heed_simd_decode_tiling,
+    .tiling = heed_simd_small_tiling,
     .run = run_small,
-    .run_heads = run_small_heads,
 };
 
 /* ---- linear layers ----------------------------------------------------------------------------

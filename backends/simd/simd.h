@@ -73,10 +73,19 @@ double heed_simd_small_cost(const void *machine, const heed_problem *problem, in
 
 heed_status heed_simd_prefill_tiling(const void *machine, const heed_problem *problem,
                                      heed_tiling *out);
-/* Small's too, whose tiles may turn out to be decode's. In the second pass, over tiles flagged OUTPUTS,
- * prefill writes scores and weights; decode then writes its own weights. */
+/* In the second pass, over tiles flagged OUTPUTS, prefill writes scores and weights; decode then writes
+ * its own weights. */
 heed_status heed_simd_decode_tiling(const void *machine, const heed_problem *problem,
                                     heed_tiling *out);
+/* Decode's, because its tiles may turn out to be that's, with more kv heads. */
+heed_status heed_simd_small_tiling(const void *machine, const heed_problem *problem,
+                                   heed_tiling *out);
+
+/* Calls run for each kv head of a tile, which is not flagged FINISHED. */
+typedef heed_status heed_simd_run(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                  heed_tile *tile, void *scratch);
+heed_status heed_simd_each_head(heed_simd_run *run, const heed_simd_tuning *tuning,
+                                const heed_problem *problem, heed_tile *tile, void *scratch);
 
 /* ---- prefill ----------------------------------------------------------------------------------
  */
@@ -96,18 +105,17 @@ heed_status heed_attn_prefill_dot_avx512(const heed_simd_tuning *tuning,
 
 /* How few rows are cut, to the same sums on every instruction set; the rest of *out is left. */
 void heed_decode_cut(const heed_problem *problem, heed_tiling *out);
+/* May tiles of several kv heads gain, where these lie side by side? */
+int heed_decode_takes_heads(const heed_problem *problem);
 heed_status heed_attn_decode_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
                                   heed_tile *tile, void *scratch);
 heed_status heed_attn_decode_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
                                     heed_tile *tile, void *scratch);
-/* Several tiles: those of `heads` kv heads from the tile's on, that lie head_stride on, whose states
- * go to states[0..]. HEED_ERR_UNSUPPORTED: one by one they are not slower. */
+/* All kv heads of a tile at once. HEED_ERR_UNSUPPORTED: one by one they are not slower. */
 heed_status heed_attn_decode_heads_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                        const heed_tile *tile, const heed_tile_state *states,
-                                        int64_t heads, void *scratch);
+                                        const heed_tile *tile, void *scratch);
 heed_status heed_attn_decode_heads_avx512(const heed_simd_tuning *tuning,
                                           const heed_problem *problem, const heed_tile *tile,
-                                          const heed_tile_state *states, int64_t heads,
                                           void *scratch);
 /* The second pass: weights of the visible keys, by the first pass's arithmetic. */
 heed_status heed_attn_decode_weights_avx2(const heed_simd_tuning *tuning,
@@ -122,7 +130,6 @@ heed_status heed_attn_decode_dot_avx512(const heed_simd_tuning *tuning, const he
                                         heed_tile *tile, void *scratch);
 heed_status heed_attn_decode_heads_dot_avx512(const heed_simd_tuning *tuning,
                                               const heed_problem *problem, const heed_tile *tile,
-                                              const heed_tile_state *states, int64_t heads,
                                               void *scratch);
 heed_status heed_attn_decode_weights_dot_avx512(const heed_simd_tuning *tuning,
                                                 const heed_problem *problem, heed_tile *tile,
@@ -166,10 +173,9 @@ static inline int heed_simd_small_covers(const heed_tile *t)
            (t->flags & HEED_TILE_WHOLE || (t->flags & HEED_TILE_OUTPUTS && heed_simd_one_chunk(t)));
 }
 
-/* The tile, and those of the next kv_heads - 1 kv heads, which lie head_stride on. Finishes their
- * rows. */
-heed_status heed_attn_small_avx2(const heed_problem *problem, heed_tile *tile, int64_t kv_heads);
-heed_status heed_attn_small_avx512(const heed_problem *problem, heed_tile *tile, int64_t kv_heads);
+/* A tile with all its kv heads. Finishes its rows. */
+heed_status heed_attn_small_avx2(const heed_problem *problem, heed_tile *tile);
+heed_status heed_attn_small_avx512(const heed_problem *problem, heed_tile *tile);
 
 /* ---- linear layers ----------------------------------------------------------------------------
  */

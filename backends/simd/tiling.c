@@ -60,6 +60,10 @@ heed_status heed_simd_small_supports(const void *machine, const heed_problem *pr
                                   "modifiers, masks and pages");
 }
 
+/* Rows of several heads side by side are long enough for memory to give them at its rate; a few cache
+ * lines of each page of 32 heads are. */
+#define MOST_KV_HEADS 32
+
 /* ---- tiling -----------------------------------------------------------------------------------
  */
 
@@ -90,7 +94,30 @@ heed_status heed_simd_decode_tiling(const void *machine, const heed_problem *pro
     if (problem->features & (HEED_HAS_WEIGHTS | HEED_HAS_SCORES) &&
         layout.bytes > out->scratch_bytes)
         out->scratch_bytes = layout.bytes;
+    if (heed_decode_takes_heads(problem))
+        out->kv_heads_beside = MOST_KV_HEADS;
     return HEED_OK;
+}
+
+heed_status heed_simd_small_tiling(const void *machine, const heed_problem *problem,
+                                   heed_tiling *out)
+{
+    heed_status st = heed_simd_decode_tiling(machine, problem, out);
+    if (!(problem->features & (HEED_HAS_WEIGHTS | HEED_HAS_SCORES)))
+        out->kv_heads = out->kv_heads_beside = MOST_KV_HEADS;
+    return st;
+}
+
+heed_status heed_simd_each_head(heed_simd_run *run, const heed_simd_tuning *tuning,
+                                const heed_problem *problem, heed_tile *tile, void *scratch)
+{
+    heed_status st = HEED_OK;
+    for (uint32_t g = 0; g < tile->kv_heads && st == HEED_OK; g++) {
+        heed_tile one;
+        heed_tile_of_head(problem, tile, g, &one);
+        st = run(tuning, problem, &one, scratch);
+    }
+    return st;
 }
 
 /* ---- cost -------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ static heed_status prepare_block(heed_worker *w, heed_span visible, int64_t bloc
         .struct_size = sizeof kv,
         .kv_head = w->tile.kv_head,
         .n_heads = w->tile.n_heads,
+        .kv_heads = w->tile.kv_heads,
         .k_first = heed_max64(visible.first, block * length),
         .k_end = heed_min64(visible.end, (block + 1) * length),
         .kv_len = w->tile.kv_len,
@@ -259,7 +260,8 @@ static heed_status add_chunk(heed_worker *w, uint32_t run, uint32_t chunk, uint3
 {
     heed_attn_run_state *r = w->run;
     const heed_sequence *s = w->sequence;
-    heed_lease *lease = &r->group[s->first_group + (int64_t)w->tile.kv_head * s->n_runs + run];
+    const int64_t heads = w->tile.kv_head / s->kv_heads;
+    heed_lease *lease = &r->group[s->first_group + heads * s->n_runs + run];
     const uint32_t n =
         heed_lease_piece(lease, &r->seams, s->n_chunks * sizeof(atomic_uint), w->part, 1);
     if (!climb(w, chunk, (atomic_uint *)heed_piece(&r->seams, n), &state))
@@ -288,88 +290,19 @@ static heed_status run_chunk(heed_worker *w, uint32_t run, uint32_t chunk)
     return st == HEED_OK ? add_chunk(w, run, chunk, state) : st;
 }
 
-/* ---- several kv heads at once -----------------------------------------------------------------
+/* ---- tiles ------------------------------------------------------------------------------------
  */
 
-static heed_status call_run_heads(heed_worker *w, heed_span keys, const heed_state *states,
-                                  int64_t n)
-{
-    const heed_class_plan *c = w->class_plan;
-    heed_tile *t = &w->tile;
-    t->k_first = keys.first;
-    t->k_end = keys.end;
-    t->flags = states ? 0 : HEED_TILE_WHOLE;
-    t->prepared = NULL;
-    set_flush(w, c->tiling.flush);
-    w->last_unit = -1;
-    return c->kernel->run_heads(c->machine, c->state, &c->problem, t, states, n, w->area);
-}
-
-/* A chunk of n kv heads, from the bound one on. */
-static heed_status run_chunk_of_heads(heed_worker *w, uint32_t run, uint32_t chunk, int64_t n)
-{
-    const heed_pool *pool = &w->run->states;
-    const heed_tile *t = &w->tile;
-    const int64_t head = t->kv_head;
-    heed_state states[HEED_MOST_SPAN];
-    uint32_t piece[HEED_MOST_SPAN];
-    for (int64_t i = 0; i < n; i++) {
-        piece[i] = heed_take(pool, w->part, 1);
-        states[i] =
-            heed_state_at(heed_piece(pool, piece[i]), t->n_heads * t->q_count, t->acc_stride);
-    }
-    heed_status st =
-        call_run_heads(w, heed_chunk_keys(w->plan, w->sequence, w->keys, chunk), states, n);
-    for (int64_t i = 0; i < n; i++) {
-        if (st == HEED_ERR_UNSUPPORTED) {
-            heed_give(pool, piece[i]);
-        } else if (st == HEED_OK) {
-            heed_worker_bind_head(w, head + i);
-            st = add_chunk(w, run, chunk, piece[i]);
-        }
-    }
-    return st;
-}
-
-/* How many tiles from this one on are those of adjacent kv heads for the same keys: `taken` at the
- * most. */
-static int64_t adjacent_heads(const heed_worker *w, heed_place at, int64_t taken)
-{
-    const int64_t kv_heads = w->plan->desc.kv_heads, span = w->run->span;
-    if (!w->together)
-        return 1;
-    if (w->sequence->n_chunks == 1)
-        return taken;
-    const heed_span keys = heed_chunk_keys(w->plan, w->sequence, w->keys, at.chunk);
-    if (keys.first >= keys.end)
-        return 1;
-    return heed_min64(taken, heed_min64(kv_heads - at.head, span - at.head % span));
-}
-
-/* Runs a tile, or with it those of more kv heads. *end is the first that is left. */
-static heed_status run_tile(heed_worker *w, int64_t tile, int64_t *end)
+static heed_status run_tile(heed_worker *w, int64_t tile)
 {
     if (tile >= w->end_tile)
         heed_worker_bind_sequence(w, tile);
     const heed_sequence *s = w->sequence;
-    heed_place at = {tile - s->first_tile, 0, 0};
-    if (s->n_runs > 1 || s->n_chunks > 1)
-        at = heed_tile_place(w->plan, s, w->run->span, at.head);
+    const heed_place at = heed_tile_place(s, tile - s->first_tile);
     if (w->unit != w->index * w->plan->desc.kv_heads + at.head)
-        heed_worker_bind_head(w, at.head);
+        heed_worker_bind_heads(w, at.head);
     if (s->n_runs > 1)
         heed_worker_set_run(w, at.run);
-    const int64_t n = adjacent_heads(w, at, heed_min64(w->end_tile, w->taken) - tile);
-    if (n > 1) {
-        heed_worker_point_state(w, w->area + w->plan->layout.part_state);
-        heed_status st = s->n_chunks == 1 ? call_run_heads(w, w->keys, NULL, n)
-                                          : run_chunk_of_heads(w, at.run, at.chunk, n);
-        *end = tile + n;
-        if (st != HEED_ERR_UNSUPPORTED)
-            return st;
-        w->together = 0;
-    }
-    *end = tile + 1;
     heed_status st = s->n_chunks == 1 ? run_whole(w) : run_chunk(w, at.run, at.chunk);
     if (w->class_plan->tiling.prepare_bytes)
         release_unit(w);
@@ -379,27 +312,18 @@ static heed_status run_tile(heed_worker *w, int64_t tile, int64_t *end)
 /* ---- parts ------------------------------------------------------------------------------------
  */
 
-/* Takes tiles: returns the first, n_tiles where none is left, and sets *end behind the last.
- * *sequence, 0 at first, follows. Alone a part takes all of them. */
-static int64_t take_tiles(heed_attn_run_state *run, int64_t *sequence, int64_t *end)
+/* Takes a tile, n_tiles or more where none is left, and sets *end behind it. Alone a part takes all. */
+static int64_t take_tiles(heed_attn_run_state *run, int64_t *end)
 {
-    int64_t take;
     *end = run->head.n_tiles;
     if (run->head.n_parts == 1) {
-        take = atomic_load_explicit(&run->next_take, memory_order_relaxed);
-        atomic_store_explicit(&run->next_take, run->n_takes, memory_order_relaxed);
-        return take ? run->head.n_tiles : 0;
+        const int64_t first = atomic_load_explicit(&run->next_tile, memory_order_relaxed);
+        atomic_store_explicit(&run->next_tile, *end, memory_order_relaxed);
+        return first;
     }
-    take = atomic_fetch_add_explicit(&run->next_take, 1, memory_order_relaxed);
-    if (take >= run->n_takes)
-        return run->head.n_tiles;
-    const heed_sequence *s = &run->sequence[*sequence], *last = &run->sequence[run->args.batch - 1];
-    while (s < last && s[1].first_take <= take)
-        s++;
-    *sequence = s - run->sequence;
-    const int64_t first = s->first_tile + (take - s->first_take) * s->at_once;
-    *end = heed_min64(first + s->at_once, s < last ? s[1].first_tile : run->head.n_tiles);
-    return first;
+    const int64_t tile = atomic_fetch_add_explicit(&run->next_tile, 1, memory_order_relaxed);
+    *end = heed_min64(*end, tile + 1);
+    return tile;
 }
 
 /* A backend that has come to refuse the problem since the plan was made says why. */
@@ -426,18 +350,17 @@ void heed_attn_part(heed_run_head *head, uint32_t part)
 {
     heed_attn_run_state *run = (heed_attn_run_state *)(void *)head; /* its first member */
     heed_worker w;
-    int64_t end, sequence = 0, tile = take_tiles(run, &sequence, &end);
+    int64_t end, tile = take_tiles(run, &end);
     if (tile < run->head.n_tiles) {
         heed_fpenv saved = heed_fpenv_enter();
         heed_worker_start(&w, run, part);
-        for (; tile < run->head.n_tiles; tile = take_tiles(run, &sequence, &end)) {
+        for (; tile < run->head.n_tiles; tile = take_tiles(run, &end)) {
             heed_status st = HEED_OK;
-            w.taken = end;
-            while (tile < end && st == HEED_OK && heed_run_goes_on(head))
-                st = run_tile(&w, tile, &tile);
+            for (; tile < end && st == HEED_OK && heed_run_goes_on(head); tile++)
+                st = run_tile(&w, tile);
             if (st != HEED_OK)
                 record_error(&w, st);
-            if (tile < end)
+            if (st != HEED_OK || tile < end)
                 break;
         }
         heed_fpenv_leave(saved);

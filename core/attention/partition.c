@@ -26,30 +26,17 @@ heed_span heed_chunk_keys(const heed_attn *plan, const heed_sequence *s, heed_sp
     return (heed_span){heed_max64(keys.first, first), heed_min64(keys.end, first + length)};
 }
 
-heed_place heed_tile_place(const heed_attn *plan, const heed_sequence *s, uint32_t span,
-                           int64_t tile)
+heed_place heed_tile_place(const heed_sequence *s, int64_t tile)
 {
-    heed_place at = {0};
-    int64_t n; /* of the run from the last one on: heavy ones first */
-    if (s->n_chunks > 1) {
-        const int64_t per_span = (int64_t)span * s->n_runs * s->n_chunks;
-        const int64_t first = heed_divide(tile, per_span) * span;
-        const int64_t heads = heed_min64(span, plan->desc.kv_heads - first);
-        const int64_t in_span = tile - first * s->n_runs * s->n_chunks;
-        n = heed_divide(in_span, heads);
-        at.head = first + in_span - n * heads;
-        const uint32_t from_last = (uint32_t)n / s->n_chunks;
-        at.chunk = (uint32_t)n - from_last * s->n_chunks;
-        n = from_last;
-    } else if (s->n_runs > 1) {
-        at.head = heed_divide(tile, s->n_runs);
-        n = tile - at.head * s->n_runs;
-    } else {
-        at.head = tile;
-        n = 0;
-    }
-    at.run = s->n_runs - 1 - (uint32_t)n;
-    return at;
+    const int64_t per_head = (int64_t)s->n_runs * s->n_chunks;
+    const int64_t heads = per_head == 1 ? tile : heed_divide(tile, per_head);
+    const uint32_t n = (uint32_t)(tile - heads * per_head);
+    const uint32_t from_last = s->n_chunks == 1 ? n : n / s->n_chunks; /* heavy ones first */
+    return (heed_place){
+        .head = heads * s->kv_heads,
+        .run = s->n_runs - 1 - from_last,
+        .chunk = n - from_last * s->n_chunks,
+    };
 }
 
 /* The rows of few queries see no key outside those of all of them. */

@@ -1,23 +1,20 @@
-/* How one sequence is cut into tiles: kv head x run of query rows x chunk of keys. A function of
- * the sequence's own problem, because the order of every sum hangs on it. */
+/* How one sequence is cut into tiles: some kv heads x run of query rows x chunk of keys. Rows and keys
+ * are cut by the sequence's own problem, because the order of every sum hangs on it. */
 #ifndef HEED_CORE_PARTITION_H
 #define HEED_CORE_PARTITION_H
 
 #include "plan.h"
 
-/* One sequence of a call. Tiles are numbered by kv head, then run (last rows first: with a causal
- * mask they are the heavy ones), then chunk; where keys are cut into chunks, the run's `span` kv
- * heads at a time are counted innermost. A row group is what shares kv head and run. Parts take
- * `at_once` tiles at a time, the last ones of the sequence aside. */
+/* One sequence of a call. Tiles are numbered by kv heads, then run (last rows first: with a causal
+ * mask they are the heavy ones), then chunk. A row group is what shares kv heads and run. */
 typedef struct heed_sequence {
     int64_t first_tile; /* of the call */
-    int64_t first_take; /* of the call */
     int64_t q_offset;
     int32_t q_len, kv_len;
     int32_t q_start, kv_start; /* first packed row; 0 unless packed */
     uint32_t class_index;      /* in the plan */
     uint32_t n_runs, n_chunks; /* per kv head; per row group */
-    uint32_t at_once;          /* tiles of a take */
+    uint32_t kv_heads;         /* of a tile, but for the last ones */
     uint32_t first_chunk;      /* the chunks hold keys from first_chunk * key_chunk on */
     int64_t first_group;       /* of the call; counts only groups of more than one chunk */
 } heed_sequence;
@@ -27,16 +24,15 @@ typedef struct heed_span {
 } heed_span;
 
 typedef struct heed_place {
-    int64_t head; /* kv head */
+    int64_t head; /* the first kv head */
     uint32_t run, chunk;
 } heed_place;
 
 /* The tile of this number in its sequence. */
-heed_place heed_tile_place(const heed_attn *plan, const heed_sequence *s, uint32_t span,
-                           int64_t tile);
+heed_place heed_tile_place(const heed_sequence *s, int64_t tile);
 
-/* Fills in everything but the numbers of its first tile, take and group, and at_once, from q_len,
- * kv_len and q_offset. */
+/* Fills in everything but the numbers of its first tile and group, and kv_heads, from q_len, kv_len and
+ * q_offset. */
 void heed_partition(const heed_attn *plan, heed_sequence *s);
 
 /* Query rows of a run. */

@@ -35,7 +35,7 @@ typedef struct heed_layout {
     size_t mask_states, mask_table; /* mask summaries that kv heads share; where they start */
     size_t mask_row;                /* of one sequence's run of rows, in the table */
     uint32_t rows;                  /* state rows of the largest tile */
-    uint32_t most_span;             /* of a run */
+    uint32_t kv_heads;              /* of a tile, at the most */
     int64_t acc_stride, max_groups, max_units, max_blocks;
     int64_t mask_runs, mask_entries; /* runs of one sequence; rows of the table */
 } heed_layout;

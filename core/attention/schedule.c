@@ -5,11 +5,11 @@
 
 #include "base/checked.h"
 #include "base/reason.h"
+#include "runtime/parallel.h"
 #include "validate.h"
 
-/* Below this a tile is not worth taking by itself: an atomic operation that others contend for
- * takes a tenth of it. */
-#define SMALL_TILE_NANOSECONDS 500.0
+/* Tiles that each part should find, so that it has some to choose from. */
+#define TILES_PER_PART 4
 
 /* One sequence's length: the array's, or the width where there is none. */
 static heed_status read_length(const char *name, const int32_t *lens, int64_t b, int64_t width,
@@ -82,45 +82,79 @@ static heed_status read_sequence(const heed_attn *plan, const heed_attn_args *ar
     return args->block_table && !trust ? check_pages(plan, args, b, s, why) : HEED_OK;
 }
 
-/* All query rows of a kv head are in one tile, so those of adjacent heads may go together. */
-static int is_few(const heed_attn *plan, const heed_sequence *s)
+/* What the sequences of a call want together. */
+typedef struct wishes {
+    int64_t tiles;            /* of one kv head each */
+    int64_t rows, chunk_rows; /* most state rows of a kv head's tile; the same where keys are cut */
+    uint32_t levels, heads;   /* of merges; kv heads of a tile, by the kernels' tilings */
+    int64_t blocks;           /* key blocks of a sequence that are prepared, and their bytes */
+    size_t prepared;
+    int beside; /* what is near to a head's key is another head's */
+} wishes;
+
+/* Kv heads that a sequence's tiles may have, for the kernel's sake. */
+static uint32_t heads_of(const heed_attn *plan, const heed_sequence *s, int beside)
 {
-    return s->n_runs == 1 && HEED_KERNEL_HAS(plan->class_plan[s->class_index].kernel, run_heads);
+    const heed_tiling *t = &plan->class_plan[s->class_index].tiling;
+    const uint32_t likes = beside ? t->kv_heads_beside : t->kv_heads;
+    return t->prepare_bytes || likes == 0 ? 1
+           : likes < plan->desc.kv_heads  ? likes
+                                          : plan->desc.kv_heads;
 }
 
-/* Which tiles go to the backend together: returns how many of a sequence of few rows parts take at
- * a time. `small`: all sequences are such ones, all their keys are in one tile, and tiles are small.
- */
-static int64_t set_together(heed_attn_run_state *run, int small)
+static void add_wishes(const heed_attn *plan, const heed_sequence *s, wishes *w)
 {
-    const heed_attn_args *a = &run->args;
-    const int64_t n_parts = run->head.n_parts;
-    run->only_rows = !a->mask.data && !a->bias.data && !a->weights.data && !a->scores.data;
-    run->beside = a->block_table || llabs(a->k.stride[1]) < llabs(a->k.stride[2]);
-    if (small)
-        return run->only_rows && a->batch >= 2 * n_parts ? run->plan->desc.kv_heads : 1;
-    if (!run->only_rows || !run->beside)
-        return 1;
-    /* Each part is left some to choose from. */
-    for (int64_t n = run->span; n > 1; n /= 2)
-        if (run->head.n_tiles >= 4 * n_parts * n)
-            return n;
-    return 1;
+    const heed_tiling *t = &plan->class_plan[s->class_index].tiling;
+    const int64_t rows = plan->group * heed_min64(s->q_len, t->query_rows);
+    const uint32_t heads = heads_of(plan, s, w->beside);
+    w->tiles += (int64_t)plan->desc.kv_heads * s->n_runs * s->n_chunks;
+    w->rows = heed_max64(w->rows, rows);
+    w->heads = heads > w->heads ? heads : w->heads;
+    if (s->n_chunks > 1) {
+        const uint32_t levels = heed_tree_levels(s->first_chunk, s->first_chunk + s->n_chunks - 1);
+        w->chunk_rows = heed_max64(w->chunk_rows, rows);
+        w->levels = levels > w->levels ? levels : w->levels;
+    }
+    if (t->prepare_bytes && s->n_runs * s->n_chunks > 1) {
+        const int64_t n = heed_ceil_div(s->kv_len, t->key_block);
+        const size_t bytes = (size_t)n * t->prepare_bytes;
+        w->blocks = heed_max64(w->blocks, n);
+        w->prepared = bytes > w->prepared ? bytes : w->prepared;
+    }
 }
 
-/* Tiles of long queries are taken one by one: each is much work. */
-static void count_takes(heed_attn_run_state *run, int64_t few_at_once)
+/* Kv heads of a tile: as many as kernels like and states have room for, fewer where parts would go
+ * without tiles. */
+static uint32_t choose_heads(const heed_attn_run_state *run, const wishes *w)
 {
-    int64_t takes = 0;
+    const int64_t parts =
+        heed_parts_worth(run->head.estimate, HEED_SERIAL_NANOSECONDS, w->tiles, run->head.n_parts);
+    uint32_t heads =
+        heed_workspace_heads(&run->plan->layout, w->rows, w->chunk_rows, w->levels, w->heads);
+    while (heads > 1 && parts > 1 && w->tiles < TILES_PER_PART * parts * heads)
+        heads /= 2;
+    return heads;
+}
+
+/* Numbers tiles and row groups. Returns how many groups there are whose keys are cut. */
+static int64_t number_tiles(heed_attn_run_state *run, uint32_t heads, int beside)
+{
+    const heed_attn *plan = run->plan;
+    int64_t tiles = 0, groups = 0;
     for (int64_t b = 0; b < run->args.batch; b++) {
         heed_sequence *s = &run->sequence[b];
-        const int64_t next = b + 1 < run->args.batch ? s[1].first_tile : run->head.n_tiles;
-        const int64_t at_once = is_few(run->plan, s) ? few_at_once : 1;
-        s->at_once = (uint32_t)at_once;
-        s->first_take = takes;
-        takes += heed_divide(next - s->first_tile + at_once - 1, at_once);
+        s->first_tile = tiles;
+        s->first_group = groups;
+        if (s->q_len == 0) /* no tiles, so nothing hangs on what they would be */
+            continue;
+        const uint32_t likes = heads_of(plan, s, beside);
+        s->kv_heads = likes < heads ? likes : heads;
+        const int64_t of_heads = heed_ceil_div(plan->desc.kv_heads, s->kv_heads) * s->n_runs;
+        tiles += of_heads * s->n_chunks;
+        groups += s->n_chunks > 1 ? of_heads : 0;
     }
-    run->n_takes = takes;
+    run->head.n_tiles = tiles;
+    return groups;
 }
 
 heed_status heed_attn_schedule(const void *of, const void *args, uint32_t n_parts, void *workspace,
@@ -134,56 +168,33 @@ heed_status heed_attn_schedule(const void *of, const void *args, uint32_t n_part
     if (st != HEED_OK)
         return st;
     heed_workspace_place(run, plan, n_parts);
-    int64_t tiles = 0, groups = 0, chunk_rows = 0, blocks = 0;
-    size_t prepared = 0;
-    uint32_t levels = 0, span = plan->desc.kv_heads;
-    const int64_t batch = run->args.q_len ? run->args.batch : 0, kv_heads = plan->desc.kv_heads;
-    int few = 1, whole = 1;
+    const int64_t batch = run->args.q_len ? run->args.batch : 0;
+    wishes w = {.beside = run->args.block_table ||
+                          llabs(run->args.k.stride[1]) < llabs(run->args.k.stride[2])};
+    run->args.batch = batch;
     run->head.estimate = 0;
     for (int64_t b = 0; b < batch; b++) {
         heed_sequence *s = &run->sequence[b];
         st = read_sequence(plan, &run->args, b, s, why);
         if (st != HEED_OK)
             return st;
-        s->first_tile = tiles;
-        s->first_group = groups;
-        if (s->q_len == 0) /* no tiles, so nothing hangs on what they would be */
-            continue;
-        tiles += kv_heads * s->n_runs * s->n_chunks;
         const heed_class_plan *c = &plan->class_plan[s->class_index];
-        if (s->n_chunks > 1) {
-            const int64_t rows = plan->group * heed_min64(s->q_len, c->tiling.query_rows);
-            const uint32_t last = s->first_chunk + s->n_chunks - 1;
-            groups += kv_heads * s->n_runs;
-            chunk_rows = rows > chunk_rows ? rows : chunk_rows;
-            if (heed_tree_levels(s->first_chunk, last) > levels)
-                levels = heed_tree_levels(s->first_chunk, last);
-            if (c->tiling.prepare_bytes) /* prepared data is lent to one head after another */
-                span = 1;
-        }
-        if (c->tiling.prepare_bytes && s->n_runs * s->n_chunks > 1) {
-            const int64_t n = heed_ceil_div(s->kv_len, c->tiling.key_block);
-            const size_t bytes = (size_t)n * c->tiling.prepare_bytes;
-            blocks = heed_max64(blocks, n);
-            prepared = bytes > prepared ? bytes : prepared;
-        }
+        if (s->q_len == 0)
+            continue;
+        add_wishes(plan, s, &w);
         run->head.estimate += c->ns_fixed + s->q_len * (c->ns_per_row + c->ns_per_pair * s->kv_len);
-        few &= is_few(plan, s);
-        whole &= s->n_chunks == 1;
     }
-    run->args.batch = batch;
-    run->head.n_tiles = tiles;
+    const uint32_t heads = choose_heads(run, &w);
+    const int64_t groups = number_tiles(run, heads, w.beside);
     memset(run->group, 0, (size_t)groups * sizeof *run->group);
     if (groups)
-        heed_workspace_cut(run, chunk_rows, levels, span);
-    const int small = few && whole && run->head.estimate < SMALL_TILE_NANOSECONDS * (double)tiles;
-    count_takes(run, set_together(run, small));
+        heed_workspace_cut(run, w.chunk_rows * heads, w.levels);
     if (plan->layout.mask_entries)
         memset(run->mask_state, HEED_RAW, (size_t)plan->layout.mask_entries);
-    if (blocks) {
-        heed_workspace_cut_units(run, blocks, prepared);
-        memset(run->unit, 0, (size_t)(batch * kv_heads) * sizeof *run->unit);
+    if (w.blocks) {
+        heed_workspace_cut_units(run, w.blocks, w.prepared);
+        memset(run->unit, 0, (size_t)(batch * plan->desc.kv_heads) * sizeof *run->unit);
     }
-    atomic_init(&run->next_take, 0);
+    atomic_init(&run->next_tile, 0);
     return HEED_OK;
 }

@@ -5,7 +5,9 @@
 #include <heed/backend.h>
 
 /* Reference, sum and unnormalised accumulator of each row. */
-typedef heed_tile_state heed_state;
+typedef struct heed_state {
+    float *row_max, *row_sum, *acc;
+} heed_state;
 
 /* A state in memory of `rows` rows, at `base`. acc comes first, so that it keeps the alignment. */
 static inline heed_state heed_state_at(void *base, int64_t rows, int64_t acc_stride)

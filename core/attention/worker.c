@@ -45,7 +45,6 @@ void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)
     w->area = run->parts + part * plan->layout.part;
     heed_tile *t = &w->tile;
     t->struct_size = sizeof *t;
-    t->n_heads = plan->group;
     t->window_left = plan->window_left;
     t->window_right = plan->window_right;
     t->acc_stride = plan->layout.acc_stride;
@@ -96,18 +95,17 @@ void heed_worker_bind_sequence(heed_worker *w, int64_t tile)
     }
     if (s->n_runs == 1)
         heed_worker_set_run(w, 0);
-    w->together =
-        HEED_KERNEL_HAS(w->class_plan->kernel, run_heads) && w->run->only_rows &&
-        (s->n_chunks > 1 ? w->run->beside : s->n_runs == 1 && w->keys.first < w->keys.end);
 }
 
-void heed_worker_bind_head(heed_worker *w, int64_t g)
+void heed_worker_bind_heads(heed_worker *w, int64_t g)
 {
     const heed_attn_args *a = &w->run->args;
     const int64_t head = g * w->plan->group;
     heed_tile *t = &w->tile;
     w->unit = w->index * w->plan->desc.kv_heads + g;
     t->kv_head = (uint32_t)g;
+    t->kv_heads = (uint32_t)heed_min64(w->sequence->kv_heads, w->plan->desc.kv_heads - g);
+    t->n_heads = t->kv_heads * w->plan->group;
     t->first_head = (uint32_t)head;
     for (uint32_t i = 0; i < w->n_operands; i++)
         w->operands[i].rows->data = w->operands[i].bound + g * w->operands[i].head_step;

@@ -26,11 +26,9 @@ typedef struct heed_worker {
     char *area;          /* private: scratch, state, mask summary */
     int64_t index;       /* of the sequence in the batch */
     int64_t end_tile;    /* of the sequence */
-    int64_t unit;        /* index * kv_heads + kv head that the tile is bound to; -1: none */
+    int64_t unit;        /* index * kv_heads + first kv head that the tile is bound to; -1: none */
     int64_t last_unit;   /* of the last tile that used the scratch; -1: none */
     int64_t run_of_call; /* index * layout.mask_runs + run that the tile's rows are */
-    int64_t taken;       /* tiles before it are this part's */
-    int together;        /* the sequence's heads may go to run_heads */
     heed_span keys;      /* that some row of the tile sees */
     heed_tile tile;
     uint32_t n_operands;
@@ -43,8 +41,8 @@ void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part);
 /* Turns to the sequence of a tile, which lies behind the last one. */
 void heed_worker_bind_sequence(heed_worker *w, int64_t tile);
 
-/* Points the tile at kv head g of the bound sequence. */
-void heed_worker_bind_head(heed_worker *w, int64_t g);
+/* Points the tile at the kv heads from g on of the bound sequence. */
+void heed_worker_bind_heads(heed_worker *w, int64_t g);
 
 /* Sets the tile's rows, and finds the keys that they see. */
 void heed_worker_set_run(heed_worker *w, uint32_t run);

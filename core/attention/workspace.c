@@ -8,9 +8,9 @@
 /* What a part may have altogether: prepared blocks get what is left of it. */
 #define BYTES_PER_PART (UINT64_C(4) << 20)
 
-/* Each head taken at a time has states waiting to be merged, for which a part has this much room,
- * or that of one head. */
-#define SPAN_BYTES ((size_t)512 << 10)
+/* Tiles have as many kv heads as their kernel likes, while the states of a part, those that wait to be
+ * merged too, have this much room; or one. */
+#define STATE_BYTES ((size_t)512 << 10)
 
 /* Room for mask summaries that kv heads share: 190 runs of rows of 65536 keys. What has none is
  * summarised by each kv head for itself. */
@@ -57,23 +57,33 @@ static int state_bytes(size_t rows, int64_t acc_stride, size_t *bytes)
  * with the group's first of the second kind, all before that one being taken. So each of these
  * chunks has at most one state waiting for it at each level.
  *
- * Chunks are taken in order, those of `span` groups side by side, by a part t <= span at a time.
- * Only these groups can be taken in part. The first chunk of one that is not taken adds nothing
- * where the one before is not finished either, for which the same states wait; so, of the t groups
- * whose chunks were taken last, at most levels + 1 states hang on either. That makes (levels + 1) t
- * states a part, and `levels` for each of the span - t other groups: no more than here.
+ * Chunks are taken in order. Only one group can be taken in part. Its first chunk that is not taken adds
+ * nothing where the one before is not finished either, for which the same states wait. That makes
+ * levels + 1 states a part.
  *
  * A group is open while one of its chunks is taken and not finished, or it is taken in part: in the
- * same way, at most `span` a part. One more piece a part may hold that it is about to give back
+ * same way, at most one a part. One more piece a part may hold that it is about to give back
  * (lease.h). */
-static size_t states_of_part(uint32_t span, uint32_t levels)
+static size_t states_of_part(uint32_t levels)
 {
-    return (size_t)span * (levels + 1);
+    return (size_t)levels + 1;
 }
 
-static size_t seams_of_part(uint32_t span)
+#define SEAMS_OF_PART ((size_t)2)
+
+/* The most kv heads that a kernel may get, of states of so many rows each. */
+static uint32_t most_heads(const heed_attn *plan, const heed_tiling *t, size_t rows,
+                           uint32_t levels, int64_t acc_stride)
 {
-    return (size_t)span + 1;
+    uint32_t heads = 1, most = t->kv_heads > t->kv_heads_beside ? t->kv_heads : t->kv_heads_beside;
+    size_t bytes;
+    if (t->prepare_bytes)
+        return 1;
+    while (heads < most && heads < plan->desc.kv_heads &&
+           !state_bytes((heads + 1) * rows, acc_stride, &bytes) &&
+           bytes <= STATE_BYTES / states_of_part(levels))
+        heads++;
+    return heads;
 }
 
 heed_status heed_workspace_layout(heed_attn *plan, heed_error *why)
@@ -82,10 +92,10 @@ heed_status heed_workspace_layout(heed_attn *plan, heed_error *why)
     const heed_attn_desc *d = &plan->desc;
     const size_t batch = (size_t)d->max_batch;
     const int summarise = (d->features & (HEED_HAS_MASK | HEED_HAS_BIAS)) != 0;
-    size_t scratch = 0, blocks_bytes = 0, chunk_state = 0;
+    size_t scratch = 0, blocks_bytes = 0;
     int64_t most_chunks = 1;
     int bad = 0;
-    *l = (heed_layout){.acc_stride = (d->v_dim + 15) / 16 * 16};
+    *l = (heed_layout){.acc_stride = (d->v_dim + 15) / 16 * 16, .kv_heads = 1};
     for (uint32_t i = 0; i < HEED_CLASSES; i++) {
         const heed_class_plan *c = &plan->class_plan[i];
         if (!c->kernel)
@@ -95,19 +105,24 @@ heed_status heed_workspace_layout(heed_attn *plan, heed_error *why)
         int64_t rows = heed_max64(1, heed_min64(most, t->query_rows));
         int64_t runs = heed_ceil_div(most, t->query_rows);
         int64_t blocks = heed_ceil_div(d->max_kv_len, t->key_block);
+        int64_t chunks = t->key_chunk ? heed_ceil_div(d->max_kv_len, t->key_chunk) : 1;
+        const uint32_t levels = heed_tree_levels(0, (uint32_t)heed_max64(chunks, 1) - 1);
         bad |= rows * plan->group > INT32_MAX;
-        l->rows = (uint32_t)heed_max64(l->rows, rows * plan->group);
+        const uint32_t heads =
+            bad ? 1 : most_heads(plan, t, (size_t)(rows * plan->group), levels, l->acc_stride);
+        l->rows = (uint32_t)heed_max64(l->rows, rows * plan->group * heads);
+        l->kv_heads = heads > l->kv_heads ? heads : l->kv_heads;
         l->max_blocks = heed_max64(l->max_blocks, blocks);
         l->mask_runs = heed_max64(l->mask_runs, runs);
         scratch = max_size(scratch, t->scratch_bytes);
-        int64_t chunks = t->key_chunk ? heed_ceil_div(d->max_kv_len, t->key_chunk) : 1;
         if (chunks > 1) {
             size_t state, groups;
             bad |= heed_mul_size(batch, d->kv_heads, &groups) |
                    heed_mul_size(groups, (size_t)runs, &groups);
             bad |= groups > INT64_MAX;
-            bad |= state_bytes((size_t)(rows * plan->group), l->acc_stride, &state);
-            chunk_state = max_size(chunk_state, state);
+            bad |= state_bytes((size_t)(rows * plan->group) * heads, l->acc_stride, &state) |
+                   heed_mul_size(states_of_part(levels), state, &state);
+            l->states_per_part = max_size(l->states_per_part, state);
             most_chunks = heed_max64(most_chunks, chunks);
             l->max_groups = heed_max64(l->max_groups, bad ? 0 : (int64_t)groups);
         }
@@ -137,22 +152,15 @@ heed_status heed_workspace_layout(heed_attn *plan, heed_error *why)
     bad |= state_bytes(l->rows, l->acc_stride, &state);
     if (l->max_groups) {
         const uint32_t levels = heed_tree_levels(0, (uint32_t)most_chunks - 1);
-        uint32_t span = 1;
-        l->most_span = d->kv_heads < HEED_MOST_SPAN ? d->kv_heads : HEED_MOST_SPAN;
-        /* Prepared data is lent to one head after another, and takes what there is. */
-        while (!l->max_units && span < l->most_span &&
-               chunk_state <= SPAN_BYTES / states_of_part(span + 1, levels))
-            span++;
         bad |= append(&l->seams, (size_t)most_chunks, sizeof(atomic_uint), &at);
-        bad |= heed_mul_size(seams_of_part(l->most_span), l->seams, &l->seams_per_part);
-        bad |= heed_mul_size(states_of_part(span, levels), chunk_state, &l->states_per_part);
-        bad |= append(&l->marks_per_part,
-                      seams_of_part(l->most_span) + states_of_part(l->most_span, levels), 1, &at);
+        bad |= heed_mul_size(SEAMS_OF_PART, l->seams, &l->seams_per_part);
+        bad |= append(&l->marks_per_part, SEAMS_OF_PART + states_of_part(levels), 1, &at);
     }
     bad |= append(&l->part, scratch, 1, &at);
     bad |= append(&l->part, 1, state, &l->part_state);
-    bad |= append(&l->part, summarise ? plan->group * ((size_t)l->max_blocks + 1) : 0, 1,
-                  &l->part_mask);
+    bad |= append(&l->part,
+                  summarise ? (size_t)plan->group * l->kv_heads * ((size_t)l->max_blocks + 1) : 0,
+                  1, &l->part_mask);
     if (l->max_units && blocks_bytes) {
         size_t used = l->fixed + l->part, room;
         used += l->seams_per_part + l->states_per_part + l->marks_per_part;
@@ -228,20 +236,27 @@ void heed_workspace_place(heed_attn_run_state *run, const heed_attn *plan, uint3
     run->units = (heed_pool){.base = marks + n_parts * l->marks_per_part,
                              .taken = (atomic_uchar *)(base + l->unit_marks)};
     run->parts = run->units.base + n_parts * l->prepared_per_part;
-    run->span = 1;
 }
 
-void heed_workspace_cut(heed_attn_run_state *run, int64_t rows, uint32_t levels, uint32_t most)
+uint32_t heed_workspace_heads(const heed_layout *layout, int64_t rows, int64_t chunk_rows,
+                              uint32_t levels, uint32_t most)
 {
-    const heed_layout *l = &run->plan->layout;
-    const size_t n_parts = run->head.n_parts;
-    state_bytes((size_t)rows, l->acc_stride, &run->states.stride); /* no more than the plan's */
-    while (run->span < most && run->span < l->most_span &&
-           states_of_part(run->span + 1, levels) * run->states.stride <= l->states_per_part)
-        run->span++;
-    set_pieces(&run->seams, n_parts * seams_of_part(run->span), run->head.n_parts);
+    uint32_t heads = 1;
+    for (size_t bytes; heads < most && (heads + 1) * rows <= layout->rows; heads++)
+        if (chunk_rows &&
+            (state_bytes((size_t)((heads + 1) * chunk_rows), layout->acc_stride, &bytes) ||
+             bytes * states_of_part(levels) > layout->states_per_part))
+            break;
+    return heads;
+}
+
+void heed_workspace_cut(heed_attn_run_state *run, int64_t rows, uint32_t levels)
+{
+    const uint32_t n_parts = run->head.n_parts;
+    state_bytes((size_t)rows, run->plan->layout.acc_stride, &run->states.stride);
+    set_pieces(&run->seams, n_parts * SEAMS_OF_PART, n_parts);
     run->states.taken = run->seams.taken + run->seams.n;
-    set_pieces(&run->states, n_parts * states_of_part(run->span, levels), run->head.n_parts);
+    set_pieces(&run->states, n_parts * states_of_part(levels), n_parts);
 }
 
 void heed_workspace_cut_units(heed_attn_run_state *run, int64_t blocks, size_t bytes)

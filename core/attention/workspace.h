@@ -34,17 +34,10 @@ typedef struct heed_pool {
     uint32_t n, share;   /* pieces; of each part, for where it looks first */
 } heed_pool;
 
-/* Kv heads whose chunks are taken side by side, at the most: where rows of several heads lie side by
- * side in memory, the heads of a chunk share pages, and what the CPU fetches beyond one head's row
- * is another's. */
-#define HEED_MOST_SPAN 32
-
 typedef struct heed_attn_run_state {
     heed_run_head head;
     const heed_attn *plan;
     heed_attn_args args;
-    uint32_t span; /* kv heads whose chunks are taken side by side: heed_workspace_cut */
-    int64_t n_takes;
     heed_sequence *sequence;
     heed_lease *group, *unit;
     heed_pool seams, states, units;
@@ -53,10 +46,8 @@ typedef struct heed_attn_run_state {
     atomic_uchar *mask_state; /* HEED_RAW, HEED_BUSY or HEED_READY of each row of the table */
     uint8_t *mask_table;
     double estimate;  /* nanoseconds of one core */
-    int only_rows;    /* no mask, bias, weights or scores */
-    int beside;       /* what is near to a head's key is another head's */
     char apart_1[64]; /* a workspace is aligned to 64 bytes; the counter has its lines to itself */
-    atomic_llong next_take;
+    atomic_llong next_tile;
     char apart_2[120];
 } heed_attn_run_state;
 
@@ -77,11 +68,15 @@ uint32_t heed_workspace_parts(const heed_attn *plan, size_t bytes, uint32_t limi
 /* Points the run's members at their places in the memory that starts with it. */
 void heed_workspace_place(heed_attn_run_state *run, const heed_attn *plan, uint32_t n_parts);
 
+/* The kv heads, at least one and at most `most`, of which tiles of at most `rows` state rows a kv head
+ * have room for their states. chunk_rows: the same of tiles whose keys are cut (0: there are none), which
+ * are merged in at most `levels` levels. */
+uint32_t heed_workspace_heads(const heed_layout *layout, int64_t rows, int64_t chunk_rows,
+                              uint32_t levels, uint32_t most);
+
 /* Cuts the run's room for states into pieces for tiles of at most `rows` state rows whose chunks
- * are merged in at most `levels` levels, and sets run->span: of so many kv heads, at least one and
- * at most `most`, row groups may be open at once, also if each part takes a chunk of all of them.
- */
-void heed_workspace_cut(heed_attn_run_state *run, int64_t rows, uint32_t levels, uint32_t most);
+ * are merged in at most `levels` levels. */
+void heed_workspace_cut(heed_attn_run_state *run, int64_t rows, uint32_t levels);
 
 /* Cuts the run's room for prepared data into pieces for at most `blocks` key blocks of altogether
  * `bytes`. */

@@ -78,14 +78,19 @@ typedef struct heed_tiling {
     uint32_t key_block;  /* keys of a block: the unit of mask_blocks and prepare; at least 1 */
     uint32_t key_chunk;  /* keys are cut at multiples of it; 0: not cut; else a multiple of key_block */
     uint32_t state_log2; /* 0: row_max in natural units; 1: in log2 units */
-    uint32_t flush, reserved;
+    uint32_t flush;
+    /* Adjacent kv heads of one sequence and key range that a tile has at the most; 0 counts as 1. Core
+     * may give it fewer. Where heads lie side by side in memory (in pages, or a key's rows of all heads
+     * behind each other) the second counts: one head's share there is a short piece of memory. With
+     * prepare_bytes neither does. */
+    uint32_t kv_heads, kv_heads_beside, reserved;
     size_t scratch_bytes; /* per part; comes aligned to 64 bytes */
     size_t prepare_bytes; /* per key block; 0 without prepare. A multiple of 64 */
 } heed_tiling;
 
 /** A tensor as a tile sees it: element (head, row, dim) is at data + (head * head_stride + row *
- * row_stride + dim * dim_stride) elements. Head 0 is the tile's first head, row and key 0 are the
- * sequence's. Strides have any sign, no alignment may be assumed. For mask, bias, weights and scores
+ * row_stride + dim * dim_stride) elements. Head 0 is the tile's first head (kv head of k and v), row and
+ * key 0 are the sequence's. Strides have any sign, no alignment may be assumed. For mask, bias, weights and scores
  * dim is the key. Frozen. */
 typedef struct heed_rows {
     void *data;
@@ -101,9 +106,11 @@ typedef struct heed_rows {
 enum { HEED_BLOCK_NONE, HEED_BLOCK_ALL, HEED_BLOCK_MIXED };
 
 /**
- * One tile: query rows [q_first, q_first + q_count) of the n_heads query heads that share one kv
- * head, against keys [k_first, k_end) of one sequence.
+ * One tile: query rows [q_first, q_first + q_count) of the n_heads query heads that share kv_heads
+ * adjacent kv heads, against keys [k_first, k_end) of one sequence.
  *
+ * Heads     query head h of the tile has its kv head h / (n_heads / kv_heads). A row's bits may not
+ *           depend on how many kv heads its tile has. heed_tile_of_head (kit.h) gives one of them.
  * Rows      state row r is head r / q_count, query row q_first + r % q_count; n_heads * q_count rows.
  * Range     row i sees no key outside [i + q_offset - window_left, i + q_offset + window_right];
  *           causal is window_right = 0, and unbounded is HEED_UNBOUNDED. heed_row_keys (kit.h) gives
@@ -127,7 +134,7 @@ enum { HEED_BLOCK_NONE, HEED_BLOCK_ALL, HEED_BLOCK_MIXED };
  */
 typedef struct heed_tile {
     size_t struct_size;
-    uint32_t flags, kv_head, first_head, n_heads;
+    uint32_t flags, kv_head, first_head, n_heads, kv_heads, reserved;
     int64_t q_first, q_count, q_len, k_first, k_end, kv_len, q_offset, window_left, window_right;
     heed_rows q, k, v, out, mask, bias, lse, weights, scores; /* data is NULL where absent */
     heed_quant k_quant, v_quant;
@@ -146,11 +153,6 @@ typedef struct heed_tile {
     float *row_max, *row_sum, *acc;
     int64_t acc_stride;
 } heed_tile;
-
-/** Where the state of one of several tiles goes. Frozen. */
-typedef struct heed_tile_state {
-    float *row_max, *row_sum, *acc; /* as in heed_tile, with its acc_stride */
-} heed_tile_state;
 
 #define HEED_UNBOUNDED (INT64_C(1) << 60)
 
@@ -250,16 +252,6 @@ typedef struct heed_attn_kernel {
     /* Optional, both or neither: what a plan keeps, such as generated code. */
     heed_status (*plan_create)(const void *machine, const heed_problem *problem, void **state);
     void (*plan_destroy)(void *state);
-    /* Optional: the tiles of kv_heads adjacent kv heads, for one sequence's rows and keys, at once:
-     * for calls that are over before tiles have been told one by one, and for keys of which one head's
-     * share is too short a piece of memory. The tile is the first head's; of the g-th after it q, out,
-     * lse, alibi_slope and sink lie g * n_heads heads on, k and v g heads (head_stride). There are no
-     * mask, bias, weights and scores. With states NULL the tiles are WHOLE, and all rows are finished
-     * here; else their states go to states[0..kv_heads - 1], in place of the tile's. To the same bits
-     * as run; or it returns HEED_ERR_UNSUPPORTED and has done nothing: core then calls run for each. */
-    heed_status (*run_heads)(const void *machine, const void *state, const heed_problem *problem,
-                             heed_tile *tile, const heed_tile_state *states, int64_t kv_heads,
-                             void *scratch);
 } heed_attn_kernel;
 
 /** A kernel of linear layers. */

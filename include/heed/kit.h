@@ -218,6 +218,45 @@ static inline int64_t heed_key_offset(const heed_rows *rows, const int32_t *page
     return pages[j / page_len] * page_stride + j % page_len * rows->row_stride;
 }
 
+/** The g-th kv head of a tile, as a tile of its own. */
+static inline void heed_tile_of_head(const heed_problem *problem, const heed_tile *tile, uint32_t g,
+                                     heed_tile *one)
+{
+    const uint32_t group = tile->n_heads / tile->kv_heads;
+    const int64_t head = (int64_t)g * group, row = head * tile->q_count;
+    const struct {
+        heed_rows *rows;
+        int64_t heads, bytes;
+    } moved[] = {
+        {&one->q, head, heed_dtype_bytes(problem->q_type)},
+        {&one->k, g, heed_dtype_bytes(problem->k_type)},
+        {&one->v, g, heed_dtype_bytes(problem->v_type)},
+        {&one->out, head, heed_dtype_bytes(problem->out_type)},
+        {&one->mask, head, 1},
+        {&one->bias, head, heed_dtype_bytes(problem->bias_type)},
+        {&one->lse, head, 4},
+        {&one->weights, head, 4},
+        {&one->scores, head, 4},
+    };
+    *one = *tile;
+    for (size_t i = 0; i < sizeof moved / sizeof *moved; i++)
+        if (moved[i].rows->data)
+            moved[i].rows->data = (char *)moved[i].rows->data +
+                                  moved[i].heads * moved[i].rows->head_stride * moved[i].bytes;
+    one->kv_head += g;
+    one->first_head += (uint32_t)head;
+    one->n_heads = group;
+    one->kv_heads = 1;
+    one->alibi_slope = tile->alibi_slope ? tile->alibi_slope + head : NULL;
+    one->bias_slope = tile->bias_slope ? tile->bias_slope + head : NULL;
+    one->sink = tile->sink ? tile->sink + head : NULL;
+    one->mask_blocks =
+        tile->mask_blocks ? tile->mask_blocks + head * tile->mask_block_stride : NULL;
+    one->row_max += row;
+    one->row_sum += row;
+    one->acc += row * tile->acc_stride;
+}
+
 /**
  * Turns the state of tile row r into the final result: adds the sink, normalises, rounds once, and
  * writes out and, where asked for, lse. Leaves the final row_max and row_sum behind. Core calls it

@@ -103,6 +103,7 @@ static void run(run_tile *kernel, int c, int paged, float out[ROWS][DIM], float 
     heed_tile t = {.struct_size = sizeof t,
                    .flags = HEED_TILE_WHOLE,
                    .n_heads = 1,
+                   .kv_heads = 1,
                    .q_count = ROWS,
                    .q_len = ROWS,
                    .k_end = KEYS - c,

@@ -48,11 +48,12 @@ static int32_t *make_table(void)
     return table;
 }
 
-static void point(state *s, heed_tile_state *states)
+static void point(state *s, heed_tile *tile)
 {
     memset(s, 0, sizeof *s);
-    for (int h = 0; h < MOST_HEADS; h++)
-        states[h] = (heed_tile_state){s->max[h], s->sum[h], s->acc[h][0]};
+    tile->row_max = &s->max[0][0];
+    tile->row_sum = &s->sum[0][0];
+    tile->acc = &s->acc[0][0][0];
 }
 
 typedef struct shape {
@@ -83,7 +84,8 @@ static int check(const shape *s, const heed_simd_tuning *order, const int32_t *t
     const int64_t row = s->paged ? dim : (int64_t)s->heads * dim;
     /* The last row sees SEEN keys of the sequence's. */
     heed_tile tile = {.struct_size = sizeof tile,
-                      .n_heads = s->group,
+                      .n_heads = s->group * s->heads,
+                      .kv_heads = s->heads,
                       .q_count = ROWS,
                       .q_len = ROWS,
                       .k_end = SEEN,
@@ -97,7 +99,6 @@ static int check(const shape *s, const heed_simd_tuning *order, const int32_t *t
                       .pages = s->paged ? table : NULL,
                       .k_page_stride = s->paged ? s->heads * head : 0,
                       .v_page_stride = s->paged ? s->heads * head : 0};
-    heed_tile_state states[MOST_HEADS];
     heed_tiling tiling = {.struct_size = sizeof tiling};
     fill(s->type, k, KEYS * (int64_t)s->heads * dim);
     fill(s->type, v, KEYS * (int64_t)s->heads * dim);
@@ -105,18 +106,19 @@ static int check(const shape *s, const heed_simd_tuning *order, const int32_t *t
     void *scratch = aligned_alloc(64, (tiling.scratch_bytes + 63) / 64 * 64);
     if (!scratch)
         exit(99);
-    point(&got, states);
-    const heed_status st =
-        (s->avx512 ? heed_attn_decode_heads_avx512
-                   : heed_attn_decode_heads_avx2)(order, &p, &tile, states, s->heads, scratch);
+    point(&got, &tile);
+    const heed_status st = (s->avx512 ? heed_attn_decode_heads_avx512
+                                      : heed_attn_decode_heads_avx2)(order, &p, &tile, scratch);
     *served += st == HEED_OK;
-    point(&want, states);
+    point(&want, &tile);
     for (uint32_t h = 0; st == HEED_OK && h < s->heads; h++) {
         heed_tile one = tile;
+        const size_t rows = (size_t)h * s->group * ROWS;
+        one.n_heads = s->group, one.kv_heads = 1;
         one.q.data = q + h * s->group * ROWS * dim;
         one.k.data = k + h * head * heed_dtype_bytes(s->type);
         one.v.data = v + h * head * heed_dtype_bytes(s->type);
-        one.row_max = states[h].row_max, one.row_sum = states[h].row_sum, one.acc = states[h].acc;
+        one.row_max += rows, one.row_sum += rows, one.acc += rows * MOST_DIM;
         if ((s->avx512 ? heed_attn_decode_avx512 : heed_attn_decode_avx2)(&plain, &p, &one,
                                                                           scratch) != HEED_OK)
             exit(99);

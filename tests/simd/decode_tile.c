@@ -90,7 +90,7 @@ static heed_status run_avx2(const heed_simd_tuning *tuning, const heed_problem *
                             void *scratch)
 {
     return (heed_simd_small_has_shape(p) && heed_simd_small_covers(tile))
-               ? heed_attn_small_avx2(p, tile, 1)
+               ? heed_attn_small_avx2(p, tile)
                : heed_attn_decode_avx2(tuning, p, tile, scratch);
 }
 
@@ -98,7 +98,7 @@ static heed_status run_avx512(const heed_simd_tuning *tuning, const heed_problem
                               heed_tile *tile, void *scratch)
 {
     return (heed_simd_small_has_shape(p) && heed_simd_small_covers(tile))
-               ? heed_attn_small_avx512(p, tile, 1)
+               ? heed_attn_small_avx512(p, tile)
                : heed_attn_decode_avx512(tuning, p, tile, scratch);
 }
 
@@ -174,6 +174,7 @@ static int check(uint64_t seed)
     if (tile.q_count > tiling.query_rows)
         tile.q_count = tiling.query_rows;
     tile.n_heads = p.q_heads;
+    tile.kv_heads = 1;
     tile.q_len = q_len, tile.kv_len = kv_len;
     tile.q_offset = random_below(2) ? kv_len - q_len : (int64_t)random_below(60) - 20;
     tile.window_left = random_below(2) ? HEED_UNBOUNDED : (int64_t)random_below(50);
@@ -454,17 +455,15 @@ static int check_scratch(void)
                                 .accuracy = HEED_ACCURACY_EXACT,
                                 .scale = 1};
         heed_tiling tiling = {.struct_size = sizeof tiling};
-        heed_tile_state states[HEADS];
         heed_simd_decode_tiling(&tuning, &p, &tiling);
         const size_t size = (tiling.scratch_bytes + 63) / 64 * 64;
         unsigned char *scratch = aligned_alloc(64, size + behind);
         if (!scratch)
             return 1;
-        for (int h = 0; h < HEADS; h++)
-            states[h] = (heed_tile_state){sums[0][h], sums[1][h], acc[h][0]};
         for (uint32_t rows = 1; rows <= tiling.query_rows; rows++) {
             const heed_tile tile = {.struct_size = sizeof tile,
-                                    .n_heads = group,
+                                    .n_heads = group * HEADS,
+                                    .kv_heads = HEADS,
                                     .q_count = rows,
                                     .q_len = rows,
                                     .k_end = KEYS,
@@ -474,10 +473,13 @@ static int check_scratch(void)
                                     .q = {q, 0, 0, 1},
                                     .k = {kv, DIM, HEADS * DIM, 1},
                                     .v = {kv, DIM, HEADS * DIM, 1},
+                                    .row_max = sums[0][0],
+                                    .row_sum = sums[1][0],
+                                    .acc = acc[0][0],
                                     .acc_stride = DIM};
             size_t wrong = 0;
             memset(scratch, 0xa5, size + behind);
-            heed_attn_decode_heads_avx2(&tuning, &p, &tile, states, HEADS, scratch);
+            heed_attn_decode_heads_avx2(&tuning, &p, &tile, scratch);
             for (size_t i = tiling.scratch_bytes; i < size + behind; i++)
                 wrong += scratch[i] != 0xa5;
             if (wrong) {

@@ -19,6 +19,7 @@ enum { MAX_PARTS = 8, MAX_TILES = MAX_BATCH * MAX_HEADS * MAX_ROWS * 70 };
 typedef struct tile_name {
     const void *q;
     int64_t q_first, k_first;
+    uint32_t kv_heads;
 } tile_name;
 
 static float q[MAX_BATCH][MAX_HEADS][MAX_ROWS]; /* what a row's states are made of */
@@ -26,7 +27,8 @@ static uint32_t query_rows, state_log2;
 static tile_name seen[MAX_TILES], held[MAX_PARTS]; /* tiles of a run of one part; to be held back */
 static const void *state_seen[MAX_TILES];
 static int n_seen, n_states, n_held;
-static int record, n_together;        /* of runs alone: calls of run_heads for several heads */
+static uint32_t heads_beside;         /* that a tile may have */
+static int record, n_together;        /* of runs alone: tiles of several kv heads */
 static uint32_t n_started, n_stopped; /* threads: of a run; that are held back or have ended */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t all_stopped = PTHREAD_COND_INITIALIZER;
@@ -37,6 +39,7 @@ static heed_status tiling(const void *machine, const heed_problem *problem, heed
     out->query_rows = query_rows;
     out->key_block = out->key_chunk = CHUNK;
     out->state_log2 = state_log2;
+    out->kv_heads_beside = heads_beside;
     return HEED_OK;
 }
 
@@ -60,10 +63,9 @@ static void stop(void)
         pthread_cond_broadcast(&all_stopped);
 }
 
-/* The tile of `heads` query heads from the tile's first on. */
-static void hold_back(const heed_tile *t, int64_t heads)
+static void hold_back(const heed_tile *t)
 {
-    const float *from = t->q.data, *end = from + heads * t->q.head_stride;
+    const float *from = t->q.data, *end = from + t->n_heads * t->q.head_stride;
     int is_held = 0;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < n_held; i++)
@@ -77,53 +79,33 @@ static void hold_back(const heed_tile *t, int64_t heads)
     pthread_mutex_unlock(&lock);
 }
 
-static void remember(const void *head, const heed_tile *t, const float *acc)
+static void remember(const heed_tile *t)
 {
     int known = 0;
-    seen[n_seen++] = (tile_name){head, t->q_first, t->k_first};
+    seen[n_seen++] = (tile_name){t->q.data, t->q_first, t->k_first, t->kv_heads};
+    n_together += t->kv_heads > 1;
     for (int i = 0; i < n_states; i++)
-        known |= state_seen[i] == acc;
+        known |= state_seen[i] == t->acc;
     if (!known)
-        state_seen[n_states++] = acc;
-}
-
-/* The state of one kv head, whose first query head is at `head`. */
-static void fill(const heed_problem *problem, const heed_tile *t, const float *head,
-                 const heed_tile_state *to)
-{
-    if (record)
-        remember(head, t, to->acc);
-    for (int64_t r = 0; r < t->n_heads * t->q_count; r++)
-        make_up(head[r / t->q_count * t->q.head_stride + t->q_first + r % t->q_count],
-                t->k_first / CHUNK, &to->row_max[r], &to->row_sum[r], to->acc + r * t->acc_stride,
-                problem->v_dim);
+        state_seen[n_states++] = t->acc;
 }
 
 static heed_status run_tile(const void *machine, const void *state, const heed_problem *problem,
                             heed_tile *t, void *scratch)
 {
+    const float *head = t->q.data;
     (void)machine, (void)state, (void)scratch;
-    fill(problem, t, t->q.data, &(heed_tile_state){t->row_max, t->row_sum, t->acc});
-    hold_back(t, t->n_heads);
+    if (record)
+        remember(t);
+    for (int64_t r = 0; r < t->n_heads * t->q_count; r++)
+        make_up(head[r / t->q_count * t->q.head_stride + t->q_first + r % t->q_count],
+                t->k_first / CHUNK, &t->row_max[r], &t->row_sum[r], t->acc + r * t->acc_stride,
+                problem->v_dim);
+    hold_back(t);
     return HEED_OK;
 }
 
-static heed_status run_heads(const void *machine, const void *state, const heed_problem *problem,
-                             heed_tile *t, const heed_tile_state *states, int64_t kv_heads,
-                             void *scratch)
-{
-    (void)machine, (void)state, (void)scratch;
-    if (!states || t->k_first / CHUNK % 5 == 4)
-        return HEED_ERR_UNSUPPORTED;
-    for (int64_t g = 0; g < kv_heads; g++)
-        fill(problem, t, (const float *)t->q.data + g * t->n_heads * t->q.head_stride, &states[g]);
-    if (record && kv_heads > 1)
-        n_together++;
-    hold_back(t, kv_heads * t->n_heads);
-    return HEED_OK;
-}
-
-static heed_attn_kernel kernel = {
+static const heed_attn_kernel kernel = {
     .struct_size = sizeof kernel,
     .name = "made_up",
     .features = HEED_HAS_LENS | HEED_HAS_LSE | HEED_HAS_WINDOW,
@@ -321,7 +303,7 @@ static void random_calls(uint64_t seed)
     query_rows = 1 + (uint32_t)unit_below(&r, MAX_ROWS);
     state_log2 = (uint32_t)unit_below(&r, 2);
     set_up(&whole, kv_heads, group, 1 + (uint32_t)unit_below(&r, MAX_DIM));
-    kernel.run_heads = unit_below(&r, 2) ? run_heads : NULL;
+    heads_beside = unit_below(&r, 2) ? 1 + (uint32_t)unit_below(&r, MAX_HEADS) : 0;
     if (unit_below(&r, 2)) {
         whole.desc.features |= HEED_HAS_WINDOW;
         whole.desc.window_left = unit_below(&r, MAX_KV);
@@ -355,7 +337,7 @@ static void random_calls(uint64_t seed)
     }
     /* each sequence by itself */
     set_up(&other, kv_heads, group, whole.desc.v_dim);
-    kernel.run_heads = NULL;
+    heads_beside = 0;
     other.desc = whole.desc;
     other.args.batch = 1;
     for (int b = 0; b < MAX_BATCH; b++) {
@@ -382,7 +364,7 @@ static void every_state_in_use(int chunks, int levels)
     static call alone, other;
     char name[40];
     snprintf(name, sizeof name, "%d chunks", chunks);
-    query_rows = 2, state_log2 = 1;
+    query_rows = 2, state_log2 = 1, heads_beside = 0;
     set_up(&alone, 1, 1, 1);
     alone.desc.max_q_len = alone.args.q_len = 2;
     alone.desc.max_kv_len = alone.args.kv_len = chunks * CHUNK;
@@ -403,15 +385,15 @@ static void every_state_in_use(int chunks, int levels)
     CHECK(same(&alone, &other), "%s: other bits", name);
 }
 
-/* One-row sequences under a plan of long queries: the chunks of all heads are taken side by side,
- * although there is no room for that with the plan's largest tiles. */
+/* One-row sequences under a plan of long queries: a tile has all heads, although there is no room for
+ * that with the plan's largest tiles. */
 static void heads_side_by_side(void)
 {
     enum { HEADS = 8, DIM = 2048, LEN = 32 * CHUNK };
     static float out[HEADS][16][DIM], lse[HEADS][16];
     static const float rows[HEADS][16];
     static call c;
-    query_rows = 16, state_log2 = 0;
+    query_rows = 16, state_log2 = 0, heads_beside = 32;
     for (int q_len = 1; q_len <= 16; q_len += 15) {
         set_up(&c, HEADS, 1, DIM);
         c.desc.max_q_len = 16, c.desc.max_kv_len = c.args.kv_len = LEN;
@@ -421,11 +403,9 @@ static void heads_side_by_side(void)
         c.args.lse = (heed_view){lse, {0, 16, 1, 0}};
         c.q_lens[0] = q_len, c.kv_lens[0] = LEN;
         run_alone(&c, "heads side by side");
-        int side_by_side = 1;
-        while (side_by_side < n_seen && seen[side_by_side].k_first == 0)
-            side_by_side++;
-        CHECK(side_by_side == (q_len == 1 ? HEADS : 1), "%d rows: %d heads at once", q_len,
-              side_by_side);
+        for (int i = 0; i < n_seen; i++)
+            CHECK(seen[i].kv_heads == (q_len == 1 ? HEADS : 1), "%d rows: %u heads at once", q_len,
+                  seen[i].kv_heads);
     }
 }
 
@@ -437,21 +417,20 @@ static void heads_together_in_a_batch(void)
     static call c;
     char name[40];
     query_rows = 4, state_log2 = 0;
-    kernel.run_heads = run_heads;
+    heads_beside = 32;
     for (size_t n = 0; n < sizeof lens / sizeof *lens; n++) {
-        int sequences = 0;
+        int want = 0;
         snprintf(name, sizeof name, "heads together, batch %zu", n);
         set_up(&c, 8, 1, 1);
         for (int b = 0; b < MAX_BATCH; b++) {
             c.q_lens[b] = lens[n][b], c.kv_lens[b] = 60 * CHUNK;
-            sequences += lens[n][b] > 0 && lens[n][b] <= 4; /* those of one run of rows */
+            want += (lens[n][b] + 3) / 4 * 60; /* runs of rows, with 60 chunks */
         }
         n_seen = n_states = n_held = n_together = 0;
         record = 1;
         run(&c, 2, 1, name);
         record = 0;
-        /* run_heads refuses the fifth chunk, and is not asked again of this sequence */
-        CHECK(n_together == 4 * sequences, "%s: %d times", name, n_together);
+        CHECK(n_together == want, "%s: %d tiles of several heads", name, n_together);
     }
 }
 
@@ -461,7 +440,7 @@ static void odd_numbers_of_tiles(void)
     static const int32_t rows[] = {1, 4, 9};
     static call c;
     query_rows = 4, state_log2 = 1;
-    kernel.run_heads = run_heads;
+    heads_beside = 32;
     for (int n = 0; n < 27; n++) {
         char name[40];
         snprintf(name, sizeof name, "odd numbers of tiles, batch %d", n);

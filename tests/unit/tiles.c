@@ -13,7 +13,6 @@ static heed_tiling wanted;
 static unsigned char count[BATCH][Q_HEADS][MAX_Q][MAX_KV];
 static float q[BATCH * Q_HEADS * MAX_Q];
 static int n_bad_tiles, n_together, n_chunks_together;
-static int refuse_heads; /* that run_heads takes none */
 
 static heed_status tiling(const void *machine, const heed_problem *problem, heed_tiling *out)
 {
@@ -27,9 +26,10 @@ static heed_status tiling(const void *machine, const heed_problem *problem, heed
 static int is_good_tile(const heed_tile *t)
 {
     const int64_t rows = wanted.query_rows, chunk = wanted.key_chunk ? wanted.key_chunk : MAX_KV;
-    return t->struct_size == sizeof *t && t->n_heads == GROUP && t->q_first % rows == 0 &&
-           t->q_count > 0 && (t->q_count == rows || t->q_first + t->q_count == t->q_len) &&
-           t->k_first >= 0 && t->k_first < t->k_end && t->k_end <= t->kv_len &&
+    return t->struct_size == sizeof *t && t->kv_heads >= 1 && t->n_heads == GROUP * t->kv_heads &&
+           t->q_first % rows == 0 && t->q_count > 0 &&
+           (t->q_count == rows || t->q_first + t->q_count == t->q_len) && t->k_first >= 0 &&
+           t->k_first < t->k_end && t->k_end <= t->kv_len &&
            ((t->flags & HEED_TILE_WHOLE) || t->k_first / chunk == (t->k_end - 1) / chunk) &&
            (uintptr_t)t->acc % 64 == 0 && t->acc_stride % 16 == 0;
 }
@@ -44,6 +44,8 @@ static heed_status run_tile(const void *machine, const void *state, const heed_p
     memset(scratch, 0x5a, 64);
     if (!is_good_tile(t) || head != t->first_head)
         __atomic_add_fetch(&n_bad_tiles, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(t->flags & HEED_TILE_WHOLE ? &n_together : &n_chunks_together,
+                       t->kv_heads > 1, __ATOMIC_RELAXED);
     for (int64_t r = 0; r < t->n_heads * t->q_count; r++) {
         int64_t i = t->q_first + r % t->q_count, low, high;
         heed_row_keys(t, i, &low, &high);
@@ -58,43 +60,7 @@ static heed_status run_tile(const void *machine, const void *state, const heed_p
     return HEED_OK;
 }
 
-/* Each head's tile as core would have told it. */
-static heed_status run_heads(const void *machine, const void *state, const heed_problem *problem,
-                             heed_tile *t, const heed_tile_state *states, int64_t kv_heads,
-                             void *scratch)
-{
-    (void)machine;
-    if (refuse_heads)
-        return HEED_ERR_UNSUPPORTED;
-    if (!(t->flags & HEED_TILE_WHOLE) != (states != NULL) || kv_heads < 1 ||
-        t->kv_head + kv_heads > KV_HEADS)
-        n_bad_tiles++;
-    __atomic_add_fetch(states ? &n_chunks_together : &n_together, kv_heads > 1, __ATOMIC_RELAXED);
-    for (int64_t g = 0; g < kv_heads; g++) {
-        heed_tile one = *t;
-        const int64_t heads = g * t->n_heads;
-        one.kv_head += (uint32_t)g;
-        one.first_head += (uint32_t)heads;
-        one.q.data = (float *)t->q.data + heads * t->q.head_stride;
-        one.out.data = (float *)t->out.data + heads * t->out.head_stride;
-        one.lse.data = (float *)t->lse.data + heads * t->lse.head_stride;
-        one.k.data = (float *)t->k.data + g * t->k.head_stride;
-        one.v.data = (float *)t->v.data + g * t->v.head_stride;
-        if (states) {
-            one.row_max = states[g].row_max;
-            one.row_sum = states[g].row_sum;
-            one.acc = states[g].acc;
-        }
-        run_tile(machine, state, problem, &one, scratch);
-        for (int64_t r = 0; !states && r < one.n_heads * one.q_count; r++)
-            heed_finish_row(problem, wanted.state_log2, &one, r);
-    }
-    if (!states)
-        t->flags |= HEED_TILE_FINISHED;
-    return HEED_OK;
-}
-
-static heed_attn_kernel counting = {
+static const heed_attn_kernel counting = {
     .struct_size = sizeof counting,
     .name = "counting",
     .features = HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_LENS | HEED_HAS_LSE,
@@ -102,7 +68,6 @@ static heed_attn_kernel counting = {
     .cost = stub_cost,
     .tiling = tiling,
     .run = run_tile,
-    .run_heads = run_heads,
 };
 static const heed_attn_kernel *const kernels[] = {&counting};
 static const heed_backend counter = {
@@ -217,8 +182,8 @@ static void one(uint64_t seed, uint32_t n_parts)
     }
     memset(count, 0, sizeof count);
     n_bad_tiles = 0;
-    refuse_heads = seed % 3 == 0;
-    counting.run_heads = seed % 3 == 1 ? NULL : run_heads;
+    wanted.kv_heads = seed % 4 == 1 ? KV_HEADS : seed % 4 == 2 ? 7 : 0;
+    wanted.kv_heads_beside = (uint32_t)(seed % 3);
     heed_context *context = unit_context(1, "counter");
     heed_attn *plan = NULL;
     size_t bytes;

@@ -5,38 +5,23 @@
  */
 
 /* Tiles of adjacent kv heads that scratch memory has room for: tiling.c. */
-static int64_t heads_at_once(const heed_tile *tile, int64_t heads)
+static int64_t heads_at_once(int64_t heads, int64_t rows)
 {
-    const int64_t most = DECODE_MAX_ROWS / ((int64_t)tile->n_heads * tile->q_count);
+    const int64_t most =
+        DECODE_MAX_ROWS / rows < DECODE_MOST_HEADS ? DECODE_MAX_ROWS / rows : DECODE_MOST_HEADS;
     return heads < most ? heads : most;
-}
-
-/* The tile of the n-th kv head after the one of `first`. */
-static heed_tile tile_of(const heed_problem *p, const heed_tile *first,
-                         const heed_tile_state *states, int64_t n)
-{
-    heed_tile t = *first;
-    const int64_t q_heads = n * t.n_heads;
-    t.q.data = (char *)t.q.data + q_heads * t.q.head_stride * heed_dtype_bytes(p->q_type);
-    t.k.data = (char *)t.k.data + n * t.k.head_stride * heed_dtype_bytes(p->k_type);
-    t.v.data = (char *)t.v.data + n * t.v.head_stride * heed_dtype_bytes(p->v_type);
-    t.row_max = states[n].row_max;
-    t.row_sum = states[n].row_sum;
-    t.acc = states[n].acc;
-    return t;
 }
 
 heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tuning,
                                                       const heed_problem *problem,
-                                                      const heed_tile *tile,
-                                                      const heed_tile_state *states, int64_t heads,
-                                                      void *scratch)
+                                                      const heed_tile *tile, void *scratch)
 {
+    const int64_t heads = tile->kv_heads;
     const decode of_tile = {.problem = problem,
                             .tile = (heed_tile *)tile,
                             .terms = has_terms(problem),
-                            .rows = (int64_t)tile->n_heads * tile->q_count};
-    const int64_t most = heads_at_once(tile, heads < DECODE_MOST_HEADS ? heads : DECODE_MOST_HEADS);
+                            .rows = tile->n_heads / tile->kv_heads * tile->q_count};
+    const int64_t most = heads_at_once(heads, of_tile.rows);
     const int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
     if (most < 2)
         return HEED_ERR_UNSUPPORTED;
@@ -52,7 +37,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tu
         decode_room room = divide(problem, of_tile.rows, scratch);
         int64_t first, last;
         for (int64_t h = 0; h < n; h++) {
-            t[h] = tile_of(problem, tile, states, done + h);
+            heed_tile_of_head(problem, tile, (uint32_t)(done + h), &t[h]);
             d[h] = (decode){.problem = problem, .tile = &t[h]};
             begin(&d[h], tuning, &room);
         }

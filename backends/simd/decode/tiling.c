@@ -33,3 +33,11 @@ void heed_decode_cut(const heed_problem *problem, heed_tiling *out)
         4 * (together * (qk + DECODE_BLOCK) + together + heads * 15 + rows * 2 * DECODE_BLOCK +
              (size_t)decode_padded((int64_t)rows) + DECODE_BLOCK * (qk + v));
 }
+
+int heed_decode_takes_heads(const heed_problem *problem)
+{
+    const uint64_t terms = HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS |
+                           HEED_HAS_WEIGHTS | HEED_HAS_SCORES;
+    return !(problem->features & terms) && problem->k_type == problem->v_type &&
+           problem->qk_dim == problem->v_dim && (problem->qk_dim == 64 || problem->qk_dim == 128);
+}
