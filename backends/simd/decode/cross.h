@@ -13,22 +13,6 @@
 
 #include "run.h"
 
-/* Not where a sanitizer's checks stand in the loops: they make them too long to unroll. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define CROSS_SANITIZED
-#endif
-#endif
-#if defined(CROSS_SANITIZED) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CROSS_UNROLL
-#elif defined(__clang__)
-#define CROSS_UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define CROSS_UNROLL _Pragma("GCC unroll 16")
-#else
-#define CROSS_UNROLL
-#endif
-
 #define CROSS_PLACES 8 /* K and V by turns, of pages begun one after the other */
 
 /* Lines are fetched `done` bytes behind these places. */
@@ -41,120 +25,67 @@ typedef struct cross_fetch {
 V_INLINE void cross_line(const cross_fetch *f, int64_t first, int64_t n)
 {
     const char *at = f->at[n % CROSS_PLACES] + f->done;
-    _mm_prefetch(at + (first + n) / CROSS_PLACES * 64, _MM_HINT_T0);
+    V_PREFETCH_L1(at + (first + n) / CROSS_PLACES * 64);
 }
 
-/* A vector of K or V. AVX2 widens bf16 by one shuffle beside zeros: in the other orders, on a Zen 4,
- * a widening and a shift are faster by 4 %. */
+/* A vector of K or V. bf16 is widened by shuffles: in the other orders, on a Zen 4 with AVX2, a
+ * widening and a shift are faster by 4 %. */
 V_INLINE vf cross_load(uint32_t type, const char *from)
 {
-#if LANES == 8
-    const __m256i to = _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7, -1,
-                                        -1, 8, 9, -1, -1, 10, 11, -1, -1, 12, 13, -1, -1, 14, 15);
-    if (type == HEED_BF16)
-        return v_from_bits(_mm256_shuffle_epi8(
-            _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)from)), to));
-#endif
-    return v_load_type(type, from, LANES);
+    return type == HEED_BF16 ? v_load_bf16_shuffle(from) : v_load_type(type, from, LANES);
 }
 
-#if LANES == 16
-/* Four keys of up to four rows, or two of eight: sums of all products side by side, so that a
- * vector of q is loaded once for all keys and one of k once for all rows. */
-V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
-                           const char *k, int64_t step, const cross_fetch *f, float *scores)
-{
-    const int64_t bytes = type == HEED_F32 ? 4 : 2, words = 64 / bytes;
-    const float *q = d->q + r * dims;
-    const int keys = rows > 4 ? 2 : 4;
-    const int64_t lines = 4 * dims / words;
-    vf s[2][DECODE_BLOCK / 4][DOT_PARTS];
-    for (int j = 0; j < DECODE_BLOCK; j += 4) {
-        vf h[2][4];
-        CROSS_UNROLL for (int o = 0; o < 4; o += keys, k += keys * step)
-        {
-            vf a[4][8];
-            CROSS_UNROLL for (int i = 0; i < keys; i++) CROSS_UNROLL for (int g = 0; g < rows; g++)
-                a[i][g] = v_zero();
-            CROSS_UNROLL for (int64_t e = 0; e < dims; e += LANES)
-            {
-                vf x[4];
-                if (e % words == 0)
-                    CROSS_UNROLL for (int i = 0; i < keys; i++)
-                        cross_line(f, j / 4 * lines, (o * dims + e * keys) / words + i);
-                CROSS_UNROLL for (int i = 0; i < keys; i++) x[i] =
-                    cross_load(type, k + i * step + e * bytes);
-                CROSS_UNROLL for (int g = 0; g < rows; g++)
-                {
-                    const vf y = v_load(q + g * dims + e);
-                    CROSS_UNROLL for (int i = 0; i < keys; i++) a[i][g] = v_fma(y, x[i], a[i][g]);
-                }
-            }
-            CROSS_UNROLL for (int i = 0; i < keys; i++)
-            {
-                const vf z = v_zero();
-                h[0][o + i] = fold_four(a[i][0], rows > 1 ? a[i][1] : z, rows > 2 ? a[i][2] : z,
-                                        rows > 3 ? a[i][3] : z);
-                if (rows > 4)
-                    h[1][o + i] = fold_four(a[i][4], a[i][5], a[i][6], a[i][7]);
-            }
-        }
-        for (int u = 0; u < (rows > 4 ? 2 : 1); u++) {
-            const vf *p = h[u];
-            vf x = v_add(_mm512_unpacklo_ps(p[0], p[1]), _mm512_unpackhi_ps(p[0], p[1]));
-            vf y = v_add(_mm512_unpacklo_ps(p[2], p[3]), _mm512_unpackhi_ps(p[2], p[3]));
-            s[u][j / 4][0] = v_add(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
-        }
-    }
-    store_scores(scores, rows > 4 ? 4 : rows, s[0]);
-    if (rows > 4)
-        store_scores(scores + 4 * DECODE_BLOCK, 4, s[1]);
-}
-#else
-/* Key by key: registers hold the sums of no more. */
+/* Rows whose sums registers hold, and keys beside so many rows: a vector of q is loaded once for all
+ * keys, and one of k once for all rows. */
+#define CROSS_ROWS (SUMS / DOT_PARTS < 8 ? SUMS / DOT_PARTS : 8)
+#define CROSS_KEYS(rows) (SUMS / DOT_PARTS / ((rows) > 4 ? 8 : 4))
+
 V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
                            const char *k, int64_t step, const cross_fetch *f, float *scores)
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2, words = 64 / bytes, lines = 4 * dims / words;
-    for (int g = 0; g < rows; g += 4) {
+    const int each = rows < CROSS_ROWS ? rows : CROSS_ROWS, keys = CROSS_KEYS(each);
+    const int halves = each > 4 ? 2 : 1, used = DOT_VECTORS(each < 4 ? each : 4);
+    for (int g = 0; g < rows; g += each) {
         const float *q = d->q + (r + g) * dims;
         const char *key = k;
         const int first = g == 0;
-        vf s[DECODE_BLOCK / 4][DOT_PARTS];
+        vf s[2][DECODE_BLOCK / 4][DOT_PARTS];
         for (int j = 0; j < DECODE_BLOCK; j += 4) {
-            vf h[4][2];
-            CROSS_UNROLL for (int i = 0; i < 4; i++, key += step)
+            vf h[2][4][DOT_PARTS];
+            V_UNROLL for (int o = 0; o < 4; o += keys, key += keys * step)
             {
-                vf l[4], u[4];
-                CROSS_UNROLL for (int n = 0; n < 4; n++) l[n] = u[n] = v_zero();
-                CROSS_UNROLL for (int64_t e = 0; e < dims; e += 16)
+                vf a[4][8][DOT_PARTS];
+                V_UNROLL for (int i = 0; i < keys; i++) V_UNROLL for (int n = 0; n < 8; n++)
+                    V_UNROLL for (int c = 0; c < DOT_PARTS; c++) a[i][n][c] = v_zero();
+                V_UNROLL for (int64_t e = 0; e < dims; e += 16)
                 {
+                    vf x[4][DOT_PARTS];
                     if (first && e % words == 0)
-                        cross_line(f, j / 4 * lines, (i * dims + e) / words);
-                    const vf x = cross_load(type, key + e * bytes);
-                    const vf y = cross_load(type, key + (e + 8) * bytes);
-                    CROSS_UNROLL for (int n = 0; n < (rows < 4 ? rows : 4); n++)
+                        V_UNROLL for (int i = 0; i < keys; i++)
+                            cross_line(f, j / 4 * lines, (o * dims + e * keys) / words + i);
+                    V_UNROLL for (int i = 0; i < keys; i++)
+                        V_UNROLL for (int c = 0; c < DOT_PARTS; c++) x[i][c] =
+                            cross_load(type, key + i * step + (e + c * LANES) * bytes);
+                    V_UNROLL for (int n = 0; n < each; n++)
+                        V_UNROLL for (int c = 0; c < DOT_PARTS; c++)
                     {
-                        l[n] = v_fma(v_load(q + n * dims + e), x, l[n]);
-                        u[n] = v_fma(v_load(q + n * dims + e + 8), y, u[n]);
+                        const vf y = v_load(q + n * dims + e + c * LANES);
+                        V_UNROLL for (int i = 0; i < keys; i++) a[i][n][c] =
+                            v_fma(y, x[i][c], a[i][n][c]);
                     }
                 }
-                h[i][0] = fold_two(v_add(l[0], u[0]), v_add(l[1], u[1]));
-                if (rows > 2)
-                    h[i][1] = fold_two(v_add(l[2], u[2]), v_add(l[3], u[3]));
+                V_UNROLL for (int i = 0; i < keys; i++) V_UNROLL for (int u = 0; u < halves; u++)
+                    v_fold(&a[i][4 * u], h[u][o + i]);
             }
-            for (int n = 0; n < (rows > 2 ? 2 : 1); n++) {
-                vf x = v_add(_mm256_unpacklo_ps(h[0][n], h[1][n]),
-                             _mm256_unpackhi_ps(h[0][n], h[1][n]));
-                vf y = v_add(_mm256_unpacklo_ps(h[2][n], h[3][n]),
-                             _mm256_unpackhi_ps(h[2][n], h[3][n]));
-                s[j / 4][n] = v_add(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
-            }
+            V_UNROLL for (int u = 0; u < halves; u++) V_UNROLL for (int c = 0; c < used; c++)
+                s[u][j / 4][c] = dot_rows(h[u][0][c], h[u][1][c], h[u][2][c], h[u][3][c]);
         }
-        store_scores(scores + g * DECODE_BLOCK, rows < 4 ? rows : 4, s);
+        store_scores(scores + g * DECODE_BLOCK, each < 4 ? each : 4, s[0]);
+        if (each > 4)
+            store_scores(scores + (g + 4) * DECODE_BLOCK, 4, s[1]);
     }
 }
-#endif
 
 /* As many dims at a time as there are registers for the sums of; a vector of values is loaded once
  * for all rows. */
@@ -162,8 +93,8 @@ V_INLINE void cross_values(uint32_t type, int rows, int64_t dims, const decode *
                            const char *v, int64_t step, const cross_fetch *f, const float *weights)
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2, stride = d->tile->acc_stride;
-    const int each = LANES == 8 && rows > 4 ? 4 : rows, sums = LANES == 16 ? 16 : 8;
-    const int most = sums / each > 8 ? 8 : sums / each;
+    const int each = rows > 4 && SUM_DIMS < 8 * 16 ? 4 : rows; /* 16 dims of each: half a line */
+    const int most = SUMS / each > 8 ? 8 : SUMS / each;
     const int vectors = most * LANES > dims ? (int)dims / LANES : most;
     const int halves = vectors * LANES * (int)bytes / 32; /* of lines, of a key */
     const int group = halves >= 16 ? 1 : 16 / halves;     /* keys whose lines are whole eights */
@@ -175,26 +106,25 @@ V_INLINE void cross_values(uint32_t type, int rows, int64_t dims, const decode *
         for (int64_t e = 0; e < dims; e += vectors * LANES) {
             vf a[8][8];
             const char *value = v + e * bytes;
-            CROSS_UNROLL for (int i = 0; i < each; i++)
-                CROSS_UNROLL for (int c = 0; c < vectors; c++) a[i][c] = v_zero();
+            V_UNROLL for (int i = 0; i < each; i++) V_UNROLL for (int c = 0; c < vectors; c++)
+                a[i][c] = v_zero();
             for (int j = 0; j < DECODE_BLOCK; j += group, line += group * halves / 2)
-                CROSS_UNROLL for (int u = 0; u < group; u++, value += step)
+                V_UNROLL for (int u = 0; u < group; u++, value += step)
                 {
                     vf x[8];
                     if (first)
-                        CROSS_UNROLL for (int n = u * halves / 2; n < (u + 1) * halves / 2; n++)
+                        V_UNROLL for (int n = u * halves / 2; n < (u + 1) * halves / 2; n++)
                             cross_line(f, line, n);
-                    CROSS_UNROLL for (int c = 0; c < vectors; c++) x[c] =
+                    V_UNROLL for (int c = 0; c < vectors; c++) x[c] =
                         cross_load(type, value + c * LANES * bytes);
-                    CROSS_UNROLL for (int i = 0; i < each; i++)
+                    V_UNROLL for (int i = 0; i < each; i++)
                     {
                         const vf y = v_broadcast(&weight[i * DECODE_BLOCK + j + u]);
-                        CROSS_UNROLL for (int c = 0; c < vectors; c++) a[i][c] =
+                        V_UNROLL for (int c = 0; c < vectors; c++) a[i][c] =
                             v_fma(y, x[c], a[i][c]);
                     }
                 }
-            CROSS_UNROLL for (int i = 0; i < each; i++)
-                CROSS_UNROLL for (int c = 0; c < vectors; c++)
+            V_UNROLL for (int i = 0; i < each; i++) V_UNROLL for (int c = 0; c < vectors; c++)
             {
                 float *to = acc + i * stride + e + c * LANES;
                 v_store(to, v_add(v_load(to), a[i][c]));

@@ -5,7 +5,7 @@
  * formed and the lines of the one after it are prefetched: K and V are read side by side, and
  * memory does not wait for arithmetic. Up to four rows read 16-bit K and V as they lie; more rows
  * share one copy of the block as f32, and so do all rows where dims are not adjacent. Compiled with
- * HEED_SIMD_DOT it multiplies bf16 as they lie by vdpbf16ps (vec/dot.h), for accuracy bf16 and adjacent
+ * HEED_SIMD_DOT it multiplies bf16 as they lie by vdpbf16ps (vec/pairs.h), for accuracy bf16 and adjacent
  * dims. Where the CPU prefetches streams well by itself, most of a contiguous cache is read another
  * way, in runs (run.h), to the same bits.
  *
@@ -56,7 +56,7 @@ static void scale_queries(decode *d)
 #if PAIR == 2
         for (i = 0; i < padded; i += DOT_WIDTH)
             v_store(d->q + r * d->q_stride + i / 2,
-                    (vf)_mm512_cvtne2ps_pbh(v_load(to + i + LANES), v_load(to + i)));
+                    v_narrow_pairs(v_load(to + i), v_load(to + i + LANES)));
 #endif
     }
 }

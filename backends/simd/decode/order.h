@@ -33,9 +33,9 @@ V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, float *lent, in
     const int64_t step = dims * (type == HEED_F32 ? 4 : 2), size = step * DECODE_BLOCK;
     run_side k = {(const char *)d->tile->k.data + first * step, step, RUN_AHEAD, NULL};
     run_side v = {(const char *)d->tile->v.data + first * step, step, RUN_AHEAD, NULL};
-    /* Half as many registers for as many rows: each line is read in two goes, which is no stream.
-     */
-    const int far = type == HEED_F32 ? LANES == 8 && d->rows > 2 : share_ways(k.at, v.at);
+    /* Where the sums of so many rows leave registers for some of the dims, each line is read in two
+     * goes, which is no stream. */
+    const int far = type == HEED_F32 ? SUM_DIMS < 256 && d->rows > 2 : share_ways(k.at, v.at);
     for (; !far && first < end; first += DECODE_BLOCK, k.at += size, v.at += size)
         run_block(type, dims, d, lent, &k, &v, 1);
     k.ahead = v.ahead = RUN_FAR;

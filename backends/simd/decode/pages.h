@@ -26,7 +26,7 @@ static place find_place(const decode *d, int64_t j)
 V_INLINE void touch(const char *at, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += 4096)
-        _mm_prefetch(at + i, _MM_HINT_T1);
+        V_PREFETCH_L2(at + i);
 }
 
 /* touch, of the rows of a block from a place on: two pages of memory at the most. */

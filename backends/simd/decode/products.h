@@ -20,7 +20,7 @@
 
 #include "decode.h"
 #ifdef HEED_SIMD_DOT
-#include "../vec/dot.h"
+#include "../vec/pairs.h"
 #define PAIR 2 /* elements of a word of the products */
 #define v_multiply v_dot
 #else
@@ -38,9 +38,9 @@ typedef struct fetch {
 V_INLINE void fetch_line(const fetch *f, const char *at)
 {
     if (f->near)
-        _mm_prefetch(at, _MM_HINT_T0);
+        V_PREFETCH_L1(at);
     else
-        _mm_prefetch(at, _MM_HINT_T1);
+        V_PREFETCH_L2(at);
 }
 
 /* The lines `ahead` (0: none) behind some bytes of a row. */
@@ -50,180 +50,102 @@ V_INLINE void fetch_row(const fetch *f, const char *row, int64_t ahead, int64_t 
         fetch_line(f, row + ahead + o);
 }
 
-/* In runs, loads through `then` come behind x. A compiler that has registers to spare would load
- * the first lines of several rows before the others, which CPUs do not take for a stream. */
-#if !defined(__GNUC__)
-#define LOAD_AFTER(then, x) (void)(then)
-#elif LANES == 16
-#define LOAD_AFTER(then, x) __asm__("" : "+r"(then) : "v"(x))
-#else
-#define LOAD_AFTER(then, x) __asm__("" : "+r"(then) : "x"(x))
-#endif
+/* Vectors of sums that are held in registers, beside what they are summed of; and of how many dims. */
+#define SUMS (V_REGISTERS / 2)
+#define SUM_DIMS (SUMS * LANES)
+
+/* Vectors of the 16 partial sums of a dot product, and of four products of four rows; of up to four
+ * rows. */
+#define DOT_PARTS (16 / LANES)
+#define DOT_VECTORS(rows) ((4 * (rows) + LANES - 1) / LANES)
 
 /*
- * dot_four_keys: for `rows` (constant, up to 4) rows of q and keys k[j..j + 3] their products, row
- * by row in quarters (AVX-512) or halves (AVX2) of a vector. q is zero from dim to the next
- * multiple of 16. Key after key, each from its first byte to its last: adjacent rows then are one
- * stream, which the CPU's own prefetching follows as it would not follow four rows side by side.
- * The lines `ahead` bytes on are fetched besides; in_order (constant) keeps the compiler from
- * mixing keys' loads.
+ * The four partial sums that are left of each of `rows` rows, row by row. *then is the key to load
+ * after this one: in runs (in_order, constant) loads through it come behind the sums. A compiler that
+ * has registers to spare would load the first lines of several rows before the others, which CPUs do
+ * not take for a stream.
  */
-#define DOT_PARTS (4 * 4 / LANES) /* vectors of four products of four rows */
-
-#ifdef __AVX512F__
-
-V_INLINE __m512 fold_four(__m512 a, __m512 b, __m512 c, __m512 d)
-{
-    __m512 x = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
-    __m512 y = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
-    return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
-}
-
-/* The four partial sums that are left of each row, in its quarter. *then is the key to load after
- * this one. */
-V_INLINE __m512 dot_key(uint32_t type, int rows, const float *q, int64_t q_stride, const char *k,
-                        int64_t dim, int64_t ahead, const fetch *f, int in_order, const char **then)
-{
-    const int64_t bytes = type == HEED_F32 ? 4 : 2;
-    const float *q1 = q + q_stride, *q2 = q1 + q_stride, *q3 = q2 + q_stride;
-    __m512 s0 = _mm512_setzero_ps(), s1 = s0, s2 = s0, s3 = s0;
-#if PAIR == 2
-    (void)bytes;
-    for (int64_t d = 0; d < dim; d += DOT_WIDTH) {
-        if (ahead)
-            fetch_line(f, k + ahead + d * 2);
-        vf x = v_from_bits(load_pairs(k + d * 2, 1, dim - d));
-        s0 = v_dot(v_load(q + d / 2), x, s0);
-        if (rows > 1)
-            s1 = v_dot(v_load(q1 + d / 2), x, s1);
-        if (rows > 2)
-            s2 = v_dot(v_load(q2 + d / 2), x, s2);
-        if (rows > 3)
-            s3 = v_dot(v_load(q3 + d / 2), x, s3);
-    }
-#else
-    for (int64_t d = 0; d < dim; d += 16) {
-        if (ahead && (bytes == 4 || d % 32 == 0))
-            fetch_line(f, k + ahead + d * bytes);
-        __m512 x = v_load_type(type, k + d * bytes, dim - d < LANES ? (int)(dim - d) : LANES);
-        s0 = _mm512_fmadd_ps(_mm512_loadu_ps(q + d), x, s0);
-        if (rows > 1)
-            s1 = _mm512_fmadd_ps(_mm512_loadu_ps(q1 + d), x, s1);
-        if (rows > 2)
-            s2 = _mm512_fmadd_ps(_mm512_loadu_ps(q2 + d), x, s2);
-        if (rows > 3)
-            s3 = _mm512_fmadd_ps(_mm512_loadu_ps(q3 + d), x, s3);
-    }
-#endif
-    if (in_order)
-        LOAD_AFTER(*then, s0);
-    return fold_four(s0, s1, s2, s3);
-}
-
-V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
-                            const char *const *k, int j, int64_t dim, int64_t ahead,
-                            const int64_t *more, const fetch *f, int in_order, vf *sum)
-{
-    const char *k0 = k[j], *k1 = k[j + 1], *k2 = k[j + 2], *k3 = k[j + 3], *none = k0;
-#define AHEAD(i) (more ? ahead + more[i] : ahead)
-    __m512 h0 = dot_key(type, rows, q, q_stride, k0, dim, AHEAD(0), f, in_order, &k1);
-    __m512 h1 = dot_key(type, rows, q, q_stride, k1, dim, AHEAD(1), f, in_order, &k2);
-    __m512 h2 = dot_key(type, rows, q, q_stride, k2, dim, AHEAD(2), f, in_order, &k3);
-    __m512 h3 = dot_key(type, rows, q, q_stride, k3, dim, AHEAD(3), f, in_order, &none);
-#undef AHEAD
-    __m512 x = _mm512_add_ps(_mm512_unpacklo_ps(h0, h1), _mm512_unpackhi_ps(h0, h1));
-    __m512 y = _mm512_add_ps(_mm512_unpacklo_ps(h2, h3), _mm512_unpackhi_ps(h2, h3));
-    *sum = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
-}
-
-/* 16 scores of each row from four products of four keys. */
-V_INLINE void store_scores(float *scores, int rows, vf s[4][DOT_PARTS])
-{
-    const vf *s0 = s[0], *s1 = s[1], *s2 = s[2], *s3 = s[3];
-    vf a = _mm512_shuffle_f32x4(*s0, *s1, 0x44), b = _mm512_shuffle_f32x4(*s2, *s3, 0x44);
-    vf c = _mm512_shuffle_f32x4(*s0, *s1, 0xee), d = _mm512_shuffle_f32x4(*s2, *s3, 0xee);
-    v_store(scores, _mm512_shuffle_f32x4(a, b, 0x88));
-    if (rows > 1)
-        v_store(scores + DECODE_BLOCK, _mm512_shuffle_f32x4(a, b, 0xdd));
-    if (rows > 2)
-        v_store(scores + 2 * DECODE_BLOCK, _mm512_shuffle_f32x4(c, d, 0x88));
-    if (rows > 3)
-        v_store(scores + 3 * DECODE_BLOCK, _mm512_shuffle_f32x4(c, d, 0xdd));
-}
-
-#else
-
-V_INLINE __m256 fold_two(__m256 a, __m256 b)
-{
-    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
-}
-
-/* The four partial sums that are left of each row: of rows 0 and 1 in the halves of h[0], of 2 and
- * 3 in those of h[1]. *then is the key to load after this one. */
 V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride, const char *k,
-                      int64_t dim, int64_t ahead, const fetch *f, int in_order, __m256 h[2],
+                      int64_t dim, int64_t ahead, const fetch *f, int in_order, vf h[DOT_PARTS],
                       const char **then)
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2;
-    const float *q1 = q + q_stride, *q2 = q1 + q_stride, *q3 = q2 + q_stride;
-    __m256 l0 = _mm256_setzero_ps(), l1 = l0, l2 = l0, l3 = l0, u0 = l0, u1 = l0, u2 = l0, u3 = l0;
-#define DOT_ROW(n, q)                                                                              \
-    if (rows > n) {                                                                                \
-        l##n = _mm256_fmadd_ps(_mm256_loadu_ps(q + d), x, l##n);                                   \
-        u##n = _mm256_fmadd_ps(_mm256_loadu_ps(q + d + 8), y, u##n);                               \
-    }
-    for (int64_t d = 0; d < dim; d += 16) {
-        const int n = dim - d < 16 ? (int)(dim - d) : 16;
-        if (ahead && (bytes == 4 || d % 32 == 0))
+    const float *q_row[4] = {q, q + q_stride, q + 2 * q_stride, q + 3 * q_stride};
+    vf s[4][DOT_PARTS];
+    V_UNROLL for (int r = 0; r < 4; r++) V_UNROLL for (int i = 0; i < DOT_PARTS; i++) s[r][i] =
+        v_zero();
+    for (int64_t d = 0; d < dim; d += 16 * PAIR) {
+        vf x[DOT_PARTS];
+        if (ahead && (PAIR == 2 || bytes == 4 || d % 32 == 0))
             fetch_line(f, k + ahead + d * bytes);
-        __m256 x = v_load_type(type, k + d * bytes, n);
-        __m256 y = n > 8 ? v_load_type(type, k + (d + 8) * bytes, n - 8) : _mm256_setzero_ps();
-        DOT_ROW(0, q)
-        DOT_ROW(1, q1)
-        DOT_ROW(2, q2)
-        DOT_ROW(3, q3)
+#if PAIR == 2
+        x[0] = v_from_bits(load_pairs(k + d * bytes, 1, dim - d));
+#else
+        const int n = dim - d < 16 ? (int)(dim - d) : 16;
+        V_UNROLL for (int i = 0; i < DOT_PARTS; i++) x[i] =
+            i == 0 || n > i * LANES ? v_load_type(type, k + (d + i * LANES) * bytes, n - i * LANES)
+                                    : v_zero();
+#endif
+        V_UNROLL for (int r = 0; r < rows; r++) V_UNROLL for (int i = 0; i < DOT_PARTS; i++)
+            s[r][i] = v_multiply(v_load(q_row[r] + d / PAIR + i * LANES), x[i], s[r][i]);
     }
-#undef DOT_ROW
     if (in_order)
-        LOAD_AFTER(*then, u0);
-    h[0] = fold_two(_mm256_add_ps(l0, u0), _mm256_add_ps(l1, u1));
-    if (rows > 2)
-        h[1] = fold_two(_mm256_add_ps(l2, u2), _mm256_add_ps(l3, u3));
+        V_AFTER(*then, s[0][DOT_PARTS - 1]);
+    v_fold(s, h);
 }
 
+/* Four keys are written out where registers hold what is left of them beside the sums of one. */
+#if V_REGISTERS > 16
+#define KEYS_UNROLL V_UNROLL
+#else
+#define KEYS_UNROLL
+#endif
+
+/* Of the sums that are left of four keys those of each key: in each four of a vector, which is a row,
+ * a key is a lane. */
+V_INLINE vf dot_rows(vf h0, vf h1, vf h2, vf h3)
+{
+    const vf x = v_add(v_zip_low(h0, h1), v_zip_high(h0, h1));
+    const vf y = v_add(v_zip_low(h2, h3), v_zip_high(h2, h3));
+    return v_add(v_low_pairs(x, y), v_high_pairs(x, y));
+}
+
+/*
+ * For `rows` (constant, up to 4) rows of q and keys k[j..j + 3] their products, row by row in fours
+ * of a vector. q is zero from dim to the next multiple of 16. Key after key, each from its first byte
+ * to its last: adjacent rows then are one stream, which the CPU's own prefetching follows as it would
+ * not follow four rows side by side. The lines `ahead` bytes on are fetched besides; in_order
+ * (constant) keeps the compiler from mixing keys' loads.
+ */
 V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
                             const char *const *k, int j, int64_t dim, int64_t ahead,
                             const int64_t *more, const fetch *f, int in_order, vf *sums)
 {
     const char *key = k[j], *then;
-    __m256 h[4][2];
-    for (int i = 0; i < 4; i++, key = then) {
+    vf h[4][DOT_PARTS];
+    KEYS_UNROLL for (int i = 0; i < 4; i++, key = then)
+    {
         then = i < 3 ? k[j + i + 1] : key;
         dot_key(type, rows, q, q_stride, key, dim, more ? ahead + more[i] : ahead, f, in_order,
                 h[i], &then);
     }
-    for (int r = 0; 2 * r < rows; r++) {
-        __m256 x = _mm256_add_ps(_mm256_unpacklo_ps(h[0][r], h[1][r]),
-                                 _mm256_unpackhi_ps(h[0][r], h[1][r]));
-        __m256 y = _mm256_add_ps(_mm256_unpacklo_ps(h[2][r], h[3][r]),
-                                 _mm256_unpackhi_ps(h[2][r], h[3][r]));
-        sums[r] = _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
-    }
+    const int used = DOT_VECTORS(rows);
+    V_UNROLL for (int i = 0; i < used; i++) sums[i] = dot_rows(h[0][i], h[1][i], h[2][i], h[3][i]);
 }
 
+/* 16 scores of each row from four products of four keys. */
 V_INLINE void store_scores(float *scores, int rows, vf s[4][DOT_PARTS])
 {
-    for (int r = 0; r < rows; r += 2, scores += 2 * DECODE_BLOCK) {
-        const vf s0 = s[0][r / 2], s1 = s[1][r / 2], s2 = s[2][r / 2], s3 = s[3][r / 2];
-        v_store(scores, _mm256_permute2f128_ps(s0, s1, 0x20));
-        v_store(scores + 8, _mm256_permute2f128_ps(s2, s3, 0x20));
-        if (r + 1 < rows) {
-            v_store(scores + DECODE_BLOCK, _mm256_permute2f128_ps(s0, s1, 0x31));
-            v_store(scores + DECODE_BLOCK + 8, _mm256_permute2f128_ps(s2, s3, 0x31));
-        }
+    const int fours = LANES / 4; /* of a vector: rows, and keys by four */
+    V_UNROLL for (int r = 0; r < rows; r += fours) V_UNROLL for (int j = 0; j < 4; j += fours)
+    {
+        vf x[LANES / 4];
+        V_UNROLL for (int i = 0; i < fours; i++) x[i] = s[j + i][r / fours];
+        v_transpose_fours(x);
+        V_UNROLL for (int i = 0; i < fours; i++) if (r + i < rows)
+            v_store(scores + (r + i) * DECODE_BLOCK + 4 * j, x[i]);
     }
 }
-#endif
 
 /* A block's values: each row's address, or (constant) `even` and the first's, and the bytes from
  * one to the next. */
@@ -250,7 +172,7 @@ V_INLINE int64_t value_ahead(const value_rows *v, int64_t i, int64_t ahead)
  * constant) rows and `vectors` (1, 2, 4 or 8, constant) vectors of dims, or the first `few` dims
  * where that is not 0 and vectors is PAIR. v, one row for each key of a word, and index (where
  * not even) name them; rows of weights are DECODE_BLOCK apart. The lines `ahead` bytes on are
- * fetched. Every sum has a register: rows * vectors are at most 8 or, of AVX-512, 16.
+ * fetched. Every sum has a register: rows * vectors are at most SUMS.
  */
 #define WEIGH_ALL(r, DO, n0, n1, n2, n3, n4, n5, n6, n7)                                           \
     DO(r, 0, n0)                                                                                   \

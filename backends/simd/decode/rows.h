@@ -6,7 +6,7 @@
 #include "visible.h"
 
 /* Vectors of dims beside more than two rows: as many sums as registers hold. */
-#define WEIGH_VECTORS (LANES == 16 ? 4 : 2)
+#define WEIGH_VECTORS (SUMS / 4)
 
 /* The words of keys of a block whose values count, in order. */
 typedef struct weighed {

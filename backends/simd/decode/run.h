@@ -120,7 +120,7 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
 #define RUN_WEIGH(rows, vectors, first, dim, ahead)                                                \
     weigh_keys(type, rows, vectors, 0, weights + first * DECODE_BLOCK, &values, NULL,              \
                DECODE_BLOCK / PAIR, dim, acc + first * stride, stride, ahead, &run_fetch)
-#if LANES == 16
+#if SUM_DIMS >= 256
     if (dims == 64) {
         RUN_WEIGH(rows, 4, 0, 0, ahead);
     } else if (rows <= 2) {
@@ -133,7 +133,7 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
         RUN_WEIGH(rows, 4, 0, 64, ahead);
     }
 #else
-    const int vectors = 8 / rows; /* as many sums as hide the latency, and no more fit */
+    const int vectors = SUMS / rows < 8 ? SUMS / rows : 8; /* 8 hide the latency of the sums */
     for (int64_t i = 0; streams && ahead && i < DECODE_BLOCK * values.step; i += 64) {
         fetch_line(&run_fetch, side->at + i + ahead);
         (void)*(const volatile char *)(side->at + i);

@@ -80,7 +80,7 @@ V_INLINE void weigh_scores(decode *d, float *scores, int64_t r, uint32_t visible
     for (int i = 0; i < DECODE_BLOCK / LANES; i++) {
         x[i] = v_exp2(v_sub(x[i], m));
 #if PAIR == 2
-        _mm256_storeu_si256((__m256i *)(void *)s, (__m256i)_mm512_cvtneps_pbh(x[i]));
+        v_store_pairs(s, x[i]);
 #else
         v_store(s + i * LANES, x[i]);
 #endif

@@ -39,10 +39,8 @@ static uint32_t mask_bits(const block *b, const heed_rows *mask, int64_t head, i
     const uint8_t *data = mask->data;
     uint32_t bits = 0;
     data += head * mask->head_stride + row * mask->row_stride;
-    if (mask->dim_stride == 1 && b->end - b->base == DECODE_BLOCK && b->first == b->base) {
-        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(data + b->base));
-        return 0xffffu & ~(uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128()));
-    }
+    if (mask->dim_stride == 1 && b->end - b->base == DECODE_BLOCK && b->first == b->base)
+        return bytes_set16(data + b->base);
     for (int64_t j = b->first; j < b->end; j++)
         bits |= (uint32_t)(data[j * mask->dim_stride] != 0) << (j - b->base);
     return bits;

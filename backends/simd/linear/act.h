@@ -14,17 +14,13 @@
 V_INLINE vf v_exp_negative(vf x, vf rest)
 {
     const vf log2_e = v_set1(1.44269502f), log2_e_rest = v_set1(1.92596299e-8f);
-    const vf magic = v_set1(12582912.0f + 128.0f); /* as in v_exp2 */
+    const vf magic = v_set1(V_POWER_MAGIC);
     x = v_max(v_set1(-88.9f), x);                  /* n is at least -128 */
     vf t = v_fma(x, log2_e, magic), n = v_sub(t, magic);
     vf r = v_fma(x, log2_e, v_sub(v_zero(), n));
     r = v_fma(x, log2_e_rest, r);
     r = v_fma(rest, log2_e, r);
-#if LANES == 16
-    return _mm512_scalef_ps(v_exp2_fraction(r, 1), n);
-#else
-    return v_mul(v_exp2_fraction(r, 0.5f), v_from_bits(_mm256_slli_epi32(v_bits(t), 23)));
-#endif
+    return v_times_power(v_exp2_fraction(r, V_POWER_UNIT), v_power_of(t));
 }
 
 V_INLINE vf v_not_minus_inf(vf s)

@@ -5,6 +5,8 @@
 
 #include <heed/backend.h>
 
+#include "../vec/width.h"
+
 /* Columns of a panel: three vectors. */
 #define HEED_LINEAR_PANEL(lanes) (3 * (lanes))
 
@@ -16,8 +18,9 @@
 #define HEED_LINEAR_ROWS 128
 #define HEED_LINEAR_TILE_PANELS 16
 
-/* Tiles of at most so many rows read each weight once, as it lies, with all rows in registers. */
-#define HEED_LINEAR_FEW(lanes) ((lanes) == 16 ? 8 : 4)
+/* Tiles of at most so many rows read each weight once, as it lies, with all rows in registers: three
+ * quarters of them are sums. */
+#define HEED_LINEAR_FEW(lanes) (HEED_VEC_REGISTERS(lanes) / 4)
 #define HEED_LINEAR_FEW_INPUTS 4096 /* of x that are widened at a time */
 
 typedef struct heed_linear_layout {

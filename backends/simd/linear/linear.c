@@ -252,7 +252,7 @@ V_INLINE void ask_x(ahead *a, int64_t rows)
     if (a->x)
         for (int64_t r = 0; r < rows; r++, a->x += a->x_row)
             for (int64_t at = 0; at < a->x_share; at += 64)
-                _mm_prefetch(a->x + at, _MM_HINT_T1);
+                V_PREFETCH_L2(a->x + at);
 }
 
 /* Panels whose columns are whole cache lines of y: they are finished together. */

@@ -1,7 +1,7 @@
 /* The product of a linear layer, in the orientation of prefill's scores: columns of w lie in the
  * lanes, a panel of 3 vectors of them, and elements of x are broadcast.
  *
- * Registers  AVX-512: 8 rows x 3 sums, 3 of w, 1 broadcast; AVX2: 4 x 3, 3, 1. Of few rows, some
+ * Registers  8 rows x 3 sums, 3 of w, 1 broadcast; of 16 registers 4 x 3, 3, 1. Of few rows, some
  *            panels together: enough sums in flight for one row, and more streams of memory. The
  *            sums have names, not indices: compilers keep arrays of them in memory where a loop is
  *            not unrolled.
@@ -16,7 +16,7 @@
 
 /* With HEED_SIMD_DOT a step takes a word of each, a pair of bf16, where it else takes a float. */
 #ifdef HEED_SIMD_DOT
-#include "../vec/dot.h"
+#include "../vec/pairs.h"
 #define WORD 2 /* inputs */
 #define v_step v_dot
 #else
@@ -75,7 +75,7 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
 #define AHEAD (256 + 128 * W_BYTES)
 #define FETCH(p)                                                                                   \
     for (int line = 0; line < (int)(LINEAR_PANEL * W_BYTES); line += 64)                           \
-        _mm_prefetch(w##p + AHEAD + line, _MM_HINT_T0);
+        V_PREFETCH_L1(w##p + AHEAD + line);
 #define NO_FETCH(p)
 
 /* Several panels: each element of x stays in a register. */
@@ -155,13 +155,13 @@ typedef void (*linear_near_kernel)(NEAR_ARGS);
         const int64_t panel_bytes = 0;                                                             \
         ROWS_##rows(X_POINTER, 0) W_POINTER(0, 0) SUMS_OF(rows, 0);                                \
         for (; i < n; i++, next += next_step) {                                                    \
-            _mm_prefetch(next, _MM_HINT_T1);                                                       \
+            V_PREFETCH_L2(next);                                                                   \
             STEP_TALL(rows, NO_FETCH)                                                              \
         }                                                                                          \
         PUT_OF(rows, 0)                                                                            \
     }
 
-#if LANES == 16
+#if HEED_LINEAR_FEW(LANES) == 8
 #define DEFINE_KERNELS(t)                                                                          \
     DEFINE_WIDE(linear_##t##_1_4, 1, 4)                                                            \
     DEFINE_WIDE(linear_##t##_2_4, 2, 4)                                                            \
@@ -234,7 +234,7 @@ DEFINE_NEAR(linear_near_1, 1)
 DEFINE_NEAR(linear_near_2, 2)
 DEFINE_NEAR(linear_near_3, 3)
 DEFINE_NEAR(linear_near_4, 4)
-#if LANES == 16
+#if HEED_LINEAR_FEW(LANES) == 8
 DEFINE_NEAR(linear_near_5, 5)
 DEFINE_NEAR(linear_near_6, 6)
 DEFINE_NEAR(linear_near_7, 7)
@@ -242,7 +242,7 @@ DEFINE_NEAR(linear_near_8, 8)
 #endif
 static const linear_near_kernel linear_near[HEED_LINEAR_FEW(LANES)] = {
     linear_near_1, linear_near_2, linear_near_3, linear_near_4,
-#if LANES == 16
+#if HEED_LINEAR_FEW(LANES) == 8
     linear_near_5, linear_near_6, linear_near_7, linear_near_8,
 #endif
 };

@@ -47,7 +47,7 @@ V_INLINE void fetch_step(const heed_problem *problem, const heed_tile *tile, fet
         }
         n = t->to - t->at < left ? t->to - t->at : left;
         for (const char *at = t->at, *to = at + n; at < to; at += 64)
-            _mm_prefetch(at, _MM_HINT_T1);
+            V_PREFETCH_L2(at);
     }
 }
 

@@ -4,9 +4,12 @@
 
 #include <heed/backend.h>
 
-/* Rows of one panel for vectors of `lanes` floats, keys or columns of one step of the products. */
+#include "../vec/width.h"
+
+/* Rows of one panel for vectors of `lanes` floats; keys or columns of one step of the products, whose
+ * sums are three quarters of the registers. */
 #define HEED_PREFILL_PANEL(lanes) (3 * (lanes))
-#define HEED_PREFILL_STEP(lanes) ((lanes) / 2)
+#define HEED_PREFILL_STEP(lanes) (HEED_VEC_REGISTERS(lanes) / 4)
 
 /* Room for the struct panel of softmax.h. */
 #define HEED_PREFILL_PANEL_BYTES(lanes) ((size_t)HEED_PREFILL_PANEL(lanes) * 44 + 192)

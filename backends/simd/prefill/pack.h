@@ -6,18 +6,7 @@
 
 #include "softmax.h"
 
-#if LANES == 16
-typedef __m256 half_vf;
-#define half_low(a) _mm512_castps512_ps256(a)
-#define half_high(a) _mm512_extractf32x8_ps(a, 1)
-#define half_store(p, a) _mm256_storeu_ps(p, a)
-#else
-typedef __m128 half_vf;
-#define half_low(a) _mm256_castps256_ps128(a)
-#define half_high(a) _mm256_extractf128_ps(a, 1)
-#define half_store(p, a) _mm_storeu_ps(p, a)
-#endif
-_Static_assert(STEP * 2 == LANES, "V is copied in half vectors");
+_Static_assert(STEP * 2 == LANES || STEP % LANES == 0, "V is copied in halves or whole vectors");
 
 /* Keys of padding behind each group of columns: without them the groups of a block of 128 keys
  * would start in the same cache sets. */
@@ -189,12 +178,15 @@ V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, 
                 key[i] = key_row(problem, tile, &tile->v, tile->v_page_stride, 2, j + i);
         for (int64_t d = 0; d < columns; d += DOT_WIDTH) {
             const int64_t n = columns - d, at = d * stride * 2;
-            vi a = key[0] ? load_pairs(key[0] + at, stride, n) : _mm512_setzero_si512();
-            vi b = key[1] ? load_pairs(key[1] + at, stride, n) : _mm512_setzero_si512();
+            vi a = key[0] ? load_pairs(key[0] + at, stride, n) : vi_zero();
+            vi b = key[1] ? load_pairs(key[1] + at, stride, n) : vi_zero();
             vf x[2];
             v_pair_rows(a, b, &x[0], &x[1]);
             for (int64_t c = 0; c < 4 && c * STEP < n; c++, to += group)
-                half_store(to, c % 2 ? half_high(x[c / 2]) : half_low(x[c / 2]));
+                if (c % 2)
+                    v_store_high(to, x[c / 2]);
+                else
+                    v_store_low(to, x[c / 2]);
         }
     }
 }
@@ -232,13 +224,22 @@ V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, 
     for (int64_t j = first; j < end; j++, out += STEP) {
         const char *key = key_row(problem, tile, &tile->v, tile->v_page_stride, bytes, j);
         float *to = out;
+#if HEED_PREFILL_STEP(LANES) < LANES
         for (int64_t d = 0; d < columns; d += LANES, to += 2 * group) {
             int n = columns - d < LANES ? (int)(columns - d) : LANES;
             vf x = v_gather_type(type, key + d * stride * (int64_t)bytes, stride, n);
-            half_store(to, half_low(x));
+            v_store_low(to, x);
             if (n > STEP)
-                half_store(to + group, half_high(x));
+                v_store_high(to + group, x);
         }
+#else
+        for (int64_t d = 0; d < whole_steps(columns); d += LANES) {
+            int n = columns - d < LANES ? (int)(columns - d) : LANES;
+            vf x = n > 0 ? v_gather_type(type, key + d * stride * (int64_t)bytes, stride, n)
+                         : v_zero();
+            v_store(to + d / STEP * group + d % STEP, x);
+        }
+#endif
     }
 }
 

@@ -16,9 +16,10 @@
 #define HEED_SIMD_PREFILL_PRODUCTS_H
 
 #include "../vec/vec.h"
+#include "layout.h"
 
 #ifdef HEED_SIMD_DOT
-#include "../vec/dot.h"
+#include "../vec/pairs.h"
 #define PAIR 2 /* elements of a word */
 #define v_step v_dot
 #else
@@ -30,14 +31,13 @@
 #define PANEL (VECTORS * LANES)
 
 /* STEP: keys, or columns of V, that are in registers together. */
-#if LANES == 16
-#define STEP 8
+#define STEP HEED_PREFILL_STEP(LANES)
+#if HEED_PREFILL_STEP(LANES) == 8
 #define EACH_STEP(vectors, x)                                                                      \
     vectors(x, 0) vectors(x, 1) vectors(x, 2) vectors(x, 3) vectors(x, 4) vectors(x, 5)            \
         vectors(x, 6) vectors(x, 7)
 #define EACH_ONE(x) x(0) x(1) x(2) x(3) x(4) x(5) x(6) x(7)
 #else
-#define STEP 4
 #define EACH_STEP(vectors, x) vectors(x, 0) vectors(x, 1) vectors(x, 2) vectors(x, 3)
 #define EACH_ONE(x) x(0) x(1) x(2) x(3)
 #endif
@@ -47,10 +47,10 @@
 
 #define SUM_ZERO(i, v) vf sum##i##v = v_zero();
 #define SUM_FMA(i, v) sum##i##v = v_step(x##v, b, sum##i##v);
-/* Two steps a turn, where there are registers for it. With AVX2's 16 the sums, x and b of one step
- * are all of them: of two at once gcc moves sums about and loads x once for each use (84 % of the
- * peak instead of 97). */
-#if LANES == 16
+/* Two steps a turn, where there are registers for it. Of 16 the sums, x and b of one step are all: of
+ * two at once gcc moves sums about and loads x once for each use (84 % of the peak instead of 97,
+ * with AVX2). */
+#if V_REGISTERS > 16
 #define TWICE(condition, step)                                                                     \
     while (condition) {                                                                            \
         step step                                                                                  \

@@ -73,7 +73,7 @@ V_INLINE vf modify(const heed_problem *problem, const panel *p, const block *b, 
     if (stage < HEED_SCORES_BIASED)
         return s;
     if (problem->features & HEED_HAS_ALIBI) {
-        vi ahead = vi_sub(vi_set1((int32_t)j), vi_load(p->query + v * LANES));
+        vi ahead = vi_sub(vi_set1((uint32_t)j), vi_load(p->query + v * LANES));
         vf distance = v_sub(vi_to_float(ahead), v_set1(p->q_offset));
         s = v_fma(v_load(p->alibi_slope + v * LANES), distance, s);
     }
@@ -229,21 +229,9 @@ static void transpose_bits(uint64_t x[64])
 V_INLINE uint64_t mask_bits(const uint8_t *mask, int64_t stride, int n)
 {
     uint64_t bits = 0;
-    int i = 0;
-    if (stride == 1) {
-#if LANES == 16
-        __mmask64 inside = n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1;
-        __m512i x = _mm512_maskz_loadu_epi8(inside, mask);
-        return _mm512_test_epi8_mask(x, x);
-#else
-        for (; i + 32 <= n; i += 32) {
-            __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(mask + i));
-            x = _mm256_cmpeq_epi8(x, _mm256_setzero_si256());
-            bits |= (uint64_t) ~(uint32_t)_mm256_movemask_epi8(x) << i;
-        }
-#endif
-    }
-    for (; i < n; i++)
+    if (stride == 1)
+        return bytes_set(mask, n);
+    for (int i = 0; i < n; i++)
         bits |= (uint64_t)(mask[i * stride] != 0) << i;
     return bits;
 }

@@ -9,12 +9,6 @@
 #include "../simd.h"
 #include "../vec/vec.h"
 
-#if defined(__GNUC__)
-#define V_OPAQUE(pointer) __asm__("" : "+r"(pointer));
-#else
-#define V_OPAQUE(pointer)
-#endif
-
 enum { ROWS = 16, KEYS = HEED_SMALL_KEYS, QK_DIM = 16, V_DIM = HEED_SMALL_DIM };
 
 /* What holds for a whole call. Strides are from row to row as the kernel meets them. */
@@ -39,14 +33,6 @@ typedef struct panel {
     float v_copy[KEYS * V_DIM], out_copy[ROWS * V_DIM];
 } panel;
 
-/* Of a float at any address. */
-V_INLINE __m256 broadcast_8(const float *p)
-{
-    float x;
-    memcpy(&x, p, sizeof x);
-    return _mm256_set1_ps(x);
-}
-
 /* ---- scores -----------------------------------------------------------------------------------
  */
 
@@ -55,48 +41,19 @@ V_INLINE void load_queries(const job *w, const float *at, int64_t stride, int64_
 {
     const vf high = v_set1(w->high), low = v_set1(w->low);
     V_OPAQUE(stride) /* or its multiples are kept for all panels, in memory */
-#if LANES == 16
-    const __m512 zero = _mm512_setzero_ps();
-    vf t[8];
-    if (n == 1) {
+    if (LANES > 8 && n == 1) {
         for (int i = 0; i < 8; i++) {
             q[i] = v_broadcast(at + i);
             q[i] = v_fma(q[i], high, v_mul(q[i], low));
         }
         return;
     }
-    /* Rows 4 apart side by side, so that whole quarters are what is left to move at the end. */
     for (int i = 0; i < 8; i++) {
-        const int r = i < 4 ? i : i + 4;
-        q[i] = r < n ? _mm512_zextps256_ps512(_mm256_loadu_ps(at + r * stride)) : zero;
-        if (r + 4 < n)
-            q[i] = _mm512_insertf32x8(q[i], _mm256_loadu_ps(at + (r + 4) * stride), 1);
-        if (r < n)
+        q[i] = v_eights(at, stride, n, i);
+        if (LANES <= 8 || v_eights_row(i) < n)
             q[i] = v_fma(q[i], high, v_mul(q[i], low));
     }
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm512_unpacklo_ps(q[i], q[i + 1]);
-        t[i + 1] = _mm512_unpackhi_ps(q[i], q[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4) {
-        q[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
-        q[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
-        q[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        q[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_f32x4(q[i], q[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_f32x4(q[i], q[i + 4], 0xdd);
-    }
-    for (int i = 0; i < 8; i++)
-        q[i] = t[i];
-#else
-    for (int i = 0; i < 8; i++) {
-        q[i] = i < n ? v_load(at + i * stride) : v_zero();
-        q[i] = v_fma(q[i], high, v_mul(q[i], low));
-    }
-    v_transpose(q);
-#endif
+    v_eights_columns(q);
 }
 
 /* The score of a key, of each row. The order is that of decode/products.h, in which the second pass
@@ -190,11 +147,6 @@ V_INLINE void weigh(int64_t first, int64_t keys, panel *p)
  * odd keys are then what they are for more rows.
  */
 
-V_INLINE __m256 both(__m128 a, __m128 b)
-{
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(a), b, 1);
-}
-
 /* Eight dims of four rows, of which n exist, twice in each vector. */
 V_INLINE void load_four(const job *w, const float *at, int64_t n, vf q[8])
 {
@@ -203,13 +155,14 @@ V_INLINE void load_four(const job *w, const float *at, int64_t n, vf q[8])
         r[i] = i < n ? v_load(at + i * w->q_stride) : v_zero();
         r[i] = v_fma(r[i], v_set1(w->high), v_mul(r[i], v_set1(w->low)));
     }
-    t[0] = _mm256_unpacklo_ps(r[0], r[1]), t[1] = _mm256_unpackhi_ps(r[0], r[1]);
-    t[2] = _mm256_unpacklo_ps(r[2], r[3]), t[3] = _mm256_unpackhi_ps(r[2], r[3]);
-    r[0] = _mm256_shuffle_ps(t[0], t[2], 0x44), r[1] = _mm256_shuffle_ps(t[0], t[2], 0xee);
-    r[2] = _mm256_shuffle_ps(t[1], t[3], 0x44), r[3] = _mm256_shuffle_ps(t[1], t[3], 0xee);
+    t[0] = v_zip_low(r[0], r[1]), t[1] = v_zip_high(r[0], r[1]);
+    t[2] = v_zip_low(r[2], r[3]), t[3] = v_zip_high(r[2], r[3]);
+    r[0] = v_low_pairs(t[0], t[2]), r[1] = v_high_pairs(t[0], t[2]);
+    r[2] = v_low_pairs(t[1], t[3]), r[3] = v_high_pairs(t[1], t[3]);
     for (int i = 0; i < 4; i++) {
-        q[i] = _mm256_permute2f128_ps(r[i], r[i], 0x00);
-        q[i + 4] = _mm256_permute2f128_ps(r[i], r[i], 0x11);
+        vf twice[2] = {r[i], r[i]};
+        v_transpose_fours(twice);
+        q[i] = twice[0], q[i + 4] = twice[1];
     }
 }
 
@@ -218,11 +171,9 @@ V_INLINE vf score_two(const vf *q, const float *k0, const float *k1, int64_t dim
 {
     vf x[8];
     for (int64_t d = 0; d < dim; d += 4) {
-        const vf k = both(_mm_loadu_ps(k0 + d), _mm_loadu_ps(k1 + d));
-        const vf y[4] = {v_mul(q[d], _mm256_permute_ps(k, 0x00)),
-                         v_mul(q[d + 1], _mm256_permute_ps(k, 0x55)),
-                         v_mul(q[d + 2], _mm256_permute_ps(k, 0xaa)),
-                         v_mul(q[d + 3], _mm256_permute_ps(k, 0xff))};
+        const vf k = v8_of(v4_load(k0 + d), v4_load(k1 + d));
+        const vf y[4] = {v_mul(q[d], v_spread(k, 0)), v_mul(q[d + 1], v_spread(k, 1)),
+                         v_mul(q[d + 2], v_spread(k, 2)), v_mul(q[d + 3], v_spread(k, 3))};
         for (int i = 0; i < 4; i++)
             x[d % 8 + i] = d < 8 ? y[i] : v_add(x[d % 8 + i], y[i]);
     }
@@ -240,40 +191,38 @@ V_INLINE void scores_of_four(const job *w, int64_t dim, int64_t first, panel *p)
         load_four(w, rows + d, p->n - first, q + d);
     for (int64_t left = w->keys; left > 0; left -= 2, k += 2 * w->k_stride, to += 2 * ROWS) {
         const vf s = score_two(q, k, left > 1 ? k + w->k_stride : k, dim);
-        _mm_storeu_ps(to, _mm256_castps256_ps128(s));
+        v4_store(to, v8_low(s));
         if (left > 1)
-            _mm_storeu_ps(to + ROWS, _mm256_extractf128_ps(s, 1));
+            v4_store(to + ROWS, v8_high(s));
         max = v_max(max, s);
     }
-    _mm_storeu_ps(p->max + first,
-                  _mm_max_ps(_mm256_castps256_ps128(max), _mm256_extractf128_ps(max, 1)));
+    v4_store(p->max + first, v4_max(v8_low(max), v8_high(max)));
 }
 
 V_INLINE void weigh_four(const job *w, int64_t first, panel *p)
 {
-    const __m128 max = _mm_loadu_ps(p->max + first), zero = _mm_setzero_ps();
-    const __m128 none = _mm_set1_ps(-INFINITY);
-    const __m128 reference = _mm_blendv_ps(max, zero, _mm_cmpeq_ps(max, none));
-    const vf references = both(reference, reference);
+    const v4 max = v4_load(p->max + first), zero = v4_zero();
+    const v4 reference = v4_select(m4_equal(max, v4_set1(-INFINITY)), zero, max);
+    const vf references = v8_of(reference, reference);
     float *at = p->weight[0] + first;
     vf sums = v_zero();
     int64_t left = w->keys;
     for (; left >= 2; left -= 2, at += 2 * ROWS) {
-        const vf s = both(_mm_loadu_ps(at), _mm_loadu_ps(at + ROWS));
+        const vf s = v8_of(v4_load(at), v4_load(at + ROWS));
         const vf weight = v_exp2(v_sub(s, references));
-        _mm_storeu_ps(at, _mm256_castps256_ps128(weight));
-        _mm_storeu_ps(at + ROWS, _mm256_extractf128_ps(weight, 1));
+        v4_store(at, v8_low(weight));
+        v4_store(at + ROWS, v8_high(weight));
         sums = v_add(sums, weight);
     }
     if (left) {
-        const vf weight = v_exp2(v_sub(both(_mm_loadu_ps(at), reference), references));
-        _mm_storeu_ps(at, _mm256_castps256_ps128(weight));
-        sums = v_add(sums, both(_mm256_castps256_ps128(weight), zero));
+        const vf weight = v_exp2(v_sub(v8_of(v4_load(at), reference), references));
+        v4_store(at, v8_low(weight));
+        sums = v_add(sums, v8_of(v8_low(weight), zero));
     }
-    const __m128 sum = _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1));
-    p->empty |= _mm_movemask_ps(_mm_cmpeq_ps(sum, zero)) != 0;
-    _mm_storeu_ps(p->sum + first, sum);
-    _mm_storeu_ps(p->scale + first, _mm_div_ps(_mm_set1_ps(1), sum));
+    const v4 sum = v4_add(v8_low(sums), v8_high(sums));
+    p->empty |= m4_bits(m4_equal(sum, zero)) != 0;
+    v4_store(p->sum + first, sum);
+    v4_store(p->scale + first, v4_div(v4_set1(1), sum));
 }
 #endif
 
@@ -287,20 +236,20 @@ V_INLINE void values(const job *w, const panel *p, int64_t d, int64_t r, int row
     const float *scale = p->scale + r;
     const int64_t v_stride = w->v_stride, stride = w->out_stride;
     float *to = p->out + r * stride + d;
-    const __m256 z = _mm256_setzero_ps();
-    __m256 s0 = z, s1 = z, s2 = z, s3 = z, s4 = z, s5 = z, s6 = z, s7 = z, s8 = z, s9 = z, s10 = z,
-           s11 = z;
+    const v8 z = v8_zero();
+    v8 s0 = z, s1 = z, s2 = z, s3 = z, s4 = z, s5 = z, s6 = z, s7 = z, s8 = z, s9 = z, s10 = z,
+       s11 = z;
     for (; weight < end; value += v_stride, weight += ROWS) {
-        const __m256 x = _mm256_loadu_ps(value);
+        const v8 x = v8_load(value);
 #define EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
 #define VALUE(n)                                                                                   \
     if (rows > n)                                                                                  \
-        s##n = _mm256_fmadd_ps(broadcast_8(weight + n), x, s##n);
+        s##n = v8_fma(v8_broadcast(weight + n), x, s##n);
         EACH_ROW(VALUE)
     }
 #define STORE(n)                                                                                   \
     if (rows > n)                                                                                  \
-        _mm256_storeu_ps(to, _mm256_mul_ps(s##n, broadcast_8(scale + n))), to += stride;
+        v8_store(to, v8_mul(s##n, v8_broadcast(scale + n))), to += stride;
     EACH_ROW(STORE)
 #undef STORE
 #undef VALUE
@@ -328,12 +277,10 @@ V_INLINE void all_values(const job *w, const panel *p, int64_t d)
 V_NOINLINE void values_of_ranges(const job *w, const panel *p, int64_t d)
 {
     for (int64_t r = 0; r < p->n; r++) {
-        __m256 s = _mm256_setzero_ps();
+        v8 s = v8_zero();
         for (int64_t j = (int64_t)p->low[r]; j < (int64_t)p->end[r]; j++)
-            s = _mm256_fmadd_ps(broadcast_8(&p->weight[j][r]),
-                                _mm256_loadu_ps(p->v + j * w->v_stride + d), s);
-        _mm256_storeu_ps(p->out + r * w->out_stride + d,
-                         _mm256_mul_ps(s, broadcast_8(&p->scale[r])));
+            s = v8_fma(v8_broadcast(&p->weight[j][r]), v8_load(p->v + j * w->v_stride + d), s);
+        v8_store(p->out + r * w->out_stride + d, v8_mul(s, v8_broadcast(&p->scale[r])));
     }
 }
 

@@ -37,24 +37,6 @@ typedef struct work {
 /* ---- types ------------------------------------------------------------------------------------
  */
 
-/* Eight elements. */
-V_INLINE __m256 load_8(uint32_t type, const char *p)
-{
-    if (type == HEED_F32)
-        return _mm256_loadu_ps((const float *)(const void *)p);
-    const __m128i half = _mm_loadu_si128((const __m128i *)(const void *)p);
-    return type == HEED_F16 ? widen_f16_8(half) : widen_bf16_8(half);
-}
-
-V_INLINE void store_8(uint32_t type, char *p, __m256 x)
-{
-    if (type == HEED_F32)
-        _mm256_storeu_ps((float *)(void *)p, x);
-    else
-        _mm_storeu_si128((__m128i *)(void *)p,
-                         type == HEED_F16 ? narrow_f16_8(x) : narrow_bf16_8(x));
-}
-
 /* n rows of dim elements, at `stride`, to dense f32, and back; dims are multiples of eight. */
 V_INLINE void widen(uint32_t type, const char *from, int64_t stride, int64_t n, int64_t dim,
                     float *to)
@@ -67,7 +49,7 @@ V_INLINE void widen(uint32_t type, const char *from, int64_t stride, int64_t n, 
         for (; d + LANES <= dim; d += LANES)
             v_store(to + d, v_load_type(type, from + d * bytes, LANES));
         for (; d < dim; d += 8)
-            _mm256_storeu_ps(to + d, load_8(type, from + d * bytes));
+            v8_store(to + d, v8_load_type(type, from + d * bytes));
     }
 }
 
@@ -82,7 +64,7 @@ V_INLINE void narrow(uint32_t type, const float *from, int64_t stride, int64_t n
         for (; d + LANES <= dim; d += LANES)
             v_store_type(type, to + d * bytes, v_load(from + d), LANES);
         for (; d < dim; d += 8)
-            store_8(type, to + d * bytes, _mm256_loadu_ps(from + d));
+            v8_store_type(type, to + d * bytes, v8_load(from + d));
     }
 }
 

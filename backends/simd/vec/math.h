@@ -1,9 +1,6 @@
-/* Exponential and tanh of vectors; part of vec.h. */
+/* Exponential and tanh of vectors, one text for all instruction sets; part of vec.h. */
 #ifndef HEED_SIMD_VEC_MATH_H
 #define HEED_SIMD_VEC_MATH_H
-
-/* ---- powers of two ----------------------------------------------------------------------------
- */
 
 /*
  * 2^x for x < 126 (which is not checked), within 2 ulp for results that are normal numbers (1.8 was
@@ -13,27 +10,23 @@
  *
  * x = n + r with n the nearest integer, r in [-1/2, 1/2]; 2^r by a polynomial of degree 5 whose
  * constant is 1, so that whole powers are exact (the others: least largest error in ulp, found by
- * linear programming and rounded one after another); times 2^n. Both forms do the same roundings,
- * so both instruction sets give the same bits.
+ * linear programming and rounded one after another); times 2^n. All instruction sets do the same
+ * roundings, so they give the same bits.
  */
 /* unit * 2^r; unit (constant) is a power of two. */
 V_INLINE vf v_exp2_fraction(vf r, float unit)
 {
-    vf p = v_fma(r, v_set1(EXP2_C5(unit)), v_set1(EXP2_C4(unit)));
-    p = v_fma(p, r, v_set1(EXP2_C3(unit)));
-    p = v_fma(p, r, v_set1(EXP2_C2(unit)));
-    p = v_fma(p, r, v_set1(EXP2_C1(unit)));
+    vf p = v_fma(r, v_set1(0.0013197716f * unit), v_set1(0.00967165f * unit));
+    p = v_fma(p, r, v_set1(0.055509835f * unit));
+    p = v_fma(p, r, v_set1(0.2402224f * unit));
+    p = v_fma(p, r, v_set1(0.69314677f * unit));
     return v_fma(p, r, v_set1(unit));
 }
 
 V_INLINE vf v_exp2(vf x)
 {
-#if LANES == 16
-    vf r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    return _mm512_scalef_ps(v_exp2_fraction(r, 1), v_sub(x, r));
-#else
-    return exp2_8(x);
-#endif
+    vf n, r = v_split_power(x, &n);
+    return v_times_power(v_exp2_fraction(r, V_POWER_UNIT), n);
 }
 
 /* tanh: near 0 by an odd polynomial, since 1 - 2 / (e^2x + 1) would lose the leading bits there.

@@ -1,464 +1,159 @@
-/* Vectors of floats: the few operations that the kernels need, for the instruction set that the
- * including file is compiled for. AVX-512 (F, BW, DQ, VL) where those flags are given, else AVX2
- * with FMA and F16C.
+/*
+ * Vectors of floats: the operations that the hand-written kernels need, on the instruction set that
+ * the including file is compiled for. Kernels name no instruction; each instruction set has a file
+ * here that offers all of what follows, so that a further one is a further file:
  *
- *     vf   LANES floats          vi   LANES int32          vm   a lane mask
+ *     avx512.h   AVX-512 F, BW, DQ, VL        16 lanes, 32 registers
+ *     avx2.h     AVX2, FMA, F16C               8 lanes, 16 registers
+ *     plain.h    loops in C                    as many lanes as HEED_VEC_PLAIN says, else 1
  *
- * Everything is static inline and no function reads or writes memory beyond what its n says, so the
- * last lanes at the end of a row may lie on an unmapped page.
+ * Beside it there are, for those kernels that include them, pairs.h (products of pairs of bf16) and
+ * words.h (packing for a tile unit), each with files of its own for the instruction sets that have
+ * it. math.h (powers of two, tanh) is one text for all.
+ *
+ * Properties
+ *     LANES               floats of a vector
+ *     V_REGISTERS         vectors that registers hold; width.h has it for baseline code
+ *     V_ISA               the set's name, a string
+ *     HEED_ISA_FUNCTION   name -> what an exported function of that name is called: name##_avx2
+ *
+ * Types
+ *     vf  LANES floats       vi  LANES int32       vm  a lane mask       m4  a mask of a v4
+ *     v4, v8  four and eight floats, whatever LANES is; v8 is vf where LANES is 8
+ *     v_half  LANES elements of 16 bits
+ *
+ * Memory: no function reads or writes beyond what its n says, so the last lanes at the end of a row
+ * may lie on an unmapped page. No alignment is needed. n is from 0 on; LANES and more is all.
+ *
+ *     v_load(p), v_store(p, a)                    LANES floats
+ *     v_load_n(p, n), v_store_n(p, a, n)          the first n; lanes behind are read as 0
+ *     v_broadcast(p)                              *p in every lane, by one load instruction
+ *     v_load_f16(p), v_load_f16_n(p, n)           LANES or n 16-bit elements, widened; bf16 alike
+ *     v_load_bf16_shuffle(p)                      v_load_bf16, where shuffles cost less than shifts
+ *     v_store_half_n(p, h, n)                     the first n of a v_half
+ *     v_store_low(p, a), v_store_high(p, a)       one half of a vector; not of 1 lane
+ *     bytes_set16(p), bytes_set(p, n)             bit i: byte i of 16 or n (at most 64) is not 0
+ *     V_PREFETCH_L1(p), _L2(p), _WRITE(p)         asks for a line, wherever it may be
+ *
+ * Arithmetic, lane by lane
+ *     v_zero(), v_set1(x)
+ *     v_add, v_sub, v_mul, v_div (a, b)           rounded once
+ *     v_fma(a, b, c), v_fnma(a, b, c)             a b + c, c - a b; rounded once (plain.h: see there)
+ *     v_max, v_min (a, b)                         a > b ? a : b and a < b ? a : b: so b where either
+ *                                                 is a NaN, and b of two zeros
+ *     v_ceil(a), v_abs(a)
+ *     v_and, v_or, v_xor (a, b)                   of the bits
+ *     v_bits(a), v_from_bits(i)                   the same bits as another type
+ *     vi_load(p), vi_zero(), vi_set1(x), vi_add, vi_sub, vi_and (a, b), vi_shl, vi_shr (a, n)
+ *     vi_to_float(i)
+ *     v_narrow_f16(a), v_narrow_bf16(a)           rounded once, to nearest even; a NaN stays one
+ *
+ * Masks
+ *     m_from_bits(bits), m_bits(m)                as an integer: bit l is lane l
+ *     m_first(n)                                  lanes below n
+ *     m_less(a, b), m_equal(a, b)                 false for a NaN
+ *     m_nan(a), m_negative(a)                     m_negative: the sign bit, of -0 and NaN too
+ *     v_select(m, yes, no)
+ *
+ * Powers of two: v_exp2 of math.h is a polynomial between these. The exponent is a vf in a form that
+ * is the instruction set's own.
+ *     V_POWER_UNIT                                v_times_power takes V_POWER_UNIT * p
+ *     v_split_power(x, &n)                        x = n + r, n the nearest integer; returns r
+ *     v_power_of(t)                               n of t = V_POWER_MAGIC + n, n >= -128
+ *     v_times_power(p, n)                         p 2^n / V_POWER_UNIT
+ *
+ * Between lanes. A four is lanes 4 i to 4 i + 3 of a vector; not offered where LANES is below 4.
+ *     v_zip_low(a, b), v_zip_high(a, b)           of each four a0 b0 a1 b1; a2 b2 a3 b3
+ *     v_low_pairs(a, b), v_high_pairs(a, b)       of each four a0 a1 b0 b1; a2 a3 b2 b3
+ *     v_spread(a, i)                              of each four lane i (constant), four times
+ *     v_transpose(r)                              LANES vectors: rows become columns
+ *     v_transpose_fours(r)                        LANES / 4 vectors: four i of row j and four j of
+ *                                                 row i change places
+ *     v_fold(s, to)                               of 4 rows of 16 partial sums s[row][16 / LANES] the
+ *                                                 sums i + (i + 8), then i + (i + 4): four of each
+ *                                                 row, row by row in the 16 / LANES vectors `to`
+ *     v_eights(at, stride, n, i)                  of rows of eight floats, `stride` apart, of which n
+ *                                                 exist, vector i of 8 that hold LANES of them, ...
+ *     v_eights_row(i)                             ... from this row on, in an order that is ...
+ *     v_eights_columns(q)                         ... undone here: q[d] has float d of each row
+ *
+ * Four and eight floats
+ *     v8_zero(), v8_load(p), v8_store(p, a), v8_broadcast(p), v8_mul(a, b), v8_fma(a, b, c)
+ *     v8_load_half(type, p), v8_store_half(type, p, a)    f16 or bf16
+ *     v8_of(low, high), v8_low(a), v8_high(a)     two v4
+ *     v4_zero(), v4_set1(x), v4_load(p), v4_store(p, a), v4_add, v4_max, v4_div (a, b)
+ *     m4_equal(a, b), m4_bits(m), v4_select(m, yes, no)
  */
 #ifndef HEED_SIMD_VEC_H
 #define HEED_SIMD_VEC_H
 
-#include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #include <heed/backend.h>
 
-#include "lanes8.h"
+#include "width.h"
 
-#if defined(__AVX512F__)
-
-#define LANES 16
-#ifdef HEED_SIMD_DOT /* products of pairs of bf16: dot.h */
-#define HEED_ISA_FUNCTION(name) name##_dot_avx512
+#if defined(__GNUC__)
+#define V_INLINE static inline __attribute__((always_inline, unused))
+#define V_NOINLINE static __attribute__((noinline, unused))
+#define V_PREFETCH_L1(p) __builtin_prefetch(p, 0, 3)
+#define V_PREFETCH_L2(p) __builtin_prefetch(p, 0, 2)
+#define V_PREFETCH_WRITE(p) __builtin_prefetch(p, 1)
+/* An address that the compiler may not compute from others: it would keep all of them. */
+#define V_OPAQUE(pointer) __asm__("" : "+r"(pointer));
 #else
-#define HEED_ISA_FUNCTION(name) name##_avx512
+#define V_INLINE static inline
+#define V_NOINLINE static
+#define V_PREFETCH_L1(p) (void)(p)
+#define V_PREFETCH_L2(p) (void)(p)
+#define V_PREFETCH_WRITE(p) (void)(p)
+#define V_OPAQUE(pointer)
 #endif
 
-typedef __m512 vf;
-typedef __m512i vi;
-typedef __mmask16 vm;
+/* Before a loop over vectors that are to be in registers. Not where a sanitizer's checks stand in the
+ * loops: they make them too long to unroll. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define V_SANITIZED
+#endif
+#endif
+#if defined(V_SANITIZED) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define V_UNROLL
+#elif defined(__clang__)
+#define V_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define V_UNROLL _Pragma("GCC unroll 16")
+#else
+#define V_UNROLL
+#endif
 
-V_INLINE vf v_zero(void)
-{
-    return _mm512_setzero_ps();
-}
-V_INLINE vf v_set1(float x)
-{
-    return _mm512_set1_ps(x);
-}
-/* *p in every lane: one load instruction. */
-V_INLINE vf v_broadcast(const void *p)
-{
-    float x;
-    memcpy(&x, p, sizeof x); /* p need not be aligned, as *p would have to be */
-    return _mm512_set1_ps(x);
-}
-V_INLINE vf v_load(const float *p)
-{
-    return _mm512_loadu_ps(p);
-}
-V_INLINE void v_store(float *p, vf a)
-{
-    _mm512_storeu_ps(p, a);
-}
-V_INLINE vf v_add(vf a, vf b)
-{
-    return _mm512_add_ps(a, b);
-}
-V_INLINE vf v_sub(vf a, vf b)
-{
-    return _mm512_sub_ps(a, b);
-}
-V_INLINE vf v_mul(vf a, vf b)
-{
-    return _mm512_mul_ps(a, b);
-}
-V_INLINE vf v_div(vf a, vf b)
-{
-    return _mm512_div_ps(a, b);
-}
-V_INLINE vf v_fma(vf a, vf b, vf c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-V_INLINE vf v_fnma(vf a, vf b, vf c)
-{
-    return _mm512_fnmadd_ps(a, b, c);
-}
-/* b where either is a NaN, and b of two zeros: the instruction's rule, relied upon. */
-V_INLINE vf v_max(vf a, vf b)
-{
-    return _mm512_max_ps(a, b);
-}
-V_INLINE vf v_min(vf a, vf b)
-{
-    return _mm512_min_ps(a, b);
-}
-V_INLINE vf v_ceil(vf a)
-{
-    return _mm512_roundscale_ps(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
-}
-V_INLINE vf v_abs(vf a)
-{
-    return _mm512_abs_ps(a);
-}
-V_INLINE vi v_bits(vf a)
-{
-    return _mm512_castps_si512(a);
-}
-V_INLINE vf v_from_bits(vi a)
-{
-    return _mm512_castsi512_ps(a);
-}
-V_INLINE vf v_and(vf a, vf b)
-{
-    return v_from_bits(_mm512_and_si512(v_bits(a), v_bits(b)));
-}
-V_INLINE vf v_or(vf a, vf b)
-{
-    return v_from_bits(_mm512_or_si512(v_bits(a), v_bits(b)));
-}
-V_INLINE vf v_xor(vf a, vf b)
-{
-    return v_from_bits(_mm512_xor_si512(v_bits(a), v_bits(b)));
-}
-V_INLINE vi vi_load(const int32_t *p)
-{
-    return _mm512_loadu_si512(p);
-}
-V_INLINE vi vi_set1(int32_t x)
-{
-    return _mm512_set1_epi32(x);
-}
-V_INLINE vi vi_sub(vi a, vi b)
-{
-    return _mm512_sub_epi32(a, b);
-}
-V_INLINE vf vi_to_float(vi a)
-{
-    return _mm512_cvtepi32_ps(a);
-}
+/* Added to an integer n of at least -128, so much leaves n + 128 in the low bits: 1.5 * 2^23 + 128,
+ * which is even, so that a tie goes to an even n. */
+#define V_POWER_MAGIC (12582912.0f + 128.0f)
 
-/* Lane masks. Bit l of the integer form is lane l. */
-V_INLINE vm m_from_bits(uint32_t bits)
-{
-    return (vm)bits;
-}
-V_INLINE uint32_t m_bits(vm m)
-{
-    return (uint32_t)m;
-}
-V_INLINE vm m_first(int n)
-{
-    return (vm)(n >= LANES ? 0xffffu : (1u << n) - 1u);
-}
-V_INLINE vm m_less(vf a, vf b) /* false for a NaN */
-{
-    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
-}
-V_INLINE vm m_equal(vf a, vf b)
-{
-    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
-}
-V_INLINE vm m_nan(vf a)
-{
-    return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
-}
-V_INLINE vm m_negative(vf a) /* the sign bit, of -0 and NaN too */
-{
-    return _mm512_movepi32_mask(v_bits(a));
-}
-V_INLINE vf v_select(vm m, vf yes, vf no)
-{
-    return _mm512_mask_blend_ps(m, no, yes);
-}
-
-/* The first n lanes from memory, 0 in the others; n from 0 on, LANES and more is all. */
-V_INLINE vf v_load_n(const float *p, int n)
-{
-    return _mm512_maskz_loadu_ps(m_first(n), p);
-}
-V_INLINE void v_store_n(float *p, vf a, int n)
-{
-    _mm512_mask_storeu_ps(p, m_first(n), a);
-}
-V_INLINE vf v_load_f16(const void *p)
-{
-    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
-}
-V_INLINE vf v_load_f16_n(const void *p, int n)
-{
-    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(m_first(n), p));
-}
-/* An element is the upper half of its lane: one shuffle beside zeros puts it there. */
-V_INLINE vf v_widen_bf16(__m256i half)
-{
-    const __m512i to = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0, 7, 0,
-                                        6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
-    return v_from_bits(
-        _mm512_maskz_permutexvar_epi16(0xaaaaaaaau, to, _mm512_castsi256_si512(half)));
-}
-V_INLINE vf v_load_bf16(const void *p)
-{
-    return v_widen_bf16(_mm256_loadu_si256(p));
-}
-V_INLINE vf v_load_bf16_n(const void *p, int n)
-{
-    return v_widen_bf16(_mm256_maskz_loadu_epi16(m_first(n), p));
-}
-V_INLINE __m256i v_narrow_f16(vf a)
-{
-    return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-/* To nearest even, a NaN stays one: as heed_bf16_of_f32. vcvtneps2bf16 would flush subnormals. */
-V_INLINE __m256i v_narrow_bf16(vf a)
-{
-    vi bits = v_bits(a), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), vi_set1(1));
-    vi up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, vi_set1(0x7fff)));
-    up = _mm512_mask_or_epi32(up, m_nan(a), bits, vi_set1(0x400000));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16));
-}
-V_INLINE void v_store_half_n(void *p, __m256i half, int n)
-{
-    if (n >= LANES)
-        _mm256_storeu_si256(p, half);
-    else
-        _mm256_mask_storeu_epi16(p, m_first(n), half);
-}
-
-/* Rows become columns: lane i of row j and lane j of row i change places. */
-V_INLINE void v_transpose(vf r[LANES])
-{
-    vf t[LANES];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-        for (int h = 0; h < 2; h++) {
-            __m512d a = _mm512_castps_pd(t[i + h]), b = _mm512_castps_pd(t[i + h + 2]);
-            r[i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
-            r[i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
-        }
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-        r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
-        r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
-    }
-}
-
+#if defined(HEED_VEC_PLAIN)
+#include "plain.h"
+#elif defined(__AVX512F__)
+#include "avx512.h"
 #elif defined(__AVX2__)
-
-#define LANES 8
-#define HEED_ISA_FUNCTION(name) name##_avx2
-
-typedef __m256 vf;
-typedef __m256i vi;
-typedef __m256 vm; /* all bits of a lane, of which some instructions look at the sign alone */
-
-V_INLINE vf v_zero(void)
-{
-    return _mm256_setzero_ps();
-}
-V_INLINE vf v_set1(float x)
-{
-    return _mm256_set1_ps(x);
-}
-V_INLINE vf v_broadcast(const void *p)
-{
-    float x; /* at any address: the load folds into the broadcast */
-    memcpy(&x, p, sizeof x);
-    return _mm256_set1_ps(x);
-}
-V_INLINE vf v_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
-V_INLINE void v_store(float *p, vf a)
-{
-    _mm256_storeu_ps(p, a);
-}
-V_INLINE vf v_add(vf a, vf b)
-{
-    return _mm256_add_ps(a, b);
-}
-V_INLINE vf v_sub(vf a, vf b)
-{
-    return _mm256_sub_ps(a, b);
-}
-V_INLINE vf v_mul(vf a, vf b)
-{
-    return _mm256_mul_ps(a, b);
-}
-V_INLINE vf v_div(vf a, vf b)
-{
-    return _mm256_div_ps(a, b);
-}
-V_INLINE vf v_fma(vf a, vf b, vf c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
-V_INLINE vf v_fnma(vf a, vf b, vf c)
-{
-    return _mm256_fnmadd_ps(a, b, c);
-}
-V_INLINE vf v_max(vf a, vf b)
-{
-    return _mm256_max_ps(a, b);
-}
-V_INLINE vf v_min(vf a, vf b)
-{
-    return _mm256_min_ps(a, b);
-}
-V_INLINE vf v_ceil(vf a)
-{
-    return _mm256_round_ps(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
-}
-V_INLINE vf v_abs(vf a)
-{
-    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
-}
-V_INLINE vi v_bits(vf a)
-{
-    return _mm256_castps_si256(a);
-}
-V_INLINE vf v_from_bits(vi a)
-{
-    return _mm256_castsi256_ps(a);
-}
-V_INLINE vf v_and(vf a, vf b)
-{
-    return _mm256_and_ps(a, b);
-}
-V_INLINE vf v_or(vf a, vf b)
-{
-    return _mm256_or_ps(a, b);
-}
-V_INLINE vf v_xor(vf a, vf b)
-{
-    return _mm256_xor_ps(a, b);
-}
-V_INLINE vi vi_load(const int32_t *p)
-{
-    return _mm256_loadu_si256((const __m256i *)p);
-}
-V_INLINE vi vi_set1(int32_t x)
-{
-    return _mm256_set1_epi32(x);
-}
-V_INLINE vi vi_sub(vi a, vi b)
-{
-    return _mm256_sub_epi32(a, b);
-}
-V_INLINE vf vi_to_float(vi a)
-{
-    return _mm256_cvtepi32_ps(a);
-}
-
-V_INLINE vm m_from_bits(uint32_t bits)
-{
-    vi lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-    return v_from_bits(
-        _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), lane), lane));
-}
-V_INLINE uint32_t m_bits(vm m)
-{
-    return (uint32_t)_mm256_movemask_ps(m);
-}
-V_INLINE vm m_first(int n)
-{
-    vi lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return v_from_bits(_mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane));
-}
-V_INLINE vm m_less(vf a, vf b)
-{
-    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
-}
-V_INLINE vm m_equal(vf a, vf b)
-{
-    return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
-}
-V_INLINE vm m_nan(vf a)
-{
-    return _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
-}
-V_INLINE vm m_negative(vf a)
-{
-    return a;
-}
-V_INLINE vf v_select(vm m, vf yes, vf no)
-{
-    return _mm256_blendv_ps(no, yes, m);
-}
-
-V_INLINE vf v_load_n(const float *p, int n)
-{
-    return _mm256_maskload_ps(p, v_bits(m_first(n)));
-}
-V_INLINE void v_store_n(float *p, vf a, int n)
-{
-    _mm256_maskstore_ps(p, v_bits(m_first(n)), a);
-}
-/* AVX2 has no masked 16-bit load: a short one goes through 8, 4 and 2 bytes. */
-V_INLINE __m128i v_load_half_n(const void *p, int n)
-{
-    uint16_t half[8] = {0};
-    if (n >= LANES)
-        return _mm_loadu_si128(p);
-    for (int i = 0; i < n; i++)
-        memcpy(&half[i], (const char *)p + 2 * i, 2);
-    return _mm_loadu_si128((const __m128i *)half);
-}
-V_INLINE vf v_load_f16(const void *p)
-{
-    return widen_f16_8(_mm_loadu_si128(p));
-}
-V_INLINE vf v_load_f16_n(const void *p, int n)
-{
-    return widen_f16_8(v_load_half_n(p, n));
-}
-V_INLINE vf v_widen_bf16(__m128i half)
-{
-    return widen_bf16_8(half);
-}
-V_INLINE vf v_load_bf16(const void *p)
-{
-    return v_widen_bf16(_mm_loadu_si128(p));
-}
-V_INLINE vf v_load_bf16_n(const void *p, int n)
-{
-    return v_widen_bf16(v_load_half_n(p, n));
-}
-V_INLINE __m128i v_narrow_f16(vf a)
-{
-    return narrow_f16_8(a);
-}
-V_INLINE __m128i v_narrow_bf16(vf a)
-{
-    return narrow_bf16_8(a);
-}
-V_INLINE void v_store_half_n(void *p, __m128i half, int n)
-{
-    uint16_t out[8];
-    if (n >= LANES) {
-        _mm_storeu_si128(p, half);
-        return;
-    }
-    _mm_storeu_si128((__m128i *)out, half);
-    for (int i = 0; i < n; i++)
-        memcpy((char *)p + 2 * i, &out[i], 2);
-}
-
-V_INLINE void v_transpose(vf r[LANES])
-{
-    transpose_8(r);
-}
-
+#include "avx2.h"
 #else
-#error "vec.h needs the flags of AVX2 or AVX-512"
+#define HEED_VEC_PLAIN 1
+#include "plain.h"
 #endif
+
+/* Defined by the files for compilers that know constraints on registers:
+ *     V_IN_REGISTER(v)    v is loaded once: gcc would read memory again for each use, to save the
+ *                         register
+ *     V_AFTER(then, v)    address `then` is known only once v is */
+#ifndef V_IN_REGISTER
+#define V_IN_REGISTER(v)
+#define V_AFTER(then, v) (void)(then)
+#endif
+
+_Static_assert(V_REGISTERS == HEED_VEC_REGISTERS(LANES), "as baseline code has it");
 
 /* ---- any element type -------------------------------------------------------------------------
  */
@@ -495,6 +190,19 @@ V_INLINE vf v_gather_type(uint32_t type, const void *p, int64_t stride, int n)
     for (int i = 0; i < n && i < LANES; i++)
         x[i] = heed_load(type, p, i * stride);
     return v_load(x);
+}
+
+V_INLINE v8 v8_load_type(uint32_t type, const void *p)
+{
+    return type == HEED_F32 ? v8_load(p) : v8_load_half(type, p);
+}
+
+V_INLINE void v8_store_type(uint32_t type, void *p, v8 a)
+{
+    if (type == HEED_F32)
+        v8_store(p, a);
+    else
+        v8_store_half(type, p, a);
 }
 
 #include "math.h"

@@ -1,0 +1,342 @@
+/* AVX2 with FMA and F16C; part of vec.h. */
+#ifndef HEED_SIMD_VEC_AVX2_H
+#define HEED_SIMD_VEC_AVX2_H
+
+#include "x86.h"
+
+#define LANES 8
+#define V_REGISTERS 16
+#define V_ISA "avx2"
+#define HEED_ISA_FUNCTION(name) name##_avx2
+
+typedef __m256 vf;
+typedef __m256i vi;
+typedef __m128i v_half;
+typedef __m256 vm; /* all bits of a lane, of which some instructions look at the sign alone */
+
+V_INLINE vf v_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+V_INLINE vf v_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+V_INLINE vf v_broadcast(const void *p)
+{
+    float x; /* at any address: the load folds into the broadcast */
+    memcpy(&x, p, sizeof x);
+    return _mm256_set1_ps(x);
+}
+V_INLINE vf v_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+V_INLINE void v_store(float *p, vf a)
+{
+    _mm256_storeu_ps(p, a);
+}
+V_INLINE vf v_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+V_INLINE vf v_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+V_INLINE vf v_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+V_INLINE vf v_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
+V_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+V_INLINE vf v_fnma(vf a, vf b, vf c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
+V_INLINE vf v_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+V_INLINE vf v_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+V_INLINE vf v_ceil(vf a)
+{
+    return _mm256_round_ps(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+}
+V_INLINE vf v_abs(vf a)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+V_INLINE vi v_bits(vf a)
+{
+    return _mm256_castps_si256(a);
+}
+V_INLINE vf v_from_bits(vi a)
+{
+    return _mm256_castsi256_ps(a);
+}
+V_INLINE vf v_and(vf a, vf b)
+{
+    return _mm256_and_ps(a, b);
+}
+V_INLINE vf v_or(vf a, vf b)
+{
+    return _mm256_or_ps(a, b);
+}
+V_INLINE vf v_xor(vf a, vf b)
+{
+    return _mm256_xor_ps(a, b);
+}
+
+V_INLINE vi vi_load(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+V_INLINE vi vi_zero(void)
+{
+    return _mm256_setzero_si256();
+}
+V_INLINE vi vi_set1(uint32_t x)
+{
+    return _mm256_set1_epi32((int32_t)x);
+}
+V_INLINE vi vi_add(vi a, vi b)
+{
+    return _mm256_add_epi32(a, b);
+}
+V_INLINE vi vi_sub(vi a, vi b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+V_INLINE vi vi_and(vi a, vi b)
+{
+    return _mm256_and_si256(a, b);
+}
+V_INLINE vi vi_shl(vi a, int n)
+{
+    return _mm256_slli_epi32(a, n);
+}
+V_INLINE vi vi_shr(vi a, int n)
+{
+    return _mm256_srli_epi32(a, n);
+}
+V_INLINE vf vi_to_float(vi a)
+{
+    return _mm256_cvtepi32_ps(a);
+}
+
+V_INLINE vm m_from_bits(uint32_t bits)
+{
+    vi lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    return v_from_bits(
+        _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), lane), lane));
+}
+V_INLINE uint32_t m_bits(vm m)
+{
+    return (uint32_t)_mm256_movemask_ps(m);
+}
+V_INLINE vm m_first(int n)
+{
+    vi lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return v_from_bits(_mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane));
+}
+V_INLINE vm m_less(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+}
+V_INLINE vm m_equal(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
+}
+V_INLINE vm m_nan(vf a)
+{
+    return _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
+}
+V_INLINE vm m_negative(vf a)
+{
+    return a;
+}
+V_INLINE vf v_select(vm m, vf yes, vf no)
+{
+    return _mm256_blendv_ps(no, yes, m);
+}
+
+V_INLINE vf v_load_n(const float *p, int n)
+{
+    return _mm256_maskload_ps(p, v_bits(m_first(n)));
+}
+V_INLINE void v_store_n(float *p, vf a, int n)
+{
+    _mm256_maskstore_ps(p, v_bits(m_first(n)), a);
+}
+/* AVX2 has no masked 16-bit load: a short one goes through 8, 4 and 2 bytes. */
+V_INLINE __m128i v_load_half_n(const void *p, int n)
+{
+    uint16_t half[8] = {0};
+    if (n >= LANES)
+        return _mm_loadu_si128(p);
+    for (int i = 0; i < n; i++)
+        memcpy(&half[i], (const char *)p + 2 * i, 2);
+    return _mm_loadu_si128((const __m128i *)half);
+}
+V_INLINE vf v_load_f16(const void *p)
+{
+    return v8_widen_f16(_mm_loadu_si128(p));
+}
+V_INLINE vf v_load_f16_n(const void *p, int n)
+{
+    return v8_widen_f16(v_load_half_n(p, n));
+}
+V_INLINE vf v_load_bf16(const void *p)
+{
+    return v8_widen_bf16(_mm_loadu_si128(p));
+}
+V_INLINE vf v_load_bf16_n(const void *p, int n)
+{
+    return v8_widen_bf16(v_load_half_n(p, n));
+}
+/* Beside zeros. */
+V_INLINE vf v_load_bf16_shuffle(const void *p)
+{
+    const __m256i to = _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7, -1,
+                                        -1, 8, 9, -1, -1, 10, 11, -1, -1, 12, 13, -1, -1, 14, 15);
+    return v_from_bits(_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(p)), to));
+}
+V_INLINE v_half v_narrow_f16(vf a)
+{
+    return v8_narrow_f16(a);
+}
+V_INLINE v_half v_narrow_bf16(vf a)
+{
+    return v8_narrow_bf16(a);
+}
+V_INLINE void v_store_half_n(void *p, v_half half, int n)
+{
+    uint16_t out[8];
+    if (n >= LANES) {
+        _mm_storeu_si128(p, half);
+        return;
+    }
+    _mm_storeu_si128((__m128i *)out, half);
+    for (int i = 0; i < n; i++)
+        memcpy((char *)p + 2 * i, &out[i], 2);
+}
+V_INLINE void v_store_low(float *p, vf a)
+{
+    v4_store(p, v8_low(a));
+}
+V_INLINE void v_store_high(float *p, vf a)
+{
+    v4_store(p, v8_high(a));
+}
+V_INLINE uint64_t bytes_set(const void *p, int n)
+{
+    const uint8_t *bytes = p;
+    uint64_t bits = 0;
+    int i = 0;
+    for (; i + 32 <= n; i += 32) {
+        __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(bytes + i));
+        x = _mm256_cmpeq_epi8(x, _mm256_setzero_si256());
+        bits |= (uint64_t) ~(uint32_t)_mm256_movemask_epi8(x) << i;
+    }
+    for (; i < n; i++)
+        bits |= (uint64_t)(bytes[i] != 0) << i;
+    return bits;
+}
+
+/* A power is t: its low bits, n + 128, are the exponent of 2^(n + 1), and of 0 for n = -128. A
+ * product, because adding to the exponent of a NaN could make a number of it. */
+#define V_POWER_UNIT 0.5f
+V_INLINE vf v_split_power(vf x, vf *t)
+{
+    const vf magic = v_set1(V_POWER_MAGIC);
+    x = v_max(v_set1(-128.0f), x); /* -inf too; in this order it lets a NaN through */
+    *t = v_add(x, magic);
+    return v_sub(x, v_sub(*t, magic));
+}
+V_INLINE vf v_power_of(vf t)
+{
+    return t;
+}
+V_INLINE vf v_times_power(vf p, vf t)
+{
+    return v_mul(p, v_from_bits(_mm256_slli_epi32(v_bits(t), 23)));
+}
+
+V_INLINE vf v_zip_low(vf a, vf b)
+{
+    return _mm256_unpacklo_ps(a, b);
+}
+V_INLINE vf v_zip_high(vf a, vf b)
+{
+    return _mm256_unpackhi_ps(a, b);
+}
+V_INLINE vf v_low_pairs(vf a, vf b)
+{
+    return _mm256_shuffle_ps(a, b, 0x44);
+}
+V_INLINE vf v_high_pairs(vf a, vf b)
+{
+    return _mm256_shuffle_ps(a, b, 0xee);
+}
+#define v_spread(a, i) _mm256_permute_ps(a, (i)*0x55)
+
+V_INLINE void v_transpose(vf r[LANES])
+{
+    vf t[LANES];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = v_zip_low(r[i], r[i + 1]);
+        t[i + 1] = v_zip_high(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        r[i] = v_low_pairs(t[i], t[i + 2]);
+        r[i + 1] = v_high_pairs(t[i], t[i + 2]);
+        r[i + 2] = v_low_pairs(t[i + 1], t[i + 3]);
+        r[i + 3] = v_high_pairs(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+    for (int i = 0; i < 8; i++)
+        r[i] = t[i];
+}
+V_INLINE void v_transpose_fours(vf r[2])
+{
+    const vf a = r[0], b = r[1];
+    r[0] = _mm256_permute2f128_ps(a, b, 0x20);
+    r[1] = _mm256_permute2f128_ps(a, b, 0x31);
+}
+V_INLINE vf v_fold_two(vf a, vf b)
+{
+    return v_add(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+V_INLINE void v_fold(vf s[4][2], vf to[2])
+{
+    to[0] = v_fold_two(v_add(s[0][0], s[0][1]), v_add(s[1][0], s[1][1]));
+    to[1] = v_fold_two(v_add(s[2][0], s[2][1]), v_add(s[3][0], s[3][1]));
+}
+
+V_INLINE int v_eights_row(int i)
+{
+    return i;
+}
+V_INLINE vf v_eights(const float *at, int64_t stride, int64_t n, int i)
+{
+    return i < n ? v_load(at + i * stride) : v_zero();
+}
+V_INLINE void v_eights_columns(vf q[8])
+{
+    v_transpose(q);
+}
+
+#endif

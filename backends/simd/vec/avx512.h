@@ -1,0 +1,358 @@
+/* AVX-512 F, BW, DQ and VL; part of vec.h. */
+#ifndef HEED_SIMD_VEC_AVX512_H
+#define HEED_SIMD_VEC_AVX512_H
+
+#include "x86.h"
+
+#define LANES 16
+#define V_REGISTERS 32
+#define V_ISA "avx512"
+#ifdef HEED_SIMD_DOT /* products of pairs of bf16: pairs.h */
+#define HEED_ISA_FUNCTION(name) name##_dot_avx512
+#else
+#define HEED_ISA_FUNCTION(name) name##_avx512
+#endif
+
+typedef __m512 vf;
+typedef __m512i vi;
+typedef __mmask16 vm;
+typedef __m256i v_half;
+
+V_INLINE vf v_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+V_INLINE vf v_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+V_INLINE vf v_broadcast(const void *p)
+{
+    float x;
+    memcpy(&x, p, sizeof x); /* p need not be aligned, as *p would have to be */
+    return _mm512_set1_ps(x);
+}
+V_INLINE vf v_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+V_INLINE void v_store(float *p, vf a)
+{
+    _mm512_storeu_ps(p, a);
+}
+V_INLINE vf v_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+V_INLINE vf v_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+V_INLINE vf v_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+V_INLINE vf v_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+V_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+V_INLINE vf v_fnma(vf a, vf b, vf c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+V_INLINE vf v_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+V_INLINE vf v_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+V_INLINE vf v_ceil(vf a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+}
+V_INLINE vf v_abs(vf a)
+{
+    return _mm512_abs_ps(a);
+}
+V_INLINE vi v_bits(vf a)
+{
+    return _mm512_castps_si512(a);
+}
+V_INLINE vf v_from_bits(vi a)
+{
+    return _mm512_castsi512_ps(a);
+}
+V_INLINE vf v_and(vf a, vf b)
+{
+    return v_from_bits(_mm512_and_si512(v_bits(a), v_bits(b)));
+}
+V_INLINE vf v_or(vf a, vf b)
+{
+    return v_from_bits(_mm512_or_si512(v_bits(a), v_bits(b)));
+}
+V_INLINE vf v_xor(vf a, vf b)
+{
+    return v_from_bits(_mm512_xor_si512(v_bits(a), v_bits(b)));
+}
+
+V_INLINE vi vi_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+V_INLINE vi vi_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+V_INLINE vi vi_set1(uint32_t x)
+{
+    return _mm512_set1_epi32((int32_t)x);
+}
+V_INLINE vi vi_add(vi a, vi b)
+{
+    return _mm512_add_epi32(a, b);
+}
+V_INLINE vi vi_sub(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+V_INLINE vi vi_and(vi a, vi b)
+{
+    return _mm512_and_si512(a, b);
+}
+V_INLINE vi vi_shl(vi a, int n)
+{
+    return _mm512_slli_epi32(a, (unsigned)n);
+}
+V_INLINE vi vi_shr(vi a, int n)
+{
+    return _mm512_srli_epi32(a, (unsigned)n);
+}
+V_INLINE vf vi_to_float(vi a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+
+V_INLINE vm m_from_bits(uint32_t bits)
+{
+    return (vm)bits;
+}
+V_INLINE uint32_t m_bits(vm m)
+{
+    return (uint32_t)m;
+}
+V_INLINE vm m_first(int n)
+{
+    return (vm)(n >= LANES ? 0xffffu : (1u << n) - 1u);
+}
+V_INLINE vm m_less(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+V_INLINE vm m_equal(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+V_INLINE vm m_nan(vf a)
+{
+    return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+}
+V_INLINE vm m_negative(vf a)
+{
+    return _mm512_movepi32_mask(v_bits(a));
+}
+V_INLINE vf v_select(vm m, vf yes, vf no)
+{
+    return _mm512_mask_blend_ps(m, no, yes);
+}
+
+V_INLINE vf v_load_n(const float *p, int n)
+{
+    return _mm512_maskz_loadu_ps(m_first(n), p);
+}
+V_INLINE void v_store_n(float *p, vf a, int n)
+{
+    _mm512_mask_storeu_ps(p, m_first(n), a);
+}
+V_INLINE vf v_load_f16(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
+V_INLINE vf v_load_f16_n(const void *p, int n)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(m_first(n), p));
+}
+/* An element is the upper half of its lane: one shuffle beside zeros puts it there. */
+V_INLINE vf v_widen_bf16(__m256i half)
+{
+    const __m512i to = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0, 7, 0,
+                                        6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
+    return v_from_bits(
+        _mm512_maskz_permutexvar_epi16(0xaaaaaaaau, to, _mm512_castsi256_si512(half)));
+}
+V_INLINE vf v_load_bf16(const void *p)
+{
+    return v_widen_bf16(_mm256_loadu_si256(p));
+}
+V_INLINE vf v_load_bf16_n(const void *p, int n)
+{
+    return v_widen_bf16(_mm256_maskz_loadu_epi16(m_first(n), p));
+}
+V_INLINE v_half v_narrow_f16(vf a)
+{
+    return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* To nearest even, a NaN stays one: as heed_bf16_of_f32. vcvtneps2bf16 would flush subnormals. */
+V_INLINE v_half v_narrow_bf16(vf a)
+{
+    vi bits = v_bits(a), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), vi_set1(1));
+    vi up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, vi_set1(0x7fff)));
+    up = _mm512_mask_or_epi32(up, m_nan(a), bits, vi_set1(0x400000));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16));
+}
+V_INLINE void v_store_half_n(void *p, v_half half, int n)
+{
+    if (n >= LANES)
+        _mm256_storeu_si256(p, half);
+    else
+        _mm256_mask_storeu_epi16(p, m_first(n), half);
+}
+V_INLINE vf v_load_bf16_shuffle(const void *p)
+{
+    return v_load_bf16(p);
+}
+V_INLINE void v_store_low(float *p, vf a)
+{
+    _mm256_storeu_ps(p, _mm512_castps512_ps256(a));
+}
+V_INLINE void v_store_high(float *p, vf a)
+{
+    _mm256_storeu_ps(p, _mm512_extractf32x8_ps(a, 1));
+}
+V_INLINE uint64_t bytes_set(const void *p, int n)
+{
+    __mmask64 inside = n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1;
+    __m512i x = _mm512_maskz_loadu_epi8(inside, p);
+    return _mm512_test_epi8_mask(x, x);
+}
+
+#define V_POWER_UNIT 1.0f
+V_INLINE vf v_split_power(vf x, vf *n)
+{
+    vf r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    *n = v_sub(x, r);
+    return r;
+}
+V_INLINE vf v_power_of(vf t)
+{
+    return v_sub(t, v_set1(V_POWER_MAGIC));
+}
+V_INLINE vf v_times_power(vf p, vf n)
+{
+    return _mm512_scalef_ps(p, n);
+}
+
+V_INLINE vf v_zip_low(vf a, vf b)
+{
+    return _mm512_unpacklo_ps(a, b);
+}
+V_INLINE vf v_zip_high(vf a, vf b)
+{
+    return _mm512_unpackhi_ps(a, b);
+}
+V_INLINE vf v_low_pairs(vf a, vf b)
+{
+    return _mm512_shuffle_ps(a, b, 0x44);
+}
+V_INLINE vf v_high_pairs(vf a, vf b)
+{
+    return _mm512_shuffle_ps(a, b, 0xee);
+}
+#define v_spread(a, i) _mm512_permute_ps(a, (i)*0x55)
+
+V_INLINE void v_transpose(vf r[LANES])
+{
+    vf t[LANES];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        for (int h = 0; h < 2; h++) {
+            __m512d a = _mm512_castps_pd(t[i + h]), b = _mm512_castps_pd(t[i + h + 2]);
+            r[i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+            r[i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+        r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
+        r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+V_INLINE void v_transpose_fours(vf r[4])
+{
+    const vf a = _mm512_shuffle_f32x4(r[0], r[1], 0x44), b = _mm512_shuffle_f32x4(r[2], r[3], 0x44);
+    const vf c = _mm512_shuffle_f32x4(r[0], r[1], 0xee), d = _mm512_shuffle_f32x4(r[2], r[3], 0xee);
+    r[0] = _mm512_shuffle_f32x4(a, b, 0x88);
+    r[1] = _mm512_shuffle_f32x4(a, b, 0xdd);
+    r[2] = _mm512_shuffle_f32x4(c, d, 0x88);
+    r[3] = _mm512_shuffle_f32x4(c, d, 0xdd);
+}
+V_INLINE vf v_fold_two(vf a, vf b)
+{
+    return v_add(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+V_INLINE void v_fold(vf s[4][1], vf to[1])
+{
+    const vf x = v_fold_two(s[0][0], s[1][0]), y = v_fold_two(s[2][0], s[3][0]);
+    to[0] = v_add(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
+}
+
+/* Rows 4 apart side by side, so that whole fours are what is left to move at the end. */
+V_INLINE int v_eights_row(int i)
+{
+    return i < 4 ? i : i + 4;
+}
+V_INLINE vf v_eights(const float *at, int64_t stride, int64_t n, int i)
+{
+    const int r = v_eights_row(i);
+    vf q = r < n ? _mm512_zextps256_ps512(_mm256_loadu_ps(at + r * stride)) : v_zero();
+    if (r + 4 < n)
+        q = _mm512_insertf32x8(q, _mm256_loadu_ps(at + (r + 4) * stride), 1);
+    return q;
+}
+V_INLINE void v_eights_columns(vf q[8])
+{
+    vf t[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = v_zip_low(q[i], q[i + 1]);
+        t[i + 1] = v_zip_high(q[i], q[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        q[i] = v_low_pairs(t[i], t[i + 2]);
+        q[i + 1] = v_high_pairs(t[i], t[i + 2]);
+        q[i + 2] = v_low_pairs(t[i + 1], t[i + 3]);
+        q[i + 3] = v_high_pairs(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(q[i], q[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(q[i], q[i + 4], 0xdd);
+    }
+    for (int i = 0; i < 8; i++)
+        q[i] = t[i];
+}
+
+#endif

@@ -1,0 +1,522 @@
+/* Loops in C over HEED_VEC_PLAIN lanes, for machines that have no file of their own, and to compare
+ * the others with; part of vec.h. */
+#ifndef HEED_SIMD_VEC_PLAIN_H
+#define HEED_SIMD_VEC_PLAIN_H
+
+#include <math.h>
+
+#define LANES HEED_VEC_PLAIN
+#define V_REGISTERS HEED_VEC_REGISTERS(LANES)
+#define V_ISA "plain"
+#define HEED_ISA_FUNCTION(name) name##_plain
+
+typedef struct vf {
+    float f[LANES];
+} vf;
+
+typedef struct vi {
+    uint32_t u[LANES];
+} vi;
+
+typedef struct v_half {
+    uint16_t u[LANES];
+} v_half;
+
+typedef uint16_t vm; /* bit l is lane l */
+
+#define EACH_LANE(l) for (int l = 0; l < LANES; l++)
+#define V_PLAIN(name, expression)                                                                  \
+    V_INLINE vf name(vf a, vf b)                                                                   \
+    {                                                                                              \
+        EACH_LANE(l) a.f[l] = expression;                                                          \
+        return a;                                                                                  \
+    }
+#define VI_PLAIN(name, expression)                                                                 \
+    V_INLINE vi name(vi a, vi b)                                                                   \
+    {                                                                                              \
+        EACH_LANE(l) a.u[l] = expression;                                                          \
+        return a;                                                                                  \
+    }
+#define M_PLAIN(name, expression)                                                                  \
+    V_INLINE vm name(vf a, vf b)                                                                   \
+    {                                                                                              \
+        uint32_t mask = 0;                                                                         \
+        EACH_LANE(l) mask |= (uint32_t)(expression) << l;                                          \
+        return (vm)mask;                                                                           \
+    }
+
+V_INLINE vf v_set1(float x)
+{
+    vf y;
+    EACH_LANE(l) y.f[l] = x;
+    return y;
+}
+V_INLINE vf v_zero(void)
+{
+    return v_set1(0);
+}
+V_INLINE vf v_load(const float *p)
+{
+    vf y;
+    memcpy(&y, p, sizeof y);
+    return y;
+}
+V_INLINE void v_store(float *p, vf a)
+{
+    memcpy(p, &a, sizeof a);
+}
+V_INLINE vf v_broadcast(const void *p)
+{
+    float x;
+    memcpy(&x, p, sizeof x);
+    return v_set1(x);
+}
+V_PLAIN(v_add, a.f[l] + b.f[l])
+V_PLAIN(v_sub, a.f[l] - b.f[l])
+V_PLAIN(v_mul, a.f[l] * b.f[l])
+V_PLAIN(v_div, a.f[l] / b.f[l])
+V_PLAIN(v_max, a.f[l] > b.f[l] ? a.f[l] : b.f[l])
+V_PLAIN(v_min, a.f[l] < b.f[l] ? a.f[l] : b.f[l])
+
+/* Rounded once where that is an instruction, or where the bits of the other sets are asked for: by a
+ * call it would take longer than all the rest. */
+#if defined(FP_FAST_FMAF) || defined(HEED_VEC_SAME_BITS)
+#define V_PLAIN_FMA(a, b, c) fmaf(a, b, c)
+#else
+#define V_PLAIN_FMA(a, b, c) ((a) * (b) + (c))
+#endif
+V_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    EACH_LANE(l) a.f[l] = V_PLAIN_FMA(a.f[l], b.f[l], c.f[l]);
+    return a;
+}
+V_INLINE vf v_fnma(vf a, vf b, vf c)
+{
+    EACH_LANE(l) a.f[l] = V_PLAIN_FMA(-a.f[l], b.f[l], c.f[l]);
+    return a;
+}
+V_INLINE vf v_ceil(vf a)
+{
+    EACH_LANE(l) a.f[l] = ceilf(a.f[l]);
+    return a;
+}
+V_INLINE vf v_abs(vf a)
+{
+    EACH_LANE(l) a.f[l] = fabsf(a.f[l]);
+    return a;
+}
+
+V_INLINE vi v_bits(vf a)
+{
+    vi y;
+    memcpy(&y, &a, sizeof y);
+    return y;
+}
+V_INLINE vf v_from_bits(vi a)
+{
+    vf y;
+    memcpy(&y, &a, sizeof y);
+    return y;
+}
+V_INLINE vi vi_load(const void *p)
+{
+    vi y;
+    memcpy(&y, p, sizeof y);
+    return y;
+}
+V_INLINE vi vi_set1(uint32_t x)
+{
+    vi y;
+    EACH_LANE(l) y.u[l] = x;
+    return y;
+}
+V_INLINE vi vi_zero(void)
+{
+    return vi_set1(0);
+}
+VI_PLAIN(vi_add, a.u[l] + b.u[l])
+VI_PLAIN(vi_sub, a.u[l] - b.u[l])
+VI_PLAIN(vi_and, a.u[l] & b.u[l])
+VI_PLAIN(vi_or, a.u[l] | b.u[l])
+VI_PLAIN(vi_xor, a.u[l] ^ b.u[l])
+V_INLINE vi vi_shl(vi a, int n)
+{
+    EACH_LANE(l) a.u[l] <<= n;
+    return a;
+}
+V_INLINE vi vi_shr(vi a, int n)
+{
+    EACH_LANE(l) a.u[l] >>= n;
+    return a;
+}
+V_INLINE vf vi_to_float(vi a)
+{
+    vf y;
+    EACH_LANE(l) y.f[l] = (float)(int32_t)a.u[l];
+    return y;
+}
+V_INLINE vf v_and(vf a, vf b)
+{
+    return v_from_bits(vi_and(v_bits(a), v_bits(b)));
+}
+V_INLINE vf v_or(vf a, vf b)
+{
+    return v_from_bits(vi_or(v_bits(a), v_bits(b)));
+}
+V_INLINE vf v_xor(vf a, vf b)
+{
+    return v_from_bits(vi_xor(v_bits(a), v_bits(b)));
+}
+
+V_INLINE vm m_from_bits(uint32_t bits)
+{
+    return (vm)bits;
+}
+V_INLINE uint32_t m_bits(vm m)
+{
+    return m & ((1u << LANES) - 1);
+}
+V_INLINE vm m_first(int n)
+{
+    return (vm)(n >= LANES ? (1u << LANES) - 1 : (1u << n) - 1);
+}
+M_PLAIN(m_less, a.f[l] < b.f[l])
+M_PLAIN(m_equal, a.f[l] == b.f[l])
+V_INLINE vm m_nan(vf a)
+{
+    uint32_t mask = 0;
+    EACH_LANE(l) mask |= (uint32_t)(a.f[l] != a.f[l]) << l;
+    return (vm)mask;
+}
+V_INLINE vm m_negative(vf a)
+{
+    uint32_t mask = 0;
+    EACH_LANE(l) mask |= v_bits(a).u[l] >> 31 << l;
+    return (vm)mask;
+}
+V_INLINE vf v_select(vm m, vf yes, vf no)
+{
+    EACH_LANE(l) no.f[l] = m >> l & 1 ? yes.f[l] : no.f[l];
+    return no;
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+V_INLINE vf v_load_plain(uint32_t type, const void *p, int n)
+{
+    vf y = {{0}};
+    EACH_LANE(l) if (l < n) y.f[l] = heed_load(type, p, l);
+    return y;
+}
+V_INLINE vf v_load_n(const float *p, int n)
+{
+    return v_load_plain(HEED_F32, p, n);
+}
+V_INLINE vf v_load_f16(const void *p)
+{
+    return v_load_plain(HEED_F16, p, LANES);
+}
+V_INLINE vf v_load_f16_n(const void *p, int n)
+{
+    return v_load_plain(HEED_F16, p, n);
+}
+V_INLINE vf v_load_bf16(const void *p)
+{
+    return v_load_plain(HEED_BF16, p, LANES);
+}
+V_INLINE vf v_load_bf16_n(const void *p, int n)
+{
+    return v_load_plain(HEED_BF16, p, n);
+}
+V_INLINE vf v_load_bf16_shuffle(const void *p)
+{
+    return v_load_bf16(p);
+}
+V_INLINE void v_store_n(float *p, vf a, int n)
+{
+    EACH_LANE(l) if (l < n) heed_store(HEED_F32, p, l, a.f[l]);
+}
+V_INLINE v_half v_narrow_f16(vf a)
+{
+    v_half h;
+    EACH_LANE(l) heed_store(HEED_F16, h.u, l, a.f[l]);
+    return h;
+}
+V_INLINE v_half v_narrow_bf16(vf a)
+{
+    v_half h;
+    EACH_LANE(l) heed_store(HEED_BF16, h.u, l, a.f[l]);
+    return h;
+}
+V_INLINE void v_store_half_n(void *p, v_half h, int n)
+{
+    memcpy(p, &h, 2 * (size_t)(n < LANES ? n : LANES));
+}
+V_INLINE void v_store_low(float *p, vf a)
+{
+    memcpy(p, a.f, sizeof a / 2);
+}
+V_INLINE void v_store_high(float *p, vf a)
+{
+    memcpy(p, a.f + LANES / 2, sizeof a / 2);
+}
+V_INLINE uint64_t bytes_set(const void *p, int n)
+{
+    const uint8_t *bytes = p;
+    uint64_t bits = 0;
+    for (int i = 0; i < n; i++)
+        bits |= (uint64_t)(bytes[i] != 0) << i;
+    return bits;
+}
+V_INLINE uint32_t bytes_set16(const void *p)
+{
+    return (uint32_t)bytes_set(p, 16);
+}
+
+/* ---- powers of two ----------------------------------------------------------------------------
+ */
+
+/* As AVX2's. */
+#define V_POWER_UNIT 0.5f
+V_INLINE vf v_split_power(vf x, vf *t)
+{
+    const vf magic = v_set1(V_POWER_MAGIC);
+    x = v_max(v_set1(-128.0f), x);
+    *t = v_add(x, magic);
+    return v_sub(x, v_sub(*t, magic));
+}
+V_INLINE vf v_power_of(vf t)
+{
+    return t;
+}
+V_INLINE vf v_times_power(vf p, vf t)
+{
+    return v_mul(p, v_from_bits(vi_shl(v_bits(t), 23)));
+}
+
+#undef V_PLAIN
+#undef VI_PLAIN
+#undef M_PLAIN
+
+/* ---- four and eight floats --------------------------------------------------------------------
+ */
+
+typedef struct v4 {
+    float f[4];
+} v4;
+
+typedef uint32_t m4;
+
+#if HEED_VEC_PLAIN == 8
+typedef vf v8;
+#else
+typedef struct v8 {
+    float f[8];
+} v8;
+#endif
+
+V_INLINE v8 v8_load(const float *p)
+{
+    v8 y;
+    memcpy(&y, p, sizeof y);
+    return y;
+}
+V_INLINE v8 v8_zero(void)
+{
+    return (v8){{0}};
+}
+V_INLINE void v8_store(float *p, v8 a)
+{
+    memcpy(p, &a, sizeof a);
+}
+V_INLINE v8 v8_broadcast(const void *p)
+{
+    v8 y;
+    for (int i = 0; i < 8; i++)
+        memcpy(&y.f[i], p, 4);
+    return y;
+}
+V_INLINE v8 v8_mul(v8 a, v8 b)
+{
+    for (int i = 0; i < 8; i++)
+        a.f[i] *= b.f[i];
+    return a;
+}
+V_INLINE v8 v8_fma(v8 a, v8 b, v8 c)
+{
+    for (int i = 0; i < 8; i++)
+        a.f[i] = V_PLAIN_FMA(a.f[i], b.f[i], c.f[i]);
+    return a;
+}
+V_INLINE v8 v8_load_half(uint32_t type, const void *p)
+{
+    v8 y;
+    for (int i = 0; i < 8; i++)
+        y.f[i] = heed_load(type, p, i);
+    return y;
+}
+V_INLINE void v8_store_half(uint32_t type, void *p, v8 a)
+{
+    for (int i = 0; i < 8; i++)
+        heed_store(type, p, i, a.f[i]);
+}
+V_INLINE v8 v8_of(v4 low, v4 high)
+{
+    v8 y;
+    memcpy(y.f, &low, sizeof low);
+    memcpy(y.f + 4, &high, sizeof high);
+    return y;
+}
+V_INLINE v4 v4_load(const float *p)
+{
+    v4 y;
+    memcpy(&y, p, sizeof y);
+    return y;
+}
+V_INLINE v4 v8_low(v8 a)
+{
+    return v4_load(a.f);
+}
+V_INLINE v4 v8_high(v8 a)
+{
+    return v4_load(a.f + 4);
+}
+V_INLINE v4 v4_set1(float x)
+{
+    return (v4){{x, x, x, x}};
+}
+V_INLINE v4 v4_zero(void)
+{
+    return v4_set1(0);
+}
+V_INLINE void v4_store(float *p, v4 a)
+{
+    memcpy(p, &a, sizeof a);
+}
+V_INLINE v4 v4_add(v4 a, v4 b)
+{
+    for (int i = 0; i < 4; i++)
+        a.f[i] += b.f[i];
+    return a;
+}
+V_INLINE v4 v4_max(v4 a, v4 b)
+{
+    for (int i = 0; i < 4; i++)
+        a.f[i] = a.f[i] > b.f[i] ? a.f[i] : b.f[i];
+    return a;
+}
+V_INLINE v4 v4_div(v4 a, v4 b)
+{
+    for (int i = 0; i < 4; i++)
+        a.f[i] /= b.f[i];
+    return a;
+}
+V_INLINE m4 m4_equal(v4 a, v4 b)
+{
+    m4 m = 0;
+    for (int i = 0; i < 4; i++)
+        m |= (uint32_t)(a.f[i] == b.f[i]) << i;
+    return m;
+}
+V_INLINE uint32_t m4_bits(m4 m)
+{
+    return m;
+}
+V_INLINE v4 v4_select(m4 m, v4 yes, v4 no)
+{
+    for (int i = 0; i < 4; i++)
+        no.f[i] = m >> i & 1 ? yes.f[i] : no.f[i];
+    return no;
+}
+
+/* ---- between lanes ----------------------------------------------------------------------------
+ */
+
+#if HEED_VEC_PLAIN >= 4
+
+/* Of each four lanes i and j of a and k and l of b, in this order. */
+V_INLINE vf v_plain_fours(vf a, int i, int j, vf b, int k, int l)
+{
+    vf y;
+    for (int n = 0; n < LANES; n += 4) {
+        y.f[n] = a.f[n + i];
+        y.f[n + 1] = a.f[n + j];
+        y.f[n + 2] = b.f[n + k];
+        y.f[n + 3] = b.f[n + l];
+    }
+    return y;
+}
+V_INLINE vf v_low_pairs(vf a, vf b)
+{
+    return v_plain_fours(a, 0, 1, b, 0, 1);
+}
+V_INLINE vf v_high_pairs(vf a, vf b)
+{
+    return v_plain_fours(a, 2, 3, b, 2, 3);
+}
+V_INLINE vf v_zip_low(vf a, vf b)
+{
+    const vf y = v_low_pairs(a, b);
+    return v_plain_fours(y, 0, 2, y, 1, 3);
+}
+V_INLINE vf v_zip_high(vf a, vf b)
+{
+    const vf y = v_high_pairs(a, b);
+    return v_plain_fours(y, 0, 2, y, 1, 3);
+}
+V_INLINE vf v_spread(vf a, int i)
+{
+    return v_plain_fours(a, i, i, a, i, i);
+}
+V_INLINE void v_transpose(vf r[LANES])
+{
+    EACH_LANE(i) for (int j = 0; j < i; j++)
+    {
+        const float x = r[i].f[j];
+        r[i].f[j] = r[j].f[i];
+        r[j].f[i] = x;
+    }
+}
+V_INLINE void v_transpose_fours(vf r[LANES / 4])
+{
+    for (int i = 0; i < LANES / 4; i++)
+        for (int j = 0; j < i; j++)
+            for (int l = 0; l < 4; l++) {
+                const float x = r[i].f[4 * j + l];
+                r[i].f[4 * j + l] = r[j].f[4 * i + l];
+                r[j].f[4 * i + l] = x;
+            }
+}
+V_INLINE void v_fold(vf s[4][16 / LANES], vf to[16 / LANES])
+{
+    float sum[4][16];
+    for (int row = 0; row < 4; row++) {
+        for (int i = 0; i < 16; i++)
+            sum[row][i] = s[row][i / LANES].f[i % LANES];
+        for (int i = 0; i < 8; i++)
+            sum[row][i] += sum[row][i + 8];
+        for (int i = 0; i < 4; i++)
+            to[row * 4 / LANES].f[row * 4 % LANES + i] = sum[row][i] + sum[row][i + 4];
+    }
+}
+
+/* Two vectors of LANES rows' first floats, and so on, where LANES is below eight. */
+V_INLINE int v_eights_row(int i)
+{
+    return i % LANES;
+}
+V_INLINE vf v_eights(const float *at, int64_t stride, int64_t n, int i)
+{
+    vf y;
+    EACH_LANE(l) y.f[l] = l < n ? at[l * stride + i] : 0;
+    return y;
+}
+V_INLINE void v_eights_columns(vf q[8])
+{
+    (void)q;
+}
+
+#endif
+
+#endif

@@ -1,0 +1,137 @@
+/* What AVX2 and AVX-512 have in common: vectors of four and eight floats, and bytes. Part of vec.h. */
+#ifndef HEED_SIMD_VEC_X86_H
+#define HEED_SIMD_VEC_X86_H
+
+#include <immintrin.h>
+
+#if defined(__GNUC__)
+#define V_IN_REGISTER(v) __asm__("" : "+v"(v));
+#define V_AFTER(then, v) __asm__("" : "+r"(then) : "v"(v))
+#endif
+
+typedef __m256 v8;
+typedef __m128 v4;
+typedef __m128 m4;
+
+V_INLINE v8 v8_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+V_INLINE v8 v8_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+V_INLINE void v8_store(float *p, v8 a)
+{
+    _mm256_storeu_ps(p, a);
+}
+V_INLINE v8 v8_broadcast(const void *p)
+{
+    float x; /* at any address: the load folds into the broadcast */
+    memcpy(&x, p, sizeof x);
+    return _mm256_set1_ps(x);
+}
+V_INLINE v8 v8_mul(v8 a, v8 b)
+{
+    return _mm256_mul_ps(a, b);
+}
+V_INLINE v8 v8_fma(v8 a, v8 b, v8 c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+V_INLINE v8 v8_of(v4 low, v4 high)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
+}
+V_INLINE v4 v8_low(v8 a)
+{
+    return _mm256_castps256_ps128(a);
+}
+V_INLINE v4 v8_high(v8 a)
+{
+    return _mm256_extractf128_ps(a, 1);
+}
+
+V_INLINE v8 v8_widen_f16(__m128i half)
+{
+    return _mm256_cvtph_ps(half);
+}
+V_INLINE v8 v8_widen_bf16(__m128i half)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+V_INLINE __m128i v8_narrow_f16(v8 a)
+{
+    return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* To nearest even, a NaN stays one: as heed_bf16_of_f32. */
+V_INLINE __m128i v8_narrow_bf16(v8 a)
+{
+    const __m256i bits = _mm256_castps_si256(a);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256 nan = _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
+    __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    up = _mm256_castps_si256(
+        _mm256_blendv_ps(_mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet), nan));
+    up = _mm256_srli_epi32(up, 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(up), _mm256_extracti128_si256(up, 1));
+}
+V_INLINE v8 v8_load_half(uint32_t type, const void *p)
+{
+    const __m128i half = _mm_loadu_si128(p);
+    return type == HEED_F16 ? v8_widen_f16(half) : v8_widen_bf16(half);
+}
+V_INLINE void v8_store_half(uint32_t type, void *p, v8 a)
+{
+    _mm_storeu_si128(p, type == HEED_F16 ? v8_narrow_f16(a) : v8_narrow_bf16(a));
+}
+
+V_INLINE v4 v4_zero(void)
+{
+    return _mm_setzero_ps();
+}
+V_INLINE v4 v4_set1(float x)
+{
+    return _mm_set1_ps(x);
+}
+V_INLINE v4 v4_load(const float *p)
+{
+    return _mm_loadu_ps(p);
+}
+V_INLINE void v4_store(float *p, v4 a)
+{
+    _mm_storeu_ps(p, a);
+}
+V_INLINE v4 v4_add(v4 a, v4 b)
+{
+    return _mm_add_ps(a, b);
+}
+V_INLINE v4 v4_max(v4 a, v4 b)
+{
+    return _mm_max_ps(a, b);
+}
+V_INLINE v4 v4_div(v4 a, v4 b)
+{
+    return _mm_div_ps(a, b);
+}
+V_INLINE m4 m4_equal(v4 a, v4 b)
+{
+    return _mm_cmpeq_ps(a, b);
+}
+V_INLINE uint32_t m4_bits(m4 m)
+{
+    return (uint32_t)_mm_movemask_ps(m);
+}
+V_INLINE v4 v4_select(m4 m, v4 yes, v4 no)
+{
+    return _mm_blendv_ps(no, yes, m);
+}
+
+V_INLINE uint32_t bytes_set16(const void *p)
+{
+    const __m128i bytes = _mm_loadu_si128(p);
+    return 0xffffu & ~(uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128()));
+}
+
+#endif
