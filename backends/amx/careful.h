@@ -31,7 +31,7 @@ static void add_odd_v(const amx_run *x, int unit)
             if (seen && t->mask.data)
                 seen = mask_lanes(t, &row, j, 1);
             if (seen && t->bias.data)
-                seen = !(vf_equal(bias_lanes(x->p, t, &row, j, 1), vf_set1(-INFINITY)) & 1);
+                seen = !(m_equal(bias_lanes(x->p, t, &row, j, 1), v_set1(-INFINITY)) & 1);
             if (!seen)
                 continue;
             for (int part = 0; part < x->l->parts; part++) {
@@ -75,9 +75,9 @@ static void scale_o(const amx_run *x, const float factor[AMX_GROUP], uint32_t wh
         if (which >> i & 1)
             for (int c = 0; c < 2 * x->l->v_pairs; c++) {
                 float *o = (float *)(void *)(o_tile(x, c / 2, i / 16, c % 2) + i % 16 * 64);
-                vf y = vf_mul(vf_load(o), vf_set1(factor[i]));
+                vf y = v_mul(v_load(o), v_set1(factor[i]));
                 /* As the next product would flush it, whether or not one follows. */
-                vf_store(o, vf_select(vf_within(y, 0x1.fffffcp-127f, 0xffff), vf_set1(0), y));
+                v_store(o, v_select(m_within(y, 0x1.fffffcp-127f, 0xffff), v_set1(0), y));
             }
 }
 
@@ -165,12 +165,12 @@ static int transform_row(const amx_run *x, int i, int unit, int end)
                 if ((mask >> n & 1) &&
                     ((x->rows->odd_q >> i & 1) || (header->odd_k[g / 2] >> (g % 2 * 16 + n) & 1)))
                     s[n] = exact_product(x->p, x->t, &row, j + n);
-        y = vf_load(s);
+        y = v_load(s);
         if (x->general)
-            y = vf_mul(score_lanes(x->p, x->t, &row, j, y, &mask, NULL), vf_set1(AMX_LOG2_E));
+            y = v_mul(score_lanes(x->p, x->t, &row, j, y, &mask, NULL), v_set1(AMX_LOG2_E));
         else if (x->t->mask.data)
             mask = mask_lanes(x->t, &row, j, mask);
-        vf_store(s, vf_select(mask, y, vf_set1(x->hidden)));
+        v_store(s, v_select(mask, y, v_set1(x->hidden)));
     }
     return x->general || odd;
 }
@@ -178,10 +178,10 @@ static int transform_row(const amx_run *x, int i, int unit, int end)
 /* Largest score of row i; NaNs do not count. */
 static inline float largest_of_row(const amx_run *x, int i, int groups, int first_group, float c)
 {
-    vf top = vf_set1(-INFINITY);
+    vf top = v_set1(-INFINITY);
     for (int g = first_group; g < groups; g++)
-        top = vf_max(vf_mul(vf_load(x->s + g * 512 + i * 16), vf_set1(c)), top);
-    return vf_largest(top);
+        top = v_max(v_mul(v_load(x->s + g * 512 + i * 16), v_set1(c)), top);
+    return v_largest(top);
 }
 
 /* Weights of row i and one unit, whose scores are at a and b, to bf16 weights; returns the largest
@@ -189,22 +189,22 @@ static inline float largest_of_row(const amx_run *x, int i, int groups, int firs
 static inline vi bf16_weights(const float *a, const float *b, float c, float reference, vi top,
                               char *out)
 {
-    const vf floor = vf_set1(FIXED_ZERO), factor = vf_set1(c);
+    const vf floor = v_set1(FIXED_ZERO), factor = v_set1(c);
     vf za, zb;
     vi fixed;
     if (fabsf(reference) <= AMX_ONE_STEP) {
-        vf addend = vf_set1(fixed_addend(reference));
-        za = vf_fma(vf_load(a), factor, addend);
-        zb = vf_fma(vf_load(b), factor, addend);
+        vf addend = v_set1(fixed_addend(reference));
+        za = v_fma(v_load(a), factor, addend);
+        zb = v_fma(v_load(b), factor, addend);
     } else {
         /* Scores so large are integers or coarser: the reference came from the rounded product, and
          * only that differs from it by what it should. */
-        vf m = vf_set1(reference), addend = vf_set1(fixed_addend(0));
-        za = vf_add(vf_sub(vf_mul(vf_load(a), factor), m), addend);
-        zb = vf_add(vf_sub(vf_mul(vf_load(b), factor), m), addend);
+        vf m = v_set1(reference), addend = v_set1(fixed_addend(0));
+        za = v_add(v_sub(v_mul(v_load(a), factor), m), addend);
+        zb = v_add(v_sub(v_mul(v_load(b), factor), m), addend);
     }
     /* The maximum also makes a NaN nothing: it is put in afterwards. */
-    fixed = fixed_of(vf_max(za, floor), vf_max(zb, floor));
+    fixed = fixed_of(v_max(za, floor), v_max(zb, floor));
     vi_store(out, weights_of(fixed, vi_load(exp2_table)));
     return vi_max16(top, fixed);
 }
@@ -215,17 +215,17 @@ static inline vi bf16_weights(const float *a, const float *b, float c, float ref
 static inline void split_weights(const float *a, const float *b, float c, float reference, vf *sum,
                                  vf *above, char *high, char *low)
 {
-    const vf factor = vf_set1(c), m = vf_set1(reference);
+    const vf factor = v_set1(c), m = v_set1(reference);
     const vi half = vi_set1(0x8000), upper = vi_set1(0xffff0000u);
     vi up[2], rest[2];
     for (int side = 0; side < 2; side++) {
-        vf x = vf_sub(vf_mul(vf_load(side ? b : a), factor), m), p = exp2_or_zero(x);
-        *above = vf_max(x, *above);
-        *sum = vf_add(*sum, p);
-        up[side] = vi_and(vi_add32(vf_bits(p), half), upper);
-        rest[side] = vi_add32(vf_bits(vf_sub(p, vi_float(up[side]))), half);
-        up[side] = vi_shr32(up[side], 16);
-        rest[side] = vi_shr32(rest[side], 16);
+        vf x = v_sub(v_mul(v_load(side ? b : a), factor), m), p = exp2_or_zero(x);
+        *above = v_max(x, *above);
+        *sum = v_add(*sum, p);
+        up[side] = vi_and(vi_add(v_bits(p), half), upper);
+        rest[side] = vi_add(v_bits(v_sub(p, v_from_bits(up[side]))), half);
+        up[side] = vi_shr(up[side], 16);
+        rest[side] = vi_shr(rest[side], 16);
     }
     vi_store(high, vi_pack(up[0], up[1]));
     vi_store(low, vi_pack(rest[0], rest[1]));
@@ -259,7 +259,7 @@ static void careful_block(amx_run *x, int unit, int end)
     for (int i = 0; i < x->n_rows; i++) {
         int odd = transform_row(x, i, unit, end), done = 0;
         float *reference = &x->rows->reference[i], *s = x->s + i * 16, largest = 0;
-        vf sum = vf_load(x->rows->sum[i]), partial = vf_set1(0), above = vf_set1(-INFINITY);
+        vf sum = v_load(x->rows->sum[i]), partial = v_set1(0), above = v_set1(-INFINITY);
         vi top = vi_zero();
         char *p = p_tile(x, unit, 0, i / 16) + i % 16 * 64;
         int64_t unit_bytes = x->l->group * 64 * x->l->parts;
@@ -267,7 +267,7 @@ static void careful_block(amx_run *x, int unit, int end)
             for (int g = first, n = 0; g < groups; g += 2, n++)
                 split_weights(s + g * 512, s + g * 512 + 512, c, *reference, &partial, &above,
                               p + n * unit_bytes, p + n * unit_bytes + 2048);
-            done = !vf_above_zero(above);
+            done = !m_less(v_zero(), above);
         } else if (*reference != AMX_UNSEEN) {
             for (int g = first, n = 0; g < groups; g += 2, n++)
                 top = bf16_weights(s + g * 512, s + g * 512 + 512, c, *reference, top,
@@ -275,7 +275,7 @@ static void careful_block(amx_run *x, int unit, int end)
             done = !vi_halves_from(top, AMX_TOO_LARGE);
         }
         if (!done) {
-            partial = vf_set1(0);
+            partial = v_set1(0);
             largest = largest_of_row(x, i, groups, first, c);
             if (*reference == AMX_UNSEEN || largest > *reference ||
                 (largest == *reference && !split)) {
@@ -291,7 +291,7 @@ static void careful_block(amx_run *x, int unit, int end)
                 }
                 if (old != AMX_UNSEEN) {
                     factor[i] = reference_factor(old, *reference);
-                    sum = vf_mul(sum, vf_set1(factor[i]));
+                    sum = v_mul(sum, v_set1(factor[i]));
                     scale_exact(x, i, factor[i]);
                     raised |= 1u << i;
                 }
@@ -312,15 +312,15 @@ static void careful_block(amx_run *x, int unit, int end)
             }
         }
         if (odd && put_nans(x, i, unit, end, c)) {
-            sum = vf_set1(NAN);
+            sum = v_set1(NAN);
             scale_exact(x, i, NAN);
         }
         if (split)
-            sum = vf_add(sum, partial);
+            sum = v_add(sum, partial);
         else
             for (int n = 0; n < end - unit; n++)
-                sum = vf_add_pairs(sum, vi_load(p + n * unit_bytes));
-        vf_store(x->rows->sum[i], sum);
+                sum = v_add_pairs(sum, vi_load(p + n * unit_bytes));
+        v_store(x->rows->sum[i], sum);
         for (int g = first; x->exact && g < groups; g += 2)
             add_exact(x, i, s + g * 512, s + g * 512 + 512);
         if (vi_halves_from(top, AMX_RAISE_FIXED))

@@ -26,13 +26,13 @@ typedef struct fast_unit {
 
 AMX_INLINE void fast_row(const fast_unit *f, vf c, vi table, vi *top, int i, const int half)
 {
-    vf addend = vf_set1(f->addends[i]);
-    vi fixed = fixed_of(vf_fma(vf_load(f->now + i * 16), c, addend),
-                        vf_fma(vf_load(f->now + half + i * 16), c, addend));
+    vf addend = v_set1(f->addends[i]);
+    vi fixed = fixed_of(v_fma(v_load(f->now + i * 16), c, addend),
+                        v_fma(v_load(f->now + half + i * 16), c, addend));
     vi weights = weights_of(fixed, table);
     *top = vi_max16(*top, fixed);
     vi_store(f->weights + i * 64, weights);
-    vf_store(f->sums + i * 16, vf_add_pairs(vf_load(f->sums + i * 16), weights));
+    v_store(f->sums + i * 16, v_add_pairs(v_load(f->sums + i * 16), weights));
 }
 
 /*
@@ -128,7 +128,7 @@ AMX_INLINE void fast_op(const fast_unit *f, const int steps, const int slot)
 AMX_INLINE void fast_woven(fast_unit *state, const int steps)
 {
     const fast_unit copy = *state, *const f = &copy; /* no store can change what is local */
-    const vf c = vf_set1(f->c);
+    const vf c = v_set1(f->c);
     const vi table = vi_load(exp2_table);
     vi top = f->top;
     FAST_SLOT(0)
@@ -164,7 +164,7 @@ FAST_KIND(4)
 static void fast_soft(fast_unit *f, int n_rows)
 {
     for (int i = 0; i < n_rows; i++)
-        fast_row(f, vf_set1(f->c), vi_load(exp2_table), &f->top, i, 512);
+        fast_row(f, v_set1(f->c), vi_load(exp2_table), &f->top, i, 512);
 }
 
 typedef void fast_kind(fast_unit *f);
@@ -189,30 +189,29 @@ static void general_scores(const amx_run *x, int unit, float *s)
     const int usual = !(x->p->features & HEED_HAS_SOFTCAP) && !t->mask.data && !t->alibi_slope &&
                       t->bias.data && t->bias.dim_stride == 1 && x->all_first <= j &&
                       x->all_end >= j + AMX_UNIT;
-    const vf scale = vf_set1(x->p->scale), log2_e = vf_set1(AMX_LOG2_E),
-             hidden = vf_set1(-INFINITY);
+    const vf scale = v_set1(x->p->scale), log2_e = v_set1(AMX_LOG2_E), hidden = v_set1(-INFINITY);
     unsigned odd = 0;
     for (int i = 0; i < x->n_rows; i++) {
         const amx_row *row = &x->row[i];
         float *p = s + i * 16;
         int64_t at = row->head * t->bias.head_stride + row->q * t->bias.row_stride + j;
-        const vf slope = vf_set1(usual && t->bias_slope ? t->bias_slope[row->head] : 1.0f);
+        const vf slope = v_set1(usual && t->bias_slope ? t->bias_slope[row->head] : 1.0f);
         for (int half = 0; half < 2; half++, p += x->l->group * 16, at += 16) {
             uint16_t mask = range_mask(row->first, row->end, j + half * 16);
             vf y;
             if (usual) { /* as score_lanes */
                 const char *data = (const char *)t->bias.data + at * (type == HEED_F32 ? 4 : 2);
-                vf bias = type == HEED_F32    ? vf_load((const float *)(const void *)data)
-                          : type == HEED_BF16 ? vf_load_bf16_some(data, 0xffff)
-                                              : vf_load_f16_some(data, 0xffff);
-                mask = (uint16_t)~vf_equal(bias, hidden);
-                y = vf_fma(bias, slope, vf_mul(vf_load(p), scale));
+                vf bias = type == HEED_F32    ? v_load((const float *)(const void *)data)
+                          : type == HEED_BF16 ? v_load_bf16_some(data, 0xffff)
+                                              : v_load_f16_some(data, 0xffff);
+                mask = (uint16_t)~m_equal(bias, hidden);
+                y = v_fma(bias, slope, v_mul(v_load(p), scale));
             } else {
-                y = score_lanes(x->p, t, row, j + half * 16, vf_load(p), &mask, NULL);
+                y = score_lanes(x->p, t, row, j + half * 16, v_load(p), &mask, NULL);
             }
-            y = vf_select(mask, vf_mul(y, log2_e), hidden);
-            odd |= (unsigned)vf_not_below_inf(y);
-            vf_store(p, y);
+            y = v_select(mask, v_mul(y, log2_e), hidden);
+            odd |= (unsigned)m_not_below_inf(y);
+            v_store(p, y);
         }
     }
     if (odd)
@@ -226,7 +225,7 @@ static void hide_keys(const amx_run *x, int unit, float *s)
     const heed_rows *m = &x->t->mask;
     const int masked = !block_is(x, unit / AMX_BLOCK_UNITS, HEED_BLOCK_ALL);
     const int ranged = x->all_first > j || x->all_end < j + AMX_UNIT;
-    const vf hidden = vf_set1(x->hidden);
+    const vf hidden = v_set1(x->hidden);
     if (x->general) {
         general_scores(x, unit, s);
         return;
@@ -238,15 +237,15 @@ static void hide_keys(const amx_run *x, int unit, float *s)
         float *p = s + i * 16;
         uint32_t seen = ranged ? range_mask32(row->first, row->end, j) : ~0u;
         if (masked && m->dim_stride == 1)
-            seen = bytes_set32((const char *)m->data + row->head * m->head_stride +
-                                   row->q * m->row_stride + j,
-                               seen);
+            seen = bytes_set_of32((const char *)m->data + row->head * m->head_stride +
+                                      row->q * m->row_stride + j,
+                                  seen);
         else if (masked)
             seen = mask_lanes(x->t, row, j, (uint16_t)seen) |
                    (uint32_t)mask_lanes(x->t, row, j + 16, (uint16_t)(seen >> 16)) << 16;
         if (seen != ~0u) { /* no load: it would wait for what the tile unit stored */
-            vf_store_some(p, (uint16_t)~seen, hidden);
-            vf_store_some(p + x->l->group * 16, (uint16_t)(~seen >> 16), hidden);
+            v_store_some(p, (uint16_t)~seen, hidden);
+            v_store_some(p + x->l->group * 16, (uint16_t)(~seen >> 16), hidden);
         }
     }
 }
@@ -276,29 +275,29 @@ static void fast_products(const amx_run *x, int unit)
  * here. */
 static int open_references(const amx_run *x, int unit, int end)
 {
-    const vf c = vf_set1(x->c);
+    const vf c = v_set1(x->c);
     for (int tile = 0; tile < 32; tile += 16) {
         vi rows[16];
-        vf top = vf_set1(-INFINITY);
+        vf top = v_set1(-INFINITY);
         uint16_t exist = range_mask(0, x->n_rows, tile);
         if (!exist)
             break;
         for (int i = 0; i < 16; i++) {
-            vf most = vf_set1(-INFINITY);
+            vf most = v_set1(-INFINITY);
             for (int u = unit; u < end; u++) {
                 const float *s = scores_at(x, u) + (tile + i) * 16;
-                most = vf_max(vf_mul(vf_load(s), c), most);
-                most = vf_max(vf_mul(vf_load(s + x->l->group * 16), c), most);
+                most = v_max(v_mul(v_load(s), c), most);
+                most = v_max(v_mul(v_load(s + x->l->group * 16), c), most);
             }
-            rows[i] = vf_bits(most);
+            rows[i] = v_bits(most);
         }
         vi_transpose(rows);
         for (int i = 0; i < 16; i++)
-            top = vf_max(vi_float(rows[i]), top);
-        top = vf_add(vf_ceil(top), vf_set1(AMX_MARGIN));
-        if (vf_within(top, AMX_ONE_STEP, exist) != exist)
+            top = v_max(v_from_bits(rows[i]), top);
+        top = v_add(v_ceil(top), v_set1(AMX_MARGIN));
+        if (m_within(top, AMX_ONE_STEP, exist) != exist)
             return 0;
-        vf_store_some(x->rows->reference + tile, exist, top);
+        v_store_some(x->rows->reference + tile, exist, top);
     }
     return 1;
 }

@@ -88,7 +88,7 @@ AMX_INLINE void resident_op(const fast_unit *f, const int steps, const int next,
 AMX_INLINE void resident_slot(fast_unit *state, const int steps, const int next, const int before)
 {
     const fast_unit copy = *state, *const f = &copy; /* no store can change what is local */
-    const vf c = vf_set1(f->c);
+    const vf c = v_set1(f->c);
     const vi table = vi_load(exp2_table);
     vi top = f->top;
     RESIDENT_ROW(0)
@@ -244,11 +244,11 @@ static int resident_references(const amx_run *x, int units)
     vf rows[16], top;
     if (x->c < 0)
         for (int i = 0; i < 16; i++) { /* the least product is the largest score */
-            vf most = vf_set1(-INFINITY);
+            vf most = v_set1(-INFINITY);
             for (int n = 0; n < units; n++) {
                 const float *p = ring_scores(x, n) + i * 16;
-                most = vf_max(vf_mul(vf_load(p), vf_set1(-1)), most);
-                most = vf_max(vf_mul(vf_load(p + 256), vf_set1(-1)), most);
+                most = v_max(v_mul(v_load(p), v_set1(-1)), most);
+                most = v_max(v_mul(v_load(p + 256), v_set1(-1)), most);
             }
             rows[i] = most;
         }
@@ -256,19 +256,19 @@ static int resident_references(const amx_run *x, int units)
         for (int n = 0; n < AMX_BLOCK_UNITS; n++)
             s[n] = ring_scores(x, n < units ? n : 0);
         for (int i = 0; i < 16; i++) {
-            vf a = vf_max(vf_load(s[0] + i * 16), vf_load(s[0] + 256 + i * 16));
-            vf b = vf_max(vf_load(s[1] + i * 16), vf_load(s[1] + 256 + i * 16));
-            vf c = vf_max(vf_load(s[2] + i * 16), vf_load(s[2] + 256 + i * 16));
-            vf d = vf_max(vf_load(s[3] + i * 16), vf_load(s[3] + 256 + i * 16));
-            rows[i] = vf_max(vf_max(a, b), vf_max(c, d));
+            vf a = v_max(v_load(s[0] + i * 16), v_load(s[0] + 256 + i * 16));
+            vf b = v_max(v_load(s[1] + i * 16), v_load(s[1] + 256 + i * 16));
+            vf c = v_max(v_load(s[2] + i * 16), v_load(s[2] + 256 + i * 16));
+            vf d = v_max(v_load(s[3] + i * 16), v_load(s[3] + 256 + i * 16));
+            rows[i] = v_max(v_max(a, b), v_max(c, d));
         }
     }
     /* The largest product is that of the largest: rounding keeps the order. */
-    top = vf_mul(vf_largest_of(rows), vf_set1(fabsf(x->c)));
-    top = vf_add(vf_ceil(top), vf_set1(AMX_MARGIN));
-    if (vf_within(top, AMX_ONE_STEP, exist) != exist)
+    top = v_mul(v_largest_of(rows), v_set1(fabsf(x->c)));
+    top = v_add(v_ceil(top), v_set1(AMX_MARGIN));
+    if (m_within(top, AMX_ONE_STEP, exist) != exist)
         return 0;
-    vf_store_some(x->rows->reference, exist, top);
+    v_store_some(x->rows->reference, exist, top);
     return 1;
 }
 

@@ -10,9 +10,9 @@
 /* Columns [32 pair, 32 pair + 32) of row i of O, in their order. */
 AMX_INLINE void load_columns(const amx_run *x, int i, int pair, vf *low, vf *high)
 {
-    *low = vf_load((const float *)(const void *)(o_tile(x, pair, i / 16, 0) + i % 16 * 64));
-    *high = vf_load((const float *)(const void *)(o_tile(x, pair, i / 16, 1) + i % 16 * 64));
-    vf_in_order(low, high);
+    *low = v_load((const float *)(const void *)(o_tile(x, pair, i / 16, 0) + i % 16 * 64));
+    *high = v_load((const float *)(const void *)(o_tile(x, pair, i / 16, 1) + i % 16 * 64));
+    v_in_order(low, high);
 }
 
 /* Writes 16 columns or less of an output row. */
@@ -24,11 +24,11 @@ static inline void store_out(const heed_problem *p, const heed_tile *t, char *ro
     char apart[64], *data = row + d * t->out.dim_stride * (int64_t)size;
     char *to = t->out.dim_stride == 1 ? data : apart;
     if (p->out_type == HEED_BF16)
-        vf_store_bf16_some(to, mask, y);
+        v_store_bf16_some(to, mask, y);
     else if (p->out_type == HEED_F16)
-        vf_store_f16_some(to, mask, y);
+        v_store_f16_some(to, mask, y);
     else
-        vf_store_some((float *)(void *)to, mask, y);
+        v_store_some((float *)(void *)to, mask, y);
     /* Converted like what lies side by side: the instruction to bf16 flushes, heed_store does not. */
     for (int i = 0; to == apart && i < n; i++)
         memcpy(data + i * t->out.dim_stride * (int64_t)size, apart + (size_t)i * size, size);
@@ -39,19 +39,19 @@ static void write_row(const amx_run *x, int i, char *out, float times)
 {
     const heed_problem *p = x->p;
     const int v_dim = (int)p->v_dim, dense = x->t->out.dim_stride == 1;
-    const vf factor = vf_set1(times), zero = vf_set1(0);
+    const vf factor = v_set1(times), zero = v_set1(0);
     for (int d = 0; d < v_dim; d += 32) {
         int n = v_dim - d;
         vf low, high;
         load_columns(x, i, d / 32, &low, &high);
         /* Adding 0 makes a flushed -0 the 0 that it is when more keys follow. */
-        low = vf_fma(low, factor, zero);
-        high = vf_fma(high, factor, zero);
+        low = v_fma(low, factor, zero);
+        high = v_fma(high, factor, zero);
         if (n >= 32 && dense && p->out_type == HEED_BF16) {
-            vf_store_bf16_two(out + d * 2, low, high);
+            v_store_bf16_two(out + d * 2, low, high);
         } else if (n >= 32 && dense && p->out_type == HEED_F32) {
-            vf_store((float *)(void *)(out + d * 4), low);
-            vf_store((float *)(void *)(out + d * 4 + 64), high);
+            v_store((float *)(void *)(out + d * 4), low);
+            v_store((float *)(void *)(out + d * 4 + 64), high);
         } else {
             store_out(p, x->t, out, d, n < 16 ? n : 16, low);
             if (n > 16)
@@ -84,7 +84,7 @@ static void finish_row(const amx_run *x, int i, float reference, float weights, 
     else
         for (int d = 0; d < (int)x->p->v_dim; d += 16)
             store_out(x->p, t, out, d, (int)x->p->v_dim - d < 16 ? (int)x->p->v_dim - d : 16,
-                      vf_set1(0));
+                      v_set1(0));
     if (t->lse.data)
         heed_store(HEED_F32, t->lse.data, head * t->lse.head_stride + q * t->lse.row_stride,
                    (float)(whole == 0 ? -(double)INFINITY : m * ln_2 + log(whole)));
@@ -108,13 +108,13 @@ static int leave_plain(const amx_run *x)
         float factor[16];
         vf rows[16], sum;
         for (int i = 0; i < 16; i++)
-            rows[i] = vf_load(x->rows->sum[tile + i]);
-        sum = vf_sums(rows);
-        if (vf_within(sum, 0x1p100f, exist) != exist || vf_within(sum, 0x1p-100f, exist))
+            rows[i] = v_load(x->rows->sum[tile + i]);
+        sum = v_sums(rows);
+        if (m_within(sum, 0x1p100f, exist) != exist || m_within(sum, 0x1p-100f, exist))
             return 0;
-        vf_store(factor, vf_div(vf_set1(1), sum)); /* as the quotient in double, rounded */
-        vf_store_some(t->row_max + x->first_row + tile, exist, vf_load(x->rows->reference + tile));
-        vf_store_some(t->row_sum + x->first_row + tile, exist, sum);
+        v_store(factor, v_div(v_set1(1), sum)); /* as the quotient in double, rounded */
+        v_store_some(t->row_max + x->first_row + tile, exist, v_load(x->rows->reference + tile));
+        v_store_some(t->row_sum + x->first_row + tile, exist, sum);
         for (int i = 0; i < n; i++) {
             const amx_row *row = &x->row[tile + i];
             int64_t at = row->head * t->out.head_stride + row->q * t->out.row_stride;
@@ -126,9 +126,9 @@ static int leave_plain(const amx_run *x)
             for (int pair = 0; pair < pairs; pair++) { /* as write_row */
                 const float *o =
                     (const float *)(const void *)(o_tile(x, pair, tile / 16, 0) + i * 64);
-                const vf times = vf_set1(factor[i]), zero = vf_set1(0);
-                vf_store_bf16_in_order(out + pair * 64, vf_fma(vf_load(o), times, zero),
-                                       vf_fma(vf_load(o + 256), times, zero));
+                const vf times = v_set1(factor[i]), zero = v_set1(0);
+                v_store_bf16_in_order(out + pair * 64, v_fma(v_load(o), times, zero),
+                                      v_fma(v_load(o + 256), times, zero));
             }
         }
     }
@@ -143,8 +143,8 @@ static void leave_group(const amx_run *x)
         return;
     for (int i = 0; i < x->n_rows; i++) {
         int64_t r = x->first_row + i;
-        float sum = x->rows->reference[i] == AMX_UNSEEN ? 0 : vf_sum(vf_load(x->rows->sum[i]));
-        float exact = x->exact && sum != 0 ? vf_sum(vf_load(x->rows->exact[i])) : sum;
+        float sum = x->rows->reference[i] == AMX_UNSEEN ? 0 : v_sum(v_load(x->rows->sum[i]));
+        float exact = x->exact && sum != 0 ? v_sum(v_load(x->rows->exact[i])) : sum;
         if (t->flags & HEED_TILE_WHOLE) {
             finish_row(x, i, x->rows->reference[i], sum, exact);
             continue;
@@ -158,8 +158,8 @@ static void leave_group(const amx_run *x)
             vf low, high;
             int n = (int)x->p->v_dim - d;
             load_columns(x, i, d / 32, &low, &high);
-            vf_store(columns, low);
-            vf_store(columns + 16, high);
+            v_store(columns, low);
+            v_store(columns + 16, high);
             memcpy(t->acc + r * t->acc_stride + d, columns, (size_t)(n < 32 ? n : 32) * 4);
         }
     }

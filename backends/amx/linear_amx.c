@@ -74,7 +74,7 @@ typedef struct ahead {
 static inline void ask(ahead *a)
 {
     for (const char *end = a->at + a->share; a->at < end; a->at += 64)
-        prefetch_to_read(a->at);
+        V_PREFETCH_L2(a->at);
 }
 
 /* n elements of a row of y's type, 16 at most, as f32. */
@@ -83,12 +83,12 @@ static inline vf load_some(uint32_t type, const char *data, int64_t stride, int 
     uint16_t mask = (uint16_t)((1u << n) - 1);
     float lanes[16] = {0};
     if (stride == 1)
-        return type == HEED_F32    ? vf_load_some((const float *)(const void *)data, mask)
-               : type == HEED_BF16 ? vf_load_bf16_some(data, mask)
-                                   : vf_load_f16_some(data, mask);
+        return type == HEED_F32    ? v_load_some((const float *)(const void *)data, mask)
+               : type == HEED_BF16 ? v_load_bf16_some(data, mask)
+                                   : v_load_f16_some(data, mask);
     for (int i = 0; i < n; i++)
         lanes[i] = heed_load(type, data, i * stride);
-    return vf_load(lanes);
+    return v_load(lanes);
 }
 
 static inline void store_some(uint32_t type, char *data, int64_t stride, int n, vf y)
@@ -96,17 +96,17 @@ static inline void store_some(uint32_t type, char *data, int64_t stride, int n, 
     uint16_t mask = (uint16_t)((1u << n) - 1);
     float lanes[16];
     if (stride == 1 && n == 16 && type == HEED_BF16) {
-        vf_store_bf16(data, y);
+        v_store_bf16(data, y);
     } else if (stride == 1 && n == 16 && type == HEED_F32) {
-        vf_store((float *)(void *)data, y);
+        v_store((float *)(void *)data, y);
     } else if (stride == 1 && type == HEED_F32) {
-        vf_store_some((float *)(void *)data, mask, y);
+        v_store_some((float *)(void *)data, mask, y);
     } else if (stride == 1 && type == HEED_BF16) {
-        vf_store_bf16_some(data, mask, y);
+        v_store_bf16_some(data, mask, y);
     } else if (stride == 1) {
-        vf_store_f16_some(data, mask, y);
+        v_store_f16_some(data, mask, y);
     } else {
-        vf_store(lanes, y);
+        v_store(lanes, y);
         for (int i = 0; i < n; i++)
             heed_store(type, data, i * stride, lanes[i]);
     }
@@ -135,21 +135,21 @@ static inline const float *sums_of(const waiting *w, int64_t row)
 static inline void load_dense(uint32_t type, const char *from, vf *low, vf *high)
 {
     if (type == HEED_F32) {
-        *low = vf_load((const float *)(const void *)from);
-        *high = vf_load((const float *)(const void *)(from + 64));
+        *low = v_load((const float *)(const void *)from);
+        *high = v_load((const float *)(const void *)(from + 64));
     } else {
-        *low = vf_load_bf16_some(from, 0xffff);
-        *high = vf_load_bf16_some(from + 32, 0xffff);
+        *low = v_load_bf16_some(from, 0xffff);
+        *high = v_load_bf16_some(from + 32, 0xffff);
     }
 }
 
 static inline void store_dense(uint32_t type, char *to, vf low, vf high)
 {
     if (type == HEED_F32) {
-        vf_store((float *)(void *)to, low);
-        vf_store((float *)(void *)(to + 64), high);
+        v_store((float *)(void *)to, low);
+        v_store((float *)(void *)(to + 64), high);
     } else {
-        vf_store_bf16_two(to, low, high);
+        v_store_bf16_two(to, low, high);
     }
 }
 
@@ -159,9 +159,8 @@ static void activate_rows(const waiting *w, int64_t n, float *to)
     const float *bias = w->tile->bias ? w->tile->bias + w->col : NULL;
     for (int64_t r = 0; r < n; r++)
         for (int half = 0; half < 2; half++) {
-            vf s = vf_load(sums_of(w, w->row + r) + 256 * half);
-            vf_store(to + r * AMX_PANEL + 16 * half,
-                     bias ? vf_add(s, vf_load(bias + 16 * half)) : s);
+            vf s = v_load(sums_of(w, w->row + r) + 256 * half);
+            v_store(to + r * AMX_PANEL + 16 * half, bias ? v_add(s, v_load(bias + 16 * half)) : s);
         }
     AMX_NAME(activate)(w->problem->activation, to, n * AMX_PANEL);
 }
@@ -183,15 +182,15 @@ static inline void finish_dense(uint32_t type, const waiting *w, int64_t end)
         activate_rows(w, end - w->row, rows);
     for (int64_t r = w->row; r < end; r++, y += y_row) {
         const float *from = activated ? rows + (r - w->row) * AMX_PANEL : sums_of(w, r);
-        vf s[2] = {vf_load(from), vf_load(from + (activated ? 16 : 256))}, more[2];
+        vf s[2] = {v_load(from), v_load(from + (activated ? 16 : 256))}, more[2];
         if (bias && !activated) {
-            s[0] = vf_add(s[0], vf_load(bias));
-            s[1] = vf_add(s[1], vf_load(bias + 16));
+            s[0] = v_add(s[0], v_load(bias));
+            s[1] = v_add(s[1], v_load(bias + 16));
         }
         if (residual) {
             load_dense(type, residual, &more[0], &more[1]);
-            s[0] = vf_add(s[0], more[0]);
-            s[1] = vf_add(s[1], more[1]);
+            s[0] = v_add(s[0], more[0]);
+            s[1] = v_add(s[1], more[1]);
             residual += residual_row;
         }
         store_dense(type, y, s[0], s[1]);
@@ -209,14 +208,14 @@ static void finish_any(const waiting *w, int64_t end)
     for (int64_t r = w->row; r < end; r++)
         for (int64_t c = 0; c < AMX_PANEL && c < left; c += 16) {
             const int n = (int)(left - c < 16 ? left - c : 16);
-            vf s = vf_load(rows + (r - w->row) * AMX_PANEL + c);
+            vf s = v_load(rows + (r - w->row) * AMX_PANEL + c);
             if (t->residual.data)
-                s = vf_add(s, load_some(type,
-                                        (const char *)t->residual.data +
-                                            (r * t->residual.row_stride +
-                                             (w->col + c) * t->residual.col_stride) *
-                                                bytes,
-                                        t->residual.col_stride, n));
+                s = v_add(s, load_some(type,
+                                       (const char *)t->residual.data +
+                                           (r * t->residual.row_stride +
+                                            (w->col + c) * t->residual.col_stride) *
+                                               bytes,
+                                       t->residual.col_stride, n));
             store_some(type,
                        (char *)t->y.data +
                            (r * t->y.row_stride + (w->col + c) * t->y.col_stride) * bytes,
@@ -259,8 +258,8 @@ static void begin_to_wait(waiting *w, const char *sums, int64_t r, int64_t panel
     w->end = w->first + 32 < t->rows ? w->first + 32 : t->rows;
     w->col = panel * AMX_PANEL;
     for (int64_t row = w->first; row < w->end; row++)
-        prefetch_to_write((char *)t->y.data +
-                          (row * t->y.row_stride + w->col * t->y.col_stride) * bytes);
+        V_PREFETCH_WRITE((char *)t->y.data +
+                         (row * t->y.row_stride + w->col * t->y.col_stride) * bytes);
 }
 
 /* Sums of 16 or 32 rows and one panel over n steps; sums: [row tile][2][16 x 16], from zero if

@@ -30,17 +30,17 @@ static void write_outputs(const amx_run *x, int unit, int end)
                     for (int n = 0; n < 16; n++)
                         if ((range >> n & 1) && ((x->rows->odd_q >> i & 1) || (odd_k >> n & 1)))
                             products[i * 16 + n] = exact_product(p, t, &row, j + n);
-                s = score_lanes(p, t, &row, j, vf_load(products + i * 16), &seen, &stage);
+                s = score_lanes(p, t, &row, j, v_load(products + i * 16), &seen, &stage);
                 if (p->scores_stage == HEED_SCORES_BIASED)
                     range = seen;
-                vf_store(lanes[0], vf_select(range, stage, vf_set1(-INFINITY)));
+                v_store(lanes[0], v_select(range, stage, v_set1(-INFINITY)));
                 /* In log2 units by the roundings of the first pass. */
                 if (x->general)
-                    s = vf_mul(s, vf_set1(AMX_LOG2_E));
+                    s = v_mul(s, v_set1(AMX_LOG2_E));
                 else
-                    s = vf_mul(vf_load(products + i * 16), vf_set1(x->exponent_scale));
-                s = vf_mul(exp2_lanes(vf_sub(s, vf_set1(t->row_max[r]))), vf_set1(1.0f / sum));
-                vf_store(lanes[1], vf_select(sum == 0 ? 0 : seen, s, vf_set1(0)));
+                    s = v_mul(v_load(products + i * 16), v_set1(x->exponent_scale));
+                s = v_mul(v_exp2(v_sub(s, v_set1(t->row_max[r]))), v_set1(1.0f / sum));
+                v_store(lanes[1], v_select(sum == 0 ? 0 : seen, s, v_set1(0)));
                 for (int n = 0; n < 16; n++) {
                     if (!(tile_keys >> n & 1))
                         continue;

@@ -26,27 +26,27 @@ static inline void split_one(float x, uint16_t *high, uint16_t *low)
 static inline vf load_values(uint32_t type, const char *data, int64_t d, int n)
 {
     if (n <= 0)
-        return vf_set1(0);
+        return v_set1(0);
     const uint16_t mask = n < 16 ? (uint16_t)((1u << n) - 1) : 0xffff;
-    return type == HEED_F32    ? vf_load_some((const float *)(const void *)data + d, mask)
-           : type == HEED_BF16 ? vf_load_bf16_some(data + d * 2, mask)
-                               : vf_load_f16_some(data + d * 2, mask);
+    return type == HEED_F32    ? v_load_some((const float *)(const void *)data + d, mask)
+           : type == HEED_BF16 ? v_load_bf16_some(data + d * 2, mask)
+                               : v_load_f16_some(data + d * 2, mask);
 }
 
 /* split_one of 16 values: *high and *low in the low halves of words. */
 static inline void split_values(vf x, vi *high, vi *low)
 {
     const vi half = vi_set1(0x7fff), one = vi_set1(1);
-    const vi bits = vf_bits(x);
-    vi up = vi_add32(vi_add32(bits, half), vi_and(vi_shr32(bits, 16), one)), rest;
-    vf rounded = vi_float(vi_shl32(vi_shr32(up, 16), 16));
+    const vi bits = v_bits(x);
+    vi up = vi_add(vi_add(bits, half), vi_and(vi_shr(bits, 16), one)), rest;
+    vf rounded = v_from_bits(vi_shl(vi_shr(up, 16), 16));
     /* Where x is a NaN, its own bits, made quiet; a large one may have become infinite. */
-    rounded = vf_select(vf_is_nan(x), vf_add(x, x), rounded);
-    rest = vf_bits(
-        vf_select(vf_within(rounded, 0x1.fffffep127f, 0xffff), vf_sub(x, rounded), vf_set1(0)));
-    rest = vi_add32(vi_add32(rest, half), vi_and(vi_shr32(rest, 16), one));
-    *high = vi_shr32(vf_bits(rounded), 16);
-    *low = vi_shr32(rest, 16);
+    rounded = v_select(m_nan(x), v_add(x, x), rounded);
+    rest =
+        v_bits(v_select(m_within(rounded, 0x1.fffffep127f, 0xffff), v_sub(x, rounded), v_set1(0)));
+    rest = vi_add(vi_add(rest, half), vi_and(vi_shr(rest, 16), one));
+    *high = vi_shr(v_bits(rounded), 16);
+    *low = vi_shr(rest, 16);
 }
 
 /* Dims [d, d + 32) of a row at data, of which n exist, as bf16 in one or two registers. */

@@ -2,9 +2,9 @@
  * tell. Takes some tens of microseconds, a millisecond at most where the unit is emulated. Compiled
  * as attn_tile_amx.c; runs after the permission has been given. */
 #define _POSIX_C_SOURCE 199309L /* clock_gettime */
+#include "lanes.h"
 #include "tile.h"
 
-#include <immintrin.h>
 #include <time.h>
 
 static double now_ns(void)
@@ -31,12 +31,12 @@ static void tile_loop(int n)
 /* n times 12 fused multiply-adds of 16 floats, each onto a sum of its own. */
 static void vector_loop(int n)
 {
-    __m512 s0 = _mm512_setzero_ps(), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0;
-    __m512 s8 = s0, s9 = s0, s10 = s0, s11 = s0, a = s0;
-    __asm__("" : "+v"(a)); /* not known to be 0 */
+    vf s0 = v_zero(), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0;
+    vf s8 = s0, s9 = s0, s10 = s0, s11 = s0, a = s0;
+    V_IN_REGISTER(a) /* not known to be 0 */
     for (; n > 0; n--) {
 #define STEP(s)                                                                                    \
-    s = _mm512_fmadd_ps(a, a, s);                                                                  \
+    s = v_fma(a, a, s);                                                                            \
     __asm__ volatile("" : "+v"(s));
         STEP(s0)
         STEP(s1)

@@ -43,13 +43,13 @@ static inline vf bias_lanes(const heed_problem *p, const heed_tile *t, const amx
     const char *data = (const char *)t->bias.data + at * heed_dtype_bytes(p->bias_type);
     float gathered[16] = {0};
     if (t->bias.dim_stride == 1)
-        return p->bias_type == HEED_F32    ? vf_load_some((const float *)(const void *)data, mask)
-               : p->bias_type == HEED_BF16 ? vf_load_bf16_some(data, mask)
-                                           : vf_load_f16_some(data, mask);
+        return p->bias_type == HEED_F32    ? v_load_some((const float *)(const void *)data, mask)
+               : p->bias_type == HEED_BF16 ? v_load_bf16_some(data, mask)
+                                           : v_load_f16_some(data, mask);
     for (int n = 0; n < 16; n++)
         if (mask >> n & 1)
             gathered[n] = heed_load(p->bias_type, data, n * t->bias.dim_stride);
-    return vf_load(gathered);
+    return v_load(gathered);
 }
 
 /* Of the keys that `mask` names (in range), those that the bool mask lets the row see. */
@@ -60,7 +60,7 @@ static inline uint16_t mask_lanes(const heed_tile *t, const amx_row *row, int64_
     const uint8_t *data = (const uint8_t *)t->mask.data + at;
     uint32_t seen = 0;
     if (t->mask.dim_stride == 1)
-        return bytes_set(data, mask);
+        return bytes_set_of16(data, mask);
     for (int n = 0; n < 16; n++)
         if (mask >> n & 1)
             seen |= (uint32_t)(data[n * t->mask.dim_stride] != 0) << n;
@@ -73,10 +73,10 @@ static inline vf distance_lanes(int64_t first)
     static const float step[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     float lanes[16];
     if (first > -(1 << 23) && first < 1 << 23) /* such sums are exact */
-        return vf_add(vf_set1((float)first), vf_load(step));
+        return v_add(v_set1((float)first), v_load(step));
     for (int n = 0; n < 16; n++)
         lanes[n] = (float)(first + n);
-    return vf_load(lanes);
+    return v_load(lanes);
 }
 
 /*
@@ -87,23 +87,23 @@ static inline vf distance_lanes(int64_t first)
 static inline vf score_lanes(const heed_problem *p, const heed_tile *t, const amx_row *row,
                              int64_t j, vf products, uint16_t *mask, vf *stage)
 {
-    vf s = vf_mul(products, vf_set1(p->scale));
+    vf s = v_mul(products, v_set1(p->scale));
     if (stage)
         *stage = s;
     if (p->features & HEED_HAS_SOFTCAP) {
-        s = vf_mul(tanh_lanes(vf_div(s, vf_set1(p->softcap))), vf_set1(p->softcap));
+        s = v_mul(v_tanh(v_div(s, v_set1(p->softcap))), v_set1(p->softcap));
         if (stage && p->scores_stage != HEED_SCORES_RAW)
             *stage = s;
     }
     if (t->mask.data)
         *mask = mask_lanes(t, row, j, *mask);
     if (t->alibi_slope) {
-        s = vf_fma(distance_lanes(j - row->q - t->q_offset), vf_set1(t->alibi_slope[row->head]), s);
+        s = v_fma(distance_lanes(j - row->q - t->q_offset), v_set1(t->alibi_slope[row->head]), s);
     }
     if (t->bias.data) {
         vf bias = bias_lanes(p, t, row, j, *mask);
-        *mask &= (uint16_t)~vf_equal(bias, vf_set1(-INFINITY));
-        s = vf_fma(bias, vf_set1(t->bias_slope ? t->bias_slope[row->head] : 1.0f), s);
+        *mask &= (uint16_t)~m_equal(bias, v_set1(-INFINITY));
+        s = v_fma(bias, v_set1(t->bias_slope ? t->bias_slope[row->head] : 1.0f), s);
     }
     if (stage && p->scores_stage == HEED_SCORES_BIASED)
         *stage = s;

@@ -10,7 +10,7 @@
  *              shifts, a permute, a pack and three integer additions for 32 weights, which run beside
  *              a tile product at full rate, as f32 arithmetic does not.
  *              Weights below 2^-126 come out as bf16 denormals, which the tile unit counts as 0.
- * exp2_lanes   16 f32, within 2 units in the last place; results below 2^-126 are 0.
+ *              Where that is not enough, v_exp2 (vec/math.h).
  *
  * The reference M of a row is the ceiling of its largest score so far plus AMX_MARGIN: weights stay
  * below 2^-AMX_MARGIN until a larger score comes, and have room for some that are larger. The unit
@@ -51,7 +51,7 @@ static inline float fixed_addend(float reference)
 static inline vi fixed_of(vf a, vf b)
 {
     const vi zero = vi_set1(FIXED_ZERO_BITS);
-    return vi_pack(vi_sub32(vf_bits(a), zero), vi_sub32(vf_bits(b), zero));
+    return vi_pack(vi_sub(v_bits(a), zero), vi_sub(v_bits(b), zero));
 }
 
 static inline vi weights_of(vi fixed, vi table)
@@ -59,52 +59,10 @@ static inline vi weights_of(vi fixed, vi table)
     return vi_shr16(vi_add16(fixed, vi_lookup(vi_shr16(fixed, 3), table)), 2);
 }
 
-/* 2^x for x <= 127; of a NaN 0. Taylor series of 2^r on [-1/2, 1/2] to degree 7: the first term left
- * out is (ln(2) / 2)^8 / 8! = 5e-9. */
+/* 2^x for x < 126; of a NaN 0. */
 static inline vf exp2_or_zero(vf x)
 {
-    const vf magic = vf_set1(0x1.8p23f), least = vf_set1(-126.0f);
-    vf clamped = vf_max(x, least), shifted = vf_add(clamped, magic), y;
-    vf r = vf_sub(clamped, vf_sub(shifted, magic));
-    y = vf_fma(r, vf_set1(0x1.ffcbfcp-17f), vf_set1(0x1.430912p-13f));
-    y = vf_fma(r, y, vf_set1(0x1.5d87fep-10f));
-    y = vf_fma(r, y, vf_set1(0x1.3b2ab6p-7f));
-    y = vf_fma(r, y, vf_set1(0x1.c6b08ep-5f));
-    y = vf_fma(r, y, vf_set1(0x1.ebfbep-3f));
-    y = vf_fma(r, y, vf_set1(0x1.62e43p-1f));
-    y = vf_fma(r, y, vf_set1(1.0f));
-    y = vi_float(vi_add32(vf_bits(y), vi_shl32(vf_bits(shifted), 23)));
-    return vf_select(vf_equal(clamped, least), vf_set1(0), y);
-}
-
-/* The same, but a NaN stays one. */
-static inline vf exp2_lanes(vf x)
-{
-    return vf_select(vf_is_nan(x), x, exp2_or_zero(x));
-}
-
-/* tanh(y) = u / (u + 2) with u = e^(2|y|) - 1, which keeps its relative precision near 0:
- * u = 2^n (e^r - 1) + (2^n - 1). Beyond 10 the result is 1 in f32. */
-static inline vf tanh_lanes(vf y)
-{
-    const vf magic = vf_set1(0x1.8p23f);
-    const vi sign = vi_set1(0x80000000u);
-    vf size = vi_float(vi_andnot(sign, vf_bits(y))), z, n, r, e, power, u;
-    size = vf_sub(vf_set1(0), vf_max(vf_set1(-10.0f), vf_sub(vf_set1(0), size)));
-    z = vf_add(size, size);
-    n = vf_sub(vf_fma(z, vf_set1(0x1.715476p+0f), magic), magic);
-    r = vf_fma(n, vf_set1(-0x1.62e43p-1f), z);
-    r = vf_fma(n, vf_set1(0x1.05c61p-29f), r); /* the rest of ln(2) */
-    e = vf_fma(r, vf_set1(1.0f / 5040), vf_set1(1.0f / 720));
-    e = vf_fma(r, e, vf_set1(1.0f / 120));
-    e = vf_fma(r, e, vf_set1(1.0f / 24));
-    e = vf_fma(r, e, vf_set1(1.0f / 6));
-    e = vf_fma(r, e, vf_set1(0.5f));
-    e = vf_fma(vf_mul(r, r), e, r);
-    power = exp2_lanes(n);
-    u = vf_fma(power, e, vf_sub(power, vf_set1(1.0f)));
-    u = vf_div(u, vf_add(u, vf_set1(2.0f)));
-    return vi_float(vi_add32(vf_bits(u), vi_and(vf_bits(y), sign)));
+    return v_exp2(v_max(x, v_set1(-256.0f)));
 }
 
 #endif

@@ -22,11 +22,11 @@ static inline int keeps_exact(const heed_problem *p, const heed_tile *t, const a
 static void reset_rows(const amx_run *x, amx_rows *rows)
 {
     for (int i = 0; i < x->l->group; i += 16) {
-        vf_store(rows->reference + i, vf_set1(AMX_UNSEEN));
+        v_store(rows->reference + i, v_set1(AMX_UNSEEN));
         for (int k = 0; k < 16; k++) {
-            vf_store(rows->sum[i + k], vf_set1(0));
+            v_store(rows->sum[i + k], v_set1(0));
             if (x->exact)
-                vf_store(rows->exact[i + k], vf_set1(0));
+                v_store(rows->exact[i + k], v_set1(0));
         }
     }
 }
@@ -36,9 +36,9 @@ static void copy_rows(const amx_run *x, amx_rows *to, const amx_rows *from)
 {
     memcpy(to->reference, from->reference, sizeof to->reference);
     for (int i = 0; i < x->n_rows; i++) {
-        vf_store(to->sum[i], vf_load(from->sum[i]));
+        v_store(to->sum[i], v_load(from->sum[i]));
         if (x->exact)
-            vf_store(to->exact[i], vf_load(from->exact[i]));
+            v_store(to->exact[i], v_load(from->exact[i]));
     }
     to->odd_q = from->odd_q;
     to->fresh = from->fresh;
@@ -48,13 +48,13 @@ static inline void scale_exact(const amx_run *x, int i, float factor)
 {
     float *exact = x->rows->exact[i];
     if (x->exact)
-        vf_store(exact, vf_mul(vf_load(exact), vf_set1(factor)));
+        v_store(exact, v_mul(v_load(exact), v_set1(factor)));
 }
 
 static inline void scale_sum(const amx_run *x, int i, float factor)
 {
     float *sum = x->rows->sum[i];
-    vf_store(sum, vf_mul(vf_load(sum), vf_set1(factor)));
+    v_store(sum, v_mul(v_load(sum), v_set1(factor)));
     scale_exact(x, i, factor);
 }
 
@@ -62,11 +62,11 @@ static inline void scale_sum(const amx_run *x, int i, float factor)
  * (outputs.h): the weight of a lone key is 1. Those of hidden keys are 0, and of a NaN. */
 static inline void add_exact(const amx_run *x, int i, const float *a, const float *b)
 {
-    const vf c = vf_set1(x->c), m = vf_set1(x->rows->reference[i]);
-    vf sum = vf_load(x->rows->exact[i]);
-    sum = vf_add(sum, exp2_or_zero(vf_sub(vf_mul(vf_load(a), c), m)));
-    sum = vf_add(sum, exp2_or_zero(vf_sub(vf_mul(vf_load(b), c), m)));
-    vf_store(x->rows->exact[i], sum);
+    const vf c = v_set1(x->c), m = v_set1(x->rows->reference[i]);
+    vf sum = v_load(x->rows->exact[i]);
+    sum = v_add(sum, exp2_or_zero(v_sub(v_mul(v_load(a), c), m)));
+    sum = v_add(sum, exp2_or_zero(v_sub(v_mul(v_load(b), c), m)));
+    v_store(x->rows->exact[i], sum);
 }
 
 /* One unit of all rows, [2][rows of a group][16]. */
