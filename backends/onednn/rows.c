@@ -11,11 +11,7 @@
  */
 #include "rows.h"
 
-#if defined(__AVX2__)
 #include "../simd/vec/vec.h"
-#else
-#include "vec_plain.h"
-#endif
 
 #define LOG2_E 1.4426950408889634f
 
@@ -202,9 +198,7 @@ static float exp2_of(float x)
 }
 
 const heed_onednn_rows HEED_ISA_FUNCTION(heed_onednn_rows) = {
-    .isa = LANES == 16  ? "avx512"
-           : LANES == 8 ? "avx2"
-                        : "plain",
+    .isa = V_ISA,
     .score = score_row,
     .weigh = weigh,
     .accumulate = accumulate,
