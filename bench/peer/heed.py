@@ -83,7 +83,7 @@ class Desc(ctypes.Structure):
 
 class Args(ctypes.Structure):
     _fields_ = (
-        [("struct_size", ctypes.c_size_t)]
+        [("struct_size", ctypes.c_size_t), ("error", ctypes.c_void_p), ("executor", ctypes.c_void_p)]
         + [(name, ctypes.c_int64) for name in ("batch", "q_len", "kv_len")]
         + [
             (name, View)
@@ -95,10 +95,7 @@ class Args(ctypes.Structure):
             for name in ("q_lens", "kv_lens", "q_offsets", "q_starts", "kv_starts", "block_table")
         ]
         + [("block_table_stride", ctypes.c_int64), ("n_pages", ctypes.c_int64)]
-        + [
-            (name, ctypes.c_void_p)
-            for name in ("alibi_slope", "bias_slope", "sink", "executor", "error")
-        ]
+        + [(name, ctypes.c_void_p) for name in ("alibi_slope", "bias_slope", "sink")]
     )
 
 

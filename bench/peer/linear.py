@@ -43,12 +43,12 @@ class Desc(ctypes.Structure):
 class Args(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
+        ("error", ctypes.c_void_p),
+        ("executor", ctypes.c_void_p),
         ("rows", ctypes.c_int64),
         ("x", View),
         ("y", View),
         ("residual", View),
-        ("executor", ctypes.c_void_p),
-        ("error", ctypes.c_void_p),
     ]
 
 

@@ -91,10 +91,9 @@ static void describe(const heed_run_head *head, heed_error *text)
              (long long)run->args.batch, (long long)run->args.q_len, (long long)run->args.kv_len);
 }
 
+HEED_CHECK_ARGS_HEAD(heed_attn_args);
 const heed_operation heed_attn_operation = {
     .name = "plan",
-    .executor_at = offsetof(heed_attn_args, executor),
-    .error_at = offsetof(heed_attn_args, error),
     .bytes = plan_bytes,
     .parts = plan_parts,
     .begin = heed_attn_schedule,
@@ -143,7 +142,7 @@ heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
     if (st == HEED_OK)
         st = heed_validate_sizes(&sizes, &why); /* before they become a plan's */
     if (st != HEED_OK)
-        return heed_run_report(&heed_attn_operation, args, st, &why);
+        return heed_report_call(args, st, &why);
     d.max_batch = roomy(sizes.batch);
     d.max_q_len = roomy(sizes.q_len);
     d.max_kv_len = roomy(sizes.kv_len);
@@ -152,5 +151,5 @@ heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
         st = heed_run_in(&heed_attn_operation, context, plan, args, NULL, 0, &why);
         heed_attn_release(plan);
     }
-    return heed_run_report(&heed_attn_operation, args, st, &why);
+    return heed_report_call(args, st, &why);
 }

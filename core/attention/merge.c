@@ -106,6 +106,7 @@ static heed_status check(const heed_merge_args *m, heed_error *why)
     return check_twins(m, why);
 }
 
+HEED_CHECK_ARGS_ERROR(heed_merge_args);
 heed_status heed_merge(const heed_merge_args *args)
 {
     heed_merge_args m;
@@ -114,7 +115,7 @@ heed_status heed_merge(const heed_merge_args *args)
     if (st == HEED_OK)
         st = check(&m, &why);
     if (st != HEED_OK)
-        return heed_report(heed_struct_pointer(args, offsetof(heed_merge_args, error)), st, &why);
+        return heed_report_call(args, st, &why);
     heed_fpenv saved = heed_fpenv_enter();
     for (int64_t row = 0; row < m.rows; row++)
         for (int64_t head = 0; head < m.heads; head++)

@@ -90,15 +90,18 @@ heed_status heed_read_head(const char *name, const void *in, size_t known, size_
     return st;
 }
 
-void *heed_struct_pointer(const void *in, size_t at)
+heed_args_head heed_read_args_head(const void *args)
 {
-    size_t size;
-    void *pointer;
-    if (!in)
-        return NULL;
-    memcpy(&size, in, sizeof size);
-    if (!size_is_possible(size) || size < at + sizeof pointer)
-        return NULL;
-    memcpy(&pointer, (const char *)in + at, sizeof pointer);
-    return pointer;
+    heed_args_head head = {0};
+    if (args)
+        memcpy(&head.struct_size, args, sizeof head.struct_size);
+    if (!size_is_possible(head.struct_size))
+        return (heed_args_head){0};
+    copy_struct(args, head.struct_size, sizeof head, &head);
+    return head;
+}
+
+heed_status heed_report_call(const void *args, heed_status status, const heed_error *why)
+{
+    return status == HEED_OK ? status : heed_report(heed_read_args_head(args).error, status, why);
 }

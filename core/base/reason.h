@@ -22,8 +22,25 @@ heed_status heed_read_struct(const char *name, const void *in, size_t known, voi
 heed_status heed_read_head(const char *name, const void *in, size_t known, size_t head, void *out,
                            heed_error *why);
 
-/* The pointer at offset `at` of a caller's struct that has not been read yet, to say what is wrong
- * with it; NULL where the struct is NULL, ends before it or has a size that none can have. */
-void *heed_struct_pointer(const void *in, size_t at);
+/* What the args of every call begin with. Those of calls that run on the calling thread alone have no
+ * executor. */
+typedef struct heed_args_head {
+    size_t struct_size;
+    heed_error *error;
+    const heed_executor *executor;
+} heed_args_head;
+
+#define HEED_CHECK_ARGS_ERROR(type)                                                                \
+    _Static_assert(offsetof(type, error) == offsetof(heed_args_head, error), #type)
+#define HEED_CHECK_ARGS_HEAD(type)                                                                 \
+    HEED_CHECK_ARGS_ERROR(type);                                                                   \
+    _Static_assert(offsetof(type, executor) == offsetof(heed_args_head, executor), #type)
+
+/* The head of args that have not been read yet, to run them or to say what is wrong with them; zeros
+ * for what they lack, and all zeros where they are NULL or have a size that none can have. */
+heed_args_head heed_read_args_head(const void *args);
+
+/* Hands a sentence to where the args of a call say. They may be NULL, or as wrong as can be. */
+heed_status heed_report_call(const void *args, heed_status status, const heed_error *why);
 
 #endif

@@ -148,10 +148,9 @@ static void describe(const heed_run_head *head, heed_error *text)
                                            : run->args.q_len));
 }
 
+HEED_CHECK_ARGS_HEAD(heed_mha_args);
 static const heed_operation attention_layer = {
     .name = "mha",
-    .executor_at = offsetof(heed_mha_args, executor),
-    .error_at = offsetof(heed_mha_args, error),
     .bytes = bytes_of,
     .parts = most_parts,
     .begin = heed_mha_schedule,

@@ -149,6 +149,7 @@ void heed_kv_append_rows(const heed_kv_append_args *a, int64_t b, int64_t first,
         append_row(a, b, i, there + i);
 }
 
+HEED_CHECK_ARGS_ERROR(heed_kv_append_args);
 heed_status heed_kv_append(const heed_kv_append_args *args)
 {
     heed_kv_append_args a;
@@ -157,8 +158,7 @@ heed_status heed_kv_append(const heed_kv_append_args *args)
     if (st == HEED_OK)
         st = heed_kv_append_check(&a, &why);
     if (st != HEED_OK)
-        return heed_report(heed_struct_pointer(args, offsetof(heed_kv_append_args, error)), st,
-                           &why);
+        return heed_report_call(args, st, &why);
     for (int64_t b = 0; b < a.batch; b++)
         heed_kv_append_rows(&a, b, 0, heed_row_count(a.lens, b, a.len));
     return HEED_OK;

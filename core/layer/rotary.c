@@ -179,6 +179,7 @@ void heed_rotary_rows(const heed_rotary_args *a, int64_t b, int64_t first, int64
         copy_rest(a, heed_row_at(&a->x, a->starts, b, i), heed_row_at(&a->y, a->starts, b, i));
 }
 
+HEED_CHECK_ARGS_ERROR(heed_rotary_args);
 heed_status heed_rotary(const heed_rotary_args *args)
 {
     heed_rotary_args a;
@@ -191,6 +192,6 @@ heed_status heed_rotary(const heed_rotary_args *args)
         heed_rotary_rows(&a, b, 0, heed_row_count(a.lens, b, a.len));
     heed_fpenv_leave(saved);
     if (st != HEED_OK)
-        return heed_report(heed_struct_pointer(args, offsetof(heed_rotary_args, error)), st, &why);
+        return heed_report_call(args, st, &why);
     return HEED_OK;
 }

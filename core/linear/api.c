@@ -301,10 +301,9 @@ static void describe(const heed_run_head *head, heed_error *text)
              (long long)run->args.rows, p->in_dim, p->out_dim);
 }
 
+HEED_CHECK_ARGS_HEAD(heed_linear_args);
 const heed_operation heed_linear_operation = {
     .name = "linear",
-    .executor_at = offsetof(heed_linear_args, executor),
-    .error_at = offsetof(heed_linear_args, error),
     .bytes = bytes_of,
     .parts = parts_of,
     .begin = heed_linear_schedule,

@@ -9,13 +9,6 @@
 #include "parallel.h"
 #include "spare.h"
 
-heed_status heed_run_report(const heed_operation *op, const void *args, heed_status status,
-                            const heed_error *why)
-{
-    return status == HEED_OK ? status
-                             : heed_report(heed_struct_pointer(args, op->error_at), status, why);
-}
-
 static heed_status check_alignment(const void *workspace, heed_error *why)
 {
     if ((uintptr_t)workspace % 64)
@@ -54,7 +47,7 @@ static heed_status start(const heed_operation *op, const void *of, const void *a
     if (st != HEED_OK)
         return st;
     head->operation = op;
-    head->user_error = heed_struct_pointer(args, op->error_at);
+    head->user_error = heed_read_args_head(args).error;
     head->n_parts = n_parts;
     atomic_init(&head->status, HEED_OK);
     atomic_init(&head->error_claimed, 0);
@@ -146,8 +139,8 @@ heed_status heed_run_in(const heed_operation *op, heed_context *context, const v
 {
     heed_executor copy;
     const heed_executor *executor;
-    heed_status st = heed_executor_of(context, heed_struct_pointer(args, op->executor_at), &copy,
-                                      &executor, why);
+    heed_status st =
+        heed_executor_of(context, heed_read_args_head(args).executor, &copy, &executor, why);
     if (st != HEED_OK)
         return st;
     uint32_t n = heed_threads_for(context, executor);
@@ -179,7 +172,7 @@ heed_status heed_run_whole(const heed_operation *op, heed_context *context, cons
     heed_status st = !of || !args
                          ? heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", of ? "args" : op->name)
                          : heed_run_in(op, context, of, args, workspace, bytes, &why);
-    return heed_run_report(op, args, st, &why);
+    return heed_report_call(args, st, &why);
 }
 
 static heed_status check_begin(const heed_operation *op, const void *of, const void *args,
@@ -211,7 +204,7 @@ heed_status heed_run_begin_by(const heed_operation *op, const void *of, const vo
         st = heed_run_start(op, of, args, n_parts, workspace, &why);
     else if (workspace && bytes >= sizeof(uint64_t))
         memset(workspace, 0, sizeof(uint64_t)); /* nor is the last run there for parts to take */
-    return heed_run_report(op, args, st, &why);
+    return heed_report_call(args, st, &why);
 }
 
 heed_status heed_run_part(void *workspace, uint32_t part)

@@ -22,10 +22,9 @@ typedef struct heed_run_head {
     heed_error error;
 } heed_run_head;
 
-/* What can be run. Its object (a plan, a layer) is `of`; its args begin with their struct_size. */
+/* What can be run. Its object (a plan, a layer) is `of`; its args begin as heed_args_head does. */
 struct heed_operation {
     const char *name;                                  /* of the object, in sentences */
-    size_t executor_at, error_at;                      /* in args */
     size_t (*bytes)(const void *of, uint32_t n_parts); /* of a workspace; 0 on overflow */
     uint32_t (*parts)(const void *of, size_t bytes, uint32_t limit); /* that it holds */
     /* Checks and copies the args and writes what parts work by, estimate and n_tiles of the head with
@@ -67,10 +66,6 @@ heed_status heed_run_take(heed_run_head *head, uint32_t part);
  * failure `why` holds the sentence. In the library's own floating-point environment. */
 heed_status heed_run_start(const heed_operation *op, const void *of, const void *args,
                            uint32_t n_parts, void *workspace, heed_error *why);
-
-/* Hands a sentence to where the args of a call say. */
-heed_status heed_run_report(const heed_operation *op, const void *args, heed_status status,
-                            const heed_error *why);
 
 /* A run in the caller's workspace, or in one that the context lends. */
 heed_status heed_run_in(const heed_operation *op, heed_context *context, const void *of,

@@ -120,6 +120,8 @@ typedef struct heed_attn_desc {
 /**
  * Everything that may change from call to call.
  *
+ * error          receives the sentence of a failure; NULL: heed_last_error()
+ * executor       threads for this call; NULL: the context's
  * batch, q_len, kv_len   of this call, each at most the plan's; a batch, q_len or kv_len of 0 is a
  *                valid, empty problem
  * q, out         [batch, q_heads, q_len, qk_dim or v_dim]
@@ -143,8 +145,6 @@ typedef struct heed_attn_desc {
  *                page block_table[b][j / page_len]. Only entries of keys that some row sees are read
  * alibi_slope, bias_slope, sink   f32 [q_heads]. A sink of -inf is none
  * k_quant, v_quant   reserved: zero
- * executor       threads for this call; NULL: the context's
- * error          receives the sentence of a failure; NULL: heed_last_error()
  *
  * Ownership      all memory is the caller's and must stay as it is until the call has ended. out may
  *                share a buffer with inputs, but no element.
@@ -152,6 +152,8 @@ typedef struct heed_attn_desc {
  */
 typedef struct heed_attn_args {
     size_t struct_size;
+    heed_error *error;
+    const heed_executor *executor;
     int64_t batch, q_len, kv_len;
     heed_view q, k, v, out, mask, bias, lse, weights, scores;
     heed_quant k_quant, v_quant;
@@ -160,8 +162,6 @@ typedef struct heed_attn_args {
     const int32_t *block_table;
     int64_t block_table_stride, n_pages;
     const float *alibi_slope, *bias_slope, *sink;
-    const heed_executor *executor;
-    heed_error *error;
 } heed_attn_args;
 
 /**
@@ -272,10 +272,10 @@ HEED_API heed_status heed_attn_begin(const heed_attn *plan, const heed_attn_args
  */
 typedef struct heed_merge_args {
     size_t struct_size;
+    heed_error *error; /* NULL: heed_last_error() */
     int64_t rows, heads, dim;
     heed_view a, a_lse, b, b_lse, out, lse;
     uint32_t out_type, reserved;
-    heed_error *error; /* NULL: heed_last_error() */
 } heed_merge_args;
 HEED_API heed_status heed_merge(const heed_merge_args *args);
 

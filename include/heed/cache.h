@@ -20,6 +20,7 @@ HEED_BEGIN_C
 /**
  * What is appended where.
  *
+ * error      receives the sentence of a failure; NULL: heed_last_error()
  * batch, len   of this call: sequences, and the most new rows that one of them has
  * capacity   keys that a sequence's cache can hold: the contiguous cache's third axis, or with
  *            pages at most block_table_stride * page_len
@@ -35,17 +36,16 @@ HEED_BEGIN_C
  * block_table   [batch, block_table_stride] with pages; only entries of keys that are written are
  *            read
  * rows       with starts: rows that k and v have, else 0
- * error      receives the sentence of a failure; NULL: heed_last_error()
  */
 typedef struct heed_kv_append_args {
     size_t struct_size;
+    heed_error *error;
     int64_t batch, len, capacity;
     uint32_t kv_heads, qk_dim, v_dim, page_len;
     uint32_t k_type, v_type, k_cache_type, v_cache_type;
     heed_view k, v, k_cache, v_cache;
     const int32_t *lens, *starts, *cache_lens, *block_table;
     int64_t block_table_stride, n_pages, rows;
-    heed_error *error;
 } heed_kv_append_args;
 
 /**
@@ -86,6 +86,7 @@ typedef struct heed_rotary_desc {
 /**
  * What is rotated.
  *
+ * error      receives the sentence of a failure; NULL: heed_last_error()
  * batch, heads, len, dim   of x and y
  * x_type, y_type   HEED_F32, HEED_F16 or HEED_BF16, each its own
  * x, y       [batch, heads, len, dim], or with starts [1, heads, rows, dim]. y may be x, element
@@ -94,17 +95,16 @@ typedef struct heed_rotary_desc {
  * positions  [batch, len] position of every row, for trees of tokens: of sequence b from
  *            b * positions_stride on; then there are no offsets. NULL: they follow each other
  * lens, starts, rows   as in heed_kv_append_args
- * error      receives the sentence of a failure; NULL: heed_last_error()
  */
 typedef struct heed_rotary_args {
     size_t struct_size;
+    heed_error *error;
     heed_rotary_desc rotary;
     int64_t batch, len;
     uint32_t heads, dim, x_type, y_type;
     heed_view x, y;
     const int32_t *offsets, *positions, *lens, *starts;
     int64_t positions_stride, rows;
-    heed_error *error;
 } heed_rotary_args;
 
 /**

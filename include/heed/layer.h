@@ -74,6 +74,8 @@ typedef struct heed_mha_desc {
  * What changes from call to call. Views of rows have three axes, [batch, row, column], and
  * stride[3] is 0.
  *
+ * error      receives the sentence of a failure; NULL: heed_last_error()
+ * executor   threads for this call; NULL: the context's
  * batch, q_len   as in heed_attn_args
  * kv_len     with HEED_MHA_HAS_CROSS: rows of x_kv; else 0
  * capacity   with HEED_MHA_HAS_CACHE: keys that a sequence's cache can hold (heed_kv_append), and
@@ -96,11 +98,11 @@ typedef struct heed_mha_desc {
  *            caller adds what was appended
  * block_table, block_table_stride, n_pages   HEED_HAS_PAGES: as in heed_attn_args
  * alibi_slope, bias_slope, sink   as in heed_attn_args
- * executor   threads for this call; NULL: the context's
- * error      receives the sentence of a failure; NULL: heed_last_error()
  */
 typedef struct heed_mha_args {
     size_t struct_size;
+    heed_error *error;
+    const heed_executor *executor;
     int64_t batch, q_len, kv_len, capacity;
     heed_view x_q, x_kv, y, residual;
     heed_view mask, bias, lse, weights, scores;
@@ -109,8 +111,6 @@ typedef struct heed_mha_args {
     const int32_t *cache_lens, *block_table;
     int64_t block_table_stride, n_pages;
     const float *alibi_slope, *bias_slope, *sink;
-    const heed_executor *executor;
-    heed_error *error;
 } heed_mha_args;
 
 /**

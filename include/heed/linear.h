@@ -76,13 +76,13 @@ typedef struct heed_linear heed_linear;
 /**
  * What changes from call to call.
  *
+ * error       receives the sentence of a failure; NULL: heed_last_error()
+ * executor    threads for this call; NULL: the context's
  * rows        of x, y and residual: 0 to 2^31 - 1
  * x           [rows, in_dim]: strides stride[0] and stride[1], as of the others
  * y           [rows, out_dim]
  * residual    with HEED_LINEAR_HAS_RESIDUAL [rows, out_dim], in y_type. It may be y itself, element for
  *             element, and may broadcast by strides of 0
- * executor    threads for this call; NULL: the context's
- * error       receives the sentence of a failure; NULL: heed_last_error()
  *
  * Ownership   all memory is the caller's and must stay as it is until the call has ended. y shares no
  *             element with x, nor with another element of residual.
@@ -90,10 +90,10 @@ typedef struct heed_linear heed_linear;
  */
 typedef struct heed_linear_args {
     size_t struct_size;
+    heed_error *error;
+    const heed_executor *executor;
     int64_t rows;
     heed_view x, y, residual;
-    const heed_executor *executor;
-    heed_error *error;
 } heed_linear_args;
 
 /**
