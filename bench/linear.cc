@@ -79,9 +79,9 @@ class Layers
         const heed_linear_desc desc = describe_linear(*row.shape, row.type->dtype);
         const size_t bytes = size_t(weight_bytes(*row.shape, row.type->dtype));
         const size_t n = row.shape->bound == Bound::memory ? rotation_bytes() / bytes + 1 : 1;
-        heed_view weight = {};
+        heed_const_view weight = {};
         weight.data = pool.normal(row.type->dtype, bytes);
-        heed_view bias = {};
+        heed_const_view bias = {};
         bias.data = weight.data; /* any numbers do */
         bias.stride[0] = 1;
         weight.stride[0] = row.shape->n;

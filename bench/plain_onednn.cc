@@ -184,9 +184,9 @@ PlainOneDnn::~PlainOneDnn() = default;
 void PlainOneDnn::run(const heed_attn_args &args)
 {
     const Threads threads(p_->n_threads);
-    p_->q.set_data_handle(args.q.data);
-    p_->k.set_data_handle(args.k.data);
-    p_->v.set_data_handle(args.v.data);
+    p_->q.set_data_handle(const_cast<void *>(args.q.data)); /* oneDNN has no view to read alone */
+    p_->k.set_data_handle(const_cast<void *>(args.k.data));
+    p_->v.set_data_handle(const_cast<void *>(args.v.data));
     p_->out.set_data_handle(args.out.data);
     p_->score.execute(p_->stream, {{DNNL_ARG_SRC, p_->q},
                                    {DNNL_ARG_WEIGHTS, p_->k},

@@ -120,12 +120,12 @@ namespace
 {
 
 /* Strides of [batch, heads, rows, dim] in elements. */
-void set_strides(heed_view &view, Layout layout, uint32_t heads, int64_t rows, uint32_t dim)
+void set_strides(int64_t (&of)[4], Layout layout, uint32_t heads, int64_t rows, uint32_t dim)
 {
     const int64_t head = layout == Layout::head_major ? rows * dim : dim;
     const int64_t row = layout == Layout::head_major ? dim : int64_t(heads) * dim;
     const int64_t stride[4] = {int64_t(heads) * rows * dim, head, row, 1};
-    std::copy(stride, stride + 4, view.stride);
+    std::copy(stride, stride + 4, of);
 }
 
 } // namespace
@@ -215,10 +215,10 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
     first_k_ = memory + q_room;
     args.k.data = first_k_;
     args.v.data = first_k_ + v_offset_;
-    set_strides(args.q, shape.layout, shape.q_heads, shape.q_len, shape.qk_dim);
-    set_strides(args.out, shape.layout, shape.q_heads, shape.q_len, shape.v_dim);
-    set_strides(args.k, shape.layout, shape.kv_heads, shape.kv_len, shape.qk_dim);
-    set_strides(args.v, shape.layout, shape.kv_heads, shape.kv_len,
+    set_strides(args.q.stride, shape.layout, shape.q_heads, shape.q_len, shape.qk_dim);
+    set_strides(args.out.stride, shape.layout, shape.q_heads, shape.q_len, shape.v_dim);
+    set_strides(args.k.stride, shape.layout, shape.kv_heads, shape.kv_len, shape.qk_dim);
+    set_strides(args.v.stride, shape.layout, shape.kv_heads, shape.kv_len,
                 shape.v_in_k ? shape.qk_dim : shape.v_dim);
     store(shape);
 }
@@ -260,8 +260,8 @@ void Problem::store(const Shape &shape)
     std::shuffle(table_.begin(), table_.end(), std::minstd_rand(1));
     args.block_table = table_.data();
     args.block_table_stride = args.n_pages = pages;
-    set_strides(args.k, shape.layout, shape.kv_heads, 16, shape.qk_dim);
-    set_strides(args.v, shape.layout, shape.kv_heads, 16, shape.v_dim);
+    set_strides(args.k.stride, shape.layout, shape.kv_heads, 16, shape.qk_dim);
+    set_strides(args.v.stride, shape.layout, shape.kv_heads, 16, shape.v_dim);
 }
 
 void Problem::next()

@@ -82,7 +82,7 @@ static heed_status make_layer(heed_context *context, heed_mha **layer)
     heed_linear *part[4] = {NULL};
     heed_status status = HEED_OK;
     for (int i = 0; i < 4 && status == HEED_OK; i++) {
-        const heed_view weight = {w[i], {MODEL, 1}};
+        const heed_const_view weight = {w[i], {MODEL, 1}};
         status = heed_linear_create(context, &linear, &weight, NULL, &part[i]);
     }
     const heed_mha_desc desc = {.struct_size = sizeof desc,

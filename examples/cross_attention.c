@@ -32,7 +32,7 @@ static heed_status make_layer(heed_context *context, heed_mha **layer)
                                .x_type = HEED_F32,
                                .w_type = HEED_F32,
                                .y_type = HEED_F32};
-    const heed_view q = {w_q, {MODEL, 1}}, kv = {w_kv, {2 * MODEL, 1}};
+    const heed_const_view q = {w_q, {MODEL, 1}}, kv = {w_kv, {2 * MODEL, 1}};
     const heed_attn_desc attn = {.struct_size = sizeof attn,
                                  .features = HEED_HAS_WEIGHTS,
                                  .q_heads = HEADS,

@@ -15,9 +15,9 @@ int main(void)
     desc.q_heads = desc.kv_heads = HEADS;
     desc.qk_dim = desc.v_dim = DIM;
     desc.q_type = desc.k_type = desc.v_type = desc.out_type = HEED_F32;
-    args.q = (heed_view){q, {0, LEN * DIM, DIM, 1}}; /* strides of [batch, head, row, dim] */
-    args.k = (heed_view){k, {0, LEN * DIM, DIM, 1}};
-    args.v = (heed_view){v, {0, LEN * DIM, DIM, 1}};
+    args.q = (heed_const_view){q, {0, LEN * DIM, DIM, 1}}; /* strides of [batch, head, row, dim] */
+    args.k = (heed_const_view){k, {0, LEN * DIM, DIM, 1}};
+    args.v = (heed_const_view){v, {0, LEN * DIM, DIM, 1}};
     args.out = (heed_view){out, {0, LEN * DIM, DIM, 1}};
 
     v[0][0][0] = 1; /* the first row sees the first key alone, so its output is that key's value */

@@ -79,11 +79,11 @@ static heed_status make_layer(heed_context *context, heed_mha **layer)
     heed_linear *part[4] = {NULL};
     heed_status status = HEED_OK;
     for (int i = 0; i < 3 && status == HEED_OK; i++) {
-        const heed_view weight = {w[i], {MODEL * HEAD, HEAD, 1}}, bias = {b[i], {1}};
+        const heed_const_view weight = {w[i], {MODEL * HEAD, HEAD, 1}}, bias = {b[i], {1}};
         status = heed_linear_create(context, &in, &weight, &bias, &part[i]);
     }
     out.heads = 1;
-    const heed_view weight = {w_out, {MODEL, 1}}, bias = {b_out, {1}};
+    const heed_const_view weight = {w_out, {MODEL, 1}}, bias = {b_out, {1}};
     if (status == HEED_OK)
         status = heed_linear_create(context, &out, &weight, &bias, &part[3]);
     desc.q_proj = part[0], desc.k_proj = part[1], desc.v_proj = part[2], desc.out_proj = part[3];

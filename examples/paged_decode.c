@@ -64,7 +64,7 @@ static heed_status make_layer(heed_context *context, int paged, heed_mha **layer
                                .x_type = HEED_F32,
                                .w_type = HEED_F32,
                                .y_type = HEED_F32};
-    const heed_view qkv = {w_qkv, {QKV, 1}}, out = {w_out, {MODEL, 1}};
+    const heed_const_view qkv = {w_qkv, {QKV, 1}}, out = {w_out, {MODEL, 1}};
     const heed_attn_desc attn = {.struct_size = sizeof attn,
                                  .features =
                                      HEED_HAS_CAUSAL | HEED_HAS_REPRODUCIBLE_CHUNKS |
@@ -179,7 +179,7 @@ static int same_alone(const heed_mha *layer, const request *r)
     const heed_mha_args args = {.struct_size = sizeof args,
                                 .batch = 1,
                                 .q_len = r->tokens,
-                                .x_q = {(void *)r->x, {0, MODEL, 1}},
+                                .x_q = {r->x, {0, MODEL, 1}},
                                 .y = {y, {0, MODEL, 1}}};
     return heed_mha_run(layer, &args, NULL, 0) == HEED_OK &&
            memcmp(y, r->y, (size_t)r->tokens * sizeof y[0]) == 0;

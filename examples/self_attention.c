@@ -91,11 +91,9 @@ static heed_status project(heed_context *context, const example *e, const matrix
                                    .w_type = HEED_F32,
                                    .y_type = HEED_F32,
                                    .layout = HEED_LINEAR_IN_OUT};
-    const heed_view weight = {(void *)w, {MOST, 1}};
-    const heed_linear_args args = {.struct_size = sizeof args,
-                                   .rows = e->tokens,
-                                   .x = {(void *)e->x, {MOST, 1}},
-                                   .y = {y, {MOST, 1}}};
+    const heed_const_view weight = {w, {MOST, 1}};
+    const heed_linear_args args = {
+        .struct_size = sizeof args, .rows = e->tokens, .x = {e->x, {MOST, 1}}, .y = {y, {MOST, 1}}};
     heed_linear *linear;
     heed_status status = heed_linear_create(context, &desc, &weight, NULL, &linear);
     if (status != HEED_OK)
@@ -124,9 +122,9 @@ static heed_status attend(heed_context *context, const example *e, matrix qkv[3]
                                  .batch = 1,
                                  .q_len = e->tokens,
                                  .kv_len = e->tokens,
-                                 .q = view_of(qkv[0]),
-                                 .k = view_of(qkv[1]),
-                                 .v = view_of(qkv[2]),
+                                 .q = heed_as_const(view_of(qkv[0])),
+                                 .k = heed_as_const(view_of(qkv[1])),
+                                 .v = heed_as_const(view_of(qkv[2])),
                                  .out = view_of(out),
                                  .weights = view_of(weights),
                                  .scores = view_of(scores)};

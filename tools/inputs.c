@@ -65,7 +65,7 @@ heed_view heed_inputs_view(void *data, heed_axes axes, const int64_t shape[4])
 
 /* q, k or v: four dimensions, converted to --dtype or to what its file says. */
 static int load_tensor(const heed_cli_option *options, const char *name, heed_axes axes,
-                       heed_tensor *tensor, heed_view *view)
+                       heed_tensor *tensor, heed_const_view *view)
 {
     char shape[HEED_NPY_SHAPE_TEXT];
     heed_npy *array = &tensor->npy;
@@ -88,7 +88,7 @@ static int load_tensor(const heed_cli_option *options, const char *name, heed_ax
                                                           "--dtype bf16"
                                                         : "");
     failed = convert(array, tensor->type);
-    *view = heed_inputs_view(array->data, axes, array->shape);
+    *view = heed_as_const(heed_inputs_view(array->data, axes, array->shape));
     return failed;
 }
 
@@ -137,12 +137,12 @@ static int load_tensors(const heed_cli_option *options, heed_axes axes, heed_inp
 
 /* A mask or bias of 2 to 4 dimensions, broadcast from the right: a length of 1 has stride 0. */
 static int broadcast(const char *name, const heed_npy *array, const int64_t full[4],
-                     heed_view *view)
+                     heed_const_view *view)
 {
     char has[HEED_NPY_SHAPE_TEXT], wants[HEED_NPY_SHAPE_TEXT];
     int64_t stride = 1;
     int fits = array->n_dims >= 2 && array->n_dims <= 4;
-    *view = (heed_view){array->data, {0, 0, 0, 0}};
+    *view = (heed_const_view){array->data, {0, 0, 0, 0}};
     for (int d = array->n_dims - 1, to = 3; fits && d >= 0; d--, to--) {
         fits = array->shape[d] == full[to] || array->shape[d] == 1;
         view->stride[to] = array->shape[d] == 1 ? 0 : stride;

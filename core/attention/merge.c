@@ -26,34 +26,43 @@ static void merge_row(const heed_merge_args *m, int64_t row, int64_t head)
 #undef AT
 }
 
+typedef struct operand {
+    const char *name;
+    const void *data;
+    const int64_t *stride;
+} operand;
+
+/* clang-format off */
+#define OPERAND(of) {#of, m->of.data, m->of.stride}
+/* clang-format on */
+
 /* Where an output begins where another operand does, it has to be that one, element for element. */
 static heed_status check_twins(const heed_merge_args *m, heed_error *why)
 {
     const int f32 = m->out_type == HEED_F32;
     const int64_t shape[] = {m->rows, m->heads, m->dim};
     const struct {
-        const char *name, *twin;
-        const heed_view *to, *from;
+        operand to, from;
         int axes; /* that the two have; 0: they are nothing that can be one */
     } pair[] = {
-        {"out", "a", &m->out, &m->a, f32 ? 3 : 0}, {"out", "b", &m->out, &m->b, f32 ? 3 : 0},
-        {"out", "a_lse", &m->out, &m->a_lse, 0},   {"out", "b_lse", &m->out, &m->b_lse, 0},
-        {"lse", "a_lse", &m->lse, &m->a_lse, 2},   {"lse", "b_lse", &m->lse, &m->b_lse, 2},
-        {"lse", "a", &m->lse, &m->a, 0},           {"lse", "b", &m->lse, &m->b, 0},
-        {"lse", "out", &m->lse, &m->out, 0},
+        {OPERAND(out), OPERAND(a), f32 ? 3 : 0}, {OPERAND(out), OPERAND(b), f32 ? 3 : 0},
+        {OPERAND(out), OPERAND(a_lse), 0},       {OPERAND(out), OPERAND(b_lse), 0},
+        {OPERAND(lse), OPERAND(a_lse), 2},       {OPERAND(lse), OPERAND(b_lse), 2},
+        {OPERAND(lse), OPERAND(a), 0},           {OPERAND(lse), OPERAND(b), 0},
+        {OPERAND(lse), OPERAND(out), 0},
     };
     if (m->dim == 0) /* no elements of a, b and out */
         return HEED_OK;
     for (size_t i = 0; i < sizeof pair / sizeof *pair; i++) {
         int same = pair[i].axes > 0;
-        if (!pair[i].to->data || pair[i].to->data != pair[i].from->data)
+        if (!pair[i].to.data || pair[i].to.data != pair[i].from.data)
             continue;
         for (int n = 0; n < pair[i].axes; n++)
-            same &= shape[n] <= 1 || pair[i].to->stride[n] == pair[i].from->stride[n];
+            same &= shape[n] <= 1 || pair[i].to.stride[n] == pair[i].from.stride[n];
         if (!same)
             return heed_fail(why, HEED_ERR_INVALID,
                              "args.%s.data equals args.%s.data, but they are not the same elements",
-                             pair[i].name, pair[i].twin);
+                             pair[i].to.name, pair[i].from.name);
     }
     return HEED_OK;
 }
@@ -77,31 +86,30 @@ static heed_status check(const heed_merge_args *m, heed_error *why)
     if (m->rows == 0 || m->heads == 0)
         return HEED_OK;
     const struct {
-        const char *name;
-        const heed_view *view;
+        operand of;
         int64_t dim;
         uint32_t type;
-    } views[] = {{"a_lse", &m->a_lse, 1, HEED_F32},     {"b_lse", &m->b_lse, 1, HEED_F32},
-                 {"a", &m->a, m->dim, HEED_F32},        {"b", &m->b, m->dim, HEED_F32},
-                 {"out", &m->out, m->dim, m->out_type}, {"lse", &m->lse, 1, HEED_F32}};
+        int is_output, optional;
+    } views[] = {{OPERAND(a_lse), 1, HEED_F32, 0, 0},       {OPERAND(b_lse), 1, HEED_F32, 0, 0},
+                 {OPERAND(a), m->dim, HEED_F32, 0, 0},      {OPERAND(b), m->dim, HEED_F32, 0, 0},
+                 {OPERAND(out), m->dim, m->out_type, 1, 0}, {OPERAND(lse), 1, HEED_F32, 1, 1}};
     for (int i = 0; i < 6; i++) {
-        const heed_view *v = views[i].view;
+        const operand *v = &views[i].of;
         const int64_t shape[] = {m->rows, m->heads, views[i].dim};
-        if (views[i].dim == 0 || (v == &m->lse && !v->data))
+        if (views[i].dim == 0 || (views[i].optional && !v->data))
             continue;
         if (!v->data)
-            return heed_fail(why, HEED_ERR_INVALID, "args.%s is NULL, but required", views[i].name);
-        if (!heed_view_reaches(v, 3, shape, heed_dtype_bytes(views[i].type)))
+            return heed_fail(why, HEED_ERR_INVALID, "args.%s is NULL, but required", v->name);
+        if (!heed_strides_reach(v->stride, 3, shape, heed_dtype_bytes(views[i].type)))
             return heed_fail(
                 why, HEED_ERR_INVALID,
-                "args.%s has strides %lld, %lld, %lld that reach beyond the address space",
-                views[i].name, (long long)v->stride[0], (long long)v->stride[1],
-                (long long)v->stride[2]);
-        for (int n = 0; n < 3 && (v == &m->out || v == &m->lse); n++)
+                "args.%s has strides %lld, %lld, %lld that reach beyond the address space", v->name,
+                (long long)v->stride[0], (long long)v->stride[1], (long long)v->stride[2]);
+        for (int n = 0; n < 3 && views[i].is_output; n++)
             if (shape[n] > 1 && v->stride[n] == 0)
                 return heed_fail(why, HEED_ERR_INVALID,
                                  "args.%s.stride[%d] is 0 for %lld %s: outputs cannot broadcast",
-                                 views[i].name, n, (long long)shape[n], size[n].name);
+                                 v->name, n, (long long)shape[n], size[n].name);
     }
     return check_twins(m, why);
 }

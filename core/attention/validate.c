@@ -189,12 +189,12 @@ heed_status heed_validate_desc(const heed_attn_desc *desc, heed_problem *problem
 /* ---- the args ---------------------------------------------------------------------------------
  */
 
-static heed_status check_view(const char *name, const heed_view *view, int wanted, int is_output,
-                              int64_t bytes, const int64_t shape[4], heed_error *why)
+static heed_status check_view(const char *name, const void *data, const int64_t *stride, int wanted,
+                              int is_output, int64_t bytes, const int64_t shape[4], heed_error *why)
 {
-    if (!wanted && view->data)
+    if (!wanted && data)
         INVALID("args.%s is given, but the plan's features lack its bit", name);
-    return wanted ? heed_check_view(name, view, bytes, is_output, shape, why) : HEED_OK;
+    return wanted ? heed_check_view(name, data, stride, bytes, is_output, shape, why) : HEED_OK;
 }
 
 heed_status heed_validate_sizes(const heed_attn_args *args, heed_error *why)
@@ -315,24 +315,27 @@ heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args 
     const int64_t lse_shape[] = {q_batch, desc->q_heads, q_rows, 1};
     const struct {
         const char *name;
-        const heed_view *view;
+        const void *data;
+        const int64_t *stride;
         int wanted, is_output;
         uint32_t bytes;
         const int64_t *shape;
     } view[] = {
-        {"q", &args->q, 1, 0, heed_dtype_bytes(desc->q_type), q_shape},
-        {"k", &args->k, 1, 0, heed_dtype_bytes(desc->k_type), k_shape},
-        {"v", &args->v, 1, 0, heed_dtype_bytes(desc->v_type), v_shape},
-        {"out", &args->out, 1, 1, heed_dtype_bytes(desc->out_type), out_shape},
-        {"mask", &args->mask, (f & HEED_HAS_MASK) != 0, 0, 1, pairs},
-        {"bias", &args->bias, (f & HEED_HAS_BIAS) != 0, 0, 4, pairs},
-        {"lse", &args->lse, (f & HEED_HAS_LSE) != 0, 1, 4, lse_shape},
-        {"weights", &args->weights, (f & HEED_HAS_WEIGHTS) != 0, 1, 4, pairs},
-        {"scores", &args->scores, (f & HEED_HAS_SCORES) != 0, 1, 4, pairs},
+        {"q", args->q.data, args->q.stride, 1, 0, heed_dtype_bytes(desc->q_type), q_shape},
+        {"k", args->k.data, args->k.stride, 1, 0, heed_dtype_bytes(desc->k_type), k_shape},
+        {"v", args->v.data, args->v.stride, 1, 0, heed_dtype_bytes(desc->v_type), v_shape},
+        {"out", args->out.data, args->out.stride, 1, 1, heed_dtype_bytes(desc->out_type),
+         out_shape},
+        {"mask", args->mask.data, args->mask.stride, (f & HEED_HAS_MASK) != 0, 0, 1, pairs},
+        {"bias", args->bias.data, args->bias.stride, (f & HEED_HAS_BIAS) != 0, 0, 4, pairs},
+        {"lse", args->lse.data, args->lse.stride, (f & HEED_HAS_LSE) != 0, 1, 4, lse_shape},
+        {"weights", args->weights.data, args->weights.stride, (f & HEED_HAS_WEIGHTS) != 0, 1, 4,
+         pairs},
+        {"scores", args->scores.data, args->scores.stride, (f & HEED_HAS_SCORES) != 0, 1, 4, pairs},
     };
     for (size_t i = 0; i < sizeof view / sizeof *view; i++) {
-        st = check_view(view[i].name, view[i].view, view[i].wanted, view[i].is_output,
-                        view[i].bytes, view[i].shape, why);
+        st = check_view(view[i].name, view[i].data, view[i].stride, view[i].wanted,
+                        view[i].is_output, view[i].bytes, view[i].shape, why);
         if (st != HEED_OK)
             return st;
     }

@@ -7,16 +7,16 @@
 /* What the rows of an operand belong to. */
 enum { OF_QUERIES, OF_KEYS, OF_PAIRS };
 
-static void add_operand(heed_worker *w, heed_rows *rows, const heed_view *view, uint32_t type,
-                        int kind)
+static void add_operand(heed_worker *w, heed_rows *rows, const void *data, const int64_t stride[4],
+                        uint32_t type, int kind)
 {
     const heed_attn_args *a = &w->run->args;
     const int64_t bytes = type == HEED_DTYPE_NONE ? 1 : heed_dtype_bytes(type);
     const int64_t heads = kind == OF_KEYS ? 1 : w->plan->group;
-    rows->head_stride = view->stride[1];
-    rows->row_stride = view->stride[2];
-    rows->dim_stride = view->stride[3];
-    if (!view->data)
+    rows->head_stride = stride[1];
+    rows->row_stride = stride[2];
+    rows->dim_stride = stride[3];
+    if (!data)
         return;
     /* Packed rows are those of one long sequence; pages take the place of the batch axis. */
     const int packed = kind == OF_QUERIES ? a->q_starts != NULL
@@ -24,10 +24,10 @@ static void add_operand(heed_worker *w, heed_rows *rows, const heed_view *view, 
                                           : 0;
     w->operands[w->n_operands++] = (heed_operand){
         .rows = rows,
-        .data = view->data,
-        .batch_step = packed ? 0 : view->stride[0] * bytes,
-        .head_step = view->stride[1] * heads * bytes,
-        .row_step = view->stride[2] * bytes,
+        .data = (void *)data, /* kernels only read what is an input */
+        .batch_step = packed ? 0 : stride[0] * bytes,
+        .head_step = stride[1] * heads * bytes,
+        .row_step = stride[2] * bytes,
         .kind = kind,
     };
 }
@@ -48,15 +48,15 @@ void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)
     t->window_left = plan->window_left;
     t->window_right = plan->window_right;
     t->acc_stride = plan->layout.acc_stride;
-    add_operand(w, &t->q, &a->q, d->q_type, OF_QUERIES);
-    add_operand(w, &t->k, &a->k, d->k_type, OF_KEYS);
-    add_operand(w, &t->v, &a->v, d->v_type, OF_KEYS);
-    add_operand(w, &t->out, &a->out, d->out_type, OF_QUERIES);
-    add_operand(w, &t->lse, &a->lse, HEED_F32, OF_QUERIES);
-    add_operand(w, &t->mask, &a->mask, HEED_DTYPE_NONE, OF_PAIRS);
-    add_operand(w, &t->bias, &a->bias, d->bias_type, OF_PAIRS);
-    add_operand(w, &t->weights, &a->weights, HEED_F32, OF_PAIRS);
-    add_operand(w, &t->scores, &a->scores, HEED_F32, OF_PAIRS);
+    add_operand(w, &t->q, a->q.data, a->q.stride, d->q_type, OF_QUERIES);
+    add_operand(w, &t->k, a->k.data, a->k.stride, d->k_type, OF_KEYS);
+    add_operand(w, &t->v, a->v.data, a->v.stride, d->v_type, OF_KEYS);
+    add_operand(w, &t->out, a->out.data, a->out.stride, d->out_type, OF_QUERIES);
+    add_operand(w, &t->lse, a->lse.data, a->lse.stride, HEED_F32, OF_QUERIES);
+    add_operand(w, &t->mask, a->mask.data, a->mask.stride, HEED_DTYPE_NONE, OF_PAIRS);
+    add_operand(w, &t->bias, a->bias.data, a->bias.stride, d->bias_type, OF_PAIRS);
+    add_operand(w, &t->weights, a->weights.data, a->weights.stride, HEED_F32, OF_PAIRS);
+    add_operand(w, &t->scores, a->scores.data, a->scores.stride, HEED_F32, OF_PAIRS);
     t->k_page_stride = a->k.stride[0];
     t->v_page_stride = a->v.stride[0];
 }

@@ -30,14 +30,14 @@ heed_status heed_check_rows(const heed_row_lists *l, heed_error *why)
     return HEED_OK;
 }
 
-int heed_view_reaches(const heed_view *view, int n_axes, const int64_t *shape, int64_t bytes)
+int heed_strides_reach(const int64_t *stride, int n_axes, const int64_t *shape, int64_t bytes)
 {
     int64_t up = 0, down = 0, reach;
     int bad = 0;
     for (int i = 0; i < n_axes; i++) {
         if (shape[i] == 1)
             continue;
-        bad |= __builtin_mul_overflow(view->stride[i], shape[i] - 1, &reach);
+        bad |= __builtin_mul_overflow(stride[i], shape[i] - 1, &reach);
         bad |= __builtin_add_overflow(reach > 0 ? up : down, reach, reach > 0 ? &up : &down);
     }
     bad |= __builtin_sub_overflow(up, down, &up);
@@ -45,23 +45,23 @@ int heed_view_reaches(const heed_view *view, int n_axes, const int64_t *shape, i
     return !bad && up <= PTRDIFF_MAX / 2;
 }
 
-heed_status heed_check_view(const char *name, const heed_view *view, int64_t bytes, int is_output,
-                            const int64_t shape[4], heed_error *why)
+heed_status heed_check_view(const char *name, const void *data, const int64_t stride[4],
+                            int64_t bytes, int is_output, const int64_t shape[4], heed_error *why)
 {
     static const char *const axis[] = {"batch", "head", "row", "dim"};
     for (int i = 0; i < 4; i++)
         if (shape[i] == 0)
             return HEED_OK; /* no element to point at */
-    if (!view->data)
+    if (!data)
         INVALID("args.%s is NULL, but required", name);
     for (int i = 0; i < 4; i++)
-        if (is_output && shape[i] != 1 && view->stride[i] == 0)
+        if (is_output && shape[i] != 1 && stride[i] == 0)
             INVALID("args.%s.stride[%d] (%s) is 0 for %lld elements: outputs cannot broadcast",
                     name, i, axis[i], (long long)shape[i]);
-    if (!heed_view_reaches(view, 4, shape, bytes))
+    if (!heed_strides_reach(stride, 4, shape, bytes))
         INVALID("args.%s has strides %lld, %lld, %lld, %lld that reach beyond the address space",
-                name, (long long)view->stride[0], (long long)view->stride[1],
-                (long long)view->stride[2], (long long)view->stride[3]);
+                name, (long long)stride[0], (long long)stride[1], (long long)stride[2],
+                (long long)stride[3]);
     return HEED_OK;
 }
 

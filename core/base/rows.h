@@ -14,13 +14,13 @@ typedef struct heed_row_lists {
 /* Every length is in 0 .. len, and every packed row in 0 .. rows. */
 heed_status heed_check_rows(const heed_row_lists *lists, heed_error *why);
 
-/* The farthest elements of a view, of so many bytes each, are addressable. */
-int heed_view_reaches(const heed_view *view, int n_axes, const int64_t *shape, int64_t bytes);
+/* The farthest elements, of so many bytes each, are addressable. */
+int heed_strides_reach(const int64_t *stride, int n_axes, const int64_t *shape, int64_t bytes);
 
-/* A view of `shape` with elements of so many bytes is there, its farthest elements are addressable,
- * and no output broadcasts. */
-heed_status heed_check_view(const char *name, const heed_view *view, int64_t bytes, int is_output,
-                            const int64_t shape[4], heed_error *why);
+/* A view (of either kind) of `shape` with elements of so many bytes is there, its farthest elements are
+ * addressable, and no output broadcasts. */
+heed_status heed_check_view(const char *name, const void *data, const int64_t stride[4],
+                            int64_t bytes, int is_output, const int64_t shape[4], heed_error *why);
 
 /* An element type that is served. */
 heed_status heed_check_type(const char *name, uint32_t type, heed_error *why);
@@ -35,10 +35,10 @@ static inline int32_t heed_row_count(const int32_t *lens, int64_t b, int64_t len
 }
 
 /* Elements of a view from its start to row i of sequence b, head 0. */
-static inline int64_t heed_row_at(const heed_view *view, const int32_t *starts, int64_t b,
+static inline int64_t heed_row_at(const int64_t stride[4], const int32_t *starts, int64_t b,
                                   int64_t i)
 {
-    return starts ? (starts[b] + i) * view->stride[2] : b * view->stride[0] + i * view->stride[2];
+    return starts ? (starts[b] + i) * stride[2] : b * stride[0] + i * stride[2];
 }
 
 #endif

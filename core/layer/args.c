@@ -95,15 +95,14 @@ static heed_status read_rows(const char *side, int64_t batch, int64_t len, const
     return HEED_OK;
 }
 
-static heed_status check_matrix(const char *name, const heed_view *view, uint32_t type,
-                                int is_output, const heed_mha_rows *rows, int64_t batch,
-                                int64_t reach, int64_t columns, heed_error *why)
+static heed_status check_matrix(const char *name, const void *data, const int64_t stride[4],
+                                uint32_t type, int is_output, const int64_t shape[4],
+                                heed_error *why)
 {
-    const int64_t shape[] = {rows->total ? batch : 0, reach, columns, 1};
-    if (view->stride[3])
+    if (stride[3])
         INVALID("args.%s.stride[3] is %lld, 0 is required: it has three axes", name,
-                (long long)view->stride[3]);
-    return heed_check_view(name, view, heed_dtype_bytes(type), is_output, shape, why);
+                (long long)stride[3]);
+    return heed_check_view(name, data, stride, heed_dtype_bytes(type), is_output, shape, why);
 }
 
 /* Without out_proj attention writes y, while it may still read its inputs. */
@@ -136,25 +135,27 @@ static heed_status read_lists(heed_mha_run_state *run, heed_error *why)
                        &run->kv_rows, &kv_reach, why);
     if (st == HEED_OK && !m->cross)
         run->kv_rows = run->q_rows;
-    const int64_t q_batch = a->q_starts ? 1 : a->batch, kv_batch = a->kv_starts ? 1 : a->batch;
+    const int64_t q_batch = !run->q_rows.total ? 0 : a->q_starts ? 1 : a->batch;
+    const int64_t kv_batch = !run->kv_rows.total ? 0 : a->kv_starts ? 1 : a->batch;
+    const int64_t q_shape[] = {q_batch, q_reach, m->desc.d_model, 1};
+    const int64_t kv_shape[] = {kv_batch, kv_reach, m->desc.d_kv, 1};
+    const int64_t y_shape[] = {q_batch, q_reach, m->y_cols, 1};
     if (st == HEED_OK)
-        st = check_matrix("x_q", &a->x_q, m->desc.x_type, 0, &run->q_rows, q_batch, q_reach,
-                          m->desc.d_model, why);
+        st = check_matrix("x_q", a->x_q.data, a->x_q.stride, m->desc.x_type, 0, q_shape, why);
     if (st == HEED_OK && m->cross)
-        st = check_matrix("x_kv", &a->x_kv, m->desc.kv_type, 0, &run->kv_rows, kv_batch, kv_reach,
-                          m->desc.d_kv, why);
+        st = check_matrix("x_kv", a->x_kv.data, a->x_kv.stride, m->desc.kv_type, 0, kv_shape, why);
     if (st == HEED_OK)
-        st = check_matrix("y", &a->y, m->y_type, 1, &run->q_rows, q_batch, q_reach, m->y_cols, why);
+        st = check_matrix("y", a->y.data, a->y.stride, m->y_type, 1, y_shape, why);
     if (st == HEED_OK && run->q_rows.total)
         st = check_in_place(m, a, why);
     if (st == HEED_OK && m->desc.out_proj &&
         (m->desc.out_proj->problem.features & HEED_LINEAR_HAS_RESIDUAL))
-        st = check_matrix("residual", &a->residual, m->y_type, 0, &run->q_rows, q_batch, q_reach,
-                          m->y_cols, why);
+        st = check_matrix("residual", a->residual.data, a->residual.stride, m->y_type, 0, y_shape,
+                          why);
     /* Attention would check it too, but not where it is scattered from compact rows. */
-    const int64_t lse_shape[] = {run->q_rows.total ? q_batch : 0, m->attn.q_heads, q_reach, 1};
+    const int64_t lse_shape[] = {q_batch, m->attn.q_heads, q_reach, 1};
     if (st == HEED_OK && (m->attn.features & HEED_HAS_LSE))
-        st = heed_check_view("lse", &a->lse, sizeof(float), 1, lse_shape, why);
+        st = heed_check_view("lse", a->lse.data, a->lse.stride, sizeof(float), 1, lse_shape, why);
     return st;
 }
 

@@ -60,15 +60,17 @@ static heed_status check_views(const heed_kv_append_args *a, heed_error *why)
     const int64_t v_shape[] = {new_batch, a->kv_heads, new_rows, a->v_dim};
     const int64_t k_cache_shape[] = {batch, a->kv_heads, rows, a->qk_dim};
     const int64_t v_cache_shape[] = {batch, a->kv_heads, rows, a->v_dim};
-    heed_status st = heed_check_view("k", &a->k, heed_dtype_bytes(a->k_type), 0, k_shape, why);
+    heed_status st =
+        heed_check_view("k", a->k.data, a->k.stride, heed_dtype_bytes(a->k_type), 0, k_shape, why);
     if (st == HEED_OK)
-        st = heed_check_view("v", &a->v, heed_dtype_bytes(a->v_type), 0, v_shape, why);
+        st = heed_check_view("v", a->v.data, a->v.stride, heed_dtype_bytes(a->v_type), 0, v_shape,
+                             why);
     if (st == HEED_OK)
-        st = heed_check_view("k_cache", &a->k_cache, heed_dtype_bytes(a->k_cache_type), 1,
-                             k_cache_shape, why);
+        st = heed_check_view("k_cache", a->k_cache.data, a->k_cache.stride,
+                             heed_dtype_bytes(a->k_cache_type), 1, k_cache_shape, why);
     if (st == HEED_OK)
-        st = heed_check_view("v_cache", &a->v_cache, heed_dtype_bytes(a->v_cache_type), 1,
-                             v_cache_shape, why);
+        st = heed_check_view("v_cache", a->v_cache.data, a->v_cache.stride,
+                             heed_dtype_bytes(a->v_cache_type), 1, v_cache_shape, why);
     return st;
 }
 
@@ -127,13 +129,14 @@ static int64_t key_at(const heed_kv_append_args *a, const heed_view *cache, int6
 static void append_row(const heed_kv_append_args *a, int64_t b, int64_t i, int64_t j)
 {
     const struct {
-        const heed_view *from, *to;
+        const heed_const_view *from;
+        const heed_view *to;
         uint32_t from_type, to_type;
         int64_t dim;
     } side[] = {{&a->k, &a->k_cache, a->k_type, a->k_cache_type, a->qk_dim},
                 {&a->v, &a->v_cache, a->v_type, a->v_cache_type, a->v_dim}};
     for (int s = 0; s < (a->v_dim ? 2 : 1); s++) {
-        int64_t from = heed_row_at(side[s].from, a->starts, b, i);
+        int64_t from = heed_row_at(side[s].from->stride, a->starts, b, i);
         int64_t to = key_at(a, side[s].to, b, j);
         for (uint32_t h = 0; h < a->kv_heads; h++)
             heed_convert(side[s].from_type, side[s].from->data, from + h * side[s].from->stride[1],

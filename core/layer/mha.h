@@ -52,10 +52,11 @@ typedef struct heed_mha_rows {
  * scattered behind the last one. */
 typedef struct heed_mha_copy {
     const heed_mha_rows *rows;
-    heed_view user;             /* [batch, row, column] */
-    const int32_t *user_starts; /* NULL: not packed */
-    void *compact;
+    const void *from;
+    void *to;
     int64_t width;
+    int64_t user_stride[3];     /* [batch, row, column] */
+    const int32_t *user_starts; /* NULL: not packed */
     uint32_t type, reserved;
 } heed_mha_copy;
 

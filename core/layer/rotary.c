@@ -71,9 +71,11 @@ static heed_status check(const heed_rotary_args *a, heed_error *why)
     if (st == HEED_OK)
         st = heed_check_rows(&lists, why);
     if (st == HEED_OK)
-        st = heed_check_view("x", &a->x, heed_dtype_bytes(a->x_type), 0, shape, why);
+        st = heed_check_view("x", a->x.data, a->x.stride, heed_dtype_bytes(a->x_type), 0, shape,
+                             why);
     if (st == HEED_OK)
-        st = heed_check_view("y", &a->y, heed_dtype_bytes(a->y_type), 1, shape, why);
+        st = heed_check_view("y", a->y.data, a->y.stride, heed_dtype_bytes(a->y_type), 1, shape,
+                             why);
     if (st != HEED_OK)
         return st;
     if (a->positions && a->offsets)
@@ -81,9 +83,9 @@ static heed_status check(const heed_rotary_args *a, heed_error *why)
     if (!a->positions && a->positions_stride)
         INVALID("args.positions_stride is %lld without args.positions",
                 (long long)a->positions_stride);
-    const heed_view positions = {NULL, {a->positions_stride, 1, 0, 0}};
+    const int64_t positions[] = {a->positions_stride, 1};
     if (a->positions && batch && rows &&
-        !heed_view_reaches(&positions, 2, (int64_t[]){a->batch, a->len}, sizeof *a->positions))
+        !heed_strides_reach(positions, 2, (int64_t[]){a->batch, a->len}, sizeof *a->positions))
         INVALID("args.positions_stride is %lld, which reaches beyond the address space",
                 (long long)a->positions_stride);
     if (batch && rows && a->x.data == a->y.data && !is_in_place(a, shape))
@@ -168,15 +170,16 @@ void heed_rotary_rows(const heed_rotary_args *a, int64_t b, int64_t first, int64
         const int64_t n = pairs - pair < PAIRS ? pairs - pair : PAIRS;
         find_frequencies(&a->rotary, pair, n, freq);
         for (int64_t i = first; i < end; i++) {
-            const int64_t from = heed_row_at(&a->x, a->starts, b, i);
-            const int64_t to = heed_row_at(&a->y, a->starts, b, i);
+            const int64_t from = heed_row_at(a->x.stride, a->starts, b, i);
+            const int64_t to = heed_row_at(a->y.stride, a->starts, b, i);
             find_angles(&a->rotary, position_of(a, b, i), freq, n, &t);
             for (uint32_t h = 0; h < a->heads; h++)
                 turn_pairs(a, from + h * a->x.stride[1], to + h * a->y.stride[1], pair, n, &t);
         }
     }
     for (int64_t i = first; i < end && a->x.data != a->y.data; i++)
-        copy_rest(a, heed_row_at(&a->x, a->starts, b, i), heed_row_at(&a->y, a->starts, b, i));
+        copy_rest(a, heed_row_at(a->x.stride, a->starts, b, i),
+                  heed_row_at(a->y.stride, a->starts, b, i));
 }
 
 HEED_CHECK_ARGS_ERROR(heed_rotary_args);

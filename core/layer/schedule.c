@@ -8,7 +8,7 @@
 #include "mha.h"
 #include "rotary.h"
 
-/* A matrix of rows, compact or the caller's. */
+/* A matrix of rows, compact or the caller's. One that is an input is only read. */
 typedef struct matrix {
     void *data;
     int64_t row_stride, col_stride;
@@ -31,11 +31,12 @@ static matrix compact_at(const builder *b, size_t offset, int64_t columns)
 
 /* The caller's rows as a matrix of compact rows, if they lie evenly: without gaps between the
  * sequences. */
-static int lies_evenly(const builder *b, const heed_mha_rows *r, const heed_view *view,
-                       uint32_t type, int64_t len, const int32_t *starts, matrix *out)
+static int lies_evenly(const builder *b, const heed_mha_rows *r, const void *data,
+                       const int64_t *stride, uint32_t type, int64_t len, const int32_t *starts,
+                       matrix *out)
 {
     const int64_t batch = b->run->args.batch;
-    int64_t row_stride = view->stride[1], first = 0, at = -1;
+    int64_t row_stride = stride[1], first = 0, at = -1;
     if (starts) {
         for (int64_t i = 0; i < batch; i++) {
             if (r->lens[i] == 0)
@@ -49,26 +50,26 @@ static int lies_evenly(const builder *b, const heed_mha_rows *r, const heed_view
     } else if (batch > 1 && r->total != batch * len) {
         return 0;
     } else if (batch > 1 && len == 1) {
-        row_stride = view->stride[0];
-    } else if (batch > 1 && view->stride[0] != len * row_stride) {
+        row_stride = stride[0];
+    } else if (batch > 1 && stride[0] != len * row_stride) {
         return 0;
     }
-    *out =
-        (matrix){view->data ? (char *)view->data + first * (int64_t)heed_dtype_bytes(type) : NULL,
-                 row_stride, view->stride[2]};
+    *out = (matrix){data ? (char *)data + first * (int64_t)heed_dtype_bytes(type) : NULL,
+                    row_stride, stride[2]};
     return 1;
 }
 
-static void add_copy(heed_mha_copy *list, uint32_t *n, const heed_mha_rows *rows,
-                     const heed_view *user, const int32_t *starts, void *compact, int64_t width,
-                     uint32_t type)
+static heed_mha_copy copy_of(const heed_mha_rows *rows, const int64_t *user_stride,
+                             const int32_t *user_starts, const void *from, void *to, int64_t width,
+                             uint32_t type)
 {
-    list[(*n)++] = (heed_mha_copy){.rows = rows,
-                                   .user = *user,
-                                   .user_starts = starts,
-                                   .compact = compact,
-                                   .width = width,
-                                   .type = type};
+    return (heed_mha_copy){.rows = rows,
+                           .from = from,
+                           .to = to,
+                           .width = width,
+                           .user_stride = {user_stride[0], user_stride[1], user_stride[2]},
+                           .user_starts = user_starts,
+                           .type = type};
 }
 
 /* x_q or x_kv, gathered if it must be. A projection per head sees heads as rows: they have to
@@ -79,17 +80,19 @@ static matrix find_input(builder *b, int is_kv)
     heed_mha_run_state *run = b->run;
     const heed_mha_args *a = &run->args;
     const heed_mha_rows *rows = is_kv ? &run->kv_rows : &run->q_rows;
-    const heed_view *view = is_kv ? &a->x_kv : &a->x_q;
+    const heed_const_view *view = is_kv ? &a->x_kv : &a->x_q;
     const int32_t *starts = is_kv ? a->kv_starts : a->q_starts;
     const uint32_t type = is_kv ? m->desc.kv_type : m->desc.x_type;
     const int64_t columns = is_kv ? m->desc.d_kv : m->desc.d_model;
     const int per_head = (m->desc.features & HEED_MHA_HAS_SHARED_PROJ) != 0;
     matrix x;
-    if (lies_evenly(b, rows, view, type, is_kv ? a->kv_len : a->q_len, starts, &x) &&
+    if (lies_evenly(b, rows, view->data, view->stride, type, is_kv ? a->kv_len : a->q_len, starts,
+                    &x) &&
         (!per_head || x.row_stride == columns * x.col_stride))
         return x;
     x = compact_at(b, is_kv ? m->layout.x_kv : m->layout.x_q, columns);
-    add_copy(run->gather, &run->n_gathers, rows, view, starts, x.data, columns, type);
+    run->gather[run->n_gathers++] =
+        copy_of(rows, view->stride, starts, view->data, x.data, columns, type);
     return x;
 }
 
@@ -147,7 +150,7 @@ static heed_status schedule_linear(builder *b, const heed_linear *l, matrix x, m
                              .y = {y.data, {y.row_stride, y.col_stride, 0, 0}}};
     if (residual)
         args.residual =
-            (heed_view){residual->data, {residual->row_stride, residual->col_stride, 0, 0}};
+            (heed_const_view){residual->data, {residual->row_stride, residual->col_stride, 0, 0}};
     void *workspace = step_at(at, b->base, heed_linear_workspace_bytes(l, b->run->head.n_parts));
     return start(b, &heed_linear_operation, l, &args, workspace, out);
 }
@@ -244,23 +247,25 @@ static void find_outputs(builder *b, outputs *out)
     heed_mha_run_state *run = b->run;
     const heed_mha_args *a = &run->args;
     const heed_mha_rows *rows = &run->q_rows;
-    const heed_view lse = {a->lse.data, {a->lse.stride[0], a->lse.stride[2], a->lse.stride[1], 0}};
-    if (!lies_evenly(b, rows, &a->y, m->y_type, a->q_len, a->q_starts, &out->y)) {
+    const int64_t lse_stride[] = {a->lse.stride[0], a->lse.stride[2], a->lse.stride[1]};
+    if (!lies_evenly(b, rows, a->y.data, a->y.stride, m->y_type, a->q_len, a->q_starts, &out->y)) {
         out->y = compact_at(b, m->layout.y, m->y_cols);
-        add_copy(run->scatter, &run->n_scatters, rows, &a->y, a->q_starts, out->y.data, m->y_cols,
-                 m->y_type);
+        run->scatter[run->n_scatters++] =
+            copy_of(rows, a->y.stride, a->q_starts, out->y.data, a->y.data, m->y_cols, m->y_type);
     }
-    if (a->residual.data &&
-        !lies_evenly(b, rows, &a->residual, m->y_type, a->q_len, a->q_starts, &out->residual)) {
+    if (a->residual.data && !lies_evenly(b, rows, a->residual.data, a->residual.stride, m->y_type,
+                                         a->q_len, a->q_starts, &out->residual)) {
         out->residual = compact_at(b, m->layout.y, m->y_cols);
-        add_copy(run->gather, &run->n_gathers, rows, &a->residual, a->q_starts, out->residual.data,
-                 m->y_cols, m->y_type);
+        run->gather[run->n_gathers++] =
+            copy_of(rows, a->residual.stride, a->q_starts, a->residual.data, out->residual.data,
+                    m->y_cols, m->y_type);
     }
     if ((m->attn.features & HEED_HAS_LSE) &&
-        !lies_evenly(b, rows, &lse, HEED_F32, a->q_len, a->q_starts, &out->lse)) {
+        !lies_evenly(b, rows, a->lse.data, lse_stride, HEED_F32, a->q_len, a->q_starts,
+                     &out->lse)) {
         out->lse = compact_at(b, m->layout.lse, m->attn.q_heads);
-        add_copy(run->scatter, &run->n_scatters, rows, &lse, a->q_starts, out->lse.data,
-                 m->attn.q_heads, HEED_F32);
+        run->scatter[run->n_scatters++] = copy_of(rows, lse_stride, a->q_starts, out->lse.data,
+                                                  a->lse.data, m->attn.q_heads, HEED_F32);
     }
     out->o =
         m->desc.out_proj ? compact_at(b, m->layout.o, m->desc.out_proj->problem.in_dim) : out->y;
@@ -278,9 +283,9 @@ static heed_status schedule_attention(builder *b, matrix q, matrix k, matrix v, 
         .batch = a->batch,
         .q_len = a->q_len,
         .kv_len = m->cache ? a->capacity : kv_len,
-        .q = heads_of(b, q, m->attn.qk_dim, a->q_len),
-        .k = m->cache ? a->k_cache : heads_of(b, k, m->attn.qk_dim, kv_len),
-        .v = m->cache ? a->v_cache : heads_of(b, v, m->attn.v_dim, kv_len),
+        .q = heed_as_const(heads_of(b, q, m->attn.qk_dim, a->q_len)),
+        .k = heed_as_const(m->cache ? a->k_cache : heads_of(b, k, m->attn.qk_dim, kv_len)),
+        .v = heed_as_const(m->cache ? a->v_cache : heads_of(b, v, m->attn.v_dim, kv_len)),
         .out = heads_of(b, out->o, m->attn.v_dim, a->q_len),
         .mask = a->mask,
         .bias = a->bias,

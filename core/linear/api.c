@@ -102,7 +102,7 @@ static heed_status make_room(heed_context *context, heed_linear *l, heed_error *
 }
 
 /* The weights as backends see them: rows i, columns c, whatever the layout. */
-static heed_linear_weight weight_of(const heed_linear_desc *desc, const heed_view *view)
+static heed_linear_weight weight_of(const heed_linear_desc *desc, const heed_const_view *view)
 {
     const int per_head = desc->heads > 1, transposed = desc->layout == HEED_LINEAR_OUT_IN;
     const int64_t *stride = view->stride + per_head;
@@ -115,8 +115,8 @@ static heed_linear_weight weight_of(const heed_linear_desc *desc, const heed_vie
     };
 }
 
-static heed_status pack(heed_linear *l, const heed_linear_desc *desc, const heed_view *weight,
-                        const heed_view *bias, heed_error *why)
+static heed_status pack(heed_linear *l, const heed_linear_desc *desc, const heed_const_view *weight,
+                        const heed_const_view *bias, heed_error *why)
 {
     const int64_t cols = l->tiling.panel_cols, out_dim = l->problem.out_dim;
     const heed_linear_weight w = weight_of(desc, weight);
@@ -158,8 +158,9 @@ static void drop_state(heed_linear *l)
 }
 
 /* With the chosen kernel; nothing is held after a failure. */
-static heed_status set_up(heed_linear *l, const heed_linear_desc *desc, const heed_view *weight,
-                          const heed_view *bias, heed_error *why)
+static heed_status set_up(heed_linear *l, const heed_linear_desc *desc,
+                          const heed_const_view *weight, const heed_const_view *bias,
+                          heed_error *why)
 {
     heed_status st = cut_columns(l, why);
     if (st == HEED_OK)
@@ -181,8 +182,8 @@ static heed_status set_up(heed_linear *l, const heed_linear_desc *desc, const he
 
 /* The best kernel that can be had. Where none can, what the first lacked is the error. In no way
  * by the host's rounding. */
-static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed_view *weight,
-                        const heed_view *bias, heed_error *why)
+static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed_const_view *weight,
+                        const heed_const_view *bias, heed_error *why)
 {
     heed_status first = HEED_OK;
     heed_error reason;
@@ -214,8 +215,8 @@ static void destroy(heed_linear *l)
 }
 
 static heed_status create(heed_context *context, const heed_linear_desc *desc,
-                          const heed_linear_problem *problem, const heed_view *weight,
-                          const heed_view *bias, heed_linear **out, heed_error *why)
+                          const heed_linear_problem *problem, const heed_const_view *weight,
+                          const heed_const_view *bias, heed_linear **out, heed_error *why)
 {
     heed_status st = heed_linear_validate_weights(desc, weight, bias, why);
     if (st != HEED_OK)
@@ -244,7 +245,8 @@ static heed_status create(heed_context *context, const heed_linear_desc *desc,
 }
 
 heed_status heed_linear_create(heed_context *context, const heed_linear_desc *desc,
-                               const heed_view *weight, const heed_view *bias, heed_linear **out)
+                               const heed_const_view *weight, const heed_const_view *bias,
+                               heed_linear **out)
 {
     heed_linear_desc read;
     heed_linear_problem problem;

@@ -38,8 +38,9 @@ heed_status heed_linear_validate_desc(const heed_linear_desc *desc, heed_linear_
                                       heed_error *why);
 
 /* Weight and bias are there, and their strides have a reach. */
-heed_status heed_linear_validate_weights(const heed_linear_desc *desc, const heed_view *weight,
-                                         const heed_view *bias, heed_error *why);
+heed_status heed_linear_validate_weights(const heed_linear_desc *desc,
+                                         const heed_const_view *weight, const heed_const_view *bias,
+                                         heed_error *why);
 
 /* The args fit the layer: rows, presence, reach of strides. */
 heed_status heed_linear_validate_args(const heed_linear *linear, const heed_linear_args *args,

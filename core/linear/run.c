@@ -96,18 +96,19 @@ static int64_t take_tile(heed_linear_run_state *run)
     return tile;
 }
 
-/* Rows and columns from (row, col) on. */
-static heed_matrix matrix_at(const heed_view *view, uint32_t type, int64_t row, int64_t col)
+/* Rows and columns from (row, col) on. Kernels only read what is an input. */
+static heed_matrix matrix_at(const void *data, const int64_t *stride, uint32_t type, int64_t row,
+                             int64_t col)
 {
-    const int64_t at = row * view->stride[0] + col * view->stride[1];
-    return (heed_matrix){view->data ? (char *)view->data + at * (int64_t)heed_dtype_bytes(type)
-                                    : NULL,
-                         view->stride[0], view->stride[1]};
+    const int64_t at = row * stride[0] + col * stride[1];
+    return (heed_matrix){data ? (char *)data + at * (int64_t)heed_dtype_bytes(type) : NULL,
+                         stride[0], stride[1]};
 }
 
 /* Row tiles follow each other under one column tile: its weights stay in a cache meanwhile. */
 static void set_tile(const heed_linear_run_state *run, int64_t n, heed_linear_tile *tile)
 {
+    const heed_linear_args *a = &run->args;
     const heed_linear *l = run->linear;
     const heed_linear_problem *p = &l->problem;
     const int64_t column = heed_divide(n, run->row_tiles), panel = column * run->tile_panels;
@@ -116,9 +117,10 @@ static void set_tile(const heed_linear_run_state *run, int64_t n, heed_linear_ti
     tile->col_first = panel * l->tiling.panel_cols;
     tile->col_end =
         heed_min64(tile->col_first + (int64_t)run->tile_panels * l->tiling.panel_cols, p->out_dim);
-    tile->x = matrix_at(&run->args.x, p->x_type, row, 0);
-    tile->y = matrix_at(&run->args.y, p->y_type, row, tile->col_first);
-    tile->residual = matrix_at(&run->args.residual, p->y_type, row, tile->col_first);
+    tile->x = matrix_at(a->x.data, a->x.stride, p->x_type, row, 0);
+    tile->y = matrix_at(a->y.data, a->y.stride, p->y_type, row, tile->col_first);
+    tile->residual =
+        matrix_at(a->residual.data, a->residual.stride, p->y_type, row, tile->col_first);
     tile->packed = l->packed + (size_t)panel * l->tiling.panel_bytes;
     tile->bias = l->bias ? l->bias + tile->col_first : NULL;
 }

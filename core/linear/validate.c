@@ -75,8 +75,9 @@ heed_status heed_linear_validate_desc(const heed_linear_desc *desc, heed_linear_
     return HEED_OK;
 }
 
-heed_status heed_linear_validate_weights(const heed_linear_desc *desc, const heed_view *weight,
-                                         const heed_view *bias, heed_error *why)
+heed_status heed_linear_validate_weights(const heed_linear_desc *desc,
+                                         const heed_const_view *weight, const heed_const_view *bias,
+                                         heed_error *why)
 {
     const int has_bias = (desc->features & HEED_LINEAR_HAS_BIAS) != 0, per_head = desc->heads > 1;
     const int transposed = desc->layout == HEED_LINEAR_OUT_IN;
@@ -86,7 +87,7 @@ heed_status heed_linear_validate_weights(const heed_linear_desc *desc, const hee
     shape[per_head + !transposed] = cols;
     if (!weight || !weight->data)
         INVALID("weight is NULL");
-    if (!heed_view_reaches(weight, per_head + 2, shape, heed_dtype_bytes(desc->w_type)))
+    if (!heed_strides_reach(weight->stride, per_head + 2, shape, heed_dtype_bytes(desc->w_type)))
         INVALID("weight has strides %lld, %lld, %lld that reach beyond the address space",
                 (long long)weight->stride[0], (long long)weight->stride[1],
                 (long long)weight->stride[2]);
@@ -94,28 +95,30 @@ heed_status heed_linear_validate_weights(const heed_linear_desc *desc, const hee
         INVALID("bias is NULL, but desc.features has HEED_LINEAR_HAS_BIAS");
     if (!has_bias && bias && bias->data)
         INVALID("bias is given, but desc.features lacks HEED_LINEAR_HAS_BIAS");
-    if (has_bias && !heed_view_reaches(bias, 1, &out_dim, heed_dtype_bytes(desc->bias_type)))
+    if (has_bias &&
+        !heed_strides_reach(bias->stride, 1, &out_dim, heed_dtype_bytes(desc->bias_type)))
         INVALID("bias has a stride of %lld that reaches beyond the address space",
                 (long long)bias->stride[0]);
     return HEED_OK;
 }
 
 /* Presence and reach: the farthest element on either side must be addressable. */
-static heed_status check_view(const char *name, const heed_view *view, int is_output, int64_t rows,
-                              int64_t cols, uint32_t type, heed_error *why)
+static heed_status check_view(const char *name, const void *data, const int64_t *stride,
+                              int is_output, int64_t rows, int64_t cols, uint32_t type,
+                              heed_error *why)
 {
     const int64_t shape[2] = {rows, cols};
     if (rows == 0)
         return HEED_OK; /* no element to point at */
-    if (!view->data)
+    if (!data)
         INVALID("args.%s is NULL", name);
     for (int i = 0; i < 2; i++)
-        if (is_output && shape[i] != 1 && view->stride[i] == 0)
+        if (is_output && shape[i] != 1 && stride[i] == 0)
             INVALID("args.%s.stride[%d] (%s) is 0 for %lld elements: outputs cannot broadcast",
                     name, i, i ? "dim" : "row", (long long)shape[i]);
-    if (!heed_view_reaches(view, 2, shape, heed_dtype_bytes(type)))
+    if (!heed_strides_reach(stride, 2, shape, heed_dtype_bytes(type)))
         INVALID("args.%s has strides %lld, %lld that reach beyond the address space", name,
-                (long long)view->stride[0], (long long)view->stride[1]);
+                (long long)stride[0], (long long)stride[1]);
     return HEED_OK;
 }
 
@@ -123,8 +126,10 @@ static heed_status check_view(const char *name, const heed_view *view, int is_ou
 static heed_status check_residual(const heed_linear_problem *p, const heed_linear_args *args,
                                   heed_error *why)
 {
-    const heed_view *y = &args->y, *residual = &args->residual;
-    heed_status st = check_view("residual", residual, 0, args->rows, p->out_dim, p->y_type, why);
+    const heed_view *y = &args->y;
+    const heed_const_view *residual = &args->residual;
+    heed_status st = check_view("residual", residual->data, residual->stride, 0, args->rows,
+                                p->out_dim, p->y_type, why);
     if (st == HEED_OK && args->rows > 0 && residual->data == y->data &&
         ((args->rows > 1 && residual->stride[0] != y->stride[0]) ||
          (p->out_dim > 1 && residual->stride[1] != y->stride[1])))
@@ -138,9 +143,11 @@ heed_status heed_linear_validate_args(const heed_linear *linear, const heed_line
     const heed_linear_problem *p = &linear->problem;
     if (args->rows < 0 || args->rows > INT32_MAX)
         INVALID("args.rows is %lld, 0 to %d is required", (long long)args->rows, INT32_MAX);
-    heed_status st = check_view("x", &args->x, 0, args->rows, p->in_dim, p->x_type, why);
+    heed_status st =
+        check_view("x", args->x.data, args->x.stride, 0, args->rows, p->in_dim, p->x_type, why);
     if (st == HEED_OK)
-        st = check_view("y", &args->y, 1, args->rows, p->out_dim, p->y_type, why);
+        st = check_view("y", args->y.data, args->y.stride, 1, args->rows, p->out_dim, p->y_type,
+                        why);
     if (st != HEED_OK)
         return st;
     if (args->rows > 0 && args->y.data == args->x.data)

@@ -76,7 +76,7 @@ static heed_status create(heed_context *context, const linear_spec *spec, int64_
                              .y_type = spec->y_type ? spec->y_type : spec->type,
                              .layout = HEED_LINEAR_OUT_IN,
                              .activation = spec->activation};
-    const heed_view weight_view = {matrix, {spec->in_dim, 1}}, bias_view = {bias, {1}};
+    const heed_const_view weight_view = {matrix, {spec->in_dim, 1}}, bias_view = {bias, {1}};
     if (spec->bias) {
         desc.features |= HEED_LINEAR_HAS_BIAS;
         desc.bias_type = HEED_F32;
@@ -112,8 +112,8 @@ heed_status weights_linear(heed_context *context, const safetensors *weights, co
     return status;
 }
 
-heed_status linear_rows(const heed_linear *linear, const linear_run *run, void *x, int64_t in_dim,
-                        void *y, int64_t out_dim, void *residual)
+heed_status linear_rows(const heed_linear *linear, const linear_run *run, const void *x,
+                        int64_t in_dim, void *y, int64_t out_dim, const void *residual)
 {
     heed_linear_args args = {.struct_size = sizeof args,
                              .rows = run->rows,
@@ -122,6 +122,6 @@ heed_status linear_rows(const heed_linear *linear, const linear_run *run, void *
                              .executor = run->executor,
                              .error = run->why};
     if (residual)
-        args.residual = (heed_view){residual, {out_dim, 1}};
+        args.residual = (heed_const_view){residual, {out_dim, 1}};
     return heed_linear_run(linear, &args, run->workspace, run->bytes);
 }

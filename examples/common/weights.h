@@ -33,7 +33,7 @@ typedef struct linear_run {
 } linear_run;
 
 /** y = linear(x) + residual, of dense rows; residual may be NULL or y. */
-heed_status linear_rows(const heed_linear *linear, const linear_run *run, void *x, int64_t in_dim,
-                        void *y, int64_t out_dim, void *residual);
+heed_status linear_rows(const heed_linear *linear, const linear_run *run, const void *x,
+                        int64_t in_dim, void *y, int64_t out_dim, const void *residual);
 
 #endif

@@ -155,7 +155,10 @@ typedef struct heed_attn_args {
     heed_error *error;
     const heed_executor *executor;
     int64_t batch, q_len, kv_len;
-    heed_view q, k, v, out, mask, bias, lse, weights, scores;
+    heed_const_view q, k, v;
+    heed_view out;
+    heed_const_view mask, bias;
+    heed_view lse, weights, scores;
     heed_quant k_quant, v_quant;
     const int32_t *q_lens, *kv_lens, *q_offsets;
     const int32_t *q_starts, *kv_starts;
@@ -274,7 +277,8 @@ typedef struct heed_merge_args {
     size_t struct_size;
     heed_error *error; /* NULL: heed_last_error() */
     int64_t rows, heads, dim;
-    heed_view a, a_lse, b, b_lse, out, lse;
+    heed_const_view a, a_lse, b, b_lse;
+    heed_view out, lse;
     uint32_t out_type, reserved;
 } heed_merge_args;
 HEED_API heed_status heed_merge(const heed_merge_args *args);

@@ -43,7 +43,8 @@ typedef struct heed_kv_append_args {
     int64_t batch, len, capacity;
     uint32_t kv_heads, qk_dim, v_dim, page_len;
     uint32_t k_type, v_type, k_cache_type, v_cache_type;
-    heed_view k, v, k_cache, v_cache;
+    heed_const_view k, v;
+    heed_view k_cache, v_cache;
     const int32_t *lens, *starts, *cache_lens, *block_table;
     int64_t block_table_stride, n_pages, rows;
 } heed_kv_append_args;
@@ -102,7 +103,8 @@ typedef struct heed_rotary_args {
     heed_rotary_desc rotary;
     int64_t batch, len;
     uint32_t heads, dim, x_type, y_type;
-    heed_view x, y;
+    heed_const_view x;
+    heed_view y;
     const int32_t *offsets, *positions, *lens, *starts;
     int64_t positions_stride, rows;
 } heed_rotary_args;

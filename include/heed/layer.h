@@ -104,8 +104,10 @@ typedef struct heed_mha_args {
     heed_error *error;
     const heed_executor *executor;
     int64_t batch, q_len, kv_len, capacity;
-    heed_view x_q, x_kv, y, residual;
-    heed_view mask, bias, lse, weights, scores;
+    heed_const_view x_q, x_kv;
+    heed_view y;
+    heed_const_view residual, mask, bias;
+    heed_view lse, weights, scores;
     heed_view k_cache, v_cache;
     const int32_t *q_lens, *kv_lens, *q_offsets, *q_starts, *kv_starts;
     const int32_t *cache_lens, *block_table;

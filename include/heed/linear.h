@@ -8,7 +8,7 @@
  *     heed_linear_desc desc = { .struct_size = sizeof desc, .in_dim = 768, .out_dim = 3072,
  *                               .x_type = HEED_F32, .w_type = HEED_BF16, .y_type = HEED_F32,
  *                               .layout = HEED_LINEAR_OUT_IN, .activation = HEED_ACT_GELU };
- *     heed_view weight = { w, { 768, 1 } };
+ *     heed_const_view weight = { w, { 768, 1 } };
  *     heed_linear_create(ctx, &desc, &weight, NULL, &linear);
  *     heed_linear_args args = { .struct_size = sizeof args, .rows = n,
  *                               .x = { x, { 768, 1 } }, .y = { y, { 3072, 1 } } };
@@ -93,7 +93,9 @@ typedef struct heed_linear_args {
     heed_error *error;
     const heed_executor *executor;
     int64_t rows;
-    heed_view x, y, residual;
+    heed_const_view x;
+    heed_view y;
+    heed_const_view residual;
 } heed_linear_args;
 
 /**
@@ -121,7 +123,7 @@ HEED_API heed_status heed_linear_supported(heed_context *context, const heed_lin
  * Threads  safe.
  */
 HEED_API heed_status heed_linear_create(heed_context *context, const heed_linear_desc *desc,
-                                        const heed_view *weight, const heed_view *bias,
+                                        const heed_const_view *weight, const heed_const_view *bias,
                                         heed_linear **out);
 
 /** Takes one more hold on a layer, to be given back by heed_linear_release. Thread-safe. */

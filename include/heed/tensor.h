@@ -12,12 +12,14 @@ HEED_BEGIN_C
 enum { HEED_DTYPE_NONE, HEED_F32, HEED_F16, HEED_BF16, HEED_I8, HEED_Q8_0 };
 
 /**
- * A view of the caller's memory. Frozen: embedded in others, never grows.
+ * A view of the caller's memory that a call writes: an output, or a cache that is appended to.
+ * Frozen: embedded in others, never grows.
  *
  * Shape    axes are [batch, head, row, dim] whatever their order in memory; a tensor with fewer
  *          axes uses the first ones and the rest of stride[] is 0. For mask, bias, weights and
  *          scores "dim" is the key.
- * Units    strides in elements, of any sign, or 0 to broadcast (inputs only).
+ * Units    strides in elements, of any sign. In a heed_const_view 0 broadcasts; no two elements of an
+ *          output are one.
  * Memory   no alignment is required, not even that of the element. Only elements inside the shape
  *          are touched.
  */
@@ -25,6 +27,21 @@ typedef struct heed_view {
     void *data;
     int64_t stride[4];
 } heed_view;
+
+/** A view of memory that a call only reads; the same layout, and everything that heed_view says.
+ * Frozen. */
+typedef struct heed_const_view {
+    const void *data;
+    int64_t stride[4];
+} heed_const_view;
+
+/** What one call has written, as another reads it. */
+static inline heed_const_view heed_as_const(heed_view view)
+{
+    heed_const_view same = {view.data,
+                            {view.stride[0], view.stride[1], view.stride[2], view.stride[3]}};
+    return same;
+}
 
 /** Scales of a quantised tensor, f32 [batch, kv_head, key, dim / group], strides in elements.
  * Reserved: HEED_HAS_QUANT is refused until it is served. Frozen. */

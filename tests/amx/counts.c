@@ -43,7 +43,7 @@ static int64_t products(heed_context *context, uint64_t features, int64_t window
     const amx_model_count before = heed_amx_model_count;
     int64_t n;
     if (features & HEED_HAS_MASK)
-        args.mask = (heed_view){mask, {0, 0, LEN, 1}};
+        args.mask = (heed_const_view){mask, {0, 0, LEN, 1}};
     CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
     n = heed_amx_model_count.products - before.products;
     loads = (double)(heed_amx_model_count.loads - before.loads) / (double)n;

@@ -29,7 +29,7 @@ static void check(heed_context *context, const layer *l)
         .bias_type = HEED_F32,
         .activation = l->activation,
         .accuracy = HEED_ACCURACY_BF16};
-    const heed_view weight = {w, {out, 1}}, bias_view = {bias, {1}};
+    const heed_const_view weight = {w, {out, 1}}, bias_view = {bias, {1}};
     const size_t bytes = heed_dtype_bytes(l->y_type);
     heed_linear *linear = NULL;
     CHECK(heed_linear_create(context, &desc, &weight, &bias_view, &linear) == HEED_OK, "%s",
@@ -42,9 +42,9 @@ static void check(heed_context *context, const layer *l)
                              .x = {x[1] + 1, {in + 1, 1}},
                              .y = {y[0], {out, 1}}};
     if (l->y_type == HEED_BF16)
-        args.residual = (heed_view){residual, {out, 1}};
+        args.residual = (heed_const_view){residual, {out, 1}};
     CHECK(heed_linear_run(linear, &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
-    args.x = (heed_view){x[0], {whole, 1}};
+    args.x = (heed_const_view){x[0], {whole, 1}};
     for (int64_t rows = 16; rows <= MOST_ROWS; rows += 80) {
         args.rows = rows;
         args.y.data = y[1];

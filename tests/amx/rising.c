@@ -139,7 +139,7 @@ static void run(heed_context *context, const problem *p)
         desc.window_right = -1;
     }
     if (p->masked)
-        args.mask = (heed_view){mask, {0, 0, MOST_KEYS, 1}};
+        args.mask = (heed_const_view){mask, {0, 0, MOST_KEYS, 1}};
     CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
 }
 

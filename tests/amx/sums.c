@@ -80,9 +80,9 @@ static void run(heed_context *context, const call *c, uint64_t outputs, results 
     if (outputs & HEED_HAS_SCORES)
         args.scores = (heed_view){to->scores, {0, 0, KEYS, 1}};
     if (c->kind == MASK)
-        args.mask = (heed_view){mask, {0, 0, KEYS, 1}};
+        args.mask = (heed_const_view){mask, {0, 0, KEYS, 1}};
     if (c->kind == BIAS)
-        args.bias = (heed_view){bias, {0, 0, KEYS, 1}};
+        args.bias = (heed_const_view){bias, {0, 0, KEYS, 1}};
     if (c->kind == SINK)
         args.sink = &sink;
     if (c->kind == ALIBI)

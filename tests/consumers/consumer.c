@@ -13,9 +13,9 @@ enum { Q_LEN = 3, KV_LEN = 4, DIM = 2 };
 
 int main(void)
 {
-    float q[Q_LEN][DIM] = {{0, 0}, {1e4f, 0}, {0, -1e4f}};
-    float k[KV_LEN][DIM] = {{1, 0}, {-1, 0}, {0, 1}, {0, -1}};
-    float v[KV_LEN][DIM] = {{1, 8}, {2, 6}, {3, 4}, {6, -2}};
+    const float q[Q_LEN][DIM] = {{0, 0}, {1e4f, 0}, {0, -1e4f}};
+    const float k[KV_LEN][DIM] = {{1, 0}, {-1, 0}, {0, 1}, {0, -1}};
+    const float v[KV_LEN][DIM] = {{1, 8}, {2, 6}, {3, 4}, {6, -2}};
     const float want[Q_LEN][DIM] = {{3, 4}, {1, 8}, {6, -2}};
     float out[Q_LEN][DIM] = {{0}};
     heed_context *context = NULL;
@@ -32,9 +32,9 @@ int main(void)
     args.batch = 1;
     args.q_len = Q_LEN;
     args.kv_len = KV_LEN;
-    args.q = (heed_view){q, {0, 0, DIM, 1}};
-    args.k = (heed_view){k, {0, 0, DIM, 1}};
-    args.v = (heed_view){v, {0, 0, DIM, 1}};
+    args.q = (heed_const_view){q, {0, 0, DIM, 1}};
+    args.k = (heed_const_view){k, {0, 0, DIM, 1}};
+    args.v = (heed_const_view){v, {0, 0, DIM, 1}};
     args.out = (heed_view){out, {0, 0, DIM, 1}};
 
     if (heed_context_create(NULL, &context) != HEED_OK ||

@@ -64,7 +64,7 @@ static void turn_whole(const fuzz_cache *c, void *from, void *to, uint32_t type,
                                    .dim = c->qk_dim,
                                    .x_type = type,
                                    .y_type = type,
-                                   .x = dense(c, from, heads, c->qk_dim),
+                                   .x = heed_as_const(dense(c, from, heads, c->qk_dim)),
                                    .y = dense(c, to, heads, c->qk_dim),
                                    .lens = c->tokens};
     if (heed_rotary(&args) != HEED_OK)
@@ -178,7 +178,7 @@ static void turn_piece(const fuzz_cache *c, fuzz_bytes *bytes, piece *p, void *w
                              .dim = c->qk_dim,
                              .x_type = type,
                              .y_type = type,
-                             .x = p->view,
+                             .x = heed_as_const(p->view),
                              .y = p->view,
                              .offsets = c->there,
                              .lens = c->now,
@@ -230,7 +230,7 @@ static heed_kv_append_args append_args(const fuzz_cache *c, const piece *k, cons
                                 .page_len = c->page_len,
                                 .k_type = c->type[0],
                                 .k_cache_type = c->cache_type[0],
-                                .k = k->view,
+                                .k = heed_as_const(k->view),
                                 .k_cache = c->cache[0],
                                 .lens = c->now,
                                 .starts = c->packed ? c->starts : NULL,
@@ -240,7 +240,7 @@ static heed_kv_append_args append_args(const fuzz_cache *c, const piece *k, cons
         args.v_dim = c->v_dim;
         args.v_type = c->type[1];
         args.v_cache_type = c->cache_type[1];
-        args.v = v->view;
+        args.v = heed_as_const(v->view);
         args.v_cache = c->cache[1];
     }
     if (c->page_len) {
@@ -299,9 +299,9 @@ static void attend(fuzz_cache *c, fuzz_bytes *bytes, heed_context *context, cons
                            .batch = c->batch,
                            .q_len = c->len,
                            .kv_len = c->capacity,
-                           .q = q->view,
-                           .k = c->cache[0],
-                           .v = c->cache[!c->values_are_keys],
+                           .q = heed_as_const(q->view),
+                           .k = heed_as_const(c->cache[0]),
+                           .v = heed_as_const(c->cache[!c->values_are_keys]),
                            .out = out.view,
                            .q_lens = c->now,
                            .kv_lens = all,
@@ -412,18 +412,19 @@ static void at_once(fuzz_cache *c, heed_context *context)
     heed_attn_desc desc = fuzz_cache_attention(c);
     void *k = gather(c, 0), *v = c->values_are_keys ? k : gather(c, 1);
     desc.position = HEED_POS_TOP_LEFT;
-    heed_attn_args args = {.struct_size = sizeof args,
-                           .batch = c->batch,
-                           .q_len = c->most,
-                           .kv_len = c->most,
-                           .q = dense(c, c->turned_q, heads, c->qk_dim),
-                           .k = dense(c, k, c->kv_heads, c->qk_dim),
-                           .v = dense(c, v, c->kv_heads, c->values_are_keys ? c->qk_dim : c->v_dim),
-                           .out = dense(c, c->whole_out, heads, c->v_dim),
-                           .q_lens = c->tokens,
-                           .kv_lens = c->tokens,
-                           .alibi_slope = c->features & HEED_HAS_ALIBI ? c->slope : NULL,
-                           .sink = c->features & HEED_HAS_SINK ? c->sink : NULL};
+    heed_attn_args args = {
+        .struct_size = sizeof args,
+        .batch = c->batch,
+        .q_len = c->most,
+        .kv_len = c->most,
+        .q = heed_as_const(dense(c, c->turned_q, heads, c->qk_dim)),
+        .k = heed_as_const(dense(c, k, c->kv_heads, c->qk_dim)),
+        .v = heed_as_const(dense(c, v, c->kv_heads, c->values_are_keys ? c->qk_dim : c->v_dim)),
+        .out = dense(c, c->whole_out, heads, c->v_dim),
+        .q_lens = c->tokens,
+        .kv_lens = c->tokens,
+        .alibi_slope = c->features & HEED_HAS_ALIBI ? c->slope : NULL,
+        .sink = c->features & HEED_HAS_SINK ? c->sink : NULL};
     if (c->features & HEED_HAS_LSE) {
         args.lse = dense(c, c->whole_lse, heads, 1);
         args.lse.stride[3] = 0;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "fuzz_cache.h"
+#include "fuzz_view.h"
 
 #define N(array) ((uint32_t)(sizeof(array) / sizeof *(array)))
 
@@ -28,10 +29,10 @@ static const char *judge(const char *what, heed_status status, const heed_error 
 }
 
 /* A stride of 0, or one whose farthest element has no address, on an axis of more than one. */
-static int bad_stride(heed_view *view, fuzz_bytes *bytes, const int64_t *shape, int is_output)
+static int bad_stride(int64_t *stride, fuzz_bytes *bytes, const int64_t *shape, int is_output)
 {
     const int axis = (int)fuzz_below(bytes, 4);
-    view->stride[axis] = is_output && fuzz_byte(bytes) & 1 ? 0 : DRAW(far);
+    stride[axis] = is_output && fuzz_byte(bytes) & 1 ? 0 : DRAW(far);
     for (int i = 0; i < 4; i++)
         if (shape[i] == 0)
             return 0;
@@ -43,7 +44,8 @@ static int bad_stride(heed_view *view, fuzz_bytes *bytes, const int64_t *shape, 
 
 static int bad_view(const fuzz_cache *c, heed_kv_append_args *a, fuzz_bytes *bytes)
 {
-    heed_view *view[] = {&a->k, &a->k_cache, &a->v, &a->v_cache};
+    const fuzz_view view[] = {FUZZ_IN(a->k), FUZZ_OUT(a->k_cache), FUZZ_IN(a->v),
+                              FUZZ_OUT(a->v_cache)};
     const uint32_t which = fuzz_below(bytes, c->values_are_keys ? 2 : 4);
     const int64_t dims = which < 2 ? c->qk_dim : c->v_dim;
     const int64_t new_rows[] = {c->packed ? 1 : c->batch, c->kv_heads,
@@ -54,8 +56,8 @@ static int bad_view(const fuzz_cache *c, heed_kv_append_args *a, fuzz_bytes *byt
     if (c->len == 0 || shape[2] == 0)
         return 0;
     if (fuzz_byte(bytes) & 1)
-        return view[which]->data = NULL, 1;
-    return bad_stride(view[which], bytes, shape, which & 1);
+        return fuzz_view_point(view[which], NULL), 1;
+    return bad_stride(view[which].stride, bytes, shape, which & 1);
 }
 
 /* Spoils lists of the cache, which are put right again by the caller. */
@@ -201,11 +203,15 @@ static const char *spoil_rotary(heed_rotary_args *a, fuzz_bytes *bytes)
     case 3:
         return *(which ? &a->x_type : &a->y_type) = DRAW(bad_type), "a type";
     case 4:
-        (which ? &a->x : &a->y)->data = NULL;
+        if (which)
+            a->x.data = NULL;
+        else
+            a->y.data = NULL;
         return a->len && shape[2] ? "no data" : NULL;
     case 5:
-        return a->len && bad_stride(which ? &a->x : &a->y, bytes, shape, !which) ? "a stride"
-                                                                                 : NULL;
+        return a->len && bad_stride(which ? a->x.stride : a->y.stride, bytes, shape, !which)
+                   ? "a stride"
+                   : NULL;
     case 6:
         if (a->offsets)
             a->positions = some;
@@ -222,7 +228,7 @@ static const char *spoil_rotary(heed_rotary_args *a, fuzz_bytes *bytes)
         a->starts = starts;
         return "starts below 0";
     case 10:
-        a->x = a->y;
+        a->x = heed_as_const(a->y);
         a->x.stride[3]++;
         return a->len && shape[2] && a->dim > 1 ? "strides of x that is y" : NULL;
     default:

@@ -21,8 +21,7 @@ typedef struct judge {
 static double element(const fuzz_problem *p, int tensor, int type, int64_t b, int64_t h, int64_t i,
                       int64_t d)
 {
-    const heed_view *view = p->tensor[tensor].view;
-    return reference_decode(type, view->data, fuzz_at(p, tensor, b, h, i, d));
+    return reference_decode(type, p->tensor[tensor].first, fuzz_at(p, tensor, b, h, i, d));
 }
 
 static void hold(judge *j, const char *what, const kit_tolerance *how, const reference_row *row,
@@ -60,11 +59,11 @@ static int64_t reference_bytes(int type)
     return type == REFERENCE_BYTE ? 1 : type == REFERENCE_F32 ? 4 : 2;
 }
 
-static reference_array array(const heed_view *view, uint32_t type)
+static reference_array array(const void *data, const int64_t *stride, uint32_t type)
 {
-    reference_array a = {.data = view->data, .type = (int)type};
+    reference_array a = {.data = data, .type = (int)type};
     for (int i = 0; i < 4; i++)
-        a.stride[i] = view->stride[i];
+        a.stride[i] = stride[i];
     return a;
 }
 
@@ -77,7 +76,7 @@ static reference_array gather(const fuzz_problem *p, int tensor, uint32_t type, 
     int keys = tensor != FUZZ_Q;
     *copy = NULL;
     if (keys ? !p->args.kv_starts && !p->args.block_table : !p->args.q_starts)
-        return array(t->view, type);
+        return array(t->first, t->view.stride, type);
     reference_array a = {.type = (int)type, .stride = {heads * rows * dim, rows * dim, dim, 1}};
     unsigned char *to = calloc((size_t)(p->args.batch * a.stride[0]) + 1, t->element);
     a.data = *copy = to;
@@ -86,8 +85,7 @@ static reference_array gather(const fuzz_problem *p, int tensor, uint32_t type, 
             for (int64_t i = 0; i < (keys ? fuzz_kv_len(p, b) : fuzz_q_len(p, b)); i++)
                 for (int64_t d = 0; d < dim; d++)
                     memcpy(to + (b * a.stride[0] + h * a.stride[1] + i * dim + d) * t->element,
-                           (unsigned char *)t->view->data +
-                               fuzz_at(p, tensor, b, h, i, d) * (int64_t)t->element,
+                           t->first + fuzz_at(p, tensor, b, h, i, d) * (int64_t)t->element,
                            t->element);
     return a;
 }
@@ -155,8 +153,8 @@ int fuzz_judge(const fuzz_problem *p)
         .q = gather(p, FUZZ_Q, d->q_type, d->q_heads, a->q_len, d->qk_dim, &copy[0]),
         .k = gather(p, FUZZ_K, d->k_type, d->kv_heads, a->kv_len, d->qk_dim, &copy[1]),
         .v = gather(p, FUZZ_V, d->v_type, d->kv_heads, a->kv_len, d->v_dim, &copy[2]),
-        .mask = array(&a->mask, REFERENCE_BYTE),
-        .bias = array(&a->bias, d->bias_type),
+        .mask = array(a->mask.data, a->mask.stride, REFERENCE_BYTE),
+        .bias = array(a->bias.data, a->bias.stride, d->bias_type),
         .scale = d->features & HEED_HAS_SCALE ? (double)d->scale : 1 / sqrt((double)d->qk_dim),
         .softcap = (double)d->softcap,
         .causal = (d->features & HEED_HAS_CAUSAL) != 0,

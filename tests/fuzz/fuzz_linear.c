@@ -176,11 +176,12 @@ static void some_rows(const heed_linear *linear, const kit_linear *p, fuzz_bytes
         if (in_place)
             memcpy(got + slack_2, residual + slack, n);
         part.args.rows = rows;
-        part.args.x = (heed_view){x + slack, {p->spec.in_dim, 1}};
+        part.args.x = (heed_const_view){x + slack, {p->spec.in_dim, 1}};
         part.args.y = (heed_view){got + slack_2, {p->spec.out_dim, 1}};
         if (residual)
-            part.args.residual =
-                in_place ? part.args.y : (heed_view){residual + slack, {p->spec.out_dim, 1}};
+            part.args.residual = in_place
+                                     ? heed_as_const(part.args.y)
+                                     : (heed_const_view){residual + slack, {p->spec.out_dim, 1}};
         run_made(linear, &part, bytes, what);
         if (memcmp(want, got + slack_2, n) != 0)
             finding(what, "other bits than the whole");

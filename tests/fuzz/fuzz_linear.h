@@ -9,8 +9,8 @@
 /** How the weight and bias of heed_linear_create and the args of a run are given to the library. */
 typedef struct fuzz_linear {
     kit_linear p; /* the conformance kit's: its oracle and its ways to run serve here too */
-    heed_view weight, bias;
-    const heed_view *weight_given, *bias_given;
+    heed_const_view weight, bias;
+    const heed_const_view *weight_given, *bias_given;
     heed_error error;
 } fuzz_linear;
 

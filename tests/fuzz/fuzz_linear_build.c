@@ -154,10 +154,10 @@ static void describe(fuzz_linear *layer, fuzz_bytes *bytes)
     const kit_matrix *t = p->tensor;
     kit_linear_describe(p);
     p->args.error = fuzz_byte(bytes) & 1 ? &layer->error : NULL;
-    layer->weight = t[KIT_LINEAR_W].view;
+    layer->weight = heed_as_const(t[KIT_LINEAR_W].view);
     layer->weight_given = &layer->weight;
     if (p->spec.bias_type) {
-        layer->bias = t[KIT_LINEAR_BIAS].view;
+        layer->bias = heed_as_const(t[KIT_LINEAR_BIAS].view);
         layer->bias_given = &layer->bias;
     }
 }

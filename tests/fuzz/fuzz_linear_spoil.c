@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fuzz_linear.h"
+#include "fuzz_view.h"
 #include "ways.h"
 
 #define N(array) ((uint32_t)(sizeof(array) / sizeof *(array)))
@@ -14,10 +15,10 @@
 /* Strides whose farthest element has no address; 0 where the shape has but one on that axis. */
 static const int64_t far[] = {INT64_MAX, INT64_MIN, INT64_MAX / 2, INT64_MIN / 4};
 
-static int far_stride(fuzz_bytes *bytes, heed_view *view, int64_t dim_0, int64_t dim_1)
+static int far_stride(fuzz_bytes *bytes, int64_t *stride, int64_t dim_0, int64_t dim_1)
 {
     const int axis = (int)fuzz_below(bytes, 2);
-    view->stride[axis] = far[fuzz_below(bytes, N(far))];
+    stride[axis] = far[fuzz_below(bytes, N(far))];
     return (axis ? dim_1 : dim_0) > 1;
 }
 
@@ -107,7 +108,7 @@ typedef struct call {
 
 static const char *spoil_view(fuzz_linear *f, fuzz_bytes *bytes, heed_linear_args *a)
 {
-    heed_view *const view[] = {&a->x, &a->y, &a->residual};
+    const fuzz_view view[] = {FUZZ_IN(a->x), FUZZ_OUT(a->y), FUZZ_IN(a->residual)};
     static const char *const name[] = {"x", "y", "residual"};
     const kit_linear_spec *s = &f->p.spec;
     const uint32_t which = fuzz_below(bytes, 3);
@@ -115,8 +116,8 @@ static const char *spoil_view(fuzz_linear *f, fuzz_bytes *bytes, heed_linear_arg
     if (s->rows == 0 || (which == 2 && !s->residual))
         return NULL;
     if (fuzz_byte(bytes) & 1)
-        return view[which]->data = NULL, name[which];
-    return far_stride(bytes, view[which], s->rows, cols) ? name[which] : NULL;
+        return fuzz_view_point(view[which], NULL), name[which];
+    return far_stride(bytes, view[which].stride, s->rows, cols) ? name[which] : NULL;
 }
 
 static const char *spoil_executor(call *c, fuzz_bytes *bytes)
@@ -158,7 +159,7 @@ static const char *spoil_run(fuzz_linear *f, fuzz_bytes *bytes, call *c)
     const kit_linear_spec *s = &f->p.spec;
     switch (fuzz_below(bytes, 10)) {
     case 9:
-        a->residual = a->y;
+        a->residual = heed_as_const(a->y);
         a->residual.stride[s->out_dim > 1] *= -1;
         return s->residual && s->rows > (s->out_dim == 1) ? "y backwards as residual" : NULL;
     case 0:
@@ -173,7 +174,7 @@ static const char *spoil_run(fuzz_linear *f, fuzz_bytes *bytes, call *c)
         a->y.stride[s->rows > 1 && fuzz_byte(bytes) & 1 ? 0 : 1] = 0;
         return s->rows > 1 && s->out_dim > 1 ? "a y that broadcasts" : NULL;
     case 5:
-        a->y.data = a->x.data;
+        a->y.data = f->p.tensor[KIT_LINEAR_X].view.data;
         return s->rows ? "y is x" : NULL;
     case 6:
         a->struct_size = struct_size[fuzz_below(bytes, N(struct_size))];

@@ -16,6 +16,7 @@
 #include "decode.h"
 #include "fuzz_host.h"
 #include "fuzz_layout.h"
+#include "fuzz_view.h"
 #include "ways.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -213,19 +214,26 @@ static void run_in_host(const layer *l, const heed_mha_args *args, fuzz_bytes *b
 
 /* Rows [batch, row, column] of the caller: which strides are whose, and what there is. */
 typedef struct rows {
-    heed_view view;
+    heed_const_view view;
+    char *to;        /* the same, to write; NULL: what the layer's case holds */
     int row, column; /* axes; the batch is axis 0 */
     uint32_t bytes;
     int64_t columns;
     const int32_t *lens, *starts;
 } rows;
 
-static char *element(const rows *r, int64_t b, int64_t i, int64_t c)
+/* Bytes from the view's data. */
+static int64_t place(const rows *r, int64_t b, int64_t i, int64_t c)
 {
-    return (char *)r->view.data + ((r->starts ? 0 : b * r->view.stride[0]) +
-                                   (r->starts ? r->starts[b] + i : i) * r->view.stride[r->row] +
-                                   c * r->view.stride[r->column]) *
-                                      r->bytes;
+    return ((r->starts ? 0 : b * r->view.stride[0]) +
+            (r->starts ? r->starts[b] + i : i) * r->view.stride[r->row] +
+            c * r->view.stride[r->column]) *
+           r->bytes;
+}
+
+static const char *element(const rows *r, int64_t b, int64_t i, int64_t c)
+{
+    return (const char *)r->view.data + place(r, b, i, c);
 }
 
 static rows rows_of(const layer *l, int which)
@@ -237,8 +245,8 @@ static rows rows_of(const layer *l, int which)
     return (rows){
         .view = which == LAYER_X   ? a->x_q
                 : is_kv            ? a->x_kv
-                : which == LAYER_Y ? a->y
-                : is_lse           ? a->lse
+                : which == LAYER_Y ? heed_as_const(a->y)
+                : is_lse           ? heed_as_const(a->lse)
                                    : a->residual,
         .row = is_lse ? 2 : 1,
         .column = is_lse ? 1 : 2,
@@ -257,7 +265,7 @@ static void copy_rows(const layer *l, const rows *from, const rows *to)
     for (int64_t b = 0; b < l->spec.batch; b++)
         for (int64_t i = 0; i < from->lens[b]; i++)
             for (int64_t c = 0; c < from->columns; c++)
-                memcpy(element(to, b, i, c), element(from, b, i, c), from->bytes);
+                memcpy(to->to + place(to, b, i, c), element(from, b, i, c), from->bytes);
 }
 
 static int same_rows(const layer *l, const rows *x, const rows *y)
@@ -290,7 +298,8 @@ static int elsewhere(const layer *l, fuzz_bytes *bytes, const rows *like, guard_
     if (guard_map(buffer, (size_t)n * like->bytes, fuzz_byte(bytes) & 1,
                   fuzz_rarely(bytes, 4) ? fuzz_below(bytes, 7) : 0, KIT_CANARY) != 0)
         return -1;
-    out->view.data = buffer->data + (size_t)first * like->bytes;
+    out->to = (char *)buffer->data + (size_t)first * like->bytes;
+    out->view.data = out->to;
     return 0;
 }
 
@@ -305,7 +314,8 @@ static int only_rows_written(const layer *l, const rows *r, const guard_buffer *
     for (int64_t b = 0; b < l->spec.batch; b++)
         for (int64_t i = 0; i < r->lens[b]; i++)
             for (int64_t c = 0; c < r->columns; c++)
-                memset(rest + (element(r, b, i, c) - (char *)buffer->data), KIT_CANARY, r->bytes);
+                memset(rest + (element(r, b, i, c) - (const char *)buffer->data), KIT_CANARY,
+                       r->bytes);
     for (size_t at = 0; at < buffer->bytes; at++)
         clean &= rest[at] == KIT_CANARY;
     free(rest);
@@ -326,7 +336,8 @@ static void again_elsewhere(layer *l, fuzz_bytes *bytes)
     rows was[5], is[5];
     guard_buffer buffer[5];
     heed_mha_args args = l->args;
-    heed_view *const view[] = {&args.x_q, &args.x_kv, &args.residual, &args.y, &args.lse};
+    const fuzz_view view[] = {FUZZ_IN(args.x_q), FUZZ_IN(args.x_kv), FUZZ_IN(args.residual),
+                              FUZZ_OUT(args.y), FUZZ_OUT(args.lse)};
     const layer_spec *s = &l->spec;
     int ready = 1;
     memset(buffer, 0, sizeof buffer);
@@ -337,13 +348,14 @@ static void again_elsewhere(layer *l, fuzz_bytes *bytes)
         ready &= elsewhere(l, bytes, &was[n], &buffer[n], &is[n]) == 0;
         if (ready && n < 3)
             copy_rows(l, &was[n], &is[n]);
-        *view[n] = is[n].view;
+        fuzz_view_point(view[n], is[n].to);
+        memcpy(view[n].stride, is[n].view.stride, sizeof is[n].view.stride);
     }
     if (ready && s->out && fuzz_rarely(bytes, 3)) { /* y in place */
         if (s->residual && fuzz_byte(bytes) & 1)
-            args.residual = args.y, copy_rows(l, &was[2], &is[3]);
+            args.residual = heed_as_const(args.y), copy_rows(l, &was[2], &is[3]);
         else if (s->x_type == s->y_type && s->d_model == (uint32_t)s->out)
-            args.x_q = args.y, copy_rows(l, &was[0], &is[3]);
+            args.x_q = heed_as_const(args.y), copy_rows(l, &was[0], &is[3]);
     }
     unsigned char *weights = malloc(l->buffer[LAYER_WEIGHTS].bytes + 1), *cache[2] = {NULL, NULL};
     for (int n = 0; n < 2 && s->cache; n++) {

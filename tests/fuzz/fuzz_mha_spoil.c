@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "fuzz_mha.h"
+#include "fuzz_view.h"
 
 #define N(array) ((uint32_t)(sizeof(array) / sizeof *(array)))
 #define DRAW(list) (list)[fuzz_below(bytes, N(list))]
@@ -81,8 +82,9 @@ typedef struct call {
 static const char *spoil_view(const layer *l, heed_mha_args *a, fuzz_bytes *bytes)
 {
     const layer_spec *s = &l->spec;
-    heed_view *const view[] = {&a->x_q,     &a->x_kv,    &a->y,       &a->residual, &a->mask,
-                               &a->k_cache, &a->v_cache, &a->weights, &a->lse};
+    const fuzz_view view[] = {FUZZ_IN(a->x_q),      FUZZ_IN(a->x_kv),     FUZZ_OUT(a->y),
+                              FUZZ_IN(a->residual), FUZZ_IN(a->mask),     FUZZ_OUT(a->k_cache),
+                              FUZZ_OUT(a->v_cache), FUZZ_OUT(a->weights), FUZZ_OUT(a->lse)};
     static const char *const name[] = {"x_q",     "x_kv",    "y",       "residual", "mask",
                                        "k_cache", "v_cache", "weights", "lse"};
     const uint32_t which = fuzz_below(bytes, N(view));
@@ -102,11 +104,11 @@ static const char *spoil_view(const layer *l, heed_mha_args *a, fuzz_bytes *byte
     int64_t n = columns[which];
     if (which == 8) /* rows, of which packed ones may be few */
         axis = 1, n = s->q_heads;
-    if (!view[which]->data)
+    if (!fuzz_view_data(view[which]))
         return NULL;
     if (fuzz_byte(bytes) & 1)
-        return view[which]->data = NULL, name[which];
-    view[which]->stride[axis] = is_output && fuzz_byte(bytes) & 1 ? 0 : DRAW(far);
+        return fuzz_view_point(view[which], NULL), name[which];
+    view[which].stride[axis] = is_output && fuzz_byte(bytes) & 1 ? 0 : DRAW(far);
     return n > 1 ? name[which] : NULL;
 }
 
@@ -187,7 +189,7 @@ static const char *spoil_run(layer *l, call *c, fuzz_bytes *bytes)
             a->k_cache.data = NULL;
             return s->no_new ? NULL : "no cache";
         }
-        a->k_cache = a->x_q;
+        a->k_cache = a->y;
         return "a cache";
     }
 }

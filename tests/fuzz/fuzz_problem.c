@@ -18,7 +18,7 @@ int32_t fuzz_kv_len(const fuzz_problem *problem, int64_t b)
 
 int64_t fuzz_at(const fuzz_problem *problem, int tensor, int64_t b, int64_t h, int64_t i, int64_t d)
 {
-    const int64_t *stride = problem->tensor[tensor].view->stride;
+    const int64_t *stride = problem->tensor[tensor].view.stride;
     const heed_attn_args *a = &problem->args;
     int of_keys = tensor == FUZZ_K || tensor == FUZZ_V;
     if (of_keys && a->block_table) {
@@ -38,7 +38,7 @@ int64_t fuzz_at(const fuzz_problem *problem, int tensor, int64_t b, int64_t h, i
  */
 
 /* Axes in any order, with gaps, backwards, and for inputs broadcast. */
-static int lay_out(fuzz_tensor *t, fuzz_bytes *bytes, heed_view *view, uint32_t element,
+static int lay_out(fuzz_tensor *t, fuzz_bytes *bytes, fuzz_view view, uint32_t element,
                    const int64_t dim[4], int input)
 {
     static const uint8_t orders[6][4] = {{3, 2, 1, 0}, {3, 1, 2, 0}, {2, 3, 1, 0},
@@ -63,7 +63,7 @@ static int lay_out(fuzz_tensor *t, fuzz_bytes *bytes, heed_view *view, uint32_t 
             low += stride * (n - 1);
         else
             high += stride * (n - 1);
-        view->stride[axis] = stride;
+        view.stride[axis] = stride;
     }
     t->element = element;
     t->bytes = (size_t)(high - low + 1) * element + slack;
@@ -71,7 +71,8 @@ static int lay_out(fuzz_tensor *t, fuzz_bytes *bytes, heed_view *view, uint32_t 
     t->view = view;
     if (!t->memory)
         return -1;
-    view->data = t->memory + slack + (size_t)-low * element;
+    t->first = t->memory + slack + (size_t)-low * element;
+    fuzz_view_point(view, t->first);
     return 0;
 }
 
@@ -258,25 +259,30 @@ static int place(fuzz_problem *p, fuzz_bytes *bytes)
     const struct {
         int tensor;
         uint64_t feature;
-        heed_view *view;
+        fuzz_view view;
         uint32_t element;
         int64_t dim[4];
         int input;
     } list[] = {
-        {FUZZ_Q, 0, &a->q, kit_bytes_of(d->q_type), {qb, h, qr, d->qk_dim}, 1},
-        {FUZZ_K, 0, &a->k, kit_bytes_of(d->k_type), {kb, g, kr, d->qk_dim}, 1},
-        {FUZZ_V, 0, &a->v, kit_bytes_of(d->v_type), {kb, g, kr, d->v_dim}, 1},
-        {FUZZ_OUT, 0, &a->out, kit_bytes_of(d->out_type), {qb, h, qr, d->v_dim}, 0},
-        {FUZZ_MASK, HEED_HAS_MASK, &a->mask, 1, {map[0], map[1], map[2], map[3]}, 1},
+        {FUZZ_Q, 0, FUZZ_IN(a->q), kit_bytes_of(d->q_type), {qb, h, qr, d->qk_dim}, 1},
+        {FUZZ_K, 0, FUZZ_IN(a->k), kit_bytes_of(d->k_type), {kb, g, kr, d->qk_dim}, 1},
+        {FUZZ_V, 0, FUZZ_IN(a->v), kit_bytes_of(d->v_type), {kb, g, kr, d->v_dim}, 1},
+        {FUZZ_OUT, 0, FUZZ_OUT(a->out), kit_bytes_of(d->out_type), {qb, h, qr, d->v_dim}, 0},
+        {FUZZ_MASK, HEED_HAS_MASK, FUZZ_IN(a->mask), 1, {map[0], map[1], map[2], map[3]}, 1},
         {FUZZ_BIAS,
          HEED_HAS_BIAS,
-         &a->bias,
+         FUZZ_IN(a->bias),
          kit_bytes_of(d->bias_type),
          {map[0], map[1], map[2], map[3]},
          1},
-        {FUZZ_LSE, HEED_HAS_LSE, &a->lse, 4, {qb, h, qr, 1}, 0},
-        {FUZZ_WEIGHTS, HEED_HAS_WEIGHTS, &a->weights, 4, {map[0], map[1], map[2], map[3]}, 0},
-        {FUZZ_SCORES, HEED_HAS_SCORES, &a->scores, 4, {map[0], map[1], map[2], map[3]}, 0},
+        {FUZZ_LSE, HEED_HAS_LSE, FUZZ_OUT(a->lse), 4, {qb, h, qr, 1}, 0},
+        {FUZZ_WEIGHTS,
+         HEED_HAS_WEIGHTS,
+         FUZZ_OUT(a->weights),
+         4,
+         {map[0], map[1], map[2], map[3]},
+         0},
+        {FUZZ_SCORES, HEED_HAS_SCORES, FUZZ_OUT(a->scores), 4, {map[0], map[1], map[2], map[3]}, 0},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         if (list[i].feature && !(d->features & list[i].feature))
@@ -343,10 +349,10 @@ void fuzz_describe(const fuzz_problem *p, FILE *out)
     if (a->block_table)
         fprintf(out, "%lld pages of %u\n", (long long)a->n_pages, d->page_len);
     for (int t = 0; t < FUZZ_TENSORS; t++) {
-        const heed_view *v = p->tensor[t].view;
-        if (v)
-            fprintf(out, "  %s strides %lld %lld %lld %lld\n", name[t], (long long)v->stride[0],
-                    (long long)v->stride[1], (long long)v->stride[2], (long long)v->stride[3]);
+        const int64_t *stride = p->tensor[t].view.stride;
+        if (stride)
+            fprintf(out, "  %s strides %lld %lld %lld %lld\n", name[t], (long long)stride[0],
+                    (long long)stride[1], (long long)stride[2], (long long)stride[3]);
     }
 }
 
@@ -396,7 +402,7 @@ int fuzz_only_rows_written(const fuzz_problem *problem)
             for (int64_t h = 0; h < tensor->dim[1]; h++)
                 for (int64_t i = 0; i < fuzz_q_len(problem, b); i++)
                     for (int64_t d = 0; d < tensor->dim[3]; d++)
-                        memset(rest + ((unsigned char *)tensor->view->data - tensor->memory) +
+                        memset(rest + (tensor->first - tensor->memory) +
                                    fuzz_at(problem, t, b, h, i, d) * (int64_t)tensor->element,
                                FUZZ_CANARY, tensor->element);
         clean = all_canary(rest, tensor->bytes);

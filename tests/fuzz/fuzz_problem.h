@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "fuzz_bytes.h"
+#include "fuzz_view.h"
 
 enum { FUZZ_MAX_BATCH = 3, FUZZ_MAX_HEADS = 12 };
 enum {
@@ -31,7 +32,8 @@ typedef struct fuzz_tensor {
     size_t bytes;
     uint32_t element;
     int64_t dim[4];
-    heed_view *view;
+    unsigned char *first; /* element [0, 0, 0, 0] */
+    fuzz_view view;       /* in args */
 } fuzz_tensor;
 
 typedef struct fuzz_problem {

@@ -227,7 +227,7 @@ static int missing_data(fuzz_problem *p, fuzz_bytes *bytes)
     fuzz_tensor *t = tensor_with_elements(p, bytes, 0);
     if (!t)
         return 0;
-    t->view->data = NULL;
+    fuzz_view_point(t->view, NULL);
     return 1;
 }
 
@@ -237,7 +237,7 @@ static int output_broadcast(fuzz_problem *p, fuzz_bytes *bytes)
     uint32_t axis = fuzz_below(bytes, 4);
     if (!t || t->dim[axis] < 2)
         return 0;
-    t->view->stride[axis] = 0;
+    t->view.stride[axis] = 0;
     return 1;
 }
 
@@ -247,17 +247,17 @@ static int stride_out_of_reach(fuzz_problem *p, fuzz_bytes *bytes)
     uint32_t axis = fuzz_below(bytes, 4);
     if (!t || t->dim[axis] < 2)
         return 0;
-    t->view->stride[axis] = fuzz_byte(bytes) & 1 ? INT64_MAX : INT64_MIN;
+    t->view.stride[axis] = fuzz_byte(bytes) & 1 ? INT64_MAX : INT64_MIN;
     return 1;
 }
 
 static int out_is_an_input(fuzz_problem *p, fuzz_bytes *bytes)
 {
     fuzz_tensor *t = tensor_with_elements(p, bytes, 0);
-    if (!t || t->view == &p->args.out || p->args.out.data == NULL || p->args.batch == 0 ||
+    if (!t || t->view.out == &p->args.out.data || p->args.out.data == NULL || p->args.batch == 0 ||
         p->args.q_len == 0)
         return 0;
-    t->view->data = p->args.out.data;
+    fuzz_view_point(t->view, p->args.out.data);
     return 1;
 }
 

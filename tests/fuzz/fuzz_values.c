@@ -46,13 +46,13 @@ static uint32_t garbage_bits(uint32_t type, uint64_t random)
  */
 static size_t first_element(const fuzz_tensor *t)
 {
-    return (size_t)((unsigned char *)t->view->data - t->memory) % t->element;
+    return (size_t)(t->first - t->memory) % t->element;
 }
 
 static void put(const fuzz_tensor *t, int64_t at, uint32_t bits)
 {
     uint16_t half = (uint16_t)bits;
-    unsigned char *to = (unsigned char *)t->view->data + at * (int64_t)t->element;
+    unsigned char *to = t->first + at * (int64_t)t->element;
     memcpy(to, t->element == 4 ? (void *)&bits : (void *)&half, t->element);
 }
 
@@ -90,7 +90,7 @@ static void fill_mask(const fuzz_problem *p, uint64_t *state, uint32_t kind)
             for (int64_t i = 0; i < t->dim[2]; i++)
                 for (int64_t j = 0; j < t->dim[3]; j++)
                     if (j % 512 == 77 || ((i + j / 128) % 3 == 0 && j / 64 % 5 != 4))
-                        ((unsigned char *)t->view->data)[fuzz_at(p, FUZZ_MASK, b, h, i, j)] = 0;
+                        t->first[fuzz_at(p, FUZZ_MASK, b, h, i, j)] = 0;
 }
 
 /* A bias of -inf masks: put some in. */
@@ -133,7 +133,7 @@ static void fill_row(const fuzz_problem *p, const values *v, int which, uint32_t
                      int64_t h, int64_t i, uint32_t dim)
 {
     const fuzz_tensor *t = &p->tensor[which];
-    const int64_t first = fuzz_at(p, which, b, h, i, 0), stride = t->view->stride[3];
+    const int64_t first = fuzz_at(p, which, b, h, i, 0), stride = t->view.stride[3];
     const uint64_t seed = v->seed + (uint64_t)which;
     for (uint32_t d = 0; d < dim; d++) {
         const int64_t at = first + (int64_t)d * stride;
@@ -151,7 +151,7 @@ static void fill_row(const fuzz_problem *p, const values *v, int which, uint32_t
         double x = which == FUZZ_K ? level(v, d, i) * v->rise
                                    : (double)((int64_t)(kind % (2 * SERIES)) == d ? 8 : 0);
         x = x > 60000 ? 60000 : x < -60000 ? -60000 : x;
-        kit_encode(type, t->view->data, first + d * stride, x);
+        kit_encode(type, t->first, first + d * stride, x);
     }
 }
 
@@ -187,7 +187,7 @@ static int look(const fuzz_problem *p, const values *v, int64_t b, int64_t h, in
     int64_t first, end, any = 0;
     range(p, b, i, &first, &end);
     for (int64_t j = first; j < end; j++) {
-        if (mask->memory && !((unsigned char *)mask->view->data)[fuzz_at(p, FUZZ_MASK, b, h, i, j)])
+        if (mask->memory && !mask->first[fuzz_at(p, FUZZ_MASK, b, h, i, j)])
             continue;
         if (bias->memory) {
             const int64_t at = fuzz_at(p, FUZZ_BIAS, b, h, i, j);

@@ -66,9 +66,9 @@ static int per_sequence(const cJSON *options, const char *name, int32_t to[VECTO
 }
 
 /* The view of an array of at most four dimensions, broadcast from the right. */
-static heed_view view_of(const heed_npy *array)
+static heed_const_view view_of(const heed_npy *array)
 {
-    heed_view view = {array->data, {0, 0, 0, 0}};
+    heed_const_view view = {array->data, {0, 0, 0, 0}};
     int64_t stride = 1;
     for (int d = array->n_dims - 1, to = 3; d >= 0 && to >= 0; d--, to--) {
         view.stride[to] = array->shape[d] == 1 ? 0 : stride;
@@ -77,7 +77,7 @@ static heed_view view_of(const heed_npy *array)
     return view;
 }
 
-static reference_array reference_of(const heed_view *view, int type)
+static reference_array reference_of(const heed_const_view *view, int type)
 {
     reference_array array = {.data = view->data, .type = type};
     memcpy(array.stride, view->stride, sizeof array.stride);
@@ -154,8 +154,9 @@ static void take_views(const cJSON *inputs, vector *v, uint32_t type)
     args->k = view_of(&v->input[VECTOR_K]);
     if (columns) {
         args->v = args->k;
-        args->v.data = (char *)args->k.data + (int64_t)columns->child->valuedouble *
-                                                  heed_npy_type_bytes(v->input[VECTOR_K].type);
+        args->v.data =
+            (const char *)args->k.data +
+            (int64_t)columns->child->valuedouble * heed_npy_type_bytes(v->input[VECTOR_K].type);
     } else {
         args->v = view_of(&v->input[VECTOR_V]);
     }

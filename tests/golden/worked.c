@@ -165,7 +165,7 @@ static heed_status linear_of(heed_context *context, const matrix *w, heed_linear
                              .x_type = HEED_F32,
                              .w_type = HEED_F32,
                              .y_type = HEED_F32};
-    const heed_view view = {weight, {MOST, 1}};
+    const heed_const_view view = {weight, {MOST, 1}};
     *out = NULL;
     for (int i = 0; i < w->rows; i++)
         for (int c = 0; c < w->columns; c++)

@@ -74,31 +74,32 @@ static int make(appending *a, int form, uint32_t type, uint32_t cache_type, uint
     }
     for (int64_t i = 0; i < BATCH * pages; i++) /* from the last page on, two of them nobody's */
         a->table[i] = (int32_t)(n_pages - 1 - i);
-    a->args = (heed_kv_append_args){.struct_size = sizeof a->args,
-                                    .batch = BATCH,
-                                    .len = LEN,
-                                    .capacity = CAPACITY,
-                                    .kv_heads = HEADS,
-                                    .qk_dim = QK,
-                                    .v_dim = (uint32_t)dim[1],
-                                    .page_len = page_len,
-                                    .k_type = type,
-                                    .v_type = type,
-                                    .k_cache_type = cache_type,
-                                    .v_cache_type = cache_type,
-                                    .k = dense(&a->buffer[0], HEADS, rows, QK, tokens),
-                                    .v = dense(&a->buffer[1], HEADS, rows, V, tokens),
-                                    .k_cache = dense(&a->buffer[2], HEADS, cache_rows, QK, tokens),
-                                    .v_cache = dense(&a->buffer[3], HEADS, cache_rows, V, tokens),
-                                    .lens = lens,
-                                    .starts = packed ? starts : NULL,
-                                    .rows = packed ? PACKED_ROWS : 0,
-                                    .cache_lens = cache_lens,
-                                    .block_table = page_len ? a->table : NULL,
-                                    .block_table_stride = pages,
-                                    .n_pages = page_len ? n_pages : 0};
+    a->args =
+        (heed_kv_append_args){.struct_size = sizeof a->args,
+                              .batch = BATCH,
+                              .len = LEN,
+                              .capacity = CAPACITY,
+                              .kv_heads = HEADS,
+                              .qk_dim = QK,
+                              .v_dim = (uint32_t)dim[1],
+                              .page_len = page_len,
+                              .k_type = type,
+                              .v_type = type,
+                              .k_cache_type = cache_type,
+                              .v_cache_type = cache_type,
+                              .k = heed_as_const(dense(&a->buffer[0], HEADS, rows, QK, tokens)),
+                              .v = heed_as_const(dense(&a->buffer[1], HEADS, rows, V, tokens)),
+                              .k_cache = dense(&a->buffer[2], HEADS, cache_rows, QK, tokens),
+                              .v_cache = dense(&a->buffer[3], HEADS, cache_rows, V, tokens),
+                              .lens = lens,
+                              .starts = packed ? starts : NULL,
+                              .rows = packed ? PACKED_ROWS : 0,
+                              .cache_lens = cache_lens,
+                              .block_table = page_len ? a->table : NULL,
+                              .block_table_stride = pages,
+                              .n_pages = page_len ? n_pages : 0};
     if (form == FORM_NO_V)
-        a->args.v.data = a->args.v_cache.data = NULL;
+        a->args.v.data = NULL, a->args.v_cache.data = NULL;
     return 0;
 }
 
@@ -106,7 +107,8 @@ static int make(appending *a, int form, uint32_t type, uint32_t cache_type, uint
 static void expect(const appending *a, int which, unsigned char *image)
 {
     const heed_kv_append_args *g = &a->args;
-    const heed_view *from = which ? &g->v : &g->k, *to = which ? &g->v_cache : &g->k_cache;
+    const heed_const_view *from = which ? &g->v : &g->k;
+    const heed_view *to = which ? &g->v_cache : &g->k_cache;
     for (int64_t b = 0; b < BATCH; b++)
         for (int64_t i = 0; i < lens[b]; i++)
             for (int64_t h = 0; h < HEADS; h++)
@@ -300,7 +302,7 @@ static heed_status step(heed_context *context, growing *g)
         most = g->now[b] > most ? g->now[b] : most;
         g->after[b] = g->there[b] + g->now[b];
     }
-    const heed_view new_k = {g->packed_k, {0, DIM, HEADS * DIM, 1}};
+    const heed_const_view new_k = {g->packed_k, {0, DIM, HEADS * DIM, 1}};
     const heed_view cache = {g->k_cache, {rows * HEADS * DIM, rows * DIM, DIM, 1}};
     const heed_kv_append_args append = {
         .struct_size = sizeof append,
@@ -346,8 +348,8 @@ static heed_status step(heed_context *context, growing *g)
                                    .q_len = most,
                                    .kv_len = PAGES * PAGE,
                                    .q = {g->packed_q, {0, DIM, Q_HEADS * DIM, 1}},
-                                   .k = append.k_cache,
-                                   .v = append.v_cache,
+                                   .k = heed_as_const(append.k_cache),
+                                   .v = heed_as_const(append.v_cache),
                                    .out = {g->packed_out, {0, DIM, Q_HEADS * DIM, 1}},
                                    .q_lens = g->now,
                                    .kv_lens = g->after,

@@ -20,6 +20,13 @@ typedef struct mistake {
     void (*make)(kit_problem *p);
 } mistake;
 
+/* Where a tensor's element 0, 0, 0, 0 lies. */
+static void *begin_of(const kit_problem *p, int tensor)
+{
+    const kit_tensor *t = &p->tensor[tensor];
+    return p->buffer[t->buffer].data + t->first * t->bytes;
+}
+
 /* One function per mistake, from one line each. */
 #define SPOIL(name, ...)                                                                           \
     static void name(kit_problem *p)                                                               \
@@ -101,9 +108,9 @@ SPOIL(scores_broadcast, p->args.scores.stride[0] = 0)
 SPOIL(q_far, p->args.q.stride[2] = INT64_MAX / 2)
 SPOIL(k_far, p->args.k.stride[1] = INT64_MIN)
 SPOIL(mask_far, p->args.mask.stride[3] = INT64_MAX)
-SPOIL(out_is_q, p->args.out.data = p->args.q.data)
-SPOIL(out_is_k, p->args.out.data = p->args.k.data)
-SPOIL(out_is_v, p->args.out.data = p->args.v.data)
+SPOIL(out_is_q, p->args.out.data = begin_of(p, KIT_Q))
+SPOIL(out_is_k, p->args.out.data = begin_of(p, KIT_K))
+SPOIL(out_is_v, p->args.out.data = begin_of(p, KIT_V))
 SPOIL(alibi_null, p->args.alibi_slope = NULL)
 SPOIL(alibi_alone, p->args.alibi_slope = some_floats)
 SPOIL(slope_null, p->args.bias_slope = NULL)

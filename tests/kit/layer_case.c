@@ -52,7 +52,7 @@ static heed_linear *make_linear(heed_context *context, layer *l, int which, int6
                    0.3 * kit_normal(kit_hash(kit_hash(s->seed, 210 + which), c)));
         l->bias[which][c] = reference_decode(REFERENCE_F32, bias, c);
     }
-    heed_view weight = {stored, {s->out_in ? in : each, 1}}, bias_view = {bias, {1}};
+    heed_const_view weight = {stored, {s->out_in ? in : each, 1}}, bias_view = {bias, {1}};
     if (heads > 1) {
         weight.stride[2] = 1;
         weight.stride[1] = weight.stride[0];
@@ -170,23 +170,26 @@ static int make_tensors(layer *l, int side)
     if (s->no_new)
         memset(l->kv_lens, 0, sizeof l->kv_lens);
     *a = (heed_mha_args){.struct_size = sizeof *a, .batch = s->batch, .q_len = s->q_len};
-    a->x_q = make_rows(l, LAYER_X, s->q_len, q_rows, s->d_model, s->x_type, side);
+    heed_view rows = make_rows(l, LAYER_X, s->q_len, q_rows, s->d_model, s->x_type, side);
+    a->x_q = heed_as_const(rows);
     a->y = make_rows(l, LAYER_Y, s->q_len, q_rows, y_cols, s->y_type, side);
     if (!a->x_q.data || !a->y.data)
         return -1;
-    fill_rows(l, &a->x_q, LAYER_X, s->x_type, s->d_model, l->q_lens, l->q_starts);
+    fill_rows(l, &rows, LAYER_X, s->x_type, s->d_model, l->q_lens, l->q_starts);
     if (s->d_kv && !s->no_new) {
         a->kv_len = s->kv_len;
-        a->x_kv = make_rows(l, LAYER_XKV, s->kv_len, kv_rows, s->d_kv, s->x_type, side);
-        if (!a->x_kv.data)
+        rows = make_rows(l, LAYER_XKV, s->kv_len, kv_rows, s->d_kv, s->x_type, side);
+        a->x_kv = heed_as_const(rows);
+        if (!rows.data)
             return -1;
-        fill_rows(l, &a->x_kv, LAYER_XKV, s->x_type, s->d_kv, l->kv_lens, l->kv_starts);
+        fill_rows(l, &rows, LAYER_XKV, s->x_type, s->d_kv, l->kv_lens, l->kv_starts);
     }
     if (s->residual) {
-        a->residual = make_rows(l, LAYER_RESIDUAL, s->q_len, q_rows, y_cols, s->y_type, side);
-        if (!a->residual.data)
+        rows = make_rows(l, LAYER_RESIDUAL, s->q_len, q_rows, y_cols, s->y_type, side);
+        a->residual = heed_as_const(rows);
+        if (!rows.data)
             return -1;
-        fill_rows(l, &a->residual, LAYER_RESIDUAL, s->y_type, y_cols, l->q_lens, l->q_starts);
+        fill_rows(l, &rows, LAYER_RESIDUAL, s->y_type, y_cols, l->q_lens, l->q_starts);
     }
     if (listed || packed)
         a->q_lens = l->q_lens;
@@ -277,7 +280,8 @@ static int make_outputs(layer *l)
             return -1;
         for (size_t i = 0; i < pairs; i++)
             l->mask[i] = kit_hash(s->seed ^ 5, (int64_t)i) % 3 != 0;
-        a->mask = (heed_view){l->mask, {s->q_heads * s->q_len * keys, s->q_len * keys, keys, 1}};
+        a->mask =
+            (heed_const_view){l->mask, {s->q_heads * s->q_len * keys, s->q_len * keys, keys, 1}};
     }
     for (uint32_t h = 0; h < s->q_heads; h++) {
         l->slope[h] = 0.5F / (float)(h + 1);

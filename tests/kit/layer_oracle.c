@@ -202,7 +202,7 @@ typedef struct checker {
     kit_row_tolerance to; /* attention's own */
 } checker;
 
-static void find_rows(checker *c, const heed_view *view, const int32_t *starts, int64_t b,
+static void find_rows(checker *c, const heed_const_view *view, const int32_t *starts, int64_t b,
                       int64_t i, int64_t columns, double *x)
 {
     int64_t at =

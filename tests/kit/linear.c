@@ -204,11 +204,12 @@ void kit_linear_describe(kit_linear *p)
     p->args = (heed_linear_args){
         .struct_size = sizeof p->args,
         .rows = s->rows,
-        .x = t[KIT_LINEAR_X].view,
+        .x = heed_as_const(t[KIT_LINEAR_X].view),
         .y = t[KIT_LINEAR_Y].view,
     };
     if (s->residual)
-        p->args.residual = t[s->residual == KIT_LINEAR_IN_PLACE ? KIT_LINEAR_Y : KIT_LINEAR_R].view;
+        p->args.residual =
+            heed_as_const(t[s->residual == KIT_LINEAR_IN_PLACE ? KIT_LINEAR_Y : KIT_LINEAR_R].view);
     int64_t *stride = t[KIT_LINEAR_W].view.stride, n = 0;
     const int transposed = s->layout == HEED_LINEAR_OUT_IN;
     if (s->heads > 1)

@@ -11,8 +11,8 @@
 /* A good layer and its call, for a mistake to be made in. */
 typedef struct layer {
     kit_linear p;
-    heed_view weight, bias;
-    const heed_view *weight_given, *bias_given;
+    heed_const_view weight, bias;
+    const heed_const_view *weight_given, *bias_given;
     heed_context *context;
     heed_linear **out;
 } layer;
@@ -68,7 +68,7 @@ SPOIL(y_far, l->p.args.y.stride[1] = INT64_MIN)
 SPOIL(residual_far, l->p.args.residual.stride[0] = INT64_MAX)
 SPOIL(y_rows_broadcast, l->p.args.y.stride[0] = 0)
 SPOIL(y_columns_broadcast, l->p.args.y.stride[1] = 0)
-SPOIL(y_is_x, l->p.args.y.data = l->p.args.x.data)
+SPOIL(y_is_x, l->p.args.y.data = l->p.tensor[KIT_LINEAR_X].view.data)
 SPOIL(args_size, l->p.args.struct_size = 0)
 SPOIL(executor_empty, static const heed_executor e = {.struct_size = sizeof e};
       l->p.args.executor = &e)
@@ -146,8 +146,8 @@ static int begin(const kit_env *env, layer *l, kit_outcome *outcome)
         kit_fail(outcome, "out of memory");
         return -1;
     }
-    l->weight = l->p.tensor[KIT_LINEAR_W].view;
-    l->bias = l->p.tensor[KIT_LINEAR_BIAS].view;
+    l->weight = heed_as_const(l->p.tensor[KIT_LINEAR_W].view);
+    l->bias = heed_as_const(l->p.tensor[KIT_LINEAR_BIAS].view);
     l->weight_given = &l->weight;
     l->bias_given = &l->bias;
     l->context = env->context;

@@ -35,10 +35,11 @@ heed_status kit_linear_run(heed_context *context, kit_linear *p, const kit_linea
                            heed_error *sentence)
 {
     heed_linear *linear = NULL;
-    const heed_view *bias = p->spec.bias_type ? &p->tensor[KIT_LINEAR_BIAS].view : NULL;
+    const heed_const_view weight = heed_as_const(p->tensor[KIT_LINEAR_W].view);
+    const heed_const_view bias = heed_as_const(p->tensor[KIT_LINEAR_BIAS].view);
     kit_linear_seal(p, 0);
     heed_status status =
-        heed_linear_create(context, &p->desc, &p->tensor[KIT_LINEAR_W].view, bias, &linear);
+        heed_linear_create(context, &p->desc, &weight, p->spec.bias_type ? &bias : NULL, &linear);
     kit_linear_seal(p, 1);
     if (status == HEED_OK)
         status = kit_linear_run_made(linear, p, way);

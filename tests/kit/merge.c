@@ -14,10 +14,10 @@
 
 static const kit_way plainly = {.how = KIT_BY_WORKSPACE, .n_parts = 1, .garbage = 0xff};
 
-static heed_view shifted(heed_view view, int axis, int64_t by, int64_t bytes)
+static heed_const_view shifted(heed_const_view view, int axis, int64_t by, int64_t bytes)
 {
     if (view.data)
-        view.data = (char *)view.data + view.stride[axis] * by * bytes;
+        view.data = (const char *)view.data + view.stride[axis] * by * bytes;
     return view;
 }
 
@@ -210,11 +210,11 @@ static heed_merge_args merge_of(float *a, float *a_lse, float *b, float *b_lse, 
 {
     heed_merge_args merge = {
         .struct_size = sizeof merge, .rows = ROWS, .heads = 1, .dim = DIM, .out_type = HEED_F32};
-    merge.a = (heed_view){a, {DIM, 0, 1, 0}};
-    merge.b = (heed_view){b, {DIM, 0, 1, 0}};
+    merge.a = (heed_const_view){a, {DIM, 0, 1, 0}};
+    merge.b = (heed_const_view){b, {DIM, 0, 1, 0}};
     merge.out = (heed_view){out, {DIM, 0, 1, 0}};
-    merge.a_lse = (heed_view){a_lse, {1, 0, 0, 0}};
-    merge.b_lse = (heed_view){b_lse, {1, 0, 0, 0}};
+    merge.a_lse = (heed_const_view){a_lse, {1, 0, 0, 0}};
+    merge.b_lse = (heed_const_view){b_lse, {1, 0, 0, 0}};
     merge.lse = (heed_view){lse, {1, 0, 0, 0}};
     return merge;
 }
@@ -238,14 +238,17 @@ static void by_itself(const kit_env *env, const kit_case *c, kit_outcome *outcom
     }
 }
 
-static void spoil(heed_merge_args *m, int n)
+/* inputs: a, b, a_lse, b_lse. */
+static void spoil(heed_merge_args *m, float *const inputs[4], int n)
 {
     int64_t *const size[] = {&m->rows, &m->heads, &m->dim};
-    heed_view *const view[] = {&m->a, &m->b, &m->a_lse, &m->b_lse, &m->out};
+    heed_const_view *const view[] = {&m->a, &m->b, &m->a_lse, &m->b_lse};
     if (n < 3)
         *size[n] = -1;
-    else if (n < 8)
+    else if (n < 7)
         view[n - 3]->data = NULL;
+    else if (n == 7)
+        m->out.data = NULL;
     else if (n == 8)
         m->out_type = 9;
     else if (n == 9)
@@ -257,17 +260,17 @@ static void spoil(heed_merge_args *m, int n)
     else if (n == 18) /* an lse alone */
         m->dim = m->lse.stride[0] = 0;
     else if (n == 19)
-        m->out = m->a, m->out.stride[0]++;
+        m->out.data = inputs[0], m->out.stride[0]++;
     else if (n == 20)
-        m->out = m->b, m->out_type = HEED_F16;
+        m->out.data = inputs[1], m->out_type = HEED_F16;
     else if (n == 21)
-        m->lse = m->b_lse, m->lse.stride[0]++;
+        m->lse.data = inputs[3], m->lse.stride[0]++;
     else if (n == 22)
         m->lse.data = m->out.data;
     else if (n == 23)
-        m->out.data = m->a_lse.data;
+        m->out.data = inputs[2];
     else
-        (n < 17 ? view[n - 12] : &m->lse)->stride[0] = INT64_MIN;
+        (n < 16 ? view[n - 12]->stride : n == 16 ? m->out.stride : m->lse.stride)[0] = INT64_MIN;
 }
 
 static void mistakes(const kit_env *env, const kit_case *c, kit_outcome *outcome)
@@ -304,7 +307,7 @@ static void mistakes(const kit_env *env, const kit_case *c, kit_outcome *outcome
         fill_parts(a, a_lse, b, b_lse);
         for (int i = 0; i < ROWS * DIM; i++)
             out[i] = 7;
-        spoil(&m, n);
+        spoil(&m, (float *const[]){a, b, a_lse, b_lse}, n);
         heed_status want = n == 10 ? HEED_ERR_ABI : HEED_ERR_INVALID, status = heed_merge(&m);
         if (status != want || !strstr(heed_last_error(), word[n]))
             kit_fail(outcome, "a bad %s: %s, '%s'", word[n], heed_status_string(status),

@@ -225,11 +225,12 @@ static void alone(const kit_env *env, const kit_case *c, kit_outcome *outcome)
         layer_reset(&l);
         *a = whole;
         a->batch = 1;
-        heed_view *const views[] = {&a->x_q, &a->x_kv, &a->y, &a->residual};
-        for (int n = 0; n < 4; n++)
-            views[n]->data = views[n]->data
-                                 ? (char *)views[n]->data + b * views[n]->stride[0] * (int64_t)bytes
-                                 : NULL;
+        heed_const_view *const views[] = {&a->x_q, &a->x_kv, &a->residual};
+        for (int n = 0; n < 3; n++)
+            if (views[n]->data)
+                views[n]->data =
+                    (const char *)views[n]->data + b * views[n]->stride[0] * (int64_t)bytes;
+        a->y.data = (char *)a->y.data + b * a->y.stride[0] * (int64_t)bytes;
         const int32_t **const lists[] = {&a->q_lens, &a->kv_lens, &a->q_starts, &a->kv_starts,
                                          &a->cache_lens};
         for (int n = 0; n < 5; n++)
@@ -326,7 +327,7 @@ static heed_status pieces(layer *l, int step, const float *x, float *y)
         int32_t n = step ? step : 1 + turn * 5 % 7, lens = n < TOKENS - there ? n : TOKENS - there;
         a.batch = 1;
         a.q_len = lens;
-        a.x_q = (heed_view){(void *)(x + there * MODEL), {0, MODEL, 1, 0}};
+        a.x_q = (heed_const_view){x + there * MODEL, {0, MODEL, 1, 0}};
         a.y = (heed_view){y + there * MODEL, {0, MODEL, 1, 0}};
         a.cache_lens = &there;
         heed_status status = heed_mha_run(l->mha, &a, NULL, 0);

@@ -14,6 +14,7 @@ enum { BATCH = 2, HEADS = 3, LEN = 7, DIM = 140, ROWS = 15 };
 typedef struct turning {
     heed_rotary_args args;
     guard_buffer x, y;
+    heed_view in_place; /* x, to write */
 } turning;
 
 static const int32_t offsets[BATCH] = {0, 100000}, lens[BATCH] = {7, 5}, starts[BATCH] = {8, 2};
@@ -51,7 +52,7 @@ static int make(turning *t, const heed_rotary_desc *rotary, int variant, uint32_
                                  .dim = DIM,
                                  .x_type = x_type,
                                  .y_type = y_type,
-                                 .x = x,
+                                 .x = heed_as_const(x),
                                  .y = x,
                                  .lens = lens,
                                  .rows = packed ? ROWS : 0,
@@ -59,6 +60,7 @@ static int make(turning *t, const heed_rotary_desc *rotary, int variant, uint32_
                                  .offsets = variant & 4 ? NULL : offsets,
                                  .positions = variant & 4 ? positions : NULL,
                                  .positions_stride = variant & 4 ? LEN : 0};
+    t->in_place = x;
     if (in_place && packed)
         t->args.y.stride[0] = -1; /* of an axis that has one element */
     if (!in_place) {
@@ -168,8 +170,9 @@ static void against_f64(const kit_env *env, const kit_case *c, kit_outcome *outc
             }
 }
 
-static const char *spoil(heed_rotary_args *a, int n)
+static const char *spoil(turning *t, int n)
 {
+    heed_rotary_args *a = &t->args;
     switch (n) {
     case 0:
         return a->rotary.style = 3, "style";
@@ -200,7 +203,7 @@ static const char *spoil(heed_rotary_args *a, int n)
     case 13:
         return a->rows = 9, "starts[0]";
     case 14:
-        return a->y = a->x, a->y_type = HEED_F16, "args.y";
+        return a->y = t->in_place, a->y_type = HEED_F16, "args.y";
     case 15:
         return a->heads = 0, "heads";
     case 16:
@@ -208,7 +211,7 @@ static const char *spoil(heed_rotary_args *a, int n)
     case 17:
         return a->rows = 6, "sequence 0 has 7 rows, and args.rows, those of all sequences, is 6";
     case 18:
-        return a->y = a->x, a->y.stride[2]++, "args.y";
+        return a->y = t->in_place, a->y.stride[2]++, "args.y";
     default:
         return a->positions_stride = 4, "positions_stride";
     }
@@ -225,7 +228,7 @@ static void refuses(const kit_env *env, const kit_case *c, kit_outcome *outcome)
             kit_fail(outcome, "out of memory");
             return;
         }
-        const char *word = spoil(&t.args, n);
+        const char *word = spoil(&t, n);
         guard_read_only(&t.y); /* a write is a crash */
         heed_status status = heed_rotary(&t.args);
         if (status != HEED_ERR_INVALID || !strstr(heed_last_error(), word))

@@ -98,7 +98,7 @@ static void make(user *u)
                                     .x_type = HEED_F32,
                                     .w_type = HEED_F32,
                                     .y_type = HEED_F32};
-    const heed_view weight = {w, {1, DIM}};
+    const heed_const_view weight = {w, {1, DIM}};
     CHECK(heed_attn_create(u->context, &desc, &u->plan) == HEED_OK, "%s", heed_last_error());
     CHECK(heed_linear_create(u->context, &layer, &weight, NULL, &u->linear) == HEED_OK, "%s",
           heed_last_error());

@@ -56,7 +56,7 @@ static float x[ROWS][DIMS], w[OUT][DIMS];
 static heed_linear *make(heed_context *context, uint32_t in_dim)
 {
     heed_linear_desc desc = desc_of(in_dim);
-    const heed_view weight = {w, {1, DIMS}};
+    const heed_const_view weight = {w, {1, DIMS}};
     heed_linear *linear = NULL;
     heed_status st = heed_linear_create(context, &desc, &weight, NULL, &linear);
     CHECK(st == HEED_OK, "%u inputs: %s", in_dim, heed_last_error());

@@ -178,7 +178,7 @@ static void linear(heed_context *context, uint32_t type, int64_t rows)
                                    .y_type = HEED_F32,
                                    .accuracy = type == HEED_BF16 ? HEED_ACCURACY_BF16
                                                                  : HEED_ACCURACY_EXACT};
-    const heed_view weight = {w, {OUT, 1}};
+    const heed_const_view weight = {w, {OUT, 1}};
     const heed_linear_args args = {
         .struct_size = sizeof args, .rows = rows, .x = {x, {DIM, 1}}, .y = {y, {OUT, 1}}};
     const int products = (int)(rows + 15) / 16 * 4;

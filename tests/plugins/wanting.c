@@ -185,7 +185,7 @@ static void linear_layers(const heed_backend *table)
                                    .y_type = HEED_F32};
     const heed_linear_args args = {
         .struct_size = sizeof args, .rows = 2, .x = {x, {DIM, 1}}, .y = {y, {3, 1}}};
-    const heed_view weight = {w, {3, 1}};
+    const heed_const_view weight = {w, {3, 1}};
     for (int i = 0; i < 3; i++) {
         heed_context *context = context_with(lists[i], table);
         heed_linear *linear = NULL;

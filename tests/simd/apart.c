@@ -38,9 +38,9 @@ static void fill(uint32_t type, void *data, int64_t n)
     }
 }
 
-static void lay(heed_view *view, void *data, int64_t rows, int64_t dim)
+static heed_view laid(void *data, int64_t rows, int64_t dim)
 {
-    *view = (heed_view){data, {0, rows * dim, dim, 1}};
+    return (heed_view){data, {0, rows * dim, dim, 1}};
 }
 
 static heed_status run(heed_context *context, const input_kind *kind, int64_t group, uint32_t dim,
@@ -54,10 +54,10 @@ static heed_status run(heed_context *context, const input_kind *kind, int64_t gr
     desc.q_type = desc.k_type = desc.v_type = kind->type;
     desc.accuracy = kind->accuracy;
     desc.out_type = HEED_F32;
-    lay(&args.q, queries, 1, dim);
-    lay(&args.k, k, KV_LEN, dim);
-    lay(&args.v, v, KV_LEN, dim);
-    lay(&args.out, out, 1, dim);
+    args.q = heed_as_const(laid(queries, 1, dim));
+    args.k = heed_as_const(laid(k, KV_LEN, dim));
+    args.v = heed_as_const(laid(v, KV_LEN, dim));
+    args.out = laid(out, 1, dim);
     return heed_attention(context, &desc, &args);
 }
 

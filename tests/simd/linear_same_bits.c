@@ -38,7 +38,7 @@ static void fill(uint32_t type, char *to, int n, float limit)
 static heed_status run(heed_context *context, types type, uint32_t activation, int64_t rows,
                        float *y)
 {
-    const heed_view weight = {w, {OUT, 1}}, bias_view = {bias, {1}};
+    const heed_const_view weight = {w, {OUT, 1}}, bias_view = {bias, {1}};
     heed_linear *linear = NULL;
     random_state = 12345;
     fill(type.x, x, ROWS * IN, 1);

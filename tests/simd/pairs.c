@@ -13,12 +13,9 @@ static void fill(uint16_t *x, uint64_t *state)
         x[i] = (uint16_t)(0x3e00 + unit_below(state, 0x200) + 0x8000 * unit_below(state, 2));
 }
 
-static void lay(heed_view *view, void *data)
+static heed_view laid(void *data)
 {
-    view->data = data;
-    view->stride[1] = ROWS * DIM;
-    view->stride[2] = DIM;
-    view->stride[3] = 1;
+    return (heed_view){data, {0, ROWS * DIM, DIM, 1}};
 }
 
 /* Rows [first, end) of out. */
@@ -44,10 +41,10 @@ static void run(heed_context *context, int64_t left, int64_t first, int64_t end,
                            .q_len = end - first,
                            .kv_len = ROWS,
                            .q_offsets = &offset};
-    lay(&args.q, q + first * DIM);
-    lay(&args.k, k);
-    lay(&args.v, v);
-    lay(&args.out, out + first * DIM);
+    args.q = heed_as_const(laid(q + first * DIM));
+    args.k = heed_as_const(laid(k));
+    args.v = heed_as_const(laid(v));
+    args.out = laid(out + first * DIM);
     CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
 }
 

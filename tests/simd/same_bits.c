@@ -47,13 +47,9 @@ static const problem problems[] = {
     {"small", 0, 4, 4, 8, 8, 10, 10, 0, 0},
 };
 
-static void lay(heed_view *view, void *data, int64_t heads, int64_t rows, int64_t dims)
+static heed_view laid(void *data, int64_t heads, int64_t rows, int64_t dims)
 {
-    view->data = data;
-    view->stride[0] = heads * rows * dims;
-    view->stride[1] = rows * dims;
-    view->stride[2] = dims;
-    view->stride[3] = 1;
+    return (heed_view){data, {heads * rows * dims, rows * dims, dims, 1}};
 }
 
 /* 0, or the status; the same inputs every time. */
@@ -89,21 +85,17 @@ static heed_status run(heed_context *context, const problem *p, float *out, floa
     args.q_len = p->q_len;
     args.kv_len = p->kv_len;
     if (q && k && v && bias && mask) {
-        lay(&args.q, q, p->q_heads, p->q_len, p->qk_dim);
-        lay(&args.k, k, p->kv_heads, p->kv_len, p->qk_dim);
-        lay(&args.v, v, p->kv_heads, p->kv_len, p->v_dim);
-        lay(&args.out, out, p->q_heads, p->q_len, p->v_dim);
-        lay(&args.lse, lse, 1, p->q_heads, p->q_len);
-        args.lse.stride[0] = (int64_t)p->q_heads * p->q_len;
-        args.lse.stride[1] = p->q_len;
-        args.lse.stride[2] = 1;
-        args.lse.stride[3] = 0;
+        args.q = heed_as_const(laid(q, p->q_heads, p->q_len, p->qk_dim));
+        args.k = heed_as_const(laid(k, p->kv_heads, p->kv_len, p->qk_dim));
+        args.v = heed_as_const(laid(v, p->kv_heads, p->kv_len, p->v_dim));
+        args.out = laid(out, p->q_heads, p->q_len, p->v_dim);
+        args.lse = (heed_view){lse, {p->q_heads * p->q_len, p->q_len, 1, 0}};
         for (int64_t i = 0; i < (int64_t)p->q_heads * pairs; i++)
             mask[i] = uniform() > 0.2f;
         if (p->features & HEED_HAS_MASK)
-            lay(&args.mask, mask, p->q_heads, p->q_len, p->kv_len);
+            args.mask = heed_as_const(laid(mask, p->q_heads, p->q_len, p->kv_len));
         if (p->features & HEED_HAS_BIAS)
-            lay(&args.bias, bias, p->q_heads, p->q_len, p->kv_len);
+            args.bias = heed_as_const(laid(bias, p->q_heads, p->q_len, p->kv_len));
         if (p->features & HEED_HAS_ALIBI)
             args.alibi_slope = slope;
         status = heed_attention(context, &desc, &args);

@@ -25,11 +25,11 @@ typedef struct results {
 static results naive, once, apart;
 
 /* Rows of `dim` elements and a gap, of each head by itself or of all heads side by side. */
-static void lay(heed_view *view, void *data, int64_t heads, int64_t rows, int64_t dim, int64_t gap,
-                int token_major)
+static heed_view laid(void *data, int64_t heads, int64_t rows, int64_t dim, int64_t gap,
+                      int token_major)
 {
     const int64_t row = dim + gap;
-    *view = (heed_view){
+    return (heed_view){
         data,
         {heads * rows * row, token_major ? row : rows * row, token_major ? heads * row : row, 1}};
 }
@@ -60,7 +60,7 @@ static void run(heed_context *context, heed_attn_desc desc, heed_attn_args args,
         args.lse.data = to->lse;
     if (weights) {
         desc.features |= HEED_HAS_WEIGHTS;
-        lay(&args.weights, to->weights, desc.q_heads, args.q_len, args.kv_len, 0, 0);
+        args.weights = laid(to->weights, desc.q_heads, args.q_len, args.kv_len, 0, 0);
     }
     st = heed_attn_create(context, &desc, &plan);
     if (st != HEED_OK) {
@@ -124,12 +124,11 @@ static void check(uint64_t seed, heed_context *const context[3])
         a.q_offsets = offsets;
     const int64_t gap = below(2) ? 0 : below(5);
     const int token_major = below(3) == 0;
-    lay(&a.q, q, d.q_heads, a.q_len, d.qk_dim, gap, token_major);
-    lay(&a.k, k, d.kv_heads, a.kv_len, d.qk_dim, gap, token_major);
-    lay(&a.v, v, d.kv_heads, a.kv_len, d.v_dim, gap, token_major);
-    lay(&a.out, NULL, d.q_heads, a.q_len, d.v_dim, gap, token_major);
-    lay(&a.lse, NULL, d.q_heads, a.q_len, 1, 0, 0);
-    a.lse.data = NULL;
+    a.q = heed_as_const(laid(q, d.q_heads, a.q_len, d.qk_dim, gap, token_major));
+    a.k = heed_as_const(laid(k, d.kv_heads, a.kv_len, d.qk_dim, gap, token_major));
+    a.v = heed_as_const(laid(v, d.kv_heads, a.kv_len, d.v_dim, gap, token_major));
+    a.out = laid(NULL, d.q_heads, a.q_len, d.v_dim, gap, token_major);
+    a.lse = laid(NULL, d.q_heads, a.q_len, 1, 0, 0);
     fill(q, d.q_type, 0);
     fill(k, d.k_type, 0);
     fill(v, d.v_type, 0);

@@ -398,7 +398,7 @@ static void heads_side_by_side(void)
         set_up(&c, HEADS, 1, DIM);
         c.desc.max_q_len = 16, c.desc.max_kv_len = c.args.kv_len = LEN;
         c.args.batch = 1, c.args.q_len = q_len;
-        c.args.q = (heed_view){(void *)rows, {0, 16, 1, 1}};
+        c.args.q = (heed_const_view){rows, {0, 16, 1, 1}};
         c.args.out = (heed_view){out, {0, 16 * DIM, DIM, 1}};
         c.args.lse = (heed_view){lse, {0, 16, 1, 0}};
         c.q_lens[0] = q_len, c.kv_lens[0] = LEN;

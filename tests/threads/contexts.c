@@ -68,16 +68,16 @@ static attention make_attention(int shape)
                  .max_kv_len = rows[1]},
         .args = {.struct_size = sizeof a.args, .batch = 1, .q_len = rows[0], .kv_len = rows[1]},
         .out_bytes = (size_t)(heads * rows[0] * dim) * sizeof(float)};
-    heed_view *to[3] = {&a.args.q, &a.args.k, &a.args.v};
+    heed_const_view *to[3] = {&a.args.q, &a.args.k, &a.args.v};
     for (int n = 0; n < 3; n++) {
         a.data[n] = malloc((size_t)(heads * rows[n] * dim) * sizeof(float));
         if (!a.data[n])
             exit(1);
         for (int64_t i = 0; i < heads * rows[n] * dim; i++)
             heed_store(type, a.data[n], i, unit_number(&seed));
-        *to[n] = (heed_view){a.data[n], {heads * rows[n] * dim, rows[n] * dim, dim, 1}};
+        *to[n] = (heed_const_view){a.data[n], {heads * rows[n] * dim, rows[n] * dim, dim, 1}};
     }
-    a.args.out = a.args.q;
+    memcpy(a.args.out.stride, a.args.q.stride, sizeof a.args.out.stride);
     a.want = calloc(1, a.out_bytes);
     return a;
 }
@@ -99,17 +99,16 @@ static heed_status make_layer(heed_context *on, uint32_t type, heed_linear **out
                                    .y_type = HEED_F32,
                                    .accuracy = type == HEED_BF16 ? HEED_ACCURACY_BF16
                                                                  : HEED_ACCURACY_DEFAULT};
-    const heed_view weight = {type == HEED_BF16 ? (void *)w_bf16 : (void *)w_f32, {OUT, 1}};
+    const heed_const_view weight = {type == HEED_BF16 ? (const void *)w_bf16 : w_f32, {OUT, 1}};
     return heed_linear_create(on, &desc, &weight, NULL, out);
 }
 
 static heed_status run_layer(const heed_linear *linear, uint32_t type, float *y)
 {
-    const heed_linear_args args = {
-        .struct_size = sizeof args,
-        .rows = ROWS,
-        .x = {type == HEED_BF16 ? (void *)x_bf16 : (void *)x_f32, {IN, 1}},
-        .y = {y, {OUT, 1}}};
+    const heed_linear_args args = {.struct_size = sizeof args,
+                                   .rows = ROWS,
+                                   .x = {type == HEED_BF16 ? (const void *)x_bf16 : x_f32, {IN, 1}},
+                                   .y = {y, {OUT, 1}}};
     return heed_linear_run(linear, &args, NULL, 0);
 }
 

@@ -21,7 +21,7 @@ static heed_mha *make(heed_context *context)
                                .x_type = HEED_F32,
                                .w_type = HEED_F32,
                                .y_type = HEED_F32};
-    const heed_view weight = {w, {3 * MODEL, 1}};
+    const heed_const_view weight = {w, {3 * MODEL, 1}};
     const heed_attn_desc attn = {.struct_size = sizeof attn,
                                  .features = HEED_HAS_CAUSAL | HEED_HAS_LENS,
                                  .position = HEED_POS_BOTTOM_RIGHT,

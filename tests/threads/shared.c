@@ -35,7 +35,7 @@ static heed_linear *make_linear(uint32_t in_dim, uint32_t out_dim)
                                    .w_type = HEED_F32,
                                    .y_type = HEED_F32,
                                    .activation = HEED_ACT_SILU};
-    const heed_view w = {weight, {out_dim, 1}};
+    const heed_const_view w = {weight, {out_dim, 1}};
     heed_linear *made = NULL;
     if (heed_linear_create(context, &desc, &w, NULL, &made) != HEED_OK)
         wrong();

@@ -134,7 +134,7 @@ static void run_layer(size_t mode, layer_setup *s, char *text)
     s->bias[0] = 0x1p-130F;
     memset(s->y, 0xff, sizeof s->y);
     memset(text, 0, TEXT);
-    const heed_view weight = {s->w_in, {3 * DIM, 1}}, bias = {s->bias, {1}};
+    const heed_const_view weight = {s->w_in, {3 * DIM, 1}}, bias = {s->bias, {1}};
     const unsigned was = set_host(mode);
     heed_status made = heed_context_create(&options, &context);
     heed_status asked = heed_linear_supported(context, &s->in, NULL);

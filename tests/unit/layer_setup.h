@@ -84,7 +84,8 @@ static inline layer_setup *layer_prepare(void)
 /* The layers; the projections are held by *mha alone. */
 static inline heed_status layer_create(heed_context *context, layer_setup *s, heed_mha **mha)
 {
-    const heed_view in = {s->w_in, {3 * DIM, 1}}, out = {s->w_out, {DIM, 1}}, bias = {s->bias, {1}};
+    const heed_const_view in = {s->w_in, {3 * DIM, 1}}, out = {s->w_out, {DIM, 1}},
+                          bias = {s->bias, {1}};
     s->desc.qkv_proj = s->desc.out_proj = NULL;
     heed_status st = heed_linear_create(context, &s->in, &in, &bias, &s->desc.qkv_proj);
     if (st == HEED_OK)
@@ -98,7 +99,7 @@ static inline heed_status layer_create(heed_context *context, layer_setup *s, he
 
 static inline heed_linear *layer_linear(heed_context *context, layer_setup *s)
 {
-    const heed_view in = {s->w_in, {3 * DIM, 1}}, bias = {s->bias, {1}};
+    const heed_const_view in = {s->w_in, {3 * DIM, 1}}, bias = {s->bias, {1}};
     heed_linear *linear = NULL;
     CHECK(heed_linear_create(context, &s->in, &in, &bias, &linear) == HEED_OK, "%s",
           heed_last_error());

@@ -26,7 +26,7 @@ static void check_struct_sizes(heed_context *context, layer_setup *s)
 {
     heed_mha *mha = NULL, *other = NULL;
     heed_linear *linear = layer_linear(context, s);
-    const heed_view in = {s->w_in, {3 * DIM, 1}}, bias = {s->bias, {1}};
+    const heed_const_view in = {s->w_in, {3 * DIM, 1}}, bias = {s->bias, {1}};
     heed_linear *again = NULL;
     CHECK(layer_create(context, s, &mha) == HEED_OK, "%s", heed_last_error());
     for (int last = 0; last < 2; last++) {
@@ -202,7 +202,7 @@ static void check_rounding(void)
     uint16_t y[2] = {0, 0};
     heed_linear *linear = NULL;
     heed_context *context = unit_context(1, "naive");
-    const heed_view weight = {(void *)w, {1, 1}};
+    const heed_const_view weight = {w, {1, 1}};
     const heed_linear_desc desc = {.struct_size = sizeof desc,
                                    .in_dim = 3,
                                    .out_dim = 1,
@@ -210,7 +210,7 @@ static void check_rounding(void)
                                    .w_type = HEED_F32,
                                    .y_type = HEED_F16};
     const heed_linear_args args = {
-        .struct_size = sizeof args, .rows = 1, .x = {(void *)x, {3, 1}}, .y = {y, {1, 1}}};
+        .struct_size = sizeof args, .rows = 1, .x = {x, {3, 1}}, .y = {y, {1, 1}}};
     CHECK(heed_linear_create(context, &desc, &weight, NULL, &linear) == HEED_OK, "%s",
           heed_last_error());
     CHECK(heed_linear_run(linear, &args, NULL, 0) == HEED_OK && y[0] == 0x3c01 && y[1] == 0,

@@ -114,7 +114,8 @@ static void by_linear_executor(const host *h)
 /* The input's first row turned by its position, as one head, to the output's first and last. */
 static void by_rotary_and_append(const host *h)
 {
-    const heed_view x = h->linear_args.x, y = h->linear_args.y;
+    const heed_const_view x = h->linear_args.x;
+    const heed_view y = h->linear_args.y;
     const int64_t dim = x.stride[0], rows = h->linear_args.rows;
     const heed_rotary_args turn = {.struct_size = sizeof turn,
                                    .rotary = {.style = HEED_ROTARY_HALF, .dims = 4},
@@ -135,7 +136,7 @@ static void by_rotary_and_append(const host *h)
                                         .qk_dim = (uint32_t)dim,
                                         .k_type = HEED_F32,
                                         .k_cache_type = HEED_F32,
-                                        .k = turn.y,
+                                        .k = heed_as_const(turn.y),
                                         .k_cache = {y.data, {0, 0, dim, 1}},
                                         .cache_lens = &there};
     if (heed_rotary(&turn) == HEED_OK)
@@ -216,7 +217,8 @@ static void check_layer(heed_context *context, unit_problem *p)
                            .y_type = HEED_F32};
     heed_linear_desc back = in;
     back.out_dim = DIM;
-    const heed_view w = {weight, {3 * DIM, 1}}, table = {cache, {0, DIM / HEADS, DIM, 1}};
+    const heed_const_view w = {weight, {3 * DIM, 1}};
+    const heed_view table = {cache, {0, DIM / HEADS, DIM, 1}};
     heed_attn_desc attn = {.struct_size = sizeof attn,
                            .features = HEED_HAS_CAUSAL | HEED_HAS_LENS | HEED_HAS_PACKED,
                            .position = HEED_POS_BOTTOM_RIGHT,
@@ -275,7 +277,8 @@ static void check_linear(heed_context *one, heed_context *two, const heed_execut
 {
     enum { DIM = 16 };
     static float weight[DIM * DIM];
-    const heed_view w = {weight, {DIM, 1}}, x = {p->q, {DIM, 1}}, y = {p->out, {DIM, 1}};
+    const heed_const_view w = {weight, {DIM, 1}}, x = {p->q, {DIM, 1}};
+    const heed_view y = {p->out, {DIM, 1}};
     const size_t out_bytes = p->out_bytes;
     const heed_linear_desc desc = {.struct_size = sizeof desc,
                                    .in_dim = DIM,

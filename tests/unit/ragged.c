@@ -106,8 +106,8 @@ static heed_attn_args ragged_args(int paged)
                         .kv_starts = kv_starts};
     if (paged) {
         a.kv_starts = NULL;
-        a.k = (heed_view){page_k, {KV_HEADS * PAGE * DIM, PAGE * DIM, DIM, 1}};
-        a.v = (heed_view){page_v, {KV_HEADS * PAGE * DIM, DIM, KV_HEADS * DIM, 1}};
+        a.k = (heed_const_view){page_k, {KV_HEADS * PAGE * DIM, PAGE * DIM, DIM, 1}};
+        a.v = (heed_const_view){page_v, {KV_HEADS * PAGE * DIM, DIM, KV_HEADS * DIM, 1}};
         a.block_table = table[0];
         a.block_table_stride = PAGES_EACH + 2;
         a.n_pages = N_PAGES;

@@ -16,13 +16,9 @@ enum {
 static float q[BATCH * Q], k[BATCH * K], v[BATCH * K], whole[BATCH * Q], alone[BATCH * Q];
 static uint8_t mask[BATCH * ROWS * KEYS];
 
-static void lay(heed_view *view, void *data, int64_t rows)
+static heed_view laid(float *data, int64_t rows)
 {
-    view->data = data;
-    view->stride[0] = HEADS * rows * DIM;
-    view->stride[1] = rows * DIM;
-    view->stride[2] = DIM;
-    view->stride[3] = 1;
+    return (heed_view){data, {HEADS * rows * DIM, rows * DIM, DIM, 1}};
 }
 
 /* Sequences [first, first + n). */
@@ -39,10 +35,10 @@ static void run(heed_context *context, int64_t first, int64_t n, float *out)
                                  .v_type = HEED_F32,
                                  .out_type = HEED_F32};
     heed_attn_args args = {.struct_size = sizeof args, .batch = n, .q_len = ROWS, .kv_len = KEYS};
-    lay(&args.q, q + first * Q, ROWS);
-    lay(&args.k, k + first * K, KEYS);
-    lay(&args.v, v + first * K, KEYS);
-    lay(&args.out, out + first * Q, ROWS);
+    args.q = heed_as_const(laid(q + first * Q, ROWS));
+    args.k = heed_as_const(laid(k + first * K, KEYS));
+    args.v = heed_as_const(laid(v + first * K, KEYS));
+    args.out = laid(out + first * Q, ROWS);
     args.mask.data = mask + first * ROWS * KEYS;
     args.mask.stride[0] = ROWS * KEYS;
     args.mask.stride[2] = KEYS;

@@ -93,7 +93,7 @@ static heed_status ask_linear(void *desc)
 
 static heed_status make_linear(void *desc)
 {
-    const heed_view weight = {layer->w_in, {3 * DIM, 1}}, bias = {layer->bias, {1}};
+    const heed_const_view weight = {layer->w_in, {3 * DIM, 1}}, bias = {layer->bias, {1}};
     heed_linear *made = NULL;
     heed_status st = heed_linear_create(context, desc, &weight, &bias, &made);
     heed_linear_release(made);
@@ -215,7 +215,8 @@ static void structs_of_calls(void)
     const heed_context_options options = {.struct_size = sizeof options, .n_threads = 1};
     const heed_executor executor = {
         .struct_size = sizeof executor, .n_threads = 1, .parallel_for = in_order};
-    const heed_view one = {memory, {8, 8, 8, 1}}, other = {memory + 32, {8, 8, 8, 1}};
+    const heed_const_view one = {memory, {8, 8, 8, 1}};
+    const heed_view other = {memory + 32, {8, 8, 8, 1}};
     const heed_kv_append_args append = {.struct_size = sizeof append,
                                         .batch = 1,
                                         .len = 1,
@@ -291,8 +292,8 @@ int main(void)
     problem = unit_make(2, 2, 3, 5, 8, 7);
     linear = layer_linear(context, layer);
     CHECK(layer_create(context, layer, &mha) == HEED_OK, "%s", heed_last_error());
-    const heed_view weight = {layer->w_in, {3 * DIM, 1}}, out = {layer->w_out, {DIM, 1}};
-    const heed_view bias = {layer->bias, {1}};
+    const heed_const_view weight = {layer->w_in, {3 * DIM, 1}}, out = {layer->w_out, {DIM, 1}};
+    const heed_const_view bias = {layer->bias, {1}};
     CHECK(heed_linear_create(context, &layer->in, &weight, &bias, &layer->desc.qkv_proj) == HEED_OK,
           "%s", heed_last_error());
     CHECK(heed_linear_create(context, &layer->out, &out, NULL, &layer->desc.out_proj) == HEED_OK,

@@ -96,12 +96,13 @@ static inline unit_problem unit_make(int64_t batch, uint32_t heads, int64_t q_le
         p.q[i] = unit_number(&seed);
     for (int64_t i = 0; i < k_count; i++)
         p.k[i] = unit_number(&seed), p.v[i] = unit_number(&seed);
-    const heed_view q = {p.q, {heads * q_len * dim, q_len * dim, dim, 1}};
-    const heed_view k = {p.k, {heads * kv_len * dim, kv_len * dim, dim, 1}};
-    p.args.q = p.args.out = q;
+    const heed_view out = {p.out, {heads * q_len * dim, q_len * dim, dim, 1}};
+    const heed_const_view k = {p.k, {heads * kv_len * dim, kv_len * dim, dim, 1}};
+    p.args.out = out;
+    p.args.q = heed_as_const(out);
+    p.args.q.data = p.q;
     p.args.k = p.args.v = k;
     p.args.v.data = p.v;
-    p.args.out.data = p.out;
     return p;
 }
 
