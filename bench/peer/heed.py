@@ -21,9 +21,10 @@ class View(ctypes.Structure):
 class Quant(ctypes.Structure):
     _fields_ = [
         ("scale", ctypes.c_void_p),
+        ("zero", ctypes.c_void_p),
         ("stride", ctypes.c_int64 * 4),
         ("group", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("key_group", ctypes.c_uint32),
     ]
 
 

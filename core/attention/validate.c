@@ -226,6 +226,11 @@ static heed_status check_sizes(const heed_attn_desc *desc, const heed_attn_args 
     return HEED_OK;
 }
 
+static int is_given(const heed_quant *q)
+{
+    return q->scale || q->zero || q->group || q->key_group;
+}
+
 /* An array is there exactly when its feature is. */
 static heed_status check_array(const char *name, const void *array, int wanted, heed_error *why)
 {
@@ -285,8 +290,8 @@ static heed_status check_arrays(const heed_attn_desc *desc, const heed_attn_args
     if (!(f & HEED_HAS_PACKED) && (args->q_starts || args->kv_starts))
         INVALID("args.%s is given, but the plan's features lack HEED_HAS_PACKED",
                 args->q_starts ? "q_starts" : "kv_starts");
-    if (args->k_quant.scale || args->v_quant.scale)
-        INVALID("args.%s is given, but reserved", args->k_quant.scale ? "k_quant" : "v_quant");
+    if (is_given(&args->k_quant) || is_given(&args->v_quant))
+        INVALID("args.%s is given, but reserved", is_given(&args->k_quant) ? "k_quant" : "v_quant");
     return check_block_table(desc, args, why);
 }
 

@@ -43,12 +43,22 @@ static inline heed_const_view heed_as_const(heed_view view)
     return same;
 }
 
-/** Scales of a quantised tensor, f32 [batch, kv_head, key, dim / group], strides in elements.
- * Reserved: HEED_HAS_QUANT is refused until it is served. Frozen. */
+/**
+ * How the codes of a low-precision tensor are read: a code c stands for (c - zero) * scale.
+ * Reserved: a description with HEED_HAS_QUANT, and args that give one of these, are refused until they
+ * are served. Frozen: embedded in others, never grows.
+ *
+ * Shape    scale and zero are [batch, kv_head, key / key_group, dim / group], where keys lie in pages
+ *          [page, kv_head, key of the page / key_group, dim / group].
+ * Units    strides in floats, the same for both; 0 broadcasts, so that one scale may serve a tensor, a
+ *          head, a token of a head, a channel or a group of keys.
+ */
 typedef struct heed_quant {
-    const float *scale;
+    const float *scale; /**< NULL: the tensor carries none, and all else here is 0 */
+    const float *zero;  /**< NULL: 0 everywhere */
     int64_t stride[4];
-    uint32_t group, reserved;
+    uint32_t group;     /**< adjacent elements of a row that share a scale; 0: the whole row */
+    uint32_t key_group; /**< adjacent keys that share one; 0: 1 */
 } heed_quant;
 
 HEED_END_C

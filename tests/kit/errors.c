@@ -126,8 +126,12 @@ SPOIL(q_lens_negative, p->q_lens[1] = -1)
 SPOIL(q_lens_large, p->q_lens[1] = (int32_t)p->args.q_len + 1)
 SPOIL(kv_lens_negative, p->kv_lens[1] = INT32_MIN)
 SPOIL(kv_lens_large, p->kv_lens[1] = INT32_MAX)
-SPOIL(k_quant, p->args.k_quant.scale = some_floats)
-SPOIL(v_quant, p->args.v_quant.scale = some_floats)
+SPOIL(k_scale, p->args.k_quant.scale = some_floats)
+SPOIL(k_zero, p->args.k_quant.zero = some_floats)
+SPOIL(k_key_group, p->args.k_quant.key_group = 32)
+SPOIL(v_scale, p->args.v_quant.scale = some_floats)
+SPOIL(v_zero, p->args.v_quant.zero = some_floats)
+SPOIL(v_group, p->args.v_quant.group = 32)
 SPOIL(q_starts, p->args.q_starts = some_ints)
 SPOIL(kv_starts, p->args.kv_starts = some_ints)
 SPOIL(block_table, p->args.block_table = some_ints)
@@ -250,8 +254,12 @@ static const mistake mistakes[] = {
     {"q_lens_above_q_len", "q_lens", IN_ARGS, INVALID, HEED_HAS_LENS, q_lens_large},
     {"kv_lens_negative", "kv_lens", IN_ARGS, INVALID, HEED_HAS_LENS, kv_lens_negative},
     {"kv_lens_above_kv_len", "kv_lens", IN_ARGS, INVALID, HEED_HAS_LENS, kv_lens_large},
-    {"k_quant_reserved", "k_quant", IN_ARGS, INVALID, 0, k_quant},
-    {"v_quant_reserved", "v_quant", IN_ARGS, INVALID, 0, v_quant},
+    {"k_scale_reserved", "k_quant", IN_ARGS, INVALID, 0, k_scale},
+    {"k_zero_reserved", "k_quant", IN_ARGS, INVALID, 0, k_zero},
+    {"k_key_group_reserved", "k_quant", IN_ARGS, INVALID, 0, k_key_group},
+    {"v_scale_reserved", "v_quant", IN_ARGS, INVALID, 0, v_scale},
+    {"v_zero_reserved", "v_quant", IN_ARGS, INVALID, 0, v_zero},
+    {"v_group_reserved", "v_quant", IN_ARGS, INVALID, 0, v_group},
     {"q_starts_alone", "q_starts", IN_ARGS, INVALID, 0, q_starts},
     {"kv_starts_alone", "kv_starts", IN_ARGS, INVALID, 0, kv_starts},
     {"block_table_alone", "block_table", IN_ARGS, INVALID, 0, block_table},
