@@ -2,6 +2,7 @@
 #ifndef HEED_CORE_MHA_H
 #define HEED_CORE_MHA_H
 
+#include <heed/cache.h>
 #include <heed/layer.h>
 
 #include "attention/plan.h"

@@ -2,7 +2,7 @@
 #ifndef HEED_CORE_ROTARY_H
 #define HEED_CORE_ROTARY_H
 
-#include <heed/cache.h>
+#include <heed/rotary.h>
 
 /* The description alone, for heads of so many dims; `name` is the argument's. */
 heed_status heed_rotary_check_desc(const char *name, const heed_rotary_desc *rotary, uint32_t dim,

@@ -26,6 +26,7 @@
 #include "context.h"
 #include "layer.h"
 #include "linear.h"
+#include "rotary.h"
 #include "status.h"
 #include "tensor.h"
 #include "version.h"

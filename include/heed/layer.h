@@ -22,8 +22,8 @@
 #define HEED_LAYER_H
 
 #include "attention.h"
-#include "cache.h"
 #include "linear.h"
+#include "rotary.h"
 
 HEED_BEGIN_C
 
