@@ -1,4 +1,5 @@
-/* Heed: attention. What is computed, described once (desc), and what one call gives (args).
+/** @file
+ * Heed: attention. What is computed, described once (desc), and what one call gives (args).
  *
  * b is a sequence of the batch, h a query head, g = h / (q_heads / kv_heads) its key/value head, i
  * a query row, j a key; pos(i) = i + offset of the sequence:
@@ -37,134 +38,156 @@
 
 HEED_BEGIN_C
 
-/** Where a row stands among the keys: pos(i) = i + 0 (TOP_LEFT), + kv_lens[b] - q_lens[b]
- * (BOTTOM_RIGHT, what a KV cache wants) or + args.q_offsets[b] (GIVEN). Must be chosen with causal,
- * window or ALiBi; acts on all three alike. Offsets may be negative. */
-enum { HEED_POS_UNSET, HEED_POS_TOP_LEFT, HEED_POS_BOTTOM_RIGHT, HEED_POS_GIVEN };
+/** Where a row stands among the keys. Must be chosen with causal, window or ALiBi; acts on all three
+ * alike. Offsets may be negative. */
+enum {
+    HEED_POS_UNSET,        /**< nothing depends on positions */
+    HEED_POS_TOP_LEFT,     /**< pos(i) = i */
+    HEED_POS_BOTTOM_RIGHT, /**< pos(i) = i + kv_lens[b] - q_lens[b], what a cache of keys wants */
+    HEED_POS_GIVEN         /**< pos(i) = i + args.q_offsets[b] */
+};
 
-/** Features: one bit per optional part of the semantics. The bits say what is present: an argument
- * whose bit is not set, or a bit without its argument, is HEED_ERR_INVALID. */
-#define HEED_HAS_SCALE (UINT64_C(1) << 0) /* desc.scale; without it 1 / sqrt(qk_dim) */
-#define HEED_HAS_SOFTCAP (UINT64_C(1) << 1)
-#define HEED_HAS_CAUSAL (UINT64_C(1) << 2)
-#define HEED_HAS_WINDOW (UINT64_C(1) << 3)
-#define HEED_HAS_ALIBI (UINT64_C(1) << 4)
-#define HEED_HAS_MASK (UINT64_C(1) << 5)
-#define HEED_HAS_BIAS (UINT64_C(1) << 6)
-#define HEED_HAS_BIAS_SLOPE (UINT64_C(1) << 7)
-#define HEED_HAS_SINK (UINT64_C(1) << 8)
-#define HEED_HAS_LSE (UINT64_C(1) << 9)
-#define HEED_HAS_WEIGHTS (UINT64_C(1) << 10)
-#define HEED_HAS_SCORES (UINT64_C(1) << 11)
-#define HEED_HAS_LENS (UINT64_C(1) << 12)   /* args.q_lens, args.kv_lens or both */
-#define HEED_HAS_PACKED (UINT64_C(1) << 13) /* ragged rows behind each other: q_starts, kv_starts */
-#define HEED_HAS_PAGES (UINT64_C(1) << 14)  /* keys and values in pages: block_table */
-#define HEED_HAS_QUANT (UINT64_C(1) << 15)  /* k_quant, v_quant; reserved */
+/**
+ * @name Features
+ * One bit per optional part of the semantics. The bits say what is present: an argument whose bit is
+ * not set, or a bit without its argument, is HEED_ERR_INVALID.
+ * @{
+ */
+#define HEED_HAS_SCALE (UINT64_C(1) << 0)      /**< desc.scale; without it 1 / sqrt(qk_dim) */
+#define HEED_HAS_SOFTCAP (UINT64_C(1) << 1)    /**< desc.softcap */
+#define HEED_HAS_CAUSAL (UINT64_C(1) << 2)     /**< rows see no key behind their position */
+#define HEED_HAS_WINDOW (UINT64_C(1) << 3)     /**< desc.window_left, desc.window_right */
+#define HEED_HAS_ALIBI (UINT64_C(1) << 4)      /**< args.alibi_slope */
+#define HEED_HAS_MASK (UINT64_C(1) << 5)       /**< args.mask */
+#define HEED_HAS_BIAS (UINT64_C(1) << 6)       /**< args.bias, in desc.bias_type */
+#define HEED_HAS_BIAS_SLOPE (UINT64_C(1) << 7) /**< args.bias_slope */
+#define HEED_HAS_SINK (UINT64_C(1) << 8)       /**< args.sink */
+#define HEED_HAS_LSE (UINT64_C(1) << 9)        /**< args.lse is written */
+#define HEED_HAS_WEIGHTS (UINT64_C(1) << 10)   /**< args.weights is written */
+#define HEED_HAS_SCORES (UINT64_C(1) << 11)    /**< args.scores is written, of desc.scores_stage */
+#define HEED_HAS_LENS (UINT64_C(1) << 12)      /**< args.q_lens, args.kv_lens or both */
+#define HEED_HAS_PACKED (UINT64_C(1) << 13)    /**< rows behind each other: q_starts, kv_starts */
+#define HEED_HAS_PAGES (UINT64_C(1) << 14)     /**< keys and values in pages: block_table */
+#define HEED_HAS_QUANT (UINT64_C(1) << 15)     /**< k_quant, v_quant; reserved */
 /** Whole prefill = chunked prefill = token by token, any strides, contiguous or paged: the same
  * bits. May be slower. */
 #define HEED_HAS_REPRODUCIBLE_CHUNKS (UINT64_C(1) << 16)
+/** @} */
 
-/** Accuracy of the two products. DEFAULT is BF16 where q, k and v are all bf16 and EXACT elsewhere.
- * EXACT: products and sums in f32 or wider. BF16: scale * q and the weights may be rounded to bf16
- * before the products, sums in f32; the same as EXACT unless q, k and v are all bf16. SPLIT: f32 and
- * f16 products may be sums of three bf16 ones, each off by at most 2^-15 of its size: a score then by
- * 2^-15 |scale| sum |q k|, and a weight's share in out by 2^-15 of it more. A backend may be more
- * accurate than asked. Relative L2 error of out in f32 for inputs from N(0,1): EXACT below
- * 2^-24 (8 + sqrt(qk_dim)), which is 1e-6 for head dims of 64 to 128 and 8e-6 for 16384; SPLIT 1e-5 and
- * BF16 2.5e-3 beside that. lse and weights are made of weights that are not rounded to bf16: lse is off
- * by no more than scores are, and a weight by that relative to itself, besides 1e-5 for exponentials
- * and sums in f32; a row that sees one key gives it a weight of 1 to 1e-4. */
-enum { HEED_ACCURACY_DEFAULT, HEED_ACCURACY_EXACT, HEED_ACCURACY_BF16, HEED_ACCURACY_SPLIT };
+/**
+ * Accuracy of the two products. A backend may be more accurate than asked.
+ *
+ * Relative L2 error of out in f32 for inputs from N(0,1): EXACT below 2^-24 (8 + sqrt(qk_dim)), which is
+ * 1e-6 for head dims of 64 to 128 and 8e-6 for 16384; SPLIT 1e-5 and BF16 2.5e-3 beside that. lse and
+ * weights are made of weights that are not rounded to bf16: lse is off by no more than scores are, and a
+ * weight by that relative to itself, besides 1e-5 for exponentials and sums in f32; a row that sees one
+ * key gives it a weight of 1 to 1e-4.
+ */
+enum {
+    HEED_ACCURACY_DEFAULT, /**< BF16 where q, k and v are all bf16, EXACT elsewhere */
+    HEED_ACCURACY_EXACT,   /**< products and sums in f32 or wider */
+    /** scale * q and the weights may be rounded to bf16 before the products, sums in f32; the same as
+     * EXACT unless q, k and v are all bf16 */
+    HEED_ACCURACY_BF16,
+    /** f32 and f16 products may be sums of three bf16 ones, each off by at most 2^-15 of its size: a
+     * score then by 2^-15 |scale| sum |q k|, and a weight's share in out by 2^-15 of it more */
+    HEED_ACCURACY_SPLIT
+};
 
-/** Stages of the optional scores output. RAW and SOFTCAPPED hold the score of every j < kv_lens[b]
- * inside the row's causal range and window, whatever mask and bias say; BIASED holds s of the
- * visible keys. All else is -inf. */
-enum { HEED_SCORES_NONE, HEED_SCORES_RAW, HEED_SCORES_SOFTCAPPED, HEED_SCORES_BIASED };
+/** Stages of the optional scores output. What a stage does not hold is -inf. */
+enum {
+    HEED_SCORES_NONE, /**< there is no such output */
+    /** scale * q k of every j < kv_lens[b] inside the row's causal range and window, whatever mask and
+     * bias say */
+    HEED_SCORES_RAW,
+    HEED_SCORES_SOFTCAPPED, /**< of the same keys, behind the soft cap */
+    HEED_SCORES_BIASED      /**< s, of the visible keys */
+};
 
 /** A plan: immutable, counted, shareable between threads; holds its context. */
 typedef struct heed_attn heed_attn;
 
-/**
- * What selects code. One per kind of layer.
- *
- * features       HEED_HAS_* bits
- * q_heads, kv_heads, qk_dim, v_dim   at least 1; q_heads a multiple of kv_heads (MHA: equal, MQA: 1);
- *                query heads g * n .. g * n + n - 1 share key/value head g, n = q_heads / kv_heads
- * q_type, k_type, v_type, out_type   HEED_F32, HEED_F16 or HEED_BF16, each its own
- * bias_type      the same with HEED_HAS_BIAS, else HEED_DTYPE_NONE
- * position       HEED_POS_*; required with causal, window or ALiBi
- * scores_stage   HEED_SCORES_* with HEED_HAS_SCORES, else 0
- * page_len       keys of a page with HEED_HAS_PAGES, else 0
- * accuracy       HEED_ACCURACY_*
- * scale          with HEED_HAS_SCALE any finite value, negative too, else 0
- * softcap        with HEED_HAS_SOFTCAP finite and >= 0 (0: off), else 0
- * window_left, window_right   with HEED_HAS_WINDOW: keys seen before and after self, self comes on
- *                top, -1 is unbounded; else 0 or -1
- * max_batch, max_q_len, max_kv_len   upper bounds of what the calls will bring: they size the
- *                workspace and never change a bit of the results. Each is at most 2^31 - 1
- * max_rows       with HEED_HAS_PACKED and q_starts: rows that q and out have, else 0
- */
+/** What selects code. One per kind of layer. */
 typedef struct heed_attn_desc {
-    size_t struct_size;
-    uint64_t features;
-    uint32_t q_heads, kv_heads, qk_dim, v_dim;
-    uint32_t q_type, k_type, v_type, out_type;
-    uint32_t bias_type, position, scores_stage, page_len;
-    uint32_t accuracy, reserved;
-    float scale, softcap;
-    int64_t window_left, window_right;
-    int64_t max_batch, max_q_len, max_kv_len;
-    int64_t max_rows;
+    size_t struct_size; /**< sizeof(heed_attn_desc) */
+    uint64_t features;  /**< HEED_HAS_* bits */
+    /** at least 1, and a multiple of kv_heads (multi-head attention: equal; multi-query: kv_heads is 1).
+     * Query heads g * n .. g * n + n - 1 share key/value head g, n = q_heads / kv_heads */
+    uint32_t q_heads;
+    uint32_t kv_heads;     /**< at least 1 */
+    uint32_t qk_dim;       /**< columns of a row of q and of k; at least 1 */
+    uint32_t v_dim;        /**< columns of a row of v and of out; at least 1 */
+    uint32_t q_type;       /**< HEED_F32, HEED_F16 or HEED_BF16 */
+    uint32_t k_type;       /**< the same, of its own */
+    uint32_t v_type;       /**< the same, of its own */
+    uint32_t out_type;     /**< the same, of its own */
+    uint32_t bias_type;    /**< the same with HEED_HAS_BIAS, else HEED_DTYPE_NONE */
+    uint32_t position;     /**< HEED_POS_*; required with causal, window or ALiBi */
+    uint32_t scores_stage; /**< HEED_SCORES_* with HEED_HAS_SCORES, else 0 */
+    uint32_t page_len;     /**< keys of a page with HEED_HAS_PAGES, else 0 */
+    uint32_t accuracy;     /**< HEED_ACCURACY_* */
+    uint32_t reserved;     /**< 0 */
+    float scale;           /**< with HEED_HAS_SCALE any finite value, negative too, else 0 */
+    float softcap;         /**< with HEED_HAS_SOFTCAP finite and >= 0 (0: off), else 0 */
+    /** with HEED_HAS_WINDOW: keys seen before self, which comes on top; -1: unbounded. Else 0 or -1 */
+    int64_t window_left;
+    int64_t window_right; /**< the same, of keys behind self */
+    /** the most sequences that a call will bring. The maxima size the workspace and never change a bit
+     * of the results; each is at most 2^31 - 1 */
+    int64_t max_batch;
+    int64_t max_q_len;  /**< the most rows of one sequence */
+    int64_t max_kv_len; /**< the most keys of one sequence */
+    int64_t max_rows;   /**< with HEED_HAS_PACKED and q_starts: rows that q and out have, else 0 */
 } heed_attn_desc;
 
 /**
  * Everything that may change from call to call.
- *
- * error          receives the sentence of a failure; NULL: heed_last_error()
- * executor       threads for this call; NULL: the context's
- * batch, q_len, kv_len   of this call, each at most the plan's; a batch, q_len or kv_len of 0 is a
- *                valid, empty problem
- * q, out         [batch, q_heads, q_len, qk_dim or v_dim]
- * k, v           [batch, kv_heads, kv_len, qk_dim or v_dim]; v may be a view of k's memory
- * mask           HEED_HAS_MASK: [batch, q_heads, q_len, kv_len] bytes, nonzero = attend; broadcast by
- *                strides of 0
- * bias           HEED_HAS_BIAS: the same shape in bias_type; -inf masks
- * lse            HEED_HAS_LSE: f32 [batch, q_heads, q_len], natural logarithm
- * weights        HEED_HAS_WEIGHTS: f32 [batch, q_heads, q_len, kv_len]
- * scores         HEED_HAS_SCORES: the same shape
- * q_lens, kv_lens   HEED_HAS_LENS: [batch] lengths of each sequence, at most q_len and kv_len; NULL:
- *                equal to them. Rows i >= q_lens[b] are not written; memory past a length is not
- *                read
- * q_offsets      HEED_POS_GIVEN: [batch]
- * q_starts       HEED_HAS_PACKED: [batch]; q, out and lse are then [1, q_heads, max_rows, ...], and row
- *                i of sequence b is row q_starts[b] + i of theirs (their stride[0] is not used). mask,
- *                bias, weights and scores keep their shapes. NULL: q is not packed
- * kv_starts      HEED_HAS_PACKED: [batch]; the same for k and v. NULL: they are not packed
- * block_table    HEED_HAS_PAGES: [batch, block_table_stride] page numbers; k and v are then
- *                [n_pages, kv_heads, page_len, ...], and key j of sequence b is row j % page_len of
- *                page block_table[b][j / page_len]. Only entries of keys that some row sees are read
- * alibi_slope, bias_slope, sink   f32 [q_heads]. A sink of -inf is none
- * k_quant, v_quant   reserved: zero
  *
  * Ownership      all memory is the caller's and must stay as it is until the call has ended. out may
  *                share a buffer with inputs, but no element.
  * Alignment      the views need none; arrays of int32_t and float are naturally aligned.
  */
 typedef struct heed_attn_args {
-    size_t struct_size;
-    heed_error *error;
-    const heed_executor *executor;
-    int64_t batch, q_len, kv_len;
-    heed_const_view q, k, v;
-    heed_view out;
-    heed_const_view mask, bias;
-    heed_view lse, weights, scores;
-    heed_quant k_quant, v_quant;
-    const int32_t *q_lens, *kv_lens, *q_offsets;
-    const int32_t *q_starts, *kv_starts;
+    size_t struct_size; /**< sizeof(heed_attn_args) */
+    heed_error *error;  /**< receives the sentence of a failure; NULL: heed_last_error() */
+    const heed_executor *executor; /**< threads for this call; NULL: the context's */
+    int64_t batch;     /**< sequences, at most the plan's max_batch; 0 is a valid, empty problem */
+    int64_t q_len;     /**< rows of the longest, at most the plan's; may be 0 */
+    int64_t kv_len;    /**< keys of the longest, at most the plan's; may be 0 */
+    heed_const_view q; /**< [batch, q_heads, q_len, qk_dim] */
+    heed_const_view k; /**< [batch, kv_heads, kv_len, qk_dim] */
+    heed_const_view v; /**< [batch, kv_heads, kv_len, v_dim]; may be a view of k's memory */
+    heed_view out;     /**< [batch, q_heads, q_len, v_dim] */
+    /** HEED_HAS_MASK: [batch, q_heads, q_len, kv_len] bytes, nonzero = attend; broadcast by strides
+     * of 0 */
+    heed_const_view mask;
+    heed_const_view bias; /**< HEED_HAS_BIAS: the same shape in bias_type; -inf masks */
+    heed_view lse;        /**< HEED_HAS_LSE: f32 [batch, q_heads, q_len], natural logarithm */
+    heed_view weights;    /**< HEED_HAS_WEIGHTS: f32 [batch, q_heads, q_len, kv_len] */
+    heed_view scores;     /**< HEED_HAS_SCORES: the same shape */
+    heed_quant k_quant;   /**< reserved: zero */
+    heed_quant v_quant;   /**< reserved: zero */
+    /** HEED_HAS_LENS: [batch] rows of each sequence, at most q_len; NULL: q_len. Rows i >= q_lens[b]
+     * are not written, and memory past a length is not read */
+    const int32_t *q_lens;
+    /** HEED_HAS_LENS: [batch] keys of each, at most kv_len; NULL: kv_len */
+    const int32_t *kv_lens;
+    const int32_t *q_offsets; /**< HEED_POS_GIVEN: [batch] position of each sequence's row 0 */
+    /** HEED_HAS_PACKED: [batch]; q, out and lse are then [1, q_heads, max_rows, ...], and row i of
+     * sequence b is row q_starts[b] + i of theirs (their stride[0] is not used). mask, bias, weights
+     * and scores keep their shapes. NULL: q is not packed */
+    const int32_t *q_starts;
+    /** HEED_HAS_PACKED: [batch], the same for k and v. NULL: not packed */
+    const int32_t *kv_starts;
+    /** HEED_HAS_PAGES: [batch, block_table_stride] page numbers; k and v are then
+     * [n_pages, kv_heads, page_len, ...], and key j of sequence b is row j % page_len of page
+     * block_table[b][j / page_len]. Only entries of keys that some row sees are read */
     const int32_t *block_table;
-    int64_t block_table_stride, n_pages;
-    const float *alibi_slope, *bias_slope, *sink;
+    int64_t block_table_stride; /**< HEED_HAS_PAGES: entries from one sequence to the next */
+    int64_t n_pages;            /**< HEED_HAS_PAGES: pages that k and v have */
+    const float *alibi_slope;   /**< HEED_HAS_ALIBI: [q_heads] */
+    const float *bias_slope;    /**< HEED_HAS_BIAS_SLOPE: [q_heads] */
+    const float *sink;          /**< HEED_HAS_SINK: [q_heads]; -inf is none */
 } heed_attn_args;
 
 /**
@@ -261,26 +284,33 @@ HEED_API heed_status heed_attn_run(const heed_attn *plan, const heed_attn_args *
 HEED_API heed_status heed_attn_begin(const heed_attn *plan, const heed_attn_args *args,
                                     uint32_t n_parts, void *workspace, size_t bytes);
 
+/** What is merged. Views have three axes, [rows, heads, dim], and stride[3] is not used. */
+typedef struct heed_merge_args {
+    size_t struct_size;    /**< sizeof(heed_merge_args) */
+    heed_error *error;     /**< receives the sentence of a failure; NULL: heed_last_error() */
+    int64_t rows;          /**< of every view */
+    int64_t heads;         /**< of every view */
+    int64_t dim;           /**< of a, b and out */
+    heed_const_view a;     /**< f32 [rows, heads, dim] */
+    heed_const_view a_lse; /**< f32 [rows, heads], natural logarithm */
+    heed_const_view b;     /**< as a */
+    heed_const_view b_lse; /**< as a_lse */
+    heed_view out;         /**< [rows, heads, dim] in out_type, rounded once */
+    heed_view lse;         /**< f32 [rows, heads]; data may be NULL */
+    uint32_t out_type;     /**< HEED_F32, HEED_F16 or HEED_BF16 */
+    uint32_t reserved;     /**< 0 */
+} heed_merge_args;
+
 /**
  * Merges two partial results over disjoint sets of keys into the result over their union:
  * lse = ln(exp(a_lse) + exp(b_lse)), out = a * exp(a_lse - lse) + b * exp(b_lse - lse).
  *
- * Shapes   a, b, out [rows, heads, dim]; a_lse, b_lse, lse [rows, heads]
- * Types    a, b and every lse f32; out in out_type, rounded once. lse.data may be NULL.
  * Memory   out may be a or b, and lse a_lse or b_lse, element for element.
  * Empty    a part with lse -inf has no influence, whatever a or b holds there; two of them give 0
  *          and -inf. A sink belongs to exactly one part.
  * Errors   HEED_ERR_INVALID, HEED_ERR_ABI; outputs are untouched.
  * Threads  safe; runs on the calling thread.
  */
-typedef struct heed_merge_args {
-    size_t struct_size;
-    heed_error *error; /* NULL: heed_last_error() */
-    int64_t rows, heads, dim;
-    heed_const_view a, a_lse, b, b_lse;
-    heed_view out, lse;
-    uint32_t out_type, reserved;
-} heed_merge_args;
 HEED_API heed_status heed_merge(const heed_merge_args *args);
 
 HEED_END_C

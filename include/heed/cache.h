@@ -1,4 +1,5 @@
-/* Heed: the key/value cache. A function on the caller's memory and thread: no context, no plan, no
+/** @file
+ * Heed: the key/value cache. A function on the caller's memory and thread: no context, no plan, no
  * allocation.
  *
  * A cache is contiguous, [batch, kv_heads, capacity, dim] in any order of axes, or lies in pages,
@@ -17,36 +18,38 @@
 
 HEED_BEGIN_C
 
-/**
- * What is appended where.
- *
- * error      receives the sentence of a failure; NULL: heed_last_error()
- * batch, len   of this call: sequences, and the most new rows that one of them has
- * capacity   keys that a sequence's cache can hold: the contiguous cache's third axis, or with
- *            pages at most block_table_stride * page_len
- * kv_heads, qk_dim, v_dim   v_dim of 0: there are no values to append (they are a view of the keys)
- * page_len   keys of a page; 0: the cache is contiguous
- * k_type, v_type, k_cache_type, v_cache_type   HEED_F32, HEED_F16 or HEED_BF16, each its own; what
- *            is appended is rounded to nearest even
- * k, v       new rows [batch, kv_heads, len, dim], or with starts [1, kv_heads, rows, dim]
- * k_cache, v_cache   as above
- * lens       [batch] new rows of each sequence, 0 to len; NULL: len
- * starts     [batch] with packed rows: row i of sequence b is row starts[b] + i. NULL: not packed
- * cache_lens [batch] keys that are there already; NULL: none
- * block_table   [batch, block_table_stride] with pages; only entries of keys that are written are
- *            read
- * rows       with starts: rows that k and v have, else 0
- */
+/** What is appended where. */
 typedef struct heed_kv_append_args {
-    size_t struct_size;
-    heed_error *error;
-    int64_t batch, len, capacity;
-    uint32_t kv_heads, qk_dim, v_dim, page_len;
-    uint32_t k_type, v_type, k_cache_type, v_cache_type;
-    heed_const_view k, v;
-    heed_view k_cache, v_cache;
-    const int32_t *lens, *starts, *cache_lens, *block_table;
-    int64_t block_table_stride, n_pages, rows;
+    size_t struct_size; /**< sizeof(heed_kv_append_args) */
+    heed_error *error;  /**< receives the sentence of a failure; NULL: heed_last_error() */
+    int64_t batch;      /**< sequences of this call */
+    int64_t len;        /**< the most new rows that one of them has */
+    /** keys that a sequence's cache can hold: the contiguous cache's third axis, or with pages at most
+     * block_table_stride * page_len */
+    int64_t capacity;
+    uint32_t kv_heads; /**< at least 1 */
+    uint32_t qk_dim;   /**< columns of a row of k; at least 1 */
+    uint32_t v_dim;    /**< of v; 0: there are no values to append (they are a view of the keys) */
+    uint32_t page_len; /**< keys of a page; 0: the cache is contiguous */
+    uint32_t k_type;   /**< HEED_F32, HEED_F16 or HEED_BF16 */
+    uint32_t v_type;   /**< the same, of its own */
+    uint32_t k_cache_type; /**< the same, of its own; what is appended is rounded to nearest even */
+    uint32_t v_cache_type; /**< the same, of its own */
+    /** new rows [batch, kv_heads, len, qk_dim], or with starts [1, kv_heads, rows, qk_dim] */
+    heed_const_view k;
+    heed_const_view v; /**< as k, of v_dim columns; not given where v_dim is 0 */
+    /** [batch, kv_heads, capacity, qk_dim], or [n_pages, kv_heads, page_len, qk_dim] */
+    heed_view k_cache;
+    heed_view v_cache;   /**< as k_cache, of v_dim columns; not given where v_dim is 0 */
+    const int32_t *lens; /**< [batch] new rows of each sequence, 0 to len; NULL: len */
+    /** [batch] with packed rows: row i of sequence b is row starts[b] + i. NULL: not packed */
+    const int32_t *starts;
+    const int32_t *cache_lens; /**< [batch] keys that are there already; NULL: none */
+    /** [batch, block_table_stride] with pages; only entries of keys that are written are read */
+    const int32_t *block_table;
+    int64_t block_table_stride; /**< with pages: entries from one sequence to the next, else 0 */
+    int64_t n_pages;            /**< with pages: how many the caches have, else 0 */
+    int64_t rows;               /**< with starts: rows that k and v have, else 0 */
 } heed_kv_append_args;
 
 /**

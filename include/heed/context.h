@@ -1,4 +1,5 @@
-/* Heed: the context, which holds threads, memory, backends and cached plans. */
+/** @file
+ * Heed: the context, which holds threads, memory, backends and cached plans. */
 #ifndef HEED_CONTEXT_H
 #define HEED_CONTEXT_H
 
@@ -8,26 +9,30 @@
 
 HEED_BEGIN_C
 
+/** A context: threads, memory, backends and cached plans. Counted: plans and layers hold theirs. */
 typedef struct heed_context heed_context;
-typedef struct heed_backend heed_backend; /* heed/backend.h */
+/** A table of kernels: see heed/backend.h. */
+typedef struct heed_backend heed_backend;
 
 /** Levels of a log line. */
-enum { HEED_LOG_ERROR, HEED_LOG_WARNING, HEED_LOG_INFO };
+enum {
+    HEED_LOG_ERROR,   /**< not used yet */
+    HEED_LOG_WARNING, /**< not used yet */
+    HEED_LOG_INFO     /**< what heed_context_options.verbose asks for */
+};
 
 /** Lengths, offsets and block tables are not checked per call: a wrong one is undefined
  * behaviour. For engines that keep them right themselves. */
 #define HEED_CONTEXT_TRUST_LENGTHS 1u
 
-/**
- * The caller's own threads.
- *
- * parallel_for runs body(arg, i) once for each i < n, in any order, on any threads, one after
- * another if need be, and returns after all of them. It is called with n of at most n_threads.
- */
+/** The caller's own threads. */
 typedef struct heed_executor {
-    size_t struct_size;
-    void *user;
-    uint32_t n_threads, reserved;
+    size_t struct_size; /**< sizeof(heed_executor) */
+    void *user;         /**< handed to parallel_for */
+    uint32_t n_threads; /**< at least 1: parallel_for is called with n of at most this */
+    uint32_t reserved;  /**< 0 */
+    /** Runs body(arg, i) once for each i < n, in any order, on any threads, one after another if need
+     * be, and returns after all of them. */
     void (*parallel_for)(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg);
 } heed_executor;
 
@@ -36,33 +41,35 @@ typedef struct heed_executor {
  * the environment variable named beside it; a string "" is given, and asks for nothing: every
  * backend, the whole CPU, no plugins, no lines. The environment is read once, by
  * heed_context_create.
- *
- * n_threads    HEED_NUM_THREADS; else the least of OMP_NUM_THREADS, the affinity mask and the
- *              cgroup's cpu.max, rounded up
- * flags        HEED_CONTEXT_TRUST_LENGTHS
- * executor     threads to use instead of OpenMP; copied
- * backends     HEED_BACKEND: a name or a list in order of preference, such as "avx2,naive". Only
- *              those are used. A name that is unknown, or cannot run here, makes every plan fail
- *              with a sentence that says why
- * max_isa      HEED_MAX_ISA: "baseline", "avx2", "avx512" or "amx"; a new CPU plays an old one
- * plugin_path  HEED_PLUGIN_PATH: folders with plugins, absolute, separated by ':'. They come before
- *              installed ones of the same name. The variable is ignored in a set-uid process
- * verbose      HEED_VERBOSE: "plan", "run" or "plan,run": a line per plan or call, to log or, if
- *              there is none, to stderr. Runs that are begun for parts leave no line
- * alloc, release  both or neither. alloc returns memory aligned to align (a power of two, at least
- *              sizeof(void *)), or NULL; called from any thread that calls the library. Weights of
- *              2 MiB and more are asked for with an align of 2 MiB: they gain from huge pages
- * log          receives lines without a newline; called from any thread that calls the library
- * user         handed to alloc, release and log, which do not call the library: it may hold a lock
  */
 typedef struct heed_context_options {
-    size_t struct_size;
-    uint32_t n_threads, flags;
-    const heed_executor *executor;
-    const char *backends, *max_isa, *plugin_path, *verbose;
+    size_t struct_size; /**< sizeof(heed_context_options) */
+    /** HEED_NUM_THREADS; else the least of OMP_NUM_THREADS, the affinity mask and the cgroup's
+     * cpu.max, rounded up */
+    uint32_t n_threads;
+    uint32_t flags;                /**< HEED_CONTEXT_TRUST_LENGTHS */
+    const heed_executor *executor; /**< threads to use instead of OpenMP; copied */
+    /** HEED_BACKEND: a name or a list in order of preference, such as "avx2,naive". Only those are
+     * used. A name that is unknown, or cannot run here, makes every plan fail with a sentence that
+     * says why */
+    const char *backends;
+    /** HEED_MAX_ISA: "baseline", "avx2", "avx512" or "amx"; a new CPU plays an old one */
+    const char *max_isa;
+    /** HEED_PLUGIN_PATH: folders with plugins, absolute, separated by ':'. They come before installed
+     * ones of the same name. The variable is ignored in a set-uid process */
+    const char *plugin_path;
+    /** HEED_VERBOSE: "plan", "run" or "plan,run": a line per plan or call, to log or, if there is
+     * none, to stderr. Runs that are begun for parts leave no line */
+    const char *verbose;
+    /** handed to alloc, release and log, which do not call the library: it may hold a lock */
     void *user;
+    /** Returns memory aligned to align (a power of two, at least sizeof(void *)), or NULL; called from
+     * any thread that calls the library. Weights of 2 MiB and more are asked for with an align of
+     * 2 MiB: they gain from huge pages. Both alloc and release are given, or neither */
     void *(*alloc)(void *user, size_t bytes, size_t align);
+    /** Takes back what alloc returned for so many bytes */
     void (*release)(void *user, void *p, size_t bytes);
+    /** Receives lines without a newline; called from any thread that calls the library */
     void (*log)(void *user, int32_t level, const char *line);
 } heed_context_options;
 

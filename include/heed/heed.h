@@ -1,4 +1,5 @@
-/* Heed: attention on CPUs. Everything that an engine needs; a backend's author reads backend.h.
+/** @file
+ * Heed: attention on CPUs. Everything that an engine needs; a backend's author reads backend.h.
  *
  *     heed_context *ctx;
  *     heed_context_create(NULL, &ctx);

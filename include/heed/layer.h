@@ -1,4 +1,5 @@
-/* Heed: the attention layer: projections, rotary positions, cache, attention and output projection
+/** @file
+ * Heed: the attention layer: projections, rotary positions, cache, attention and output projection
  * as one object with one workspace.
  *
  *     q = x_q Wq + bq,  k = x_kv Wk + bk,  v = x_kv Wv + bv     heed_linear objects; each optional
@@ -27,8 +28,8 @@
 
 HEED_BEGIN_C
 
-#define HEED_MHA_HAS_CROSS (UINT64_C(1) << 0) /* keys and values come from args.x_kv */
-#define HEED_MHA_HAS_CACHE (UINT64_C(1) << 1) /* and are appended to args.k_cache, args.v_cache */
+#define HEED_MHA_HAS_CROSS (UINT64_C(1) << 0) /**< keys and values come from args.x_kv */
+#define HEED_MHA_HAS_CACHE (UINT64_C(1) << 1) /**< and are appended to args.k_cache, args.v_cache */
 /** q_proj, k_proj and v_proj are applied to each head's slice of x instead of to the whole row:
  * in_dim is d_model / q_heads (d_kv / kv_heads for k and v), out_dim is qk_dim or v_dim. */
 #define HEED_MHA_HAS_SHARED_PROJ (UINT64_C(1) << 2)
@@ -36,83 +37,83 @@ HEED_BEGIN_C
 /** A layer: immutable, counted, shareable between threads; holds context and projections. */
 typedef struct heed_mha heed_mha;
 
-/**
- * What a layer is.
- *
- * features   HEED_MHA_HAS_* bits
- * attn       as for heed_attn_create, with these differences: HEED_HAS_LENS and HEED_HAS_PACKED
- *            speak of the rows of x_q, x_kv and y; HEED_HAS_PAGES needs a cache; k_type and v_type
- *            are the cache's where there is one; max_kv_len counts all keys, those in the cache
- *            too; max_rows of 0 means max_batch * max_q_len. Copied
- * q_proj, k_proj, v_proj   [d_model, q_heads * qk_dim], [d_kv, kv_heads * qk_dim],
- *            [d_kv, kv_heads * v_dim]; NULL: the input is taken as it is
- * qkv_proj   q, k and v side by side, in place of the three; not with HEED_MHA_HAS_CROSS
- * kv_proj    k and v side by side, in place of two
- * out_proj   [q_heads * v_dim, any]; NULL: y is o. With HEED_LINEAR_HAS_RESIDUAL args.residual is
- *            added
- * d_model, d_kv   columns of x_q and x_kv; d_kv is 0 without HEED_MHA_HAS_CROSS
- * x_type, kv_type   their types; kv_type is HEED_DTYPE_NONE without HEED_MHA_HAS_CROSS. What a
- *            projection reads and writes has the type that its desc says: q that of attn.q_type, o
- *            that of attn.out_type, and without a cache k and v those of attn.k_type and v_type
- * rotary     of q and k. Row i of q stands at i + the offset that attn.position means (where that
- *            is HEED_POS_UNSET: behind the keys that the cache holds; 0 in cross-attention), key j
- *            at j
- * max_kv_rows   with HEED_MHA_HAS_CROSS: most rows of x_kv in a call, all sequences together; 0:
- *            max_batch * max_kv_len. Else 0
- */
+/** What a layer is. */
 typedef struct heed_mha_desc {
-    size_t struct_size;
-    uint64_t features;
+    size_t struct_size; /**< sizeof(heed_mha_desc) */
+    uint64_t features;  /**< HEED_MHA_HAS_* bits */
+    /** as for heed_attn_create, with these differences: HEED_HAS_LENS and HEED_HAS_PACKED speak of the
+     * rows of x_q, x_kv and y; HEED_HAS_PAGES needs a cache; k_type and v_type are the cache's where
+     * there is one; max_kv_len counts all keys, those in the cache too; max_rows of 0 means
+     * max_batch * max_q_len. Copied */
     const heed_attn_desc *attn;
-    heed_linear *q_proj, *k_proj, *v_proj, *qkv_proj, *kv_proj, *out_proj;
-    uint32_t d_model, d_kv, x_type, kv_type;
+    heed_linear *q_proj; /**< [d_model, q_heads * qk_dim]; NULL: the input is taken as it is */
+    heed_linear *k_proj; /**< [d_kv, kv_heads * qk_dim]; NULL: likewise */
+    heed_linear *v_proj; /**< [d_kv, kv_heads * v_dim]; NULL: likewise */
+    /** q, k and v side by side, in place of the three; not with HEED_MHA_HAS_CROSS */
+    heed_linear *qkv_proj;
+    heed_linear *kv_proj; /**< k and v side by side, in place of two */
+    /** [q_heads * v_dim, any]; NULL: y is o. With HEED_LINEAR_HAS_RESIDUAL args.residual is added */
+    heed_linear *out_proj;
+    uint32_t d_model; /**< columns of x_q */
+    uint32_t d_kv;    /**< columns of x_kv; 0 without HEED_MHA_HAS_CROSS */
+    /** the type of x_q. What a projection reads and writes has the type that its desc says: q that of
+     * attn.q_type, o that of attn.out_type, and without a cache k and v those of attn.k_type and
+     * v_type */
+    uint32_t x_type;
+    uint32_t kv_type; /**< the type of x_kv; HEED_DTYPE_NONE without HEED_MHA_HAS_CROSS */
+    /** of q and k. Row i of q stands at i + the offset that attn.position means (where that is
+     * HEED_POS_UNSET: behind the keys that the cache holds; 0 in cross-attention), key j at j */
     heed_rotary_desc rotary;
+    /** with HEED_MHA_HAS_CROSS: most rows of x_kv in a call, all sequences together; 0:
+     * max_batch * max_kv_len. Else 0 */
     int64_t max_kv_rows;
 } heed_mha_desc;
 
-/**
- * What changes from call to call. Views of rows have three axes, [batch, row, column], and
- * stride[3] is 0.
- *
- * error      receives the sentence of a failure; NULL: heed_last_error()
- * executor   threads for this call; NULL: the context's
- * batch, q_len   as in heed_attn_args
- * kv_len     with HEED_MHA_HAS_CROSS: rows of x_kv; else 0
- * capacity   with HEED_MHA_HAS_CACHE: keys that a sequence's cache can hold (heed_kv_append), and
- *            the width of mask, bias, weights and scores; else 0
- * x_q        [batch, q_len, d_model], or with q_starts [1, rows, d_model]
- * x_kv       HEED_MHA_HAS_CROSS: [batch, kv_len, d_kv], or packed with kv_starts. With a cache and
- *            kv_len 0 nothing is appended: the cache holds all keys
- * y          [batch, q_len, columns of out_proj or q_heads * v_dim]; packed as x_q is. With
- *            out_proj it may be x_q or x_kv, element for element
- * residual   as y, in its type; it may be y, element for element
- * mask, bias, lse, weights, scores   as in heed_attn_args; the keys are those of the call or, with
- *            a cache, of the cache. lse [batch, q_heads, q_len], packed as x_q is
- * k_cache, v_cache   HEED_MHA_HAS_CACHE: as in heed_kv_append_args
- * q_lens, kv_lens   HEED_HAS_LENS: [batch] rows of each sequence of x_q, and with
- *            HEED_MHA_HAS_CROSS of x_kv. Rows past them are not read or written
- * q_offsets  HEED_POS_GIVEN: [batch]
- * q_starts, kv_starts   HEED_HAS_PACKED: [batch] first row of each sequence of x_q, lse and y, and
- *            with HEED_MHA_HAS_CROSS of x_kv
- * cache_lens HEED_MHA_HAS_CACHE: [batch] keys that the cache holds before the call; NULL: none. The
- *            caller adds what was appended
- * block_table, block_table_stride, n_pages   HEED_HAS_PAGES: as in heed_attn_args
- * alibi_slope, bias_slope, sink   as in heed_attn_args
- */
+/** What changes from call to call. Views of rows have three axes, [batch, row, column], and
+ * stride[3] is 0. */
 typedef struct heed_mha_args {
-    size_t struct_size;
-    heed_error *error;
-    const heed_executor *executor;
-    int64_t batch, q_len, kv_len, capacity;
-    heed_const_view x_q, x_kv;
+    size_t struct_size; /**< sizeof(heed_mha_args) */
+    heed_error *error;  /**< receives the sentence of a failure; NULL: heed_last_error() */
+    const heed_executor *executor; /**< threads for this call; NULL: the context's */
+    int64_t batch;                 /**< as in heed_attn_args */
+    int64_t q_len;                 /**< as in heed_attn_args */
+    int64_t kv_len;                /**< with HEED_MHA_HAS_CROSS: rows of x_kv; else 0 */
+    /** with HEED_MHA_HAS_CACHE: keys that a sequence's cache can hold (heed_kv_append), and the width
+     * of mask, bias, weights and scores; else 0 */
+    int64_t capacity;
+    heed_const_view x_q; /**< [batch, q_len, d_model], or with q_starts [1, rows, d_model] */
+    /** HEED_MHA_HAS_CROSS: [batch, kv_len, d_kv], or packed with kv_starts. With a cache and kv_len 0
+     * nothing is appended: the cache holds all keys */
+    heed_const_view x_kv;
+    /** [batch, q_len, columns of out_proj or q_heads * v_dim]; packed as x_q is. With out_proj it may be
+     * x_q or x_kv, element for element */
     heed_view y;
-    heed_const_view residual, mask, bias;
-    heed_view lse, weights, scores;
-    heed_view k_cache, v_cache;
-    const int32_t *q_lens, *kv_lens, *q_offsets, *q_starts, *kv_starts;
-    const int32_t *cache_lens, *block_table;
-    int64_t block_table_stride, n_pages;
-    const float *alibi_slope, *bias_slope, *sink;
+    heed_const_view residual; /**< as y, in its type; it may be y, element for element */
+    /** as in heed_attn_args; the keys of it and of bias, weights and scores are those of the call or,
+     * with a cache, of the cache */
+    heed_const_view mask;
+    heed_const_view bias; /**< as in heed_attn_args */
+    heed_view lse;        /**< [batch, q_heads, q_len], packed as x_q is */
+    heed_view weights;    /**< as in heed_attn_args */
+    heed_view scores;     /**< as in heed_attn_args */
+    heed_view k_cache;    /**< HEED_MHA_HAS_CACHE: as in heed_kv_append_args */
+    heed_view v_cache;    /**< HEED_MHA_HAS_CACHE: as in heed_kv_append_args */
+    /** HEED_HAS_LENS: [batch] rows of each sequence of x_q. Rows past them are not read or written */
+    const int32_t *q_lens;
+    const int32_t *kv_lens;   /**< HEED_HAS_LENS with HEED_MHA_HAS_CROSS: the same of x_kv */
+    const int32_t *q_offsets; /**< HEED_POS_GIVEN: [batch] */
+    /** HEED_HAS_PACKED: [batch] first row of each sequence of x_q, lse and y */
+    const int32_t *q_starts;
+    const int32_t *kv_starts; /**< HEED_HAS_PACKED with HEED_MHA_HAS_CROSS: the same of x_kv */
+    /** HEED_MHA_HAS_CACHE: [batch] keys that the cache holds before the call; NULL: none. The caller
+     * adds what was appended */
+    const int32_t *cache_lens;
+    const int32_t *block_table; /**< HEED_HAS_PAGES: as in heed_attn_args */
+    int64_t block_table_stride; /**< HEED_HAS_PAGES: as in heed_attn_args */
+    int64_t n_pages;            /**< HEED_HAS_PAGES: as in heed_attn_args */
+    const float *alibi_slope;   /**< as in heed_attn_args */
+    const float *bias_slope;    /**< as in heed_attn_args */
+    const float *sink;          /**< as in heed_attn_args */
 } heed_mha_args;
 
 /**

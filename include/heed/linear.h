@@ -1,4 +1,5 @@
-/* Heed: linear layers, the projections around attention.
+/** @file
+ * Heed: linear layers, the projections around attention.
  *
  *     y[r, c] = act(sum_i x[r, i] * w[i, c] + bias[c]) + residual[r, c]
  *
@@ -31,42 +32,43 @@
 
 HEED_BEGIN_C
 
-/** How the axes of a weight follow each other: x @ W, or W as in PyTorch's nn.Linear. */
-enum { HEED_LINEAR_IN_OUT, HEED_LINEAR_OUT_IN };
+/** How the axes of a weight follow each other. */
+enum {
+    HEED_LINEAR_IN_OUT, /**< [in_dim, out_dim], as in x @ W */
+    HEED_LINEAR_OUT_IN  /**< [out_dim, in_dim], as in PyTorch's nn.Linear */
+};
 
-/** Activations, for s = sum + bias:
- * GELU       s / 2 * (1 + erf(s / sqrt(2)))
- * GELU_TANH  s / 2 * (1 + tanh(sqrt(2 / pi) * (s + 0.044715 s^3)))
- * SILU       s / (1 + exp(-s))
- * Each is 0 for s = -inf, its limit. Hendrycks & Gimpel 2016, arXiv:1606.08415. */
-enum { HEED_ACT_NONE, HEED_ACT_GELU, HEED_ACT_GELU_TANH, HEED_ACT_SILU };
+/** Activations, for s = sum + bias. Each is 0 for s = -inf, its limit. Hendrycks & Gimpel 2016,
+ * arXiv:1606.08415. */
+enum {
+    HEED_ACT_NONE,      /**< s */
+    HEED_ACT_GELU,      /**< s / 2 * (1 + erf(s / sqrt(2))) */
+    HEED_ACT_GELU_TANH, /**< s / 2 * (1 + tanh(sqrt(2 / pi) * (s + 0.044715 s^3))) */
+    HEED_ACT_SILU       /**< s / (1 + exp(-s)) */
+};
 
-#define HEED_LINEAR_HAS_BIAS (UINT64_C(1) << 0)
-#define HEED_LINEAR_HAS_RESIDUAL (UINT64_C(1) << 1)
+#define HEED_LINEAR_HAS_BIAS (UINT64_C(1) << 0)     /**< a bias is given at creation */
+#define HEED_LINEAR_HAS_RESIDUAL (UINT64_C(1) << 1) /**< args.residual is added */
 
-/**
- * What a linear layer is.
- *
- * features    HEED_LINEAR_HAS_* bits
- * in_dim, out_dim   1 to 2^24
- * x_type, w_type, y_type   HEED_F32, HEED_F16 or HEED_BF16, each its own; the residual is of y_type
- * bias_type   the same with HEED_LINEAR_HAS_BIAS, else HEED_DTYPE_NONE
- * layout      HEED_LINEAR_*
- * activation  HEED_ACT_*
- * accuracy    HEED_ACCURACY_*, of the products: DEFAULT is BF16 where x and w are both bf16 and EXACT
- *             elsewhere. BF16: sums in f32, in any order, subnormals may count as 0; the same
- *             as EXACT unless x and w are both bf16. SPLIT: f32 and f16 products may be sums of bf16
- *             ones
- * heads       0 or 1: one matrix. More: a matrix for each head, their outputs side by side, so
- *             out_dim is a multiple of heads and output c is column c % (out_dim / heads) of head
- *             c / (out_dim / heads)
- */
+/** What a linear layer is. */
 typedef struct heed_linear_desc {
-    size_t struct_size;
-    uint64_t features;
-    uint32_t in_dim, out_dim, x_type, w_type;
-    uint32_t y_type, bias_type, layout, activation;
-    uint32_t accuracy, heads;
+    size_t struct_size;  /**< sizeof(heed_linear_desc) */
+    uint64_t features;   /**< HEED_LINEAR_HAS_* bits */
+    uint32_t in_dim;     /**< columns of x; 1 to 2^24 */
+    uint32_t out_dim;    /**< columns of y; 1 to 2^24 */
+    uint32_t x_type;     /**< HEED_F32, HEED_F16 or HEED_BF16 */
+    uint32_t w_type;     /**< the same, of its own */
+    uint32_t y_type;     /**< the same, of its own; the residual is of this type too */
+    uint32_t bias_type;  /**< the same with HEED_LINEAR_HAS_BIAS, else HEED_DTYPE_NONE */
+    uint32_t layout;     /**< HEED_LINEAR_IN_OUT or HEED_LINEAR_OUT_IN */
+    uint32_t activation; /**< HEED_ACT_* */
+    /** HEED_ACCURACY_*, of the products: DEFAULT is BF16 where x and w are both bf16 and EXACT
+     * elsewhere. BF16: sums in f32, in any order, subnormals may count as 0; the same as EXACT unless x
+     * and w are both bf16. SPLIT: f32 and f16 products may be sums of bf16 ones */
+    uint32_t accuracy;
+    /** 0 or 1: one matrix. More: a matrix for each head, their outputs side by side, so out_dim is a
+     * multiple of heads and output c is column c % (out_dim / heads) of head c / (out_dim / heads) */
+    uint32_t heads;
 } heed_linear_desc;
 
 /** A linear layer with its weights: immutable, counted, shareable between threads; holds its
@@ -74,27 +76,21 @@ typedef struct heed_linear_desc {
 typedef struct heed_linear heed_linear;
 
 /**
- * What changes from call to call.
- *
- * error       receives the sentence of a failure; NULL: heed_last_error()
- * executor    threads for this call; NULL: the context's
- * rows        of x, y and residual: 0 to 2^31 - 1
- * x           [rows, in_dim]: strides stride[0] and stride[1], as of the others
- * y           [rows, out_dim]
- * residual    with HEED_LINEAR_HAS_RESIDUAL [rows, out_dim], in y_type. It may be y itself, element for
- *             element, and may broadcast by strides of 0
+ * What changes from call to call. Views have two axes: strides stride[0] and stride[1].
  *
  * Ownership   all memory is the caller's and must stay as it is until the call has ended. y shares no
  *             element with x, nor with another element of residual.
  * Alignment   none is needed.
  */
 typedef struct heed_linear_args {
-    size_t struct_size;
-    heed_error *error;
-    const heed_executor *executor;
-    int64_t rows;
-    heed_const_view x;
-    heed_view y;
+    size_t struct_size; /**< sizeof(heed_linear_args) */
+    heed_error *error;  /**< receives the sentence of a failure; NULL: heed_last_error() */
+    const heed_executor *executor; /**< threads for this call; NULL: the context's */
+    int64_t rows;                  /**< of x, y and residual: 0 to 2^31 - 1 */
+    heed_const_view x;             /**< [rows, in_dim] */
+    heed_view y;                   /**< [rows, out_dim] */
+    /** HEED_LINEAR_HAS_RESIDUAL: [rows, out_dim] in y_type. It may be y itself, element for element,
+     * and may broadcast by strides of 0 */
     heed_const_view residual;
 } heed_linear_args;
 

@@ -1,4 +1,5 @@
-/* Heed: what a call returns, and the sentence that goes with it. */
+/** @file
+ * Heed: what a call returns, and the sentence that goes with it. */
 #ifndef HEED_STATUS_H
 #define HEED_STATUS_H
 
@@ -9,18 +10,20 @@ HEED_BEGIN_C
 /** What every call returns. Anything but HEED_OK comes with a sentence that names the argument,
  * its value and what was required: see heed_error. */
 typedef int32_t heed_status;
+/** The values of heed_status. */
 enum {
-    HEED_OK = 0,
-    HEED_ERR_INVALID = 1,     /* the caller's mistake; outputs untouched */
-    HEED_ERR_UNSUPPORTED = 2, /* every permitted backend refuses, with a reason; outputs untouched */
-    HEED_ERR_NOMEM = 3,       /* an allocation failed or a workspace is too small; outputs untouched */
-    HEED_ERR_BACKEND = 4,     /* a backend failed while running; outputs unspecified */
-    HEED_ERR_ABI = 5          /* a struct or table of a version that this library cannot read */
+    HEED_OK = 0,          /**< done */
+    HEED_ERR_INVALID = 1, /**< the caller's mistake; outputs untouched */
+    HEED_ERR_UNSUPPORTED =
+        2,                /**< every permitted backend refuses, and says why; outputs untouched */
+    HEED_ERR_NOMEM = 3,   /**< no memory, or too small a workspace; outputs untouched */
+    HEED_ERR_BACKEND = 4, /**< a backend failed while running; outputs unspecified */
+    HEED_ERR_ABI = 5      /**< a struct or table of a version that this library cannot read */
 };
 
-/** A sentence, NUL-terminated. Frozen: embedded in others, never grows. */
+/** What went wrong, for a person. Frozen: embedded in others, never grows. */
 typedef struct heed_error {
-    char text[256];
+    char text[256]; /**< a sentence, NUL-terminated */
 } heed_error;
 
 /** The name of a status, such as "HEED_ERR_INVALID"; "unknown status" for any other value. The

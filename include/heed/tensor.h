@@ -1,4 +1,5 @@
-/* Heed: element types and views of the caller's memory. */
+/** @file
+ * Heed: element types and views of the caller's memory. */
 #ifndef HEED_TENSOR_H
 #define HEED_TENSOR_H
 
@@ -6,10 +7,17 @@
 
 HEED_BEGIN_C
 
-/** Element types. f32, f16 (IEEE binary16) and bf16 (the upper half of an f32) are served. I8 and
- * Q8_0 are reserved for quantised K and V: naming one is HEED_ERR_UNSUPPORTED until they are.
- * A Q8_0 block is 32 int8 and one f16 scale in 34 bytes; its strides count elements. */
-enum { HEED_DTYPE_NONE, HEED_F32, HEED_F16, HEED_BF16, HEED_I8, HEED_Q8_0 };
+/** Element types. Q8_0 and I8 are reserved for low-precision keys and values: naming one is
+ * HEED_ERR_UNSUPPORTED until they are served. */
+enum {
+    HEED_DTYPE_NONE, /**< there is no such tensor */
+    HEED_F32,        /**< IEEE binary32 */
+    HEED_F16,        /**< IEEE binary16 */
+    HEED_BF16,       /**< the upper half of an f32 */
+    HEED_I8,         /**< reserved: signed bytes, read by a heed_quant */
+    /** reserved: blocks of 32 int8 and one f16 scale in 34 bytes; strides count elements */
+    HEED_Q8_0
+};
 
 /**
  * A view of the caller's memory that a call writes: an output, or a cache that is appended to.
@@ -24,15 +32,15 @@ enum { HEED_DTYPE_NONE, HEED_F32, HEED_F16, HEED_BF16, HEED_I8, HEED_Q8_0 };
  *          are touched.
  */
 typedef struct heed_view {
-    void *data;
-    int64_t stride[4];
+    void *data;        /**< element [0, 0, 0, 0]; NULL: there is no such tensor */
+    int64_t stride[4]; /**< of batch, head, row and dim, in elements */
 } heed_view;
 
 /** A view of memory that a call only reads; the same layout, and everything that heed_view says.
  * Frozen. */
 typedef struct heed_const_view {
-    const void *data;
-    int64_t stride[4];
+    const void *data;  /**< as in heed_view */
+    int64_t stride[4]; /**< as in heed_view; 0 broadcasts */
 } heed_const_view;
 
 /** What one call has written, as another reads it. */
@@ -54,11 +62,11 @@ static inline heed_const_view heed_as_const(heed_view view)
  *          head, a token of a head, a channel or a group of keys.
  */
 typedef struct heed_quant {
-    const float *scale; /**< NULL: the tensor carries none, and all else here is 0 */
+    const float *scale; /**< NULL: the tensor has none, and the rest of this struct is 0 */
     const float *zero;  /**< NULL: 0 everywhere */
-    int64_t stride[4];
+    int64_t stride[4];  /**< of scale and of zero */
     uint32_t group;     /**< adjacent elements of a row that share a scale; 0: the whole row */
-    uint32_t key_group; /**< adjacent keys that share one; 0: 1 */
+    uint32_t key_group; /**< adjacent keys that share a scale; 0: each has its own */
 } heed_quant;
 
 HEED_END_C

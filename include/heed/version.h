@@ -1,15 +1,18 @@
-/* Heed: version and linkage. */
+/** @file
+ * Heed: version and linkage. */
 #ifndef HEED_VERSION_H
 #define HEED_VERSION_H
 
 #include <stdint.h>
 
-#define HEED_VERSION_MAJOR 0
-#define HEED_VERSION_MINOR 1
-#define HEED_VERSION_PATCH 0
+#define HEED_VERSION_MAJOR 0 /**< of these headers; before 1.0 a minor version may break */
+#define HEED_VERSION_MINOR 1 /**< of these headers */
+#define HEED_VERSION_PATCH 0 /**< of these headers */
+/** The version of these headers, as heed_version tells the library's. */
 #define HEED_VERSION_NUMBER \
     ((HEED_VERSION_MAJOR << 16) | (HEED_VERSION_MINOR << 8) | HEED_VERSION_PATCH)
 
+/** @cond */
 #if defined(__GNUC__)
 #define HEED_API __attribute__((visibility("default")))
 #else
@@ -23,6 +26,7 @@
 #define HEED_BEGIN_C
 #define HEED_END_C
 #endif
+/** @endcond */
 
 HEED_BEGIN_C
 
