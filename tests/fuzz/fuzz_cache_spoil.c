@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "fuzz_cache.h"
-#include "fuzz_view.h"
+#include "view.h"
 
 #define N(array) ((uint32_t)(sizeof(array) / sizeof *(array)))
 
@@ -44,8 +44,8 @@ static int bad_stride(int64_t *stride, fuzz_bytes *bytes, const int64_t *shape, 
 
 static int bad_view(const fuzz_cache *c, heed_kv_append_args *a, fuzz_bytes *bytes)
 {
-    const fuzz_view view[] = {FUZZ_IN(a->k), FUZZ_OUT(a->k_cache), FUZZ_IN(a->v),
-                              FUZZ_OUT(a->v_cache)};
+    const kit_view view[] = {KIT_IN_VIEW(a->k), KIT_OUT_VIEW(a->k_cache), KIT_IN_VIEW(a->v),
+                             KIT_OUT_VIEW(a->v_cache)};
     const uint32_t which = fuzz_below(bytes, c->values_are_keys ? 2 : 4);
     const int64_t dims = which < 2 ? c->qk_dim : c->v_dim;
     const int64_t new_rows[] = {c->packed ? 1 : c->batch, c->kv_heads,
@@ -56,7 +56,7 @@ static int bad_view(const fuzz_cache *c, heed_kv_append_args *a, fuzz_bytes *byt
     if (c->len == 0 || shape[2] == 0)
         return 0;
     if (fuzz_byte(bytes) & 1)
-        return fuzz_view_point(view[which], NULL), 1;
+        return kit_view_point(view[which], NULL), 1;
     return bad_stride(view[which].stride, bytes, shape, which & 1);
 }
 

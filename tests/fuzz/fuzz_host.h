@@ -12,6 +12,13 @@
 
 typedef unsigned fuzz_host;
 
+/* FTZ, DAZ, rounding */
+static inline unsigned fuzz_mxcsr(fuzz_bytes *bytes)
+{
+    const unsigned odd = fuzz_byte(bytes);
+    return 0x1f80u | (odd & 1) << 15 | (odd & 2) << 5 | (odd & 12) << 11;
+}
+
 static inline fuzz_host fuzz_host_read(void)
 {
     return _mm_getcsr() & ~0x3fu; /* without the flags of what has happened */
@@ -19,8 +26,7 @@ static inline fuzz_host fuzz_host_read(void)
 
 static inline fuzz_host fuzz_host_enter(fuzz_bytes *bytes)
 {
-    const unsigned odd = fuzz_byte(bytes); /* FTZ, DAZ, rounding */
-    _mm_setcsr(0x1f80u | (odd & 1) << 15 | (odd & 2) << 5 | (odd & 12) << 11);
+    _mm_setcsr(fuzz_mxcsr(bytes));
     return fuzz_host_read();
 }
 
@@ -30,6 +36,12 @@ static inline void fuzz_host_leave(void)
 }
 #else
 typedef int fuzz_host;
+
+static inline unsigned fuzz_mxcsr(fuzz_bytes *bytes)
+{
+    (void)bytes;
+    return 0;
+}
 
 static inline fuzz_host fuzz_host_read(void)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "fuzz_linear.h"
-#include "fuzz_view.h"
+#include "view.h"
 #include "ways.h"
 
 #define N(array) ((uint32_t)(sizeof(array) / sizeof *(array)))
@@ -108,7 +108,7 @@ typedef struct call {
 
 static const char *spoil_view(fuzz_linear *f, fuzz_bytes *bytes, heed_linear_args *a)
 {
-    const fuzz_view view[] = {FUZZ_IN(a->x), FUZZ_OUT(a->y), FUZZ_IN(a->residual)};
+    const kit_view view[] = {KIT_IN_VIEW(a->x), KIT_OUT_VIEW(a->y), KIT_IN_VIEW(a->residual)};
     static const char *const name[] = {"x", "y", "residual"};
     const kit_linear_spec *s = &f->p.spec;
     const uint32_t which = fuzz_below(bytes, 3);
@@ -116,7 +116,7 @@ static const char *spoil_view(fuzz_linear *f, fuzz_bytes *bytes, heed_linear_arg
     if (s->rows == 0 || (which == 2 && !s->residual))
         return NULL;
     if (fuzz_byte(bytes) & 1)
-        return fuzz_view_point(view[which], NULL), name[which];
+        return kit_view_point(view[which], NULL), name[which];
     return far_stride(bytes, view[which].stride, s->rows, cols) ? name[which] : NULL;
 }
 

@@ -16,7 +16,7 @@
 #include "decode.h"
 #include "fuzz_host.h"
 #include "fuzz_layout.h"
-#include "fuzz_view.h"
+#include "view.h"
 #include "ways.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -336,8 +336,9 @@ static void again_elsewhere(layer *l, fuzz_bytes *bytes)
     rows was[5], is[5];
     guard_buffer buffer[5];
     heed_mha_args args = l->args;
-    const fuzz_view view[] = {FUZZ_IN(args.x_q), FUZZ_IN(args.x_kv), FUZZ_IN(args.residual),
-                              FUZZ_OUT(args.y), FUZZ_OUT(args.lse)};
+    const kit_view view[] = {KIT_IN_VIEW(args.x_q), KIT_IN_VIEW(args.x_kv),
+                             KIT_IN_VIEW(args.residual), KIT_OUT_VIEW(args.y),
+                             KIT_OUT_VIEW(args.lse)};
     const layer_spec *s = &l->spec;
     int ready = 1;
     memset(buffer, 0, sizeof buffer);
@@ -348,7 +349,7 @@ static void again_elsewhere(layer *l, fuzz_bytes *bytes)
         ready &= elsewhere(l, bytes, &was[n], &buffer[n], &is[n]) == 0;
         if (ready && n < 3)
             copy_rows(l, &was[n], &is[n]);
-        fuzz_view_point(view[n], is[n].to);
+        kit_view_point(view[n], is[n].to);
         memcpy(view[n].stride, is[n].view.stride, sizeof is[n].view.stride);
     }
     if (ready && s->out && fuzz_rarely(bytes, 3)) { /* y in place */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "fuzz_mha.h"
-#include "fuzz_view.h"
+#include "view.h"
 
 #define N(array) ((uint32_t)(sizeof(array) / sizeof *(array)))
 #define DRAW(list) (list)[fuzz_below(bytes, N(list))]
@@ -82,9 +82,10 @@ typedef struct call {
 static const char *spoil_view(const layer *l, heed_mha_args *a, fuzz_bytes *bytes)
 {
     const layer_spec *s = &l->spec;
-    const fuzz_view view[] = {FUZZ_IN(a->x_q),      FUZZ_IN(a->x_kv),     FUZZ_OUT(a->y),
-                              FUZZ_IN(a->residual), FUZZ_IN(a->mask),     FUZZ_OUT(a->k_cache),
-                              FUZZ_OUT(a->v_cache), FUZZ_OUT(a->weights), FUZZ_OUT(a->lse)};
+    const kit_view view[] = {
+        KIT_IN_VIEW(a->x_q),      KIT_IN_VIEW(a->x_kv),     KIT_OUT_VIEW(a->y),
+        KIT_IN_VIEW(a->residual), KIT_IN_VIEW(a->mask),     KIT_OUT_VIEW(a->k_cache),
+        KIT_OUT_VIEW(a->v_cache), KIT_OUT_VIEW(a->weights), KIT_OUT_VIEW(a->lse)};
     static const char *const name[] = {"x_q",     "x_kv",    "y",       "residual", "mask",
                                        "k_cache", "v_cache", "weights", "lse"};
     const uint32_t which = fuzz_below(bytes, N(view));
@@ -104,10 +105,10 @@ static const char *spoil_view(const layer *l, heed_mha_args *a, fuzz_bytes *byte
     int64_t n = columns[which];
     if (which == 8) /* rows, of which packed ones may be few */
         axis = 1, n = s->q_heads;
-    if (!fuzz_view_data(view[which]))
+    if (!kit_view_data(view[which]))
         return NULL;
     if (fuzz_byte(bytes) & 1)
-        return fuzz_view_point(view[which], NULL), name[which];
+        return kit_view_point(view[which], NULL), name[which];
     view[which].stride[axis] = is_output && fuzz_byte(bytes) & 1 ? 0 : DRAW(far);
     return n > 1 ? name[which] : NULL;
 }

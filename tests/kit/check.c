@@ -91,7 +91,7 @@ static void check_row(void *user, const reference_problem *p, const reference_ro
 }
 
 /* Whether anything but the elements of the outputs has been written. */
-static int check_memory(kit_problem *p, kit_outcome *outcome)
+void kit_check_memory(kit_problem *p, kit_outcome *outcome)
 {
     static const char *const name[KIT_TENSORS] = {"q",    "k",   "v",       "out",   "mask",
                                                   "bias", "lse", "weights", "scores"};
@@ -105,7 +105,6 @@ static int check_memory(kit_problem *p, kit_outcome *outcome)
                  "below q_lens",
                  (long long)where, name[t]);
     }
-    return outcome->verdict == KIT_FAILED;
 }
 
 void kit_open(kit_problem *p)
@@ -115,7 +114,8 @@ void kit_open(kit_problem *p)
             guard_open(&p->buffer[n]);
 }
 
-void kit_check(kit_problem *p, kit_outcome *outcome)
+/* Returns how many times as large as rounding explains the errors of out are, squared. */
+static double check_elements(kit_problem *p, kit_outcome *outcome)
 {
     size_t keys = (size_t)p->spec.kv_len + 1, dims = p->spec.v_dim;
     double *memory = calloc(4 * keys + 2 * dims, sizeof(double));
@@ -123,7 +123,7 @@ void kit_check(kit_problem *p, kit_outcome *outcome)
     kit_open(p);
     if (!memory) {
         kit_fail(outcome, "out of memory");
-        return;
+        return 0;
     }
     c.how = kit_tolerance_of(kit_accuracy(&p->spec), p->spec.out_type);
     c.f32 = kit_tolerance_of(kit_accuracy(&p->spec), HEED_F32);
@@ -133,14 +133,26 @@ void kit_check(kit_problem *p, kit_outcome *outcome)
     c.tolerance.weight = memory + 3 * keys;
     c.tolerance.out = memory + 4 * keys;
     c.tolerance.typical = c.tolerance.out + dims;
-    if (!check_memory(p, outcome) && reference_attention(&p->reference, check_row, &c) != 0)
+    kit_check_memory(p, outcome);
+    if (outcome->verdict != KIT_FAILED && reference_attention(&p->reference, check_row, &c) != 0)
         kit_fail(outcome, "out of memory");
-    if (c.error2 > 2.25 * c.typical2)
+    free(memory);
+    return c.error2 > 0 ? c.error2 / c.typical2 : 0;
+}
+
+void kit_check_elements(kit_problem *p, kit_outcome *outcome)
+{
+    check_elements(p, outcome);
+}
+
+void kit_check(kit_problem *p, kit_outcome *outcome)
+{
+    const double excess = check_elements(p, outcome);
+    if (excess > 2.25)
         kit_fail(outcome,
                  "the relative L2 error of out is %.3g times what rounding explains "
                  "(limit 1.5), though each element is within its bound",
-                 sqrt(c.error2 / c.typical2));
-    free(memory);
+                 sqrt(excess));
 }
 
 int kit_run_once(heed_context *context, kit_problem *p, const kit_spec *spec, int side,
@@ -162,35 +174,42 @@ int kit_run_once(heed_context *context, kit_problem *p, const kit_spec *spec, in
     return outcome->verdict == KIT_FAILED ? -1 : 0;
 }
 
+void kit_conform_twice(heed_context *context, const kit_twice *t, kit_outcome *outcome)
+{
+    kit_problem first = {0}, again = {0};
+    kit_result x = {0}, y = {0};
+    if (kit_run_once(context, &first, &t->spec[0], t->side, &t->way[0], &x, outcome) == 0)
+        t->check(&first, outcome);
+    if (outcome->verdict == KIT_PASSED &&
+        kit_run_once(context, &again, &t->spec[1], !t->side, &t->way[1], &y, outcome) == 0) {
+        kit_check_memory(&again, outcome);
+        kit_all_differ(outcome, "other addresses, another way to run", &first, &x, &again, &y);
+    }
+    kit_drop(&x);
+    kit_drop(&y);
+    kit_free(&first);
+    kit_free(&again);
+}
+
+void kit_without_optional(kit_spec *spec)
+{
+    spec->features &= ~(HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES);
+    spec->scores_stage = HEED_SCORES_NONE;
+}
+
 void kit_conform(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
-    static const kit_way first = {.how = KIT_BY_WORKSPACE, .n_parts = 1, .garbage = 0xa5};
     static const kit_way other[] = {{.how = KIT_BY_PARTS, .n_parts = 3, .garbage = 0xff},
                                     {.how = KIT_BY_CALL},
                                     {.how = KIT_BY_CONTEXT, .more = 3},
                                     {.how = KIT_BY_EXECUTOR, .n_parts = 2, .garbage = 0x7f}};
-    const uint64_t optional = HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES;
-    uint64_t choice = kit_mix(c->spec.seed);
-    kit_spec spec = c->spec;
-    kit_problem high = {0}, low = {0};
-    kit_result x = {0}, y = {0};
-
-    if (kit_run_once(env->context, &high, &spec, GUARD_HIGH, &first, &x, outcome) == 0)
-        kit_check(&high, outcome);
-    if (outcome->verdict == KIT_PASSED) {
-        /* The other side of memory, another way to run, half of the time without the optional
-         * outputs: the same bits. */
-        if (choice & 1) {
-            spec.features &= ~optional;
-            spec.scores_stage = HEED_SCORES_NONE;
-        }
-        if (kit_run_once(env->context, &low, &spec, GUARD_LOW, &other[(choice >> 1) & 3], &y,
-                         outcome) == 0 &&
-            !check_memory(&low, outcome))
-            kit_all_differ(outcome, "other addresses, another way to run", &high, &x, &low, &y);
-    }
-    kit_drop(&x);
-    kit_drop(&y);
-    kit_free(&high);
-    kit_free(&low);
+    const uint64_t choice = kit_mix(c->spec.seed);
+    kit_twice t = {
+        .spec = {c->spec, c->spec},
+        .way = {{.how = KIT_BY_WORKSPACE, .n_parts = 1, .garbage = 0xa5}, other[(choice >> 1) & 3]},
+        .side = GUARD_HIGH,
+        .check = kit_check};
+    if (choice & 1) /* half of the time without the optional outputs: the same bits */
+        kit_without_optional(&t.spec[1]);
+    kit_conform_twice(env->context, &t, outcome);
 }

@@ -1,404 +1,525 @@
 /* What a caller may get wrong: each mistake has to come back with its status, a sentence that names
  * the argument, and untouched outputs, whichever call meets it first. */
-#include "cases.h"
-#include "run.h"
+#include "errors.h"
 
-#include <math.h>
+#include "cases.h"
+#include "mistake.h"
+#include "run.h"
+#include "view.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+/* Where a mistake is found. AT_PLAN: heed_attention does not look at it; IN_RUN: a begun run neither.
+ */
+enum { IN_DESC, IN_DESC_AT_PLAN, IN_ARGS, IN_ARGS_AT_PLAN, IN_RUN };
 
-/* Where a mistake is found. AT_PLAN: heed_attention does not look at it. */
-enum { IN_DESC, IN_DESC_AT_PLAN, IN_ARGS, IN_ARGS_AT_PLAN };
+/* Of mistakes that are none in an empty problem. */
+#define ELEMENTS (UINT64_C(1) << 62)
 
-typedef struct mistake {
-    const char *name, *word; /* word: has to be in the sentence */
-    int where;
-    heed_status status;
-    uint64_t features; /* of the good problem */
-    void (*make)(kit_problem *p);
-} mistake;
-
-/* Where a tensor's element 0, 0, 0, 0 lies. */
-static void *begin_of(const kit_problem *p, int tensor)
+static int is_empty(const kit_problem *p)
 {
-    const kit_tensor *t = &p->tensor[tensor];
-    return p->buffer[t->buffer].data + t->first * t->bytes;
+    return p->args.batch == 0 || p->args.q_len == 0 || p->args.kv_len == 0;
 }
 
-/* One function per mistake, from one line each. */
-#define SPOIL(name, ...)                                                                           \
-    static void name(kit_problem *p)                                                               \
-    {                                                                                              \
-        __VA_ARGS__;                                                                               \
+/* ---- mistakes that are more than a field ------------------------------------------------------
+ */
+
+static const char *uneven_heads(void *call, int arg, uint32_t pick)
+{
+    heed_attn_desc *d = &((kit_problem *)call)->desc;
+    (void)arg;
+    if (pick & 1)
+        d->kv_heads = d->q_heads + 1 + (pick >> 1);
+    else if (d->kv_heads > 1)
+        d->q_heads++;
+    else
+        return NULL;
+    return "q_heads";
+}
+
+static const char *broken_stride(void *call, int arg, uint32_t pick)
+{
+    static const char *const name[KIT_TENSORS] = {"args.q", "args.k", "args.v",  "args.out", "mask",
+                                                  "bias",   "lse",    "weights", "scores"};
+    kit_problem *p = call;
+    heed_attn_args *a = &p->args;
+    int64_t *const stride[KIT_TENSORS] = {a->q.stride,   a->k.stride,       a->v.stride,
+                                          a->out.stride, a->mask.stride,    a->bias.stride,
+                                          a->lse.stride, a->weights.stride, a->scores.stride};
+    const kit_tensor *t = &p->tensor[arg];
+    const int is_output = arg == KIT_OUT || arg >= KIT_LSE;
+    return t->bytes && kit_break_stride(stride[arg], t->shape, arg == KIT_LSE ? 3 : 4, t->bytes,
+                                        is_output, pick)
+               ? name[arg]
+               : NULL;
+}
+
+static const char *out_is_another(void *call, int arg, uint32_t pick)
+{
+    heed_attn_args *a = &((kit_problem *)call)->args;
+    const kit_view view[KIT_TENSORS] = {
+        KIT_IN_VIEW(a->q),    KIT_IN_VIEW(a->k),        KIT_IN_VIEW(a->v),
+        KIT_OUT_VIEW(a->out), KIT_IN_VIEW(a->mask),     KIT_IN_VIEW(a->bias),
+        KIT_OUT_VIEW(a->lse), KIT_OUT_VIEW(a->weights), KIT_OUT_VIEW(a->scores)};
+    (void)pick;
+    kit_view_point(view[arg], a->out.data);
+    return "args.out";
+}
+
+/* Of an empty problem too: whether an argument is there does not depend on the sizes. */
+static const char *no_offsets(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    (void)pick;
+    if (arg)
+        p->args.q_len = 0;
+    p->args.q_offsets = NULL;
+    return p->desc.position == HEED_POS_GIVEN ? "q_offsets" : NULL;
+}
+
+static const char *offsets_alone(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    (void)arg;
+    (void)pick;
+    p->args.q_offsets = p->q_offsets;
+    return p->desc.position == HEED_POS_GIVEN ? NULL : "q_offsets";
+}
+
+static const char *no_lens(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    (void)pick;
+    if (arg)
+        p->args.batch = 0;
+    p->args.q_lens = p->args.kv_lens = NULL;
+    return "q_lens";
+}
+
+static const char *empty_with_sink(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    (void)arg;
+    (void)pick;
+    p->args.q_len = 0;
+    p->args.sink = p->sink;
+    return "sink";
+}
+
+static const char *bad_length(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    const int64_t most = arg ? p->args.kv_len : p->args.q_len;
+    const int32_t bad[] = {-1, INT32_MIN, INT32_MAX, (int32_t)most + 1};
+    if (!(arg ? p->args.kv_lens : p->args.q_lens))
+        return NULL;
+    (arg ? p->kv_lens : p->q_lens)[p->args.batch - 1 - pick / 4 % p->args.batch] = bad[pick % 4];
+    return arg ? "kv_lens" : "q_lens";
+}
+
+static const char *no_starts(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    (void)arg;
+    (void)pick;
+    if (!p->args.q_starts || p->args.kv_starts)
+        return NULL;
+    p->args.q_starts = NULL;
+    return "q_starts";
+}
+
+static const char *bad_start(void *call, int arg, uint32_t pick)
+{
+    static char word[40];
+    kit_problem *p = call;
+    const int64_t b = p->args.batch - 1 - pick / 4 % p->args.batch;
+    const int32_t len = (arg ? p->kv_lens : p->q_lens)[b];
+    const int32_t bad[] = {-1, INT32_MIN, INT32_MAX,
+                           arg ? INT32_MAX : (int32_t)p->desc.max_rows - len + 1};
+    if (pick % 4 > 1 && len == 0)
+        return NULL; /* no row there, however far */
+    if (!(arg ? p->args.kv_starts : p->args.q_starts)) {
+        if (!arg || p->args.block_table || pick % 4 > 1)
+            return NULL;
+        p->args.kv_starts = p->kv_starts; /* where it lacks it may be given */
     }
+    (arg ? p->kv_starts : p->q_starts)[b] = bad[pick % 4];
+    snprintf(word, sizeof word, "%s_starts[%lld]", arg ? "kv" : "q", (long long)b);
+    return word;
+}
+
+static const char *narrow_table(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    (void)arg;
+    p->args.block_table_stride = pick & 1 ? -1 : (p->args.kv_len - 1) / p->desc.page_len;
+    return "block_table_stride";
+}
+
+static const char *bad_page(void *call, int arg, uint32_t pick)
+{
+    static char word[40];
+    kit_problem *p = call;
+    const int32_t bad[] = {-1, INT32_MIN, INT32_MAX, (int32_t)p->n_pages};
+    const int64_t b = pick / 4 % p->args.batch;
+    const int64_t pages = (p->kv_lens[b] + p->desc.page_len - 1) / p->desc.page_len;
+    (void)arg;
+    if (p->q_lens[b] == 0 || pages == 0)
+        return NULL;
+    const int64_t page = pick / 16 % pages;
+    p->block_table[b * p->table_stride + page] = bad[pick % 4];
+    snprintf(word, sizeof word, "block_table[%lld][%lld]", (long long)b, (long long)page);
+    return word;
+}
+
+static const char *bad_executor(void *call, int arg, uint32_t pick)
+{
+    /* Lacks parallel_for, or threads too, or its size. */
+    static const heed_executor executors[] = {
+        {.struct_size = sizeof(heed_executor), .n_threads = 2},
+        {.struct_size = sizeof(heed_executor)}};
+    (void)arg;
+    ((kit_problem *)call)->args.executor = &executors[pick % 2];
+    return "executor";
+}
+
+/* ---- all of them ------------------------------------------------------------------------------
+ */
 
 /* clang-format off */
-static float some_floats[KIT_MAX_HEADS];
-static int32_t some_ints[KIT_MAX_BATCH];
-
-SPOIL(q_heads_0, p->desc.q_heads = 0)
-SPOIL(kv_heads_0, p->desc.kv_heads = 0)
-SPOIL(qk_dim_0, p->desc.qk_dim = 0)
-SPOIL(v_dim_0, p->desc.v_dim = 0)
-SPOIL(heads_uneven, p->desc.q_heads = 5)
-SPOIL(q_type_none, p->desc.q_type = HEED_DTYPE_NONE)
-SPOIL(k_type_unknown, p->desc.k_type = 99)
-SPOIL(v_type_none, p->desc.v_type = HEED_DTYPE_NONE)
-SPOIL(out_type_unknown, p->desc.out_type = 6)
-SPOIL(k_type_i8, p->desc.k_type = HEED_I8)
-SPOIL(v_type_q8, p->desc.v_type = HEED_Q8_0)
-SPOIL(bias_type_alone, p->desc.bias_type = HEED_F32)
-SPOIL(bias_type_none, p->desc.bias_type = HEED_DTYPE_NONE)
-SPOIL(unknown_bit, p->desc.features |= UINT64_C(1) << 40)
-SPOIL(pages, p->desc.features |= HEED_HAS_PAGES)
-SPOIL(quant, p->desc.features |= HEED_HAS_QUANT)
-SPOIL(slope_alone, p->desc.features |= HEED_HAS_BIAS_SLOPE)
-SPOIL(position_unset, p->desc.position = HEED_POS_UNSET)
-SPOIL(position_unknown, p->desc.position = 9)
-SPOIL(stage_alone, p->desc.scores_stage = HEED_SCORES_RAW)
-SPOIL(stage_none, p->desc.scores_stage = HEED_SCORES_NONE)
-SPOIL(stage_unknown, p->desc.scores_stage = 4)
-SPOIL(page_len, p->desc.page_len = 16)
-SPOIL(accuracy_unknown, p->desc.accuracy = 4)
-SPOIL(desc_reserved, p->desc.reserved = 1)
-SPOIL(max_rows, p->desc.max_rows = 1)
-SPOIL(scale_nan, p->desc.scale = NAN)
-SPOIL(scale_inf, p->desc.scale = INFINITY)
-SPOIL(scale_alone, p->desc.scale = 1)
-SPOIL(softcap_negative, p->desc.softcap = -1)
-SPOIL(softcap_nan, p->desc.softcap = NAN)
-SPOIL(softcap_inf, p->desc.softcap = INFINITY)
-SPOIL(softcap_alone, p->desc.softcap = 1)
-SPOIL(window_left_low, p->desc.window_left = -2)
-SPOIL(window_right_low, p->desc.window_right = -2)
-SPOIL(window_alone, p->desc.window_left = 5)
-SPOIL(max_batch_negative, p->desc.max_batch = -1)
-SPOIL(max_q_len_large, p->desc.max_q_len = INT64_C(1) << 31)
-SPOIL(max_kv_len_large, p->desc.max_kv_len = INT64_MAX)
-SPOIL(desc_size_0, p->desc.struct_size = 0)
-SPOIL(batch_negative, p->args.batch = -1)
-SPOIL(q_len_negative, p->args.q_len = -1)
-SPOIL(kv_len_negative, p->args.kv_len = -1)
-SPOIL(batch_huge, p->args.batch = INT64_C(1) << 40)
-SPOIL(q_len_huge, p->args.q_len = INT64_C(1) << 31)
-SPOIL(kv_len_huge, p->args.kv_len = INT64_MAX)
-SPOIL(batch_large, p->args.batch = p->desc.max_batch + 1)
-SPOIL(q_len_large, p->args.q_len = p->desc.max_q_len + 1)
-SPOIL(kv_len_large, p->args.kv_len = p->desc.max_kv_len + 1)
-SPOIL(q_null, p->args.q.data = NULL)
-SPOIL(k_null, p->args.k.data = NULL)
-SPOIL(v_null, p->args.v.data = NULL)
-SPOIL(out_null, p->args.out.data = NULL)
-SPOIL(mask_null, p->args.mask.data = NULL)
-SPOIL(bias_null, p->args.bias.data = NULL)
-SPOIL(lse_null, p->args.lse.data = NULL)
-SPOIL(weights_null, p->args.weights.data = NULL)
-SPOIL(scores_null, p->args.scores.data = NULL)
-SPOIL(mask_alone, p->args.mask.data = p->args.q.data)
-SPOIL(bias_alone, p->args.bias.data = p->args.q.data)
-SPOIL(lse_alone, p->args.lse.data = some_floats)
-SPOIL(weights_alone, p->args.weights.data = some_floats)
-SPOIL(scores_alone, p->args.scores.data = some_floats)
-SPOIL(out_broadcast, p->args.out.stride[2] = 0)
-SPOIL(lse_broadcast, p->args.lse.stride[1] = 0)
-SPOIL(weights_broadcast, p->args.weights.stride[3] = 0)
-SPOIL(scores_broadcast, p->args.scores.stride[0] = 0)
-SPOIL(q_far, p->args.q.stride[2] = INT64_MAX / 2)
-SPOIL(k_far, p->args.k.stride[1] = INT64_MIN)
-SPOIL(mask_far, p->args.mask.stride[3] = INT64_MAX)
-SPOIL(out_is_q, p->args.out.data = begin_of(p, KIT_Q))
-SPOIL(out_is_k, p->args.out.data = begin_of(p, KIT_K))
-SPOIL(out_is_v, p->args.out.data = begin_of(p, KIT_V))
-SPOIL(alibi_null, p->args.alibi_slope = NULL)
-SPOIL(alibi_alone, p->args.alibi_slope = some_floats)
-SPOIL(slope_null, p->args.bias_slope = NULL)
-SPOIL(slope_given_alone, p->args.bias_slope = some_floats)
-SPOIL(sink_null, p->args.sink = NULL)
-SPOIL(sink_alone, p->args.sink = some_floats)
-SPOIL(offsets_null, p->args.q_offsets = NULL)
-SPOIL(offsets_alone, p->args.q_offsets = some_ints)
-SPOIL(lens_null, p->args.q_lens = p->args.kv_lens = NULL)
-SPOIL(q_lens_alone, p->args.q_lens = p->q_lens)
-SPOIL(kv_lens_alone, p->args.kv_lens = p->kv_lens)
-SPOIL(q_lens_negative, p->q_lens[1] = -1)
-SPOIL(q_lens_large, p->q_lens[1] = (int32_t)p->args.q_len + 1)
-SPOIL(kv_lens_negative, p->kv_lens[1] = INT32_MIN)
-SPOIL(kv_lens_large, p->kv_lens[1] = INT32_MAX)
-SPOIL(k_scale, p->args.k_quant.scale = some_floats)
-SPOIL(k_zero, p->args.k_quant.zero = some_floats)
-SPOIL(k_key_group, p->args.k_quant.key_group = 32)
-SPOIL(v_scale, p->args.v_quant.scale = some_floats)
-SPOIL(v_zero, p->args.v_quant.zero = some_floats)
-SPOIL(v_group, p->args.v_quant.group = 32)
-SPOIL(q_starts, p->args.q_starts = some_ints)
-SPOIL(kv_starts, p->args.kv_starts = some_ints)
-SPOIL(block_table, p->args.block_table = some_ints)
-SPOIL(n_pages, p->args.n_pages = 1)
-SPOIL(max_rows_large, p->desc.max_rows = INT64_C(1) << 31)
-SPOIL(starts_null, p->args.q_starts = NULL)
-SPOIL(q_starts_negative, p->q_starts[1] = -1)
-SPOIL(q_starts_past_the_end, p->q_starts[1] = (int32_t)(p->desc.max_rows - p->q_lens[1] + 1))
-SPOIL(kv_starts_negative, p->args.kv_starts = (p->kv_starts[1] = INT32_MIN, p->kv_starts))
-SPOIL(kv_starts_with_pages, p->args.kv_starts = some_ints)
-SPOIL(table_null, p->args.block_table = NULL)
-SPOIL(table_narrow, p->args.block_table_stride = (p->args.kv_len - 1) / p->desc.page_len)
-SPOIL(page_negative, p->block_table[p->table_stride] = -1)
-SPOIL(page_past_the_end, p->block_table[0] = (int32_t)p->n_pages)
-SPOIL(page_huge, p->block_table[p->table_stride + 1] = INT32_MAX)
-SPOIL(n_pages_0, p->args.n_pages = 0)
-SPOIL(n_pages_negative, p->args.n_pages = -1)
-SPOIL(n_pages_large, p->args.n_pages = INT64_C(1) << 31)
-SPOIL(k_pages_far, p->args.k.stride[0] = INT64_MAX / 2)
-SPOIL(out_rows_broadcast, p->args.out.stride[2] = 0)
-SPOIL(args_size_0, p->args.struct_size = 0)
-/* In an empty problem too: whether an argument is there does not depend on the sizes. */
-SPOIL(empty_offsets_null, p->args.q_len = 0; p->args.q_offsets = NULL)
-SPOIL(empty_sink_alone, p->args.q_len = 0; p->args.sink = some_floats)
-SPOIL(empty_lens_null, p->args.batch = 0; p->args.q_lens = p->args.kv_lens = NULL)
-
 #define INVALID HEED_ERR_INVALID
 #define REFUSED HEED_ERR_UNSUPPORTED
-#define PACKED HEED_HAS_PACKED
-#define PAGES HEED_HAS_PAGES
-static const mistake mistakes[] = {
-    {"q_heads_0", "q_heads", IN_DESC, INVALID, 0, q_heads_0},
-    {"kv_heads_0", "kv_heads", IN_DESC, INVALID, 0, kv_heads_0},
-    {"qk_dim_0", "qk_dim", IN_DESC, INVALID, 0, qk_dim_0},
-    {"v_dim_0", "v_dim", IN_DESC, INVALID, 0, v_dim_0},
-    {"q_heads_no_multiple", "q_heads", IN_DESC, INVALID, 0, heads_uneven},
-    {"q_type_none", "q_type", IN_DESC, INVALID, 0, q_type_none},
-    {"k_type_unknown", "k_type", IN_DESC, INVALID, 0, k_type_unknown},
-    {"v_type_none", "v_type", IN_DESC, INVALID, 0, v_type_none},
-    {"out_type_unknown", "out_type", IN_DESC, INVALID, 0, out_type_unknown},
-    {"k_type_i8", "k_type", IN_DESC, REFUSED, 0, k_type_i8},
-    {"v_type_q8_0", "v_type", IN_DESC, REFUSED, 0, v_type_q8},
-    {"bias_type_without_bias", "bias_type", IN_DESC, INVALID, 0, bias_type_alone},
-    {"bias_type_none", "bias_type", IN_DESC, INVALID, HEED_HAS_BIAS, bias_type_none},
-    {"feature_unknown", "features", IN_DESC, INVALID, 0, unknown_bit},
-    {"pages_of_0", "page_len", IN_DESC, INVALID, 0, pages},
-    {"quant_reserved", "QUANT", IN_DESC, REFUSED, 0, quant},
-    {"bias_slope_without_bias", "BIAS_SLOPE", IN_DESC, INVALID, 0, slope_alone},
-    {"causal_without_position", "position", IN_DESC, INVALID, HEED_HAS_CAUSAL, position_unset},
-    {"window_without_position", "position", IN_DESC, INVALID, HEED_HAS_WINDOW, position_unset},
-    {"alibi_without_position", "position", IN_DESC, INVALID, HEED_HAS_ALIBI, position_unset},
-    {"position_unknown", "position", IN_DESC, INVALID, HEED_HAS_CAUSAL, position_unknown},
-    {"scores_stage_without_scores", "scores_stage", IN_DESC, INVALID, 0, stage_alone},
-    {"scores_stage_none", "scores_stage", IN_DESC, INVALID, HEED_HAS_SCORES, stage_none},
-    {"scores_stage_unknown", "scores_stage", IN_DESC, INVALID, HEED_HAS_SCORES, stage_unknown},
-    {"page_len_without_pages", "page_len", IN_DESC, INVALID, 0, page_len},
-    {"accuracy_unknown", "accuracy", IN_DESC, INVALID, 0, accuracy_unknown},
-    {"desc_reserved", "reserved", IN_DESC, INVALID, 0, desc_reserved},
-    {"max_rows_without_packed", "max_rows", IN_DESC, INVALID, 0, max_rows},
-    {"scale_nan", "scale", IN_DESC, INVALID, HEED_HAS_SCALE, scale_nan},
-    {"scale_inf", "scale", IN_DESC, INVALID, HEED_HAS_SCALE, scale_inf},
-    {"scale_without_bit", "scale", IN_DESC, INVALID, 0, scale_alone},
-    {"softcap_negative", "softcap", IN_DESC, INVALID, HEED_HAS_SOFTCAP, softcap_negative},
-    {"softcap_nan", "softcap", IN_DESC, INVALID, HEED_HAS_SOFTCAP, softcap_nan},
-    {"softcap_inf", "softcap", IN_DESC, INVALID, HEED_HAS_SOFTCAP, softcap_inf},
-    {"softcap_without_bit", "softcap", IN_DESC, INVALID, 0, softcap_alone},
-    {"window_left_low", "window_left", IN_DESC, INVALID, HEED_HAS_WINDOW, window_left_low},
-    {"window_right_low", "window_right", IN_DESC, INVALID, HEED_HAS_WINDOW, window_right_low},
-    {"window_without_bit", "window_left", IN_DESC, INVALID, 0, window_alone},
-    {"max_batch_negative", "max_batch", IN_DESC_AT_PLAN, INVALID, 0, max_batch_negative},
-    {"max_q_len_large", "max_q_len", IN_DESC_AT_PLAN, INVALID, 0, max_q_len_large},
-    {"max_kv_len_large", "max_kv_len", IN_DESC_AT_PLAN, INVALID, 0, max_kv_len_large},
-    {"desc_struct_size_0", "struct_size", IN_DESC, HEED_ERR_ABI, 0, desc_size_0},
-    {"batch_negative", "batch", IN_ARGS, INVALID, 0, batch_negative},
-    {"q_len_negative", "q_len", IN_ARGS, INVALID, 0, q_len_negative},
-    {"kv_len_negative", "kv_len", IN_ARGS, INVALID, 0, kv_len_negative},
-    {"batch_huge", "args.batch", IN_ARGS, INVALID, 0, batch_huge},
-    {"q_len_huge", "args.q_len", IN_ARGS, INVALID, 0, q_len_huge},
-    {"kv_len_huge", "args.kv_len", IN_ARGS, INVALID, 0, kv_len_huge},
-    {"batch_above_plan", "batch", IN_ARGS_AT_PLAN, INVALID, 0, batch_large},
-    {"q_len_above_plan", "q_len", IN_ARGS_AT_PLAN, INVALID, 0, q_len_large},
-    {"kv_len_above_plan", "kv_len", IN_ARGS_AT_PLAN, INVALID, 0, kv_len_large},
-    {"q_null", "args.q", IN_ARGS, INVALID, 0, q_null},
-    {"k_null", "args.k", IN_ARGS, INVALID, 0, k_null},
-    {"v_null", "args.v", IN_ARGS, INVALID, 0, v_null},
-    {"out_null", "args.out", IN_ARGS, INVALID, 0, out_null},
-    {"mask_null", "mask", IN_ARGS, INVALID, HEED_HAS_MASK, mask_null},
-    {"bias_null", "bias", IN_ARGS, INVALID, HEED_HAS_BIAS, bias_null},
-    {"lse_null", "lse", IN_ARGS, INVALID, HEED_HAS_LSE, lse_null},
-    {"weights_null", "weights", IN_ARGS, INVALID, HEED_HAS_WEIGHTS, weights_null},
-    {"scores_null", "scores", IN_ARGS, INVALID, HEED_HAS_SCORES, scores_null},
-    {"mask_without_bit", "mask", IN_ARGS, INVALID, 0, mask_alone},
-    {"bias_without_bit", "bias", IN_ARGS, INVALID, 0, bias_alone},
-    {"lse_without_bit", "lse", IN_ARGS, INVALID, 0, lse_alone},
-    {"weights_without_bit", "weights", IN_ARGS, INVALID, 0, weights_alone},
-    {"scores_without_bit", "scores", IN_ARGS, INVALID, 0, scores_alone},
-    {"out_broadcast", "args.out", IN_ARGS, INVALID, 0, out_broadcast},
-    {"lse_broadcast", "lse", IN_ARGS, INVALID, HEED_HAS_LSE, lse_broadcast},
-    {"weights_broadcast", "weights", IN_ARGS, INVALID, HEED_HAS_WEIGHTS, weights_broadcast},
-    {"scores_broadcast", "scores", IN_ARGS, INVALID, HEED_HAS_SCORES, scores_broadcast},
-    {"q_strides_overflow", "args.q", IN_ARGS, INVALID, 0, q_far},
-    {"k_strides_overflow", "args.k", IN_ARGS, INVALID, 0, k_far},
-    {"mask_strides_overflow", "mask", IN_ARGS, INVALID, HEED_HAS_MASK, mask_far},
-    {"out_is_q", "args.out", IN_ARGS, INVALID, 0, out_is_q},
-    {"out_is_k", "args.out", IN_ARGS, INVALID, 0, out_is_k},
-    {"out_is_v", "args.out", IN_ARGS, INVALID, 0, out_is_v},
-    {"alibi_slope_null", "alibi_slope", IN_ARGS, INVALID, HEED_HAS_ALIBI, alibi_null},
-    {"alibi_slope_without_bit", "alibi_slope", IN_ARGS, INVALID, 0, alibi_alone},
-    {"bias_slope_null", "bias_slope", IN_ARGS, INVALID, HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE,
-     slope_null},
-    {"bias_slope_without_bit", "bias_slope", IN_ARGS, INVALID, HEED_HAS_BIAS, slope_given_alone},
-    {"sink_null", "sink", IN_ARGS, INVALID, HEED_HAS_SINK, sink_null},
-    {"sink_without_bit", "sink", IN_ARGS, INVALID, 0, sink_alone},
-    {"q_offsets_null", "q_offsets", IN_ARGS, INVALID, HEED_HAS_CAUSAL, offsets_null},
-    {"q_offsets_without_given", "q_offsets", IN_ARGS, INVALID, 0, offsets_alone},
-    {"lens_null", "q_lens", IN_ARGS, INVALID, HEED_HAS_LENS, lens_null},
-    {"q_lens_without_bit", "q_lens", IN_ARGS, INVALID, 0, q_lens_alone},
-    {"kv_lens_without_bit", "kv_lens", IN_ARGS, INVALID, 0, kv_lens_alone},
-    {"q_lens_negative", "q_lens", IN_ARGS, INVALID, HEED_HAS_LENS, q_lens_negative},
-    {"q_lens_above_q_len", "q_lens", IN_ARGS, INVALID, HEED_HAS_LENS, q_lens_large},
-    {"kv_lens_negative", "kv_lens", IN_ARGS, INVALID, HEED_HAS_LENS, kv_lens_negative},
-    {"kv_lens_above_kv_len", "kv_lens", IN_ARGS, INVALID, HEED_HAS_LENS, kv_lens_large},
-    {"k_scale_reserved", "k_quant", IN_ARGS, INVALID, 0, k_scale},
-    {"k_zero_reserved", "k_quant", IN_ARGS, INVALID, 0, k_zero},
-    {"k_key_group_reserved", "k_quant", IN_ARGS, INVALID, 0, k_key_group},
-    {"v_scale_reserved", "v_quant", IN_ARGS, INVALID, 0, v_scale},
-    {"v_zero_reserved", "v_quant", IN_ARGS, INVALID, 0, v_zero},
-    {"v_group_reserved", "v_quant", IN_ARGS, INVALID, 0, v_group},
-    {"q_starts_alone", "q_starts", IN_ARGS, INVALID, 0, q_starts},
-    {"kv_starts_alone", "kv_starts", IN_ARGS, INVALID, 0, kv_starts},
-    {"block_table_alone", "block_table", IN_ARGS, INVALID, 0, block_table},
-    {"n_pages_alone", "n_pages", IN_ARGS, INVALID, 0, n_pages},
-    {"max_rows_large", "max_rows", IN_DESC, INVALID, PACKED, max_rows_large},
-    {"starts_null", "q_starts", IN_ARGS, INVALID, PACKED, starts_null},
-    {"q_starts_negative", "q_starts[1]", IN_ARGS, INVALID, PACKED, q_starts_negative},
-    {"q_starts_past_the_end", "q_starts[1]", IN_ARGS, INVALID, PACKED, q_starts_past_the_end},
-    {"kv_starts_negative", "kv_starts[1]", IN_ARGS, INVALID, PACKED, kv_starts_negative},
-    {"kv_starts_with_pages", "kv_starts", IN_ARGS, INVALID, PACKED | PAGES, kv_starts_with_pages},
-    {"block_table_null", "block_table", IN_ARGS, INVALID, PAGES, table_null},
-    {"block_table_narrow", "block_table_stride", IN_ARGS, INVALID, PAGES, table_narrow},
-    {"page_negative", "block_table[1][0]", IN_ARGS, INVALID, PAGES, page_negative},
-    {"page_past_the_end", "block_table[0][0]", IN_ARGS, INVALID, PAGES, page_past_the_end},
-    {"page_huge", "block_table[1][1]", IN_ARGS, INVALID, PAGES | HEED_HAS_LENS, page_huge},
-    {"n_pages_0", "n_pages", IN_ARGS, INVALID, PAGES, n_pages_0},
-    {"n_pages_negative", "n_pages", IN_ARGS, INVALID, PAGES, n_pages_negative},
-    {"n_pages_large", "n_pages", IN_ARGS, INVALID, PAGES, n_pages_large},
-    {"k_pages_overflow", "args.k", IN_ARGS, INVALID, PAGES, k_pages_far},
-    {"out_rows_broadcast", "args.out", IN_ARGS, INVALID, PACKED, out_rows_broadcast},
-    {"args_struct_size_0", "struct_size", IN_ARGS, HEED_ERR_ABI, 0, args_size_0},
-    {"empty_q_offsets_null", "q_offsets", IN_ARGS, INVALID, HEED_HAS_CAUSAL, empty_offsets_null},
-    {"empty_sink_without_bit", "sink", IN_ARGS, INVALID, 0, empty_sink_alone},
-    {"empty_lens_null", "q_lens", IN_ARGS, INVALID, HEED_HAS_LENS, empty_lens_null},
+#define RANGE (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI)
+#define PUT(field, ...) KIT_CHANGE(kit_problem, KIT_PUT, field, __VA_ARGS__)
+#define OR(field, ...) KIT_CHANGE(kit_problem, KIT_OR, field, __VA_ARGS__)
+#define ADD(field, ...) KIT_CHANGE(kit_problem, KIT_ADD, field, __VA_ARGS__)
+#define DO(function, of, kinds) .make = (function), .arg = (of), .n = (kinds)
+#define WITH(bits) .with = (bits)
+#define WITHOUT(bits) .without = (bits)
+
+static const kit_mistake mistakes[] = {
+    {"q_heads_0", "q_heads", IN_DESC, INVALID, PUT(desc.q_heads, 0)},
+    {"kv_heads_0", "kv_heads", IN_DESC, INVALID, PUT(desc.kv_heads, 0)},
+    {"qk_dim_0", "qk_dim", IN_DESC, INVALID, PUT(desc.qk_dim, 0)},
+    {"v_dim_0", "v_dim", IN_DESC, INVALID, PUT(desc.v_dim, 0)},
+    {"q_heads_no_multiple", "q_heads", IN_DESC, INVALID, DO(uneven_heads, 0, 2)},
+    {"q_type_unknown", "q_type", IN_DESC, INVALID, PUT(desc.q_type, KIT_BAD_TYPES, KIT_RESERVED_TYPES)},
+    {"k_type_unknown", "k_type", IN_DESC, INVALID, PUT(desc.k_type, KIT_BAD_TYPES)},
+    {"v_type_unknown", "v_type", IN_DESC, INVALID, PUT(desc.v_type, KIT_BAD_TYPES)},
+    {"out_type_unknown", "out_type", IN_DESC, INVALID, PUT(desc.out_type, KIT_BAD_TYPES, KIT_RESERVED_TYPES)},
+    {"k_type_reserved", "k_type", IN_DESC, REFUSED, PUT(desc.k_type, KIT_RESERVED_TYPES)},
+    {"v_type_reserved", "v_type", IN_DESC, REFUSED, PUT(desc.v_type, KIT_RESERVED_TYPES)},
+    {"bias_type_without_bias", "bias_type", IN_DESC, INVALID, PUT(desc.bias_type, HEED_F32, 7),
+     WITHOUT(HEED_HAS_BIAS)},
+    {"bias_type_none", "bias_type", IN_DESC, INVALID, PUT(desc.bias_type, KIT_BAD_TYPES),
+     WITH(HEED_HAS_BIAS)},
+    {"feature_unknown", "features", IN_DESC, INVALID,
+     OR(desc.features, INT64_C(1) << 40, INT64_MIN)},
+    {"pages_of_0", "page_len", IN_DESC, INVALID, OR(desc.features, HEED_HAS_PAGES),
+     WITHOUT(HEED_HAS_PAGES)},
+    {"page_len_0", "page_len", IN_DESC, INVALID, PUT(desc.page_len, 0), WITH(HEED_HAS_PAGES)},
+    {"quant_reserved", "QUANT", IN_DESC, REFUSED, OR(desc.features, HEED_HAS_QUANT)},
+    {"bias_slope_without_bias", "BIAS_SLOPE", IN_DESC, INVALID,
+     OR(desc.features, HEED_HAS_BIAS_SLOPE), WITHOUT(HEED_HAS_BIAS)},
+    {"causal_without_position", "position", IN_DESC, INVALID, PUT(desc.position, HEED_POS_UNSET),
+     WITH(HEED_HAS_CAUSAL)},
+    {"window_without_position", "position", IN_DESC, INVALID, PUT(desc.position, HEED_POS_UNSET),
+     WITH(HEED_HAS_WINDOW)},
+    {"alibi_without_position", "position", IN_DESC, INVALID, PUT(desc.position, HEED_POS_UNSET),
+     WITH(HEED_HAS_ALIBI)},
+    {"position_unknown", "position", IN_DESC, INVALID, PUT(desc.position, 7, 9, 262),
+     WITH(HEED_HAS_CAUSAL)},
+    {"position_unknown_alone", "position", IN_DESC, INVALID, PUT(desc.position, 7, 9, 262),
+     WITHOUT(RANGE)},
+    {"scores_stage_without_scores", "scores_stage", IN_DESC, INVALID,
+     PUT(desc.scores_stage, HEED_SCORES_RAW, 7), WITHOUT(HEED_HAS_SCORES)},
+    {"scores_stage_none", "scores_stage", IN_DESC, INVALID,
+     PUT(desc.scores_stage, HEED_SCORES_NONE), WITH(HEED_HAS_SCORES)},
+    {"scores_stage_unknown", "scores_stage", IN_DESC, INVALID, PUT(desc.scores_stage, 4, 7, 262),
+     WITH(HEED_HAS_SCORES)},
+    {"page_len_without_pages", "page_len", IN_DESC, INVALID, PUT(desc.page_len, 7, 16),
+     WITHOUT(HEED_HAS_PAGES)},
+    {"accuracy_unknown", "accuracy", IN_DESC, INVALID, PUT(desc.accuracy, 4, 7, 262)},
+    {"desc_reserved", "reserved", IN_DESC, INVALID, PUT(desc.reserved, 1, 7, 262)},
+    {"max_rows_without_packed", "max_rows", IN_DESC, INVALID, PUT(desc.max_rows, 1),
+     WITHOUT(HEED_HAS_PACKED)},
+    {"max_rows_large", "max_rows", IN_DESC, INVALID, PUT(desc.max_rows, INT64_C(1) << 31),
+     WITH(HEED_HAS_PACKED)},
+    {"scale_not_finite", "scale", IN_DESC, INVALID,
+     PUT(desc.scale, KIT_BITS_NAN, KIT_BITS_INF, KIT_BITS_MINUS_INF), WITH(HEED_HAS_SCALE)},
+    {"scale_without_bit", "scale", IN_DESC, INVALID,
+     PUT(desc.scale, KIT_BITS_1, KIT_BITS_NAN, KIT_BITS_INF, KIT_BITS_MINUS_INF),
+     WITHOUT(HEED_HAS_SCALE)},
+    {"softcap_bad", "softcap", IN_DESC, INVALID,
+     PUT(desc.softcap, KIT_BITS_MINUS_1, KIT_BITS_NAN, KIT_BITS_INF, KIT_BITS_MINUS_INF),
+     WITH(HEED_HAS_SOFTCAP)},
+    {"softcap_without_bit", "softcap", IN_DESC, INVALID,
+     PUT(desc.softcap, KIT_BITS_1, KIT_BITS_NAN, KIT_BITS_INF, KIT_BITS_MINUS_INF),
+     WITHOUT(HEED_HAS_SOFTCAP)},
+    {"window_left_low", "window_left", IN_DESC, INVALID, PUT(desc.window_left, -2, INT64_MIN),
+     WITH(HEED_HAS_WINDOW)},
+    {"window_right_low", "window_right", IN_DESC, INVALID, PUT(desc.window_right, -2, INT64_MIN),
+     WITH(HEED_HAS_WINDOW)},
+    {"window_left_without_bit", "window_left", IN_DESC, INVALID,
+     PUT(desc.window_left, 5, -2, INT64_MIN), WITHOUT(HEED_HAS_WINDOW)},
+    {"window_right_without_bit", "window_right", IN_DESC, INVALID,
+     PUT(desc.window_right, 5, -2, INT64_MIN), WITHOUT(HEED_HAS_WINDOW)},
+    {"max_batch_bad", "max_batch", IN_DESC_AT_PLAN, INVALID, PUT(desc.max_batch, KIT_BAD_SIZES)},
+    {"max_q_len_bad", "max_q_len", IN_DESC_AT_PLAN, INVALID, PUT(desc.max_q_len, KIT_BAD_SIZES)},
+    {"max_kv_len_bad", "max_kv_len", IN_DESC_AT_PLAN, INVALID, PUT(desc.max_kv_len, KIT_BAD_SIZES)},
+    {"desc_struct_size", "struct_size", IN_DESC, HEED_ERR_ABI,
+     PUT(desc.struct_size, KIT_BAD_STRUCTS)},
+    {"batch_bad", "args.batch", IN_ARGS, INVALID, PUT(args.batch, KIT_BAD_SIZES, INT64_C(1) << 40)},
+    {"q_len_bad", "args.q_len", IN_ARGS, INVALID, PUT(args.q_len, KIT_BAD_SIZES)},
+    {"kv_len_bad", "args.kv_len", IN_ARGS, INVALID, PUT(args.kv_len, KIT_BAD_SIZES)},
+    {"batch_above_plan", "batch", IN_ARGS_AT_PLAN, INVALID, ADD(args.batch, 1)},
+    {"q_len_above_plan", "q_len", IN_ARGS_AT_PLAN, INVALID, ADD(args.q_len, 1)},
+    {"kv_len_above_plan", "kv_len", IN_ARGS_AT_PLAN, INVALID, ADD(args.kv_len, 1)},
+    {"q_null", "args.q", IN_ARGS, INVALID, PUT(args.q.data, 0), WITH(ELEMENTS)},
+    {"k_null", "args.k", IN_ARGS, INVALID, PUT(args.k.data, 0), WITH(ELEMENTS)},
+    {"v_null", "args.v", IN_ARGS, INVALID, PUT(args.v.data, 0), WITH(ELEMENTS)},
+    {"out_null", "args.out", IN_ARGS, INVALID, PUT(args.out.data, 0), WITH(ELEMENTS)},
+    {"mask_null", "mask", IN_ARGS, INVALID, PUT(args.mask.data, 0), WITH(HEED_HAS_MASK | ELEMENTS)},
+    {"bias_null", "bias", IN_ARGS, INVALID, PUT(args.bias.data, 0), WITH(HEED_HAS_BIAS | ELEMENTS)},
+    {"lse_null", "lse", IN_ARGS, INVALID, PUT(args.lse.data, 0), WITH(HEED_HAS_LSE | ELEMENTS)},
+    {"weights_null", "weights", IN_ARGS, INVALID, PUT(args.weights.data, 0),
+     WITH(HEED_HAS_WEIGHTS | ELEMENTS)},
+    {"scores_null", "scores", IN_ARGS, INVALID, PUT(args.scores.data, 0),
+     WITH(HEED_HAS_SCORES | ELEMENTS)},
+    {"mask_without_bit", "mask", IN_ARGS, INVALID, PUT(args.mask.data, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_MASK)},
+    {"bias_without_bit", "bias", IN_ARGS, INVALID, PUT(args.bias.data, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_BIAS)},
+    {"lse_without_bit", "lse", IN_ARGS, INVALID, PUT(args.lse.data, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_LSE)},
+    {"weights_without_bit", "weights", IN_ARGS, INVALID, PUT(args.weights.data, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_WEIGHTS)},
+    {"scores_without_bit", "scores", IN_ARGS, INVALID, PUT(args.scores.data, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_SCORES)},
+    {"q_strides", "args.q", IN_ARGS, INVALID, DO(broken_stride, KIT_Q, 32), WITH(ELEMENTS)},
+    {"k_strides", "args.k", IN_ARGS, INVALID, DO(broken_stride, KIT_K, 32), WITH(ELEMENTS)},
+    {"v_strides", "args.v", IN_ARGS, INVALID, DO(broken_stride, KIT_V, 32), WITH(ELEMENTS)},
+    {"out_strides", "args.out", IN_ARGS, INVALID, DO(broken_stride, KIT_OUT, 32), WITH(ELEMENTS)},
+    {"mask_strides", "mask", IN_ARGS, INVALID, DO(broken_stride, KIT_MASK, 32),
+     WITH(HEED_HAS_MASK | ELEMENTS)},
+    {"bias_strides", "bias", IN_ARGS, INVALID, DO(broken_stride, KIT_BIAS, 32),
+     WITH(HEED_HAS_BIAS | ELEMENTS)},
+    {"lse_strides", "lse", IN_ARGS, INVALID, DO(broken_stride, KIT_LSE, 24),
+     WITH(HEED_HAS_LSE | ELEMENTS)},
+    {"weights_strides", "weights", IN_ARGS, INVALID, DO(broken_stride, KIT_WEIGHTS, 32),
+     WITH(HEED_HAS_WEIGHTS | ELEMENTS)},
+    {"scores_strides", "scores", IN_ARGS, INVALID, DO(broken_stride, KIT_SCORES, 32),
+     WITH(HEED_HAS_SCORES | ELEMENTS)},
+    {"strides_of_packed_rows", "args.out", IN_ARGS, INVALID, DO(broken_stride, KIT_OUT, 32),
+     WITH(HEED_HAS_PACKED | ELEMENTS)},
+    {"strides_of_pages", "args.k", IN_ARGS, INVALID, DO(broken_stride, KIT_K, 32),
+     WITH(HEED_HAS_PAGES | ELEMENTS)},
+    {"out_is_q", "args.out", IN_ARGS, INVALID, DO(out_is_another, KIT_Q, 1), WITH(ELEMENTS)},
+    {"out_is_k", "args.out", IN_ARGS, INVALID, DO(out_is_another, KIT_K, 1), WITH(ELEMENTS)},
+    {"out_is_v", "args.out", IN_ARGS, INVALID, DO(out_is_another, KIT_V, 1), WITH(ELEMENTS)},
+    {"out_is_mask", "args.out", IN_ARGS, INVALID, DO(out_is_another, KIT_MASK, 1),
+     WITH(HEED_HAS_MASK | ELEMENTS)},
+    {"out_is_bias", "args.out", IN_ARGS, INVALID, DO(out_is_another, KIT_BIAS, 1),
+     WITH(HEED_HAS_BIAS | ELEMENTS)},
+    {"out_is_lse", "args.out", IN_ARGS, INVALID, DO(out_is_another, KIT_LSE, 1),
+     WITH(HEED_HAS_LSE | ELEMENTS)},
+    {"out_is_weights", "args.out", IN_ARGS, INVALID, DO(out_is_another, KIT_WEIGHTS, 1),
+     WITH(HEED_HAS_WEIGHTS | ELEMENTS)},
+    {"out_is_scores", "args.out", IN_ARGS, INVALID, DO(out_is_another, KIT_SCORES, 1),
+     WITH(HEED_HAS_SCORES | ELEMENTS)},
+    {"alibi_slope_null", "alibi_slope", IN_ARGS, INVALID, PUT(args.alibi_slope, 0),
+     WITH(HEED_HAS_ALIBI)},
+    {"alibi_slope_without_bit", "alibi_slope", IN_ARGS, INVALID,
+     PUT(args.alibi_slope, KIT_SOMETHING), WITHOUT(HEED_HAS_ALIBI)},
+    {"bias_slope_null", "bias_slope", IN_ARGS, INVALID, PUT(args.bias_slope, 0),
+     WITH(HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE)},
+    {"bias_slope_without_bit", "bias_slope", IN_ARGS, INVALID, PUT(args.bias_slope, KIT_SOMETHING),
+     WITH(HEED_HAS_BIAS), WITHOUT(HEED_HAS_BIAS_SLOPE)},
+    {"sink_null", "sink", IN_ARGS, INVALID, PUT(args.sink, 0), WITH(HEED_HAS_SINK)},
+    {"sink_without_bit", "sink", IN_ARGS, INVALID, PUT(args.sink, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_SINK)},
+    {"q_offsets_null", "q_offsets", IN_ARGS, INVALID, DO(no_offsets, 0, 1), WITH(HEED_HAS_CAUSAL)},
+    {"q_offsets_without_given", "q_offsets", IN_ARGS, INVALID, DO(offsets_alone, 0, 1)},
+    {"lens_null", "q_lens", IN_ARGS, INVALID, DO(no_lens, 0, 1), WITH(HEED_HAS_LENS)},
+    {"q_lens_without_bit", "q_lens", IN_ARGS, INVALID, PUT(args.q_lens, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_LENS)},
+    {"kv_lens_without_bit", "kv_lens", IN_ARGS, INVALID, PUT(args.kv_lens, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_LENS)},
+    {"q_lens_bad", "q_lens", IN_ARGS, INVALID, DO(bad_length, 0, 8), WITH(HEED_HAS_LENS | ELEMENTS)},
+    {"kv_lens_bad", "kv_lens", IN_ARGS, INVALID, DO(bad_length, 1, 8),
+     WITH(HEED_HAS_LENS | ELEMENTS)},
+    {"k_quant_reserved", "k_quant", IN_ARGS, INVALID, PUT(args.k_quant.scale, KIT_SOMETHING)},
+    {"v_quant_reserved", "v_quant", IN_ARGS, INVALID, PUT(args.v_quant.scale, KIT_SOMETHING)},
+    {"q_starts_alone", "q_starts", IN_ARGS, INVALID, PUT(args.q_starts, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_PACKED)},
+    {"kv_starts_alone", "kv_starts", IN_ARGS, INVALID, PUT(args.kv_starts, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_PACKED)},
+    {"block_table_alone", "block_table", IN_ARGS, INVALID, PUT(args.block_table, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_PAGES)},
+    {"n_pages_alone", "n_pages", IN_ARGS, INVALID, PUT(args.n_pages, 1), WITHOUT(HEED_HAS_PAGES)},
+    {"starts_null", "q_starts", IN_ARGS, INVALID, DO(no_starts, 0, 1), WITH(HEED_HAS_PACKED)},
+    {"q_starts_bad", "q_starts", IN_ARGS, INVALID, DO(bad_start, 0, 8),
+     WITH(HEED_HAS_PACKED | ELEMENTS)},
+    {"kv_starts_bad", "kv_starts", IN_ARGS, INVALID, DO(bad_start, 1, 8),
+     WITH(HEED_HAS_PACKED | ELEMENTS)},
+    {"kv_starts_with_pages", "kv_starts", IN_ARGS, INVALID, PUT(args.kv_starts, KIT_SOMETHING),
+     WITH(HEED_HAS_PACKED | HEED_HAS_PAGES)},
+    {"block_table_null", "block_table", IN_ARGS, INVALID, PUT(args.block_table, 0),
+     WITH(HEED_HAS_PAGES | ELEMENTS)},
+    {"block_table_narrow", "block_table_stride", IN_ARGS, INVALID, DO(narrow_table, 0, 2),
+     WITH(HEED_HAS_PAGES | ELEMENTS)},
+    /* A page that nobody sees may be bad. */
+    {"page_bad", "block_table", IN_ARGS, INVALID, DO(bad_page, 0, 32),
+     WITH(HEED_HAS_PAGES | ELEMENTS), WITHOUT(HEED_HAS_CAUSAL | HEED_HAS_WINDOW)},
+    {"page_bad_of_some_length", "block_table", IN_ARGS, INVALID, DO(bad_page, 0, 32),
+     WITH(HEED_HAS_PAGES | HEED_HAS_LENS | ELEMENTS), WITHOUT(HEED_HAS_CAUSAL | HEED_HAS_WINDOW)},
+    {"n_pages_bad", "n_pages", IN_ARGS, INVALID, PUT(args.n_pages, 0, -1, INT64_C(1) << 31),
+     WITH(HEED_HAS_PAGES | ELEMENTS)},
+    {"args_struct_size", "struct_size", IN_ARGS, HEED_ERR_ABI,
+     PUT(args.struct_size, KIT_BAD_STRUCTS)},
+    {"executor_bad", "executor", IN_RUN, INVALID, DO(bad_executor, 0, 2)},
+    {"empty_q_offsets_null", "q_offsets", IN_ARGS, INVALID, DO(no_offsets, 1, 1),
+     WITH(HEED_HAS_CAUSAL)},
+    {"empty_sink_without_bit", "sink", IN_ARGS, INVALID, DO(empty_with_sink, 0, 1),
+     WITHOUT(HEED_HAS_SINK)},
+    {"empty_lens_null", "q_lens", IN_ARGS, INVALID, DO(no_lens, 1, 1), WITH(HEED_HAS_LENS)},
 };
 /* clang-format on */
 
-static void build(const mistake *m, kit_spec *s)
+size_t kit_mistakes(void)
 {
-    memset(s, 0, sizeof *s);
-    s->q_type = s->k_type = s->v_type = s->out_type = HEED_F32;
-    s->features = m->features & ~(HEED_HAS_LENS | PACKED | PAGES);
-    if (m->features & (PACKED | PAGES)) {
-        s->storage = !(m->features & PAGES) ? KIT_RAGGED_Q
-                     : m->features & PACKED ? KIT_PAGED_RAGGED
-                                            : KIT_PAGED;
-        s->page_len = 8;
-    }
-    s->lens = m->features & HEED_HAS_LENS ? KIT_LENS_BOTH : KIT_LENS_FULL;
-    if (m->features & (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI))
-        s->position = HEED_POS_GIVEN;
-    if (m->features & HEED_HAS_SCORES)
-        s->scores_stage = HEED_SCORES_RAW;
-    kit_complete(s);
+    return KIT_COUNT(mistakes);
 }
+
+/* ---- what comes back --------------------------------------------------------------------------
+ */
 
 /* The call has failed: was it for the reason that it should, and did it leave the outputs alone? */
-static void judge(const mistake *m, kit_problem *p, const char *call, heed_status status,
-                  const char *sentence, kit_outcome *outcome)
+static void judge(const kit_mistake *m, const char *word, kit_problem *p, const char *call,
+                  heed_status status, const char *sentence, kit_outcome *outcome)
 {
-    if (status != m->status)
-        kit_fail(outcome, "%s returned %s, %s is required (it says: %s)", call,
-                 heed_status_string(status), heed_status_string(m->status),
-                 status == HEED_OK ? "nothing" : sentence);
-    else if (!strstr(sentence, m->word))
-        kit_fail(outcome, "%s does not name %s: '%s'", call, m->word, sentence);
+    kit_judge_refusal(m, word, call, status, sentence, outcome);
     for (int t = KIT_OUT; t < KIT_TENSORS; t++)
-        for (size_t at = 0; (t == KIT_OUT || t >= KIT_LSE) && at < p->buffer[t].bytes; at++)
-            if (p->buffer[t].data[at] != KIT_CANARY) {
-                kit_fail(outcome, "%s failed and yet wrote to an output", call);
-                return;
-            }
+        if ((t == KIT_OUT || t >= KIT_LSE) && !kit_is_canary(&p->buffer[t]))
+            kit_fail(outcome, "%s: %s failed and yet wrote to an output", m->name, call);
 }
 
-static void spoiled_desc(const kit_env *env, const mistake *m, kit_problem *p, kit_outcome *outcome)
+static void spoiled_desc(heed_context *context, const kit_mistake *m, const char *word,
+                         kit_problem *p, kit_outcome *outcome)
 {
     heed_error why = {""};
     heed_attn *plan = NULL;
-    m->make(p);
-    judge(m, p, "heed_attn_create", heed_attn_create(env->context, &p->desc, &plan),
+    judge(m, word, p, "heed_attn_create", heed_attn_create(context, &p->desc, &plan),
           heed_last_error(), outcome);
     if (plan)
-        kit_fail(outcome, "heed_attn_create failed and yet gave a plan");
-    heed_status status = heed_attn_supported(env->context, &p->desc, &why);
-    judge(m, p, "heed_attn_supported", status, why.text, outcome);
+        kit_fail(outcome, "%s: heed_attn_create failed and yet gave a plan", m->name);
+    heed_status status = heed_attn_supported(context, &p->desc, &why);
+    judge(m, word, p, "heed_attn_supported", status, why.text, outcome);
     if (m->where == IN_DESC_AT_PLAN)
         return;
     p->args.error = &why;
     why.text[0] = '\0';
-    status = heed_attention(env->context, &p->desc, &p->args);
-    judge(m, p, "heed_attention", status, why.text, outcome);
+    status = heed_attention(context, &p->desc, &p->args);
+    judge(m, word, p, "heed_attention", status, why.text, outcome);
 }
 
-static void spoiled_args(const kit_env *env, const mistake *m, kit_problem *p, kit_outcome *outcome)
+static void spoiled_args(heed_context *context, const kit_mistake *m, const char *word,
+                         const heed_attn *plan, kit_problem *p, kit_outcome *outcome)
 {
     heed_error why = {""};
-    heed_attn *plan = NULL;
     guard_buffer workspace = {0};
-    heed_status status = heed_attn_create(env->context, &p->desc, &plan);
-    if (kit_status(outcome, status, heed_last_error(), "heed_attn_create") != 0)
-        return;
-    m->make(p);
-    judge(m, p, "heed_attn_run", heed_attn_run(plan, &p->args, NULL, 0), heed_last_error(),
+    heed_status status;
+    judge(m, word, p, "heed_attn_run", heed_attn_run(plan, &p->args, NULL, 0), heed_last_error(),
           outcome);
     size_t bytes = (heed_attn_workspace_bytes(plan, 2) + 63) / 64 * 64;
-    if (guard_map(&workspace, bytes, GUARD_HIGH, 0, 0xff) == 0) {
+    if (m->where != IN_RUN && guard_map(&workspace, bytes, GUARD_HIGH, 0, 0xff) == 0) {
         p->args.error = &why;
         status = heed_attn_begin(plan, &p->args, 2, workspace.data, bytes);
         /* args of an unknown size: where its `error` is cannot be known either. */
-        judge(m, p, "heed_attn_begin", status,
+        judge(m, word, p, "heed_attn_begin", status,
               m->status == HEED_ERR_ABI ? heed_last_error() : why.text, outcome);
         if (status != HEED_OK && heed_run_part(workspace.data, 0) == HEED_OK)
-            kit_fail(outcome, "heed_run_part succeeds on a run that did not begin");
+            kit_fail(outcome, "%s: heed_run_part succeeds on a run that did not begin", m->name);
         guard_unmap(&workspace);
     }
-    if (m->where == IN_ARGS) {
+    if (m->where != IN_ARGS_AT_PLAN) {
         p->args.error = NULL;
-        status = heed_attention(env->context, &p->desc, &p->args);
-        judge(m, p, "heed_attention", status, heed_last_error(), outcome);
+        status = heed_attention(context, &p->desc, &p->args);
+        judge(m, word, p, "heed_attention", status, heed_last_error(), outcome);
+    }
+}
+
+int kit_refuses(heed_context *context, kit_problem *p, size_t which, uint32_t pick,
+                kit_outcome *outcome)
+{
+    const kit_mistake *m = &mistakes[which];
+    const uint64_t has = p->desc.features | (is_empty(p) ? 0 : ELEMENTS);
+    heed_attn *plan = NULL;
+    const char *word = NULL;
+    if ((has & m->with) != m->with || has & m->without)
+        return 0;
+    heed_status status = heed_attn_create(context, &p->desc, &plan);
+    if (kit_status(outcome, status, heed_last_error(), "heed_attn_create") == 0 &&
+        (word = kit_make_mistake(m, p, pick)) != NULL) {
+        if (m->where == IN_DESC || m->where == IN_DESC_AT_PLAN)
+            spoiled_desc(context, m, word, p, outcome);
+        else
+            spoiled_args(context, m, word, plan, p, outcome);
     }
     heed_attn_release(plan);
+    return word != NULL;
+}
+
+/* ---- the cases --------------------------------------------------------------------------------
+ */
+
+static kit_spec good_problem(uint64_t features)
+{
+    kit_spec s = {.q_type = HEED_F32, .k_type = HEED_F32, .v_type = HEED_F32, .out_type = HEED_F32};
+    s.features = features & ~(HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES | ELEMENTS);
+    if (features & (HEED_HAS_PACKED | HEED_HAS_PAGES)) {
+        s.storage = !(features & HEED_HAS_PAGES) ? KIT_RAGGED_Q
+                    : features & HEED_HAS_PACKED ? KIT_PAGED_RAGGED
+                                                 : KIT_PAGED;
+        s.page_len = 8;
+    }
+    s.lens = features & HEED_HAS_LENS ? KIT_LENS_BOTH : KIT_LENS_FULL;
+    if (features & RANGE)
+        s.position = HEED_POS_GIVEN;
+    if (features & HEED_HAS_SCORES)
+        s.scores_stage = HEED_SCORES_RAW;
+    kit_complete(&s);
+    return s;
 }
 
 static void run_mistake(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
-    const mistake *m = &mistakes[c->variant];
-    kit_problem p;
-    kit_spec spec;
-    build(m, &spec);
-    if (kit_build(&p, &spec, GUARD_HIGH) != 0)
-        kit_fail(outcome, "out of memory");
-    else if (m->where == IN_DESC || m->where == IN_DESC_AT_PLAN)
-        spoiled_desc(env, m, &p, outcome);
-    else
-        spoiled_args(env, m, &p, outcome);
-    kit_free(&p);
+    const kit_mistake *m = &mistakes[c->variant];
+    const kit_spec spec = good_problem(m->with);
+    int n_made = 0;
+    for (uint32_t pick = 0; pick < m->n; pick++) {
+        kit_problem p;
+        if (kit_build(&p, &spec, GUARD_HIGH) != 0)
+            kit_fail(outcome, "out of memory");
+        else
+            n_made += kit_refuses(env->context, &p, (size_t)c->variant, pick, outcome);
+        kit_free(&p);
+    }
+    if (n_made == 0 && outcome->verdict == KIT_PASSED)
+        kit_fail(outcome, "the mistake was not made");
 }
 
 /* A workspace that is too small, parts that do not exist, and a good call after all of that. */
 static void run_workspace(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
-    static const mistake small = {.word = "workspace", .status = HEED_ERR_NOMEM};
-    static const mistake part = {.word = "part", .status = HEED_ERR_INVALID};
+    static const kit_mistake small = {.name = "a small workspace", .status = HEED_ERR_NOMEM};
+    static const kit_mistake part = {.name = "a part too many", .status = HEED_ERR_INVALID};
     kit_problem p;
     guard_buffer workspace = {0};
     heed_attn *plan = NULL;
     (void)c;
-    kit_spec spec;
-    build(&small, &spec);
+    const kit_spec spec = good_problem(0);
     if (kit_build(&p, &spec, GUARD_HIGH) != 0 ||
         heed_attn_create(env->context, &p.desc, &plan) != HEED_OK) {
         kit_status(outcome, plan ? HEED_OK : HEED_ERR_UNSUPPORTED, heed_last_error(), "the plan");
@@ -410,9 +531,9 @@ static void run_workspace(const kit_env *env, const kit_case *c, kit_outcome *ou
         kit_fail(outcome, "heed_attn_workspace_bytes of 0, 1, 2 parts: %zu, %zu, %zu",
                  heed_attn_workspace_bytes(plan, 0), one, two);
     if (guard_map(&workspace, (two + 63) / 64 * 64, GUARD_HIGH, 0, 0x5a) == 0) {
-        judge(&small, &p, "heed_attn_run", heed_attn_run(plan, &p.args, workspace.data, one - 1),
-              heed_last_error(), outcome);
-        judge(&small, &p, "heed_attn_begin",
+        judge(&small, "workspace", &p, "heed_attn_run",
+              heed_attn_run(plan, &p.args, workspace.data, one - 1), heed_last_error(), outcome);
+        judge(&small, "workspace", &p, "heed_attn_begin",
               heed_attn_begin(plan, &p.args, 2, workspace.data, two - 1), heed_last_error(),
               outcome);
         if (heed_run_part(workspace.data, 0) != HEED_ERR_INVALID)
@@ -421,8 +542,8 @@ static void run_workspace(const kit_env *env, const kit_case *c, kit_outcome *ou
             kit_fail(outcome, "heed_attn_begin takes 0 parts");
         if (heed_attn_begin(plan, &p.args, 2, workspace.data, two) != HEED_OK)
             kit_fail(outcome, "heed_attn_begin fails: %s", heed_last_error());
-        judge(&part, &p, "heed_run_part", heed_run_part(workspace.data, 2), heed_last_error(),
-              outcome);
+        judge(&part, "part", &p, "heed_run_part", heed_run_part(workspace.data, 2),
+              heed_last_error(), outcome);
         if (heed_run_part(workspace.data, 1) != HEED_OK)
             kit_fail(outcome, "heed_run_part fails: %s", heed_last_error());
         kit_check(&p, outcome);
@@ -437,7 +558,7 @@ static void run_workspace(const kit_env *env, const kit_case *c, kit_outcome *ou
 
 void kit_error_cases(kit_list *list)
 {
-    for (size_t n = 0; n < COUNT(mistakes); n++) {
+    for (size_t n = 0; n < KIT_COUNT(mistakes); n++) {
         kit_case c = {.quick = 1, .run = run_mistake, .variant = (int)n};
         snprintf(c.name, sizeof c.name, "error/%s/f32", mistakes[n].name);
         kit_add(list, &c);

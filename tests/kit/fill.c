@@ -186,6 +186,14 @@ static double rising(const kit_spec *s, int which, int64_t row, int64_t d, uint6
     return level(s, d, row) * (double)s->rise * 0.6931471805599453 / (8 * scale);
 }
 
+static double any_number(uint64_t bits)
+{
+    const uint32_t low = (uint32_t)bits;
+    float x;
+    memcpy(&x, &low, sizeof x);
+    return (double)x;
+}
+
 static double value(const kit_spec *s, int which, uint32_t type, int64_t row, int64_t d,
                     int64_t dim, uint64_t stream)
 {
@@ -254,6 +262,8 @@ static double value(const kit_spec *s, int which, uint32_t type, int64_t row, in
         return is_v || d >= n_series(s) ? x : rising(s, which, row, d, stream);
     case KIT_SIGNED_ZEROS:
         return is_v && bits & 2 ? x : bits & 1 ? -0.0 : 0.0;
+    case KIT_WILD:
+        return kit_mix(bits) % 16 == 0 ? any_number(kit_mix(bits) >> 32) : x;
     default:
         return x;
     }

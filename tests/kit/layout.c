@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "decode.h"
+#include "random.h"
+#include "strides.h"
 
 enum { B = 1, H = 2, I = 4, D = 8 }; /* axes, as bits */
 
@@ -41,6 +43,13 @@ static void lay_alone(kit_problem *p, int which, const int order[4], int64_t gap
     if (!t->bytes)
         return;
     t->buffer = (uint32_t)which;
+    if (p->spec.layout == KIT_DRAWN) {
+        const uint64_t draw = kit_hash(p->spec.seed, 60 + which);
+        const int input = which == KIT_Q || which == KIT_K || which == KIT_V;
+        p->elements[which] = kit_draw_strides(draw, 4, t->shape, input ? kit_draw_same(draw) : same,
+                                              t->stride, &t->first);
+        return;
+    }
     p->elements[which] = lay(t, order, gap, step, back, same);
 }
 

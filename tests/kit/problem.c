@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "decode.h"
+#include "random.h"
 
 int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d)
 {
@@ -26,10 +27,19 @@ static heed_view view_of(const kit_problem *p, int which)
     return view;
 }
 
+static uint32_t unlisted(const kit_spec *s)
+{
+    return s->lens == KIT_LENS_FULL ? KIT_UNLISTED_Q | KIT_UNLISTED_KV
+           : s->lens == KIT_LENS_KV ? KIT_UNLISTED_Q
+           : s->lens == KIT_LENS_Q  ? KIT_UNLISTED_KV
+                                    : s->unlisted;
+}
+
 static void describe(kit_problem *p)
 {
     const kit_spec *s = &p->spec;
     uint64_t has = s->features;
+    const int64_t left = s->window_left == KIT_FAR ? INT64_MAX : s->window_left;
     /* clang-format off */
     p->desc =
         (heed_attn_desc){.struct_size = sizeof p->desc,
@@ -48,7 +58,7 @@ static void describe(kit_problem *p)
                          .scores_stage = has & HEED_HAS_SCORES ? s->scores_stage : HEED_SCORES_NONE,
                          .scale = has & HEED_HAS_SCALE ? s->scale : 0,
                          .softcap = has & HEED_HAS_SOFTCAP ? s->softcap : 0,
-                         .window_left = has & HEED_HAS_WINDOW ? s->window_left : 0,
+                         .window_left = has & HEED_HAS_WINDOW ? left : 0,
                          .window_right = has & HEED_HAS_WINDOW ? s->window_right : 0,
                          .page_len = has & HEED_HAS_PAGES ? s->page_len : 0,
                          .max_batch = s->batch,
@@ -69,8 +79,8 @@ static void describe(kit_problem *p)
         .lse = view_of(p, KIT_LSE),
         .weights = view_of(p, KIT_WEIGHTS),
         .scores = view_of(p, KIT_SCORES),
-        .q_lens = s->lens == KIT_LENS_FULL || s->lens == KIT_LENS_KV ? NULL : p->q_lens,
-        .kv_lens = s->lens == KIT_LENS_FULL || s->lens == KIT_LENS_Q ? NULL : p->kv_lens,
+        .q_lens = unlisted(s) & KIT_UNLISTED_Q ? NULL : p->q_lens,
+        .kv_lens = unlisted(s) & KIT_UNLISTED_KV ? NULL : p->kv_lens,
         .q_offsets = s->position == HEED_POS_GIVEN ? p->q_offsets : NULL,
         .q_starts = p->q_rows ? p->q_starts : NULL,
         .kv_starts = p->kv_rows ? p->kv_starts : NULL,
@@ -156,7 +166,7 @@ int kit_build(kit_problem *p, const kit_spec *spec, int side)
 {
     memset(p, 0, sizeof *p);
     p->spec = *spec;
-    if (spec->lens != KIT_LENS_FULL)
+    if (unlisted(spec) != (KIT_UNLISTED_Q | KIT_UNLISTED_KV))
         p->spec.features |= HEED_HAS_LENS;
     p->spec.features &= ~(HEED_HAS_PACKED | HEED_HAS_PAGES);
     if (spec->storage && spec->storage != KIT_PAGED)
@@ -175,7 +185,9 @@ int kit_build(kit_problem *p, const kit_spec *spec, int side)
         const kit_tensor *t = &p->tensor[which];
         if (!t->bytes || t->buffer != (uint32_t)which)
             continue;
-        size_t slack = spec->layout == KIT_ODD ? 1 : 0;
+        size_t slack = spec->layout == KIT_ODD     ? 1
+                       : spec->layout == KIT_DRAWN ? kit_hash(spec->seed, which) % 24 / 21
+                                                   : 0;
         if (guard_map(&p->buffer[which], (size_t)p->elements[which] * t->bytes, side, slack,
                       KIT_CANARY) != 0) {
             kit_free(p);

@@ -28,7 +28,8 @@ enum {
     KIT_SHARED,       /* zero strides: all kv heads, and all sequences' q, are one */
     KIT_V_IN_K,       /* v is the first v_dim columns of k (MLA) */
     KIT_ODD,          /* as KIT_PADDED, at odd addresses */
-    KIT_LAYOUTS
+    KIT_LAYOUTS,
+    KIT_DRAWN = KIT_LAYOUTS /* by the seed, each tensor for itself: see strides.h */
 };
 
 /** How the rows of sequences follow each other; a layout says how a token's elements do. */
@@ -46,7 +47,8 @@ enum {
 enum {
     KIT_PAGES_SHUFFLED, /* in no order, and some that are nobody's between them */
     KIT_PAGES_IN_ORDER,
-    KIT_PAGES_SHARED /* shuffled; all sequences have one prefix, whose pages they share */
+    KIT_PAGES_SHARED, /* shuffled; all sequences have one prefix, whose pages they share */
+    KIT_PAGES_DRAWN   /* any page may be anybody's, of one sequence twice too */
 };
 
 /** Values of q, k, v. */
@@ -79,7 +81,8 @@ enum {
     KIT_DROPS,  /* down */
     KIT_SAW,    /* up and down by several times `rise` */
     KIT_SPIKES, /* up for one key of a period, by once, twice or four times `rise` */
-    KIT_ONCE    /* so, but for each row once, and for two kinds of rows in the same period */
+    KIT_ONCE,   /* so, but for each row once, and for two kinds of rows in the same period */
+    KIT_WILD    /* one in 16 is any number that there is: beyond what an oracle can follow */
 };
 
 /** One key of 300 is odd, whoever sees it. */
@@ -88,6 +91,8 @@ enum { KIT_ODD_NOTHING, KIT_ODD_NAN_K, KIT_ODD_INF_K, KIT_ODD_NAN_V, KIT_ODD_INF
 enum { KIT_POISON_NAN, KIT_POISON_INF, KIT_POISON_NOISE, KIT_POISONS };
 enum { KIT_LENS_FULL, KIT_LENS_KV, KIT_LENS_Q, KIT_LENS_BOTH, KIT_LENS_ZEROS, KIT_LENS_GIVEN };
 enum { KIT_OFFSET_END, KIT_OFFSET_NEGATIVE, KIT_OFFSET_MIXED, KIT_OFFSET_EXTREME, KIT_OFFSET_SEEN };
+enum { KIT_UNLISTED_Q = 1, KIT_UNLISTED_KV = 2 };
+#define KIT_FAR (INT64_C(1) << 40) /* a window_left that the library is given as INT64_MAX */
 enum {
     KIT_MASK_RANDOM,
     KIT_MASK_EMPTY_ROWS,
@@ -126,6 +131,7 @@ typedef struct kit_spec {
     uint32_t mask_form, mask_kind; /* form: bit a set broadcasts axis a (b, h, i, j) */
     uint32_t bias_form, bias_kind;
     uint32_t lens, offsets, sinks;
+    uint32_t unlisted; /* lengths given here that are the width, and not listed for the library */
     kit_sequence sequence[KIT_MAX_BATCH]; /* with KIT_LENS_GIVEN */
     uint64_t seed;
 } kit_spec;

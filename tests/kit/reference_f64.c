@@ -157,6 +157,8 @@ int reference_attention(const reference_problem *p, reference_visit visit, void 
                     v[j * p->v_dim + d] = element(&p->v, r.b, r.g, j, d);
             }
             for (r.i = 0; r.i < rows; r.i++) {
+                if (p->every && r.i % p->every >= p->some)
+                    continue;
                 for (int64_t d = 0; d < p->qk_dim; d++)
                     q[d] = element(&p->q, r.b, r.h, r.i, d);
                 one_row(p, &r, r.i + (p->offset ? p->offset[r.b] : 0));

@@ -35,6 +35,7 @@ typedef struct reference_problem {
     const int32_t *q_lens, *kv_lens;
     const int64_t *offset; /* per sequence; NULL: 0 */
     const float *alibi_slope, *bias_slope, *sink;
+    int64_t every, some; /* of every so many rows the first so many alone; 0: all of them */
 } reference_problem;
 
 /** One row's result. Arrays over keys have kv_len elements, arrays over dims v_dim. */
@@ -52,7 +53,7 @@ typedef struct reference_row {
     double *out;
 } reference_row;
 
-/** Called for every row i < q_lens[b], in order of b, h, i. */
+/** Called for every row i < q_lens[b] that is wanted, in order of b, h, i. */
 typedef void (*reference_visit)(void *user, const reference_problem *problem,
                                 const reference_row *row);
 

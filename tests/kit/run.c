@@ -57,9 +57,9 @@ heed_status kit_run(heed_context *context, kit_problem *p, const kit_way *way, h
 
     desc.max_batch += way->more;
     desc.max_q_len += way->more;
-    desc.max_kv_len += way->more;
+    desc.max_kv_len += way->more + way->more_keys;
     p->args.executor = way->how == KIT_BY_EXECUTOR ? &executor : NULL;
-    p->args.error = NULL;
+    p->args.error = way->error ? sentence : NULL;
     if (way->mxcsr)
         set_mxcsr(way->mxcsr);
     if (way->how == KIT_BY_CALL) {
@@ -74,10 +74,11 @@ heed_status kit_run(heed_context *context, kit_problem *p, const kit_way *way, h
     set_mxcsr(before);
     /* The flags of exceptions that happened (the low six bits) are nobody's state. */
     *kept = ((after ^ (way->mxcsr ? way->mxcsr : before)) & ~0x3fu) == 0;
-    if (status != HEED_OK)
+    if (status != HEED_OK && (!way->error || !sentence->text[0])) /* of no run, but of the plan */
         snprintf(sentence->text, sizeof sentence->text, "%s", heed_last_error());
     heed_attn_release(plan);
     p->args.executor = NULL;
+    p->args.error = NULL;
     return status;
 }
 

@@ -9,8 +9,10 @@ typedef struct kit_way {
     int how;            /* KIT_BY_* */
     uint32_t n_parts;   /* of KIT_BY_PARTS and the like; the executor's threads */
     int64_t more;       /* added to the plan's maxima */
+    int64_t more_keys;  /* and to that of keys besides */
     unsigned int mxcsr; /* state of the calling thread; 0: as it is. x86 only */
     int garbage;        /* byte that fills the workspace before */
+    int error;          /* a failure's sentence is asked for by args.error */
 } kit_way;
 
 /** Runs it. Sentence: of a failure. *kept: 0 if the call left MXCSR different. */
@@ -41,6 +43,13 @@ int kit_all_differ(kit_outcome *outcome, const char *what, const kit_problem *p,
 /** Checks a run's outputs against the oracle, which reads the problem's own memory (not sealed). */
 void kit_check(kit_problem *problem, kit_outcome *outcome);
 
+/** The same for each element by itself, of the rows that problem->reference wants: what can be said
+ * of numbers too few or too odd for statistics. */
+void kit_check_elements(kit_problem *problem, kit_outcome *outcome);
+
+/** Checks that nothing but elements of the outputs was written. */
+void kit_check_memory(kit_problem *problem, kit_outcome *outcome);
+
 /** Builds a problem on one side of memory, takes away what may not be read, runs it and takes its
  * bits; afterwards all its memory is open. Returns 0, or -1 with the outcome set. Free and drop
  * both in any case. */
@@ -49,6 +58,21 @@ int kit_run_once(heed_context *context, kit_problem *problem, const kit_spec *sp
 
 /** Makes all of a problem's memory readable and writable. */
 void kit_open(kit_problem *problem);
+
+/** A problem, and the same again on the other side of memory. */
+typedef struct kit_twice {
+    kit_spec spec[2]; /* of the same rows; outputs of one may lack in the other */
+    kit_way way[2];
+    int side;                                                  /* of the first */
+    void (*check)(kit_problem *problem, kit_outcome *outcome); /* of the first's results */
+} kit_twice;
+
+/** Runs both: the first is as `check` wants it, the second has its bits, and neither writes anything
+ * but its outputs. */
+void kit_conform_twice(heed_context *context, const kit_twice *twice, kit_outcome *outcome);
+
+/** Takes the outputs away that are not asked for as a rule: lse, weights and scores. */
+void kit_without_optional(kit_spec *spec);
 
 /** Runs a case against the oracle in both placements: kit_case.run of plain cases. */
 void kit_conform(const kit_env *env, const kit_case *c, kit_outcome *outcome);

@@ -74,6 +74,9 @@ static int make_pages(kit_problem *p)
                 all[n] = n < shared_pages(p, b) ? p->true_table[n] : order[used++];
                 if (s->pages == KIT_PAGES_IN_ORDER)
                     all[n] = (int32_t)used - 1;
+                if (s->pages == KIT_PAGES_DRAWN)
+                    all[n] = order[kit_hash(kit_hash(s->seed, 92), b * most + n) % 24 %
+                                   (uint64_t)p->n_pages];
             }
             int reached = n * len < end && (n + 1) * len > first && first < end;
             to_library[n] = reached ? all[n] : garbage(n);

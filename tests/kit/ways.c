@@ -27,6 +27,8 @@ heed_status kit_run_parts(int how, uint32_t n_parts, void *workspace,
     heed_status status = HEED_OK;
     if (!part)
         return HEED_ERR_NOMEM;
+    if (run_part(workspace, n_parts) != HEED_ERR_INVALID)
+        status = HEED_ERR_BACKEND; /* there is no such part */
     for (uint32_t i = n_parts; i-- > 0;) {
         part[i].run_part = run_part;
         part[i].workspace = workspace;
