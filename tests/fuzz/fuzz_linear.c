@@ -1,75 +1,84 @@
-/* The structured fuzz target of linear layers.
+/* The structured fuzz target of linear layers: problems of the conformance kit, drawn from the bytes.
  *
  * Valid    the layer is made, its weights go, and a run succeeds in one of the ways that there are,
  *          in whatever floating-point environment the host has: only elements of y are written, and
- *          they are the oracle's. Some of its rows, copied elsewhere, run in another way and have
- *          the same bits; so do all of them on the other vector width.
- * Spoilt   the call is refused with a sentence, and y is not touched.
+ *          they are the oracle's. Some of its rows, elsewhere, run in another way and have the same
+ *          bits; so do they on the other vector width.
+ * Spoilt   one mistake of the kit's table is made: the call is refused with the mistake's status and
+ *          a sentence that names the argument, and y is not touched.
  *
  * A finding ends the process by abort().
  */
-#include <math.h>
-#include <stdio.h>
+#include "fuzz.h"
+
 #include <stdlib.h>
-#include <string.h>
 
-#include "fuzz_host.h"
-#include "fuzz_linear.h"
+#include "linear_errors.h"
 #include "linear_run.h"
-#include "tolerance.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+enum { MOST_PRODUCTS = 1 << 21 }; /* for the oracle's sake */
 
-static const kit_linear *current; /* for the report */
-
-static void finding(const char *what, const char *detail)
-{
-    fuzz_host_leave();
-    fprintf(stderr, "finding: %s: %s\n", what, detail);
-    if (current) {
-        static const char *const name[] = {"x", "w", "bias", "residual", "y"};
-        const kit_linear_spec *s = &current->spec;
-        fprintf(stderr,
-                "rows %lld in %u out %u heads %u layout %u, types x %u w %u y %u bias %u, "
-                "activation %u residual %u accuracy %u values %u\n",
-                (long long)s->rows, s->in_dim, s->out_dim, s->heads, s->layout, s->x_type,
-                s->w_type, s->y_type, s->bias_type, s->activation, s->residual, s->accuracy,
-                s->values);
-        for (int i = 0; i < KIT_LINEAR_TENSORS; i++)
-            fprintf(stderr, "  %s strides %lld %lld\n", name[i],
-                    (long long)current->tensor[i].row_stride,
-                    (long long)current->tensor[i].col_stride);
-    }
-    abort();
-}
-
-/* ---- contexts ---------------------------------------------------------------------------------
+/* ---- a layer ----------------------------------------------------------------------------------
  */
 
-enum { ANY, NAIVE, AVX2, AVX512, AMX, CONTEXTS };
-
-/* Made once, as an engine does; NULL: the machine cannot run it, or HEED_BACKEND forbids it. */
-static heed_context *contexts[CONTEXTS];
-
-static void make_contexts(void)
+/* Kernels go by blocks of 256 inputs, chunks of 4096, tiles of 128 rows and 768 columns (AVX2: 384). */
+static void draw_shape(kit_linear_spec *s, fuzz_bytes *bytes)
 {
-    static const char *const name[CONTEXTS] = {NULL, "naive", "avx2", "avx512", "amx"};
-    heed_linear_desc plain = {.struct_size = sizeof plain,
-                              .in_dim = 1,
-                              .out_dim = 1,
-                              .x_type = HEED_BF16,
-                              .w_type = HEED_BF16,
-                              .y_type = HEED_F32};
-    for (int i = 0; i < (getenv("HEED_BACKEND") ? 1 : CONTEXTS); i++) {
-        heed_context_options options = {
-            .struct_size = sizeof options, .n_threads = 1, .backends = name[i]};
-        if (heed_context_create(&options, &contexts[i]) != HEED_OK)
-            finding("heed_context_create", heed_last_error());
-        if (i != ANY && heed_linear_supported(contexts[i], &plain, NULL) != HEED_OK) {
-            heed_context_release(contexts[i]);
-            contexts[i] = NULL;
-        }
+    const uint32_t rare = fuzz_below(bytes, 64);
+    s->rows = fuzz_length(bytes, 20, 300);
+    s->in_dim = 1 + (uint32_t)fuzz_length(bytes, 40, 700);
+    uint32_t columns = 1 + (uint32_t)fuzz_length(bytes, 120, 900);
+    if (rare == 1)
+        s->in_dim = 4000 + fuzz_below(bytes, 300), s->rows %= 12;
+    const int large = fuzz_rarely(bytes, 100);
+    if (large)
+        s->rows = 1 + fuzz_below(bytes, 700), s->in_dim = 1 + fuzz_below(bytes, 3000);
+    s->heads = fuzz_rarely(bytes, 3) ? fuzz_below(bytes, 6) : 0;
+    if (s->heads > 1)
+        columns = (columns + s->heads - 1) / s->heads * s->heads;
+    while (!large && (int64_t)columns * s->in_dim > MOST_PRODUCTS / 8)
+        s->in_dim = (s->in_dim + 1) / 2;
+    while (large && s->rows * columns * s->in_dim > 16 * MOST_PRODUCTS)
+        columns = s->heads > 1 ? (columns / 2 / s->heads + 1) * s->heads : (columns + 1) / 2;
+    while (s->rows * columns * s->in_dim > (large ? 32 : 1) * MOST_PRODUCTS)
+        s->rows /= 2;
+    s->out_dim = columns;
+}
+
+static kit_linear_spec draw(fuzz_bytes *bytes)
+{
+    kit_linear_spec s = {.rows = 0};
+    draw_shape(&s, bytes);
+    s.layout = fuzz_below(bytes, 2);
+    s.x_type = s.w_type = s.y_type = fuzz_type(bytes);
+    if (fuzz_rarely(bytes, 3)) {
+        s.w_type = fuzz_type(bytes);
+        s.y_type = fuzz_type(bytes);
     }
+    s.bias_type = fuzz_byte(bytes) & 1 ? fuzz_type(bytes) : HEED_DTYPE_NONE;
+    s.residual = fuzz_below(bytes, 3);
+    s.activation = fuzz_below(bytes, 4);
+    s.accuracy = fuzz_below(bytes, 4);
+    s.values = fuzz_rarely(bytes, 3) ? fuzz_below(bytes, KIT_LINEAR_OVERFLOW + 1) : 0;
+    s.seed = fuzz_byte(bytes) << 8 | fuzz_byte(bytes);
+    s.places = fuzz_byte(bytes);
+    s.memory = fuzz_rarely(bytes, 8) ? fuzz_below(bytes, KIT_LINEAR_MEMORIES) : KIT_LINEAR_DRAWN;
+    return s;
+}
+
+static const kit_linear_spec *current;
+
+void fuzz_describe(FILE *out)
+{
+    const kit_linear_spec *s = current;
+    if (s)
+        fprintf(
+            out,
+            "rows %lld in %u out %u heads %u layout %u, types x %u w %u y %u bias %u, "
+            "activation %u residual %u accuracy %u values %u, memory %u places %llu seed %llu\n",
+            (long long)s->rows, s->in_dim, s->out_dim, s->heads, s->layout, s->x_type, s->w_type,
+            s->y_type, s->bias_type, s->activation, s->residual, s->accuracy, s->values, s->memory,
+            (unsigned long long)s->places, (unsigned long long)s->seed);
 }
 
 /* ---- calls ------------------------------------------------------------------------------------
@@ -77,12 +86,13 @@ static void make_contexts(void)
 
 /* Sometimes the description of an older caller, as far as what that lacks is zero, or of a newer
  * one. */
-static heed_status make(int which, fuzz_linear *f, uint32_t age, heed_linear **linear)
+static heed_status make(heed_context *context, const kit_linear *p, uint32_t age,
+                        heed_linear **linear)
 {
     struct {
         heed_linear_desc desc;
         char tail[40];
-    } room = {f->p.desc, {0}};
+    } room = {p->desc, {0}};
     size_t *size = &room.desc.struct_size;
     if (age == 6)
         while (*size > sizeof *size && !((const char *)&room.desc)[*size - 1])
@@ -90,7 +100,8 @@ static heed_status make(int which, fuzz_linear *f, uint32_t age, heed_linear **l
     *size = (*size + sizeof *size - 1) / sizeof *size * sizeof *size; /* words, as any struct has */
     if (age == 7)
         *size = sizeof room;
-    return heed_linear_create(contexts[which], &room.desc, f->weight_given, f->bias_given, linear);
+    return heed_linear_create(context, &room.desc, &p->tensor[KIT_LINEAR_W].view,
+                              p->spec.bias_type ? &p->tensor[KIT_LINEAR_BIAS].view : NULL, linear);
 }
 
 static kit_linear_way draw_way(fuzz_bytes *bytes)
@@ -108,157 +119,110 @@ static kit_linear_way draw_way(fuzz_bytes *bytes)
 static void run_made(const heed_linear *linear, kit_linear *p, fuzz_bytes *bytes, const char *what)
 {
     const kit_linear_way way = draw_way(bytes);
+    heed_error why = {""};
+    p->args.error = fuzz_byte(bytes) & 1 ? &why : NULL;
+    kit_linear_seal(p, 1);
     const fuzz_host host = fuzz_host_enter(bytes);
     heed_status st = kit_linear_run_made(linear, p, &way);
     if (fuzz_host_read() != host)
-        finding(what, "changed the host's floating-point environment");
+        fuzz_finding(what, "changed the host's floating-point environment");
     fuzz_host_leave();
+    kit_linear_open(p);
     if (st != HEED_OK)
-        finding(what, p->args.error ? p->args.error->text : heed_last_error());
+        fuzz_finding(what, p->args.error ? why.text : heed_last_error());
 }
 
-/* ---- judging ----------------------------------------------------------------------------------
- */
-
-static void judge(kit_linear *p)
+static void check(kit_linear *p, kit_outcome *outcome)
 {
     const kit_tolerance how = kit_tolerance_of(HEED_ACCURACY_EXACT, p->spec.y_type);
-    char text[200];
     int64_t where;
     if (!kit_linear_untouched(p, &where))
-        finding("a run", "wrote outside the elements of y");
+        kit_fail(outcome, "wrote outside the elements of y");
     if (kit_linear_solve(p) != 0)
         return;
     for (int64_t r = 0; r < p->spec.rows; r++)
-        for (int64_t c = 0; c < p->spec.out_dim; c++) {
-            const int64_t at = r * p->spec.out_dim + c;
-            const double got = kit_linear_value(p, KIT_LINEAR_Y, r, c);
-            if (!kit_linear_is_right(p, &how, r, c)) {
-                snprintf(text, sizeof text, "y[%lld, %lld] is %.9g, should be %.9g +- %.2g",
-                         (long long)r, (long long)c, got, p->want[at], p->bound[at]);
-                finding("the oracle", text);
-            }
-        }
+        for (int64_t c = 0; c < p->spec.out_dim; c++)
+            if (!kit_linear_is_right(p, &how, r, c))
+                kit_fail(outcome, "y[%lld, %lld] is %.9g, should be %.9g +- %.2g", (long long)r,
+                         (long long)c, kit_linear_value(p, KIT_LINEAR_Y, r, c),
+                         p->want[r * p->spec.out_dim + c], p->bound[r * p->spec.out_dim + c]);
 }
 
-/* Elements of rows [first, first + rows) one after the other, at an odd address if slack is. */
-static unsigned char *gather(const kit_linear *p, int tensor, int64_t first, int64_t rows,
-                             size_t slack)
-{
-    const kit_matrix *m = &p->tensor[tensor];
-    unsigned char *memory = malloc((size_t)(rows * m->cols) * m->bytes + slack + 1), *to;
-    if (!memory)
-        return NULL;
-    to = memory + slack;
-    for (int64_t r = first; r < first + rows; r++)
-        for (int64_t c = 0; c < m->cols; c++, to += m->bytes)
-            memcpy(to, m->buffer.data + kit_linear_at(m, r, c), m->bytes);
-    return memory;
-}
-
-/* Some rows, dense: the same bits. */
+/* Some rows, elsewhere: the same bits. */
 static void some_rows(const heed_linear *linear, const kit_linear *p, fuzz_bytes *bytes,
-                      const char *what)
+                      const char *what, kit_outcome *outcome)
 {
-    const int64_t first = fuzz_below(bytes, (uint32_t)p->spec.rows);
-    const int64_t rows = 1 + fuzz_below(bytes, (uint32_t)(p->spec.rows - first));
-    const size_t slack = fuzz_below(bytes, 8), slack_2 = fuzz_below(bytes, 8);
-    const kit_matrix *y = &p->tensor[KIT_LINEAR_Y];
-    const size_t n = (size_t)(rows * y->cols) * y->bytes;
-    unsigned char *x = gather(p, KIT_LINEAR_X, first, rows, slack);
-    unsigned char *want = gather(p, KIT_LINEAR_Y, first, rows, 0);
-    unsigned char *residual = p->spec.residual ? gather(p, KIT_LINEAR_R, first, rows, slack) : NULL;
-    unsigned char *got = malloc(n + slack_2 + 1);
-    if (x && want && got && (residual || !p->spec.residual)) {
-        const int in_place = residual && fuzz_byte(bytes) & 1;
-        kit_linear part = *p;
-        memset(got, 0x77, n + slack_2 + 1);
-        if (in_place)
-            memcpy(got + slack_2, residual + slack, n);
-        part.args.rows = rows;
-        part.args.x = (heed_const_view){x + slack, {p->spec.in_dim, 1}};
-        part.args.y = (heed_view){got + slack_2, {p->spec.out_dim, 1}};
-        if (residual)
-            part.args.residual = in_place
-                                     ? heed_as_const(part.args.y)
-                                     : (heed_const_view){residual + slack, {p->spec.out_dim, 1}};
+    kit_linear part = {.args = {0}};
+    kit_linear_spec s = p->spec;
+    s.first_row = fuzz_below(bytes, (uint32_t)p->spec.rows);
+    s.rows = 1 + fuzz_below(bytes, (uint32_t)(p->spec.rows - s.first_row));
+    s.places += 1 + fuzz_byte(bytes);
+    if (s.residual)
+        s.residual = fuzz_byte(bytes) & 1 ? KIT_LINEAR_RESIDUAL : KIT_LINEAR_IN_PLACE;
+    if (s.memory == KIT_LINEAR_BROADCAST) /* of rows that are all one there is no second */
+        s.residual = p->spec.residual;
+    if (kit_linear_build(&part, &s, fuzz_byte(bytes) & 1) == 0) {
         run_made(linear, &part, bytes, what);
-        if (memcmp(want, got + slack_2, n) != 0)
-            finding(what, "other bits than the whole");
+        kit_linear_differ(what, p, s.first_row, &part, outcome);
     }
-    free(x);
-    free(want);
-    free(residual);
-    free(got);
+    kit_linear_free(&part);
 }
 
 /* ---- the target -------------------------------------------------------------------------------
  */
 
-static void valid(int which, fuzz_linear *f, fuzz_bytes *bytes)
+static void valid(heed_context *context, kit_linear *p, fuzz_bytes *bytes, kit_outcome *outcome)
 {
-    kit_linear *p = &f->p;
     heed_linear *linear = NULL, *other = NULL;
+    heed_context *const avx2 = fuzz_context_of(FUZZ_AVX2), *const avx512 =
+                                                               fuzz_context_of(FUZZ_AVX512);
+    heed_context *other_width = !avx2 || !avx512    ? NULL
+                                : context == avx2   ? avx512
+                                : context == avx512 ? avx2
+                                                    : NULL;
     const uint32_t age = fuzz_below(bytes, 8);
-    const int other_width = which == AVX2 ? AVX512 : which == AVX512 ? AVX2 : ANY;
     const int in_f32 = p->spec.accuracy == HEED_ACCURACY_EXACT ||
                        (p->spec.accuracy != HEED_ACCURACY_SPLIT &&
                         (p->spec.x_type != HEED_BF16 || p->spec.w_type != HEED_BF16));
     kit_linear_seal(p, 0);
-    heed_status st = make(which, f, age, &linear);
-    if (st == HEED_ERR_UNSUPPORTED && (which != ANY || getenv("HEED_BACKEND"))) {
+    if (kit_status(outcome, make(context, p, age, &linear), heed_last_error(),
+                   "heed_linear_create") != 0) {
         kit_linear_open(p);
-        return; /* a backend alone may refuse */
+        return;
     }
-    if (st != HEED_OK)
-        finding("heed_linear_create", heed_last_error());
-    if (other_width != ANY && contexts[other_width] && in_f32 && fuzz_rarely(bytes, 4) &&
-        make(other_width, f, age, &other) != HEED_OK)
-        finding("the other width", heed_last_error());
-    kit_linear_seal(p, 1);
+    if (other_width && in_f32 && fuzz_rarely(bytes, 4) &&
+        make(other_width, p, age, &other) != HEED_OK)
+        fuzz_finding("the other width", heed_last_error());
     run_made(linear, p, bytes, "a run");
-    kit_linear_open(p);
-    judge(p);
+    check(p, outcome);
     if (p->spec.rows)
-        some_rows(linear, p, bytes, "some rows");
+        some_rows(linear, p, bytes, "some rows", outcome);
     if (p->spec.rows && other)
-        some_rows(other, p, bytes, "the other width");
+        some_rows(other, p, bytes, "the other width", outcome);
     heed_linear_release(linear);
     heed_linear_release(other);
-}
-
-static void spoilt(int which, fuzz_linear *f, fuzz_bytes *bytes)
-{
-    fuzz_linear_refusal r = fuzz_linear_spoil(contexts[which], f, bytes);
-    if (!r.what)
-        return;
-    if (r.status == HEED_OK || r.status == HEED_ERR_BACKEND)
-        finding(r.what, r.status == HEED_OK ? "accepted" : "left to the backend");
-    if (r.sentence.text[0] == '\0')
-        finding(r.what, "refused without a sentence");
-    if (r.touched)
-        finding(r.what, "refused, but something was written");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_bytes bytes = {data, data + size};
-    fuzz_linear layer;
-    int spoil = fuzz_rarely(&bytes, 4);
-    int which = (int)fuzz_below(&bytes, CONTEXTS);
-
-    if (!contexts[ANY])
-        make_contexts();
-    if (!contexts[which])
-        which = ANY;
-    if (fuzz_linear_build(&layer, &bytes) == 0) {
-        current = &layer.p;
-        if (spoil)
-            spoilt(which, &layer, &bytes);
-        else
-            valid(which, &layer, &bytes);
-        current = NULL;
+    kit_outcome outcome = {.verdict = KIT_PASSED};
+    kit_linear p = {.args = {0}};
+    const int spoil = fuzz_rarely(&bytes, 4);
+    heed_context *context = fuzz_context(&bytes);
+    const kit_linear_spec spec = draw(&bytes);
+    current = &spec;
+    if (kit_linear_build(&p, &spec, fuzz_byte(&bytes) & 1) == 0) {
+        if (spoil) {
+            const uint32_t which = fuzz_below(&bytes, (uint32_t)kit_linear_mistakes());
+            kit_linear_refuses(context, &p, which, fuzz_byte(&bytes) << 8 | fuzz_byte(&bytes),
+                               &outcome);
+        } else {
+            valid(context, &p, &bytes, &outcome);
+        }
     }
-    kit_linear_free(&layer.p);
+    fuzz_judge(&outcome, context);
+    kit_linear_free(&p);
+    current = NULL;
     return 0;
 }

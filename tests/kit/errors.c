@@ -173,6 +173,18 @@ static const char *bad_page(void *call, int arg, uint32_t pick)
     return word;
 }
 
+static const char *no_pages(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    (void)arg;
+    (void)pick;
+    p->args.n_pages = 0;
+    for (uint32_t b = 0; b < p->spec.batch; b++)
+        if (p->q_lens[b] > 0 && p->kv_lens[b] > 0)
+            return "n_pages";
+    return NULL;
+}
+
 static const char *bad_executor(void *call, int arg, uint32_t pick)
 {
     /* Lacks parallel_for, or threads too, or its size. */
@@ -374,8 +386,10 @@ static const kit_mistake mistakes[] = {
      WITH(HEED_HAS_PAGES | ELEMENTS), WITHOUT(HEED_HAS_CAUSAL | HEED_HAS_WINDOW)},
     {"page_bad_of_some_length", "block_table", IN_ARGS, INVALID, DO(bad_page, 0, 32),
      WITH(HEED_HAS_PAGES | HEED_HAS_LENS | ELEMENTS), WITHOUT(HEED_HAS_CAUSAL | HEED_HAS_WINDOW)},
-    {"n_pages_bad", "n_pages", IN_ARGS, INVALID, PUT(args.n_pages, 0, -1, INT64_C(1) << 31),
+    {"n_pages_bad", "n_pages", IN_ARGS, INVALID, PUT(args.n_pages, -1, INT64_C(1) << 31),
      WITH(HEED_HAS_PAGES | ELEMENTS)},
+    {"n_pages_0", "n_pages", IN_ARGS, INVALID, DO(no_pages, 0, 1), WITH(HEED_HAS_PAGES | ELEMENTS),
+     WITHOUT(HEED_HAS_CAUSAL | HEED_HAS_WINDOW)},
     {"args_struct_size", "struct_size", IN_ARGS, HEED_ERR_ABI,
      PUT(args.struct_size, KIT_BAD_STRUCTS)},
     {"executor_bad", "executor", IN_RUN, INVALID, DO(bad_executor, 0, 2)},

@@ -11,6 +11,7 @@
 #include "encode.h"
 #include "random.h"
 #include "reference_f64.h"
+#include "strides.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -35,15 +36,35 @@ double kit_linear_value(const kit_linear *p, int tensor, int64_t r, int64_t c)
     return kit_decode(m->type, m->buffer.data + kit_linear_at(m, r, c), 0);
 }
 
-/* Strides of an [n_rows, n_cols] matrix. */
-static void lay_out(kit_matrix *m, uint32_t memory, int64_t n_rows, int64_t n_cols, int broadcast)
+/* Up to three axes of one of the tensors in any way. Which of an input's axes have one element goes
+ * by the seed, as values do. */
+static void draw_strides(kit_matrix *m, const kit_linear_spec *s, int tensor, int n_axes,
+                         const int64_t *dim, int64_t *stride)
 {
+    const uint64_t places = kit_hash(kit_hash(s->seed, 80 + tensor), (int64_t)s->places);
+    const int same = tensor == KIT_LINEAR_Y
+                         ? 0
+                         : kit_draw_same(kit_hash(s->seed, 70 + tensor)) & 7 >> (3 - n_axes);
+    m->elements = kit_draw_strides(places, n_axes, dim, same, stride, &m->first);
+}
+
+/* Strides of an [n_rows, n_cols] matrix. */
+static void lay_out(kit_matrix *m, const kit_linear_spec *s, int tensor, int64_t n_rows,
+                    int64_t n_cols, int broadcast)
+{
+    const int64_t dim[2] = {n_rows, n_cols};
+    int64_t stride[2];
     m->rows = n_rows;
     m->cols = m->head_cols = n_cols;
     m->row_stride = n_cols;
     m->col_stride = 1;
     m->elements = n_rows * n_cols;
-    switch (memory) {
+    switch (s->memory) {
+    case KIT_LINEAR_DRAWN:
+        draw_strides(m, s, tensor, 2, dim, stride);
+        m->row_stride = stride[0];
+        m->col_stride = stride[1];
+        break;
     case KIT_LINEAR_PADDED:
     case KIT_LINEAR_ODD:
         m->row_stride = n_cols + 7;
@@ -77,6 +98,8 @@ static void lay_out(kit_matrix *m, uint32_t memory, int64_t n_rows, int64_t n_co
     default:
         break;
     }
+    if (n_rows == 0)
+        m->first = m->elements = 0;
 }
 
 /* The weight as the description's layout has it, every head for itself. */
@@ -84,28 +107,42 @@ static void lay_out_weight(kit_matrix *m, const kit_linear_spec *s)
 {
     const int64_t heads = s->heads > 1 ? s->heads : 1, cols = s->out_dim / heads;
     kit_matrix one = {0};
+    m->rows = s->in_dim;
+    m->cols = s->out_dim;
+    m->head_cols = cols;
+    if (s->memory == KIT_LINEAR_DRAWN) {
+        const int transposed = s->layout == HEED_LINEAR_OUT_IN, n_axes = heads > 1 ? 3 : 2;
+        const int64_t dim[3] = {heads, transposed ? cols : s->in_dim,
+                                transposed ? s->in_dim : cols};
+        int64_t stride[3] = {0};
+        draw_strides(m, s, KIT_LINEAR_W, n_axes, dim + 3 - n_axes, stride + 3 - n_axes);
+        m->head_stride = stride[0];
+        m->row_stride = stride[1 + transposed];
+        m->col_stride = stride[1 + !transposed];
+        return;
+    }
     if (s->layout == HEED_LINEAR_OUT_IN) {
-        lay_out(&one, s->memory, cols, s->in_dim, 0);
+        lay_out(&one, s, KIT_LINEAR_W, cols, s->in_dim, 0);
         m->row_stride = one.col_stride;
         m->col_stride = one.row_stride;
     } else {
-        lay_out(&one, s->memory, s->in_dim, cols, 0);
+        lay_out(&one, s, KIT_LINEAR_W, s->in_dim, cols, 0);
         m->row_stride = one.row_stride;
         m->col_stride = one.col_stride;
     }
     m->first = one.first;
-    m->rows = s->in_dim;
-    m->cols = s->out_dim;
-    m->head_cols = cols;
     m->head_stride = one.elements + (s->memory == KIT_LINEAR_DENSE ? 0 : 5);
     m->elements = (heads - 1) * m->head_stride + one.elements;
 }
 
-static int map(kit_matrix *m, uint32_t memory, int side)
+static int map(kit_matrix *m, const kit_linear_spec *s, int side)
 {
     if (!m->bytes)
         return 0;
-    const size_t slack = memory == KIT_LINEAR_ODD ? 1 : 0;
+    const size_t slack = s->memory == KIT_LINEAR_ODD ? 1
+                         : s->memory == KIT_LINEAR_DRAWN
+                             ? kit_hash(s->places, m->elements) % 32 / 25
+                             : 0;
     if (guard_map(&m->buffer, (size_t)m->elements * m->bytes, side, slack, CANARY) != 0)
         return -1;
     m->view.data = m->buffer.data + m->first * m->bytes;
@@ -163,7 +200,7 @@ static void fill(kit_linear *p, int tensor)
     kit_matrix *m = &p->tensor[tensor];
     const int moves = tensor == KIT_LINEAR_X || tensor == KIT_LINEAR_R;
     const int64_t shift = moves && m->row_stride ? p->spec.first_row : 0;
-    for (int64_t r = 0; r < (m->row_stride ? m->rows : 1); r++)
+    for (int64_t r = 0; r < (m->row_stride ? m->rows : m->rows > 0); r++)
         for (int64_t c = 0; c < m->cols; c++)
             kit_encode(m->type, m->buffer.data + kit_linear_at(m, r, c), 0,
                        value_of(&p->spec, tensor, r + shift, c));
@@ -228,15 +265,15 @@ int kit_linear_build(kit_linear *p, const kit_linear_spec *spec, int side)
                              spec->residual ? spec->y_type : HEED_DTYPE_NONE, spec->y_type};
     for (int i = 0; i < KIT_LINEAR_TENSORS; i++)
         t[i].type = type[i], t[i].bytes = type[i] ? kit_bytes_of(type[i]) : 0; /* 0: absent */
-    lay_out(&t[KIT_LINEAR_X], spec->memory, spec->rows, spec->in_dim, 1);
-    lay_out(&t[KIT_LINEAR_Y], spec->memory, spec->rows, spec->out_dim, 0);
+    lay_out(&t[KIT_LINEAR_X], spec, KIT_LINEAR_X, spec->rows, spec->in_dim, 1);
+    lay_out(&t[KIT_LINEAR_Y], spec, KIT_LINEAR_Y, spec->rows, spec->out_dim, 0);
     /* What is added to y in place is remembered elsewhere, in the same way. */
-    lay_out(&t[KIT_LINEAR_R], spec->memory, spec->rows, spec->out_dim,
+    lay_out(&t[KIT_LINEAR_R], spec, KIT_LINEAR_R, spec->rows, spec->out_dim,
             spec->residual == KIT_LINEAR_RESIDUAL);
-    lay_out(&t[KIT_LINEAR_BIAS], spec->memory, 1, spec->out_dim, 0);
+    lay_out(&t[KIT_LINEAR_BIAS], spec, KIT_LINEAR_BIAS, 1, spec->out_dim, 0);
     lay_out_weight(&t[KIT_LINEAR_W], spec);
     for (int i = 0; i < KIT_LINEAR_TENSORS; i++)
-        if (map(&t[i], spec->memory, side) != 0)
+        if (map(&t[i], spec, side) != 0)
             return -1;
     for (int i = 0; i < KIT_LINEAR_Y; i++)
         if (t[i].bytes)

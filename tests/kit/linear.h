@@ -18,7 +18,8 @@ enum {
     KIT_LINEAR_REVERSED,  /* rows run from their last element to their first */
     KIT_LINEAR_COLUMNS,   /* the row is the fastest axis */
     KIT_LINEAR_BROADCAST, /* all rows of x are one; so are those of a residual that is not y */
-    KIT_LINEAR_MEMORIES
+    KIT_LINEAR_MEMORIES,
+    KIT_LINEAR_DRAWN = KIT_LINEAR_MEMORIES /* each tensor for itself: see strides.h */
 };
 
 /** Values of x and w. */
@@ -43,6 +44,7 @@ typedef struct kit_linear_spec {
     uint32_t x_type, w_type, y_type, bias_type; /* bias_type NONE: no bias */
     uint32_t activation, residual, accuracy;
     uint32_t memory, values;
+    uint64_t places; /* KIT_LINEAR_DRAWN: by another number the same values lie in another way */
     uint64_t seed;
 } kit_linear_spec;
 

@@ -5,8 +5,6 @@
 #include "linear_run.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
 #endif
@@ -15,57 +13,23 @@
 
 static const kit_linear_way plainly = {.how = KIT_BY_WORKSPACE, .n_parts = 1};
 
-/* y as bits, [rows, out_dim]. */
-typedef struct bits {
-    uint32_t *y;
-    int64_t rows, cols;
-} bits;
-
 static int run(heed_context *context, const kit_linear_spec *spec, int side,
-               const kit_linear_way *way, bits *to, kit_outcome *outcome)
+               const kit_linear_way *way, kit_linear *to, kit_outcome *outcome)
 {
-    kit_linear p = {0};
     heed_error why = {""};
-    int ok = 0;
-    *to = (bits){.rows = spec->rows, .cols = spec->out_dim};
-    if (kit_linear_build(&p, spec, side) != 0) {
-        kit_fail(outcome, "out of memory");
-    } else if (kit_status(outcome, kit_linear_run(context, &p, way, &why), why.text,
-                          "a linear layer") == 0) {
-        const kit_matrix *y = &p.tensor[KIT_LINEAR_Y];
-        to->y = calloc((size_t)(to->rows * to->cols) + 1, sizeof *to->y);
-        for (int64_t r = 0; to->y && r < to->rows; r++)
-            for (int64_t c = 0; c < to->cols; c++)
-                memcpy(&to->y[r * to->cols + c], y->buffer.data + kit_linear_at(y, r, c), y->bytes);
-        ok = to->y != NULL;
-    }
-    kit_linear_free(&p);
-    return ok ? 0 : -1;
+    if (kit_linear_build(to, spec, side) != 0)
+        return kit_fail(outcome, "out of memory"), -1;
+    return kit_status(outcome, kit_linear_run(context, to, way, &why), why.text, "a linear layer");
 }
 
-/* Rows [first, first + b->rows) of a are those of b. */
-static int differ(kit_outcome *outcome, const char *what, const bits *a, int64_t first,
-                  const bits *b)
+static int same(heed_context *context, const kit_linear *first, int64_t row,
+                const kit_linear_spec *spec, int side, const kit_linear_way *way, const char *what,
+                kit_outcome *outcome)
 {
-    for (int64_t r = 0; r < b->rows; r++)
-        for (int64_t c = 0; c < b->cols; c++) {
-            uint32_t l = a->y[(first + r) * a->cols + c], m = b->y[r * b->cols + c];
-            if (l != m) {
-                kit_fail(outcome, "%s: the bits of y[%lld, %lld] differ: %08x and %08x", what,
-                         (long long)(first + r), (long long)c, l, m);
-                return 1;
-            }
-        }
-    return 0;
-}
-
-static int same(heed_context *context, const bits *first, int64_t row, const kit_linear_spec *spec,
-                int side, const kit_linear_way *way, const char *what, kit_outcome *outcome)
-{
-    bits again;
+    kit_linear again;
     int bad = run(context, spec, side, way, &again, outcome) != 0 ||
-              differ(outcome, what, first, row, &again);
-    free(again.y);
+              kit_linear_differ(what, first, row, &again, outcome);
+    kit_linear_free(&again);
     return bad;
 }
 
@@ -73,7 +37,7 @@ static int same(heed_context *context, const bits *first, int64_t row, const kit
  */
 
 /* Rows alone, in pairs, at other places: m = 1 and m = all give the same. */
-static void rows(const kit_env *env, const kit_linear_spec *spec, const bits *first,
+static void rows(const kit_env *env, const kit_linear_spec *spec, const kit_linear *first,
                  kit_outcome *outcome)
 {
     static const int64_t together[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 65};
@@ -90,7 +54,7 @@ static void rows(const kit_env *env, const kit_linear_spec *spec, const bits *fi
         }
 }
 
-static void threads(const kit_env *env, const kit_linear_spec *spec, const bits *first,
+static void threads(const kit_env *env, const kit_linear_spec *spec, const kit_linear *first,
                     kit_outcome *outcome)
 {
     static const uint32_t count[] = {1, 2, 3, 8};
@@ -108,7 +72,7 @@ static void threads(const kit_env *env, const kit_linear_spec *spec, const bits 
     }
 }
 
-static void parts(const kit_env *env, const kit_linear_spec *spec, const bits *first,
+static void parts(const kit_env *env, const kit_linear_spec *spec, const kit_linear *first,
                   kit_outcome *outcome)
 {
     static const int how[] = {KIT_BY_PARTS, KIT_BY_ONE_PART, KIT_BY_THREADS, KIT_BY_EXECUTOR};
@@ -125,7 +89,7 @@ static void parts(const kit_env *env, const kit_linear_spec *spec, const bits *f
 }
 
 /* Strides, alignment, the weight's layout: the numbers are the same. */
-static void memory(const kit_env *env, const kit_linear_spec *spec, const bits *first,
+static void memory(const kit_env *env, const kit_linear_spec *spec, const kit_linear *first,
                    kit_outcome *outcome)
 {
     char what[40];
@@ -152,7 +116,7 @@ static void memory(const kit_env *env, const kit_linear_spec *spec, const bits *
 
 /* 0x8040: flush results and inputs to zero; 0x6000: rounding; without 0x0280 invalid operations and
  * divisions by zero trap. */
-static void host_state(const kit_env *env, const kit_linear_spec *spec, const bits *first,
+static void host_state(const kit_env *env, const kit_linear_spec *spec, const kit_linear *first,
                        kit_outcome *outcome)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -161,7 +125,6 @@ static void host_state(const kit_env *env, const kit_linear_spec *spec, const bi
     for (size_t n = 0; n < COUNT(state); n++) {
         kit_linear p = {0};
         heed_error why = {""};
-        bits again = {.rows = spec->rows, .cols = spec->out_dim};
         if (kit_linear_build(&p, spec, GUARD_HIGH) != 0) {
             kit_fail(outcome, "out of memory");
         } else {
@@ -169,20 +132,12 @@ static void host_state(const kit_env *env, const kit_linear_spec *spec, const bi
             heed_status status = kit_linear_run(env->context, &p, &plainly, &why);
             const unsigned int after = _mm_getcsr();
             _mm_setcsr(before);
-            const kit_matrix *y = &p.tensor[KIT_LINEAR_Y];
-            again.y = calloc((size_t)(again.rows * again.cols) + 1, sizeof *again.y);
-            if (kit_status(outcome, status, why.text, "a linear layer") == 0 && again.y) {
-                for (int64_t r = 0; r < again.rows; r++)
-                    for (int64_t c = 0; c < again.cols; c++)
-                        memcpy(&again.y[r * again.cols + c],
-                               y->buffer.data + kit_linear_at(y, r, c), y->bytes);
-                differ(outcome, "another MXCSR", first, 0, &again);
-            }
+            if (kit_status(outcome, status, why.text, "a linear layer") == 0)
+                kit_linear_differ("another MXCSR", first, 0, &p, outcome);
             /* The flags of exceptions that happened are nobody's state. */
             if ((after ^ state[n]) & ~0x3fu)
                 kit_fail(outcome, "MXCSR was %#x and is %#x after the call", state[n], after);
         }
-        free(again.y);
         kit_linear_free(&p);
     }
 #else
@@ -190,7 +145,7 @@ static void host_state(const kit_env *env, const kit_linear_spec *spec, const bi
 #endif
 }
 
-typedef void (*change)(const kit_env *, const kit_linear_spec *, const bits *, kit_outcome *);
+typedef void (*change)(const kit_env *, const kit_linear_spec *, const kit_linear *, kit_outcome *);
 
 static const struct {
     const char *name;
@@ -203,12 +158,12 @@ static const struct {
 
 static void run_change(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
-    bits first;
+    kit_linear first;
     kit_linear_spec spec = c->linear;
     spec.seed = c->spec.seed;
     if (run(env->context, &spec, GUARD_HIGH, &plainly, &first, outcome) == 0)
         changes[c->variant].change(env, &spec, &first, outcome);
-    free(first.y);
+    kit_linear_free(&first);
 }
 
 void kit_linear_bits_cases(kit_list *list)

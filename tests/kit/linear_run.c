@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 heed_status kit_linear_run_made(const heed_linear *linear, kit_linear *p, const kit_linear_way *way)
 {
@@ -48,6 +49,23 @@ heed_status kit_linear_run(heed_context *context, kit_linear *p, const kit_linea
     heed_linear_release(linear);
     kit_linear_open(p);
     return status;
+}
+
+int kit_linear_differ(const char *what, const kit_linear *all, int64_t first,
+                      const kit_linear *part, kit_outcome *outcome)
+{
+    const kit_matrix *x = &all->tensor[KIT_LINEAR_Y], *y = &part->tensor[KIT_LINEAR_Y];
+    for (int64_t r = 0; r < y->rows; r++)
+        for (int64_t c = 0; c < y->cols; c++)
+            if (memcmp(x->buffer.data + kit_linear_at(x, first + r, c),
+                       y->buffer.data + kit_linear_at(y, r, c), y->bytes) != 0) {
+                kit_fail(outcome, "%s: the bits of y[%lld, %lld] differ: %.9g and %.9g", what,
+                         (long long)(first + r), (long long)c,
+                         kit_linear_value(all, KIT_LINEAR_Y, first + r, c),
+                         kit_linear_value(part, KIT_LINEAR_Y, r, c));
+                return 1;
+            }
+    return 0;
 }
 
 void kit_linear_check(const kit_linear *p, kit_outcome *outcome)

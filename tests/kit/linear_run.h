@@ -19,6 +19,11 @@ heed_status kit_linear_run(heed_context *context, kit_linear *problem, const kit
 heed_status kit_linear_run_made(const heed_linear *linear, kit_linear *problem,
                                 const kit_linear_way *way);
 
+/** Whether rows [first, first + part->spec.rows) of `all` have other bits than those of `part`, after
+ * both have run; says so. */
+int kit_linear_differ(const char *what, const kit_linear *all, int64_t first,
+                      const kit_linear *part, kit_outcome *outcome);
+
 /** Checks y against the oracle, which has been run (kit_linear_solve). */
 void kit_linear_check(const kit_linear *problem, kit_outcome *outcome);
 

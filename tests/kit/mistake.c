@@ -46,6 +46,40 @@ void kit_judge_refusal(const kit_mistake *m, const char *word, const char *call,
         kit_fail(outcome, "%s: %s does not name %s: '%s'", m->name, call, word, sentence);
 }
 
+int kit_map_workspace(kit_mistaken_workspace *w, size_t bytes)
+{
+    *w = (kit_mistaken_workspace){.n_parts = KIT_MISTAKEN_PARTS, .most = SIZE_MAX};
+    return guard_map(&w->memory, (bytes + 63) / 64 * 64 + 64, GUARD_HIGH, 0, 0xa5);
+}
+
+const char *kit_spoil_workspace(kit_mistaken_workspace *w, int mistake, uint32_t pick)
+{
+    switch (mistake) {
+    case KIT_CROOKED:
+        return w->shift = 1 + pick % 63, "workspace";
+    case KIT_SMALL:
+        if (pick & 1)
+            w->most = pick >> 1 & 255;
+        else
+            w->less = 1;
+        return "workspace";
+    case KIT_NO_PARTS:
+        return w->n_parts = 0, "n_parts";
+    default:
+        return w->n_parts = UINT32_MAX, "workspace";
+    }
+}
+
+void *kit_workspace(const kit_mistaken_workspace *w)
+{
+    return w->memory.data + w->shift;
+}
+
+size_t kit_bytes_left(const kit_mistaken_workspace *w, size_t bytes)
+{
+    return bytes - w->less < w->most ? bytes - w->less : w->most;
+}
+
 int kit_is_canary(const guard_buffer *buffer)
 {
     for (size_t at = 0; at < buffer->bytes; at++)

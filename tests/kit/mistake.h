@@ -58,6 +58,22 @@ int kit_break_stride(int64_t *stride, const int64_t *shape, int n_axes, uint32_t
 void kit_judge_refusal(const kit_mistake *mistake, const char *word, const char *call,
                        heed_status status, const char *sentence, kit_outcome *outcome);
 
+/** A workspace that is wrong: at a crooked address, too small, or for parts that there cannot be. As it
+ * begins it is right, for KIT_MISTAKEN_PARTS. */
+enum { KIT_CROOKED, KIT_SMALL, KIT_NO_PARTS, KIT_MANY_PARTS };
+enum { KIT_MISTAKEN_PARTS = 3 };
+typedef struct kit_mistaken_workspace {
+    guard_buffer memory;
+    uint32_t n_parts;
+    size_t shift, less, most; /* bytes */
+} kit_mistaken_workspace;
+
+int kit_map_workspace(kit_mistaken_workspace *workspace, size_t bytes);
+const char *kit_spoil_workspace(kit_mistaken_workspace *workspace, int mistake, uint32_t pick);
+void *kit_workspace(const kit_mistaken_workspace *workspace);
+/** What a call is given of the bytes that it needs. */
+size_t kit_bytes_left(const kit_mistaken_workspace *workspace, size_t bytes);
+
 /** Whether all bytes of an output still are the canary. */
 int kit_is_canary(const guard_buffer *buffer);
 
