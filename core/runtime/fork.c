@@ -93,13 +93,13 @@ void heed_fork_add(heed_context *context)
 
 void heed_fork_remove(heed_context *context)
 {
-    if (!context->link) /* it never came so far */
-        return;
     if (!forking)
-        pthread_mutex_lock(&lock);
-    *context->link = context->next;
-    if (context->next)
-        context->next->link = context->link;
+        pthread_mutex_lock(&lock); /* link changes with the context before it in the list */
+    if (context->link) {           /* else it never came so far */
+        *context->link = context->next;
+        if (context->next)
+            context->next->link = context->link;
+    }
     if (!forking)
         pthread_mutex_unlock(&lock);
 }
