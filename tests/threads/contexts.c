@@ -1,13 +1,14 @@
-/* Contexts come and go, with every cap on instruction sets, while other threads run attention and
- * linear layers: what a backend chose for this CPU when the first context was made must not change
- * under them. Every result has the bits of before, on each backend that runs here. Meant to be run
- * under TSan too. */
+/* Eight threads make contexts with differing backends, caps on instruction sets and threads, plans and
+ * layers by them, have both explained and release all of it, while other threads run attention and
+ * linear layers on each backend that runs here: what a backend chose for this CPU when the first
+ * context was made must not change under them. Every result has the bits of before, when nothing
+ * else went on. Meant to be run under TSan too. */
 #include <heed/kit.h>
 #include <pthread.h>
 
 #include "../unit/unit.h"
 
-enum { N_MAKERS = 2, N_RUNNERS = 2, ROUNDS = 30, N_ATTN = 4, IN = 96, OUT = 80, ROWS = 9 };
+enum { N_MAKERS = 8, ROUNDS = 30, N_ATTN = 4, IN = 96, OUT = 80, ROWS = 9 };
 
 /* Of bf16 data with accuracy bf16: vdpbf16ps or not is such a choice. */
 typedef struct attention {
@@ -33,13 +34,22 @@ static const struct {
 };
 static const uint32_t layer_types[2] = {HEED_F32, HEED_BF16};
 
-static const char *backend;
-static heed_context *context;
-static attention attn[N_ATTN];
-static layer layers[2];
+/* A backend by itself, with what it gives where nothing happens beside it. */
+typedef struct side {
+    const char *name;
+    heed_context *context;
+    attention attn[N_ATTN];
+    layer layers[2];
+    int n_served;        /* attention and layers; 0: it does not run here */
+    heed_status refusal; /* of what it does not serve */
+} side;
+
+static side sides[] = {
+    {.name = "naive"}, {.name = "avx2"}, {.name = "avx512"}, {.name = "amx"}, {.name = "onednn"}};
+enum { N_SIDES = sizeof sides / sizeof *sides };
 static uint16_t x_bf16[ROWS * IN], w_bf16[IN * OUT];
 static float x_f32[ROWS * IN], w_f32[IN * OUT];
-static int n_wrong, stop, n_made;
+static int n_wrong, stop, n_made[N_MAKERS], n_refused[N_MAKERS];
 
 static void wrong(void)
 {
@@ -112,56 +122,90 @@ static heed_status run_layer(const heed_linear *linear, uint32_t type, float *y)
     return heed_linear_run(linear, &args, NULL, 0);
 }
 
-static void hold_attention(heed_context *on, int shape)
+static void hold_attention(heed_context *on, const attention *a)
 {
-    void *out = malloc(attn[shape].out_bytes);
-    if (run_attention(on, &attn[shape], out) != HEED_OK ||
-        memcmp(out, attn[shape].want, attn[shape].out_bytes) != 0)
+    void *out = malloc(a->out_bytes);
+    if (run_attention(on, a, out) != HEED_OK || memcmp(out, a->want, a->out_bytes) != 0)
         wrong();
     free(out);
 }
 
-/* Contexts with each cap, for all backends; where this one may still run, to the same bits. */
+static void hold_layer(const heed_linear *made, uint32_t type, const float *want)
+{
+    float y[ROWS * OUT];
+    if (run_layer(made, type, y) != HEED_OK || memcmp(y, want, sizeof y) != 0)
+        wrong();
+}
+
+/* A plan and a layer of a context, explained; what its cap leaves it without may be refused. Returns
+ * how many there were. */
+static int explain(heed_context *on, const attention *a, uint32_t type, heed_status refusal)
+{
+    char text[8192];
+    heed_attn *plan = NULL;
+    heed_linear *linear = NULL;
+    const heed_status st[2] = {heed_attn_create(on, &a->desc, &plan),
+                               make_layer(on, type, &linear)};
+    for (uint32_t json = 0; json < 2; json++) {
+        size_t bytes = sizeof text;
+        if (plan && (heed_attn_explain(plan, json, text, &bytes) != HEED_OK || !*text))
+            wrong();
+        bytes = sizeof text;
+        if (linear && (heed_linear_explain(linear, json, text, &bytes) != HEED_OK || !*text))
+            wrong();
+    }
+    for (int n = 0; n < 2; n++)
+        if (st[n] != HEED_OK && st[n] != HEED_ERR_UNSUPPORTED && st[n] != refusal)
+            wrong();
+    heed_attn_release(plan);
+    heed_linear_release(linear);
+    return (st[0] == HEED_OK) + (st[1] == HEED_OK);
+}
+
+/* Contexts of every backend and of all of them, with each cap; where nothing is capped, attention
+ * and a layer of its own have the bits of before. */
 static void *makes(void *arg)
 {
     static const char *const cap[] = {NULL, "baseline", "avx2", "avx512", "amx"};
-    for (unsigned i = (unsigned)(intptr_t)arg; !__atomic_load_n(&stop, __ATOMIC_ACQUIRE); i++) {
+    const int me = (int)(intptr_t)arg;
+    for (int i = me; !__atomic_load_n(&stop, __ATOMIC_ACQUIRE); i++) {
+        const side *on = i % (N_SIDES + 1) < N_SIDES ? &sides[i % (N_SIDES + 1)] : NULL;
+        const int capped = i / 2 % 5, shape = i % N_ATTN;
         const heed_context_options options = {.struct_size = sizeof options,
-                                              .n_threads = 1,
-                                              .backends = backend,
-                                              .max_isa = cap[i % 5]};
+                                              .n_threads = 1 + (uint32_t)i % 3,
+                                              .backends = on ? on->name : NULL,
+                                              .max_isa = cap[capped]};
         heed_context *made = NULL;
         if (heed_context_create(&options, &made) != HEED_OK) {
             wrong();
             continue;
         }
-        const int shape = (int)(i / 5 % N_ATTN);
-        if (!cap[i % 5] && attn[shape].want)
-            hold_attention(made, shape);
+        n_refused[me] += 2 - explain(made, &sides[0].attn[shape], layer_types[i % 2],
+                                     on ? on->refusal : HEED_OK);
+        if (on && !capped && on->attn[shape].want)
+            hold_attention(made, &on->attn[shape]);
         heed_context_release(made);
-        __atomic_add_fetch(&n_made, 1, __ATOMIC_RELAXED);
+        n_made[me]++;
     }
-    return NULL;
+    return arg;
 }
 
 static void *runs(void *arg)
 {
+    const side *on = arg;
     for (int i = 0; i < ROUNDS; i++) {
         for (int shape = 0; shape < N_ATTN; shape++)
-            if (attn[shape].want)
-                hold_attention(context, shape);
+            if (on->attn[shape].want)
+                hold_attention(on->context, &on->attn[shape]);
         for (int n = 0; n < 2; n++) {
-            float y[ROWS * OUT];
             heed_linear *again = NULL;
-            if (!layers[n].made)
+            if (!on->layers[n].made)
                 continue;
-            if (run_layer(layers[n].made, layer_types[n], y) != HEED_OK ||
-                memcmp(y, layers[n].want, sizeof y) != 0)
+            hold_layer(on->layers[n].made, layer_types[n], on->layers[n].want);
+            if (make_layer(on->context, layer_types[n], &again) != HEED_OK)
                 wrong();
-            if (make_layer(context, layer_types[n], &again) != HEED_OK ||
-                run_layer(again, layer_types[n], y) != HEED_OK ||
-                memcmp(y, layers[n].want, sizeof y) != 0)
-                wrong();
+            else
+                hold_layer(again, layer_types[n], on->layers[n].want);
             heed_linear_release(again);
         }
     }
@@ -169,70 +213,71 @@ static void *runs(void *arg)
 }
 
 /* What the backend does not serve is left out. */
-static int expectations(void)
+static void expect(side *on)
 {
-    int n_served = 0;
+    on->context = unit_context(1, on->name);
     for (int shape = 0; shape < N_ATTN; shape++) {
-        attn[shape] = make_attention(shape);
-        if (run_attention(context, &attn[shape], attn[shape].want) == HEED_OK) {
-            n_served++;
+        attention *a = &on->attn[shape];
+        *a = make_attention(shape);
+        const heed_status st = run_attention(on->context, a, a->want);
+        if (st == HEED_OK) {
+            on->n_served++;
         } else {
-            free(attn[shape].want);
-            attn[shape].want = NULL;
+            on->refusal = st; /* a backend that is not here is unknown, not without support */
+            free(a->want);
+            a->want = NULL;
         }
     }
-    for (int n = 0; n < 2; n++) {
-        layers[n].made = NULL;
-        if (make_layer(context, layer_types[n], &layers[n].made) == HEED_OK &&
-            run_layer(layers[n].made, layer_types[n], layers[n].want) == HEED_OK)
-            n_served++;
-    }
-    return n_served;
+    for (int n = 0; n < 2; n++)
+        if (make_layer(on->context, layer_types[n], &on->layers[n].made) == HEED_OK &&
+            run_layer(on->layers[n].made, layer_types[n], on->layers[n].want) == HEED_OK)
+            on->n_served++;
+    printf("%s: %d problems%s%s\n", on->name, on->n_served, on->n_served ? "" : ": ",
+           on->n_served ? "" : heed_last_error());
 }
 
-static void on_backend(const char *name)
+static void drop(side *on)
 {
-    pthread_t maker[N_MAKERS], runner[N_RUNNERS];
-    backend = name;
-    context = unit_context(1, name);
-    n_wrong = stop = n_made = 0;
-    const int served = expectations();
-    if (served) {
-        for (int i = 0; i < N_MAKERS; i++)
-            pthread_create(&maker[i], NULL, makes, (void *)(intptr_t)(i * 2));
-        for (int i = 0; i < N_RUNNERS; i++)
-            pthread_create(&runner[i], NULL, runs, NULL);
-        for (int i = 0; i < N_RUNNERS; i++)
-            pthread_join(runner[i], NULL);
-        __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
-        for (int i = 0; i < N_MAKERS; i++)
-            pthread_join(maker[i], NULL);
-        printf("%s: %d problems beside %d contexts\n", name, served, n_made);
-        CHECK(n_made > 0, "%s: no context was made meanwhile", name);
-        CHECK(n_wrong == 0, "%s: %d wrong beside contexts that come and go", name, n_wrong);
-    } else {
-        printf("%s: not here: %s\n", name, heed_last_error());
-        CHECK(strcmp(name, "naive") != 0, "naive runs everywhere");
-    }
     for (int shape = 0; shape < N_ATTN; shape++) {
         for (int n = 0; n < 3; n++)
-            free(attn[shape].data[n]);
-        free(attn[shape].want);
+            free(on->attn[shape].data[n]);
+        free(on->attn[shape].want);
     }
     for (int n = 0; n < 2; n++)
-        heed_linear_release(layers[n].made);
-    heed_context_release(context);
+        heed_linear_release(on->layers[n].made);
+    heed_context_release(on->context);
 }
 
 int main(void)
 {
-    static const char *const names[] = {"naive", "avx2", "avx512", "amx", "onednn"};
+    pthread_t maker[N_MAKERS], runner[N_SIDES];
     uint64_t seed = 5;
+    int n_contexts = 0, n_without = 0;
     for (int i = 0; i < ROWS * IN; i++)
         heed_store(HEED_BF16, x_bf16, i, x_f32[i] = unit_number(&seed));
     for (int i = 0; i < IN * OUT; i++)
         heed_store(HEED_BF16, w_bf16, i, w_f32[i] = unit_number(&seed));
-    for (int i = 0; i < 5; i++)
-        on_backend(names[i]);
+    for (int i = 0; i < N_SIDES; i++)
+        expect(&sides[i]);
+    CHECK(sides[0].n_served == N_ATTN + 2, "naive serves %d", sides[0].n_served);
+    for (int i = 0; i < N_MAKERS; i++)
+        pthread_create(&maker[i], NULL, makes, (void *)(intptr_t)i);
+    for (int i = 0; i < N_SIDES; i++)
+        pthread_create(&runner[i], NULL, runs, &sides[i]);
+    for (int i = 0; i < N_SIDES; i++)
+        pthread_join(runner[i], NULL);
+    __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+    for (int i = 0; i < N_MAKERS; i++) {
+        pthread_join(maker[i], NULL);
+        CHECK(n_made[i] > 0, "thread %d made no context meanwhile", i);
+        n_contexts += n_made[i];
+        n_without += n_refused[i];
+    }
+    printf("%d contexts came and went, without %d of their plans and layers\n", n_contexts,
+           n_without);
+    CHECK(n_without < 2 * n_contexts, "nothing was planned in any of %d contexts", n_contexts);
+    CHECK(n_wrong == 0, "%d wrong beside contexts that come and go", n_wrong);
+    for (int i = 0; i < N_SIDES; i++)
+        drop(&sides[i]);
     return unit_end();
 }
