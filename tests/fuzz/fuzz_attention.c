@@ -67,9 +67,9 @@ static void draw_shape(kit_spec *s, fuzz_bytes *bytes)
 
 static void draw_features(kit_spec *s, fuzz_bytes *bytes)
 {
-    const uint32_t some = fuzz_byte(bytes) | fuzz_byte(bytes) << 8;
+    const uint32_t some = fuzz_word(bytes);
     /* The features of bits 0 to 11, each rarer than one in two; the others are lists and storage. */
-    s->features = some & (fuzz_byte(bytes) | fuzz_byte(bytes) << 8) & 0xfffu;
+    s->features = some & fuzz_word(bytes) & 0xfffu;
     if (fuzz_rarely(bytes, 8))
         s->features |= HEED_HAS_REPRODUCIBLE_CHUNKS;
     s->scale = ((float)fuzz_byte(bytes) - 100) / 64;
@@ -130,7 +130,7 @@ static void draw_values(kit_spec *s, fuzz_bytes *bytes, int large)
     static const uint32_t period[] = {16, 64, 128, 256, 512, 1024, 5, 100};
     const double scale = s->features & HEED_HAS_SCALE ? fabs((double)s->scale) : 1;
     const int can_rise = s->qk_dim >= 8 && scale > 0.01; /* too small: levels beyond f16 */
-    s->seed = fuzz_byte(bytes) << 8 | fuzz_byte(bytes);
+    s->seed = fuzz_word(bytes);
     s->layout = fuzz_rarely(bytes, 4) ? fuzz_below(bytes, KIT_LAYOUTS) : KIT_DRAWN;
     if (s->layout == KIT_V_IN_K && (s->v_dim > s->qk_dim || s->k_type != s->v_type))
         s->layout = KIT_DRAWN;
@@ -225,7 +225,7 @@ static void spoilt(heed_context *context, const kit_spec *spec, fuzz_bytes *byte
     const uint32_t which = fuzz_below(bytes, (uint32_t)kit_mistakes());
     kit_problem p;
     if (kit_build(&p, spec, fuzz_byte(bytes) & 1) == 0)
-        kit_refuses(context, &p, which, fuzz_byte(bytes) << 8 | fuzz_byte(bytes), outcome);
+        kit_refuses(context, &p, which, fuzz_word(bytes), outcome);
     kit_free(&p);
 }
 

@@ -15,6 +15,13 @@ static inline uint32_t fuzz_byte(fuzz_bytes *bytes)
     return bytes->at < bytes->end ? *bytes->at++ : 0;
 }
 
+/** Two of them. */
+static inline uint32_t fuzz_word(fuzz_bytes *bytes)
+{
+    const uint32_t high = fuzz_byte(bytes);
+    return high << 8 | fuzz_byte(bytes);
+}
+
 /** [0, n) */
 static inline uint32_t fuzz_below(fuzz_bytes *bytes, uint32_t n)
 {

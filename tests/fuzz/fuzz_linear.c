@@ -60,7 +60,7 @@ static kit_linear_spec draw(fuzz_bytes *bytes)
     s.activation = fuzz_below(bytes, 4);
     s.accuracy = fuzz_below(bytes, 4);
     s.values = fuzz_rarely(bytes, 3) ? fuzz_below(bytes, KIT_LINEAR_OVERFLOW + 1) : 0;
-    s.seed = fuzz_byte(bytes) << 8 | fuzz_byte(bytes);
+    s.seed = fuzz_word(bytes);
     s.places = fuzz_byte(bytes);
     s.memory = fuzz_rarely(bytes, 8) ? fuzz_below(bytes, KIT_LINEAR_MEMORIES) : KIT_LINEAR_DRAWN;
     return s;
@@ -100,8 +100,10 @@ static heed_status make(heed_context *context, const kit_linear *p, uint32_t age
     *size = (*size + sizeof *size - 1) / sizeof *size * sizeof *size; /* words, as any struct has */
     if (age == 7)
         *size = sizeof room;
-    return heed_linear_create(context, &room.desc, &p->tensor[KIT_LINEAR_W].view,
-                              p->spec.bias_type ? &p->tensor[KIT_LINEAR_BIAS].view : NULL, linear);
+    const heed_const_view weight = heed_as_const(p->tensor[KIT_LINEAR_W].view);
+    const heed_const_view bias = heed_as_const(p->tensor[KIT_LINEAR_BIAS].view);
+    return heed_linear_create(context, &room.desc, &weight, p->spec.bias_type ? &bias : NULL,
+                              linear);
 }
 
 static kit_linear_way draw_way(fuzz_bytes *bytes)
@@ -215,8 +217,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (kit_linear_build(&p, &spec, fuzz_byte(&bytes) & 1) == 0) {
         if (spoil) {
             const uint32_t which = fuzz_below(&bytes, (uint32_t)kit_linear_mistakes());
-            kit_linear_refuses(context, &p, which, fuzz_byte(&bytes) << 8 | fuzz_byte(&bytes),
-                               &outcome);
+            kit_linear_refuses(context, &p, which, fuzz_word(&bytes), &outcome);
         } else {
             valid(context, &p, &bytes, &outcome);
         }

@@ -3,33 +3,29 @@
  * Valid    a layer of the conformance kit, drawn from the bytes, succeeds in whatever floating-point
  *          environment the host has, and is what float64 says. The same rows in other layouts (y in
  *          place of the residual or of x too), run in another way, have the same bits.
- * Spoilt   the call is refused with a sentence; outputs and caches are as they were.
+ * Spoilt   one mistake of the kit's table is made: the call is refused with the mistake's status and
+ *          a sentence that names the argument; a write to an output or a cache is a crash.
  *
  * A finding ends the process by abort().
  */
-#include "fuzz_mha.h"
+#include "fuzz.h"
+#include "view.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "decode.h"
-#include "fuzz_host.h"
-#include "fuzz_layout.h"
-#include "view.h"
+#include "layer_case.h"
+#include "strides.h"
 #include "ways.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const layer_spec *current; /* for the report */
 
-static void finding(const char *what, const char *detail)
+void fuzz_describe(FILE *out)
 {
-    fuzz_host_leave();
-    fprintf(stderr, "finding: %s: %s\n", what, detail);
-    if (current) {
-        const layer_spec *s = current;
-        fprintf(stderr,
+    const layer_spec *s = current;
+    if (s)
+        fprintf(out,
                 "batch %u q_len %lld kv_len %lld capacity %lld, heads %u/%u dims %u %u, d_model %u "
                 "d_kv %u, projections %u cache %u rows %u, bias %d out %d residual %d out_in %d, "
                 "types x %u w %u mid %u kv %u y %u, features 0x%llx position %u, rotary %u of %u, "
@@ -39,8 +35,6 @@ static void finding(const char *what, const char *detail)
                 s->cache, s->rows, s->bias, s->out, s->residual, s->out_in, s->x_type, s->w_type,
                 s->mid_type, s->kv_type, s->y_type, (unsigned long long)s->features, s->position,
                 s->rotary.dims, s->rotary.style, s->no_new);
-    }
-    abort();
 }
 
 /* ---- a layer ----------------------------------------------------------------------------------
@@ -152,7 +146,7 @@ static layer_spec choose(fuzz_bytes *bytes)
     make_consistent(&s);
     choose_types(&s, bytes);
     choose_attention(&s, bytes);
-    s.seed = fuzz_byte(bytes) << 8 | fuzz_byte(bytes);
+    s.seed = fuzz_word(bytes);
     return s;
 }
 
@@ -160,41 +154,28 @@ static layer_spec choose(fuzz_bytes *bytes)
  */
 
 enum { MOST_WORKSPACE = 64 << 20, MOST_GARBAGE = 1 << 16 };
-enum { BY_WORKSPACE, BY_CONTEXT, BY_PARTS, BY_ONE_PART, BY_EXECUTOR, WAYS };
-
-static heed_status run_parts(const heed_mha *mha, const heed_mha_args *args, int way, uint32_t n,
-                             void *workspace, size_t bytes)
-{
-    heed_status st = heed_mha_begin(mha, args, n, workspace, bytes), one;
-    if (st != HEED_OK)
-        return st;
-    if (heed_run_part(workspace, n) != HEED_ERR_INVALID)
-        finding("parts", "a part out of range was accepted");
-    for (uint32_t i = n; i-- > 0;) {
-        one = way == BY_PARTS || i == n / 2 ? heed_run_part(workspace, i) : HEED_OK;
-        st = st == HEED_OK ? one : st;
-    }
-    return st;
-}
 
 static heed_status run(const heed_mha *mha, heed_mha_args args, fuzz_bytes *bytes)
 {
-    const int way = (int)fuzz_below(bytes, WAYS), garbage = (int)fuzz_byte(bytes);
+    static const int ways[] = {KIT_BY_WORKSPACE, KIT_BY_CONTEXT, KIT_BY_PARTS, KIT_BY_ONE_PART,
+                               KIT_BY_EXECUTOR};
+    const int way = ways[fuzz_below(bytes, 5)], garbage = (int)fuzz_byte(bytes);
     const uint32_t n = 1 + fuzz_below(bytes, 5);
     heed_executor executor = {
         .struct_size = sizeof executor, .n_threads = n, .parallel_for = kit_backwards};
     static guard_buffer memory; /* kept: fresh pages for every run cost more than the run */
-    args.executor = way == BY_EXECUTOR ? &executor : NULL;
+    args.executor = way == KIT_BY_EXECUTOR ? &executor : NULL;
     if (!memory.map && guard_map(&memory, MOST_WORKSPACE, GUARD_HIGH, 0, garbage) != 0)
-        finding("memory", "there is none");
+        fuzz_finding("memory", "there is none");
     const size_t room = heed_mha_workspace_bytes(mha, n), whole = (room + 63) / 64 * 64;
-    if (way == BY_CONTEXT || room == 0 || whole > MOST_WORKSPACE)
+    if (way == KIT_BY_CONTEXT || room == 0 || whole > MOST_WORKSPACE)
         return heed_mha_run(mha, &args, NULL, 0);
     unsigned char *workspace = memory.data + MOST_WORKSPACE - whole;
     memset(workspace, garbage, whole < MOST_GARBAGE ? whole : MOST_GARBAGE);
-    return way == BY_WORKSPACE || way == BY_EXECUTOR
-               ? heed_mha_run(mha, &args, workspace, room)
-               : run_parts(mha, &args, way, n, workspace, room);
+    if (way == KIT_BY_WORKSPACE || way == KIT_BY_EXECUTOR)
+        return heed_mha_run(mha, &args, workspace, room);
+    const heed_status st = heed_mha_begin(mha, &args, n, workspace, room);
+    return st == HEED_OK ? kit_run_parts(way, n, workspace, heed_run_part) : st;
 }
 
 static void run_in_host(const layer *l, const heed_mha_args *args, fuzz_bytes *bytes,
@@ -203,10 +184,10 @@ static void run_in_host(const layer *l, const heed_mha_args *args, fuzz_bytes *b
     const fuzz_host host = fuzz_host_enter(bytes);
     heed_status st = run(l->mha, *args, bytes);
     if (fuzz_host_read() != host)
-        finding(what, "changed the host's floating-point environment");
+        fuzz_finding(what, "changed the host's floating-point environment");
     fuzz_host_leave();
     if (st != HEED_OK)
-        finding(what, heed_last_error());
+        fuzz_finding(what, heed_last_error());
 }
 
 /* ---- the same rows in other places ------------------------------------------------------------
@@ -294,7 +275,7 @@ static int elsewhere(const layer *l, fuzz_bytes *bytes, const rows *like, guard_
                      : like->lens == l->kv_lens ? l->spec.kv_len
                                                 : l->spec.q_len;
     dim[like->column] = like->columns;
-    const int64_t n = fuzz_lay_out(bytes, 3, dim, out->view.stride, 0, &first);
+    const int64_t n = kit_draw_strides(fuzz_word(bytes), 3, dim, 0, out->view.stride, &first);
     if (guard_map(buffer, (size_t)n * like->bytes, fuzz_byte(bytes) & 1,
                   fuzz_rarely(bytes, 4) ? fuzz_below(bytes, 7) : 0, KIT_CANARY) != 0)
         return -1;
@@ -314,8 +295,7 @@ static int only_rows_written(const layer *l, const rows *r, const guard_buffer *
     for (int64_t b = 0; b < l->spec.batch; b++)
         for (int64_t i = 0; i < r->lens[b]; i++)
             for (int64_t c = 0; c < r->columns; c++)
-                memset(rest + (element(r, b, i, c) - (const char *)buffer->data), KIT_CANARY,
-                       r->bytes);
+                memset(rest + (element(r, b, i, c) - (char *)buffer->data), KIT_CANARY, r->bytes);
     for (size_t at = 0; at < buffer->bytes; at++)
         clean &= rest[at] == KIT_CANARY;
     free(rest);
@@ -376,16 +356,16 @@ static void again_elsewhere(layer *l, fuzz_bytes *bytes)
             if (!was[n].view.data)
                 continue;
             if (!only_rows_written(l, &is[n], &buffer[n]))
-                finding("elsewhere", "wrote outside the rows of y or lse");
+                fuzz_finding("elsewhere", "wrote outside the rows of y or lse");
             if (bits_are_the_same(s) && !same_rows(l, &was[n], &is[n]))
-                finding("elsewhere", n == 3 ? "other bits of y" : "other bits of lse");
+                fuzz_finding("elsewhere", n == 3 ? "other bits of y" : "other bits of lse");
         }
         if (args.weights.data && bits_are_the_same(s) &&
             memcmp(weights, l->buffer[LAYER_WEIGHTS].data, l->buffer[LAYER_WEIGHTS].bytes) != 0)
-            finding("elsewhere", "other bits of the weights");
+            fuzz_finding("elsewhere", "other bits of the weights");
         for (int n = 0; n < 2 && s->cache; n++)
             if (memcmp(cache[n], l->buffer[LAYER_K + n].data, l->buffer[LAYER_K + n].bytes) != 0)
-                finding("elsewhere", "another cache");
+                fuzz_finding("elsewhere", "another cache");
     }
     free(weights);
     free(cache[0]);
@@ -397,67 +377,19 @@ static void again_elsewhere(layer *l, fuzz_bytes *bytes)
 /* ---- the target -------------------------------------------------------------------------------
  */
 
-enum { ANY, NAIVE, AVX2, AVX512, AMX, CONTEXTS };
-
-static heed_context *contexts[CONTEXTS]; /* NULL: not built, cannot run here, or HEED_BACKEND */
-
-static void make_contexts(void)
-{
-    static const char *const name[CONTEXTS] = {NULL, "naive", "avx2", "avx512", "amx"};
-    heed_linear_desc plain = {.struct_size = sizeof plain,
-                              .in_dim = 1,
-                              .out_dim = 1,
-                              .x_type = HEED_BF16,
-                              .w_type = HEED_BF16,
-                              .y_type = HEED_F32};
-    for (int i = 0; i < (getenv("HEED_BACKEND") ? 1 : CONTEXTS); i++) {
-        heed_context_options options = {
-            .struct_size = sizeof options, .n_threads = 1, .backends = name[i]};
-        if (heed_context_create(&options, &contexts[i]) != HEED_OK)
-            finding("heed_context_create", heed_last_error());
-        if (i != ANY && heed_linear_supported(contexts[i], &plain, NULL) != HEED_OK) {
-            heed_context_release(contexts[i]);
-            contexts[i] = NULL;
-        }
-    }
-}
-
-static void spoilt(layer *l, fuzz_bytes *bytes)
-{
-    heed_error error = {""};
-    heed_status st = HEED_OK;
-    const char *what = fuzz_mha_spoil(contexts[ANY], l, bytes, &st, &error);
-    if (!what)
-        return;
-    if (st == HEED_OK || st == HEED_ERR_BACKEND)
-        finding(what, st == HEED_OK ? "accepted" : "left to the backend");
-    if (error.text[0] == '\0')
-        finding(what, "refused without a sentence");
-    for (int n = LAYER_Y; n < LAYER_BUFFERS; n++) {
-        const guard_buffer *buffer = &l->buffer[n];
-        const int cache = n == LAYER_K || n == LAYER_V;
-        for (size_t i = 0; buffer->map && n != LAYER_RESIDUAL && i < buffer->bytes; i++)
-            if (buffer->data[i] != (cache ? l->cache_before[n - LAYER_K][i] : KIT_CANARY))
-                finding(what, "refused, but something was written");
-    }
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_bytes bytes = {data, data + size};
     kit_outcome outcome = {.verdict = KIT_PASSED};
     layer l;
-
-    if (!contexts[ANY])
-        make_contexts();
     const int spoil = fuzz_rarely(&bytes, 4);
-    const uint32_t which = fuzz_below(&bytes, CONTEXTS);
+    heed_context *context = fuzz_context(&bytes);
     const layer_spec spec = choose(&bytes);
     current = &spec;
-    if (layer_build(contexts[which] ? contexts[which] : contexts[ANY], &l, &spec,
-                    fuzz_byte(&bytes) & 1, &outcome) == 0) {
+    if (layer_build(context, &l, &spec, fuzz_byte(&bytes) & 1, &outcome) == 0) {
         if (spoil) {
-            spoilt(&l, &bytes);
+            const uint32_t which = fuzz_below(&bytes, (uint32_t)layer_mistakes());
+            layer_refuses(context, &l, 0, which, fuzz_word(&bytes), &outcome);
         } else {
             run_in_host(&l, &l.args, &bytes, "a run");
             layer_check(&l, &outcome);
@@ -465,9 +397,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 again_elsewhere(&l, &bytes);
         }
     }
-    if (outcome.verdict == KIT_FAILED ||
-        (outcome.verdict == KIT_REFUSED && which == ANY && !getenv("HEED_BACKEND")))
-        finding("the kit", outcome.text);
+    fuzz_judge(&outcome, context);
     layer_free(&l);
     current = NULL;
     return 0;

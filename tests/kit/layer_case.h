@@ -84,6 +84,15 @@ void layer_check(const layer *l, kit_outcome *outcome);
 /** Elements of y to row i of sequence b. */
 int64_t layer_y_row(const layer *l, int64_t b, int64_t i);
 
+/** mha_refusals.c: how many mistakes a caller may make. */
+size_t layer_mistakes(void);
+
+/** Makes mistake `which`, one of its kinds by `pick`, in a good layer or its run, where it exists there:
+ * each call that meets it has to refuse it. `known`: it is the layer of the kit's own case. Returns
+ * whether it was made; the memory of outputs is left read-only. */
+int layer_refuses(heed_context *context, layer *l, int known, size_t which, uint32_t pick,
+                  kit_outcome *outcome);
+
 /* ---- the cases ---- */
 
 /** The layer of a case of mha.c, by its variant; the variant of a layer by its name, in f32. */
