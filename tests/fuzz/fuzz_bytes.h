@@ -49,14 +49,4 @@ static inline uint32_t fuzz_type(fuzz_bytes *bytes)
     return HEED_F32 + fuzz_below(bytes, 3);
 }
 
-/** A stream of random numbers. Marsaglia 2003, xorshift64; state must not be 0. */
-static inline uint64_t fuzz_next(uint64_t *state)
-{
-    uint64_t x = *state;
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    return *state = x;
-}
-
 #endif

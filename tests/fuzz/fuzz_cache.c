@@ -4,46 +4,70 @@
  *     cache      after every piece each byte is what a plain copy with kit_encode would have left
  *     rotary     of a piece: the bits of the whole sequence's; that: float64, rounded
  *     attention  with HEED_HAS_REPRODUCIBLE_CHUNKS: the bits of all rows at once over dense keys
- *     spoilt     a call that must be refused is, with a sentence, while the caches are read-only
+ *     spoilt     a call with one of the kit's mistakes is refused, while the caches are read-only
  *
  * A finding ends the process by abort().
  */
 #include "fuzz_cache.h"
+#include "fuzz.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache_errors.h"
 #include "decode.h"
 #include "encode.h"
-#include "fuzz_host.h"
-#include "fuzz_layout.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "strides.h"
 
 static const fuzz_cache *current; /* for the report */
 
-static void finding(const char *what, const char *detail)
+void fuzz_describe(FILE *out)
 {
-    fuzz_host_leave();
-    fprintf(stderr, "finding: %s: %s\n", what, detail);
-    if (current) {
-        const fuzz_cache *c = current;
-        fprintf(stderr,
-                "batch %lld heads %u x %u dims %u %u (values are keys: %d), types q %u k %u %u "
-                "cache %u %u, pages of %u, features 0x%llx\n",
-                (long long)c->batch, c->kv_heads, c->group, c->qk_dim, c->v_dim, c->values_are_keys,
-                c->q_type, c->type[0], c->type[1], c->cache_type[0], c->cache_type[1], c->page_len,
-                (unsigned long long)c->features);
-        for (int64_t b = 0; b < c->batch; b++)
-            fprintf(stderr, "  sequence %lld: %d + %d of %d tokens\n", (long long)b, c->there[b],
-                    c->now[b], c->tokens[b]);
-        fprintf(stderr, "rotary style %u dims %u base %g scale %g mscale %g freq %d\n",
-                c->rotary.style, c->rotary.dims, (double)c->rotary.base, (double)c->rotary.scale,
-                (double)c->rotary.mscale, c->rotary.freq != NULL);
-    }
-    abort();
+    const fuzz_cache *c = current;
+    if (!c)
+        return;
+    fprintf(out,
+            "batch %lld heads %u x %u dims %u %u (values are keys: %d), types q %u k %u %u "
+            "cache %u %u, pages of %u, features 0x%llx\n",
+            (long long)c->batch, c->kv_heads, c->group, c->qk_dim, c->v_dim, c->values_are_keys,
+            c->q_type, c->type[0], c->type[1], c->cache_type[0], c->cache_type[1], c->page_len,
+            (unsigned long long)c->features);
+    for (int64_t b = 0; b < c->batch; b++)
+        fprintf(out, "  sequence %lld: %d + %d of %d tokens\n", (long long)b, c->there[b],
+                c->now[b], c->tokens[b]);
+    fprintf(out, "rotary style %u dims %u base %g scale %g mscale %g freq %d\n", c->rotary.style,
+            c->rotary.dims, (double)c->rotary.base, (double)c->rotary.scale,
+            (double)c->rotary.mscale, c->rotary.freq != NULL);
+}
+
+/* Sometimes a call with a mistake first, that has to be refused. */
+static void spoil_rotary(const heed_rotary_args *args, fuzz_bytes *bytes, guard_buffer *y)
+{
+    kit_outcome outcome = {.verdict = KIT_PASSED};
+    if (!fuzz_rarely(bytes, 2))
+        return;
+    const uint32_t which = fuzz_below(bytes, (uint32_t)kit_rotary_mistakes());
+    guard_read_only(y);
+    kit_rotary_refuses(args, 0, which, fuzz_word(bytes), &outcome);
+    guard_open(y);
+    fuzz_judge(&outcome, NULL);
+}
+
+static void spoil_append(fuzz_cache *c, const heed_kv_append_args *args, fuzz_bytes *bytes)
+{
+    kit_outcome outcome = {.verdict = KIT_PASSED};
+    if (!fuzz_rarely(bytes, 2))
+        return;
+    const uint32_t which = fuzz_below(bytes, (uint32_t)kit_append_mistakes());
+    for (int side = 0; side < 2; side++)
+        if (c->buffer[side].map)
+            guard_read_only(&c->buffer[side]);
+    kit_append_refuses(args, 0, which, fuzz_word(bytes), &outcome);
+    for (int side = 0; side < 2; side++)
+        if (c->buffer[side].map)
+            guard_open(&c->buffer[side]);
+    fuzz_judge(&outcome, NULL);
 }
 
 static heed_view dense(const fuzz_cache *c, void *data, int64_t heads, int64_t dim)
@@ -68,7 +92,7 @@ static void turn_whole(const fuzz_cache *c, void *from, void *to, uint32_t type,
                                    .y = dense(c, to, heads, c->qk_dim),
                                    .lens = c->tokens};
     if (heed_rotary(&args) != HEED_OK)
-        finding("heed_rotary", heed_last_error());
+        fuzz_finding("heed_rotary", heed_last_error());
 }
 
 /* One element of a row at `position`, in float64, and what its roundings may amount to. */
@@ -105,7 +129,7 @@ static void judge_rotary(const fuzz_cache *c, const void *from, const void *to, 
                     double bound, want = turned(c, type, row, d, i, &bound);
                     const double got = kit_decode(type, to, at + d);
                     if (!(fabs(got - want) <= bound + ulp * (fabs(want) + bound) + floor))
-                        finding("heed_rotary", "is not the reference's");
+                        fuzz_finding("heed_rotary", "is not the reference's");
                 }
             }
 }
@@ -125,7 +149,7 @@ static int take_piece(const fuzz_cache *c, fuzz_bytes *bytes, const void *from, 
     const int64_t dim[4] = {c->packed ? 1 : c->batch, heads, c->packed ? c->packed_rows : c->len,
                             dims};
     const size_t size = kit_bytes_of(type);
-    int64_t first, n = fuzz_lay_out(bytes, 4, dim, p->view.stride, 0, &first);
+    int64_t first, n = kit_draw_strides(fuzz_word(bytes), 4, dim, 0, p->view.stride, &first);
     if (guard_map(&p->buffer, (size_t)n * size, fuzz_byte(bytes) & 1, 0, FUZZ_CACHE_CANARY) != 0)
         return -1;
     p->view.data = p->buffer.data + (size_t)first * size;
@@ -201,22 +225,20 @@ static void turn_piece(const fuzz_cache *c, fuzz_bytes *bytes, piece *p, void *w
         args.positions = positions[0];
         args.positions_stride = FUZZ_CACHE_TOKENS;
     }
-    const char *bad = fuzz_cache_spoil_rotary(&args, bytes, in_place ? &p->buffer : &other.buffer);
-    if (bad)
-        finding("heed_rotary", bad);
+    spoil_rotary(&args, bytes, in_place ? &p->buffer : &other.buffer);
     const fuzz_host host = fuzz_host_enter(bytes);
     heed_status st = heed_rotary(&args);
     if (fuzz_host_read() != host)
-        finding("heed_rotary", "changed the host's floating-point environment");
+        fuzz_finding("heed_rotary", "changed the host's floating-point environment");
     fuzz_host_leave();
     if (st != HEED_OK)
-        finding("heed_rotary of a piece", heed_last_error());
+        fuzz_finding("heed_rotary of a piece", heed_last_error());
     if (!in_place) {
         guard_unmap(&p->buffer);
         *p = other;
     }
     if (!same_rows(c, p, want, type, heads, c->qk_dim, 0))
-        finding("heed_rotary", "a piece has other bits than the whole");
+        fuzz_finding("heed_rotary", "a piece has other bits than the whole");
 }
 
 static heed_kv_append_args append_args(const fuzz_cache *c, const piece *k, const piece *v)
@@ -271,10 +293,10 @@ static void judge_append(fuzz_cache *c, int side, const void *rows)
                         kit_decode(c->type[side], rows,
                                    ((b * c->kv_heads + h) * c->most + c->there[b] + i) * dims + d));
     if (memcmp(c->image[side], c->buffer[side].data, c->buffer[side].bytes) != 0)
-        finding("heed_kv_append", side ? "the values' cache is not what it should be"
-                                       : "the keys' cache is not what it should be");
+        fuzz_finding("heed_kv_append", side ? "the values' cache is not what it should be"
+                                            : "the keys' cache is not what it should be");
     if (!guard_slack_is(&c->buffer[side], FUZZ_CACHE_CANARY))
-        finding("heed_kv_append", "wrote around the cache");
+        fuzz_finding("heed_kv_append", "wrote around the cache");
 }
 
 static void attend(fuzz_cache *c, fuzz_bytes *bytes, heed_context *context, const piece *q)
@@ -316,7 +338,7 @@ static void attend(fuzz_cache *c, fuzz_bytes *bytes, heed_context *context, cons
         args.lse = lse.view;
     c->attended = 1;
     if (heed_attention(context, &desc, &args) != HEED_OK)
-        finding("heed_attention of a piece", heed_last_error());
+        fuzz_finding("heed_attention of a piece", heed_last_error());
     same_rows(c, &out, c->out, out_type, heads, c->v_dim, 1);
     if (c->features & HEED_HAS_LSE)
         same_rows(c, &lse, c->lse, HEED_F32, heads, 1, 1);
@@ -361,16 +383,14 @@ static void one_piece(fuzz_cache *c, fuzz_bytes *bytes, heed_context *context)
         guard_read_only(&k.buffer);
         guard_read_only(&v.buffer);
         const heed_kv_append_args args = append_args(c, &k, &v);
-        const char *bad = fuzz_cache_spoil_append(c, &args, bytes);
-        if (bad)
-            finding("heed_kv_append", bad);
+        spoil_append(c, &args, bytes);
         const fuzz_host host = fuzz_host_enter(bytes);
         heed_status st = heed_kv_append(&args);
         if (fuzz_host_read() != host)
-            finding("heed_kv_append", "changed the host's floating-point environment");
+            fuzz_finding("heed_kv_append", "changed the host's floating-point environment");
         fuzz_host_leave();
         if (st != HEED_OK)
-            finding("heed_kv_append", heed_last_error());
+            fuzz_finding("heed_kv_append", heed_last_error());
         judge_append(c, 0, c->turned_k);
         if (!c->values_are_keys)
             judge_append(c, 1, c->rows[1]);
@@ -431,12 +451,12 @@ static void at_once(fuzz_cache *c, heed_context *context)
     }
     if (k && v) {
         if (heed_attention(context, &desc, &args) != HEED_OK)
-            finding("heed_attention of all", heed_last_error());
+            fuzz_finding("heed_attention of all", heed_last_error());
         const size_t n = (size_t)(c->batch * heads * c->most);
         if (memcmp(c->out, c->whole_out, n * c->v_dim * size) != 0)
-            finding("attention in pieces", "has other bits than at once");
+            fuzz_finding("attention in pieces", "has other bits than at once");
         if (memcmp(c->lse, c->whole_lse, n * 4) != 0)
-            finding("attention in pieces", "has other bits of lse than at once");
+            fuzz_finding("attention in pieces", "has other bits of lse than at once");
     }
     free(k);
     if (!c->values_are_keys)
@@ -446,30 +466,11 @@ static void at_once(fuzz_cache *c, heed_context *context)
 /* ---- the target -------------------------------------------------------------------------------
  */
 
-enum { ANY, NAIVE, AVX2, AVX512, AMX, CONTEXTS };
-
-static heed_context *contexts[CONTEXTS]; /* NULL: cannot run here, or HEED_BACKEND forbids it */
-
-static void make_contexts(void)
-{
-    static const char *const name[CONTEXTS] = {NULL, "naive", "avx2", "avx512", "amx"};
-    for (int i = 0; i < (getenv("HEED_BACKEND") ? 1 : CONTEXTS); i++) {
-        heed_context_options options = {
-            .struct_size = sizeof options, .n_threads = 1, .backends = name[i]};
-        if (heed_context_create(&options, &contexts[i]) != HEED_OK)
-            finding("heed_context_create", heed_last_error());
-    }
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_bytes bytes = {data, data + size};
     fuzz_cache c;
-    const int which = (int)fuzz_below(&bytes, CONTEXTS);
-
-    if (!contexts[ANY])
-        make_contexts();
-    heed_context *context = contexts[which] ? contexts[which] : contexts[ANY];
+    heed_context *context = fuzz_context(&bytes);
     if (fuzz_cache_build(&c, &bytes) == 0) {
         current = &c;
         const uint32_t heads = c.kv_heads * c.group;

@@ -85,11 +85,4 @@ static inline heed_attn_desc fuzz_cache_attention(const fuzz_cache *c)
 int fuzz_cache_build(fuzz_cache *c, fuzz_bytes *bytes);
 void fuzz_cache_destroy(fuzz_cache *c);
 
-/** Sometimes tries a call that has to be refused, with the caches or y read-only. Returns what is
- * wrong with the answer, or NULL. */
-const char *fuzz_cache_spoil_append(fuzz_cache *c, const heed_kv_append_args *args,
-                                    fuzz_bytes *bytes);
-const char *fuzz_cache_spoil_rotary(const heed_rotary_args *args, fuzz_bytes *bytes,
-                                    guard_buffer *y);
-
 #endif

@@ -6,8 +6,8 @@
 #include "decode.h"
 #include "encode.h"
 #include "fuzz_cache.h"
-#include "fuzz_layout.h"
 #include "random.h"
+#include "strides.h"
 
 /* ---- the sequences ----------------------------------------------------------------------------
  */
@@ -72,11 +72,11 @@ static void choose(fuzz_cache *c, fuzz_bytes *bytes)
         c->rise *= fuzz_rarely(bytes, 8) ? 50 : 1;
     }
     for (int h = 0; h < FUZZ_CACHE_HEADS; h++) {
-        c->slope[h] = (float)fuzz_next(&c->random) / 0x1p66F;
-        c->sink[h] = (float)fuzz_next(&c->random) / 0x1p62F;
+        c->slope[h] = (float)kit_next(&c->random) / 0x1p66F;
+        c->sink[h] = (float)kit_next(&c->random) / 0x1p62F;
     }
     for (int i = 0; i < FUZZ_CACHE_PAIRS; i++)
-        c->freq[i] = (float)fuzz_next(&c->random) / 0x1p64F;
+        c->freq[i] = (float)kit_next(&c->random) / 0x1p64F;
 }
 
 /* Dense [batch, head, token, dim], finite: 1 q, 2 k, 3 v. */
@@ -113,7 +113,7 @@ static int map_cache(fuzz_cache *c, fuzz_bytes *bytes, int side)
     const int64_t dim[4] = {c->page_len ? c->n_pages : c->batch, c->kv_heads,
                             c->page_len ? c->page_len : c->capacity, side ? c->v_dim : c->qk_dim};
     const size_t size = kit_bytes_of(c->cache_type[side]);
-    int64_t first, n = fuzz_lay_out(bytes, 4, dim, c->cache[side].stride, 0, &first);
+    int64_t first, n = kit_draw_strides(fuzz_word(bytes), 4, dim, 0, c->cache[side].stride, &first);
     if (guard_map(&c->buffer[side], (size_t)n * size, fuzz_byte(bytes) & 1,
                   fuzz_rarely(bytes, 4) ? fuzz_below(bytes, 7) : 0, FUZZ_CACHE_CANARY) != 0)
         return -1;
@@ -140,7 +140,7 @@ static int make_table(fuzz_cache *c, fuzz_bytes *bytes)
         const int64_t b = i / c->table_stride, at = i % c->table_stride;
         c->table[i] = fuzz_byte(bytes) & 1 ? INT32_MIN : INT32_MAX;
         if (at * c->page_len < c->tokens[b]) {
-            const int64_t draw = (int64_t)(fuzz_next(&c->random) % (uint64_t)left);
+            const int64_t draw = (int64_t)(kit_next(&c->random) % (uint64_t)left);
             c->table[i] = free_page[draw];
             free_page[draw] = free_page[--left];
         }
@@ -152,7 +152,7 @@ static int make_table(fuzz_cache *c, fuzz_bytes *bytes)
 int fuzz_cache_build(fuzz_cache *c, fuzz_bytes *bytes)
 {
     memset(c, 0, sizeof *c);
-    c->random = UINT64_C(0x9e3779b97f4a7c15) ^ fuzz_byte(bytes) << 8 ^ fuzz_byte(bytes);
+    c->random = UINT64_C(0x9e3779b97f4a7c15) ^ fuzz_word(bytes);
     choose(c, bytes);
     const uint32_t heads = c->kv_heads * c->group;
     if (c->page_len && make_table(c, bytes) != 0)

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../kit/random.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MOST_BYTES = 256 };
@@ -29,22 +31,13 @@ static void say_seed(int signal_number)
     sigaction(signal_number, &other[signal_number], NULL);
 }
 
-/* splitmix64, Steele, Lea & Flood 2014 */
-static uint64_t next(uint64_t *state)
-{
-    uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
 static void random_run(unsigned long long seed)
 {
     uint64_t state = seed;
     uint8_t bytes[MOST_BYTES];
-    size_t n = 16 + next(&state) % (MOST_BYTES - 15);
+    size_t n = 16 + kit_next(&state) % (MOST_BYTES - 15);
     for (size_t i = 0; i < n; i++)
-        bytes[i] = (uint8_t)(next(&state) >> 56);
+        bytes[i] = (uint8_t)(kit_next(&state) >> 56);
     LLVMFuzzerTestOneInput(bytes, n);
 }
 

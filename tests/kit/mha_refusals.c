@@ -136,12 +136,10 @@ static const char *view_alone(void *of, int arg, uint32_t pick)
 {
     heed_mha_args *a = &((call *)of)->l.args;
     (void)pick;
-    if (arg == X_KV)
-        a->x_kv = a->x_q;
-    else if (arg == MASK)
-        a->mask = a->x_q;
-    else
-        a->k_cache = a->y; /* as good as any */
+    memcpy(arg == X_KV   ? (void *)&a->x_kv
+           : arg == MASK ? (void *)&a->mask
+                         : (void *)&a->k_cache,
+           &a->x_q, sizeof a->x_q);
     return arg == X_KV ? "x_kv" : arg == MASK ? "mask" : "k_cache";
 }
 
