@@ -362,17 +362,13 @@ static heed_status read_header(FILE *file, const char *path, char **text, uint32
     return HEED_OK;
 }
 
-heed_status heed_npy_read(const char *path, heed_npy *out, heed_error *why)
+heed_status heed_npy_read_from(FILE *file, const char *path, heed_npy *out, heed_error *why)
 {
     heed_npy array = {0};
     int swapped = 0, fortran = 0;
     int64_t bytes = 0;
     uint32_t length = 0;
     char *text = NULL;
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return refuse(why, path, "cannot be opened: %s", strerror(errno));
-
     heed_status status = read_header(file, path, &text, &length, why);
     if (status == HEED_OK)
         status = scan_header((scanner){text, text + length}, path, &array, &swapped, &fortran, why);
@@ -385,13 +381,22 @@ heed_status heed_npy_read(const char *path, heed_npy *out, heed_error *why)
     if (status == HEED_OK && fortran)
         status = to_c_order(path, &array, why);
     free(text);
-    fclose(file);
     if (status != HEED_OK) {
         heed_npy_free(&array);
         return status;
     }
     *out = array;
     return HEED_OK;
+}
+
+heed_status heed_npy_read(const char *path, heed_npy *out, heed_error *why)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return refuse(why, path, "cannot be opened: %s", strerror(errno));
+    heed_status status = heed_npy_read_from(file, path, out, why);
+    fclose(file);
+    return status;
 }
 
 /* ---- writing ----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 
 #include <heed/status.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /** Element types, by numpy's codes. U2 is how files hold bf16: its bits. */
 enum {
@@ -41,6 +42,9 @@ typedef struct heed_npy {
  * Errors   HEED_ERR_INVALID the file cannot be read or is not such an array; HEED_ERR_NOMEM.
  */
 heed_status heed_npy_read(const char *path, heed_npy *out, heed_error *why);
+
+/** The same from an open file, from where it stands to its end; sentences call it by `name`. */
+heed_status heed_npy_read_from(FILE *file, const char *name, heed_npy *out, heed_error *why);
 
 /** Writes array->data, C order. Errors: HEED_ERR_INVALID the file cannot be written, and why. */
 heed_status heed_npy_write(const char *path, const heed_npy *array, heed_error *why);

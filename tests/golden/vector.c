@@ -1,4 +1,5 @@
-/* Golden vectors: from golden.json and .npy files to descriptions. */
+/* Golden vectors: from golden.json and the .npy files in golden.tar to descriptions. */
+#define _GNU_SOURCE
 #include "vector.h"
 
 #include <math.h>
@@ -29,19 +30,47 @@ cJSON *vector_json(const char *path)
     return json;
 }
 
+/* A file of golden.tar, to be closed; NULL: it is not there. Before each file stands a block of 512
+ * bytes with its name, its size from byte 124 on in octal, and whole blocks hold what is in it. */
+static FILE *open_member(const char *folder, const char *name)
+{
+    char path[1024], block[512];
+    FILE *member = NULL;
+    snprintf(path, sizeof path, "%s/golden.tar", folder);
+    FILE *archive = fopen(path, "rb");
+    while (archive && !member && fread(block, 1, sizeof block, archive) == sizeof block && *block) {
+        const long bytes = strtol(block + 124, NULL, 8);
+        if (strncmp(block, name, 100) == 0) {
+            member = fmemopen(NULL, (size_t)bytes + 1, "w+"); /* it adds a zero */
+            for (long left = bytes; member && left > 0; left -= (long)sizeof block)
+                if (fread(block, 1, sizeof block, archive) != sizeof block ||
+                    !fwrite(block, left < 512 ? (size_t)left : sizeof block, 1, member))
+                    break;
+        } else if (fseek(archive, (bytes + 511) / 512 * 512, SEEK_CUR) != 0) {
+            break;
+        }
+    }
+    if (archive)
+        fclose(archive);
+    if (member)
+        rewind(member);
+    return member;
+}
+
 static int load_array(const char *folder, const cJSON *set, const char *name, heed_npy *array)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(set, name);
     const char *file = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "file"));
-    char path[1024];
-    heed_error why;
+    heed_error why = {"it is not in golden.tar"};
     if (!file)
         return 0;
-    snprintf(path, sizeof path, "%s/%s", folder, file);
-    if (heed_npy_read(path, array, &why) == HEED_OK)
-        return 0;
-    fprintf(stderr, "%s\n", why.text);
-    return -1;
+    FILE *member = open_member(folder, file);
+    heed_status status = member ? heed_npy_read_from(member, file, array, &why) : HEED_ERR_INVALID;
+    if (member)
+        fclose(member);
+    if (status != HEED_OK)
+        fprintf(stderr, "%s: %s\n", file, why.text);
+    return status == HEED_OK ? 0 : -1;
 }
 
 static int64_t integer(const cJSON *set, const char *name, int64_t otherwise)
