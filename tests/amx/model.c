@@ -20,14 +20,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../kit/random.h"
+
 enum { ROWS = 70, KEYS = 700, DIM = 72, CASES = 24, PAGE = 20, PAGES = KEYS / PAGE };
 
 static uint64_t seed = 1;
 
 static uint32_t random_bits(void)
 {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(seed >> 33);
+    return (uint32_t)(kit_next(&seed) >> 33);
 }
 
 static float normal(void)

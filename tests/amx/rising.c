@@ -27,7 +27,7 @@ static float normal(uint64_t *seed)
 {
     float sum = 0;
     for (int n = 0; n < 12; n++)
-        sum += (float)(unit_random(seed) >> 40) * 0x1p-24f;
+        sum += (float)(kit_next(seed) >> 40) * 0x1p-24f;
     return sum - 6;
 }
 
@@ -64,12 +64,12 @@ static void put_spikes(const problem *p, uint64_t *seed)
 /* Most rows see most keys; some rows begin late, some blocks are hidden from all. */
 static void fill_mask(const problem *p, uint64_t *seed)
 {
-    const uint64_t dense = 2 + unit_random(seed) % 7;
+    const uint64_t dense = 2 + kit_next(seed) % 7;
     const int late = unit_below(seed, 2) == 0;
     for (int64_t i = 0; i < p->rows; i++) {
         const int64_t first = late && unit_below(seed, 8) == 0 ? unit_below(seed, p->keys) : 0;
         for (int64_t j = 0; j < p->keys; j++)
-            mask[i][j] = j >= first && (dense == 8 || unit_random(seed) % 8 < dense);
+            mask[i][j] = j >= first && (dense == 8 || kit_next(seed) % 8 < dense);
     }
     for (int64_t block = 0; block * 128 < p->keys; block++)
         if (unit_below(seed, 8) == 0)

@@ -43,4 +43,10 @@ static inline uint64_t kit_next(uint64_t *state)
     return kit_mix(*state);
 }
 
+/** The next of a stream, in [-1, 1) and exact in f32. */
+static inline float kit_next_float(uint64_t *state)
+{
+    return (float)(kit_next(state) >> 40) * 0x1p-23F - 1;
+}
+
 #endif

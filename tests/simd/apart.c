@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "../kit/random.h"
+
 #define APART ((size_t)256 << 20)
 #define KV_LEN 700
 #define HEADS 2
@@ -31,11 +33,9 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static void fill(uint32_t type, void *data, int64_t n)
 {
-    uint32_t state = 2463534242u;
-    for (int64_t i = 0; i < n; i++) {
-        state = state * 1664525u + 1013904223u;
-        heed_store(type, data, i, (float)(state >> 8) * 0x1p-22f - 2);
-    }
+    uint64_t state = 2463534242u;
+    for (int64_t i = 0; i < n; i++)
+        heed_store(type, data, i, 2 * kit_next_float(&state));
 }
 
 static heed_view laid(void *data, int64_t rows, int64_t dim)

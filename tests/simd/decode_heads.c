@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "../../backends/simd/simd.h"
+#include "../kit/random.h"
 
 enum { KEYS = 208, SEEN = 200, MOST_HEADS = 9, MOST_DIM = 128, PAGE = 16, ROWS = 2 };
 enum { MOST_GROUP = 9, MOST_ROWS = MOST_GROUP * ROWS };
@@ -27,11 +28,9 @@ static char k[KEYS * MOST_HEADS * MOST_DIM * 4], v[KEYS * MOST_HEADS * MOST_DIM 
 
 static void fill(uint32_t type, void *data, int64_t n)
 {
-    uint32_t random = 2463534242u;
-    for (int64_t i = 0; i < n; i++) {
-        random = random * 1664525u + 1013904223u;
-        heed_store(type, data, i, (float)(random >> 8) * 0x1p-23f - 1);
-    }
+    uint64_t random = 2463534242u;
+    for (int64_t i = 0; i < n; i++)
+        heed_store(type, data, i, kit_next_float(&random));
 }
 
 /* The table's end is that of memory that can be read. */

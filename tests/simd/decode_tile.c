@@ -9,6 +9,7 @@
 #include <immintrin.h>
 
 #include "../../backends/simd/simd.h"
+#include "../kit/random.h"
 
 enum { CASES = 4000, MAX_ELEMENTS = 1 << 20 };
 
@@ -16,16 +17,12 @@ static uint64_t random_state;
 
 static uint32_t random_below(uint32_t n)
 {
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(((random_state >> 33) * n) >> 31);
+    return (uint32_t)(kit_next(&random_state) % n);
 }
 
-static float random_normal(void) /* close enough: a sum of four uniform ones, variance 1 */
+static float random_normal(void)
 {
-    float x = 0;
-    for (int i = 0; i < 4; i++)
-        x += (float)random_below(1 << 20) * 0x1p-20f - 0.5f;
-    return x * 1.7320508f;
+    return (float)kit_normal(kit_next(&random_state));
 }
 
 /* A tensor of [head, row, dim] in a buffer that holds NaN everywhere else. */
@@ -130,7 +127,7 @@ static int check(uint64_t seed)
     float alibi[16], bias_slope[16];
     int failures = 0, plain_f32;
 
-    random_state = seed * 0x9e3779b97f4a7c15u + 1;
+    random_state = kit_mix(seed);
     plain_f32 = random_below(2) == 0;
     p.q_heads = 1 + random_below(9);
     p.qk_dim = (uint32_t)dims[random_below(13)];

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../kit/random.h"
+
 enum { IN = 600, OUT = 150, ROWS = 37, BLOCK = 256 };
 
 static float bias[OUT], residual[ROWS * OUT];
@@ -19,19 +21,13 @@ typedef struct types {
     uint32_t x, w, accuracy;
 } types;
 
-static uint32_t random_state = 12345;
-
-static float uniform(void)
-{
-    random_state = random_state * 1664525u + 1013904223u;
-    return (float)(random_state >> 8) * 0x1p-23f - 1;
-}
+static uint64_t random_state = 12345;
 
 /* Numbers below `limit` in size. */
 static void fill(uint32_t type, char *to, int n, float limit)
 {
     for (int i = 0; i < n; i++)
-        heed_store(type, to, i, uniform() * limit);
+        heed_store(type, to, i, kit_next_float(&random_state) * limit);
 }
 
 /* The same numbers every time. Sums of about 6 in size: activations bend there. */
@@ -44,9 +40,9 @@ static heed_status run(heed_context *context, types type, uint32_t activation, i
     fill(type.x, x, ROWS * IN, 1);
     fill(type.w, w, IN * OUT, 0.7f);
     for (int i = 0; i < OUT; i++)
-        bias[i] = uniform();
+        bias[i] = kit_next_float(&random_state);
     for (int i = 0; i < ROWS * OUT; i++)
-        residual[i] = uniform();
+        residual[i] = kit_next_float(&random_state);
     const heed_linear_desc desc = {.struct_size = sizeof desc,
                                    .features = HEED_LINEAR_HAS_BIAS | HEED_LINEAR_HAS_RESIDUAL,
                                    .in_dim = IN,

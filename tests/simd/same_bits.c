@@ -7,19 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t random_state = 12345;
+#include "../kit/random.h"
 
-static float uniform(void)
-{
-    random_state = random_state * 1664525u + 1013904223u;
-    return (float)(random_state >> 8) * 0x1p-23f - 1;
-}
+static uint64_t random_state = 12345;
 
 static float *numbers(size_t n, float size)
 {
     float *x = malloc(n * sizeof *x);
     for (size_t i = 0; x && i < n; i++)
-        x[i] = uniform() * size;
+        x[i] = kit_next_float(&random_state) * size;
     return x;
 }
 
@@ -91,7 +87,7 @@ static heed_status run(heed_context *context, const problem *p, float *out, floa
         args.out = laid(out, p->q_heads, p->q_len, p->v_dim);
         args.lse = (heed_view){lse, {p->q_heads * p->q_len, p->q_len, 1, 0}};
         for (int64_t i = 0; i < (int64_t)p->q_heads * pairs; i++)
-            mask[i] = uniform() > 0.2f;
+            mask[i] = kit_next_float(&random_state) > 0.2f;
         if (p->features & HEED_HAS_MASK)
             args.mask = heed_as_const(laid(mask, p->q_heads, p->q_len, p->kv_len));
         if (p->features & HEED_HAS_BIAS)

@@ -10,8 +10,8 @@ enum { V_DIM = 16, MOST_KEYS = 2048 };
 /* Box and Muller. */
 static float normal(uint64_t *seed)
 {
-    const double a = ((double)(unit_random(seed) >> 11) + 0.5) * 0x1p-53;
-    const double b = (double)(unit_random(seed) >> 11) * 0x1p-53;
+    const double a = ((double)(kit_next(seed) >> 11) + 0.5) * 0x1p-53;
+    const double b = kit_uniform(kit_next(seed));
     return (float)(sqrt(-2 * log(a)) * cos(6.283185307179586 * b));
 }
 

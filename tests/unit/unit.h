@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../kit/random.h"
+
 static int n_checks, n_failures;
 
 #define CHECK(condition, ...)                                                                      \
@@ -25,18 +27,9 @@ static inline int unit_end(void)
     return n_failures || !n_checks;
 }
 
-/* splitmix64: the same numbers everywhere. */
-static inline uint64_t unit_random(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
 static inline int64_t unit_below(uint64_t *state, int64_t n)
 {
-    return (int64_t)(unit_random(state) % (uint64_t)n);
+    return (int64_t)(kit_next(state) % (uint64_t)n);
 }
 
 /* In [-1, 1), a multiple of 2^-10. */
