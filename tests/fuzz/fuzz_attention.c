@@ -131,7 +131,7 @@ static void draw_values(kit_spec *s, fuzz_bytes *bytes, int large)
     const double scale = s->features & HEED_HAS_SCALE ? fabs((double)s->scale) : 1;
     const int can_rise = s->qk_dim >= 8 && scale > 0.01; /* too small: levels beyond f16 */
     s->seed = fuzz_word(bytes);
-    s->layout = fuzz_rarely(bytes, 4) ? fuzz_below(bytes, KIT_LAYOUTS) : KIT_DRAWN;
+    s->layout = fuzz_byte(bytes) & 1 ? fuzz_below(bytes, KIT_LAYOUTS) : KIT_DRAWN;
     if (s->layout == KIT_V_IN_K && (s->v_dim > s->qk_dim || s->k_type != s->v_type))
         s->layout = KIT_DRAWN;
     s->poison = fuzz_below(bytes, KIT_POISONS);
