@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* Where a mistake is found. AT_PLAN: heed_attention does not look at it; IN_RUN: a begun run neither.
- */
-enum { IN_DESC, IN_DESC_AT_PLAN, IN_ARGS, IN_ARGS_AT_PLAN, IN_RUN };
+ * IN_CALL: of a description that is good by itself, by heed_attention alone. */
+enum { IN_DESC, IN_DESC_AT_PLAN, IN_ARGS, IN_ARGS_AT_PLAN, IN_RUN, IN_CALL };
 
 /* Of mistakes that are none in an empty problem. */
 #define ELEMENTS (UINT64_C(1) << 62)
@@ -126,6 +126,15 @@ static const char *no_starts(void *call, int arg, uint32_t pick)
         return NULL;
     p->args.q_starts = NULL;
     return "q_starts";
+}
+
+static const char *no_room_for_rows(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    (void)arg;
+    (void)pick;
+    p->desc.max_rows = 0;
+    return p->args.q_starts && p->q_lens[0] > 0 ? "desc.max_rows" : NULL;
 }
 
 static const char *bad_start(void *call, int arg, uint32_t pick)
@@ -257,6 +266,8 @@ static const kit_mistake mistakes[] = {
      WITHOUT(HEED_HAS_PACKED)},
     {"max_rows_large", "max_rows", IN_DESC, INVALID, PUT(desc.max_rows, INT64_C(1) << 31),
      WITH(HEED_HAS_PACKED)},
+    {"max_rows_0", "desc.max_rows", IN_CALL, INVALID, DO(no_room_for_rows, 0, 1),
+     WITH(HEED_HAS_PACKED | ELEMENTS)},
     {"scale_not_finite", "scale", IN_DESC, INVALID,
      PUT(desc.scale, KIT_BITS_NAN, KIT_BITS_INF, KIT_BITS_MINUS_INF), WITH(HEED_HAS_SCALE)},
     {"scale_without_bit", "scale", IN_DESC, INVALID,
@@ -443,10 +454,12 @@ static void spoiled_args(heed_context *context, const kit_mistake *m, const char
     heed_error why = {""};
     guard_buffer workspace = {0};
     heed_status status;
-    judge(m, word, p, "heed_attn_run", heed_attn_run(plan, &p->args, NULL, 0), heed_last_error(),
-          outcome);
+    if (m->where != IN_CALL)
+        judge(m, word, p, "heed_attn_run", heed_attn_run(plan, &p->args, NULL, 0),
+              heed_last_error(), outcome);
     size_t bytes = (heed_attn_workspace_bytes(plan, 2) + 63) / 64 * 64;
-    if (m->where != IN_RUN && guard_map(&workspace, bytes, GUARD_HIGH, 0, 0xff) == 0) {
+    if (m->where != IN_RUN && m->where != IN_CALL &&
+        guard_map(&workspace, bytes, GUARD_HIGH, 0, 0xff) == 0) {
         p->args.error = &why;
         status = heed_attn_begin(plan, &p->args, 2, workspace.data, bytes);
         /* args of an unknown size: where its `error` is cannot be known either. */
