@@ -20,11 +20,25 @@ enum { MOST_BATCH = 3, MOST_GROUP = 4 };
 /* ---- a problem --------------------------------------------------------------------------------
  */
 
-/* Many rows and keys: dims that kernels are written for, windows that reach over blocks and chunks,
- * and no outputs of a number for each pair. */
+/* Dims that kernels are written for. */
+static const uint32_t dims[] = {64, 64, 128, 32, 40, 80};
+
+/* Few rows of long caches, cut into chunks, as engines have them. */
+static void make_decode(kit_spec *s, fuzz_bytes *bytes)
+{
+    s->q_len = 1 + fuzz_below(bytes, 3);
+    s->kv_len = fuzz_below(bytes, 2600);
+    s->qk_dim = s->v_dim = dims[fuzz_below(bytes, 6)];
+    s->layout = fuzz_byte(bytes) & 1 ? KIT_BSHD : KIT_BHSD;
+    s->features &= HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_SINK | HEED_HAS_LSE |
+                   HEED_HAS_REPRODUCIBLE_CHUNKS;
+    s->page_len = 16 + fuzz_below(bytes, 49);
+}
+
+/* Many rows and keys: windows that reach over blocks and chunks, and no outputs of a number for each
+ * pair. */
 static void make_large(kit_spec *s, fuzz_bytes *bytes)
 {
-    static const uint32_t dims[] = {64, 64, 128, 32, 40, 80};
     s->batch = s->kv_heads = 1;
     s->q_heads = 1 + (fuzz_byte(bytes) & 1);
     s->qk_dim = s->v_dim = dims[fuzz_below(bytes, 6)];
@@ -92,6 +106,8 @@ static void draw_features(kit_spec *s, fuzz_bytes *bytes)
 /* What a feature needs, or is needed by. */
 static void make_consistent(kit_spec *s)
 {
+    if (s->layout == KIT_V_IN_K && (s->v_dim > s->qk_dim || s->k_type != s->v_type))
+        s->layout = KIT_DRAWN;
     if (!(s->features & HEED_HAS_BIAS))
         s->features &= ~HEED_HAS_BIAS_SLOPE;
     if (!(s->features & (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI)))
@@ -131,9 +147,6 @@ static void draw_values(kit_spec *s, fuzz_bytes *bytes, int large)
     const double scale = s->features & HEED_HAS_SCALE ? fabs((double)s->scale) : 1;
     const int can_rise = s->qk_dim >= 8 && scale > 0.01; /* too small: levels beyond f16 */
     s->seed = fuzz_word(bytes);
-    s->layout = fuzz_byte(bytes) & 1 ? fuzz_below(bytes, KIT_LAYOUTS) : KIT_DRAWN;
-    if (s->layout == KIT_V_IN_K && (s->v_dim > s->qk_dim || s->k_type != s->v_type))
-        s->layout = KIT_DRAWN;
     s->poison = fuzz_below(bytes, KIT_POISONS);
     s->values = KIT_SPREAD;
     s->spread = (float)(1 << (fuzz_byte(bytes) & 1 ? fuzz_below(bytes, 6) : 0));
@@ -155,9 +168,13 @@ static kit_spec draw(fuzz_bytes *bytes)
     kit_spec s = {.batch = 0};
     draw_shape(&s, bytes);
     draw_features(&s, bytes);
-    const int large = fuzz_rarely(bytes, 100);
+    const uint32_t rare = fuzz_below(bytes, 100);
+    const int large = rare == 99;
+    s.layout = fuzz_byte(bytes) & 1 ? fuzz_below(bytes, KIT_LAYOUTS) : KIT_DRAWN;
     if (large)
         make_large(&s, bytes);
+    else if (rare >= 95)
+        make_decode(&s, bytes);
     make_consistent(&s);
     draw_lengths(&s, bytes, large);
     draw_values(&s, bytes, large);
