@@ -5,7 +5,6 @@
 #include "cases.h"
 #include "mistake.h"
 #include "run.h"
-#include "view.h"
 
 #include <stdio.h>
 #include <string.h>
