@@ -76,7 +76,8 @@ V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *
                     }
                 }
                 V_UNROLL for (int i = 0; i < keys; i++) V_UNROLL for (int u = 0; u < halves; u++)
-                    v_fold(&a[i][4 * u], h[u][o + i]);
+                    V_UNROLL for (int c = 0; c < used; c++) h[u][o + i][c] =
+                        v_fold(&a[i][4 * u], c);
             }
             V_UNROLL for (int u = 0; u < halves; u++) V_UNROLL for (int c = 0; c < used; c++)
                 s[u][j / 4][c] = dot_rows(h[u][0][c], h[u][1][c], h[u][2][c], h[u][3][c]);

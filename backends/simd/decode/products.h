@@ -59,6 +59,18 @@ V_INLINE void fetch_row(const fetch *f, const char *row, int64_t ahead, int64_t 
 #define DOT_PARTS (16 / LANES)
 #define DOT_VECTORS(rows) ((4 * (rows) + LANES - 1) / LANES)
 
+/* Names, not indices: see prefill/products.h. */
+#if 16 / LANES == 1
+#define EACH_PART(f, r) f(r, 0)
+#define DOT_LAST s00
+#elif 16 / LANES == 2
+#define EACH_PART(f, r) f(r, 0) f(r, 1)
+#define DOT_LAST s01
+#else
+#define EACH_PART(f, r) f(r, 0) f(r, 1) f(r, 2) f(r, 3)
+#define DOT_LAST s03
+#endif
+
 /*
  * The four partial sums that are left of each of `rows` rows, row by row. *then is the key to load
  * after this one: in runs (in_order, constant) loads through it come behind the sums. A compiler that
@@ -70,36 +82,48 @@ V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride,
                       const char **then)
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2;
-    const float *q_row[4] = {q, q + q_stride, q + 2 * q_stride, q + 3 * q_stride};
-    vf s[4][DOT_PARTS];
-    V_UNROLL for (int r = 0; r < 4; r++) V_UNROLL for (int i = 0; i < DOT_PARTS; i++) s[r][i] =
-        v_zero();
+    const float *q0 = q, *q1 = q + q_stride, *q2 = q1 + q_stride, *q3 = q2 + q_stride;
+#define DOT_ZERO(r, p) vf s##r##p = v_zero();
+    EACH_PART(DOT_ZERO, 0)
+    EACH_PART(DOT_ZERO, 1)
+    EACH_PART(DOT_ZERO, 2)
+    EACH_PART(DOT_ZERO, 3)
+#undef DOT_ZERO
     for (int64_t d = 0; d < dim; d += 16 * PAIR) {
-        vf x[DOT_PARTS];
         if (ahead && (PAIR == 2 || bytes == 4 || d % 32 == 0))
             fetch_line(f, k + ahead + d * bytes);
 #if PAIR == 2
-        x[0] = v_from_bits(load_pairs(k + d * bytes, 1, dim - d));
+        const vf x0 = v_from_bits(load_pairs(k + d * bytes, 1, dim - d));
 #else
         const int n = dim - d < 16 ? (int)(dim - d) : 16;
-        V_UNROLL for (int i = 0; i < DOT_PARTS; i++) x[i] =
-            i == 0 || n > i * LANES ? v_load_type(type, k + (d + i * LANES) * bytes, n - i * LANES)
-                                    : v_zero();
+#define DOT_LOAD(r, p)                                                                             \
+    const vf x##p = p == 0 || n > p * LANES                                                        \
+                        ? v_load_type(type, k + (d + p * LANES) * bytes, n - p * LANES)            \
+                        : v_zero();
+        EACH_PART(DOT_LOAD, 0)
+#undef DOT_LOAD
 #endif
-        V_UNROLL for (int r = 0; r < rows; r++) V_UNROLL for (int i = 0; i < DOT_PARTS; i++)
-            s[r][i] = v_multiply(v_load(q_row[r] + d / PAIR + i * LANES), x[i], s[r][i]);
+#define DOT_ADD(r, p)                                                                              \
+    if (rows > r)                                                                                  \
+        s##r##p = v_multiply(v_load(q##r + d / PAIR + p * LANES), x##p, s##r##p);
+        EACH_PART(DOT_ADD, 0)
+        EACH_PART(DOT_ADD, 1)
+        EACH_PART(DOT_ADD, 2)
+        EACH_PART(DOT_ADD, 3)
+#undef DOT_ADD
     }
     if (in_order)
-        V_AFTER(*then, s[0][DOT_PARTS - 1]);
-    v_fold(s, h);
+        V_AFTER(*then, DOT_LAST);
+#define DOT_SUM(r, p) s##r##p,
+    vf s[4][DOT_PARTS] = {{EACH_PART(DOT_SUM, 0)},
+                          {EACH_PART(DOT_SUM, 1)},
+                          {EACH_PART(DOT_SUM, 2)},
+                          {EACH_PART(DOT_SUM, 3)}};
+#undef DOT_SUM
+    for (int i = 0; i < DOT_PARTS; i++)
+        if (i * LANES < 4 * rows)
+            h[i] = v_fold(s, i);
 }
-
-/* Four keys are written out where registers hold what is left of them beside the sums of one. */
-#if V_REGISTERS > 16
-#define KEYS_UNROLL V_UNROLL
-#else
-#define KEYS_UNROLL
-#endif
 
 /* Of the sums that are left of four keys those of each key: in each four of a vector, which is a row,
  * a key is a lane. */
@@ -121,16 +145,29 @@ V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_s
                             const char *const *k, int j, int64_t dim, int64_t ahead,
                             const int64_t *more, const fetch *f, int in_order, vf *sums)
 {
-    const char *key = k[j], *then;
     vf h[4][DOT_PARTS];
-    KEYS_UNROLL for (int i = 0; i < 4; i++, key = then)
-    {
+#if V_REGISTERS > 16
+    /* Written out: registers hold what is left of four keys beside the sums of one. */
+    const char *k0 = k[j], *k1 = k[j + 1], *k2 = k[j + 2], *k3 = k[j + 3], *none = k0;
+#define DOT_KEY(i, then)                                                                           \
+    dot_key(type, rows, q, q_stride, k##i, dim, more ? ahead + more[i] : ahead, f, in_order, h[i], \
+            &then);
+    DOT_KEY(0, k1)
+    DOT_KEY(1, k2)
+    DOT_KEY(2, k3)
+    DOT_KEY(3, none)
+#undef DOT_KEY
+#else
+    const char *key = k[j], *then;
+    for (int i = 0; i < 4; i++, key = then) {
         then = i < 3 ? k[j + i + 1] : key;
         dot_key(type, rows, q, q_stride, key, dim, more ? ahead + more[i] : ahead, f, in_order,
                 h[i], &then);
     }
+#endif
     const int used = DOT_VECTORS(rows);
-    V_UNROLL for (int i = 0; i < used; i++) sums[i] = dot_rows(h[0][i], h[1][i], h[2][i], h[3][i]);
+    for (int i = 0; i < used; i++)
+        sums[i] = dot_rows(h[0][i], h[1][i], h[2][i], h[3][i]);
 }
 
 /* 16 scores of each row from four products of four keys. */

@@ -320,10 +320,10 @@ V_INLINE vf v_fold_two(vf a, vf b)
 {
     return v_add(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
 }
-V_INLINE void v_fold(vf s[4][2], vf to[2])
+V_INLINE vf v_fold(vf s[4][2], int i)
 {
-    to[0] = v_fold_two(v_add(s[0][0], s[0][1]), v_add(s[1][0], s[1][1]));
-    to[1] = v_fold_two(v_add(s[2][0], s[2][1]), v_add(s[3][0], s[3][1]));
+    const vf *a = s[2 * i], *b = s[2 * i + 1];
+    return v_fold_two(v_add(a[0], a[1]), v_add(b[0], b[1]));
 }
 
 V_INLINE int v_eights_row(int i)

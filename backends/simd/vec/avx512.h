@@ -315,10 +315,11 @@ V_INLINE vf v_fold_two(vf a, vf b)
 {
     return v_add(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
 }
-V_INLINE void v_fold(vf s[4][1], vf to[1])
+V_INLINE vf v_fold(vf s[4][1], int i)
 {
     const vf x = v_fold_two(s[0][0], s[1][0]), y = v_fold_two(s[2][0], s[3][0]);
-    to[0] = v_add(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
+    (void)i;
+    return v_add(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
 }
 
 /* Rows 4 apart side by side, so that whole fours are what is left to move at the end. */

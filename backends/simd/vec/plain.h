@@ -488,17 +488,18 @@ V_INLINE void v_transpose_fours(vf r[LANES / 4])
                 r[j].f[4 * i + l] = x;
             }
 }
-V_INLINE void v_fold(vf s[4][16 / LANES], vf to[16 / LANES])
+V_INLINE vf v_fold(vf s[4][16 / LANES], int i)
 {
-    float sum[4][16];
-    for (int row = 0; row < 4; row++) {
-        for (int i = 0; i < 16; i++)
-            sum[row][i] = s[row][i / LANES].f[i % LANES];
-        for (int i = 0; i < 8; i++)
-            sum[row][i] += sum[row][i + 8];
-        for (int i = 0; i < 4; i++)
-            to[row * 4 / LANES].f[row * 4 % LANES + i] = sum[row][i] + sum[row][i + 4];
+    vf y;
+    EACH_LANE(l)
+    {
+        const int row = (i * LANES + l) / 4, n = l % 4;
+        float sum[4];
+        for (int part = 0; part < 4; part++)
+            sum[part] = s[row][(4 * part + n) / LANES].f[(4 * part + n) % LANES];
+        y.f[l] = (sum[0] + sum[2]) + (sum[1] + sum[3]);
     }
+    return y;
 }
 
 /* Two vectors of LANES rows' first floats, and so on, where LANES is below eight. */

@@ -69,9 +69,9 @@
  *     v_transpose(r)                              LANES vectors: rows become columns
  *     v_transpose_fours(r)                        LANES / 4 vectors: four i of row j and four j of
  *                                                 row i change places
- *     v_fold(s, to)                               of 4 rows of 16 partial sums s[row][16 / LANES] the
- *                                                 sums i + (i + 8), then i + (i + 4): four of each
- *                                                 row, row by row in the 16 / LANES vectors `to`
+ *     v_fold(s, i)                                of 4 rows of 16 partial sums s[row][16 / LANES] the
+ *                                                 sums n + (n + 8), then n + (n + 4): four of each
+ *                                                 row, row by row; of that vector i of 16 / LANES
  *     v_eights(at, stride, n, i)                  of rows of eight floats, `stride` apart, of which n
  *                                                 exist, vector i of 8 that hold LANES of them, ...
  *     v_eights_row(i)                             ... from this row on, in an order that is ...
