@@ -25,10 +25,10 @@ typedef struct amx_header {
  *
  * packed block   header, K tiles [16 keys][32 dims][part], V tiles [32 keys][part][16 columns]
  * K tile         16 rows of dim pairs x 16 keys: word = dims 2r and 2r + 1 of one key
- * V tile         16 rows of key pairs in the order of vi_pack (lanes.h) x 16 columns; the two of 32
+ * V tile         16 rows of key pairs in the order of vi_pack (vec/words.h) x 16 columns; the two of 32
  *                columns share them in the order of vi_interleave
  * group          rows worked on together: 16 where the four tiles of their O can stay in registers
- *                (fast_resident.h), else 32
+ *                (fast_resident.inc.h), else 32
  * Q              per group: [row tile][32 dims][part] tiles of 16 rows x 32 dims
  * P              per unit of 32 keys: [part][row tile] tiles of 16 rows x 32 keys
  * O              per group: [32 columns][row tile][2] tiles of f32, columns as V's

@@ -4,7 +4,7 @@
  * Work       groups of 32 rows x chunks of 512 keys: weights of a chunk are kept as bf16 while O of
  *            the group, 32 columns at a time, is in four tile registers. Up to 64 dims: groups of
  *            16 rows x chunks of 1024 keys, O in the registers, one group woven into the next.
- * Layout     K and V are packed per block of 128 keys (pack.h), by prepare or into scratch.
+ * Layout     K and V are packed per block of 128 keys (pack.inc.h), by prepare or into scratch.
  * Edges      packing reads rows and keys of the tile only; what does not exist is zeros.
  * Numerics   blocks, chunks and units lie at absolute keys, and a row's reference depends on that
  *            row's scores block by block, so its bits do not depend on its tile or group.
@@ -13,11 +13,11 @@
  * Compiled   with the ISA's flags -> runs only after probe(); with HEED_AMX_MODEL at baseline on
  * the model of the unit (tile.h), for tests.
  *
- * What it is made of: chunk.h (a group by itself), groups.h (groups one after another), pack.h,
- * run.h (products), fast.h, fast_resident.h and careful.h (softmax), finish.h and outputs.h
- * (results).
+ * What it is made of: chunk.inc.h (a group by itself), groups.inc.h (groups one after another),
+ * pack.inc.h, run.inc.h (products), fast.inc.h, fast_resident.inc.h and careful.inc.h (softmax),
+ * finish.inc.h and outputs.inc.h (results).
  */
-#include "groups.h"
+#include "groups.inc.h"
 
 #ifdef HEED_AMX_MODEL
 _Thread_local amx_model_count AMX_NAME(count);

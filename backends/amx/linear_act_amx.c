@@ -3,7 +3,7 @@
 #include "amx.h"
 #include "lanes.h"
 
-#include "../simd/linear/act.h"
+#include "../simd/linear/act.inc.h"
 
 static inline void activate_as(const uint32_t activation, float *s, int64_t n)
 {

@@ -2,8 +2,8 @@
  * two, tanh, and values as sums of two bf16. On plain loops, and (lanes in tests/amx/model.c) these
  * give the same bits as the vector instructions. */
 #define HEED_AMX_MODEL
-#include "pack.h"
-#include "softmax.h"
+#include "pack.inc.h"
+#include "softmax.inc.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 #include <float.h>
 #include <stdio.h>
 
-#include "../../backends/simd/linear/act.h"
+#include "../../backends/simd/linear/act.inc.h"
 
 static double gelu(double s)
 {
@@ -26,7 +26,7 @@ static double silu(double s)
     return s / (1 + exp(-s));
 }
 
-/* Units of 2^-24 of the result, as linear/act.h promises. */
+/* Units of 2^-24 of the result, as linear/act.inc.h promises. */
 static double few(double s)
 {
     (void)s;

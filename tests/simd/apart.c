@@ -1,5 +1,5 @@
 /* Keys and values whose addresses differ by a multiple of 256 MiB are fetched in another way on some
- * CPUs (backends/simd/decode/order.h): to the same bits as elsewhere. */
+ * CPUs (backends/simd/decode/order.inc.h): to the same bits as elsewhere. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <heed/heed.h>
 #include <heed/kit.h>

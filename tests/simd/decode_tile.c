@@ -142,7 +142,7 @@ static int check(uint64_t seed)
         p.qk_dim = 8 * (1 + random_below(2)), p.v_dim = 8 * (1 + random_below(4));
         tile.flags = HEED_TILE_WHOLE;
     }
-    int whole = !small && random_below(3) == 0; /* what decode/run.h reads in runs, mostly */
+    int whole = !small && random_below(3) == 0; /* what decode/run.inc.h reads in runs, mostly */
     if (whole) {
         p.qk_dim = p.v_dim = 64 * (1 + random_below(2));
         p.v_type = p.k_type;

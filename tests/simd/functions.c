@@ -5,7 +5,7 @@
  * an ulp); tanh for every 16th float of [2^-13, 16]. */
 #include <stdio.h>
 
-#include "../../backends/simd/prefill/softmax.h"
+#include "../../backends/simd/prefill/softmax.inc.h"
 
 /* 2^x in f64: Taylor's series of 2^r for |r| <= 1/2, whose first missing term is below 2^-50;
  * checked against libm as the test goes. */

@@ -7,7 +7,7 @@
  * share one copy of the block as f32, and so do all rows where dims are not adjacent. Compiled with
  * HEED_SIMD_DOT it multiplies bf16 as they lie by vdpbf16ps (vec/pairs.h), for accuracy bf16 and adjacent
  * dims. Where the CPU prefetches streams well by itself, most of a contiguous cache is read another
- * way, in runs (run.h), to the same bits.
+ * way, in runs (run.inc.h), to the same bits.
  *
  * Loads stay inside the rows and keys of the tile. Prefetch instructions may go past it, where they
  * cannot fault.
@@ -21,9 +21,9 @@
 #include <float.h>
 #include <stdlib.h>
 
-#include "order.h"
-#include "rows.h"
 #include "../simd.h"
+#include "order.inc.h"
+#include "rows.inc.h"
 
 /* q times scale as words, with zeros up to a multiple of 16 of them. */
 static void scale_queries(decode *d)
@@ -352,5 +352,5 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
     return HEED_OK;
 }
 
-#include "heads.h"
-#include "outputs.h"
+#include "heads.inc.h"
+#include "outputs.inc.h"

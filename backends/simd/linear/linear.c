@@ -4,7 +4,7 @@
  *
  * Work       Many rows: for each block of inputs, x's rows are copied (widened) once and each panel
  *            of w is widened once; then steps of 8 (AVX2: 4) rows meet a panel. Few rows: every
- *            weight is read once, as it lies, by all of them (products.h).
+ *            weight is read once, as it lies, by all of them (products.inc.h).
  * Layout     w in panels of [in_dim][3 vectors] in its own type, zeros behind the last column
  *            (pack.c). x, y and residual of any stride, no alignment needed.
  * Edges      the last columns by masked loads and stores; steps of fewer rows for the last ones.
@@ -13,9 +13,9 @@
  * Finish     bias, activation and residual once all blocks are in: of many rows panel by panel, whose
  *            sums are then near; of few rows in one pass.
  */
-#include "act.h"
-#include "products.h"
 #include "../simd.h"
+#include "act.inc.h"
+#include "products.inc.h"
 
 /* ---- x ----------------------------------------------------------------------------------------
  */

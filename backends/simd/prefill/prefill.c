@@ -21,8 +21,8 @@
  *            are set (tiling.flush).
  * Scratch    see layout.h; does not depend on kv_len.
  */
-#include "block.h"
 #include "../simd.h"
+#include "block.inc.h"
 
 /* ---- a panel and a block ----------------------------------------------------------------------
  */

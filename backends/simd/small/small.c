@@ -2,7 +2,7 @@
  * Attention of a few rows with a few keys of few dims, where preparing a larger kernel would take
  * longer than the products. Every type in, f32 arithmetic; compiled once per ISA, to the same bits.
  *
- * Up to 16 query rows make a panel (rows.h). They lie in the lanes for scores and weights, so
+ * Up to 16 query rows make a panel (rows.inc.h). They lie in the lanes for scores and weights, so
  * that softmax needs no sums across lanes; dims lie in the lanes for the values, eight at a time,
  * of which none is wasted. The reference is the row's maximum: a row of one key gives that key's
  * value bit for bit. Rows are finished here, because a call has no time for more. What is not f32,
@@ -12,7 +12,7 @@
  */
 #include <string.h>
 
-#include "rows.h"
+#include "rows.inc.h"
 
 /* A row of the tile: query head of a kv head's group, and row of the run. */
 typedef struct place {

@@ -11,8 +11,8 @@
 #ifndef HEED_SIMD_LINEAR_PRODUCTS_H
 #define HEED_SIMD_LINEAR_PRODUCTS_H
 
-#include "layout.h"
 #include "../vec/vec.h"
+#include "layout.h"
 
 /* With HEED_SIMD_DOT a step takes a word of each, a pair of bf16, where it else takes a float. */
 #ifdef HEED_SIMD_DOT

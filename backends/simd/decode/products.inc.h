@@ -59,7 +59,7 @@ V_INLINE void fetch_row(const fetch *f, const char *row, int64_t ahead, int64_t 
 #define DOT_PARTS (16 / LANES)
 #define DOT_VECTORS(rows) ((4 * (rows) + LANES - 1) / LANES)
 
-/* Names, not indices: see prefill/products.h. */
+/* Names, not indices: see prefill/products.inc.h. */
 #if 16 / LANES == 1
 #define EACH_PART(f, r) f(r, 0)
 #define DOT_LAST s00

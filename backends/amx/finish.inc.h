@@ -5,7 +5,7 @@
 #ifndef HEED_AMX_FINISH_H
 #define HEED_AMX_FINISH_H
 
-#include "sums.h"
+#include "sums.inc.h"
 
 /* Columns [32 pair, 32 pair + 32) of row i of O, in their order. */
 AMX_INLINE void load_columns(const amx_run *x, int i, int pair, vf *low, vf *high)

@@ -10,7 +10,7 @@
 #ifndef HEED_SIMD_PREFILL_DOT_H
 #define HEED_SIMD_PREFILL_DOT_H
 
-#include "products.h"
+#include "products.inc.h"
 
 /* 2^x, good for a bf16: the relative error is below 4.4e-4, an eighth of what rounding to bf16
  * costs. Whole powers are exact. Coefficients: least largest relative error with constant 1. */

@@ -6,7 +6,7 @@
 #define HEED_AMX_SCORES_H
 
 #include "amx.h"
-#include "softmax.h"
+#include "softmax.inc.h"
 
 #define AMX_LOG2_E 1.4426950408889634f
 

@@ -5,12 +5,12 @@
  * then has that key's value exactly. lse and weights are to have nothing of that rounding (5.2e-3
  * of a weight): where the call has one of them, a second sum is kept of weights in f32, between
  * the slots of the fast paths. The state of a row that core merges with others has it too,
- * whatever the outputs are, so that they change no bit of out: as a part of row_max (finish.h).
+ * whatever the outputs are, so that they change no bit of out: as a part of row_max (finish.inc.h).
  */
 #ifndef HEED_AMX_SUMS_H
 #define HEED_AMX_SUMS_H
 
-#include "run.h"
+#include "run.inc.h"
 
 static inline int keeps_exact(const heed_problem *p, const heed_tile *t, const amx_layout *l)
 {
@@ -59,7 +59,7 @@ static inline void scale_sum(const amx_run *x, int i, float factor)
 }
 
 /* Weights of row i and 32 keys, whose scores are at a and b, by the roundings of the second pass
- * (outputs.h): the weight of a lone key is 1. Those of hidden keys are 0, and of a NaN. */
+ * (outputs.inc.h): the weight of a lone key is 1. Those of hidden keys are 0, and of a NaN. */
 static inline void add_exact(const amx_run *x, int i, const float *a, const float *b)
 {
     const vf c = v_set1(x->c), m = v_set1(x->rows->reference[i]);

@@ -8,7 +8,7 @@
 #ifndef HEED_AMX_FAST_H
 #define HEED_AMX_FAST_H
 
-#include "careful.h"
+#include "careful.inc.h"
 
 /* One unit: addresses and constants, so that nothing is computed between the tile operations. */
 typedef struct fast_unit {
@@ -18,7 +18,7 @@ typedef struct fast_unit {
     float *sums;                     /* [32][16] */
     const float *addends;            /* [32] */
     const char *q, *k_next;          /* tiles of the group; K of the next unit */
-    const char *p_before, *v_before; /* weights and V of the unit before (fast_resident.h) */
+    const char *p_before, *v_before; /* weights and V of the unit before (fast_resident.inc.h) */
     tile_unit *unit;
     float c;
     vi top; /* largest fixed point so far */

@@ -4,7 +4,7 @@
 #ifndef HEED_AMX_CHUNK_H
 #define HEED_AMX_CHUNK_H
 
-#include "fast_resident.h"
+#include "fast_resident.inc.h"
 
 /* Can the fast path take this block? No value is out of the ordinary, and not all of it is
  * hidden. */

@@ -2,7 +2,7 @@
 #ifndef HEED_SIMD_DECODE_PAGES_H
 #define HEED_SIMD_DECODE_PAGES_H
 
-#include "visible.h"
+#include "visible.inc.h"
 
 /* Blocks from the one that is pointed at to the one whose addresses are translated ahead. */
 #define PAGE_AHEAD 4

@@ -5,8 +5,8 @@
 #ifndef HEED_AMX_GROUPS_H
 #define HEED_AMX_GROUPS_H
 
-#include "chunk.h"
-#include "outputs.h"
+#include "chunk.inc.h"
+#include "outputs.inc.h"
 
 /* The group's rows and what they see. */
 static void begin_group(amx_run *x)

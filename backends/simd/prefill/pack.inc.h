@@ -4,7 +4,7 @@
 #ifndef HEED_SIMD_PREFILL_PACK_H
 #define HEED_SIMD_PREFILL_PACK_H
 
-#include "softmax.h"
+#include "softmax.inc.h"
 
 _Static_assert(STEP * 2 == LANES || STEP % LANES == 0, "V is copied in halves or whole vectors");
 

@@ -2,7 +2,7 @@
 #ifndef HEED_SIMD_DECODE_SOFTMAX_H
 #define HEED_SIMD_DECODE_SOFTMAX_H
 
-#include "visible.h"
+#include "visible.inc.h"
 
 /* Is there anything for finish_scores to do? */
 static int has_terms(const heed_problem *p)

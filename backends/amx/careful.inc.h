@@ -1,8 +1,8 @@
 /*
- * A block of scores to weights, for everything that the fast paths (fast.h, fast_resident.h) leave:
- * rows of which some have seen nothing yet, values and scores that are not finite or very large,
- * scores far above the row's reference, split accuracy. Whatever those paths take goes here too, to
- * the same bits.
+ * A block of scores to weights, for everything that the fast paths (fast.inc.h,
+ * fast_resident.inc.h) leave: rows of which some have seen nothing yet, values and scores that are
+ * not finite or very large, scores far above the row's reference, split accuracy. Whatever those
+ * paths take goes here too, to the same bits.
  *
  * Every row is worked on by itself: what is decided for a row never depends on the others of its
  * group, and for a row that the fast path could have served the weights are the same bits.
@@ -10,7 +10,7 @@
 #ifndef HEED_AMX_CAREFUL_H
 #define HEED_AMX_CAREFUL_H
 
-#include "sums.h"
+#include "sums.inc.h"
 
 /* O += the products of NaN and infinite elements of V, which were packed as 0, with the weights of
  * the rows that see them. An underflowed weight makes it NaN, as it should. */

@@ -1,5 +1,5 @@
 /*
- * The fast path of heads of up to 64 dims (fast.h has the others): groups of 16 rows, whose O
+ * The fast path of heads of up to 64 dims (fast.inc.h has the others): groups of 16 rows, whose O
  * stays in four registers while keys go by. One slot is 32 keys: between the rows of their softmax
  * stand the products Q K of the next unit and P V of the one before the last, so that the tile
  * unit and the vector ports work at once and a product's result is looked at long after it was
@@ -8,8 +8,8 @@
 #ifndef HEED_AMX_FAST_RESIDENT_H
 #define HEED_AMX_FAST_RESIDENT_H
 
-#include "fast.h"
-#include "finish.h"
+#include "fast.inc.h"
+#include "finish.inc.h"
 
 /* Registers: 0-3 O ([32 columns][column tile]), 4 and 5 S of the two halves, 6 K or V, 7 Q or P. */
 

@@ -3,7 +3,7 @@
 #ifndef HEED_SIMD_PREFILL_BLOCK_H
 #define HEED_SIMD_PREFILL_BLOCK_H
 
-#include "fetch.h"
+#include "fetch.inc.h"
 #include "layout.h"
 
 _Static_assert(sizeof(panel) <= HEED_PREFILL_PANEL_BYTES(LANES), "scratch has room for a panel");

@@ -14,9 +14,9 @@
 #include <float.h>
 
 #ifdef HEED_SIMD_DOT
-#include "dot.h"
+#include "dot.inc.h"
 #else
-#include "products.h"
+#include "products.inc.h"
 #define v_weight v_exp2
 #define v_scale v_mul
 #define v_pair(even, odd) (even) /* a word is one element */

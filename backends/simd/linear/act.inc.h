@@ -15,7 +15,7 @@ V_INLINE vf v_exp_negative(vf x, vf rest)
 {
     const vf log2_e = v_set1(1.44269502f), log2_e_rest = v_set1(1.92596299e-8f);
     const vf magic = v_set1(V_POWER_MAGIC);
-    x = v_max(v_set1(-88.9f), x);                  /* n is at least -128 */
+    x = v_max(v_set1(-88.9f), x); /* n is at least -128 */
     vf t = v_fma(x, log2_e, magic), n = v_sub(t, magic);
     vf r = v_fma(x, log2_e, v_sub(v_zero(), n));
     r = v_fma(x, log2_e_rest, r);

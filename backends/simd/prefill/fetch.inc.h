@@ -4,7 +4,7 @@
 #ifndef HEED_SIMD_PREFILL_FETCH_H
 #define HEED_SIMD_PREFILL_FETCH_H
 
-#include "pack.h"
+#include "pack.inc.h"
 
 /* Rows to come, lanes of a panel or keys. */
 typedef struct fetch {

@@ -2,7 +2,7 @@
 #ifndef HEED_SIMD_DECODE_VISIBLE_H
 #define HEED_SIMD_DECODE_VISIBLE_H
 
-#include "products.h"
+#include "products.inc.h"
 
 /* Keys [first, end) of a block, at 16 addresses: those outside repeat the first. */
 typedef struct block {

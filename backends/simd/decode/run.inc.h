@@ -1,7 +1,7 @@
 /*
  * Runs of blocks of which every row sees every key, of 64 or 128 adjacent dims: what a long cache
  * mostly is. Four rows at a time scores, weights, weighted values of a block; the loops are written
- * out for the dims, and form the sums that rows.h forms. order.h says which block
+ * out for the dims, and form the sums that rows.inc.h forms. order.inc.h says which block
  * comes next and what is fetched meanwhile.
  *
  * For CPUs that prefetch streams well enough by themselves (measured on a Zen 4 with 32 KiB of L1,
@@ -10,9 +10,9 @@
 #ifndef HEED_SIMD_DECODE_RUN_H
 #define HEED_SIMD_DECODE_RUN_H
 
-#include "pages.h"
-#include "softmax.h"
 #include "../simd.h"
+#include "pages.inc.h"
+#include "softmax.inc.h"
 
 #define CROSS_PAGE 4096 /* of memory */
 
@@ -37,7 +37,7 @@ static int adjacent_heads(const decode *d, int64_t heads)
     return d->tile->k.row_stride == row && d->tile->v.row_stride == row;
 }
 
-/* Are the blocks of so many heads read crosswise (cross.h)? Where the rows of other heads lie
+/* Are the blocks of so many heads read crosswise (cross.inc.h)? Where the rows of other heads lie
  * between, only if a key's rows are a piece: of half a page of memory (16-bit) the other order gives
  * 62 % of memory's rate, this one 52; of a whole one 66 and 79 (Intel with AMX). */
 static int crosswise(const heed_simd_tuning *tuning, const decode *d, int64_t heads)

@@ -3,7 +3,7 @@
 #ifndef HEED_SIMD_DECODE_ROWS_H
 #define HEED_SIMD_DECODE_ROWS_H
 
-#include "visible.h"
+#include "visible.inc.h"
 
 /* Vectors of dims beside more than two rows: as many sums as registers hold. */
 #define WEIGH_VECTORS (SUMS / 4)

@@ -56,8 +56,8 @@ V_INLINE void load_queries(const job *w, const float *at, int64_t stride, int64_
     v_eights_columns(q);
 }
 
-/* The score of a key, of each row. The order is that of decode/products.h, in which the second pass
- * forms the scores again. */
+/* The score of a key, of each row. The order is that of decode/products.inc.h, in which the second
+ * pass forms the scores again. */
 V_INLINE vf score(const vf *q, const float *k, int64_t dim)
 {
     vf x[8];

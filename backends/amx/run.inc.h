@@ -4,9 +4,9 @@
 
 #include "amx.h"
 #include "lanes.h"
-#include "pack.h"
-#include "scores.h"
-#include "softmax.h"
+#include "pack.inc.h"
+#include "scores.inc.h"
+#include "softmax.inc.h"
 #include "tile.h"
 
 /* The fast path is written out for the hardware; for the model that would be code without end. */
@@ -31,11 +31,11 @@ typedef struct amx_run {
     float c;                      /* exponent_scale; 1 where x->s has log2 units already */
     float hidden;                 /* what becomes -inf times c */
     uint32_t *odd_scores;         /* set where a score is NaN or +inf (general) */
-    int32_t exact;                /* sums of unrounded weights are kept (sums.h) */
+    int32_t exact;                /* sums of unrounded weights are kept (sums.inc.h) */
     int32_t general;              /* scores have more to them than a factor */
     int32_t n_rows;               /* of the group: 1 to 32 */
-    int32_t run_first;            /* first unit of a run on the fast path (fast.h) */
-    int32_t second_set;           /* 1: first scores go to the second set (fast_resident.h) */
+    int32_t run_first;            /* first unit of a run on the fast path (fast.inc.h) */
+    int32_t second_set;           /* 1: first scores go to the second set (fast_resident.inc.h) */
     int32_t first_row;            /* its first row in the tile */
     int32_t leaves;               /* the chunk is the last: rows are finished after it */
     int32_t from;                 /* unit of the chunk up to which O has been made */
@@ -44,8 +44,8 @@ typedef struct amx_run {
     amx_row row[AMX_GROUP];
 } amx_run;
 
-/* Register use: while S is made, 0-3 hold it and 4-7 operands (fast.h has more); while O is made,
- * 0-3 hold it ([row tile][16 columns] of one pair), 4, 5 P and 6, 7 V. */
+/* Register use: while S is made, 0-3 hold it and 4-7 operands (fast.inc.h has more); while O is
+ * made, 0-3 hold it ([row tile][16 columns] of one pair), 4, 5 P and 6, 7 V. */
 
 AMX_INLINE const char *k_tile(const amx_run *x, int unit, int half, int step)
 {

@@ -1,5 +1,5 @@
 /*
- * Runs as those of run.h, to the same bits, where the CPU's own prefetching follows lines that
+ * Runs as those of run.inc.h, to the same bits, where the CPU's own prefetching follows lines that
  * instructions fetch (measured on an Intel with AMX), or where there is much work beside each line:
  * f32 of many rows on a Zen 4. tuning.c says where. Scores, weights and values of one block after
  * the other, and beside all of it, line by line, later blocks are fetched: from four pages of memory
@@ -11,7 +11,7 @@
 #ifndef HEED_SIMD_DECODE_CROSS_H
 #define HEED_SIMD_DECODE_CROSS_H
 
-#include "run.h"
+#include "run.inc.h"
 
 #define CROSS_PLACES 8 /* K and V by turns, of pages begun one after the other */
 

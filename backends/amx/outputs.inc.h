@@ -4,7 +4,7 @@
 #ifndef HEED_AMX_OUTPUTS_H
 #define HEED_AMX_OUTPUTS_H
 
-#include "run.h"
+#include "run.inc.h"
 
 /* Weights and scores of units [unit, end) of one block for the group, from the final row_max and
  * row_sum. */

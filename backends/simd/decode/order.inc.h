@@ -2,9 +2,9 @@
 #ifndef HEED_SIMD_DECODE_ORDER_H
 #define HEED_SIMD_DECODE_ORDER_H
 
-#include "run.h"
+#include "run.inc.h"
 #if PAIR == 1
-#include "cross.h"
+#include "cross.inc.h"
 #endif
 
 /* Bytes from a load to the line that is fetched meanwhile: where the CPU follows the stream by
