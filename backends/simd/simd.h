@@ -24,8 +24,8 @@ typedef struct heed_simd_tuning {
     uint32_t lanes; /* floats of a vector: 8 or 16 */
     uint32_t
         prefetch_l1;  /* software prefetch to L1 gains in vector loops (48 KiB, AMD); else to L2 */
-    uint32_t streams; /* the CPU's own prefetches of streams are best left alone: decode/run.h */
-    /* Decode reads crosswise (decode/cross.h) with at least so many rows of a kv head, 0: never. Keys
+    uint32_t streams; /* the CPU's own prefetches of streams are best left alone: decode/run.inc.h */
+    /* Decode reads crosswise (decode/cross.inc.h) with at least so many rows of a kv head, 0: never. Keys
      * of f32; of f32 where the rows of several heads lie side by side; of f16 and bf16. */
     uint32_t cross_f32, cross_f32_beside, cross_half;
     uint32_t pack_v;     /* rows of V that share few cache sets are worth a copy */

@@ -22,7 +22,7 @@ void heed_decode_cut(const heed_problem *problem, heed_tiling *out)
         HEED_DECODE_CHUNK; /* long enough for its state to cost nothing, short enough to share */
     out->state_log2 = 1;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
-    /* Of the rows of some kv heads (heads.h) scaled q, partial sums, reference; of the rows
+    /* Of the rows of some kv heads (heads.inc.h) scaled q, partial sums, reference; of the rows
      * of one weights and visible keys; 16 keys of K and V. A tile of fewer rows than these may have
      * more of them together, because more heads fit. */
     const size_t heads =
