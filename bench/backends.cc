@@ -13,33 +13,6 @@ namespace heed_bench
 namespace
 {
 
-/* The string that follows `"key":` at or after `from` in JSON that the library wrote; *end is where
- * it ends, npos if there is none. Enough for names: escapes are left as they are. */
-std::string json_string(const std::string &json, const std::string &key, size_t from, size_t *end)
-{
-    size_t at = json.find('"' + key + '"', from);
-    *end = std::string::npos;
-    if (at == std::string::npos)
-        return "";
-    at = json.find('"', json.find(':', at + key.size() + 2));
-    const size_t close = json.find('"', at + 1);
-    if (at == std::string::npos || close == std::string::npos)
-        return "";
-    *end = close;
-    return json.substr(at + 1, close - at - 1);
-}
-
-std::string json_of_backends(heed_context *context)
-{
-    size_t bytes = 0;
-    if (heed_context_backends(context, 1, nullptr, &bytes) != HEED_OK)
-        throw std::runtime_error(heed_last_error());
-    std::string text(bytes, '\0');
-    if (heed_context_backends(context, 1, text.data(), &bytes) != HEED_OK)
-        throw std::runtime_error(heed_last_error());
-    return text.c_str();
-}
-
 /* Why this backend refuses even the plainest problem; empty if it does not. */
 std::string trial(const std::string &name)
 {
@@ -139,21 +112,16 @@ std::vector<Backend> list_backends()
     heed_context *context = nullptr;
     if (heed_context_create(nullptr, &context) != HEED_OK)
         throw std::runtime_error(heed_last_error());
-    const std::string json = json_of_backends(context);
-    heed_context_release(context);
-
     std::vector<Backend> backends;
-    size_t at = json.find("\"backends\"");
-    while (at != std::string::npos) {
-        const std::string name = json_string(json, "name", at, &at);
-        if (at == std::string::npos)
-            break;
-        size_t end;
-        std::string reason = json_string(json, "reason", at, &end);
-        if (!wanted(name))
-            reason = "HEED_BACKEND does not name it";
-        backends.push_back({name, reason.empty() ? trial(name) : reason});
+    heed_backend_info info{};
+    info.struct_size = sizeof info;
+    for (uint32_t i = 0; heed_context_backend(context, i, &info) == HEED_OK; i++) {
+        std::string reason = wanted(info.name) ? info.reason : "HEED_BACKEND does not name it";
+        if (reason.empty())
+            reason = trial(info.name);
+        backends.push_back({info.name, reason});
     }
+    heed_context_release(context);
     return backends;
 }
 
@@ -167,18 +135,9 @@ Plan::Plan(heed_context *context, const heed_attn_desc &desc)
 
 std::string Plan::kernel(int64_t q_len, int64_t kv_len) const
 {
-    size_t bytes = 0, at = 0;
-    if (heed_attn_explain(plan_, 1, nullptr, &bytes) != HEED_OK)
-        return "";
-    std::string text(bytes, '\0');
-    if (heed_attn_explain(plan_, 1, text.data(), &bytes) != HEED_OK)
-        return "";
-    const char *name = q_len <= 1 ? "one" : q_len <= 16 ? "few" : "many";
-    const std::string key = "{\"query_class\": \"" + std::string(name) + "\", \"few_keys\": ";
-    size_t of_class = kv_len <= 32 ? text.find(key + "true") : std::string::npos;
-    if (of_class == std::string::npos)
-        of_class = text.find(key + "false");
-    return json_string(text, "kernel", of_class == std::string::npos ? 0 : of_class, &at);
+    heed_kernel_info info{};
+    info.struct_size = sizeof info;
+    return heed_attn_kernel_of(plan_, q_len, kv_len, &info) == HEED_OK ? info.kernel : "";
 }
 
 int ceiling_of(const std::string &backend, const std::string &kernel, uint32_t dtype)

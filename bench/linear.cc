@@ -110,13 +110,9 @@ class Layers
     }
     std::string kernel() const
     {
-        size_t bytes = 0;
-        heed_linear_explain(all_[0], 1, nullptr, &bytes);
-        std::string text(bytes, '\0');
-        heed_linear_explain(all_[0], 1, text.data(), &bytes);
-        const std::string key = "\"kernel\": \"";
-        const size_t from = text.find(key) + key.size();
-        return text.substr(from, text.find('"', from) - from);
+        heed_kernel_info info{};
+        info.struct_size = sizeof info;
+        return heed_linear_kernel_of(all_[0], &info) == HEED_OK ? info.kernel : "";
     }
 
   private:

@@ -66,6 +66,24 @@ heed_status heed_attn_explain(const heed_attn *plan, uint32_t json, char *text, 
     return heed_report(NULL, st, &why);
 }
 
+heed_status heed_attn_kernel_of(const heed_attn *plan, int64_t q_len, int64_t n_keys,
+                                heed_kernel_info *out)
+{
+    heed_error why = {""};
+    heed_status st = HEED_OK;
+    if (!plan)
+        st = heed_fail(&why, HEED_ERR_INVALID, "plan is NULL");
+    else if (q_len < 0 || q_len > plan->desc.max_q_len || n_keys < 0)
+        st = heed_fail(&why, HEED_ERR_INVALID,
+                       "q_len is %lld and n_keys %lld, 0 to max_q_len = %lld and at least 0 are "
+                       "required",
+                       (long long)q_len, (long long)n_keys, (long long)plan->desc.max_q_len);
+    else
+        st = heed_tell_kernel(plan->class_plan[heed_class_index(plan, q_len, n_keys)].chosen, out,
+                              &why);
+    return heed_report(NULL, st, &why);
+}
+
 size_t heed_attn_workspace_bytes(const heed_attn *plan, uint32_t n_parts)
 {
     return plan ? heed_workspace_bytes(plan, n_parts) : 0;

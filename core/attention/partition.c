@@ -39,19 +39,10 @@ heed_place heed_tile_place(const heed_sequence *s, int64_t tile)
     };
 }
 
-/* The rows of few queries see no key outside those of all of them. */
-static uint32_t class_of(const heed_attn *plan, const heed_sequence *s, heed_span keys)
-{
-    const uint32_t query_class = heed_query_class(plan, s->q_len);
-    const uint32_t few = query_class + HEED_FEW_KEYS_OF;
-    return plan->class_plan[few].kernel && keys.end - keys.first <= HEED_FEW_KEYS ? few
-                                                                                  : query_class;
-}
-
 void heed_partition(const heed_attn *plan, heed_sequence *s)
 {
     const heed_span keys = heed_visible_keys(plan, s, (heed_span){0, s->q_len});
-    s->class_index = class_of(plan, s, keys);
+    s->class_index = heed_class_index(plan, s->q_len, keys.end - keys.first);
     const heed_tiling *tiling = &plan->class_plan[s->class_index].tiling;
     s->n_runs = (uint32_t)heed_ceil_div(s->q_len, tiling->query_rows);
     s->n_chunks = 1;

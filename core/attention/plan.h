@@ -59,4 +59,12 @@ static inline uint32_t heed_query_class(const heed_attn *plan, int64_t q_len)
     return q_len <= 1 ? HEED_QUERY_ONE : q_len <= 16 ? HEED_QUERY_FEW : HEED_QUERY_MANY;
 }
 
+/* What runs a sequence whose rows see so many keys between them: the place of its class_plan. */
+static inline uint32_t heed_class_index(const heed_attn *plan, int64_t q_len, int64_t n_keys)
+{
+    const uint32_t query_class = heed_query_class(plan, q_len);
+    const uint32_t few = query_class + HEED_FEW_KEYS_OF;
+    return plan->class_plan[few].kernel && n_keys <= HEED_FEW_KEYS ? few : query_class;
+}
+
 #endif

@@ -282,6 +282,14 @@ heed_status heed_linear_explain(const heed_linear *linear, uint32_t json, char *
     return heed_report(NULL, st, &why);
 }
 
+heed_status heed_linear_kernel_of(const heed_linear *linear, heed_kernel_info *out)
+{
+    heed_error why = {""};
+    heed_status st = linear ? heed_tell_kernel(linear->kernel, out, &why)
+                            : heed_fail(&why, HEED_ERR_INVALID, "linear is NULL");
+    return heed_report(NULL, st, &why);
+}
+
 /* ---- runs -------------------------------------------------------------------------------------
  */
 

@@ -141,6 +141,37 @@ static heed_status explain_backends(heed_context *context, int json, char *text,
     return heed_text_end(&b, bytes, why);
 }
 
+static heed_status tell_backend(heed_context *context, uint32_t index, heed_backend_info *out,
+                                heed_error *why)
+{
+    if (out->struct_size != sizeof *out)
+        return heed_fail(why, HEED_ERR_ABI, "out.struct_size is %zu, %zu is required",
+                         out->struct_size, sizeof *out);
+    heed_context_lock(context);
+    const uint32_t n = context->registry.n;
+    const heed_entry *e = &context->registry.entry[index < n ? index : 0];
+    heed_context_unlock(context); /* entries stay as they are */
+    if (index >= n)
+        return heed_fail(why, HEED_ERR_INVALID, "index is %u, there are %u backends", index, n);
+    out->name = e->name;
+    out->summary = e->backend ? e->backend->summary : "";
+    out->reason = e->usable ? "" : e->why.text;
+    out->usable = e->usable != 0;
+    out->n_attn = e->usable ? e->backend->n_attn : 0;
+    out->n_linear = e->usable ? e->backend->n_linear : 0;
+    out->reserved = 0;
+    return HEED_OK;
+}
+
+heed_status heed_context_backend(heed_context *context, uint32_t index, heed_backend_info *out)
+{
+    heed_error why = {""};
+    heed_status st = context && out ? tell_backend(context, index, out, &why)
+                                    : heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
+                                                context ? "out" : "context");
+    return heed_report(NULL, st, &why);
+}
+
 heed_status heed_context_backends(heed_context *context, uint32_t json, char *text, size_t *bytes)
 {
     heed_error why = {""};

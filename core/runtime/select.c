@@ -70,6 +70,18 @@ heed_status heed_refused(heed_error *why)
     return why->text[0] ? HEED_ERR_UNSUPPORTED : heed_refuse(why, "it refuses without a reason");
 }
 
+heed_status heed_tell_kernel(const heed_kernel *kernel, heed_kernel_info *out, heed_error *why)
+{
+    if (!out)
+        return heed_fail(why, HEED_ERR_INVALID, "out is NULL");
+    if (out->struct_size != sizeof *out)
+        return heed_fail(why, HEED_ERR_ABI, "out.struct_size is %zu, %zu is required",
+                         out->struct_size, sizeof *out);
+    out->backend = kernel->of->name;
+    out->kernel = kernel->name;
+    return HEED_OK;
+}
+
 /* A whole number: printf rounds as the x87 unit of the host does. */
 static double microseconds(double nanoseconds)
 {

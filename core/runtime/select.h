@@ -57,6 +57,9 @@ typedef struct heed_question {
 heed_status heed_choose(heed_context *context, const heed_question *question,
                         const heed_kernel **chosen, heed_verdicts *verdicts, heed_error *why);
 
+/* Fills *out for heed_attn_kernel_of and heed_linear_kernel_of. */
+heed_status heed_tell_kernel(const heed_kernel *kernel, heed_kernel_info *out, heed_error *why);
+
 /* The refusal of a kernel that wrote its reason to `why`; one that gave none is said to have none. */
 heed_status heed_refused(heed_error *why);
 

@@ -229,6 +229,19 @@ HEED_API heed_status heed_attn_explain(const heed_attn *plan, uint32_t json, cha
                                        size_t *bytes);
 
 /**
+ * Tells which kernel runs the sequences of q_len rows that see n_keys keys between them, by length,
+ * causality and window.
+ *
+ * q_len, n_keys   at least 0; q_len at most the plan's max_q_len
+ * out      receives it; written on success only
+ * Errors   HEED_ERR_INVALID an argument is NULL or out of range; HEED_ERR_ABI a struct_size of another
+ *          version
+ * Threads  safe.
+ */
+HEED_API heed_status heed_attn_kernel_of(const heed_attn *plan, int64_t q_len, int64_t n_keys,
+                                         heed_kernel_info *out);
+
+/**
  * The workspace of a run with n_parts parts, in bytes; 0 if that overflows or n_parts is 0. Align it
  * to 64 bytes. It depends on the plan's maxima, but hardly on max_kv_len (a mask's summary has a byte
  * per head and key block), and not on batch x kv_len together.

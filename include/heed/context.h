@@ -99,7 +99,7 @@ HEED_API void heed_context_release(heed_context *context);
  *
  * Errors     HEED_ERR_ABI another abi or a table too short for this library; HEED_ERR_INVALID a
  *            required member is NULL, or the name is taken or not [a-z0-9_]+ of at most 31
- *            characters. A backend whose probe refuses is added, and shown with its reason.
+ *            characters. A backend whose open refuses is added, and shown with its reason.
  * Threads    safe.
  */
 HEED_API heed_status heed_context_register(heed_context *context, const heed_backend *backend);
@@ -116,6 +116,37 @@ HEED_API heed_status heed_context_register(heed_context *context, const heed_bac
  */
 HEED_API heed_status heed_context_backends(heed_context *context, uint32_t json, char *text,
                                            size_t *bytes);
+
+/** A backend of a context. The strings live as long as the context. */
+typedef struct heed_backend_info {
+    size_t struct_size;  /**< the caller's: sizeof(heed_backend_info) */
+    const char *name;    /**< what HEED_BACKEND calls it, or the file of a plugin that is none */
+    const char *summary; /**< a line for people; "" where there is no table */
+    const char *reason;  /**< why it cannot run here; "" if it can */
+    uint32_t usable;     /**< 1: plans may choose its kernels; 0: see reason */
+    uint32_t n_attn;     /**< kernels of attention */
+    uint32_t n_linear;   /**< kernels of linear layers */
+    uint32_t reserved;   /**< 0 */
+} heed_backend_info;
+
+/**
+ * Tells of one backend what heed_context_backends tells of all, without text to be parsed.
+ *
+ * index      from 0, in the order in which they were found
+ * out        receives it; written on success only
+ * Errors     HEED_ERR_INVALID there are not so many backends, which ends a loop, or an argument is NULL;
+ *            HEED_ERR_ABI a struct_size of another version
+ * Threads    safe.
+ */
+HEED_API heed_status heed_context_backend(heed_context *context, uint32_t index,
+                                          heed_backend_info *out);
+
+/** A kernel that a plan or a layer uses. The strings live as long as the plan or the layer. */
+typedef struct heed_kernel_info {
+    size_t struct_size;  /**< the caller's: sizeof(heed_kernel_info) */
+    const char *backend; /**< whose kernel it is */
+    const char *kernel;  /**< its name in that backend */
+} heed_kernel_info;
 
 /**
  * Does work of a run that heed_attn_begin, heed_linear_begin or heed_mha_begin began in the workspace,

@@ -137,6 +137,15 @@ HEED_API void heed_linear_release(heed_linear *linear);
 HEED_API heed_status heed_linear_explain(const heed_linear *linear, uint32_t json, char *text,
                                          size_t *bytes);
 
+/**
+ * Tells which kernel runs the layer.
+ *
+ * out      receives it; written on success only
+ * Errors   HEED_ERR_INVALID an argument is NULL; HEED_ERR_ABI a struct_size of another version
+ * Threads  safe.
+ */
+HEED_API heed_status heed_linear_kernel_of(const heed_linear *linear, heed_kernel_info *out);
+
 /** The workspace of a run with n_parts parts, in bytes, for any number of rows; 0 if that overflows
  * or n_parts is 0. Align it to 64 bytes. */
 HEED_API size_t heed_linear_workspace_bytes(const heed_linear *linear, uint32_t n_parts);

@@ -283,6 +283,52 @@ static void check_selection(void)
     unit_free(&p);
 }
 
+/* Backends and kernels as structs say what the texts say. */
+static void check_listing(void)
+{
+    unit_problem p = unit_make(1, 1, 20, 40, 8, 1);
+    heed_context *context = unit_context(1, NULL);
+    heed_attn *plan;
+    heed_backend_info b = {.struct_size = sizeof b};
+    heed_kernel_info few = {.struct_size = sizeof few}, many = few, short_one = {.struct_size = 8};
+    char text[16384], line[400];
+    size_t bytes = sizeof text;
+    uint32_t n = 0;
+    CHECK(heed_context_backends(context, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
+    for (; heed_context_backend(context, n, &b) == HEED_OK; n++) {
+        snprintf(line, sizeof line, b.usable ? "backend %s: %s" : "backend %s cannot run here: %s",
+                 b.name, b.usable ? b.summary : b.reason);
+        CHECK(strstr(text, line), "'%s' is not in\n%s", line, text);
+        CHECK(!b.usable == (b.n_attn + b.n_linear == 0) && !b.usable == (*b.reason != 0), "%s",
+              b.name);
+    }
+    CHECK(n >= 1 && strstr(heed_last_error(), "there are"), "%u backends, then %s", n,
+          heed_last_error());
+    b.struct_size = 8;
+    CHECK(heed_context_backend(context, 0, &b) == HEED_ERR_ABI, "a struct of 8 bytes");
+    CHECK(heed_context_backend(context, 0, NULL) == HEED_ERR_INVALID, "no struct");
+    CHECK(heed_attn_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
+    bytes = sizeof text;
+    CHECK(heed_attn_explain(plan, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attn_kernel_of(plan, 10, HEED_FEW_KEYS, &few) == HEED_OK &&
+              heed_attn_kernel_of(plan, 20, 40, &many) == HEED_OK,
+          "%s", heed_last_error());
+    snprintf(line, sizeof line, "more query rows: %s %s,", many.backend, many.kernel);
+    CHECK(strstr(text, line), "'%s' is not in\n%s", line, text);
+    const int own = strstr(text, "2 to 16 query rows, up to 32 keys: ") != NULL;
+    snprintf(line, sizeof line, "2 to 16 query rows%s: %s %s,", own ? ", up to 32 keys" : "",
+             few.backend, few.kernel);
+    CHECK(strstr(text, line), "'%s' is not in\n%s", line, text);
+    CHECK(heed_attn_kernel_of(plan, 10, 5, &short_one) == HEED_ERR_ABI, "a struct of 8 bytes");
+    CHECK(heed_attn_kernel_of(plan, 1000, 5, &few) == HEED_ERR_INVALID &&
+              strstr(heed_last_error(), "1000"),
+          "too many rows: %s", heed_last_error());
+    CHECK(heed_attn_kernel_of(plan, 1, -1, &few) == HEED_ERR_INVALID, "-1 keys");
+    heed_attn_release(plan);
+    heed_context_release(context);
+    unit_free(&p);
+}
+
 /* A hold that was taken twice is given back twice; the context is gone before its plan. */
 static void check_holds(void)
 {
@@ -300,6 +346,7 @@ static void check_holds(void)
 
 int main(void)
 {
+    check_listing();
     check_holds();
     check_options();
     check_strings();
