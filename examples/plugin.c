@@ -5,20 +5,11 @@
  *     HEED_PLUGIN_PATH=$PWD heed info                          shows it, or why not
  *     HEED_PLUGIN_PATH=$PWD heed check --backend example       proves it
  *
- * What it does not know it does not have to handle: core asks for nothing outside `features`, and
- * what `supports` refuses goes to another backend with the reason shown. It links with libm alone,
- * since everything that it uses of Heed is static inline in heed/kit.h. A more complete backend,
- * still in plain loops, is backends/naive.
+ * Core asks for nothing outside `features`; what `supports` refuses goes to another kernel, with the
+ * reason shown. It links with libm alone: what it uses of Heed is static inline in heed/kit.h. A more
+ * complete backend, still in plain loops, is backends/naive.
  */
 #include <heed/backend.h>
-
-static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
-{
-    (void)machine;
-    (void)cpu; /* a backend with instructions of its own asks for them here: cpu->isa */
-    (void)why;
-    return HEED_OK;
-}
 
 static heed_status supports(const void *machine, const heed_problem *problem, heed_error *why)
 {
@@ -30,7 +21,7 @@ static heed_status supports(const void *machine, const heed_problem *problem, he
     return HEED_OK; /* out may be of any type: core writes it */
 }
 
-/* Nanoseconds, by which core chooses among the backends that support a problem: measure yours. */
+/* Nanoseconds, by which core chooses among the kernels that support a problem: measure yours. */
 static double cost(const void *machine, const heed_problem *problem, int64_t q_len, int64_t kv_len)
 {
     (void)machine;
@@ -42,7 +33,7 @@ static heed_status tiling(const void *machine, const heed_problem *problem, heed
 {
     (void)machine;
     out->query_rows = 8;
-    out->key_block = 64; /* matters to backends with masks, or that prepare K and V */
+    out->key_block = 64; /* matters to kernels with masks, or that prepare K and V */
     out->scratch_bytes = problem->v_dim * sizeof(double);
     return HEED_OK;
 }
@@ -58,38 +49,28 @@ static double element(const heed_rows *rows, int64_t head, int64_t row, int64_t 
 static heed_status run(const void *machine, const void *state, const heed_problem *problem,
                        heed_tile *tile, void *scratch)
 {
-    (void)machine;
     double *acc = scratch; /* f64: long sums need no care */
-    int64_t v_dim = problem->v_dim;
-    (void)state;
+    (void)machine, (void)state;
     for (int64_t r = 0; r < tile->n_heads * tile->q_count; r++) {
         int64_t head = r / tile->q_count, i = tile->q_first + r % tile->q_count, first, end;
         double m = -(double)INFINITY, sum = 0;
-
-        memset(acc, 0, (size_t)v_dim * sizeof *acc);
+        memset(acc, 0, problem->v_dim * sizeof *acc);
         heed_row_keys(tile, i, &first, &end); /* causal and window: the row sees these keys alone */
         for (int64_t j = first; j < end; j++) {
-            double s = 0, weight;
+            double s = 0, keep = 1, weight;
             for (int64_t d = 0; d < problem->qk_dim; d++)
                 s += element(&tile->q, head, i, d) * element(&tile->k, 0, j, d);
             s = (double)(float)((double)problem->scale * s); /* overflows where f32 does */
-
-            if (s > m) { /* what is summed so far was relative to the old maximum */
-                double scale = exp(m - s);
-                sum *= scale;
-                for (int64_t d = 0; d < v_dim; d++)
-                    acc[d] *= scale;
-                m = s;
-            }
+            if (s > m) /* what is summed so far was relative to the old maximum */
+                keep = exp(m - s), m = s;
             weight = s == -(double)INFINITY ? 0 : exp(s - m); /* a NaN stays one */
-            sum += weight;
-            for (int64_t d = 0; d < v_dim; d++)
-                acc[d] += weight * element(&tile->v, 0, j, d);
+            sum = sum * keep + weight;
+            for (int64_t d = 0; d < problem->v_dim; d++)
+                acc[d] = acc[d] * keep + weight * element(&tile->v, 0, j, d);
         }
-
         tile->row_max[r] = (float)m;
         tile->row_sum[r] = (float)sum; /* 0: the row saw nothing */
-        for (int64_t d = 0; d < v_dim; d++)
+        for (int64_t d = 0; d < problem->v_dim; d++)
             tile->acc[r * tile->acc_stride + d] = (float)acc[d];
     }
     return HEED_OK;
@@ -98,27 +79,22 @@ static heed_status run(const void *machine, const void *state, const heed_proble
 static const heed_attn_kernel loops = {
     .struct_size = sizeof loops,
     .name = "loops",
-    /* A sink, lse and the lengths of sequences are core's work. */
     .features = HEED_HAS_SCALE | HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_SINK | HEED_HAS_LSE |
-                HEED_HAS_LENS,
+                HEED_HAS_LENS, /* a sink, lse and the lengths of sequences are core's work */
     .supports = supports,
     .cost = cost,
     .tiling = tiling,
-    .run = run,
-};
+    .run = run};
 
 const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_size)
 {
     static const heed_attn_kernel *const attn[] = {&loops};
-    static const heed_backend backend = {
-        .abi = HEED_BACKEND_ABI,
-        .struct_size = sizeof backend,
-        .name = "example",
-        .summary = "the example plugin: f32 in plain loops",
-        .open = open_machine,
-        .attn = attn,
-        .n_attn = 1,
-    };
+    static const heed_backend backend = {.abi = HEED_BACKEND_ABI,
+                                         .struct_size = sizeof backend,
+                                         .name = "example",
+                                         .summary = "the example plugin: f32 in plain loops",
+                                         .attn = attn,
+                                         .n_attn = 1};
     (void)host_struct_size; /* members that an older host does not know are ignored there */
     return host_abi == HEED_BACKEND_ABI ? &backend : NULL;
 }

@@ -236,12 +236,6 @@ static heed_status supports(const void *machine, const heed_problem *problem, he
     return HEED_OK;
 }
 
-static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
-{
-    (void)cpu, (void)machine, (void)why;
-    return HEED_OK;
-}
-
 static const heed_attn_kernel loops = {
     .struct_size = sizeof loops,
     .name = "loops",
@@ -266,7 +260,6 @@ const heed_backend *heed_naive_backend(void)
         .struct_size = sizeof backend,
         .name = "naive",
         .summary = "plain loops for every problem and machine; the reference for the others",
-        .open = open_machine,
         .attn = attn,
         .n_attn = sizeof attn / sizeof *attn,
         .linear = layers,

@@ -111,7 +111,6 @@ static heed_status check_table(heed_registry *registry, const heed_backend *b, h
         return heed_fail(why, HEED_ERR_INVALID,
                          "its name must be 1 to 31 characters of a-z, 0-9 and _");
     NEED("", b, summary);
-    NEED("", b, open);
     heed_status st = check_kernels(registry, b, why);
     if (st != HEED_OK)
         return st;
@@ -146,7 +145,7 @@ heed_status heed_registry_add(heed_registry *registry, const heed_cpu *cpu,
     entry->backend = backend;
     entry->first = registry->n_kernels;
     snprintf(entry->name, sizeof entry->name, "%s", backend->name);
-    entry->usable = backend->open(cpu, &entry->machine, &entry->why) == HEED_OK;
+    entry->usable = !backend->open || backend->open(cpu, &entry->machine, &entry->why) == HEED_OK;
     entry->why.text[sizeof entry->why.text - 1] = 0;
     if (!entry->usable && !entry->why.text[0])
         heed_refuse(&entry->why, "its open refuses this machine and gives no reason");

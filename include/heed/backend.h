@@ -285,7 +285,7 @@ struct heed_backend {
     uint32_t struct_size; /* sizeof(heed_backend) that it was compiled with */
     const char *name;     /* [a-z0-9_]+, at most 31 characters: what HEED_BACKEND accepts */
     const char *summary;  /* a line for people */
-    /* Can it run on this machine? Called once per context. *machine, NULL before, receives what the
+    /* Optional: can it run on this machine? Called once per context. *machine, NULL before, receives what the
      * kernels want to know of the machine: it is passed to all of them and never changed. A refusal
      * names the one condition that failed. Where it can, `why` may say what was decided by this
      * machine's speed: heed info shows it. */

@@ -159,13 +159,6 @@ static heed_status tiling_with(const void *machine, const heed_problem *problem,
     return tiling_without(machine, problem, out);
 }
 
-static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
-{
-    (void)machine, (void)cpu;
-    (void)why;
-    return HEED_OK;
-}
-
 static heed_status supports(const void *machine, const heed_problem *problem, heed_error *why)
 {
     (void)machine, (void)problem;
@@ -196,7 +189,6 @@ static heed_backend table(const char *name)
         .struct_size = sizeof(heed_backend),
         .name = name,
         .summary = "packs keys and values",
-        .open = open_machine,
         .attn = strcmp(name, "with") == 0 ? attn : attn + 1,
         .n_attn = 1,
     };

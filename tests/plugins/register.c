@@ -51,7 +51,6 @@ static void bad_tables(void)
 
     EXPECT(t.backend.name = NULL, HEED_ERR_INVALID, "name");
     EXPECT(t.backend.summary = NULL, HEED_ERR_INVALID, "summary");
-    EXPECT(t.backend.open = NULL, HEED_ERR_INVALID, "open");
     EXPECT(t.backend.attn = NULL, HEED_ERR_INVALID, "attn");
     EXPECT(t.attn.name = NULL, HEED_ERR_INVALID, "name");
     EXPECT(t.attn.supports = NULL, HEED_ERR_INVALID, "attn.supports");

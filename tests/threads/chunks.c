@@ -120,7 +120,6 @@ static const heed_backend backend = {
     .struct_size = sizeof backend,
     .name = "made_up",
     .summary = "makes up states",
-    .open = stub_open,
     .attn = kernels,
     .n_attn = 1,
 };

@@ -4,12 +4,6 @@
 
 #include <heed/backend.h>
 
-static inline heed_status stub_open(const heed_cpu *cpu, const void **machine, heed_error *why)
-{
-    (void)machine, (void)cpu, (void)why;
-    return HEED_OK;
-}
-
 /* Refuses the shape of core's trial, whose answer is known. */
 static inline heed_status stub_supports(const void *machine, const heed_problem *problem,
                                         heed_error *why)

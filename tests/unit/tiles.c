@@ -75,7 +75,6 @@ static const heed_backend counter = {
     .struct_size = sizeof counter,
     .name = "counter",
     .summary = "counts (row, key) pairs",
-    .open = stub_open,
     .attn = kernels,
     .n_attn = 1,
 };
