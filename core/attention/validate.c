@@ -295,6 +295,23 @@ static heed_status check_arrays(const heed_attn_desc *desc, const heed_attn_args
     return check_block_table(desc, args, why);
 }
 
+static heed_status check_sharing(const heed_attn_args *args, heed_error *why)
+{
+    const void *out = args->out.data;
+    const char *twin = out == args->q.data         ? "q"
+                       : out == args->k.data       ? "k"
+                       : out == args->v.data       ? "v"
+                       : out == args->mask.data    ? "mask"
+                       : out == args->bias.data    ? "bias"
+                       : out == args->lse.data     ? "lse"
+                       : out == args->weights.data ? "weights"
+                       : out == args->scores.data  ? "scores"
+                                                   : NULL;
+    if (out && twin)
+        INVALID("args.out.data equals args.%s.data: out may not share elements with it", twin);
+    return HEED_OK;
+}
+
 heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args *args,
                                heed_error *why)
 {
@@ -347,17 +364,5 @@ heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args 
     st = check_arrays(desc, args, why);
     if (st != HEED_OK || b == 0 || q == 0) /* an empty problem has no memory to share */
         return st;
-    const void *out = args->out.data;
-    const char *twin = out == args->q.data         ? "q"
-                       : out == args->k.data       ? "k"
-                       : out == args->v.data       ? "v"
-                       : out == args->mask.data    ? "mask"
-                       : out == args->bias.data    ? "bias"
-                       : out == args->lse.data     ? "lse"
-                       : out == args->weights.data ? "weights"
-                       : out == args->scores.data  ? "scores"
-                                                   : NULL;
-    if (out && twin)
-        INVALID("args.out.data equals args.%s.data: out may not share elements with it", twin);
-    return HEED_OK;
+    return check_sharing(args, why);
 }

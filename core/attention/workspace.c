@@ -32,7 +32,7 @@ static int append(size_t *total, size_t count, size_t size, size_t *at)
 {
     size_t bytes;
     *at = *total;
-    return heed_mul_size(count, size, &bytes) | heed_add_size(*total, bytes, total) |
+    return heed_mul_size(count, size, &bytes) || heed_add_size(*total, bytes, total) ||
            heed_round_size(*total, HEED_CACHE_LINES, total);
 }
 
@@ -44,7 +44,7 @@ static size_t max_size(size_t a, size_t b)
 /* A state: row_max, row_sum, acc of each row. */
 static int state_bytes(size_t rows, int64_t acc_stride, size_t *bytes)
 {
-    return heed_mul_size(rows, ((size_t)acc_stride + 2) * sizeof(float), bytes) |
+    return heed_mul_size(rows, ((size_t)acc_stride + 2) * sizeof(float), bytes) ||
            heed_round_size(*bytes, HEED_CACHE_LINES, bytes);
 }
 
@@ -86,92 +86,110 @@ static uint32_t most_heads(const heed_attn *plan, const heed_tiling *t, size_t r
     return heads;
 }
 
-heed_status heed_workspace_layout(heed_attn *plan, heed_error *why)
+/* What the classes of a plan need at the most, beside what stands in the layout already. */
+typedef struct needs {
+    size_t scratch, blocks_bytes; /* of a part; prepared, of one sequence and kv head */
+    int64_t chunks;
+    int bad; /* a size overflows */
+} needs;
+
+static void add_class(heed_attn *plan, const heed_class_plan *c, needs *n)
 {
     heed_layout *l = &plan->layout;
     const heed_attn_desc *d = &plan->desc;
-    const size_t batch = (size_t)d->max_batch;
-    const int summarise = (d->features & (HEED_HAS_MASK | HEED_HAS_BIAS)) != 0;
-    size_t scratch = 0, blocks_bytes = 0;
-    int64_t most_chunks = 1;
-    int bad = 0;
-    *l = (heed_layout){.acc_stride = (d->v_dim + 15) / 16 * 16, .kv_heads = 1};
-    for (uint32_t i = 0; i < HEED_CLASSES; i++) {
-        const heed_class_plan *c = &plan->class_plan[i];
-        if (!c->kernel)
-            continue;
-        const heed_tiling *t = &c->tiling;
-        const int64_t most = class_rows(plan, c->problem.query_class);
-        int64_t rows = heed_max64(1, heed_min64(most, t->query_rows));
-        int64_t runs = heed_ceil_div(most, t->query_rows);
-        int64_t blocks = heed_ceil_div(d->max_kv_len, t->key_block);
-        int64_t chunks = t->key_chunk ? heed_ceil_div(d->max_kv_len, t->key_chunk) : 1;
-        const uint32_t levels = heed_tree_levels(0, (uint32_t)heed_max64(chunks, 1) - 1);
-        bad |= rows * plan->group > INT32_MAX;
-        const uint32_t heads =
-            bad ? 1 : most_heads(plan, t, (size_t)(rows * plan->group), levels, l->acc_stride);
-        l->rows = (uint32_t)heed_max64(l->rows, rows * plan->group * heads);
-        l->kv_heads = heads > l->kv_heads ? heads : l->kv_heads;
-        l->max_blocks = heed_max64(l->max_blocks, blocks);
-        l->mask_runs = heed_max64(l->mask_runs, runs);
-        scratch = max_size(scratch, t->scratch_bytes);
-        if (chunks > 1) {
-            size_t state, groups;
-            bad |= heed_mul_size(batch, d->kv_heads, &groups) |
-                   heed_mul_size(groups, (size_t)runs, &groups);
-            bad |= groups > INT64_MAX;
-            bad |= state_bytes((size_t)(rows * plan->group) * heads, l->acc_stride, &state) |
-                   heed_mul_size(states_of_part(levels), state, &state);
-            l->states_per_part = max_size(l->states_per_part, state);
-            most_chunks = heed_max64(most_chunks, chunks);
-            l->max_groups = heed_max64(l->max_groups, bad ? 0 : (int64_t)groups);
-        }
-        if (t->prepare_bytes) {
-            size_t bytes;
-            bad |= heed_mul_size((size_t)blocks, t->prepare_bytes, &bytes);
-            blocks_bytes = max_size(blocks_bytes, bytes);
-            l->max_units = d->max_batch * d->kv_heads;
-        }
+    const heed_tiling *t = &c->tiling;
+    const int64_t most = class_rows(plan, c->problem.query_class);
+    const int64_t rows = plan->group * heed_max64(1, heed_min64(most, t->query_rows));
+    const int64_t runs = heed_ceil_div(most, t->query_rows);
+    const int64_t blocks = heed_ceil_div(d->max_kv_len, t->key_block);
+    const int64_t chunks = t->key_chunk ? heed_ceil_div(d->max_kv_len, t->key_chunk) : 1;
+    const uint32_t levels = heed_tree_levels(0, (uint32_t)heed_max64(chunks, 1) - 1);
+    n->bad |= rows > INT32_MAX;
+    const uint32_t heads = n->bad ? 1 : most_heads(plan, t, (size_t)rows, levels, l->acc_stride);
+    l->rows = (uint32_t)heed_max64(l->rows, rows * heads);
+    l->kv_heads = heads > l->kv_heads ? heads : l->kv_heads;
+    l->max_blocks = heed_max64(l->max_blocks, blocks);
+    l->mask_runs = heed_max64(l->mask_runs, runs);
+    n->scratch = max_size(n->scratch, t->scratch_bytes);
+    if (chunks > 1) {
+        size_t state = 0, groups = 0;
+        n->bad |= heed_mul_size((size_t)d->max_batch, d->kv_heads, &groups) ||
+                  heed_mul_size(groups, (size_t)runs, &groups);
+        n->bad |= groups > INT64_MAX;
+        n->bad |= state_bytes((size_t)rows * heads, l->acc_stride, &state) ||
+                  heed_mul_size(states_of_part(levels), state, &state);
+        l->states_per_part = max_size(l->states_per_part, state);
+        n->chunks = heed_max64(n->chunks, chunks);
+        l->max_groups = heed_max64(l->max_groups, n->bad ? 0 : (int64_t)groups);
     }
-    /* header and schedule */
-    size_t at, state = 0, unit_total;
-    l->fixed = 0;
-    bad |= append(&l->fixed, 1, sizeof(heed_attn_run_state), &at);
-    bad |= append(&l->fixed, batch, sizeof(heed_sequence), &l->sequences);
-    bad |= append(&l->fixed, (size_t)l->max_groups, sizeof(heed_lease), &l->groups);
-    bad |= append(&l->fixed, (size_t)l->max_units, sizeof(heed_lease), &l->units);
-    bad |= append(&l->fixed, (size_t)l->max_units, 1, &l->unit_marks);
-    if (summarise && d->kv_heads > 1 && !bad) {
-        l->mask_row = (size_t)l->max_blocks + 1;
-        size_t most = MASK_TABLE_BYTES / l->mask_row, runs;
-        bad |= heed_mul_size(batch, (size_t)l->mask_runs, &runs);
-        l->mask_entries = (int64_t)(runs < most ? runs : most);
-        bad |= append(&l->fixed, (size_t)l->mask_entries, 1, &l->mask_states);
-        bad |= append(&l->fixed, (size_t)l->mask_entries, l->mask_row, &l->mask_table);
+    if (t->prepare_bytes) {
+        size_t bytes = 0;
+        n->bad |= heed_mul_size((size_t)blocks, t->prepare_bytes, &bytes);
+        n->blocks_bytes = max_size(n->blocks_bytes, bytes);
+        l->max_units = d->max_batch * d->kv_heads;
     }
-    bad |= state_bytes(l->rows, l->acc_stride, &state);
+}
+
+/* Header, schedule and mask summaries, which do not depend on the number of parts. */
+static int lay_out_fixed(heed_attn *plan, int summarise)
+{
+    heed_layout *l = &plan->layout;
+    const size_t batch = (size_t)plan->desc.max_batch;
+    size_t at, runs = 0;
+    int bad = append(&l->fixed, 1, sizeof(heed_attn_run_state), &at) ||
+              append(&l->fixed, batch, sizeof(heed_sequence), &l->sequences) ||
+              append(&l->fixed, (size_t)l->max_groups, sizeof(heed_lease), &l->groups) ||
+              append(&l->fixed, (size_t)l->max_units, sizeof(heed_lease), &l->units) ||
+              append(&l->fixed, (size_t)l->max_units, 1, &l->unit_marks);
+    if (!summarise || plan->desc.kv_heads == 1 || bad)
+        return bad;
+    l->mask_row = (size_t)l->max_blocks + 1;
+    const size_t most = MASK_TABLE_BYTES / l->mask_row;
+    bad = heed_mul_size(batch, (size_t)l->mask_runs, &runs);
+    l->mask_entries = (int64_t)(runs < most ? runs : most);
+    return bad || append(&l->fixed, (size_t)l->mask_entries, 1, &l->mask_states) ||
+           append(&l->fixed, (size_t)l->mask_entries, l->mask_row, &l->mask_table);
+}
+
+/* What each part brings to be lent, and what is its own. */
+static int lay_out_part(heed_attn *plan, int summarise, const needs *n)
+{
+    heed_layout *l = &plan->layout;
+    const size_t summary =
+        summarise ? (size_t)plan->group * l->kv_heads * ((size_t)l->max_blocks + 1) : 0;
+    size_t at, state = 0, unit = 0, units = 0;
+    int bad = state_bytes(l->rows, l->acc_stride, &state);
     if (l->max_groups) {
-        const uint32_t levels = heed_tree_levels(0, (uint32_t)most_chunks - 1);
-        bad |= append(&l->seams, (size_t)most_chunks, sizeof(atomic_uint), &at);
-        bad |= heed_mul_size(SEAMS_OF_PART, l->seams, &l->seams_per_part);
-        bad |= append(&l->marks_per_part, SEAMS_OF_PART + states_of_part(levels), 1, &at);
+        const uint32_t levels = heed_tree_levels(0, (uint32_t)n->chunks - 1);
+        bad |= append(&l->seams, (size_t)n->chunks, sizeof(atomic_uint), &at) ||
+               heed_mul_size(SEAMS_OF_PART, l->seams, &l->seams_per_part) ||
+               append(&l->marks_per_part, SEAMS_OF_PART + states_of_part(levels), 1, &at);
     }
-    bad |= append(&l->part, scratch, 1, &at);
-    bad |= append(&l->part, 1, state, &l->part_state);
-    bad |= append(&l->part,
-                  summarise ? (size_t)plan->group * l->kv_heads * ((size_t)l->max_blocks + 1) : 0,
-                  1, &l->part_mask);
-    if (l->max_units && blocks_bytes) {
-        size_t used = l->fixed + l->part, room;
-        used += l->seams_per_part + l->states_per_part + l->marks_per_part;
-        room = !bad && used < BYTES_PER_PART ? BYTES_PER_PART - used : 0;
-        size_t unit = 0;
-        bad |= append(&unit, (size_t)l->max_blocks, 1, &at);
-        bad |= append(&unit, blocks_bytes, 1, &at);
-        bad |= heed_mul_size(unit, (size_t)l->max_units, &unit_total);
-        l->prepared_per_part = unit_total < room ? unit_total : room;
-    }
-    if (bad || !heed_workspace_bytes(plan, 1))
+    bad |= append(&l->part, n->scratch, 1, &at) || append(&l->part, 1, state, &l->part_state) ||
+           append(&l->part, summary, 1, &l->part_mask);
+    if (!l->max_units || !n->blocks_bytes)
+        return bad;
+    const size_t used =
+        l->fixed + l->part + l->seams_per_part + l->states_per_part + l->marks_per_part;
+    const size_t room = !bad && used < BYTES_PER_PART ? BYTES_PER_PART - used : 0;
+    bad |= append(&unit, (size_t)l->max_blocks, 1, &at) || append(&unit, n->blocks_bytes, 1, &at) ||
+           heed_mul_size(unit, (size_t)l->max_units, &units);
+    l->prepared_per_part = units < room ? units : room;
+    return bad;
+}
+
+heed_status heed_workspace_layout(heed_attn *plan, heed_error *why)
+{
+    const heed_attn_desc *d = &plan->desc;
+    const int summarise = (d->features & (HEED_HAS_MASK | HEED_HAS_BIAS)) != 0;
+    needs n = {.chunks = 1};
+    plan->layout = (heed_layout){.acc_stride = (d->v_dim + 15) / 16 * 16, .kv_heads = 1};
+    for (uint32_t i = 0; i < HEED_CLASSES; i++)
+        if (plan->class_plan[i].kernel)
+            add_class(plan, &plan->class_plan[i], &n);
+    n.bad |= lay_out_fixed(plan, summarise && !n.bad);
+    n.bad |= lay_out_part(plan, summarise, &n);
+    if (n.bad || !heed_workspace_bytes(plan, 1))
         return heed_fail(
             why, HEED_ERR_NOMEM,
             "the workspace of a plan with max_batch %lld, max_q_len %lld and max_kv_len "
@@ -183,9 +201,9 @@ heed_status heed_workspace_layout(heed_attn *plan, heed_error *why)
 /* Bytes of n parts are layout.fixed + n * per_part. */
 static int bytes_per_part(const heed_layout *l, size_t *per_part)
 {
-    return heed_add_size(l->seams_per_part, l->states_per_part, per_part) |
-           heed_add_size(*per_part, l->marks_per_part, per_part) |
-           heed_add_size(*per_part, l->prepared_per_part, per_part) |
+    return heed_add_size(l->seams_per_part, l->states_per_part, per_part) ||
+           heed_add_size(*per_part, l->marks_per_part, per_part) ||
+           heed_add_size(*per_part, l->prepared_per_part, per_part) ||
            heed_add_size(*per_part, l->part, per_part);
 }
 

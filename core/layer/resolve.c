@@ -229,8 +229,8 @@ static int append(size_t *total, int64_t rows, int64_t columns, uint32_t bytes, 
 {
     size_t n;
     *at = *total;
-    return heed_mul_size((size_t)rows, (size_t)columns, &n) | heed_mul_size(n, bytes, &n) |
-           heed_add_size(*total, n, total) | heed_round_size(*total, HEED_CACHE_LINES, total);
+    return heed_mul_size((size_t)rows, (size_t)columns, &n) || heed_mul_size(n, bytes, &n) ||
+           heed_add_size(*total, n, total) || heed_round_size(*total, HEED_CACHE_LINES, total);
 }
 
 heed_status heed_mha_lay_out(heed_mha *m, heed_error *why)
