@@ -136,6 +136,12 @@ static uint32_t choose_heads(const heed_attn_run_state *run, const wishes *w)
     return heads;
 }
 
+/* How many tiles it takes to have all heads. A division would be felt in small calls. */
+static int64_t times(uint32_t kv_heads, uint32_t of_tile)
+{
+    return of_tile == kv_heads ? 1 : of_tile == 1 ? kv_heads : heed_ceil_div(kv_heads, of_tile);
+}
+
 /* Numbers tiles and row groups. Returns how many groups there are whose keys are cut. */
 static int64_t number_tiles(heed_attn_run_state *run, uint32_t heads, int beside)
 {
@@ -149,7 +155,7 @@ static int64_t number_tiles(heed_attn_run_state *run, uint32_t heads, int beside
             continue;
         const uint32_t likes = heads_of(plan, s, beside);
         s->kv_heads = likes < heads ? likes : heads;
-        const int64_t of_heads = heed_ceil_div(plan->desc.kv_heads, s->kv_heads) * s->n_runs;
+        const int64_t of_heads = times(plan->desc.kv_heads, s->kv_heads) * s->n_runs;
         tiles += of_heads * s->n_chunks;
         groups += s->n_chunks > 1 ? of_heads : 0;
     }
