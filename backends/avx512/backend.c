@@ -76,7 +76,7 @@ static heed_status decode_head(const heed_simd_tuning *tuning, const heed_proble
 static int heads_by_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
                          const heed_tile *tile)
 {
-    const uint32_t rows = tile->n_heads / tile->kv_heads * (uint32_t)tile->q_count;
+    const uint32_t rows = tile->group * (uint32_t)tile->q_count;
     return HEED_AVX512_HAVE_AVX2 && problem->k_type == HEED_F32 && tile->pages && rows > 2 &&
            !(tuning->cross_f32 && rows >= tuning->cross_f32);
 }

@@ -33,6 +33,7 @@ static heed_status prepare_block(heed_worker *w, heed_span visible, int64_t bloc
         .kv_head = w->tile.kv_head,
         .n_heads = w->tile.n_heads,
         .kv_heads = w->tile.kv_heads,
+        .group = w->tile.group,
         .k_first = heed_max64(visible.first, block * length),
         .k_end = heed_min64(visible.end, (block + 1) * length),
         .kv_len = w->tile.kv_len,

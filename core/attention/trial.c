@@ -63,6 +63,7 @@ static heed_status run_head(const heed_kernel *kernel, void *state, const heed_p
             .first_head = (uint32_t)head,
             .n_heads = 1,
             .kv_heads = 1,
+            .group = 1,
             .q_first = first,
             .q_count = n,
             .q_len = ROWS,

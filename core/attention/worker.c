@@ -45,6 +45,7 @@ void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)
     w->area = run->parts + part * plan->layout.part;
     heed_tile *t = &w->tile;
     t->struct_size = sizeof *t;
+    t->group = plan->group;
     t->window_left = plan->window_left;
     t->window_right = plan->window_right;
     t->acc_stride = plan->layout.acc_stride;

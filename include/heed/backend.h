@@ -109,7 +109,7 @@ enum { HEED_BLOCK_NONE, HEED_BLOCK_ALL, HEED_BLOCK_MIXED };
  * One tile: query rows [q_first, q_first + q_count) of the n_heads query heads that share kv_heads
  * adjacent kv heads, against keys [k_first, k_end) of one sequence.
  *
- * Heads     query head h of the tile has its kv head h / (n_heads / kv_heads). A row's bits may not
+ * Heads     query head h of the tile has its kv head h / group. A row's bits may not
  *           depend on how many kv heads its tile has. heed_tile_of_head (kit.h) gives one of them.
  * Rows      state row r is head r / q_count, query row q_first + r % q_count; n_heads * q_count rows.
  * Range     row i sees no key outside [i + q_offset - window_left, i + q_offset + window_right];
@@ -134,7 +134,8 @@ enum { HEED_BLOCK_NONE, HEED_BLOCK_ALL, HEED_BLOCK_MIXED };
  */
 typedef struct heed_tile {
     size_t struct_size;
-    uint32_t flags, kv_head, first_head, n_heads, kv_heads, reserved;
+    uint32_t flags, kv_head, first_head, n_heads, kv_heads;
+    uint32_t group; /* n_heads / kv_heads */
     int64_t q_first, q_count, q_len, k_first, k_end, kv_len, q_offset, window_left, window_right;
     heed_rows q, k, v, out, mask, bias, lse, weights, scores; /* data is NULL where absent */
     heed_quant k_quant, v_quant;

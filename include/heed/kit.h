@@ -222,8 +222,7 @@ static inline int64_t heed_key_offset(const heed_rows *rows, const int32_t *page
 static inline void heed_tile_of_head(const heed_problem *problem, const heed_tile *tile, uint32_t g,
                                      heed_tile *one)
 {
-    const uint32_t group = tile->n_heads / tile->kv_heads;
-    const int64_t head = (int64_t)g * group, row = head * tile->q_count;
+    const int64_t head = (int64_t)g * tile->group, row = head * tile->q_count;
     const struct {
         heed_rows *rows;
         int64_t heads, bytes;
@@ -245,7 +244,7 @@ static inline void heed_tile_of_head(const heed_problem *problem, const heed_til
                                   moved[i].heads * moved[i].rows->head_stride * moved[i].bytes;
     one->kv_head += g;
     one->first_head += (uint32_t)head;
-    one->n_heads = group;
+    one->n_heads = tile->group;
     one->kv_heads = 1;
     one->alibi_slope = tile->alibi_slope ? tile->alibi_slope + head : NULL;
     one->bias_slope = tile->bias_slope ? tile->bias_slope + head : NULL;

@@ -105,6 +105,7 @@ static void run(run_tile *kernel, int c, int paged, float out[ROWS][DIM], float 
                    .flags = HEED_TILE_WHOLE,
                    .n_heads = 1,
                    .kv_heads = 1,
+                   .group = 1,
                    .q_count = ROWS,
                    .q_len = ROWS,
                    .k_end = KEYS - c,

@@ -85,6 +85,7 @@ static int check(const shape *s, const heed_simd_tuning *order, const int32_t *t
     heed_tile tile = {.struct_size = sizeof tile,
                       .n_heads = s->group * s->heads,
                       .kv_heads = s->heads,
+                      .group = s->group,
                       .q_count = ROWS,
                       .q_len = ROWS,
                       .k_end = SEEN,

@@ -172,6 +172,7 @@ static int check(uint64_t seed)
         tile.q_count = tiling.query_rows;
     tile.n_heads = p.q_heads;
     tile.kv_heads = 1;
+    tile.group = p.q_heads;
     tile.q_len = q_len, tile.kv_len = kv_len;
     tile.q_offset = random_below(2) ? kv_len - q_len : (int64_t)random_below(60) - 20;
     tile.window_left = random_below(2) ? HEED_UNBOUNDED : (int64_t)random_below(50);
@@ -461,6 +462,7 @@ static int check_scratch(void)
             const heed_tile tile = {.struct_size = sizeof tile,
                                     .n_heads = group * HEADS,
                                     .kv_heads = HEADS,
+                                    .group = group,
                                     .q_count = rows,
                                     .q_len = rows,
                                     .k_end = KEYS,

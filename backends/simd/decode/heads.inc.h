@@ -20,7 +20,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tu
     const decode of_tile = {.problem = problem,
                             .tile = (heed_tile *)tile,
                             .terms = has_terms(problem),
-                            .rows = tile->n_heads / tile->kv_heads * tile->q_count};
+                            .rows = tile->group * tile->q_count};
     const int64_t most = heads_at_once(heads, of_tile.rows);
     const int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
     if (most < 2)

@@ -106,16 +106,10 @@ V_INLINE void step(const heed_tile *tile, place *at)
         at->i = 0, at->head++;
 }
 
-/* Query heads of a kv head. */
-V_INLINE int64_t group_of(const heed_tile *tile)
-{
-    return tile->n_heads / tile->kv_heads;
-}
-
 /* Elements from the start of the tile's first head. */
 V_INLINE int64_t row_at(const heed_tile *tile, const heed_rows *rows, const panel *p, place at)
 {
-    return (p->g * group_of(tile) + at.head) * rows->head_stride +
+    return (p->g * tile->group + at.head) * rows->head_stride +
            (tile->q_first + at.i) * rows->row_stride;
 }
 
@@ -237,9 +231,9 @@ V_NOINLINE void end_panel(const work *w, panel *p)
     if (tile->lse.data)
         write_lse(tile, p);
     if (tile->weights.data || tile->scores.data) {
-        memcpy(tile->row_max + p->g * group_of(tile) * tile->q_count + p->row, p->max,
+        memcpy(tile->row_max + p->g * tile->group * tile->q_count + p->row, p->max,
                (size_t)p->n * sizeof(float));
-        memcpy(tile->row_sum + p->g * group_of(tile) * tile->q_count + p->row, p->sum,
+        memcpy(tile->row_sum + p->g * tile->group * tile->q_count + p->row, p->sum,
                (size_t)p->n * sizeof(float));
     }
 }
@@ -254,8 +248,8 @@ V_INLINE operand operand_of(const heed_tile *tile, const heed_rows *rows, uint32
     o.data =
         (char *)rows->data + (of_keys ? tile->k_first : tile->q_first) * rows->row_stride * bytes;
     o.row_bytes = apart * bytes;
-    o.step_bytes = rows->head_stride * bytes * (of_keys ? 1 : group_of(tile));
-    o.even = of_keys || group_of(tile) == 1 || rows->head_stride == tile->q_count * apart;
+    o.step_bytes = rows->head_stride * bytes * (of_keys ? 1 : tile->group);
+    o.even = of_keys || tile->group == 1 || rows->head_stride == tile->q_count * apart;
     o.copied = type != HEED_F32 || !o.even;
     *stride = o.copied ? dim : apart;
     return o;
@@ -263,7 +257,7 @@ V_INLINE operand operand_of(const heed_tile *tile, const heed_rows *rows, uint32
 
 heed_status HEED_ISA_FUNCTION(heed_attn_small)(const heed_problem *problem, heed_tile *tile)
 {
-    const int64_t rows = group_of(tile) * tile->q_count, kv_heads = tile->kv_heads;
+    const int64_t rows = tile->group * tile->q_count, kv_heads = tile->kv_heads;
     int64_t unused, common_first, common_end, g = 0, row = 0;
     work w;
     job *j = &w.job;
