@@ -10,7 +10,7 @@
  *            row's scores block by block, so its bits do not depend on its tile or group.
  *            Sums of weights are those of the rounded weights that multiply V.
  * Tile state configured here, and as it was when this returns.
- * Compiled   with the ISA's flags -> runs only after probe(); with HEED_AMX_MODEL at baseline on
+ * Compiled   with the ISA's flags -> runs only after open(); with HEED_AMX_MODEL at baseline on
  * the model of the unit (tile.h), for tests.
  *
  * What it is made of: chunk.inc.h (a group by itself), groups.inc.h (groups one after another),

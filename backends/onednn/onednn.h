@@ -10,7 +10,7 @@
 #include "rows.h"
 #include "threads.h"
 
-/* This process's oneDNN, fixed by the first probe that finds it usable. */
+/* This process's oneDNN, fixed by the first open that finds it usable. */
 typedef struct heed_onednn_library {
     heed_onednn_threads threads;
     dnnl_engine_t engine;

@@ -2,7 +2,7 @@
  * backend is listed with the reason, and another one runs the problem.
  *
  * A seccomp filter plays the kernel, in a child. Machines without AMX take part: the backend's
- * probe is given a CPU that has all that it asks for, by a table that is registered beside the
+ * open is given a CPU that has all that it asks for, by a table that is registered beside the
  * built-in ones. */
 #define _DEFAULT_SOURCE
 #include "amx.h"

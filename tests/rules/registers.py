@@ -1,7 +1,7 @@
 """Code that is compiled for the baseline CPU uses none of AVX's registers or encodings.
 
 Disassembles the objects of the library, the tool and the kit. Those compiled with an ISA's flags
-are left out: they run only after a backend's probe. In them every global symbol must carry the
+are left out: they run only after a backend's open. In them every global symbol must carry the
 ISA's name, so that no helper that the linker could pick for baseline code is among them.
 
 Usage: registers.py BUILD_ROOT
