@@ -9,7 +9,7 @@
  * A finding ends the process by abort().
  */
 #include "fuzz.h"
-#include "view.h"
+#include "fuzz_view.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -316,9 +316,8 @@ static void again_elsewhere(layer *l, fuzz_bytes *bytes)
     rows was[5], is[5];
     guard_buffer buffer[5];
     heed_mha_args args = l->args;
-    const kit_view view[] = {KIT_IN_VIEW(args.x_q), KIT_IN_VIEW(args.x_kv),
-                             KIT_IN_VIEW(args.residual), KIT_OUT_VIEW(args.y),
-                             KIT_OUT_VIEW(args.lse)};
+    const fuzz_view view[] = {FUZZ_IN(args.x_q), FUZZ_IN(args.x_kv), FUZZ_IN(args.residual),
+                              FUZZ_OUT(args.y), FUZZ_OUT(args.lse)};
     const layer_spec *s = &l->spec;
     int ready = 1;
     memset(buffer, 0, sizeof buffer);
@@ -329,7 +328,7 @@ static void again_elsewhere(layer *l, fuzz_bytes *bytes)
         ready &= elsewhere(l, bytes, &was[n], &buffer[n], &is[n]) == 0;
         if (ready && n < 3)
             copy_rows(l, &was[n], &is[n]);
-        kit_view_point(view[n], is[n].to);
+        fuzz_view_point(view[n], is[n].to);
         memcpy(view[n].stride, is[n].view.stride, sizeof is[n].view.stride);
     }
     if (ready && s->out && fuzz_rarely(bytes, 3)) { /* y in place */
