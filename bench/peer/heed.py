@@ -64,7 +64,9 @@ class Desc(ctypes.Structure):
                 "scores_stage",
                 "page_len",
                 "accuracy",
-                "reserved",
+                "n_ranges",
+                "block_rows",
+                "block_keys",
             )
         ]
         + [("scale", ctypes.c_float), ("softcap", ctypes.c_float)]
@@ -97,6 +99,7 @@ class Args(ctypes.Structure):
         ]
         + [("block_table_stride", ctypes.c_int64), ("n_pages", ctypes.c_int64)]
         + [(name, ctypes.c_void_p) for name in ("alibi_slope", "bias_slope", "sink")]
+        + [("ranges", View), ("key_blocks", View), ("mask_from", ctypes.c_void_p)]
     )
 
 

@@ -7,7 +7,7 @@
 #include "base/rows.h"
 
 #define MAX_LENGTH INT32_MAX
-#define KNOWN_FEATURES ((HEED_HAS_REPRODUCIBLE_CHUNKS << 1) - 1)
+#define KNOWN_FEATURES ((HEED_HAS_MASK_FROM << 1) - 1)
 #define WITH_POSITION (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI)
 
 #define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
@@ -46,7 +46,7 @@ static heed_status check_types(const heed_attn_desc *desc, heed_error *why)
                 {"bias_type", desc->bias_type, 0}};
     int has_bias = (desc->features & HEED_HAS_BIAS) != 0;
     for (int i = 0; i < 4 + has_bias; i++) {
-        if (type[i].may_quantise && (type[i].value == HEED_I8 || type[i].value == HEED_Q8_0))
+        if (type[i].may_quantise && type[i].value >= HEED_I8 && type[i].value <= HEED_IQ4_NL)
             return heed_refuse(why, "desc.%s is %s, which is reserved and not served yet",
                                type[i].name, heed_dtype_name(type[i].value));
         if (type[i].value < HEED_F32 || type[i].value > HEED_BF16)
@@ -64,8 +64,18 @@ static heed_status check_features(const heed_attn_desc *desc, heed_error *why)
     if (f & ~KNOWN_FEATURES)
         INVALID("desc.features has the unknown bits 0x%llx",
                 (unsigned long long)(f & ~KNOWN_FEATURES));
-    if (f & HEED_HAS_QUANT)
-        return heed_refuse(why, "HEED_HAS_QUANT is reserved and not served yet");
+    const struct {
+        const char *name;
+        uint64_t bit;
+    } reserved[] = {{"QUANT", HEED_HAS_QUANT},
+                    {"RANGES", HEED_HAS_RANGES},
+                    {"KEY_BLOCKS", HEED_HAS_KEY_BLOCKS},
+                    {"MASK_FROM", HEED_HAS_MASK_FROM}};
+    for (int i = 0; i < 4; i++)
+        if (f & reserved[i].bit)
+            return heed_refuse(why, "HEED_HAS_%s is reserved and not served yet", reserved[i].name);
+    if (desc->accuracy == HEED_ACCURACY_INT8)
+        return heed_refuse(why, "desc.accuracy is HEED_ACCURACY_INT8, which is not served yet");
     if ((f & HEED_HAS_BIAS_SLOPE) && !(f & HEED_HAS_BIAS))
         INVALID("desc.features has HEED_HAS_BIAS_SLOPE without HEED_HAS_BIAS");
     if (desc->position > HEED_POS_GIVEN)
@@ -87,8 +97,10 @@ static heed_status check_features(const heed_attn_desc *desc, heed_error *why)
     } else if (desc->page_len) {
         INVALID("desc.page_len is %u without HEED_HAS_PAGES", desc->page_len);
     }
-    if (desc->reserved)
-        INVALID("desc.reserved is %u, 0 is required", desc->reserved);
+    if (desc->n_ranges || desc->block_rows || desc->block_keys)
+        INVALID("desc.%s is given, but its feature is not", desc->n_ranges     ? "n_ranges"
+                                                            : desc->block_rows ? "block_rows"
+                                                                               : "block_keys");
     return HEED_OK;
 }
 
@@ -292,6 +304,11 @@ static heed_status check_arrays(const heed_attn_desc *desc, const heed_attn_args
                 args->q_starts ? "q_starts" : "kv_starts");
     if (is_given(&args->k_quant) || is_given(&args->v_quant))
         INVALID("args.%s is given, but reserved", is_given(&args->k_quant) ? "k_quant" : "v_quant");
+    if (args->ranges.data || args->key_blocks.data || args->mask_from)
+        INVALID("args.%s is given, but the plan's features lack its bit",
+                args->ranges.data       ? "ranges"
+                : args->key_blocks.data ? "key_blocks"
+                                        : "mask_from");
     return check_block_table(desc, args, why);
 }
 

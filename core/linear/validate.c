@@ -11,7 +11,7 @@
 
 static heed_status check_type(const char *name, uint32_t type, heed_error *why)
 {
-    if (type == HEED_I8 || type == HEED_Q8_0)
+    if (type >= HEED_I8 && type <= HEED_IQ4_NL)
         return heed_refuse(why, "desc.%s is %s, which is reserved and not served yet", name,
                            heed_dtype_name(type));
     if (type < HEED_F32 || type > HEED_BF16)

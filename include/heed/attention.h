@@ -68,10 +68,13 @@ enum {
 #define HEED_HAS_LENS (UINT64_C(1) << 12)      /**< args.q_lens, args.kv_lens or both */
 #define HEED_HAS_PACKED (UINT64_C(1) << 13)    /**< rows behind each other: q_starts, kv_starts */
 #define HEED_HAS_PAGES (UINT64_C(1) << 14)     /**< keys and values in pages: block_table */
-#define HEED_HAS_QUANT (UINT64_C(1) << 15)     /**< k_quant, v_quant; reserved */
+#define HEED_HAS_QUANT (UINT64_C(1) << 15)     /**< args.k_quant, args.v_quant or both; reserved */
 /** Whole prefill = chunked prefill = token by token, any strides, contiguous or paged: the same
  * bits. May be slower. */
 #define HEED_HAS_REPRODUCIBLE_CHUNKS (UINT64_C(1) << 16)
+#define HEED_HAS_RANGES (UINT64_C(1) << 17)     /**< args.ranges, desc.n_ranges; reserved */
+#define HEED_HAS_KEY_BLOCKS (UINT64_C(1) << 18) /**< args.key_blocks, desc.block_*; reserved */
+#define HEED_HAS_MASK_FROM (UINT64_C(1) << 19)  /**< args.mask_from; reserved */
 /** @} */
 
 /**
@@ -91,7 +94,11 @@ enum {
     HEED_ACCURACY_BF16,
     /** f32 and f16 products may be sums of three bf16 ones, each off by at most 2^-15 of its size: a
      * score then by 2^-15 |scale| sum |q k|, and a weight's share in out by 2^-15 of it more */
-    HEED_ACCURACY_SPLIT
+    HEED_ACCURACY_SPLIT,
+    /** with keys of codes, for integer dot products: scale * q may be rounded to int8 relative to the
+     * greatest of each 32 elements (or of a row); sums are exact, and weights and values those of EXACT.
+     * The same as EXACT with other keys. Reserved */
+    HEED_ACCURACY_INT8
 };
 
 /** Stages of the optional scores output. What a stage does not hold is -inf. */
@@ -126,7 +133,9 @@ typedef struct heed_attn_desc {
     uint32_t scores_stage; /**< HEED_SCORES_* with HEED_HAS_SCORES, else 0 */
     uint32_t page_len;     /**< keys of a page with HEED_HAS_PAGES, else 0 */
     uint32_t accuracy;     /**< HEED_ACCURACY_* */
-    uint32_t reserved;     /**< 0 */
+    uint32_t n_ranges;     /**< with HEED_HAS_RANGES 1 to 8: intervals of a row, else 0 */
+    uint32_t block_rows;   /**< with HEED_HAS_KEY_BLOCKS: rows that share a bit; else 0 */
+    uint32_t block_keys;   /**< with HEED_HAS_KEY_BLOCKS: keys that share a bit; else 0 */
     float scale;           /**< with HEED_HAS_SCALE any finite value, negative too, else 0 */
     float softcap;         /**< with HEED_HAS_SOFTCAP finite and >= 0 (0: off), else 0 */
     /** with HEED_HAS_WINDOW: keys seen before self, which comes on top; -1: unbounded. Else 0 or -1 */
@@ -165,8 +174,8 @@ typedef struct heed_attn_args {
     heed_view lse;        /**< HEED_HAS_LSE: f32 [batch, q_heads, q_len], natural logarithm */
     heed_view weights;    /**< HEED_HAS_WEIGHTS: f32 [batch, q_heads, q_len, kv_len] */
     heed_view scores;     /**< HEED_HAS_SCORES: the same shape */
-    heed_quant k_quant;   /**< reserved: zero */
-    heed_quant v_quant;   /**< reserved: zero */
+    heed_quant k_quant;   /**< HEED_HAS_QUANT: scales of k; scale NULL: 1 everywhere */
+    heed_quant v_quant;   /**< HEED_HAS_QUANT: the same of v */
     /** HEED_HAS_LENS: [batch] rows of each sequence, at most q_len; NULL: q_len. Rows i >= q_lens[b]
      * are not written, and memory past a length is not read */
     const int32_t *q_lens;
@@ -188,6 +197,17 @@ typedef struct heed_attn_args {
     const float *alibi_slope;   /**< HEED_HAS_ALIBI: [q_heads] */
     const float *bias_slope;    /**< HEED_HAS_BIAS_SLOPE: [q_heads] */
     const float *sink;          /**< HEED_HAS_SINK: [q_heads]; -inf is none */
+    /** HEED_HAS_RANGES: pairs of int32_t {begin, end}, [batch, q_heads, q_len, n_ranges]; strides in
+     * pairs. Row i sees key j only if begin <= j < end of one of them. Those of a row ascend and do not
+     * overlap; begin == end is none */
+    heed_const_view ranges;
+    /** HEED_HAS_KEY_BLOCKS: words of uint64_t, [batch, q_heads, q_len / block_rows, kv_len / block_keys /
+     * 64], each rounded up; strides in words. Row i sees key j only if bit n % 64 of word n / 64 of row
+     * block i / block_rows is set, n = j / block_keys */
+    heed_const_view key_blocks;
+    /** HEED_HAS_MASK_FROM: [batch]; column 0 of mask and bias is key mask_from[b], and the keys before it
+     * are visible to them, with bias 0. Columns there are as many as keys from it to kv_len */
+    const int32_t *mask_from;
 } heed_attn_args;
 
 /**

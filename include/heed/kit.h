@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "backend.h"
+#include "formats.h"
 
 HEED_BEGIN_C
 
@@ -30,132 +31,6 @@ HEED_PRINTF(2, 3) static inline heed_status heed_refuse(heed_error *why, const c
         va_end(list);
     }
     return HEED_ERR_UNSUPPORTED;
-}
-
-/* ---- element types ---------------------------------------------------------------------------- */
-
-/** Bytes of one element of a type that is addressed by element; 0 for others. */
-static inline uint32_t heed_dtype_bytes(uint32_t type)
-{
-    return type == HEED_F32 ? 4 : type == HEED_F16 || type == HEED_BF16 ? 2 : type == HEED_I8 ? 1 : 0;
-}
-
-/** "f32", "f16", "bf16", "i8", "q8_0"; "none" for anything else. */
-static inline const char *heed_dtype_name(uint32_t type)
-{
-    return type == HEED_F32    ? "f32"
-           : type == HEED_F16  ? "f16"
-           : type == HEED_BF16 ? "bf16"
-           : type == HEED_I8   ? "i8"
-           : type == HEED_Q8_0 ? "q8_0"
-                               : "none";
-}
-
-static inline float heed_f32_of_bits(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static inline uint32_t heed_bits_of_f32(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static inline float heed_f32_of_bf16(uint16_t bits)
-{
-    return heed_f32_of_bits((uint32_t)bits << 16);
-}
-
-/** To nearest even; a NaN stays one (its lower payload bits may have been the only ones). */
-static inline uint16_t heed_bf16_of_f32(float x)
-{
-    uint32_t bits = heed_bits_of_f32(x);
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((bits >> 16) | 0x40u);
-    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-
-static inline float heed_f32_of_f16(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = (half >> 10) & 31u;
-    uint32_t fraction = half & 0x3ffu;
-    if (exponent == 31)
-        return heed_f32_of_bits(sign | 0x7f800000u | fraction << 13);
-    if (exponent == 0) {
-        if (fraction == 0)
-            return heed_f32_of_bits(sign);
-        exponent = 1; /* subnormal: shift the leading one into place */
-        while (!(fraction & 0x400u)) {
-            fraction <<= 1;
-            exponent--; /* wraps below 0 and comes right again in the sum below */
-        }
-        fraction &= 0x3ffu;
-    }
-    return heed_f32_of_bits(sign | (exponent + 112u) << 23 | fraction << 13);
-}
-
-/** To nearest even, overflow to infinity, underflow through the f16 subnormals. */
-static inline uint16_t heed_f16_of_f32(float x)
-{
-    uint32_t bits = heed_bits_of_f32(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
-    uint32_t shift = 13, half;
-    if (magnitude > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
-    if (magnitude >= 0x477ff000u) /* 65520 and more round to infinity */
-        return (uint16_t)(sign | 0x7c00u);
-    if (magnitude < 0x33000000u) /* below half of the smallest subnormal */
-        return (uint16_t)sign;
-    if (magnitude < 0x38800000u) { /* subnormal: the implicit one becomes visible */
-        shift = 126u - (magnitude >> 23);
-        magnitude = (magnitude & 0x7fffffu) | 0x800000u;
-    } else {
-        magnitude -= 112u << 23;
-    }
-    half = magnitude >> shift;
-    {
-        uint32_t rest = magnitude & ((1u << shift) - 1u), middle = 1u << (shift - 1);
-        half += rest + (half & 1u) > middle; /* a branch would be guessed wrong half the time */
-    }
-    return (uint16_t)(sign | half);
-}
-
-/** Element `index` of an array of f32, f16 or bf16 at any address. */
-static inline float heed_load(uint32_t type, const void *data, int64_t index)
-{
-    uint16_t half;
-    float x;
-    if (type == HEED_F32) {
-        memcpy(&x, (const char *)data + index * 4, sizeof x);
-        return x;
-    }
-    memcpy(&half, (const char *)data + index * 2, sizeof half);
-    return type == HEED_F16 ? heed_f32_of_f16(half) : heed_f32_of_bf16(half);
-}
-
-static inline void heed_store(uint32_t type, void *data, int64_t index, float x)
-{
-    if (type == HEED_F32) {
-        memcpy((char *)data + index * 4, &x, sizeof x);
-    } else {
-        uint16_t half = type == HEED_F16 ? heed_f16_of_f32(x) : heed_bf16_of_f32(x);
-        memcpy((char *)data + index * 2, &half, sizeof half);
-    }
-}
-
-/** The same of a sum in f64, rounded once. On the way to 16 bits it passes through f32 rounded to
- * odd (toward zero, the last bit set if that lost anything), which leaves every tie what it was. */
-static inline void heed_store_f64(uint32_t type, void *data, int64_t index, double x)
-{
-    float near = (float)x;
-    if (type != HEED_F32 && (double)near != x && fabs((double)near) < (double)INFINITY) {
-        uint32_t bits = heed_bits_of_f32(near);
-        near = heed_f32_of_bits((bits - (fabs((double)near) > fabs(x))) | 1u);
-    }
-    heed_store(type, data, index, near);
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------ */

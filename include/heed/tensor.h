@@ -7,16 +7,30 @@
 
 HEED_BEGIN_C
 
-/** Element types. Q8_0 and I8 are reserved for low-precision keys and values: naming one is
- * HEED_ERR_UNSUPPORTED until they are served. */
+/**
+ * Element types. Those behind BF16 are codes of keys and values in few bits: formats.h says what a code
+ * stands for, and where its bits lie.
+ *
+ * I8 to F8_E4M3 take scales, and U8 and U4 mostly zeros too, from a heed_quant; without one the scale is 1
+ * and the zero 0. The codes of a row of U4 are whole bytes, those of the Q formats whole blocks of 32
+ * elements that carry their scales: the row's length is a multiple of 2 or 32, dims are adjacent
+ * (stride[3] is 1), and the other strides count elements as always, in multiples of 2 or 32.
+ */
 enum {
     HEED_DTYPE_NONE, /**< there is no such tensor */
     HEED_F32,        /**< IEEE binary32 */
     HEED_F16,        /**< IEEE binary16 */
     HEED_BF16,       /**< the upper half of an f32 */
-    HEED_I8,         /**< reserved: signed bytes, read by a heed_quant */
-    /** reserved: blocks of 32 int8 and one f16 scale in 34 bytes; strides count elements */
-    HEED_Q8_0
+    HEED_I8,         /**< int8 c: (c - zero) * scale */
+    HEED_U8,         /**< uint8 c: (c - zero) * scale */
+    HEED_U4,         /**< two c of 0 to 15 a byte, the first in the low bits: (c - zero) * scale */
+    HEED_F8_E4M3,    /**< OCP FP8 E4M3, the greatest is 448, NaN but no infinity: value * scale */
+    HEED_Q8_0,       /**< 34 bytes: f16 d, int8 c: d * c */
+    HEED_Q4_0,       /**< 18 bytes: f16 d, c of 4 bits: d * (c - 8) */
+    HEED_Q4_1,       /**< 20 bytes: f16 d and m, c of 4 bits: d * c + m */
+    HEED_Q5_0,       /**< 22 bytes: f16 d, c of 5 bits: d * (c - 16) */
+    HEED_Q5_1,       /**< 24 bytes: f16 d and m, c of 5 bits: d * c + m */
+    HEED_IQ4_NL      /**< 18 bytes: f16 d, c of 4 bits, an index into a table of 16: d * table[c] */
 };
 
 /**
@@ -52,9 +66,9 @@ static inline heed_const_view heed_as_const(heed_view view)
 }
 
 /**
- * How the codes of a low-precision tensor are read: a code c stands for (c - zero) * scale.
- * Reserved: a description with HEED_HAS_QUANT, and args that give one of these, are refused until they
- * are served. Frozen: embedded in others, never grows.
+ * Scales and zeros of a tensor of I8, U8, U4 or F8_E4M3: a code c stands for (c - zero) * scale. Those of
+ * a key that no row sees have no influence, whatever they are. Frozen: embedded in others, never
+ * grows.
  *
  * Shape    scale and zero are [batch, kv_head, key / key_group, dim / group], where keys lie in pages
  *          [page, kv_head, key of the page / key_group, dim / group].

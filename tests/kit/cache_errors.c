@@ -26,7 +26,7 @@ enum { KNOWN = 1, PAGES = 2, PACKED = 4, VALUES = 8, ROWS = 16, STYLE = 32 };
 #define WITH(bits) .with = (bits)
 #define WITHOUT(bits) .without = (bits)
 #define BAD_DIMS 0, (1u << 20) + 1, UINT32_MAX
-#define BAD_TYPES KIT_BAD_TYPES, KIT_RESERVED_TYPES
+#define BAD_TYPES KIT_BAD_TYPES, KIT_CODES
 /* clang-format on */
 
 /* ---- append -----------------------------------------------------------------------------------

@@ -233,7 +233,7 @@ static const kit_mistake mistakes[] = {
      OR(desc.features, 8, 256, INT64_C(1) << 40, INT64_MIN)},
     {"d_model", "", AT_CREATION, INVALID, PUT(desc.d_model, 0, UINT32_MAX)},
     {"another d_model", "", AT_CREATION, INVALID, ADD(desc.d_model, 1)},
-    {"x_type", "", AT_CREATION, INVALID, PUT(desc.x_type, KIT_BAD_TYPES, KIT_RESERVED_TYPES)},
+    {"x_type", "", AT_CREATION, INVALID, PUT(desc.x_type, KIT_BAD_TYPES, KIT_CODES)},
     {"d_kv", "", AT_CREATION, INVALID, DO(other_d_kv, 0, 2)},
     {"pages without a cache", "", AT_CREATION, INVALID, DO(pages_without_cache, 0, 1),
      WITH(HEED_HAS_PAGES)},

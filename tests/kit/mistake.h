@@ -43,8 +43,10 @@ typedef struct kit_mistake {
 /* Sizes and lengths that there are not, types of nothing, and of what is not served. */
 #define KIT_BAD_SIZES -1, INT64_MIN, INT64_MAX, INT64_C(1) << 31
 #define KIT_BAD_STRUCTS 0, 1, 7, 8, 20, 65537, -1
-#define KIT_BAD_TYPES HEED_DTYPE_NONE, 6, 99, UINT32_MAX
-#define KIT_RESERVED_TYPES HEED_I8, HEED_Q8_0
+#define KIT_BAD_TYPES HEED_DTYPE_NONE, 14, 99, UINT32_MAX
+#define KIT_CODES                                                                                  \
+    HEED_I8, HEED_U8, HEED_U4, HEED_F8_E4M3, HEED_Q8_0, HEED_Q4_0, HEED_Q4_1, HEED_Q5_0,           \
+        HEED_Q5_1, HEED_IQ4_NL
 
 /** Makes the mistake. Returns the word, or NULL where it does not exist. */
 const char *kit_make_mistake(const kit_mistake *mistake, void *call, uint32_t pick);
