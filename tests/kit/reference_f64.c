@@ -119,8 +119,11 @@ static void one_row(const reference_problem *p, reference_row *r, int64_t positi
         if (!r->visible[j])
             continue;
         r->weight[j] = exp(r->score[j] - r->max) / sum;
+        /* What f64 cannot hold of a weight is no zero: an infinite value stays infinite. */
+        const double least = r->score[j] > -(double)INFINITY ? 0x1p-1074 : 0;
+        const double weight = r->weight[j] < least ? least : r->weight[j];
         for (int64_t d = 0; d < p->v_dim; d++)
-            r->out[d] += r->weight[j] * r->v[j * p->v_dim + d];
+            r->out[d] += weight * r->v[j * p->v_dim + d];
     }
 }
 
