@@ -4,7 +4,7 @@
  *     cc -shared -fPIC -O2 plugin.c -o heed_example.so -lm     (headers: pkg-config --cflags heed)
  *     HEED_PLUGIN_PATH=$PWD heed info                          shows it, or why not
  *     HEED_PLUGIN_PATH=$PWD heed check --backend example       proves it
- * Core asks for nothing outside `features`; what `supports` refuses goes to another kernel, with the
+ * Core asks for nothing outside `features`, nor for keys and values of codes without HEED_HAS_QUANT; what `supports` refuses goes to another kernel, with the
  * reason shown. It links with libm alone: what it uses of Heed is static inline in heed/kit.h. A more
  * complete backend, still in plain loops, is backends/naive.
  */

@@ -1,8 +1,9 @@
 /*
  * The naive backend: attention in plain loops. The one to read first, and to copy from.
  *
- * Serves     everything in heed/attention.h that is not reserved there: any type, any stride, any
- *            alignment, contiguous or paged keys. The other backends are tested for doing the same.
+ * Serves     everything in heed/attention.h that is not reserved there: any type, codes too, any
+ *            stride, any alignment, contiguous or paged keys. The other backends are tested for doing
+ *            the same.
  * Numerics   q . k and the sums over keys are f64: a product of two f32 is exact there, so their
  *            error vanishes beside the rounding of the results, and no order of summation has to be
  *            clever. A score is rounded to f32 once, and compared and subtracted as such, so
@@ -61,11 +62,10 @@ static float score(const naive_row *row, int64_t j, uint32_t stage)
 {
     const heed_problem *problem = row->problem;
     const heed_tile *tile = row->tile;
-    int64_t at = heed_key_offset(&tile->k, tile->pages, problem->page_len, tile->k_page_stride, j);
+    const heed_key key = heed_find_key(problem, tile, 0, j);
     double sum = 0;
     for (int64_t d = 0; d < problem->qk_dim; d++)
-        sum += row->q[d] *
-               (double)heed_load(problem->k_type, tile->k.data, at + d * tile->k.dim_stride);
+        sum += row->q[d] * (double)heed_load_key(&key, d);
 
     double s = (double)problem->scale * sum;
     if (stage == HEED_SCORES_RAW)
@@ -135,12 +135,10 @@ static void attend(const naive_row *row, int64_t r, double *acc)
         }
         for (int n_done = 0; n_done < n; n_done++) {
             double w = weight(s[n_done], m);
-            int64_t at = heed_key_offset(&tile->v, tile->pages, problem->page_len,
-                                         tile->v_page_stride, key[n_done]);
+            const heed_key value = heed_find_key(problem, tile, 1, key[n_done]);
             sum += w;
             for (int64_t d = 0; d < v_dim; d++)
-                acc[d] += w * (double)heed_load(problem->v_type, tile->v.data,
-                                                at + d * tile->v.dim_stride);
+                acc[d] += w * (double)heed_load_key(&value, d);
         }
     }
 
@@ -210,7 +208,7 @@ static heed_status tiling(const void *machine, const heed_problem *problem, heed
  * on one core near 3 GHz, with dims of 8 to 512. */
 static double element_cost(uint32_t type)
 {
-    return type == HEED_F16 ? 2.0 : 0.7;
+    return heed_is_code(type) ? 3.0 : type == HEED_F16 ? 2.0 : 0.7;
 }
 
 static double cost(const void *machine, const heed_problem *problem, int64_t q_len, int64_t kv_len)
@@ -242,7 +240,7 @@ static const heed_attn_kernel loops = {
     .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
                 HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
                 HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS |
-                HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_REPRODUCIBLE_CHUNKS,
+                HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_QUANT | HEED_HAS_REPRODUCIBLE_CHUNKS,
     .supports = supports,
     .cost = cost,
     .tiling = tiling,

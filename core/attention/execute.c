@@ -39,6 +39,8 @@ static heed_status prepare_block(heed_worker *w, heed_span visible, int64_t bloc
         .kv_len = w->tile.kv_len,
         .k = w->tile.k,
         .v = w->tile.v,
+        .k_quant = w->tile.k_quant,
+        .v_quant = w->tile.v_quant,
         .pages = w->tile.pages,
         .k_page_stride = w->tile.k_page_stride,
         .v_page_stride = w->tile.v_page_stride,

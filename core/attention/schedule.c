@@ -59,6 +59,20 @@ static heed_status check_pages(const heed_attn *plan, const heed_attn_args *args
     return HEED_OK;
 }
 
+/* Keys that share scales do so from a multiple of their number on, and a sequence has its own. */
+static heed_status check_groups(const heed_attn_args *args, int64_t b, int32_t start,
+                                heed_error *why)
+{
+    const uint32_t group[] = {args->k_quant.key_group, args->v_quant.key_group};
+    for (int i = 0; i < 2; i++)
+        if (group[i] && start % (int64_t)group[i])
+            return heed_fail(why, HEED_ERR_INVALID,
+                             "args.kv_starts[%lld] is %d, a multiple of args.%s.key_group = %u is "
+                             "required",
+                             (long long)b, start, i ? "v_quant" : "k_quant", group[i]);
+    return HEED_OK;
+}
+
 static heed_status read_sequence(const heed_attn *plan, const heed_attn_args *args, int64_t b,
                                  heed_sequence *s, heed_error *why)
 {
@@ -73,6 +87,8 @@ static heed_status read_sequence(const heed_attn *plan, const heed_attn_args *ar
     if (st == HEED_OK && args->kv_starts)
         st = read_start("kv_starts", args->kv_starts, b, s->kv_len, INT32_MAX, trust, &s->kv_start,
                         why);
+    if (st == HEED_OK && args->kv_starts && !trust)
+        st = check_groups(args, b, s->kv_start, why);
     if (st != HEED_OK)
         return st;
     s->q_offset = plan->desc.position == HEED_POS_GIVEN          ? args->q_offsets[b]

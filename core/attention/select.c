@@ -41,6 +41,13 @@ static heed_status consider(heed_context *context, heed_kernel *kernel, const vo
         if (unknown >> bit & 1)
             return heed_refuse(why, "it does not know HEED_HAS_%s",
                                bit < 17 ? feature_names[bit] : "?");
+    if (!(k->features & HEED_HAS_QUANT)) { /* types came that a kernel may know nothing of */
+        const uint32_t type[] = {a->problem->k_type, a->problem->v_type};
+        for (int i = 0; i < 2; i++)
+            if (heed_is_code(type[i]))
+                return heed_refuse(why, "%s_type %s: it has f32, f16 and bf16 at the most",
+                                   i ? "v" : "k", heed_dtype_name(type[i]));
+    }
     if (k->flags & HEED_KERNEL_FEW_KEYS && !a->few)
         return heed_refuse(why, "it serves sequences of up to %d keys alone", HEED_FEW_KEYS);
     why->text[0] = 0;

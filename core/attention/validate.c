@@ -38,21 +38,31 @@ static heed_status check_types(const heed_attn_desc *desc, heed_error *why)
     const struct {
         const char *name;
         uint32_t value;
-        int may_quantise;
-    } type[] = {{"q_type", desc->q_type, 0},
-                {"k_type", desc->k_type, 1},
-                {"v_type", desc->v_type, 1},
-                {"out_type", desc->out_type, 0},
-                {"bias_type", desc->bias_type, 0}};
+        uint32_t dim; /* of a row, where codes are served */
+        const char *dim_name;
+    } type[] = {{"q_type", desc->q_type, 0, NULL},
+                {"k_type", desc->k_type, desc->qk_dim, "qk_dim"},
+                {"v_type", desc->v_type, desc->v_dim, "v_dim"},
+                {"out_type", desc->out_type, 0, NULL},
+                {"bias_type", desc->bias_type, 0, NULL}};
     int has_bias = (desc->features & HEED_HAS_BIAS) != 0;
     for (int i = 0; i < 4 + has_bias; i++) {
-        if (type[i].may_quantise && type[i].value >= HEED_I8 && type[i].value <= HEED_IQ4_NL)
-            return heed_refuse(why, "desc.%s is %s, which is reserved and not served yet",
-                               type[i].name, heed_dtype_name(type[i].value));
-        if (type[i].value < HEED_F32 || type[i].value > HEED_BF16)
-            INVALID("desc.%s is %u, HEED_F32, HEED_F16 or HEED_BF16 is required", type[i].name,
-                    type[i].value);
+        const uint32_t value = type[i].value;
+        if (type[i].dim && heed_is_code(value)) {
+            if (type[i].dim % heed_block_len(value))
+                return heed_refuse(why, "desc.%s is %u, a multiple of %u is required with %s %s",
+                                   type[i].dim_name, type[i].dim, heed_block_len(value),
+                                   type[i].name, heed_dtype_name(value));
+        } else if (value < HEED_F32 || value > HEED_BF16) {
+            INVALID("desc.%s is %u, HEED_F32, HEED_F16 or HEED_BF16%s is required", type[i].name,
+                    value, type[i].dim ? " or a type of codes" : "");
+        }
     }
+    if ((desc->features & HEED_HAS_QUANT) && !heed_takes_scale(desc->k_type) &&
+        !heed_takes_scale(desc->v_type))
+        INVALID(
+            "desc.features has HEED_HAS_QUANT, but neither k_type %s nor v_type %s takes scales",
+            heed_dtype_name(desc->k_type), heed_dtype_name(desc->v_type));
     if (!has_bias && desc->bias_type != HEED_DTYPE_NONE)
         INVALID("desc.bias_type is %u without HEED_HAS_BIAS", desc->bias_type);
     return HEED_OK;
@@ -67,22 +77,19 @@ static heed_status check_features(const heed_attn_desc *desc, heed_error *why)
     const struct {
         const char *name;
         uint64_t bit;
-    } reserved[] = {{"QUANT", HEED_HAS_QUANT},
-                    {"RANGES", HEED_HAS_RANGES},
+    } reserved[] = {{"RANGES", HEED_HAS_RANGES},
                     {"KEY_BLOCKS", HEED_HAS_KEY_BLOCKS},
                     {"MASK_FROM", HEED_HAS_MASK_FROM}};
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 3; i++)
         if (f & reserved[i].bit)
             return heed_refuse(why, "HEED_HAS_%s is reserved and not served yet", reserved[i].name);
-    if (desc->accuracy == HEED_ACCURACY_INT8)
-        return heed_refuse(why, "desc.accuracy is HEED_ACCURACY_INT8, which is not served yet");
     if ((f & HEED_HAS_BIAS_SLOPE) && !(f & HEED_HAS_BIAS))
         INVALID("desc.features has HEED_HAS_BIAS_SLOPE without HEED_HAS_BIAS");
     if (desc->position > HEED_POS_GIVEN)
         INVALID("desc.position is %u, HEED_POS_* is required", desc->position);
     if ((f & WITH_POSITION) && desc->position == HEED_POS_UNSET)
         INVALID("desc.position is HEED_POS_UNSET, causal, window and ALiBi need a choice");
-    if (desc->accuracy > HEED_ACCURACY_SPLIT)
+    if (desc->accuracy > HEED_ACCURACY_INT8)
         INVALID("desc.accuracy is %u, HEED_ACCURACY_* is required", desc->accuracy);
     if (f & HEED_HAS_SCORES) {
         if (desc->scores_stage < HEED_SCORES_RAW || desc->scores_stage > HEED_SCORES_BIASED)
@@ -142,12 +149,13 @@ static heed_status check_numbers(const heed_attn_desc *desc, heed_error *why)
     return HEED_OK;
 }
 
-/* BF16 accuracy means something only where q, k and v are all bf16. */
+/* BF16 accuracy means something only where q, k and v are all bf16, INT8 only with keys of codes. */
 static uint32_t resolve_accuracy(const heed_attn_desc *desc)
 {
     int all_bf16 =
         desc->q_type == HEED_BF16 && desc->k_type == HEED_BF16 && desc->v_type == HEED_BF16;
-    if (desc->accuracy == HEED_ACCURACY_DEFAULT || desc->accuracy == HEED_ACCURACY_BF16)
+    if (desc->accuracy == HEED_ACCURACY_DEFAULT || desc->accuracy == HEED_ACCURACY_BF16 ||
+        (desc->accuracy == HEED_ACCURACY_INT8 && !heed_is_code(desc->k_type)))
         return all_bf16 ? HEED_ACCURACY_BF16 : HEED_ACCURACY_EXACT;
     return desc->accuracy;
 }
@@ -238,9 +246,22 @@ static heed_status check_sizes(const heed_attn_desc *desc, const heed_attn_args 
     return HEED_OK;
 }
 
-static int is_given(const heed_quant *q)
+/* Scales of k and v, tensors of these shapes. */
+static heed_status check_quants(const heed_attn_desc *desc, const heed_attn_args *args,
+                                const int64_t k_shape[4], const int64_t v_shape[4], heed_error *why)
 {
-    return q->scale || q->zero || q->group || q->key_group;
+    const heed_quant *k = &args->k_quant, *v = &args->v_quant;
+    const int wanted = (desc->features & HEED_HAS_QUANT) != 0;
+    if (!wanted && (k->scale || v->scale))
+        INVALID("args.%s is given, but the plan's features lack HEED_HAS_QUANT",
+                k->scale ? "k_quant" : "v_quant");
+    heed_status st = heed_check_quant("k_quant", k, desc->k_type, k_shape, why);
+    if (st == HEED_OK)
+        st = heed_check_quant("v_quant", v, desc->v_type, v_shape, why);
+    if (st == HEED_OK && wanted && !k->scale && !v->scale && k_shape[0])
+        INVALID("args.k_quant.scale and args.v_quant.scale are NULL, but the plan has "
+                "HEED_HAS_QUANT");
+    return st;
 }
 
 /* An array is there exactly when its feature is. */
@@ -302,8 +323,6 @@ static heed_status check_arrays(const heed_attn_desc *desc, const heed_attn_args
     if (!(f & HEED_HAS_PACKED) && (args->q_starts || args->kv_starts))
         INVALID("args.%s is given, but the plan's features lack HEED_HAS_PACKED",
                 args->q_starts ? "q_starts" : "kv_starts");
-    if (is_given(&args->k_quant) || is_given(&args->v_quant))
-        INVALID("args.%s is given, but reserved", is_given(&args->k_quant) ? "k_quant" : "v_quant");
     if (args->ranges.data || args->key_blocks.data || args->mask_from)
         INVALID("args.%s is given, but the plan's features lack its bit",
                 args->ranges.data       ? "ranges"
@@ -357,12 +376,12 @@ heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args 
         const void *data;
         const int64_t *stride;
         int wanted, is_output;
-        uint32_t bytes;
+        int64_t bytes;
         const int64_t *shape;
     } view[] = {
         {"q", args->q.data, args->q.stride, 1, 0, heed_dtype_bytes(desc->q_type), q_shape},
-        {"k", args->k.data, args->k.stride, 1, 0, heed_dtype_bytes(desc->k_type), k_shape},
-        {"v", args->v.data, args->v.stride, 1, 0, heed_dtype_bytes(desc->v_type), v_shape},
+        {"k", args->k.data, args->k.stride, 1, 0, heed_reach_bytes(desc->k_type), k_shape},
+        {"v", args->v.data, args->v.stride, 1, 0, heed_reach_bytes(desc->v_type), v_shape},
         {"out", args->out.data, args->out.stride, 1, 1, heed_dtype_bytes(desc->out_type),
          out_shape},
         {"mask", args->mask.data, args->mask.stride, (f & HEED_HAS_MASK) != 0, 0, 1, pairs},
@@ -378,7 +397,14 @@ heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args 
         if (st != HEED_OK)
             return st;
     }
-    st = check_arrays(desc, args, why);
+    if (!empty_kv)
+        st = heed_check_blocks("k", desc->k_type, args->k.stride, k_shape, why);
+    if (st == HEED_OK && !empty_kv)
+        st = heed_check_blocks("v", desc->v_type, args->v.stride, v_shape, why);
+    if (st == HEED_OK)
+        st = check_quants(desc, args, k_shape, v_shape, why);
+    if (st == HEED_OK)
+        st = check_arrays(desc, args, why);
     if (st != HEED_OK || b == 0 || q == 0) /* an empty problem has no memory to share */
         return st;
     return check_sharing(args, why);

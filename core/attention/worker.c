@@ -11,7 +11,6 @@ static void add_operand(heed_worker *w, heed_rows *rows, const void *data, const
                         uint32_t type, int kind)
 {
     const heed_attn_args *a = &w->run->args;
-    const int64_t bytes = type == HEED_DTYPE_NONE ? 1 : heed_dtype_bytes(type);
     const int64_t heads = kind == OF_KEYS ? 1 : w->plan->group;
     rows->head_stride = stride[1];
     rows->row_stride = stride[2];
@@ -25,9 +24,9 @@ static void add_operand(heed_worker *w, heed_rows *rows, const void *data, const
     w->operands[w->n_operands++] = (heed_operand){
         .rows = rows,
         .data = (void *)data, /* kernels only read what is an input */
-        .batch_step = packed ? 0 : stride[0] * bytes,
-        .head_step = stride[1] * heads * bytes,
-        .row_step = stride[2] * bytes,
+        .batch_step = packed ? 0 : heed_offset_bytes(type, stride[0]),
+        .head_step = heed_offset_bytes(type, stride[1] * heads),
+        .row_step = heed_offset_bytes(type, stride[2]),
         .kind = kind,
     };
 }
@@ -54,12 +53,30 @@ void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)
     add_operand(w, &t->v, a->v.data, a->v.stride, d->v_type, OF_KEYS);
     add_operand(w, &t->out, a->out.data, a->out.stride, d->out_type, OF_QUERIES);
     add_operand(w, &t->lse, a->lse.data, a->lse.stride, HEED_F32, OF_QUERIES);
-    add_operand(w, &t->mask, a->mask.data, a->mask.stride, HEED_DTYPE_NONE, OF_PAIRS);
+    add_operand(w, &t->mask, a->mask.data, a->mask.stride, HEED_U8, OF_PAIRS);
     add_operand(w, &t->bias, a->bias.data, a->bias.stride, d->bias_type, OF_PAIRS);
     add_operand(w, &t->weights, a->weights.data, a->weights.stride, HEED_F32, OF_PAIRS);
     add_operand(w, &t->scores, a->scores.data, a->scores.stride, HEED_F32, OF_PAIRS);
     t->k_page_stride = a->k.stride[0];
     t->v_page_stride = a->v.stride[0];
+    t->k_quant = a->k_quant;
+    t->v_quant = a->v_quant;
+}
+
+/* Floats from a call's scales to those of the bound sequence, head 0. */
+static int64_t scales_at(const heed_worker *w, const heed_quant *quant)
+{
+    const heed_attn_args *a = &w->run->args;
+    const int64_t start = w->sequence->kv_start;
+    return a->block_table ? 0
+           : a->kv_starts ? (quant->key_group ? start / quant->key_group : start) * quant->stride[2]
+                          : w->index * quant->stride[0];
+}
+
+static void move_quant(heed_quant *to, const heed_quant *from, int64_t floats)
+{
+    to->scale = from->scale + floats;
+    to->zero = from->zero ? from->zero + floats : NULL;
 }
 
 void heed_worker_set_run(heed_worker *w, uint32_t run)
@@ -110,6 +127,10 @@ void heed_worker_bind_heads(heed_worker *w, int64_t g)
     t->first_head = (uint32_t)head;
     for (uint32_t i = 0; i < w->n_operands; i++)
         w->operands[i].rows->data = w->operands[i].bound + g * w->operands[i].head_step;
+    if (a->k_quant.scale)
+        move_quant(&t->k_quant, &a->k_quant, scales_at(w, &a->k_quant) + g * a->k_quant.stride[1]);
+    if (a->v_quant.scale)
+        move_quant(&t->v_quant, &a->v_quant, scales_at(w, &a->v_quant) + g * a->v_quant.stride[1]);
     t->alibi_slope = a->alibi_slope ? a->alibi_slope + head : NULL;
     t->bias_slope = a->bias_slope ? a->bias_slope + head : NULL;
     t->sink = a->sink ? a->sink + head : NULL;

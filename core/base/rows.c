@@ -65,6 +65,60 @@ heed_status heed_check_view(const char *name, const void *data, const int64_t st
     return HEED_OK;
 }
 
+heed_status heed_check_blocks(const char *name, uint32_t type, const int64_t stride[4],
+                              const int64_t shape[4], heed_error *why)
+{
+    static const char *const axis[] = {"batch", "head", "row", "dim"};
+    const int64_t len = heed_block_len(type);
+    if (len <= 1)
+        return HEED_OK;
+    if (stride[3] != 1)
+        INVALID("args.%s.stride[3] (dim) is %lld, 1 is required of %s", name, (long long)stride[3],
+                heed_dtype_name(type));
+    for (int i = 0; i < 3; i++)
+        if (shape[i] > 1 && stride[i] % len)
+            INVALID("args.%s.stride[%d] (%s) is %lld, a multiple of %lld is required of %s", name,
+                    i, axis[i], (long long)stride[i], (long long)len, heed_dtype_name(type));
+    return HEED_OK;
+}
+
+heed_status heed_check_quant(const char *name, const heed_quant *quant, uint32_t type,
+                             const int64_t shape[4], heed_error *why)
+{
+    const int64_t *stride = quant->stride;
+    if (!quant->scale) {
+        const char *given = quant->zero                                        ? "zero"
+                            : quant->group                                     ? "group"
+                            : quant->key_group                                 ? "key_group"
+                            : stride[0] || stride[1] || stride[2] || stride[3] ? "stride"
+                                                                               : NULL;
+        if (given)
+            INVALID("args.%s.%s is given, but args.%s.scale is NULL", name, given, name);
+        return HEED_OK;
+    }
+    if (!heed_takes_scale(type))
+        INVALID("args.%s.scale is given, but a tensor of %s takes no scales", name,
+                heed_dtype_name(type));
+    if (quant->zero && type == HEED_F8_E4M3)
+        INVALID("args.%s.zero is given, but a tensor of f8_e4m3 takes no zeros", name);
+    if (!quant->group && stride[3])
+        INVALID(
+            "args.%s.stride[3] is %lld, 0 is required where args.%s.group is 0, one scale for a "
+            "row",
+            name, (long long)stride[3], name);
+    for (int i = 0; i < 4; i++)
+        if (shape[i] == 0)
+            return HEED_OK;
+    const int64_t key_group = quant->key_group ? quant->key_group : 1;
+    const int64_t scales[] = {shape[0], shape[1], (shape[2] - 1) / key_group + 1,
+                              quant->group ? (shape[3] - 1) / quant->group + 1 : 1};
+    if (!heed_strides_reach(stride, 4, scales, sizeof(float)))
+        INVALID("args.%s has strides %lld, %lld, %lld, %lld that reach beyond the address space",
+                name, (long long)stride[0], (long long)stride[1], (long long)stride[2],
+                (long long)stride[3]);
+    return HEED_OK;
+}
+
 heed_status heed_check_type(const char *name, uint32_t type, heed_error *why)
 {
     if (type < HEED_F32 || type > HEED_BF16)

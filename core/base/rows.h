@@ -22,6 +22,23 @@ int heed_strides_reach(const int64_t *stride, int n_axes, const int64_t *shape, 
 heed_status heed_check_view(const char *name, const void *data, const int64_t stride[4],
                             int64_t bytes, int is_output, const int64_t shape[4], heed_error *why);
 
+/* Bytes of an element for heed_check_view; rounded up where elements share bytes. */
+static inline int64_t heed_reach_bytes(uint32_t type)
+{
+    const uint32_t len = heed_block_len(type);
+    return len ? (heed_block_bytes(type) + len - 1) / len : 1;
+}
+
+/* The strides of a view in a type whose codes come in blocks are adjacent along dim and whole blocks
+ * elsewhere. */
+heed_status heed_check_blocks(const char *name, uint32_t type, const int64_t stride[4],
+                              const int64_t shape[4], heed_error *why);
+
+/* Scales of a tensor of that type and shape fit it, and the farthest are addressable. There may be none:
+ * then nothing else is given. */
+heed_status heed_check_quant(const char *name, const heed_quant *quant, uint32_t type,
+                             const int64_t shape[4], heed_error *why);
+
 /* An element type that is served. */
 heed_status heed_check_type(const char *name, uint32_t type, heed_error *why);
 

@@ -4,7 +4,7 @@
 #include "base/reason.h"
 #include "fork.h"
 
-const char *const heed_accuracy_name[] = {"default", "exact", "bf16", "split"};
+const char *const heed_accuracy_name[] = {"default", "exact", "bf16", "split", "int8"};
 
 void heed_put_others(heed_text *b, int json, const heed_kernel *used, const heed_verdicts *verdicts)
 {

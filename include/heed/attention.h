@@ -68,7 +68,9 @@ enum {
 #define HEED_HAS_LENS (UINT64_C(1) << 12)      /**< args.q_lens, args.kv_lens or both */
 #define HEED_HAS_PACKED (UINT64_C(1) << 13)    /**< rows behind each other: q_starts, kv_starts */
 #define HEED_HAS_PAGES (UINT64_C(1) << 14)     /**< keys and values in pages: block_table */
-#define HEED_HAS_QUANT (UINT64_C(1) << 15)     /**< args.k_quant, args.v_quant or both; reserved */
+/** args.k_quant, args.v_quant or both: scales of keys and values in HEED_I8 to HEED_F8_E4M3. Without it
+ * the scale is 1 and the zero 0; the other types of codes have no use for it */
+#define HEED_HAS_QUANT (UINT64_C(1) << 15)
 /** Whole prefill = chunked prefill = token by token, any strides, contiguous or paged: the same
  * bits. May be slower. */
 #define HEED_HAS_REPRODUCIBLE_CHUNKS (UINT64_C(1) << 16)
@@ -97,7 +99,7 @@ enum {
     HEED_ACCURACY_SPLIT,
     /** with keys of codes, for integer dot products: scale * q may be rounded to int8 relative to the
      * greatest of each 32 elements (or of a row); sums are exact, and weights and values those of EXACT.
-     * The same as EXACT with other keys. Reserved */
+     * The same as DEFAULT with other keys */
     HEED_ACCURACY_INT8
 };
 
@@ -125,9 +127,9 @@ typedef struct heed_attn_desc {
     uint32_t qk_dim;       /**< columns of a row of q and of k; at least 1 */
     uint32_t v_dim;        /**< columns of a row of v and of out; at least 1 */
     uint32_t q_type;       /**< HEED_F32, HEED_F16 or HEED_BF16 */
-    uint32_t k_type;       /**< the same, of its own */
-    uint32_t v_type;       /**< the same, of its own */
-    uint32_t out_type;     /**< the same, of its own */
+    uint32_t k_type;       /**< the same, of its own, or any type of codes */
+    uint32_t v_type;       /**< the same, of its own, or any type of codes */
+    uint32_t out_type;     /**< HEED_F32, HEED_F16 or HEED_BF16, of its own */
     uint32_t bias_type;    /**< the same with HEED_HAS_BIAS, else HEED_DTYPE_NONE */
     uint32_t position;     /**< HEED_POS_*; required with causal, window or ALiBi */
     uint32_t scores_stage; /**< HEED_SCORES_* with HEED_HAS_SCORES, else 0 */
@@ -174,7 +176,8 @@ typedef struct heed_attn_args {
     heed_view lse;        /**< HEED_HAS_LSE: f32 [batch, q_heads, q_len], natural logarithm */
     heed_view weights;    /**< HEED_HAS_WEIGHTS: f32 [batch, q_heads, q_len, kv_len] */
     heed_view scores;     /**< HEED_HAS_SCORES: the same shape */
-    heed_quant k_quant;   /**< HEED_HAS_QUANT: scales of k; scale NULL: 1 everywhere */
+    heed_quant
+        k_quant; /**< HEED_HAS_QUANT: scales of k, a type that takes them; scale NULL: 1 everywhere */
     heed_quant v_quant;   /**< HEED_HAS_QUANT: the same of v */
     /** HEED_HAS_LENS: [batch] rows of each sequence, at most q_len; NULL: q_len. Rows i >= q_lens[b]
      * are not written, and memory past a length is not read */

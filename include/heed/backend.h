@@ -55,7 +55,7 @@ enum { HEED_QUERY_ONE, HEED_QUERY_FEW, HEED_QUERY_MANY };
 
 /** What kind of problem: no batch, no lengths, no thread count, no plan maxima, because those may not
  * reach a kernel. Members as in heed_attn_desc, but resolved: scale is always set, accuracy is never
- * DEFAULT, a feature that is switched off by its value (softcap 0, window -1, -1) has lost its bit. */
+ * DEFAULT, and INT8 only with keys of codes, a feature that is switched off by its value (softcap 0, window -1, -1) has lost its bit. */
 typedef struct heed_problem {
     size_t struct_size;
     uint64_t features;
@@ -91,7 +91,8 @@ typedef struct heed_tiling {
 /** A tensor as a tile sees it: element (head, row, dim) is at data + (head * head_stride + row *
  * row_stride + dim * dim_stride) elements. Head 0 is the tile's first head (kv head of k and v), row and
  * key 0 are the sequence's. Strides have any sign, no alignment may be assumed. For mask, bias, weights and scores
- * dim is the key. Frozen. */
+ * dim is the key. Of k and v in a type of codes whose elements share bytes, dims are adjacent and all other
+ * offsets are whole blocks: heed_offset_bytes (formats.h) has their bytes. Frozen. */
 typedef struct heed_rows {
     void *data;
     int64_t head_stride, row_stride, dim_stride;
@@ -117,6 +118,12 @@ enum { HEED_BLOCK_NONE, HEED_BLOCK_ALL, HEED_BLOCK_MIXED };
  *           a row's keys in the tile. No row of the tile sees a key outside [k_first, k_end) of its
  *           chunk: core has cut the range down to what some row sees, so its ends are at any key.
  *           Key blocks start at multiples of key_block: the first and last of a tile may be partial.
+ * Codes     k and v may be of any type of codes where the kernel has HEED_HAS_QUANT among its features,
+ *           with or without scales; core gives others none. heed_load_key (kit.h) reads any. k_quant and
+ *           v_quant are the call's with scale and zero moved to the tile's first kv head and the
+ *           sequence's key 0, or in pages to page 0: heed_scale_at(&tile->k_quant, page, head, key, d)
+ *           has the place, key the sequence's and page 0, or the page and the key's row in it. The scale
+ *           is NULL where there are none. Scales and zeros of hidden keys may be anything, too.
  * Memory    nothing outside the tile's rows and keys may be read. Within, a key that a row may not
  *           see may hold anything: it must not reach that row's result (0 * NaN is NaN).
  * State     per row: row_max m, row_sum = sum exp(s - m), acc = sum exp(s - m) * v over the visible

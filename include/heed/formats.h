@@ -192,7 +192,11 @@ static inline uint32_t heed_block_bytes(uint32_t type)
 /** Bytes from an element to the one `elements` on, of either sign: whole blocks. */
 static inline int64_t heed_offset_bytes(uint32_t type, int64_t elements)
 {
-    return elements / (int64_t)heed_block_len(type) * (int64_t)heed_block_bytes(type);
+    const uint32_t len = heed_block_len(type);
+    return (len <= 1   ? elements
+            : len == 2 ? elements / 2
+                       : elements / 32) *
+           (int64_t)heed_block_bytes(type);
 }
 
 /** Index of the scale and zero of dim d of a key, in floats from quant->scale; head counts from the

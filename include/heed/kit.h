@@ -93,6 +93,62 @@ static inline int64_t heed_key_offset(const heed_rows *rows, const int32_t *page
     return pages[j / page_len] * page_stride + j % page_len * rows->row_stride;
 }
 
+/** A key of a tile, or a value: where its elements lie, and its scales. */
+typedef struct heed_key {
+    const char *row; /* dim 0 */
+    const heed_quant *quant;
+    int64_t dim_stride, page, at; /* page and key as heed_scale_at wants them */
+    uint32_t type, reserved;
+} heed_key;
+
+/** Key j of kv head 0, through the page row if there is one: of k if is_v is 0, else of v. */
+static inline heed_key heed_find_key(const heed_problem *problem, const heed_tile *tile, int is_v,
+                                     int64_t j)
+{
+    const heed_rows *rows = is_v ? &tile->v : &tile->k;
+    const int64_t page_stride = is_v ? tile->v_page_stride : tile->k_page_stride;
+    heed_key key = {NULL,
+                    is_v ? &tile->v_quant : &tile->k_quant,
+                    rows->dim_stride,
+                    0,
+                    j,
+                    is_v ? problem->v_type : problem->k_type,
+                    0};
+    if (tile->pages) {
+        key.page = tile->pages[j / problem->page_len];
+        key.at = j % problem->page_len;
+    }
+    key.row = (const char *)rows->data +
+              heed_offset_bytes(key.type, key.page * page_stride + key.at * rows->row_stride);
+    return key;
+}
+
+/** Element d of a key, of any type, codes too. The plain definition: kernels do it by the block. */
+static inline float heed_load_key(const heed_key *key, int64_t d)
+{
+    float scale = 1, zero = 0;
+    if (!heed_is_code(key->type))
+        return heed_load(key->type, key->row, d * key->dim_stride);
+    if (key->quant->scale) {
+        const int64_t at = heed_scale_at(key->quant, key->page, 0, key->at, d);
+        scale = key->quant->scale[at];
+        if (key->quant->zero)
+            zero = key->quant->zero[at];
+    }
+    if (heed_block_len(key->type) > 1)
+        return heed_decode(key->type, key->row, d, scale, zero);
+    return heed_decode(key->type, key->row + d * key->dim_stride, 0, scale, zero);
+}
+
+/** The scales of heads from the g-th on. */
+static inline void heed_move_quant(heed_quant *quant, int64_t g)
+{
+    if (quant->scale)
+        quant->scale += g * quant->stride[1];
+    if (quant->zero)
+        quant->zero += g * quant->stride[1];
+}
+
 /** The g-th kv head of a tile, as a tile of its own. */
 static inline void heed_tile_of_head(const heed_problem *problem, const heed_tile *tile, uint32_t g,
                                      heed_tile *one)
@@ -103,8 +159,6 @@ static inline void heed_tile_of_head(const heed_problem *problem, const heed_til
         int64_t heads, bytes;
     } moved[] = {
         {&one->q, head, heed_dtype_bytes(problem->q_type)},
-        {&one->k, g, heed_dtype_bytes(problem->k_type)},
-        {&one->v, g, heed_dtype_bytes(problem->v_type)},
         {&one->out, head, heed_dtype_bytes(problem->out_type)},
         {&one->mask, head, 1},
         {&one->bias, head, heed_dtype_bytes(problem->bias_type)},
@@ -117,6 +171,12 @@ static inline void heed_tile_of_head(const heed_problem *problem, const heed_til
         if (moved[i].rows->data)
             moved[i].rows->data = (char *)moved[i].rows->data +
                                   moved[i].heads * moved[i].rows->head_stride * moved[i].bytes;
+    one->k.data =
+        (char *)tile->k.data + heed_offset_bytes(problem->k_type, g * tile->k.head_stride);
+    one->v.data =
+        (char *)tile->v.data + heed_offset_bytes(problem->v_type, g * tile->v.head_stride);
+    heed_move_quant(&one->k_quant, g);
+    heed_move_quant(&one->v_quant, g);
     one->kv_head += g;
     one->first_head += (uint32_t)head;
     one->n_heads = tile->group;

@@ -73,7 +73,12 @@ static inline heed_const_view heed_as_const(heed_view view)
  * Shape    scale and zero are [batch, kv_head, key / key_group, dim / group], where keys lie in pages
  *          [page, kv_head, key of the page / key_group, dim / group].
  * Units    strides in floats, the same for both; 0 broadcasts, so that one scale may serve a tensor, a
- *          head, a token of a head, a channel or a group of keys.
+ *          head, a token of a head, a channel or a group of keys. Without groups in a row stride[3] is
+ *          0. Floats are naturally aligned; they may lie in line with the codes, as a header of each
+ *          row.
+ * Packed   keys of a call with kv_starts have their scales behind each other too: key j of sequence b
+ *          has those of key kv_starts[b] + j, stride[0] is not used, and kv_starts[b] is a multiple of
+ *          key_group.
  */
 typedef struct heed_quant {
     const float *scale; /**< NULL: the tensor has none, and the rest of this struct is 0 */

@@ -2,6 +2,8 @@
  * the argument, and untouched outputs, whichever call meets it first. */
 #include "errors.h"
 
+#include <heed/formats.h>
+
 #include "cases.h"
 #include "mistake.h"
 #include "run.h"
@@ -35,6 +37,26 @@ static const char *uneven_heads(void *call, int arg, uint32_t pick)
     else
         return NULL;
     return "q_heads";
+}
+
+/* A type whose blocks a row is not whole ones of. */
+static const char *torn_row(void *call, int arg, uint32_t pick)
+{
+    static const uint32_t type[] = {HEED_U4,   HEED_Q8_0, HEED_Q4_0,  HEED_Q4_1,
+                                    HEED_Q5_0, HEED_Q5_1, HEED_IQ4_NL};
+    heed_attn_desc *d = &((kit_problem *)call)->desc;
+    *(arg ? &d->v_type : &d->k_type) = type[pick % KIT_COUNT(type)];
+    *(arg ? &d->v_dim : &d->qk_dim) |= 1;
+    return arg ? "v_dim" : "qk_dim";
+}
+
+/* Of tensors that take no scales. */
+static const char *quant_of_none(void *call, int arg, uint32_t pick)
+{
+    heed_attn_desc *d = &((kit_problem *)call)->desc;
+    (void)arg, (void)pick;
+    d->features |= HEED_HAS_QUANT;
+    return heed_takes_scale(d->k_type) || heed_takes_scale(d->v_type) ? NULL : "HEED_HAS_QUANT";
 }
 
 static const char *broken_stride(void *call, int arg, uint32_t pick)
@@ -227,8 +249,8 @@ static const kit_mistake mistakes[] = {
     {"k_type_unknown", "k_type", IN_DESC, INVALID, PUT(desc.k_type, KIT_BAD_TYPES)},
     {"v_type_unknown", "v_type", IN_DESC, INVALID, PUT(desc.v_type, KIT_BAD_TYPES)},
     {"out_type_unknown", "out_type", IN_DESC, INVALID, PUT(desc.out_type, KIT_BAD_TYPES, KIT_CODES)},
-    {"k_type_reserved", "k_type", IN_DESC, REFUSED, PUT(desc.k_type, KIT_CODES)},
-    {"v_type_reserved", "v_type", IN_DESC, REFUSED, PUT(desc.v_type, KIT_CODES)},
+    {"k_type_torn_row", "qk_dim", IN_DESC, REFUSED, DO(torn_row, 0, 7)},
+    {"v_type_torn_row", "v_dim", IN_DESC, REFUSED, DO(torn_row, 1, 7)},
     {"bias_type_without_bias", "bias_type", IN_DESC, INVALID, PUT(desc.bias_type, HEED_F32, 7),
      WITHOUT(HEED_HAS_BIAS)},
     {"bias_type_none", "bias_type", IN_DESC, INVALID, PUT(desc.bias_type, KIT_BAD_TYPES),
@@ -238,7 +260,7 @@ static const kit_mistake mistakes[] = {
     {"pages_of_0", "page_len", IN_DESC, INVALID, OR(desc.features, HEED_HAS_PAGES),
      WITHOUT(HEED_HAS_PAGES)},
     {"page_len_0", "page_len", IN_DESC, INVALID, PUT(desc.page_len, 0), WITH(HEED_HAS_PAGES)},
-    {"quant_reserved", "QUANT", IN_DESC, REFUSED, OR(desc.features, HEED_HAS_QUANT)},
+    {"quant_of_none", "HEED_HAS_QUANT", IN_DESC, INVALID, DO(quant_of_none, 0, 1)},
     {"ranges_reserved", "RANGES", IN_DESC, REFUSED, OR(desc.features, HEED_HAS_RANGES)},
     {"key_blocks_reserved", "KEY_BLOCKS", IN_DESC, REFUSED, OR(desc.features, HEED_HAS_KEY_BLOCKS)},
     {"mask_from_reserved", "MASK_FROM", IN_DESC, REFUSED, OR(desc.features, HEED_HAS_MASK_FROM)},
@@ -262,7 +284,7 @@ static const kit_mistake mistakes[] = {
      WITH(HEED_HAS_SCORES)},
     {"page_len_without_pages", "page_len", IN_DESC, INVALID, PUT(desc.page_len, 7, 16),
      WITHOUT(HEED_HAS_PAGES)},
-    {"accuracy_unknown", "accuracy", IN_DESC, INVALID, PUT(desc.accuracy, 4, 7, 262)},
+    {"accuracy_unknown", "accuracy", IN_DESC, INVALID, PUT(desc.accuracy, 5, 7, 262)},
     {"n_ranges", "n_ranges", IN_DESC, INVALID, PUT(desc.n_ranges, 1, 7, 262)},
     {"block_rows", "block_rows", IN_DESC, INVALID, PUT(desc.block_rows, 1, 7, 262)},
     {"block_keys", "block_keys", IN_DESC, INVALID, PUT(desc.block_keys, 1, 7, 262)},
@@ -375,11 +397,13 @@ static const kit_mistake mistakes[] = {
     {"q_lens_bad", "q_lens", IN_ARGS, INVALID, DO(bad_length, 0, 8), WITH(HEED_HAS_LENS | ELEMENTS)},
     {"kv_lens_bad", "kv_lens", IN_ARGS, INVALID, DO(bad_length, 1, 8),
      WITH(HEED_HAS_LENS | ELEMENTS)},
-    {"k_quant_reserved", "k_quant", IN_ARGS, INVALID, PUT(args.k_quant.scale, KIT_SOMETHING)},
+    {"k_quant_without_bit", "k_quant", IN_ARGS, INVALID, PUT(args.k_quant.scale, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_QUANT)},
+    {"v_quant_without_bit", "v_quant", IN_ARGS, INVALID, PUT(args.v_quant.scale, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_QUANT)},
     {"ranges_unwanted", "ranges", IN_ARGS, INVALID, PUT(args.ranges.data, KIT_SOMETHING)},
     {"key_blocks_unwanted", "key_blocks", IN_ARGS, INVALID, PUT(args.key_blocks.data, KIT_SOMETHING)},
     {"mask_from_unwanted", "mask_from", IN_ARGS, INVALID, PUT(args.mask_from, KIT_SOMETHING)},
-    {"v_quant_reserved", "v_quant", IN_ARGS, INVALID, PUT(args.v_quant.scale, KIT_SOMETHING)},
     {"q_starts_alone", "q_starts", IN_ARGS, INVALID, PUT(args.q_starts, KIT_SOMETHING),
      WITHOUT(HEED_HAS_PACKED)},
     {"kv_starts_alone", "kv_starts", IN_ARGS, INVALID, PUT(args.kv_starts, KIT_SOMETHING),

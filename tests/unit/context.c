@@ -274,10 +274,10 @@ static void check_selection(void)
     heed_attn_release(plan);
     heed_context_release(by_variable);
     heed_context_release(any);
-    p.desc.features = HEED_HAS_QUANT;
+    p.desc.features = HEED_HAS_RANGES;
     CHECK(heed_attn_create(naive, &p.desc, &plan) == HEED_ERR_UNSUPPORTED &&
               strstr(heed_last_error(), "reserved"),
-          "quantised: %s", heed_last_error());
+          "ranges: %s", heed_last_error());
     heed_context_release(unknown);
     heed_context_release(naive);
     unit_free(&p);
