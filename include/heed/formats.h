@@ -1,5 +1,6 @@
-/* Heed: element types: f16 and bf16, and the codes of low-precision keys and values. All static inline,
- * and nothing depends on the rounding or flush-to-zero mode. Included by kit.h.
+/* Heed: element types: f16 and bf16, and the codes of low-precision keys and values. All static inline.
+ * What converts f16 and bf16 depends on no rounding or flush-to-zero mode; codes are decoded and encoded
+ * by operations of f32, in the default mode. Included by kit.h.
  *
  * The one place that says what codes stand for and how numbers become codes: the oracle, the append and
  * the tests of kernels decode and encode with these.
@@ -20,6 +21,25 @@
  * f16 and the high bits are little endian; bit j of the high bits is bit 4 of c[j]. Every operation is one
  * in f32, rounded to nearest: c - zero, then its product with scale; d * c, which is exact, then the sum
  * with m.
+ *
+ * Numbers become codes so, every operation again one in f32:
+ *
+ *     I8 U8 U4   c is x / scale + zero, rounded half to even, then held within the range. Infinities
+ *                saturate; a NaN becomes 0. Where the scale is 0, c is 0.
+ *     F8_E4M3    the nearest number to x / scale, ties to even in the last bit, infinities and all else
+ *                beyond 448 become +-448, NaN stays NaN. Where the scale is 0, c is 0.
+ *     Q          as ggml's quantize_row_q8_0_ref, q4_0, q4_1, q5_0, q5_1 and iq4_nl (which does not search,
+ *                and weighs with x * x) do, bit for bit: codes are made with the f32 d, which is rounded to
+ *                f16 afterwards. Where those leave it open: a block that holds a NaN has NaN for d and m
+ *                and codes 0; in others a NaN that was to become a code (infinity times 0) becomes 0, or
+ *                15 of IQ4_NL, and what lies beyond the range saturates; NaN is 0x7e00. A block whose d
+ *                overflows f16 has an infinite d. IQ4_NL below 1e-15: d and codes are 0.
+ *
+ * Scales of a row of its own (heed_fresh_scale): I8 max|x| / 127, F8 max|x| / 448, U8 (max - min) / 255
+ * and U4 (max - min) / 15 with zero = -min / scale. Where that scale is 0 but min is not (all values are
+ * the same), it is |min|, so that zero is -1 or 1 and no row is lost. Zeros: scale, zero and codes 0. A
+ * row that holds a NaN has scale NaN, one with an infinity, or with max - min beyond f32, an infinite one:
+ * every value is NaN then. Zero and codes are 0 in both, but F8's of what is no number.
  *
  * Source   F8: OCP 8-bit Floating Point Specification, revision 1.0. The Q formats are those of ggml, bit
  *          for bit.
@@ -271,6 +291,185 @@ static inline float heed_decode(uint32_t type, const void *row, int64_t d, float
             return factor * code + least;
         }
         return factor * (code - (type == HEED_Q4_0 ? 8 : type == HEED_Q5_0 ? 16 : 0));
+    }
+}
+
+/* ---- numbers to codes --------------------------------------------------------------------------- */
+
+/** c to the nearest integer, ties to even, within least .. most; NaN: 0. */
+static inline int heed_round_code(float c, int least, int most)
+{
+    c = c == c ? c : 0;
+    c = c > (float)least ? c : (float)least;
+    c = c < (float)most ? c : (float)most;
+    return (int)((c + 0x1.8p23f) -
+                 0x1.8p23f); /* above 2^23 an f32 has no places behind the point */
+}
+
+/** The E4M3 code nearest to x, ties to even; beyond 448: 448, NaN: NaN. */
+static inline uint8_t heed_e4m3_of_f32(float x)
+{
+    const uint32_t bits = heed_bits_of_f32(x), sign = bits >> 24 & 0x80u;
+    const uint32_t size = bits & 0x7fffffffu, held = size < 0x43e00000u ? size : 0x43e00000u;
+    const uint32_t normal = (held - (120u << 23) + 0x7ffffu + (held >> 20 & 1u)) >> 20;
+    /* below 2^-6 a step is 2^-9, which is the last place of 2^14 in f32 */
+    const uint32_t small = heed_bits_of_f32(heed_f32_of_bits(held) + 0x1p14f) - 0x46800000u;
+    const uint32_t code = held < 0x3c800000u ? small : normal;
+    return (uint8_t)(sign | (size > 0x7f800000u ? 0x7fu : code));
+}
+
+/** The code of x, of I8, U8, U4 or F8_E4M3; I8's as the byte that it is. */
+static inline uint8_t heed_encode_by(uint32_t type, float x, float scale, float zero)
+{
+    if (scale == 0)
+        return 0;
+    if (type == HEED_F8_E4M3)
+        return heed_e4m3_of_f32(x / scale);
+    return (uint8_t)heed_round_code(x / scale + zero, type == HEED_I8 ? -128 : 0,
+                                    type == HEED_I8   ? 127
+                                    : type == HEED_U8 ? 255
+                                                      : 15);
+}
+
+/** The scale and zero of a row of n numbers of its own. */
+static inline void heed_fresh_scale(uint32_t type, const float *x, int64_t n, float *scale,
+                                    float *zero)
+{
+    float least = INFINITY, most = -INFINITY, sum = 0;
+    *scale = *zero = 0;
+    if (n == 0)
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        least = x[i] < least ? x[i] : least;
+        most = x[i] > most ? x[i] : most;
+        sum += x[i] * 0; /* NaN if any is NaN or infinite */
+    }
+    if (sum != sum) {
+        int has_nan = 0;
+        for (int64_t i = 0; i < n; i++)
+            has_nan |= x[i] != x[i];
+        *scale = has_nan ? heed_f32_of_bits(0x7fc00000u) : INFINITY;
+    } else if (type == HEED_I8 || type == HEED_F8_E4M3) {
+        most = most > -least ? most : -least;
+        *scale = most / (type == HEED_I8 ? 127.0f : 448.0f);
+        *scale = *scale != 0 ? *scale : 0; /* no -0 */
+    } else {
+        *scale = (most - least) / (type == HEED_U8 ? 255.0f : 15.0f);
+        if (*scale == 0)
+            *scale = least < 0 ? -least : least > 0 ? least : 0;
+        if (*scale != 0 && *scale < INFINITY)
+            *zero = (0 - least) / *scale;
+    }
+}
+
+/** A block of 32 of one of the Q formats. */
+static inline void heed_encode_q(uint32_t type, const float *x, void *block)
+{
+    const int has_least = type == HEED_Q4_1 || type == HEED_Q5_1;
+    const int has_high = type == HEED_Q5_0 || type == HEED_Q5_1;
+    const int last = has_high ? 31 : 15; /* the greatest code, of all but Q8_0 */
+    uint8_t *at = (uint8_t *)block;
+    float size = 0, extreme = 0, least = 0x1.fffffep127f, most = -0x1.fffffep127f, d, inverse;
+    uint8_t code[32];
+    uint32_t high = 0;
+    uint16_t half;
+    int has_nan = 0;
+    for (int i = 0; i < 32; i++) {
+        const float magnitude = fabsf(x[i]);
+        has_nan |= x[i] != x[i];
+        extreme = magnitude > size ? x[i] : extreme; /* the first of equal ones */
+        size = magnitude > size ? magnitude : size;
+        least = x[i] < least ? x[i] : least;
+        most = x[i] > most ? x[i] : most;
+    }
+    d = type == HEED_Q8_0   ? size / 127
+        : has_least         ? (most - least) / (float)last
+        : type == HEED_Q4_0 ? extreme / -8
+        : type == HEED_Q5_0 ? extreme / -16
+        : size < 1e-15f     ? 0
+                            : extreme / -127;
+    inverse = d != 0 ? 1 / d : 0;
+    if (type == HEED_IQ4_NL) {
+        float up = 0, down = 0; /* least squares: d = sum of w * x * value / sum of w * value^2 */
+        for (int i = 0; i < 32; i++) {
+            const float scaled = x[i] * inverse, weight = x[i] * x[i];
+            int c = 0;
+            float value;
+            while (c < 15 && !(scaled < heed_iq4[c + 1])) /* a NaN ends at 15 */
+                c++;
+            /* between two the lower one, unless the upper one is as near */
+            if (scaled > heed_iq4[0] && c < 15 &&
+                !(scaled - heed_iq4[c] < heed_iq4[c + 1] - scaled))
+                c++;
+            value = heed_iq4[c];
+            up += weight * value * x[i];
+            down += weight * value * value;
+            code[i] = (uint8_t)c;
+        }
+        if (d != 0)
+            d = up / down;
+        else
+            memset(code, 0, sizeof code);
+    } else {
+        for (int i = 0; i < 32; i++) {
+            float c = (has_least ? x[i] - least : x[i]) * inverse;
+            if (type ==
+                HEED_Q8_0) /* half away from zero; not 0.5, which 0.5 - 2^-25 would reach 1 with */
+                c += c < 0 ? -0x1.fffffep-2f : 0x1.fffffep-2f;
+            else
+                c += type == HEED_Q4_0 ? 8.5f : type == HEED_Q5_0 ? 16.5f : 0.5f;
+            c = c == c ? c : 0;
+            if (type == HEED_Q8_0) {
+                c = c > -127 ? c : -127;
+                c = c < 127 ? c : 127;
+            } else {
+                c = c > 0 ? c : 0;
+                c = c < (float)last ? c : (float)last;
+            }
+            code[i] = (uint8_t)(int)c; /* what lies behind the point is cut off */
+        }
+    }
+    if (has_nan)
+        memset(code, 0, sizeof code);
+    half = has_nan || d != d ? 0x7e00 : heed_f16_of_f32(d);
+    memcpy(at, &half, 2);
+    if (type == HEED_Q8_0) {
+        memcpy(at + 2, code, 32);
+        return;
+    }
+    at += 2;
+    if (has_least) {
+        half = has_nan ? 0x7e00 : heed_f16_of_f32(least);
+        memcpy(at, &half, 2);
+        at += 2;
+    }
+    if (has_high) {
+        for (int i = 0; i < 32; i++)
+            high |= (uint32_t)(code[i] >> 4) << i;
+        for (int i = 0; i < 4; i++)
+            at[i] = (uint8_t)(high >> 8 * i);
+        at += 4;
+    }
+    for (int j = 0; j < 16; j++)
+        at[j] = (uint8_t)((code[j] & 15) | code[j + 16] << 4);
+}
+
+/** n numbers, whole blocks, to codes of any type of codes at `row`. scale and zero are those of all n, for
+ * types that take them (1 and 0 where there are none). */
+static inline void heed_encode(uint32_t type, const float *x, int64_t n, void *row, float scale,
+                               float zero)
+{
+    uint8_t *to = (uint8_t *)row;
+    if (!heed_takes_scale(type)) {
+        for (int64_t i = 0; i < n; i += 32)
+            heed_encode_q(type, x + i, to + heed_offset_bytes(type, i));
+    } else if (type == HEED_U4) {
+        for (int64_t i = 0; i + 1 < n; i += 2)
+            to[i / 2] = (uint8_t)(heed_encode_by(type, x[i], scale, zero) |
+                                  heed_encode_by(type, x[i + 1], scale, zero) << 4);
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            to[i] = heed_encode_by(type, x[i], scale, zero);
     }
 }
 
