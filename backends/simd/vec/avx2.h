@@ -230,6 +230,31 @@ V_INLINE void v_store_half_n(void *p, v_half half, int n)
     for (int i = 0; i < n; i++)
         memcpy((char *)p + 2 * i, &out[i], 2);
 }
+V_INLINE vf v_of_i8(v_bytes a, int i)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(i ? _mm_srli_si128(a, 8) : a));
+}
+V_INLINE vf v_of_u8(v_bytes a, int i)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(i ? _mm_srli_si128(a, 8) : a));
+}
+/* As f16, 2^8 times too small, which has room for E4M3's subnormals and is widened whatever MXCSR says
+ * of them. */
+V_INLINE vf v_of_e4m3(v_bytes a, int i)
+{
+    const __m128i nan = _mm_set1_epi16(0x3f80);
+    __m128i x = _mm_slli_epi16(_mm_cvtepi8_epi16(i ? _mm_srli_si128(a, 8) : a), 7);
+    x = _mm_and_si128(x, _mm_set1_epi16((short)0xbfff));
+    x = _mm_or_si128(
+        x, _mm_and_si128(_mm_cmpeq_epi16(_mm_and_si128(x, nan), nan), _mm_set1_epi16(0x7e00)));
+    return _mm256_mul_ps(_mm256_cvtph_ps(x), v_set1(256.0f));
+}
+V_INLINE vf v_broadcast_f16(const void *p)
+{
+    short x;
+    memcpy(&x, p, sizeof x);
+    return _mm256_cvtph_ps(_mm_set1_epi16(x));
+}
 V_INLINE void v_store_low(float *p, vf a)
 {
     v4_store(p, v8_low(a));

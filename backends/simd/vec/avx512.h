@@ -226,6 +226,34 @@ V_INLINE vf v_load_bf16_shuffle(const void *p)
 {
     return v_load_bf16(p);
 }
+V_INLINE vf v_of_i8(v_bytes a, int i)
+{
+    (void)i;
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(a));
+}
+V_INLINE vf v_of_u8(v_bytes a, int i)
+{
+    (void)i;
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(a));
+}
+/* As f16, 2^8 times too small, which has room for E4M3's subnormals and is widened whatever MXCSR says
+ * of them. */
+V_INLINE vf v_of_e4m3(v_bytes a, int i)
+{
+    const __m256i nan = _mm256_set1_epi16(0x3f80);
+    __m256i x = _mm256_slli_epi16(_mm256_cvtepi8_epi16(a), 7);
+    (void)i;
+    x = _mm256_and_si256(x, _mm256_set1_epi16((short)0xbfff));
+    x = _mm256_mask_mov_epi16(x, _mm256_cmpeq_epi16_mask(_mm256_and_si256(x, nan), nan),
+                              _mm256_set1_epi16(0x7e00));
+    return _mm512_mul_ps(_mm512_cvtph_ps(x), v_set1(256.0f));
+}
+V_INLINE vf v_broadcast_f16(const void *p)
+{
+    short x;
+    memcpy(&x, p, sizeof x);
+    return _mm512_cvtph_ps(_mm256_set1_epi16(x));
+}
 V_INLINE void v_store_low(float *p, vf a)
 {
     _mm256_storeu_ps(p, _mm512_castps512_ps256(a));

@@ -261,6 +261,93 @@ V_INLINE void v_store_high(float *p, vf a)
 {
     memcpy(p, a.f + LANES / 2, sizeof a / 2);
 }
+
+typedef struct v_bytes {
+    uint8_t b[16];
+} v_bytes;
+
+#define EACH_BYTE(i) for (int i = 0; i < 16; i++)
+
+V_INLINE v_bytes bytes_load_n(const void *p, int n)
+{
+    v_bytes y = {{0}};
+    memcpy(y.b, p, (size_t)(n < 16 ? n : 16));
+    return y;
+}
+V_INLINE v_bytes bytes_load(const void *p)
+{
+    return bytes_load_n(p, 16);
+}
+V_INLINE v_bytes bytes_load8(const void *p)
+{
+    return bytes_load_n(p, 8);
+}
+V_INLINE v_bytes bytes_set1(int x)
+{
+    v_bytes y;
+    EACH_BYTE(i) y.b[i] = (uint8_t)x;
+    return y;
+}
+V_INLINE v_bytes bytes_sub(v_bytes a, v_bytes b)
+{
+    EACH_BYTE(i) a.b[i] = (uint8_t)(a.b[i] - b.b[i]);
+    return a;
+}
+V_INLINE v_bytes bytes_or(v_bytes a, v_bytes b)
+{
+    EACH_BYTE(i) a.b[i] |= b.b[i];
+    return a;
+}
+V_INLINE v_bytes bytes_low(v_bytes a)
+{
+    EACH_BYTE(i) a.b[i] &= 15;
+    return a;
+}
+V_INLINE v_bytes bytes_high(v_bytes a)
+{
+    EACH_BYTE(i) a.b[i] >>= 4;
+    return a;
+}
+V_INLINE v_bytes bytes_zip(v_bytes a, v_bytes b)
+{
+    v_bytes y;
+    EACH_BYTE(i) y.b[i] = i % 2 ? b.b[i / 2] : a.b[i / 2];
+    return y;
+}
+V_INLINE v_bytes bytes_lookup(v_bytes table, v_bytes a)
+{
+    EACH_BYTE(i) a.b[i] = table.b[a.b[i] & 15];
+    return a;
+}
+V_INLINE v_bytes bytes_fifth(uint32_t bits)
+{
+    v_bytes y;
+    EACH_BYTE(i) y.b[i] = (uint8_t)((bits >> i & 1) << 4);
+    return y;
+}
+#undef EACH_BYTE
+V_INLINE vf v_of_i8(v_bytes a, int i)
+{
+    vf y;
+    EACH_LANE(l) y.f[l] = (float)(int8_t)a.b[i * LANES + l];
+    return y;
+}
+V_INLINE vf v_of_u8(v_bytes a, int i)
+{
+    vf y;
+    EACH_LANE(l) y.f[l] = (float)a.b[i * LANES + l];
+    return y;
+}
+V_INLINE vf v_of_e4m3(v_bytes a, int i)
+{
+    vf y;
+    EACH_LANE(l) y.f[l] = heed_f32_of_e4m3(a.b[i * LANES + l]);
+    return y;
+}
+V_INLINE vf v_broadcast_f16(const void *p)
+{
+    return v_set1(heed_load(HEED_F16, p, 0));
+}
 V_INLINE uint64_t bytes_set(const void *p, int n)
 {
     const uint8_t *bytes = p;

@@ -20,7 +20,7 @@
  * Types
  *     vf  LANES floats       vi  LANES int32       vm  a lane mask       m4  a mask of a v4
  *     v4, v8  four and eight floats, whatever LANES is; v8 is vf where LANES is 8
- *     v_half  LANES elements of 16 bits
+ *     v_half  LANES elements of 16 bits          v_bytes  16 bytes
  *
  * Memory: no function reads or writes beyond what its n says, so the last lanes at the end of a row
  * may lie on an unmapped page. No alignment is needed. n is from 0 on; LANES and more is all.
@@ -76,6 +76,19 @@
  *                                                 exist, vector i of 8 that hold LANES of them, ...
  *     v_eights_row(i)                             ... from this row on, in an order that is ...
  *     v_eights_columns(q)                         ... undone here: q[d] has float d of each row
+ *
+ * Sixteen bytes, whatever LANES is: a v_bytes. codes.h makes numbers of those that keys and values are
+ * stored in
+ *     bytes_load(p), bytes_load_n(p, n)           16 or n (at most 16) bytes; those behind are 0
+ *     bytes_load8(p)                              8 bytes, zeros behind
+ *     bytes_sub(a, b), bytes_or(a, b), bytes_set1(x)
+ *     bytes_low(a), bytes_high(a)                 the low or the high four bits of each byte
+ *     bytes_zip(a, b)                             a0 b0 a1 b1 ... a7 b7
+ *     bytes_lookup(table, a)                      table[a], of a below 16
+ *     bytes_fifth(bits)                           byte i: bit i of the 16 as bit 4
+ *     v_of_i8(a, i), v_of_u8(a, i)                bytes i * LANES on as floats, i < 16 / LANES constant
+ *     v_of_e4m3(a, i)                             the same of E4M3: heed_f32_of_e4m3, whatever MXCSR says
+ *     v_broadcast_f16(p)                          one f16, widened, in every lane
  *
  * Four and eight floats
  *     v8_zero(), v8_load(p), v8_store(p, a), v8_broadcast(p), v8_mul(a, b), v8_fma(a, b, c)

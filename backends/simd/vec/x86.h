@@ -128,6 +128,58 @@ V_INLINE v4 v4_select(m4 m, v4 yes, v4 no)
     return _mm_blendv_ps(no, yes, m);
 }
 
+typedef __m128i v_bytes;
+
+V_INLINE v_bytes bytes_load(const void *p)
+{
+    return _mm_loadu_si128(p);
+}
+V_INLINE v_bytes bytes_load8(const void *p)
+{
+    return _mm_loadl_epi64(p);
+}
+V_INLINE v_bytes bytes_load_n(const void *p, int n)
+{
+    uint8_t x[16] = {0};
+    memcpy(x, p, (size_t)(n < 16 ? n : 16));
+    return bytes_load(x);
+}
+V_INLINE v_bytes bytes_set1(int x)
+{
+    return _mm_set1_epi8((char)x);
+}
+V_INLINE v_bytes bytes_sub(v_bytes a, v_bytes b)
+{
+    return _mm_sub_epi8(a, b);
+}
+V_INLINE v_bytes bytes_or(v_bytes a, v_bytes b)
+{
+    return _mm_or_si128(a, b);
+}
+V_INLINE v_bytes bytes_low(v_bytes a)
+{
+    return _mm_and_si128(a, bytes_set1(15));
+}
+V_INLINE v_bytes bytes_high(v_bytes a)
+{
+    return _mm_and_si128(_mm_srli_epi16(a, 4), bytes_set1(15));
+}
+V_INLINE v_bytes bytes_zip(v_bytes a, v_bytes b)
+{
+    return _mm_unpacklo_epi8(a, b);
+}
+V_INLINE v_bytes bytes_lookup(v_bytes table, v_bytes a)
+{
+    return _mm_shuffle_epi8(table, a);
+}
+V_INLINE v_bytes bytes_fifth(uint32_t bits)
+{
+    const __m128i of = _mm_set_epi8(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m128i one = _mm_set1_epi64x((long long)0x8040201008040201ull);
+    const __m128i x = _mm_and_si128(_mm_shuffle_epi8(_mm_cvtsi32_si128((int)bits), of), one);
+    return _mm_and_si128(_mm_cmpeq_epi8(x, one), bytes_set1(16));
+}
+
 V_INLINE uint32_t bytes_set16(const void *p)
 {
     const __m128i bytes = _mm_loadu_si128(p);
