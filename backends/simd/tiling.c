@@ -52,6 +52,8 @@ heed_status heed_simd_small_supports(const void *machine, const heed_problem *pr
                                      heed_error *why)
 {
     heed_status st = heed_simd_decode_supports(machine, problem, why);
+    if (st == HEED_OK && (heed_is_code(problem->k_type) || heed_is_code(problem->v_type)))
+        return heed_refuse(why, "keys and values of codes are decode's");
     return st != HEED_OK ? st
            : heed_simd_small_has_shape(problem)
                ? HEED_OK
@@ -157,6 +159,12 @@ static double prefill_cost(const heed_simd_tuning *tuning, const heed_problem *p
     return 200 + rows * 10 + work_of(tuning, problem, rows, keys, products);
 }
 
+/* Of a row of K or V. */
+static double row_bytes(uint32_t type, uint32_t dims)
+{
+    return (double)dims * heed_block_bytes(type) / heed_block_len(type);
+}
+
 /* Few rows wait for their keys and values, which caches give at some 40 bytes a ns, and core finishes
  * them, dim by dim. */
 static double decode_cost(const heed_simd_tuning *tuning, const heed_problem *problem,
@@ -165,8 +173,8 @@ static double decode_cost(const heed_simd_tuning *tuning, const heed_problem *pr
     const double rows = (double)q_len * problem->q_heads;
     const double keys = visible_keys(problem, (double)q_len, (double)kv_len);
     const double work = work_of(tuning, problem, rows, keys, products);
-    const double bytes = (double)heed_dtype_bytes(problem->k_type) * problem->qk_dim +
-                         (double)heed_dtype_bytes(problem->v_type) * problem->v_dim;
+    const double bytes =
+        row_bytes(problem->k_type, problem->qk_dim) + row_bytes(problem->v_type, problem->v_dim);
     /* Wider vectors wait a little less. */
     const double read = keys * problem->kv_heads * bytes / 40 + work / 16;
     return 200 + rows * (30 + (double)problem->v_dim) + (work > read ? work : read);

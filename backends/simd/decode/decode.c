@@ -24,6 +24,7 @@
 #include "../simd.h"
 #include "order.inc.h"
 #include "rows.inc.h"
+#include "scales.inc.h"
 
 /* q times scale as words, with zeros up to a multiple of 16 of them. */
 static void scale_queries(decode *d)
@@ -63,14 +64,14 @@ static void scale_queries(decode *d)
 
 /* ---- blocks ---- */
 
-static void point_rows(const decode *d, const heed_rows *rows, uint32_t type, int64_t page_stride,
+/* page, step: bytes from page to page and from key to key. */
+static void point_rows(const decode *d, const heed_rows *rows, int64_t page, int64_t step,
                        const block *b, place at, const char **to)
 {
-    const int64_t bytes = heed_dtype_bytes(type), step = rows->row_stride * bytes;
     const int32_t *pages = d->tile->pages;
     const uint32_t len = d->problem->page_len;
     const char *data = rows->data;
-    const char *first = data + at.page * page_stride * bytes + at.row * step;
+    const char *first = data + at.page * page + at.row * step;
     if (b->all == 0xffffu && (!pages || len % DECODE_BLOCK == 0)) {
         for (int i = 0; i < DECODE_BLOCK; i++)
             to[i] = first + i * step;
@@ -81,7 +82,7 @@ static void point_rows(const decode *d, const heed_rows *rows, uint32_t type, in
     for (int64_t j = b->first + 1; j < b->end; j++) {
         if (pages && ++at.row == len) {
             at = (place){pages[(uint32_t)j / len], 0};
-            to[j - b->base] = data + at.page * page_stride * bytes;
+            to[j - b->base] = data + at.page * page;
         } else {
             to[j - b->base] = to[j - 1 - b->base] + step;
         }
@@ -96,19 +97,19 @@ static void point_block(const decode *d, block *b)
     const heed_problem *p = d->problem;
     const int64_t next = b->base + DECODE_BLOCK, later = b->base + PAGE_AHEAD * DECODE_BLOCK;
     const place here = find_place(d, b->first);
-    point_rows(d, &t->k, p->k_type, t->k_page_stride, b, here, b->k);
-    point_rows(d, &t->v, p->v_type, t->v_page_stride, b, here, b->v);
+    point_rows(d, &t->k, d->k_page, d->k_row, b, here, b->k);
+    point_rows(d, &t->v, d->v_page, d->v_row, b, here, b->v);
     b->ahead = t->pages ? (fetch){0} : d->fetch;
     if (!t->pages || p->page_len % DECODE_BLOCK || b->first != b->base || next >= t->k_end)
         return;
     const place there = find_place(d, next);
     const int64_t pages = there.page - here.page, rows = there.row - here.row;
-    b->ahead.k = heed_dtype_bytes(p->k_type) * (pages * t->k_page_stride + rows * t->k.row_stride);
-    b->ahead.v = heed_dtype_bytes(p->v_type) * (pages * t->v_page_stride + rows * t->v.row_stride);
+    b->ahead.k = pages * d->k_page + rows * d->k_row;
+    b->ahead.v = pages * d->v_page + rows * d->v_row;
     if (later < t->k_end) {
         const place then = find_place(d, later);
-        touch_block(&t->k, p->k_type, t->k_page_stride, then);
-        touch_block(&t->v, p->v_type, t->v_page_stride, then);
+        touch_block(&t->k, d->k_page, d->k_row, then);
+        touch_block(&t->v, d->v_page, d->v_row, then);
     }
 }
 
@@ -133,6 +134,31 @@ static void copy_block(uint32_t type, int64_t dim_stride, int64_t dim, int64_t a
     }
 }
 
+/* The keys and values of a block, of codes those that some row sees, as floats. */
+static void copy_keys(decode *d, block *b)
+{
+    const heed_problem *p = d->problem;
+    const heed_rows *k = &d->tile->k;
+    if (heed_is_code(p->k_type)) {
+        find_scales(d, &d->tile->k_quant, d->lift_k, b->base, b->any, &b->k_scales);
+        copy_codes(p->k_type, k->dim_stride, p->qk_dim, &b->k_scales, b->any, b->ahead.k, &d->fetch,
+                   b->k, d->k_copy);
+    } else {
+        copy_block(p->k_type, k->dim_stride, p->qk_dim, b->ahead.k, &d->fetch, b->k, d->k_copy);
+    }
+}
+
+static void copy_values(decode *d, block *b)
+{
+    const heed_problem *p = d->problem;
+    const heed_rows *v = &d->tile->v;
+    if (heed_is_code(p->v_type))
+        copy_codes(p->v_type, v->dim_stride, p->v_dim, &b->v_scales, b->any, b->ahead.v, &d->fetch,
+                   b->v, d->v_copy);
+    else
+        copy_block(p->v_type, v->dim_stride, p->v_dim, b->ahead.v, &d->fetch, b->v, d->v_copy);
+}
+
 /* The next block from base on, and before end, that some row sees anything of, made ready; 0 if
  * there is none. */
 static int next_block(decode *d, int64_t base, int64_t end, block *b)
@@ -150,8 +176,7 @@ static int next_block(decode *d, int64_t base, int64_t end, block *b)
             continue;
         point_block(d, b);
         if (d->copy_k)
-            copy_block(d->problem->k_type, t->k.dim_stride, d->problem->qk_dim, b->ahead.k,
-                       &d->fetch, b->k, d->k_copy);
+            copy_keys(d, b);
         return 1;
     }
     return 0;
@@ -160,10 +185,15 @@ static int next_block(decode *d, int64_t base, int64_t end, block *b)
 /* Scores become weights, and the row's reference and sums follow. */
 static void weigh_block(decode *d, block *b)
 {
+    if (heed_is_code(d->problem->v_type))
+        find_scales(d, &d->tile->v_quant, d->lift_v, b->base, b->any, &b->v_scales);
     for (int64_t r = 0; r < d->rows; r++) {
+        if (d->lift_k)
+            scale_scores(b->scores + r * DECODE_BLOCK, b->k_scales.after);
         if (d->terms)
             finish_scores(d, b, r);
-        weigh_scores(d, b->scores, r, b->same ? b->any : d->visible[r]);
+        weigh_scores(d, b->scores, r, b->same ? b->any : d->visible[r],
+                     d->lift_v ? b->v_scales.after : NULL);
     }
 }
 
@@ -206,13 +236,11 @@ static void list_keys(const decode *d, const block *b, uint32_t seen, weighed *k
 /* Weighted values of block b and scores of the next (NULL: none). `visible` are b's. */
 static void work(decode *d, block *b, const block *next, const uint16_t *visible)
 {
-    const heed_problem *p = d->problem;
     const char *v[DECODE_BLOCK];
     uint8_t index[DECODE_BLOCK];
     weighed k;
     if (d->copy_v)
-        copy_block(p->v_type, d->tile->v.dim_stride, p->v_dim, b->ahead.v, &d->fetch, b->v,
-                   d->v_copy);
+        copy_values(d, b);
     list_keys(d, b, b->any, &k, v, index);
     if (d->tile->pages) { /* scores are of the next block, values of this one */
         d->fetch.k = next && !d->copy_k ? next->ahead.k : 0;
@@ -281,14 +309,22 @@ static void begin(decode *d, const heed_simd_tuning *tuning, decode_room *room)
     d->sums = d->q + d->rows * k_padded;
     d->reference = d->sums + d->rows * DECODE_BLOCK;
     room->own = d->reference + decode_padded(d->rows);
-    d->copy_k = PAIR == 1 && (t->k.dim_stride != 1 || (p->k_type != HEED_F32 && d->rows > 4));
-    d->copy_v = PAIR == 1 && (t->v.dim_stride != 1 || (p->v_type != HEED_F32 && d->rows > 4));
+    d->copy_k = PAIR == 1 && (t->k.dim_stride != 1 || heed_is_code(p->k_type) ||
+                              (p->k_type != HEED_F32 && d->rows > 4));
+    d->copy_v = PAIR == 1 && (t->v.dim_stride != 1 || heed_is_code(p->v_type) ||
+                              (p->v_type != HEED_F32 && d->rows > 4));
+    d->lift_k = lifts(p->k_type, &t->k_quant, p->qk_dim);
+    d->lift_v = lifts(p->v_type, &t->v_quant, p->v_dim);
     d->k_type = d->copy_k ? HEED_F32 : p->k_type;
     d->v_type = d->copy_v ? HEED_F32 : p->v_type;
     d->masked = t->mask.data || t->bias.data;
     d->terms = has_terms(p);
-    d->fetch.k = t->pages ? 0 : DECODE_BLOCK * t->k.row_stride * heed_dtype_bytes(p->k_type);
-    d->fetch.v = t->pages ? 0 : DECODE_BLOCK * t->v.row_stride * heed_dtype_bytes(p->v_type);
+    d->k_row = heed_offset_bytes(p->k_type, t->k.row_stride);
+    d->v_row = heed_offset_bytes(p->v_type, t->v.row_stride);
+    d->k_page = t->pages ? heed_offset_bytes(p->k_type, t->k_page_stride) : 0;
+    d->v_page = t->pages ? heed_offset_bytes(p->v_type, t->v_page_stride) : 0;
+    d->fetch.k = t->pages ? 0 : DECODE_BLOCK * d->k_row;
+    d->fetch.v = t->pages ? 0 : DECODE_BLOCK * d->v_row;
     /* Rows pages apart would share L1's sets. */
     d->fetch.near = tuning->prefetch_l1 && d->fetch.k > -DECODE_BLOCK * 4096 &&
                     d->fetch.k < DECODE_BLOCK * 4096;

@@ -15,6 +15,8 @@ static void write_weights(const decode *d, const block *b)
         float *s = b->scores + r * DECODE_BLOCK;
         if (t->row_sum[r] == 0)
             continue;
+        if (d->lift_k)
+            scale_scores(s, b->k_scales.after);
         if (d->terms)
             finish_scores(d, b, r);
         for (int i = 0; i < DECODE_BLOCK; i += LANES)

@@ -30,12 +30,10 @@ V_INLINE void touch(const char *at, int64_t bytes)
 }
 
 /* touch, of the rows of a block from a place on: two pages of memory at the most. */
-V_INLINE void touch_block(const heed_rows *rows, uint32_t type, int64_t page_stride, place at)
+V_INLINE void touch_block(const heed_rows *rows, int64_t page, int64_t row, place at)
 {
-    const int64_t bytes = heed_dtype_bytes(type), span = DECODE_BLOCK * rows->row_stride * bytes;
-    const char *data =
-        (const char *)rows->data + (at.page * page_stride + at.row * rows->row_stride) * bytes;
-    touch(data, span > 4096 ? 8192 : 4096);
+    const int64_t span = DECODE_BLOCK * row;
+    touch((const char *)rows->data + at.page * page + at.row * row, span > 4096 ? 8192 : 4096);
 }
 
 #endif

@@ -26,8 +26,9 @@ static int suits_runs(const decode *d)
     const heed_problem *p = d->problem;
     const heed_tile *t = d->tile;
     return (p->qk_dim == 64 || p->qk_dim == 128) && p->v_dim == p->qk_dim &&
-           p->k_type == p->v_type && t->k.dim_stride == 1 && t->v.dim_stride == 1 && !d->masked &&
-           !d->terms && (!t->pages || p->page_len % DECODE_BLOCK == 0);
+           p->k_type == p->v_type && !heed_is_code(p->k_type) && t->k.dim_stride == 1 &&
+           t->v.dim_stride == 1 && !d->masked && !d->terms &&
+           (!t->pages || p->page_len % DECODE_BLOCK == 0);
 }
 
 /* Are the rows of so many heads all that a key has? */
@@ -150,7 +151,7 @@ V_INLINE void run_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t
     float *scores = lent + r * DECODE_BLOCK;
     run_scores(type, rows, dims, d, r, k, scores);
     for (int i = 0; i < rows; i++)
-        weigh_scores(d, lent, r + i, 0xffffu);
+        weigh_scores(d, lent, r + i, 0xffffu, NULL);
     run_values(type, rows, dims, d, r, v, scores, streams);
 }
 

@@ -55,8 +55,10 @@ V_NOINLINE void raise_reference(decode *d, int64_t r, float top)
     d->reference[r] = top;
 }
 
-/* Scores of row r become weights relative to its reference, which first grows if it must. */
-V_INLINE void weigh_scores(decode *d, float *scores, int64_t r, uint32_t visible)
+/* Scores of row r become weights relative to its reference, which first grows if it must. `after` are
+ * V's lifted scales (NULL: none), which the weights are multiplied by once they have been summed. */
+V_INLINE void weigh_scores(decode *d, float *scores, int64_t r, uint32_t visible,
+                           const float *after)
 {
     float *s = scores + r * DECODE_BLOCK, *sums = d->sums + r * DECODE_BLOCK;
     vf m = v_set1(d->reference[r]), most = v_set1(d->reference[r] + DECODE_SLACK);
@@ -80,9 +82,10 @@ V_INLINE void weigh_scores(decode *d, float *scores, int64_t r, uint32_t visible
     for (int i = 0; i < DECODE_BLOCK / LANES; i++) {
         x[i] = v_exp2(v_sub(x[i], m));
 #if PAIR == 2
+        (void)after; /* of codes alone */
         v_store_pairs(s, x[i]);
 #else
-        v_store(s + i * LANES, x[i]);
+        v_store(s + i * LANES, after ? v_mul(x[i], v_load(after + i * LANES)) : x[i]);
 #endif
         v_store(sums + i * LANES, v_add(v_load(sums + i * LANES), x[i]));
     }

@@ -2,7 +2,15 @@
 #ifndef HEED_SIMD_DECODE_VISIBLE_H
 #define HEED_SIMD_DECODE_VISIBLE_H
 
+#include "../vec/codes.h"
 #include "products.inc.h"
+
+/* Of the keys of a block of codes: what numbers are made with, and what products with them are
+ * multiplied by: scales.inc.h. */
+typedef struct code_scales {
+    float after[DECODE_BLOCK];
+    code_key key[DECODE_BLOCK];
+} code_scales;
 
 /* Keys [first, end) of a block, at 16 addresses: those outside repeat the first. */
 typedef struct block {
@@ -12,6 +20,7 @@ typedef struct block {
     fetch ahead;       /* from its rows to those of the block that is fetched meanwhile */
     const char *k[DECODE_BLOCK], *v[DECODE_BLOCK];
     float *scores; /* [rows, 16], then weights */
+    code_scales k_scales, v_scales;
 } block;
 
 typedef struct decode {
@@ -19,11 +28,13 @@ typedef struct decode {
     heed_tile *tile;
     int64_t rows, q_stride;           /* floats from row to row of q */
     int64_t common_first, common_end; /* keys in the range of every row */
+    int64_t k_row, v_row, k_page, v_page; /* bytes from key to key and from page to page */
     float *q, *sums, *reference, *k_copy, *v_copy;
     float unit;              /* with pairs, what the products of q and k are multiplied by */
     uint16_t *visible;       /* of the last block that was looked at */
     uint32_t k_type, v_type; /* as the products read them: f32 where blocks are copied */
     int copy_k, copy_v, masked, terms;
+    int lift_k, lift_v; /* scales of whole rows multiply scores and weights: scales.inc.h */
     fetch fetch;
 } decode;
 

@@ -114,7 +114,7 @@ static int64_t panel_begin(const prefill *f, panel *p, int64_t row, int64_t n_ro
 
 static int wants_copy(const heed_rows *rows, uint32_t type, const int32_t *pages, int64_t far_bytes)
 {
-    int64_t bytes = rows->row_stride * heed_dtype_bytes(type);
+    int64_t bytes = heed_offset_bytes(type, rows->row_stride);
     return type != (PAIR == 2 ? HEED_BF16 : HEED_F32) || pages || rows->dim_stride != 1 ||
            bytes >= far_bytes || bytes <= -far_bytes;
 }

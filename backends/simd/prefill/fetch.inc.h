@@ -10,8 +10,9 @@
 typedef struct fetch {
     const heed_rows *rows;
     const panel *panel; /* NULL: keys */
-    int64_t page_stride;
-    int64_t bytes, row_bytes; /* of an element, of a row */
+    int64_t page_stride, stride,
+        row_bytes; /* in elements; from row to row, and of a row, in bytes */
+    uint32_t type;
     int64_t next, end;        /* rows that nothing has been brought of */
     const char *at, *to;      /* the memory at hand */
     int64_t step_bytes;       /* a multiple of 64 */
@@ -30,8 +31,8 @@ V_NOINLINE void fetch_next_rows(const heed_problem *problem, const heed_tile *ti
         if (tile->pages)
             even = page_len - i % page_len;
     }
-    int64_t n = t->rows->row_stride * t->bytes != t->row_bytes ? 1 : even < left ? even : left;
-    t->at = (const char *)t->rows->data + offset * t->bytes;
+    int64_t n = t->stride != t->row_bytes ? 1 : even < left ? even : left;
+    t->at = (const char *)t->rows->data + heed_offset_bytes(t->type, offset);
     t->to = t->at + n * t->row_bytes;
     t->next += n;
 }
@@ -59,17 +60,19 @@ V_INLINE void fetch_step(const heed_problem *problem, const heed_tile *tile, fet
 static int fetch_begin(fetch *t, const heed_tile *tile, const heed_rows *rows, const panel *p,
                        uint32_t type, int64_t dims, int64_t first, int64_t end, uint32_t steps)
 {
-    const int64_t bytes = heed_dtype_bytes(type), stride = rows->row_stride * bytes;
+    const int64_t stride = heed_offset_bytes(type, rows->row_stride);
+    const int64_t row_bytes = heed_offset_bytes(type, dims);
     const int near = !p && !tile->pages && stride < NEAR_BYTES && stride > -NEAR_BYTES;
     if (first >= end || rows->dim_stride != 1 || near)
         return 0;
-    const uint32_t lines = (uint32_t)((end - first) * dims * bytes / 64);
+    const uint32_t lines = (uint32_t)((end - first) * row_bytes / 64);
     *t = (fetch){
         .rows = rows,
         .panel = p,
         .page_stride = rows == &tile->k ? tile->k_page_stride : tile->v_page_stride,
-        .bytes = bytes,
-        .row_bytes = dims * bytes,
+        .stride = stride,
+        .row_bytes = row_bytes,
+        .type = type,
         .next = first,
         .end = end,
         .step_bytes = (lines / steps + 1) * 64,

@@ -4,6 +4,7 @@
 #ifndef HEED_SIMD_PREFILL_PACK_H
 #define HEED_SIMD_PREFILL_PACK_H
 
+#include "../vec/codes.h"
 #include "softmax.inc.h"
 
 _Static_assert(STEP * 2 == LANES || STEP % LANES == 0, "V is copied in halves or whole vectors");
@@ -134,10 +135,11 @@ V_NOINLINE void unpack_rows(const float *o, int64_t columns, const float *factor
 
 /* Address of element 0 of key j. */
 static const char *key_row(const heed_problem *problem, const heed_tile *tile,
-                           const heed_rows *rows, int64_t page_stride, uint32_t bytes, int64_t j)
+                           const heed_rows *rows, int64_t page_stride, uint32_t type, int64_t j)
 {
     return (const char *)rows->data +
-           heed_key_offset(rows, tile->pages, problem->page_len, page_stride, j) * (int64_t)bytes;
+           heed_offset_bytes(type,
+                             heed_key_offset(rows, tile->pages, problem->page_len, page_stride, j));
 }
 
 #if PAIR == 2
@@ -154,7 +156,7 @@ V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, in
             memset(out, 0, (size_t)words * sizeof *out);
             continue;
         }
-        const char *key = key_row(problem, tile, &tile->k, tile->k_page_stride, 2, j);
+        const char *key = key_row(problem, tile, &tile->k, tile->k_page_stride, HEED_BF16, j);
         for (int64_t d = 0; d < dims; d += DOT_WIDTH) {
             vf x = v_from_bits(load_pairs(key + d * stride * 2, stride, dims - d));
             v_store_n(out + d / 2, x, (int)words_of(dims - d < DOT_WIDTH ? dims - d : DOT_WIDTH));
@@ -175,7 +177,7 @@ V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, 
         float *to = out;
         for (int i = 0; i < 2; i++)
             if (j + i >= tile->k_first && j + i < end)
-                key[i] = key_row(problem, tile, &tile->v, tile->v_page_stride, 2, j + i);
+                key[i] = key_row(problem, tile, &tile->v, tile->v_page_stride, HEED_BF16, j + i);
         for (int64_t d = 0; d < columns; d += DOT_WIDTH) {
             const int64_t n = columns - d, at = d * stride * 2;
             vi a = key[0] ? load_pairs(key[0] + at, stride, n) : vi_zero();
@@ -193,6 +195,27 @@ V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, 
 
 #else
 
+/* Scales of key j. */
+static code_key key_scales(const heed_problem *problem, const heed_tile *tile,
+                           const heed_quant *quant, int64_t j)
+{
+    return tile->pages
+               ? code_key_of(quant, tile->pages[j / problem->page_len], j % problem->page_len)
+               : code_key_of(quant, 0, j);
+}
+
+#define CODE_COLUMNS 256 /* of V decoded at a time */
+
+/* Columns [0, columns) of a row of floats to groups of STEP columns, zeros behind the last. */
+V_INLINE void store_columns(const float *from, int64_t columns, int64_t group, float *to)
+{
+    for (int64_t d = 0; d < columns; d += STEP, to += group) {
+        const int n = columns - d < STEP ? (int)(columns - d) : STEP;
+        memcpy(to, from + d, (size_t)n * sizeof *to);
+        memset(to + n, 0, (size_t)(STEP - n) * sizeof *to);
+    }
+}
+
 /* Keys [first, end) of K as f32 rows, with rows of zeros up to a whole step. */
 V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, int64_t first,
                           int64_t end, float *out)
@@ -200,8 +223,13 @@ V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, in
     uint32_t type = problem->k_type, bytes = heed_dtype_bytes(type);
     int64_t dims = problem->qk_dim, stride = tile->k.dim_stride;
     for (int64_t j = first; j < end; j++, out += dims) {
-        const char *key = key_row(problem, tile, &tile->k, tile->k_page_stride, bytes, j);
+        const char *key = key_row(problem, tile, &tile->k, tile->k_page_stride, type, j);
         int64_t d = 0;
+        if (heed_is_code(type)) {
+            const code_key scales = key_scales(problem, tile, &tile->k_quant, j);
+            code_row(type, key, stride, 0, dims, &scales, out);
+            continue;
+        }
         for (; d + LANES <= dims; d += LANES)
             v_store(out + d, v_gather_type(type, key + d * stride * (int64_t)bytes, stride, LANES));
         if (d < dims)
@@ -222,8 +250,18 @@ V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, 
     uint32_t type = problem->v_type, bytes = heed_dtype_bytes(type);
     int64_t columns = problem->v_dim, stride = tile->v.dim_stride;
     for (int64_t j = first; j < end; j++, out += STEP) {
-        const char *key = key_row(problem, tile, &tile->v, tile->v_page_stride, bytes, j);
+        const char *key = key_row(problem, tile, &tile->v, tile->v_page_stride, type, j);
         float *to = out;
+        if (heed_is_code(type)) {
+            const code_key scales = key_scales(problem, tile, &tile->v_quant, j);
+            for (int64_t d = 0; d < columns; d += CODE_COLUMNS) {
+                float row[CODE_COLUMNS];
+                const int64_t n = columns - d < CODE_COLUMNS ? columns - d : CODE_COLUMNS;
+                code_row(type, key, stride, d, n, &scales, row);
+                store_columns(row, n, group, to + d / STEP * group);
+            }
+            continue;
+        }
 #if HEED_PREFILL_STEP(LANES) < LANES
         for (int64_t d = 0; d < columns; d += LANES, to += 2 * group) {
             int n = columns - d < LANES ? (int)(columns - d) : LANES;

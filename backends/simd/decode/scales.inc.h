@@ -1,0 +1,79 @@
+/*
+ * Scales and zeros of the keys of a block of codes.
+ *
+ * Where a key of a head has one scale it is lifted out of the products: scores are multiplied by K's, and
+ * weights, once they have been summed, by V's, which is one multiplication for each row in place of one
+ * for each element. Not the scales of keys with a scale so large or small, or a zero so large, that a
+ * product would leave the range of floats on another way than that of the decoded numbers: these keys'
+ * numbers are formed with their scales, and the others' bits do not depend on them.
+ */
+#ifndef HEED_SIMD_DECODE_SCALES_H
+#define HEED_SIMD_DECODE_SCALES_H
+
+#include "pages.inc.h"
+
+#define SCALE_MOST 0x1p64f
+#define SCALE_LEAST 0x1p-64f
+#define ZERO_MOST 0x1p24f
+
+/* Has each key of a head one scale, and nothing else, that numbers are multiplied by? */
+static int lifts(uint32_t type, const heed_quant *quant, uint32_t dim)
+{
+    return heed_takes_scale(type) && quant->scale &&
+           (quant->group == 0 || quant->group >= dim || quant->stride[3] == 0);
+}
+
+V_INLINE int can_lift(float scale, float zero)
+{
+    const float size = fabsf(scale);
+    return (scale == 0 || (size >= SCALE_LEAST && size <= SCALE_MOST)) && fabsf(zero) <= ZERO_MOST;
+}
+
+/* Of the keys of a block that `which` names; of the others 1 and none. */
+static void find_scales(const decode *d, const heed_quant *quant, int lift, int64_t base,
+                        uint32_t which, code_scales *to)
+{
+    for (int i = 0; i < DECODE_BLOCK; i++) {
+        to->after[i] = 1;
+        to->key[i] = (code_key){NULL, NULL, 0, 1};
+        if (!quant->scale || !(which >> i & 1))
+            continue;
+        const place at = find_place(d, base + i);
+        code_key *key = &to->key[i];
+        *key = code_key_of(quant, at.page, at.row);
+        if (lift && can_lift(*key->scale, key->zero ? *key->zero : 0)) {
+            to->after[i] = *key->scale;
+            key->scale = NULL;
+        }
+    }
+}
+
+/* The keys of a block of codes that `which` names, as floats, with zeros up to a multiple of 16 dims;
+ * rows then point there, those of the other keys to one of these. */
+static void copy_codes(uint32_t type, int64_t dim_stride, int64_t dim, const code_scales *scales,
+                       uint32_t which, int64_t ahead, const fetch *f, const char **rows, float *to)
+{
+    const int64_t bytes = dim_stride == 1 ? heed_offset_bytes(type, dim) : 0;
+    const int64_t padded = decode_padded(dim);
+    const float *first = to + __builtin_ctz(which) * padded;
+    for (int j = 0; j < DECODE_BLOCK; j++, to += padded) {
+        fetch_row(f, rows[j], ahead, bytes);
+        if (!(which >> j & 1)) {
+            rows[j] = (const char *)first;
+            continue;
+        }
+        code_row(type, rows[j], dim_stride, 0, dim, &scales->key[j], to);
+        for (int64_t i = dim; i < padded; i++)
+            to[i] = 0;
+        rows[j] = (const char *)to;
+    }
+}
+
+/* What lifted scales of K do to the scores of a row. */
+V_INLINE void scale_scores(float *scores, const float *after)
+{
+    for (int i = 0; i < DECODE_BLOCK; i += LANES)
+        v_store(scores + i, v_mul(v_load(scores + i), v_load(after + i)));
+}
+
+#endif
