@@ -369,6 +369,33 @@ static void each_block(decode *d, const decode_room *room, int64_t base, int64_t
     }
 }
 
+#if PAIR == 1
+#include "coded.inc.h"
+#endif
+
+/* Are the blocks of these heads read in runs of codes? */
+static int is_coded(const decode *d)
+{
+#if PAIR == 1
+    return suits_codes(d);
+#else
+    return d == NULL;
+#endif
+}
+
+/* Keys [first, end), whole blocks, of adjacent kv heads: a run. */
+static void run_all(const heed_simd_tuning *tuning, decode *d, int64_t heads,
+                    const decode_room *room, int64_t first, int64_t end)
+{
+#if PAIR == 1
+    if (is_coded(d)) {
+        run_coded(d, heads, room, first, end);
+        return;
+    }
+#endif
+    run(tuning, d, heads, room->scores[0], first, end);
+}
+
 heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
                                                 const heed_problem *problem, heed_tile *tile,
                                                 void *scratch)
@@ -378,11 +405,11 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
     begin(&d, tuning, &room);
     const int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
     int64_t first = tile->k_end, last = tile->k_end; /* of the run: none */
-    if (can_run(tuning, &d))
+    if (is_coded(&d) || can_run(tuning, &d))
         find_run(&d, &first, &last);
     each_block(&d, &room, base, first);
     if (first < last)
-        run(tuning, &d, 1, room.scores[0], first, last);
+        run_all(tuning, &d, 1, &room, first, last);
     each_block(&d, &room, last, tile->k_end);
     end(&d);
     return HEED_OK;

@@ -26,7 +26,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tu
     if (most < 2)
         return HEED_ERR_UNSUPPORTED;
     int64_t goes = (heads + most - 1) / most, n = (heads + goes - 1) / goes;
-    if (!runs_cover(tuning, &of_tile, n) ||
+    if (!(is_coded(&of_tile) || runs_cover(tuning, &of_tile, n)) ||
         !(tile->pages || (llabs(tile->k.row_stride) > llabs(tile->k.head_stride) &&
                           llabs(tile->v.row_stride) > llabs(tile->v.head_stride))))
         return HEED_ERR_UNSUPPORTED;
@@ -47,7 +47,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tu
         for (int64_t h = 0; h < n; h++)
             each_block(&d[h], &room, base, first);
         if (first < last)
-            run(tuning, d, n, room.scores[0], first, last);
+            run_all(tuning, d, n, &room, first, last);
         for (int64_t h = 0; h < n; h++) {
             each_block(&d[h], &room, last, tile->k_end);
             end(&d[h]);
