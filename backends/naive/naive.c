@@ -45,13 +45,24 @@ static int64_t element(const heed_rows *rows, int64_t head, int64_t row, int64_t
 static float bias_of(const naive_row *row, int64_t j)
 {
     const heed_rows *bias = &row->tile->bias;
+    if (j < row->tile->mask_from)
+        return 0;
     return heed_load(row->problem->bias_type, bias->data, element(bias, row->head, row->i, j));
 }
 
-/* Does the row see key j, which is inside its causal range and window? */
+/* Do ranges and key blocks let the row see key j? */
+static int listed(const naive_row *row, int64_t j)
+{
+    int64_t first = j, end = j + 1;
+    return heed_next_listed(row->problem, row->tile, row->head, row->i, &first, &end);
+}
+
+/* Do mask and bias let the row see key j? */
 static int visible(const naive_row *row, int64_t j)
 {
     const heed_rows *mask = &row->tile->mask;
+    if (j < row->tile->mask_from)
+        return 1;
     if (mask->data && !((const uint8_t *)mask->data)[element(mask, row->head, row->i, j)])
         return 0;
     return !row->tile->bias.data || bias_of(row, j) != -INFINITY;
@@ -89,7 +100,7 @@ static double weight(float s, float m)
     return s == -INFINITY ? 0 : exp((double)s - (double)m);
 }
 
-/* Has core found that mask and bias hide the whole block that begins at `block`? */
+/* Has core found that masks of any kind hide the whole block that begins at `block`? */
 static int hidden(const naive_row *row, int64_t block)
 {
     const heed_tile *tile = row->tile;
@@ -117,7 +128,7 @@ static void attend(const naive_row *row, int64_t r, double *acc)
         if (hidden(row, block))
             continue;
         for (int64_t j = block > first ? block : first; j < last; j++) {
-            if (!visible(row, j))
+            if (!listed(row, j) || !visible(row, j))
                 continue;
             key[n] = j;
             s[n] = score(row, j, HEED_SCORES_BIASED);
@@ -159,7 +170,7 @@ static void write_outputs(const naive_row *row, int64_t r)
 
     heed_row_keys(tile, row->i, &first, &end);
     for (int64_t j = tile->k_first; j < tile->k_end; j++) {
-        int in_range = j >= first && j < end, seen = in_range && visible(row, j);
+        int in_range = j >= first && j < end && listed(row, j), seen = in_range && visible(row, j);
         if (weights->data) {
             double w = 0;
             if (seen && tile->row_sum[r] != 0)
@@ -240,7 +251,8 @@ static const heed_attn_kernel loops = {
     .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
                 HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
                 HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS |
-                HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_QUANT | HEED_HAS_REPRODUCIBLE_CHUNKS,
+                HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_QUANT | HEED_HAS_REPRODUCIBLE_CHUNKS |
+                HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS | HEED_HAS_MASK_FROM,
     .supports = supports,
     .cost = cost,
     .tiling = tiling,

@@ -48,6 +48,31 @@ static heed_status prepare_block(heed_worker *w, heed_span visible, int64_t bloc
     return c->kernel->prepare(c->machine, c->state, &c->problem, &kv, to);
 }
 
+/* Is a block of the tile hidden from all its rows? */
+static int block_is_hidden(const heed_tile *t, int64_t n)
+{
+    const int64_t heads = t->mask_block_stride ? t->n_heads : 1;
+    for (int64_t h = 0; h < heads; h++)
+        if (!t->mask_blocks || t->mask_blocks[h * t->mask_block_stride + n] != HEED_BLOCK_NONE)
+            return 0;
+    return 1;
+}
+
+/* May all keys of a block be read? What is prepared is for all rows of the sequence, so its part
+ * outside the tile counts, too. */
+static int is_listed(const heed_worker *w, int64_t block)
+{
+    const heed_class_plan *c = w->class_plan;
+    const heed_span visible =
+        heed_visible_keys(w->plan, w->sequence, (heed_span){0, w->sequence->q_len});
+    const int64_t length = c->tiling.key_block;
+    uint64_t bits[8];
+    return length <= 8 * 64 && w->tile.k_first <= heed_max64(visible.first, block * length) &&
+           w->tile.k_end >= heed_min64(visible.end, (block + 1) * length) &&
+           heed_listed_keys(&c->problem, &w->tile, block * length, (block + 1) * length, bits, 8) ==
+               HEED_BLOCK_ALL;
+}
+
 /* Prepares those of the tile's key blocks that nobody has begun. Sets tile->prepared if all of them
  * are ready then; a tile that would have to wait for another part prepares in its scratch. */
 static heed_status prepare(heed_worker *w)
@@ -66,9 +91,12 @@ static heed_status prepare(heed_worker *w)
     const heed_span visible = heed_visible_keys(w->plan, s, (heed_span){0, s->q_len});
     const int64_t first = t->k_first / c->tiling.key_block;
     const int64_t end = heed_ceil_div(t->k_end, c->tiling.key_block);
+    const int skips = heed_has_lists(t) && !(t->flags & HEED_TILE_OUTPUTS);
     int all = 1;
     for (int64_t block = first; block < end; block++) {
         unsigned char raw = HEED_RAW;
+        if (heed_has_lists(t) && !is_listed(w, block))
+            continue;
         if (!atomic_compare_exchange_strong(&ready[block], &raw, HEED_BUSY))
             continue;
         set_flush(w, 0);
@@ -79,7 +107,8 @@ static heed_status prepare(heed_worker *w)
         atomic_store_explicit(&ready[block], HEED_READY, memory_order_release);
     }
     for (int64_t block = first; block < end && all; block++)
-        all = atomic_load_explicit(&ready[block], memory_order_acquire) == HEED_READY;
+        all = (skips && block_is_hidden(t, block - first)) ||
+              atomic_load_explicit(&ready[block], memory_order_acquire) == HEED_READY;
     if (all)
         t->prepared = data + (size_t)first * c->tiling.prepare_bytes;
     return HEED_OK;
@@ -111,9 +140,8 @@ static void summarise_mask(heed_worker *w)
     heed_tile *t = &w->tile;
     uint8_t *own = (uint8_t *)w->area + l->part_mask;
     set_flush(w, 0);
-    const int shared = w->run_of_call < l->mask_entries && w->sequence->n_chunks == 1 &&
-                       (!t->mask.data || t->mask.head_stride == 0) &&
-                       (!t->bias.data || t->bias.head_stride == 0);
+    const int shared =
+        w->run_of_call < l->mask_entries && w->sequence->n_chunks == 1 && heed_shares_masks(t);
     if (!shared) {
         heed_mask_summary(&c->problem, key_block, t, own);
         return;
@@ -132,6 +160,34 @@ static void summarise_mask(heed_worker *w)
     }
 }
 
+static void mark_empty(heed_tile *t)
+{
+    for (int64_t r = 0; r < t->n_heads * t->q_count; r++)
+        t->row_max[r] = -INFINITY, t->row_sum[r] = 0;
+}
+
+/* Cuts off the blocks at both ends that are hidden from all rows of all heads; 0 if all are. */
+static int trim(heed_tile *t, int64_t key_block)
+{
+    const int64_t first = t->k_first / key_block,
+                  blocks = heed_ceil_div(t->k_end, key_block) - first;
+    const int64_t heads = t->mask_block_stride ? t->n_heads : 1;
+    int64_t low = blocks, high = 0;
+    for (int64_t h = 0; h < heads; h++) {
+        const uint8_t *kind = t->mask_blocks + h * t->mask_block_stride;
+        for (int64_t n = 0; n < low; n++)
+            low = kind[n] != HEED_BLOCK_NONE ? n : low;
+        for (int64_t n = blocks; n > high; n--)
+            high = kind[n - 1] != HEED_BLOCK_NONE ? n : high;
+    }
+    if (low >= high)
+        return 0;
+    t->mask_blocks += low;
+    t->k_first = heed_max64(t->k_first, (first + low) * key_block);
+    t->k_end = heed_min64(t->k_end, (first + high) * key_block);
+    return 1;
+}
+
 /* Hands keys [keys.first, keys.end), which are not empty, to the kernel. */
 static heed_status call_kernel(heed_worker *w, heed_span keys, uint32_t flags)
 {
@@ -140,8 +196,12 @@ static heed_status call_kernel(heed_worker *w, heed_span keys, uint32_t flags)
     t->k_first = keys.first;
     t->k_end = keys.end;
     t->flags = flags | (w->last_unit == w->unit ? HEED_TILE_SAME_KV : 0);
-    if (t->mask.data || t->bias.data)
+    if (t->mask.data || t->bias.data || heed_has_lists(t))
         summarise_mask(w);
+    if (heed_has_lists(t) && !(flags & HEED_TILE_OUTPUTS) && !trim(t, c->tiling.key_block)) {
+        mark_empty(t);
+        return HEED_OK;
+    }
     t->prepared = NULL;
     heed_status st = c->tiling.prepare_bytes ? prepare(w) : HEED_OK;
     if (st == HEED_OK) {
@@ -193,12 +253,6 @@ static heed_status finish(heed_worker *w)
             st = call_kernel(w, chunk, HEED_TILE_OUTPUTS);
     }
     return st;
-}
-
-static void mark_empty(heed_tile *t)
-{
-    for (int64_t r = 0; r < t->n_heads * t->q_count; r++)
-        t->row_max[r] = -INFINITY, t->row_sum[r] = 0;
 }
 
 /* A row group whose keys are not cut: one tile, in this part's own memory. */
@@ -306,6 +360,7 @@ static heed_status run_tile(heed_worker *w, int64_t tile)
         heed_worker_bind_heads(w, at.head);
     if (s->n_runs > 1)
         heed_worker_set_run(w, at.run);
+    heed_worker_find_keys(w);
     heed_status st = s->n_chunks == 1 ? run_whole(w) : run_chunk(w, at.run, at.chunk);
     if (w->class_plan->tiling.prepare_bytes)
         release_unit(w);

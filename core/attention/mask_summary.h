@@ -4,8 +4,17 @@
 
 #include <heed/backend.h>
 
-/* Fills tile->mask_blocks (at `summary`, room for n_heads times the tile's key blocks) from the
- * tile's mask and bias. One row serves all heads where they share both. */
+/* Do all heads of the tile have one mask, bias, ranges and key blocks? */
+static inline int heed_shares_masks(const heed_tile *tile)
+{
+    return (!tile->mask.data || tile->mask.head_stride == 0) &&
+           (!tile->bias.data || tile->bias.head_stride == 0) &&
+           (!tile->ranges.data || tile->ranges.head_stride == 0) &&
+           (!tile->key_blocks.data || tile->key_blocks.head_stride == 0);
+}
+
+/* Fills tile->mask_blocks (at `summary`, room for n_heads + 1 times the tile's key blocks) from the
+ * tile's mask, bias, ranges and key blocks. One row serves all heads where they share them. */
 void heed_mask_summary(const heed_problem *problem, uint32_t key_block, heed_tile *tile,
                        uint8_t *summary);
 

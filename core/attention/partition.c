@@ -13,7 +13,7 @@ heed_span heed_visible_keys(const heed_attn *plan, const heed_sequence *s, heed_
 {
     int64_t low = rows.first + s->q_offset - plan->window_left;
     int64_t high = rows.end - 1 + s->q_offset + plan->window_right + 1;
-    return (heed_span){heed_max64(0, low), heed_min64(s->kv_len, high)};
+    return (heed_span){heed_max64(s->key_first, low), heed_min64(s->key_end, high)};
 }
 
 heed_span heed_chunk_keys(const heed_attn *plan, const heed_sequence *s, heed_span keys,

@@ -12,6 +12,7 @@ typedef struct heed_sequence {
     int64_t q_offset;
     int32_t q_len, kv_len;
     int32_t q_start, kv_start; /* first packed row; 0 unless packed */
+    int32_t key_first, key_end; /* keys that ranges reach; without ranges all */
     uint32_t class_index;      /* in the plan */
     uint32_t n_runs, n_chunks; /* per kv head; per row group */
     uint32_t kv_heads;         /* of a tile, but for the last ones */
@@ -31,14 +32,15 @@ typedef struct heed_place {
 /* The tile of this number in its sequence. */
 heed_place heed_tile_place(const heed_sequence *s, int64_t tile);
 
-/* Fills in everything but the numbers of its first tile and group, and kv_heads, from q_len, kv_len and
- * q_offset. */
+/* Fills in everything but the numbers of its first tile and group, and kv_heads, from q_len, kv_len,
+ * q_offset, key_first and key_end. */
 void heed_partition(const heed_attn *plan, heed_sequence *s);
 
 /* Query rows of a run. */
 heed_span heed_run_rows(const heed_attn *plan, const heed_sequence *s, uint32_t run);
 
-/* Keys that some row of [rows.first, rows.end) sees by length, causality and window. */
+/* Keys that some row of [rows.first, rows.end) sees by length, causality and window, as far as the
+ * ranges of the sequence reach. */
 heed_span heed_visible_keys(const heed_attn *plan, const heed_sequence *s, heed_span rows);
 
 /* The part of `keys` that lies in chunk `chunk` (counted from the sequence's first one). */

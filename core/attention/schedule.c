@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/reason.h"
+#include "ranges.h"
 #include "runtime/parallel.h"
 #include "validate.h"
 
@@ -47,6 +48,8 @@ static heed_status check_pages(const heed_attn *plan, const heed_attn_args *args
 {
     const int64_t page_len = plan->desc.page_len;
     const int32_t *page = args->block_table + b * args->block_table_stride;
+    if (args->ranges.data || args->key_blocks.data)
+        return heed_ranges_check_pages(plan, args, b, s, why);
     heed_span keys = heed_visible_keys(plan, s, (heed_span){0, s->q_len});
     if (s->q_len == 0 || keys.first >= keys.end)
         return HEED_OK;
@@ -94,6 +97,9 @@ static heed_status read_sequence(const heed_attn *plan, const heed_attn_args *ar
     s->q_offset = plan->desc.position == HEED_POS_GIVEN          ? args->q_offsets[b]
                   : plan->desc.position == HEED_POS_BOTTOM_RIGHT ? s->kv_len - s->q_len
                                                                  : 0;
+    st = heed_ranges_read(plan, args, b, s, why);
+    if (st != HEED_OK)
+        return st;
     heed_partition(plan, s);
     return args->block_table && !trust ? check_pages(plan, args, b, s, why) : HEED_OK;
 }

@@ -24,6 +24,9 @@ static const char *const feature_names[] = {
     "PAGES",
     "QUANT",
     "REPRODUCIBLE_CHUNKS",
+    "RANGES",
+    "KEY_BLOCKS",
+    "MASK_FROM",
 };
 
 typedef struct asked {
@@ -39,8 +42,9 @@ static heed_status consider(heed_context *context, heed_kernel *kernel, const vo
     uint64_t unknown = a->problem->features & ~k->features;
     for (unsigned bit = 0; bit < 64; bit++)
         if (unknown >> bit & 1)
-            return heed_refuse(why, "it does not know HEED_HAS_%s",
-                               bit < 17 ? feature_names[bit] : "?");
+            return heed_refuse(
+                why, "it does not know HEED_HAS_%s",
+                bit < sizeof feature_names / sizeof *feature_names ? feature_names[bit] : "?");
     if (!(k->features & HEED_HAS_QUANT)) { /* types came that a kernel may know nothing of */
         const uint32_t type[] = {a->problem->k_type, a->problem->v_type};
         for (int i = 0; i < 2; i++)

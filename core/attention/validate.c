@@ -68,21 +68,36 @@ static heed_status check_types(const heed_attn_desc *desc, heed_error *why)
     return HEED_OK;
 }
 
+/* Ranges, key blocks and masks that begin late. */
+static heed_status check_lists(const heed_attn_desc *desc, heed_error *why)
+{
+    const uint64_t f = desc->features;
+    const struct {
+        const char *name, *feature;
+        uint64_t bit;
+        uint32_t value, most;
+    } size[] = {{"n_ranges", "RANGES", HEED_HAS_RANGES, desc->n_ranges, 8},
+                {"block_rows", "KEY_BLOCKS", HEED_HAS_KEY_BLOCKS, desc->block_rows, MAX_LENGTH},
+                {"block_keys", "KEY_BLOCKS", HEED_HAS_KEY_BLOCKS, desc->block_keys, MAX_LENGTH}};
+    for (int i = 0; i < 3; i++) {
+        if (f & size[i].bit && (size[i].value == 0 || size[i].value > size[i].most))
+            INVALID("desc.%s is %u, 1 to %u is required", size[i].name, size[i].value,
+                    size[i].most);
+        if (!(f & size[i].bit) && size[i].value)
+            INVALID("desc.%s is %u without HEED_HAS_%s", size[i].name, size[i].value,
+                    size[i].feature);
+    }
+    if (f & HEED_HAS_MASK_FROM && !(f & (HEED_HAS_MASK | HEED_HAS_BIAS)))
+        INVALID("desc.features has HEED_HAS_MASK_FROM without HEED_HAS_MASK or HEED_HAS_BIAS");
+    return HEED_OK;
+}
+
 static heed_status check_features(const heed_attn_desc *desc, heed_error *why)
 {
     uint64_t f = desc->features;
     if (f & ~KNOWN_FEATURES)
         INVALID("desc.features has the unknown bits 0x%llx",
                 (unsigned long long)(f & ~KNOWN_FEATURES));
-    const struct {
-        const char *name;
-        uint64_t bit;
-    } reserved[] = {{"RANGES", HEED_HAS_RANGES},
-                    {"KEY_BLOCKS", HEED_HAS_KEY_BLOCKS},
-                    {"MASK_FROM", HEED_HAS_MASK_FROM}};
-    for (int i = 0; i < 3; i++)
-        if (f & reserved[i].bit)
-            return heed_refuse(why, "HEED_HAS_%s is reserved and not served yet", reserved[i].name);
     if ((f & HEED_HAS_BIAS_SLOPE) && !(f & HEED_HAS_BIAS))
         INVALID("desc.features has HEED_HAS_BIAS_SLOPE without HEED_HAS_BIAS");
     if (desc->position > HEED_POS_GIVEN)
@@ -104,11 +119,7 @@ static heed_status check_features(const heed_attn_desc *desc, heed_error *why)
     } else if (desc->page_len) {
         INVALID("desc.page_len is %u without HEED_HAS_PAGES", desc->page_len);
     }
-    if (desc->n_ranges || desc->block_rows || desc->block_keys)
-        INVALID("desc.%s is given, but its feature is not", desc->n_ranges     ? "n_ranges"
-                                                            : desc->block_rows ? "block_rows"
-                                                                               : "block_keys");
-    return HEED_OK;
+    return check_lists(desc, why);
 }
 
 static heed_status check_numbers(const heed_attn_desc *desc, heed_error *why)
@@ -197,6 +208,9 @@ heed_status heed_validate_desc(const heed_attn_desc *desc, heed_problem *problem
         .softcap = desc->softcap,
         .window_left = resolve_window(desc, desc->window_left),
         .window_right = resolve_window(desc, desc->window_right),
+        .n_ranges = desc->n_ranges,
+        .block_rows = desc->block_rows,
+        .block_keys = desc->block_keys,
     };
     if (p.softcap == 0)
         p.features &= ~HEED_HAS_SOFTCAP;
@@ -323,26 +337,24 @@ static heed_status check_arrays(const heed_attn_desc *desc, const heed_attn_args
     if (!(f & HEED_HAS_PACKED) && (args->q_starts || args->kv_starts))
         INVALID("args.%s is given, but the plan's features lack HEED_HAS_PACKED",
                 args->q_starts ? "q_starts" : "kv_starts");
-    if (args->ranges.data || args->key_blocks.data || args->mask_from)
-        INVALID("args.%s is given, but the plan's features lack its bit",
-                args->ranges.data       ? "ranges"
-                : args->key_blocks.data ? "key_blocks"
-                                        : "mask_from");
-    return check_block_table(desc, args, why);
+    st = check_array("mask_from", args->mask_from, (f & HEED_HAS_MASK_FROM) != 0, why);
+    return st == HEED_OK ? check_block_table(desc, args, why) : st;
 }
 
 static heed_status check_sharing(const heed_attn_args *args, heed_error *why)
 {
     const void *out = args->out.data;
-    const char *twin = out == args->q.data         ? "q"
-                       : out == args->k.data       ? "k"
-                       : out == args->v.data       ? "v"
-                       : out == args->mask.data    ? "mask"
-                       : out == args->bias.data    ? "bias"
-                       : out == args->lse.data     ? "lse"
-                       : out == args->weights.data ? "weights"
-                       : out == args->scores.data  ? "scores"
-                                                   : NULL;
+    const char *twin = out == args->q.data            ? "q"
+                       : out == args->k.data          ? "k"
+                       : out == args->v.data          ? "v"
+                       : out == args->mask.data       ? "mask"
+                       : out == args->bias.data       ? "bias"
+                       : out == args->ranges.data     ? "ranges"
+                       : out == args->key_blocks.data ? "key_blocks"
+                       : out == args->lse.data        ? "lse"
+                       : out == args->weights.data    ? "weights"
+                       : out == args->scores.data     ? "scores"
+                                                      : NULL;
     if (out && twin)
         INVALID("args.out.data equals args.%s.data: out may not share elements with it", twin);
     return HEED_OK;
@@ -371,6 +383,11 @@ heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args 
     const int64_t out_shape[] = {q_batch, desc->q_heads, q_rows, desc->v_dim};
     const int64_t pairs[] = {b, desc->q_heads, q, kv};
     const int64_t lse_shape[] = {q_batch, desc->q_heads, q_rows, 1};
+    const int has_blocks = (f & HEED_HAS_KEY_BLOCKS) != 0;
+    const int64_t row_blocks = has_blocks ? heed_ceil_div(q, desc->block_rows) : 0;
+    const int64_t key_blocks = has_blocks ? heed_ceil_div(kv, desc->block_keys) : 0;
+    const int64_t ranges_shape[] = {b, desc->q_heads, q, desc->n_ranges};
+    const int64_t words_shape[] = {b, desc->q_heads, row_blocks, heed_ceil_div(key_blocks, 64)};
     const struct {
         const char *name;
         const void *data;
@@ -390,6 +407,10 @@ heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args 
         {"weights", args->weights.data, args->weights.stride, (f & HEED_HAS_WEIGHTS) != 0, 1, 4,
          pairs},
         {"scores", args->scores.data, args->scores.stride, (f & HEED_HAS_SCORES) != 0, 1, 4, pairs},
+        {"ranges", args->ranges.data, args->ranges.stride, (f & HEED_HAS_RANGES) != 0, 0, 8,
+         ranges_shape},
+        {"key_blocks", args->key_blocks.data, args->key_blocks.stride, has_blocks, 0, 8,
+         words_shape},
     };
     for (size_t i = 0; i < sizeof view / sizeof *view; i++) {
         st = check_view(view[i].name, view[i].data, view[i].stride, view[i].wanted,

@@ -2,6 +2,7 @@
 #include "worker.h"
 
 #include "base/checked.h"
+#include "ranges.h"
 #include "softmax_state.h"
 
 /* What the rows of an operand belong to. */
@@ -27,8 +28,24 @@ static void add_operand(heed_worker *w, heed_rows *rows, const void *data, const
         .batch_step = packed ? 0 : heed_offset_bytes(type, stride[0]),
         .head_step = heed_offset_bytes(type, stride[1] * heads),
         .row_step = heed_offset_bytes(type, stride[2]),
+        .column_step = rows == &w->tile.mask || rows == &w->tile.bias
+                           ? heed_offset_bytes(type, stride[3])
+                           : 0,
         .kind = kind,
     };
+}
+
+static void add_lists(heed_worker *w, heed_rows *rows, const heed_const_view *view)
+{
+    *rows = (heed_rows){NULL, view->stride[1], view->stride[2], view->stride[3]};
+    if (view->data)
+        w->operands[w->n_operands++] = (heed_operand){
+            .rows = rows,
+            .data = (void *)view->data,
+            .batch_step = view->stride[0] * 8,
+            .head_step = view->stride[1] * w->plan->group * 8,
+            .kind = OF_PAIRS,
+        };
 }
 
 void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)
@@ -57,6 +74,9 @@ void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)
     add_operand(w, &t->bias, a->bias.data, a->bias.stride, d->bias_type, OF_PAIRS);
     add_operand(w, &t->weights, a->weights.data, a->weights.stride, HEED_F32, OF_PAIRS);
     add_operand(w, &t->scores, a->scores.data, a->scores.stride, HEED_F32, OF_PAIRS);
+    /* Pairs of two numbers and words: of eight bytes each, which no type of a tensor has. */
+    add_lists(w, &t->ranges, &a->ranges);
+    add_lists(w, &t->key_blocks, &a->key_blocks);
     t->k_page_stride = a->k.stride[0];
     t->v_page_stride = a->v.stride[0];
     t->k_quant = a->k_quant;
@@ -85,7 +105,7 @@ void heed_worker_set_run(heed_worker *w, uint32_t run)
     w->run_of_call = w->index * w->plan->layout.mask_runs + run;
     w->tile.q_first = rows.first;
     w->tile.q_count = rows.end - rows.first;
-    w->keys = heed_visible_keys(w->plan, w->sequence, rows);
+    w->run_keys = w->keys = heed_visible_keys(w->plan, w->sequence, rows);
 }
 
 void heed_worker_bind_sequence(heed_worker *w, int64_t tile)
@@ -102,6 +122,7 @@ void heed_worker_bind_sequence(heed_worker *w, int64_t tile)
     t->q_len = s->q_len;
     t->kv_len = s->kv_len;
     t->q_offset = s->q_offset;
+    t->mask_from = a->mask_from ? a->mask_from[w->index] : 0;
     if (a->block_table)
         t->pages = a->block_table + w->index * a->block_table_stride;
     for (uint32_t i = 0; i < w->n_operands; i++) {
@@ -109,7 +130,8 @@ void heed_worker_bind_sequence(heed_worker *w, int64_t tile)
         const int64_t row = o->kind == OF_QUERIES ? s->q_start
                             : o->kind == OF_KEYS  ? s->kv_start
                                                   : 0;
-        o->bound = o->data + w->index * o->batch_step + row * o->row_step;
+        o->bound =
+            o->data + w->index * o->batch_step + row * o->row_step - t->mask_from * o->column_step;
     }
     if (s->n_runs == 1)
         heed_worker_set_run(w, 0);
@@ -134,6 +156,12 @@ void heed_worker_bind_heads(heed_worker *w, int64_t g)
     t->alibi_slope = a->alibi_slope ? a->alibi_slope + head : NULL;
     t->bias_slope = a->bias_slope ? a->bias_slope + head : NULL;
     t->sink = a->sink ? a->sink + head : NULL;
+}
+
+void heed_worker_find_keys(heed_worker *w)
+{
+    if (w->tile.ranges.data)
+        w->keys = heed_ranges_span(&w->class_plan->problem, &w->tile, w->run_keys);
 }
 
 void heed_worker_point_state(heed_worker *w, void *base)

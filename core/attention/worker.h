@@ -10,10 +10,11 @@ typedef struct heed_operand {
     char *data;                              /* at sequence 0, row 0, head 0 */
     char *bound;                             /* at the bound sequence, head 0 */
     int64_t batch_step, head_step, row_step; /* bytes; from kv head to kv head */
+    int64_t column_step;                     /* bytes; from column to column of what begins late */
     int kind;                                /* what its rows belong to: worker.c */
 } heed_operand;
 
-enum { HEED_MOST_OPERANDS = 9 };
+enum { HEED_MOST_OPERANDS = 11 };
 
 /* What a part keeps while it runs. Between tiles only what changed is rewritten. */
 typedef struct heed_worker {
@@ -29,7 +30,8 @@ typedef struct heed_worker {
     int64_t unit;        /* index * kv_heads + first kv head that the tile is bound to; -1: none */
     int64_t last_unit;   /* of the last tile that used the scratch; -1: none */
     int64_t run_of_call; /* index * layout.mask_runs + run that the tile's rows are */
-    heed_span keys;      /* that some row of the tile sees */
+    heed_span run_keys;  /* that some row of the run sees by length, causality and window */
+    heed_span keys;      /* and by the ranges of the tile's heads */
     heed_tile tile;
     uint32_t n_operands;
     heed_operand operands[HEED_MOST_OPERANDS];
@@ -46,6 +48,9 @@ void heed_worker_bind_heads(heed_worker *w, int64_t g);
 
 /* Sets the tile's rows, and finds the keys that they see. */
 void heed_worker_set_run(heed_worker *w, uint32_t run);
+
+/* Cuts the keys of the bound run and heads to those that their ranges reach. */
+void heed_worker_find_keys(heed_worker *w);
 
 /* The tile's state is at `base`. */
 void heed_worker_point_state(heed_worker *w, void *base);

@@ -130,6 +130,15 @@ static void add_class(heed_attn *plan, const heed_class_plan *c, needs *n)
     }
 }
 
+#define DENSE (HEED_HAS_MASK | HEED_HAS_BIAS)
+#define LISTS (HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS)
+
+/* Summaries of both kinds are made one beside the other. */
+static int has_both(const heed_attn *plan)
+{
+    return plan->desc.features & DENSE && plan->desc.features & LISTS;
+}
+
 /* Header, schedule and mask summaries, which do not depend on the number of parts. */
 static int lay_out_fixed(heed_attn *plan, int summarise)
 {
@@ -143,7 +152,7 @@ static int lay_out_fixed(heed_attn *plan, int summarise)
               append(&l->fixed, (size_t)l->max_units, 1, &l->unit_marks);
     if (!summarise || plan->desc.kv_heads == 1 || bad)
         return bad;
-    l->mask_row = (size_t)l->max_blocks + 1;
+    l->mask_row = ((size_t)l->max_blocks + 1) * (1 + (size_t)has_both(plan));
     const size_t most = MASK_TABLE_BYTES / l->mask_row;
     bad = heed_mul_size(batch, (size_t)l->mask_runs, &runs);
     l->mask_entries = (int64_t)(runs < most ? runs : most);
@@ -155,8 +164,10 @@ static int lay_out_fixed(heed_attn *plan, int summarise)
 static int lay_out_part(heed_attn *plan, int summarise, const needs *n)
 {
     heed_layout *l = &plan->layout;
-    const size_t summary =
-        summarise ? (size_t)plan->group * l->kv_heads * ((size_t)l->max_blocks + 1) : 0;
+    const size_t summary = summarise
+                               ? ((size_t)plan->group * l->kv_heads + (size_t)has_both(plan)) *
+                                     ((size_t)l->max_blocks + 1)
+                               : 0;
     size_t at, state = 0, unit = 0, units = 0;
     int bad = state_bytes(l->rows, l->acc_stride, &state);
     if (l->max_groups) {
@@ -181,7 +192,7 @@ static int lay_out_part(heed_attn *plan, int summarise, const needs *n)
 heed_status heed_workspace_layout(heed_attn *plan, heed_error *why)
 {
     const heed_attn_desc *d = &plan->desc;
-    const int summarise = (d->features & (HEED_HAS_MASK | HEED_HAS_BIAS)) != 0;
+    const int summarise = (d->features & (DENSE | LISTS)) != 0;
     needs n = {.chunks = 1};
     plan->layout = (heed_layout){.acc_stride = (d->v_dim + 15) / 16 * 16, .kv_heads = 1};
     for (uint32_t i = 0; i < HEED_CLASSES; i++)

@@ -302,7 +302,10 @@ static heed_status schedule_attention(builder *b, matrix q, matrix k, matrix v, 
         .n_pages = a->n_pages,
         .alibi_slope = a->alibi_slope,
         .bias_slope = a->bias_slope,
-        .sink = a->sink};
+        .sink = a->sink,
+        .ranges = a->ranges,
+        .key_blocks = a->key_blocks,
+        .mask_from = a->mask_from};
     args.lse.stride[3] = 0;
     void *workspace = step_at(at, b->base, heed_workspace_bytes(m->plan, run->head.n_parts));
     return start(b, &heed_attn_operation, m->plan, &args, workspace, &run->attention);

@@ -13,6 +13,8 @@
  *                       and bias[b,h,i,j] != -inf             HEED_HAS_BIAS
  *                       and j <= pos(i)                       HEED_HAS_CAUSAL
  *                       and pos(i) - window_left <= j <= pos(i) + window_right  HEED_HAS_WINDOW
+ *                       and begin <= j < end of a range of row i                HEED_HAS_RANGES
+ *                       and the bit of its blocks of rows and keys is set       HEED_HAS_KEY_BLOCKS
  *     m = max(s over visible j, sink[h]);  l = sum exp(s - m) + exp(sink[h] - m)
  *     weights = exp(s - m) / l on visible j, 0 elsewhere
  *     out = sum_j weights * v[b,g,j,:];    lse = m + ln(l)
@@ -74,9 +76,9 @@ enum {
 /** Whole prefill = chunked prefill = token by token, any strides, contiguous or paged: the same
  * bits. May be slower. */
 #define HEED_HAS_REPRODUCIBLE_CHUNKS (UINT64_C(1) << 16)
-#define HEED_HAS_RANGES (UINT64_C(1) << 17)     /**< args.ranges, desc.n_ranges; reserved */
-#define HEED_HAS_KEY_BLOCKS (UINT64_C(1) << 18) /**< args.key_blocks, desc.block_*; reserved */
-#define HEED_HAS_MASK_FROM (UINT64_C(1) << 19)  /**< args.mask_from; reserved */
+#define HEED_HAS_RANGES (UINT64_C(1) << 17)     /**< args.ranges, desc.n_ranges */
+#define HEED_HAS_KEY_BLOCKS (UINT64_C(1) << 18) /**< args.key_blocks, desc.block_* */
+#define HEED_HAS_MASK_FROM (UINT64_C(1) << 19)  /**< args.mask_from, with mask or bias */
 /** @} */
 
 /**
@@ -106,8 +108,8 @@ enum {
 /** Stages of the optional scores output. What a stage does not hold is -inf. */
 enum {
     HEED_SCORES_NONE, /**< there is no such output */
-    /** scale * q k of every j < kv_lens[b] inside the row's causal range and window, whatever mask and
-     * bias say */
+    /** scale * q k of every j < kv_lens[b] inside the row's causal range, window, ranges and key blocks,
+     * whatever mask and bias say */
     HEED_SCORES_RAW,
     HEED_SCORES_SOFTCAPPED, /**< of the same keys, behind the soft cap */
     HEED_SCORES_BIASED      /**< s, of the visible keys */
@@ -201,15 +203,20 @@ typedef struct heed_attn_args {
     const float *bias_slope;    /**< HEED_HAS_BIAS_SLOPE: [q_heads] */
     const float *sink;          /**< HEED_HAS_SINK: [q_heads]; -inf is none */
     /** HEED_HAS_RANGES: pairs of int32_t {begin, end}, [batch, q_heads, q_len, n_ranges]; strides in
-     * pairs. Row i sees key j only if begin <= j < end of one of them. Those of a row ascend and do not
-     * overlap; begin == end is none */
+     * pairs, 0 broadcasts. Row i sees key j only if begin <= j < end of one of them. Those of a row
+     * ascend, do not overlap and end at kv_lens[b] at the latest; begin == end is none. Like lengths they
+     * are read and checked when the run begins (HEED_CONTEXT_TRUST_LENGTHS: not checked). What they and
+     * key_blocks hide from all rows is not read: such pages and their entries of block_table need not
+     * be there. heed/masks.h makes them */
     heed_const_view ranges;
     /** HEED_HAS_KEY_BLOCKS: words of uint64_t, [batch, q_heads, q_len / block_rows, kv_len / block_keys /
-     * 64], each rounded up; strides in words. Row i sees key j only if bit n % 64 of word n / 64 of row
-     * block i / block_rows is set, n = j / block_keys */
+     * 64], each rounded up; strides in words, 0 broadcasts. Row i sees key j only if bit n % 64 of word
+     * n / 64 of row block i / block_rows is set, n = j / block_keys. Bits behind the last block may be
+     * anything */
     heed_const_view key_blocks;
-    /** HEED_HAS_MASK_FROM: [batch]; column 0 of mask and bias is key mask_from[b], and the keys before it
-     * are visible to them, with bias 0. Columns there are as many as keys from it to kv_len */
+    /** HEED_HAS_MASK_FROM: [batch], 0 to kv_lens[b]; column 0 of mask and bias is key mask_from[b], and the
+     * keys before it are visible to them, with bias 0. Columns there are as many as keys from it to
+     * kv_len */
     const int32_t *mask_from;
 } heed_attn_args;
 

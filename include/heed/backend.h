@@ -65,6 +65,7 @@ typedef struct heed_problem {
     uint32_t accuracy, reserved;
     float scale, softcap;
     int64_t window_left, window_right;
+    uint32_t n_ranges, block_rows, block_keys, reserved_lists; /* 0 without their feature */
 } heed_problem;
 
 /** heed_tiling.flush: set in MXCSR around the backend's tiles. */
@@ -124,6 +125,11 @@ enum { HEED_BLOCK_NONE, HEED_BLOCK_ALL, HEED_BLOCK_MIXED };
  *           sequence's key 0, or in pages to page 0: heed_scale_at(&tile->k_quant, page, head, key, d)
  *           has the place, key the sequence's and page 0, or the page and the key's row in it. The scale
  *           is NULL where there are none. Scales and zeros of hidden keys may be anything, too.
+ * Lists     ranges and key_blocks, what a row sees besides: heed_next_listed and heed_listed_bits
+ *           (kit.h) read them, and heed_row_span gives the keys from a row's first to its last by range,
+ *           causality, window and ranges. Keys that no row of the tile may see by all of these may lie
+ *           in memory that is not there, and their entries of pages may hold anything:
+ *           heed_listed_keys finds them. Mask and bias say nothing of memory.
  * Memory    nothing outside the tile's rows and keys may be read. Within, a key that a row may not
  *           see may hold anything: it must not reach that row's result (0 * NaN is NaN).
  * State     per row: row_max m, row_sum = sum exp(s - m), acc = sum exp(s - m) * v over the visible
@@ -137,7 +143,7 @@ enum { HEED_BLOCK_NONE, HEED_BLOCK_ALL, HEED_BLOCK_MIXED };
  *           then leaves the final row_max (unit as always) and row_sum, with the sink in them.
  * Outputs   with HEED_TILE_OUTPUTS row_max and row_sum are final (sink included); the backend writes
  *           weights and scores of every (row, key) of the tile: for keys that are not visible weight
- *           0 and score -inf, as heed/attention.h says. It does not touch out, lse or the state.
+ *           0 and score -inf, as heed/attention.h says: a raw score where mask and bias alone hide it. It does not touch out, lse or the state.
  */
 typedef struct heed_tile {
     size_t struct_size;
@@ -149,17 +155,25 @@ typedef struct heed_tile {
     const int32_t *pages; /* NULL: contiguous. Else key j is row j % page_len of page pages[j / page_len] */
     int64_t k_page_stride, v_page_stride;
     const float *alibi_slope, *bias_slope, *sink; /* of the tile's first head; NULL where absent */
-    /* Per head and key block from the first of the tile on: HEED_BLOCK_*, mask and bias together.
-     * NONE: every pair is hidden, by the mask or a bias of -inf. ALL: there is no bias, and the mask
-     * hides nothing. NULL: neither mask nor bias is present. */
+    /* Per head and key block from the first of the tile on: HEED_BLOCK_*, of mask, bias, ranges and
+     * key_blocks together. NONE: every pair is hidden. ALL: there is no bias, and nothing else hides a
+     * pair. NULL: none of them is present. */
     const uint8_t *mask_blocks;
     int64_t mask_block_stride; /* from head to head; 0 where they share a mask */
-    const void *prepared; /* the tile's first key block; the next is prepare_bytes on. NULL: do it in
-                             scratch, to the same bits */
+    /* The tile's first key block; the next is prepare_bytes on. NULL: do it in scratch, to the same
+     * bits. With ranges or key_blocks those that are NONE for all heads may lack, but for the second
+     * pass. */
+    const void *prepared;
     /* acc [n_heads * q_count, v_dim], rows acc_stride apart, each aligned to 64 bytes. Core does not
      * initialise the state. */
     float *row_max, *row_sum, *acc;
     int64_t acc_stride;
+    /* Pairs of int32_t, strides in pairs, dim is the interval; words of uint64_t, row is the block of
+     * rows (from the sequence's row 0) and dim the word. data is NULL where absent. */
+    heed_rows ranges, key_blocks;
+    /* The first key of which mask and bias have a column (where its dim is still the key): those before
+     * it have none, are visible to both and have bias 0. 0 without HEED_HAS_MASK_FROM. */
+    int64_t mask_from;
 } heed_tile;
 
 #define HEED_UNBOUNDED (INT64_C(1) << 60)

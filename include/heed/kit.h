@@ -45,6 +45,181 @@ static inline void heed_row_keys(const heed_tile *tile, int64_t i, int64_t *firs
     *end = high < tile->k_end ? high : tile->k_end;
 }
 
+/** Does the tile have ranges or key blocks? */
+static inline int heed_has_lists(const heed_tile *tile)
+{
+    return tile->ranges.data || tile->key_blocks.data;
+}
+
+/** Number n of the ranges of row i: two numbers. */
+static inline const int32_t *heed_range_at(const heed_tile *tile, int64_t head, int64_t i,
+                                           int64_t n)
+{
+    const heed_rows *r = &tile->ranges;
+    return (const int32_t *)r->data +
+           2 * (head * r->head_stride + i * r->row_stride + n * r->dim_stride);
+}
+
+/** Moves [*first, *end) to the next keys in it that key blocks let row i see, as many as follow each
+ * other. Returns 0 if there are none. */
+static inline int heed_next_block_keys(const heed_problem *problem, const heed_tile *tile,
+                                       int64_t head, int64_t i, int64_t *first, int64_t *end)
+{
+    const heed_rows *b = &tile->key_blocks;
+    const uint32_t keys = problem->block_keys;
+    const uint64_t *words = (const uint64_t *)b->data + head * b->head_stride +
+                            (int64_t)((uint32_t)i / problem->block_rows) * b->row_stride;
+    const int64_t last = (int64_t)((uint32_t)(*end - 1) / keys);
+    int64_t n = (int64_t)((uint32_t)*first / keys), stop;
+    while (n <= last) { /* to the next bit that is set */
+        uint64_t word = words[(n >> 6) * b->dim_stride] >> (n & 63);
+        if (!word) {
+            n = (n | 63) + 1;
+            continue;
+        }
+        for (; !(word & 255); word >>= 8)
+            n += 8;
+        for (; !(word & 1); word >>= 1)
+            n++;
+        break;
+    }
+    if (n > last)
+        return 0;
+    for (stop = n + 1; stop <= last && words[(stop >> 6) * b->dim_stride] >> (stop & 63) & 1;)
+        stop++;
+    *first = n * keys > *first ? n * keys : *first;
+    *end = stop * keys < *end ? stop * keys : *end;
+    return 1;
+}
+
+/** Moves [*first, *end) to the next keys in it that ranges and key blocks let row i of a head of the
+ * tile see: some that follow each other, though the next may follow them at once. Returns 0 if there
+ * are none. Causality, window, mask and bias are not looked at. */
+static inline int heed_next_listed(const heed_problem *problem, const heed_tile *tile, int64_t head,
+                                   int64_t i, int64_t *first, int64_t *end)
+{
+    uint32_t n;
+    if (*first >= *end)
+        return 0;
+    if (!tile->ranges.data)
+        return !tile->key_blocks.data || heed_next_block_keys(problem, tile, head, i, first, end);
+    for (n = 0; n < problem->n_ranges; n++) {
+        const int32_t *range = heed_range_at(tile, head, i, n);
+        int64_t low = range[0] > *first ? range[0] : *first,
+                high = range[1] < *end ? range[1] : *end;
+        if (low >= high ||
+            (tile->key_blocks.data && !heed_next_block_keys(problem, tile, head, i, &low, &high)))
+            continue;
+        *first = low;
+        *end = high;
+        return 1;
+    }
+    return 0;
+}
+
+/** Bits [first, end) of a word, as far as it has them. */
+static inline uint64_t heed_bits_between(int64_t first, int64_t end)
+{
+    const uint64_t from = first <= 0 ? ~UINT64_C(0) : first >= 64 ? 0 : ~UINT64_C(0) << first;
+    return end <= 0 ? 0 : end >= 64 ? from : from & ~(~UINT64_C(0) << end);
+}
+
+/** Of keys j to j + n - 1, n from 1 to 64, those that ranges and key blocks let row i see: a bit each. */
+static inline uint64_t heed_listed_bits(const heed_problem *problem, const heed_tile *tile,
+                                        int64_t head, int64_t i, int64_t j, int64_t n)
+{
+    int64_t first = j, end = j + n;
+    uint64_t bits = 0;
+    for (; heed_next_listed(problem, tile, head, i, &first, &end); first = end, end = j + n)
+        bits |= heed_bits_between(first - j, end - j);
+    return bits;
+}
+
+/** The keys from the first to the last of the tile that row i of a head may see by causality, window and
+ * ranges: [*first, *end), *first = *end if there are none. With one range, no bias, mask and key blocks
+ * it sees all of them. */
+static inline void heed_row_span(const heed_problem *problem, const heed_tile *tile, int64_t head,
+                                 int64_t i, int64_t *first, int64_t *end)
+{
+    heed_row_keys(tile, i, first, end);
+    if (tile->ranges.data) {
+        int64_t low = *end, high = *first;
+        uint32_t n;
+        for (n = 0; n < problem->n_ranges; n++) {
+            const int32_t *range = heed_range_at(tile, head, i, n);
+            if (range[0] == range[1])
+                continue;
+            low = range[0] < low ? range[0] : low;
+            high = range[1] > high ? range[1] : high;
+        }
+        *first = low > *first ? low : *first;
+        *end = high < *end ? high : *end;
+    }
+    if (*end < *first)
+        *end = *first;
+}
+
+/** How many rows from i on, and before `end`, have the lists of row i. */
+static inline int64_t heed_rows_alike(const heed_problem *problem, const heed_tile *tile,
+                                      int64_t head, int64_t i, int64_t end)
+{
+    const heed_rows *r = &tile->ranges;
+    int64_t to = i + 1;
+    if (tile->key_blocks.data) {
+        const int64_t block =
+            ((int64_t)((uint32_t)i / problem->block_rows) + 1) * problem->block_rows;
+        end = block < end ? block : end;
+    }
+    if (!r->data || r->row_stride == 0)
+        return end - i;
+    for (; to < end; to++) {
+        uint32_t n;
+        for (n = 0; n < problem->n_ranges; n++) {
+            const int32_t *a = heed_range_at(tile, head, i, n),
+                          *b = heed_range_at(tile, head, to, n);
+            if (a[0] != b[0] || a[1] != b[1])
+                return to - i;
+        }
+    }
+    return end - i;
+}
+
+/** Of keys [first, end) of the tile, at most 64 times n_words of them, those that some row of it may
+ * see by causality, window, ranges and key blocks: a bit each, from `first` on. Returns HEED_BLOCK_NONE
+ * or HEED_BLOCK_ALL where no bit or every one is set, else HEED_BLOCK_MIXED. Outside the tile's keys
+ * no bit is set, and ALL says nothing of them. */
+static inline int heed_listed_keys(const heed_problem *problem, const heed_tile *tile,
+                                   int64_t first, int64_t end, uint64_t *bits, int n_words)
+{
+    const int64_t low = first > tile->k_first ? first : tile->k_first;
+    const int64_t high = end < tile->k_end ? end : tile->k_end;
+    const int64_t heads =
+        tile->ranges.head_stride || tile->key_blocks.head_stride ? tile->n_heads : 1;
+    const int64_t q_end = tile->q_first + tile->q_count;
+    int64_t head, i, alike;
+    int word, all = 0, any = 0;
+    for (word = 0; word < n_words; word++)
+        bits[word] = 0;
+    if (low >= high)
+        return HEED_BLOCK_NONE;
+    for (head = 0; head < heads && !all; head++)
+        for (i = tile->q_first; i < q_end && !all; i += alike) {
+            int64_t from, to, unused, a, b;
+            alike = heed_rows_alike(problem, tile, head, i, q_end);
+            heed_row_keys(tile, i, &from, &unused); /* ranges of rows one after another are one */
+            heed_row_keys(tile, i + alike - 1, &unused, &to);
+            from = from > low ? from : low;
+            to = to < high ? to : high;
+            for (a = from, b = to; heed_next_listed(problem, tile, head, i, &a, &b); a = b, b = to)
+                for (any = 1, word = 0; word < n_words; word++)
+                    bits[word] |= heed_bits_between(a - first - 64 * word, b - first - 64 * word);
+            for (all = any, word = 0; all && word < n_words; word++)
+                all = bits[word] ==
+                      heed_bits_between(low - first - 64 * word, high - first - 64 * word);
+        }
+    return all ? HEED_BLOCK_ALL : any ? HEED_BLOCK_MIXED : HEED_BLOCK_NONE;
+}
+
 /** Element w[i, c] of a layer's weights, in elements from weight->data. */
 static inline int64_t heed_linear_weight_at(const heed_linear_weight *weight, int64_t i, int64_t c)
 {
@@ -165,6 +340,8 @@ static inline void heed_tile_of_head(const heed_problem *problem, const heed_til
         {&one->lse, head, 4},
         {&one->weights, head, 4},
         {&one->scores, head, 4},
+        {&one->ranges, head, 8},
+        {&one->key_blocks, head, 8},
     };
     *one = *tile;
     for (size_t i = 0; i < sizeof moved / sizeof *moved; i++)

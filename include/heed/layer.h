@@ -114,6 +114,9 @@ typedef struct heed_mha_args {
     const float *alibi_slope;   /**< as in heed_attn_args */
     const float *bias_slope;    /**< as in heed_attn_args */
     const float *sink;          /**< as in heed_attn_args */
+    heed_const_view ranges;     /**< as in heed_attn_args, over the keys that mask has */
+    heed_const_view key_blocks; /**< as in heed_attn_args */
+    const int32_t *mask_from;   /**< as in heed_attn_args */
 } heed_mha_args;
 
 /**

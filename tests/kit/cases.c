@@ -319,6 +319,7 @@ void kit_cases(kit_list *list)
     kit_rising_cases(list);
     kit_pairwise_cases(list);
     kit_ragged_cases(list);
+    kit_mask_cases(list);
     kit_bits_cases(list);
     kit_property_cases(list);
     kit_merge_cases(list);

@@ -12,6 +12,7 @@ void kit_edge_cases(kit_list *list);        /* cases_edge.c: dims, lengths, valu
 void kit_rising_cases(kit_list *list);      /* cases_rising.c: scores that rise late, and spread */
 void kit_pairwise_cases(kit_list *list);    /* pairwise.c: every pair of options */
 void kit_ragged_cases(kit_list *list);      /* cases_ragged.c: packed rows and pages */
+void kit_mask_cases(kit_list *list);        /* cases_masks.c: ranges, key blocks, late masks */
 void kit_bits_cases(kit_list *list);        /* bits.c: the numerics contract */
 void kit_property_cases(kit_list *list);    /* property.c: what must hold without an oracle */
 void kit_merge_cases(kit_list *list);       /* merge.c: heed_merge */

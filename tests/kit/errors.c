@@ -214,6 +214,65 @@ static const char *no_pages(void *call, int arg, uint32_t pick)
     return NULL;
 }
 
+static const char *out_is_lists(void *call, int arg, uint32_t pick)
+{
+    heed_attn_args *a = &((kit_problem *)call)->args;
+    (void)pick;
+    (arg ? &a->key_blocks : &a->ranges)->data = a->out.data;
+    return "args.out";
+}
+
+static const char *far_lists(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    const kit_spec *s = &p->spec;
+    heed_const_view *view = arg ? &p->args.key_blocks : &p->args.ranges;
+    const int64_t shape[] = {p->args.batch, s->q_heads, arg ? 1 : p->args.q_len};
+    if (shape[pick] < 2)
+        return NULL;
+    view->stride[pick] = INT64_MAX / 8;
+    return arg ? "args.key_blocks" : "args.ranges";
+}
+
+/* Negative, beyond the keys, the wrong way round, or before the one before it. */
+static const char *bad_range(void *call, int arg, uint32_t pick)
+{
+    static char word[60];
+    kit_problem *p = call;
+    const int64_t *t = p->ranges_stride, h = pick / 8 % p->spec.q_heads;
+    const uint32_t n = p->spec.n_ranges;
+    int64_t b = 0;
+    (void)arg;
+    while (b < p->spec.batch && (p->q_lens[b] == 0 || p->kv_lens[b] < 2))
+        b++;
+    if (b == p->spec.batch || (pick % 8 == 7 && n == 1)) /* overlaps with nothing */
+        return NULL;
+    const int64_t i = (pick / 16) % p->q_lens[b];
+    const int32_t keys = p->kv_lens[b];
+    const int32_t bad[8][2] = {
+        {-1, 1},           {0, keys + 1},        {1, 0},   {INT32_MIN, INT32_MAX},
+        {keys, INT32_MAX}, {keys + 1, keys + 1}, {-1, -1}, {0, 1}};
+    guard_open(&p->ranges);
+    int32_t *to = (int32_t *)(void *)p->ranges.data + 2 * (b * t[0] + h * t[1] + i * t[2]);
+    for (uint32_t k = 0; k < n; k++) {
+        to[2 * k * t[3]] = k == 0 && pick % 8 == 7 ? 0 : bad[pick % 8][0];
+        to[2 * k * t[3] + 1] = k == 0 && pick % 8 == 7 ? 2 : bad[pick % 8][1];
+    }
+    /* Another sequence or head may have the same list, and is read first. */
+    snprintf(word, sizeof word, "args.ranges[");
+    return word;
+}
+
+static const char *bad_from(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    const int64_t b = p->args.batch - 1 - pick / 4 % p->args.batch;
+    const int32_t bad[] = {-1, INT32_MIN, INT32_MAX, p->kv_lens[b] + 1};
+    (void)arg;
+    p->mask_from[b] = bad[pick % 4];
+    return "args.mask_from[";
+}
+
 static const char *bad_executor(void *call, int arg, uint32_t pick)
 {
     /* Lacks parallel_for, or threads too, or its size. */
@@ -231,6 +290,8 @@ static const char *bad_executor(void *call, int arg, uint32_t pick)
 /* clang-format off */
 #define INVALID HEED_ERR_INVALID
 #define REFUSED HEED_ERR_UNSUPPORTED
+#define SOME_KEYS                                                                              \
+    (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS)
 #define RANGE (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI)
 #define PUT(field, ...) KIT_CHANGE(kit_problem, KIT_PUT, field, __VA_ARGS__)
 #define OR(field, ...) KIT_CHANGE(kit_problem, KIT_OR, field, __VA_ARGS__)
@@ -261,9 +322,18 @@ static const kit_mistake mistakes[] = {
      WITHOUT(HEED_HAS_PAGES)},
     {"page_len_0", "page_len", IN_DESC, INVALID, PUT(desc.page_len, 0), WITH(HEED_HAS_PAGES)},
     {"quant_of_none", "HEED_HAS_QUANT", IN_DESC, INVALID, DO(quant_of_none, 0, 1)},
-    {"ranges_reserved", "RANGES", IN_DESC, REFUSED, OR(desc.features, HEED_HAS_RANGES)},
-    {"key_blocks_reserved", "KEY_BLOCKS", IN_DESC, REFUSED, OR(desc.features, HEED_HAS_KEY_BLOCKS)},
-    {"mask_from_reserved", "MASK_FROM", IN_DESC, REFUSED, OR(desc.features, HEED_HAS_MASK_FROM)},
+    {"ranges_of_none", "n_ranges", IN_DESC, INVALID, OR(desc.features, HEED_HAS_RANGES),
+     WITHOUT(HEED_HAS_RANGES)},
+    {"n_ranges_bad", "n_ranges", IN_DESC, INVALID, PUT(desc.n_ranges, 0, 9, 262, INT64_C(0xffffffff)),
+     WITH(HEED_HAS_RANGES)},
+    {"blocks_of_none", "block_rows", IN_DESC, INVALID, OR(desc.features, HEED_HAS_KEY_BLOCKS),
+     WITHOUT(HEED_HAS_KEY_BLOCKS)},
+    {"block_rows_bad", "block_rows", IN_DESC, INVALID,
+     PUT(desc.block_rows, 0, INT64_C(1) << 31, INT64_C(0xffffffff)), WITH(HEED_HAS_KEY_BLOCKS)},
+    {"block_keys_bad", "block_keys", IN_DESC, INVALID,
+     PUT(desc.block_keys, 0, INT64_C(1) << 31, INT64_C(0xffffffff)), WITH(HEED_HAS_KEY_BLOCKS)},
+    {"mask_from_of_nothing", "MASK_FROM", IN_DESC, INVALID, OR(desc.features, HEED_HAS_MASK_FROM),
+     WITHOUT(HEED_HAS_MASK | HEED_HAS_BIAS)},
     {"bias_slope_without_bias", "BIAS_SLOPE", IN_DESC, INVALID,
      OR(desc.features, HEED_HAS_BIAS_SLOPE), WITHOUT(HEED_HAS_BIAS)},
     {"causal_without_position", "position", IN_DESC, INVALID, PUT(desc.position, HEED_POS_UNSET),
@@ -285,9 +355,12 @@ static const kit_mistake mistakes[] = {
     {"page_len_without_pages", "page_len", IN_DESC, INVALID, PUT(desc.page_len, 7, 16),
      WITHOUT(HEED_HAS_PAGES)},
     {"accuracy_unknown", "accuracy", IN_DESC, INVALID, PUT(desc.accuracy, 5, 7, 262)},
-    {"n_ranges", "n_ranges", IN_DESC, INVALID, PUT(desc.n_ranges, 1, 7, 262)},
-    {"block_rows", "block_rows", IN_DESC, INVALID, PUT(desc.block_rows, 1, 7, 262)},
-    {"block_keys", "block_keys", IN_DESC, INVALID, PUT(desc.block_keys, 1, 7, 262)},
+    {"n_ranges", "n_ranges", IN_DESC, INVALID, PUT(desc.n_ranges, 1, 7, 262),
+     WITHOUT(HEED_HAS_RANGES)},
+    {"block_rows", "block_rows", IN_DESC, INVALID, PUT(desc.block_rows, 1, 7, 262),
+     WITHOUT(HEED_HAS_KEY_BLOCKS)},
+    {"block_keys", "block_keys", IN_DESC, INVALID, PUT(desc.block_keys, 1, 7, 262),
+     WITHOUT(HEED_HAS_KEY_BLOCKS)},
     {"max_rows_without_packed", "max_rows", IN_DESC, INVALID, PUT(desc.max_rows, 1),
      WITHOUT(HEED_HAS_PACKED)},
     {"max_rows_large", "max_rows", IN_DESC, INVALID, PUT(desc.max_rows, INT64_C(1) << 31),
@@ -401,9 +474,30 @@ static const kit_mistake mistakes[] = {
      WITHOUT(HEED_HAS_QUANT)},
     {"v_quant_without_bit", "v_quant", IN_ARGS, INVALID, PUT(args.v_quant.scale, KIT_SOMETHING),
      WITHOUT(HEED_HAS_QUANT)},
-    {"ranges_unwanted", "ranges", IN_ARGS, INVALID, PUT(args.ranges.data, KIT_SOMETHING)},
-    {"key_blocks_unwanted", "key_blocks", IN_ARGS, INVALID, PUT(args.key_blocks.data, KIT_SOMETHING)},
-    {"mask_from_unwanted", "mask_from", IN_ARGS, INVALID, PUT(args.mask_from, KIT_SOMETHING)},
+    {"ranges_unwanted", "ranges", IN_ARGS, INVALID, PUT(args.ranges.data, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_RANGES)},
+    {"key_blocks_unwanted", "key_blocks", IN_ARGS, INVALID, PUT(args.key_blocks.data, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_KEY_BLOCKS)},
+    {"mask_from_unwanted", "mask_from", IN_ARGS, INVALID, PUT(args.mask_from, KIT_SOMETHING),
+     WITHOUT(HEED_HAS_MASK_FROM)},
+    {"ranges_null", "ranges", IN_ARGS, INVALID, PUT(args.ranges.data, 0),
+     WITH(HEED_HAS_RANGES | ELEMENTS)},
+    {"key_blocks_null", "key_blocks", IN_ARGS, INVALID, PUT(args.key_blocks.data, 0),
+     WITH(HEED_HAS_KEY_BLOCKS | ELEMENTS)},
+    {"mask_from_null", "mask_from", IN_ARGS, INVALID, PUT(args.mask_from, 0),
+     WITH(HEED_HAS_MASK | HEED_HAS_MASK_FROM)},
+    {"out_is_ranges", "args.out", IN_ARGS, INVALID, DO(out_is_lists, 0, 1),
+     WITH(HEED_HAS_RANGES | ELEMENTS)},
+    {"out_is_key_blocks", "args.out", IN_ARGS, INVALID, DO(out_is_lists, 1, 1),
+     WITH(HEED_HAS_KEY_BLOCKS | ELEMENTS)},
+    {"ranges_strides", "args.ranges", IN_ARGS, INVALID, DO(far_lists, 0, 3),
+     WITH(HEED_HAS_RANGES | ELEMENTS)},
+    {"key_blocks_strides", "args.key_blocks", IN_ARGS, INVALID, DO(far_lists, 1, 2),
+     WITH(HEED_HAS_KEY_BLOCKS | ELEMENTS)},
+    {"ranges_bad", "args.ranges[", IN_ARGS, INVALID, DO(bad_range, 0, 64),
+     WITH(HEED_HAS_RANGES | ELEMENTS)},
+    {"mask_from_bad", "args.mask_from[", IN_ARGS, INVALID, DO(bad_from, 0, 8),
+     WITH(HEED_HAS_MASK | HEED_HAS_MASK_FROM | ELEMENTS)},
     {"q_starts_alone", "q_starts", IN_ARGS, INVALID, PUT(args.q_starts, KIT_SOMETHING),
      WITHOUT(HEED_HAS_PACKED)},
     {"kv_starts_alone", "kv_starts", IN_ARGS, INVALID, PUT(args.kv_starts, KIT_SOMETHING),
@@ -424,13 +518,13 @@ static const kit_mistake mistakes[] = {
      WITH(HEED_HAS_PAGES | ELEMENTS)},
     /* A page that nobody sees may be bad. */
     {"page_bad", "block_table", IN_ARGS, INVALID, DO(bad_page, 0, 32),
-     WITH(HEED_HAS_PAGES | ELEMENTS), WITHOUT(HEED_HAS_CAUSAL | HEED_HAS_WINDOW)},
+     WITH(HEED_HAS_PAGES | ELEMENTS), WITHOUT(SOME_KEYS)},
     {"page_bad_of_some_length", "block_table", IN_ARGS, INVALID, DO(bad_page, 0, 32),
-     WITH(HEED_HAS_PAGES | HEED_HAS_LENS | ELEMENTS), WITHOUT(HEED_HAS_CAUSAL | HEED_HAS_WINDOW)},
+     WITH(HEED_HAS_PAGES | HEED_HAS_LENS | ELEMENTS), WITHOUT(SOME_KEYS)},
     {"n_pages_bad", "n_pages", IN_ARGS, INVALID, PUT(args.n_pages, -1, INT64_C(1) << 31),
      WITH(HEED_HAS_PAGES | ELEMENTS)},
     {"n_pages_0", "n_pages", IN_ARGS, INVALID, DO(no_pages, 0, 1), WITH(HEED_HAS_PAGES | ELEMENTS),
-     WITHOUT(HEED_HAS_CAUSAL | HEED_HAS_WINDOW)},
+     WITHOUT(SOME_KEYS)},
     {"args_struct_size", "struct_size", IN_ARGS, HEED_ERR_ABI,
      PUT(args.struct_size, KIT_BAD_STRUCTS)},
     {"executor_bad", "executor", IN_RUN, INVALID, DO(bad_executor, 0, 2)},
@@ -534,7 +628,12 @@ int kit_refuses(heed_context *context, kit_problem *p, size_t which, uint32_t pi
 static kit_spec good_problem(uint64_t features)
 {
     kit_spec s = {.q_type = HEED_F32, .k_type = HEED_F32, .v_type = HEED_F32, .out_type = HEED_F32};
-    s.features = features & ~(HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES | ELEMENTS);
+    s.features = features & ~(HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_RANGES |
+                              HEED_HAS_KEY_BLOCKS | ELEMENTS);
+    s.lists = (features & HEED_HAS_RANGES ? KIT_LISTS_RANGES : 0) |
+              (features & HEED_HAS_KEY_BLOCKS ? KIT_LISTS_BLOCKS : 0);
+    s.n_ranges = features & HEED_HAS_RANGES ? 3 : 0;
+    s.block_rows = s.block_keys = features & HEED_HAS_KEY_BLOCKS ? 8 : 0;
     if (features & (HEED_HAS_PACKED | HEED_HAS_PAGES)) {
         s.storage = !(features & HEED_HAS_PAGES) ? KIT_RAGGED_Q
                     : features & HEED_HAS_PACKED ? KIT_PAGED_RAGGED

@@ -94,6 +94,8 @@ static int mask_value(const kit_problem *p, int64_t b, int64_t h, int64_t i, int
         return 1;
     case KIT_MASK_NONE:
         return 0;
+    case KIT_MASK_LISTS:
+        return kit_is_listed(p, b, h, i, j);
     case KIT_MASK_EMPTY_ROWS:
         return row % 3 != 1 && bits % 3 != 0;
     case KIT_MASK_BLOCKS:
@@ -314,33 +316,28 @@ static int fill_pairs(kit_problem *p, int64_t b, int64_t h, int64_t i, unsigned 
 {
     const kit_spec *s = &p->spec;
     const kit_tensor *mask = &p->tensor[KIT_MASK], *bias = &p->tensor[KIT_BIAS];
-    int64_t position = i + p->offset[b], first = 0, end = p->kv_lens[b];
+    int64_t first, end;
+    const int64_t from = p->mask_from[b];
     int whatever = (s->features & HEED_HAS_SCORES) && s->scores_stage != HEED_SCORES_BIASED,
         any = 0;
-    if ((s->features & HEED_HAS_CAUSAL) && position + 1 < end)
-        end = position + 1;
-    if (s->features & HEED_HAS_WINDOW) {
-        if (s->window_left >= 0 && position - s->window_left > first)
-            first = position - s->window_left;
-        if (s->window_right >= 0 && position + s->window_right + 1 < end)
-            end = position + s->window_right + 1;
-    }
+    kit_row_reach(p, b, i, &first, &end);
     for (int64_t j = first; j < end; j++) {
-        int visible = !mask->bytes || mask_value(p, b, h, i, j);
-        if (mask->bytes) {
+        const int listed = kit_is_listed(p, b, h, i, j);
+        int visible = !mask->bytes || j < from || mask_value(p, b, h, i, j);
+        if (mask->bytes && j >= from) {
             static const unsigned char yes[4] = {1, 2, 0x80, 0xff};
             unsigned char byte = visible ? yes[(j + i) & 3] : 0;
             if (s->mask_form) /* one byte for many pairs: the same for all */
                 byte = visible ? 0x40 : 0;
-            p->buffer[KIT_MASK].data[kit_at(mask, b, h, i, j)] = byte;
+            p->buffer[KIT_MASK].data[kit_at(mask, b, h, i, j - from)] = byte;
         }
-        if (bias->bytes && visible) {
+        if (bias->bytes && visible && j >= from) {
             double x = bias_value(p, b, h, i, j);
-            kit_encode(bias->type, p->buffer[KIT_BIAS].data, kit_at(bias, b, h, i, j) / bias->bytes,
-                       x);
+            kit_encode(bias->type, p->buffer[KIT_BIAS].data,
+                       kit_at(bias, b, h, i, j - from) / bias->bytes, x);
             visible = x != -(double)INFINITY;
         }
-        if (visible || whatever)
+        if (listed && (visible || whatever))
             keys[j] = 1, any = 1;
     }
     return any;

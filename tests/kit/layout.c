@@ -184,10 +184,10 @@ void kit_lay_out(kit_problem *p)
     declare(p, KIT_V, s->v_type, kit_bytes_of(s->v_type), s->kv_heads, s->kv_len, s->v_dim);
     declare(p, KIT_OUT, s->out_type, kit_bytes_of(s->out_type), s->q_heads, s->q_len, s->v_dim);
     if (has & HEED_HAS_MASK)
-        declare(p, KIT_MASK, HEED_DTYPE_NONE, 1, s->q_heads, s->q_len, s->kv_len);
+        declare(p, KIT_MASK, HEED_DTYPE_NONE, 1, s->q_heads, s->q_len, s->kv_len - p->least_from);
     if (has & HEED_HAS_BIAS)
         declare(p, KIT_BIAS, s->bias_type, kit_bytes_of(s->bias_type), s->q_heads, s->q_len,
-                s->kv_len);
+                s->kv_len - p->least_from);
     if (has & HEED_HAS_LSE)
         declare(p, KIT_LSE, HEED_F32, 4, s->q_heads, s->q_len, 1);
     if (has & HEED_HAS_WEIGHTS)

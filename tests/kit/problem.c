@@ -135,6 +135,7 @@ static void describe_for_oracle(kit_problem *p)
                             .bias_slope = has & HEED_HAS_BIAS_SLOPE ? p->bias_slope : NULL,
                             .sink = has & HEED_HAS_SINK ? p->sink : NULL};
     /* clang-format on */
+    kit_describe_lists(p);
 }
 
 static int is_output(int which)
@@ -174,6 +175,8 @@ int kit_build(kit_problem *p, const kit_spec *spec, int side)
     if (spec->storage >= KIT_PAGED)
         p->spec.features |= HEED_HAS_PAGES;
     kit_choose(p);
+    if (kit_choose_lists(p) != 0)
+        return -1;
     if (kit_store(p) != 0)
         return -1;
     kit_lay_out(p);
@@ -193,6 +196,10 @@ int kit_build(kit_problem *p, const kit_spec *spec, int side)
             kit_free(p);
             return -1;
         }
+    }
+    if (kit_make_lists(p, side) != 0) {
+        kit_free(p);
+        return -1;
     }
     kit_fill(p);
     kit_reset_outputs(p);
@@ -229,6 +236,10 @@ static void reach(const kit_problem *p, int which, int64_t b, int64_t *rows, int
     if (which == KIT_Q || which == KIT_OUT || which == KIT_LSE || which >= KIT_WEIGHTS)
         return; /* weights and scores are written for every key */
     kit_reach(p, b, first, end);
+    if (which == KIT_MASK || which == KIT_BIAS) { /* whose columns begin late */
+        *first = *first > p->mask_from[b] ? *first - p->mask_from[b] : 0;
+        *end = *end > p->mask_from[b] ? *end - p->mask_from[b] : 0;
+    }
 }
 
 static void mark_reached(const kit_problem *p, int which, unsigned char *used)
@@ -240,9 +251,12 @@ static void mark_reached(const kit_problem *p, int which, unsigned char *used)
         int64_t rows, first, end;
         reach(p, which, b, &rows, &first, &end);
         for (int64_t h = 0; h < t->dim[1]; h++)
-            for (int64_t i = is_kv ? first : 0; i < (is_kv ? end : rows); i++)
+            for (int64_t i = is_kv ? first : 0; i < (is_kv ? end : rows); i++) {
+                if (is_kv && !kit_reaches(p, b, i))
+                    continue;
                 for (int64_t d = is_kv ? 0 : first; d < (is_kv ? t->dim[3] : end); d++)
                     guard_mark(buffer, used, kit_at(t, b, h, i, d), t->bytes);
+            }
     }
 }
 
@@ -274,6 +288,7 @@ void kit_free(kit_problem *p)
 {
     for (int n = 0; n < KIT_TENSORS; n++)
         guard_unmap(&p->buffer[n]);
+    kit_free_lists(p);
     free(p->block_table);
     free(p->true_table);
     free(p->places);

@@ -101,8 +101,35 @@ enum {
     KIT_MASK_BLOCKS,
     KIT_MASK_FIRST_KEYS,
     KIT_MASK_TREE,
+    KIT_MASK_LISTS,  /* what ranges and key blocks say: KIT_LISTS_AS_MASK */
     KIT_MASK_ISLANDS /* a key of every 512 is nobody's; some rows see nothing of 128 keys */
 };
+/** Ranges of rows; see lists.c. */
+enum {
+    KIT_RANGES_RANDOM,
+    KIT_RANGES_DOCUMENTS,
+    KIT_RANGES_PREFIX,
+    KIT_RANGES_CHUNKS,
+    KIT_RANGES_CAUSAL,
+    KIT_RANGES_WINDOW,
+    KIT_RANGES_FIRST_AND_WINDOW, /* two */
+    KIT_RANGES_TREE,             /* eight */
+    KIT_RANGES_ALL,
+    KIT_RANGES_EMPTY_ROWS,
+    KIT_RANGES_HOLES,
+    KIT_RANGES_KINDS
+};
+enum {
+    KIT_BLOCKS_HALF,
+    KIT_BLOCKS_QUARTER,
+    KIT_BLOCKS_BAND,
+    KIT_BLOCKS_ALL,
+    KIT_BLOCKS_EMPTY_ROWS,
+    KIT_BLOCKS_HOLES,
+    KIT_BLOCKS_KINDS
+};
+/** kit_spec.lists: what there is; AS_MASK: the library gets it as a bool mask (KIT_MASK_LISTS). */
+enum { KIT_LISTS_RANGES = 1, KIT_LISTS_BLOCKS = 2, KIT_LISTS_AS_MASK = 4 };
 enum { KIT_BIAS_NORMAL, KIT_BIAS_INF, KIT_BIAS_EMPTY_ROWS, KIT_BIAS_FILLER };
 enum { KIT_SINK_NORMAL, KIT_SINK_SOME_OFF, KIT_SINK_OFF, KIT_SINK_HUGE };
 
@@ -130,6 +157,9 @@ typedef struct kit_spec {
     uint32_t storage, page_len, pages;
     uint32_t mask_form, mask_kind; /* form: bit a set broadcasts axis a (b, h, i, j) */
     uint32_t bias_form, bias_kind;
+    uint32_t lists, n_ranges, block_rows, block_keys;
+    uint32_t ranges_form, ranges_kind; /* forms as of masks, without keys */
+    uint32_t blocks_form, blocks_kind, from_kind;
     uint32_t lens, offsets, sinks;
     uint32_t unlisted; /* lengths given here that are the width, and not listed for the library */
     kit_sequence sequence[KIT_MAX_BATCH]; /* with KIT_LENS_GIVEN */
@@ -173,6 +203,11 @@ typedef struct kit_problem {
     int32_t *block_table; /* as the library gets it: entries that no row reaches are garbage */
     int32_t *true_table;  /* as the oracle reads */
     int64_t *places;      /* what tensor[].place points to */
+    guard_buffer ranges, key_blocks; /* of 8 bytes */
+    int64_t ranges_stride[4], blocks_stride[4];
+    int32_t mask_from[KIT_MAX_BATCH];
+    int64_t least_from;     /* of them; 0 without */
+    unsigned char *reached; /* [batch, kv_len] by some row; NULL without lists */
     float alibi_slope[KIT_MAX_HEADS], bias_slope[KIT_MAX_HEADS], sink[KIT_MAX_HEADS];
     heed_attn_desc desc;
     heed_attn_args args;
@@ -203,6 +238,15 @@ int kit_untouched(const kit_problem *problem, int t, int64_t *where);
  */
 void kit_reach(const kit_problem *problem, int64_t b, int64_t *first, int64_t *end);
 
+/** The same of one row. */
+void kit_row_reach(const kit_problem *problem, int64_t b, int64_t i, int64_t *first, int64_t *end);
+
+/** Do ranges and key blocks let row i see key j? */
+int kit_is_listed(const kit_problem *problem, int64_t b, int64_t h, int64_t i, int64_t j);
+
+/** Does some row of sequence b see key j by them, and by range and window? Of keys in kit_reach. */
+int kit_reaches(const kit_problem *problem, int64_t b, int64_t j);
+
 /** Byte offset in its buffer of element [b, h, i, d] of tensor t. */
 int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d);
 
@@ -217,6 +261,14 @@ void kit_lay_out(kit_problem *problem);
 int kit_place(kit_problem *problem);
 /** fill.c: the side arrays (slopes, sinks) and the sequences' lengths and offsets. */
 void kit_choose(kit_problem *problem);
+/** lists.c: who sees what by lists, and where masks begin. Returns 0, or -1 when out of memory. */
+int kit_choose_lists(kit_problem *problem);
+/** lists.c: the library's lists. Returns as kit_choose_lists. */
+int kit_make_lists(kit_problem *problem, int side);
+/** lists.c: puts them into desc, args and reference. */
+void kit_describe_lists(kit_problem *problem);
+/** lists.c: gives their memory back. */
+void kit_free_lists(kit_problem *problem);
 /** fill.c: poisons everything and writes what is reached. */
 void kit_fill(kit_problem *problem);
 

@@ -64,7 +64,8 @@ static void one_row(const reference_problem *p, reference_row *r, int64_t positi
     for (int64_t j = 0; j < p->kv_len; j++) {
         r->in_range[j] = j < r->n_keys && (!p->causal || j <= position) &&
                          (p->window_left < 0 || j >= position - p->window_left) &&
-                         (p->window_right < 0 || j <= position + p->window_right);
+                         (p->window_right < 0 || j <= position + p->window_right) &&
+                         (!p->listed || p->listed(p->listed_of, r->b, r->h, r->i, j));
         r->visible[j] = 0;
         r->magnitude[j] = r->alibi[j] = r->bias[j] = r->weight[j] = 0;
         r->raw[j] = r->softcapped[j] = r->score[j] = -(double)INFINITY;
@@ -82,9 +83,11 @@ static void one_row(const reference_problem *p, reference_row *r, int64_t positi
             r->softcapped[j] = p->softcap * tanh(r->raw[j] / p->softcap);
         if (p->alibi_slope)
             r->alibi[j] = (double)p->alibi_slope[r->h] * (double)(j - position);
-        r->visible[j] = !p->mask.data || element(&p->mask, r->b, r->h, r->i, j) != 0;
-        if (p->bias.data) {
-            double bias = element(&p->bias, r->b, r->h, r->i, j);
+        const int64_t column = j - (p->mask_from ? p->mask_from[r->b] : 0);
+        r->visible[j] =
+            !p->mask.data || column < 0 || element(&p->mask, r->b, r->h, r->i, column) != 0;
+        if (p->bias.data && column >= 0) {
+            double bias = element(&p->bias, r->b, r->h, r->i, column);
             if (bias == -(double)INFINITY)
                 r->visible[j] = 0;
             r->bias[j] = (p->bias_slope ? (double)p->bias_slope[r->h] : 1) * bias;

@@ -35,6 +35,10 @@ typedef struct reference_problem {
     const int32_t *q_lens, *kv_lens;
     const int64_t *offset; /* per sequence; NULL: 0 */
     const float *alibi_slope, *bias_slope, *sink;
+    /* j is in range only if this says so too; NULL: nothing. Mask and bias begin at key mask_from[b] */
+    int (*listed)(const void *of, int64_t b, int64_t h, int64_t i, int64_t j);
+    const void *listed_of;
+    const int32_t *mask_from;
     int64_t every, some; /* of every so many rows the first so many alone; 0: all of them */
 } reference_problem;
 
@@ -44,7 +48,8 @@ typedef struct reference_row {
     const double *q;         /* the query row */
     const double *k, *v;     /* keys and values of kv head g, [kv_lens[b], dim], decoded */
     int64_t n_keys;          /* kv_lens[b] */
-    unsigned char *in_range; /* j < kv_lens[b], inside the causal range and the window */
+    unsigned char
+        *in_range; /* j < kv_lens[b], inside the causal range and the window, and listed */
     unsigned char *visible;  /* and neither mask nor bias hides it */
     double *magnitude;       /* |scale| * sum |q_d k_d|: what the rounding of raw is relative to */
     double *raw, *softcapped, *alibi, *bias, *score; /* where in_range, else -inf (terms: 0) */

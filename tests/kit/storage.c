@@ -79,6 +79,11 @@ static int make_pages(kit_problem *p)
                                    (uint64_t)p->n_pages];
             }
             int reached = n * len < end && (n + 1) * len > first && first < end;
+            for (int64_t j = larger(first, n * len), any = 0; reached && p->reached && !any; j++) {
+                any = kit_reaches(p, b, j);
+                if (!any && (j + 1 >= end || j + 1 >= (n + 1) * len))
+                    reached = 0;
+            }
             to_library[n] = reached ? all[n] : garbage(n);
         }
     }
