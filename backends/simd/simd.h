@@ -42,7 +42,8 @@ void heed_simd_close(const void *machine);
     (HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI |      \
      HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE | HEED_HAS_SINK | HEED_HAS_LSE |          \
      HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES |       \
-     HEED_HAS_REPRODUCIBLE_CHUNKS | HEED_HAS_QUANT)
+     HEED_HAS_REPRODUCIBLE_CHUNKS | HEED_HAS_QUANT | HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS |       \
+     HEED_HAS_MASK_FROM)
 
 /* ---- kernels of attention ---------------------------------------------------------------------
  *
@@ -160,7 +161,7 @@ static inline int heed_simd_one_chunk(const heed_tile *t)
 static inline int heed_simd_small_has_shape(const heed_problem *p)
 {
     const uint64_t terms = HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS |
-                           HEED_HAS_SINK | HEED_HAS_PAGES;
+                           HEED_HAS_SINK | HEED_HAS_PAGES | HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS;
     return (p->qk_dim == 8 || p->qk_dim == 16) && p->v_dim <= HEED_SMALL_DIM && p->v_dim % 8 == 0 &&
            !(p->features & terms);
 }

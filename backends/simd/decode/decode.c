@@ -89,6 +89,17 @@ static void point_rows(const decode *d, const heed_rows *rows, int64_t page, int
     }
 }
 
+/* The same where a key that no row sees may lie anywhere: it repeats the first that one does. */
+static void point_listed(const decode *d, const heed_rows *rows, int64_t page, int64_t step,
+                         const block *b, const char **to)
+{
+    const int first = __builtin_ctz(b->any);
+    for (int i = 0; i < DECODE_BLOCK; i++) {
+        const place at = find_place(d, b->base + (b->any >> i & 1 ? i : first));
+        to[i] = (const char *)rows->data + at.page * page + at.row * step;
+    }
+}
+
 /* Points the block at its rows. In pages the next block may be anywhere; where it is as far for
  * every row, because pages hold whole blocks, it is fetched from there. */
 static void point_block(const decode *d, block *b)
@@ -96,6 +107,12 @@ static void point_block(const decode *d, block *b)
     const heed_tile *t = d->tile;
     const heed_problem *p = d->problem;
     const int64_t next = b->base + DECODE_BLOCK, later = b->base + PAGE_AHEAD * DECODE_BLOCK;
+    if (d->lists) {
+        b->ahead = t->pages ? (fetch){0} : d->fetch;
+        point_listed(d, &t->k, d->k_page, d->k_row, b, b->k);
+        point_listed(d, &t->v, d->v_page, d->v_row, b, b->v);
+        return;
+    }
     const place here = find_place(d, b->first);
     point_rows(d, &t->k, d->k_page, d->k_row, b, here, b->k);
     point_rows(d, &t->v, d->v_page, d->v_row, b, here, b->v);
@@ -317,7 +334,8 @@ static void begin(decode *d, const heed_simd_tuning *tuning, decode_room *room)
     d->lift_v = lifts(p->v_type, &t->v_quant, p->v_dim);
     d->k_type = d->copy_k ? HEED_F32 : p->k_type;
     d->v_type = d->copy_v ? HEED_F32 : p->v_type;
-    d->masked = t->mask.data || t->bias.data;
+    d->masked = t->mask.data || t->bias.data || heed_has_lists(t);
+    d->lists = heed_has_lists(t);
     d->terms = has_terms(p);
     d->k_row = heed_offset_bytes(p->k_type, t->k.row_stride);
     d->v_row = heed_offset_bytes(p->v_type, t->v.row_stride);

@@ -33,7 +33,7 @@ typedef struct decode {
     float unit;              /* with pairs, what the products of q and k are multiplied by */
     uint16_t *visible;       /* of the last block that was looked at */
     uint32_t k_type, v_type; /* as the products read them: f32 where blocks are copied */
-    int copy_k, copy_v, masked, terms;
+    int copy_k, copy_v, masked, terms, lists;
     int lift_k, lift_v; /* scales of whole rows multiply scores and weights: scales.inc.h */
     fetch fetch;
 } decode;
@@ -45,14 +45,19 @@ static uint32_t range_bits(const block *b, int64_t first, int64_t end)
     return low < high ? ((1u << high) - 1u) & ~((1u << low) - 1u) : 0;
 }
 
-static uint32_t mask_bits(const block *b, const heed_rows *mask, int64_t head, int64_t row)
+/* `from`: the first key that it has a column of. */
+static uint32_t mask_bits(const block *b, const heed_rows *mask, int64_t from, int64_t head,
+                          int64_t row)
 {
     const uint8_t *data = mask->data;
     uint32_t bits = 0;
     data += head * mask->head_stride + row * mask->row_stride;
-    if (mask->dim_stride == 1 && b->end - b->base == DECODE_BLOCK && b->first == b->base)
+    if (mask->dim_stride == 1 && b->end - b->base == DECODE_BLOCK && b->first == b->base &&
+        b->base >= from)
         return bytes_set16(data + b->base);
-    for (int64_t j = b->first; j < b->end; j++)
+    if (from > b->first)
+        bits = range_bits(b, b->first, from);
+    for (int64_t j = from > b->first ? from : b->first; j < b->end; j++)
         bits |= (uint32_t)(data[j * mask->dim_stride] != 0) << (j - b->base);
     return bits;
 }
@@ -62,14 +67,16 @@ static void load_bias(const decode *d, const block *b, int64_t head, int64_t row
     const heed_rows *bias = &d->tile->bias;
     int64_t at = head * bias->head_stride + row * bias->row_stride;
     uint32_t type = d->problem->bias_type;
-    if (bias->dim_stride == 1 && b->end - b->base == DECODE_BLOCK && b->first == b->base) {
-        const char *from = (const char *)bias->data + (at + b->base) * heed_dtype_bytes(type);
+    const int64_t from = d->tile->mask_from;
+    if (bias->dim_stride == 1 && b->end - b->base == DECODE_BLOCK && b->first == b->base &&
+        b->base >= from) {
+        const char *data = (const char *)bias->data + (at + b->base) * heed_dtype_bytes(type);
         for (int i = 0; i < DECODE_BLOCK; i += LANES)
-            v_store(to + i, v_load_type(type, from + (size_t)i * heed_dtype_bytes(type), LANES));
+            v_store(to + i, v_load_type(type, data + (size_t)i * heed_dtype_bytes(type), LANES));
         return;
     }
     memset(to, 0, DECODE_BLOCK * sizeof *to);
-    for (int64_t j = b->first; j < b->end; j++)
+    for (int64_t j = from > b->first ? from : b->first; j < b->end; j++)
         to[j - b->base] = heed_load(type, bias->data, at + j * bias->dim_stride);
 }
 
@@ -81,15 +88,17 @@ static void find_visible(decode *d, block *b)
     uint32_t any = 0, every = 0xffffu;
     for (int64_t r = 0; r < d->rows; r++) {
         int64_t head = r / tile->q_count, i = tile->q_first + r % tile->q_count, first, end;
-        int state = tile->mask.data || tile->bias.data ? HEED_BLOCK_MIXED : HEED_BLOCK_ALL;
+        int state = d->masked ? HEED_BLOCK_MIXED : HEED_BLOCK_ALL;
         uint32_t bits;
         if (tile->mask_blocks)
             state = tile->mask_blocks[head * tile->mask_block_stride + b->base / DECODE_KEY_BLOCK -
                                       tile->k_first / DECODE_KEY_BLOCK];
-        heed_row_keys(tile, i, &first, &end);
+        heed_row_span(d->problem, tile, head, i, &first, &end);
         bits = state == HEED_BLOCK_NONE ? 0 : range_bits(b, first, end);
+        if (state == HEED_BLOCK_MIXED && bits && d->lists)
+            bits &= (uint32_t)heed_listed_bits(d->problem, tile, head, i, b->base, DECODE_BLOCK);
         if (state == HEED_BLOCK_MIXED && bits && tile->mask.data)
-            bits &= mask_bits(b, &tile->mask, head, i);
+            bits &= mask_bits(b, &tile->mask, tile->mask_from, head, i);
         if (state == HEED_BLOCK_MIXED && bits && tile->bias.data) {
             float bias[DECODE_BLOCK];
             load_bias(d, b, head, i, bias);

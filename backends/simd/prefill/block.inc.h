@@ -25,6 +25,9 @@ typedef struct prefill {
     int64_t v_stride, v_group; /* words from word to word of keys, from STEP columns to the next */
     float *s, *bias, *k_copy, *v_copy;
     uint64_t *seen;
+    int32_t lists; /* spans of rows do not say all that ranges and key blocks do */
+    int32_t needs; /* HEED_BLOCK_*: keys of the block at hand that some row of the tile may see */
+    uint64_t needed[2]; /* a bit each */
     int32_t values;    /* are the values of the block at hand still to come? */
     int32_t n_fetches; /* with every step of the products at hand */
     fetch fetch[5];
@@ -34,8 +37,8 @@ typedef struct prefill {
  */
 
 /* n rows of a panel from lane on, all of one head. */
-static void panel_rows(const heed_tile *tile, panel *p, int64_t lane, int64_t n, int64_t head,
-                       int64_t query)
+static void panel_rows(const heed_problem *problem, const heed_tile *tile, panel *p, int64_t lane,
+                       int64_t n, int64_t head, int64_t query)
 {
     int64_t first, end, last_first, last_end;
     float alibi_slope = tile->alibi_slope ? tile->alibi_slope[head] : 0;
@@ -49,7 +52,8 @@ static void panel_rows(const heed_tile *tile, panel *p, int64_t lane, int64_t n,
     }
     heed_row_keys(tile, query, &first, &end);
     heed_row_keys(tile, query + n - 1, &last_first, &last_end);
-    if (first < end && first == last_first && end == last_end) { /* so do the rows between */
+    if (!tile->ranges.data && first < end && first == last_first &&
+        end == last_end) { /* so do the rows between */
         for (int64_t i = 0; i < n; i++) {
             p->first[lane + i] = (int32_t)first;
             p->end[lane + i] = (int32_t)end;
@@ -63,9 +67,7 @@ static void panel_rows(const heed_tile *tile, panel *p, int64_t lane, int64_t n,
         return;
     }
     for (int64_t i = lane; i < lane + n; i++, query++) {
-        heed_row_keys(tile, query, &first, &end);
-        if (end < first)
-            end = first; /* sees nothing */
+        heed_row_span(problem, tile, head, query, &first, &end);
         p->all_first = first > p->all_first ? first : p->all_first;
         p->all_end = end < p->all_end ? end : p->all_end;
         if (first == end)
@@ -78,11 +80,25 @@ static void panel_rows(const heed_tile *tile, panel *p, int64_t lane, int64_t n,
     }
 }
 
+/* Of n_rows rows from `row` on those that share a block of key blocks' rows, if these are many: what a
+ * panel's rows see is theirs then, and no more is multiplied. */
+static int64_t rows_of_block(const prefill *f, int64_t row, int64_t n_rows)
+{
+    const heed_tile *tile = f->tile;
+    const int64_t rows = f->problem->block_rows, i = row % tile->q_count;
+    if (!tile->key_blocks.data || rows < 2 * LANES)
+        return n_rows;
+    const int64_t left = rows - (tile->q_first + i) % rows;
+    const int64_t here = left < tile->q_count - i ? left : tile->q_count - i;
+    return here < n_rows ? here : n_rows;
+}
+
 /* Takes rows from `row` on, of which there are n_rows, and returns how many. */
 static int64_t panel_begin(const prefill *f, panel *p, int64_t row, int64_t n_rows)
 {
     const heed_tile *tile = f->tile;
     int64_t head = row / tile->q_count, i = row % tile->q_count, n;
+    n_rows = rows_of_block(f, row, n_rows);
     /* The kernel of a single vector waits for its own sums: rather twice two than three and one. */
     int64_t rows = n_rows > PANEL && n_rows <= PANEL + LANES ? PANEL - LANES
                    : n_rows < PANEL                          ? n_rows
@@ -96,7 +112,7 @@ static int64_t panel_begin(const prefill *f, panel *p, int64_t row, int64_t n_ro
     p->key_end = p->all_first = tile->k_first;
     for (int64_t lane = p->unused; lane < PANEL; lane += n, head++, i = 0) {
         n = tile->q_count - i < PANEL - lane ? tile->q_count - i : PANEL - lane;
-        panel_rows(tile, p, lane, n, head, tile->q_first + i);
+        panel_rows(f->problem, tile, p, lane, n, head, tile->q_first + i);
     }
     for (int v = 1; v < VECTORS; v++)
         if (p->limit[v] < p->limit[v - 1])
@@ -119,14 +135,36 @@ static int wants_copy(const heed_rows *rows, uint32_t type, const int32_t *pages
            bytes >= far_bytes || bytes <= -far_bytes;
 }
 
+/* Finds the keys of the block at hand that may be read: what nobody sees by ranges and key blocks may
+ * lie in memory that is not there. */
+static void find_needed(prefill *f)
+{
+    const heed_tile *tile = f->tile;
+    f->needs = HEED_BLOCK_ALL;
+    if (!heed_has_lists(tile))
+        return;
+    const int64_t at = f->first / f->layout.key_block - tile->k_first / f->layout.key_block;
+    const int64_t heads = tile->mask_block_stride ? tile->n_heads : 1;
+    for (int64_t h = 0; h < heads && !(tile->flags & HEED_TILE_OUTPUTS); h++)
+        if (tile->mask_blocks[h * tile->mask_block_stride + at] == HEED_BLOCK_ALL)
+            return;
+    f->needs = heed_listed_keys(f->problem, tile, f->first, f->end, f->needed, 2);
+}
+
+static const uint64_t *needed_of(const prefill *f)
+{
+    return f->needs == HEED_BLOCK_ALL ? NULL : f->needed;
+}
+
 /* Makes the keys of the block at hand ready for the products, once. */
 static void block_load_keys(prefill *f)
 {
     const heed_problem *problem = f->problem;
     const heed_tile *tile = f->tile;
     if (f->end - f->first < STEP || f->first < tile->k_first || problem->qk_dim % PAIR ||
+        f->needs != HEED_BLOCK_ALL ||
         wants_copy(&tile->k, problem->k_type, tile->pages, FAR_BYTES)) {
-        pack_keys(problem, tile, f->first, f->end, f->k_copy);
+        pack_keys(problem, tile, f->first, f->end, needed_of(f), f->k_copy);
         f->k = (const char *)f->k_copy;
         f->k_stride = words_of(problem->qk_dim) * 4;
     } else {
@@ -140,10 +178,10 @@ static void block_load_values(prefill *f)
     f->values = 0;
     const heed_problem *problem = f->problem;
     const heed_tile *tile = f->tile;
-    if (PAIR == 2 || problem->v_dim % STEP ||
+    if (PAIR == 2 || problem->v_dim % STEP || f->needs != HEED_BLOCK_ALL ||
         wants_copy(&tile->v, problem->v_type, tile->pages, f->v_far_bytes)) {
         f->v_group = (f->layout.key_block + V_PADDING) * STEP;
-        pack_values(problem, tile, f->first, f->end, f->v_group, f->v_copy);
+        pack_values(problem, tile, f->first, f->end, needed_of(f), f->v_group, f->v_copy);
         f->v = f->v_copy;
         f->v_stride = STEP;
     } else {
@@ -170,6 +208,41 @@ static int panel_mask(const prefill *f, const panel *p)
     return all;
 }
 
+/* Cuts b's keys to those that ranges and key blocks let some row of the panel see. Returns HEED_BLOCK_*
+ * of what is left. */
+static int cut_to_lists(const prefill *f, const panel *p, block *b)
+{
+    const heed_tile *tile = f->tile;
+    int64_t low = b->end, high = b->first, all_low = b->first, all_high = b->end, n;
+    int gaps = 0;
+    for (int64_t lane = p->unused; lane < PANEL; lane += n) {
+        const int64_t head = p->head[lane], i = p->query[lane];
+        const int64_t rows = tile->q_first + tile->q_count - i;
+        int64_t first = b->first, end = b->end, begun = -1, last = -1;
+        n = heed_rows_alike(f->problem, tile, head, i,
+                            i + (rows < PANEL - lane ? rows : PANEL - lane));
+        while (heed_next_listed(f->problem, tile, head, i, &first, &end)) {
+            gaps |= last >= 0 && last != first;
+            begun = begun < 0 ? first : begun;
+            last = first = end;
+            end = b->end;
+        }
+        if (begun < 0) {
+            gaps = 1;
+            continue;
+        }
+        low = begun < low ? begun : low;
+        high = last > high ? last : high;
+        all_low = begun > all_low ? begun : all_low;
+        all_high = last < all_high ? last : all_high;
+    }
+    if (low >= high)
+        return HEED_BLOCK_NONE;
+    b->first = low - (low - f->first) % PAIR;
+    b->end = high;
+    return !gaps && all_low <= b->first && all_high >= high ? HEED_BLOCK_ALL : HEED_BLOCK_MIXED;
+}
+
 /* What a panel has to do with the block at hand: 0 if nothing. Without `masked`, as if mask and
  * bias were absent. */
 static int block_of_panel(const prefill *f, const panel *p, int masked, block *b)
@@ -181,6 +254,13 @@ static int block_of_panel(const prefill *f, const panel *p, int masked, block *b
     b->end = p->key_end < f->end ? p->key_end : f->end;
     if (b->first >= b->end || mask == HEED_BLOCK_NONE)
         return 0;
+    int listed = HEED_BLOCK_ALL;
+    if (f->lists && (mask == HEED_BLOCK_MIXED || !masked)) {
+        listed = cut_to_lists(f, p, b);
+        if (listed == HEED_BLOCK_NONE)
+            return 0;
+    }
+    const int dense = mask == HEED_BLOCK_MIXED && (tile->mask.data || tile->bias.data);
     for (int v = 0; v < VECTORS; v++) {
         int64_t to = p->limit[v] < b->end ? p->limit[v] : b->end;
         b->to[v] = to > b->first ? to : b->first;
@@ -188,12 +268,14 @@ static int block_of_panel(const prefill *f, const panel *p, int masked, block *b
     b->s = f->s + (b->first - f->first) * PANEL;
     b->seen = NULL;
     b->bias = NULL;
-    if (mask == HEED_BLOCK_MIXED || b->first != f->first || b->end != f->end ||
+    if (dense || listed == HEED_BLOCK_MIXED || b->first != f->first || b->end != f->end ||
         p->all_first > b->first || p->all_end < b->end) {
         b->seen = f->seen;
         see_ranges(p, b);
-        if (mask == HEED_BLOCK_MIXED && tile->mask.data)
+        if (dense && tile->mask.data)
             see_mask(tile, p, b);
+        if (listed == HEED_BLOCK_MIXED)
+            see_lists(f->problem, tile, p, b);
     }
     if (masked && tile->bias.data) {
         transpose_bias(f->problem, tile, p, b, f->bias);

@@ -142,17 +142,23 @@ static const char *key_row(const heed_problem *problem, const heed_tile *tile,
                              heed_key_offset(rows, tile->pages, problem->page_len, page_stride, j));
 }
 
+/* Is key n of a block one that nobody may see? Such keys are zeros in a copy. */
+static int is_hidden(const uint64_t *needed, int64_t n)
+{
+    return needed && !(needed[n / 64] >> n % 64 & 1);
+}
+
 #if PAIR == 2
 
 /* Keys [first, end) of K as rows of words, with rows of zeros up to a whole step and for a key
  * before the tile's first. */
 V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, int64_t first,
-                          int64_t end, float *out)
+                          int64_t end, const uint64_t *needed, float *out)
 {
     const int64_t dims = problem->qk_dim, words = words_of(dims), stride = tile->k.dim_stride;
     const int64_t steps = (end - first + STEP - 1) / STEP * STEP;
     for (int64_t j = first; j < first + steps; j++, out += words) {
-        if (j < tile->k_first || j >= end) {
+        if (j < tile->k_first || j >= end || is_hidden(needed, j - first)) {
             memset(out, 0, (size_t)words * sizeof *out);
             continue;
         }
@@ -169,14 +175,14 @@ V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, in
  * apart.
  */
 V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, int64_t first,
-                            int64_t end, int64_t group, float *out)
+                            int64_t end, const uint64_t *needed, int64_t group, float *out)
 {
     const int64_t columns = problem->v_dim, stride = tile->v.dim_stride;
     for (int64_t j = first; j < end; j += 2, out += STEP) {
         const char *key[2] = {NULL, NULL};
         float *to = out;
         for (int i = 0; i < 2; i++)
-            if (j + i >= tile->k_first && j + i < end)
+            if (j + i >= tile->k_first && j + i < end && !is_hidden(needed, j + i - first))
                 key[i] = key_row(problem, tile, &tile->v, tile->v_page_stride, HEED_BF16, j + i);
         for (int64_t d = 0; d < columns; d += DOT_WIDTH) {
             const int64_t n = columns - d, at = d * stride * 2;
@@ -218,11 +224,15 @@ V_INLINE void store_columns(const float *from, int64_t columns, int64_t group, f
 
 /* Keys [first, end) of K as f32 rows, with rows of zeros up to a whole step. */
 V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, int64_t first,
-                          int64_t end, float *out)
+                          int64_t end, const uint64_t *needed, float *out)
 {
     uint32_t type = problem->k_type, bytes = heed_dtype_bytes(type);
     int64_t dims = problem->qk_dim, stride = tile->k.dim_stride;
     for (int64_t j = first; j < end; j++, out += dims) {
+        if (is_hidden(needed, j - first)) {
+            memset(out, 0, (size_t)dims * sizeof *out);
+            continue;
+        }
         const char *key = key_row(problem, tile, &tile->k, tile->k_page_stride, type, j);
         int64_t d = 0;
         if (heed_is_code(type)) {
@@ -245,13 +255,18 @@ V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, in
 /* Keys [first, end) of V as f32 [column / STEP][key][STEP], zeros in the columns behind the last;
  * the groups of STEP columns are `group` floats apart. */
 V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, int64_t first,
-                            int64_t end, int64_t group, float *out)
+                            int64_t end, const uint64_t *needed, int64_t group, float *out)
 {
     uint32_t type = problem->v_type, bytes = heed_dtype_bytes(type);
     int64_t columns = problem->v_dim, stride = tile->v.dim_stride;
     for (int64_t j = first; j < end; j++, out += STEP) {
-        const char *key = key_row(problem, tile, &tile->v, tile->v_page_stride, type, j);
         float *to = out;
+        if (is_hidden(needed, j - first)) {
+            for (int64_t d = 0; d < whole_steps(columns); d += STEP, to += group)
+                memset(to, 0, STEP * sizeof *to);
+            continue;
+        }
+        const char *key = key_row(problem, tile, &tile->v, tile->v_page_stride, type, j);
         if (heed_is_code(type)) {
             const code_key scales = key_scales(problem, tile, &tile->v_quant, j);
             for (int64_t d = 0; d < columns; d += CODE_COLUMNS) {

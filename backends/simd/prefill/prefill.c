@@ -258,6 +258,7 @@ static void run_outputs(prefill *f, panel *const *p, int64_t n, const heed_rows 
         pack_queries(f->problem, f->tile, p[i], f->factor);
     for (int64_t first = f->tile->k_first; first < f->tile->k_end; first = f->end) {
         set_block(f, first);
+        find_needed(f);
         block_load_keys(f);
         for (int64_t i = 0; i < n; i++)
             show_panel(f, p[i], out, stage, weights);
@@ -282,6 +283,7 @@ static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
                 pack_queries(problem, tile, p[loaded], f->factor);
             if (first_panel < 0) {
                 first_panel = i;
+                find_needed(f);
                 block_load_keys(f);
                 f->values = 1;
             }
@@ -309,6 +311,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_prefill)(const heed_simd_tuning *tuning,
     f.seen = (uint64_t *)(void *)(base + f.layout.seen_at);
     f.k_copy = (float *)(void *)(base + f.layout.k_at);
     f.v_copy = (float *)(void *)(base + f.layout.v_at);
+    f.lists = tile->key_blocks.data || (tile->ranges.data && problem->n_ranges > 1);
     set_units(&f, 0);
     for (int64_t i = 0; i < f.layout.panels; i++) {
         char *at = base + f.layout.panel_at + (size_t)i * f.layout.panel_bytes;

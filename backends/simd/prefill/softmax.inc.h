@@ -266,9 +266,37 @@ V_INLINE int64_t first_key(const heed_tile *tile, const block *b)
     return b->first > tile->k_first ? b->first : tile->k_first;
 }
 
-V_NOINLINE void see_mask(const heed_tile *tile, const panel *p, const block *b)
+/* The first key of a block that mask and bias have a column of. */
+V_INLINE int64_t first_column(const heed_tile *tile, const block *b)
+{
+    const int64_t first = first_key(tile, b);
+    return first > tile->mask_from ? first : tile->mask_from;
+}
+
+/* Keys that ranges and key blocks hide are lost to b->seen. */
+V_NOINLINE void see_lists(const heed_problem *problem, const heed_tile *tile, const panel *p,
+                          const block *b)
 {
     for (int64_t j = first_key(tile, b); j < b->end; j += 64) {
+        uint64_t bits[64] = {0};
+        int n = b->end - j < 64 ? (int)(b->end - j) : 64;
+        for (int64_t lane = p->unused, alike; lane < PANEL; lane += alike) {
+            const int64_t i = p->query[lane], rows = tile->q_first + tile->q_count - i;
+            alike = heed_rows_alike(problem, tile, p->head[lane], i,
+                                    i + (rows < PANEL - lane ? rows : PANEL - lane));
+            const uint64_t seen = heed_listed_bits(problem, tile, p->head[lane], i, j, n);
+            for (int64_t k = 0; k < alike; k++)
+                bits[lane + k] = seen;
+        }
+        transpose_bits(bits);
+        for (int i = 0; i < n; i++)
+            b->seen[j - b->first + i] &= bits[i];
+    }
+}
+
+V_NOINLINE void see_mask(const heed_tile *tile, const panel *p, const block *b)
+{
+    for (int64_t j = first_column(tile, b); j < b->end; j += 64) {
         uint64_t bits[64] = {0};
         int n = b->end - j < 64 ? (int)(b->end - j) : 64;
         for (int64_t lane = p->unused; lane < PANEL; lane++) {
@@ -290,7 +318,10 @@ V_NOINLINE void transpose_bias(const heed_problem *problem, const heed_tile *til
     const heed_rows *bias = &tile->bias;
     uint32_t type = problem->bias_type, bytes = heed_dtype_bytes(type);
     for (int v = first_vector(p); v < VECTORS; v++) {
-        for (int64_t j = first_key(tile, b); j < b->to[v]; j += LANES) {
+        const int64_t none = first_column(tile, b) < b->to[v] ? first_column(tile, b) : b->to[v];
+        for (int64_t j = b->first; j < none; j++)
+            v_store(out + (j - b->first) * PANEL + v * LANES, v_zero());
+        for (int64_t j = first_column(tile, b); j < b->to[v]; j += LANES) {
             vf x[LANES];
             int n = b->to[v] - j < LANES ? (int)(b->to[v] - j) : LANES;
             for (int i = 0; i < LANES; i++) {
