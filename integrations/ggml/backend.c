@@ -1,0 +1,270 @@
+/* A backend of ggml, loaded by GGML_BACKEND_PATH into a program that uses ggml as it is: a device of type
+ * ACCEL on host memory, which claims single operations by supports_op and leaves all others to ggml's own
+ * CPU backend. What an operation is, for Heed, is in attention.c. */
+#include "ggml_heed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_THREADS = 1024 };
+
+struct ggml_heed {
+    heed_context *context[MOST_THREADS + 1]; /* by the number of threads; 0: Heed's choice */
+    int n_threads;
+    void *memory;
+    size_t bytes;
+};
+
+/* ---- options ----------------------------------------------------------------------------------
+ */
+
+/* What HEED_GGML asks for: a list of operations, or "off". Unset: everything. */
+static unsigned wanted(void)
+{
+    const char *list = getenv("HEED_GGML");
+    if (!list)
+        return GGML_HEED_ATTENTION;
+    return strstr(list, "attention") ? GGML_HEED_ATTENTION : 0;
+}
+
+static int is_verbose(void)
+{
+    const char *verbose = getenv("HEED_VERBOSE");
+    return verbose && *verbose;
+}
+
+/* ---- a backend --------------------------------------------------------------------------------
+ */
+
+heed_context *ggml_heed_context(ggml_heed *backend)
+{
+    heed_context **at = &backend->context[backend->n_threads];
+    /* ggml keeps the lengths of its tensors right, and there are no others. */
+    const heed_context_options options = {.struct_size = sizeof options,
+                                          .n_threads = (uint32_t)backend->n_threads,
+                                          .flags = HEED_CONTEXT_TRUST_LENGTHS};
+    if (!*at && heed_context_create(&options, at) != HEED_OK)
+        *at = NULL;
+    return *at;
+}
+
+void *ggml_heed_memory(ggml_heed *backend, size_t bytes)
+{
+    if (bytes > backend->bytes) {
+        const size_t rounded = (bytes + 4095) / 4096 * 4096;
+        free(backend->memory);
+        backend->memory = aligned_alloc(64, rounded);
+        backend->bytes = backend->memory ? rounded : 0;
+    }
+    return backend->memory;
+}
+
+static const char *name_of(ggml_backend_t backend)
+{
+    (void)backend;
+    return "Heed";
+}
+
+static void free_backend(ggml_backend_t backend)
+{
+    ggml_heed *own = backend->context;
+    for (int i = 0; i <= MOST_THREADS; i++)
+        heed_context_release(own->context[i]);
+    free(own->memory);
+    free(own);
+    free(backend);
+}
+
+static enum ggml_status graph_compute(ggml_backend_t backend, struct ggml_cgraph *graph)
+{
+    for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
+        struct ggml_tensor *node = ggml_graph_node(graph, i);
+        heed_error why = {{0}};
+        if (node->op != GGML_OP_FLASH_ATTN_EXT || !(node->flags & GGML_TENSOR_FLAG_COMPUTE))
+            continue; /* the others that supports_op claims do nothing */
+        const heed_status st = ggml_heed_attention(backend->context, node, &why);
+        if (st == HEED_ERR_NOMEM)
+            return GGML_STATUS_ALLOC_FAILED;
+        if (st != HEED_OK) {
+            fprintf(stderr, "heed: %s: %s\n", node->name, why.text);
+            return GGML_STATUS_FAILED;
+        }
+    }
+    return GGML_STATUS_SUCCESS;
+}
+
+static void set_n_threads(ggml_backend_t backend, int n_threads)
+{
+    ggml_heed *own = backend->context;
+    own->n_threads = n_threads < 0 ? 0 : n_threads > MOST_THREADS ? MOST_THREADS : n_threads;
+}
+
+/* ---- the device -------------------------------------------------------------------------------
+ */
+
+static const char *device_name(ggml_backend_dev_t device)
+{
+    (void)device;
+    return "Heed";
+}
+
+static const char *device_description(ggml_backend_dev_t device)
+{
+    (void)device;
+    return "attention on CPUs by Heed";
+}
+
+static void device_memory(ggml_backend_dev_t device, size_t *available, size_t *total)
+{
+    (void)device;
+    *available = *total = 0; /* the host's, of which the CPU device tells */
+}
+
+static enum ggml_backend_dev_type device_type(ggml_backend_dev_t device)
+{
+    (void)device;
+    return GGML_BACKEND_DEVICE_TYPE_ACCEL;
+}
+
+static void device_props(ggml_backend_dev_t device, struct ggml_backend_dev_props *props)
+{
+    memset(props, 0, sizeof *props);
+    props->name = device_name(device);
+    props->description = device_description(device);
+    props->type = device_type(device);
+    props->caps.buffer_from_host_ptr = true;
+}
+
+static ggml_backend_t device_init(ggml_backend_dev_t device, const char *params)
+{
+    static ggml_guid guid = {0x48, 0x65, 0x65, 0x64, 0x2d, 0x67, 0x67, 0x6d,
+                             0x6c, 0x2d, 0x62, 0x61, 0x63, 0x6b, 0x65, 0x6e};
+    struct ggml_backend *backend = calloc(1, sizeof *backend);
+    ggml_heed *own = calloc(1, sizeof *own);
+    (void)params;
+    if (!backend || !own) {
+        free(backend);
+        free(own);
+        return NULL;
+    }
+    backend->guid = &guid;
+    backend->iface.get_name = name_of;
+    backend->iface.free = free_backend;
+    backend->iface.graph_compute = graph_compute;
+    backend->device = device;
+    backend->context = own;
+    return backend;
+}
+
+static ggml_backend_buffer_type_t device_buffer_type(ggml_backend_dev_t device)
+{
+    (void)device;
+    return ggml_backend_cpu_buffer_type();
+}
+
+static ggml_backend_buffer_t device_buffer(ggml_backend_dev_t device, void *at, size_t size,
+                                           size_t most)
+{
+    (void)device, (void)most;
+    return ggml_backend_cpu_buffer_from_ptr(at, size);
+}
+
+/* Asks the context of the device, which runs nothing. */
+static bool supports_op(ggml_backend_dev_t device, const struct ggml_tensor *op)
+{
+    heed_error why = {{0}};
+    switch (op->op) {
+    case GGML_OP_NONE:
+    case GGML_OP_RESHAPE:
+    case GGML_OP_VIEW:
+    case GGML_OP_PERMUTE:
+    case GGML_OP_TRANSPOSE:
+        return true;
+    case GGML_OP_FLASH_ATTN_EXT:
+        if (!(wanted() & GGML_HEED_ATTENTION))
+            return false;
+        if (ggml_heed_attention_supported(device->context, op, &why))
+            return true;
+        if (is_verbose())
+            fprintf(stderr, "heed: left to ggml: %s: %s\n", op->name, why.text);
+        return false;
+    default:
+        return false;
+    }
+}
+
+static bool supports_buft(ggml_backend_dev_t device, ggml_backend_buffer_type_t type)
+{
+    (void)device;
+    return ggml_backend_buft_is_host(type);
+}
+
+/* ---- what ggml finds --------------------------------------------------------------------------
+ */
+
+static const char *registry_name(ggml_backend_reg_t registry)
+{
+    (void)registry;
+    return "Heed";
+}
+
+static size_t device_count(ggml_backend_reg_t registry)
+{
+    (void)registry;
+    return 1;
+}
+
+static ggml_backend_dev_t registry_device(ggml_backend_reg_t registry, size_t index)
+{
+    static struct ggml_backend_device device = {
+        .iface = {.get_name = device_name,
+                  .get_description = device_description,
+                  .get_memory = device_memory,
+                  .get_type = device_type,
+                  .get_props = device_props,
+                  .init_backend = device_init,
+                  .get_buffer_type = device_buffer_type,
+                  .buffer_from_host_ptr = device_buffer,
+                  .supports_op = supports_op,
+                  .supports_buft = supports_buft},
+    };
+    (void)index;
+    device.reg = registry;
+    device.context = registry->context;
+    return &device;
+}
+
+static void *proc_address(ggml_backend_reg_t registry, const char *name)
+{
+    (void)registry;
+    if (strcmp(name, "ggml_backend_set_n_threads") != 0)
+        return NULL;
+    void (*found)(ggml_backend_t, int) = set_n_threads;
+    void *address;
+    memcpy(&address, &found, sizeof address); /* C has no cast for it */
+    return address;
+}
+
+__attribute__((visibility("default"))) ggml_backend_reg_t ggml_backend_init(void);
+
+/* Called once, when the module is loaded. */
+ggml_backend_reg_t ggml_backend_init(void)
+{
+    static struct ggml_backend_reg registry = {
+        .api_version = GGML_BACKEND_API_VERSION,
+        .iface = {.get_name = registry_name,
+                  .get_device_count = device_count,
+                  .get_device = registry_device,
+                  .get_proc_address = proc_address},
+    };
+    heed_context *context = NULL;
+    if (!registry.context) {
+        if (heed_context_create(NULL, &context) != HEED_OK) {
+            fprintf(stderr, "heed: %s\n", heed_last_error());
+            return NULL;
+        }
+        registry.context = context; /* kept to the process's end, as the module is */
+    }
+    return &registry;
+}

@@ -1,0 +1,27 @@
+/* The ggml backend of Heed: what its files know of each other. */
+#ifndef GGML_HEED_H
+#define GGML_HEED_H
+
+#include <heed/heed.h>
+
+#include "ggml-backend-impl.h"
+#include "ggml.h"
+
+/* HEED_GGML: which operations are served. */
+#define GGML_HEED_ATTENTION 1u
+
+/* A backend instance of ggml's: contexts of Heed, one for each number of threads that was asked for, and
+ * memory for calls. Used by one thread at a time, as ggml does. */
+typedef struct ggml_heed ggml_heed;
+
+heed_context *ggml_heed_context(ggml_heed *backend);
+/* At least so many bytes, aligned to 64, whose contents do not matter; NULL if there are none. */
+void *ggml_heed_memory(ggml_heed *backend, size_t bytes);
+
+/* Could this FLASH_ATTN_EXT be served, whatever the tensors hold? Writes the reason if not. */
+int ggml_heed_attention_supported(heed_context *context, const struct ggml_tensor *op,
+                                  heed_error *why);
+/* Computes it. */
+heed_status ggml_heed_attention(ggml_heed *backend, struct ggml_tensor *op, heed_error *why);
+
+#endif

@@ -1,0 +1,84 @@
+/* One pass over a mask of f16. Most masks that engines make are causal ranges, windows and lengths,
+ * written out as 0 and -inf; what is recognised costs nothing per pair. */
+#include "mask.h"
+
+#include <string.h>
+
+#define MINUS_INF 0xfc00u
+
+/* The first element from `at` on that is not `value`. */
+static int64_t run_end(const uint16_t *row, int64_t at, int64_t n, uint16_t value)
+{
+    const uint64_t word = value * UINT64_C(0x0001000100010001);
+    for (; at + 32 <= n; at += 32) { /* steps that compilers make vectors of */
+        uint64_t x[8], differ = 0;
+        memcpy(x, row + at, sizeof x);
+        for (int i = 0; i < 8; i++)
+            differ |= x[i] ^ word;
+        if (differ)
+            break;
+    }
+    while (at < n && row[at] == value)
+        at++;
+    return at;
+}
+
+/* The only run of zeros of a row whose other numbers are all -inf: 1, or 0 if it is anything else. */
+static int row_span(const uint16_t *row, int64_t n, mask_span *span)
+{
+    const int64_t begin = run_end(row, 0, n, MINUS_INF), end = run_end(row, begin, n, 0);
+    *span = begin < end ? (mask_span){(int32_t)begin, (int32_t)end} : (mask_span){0, 0};
+    return run_end(row, end, n, MINUS_INF) == n;
+}
+
+/* The keys that row i sees if the mask has the form. */
+static mask_span span_of(const mask_form *form, int64_t i)
+{
+    const int64_t position = i + form->offset;
+    const int64_t low = form->window_left < 0 ? 0 : position - form->window_left;
+    const int64_t begin = low > 0 ? low : 0;
+    const int64_t end = position + 1 < form->kv_len ? position + 1 : form->kv_len;
+    return begin < end ? (mask_span){(int32_t)begin, (int32_t)end} : (mask_span){0, 0};
+}
+
+/* A causal form's offset comes from a row that ends before the last key of all: if none does, any that
+ * lets all rows see it will do. Its window comes from a row that does not begin at key 0. All rows then
+ * say whether it is one. */
+static void fit_causal(mask_form *form, const mask_span *spans, int64_t rows)
+{
+    mask_form causal = {MASK_CAUSAL, form->kv_len, form->kv_len, -1};
+    int64_t last = -1, from = -1;
+    for (int64_t i = 0; i < rows; i++) {
+        if (spans[i].end && spans[i].end < form->kv_len)
+            last = i;
+        if (spans[i].begin)
+            from = i;
+    }
+    if (last >= 0)
+        causal.offset = spans[last].end - 1 - last;
+    if (from >= 0)
+        causal.window_left = from + causal.offset - spans[from].begin;
+    if (from >= 0 && causal.window_left < 0)
+        return;
+    for (int64_t i = 0; i < rows; i++) {
+        const mask_span want = span_of(&causal, i);
+        if (want.begin != spans[i].begin || want.end != spans[i].end)
+            return;
+    }
+    *form = causal;
+}
+
+mask_form mask_find_form(const void *data, int64_t row_bytes, int64_t rows, int64_t n,
+                         mask_span *spans)
+{
+    mask_form form = {MASK_SPANS, 0, 0, -1};
+    for (int64_t i = 0; i < rows; i++) {
+        const void *row = (const char *)data + i * row_bytes;
+        if (!row_span(row, n, &spans[i]))
+            return (mask_form){MASK_DENSE, n, 0, -1};
+        if (spans[i].end > form.kv_len)
+            form.kv_len = spans[i].end;
+    }
+    fit_causal(&form, spans, rows);
+    return form;
+}

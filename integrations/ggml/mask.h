@@ -1,0 +1,32 @@
+/* What a dense mask of ggml's says, where that is less than a number for each pair. */
+#ifndef GGML_HEED_MASK_H
+#define GGML_HEED_MASK_H
+
+#include <stdint.h>
+
+/* A row sees the keys of [begin, end) and nothing else; {0, 0}: nothing. The pairs are those of
+ * heed_attn_args.ranges. */
+typedef struct mask_span {
+    int32_t begin, end;
+} mask_span;
+
+/* The kinds of masks, from what says least to what says all. */
+enum {
+    MASK_DENSE, /* any numbers */
+    MASK_SPANS, /* 0 for one run of keys of each row, -inf elsewhere */
+    MASK_CAUSAL /* so, and the runs are those of a causal range, a window and a length */
+};
+
+typedef struct mask_form {
+    int kind;
+    int64_t kv_len;      /* no row sees a key from here on; not of MASK_DENSE */
+    int64_t offset;      /* MASK_CAUSAL: row i sees no key behind i + offset */
+    int64_t window_left; /* MASK_CAUSAL: nor one before i + offset - window_left; -1: all of them */
+} mask_form;
+
+/* The form of a mask of `rows` rows of n f16 numbers, row_bytes apart. spans [rows] receives what each
+ * row sees, unless it is MASK_DENSE. */
+mask_form mask_find_form(const void *data, int64_t row_bytes, int64_t rows, int64_t n,
+                         mask_span *spans);
+
+#endif
