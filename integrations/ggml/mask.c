@@ -41,15 +41,15 @@ static mask_span span_of(const mask_form *form, int64_t i)
     return begin < end ? (mask_span){(int32_t)begin, (int32_t)end} : (mask_span){0, 0};
 }
 
-/* A causal form's offset comes from a row that ends before the last key of all: if none does, any that
- * lets all rows see it will do. Its window comes from a row that does not begin at key 0. All rows then
+/* A causal form's offset comes from a row that ends before the last key of all, or is the first to see
+ * one: without such a row any offset that lets all rows see the last key will do. Its window comes from a row that does not begin at key 0. All rows then
  * say whether it is one. */
 static void fit_causal(mask_form *form, const mask_span *spans, int64_t rows)
 {
     mask_form causal = {MASK_CAUSAL, form->kv_len, form->kv_len, -1};
-    int64_t last = -1, from = -1;
+    int64_t last = -1, from = -1; /* the rows that say it */
     for (int64_t i = 0; i < rows; i++) {
-        if (spans[i].end && spans[i].end < form->kv_len)
+        if (spans[i].end && (spans[i].end < form->kv_len || (i && !spans[i - 1].end)))
             last = i;
         if (spans[i].begin)
             from = i;
