@@ -1,0 +1,441 @@
+/*
+ * KVCache: keys and values that grow, in memory of ours. Contiguous it is
+ * [batch, kv_heads, capacity, dim]; in pages [n_pages, kv_heads, page_len, dim], with a block table that
+ * hands pages out as sequences reach them.
+ */
+#include "heed_py.h"
+
+#include <stdlib.h>
+
+PyObject *cache_type;
+
+static int number_of(PyObject *object, const char *name, int64_t *out)
+{
+    if (!object) {
+        PyErr_Format(PyExc_ValueError, "%s is needed", name);
+        return -1;
+    }
+    if (int64_of(object, name, 1, out) < 0)
+        return -1;
+    if (*out <= INT32_MAX)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%s is %lld, more than 2^31 - 1", name, (long long)*out);
+    return -1;
+}
+
+/* Strides in elements of memory as it lies, and its bytes; -1 beyond what a size_t holds. */
+static int64_t lie(uint32_t type, int64_t first, int64_t heads, int64_t rows, int64_t dim,
+                   int64_t stride[4])
+{
+    int64_t bytes = heed_offset_bytes(type, dim);
+    stride[3] = 1, stride[2] = dim, stride[1] = dim * rows, stride[0] = dim * rows * heads;
+    for (int i = 0; i < 3; i++) {
+        int64_t n = i == 0 ? rows : i == 1 ? heads : first;
+        if (bytes > (INT64_C(1) << 60) / (n ? n : 1))
+            return -1;
+        bytes *= n;
+    }
+    return bytes;
+}
+
+static int whole_blocks(const char *name, int64_t dim, uint32_t type)
+{
+    if (dim % heed_block_len(type) == 0)
+        return 0;
+    PyErr_Format(PyExc_NotImplementedError,
+                 "%s is %lld; rows of %s are whole blocks of %u elements", name, (long long)dim,
+                 heed_dtype_name(type), (unsigned)heed_block_len(type));
+    return -1;
+}
+
+static PyObject *cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    SIGNATURE(sig, "KVCache", 0, 4, "batch", "capacity", "kv_heads", "dim", "v_dim", "k_dtype",
+              "v_dtype", "page_len");
+    PyObject *value[8];
+    cache_object *self;
+    heed_context *context = current_context();
+    int64_t heads, dim, v_dim, page_len = 0, first, rows, k_bytes, v_bytes;
+    if (!context || read_tuple(&sig, args, kwargs, value) < 0)
+        return NULL;
+    self = (cache_object *)PyType_GenericAlloc(type, 0);
+    if (!self)
+        return NULL;
+    self->k_type = HEED_F32;
+    self->kind = KIND_NONE;
+    if (number_of(value[0], "batch", &self->batch) < 0 ||
+        number_of(value[1], "capacity", &self->capacity) < 0 ||
+        number_of(value[2], "kv_heads", &heads) < 0 || number_of(value[3], "dim", &dim) < 0 ||
+        number_of(value[4] ? value[4] : value[3], "v_dim", &v_dim) < 0 ||
+        (value[5] && dtype_of(value[5], "k_dtype", true, &self->k_type) < 0))
+        goto failed;
+    self->v_type = self->k_type;
+    if ((value[6] && dtype_of(value[6], "v_dtype", true, &self->v_type) < 0) ||
+        (value[7] && number_of(value[7], "page_len", &page_len) < 0) ||
+        whole_blocks("dim", dim, self->k_type) < 0 ||
+        whole_blocks("v_dim", v_dim, self->v_type) < 0)
+        goto failed;
+    self->kv_heads = (uint32_t)heads;
+    self->qk_dim = (uint32_t)dim;
+    self->v_dim = (uint32_t)v_dim;
+    self->page_len = (uint32_t)page_len;
+    { /* a type that nothing can attend to is refused here, with the reason */
+        heed_attn_desc desc = {.struct_size = sizeof desc,
+                               .features =
+                                   page_len ? HEED_HAS_LENS | HEED_HAS_PAGES : HEED_HAS_LENS,
+                               .q_heads = self->kv_heads,
+                               .kv_heads = self->kv_heads,
+                               .qk_dim = self->qk_dim,
+                               .v_dim = self->v_dim,
+                               .q_type = HEED_F32,
+                               .k_type = self->k_type,
+                               .v_type = self->v_type,
+                               .out_type = HEED_F32,
+                               .page_len = self->page_len,
+                               .max_batch = self->batch,
+                               .max_q_len = 1,
+                               .max_kv_len = self->capacity};
+        if (check(heed_attn_supported(context, &desc, NULL)) < 0)
+            goto failed;
+    }
+    first = self->batch;
+    rows = self->capacity;
+    if (page_len) {
+        self->table_stride = (self->capacity + page_len - 1) / page_len;
+        if (self->table_stride > INT32_MAX / self->batch) {
+            PyErr_SetString(PyExc_ValueError, "there would be more than 2^31 - 1 pages");
+            goto failed;
+        }
+        first = self->n_pages = self->batch * self->table_stride;
+        rows = page_len;
+        self->block_table = calloc((size_t)self->n_pages, sizeof *self->block_table);
+    }
+    k_bytes = lie(self->k_type, first, heads, rows, dim, self->k_stride);
+    v_bytes = lie(self->v_type, first, heads, rows, v_dim, self->v_stride);
+    self->lens = calloc((size_t)self->batch, sizeof *self->lens);
+    if (k_bytes < 0 || v_bytes < 0 || !self->lens || (page_len && !self->block_table) ||
+        posix_memalign(&self->memory, 64, (size_t)((k_bytes + 63) / 64 * 64 + v_bytes))) {
+        self->memory = NULL;
+        PyErr_Format(PyExc_MemoryError, "no memory for a cache of %lld + %lld bytes",
+                     (long long)k_bytes, (long long)v_bytes);
+        goto failed;
+    }
+    self->k = self->memory;
+    self->v = self->k + (k_bytes + 63) / 64 * 64;
+    return (PyObject *)self;
+failed:
+    Py_DECREF(self);
+    return NULL;
+}
+
+static void cache_free(PyObject *object)
+{
+    cache_object *self = (cache_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    free(self->memory);
+    free(self->lens);
+    free(self->block_table);
+    PyObject_Free(object);
+    Py_DECREF((PyObject *)type);
+}
+
+int cache_make_room(cache_object *cache, const int32_t *more, int64_t len)
+{
+    for (int64_t b = 0; b < cache->batch; b++) {
+        int64_t want = cache->lens[b] + (more ? more[b] : len);
+        if (more && (more[b] < 0 || more[b] > len)) {
+            PyErr_Format(PyExc_ValueError, "lens[%lld] is %d; 0 to %lld rows are there",
+                         (long long)b, (int)more[b], (long long)len);
+            return -1;
+        }
+        if (want > cache->capacity) {
+            PyErr_Format(PyExc_ValueError,
+                         "sequence %lld has %d keys; %lld more exceed the capacity of %lld",
+                         (long long)b, (int)cache->lens[b], (long long)(want - cache->lens[b]),
+                         (long long)cache->capacity);
+            return -1;
+        }
+    }
+    for (int64_t b = 0; cache->page_len && b < cache->batch; b++) {
+        const int64_t page_len = cache->page_len;
+        int64_t have = (cache->lens[b] + page_len - 1) / page_len;
+        int64_t want = (cache->lens[b] + (more ? more[b] : len) + page_len - 1) / page_len;
+        for (; have < want;
+             have++) /* a page of its own for each entry of the table: never too few */
+            cache->block_table[b * cache->table_stride + have] = (int32_t)cache->pages_used++;
+    }
+    return 0;
+}
+
+static PyObject *cache_append(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
+                              PyObject *kwnames)
+{
+    SIGNATURE(sig, "append", 3, 2, "k", "v", "lens", "layout", "dtype");
+    cache_object *self = (cache_object *)object;
+    PyObject *value[5], *result = NULL;
+    array k, v;
+    layout axes;
+    numbers lens;
+    int64_t k_shape[4], v_shape[4], k_stride[4], v_stride[4];
+    const int64_t pages_before = self->pages_used;
+    uint32_t type = HEED_F32;
+    heed_kv_append_args a = {.struct_size = sizeof a};
+    static char nothing[64];
+    if (read_call(&sig, args, nargs, kwnames, value) < 0 || layout_of(value[3], &axes) < 0 ||
+        (value[4] && dtype_of(value[4], "dtype", false, &type) < 0))
+        return NULL;
+    if (!value[0] || !value[1]) {
+        PyErr_SetString(PyExc_ValueError, "k and v are needed");
+        return NULL;
+    }
+    array_none(&k), array_none(&v), numbers_none(&lens);
+    if (array_of(&k, value[0], "k", false, type == HEED_BF16) < 0 ||
+        array_of(&v, value[1], "v", false, type == HEED_BF16) < 0 ||
+        in_layout(&k, &axes, "k", k_shape, k_stride) < 0 ||
+        in_layout(&v, &axes, "v", v_shape, v_stride) < 0)
+        goto end;
+    if (k.type < HEED_F32 || k.type > HEED_BF16 || v.type < HEED_F32 || v.type > HEED_BF16) {
+        PyErr_Format(PyExc_ValueError, "k is of %s and v of %s; f32, f16 or bf16 is needed",
+                     element_name(k.type), element_name(v.type));
+        goto end;
+    }
+    if (k_shape[0] != self->batch || k_shape[1] != self->kv_heads || k_shape[3] != self->qk_dim ||
+        v_shape[0] != self->batch || v_shape[1] != self->kv_heads || v_shape[3] != self->v_dim ||
+        k_shape[2] != v_shape[2]) {
+        char k_text[128], v_text[128];
+        PyErr_Format(
+            PyExc_ValueError,
+            "k is %s and v %s (b, h, s, d); the cache is for batch %lld, %u heads, dims %u and %u",
+            shape_text(k_text, sizeof k_text, 4, k_shape),
+            shape_text(v_text, sizeof v_text, 4, v_shape), (long long)self->batch,
+            (unsigned)self->kv_heads, (unsigned)self->qk_dim, (unsigned)self->v_dim);
+        goto end;
+    }
+    if (value[2] && int32s_of(&lens, value[2], "lens", self->batch) < 0)
+        goto end;
+    if (cache_make_room(self, lens.data, k_shape[2]) < 0)
+        goto end;
+    a.batch = self->batch;
+    a.len = k_shape[2];
+    a.capacity = self->capacity;
+    a.kv_heads = self->kv_heads;
+    a.qk_dim = self->qk_dim;
+    a.v_dim = self->v_dim;
+    a.page_len = self->page_len;
+    a.k_type = k.type;
+    a.v_type = v.type;
+    a.k_cache_type = self->k_type;
+    a.v_cache_type = self->v_type;
+    a.k.data = k.data ? k.data : nothing;
+    a.v.data = v.data ? v.data : nothing;
+    memcpy(a.k.stride, k_stride, sizeof k_stride);
+    memcpy(a.v.stride, v_stride, sizeof v_stride);
+    a.k_cache.data = self->k;
+    a.v_cache.data = self->v;
+    memcpy(a.k_cache.stride, self->k_stride, sizeof self->k_stride);
+    memcpy(a.v_cache.stride, self->v_stride, sizeof self->v_stride);
+    a.lens = lens.data;
+    a.cache_lens = self->lens;
+    a.block_table = self->block_table;
+    a.block_table_stride = self->table_stride;
+    a.n_pages = self->n_pages;
+    {
+        heed_status status;
+        PyThreadState *state = PyEval_SaveThread();
+        status = heed_kv_append(&a);
+        PyEval_RestoreThread(state);
+        if (check(status) < 0) {
+            self->pages_used = pages_before; /* entries behind a length are not looked at */
+            goto end;
+        }
+    }
+    for (int64_t b = 0; b < self->batch; b++)
+        self->lens[b] += lens.data ? ((int32_t *)lens.data)[b] : (int32_t)a.len;
+    self->kind = k.kind == KIND_DLPACK ? KIND_BUFFER : k.kind;
+    self->api = k.api;
+    Py_INCREF(Py_None);
+    result = Py_None;
+end:
+    array_release(&k), array_release(&v), numbers_release(&lens);
+    return result;
+}
+
+static PyObject *cache_attention(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
+                                 PyObject *kwnames)
+{
+    SIGNATURE(sig, "attention", 2, 1, "q", "causal", "mask", "bias", "window", "scale", "softcap",
+              "alibi", "sinks", "q_lens", "position", "ranges", "key_blocks", "mask_from", "layout",
+              "accuracy", "out", "return_lse", "return_weights", "dtype");
+    PyObject *value[20];
+    attn_options o;
+    attn_call call;
+    if (read_call(&sig, args, nargs, kwnames, value) < 0)
+        return NULL;
+    if (!value[0]) {
+        PyErr_SetString(PyExc_ValueError, "q is None; an array is needed");
+        return NULL;
+    }
+    if (attn_options_of(&o, value[1] ? value[1] : Py_True, value[4], value[5], value[6], value[10],
+                        value[15], value[14], value[19]) < 0)
+        return NULL;
+    memset(&call, 0, sizeof call);
+    call.cache = (cache_object *)object;
+    call.q = value[0], call.mask = value[2], call.bias = value[3];
+    call.alibi = value[7], call.sinks = value[8], call.q_lens = value[9];
+    call.ranges = value[11], call.key_blocks = value[12], call.mask_from = value[13];
+    call.out = value[16];
+    if (truth_of(value[17], &call.return_lse) < 0 || truth_of(value[18], &call.return_weights) < 0)
+        return NULL;
+    return attn_call_run(&o, &call);
+}
+
+/* Element 0 of key j of a sequence's head. */
+static const char *row_of(const cache_object *self, int64_t b, int64_t h, int64_t j, bool values)
+{
+    const uint32_t type = values ? self->v_type : self->k_type;
+    const int64_t *stride = values ? self->v_stride : self->k_stride;
+    int64_t page = b, row = j;
+    if (self->page_len) {
+        page = self->block_table[b * self->table_stride + j / self->page_len];
+        row = j % self->page_len;
+    }
+    return (values ? self->v : self->k) +
+           heed_offset_bytes(type, page * stride[0] + h * stride[1] + row * stride[2]);
+}
+
+static float element(const cache_object *self, int64_t b, int64_t h, int64_t j, int64_t d,
+                     bool values)
+{
+    const uint32_t type = values ? self->v_type : self->k_type;
+    const heed_quant *quant = values ? &self->v_quant : &self->k_quant;
+    const char *row = row_of(self, b, h, j, values);
+    if (!heed_is_code(type))
+        return heed_load(type, row, d);
+    if (!quant->scale)
+        return heed_decode(type, row, d, 1, 0);
+    {
+        int64_t page =
+            self->page_len ? self->block_table[b * self->table_stride + j / self->page_len] : b;
+        int64_t at = heed_scale_at(quant, page, h, self->page_len ? j % self->page_len : j, d);
+        return heed_decode(type, row, d, quant->scale[at], quant->zero ? quant->zero[at] : 0);
+    }
+}
+
+static PyObject *cache_decoded(PyObject *object, PyObject *ignored)
+{
+    cache_object *self = (cache_object *)object;
+    PyObject *part[2] = {NULL, NULL}, *both = NULL;
+    array like;
+    (void)ignored;
+    array_none(&like);
+    like.kind = self->kind == KIND_NONE ? default_kind() : self->kind;
+    like.api = self->api;
+    for (int values = 0; values < 2; values++) {
+        int64_t dim = values ? self->v_dim : self->qk_dim, at = 0;
+        int64_t shape[4] = {self->batch, self->kv_heads, self->capacity, dim};
+        array a;
+        if (array_new(&a, &like, HEED_F32, 4, shape) < 0)
+            goto end;
+        array_fill(&a, 0);
+        for (int64_t b = 0; b < shape[0]; b++)
+            for (int64_t h = 0; h < shape[1]; h++) {
+                for (int64_t j = 0; j < self->lens[b]; j++)
+                    for (int64_t d = 0; d < dim; d++)
+                        ((float *)a.data)[at + j * dim + d] = element(self, b, h, j, d, values);
+                at += shape[2] * dim;
+            }
+        part[values] = array_result(&a, NULL);
+    }
+    both = PyTuple_Pack(2, part[0], part[1]);
+end:
+    Py_XDECREF(part[0]);
+    Py_XDECREF(part[1]);
+    return both;
+}
+
+static PyObject *cache_clear(PyObject *object, PyObject *ignored)
+{
+    cache_object *self = (cache_object *)object;
+    (void)ignored;
+    memset(self->lens, 0, (size_t)self->batch * sizeof *self->lens);
+    self->pages_used = 0;
+    Py_RETURN_NONE;
+}
+
+static PyObject *cache_lens(PyObject *object, void *ignored)
+{
+    cache_object *self = (cache_object *)object;
+    PyObject *list = PyList_New((Py_ssize_t)self->batch);
+    (void)ignored;
+    for (int64_t b = 0; list && b < self->batch; b++) {
+        PyObject *number = PyLong_FromLong(self->lens[b]);
+        if (!number) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        PyList_SetItem(list, (Py_ssize_t)b, number);
+    }
+    return list;
+}
+
+static PyObject *cache_bytes(PyObject *object, void *ignored)
+{
+    cache_object *self = (cache_object *)object;
+    int64_t stride[4], first = self->page_len ? self->n_pages : self->batch;
+    int64_t rows = self->page_len ? self->page_len : self->capacity;
+    (void)ignored;
+    return PyLong_FromLongLong(
+        lie(self->k_type, first, self->kv_heads, rows, self->qk_dim, stride) +
+        lie(self->v_type, first, self->kv_heads, rows, self->v_dim, stride));
+}
+
+static PyObject *cache_capacity(PyObject *object, void *ignored)
+{
+    (void)ignored;
+    return PyLong_FromLongLong(((cache_object *)object)->capacity);
+}
+
+static PyObject *cache_page_len(PyObject *object, void *ignored)
+{
+    (void)ignored;
+    if (!((cache_object *)object)->page_len)
+        Py_RETURN_NONE;
+    return PyLong_FromLong((long)((cache_object *)object)->page_len);
+}
+
+static PyObject *cache_dtype(PyObject *object, void *values)
+{
+    cache_object *self = (cache_object *)object;
+    return PyUnicode_FromString(heed_dtype_name(values ? self->v_type : self->k_type));
+}
+
+static PyMethodDef cache_methods[] = {
+    {"append", METHOD(cache_append), METH_FASTCALL | METH_KEYWORDS, ""},
+    {"attention", METHOD(cache_attention), METH_FASTCALL | METH_KEYWORDS, ""},
+    {"decoded", cache_decoded, METH_NOARGS, ""},
+    {"clear", cache_clear, METH_NOARGS, ""},
+    {0}};
+
+static PyGetSetDef cache_members[] = {
+    {"lens", cache_lens, NULL, "keys of each sequence, a list", NULL},
+    {"capacity", cache_capacity, NULL, "the most keys of a sequence", NULL},
+    {"page_len", cache_page_len, NULL, "keys of a page, or None", NULL},
+    {"nbytes", cache_bytes, NULL, "bytes of keys and values", NULL},
+    {"k_dtype", cache_dtype, NULL, "type of the keys", NULL},
+    {"v_dtype", cache_dtype, NULL, "type of the values", (void *)1},
+    {0}};
+
+static PyType_Slot cache_slots[] = {{Py_tp_new, SLOT(cache_new)},
+                                    {Py_tp_dealloc, SLOT(cache_free)},
+                                    {Py_tp_methods, cache_methods},
+                                    {Py_tp_getset, cache_members},
+                                    {0, NULL}};
+
+static PyType_Spec cache_spec = {"heed.KVCache", sizeof(cache_object), 0, Py_TPFLAGS_DEFAULT,
+                                 cache_slots};
+
+int cache_init(PyObject *module)
+{
+    cache_type = PyType_FromSpec(&cache_spec);
+    return cache_type ? PyModule_AddObjectRef(module, "KVCache", cache_type) : -1;
+}

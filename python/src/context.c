@@ -1,0 +1,255 @@
+/*
+ * Contexts. There is one for each combination of threads and backends that was asked for, kept for the
+ * life of the process: plans and workspaces are cached in it. Which one a thread uses is the thread's
+ * own setting, changed by heed.threads and heed.backend.
+ */
+#include "heed_py.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+typedef struct entry {
+    struct entry *next;
+    heed_context *context; /* NULL until the first call */
+    uint32_t n_threads;    /* 0: as Heed finds */
+    char backends[256];    /* "": as Heed finds */
+} entry;
+
+static entry first; /* the one without settings */
+static pthread_mutex_t entries_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local entry *current; /* NULL: the first */
+static char plugins[4096];           /* HEED_PLUGIN_PATH and the package's own folder; "": none */
+
+int check(heed_status status)
+{
+    PyObject *kind;
+    const char *sentence = heed_last_error();
+    if (status == HEED_OK)
+        return 0;
+    kind = status == HEED_ERR_INVALID       ? PyExc_ValueError
+           : status == HEED_ERR_UNSUPPORTED ? PyExc_NotImplementedError
+           : status == HEED_ERR_NOMEM       ? PyExc_MemoryError
+                                            : PyExc_RuntimeError;
+    PyErr_SetString(kind, *sentence ? sentence : heed_status_string(status));
+    return -1;
+}
+
+static entry *entry_of(uint32_t n_threads, const char *backends)
+{
+    entry *e;
+    pthread_mutex_lock(&entries_lock);
+    for (e = &first; e; e = e->next)
+        if (e->n_threads == n_threads && !strcmp(e->backends, backends))
+            break;
+    if (!e && (e = calloc(1, sizeof *e))) {
+        e->n_threads = n_threads;
+        strncpy(e->backends, backends, sizeof e->backends - 1);
+        e->next = first.next;
+        first.next = e;
+    }
+    pthread_mutex_unlock(&entries_lock);
+    if (!e)
+        PyErr_NoMemory();
+    return e;
+}
+
+static heed_context *context_of(entry *e)
+{
+    heed_context *context = __atomic_load_n(&e->context, __ATOMIC_ACQUIRE), *none = NULL;
+    if (!context) {
+        heed_context_options options = {.struct_size = sizeof options, .n_threads = e->n_threads};
+        options.backends = *e->backends ? e->backends : NULL;
+        options.plugin_path = *plugins ? plugins : NULL;
+        if (check(heed_context_create(&options, &context)) < 0)
+            return NULL;
+        if (!__atomic_compare_exchange_n(&e->context, &none, context, false, __ATOMIC_ACQ_REL,
+                                         __ATOMIC_ACQUIRE)) { /* another thread was faster */
+            heed_context_release(context);
+            context = none;
+        }
+    }
+    return context;
+}
+
+heed_context *current_context(void)
+{
+    return context_of(current ? current : &first);
+}
+
+PyObject *text_of(text_function function, const void *object, bool json)
+{
+    size_t bytes = 0;
+    char *text;
+    PyObject *result = NULL;
+    if (check(function(object, json, NULL, &bytes)) < 0)
+        return NULL;
+    text = malloc(bytes);
+    if (!text)
+        return PyErr_NoMemory();
+    if (check(function(object, json, text, &bytes)) == 0)
+        result = PyUnicode_FromString(text);
+    free(text);
+    return result;
+}
+
+static heed_status backends_text(const void *context, uint32_t json, char *text, size_t *bytes)
+{
+    return heed_context_backends((heed_context *)(uintptr_t)context, json, text, bytes);
+}
+
+PyObject *backends_json(PyObject *self, PyObject *ignored)
+{
+    heed_context *context = current_context();
+    (void)self, (void)ignored;
+    return context ? text_of(backends_text, context, true) : NULL;
+}
+
+/* ---- with heed.threads(2): ---------------------------------------------------------------------------- */
+
+typedef struct setting {
+    PyObject_HEAD uint32_t n_threads; /* 0: leaves them */
+    char backends[256];               /* "": leaves them */
+    entry *before[16];
+    int depth;
+} setting;
+
+static PyObject *setting_type;
+
+static PyObject *setting_enter(PyObject *object, PyObject *ignored)
+{
+    setting *self = (setting *)object;
+    entry *now = current ? current : &first, *e;
+    (void)ignored;
+    if (self->depth == 16) {
+        PyErr_SetString(PyExc_RuntimeError, "the same setting was entered 16 times");
+        return NULL;
+    }
+    e = entry_of(self->n_threads ? self->n_threads : now->n_threads,
+                 *self->backends ? self->backends : now->backends);
+    if (!e)
+        return NULL;
+    self->before[self->depth++] = current;
+    current = e;
+    Py_INCREF(object);
+    return object;
+}
+
+static PyObject *setting_exit(PyObject *object, PyObject *args)
+{
+    setting *self = (setting *)object;
+    (void)args;
+    if (!self->depth) {
+        PyErr_SetString(PyExc_RuntimeError, "the setting was not entered");
+        return NULL;
+    }
+    current = self->before[--self->depth];
+    Py_RETURN_NONE;
+}
+
+static void setting_free(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_Free(object);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyMethodDef setting_methods[] = {{"__enter__", setting_enter, METH_NOARGS, ""},
+                                        {"__exit__", setting_exit, METH_VARARGS, ""},
+                                        {0}};
+
+static PyType_Slot setting_slots[] = {
+    {Py_tp_doc,
+     (void *)(uintptr_t) "A context manager: calls of this thread inside it use the setting."},
+    {Py_tp_dealloc, SLOT(setting_free)},
+    {Py_tp_methods, setting_methods},
+    {0, NULL}};
+
+static PyType_Spec setting_spec = {"heed.Setting", sizeof(setting), 0,
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                   setting_slots};
+
+PyObject *setting_threads(PyObject *self, PyObject *arg)
+{
+    int64_t n;
+    setting *made;
+    (void)self;
+    if (int64_of(arg, "n", 1, &n) < 0)
+        return NULL;
+    if (n > 65535) {
+        PyErr_Format(PyExc_ValueError, "n is %lld, more than 65535", (long long)n);
+        return NULL;
+    }
+    made = (setting *)PyType_GenericAlloc((PyTypeObject *)setting_type, 0);
+    if (made)
+        made->n_threads = (uint32_t)n;
+    return (PyObject *)made;
+}
+
+PyObject *setting_backend(PyObject *self, PyObject *arg)
+{
+    Py_ssize_t length;
+    const char *name = PyUnicode_Check(arg) ? PyUnicode_AsUTF8AndSize(arg, &length) : NULL;
+    heed_attn_desc desc = {.struct_size = sizeof desc,
+                           .q_heads = 1,
+                           .kv_heads = 1,
+                           .qk_dim = 1,
+                           .v_dim = 1,
+                           .q_type = HEED_F32,
+                           .k_type = HEED_F32,
+                           .v_type = HEED_F32,
+                           .out_type = HEED_F32,
+                           .max_batch = 1,
+                           .max_q_len = 1,
+                           .max_kv_len = 1};
+    setting *made;
+    entry *e;
+    heed_context *context;
+    heed_status status;
+    (void)self;
+    if (!name || !length || length >= 256) {
+        PyErr_Format(PyExc_ValueError,
+                     "the name of a backend, or several with commas, is needed, not %R", arg);
+        return NULL;
+    }
+    /* A name that is unknown, or cannot run here, is said now and not at the first call inside. */
+    e = entry_of(0, name);
+    context = e ? context_of(e) : NULL;
+    if (!context)
+        return NULL;
+    status = heed_attn_supported(context, &desc, NULL);
+    if (status == HEED_ERR_INVALID || status == HEED_ERR_NOMEM) {
+        check(status);
+        return NULL;
+    }
+    made = (setting *)PyType_GenericAlloc((PyTypeObject *)setting_type, 0);
+    if (made)
+        memcpy(made->backends, name, (size_t)length + 1);
+    return (PyObject *)made;
+}
+
+/* The package brings plugins in a folder beside the module; they follow those of the environment. */
+static int find_plugins(PyObject *module)
+{
+    PyObject *file = PyObject_GetAttrString(module, "__file__");
+    Py_ssize_t length;
+    const char *path = file ? PyUnicode_AsUTF8AndSize(file, &length) : NULL;
+    const char *more = getenv("HEED_PLUGIN_PATH"), *end;
+    char folder[2048];
+    PyErr_Clear(); /* a module without a file has no folder */
+    end = path ? strrchr(path, '/') : NULL;
+    if (end && path[0] == '/' && end - path < 2000) {
+        snprintf(folder, sizeof folder, "%.*s/backends", (int)(end - path), path);
+        if (access(folder, R_OK) == 0)
+            snprintf(plugins, sizeof plugins, "%s%s%s", more ? more : "", more && *more ? ":" : "",
+                     folder);
+    }
+    Py_XDECREF(file);
+    return 0;
+}
+
+int context_init(PyObject *module)
+{
+    setting_type = PyType_FromSpec(&setting_spec);
+    return setting_type ? find_plugins(module) : -1;
+}

@@ -1,0 +1,238 @@
+/*
+ * What the files of the module share. The module is written for CPython's limited API of 3.11, so one
+ * file serves every later version; nothing here knows numpy, torch or another library of arrays.
+ *
+ * arrays.c     arrays in (DLPack, buffers) and out, the type Array
+ * options.c    arguments of calls: keywords, lists of numbers, names
+ * context.c    contexts, threads() and backend()
+ * attention.c  one problem from Python's arguments to heed_attention: attention, varlen, explain, merge
+ * plan.c       Plan
+ * cache.c      KVCache
+ * layer.c      Linear, MultiHeadAttention, rotary
+ * masks.c      ranges and key blocks
+ * _heed.c      the module
+ */
+#ifndef HEED_PY_H
+#define HEED_PY_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <heed/formats.h>
+#include <heed/heed.h>
+
+/* Element types of arrays beyond those of enum HEED_F32 ..; int8 and uint8 are HEED_I8 and HEED_U8. */
+enum { EL_BOOL = 64, EL_I16, EL_U16, EL_I32, EL_U32, EL_I64, EL_U64, EL_F64, EL_OTHER };
+
+#define MAX_AXES 8
+
+/* How an array came in, which is how results go out. */
+enum { KIND_NONE, KIND_NUMPY, KIND_EXCHANGE, KIND_DLPACK, KIND_BUFFER };
+
+struct exchange_api;
+
+/* An array of the caller's. Nothing but object, has_view and managed is set before it is read. */
+typedef struct array {
+    PyObject *object; /* held; NULL: there is none */
+    char *data;
+    int64_t shape[MAX_AXES], stride[MAX_AXES]; /* in elements */
+    int axes;
+    uint32_t type; /* HEED_F32 .. or EL_* */
+    int kind;
+    bool has_view, read_only;
+    const struct exchange_api *api;
+    Py_buffer view;
+    void *managed; /* a DLPack tensor that we own */
+    bool versioned;
+} array;
+
+static inline void array_none(array *a)
+{
+    a->object = NULL;
+    a->data = NULL;
+    a->managed = NULL;
+    a->has_view = false;
+    a->axes = 0;
+    a->type = HEED_DTYPE_NONE;
+}
+
+/* ---- arrays.c: all return 0, or -1 with an exception set ------------------------------------------ */
+
+/* Reads what the caller gave. name is for sentences; as_bf16: uint16 is taken for bf16. */
+int array_of(array *a, PyObject *object, const char *name, bool writable, bool as_bf16);
+void array_release(array *a);
+/* A new array of the kind of `like` (NULL: an Array of ours), C-contiguous, of `type`. */
+int array_new(array *a, const array *like, uint32_t type, int axes, const int64_t *shape);
+/* The kind of numpy's arrays if numpy is loaded, else that of ours; for results without an argument. */
+int default_kind(void);
+/* The new array as the caller gets it; takes over the hold on it. */
+PyObject *array_result(array *a, const array *like);
+/* A view of our own memory as an Array that keeps `base`. */
+PyObject *array_view(PyObject *base, void *data, uint32_t type, int axes, const int64_t *shape,
+                     const int64_t *stride);
+void array_fill(array *a, float value);
+const char *element_name(uint32_t type);
+int element_bytes(uint32_t type);
+/* "[2, 3]" in a buffer of the caller's */
+const char *shape_text(char *text, size_t bytes, int axes, const int64_t *shape);
+int arrays_init(PyObject *module);
+extern PyObject *array_type;
+
+/* ---- options.c -------------------------------------------------------------------------------------- */
+
+typedef struct signature {
+    const char *function;
+    int n, n_positional, n_required;
+    const char *const *names;
+    PyObject **interned; /* [n] */
+} signature;
+
+#define SIGNATURE(id, function_, n_positional_, n_required_, ...)                                  \
+    static const char *const id##_names[] = {__VA_ARGS__};                                         \
+    static PyObject *id##_interned[sizeof id##_names / sizeof id##_names[0]];                      \
+    static signature id = {function_,     (int)(sizeof id##_names / sizeof id##_names[0]),         \
+                           n_positional_, n_required_,                                             \
+                           id##_names,    id##_interned}
+
+/* Sorts the arguments of a call into values[sig->n], borrowed; NULL where none or None was given. */
+int read_call(signature *sig, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+              PyObject **values);
+/* The same from a tuple and a dict, for constructors. */
+int read_tuple(signature *sig, PyObject *args, PyObject *kwargs, PyObject **values);
+
+/* Numbers that a call copies. */
+typedef struct numbers {
+    void *data; /* int32_t or float */
+    int64_t n;
+    union {
+        int32_t i[64];
+        float f[64];
+    } room;
+} numbers;
+
+static inline void numbers_none(numbers *x)
+{
+    x->data = NULL;
+    x->n = 0;
+}
+void numbers_release(numbers *x);
+int numbers_room(numbers *x, int64_t n);
+/* A list or 1-D array of integers as int32_t; a single integer counts n times where n >= 0. */
+int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n);
+int floats_of(numbers *x, PyObject *object, const char *name, int64_t n);
+int int64_of(PyObject *object, const char *name, int64_t least, int64_t *out);
+int float_of(PyObject *object, const char *name, float *out);
+int truth_of(PyObject *object, bool *out);
+/* index in words[] of a str, -1 with ValueError that lists them */
+int word_of(PyObject *object, const char *name, const char *const *words);
+/* HEED_F32 .. of "f32", "float32", numpy.float32, torch.float32, ...; codes if allowed */
+int dtype_of(PyObject *object, const char *name, bool codes, uint32_t *out);
+
+/* axes of a layout such as "bhsd": where each of b, h, s, d is among the array's, -1 if not there */
+typedef struct layout {
+    int axis[4], axes;
+} layout;
+int layout_of(PyObject *object, layout *out);
+/* The array in the order [b, h, s, d]: its lengths, and strides with 0 where there is no axis. */
+int in_layout(const array *a, const layout *l, const char *name, int64_t shape[4],
+              int64_t stride[4]);
+
+/* ---- context.c -------------------------------------------------------------------------------------- */
+
+heed_context *current_context(void); /* NULL with an exception set */
+int context_init(PyObject *module);
+PyObject *setting_threads(PyObject *self, PyObject *arg);
+PyObject *setting_backend(PyObject *self, PyObject *arg);
+PyObject *backends_json(PyObject *self, PyObject *ignored);
+
+/* Raises what a status means, with Heed's sentence; returns -1, or 0 for HEED_OK. */
+int check(heed_status status);
+/* text of a function such as heed_attn_explain */
+typedef heed_status (*text_function)(const void *object, uint32_t json, char *text, size_t *bytes);
+PyObject *text_of(text_function function, const void *object, bool json);
+
+/* ---- attention.c ------------------------------------------------------------------------------------ */
+
+/* What is the same from call to call, the options of a plan. */
+typedef struct attn_options {
+    bool causal, has_window, has_scale, has_softcap, has_accuracy;
+    int64_t window_left, window_right;
+    float scale, softcap;
+    uint32_t accuracy;
+    PyObject *position; /* borrowed; NULL: "end" */
+    layout axes;
+    bool as_bf16;
+} attn_options;
+
+/* What a call brings; all borrowed, NULL where not given. */
+typedef struct attn_call {
+    PyObject *q, *k, *v;
+    PyObject *mask, *bias, *alibi, *sinks, *q_lens, *kv_lens, *ranges, *key_blocks, *mask_from,
+        *out;
+    PyObject *cu_q, *cu_k, *block_table;
+    PyObject *k_scale, *k_zero, *v_scale, *v_zero;
+    bool return_lse, return_weights;
+    uint32_t k_code, v_code; /* HEED_DTYPE_NONE: what the arrays are */
+    uint32_t page_len;
+    const heed_attn_desc *plan; /* what the arrays have to fit */
+    /* keys and values of a cache of ours, in place of k and v */
+    struct cache_object *cache;
+    /* in place of running: a text about it */
+    bool explain, json;
+    /* a plan's maxima, 0: of this call */
+    int64_t max_batch, max_q_len, max_kv_len;
+} attn_call;
+
+int attn_options_of(attn_options *o, PyObject *causal, PyObject *window, PyObject *scale,
+                    PyObject *softcap, PyObject *position, PyObject *accuracy, PyObject *order,
+                    PyObject *dtype);
+/* Fills a desc's features, position and numbers. */
+void attn_options_into(const attn_options *o, bool alibi, heed_attn_desc *desc);
+PyObject *attn_call_run(const attn_options *o, const attn_call *call);
+PyObject *py_attention(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *py_explain_arrays(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                            PyObject *kwnames);
+PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *py_merge(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+int broadcast(const array *a, const char *name, const int64_t want[4], int64_t stride[4]);
+
+/* ---- cache.c ---------------------------------------------------------------------------------------- */
+
+typedef struct cache_object cache_object;
+struct cache_object {
+    PyObject_HEAD int64_t batch, capacity, n_pages, table_stride, pages_used;
+    uint32_t kv_heads, qk_dim, v_dim, k_type, v_type, page_len;
+    void *memory;
+    char *k, *v;
+    int64_t k_stride[4], v_stride[4]; /* in elements */
+    heed_quant k_quant, v_quant;
+    int32_t *lens, *block_table;
+    int kind; /* of the arrays that were appended last */
+    const struct exchange_api *api;
+};
+extern PyObject *cache_type;
+int cache_init(PyObject *module);
+/* Pages for more[b] keys (NULL: len) behind those of every sequence; ValueError beyond capacity. */
+int cache_make_room(cache_object *cache, const int32_t *more, int64_t len);
+
+int plan_init(PyObject *module);
+int layer_init(PyObject *module);
+PyObject *py_rotary(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+PyObject *masks_segments(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames);
+PyObject *masks_chunks(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *masks_prefix(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *masks_tree(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *masks_blocks(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+/* A function as a slot keeps it; ISO C has no direct way. */
+#define SLOT(f) ((void *)(uintptr_t)(f))
+#define METHOD(f) ((PyCFunction)(void (*)(void))(f))
+
+#endif

@@ -1,0 +1,407 @@
+/* Arguments of calls: keywords, lists of numbers, words, types and layouts. */
+#include "heed_py.h"
+
+#include <stdlib.h>
+
+/* ---- keywords ------------------------------------------------------------------------------------------ */
+
+static int intern_names(signature *sig)
+{
+    if (__atomic_load_n(&sig->interned[sig->n - 1], __ATOMIC_ACQUIRE))
+        return 0;
+    for (int i = 0; i < sig->n; i++) { /* two threads at once write the same */
+        PyObject *name = PyUnicode_InternFromString(sig->names[i]);
+        if (!name)
+            return -1;
+        __atomic_store_n(&sig->interned[i], name, __ATOMIC_RELEASE);
+    }
+    return 0;
+}
+
+/* A call's names are interned mostly, so that comparing addresses finds them. */
+static int index_of(const signature *sig, PyObject *name)
+{
+    for (int i = 0; i < sig->n; i++)
+        if (sig->interned[i] == name)
+            return i;
+    for (int i = 0; i < sig->n; i++)
+        if (PyUnicode_CompareWithASCIIString(name, sig->names[i]) == 0)
+            return i;
+    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", sig->function,
+                 name);
+    return -1;
+}
+
+static int put(const signature *sig, PyObject **values, bool *given, int at, PyObject *value)
+{
+    if (given[at]) {
+        PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%s'", sig->function,
+                     sig->names[at]);
+        return -1;
+    }
+    given[at] = true;
+    values[at] = value == Py_None ? NULL : value;
+    return 0;
+}
+
+static int too_many(const signature *sig, Py_ssize_t n)
+{
+    PyErr_Format(PyExc_TypeError, "%s() takes at most %d positional arguments (%zd given)",
+                 sig->function, sig->n_positional, n);
+    return -1;
+}
+
+static int all_there(const signature *sig, const bool *given)
+{
+    for (int i = 0; i < sig->n_required; i++)
+        if (!given[i]) {
+            PyErr_Format(PyExc_TypeError, "%s() missing required argument '%s'", sig->function,
+                         sig->names[i]);
+            return -1;
+        }
+    return 0;
+}
+
+int read_call(signature *sig, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+              PyObject **values)
+{
+    bool given[64] = {false};
+    Py_ssize_t n_named = kwnames ? PyTuple_Size(kwnames) : 0;
+    memset(values, 0, (size_t)sig->n * sizeof *values);
+    if (intern_names(sig) < 0)
+        return -1;
+    if (nargs > sig->n_positional)
+        return too_many(sig, nargs);
+    for (Py_ssize_t i = 0; i < nargs; i++)
+        put(sig, values, given, (int)i, args[i]);
+    for (Py_ssize_t i = 0; i < n_named; i++) {
+        int at = index_of(sig, PyTuple_GetItem(kwnames, i));
+        if (at < 0 || put(sig, values, given, at, args[nargs + i]) < 0)
+            return -1;
+    }
+    return all_there(sig, given);
+}
+
+int read_tuple(signature *sig, PyObject *args, PyObject *kwargs, PyObject **values)
+{
+    bool given[64] = {false};
+    Py_ssize_t nargs = PyTuple_Size(args), at = 0;
+    PyObject *name, *value;
+    memset(values, 0, (size_t)sig->n * sizeof *values);
+    if (intern_names(sig) < 0)
+        return -1;
+    if (nargs > sig->n_positional)
+        return too_many(sig, nargs);
+    for (Py_ssize_t i = 0; i < nargs; i++)
+        put(sig, values, given, (int)i, PyTuple_GetItem(args, i));
+    while (kwargs && PyDict_Next(kwargs, &at, &name, &value)) {
+        int i = index_of(sig, name);
+        if (i < 0 || put(sig, values, given, i, value) < 0)
+            return -1;
+    }
+    return all_there(sig, given);
+}
+
+/* ---- numbers ------------------------------------------------------------------------------------------- */
+
+void numbers_release(numbers *x)
+{
+    if (x->data && x->data != (void *)&x->room)
+        free(x->data);
+    x->data = NULL;
+}
+
+int numbers_room(numbers *x, int64_t n)
+{
+    x->n = n;
+    x->data = n <= 64 ? (void *)&x->room : malloc((size_t)n * 4);
+    if (x->data)
+        return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+static int length_is(const char *name, int64_t have, int64_t want)
+{
+    if (want < 0 || have == want)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%s has %lld entries where %lld are needed", name,
+                 (long long)have, (long long)want);
+    return -1;
+}
+
+static int fits_int32(const char *name, long long value)
+{
+    if (value >= INT32_MIN && value <= INT32_MAX)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%s: %lld does not fit 32 bits", name, value);
+    return -1;
+}
+
+static bool is_list(PyObject *object)
+{
+    return PyList_Check(object) || PyTuple_Check(object);
+}
+
+static int one_axis(const array *a, const char *name)
+{
+    if (a->axes == 1)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%s has %d axes where one is needed", name, a->axes);
+    return -1;
+}
+
+int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n)
+{
+    numbers_none(x);
+    if (PyLong_Check(object) && n >= 0) {
+        long long value = PyLong_AsLongLong(object);
+        if ((value == -1 && PyErr_Occurred()) || fits_int32(name, value) < 0 ||
+            numbers_room(x, n) < 0)
+            return -1;
+        for (int64_t i = 0; i < n; i++)
+            ((int32_t *)x->data)[i] = (int32_t)value;
+        return 0;
+    }
+    if (is_list(object)) {
+        Py_ssize_t length = PySequence_Size(object);
+        if (length < 0 || length_is(name, length, n) < 0 || numbers_room(x, length) < 0)
+            return -1;
+        for (Py_ssize_t i = 0; i < length; i++) {
+            PyObject *item = PySequence_GetItem(object, i);
+            PyObject *whole = item ? PyNumber_Index(item) : NULL;
+            long long value = whole ? PyLong_AsLongLong(whole) : -1;
+            Py_XDECREF(item);
+            Py_XDECREF(whole);
+            if ((value == -1 && PyErr_Occurred()) || fits_int32(name, value) < 0)
+                goto failed;
+            ((int32_t *)x->data)[i] = (int32_t)value;
+        }
+        return 0;
+    }
+    {
+        array a;
+        if (array_of(&a, object, name, false, false) < 0)
+            return -1;
+        if (a.type != EL_I32 && a.type != EL_I64) {
+            PyErr_Format(PyExc_ValueError, "%s is of %s; int32 or int64 is needed", name,
+                         element_name(a.type));
+            array_release(&a);
+            return -1;
+        }
+        if (one_axis(&a, name) < 0 || length_is(name, a.shape[0], n) < 0 ||
+            numbers_room(x, a.shape[0]) < 0) {
+            array_release(&a);
+            return -1;
+        }
+        for (int64_t i = 0; i < a.shape[0]; i++) {
+            int64_t wide;
+            int32_t narrow;
+            if (a.type == EL_I32) {
+                memcpy(&narrow, a.data + i * a.stride[0] * 4, sizeof narrow);
+            } else {
+                memcpy(&wide, a.data + i * a.stride[0] * 8, sizeof wide);
+                if (fits_int32(name, wide) < 0) {
+                    array_release(&a);
+                    goto failed;
+                }
+                narrow = (int32_t)wide;
+            }
+            ((int32_t *)x->data)[i] = narrow;
+        }
+        array_release(&a);
+        return 0;
+    }
+failed:
+    numbers_release(x);
+    return -1;
+}
+
+int floats_of(numbers *x, PyObject *object, const char *name, int64_t n)
+{
+    numbers_none(x);
+    if (is_list(object)) {
+        Py_ssize_t length = PySequence_Size(object);
+        if (length < 0 || length_is(name, length, n) < 0 || numbers_room(x, length) < 0)
+            return -1;
+        for (Py_ssize_t i = 0; i < length; i++) {
+            PyObject *item = PySequence_GetItem(object, i);
+            double value = item ? PyFloat_AsDouble(item) : -1;
+            Py_XDECREF(item);
+            if (value == -1 && PyErr_Occurred()) {
+                numbers_release(x);
+                return -1;
+            }
+            ((float *)x->data)[i] = (float)value;
+        }
+        return 0;
+    }
+    {
+        array a;
+        if (array_of(&a, object, name, false, false) < 0)
+            return -1;
+        if (a.type != HEED_F32 && a.type != HEED_F16 && a.type != HEED_BF16 && a.type != EL_F64) {
+            PyErr_Format(PyExc_ValueError, "%s is of %s; a floating-point type is needed", name,
+                         element_name(a.type));
+            array_release(&a);
+            return -1;
+        }
+        if (one_axis(&a, name) < 0 || length_is(name, a.shape[0], n) < 0 ||
+            numbers_room(x, a.shape[0]) < 0) {
+            array_release(&a);
+            return -1;
+        }
+        for (int64_t i = 0; i < a.shape[0]; i++) {
+            double wide;
+            if (a.type == EL_F64)
+                memcpy(&wide, a.data + i * a.stride[0] * 8, sizeof wide);
+            else
+                wide = (double)heed_load(a.type, a.data, i * a.stride[0]);
+            ((float *)x->data)[i] = (float)wide;
+        }
+        array_release(&a);
+        return 0;
+    }
+}
+
+int int64_of(PyObject *object, const char *name, int64_t least, int64_t *out)
+{
+    PyObject *whole = PyNumber_Index(object);
+    long long value = whole ? PyLong_AsLongLong(whole) : -1;
+    Py_XDECREF(whole);
+    if (value == -1 && PyErr_Occurred())
+        return -1;
+    if (value < least) {
+        PyErr_Format(PyExc_ValueError, "%s is %lld, less than %lld", name, value, (long long)least);
+        return -1;
+    }
+    *out = value;
+    return 0;
+}
+
+int float_of(PyObject *object, const char *name, float *out)
+{
+    double value = PyFloat_AsDouble(object);
+    (void)name;
+    if (value == -1 && PyErr_Occurred())
+        return -1;
+    *out = (float)value;
+    return 0;
+}
+
+int truth_of(PyObject *object, bool *out)
+{
+    int is = object ? PyObject_IsTrue(object) : 0;
+    *out = is > 0;
+    return is < 0 ? -1 : 0;
+}
+
+/* ---- words --------------------------------------------------------------------------------------------- */
+
+int word_of(PyObject *object, const char *name, const char *const *words)
+{
+    char list[256] = "";
+    if (PyUnicode_Check(object))
+        for (int i = 0; words[i]; i++)
+            if (PyUnicode_CompareWithASCIIString(object, words[i]) == 0)
+                return i;
+    for (int i = 0; words[i]; i++) {
+        strncat(list, i ? ", \"" : "\"", sizeof list - strlen(list) - 1);
+        strncat(list, words[i], sizeof list - strlen(list) - 1);
+        strncat(list, "\"", sizeof list - strlen(list) - 1);
+    }
+    PyErr_Format(PyExc_ValueError, "%s is %R; known are %s", name, object, list);
+    return -1;
+}
+
+int dtype_of(PyObject *object, const char *name, bool codes, uint32_t *out)
+{
+    static const struct {
+        const char *word;
+        uint32_t type;
+    } other[] = {{"float32", HEED_F32},   {"float", HEED_F32},
+                 {"float16", HEED_F16},   {"half", HEED_F16},
+                 {"bfloat16", HEED_BF16}, {"int8", HEED_I8},
+                 {"uint8", HEED_U8},      {"float8_e4m3fn", HEED_F8_E4M3},
+                 {"f8", HEED_F8_E4M3}};
+    PyObject *text;
+    Py_ssize_t length;
+    const char *word;
+    uint32_t type = HEED_DTYPE_NONE;
+    if (PyUnicode_Check(object)) {
+        text = object;
+        Py_INCREF(text);
+    } else if (PyObject_HasAttrString(object, "__name__")) { /* numpy.float32, ml_dtypes.bfloat16 */
+        text = PyObject_GetAttrString(object, "__name__");
+    } else { /* numpy.dtype("float32"), torch.float32 */
+        text = PyObject_Str(object);
+    }
+    word = text ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
+    if (!word) {
+        Py_XDECREF(text);
+        return -1;
+    }
+    if (strrchr(word, '.'))
+        word = strrchr(word, '.') + 1;
+    for (uint32_t i = HEED_F32; i <= HEED_IQ4_NL; i++)
+        if (!strcmp(word, heed_dtype_name(i)))
+            type = i;
+    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
+        if (!strcmp(word, other[i].word))
+            type = other[i].type;
+    Py_DECREF(text);
+    if (type == HEED_DTYPE_NONE || (!codes && heed_is_code(type))) {
+        PyErr_Format(PyExc_ValueError, "%s is %R; known are \"f32\", \"f16\", \"bf16\"%s", name,
+                     object,
+                     codes ? ", \"i8\", \"u8\", \"u4\", \"f8_e4m3\", \"q8_0\", \"q4_0\", \"q4_1\", "
+                             "\"q5_0\", \"q5_1\", \"iq4_nl\""
+                           : "");
+        return -1;
+    }
+    *out = type;
+    return 0;
+}
+
+/* ---- layouts ------------------------------------------------------------------------------------------- */
+
+int layout_of(PyObject *object, layout *out)
+{
+    static const char letters[] = "bhsd";
+    Py_ssize_t length = 0;
+    const char *word = letters;
+    if (object && (!PyUnicode_Check(object) || !(word = PyUnicode_AsUTF8AndSize(object, &length))))
+        word = "";
+    for (int i = 0; i < 4; i++)
+        out->axis[i] = -1;
+    out->axes = (int)strlen(word);
+    for (int i = 0; i < out->axes; i++) {
+        const char *at = strchr(letters, word[i]);
+        if (!at || out->axis[at - letters] >= 0)
+            goto wrong;
+        out->axis[at - letters] = i;
+    }
+    if (out->axis[2] >= 0 && out->axis[3] >= 0)
+        return 0;
+wrong:
+    PyErr_Clear();
+    PyErr_Format(
+        PyExc_ValueError,
+        "layout is %R; it names the axes b (batch), h (heads), s (rows) and d (dim) in their "
+        "order, such as \"bhsd\", \"bshd\", \"hsd\"; s and d are needed",
+        object);
+    return -1;
+}
+
+int in_layout(const array *a, const layout *l, const char *name, int64_t shape[4],
+              int64_t stride[4])
+{
+    if (a->axes != l->axes) {
+        PyErr_Format(PyExc_ValueError, "%s has %d axes, its layout %d", name, a->axes, l->axes);
+        return -1;
+    }
+    for (int i = 0; i < 4; i++) {
+        shape[i] = l->axis[i] < 0 ? 1 : a->shape[l->axis[i]];
+        stride[i] = l->axis[i] < 0 ? 0 : a->stride[l->axis[i]];
+    }
+    return 0;
+}
