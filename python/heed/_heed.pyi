@@ -1,0 +1,664 @@
+"""Types of the module. An array in is the same kind of array out, so most functions are generic in it."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Literal, TypeAlias, TypeVar, overload
+
+_A = TypeVar("_A")  # an array of any library: numpy, torch, jax, memoryview, Array
+_Ints: TypeAlias = Any  # an int, a sequence of ints or an array of int32 or int64
+_Floats: TypeAlias = Any  # a sequence of floats or an array
+_DType: TypeAlias = Any  # "f32", "f16", "bf16", numpy.float32, torch.bfloat16, ...
+_Window: TypeAlias = int | tuple[int | None, int | None] | None
+_Accuracy: TypeAlias = Literal["default", "exact", "bf16", "split", "int8"] | None
+_WeightLayout: TypeAlias = Literal["in_out", "out_in"]
+_KeyBlocks: TypeAlias = tuple[Any, int, int]
+
+__version__: str
+
+class Array:
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    def tolist(self) -> Any: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __dlpack__(
+        self,
+        stream: Any = None,
+        *,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+class Setting:
+    def __enter__(self) -> Setting: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
+@overload
+def attention(
+    q: _A,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    causal: bool = False,
+    window: _Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi: _Floats = None,
+    sinks: _Floats = None,
+    q_lens: _Ints = None,
+    kv_lens: _Ints = None,
+    position: _Ints = "end",
+    ranges: Any = None,
+    key_blocks: _KeyBlocks | None = None,
+    mask_from: _Ints = None,
+    layout: str = "bhsd",
+    accuracy: _Accuracy = None,
+    out: Any = None,
+    return_lse: Literal[False] = False,
+    return_weights: Literal[False] = False,
+    dtype: _DType = None,
+) -> _A: ...
+@overload
+def attention(
+    q: _A,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    causal: bool = False,
+    window: _Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi: _Floats = None,
+    sinks: _Floats = None,
+    q_lens: _Ints = None,
+    kv_lens: _Ints = None,
+    position: _Ints = "end",
+    ranges: Any = None,
+    key_blocks: _KeyBlocks | None = None,
+    mask_from: _Ints = None,
+    layout: str = "bhsd",
+    accuracy: _Accuracy = None,
+    out: Any = None,
+    return_lse: Literal[True],
+    return_weights: Literal[False] = False,
+    dtype: _DType = None,
+) -> tuple[_A, _A]: ...
+@overload
+def attention(
+    q: _A,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    causal: bool = False,
+    window: _Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi: _Floats = None,
+    sinks: _Floats = None,
+    q_lens: _Ints = None,
+    kv_lens: _Ints = None,
+    position: _Ints = "end",
+    ranges: Any = None,
+    key_blocks: _KeyBlocks | None = None,
+    mask_from: _Ints = None,
+    layout: str = "bhsd",
+    accuracy: _Accuracy = None,
+    out: Any = None,
+    return_lse: Literal[False] = False,
+    return_weights: Literal[True],
+    dtype: _DType = None,
+) -> tuple[_A, _A]: ...
+@overload
+def attention(
+    q: _A,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    causal: bool = False,
+    window: _Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi: _Floats = None,
+    sinks: _Floats = None,
+    q_lens: _Ints = None,
+    kv_lens: _Ints = None,
+    position: _Ints = "end",
+    ranges: Any = None,
+    key_blocks: _KeyBlocks | None = None,
+    mask_from: _Ints = None,
+    layout: str = "bhsd",
+    accuracy: _Accuracy = None,
+    out: Any = None,
+    return_lse: Literal[True],
+    return_weights: Literal[True],
+    dtype: _DType = None,
+) -> tuple[_A, _A, _A]: ...
+def explain_arrays(q: Any, k: Any, v: Any, *, json: bool = False, **options: Any) -> str: ...
+@overload
+def varlen(
+    q: _A,
+    k: Any,
+    v: Any,
+    cu_q: _Ints,
+    cu_k: _Ints,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    causal: bool = False,
+    window: _Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi: _Floats = None,
+    sinks: _Floats = None,
+    position: _Ints = "end",
+    ranges: Any = None,
+    key_blocks: _KeyBlocks | None = None,
+    mask_from: _Ints = None,
+    accuracy: _Accuracy = None,
+    out: Any = None,
+    return_lse: Literal[False] = False,
+    return_weights: Literal[False] = False,
+    dtype: _DType = None,
+) -> _A: ...
+@overload
+def varlen(
+    q: _A,
+    k: Any,
+    v: Any,
+    cu_q: _Ints,
+    cu_k: _Ints,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    causal: bool = False,
+    window: _Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi: _Floats = None,
+    sinks: _Floats = None,
+    position: _Ints = "end",
+    ranges: Any = None,
+    key_blocks: _KeyBlocks | None = None,
+    mask_from: _Ints = None,
+    accuracy: _Accuracy = None,
+    out: Any = None,
+    return_lse: Literal[True],
+    return_weights: Literal[False] = False,
+    dtype: _DType = None,
+) -> tuple[_A, _A]: ...
+@overload
+def varlen(
+    q: _A,
+    k: Any,
+    v: Any,
+    cu_q: _Ints,
+    cu_k: _Ints,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    causal: bool = False,
+    window: _Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi: _Floats = None,
+    sinks: _Floats = None,
+    position: _Ints = "end",
+    ranges: Any = None,
+    key_blocks: _KeyBlocks | None = None,
+    mask_from: _Ints = None,
+    accuracy: _Accuracy = None,
+    out: Any = None,
+    return_lse: Literal[False] = False,
+    return_weights: Literal[True],
+    dtype: _DType = None,
+) -> tuple[_A, _A]: ...
+@overload
+def varlen(
+    q: _A,
+    k: Any,
+    v: Any,
+    cu_q: _Ints,
+    cu_k: _Ints,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    causal: bool = False,
+    window: _Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi: _Floats = None,
+    sinks: _Floats = None,
+    position: _Ints = "end",
+    ranges: Any = None,
+    key_blocks: _KeyBlocks | None = None,
+    mask_from: _Ints = None,
+    accuracy: _Accuracy = None,
+    out: Any = None,
+    return_lse: Literal[True],
+    return_weights: Literal[True],
+    dtype: _DType = None,
+) -> tuple[_A, _A, _A]: ...
+def merge(
+    a: _A, a_lse: Any, b: Any, b_lse: Any, *, layout: str = "bhsd", dtype: _DType = None, out: Any = None
+) -> tuple[_A, _A]: ...
+def rotary(
+    x: _A,
+    *,
+    offsets: _Ints = None,
+    positions: Any = None,
+    lens: _Ints = None,
+    style: Literal["half", "interleaved"] = "half",
+    dims: int | None = None,
+    base: float = 10000.0,
+    scale: float = 1.0,
+    mscale: float = 1.0,
+    freq: _Floats = None,
+    layout: str = "bhsd",
+    out: Any = None,
+    dtype: _DType = None,
+) -> _A: ...
+
+class Plan:
+    def __new__(
+        cls,
+        *,
+        q_heads: int,
+        kv_heads: int | None = None,
+        dim: int,
+        v_dim: int | None = None,
+        dtype: _DType = "f32",
+        kv_dtype: _DType = None,
+        page_len: int | None = None,
+        causal: bool = False,
+        window: _Window = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        position: _Ints = "end",
+        accuracy: _Accuracy = None,
+        layout: str = "bhsd",
+        max_batch: int | None = None,
+        max_q_len: int | None = None,
+        max_kv_len: int | None = None,
+    ) -> Plan: ...
+    @overload
+    def run(
+        self,
+        q: _A,
+        k: Any,
+        v: Any,
+        *,
+        mask: Any = None,
+        bias: Any = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        q_lens: _Ints = None,
+        kv_lens: _Ints = None,
+        position: _Ints = None,
+        ranges: Any = None,
+        key_blocks: _KeyBlocks | None = None,
+        mask_from: _Ints = None,
+        block_table: Any = None,
+        out: Any = None,
+        return_lse: Literal[False] = False,
+        return_weights: Literal[False] = False,
+        k_scale: Any = None,
+        k_zero: Any = None,
+        v_scale: Any = None,
+        v_zero: Any = None,
+    ) -> _A: ...
+    @overload
+    def run(
+        self,
+        q: _A,
+        k: Any,
+        v: Any,
+        *,
+        mask: Any = None,
+        bias: Any = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        q_lens: _Ints = None,
+        kv_lens: _Ints = None,
+        position: _Ints = None,
+        ranges: Any = None,
+        key_blocks: _KeyBlocks | None = None,
+        mask_from: _Ints = None,
+        block_table: Any = None,
+        out: Any = None,
+        return_lse: Literal[True],
+        return_weights: Literal[False] = False,
+        k_scale: Any = None,
+        k_zero: Any = None,
+        v_scale: Any = None,
+        v_zero: Any = None,
+    ) -> tuple[_A, _A]: ...
+    @overload
+    def run(
+        self,
+        q: _A,
+        k: Any,
+        v: Any,
+        *,
+        mask: Any = None,
+        bias: Any = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        q_lens: _Ints = None,
+        kv_lens: _Ints = None,
+        position: _Ints = None,
+        ranges: Any = None,
+        key_blocks: _KeyBlocks | None = None,
+        mask_from: _Ints = None,
+        block_table: Any = None,
+        out: Any = None,
+        return_lse: Literal[False] = False,
+        return_weights: Literal[True],
+        k_scale: Any = None,
+        k_zero: Any = None,
+        v_scale: Any = None,
+        v_zero: Any = None,
+    ) -> tuple[_A, _A]: ...
+    @overload
+    def run(
+        self,
+        q: _A,
+        k: Any,
+        v: Any,
+        *,
+        mask: Any = None,
+        bias: Any = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        q_lens: _Ints = None,
+        kv_lens: _Ints = None,
+        position: _Ints = None,
+        ranges: Any = None,
+        key_blocks: _KeyBlocks | None = None,
+        mask_from: _Ints = None,
+        block_table: Any = None,
+        out: Any = None,
+        return_lse: Literal[True],
+        return_weights: Literal[True],
+        k_scale: Any = None,
+        k_zero: Any = None,
+        v_scale: Any = None,
+        v_zero: Any = None,
+    ) -> tuple[_A, _A, _A]: ...
+    def explain(self, *, json: bool = False) -> str: ...
+    def workspace(self, n: int = 1) -> int: ...
+
+class KVCache:
+    def __new__(
+        cls,
+        *,
+        batch: int,
+        capacity: int,
+        kv_heads: int,
+        dim: int,
+        v_dim: int | None = None,
+        k_dtype: _DType = "f32",
+        v_dtype: _DType = None,
+        page_len: int | None = None,
+    ) -> KVCache: ...
+    @property
+    def lens(self) -> list[int]: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def page_len(self) -> int | None: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def k_dtype(self) -> str: ...
+    @property
+    def v_dtype(self) -> str: ...
+    def append(
+        self, k: Any, v: Any, lens: _Ints = None, *, layout: str = "bhsd", dtype: _DType = None
+    ) -> None: ...
+    @overload
+    def attention(
+        self,
+        q: _A,
+        causal: bool = True,
+        *,
+        mask: Any = None,
+        bias: Any = None,
+        window: _Window = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        q_lens: _Ints = None,
+        position: _Ints = "end",
+        ranges: Any = None,
+        key_blocks: _KeyBlocks | None = None,
+        mask_from: _Ints = None,
+        layout: str = "bhsd",
+        accuracy: _Accuracy = None,
+        out: Any = None,
+        return_lse: Literal[False] = False,
+        return_weights: Literal[False] = False,
+        dtype: _DType = None,
+    ) -> _A: ...
+    @overload
+    def attention(
+        self,
+        q: _A,
+        causal: bool = True,
+        *,
+        mask: Any = None,
+        bias: Any = None,
+        window: _Window = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        q_lens: _Ints = None,
+        position: _Ints = "end",
+        ranges: Any = None,
+        key_blocks: _KeyBlocks | None = None,
+        mask_from: _Ints = None,
+        layout: str = "bhsd",
+        accuracy: _Accuracy = None,
+        out: Any = None,
+        return_lse: Literal[True],
+        return_weights: Literal[False] = False,
+        dtype: _DType = None,
+    ) -> tuple[_A, _A]: ...
+    @overload
+    def attention(
+        self,
+        q: _A,
+        causal: bool = True,
+        *,
+        mask: Any = None,
+        bias: Any = None,
+        window: _Window = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        q_lens: _Ints = None,
+        position: _Ints = "end",
+        ranges: Any = None,
+        key_blocks: _KeyBlocks | None = None,
+        mask_from: _Ints = None,
+        layout: str = "bhsd",
+        accuracy: _Accuracy = None,
+        out: Any = None,
+        return_lse: Literal[False] = False,
+        return_weights: Literal[True],
+        dtype: _DType = None,
+    ) -> tuple[_A, _A]: ...
+    @overload
+    def attention(
+        self,
+        q: _A,
+        causal: bool = True,
+        *,
+        mask: Any = None,
+        bias: Any = None,
+        window: _Window = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        q_lens: _Ints = None,
+        position: _Ints = "end",
+        ranges: Any = None,
+        key_blocks: _KeyBlocks | None = None,
+        mask_from: _Ints = None,
+        layout: str = "bhsd",
+        accuracy: _Accuracy = None,
+        out: Any = None,
+        return_lse: Literal[True],
+        return_weights: Literal[True],
+        dtype: _DType = None,
+    ) -> tuple[_A, _A, _A]: ...
+    def decoded(self) -> tuple[Any, Any]: ...
+    def clear(self) -> None: ...
+
+class Linear:
+    def __new__(
+        cls,
+        weight: Any,
+        bias: Any = None,
+        *,
+        layout: _WeightLayout = "out_in",
+        activation: Literal["none", "gelu", "gelu_tanh", "silu"] | None = None,
+        residual: bool = False,
+        accuracy: _Accuracy = None,
+        dtype: _DType = None,
+        x_dtype: _DType = None,
+        y_dtype: _DType = None,
+    ) -> Linear: ...
+    @property
+    def in_dim(self) -> int: ...
+    @property
+    def out_dim(self) -> int: ...
+    def __call__(self, x: _A, residual: Any = None, *, out: Any = None) -> _A: ...
+    def explain(self, *, json: bool = False) -> str: ...
+
+class MultiHeadAttention:
+    def __new__(
+        cls,
+        q_heads: int,
+        wq: Any,
+        wk: Any,
+        wv: Any,
+        wo: Any = None,
+        *,
+        bq: Any = None,
+        bk: Any = None,
+        bv: Any = None,
+        bo: Any = None,
+        kv_heads: int | None = None,
+        layout: _WeightLayout = "out_in",
+        cross: bool = False,
+        causal: bool = False,
+        window: _Window = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        position: _Ints = "end",
+        rotary: bool | dict[str, Any] | None = None,
+        accuracy: _Accuracy = None,
+        dtype: _DType = None,
+    ) -> MultiHeadAttention: ...
+    @overload
+    def __call__(
+        self,
+        x: _A,
+        x_kv: Any = None,
+        *,
+        cache: KVCache | None = None,
+        mask: Any = None,
+        bias: Any = None,
+        q_lens: _Ints = None,
+        kv_lens: _Ints = None,
+        position: _Ints = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        out: Any = None,
+        return_lse: Literal[False] = False,
+        return_weights: Literal[False] = False,
+    ) -> _A: ...
+    @overload
+    def __call__(
+        self,
+        x: _A,
+        x_kv: Any = None,
+        *,
+        cache: KVCache | None = None,
+        mask: Any = None,
+        bias: Any = None,
+        q_lens: _Ints = None,
+        kv_lens: _Ints = None,
+        position: _Ints = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        out: Any = None,
+        return_lse: Literal[True],
+        return_weights: Literal[False] = False,
+    ) -> tuple[_A, _A]: ...
+    @overload
+    def __call__(
+        self,
+        x: _A,
+        x_kv: Any = None,
+        *,
+        cache: KVCache | None = None,
+        mask: Any = None,
+        bias: Any = None,
+        q_lens: _Ints = None,
+        kv_lens: _Ints = None,
+        position: _Ints = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        out: Any = None,
+        return_lse: Literal[False] = False,
+        return_weights: Literal[True],
+    ) -> tuple[_A, _A]: ...
+    @overload
+    def __call__(
+        self,
+        x: _A,
+        x_kv: Any = None,
+        *,
+        cache: KVCache | None = None,
+        mask: Any = None,
+        bias: Any = None,
+        q_lens: _Ints = None,
+        kv_lens: _Ints = None,
+        position: _Ints = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        out: Any = None,
+        return_lse: Literal[True],
+        return_weights: Literal[True],
+    ) -> tuple[_A, _A, _A]: ...
+
+def threads(n: int, /) -> Setting: ...
+def backend(names: str, /) -> Setting: ...
+def backends_json() -> str: ...
+def segments(ids: Any, q_len: int | None = None) -> Any: ...
+def chunks(kv_len: int, length: int, q_len: int | None = None) -> Any: ...
+def prefix(kv_len: int, prefix_len: _Ints, q_len: int | None = None) -> Any: ...
+def tree(parents: Any) -> Any: ...
+def blocks(bits: Any, *, block_rows: int, block_keys: int) -> _KeyBlocks: ...

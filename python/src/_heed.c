@@ -1,20 +1,21 @@
 /* The module heed._heed: what the package heed exports, made of the files beside this one. */
+#include "docs.h"
 #include "heed_py.h"
 
 static PyMethodDef functions[] = {
-    {"attention", METHOD(py_attention), METH_FASTCALL | METH_KEYWORDS, ""},
-    {"varlen", METHOD(py_varlen), METH_FASTCALL | METH_KEYWORDS, ""},
-    {"merge", METHOD(py_merge), METH_FASTCALL | METH_KEYWORDS, ""},
-    {"rotary", METHOD(py_rotary), METH_FASTCALL | METH_KEYWORDS, ""},
+    {"attention", METHOD(py_attention), METH_FASTCALL | METH_KEYWORDS, DOC_ATTENTION},
+    {"varlen", METHOD(py_varlen), METH_FASTCALL | METH_KEYWORDS, DOC_VARLEN},
+    {"merge", METHOD(py_merge), METH_FASTCALL | METH_KEYWORDS, DOC_MERGE},
+    {"rotary", METHOD(py_rotary), METH_FASTCALL | METH_KEYWORDS, DOC_ROTARY},
     {"explain_arrays", METHOD(py_explain_arrays), METH_FASTCALL | METH_KEYWORDS, ""},
     {"backends_json", backends_json, METH_NOARGS, ""},
-    {"threads", setting_threads, METH_O, ""},
-    {"backend", setting_backend, METH_O, ""},
-    {"segments", METHOD(masks_segments), METH_FASTCALL | METH_KEYWORDS, ""},
-    {"chunks", METHOD(masks_chunks), METH_FASTCALL | METH_KEYWORDS, ""},
-    {"prefix", METHOD(masks_prefix), METH_FASTCALL | METH_KEYWORDS, ""},
-    {"tree", METHOD(masks_tree), METH_FASTCALL | METH_KEYWORDS, ""},
-    {"blocks", METHOD(masks_blocks), METH_FASTCALL | METH_KEYWORDS, ""},
+    {"threads", setting_threads, METH_O, DOC_THREADS},
+    {"backend", setting_backend, METH_O, DOC_BACKEND},
+    {"segments", METHOD(masks_segments), METH_FASTCALL | METH_KEYWORDS, DOC_SEGMENTS},
+    {"chunks", METHOD(masks_chunks), METH_FASTCALL | METH_KEYWORDS, DOC_CHUNKS},
+    {"prefix", METHOD(masks_prefix), METH_FASTCALL | METH_KEYWORDS, DOC_PREFIX},
+    {"tree", METHOD(masks_tree), METH_FASTCALL | METH_KEYWORDS, DOC_TREE},
+    {"blocks", METHOD(masks_blocks), METH_FASTCALL | METH_KEYWORDS, DOC_BLOCKS},
     {0}};
 
 static int module_exec(PyObject *module)

@@ -643,16 +643,15 @@ static int bf16_buffer(array *a, PyObject *object, int flags)
     }
 }
 
-static int from_buffer(array *a, PyObject *object, const char *name, bool writable)
+static int from_buffer(array *a, PyObject *object, const char *name)
 {
-    int flags = PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+    const int flags = PyBUF_STRIDES | PyBUF_FORMAT; /* array_of looks whether it may be written */
     bool bf16 = false;
     if (PyObject_GetBuffer(object, &a->view, flags) < 0) {
         if (a->kind != KIND_NUMPY || bf16_buffer(a, object, flags) < 0) {
-            if (PyErr_ExceptionMatches(PyExc_BufferError)) { /* such as not writable */
+            if (PyErr_ExceptionMatches(PyExc_BufferError)) {
                 PyErr_Clear();
-                PyErr_Format(PyExc_ValueError, "%s gives no %sbuffer", name,
-                             writable ? "writable " : "");
+                PyErr_Format(PyExc_ValueError, "%s gives no buffer with strides", name);
             }
             return -1;
         }
@@ -754,7 +753,7 @@ int array_of(array *a, PyObject *object, const char *name, bool writable, bool a
     } else if (a->kind == KIND_DLPACK) {
         failed = from_capsule(a, object, name);
     } else {
-        failed = from_buffer(a, object, name, writable);
+        failed = from_buffer(a, object, name);
     }
     if (!failed && writable && a->read_only) {
         PyErr_Format(PyExc_ValueError, "%s is read-only", name);
@@ -842,7 +841,7 @@ int array_new(array *a, const array *like, uint32_t type, int axes, const int64_
         if (!object)
             return -1;
         a->object = object;
-        if (from_buffer(a, object, "an output", true) < 0) {
+        if (from_buffer(a, object, "an output") < 0) {
             array_release(a);
             return -1;
         }

@@ -3,6 +3,7 @@
  * [batch, kv_heads, capacity, dim]; in pages [n_pages, kv_heads, page_len, dim], with a block table that
  * hands pages out as sequences reach them.
  */
+#include "docs.h"
 #include "heed_py.h"
 
 #include <stdlib.h>
@@ -410,10 +411,10 @@ static PyObject *cache_dtype(PyObject *object, void *values)
 }
 
 static PyMethodDef cache_methods[] = {
-    {"append", METHOD(cache_append), METH_FASTCALL | METH_KEYWORDS, ""},
-    {"attention", METHOD(cache_attention), METH_FASTCALL | METH_KEYWORDS, ""},
-    {"decoded", cache_decoded, METH_NOARGS, ""},
-    {"clear", cache_clear, METH_NOARGS, ""},
+    {"append", METHOD(cache_append), METH_FASTCALL | METH_KEYWORDS, DOC_CACHE_APPEND},
+    {"attention", METHOD(cache_attention), METH_FASTCALL | METH_KEYWORDS, DOC_CACHE_ATTENTION},
+    {"decoded", cache_decoded, METH_NOARGS, DOC_CACHE_DECODED},
+    {"clear", cache_clear, METH_NOARGS, DOC_CACHE_CLEAR},
     {0}};
 
 static PyGetSetDef cache_members[] = {
@@ -425,7 +426,8 @@ static PyGetSetDef cache_members[] = {
     {"v_dtype", cache_dtype, NULL, "type of the values", (void *)1},
     {0}};
 
-static PyType_Slot cache_slots[] = {{Py_tp_new, SLOT(cache_new)},
+static PyType_Slot cache_slots[] = {{Py_tp_doc, (void *)(uintptr_t)DOC_KVCACHE},
+                                    {Py_tp_new, SLOT(cache_new)},
                                     {Py_tp_dealloc, SLOT(cache_free)},
                                     {Py_tp_methods, cache_methods},
                                     {Py_tp_getset, cache_members},

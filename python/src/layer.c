@@ -3,6 +3,7 @@
  * they were made. A MultiHeadAttention makes its heed_mha for each combination of optional arguments and
  * greatest lengths, rounded up, and keeps the last few: that copies no weights.
  */
+#include "docs.h"
 #include "heed_py.h"
 
 #include <pthread.h>
@@ -317,17 +318,21 @@ static PyObject *linear_dim(PyObject *object, void *out)
 }
 
 static PyMethodDef linear_methods[] = {
-    {"explain", METHOD(linear_explain), METH_FASTCALL | METH_KEYWORDS, ""}, {0}};
+    {"explain", METHOD(linear_explain), METH_FASTCALL | METH_KEYWORDS, DOC_LINEAR_EXPLAIN}, {0}};
 
 static PyGetSetDef linear_members[] = {
     {"in_dim", linear_dim, NULL, "columns of x", NULL},
     {"out_dim", linear_dim, NULL, "columns of the result", (void *)1},
     {0}};
 
-static PyType_Slot linear_slots[] = {
-    {Py_tp_new, SLOT(linear_new)},      {Py_tp_call, SLOT(linear_call)},
-    {Py_tp_dealloc, SLOT(linear_free)}, {Py_tp_methods, linear_methods},
-    {Py_tp_getset, linear_members},     {0, NULL}};
+static PyType_Slot linear_slots[] = {{Py_tp_doc, (void *)(uintptr_t)DOC_LINEAR},
+
+                                     {Py_tp_new, SLOT(linear_new)},
+                                     {Py_tp_call, SLOT(linear_call)},
+                                     {Py_tp_dealloc, SLOT(linear_free)},
+                                     {Py_tp_methods, linear_methods},
+                                     {Py_tp_getset, linear_members},
+                                     {0, NULL}};
 
 static PyType_Spec linear_spec = {"heed.Linear", sizeof(linear_object), 0, Py_TPFLAGS_DEFAULT,
                                   linear_slots};
@@ -949,7 +954,8 @@ end:
     return result;
 }
 
-static PyType_Slot mha_slots[] = {{Py_tp_new, SLOT(mha_new)},
+static PyType_Slot mha_slots[] = {{Py_tp_doc, (void *)(uintptr_t)DOC_MHA},
+                                  {Py_tp_new, SLOT(mha_new)},
                                   {Py_tp_call, SLOT(mha_call)},
                                   {Py_tp_dealloc, SLOT(mha_free)},
                                   {0, NULL}};

@@ -3,6 +3,7 @@
  * promise to stay within them; without, each run sizes itself. Optional arguments are a run's own: each
  * combination is a plan that the context caches.
  */
+#include "docs.h"
 #include "heed_py.h"
 
 typedef struct plan_object {
@@ -28,7 +29,7 @@ static int uint_of(PyObject *object, const char *name, uint32_t *out)
 
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    SIGNATURE(sig, "plan", 0, 3, "q_heads", "kv_heads", "dim", "v_dim", "dtype", "kv_dtype",
+    SIGNATURE(sig, "plan", 0, 2, "q_heads", "dim", "kv_heads", "v_dim", "dtype", "kv_dtype",
               "page_len", "causal", "window", "scale", "softcap", "position", "accuracy", "layout",
               "max_batch", "max_q_len", "max_kv_len");
     PyObject *value[17];
@@ -46,15 +47,15 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                         value[12], value[13], NULL) < 0)
         goto failed;
     Py_XINCREF(self->options.position);
-    if (!value[0] || !value[2]) {
+    if (!value[0] || !value[1]) {
         PyErr_SetString(PyExc_ValueError, "q_heads and dim are needed");
         goto failed;
     }
     desc->struct_size = sizeof *desc;
     if (uint_of(value[0], "q_heads", &desc->q_heads) < 0 ||
-        uint_of(value[1] ? value[1] : value[0], "kv_heads", &desc->kv_heads) < 0 ||
-        uint_of(value[2], "dim", &desc->qk_dim) < 0 ||
-        uint_of(value[3] ? value[3] : value[2], "v_dim", &desc->v_dim) < 0 ||
+        uint_of(value[2] ? value[2] : value[0], "kv_heads", &desc->kv_heads) < 0 ||
+        uint_of(value[1], "dim", &desc->qk_dim) < 0 ||
+        uint_of(value[3] ? value[3] : value[1], "v_dim", &desc->v_dim) < 0 ||
         (value[4] && dtype_of(value[4], "dtype", false, &q_type) < 0))
         goto failed;
     kv_type = q_type;
@@ -210,12 +211,13 @@ static PyObject *plan_workspace(PyObject *object, PyObject *const *args, Py_ssiz
 }
 
 static PyMethodDef plan_methods[] = {
-    {"run", METHOD(plan_run), METH_FASTCALL | METH_KEYWORDS, ""},
-    {"explain", METHOD(plan_explain), METH_FASTCALL | METH_KEYWORDS, ""},
-    {"workspace", METHOD(plan_workspace), METH_FASTCALL | METH_KEYWORDS, ""},
+    {"run", METHOD(plan_run), METH_FASTCALL | METH_KEYWORDS, DOC_PLAN_RUN},
+    {"explain", METHOD(plan_explain), METH_FASTCALL | METH_KEYWORDS, DOC_PLAN_EXPLAIN},
+    {"workspace", METHOD(plan_workspace), METH_FASTCALL | METH_KEYWORDS, DOC_PLAN_WORKSPACE},
     {0}};
 
-static PyType_Slot plan_slots[] = {{Py_tp_new, SLOT(plan_new)},
+static PyType_Slot plan_slots[] = {{Py_tp_doc, (void *)(uintptr_t)DOC_PLAN},
+                                   {Py_tp_new, SLOT(plan_new)},
                                    {Py_tp_dealloc, SLOT(plan_free)},
                                    {Py_tp_methods, plan_methods},
                                    {0, NULL}};

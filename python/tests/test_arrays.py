@@ -1,0 +1,242 @@
+"""Arrays of every kind and type come in, without copies, and go out as they came."""
+
+import array
+import sys
+
+import numpy as np
+import oracle
+import pytest
+
+import heed
+
+RNG = np.random.default_rng(12)
+SHAPES = (2, 4, 9, 16), (2, 2, 13, 16), (2, 2, 13, 12)
+
+
+def qkv():
+    return [oracle.normal(RNG, *shape) for shape in SHAPES]
+
+
+def bf16_bits(x):
+    """To nearest even, as integers."""
+    bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def of_bf16(bits):
+    return (np.asarray(bits).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+# ---- numpy ---------------------------------------------------------------------------------------------
+
+
+def test_numpy_types():
+    q, k, v = qkv()
+    half = [x.astype(np.float16) for x in (q, k, v)]
+    out, lse = heed.attention(*half, return_lse=True)
+    assert type(out) is np.ndarray and out.dtype == np.float16 and lse.dtype == np.float32
+    oracle.check(out, oracle.attention(*half)[0], "f16")
+    mixed = heed.attention(q, half[1], v)
+    assert mixed.dtype == np.float32
+    oracle.check(mixed, oracle.attention(q, half[1], v)[0])
+
+
+def test_numpy_bf16_as_uint16():
+    bits = [bf16_bits(x) for x in qkv()]
+    out = heed.attention(*bits, dtype="bf16")
+    assert out.dtype == np.uint16
+    want = oracle.attention(*map(of_bf16, bits))[0]
+    oracle.check(of_bf16(out), want, "bf16")
+    own = np.empty_like(out)
+    assert heed.attention(*bits, dtype="bf16", out=own) is own and (own == out).all()
+    with pytest.raises(ValueError, match="bf16"):
+        heed.attention(*bits)
+
+
+def test_ml_dtypes():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    given = [x.astype(ml_dtypes.bfloat16) for x in qkv()]
+    out = heed.attention(*given)
+    assert out.dtype == ml_dtypes.bfloat16
+    oracle.check(out.astype(np.float32), oracle.attention(*(x.astype(np.float32) for x in given))[0], "bf16")
+    own = np.empty(out.shape, ml_dtypes.bfloat16)
+    heed.attention(*given, out=own)
+    assert (own == out).all()
+    plan = heed.plan(q_heads=4, kv_heads=2, dim=16, v_dim=12, dtype=ml_dtypes.bfloat16)
+    assert (plan.run(*given) == out).all()
+
+
+def views(x):
+    """The same numbers with other strides."""
+    wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1] + 1), x.dtype)
+    wide[..., 1::2] = x
+    yield "every second column", wide[..., 1::2]
+    yield "backwards", np.ascontiguousarray(x[:, :, ::-1])[:, :, ::-1]
+    yield "Fortran", np.asfortranarray(x)
+    yield "transposed", np.ascontiguousarray(x.transpose(2, 0, 3, 1)).transpose(1, 3, 0, 2)
+    raw = np.zeros(x.nbytes + 1, np.uint8)[1:]
+    raw[:] = np.frombuffer(x.tobytes(), np.uint8)
+    yield "unaligned", raw.view(x.dtype).reshape(x.shape)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_views(dtype):
+    q, k, v = (x.astype(dtype) for x in qkv())
+    want = oracle.attention(q, k, v)[0]
+    name = "f32" if dtype == np.float32 else "f16"
+    for views_of in zip(views(q), views(k), views(v)):
+        oracle.check(heed.attention(*(view for _, view in views_of)), want, name)
+    one = np.broadcast_to(k[:, :1], k.shape)  # strides of 0
+    oracle.check(heed.attention(q, one, v), oracle.attention(q, one, v)[0], name)
+
+
+def test_subclass_and_read_only():
+    class Own(np.ndarray):
+        pass
+
+    q, k, v = qkv()
+    k.flags.writeable = False
+    out = heed.attention(q.view(Own), k, v)
+    oracle.check(out, oracle.attention(q, k, v)[0])
+
+
+def test_stride_of_no_whole_element():
+    packed = np.zeros((1, 1, 3), np.dtype([("x", np.float32, 4), ("y", np.uint8)]))["x"]
+    with pytest.raises(ValueError, match="stride"):
+        heed.attention(packed, packed, packed)
+
+
+# ---- buffers -------------------------------------------------------------------------------------------
+
+
+def test_memoryview():
+    q, k, v = qkv()
+    out, lse = heed.attention(*map(memoryview, (q, k, v)), return_lse=True)
+    assert type(out) is heed.Array and out.shape == (2, 4, 9, 12) and out.dtype == "f32"
+    oracle.check(np.asarray(out), oracle.attention(q, k, v)[0])
+    assert np.asarray(out).ctypes.data == np.from_dlpack(out).ctypes.data
+    assert memoryview(lse).tolist() == lse.tolist() == np.asarray(lse).tolist()
+    again = heed.attention(out, np.zeros((2, 2, 13, 12), np.float32), v)  # an Array comes in too
+    assert type(again) is heed.Array
+    del out
+    assert repr(again) == "heed.Array(shape=[2, 4, 9, 12], dtype=f32)"
+
+
+def test_array_array():
+    x = memoryview(array.array("f", range(6))).cast("B").cast("f", (3, 2))
+    out = heed.attention(x, x, x, layout="sd")
+    oracle.check(np.asarray(out)[None, None], oracle.attention(*[np.asarray(x)[None, None]] * 3)[0])
+
+
+def test_array_outlives_its_name():
+    x = np.ones((1, 1, 2, 2), np.float32)
+    view = np.asarray(heed.attention(memoryview(x), x, x))
+    dl = np.from_dlpack(heed.attention(memoryview(x), x, x))
+    assert (view == 1).all() and (dl == 1).all()
+    with pytest.raises(TypeError):
+        heed.Array()
+
+
+# ---- DLPack --------------------------------------------------------------------------------------------
+
+
+class Producer:
+    """Speaks DLPack and nothing else, versioned or not."""
+
+    def __init__(self, x, versioned):
+        self.x, self.versioned = x, versioned
+
+    def __dlpack_device__(self):
+        return self.x.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        if not self.versioned:
+            if options:
+                raise TypeError("an old library knows no max_version")
+            return self.x.__dlpack__()
+        return self.x.__dlpack__(**options)
+
+    def __array_namespace__(self):
+        return np
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_capsules(versioned):
+    q, k, v = qkv()
+    before = [sys.getrefcount(x) for x in (q, k, v)]
+    for _ in range(10):
+        out = heed.attention(*(Producer(x, versioned) for x in (q, k, v)))
+        assert type(out) is np.ndarray  # by from_dlpack of the namespace
+        oracle.check(out, oracle.attention(q, k, v)[0])
+    assert [sys.getrefcount(x) for x in (q, k, v)] == before
+
+
+def test_read_only_capsule():
+    q, k, v = qkv()
+    out = np.empty((2, 4, 9, 12), np.float32)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        heed.attention(q, k, v, out=Producer(out, True))
+
+
+def test_torch():
+    torch = pytest.importorskip("torch")
+    q, k, v = qkv()
+    want = oracle.attention(q, k, v)[0]
+    for dtype, name in ((torch.float32, "f32"), (torch.float16, "f16"), (torch.bfloat16, "bf16")):
+        given = [torch.from_numpy(x).to(dtype) for x in (q, k, v)]
+        out, lse = heed.attention(*given, return_lse=True)
+        assert type(out) is torch.Tensor and out.dtype == dtype and lse.dtype == torch.float32
+        oracle.check(out.float(), oracle.attention(*(x.float() for x in given))[0], name)
+        own = torch.empty(2, 9, 4, 12, dtype=dtype).transpose(1, 2)
+        assert heed.attention(*given, out=own) is own and torch.equal(own, out)
+    out = heed.attention(*(torch.from_numpy(x).transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)))
+    oracle.check(out, want)
+    out.add_(1)  # it is a tensor like any other
+    mask = torch.rand(9, 13) < 0.7
+    oracle.check(heed.attention(*map(torch.from_numpy, (q, k, v)), mask=mask), oracle.attention(q, k, v, mask=mask.numpy())[0])
+    with pytest.raises((ValueError, NotImplementedError, RuntimeError, BufferError)):
+        heed.attention(*(torch.from_numpy(x).to("meta") for x in (q, k, v)))
+    lens = heed.attention(*map(torch.from_numpy, (q, k, v)), kv_lens=torch.tensor([4, 13]))
+    oracle.check(lens, oracle.attention(q, k, v, kv_lens=[4, 13])[0])
+
+
+def test_torch_capsules():
+    """The way of a torch without the table of functions."""
+    torch = pytest.importorskip("torch")
+
+    class Old:
+        __module__ = "torch"
+
+        def __init__(self, x):
+            self.x = x
+
+        def __dlpack__(self, stream=None):
+            return self.x.__dlpack__()
+
+    given = [Old(torch.from_numpy(x)) for x in qkv()]
+    out = heed.attention(*given)
+    assert type(out) is torch.Tensor
+    oracle.check(out, oracle.attention(*(x.x for x in given))[0])
+
+
+def test_jax():
+    jax = pytest.importorskip("jax")
+    q, k, v = qkv()
+    given = [jax.numpy.asarray(x) for x in (q, k, v)]
+    out, lse = heed.attention(*given, causal=True, return_lse=True)
+    assert isinstance(out, jax.Array) and isinstance(lse, jax.Array)
+    want = oracle.attention(q, k, v, causal=True)
+    oracle.check(out, want[0])
+    oracle.check_lse(lse, want[1])
+    half = heed.attention(*(x.astype(jax.numpy.bfloat16) for x in given))
+    assert half.dtype == jax.numpy.bfloat16
+    oracle.check(np.asarray(half.astype(jax.numpy.float32)), oracle.attention(*(np.asarray(x.astype(jax.numpy.bfloat16).astype(jax.numpy.float32)) for x in given))[0], "bf16")
+
+
+def test_libraries_mixed():
+    torch = pytest.importorskip("torch")
+    q, k, v = qkv()
+    out = heed.attention(torch.from_numpy(q), k, memoryview(v))
+    assert type(out) is torch.Tensor
+    oracle.check(out, oracle.attention(q, k, v)[0])

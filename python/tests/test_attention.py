@@ -1,0 +1,342 @@
+"""attention, varlen, plan and merge against the float64 oracle."""
+
+import itertools
+
+import numpy as np
+import oracle
+import pytest
+
+import heed
+
+RNG = np.random.default_rng(11)
+
+
+def qkv(batch=2, q_heads=4, kv_heads=2, q_len=9, kv_len=13, dim=16, v_dim=12):
+    return (oracle.normal(RNG, batch, q_heads, q_len, dim), oracle.normal(RNG, batch, kv_heads, kv_len, dim),
+            oracle.normal(RNG, batch, kv_heads, kv_len, v_dim))
+
+
+def all_close(q, k, v, **options):
+    """out, lse and weights of a call, in turn, against the oracle."""
+    want = oracle.attention(q, k, v, **options)
+    out, lse, weights = heed.attention(q, k, v, **options, return_lse=True, return_weights=True)
+    oracle.check(out, want[0])
+    oracle.check_lse(lse, want[1])
+    oracle.check(weights, want[2])
+    only = heed.attention(q, k, v, **options)
+    assert (only == out).all()
+    pair = heed.attention(q, k, v, **options, return_weights=True)
+    assert len(pair) == 2 and (pair[1] == weights).all()
+
+
+OPTIONS = {
+    "plain": {},
+    "causal end": {"causal": True},
+    "causal start": {"causal": True, "position": "start"},
+    "causal given": {"causal": True, "position": np.array([3, -2], np.int32)},
+    "causal int": {"causal": True, "position": 1},
+    "window": {"window": (3, 2)},
+    "window int": {"window": 2},
+    "window left": {"window": (2, None), "causal": True},
+    "window right": {"window": (None, 1)},
+    "scale": {"scale": 0.3},
+    "negative scale": {"scale": -0.2},
+    "softcap": {"softcap": 1.5, "scale": 1.0},
+    "alibi": {"alibi": [0.5, 0.25, 0.125, 0.0625]},
+    "alibi array": {"alibi": np.array([0.5, 0.25, 0.125, 0.0625]), "causal": True},
+    "sinks": {"sinks": np.array([0.5, -1.0, 3.0, -np.inf], np.float32)},
+    "kv_lens": {"kv_lens": [5, 13]},
+    "lens": {"q_lens": [9, 4], "kv_lens": np.array([13, 6], np.int64), "causal": True},
+    "q_lens": {"q_lens": (3, 0)},
+    "bool mask": {"mask": RNG.random((9, 13)) < 0.6},
+    "batch mask": {"mask": RNG.random((2, 1, 1, 13)) < 0.6},
+    "head mask": {"mask": RNG.random((4, 9, 13)) < 0.6, "causal": True},
+    "bias": {"bias": oracle.normal(RNG, 4, 9, 13)},
+    "bias that masks": {"bias": np.where(RNG.random((2, 1, 9, 13)) < 0.3, -np.inf, 0.25).astype(np.float32)},
+    "f16 bias": {"bias": oracle.normal(RNG, 9, 13).astype(np.float16)},
+    "mask and bias": {"mask": RNG.random((9, 13)) < 0.7, "bias": oracle.normal(RNG, 9, 13), "softcap": 5.0},
+    "rows that see nothing": {"mask": np.arange(9)[:, None] % 3 > 0, "sinks": [0.0, 1.0, 2.0, 3.0]},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_options(options):
+    all_close(*qkv(), **options)
+
+
+@pytest.mark.parametrize("heads", [(1, 1), (6, 6), (6, 3), (8, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (1, 40, 3, 20), (17, 5, 8, 8), (64, 130, 64, 80)], ids=str)
+def test_shapes(heads, shape):
+    all_close(*qkv(2, *heads, *shape), causal=True)
+
+
+def test_empty():
+    q, k, v = qkv()
+    assert heed.attention(q[:0], k[:0], v[:0]).shape == (0, 4, 9, 12)
+    assert heed.attention(q[:, :, :0], k, v).shape == (2, 4, 0, 12)
+    out, lse = heed.attention(q, k[:, :, :0], v[:, :, :0], return_lse=True)
+    assert (out == 0).all() and np.isneginf(lse).all()
+
+
+def test_a_row_that_sees_nothing_is_zero_whatever_keys_hold():
+    q, k, v = qkv()
+    k[:, :, 5:] = np.nan
+    v[:, :, 5:] = np.inf
+    out, lse = heed.attention(q, k, v, kv_lens=[5, 0], return_lse=True)
+    oracle.check(out[:1], oracle.attention(q[:1], k[:1, :, :5], v[:1, :, :5])[0])
+    assert (out[1] == 0).all() and np.isneginf(lse[1]).all()
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd", "hbsd", "bhds", "sbhd"])
+def test_layouts(layout):
+    q, k, v = qkv()
+    order = ["bhsd".index(axis) for axis in layout]
+    back = np.argsort(order)
+    out, lse = heed.attention(*(x.transpose(order) for x in (q, k, v)), layout=layout, causal=True, return_lse=True)
+    want = oracle.attention(q, k, v, causal=True)
+    oracle.check(out.transpose(back), want[0])
+    oracle.check_lse(lse, want[1])
+    # the same, copied into that order
+    again = heed.attention(*(np.ascontiguousarray(x.transpose(order)) for x in (q, k, v)), layout=layout, causal=True)
+    oracle.check(again.transpose(back), want[0])
+
+
+def test_layouts_of_fewer_axes():
+    q, k, v = qkv(1, 2, 2)
+    want = oracle.attention(q, k, v)
+    out, lse, weights = heed.attention(q[0], k[0], v[0], layout="hsd", return_lse=True, return_weights=True)
+    oracle.check(out, want[0][0])
+    oracle.check_lse(lse, want[1][0])
+    oracle.check(weights, want[2][0])
+    out, lse = heed.attention(q[0, 0], k[0, 0], v[0, 0], layout="sd", return_lse=True)
+    oracle.check(out, want[0][0, 0])
+    assert lse.shape == (9,)
+
+
+@pytest.mark.parametrize("accuracy", [None, "default", "exact", "bf16", "split"])
+def test_accuracy(accuracy):
+    q, k, v = qkv(1, 2, 2, 33, 65, 64, 64)
+    # split: 1e-5 relative L2 (heed/attention.h); the others are exact for f32
+    e = oracle.error(heed.attention(q, k, v, accuracy=accuracy), oracle.attention(q, k, v)[0])
+    assert e <= (1e-5 if accuracy == "split" else 1e-6)
+
+
+def test_out():
+    q, k, v = qkv()
+    want = heed.attention(q, k, v)
+    wide = np.full((2, 4, 9, 24), 7, np.float32)
+    out = wide[..., ::2]
+    assert heed.attention(q, k, v, out=out) is out
+    assert (out == want).all() and (wide[..., 1::2] == 7).all()
+    half = np.empty((2, 4, 9, 12), np.float16)
+    heed.attention(q, k, v, out=half)
+    oracle.check(half, oracle.attention(q, k, v)[0], "f16")
+    # rows past q_lens stay as they are where out is the caller's
+    kept = np.full((2, 4, 9, 12), 7, np.float32)
+    heed.attention(q, k, v, q_lens=[9, 2], out=kept)
+    assert (kept[1, :, 2:] == 7).all() and (kept[1, :, :2] == want[1, :, :2]).all()
+
+
+def test_out_in_the_memory_of_an_input():
+    """Packed q, k and v beside each other, and out in the place of nothing that is read."""
+    packed = oracle.normal(RNG, 2, 9, 4, 4, 16)  # batch, rows, (q, k, v, out), heads, dim
+    q, k, v, out = (packed[:, :, i] for i in range(4))
+    want = oracle.attention(*(x.transpose(0, 2, 1, 3) for x in (q, k, v)))[0]
+    heed.attention(q, k, v, layout="bshd", out=out)
+    oracle.check(out.transpose(0, 2, 1, 3), want)
+
+
+ERRORS = {
+    "shape of k": (lambda q, k, v: heed.attention(q, k[..., :8], v), "head dim"),
+    "heads of v": (lambda q, k, v: heed.attention(q, k, v[:, :1]), "heads of v"),
+    "batch": (lambda q, k, v: heed.attention(q, k[:1], v[:1]), "batch"),
+    "length": (lambda q, k, v: heed.attention(q, k, v[:, :, 1:]), "length of v"),
+    "q_heads": (lambda q, k, v: heed.attention(q[:, :3], k, v), "multiple of desc.kv_heads"),
+    "axes": (lambda q, k, v: heed.attention(q[0], k, v), "q has 3 axes"),
+    "layout": (lambda q, k, v: heed.attention(q, k, v, layout="bhs"), "layout"),
+    "f64": (lambda q, k, v: heed.attention(q.astype(float), k, v), "float64"),
+    "int": (lambda q, k, v: heed.attention(q, k, v.astype(np.int32)), "int32"),
+    "no array": (lambda q, k, v: heed.attention(q, k, 3), "v is no array"),
+    "none": (lambda q, k, v: heed.attention(q, k, None), "v is None"),
+    "float mask": (lambda q, k, v: heed.attention(q, k, v, mask=np.zeros((9, 13), np.float32)), "bias"),
+    "mask's shape": (lambda q, k, v: heed.attention(q, k, v, mask=np.ones((8, 13), bool)), "broadcast"),
+    "softcap": (lambda q, k, v: heed.attention(q, k, v, softcap=-1.0), "softcap"),
+    "scale": (lambda q, k, v: heed.attention(q, k, v, scale=float("nan")), "scale"),
+    "window": (lambda q, k, v: heed.attention(q, k, v, window=(-2, 0)), "window"),
+    "kv_lens": (lambda q, k, v: heed.attention(q, k, v, kv_lens=[14, 0]), "kv_lens"),
+    "lens' number": (lambda q, k, v: heed.attention(q, k, v, kv_lens=[1]), "kv_lens has 1"),
+    "position": (lambda q, k, v: heed.attention(q, k, v, causal=True, position="middle"), "position"),
+    "accuracy": (lambda q, k, v: heed.attention(q, k, v, accuracy="best"), "accuracy"),
+    "sinks": (lambda q, k, v: heed.attention(q, k, v, sinks=[1.0]), "sinks has 1"),
+    "out's shape": (lambda q, k, v: heed.attention(q, k, v, out=q), "out has the shape"),
+    "device": (lambda q, k, v: heed.backend("none"), "unknown"),
+    "threads": (lambda q, k, v: heed.threads(0), "n is 0"),
+}
+
+
+@pytest.mark.parametrize("call, words", ERRORS.values(), ids=ERRORS)
+def test_errors(call, words):
+    with pytest.raises(ValueError, match=words):
+        call(*qkv())
+
+
+def test_read_only_out():
+    q, k, v = qkv()
+    out = np.empty((2, 4, 9, 12), np.float32)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="out"):
+        heed.attention(q, k, v, out=out)
+
+
+def test_keywords():
+    q, k, v = qkv()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'casual'"):
+        heed.attention(q, k, v, casual=True)
+    with pytest.raises(TypeError, match="multiple values for argument 'v'"):
+        heed.attention(q, k, v, v=v)
+    with pytest.raises(TypeError, match="missing required argument 'v'"):
+        heed.attention(q, k)
+    with pytest.raises(TypeError, match="positional"):
+        heed.attention(q, k, v, None)
+    assert (heed.attention(v=v, k=k, q=q) == heed.attention(q, k, v)).all()
+
+
+# ---- varlen --------------------------------------------------------------------------------------------
+
+
+def test_varlen():
+    lens = [(3, 5), (0, 4), (7, 7), (1, 0), (4, 9)]
+    cu_q, cu_k = (np.cumsum([0] + [pair[i] for pair in lens]).astype(np.int32) for i in range(2))
+    q, k, v = oracle.normal(RNG, 16, 4, 8), oracle.normal(RNG, 26, 2, 8), oracle.normal(RNG, 26, 2, 6)
+    for options in ({}, {"causal": True}, {"window": (2, 0), "position": "start"}, {"sinks": [1.0, 2.0, 3.0, 4.0]},
+                    {"alibi": [0.5, 0.25, 0.1, 0.0]}, {"softcap": 2.0, "scale": 0.5}):
+        out, lse, weights = heed.varlen(q, k, v, cu_q, cu_k, **options, return_lse=True, return_weights=True)
+        assert out.shape == (16, 4, 6) and lse.shape == (4, 16) and weights.shape == (5, 4, 7, 9)
+        for b, (n, m) in enumerate(lens):
+            one = [x[start:start + count].transpose(1, 0, 2)[None]
+                   for x, start, count in ((q, cu_q[b], n), (k, cu_k[b], m), (v, cu_k[b], m))]
+            want = oracle.attention(*one, **options)
+            if n:
+                oracle.check(out[cu_q[b]:cu_q[b + 1]].transpose(1, 0, 2)[None], want[0])
+                oracle.check_lse(lse[:, cu_q[b]:cu_q[b + 1]][None], want[1])
+                if m:
+                    oracle.check(weights[b, :, :n, :m][None], want[2])
+
+
+def test_varlen_rows_of_no_sequence():
+    q = oracle.normal(RNG, 6, 1, 4)
+    out, lse = heed.varlen(q, q, q, [1, 4], [0, 3], return_lse=True)
+    assert (out[[0, 4, 5]] == 0).all() and np.isneginf(lse[0, [0, 4, 5]]).all()
+    oracle.check(out[None, 1:4, 0][:, None], oracle.attention(q[None, None, 1:4, 0], q[None, None, :3, 0], q[None, None, :3, 0])[0])
+    for cu in ([0, 7], [-1, 3], [2, 1], []):
+        with pytest.raises(ValueError, match="cu_q"):
+            heed.varlen(q, q, q, cu, [0, 3])
+    with pytest.raises(ValueError, match="cu_k"):
+        heed.varlen(q, q, q, [0, 3], [0, 3, 6])
+
+
+# ---- plan ----------------------------------------------------------------------------------------------
+
+
+def test_plan():
+    q, k, v = qkv()
+    for maxima in ({}, {"max_batch": 2, "max_q_len": 9, "max_kv_len": 13}):
+        plan = heed.plan(q_heads=4, kv_heads=2, dim=16, v_dim=12, causal=True, window=(5, 0), softcap=3.0, **maxima)
+        mask = RNG.random((9, 13)) < 0.8
+        out, lse = plan.run(q, k, v, mask=mask, kv_lens=[13, 10], return_lse=True)
+        want = oracle.attention(q, k, v, mask=mask, kv_lens=[13, 10], causal=True, window=(5, 0), softcap=3.0)
+        oracle.check(out, want[0])
+        oracle.check_lse(lse, want[1])
+        assert plan.workspace(1) > 0 and plan.workspace(4) > plan.workspace(1)
+        assert "prefill" in plan.explain() or "naive" in plan.explain()
+    with pytest.raises(ValueError):
+        plan.run(np.concatenate([q, q]), np.concatenate([k, k]), np.concatenate([v, v]))
+    with pytest.raises(ValueError, match="q_heads"):
+        plan.run(q[:, :2], k, v)
+    with pytest.raises(ValueError, match="f16"):
+        plan.run(q.astype(np.float16), k, v)
+    with pytest.raises(ValueError, match="multiple"):
+        heed.plan(q_heads=3, kv_heads=2, dim=4)
+    with pytest.raises(ValueError, match="block_table"):
+        plan.run(q, k, v, block_table=np.zeros((2, 1), np.int32))
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_plan_of_pages(layout):
+    page_len, lens = 4, [11, 3]
+    q, k, v = qkv(2, 4, 2, 3, 12)
+    table = np.array([[5, 0, 3], [2, -1, -1]], np.int32)
+    pages = [np.full((6, 2, page_len, x.shape[3]), np.nan, np.float32) for x in (k, v)]
+    for b, j in itertools.chain(((0, j) for j in range(11)), ((1, j) for j in range(3))):
+        for store, x in zip(pages, (k, v)):
+            store[table[b, j // page_len], :, j % page_len] = x[b, :, j]
+    plan = heed.plan(q_heads=4, kv_heads=2, dim=16, v_dim=12, page_len=page_len, causal=True, layout=layout)
+    arrays = [q, *pages] if layout == "bhsd" else [x.transpose(0, 2, 1, 3) for x in (q, *pages)]
+    out = plan.run(*arrays, block_table=table, kv_lens=lens)
+    want = oracle.attention(q, k, v, kv_lens=lens, causal=True)[0]
+    oracle.check(out if layout == "bhsd" else out.transpose(0, 2, 1, 3), want)
+    with pytest.raises(ValueError, match="kv_lens"):
+        plan.run(*arrays, block_table=table, kv_lens=[13, 3])
+    with pytest.raises(ValueError):
+        plan.run(*arrays, block_table=table + 3, kv_lens=lens)
+    with pytest.raises(ValueError, match="block_table is needed"):
+        plan.run(*arrays, kv_lens=lens)
+
+
+# ---- merge ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+@pytest.mark.parametrize("cut", [0, 1, 6, 13])
+def test_merge(layout, cut):
+    q, k, v = qkv()
+    order = (0, 1, 2, 3) if layout == "bhsd" else (0, 2, 1, 3)
+    q, k, v = (x.transpose(order) for x in (q, k, v))
+    rows = 2 if layout == "bhsd" else 1
+    part = [np.take(x, range(cut), rows) for x in (k, v)], [np.take(x, range(cut, 13), rows) for x in (k, v)]
+    a = heed.attention(q, *part[0], layout=layout, return_lse=True)
+    b = heed.attention(q, *part[1], layout=layout, return_lse=True)
+    out, lse = heed.merge(*a, *b, layout=layout)
+    want = oracle.attention(*(x.transpose(order) for x in (q, k, v)))
+    oracle.check(out.transpose(order), want[0])
+    oracle.check_lse(lse, want[1])
+    half, _ = heed.merge(*a, *b, layout=layout, dtype="f16")
+    assert half.dtype == np.float16
+    oracle.check(half.transpose(order), want[0], "f16")
+    again, _ = heed.merge(*a, *b, layout=layout, out=a[0])
+    assert again is a[0] and (again == out).all()
+    with pytest.raises(ValueError, match="differ in shape"):
+        heed.merge(a[0][:1], a[1][:1], *b, layout=layout)
+
+
+# ---- what there is -------------------------------------------------------------------------------------
+
+
+def test_info_and_explain():
+    names = [backend["name"] for backend in heed.info()["backends"]]
+    assert "naive" in names and heed.info()["version"] == heed.__version__
+    q, k, v = qkv()
+    assert isinstance(heed.explain(q, k, v, causal=True), str)
+    assert heed.explain(q, k, v, json=True).keys() == heed.explain(q_heads=4, kv_heads=2, dim=16, json=True).keys()
+
+
+@pytest.mark.parametrize("name", ["naive", "avx2", "avx512"])
+def test_backend(name):
+    q, k, v = qkv()
+    usable = {backend["name"] for backend in heed.info()["backends"] if backend["usable"]}
+    if name not in usable:
+        pytest.skip(f"this machine does not run {name}")
+    with heed.backend(name), heed.threads(2):
+        oracle.check(heed.attention(q, k, v), oracle.attention(q, k, v)[0])
+        assert name in heed.explain(q, k, v).splitlines()[0]
+        with heed.backend("naive"):
+            assert "naive" in heed.explain(q, k, v).splitlines()[0]
+        assert name in heed.explain(q, k, v).splitlines()[0]
+
+
+def test_settings_do_not_change_bits():
+    q, k, v = qkv(2, 4, 2, 70, 300, 64, 64)
+    want = heed.attention(q, k, v, causal=True)
+    for n in (1, 2, 5):
+        with heed.threads(n):
+            assert (heed.attention(q, k, v, causal=True) == want).all()

@@ -1,0 +1,92 @@
+"""Examples in the documentation run and print what they say, signatures are right, and types are complete."""
+
+import doctest
+import inspect
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import heed
+import heed.masks
+
+np = pytest.importorskip("numpy")
+PACKAGE = pathlib.Path(heed.__file__).parent
+
+
+def documented():
+    yield "heed", heed
+    for space in (heed, heed.masks):
+        for name in space.__all__:
+            thing = getattr(space, name)
+            if inspect.ismodule(thing) or isinstance(thing, str):
+                continue
+            yield f"{space.__name__}.{name}", thing
+            if inspect.isclass(thing):
+                for method, value in vars(thing).items():
+                    if not method.startswith("_") and callable(value):
+                        yield f"{space.__name__}.{name}.{method}", value
+
+
+DOCUMENTED = dict(documented())
+# one line says all; the class's own example uses them
+NO_EXAMPLE = {"heed.Array", "heed.Array.tolist", "heed.Plan.explain", "heed.Plan.workspace", "heed.KVCache.append",
+              "heed.KVCache.attention", "heed.KVCache.decoded", "heed.KVCache.clear", "heed.Linear.explain"}
+
+
+@pytest.mark.parametrize("name", [n for n in DOCUMENTED if n.replace("heed.plan", "heed.Plan") not in NO_EXAMPLE])
+def test_example(name):
+    text = DOCUMENTED[name].__doc__
+    assert text and ">>>" in text, f"{name} has no example"
+    test = doctest.DocTestParser().get_doctest(inspect.cleandoc(text), {}, name, None, None)
+    result = doctest.DocTestRunner(verbose=False).run(test)
+    assert result.attempted and not result.failed
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_documented(name):
+    assert (DOCUMENTED[name].__doc__ or "").strip(), name
+
+
+def test_signatures_are_what_is_taken():
+    """Every keyword of the signature is known to the call, which says so by not calling it unexpected."""
+    for name in ("attention", "varlen", "merge", "rotary"):
+        function = getattr(heed, name)
+        for parameter in inspect.signature(function).parameters:
+            with pytest.raises((TypeError, ValueError)) as raised:
+                function(**{parameter: None})
+            assert "unexpected" not in str(raised.value), (name, parameter)
+        with pytest.raises(TypeError, match="unexpected"):
+            function(nonsense=None)
+
+
+def test_mypy():
+    pytest.importorskip("mypy")
+    where = pathlib.Path(__file__).with_name("typed_use.py")
+    found = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--cache-dir", os.devnull,
+                            str(where), str(PACKAGE)], capture_output=True, text=True,
+                           env={**os.environ, "MYPYPATH": str(PACKAGE.parent)})
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_stubs_have_what_the_module_has():
+    stub = (PACKAGE / "_heed.pyi").read_text()
+    from heed import _heed
+
+    for name in dir(_heed):
+        if not name.startswith("__"):
+            assert re.search(rf"^(def|class) {name}\b|^{name}:", stub, re.M), name
+    for cls in ("Plan", "KVCache", "Linear", "MultiHeadAttention", "Array"):
+        body = stub.split(f"class {cls}")[1].split("\nclass ")[0]
+        for name in vars(getattr(_heed, cls)):
+            if not name.startswith("_"):
+                assert f" {name}" in body, (cls, name)
+        for name in inspect.signature(getattr(_heed, cls)).parameters if cls != "Array" else ():
+            assert f" {name}" in body, (cls, name)
+    for function in ("attention", "varlen", "merge", "rotary"):
+        body = stub.split(f"def {function}(")[-1].split("\ndef ")[0]
+        for name in inspect.signature(getattr(_heed, function)).parameters:
+            assert f"{name}:" in body, (function, name)

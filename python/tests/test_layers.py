@@ -1,0 +1,350 @@
+"""KVCache, Linear, MultiHeadAttention and rotary against numpy in float64."""
+
+import math
+
+import numpy as np
+import oracle
+import pytest
+
+import heed
+
+RNG = np.random.default_rng(13)
+
+
+# ---- KVCache -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page_len", [None, 1, 4])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_cache(page_len, dtype):
+    batch, heads, kv_heads, dim, v_dim, capacity = 3, 4, 2, 16, 8, 21
+    cache = heed.KVCache(batch=batch, capacity=capacity, kv_heads=kv_heads, dim=dim, v_dim=v_dim,
+                         k_dtype=dtype, page_len=page_len)
+    k = np.zeros((batch, kv_heads, capacity, dim), np.float32)
+    v = np.zeros((batch, kv_heads, capacity, v_dim), np.float32)
+    lens = [0] * batch
+    for rows, given in ((5, [5, 3, 0]), (1, None), (7, None), (4, [2, 4, 1])):
+        new_k, new_v = oracle.normal(RNG, batch, kv_heads, rows, dim), oracle.normal(RNG, batch, kv_heads, rows, v_dim)
+        cache.append(new_k, new_v, lens=given)
+        for b in range(batch):
+            n = rows if given is None else given[b]
+            k[b, :, lens[b]:lens[b] + n] = new_k[b, :, :n]
+            v[b, :, lens[b]:lens[b] + n] = new_v[b, :, :n]
+            lens[b] += n
+        assert cache.lens == lens
+        if dtype == "f16":  # what is cached is rounded once
+            k, v = k.astype(np.float16).astype(np.float32), v.astype(np.float16).astype(np.float32)
+        decoded = cache.decoded()
+        assert (decoded[0] == k).all() and (decoded[1] == v).all()
+        q = oracle.normal(RNG, batch, heads, min(rows, 2), dim)
+        m = max(lens)
+        out, lse = cache.attention(q, return_lse=True)
+        want = oracle.attention(q, k[:, :, :m], v[:, :, :m], kv_lens=lens, causal=True)
+        oracle.check(out, want[0])
+        oracle.check_lse(lse, want[1])
+        mask = RNG.random((q.shape[2], m)) < 0.8
+        oracle.check(cache.attention(q, causal=False, mask=mask, window=(6, None)),
+                     oracle.attention(q, k[:, :, :m], v[:, :, :m], kv_lens=lens, mask=mask, window=(6, -1))[0])
+    with pytest.raises(ValueError, match="capacity"):
+        cache.append(np.zeros((batch, kv_heads, 20, dim), np.float32), np.zeros((batch, kv_heads, 20, v_dim), np.float32))
+    assert cache.lens == lens  # nothing was appended
+    assert (cache.decoded()[0] == k).all()
+    cache.clear()
+    assert cache.lens == [0] * batch
+    out = cache.attention(q)
+    assert (out == 0).all()
+
+
+def test_cache_pages_never_run_out():
+    cache = heed.KVCache(batch=4, capacity=10, kv_heads=1, dim=4, page_len=4)
+    for _ in range(3):
+        x = oracle.normal(RNG, 4, 1, 10, 4)
+        for n in range(10):
+            cache.append(x[:, :, n:n + 1], x[:, :, n:n + 1])
+        assert (cache.decoded()[0] == x).all()
+        cache.clear()
+
+
+def test_cache_layout_and_errors():
+    cache = heed.KVCache(batch=2, capacity=5, kv_heads=2, dim=4)
+    x = oracle.normal(RNG, 2, 3, 2, 4)
+    cache.append(x, x, layout="bshd")
+    assert (cache.decoded()[0][:, :, :3] == x.transpose(0, 2, 1, 3)).all()
+    out = cache.attention(x, layout="bshd")
+    x = x.transpose(0, 2, 1, 3)
+    oracle.check(out.transpose(0, 2, 1, 3), oracle.attention(x, x, x, causal=True)[0])
+    assert cache.nbytes == 2 * 2 * 5 * 4 * 4 * 2 and cache.capacity == 5 and cache.page_len is None
+    for bad in (x[:1], x[:, :1], x[..., :3], x.astype(np.float64)):
+        with pytest.raises(ValueError):
+            cache.append(bad, bad)
+    with pytest.raises(ValueError, match="lens"):
+        cache.append(x, x, lens=[4, 0])
+    with pytest.raises(ValueError, match="batch"):
+        cache.attention(x[:1])
+    with pytest.raises(ValueError, match="k_dtype"):
+        heed.KVCache(batch=1, capacity=1, kv_heads=1, dim=1, k_dtype="f12")
+    with pytest.raises((NotImplementedError, ValueError)):  # rows of q8_0 are whole blocks of 32
+        heed.KVCache(batch=1, capacity=1, kv_heads=1, dim=33, k_dtype="q8_0")
+    with pytest.raises(MemoryError):
+        heed.KVCache(batch=2**20, capacity=2**30, kv_heads=2**10, dim=2**10)
+
+
+CODES = ["i8", "u8", "u4", "f8_e4m3", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"]
+# Greatest error of a code relative to the greatest number of its block of 32 or row: half a step, of 2^bits
+# - 1 over twice the greatest; E4M3 has 3 bits behind the point; IQ4_NL's widest step is 24 of 127, and its
+# range is uneven. One more step's half for the rounding of the scale itself.
+STEP = {"i8": 1 / 127, "u8": 1 / 127, "u4": 2 / 15, "f8_e4m3": 1 / 8, "q8_0": 1 / 127, "q4_0": 1 / 7,
+        "q4_1": 2 / 15, "q5_0": 1 / 15, "q5_1": 2 / 31, "iq4_nl": 1 / 5}
+
+
+def code_cache(**options):
+    try:
+        return heed.KVCache(**options)
+    except NotImplementedError as refusal:
+        pytest.skip(f"the library refuses: {refusal}")
+
+
+@pytest.mark.parametrize("page_len", [None, 4])
+@pytest.mark.parametrize("code", CODES)
+def test_cache_of_codes(code, page_len):
+    cache = code_cache(batch=2, capacity=12, kv_heads=2, dim=64, k_dtype=code, v_dtype=code, page_len=page_len)
+    k, v = oracle.normal(RNG, 2, 2, 9, 64), oracle.normal(RNG, 2, 2, 9, 64)
+    try:
+        cache.append(k, v, lens=[9, 5])
+    except NotImplementedError as refusal:
+        pytest.skip(f"the library refuses: {refusal}")
+    dk, dv = cache.decoded()
+    for near, x in ((dk, k), (dv, v)):
+        for b, n in enumerate((9, 5)):
+            gap = np.abs(near[b, :, :n] - x[b, :, :n]).max()
+            assert 0 < gap <= STEP[code] * np.abs(x).max(), (code, gap)
+            assert (near[b, :, n:] == 0).all()
+    q = oracle.normal(RNG, 2, 4, 3, 64)
+    oracle.check(cache.attention(q), oracle.attention(q, dk[:, :, :9], dv[:, :, :9], kv_lens=[9, 5], causal=True)[0])
+
+
+# ---- Linear --------------------------------------------------------------------------------------------
+
+ERF = np.vectorize(math.erf, otypes=[float])
+ACTIVATIONS = {
+    None: lambda s: s,
+    "none": lambda s: s,
+    "gelu": lambda s: s / 2 * (1 + ERF(s / np.sqrt(2))),
+    "gelu_tanh": lambda s: s / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (s + 0.044715 * s**3))),
+    "silu": lambda s: s / (1 + np.exp(-s)),
+}
+
+
+@pytest.mark.parametrize("layout", ["in_out", "out_in"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_linear(layout, activation):
+    w, bias = oracle.normal(RNG, 24, 10), oracle.normal(RNG, 10)
+    linear = heed.Linear(w if layout == "in_out" else np.ascontiguousarray(w.T), bias, layout=layout,
+                         activation=activation, residual=True)
+    assert (linear.in_dim, linear.out_dim) == (24, 10)
+    for shape in ((24,), (1, 24), (7, 24), (2, 3, 4, 24), (0, 24)):
+        x, r = oracle.normal(RNG, *shape), oracle.normal(RNG, *shape[:-1], 10)
+        want = ACTIVATIONS[activation](x.astype(float) @ w.astype(float) + bias) + r
+        y = linear(x, r)
+        if y.size:
+            oracle.check(y, want)
+        assert y.shape == want.shape
+        assert linear(x, r, out=r) is r  # in place
+        assert (r == y).all()
+    with pytest.raises(ValueError, match="residual is needed"):
+        linear(x)
+    assert isinstance(linear.explain(), str)
+
+
+def test_linear_of_views():
+    w = oracle.normal(RNG, 10, 24)
+    linear = heed.Linear(w[:, ::-1])
+    x = oracle.normal(RNG, 4, 5, 6, 48)[:, ::2, ::-1, ::2]
+    out = np.zeros((4, 6, 3, 20), np.float32).transpose(0, 2, 1, 3)[..., ::2]
+    linear(x, out=out)
+    oracle.check(out, x.astype(float) @ w[:, ::-1].astype(float).T)
+    oracle.check(linear(np.asfortranarray(x)), x.astype(float) @ w[:, ::-1].astype(float).T)
+
+
+def test_linear_types_and_heads():
+    w = oracle.normal(RNG, 3, 8, 16)  # heads, out, in
+    x = oracle.normal(RNG, 5, 16)
+    want = np.concatenate([x.astype(float) @ m.astype(float).T for m in w], 1)
+    oracle.check(heed.Linear(w)(x), want)
+    half = heed.Linear(w.astype(np.float16), x_dtype="f32")
+    oracle.check(half(x), np.concatenate([x.astype(float) @ m.astype(np.float16).astype(float).T for m in w], 1))
+    y = heed.Linear(w, y_dtype="f16")(x)
+    assert y.dtype == np.float16
+    oracle.check(y, want, "f16")
+    with pytest.raises(ValueError, match="x is of f16"):
+        heed.Linear(w)(x.astype(np.float16))
+    for bad in (lambda: heed.Linear(x[0]), lambda: heed.Linear(w, np.ones(3, np.float32)), lambda: heed.Linear(w)(x[:, :3]),
+                lambda: heed.Linear(w, activation="relu"), lambda: heed.Linear(w)(x, out=x), lambda: heed.Linear(w)(x, x)):
+        with pytest.raises(ValueError):
+            bad()
+
+
+# ---- rotary --------------------------------------------------------------------------------------------
+
+
+def turned(x, positions, style="half", dims=None, base=10000.0, scale=1.0, mscale=1.0, freq=None):
+    """x [batch, heads, rows, dim] at positions [batch, rows], in float64."""
+    x = np.array(x, np.float64)
+    dims = dims or x.shape[-1]
+    angle = np.asarray(positions, float)[:, None, :, None] / scale
+    angle = angle * (base ** (-2 * np.arange(dims // 2) / dims) if freq is None else freq)
+    first, second = (slice(0, dims // 2), slice(dims // 2, dims)) if style == "half" else (slice(0, dims, 2), slice(1, dims, 2))
+    a, b = x[..., first].copy(), x[..., second].copy()
+    x[..., first] = (a * np.cos(angle) - b * np.sin(angle)) * mscale
+    x[..., second] = (b * np.cos(angle) + a * np.sin(angle)) * mscale
+    return x
+
+
+@pytest.mark.parametrize("options", [{}, {"style": "interleaved"}, {"dims": 6, "base": 500.0}, {"scale": 4.0, "mscale": 1.2},
+                                     {"dims": 4, "freq": [0.5, 0.01]}], ids=str)
+def test_rotary(options):
+    x = oracle.normal(RNG, 3, 2, 5, 8)
+    at = np.arange(5)[None] + np.array([[0], [7], [100]])
+    # products in f32 behind angles in f64: two roundings of 2^-24 and one at the end
+    near = lambda got, want: np.abs(got - want).max() <= 2.0**-21
+    assert near(heed.rotary(x, **options), turned(x, np.arange(5)[None] + np.zeros((3, 1)), **options))
+    assert near(heed.rotary(x, offsets=[0, 7, 100], **options), turned(x, at, **options))
+    tree = RNG.integers(0, 50, (3, 5)).astype(np.int32)
+    assert near(heed.rotary(x, positions=tree, **options), turned(x, tree, **options))
+    assert near(heed.rotary(x.transpose(0, 2, 1, 3), offsets=[0, 7, 100], layout="bshd", **options).transpose(0, 2, 1, 3), turned(x, at, **options))
+    want = turned(x, at, **options)
+    assert heed.rotary(x, offsets=[0, 7, 100], out=x, **options) is x
+    assert near(x, want)
+
+
+def test_rotary_errors():
+    x = oracle.normal(RNG, 1, 1, 2, 6)
+    for options in ({"dims": 3}, {"dims": 8}, {"style": "quarter"}, {"freq": [1.0]}, {"offsets": [1, 2]},
+                    {"positions": np.zeros((1, 3), np.int32)}, {"positions": np.zeros((1, 2), np.int32), "offsets": [1]}, {"base": -1.0}):
+        with pytest.raises(ValueError):
+            heed.rotary(x, **options)
+
+
+# ---- MultiHeadAttention --------------------------------------------------------------------------------
+
+
+class Layer:
+    """A layer's weights, and what it computes."""
+
+    def __init__(self, q_heads=4, kv_heads=2, dim=8, v_dim=6, d_model=20, d_kv=20, biases=True):
+        self.heads = q_heads, kv_heads
+        sizes = (q_heads * dim, d_model), (kv_heads * dim, d_kv), (kv_heads * v_dim, d_kv), (d_model, q_heads * v_dim)
+        self.w = [oracle.normal(RNG, *size) / np.float32(np.sqrt(size[1])) for size in sizes]
+        self.b = [oracle.normal(RNG, size[0]) if biases else None for size in sizes]
+
+    def made(self, layout="out_in", with_out=True, **options):
+        w = [x if layout == "out_in" else np.ascontiguousarray(x.T) for x in self.w]
+        names = ("bq", "bk", "bv", "bo")[:4 if with_out else 3]
+        return heed.MultiHeadAttention(self.heads[0], *w[:4 if with_out else 3], kv_heads=self.heads[1], layout=layout,
+                                       **dict(zip(names, self.b)), **options)
+
+    def project(self, i, x, heads):
+        y = x.astype(float) @ self.w[i].astype(float).T + (0 if self.b[i] is None else self.b[i])
+        return y.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+
+    def qkv(self, x, x_kv=None):
+        x_kv = x if x_kv is None else x_kv
+        return self.project(0, x, self.heads[0]), self.project(1, x_kv, self.heads[1]), self.project(2, x_kv, self.heads[1])
+
+    def finish(self, o, with_out=True):
+        o = o.transpose(0, 2, 1, 3).reshape(o.shape[0], o.shape[2], -1)
+        return o @ self.w[3].astype(float).T + (0 if self.b[3] is None else self.b[3]) if with_out else o
+
+
+# Three linear layers and a softmax behind each other, each within its own 1e-6 and none amplifying it much.
+LAYER_BOUND = 4e-6
+
+
+@pytest.mark.parametrize("layout", ["out_in", "in_out"])
+@pytest.mark.parametrize("biases", [True, False])
+def test_layer(layout, biases):
+    layer = Layer(biases=biases)
+    x = oracle.normal(RNG, 3, 7, 20)
+    for options in ({}, {"causal": True}, {"window": (2, 1), "softcap": 2.0, "scale": 0.4}):
+        want = oracle.attention(*layer.qkv(x), **options)
+        y, lse, weights = layer.made(layout, **options)(x, return_lse=True, return_weights=True)
+        assert oracle.error(y, layer.finish(want[0])) <= LAYER_BOUND
+        assert oracle.error(lse, want[1]) <= LAYER_BOUND and oracle.error(weights, want[2]) <= 3 * LAYER_BOUND
+    bare = layer.made(layout, with_out=False)
+    assert oracle.error(bare(x), layer.finish(oracle.attention(*layer.qkv(x))[0], False)) <= LAYER_BOUND
+
+
+def test_layer_masks_lens_and_out():
+    layer = Layer()
+    made = layer.made(causal=True)
+    x = oracle.normal(RNG, 3, 7, 20)
+    extra = {"mask": RNG.random((3, 1, 7, 7)) < 0.8, "bias": oracle.normal(RNG, 4, 7, 7), "alibi": [0.5, 0.2, 0.1, 0.0],
+             "sinks": [0.0, 1.0, -1.0, 2.0]}
+    for name, value in extra.items():
+        want = layer.finish(oracle.attention(*layer.qkv(x), causal=True, **{name: value})[0])
+        assert oracle.error(made(x, **{name: value}), want) <= LAYER_BOUND, name
+    want = layer.finish(oracle.attention(*layer.qkv(x), causal=True, q_lens=[7, 3, 0], kv_lens=[7, 3, 0])[0])
+    out = np.zeros((3, 7, 40), np.float32)[..., ::2]
+    assert made(x, q_lens=[7, 3, 0], out=out) is out
+    assert oracle.error(out[0], want[0]) <= LAYER_BOUND and oracle.error(out[1, :3], want[1, :3]) <= LAYER_BOUND
+    assert (out[1, 3:] == 0).all() and (out[2] == 0).all()
+    assert (made(x, q_lens=[7, 3, 0]) == out).all()
+
+
+def test_cross():
+    layer = Layer(d_kv=12)
+    made = layer.made(cross=True)
+    x, other = oracle.normal(RNG, 2, 5, 20), oracle.normal(RNG, 2, 9, 12)
+    for lens in (None, [9, 4]):
+        want = layer.finish(oracle.attention(*layer.qkv(x, other), kv_lens=lens)[0])
+        assert oracle.error(made(x, other, kv_lens=lens), want) <= LAYER_BOUND
+    cache = heed.KVCache(batch=2, capacity=9, kv_heads=2, dim=8, v_dim=6)
+    first = made(x, other, cache=cache)
+    assert cache.lens == [9, 9] and (made(x, cache=cache) == first).all()
+    with pytest.raises(ValueError, match="x_kv is needed"):
+        made(x)
+    with pytest.raises(ValueError, match="cross"):
+        Layer().made()(x, other)
+
+
+@pytest.mark.parametrize("page_len", [None, 4])
+@pytest.mark.parametrize("rotary", [None, True, {"style": "interleaved", "dims": 4, "base": 100.0}])
+def test_layer_with_cache(page_len, rotary):
+    layer = Layer()
+    made = layer.made(causal=True, rotary=rotary)
+    x = oracle.normal(RNG, 2, 11, 20)
+    q, k, v = layer.qkv(x)
+    if rotary:
+        options = {} if rotary is True else rotary
+        at = np.arange(11)[None] + np.zeros((2, 1))
+        q, k = turned(q, at, **options), turned(k, at, **options)
+    want = layer.finish(oracle.attention(q, k, v, causal=True)[0])
+    assert oracle.error(made(x), want) <= LAYER_BOUND
+    cache = heed.KVCache(batch=2, capacity=11, kv_heads=2, dim=8, v_dim=6, page_len=page_len)
+    got = np.concatenate([made(x[:, i:j], cache=cache) for i, j in ((0, 5), (5, 6), (6, 7), (7, 11))], 1)
+    assert oracle.error(got, want) <= LAYER_BOUND and cache.lens == [11, 11]
+    with pytest.raises(ValueError, match="capacity"):
+        made(x[:, :1], cache=cache)
+
+
+def test_layer_errors():
+    layer = Layer()
+    w = layer.w
+    x = oracle.normal(RNG, 1, 3, 20)
+    for call in (lambda: heed.MultiHeadAttention(3, *w, kv_heads=2), lambda: heed.MultiHeadAttention(4, w[0], w[2], w[2]),
+                 lambda: layer.made()(x[..., :4]), lambda: layer.made()(x[0]), lambda: layer.made(rotary={"angle": 1}),
+                 lambda: layer.made(rotary=3), lambda: layer.made()(x, kv_lens=[1]), lambda: layer.made()(x, cache=3)):
+        with pytest.raises(ValueError):
+            call()
+
+
+def test_layer_types():
+    layer = Layer(biases=False)
+    x = oracle.normal(RNG, 2, 5, 20)
+    half = heed.MultiHeadAttention(4, *(w.astype(np.float16) for w in layer.w), kv_heads=2)
+    y = half(x.astype(np.float16))
+    assert y.dtype == np.float16
+    # q, k, v, o and y are each rounded to f16
+    assert oracle.error(y, layer.finish(oracle.attention(*layer.qkv(x))[0])) <= 6 * 2.0**-11
+    mixed = heed.MultiHeadAttention(4, *(w.astype(np.float16) for w in layer.w), kv_heads=2, dtype="f32")
+    assert mixed(x).dtype == np.float32

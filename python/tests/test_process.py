@@ -1,0 +1,180 @@
+"""Many calls leave no memory behind, threads do not disturb each other, forks compute, and the import is
+light. CALLS in the environment takes the place of the number of calls."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import oracle
+import pytest
+
+import heed
+
+RNG = np.random.default_rng(15)
+CALLS = int(os.environ.get("CALLS", "100000"))
+
+
+def resident():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def growth(call, calls):
+    """Bytes that the process grew by over so many calls, behind a warm-up."""
+    for _ in range(calls // 20):
+        call()
+    gc.collect()
+    before = resident()
+    for _ in range(calls):
+        call()
+    gc.collect()
+    return resident() - before
+
+
+def kinds():
+    x = oracle.normal(RNG, 2, 2, 6, 8)
+    yield "numpy", x
+    yield "memoryview", memoryview(x)
+    try:
+        import torch
+
+        yield "torch", torch.from_numpy(x)
+    except ImportError:
+        pass
+
+
+@pytest.mark.parametrize("kind", ["numpy", "memoryview", "torch"])
+def test_no_growth(kind):
+    x = dict(kinds()).get(kind)
+    if x is None:
+        pytest.skip("torch is not installed")
+    held = np.asarray(x)
+    mask = np.ones((6, 6), bool)
+
+    def call():
+        heed.attention(x, x, x, mask=mask, kv_lens=[6, 3], sinks=[1.0, 2.0], return_lse=True, return_weights=True)
+
+    count = sys.getrefcount(x), sys.getrefcount(mask), sys.getrefcount(held)
+    # an object of 100 bytes lost in each call would be 10 MB
+    assert growth(call, CALLS) < 2**20
+    assert (sys.getrefcount(x), sys.getrefcount(mask), sys.getrefcount(held)) == count
+
+
+def test_no_growth_of_the_rest():
+    x = oracle.normal(RNG, 1, 2, 4, 8)
+    w = oracle.normal(RNG, 16, 16)
+    rows = oracle.normal(RNG, 1, 4, 16)
+    out, lse = heed.attention(x, x, x, return_lse=True)
+
+    def call():
+        cache = heed.KVCache(batch=1, capacity=8, kv_heads=2, dim=8, page_len=4)
+        cache.append(x, x)
+        cache.attention(x)
+        cache.decoded()
+        heed.merge(out, lse, out, lse)
+        heed.rotary(x, offsets=3)
+        heed.masks.segments(np.zeros((1, 4), np.int32))
+        heed.masks.blocks(np.ones((1, 1, 1, 1), bool), block_rows=1, block_keys=1)
+        heed.plan(q_heads=2, dim=8).run(x, x, x)
+        layer = heed.MultiHeadAttention(2, w, w, w, w)
+        layer(rows)
+        heed.varlen(x[0], x[0], x[0], [0, 2], [0, 2])
+        with heed.threads(1):
+            pass
+
+    assert growth(call, CALLS // 10) < 2**20
+
+
+def test_no_growth_of_errors():
+    x = oracle.normal(RNG, 1, 2, 4, 8)
+    calls = [lambda: heed.attention(x, x, x[:, :1]), lambda: heed.attention(x, x, x, mask=np.ones((3, 3), bool)),
+             lambda: heed.attention(x, x, x, out=x[0]), lambda: heed.KVCache(batch=1, capacity=1, kv_heads=1, dim=0),
+             lambda: heed.Linear(x), lambda: heed.plan(q_heads=3, kv_heads=2, dim=1), lambda: heed.rotary(x, dims=3),
+             lambda: heed.masks.tree([3])]
+
+    def call():
+        for one in calls:
+            with pytest.raises(ValueError):
+                one()
+
+    count = sys.getrefcount(x)
+    assert growth(call, CALLS // 50) < 2**20
+    assert sys.getrefcount(x) == count
+
+
+def test_eight_threads():
+    q, k, v = (oracle.normal(RNG, 2, 4, 33, 16) for _ in range(3))
+    want = [heed.attention(q, k, v, causal=causal) for causal in (False, True)]
+    plan = heed.plan(q_heads=4, dim=16, causal=True)
+    wrong = []
+
+    def work(n):
+        with heed.threads(1 + n % 3):
+            for i in range(300):
+                causal = (i + n) % 2
+                out = heed.attention(q, k, v, causal=bool(causal))
+                if not (out == want[causal]).all() or not (plan.run(q, k, v) == want[1]).all():
+                    wrong.append((n, i))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_setting_is_its_threads_own():
+    x = oracle.normal(RNG, 1, 1, 2, 4)
+    found = []
+    with heed.backend("naive"):
+        thread = threading.Thread(target=lambda: found.append(heed.explain(x, x, x).splitlines()[0]))
+        thread.start()
+        thread.join()
+        assert "naive" in heed.explain(x, x, x).splitlines()[0]
+    assert found[0] == heed.explain(x, x, x).splitlines()[0]
+
+
+def test_the_gil_is_released():
+    """While one thread computes for a while, another one counts."""
+    q = oracle.normal(RNG, 1, 4, 1500, 64)
+    counted, ended = [0], threading.Event()
+
+    def count():
+        while not ended.is_set():
+            counted[0] += 1
+
+    with heed.threads(1), heed.backend("naive"):
+        thread = threading.Thread(target=count)
+        thread.start()
+        before = counted[0]
+        heed.attention(q, q, q)
+        during = counted[0] - before
+        ended.set()
+        thread.join()
+    assert during > 1000
+
+
+def test_fork():
+    q = oracle.normal(RNG, 1, 4, 64, 64)
+    want = heed.attention(q, q, q)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if (heed.attention(q, q, q) == want).all() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_import_is_light():
+    """No library of arrays comes with it, and it takes less than 15 ms (the best of five processes)."""
+    code = ("import sys, time; t = time.perf_counter(); import heed; t = time.perf_counter() - t; "
+            "assert not {'numpy', 'torch', 'json', 'typing'} & (set(sys.modules) - {MODULES}); print(t)")
+    before = python("import sys; print(set(sys.modules))").strip()
+    times = [float(python(code.replace("{MODULES}", before))) for _ in range(5)]
+    assert min(times) < 0.015, times
