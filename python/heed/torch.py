@@ -1,0 +1,233 @@
+"""Heed under PyTorch's scaled_dot_product_attention.
+
+>>> import torch, heed.torch
+>>> q = k = v = torch.ones(1, 2, 4, 8)
+>>> heed.torch.sdpa(q, k, v, is_causal=True).shape
+torch.Size([1, 2, 4, 8])
+>>> with heed.torch.enabled():
+...     out = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+Heed computes on CPU tensors of f32, f16 and bf16 where no gradient is needed and nothing is dropped; every
+other call is PyTorch's own, so training and other devices work as before. Importing this module changes
+nothing in PyTorch but for the operator ``torch.ops.heed.sdpa``, which keeps torch.compile's graphs whole.
+Heed uses as many threads as torch.get_num_threads() says, unless inside ``heed.threads``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from ._heed import attention as _attention
+from ._heed import hint_threads as _hint_threads
+
+__all__ = ["computed", "disable", "enable", "enabled", "sdpa"]
+
+_torch_sdpa = torch.nn.functional.scaled_dot_product_attention
+_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_count = 0
+
+
+def computed() -> int:
+    """How many calls Heed has computed in this process, in place of PyTorch.
+
+    >>> import torch, heed.torch
+    >>> x, before = torch.ones(1, 1, 2, 4), heed.torch.computed()
+    >>> out = heed.torch.sdpa(x, x, x)
+    >>> heed.torch.computed() - before
+    1
+    """
+    return _count
+
+
+def _is_plain(x: torch.Tensor) -> bool:
+    """Memory on this machine that can be read as it is: no subclass, no lazy sign, not sparse."""
+    return type(x) in _PLAIN and x.is_cpu and x.layout is torch.strided and not x.is_neg() and not x.is_nested
+
+
+def _no_modes() -> bool:
+    """Nothing that watches or transforms operators (vmap, jvp, fake tensors, tracing) is at work."""
+    return (
+        torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and forward_ad._current_level < 0
+        and torch._C._get_tracing_state() is None
+    )
+
+
+def _fits(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None, is_causal: bool,
+    enable_gqa: bool,
+) -> bool:
+    """Is it a problem that both compute alike? What PyTorch refuses it shall refuse itself."""
+    if query.dtype not in _TYPES or key.dtype is not query.dtype or value.dtype is not query.dtype:
+        return False
+    q, k, v = query.shape, key.shape, value.shape
+    if len(q) < 2 or len(k) < 2 or len(v) < 2 or k[-1] != q[-1] or v[-2] != k[-2]:
+        return False
+    if 0 in q or 0 in k or 0 in v:
+        return False
+    if enable_gqa and (len(q) < 3 or len(k) < 3 or len(v) < 3 or k[-3] != v[-3] or q[-3] % k[-3]):
+        return False
+    if attn_mask is not None:
+        if is_causal or attn_mask.dim() < 2:
+            return False
+        if attn_mask.dtype is not torch.bool and attn_mask.dtype is not query.dtype:
+            return False
+    return True
+
+
+def _four_axes(x: torch.Tensor, outer: tuple[int, ...], heads: int) -> torch.Tensor:
+    """x as [batch, heads, rows, columns], outer being all axes before the heads."""
+    x = x.expand(*outer, heads, *x.shape[-2:])
+    return x if len(outer) == 1 else x.reshape(-1, *x.shape[-3:])
+
+
+def _room(q: torch.Tensor, columns: int) -> torch.Tensor:
+    """The result's memory: its axes lie as q's do, as PyTorch's own kernel has it."""
+    batch, heads, rows, dim = q.shape
+    if columns == dim:
+        return torch.empty_like(q)
+    if q.stride(1) < q.stride(2):
+        return q.new_empty((batch, rows, heads, columns)).transpose(1, 2)
+    return q.new_empty((batch, heads, rows, columns))
+
+
+def _compute(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None, is_causal: bool,
+    scale: float | None, enable_gqa: bool,
+) -> torch.Tensor:
+    """Heed's result; the arguments have passed _fits."""
+    global _count
+    q, k, v, mask, shape = query, key, value, attn_mask, None
+    q_shape, k_shape, v_shape = q.shape, k.shape, v.shape
+    if not (
+        len(q_shape) == 4 and k_shape[:-1] == v_shape[:-1] and len(k_shape) == 4 and q_shape[0] == k_shape[0]
+        and (q_shape[1] == k_shape[1] or enable_gqa) and (mask is None or mask.dim() <= 4)
+    ):  # PyTorch lets all axes before the rows broadcast
+        q, k, v = (x[None] if x.dim() == 2 else x for x in (q, k, v))
+        outer = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
+        if enable_gqa:
+            heads, kv_heads = q.shape[-3], k.shape[-3]
+        else:
+            heads = kv_heads = torch.broadcast_shapes(q.shape[-3:-2], k.shape[-3:-2], v.shape[-3:-2])[0]
+        shape = (*outer, heads) if max(query.dim(), key.dim(), value.dim()) > 2 else ()
+        if mask is not None and mask.dim() > 3:
+            mask = _four_axes(mask, outer or (1,), mask.shape[-3])
+        q, k, v = (_four_axes(x, outer or (1,), n) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
+    out = _room(q, v_shape[-1])
+    if q.requires_grad or k.requires_grad or v.requires_grad or (mask is not None and mask.requires_grad):
+        q, k, v = q.detach(), k.detach(), v.detach()
+        mask = None if mask is None else mask.detach()
+    is_bool = mask is not None and mask.dtype is torch.bool
+    _hint_threads(torch.get_num_threads())
+    try:
+        _attention(
+            q, k, v, mask=mask if is_bool else None, bias=None if is_bool else mask, causal=is_causal,
+            position="start", scale=scale, out=out,
+            # bf16 products of a few keys gain no time, and PyTorch does not round their weights either
+            accuracy="exact" if k_shape[-2] <= 16 else None,
+        )
+    finally:
+        _hint_threads(0)
+    _count += 1
+    return out if shape is None else out.reshape(*shape, *out.shape[-2:])
+
+
+@torch.library.custom_op("heed::sdpa", mutates_args=(), device_types="cpu")
+def _operator(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> torch.Tensor:
+    return _compute(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+
+
+@_operator.register_fake
+def _fake(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> torch.Tensor:
+    return _room(query, value.shape[3])
+
+
+def _needs_grad(*tensors: torch.Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
+def sdpa(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> torch.Tensor:
+    """torch.nn.functional.scaled_dot_product_attention, by Heed where it can, else by PyTorch.
+
+    Shapes, types, errors and meaning are PyTorch's: query [..., heads, rows, dim]; attn_mask bool (true:
+    attend) or of query's type (added); is_causal counts rows and keys from the first (top-left).
+
+    >>> import torch, heed.torch
+    >>> x = torch.eye(3).reshape(1, 1, 3, 3)
+    >>> torch.allclose(heed.torch.sdpa(x, x, x), torch.nn.functional.scaled_dot_product_attention(x, x, x))
+    True
+    """
+    if torch.compiler.is_compiling():
+        # One operator in the graph, of the common form; everything else is traced as PyTorch's own.
+        if (
+            dropout_p == 0 and query.is_cpu and not _needs_grad(query, key, value, attn_mask)
+            and query.dim() == key.dim() == value.dim() == 4
+            and query.shape[0] == key.shape[0] == value.shape[0] and key.shape[1] == value.shape[1]
+            and (query.shape[1] == key.shape[1] or enable_gqa)
+            and (attn_mask is None or attn_mask.dim() <= 4)
+            and _fits(query, key, value, attn_mask, is_causal, enable_gqa)
+        ):
+            result: torch.Tensor = torch.ops.heed.sdpa(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+            return result
+    elif (
+        dropout_p == 0
+        and _is_plain(query) and _is_plain(key) and _is_plain(value)
+        and (attn_mask is None or _is_plain(attn_mask))
+        and not _needs_grad(query, key, value, attn_mask)
+        and _no_modes()
+        and _fits(query, key, value, attn_mask, is_causal, enable_gqa)
+    ):
+        return _compute(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+    theirs: torch.Tensor = _torch_sdpa(
+        query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale,
+        enable_gqa=enable_gqa,
+    )
+    return theirs
+
+
+def enable() -> None:
+    """Puts :func:`sdpa` in the place of torch.nn.functional.scaled_dot_product_attention, for all threads.
+
+    Code that took PyTorch's function out of torch.nn.functional before keeps it.
+    """
+    torch.nn.functional.scaled_dot_product_attention = sdpa  # type: ignore[assignment]
+
+
+def disable() -> None:
+    """Puts PyTorch's own function back."""
+    torch.nn.functional.scaled_dot_product_attention = _torch_sdpa
+
+
+@contextmanager
+def enabled() -> Iterator[None]:
+    """with enabled(): what enable and disable do, and afterwards as it was before.
+
+    >>> import torch, heed.torch
+    >>> x, before = torch.ones(1, 1, 2, 4), heed.torch.computed()
+    >>> with heed.torch.enabled():
+    ...     out = torch.nn.functional.scaled_dot_product_attention(x, x, x)
+    >>> heed.torch.computed() - before
+    1
+    """
+    before: Any = torch.nn.functional.scaled_dot_product_attention
+    enable()
+    try:
+        yield
+    finally:
+        torch.nn.functional.scaled_dot_product_attention = before

@@ -19,6 +19,7 @@ typedef struct entry {
 static entry first; /* the one without settings */
 static pthread_mutex_t entries_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local entry *current; /* NULL: the first */
+static _Thread_local uint32_t hint;  /* threads where the setting names none; 0: none either */
 static char plugins[4096];           /* HEED_PLUGIN_PATH and the package's own folder; "": none */
 
 int check(heed_status status)
@@ -74,7 +75,22 @@ static heed_context *context_of(entry *e)
 
 heed_context *current_context(void)
 {
-    return context_of(current ? current : &first);
+    entry *e = current ? current : &first;
+    if (hint && !e->n_threads && !(e = entry_of(hint, e->backends)))
+        return NULL;
+    return context_of(e);
+}
+
+/* For libraries that have a number of threads of their own: Heed's calls beside theirs use as many, so
+ * that the OpenMP runtime that both share keeps its threads. */
+PyObject *hint_threads(PyObject *self, PyObject *arg)
+{
+    int64_t n;
+    (void)self;
+    if (int64_of(arg, "n", 0, &n) < 0)
+        return NULL;
+    hint = n < 65536 ? (uint32_t)n : 65535;
+    Py_RETURN_NONE;
 }
 
 PyObject *text_of(text_function function, const void *object, bool json)

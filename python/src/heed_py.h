@@ -146,6 +146,7 @@ int in_layout(const array *a, const layout *l, const char *name, int64_t shape[4
 
 heed_context *current_context(void); /* NULL with an exception set */
 int context_init(PyObject *module);
+PyObject *hint_threads(PyObject *self, PyObject *arg);
 PyObject *setting_threads(PyObject *self, PyObject *arg);
 PyObject *setting_backend(PyObject *self, PyObject *arg);
 PyObject *backends_json(PyObject *self, PyObject *ignored);

@@ -1,0 +1,288 @@
+"""heed.torch: PyTorch's samples under Heed with PyTorch's tolerances, and every reason to step aside."""
+
+import numpy as np
+import oracle
+import pytest
+
+torch = pytest.importorskip("torch")
+import heed  # noqa: E402
+import heed.torch  # noqa: E402
+
+F = torch.nn.functional
+THEIRS = torch.nn.functional.scaled_dot_product_attention
+TYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+def by_heed(call):
+    """The result, and whether Heed computed it."""
+    before = heed.torch.computed()
+    out = call()
+    return out, heed.torch.computed() - before
+
+
+def qkv(*shape, dtype=torch.float32, **options):
+    return [torch.randn(*shape, dtype=dtype, **options) for _ in range(3)]
+
+
+def test_import_changes_nothing():
+    assert F.scaled_dot_product_attention is THEIRS
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_opinfo_samples(dtype):
+    """PyTorch's own samples. Heed computes all but those that drop or are of f64: wherever PyTorch's flash
+    kernel would be reached, and more.
+
+    f32 is held against PyTorch with the tolerance that OpInfo states for this function. In 16 bits PyTorch's
+    plain kernel rounds weights, and is off the true result by up to ten times its own tolerance: there the
+    same samples in f64 are what is to be met, with torch.testing's tolerances of the type."""
+    pytest.importorskip("expecttest")
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    info = next(op for op in op_db if op.name == "nn.functional.scaled_dot_product_attention")
+    samples = list(info.sample_inputs("cpu", dtype, requires_grad=False))
+    assert len(samples) >= 25
+    close = {"atol": 5e-5, "rtol": 5e-6} if dtype is torch.float32 else {}
+    wide = lambda x: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+    served = 0
+    for sample in samples:
+        call = lambda: info.op(sample.input, *sample.args, **sample.kwargs)  # seeds before it drops
+        want = call()
+        with heed.torch.enabled():
+            got, n = by_heed(call)
+        assert n == (sample.kwargs["dropout_p"] == 0 and dtype is not torch.float64), sample
+        served += n
+        if dtype in (torch.float16, torch.bfloat16) and n:
+            want = info.op(wide(sample.input), *map(wide, sample.args), **{k: wide(x) for k, x in sample.kwargs.items()})
+            want = want.to(dtype)
+        torch.testing.assert_close(got, want, **close)
+    assert served == (0 if dtype is torch.float64 else sum(s.kwargs["dropout_p"] == 0 for s in samples))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_flash_samples(dtype):
+    """The samples of PyTorch's CPU flash kernel, and that it would have been taken."""
+    pytest.importorskip("expecttest")
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.testing._internal.common_methods_invocations import (
+        sample_inputs_scaled_dot_product_flash_attention_for_cpu as samples_of)
+
+    for sample in samples_of(None, "cpu", dtype, False):
+        options = {"is_causal": sample.kwargs["is_causal"]}
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            want = THEIRS(sample.input, *sample.args, **options)
+        with heed.torch.enabled():
+            got, n = by_heed(lambda: F.scaled_dot_product_attention(sample.input, *sample.args, **options))
+        assert n == 1 and got.stride() == want.stride()
+        if dtype is not torch.float32:
+            want = THEIRS(sample.input.double(), *(x.double() for x in sample.args), **options).to(dtype)
+        torch.testing.assert_close(got, want, **({"atol": 5e-5, "rtol": 5e-6} if dtype is torch.float32 else {}))
+
+
+def test_the_result_lies_as_the_query_does():
+    for order in ((0, 1, 2, 3), (0, 2, 1, 3)):
+        x = torch.randn(2, 5, 3, 8).permute(order)
+        assert heed.torch.sdpa(x, x, x).stride() == THEIRS(x, x, x).stride()
+
+
+SHAPES = {
+    "two axes": ((5, 8), (7, 8)),
+    "three": ((3, 5, 8), (3, 7, 8)),
+    "five": ((2, 3, 4, 5, 8), (2, 3, 4, 7, 8)),
+    "batch of one": ((1, 4, 5, 8), (3, 4, 7, 8)),
+    "one head for all": ((2, 4, 5, 8), (2, 1, 7, 8)),
+    "heads of the keys": ((2, 1, 5, 8), (2, 4, 7, 8)),
+    "fewer axes": ((4, 5, 8), (2, 4, 7, 8)),
+    "more rows than keys": ((1, 2, 9, 8), (1, 2, 3, 8)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_broadcast_shapes(name):
+    q, kv = SHAPES[name]
+    q, k, v = torch.randn(q), torch.randn(kv), torch.randn(*kv[:-1], 12)
+    for options in ({}, {"is_causal": True}, {"attn_mask": torch.rand(q.shape[-2], k.shape[-2]) < 0.7},
+                    {"attn_mask": torch.randn(q.shape[-2], k.shape[-2])}, {"scale": 0.2}):
+        got, n = by_heed(lambda: heed.torch.sdpa(q, k, v, **options))
+        assert n == 1
+        torch.testing.assert_close(got, THEIRS(q, k, v, **options), atol=5e-6, rtol=5e-6)
+
+
+def test_masks_of_every_shape():
+    q, k, v = qkv(2, 3, 5, 4, 8)
+    for shape in ((4, 4), (1, 4), (4, 1), (5, 4, 4), (1, 4, 4), (3, 1, 4, 4), (2, 3, 5, 4, 4), (2, 1, 1, 4, 4)):
+        for mask in (torch.rand(shape) < 0.7, torch.randn(shape)):
+            got, n = by_heed(lambda: heed.torch.sdpa(q, k, v, mask))
+            assert n == 1
+            torch.testing.assert_close(got, THEIRS(q, k, v, mask), atol=5e-6, rtol=5e-6)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_gqa(dtype):
+    q, (k, v, _) = torch.randn(2, 6, 5, 16, dtype=dtype), qkv(2, 2, 7, 16, dtype=dtype)
+    for causal in (False, True):
+        got, n = by_heed(lambda: heed.torch.sdpa(q, k, v, is_causal=causal, enable_gqa=True))
+        want = THEIRS(q.double(), k.double(), v.double(), is_causal=causal, enable_gqa=True)
+        assert n == 1
+        torch.testing.assert_close(got, want.to(dtype))
+    three = heed.torch.sdpa(q[0], k[0], v[0], enable_gqa=True)
+    assert torch.equal(three, heed.torch.sdpa(q, k, v, enable_gqa=True)[0])
+
+
+def test_causality_is_top_left():
+    q, k, v = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 7, 8), torch.randn(1, 2, 7, 8)
+    want = oracle.attention(q, k, v, causal=True, position="start")[0]
+    oracle.check(heed.torch.sdpa(q, k, v, is_causal=True), want)
+
+
+def test_a_row_that_sees_nothing():
+    q, k, v = qkv(1, 2, 4, 8)
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    mask[1] = False
+    for given in (mask, torch.where(mask, 0.0, -torch.inf)):
+        out, n = by_heed(lambda: heed.torch.sdpa(q, k, v, given))
+        assert n == 1 and (out[:, :, 1] == 0).all()
+        torch.testing.assert_close(out, THEIRS(q, k, v, given), atol=5e-6, rtol=5e-6)
+
+
+def steps_aside():
+    q, k, v = qkv(2, 3, 5, 8)
+    yield "a gradient", lambda f: f(q.clone().requires_grad_(), k, v)
+    yield "a gradient of the mask", lambda f: f(q, k, v, torch.zeros(5, 5, requires_grad=True))
+    yield "f64", lambda f: f(q.double(), k.double(), v.double())
+    yield "dropping", lambda f: (torch.manual_seed(1), f(q, k, v, dropout_p=0.5))[1]
+    yield "meta", lambda f: f(q.to("meta"), k.to("meta"), v.to("meta"))
+    yield "empty", lambda f: f(q[:0], k[:0], v[:0])
+    yield "vmap", lambda f: torch.vmap(lambda a, b, c: f(a, b, c))(q, k, v)
+    yield "forward gradients", lambda f: forward_gradient(f, q, k, v)
+    yield "a subclass", lambda f: f(q.as_subclass(Own), k, v)
+    yield "a lazy sign", lambda f: f(torch._neg_view(q), k, v)
+
+
+def forward_gradient(f, q, k, v):
+    """PyTorch's flash kernel has none; its plain one does, and a step aside is what reaches it."""
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        return torch.func.jvp(lambda a: f(a, k, v), (q,), (q,))[1]
+
+
+class Own(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("name, call", list(steps_aside()), ids=[name for name, _ in steps_aside()])
+def test_steps_aside(name, call):
+    want = call(THEIRS)
+    got, n = by_heed(lambda: call(heed.torch.sdpa))
+    assert n == 0 and got.shape == want.shape and got.dtype == want.dtype
+    if not got.is_meta:
+        torch.testing.assert_close(got, want)
+
+
+def test_errors_are_theirs():
+    q, k, v = qkv(1, 2, 4, 8)
+    for call in (lambda f: f(q, k[..., :4], v), lambda f: f(q, k, v.half()), lambda f: f(q, k, v, torch.ones(4, 4, dtype=torch.int32)),
+                 lambda f: f(q, k, v, torch.ones(4, 4, dtype=torch.bool), is_causal=True), lambda f: f(q[0, 0, 0], k, v),
+                 lambda f: f(q, k, v, torch.ones(3, 4, dtype=torch.bool))):
+        with pytest.raises((RuntimeError, ValueError, IndexError)):
+            call(THEIRS)
+        with pytest.raises((RuntimeError, ValueError, IndexError)):
+            call(heed.torch.sdpa)
+
+
+def test_training():
+    """The same gradients, bit for bit: they are PyTorch's. Evaluation of the same layer is Heed's."""
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, dropout=0.0)
+    x = torch.randn(2, 5, 16)
+
+    def gradients():
+        layer.zero_grad()
+        layer.train()(x).square().sum().backward()
+        return [p.grad.clone() for p in layer.parameters()]
+
+    want = gradients()
+    with heed.torch.enabled():
+        got, n = by_heed(gradients)
+        assert n == 0 and all(torch.equal(a, b) for a, b in zip(got, want))
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            with torch.no_grad():
+                out, n = by_heed(lambda: layer.eval()(x))
+        finally:
+            torch.backends.mha.set_fastpath_enabled(True)
+        assert n == 1
+    torch.testing.assert_close(out, layer.train()(x).detach(), atol=5e-6, rtol=5e-6)
+    weights = torch.nn.Parameter(torch.randn(1, 1, 3, 4))
+    with torch.no_grad():  # a leaf that needs one elsewhere
+        assert by_heed(lambda: heed.torch.sdpa(weights, weights, weights))[1] == 1
+    with torch.inference_mode():
+        assert by_heed(lambda: heed.torch.sdpa(*qkv(1, 1, 3, 4)))[1] == 1
+
+
+def test_enable_and_disable():
+    q, k, v = qkv(1, 2, 4, 8)
+    heed.torch.enable()
+    try:
+        assert by_heed(lambda: F.scaled_dot_product_attention(q, k, v))[1] == 1
+        with heed.torch.enabled():
+            pass
+        assert F.scaled_dot_product_attention is heed.torch.sdpa  # as it was before
+    finally:
+        heed.torch.disable()
+    assert F.scaled_dot_product_attention is THEIRS
+    with pytest.raises(ZeroDivisionError), heed.torch.enabled():
+        1 / 0
+    assert F.scaled_dot_product_attention is THEIRS
+
+
+def test_opcheck():
+    q, (k, v, _) = torch.randn(2, 4, 5, 8), qkv(2, 2, 7, 8)
+    for arguments in ((q, k, v, None, False, None, True), (q, k, v, None, True, 0.3, True),
+                      (q, k, v, torch.rand(5, 7) < 0.7, False, None, True), (*qkv(1, 2, 3, 4), torch.randn(3, 3))):
+        torch.library.opcheck(torch.ops.heed.sdpa.default, arguments)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile_keeps_one_graph(dynamic):
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    def step(q, k, v):
+        return F.scaled_dot_product_attention(q * 2, k, v, is_causal=True) + 1
+
+    arguments = qkv(2, 4, 16, 8)
+    want = step(*arguments)
+    with heed.torch.enabled():
+        compiled = torch.compile(step, fullgraph=True, backend=backend, dynamic=dynamic)
+        out, n = by_heed(lambda: compiled(*arguments))
+        assert n == 1 and len(graphs) == 1
+        assert any(node.target is torch.ops.heed.sdpa for node in graphs[0].graph.nodes) or "heed" in str(graphs[0].graph)
+        torch.testing.assert_close(out, want, atol=5e-6, rtol=5e-6)
+        training = [x.clone().requires_grad_() for x in arguments]
+        out, n = by_heed(lambda: torch.compile(step, fullgraph=True, backend="eager")(*training))
+        assert n == 0 and out.requires_grad
+    torch._dynamo.reset()
+
+
+def test_threads_are_theirs():
+    q, k, v = qkv(1, 8, 128, 64)
+    before = torch.get_num_threads()
+    want = heed.torch.sdpa(q, k, v)
+    try:
+        for n in (1, 3):
+            torch.set_num_threads(n)
+            assert torch.equal(heed.torch.sdpa(q, k, v), want)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_against_float64(dtype):
+    name = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
+    q, k, v = qkv(2, 4, 70, 64, dtype=dtype)
+    with heed.torch.enabled():
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    oracle.check(out.float(), oracle.attention(*(x.float() for x in (q, k, v)), causal=True)[0], name)
+    assert np.isfinite(out.float().numpy()).all()
