@@ -14,7 +14,7 @@
 enum { MAX_FILTERS = 16, MAX_BACKENDS = 32 };
 
 typedef struct arguments {
-    const char *backend, *plugin_path, *dtype, *filter[MAX_FILTERS];
+    const char *backend, *plugin_path, *dtype, *may_refuse, *filter[MAX_FILTERS];
     int n_filters, list, quick, brief, no_refusals;
     uint32_t n_threads, at_least, accuracy;
     uint64_t seed;
@@ -29,12 +29,13 @@ static const char help[] =
     "  --filter TEXT       only cases whose name contains TEXT, or matches it if it has * ? or [;\n"
     "                      may be given several times\n"
     "  --dtype T           only the cases of one type: f32, f16 or bf16\n"
-    "  --accuracy A        exact, bf16 or split, for the cases that leave it open\n"
+    "  --accuracy A        exact, bf16, split or int8, for the cases that leave it open\n"
     "  --quick             a part of the cases that takes seconds\n"
     "  --seed N            other random numbers (0: the usual ones); a failing case prints its "
     "seed\n"
     "  --threads N         threads of the library in plain cases (default 1)\n"
     "  --no-refusals       a refusal is a failure\n"
+    "  --may-refuse TEXT   but not of cases whose name contains TEXT\n"
     "  --at-least N        fewer than N passed cases are a failure\n"
     "  --brief             print failures, refusals' reasons and the summary alone\n"
     "  --list              print the names of the cases, run nothing\n"
@@ -138,6 +139,8 @@ static int parse(int argc, char **argv, arguments *o)
             o->brief = 1;
         } else if (!strcmp(argv[at], "--no-refusals")) {
             o->no_refusals = 1;
+        } else if ((value = value_of("--may-refuse", argc, argv, &at))) {
+            o->may_refuse = value;
         } else if ((value = value_of("--backend", argc, argv, &at))) {
             if (!*value || strchr(value, ','))
                 return 1 + usage("--backend takes one name, not '%s'", value);
@@ -156,9 +159,10 @@ static int parse(int argc, char **argv, arguments *o)
             o->accuracy = !strcmp(value, "exact")   ? HEED_ACCURACY_EXACT
                           : !strcmp(value, "bf16")  ? HEED_ACCURACY_BF16
                           : !strcmp(value, "split") ? HEED_ACCURACY_SPLIT
+                          : !strcmp(value, "int8")  ? HEED_ACCURACY_INT8
                                                     : HEED_ACCURACY_DEFAULT;
             if (!o->accuracy)
-                return 1 + usage("--accuracy is exact, bf16 or split, not '%s'", value);
+                return 1 + usage("--accuracy is exact, bf16, split or int8, not '%s'", value);
         } else if ((value = value_of("--seed", argc, argv, &at))) {
             if (number(value, UINT64_MAX, &o->seed))
                 return 1 + usage("--seed takes a number, not '%s'", value);
@@ -256,7 +260,8 @@ static int check_backend(const arguments *o, const kit_list *cases, const char *
             c.spec.accuracy = o->accuracy;
         kit_report_running(backend, c.name, o->seed);
         c.run(&env, &c, &outcome);
-        if (o->no_refusals && outcome.verdict == KIT_REFUSED)
+        const int may_refuse = o->may_refuse && strstr(c.name, o->may_refuse);
+        if (o->no_refusals && !may_refuse && outcome.verdict == KIT_REFUSED)
             outcome.verdict = KIT_FAILED;
         kit_report_case(&report, c.name, &outcome);
     }

@@ -54,7 +54,7 @@ _heed()
     run) options='--query --key --value --out --layout --dtype --scale --softcap --causal --window --accuracy --threads --backend --q-offset --kv-len --mask --bias --alibi --sinks --lse --weights --scores --heatmap --explain --help' ;;
     info) options='--json --help' ;;
     explain) options='--batch --q-heads --kv-heads --q-len --kv-len --qk-dim --v-dim --dtype --scale --softcap --causal --window --accuracy --threads --backend --q-offset --lens --mask --bias --alibi --sinks --lse --weights --scores --reproducible-chunks --json --help' ;;
-    check) options='--backend --plugin-path --filter --dtype --accuracy --quick --seed --threads --no-refusals --at-least --brief --list --help' ;;
+    check) options='--backend --plugin-path --filter --dtype --accuracy --quick --seed --threads --no-refusals --may-refuse --at-least --brief --list --help' ;;
     esac
     COMPREPLY=($(compgen -W "$options" -- "$word"))
 }
