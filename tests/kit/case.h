@@ -53,7 +53,7 @@ int kit_status(kit_outcome *outcome, heed_status status, const char *sentence, c
 heed_context *kit_context(const kit_env *env, uint32_t n_threads, const heed_executor *executor,
                           kit_outcome *outcome);
 
-/** A short name of a type: f32, f16, bf16. */
+/** A short name of a type: f32, f16, bf16, i8 ... */
 const char *kit_type_name(uint32_t type);
 
 #endif

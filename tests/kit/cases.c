@@ -1,5 +1,6 @@
 /* Cases: every option alone and in its forms, every layout, every mix of types. See cases.h. */
 #include "cases.h"
+#include "decode.h"
 #include "random.h"
 #include "run.h"
 
@@ -13,7 +14,7 @@
 
 const char *kit_type_name(uint32_t type)
 {
-    return type == HEED_F32 ? "f32" : type == HEED_F16 ? "f16" : "bf16";
+    return heed_dtype_name(type);
 }
 
 void kit_add(kit_list *list, const kit_case *c)
@@ -320,6 +321,7 @@ void kit_cases(kit_list *list)
     kit_pairwise_cases(list);
     kit_ragged_cases(list);
     kit_mask_cases(list);
+    kit_codes_cases(list);
     kit_bits_cases(list);
     kit_property_cases(list);
     kit_merge_cases(list);

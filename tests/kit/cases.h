@@ -13,6 +13,7 @@ void kit_rising_cases(kit_list *list);      /* cases_rising.c: scores that rise 
 void kit_pairwise_cases(kit_list *list);    /* pairwise.c: every pair of options */
 void kit_ragged_cases(kit_list *list);      /* cases_ragged.c: packed rows and pages */
 void kit_mask_cases(kit_list *list);        /* cases_masks.c: ranges, key blocks, late masks */
+void kit_codes_cases(kit_list *list);       /* cases_codes.c: keys and values of codes */
 void kit_bits_cases(kit_list *list);        /* bits.c: the numerics contract */
 void kit_property_cases(kit_list *list);    /* property.c: what must hold without an oracle */
 void kit_merge_cases(kit_list *list);       /* merge.c: heed_merge */

@@ -11,7 +11,8 @@
 uint32_t kit_accuracy(const kit_spec *s)
 {
     int bf16 = s->q_type == HEED_BF16 && s->k_type == HEED_BF16 && s->v_type == HEED_BF16;
-    if (s->accuracy == HEED_ACCURACY_DEFAULT || s->accuracy == HEED_ACCURACY_BF16)
+    if (s->accuracy == HEED_ACCURACY_DEFAULT || s->accuracy == HEED_ACCURACY_BF16 ||
+        (s->accuracy == HEED_ACCURACY_INT8 && !heed_is_code(s->k_type)))
         return bf16 ? HEED_ACCURACY_BF16 : HEED_ACCURACY_EXACT;
     return s->accuracy;
 }
@@ -93,8 +94,8 @@ static void check_row(void *user, const reference_problem *p, const reference_ro
 /* Whether anything but the elements of the outputs has been written. */
 void kit_check_memory(kit_problem *p, kit_outcome *outcome)
 {
-    static const char *const name[KIT_TENSORS] = {"q",    "k",   "v",       "out",   "mask",
-                                                  "bias", "lse", "weights", "scores"};
+    static const char *const name[KIT_TENSORS] = {
+        [KIT_OUT] = "out", [KIT_LSE] = "lse", [KIT_WEIGHTS] = "weights", [KIT_SCORES] = "scores"};
     for (int t = 0; t < KIT_TENSORS; t++) {
         int64_t where;
         if ((t != KIT_OUT && t < KIT_LSE) || !p->tensor[t].bytes ||
@@ -127,6 +128,7 @@ static double check_elements(kit_problem *p, kit_outcome *outcome)
     }
     c.how = kit_tolerance_of(kit_accuracy(&p->spec), p->spec.out_type);
     c.f32 = kit_tolerance_of(kit_accuracy(&p->spec), HEED_F32);
+    kit_tolerate_codes(&c.how, kit_accuracy(&p->spec), p->spec.k_type, p->spec.v_type, p->sizes);
     c.tolerance.raw = memory;
     c.tolerance.softcapped = memory + keys;
     c.tolerance.score = memory + 2 * keys;

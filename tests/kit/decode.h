@@ -2,14 +2,17 @@
 #ifndef KIT_DECODE_H
 #define KIT_DECODE_H
 
-#include <heed/tensor.h>
+#include <heed/formats.h>
 
 #include "reference_f64.h"
 
-/** HEED_DTYPE_NONE is a byte. */
+/** HEED_DTYPE_NONE is a byte. Of types whose elements share bytes: of a block. */
 static inline uint32_t kit_bytes_of(uint32_t type)
 {
-    return type == HEED_F32 ? 4 : type == HEED_DTYPE_NONE ? 1 : 2;
+    return heed_is_code(type)        ? heed_block_bytes(type)
+           : type == HEED_F32        ? 4
+           : type == HEED_DTYPE_NONE ? 1
+                                     : 2;
 }
 
 /** The oracle's name of a type. */

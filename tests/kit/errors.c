@@ -17,6 +17,10 @@ enum { IN_DESC, IN_DESC_AT_PLAN, IN_ARGS, IN_ARGS_AT_PLAN, IN_RUN, IN_CALL };
 
 /* Of mistakes that are none in an empty problem. */
 #define ELEMENTS (UINT64_C(1) << 62)
+/* Of keys or values whose codes lie in blocks, and of those in E4M3. */
+#define K_BLOCKS (UINT64_C(1) << 61)
+#define V_BLOCKS (UINT64_C(1) << 60)
+#define F8 (UINT64_C(1) << 59)
 
 static int is_empty(const kit_problem *p)
 {
@@ -61,16 +65,28 @@ static const char *quant_of_none(void *call, int arg, uint32_t pick)
 
 static const char *broken_stride(void *call, int arg, uint32_t pick)
 {
-    static const char *const name[KIT_TENSORS] = {"args.q", "args.k", "args.v",  "args.out", "mask",
-                                                  "bias",   "lse",    "weights", "scores"};
+    static const char *const name[KIT_TENSORS] = {
+        [KIT_Q] = "args.q",        [KIT_K] = "args.k",        [KIT_V] = "args.v",
+        [KIT_OUT] = "args.out",    [KIT_MASK] = "mask",       [KIT_BIAS] = "bias",
+        [KIT_LSE] = "lse",         [KIT_WEIGHTS] = "weights", [KIT_SCORES] = "scores",
+        [KIT_K_SCALE] = "k_quant", [KIT_V_SCALE] = "v_quant"};
     kit_problem *p = call;
     heed_attn_args *a = &p->args;
-    int64_t *const stride[KIT_TENSORS] = {a->q.stride,   a->k.stride,       a->v.stride,
-                                          a->out.stride, a->mask.stride,    a->bias.stride,
-                                          a->lse.stride, a->weights.stride, a->scores.stride};
+    int64_t *const stride[KIT_TENSORS] = {[KIT_Q] = a->q.stride,
+                                          [KIT_K] = a->k.stride,
+                                          [KIT_V] = a->v.stride,
+                                          [KIT_OUT] = a->out.stride,
+                                          [KIT_MASK] = a->mask.stride,
+                                          [KIT_BIAS] = a->bias.stride,
+                                          [KIT_LSE] = a->lse.stride,
+                                          [KIT_WEIGHTS] = a->weights.stride,
+                                          [KIT_SCORES] = a->scores.stride,
+                                          [KIT_K_SCALE] = a->k_quant.stride,
+                                          [KIT_V_SCALE] = a->v_quant.stride};
     const kit_tensor *t = &p->tensor[arg];
     const int is_output = arg == KIT_OUT || arg >= KIT_LSE;
-    return t->bytes && kit_break_stride(stride[arg], t->shape, arg == KIT_LSE ? 3 : 4, t->bytes,
+    const uint32_t bytes = heed_is_code(t->type) ? 1 : t->bytes; /* of an element, at least */
+    return t->bytes && kit_break_stride(stride[arg], t->shape, arg == KIT_LSE ? 3 : 4, bytes,
                                         is_output, pick)
                ? name[arg]
                : NULL;
@@ -79,12 +95,115 @@ static const char *broken_stride(void *call, int arg, uint32_t pick)
 static const char *out_is_another(void *call, int arg, uint32_t pick)
 {
     heed_attn_args *a = &((kit_problem *)call)->args;
-    void *const data[KIT_TENSORS] = {&a->q.data,   &a->k.data,       &a->v.data,
-                                     NULL,         &a->mask.data,    &a->bias.data,
-                                     &a->lse.data, &a->weights.data, &a->scores.data};
+    void *const data[KIT_TENSORS] = {[KIT_Q] = &a->q.data,
+                                     [KIT_K] = &a->k.data,
+                                     [KIT_V] = &a->v.data,
+                                     [KIT_MASK] = &a->mask.data,
+                                     [KIT_BIAS] = &a->bias.data,
+                                     [KIT_LSE] = &a->lse.data,
+                                     [KIT_WEIGHTS] = &a->weights.data,
+                                     [KIT_SCORES] = &a->scores.data};
     (void)pick;
     memcpy(data[arg], &a->out.data, sizeof a->out.data);
     return "args.out";
+}
+
+/* ---- of keys and values in codes: arg 0 is k, 1 v ---- */
+
+static heed_quant *quant_of(kit_problem *p, int is_v)
+{
+    return is_v ? &p->args.v_quant : &p->args.k_quant;
+}
+
+/* A stride that tears blocks, or dims that are not adjacent. */
+static const char *torn_block(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    const kit_tensor *t = &p->tensor[arg ? KIT_V : KIT_K];
+    int64_t *stride = arg ? p->args.v.stride : p->args.k.stride;
+    const int axis = (int)(pick % 4);
+    if (t->block_len < 2 || (axis < 3 && t->shape[axis] < 2))
+        return NULL;
+    if (axis == 3)
+        stride[3] = pick & 4 ? 0 : pick & 8 ? 2 : -1;
+    else
+        stride[axis] += 1 + (pick >> 2) % (t->block_len - 1);
+    return arg ? "args.v.stride" : "args.k.stride";
+}
+
+/* What of scales is given without them. */
+static const char *part_of_none(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    heed_quant *quant = quant_of(p, arg);
+    if (quant->scale)
+        return NULL;
+    if (pick % 4 == 0)
+        quant->zero = p->sink;
+    else if (pick % 4 == 1)
+        quant->group = 1 + pick;
+    else if (pick % 4 == 2)
+        quant->key_group = 1 + pick;
+    else
+        quant->stride[pick / 4 % 4] = 1;
+    return arg ? "v_quant" : "k_quant";
+}
+
+static const char *scales_of_none(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    (void)pick;
+    if (!(p->desc.features & HEED_HAS_QUANT) ||
+        heed_takes_scale(arg ? p->desc.v_type : p->desc.k_type))
+        return NULL;
+    quant_of(p, arg)->scale = p->sink;
+    return arg ? "v_quant.scale" : "k_quant.scale";
+}
+
+static const char *zeros_of_f8(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    heed_quant *quant = quant_of(p, arg);
+    (void)pick;
+    quant->zero = quant->scale;
+    return quant->scale && (arg ? p->desc.v_type : p->desc.k_type) == HEED_F8_E4M3
+               ? (arg ? "v_quant.zero" : "k_quant.zero")
+               : NULL;
+}
+
+static const char *stride_of_no_group(void *call, int arg, uint32_t pick)
+{
+    heed_quant *quant = quant_of(call, arg);
+    quant->stride[3] = pick & 1 ? 1 : -7;
+    return quant->scale && !quant->group ? (arg ? "v_quant.stride[3]" : "k_quant.stride[3]") : NULL;
+}
+
+/* Sizes do not matter, but there are keys that scales would be of. */
+static const char *no_scales(void *call, int arg, uint32_t pick)
+{
+    kit_problem *p = call;
+    (void)arg, (void)pick;
+    memset(&p->args.k_quant, 0, sizeof p->args.k_quant);
+    memset(&p->args.v_quant, 0, sizeof p->args.v_quant);
+    return "k_quant";
+}
+
+/* A sequence that begins between two groups of keys. */
+static const char *start_in_group(void *call, int arg, uint32_t pick)
+{
+    static char word[40];
+    kit_problem *p = call;
+    heed_quant *quant = quant_of(p, arg);
+    const int64_t b = pick % (uint32_t)p->args.batch;
+    if (!p->args.kv_starts || !quant->scale)
+        return NULL;
+    quant->key_group = 7;
+    for (int64_t i = 0; i <= b; i++)
+        if (p->kv_starts[i] % 7) {
+            snprintf(word, sizeof word, "kv_starts[%lld]", (long long)i);
+            return word;
+        }
+    return NULL;
 }
 
 /* Of an empty problem too: whether an argument is there does not depend on the sizes. */
@@ -419,6 +538,29 @@ static const kit_mistake mistakes[] = {
     {"scores_without_bit", "scores", IN_ARGS, INVALID, PUT(args.scores.data, KIT_SOMETHING),
      WITHOUT(HEED_HAS_SCORES)},
     {"q_strides", "args.q", IN_ARGS, INVALID, DO(broken_stride, KIT_Q, 32), WITH(ELEMENTS)},
+    {"k_torn_block", "args.k", IN_ARGS, INVALID, DO(torn_block, 0, 16), WITH(K_BLOCKS | ELEMENTS)},
+    {"v_torn_block", "args.v", IN_ARGS, INVALID, DO(torn_block, 1, 16), WITH(V_BLOCKS | ELEMENTS)},
+    {"k_scale_strides", "k_quant", IN_ARGS, INVALID, DO(broken_stride, KIT_K_SCALE, 32),
+     WITH(HEED_HAS_QUANT | ELEMENTS)},
+    {"v_scale_strides", "v_quant", IN_ARGS, INVALID, DO(broken_stride, KIT_V_SCALE, 32),
+     WITH(HEED_HAS_QUANT | ELEMENTS)},
+    {"k_quant_without_scale", "k_quant", IN_ARGS, INVALID, DO(part_of_none, 0, 16)},
+    {"v_quant_without_scale", "v_quant", IN_ARGS, INVALID, DO(part_of_none, 1, 16)},
+    {"k_quant_of_none", "k_quant", IN_ARGS, INVALID, DO(scales_of_none, 0, 1),
+     WITH(HEED_HAS_QUANT | K_BLOCKS)},
+    {"v_quant_of_none", "v_quant", IN_ARGS, INVALID, DO(scales_of_none, 1, 1),
+     WITH(HEED_HAS_QUANT | V_BLOCKS)},
+    {"k_zero_of_f8", "k_quant", IN_ARGS, INVALID, DO(zeros_of_f8, 0, 1), WITH(HEED_HAS_QUANT | F8)},
+    {"v_zero_of_f8", "v_quant", IN_ARGS, INVALID, DO(zeros_of_f8, 1, 1), WITH(HEED_HAS_QUANT | F8)},
+    {"k_scale_stride_of_no_group", "k_quant", IN_ARGS, INVALID, DO(stride_of_no_group, 0, 2),
+     WITH(HEED_HAS_QUANT)},
+    {"v_scale_stride_of_no_group", "v_quant", IN_ARGS, INVALID, DO(stride_of_no_group, 1, 2),
+     WITH(HEED_HAS_QUANT)},
+    {"quant_null", "k_quant", IN_ARGS, INVALID, DO(no_scales, 0, 1), WITH(HEED_HAS_QUANT | ELEMENTS)},
+    {"k_start_in_group", "kv_starts", IN_ARGS, INVALID, DO(start_in_group, 0, 4),
+     WITH(HEED_HAS_QUANT | HEED_HAS_PACKED | ELEMENTS)},
+    {"v_start_in_group", "kv_starts", IN_ARGS, INVALID, DO(start_in_group, 1, 4),
+     WITH(HEED_HAS_QUANT | HEED_HAS_PACKED | ELEMENTS)},
     {"k_strides", "args.k", IN_ARGS, INVALID, DO(broken_stride, KIT_K, 32), WITH(ELEMENTS)},
     {"v_strides", "args.v", IN_ARGS, INVALID, DO(broken_stride, KIT_V, 32), WITH(ELEMENTS)},
     {"out_strides", "args.out", IN_ARGS, INVALID, DO(broken_stride, KIT_OUT, 32), WITH(ELEMENTS)},
@@ -605,7 +747,11 @@ int kit_refuses(heed_context *context, kit_problem *p, size_t which, uint32_t pi
                 kit_outcome *outcome)
 {
     const kit_mistake *m = &mistakes[which];
-    const uint64_t has = p->desc.features | (is_empty(p) ? 0 : ELEMENTS);
+    const uint64_t has =
+        p->desc.features | (is_empty(p) ? 0 : ELEMENTS) |
+        (heed_block_len(p->desc.k_type) > 1 ? K_BLOCKS : 0) |
+        (heed_block_len(p->desc.v_type) > 1 ? V_BLOCKS : 0) |
+        (p->desc.k_type == HEED_F8_E4M3 || p->desc.v_type == HEED_F8_E4M3 ? F8 : 0);
     heed_attn *plan = NULL;
     const char *word = NULL;
     if ((has & m->with) != m->with || has & m->without)
@@ -628,8 +774,9 @@ int kit_refuses(heed_context *context, kit_problem *p, size_t which, uint32_t pi
 static kit_spec good_problem(uint64_t features)
 {
     kit_spec s = {.q_type = HEED_F32, .k_type = HEED_F32, .v_type = HEED_F32, .out_type = HEED_F32};
-    s.features = features & ~(HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_RANGES |
-                              HEED_HAS_KEY_BLOCKS | ELEMENTS);
+    s.features = features & ~(HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_QUANT |
+                              HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS | ELEMENTS | K_BLOCKS | V_BLOCKS |
+                              F8);
     s.lists = (features & HEED_HAS_RANGES ? KIT_LISTS_RANGES : 0) |
               (features & HEED_HAS_KEY_BLOCKS ? KIT_LISTS_BLOCKS : 0);
     s.n_ranges = features & HEED_HAS_RANGES ? 3 : 0;
@@ -640,6 +787,18 @@ static kit_spec good_problem(uint64_t features)
                                                  : KIT_PAGED;
         s.page_len = 8;
     }
+    if (features & HEED_HAS_QUANT) {
+        s.k_type = s.v_type = features & F8 ? HEED_F8_E4M3 : HEED_U8;
+        s.k_scales = s.v_scales = (kit_scales){KIT_SCALES_TOKEN, 1};
+        if (features & HEED_HAS_PACKED)
+            s.storage = KIT_RAGGED;
+    }
+    if (features & (K_BLOCKS | V_BLOCKS))
+        s.qk_dim = s.v_dim = 64;
+    if (features & K_BLOCKS)
+        s.k_type = HEED_Q4_1;
+    if (features & V_BLOCKS)
+        s.v_type = features & HEED_HAS_QUANT ? HEED_Q8_0 : HEED_U4;
     s.lens = features & HEED_HAS_LENS ? KIT_LENS_BOTH : KIT_LENS_FULL;
     if (features & RANGE)
         s.position = HEED_POS_GIVEN;
@@ -716,7 +875,9 @@ void kit_error_cases(kit_list *list)
 {
     for (size_t n = 0; n < KIT_COUNT(mistakes); n++) {
         kit_case c = {.quick = 1, .run = run_mistake, .variant = (int)n};
-        snprintf(c.name, sizeof c.name, "error/%s/f32", mistakes[n].name);
+        const int codes = (mistakes[n].with & (HEED_HAS_QUANT | K_BLOCKS | V_BLOCKS | F8)) != 0;
+        snprintf(c.name, sizeof c.name, "%s%s/f32", codes ? "codes/error_" : "error/",
+                 mistakes[n].name);
         kit_add(list, &c);
     }
     kit_case c = {.name = "error/workspace_and_parts/f32", .quick = 1, .run = run_workspace};

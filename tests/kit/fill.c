@@ -1,4 +1,5 @@
 /* What a test problem's memory holds: poison, and values where some row reaches. See problem.h. */
+#include "decode.h"
 #include "encode.h"
 #include "problem.h"
 #include "random.h"
@@ -271,6 +272,19 @@ static double value(const kit_spec *s, int which, uint32_t type, int64_t row, in
     }
 }
 
+static void fill_codes(kit_problem *p, int which, int64_t b, int64_t h, int64_t i, int64_t row,
+                       uint64_t stream)
+{
+    const kit_tensor *t = &p->tensor[which];
+    double x[32];
+    for (int64_t n = 0; n < t->dim[3]; n++) {
+        for (int64_t d = 0; d < t->block_len; d++)
+            x[d] = value(&p->spec, which, HEED_F32, row, n * t->block_len + d,
+                         t->dim[3] * t->block_len, stream);
+        kit_fill_block(p, which, b, h, i, n, x, kit_hash(stream, -1 - n));
+    }
+}
+
 static void fill_row(kit_problem *p, int which, int64_t b, int64_t h, int64_t i)
 {
     const kit_spec *s = &p->spec;
@@ -287,6 +301,10 @@ static void fill_row(kit_problem *p, int which, int64_t b, int64_t h, int64_t i)
         id = 0;
     uint64_t stream = kit_hash(kit_hash(kit_hash(s->seed, which + 1), id), head);
     stream = kit_hash(stream, same ? 0 : row);
+    if (heed_is_code(t->type)) {
+        fill_codes(p, which, b, h, i, row, stream);
+        return;
+    }
     for (int64_t d = 0; d < t->dim[3]; d++)
         kit_encode(t->type, p->buffer[t->buffer].data, kit_at(t, b, h, i, d) / t->bytes,
                    value(s, which, t->type, row, d, t->dim[3], stream));
@@ -348,13 +366,15 @@ void kit_fill(kit_problem *p)
     const kit_spec *s = &p->spec;
     int64_t group = s->q_heads / s->kv_heads;
     unsigned char *keys = malloc((size_t)s->kv_len + 1);
-    for (int t = KIT_Q; t <= KIT_BIAS; t++) {
+    for (int t = KIT_Q; t <= KIT_V_ZERO; t++) {
         if (t == KIT_OUT || !p->tensor[t].bytes || p->tensor[t].buffer != (uint32_t)t)
             continue;
         /* Noise in k would make the hidden raw scores that RAW asks for overflow or not. */
         int exact = (s->features & HEED_HAS_SCORES) != 0;
-        poison(&p->buffer[t], p->tensor[t].type, exact ? KIT_POISON_NAN : s->poison,
-               kit_hash(s->seed, 88 + t));
+        const int header =
+            (t == KIT_K || t == KIT_V) && kit_scaling_of(s, t == KIT_V).kind == KIT_SCALES_IN_LINE;
+        poison(&p->buffer[t], header ? HEED_F32 : p->tensor[t].type,
+               exact ? KIT_POISON_NAN : s->poison, kit_hash(s->seed, 88 + t));
     }
     for (int64_t b = 0; keys && b < s->batch; b++) {
         for (int64_t g = 0; g < s->kv_heads; g++) {
@@ -366,6 +386,8 @@ void kit_fill(kit_problem *p)
             for (int64_t j = 0; j < p->kv_lens[b]; j++) {
                 if (!keys[j])
                     continue;
+                kit_fill_scales(p, 0, b, g, j); /* codes go by them */
+                kit_fill_scales(p, 1, b, g, j);
                 fill_row(p, KIT_K, b, g, j);
                 if (s->layout != KIT_V_IN_K)
                     fill_row(p, KIT_V, b, g, j);

@@ -36,6 +36,77 @@ static int64_t lay(kit_tensor *t, const int order[4], int64_t gap, int64_t step,
     return last + 1;
 }
 
+static int in_line(const kit_problem *p, int which)
+{
+    return (which == KIT_K || which == KIT_V) &&
+           kit_scaling_of(&p->spec, which == KIT_V).kind == KIT_SCALES_IN_LINE;
+}
+
+enum { HEADER = 8 }; /* bytes: a scale and a zero */
+
+/* Rows that are in one piece: blocks behind each other, and maybe a header in front of them. Floats of
+ * headers are aligned. The other axes as the layout says. */
+static void lay_blocks(kit_problem *p, int which, const int order[4], int64_t gap, int back,
+                       int same)
+{
+    static const int rows_first[4] = {3, 2, 1, 0};
+    kit_tensor *t = &p->tensor[which];
+    const int64_t dim = t->shape[3];
+    const int header = in_line(p, which);
+    if (header)
+        t->shape[3] = HEADER + (dim + 3) / 4 * 4; /* of types of one byte a block */
+    if (p->spec.layout == KIT_DRAWN) {
+        const uint64_t draw = kit_hash(p->spec.seed, 60 + which);
+        back = (int)(draw & (B | H | I));
+        gap = header ? 0 : (int64_t)(draw >> 8 & 3);
+        order = rows_first;
+    }
+    p->elements[which] =
+        lay(t, order[0] == 3 ? order : rows_first, header ? 4 * gap : gap, 1, back & ~D, same & ~D);
+    if (!header)
+        return;
+    t->shape[3] = dim;
+    t->first += HEADER;
+}
+
+/* Scales and zeros, which lie alike: in buffers of their own, each zero behind its scale, or as the
+ * headers of rows. */
+static void lay_scales(kit_problem *p, int is_v, const int order[4], int64_t gap, int back)
+{
+    const kit_scaling how = kit_scaling_of(&p->spec, is_v);
+    const int which = is_v ? KIT_V_SCALE : KIT_K_SCALE;
+    kit_tensor *scale = &p->tensor[which], *zero = &p->tensor[which + 1];
+    const kit_tensor *codes = &p->tensor[is_v ? KIT_V : KIT_K];
+    if (!how.kind)
+        return;
+    scale->buffer = (uint32_t)which;
+    if (how.kind == KIT_SCALES_IN_LINE) {
+        for (int a = 0; a < 3; a++)
+            scale->stride[a] = codes->stride[a] / 4;
+        scale->buffer = codes->buffer;
+        scale->first = (codes->first - HEADER) / 4;
+    } else if (p->spec.layout == KIT_DRAWN && how.kind != KIT_SCALES_PAIRS) {
+        p->elements[which] = kit_draw_strides(kit_hash(p->spec.seed, 60 + which), 4, scale->shape,
+                                              (int)how.same, scale->stride, &scale->first);
+    } else {
+        const int step = how.kind == KIT_SCALES_PAIRS ? 2 : 1;
+        p->elements[which] = lay(scale, order, gap, step, back, (int)how.same) + step - 1;
+    }
+    if (how.group == 0)
+        scale->stride[3] = 0;
+    if (!how.zeros)
+        return;
+    memcpy(zero->stride, scale->stride, sizeof zero->stride);
+    zero->first = scale->first;
+    zero->buffer = (uint32_t)which + 1;
+    if (how.kind == KIT_SCALES_IN_LINE || how.kind == KIT_SCALES_PAIRS) {
+        zero->buffer = scale->buffer;
+        zero->first++;
+    } else {
+        p->elements[which + 1] = p->elements[which];
+    }
+}
+
 static void lay_alone(kit_problem *p, int which, const int order[4], int64_t gap, int64_t step,
                       int back, int same)
 {
@@ -43,6 +114,10 @@ static void lay_alone(kit_problem *p, int which, const int order[4], int64_t gap
     if (!t->bytes)
         return;
     t->buffer = (uint32_t)which;
+    if (t->block_len > 1 || in_line(p, which)) {
+        lay_blocks(p, which, order, gap, back, same);
+        return;
+    }
     if (p->spec.layout == KIT_DRAWN) {
         const uint64_t draw = kit_hash(p->spec.seed, 60 + which);
         const int input = which == KIT_Q || which == KIT_K || which == KIT_V;
@@ -88,11 +163,10 @@ static void lay_packed(kit_problem *p, int with_out)
 
 static void lay_kv_pairs(kit_problem *p)
 {
-    const kit_spec *s = &p->spec;
-    int64_t pair = (int64_t)s->qk_dim + s->v_dim, width = pair * s->kv_heads;
     const kit_tensor *k = &p->tensor[KIT_K];
+    int64_t pair = k->shape[3] + p->tensor[KIT_V].shape[3], width = pair * p->spec.kv_heads;
     put(p, KIT_K, KIT_K, width, k->shape[2], pair, 0);
-    put(p, KIT_V, KIT_K, width, k->shape[2], pair, s->qk_dim);
+    put(p, KIT_V, KIT_K, width, k->shape[2], pair, k->shape[3]);
     p->elements[KIT_V] = 0;
     p->elements[KIT_K] = k->shape[0] * k->shape[2] * width;
 }
@@ -142,14 +216,17 @@ static void lay_inputs(kit_problem *p)
         lay_packed(p, 0);
     if (s->layout == KIT_PACKED_OUT && one_type && s->q_type == s->out_type)
         lay_packed(p, 1);
-    if (s->layout == KIT_KV_PAIRS && s->k_type == s->v_type)
+    const int headers = in_line(p, KIT_K) || in_line(p, KIT_V);
+    if (s->layout == KIT_KV_PAIRS && s->k_type == s->v_type && !headers)
         lay_kv_pairs(p);
     if (s->layout == KIT_V_IN_K) {
         kit_tensor *v = &p->tensor[KIT_V];
         *v = p->tensor[KIT_K];
-        v->dim[3] = v->shape[3] = s->v_dim;
+        v->dim[3] = v->shape[3] = s->v_dim / v->block_len;
         p->elements[KIT_V] = 0;
     }
+    for (int is_v = 0; is_v < 2; is_v++)
+        lay_scales(p, is_v, order, gap, back);
 }
 
 static void declare(kit_problem *p, int which, uint32_t type, uint32_t bytes, int64_t h, int64_t i,
@@ -158,11 +235,27 @@ static void declare(kit_problem *p, int which, uint32_t type, uint32_t bytes, in
     kit_tensor *t = &p->tensor[which];
     t->type = type;
     t->bytes = bytes;
+    t->block_len = heed_is_code(type) ? heed_block_len(type) : 1;
     t->dim[0] = p->spec.batch;
     t->dim[1] = h;
     t->dim[2] = i;
-    t->dim[3] = d;
+    t->dim[3] = d / t->block_len;
     memcpy(t->shape, t->dim, sizeof t->shape);
+}
+
+/* Where there are scales, of rows of k or v as they lie. */
+static void declare_scales(kit_problem *p, int is_v)
+{
+    const kit_scaling how = kit_scaling_of(&p->spec, is_v);
+    const kit_tensor *of = &p->tensor[is_v ? KIT_V : KIT_K];
+    const int64_t keys = how.key_group ? how.key_group : 1, dim = of->dim[3] * of->block_len;
+    const int64_t groups = how.group ? (dim + how.group - 1) / how.group : 1;
+    const int first = is_v ? KIT_V_SCALE : KIT_K_SCALE;
+    for (int t = first; how.kind && t <= first + (how.zeros != 0); t++) {
+        declare(p, t, HEED_F32, 4, p->spec.kv_heads, (of->dim[2] + keys - 1) / keys, groups);
+        p->tensor[t].shape[0] = of->shape[0];
+        p->tensor[t].shape[2] = (of->shape[2] + keys - 1) / keys;
+    }
 }
 
 /* Packed rows are those of one long sequence; pages take the place of the batch. */
@@ -194,7 +287,7 @@ void kit_lay_out(kit_problem *p)
         declare(p, KIT_WEIGHTS, HEED_F32, 4, s->q_heads, s->q_len, s->kv_len);
     if (has & HEED_HAS_SCORES)
         declare(p, KIT_SCORES, HEED_F32, 4, s->q_heads, s->q_len, s->kv_len);
-    for (int t = KIT_Q; t <= KIT_LSE; t++) {
+    for (int t = KIT_Q; t <= KIT_LSE; t = t == KIT_BIAS ? KIT_LSE : t + 1) {
         int is_kv = t == KIT_K || t == KIT_V;
         if (is_kv && p->n_pages)
             reshape(p, t, p->n_pages, s->page_len);
@@ -203,13 +296,15 @@ void kit_lay_out(kit_problem *p)
         else if (!is_kv && t != KIT_MASK && t != KIT_BIAS && p->q_rows)
             reshape(p, t, 1, p->q_rows);
     }
+    declare_scales(p, 0);
+    declare_scales(p, 1);
     lay_inputs(p);
 
     /* The others follow the layout where it means something for them. */
     int64_t gap = s->layout == KIT_PADDED || s->layout == KIT_ODD ? 3 : 0;
     int back = s->layout == KIT_NEGATIVE ? B | H | I : s->layout == KIT_DIM_REVERSED ? D : 0;
     const int *order = s->layout == KIT_DIM_MAJOR ? keys_outside : straight;
-    for (int t = KIT_MASK; t < KIT_TENSORS; t++) {
+    for (int t = KIT_MASK; t < KIT_TENSORS; t = t == KIT_BIAS ? KIT_LSE : t + 1) {
         int same = t == KIT_MASK ? (int)s->mask_form : t == KIT_BIAS ? (int)s->bias_form : 0;
         lay_alone(p, t, order, gap, s->layout == KIT_DIM_REVERSED ? 2 : 1, back, same);
     }

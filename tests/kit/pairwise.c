@@ -6,6 +6,7 @@
  * their pairs are not counted. Fixed seed, so that a case's name always means the same.
  */
 #include "cases.h"
+#include "decode.h"
 #include "random.h"
 #include "run.h"
 
@@ -30,16 +31,25 @@ enum {
     SCALE,
     CHUNKS,
     VALUES,
-    OPTIONS
+    OPTIONS,
+    /* of keys and values in codes, besides */
+    KEYS_OF = OPTIONS,
+    VALUES_OF,
+    QUERIES_OF,
+    K_SCALES,
+    V_SCALES,
+    ZEROS,
+    STORED,
+    ALL_OPTIONS
 };
-enum { MOST = 12, MAX_ROWS = 400 };
+enum { MOST = 14, MAX_ROWS = 400 };
 
 /* clang-format off */
 static const struct {
     const char *name;
     int n;
     const char *value[MOST];
-} option[OPTIONS] = {
+} option[ALL_OPTIONS] = {
     {"heads", 4, {"mha", "gqa2", "gqa3", "mqa"}},
     {"shape", 6, {"1x50", "1x9", "6x31", "16x16", "40x70", "33x10"}},
     {"dims", 6, {"64", "20", "33_17", "1_8", "80", "128"}},
@@ -60,95 +70,115 @@ static const struct {
     {"scale", 3, {"default", "given", "negative"}},
     {"chunks", 2, {"any", "reproducible"}},
     {"values", 3, {"normal", "nan_v", "nan_k"}},
+    {"keys_of", 11, {"f16", "i8", "u8", "u4", "f8", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"}},
+    {"values_of",
+     13,
+     {"as_keys", "f32", "bf16", "i8", "u8", "u4", "f8", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"}},
+    {"queries_of", 3, {"f32", "f16", "bf16"}},
+    {"k_scales", 9, {"none", "tensor", "head", "token", "channels", "groups", "key_groups", "in_line", "pairs"}},
+    {"v_scales", 9, {"none", "tensor", "head", "token", "channels", "groups", "key_groups", "in_line", "pairs"}},
+    {"zeros", 2, {"off", "on"}},
+    {"stored", 6, {"padded", "packed", "packed_kv", "page3", "page16", "page16_shared"}},
 };
 /* clang-format on */
 
 static int conflict(int a, int x, int b, int y)
 {
-    /* A slope needs a bias; v inside k has no values of its own and no more columns than k. */
+    /* A slope needs a bias; v inside k has no values of its own, k's type and no more columns than k. */
     if (a == BIAS && b == SLOPE)
         return x == 0 && y == 1;
     if (a == DIMS && b == LAYOUT)
         return y == 10 && x == 3;
+    if (a == LAYOUT && b == VALUES_OF)
+        return x == 10 && y != 0;
     return a == LAYOUT && b == VALUES && x == 10 && y == 1;
 }
 
-static int bad_row(const int row[OPTIONS])
+/* Rows over the first n_options, as many as it takes. */
+typedef struct covering {
+    int n_options, rows[MAX_ROWS][ALL_OPTIONS], n_rows, n_pairs, n_covered;
+    unsigned char seen[ALL_OPTIONS][MOST][ALL_OPTIONS][MOST];
+} covering;
+
+static covering plain = {.n_options = OPTIONS}, of_codes = {.n_options = ALL_OPTIONS};
+
+static int bad_row(const covering *c, const int *row)
 {
-    for (int a = 0; a < OPTIONS; a++)
-        for (int b = a + 1; b < OPTIONS; b++)
+    for (int a = 0; a < c->n_options; a++)
+        for (int b = a + 1; b < c->n_options; b++)
             if (conflict(a, row[a], b, row[b]))
                 return 1;
     return 0;
 }
 
-static int rows[MAX_ROWS][OPTIONS], n_rows, n_pairs, n_covered;
-
-static int count_new(unsigned char seen[OPTIONS][MOST][OPTIONS][MOST], const int row[OPTIONS],
-                     int take)
+static int count_new(covering *c, const int *row, int take)
 {
     int n = 0;
-    for (int a = 0; a < OPTIONS; a++)
-        for (int b = a + 1; b < OPTIONS; b++) {
-            n += !seen[a][row[a]][b][row[b]];
+    for (int a = 0; a < c->n_options; a++)
+        for (int b = a + 1; b < c->n_options; b++) {
+            n += !c->seen[a][row[a]][b][row[b]];
             if (take)
-                seen[a][row[a]][b][row[b]] = 1;
+                c->seen[a][row[a]][b][row[b]] = 1;
         }
     return n;
 }
 
-static void cover(void)
+static void cover(covering *c)
 {
-    static unsigned char seen[OPTIONS][MOST][OPTIONS][MOST];
     uint64_t random = 20240607;
-    if (n_rows)
+    if (c->n_rows)
         return;
-    for (int a = 0; a < OPTIONS; a++)
-        for (int b = a + 1; b < OPTIONS; b++)
+    for (int a = 0; a < c->n_options; a++)
+        for (int b = a + 1; b < c->n_options; b++)
             for (int x = 0; x < option[a].n; x++)
                 for (int y = 0; y < option[b].n; y++)
-                    n_pairs += !conflict(a, x, b, y);
-    while (n_covered < n_pairs && n_rows < MAX_ROWS) {
+                    c->n_pairs += !conflict(a, x, b, y);
+    while (c->n_covered < c->n_pairs && c->n_rows < MAX_ROWS) {
         int best = 0;
         /* Half of the candidates start from a pair that is still missing, so that the end comes. */
         for (int candidate = 0; candidate < 60; candidate++) {
-            int row[OPTIONS], a, b, x, y, tries = 0;
-            for (a = 0; a < OPTIONS; a++)
+            int row[ALL_OPTIONS] = {0}, a, b, x, y, tries = 0;
+            for (a = 0; a < c->n_options; a++)
                 row[a] = (int)(kit_next(&random) % (uint64_t)option[a].n);
             do {
-                a = (int)(kit_next(&random) % (OPTIONS - 1));
-                b = a + 1 + (int)(kit_next(&random) % (uint64_t)(OPTIONS - 1 - a));
+                a = (int)(kit_next(&random) % (uint64_t)(c->n_options - 1));
+                b = a + 1 + (int)(kit_next(&random) % (uint64_t)(c->n_options - 1 - a));
                 x = (int)(kit_next(&random) % (uint64_t)option[a].n);
                 y = (int)(kit_next(&random) % (uint64_t)option[b].n);
-            } while ((seen[a][x][b][y] || conflict(a, x, b, y)) && tries++ < 2000);
+            } while ((c->seen[a][x][b][y] || conflict(a, x, b, y)) && tries++ < 2000);
             row[a] = x;
             row[b] = y;
-            int gain = bad_row(row) ? 0 : count_new(seen, row, 0);
+            int gain = bad_row(c, row) ? 0 : count_new(c, row, 0);
             if (gain > best) {
                 best = gain;
-                memcpy(rows[n_rows], row, sizeof row);
+                memcpy(c->rows[c->n_rows], row, sizeof row);
             }
         }
         if (best > 0)
-            n_covered += count_new(seen, rows[n_rows++], 1);
+            c->n_covered += count_new(c, c->rows[c->n_rows++], 1);
     }
 }
 
 void kit_coverage(int *covered, int *pairs)
 {
-    cover();
-    *covered = n_covered;
-    *pairs = n_pairs;
+    cover(&plain);
+    cover(&of_codes);
+    *covered = plain.n_covered + of_codes.n_covered;
+    *pairs = plain.n_pairs + of_codes.n_pairs;
 }
 
 void kit_print_coverage(void)
 {
-    cover();
-    printf("pairwise coverage: %d of %d pairs of %d options in %d combinations\n", n_covered,
-           n_pairs, OPTIONS, n_rows);
+    const covering *of[] = {&plain, &of_codes};
+    cover(&plain);
+    cover(&of_codes);
+    for (int n = 0; n < 2; n++)
+        printf("pairwise coverage%s: %d of %d pairs of %d options in %d combinations\n",
+               n ? " with codes" : "", of[n]->n_covered, of[n]->n_pairs, of[n]->n_options,
+               of[n]->n_rows);
 }
 
-static void shape_of(const int row[OPTIONS], kit_spec *s)
+static void shape_of(const int *row, kit_spec *s)
 {
     static const uint32_t heads[][2] = {{3, 3}, {4, 2}, {6, 2}, {5, 1}};
     static const int64_t length[][2] = {{1, 50}, {1, 9}, {6, 31}, {16, 16}, {40, 70}, {33, 10}};
@@ -165,7 +195,7 @@ static void shape_of(const int row[OPTIONS], kit_spec *s)
     s->values = row[VALUES] == 1 ? KIT_NAN_V : row[VALUES] == 2 ? KIT_NAN_K : KIT_NORMAL;
 }
 
-static void range_of(const int row[OPTIONS], kit_spec *s)
+static void range_of(const int *row, kit_spec *s)
 {
     static const int64_t sees[][2] = {{0, 0}, {9, -1}, {-1, 6}, {11, 2}, {0, 0}};
     static const uint32_t position[] = {HEED_POS_UNSET, HEED_POS_TOP_LEFT, HEED_POS_BOTTOM_RIGHT,
@@ -185,7 +215,7 @@ static void range_of(const int row[OPTIONS], kit_spec *s)
         s->position = HEED_POS_BOTTOM_RIGHT;
 }
 
-static kit_spec spec_of(const int row[OPTIONS])
+static kit_spec spec_of(const int *row)
 {
     static const uint32_t bias_type[] = {0, HEED_F32, HEED_F16, HEED_BF16, HEED_F32, HEED_F32};
     static const uint32_t bias_form[] = {0, 0, 1, 7, 2, 3};
@@ -230,33 +260,79 @@ static kit_spec spec_of(const int row[OPTIONS])
 int kit_each_value(int after, kit_spec *spec)
 {
     unsigned char seen[OPTIONS][MOST] = {{0}};
-    cover();
-    for (int n = 0; n < n_rows; n++) {
+    cover(&plain);
+    for (int n = 0; n < plain.n_rows; n++) {
         int gain = 0;
         for (int a = 0; a < OPTIONS; a++) {
-            gain += !seen[a][rows[n][a]];
-            seen[a][rows[n][a]] = 1;
+            gain += !seen[a][plain.rows[n][a]];
+            seen[a][plain.rows[n][a]] = 1;
         }
         if (gain && n > after) {
-            *spec = spec_of(rows[n]);
+            *spec = spec_of(plain.rows[n]);
             return n;
         }
     }
     return -1;
 }
 
+/* Types, scales and storage of keys and values in codes. Rows of a length that is not whole blocks of
+ * theirs are a block longer. */
+static void code_of(const int *row, kit_spec *s)
+{
+    static const uint32_t keys[] = {HEED_F16,     HEED_I8,   HEED_U8,    HEED_U4,
+                                    HEED_F8_E4M3, HEED_Q8_0, HEED_Q4_0,  HEED_Q4_1,
+                                    HEED_Q5_0,    HEED_Q5_1, HEED_IQ4_NL};
+    static const struct {
+        uint32_t storage, page_len, pages;
+    } stored[] = {{KIT_PADDED_ROWS, 0, 0},
+                  {KIT_RAGGED, 0, 0},
+                  {KIT_RAGGED_KV, 0, 0},
+                  {KIT_PAGED_RAGGED, 3, KIT_PAGES_SHUFFLED},
+                  {KIT_PAGED, 16, KIT_PAGES_SHUFFLED},
+                  {KIT_PAGED, 16, KIT_PAGES_SHARED}};
+    const int of = row[VALUES_OF];
+    s->k_type = keys[row[KEYS_OF]];
+    s->v_type = of == 0 ? s->k_type : of == 1 ? HEED_F32 : of == 2 ? HEED_BF16 : keys[of - 2];
+    s->q_type = s->out_type = HEED_F32 + (uint32_t)row[QUERIES_OF];
+    const uint32_t k_len = heed_block_len(s->k_type), v_len = heed_block_len(s->v_type);
+    s->qk_dim = (s->qk_dim + k_len - 1) / k_len * k_len;
+    s->v_dim = (s->v_dim + v_len - 1) / v_len * v_len;
+    if (s->layout == KIT_V_IN_K && s->v_dim > s->qk_dim)
+        s->v_dim = s->qk_dim;
+    s->k_scales = (kit_scales){(uint32_t)row[K_SCALES], (uint32_t)row[ZEROS]};
+    s->v_scales = (kit_scales){(uint32_t)row[V_SCALES], (uint32_t)row[ZEROS]};
+    s->storage = stored[row[STORED]].storage;
+    s->page_len = stored[row[STORED]].page_len;
+    s->pages = stored[row[STORED]].pages;
+}
+
+/* The name tells the values that are not the first of their option, as far as it goes. */
+static void name_of(const covering *c, int n, int first, char name[100])
+{
+    const int *row = c->rows[n];
+    int at = snprintf(name, 100, "%03d", n);
+    for (int a = first; a < c->n_options && at < 64; a++)
+        if (row[a])
+            at += snprintf(name + at, 100 - (size_t)at, "_%s",
+                           option[a].n == 2 ? option[a].name : option[a].value[row[a]]);
+}
+
 void kit_pairwise_cases(kit_list *list)
 {
-    cover();
-    for (int n = 0; n < n_rows; n++) {
-        kit_spec spec = spec_of(rows[n]);
-        char name[100];
-        int at = snprintf(name, sizeof name, "%03d", n);
-        /* The name tells the values that are not the first of their option, as far as it goes. */
-        for (int a = RANGE; a < OPTIONS && at < 64; a++)
-            if (rows[n][a])
-                at += snprintf(name + at, sizeof name - (size_t)at, "_%s",
-                               option[a].n == 2 ? option[a].name : option[a].value[rows[n][a]]);
+    char name[100];
+    cover(&plain);
+    cover(&of_codes);
+    for (int n = 0; n < plain.n_rows; n++) {
+        kit_spec spec = spec_of(plain.rows[n]);
+        name_of(&plain, n, RANGE, name);
         kit_add_types(list, "pair", name, &spec, n % 10 == 0);
+    }
+    for (int n = 0; n < of_codes.n_rows; n++) {
+        kit_case c = {.quick = n % 10 == 0, .run = kit_conform, .spec = spec_of(of_codes.rows[n])};
+        code_of(of_codes.rows[n], &c.spec);
+        kit_complete(&c.spec);
+        name_of(&of_codes, n, KEYS_OF, name);
+        snprintf(c.name, sizeof c.name, "codes/pair_%s/%s", name, kit_type_name(c.spec.q_type));
+        kit_add(list, &c);
     }
 }

@@ -21,7 +21,8 @@ static heed_view view_of(const kit_problem *p, int which)
     if (!t->bytes)
         return view;
     view.data = p->buffer[t->buffer].data + t->first * t->bytes;
-    memcpy(view.stride, t->stride, sizeof view.stride);
+    for (int a = 0; a < 4; a++)
+        view.stride[a] = t->block_len > 1 && a == 3 ? 1 : t->stride[a] * t->block_len;
     if (which == KIT_LSE)
         view.stride[3] = 0;
     return view;
@@ -33,6 +34,21 @@ static uint32_t unlisted(const kit_spec *s)
            : s->lens == KIT_LENS_KV ? KIT_UNLISTED_Q
            : s->lens == KIT_LENS_Q  ? KIT_UNLISTED_KV
                                     : s->unlisted;
+}
+
+static heed_quant quant_of(const kit_problem *p, int is_v)
+{
+    const kit_scaling how = kit_scaling_of(&p->spec, is_v);
+    const heed_view scale = view_of(p, is_v ? KIT_V_SCALE : KIT_K_SCALE);
+    heed_quant quant = {0};
+    if (!how.kind)
+        return quant;
+    quant.scale = scale.data;
+    quant.zero = view_of(p, is_v ? KIT_V_ZERO : KIT_K_ZERO).data;
+    memcpy(quant.stride, scale.stride, sizeof quant.stride);
+    quant.group = how.group;
+    quant.key_group = how.key_group;
+    return quant;
 }
 
 static void describe(kit_problem *p)
@@ -79,6 +95,8 @@ static void describe(kit_problem *p)
         .lse = view_of(p, KIT_LSE),
         .weights = view_of(p, KIT_WEIGHTS),
         .scores = view_of(p, KIT_SCORES),
+        .k_quant = quant_of(p, 0),
+        .v_quant = quant_of(p, 1),
         .q_lens = unlisted(s) & KIT_UNLISTED_Q ? NULL : p->q_lens,
         .kv_lens = unlisted(s) & KIT_UNLISTED_KV ? NULL : p->kv_lens,
         .q_offsets = s->position == HEED_POS_GIVEN ? p->q_offsets : NULL,
@@ -97,6 +115,14 @@ static reference_array array_of(const kit_problem *p, int which)
 {
     heed_view view = view_of(p, which);
     uint32_t type = p->tensor[which].type;
+    const float *decoded = which == KIT_K || which == KIT_V ? p->decoded[which == KIT_V] : NULL;
+    if (decoded) {
+        const int64_t dim = which == KIT_K ? p->spec.qk_dim : p->spec.v_dim;
+        return (reference_array){
+            .data = decoded,
+            .type = REFERENCE_F32,
+            .stride = {p->spec.kv_heads * p->spec.kv_len * dim, p->spec.kv_len * dim, dim, 1}};
+    }
     reference_array array = {
         .data = view.data, .place = p->tensor[which].place, .place_rows = p->tensor[which].dim[2]};
     array.type = kit_reads_as(type);
@@ -169,7 +195,9 @@ int kit_build(kit_problem *p, const kit_spec *spec, int side)
     p->spec = *spec;
     if (unlisted(spec) != (KIT_UNLISTED_Q | KIT_UNLISTED_KV))
         p->spec.features |= HEED_HAS_LENS;
-    p->spec.features &= ~(HEED_HAS_PACKED | HEED_HAS_PAGES);
+    p->spec.features &= ~(HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_QUANT);
+    if (kit_scaling_of(spec, 0).kind || kit_scaling_of(spec, 1).kind)
+        p->spec.features |= HEED_HAS_QUANT;
     if (spec->storage && spec->storage != KIT_PAGED)
         p->spec.features |= HEED_HAS_PACKED;
     if (spec->storage >= KIT_PAGED)
@@ -188,7 +216,12 @@ int kit_build(kit_problem *p, const kit_spec *spec, int side)
         const kit_tensor *t = &p->tensor[which];
         if (!t->bytes || t->buffer != (uint32_t)which)
             continue;
-        size_t slack = spec->layout == KIT_ODD     ? 1
+        const int is_kv = which == KIT_K || which == KIT_V;
+        const int floats =
+            (which >= KIT_K_SCALE && which <= KIT_V_ZERO) ||
+            (is_kv && kit_scaling_of(spec, which == KIT_V).kind == KIT_SCALES_IN_LINE);
+        size_t slack = floats                      ? 0
+                       : spec->layout == KIT_ODD   ? 1
                        : spec->layout == KIT_DRAWN ? kit_hash(spec->seed, which) % 24 / 21
                                                    : 0;
         if (guard_map(&p->buffer[which], (size_t)p->elements[which] * t->bytes, side, slack,
@@ -202,6 +235,10 @@ int kit_build(kit_problem *p, const kit_spec *spec, int side)
         return -1;
     }
     kit_fill(p);
+    if (kit_decode_codes(p) != 0) {
+        kit_free(p);
+        return -1;
+    }
     kit_reset_outputs(p);
     describe(p);
     describe_for_oracle(p);
@@ -242,10 +279,29 @@ static void reach(const kit_problem *p, int which, int64_t b, int64_t *rows, int
     }
 }
 
+static void mark_scales(const kit_problem *p, int which, unsigned char *used)
+{
+    const kit_tensor *t = &p->tensor[which];
+    const int64_t group = kit_scaling_of(&p->spec, which >= KIT_V_SCALE).group;
+    for (int64_t b = 0; b < p->spec.batch; b++) {
+        int64_t first, end;
+        kit_reach(p, b, &first, &end);
+        for (int64_t g = 0; g < t->dim[1]; g++)
+            for (int64_t j = first; j < end; j++)
+                for (int64_t n = 0; n < t->dim[3]; n++)
+                    guard_mark(&p->buffer[t->buffer], used,
+                               kit_scale_at(p, which, b, g, j, n * group), t->bytes);
+    }
+}
+
 static void mark_reached(const kit_problem *p, int which, unsigned char *used)
 {
     const kit_tensor *t = &p->tensor[which];
     const guard_buffer *buffer = &p->buffer[t->buffer];
+    if (which >= KIT_K_SCALE && which <= KIT_V_ZERO) {
+        mark_scales(p, which, used);
+        return;
+    }
     int is_kv = which == KIT_K || which == KIT_V;
     for (int64_t b = 0; b < t->dim[0]; b++) {
         int64_t rows, first, end;
@@ -292,6 +348,10 @@ void kit_free(kit_problem *p)
     free(p->block_table);
     free(p->true_table);
     free(p->places);
+    free(p->decoded[0]);
+    free(p->decoded[1]);
+    free(p->sizes);
+    p->decoded[0] = p->decoded[1] = p->sizes = NULL;
     p->block_table = p->true_table = NULL;
     p->places = NULL;
 }

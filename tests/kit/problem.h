@@ -133,6 +133,25 @@ enum { KIT_LISTS_RANGES = 1, KIT_LISTS_BLOCKS = 2, KIT_LISTS_AS_MASK = 4 };
 enum { KIT_BIAS_NORMAL, KIT_BIAS_INF, KIT_BIAS_EMPTY_ROWS, KIT_BIAS_FILLER };
 enum { KIT_SINK_NORMAL, KIT_SINK_SOME_OFF, KIT_SINK_OFF, KIT_SINK_HUGE };
 
+/** What shares a scale of keys or values in codes that take one; each axis that does not is its own. */
+enum {
+    KIT_SCALES_NONE,       /* there are none: 1, and no zeros */
+    KIT_SCALES_TENSOR,     /* all */
+    KIT_SCALES_HEAD,       /* all sequences, keys and dims of a head */
+    KIT_SCALES_TOKEN,      /* a row */
+    KIT_SCALES_CHANNELS,   /* all sequences and keys of a head, dim by dim */
+    KIT_SCALES_GROUPS,     /* adjacent dims of a row; the last group may be short */
+    KIT_SCALES_KEY_GROUPS, /* adjacent dims of four keys */
+    KIT_SCALES_IN_LINE,    /* a row: a header of 8 bytes in front of the codes */
+    KIT_SCALES_PAIRS,      /* a row: each zero lies behind its scale */
+    KIT_SCALES
+};
+
+/** Scales of k or of v: meaningless, and none, where the type takes none. */
+typedef struct kit_scales {
+    uint32_t kind, zeros; /* zeros: there are some, of types that take them */
+} kit_scales;
+
 /** One sequence: which data (id), where its rows start in that data, its lengths and offset. */
 typedef struct kit_sequence {
     int64_t id, first_row;
@@ -161,6 +180,7 @@ typedef struct kit_spec {
     uint32_t ranges_form, ranges_kind; /* forms as of masks, without keys */
     uint32_t blocks_form, blocks_kind, from_kind;
     uint32_t lens, offsets, sinks;
+    kit_scales k_scales, v_scales;
     uint32_t unlisted; /* lengths given here that are the width, and not listed for the library */
     kit_sequence sequence[KIT_MAX_BATCH]; /* with KIT_LENS_GIVEN */
     uint64_t seed;
@@ -173,15 +193,22 @@ enum {
     KIT_OUT,
     KIT_MASK,
     KIT_BIAS,
+    KIT_K_SCALE, /* [batch, kv_heads, key / key_group, dim / group] */
+    KIT_K_ZERO,
+    KIT_V_SCALE,
+    KIT_V_ZERO,
     KIT_LSE,
     KIT_WEIGHTS,
     KIT_SCORES,
     KIT_TENSORS
 };
 
+/* Of types whose elements share bytes, dims are counted in blocks here: bytes, dim, shape, stride and
+ * first are those of blocks, and block_len says how many elements one has. */
 typedef struct kit_tensor {
     uint32_t type;  /* HEED_*; HEED_DTYPE_NONE for mask bytes */
     uint32_t bytes; /* of an element; 0: the problem has no such tensor */
+    uint32_t block_len; /* 1 but for such types */
     uint32_t buffer;
     int64_t dim[4];              /* as the problem says: [batch, heads, rows, dim] */
     int64_t shape[4], stride[4]; /* as it lies: packed rows are one sequence's, pages a batch */
@@ -208,6 +235,10 @@ typedef struct kit_problem {
     int32_t mask_from[KIT_MAX_BATCH];
     int64_t least_from;     /* of them; 0 without */
     unsigned char *reached; /* [batch, kv_len] by some row; NULL without lists */
+    /* k and v of codes as numbers, [batch, kv_heads, kv_len, dim]; NULL of other types */
+    float *decoded[2];
+    float *
+        sizes; /* with INT8 accuracy: what a key's code and zero (or least value) have at the most */
     float alibi_slope[KIT_MAX_HEADS], bias_slope[KIT_MAX_HEADS], sink[KIT_MAX_HEADS];
     heed_attn_desc desc;
     heed_attn_args args;
@@ -250,6 +281,20 @@ int kit_reaches(const kit_problem *problem, int64_t b, int64_t j);
 /** Byte offset in its buffer of element [b, h, i, d] of tensor t. */
 int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d);
 
+/* ---- scales: codes.c ---- */
+
+/** How the scales of k (is_v 0) or v lie: 0 for kind where there are none. */
+typedef struct kit_scaling {
+    uint32_t kind, zeros;
+    uint32_t same;             /* bit a set: axis a broadcasts */
+    uint32_t group, key_group; /* as in heed_quant */
+} kit_scaling;
+
+kit_scaling kit_scaling_of(const kit_spec *spec, int is_v);
+
+/** Byte offset in its buffer of the scale or zero (tensor t) of dim d of key j. */
+int64_t kit_scale_at(const kit_problem *problem, int t, int64_t b, int64_t g, int64_t j, int64_t d);
+
 /* ---- the parts of kit_build ---- */
 
 /** storage.c: starts, pages and block tables of what kit_choose chose. Returns 0, or -1 when out of
@@ -271,5 +316,13 @@ void kit_describe_lists(kit_problem *problem);
 void kit_free_lists(kit_problem *problem);
 /** fill.c: poisons everything and writes what is reached. */
 void kit_fill(kit_problem *problem);
+/** codes.c: writes the scales and zeros of key j. */
+void kit_fill_scales(kit_problem *problem, int is_v, int64_t b, int64_t g, int64_t j);
+/** codes.c: writes block n of key j so that it stands for the numbers x, or with KIT_NORMAL values for
+ * whatever its bits draw; where one is no number, it or the scale is none. */
+void kit_fill_block(kit_problem *problem, int which, int64_t b, int64_t g, int64_t j, int64_t n,
+                    const double *x, uint64_t bits);
+/** codes.c: the numbers that k and v stand for. Returns as kit_store. */
+int kit_decode_codes(kit_problem *problem);
 
 #endif

@@ -13,12 +13,13 @@ static int64_t larger(int64_t a, int64_t b)
 
 /* Sequences behind each other, the last one first, with gaps of rows that are nobody's. */
 static int64_t start_rows(const kit_spec *s, const int32_t *lens, const int32_t *others,
-                          int32_t *starts)
+                          int64_t multiple, int32_t *starts)
 {
     int64_t at = 0;
     for (uint32_t n = 0; n < s->batch; n++) {
         uint32_t b = (n + s->batch - 1) % s->batch;
-        starts[b] = (int32_t)(at += kit_hash(s->seed, 91 + (int64_t)n) % 3);
+        at += kit_hash(s->seed, 91 + (int64_t)n) % 3;
+        starts[b] = (int32_t)(at = (at + multiple - 1) / multiple * multiple);
         at += larger(lens[b], others[b]);
     }
     return at + 1; /* at least one: there are none where rows are not packed */
@@ -96,10 +97,13 @@ int kit_store(kit_problem *p)
     static const int32_t none[KIT_MAX_BATCH];
     const kit_spec *s = &p->spec;
     const int all = s->storage == KIT_RAGGED; /* a token of q may lie beside its k and v */
+    /* Keys that share scales begin at a multiple of their number; a group of four is the only one. */
+    const int64_t multiple =
+        kit_scaling_of(s, 0).key_group || kit_scaling_of(s, 1).key_group ? 4 : 1;
     if (s->storage == KIT_RAGGED_Q || s->storage == KIT_PAGED_RAGGED || all)
-        p->q_rows = start_rows(s, p->q_lens, all ? p->kv_lens : none, p->q_starts);
+        p->q_rows = start_rows(s, p->q_lens, all ? p->kv_lens : none, multiple, p->q_starts);
     if (s->storage == KIT_RAGGED_KV || all)
-        p->kv_rows = start_rows(s, p->kv_lens, all ? p->q_lens : none, p->kv_starts);
+        p->kv_rows = start_rows(s, p->kv_lens, all ? p->q_lens : none, multiple, p->kv_starts);
     if (s->storage >= KIT_PAGED && make_pages(p) != 0) {
         kit_free(p);
         return -1;

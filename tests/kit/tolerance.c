@@ -37,6 +37,18 @@
  * Accuracies (heed/attention.h). BF16: scale * q is rounded to bf16 (2^-8 a product) and so are the
  * weights, whose exponential need be no better than that (2 * 2^-8). SPLIT: see split_tolerance.
  *
+ * Codes. The oracle computes with the numbers that heed_decode gives, which of (c - zero) * scale are
+ * rounded twice. A kernel may leave the scale to the sum over those that share it, or take it into q or the
+ * weights: the oracle's rounding of the product and the kernel's of another are 2 u of each term more. c -
+ * zero, d * c + m and the products of the Q formats, which are exact, it has to round as the oracle does,
+ * since their parts may cancel. INT8: scale * q becomes a multiple of 1/127 of its greatest, of the row at
+ * the most (a block's is no greater), and is off by half of that:
+ *                         e_raw += |scale| max|q| / 254 sum |k|
+ * Sums of codes are exact, and what lies beneath a code (its zero, its block's least value) may be taken
+ * from their sum in f32: 4 u |scale| sum |q| (|c| + |beneath|), in units of k. The errors of scale * q are
+ * spread evenly over the step, with a deviation of 1 / sqrt(3) of their bound: root of the sum of squares,
+ * and the bound itself for one deviation, 1.7 of it.
+ *
  * The bound has to cover the worst alignment of errors, so a small systematic mistake could hide in
  * it. Therefore the relative L2 error of a whole output is held against `typical` too: there the
  * errors of different keys add as random ones do (root of the sum of squares), the error of a
@@ -47,7 +59,7 @@
 #include "tolerance.h"
 
 #include <heed/attention.h>
-#include <heed/tensor.h>
+#include <heed/formats.h>
 
 #include <float.h>
 #include <math.h>
@@ -94,6 +106,21 @@ kit_tolerance kit_tolerance_of(uint32_t accuracy, uint32_t out_type)
     return t;
 }
 
+void kit_tolerate_codes(kit_tolerance *how, uint32_t accuracy, uint32_t k_type, uint32_t v_type,
+                        const float *sizes)
+{
+    if (heed_takes_scale(k_type)) {
+        how->product += 2 * U;
+        how->product_scatter += 2 * U;
+    }
+    if (heed_takes_scale(v_type))
+        how->value = 2 * U;
+    if (accuracy == HEED_ACCURACY_INT8) {
+        how->step_q = 1.0 / 254;
+        how->sizes = sizes;
+    }
+}
+
 static double grow(double n)
 {
     double random = 6 * sqrt(n);
@@ -110,6 +137,25 @@ static double underflow(const reference_problem *p, const reference_row *r, int6
     return 0x1p-126 * sum * (1 + fabs(p->scale));
 }
 
+/* What INT8 adds to the error of a raw score; *scatter: to one deviation of it. */
+static double coarse(const kit_tolerance *how, const reference_problem *p, const reference_row *r,
+                     int64_t j, double *scatter)
+{
+    const int64_t dim = p->qk_dim;
+    const float *size = how->sizes + ((r->b * p->kv_heads + r->g) * p->kv_len + j) * dim;
+    const double *k = r->k + j * dim;
+    double greatest = 0, sum = 0, squares = 0, parts = 0;
+    for (int64_t d = 0; d < dim; d++) {
+        greatest = fmax(greatest, fabs(r->q[d]));
+        sum += fabs(k[d]);
+        squares += k[d] * k[d];
+        parts += fabs(r->q[d]) * (double)size[d];
+    }
+    const double step = fabs(p->scale) * greatest * how->step_q;
+    *scatter = step * sqrt(squares) + U * fabs(p->scale) * parts;
+    return step * sum + 4 * U * fabs(p->scale) * parts;
+}
+
 static void scores(const kit_tolerance *how, const reference_problem *p, const reference_row *r,
                    kit_row_tolerance *to)
 {
@@ -119,6 +165,10 @@ static void scores(const kit_tolerance *how, const reference_problem *p, const r
             continue;
         double sum = how->product + grow(how->terms * (double)p->qk_dim) * U;
         to->raw[j] = sum * r->magnitude[j] + underflow(p, r, j);
+        if (how->step_q > 0) {
+            double scatter;
+            to->raw[j] += coarse(how, p, r, j, &scatter);
+        }
         to->softcapped[j] = to->raw[j];
         if (p->softcap > 0) { /* however far raw is off, the result stays within +-softcap */
             double most = 2 * p->softcap;
@@ -226,14 +276,21 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
             /* One deviation: u M for the dot product; its products' errors average out too. */
             spread = U * (r->magnitude[j] + 4 * fabs(r->score[j]) + 4 * fabs(r->max) + 4) +
                      how->product_scatter * r->magnitude[j] / sqrt((double)p->qk_dim) +
-                     how->weight_scatter;
+                     how->weight_scatter + how->value;
+            if (how->step_q > 0) {
+                double scatter;
+                coarse(how, p, r, j, &scatter);
+                spread += scatter;
+            }
             spread = fmin(r->weight[j] * spread, dw);
         }
         /* The weights that are given out: see RECOMPUTED. */
-        to->weight[j] = dw + r->weight[j] * fmin(2 * delta, RECOMPUTED * how->product);
+        to->weight[j] =
+            dw + r->weight[j] * fmin(2 * delta, RECOMPUTED * fmax(how->product, how->step_q));
         for (int64_t d = 0; d < p->v_dim; d++) {
             double a = finite_or_0(fabs(v[d]));
-            to->out[d] += dw * a + sum_error * r->weight[j] * a + r->weight[j] * 0x1p-126;
+            to->out[d] +=
+                dw * a + (sum_error + how->value) * r->weight[j] * a + r->weight[j] * 0x1p-126;
             to->typical[d] += spread * a * spread * a;
         }
     }

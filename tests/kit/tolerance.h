@@ -12,12 +12,19 @@ typedef struct kit_tolerance {
     double product_scatter, weight_scatter; /* one deviation of these, generously */
     double floor;                           /* weights below it may be flushed */
     double terms;                           /* products of parts that stand for one product */
+    double value;                           /* relative error of one value */
+    double step_q;      /* error of scale * q, relative to the greatest of the row; 0: none */
+    const float *sizes; /* with that: kit_problem.sizes, of k */
     double out;                             /* rounding of the stored output */
     double out_floor, out_max;              /* half of its smallest number, and its largest */
 } kit_tolerance;
 
 /** accuracy is resolved: HEED_ACCURACY_EXACT, _BF16 or _SPLIT; out_type a HEED_* type. */
 kit_tolerance kit_tolerance_of(uint32_t accuracy, uint32_t out_type);
+
+/** The same where k or v are of codes. sizes: with HEED_ACCURACY_INT8, as said there. */
+void kit_tolerate_codes(kit_tolerance *how, uint32_t accuracy, uint32_t k_type, uint32_t v_type,
+                        const float *sizes);
 
 /** What one row may be off by: absolute, per element. Arrays as in reference_row. */
 typedef struct kit_row_tolerance {
