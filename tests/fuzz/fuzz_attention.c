@@ -12,6 +12,7 @@
 
 #include <math.h>
 
+#include "decode.h"
 #include "errors.h"
 #include "run.h"
 
@@ -163,6 +164,23 @@ static void draw_values(kit_spec *s, fuzz_bytes *bytes, int large)
     s->odd = fuzz_rarely(bytes, 16) ? fuzz_below(bytes, KIT_ODD_INF_V + 1) : KIT_ODD_NOTHING;
 }
 
+/* Keys or values of codes, or both, in rows of whole blocks. */
+static void draw_codes(kit_spec *s, fuzz_bytes *bytes)
+{
+    const uint32_t both = fuzz_below(bytes, 4);
+    if (both != 0)
+        s->k_type = HEED_I8 + fuzz_below(bytes, HEED_IQ4_NL - HEED_I8 + 1);
+    if (both != 1)
+        s->v_type = both == 3 ? s->k_type : HEED_I8 + fuzz_below(bytes, HEED_IQ4_NL - HEED_I8 + 1);
+    const uint32_t k = heed_block_len(s->k_type), v = heed_block_len(s->v_type);
+    s->qk_dim = (s->qk_dim + k - 1) / k * k;
+    s->v_dim = (s->v_dim + v - 1) / v * v;
+    s->k_scales = (kit_scales){fuzz_below(bytes, KIT_SCALES), fuzz_byte(bytes) & 1};
+    s->v_scales = (kit_scales){fuzz_below(bytes, KIT_SCALES), fuzz_byte(bytes) & 1};
+    s->accuracy = fuzz_below(bytes, 5);
+    make_consistent(s);
+}
+
 static kit_spec draw(fuzz_bytes *bytes)
 {
     kit_spec s = {.batch = 0};
@@ -178,6 +196,8 @@ static kit_spec draw(fuzz_bytes *bytes)
     make_consistent(&s);
     draw_lengths(&s, bytes, large);
     draw_values(&s, bytes, large);
+    if (fuzz_rarely(bytes, 4))
+        draw_codes(&s, bytes);
     return s;
 }
 
@@ -191,6 +211,8 @@ void fuzz_describe(FILE *out)
     fprintf(out, "features 0x%llx heads %u/%u dims %u, %u types %u %u %u %u, bias %u\n",
             (unsigned long long)s->features, s->q_heads, s->kv_heads, s->qk_dim, s->v_dim,
             s->q_type, s->k_type, s->v_type, s->out_type, s->bias_type);
+    fprintf(out, "scales of k %u %u, of v %u %u\n", s->k_scales.kind, s->k_scales.zeros,
+            s->v_scales.kind, s->v_scales.zeros);
     fprintf(out, "scale %g softcap %g window %lld, %lld position %u stage %u accuracy %u\n",
             (double)s->scale, (double)s->softcap, (long long)s->window_left,
             (long long)s->window_right, s->position, s->scores_stage, s->accuracy);
