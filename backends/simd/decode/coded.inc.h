@@ -30,8 +30,58 @@ V_INLINE int coded_has_zero(uint32_t type)
 /* Vectors of 32 dims, which begin at a block. */
 #define CODED_VECTORS (32 / LANES)
 
+/* Does a table of all values of a block's codes take the place of arithmetic on each? */
+#ifdef V_LOOKUP
+#define CODED_TABLE(type) ((type) == HEED_U4 || ((type) >= HEED_Q4_0 && (type) <= HEED_IQ4_NL))
+#else
+#define CODED_TABLE(type) 0
+#endif
+
+/* What numbers of 32 codes are made with: a factor and what is added or taken off, or a table of 16 or 32
+ * values. */
+typedef struct coded_block {
+    vf a, b;
+} coded_block;
+
+#ifdef V_LOOKUP
+/* A code's number, of the codes from `first` on. */
+V_INLINE vf coded_numbers(uint32_t type, int first)
+{
+    static const float numbers[48] = {-16, -15, -14, -13, -12, -11, -10, -9, -8, -7, -6, -5,
+                                      -4,  -3,  -2,  -1,  0,   1,   2,   3,  4,  5,  6,  7,
+                                      8,   9,   10,  11,  12,  13,  14,  15, 16, 17, 18, 19,
+                                      20,  21,  22,  23,  24,  25,  26,  27, 28, 29, 30, 31};
+    return type == HEED_IQ4_NL ? v_of_i8(bytes_load(heed_iq4), 0)
+           : type == HEED_Q4_0 ? v_load(numbers + 8)
+           : type == HEED_Q5_0 ? v_load(numbers + first)
+                               : v_load(numbers + 16 + first);
+}
+#endif
+
+V_INLINE coded_block coded_begin(uint32_t type, const char *at, const float *zero)
+{
+    coded_block of = {v_zero(), v_zero()};
+    if (code_has_blocks(type)) {
+        of.a = code_scale(type, at, 0);
+        of.b = code_least(type, at, 0);
+    } else if (coded_has_zero(type)) {
+        of.b = v_broadcast(zero);
+    }
+#ifdef V_LOOKUP
+    if (CODED_TABLE(type)) {
+        const vf scale = of.a, least = of.b;
+        of.a = type == HEED_U4 ? v_sub(coded_numbers(type, 0), least)
+                               : code_value(type, coded_numbers(type, 0), scale, least);
+        of.b = type == HEED_Q5_0 || type == HEED_Q5_1
+                   ? code_value(type, coded_numbers(type, 16), scale, least)
+                   : v_zero();
+    }
+#endif
+    return of;
+}
+
 /* 16 dims, half a block on where `upper`, of a row of which `at` is a block. */
-V_INLINE void coded_load(uint32_t type, const char *at, int upper, vf factor, vf least,
+V_INLINE void coded_load(uint32_t type, const char *at, int upper, const coded_block *of,
                          vf x[DOT_PARTS])
 {
     if (!heed_is_code(type)) {
@@ -40,26 +90,35 @@ V_INLINE void coded_load(uint32_t type, const char *at, int upper, vf factor, vf
             v_load_type(type, at + (upper * 16 + c * LANES) * bytes, LANES);
         return;
     }
+#ifdef V_LOOKUP
+    if (type == HEED_U4) {
+        x[0] = v_lookup(of->a, vi_nibbles(at + upper * 8));
+        return;
+    }
+    if (CODED_TABLE(type)) {
+        const int head = code_has_least(type) ? 4 : 2;
+        const int has_fifth = type == HEED_Q5_0 || type == HEED_Q5_1;
+        vi i = vi_of_bytes(bytes_load(at + head + (has_fifth ? 4 : 0)));
+        if (upper)
+            i = vi_shr(i, 4);
+        if (has_fifth) {
+            uint16_t bits;
+            memcpy(&bits, at + head + 2 * upper, sizeof bits);
+            x[0] = v_lookup_two(of->a, of->b, vi_fifth(i, bits));
+        } else {
+            x[0] = v_lookup(of->a, i);
+        }
+        return;
+    }
+#endif
     const v_bytes bytes = code_bytes(type, at, upper * 16, 16);
     V_UNROLL for (int c = 0; c < DOT_PARTS; c++)
     {
         x[c] = code_number(type, bytes, c);
         if (code_has_blocks(type))
-            x[c] = code_value(type, x[c], factor, least);
+            x[c] = code_value(type, x[c], of->a, of->b);
         else if (coded_has_zero(type))
-            x[c] = v_sub(x[c], least);
-    }
-}
-
-/* What every number of a block of 32 is multiplied by, and what is added to or taken off it. */
-V_INLINE void coded_factors(uint32_t type, const char *at, const float *zero, vf *factor, vf *least)
-{
-    *factor = *least = v_zero();
-    if (code_has_blocks(type)) {
-        *factor = code_scale(type, at, 0);
-        *least = code_least(type, at, 0);
-    } else if (coded_has_zero(type)) {
-        *least = v_broadcast(zero);
+            x[c] = v_sub(x[c], of->b);
     }
 }
 
@@ -81,19 +140,22 @@ V_INLINE void coded_scores(uint32_t type, int rows, const decode *d, int64_t r,
             const float *from = q;
             V_UNROLL for (int i = 0; i < keys; i++)
             {
-                fetch_row(&run_fetch, key + i * row, side->ahead, bytes);
                 V_UNROLL for (int n = 0; n < 4; n++) V_UNROLL for (int c = 0; c < DOT_PARTS; c++)
                     a[i][n][c] = v_zero();
             }
             for (int64_t e = 0; e < bytes; e += size, from += 32) {
-                vf factor[4], least[4];
-                V_UNROLL for (int i = 0; i < keys; i++) coded_factors(
-                    type, key + i * row + e, side->zero + j + o + i, &factor[i], &least[i]);
+                coded_block of[4];
+                V_UNROLL for (int i = 0; i < keys; i++)
+                {
+                    V_UNROLL for (int64_t n = 0; n < size; n += 64)
+                        fetch_line(&run_fetch, key + i * row + e + side->ahead + n);
+                    of[i] = coded_begin(type, key + i * row + e, side->zero + j + o + i);
+                }
                 V_UNROLL for (int u = 0; u < 2; u++)
                 {
                     vf x[4][DOT_PARTS];
                     V_UNROLL for (int i = 0; i < keys; i++)
-                        coded_load(type, key + i * row + e, u, factor[i], least[i], x[i]);
+                        coded_load(type, key + i * row + e, u, &of[i], x[i]);
                     V_UNROLL for (int n = 0; n < rows; n++)
                         V_UNROLL for (int c = 0; c < DOT_PARTS; c++)
                     {
@@ -112,48 +174,61 @@ V_INLINE void coded_scores(uint32_t type, int rows, const decode *d, int64_t r,
     store_scores(scores, rows, s);
 }
 
-/* 32 dims at a time, or 16 where there are not so many registers. */
+/* Of one block of 32 dims, or of two (blocks, constant); of a half, the lower or upper, where halves is 1:
+ * every sum has a register. */
+V_INLINE void coded_columns(uint32_t type, int rows, int blocks, int halves, int upper,
+                            const coded_side *side, int64_t e, const float *weights, float *acc,
+                            int64_t stride)
+{
+    const int64_t size = heed_offset_bytes(type, 32), row = side->row;
+    const char *value = side->at + e;
+    vf a[4][2 * CODED_VECTORS];
+    const int vectors = blocks * halves * DOT_PARTS;
+    V_UNROLL for (int n = 0; n < rows; n++) V_UNROLL for (int c = 0; c < vectors; c++) a[n][c] =
+        v_zero();
+    for (int j = 0; j < DECODE_BLOCK; j++, value += row) {
+        vf x[2 * CODED_VECTORS];
+        if (!upper)
+            V_UNROLL for (int64_t n = 0; n < blocks * size; n += 64)
+                fetch_line(&run_fetch, value + side->ahead + n);
+        V_UNROLL for (int i = 0; i < blocks; i++)
+        {
+            const coded_block of = coded_begin(type, value + i * size, side->zero + j);
+            coded_load(type, value + i * size, upper, &of, x + i * halves * DOT_PARTS);
+            if (halves == 2)
+                coded_load(type, value + i * size, 1, &of, x + (i * halves + 1) * DOT_PARTS);
+        }
+        V_UNROLL for (int n = 0; n < rows; n++)
+        {
+            const vf y = v_broadcast(&weights[n * DECODE_BLOCK + j]);
+            V_UNROLL for (int c = 0; c < vectors; c++) a[n][c] = v_fma(y, x[c], a[n][c]);
+        }
+    }
+    V_UNROLL for (int n = 0; n < rows; n++) V_UNROLL for (int c = 0; c < vectors; c++)
+    {
+        float *to = acc + n * stride + upper * 16 + c * LANES;
+        v_store(to, v_add(v_load(to), a[n][c]));
+    }
+}
+
 V_INLINE void coded_values(uint32_t type, int rows, const decode *d, int64_t r,
                            const coded_side *side, const float *weights)
 {
-    const int halves = SUMS / rows >= CODED_VECTORS ? 2 : 1;
-    const int64_t size = heed_offset_bytes(type, 32), row = side->row;
-    const int64_t bytes = size * (d->problem->v_dim / 32), stride = d->tile->acc_stride;
+    const int64_t size = heed_offset_bytes(type, 32), stride = d->tile->acc_stride;
+    const int64_t bytes = size * (d->problem->v_dim / 32);
     float *acc = d->tile->acc + r * stride;
-    for (int64_t e = 0; e < bytes; e += size, acc += 32)
-        for (int g = 0; g < 2; g += halves) {
-            const char *value = side->at + e;
-            vf a[4][CODED_VECTORS];
-            V_UNROLL for (int n = 0; n < rows; n++)
-                V_UNROLL for (int c = 0; c < halves * DOT_PARTS; c++) a[n][c] = v_zero();
-            for (int j = 0; j < DECODE_BLOCK; j++, value += row) {
-                vf x[CODED_VECTORS], factor, least;
-                if (side->ahead && g == 0)
-                    for (int64_t o = 0; o < size; o += 64)
-                        fetch_line(&run_fetch, value + side->ahead + o);
-                coded_factors(type, value, side->zero + j, &factor, &least);
-                if (halves == 2) {
-                    coded_load(type, value, 0, factor, least, x);
-                    coded_load(type, value, 1, factor, least, x + DOT_PARTS);
-                } else if (g == 0) {
-                    coded_load(type, value, 0, factor, least, x);
-                } else {
-                    coded_load(type, value, 1, factor, least, x);
-                }
-                V_UNROLL for (int n = 0; n < rows; n++)
-                {
-                    const vf y = v_broadcast(&weights[n * DECODE_BLOCK + j]);
-                    V_UNROLL for (int c = 0; c < halves * DOT_PARTS; c++) a[n][c] =
-                        v_fma(y, x[c], a[n][c]);
-                }
-            }
-            V_UNROLL for (int n = 0; n < rows; n++)
-                V_UNROLL for (int c = 0; c < halves * DOT_PARTS; c++)
-            {
-                float *to = acc + n * stride + g * 16 + c * LANES;
-                v_store(to, v_add(v_load(to), a[n][c]));
-            }
+    int64_t e = 0;
+    if (SUMS / rows >= 2 * CODED_VECTORS)
+        for (; e + size < bytes; e += 2 * size, acc += 64)
+            coded_columns(type, rows, 2, 2, 0, side, e, weights, acc, stride);
+    for (; e < bytes; e += size, acc += 32) {
+        if (SUMS / rows >= CODED_VECTORS) {
+            coded_columns(type, rows, 1, 2, 0, side, e, weights, acc, stride);
+        } else {
+            coded_columns(type, rows, 1, 1, 0, side, e, weights, acc, stride);
+            coded_columns(type, rows, 1, 1, 1, side, e, weights, acc, stride);
         }
+    }
 }
 
 typedef void coded_products(const decode *d, int64_t r, const coded_side *side, float *scores);
@@ -204,21 +279,37 @@ static int suits_codes(const decode *d)
            (!t->pages || p->page_len % DECODE_BLOCK == 0);
 }
 
-/* Scales of a block of keys, those of `row` on of a page, and zeros. Returns 0 if one is not lifted. */
-static int coded_scales(const heed_quant *quant, place at, float *after, float *zero)
+/* Scales and zeros of a block of keys: the caller's where they lie side by side, else copies. */
+typedef struct coded_scale {
+    const float *after, *zero;
+    float scales[DECODE_BLOCK], zeros[DECODE_BLOCK];
+} coded_scale;
+
+/* Of the keys from `at` on. Returns 0 if one is not lifted. */
+static int coded_scales(const heed_quant *quant, place at, coded_scale *to)
 {
     const int64_t first = heed_scale_at(quant, at.page, 0, at.row, 0);
     const int64_t step = quant->key_group ? 0 : quant->stride[2];
-    int lifted = 1;
+    uint32_t lifted = ~0u;
     if (!quant->scale)
         return 1;
-    for (int i = 0; i < DECODE_BLOCK; i++) {
-        const int64_t n = step ? first + i * step : heed_scale_at(quant, at.page, 0, at.row + i, 0);
-        after[i] = quant->scale[n];
-        zero[i] = quant->zero ? quant->zero[n] : 0;
-        lifted &= can_lift(after[i], zero[i]);
+    to->after = quant->scale + first;
+    if (quant->zero)
+        to->zero = quant->zero + first;
+    if (step != 1) {
+        for (int i = 0; i < DECODE_BLOCK; i++) {
+            const int64_t n =
+                step ? first + i * step : heed_scale_at(quant, at.page, 0, at.row + i, 0);
+            to->scales[i] = quant->scale[n];
+            if (quant->zero)
+                to->zeros[i] = quant->zero[n];
+        }
+        to->after = to->scales;
+        to->zero = to->zeros;
     }
-    return lifted;
+    for (int i = 0; i < DECODE_BLOCK; i += LANES)
+        lifted &= can_lift_all(v_load(to->after + i), v_load(to->zero + i));
+    return lifted == ~0u;
 }
 
 /* Keys [first, end), whole blocks, of adjacent kv heads. A block of which not every scale is lifted goes
@@ -233,12 +324,12 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
     const int stream = !t->pages && heads == 1 &&
                        d->k_row == heed_offset_bytes(p->k_type, p->qk_dim) &&
                        d->v_row == heed_offset_bytes(p->v_type, p->v_dim);
-    float k_after[DECODE_BLOCK], v_after[DECODE_BLOCK], k_zero[DECODE_BLOCK] = {0},
-                                                        v_zero_of[DECODE_BLOCK] = {0};
+    coded_scale k_scale = {.zeros = {0}}, v_scale = {.zeros = {0}};
     place at = find_place(d, first), next;
+    k_scale.zero = k_scale.zeros, v_scale.zero = v_scale.zeros; /* 0 where there are none */
     for (int64_t key = first; key < end; key += DECODE_BLOCK, at = next) {
         next = key + DECODE_BLOCK < end ? find_place(d, key + DECODE_BLOCK) : at;
-        coded_side k = {.row = d->k_row, .zero = k_zero}, v = {.row = d->v_row, .zero = v_zero_of};
+        coded_side k = {.row = d->k_row}, v = {.row = d->v_row};
         k.ahead = stream ? CODED_AHEAD
                          : (next.page - at.page) * d->k_page + (next.row - at.row) * d->k_row;
         v.ahead = stream ? CODED_AHEAD
@@ -247,11 +338,12 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
             decode *of = &d[h];
             k.at = (const char *)t->k.data + at.page * d->k_page + at.row * d->k_row + h * k_head;
             v.at = (const char *)t->v.data + at.page * d->v_page + at.row * d->v_row + h * v_head;
-            if (!coded_scales(&of->tile->k_quant, at, k_after, k_zero) |
-                !coded_scales(&of->tile->v_quant, at, v_after, v_zero_of)) {
+            if (!coded_scales(&of->tile->k_quant, at, &k_scale) |
+                !coded_scales(&of->tile->v_quant, at, &v_scale)) {
                 each_block(of, room, key, key + DECODE_BLOCK);
                 continue;
             }
+            k.zero = k_scale.zero, v.zero = v_scale.zero;
             coded_side k_of = k, v_of = v;
             for (int64_t r = 0, n; r < d->rows; r += n, k_of.ahead = v_of.ahead = 0) {
                 n = d->rows - r < CODED_ROWS ? d->rows - r : CODED_ROWS;
@@ -259,8 +351,8 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
                 coded_scores_of[p->k_type][n - 1](of, r, &k_of, scores);
                 for (int64_t i = 0; i < n; i++) {
                     if (d->lift_k)
-                        scale_scores(scores + i * DECODE_BLOCK, k_after);
-                    weigh_scores(of, lent, r + i, 0xffffu, d->lift_v ? v_after : NULL);
+                        scale_scores(scores + i * DECODE_BLOCK, k_scale.after);
+                    weigh_scores(of, lent, r + i, 0xffffu, d->lift_v ? v_scale.after : NULL);
                 }
                 coded_values_of[p->v_type][n - 1](of, r, &v_of, scores);
             }

@@ -26,7 +26,18 @@ static int lifts(uint32_t type, const heed_quant *quant, uint32_t dim)
 V_INLINE int can_lift(float scale, float zero)
 {
     const float size = fabsf(scale);
-    return (scale == 0 || (size >= SCALE_LEAST && size <= SCALE_MOST)) && fabsf(zero) <= ZERO_MOST;
+    return (scale == 0 || (size >= SCALE_LEAST && size < SCALE_MOST)) && fabsf(zero) < ZERO_MOST;
+}
+
+/* Bits: of LANES keys at once, in the low bits. The others are set. */
+V_INLINE uint32_t can_lift_all(vf scale, vf zero)
+{
+    const vf size = v_abs(scale);
+    const uint32_t no_scale = m_bits(m_equal(size, v_zero()));
+    const uint32_t small = m_bits(m_less(size, v_set1(SCALE_LEAST)));
+    const uint32_t below = m_bits(m_less(size, v_set1(SCALE_MOST)));
+    const uint32_t near = m_bits(m_less(v_abs(zero), v_set1(ZERO_MOST)));
+    return ((no_scale | (below & ~small)) & near) | ~m_bits(m_first(LANES));
 }
 
 /* Of the keys of a block that `which` names; of the others 1 and none. */

@@ -248,6 +248,31 @@ V_INLINE vf v_of_e4m3(v_bytes a, int i)
                               _mm256_set1_epi16(0x7e00));
     return _mm512_mul_ps(_mm512_cvtph_ps(x), v_set1(256.0f));
 }
+#define V_LOOKUP 1
+V_INLINE vi vi_of_bytes(v_bytes a)
+{
+    return _mm512_cvtepu8_epi32(a);
+}
+V_INLINE vi vi_nibbles(const void *p)
+{
+    const __m512i by = _mm512_set_epi32(28, 24, 20, 16, 12, 8, 4, 0, 28, 24, 20, 16, 12, 8, 4, 0);
+    const __m512i of = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512i x = _mm512_castsi128_si512(_mm_loadl_epi64(p));
+    return _mm512_srlv_epi32(_mm512_permutexvar_epi32(of, x), by);
+}
+V_INLINE vf v_lookup(vf table, vi i)
+{
+    return _mm512_permutexvar_ps(i, table);
+}
+V_INLINE vf v_lookup_two(vf low, vf high, vi i)
+{
+    return _mm512_permutex2var_ps(low, i, high);
+}
+V_INLINE vi vi_fifth(vi i, uint32_t bits)
+{
+    const vi four = _mm512_and_si512(i, vi_set1(15));
+    return _mm512_mask_or_epi32(four, (__mmask16)bits, four, vi_set1(16));
+}
 V_INLINE vf v_broadcast_f16(const void *p)
 {
     short x;

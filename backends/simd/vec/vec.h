@@ -89,6 +89,14 @@
  *     v_of_i8(a, i), v_of_u8(a, i)                bytes i * LANES on as floats, i < 16 / LANES constant
  *     v_of_e4m3(a, i)                             the same of E4M3: heed_f32_of_e4m3, whatever MXCSR says
  *     v_broadcast_f16(p)                          one f16, widened, in every lane
+ * and where V_LOOKUP is defined, of 16 lanes
+ *     vi_of_bytes(a)                              bytes as int32, unsigned
+ *     vi_nibbles(p)                               of the 16 nibbles of 8 bytes each in the low four bits of
+ *                                                 its lane; the others hold anything
+ *     v_lookup(table, i)                          table[i], by the low four bits
+ *     v_lookup_two(low, high, i)                  by the low five bits
+ *     vi_fifth(i, bits)                           the low four bits of i and, where the lane's bit of the
+ *                                                 16 is set, bit 4
  *
  * Four and eight floats
  *     v8_zero(), v8_load(p), v8_store(p, a), v8_broadcast(p), v8_mul(a, b), v8_fma(a, b, c)
