@@ -1,6 +1,6 @@
 /* Attention over codes: AVX2 and AVX-512 give the same bits; where the codes carry their scales, or have
- * none, these are the bits of attention over the f32 numbers that the codes stand for; elsewhere both are
- * within a bound of the naive backend. Random shapes, types, features, strides and pages; the codes and
+ * none, these are the bits of attention over the f32 numbers that the codes stand for, and elsewhere those
+ * of the same problem with a mask that hides nothing; both are within a bound of the naive backend. Random shapes, types, features, strides and pages; the codes and
  * scales of keys that no row sees are NaN or as large as they get. */
 #include <heed/heed.h>
 #include <heed/kit.h>
@@ -93,6 +93,8 @@ static void make(tensor *t, uint32_t type, int64_t heads, int64_t keys, int64_t 
         t->quant.stride[3] = per > 1;
         t->quant.group = per > 1 ? (uint32_t)(dims + 3) / 4 : 0;
         t->lifted = per == 1;
+        if (t->lifted && below(2)) /* of adjacent keys side by side */
+            t->quant.stride[1] = keys, t->quant.stride[2] = 1;
     }
     for (int64_t h = 0; h < heads; h++)
         for (int64_t j = 0; j < keys; j++)
@@ -113,8 +115,8 @@ static void make(tensor *t, uint32_t type, int64_t heads, int64_t keys, int64_t 
                    (size_t)heed_offset_bytes(type, dims));
             for (int64_t d = 0; d < dims; d++)
                 t->plain[at + d] = NAN;
-            for (int i = 0; i < 4; i++)
-                t->scales[(h * keys + j) * 4 + i] = NAN;
+            for (int i = 0; t->quant.scale && i < (t->quant.group ? 4 : 1); i++)
+                t->scales[h * t->quant.stride[1] + j * t->quant.stride[2] + i] = NAN;
         }
     t->view = view_of(t->data, t, beside);
     t->plain_view = view_of(t->plain, t, beside);
@@ -215,18 +217,25 @@ static int check(heed_context *const *contexts, uint64_t seed)
     float *out[4];
     for (int i = 0; i < 4; i++)
         out[i] = memory(n * sizeof(float));
+    const int lifted = k.lifted || v.lifted;
     int bad = 0;
-    for (int i = 0; i < 4 && !bad; i++) { /* naive, AVX2, AVX-512; the last of f32 */
+    for (int i = 0; i < 4 && !bad;
+         i++) { /* naive, AVX2, AVX-512; the last of f32 or a mask of ones */
         float *to = out[i];
         heed_attn_desc of = desc;
-        args.k = heed_as_const(i < 3 ? k.view : k.plain_view);
-        args.v = heed_as_const(i < 3 ? v.view : v.plain_view);
-        args.k_quant = i < 3 ? k.quant : (heed_quant){0};
-        args.v_quant = i < 3 ? v.quant : (heed_quant){0};
-        if (i < 3 && (k.quant.scale || v.quant.scale))
+        args.k = heed_as_const(i < 3 || lifted ? k.view : k.plain_view);
+        args.v = heed_as_const(i < 3 || lifted ? v.view : v.plain_view);
+        args.k_quant = i < 3 || lifted ? k.quant : (heed_quant){0};
+        args.v_quant = i < 3 || lifted ? v.quant : (heed_quant){0};
+        if ((i < 3 || lifted) && (k.quant.scale || v.quant.scale))
             of.features |= HEED_HAS_QUANT;
-        if (i >= 3)
+        if (i == 3 && !lifted)
             of.k_type = of.v_type = HEED_F32;
+        if (i == 3 && lifted && !masked) { /* of which some blocks go another way */
+            memset(mask, 1, (size_t)kv_len);
+            of.features |= HEED_HAS_MASK;
+            args.mask = (heed_const_view){mask, {0, 0, 0, 1}};
+        }
         if (paged) {
             page(&args.k, page_len);
             page(&args.v, page_len);
@@ -249,8 +258,9 @@ static int check(heed_context *const *contexts, uint64_t seed)
         if (memcmp(&a, &b, sizeof a) || a != a) {
             printf("seed %d: %a by AVX2, %a by AVX-512\n", (int)seed, (double)a, (double)b);
             bad = 1;
-        } else if (!k.lifted && !v.lifted && memcmp(&b, &out[3][at], sizeof b)) {
-            printf("seed %d: %a of codes, %a of f32\n", (int)seed, (double)b, (double)out[3][at]);
+        } else if (memcmp(&b, &out[3][at], sizeof b)) {
+            printf("seed %d: %a of codes, %a of %s\n", (int)seed, (double)b, (double)out[3][at],
+                   lifted ? "codes under a mask of ones" : "f32");
             bad = 1;
         } else if (q_size < 1 && a != out[0][at] &&
                    !(fabsf(a - out[0][at]) <= far * (1 + fabsf(a)))) {
