@@ -274,7 +274,7 @@ static int suits_codes(const decode *d)
     const heed_problem *p = d->problem;
     const heed_tile *t = d->tile;
     return PAIR == 1 && (heed_is_code(p->k_type) || heed_is_code(p->v_type)) && !d->masked &&
-           !d->terms && suits_side(p->k_type, &t->k, &t->k_quant, p->qk_dim) &&
+           suits_side(p->k_type, &t->k, &t->k_quant, p->qk_dim) &&
            suits_side(p->v_type, &t->v, &t->v_quant, p->v_dim) &&
            (!t->pages || p->page_len % DECODE_BLOCK == 0);
 }
@@ -326,8 +326,12 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
                        d->v_row == heed_offset_bytes(p->v_type, p->v_dim);
     coded_scale k_scale = {.zeros = {0}}, v_scale = {.zeros = {0}};
     place at = find_place(d, first), next;
+    block b; /* for the terms of scores alone */
+    b.scores = lent;
     k_scale.zero = k_scale.zeros, v_scale.zero = v_scale.zeros; /* 0 where there are none */
     for (int64_t key = first; key < end; key += DECODE_BLOCK, at = next) {
+        b.base = b.first = key;
+        b.end = key + DECODE_BLOCK;
         next = key + DECODE_BLOCK < end ? find_place(d, key + DECODE_BLOCK) : at;
         coded_side k = {.row = d->k_row}, v = {.row = d->v_row};
         k.ahead = stream ? CODED_AHEAD
@@ -352,6 +356,8 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
                 for (int64_t i = 0; i < n; i++) {
                     if (d->lift_k)
                         scale_scores(scores + i * DECODE_BLOCK, k_scale.after);
+                    if (d->terms)
+                        finish_scores(of, &b, r + i);
                     weigh_scores(of, lent, r + i, 0xffffu, d->lift_v ? v_scale.after : NULL);
                 }
                 coded_values_of[p->v_type][n - 1](of, r, &v_of, scores);

@@ -111,7 +111,21 @@ V_INLINE vf code_each(const code_key *key, const float *from, float none, int64_
 V_INLINE void code_row_of(uint32_t type, const char *row, int64_t dim_stride, int64_t first,
                           int64_t n, const code_key *key, float *to)
 {
-    for (int64_t e = first, left = n; left > 0; e += 16, left -= 16, to += 16) {
+    int64_t e = first, left = n;
+    if (dim_stride == 1 && (code_has_blocks(type) || key->step == 0)) { /* without questions */
+        vf scale = v_set1(key->scale && !code_has_blocks(type) ? *key->scale : 1);
+        vf least = v_set1(key->zero && !code_has_blocks(type) ? *key->zero : 0);
+        for (; left >= 16; e += 16, left -= 16, to += 16) {
+            const v_bytes bytes = code_bytes(type, row, e, 16);
+            if (code_has_blocks(type)) {
+                scale = code_scale(type, row, e);
+                least = code_least(type, row, e);
+            }
+            V_UNROLL for (int i = 0; i < 16 / LANES; i++) v_store(
+                to + i * LANES, code_value(type, code_number(type, bytes, i), scale, least));
+        }
+    }
+    for (; left > 0; e += 16, left -= 16, to += 16) {
         const int count = left < 16 ? (int)left : 16;
         v_bytes bytes;
         if (dim_stride == 1) {
