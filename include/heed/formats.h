@@ -331,35 +331,45 @@ static inline uint8_t heed_encode_by(uint32_t type, float x, float scale, float 
                                                       : 15);
 }
 
+/** Widens the range *least .. *most, which begins as INFINITY .. -INFINITY, by n numbers. A NaN makes NaN
+ * of both for good. */
+static inline void heed_widen_range(const float *x, int64_t n, float *least, float *most)
+{
+    for (int64_t i = 0; i < n; i++) {
+        *least = x[i] < *least || x[i] != x[i] ? x[i] : *least;
+        *most = x[i] > *most || x[i] != x[i] ? x[i] : *most;
+    }
+}
+
+/** The scale and zero of a row of its own, whose numbers have that range. */
+static inline void heed_scale_of_range(uint32_t type, float least, float most, float *scale,
+                                       float *zero)
+{
+    *zero = 0;
+    if (least != least) {
+        *scale = heed_f32_of_bits(0x7fc00000u);
+    } else if (least > most) {
+        *scale = 0; /* there are no numbers */
+    } else if (least == -INFINITY || most == INFINITY) {
+        *scale = INFINITY;
+    } else if (type == HEED_I8 || type == HEED_F8_E4M3) {
+        *scale = (most > -least ? most : 0 - least) / (type == HEED_I8 ? 127.0f : 448.0f);
+    } else {
+        *scale = (most - least) / (type == HEED_U8 ? 255.0f : 15.0f);
+        if (*scale == 0)
+            *scale = fabsf(least);
+        if (*scale != 0 && *scale < INFINITY)
+            *zero = (0 - least) / *scale;
+    }
+}
+
 /** The scale and zero of a row of n numbers of its own. */
 static inline void heed_fresh_scale(uint32_t type, const float *x, int64_t n, float *scale,
                                     float *zero)
 {
-    float least = INFINITY, most = -INFINITY, sum = 0;
-    *scale = *zero = 0;
-    if (n == 0)
-        return;
-    for (int64_t i = 0; i < n; i++) {
-        least = x[i] < least ? x[i] : least;
-        most = x[i] > most ? x[i] : most;
-        sum += x[i] * 0; /* NaN if any is NaN or infinite */
-    }
-    if (sum != sum) {
-        int has_nan = 0;
-        for (int64_t i = 0; i < n; i++)
-            has_nan |= x[i] != x[i];
-        *scale = has_nan ? heed_f32_of_bits(0x7fc00000u) : INFINITY;
-    } else if (type == HEED_I8 || type == HEED_F8_E4M3) {
-        most = most > -least ? most : -least;
-        *scale = most / (type == HEED_I8 ? 127.0f : 448.0f);
-        *scale = *scale != 0 ? *scale : 0; /* no -0 */
-    } else {
-        *scale = (most - least) / (type == HEED_U8 ? 255.0f : 15.0f);
-        if (*scale == 0)
-            *scale = least < 0 ? -least : least > 0 ? least : 0;
-        if (*scale != 0 && *scale < INFINITY)
-            *zero = (0 - least) / *scale;
-    }
+    float least = INFINITY, most = -INFINITY;
+    heed_widen_range(x, n, &least, &most);
+    heed_scale_of_range(type, least, most, scale, zero);
 }
 
 /** A block of 32 of one of the Q formats. */

@@ -1,0 +1,113 @@
+/* heed_hadamard: the orthonormal Walsh-Hadamard transform of groups of a row's elements. */
+#include "hadamard.h"
+
+#include "base/fpenv.h"
+#include "base/reason.h"
+#include "base/rows.h"
+
+#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
+
+heed_status heed_hadamard_check_group(const char *name, uint32_t group, const char *dim_name,
+                                      uint32_t dim, heed_error *why)
+{
+    if (group == 0 || group > HEED_HADAMARD_MOST || (group & (group - 1)))
+        INVALID("args.%s is %u, a power of two up to %d is required", name, group,
+                HEED_HADAMARD_MOST);
+    if (dim % group)
+        INVALID("args.%s is %u, a multiple of args.%s = %u is required", dim_name, dim, name,
+                group);
+    return HEED_OK;
+}
+
+/* Sums and differences of elements h apart, h = 1, 2, 4, ...: the factors of the matrix. */
+void heed_hadamard_groups(float *x, int64_t n, uint32_t group)
+{
+    const float factor = (float)(1 / sqrt((double)group));
+    for (float *g = x; g < x + n; g += group) {
+        for (uint32_t h = 1; h < group; h *= 2)
+            for (uint32_t i = 0; i < group; i += 2 * h)
+                for (uint32_t j = i; j < i + h; j++) {
+                    const float a = g[j], b = g[j + h];
+                    g[j] = a + b;
+                    g[j + h] = a - b;
+                }
+        for (uint32_t i = 0; i < group; i++)
+            g[i] *= factor;
+    }
+}
+
+/* Is y, which begins where x does, x element for element? */
+static int is_in_place(const heed_hadamard_args *a, const int64_t shape[4])
+{
+    int same = a->x_type == a->y_type;
+    for (int i = 0; i < 4; i++)
+        same &= shape[i] <= 1 || a->x.stride[i] == a->y.stride[i];
+    return same;
+}
+
+static heed_status check(const heed_hadamard_args *a, heed_error *why)
+{
+    const int64_t shape[] = {a->batch, a->heads, a->len, a->dim};
+    for (int i = 0; i < 2; i++) {
+        const int64_t size = i ? a->len : a->batch;
+        const uint32_t few = i ? a->dim : a->heads;
+        if (size < 0 || size > INT32_MAX)
+            INVALID("args.%s is %lld, 0 to %d is required", i ? "len" : "batch", (long long)size,
+                    INT32_MAX);
+        if (few == 0 || few > 1u << 20)
+            INVALID("args.%s is %u, 1 to 1048576 is required", i ? "dim" : "heads", few);
+    }
+    if (a->reserved)
+        INVALID("args.reserved is %u, 0 is required", a->reserved);
+    heed_status st = heed_hadamard_check_group("group", a->group, "dim", a->dim, why);
+    if (st == HEED_OK)
+        st = heed_check_type("x_type", a->x_type, why);
+    if (st == HEED_OK)
+        st = heed_check_type("y_type", a->y_type, why);
+    if (st == HEED_OK)
+        st = heed_check_view("x", a->x.data, a->x.stride, heed_dtype_bytes(a->x_type), 0, shape,
+                             why);
+    if (st == HEED_OK)
+        st = heed_check_view("y", a->y.data, a->y.stride, heed_dtype_bytes(a->y_type), 1, shape,
+                             why);
+    if (st == HEED_OK && a->batch && a->len && a->x.data == a->y.data && !is_in_place(a, shape))
+        INVALID("args.y.data equals args.x.data, but their types or strides differ");
+    return st;
+}
+
+static void transform(const heed_hadamard_args *a)
+{
+    float x[HEED_HADAMARD_MOST];
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t h = 0; h < a->heads; h++)
+            for (int64_t i = 0; i < a->len; i++)
+                for (int64_t d = 0; d < a->dim; d += HEED_HADAMARD_MOST) {
+                    const int64_t left = a->dim - d;
+                    const int64_t n = left < HEED_HADAMARD_MOST ? left : HEED_HADAMARD_MOST;
+                    heed_convert(a->x_type, a->x.data,
+                                 b * a->x.stride[0] + h * a->x.stride[1] + i * a->x.stride[2] +
+                                     d * a->x.stride[3],
+                                 a->x.stride[3], HEED_F32, x, 0, 1, n);
+                    heed_hadamard_groups(x, n, a->group);
+                    heed_convert(HEED_F32, x, 0, 1, a->y_type, a->y.data,
+                                 b * a->y.stride[0] + h * a->y.stride[1] + i * a->y.stride[2] +
+                                     d * a->y.stride[3],
+                                 a->y.stride[3], n);
+                }
+}
+
+HEED_CHECK_ARGS_ERROR(heed_hadamard_args);
+heed_status heed_hadamard(const heed_hadamard_args *args)
+{
+    heed_hadamard_args a;
+    heed_error why = {""};
+    heed_status st = heed_read_struct("args", args, sizeof a, &a, &why);
+    if (st == HEED_OK)
+        st = check(&a, &why);
+    if (st != HEED_OK)
+        return heed_report_call(args, st, &why);
+    heed_fpenv saved = heed_fpenv_enter();
+    transform(&a);
+    heed_fpenv_leave(saved);
+    return HEED_OK;
+}

@@ -1,0 +1,100 @@
+/* Rows of codes made many at a time are those that formats.h makes one by one, byte for byte: of any
+ * length, of ordinary numbers and of every kind that has a rule of its own. */
+#include "unit.h"
+
+#include "base/codes.h"
+
+enum { MOST = 320 };
+
+static float special(uint64_t *state)
+{
+    static const float value[] = {0,          -0.0f,    INFINITY, -INFINITY, NAN,  0x1p-149f,
+                                  -0x1p-130f, 0x1p127f, 1e-30f,   65504,     0.5f, -0.5f};
+    return value[unit_below(state, (int64_t)(sizeof value / sizeof *value))];
+}
+
+static void fill(float *x, int64_t n, int kind, uint64_t *state)
+{
+    const float factor = ldexpf(1, kind % 5 == 4 ? (int)unit_below(state, 250) - 125 : 0);
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = unit_number(state) * 3 * factor;
+        if (kind % 7 == 1) /* ties of many kinds */
+            x[i] = (float)(unit_below(state, 33) - 16) / 2;
+        if (kind % 7 == 2)
+            x[i] = fabsf(x[i]);
+        if (kind % 7 == 3 && unit_below(state, 40) == 0)
+            x[i] = special(state);
+        if (kind % 7 == 5)
+            x[i] = heed_f32_of_bits((uint32_t)kit_next(state));
+        if (kind % 7 == 6)
+            x[i] = i ? x[0] : x[i];
+    }
+}
+
+static int same(float a, float b)
+{
+    return (a != a && b != b) || heed_bits_of_f32(a) == heed_bits_of_f32(b);
+}
+
+static void check_range(const float *x, int64_t n, int kind)
+{
+    for (uint32_t type = HEED_I8; type <= HEED_F8_E4M3; type++) {
+        float range[2][2] = {{INFINITY, -INFINITY}, {INFINITY, -INFINITY}}, by[2][2];
+        heed_widen_range(x, n, &range[0][0], &range[0][1]);
+        heed_widen_range_fast(x, n / 2, &range[1][0], &range[1][1]); /* in two pieces */
+        heed_widen_range_fast(x + n / 2, n - n / 2, &range[1][0], &range[1][1]);
+        for (int i = 0; i < 2; i++)
+            heed_scale_of_range(type, range[i][0], range[i][1], &by[i][0], &by[i][1]);
+        CHECK(same(by[0][0], by[1][0]) && same(by[0][1], by[1][1]),
+              "kind %d, %lld numbers, %s: scale %a and zero %a, one by one %a and %a", kind,
+              (long long)n, heed_dtype_name(type), (double)by[1][0], (double)by[1][1],
+              (double)by[0][0], (double)by[0][1]);
+    }
+}
+
+static void check_row(uint32_t type, const float *x, int64_t n, float scale, float zero, int kind)
+{
+    uint8_t want[2 * MOST + 1], got[2 * MOST + 1];
+    size_t bytes = (size_t)n;
+    memset(want, 0xa5, sizeof want);
+    memset(got, 0xa5, sizeof got);
+    if (heed_takes_scale(type)) {
+        for (int64_t i = 0; i < n; i++)
+            want[i] = heed_encode_by(type, x[i], scale, zero);
+        heed_codes_by(type, x, n, scale, zero, got);
+    } else {
+        n -= n % 32;
+        heed_encode(type, x, n, want, 1, 0);
+        heed_encode_blocks(type, x, n, got);
+        bytes = (size_t)heed_offset_bytes(type, n);
+    }
+    size_t at = 0;
+    while (at < bytes && got[at] == want[at])
+        at++;
+    CHECK(at == bytes && got[bytes] == 0xa5,
+          "kind %d, %s by %a and %a: byte %zu of %zu is %02x, one by one %02x", kind,
+          heed_dtype_name(type), (double)scale, (double)zero, at, bytes, got[at], want[at]);
+}
+
+int main(void)
+{
+    static const float scales[] = {1, 0.25f, -0.037f, 1e-40f, 0x1p-20f, INFINITY, NAN, 0};
+    static const float zeros[] = {0, 7.3f, 128, NAN, -INFINITY};
+    uint64_t state = 3;
+    for (int kind = 0; kind < 3500; kind++) {
+        float x[MOST];
+        const int64_t n = unit_below(&state, MOST + 1);
+        const float scale = scales[kind % 8], zero = zeros[kind / 8 % 5];
+        float fresh[2];
+        fill(x, n, kind, &state);
+        check_range(x, n, kind);
+        for (uint32_t type = HEED_I8; type <= HEED_IQ4_NL; type++) {
+            check_row(type, x, n, scale, zero, kind);
+            if (heed_takes_scale(type)) {
+                heed_fresh_scale(type, x, n, &fresh[0], &fresh[1]);
+                check_row(type, x, n, fresh[0], fresh[1], kind);
+            }
+        }
+    }
+    return unit_end();
+}
