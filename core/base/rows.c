@@ -137,6 +137,9 @@ void heed_convert(uint32_t from_type, const void *from, int64_t from_at, int64_t
     } else if (dense && from_type == HEED_F32 && to_type == HEED_BF16) {
         for (int64_t i = 0; i < n; i++) /* types that the compiler knows: it makes vectors of it */
             heed_store(HEED_BF16, out, i, heed_load(HEED_F32, in, i));
+    } else if (dense && from_type == HEED_BF16 && to_type == HEED_F32) {
+        for (int64_t i = 0; i < n; i++)
+            heed_store(HEED_F32, out, i, heed_load(HEED_BF16, in, i));
     } else {
         for (int64_t i = 0; i < n; i++)
             heed_store(to_type, out, i * to_stride, heed_load(from_type, in, i * from_stride));

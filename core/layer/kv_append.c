@@ -2,8 +2,11 @@
 #include "kv_append.h"
 
 #include "base/checked.h"
+#include "base/codes.h"
+#include "base/fpenv.h"
 #include "base/reason.h"
 #include "base/rows.h"
+#include "hadamard.h"
 
 #define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
 
@@ -36,17 +39,95 @@ static heed_status check_sizes(const heed_kv_append_args *a, heed_error *why)
     return HEED_OK;
 }
 
+/* Any type, whose blocks make up rows. */
+static heed_status check_cache_type(const char *name, uint32_t type, const char *dim_name,
+                                    uint32_t dim, heed_error *why)
+{
+    if (type < HEED_F32 || type > HEED_IQ4_NL)
+        INVALID("args.%s is %u, HEED_F32, HEED_F16, HEED_BF16 or a type of codes is required", name,
+                type);
+    if (dim % heed_block_len(type))
+        INVALID("args.%s is %u, a multiple of %u is required with args.%s %s", dim_name, dim,
+                heed_block_len(type), name, heed_dtype_name(type));
+    return HEED_OK;
+}
+
 static heed_status check_types(const heed_kv_append_args *a, heed_error *why)
 {
     heed_status st = heed_check_type("k_type", a->k_type, why);
     if (st == HEED_OK)
-        st = heed_check_type("k_cache_type", a->k_cache_type, why);
+        st = check_cache_type("k_cache_type", a->k_cache_type, "qk_dim", a->qk_dim, why);
     if (st == HEED_OK && a->v_dim)
         st = heed_check_type("v_type", a->v_type, why);
     if (st == HEED_OK && a->v_dim)
-        st = heed_check_type("v_cache_type", a->v_cache_type, why);
+        st = check_cache_type("v_cache_type", a->v_cache_type, "v_dim", a->v_dim, why);
     if (st == HEED_OK && !a->v_dim && (a->v.data || a->v_cache.data))
         INVALID("args.%s is given, but args.v_dim is 0", a->v.data ? "v" : "v_cache");
+    if (st == HEED_OK && !a->v_dim && (a->v_quant.scale || a->v_quant.zero))
+        INVALID("args.v_quant is given, but args.v_dim is 0");
+    return st;
+}
+
+static heed_status check_options(const heed_kv_append_args *a, heed_error *why)
+{
+    const uint64_t known =
+        HEED_APPEND_FRESH_SCALES | HEED_APPEND_HADAMARD_K | HEED_APPEND_HADAMARD_V;
+    const int k_takes = heed_takes_scale(a->k_cache_type);
+    const int v_takes = a->v_dim && heed_takes_scale(a->v_cache_type);
+    heed_status st = HEED_OK;
+    if (a->options & ~known)
+        INVALID("args.options is 0x%llx, bits of HEED_APPEND_* are required",
+                (unsigned long long)a->options);
+    if (a->reserved)
+        INVALID("args.reserved is %u, 0 is required", a->reserved);
+    if ((a->options & HEED_APPEND_FRESH_SCALES) && !k_takes && !v_takes)
+        INVALID("args.options has HEED_APPEND_FRESH_SCALES, but no cache is of a type that takes "
+                "scales");
+    if (!(a->options & (HEED_APPEND_HADAMARD_K | HEED_APPEND_HADAMARD_V)) && a->hadamard)
+        INVALID("args.hadamard is %u, but args.options has no HEED_APPEND_HADAMARD_*", a->hadamard);
+    if ((a->options & HEED_APPEND_HADAMARD_V) && !a->v_dim)
+        INVALID("args.options has HEED_APPEND_HADAMARD_V, but args.v_dim is 0");
+    if (a->options & HEED_APPEND_HADAMARD_K)
+        st = heed_hadamard_check_group("hadamard", a->hadamard, "qk_dim", a->qk_dim, why);
+    if (st == HEED_OK && (a->options & HEED_APPEND_HADAMARD_V))
+        st = heed_hadamard_check_group("hadamard", a->hadamard, "v_dim", a->v_dim, why);
+    return st;
+}
+
+/* Scales that are to be written: there, one for each row of a head, and no two of them the same. */
+static heed_status check_fresh(const char *name, const heed_quant_out *quant, uint32_t type,
+                               const int64_t shape[4], heed_error *why)
+{
+    static const char *const axis[] = {"batch", "head", "key"};
+    for (int i = 0; i < 3; i++)
+        if (shape[i] == 0)
+            return HEED_OK;
+    if (!quant->scale)
+        INVALID("args.%s.scale is NULL, but required with HEED_APPEND_FRESH_SCALES and %s", name,
+                heed_dtype_name(type));
+    if (!quant->zero && (type == HEED_U8 || type == HEED_U4))
+        INVALID("args.%s.zero is NULL, but required with HEED_APPEND_FRESH_SCALES and %s", name,
+                heed_dtype_name(type));
+    if (quant->group || quant->key_group > 1)
+        INVALID("args.%s.%s is %u, %s is required with HEED_APPEND_FRESH_SCALES", name,
+                quant->group ? "group" : "key_group",
+                quant->group ? quant->group : quant->key_group, quant->group ? "0" : "0 or 1");
+    for (int i = 0; i < 3; i++)
+        if (shape[i] != 1 && quant->stride[i] == 0)
+            INVALID("args.%s.stride[%d] (%s) is 0 for %lld scales: those that are written cannot "
+                    "broadcast",
+                    name, i, axis[i], (long long)shape[i]);
+    return HEED_OK;
+}
+
+static heed_status check_quant(const heed_kv_append_args *a, const char *name,
+                               const heed_quant_out *quant, uint32_t type, const int64_t shape[4],
+                               heed_error *why)
+{
+    const heed_quant read = heed_quant_as_const(*quant);
+    heed_status st = heed_check_quant(name, &read, type, shape, why);
+    if (st == HEED_OK && (a->options & HEED_APPEND_FRESH_SCALES) && heed_takes_scale(type))
+        st = check_fresh(name, quant, type, shape, why);
     return st;
 }
 
@@ -67,10 +148,19 @@ static heed_status check_views(const heed_kv_append_args *a, heed_error *why)
                              why);
     if (st == HEED_OK)
         st = heed_check_view("k_cache", a->k_cache.data, a->k_cache.stride,
-                             heed_dtype_bytes(a->k_cache_type), 1, k_cache_shape, why);
+                             heed_reach_bytes(a->k_cache_type), 1, k_cache_shape, why);
+    if (st == HEED_OK && batch)
+        st = heed_check_blocks("k_cache", a->k_cache_type, a->k_cache.stride, k_cache_shape, why);
     if (st == HEED_OK)
-        st = heed_check_view("v_cache", a->v_cache.data, a->v_cache.stride,
-                             heed_dtype_bytes(a->v_cache_type), 1, v_cache_shape, why);
+        st = check_quant(a, "k_quant", &a->k_quant, a->k_cache_type, k_cache_shape, why);
+    if (st != HEED_OK || !a->v_dim)
+        return st;
+    st = heed_check_view("v_cache", a->v_cache.data, a->v_cache.stride,
+                         heed_reach_bytes(a->v_cache_type), 1, v_cache_shape, why);
+    if (st == HEED_OK && batch)
+        st = heed_check_blocks("v_cache", a->v_cache_type, a->v_cache.stride, v_cache_shape, why);
+    if (st == HEED_OK)
+        st = check_quant(a, "v_quant", &a->v_quant, a->v_cache_type, v_cache_shape, why);
     return st;
 }
 
@@ -106,6 +196,8 @@ heed_status heed_kv_append_check(const heed_kv_append_args *a, heed_error *why)
     if (st == HEED_OK)
         st = check_types(a, why);
     if (st == HEED_OK)
+        st = check_options(a, why);
+    if (st == HEED_OK)
         st = heed_check_rows(&lists, why);
     if (st == HEED_OK)
         st = check_views(a, why);
@@ -117,39 +209,137 @@ heed_status heed_kv_append_check(const heed_kv_append_args *a, heed_error *why)
 /* ---- writing ----------------------------------------------------------------------------------
  */
 
-/* Elements of a cache from its start to key j of sequence b, head 0. */
-static int64_t key_at(const heed_kv_append_args *a, const heed_view *cache, int64_t b, int64_t j)
+/* Elements that are read, transformed and encoded at a time: whole blocks and groups. */
+enum { CHUNK = HEED_HADAMARD_MOST };
+
+/* The keys, or the values. */
+typedef struct side {
+    const heed_const_view *from;
+    const heed_view *to;
+    heed_quant quant;
+    float *scale, *zero; /* where fresh ones go */
+    uint32_t from_type, to_type, hadamard;
+    int64_t dim;
+    int fresh;
+} side;
+
+static side side_of(const heed_kv_append_args *a, int is_v)
 {
-    if (!a->page_len)
-        return b * cache->stride[0] + j * cache->stride[2];
-    const int64_t page = a->block_table[b * a->block_table_stride + j / a->page_len];
-    return page * cache->stride[0] + j % a->page_len * cache->stride[2];
+    const heed_quant_out *quant = is_v ? &a->v_quant : &a->k_quant;
+    const uint32_t type = is_v ? a->v_cache_type : a->k_cache_type;
+    const uint64_t transform = is_v ? HEED_APPEND_HADAMARD_V : HEED_APPEND_HADAMARD_K;
+    return (side){.from = is_v ? &a->v : &a->k,
+                  .to = is_v ? &a->v_cache : &a->k_cache,
+                  .quant = heed_quant_as_const(*quant),
+                  .scale = quant->scale,
+                  .zero = quant->zero,
+                  .from_type = is_v ? a->v_type : a->k_type,
+                  .to_type = type,
+                  .hadamard = a->options & transform ? a->hadamard : 0,
+                  .dim = is_v ? a->v_dim : a->qk_dim,
+                  .fresh = a->options & HEED_APPEND_FRESH_SCALES && heed_takes_scale(type)};
 }
 
-static void append_row(const heed_kv_append_args *a, int64_t b, int64_t i, int64_t j)
+/* Elements [d, d + n) of the row at element `from`, as they are to be stored. */
+static int64_t read_chunk(const side *s, int64_t from, int64_t d, float x[CHUNK])
 {
-    const struct {
-        const heed_const_view *from;
-        const heed_view *to;
-        uint32_t from_type, to_type;
-        int64_t dim;
-    } side[] = {{&a->k, &a->k_cache, a->k_type, a->k_cache_type, a->qk_dim},
-                {&a->v, &a->v_cache, a->v_type, a->v_cache_type, a->v_dim}};
-    for (int s = 0; s < (a->v_dim ? 2 : 1); s++) {
-        int64_t from = heed_row_at(side[s].from->stride, a->starts, b, i);
-        int64_t to = key_at(a, side[s].to, b, j);
-        for (uint32_t h = 0; h < a->kv_heads; h++)
-            heed_convert(side[s].from_type, side[s].from->data, from + h * side[s].from->stride[1],
-                         side[s].from->stride[3], side[s].to_type, side[s].to->data,
-                         to + h * side[s].to->stride[1], side[s].to->stride[3], side[s].dim);
+    const int64_t n = s->dim - d < CHUNK ? s->dim - d : CHUNK;
+    heed_convert(s->from_type, s->from->data, from + d * s->from->stride[3], s->from->stride[3],
+                 HEED_F32, x, 0, 1, n);
+    if (s->hadamard)
+        heed_hadamard_groups(x, n, s->hadamard);
+    return n;
+}
+
+/* n numbers from dim d on, by the scales at `at`, to a byte each. */
+static void codes_of(const side *s, const float *x, int64_t d, int64_t n, int64_t at, uint8_t *code)
+{
+    const heed_quant *q = &s->quant;
+    for (int64_t i = 0, left; i < n; i += left) {
+        int64_t place = at;
+        left = n - i;
+        if (q->group) {
+            const int64_t rest = q->group - (d + i) % q->group;
+            left = rest < left ? rest : left;
+            place += (d + i) / q->group * q->stride[3];
+        }
+        heed_codes_by(s->to_type, x + i, left, q->scale ? q->scale[place] : 1,
+                      q->zero ? q->zero[place] : 0, code + i);
+    }
+}
+
+/* n numbers from dim d on to the row at element `to` of the cache. */
+static void write_chunk(const side *s, const float *x, int64_t d, int64_t n, int64_t to, int64_t at)
+{
+    const uint32_t type = s->to_type;
+    const int64_t stride = s->to->stride[3];
+    uint8_t code[CHUNK];
+    if (!heed_is_code(type)) {
+        heed_convert(HEED_F32, x, 0, 1, type, s->to->data, to + d * stride, stride, n);
+        return;
+    }
+    uint8_t *row = (uint8_t *)s->to->data + heed_offset_bytes(type, to + d * stride);
+    if (!heed_takes_scale(type)) {
+        heed_encode_blocks(type, x, n, row);
+    } else if (type == HEED_U4) {
+        codes_of(s, x, d, n, at, code);
+        for (int64_t i = 0; i < n / 2; i++)
+            row[i] = (uint8_t)(code[2 * i] | code[2 * i + 1] << 4);
+    } else if (stride == 1) {
+        codes_of(s, x, d, n, at, row);
+    } else {
+        codes_of(s, x, d, n, at, code);
+        for (int64_t i = 0; i < n; i++)
+            row[i * stride] = code[i];
+    }
+}
+
+/* One head's row: from element `from` to element `to` of the cache, whose scales are at `at`. */
+static void append_head(const side *s, int64_t from, int64_t to, int64_t at)
+{
+    float x[CHUNK];
+    int64_t n = 0;
+    if (!heed_is_code(s->to_type) && !s->hadamard) {
+        heed_convert(s->from_type, s->from->data, from, s->from->stride[3], s->to_type, s->to->data,
+                     to, s->to->stride[3], s->dim);
+        return;
+    }
+    if (s->fresh) {
+        float least = INFINITY, most = -INFINITY, scale, zero;
+        for (int64_t d = 0; d < s->dim; d += n) {
+            n = read_chunk(s, from, d, x);
+            heed_widen_range_fast(x, n, &least, &most);
+        }
+        heed_scale_of_range(s->to_type, least, most, &scale, &zero);
+        s->scale[at] = scale;
+        if (s->zero)
+            s->zero[at] = zero;
+    }
+    for (int64_t d = 0; d < s->dim; d += n) {
+        if (!s->fresh || s->dim > CHUNK)
+            n = read_chunk(s, from, d, x);
+        write_chunk(s, x, d, n, to, at);
     }
 }
 
 void heed_kv_append_rows(const heed_kv_append_args *a, int64_t b, int64_t first, int64_t end)
 {
     const int64_t there = a->cache_lens ? a->cache_lens[b] : 0;
-    for (int64_t i = first; i < end; i++)
-        append_row(a, b, i, there + i);
+    const side sides[] = {side_of(a, 0), side_of(a, 1)};
+    for (int64_t i = first; i < end; i++) {
+        int64_t page = b, key = there + i;
+        if (a->page_len) {
+            page = a->block_table[b * a->block_table_stride + key / a->page_len];
+            key %= a->page_len;
+        }
+        for (const side *s = sides; s < sides + (a->v_dim ? 2 : 1); s++) {
+            const int64_t from = heed_row_at(s->from->stride, a->starts, b, i);
+            const int64_t to = page * s->to->stride[0] + key * s->to->stride[2];
+            for (uint32_t h = 0; h < a->kv_heads; h++)
+                append_head(s, from + h * s->from->stride[1], to + h * s->to->stride[1],
+                            s->quant.scale ? heed_scale_at(&s->quant, page, h, key, 0) : 0);
+        }
+    }
 }
 
 HEED_CHECK_ARGS_ERROR(heed_kv_append_args);
@@ -162,7 +352,9 @@ heed_status heed_kv_append(const heed_kv_append_args *args)
         st = heed_kv_append_check(&a, &why);
     if (st != HEED_OK)
         return heed_report_call(args, st, &why);
+    heed_fpenv saved = heed_fpenv_enter();
     for (int64_t b = 0; b < a.batch; b++)
         heed_kv_append_rows(&a, b, 0, heed_row_count(a.lens, b, a.len));
+    heed_fpenv_leave(saved);
     return HEED_OK;
 }

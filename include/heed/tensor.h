@@ -88,6 +88,29 @@ typedef struct heed_quant {
     uint32_t key_group; /**< adjacent keys that share a scale; 0: each has its own */
 } heed_quant;
 
+/**
+ * Scales and zeros that a call may write: those of a cache that is appended to. The same layout, and
+ * everything that heed_quant says. Frozen.
+ */
+typedef struct heed_quant_out {
+    float *scale;       /**< as in heed_quant */
+    float *zero;        /**< as in heed_quant */
+    int64_t stride[4];  /**< as in heed_quant; those that are written cannot broadcast */
+    uint32_t group;     /**< as in heed_quant */
+    uint32_t key_group; /**< as in heed_quant */
+} heed_quant_out;
+
+/** What one call has written, as another reads it. */
+static inline heed_quant heed_quant_as_const(heed_quant_out quant)
+{
+    heed_quant same = {quant.scale,
+                       quant.zero,
+                       {quant.stride[0], quant.stride[1], quant.stride[2], quant.stride[3]},
+                       quant.group,
+                       quant.key_group};
+    return same;
+}
+
 HEED_END_C
 
 #endif

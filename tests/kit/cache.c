@@ -6,6 +6,8 @@
 #include "encode.h"
 #include "random.h"
 
+#include <heed/formats.h>
+#include <heed/hadamard.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,6 +15,9 @@
 
 enum { BATCH = 3, HEADS = 2, QK = 5, V = 3, LEN = 9, CAPACITY = 26, PACKED_ROWS = 24 };
 enum { FORM_PLAIN, FORM_TOKEN_MAJOR, FORM_PACKED, FORM_ODD, FORM_NO_V, FORMS };
+/* Where the scales of codes come from: none, one for all, one for each group of dims and keys, fresh. */
+enum { SCALES_NONE, SCALES_ONE, SCALES_GROUPS, SCALES_FRESH, SCALES };
+enum { KEY_GROUP = 3, MOST_DIM = 96 };
 
 static const int32_t lens[BATCH] = {7, 0, 9}, starts[BATCH] = {12, 0, 1};
 static const int32_t cache_lens[BATCH] = {3, 26, 17};
@@ -20,7 +25,7 @@ static const int32_t cache_lens[BATCH] = {3, 26, 17};
 /* A call with its memory: new rows, and caches that begin as noise. */
 typedef struct appending {
     heed_kv_append_args args;
-    guard_buffer buffer[4]; /* k, v, k_cache, v_cache */
+    guard_buffer buffer[8]; /* k, v, k_cache, v_cache, their scales, their zeros */
     int32_t table[BATCH * CAPACITY];
     uint32_t page_len;
 } appending;
@@ -37,7 +42,7 @@ static heed_view dense(guard_buffer *buffer, int64_t heads, int64_t rows, int64_
 
 static void drop(appending *a)
 {
-    for (int n = 0; n < 4; n++)
+    for (int n = 0; n < 8; n++)
         guard_unmap(&a->buffer[n]);
 }
 
@@ -45,6 +50,13 @@ static void noise(guard_buffer *buffer, uint64_t seed)
 {
     for (size_t i = 0; i < buffer->bytes; i++)
         buffer->data[i] = (unsigned char)(kit_hash(seed, (int64_t)i) >> 7);
+}
+
+/* A row of codes is whole blocks, and not all of its groups are whole. */
+static int64_t dim_of(uint32_t cache_type, int is_v)
+{
+    const int64_t len = heed_block_len(cache_type);
+    return len == 1 ? (is_v ? V : QK) : len * (is_v ? 1 : 3);
 }
 
 static int make(appending *a, int form, uint32_t type, uint32_t cache_type, uint32_t page_len,
@@ -55,21 +67,23 @@ static int make(appending *a, int form, uint32_t type, uint32_t cache_type, uint
     const int64_t rows = packed ? PACKED_ROWS : LEN, n_pages = BATCH * pages + 2;
     const size_t batch = packed ? 1 : BATCH, cache_batch = (size_t)(page_len ? n_pages : BATCH);
     const int64_t cache_rows = page_len ? page_len : CAPACITY;
-    const int64_t dim[2] = {QK, form == FORM_NO_V ? 0 : V};
+    const int64_t dim[2] = {dim_of(cache_type, 0), form == FORM_NO_V ? 0 : dim_of(cache_type, 1)};
     memset(a, 0, sizeof *a);
     a->page_len = page_len;
     for (int n = 0; n < 4; n++) {
         size_t each = (size_t)(HEADS * dim[n & 1]);
         size_t elements =
             n < 2 ? batch * each * (size_t)rows : cache_batch * each * (size_t)cache_rows;
-        uint32_t bytes = kit_bytes_of(n < 2 ? type : cache_type);
-        if (guard_map(&a->buffer[n], elements * bytes, side, form == FORM_ODD, 0xc3) != 0)
+        if (guard_map(&a->buffer[n],
+                      (size_t)heed_offset_bytes(n < 2 ? type : cache_type, (int64_t)elements), side,
+                      form == FORM_ODD, 0xc3) != 0)
             return drop(a), -1;
         noise(&a->buffer[n], 40 + (uint64_t)n);
         for (size_t i = 0; n < 2 && i < elements; i++)
             kit_encode(type, a->buffer[n].data, (int64_t)i,
-                       i % 11 == 7 ? (double)NAN
-                                   : kit_normal(kit_hash(50 + (uint64_t)n, (int64_t)i)));
+                       i % (heed_is_code(cache_type) ? 97 : 11) == 7
+                           ? (double)NAN
+                           : kit_normal(kit_hash(50 + (uint64_t)n, (int64_t)i)));
         if (n < 2)
             guard_read_only(&a->buffer[n]);
     }
@@ -81,17 +95,17 @@ static int make(appending *a, int form, uint32_t type, uint32_t cache_type, uint
                               .len = LEN,
                               .capacity = CAPACITY,
                               .kv_heads = HEADS,
-                              .qk_dim = QK,
+                              .qk_dim = (uint32_t)dim[0],
                               .v_dim = (uint32_t)dim[1],
                               .page_len = page_len,
                               .k_type = type,
                               .v_type = type,
                               .k_cache_type = cache_type,
                               .v_cache_type = cache_type,
-                              .k = heed_as_const(dense(&a->buffer[0], HEADS, rows, QK, tokens)),
-                              .v = heed_as_const(dense(&a->buffer[1], HEADS, rows, V, tokens)),
-                              .k_cache = dense(&a->buffer[2], HEADS, cache_rows, QK, tokens),
-                              .v_cache = dense(&a->buffer[3], HEADS, cache_rows, V, tokens),
+                              .k = heed_as_const(dense(&a->buffer[0], HEADS, rows, dim[0], tokens)),
+                              .v = heed_as_const(dense(&a->buffer[1], HEADS, rows, dim[1], tokens)),
+                              .k_cache = dense(&a->buffer[2], HEADS, cache_rows, dim[0], tokens),
+                              .v_cache = dense(&a->buffer[3], HEADS, cache_rows, dim[1], tokens),
                               .lens = lens,
                               .starts = packed ? starts : NULL,
                               .rows = packed ? PACKED_ROWS : 0,
@@ -180,10 +194,183 @@ static void writes(const kit_env *env, const kit_case *c, kit_outcome *outcome)
             }
 }
 
+/* ---- codes ------------------------------------------------------------------------------------
+ */
+
+/* Scales and zeros for both caches; those that are to be fresh begin as noise. */
+static int add_scales(appending *a, int scales, int side)
+{
+    heed_kv_append_args *g = &a->args;
+    heed_quant_out *quant[2] = {&g->k_quant, &g->v_quant};
+    const uint32_t type = g->k_cache_type;
+    const int64_t batch = g->page_len ? g->n_pages : BATCH;
+    const int64_t keys = g->page_len ? g->page_len : CAPACITY;
+    for (int s = 0; s < (g->v_dim ? 2 : 1) && scales != SCALES_NONE; s++) {
+        const int64_t dim = s ? g->v_dim : g->qk_dim;
+        const uint32_t group = scales == SCALES_GROUPS ? 2 : 0;
+        const uint32_t key_group = scales == SCALES_GROUPS ? KEY_GROUP : 0;
+        const int64_t across = group ? (dim + group - 1) / group : 1;
+        const int64_t along = key_group ? (keys + key_group - 1) / key_group : keys;
+        const int64_t n = scales == SCALES_ONE ? 1 : batch * HEADS * along * across;
+        for (int i = 0; i < 2; i++) {
+            guard_buffer *b = &a->buffer[4 + 2 * i + s];
+            if (guard_map(b, (size_t)n * 4, side, 0, 0xc3) != 0)
+                return -1;
+            noise(b, 60 + (uint64_t)(2 * i + s));
+            for (int64_t j = 0; j < n && scales != SCALES_FRESH; j++)
+                kit_encode(HEED_F32, b->data, j,
+                           i ? 9 + kit_normal(kit_hash(70, j)) : 0.05 + 0.01 * (double)(j % 7));
+            if (scales != SCALES_FRESH)
+                guard_read_only(b);
+        }
+        *quant[s] = (heed_quant_out){.scale = (float *)(void *)a->buffer[4 + s].data,
+                                     .group = group,
+                                     .key_group = key_group};
+        if (type != HEED_F8_E4M3 && !(scales == SCALES_ONE && s))
+            quant[s]->zero = (float *)(void *)a->buffer[6 + s].data;
+        if (scales != SCALES_ONE) {
+            const int64_t stride[4] = {HEADS * along * across, along * across, across, group != 0};
+            memcpy(quant[s]->stride, stride, sizeof stride);
+        }
+    }
+    g->options = scales == SCALES_FRESH ? HEED_APPEND_FRESH_SCALES : 0;
+    return 0;
+}
+
+/* A row as it is to be stored: transformed where that is asked for. */
+static void stored_row(const appending *a, int which, int64_t from, float *x)
+{
+    const heed_kv_append_args *g = &a->args;
+    const heed_const_view *view = which ? &g->v : &g->k;
+    const uint32_t dim = which ? g->v_dim : g->qk_dim;
+    const heed_hadamard_args transform = {.struct_size = sizeof transform,
+                                          .batch = 1,
+                                          .len = 1,
+                                          .heads = 1,
+                                          .dim = dim,
+                                          .group = g->hadamard,
+                                          .x_type = HEED_F32,
+                                          .y_type = HEED_F32,
+                                          .x = {x, {0, 0, 0, 1}},
+                                          .y = {x, {0, 0, 0, 1}}};
+    for (uint32_t d = 0; d < dim; d++)
+        x[d] = (float)kit_decode(g->k_type, view->data, from + d * view->stride[3]);
+    if (g->options & (which ? HEED_APPEND_HADAMARD_V : HEED_APPEND_HADAMARD_K))
+        heed_hadamard(&transform);
+}
+
+/* What the cache should hold, and its scales and zeros, by formats.h. */
+static void expect_codes(const appending *a, int which, unsigned char *image, unsigned char *scale,
+                         unsigned char *zero)
+{
+    const heed_kv_append_args *g = &a->args;
+    const heed_const_view *from = which ? &g->v : &g->k;
+    const heed_view *to = which ? &g->v_cache : &g->k_cache;
+    const heed_quant quant = heed_quant_as_const(which ? g->v_quant : g->k_quant);
+    const uint32_t dim = which ? g->v_dim : g->qk_dim, type = g->k_cache_type;
+    for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t n = 0; n < lens[b] * HEADS; n++) {
+            const int64_t i = n / HEADS, h = n % HEADS;
+            int64_t key = cache_lens[b] + i, page = b;
+            float x[MOST_DIM], by[2] = {1, 0};
+            if (a->page_len) {
+                page = a->table[b * g->block_table_stride + key / a->page_len];
+                key %= a->page_len;
+            }
+            const int64_t at = page * to->stride[0] + h * to->stride[1] + key * to->stride[2];
+            stored_row(a, which,
+                       (g->starts ? g->starts[b] * from->stride[2] : b * from->stride[0]) +
+                           h * from->stride[1] + i * from->stride[2],
+                       x);
+            if (!heed_takes_scale(type)) {
+                heed_encode(type, x, dim, image + heed_offset_bytes(type, at), 1, 0);
+                continue;
+            }
+            if (g->options & HEED_APPEND_FRESH_SCALES) {
+                heed_fresh_scale(type, x, dim, &by[0], &by[1]);
+                memcpy(scale + 4 * heed_scale_at(&quant, page, h, key, 0), &by[0], 4);
+                if (quant.zero)
+                    memcpy(zero + 4 * heed_scale_at(&quant, page, h, key, 0), &by[1], 4);
+            }
+            for (uint32_t d = 0; d < dim; d++) {
+                const int64_t place = quant.scale ? heed_scale_at(&quant, page, h, key, d) : 0;
+                if (quant.scale && !(g->options & HEED_APPEND_FRESH_SCALES)) {
+                    memcpy(&by[0], scale + 4 * place, 4);
+                    if (quant.zero)
+                        memcpy(&by[1], zero + 4 * place, 4);
+                }
+                const uint8_t code = heed_encode_by(type, x[d], by[0], by[1]);
+                if (type == HEED_U4) {
+                    unsigned char *byte = image + (at + d) / 2;
+                    *byte =
+                        (unsigned char)(d % 2 ? (*byte & 15) | code << 4 : (*byte & 0xf0) | code);
+                } else {
+                    image[at + d] = code;
+                }
+            }
+        }
+}
+
+static void writes_one(const kit_case *c, int form, uint32_t page_len, int scales, int hadamard,
+                       kit_outcome *outcome)
+{
+    const uint32_t type = c->spec.k_type;
+    const uint32_t from = HEED_F32 + (uint32_t)(form + scales + hadamard) % 3;
+    unsigned char *image[8] = {0};
+    appending a;
+    if (make(&a, form, from, type, page_len, form & 1 ? GUARD_LOW : GUARD_HIGH) != 0 ||
+        add_scales(&a, scales, form & 1 ? GUARD_LOW : GUARD_HIGH) != 0) {
+        kit_fail(outcome, "out of memory");
+        return;
+    }
+    if (hadamard) { /* the greatest group that both rows have */
+        a.args.hadamard = heed_block_len(type) > 1 ? heed_block_len(type) : 1;
+        a.args.options |= HEED_APPEND_HADAMARD_K | (a.args.v_dim ? HEED_APPEND_HADAMARD_V : 0);
+    }
+    int whole = 1;
+    for (int n = 2; n < 8; n++) {
+        image[n] = malloc(a.buffer[n].bytes + 1);
+        whole &= image[n] != NULL;
+        if (image[n])
+            memcpy(image[n], a.buffer[n].data, a.buffer[n].bytes);
+    }
+    for (int s = 0; s < (a.args.v_dim ? 2 : 1) && whole; s++)
+        expect_codes(&a, s, image[2 + s], image[4 + s], image[6 + s]);
+    if (heed_kv_append(&a.args) != HEED_OK)
+        kit_fail(outcome, "form %d, pages of %u, scales %d: %s", form, page_len, scales,
+                 heed_last_error());
+    for (int n = 2; n < 8 && whole; n++)
+        if (memcmp(a.buffer[n].data, image[n], a.buffer[n].bytes) != 0 ||
+            (a.buffer[n].bytes && !guard_slack_is(&a.buffer[n], 0xc3)))
+            kit_fail(outcome,
+                     "form %d, pages of %u, scales %d, transform %d: the %s's %s are not what they "
+                     "should be",
+                     form, page_len, scales, hadamard, n & 1 ? "values" : "keys",
+                     n < 4   ? "codes"
+                     : n < 6 ? "scales"
+                             : "zeros");
+    if (!whole)
+        kit_fail(outcome, "out of memory");
+    for (int n = 2; n < 8; n++)
+        free(image[n]);
+    drop(&a);
+}
+
+static void writes_codes(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    static const uint32_t page_len[] = {0, 1, 3, 16, 17};
+    (void)env;
+    for (int form = 0; form < FORMS; form++)
+        for (size_t n = 0; n < COUNT(page_len); n++)
+            for (int scales = 0; scales < (heed_takes_scale(c->spec.k_type) ? SCALES : 1); scales++)
+                for (int hadamard = 0; hadamard < 2; hadamard++)
+                    writes_one(c, form, page_len[n], scales, hadamard, outcome);
+}
+
 /* ---- mistakes ---------------------------------------------------------------------------------
  */
 
-/* In a paged, packed call and in a contiguous one. */
+/* In a paged, packed call and in contiguous ones, with values and without. */
 static void refuses(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     (void)env;
@@ -194,8 +381,8 @@ static void refuses(const kit_env *env, const kit_case *c, kit_outcome *outcome)
         for (uint32_t pick = 0; pick < 96; pick++) {
             appending a;
             const int paged = (int)pick & 1;
-            if (make(&a, paged ? FORM_PACKED : FORM_PLAIN, HEED_F32, HEED_F16, paged ? 16 : 0,
-                     GUARD_HIGH) != 0) {
+            const int form = paged ? FORM_PACKED : pick % 3 ? FORM_PLAIN : FORM_NO_V;
+            if (make(&a, form, HEED_F32, HEED_F16, paged ? 16 : 0, GUARD_HIGH) != 0) {
                 kit_fail(outcome, "out of memory");
                 return;
             }
@@ -206,7 +393,7 @@ static void refuses(const kit_env *env, const kit_case *c, kit_outcome *outcome)
         }
         n_never += n_made == 0;
     }
-    if (n_never != 1) /* of a call without values */
+    if (n_never)
         kit_fail(outcome, "%d mistakes were not made", n_never);
 }
 
@@ -376,6 +563,11 @@ void kit_cache_cases(kit_list *list)
         kit_add(list, &c);
         c.run = in_pieces;
         snprintf(c.name, sizeof c.name, "cache/in_pieces/%s", kit_type_name(type));
+        kit_add(list, &c);
+    }
+    for (uint32_t type = HEED_I8; type <= HEED_IQ4_NL; type++) {
+        kit_case c = {.quick = 1, .run = writes_codes, .spec.k_type = type};
+        snprintf(c.name, sizeof c.name, "cache/append/%s", heed_dtype_name(type));
         kit_add(list, &c);
     }
     kit_case mistakes = {.name = "cache/mistakes/f32", .quick = 1, .run = refuses};

@@ -133,6 +133,118 @@ static const char *bad_page(void *of, int arg, uint32_t pick)
     return word;
 }
 
+/* A call whose keys become codes, with scales that it then lacks, that are too few or of no use. */
+enum {
+    NO_SCALE,
+    NO_ZERO,
+    A_GROUP,
+    A_KEY_GROUP,
+    SHARED,
+    FAR,
+    ZERO_ALONE,
+    GROUP_ALONE,
+    ZERO_OF_F8,
+    DIM_STRIDE,
+    OF_Q,
+    OF_PLAIN,
+    NO_TYPE
+};
+
+static const char *bad_scales(void *of, int arg, uint32_t pick)
+{
+    static float some[2];
+    static const char *const word[] = {"args.k_quant.scale is NULL",
+                                       "args.k_quant.zero is NULL",
+                                       "args.k_quant.group is 2",
+                                       "args.k_quant.key_group is 3",
+                                       "args.k_quant.stride[2] (key) is 0",
+                                       "args.k_quant has strides",
+                                       "args.k_quant.zero is given",
+                                       "args.k_quant.group is given",
+                                       "args.k_quant.zero is given",
+                                       "args.k_quant.stride[3] is 1",
+                                       "args.k_quant.scale is given",
+                                       "args.k_quant.scale is given",
+                                       "args.options has HEED_APPEND_FRESH_SCALES"};
+    heed_kv_append_args *a = &((call *)of)->append;
+    heed_quant_out *q = &a->k_quant;
+    const int64_t keys = a->page_len ? a->page_len : a->capacity;
+    const heed_quant_out good = {some, some, {a->kv_heads * keys, keys, 1, 0}, 0, pick & 1};
+    a->k_cache_type = HEED_U8;
+    a->options = HEED_APPEND_FRESH_SCALES;
+    *q = good;
+    switch (arg) {
+    case NO_SCALE:
+        *q = (heed_quant_out){0};
+        break;
+    case NO_ZERO:
+        q->zero = NULL;
+        break;
+    case A_GROUP:
+        q->group = 2;
+        break;
+    case A_KEY_GROUP:
+        q->key_group = 3;
+        break;
+    case SHARED:
+        q->stride[2] = 0;
+        break;
+    case FAR:
+        q->stride[pick % 3] = INT64_MAX / 2;
+        break;
+    case ZERO_ALONE:
+        *q = (heed_quant_out){.zero = some};
+        a->options = 0;
+        break;
+    case GROUP_ALONE:
+        *q = (heed_quant_out){.group = 1};
+        a->options = 0;
+        break;
+    case ZERO_OF_F8:
+        a->k_cache_type = HEED_F8_E4M3;
+        break;
+    case DIM_STRIDE:
+        q->stride[3] = 1;
+        break;
+    case OF_Q:
+        a->k_cache_type = HEED_Q8_0;
+        a->options = 0;
+        a->qk_dim = 32;
+        break;
+    case OF_PLAIN:
+        a->k_cache_type = HEED_BF16;
+        a->options = 0;
+        break;
+    case NO_TYPE:
+        a->k_cache_type = HEED_F32;
+        break;
+    }
+    if (arg == OF_Q) { /* rows of whole blocks; where they lie is never asked */
+        a->k_cache.stride[0] = a->k_cache.stride[1] = a->k_cache.stride[2] = 32;
+        a->k_cache.stride[3] = 1;
+    }
+    return word[arg];
+}
+
+/* A cache of codes whose strides tear blocks. */
+static const char *torn_blocks(void *of, int arg, uint32_t pick)
+{
+    static char word[40];
+    heed_kv_append_args *a = &((call *)of)->append;
+    heed_view *view = arg ? &a->v_cache : &a->k_cache;
+    const int axis = (int)(pick % 4);
+    *(arg ? &a->v_dim : &a->qk_dim) = 32;
+    *(arg ? &a->v_cache_type : &a->k_cache_type) = HEED_Q4_0 + pick / 4 % 5;
+    for (int i = 0; i < 4; i++)
+        view->stride[i] = i == 3 ? 1 : 64;
+    view->stride[axis] += 1 + pick % 30;
+    if ((axis == 2 && (a->page_len ? a->page_len : a->capacity) < 2) ||
+        (axis == 1 && a->kv_heads < 2))
+        return NULL;
+    snprintf(word, sizeof word, "%s.stride[%d]", arg ? "v_cache" : "k_cache", axis);
+    return word;
+}
+
 /* clang-format off */
 static const kit_mistake append_mistakes[] = {
     {"struct_size", "struct_size", 0, HEED_ERR_ABI, PUT(append.struct_size, KIT_BAD_STRUCTS)},
@@ -149,9 +261,13 @@ static const kit_mistake append_mistakes[] = {
     {"kv_heads", "kv_heads", 0, INVALID, PUT(append.kv_heads, BAD_DIMS)},
     {"qk_dim", "qk_dim", 0, INVALID, PUT(append.qk_dim, BAD_DIMS)},
     {"k_type", "k_type", 0, INVALID, PUT(append.k_type, BAD_TYPES)},
-    {"k_cache_type", "k_cache_type", 0, INVALID, PUT(append.k_cache_type, BAD_TYPES)},
+    {"k_cache_type", "k_cache_type", 0, INVALID, PUT(append.k_cache_type, KIT_BAD_TYPES)},
+    {"blocks of k", "args.qk_dim is 5", 0, INVALID, PUT(append.k_cache_type, HEED_U4, HEED_Q8_0, HEED_Q4_0, HEED_Q4_1, HEED_Q5_0, HEED_Q5_1, HEED_IQ4_NL),
+     WITH(KNOWN)},
     {"v_type", "v_type", 0, INVALID, PUT(append.v_type, BAD_TYPES), WITH(VALUES)},
-    {"v_cache_type", "v_cache_type", 0, INVALID, PUT(append.v_cache_type, BAD_TYPES), WITH(VALUES)},
+    {"v_cache_type", "v_cache_type", 0, INVALID, PUT(append.v_cache_type, KIT_BAD_TYPES), WITH(VALUES)},
+    {"blocks of v", "args.v_dim is 3", 0, INVALID, PUT(append.v_cache_type, HEED_U4, HEED_Q8_0, HEED_Q4_0, HEED_Q4_1, HEED_Q5_0, HEED_Q5_1, HEED_IQ4_NL),
+     WITH(KNOWN | VALUES)},
     {"v without v_dim", "v", 0, INVALID, DO(v_alone, 0, 1), WITHOUT(VALUES)},
     {"a small table", "capacity", 0, INVALID, DO(small_table, 0, 2), WITH(PAGES)},
     {"a table without pages", "block_table", 0, INVALID, PUT(append.block_table, KIT_SOMETHING),
@@ -166,6 +282,28 @@ static const kit_mistake append_mistakes[] = {
     {"more than capacity", "capacity", 0, INVALID, DO(too_full, 0, 3)},
     {"a page", "block_table", 0, INVALID, DO(bad_page, 0, 12), WITH(PAGES)},
     {"no block_table", "block_table", 0, INVALID, DO(bad_page, 1, 3), WITH(PAGES)},
+    {"options", "args.options is 0x", 0, INVALID, PUT(append.options, 8, 15, INT64_MIN, -1)},
+    {"reserved", "args.reserved is", 0, INVALID, PUT(append.reserved, 1, UINT32_MAX)},
+    {"hadamard without its option", "args.hadamard is", 0, INVALID, PUT(append.hadamard, 1, 4), WITH(KNOWN)},
+    {"hadamard of none", "args.hadamard is 0", 0, INVALID, PUT(append.options, HEED_APPEND_HADAMARD_K), WITH(KNOWN)},
+    {"hadamard of v", "args.hadamard is 0", 0, INVALID, PUT(append.options, HEED_APPEND_HADAMARD_V), WITH(KNOWN | VALUES)},
+    {"hadamard of no v", "args.v_dim is 0", 0, INVALID, PUT(append.options, HEED_APPEND_HADAMARD_V), WITH(KNOWN), WITHOUT(VALUES)},
+    {"scales of no v", "args.v_quant", 0, INVALID, PUT(append.v_quant.scale, KIT_SOMETHING), WITHOUT(VALUES)},
+    {"fresh of no codes", "args.options", 0, INVALID, DO(bad_scales, NO_TYPE, 1), WITH(KNOWN)},
+    {"no scales", "k_quant.scale", 0, INVALID, DO(bad_scales, NO_SCALE, 2), WITH(KNOWN)},
+    {"no zeros", "k_quant.zero", 0, INVALID, DO(bad_scales, NO_ZERO, 2), WITH(KNOWN)},
+    {"fresh by group", "k_quant.group", 0, INVALID, DO(bad_scales, A_GROUP, 2), WITH(KNOWN)},
+    {"fresh by key group", "k_quant.key_group", 0, INVALID, DO(bad_scales, A_KEY_GROUP, 2), WITH(KNOWN)},
+    {"fresh and shared", "k_quant.stride", 0, INVALID, DO(bad_scales, SHARED, 2), WITH(KNOWN)},
+    {"far scales", "k_quant", 0, INVALID, DO(bad_scales, FAR, 3), WITH(KNOWN)},
+    {"zeros alone", "k_quant.zero", 0, INVALID, DO(bad_scales, ZERO_ALONE, 2), WITH(KNOWN)},
+    {"a group alone", "k_quant.group", 0, INVALID, DO(bad_scales, GROUP_ALONE, 2), WITH(KNOWN)},
+    {"zeros of f8", "k_quant.zero", 0, INVALID, DO(bad_scales, ZERO_OF_F8, 2), WITH(KNOWN)},
+    {"a stride without groups", "k_quant.stride[3]", 0, INVALID, DO(bad_scales, DIM_STRIDE, 2), WITH(KNOWN)},
+    {"scales of q8_0", "k_quant.scale", 0, INVALID, DO(bad_scales, OF_Q, 2), WITH(KNOWN)},
+    {"scales of bf16", "k_quant.scale", 0, INVALID, DO(bad_scales, OF_PLAIN, 2), WITH(KNOWN)},
+    {"torn blocks of k", "k_cache", 0, INVALID, DO(torn_blocks, 0, 96), WITH(KNOWN | ROWS)},
+    {"torn blocks of v", "v_cache", 0, INVALID, DO(torn_blocks, 1, 96), WITH(KNOWN | ROWS | VALUES)},
 };
 /* clang-format on */
 
