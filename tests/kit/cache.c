@@ -52,22 +52,25 @@ static void noise(guard_buffer *buffer, uint64_t seed)
         buffer->data[i] = (unsigned char)(kit_hash(seed, (int64_t)i) >> 7);
 }
 
-/* A row of codes is whole blocks, and not all of its groups are whole. */
-static int64_t dim_of(uint32_t cache_type, int is_v)
+/* Of a row that becomes codes, or is transformed: whole blocks, but not all of its groups are whole. */
+static int64_t dim_of(uint32_t cache_type, int by_blocks, int is_v)
 {
     const int64_t len = heed_block_len(cache_type);
-    return len == 1 ? (is_v ? V : QK) : len * (is_v ? 1 : 3);
+    if (!by_blocks)
+        return is_v ? V : QK;
+    return (len > 4 ? len : 4) * (is_v ? 1 : 3);
 }
 
 static int make(appending *a, int form, uint32_t type, uint32_t cache_type, uint32_t page_len,
-                int side)
+                int side, int by_blocks)
 {
     const int packed = form == FORM_PACKED, tokens = form == FORM_TOKEN_MAJOR || packed;
     const int64_t pages = page_len ? (CAPACITY + page_len - 1) / page_len : 0;
     const int64_t rows = packed ? PACKED_ROWS : LEN, n_pages = BATCH * pages + 2;
     const size_t batch = packed ? 1 : BATCH, cache_batch = (size_t)(page_len ? n_pages : BATCH);
     const int64_t cache_rows = page_len ? page_len : CAPACITY;
-    const int64_t dim[2] = {dim_of(cache_type, 0), form == FORM_NO_V ? 0 : dim_of(cache_type, 1)};
+    const int64_t dim[2] = {dim_of(cache_type, by_blocks, 0),
+                            form == FORM_NO_V ? 0 : dim_of(cache_type, by_blocks, 1)};
     memset(a, 0, sizeof *a);
     a->page_len = page_len;
     for (int n = 0; n < 4; n++) {
@@ -166,7 +169,7 @@ static void writes(const kit_env *env, const kit_case *c, kit_outcome *outcome)
             for (size_t n = 0; n < COUNT(page_len); n++) {
                 appending a;
                 if (make(&a, form, c->spec.q_type, cache_type, page_len[n],
-                         n & 1 ? GUARD_LOW : GUARD_HIGH) != 0) {
+                         n & 1 ? GUARD_LOW : GUARD_HIGH, 0) != 0) {
                     kit_fail(outcome, "out of memory");
                     return;
                 }
@@ -207,7 +210,7 @@ static int add_scales(appending *a, int scales, int side)
     const int64_t keys = g->page_len ? g->page_len : CAPACITY;
     for (int s = 0; s < (g->v_dim ? 2 : 1) && scales != SCALES_NONE; s++) {
         const int64_t dim = s ? g->v_dim : g->qk_dim;
-        const uint32_t group = scales == SCALES_GROUPS ? 2 : 0;
+        const uint32_t group = scales == SCALES_GROUPS ? 5 : 0;
         const uint32_t key_group = scales == SCALES_GROUPS ? KEY_GROUP : 0;
         const int64_t across = group ? (dim + group - 1) / group : 1;
         const int64_t along = key_group ? (keys + key_group - 1) / key_group : keys;
@@ -282,6 +285,10 @@ static void expect_codes(const appending *a, int which, unsigned char *image, un
                        (g->starts ? g->starts[b] * from->stride[2] : b * from->stride[0]) +
                            h * from->stride[1] + i * from->stride[2],
                        x);
+            for (uint32_t d = 0; d < dim && !heed_is_code(type); d++)
+                kit_encode(type, image, at + d * to->stride[3], (double)x[d]);
+            if (!heed_is_code(type))
+                continue;
             if (!heed_takes_scale(type)) {
                 heed_encode(type, x, dim, image + heed_offset_bytes(type, at), 1, 0);
                 continue;
@@ -318,14 +325,14 @@ static void writes_one(const kit_case *c, int form, uint32_t page_len, int scale
     const uint32_t from = HEED_F32 + (uint32_t)(form + scales + hadamard) % 3;
     unsigned char *image[8] = {0};
     appending a;
-    if (make(&a, form, from, type, page_len, form & 1 ? GUARD_LOW : GUARD_HIGH) != 0 ||
+    if (make(&a, form, from, type, page_len, form & 1 ? GUARD_LOW : GUARD_HIGH, 1) != 0 ||
         add_scales(&a, scales, form & 1 ? GUARD_LOW : GUARD_HIGH) != 0) {
         kit_fail(outcome, "out of memory");
         return;
     }
-    if (hadamard) { /* the greatest group that both rows have */
-        a.args.hadamard = heed_block_len(type) > 1 ? heed_block_len(type) : 1;
-        a.args.options |= HEED_APPEND_HADAMARD_K | (a.args.v_dim ? HEED_APPEND_HADAMARD_V : 0);
+    if (hadamard && (hadamard == 1 || a.args.v_dim)) { /* of keys or of values */
+        a.args.hadamard = heed_block_len(type) > 4 ? 16 : 4;
+        a.args.options |= hadamard == 1 ? HEED_APPEND_HADAMARD_K : HEED_APPEND_HADAMARD_V;
     }
     int whole = 1;
     for (int n = 2; n < 8; n++) {
@@ -340,7 +347,9 @@ static void writes_one(const kit_case *c, int form, uint32_t page_len, int scale
         kit_fail(outcome, "form %d, pages of %u, scales %d: %s", form, page_len, scales,
                  heed_last_error());
     for (int n = 2; n < 8 && whole; n++)
-        if (memcmp(a.buffer[n].data, image[n], a.buffer[n].bytes) != 0 ||
+        if (!(n < 4 && !heed_is_code(type)
+                  ? same_or_nan(type, a.buffer[n].data, image[n], a.buffer[n].bytes)
+                  : memcmp(a.buffer[n].data, image[n], a.buffer[n].bytes) == 0) ||
             (a.buffer[n].bytes && !guard_slack_is(&a.buffer[n], 0xc3)))
             kit_fail(outcome,
                      "form %d, pages of %u, scales %d, transform %d: the %s's %s are not what they "
@@ -363,7 +372,7 @@ static void writes_codes(const kit_env *env, const kit_case *c, kit_outcome *out
     for (int form = 0; form < FORMS; form++)
         for (size_t n = 0; n < COUNT(page_len); n++)
             for (int scales = 0; scales < (heed_takes_scale(c->spec.k_type) ? SCALES : 1); scales++)
-                for (int hadamard = 0; hadamard < 2; hadamard++)
+                for (int hadamard = 0; hadamard < 3; hadamard++)
                     writes_one(c, form, page_len[n], scales, hadamard, outcome);
 }
 
@@ -382,7 +391,7 @@ static void refuses(const kit_env *env, const kit_case *c, kit_outcome *outcome)
             appending a;
             const int paged = (int)pick & 1;
             const int form = paged ? FORM_PACKED : pick % 3 ? FORM_PLAIN : FORM_NO_V;
-            if (make(&a, form, HEED_F32, HEED_F16, paged ? 16 : 0, GUARD_HIGH) != 0) {
+            if (make(&a, form, HEED_F32, HEED_F16, paged ? 16 : 0, GUARD_HIGH, 0) != 0) {
                 kit_fail(outcome, "out of memory");
                 return;
             }
@@ -565,9 +574,10 @@ void kit_cache_cases(kit_list *list)
         snprintf(c.name, sizeof c.name, "cache/in_pieces/%s", kit_type_name(type));
         kit_add(list, &c);
     }
-    for (uint32_t type = HEED_I8; type <= HEED_IQ4_NL; type++) {
+    for (uint32_t type = HEED_F32; type <= HEED_IQ4_NL; type++) {
         kit_case c = {.quick = 1, .run = writes_codes, .spec.k_type = type};
-        snprintf(c.name, sizeof c.name, "cache/append/%s", heed_dtype_name(type));
+        snprintf(c.name, sizeof c.name, "cache/%s/%s",
+                 heed_is_code(type) ? "append" : "transformed", heed_dtype_name(type));
         kit_add(list, &c);
     }
     kit_case mistakes = {.name = "cache/mistakes/f32", .quick = 1, .run = refuses};
