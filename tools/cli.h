@@ -78,8 +78,21 @@ int heed_cli_integer(const char *text, int64_t least, int64_t most, int64_t *val
          .values = "L,R",                                                                          \
          .kind = HEED_CLI_VALUE,                                                                   \
          .help = "keys seen before and after row i + offset; -1 is unbounded"},                    \
+        {.name = "kv-type",                                                                        \
+         .values = "f32|f16|bf16|i8|u8|u4|f8_e4m3|q8_0|q4_0|q4_1|q5_0|q5_1|iq4_nl",                \
+         .kind = HEED_CLI_VALUE,                                                                   \
+         .help = "what k and v are encoded to before they are attended to; i8 to f8_e4m3\n"        \
+                 "have a scale for each key of a head"},                                           \
+        {.name = "k-type",                                                                         \
+         .values = "TYPE",                                                                         \
+         .kind = HEED_CLI_VALUE,                                                                   \
+         .help = "the same of k alone"},                                                           \
+        {.name = "v-type",                                                                         \
+         .values = "TYPE",                                                                         \
+         .kind = HEED_CLI_VALUE,                                                                   \
+         .help = "the same of v alone"},                                                           \
         {.name = "accuracy",                                                                       \
-         .values = "exact|bf16|split",                                                             \
+         .values = "exact|bf16|split|int8",                                                        \
          .kind = HEED_CLI_VALUE,                                                                   \
          .help = "how the products are formed; without it the library's default"},                 \
         {.name = "threads",                                                                        \
@@ -94,6 +107,10 @@ int heed_cli_integer(const char *text, int64_t least, int64_t most, int64_t *val
 /** Fills what HEED_CLI_PROBLEM_OPTIONS says into desc: features, scale, softcap, window, position,
  * accuracy. Returns HEED_EXIT_OK or HEED_EXIT_USAGE after a line. */
 int heed_cli_problem(const heed_cli_option *options, heed_attn_desc *desc);
+
+/** Puts what --kv-type, --k-type and --v-type say in the place of desc's k_type and v_type, and
+ * HEED_HAS_QUANT where one of them has scales. Returns HEED_EXIT_OK or HEED_EXIT_USAGE after a line. */
+int heed_cli_kv_types(const heed_cli_option *options, heed_attn_desc *desc);
 
 /** A context as --threads and --backend ask for. Returns an exit status, after a line if not 0. */
 int heed_cli_context(const heed_cli_option *options, heed_context **context);

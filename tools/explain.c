@@ -154,6 +154,8 @@ int heed_cli_explain(int argc, char **argv)
     if (!failed)
         failed = read_types(options, &desc);
     if (!failed)
+        failed = heed_cli_kv_types(options, &desc);
+    if (!failed)
         failed = heed_cli_problem(options, &desc);
     read_features(options, &desc);
     return failed ? failed : explain(options, &desc);

@@ -83,9 +83,36 @@ int heed_cli_problem(const heed_cli_option *options, heed_attn_desc *desc)
         desc->accuracy = HEED_ACCURACY_BF16;
     else if (accuracy && strcmp(accuracy, "split") == 0)
         desc->accuracy = HEED_ACCURACY_SPLIT;
+    else if (accuracy && strcmp(accuracy, "int8") == 0)
+        desc->accuracy = HEED_ACCURACY_INT8;
     else if (accuracy)
-        return heed_cli_fail(HEED_EXIT_USAGE, "--accuracy %s is none of exact, bf16, split",
+        return heed_cli_fail(HEED_EXIT_USAGE, "--accuracy %s is none of exact, bf16, split, int8",
                              accuracy);
+    return HEED_EXIT_OK;
+}
+
+int heed_cli_kv_types(const heed_cli_option *options, heed_attn_desc *desc)
+{
+    const char *both = heed_cli_value(options, "kv-type");
+    uint32_t *const type[] = {&desc->k_type, &desc->v_type};
+    for (int i = 0; i < 2; i++) {
+        const char *name = heed_cli_value(options, i ? "v-type" : "k-type");
+        const char *option = name ? (i ? "v-type" : "k-type") : "kv-type";
+        uint32_t found = HEED_F32;
+        name = name ? name : both;
+        if (!name)
+            continue;
+        while (found <= HEED_IQ4_NL && strcmp(name, heed_dtype_name(found)) != 0)
+            found++;
+        if (found > HEED_IQ4_NL)
+            return heed_cli_fail(HEED_EXIT_USAGE,
+                                 "--%s %s is none of f32, f16, bf16, i8, u8, u4, f8_e4m3, q8_0, "
+                                 "q4_0, q4_1, q5_0, q5_1, iq4_nl",
+                                 option, name);
+        *type[i] = found;
+        if (heed_takes_scale(found))
+            desc->features |= HEED_HAS_QUANT;
+    }
     return HEED_EXIT_OK;
 }
 

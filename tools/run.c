@@ -2,6 +2,7 @@
 #include "cli.h"
 #include "inputs.h"
 
+#include <heed/cache.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,21 @@ static const char usage[] =
     "[batch, q_heads, q_len, dim] for q and out, [batch, kv_heads, kv_len, dim] for k and v.\n"
     "out is f4 for f32, f2 for f16, f4 holding bf16 values for bf16; lse, weights and scores f4.\n"
     "Exit status: 0; 1 a run failed; 2 bad usage, files or shapes; 3 the backend refuses.";
+
+/* k and v as --kv-type has them, and their scales. */
+typedef struct codes {
+    void *data[2];
+    float *scale[2], *zero[2];
+} codes;
+
+static void codes_free(codes *c)
+{
+    for (int i = 0; i < 2; i++) {
+        free(c->data[i]);
+        free(c->scale[i]);
+        free(c->zero[i]);
+    }
+}
 
 /* What a run gives, in memory of its own. */
 typedef struct outputs {
@@ -43,6 +59,71 @@ static void *allocate(const int64_t n[4], size_t element)
 }
 
 static const heed_axes bhsd = {0, 1, 2, 3};
+
+/* A cache of k or v, [batch, kv_heads, kv_len, dim], with a scale and zero for each key of a head. */
+static int prepare_codes(const heed_attn_args *args, uint32_t kv_heads, uint32_t type,
+                         const int64_t shape[4], codes *c, int which, heed_view *cache,
+                         heed_quant_out *quant)
+{
+    const int64_t keys[4] = {args->batch, kv_heads, args->kv_len, 1};
+    const int64_t len = heed_block_len(type);
+    const int64_t blocks[4] = {shape[0], shape[1], shape[2], (shape[3] + len - 1) / len};
+    if (!(c->data[which] = allocate(blocks, heed_block_bytes(type))))
+        return HEED_EXIT_FAILED;
+    *cache = heed_inputs_view(c->data[which], bhsd, shape);
+    if (!heed_takes_scale(type))
+        return HEED_EXIT_OK;
+    if (!(c->scale[which] = allocate(keys, sizeof(float))) ||
+        !(c->zero[which] = allocate(keys, sizeof(float))))
+        return HEED_EXIT_FAILED;
+    const heed_view view = heed_inputs_view(c->scale[which], bhsd, keys);
+    quant->scale = c->scale[which];
+    quant->zero = type == HEED_F8_E4M3 ? NULL : c->zero[which];
+    memcpy(quant->stride, view.stride, sizeof quant->stride);
+    quant->stride[3] = 0;
+    return HEED_EXIT_OK;
+}
+
+/* k and v as --kv-type asks for, by the append that fills caches. */
+static int encode(const heed_cli_option *options, heed_attn_desc *desc, heed_attn_args *args,
+                  codes *c)
+{
+    const int64_t k_shape[] = {args->batch, desc->kv_heads, args->kv_len, desc->qk_dim};
+    const int64_t v_shape[] = {args->batch, desc->kv_heads, args->kv_len, desc->v_dim};
+    heed_kv_append_args append = {.struct_size = sizeof append,
+                                  .batch = args->batch,
+                                  .len = args->kv_len,
+                                  .capacity = args->kv_len,
+                                  .kv_heads = desc->kv_heads,
+                                  .qk_dim = desc->qk_dim,
+                                  .v_dim = desc->v_dim,
+                                  .k_type = desc->k_type,
+                                  .v_type = desc->v_type,
+                                  .k = args->k,
+                                  .v = args->v};
+    if (!heed_cli_given(options, "kv-type") && !heed_cli_given(options, "k-type") &&
+        !heed_cli_given(options, "v-type"))
+        return HEED_EXIT_OK;
+    int failed = heed_cli_kv_types(options, desc);
+    if (!failed)
+        failed = prepare_codes(args, desc->kv_heads, desc->k_type, k_shape, c, 0, &append.k_cache,
+                               &append.k_quant);
+    if (!failed)
+        failed = prepare_codes(args, desc->kv_heads, desc->v_type, v_shape, c, 1, &append.v_cache,
+                               &append.v_quant);
+    if (failed)
+        return failed;
+    append.k_cache_type = desc->k_type;
+    append.v_cache_type = desc->v_type;
+    append.options = desc->features & HEED_HAS_QUANT ? HEED_APPEND_FRESH_SCALES : 0;
+    if (heed_kv_append(&append) != HEED_OK)
+        return heed_cli_fail(HEED_EXIT_USAGE, "%s", heed_last_error());
+    args->k = heed_as_const(append.k_cache);
+    args->v = heed_as_const(append.v_cache);
+    args->k_quant = heed_quant_as_const(append.k_quant);
+    args->v_quant = heed_quant_as_const(append.v_quant);
+    return HEED_EXIT_OK;
+}
 
 /* Memory for what was asked for, and the views of it. */
 static int prepare_outputs(const heed_cli_option *options, heed_axes axes, heed_attn_desc *desc,
@@ -297,6 +378,8 @@ int heed_cli_run(int argc, char **argv)
     heed_attn_args args = {.struct_size = sizeof args};
     heed_inputs inputs = {0};
     outputs o = {0};
+    codes c = {0};
+    heed_attn_desc types = desc; /* of --kv-type, which is not to be wrong after files were read */
     heed_axes axes = bhsd;
     int64_t map_b, map_h;
 
@@ -305,7 +388,11 @@ int heed_cli_run(int argc, char **argv)
         return failed == HEED_EXIT_HELP ? HEED_EXIT_OK : failed;
     failed = check_options(options, &axes, &desc);
     if (!failed)
+        failed = heed_cli_kv_types(options, &types);
+    if (!failed)
         failed = heed_inputs_read(options, axes, &inputs, &desc, &args);
+    if (!failed)
+        failed = encode(options, &desc, &args, &c);
     if (!failed)
         failed = heatmap_head(options, &desc, &args, &map_b, &map_h);
     if (!failed)
@@ -317,6 +404,7 @@ int heed_cli_run(int argc, char **argv)
     if (!failed && heed_cli_given(options, "heatmap"))
         show_heatmap(&desc, &args, &o, map_b, map_h);
     outputs_free(&o);
+    codes_free(&c);
     heed_inputs_free(&inputs);
     return failed;
 }

@@ -25,18 +25,23 @@ static void put_class(heed_text *b, int json, const heed_class_plan *c, int few,
         heed_put_string(b, c->chosen->of->name);
         heed_put(b, ", \"kernel\": ");
         heed_put_string(b, c->kernel->name);
-        heed_put(
-            b,
-            ", \"accuracy\": \"%s\", \"query_rows\": %u, \"key_block\": %u, \"key_chunk\": %u, "
-            "\"scratch_bytes\": %zu, \"prepare_bytes\": %zu, \"others\": [",
-            heed_accuracy_name[c->problem.accuracy], t->query_rows, t->key_block, t->key_chunk,
-            t->scratch_bytes, t->prepare_bytes);
+        heed_put(b,
+                 ", \"accuracy\": \"%s\", \"k_type\": \"%s\", \"v_type\": \"%s\", \"query_rows\": "
+                 "%u, \"key_block\": %u, \"key_chunk\": %u, "
+                 "\"scratch_bytes\": %zu, \"prepare_bytes\": %zu, \"others\": [",
+                 heed_accuracy_name[c->problem.accuracy], heed_dtype_name(c->problem.k_type),
+                 heed_dtype_name(c->problem.v_type), t->query_rows, t->key_block, t->key_chunk,
+                 t->scratch_bytes, t->prepare_bytes);
     } else {
         heed_put(b, "%s", class_name[c->problem.query_class]);
         if (few)
             heed_put(b, ", up to %d keys", HEED_FEW_KEYS);
-        heed_put(b, ": %s %s, %s accuracy\n", c->chosen->of->name, c->kernel->name,
+        heed_put(b, ": %s %s, %s accuracy", c->chosen->of->name, c->kernel->name,
                  heed_accuracy_name[c->problem.accuracy]);
+        if (heed_is_code(c->problem.k_type) || heed_is_code(c->problem.v_type))
+            heed_put(b, ", k of %s, v of %s", heed_dtype_name(c->problem.k_type),
+                     heed_dtype_name(c->problem.v_type));
+        heed_put(b, "\n");
         heed_put(b, "  tiles of %u query rows, key blocks of %u", t->query_rows, t->key_block);
         if (t->key_chunk)
             heed_put(b, ", keys cut every %u", t->key_chunk);

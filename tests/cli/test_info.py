@@ -107,6 +107,10 @@ def kernels(dim, *options):
 
 def explain():
     check("naive" in succeeds("explain", "--backend", "naive"), "heed explain")
+    codes = ("explain", "--backend", "naive", "--kv-type", "q8_0", "--v-type", "u4")
+    check("k of q8_0, v of u4" in succeeds(*codes), "heed explain --kv-type")
+    told = json.loads(succeeds(*codes, "--json"))["classes"]
+    check({(c["k_type"], c["v_type"]) for c in told} == {("q8_0", "u4")}, "heed explain --kv-type --json")
     told = json.loads(
         succeeds(
             "explain",

@@ -395,6 +395,58 @@ def heatmap():
     check(status == 0 and "naive" in stdout, "--explain says what ran")
 
 
+def exact_row(kind, dim):
+    """A row whose codes stand for itself: its own scale is a power of two."""
+    table = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
+    least, most, ends = {
+        "i8": (-127, 127, (127,)),
+        "u8": (0, 255, (0, 255)),
+        "u4": (-3, 12, (-3, 12)),
+        "q8_0": (-127, 127, (-127,)),
+        "q4_0": (-8, 7, (-8,)),
+        "q4_1": (-5, 10, (-5, 10)),
+        "q5_0": (-16, 15, (-16,)),
+        "q5_1": (0, 31, (0, 31)),
+    }.get(kind, (0, 0, ()))
+    row = []
+    for _ in range(dim // 32):
+        block = [rng.randint(least, most) for _ in range(32)]
+        if kind == "f8_e4m3":
+            block = [rng.choice((-1, 1)) * rng.randint(8, 15) * 2.0 ** rng.randint(-9, 4) for _ in range(32)]
+            ends = (448,)
+        if kind == "iq4_nl":
+            block = [rng.choice(table) for _ in range(32)]
+            ends = (-127,)
+        for value, place in zip(ends, rng.sample(range(32), len(ends))):
+            block[place] = value
+        row += block
+    return row
+
+
+def codes():
+    """Keys and values that every type of codes holds exactly give what they give as numbers."""
+    dim, types = 64, ("i8", "u8", "u4", "f8_e4m3", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
+    q = numbers(BATCH, HEADS, ROWS, dim)
+
+    def rows(kind):
+        values = (exact_row(kind, dim) for _ in range(BATCH * KV_HEADS * KEYS))
+        return npy.Array((BATCH, KV_HEADS, KEYS, dim), (npy.f32(x * 2.0**-6) for row in values for x in row))
+
+    for kind, other in zip(types, types[1:] + types[:1]):
+        k, v = rows(kind), rows(other)
+        given = files(q=q, k=k, v=v)
+        how = dict(tensors=(q, k, v), given=given, unit=128.0)
+        compare(f"--k-type {kind} --v-type {other}", ["--k-type", kind, "--v-type", other], **how)
+        compare(f"--kv-type {other} --k-type {kind}", ["--kv-type", other, "--k-type", kind, "--causal"], causal=True, **how)
+        k = npy.Array(k.shape, (npy.f32(x * rng.uniform(0.7, 1.3)) for x in k.data))
+        out = attend(*files(q=q, k=k, v=v), "--kv-type", kind)
+        check(out and out["out"][0].data != attend(*files(q=q, k=k, v=v))["out"][0].data, f"{kind} rounds")
+    status, _, stderr = run("run", *FILES, "--kv-type", "q8_0", "--out", folder / "o.npy")
+    check(status == 2 and "args.qk_dim is 3, a multiple of 32" in stderr, f"rows of blocks: {stderr}")
+    status, _, stderr = run("run", *FILES, "--v-type", "q9", "--out", folder / "o.npy")
+    check(status == 2 and "--v-type q9 is none of" in stderr, f"a type that there is not: {stderr}")
+
+
 def main():
     global FILES
     harness.heed = sys.argv[1:]
@@ -407,7 +459,7 @@ def main():
         "--value",
         save("plain_v", V, "f4"),
     )
-    for test in (options, broadcasting, formats, rounding, layouts, threads_and_empty, heatmap):
+    for test in (options, broadcasting, formats, rounding, layouts, threads_and_empty, heatmap, codes):
         test()
     finish()
 

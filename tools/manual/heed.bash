@@ -20,8 +20,10 @@ _heed()
         COMPREPLY=($(compgen -W 'bhsd bshd' -- "$word")); return ;;
     run:--dtype)
         COMPREPLY=($(compgen -W 'f32 f16 bf16' -- "$word")); return ;;
+    run:--kv-type)
+        COMPREPLY=($(compgen -W 'f32 f16 bf16 i8 u8 u4 f8_e4m3 q8_0 q4_0 q4_1 q5_0 q5_' -- "$word")); return ;;
     run:--accuracy)
-        COMPREPLY=($(compgen -W 'exact bf16 split' -- "$word")); return ;;
+        COMPREPLY=($(compgen -W 'exact bf16 split int8' -- "$word")); return ;;
     run:--q-offset)
         COMPREPLY=($(compgen -f -- "$word")); return ;;
     run:--kv-len)
@@ -42,8 +44,10 @@ _heed()
         COMPREPLY=($(compgen -W 'raw softcapped biased' -- "$word")); return ;;
     explain:--dtype)
         COMPREPLY=($(compgen -W 'f32 f16 bf16' -- "$word")); return ;;
+    explain:--kv-type)
+        COMPREPLY=($(compgen -W 'f32 f16 bf16 i8 u8 u4 f8_e4m3 q8_0 q4_0 q4_1 q5_0 q5_' -- "$word")); return ;;
     explain:--accuracy)
-        COMPREPLY=($(compgen -W 'exact bf16 split' -- "$word")); return ;;
+        COMPREPLY=($(compgen -W 'exact bf16 split int8' -- "$word")); return ;;
     explain:--scores)
         COMPREPLY=($(compgen -W 'raw softcapped biased' -- "$word")); return ;;
     check:--plugin-path)
@@ -51,9 +55,9 @@ _heed()
     esac
     case ${COMP_WORDS[1]} in
     help) COMPREPLY=($(compgen -W 'run info explain check' -- "$word")); return ;;
-    run) options='--query --key --value --out --layout --dtype --scale --softcap --causal --window --accuracy --threads --backend --q-offset --kv-len --mask --bias --alibi --sinks --lse --weights --scores --heatmap --explain --help' ;;
+    run) options='--query --key --value --out --layout --dtype --scale --softcap --causal --window --kv-type --k-type --v-type --accuracy --threads --backend --q-offset --kv-len --mask --bias --alibi --sinks --lse --weights --scores --heatmap --explain --help' ;;
     info) options='--json --help' ;;
-    explain) options='--batch --q-heads --kv-heads --q-len --kv-len --qk-dim --v-dim --dtype --scale --softcap --causal --window --accuracy --threads --backend --q-offset --lens --mask --bias --alibi --sinks --lse --weights --scores --reproducible-chunks --json --help' ;;
+    explain) options='--batch --q-heads --kv-heads --q-len --kv-len --qk-dim --v-dim --dtype --scale --softcap --causal --window --kv-type --k-type --v-type --accuracy --threads --backend --q-offset --lens --mask --bias --alibi --sinks --lse --weights --scores --reproducible-chunks --json --help' ;;
     check) options='--backend --plugin-path --filter --dtype --accuracy --quick --seed --threads --no-refusals --may-refuse --at-least --brief --list --help' ;;
     esac
     COMPREPLY=($(compgen -W "$options" -- "$word"))
