@@ -270,7 +270,7 @@ static heed_status linear_tiling(const void *machine, const heed_linear_problem 
     (HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI |      \
      HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE | HEED_HAS_SINK | HEED_HAS_LSE |          \
      HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES |       \
-     HEED_HAS_REPRODUCIBLE_CHUNKS)
+     HEED_HAS_REPRODUCIBLE_CHUNKS | HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS | HEED_HAS_MASK_FROM)
 
 static const heed_attn_kernel tiles = {
     .struct_size = sizeof tiles,

@@ -28,8 +28,8 @@ static void add_odd_v(const amx_run *x, int unit)
             amx_row row = x->row[i];
             uint16_t seen = j >= row.first && j < row.end;
             float weight = 0;
-            if (seen && t->mask.data)
-                seen = mask_lanes(t, &row, j, 1);
+            if (seen && has_mask(t))
+                seen = mask_lanes(x->p, t, &row, j, 1);
             if (seen && t->bias.data)
                 seen = !(m_equal(bias_lanes(x->p, t, &row, j, 1), v_set1(-INFINITY)) & 1);
             if (!seen)
@@ -168,8 +168,8 @@ static int transform_row(const amx_run *x, int i, int unit, int end)
         y = v_load(s);
         if (x->general)
             y = v_mul(score_lanes(x->p, x->t, &row, j, y, &mask, NULL), v_set1(AMX_LOG2_E));
-        else if (x->t->mask.data)
-            mask = mask_lanes(x->t, &row, j, mask);
+        else if (has_mask(x->t))
+            mask = mask_lanes(x->p, x->t, &row, j, mask);
         v_store(s, v_select(mask, y, v_set1(x->hidden)));
     }
     return x->general || odd;

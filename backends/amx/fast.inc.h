@@ -186,9 +186,9 @@ static void general_scores(const amx_run *x, int unit, float *s)
     const heed_tile *t = x->t;
     const uint32_t type = x->p->bias_type;
     /* Nothing but a bias, whose elements lie side by side. */
-    const int usual = !(x->p->features & HEED_HAS_SOFTCAP) && !t->mask.data && !t->alibi_slope &&
-                      t->bias.data && t->bias.dim_stride == 1 && x->all_first <= j &&
-                      x->all_end >= j + AMX_UNIT;
+    const int usual = !(x->p->features & HEED_HAS_SOFTCAP) && !has_mask(t) && !t->alibi_slope &&
+                      j >= t->mask_from && t->bias.data && t->bias.dim_stride == 1 &&
+                      x->all_first <= j && x->all_end >= j + AMX_UNIT;
     const vf scale = v_set1(x->p->scale), log2_e = v_set1(AMX_LOG2_E), hidden = v_set1(-INFINITY);
     unsigned odd = 0;
     for (int i = 0; i < x->n_rows; i++) {
@@ -225,6 +225,8 @@ static void hide_keys(const amx_run *x, int unit, float *s)
     const heed_rows *m = &x->t->mask;
     const int masked = !block_is(x, unit / AMX_BLOCK_UNITS, HEED_BLOCK_ALL);
     const int ranged = x->all_first > j || x->all_end < j + AMX_UNIT;
+    const int bytes =
+        m->data && m->dim_stride == 1 && j >= x->t->mask_from && !heed_has_lists(x->t);
     const vf hidden = v_set1(x->hidden);
     if (x->general) {
         general_scores(x, unit, s);
@@ -236,13 +238,13 @@ static void hide_keys(const amx_run *x, int unit, float *s)
         const amx_row *row = &x->row[i];
         float *p = s + i * 16;
         uint32_t seen = ranged ? range_mask32(row->first, row->end, j) : ~0u;
-        if (masked && m->dim_stride == 1)
+        if (masked && bytes)
             seen = bytes_set_of32((const char *)m->data + row->head * m->head_stride +
                                       row->q * m->row_stride + j,
                                   seen);
         else if (masked)
-            seen = mask_lanes(x->t, row, j, (uint16_t)seen) |
-                   (uint32_t)mask_lanes(x->t, row, j + 16, (uint16_t)(seen >> 16)) << 16;
+            seen = mask_lanes(x->p, x->t, row, j, (uint16_t)seen) |
+                   (uint32_t)mask_lanes(x->p, x->t, row, j + 16, (uint16_t)(seen >> 16)) << 16;
         if (seen != ~0u) { /* no load: it would wait for what the tile unit stored */
             v_store_some(p, (uint16_t)~seen, hidden);
             v_store_some(p + x->l->group * 16, (uint16_t)(~seen >> 16), hidden);

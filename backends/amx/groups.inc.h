@@ -15,7 +15,7 @@ static void begin_group(amx_run *x)
     int64_t head = x->first_row / t->q_count, q = x->first_row % t->q_count;
     x->all_first = x->some_first = t->k_first;
     x->all_end = x->some_end = t->k_end;
-    if (t->window_left >= HEED_UNBOUNDED && t->window_right >= HEED_UNBOUNDED) {
+    if (t->window_left >= HEED_UNBOUNDED && t->window_right >= HEED_UNBOUNDED && !t->ranges.data) {
         for (int i = 0; i < x->n_rows; i++) {
             x->row[i] = (amx_row){head, t->q_first + q, t->k_first, t->k_end};
             if (++q == t->q_count) {
@@ -31,7 +31,7 @@ static void begin_group(amx_run *x)
         amx_row *row = &x->row[i];
         row->head = head;
         row->q = t->q_first + q;
-        heed_row_keys(t, row->q, &row->first, &row->end);
+        heed_row_span(x->p, t, head, row->q, &row->first, &row->end);
         x->all_first = row->first > x->all_first ? row->first : x->all_first;
         x->all_end = row->end < x->all_end ? row->end : x->all_end;
         x->some_first = row->first < x->some_first ? row->first : x->some_first;

@@ -23,7 +23,8 @@ static void write_outputs(const amx_run *x, int unit, int end)
             for (int i = 0; tile_keys && i < x->n_rows; i++) {
                 int64_t r = x->first_row + i;
                 amx_row row = x->row[i];
-                uint16_t range = range_mask(row.first, row.end, j), seen = range;
+                uint16_t range = range_mask(row.first, row.end, j) & listed_lanes(p, t, &row, j);
+                uint16_t seen = range;
                 float lanes[2][16], sum = t->row_sum[r];
                 vf stage, s;
                 if (x->l->parts == 2)

@@ -98,9 +98,15 @@ static inline void row_or_zero(uint32_t type, const char *data, int64_t dim_stri
     }
 }
 
+/* May key n of the block be read? needed NULL: all. */
+static inline int is_needed(const uint64_t *needed, int64_t n)
+{
+    return !needed || needed[n / 64] >> n % 64 & 1;
+}
+
 static inline void rows_of_block(const heed_problem *p, const heed_tile *t, const heed_rows *from,
                                  uint32_t type, int64_t page_stride, int64_t start,
-                                 const char *row[AMX_BLOCK])
+                                 const uint64_t *needed, const char *row[AMX_BLOCK])
 {
     int64_t first = start > t->k_first ? start : t->k_first, end = start + AMX_BLOCK, step;
     const char *at;
@@ -110,19 +116,24 @@ static inline void rows_of_block(const heed_problem *p, const heed_tile *t, cons
         memset(row, 0, AMX_BLOCK * sizeof *row);
     if (t->pages) {
         for (int64_t j = first; j < end; j++)
-            row[j - start] = key_row(p, t, from, type, page_stride, j);
+            row[j - start] =
+                is_needed(needed, j - start) ? key_row(p, t, from, type, page_stride, j) : NULL;
         return;
     }
     step = from->row_stride * (int64_t)heed_dtype_bytes(type);
     at = (const char *)from->data + first * step;
     for (int64_t j = first; j < end; j++, at += step)
-        row[j - start] = at;
+        row[j - start] = is_needed(needed, j - start) ? at : NULL;
 }
 
-/* Are keys [first, end) of the block all in the tile's range? */
-static inline int all_there(const heed_tile *t, int64_t start, int first, int end)
+/* Are keys [first, end) of the block, in one half of it, all in the tile's range, and to be read? */
+static inline int all_there(const heed_tile *t, int64_t start, const uint64_t *needed, int first,
+                            int end)
 {
-    return start + first >= t->k_first && start + end <= t->k_end;
+    const int half = first / 64;
+    const uint64_t all = heed_bits_between(first - 64 * half, end - 64 * half);
+    return (!needed || (needed[half] & all) == all) && start + first >= t->k_first &&
+           start + end <= t->k_end;
 }
 
 /* 16 rows' 32 dims from `at` bytes on, to one tile. Returns whether a value of 2^50 or more is
@@ -206,7 +217,7 @@ static inline int unit_is_used(const heed_tile *t, int64_t start, int unit)
 }
 
 static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_layout *l,
-                          int64_t start, char *packed)
+                          int64_t start, const uint64_t *needed, char *packed)
 {
     const vi magnitude = vi_set1(0x7fff7fff);
     const int parts = l->parts, steps = l->k_steps;
@@ -226,13 +237,13 @@ static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_l
         for (int step = 0; step < steps; step++, out += parts * 1024) {
             vi high[16], low[16], top = vi_zero(), part[2];
             int n = (int)p->qk_dim - 32 * step;
-            const int whole = usual && n >= 32 && all_there(t, start, 16 * g, 16 * g + 16);
+            const int whole = usual && n >= 32 && all_there(t, start, needed, 16 * g, 16 * g + 16);
             if (whole && !t->pages &&
                 !pack_k_apart((const char *)t->k.data + (start + 16 * g) * step_bytes + 64 * step,
                               step_bytes, out))
                 continue;
             if (!known) {
-                rows_of_block(p, t, &t->k, type, t->k_page_stride, start, row);
+                rows_of_block(p, t, &t->k, type, t->k_page_stride, start, needed, row);
                 known = 1;
             }
             if (whole && t->pages && !pack_k_tile(row + 16 * g, 64 * step, out))
@@ -260,7 +271,7 @@ static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_l
 }
 
 static inline void pack_v(const heed_problem *p, const heed_tile *t, const amx_layout *l,
-                          int64_t start, char *packed)
+                          int64_t start, const uint64_t *needed, char *packed)
 {
     const vi magnitude = vi_set1(0x7fff7fff);
     const int parts = l->parts, pairs = l->v_pairs;
@@ -275,15 +286,16 @@ static inline void pack_v(const heed_problem *p, const heed_tile *t, const amx_l
         for (int pair = 0; pair < pairs && unit_is_used(t, start, unit); pair++) {
             char *out = packed + l->v_at + ((int64_t)unit * parts * pairs + pair) * 2048;
             int n = (int)p->v_dim - 32 * pair;
-            const int whole = usual && n >= 32 &&
-                              all_there(t, start, unit * AMX_UNIT, unit * AMX_UNIT + AMX_UNIT);
+            const int whole =
+                usual && n >= 32 &&
+                all_there(t, start, needed, unit * AMX_UNIT, unit * AMX_UNIT + AMX_UNIT);
             if (whole && !t->pages &&
                 !pack_v_apart((const char *)t->v.data + (start + unit * AMX_UNIT) * step_bytes +
                                   64 * pair,
                               step_bytes, out))
                 continue;
             if (!known) {
-                rows_of_block(p, t, &t->v, type, t->v_page_stride, start, row);
+                rows_of_block(p, t, &t->v, type, t->v_page_stride, start, needed, row);
                 known = 1;
             }
             if (whole && t->pages && !pack_v_tiles(row + unit * AMX_UNIT, 64 * pair, out))
@@ -315,9 +327,14 @@ static inline void pack_v(const heed_problem *p, const heed_tile *t, const amx_l
 static inline void pack_block(const heed_problem *p, const heed_tile *t, const amx_layout *l,
                               int64_t start, char *packed)
 {
+    uint64_t bits[AMX_BLOCK / 64];
+    const uint64_t *needed = NULL; /* what nobody may see is not read: zeros */
+    if (heed_has_lists(t) &&
+        heed_listed_keys(p, t, start, start + AMX_BLOCK, bits, AMX_BLOCK / 64) != HEED_BLOCK_ALL)
+        needed = bits;
     memset(packed, 0, AMX_HEADER_BYTES);
-    pack_k(p, t, l, start, packed);
-    pack_v(p, t, l, start, packed);
+    pack_k(p, t, l, start, needed, packed);
+    pack_v(p, t, l, start, needed, packed);
 }
 
 /* 16 rows `step` bytes apart, of `steps` times 32 dims. Returns whether a value of 2^50 or more is

@@ -42,6 +42,7 @@ static inline vf bias_lanes(const heed_problem *p, const heed_tile *t, const amx
         row->head * t->bias.head_stride + row->q * t->bias.row_stride + j * t->bias.dim_stride;
     const char *data = (const char *)t->bias.data + at * heed_dtype_bytes(p->bias_type);
     float gathered[16] = {0};
+    mask &= (uint16_t)~range_mask(0, t->mask_from, j);
     if (t->bias.dim_stride == 1)
         return p->bias_type == HEED_F32    ? v_load_some((const float *)(const void *)data, mask)
                : p->bias_type == HEED_BF16 ? v_load_bf16_some(data, mask)
@@ -52,19 +53,39 @@ static inline vf bias_lanes(const heed_problem *p, const heed_tile *t, const amx
     return v_load(gathered);
 }
 
-/* Of the keys that `mask` names (in range), those that the bool mask lets the row see. */
-static inline uint16_t mask_lanes(const heed_tile *t, const amx_row *row, int64_t j, uint16_t mask)
+/* Of keys j .. j + 15 those that ranges and key blocks let the row see. */
+static inline uint16_t listed_lanes(const heed_problem *p, const heed_tile *t, const amx_row *row,
+                                    int64_t j)
+{
+    return heed_has_lists(t) ? (uint16_t)heed_listed_bits(p, t, row->head, row->q, j, 16) : 0xffff;
+}
+
+/* Is there anything for mask_lanes to look at? */
+static inline int has_mask(const heed_tile *t)
+{
+    return t->mask.data || heed_has_lists(t);
+}
+
+/* Of the keys that `mask` names (in range), those that the bool mask, ranges and key blocks let the row
+ * see. */
+static inline uint16_t mask_lanes(const heed_problem *p, const heed_tile *t, const amx_row *row,
+                                  int64_t j, uint16_t mask)
 {
     int64_t at =
         row->head * t->mask.head_stride + row->q * t->mask.row_stride + j * t->mask.dim_stride;
     const uint8_t *data = (const uint8_t *)t->mask.data + at;
     uint32_t seen = 0;
+    mask &= listed_lanes(p, t, row, j);
+    if (!t->mask.data)
+        return mask;
+    const uint16_t before = mask & range_mask(0, t->mask_from, j); /* have no column */
+    mask &= (uint16_t)~before;
     if (t->mask.dim_stride == 1)
-        return bytes_set_of16(data, mask);
+        return bytes_set_of16(data, mask) | before;
     for (int n = 0; n < 16; n++)
         if (mask >> n & 1)
             seen |= (uint32_t)(data[n * t->mask.dim_stride] != 0) << n;
-    return (uint16_t)seen;
+    return (uint16_t)seen | before;
 }
 
 /* first, first + 1, .. as floats. */
@@ -95,8 +116,8 @@ static inline vf score_lanes(const heed_problem *p, const heed_tile *t, const am
         if (stage && p->scores_stage != HEED_SCORES_RAW)
             *stage = s;
     }
-    if (t->mask.data)
-        *mask = mask_lanes(t, row, j, *mask);
+    if (has_mask(t))
+        *mask = mask_lanes(p, t, row, j, *mask);
     if (t->alibi_slope) {
         s = v_fma(distance_lanes(j - row->q - t->q_offset), v_set1(t->alibi_slope[row->head]), s);
     }

@@ -85,7 +85,8 @@ static const heed_attn_kernel products = {
     .features = HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW |
                 HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE |
                 HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS |
-                HEED_HAS_PACKED | HEED_HAS_PAGES,
+                HEED_HAS_PACKED | HEED_HAS_PAGES | HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS |
+                HEED_HAS_MASK_FROM,
     .supports = supports,
     .cost = cost,
     .tiling = tiling,

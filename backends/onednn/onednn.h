@@ -54,7 +54,8 @@ typedef struct heed_onednn_layout {
     float factor;    /* from q . k to scores, in natural or log2 units */
     uint32_t reserved;
     /* Bytes from the start of scratch. */
-    size_t q_at, s_at, p_at, k_at, v_at, o_at, spoilt_at, rescale_at, scratchpad_at, bytes;
+    size_t q_at, s_at, p_at, k_at, v_at, o_at, spoilt_at, rescale_at, listed_at, mask_at, bias_at,
+        needed_at, scratchpad_at, bytes;
 } heed_onednn_layout;
 
 /* One of the pool's users, taken for the length of a tile: memory objects hold addresses, so they

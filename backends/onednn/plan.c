@@ -134,6 +134,10 @@ heed_status heed_onednn_lay_out(const heed_problem *problem, heed_onednn_layout 
     l->v_at = place(&l->bytes, l->key_block * problem->v_dim, each);
     l->o_at = place(&l->bytes, rows * problem->v_dim, sizeof(float));
     l->spoilt_at = place(&l->bytes, l->key_block, 1);
+    l->listed_at = place(&l->bytes, l->key_block, 1);
+    l->mask_at = place(&l->bytes, l->key_block, 1);
+    l->bias_at = place(&l->bytes, l->key_block, sizeof(float));
+    l->needed_at = place(&l->bytes, l->key_block / 64 + 1, sizeof(uint64_t));
     l->rescale_at = place(&l->bytes, rows, sizeof(float));
     l->scratchpad_at = place(&l->bytes, (int64_t)scratchpad, 1);
     return HEED_OK;

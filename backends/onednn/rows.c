@@ -111,6 +111,8 @@ static float score_row(const heed_onednn_row *row)
         apply_bias(row);
     hide(s, 0, row->first);
     hide(s, row->end, row->width);
+    if (row->listed)
+        apply_mask(s, row->listed, 1, row->first, row->end);
     if (row->mask && row->stage >= HEED_SCORES_BIASED)
         apply_mask(s, row->mask, row->mask_stride, row->first, row->end);
     return scale_and_top(s, row->width, row->to_log2 ? LOG2_E : 1);

@@ -12,6 +12,7 @@ typedef struct heed_onednn_row {
     float *s;                                  /* [width]: products in, scores out */
     int64_t width, first, end;                 /* columns; those in the row's range: first <= end */
     const uint8_t *mask;                       /* of column 0, NULL if there is none (to look at) */
+    const uint8_t *listed;                     /* the same of ranges and key blocks; stride 1 */
     const void *bias;                          /* the tensor, NULL as above */
     int64_t mask_stride, bias_at, bias_stride; /* elements; bias_at is column 0's */
     uint32_t bias_type, stage;                 /* HEED_SCORES_*: where to stop */

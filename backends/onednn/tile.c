@@ -33,6 +33,10 @@ typedef struct tile_run {
     float *s, *o;
     uint16_t *p; /* NULL: the weights are f32, in s */
     uint8_t *spoilt;
+    uint8_t *listed, *mask;   /* of one row in the block at hand */
+    float *bias;              /* of the same, where columns begin late */
+    uint64_t *needed;         /* keys of the block that may be read: a bit each */
+    int needs;                /* HEED_BLOCK_* of them */
     float *rescale;           /* of every row's acc, for the block at hand */
     int32_t natural, started; /* a block has been added to acc */
     float factor;
@@ -98,6 +102,12 @@ static void pack_queries(const tile_run *r)
            (size_t)(row_of(r, r->q, most, dims) - row_of(r, r->q, r->n_rows, dims)));
 }
 
+/* May key j of the block at hand be read? */
+static int is_needed(const tile_run *r, int64_t j)
+{
+    return r->needs == HEED_BLOCK_ALL || r->needed[j / 64] >> j % 64 & 1;
+}
+
 /* The block at hand of K or V: where it lies, if a product can read it there, else a copy. */
 static const void *load_block(const tile_run *r, const heed_rows *rows, uint32_t type,
                               int64_t page_stride, int64_t dims, char *copy)
@@ -106,15 +116,21 @@ static const void *load_block(const tile_run *r, const heed_rows *rows, uint32_t
     int64_t n = r->end - r->first;
     const char *there =
         (const char *)rows->data + r->first * rows->row_stride * (int64_t)heed_dtype_bytes(type);
-    if (n == r->layout->key_block && !tile->pages && rows->dim_stride == 1 &&
-        rows->row_stride == dims && type == (r->layout->bf16 ? HEED_BF16 : HEED_F32) &&
+    if (n == r->layout->key_block && !tile->pages && r->needs == HEED_BLOCK_ALL &&
+        rows->dim_stride == 1 && rows->row_stride == dims &&
+        type == (r->layout->bf16 ? HEED_BF16 : HEED_F32) &&
         (uintptr_t)there % heed_dtype_bytes(type) == 0)
         return there;
-    for (int64_t j = 0; j < n; j++)
-        pack_row(
-            r, row_of(r, copy, j, dims), type, rows->data,
-            heed_key_offset(rows, tile->pages, r->problem->page_len, page_stride, r->first + j),
-            rows->dim_stride, dims, 1);
+    for (int64_t j = 0; j < n; j++) {
+        char *to = row_of(r, copy, j, dims);
+        if (is_needed(r, j))
+            pack_row(
+                r, to, type, rows->data,
+                heed_key_offset(rows, tile->pages, r->problem->page_len, page_stride, r->first + j),
+                rows->dim_stride, dims, 1);
+        else
+            memset(to, 0, (size_t)(row_of(r, to, 1, dims) - to));
+    }
     memset(row_of(r, copy, n, dims), 0,
            (size_t)(row_of(r, copy, r->layout->key_block, dims) - row_of(r, copy, n, dims)));
     return copy;
@@ -143,6 +159,42 @@ static int block_mask(const tile_run *r, int64_t head)
     return tile->mask_blocks[head * tile->mask_block_stride + index];
 }
 
+/* What ranges and key blocks hide from a row besides its span. */
+static void list_row(const tile_run *r, int64_t head, int64_t query, heed_onednn_row *row)
+{
+    const heed_problem *p = r->problem;
+    if (!(r->tile->key_blocks.data || (r->tile->ranges.data && p->n_ranges > 1)) ||
+        row->first >= row->end)
+        return;
+    row->listed = r->listed;
+    memset(r->listed, 0, (size_t)row->width);
+    for (int64_t first = r->first, end = r->end;
+         heed_next_listed(p, r->tile, head, query, &first, &end); first = end, end = r->end)
+        memset(r->listed + (first - r->first), 1, (size_t)(end - first));
+}
+
+/* Mask and bias of a row whose first columns lie inside the block or behind it. */
+static void begin_late(const tile_run *r, heed_onednn_row *row)
+{
+    const int64_t from = r->tile->mask_from - r->first;
+    for (int64_t j = 0; row->mask && j < row->end; j++)
+        r->mask[j] = j < from || row->mask[j * row->mask_stride];
+    for (int64_t j = 0; row->bias && j < row->end; j++)
+        r->bias[j] =
+            j < from ? 0
+                     : heed_load(row->bias_type, row->bias, row->bias_at + j * row->bias_stride);
+    if (row->mask) {
+        row->mask = r->mask;
+        row->mask_stride = 1;
+    }
+    if (row->bias) {
+        row->bias = r->bias;
+        row->bias_type = HEED_F32;
+        row->bias_at = 0;
+        row->bias_stride = 1;
+    }
+}
+
 /* Row i of the tile in the block at hand. all is set to 0 if it does not see every key of it. */
 static heed_onednn_row describe_row(const tile_run *r, int64_t i, uint32_t stage, int *all)
 {
@@ -150,7 +202,7 @@ static heed_onednn_row describe_row(const tile_run *r, int64_t i, uint32_t stage
     const heed_problem *problem = r->problem;
     int64_t head = i / tile->q_count, query = tile->q_first + i % tile->q_count, first, end;
     int mask = block_mask(r, head);
-    heed_row_keys(tile, query, &first, &end);
+    heed_row_span(problem, tile, head, query, &first, &end);
     first = first > r->first ? first : r->first;
     end = end < r->end ? end : r->end;
     if (mask == HEED_BLOCK_NONE || end < first)
@@ -183,14 +235,18 @@ static heed_onednn_row describe_row(const tile_run *r, int64_t i, uint32_t stage
                       r->first * tile->bias.dim_stride;
         row.bias_stride = tile->bias.dim_stride;
     }
-    if (row.first > 0 || row.end < r->end - r->first || row.mask || row.bias)
+    list_row(r, head, query, &row);
+    if (r->first < tile->mask_from)
+        begin_late(r, &row);
+    if (row.first > 0 || row.end < r->end - r->first || row.mask || row.bias || row.listed)
         *all = 0;
     return row;
 }
 
 static int sees(const heed_onednn_row *row, int64_t j)
 {
-    if (j < row->first || j >= row->end || (row->mask && !row->mask[j * row->mask_stride]))
+    if (j < row->first || j >= row->end || (row->listed && !row->listed[j]) ||
+        (row->mask && !row->mask[j * row->mask_stride]))
         return 0;
     return !row->bias ||
            heed_load(row->bias_type, row->bias, row->bias_at + j * row->bias_stride) != -INFINITY;
@@ -251,7 +307,7 @@ static int remove_spoilt(const tile_run *r, const void *v)
                (size_t)(row_of(r, r->v_copy, r->layout->key_block, dims) - r->v_copy));
     for (int64_t j = 0; j < r->end - r->first; j++) {
         r->spoilt[j] = 0;
-        for (int64_t d = 0; d < dims && !r->spoilt[j]; d++)
+        for (int64_t d = 0; is_needed(r, j) && d < dims && !r->spoilt[j]; d++)
             r->spoilt[j] = !isfinite(value_at(r, j, d));
         char *row = row_of(r, r->v_copy, j, dims);
         if (r->spoilt[j])
@@ -366,6 +422,10 @@ static dnnl_status_t run_blocks(tile_run *r, const heed_rows *to, uint32_t stage
          r->first = r->end) {
         r->end = (r->first / r->layout->key_block + 1) * r->layout->key_block;
         r->end = r->end < r->tile->k_end ? r->end : r->tile->k_end;
+        r->needs = heed_has_lists(r->tile)
+                       ? heed_listed_keys(r->problem, r->tile, r->first, r->end, r->needed,
+                                          (int)((r->end - r->first + 63) / 64))
+                       : HEED_BLOCK_ALL;
         status = to ? show(r, to, stage, weights) : attend(r);
     }
     return status;
@@ -417,6 +477,10 @@ heed_status heed_onednn_run_tile(const void *state, const heed_problem *problem,
         .o = (float *)(void *)(base + l->o_at),
         .p = l->bf16 ? (uint16_t *)(void *)(base + l->p_at) : NULL,
         .spoilt = (uint8_t *)(base + l->spoilt_at),
+        .listed = (uint8_t *)(base + l->listed_at),
+        .mask = (uint8_t *)(base + l->mask_at),
+        .bias = (float *)(void *)(base + l->bias_at),
+        .needed = (uint64_t *)(void *)(base + l->needed_at),
         .rescale = (float *)(void *)(base + l->rescale_at),
     };
     while (r.size + 1 < l->n_sizes && l->size[r.size + 1] >= r.n_rows)
