@@ -28,6 +28,7 @@
 #include "hadamard.h"
 #include "layer.h"
 #include "linear.h"
+#include "masks.h"
 #include "rotary.h"
 #include "status.h"
 #include "tensor.h"

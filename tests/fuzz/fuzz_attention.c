@@ -181,6 +181,31 @@ static void draw_codes(kit_spec *s, fuzz_bytes *bytes)
     make_consistent(s);
 }
 
+/* Ranges, key blocks, masks that begin late. Drawn last, and none by zeros. */
+static void draw_lists(kit_spec *s, fuzz_bytes *bytes)
+{
+    static const uint32_t most[KIT_RANGES_KINDS] = {8, 1, 1, 1, 1, 1, 2, 8, 1, 8, 8};
+    static const uint32_t sizes[] = {1, 3, 8, 16, 33, 64, 100, 128};
+    const uint32_t some = fuzz_byte(bytes);
+    s->lists = some & fuzz_byte(bytes) & (KIT_LISTS_RANGES | KIT_LISTS_BLOCKS);
+    if (s->lists & KIT_LISTS_RANGES) {
+        s->ranges_kind = fuzz_below(bytes, KIT_RANGES_KINDS);
+        s->ranges_form = fuzz_below(bytes, 8);
+        const uint32_t n = most[s->ranges_kind], free = s->ranges_kind == KIT_RANGES_TREE ? 1 : 8;
+        s->n_ranges = n > 1 && n == free ? 1 + fuzz_below(bytes, 8) : n + fuzz_below(bytes, 9 - n);
+    }
+    if (s->lists & KIT_LISTS_BLOCKS) {
+        s->blocks_kind = fuzz_below(bytes, KIT_BLOCKS_KINDS);
+        s->blocks_form = fuzz_below(bytes, 8);
+        s->block_rows = sizes[fuzz_below(bytes, 8)];
+        s->block_keys = sizes[fuzz_below(bytes, 8)];
+    }
+    if (some & 4 && s->features & (HEED_HAS_MASK | HEED_HAS_BIAS)) {
+        s->features |= HEED_HAS_MASK_FROM;
+        s->from_kind = fuzz_below(bytes, 5);
+    }
+}
+
 static kit_spec draw(fuzz_bytes *bytes)
 {
     kit_spec s = {.batch = 0};
@@ -196,6 +221,8 @@ static kit_spec draw(fuzz_bytes *bytes)
     make_consistent(&s);
     draw_lengths(&s, bytes, large);
     draw_values(&s, bytes, large);
+    if (!large) /* predicates are asked for every row and key */
+        draw_lists(&s, bytes);
     if (fuzz_rarely(bytes, 4))
         draw_codes(&s, bytes);
     return s;
@@ -222,6 +249,9 @@ void fuzz_describe(FILE *out)
     fprintf(out, "values %u odd %u spread %g rise %g of %u, lone %u, poison %u, seed %llu\n",
             s->values, s->odd, (double)s->spread, (double)s->rise, s->period, s->lone, s->poison,
             (unsigned long long)s->seed);
+    fprintf(out, "lists %u: ranges %u of %u as %u, blocks %u of %u x %u as %u, from %u\n", s->lists,
+            s->n_ranges, s->ranges_kind, s->ranges_form, s->blocks_kind, s->block_rows,
+            s->block_keys, s->blocks_form, s->from_kind);
     fprintf(out, "batch %u, q_len %lld, kv_len %lld, unlisted %u\n", s->batch, (long long)s->q_len,
             (long long)s->kv_len, s->unlisted);
     for (uint32_t b = 0; b < s->batch; b++)

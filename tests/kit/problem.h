@@ -101,8 +101,8 @@ enum {
     KIT_MASK_BLOCKS,
     KIT_MASK_FIRST_KEYS,
     KIT_MASK_TREE,
-    KIT_MASK_LISTS,  /* what ranges and key blocks say: KIT_LISTS_AS_MASK */
-    KIT_MASK_ISLANDS /* a key of every 512 is nobody's; some rows see nothing of 128 keys */
+    KIT_MASK_ISLANDS, /* a key of every 512 is nobody's; some rows see nothing of 128 keys */
+    KIT_MASK_LISTS    /* what ranges and key blocks say: KIT_LISTS_AS_MASK */
 };
 /** Ranges of rows; see lists.c. */
 enum {

@@ -1,0 +1,579 @@
+/* Lists for masks with structure: who sees whom, as intervals of keys and bits of key blocks. Ranges are
+ * made twice, so that nothing is written where they do not fit: counted, then written. */
+#include <heed/masks.h>
+
+#include "base/fpenv.h"
+#include "base/reason.h"
+#include "base/rows.h"
+
+#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
+
+/* ---- ranges ----------------------------------------------------------------------------------- */
+
+/* The intervals of a row under way, in order; those that meet become one. */
+typedef struct row_ranges {
+    const heed_ranges_args *args;
+    int32_t *to; /* NULL: they are counted alone */
+    uint32_t n;
+    int64_t most, end; /* no key from `most` on is seen; the last interval's end */
+    struct segment *segment;
+} row_ranges;
+
+enum { MOST = 8 };
+
+/* Where the keys of a segment lie: rows behind each other mostly have one segment. */
+typedef struct segment {
+    int known;
+    int32_t id;
+    uint32_t n; /* MOST + 1: more than are kept */
+    int64_t first[MOST], end[MOST];
+} segment;
+
+static void add(row_ranges *r, int64_t first, int64_t end)
+{
+    first = first > 0 ? first : 0;
+    end = end < r->most ? end : r->most;
+    if (first >= end)
+        return;
+    if (r->n && r->end >= first) {
+        r->end = end > r->end ? end : r->end;
+    } else {
+        if (r->to)
+            r->to[2 * r->n] = (int32_t)first;
+        r->n++;
+        r->end = end;
+    }
+    if (r->to)
+        r->to[2 * r->n - 1] = (int32_t)r->end;
+}
+
+static void find_segment(const heed_ranges_args *a, int32_t id, segment *s)
+{
+    s->known = 1;
+    s->id = id;
+    s->n = 0;
+    for (int64_t j = 0; j < a->keys && s->n <= MOST; j++) {
+        const int64_t first = j;
+        while (j < a->keys && a->segments[j] == id)
+            j++;
+        if (first == j)
+            continue;
+        if (s->n < MOST) {
+            s->first[s->n] = first;
+            s->end[s->n] = j;
+        }
+        s->n++;
+    }
+}
+
+typedef void make_row(row_ranges *r, int64_t i);
+
+static void add_segment(row_ranges *r, int64_t i)
+{
+    const heed_ranges_args *a = r->args;
+    const int64_t own = i + a->offset;
+    int32_t id;
+    if (!a->row_segments && (own < 0 || own >= a->keys))
+        return;
+    id = a->row_segments ? a->row_segments[i] : a->segments[own];
+    if (!r->segment->known || r->segment->id != id)
+        find_segment(a, id, r->segment);
+    for (uint32_t n = 0; n < r->segment->n && n < MOST; n++)
+        add(r, r->segment->first[n], r->segment->end[n]);
+    for (int64_t j = r->segment->end[MOST - 1]; r->segment->n > MOST && j < r->most; j++)
+        if (a->segments[j] == id)
+            add(r, j, j + 1);
+}
+
+static void add_document(row_ranges *r, int64_t i)
+{
+    const heed_ranges_args *a = r->args;
+    const int64_t own = i + a->offset;
+    int64_t first = 0;
+    for (int64_t n = 0; n < a->n_lens; first += a->lens[n++])
+        if (own >= first && own < first + a->lens[n])
+            add(r, first, first + a->lens[n]);
+}
+
+static void add_prefix(row_ranges *r, int64_t i)
+{
+    const int64_t own = i + r->args->offset + 1;
+    add(r, 0, own > r->args->prefix ? own : r->args->prefix);
+}
+
+static void add_chunk(row_ranges *r, int64_t i)
+{
+    const int64_t own = i + r->args->offset, chunk = r->args->chunk;
+    if (own >= 0)
+        add(r, own / chunk * chunk, own / chunk * chunk + chunk);
+}
+
+/* A parent lies before its children: the path goes backwards, and is looked for from the root on. */
+static void add_path(row_ranges *r, int64_t i)
+{
+    const heed_ranges_args *a = r->args;
+    add(r, 0, a->offset);
+    for (int64_t last = -1; last < i;) {
+        int64_t node = i;
+        while (a->parents[node] > last)
+            node = a->parents[node];
+        add(r, a->offset + node, a->offset + node + 1);
+        last = node;
+    }
+}
+
+static int is_hidden(const int32_t *start, const int32_t *end, int64_t i, int64_t j)
+{
+    return start && i >= start[j] && (!end || i < end[j]);
+}
+
+static void add_columns(row_ranges *r, int64_t i)
+{
+    const heed_ranges_args *a = r->args;
+    for (int64_t j = 0; j < r->most; j++)
+        if (!is_hidden(a->hidden_start, a->hidden_end, i, j) &&
+            !is_hidden(a->hidden_start2, a->hidden_end2, i, j))
+            add(r, j, j + 1);
+}
+
+/* Intervals of row i, written if `to` is there. */
+static uint32_t make(const heed_ranges_args *a, make_row *row, segment *s, int64_t i, int32_t *to)
+{
+    const int64_t own = i + a->offset + 1;
+    row_ranges r = {a, to, 0, a->keys, 0, s};
+    if (a->causal && own < r.most)
+        r.most = own > 0 ? own : 0;
+    row(&r, i);
+    for (uint32_t n = r.n; to && n < a->n_ranges; n++)
+        to[2 * n] = to[2 * n + 1] = (int32_t)r.end;
+    return r.n;
+}
+
+static heed_status check_ranges(const heed_ranges_args *a, uint32_t may_be_causal, heed_error *why)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } size[] = {{"rows", a->rows}, {"keys", a->keys}};
+    for (int i = 0; i < 2; i++)
+        if (size[i].value < 0 || size[i].value > INT32_MAX)
+            INVALID("args.%s is %lld, 0 to %d is required", size[i].name, (long long)size[i].value,
+                    INT32_MAX);
+    if (a->offset < -INT64_C(0x7fffffff) || a->offset > INT32_MAX)
+        INVALID("args.offset is %lld, %d to %d is required", (long long)a->offset, -INT32_MAX,
+                INT32_MAX);
+    if (a->n_ranges == 0 || a->n_ranges > 8)
+        INVALID("args.n_ranges is %u, 1 to 8 is required", a->n_ranges);
+    if (a->causal > may_be_causal)
+        INVALID("args.causal is %u, %s is required", a->causal, may_be_causal ? "0 or 1" : "0");
+    if (!a->ranges && a->rows)
+        INVALID("args.ranges is NULL, but required");
+    return HEED_OK;
+}
+
+static heed_status run_ranges(const heed_ranges_args *a, make_row *row, heed_error *why)
+{
+    uint32_t most = 0;
+    int64_t where = 0;
+    segment s = {.known = 0};
+    for (int64_t i = 0; i < a->rows; i++) {
+        const uint32_t n = make(a, row, &s, i, NULL);
+        if (n > most)
+            most = n, where = i;
+    }
+    if (a->needed)
+        *a->needed = most;
+    if (most > a->n_ranges)
+        INVALID("args.n_ranges is %u, but row %lld sees %u intervals of keys", a->n_ranges,
+                (long long)where, most);
+    for (int64_t i = 0; i < a->rows; i++)
+        make(a, row, &s, i, a->ranges + 2 * i * a->n_ranges);
+    return HEED_OK;
+}
+
+typedef heed_status check_inputs(const heed_ranges_args *a, heed_error *why);
+
+HEED_CHECK_ARGS_ERROR(heed_ranges_args);
+static heed_status ranges(const heed_ranges_args *args, uint32_t may_be_causal, check_inputs *check,
+                          make_row *row)
+{
+    heed_ranges_args a;
+    heed_error why = {""};
+    heed_status st = heed_read_struct("args", args, sizeof a, &a, &why);
+    if (st == HEED_OK)
+        st = check_ranges(&a, may_be_causal, &why);
+    if (st == HEED_OK)
+        st = check(&a, &why);
+    if (st == HEED_OK)
+        st = run_ranges(&a, row, &why);
+    return st == HEED_OK ? HEED_OK : heed_report_call(args, st, &why);
+}
+
+static heed_status check_segments(const heed_ranges_args *a, heed_error *why)
+{
+    if (!a->segments && a->keys)
+        INVALID("args.segments is NULL, but required");
+    return HEED_OK;
+}
+
+static heed_status check_lens(const heed_ranges_args *a, heed_error *why)
+{
+    int64_t sum = 0;
+    if (a->n_lens < 0 || (a->n_lens && !a->lens))
+        INVALID("args.n_lens is %lld and args.lens %s, at least 0 and an array are required",
+                (long long)a->n_lens, a->lens ? "given" : "NULL");
+    for (int64_t n = 0; n < a->n_lens; n++) {
+        sum += a->lens[n];
+        if (a->lens[n] < 0 || sum > a->keys)
+            INVALID("args.lens[%lld] is %d: at least 0, and a sum of at most args.keys = %lld, is "
+                    "required",
+                    (long long)n, a->lens[n], (long long)a->keys);
+    }
+    return HEED_OK;
+}
+
+static heed_status check_prefix(const heed_ranges_args *a, heed_error *why)
+{
+    if (a->prefix < 0 || a->prefix > a->keys)
+        INVALID("args.prefix is %lld, 0 to args.keys = %lld is required", (long long)a->prefix,
+                (long long)a->keys);
+    return HEED_OK;
+}
+
+static heed_status check_chunk(const heed_ranges_args *a, heed_error *why)
+{
+    if (a->chunk < 1 || a->chunk > INT32_MAX)
+        INVALID("args.chunk is %lld, 1 to %d is required", (long long)a->chunk, INT32_MAX);
+    return HEED_OK;
+}
+
+static heed_status check_tree(const heed_ranges_args *a, heed_error *why)
+{
+    if (a->rows && !a->parents)
+        INVALID("args.parents is NULL, but required");
+    if (a->offset < 0 || a->offset + a->rows > a->keys)
+        INVALID("args.offset is %lld: with %lld rows, each a key, 0 to %lld is required",
+                (long long)a->offset, (long long)a->rows, (long long)(a->keys - a->rows));
+    for (int64_t i = 0; i < a->rows; i++)
+        if (a->parents[i] < -1 || a->parents[i] >= i)
+            INVALID("args.parents[%lld] is %d, -1 to %lld, a row before it, is required",
+                    (long long)i, a->parents[i], (long long)i - 1);
+    return HEED_OK;
+}
+
+static heed_status check_columns(const heed_ranges_args *a, heed_error *why)
+{
+    if ((a->hidden_end && !a->hidden_start) || (a->hidden_end2 && !a->hidden_start2))
+        INVALID("args.hidden_end%s is given without its start", a->hidden_start ? "2" : "");
+    return HEED_OK;
+}
+
+heed_status heed_ranges_segments(const heed_ranges_args *args)
+{
+    return ranges(args, 1, check_segments, add_segment);
+}
+
+heed_status heed_ranges_lens(const heed_ranges_args *args)
+{
+    return ranges(args, 1, check_lens, add_document);
+}
+
+heed_status heed_ranges_prefix(const heed_ranges_args *args)
+{
+    return ranges(args, 0, check_prefix, add_prefix);
+}
+
+heed_status heed_ranges_chunks(const heed_ranges_args *args)
+{
+    return ranges(args, 1, check_chunk, add_chunk);
+}
+
+heed_status heed_ranges_tree(const heed_ranges_args *args)
+{
+    return ranges(args, 0, check_tree, add_path);
+}
+
+heed_status heed_ranges_columns(const heed_ranges_args *args)
+{
+    return ranges(args, 1, check_columns, add_columns);
+}
+
+/* ---- key blocks ------------------------------------------------------------------------------- */
+
+static heed_status check_blocks(const heed_key_blocks_args *a, int csr, heed_error *why)
+{
+    const int64_t words = (a->blocks + 63) / 64;
+    if (a->rows < 0 || a->rows > INT32_MAX || a->blocks < 0 || a->blocks > INT32_MAX)
+        INVALID("args.%s is %lld, 0 to %d is required",
+                a->rows < 0 || a->rows > INT32_MAX ? "rows" : "blocks",
+                (long long)(a->rows < 0 || a->rows > INT32_MAX ? a->rows : a->blocks), INT32_MAX);
+    if (a->row_stride < words)
+        INVALID("args.row_stride is %lld, at least %lld words are required for %lld blocks",
+                (long long)a->row_stride, (long long)words, (long long)a->blocks);
+    if (a->per_row < 0 || (csr && a->per_row))
+        INVALID("args.per_row is %lld, %s is required", (long long)a->per_row,
+                csr ? "0" : "at least 0");
+    if (a->rows == 0)
+        return HEED_OK;
+    if ((!a->words && a->blocks) || (csr && !a->start))
+        INVALID("args.%s is NULL, but required", !a->words && a->blocks ? "words" : "start");
+    for (int64_t r = 0; r < a->rows; r++) {
+        const int64_t first = csr ? a->start[r] : r * a->per_row;
+        const int64_t end = csr ? a->start[r + 1] : first + a->per_row;
+        if (first < 0 || end < first)
+            INVALID("args.start[%lld] is %lld and the next %lld: from 0 on, not descending, is "
+                    "required",
+                    (long long)r, (long long)first, (long long)end);
+        if (first < end && !a->index)
+            INVALID("args.index is NULL, but required");
+        for (int64_t n = first; n < end; n++)
+            if (a->index[n] < -1 || a->index[n] >= a->blocks)
+                INVALID("args.index[%lld] is %d, -1 to args.blocks - 1 = %lld is required",
+                        (long long)n, a->index[n], (long long)a->blocks - 1);
+    }
+    return HEED_OK;
+}
+
+HEED_CHECK_ARGS_ERROR(heed_key_blocks_args);
+static heed_status blocks(const heed_key_blocks_args *args, int csr)
+{
+    heed_key_blocks_args a;
+    heed_error why = {""};
+    heed_status st = heed_read_struct("args", args, sizeof a, &a, &why);
+    if (st == HEED_OK)
+        st = check_blocks(&a, csr, &why);
+    for (int64_t r = 0; st == HEED_OK && r < a.rows && a.blocks; r++) {
+        uint64_t *words = a.words + r * a.row_stride;
+        const int64_t first = csr ? a.start[r] : r * a.per_row;
+        const int64_t end = csr ? a.start[r + 1] : first + a.per_row;
+        memset(words, 0, (size_t)((a.blocks + 63) / 64) * sizeof *words);
+        for (int64_t n = first; n < end; n++)
+            if (a.index[n] >= 0)
+                words[a.index[n] / 64] |= UINT64_C(1) << a.index[n] % 64;
+    }
+    return st == HEED_OK ? HEED_OK : heed_report_call(args, st, &why);
+}
+
+heed_status heed_key_blocks_csr(const heed_key_blocks_args *args)
+{
+    return blocks(args, 1);
+}
+
+heed_status heed_key_blocks_list(const heed_key_blocks_args *args)
+{
+    return blocks(args, 0);
+}
+
+/* ---- bounds of key blocks, and a choice by them ----------------------------------------------- */
+
+static int64_t blocks_of(const heed_key_bounds_args *a)
+{
+    return (a->keys + a->block_keys - 1) / a->block_keys;
+}
+
+static heed_status check_bounds(const heed_key_bounds_args *a, int choosing, heed_error *why)
+{
+    heed_status st = heed_check_type("type", a->type, why);
+    if (st != HEED_OK)
+        return st;
+    if (a->keys < 0 || a->keys > INT32_MAX)
+        INVALID("args.keys is %lld, 0 to %d is required", (long long)a->keys, INT32_MAX);
+    if (a->kv_heads == 0 || a->dim == 0 || a->dim > 1u << 20 || a->kv_heads > 1u << 20)
+        INVALID("args.%s is %u, 1 to 1048576 is required",
+                a->kv_heads == 0 || a->kv_heads > 1u << 20 ? "kv_heads" : "dim",
+                a->kv_heads == 0 || a->kv_heads > 1u << 20 ? a->kv_heads : a->dim);
+    if (a->block_keys == 0 || a->block_keys > INT32_MAX)
+        INVALID("args.block_keys is %u, 1 to %d is required", a->block_keys, INT32_MAX);
+    const int64_t n = blocks_of(a);
+    if (a->bounds_stride < n * a->dim)
+        INVALID("args.bounds_stride is %lld, at least %lld, %lld blocks of %u, is required",
+                (long long)a->bounds_stride, (long long)(n * a->dim), (long long)n, a->dim);
+    if (a->reserved)
+        INVALID("args.reserved is %u, 0 is required", a->reserved);
+    if (!choosing && (a->first_block < 0 || a->first_block > n))
+        INVALID("args.first_block is %lld, 0 to %lld is required", (long long)a->first_block,
+                (long long)n);
+    if (choosing && (a->pages || a->page_len || a->first_block))
+        INVALID("args.%s is given, but q has none", a->first_block ? "first_block"
+                                                    : a->pages     ? "pages"
+                                                                   : "page_len");
+    if (!a->pages != !a->page_len)
+        INVALID("args.page_len is %u %s args.pages", a->page_len, a->pages ? "with" : "without");
+    if (choosing && (a->q_heads == 0 || a->q_heads > 1u << 20 || a->q_heads % a->kv_heads))
+        INVALID("args.q_heads is %u, a multiple of args.kv_heads = %u is required", a->q_heads,
+                a->kv_heads);
+    if (choosing && a->shared > 1)
+        INVALID("args.shared is %u, 0 or 1 is required", a->shared);
+    if (choosing && (a->top < 1 || a->always_first < 0 || a->always_last < 0 ||
+                     a->always_first > a->top || a->always_last > a->top - a->always_first))
+        INVALID("args.top is %lld with always_first %lld and always_last %lld: at least 1, and no "
+                "less than these two, is required",
+                (long long)a->top, (long long)a->always_first, (long long)a->always_last);
+    if (a->keys == 0)
+        return HEED_OK;
+    const struct {
+        const char *name;
+        const void *data;
+        int wanted;
+    } array[] = {{"x", a->x.data, 1},
+                 {"least", a->least, 1},
+                 {"greatest", a->greatest, 1},
+                 {"scores", a->scores, choosing},
+                 {"words", a->words, choosing}};
+    for (int i = 0; i < 5; i++)
+        if (array[i].wanted && !array[i].data)
+            INVALID("args.%s is NULL, but required", array[i].name);
+    return HEED_OK;
+}
+
+static void bound_key(const heed_key_bounds_args *a, int64_t at, int fresh, float *least,
+                      float *greatest)
+{
+    for (uint32_t d = 0; d < a->dim; d++) {
+        const float x = heed_load(a->type, a->x.data, at + d * a->x.stride[3]);
+        if (fresh || x != x)
+            least[d] = greatest[d] = x;
+        least[d] = x < least[d] ? x : least[d]; /* a NaN stays */
+        greatest[d] = x > greatest[d] ? x : greatest[d];
+    }
+}
+
+HEED_CHECK_ARGS_ERROR(heed_key_bounds_args);
+heed_status heed_key_bounds(const heed_key_bounds_args *args)
+{
+    heed_key_bounds_args a;
+    heed_error why = {""};
+    heed_status st = heed_read_struct("args", args, sizeof a, &a, &why);
+    if (st == HEED_OK)
+        st = check_bounds(&a, 0, &why);
+    if (st != HEED_OK)
+        return heed_report_call(args, st, &why);
+    heed_fpenv saved = heed_fpenv_enter();
+    for (int64_t h = 0; h < a.kv_heads; h++)
+        for (int64_t j = a.first_block * a.block_keys; j < a.keys; j++) {
+            const int64_t to = h * a.bounds_stride + j / a.block_keys * a.dim;
+            const int64_t row = a.pages ? j % a.page_len : j;
+            const int64_t page = a.pages ? a.pages[j / a.page_len] * a.x.stride[0] : 0;
+            bound_key(&a, page + h * a.x.stride[1] + row * a.x.stride[2], j % a.block_keys == 0,
+                      a.least + to, a.greatest + to);
+        }
+    heed_fpenv_leave(saved);
+    return HEED_OK;
+}
+
+/* The bound of one block; sums in so many parts that a compiler makes vectors of them. */
+enum { PARTS = 16 };
+
+static float bound_of(const float *q, const float *least, const float *greatest, int64_t dim)
+{
+    float sum[PARTS] = {0}, all = 0;
+    int64_t d = 0;
+    for (; d + PARTS <= dim; d += PARTS)
+        for (int i = 0; i < PARTS; i++) {
+            const float a = q[d + i] * least[d + i], b = q[d + i] * greatest[d + i];
+            sum[i] += a > b ? a : b;
+        }
+    for (; d < dim; d++) {
+        const float a = q[d] * least[d], b = q[d] * greatest[d];
+        all += a > b ? a : b;
+    }
+    for (int i = 0; i < PARTS; i++)
+        all += sum[i];
+    return all;
+}
+
+/* Floats in the order of these numbers, NaN above all. */
+static uint32_t order_of(float x)
+{
+    uint32_t bits;
+    if (x != x)
+        return UINT32_MAX;
+    memcpy(&bits, &x, sizeof bits);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+/* The `top`-th greatest of n scores as a number of order_of, a byte at a time, and in *equal how many
+ * of those equal to it are among the `top`. */
+static uint32_t threshold(const float *scores, int64_t n, int64_t top, int64_t *equal)
+{
+    uint32_t found = 0, mask = 0;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        int64_t count[256] = {0};
+        int byte = 255;
+        for (int64_t i = 0; i < n; i++) {
+            const uint32_t x = order_of(scores[i]);
+            count[x >> shift & 255] += (x & mask) == found;
+        }
+        while (count[byte] < top)
+            top -= count[byte--];
+        found |= (uint32_t)byte << shift;
+        mask |= UINT32_C(255) << shift;
+    }
+    *equal = top;
+    return found;
+}
+
+/* The words of a head's choice, of which the first and last blocks are a part. */
+static void choose(const heed_key_bounds_args *a, int64_t n, uint64_t *words)
+{
+    int64_t first = a->always_first < n ? a->always_first : n;
+    int64_t last = n - (a->always_last < n - first ? a->always_last : n - first), equal = 0;
+    const int64_t left = a->top - first - (n - last);
+    const int all = n <= a->top;
+    const uint32_t least =
+        all || left <= 0 ? 0 : threshold(a->scores + first, last - first, left, &equal);
+    memset(words, 0, (size_t)((n + 63) / 64) * sizeof *words);
+    for (int64_t i = 0; i < n; i++) {
+        const int always = all || i < first || i >= last;
+        const uint32_t x = always || left <= 0 ? 0 : order_of(a->scores[i]);
+        if (always || (left > 0 && (x > least || (x == least && equal-- > 0))))
+            words[i / 64] |= UINT64_C(1) << i % 64;
+    }
+}
+
+/* The bounds of all blocks for a query head, the greater of them and what is there with `more`. */
+static void score_blocks(const heed_key_bounds_args *a, int64_t h, int64_t n, int more)
+{
+    const int64_t g = h / (a->q_heads / a->kv_heads);
+    enum { DIMS = 256 };
+    for (int64_t d = 0; d < a->dim; d += DIMS) {
+        const int64_t dims = a->dim - d < DIMS ? a->dim - d : DIMS;
+        float q[DIMS];
+        heed_convert(a->type, a->x.data, h * a->x.stride[1] + d * a->x.stride[3], a->x.stride[3],
+                     HEED_F32, q, 0, 1, dims);
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t at = g * a->bounds_stride + i * a->dim + d;
+            const float bound = bound_of(q, a->least + at, a->greatest + at, dims);
+            if (a->dim > DIMS) /* of wide heads the bounds of parts are added up */
+                a->scores[i] = d ? a->scores[i] + bound : bound;
+            else if (!more || !(a->scores[i] >= bound || a->scores[i] != a->scores[i]))
+                a->scores[i] = bound;
+        }
+    }
+}
+
+heed_status heed_key_blocks_topk(const heed_key_bounds_args *args)
+{
+    heed_key_bounds_args a;
+    heed_error why = {""};
+    heed_status st = heed_read_struct("args", args, sizeof a, &a, &why);
+    if (st == HEED_OK)
+        st = check_bounds(&a, 1, &why);
+    if (st == HEED_OK && a.shared && a.dim > 256)
+        st = heed_fail(&why, HEED_ERR_INVALID,
+                       "args.shared is 1 with args.dim = %u, at most 256 is required", a.dim);
+    if (st != HEED_OK)
+        return heed_report_call(args, st, &why);
+    const int64_t n = blocks_of(&a), words = (n + 63) / 64;
+    const uint32_t group = a.shared ? a.q_heads / a.kv_heads : 1;
+    heed_fpenv saved = heed_fpenv_enter();
+    for (int64_t h = 0; h < a.q_heads && n; h += group) {
+        for (uint32_t k = 0; k < group; k++)
+            score_blocks(&a, h + k, n, k > 0);
+        choose(&a, n, a.words + h * words);
+        for (uint32_t k = 1; k < group; k++)
+            memcpy(a.words + (h + k) * words, a.words + h * words, (size_t)words * sizeof *a.words);
+    }
+    heed_fpenv_leave(saved);
+    return HEED_OK;
+}
