@@ -24,6 +24,9 @@
  * influence on that row's out, lse, weights and biased scores, whatever bits it holds. To mask, use
  * the bool mask or a bias of -inf: a large negative filler leaves wrong weights on long rows.
  *
+ * Codes    k and v may be codes of 8 to 4 bits: what is computed is attention over the numbers that the
+ *          codes stand for. What a hidden key has of codes, scales and zeros is as without influence as
+ *          its numbers.
  * Bits     An output row depends on that row's problem alone (heads, dims, types and options of the
  *          plan; the sequence's own lengths, offset and masks; strides too, without
  *          HEED_HAS_REPRODUCIBLE_CHUNKS), not on threads, batch, the plan's maxima, addresses, the
@@ -89,6 +92,11 @@ enum {
  * weights are made of weights that are not rounded to bf16: lse is off by no more than scores are, and a
  * weight by that relative to itself, besides 1e-5 for exponentials and sums in f32; a row that sees one
  * key gives it a weight of 1 to 1e-4.
+ *
+ * Keys and values of codes count as the f32 numbers that formats.h says they stand for: EXACT is held to
+ * the same bound then. INT8: a score is off by |scale| max|q| sum |k| / 254 more, max over the elements
+ * of q that share a step (a row at the most), and by 2^-22 |scale| sum |q| (|code| + |zero|) in units of k,
+ * since sums of codes and of zeros may be taken apart; for inputs from N(0,1) 7e-3 of out beside EXACT.
  */
 enum {
     HEED_ACCURACY_DEFAULT, /**< BF16 where q, k and v are all bf16, EXACT elsewhere */
