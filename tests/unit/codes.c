@@ -123,10 +123,13 @@ static void check_storage(heed_context *context, int storage)
 {
     static const int32_t starts[BATCH] = {KEYS + 1, 1}, lens[BATCH] = {ROWS, ROWS - 1};
     static const int32_t page_of[BATCH][KEYS / PAGE] = {{4, 0, 5}, {1, 3, 2}};
-    static unsigned char k[HEADS * BATCH * (KEYS + 1) * DIM / 2], v[HEADS * BATCH * (KEYS + 1) * 34];
+    static unsigned char k[HEADS * BATCH * (KEYS + 1) * DIM / 2],
+        v[HEADS * BATCH * (KEYS + 1) * 34];
     static float scale[HEADS * BATCH * (KEYS + 1)], q[BATCH * HEADS * ROWS * DIM];
     static float out[BATCH * HEADS * ROWS * DIM];
-    const int64_t rows = storage == CONTIGUOUS ? KEYS : storage == PACKED ? BATCH * (KEYS + 1) : PAGE;
+    const int64_t rows = storage == CONTIGUOUS ? KEYS
+                         : storage == PACKED   ? BATCH * (KEYS + 1)
+                                               : PAGE;
     for (int64_t b = 0; b < BATCH; b++)
         for (int64_t g = 0; g < HEADS; g++)
             for (int64_t j = 0; j < KEYS; j++) {
@@ -145,9 +148,10 @@ static void check_storage(heed_context *context, int storage)
                 }
             }
     heed_attn_desc desc = desc_of(HEED_U4, HEED_Q8_0);
-    desc.features = HEED_HAS_QUANT | HEED_HAS_LENS | (storage == PACKED  ? HEED_HAS_PACKED
-                                                      : storage == PAGED ? HEED_HAS_PAGES
-                                                                         : 0);
+    desc.features = HEED_HAS_QUANT | HEED_HAS_LENS |
+                    (storage == PACKED  ? HEED_HAS_PACKED
+                     : storage == PAGED ? HEED_HAS_PAGES
+                                        : 0);
     desc.page_len = storage == PAGED ? PAGE : 0;
     const int64_t head = rows * DIM, all = HEADS * head;
     heed_attn_args args = {.struct_size = sizeof args,
@@ -176,10 +180,12 @@ static void check_storage(heed_context *context, int storage)
         void *workspace = unit_workspace(plan, 1, &bytes);
         st = heed_attn_run(plan, &args, workspace, bytes);
         CHECK(st == HEED_OK, "storage %d: %s", storage, heed_last_error());
-        CHECK(n_wrong == 0 && n_tiles > 0 && (n_prepared > 0) == prepares && (n_together > 0) == !prepares,
-              "storage %d, prepare %d: %d wrong numbers in %u tiles (%u of several heads), %u blocks "
-              "prepared",
-              storage, prepares, n_wrong, n_tiles, n_together, n_prepared);
+        CHECK(
+            n_wrong == 0 && n_tiles > 0 && (n_prepared > 0) == prepares &&
+                (n_together > 0) == !prepares,
+            "storage %d, prepare %d: %d wrong numbers in %u tiles (%u of several heads), %u blocks "
+            "prepared",
+            storage, prepares, n_wrong, n_tiles, n_together, n_prepared);
         free(workspace);
         heed_attn_release(plan);
     }
