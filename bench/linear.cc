@@ -263,8 +263,8 @@ void register_linear_rows(const Selection &selection, const std::vector<unsigned
             for (unsigned n : threads) {
                 const std::string name = "linear/" + backend + "/" + type.name + "/" + shape.name +
                                          "/threads:" + std::to_string(n);
-                if (type.accuracy != HEED_ACCURACY_DEFAULT || !selection.wanted(name) ||
-                    (type.dtype == HEED_F16 && !selection.f16))
+                if (type.accuracy != HEED_ACCURACY_DEFAULT || type.codes ||
+                    !selection.wanted(name) || (type.dtype == HEED_F16 && !selection.f16))
                     continue;
                 const std::string refusal = refusal_of(backend, shape, type);
                 if (!refusal.empty()) {

@@ -20,6 +20,7 @@ namespace
 {
 
 constexpr size_t page = 4096;
+constexpr float code_scale = 0.03f; /* of codes that take one */
 
 size_t round_up(size_t bytes, size_t to)
 {
@@ -44,12 +45,19 @@ size_t available_bytes()
 std::vector<char> numbers(uint32_t dtype)
 {
     constexpr size_t count = (size_t(1) << 20) + 7;
-    const size_t size = heed_dtype_bytes(dtype);
-    std::vector<char> table(count * size);
+    const size_t len = heed_block_len(dtype), blocks = count / len, size = heed_block_bytes(dtype);
+    std::vector<char> table(blocks * size);
     std::mt19937 bits(20240607);
     std::normal_distribution<float> normal;
-    for (size_t i = 0; i < count; i++)
-        heed_store(dtype, table.data(), int64_t(i), normal(bits));
+    for (size_t i = 0; i < blocks; i++) {
+        float x[32];
+        for (size_t j = 0; j < len; j++)
+            x[j] = normal(bits);
+        if (heed_is_code(dtype))
+            heed_encode(dtype, x, int64_t(len), table.data() + i * size, code_scale, 0);
+        else
+            heed_store(dtype, table.data(), int64_t(i), x[0]);
+    }
     return table;
 }
 
@@ -139,6 +147,10 @@ heed_attn_desc describe(const Shape &shape, const Type &type)
     desc.qk_dim = shape.qk_dim;
     desc.v_dim = shape.v_dim;
     desc.q_type = desc.k_type = desc.v_type = desc.out_type = type.dtype;
+    if (type.codes)
+        desc.k_type = desc.v_type = type.codes;
+    if (heed_takes_scale(type.codes))
+        desc.features |= HEED_HAS_QUANT;
     desc.accuracy = type.accuracy;
     desc.max_batch = shape.batch;
     desc.max_q_len = shape.q_len;
@@ -188,9 +200,12 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
     const size_t size = heed_dtype_bytes(type.dtype), batch = size_t(shape.batch);
     const size_t q_bytes = batch * shape.q_heads * size_t(shape.q_len) * shape.qk_dim * size;
     const size_t keys = shape.kv_heads * size_t(all_keys(shape));
-    const size_t k_bytes = keys * shape.qk_dim * size;
-    const size_t v_bytes = shape.v_in_k ? 0 : keys * shape.v_dim * size;
-    kv_bytes_ = double(k_bytes + v_bytes);
+    const uint32_t kv_type = desc.k_type;
+    const auto bytes_of = [=](size_t n) { return size_t(heed_offset_bytes(kv_type, int64_t(n))); };
+    const size_t k_bytes = bytes_of(keys * shape.qk_dim);
+    const size_t v_bytes = shape.v_in_k ? 0 : bytes_of(keys * shape.v_dim);
+    set_scales_ = heed_takes_scale(kv_type) ? 2 * keys : 0;
+    kv_bytes_ = double(k_bytes + v_bytes + set_scales_ * sizeof(float));
     v_offset_ = shape.v_in_k ? 0 : k_bytes;
     set_bytes_ = round_up(k_bytes + v_bytes, 64);
     sets_ = 1;
@@ -199,18 +214,24 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
         sets_ = std::min(round_up(rotation_bytes(), set_bytes_) / set_bytes_, most);
     }
 
-    const size_t q_room = round_up(q_bytes, page);
+    const size_t q_room = type.codes ? 0 : round_up(q_bytes, page);
     const size_t sets_room = round_up(sets_ * set_bytes_, page);
     const size_t bias_bytes =
         shape.score == Score::bias ? size_t(shape.q_len * shape.kv_len) * size : 0;
-    char *memory = pool.normal(type.dtype, q_room + sets_room + bias_bytes);
+    if (type.codes) {
+        const std::vector<char> some = numbers(type.dtype);
+        q_.resize(q_bytes);
+        for (size_t i = 0; i < q_bytes; i++)
+            q_[i] = some[i % some.size()];
+    }
+    char *memory = pool.normal(kv_type, q_room + sets_room + bias_bytes);
     if (bias_bytes > 0) {
         args.bias.data = memory + q_room + sets_room;
         args.bias.stride[2] = shape.kv_len;
         args.bias.stride[3] = 1;
     }
     out_.resize(batch * shape.q_heads * size_t(shape.q_len) * shape.v_dim * size + 64);
-    args.q.data = memory;
+    args.q.data = type.codes ? q_.data() : memory;
     args.out.data = out_.data() + (64 - reinterpret_cast<uintptr_t>(out_.data()) % 64) % 64;
     first_k_ = memory + q_room;
     args.k.data = first_k_;
@@ -221,6 +242,22 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
     set_strides(args.v.stride, shape.layout, shape.kv_heads, shape.kv_len,
                 shape.v_in_k ? shape.qk_dim : shape.v_dim);
     store(shape);
+    if (set_scales_)
+        add_scales(shape);
+}
+
+/* [batch or page, kv_heads, keys], next to each other. */
+void Problem::add_scales(const Shape &shape)
+{
+    const int64_t keys = shape.storage == Storage::paged16 ? 16 : shape.kv_len;
+    scales_.assign(sets_ * set_scales_, code_scale);
+    args.k_quant.scale = scales_.data();
+    args.v_quant.scale = scales_.data() + set_scales_ / 2;
+    for (heed_quant *quant : {&args.k_quant, &args.v_quant}) {
+        quant->stride[0] = shape.kv_heads * keys;
+        quant->stride[1] = keys;
+        quant->stride[2] = 1;
+    }
 }
 
 void Problem::fill_mask(const Shape &shape)
@@ -270,6 +307,10 @@ void Problem::next()
     char *k = first_k_ + at_ * set_bytes_;
     args.k.data = k;
     args.v.data = k + v_offset_;
+    if (set_scales_) {
+        args.k_quant.scale = scales_.data() + at_ * set_scales_;
+        args.v_quant.scale = args.k_quant.scale + set_scales_ / 2;
+    }
 }
 
 } // namespace heed_bench

@@ -58,16 +58,25 @@ void advise_huge_pages(void *memory, size_t bytes);
 size_t rotation_bytes();
 
 /* What a row's name says of types: q, k, v and out are of one, and "f32split" allows sums of bf16
- * products, which plain f32 does not. */
+ * products, which plain f32 does not. Types of codes are those of k and v, beside q and out in bf16; those
+ * that take scales have one for each key of a head. "q8_0int8" allows integer dot products. */
 struct Type {
     const char *name;
     uint32_t dtype, accuracy;
+    uint32_t codes = HEED_DTYPE_NONE;
 };
 constexpr Type types[] = {{"f32", HEED_F32, HEED_ACCURACY_DEFAULT},
                           {"f16", HEED_F16, HEED_ACCURACY_DEFAULT},
                           {"bf16", HEED_BF16, HEED_ACCURACY_DEFAULT},
                           {"f32split", HEED_F32, HEED_ACCURACY_SPLIT},
-                          {"f16split", HEED_F16, HEED_ACCURACY_SPLIT}};
+                          {"f16split", HEED_F16, HEED_ACCURACY_SPLIT},
+                          {"i8", HEED_BF16, HEED_ACCURACY_DEFAULT, HEED_I8},
+                          {"q8_0", HEED_BF16, HEED_ACCURACY_DEFAULT, HEED_Q8_0},
+                          {"q4_0", HEED_BF16, HEED_ACCURACY_DEFAULT, HEED_Q4_0},
+                          {"f8", HEED_BF16, HEED_ACCURACY_DEFAULT, HEED_F8_E4M3},
+                          {"i8int8", HEED_BF16, HEED_ACCURACY_INT8, HEED_I8},
+                          {"q8_0int8", HEED_BF16, HEED_ACCURACY_INT8, HEED_Q8_0},
+                          {"q4_0int8", HEED_BF16, HEED_ACCURACY_INT8, HEED_Q4_0}};
 
 /* The description of a shape in a type. */
 heed_attn_desc describe(const Shape &shape, const Type &type);
@@ -94,13 +103,15 @@ class Problem
 
   private:
     char *first_k_;
-    size_t set_bytes_, sets_, at_ = 0, v_offset_;
+    size_t set_bytes_, sets_, at_ = 0, v_offset_, set_scales_ = 0;
     double kv_bytes_;
-    std::vector<char> out_;
+    std::vector<char> q_, out_;
+    std::vector<float> scales_; /* of every set: of its keys, then of its values */
     std::vector<unsigned char> mask_;
     std::vector<int32_t> lens_, starts_, table_;
 
     void store(const Shape &shape);
+    void add_scales(const Shape &shape);
     void fill_mask(const Shape &shape);
 };
 

@@ -247,9 +247,21 @@ std::string refusal_of(const std::string &backend, const Shape &shape, const Typ
     return why.text[0] ? why.text : "it gives no reason";
 }
 
+/* The shapes that caches of codes are for, and a prefill over one. */
+bool has_codes(const Shape &shape)
+{
+    for (const char *name :
+         {"decode_b1_hq32_hkv8_kv8192_d128", "paged16_kv8192", "prefill_b1_h8_s2048_d128_causal"})
+        if (std::strcmp(shape.name, name) == 0)
+            return true;
+    return false;
+}
+
 /* The split accuracy gets rows where the backend needs it to serve the type at all. */
 bool worth_a_row(const std::string &backend, const Shape &shape, const Type &type)
 {
+    if (type.codes && !has_codes(shape))
+        return false;
     if (type.accuracy != HEED_ACCURACY_SPLIT)
         return true;
     const Type plain = {"", type.dtype, HEED_ACCURACY_DEFAULT};
@@ -275,7 +287,7 @@ void register_plain(const Selection &selection, const std::vector<unsigned> &thr
             for (unsigned n : threads) {
                 const std::string name = std::string("plain_onednn/") + type.name + "/" +
                                          shape.name + "/threads:" + std::to_string(n);
-                if (type.accuracy == HEED_ACCURACY_SPLIT ||
+                if (type.accuracy == HEED_ACCURACY_SPLIT || type.codes ||
                     !PlainOneDnn::serves(shape, type.dtype) || !selection.wanted(name))
                     continue;
                 const double seconds = estimate(shape, type.dtype, 50) / n;
