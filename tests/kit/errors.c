@@ -347,9 +347,10 @@ static const char *far_lists(void *call, int arg, uint32_t pick)
     const kit_spec *s = &p->spec;
     heed_const_view *view = arg ? &p->args.key_blocks : &p->args.ranges;
     const int64_t shape[] = {p->args.batch, s->q_heads, arg ? 1 : p->args.q_len};
-    if (shape[pick] < 2)
+    const uint32_t axis = pick % 3;
+    if (shape[axis] < 2)
         return NULL;
-    view->stride[pick] = INT64_MAX / 8;
+    view->stride[axis] = INT64_MAX / 8;
     return arg ? "args.key_blocks" : "args.ranges";
 }
 

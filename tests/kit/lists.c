@@ -127,7 +127,11 @@ void kit_row_reach(const kit_problem *p, int64_t b, int64_t i, int64_t *first, i
 
 int kit_choose_lists(kit_problem *p)
 {
-    const kit_spec *s = &p->spec;
+    kit_spec *s = &p->spec;
+    /* Ranges end with a sequence's keys: those of other lengths cannot share them. */
+    for (uint32_t b = 1; b < s->batch; b++)
+        if (p->kv_lens[b] != p->kv_lens[0] || p->sequence[b].first_row != p->sequence[0].first_row)
+            s->ranges_form &= ~1u;
     p->least_from = s->kv_len;
     for (uint32_t b = 0; b < s->batch; b++) {
         const int32_t n = p->kv_lens[b];
