@@ -150,6 +150,33 @@ def attention(
     return_weights: Literal[True],
     dtype: _DType = None,
 ) -> tuple[_A, _A, _A]: ...
+@overload
+def attention(
+    q: _A,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    causal: bool = False,
+    window: _Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi: _Floats = None,
+    sinks: _Floats = None,
+    q_lens: _Ints = None,
+    kv_lens: _Ints = None,
+    position: _Ints = "end",
+    ranges: Any = None,
+    key_blocks: _KeyBlocks | None = None,
+    mask_from: _Ints = None,
+    layout: str = "bhsd",
+    accuracy: _Accuracy = None,
+    out: Any = None,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    dtype: _DType = None,
+) -> Any: ...
 def explain_arrays(q: Any, k: Any, v: Any, *, json: bool = False, **options: Any) -> str: ...
 @overload
 def varlen(
@@ -255,6 +282,32 @@ def varlen(
     return_weights: Literal[True],
     dtype: _DType = None,
 ) -> tuple[_A, _A, _A]: ...
+@overload
+def varlen(
+    q: _A,
+    k: Any,
+    v: Any,
+    cu_q: _Ints,
+    cu_k: _Ints,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    causal: bool = False,
+    window: _Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi: _Floats = None,
+    sinks: _Floats = None,
+    position: _Ints = "end",
+    ranges: Any = None,
+    key_blocks: _KeyBlocks | None = None,
+    mask_from: _Ints = None,
+    accuracy: _Accuracy = None,
+    out: Any = None,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    dtype: _DType = None,
+) -> Any: ...
 def merge(
     a: _A, a_lse: Any, b: Any, b_lse: Any, *, layout: str = "bhsd", dtype: _DType = None, out: Any = None
 ) -> tuple[_A, _A]: ...
@@ -401,6 +454,32 @@ class Plan:
         v_scale: Any = None,
         v_zero: Any = None,
     ) -> tuple[_A, _A, _A]: ...
+    @overload
+    def run(
+        self,
+        q: _A,
+        k: Any,
+        v: Any,
+        *,
+        mask: Any = None,
+        bias: Any = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        q_lens: _Ints = None,
+        kv_lens: _Ints = None,
+        position: _Ints = None,
+        ranges: Any = None,
+        key_blocks: _KeyBlocks | None = None,
+        mask_from: _Ints = None,
+        block_table: Any = None,
+        out: Any = None,
+        return_lse: bool = False,
+        return_weights: bool = False,
+        k_scale: Any = None,
+        k_zero: Any = None,
+        v_scale: Any = None,
+        v_zero: Any = None,
+    ) -> Any: ...
     def explain(self, *, json: bool = False) -> str: ...
     def workspace(self, n: int = 1) -> int: ...
 
@@ -532,6 +611,31 @@ class KVCache:
         return_weights: Literal[True],
         dtype: _DType = None,
     ) -> tuple[_A, _A, _A]: ...
+    @overload
+    def attention(
+        self,
+        q: _A,
+        causal: bool = True,
+        *,
+        mask: Any = None,
+        bias: Any = None,
+        window: _Window = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        q_lens: _Ints = None,
+        position: _Ints = "end",
+        ranges: Any = None,
+        key_blocks: _KeyBlocks | None = None,
+        mask_from: _Ints = None,
+        layout: str = "bhsd",
+        accuracy: _Accuracy = None,
+        out: Any = None,
+        return_lse: bool = False,
+        return_weights: bool = False,
+        dtype: _DType = None,
+    ) -> Any: ...
     def decoded(self) -> tuple[Any, Any]: ...
     def clear(self) -> None: ...
 
@@ -653,6 +757,24 @@ class MultiHeadAttention:
         return_lse: Literal[True],
         return_weights: Literal[True],
     ) -> tuple[_A, _A, _A]: ...
+    @overload
+    def __call__(
+        self,
+        x: _A,
+        x_kv: Any = None,
+        *,
+        cache: KVCache | None = None,
+        mask: Any = None,
+        bias: Any = None,
+        q_lens: _Ints = None,
+        kv_lens: _Ints = None,
+        position: _Ints = None,
+        alibi: _Floats = None,
+        sinks: _Floats = None,
+        out: Any = None,
+        return_lse: bool = False,
+        return_weights: bool = False,
+    ) -> Any: ...
 
 def threads(n: int, /) -> Setting: ...
 def backend(names: str, /) -> Setting: ...

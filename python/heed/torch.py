@@ -27,6 +27,7 @@ from ._heed import hint_threads as _hint_threads
 
 __all__ = ["computed", "disable", "enable", "enabled", "sdpa"]
 
+_broadcast: Any = torch.broadcast_shapes
 _torch_sdpa = torch.nn.functional.scaled_dot_product_attention
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -111,11 +112,11 @@ def _compute(
         and (q_shape[1] == k_shape[1] or enable_gqa) and (mask is None or mask.dim() <= 4)
     ):  # PyTorch lets all axes before the rows broadcast
         q, k, v = (x[None] if x.dim() == 2 else x for x in (q, k, v))
-        outer = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
+        outer = _broadcast(q.shape[:-3], k.shape[:-3], v.shape[:-3])
         if enable_gqa:
             heads, kv_heads = q.shape[-3], k.shape[-3]
         else:
-            heads = kv_heads = torch.broadcast_shapes(q.shape[-3:-2], k.shape[-3:-2], v.shape[-3:-2])[0]
+            heads = kv_heads = _broadcast(q.shape[-3:-2], k.shape[-3:-2], v.shape[-3:-2])[0]
         shape = (*outer, heads) if max(query.dim(), key.dim(), value.dim()) > 2 else ()
         if mask is not None and mask.dim() > 3:
             mask = _four_axes(mask, outer or (1,), mask.shape[-3])
@@ -206,7 +207,7 @@ def enable() -> None:
 
     Code that took PyTorch's function out of torch.nn.functional before keeps it.
     """
-    torch.nn.functional.scaled_dot_product_attention = sdpa  # type: ignore[assignment]
+    torch.nn.functional.scaled_dot_product_attention = sdpa
 
 
 def disable() -> None:
