@@ -49,6 +49,29 @@ static int whole_blocks(const char *name, int64_t dim, uint32_t type)
     return -1;
 }
 
+/* A scale for each row of a head, and a zero where the type has one: what fresh scales are written to. */
+static int make_scales(heed_quant *quant, uint32_t type, int64_t first, int64_t heads, int64_t rows)
+{
+    const size_t n = (size_t)(first * heads * rows);
+    if (!heed_takes_scale(type))
+        return 0;
+    quant->stride[0] = heads * rows, quant->stride[1] = rows, quant->stride[2] = 1;
+    quant->scale = calloc(n, sizeof *quant->scale);
+    if (type == HEED_U8 || type == HEED_U4)
+        quant->zero = calloc(n, sizeof *quant->zero);
+    return quant->scale && (quant->zero || (type != HEED_U8 && type != HEED_U4)) ? 0 : -1;
+}
+
+#if HEED_PY_FRESH_SCALES
+static heed_quant_out written_scales(const heed_quant *quant)
+{
+    heed_quant_out out = {
+        (float *)(uintptr_t)quant->scale, (float *)(uintptr_t)quant->zero, {0}, 0, 0};
+    memcpy(out.stride, quant->stride, sizeof out.stride);
+    return out;
+}
+#endif
+
 static PyObject *cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     SIGNATURE(sig, "KVCache", 0, 4, "batch", "capacity", "kv_heads", "dim", "v_dim", "k_dtype",
@@ -96,6 +119,8 @@ static PyObject *cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                                .max_batch = self->batch,
                                .max_q_len = 1,
                                .max_kv_len = self->capacity};
+        if (heed_takes_scale(self->k_type) || heed_takes_scale(self->v_type))
+            desc.features |= HEED_HAS_QUANT;
         if (check(heed_attn_supported(context, &desc, NULL)) < 0)
             goto failed;
     }
@@ -114,7 +139,10 @@ static PyObject *cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     k_bytes = lie(self->k_type, first, heads, rows, dim, self->k_stride);
     v_bytes = lie(self->v_type, first, heads, rows, v_dim, self->v_stride);
     self->lens = calloc((size_t)self->batch, sizeof *self->lens);
-    if (k_bytes < 0 || v_bytes < 0 || !self->lens || (page_len && !self->block_table) ||
+    if (k_bytes < 0 || v_bytes < 0 || !self->lens ||
+        make_scales(&self->k_quant, self->k_type, first, heads, rows) < 0 ||
+        make_scales(&self->v_quant, self->v_type, first, heads, rows) < 0 ||
+        (page_len && !self->block_table) ||
         posix_memalign(&self->memory, 64, (size_t)((k_bytes + 63) / 64 * 64 + v_bytes))) {
         self->memory = NULL;
         PyErr_Format(PyExc_MemoryError, "no memory for a cache of %lld + %lld bytes",
@@ -134,6 +162,10 @@ static void cache_free(PyObject *object)
     cache_object *self = (cache_object *)object;
     PyTypeObject *type = Py_TYPE(object);
     free(self->memory);
+    free((void *)(uintptr_t)self->k_quant.scale);
+    free((void *)(uintptr_t)self->k_quant.zero);
+    free((void *)(uintptr_t)self->v_quant.scale);
+    free((void *)(uintptr_t)self->v_quant.zero);
     free(self->lens);
     free(self->block_table);
     PyObject_Free(object);
@@ -240,6 +272,13 @@ static PyObject *cache_append(PyObject *object, PyObject *const *args, Py_ssize_
     a.block_table = self->block_table;
     a.block_table_stride = self->table_stride;
     a.n_pages = self->n_pages;
+#if HEED_PY_FRESH_SCALES
+    if (self->k_quant.scale || self->v_quant.scale) {
+        a.k_quant = written_scales(&self->k_quant);
+        a.v_quant = written_scales(&self->v_quant);
+        a.options = HEED_APPEND_FRESH_SCALES;
+    }
+#endif
     {
         heed_status status;
         PyThreadState *state = PyEval_SaveThread();

@@ -426,15 +426,17 @@
     "[[0, 2], [0, 2], [0, 3], [0, 4]]"
 
 #define DOC_TREE                                                                                   \
-    "tree(parents)\n"                                                                              \
+    "tree(parents, prefix=0)\n"                                                                    \
     "--\n"                                                                                         \
     "\n"                                                                                           \
-    "Ranges of a tree of tokens: a token sees itself and those above it.\n"                        \
+    "Ranges of a tree of tokens: a token sees itself, those above it, and all "                    \
+    "positions of a prefix before the\n"                                                           \
+    "tree, such as the keys that a cache holds.\n"                                                 \
     "\n"                                                                                           \
-    "parents         int [kv_len] or [batch, kv_len]: the position of each token's "               \
-    "parent, before its own; -1: none\n"                                                           \
+    "parents         int [nodes] or [batch, nodes]: the node that is each one's "                  \
+    "parent, before it; -1: none\n"                                                                \
     "\n"                                                                                           \
-    "Returns int32 [1 or batch, 1, kv_len, n, 2]; n is the most pieces that a path "               \
+    "Returns int32 [1 or batch, 1, nodes, n, 2]; n is the most pieces that a path "                \
     "lies in, at most 8.\n"                                                                        \
     "Errors: ValueError.\n"                                                                        \
     "\n"                                                                                           \

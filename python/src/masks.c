@@ -258,16 +258,17 @@ end:
 
 PyObject *masks_tree(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    SIGNATURE(sig, "tree", 1, 1, "parents");
-    PyObject *value[1], *result = NULL;
+    SIGNATURE(sig, "tree", 2, 1, "parents", "prefix");
+    PyObject *value[2], *result = NULL;
     array a;
     numbers list;
     pairs p = {NULL, 0, 0};
     int32_t *parents, *path = NULL;
-    int64_t batch = 1, n;
+    int64_t batch = 1, n, prefix = 0;
     bool is_list;
     (void)self;
-    if (read_call(&sig, args, nargs, kwnames, value) < 0)
+    if (read_call(&sig, args, nargs, kwnames, value) < 0 ||
+        (value[1] && length_of(value[1], "prefix", &prefix) < 0))
         return NULL;
     if (!value[0]) {
         PyErr_SetString(PyExc_ValueError, "parents is None; an array is needed");
@@ -284,6 +285,10 @@ PyObject *masks_tree(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
         parents = matrix_of(&a, value[0], "parents", &batch, &n);
         if (!parents)
             return NULL;
+    }
+    if (prefix + n > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "prefix and tree have more than 2^31 - 1 positions");
+        goto end;
     }
     path = malloc((size_t)(n + 1) * sizeof *path);
     if (!path) {
@@ -305,8 +310,12 @@ PyObject *masks_tree(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
                     goto end;
                 }
             }
+            if (prefix) {
+                p.pair[b * n + i][0][1] = (int32_t)prefix;
+                count = 1;
+            }
             while (depth--)
-                if (add_key(&p, b * n + i, &count, path[depth]) < 0)
+                if (add_key(&p, b * n + i, &count, (int32_t)prefix + path[depth]) < 0)
                     goto end;
         }
     result = pairs_result(&p, is_list ? NULL : &a, batch);

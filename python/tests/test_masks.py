@@ -69,6 +69,8 @@ def test_tree():
         well_formed(ranges, 9)
         assert (seen(ranges, 9)[0, 0] == ancestors(parents)).all()
         assert (np.asarray(heed.masks.tree(np.array([parents, parents])))[1] == np.asarray(ranges)[0]).all()
+        behind = seen(heed.masks.tree(parents, prefix=3), 12)[0, 0]
+        assert behind[:, :3].all() and (behind[:, 3:] == ancestors(parents)).all()
 
 
 def test_blocks():
