@@ -18,6 +18,25 @@ static float number_of(int64_t b, int64_t g, int64_t j)
     return (float)((b * HEADS + g) * KEYS + j + 1);
 }
 
+static int64_t code_of(uint32_t type, int64_t d)
+{
+    return type == HEED_U4 ? d % 15 : d;
+}
+
+/* A row of either type; that of U4 has a scale elsewhere. */
+static void put(uint32_t type, unsigned char *row, float number)
+{
+    if (type == HEED_Q8_0)
+        heed_store(HEED_F16, row, 0, number);
+    for (int64_t d = 0; d < DIM; d++)
+        if (type == HEED_Q8_0)
+            row[2 + d] = (unsigned char)code_of(type, d);
+        else if (d % 2)
+            row[d / 2] |= (unsigned char)(code_of(type, d) << 4);
+        else
+            row[d / 2] = (unsigned char)code_of(type, d);
+}
+
 static void look(const heed_problem *problem, const heed_tile *tile)
 {
     const int64_t b = tile->kv_len == kv_lens[1];
@@ -26,8 +45,8 @@ static void look(const heed_problem *problem, const heed_tile *tile)
         const heed_key v = heed_find_key(problem, tile, 1, j);
         const float want = number_of(b, tile->kv_head, j);
         for (int64_t d = 0; d < DIM; d++)
-            n_wrong += heed_load_key(&k, d) != want * (float)(d % 15) ||
-                       heed_load_key(&v, d) != want * (float)d;
+            n_wrong += heed_load_key(&k, d) != want * (float)code_of(problem->k_type, d) ||
+                       heed_load_key(&v, d) != want * (float)code_of(problem->v_type, d);
     }
 }
 
@@ -117,14 +136,13 @@ static heed_attn_desc desc_of(uint32_t k_type, uint32_t v_type)
                             .max_kv_len = KEYS};
 }
 
-/* k is of U4 with a scale for each key, v of Q8_0. In place of a sequence's keys its pages, or its rows
- * of one long sequence, one row apart. */
-static void check_storage(heed_context *context, int storage)
+/* k is of U4 with a scale for each key, v of Q8_0, or the other way round. In place of a sequence's keys
+ * its pages, or its rows of one long sequence, one row apart. */
+static void check_storage(heed_context *context, int storage, uint32_t k_type, uint32_t v_type)
 {
     static const int32_t starts[BATCH] = {KEYS + 1, 1}, lens[BATCH] = {ROWS, ROWS - 1};
     static const int32_t page_of[BATCH][KEYS / PAGE] = {{4, 0, 5}, {1, 3, 2}};
-    static unsigned char k[HEADS * BATCH * (KEYS + 1) * DIM / 2],
-        v[HEADS * BATCH * (KEYS + 1) * 34];
+    static unsigned char k[HEADS * BATCH * (KEYS + 1) * 34], v[HEADS * BATCH * (KEYS + 1) * 34];
     static float scale[HEADS * BATCH * (KEYS + 1)], q[BATCH * HEADS * ROWS * DIM];
     static float out[BATCH * HEADS * ROWS * DIM];
     const int64_t rows = storage == CONTIGUOUS ? KEYS
@@ -140,14 +158,10 @@ static void check_storage(heed_context *context, int storage)
                                                                  : storage == PACKED ? starts[b] + j
                                                                                      : j);
                 scale[at] = number_of(b, g, j);
-                heed_store(HEED_F16, v + at * 34, 0, number_of(b, g, j));
-                for (int d = 0; d < DIM; d++) {
-                    v[at * 34 + 2 + d] = (unsigned char)d;
-                    k[at * DIM / 2 + d / 2] &= d % 2 ? 0x0f : 0xf0;
-                    k[at * DIM / 2 + d / 2] |= (unsigned char)(d % 15 << d % 2 * 4);
-                }
+                put(k_type, k + heed_offset_bytes(k_type, at * DIM), number_of(b, g, j));
+                put(v_type, v + heed_offset_bytes(v_type, at * DIM), number_of(b, g, j));
             }
-    heed_attn_desc desc = desc_of(HEED_U4, HEED_Q8_0);
+    heed_attn_desc desc = desc_of(k_type, v_type);
     desc.features = HEED_HAS_QUANT | HEED_HAS_LENS |
                     (storage == PACKED  ? HEED_HAS_PACKED
                      : storage == PAGED ? HEED_HAS_PAGES
@@ -162,13 +176,14 @@ static void check_storage(heed_context *context, int storage)
                            .k = {k, {all, head, DIM, 1}},
                            .v = {v, {all, head, DIM, 1}},
                            .out = {out, {HEADS * ROWS * DIM, ROWS * DIM, DIM, 1}},
-                           .k_quant = {.scale = scale, .stride = {HEADS * rows, rows, 1, 0}},
                            .q_lens = lens,
                            .kv_lens = kv_lens,
                            .kv_starts = storage == PACKED ? starts : NULL,
                            .block_table = storage == PAGED ? page_of[0] : NULL,
                            .block_table_stride = storage == PAGED ? KEYS / PAGE : 0,
                            .n_pages = storage == PAGED ? PAGES : 0};
+    *(k_type == HEED_U4 ? &args.k_quant : &args.v_quant) =
+        (heed_quant){.scale = scale, .stride = {HEADS * rows, rows, 1, 0}};
     for (prepares = 0; prepares < 2; prepares++) {
         heed_attn *plan = NULL;
         size_t bytes;
@@ -248,8 +263,10 @@ int main(void)
     check_features();
     heed_context *context = context_of(&backend);
     check_accuracy(context);
-    for (int storage = CONTIGUOUS; storage < STORAGES; storage++)
-        check_storage(context, storage);
+    for (int storage = CONTIGUOUS; storage < STORAGES; storage++) {
+        check_storage(context, storage, HEED_U4, HEED_Q8_0);
+        check_storage(context, storage, HEED_Q8_0, HEED_U4);
+    }
     heed_context_release(context);
     return unit_end();
 }
