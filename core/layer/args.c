@@ -55,6 +55,14 @@ static heed_status check_presence(const heed_mha *m, const heed_mha_args *a, hee
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
         if (given[i].data && !given[i].allowed)
             INVALID("args.%s is given, but the layer does not use it", given[i].name);
+    if (a->append & ~(uint64_t)HEED_APPEND_FRESH_SCALES ||
+        (a->append && !(m->attn.features & HEED_HAS_QUANT)))
+        INVALID("args.append is 0x%llx, 0%s is required", (unsigned long long)a->append,
+                m->attn.features & HEED_HAS_QUANT ? " or HEED_APPEND_FRESH_SCALES"
+                                                  : " without HEED_HAS_QUANT");
+    if (!(m->attn.features & HEED_HAS_QUANT) && (a->k_quant.scale || a->v_quant.scale))
+        INVALID("args.%s is given, but the layer's attention lacks HEED_HAS_QUANT",
+                a->k_quant.scale ? "k_quant" : "v_quant");
     if (lens && !a->q_lens && !a->kv_lens)
         INVALID("args.q_lens is NULL, but the layer has HEED_HAS_LENS");
     if (packed && !a->q_starts && !a->kv_starts)

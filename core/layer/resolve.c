@@ -169,6 +169,8 @@ static heed_status check_types(const heed_mha *m, heed_error *why)
         if (input[i] < HEED_F32 || input[i] > HEED_BF16)
             INVALID("desc.%s is %u, HEED_F32, HEED_F16 or HEED_BF16 is required",
                     i ? "kv_type" : "x_type", input[i]);
+    if ((m->attn.features & HEED_HAS_QUANT) && !m->cache)
+        INVALID("desc.attn->features has HEED_HAS_QUANT without HEED_MHA_HAS_CACHE");
     for (int i = 0; i < (m->cache ? 1 : 3); i++)
         if (m->source[i].type != wanted[i])
             INVALID("%s comes as %s, but desc.attn->%s_type is %s", name[i],

@@ -232,7 +232,10 @@ static heed_status schedule_append(builder *b, matrix k, matrix v)
         .block_table = a->block_table,
         .block_table_stride = a->block_table_stride,
         .n_pages = a->n_pages,
-        .rows = rows->total};
+        .rows = rows->total,
+        .k_quant = a->k_quant,
+        .v_quant = a->v_quant,
+        .options = a->append};
     return heed_kv_append_check(append, b->why);
 }
 
@@ -300,6 +303,8 @@ static heed_status schedule_attention(builder *b, matrix q, matrix k, matrix v, 
         .block_table = a->block_table,
         .block_table_stride = a->block_table_stride,
         .n_pages = a->n_pages,
+        .k_quant = heed_quant_as_const(a->k_quant),
+        .v_quant = heed_quant_as_const(a->v_quant),
         .alibi_slope = a->alibi_slope,
         .bias_slope = a->bias_slope,
         .sink = a->sink,

@@ -43,7 +43,7 @@ typedef struct heed_mha_desc {
     uint64_t features;  /**< HEED_MHA_HAS_* bits */
     /** as for heed_attn_create, with these differences: HEED_HAS_LENS and HEED_HAS_PACKED speak of the
      * rows of x_q, x_kv and y; HEED_HAS_PAGES needs a cache; k_type and v_type are the cache's where
-     * there is one; max_kv_len counts all keys, those in the cache too; max_rows of 0 means
+     * there is one, and may be of codes then; max_kv_len counts all keys, those in the cache too; max_rows of 0 means
      * max_batch * max_q_len. Copied */
     const heed_attn_desc *attn;
     heed_linear *q_proj; /**< [d_model, q_heads * qk_dim]; NULL: the input is taken as it is */
@@ -117,6 +117,12 @@ typedef struct heed_mha_args {
     heed_const_view ranges;     /**< as in heed_attn_args, over the keys that mask has */
     heed_const_view key_blocks; /**< as in heed_attn_args */
     const int32_t *mask_from;   /**< as in heed_attn_args */
+    /** HEED_HAS_QUANT, which needs a cache: scales of k_cache, as in heed_kv_append_args */
+    heed_quant_out k_quant;
+    heed_quant_out v_quant; /**< the same of v_cache */
+    /** with HEED_HAS_QUANT: HEED_APPEND_FRESH_SCALES, where new rows are to have scales of their own, or
+     * 0; else 0 */
+    uint64_t append;
 } heed_mha_args;
 
 /**
