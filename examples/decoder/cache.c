@@ -1,20 +1,24 @@
 /* Keys and values of all sequences, in pages. */
 #include "cache.h"
 
+#include <heed/formats.h>
 #include <stdlib.h>
 
-heed_status cache_create(const llama *m, int64_t page_len, int64_t n_pages, cache *out,
-                         heed_error *why)
+heed_status cache_create(const llama *m, uint32_t type, int64_t page_len, int64_t n_pages,
+                         cache *out, heed_error *why)
 {
-    size_t bytes =
-        (size_t)(n_pages * page_len * m->kv_heads * m->head_dim) * (m->type == HEED_F32 ? 4 : 2);
-    cache c = {.page_len = page_len, .n_pages = n_pages, .n_layers = m->n_layers};
+    const int64_t rows = n_pages * page_len * m->kv_heads, len = heed_block_len(type);
+    const size_t bytes = (size_t)(rows * ((m->head_dim + len - 1) / len) * heed_block_bytes(type));
+    cache c = {.page_len = page_len, .n_pages = n_pages, .type = type, .n_layers = m->n_layers};
     c.free_pages = malloc((size_t)n_pages * sizeof *c.free_pages);
     c.keys = calloc((size_t)m->n_layers, sizeof *c.keys);
     c.values = calloc((size_t)m->n_layers, sizeof *c.values);
-    int good = c.free_pages && c.keys && c.values;
+    c.scales = calloc((size_t)m->n_layers, sizeof *c.scales);
+    int good = c.free_pages && c.keys && c.values && c.scales;
     for (int64_t l = 0; good && l < m->n_layers; l++)
-        good = (c.keys[l] = malloc(bytes)) && (c.values[l] = malloc(bytes));
+        good = (c.keys[l] = malloc(bytes)) && (c.values[l] = malloc(bytes)) &&
+               (!heed_takes_scale(type) ||
+                (c.scales[l] = malloc(4 * (size_t)rows * sizeof *c.scales[l])));
     if (!good) {
         cache_free(&c);
         return no_memory(why, "the cache");
@@ -32,9 +36,11 @@ void cache_free(cache *c)
     for (int64_t l = 0; l < c->n_layers; l++) {
         free(c->keys ? c->keys[l] : NULL);
         free(c->values ? c->values[l] : NULL);
+        free(c->scales ? c->scales[l] : NULL);
     }
     free(c->keys);
     free(c->values);
+    free(c->scales);
     free(c->free_pages);
     *c = (cache){0};
 }

@@ -1,6 +1,7 @@
 /* decoder: generation with a Llama-style model on Heed. Several sequences run at once; when one is
  * done the next takes its place, so sequences of every age share a step. */
 #include <errno.h>
+#include <heed/formats.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,9 @@ static const char usage[] =
     "vocabulary]\n"
     "  --threads N     by default as many as this process has CPUs\n"
     "  --type bf16     weights, activations and cache in bf16; by default f32\n"
+    "  --kv-type TYPE  keys and values of the cache in f32, f16, bf16, i8, u8, u4, f8_e4m3, q8_0, "
+    "q4_0,\n"
+    "                  q4_1, q5_0, q5_1 or iq4_nl\n"
     "\n"
     "It ends with 2 for wrong usage and files that are not what they should be, 3 if no backend "
     "of\n"
@@ -122,7 +126,8 @@ static heed_status read_prompts(const char *path, run *r, heed_error *why)
 /* ---- steps ------------------------------------------------------------------------------------
  */
 
-static heed_status prepare(run *r, int64_t page, int reproducible, int keep, heed_error *why)
+static heed_status prepare(run *r, uint32_t kv_type, int64_t page, int reproducible, int keep,
+                           heed_error *why)
 {
     if (r->batch > r->n_requests)
         r->batch = r->n_requests ? r->n_requests : 1;
@@ -130,7 +135,7 @@ static heed_status prepare(run *r, int64_t page, int reproducible, int keep, hee
         r->chunk = r->longest ? r->longest : 1;
     int64_t rows = r->batch * r->chunk, vocabulary = r->m.vocabulary_size;
     int64_t pages = r->batch * ((r->longest + page - 1) / page);
-    heed_status status = cache_create(&r->m, page, pages ? pages : 1, &r->c, why);
+    heed_status status = cache_create(&r->m, kv_type, page, pages ? pages : 1, &r->c, why);
     if (status == HEED_OK)
         status = stepper_create(&r->m, &r->c, rows, r->batch, r->longest ? r->longest : 1,
                                 reproducible, &r->stepper, why);
@@ -214,11 +219,24 @@ static void close_run(run *r)
     llama_close(&r->m);
 }
 
+/* The type of that name; NULL: the model's. */
+static heed_status read_kv_type(const char *name, uint32_t *type, heed_error *why)
+{
+    if (!name)
+        return HEED_OK;
+    for (*type = HEED_F32; *type <= HEED_IQ4_NL; ++*type)
+        if (strcmp(name, heed_dtype_name(*type)) == 0)
+            return HEED_OK;
+    return refuse(why, "--kv-type %.40s is no type; see decoder --help", name);
+}
+
 static heed_status run_generate(arguments *a, run *r, heed_error *why)
 {
     const char *folder = take_option(a, "--model"), *type = take_option(a, "--type");
+    const char *kv_name = take_option(a, "--kv-type");
     const char *path = take_option(a, "--logits"), *chunks = take_option(a, "--chunks");
     int bf16 = type && strcmp(type, "bf16") == 0, same = chunks && strcmp(chunks, "same") == 0;
+    uint32_t kv_type = bf16 ? HEED_BF16 : HEED_F32;
     int64_t threads = 0, page = 0;
     heed_status status = take_integer(a, "--threads", 1, 1024, cpu_count(), &threads, why);
     if (status == HEED_OK)
@@ -233,6 +251,8 @@ static heed_status run_generate(arguments *a, run *r, heed_error *why)
         status = refuse(why, "--model DIR is missing");
     if (status == HEED_OK && type && !bf16 && strcmp(type, "f32") != 0)
         status = refuse(why, "--type is f32 or bf16, not %.40s", type);
+    if (status == HEED_OK)
+        status = read_kv_type(kv_name, &kv_type, why);
     if (status == HEED_OK && chunks && !same && strcmp(chunks, "any") != 0)
         status = refuse(why, "--chunks is any or same, not %.40s", chunks);
     if (status == HEED_OK)
@@ -242,7 +262,7 @@ static heed_status run_generate(arguments *a, run *r, heed_error *why)
     if (status == HEED_OK)
         status = read_prompts(a->word[0], r, why);
     if (status == HEED_OK)
-        status = prepare(r, page, same, path != NULL, why);
+        status = prepare(r, kv_type, page, same, path != NULL, why);
     if (status == HEED_OK)
         status = generate(r, why);
     if (status == HEED_OK && path)

@@ -2,6 +2,7 @@
  * rows only, attention and the cache learn by starts and lengths whose they are. */
 #include "step.h"
 
+#include <heed/formats.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,7 +82,10 @@ static heed_status create_attention(stepper *s, int reproducible, heed_error *wh
     attn.q_heads = (uint32_t)m->heads;
     attn.kv_heads = (uint32_t)m->kv_heads;
     attn.qk_dim = attn.v_dim = (uint32_t)m->head_dim;
-    attn.q_type = attn.k_type = attn.v_type = attn.out_type = m->type;
+    attn.q_type = attn.out_type = m->type;
+    attn.k_type = attn.v_type = s->c->type;
+    if (heed_takes_scale(s->c->type))
+        attn.features |= HEED_HAS_QUANT;
     attn.page_len = (uint32_t)s->c->page_len;
     attn.max_batch = s->most_batch;
     attn.max_q_len = attn.max_rows = s->most_rows;
@@ -214,22 +218,34 @@ static heed_status attend(stepper *s, int64_t layer, int32_t batch, int32_t long
     const llama *m = s->m;
     const cache *c = s->c;
     const int64_t row = m->head_dim, head = c->page_len * row, page = m->kv_heads * head;
-    const heed_mha_args args = {.struct_size = sizeof args,
-                                .batch = batch,
-                                .q_len = longest,
-                                .capacity = s->table_stride * c->page_len,
-                                .x_q = {s->normed, {0, m->width, 1}},
-                                .y = {s->x, {0, m->width, 1}},
-                                .residual = {s->x, {0, m->width, 1}},
-                                .k_cache = {c->keys[layer], {page, head, row, 1}},
-                                .v_cache = {c->values[layer], {page, head, row, 1}},
-                                .q_lens = s->lens,
-                                .q_starts = s->starts,
-                                .cache_lens = s->before,
-                                .block_table = s->table,
-                                .block_table_stride = s->table_stride,
-                                .n_pages = c->n_pages,
-                                .error = why};
+    heed_mha_args args = {.struct_size = sizeof args,
+                          .batch = batch,
+                          .q_len = longest,
+                          .capacity = s->table_stride * c->page_len,
+                          .x_q = {s->normed, {0, m->width, 1}},
+                          .y = {s->x, {0, m->width, 1}},
+                          .residual = {s->x, {0, m->width, 1}},
+                          .k_cache = {c->keys[layer], {page, head, row, 1}},
+                          .v_cache = {c->values[layer], {page, head, row, 1}},
+                          .q_lens = s->lens,
+                          .q_starts = s->starts,
+                          .cache_lens = s->before,
+                          .block_table = s->table,
+                          .block_table_stride = s->table_stride,
+                          .n_pages = c->n_pages,
+                          .error = why};
+    if (heed_takes_scale(c->type)) { /* every new row of a head gets one of its own */
+        const int64_t n = c->n_pages * m->kv_heads * c->page_len;
+        float *scales = c->scales[layer];
+        args.append = HEED_APPEND_FRESH_SCALES;
+        args.k_quant = (heed_quant_out){
+            scales, scales + n, {m->kv_heads * c->page_len, c->page_len, 1, 0}, 0, 0};
+        args.v_quant = args.k_quant;
+        args.v_quant.scale += 2 * n;
+        args.v_quant.zero += 2 * n;
+        if (c->type == HEED_F8_E4M3) /* which takes none */
+            args.k_quant.zero = args.v_quant.zero = NULL;
+    }
     return heed_mha_run(s->attention[layer], &args, s->workspace, s->workspace_bytes);
 }
 

@@ -202,7 +202,7 @@ static int decode(file config, file weights, const uint8_t *text, size_t bytes)
     }
     float *logits = malloc((size_t)m.vocabulary_size * sizeof *logits);
     int64_t most = m.positions < 5 ? m.positions : 5;
-    require(logits && cache_create(&m, 2, 3, &c, &why) == HEED_OK, why.text);
+    require(logits && cache_create(&m, m.type, 2, 3, &c, &why) == HEED_OK, why.text);
     require(stepper_create(&m, &c, most, 1, most, 0, &s, &why) == HEED_OK, why.text);
     for (size_t i = 0; i < bytes && one.length < most; i++) {
         const int32_t token = text[i];
