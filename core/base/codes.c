@@ -118,6 +118,44 @@ static void cut_off(const float *x, float factor, float below, float shift, int 
     }
 }
 
+/* A block of IQ4_NL: the nearest numbers of the table by how many of the middles between two are not above,
+ * which are exact, as both distances from x are beside them; then the sums, one after the other. */
+static int encode_iq4(const float *x, uint8_t *to)
+{
+    float least = INFINITY, most = -INFINITY, up = 0, down = 0, extreme, inverse;
+    uint8_t code[32];
+    __m128i packed[2];
+    uint16_t half;
+    if (widen_range(x, 32, &least, &most) == 0 || most == -least)
+        return 0;
+    extreme = most > -least ? most : least;
+    if (!(fabsf(extreme) > 0x1p-40f && fabsf(extreme) < 0x1p40f))
+        return 0;
+    inverse = 1 / (extreme / -127);
+    for (int part = 0; part < 2; part++) {
+        __m128i c[4];
+        for (int j = 0; j < 4; j++) {
+            const __m128 a = _mm_mul_ps(_mm_loadu_ps(x + 16 * part + 4 * j), _mm_set1_ps(inverse));
+            c[j] = _mm_setzero_si128();
+            for (int t = 0; t < 15; t++) {
+                const float middle = (float)(heed_iq4[t] + heed_iq4[t + 1]) / 2;
+                c[j] = _mm_sub_epi32(c[j], _mm_castps_si128(_mm_cmpge_ps(a, _mm_set1_ps(middle))));
+            }
+        }
+        packed[part] = bytes_of(c[0], c[1], c[2], c[3], 0);
+        _mm_storeu_si128((__m128i *)(code + 16 * part), packed[part]);
+    }
+    for (int i = 0; i < 32; i++) {
+        const float weight = x[i] * x[i], value = heed_iq4[code[i]];
+        up += weight * value * x[i];
+        down += weight * value * value;
+    }
+    half = heed_f16_of_f32(up / down);
+    memcpy(to, &half, 2);
+    _mm_storeu_si128((__m128i *)(to + 2), _mm_or_si128(packed[0], _mm_slli_epi16(packed[1], 4)));
+    return 1;
+}
+
 /* A block that no special rule is for; 0 if one is. */
 static int encode_block(uint32_t type, const float *x, uint8_t *to)
 {
@@ -127,6 +165,8 @@ static int encode_block(uint32_t type, const float *x, uint8_t *to)
     float least = INFINITY, most = -INFINITY, d, inverse, extreme;
     __m128i code[2];
     uint16_t half;
+    if (type == HEED_IQ4_NL)
+        return encode_iq4(x, to);
     if (widen_range(x, 32, &least, &most) == 0)
         return 0;
     extreme = most > -least ? most : least;
@@ -220,6 +260,6 @@ void heed_encode_blocks(uint32_t type, const float *x, int64_t n, void *row)
 {
     uint8_t *to = row;
     for (int64_t i = 0; i < n; i += 32, to += heed_block_bytes(type))
-        if (type == HEED_IQ4_NL || !encode_block(type, x + i, to))
+        if (!encode_block(type, x + i, to))
             heed_encode_q(type, x + i, to);
 }
