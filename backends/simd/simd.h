@@ -10,8 +10,9 @@
  *     small/       few query rows against few keys of few dims
  *     linear/      linear layers
  *
- * f32 problems get the same bits from AVX2 and AVX-512, so that a call may go to either: every
- * decision that reaches a sum (blocks, chunks, order) is made here, from the problem alone.
+ * f32 problems get the same bits from AVX2 and AVX-512, with keys and values of codes as without, so
+ * that a call may go to either: every decision that reaches a sum (blocks, chunks, order) is made here,
+ * from the problem alone.
  */
 #ifndef HEED_SIMD_H
 #define HEED_SIMD_H

@@ -7,7 +7,8 @@
  * share one copy of the block as f32, and so do all rows where dims are not adjacent. Compiled with
  * HEED_SIMD_DOT it multiplies bf16 as they lie by vdpbf16ps (vec/pairs.h), for accuracy bf16 and adjacent
  * dims. Where the CPU prefetches streams well by itself, most of a contiguous cache is read another
- * way, in runs (run.inc.h), to the same bits.
+ * way, in runs (run.inc.h), to the same bits. Codes of 8 and 4 bits are copied as floats, or in runs of
+ * their own made numbers in registers (coded.inc.h), to the same bits too.
  *
  * Loads stay inside the rows and keys of the tile. Prefetch instructions may go past it, where they
  * cannot fault.
