@@ -112,6 +112,10 @@ int heed_cli_problem(const heed_cli_option *options, heed_attn_desc *desc);
  * HEED_HAS_QUANT where one of them has scales. Returns HEED_EXIT_OK or HEED_EXIT_USAGE after a line. */
 int heed_cli_kv_types(const heed_cli_option *options, heed_attn_desc *desc);
 
+/** --block ROWSxKEYS; 0 and 0 where it is not given. Returns HEED_EXIT_OK or HEED_EXIT_USAGE after a
+ * line. */
+int heed_cli_block(const heed_cli_option *options, int64_t *rows, int64_t *keys);
+
 /** A context as --threads and --backend ask for. Returns an exit status, after a line if not 0. */
 int heed_cli_context(const heed_cli_option *options, heed_context **context);
 

@@ -46,6 +46,18 @@ static int read_shape(const heed_cli_option *options, heed_attn_desc *desc)
     return HEED_EXIT_OK;
 }
 
+static int read_lists(const heed_cli_option *options, heed_attn_desc *desc)
+{
+    int64_t n = 0, rows = 0, keys = 0;
+    int failed = heed_cli_given(options, "ranges") ? count_option(options, "ranges", 0, &n) : 0;
+    if (!failed)
+        failed = heed_cli_block(options, &rows, &keys);
+    desc->n_ranges = (uint32_t)n;
+    desc->block_rows = (uint32_t)rows;
+    desc->block_keys = (uint32_t)keys;
+    return failed;
+}
+
 static int read_types(const heed_cli_option *options, heed_attn_desc *desc)
 {
     const char *dtype = heed_cli_value(options, "dtype");
@@ -73,6 +85,9 @@ static void read_features(const heed_cli_option *options, heed_attn_desc *desc)
         uint64_t bit;
     } features[] = {{"mask", HEED_HAS_MASK},
                     {"bias", HEED_HAS_BIAS},
+                    {"mask-from", HEED_HAS_MASK_FROM},
+                    {"ranges", HEED_HAS_RANGES},
+                    {"block", HEED_HAS_KEY_BLOCKS},
                     {"alibi", HEED_HAS_ALIBI},
                     {"sinks", HEED_HAS_SINK},
                     {"lens", HEED_HAS_LENS},
@@ -132,6 +147,15 @@ int heed_cli_explain(int argc, char **argv)
          .values = "f32|f16|bf16",
          .kind = HEED_CLI_MAYBE,
          .help = "a bias, f32 unless said"},
+        {.name = "mask-from", .kind = HEED_CLI_FLAG, .help = "mask and bias begin at a later key"},
+        {.name = "ranges",
+         .values = "N",
+         .kind = HEED_CLI_VALUE,
+         .help = "rows see the keys of N intervals"},
+        {.name = "block",
+         .values = "ROWSxKEYS",
+         .kind = HEED_CLI_VALUE,
+         .help = "blocks of so many keys are switched off for blocks of so many rows"},
         {.name = "alibi", .kind = HEED_CLI_FLAG, .help = "ALiBi slopes"},
         {.name = "sinks", .kind = HEED_CLI_FLAG, .help = "sink logits"},
         {.name = "lse", .kind = HEED_CLI_FLAG, .help = "lse is asked for"},
@@ -153,6 +177,8 @@ int heed_cli_explain(int argc, char **argv)
     failed = read_shape(options, &desc);
     if (!failed)
         failed = read_types(options, &desc);
+    if (!failed)
+        failed = read_lists(options, &desc);
     if (!failed)
         failed = heed_cli_kv_types(options, &desc);
     if (!failed)

@@ -210,18 +210,19 @@ static int load_per_sequence(const heed_cli_option *options, const char *name, i
     return failed;
 }
 
-/* --q-offset: one number for all, or a file. */
-static int load_offsets(const heed_cli_option *options, int64_t batch, int32_t **out)
+/* --q-offset, --mask-from: one number for all, or a file. */
+static int load_offsets(const heed_cli_option *options, const char *name, int64_t batch,
+                        int32_t **out)
 {
     int64_t offset;
-    const char *text = heed_cli_value(options, "q-offset");
+    const char *text = heed_cli_value(options, name);
     if (!heed_cli_integer(text, INT64_MIN, INT64_MAX, &offset))
-        return load_per_sequence(options, "q-offset", batch, out);
+        return load_per_sequence(options, name, batch, out);
     if (offset < INT32_MIN || offset > INT32_MAX)
-        return heed_cli_fail(HEED_EXIT_USAGE, "--q-offset %s is beyond 32 bits", text);
+        return heed_cli_fail(HEED_EXIT_USAGE, "--%s %s is beyond 32 bits", name, text);
     *out = calloc((size_t)batch + 1, sizeof **out);
     if (!*out)
-        return heed_cli_fail(HEED_EXIT_FAILED, "no memory for --q-offset");
+        return heed_cli_fail(HEED_EXIT_FAILED, "no memory for --%s", name);
     for (int64_t b = 0; b < batch; b++)
         (*out)[b] = (int32_t)offset;
     return HEED_EXIT_OK;
@@ -230,9 +231,18 @@ static int load_offsets(const heed_cli_option *options, int64_t batch, int32_t *
 static int load_mask_and_bias(const heed_cli_option *options, heed_inputs *in, heed_attn_desc *desc,
                               heed_attn_args *args)
 {
-    const int64_t full[4] = {args->batch, desc->q_heads, args->q_len, args->kv_len};
+    int64_t full[4] = {args->batch, desc->q_heads, args->q_len, args->kv_len};
     int failed = HEED_EXIT_OK;
-    if (heed_cli_given(options, "mask")) {
+    if (heed_cli_given(options, "mask-from")) { /* columns are fewer by the least of them */
+        int64_t least = args->kv_len;
+        failed = load_offsets(options, "mask-from", args->batch, &in->mask_from);
+        for (int64_t b = 0; !failed && b < args->batch; b++)
+            least = in->mask_from[b] < least ? in->mask_from[b] : least;
+        full[3] -= least > 0 ? least : 0;
+        args->mask_from = in->mask_from;
+        desc->features |= HEED_HAS_MASK_FROM;
+    }
+    if (!failed && heed_cli_given(options, "mask")) {
         failed = load(options, "mask", &in->mask);
         if (!failed && in->mask.type != HEED_NPY_B1)
             failed = heed_cli_fail(HEED_EXIT_USAGE, "--mask holds %s: b1 is required",
@@ -262,6 +272,8 @@ int heed_inputs_read(const heed_cli_option *options, heed_axes axes, heed_inputs
     int failed = load_tensors(options, axes, in, desc, args);
     if (!failed)
         failed = load_mask_and_bias(options, in, desc, args);
+    if (!failed)
+        failed = heed_inputs_lists(options, in, desc, args);
     if (!failed && heed_cli_given(options, "alibi")) {
         failed = load_per_head(options, "alibi", desc->q_heads, &in->alibi, &args->alibi_slope);
         desc->features |= HEED_HAS_ALIBI;
@@ -271,7 +283,7 @@ int heed_inputs_read(const heed_cli_option *options, heed_axes axes, heed_inputs
         desc->features |= HEED_HAS_SINK;
     }
     if (!failed && heed_cli_given(options, "q-offset"))
-        failed = load_offsets(options, args->batch, &in->q_offsets);
+        failed = load_offsets(options, "q-offset", args->batch, &in->q_offsets);
     if (!failed && heed_cli_given(options, "kv-len")) {
         failed = load_per_sequence(options, "kv-len", args->batch, &in->kv_lens);
         desc->features |= HEED_HAS_LENS;
@@ -292,4 +304,7 @@ void heed_inputs_free(heed_inputs *in)
     heed_npy_free(&in->sinks);
     free(in->q_offsets);
     free(in->kv_lens);
+    free(in->ranges);
+    free(in->mask_from);
+    free(in->words);
 }

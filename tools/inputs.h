@@ -15,7 +15,8 @@ typedef struct heed_tensor {
 typedef struct heed_inputs {
     heed_tensor q, k, v;
     heed_npy mask, bias, alibi, sinks; /* bias, alibi and sinks converted to f32 */
-    int32_t *q_offsets, *kv_lens;
+    int32_t *q_offsets, *kv_lens, *ranges, *mask_from;
+    uint64_t *words;
 } heed_inputs;
 
 /** Where the axes [batch, head, row, dim] of a file lie: bhsd or bshd. */
@@ -31,6 +32,10 @@ typedef struct heed_axes {
  */
 int heed_inputs_read(const heed_cli_option *options, heed_axes axes, heed_inputs *inputs,
                      heed_attn_desc *desc, heed_attn_args *args);
+
+/** Of these --segments, --ranges, --key-blocks and --block, once the sizes are known. */
+int heed_inputs_lists(const heed_cli_option *options, heed_inputs *inputs, heed_attn_desc *desc,
+                      heed_attn_args *args);
 
 void heed_inputs_free(heed_inputs *inputs);
 

@@ -116,6 +116,19 @@ int heed_cli_kv_types(const heed_cli_option *options, heed_attn_desc *desc)
     return HEED_EXIT_OK;
 }
 
+int heed_cli_block(const heed_cli_option *options, int64_t *rows, int64_t *keys)
+{
+    const char *text = heed_cli_value(options, "block"), *x = text ? strchr(text, 'x') : NULL;
+    char first[24] = "";
+    *rows = *keys = 0;
+    if (x && (size_t)(x - text) < sizeof first)
+        memcpy(first, text, (size_t)(x - text));
+    if (!text || (heed_cli_integer(first, 1, INT32_MAX, rows) &&
+                  heed_cli_integer(x + 1, 1, INT32_MAX, keys)))
+        return HEED_EXIT_OK;
+    return heed_cli_fail(HEED_EXIT_USAGE, "--block %s is not ROWSxKEYS", text);
+}
+
 int heed_cli_context(const heed_cli_option *options, heed_context **context)
 {
     heed_context_options with = {.struct_size = sizeof with};

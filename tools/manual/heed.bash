@@ -32,6 +32,14 @@ _heed()
         COMPREPLY=($(compgen -f -- "$word")); return ;;
     run:--bias)
         COMPREPLY=($(compgen -f -- "$word")); return ;;
+    run:--mask-from)
+        COMPREPLY=($(compgen -f -- "$word")); return ;;
+    run:--segments)
+        COMPREPLY=($(compgen -f -- "$word")); return ;;
+    run:--ranges)
+        COMPREPLY=($(compgen -f -- "$word")); return ;;
+    run:--key-blocks)
+        COMPREPLY=($(compgen -f -- "$word")); return ;;
     run:--alibi)
         COMPREPLY=($(compgen -f -- "$word")); return ;;
     run:--sinks)
@@ -55,9 +63,9 @@ _heed()
     esac
     case ${COMP_WORDS[1]} in
     help) COMPREPLY=($(compgen -W 'run info explain check' -- "$word")); return ;;
-    run) options='--query --key --value --out --layout --dtype --scale --softcap --causal --window --kv-type --k-type --v-type --accuracy --threads --backend --q-offset --kv-len --mask --bias --alibi --sinks --lse --weights --scores --heatmap --explain --help' ;;
+    run) options='--query --key --value --out --layout --dtype --scale --softcap --causal --window --kv-type --k-type --v-type --accuracy --threads --backend --q-offset --kv-len --mask --bias --mask-from --segments --ranges --key-blocks --block --alibi --sinks --lse --weights --scores --heatmap --explain --help' ;;
     info) options='--json --help' ;;
-    explain) options='--batch --q-heads --kv-heads --q-len --kv-len --qk-dim --v-dim --dtype --scale --softcap --causal --window --kv-type --k-type --v-type --accuracy --threads --backend --q-offset --lens --mask --bias --alibi --sinks --lse --weights --scores --reproducible-chunks --json --help' ;;
+    explain) options='--batch --q-heads --kv-heads --q-len --kv-len --qk-dim --v-dim --dtype --scale --softcap --causal --window --kv-type --k-type --v-type --accuracy --threads --backend --q-offset --lens --mask --bias --mask-from --ranges --block --alibi --sinks --lse --weights --scores --reproducible-chunks --json --help' ;;
     check) options='--backend --plugin-path --filter --dtype --accuracy --quick --seed --threads --no-refusals --may-refuse --at-least --brief --list --help' ;;
     esac
     COMPREPLY=($(compgen -W "$options" -- "$word"))
