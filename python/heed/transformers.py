@@ -178,7 +178,8 @@ def _structure(
                 return None
     if padding is not None and not bool(padding.all()):
         lens = padding.sum(-1)
-        if bool((padding == (torch.arange(keys)[None] < lens[:, None])).all()):
+        # With ranges a length would have to cut them too.
+        if "ranges" not in options and bool((padding == (torch.arange(keys)[None] < lens[:, None])).all()):
             options["kv_lens"] = lens.to(torch.int32).expand(batch).contiguous()
         else:
             options["mask"] = padding[:, None, None, :]

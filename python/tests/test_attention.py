@@ -283,6 +283,36 @@ def test_plan_of_pages(layout):
         plan.run(*arrays, kv_lens=lens)
 
 
+def coded(x, code):
+    """Codes of x, their scales and the numbers that they stand for."""
+    if code == "i8":
+        scale = np.abs(x).max(-1, keepdims=True) / np.float32(127)
+        codes = np.rint(x / scale).astype(np.int8)
+        return codes, scale, codes * scale
+    blocks = x.reshape(*x.shape[:-1], -1, 32)
+    d = (np.abs(blocks).max(-1, keepdims=True) / 127).astype(np.float16)
+    codes = np.rint(blocks / d.astype(np.float32)).clip(-127, 127).astype(np.int8)
+    held = np.concatenate([d.view(np.uint8), codes.view(np.uint8)], -1)  # q8_0: an f16 and 32 bytes
+    return held.reshape(*x.shape[:-1], -1), None, (codes * d.astype(np.float32)).reshape(x.shape)
+
+
+@pytest.mark.parametrize("code", ["i8", "q8_0"])
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_plan_of_codes(code, layout):
+    q, k, v = qkv(2, 4, 2, 5, 13, 64, 32)
+    (k_codes, k_scale, k_near), (v_codes, v_scale, v_near) = coded(k, code), coded(v, code)
+    scales = {} if k_scale is None else {"k_scale": k_scale, "v_scale": v_scale}
+    turn = (lambda x: x) if layout == "bhsd" else (lambda x: np.ascontiguousarray(x.transpose(0, 2, 1, 3)))
+    try:
+        plan = heed.plan(q_heads=4, kv_heads=2, dim=64, v_dim=32, kv_dtype=code, causal=True, layout=layout)
+        out = plan.run(turn(q), turn(k_codes), turn(v_codes), **scales)
+    except NotImplementedError as refusal:
+        pytest.skip(f"the library refuses: {refusal}")
+    oracle.check(turn(out), oracle.attention(q, k_near, v_near, causal=True)[0])
+    with pytest.raises(ValueError, match="k"):
+        plan.run(turn(q), turn(k), turn(v))
+
+
 # ---- merge ---------------------------------------------------------------------------------------------
 
 
