@@ -495,20 +495,26 @@ static struct {
 static int n_seen;
 static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static PyObject *numpy_empty, *numpy_dtype[3]; /* held; of f32, f16 and int32 */
+/* numpy's own dtypes of these types, one object each; held. */
+enum { N_DTYPES = 6 };
+static const struct {
+    const char *name;
+    uint32_t type;
+} dtypes[N_DTYPES] = {{"float32", HEED_F32}, {"float16", HEED_F16}, {"int32", EL_I32},
+                      {"bool", EL_BOOL},     {"int64", EL_I64},     {"uint16", EL_U16}};
+static PyObject *numpy_empty, *numpy_dtype[N_DTYPES];
 static PyObject *word_dlpack, *word_api, *word_max_version, *word_dtype;
 
 static int load_numpy(PyObject *numpy)
 {
-    static const char *const name[] = {"float32", "float16", "int32"};
     PyObject *dtype = PyObject_GetAttrString(numpy, "dtype");
-    for (int i = 0; i < 3 && dtype; i++)
+    for (int i = 0; i < N_DTYPES && dtype; i++)
         if (!numpy_dtype[i])
-            numpy_dtype[i] = PyObject_CallFunction(dtype, "s", name[i]);
+            numpy_dtype[i] = PyObject_CallFunction(dtype, "s", dtypes[i].name);
     Py_XDECREF(dtype);
     if (!numpy_empty)
         numpy_empty = PyObject_GetAttrString(numpy, "empty");
-    return numpy_empty && numpy_dtype[2] ? 0 : -1;
+    return numpy_empty && numpy_dtype[N_DTYPES - 1] ? 0 : -1;
 }
 
 /* Is it numpy.ndarray or a subclass? numpy is not imported for that. */
@@ -645,8 +651,19 @@ static int bf16_buffer(array *a, PyObject *object, int flags)
 
 static int from_buffer(array *a, PyObject *object, const char *name)
 {
-    const int flags = PyBUF_STRIDES | PyBUF_FORMAT; /* array_of looks whether it may be written */
+    int flags = PyBUF_STRIDES | PyBUF_FORMAT; /* array_of looks whether it may be written */
     bool bf16 = false;
+    uint32_t known = HEED_DTYPE_NONE;
+    if (a->kind == KIND_NUMPY) { /* writing a format takes numpy longer than all else */
+        PyObject *dtype = PyObject_GetAttr(object, word_dtype);
+        for (int i = 0; i < N_DTYPES && dtype; i++)
+            if (dtype == numpy_dtype[i])
+                known = dtypes[i].type;
+        Py_XDECREF(dtype);
+        PyErr_Clear();
+        if (known != HEED_DTYPE_NONE)
+            flags = PyBUF_STRIDES;
+    }
     if (PyObject_GetBuffer(object, &a->view, flags) < 0) {
         if (a->kind != KIND_NUMPY || bf16_buffer(a, object, flags) < 0) {
             if (PyErr_ExceptionMatches(PyExc_BufferError)) {
@@ -662,7 +679,9 @@ static int from_buffer(array *a, PyObject *object, const char *name)
         return too_many_axes(name, a->view.ndim);
     a->axes = a->view.ndim;
     a->data = a->view.buf;
-    a->type = bf16 ? HEED_BF16 : type_of_format(a->view.format, a->view.itemsize);
+    a->type = known != HEED_DTYPE_NONE ? known
+              : bf16                   ? HEED_BF16
+                                       : type_of_format(a->view.format, a->view.itemsize);
     a->read_only = a->view.readonly;
     for (int i = 0; i < a->axes; i++) {
         a->shape[i] = a->view.shape[i];
