@@ -62,7 +62,6 @@ static int make_scales(heed_quant *quant, uint32_t type, int64_t first, int64_t 
     return quant->scale && (quant->zero || (type != HEED_U8 && type != HEED_U4)) ? 0 : -1;
 }
 
-#if HEED_PY_FRESH_SCALES
 static heed_quant_out written_scales(const heed_quant *quant)
 {
     heed_quant_out out = {
@@ -70,7 +69,6 @@ static heed_quant_out written_scales(const heed_quant *quant)
     memcpy(out.stride, quant->stride, sizeof out.stride);
     return out;
 }
-#endif
 
 static PyObject *cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -272,13 +270,11 @@ static PyObject *cache_append(PyObject *object, PyObject *const *args, Py_ssize_
     a.block_table = self->block_table;
     a.block_table_stride = self->table_stride;
     a.n_pages = self->n_pages;
-#if HEED_PY_FRESH_SCALES
     if (self->k_quant.scale || self->v_quant.scale) {
         a.k_quant = written_scales(&self->k_quant);
         a.v_quant = written_scales(&self->v_quant);
         a.options = HEED_APPEND_FRESH_SCALES;
     }
-#endif
     {
         heed_status status;
         PyThreadState *state = PyEval_SaveThread();
