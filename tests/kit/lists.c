@@ -8,10 +8,11 @@
 
 /* ---- who sees whom ---------------------------------------------------------------------------- */
 
-/* Documents of 5 to 12 tokens behind each other: where the one that x lies in begins. */
+/* Documents of up to 12 tokens behind each other, the first of every 64 begins one: where the one that
+ * x lies in begins. */
 static int64_t document(uint64_t seed, int64_t x)
 {
-    int64_t start = 0, next;
+    int64_t start = x / 64 * 64, next;
     while ((next = start + 5 + (int64_t)(kit_hash(seed, start) % 8)) <= x)
         start = next;
     return start;
