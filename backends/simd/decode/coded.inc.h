@@ -342,8 +342,9 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
             decode *of = &d[h];
             k.at = (const char *)t->k.data + at.page * d->k_page + at.row * d->k_row + h * k_head;
             v.at = (const char *)t->v.data + at.page * d->v_page + at.row * d->v_row + h * v_head;
-            if (!coded_scales(&of->tile->k_quant, at, &k_scale) |
-                !coded_scales(&of->tile->v_quant, at, &v_scale)) {
+            const int k_lifts = coded_scales(&of->tile->k_quant, at, &k_scale);
+            const int v_lifts = coded_scales(&of->tile->v_quant, at, &v_scale);
+            if (!k_lifts || !v_lifts) {
                 each_block(of, room, key, key + DECODE_BLOCK);
                 continue;
             }
