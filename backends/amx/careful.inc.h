@@ -160,6 +160,8 @@ static int transform_row(const amx_run *x, int i, int unit, int end)
         float *s = x->s + g * 512 + i * 16;
         uint16_t mask = range_mask(row.first, row.end, j);
         vf y;
+        if (odd && has_mask(x->t)) /* others may not be read */
+            mask &= listed_lanes(x->p, x->t, &row, j);
         if (odd && x->l->parts == 2)
             for (int n = 0; n < 16; n++)
                 if ((mask >> n & 1) &&
