@@ -34,8 +34,10 @@ static void begin_group(amx_run *x)
         heed_row_span(x->p, t, head, row->q, &row->first, &row->end);
         x->all_first = row->first > x->all_first ? row->first : x->all_first;
         x->all_end = row->end < x->all_end ? row->end : x->all_end;
-        x->some_first = row->first < x->some_first ? row->first : x->some_first;
-        x->some_end = row->end > x->some_end ? row->end : x->some_end;
+        if (row->first < row->end) {
+            x->some_first = row->first < x->some_first ? row->first : x->some_first;
+            x->some_end = row->end > x->some_end ? row->end : x->some_end;
+        }
         if (++q == t->q_count) {
             q = 0;
             head++;

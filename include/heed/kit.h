@@ -136,8 +136,8 @@ static inline uint64_t heed_listed_bits(const heed_problem *problem, const heed_
 }
 
 /** The keys from the first to the last of the tile that row i of a head may see by causality, window and
- * ranges: [*first, *end), *first = *end if there are none. With one range, no bias, mask and key blocks
- * it sees all of them. */
+ * ranges: [*first, *end), which lies in the tile; *first = *end if there are none. With one range, no bias,
+ * mask and key blocks it sees all of them. */
 static inline void heed_row_span(const heed_problem *problem, const heed_tile *tile, int64_t head,
                                  int64_t i, int64_t *first, int64_t *end)
 {
@@ -156,7 +156,7 @@ static inline void heed_row_span(const heed_problem *problem, const heed_tile *t
         *end = high < *end ? high : *end;
     }
     if (*end < *first)
-        *end = *first;
+        *first = *end = *end > tile->k_first ? *end : tile->k_first;
 }
 
 /** How many rows from i on, and before `end`, have the lists of row i. */

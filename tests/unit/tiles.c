@@ -12,7 +12,7 @@ enum { BATCH = 3, KV_HEADS = 2, GROUP = 2, Q_HEADS = KV_HEADS * GROUP, MAX_Q = 4
 static heed_tiling wanted;
 static unsigned char count[BATCH][Q_HEADS][MAX_Q][MAX_KV];
 static float q[BATCH * Q_HEADS * MAX_Q];
-static int n_bad_tiles, n_together, n_chunks_together;
+static int n_bad_tiles, n_bad_spans, n_empty_spans, n_together, n_chunks_together;
 
 static heed_status tiling(const void *machine, const heed_problem *problem, heed_tiling *out)
 {
@@ -34,6 +34,21 @@ static int is_good_tile(const heed_tile *t)
            (uintptr_t)t->acc % 64 == 0 && t->acc_stride % 16 == 0;
 }
 
+/* A row's span has its keys, and lies in the tile where it has none: kernels take the least and the
+ * greatest of many rows for what they have to prepare. */
+static void check_spans(const heed_problem *problem, const heed_tile *t)
+{
+    for (int64_t i = t->q_first; i < t->q_first + t->q_count; i++) {
+        int64_t low, high, first, end;
+        heed_row_keys(t, i, &low, &high);
+        heed_row_span(problem, t, t->first_head, i, &first, &end);
+        if (first < t->k_first || end > t->k_end || first > end ||
+            (low < high ? first != low || end != high : first != end))
+            __atomic_add_fetch(&n_bad_spans, 1, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&n_empty_spans, low >= high, __ATOMIC_RELAXED);
+    }
+}
+
 static heed_status run_tile(const void *machine, const void *state, const heed_problem *problem,
                             heed_tile *t, void *scratch)
 {
@@ -44,6 +59,7 @@ static heed_status run_tile(const void *machine, const void *state, const heed_p
     memset(scratch, 0x5a, 64);
     if (!is_good_tile(t) || head != t->first_head)
         __atomic_add_fetch(&n_bad_tiles, 1, __ATOMIC_RELAXED);
+    check_spans(problem, t);
     __atomic_add_fetch(t->flags & HEED_TILE_WHOLE ? &n_together : &n_chunks_together,
                        t->kv_heads > 1, __ATOMIC_RELAXED);
     for (int64_t r = 0; r < t->n_heads * t->q_count; r++) {
@@ -115,8 +131,9 @@ static void check_pairs(const heed_attn_desc *d, const heed_attn_args *a, const 
                 wrong += sees ? !(fabs(exp((double)lse[at]) - (double)sees) < 1e-4 * (double)sees)
                               : lse[at] != -INFINITY;
             }
-    CHECK(wrong == 0 && n_bad_tiles == 0, "%s: %d wrong pairs or rows, %d bad tiles", name, wrong,
-          n_bad_tiles);
+    CHECK(wrong == 0 && n_bad_tiles == 0 && n_bad_spans == 0,
+          "%s: %d wrong pairs or rows, %d bad tiles, %d bad spans", name, wrong, n_bad_tiles,
+          n_bad_spans);
 }
 
 static void one(uint64_t seed, uint32_t n_parts)
@@ -180,7 +197,7 @@ static void one(uint64_t seed, uint32_t n_parts)
         args.k.stride[2] = args.v.stride[2] = KV_HEADS;
     }
     memset(count, 0, sizeof count);
-    n_bad_tiles = 0;
+    n_bad_tiles = n_bad_spans = 0;
     wanted.kv_heads = seed % 4 == 1 ? KV_HEADS : seed % 4 == 2 ? 7 : 0;
     wanted.kv_heads_beside = (uint32_t)(seed % 3);
     heed_context *context = unit_context(1, "counter");
@@ -216,6 +233,7 @@ int main(void)
     for (uint64_t seed = 1; seed <= 40; seed++)
         for (uint32_t n_parts = 1; n_parts <= 16; n_parts++)
             one(seed * 100 + n_parts, n_parts);
+    CHECK(n_empty_spans > 0, "every row saw something of its tile");
     CHECK(n_together > 0, "no heads were taken together");
     CHECK(n_chunks_together > 0, "no heads' chunks were taken together");
     return unit_end();
