@@ -266,14 +266,11 @@ static heed_status linear_tiling(const void *machine, const heed_linear_problem 
     return HEED_OK;
 }
 
-/* Not ranges, key blocks or masks that begin late, for which packing and scores are ready: a few rows of
- * masks_pair/blocks_holes_padded_005 came out NaN in accuracy split, and of from_bias_padded_005 in bf16,
- * and until it is known why these problems go to other kernels. */
 #define FEATURES                                                                                   \
     (HEED_HAS_SCALE | HEED_HAS_SOFTCAP | HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI |      \
      HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE | HEED_HAS_SINK | HEED_HAS_LSE |          \
      HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_LENS | HEED_HAS_PACKED | HEED_HAS_PAGES |       \
-     HEED_HAS_REPRODUCIBLE_CHUNKS)
+     HEED_HAS_REPRODUCIBLE_CHUNKS | HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS | HEED_HAS_MASK_FROM)
 
 static const heed_attn_kernel tiles = {
     .struct_size = sizeof tiles,
