@@ -72,6 +72,8 @@ static void add_segment(row_ranges *r, int64_t i)
     if (!a->row_segments && (own < 0 || own >= a->keys))
         return;
     id = a->row_segments ? a->row_segments[i] : a->segments[own];
+    if (id < 0) /* nobody's */
+        return;
     if (!r->segment->known || r->segment->id != id)
         find_segment(a, id, r->segment);
     for (uint32_t n = 0; n < r->segment->n && n < MOST; n++)
@@ -145,6 +147,11 @@ static uint32_t make(const heed_ranges_args *a, make_row *row, segment *s, int64
     return r.n;
 }
 
+static int counting(const heed_ranges_args *a)
+{
+    return !a->ranges && a->needed;
+}
+
 static heed_status check_ranges(const heed_ranges_args *a, uint32_t may_be_causal, heed_error *why)
 {
     const struct {
@@ -158,12 +165,12 @@ static heed_status check_ranges(const heed_ranges_args *a, uint32_t may_be_causa
     if (a->offset < -INT64_C(0x7fffffff) || a->offset > INT32_MAX)
         INVALID("args.offset is %lld, %d to %d is required", (long long)a->offset, -INT32_MAX,
                 INT32_MAX);
-    if (a->n_ranges == 0 || a->n_ranges > 8)
+    if (!counting(a) && (a->n_ranges == 0 || a->n_ranges > 8))
         INVALID("args.n_ranges is %u, 1 to 8 is required", a->n_ranges);
     if (a->causal > may_be_causal)
         INVALID("args.causal is %u, %s is required", a->causal, may_be_causal ? "0 or 1" : "0");
-    if (!a->ranges && a->rows)
-        INVALID("args.ranges is NULL, but required");
+    if (!a->ranges && a->rows && !a->needed)
+        INVALID("args.ranges is NULL, but required, unless args.needed is given to count alone");
     return HEED_OK;
 }
 
@@ -179,6 +186,8 @@ static heed_status run_ranges(const heed_ranges_args *a, make_row *row, heed_err
     }
     if (a->needed)
         *a->needed = most;
+    if (counting(a))
+        return HEED_OK;
     if (most > a->n_ranges)
         INVALID("args.n_ranges is %u, but row %lld sees %u intervals of keys", a->n_ranges,
                 (long long)where, most);

@@ -24,12 +24,13 @@ typedef struct heed_ranges_args {
     int64_t rows;       /**< query rows, 0 to 2^31 - 1 */
     int64_t keys;       /**< keys of the sequence, 0 to 2^31 - 1 */
     int64_t offset;     /**< the key at which row 0 stands; rows may stand outside the keys */
-    uint32_t n_ranges;  /**< intervals of a row in `ranges`, 1 to 8 */
+    uint32_t n_ranges;  /**< intervals of a row in `ranges`, 1 to 8; not read where that is NULL */
     uint32_t causal;    /**< 1: rows see no key behind their own besides; else 0 */
-    int32_t *ranges;    /**< [rows, n_ranges][2] receives them */
+    int32_t *ranges;    /**< [rows, n_ranges][2] receives them; NULL with needed: only counted */
     uint32_t *needed; /**< receives the most intervals that a row has, also where that is too many;
                              NULL: not wanted */
-    /** heed_ranges_segments: [keys] which document, image or other segment a key belongs to */
+    /** heed_ranges_segments: [keys] which document, image or other segment a key belongs to, from 0 on;
+     * negative: padding, nobody's */
     const int32_t *segments;
     const int32_t
         *row_segments;      /**< the same of [rows]; NULL: that of the key where a row stands */
@@ -47,7 +48,8 @@ typedef struct heed_ranges_args {
 
 /**
  * Rows see the keys of their own segment: documents packed in one sequence, images between text. A row
- * that stands outside the keys sees none, unless row_segments names its segment.
+ * that stands outside the keys sees none, unless row_segments names its segment. Negative segments are
+ * padding: such keys are seen by no row, not by each other's either, and such rows see no key.
  *
  * Errors   HEED_ERR_INVALID an argument is missing or out of range, or a row has more intervals than
  *          n_ranges: the sentence names how many, and so does *needed. HEED_ERR_ABI. ranges is

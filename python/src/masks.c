@@ -1,12 +1,13 @@
 /*
  * Ranges and key blocks. Ranges are int32 [batch, 1, rows, n, 2]: pairs {begin, end} that ascend, do not
  * overlap, and begin == end where there is none. Rows are the last q_len of the kv_len positions.
+ * heed/masks.h makes them.
  */
 #include "heed_py.h"
 
 #include <stdlib.h>
 
-enum { MOST_RANGES = 8 };
+enum { MOST_RANGES = 8 }; /* of a row, as attention takes them */
 
 static int length_of(PyObject *object, const char *name, int64_t *out)
 {
@@ -91,241 +92,177 @@ static int32_t *matrix_of(array *a, PyObject *object, const char *name, int64_t 
     return copy;
 }
 
-/* Lists of pairs of every row, until it is known how many the longest has. */
-typedef struct pairs {
-    int32_t (*pair)[MOST_RANGES][2];
-    int64_t rows;
-    int most;
-} pairs;
+/* What ranges are made from: `inputs` sets what is sequence b's own. */
+typedef struct maker {
+    heed_status (*make)(const heed_ranges_args *args);
+    void (*inputs)(heed_ranges_args *args, const struct maker *m, int64_t b);
+    const int32_t *list; /* segments, prefixes or parents */
+    int64_t chunk;
+} maker;
 
-static int pairs_new(pairs *p, int64_t rows)
+/* Counts and then writes, each sequence by itself. Pairs that a row does not have are empty, behind the
+ * others. */
+static PyObject *ranges_by(const maker *m, const array *like, int64_t batch, heed_ranges_args a)
 {
-    p->rows = rows;
-    p->most = 1;
-    p->pair = calloc((size_t)rows + 1, sizeof *p->pair);
-    if (p->pair)
+    uint32_t most = 1, needed = 0;
+    heed_status status = HEED_OK;
+    PyThreadState *state;
+    array to;
+    a.struct_size = sizeof a;
+    a.needed = &needed;
+    state = PyEval_SaveThread();
+    for (int64_t b = 0; b < batch && status == HEED_OK; b++) {
+        m->inputs(&a, m, b);
+        status = m->make(&a);
+        most = needed > most ? needed : most;
+    }
+    PyEval_RestoreThread(state);
+    if (check(status) < 0)
+        return NULL;
+    if (most > MOST_RANGES) {
+        PyErr_Format(PyExc_ValueError, "a row sees keys in %u pieces, more than %d; use a mask",
+                     (unsigned)most, MOST_RANGES);
+        return NULL;
+    }
+    if (new_ranges(&to, like, batch, a.rows, most) < 0)
+        return NULL;
+    a.n_ranges = most;
+    state = PyEval_SaveThread();
+    for (int64_t b = 0; b < batch && status == HEED_OK; b++) {
+        m->inputs(&a, m, b);
+        a.ranges = (int32_t *)to.data + b * a.rows * most * 2;
+        status = m->make(&a);
+    }
+    PyEval_RestoreThread(state);
+    if (check(status) < 0) {
+        array_release(&to);
+        return NULL;
+    }
+    return array_result(&to, like);
+}
+
+static int needed_array(PyObject *object, const char *name)
+{
+    if (object)
         return 0;
-    PyErr_NoMemory();
+    PyErr_Format(PyExc_ValueError, "%s is None; an array is needed", name);
     return -1;
 }
 
-/* Adds key j as the next of a row's keys, which come in ascending order; *n counts its pairs. */
-static int add_key(pairs *p, int64_t row, int *n, int32_t j)
+static void segments_of(heed_ranges_args *a, const maker *m, int64_t b)
 {
-    int32_t(*pair)[2] = p->pair[row];
-    if (*n && pair[*n - 1][1] == j) {
-        pair[*n - 1][1] = j + 1;
-        return 0;
-    }
-    if (*n == MOST_RANGES) {
-        PyErr_Format(PyExc_ValueError, "a row sees keys in more than %d pieces; use a mask",
-                     MOST_RANGES);
-        return -1;
-    }
-    pair[*n][0] = j;
-    pair[*n][1] = j + 1;
-    ++*n;
-    if (*n > p->most)
-        p->most = *n;
-    return 0;
-}
-
-/* Pairs that a row does not have are empty, behind the others. */
-static PyObject *pairs_result(pairs *p, const array *like, int64_t batch)
-{
-    array a;
-    if (new_ranges(&a, like, batch, batch ? p->rows / batch : 0, p->most) < 0)
-        return NULL;
-    for (int64_t i = 0; i < p->rows; i++)
-        for (int n = 0; n < p->most; n++) {
-            int32_t *to = (int32_t *)a.data + (i * p->most + n) * 2;
-            const int32_t *from = p->pair[i][n];
-            to[0] = from[0], to[1] = from[1];
-            if (from[0] == from[1] && n) /* none: where the one before ends */
-                to[0] = to[1] = to[-1];
-        }
-    return array_result(&a, like);
+    a->segments = m->list + b * a->keys;
 }
 
 PyObject *masks_segments(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     SIGNATURE(sig, "segments", 2, 1, "ids", "q_len");
     PyObject *value[2], *result = NULL;
-    array a;
-    pairs p = {NULL, 0, 0};
-    int32_t *ids;
-    int64_t batch, n, rows;
+    heed_ranges_args a = {0};
+    array ids;
+    int32_t *list;
+    int64_t batch;
     (void)self;
-    if (read_call(&sig, args, nargs, kwnames, value) < 0)
+    if (read_call(&sig, args, nargs, kwnames, value) < 0 || needed_array(value[0], "ids") < 0)
         return NULL;
-    if (!value[0]) {
-        PyErr_SetString(PyExc_ValueError, "ids is None; an array is needed");
+    list = matrix_of(&ids, value[0], "ids", &batch, &a.keys);
+    if (!list)
         return NULL;
+    if (rows_of(value[1], a.keys, &a.rows) == 0) {
+        const maker m = {heed_ranges_segments, segments_of, list, 0};
+        a.offset = a.keys - a.rows;
+        result = ranges_by(&m, &ids, batch, a);
     }
-    ids = matrix_of(&a, value[0], "ids", &batch, &n);
-    if (!ids)
-        return NULL;
-    if (rows_of(value[1], n, &rows) < 0 || pairs_new(&p, batch * rows) < 0)
-        goto end;
-    for (int64_t b = 0; b < batch; b++) {
-        const int32_t *id = ids + b * n;
-        for (int64_t i = 0; i < rows; i++) {
-            const int64_t at = n - rows + i, row = b * rows + i;
-            int count = 0;
-            if (id[at] < 0) /* padding */
-                continue;
-            if (i && id[at - 1] == id[at]) { /* as the row before */
-                memcpy(p.pair[row], p.pair[row - 1], sizeof *p.pair);
-                continue;
-            }
-            for (int64_t j = 0; j < n; j++)
-                if (id[j] == id[at] && add_key(&p, row, &count, (int32_t)j) < 0)
-                    goto end;
-        }
-    }
-    result = pairs_result(&p, &a, batch);
-end:
-    free(p.pair);
-    free(ids);
-    array_release(&a);
+    free(list);
+    array_release(&ids);
     return result;
+}
+
+static void chunks_of(heed_ranges_args *a, const maker *m, int64_t b)
+{
+    (void)b;
+    a->chunk = m->chunk;
 }
 
 PyObject *masks_chunks(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     SIGNATURE(sig, "chunks", 3, 2, "kv_len", "length", "q_len");
     PyObject *value[3];
-    int64_t kv_len, length, rows;
-    array a;
+    heed_ranges_args a = {0};
+    maker m = {heed_ranges_chunks, chunks_of, NULL, 0};
     (void)self;
     if (read_call(&sig, args, nargs, kwnames, value) < 0 ||
-        length_of(value[0], "kv_len", &kv_len) < 0 || length_of(value[1], "length", &length) < 0 ||
-        rows_of(value[2], kv_len, &rows) < 0)
+        length_of(value[0], "kv_len", &a.keys) < 0 || length_of(value[1], "length", &m.chunk) < 0 ||
+        rows_of(value[2], a.keys, &a.rows) < 0)
         return NULL;
-    if (!length) {
-        PyErr_SetString(PyExc_ValueError, "length is 0; a chunk has keys");
-        return NULL;
-    }
-    if (new_ranges(&a, NULL, 1, rows, 1) < 0)
-        return NULL;
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t begin = (kv_len - rows + i) / length * length;
-        ((int32_t *)a.data)[2 * i] = (int32_t)begin;
-        ((int32_t *)a.data)[2 * i + 1] =
-            (int32_t)(begin + length < kv_len ? begin + length : kv_len);
-    }
-    return array_result(&a, NULL);
+    a.offset = a.keys - a.rows;
+    return ranges_by(&m, NULL, 1, a);
+}
+
+static void prefix_of(heed_ranges_args *a, const maker *m, int64_t b)
+{
+    a->prefix = m->list[b];
 }
 
 PyObject *masks_prefix(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     SIGNATURE(sig, "prefix", 3, 2, "kv_len", "prefix_len", "q_len");
     PyObject *value[3], *result = NULL;
-    int64_t kv_len, rows;
+    heed_ranges_args a = {0};
     numbers prefix;
-    array a;
     (void)self;
     numbers_none(&prefix);
     if (read_call(&sig, args, nargs, kwnames, value) < 0 ||
-        length_of(value[0], "kv_len", &kv_len) < 0 || rows_of(value[2], kv_len, &rows) < 0)
+        length_of(value[0], "kv_len", &a.keys) < 0 || rows_of(value[2], a.keys, &a.rows) < 0)
         return NULL;
     if (!value[1]) {
         PyErr_SetString(PyExc_ValueError, "prefix_len is None; a length is needed");
         return NULL;
     }
-    if (int32s_of(&prefix, value[1], "prefix_len", PyLong_Check(value[1]) ? 1 : -1) < 0)
-        return NULL;
-    for (int64_t b = 0; b < prefix.n; b++)
-        if (((int32_t *)prefix.data)[b] < 0 || ((int32_t *)prefix.data)[b] > kv_len) {
-            PyErr_Format(PyExc_ValueError, "prefix_len is %d; 0 to %lld are possible",
-                         (int)((int32_t *)prefix.data)[b], (long long)kv_len);
-            goto end;
-        }
-    if (new_ranges(&a, NULL, prefix.n, rows, 1) < 0)
-        goto end;
-    for (int64_t b = 0; b < prefix.n; b++)
-        for (int64_t i = 0; i < rows; i++) {
-            const int64_t own = kv_len - rows + i + 1, least = ((int32_t *)prefix.data)[b];
-            int32_t *pair = (int32_t *)a.data + 2 * (b * rows + i);
-            pair[0] = 0;
-            pair[1] = (int32_t)(own > least ? own : least);
-        }
-    result = array_result(&a, NULL);
-end:
+    if (int32s_of(&prefix, value[1], "prefix_len", PyLong_Check(value[1]) ? 1 : -1) == 0) {
+        const maker m = {heed_ranges_prefix, prefix_of, prefix.data, 0};
+        a.offset = a.keys - a.rows;
+        result = ranges_by(&m, NULL, prefix.n, a);
+    }
     numbers_release(&prefix);
     return result;
+}
+
+static void parents_of(heed_ranges_args *a, const maker *m, int64_t b)
+{
+    a->parents = m->list + b * a->rows;
 }
 
 PyObject *masks_tree(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     SIGNATURE(sig, "tree", 2, 1, "parents", "prefix");
-    PyObject *value[2], *result = NULL;
-    array a;
+    PyObject *value[2], *result;
+    heed_ranges_args a = {0};
+    maker m = {heed_ranges_tree, parents_of, NULL, 0};
+    array given;
     numbers list;
-    pairs p = {NULL, 0, 0};
-    int32_t *parents, *path = NULL;
-    int64_t batch = 1, n, prefix = 0;
-    bool is_list;
+    int32_t *copy = NULL;
+    int64_t batch = 1;
     (void)self;
-    if (read_call(&sig, args, nargs, kwnames, value) < 0 ||
-        (value[1] && length_of(value[1], "prefix", &prefix) < 0))
+    if (read_call(&sig, args, nargs, kwnames, value) < 0 || needed_array(value[0], "parents") < 0 ||
+        (value[1] && length_of(value[1], "prefix", &a.offset) < 0)) /* what the cache holds */
         return NULL;
-    if (!value[0]) {
-        PyErr_SetString(PyExc_ValueError, "parents is None; an array is needed");
-        return NULL;
-    }
-    array_none(&a), numbers_none(&list);
-    is_list = PyList_Check(value[0]) || PyTuple_Check(value[0]);
-    if (is_list) {
+    array_none(&given), numbers_none(&list);
+    if (PyList_Check(value[0]) || PyTuple_Check(value[0])) {
         if (int32s_of(&list, value[0], "parents", -1) < 0)
             return NULL;
-        parents = list.data;
-        n = list.n;
+        m.list = list.data;
+        a.rows = list.n;
     } else {
-        parents = matrix_of(&a, value[0], "parents", &batch, &n);
-        if (!parents)
+        m.list = copy = matrix_of(&given, value[0], "parents", &batch, &a.rows);
+        if (!copy)
             return NULL;
     }
-    if (prefix + n > INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "prefix and tree have more than 2^31 - 1 positions");
-        goto end;
-    }
-    path = malloc((size_t)(n + 1) * sizeof *path);
-    if (!path) {
-        PyErr_NoMemory();
-        goto end;
-    }
-    if (pairs_new(&p, batch * n) < 0)
-        goto end;
-    for (int64_t b = 0; b < batch; b++)
-        for (int64_t i = 0; i < n; i++) {
-            int64_t depth = 0;
-            int count = 0;
-            for (int32_t at = (int32_t)i; at >= 0; at = parents[b * n + at]) {
-                path[depth++] = at;
-                if (parents[b * n + at] >= at) {
-                    PyErr_Format(PyExc_ValueError,
-                                 "parents[%d] is %d; a parent stands before its child", (int)at,
-                                 (int)parents[b * n + at]);
-                    goto end;
-                }
-            }
-            if (prefix) {
-                p.pair[b * n + i][0][1] = (int32_t)prefix;
-                count = 1;
-            }
-            while (depth--)
-                if (add_key(&p, b * n + i, &count, (int32_t)prefix + path[depth]) < 0)
-                    goto end;
-        }
-    result = pairs_result(&p, is_list ? NULL : &a, batch);
-end:
-    free(p.pair);
-    free(path);
-    if (!is_list)
-        free(parents);
+    a.keys = a.offset + a.rows;
+    result = ranges_by(&m, copy ? &given : NULL, batch, a);
+    free(copy);
     numbers_release(&list);
-    array_release(&a);
+    array_release(&given);
     return result;
 }
 
@@ -338,11 +275,7 @@ PyObject *masks_blocks(PyObject *self, PyObject *const *args, Py_ssize_t nargs, 
     (void)self;
     if (read_call(&sig, args, nargs, kwnames, value) < 0)
         return NULL;
-    if (!value[0]) {
-        PyErr_SetString(PyExc_ValueError, "bits is None; an array is needed");
-        return NULL;
-    }
-    if (length_of(value[1], "block_rows", &rows) < 0 ||
+    if (needed_array(value[0], "bits") < 0 || length_of(value[1], "block_rows", &rows) < 0 ||
         length_of(value[2], "block_keys", &keys) < 0)
         return NULL;
     if (!rows || !keys) {

@@ -40,7 +40,7 @@ static int sees(int kind, int causal, int64_t i, int64_t j)
         return 0;
     switch (kind) {
     case 0:
-        return segments[own] == segments[j];
+        return segments[own] >= 0 && segments[own] == segments[j];
     case 1:
         return document(own) >= 0 && document(own) == document(j);
     case 2:
@@ -110,12 +110,49 @@ static void check_kind(int kind, int causal)
         most = used > most ? used : most;
     }
     EXPECT(needed == most);
+    needed = 77; /* counted alone: n_ranges is not read */
+    a.ranges = NULL;
+    a.n_ranges = 0;
+    EXPECT(maker[kind](&a) == HEED_OK && needed == most);
+    a.ranges = ranges;
     if (most < 2)
         return;
     memset(ranges, 0x55, sizeof ranges);
     a.n_ranges = most - 1; /* too few: the count is told, and nothing written */
     EXPECT(maker[kind](&a) == HEED_ERR_INVALID && strstr(heed_last_error(), "n_ranges"));
     EXPECT(needed == most && ranges[0] == 0x55555555 && ranges[2 * ROWS] == 0x55555555);
+}
+
+/* Padding is nobody's, whether rows take their segment from a key or bring it; and a count goes beyond the
+ * eight that can be written. */
+static void check_padding(void)
+{
+    static const int32_t given[] = {1, -1, 2, -7},
+                         scattered[] = {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0};
+    uint32_t needed = 0;
+    heed_ranges_args a = args_of(0, 0);
+    a.rows = 4;
+    a.row_segments = given;
+    a.needed = &needed;
+    memset(ranges, 0x55, sizeof ranges);
+    EXPECT(heed_ranges_segments(&a) == HEED_OK && needed == 2);
+    for (int64_t i = 0; i < 4; i++)
+        for (int64_t j = 0; j < KEYS; j++) {
+            int in = 0;
+            for (int n = 0; n < MOST; n++)
+                in += j >= ranges[2 * (i * MOST + n)] && j < ranges[2 * (i * MOST + n) + 1];
+            EXPECT(in == (given[i] >= 0 && segments[j] == given[i]));
+        }
+    a = args_of(0, 0);
+    a.rows = a.keys = 19;
+    a.offset = 0;
+    a.segments = scattered;
+    a.needed = &needed;
+    memset(ranges, 0x55, sizeof ranges);
+    EXPECT(heed_ranges_segments(&a) == HEED_ERR_INVALID && ranges[0] == 0x55555555);
+    needed = 0;
+    a.ranges = NULL;
+    EXPECT(heed_ranges_segments(&a) == HEED_OK && needed == 10);
 }
 
 static void check_refusals(void)
@@ -307,7 +344,7 @@ static void check_bounds(void)
 int main(void)
 {
     for (int j = 0; j < KEYS; j++) {
-        segments[j] = j / 9 % 3;
+        segments[j] = j / 9 % 4 == 3 ? -1 - j % 2 : j / 9 % 3; /* of two kinds of padding */
         low[j] = j / 5;
         high[j] = j / 5 + 9;
     }
@@ -318,6 +355,7 @@ int main(void)
         if (kind != 2 && kind != 4)
             check_kind(kind, 1);
     }
+    check_padding();
     check_refusals();
     check_blocks();
     check_bounds();
