@@ -47,11 +47,10 @@ void print_shapes()
 {
     static const char *const bounds[] = {"compute", "memory", "latency"};
     static const char *const layouts[] = {"bhsd", "bshd"};
-    static const char *const masks[] = {"full", "causal", "window512", "half", "random"};
     static const char *const scores[] = {"plain", "bias", "softcap"};
     const char *separator = "[";
     for (const heed_bench::Shape &s : heed_bench::shapes) {
-        if (s.storage != heed_bench::Storage::padded)
+        if (s.storage != heed_bench::Storage::padded || s.mask == heed_bench::Mask::top)
             continue; /* no peer is asked for these */
         std::printf(
             "%s\n {\"name\": \"%s\", \"bound\": \"%s\", \"layout\": \"%s\", \"mask\": \"%s\", "
@@ -60,11 +59,11 @@ void print_shapes()
             "%lld, "
             "\"kv_len\": %lld, \"qk_dim\": %u, \"v_dim\": %u, \"v_in_k\": %s, "
             "\"simple\": %s, \"flops\": %.0f, \"kv_elements\": %.0f}",
-            separator, s.name, bounds[int(s.bound)], layouts[int(s.layout)], masks[int(s.mask)],
-            scores[int(s.score)], double(heed_bench::capped_at), (long long)s.batch, s.q_heads,
-            s.kv_heads, (long long)s.q_len, (long long)s.kv_len, s.qk_dim, s.v_dim,
-            s.v_in_k ? "true" : "false", s.simple ? "true" : "false", heed_bench::flops(s),
-            heed_bench::kv_elements(s));
+            separator, s.name, bounds[int(s.bound)], layouts[int(s.layout)],
+            heed_bench::mask_names[int(s.mask)], scores[int(s.score)],
+            double(heed_bench::capped_at), (long long)s.batch, s.q_heads, s.kv_heads,
+            (long long)s.q_len, (long long)s.kv_len, s.qk_dim, s.v_dim, s.v_in_k ? "true" : "false",
+            s.simple ? "true" : "false", heed_bench::flops(s), heed_bench::kv_elements(s));
         separator = ",";
     }
     std::printf("\n]\n");

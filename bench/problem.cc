@@ -166,6 +166,7 @@ heed_attn_desc describe(const Shape &shape, const Type &type)
     }
     if (shape.mask == Mask::half || shape.mask == Mask::random)
         desc.features |= HEED_HAS_MASK;
+    describe_lists(shape, &desc);
     if (shape.score == Score::bias) {
         desc.features |= HEED_HAS_BIAS;
         desc.bias_type = type.dtype;
@@ -244,6 +245,11 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
     store(shape);
     if (set_scales_)
         add_scales(shape);
+    lists_.make(shape, &args);
+    if (shape.mask == Mask::top) {
+        lists_.bound_keys(shape, desc, args, first_k_, set_bytes_, sets_);
+        lists_.choose(0, &args);
+    }
 }
 
 /* [batch or page, kv_heads, keys], next to each other. */
@@ -311,6 +317,7 @@ void Problem::next()
         args.k_quant.scale = scales_.data() + at_ * set_scales_;
         args.v_quant.scale = args.k_quant.scale + set_scales_ / 2;
     }
+    lists_.choose(at_, &args);
 }
 
 } // namespace heed_bench

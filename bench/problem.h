@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "lists.h"
 #include "shapes.h"
 
 namespace heed_bench
@@ -90,7 +91,7 @@ class Problem
     heed_attn_desc desc;
     heed_attn_args args;
 
-    /* Goes on to the next set of keys and values. */
+    /* Goes on to the next set of keys and values, and chooses among its blocks where the mask says so. */
     void next();
     size_t sets() const
     {
@@ -109,6 +110,7 @@ class Problem
     std::vector<float> scales_; /* of every set: of its keys, then of its values */
     std::vector<unsigned char> mask_;
     std::vector<int32_t> lens_, starts_, table_;
+    Lists lists_;
 
     void store(const Shape &shape);
     void add_scales(const Shape &shape);

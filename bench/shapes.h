@@ -19,8 +19,44 @@ enum class Mask {
     causal,    /* position of row i: i + kv_len - q_len */
     window512, /* causal, and 511 keys before the row's own */
     half,      /* a bool mask [q_len, kv_len], shared by all heads, that hides keys < kv_len / 2 */
-    random     /* the same, that hides one of every four keys, another one in each row */
+    random,    /* the same, that hides one of every four keys, another one in each row */
+    documents16,   /* ranges: 16 documents of the same length, causal in each */
+    prefix,        /* ranges: the first quarter of the keys, and those up to the row's own */
+    chunked2048,   /* ranges: causal in chunks of 2048 keys */
+    causal_ranges, /* ranges that say what causal says */
+    window_ranges, /* ranges that say what window512 says */
+    tree,          /* ranges: the rows are drafts that branch in three, behind what is cached */
+    blocks64,      /* key blocks: a quarter of the blocks of 64 rows and 64 keys */
+    blocks128,     /* the same of 128 */
+    top            /* key blocks of 64 keys: the 12 % of the greatest bounds, chosen in the call */
 };
+
+constexpr const char *mask_names[] = {"full",          "causal",        "window512", "half",
+                                      "random",        "documents16",   "prefix",    "chunked2048",
+                                      "causal_ranges", "window_ranges", "tree",      "blocks64",
+                                      "blocks128",     "top"};
+
+constexpr bool has_ranges(Mask mask)
+{
+    return mask >= Mask::documents16 && mask <= Mask::tree;
+}
+
+/* Keys of a key block; 0: the mask has none. */
+constexpr uint32_t block_of(Mask mask)
+{
+    return mask == Mask::blocks64 || mask == Mask::top ? 64 : mask == Mask::blocks128 ? 128 : 0;
+}
+
+/* One of every four blocks n of a row of blocks r, not the same in each. */
+constexpr bool block_is_seen(int64_t r, int64_t n)
+{
+    return (n + 3 * r + (n / 4) * (r / 4)) % 4 == 0;
+}
+
+constexpr int64_t parent_of(int64_t draft)
+{
+    return draft > 0 ? (draft - 1) / 3 : -1;
+}
 
 /* What becomes of a score besides. */
 enum class Score {
@@ -82,6 +118,12 @@ constexpr Shape decode(const char *name, int64_t b, int64_t q, int64_t kv, Layou
     return {name, Bound::memory, layout, mask, b, hq, 8, q, kv, 128, 128, false, false};
 }
 
+/* 64 drafted tokens and 8192 keys before them. */
+constexpr Shape drafts(const char *name, Mask mask)
+{
+    return {name, Bound::memory, Layout::head_major, mask, 1, 32, 8, 64, 8256, 128, 128, false, false};
+}
+
 /* 16 sequences, packed, tokens outside of heads. */
 constexpr Shape packed(const char *name, Storage storage)
 {
@@ -124,6 +166,21 @@ constexpr Shape shapes[] = {
      512, 128, 128, false, false},
     prefill("window512_b1_h8_s4096_d64", 8, 4096, 64, Mask::window512),
     prefill("window512_b1_h8_s8192_d64", 8, 8192, 64, Mask::window512),
+    /* Masks with structure; behind some, what they are measured against. */
+    prefill("documents16_s8192_d128", 8, 8192, 128, Mask::documents16),
+    {"documents16apart_s8192_d128", Bound::compute, Layout::head_major, Mask::causal, 16, 8, 8, 512,
+     512, 128, 128, false, false},
+    prefill("prefixlm_s4096_d64", 8, 4096, 64, Mask::prefix),
+    prefill("chunked2048_s8192_d128", 8, 8192, 128, Mask::chunked2048),
+    prefill("causalranges_s8192_d128", 8, 8192, 128, Mask::causal_ranges),
+    prefill("windowranges_s8192_d64", 8, 8192, 64, Mask::window_ranges),
+    prefill("blocksparse25_s8192_d128_b64", 8, 8192, 128, Mask::blocks64),
+    prefill("blocksparse25_s8192_d128_b128", 8, 8192, 128, Mask::blocks128),
+    drafts("tree64_kv8192", Mask::tree),
+    drafts("tree64full_kv8192", Mask::full),
+    {"topk_kv65536", Bound::memory, Layout::head_major, Mask::top, 1, 32, 8, 1, 65536, 128, 128,
+     false, false},
+    decode("decode_b1_hq32_hkv8_kv65536_d128", 1, 1, 65536, Layout::head_major),
     decode("decode_b1_hq32_hkv8_kv1024_d128", 1, 1, 1024, Layout::head_major),
     decode("decode_b1_hq32_hkv8_kv8192_d128", 1, 1, 8192, Layout::head_major),
     decode("decode_b1_hq32_hkv8_kv32768_d128", 1, 1, 32768, Layout::head_major),
@@ -196,33 +253,57 @@ constexpr LinearShape linear_shapes[] = {
     {"linear_m4096_n1536_k384_gelu", Bound::compute, 4096, 1536, 384, true},
 };
 
+/* Blocks that Mask::top chooses. */
+constexpr int64_t top_blocks(const Shape &shape)
+{
+    return shape.kv_len / block_of(Mask::top) * 12 / 100;
+}
+
+/* How many keys row i sees. */
+constexpr int64_t keys_seen(const Shape &shape, int64_t i)
+{
+    const int64_t keys = shape.kv_len, before = i + keys - shape.q_len + 1;
+    int64_t drafts = 0;
+    switch (shape.mask) {
+    case Mask::full:
+        break;
+    case Mask::causal:
+    case Mask::causal_ranges:
+        return before;
+    case Mask::window512:
+    case Mask::window_ranges:
+        return before < 512 ? before : 512;
+    case Mask::half:
+        return keys - keys / 2;
+    case Mask::random:
+        return keys - keys / 4;
+    case Mask::documents16:
+        return (before - 1) % (keys / 16) + 1;
+    case Mask::prefix:
+        return before > keys / 4 ? before : keys / 4;
+    case Mask::chunked2048:
+        return (before - 1) % 2048 + 1;
+    case Mask::tree:
+        for (int64_t at = i; at >= 0; at = parent_of(at))
+            drafts++;
+        return keys - shape.q_len + drafts;
+    case Mask::blocks64:
+    case Mask::blocks128:
+        return keys / 4;
+    case Mask::top:
+        return top_blocks(shape) * block_of(Mask::top);
+    }
+    return keys;
+}
+
 /* (row, key) pairs that are visible, of one head of one sequence. */
 constexpr double visible_pairs(const Shape &shape)
 {
     double pairs = 0;
     if (is_packed(shape)) /* one row each, which sees all: the mean */
         return double(all_keys(shape)) / double(shape.batch);
-    const int64_t offset = shape.kv_len - shape.q_len;
-    for (int64_t i = 0; i < shape.q_len; i++) {
-        const int64_t seen = i + offset + 1;
-        switch (shape.mask) {
-        case Mask::full:
-            pairs += double(shape.kv_len);
-            break;
-        case Mask::causal:
-            pairs += double(seen);
-            break;
-        case Mask::window512:
-            pairs += double(seen < 512 ? seen : 512);
-            break;
-        case Mask::half:
-            pairs += double(shape.kv_len - shape.kv_len / 2);
-            break;
-        case Mask::random:
-            pairs += double(shape.kv_len - shape.kv_len / 4);
-            break;
-        }
-    }
+    for (int64_t i = 0; i < shape.q_len; i++)
+        pairs += double(keys_seen(shape, i));
     return pairs;
 }
 
