@@ -1,10 +1,24 @@
-/* Reads every mask byte of a tile at most once, in runs that the compiler makes vectors of where
- * they are adjacent. */
+/* Reads every mask byte and bias of a tile at most once, in runs that the compiler makes vectors of
+ * where they are adjacent. */
 #include "mask_summary.h"
 
 #include "base/checked.h"
 
-enum { SEES_NONE = 1, SEES_SOME = 2 }; /* bits: a zero was found; a nonzero was found */
+/* Bits of what was found: a hidden pair; one that is seen; one that something is added to. And of what
+ * the mask says already: it hides all; it hides some. */
+enum { SEES_NONE = 1, SEES_SOME = 2, ADDS = 4, FOUND = 7, BY_MASK = 8, IN_MASK = 16 };
+
+static int is_mixed(unsigned found)
+{
+    return found != 0 && found != SEES_NONE && found != SEES_SOME;
+}
+
+static uint8_t kind_of(unsigned found)
+{
+    return found == SEES_NONE   ? HEED_BLOCK_NONE
+           : found == SEES_SOME ? HEED_BLOCK_ALL
+                                : HEED_BLOCK_MIXED;
+}
 
 enum { RUN = 64 }; /* bytes */
 
@@ -102,9 +116,7 @@ static void classify_mask(const heed_tile *tile, uint32_t key_block, int64_t hea
                                              end - first, m->dim_stride);
         }
     for (int64_t n = 0; n < blocks; n++)
-        kind[n] = kind[n] == SEES_NONE   ? HEED_BLOCK_NONE
-                  : kind[n] == SEES_SOME ? HEED_BLOCK_ALL
-                                         : HEED_BLOCK_MIXED;
+        kind[n] = kind_of(kind[n]);
 }
 
 /* Adds what ranges and key blocks hide to what mask and bias do. */
@@ -115,21 +127,85 @@ static void combine(const uint8_t *lists, int64_t blocks, uint8_t *kind)
             kind[n] = lists[n];
 }
 
-/* Is every bias -inf? Most are not, and the first that is not ends the search. */
-static int all_hidden_by_bias(const heed_problem *problem, const heed_tile *tile, int64_t head,
-                              int64_t first, int64_t end)
+/* Is there a slope that a bias of 0 does not vanish with? Of all heads: those of other tiles may share the
+ * summary. */
+static int has_odd_slope(const heed_problem *problem, const heed_tile *tile)
+{
+    for (uint32_t h = 0; tile->bias_slope && h < problem->q_heads; h++)
+        if (!isfinite((tile->bias_slope - tile->first_head)[h]))
+            return 1;
+    return 0;
+}
+
+/* Of some biases that lie side by side, 16 or 32 bits each: is one -inf, one 0 or -0, one anything
+ * else? */
+#define SCAN_BIAS(name, type, minus_inf)                                                           \
+    static unsigned name(const void *data, int64_t n)                                              \
+    {                                                                                              \
+        const type *bias = data;                                                                   \
+        type hidden = 0, zero = 0, other = 0;                                                      \
+        for (int64_t j = 0; j < n; j++) {                                                          \
+            const type is_hidden = bias[j] == (minus_inf), is_zero = (type)(bias[j] << 1) == 0;    \
+            hidden |= is_hidden;                                                                   \
+            zero |= is_zero;                                                                       \
+            other |= !(is_hidden | is_zero);                                                       \
+        }                                                                                          \
+        return (hidden ? SEES_NONE : 0u) | (zero ? SEES_SOME : 0u) | (other ? ADDS : 0u);          \
+    }
+SCAN_BIAS(scan_f16, uint16_t, 0xfc00u)
+SCAN_BIAS(scan_bf16, uint16_t, 0xff80u)
+SCAN_BIAS(scan_f32, uint32_t, 0xff800000u)
+#undef SCAN_BIAS
+
+/* The same of n biases from element `at` on. */
+static unsigned scan_bias(uint32_t type, const heed_rows *b, int64_t at, int64_t n)
+{
+    unsigned found = 0;
+    if (b->dim_stride == 1) {
+        const char *data = (const char *)b->data + at * heed_dtype_bytes(type);
+        return type == HEED_F32    ? scan_f32(data, n)
+               : type == HEED_BF16 ? scan_bf16(data, n)
+                                   : scan_f16(data, n);
+    }
+    for (int64_t j = 0; j < n && !is_mixed(found); j++) {
+        const float bias = heed_load(type, b->data, at + j * b->dim_stride);
+        found |= bias == 0 ? SEES_SOME : bias == -INFINITY ? SEES_NONE : ADDS;
+    }
+    return found;
+}
+
+/* HEED_BLOCK_* of the bias for each block of one head, and of the mask where kind has what that says. A
+ * bias of nothing but 0 adds nothing. Row by row, as classify_mask. */
+static void classify_bias(const heed_problem *problem, const heed_tile *tile, uint32_t key_block,
+                          int64_t head, int64_t blocks, int masked, uint8_t *kind)
 {
     const heed_rows *b = &tile->bias;
-    int64_t rows = b->row_stride ? tile->q_count : 1;
-    if (first < tile->mask_from)
-        return 0;
+    const int64_t rows = b->row_stride ? tile->q_count : 1;
+    const uint8_t odd = has_odd_slope(problem, tile) ? ADDS : 0;
+    for (int64_t n = 0; n < blocks; n++)
+        kind[n] = !masked || kind[n] == HEED_BLOCK_ALL ? odd
+                  : kind[n] == HEED_BLOCK_NONE         ? BY_MASK
+                                                       : odd | IN_MASK;
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = first; j < end; j++)
-            if (heed_load(problem->bias_type, b->data,
-                          head * b->head_stride + (tile->q_first + i) * b->row_stride +
-                              j * b->dim_stride) != -INFINITY)
-                return 0;
-    return 1;
+        for (int64_t n = 0; n < blocks; n++) {
+            int64_t first, end;
+            if (kind[n] & (BY_MASK | ADDS) || is_mixed(kind[n] & FOUND))
+                continue;
+            block_keys(tile, key_block, n, &first, &end);
+            if (first < tile->mask_from)
+                kind[n] |= SEES_SOME; /* before the bias begins */
+            first = heed_max64(first, tile->mask_from);
+            if (first < end)
+                kind[n] |=
+                    (uint8_t)scan_bias(problem->bias_type, b,
+                                       head * b->head_stride + (tile->q_first + i) * b->row_stride +
+                                           first * b->dim_stride,
+                                       end - first);
+        }
+    for (int64_t n = 0; n < blocks; n++)
+        kind[n] = kind[n] & BY_MASK                                     ? HEED_BLOCK_NONE
+                  : kind[n] & IN_MASK && (kind[n] & FOUND) != SEES_NONE ? HEED_BLOCK_MIXED
+                                                                        : kind_of(kind[n] & FOUND);
 }
 
 void heed_mask_summary(const heed_problem *problem, uint32_t key_block, heed_tile *tile,
@@ -146,14 +222,8 @@ void heed_mask_summary(const heed_problem *problem, uint32_t key_block, heed_til
         uint8_t *kind = summary + h * blocks;
         if (tile->mask.data)
             classify_mask(tile, key_block, h, blocks, kind);
-        for (int64_t n = 0; n < blocks && tile->bias.data; n++) {
-            int64_t first, end;
-            if (tile->mask.data && kind[n] == HEED_BLOCK_NONE)
-                continue;
-            block_keys(tile, key_block, n, &first, &end);
-            kind[n] = all_hidden_by_bias(problem, tile, h, first, end) ? HEED_BLOCK_NONE
-                                                                       : HEED_BLOCK_MIXED;
-        }
+        if (tile->bias.data)
+            classify_bias(problem, tile, key_block, h, blocks, tile->mask.data != NULL, kind);
         if (lists)
             classify_lists(problem, tile, key_block, h, blocks, of_lists ? of_lists : kind);
         if (lists && of_lists)

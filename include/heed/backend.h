@@ -156,8 +156,8 @@ typedef struct heed_tile {
     int64_t k_page_stride, v_page_stride;
     const float *alibi_slope, *bias_slope, *sink; /* of the tile's first head; NULL where absent */
     /* Per head and key block from the first of the tile on: HEED_BLOCK_*, of mask, bias, ranges and
-     * key_blocks together. NONE: every pair is hidden. ALL: there is no bias, and nothing else hides a
-     * pair. NULL: none of them is present. */
+     * key_blocks together. NONE: every pair is hidden. ALL: nothing hides a pair, and a bias, if there
+     * is one, is 0. NULL: none of them is present. */
     const uint8_t *mask_blocks;
     int64_t mask_block_stride; /* from head to head; 0 where they share a mask */
     /* The tile's first key block; the next is prepare_bytes on. NULL: do it in scratch, to the same

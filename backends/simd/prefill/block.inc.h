@@ -277,7 +277,7 @@ static int block_of_panel(const prefill *f, const panel *p, int masked, block *b
         if (listed == HEED_BLOCK_MIXED)
             see_lists(f->problem, tile, p, b);
     }
-    if (masked && tile->bias.data) {
+    if (dense && tile->bias.data) { /* elsewhere it is 0 */
         transpose_bias(f->problem, tile, p, b, f->bias);
         b->bias = f->bias;
     }

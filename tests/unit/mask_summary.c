@@ -1,0 +1,97 @@
+/* What core tells kernels of blocks of keys, NONE, ALL or MIXED, is what plain loops over mask and bias find:
+ * for every type of bias, strides, a mask that begins late, slopes, heads that share and heads that do not. */
+#include "attention/mask_summary.h"
+#include "unit.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { HEADS = 2, ROWS = 3, KEYS = 90, WIDE = 2 * KEYS, BLOCK = 16, CASES = 20000 };
+
+static uint8_t mask[HEADS * ROWS * WIDE];
+static float bias[HEADS * ROWS * WIDE];
+static uint32_t typed[HEADS * ROWS * WIDE];
+static uint32_t state = 1;
+
+static uint32_t draw(uint32_t n)
+{
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % n;
+}
+
+/* Long runs of the same, so that whole blocks are of a kind; now and then something else. */
+static void fill(uint32_t type)
+{
+    static const float often[] = {0, 0, -0.0f, -INFINITY, -INFINITY, 1.5f, NAN};
+    for (int i = 0, left = 0, what = 0; i < HEADS * ROWS * WIDE; i++, left--) {
+        if (left <= 0)
+            left = 1 + (int)draw(150), what = (int)draw(draw(4) ? 5 : 7);
+        bias[i] = often[draw(300) ? what : (int)draw(7)];
+        mask[i] = (uint8_t)(draw(300) ? (what < 3) * 2 : draw(2));
+        heed_store(type, typed, i, bias[i]);
+    }
+}
+
+/* The kind of keys [first, end) for head h. */
+static int kind_of(const heed_tile *t, int64_t h, int64_t first, int64_t end, int odd)
+{
+    int by_mask = t->mask.data != NULL, by_bias = t->bias.data != NULL, all = 1;
+    for (int64_t i = t->q_first; i < t->q_first + t->q_count; i++)
+        for (int64_t j = first; j < end; j++) {
+            const int late = j < t->mask_from;
+            const int64_t m = h * t->mask.head_stride + i * t->mask.row_stride + j;
+            const int64_t b =
+                h * t->bias.head_stride + i * t->bias.row_stride + j * t->bias.dim_stride;
+            const int masked = t->mask.data && !late && !mask[m];
+            const float x = t->bias.data && !late ? bias[b] : 0;
+            by_mask &= masked;
+            by_bias &= x == -INFINITY && !odd;
+            all &= !masked && x == 0 && !(t->bias.data && odd);
+        }
+    return by_mask || by_bias ? HEED_BLOCK_NONE : all ? HEED_BLOCK_ALL : HEED_BLOCK_MIXED;
+}
+
+static void check_case(void)
+{
+    static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
+    static const float even[] = {1, 0.5f, 2, 0}, odd[] = {1, 0.5f, 2, INFINITY};
+    const uint32_t type = types[draw(3)], what = draw(3);
+    const int slopes = (int)draw(4), is_odd = slopes == 1 && what != 0, dim = 1 + (int)draw(2);
+    heed_problem problem = {.bias_type = type, .q_heads = 4};
+    uint8_t summary[(HEADS + 1) * (KEYS / BLOCK + 2)];
+    heed_tile t = {.n_heads = HEADS, .q_first = draw(2), .kv_len = KEYS};
+    t.first_head = draw(2);
+    t.q_count = 1 + draw((uint32_t)(ROWS - t.q_first));
+    t.k_first = draw(KEYS - 1);
+    t.k_end = t.k_first + 1 + draw((uint32_t)(KEYS - t.k_first));
+    t.mask_from = draw(3) ? 0 : draw(KEYS);
+    fill(type);
+    if (what != 0)
+        t.bias = (heed_rows){.data = typed,
+                             .head_stride = draw(2) ? ROWS * WIDE : 0,
+                             .row_stride = draw(4) ? WIDE : 0,
+                             .dim_stride = dim};
+    if (what != 1)
+        t.mask = (heed_rows){.data = mask,
+                             .head_stride = draw(2) ? ROWS * WIDE : 0,
+                             .row_stride = draw(4) ? WIDE : 0,
+                             .dim_stride = 1};
+    if (t.bias.data && slopes < 2)
+        t.bias_slope = (slopes ? odd : even) + t.first_head;
+    heed_mask_summary(&problem, BLOCK, &t, summary);
+    for (int64_t h = 0; h < HEADS; h++)
+        for (int64_t at = t.k_first / BLOCK; at * BLOCK < t.k_end; at++) {
+            const int64_t first = at * BLOCK > t.k_first ? at * BLOCK : t.k_first;
+            const int64_t end = (at + 1) * BLOCK < t.k_end ? (at + 1) * BLOCK : t.k_end;
+            CHECK(t.mask_blocks[h * t.mask_block_stride + at - t.k_first / BLOCK] ==
+                      kind_of(&t, h, first, end, is_odd),
+                  "head %d, keys [%d, %d)", (int)h, (int)first, (int)end);
+        }
+}
+
+int main(void)
+{
+    for (int i = 0; i < CASES; i++)
+        check_case();
+    return unit_end();
+}
