@@ -282,8 +282,11 @@ V_INLINE void cross_rows(uint32_t type, int rows, int64_t dims, decode *d, int64
     cross_scores(type, rows, dims, d, r, k, a->k.from.row, r ? &k_again : &a->now, scores);
     if (!r)
         cross_advance(a, lines);
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < rows; i++) {
+        if (d->adds)
+            add_bias(d, lent, r + i);
         weigh_scores(d, lent, r + i, 0xffffu, NULL);
+    }
     cross_values(type, rows, dims, d, r, v, a->v.from.row, r ? &v_again : &a->now, scores);
     if (!r)
         cross_advance(a, lines);
@@ -343,6 +346,7 @@ static void run_crosswise(decode *d, int64_t heads, float *lent, int64_t first, 
         const char *v = cross_at(&ahead.v.from, d, key, 0);
         for (int64_t h = 0; h < heads; h++, k += ahead.k.from.head, v += ahead.v.from.head)
             for (int64_t r = 0, n; r < rows; r += n) {
+                d[h].run_key = key;
                 n = rows - r >= 8 ? 8 : rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
                 of[n == 8 ? 3 : n / 2](&d[h], r, k, v, &ahead, lent);
             }

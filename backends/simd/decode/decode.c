@@ -415,6 +415,31 @@ static void run_all(const heed_simd_tuning *tuning, decode *d, int64_t heads,
     run(tuning, d, heads, room->scores[0], first, end);
 }
 
+/* Keys between runs go head by head, so many at a time: all heads' rows of them stay in L2. */
+#define BESIDE_KEYS 64
+
+/* All keys of the tiles of adjacent kv heads: in runs, if that can be, and between them as they are seen. */
+static void all_blocks(const heed_simd_tuning *tuning, decode *d, int64_t heads, int runs,
+                       const decode_room *room)
+{
+    const int64_t k_end = d->tile->k_end;
+    for (int64_t at = d->tile->k_first / DECODE_BLOCK * DECODE_BLOCK; at < k_end;) {
+        int64_t first = k_end, last = k_end;
+        if (runs)
+            find_run(d, heads, at, &first, &last);
+        while (at < first) {
+            const int64_t step = heads > 1 && d->masked ? at + BESIDE_KEYS : first;
+            const int64_t to = step < first ? step : first;
+            for (int64_t h = 0; h < heads; h++)
+                each_block(&d[h], room, at, to);
+            at = to;
+        }
+        if (first < last)
+            run_all(tuning, d, heads, room, first, last);
+        at = last;
+    }
+}
+
 heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
                                                 const heed_problem *problem, heed_tile *tile,
                                                 void *scratch)
@@ -422,14 +447,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
     decode d = {.problem = problem, .tile = tile};
     decode_room room = divide(problem, tile->n_heads * tile->q_count, scratch);
     begin(&d, tuning, &room);
-    const int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
-    int64_t first = tile->k_end, last = tile->k_end; /* of the run: none */
-    if (is_coded(&d) || can_run(tuning, &d))
-        find_run(&d, &first, &last);
-    each_block(&d, &room, base, first);
-    if (first < last)
-        run_all(tuning, &d, 1, &room, first, last);
-    each_block(&d, &room, last, tile->k_end);
+    all_blocks(tuning, &d, 1, is_coded(&d) || can_run(tuning, &d), &room);
     end(&d);
     return HEED_OK;
 }

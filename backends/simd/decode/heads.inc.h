@@ -19,10 +19,10 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tu
     const int64_t heads = tile->kv_heads;
     const decode of_tile = {.problem = problem,
                             .tile = (heed_tile *)tile,
+                            .masked = tile->mask.data || tile->bias.data || heed_has_lists(tile),
                             .terms = has_terms(problem),
                             .rows = tile->group * tile->q_count};
     const int64_t most = heads_at_once(heads, of_tile.rows);
-    const int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
     if (most < 2)
         return HEED_ERR_UNSUPPORTED;
     int64_t goes = (heads + most - 1) / most, n = (heads + goes - 1) / goes;
@@ -35,23 +35,15 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tu
         decode d[DECODE_MOST_HEADS];
         heed_tile t[DECODE_MOST_HEADS];
         decode_room room = divide(problem, of_tile.rows, scratch);
-        int64_t first, last;
         for (int64_t h = 0; h < n; h++) {
             heed_tile_of_head(problem, tile, (uint32_t)(done + h), &t[h]);
             d[h] = (decode){.problem = problem, .tile = &t[h]};
             begin(&d[h], tuning, &room);
         }
-        find_run(&d[0], &first, &last);
-        if (n == 1 && !tile->pages) /* and is no run: its rows lie among those of the others */
-            first = last = tile->k_end;
+        /* One alone is no run: its rows lie among those of the others. */
+        all_blocks(tuning, d, n, n > 1 || tile->pages, &room);
         for (int64_t h = 0; h < n; h++)
-            each_block(&d[h], &room, base, first);
-        if (first < last)
-            run_all(tuning, d, n, &room, first, last);
-        for (int64_t h = 0; h < n; h++) {
-            each_block(&d[h], &room, last, tile->k_end);
             end(&d[h]);
-        }
     }
     return HEED_OK;
 }

@@ -36,14 +36,17 @@ V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, float *lent, in
     /* Where the sums of so many rows leave registers for some of the dims, each line is read in two
      * goes, which is no stream. */
     const int far = type == HEED_F32 ? SUM_DIMS < 256 && d->rows > 2 : share_ways(k.at, v.at);
-    for (; !far && first < end; first += DECODE_BLOCK, k.at += size, v.at += size)
+    for (; !far && first < end; first += DECODE_BLOCK, k.at += size, v.at += size) {
+        d->run_key = first;
         run_block(type, dims, d, lent, &k, &v, 1);
+    }
     k.ahead = v.ahead = RUN_FAR;
     for (int64_t n = 0; first < end; n++, first += DECODE_BLOCK, k.at += size, v.at += size) {
         if (n % RUN_TOUCHED == 0) {
             touch(k.at + 4 * RUN_FAR, RUN_TOUCHED * size);
             touch(v.at + 4 * RUN_FAR, RUN_TOUCHED * size);
         }
+        d->run_key = first;
         run_block(type, dims, d, lent, &k, &v, 0);
     }
 }
@@ -149,6 +152,7 @@ V_INLINE void run_pieces(uint32_t type, int64_t dims, decode *d, int64_t heads, 
     while (now.base < end) {
         const run_side k_side = k_next, v_side = v_next;
         decode *of_head = &d[now.head];
+        of_head->run_key = now.base;
         const int64_t later = now.first + (unit > DECODE_BLOCK ? unit : PAGE_AHEAD * DECODE_BLOCK);
         if (t->pages && now.head == 0 && now.base == now.first && later < end) {
             const int64_t keys = end - later < unit ? end - later : unit;

@@ -1,5 +1,5 @@
 /*
- * Runs of blocks of which every row sees every key, of 64 or 128 adjacent dims: what a long cache
+ * Runs of blocks of which every row sees every key, whatever mask there is, of 64 or 128 adjacent dims: what a long cache
  * mostly is. Four rows at a time scores, weights, weighted values of a block; the loops are written
  * out for the dims, and form the sums that rows.inc.h forms. order.inc.h says which block
  * comes next and what is fetched meanwhile.
@@ -27,8 +27,8 @@ static int suits_runs(const decode *d)
     const heed_tile *t = d->tile;
     return (p->qk_dim == 64 || p->qk_dim == 128) && p->v_dim == p->qk_dim &&
            p->k_type == p->v_type && !heed_is_code(p->k_type) && t->k.dim_stride == 1 &&
-           t->v.dim_stride == 1 && !d->masked && !d->terms &&
-           (!t->pages || p->page_len % DECODE_BLOCK == 0);
+           t->v.dim_stride == 1 && !(p->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI)) &&
+           (!t->pages || (!d->masked && p->page_len % DECODE_BLOCK == 0));
 }
 
 /* Are the rows of so many heads all that a key has? */
@@ -71,16 +71,73 @@ static int can_run(const heed_simd_tuning *tuning, const decode *d)
            d->tile->v.row_stride == (int64_t)p->v_dim;
 }
 
-/* The blocks [*first, *end) of which every row sees every key: none if they are equal. */
-static void find_run(const decode *d, int64_t *first, int64_t *end)
+/* Are the biases of rows of a head, of n keys that begin a block, none of them -inf? */
+static int bias_hides_none(const decode *d, int64_t head, int64_t key, int64_t n)
 {
     const heed_tile *t = d->tile;
-    const int64_t low = t->k_first > d->common_first ? t->k_first : d->common_first;
-    const int64_t high = t->k_end < d->common_end ? t->k_end : d->common_end;
-    *first = (low + DECODE_BLOCK - 1) / DECODE_BLOCK * DECODE_BLOCK;
-    *end = high / DECODE_BLOCK * DECODE_BLOCK;
-    if (*first >= *end)
-        *first = *end = t->k_end;
+    const heed_rows *b = &t->bias;
+    const uint32_t type = d->problem->bias_type;
+    uint32_t hidden = 0;
+    if (b->dim_stride != 1 || key < t->mask_from)
+        return 0;
+    for (int64_t i = t->q_first; i < t->q_first + t->q_count && !hidden; i++) {
+        const int64_t at = head * b->head_stride + i * b->row_stride + key;
+        const char *data = (const char *)b->data + at * heed_dtype_bytes(type);
+        for (int64_t j = 0; j < n; j += LANES)
+            hidden |= m_bits(m_equal(v_load_type(type, data + j * heed_dtype_bytes(type), LANES),
+                                     v_set1(-INFINITY)));
+    }
+    return !hidden;
+}
+
+/* Does every row of these kv heads see n keys of a block of the mask? *adds: though a bias is added to
+ * some of them. */
+static int all_see(const decode *d, int64_t heads, int64_t key, int64_t n, int *adds)
+{
+    const int64_t at = key / DECODE_KEY_BLOCK - d->tile->k_first / DECODE_KEY_BLOCK;
+    *adds = 0;
+    for (int64_t h = 0; h < heads; h++) {
+        const heed_tile *t = d[h].tile;
+        for (int64_t i = 0; i < (t->mask_block_stride ? t->n_heads : 1); i++) {
+            const int kind = t->mask_blocks[i * t->mask_block_stride + at];
+            if (kind == HEED_BLOCK_ALL)
+                continue;
+            if (kind == HEED_BLOCK_NONE || t->mask.data || d->lists ||
+                !bias_hides_none(&d[h], i, key, n))
+                return 0;
+            *adds = 1;
+        }
+        if (!t->mask_block_stride) /* nor are the other heads' */
+            break;
+    }
+    return 1;
+}
+
+/* Finds the next blocks from `from` on, [*first, *end), of which every row of some kv heads sees every
+ * key: none if they are equal. Of a run all blocks have a bias that is added, or none has. */
+static void find_run(decode *d, int64_t heads, int64_t from, int64_t *first, int64_t *end)
+{
+    const heed_tile *t = d->tile;
+    int64_t low = from > d->common_first ? from : d->common_first;
+    const int64_t high =
+        (t->k_end < d->common_end ? t->k_end : d->common_end) / DECODE_BLOCK * DECODE_BLOCK;
+    int adds = 0, now;
+    low = (low + DECODE_BLOCK - 1) / DECODE_BLOCK * DECODE_BLOCK;
+    *first = *end = t->k_end;
+    if (low < high && !d->masked)
+        *first = low, *end = high;
+    for (int64_t n; low < high && d->masked; low += n) {
+        n = DECODE_KEY_BLOCK - low % DECODE_KEY_BLOCK;
+        n = low + n < high ? n : high - low;
+        const int seen = all_see(d, heads, low, n, &now);
+        if (*first == t->k_end && seen)
+            *first = *end = low, adds = now;
+        if (*first < t->k_end && (!seen || now != adds))
+            break;
+        *end = *first < t->k_end ? low + n : *end;
+    }
+    for (int64_t h = 0; h < heads; h++)
+        d[h].adds = adds;
 }
 
 /* K or V of a block: its first row, the bytes from row to row, and those to the lines that are
@@ -150,8 +207,11 @@ V_INLINE void run_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t
 {
     float *scores = lent + r * DECODE_BLOCK;
     run_scores(type, rows, dims, d, r, k, scores);
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < rows; i++) {
+        if (d->adds)
+            add_bias(d, lent, r + i);
         weigh_scores(d, lent, r + i, 0xffffu, NULL);
+    }
     run_values(type, rows, dims, d, r, v, scores, streams);
 }
 

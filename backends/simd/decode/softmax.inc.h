@@ -35,6 +35,16 @@ static void finish_scores(const decode *d, const block *b, int64_t r)
     }
 }
 
+/* The same of a block of a run: only a bias is added there. */
+V_NOINLINE void add_bias(const decode *d, float *scores, int64_t r)
+{
+    block b;
+    b.base = b.first = d->run_key;
+    b.end = d->run_key + DECODE_BLOCK;
+    b.scores = scores;
+    finish_scores(d, &b, r);
+}
+
 /* A score may exceed the reference by so much, in log2 units, before the reference follows: of
  * every few blocks one has a score a little greater than all before it, and each time the CPU would
  * have guessed wrongly and loaded nothing ahead meanwhile. Weights up to 2^8 lose nothing. */

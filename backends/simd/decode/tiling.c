@@ -36,9 +36,11 @@ void heed_decode_cut(const heed_problem *problem, heed_tiling *out)
 
 int heed_decode_takes_heads(const heed_problem *problem)
 {
-    const uint64_t terms = HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_MASK | HEED_HAS_BIAS |
-                           HEED_HAS_WEIGHTS | HEED_HAS_SCORES | HEED_HAS_RANGES |
-                           HEED_HAS_KEY_BLOCKS;
+    const uint64_t terms =
+        HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
+        (problem->features & HEED_HAS_PAGES || heed_is_code(problem->k_type)
+             ? HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS
+             : 0);
     return !(problem->features & terms) && problem->k_type == problem->v_type &&
            problem->qk_dim == problem->v_dim && (problem->qk_dim == 64 || problem->qk_dim == 128);
 }

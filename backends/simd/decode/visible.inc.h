@@ -34,6 +34,8 @@ typedef struct decode {
     uint16_t *visible;       /* of the last block that was looked at */
     uint32_t k_type, v_type; /* as the products read them: f32 where blocks are copied */
     int copy_k, copy_v, masked, terms, lists;
+    int adds;           /* a bias is added to the scores of the run at hand */
+    int64_t run_key;    /* the first key of its block at hand */
     int lift_k, lift_v; /* scales of whole rows multiply scores and weights: scales.inc.h */
     fetch fetch;
 } decode;
