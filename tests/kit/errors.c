@@ -354,29 +354,30 @@ static const char *far_lists(void *call, int arg, uint32_t pick)
     return arg ? "args.key_blocks" : "args.ranges";
 }
 
-/* Negative, beyond the keys, the wrong way round, or before the one before it. */
+/* Negative, beyond the keys, the wrong way round, inside the one before it, or from inside of it on. */
 static const char *bad_range(void *call, int arg, uint32_t pick)
 {
     static char word[60];
     kit_problem *p = call;
-    const int64_t *t = p->ranges_stride, h = pick / 8 % p->spec.q_heads;
-    const uint32_t n = p->spec.n_ranges;
+    const int64_t *t = p->ranges_stride, h = pick / 9 % p->spec.q_heads;
+    const uint32_t n = p->spec.n_ranges, kind = pick % 9;
     int64_t b = 0;
     (void)arg;
     while (b < p->spec.batch && (p->q_lens[b] == 0 || p->kv_lens[b] < 2))
         b++;
-    if (b == p->spec.batch || (pick % 8 == 7 && n == 1)) /* overlaps with nothing */
+    if (b == p->spec.batch || (kind >= 7 && n == 1)) /* overlaps with nothing */
         return NULL;
-    const int64_t i = (pick / 16) % p->q_lens[b];
+    const int64_t i = (pick / 18) % p->q_lens[b];
     const int32_t keys = p->kv_lens[b];
-    const int32_t bad[8][2] = {
+    const int32_t bad[9][2] = {
         {-1, 1},           {0, keys + 1},        {1, 0},   {INT32_MIN, INT32_MAX},
-        {keys, INT32_MAX}, {keys + 1, keys + 1}, {-1, -1}, {0, 1}};
+        {keys, INT32_MAX}, {keys + 1, keys + 1}, {-1, -1}, {0, 1},
+        {1, 2}};
     guard_open(&p->ranges);
     int32_t *to = (int32_t *)(void *)p->ranges.data + 2 * (b * t[0] + h * t[1] + i * t[2]);
     for (uint32_t k = 0; k < n; k++) {
-        to[2 * k * t[3]] = k == 0 && pick % 8 == 7 ? 0 : bad[pick % 8][0];
-        to[2 * k * t[3] + 1] = k == 0 && pick % 8 == 7 ? 2 : bad[pick % 8][1];
+        to[2 * k * t[3]] = k == 0 && kind >= 7 ? 0 : bad[kind][0];
+        to[2 * k * t[3] + 1] = k == 0 && kind >= 7 ? 2 : bad[kind][1];
     }
     /* Another sequence or head may have the same list, and is read first. */
     snprintf(word, sizeof word, "args.ranges[");
@@ -637,7 +638,7 @@ static const kit_mistake mistakes[] = {
      WITH(HEED_HAS_RANGES | ELEMENTS)},
     {"key_blocks_strides", "args.key_blocks", IN_ARGS, INVALID, DO(far_lists, 1, 2),
      WITH(HEED_HAS_KEY_BLOCKS | ELEMENTS)},
-    {"ranges_bad", "args.ranges[", IN_ARGS, INVALID, DO(bad_range, 0, 64),
+    {"ranges_bad", "args.ranges[", IN_ARGS, INVALID, DO(bad_range, 0, 72),
      WITH(HEED_HAS_RANGES | ELEMENTS)},
     {"mask_from_bad", "args.mask_from[", IN_ARGS, INVALID, DO(bad_from, 0, 8),
      WITH(HEED_HAS_MASK | HEED_HAS_MASK_FROM | ELEMENTS)},
