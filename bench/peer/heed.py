@@ -11,6 +11,7 @@ from . import problem as problems
 
 DTYPE = {"f32": 1, "f16": 2, "bf16": 3}
 HAS_SOFTCAP, HAS_CAUSAL, HAS_WINDOW, HAS_MASK, HAS_BIAS = (1 << n for n in (1, 2, 3, 5, 6))
+HAS_RANGES, HAS_KEY_BLOCKS = 1 << 17, 1 << 18
 POS_BOTTOM_RIGHT = 2
 
 
@@ -101,6 +102,28 @@ class Args(ctypes.Structure):
         + [(name, ctypes.c_void_p) for name in ("alibi_slope", "bias_slope", "sink")]
         + [("ranges", View), ("key_blocks", View), ("mask_from", ctypes.c_void_p)]
     )
+
+
+def runs_of(mask):
+    """int32 [rows, n, 2]: the intervals in which a bool mask is True, empty ones behind the last."""
+    edges = np.diff(np.pad(mask.astype(np.int8), ((0, 0), (1, 1))), axis=1)
+    n = int((edges == 1).sum(axis=1).max())
+    runs = np.zeros((len(mask), n, 2), np.int32)
+    for side, edge in enumerate((1, -1)):
+        row, key = np.nonzero(edges == edge)
+        place = np.arange(len(row)) - np.searchsorted(row, row)
+        runs[row, place, side] = key
+    for at in range(1, n):  # an empty one stands where the one before it ends
+        none = runs[:, at, 1] == 0
+        runs[none, at] = runs[none, at - 1, 1:]
+    return runs
+
+
+def block_words(mask, size):
+    """uint64 [row blocks, words]: a bit for each block of which a row sees something."""
+    seen = mask[::size, ::size]
+    seen = np.pad(seen, ((0, 0), (0, -seen.shape[1] % 64)))
+    return np.packbits(seen, axis=1, bitorder="little").view(np.uint64)
 
 
 class Library:
@@ -207,6 +230,21 @@ class Attention:
             self.mask = problem.mask().astype(np.uint8)
             self.args.mask = View(
                 self.mask.ctypes.data, (ctypes.c_int64 * 4)(0, 0, problem.kv_len, 1)
+            )
+        if problem.mask_kind in problems.RANGES:
+            self.mask = runs_of(problem.mask())
+            desc.features |= HAS_RANGES
+            desc.n_ranges = self.mask.shape[1]
+            self.args.ranges = View(
+                self.mask.ctypes.data, (ctypes.c_int64 * 4)(0, 0, self.mask.shape[1], 1)
+            )
+        if problem.mask_kind in problems.KEY_BLOCK:
+            size = problems.KEY_BLOCK[problem.mask_kind]
+            self.mask = block_words(problem.mask(), size)
+            desc.features |= HAS_KEY_BLOCKS
+            desc.block_rows = desc.block_keys = size
+            self.args.key_blocks = View(
+                self.mask.ctypes.data, (ctypes.c_int64 * 4)(0, 0, self.mask.shape[1], 1)
             )
         self.plan = ctypes.c_void_p()
         if self.c.heed_attn_create(

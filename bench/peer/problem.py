@@ -6,6 +6,9 @@ import re
 import numpy as np
 
 GIB = 1 << 30
+KEY_BLOCK = {"blocks64": 64, "blocks128": 128}
+# Masks that heed/masks.h describes by ranges.
+RANGES = ("documents16", "prefix", "chunked2048", "causal_ranges", "window_ranges", "tree")
 ELEMENT = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}  # numpy has no bf16: its bits
 
 
@@ -116,9 +119,32 @@ class Problem:
         if self.mask_kind == "random":  # one of every four keys is hidden, another one in each row
             hidden = np.random.default_rng(2).integers(0, 4, (self.q_len, self.kv_len // 4), np.int8)
             return np.repeat(hidden, 4, axis=1)[i] != j % 4
+        if self.mask_kind in KEY_BLOCK:  # the formula of shapes.h
+            size = KEY_BLOCK[self.mask_kind]
+            r, n = (i // size)[:, None], j // size
+            return (n + 3 * r + (n // 4) * (r // 4)) % 4 == 0
         position = (i + self.kv_len - self.q_len)[:, None]
         visible = j <= position
-        return visible if self.mask_kind == "causal" else visible & (j > position - 512)
+        if self.mask_kind in ("window512", "window_ranges"):
+            return visible & (j > position - 512)
+        if self.mask_kind == "documents16":
+            return visible & (position // (self.kv_len // 16) == j // (self.kv_len // 16))
+        if self.mask_kind == "chunked2048":
+            return visible & (position // 2048 == j // 2048)
+        if self.mask_kind == "prefix":
+            return visible | (j < self.kv_len // 4)
+        if self.mask_kind == "tree":
+            return np.concatenate(
+                [np.ones((len(i), self.kv_len - self.q_len), bool), self.ancestors()[i]], axis=1
+            )
+        return visible
+
+    def ancestors(self):
+        """Bool [q_len, q_len]: does a draft see another? Three branch from each."""
+        sees = np.eye(self.q_len, dtype=bool)
+        for i in range(1, self.q_len):
+            sees[i] |= sees[(i - 1) // 3]
+        return sees
 
     def sampled_rows(self):
         """Query rows that are checked: all of them, or 32 that include the first and the last."""

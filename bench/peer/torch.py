@@ -1,7 +1,10 @@
-"""PyTorch: torch.nn.functional.scaled_dot_product_attention."""
+"""PyTorch: torch.nn.functional.scaled_dot_product_attention; for masks with structure FlexAttention
+too, compiled."""
 
 import numpy as np
 import torch
+
+from . import problem as problems
 
 TYPE = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -54,10 +57,79 @@ class Attention:
         torch.set_num_threads(self.threads)
 
 
+def mask_mod(problem):
+    """The mask as FlexAttention wants it: of (batch, head, row, key)."""
+    kind, keys, offset = problem.mask_kind, problem.kv_len, problem.kv_len - problem.q_len
+
+    def causal(b, h, i, j):
+        return j <= i + offset
+
+    def window(b, h, i, j):
+        return (j <= i + offset) & (j > i + offset - 512)
+
+    def documents(b, h, i, j):
+        return (j <= i) & (i // (keys // 16) == j // (keys // 16))
+
+    def chunked(b, h, i, j):
+        return (j <= i) & (i // 2048 == j // 2048)
+
+    def prefix(b, h, i, j):
+        return (j <= i) | (j < keys // 4)
+
+    if kind == "tree":
+        sees = torch.from_numpy(problem.ancestors())
+
+        def tree(b, h, i, j):
+            return (j < offset) | sees[i, torch.clamp(j - offset, min=0)]
+
+        return tree
+    if kind in problems.KEY_BLOCK:
+        size = problems.KEY_BLOCK[kind]
+
+        def blocks(b, h, i, j):
+            r, n = i // size, j // size
+            return (n + 3 * r + (n // 4) * (r // 4)) % 4 == 0
+
+        return blocks
+    return {
+        "causal_ranges": causal,
+        "window_ranges": window,
+        "documents16": documents,
+        "chunked2048": chunked,
+        "prefix": prefix,
+    }[kind]
+
+
+class Flex(Attention):
+    """FlexAttention under torch.compile, its block mask made beforehand."""
+
+    def __init__(self, problem, threads):
+        super().__init__(problem, threads, False)
+        from torch.nn.attention import flex_attention as flex
+
+        self.options.pop("attn_mask", None)
+        blocks = flex.create_block_mask(
+            mask_mod(problem), None, None, problem.q_len, problem.kv_len, device="cpu"
+        )
+        compiled = torch.compile(flex.flex_attention, dynamic=False)
+        gqa = problem.group > 1
+        self.flex = lambda q, k, v: compiled(q, k, v, block_mask=blocks, enable_gqa=gqa)
+        self.call(0)  # compiles
+
+    def call(self, i):
+        with torch.no_grad():
+            self.out = self.flex(self.q, self.k[i], self.v[i])
+
+
 def variants(problem, threads):
     if problem.score == "softcap":
         return [("sdpa", "it caps no scores")]
     found = [("sdpa", Attention(problem, threads, False))]
+    if problem.mask_kind in problems.RANGES or problem.mask_kind in problems.KEY_BLOCK:
+        try:
+            found.append(("FlexAttention", Flex(problem, threads)))
+        except (ImportError, RuntimeError) as error:  # an older PyTorch, or no compiler
+            found.append(("FlexAttention", f"{type(error).__name__}: {error}"))
     if problem.group > 1 and problem.q_len == 1:
         found.append(("sdpa, groups as rows", Attention(problem, threads, True)))
     return found
