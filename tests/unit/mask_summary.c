@@ -1,5 +1,5 @@
-/* What core tells kernels of blocks of keys, NONE, ALL or MIXED, is what plain loops over mask and bias find:
- * for every type of bias, strides, a mask that begins late, slopes, heads that share and heads that do not. */
+/* What core tells kernels of blocks of keys, NONE, ALL or MIXED, is what plain loops over mask, bias and ranges
+ * find: for every type of bias, strides, a mask that begins late, slopes, heads that share and that do not. */
 #include "attention/mask_summary.h"
 #include "unit.h"
 
@@ -11,6 +11,7 @@ enum { HEADS = 2, ROWS = 3, KEYS = 90, WIDE = 2 * KEYS, BLOCK = 16, CASES = 2000
 static uint8_t mask[HEADS * ROWS * WIDE];
 static float bias[HEADS * ROWS * WIDE];
 static uint32_t typed[HEADS * ROWS * WIDE];
+static int32_t ranges[HEADS][ROWS][2][2];
 static uint32_t state = 1;
 
 static uint32_t draw(uint32_t n)
@@ -30,6 +31,37 @@ static void fill(uint32_t type)
         mask[i] = (uint8_t)(draw(300) ? (what < 3) * 2 : draw(2));
         heed_store(type, typed, i, bias[i]);
     }
+}
+
+/* Two ranges a row, of which one or both may be empty; often those of the row before. */
+static void fill_ranges(void)
+{
+    for (int h = 0; h < HEADS; h++)
+        for (int i = 0; i < ROWS; i++) {
+            int32_t at = 0;
+            for (int n = 0; n < 2; n++) {
+                const int32_t first = at + (int32_t)draw((uint32_t)(KEYS - at) / 2 + 1);
+                at = draw(3) ? first + (int32_t)draw((uint32_t)(KEYS - first) + 1) : first;
+                ranges[h][i][n][0] = first;
+                ranges[h][i][n][1] = at;
+            }
+            if (i > 0 && draw(2))
+                memcpy(ranges[h][i], ranges[h][i - 1], sizeof ranges[h][i]);
+        }
+}
+
+/* The kind of keys [first, end) by the ranges alone. */
+static int kind_of_ranges(const heed_tile *t, int64_t h, int64_t first, int64_t end)
+{
+    int any = 0, all = 1;
+    for (int64_t i = t->q_first; i < t->q_first + t->q_count; i++)
+        for (int64_t j = first; j < end; j++) {
+            int32_t(*r)[2] = ranges[t->ranges.head_stride ? h : 0][t->ranges.row_stride ? i : 0];
+            const int seen = (r[0][0] <= j && j < r[0][1]) || (r[1][0] <= j && j < r[1][1]);
+            any |= seen;
+            all &= seen;
+        }
+    return !any ? HEED_BLOCK_NONE : all ? HEED_BLOCK_ALL : HEED_BLOCK_MIXED;
 }
 
 /* The kind of keys [first, end) for head h. */
@@ -55,36 +87,50 @@ static void check_case(void)
 {
     static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
     static const float even[] = {1, 0.5f, 2, 0}, odd[] = {1, 0.5f, 2, INFINITY};
-    const uint32_t type = types[draw(3)], what = draw(3);
+    const uint32_t type = types[draw(3)], what = draw(4); /* mask, bias, both, none */
     const int slopes = (int)draw(4), is_odd = slopes == 1 && what != 0, dim = 1 + (int)draw(2);
-    heed_problem problem = {.bias_type = type, .q_heads = 4};
+    heed_problem problem = {.bias_type = type, .q_heads = 4, .n_ranges = 2};
     uint8_t summary[(HEADS + 1) * (KEYS / BLOCK + 2)];
-    heed_tile t = {.n_heads = HEADS, .q_first = draw(2), .kv_len = KEYS};
+    heed_tile t = {.n_heads = HEADS,
+                   .q_first = draw(2),
+                   .kv_len = KEYS,
+                   .window_left = HEED_UNBOUNDED,
+                   .window_right = HEED_UNBOUNDED};
     t.first_head = draw(2);
     t.q_count = 1 + draw((uint32_t)(ROWS - t.q_first));
     t.k_first = draw(KEYS - 1);
     t.k_end = t.k_first + 1 + draw((uint32_t)(KEYS - t.k_first));
     t.mask_from = draw(3) ? 0 : draw(KEYS);
     fill(type);
-    if (what != 0)
+    if (what == 1 || what == 2)
         t.bias = (heed_rows){.data = typed,
                              .head_stride = draw(2) ? ROWS * WIDE : 0,
                              .row_stride = draw(4) ? WIDE : 0,
                              .dim_stride = dim};
-    if (what != 1)
+    if (what == 0 || what == 2)
         t.mask = (heed_rows){.data = mask,
                              .head_stride = draw(2) ? ROWS * WIDE : 0,
                              .row_stride = draw(4) ? WIDE : 0,
                              .dim_stride = 1};
     if (t.bias.data && slopes < 2)
         t.bias_slope = (slopes ? odd : even) + t.first_head;
+    fill_ranges();
+    if (what == 3 || draw(2))
+        t.ranges = (heed_rows){.data = ranges,
+                               .head_stride = draw(2) ? ROWS * 2 : 0,
+                               .row_stride = draw(4) ? 2 : 0,
+                               .dim_stride = 1};
     heed_mask_summary(&problem, BLOCK, &t, summary);
     for (int64_t h = 0; h < HEADS; h++)
         for (int64_t at = t.k_first / BLOCK; at * BLOCK < t.k_end; at++) {
             const int64_t first = at * BLOCK > t.k_first ? at * BLOCK : t.k_first;
             const int64_t end = (at + 1) * BLOCK < t.k_end ? (at + 1) * BLOCK : t.k_end;
-            CHECK(t.mask_blocks[h * t.mask_block_stride + at - t.k_first / BLOCK] ==
-                      kind_of(&t, h, first, end, is_odd),
+            int kind = kind_of(&t, h, first, end, is_odd);
+            if (t.ranges.data) {
+                const int listed = kind_of_ranges(&t, h, first, end);
+                kind = kind == HEED_BLOCK_ALL || listed == HEED_BLOCK_NONE ? listed : kind;
+            }
+            CHECK(t.mask_blocks[h * t.mask_block_stride + at - t.k_first / BLOCK] == kind,
                   "head %d, keys [%d, %d)", (int)h, (int)first, (int)end);
         }
 }
