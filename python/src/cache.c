@@ -70,72 +70,45 @@ static heed_quant_out written_scales(const heed_quant *quant)
     return out;
 }
 
-static PyObject *cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+/* A type that nothing can attend to is refused, with the reason. */
+static int can_attend(heed_context *context, const cache_object *self)
 {
-    SIGNATURE(sig, "KVCache", 0, 4, "batch", "capacity", "kv_heads", "dim", "v_dim", "k_dtype",
-              "v_dtype", "page_len");
-    PyObject *value[8];
-    cache_object *self;
-    heed_context *context = current_context();
-    int64_t heads, dim, v_dim, page_len = 0, first, rows, k_bytes, v_bytes;
-    if (!context || read_tuple(&sig, args, kwargs, value) < 0)
-        return NULL;
-    self = (cache_object *)PyType_GenericAlloc(type, 0);
-    if (!self)
-        return NULL;
-    self->k_type = HEED_F32;
-    self->kind = KIND_NONE;
-    if (number_of(value[0], "batch", &self->batch) < 0 ||
-        number_of(value[1], "capacity", &self->capacity) < 0 ||
-        number_of(value[2], "kv_heads", &heads) < 0 || number_of(value[3], "dim", &dim) < 0 ||
-        number_of(value[4] ? value[4] : value[3], "v_dim", &v_dim) < 0 ||
-        (value[5] && dtype_of(value[5], "k_dtype", true, &self->k_type) < 0))
-        goto failed;
-    self->v_type = self->k_type;
-    if ((value[6] && dtype_of(value[6], "v_dtype", true, &self->v_type) < 0) ||
-        (value[7] && number_of(value[7], "page_len", &page_len) < 0) ||
-        whole_blocks("dim", dim, self->k_type) < 0 ||
-        whole_blocks("v_dim", v_dim, self->v_type) < 0)
-        goto failed;
-    self->kv_heads = (uint32_t)heads;
-    self->qk_dim = (uint32_t)dim;
-    self->v_dim = (uint32_t)v_dim;
-    self->page_len = (uint32_t)page_len;
-    { /* a type that nothing can attend to is refused here, with the reason */
-        heed_attn_desc desc = {.struct_size = sizeof desc,
-                               .features =
-                                   page_len ? HEED_HAS_LENS | HEED_HAS_PAGES : HEED_HAS_LENS,
-                               .q_heads = self->kv_heads,
-                               .kv_heads = self->kv_heads,
-                               .qk_dim = self->qk_dim,
-                               .v_dim = self->v_dim,
-                               .q_type = HEED_F32,
-                               .k_type = self->k_type,
-                               .v_type = self->v_type,
-                               .out_type = HEED_F32,
-                               .page_len = self->page_len,
-                               .max_batch = self->batch,
-                               .max_q_len = 1,
-                               .max_kv_len = self->capacity};
-        if (heed_takes_scale(self->k_type) || heed_takes_scale(self->v_type))
-            desc.features |= HEED_HAS_QUANT;
-        if (check(heed_attn_supported(context, &desc, NULL)) < 0)
-            goto failed;
-    }
-    first = self->batch;
-    rows = self->capacity;
+    heed_attn_desc desc = {.struct_size = sizeof desc,
+                           .features =
+                               self->page_len ? HEED_HAS_LENS | HEED_HAS_PAGES : HEED_HAS_LENS,
+                           .q_heads = self->kv_heads,
+                           .kv_heads = self->kv_heads,
+                           .qk_dim = self->qk_dim,
+                           .v_dim = self->v_dim,
+                           .q_type = HEED_F32,
+                           .k_type = self->k_type,
+                           .v_type = self->v_type,
+                           .out_type = HEED_F32,
+                           .page_len = self->page_len,
+                           .max_batch = self->batch,
+                           .max_q_len = 1,
+                           .max_kv_len = self->capacity};
+    if (heed_takes_scale(self->k_type) || heed_takes_scale(self->v_type))
+        desc.features |= HEED_HAS_QUANT;
+    return check(heed_attn_supported(context, &desc, NULL));
+}
+
+static int allocate(cache_object *self)
+{
+    const int64_t heads = self->kv_heads, page_len = self->page_len;
+    int64_t first = self->batch, rows = self->capacity, k_bytes, v_bytes;
     if (page_len) {
         self->table_stride = (self->capacity + page_len - 1) / page_len;
         if (self->table_stride > INT32_MAX / self->batch) {
             PyErr_SetString(PyExc_ValueError, "there would be more than 2^31 - 1 pages");
-            goto failed;
+            return -1;
         }
         first = self->n_pages = self->batch * self->table_stride;
         rows = page_len;
         self->block_table = calloc((size_t)self->n_pages, sizeof *self->block_table);
     }
-    k_bytes = lie(self->k_type, first, heads, rows, dim, self->k_stride);
-    v_bytes = lie(self->v_type, first, heads, rows, v_dim, self->v_stride);
+    k_bytes = lie(self->k_type, first, heads, rows, self->qk_dim, self->k_stride);
+    v_bytes = lie(self->v_type, first, heads, rows, self->v_dim, self->v_stride);
     self->lens = calloc((size_t)self->batch, sizeof *self->lens);
     if (k_bytes < 0 || v_bytes < 0 || !self->lens ||
         make_scales(&self->k_quant, self->k_type, first, heads, rows) < 0 ||
@@ -145,12 +118,51 @@ static PyObject *cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         self->memory = NULL;
         PyErr_Format(PyExc_MemoryError, "no memory for a cache of %lld + %lld bytes",
                      (long long)k_bytes, (long long)v_bytes);
-        goto failed;
+        return -1;
     }
     self->k = self->memory;
     self->v = self->k + (k_bytes + 63) / 64 * 64;
-    return (PyObject *)self;
-failed:
+    return 0;
+}
+
+static int cache_make(cache_object *self, heed_context *context, PyObject *const value[8])
+{
+    int64_t heads, dim, v_dim, page_len = 0;
+    self->k_type = HEED_F32;
+    self->kind = KIND_NONE;
+    if (number_of(value[0], "batch", &self->batch) < 0 ||
+        number_of(value[1], "capacity", &self->capacity) < 0 ||
+        number_of(value[2], "kv_heads", &heads) < 0 || number_of(value[3], "dim", &dim) < 0 ||
+        number_of(value[4] ? value[4] : value[3], "v_dim", &v_dim) < 0 ||
+        (value[5] && dtype_of(value[5], "k_dtype", true, &self->k_type) < 0))
+        return -1;
+    self->v_type = self->k_type;
+    if ((value[6] && dtype_of(value[6], "v_dtype", true, &self->v_type) < 0) ||
+        (value[7] && number_of(value[7], "page_len", &page_len) < 0) ||
+        whole_blocks("dim", dim, self->k_type) < 0 ||
+        whole_blocks("v_dim", v_dim, self->v_type) < 0)
+        return -1;
+    self->kv_heads = (uint32_t)heads;
+    self->qk_dim = (uint32_t)dim;
+    self->v_dim = (uint32_t)v_dim;
+    self->page_len = (uint32_t)page_len;
+    return can_attend(context, self) < 0 ? -1 : allocate(self);
+}
+
+static PyObject *cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    SIGNATURE(sig, "KVCache", 0, 4, "batch", "capacity", "kv_heads", "dim", "v_dim", "k_dtype",
+              "v_dtype", "page_len");
+    PyObject *value[8];
+    cache_object *self;
+    heed_context *context = current_context();
+    if (!context || read_tuple(&sig, args, kwargs, value) < 0)
+        return NULL;
+    self = (cache_object *)PyType_GenericAlloc(type, 0);
+    if (!self)
+        return NULL;
+    if (cache_make(self, context, value) == 0)
+        return (PyObject *)self;
     Py_DECREF(self);
     return NULL;
 }
@@ -198,6 +210,91 @@ int cache_make_room(cache_object *cache, const int32_t *more, int64_t len)
     return 0;
 }
 
+static void *there(const array *a)
+{
+    static char nothing[64];
+    return a->data ? a->data : nothing;
+}
+
+/* k and v of an append: floats of the cache's heads and dims. Strides go to a, and the length. */
+static int read_rows(const cache_object *self, array *k, array *v, const layout *axes,
+                     heed_kv_append_args *a)
+{
+    int64_t k_shape[4], v_shape[4];
+    char k_text[128], v_text[128];
+    if (in_layout(k, axes, "k", k_shape, a->k.stride) < 0 ||
+        in_layout(v, axes, "v", v_shape, a->v.stride) < 0)
+        return -1;
+    if (k->type < HEED_F32 || k->type > HEED_BF16 || v->type < HEED_F32 || v->type > HEED_BF16) {
+        PyErr_Format(PyExc_ValueError, "k is of %s and v of %s; f32, f16 or bf16 is needed",
+                     element_name(k->type), element_name(v->type));
+        return -1;
+    }
+    if (k_shape[0] != self->batch || k_shape[1] != self->kv_heads || k_shape[3] != self->qk_dim ||
+        v_shape[0] != self->batch || v_shape[1] != self->kv_heads || v_shape[3] != self->v_dim ||
+        k_shape[2] != v_shape[2]) {
+        PyErr_Format(
+            PyExc_ValueError,
+            "k is %s and v %s (b, h, s, d); the cache is for batch %lld, %u heads, dims %u and %u",
+            shape_text(k_text, sizeof k_text, 4, k_shape),
+            shape_text(v_text, sizeof v_text, 4, v_shape), (long long)self->batch,
+            (unsigned)self->kv_heads, (unsigned)self->qk_dim, (unsigned)self->v_dim);
+        return -1;
+    }
+    a->len = k_shape[2];
+    a->k_type = k->type;
+    a->v_type = v->type;
+    a->k.data = there(k);
+    a->v.data = there(v);
+    return 0;
+}
+
+static void cache_into(cache_object *self, heed_kv_append_args *a)
+{
+    a->batch = self->batch;
+    a->capacity = self->capacity;
+    a->kv_heads = self->kv_heads;
+    a->qk_dim = self->qk_dim;
+    a->v_dim = self->v_dim;
+    a->page_len = self->page_len;
+    a->k_cache_type = self->k_type;
+    a->v_cache_type = self->v_type;
+    a->k_cache.data = self->k;
+    a->v_cache.data = self->v;
+    memcpy(a->k_cache.stride, self->k_stride, sizeof self->k_stride);
+    memcpy(a->v_cache.stride, self->v_stride, sizeof self->v_stride);
+    a->cache_lens = self->lens;
+    a->block_table = self->block_table;
+    a->block_table_stride = self->table_stride;
+    a->n_pages = self->n_pages;
+    if (self->k_quant.scale || self->v_quant.scale) {
+        a->k_quant = written_scales(&self->k_quant);
+        a->v_quant = written_scales(&self->v_quant);
+        a->options = HEED_APPEND_FRESH_SCALES;
+    }
+}
+
+/* Writes the rows, and counts them where that succeeded. */
+static int append(cache_object *self, heed_kv_append_args *a)
+{
+    const int64_t pages_before = self->pages_used;
+    heed_status status;
+    PyThreadState *state;
+    if (cache_make_room(self, a->lens, a->len) < 0)
+        return -1;
+    cache_into(self, a);
+    state = PyEval_SaveThread();
+    status = heed_kv_append(a);
+    PyEval_RestoreThread(state);
+    if (check(status) < 0) {
+        self->pages_used = pages_before; /* entries behind a length are not looked at */
+        return -1;
+    }
+    for (int64_t b = 0; b < self->batch; b++)
+        self->lens[b] += a->lens ? a->lens[b] : (int32_t)a->len;
+    return 0;
+}
+
 static PyObject *cache_append(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
                               PyObject *kwnames)
 {
@@ -207,11 +304,8 @@ static PyObject *cache_append(PyObject *object, PyObject *const *args, Py_ssize_
     array k, v;
     layout axes;
     numbers lens;
-    int64_t k_shape[4], v_shape[4], k_stride[4], v_stride[4];
-    const int64_t pages_before = self->pages_used;
     uint32_t type = HEED_F32;
     heed_kv_append_args a = {.struct_size = sizeof a};
-    static char nothing[64];
     if (read_call(&sig, args, nargs, kwnames, value) < 0 || layout_of(value[3], &axes) < 0 ||
         (value[4] && dtype_of(value[4], "dtype", false, &type) < 0))
         return NULL;
@@ -222,71 +316,12 @@ static PyObject *cache_append(PyObject *object, PyObject *const *args, Py_ssize_
     array_none(&k), array_none(&v), numbers_none(&lens);
     if (array_of(&k, value[0], "k", false, type == HEED_BF16) < 0 ||
         array_of(&v, value[1], "v", false, type == HEED_BF16) < 0 ||
-        in_layout(&k, &axes, "k", k_shape, k_stride) < 0 ||
-        in_layout(&v, &axes, "v", v_shape, v_stride) < 0)
+        read_rows(self, &k, &v, &axes, &a) < 0 ||
+        (value[2] && int32s_of(&lens, value[2], "lens", self->batch) < 0))
         goto end;
-    if (k.type < HEED_F32 || k.type > HEED_BF16 || v.type < HEED_F32 || v.type > HEED_BF16) {
-        PyErr_Format(PyExc_ValueError, "k is of %s and v of %s; f32, f16 or bf16 is needed",
-                     element_name(k.type), element_name(v.type));
-        goto end;
-    }
-    if (k_shape[0] != self->batch || k_shape[1] != self->kv_heads || k_shape[3] != self->qk_dim ||
-        v_shape[0] != self->batch || v_shape[1] != self->kv_heads || v_shape[3] != self->v_dim ||
-        k_shape[2] != v_shape[2]) {
-        char k_text[128], v_text[128];
-        PyErr_Format(
-            PyExc_ValueError,
-            "k is %s and v %s (b, h, s, d); the cache is for batch %lld, %u heads, dims %u and %u",
-            shape_text(k_text, sizeof k_text, 4, k_shape),
-            shape_text(v_text, sizeof v_text, 4, v_shape), (long long)self->batch,
-            (unsigned)self->kv_heads, (unsigned)self->qk_dim, (unsigned)self->v_dim);
-        goto end;
-    }
-    if (value[2] && int32s_of(&lens, value[2], "lens", self->batch) < 0)
-        goto end;
-    if (cache_make_room(self, lens.data, k_shape[2]) < 0)
-        goto end;
-    a.batch = self->batch;
-    a.len = k_shape[2];
-    a.capacity = self->capacity;
-    a.kv_heads = self->kv_heads;
-    a.qk_dim = self->qk_dim;
-    a.v_dim = self->v_dim;
-    a.page_len = self->page_len;
-    a.k_type = k.type;
-    a.v_type = v.type;
-    a.k_cache_type = self->k_type;
-    a.v_cache_type = self->v_type;
-    a.k.data = k.data ? k.data : nothing;
-    a.v.data = v.data ? v.data : nothing;
-    memcpy(a.k.stride, k_stride, sizeof k_stride);
-    memcpy(a.v.stride, v_stride, sizeof v_stride);
-    a.k_cache.data = self->k;
-    a.v_cache.data = self->v;
-    memcpy(a.k_cache.stride, self->k_stride, sizeof self->k_stride);
-    memcpy(a.v_cache.stride, self->v_stride, sizeof self->v_stride);
     a.lens = lens.data;
-    a.cache_lens = self->lens;
-    a.block_table = self->block_table;
-    a.block_table_stride = self->table_stride;
-    a.n_pages = self->n_pages;
-    if (self->k_quant.scale || self->v_quant.scale) {
-        a.k_quant = written_scales(&self->k_quant);
-        a.v_quant = written_scales(&self->v_quant);
-        a.options = HEED_APPEND_FRESH_SCALES;
-    }
-    {
-        heed_status status;
-        PyThreadState *state = PyEval_SaveThread();
-        status = heed_kv_append(&a);
-        PyEval_RestoreThread(state);
-        if (check(status) < 0) {
-            self->pages_used = pages_before; /* entries behind a length are not looked at */
-            goto end;
-        }
-    }
-    for (int64_t b = 0; b < self->batch; b++)
-        self->lens[b] += lens.data ? ((int32_t *)lens.data)[b] : (int32_t)a.len;
+    if (append(self, &a) < 0)
+        goto end;
     self->kind = k.kind == KIND_DLPACK ? KIND_BUFFER : k.kind;
     self->api = k.api;
     Py_INCREF(Py_None);
@@ -323,70 +358,6 @@ static PyObject *cache_attention(PyObject *object, PyObject *const *args, Py_ssi
     if (truth_of(value[17], &call.return_lse) < 0 || truth_of(value[18], &call.return_weights) < 0)
         return NULL;
     return attn_call_run(&o, &call);
-}
-
-/* Element 0 of key j of a sequence's head. */
-static const char *row_of(const cache_object *self, int64_t b, int64_t h, int64_t j, bool values)
-{
-    const uint32_t type = values ? self->v_type : self->k_type;
-    const int64_t *stride = values ? self->v_stride : self->k_stride;
-    int64_t page = b, row = j;
-    if (self->page_len) {
-        page = self->block_table[b * self->table_stride + j / self->page_len];
-        row = j % self->page_len;
-    }
-    return (values ? self->v : self->k) +
-           heed_offset_bytes(type, page * stride[0] + h * stride[1] + row * stride[2]);
-}
-
-static float element(const cache_object *self, int64_t b, int64_t h, int64_t j, int64_t d,
-                     bool values)
-{
-    const uint32_t type = values ? self->v_type : self->k_type;
-    const heed_quant *quant = values ? &self->v_quant : &self->k_quant;
-    const char *row = row_of(self, b, h, j, values);
-    if (!heed_is_code(type))
-        return heed_load(type, row, d);
-    if (!quant->scale)
-        return heed_decode(type, row, d, 1, 0);
-    {
-        int64_t page =
-            self->page_len ? self->block_table[b * self->table_stride + j / self->page_len] : b;
-        int64_t at = heed_scale_at(quant, page, h, self->page_len ? j % self->page_len : j, d);
-        return heed_decode(type, row, d, quant->scale[at], quant->zero ? quant->zero[at] : 0);
-    }
-}
-
-static PyObject *cache_decoded(PyObject *object, PyObject *ignored)
-{
-    cache_object *self = (cache_object *)object;
-    PyObject *part[2] = {NULL, NULL}, *both = NULL;
-    array like;
-    (void)ignored;
-    array_none(&like);
-    like.kind = self->kind == KIND_NONE ? default_kind() : self->kind;
-    like.api = self->api;
-    for (int values = 0; values < 2; values++) {
-        int64_t dim = values ? self->v_dim : self->qk_dim, at = 0;
-        int64_t shape[4] = {self->batch, self->kv_heads, self->capacity, dim};
-        array a;
-        if (array_new(&a, &like, HEED_F32, 4, shape) < 0)
-            goto end;
-        array_fill(&a, 0);
-        for (int64_t b = 0; b < shape[0]; b++)
-            for (int64_t h = 0; h < shape[1]; h++) {
-                for (int64_t j = 0; j < self->lens[b]; j++)
-                    for (int64_t d = 0; d < dim; d++)
-                        ((float *)a.data)[at + j * dim + d] = element(self, b, h, j, d, values);
-                at += shape[2] * dim;
-            }
-        part[values] = array_result(&a, NULL);
-    }
-    both = PyTuple_Pack(2, part[0], part[1]);
-end:
-    Py_XDECREF(part[0]);
-    Py_XDECREF(part[1]);
-    return both;
 }
 
 static PyObject *cache_clear(PyObject *object, PyObject *ignored)

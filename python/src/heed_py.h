@@ -2,13 +2,15 @@
  * What the files of the module share. The module is written for CPython's limited API of 3.11, so one
  * file serves every later version; nothing here knows numpy, torch or another library of arrays.
  *
- * arrays.c     arrays in (DLPack, buffers) and out, the type Array
+ * elements.c   types of elements; dlpack.h: the structs of DLPack
+ * array_*.c    arrays in (DLPack, buffers) and out, their kinds, the type Array
  * options.c    arguments of calls: keywords, lists of numbers, names
  * context.c    contexts, threads() and backend()
- * attention.c  one problem from Python's arguments to heed_attention: attention, varlen, explain, merge
+ * attn_*.c     one problem from Python's arguments to heed_attention, in the order of problem.h
+ * attention.c  attention, varlen, explain; merge.c
  * plan.c       Plan
- * cache.c      KVCache
- * layer.c      Linear, MultiHeadAttention, rotary
+ * cache.c, cache_decoded.c   KVCache
+ * linear.c, rotary.c, mha.c, mha_call.c   Linear, rotary, MultiHeadAttention, which share layer.h
  * masks.c      ranges and key blocks
  * _heed.c      the module
  */
@@ -61,7 +63,7 @@ static inline void array_none(array *a)
     a->type = HEED_DTYPE_NONE;
 }
 
-/* ---- arrays.c: all return 0, or -1 with an exception set ------------------------------------------ */
+/* ---- elements.c, array_*.c: all return 0, or -1 with an exception set ------------------------------------------ */
 
 /* Reads what the caller gave. name is for sentences; as_bf16: uint16 is taken for bf16. */
 int array_of(array *a, PyObject *object, const char *name, bool writable, bool as_bf16);
@@ -157,7 +159,7 @@ int check(heed_status status);
 typedef heed_status (*text_function)(const void *object, uint32_t json, char *text, size_t *bytes);
 PyObject *text_of(text_function function, const void *object, bool json);
 
-/* ---- attention.c ------------------------------------------------------------------------------------ */
+/* ---- attn_*.c, attention.c, merge.c ------------------------------------------------------------------------------------ */
 
 /* What is the same from call to call, the options of a plan. */
 typedef struct attn_options {
@@ -220,6 +222,7 @@ extern PyObject *cache_type;
 int cache_init(PyObject *module);
 /* Pages for more[b] keys (NULL: len) behind those of every sequence; ValueError beyond capacity. */
 int cache_make_room(cache_object *cache, const int32_t *more, int64_t len);
+PyObject *cache_decoded(PyObject *object, PyObject *ignored);
 
 int plan_init(PyObject *module);
 int layer_init(PyObject *module);

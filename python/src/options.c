@@ -151,8 +151,53 @@ static int one_axis(const array *a, const char *name)
     return -1;
 }
 
+static int int32s_of_list(numbers *x, PyObject *list, const char *name, int64_t n)
+{
+    Py_ssize_t length = PySequence_Size(list);
+    if (length < 0 || length_is(name, length, n) < 0 || numbers_room(x, length) < 0)
+        return -1;
+    for (Py_ssize_t i = 0; i < length; i++) {
+        PyObject *item = PySequence_GetItem(list, i);
+        PyObject *whole = item ? PyNumber_Index(item) : NULL;
+        long long value = whole ? PyLong_AsLongLong(whole) : -1;
+        Py_XDECREF(item);
+        Py_XDECREF(whole);
+        if ((value == -1 && PyErr_Occurred()) || fits_int32(name, value) < 0)
+            return -1;
+        ((int32_t *)x->data)[i] = (int32_t)value;
+    }
+    return 0;
+}
+
+static int int32s_of_array(numbers *x, const array *a, const char *name, int64_t n)
+{
+    if (a->type != EL_I32 && a->type != EL_I64) {
+        PyErr_Format(PyExc_ValueError, "%s is of %s; int32 or int64 is needed", name,
+                     element_name(a->type));
+        return -1;
+    }
+    if (one_axis(a, name) < 0 || length_is(name, a->shape[0], n) < 0 ||
+        numbers_room(x, a->shape[0]) < 0)
+        return -1;
+    for (int64_t i = 0; i < a->shape[0]; i++) {
+        int64_t wide;
+        int32_t narrow;
+        if (a->type == EL_I32) {
+            memcpy(&narrow, a->data + i * a->stride[0] * 4, sizeof narrow);
+        } else {
+            memcpy(&wide, a->data + i * a->stride[0] * 8, sizeof wide);
+            if (fits_int32(name, wide) < 0)
+                return -1;
+            narrow = (int32_t)wide;
+        }
+        ((int32_t *)x->data)[i] = narrow;
+    }
+    return 0;
+}
+
 int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n)
 {
+    int failed;
     numbers_none(x);
     if (PyLong_Check(object) && n >= 0) {
         long long value = PyLong_AsLongLong(object);
@@ -164,57 +209,17 @@ int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n)
         return 0;
     }
     if (is_list(object)) {
-        Py_ssize_t length = PySequence_Size(object);
-        if (length < 0 || length_is(name, length, n) < 0 || numbers_room(x, length) < 0)
-            return -1;
-        for (Py_ssize_t i = 0; i < length; i++) {
-            PyObject *item = PySequence_GetItem(object, i);
-            PyObject *whole = item ? PyNumber_Index(item) : NULL;
-            long long value = whole ? PyLong_AsLongLong(whole) : -1;
-            Py_XDECREF(item);
-            Py_XDECREF(whole);
-            if ((value == -1 && PyErr_Occurred()) || fits_int32(name, value) < 0)
-                goto failed;
-            ((int32_t *)x->data)[i] = (int32_t)value;
-        }
-        return 0;
-    }
-    {
+        failed = int32s_of_list(x, object, name, n);
+    } else {
         array a;
         if (array_of(&a, object, name, false, false) < 0)
             return -1;
-        if (a.type != EL_I32 && a.type != EL_I64) {
-            PyErr_Format(PyExc_ValueError, "%s is of %s; int32 or int64 is needed", name,
-                         element_name(a.type));
-            array_release(&a);
-            return -1;
-        }
-        if (one_axis(&a, name) < 0 || length_is(name, a.shape[0], n) < 0 ||
-            numbers_room(x, a.shape[0]) < 0) {
-            array_release(&a);
-            return -1;
-        }
-        for (int64_t i = 0; i < a.shape[0]; i++) {
-            int64_t wide;
-            int32_t narrow;
-            if (a.type == EL_I32) {
-                memcpy(&narrow, a.data + i * a.stride[0] * 4, sizeof narrow);
-            } else {
-                memcpy(&wide, a.data + i * a.stride[0] * 8, sizeof wide);
-                if (fits_int32(name, wide) < 0) {
-                    array_release(&a);
-                    goto failed;
-                }
-                narrow = (int32_t)wide;
-            }
-            ((int32_t *)x->data)[i] = narrow;
-        }
+        failed = int32s_of_array(x, &a, name, n);
         array_release(&a);
-        return 0;
     }
-failed:
-    numbers_release(x);
-    return -1;
+    if (failed)
+        numbers_release(x);
+    return failed;
 }
 
 int floats_of(numbers *x, PyObject *object, const char *name, int64_t n)

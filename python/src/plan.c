@@ -27,6 +27,60 @@ static int uint_of(PyObject *object, const char *name, uint32_t *out)
     return 0;
 }
 
+/* Maxima are given all or not at all; and something has to serve it. */
+static int plan_maxima(plan_object *self, heed_context *context, PyObject *const most[3])
+{
+    static const char *const name[] = {"max_batch", "max_q_len", "max_kv_len"};
+    heed_attn_desc *desc = &self->desc, asked;
+    int64_t *into[] = {&desc->max_batch, &desc->max_q_len, &desc->max_kv_len};
+    if ((most[1] || most[2] || most[0]) && !(most[1] && most[2])) {
+        PyErr_SetString(PyExc_ValueError, "max_q_len and max_kv_len are given both or not at all");
+        return -1;
+    }
+    for (int i = 0; i < 3; i++)
+        if (most[i] && int64_of(most[i], name[i], 1, into[i]) < 0)
+            return -1;
+    if (most[1] && !most[0])
+        desc->max_batch = 1;
+    asked = *desc;
+    if (!most[1])
+        asked.max_batch = asked.max_q_len = asked.max_kv_len = 1;
+    return check(heed_attn_supported(context, &asked, NULL));
+}
+
+static int plan_make(plan_object *self, heed_context *context, PyObject *const value[17])
+{
+    heed_attn_desc *desc = &self->desc;
+    uint32_t q_type = HEED_F32, kv_type;
+    if (attn_options_of(&self->options, value[7], value[8], value[9], value[10], value[11],
+                        value[12], value[13], NULL) < 0)
+        return -1;
+    Py_XINCREF(self->options.position);
+    if (!value[0] || !value[1]) {
+        PyErr_SetString(PyExc_ValueError, "q_heads and dim are needed");
+        return -1;
+    }
+    desc->struct_size = sizeof *desc;
+    if (uint_of(value[0], "q_heads", &desc->q_heads) < 0 ||
+        uint_of(value[2] ? value[2] : value[0], "kv_heads", &desc->kv_heads) < 0 ||
+        uint_of(value[1], "dim", &desc->qk_dim) < 0 ||
+        uint_of(value[3] ? value[3] : value[1], "v_dim", &desc->v_dim) < 0 ||
+        (value[4] && dtype_of(value[4], "dtype", false, &q_type) < 0))
+        return -1;
+    kv_type = q_type;
+    if ((value[5] && dtype_of(value[5], "kv_dtype", true, &kv_type) < 0) ||
+        (value[6] && uint_of(value[6], "page_len", &desc->page_len) < 0))
+        return -1;
+    desc->q_type = desc->out_type = q_type;
+    desc->k_type = desc->v_type = kv_type;
+    self->options.as_bf16 = q_type == HEED_BF16 || kv_type == HEED_BF16;
+    self->k_code = self->v_code = heed_is_code(kv_type) ? kv_type : HEED_DTYPE_NONE;
+    if (desc->page_len)
+        desc->features |= HEED_HAS_PAGES;
+    attn_options_into(&self->options, false, desc);
+    return plan_maxima(self, context, &value[14]);
+}
+
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     SIGNATURE(sig, "plan", 0, 2, "q_heads", "dim", "kv_heads", "v_dim", "dtype", "kv_dtype",
@@ -35,63 +89,13 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     PyObject *value[17];
     heed_context *context = current_context();
     plan_object *self;
-    heed_attn_desc *desc;
-    uint32_t q_type = HEED_F32, kv_type;
     if (!context || read_tuple(&sig, args, kwargs, value) < 0)
         return NULL;
     self = (plan_object *)PyType_GenericAlloc(type, 0);
     if (!self)
         return NULL;
-    desc = &self->desc;
-    if (attn_options_of(&self->options, value[7], value[8], value[9], value[10], value[11],
-                        value[12], value[13], NULL) < 0)
-        goto failed;
-    Py_XINCREF(self->options.position);
-    if (!value[0] || !value[1]) {
-        PyErr_SetString(PyExc_ValueError, "q_heads and dim are needed");
-        goto failed;
-    }
-    desc->struct_size = sizeof *desc;
-    if (uint_of(value[0], "q_heads", &desc->q_heads) < 0 ||
-        uint_of(value[2] ? value[2] : value[0], "kv_heads", &desc->kv_heads) < 0 ||
-        uint_of(value[1], "dim", &desc->qk_dim) < 0 ||
-        uint_of(value[3] ? value[3] : value[1], "v_dim", &desc->v_dim) < 0 ||
-        (value[4] && dtype_of(value[4], "dtype", false, &q_type) < 0))
-        goto failed;
-    kv_type = q_type;
-    if ((value[5] && dtype_of(value[5], "kv_dtype", true, &kv_type) < 0) ||
-        (value[6] && uint_of(value[6], "page_len", &desc->page_len) < 0))
-        goto failed;
-    desc->q_type = desc->out_type = q_type;
-    desc->k_type = desc->v_type = kv_type;
-    self->options.as_bf16 = q_type == HEED_BF16 || kv_type == HEED_BF16;
-    self->k_code = self->v_code = heed_is_code(kv_type) ? kv_type : HEED_DTYPE_NONE;
-    if (desc->page_len)
-        desc->features |= HEED_HAS_PAGES;
-    attn_options_into(&self->options, false, desc);
-    {
-        PyObject **most = &value[14];
-        int64_t *into[] = {&desc->max_batch, &desc->max_q_len, &desc->max_kv_len};
-        static const char *const name[] = {"max_batch", "max_q_len", "max_kv_len"};
-        heed_attn_desc asked;
-        if ((most[1] || most[2] || most[0]) && !(most[1] && most[2])) {
-            PyErr_SetString(PyExc_ValueError,
-                            "max_q_len and max_kv_len are given both or not at all");
-            goto failed;
-        }
-        for (int i = 0; i < 3; i++)
-            if (most[i] && int64_of(most[i], name[i], 1, into[i]) < 0)
-                goto failed;
-        if (most[1] && !most[0])
-            desc->max_batch = 1;
-        asked = *desc;
-        if (!most[1])
-            asked.max_batch = asked.max_q_len = asked.max_kv_len = 1;
-        if (check(heed_attn_supported(context, &asked, NULL)) < 0)
-            goto failed;
-    }
-    return (PyObject *)self;
-failed:
+    if (plan_make(self, context, value) == 0)
+        return (PyObject *)self;
     Py_DECREF(self);
     return NULL;
 }

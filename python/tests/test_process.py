@@ -178,3 +178,19 @@ def test_the_import_is_light():
     before = python("import sys; print(set(sys.modules))").strip()
     times = [float(python(code.replace("{MODULES}", before))) for _ in range(5)]
     assert min(times) < 0.015, times
+
+
+def test_objects_that_are_not_made_hold_nothing():
+    """An object keeps the positions that it was given, and gives back only what it took."""
+    np = pytest.importorskip("numpy")
+    position = [7]
+    before = sys.getrefcount(position)
+    w = np.ones((8, 8), np.float32)
+    for _ in range(20):
+        with pytest.raises((ValueError, TypeError)):
+            heed.MultiHeadAttention(2, w, w, w, position=position, scale="no number")
+        with pytest.raises((ValueError, TypeError)):
+            heed.plan(q_heads=2, dim=4, position=position, scale="no number")
+        with pytest.raises(ValueError):
+            heed.plan(q_heads=0, dim=4, position=position)
+    assert sys.getrefcount(position) == before

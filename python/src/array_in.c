@@ -1,0 +1,223 @@
+/*
+ * Arrays that come in, by DLPack or the buffer protocol; array_out.c makes those that go out.
+ *
+ * Kinds      numpy.ndarray comes by its buffer and goes out as numpy.empty; a type with DLPack's table of
+ *            functions (torch) by that table, both ways, which takes a fraction of the time of a capsule;
+ *            any other type with __dlpack__ (jax) by capsules; what has a buffer alone (memoryview,
+ *            array.array) gets an Array of ours back, which has both protocols itself.
+ * bf16       has no buffer format: numpy arrays of ml_dtypes' type are read through a view as uint16.
+ */
+#include "dlpack.h"
+
+static int too_many_axes(const char *name, int axes)
+{
+    PyErr_Format(PyExc_ValueError, "%s has %d axes, more than %d", name, axes, MAX_AXES);
+    return -1;
+}
+
+int from_tensor(array *a, const dl_tensor *t, const char *name)
+{
+    int64_t n = 1;
+    if (t->device.type != DL_CPU) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s lies on a device (DLPack type %d); Heed computes on the CPU", name,
+                     (int)t->device.type);
+        return -1;
+    }
+    if (t->ndim > MAX_AXES)
+        return too_many_axes(name, t->ndim);
+    a->axes = t->ndim;
+    a->type = type_of_dl(t->dtype);
+    a->data = (char *)t->data + (t->data ? t->byte_offset : 0);
+    for (int i = t->ndim; i-- > 0;) {
+        a->shape[i] = t->shape[i];
+        a->stride[i] = t->strides ? t->strides[i] : n;
+        n *= t->shape[i];
+    }
+    return 0;
+}
+
+/* numpy has no buffer for ml_dtypes' bfloat16, but for the same bytes as uint16. */
+static int bf16_buffer(array *a, PyObject *object, int flags)
+{
+    PyObject *type, *value, *words, *dtype = PyObject_GetAttr(object, word_dtype);
+    int is;
+    PyErr_Fetch(&type, &value, &words); /* the buffer's refusal, which stands if it is no bf16 */
+    PyErr_Clear();
+    {
+        PyObject *name = dtype ? PyObject_GetAttrString(dtype, "name") : NULL;
+        is = name && PyUnicode_Check(name) &&
+             PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0;
+        Py_XDECREF(name);
+        Py_XDECREF(dtype);
+    }
+    PyErr_Clear();
+    if (!is) {
+        PyErr_Restore(type, value, words);
+        return -1;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(words);
+    {
+        PyObject *bits = PyObject_CallMethod(object, "view", "s", "uint16");
+        int failed = bits ? PyObject_GetBuffer(bits, &a->view, flags) : -1;
+        Py_XDECREF(bits); /* the buffer holds it */
+        return failed;
+    }
+}
+
+int from_buffer(array *a, PyObject *object, const char *name)
+{
+    int flags = PyBUF_STRIDES | PyBUF_FORMAT; /* array_of looks whether it may be written */
+    bool bf16 = false;
+    uint32_t known = HEED_DTYPE_NONE;
+    if (a->kind == KIND_NUMPY) { /* writing a format takes numpy longer than all else */
+        PyObject *dtype = PyObject_GetAttr(object, word_dtype);
+        known = type_of_numpy_dtype(dtype);
+        Py_XDECREF(dtype);
+        PyErr_Clear();
+        if (known != HEED_DTYPE_NONE)
+            flags = PyBUF_STRIDES;
+    }
+    if (PyObject_GetBuffer(object, &a->view, flags) < 0) {
+        if (a->kind != KIND_NUMPY || bf16_buffer(a, object, flags) < 0) {
+            if (PyErr_ExceptionMatches(PyExc_BufferError)) {
+                PyErr_Clear();
+                PyErr_Format(PyExc_ValueError, "%s gives no buffer with strides", name);
+            }
+            return -1;
+        }
+        bf16 = true;
+    }
+    a->has_view = true;
+    if (a->view.ndim > MAX_AXES)
+        return too_many_axes(name, a->view.ndim);
+    a->axes = a->view.ndim;
+    a->data = a->view.buf;
+    a->type = known != HEED_DTYPE_NONE ? known
+              : bf16                   ? HEED_BF16
+                                       : type_of_format(a->view.format, a->view.itemsize);
+    a->read_only = a->view.readonly;
+    for (int i = 0; i < a->axes; i++) {
+        a->shape[i] = a->view.shape[i];
+        a->stride[i] = a->view.strides[i] / a->view.itemsize;
+        if (a->view.strides[i] % a->view.itemsize && a->shape[i] > 1) {
+            PyErr_Format(PyExc_ValueError,
+                         "%s: the stride of axis %d is %zd bytes, no multiple of its element's %zd",
+                         name, i, a->view.strides[i], a->view.itemsize);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int from_capsule(array *a, PyObject *object, const char *name)
+{
+    PyObject *method = PyObject_GetAttr(object, word_dlpack), *capsule = NULL;
+    if (!method)
+        return -1;
+    {
+        PyObject *none = PyTuple_New(0), *named = Py_BuildValue("{O(ii)}", word_max_version, 1, 1);
+        capsule = none && named ? PyObject_Call(method, none, named) : NULL;
+        if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) { /* older than the keyword */
+            PyErr_Clear();
+            capsule = PyObject_CallNoArgs(method);
+        }
+        Py_XDECREF(none);
+        Py_XDECREF(named);
+    }
+    Py_DECREF(method);
+    if (!capsule)
+        return -1;
+    if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        dl_versioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+        if (managed->version.major != 1) {
+            PyErr_Format(PyExc_ValueError, "%s speaks DLPack %u, Heed 1", name,
+                         (unsigned)managed->version.major);
+            Py_DECREF(capsule);
+            return -1;
+        }
+        PyCapsule_SetName(capsule, "used_dltensor_versioned");
+        a->managed = managed;
+        a->versioned = true;
+        a->read_only = managed->flags & DL_READ_ONLY;
+        Py_DECREF(capsule);
+        return from_tensor(a, &managed->tensor, name);
+    }
+    if (PyCapsule_IsValid(capsule, "dltensor")) {
+        dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
+        PyCapsule_SetName(capsule, "used_dltensor");
+        a->managed = managed;
+        a->versioned = false;
+        Py_DECREF(capsule);
+        return from_tensor(a, &managed->tensor, name);
+    }
+    Py_DECREF(capsule);
+    PyErr_Format(PyExc_ValueError, "%s: what __dlpack__ returned is no DLPack tensor", name);
+    return -1;
+}
+
+int array_of(array *a, PyObject *object, const char *name, bool writable, bool as_bf16)
+{
+    int failed;
+    array_none(a);
+    a->read_only = false;
+    a->kind = kind_of(object, &a->api);
+    if (a->kind < 0)
+        return -1;
+    if (a->kind == KIND_NONE) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s is no array: its type has neither __dlpack__ nor a buffer", name);
+        return -1;
+    }
+    Py_INCREF(object);
+    a->object = object;
+    if (a->kind == KIND_EXCHANGE && a->api->tensor_of) {
+        dl_tensor tensor;
+        failed = a->api->tensor_of(object, &tensor) ? -1 : from_tensor(a, &tensor, name);
+    } else if (a->kind == KIND_EXCHANGE) {
+        dl_versioned *managed;
+        failed = a->api->managed_of(object, &managed) ? -1 : 0;
+        if (!failed) {
+            a->managed = managed;
+            a->versioned = true;
+            a->read_only = managed->flags & DL_READ_ONLY;
+            failed = from_tensor(a, &managed->tensor, name);
+        }
+    } else if (a->kind == KIND_DLPACK) {
+        failed = from_capsule(a, object, name);
+    } else {
+        failed = from_buffer(a, object, name);
+    }
+    if (!failed && writable && a->read_only) {
+        PyErr_Format(PyExc_ValueError, "%s is read-only", name);
+        failed = -1;
+    }
+    if (failed) {
+        array_release(a);
+        return -1;
+    }
+    if (as_bf16 && a->type == EL_U16)
+        a->type = HEED_BF16;
+    return 0;
+}
+
+void array_release(array *a)
+{
+    if (!a->object)
+        return;
+    if (a->has_view)
+        PyBuffer_Release(&a->view);
+    if (a->managed && a->versioned) {
+        dl_versioned *managed = a->managed;
+        if (managed->deleter)
+            managed->deleter(managed);
+    } else if (a->managed) {
+        dl_managed *managed = a->managed;
+        if (managed->deleter)
+            managed->deleter(managed);
+    }
+    Py_DECREF(a->object);
+    array_none(a);
+}

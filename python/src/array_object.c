@@ -1,0 +1,263 @@
+/* Array: memory of ours, with the buffer protocol and DLPack. */
+#include "dlpack.h"
+
+#include <stdlib.h>
+
+PyObject *array_type;
+
+array_object *array_object_new(PyObject *base, void *data, uint32_t type, int axes,
+                               const int64_t *shape, const int64_t *stride)
+{
+    array_object *self = (array_object *)PyType_GenericAlloc((PyTypeObject *)array_type, 0);
+    int64_t n = 1;
+    if (!self)
+        return NULL;
+    self->type = type;
+    self->axes = axes;
+    for (int i = axes; i-- > 0;) {
+        self->shape[i] = shape[i];
+        self->stride[i] = stride ? stride[i] : n;
+        n *= shape[i];
+        self->buffer_shape[i] = (Py_ssize_t)shape[i];
+        self->buffer_stride[i] = (Py_ssize_t)(self->stride[i] * element_bytes(type));
+    }
+    if (base) {
+        Py_INCREF(base);
+        self->base = base;
+        self->data = data;
+    } else {
+        size_t bytes = (size_t)n * (size_t)element_bytes(type);
+        if (posix_memalign(&self->memory, 64, bytes ? bytes : 1)) {
+            self->memory = NULL;
+            Py_DECREF(self);
+            PyErr_NoMemory();
+            return NULL;
+        }
+        self->data = self->memory;
+    }
+    return self;
+}
+
+static void array_object_free(PyObject *object)
+{
+    array_object *self = (array_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    free(self->memory);
+    Py_XDECREF(self->base);
+    PyObject_Free(object);
+    Py_DECREF((PyObject *)type);
+}
+
+static int array_object_buffer(PyObject *object, Py_buffer *view, int flags)
+{
+    array_object *self = (array_object *)object;
+    int64_t n = 1;
+    bool contiguous = true;
+    for (int i = self->axes; i-- > 0;) {
+        contiguous = contiguous && (self->shape[i] <= 1 || self->stride[i] == n);
+        n *= self->shape[i];
+    }
+    if (!contiguous && (flags & PyBUF_STRIDES) != PyBUF_STRIDES) {
+        view->obj = NULL;
+        PyErr_SetString(PyExc_BufferError, "the Array is not contiguous");
+        return -1;
+    }
+    view->buf = self->data;
+    Py_INCREF(object);
+    view->obj = object;
+    view->itemsize = element_bytes(self->type);
+    view->len = (Py_ssize_t)n * view->itemsize;
+    view->readonly = 0;
+    view->ndim = self->axes;
+    view->format = flags & PyBUF_FORMAT ? (char *)(uintptr_t)format_of_type(self->type) : NULL;
+    view->shape = (flags & PyBUF_ND) == PyBUF_ND ? self->buffer_shape : NULL;
+    view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? self->buffer_stride : NULL;
+    view->suboffsets = NULL;
+    view->internal = NULL;
+    return 0;
+}
+
+/* A DLPack tensor holds its Array; shape and strides are the Array's own. */
+static void managed_delete(dl_managed *managed)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    Py_DECREF((PyObject *)managed->context);
+    free(managed);
+    PyGILState_Release(state);
+}
+
+static void versioned_delete(dl_versioned *managed)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    Py_DECREF((PyObject *)managed->context);
+    free(managed);
+    PyGILState_Release(state);
+}
+
+static void capsule_delete(PyObject *capsule)
+{
+    if (PyCapsule_IsValid(capsule, "dltensor")) {
+        dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
+        managed->deleter(managed);
+    } else if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        dl_versioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+        managed->deleter(managed);
+    }
+}
+
+static void tensor_of_object(array_object *self, dl_tensor *out)
+{
+    out->data = self->data;
+    out->device.type = DL_CPU;
+    out->device.id = 0;
+    out->ndim = self->axes;
+    out->dtype = dl_of_type(self->type);
+    out->shape = self->shape;
+    out->strides = self->stride;
+    out->byte_offset = 0;
+}
+
+static PyObject *array_object_dlpack(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
+                                     PyObject *kwnames)
+{
+    SIGNATURE(sig, "__dlpack__", 1, 0, "stream", "max_version", "dl_device", "copy");
+    array_object *self = (array_object *)object;
+    PyObject *value[4], *capsule;
+    long major = 0;
+    if (read_call(&sig, args, nargs, kwnames, value) < 0)
+        return NULL;
+    if (value[1]) {
+        PyObject *first = PySequence_GetItem(value[1], 0);
+        if (!first)
+            return NULL;
+        major = PyLong_AsLong(first);
+        Py_DECREF(first);
+        if (major == -1 && PyErr_Occurred())
+            return NULL;
+    }
+    if (value[3] && PyObject_IsTrue(value[3]) == 1) {
+        PyErr_SetString(PyExc_BufferError, "Array.__dlpack__ makes no copies");
+        return NULL;
+    }
+    if (major >= 1) {
+        dl_versioned *managed = calloc(1, sizeof *managed);
+        if (!managed)
+            return PyErr_NoMemory();
+        managed->version.major = 1;
+        managed->context = object;
+        managed->deleter = versioned_delete;
+        tensor_of_object(self, &managed->tensor);
+        capsule = PyCapsule_New(managed, "dltensor_versioned", capsule_delete);
+        if (!capsule)
+            free(managed);
+    } else {
+        dl_managed *managed = calloc(1, sizeof *managed);
+        if (!managed)
+            return PyErr_NoMemory();
+        managed->context = object;
+        managed->deleter = managed_delete;
+        tensor_of_object(self, &managed->tensor);
+        capsule = PyCapsule_New(managed, "dltensor", capsule_delete);
+        if (!capsule)
+            free(managed);
+    }
+    if (capsule)
+        Py_INCREF(object);
+    return capsule;
+}
+
+static PyObject *array_object_device(PyObject *object, PyObject *ignored)
+{
+    (void)object, (void)ignored;
+    return Py_BuildValue("(ii)", DL_CPU, 0);
+}
+
+PyObject *tuple_of(int axes, const int64_t *entries)
+{
+    PyObject *tuple = PyTuple_New(axes);
+    for (int i = 0; tuple && i < axes; i++) {
+        PyObject *number = PyLong_FromLongLong(entries[i]);
+        if (!number) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+        PyTuple_SetItem(tuple, i, number);
+    }
+    return tuple;
+}
+
+static PyObject *array_object_shape(PyObject *object, void *ignored)
+{
+    (void)ignored;
+    return tuple_of(((array_object *)object)->axes, ((array_object *)object)->shape);
+}
+
+static PyObject *array_object_dtype(PyObject *object, void *ignored)
+{
+    (void)ignored;
+    return PyUnicode_FromString(element_name(((array_object *)object)->type));
+}
+
+static PyObject *array_object_tolist(PyObject *object, PyObject *ignored)
+{
+    PyObject *memory = PyMemoryView_FromObject(object), *list = NULL;
+    (void)ignored;
+    if (memory)
+        list = PyObject_CallMethod(memory, "tolist", NULL);
+    Py_XDECREF(memory);
+    return list;
+}
+
+static PyObject *array_object_repr(PyObject *object)
+{
+    array_object *self = (array_object *)object;
+    char text[128];
+    return PyUnicode_FromFormat("heed.Array(shape=%s, dtype=%s)",
+                                shape_text(text, sizeof text, self->axes, self->shape),
+                                element_name(self->type));
+}
+
+static PyMethodDef array_methods[] = {
+    {"__dlpack__", METHOD(array_object_dlpack), METH_FASTCALL | METH_KEYWORDS,
+     "The array for another library, without a copy."},
+    {"__dlpack_device__", array_object_device, METH_NOARGS, "(1, 0): the CPU."},
+    {"tolist", array_object_tolist, METH_NOARGS, "Its elements as nested lists; bf16 as integers."},
+    {0}};
+
+static PyGetSetDef array_members[] = {
+    {"shape", array_object_shape, NULL, "lengths of the axes", NULL},
+    {"dtype", array_object_dtype, NULL, "\"f32\", \"f16\", \"bf16\", \"int32\", ...", NULL},
+    {0}};
+
+static PyType_Slot array_slots[] = {
+    {Py_tp_doc,
+     (void *)(uintptr_t) "Memory of Heed's. numpy.asarray, memoryview, torch.from_dlpack and "
+                         "others read it without a copy."},
+    {Py_tp_dealloc, SLOT(array_object_free)},
+    {Py_tp_repr, SLOT(array_object_repr)},
+    {Py_tp_methods, array_methods},
+    {Py_tp_getset, array_members},
+    {Py_bf_getbuffer, SLOT(array_object_buffer)},
+    {0, NULL}};
+
+static PyType_Spec array_spec = {"heed.Array", sizeof(array_object), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                 array_slots};
+
+PyObject *array_view(PyObject *base, void *data, uint32_t type, int axes, const int64_t *shape,
+                     const int64_t *stride)
+{
+    return (PyObject *)array_object_new(base, data, type, axes, shape, stride);
+}
+
+int arrays_init(PyObject *module)
+{
+    array_type = PyType_FromSpec(&array_spec);
+    word_dlpack = PyUnicode_InternFromString("__dlpack__");
+    word_api = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
+    word_max_version = PyUnicode_InternFromString("max_version");
+    word_dtype = PyUnicode_InternFromString("dtype");
+    if (!array_type || !word_dlpack || !word_api || !word_max_version || !word_dtype)
+        return -1;
+    return PyModule_AddObjectRef(module, "Array", array_type);
+}

@@ -1,0 +1,94 @@
+/* The options of attention that are the same from call to call. */
+#include "problem.h"
+
+static int window_side(PyObject *object, int64_t *out)
+{
+    *out = -1;
+    return object == Py_None ? 0 : int64_of(object, "window", -1, out);
+}
+
+static int window_of(PyObject *window, attn_options *o)
+{
+    o->has_window = true;
+    if (PyTuple_Check(window) || PyList_Check(window)) {
+        PyObject *left, *right;
+        int failed;
+        if (PySequence_Size(window) != 2) {
+            PyErr_Format(PyExc_ValueError, "window is %R; two integers are needed, (left, right)",
+                         window);
+            return -1;
+        }
+        left = PySequence_GetItem(window, 0);
+        right = PySequence_GetItem(window, 1);
+        failed = !left || !right || window_side(left, &o->window_left) < 0 ||
+                 window_side(right, &o->window_right) < 0;
+        Py_XDECREF(left);
+        Py_XDECREF(right);
+        return failed ? -1 : 0;
+    }
+    if (int64_of(window, "window", 0, &o->window_left) < 0)
+        return -1;
+    o->window_right = o->window_left;
+    return 0;
+}
+
+int attn_options_of(attn_options *o, PyObject *causal, PyObject *window, PyObject *scale,
+                    PyObject *softcap, PyObject *position, PyObject *accuracy, PyObject *order,
+                    PyObject *dtype)
+{
+    static const char *const accuracies[] = {"default", "exact", "bf16", "split", "int8", NULL};
+    memset(o, 0, sizeof *o);
+    if (truth_of(causal, &o->causal) < 0 || layout_of(order, &o->axes) < 0)
+        return -1;
+    if (window && window_of(window, o) < 0)
+        return -1;
+    o->has_scale = scale;
+    if (scale && float_of(scale, "scale", &o->scale) < 0)
+        return -1;
+    o->has_softcap = softcap;
+    if (softcap && float_of(softcap, "softcap", &o->softcap) < 0)
+        return -1;
+    if (accuracy) {
+        int at = word_of(accuracy, "accuracy", accuracies);
+        if (at < 0)
+            return -1;
+        o->accuracy = (uint32_t)at;
+    }
+    if (dtype) { /* says what uint16 stands for */
+        uint32_t type;
+        if (dtype_of(dtype, "dtype", false, &type) < 0)
+            return -1;
+        o->as_bf16 = type == HEED_BF16;
+    }
+    o->position = position; /* last: objects that keep options hold it, but not after a failure */
+    return 0;
+}
+
+bool is_word(PyObject *object, const char *word)
+{
+    return PyUnicode_Check(object) && PyUnicode_CompareWithASCIIString(object, word) == 0;
+}
+
+void attn_options_into(const attn_options *o, bool alibi, heed_attn_desc *desc)
+{
+    if (o->causal)
+        desc->features |= HEED_HAS_CAUSAL;
+    if (o->has_window) {
+        desc->features |= HEED_HAS_WINDOW;
+        desc->window_left = o->window_left;
+        desc->window_right = o->window_right;
+    }
+    if (o->has_scale) {
+        desc->features |= HEED_HAS_SCALE;
+        desc->scale = o->scale;
+    }
+    if (o->has_softcap) {
+        desc->features |= HEED_HAS_SOFTCAP;
+        desc->softcap = o->softcap;
+    }
+    desc->accuracy = o->accuracy;
+    if (o->causal || o->has_window || alibi)
+        desc->position = !o->position || is_word(o->position, "end") ? HEED_POS_BOTTOM_RIGHT
+                         : is_word(o->position, "start")             ? HEED_POS_TOP_LEFT
+                                                                     : HEED_POS_GIVEN;
+}

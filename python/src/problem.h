@@ -1,0 +1,43 @@
+/* One problem of attention from Python's arguments, in the order in which it is read. */
+#ifndef HEED_PY_PROBLEM_H
+#define HEED_PY_PROBLEM_H
+
+#include "heed_py.h"
+
+/* Everything that a call holds; released by problem_release. */
+typedef struct problem {
+    heed_attn_desc desc;
+    heed_attn_args args;
+    array q, k, v, out, lse, weights, mask, bias, ranges, key_blocks, block_table;
+    array k_scale, k_zero, v_scale, v_zero;
+    numbers q_lens, kv_lens, offsets, q_starts, kv_starts, mask_from, alibi, sinks;
+    bool packed;
+} problem;
+
+/* ---- attn_inputs.c: q, k and v, with heads, dims and lengths; scales of codes */
+int read_inputs(problem *p, const attn_options *o, const attn_call *call, int64_t q_shape[4]);
+int read_scales(problem *p, const attn_call *call);
+
+/* ---- attn_masks.c: masks, and the numbers of heads and sequences */
+int read_masks(problem *p, const attn_options *o, const attn_call *call);
+int read_numbers(problem *p, const attn_options *o, const attn_call *call);
+
+/* ---- attn_outputs.c: out, lse and weights, where they are not given; and what the caller gets */
+int make_outputs(problem *p, const attn_options *o, const attn_call *call,
+                 const int64_t q_shape[4]);
+PyObject *problem_results(problem *p, const attn_call *call);
+
+bool is_word(PyObject *object, const char *word);
+
+static inline bool is_float(uint32_t type)
+{
+    return type >= HEED_F32 && type <= HEED_BF16;
+}
+
+int floats_needed(const array *a, const char *name);
+int positive_int32(int64_t value, const char *name);
+/* An empty tensor may have no address, which would say that there is no tensor. */
+void *address_of(const array *a);
+void view_of(heed_const_view *view, const array *a, const int64_t stride[4]);
+
+#endif

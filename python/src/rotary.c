@@ -1,0 +1,171 @@
+/* rotary: rotary positions of rows. */
+#include "layer.h"
+
+int rotary_numbers(heed_rotary_desc *r, numbers *freq, PyObject *style, PyObject *dims,
+                   PyObject *base, PyObject *scale, PyObject *mscale, PyObject *given_freq,
+                   int64_t dim)
+{
+    static const char *const styles[] = {"half", "interleaved", NULL};
+    int at = style ? word_of(style, "style", styles) : 0;
+    int64_t turned = dim;
+    numbers_none(freq);
+    memset(r, 0, sizeof *r);
+    if (at < 0 || (dims && int64_of(dims, "dims", 1, &turned) < 0))
+        return -1;
+    if (turned > dim || turned % 2) {
+        PyErr_Format(PyExc_ValueError,
+                     "dims is %lld; an even number up to the %lld of a row is needed",
+                     (long long)turned, (long long)dim);
+        return -1;
+    }
+    r->style = at ? HEED_ROTARY_INTERLEAVED : HEED_ROTARY_HALF;
+    r->dims = (uint32_t)turned;
+    if ((base && float_of(base, "base", &r->base) < 0) ||
+        (scale && float_of(scale, "scale", &r->scale) < 0) ||
+        (mscale && float_of(mscale, "mscale", &r->mscale) < 0))
+        return -1;
+    if (given_freq) {
+        if (floats_of(freq, given_freq, "freq", turned / 2) < 0)
+            return -1;
+        r->freq = freq->data;
+    }
+    return 0;
+}
+
+/* Positions [batch, rows] or, of a single sequence, [rows]. */
+static int read_positions(array *positions, PyObject *given, heed_rotary_args *a)
+{
+    if (array_of(positions, given, "positions", false, false) < 0)
+        return -1;
+    if (positions->type != EL_I32 || positions->axes < 1 || positions->axes > 2 ||
+        positions->shape[positions->axes - 1] != a->len ||
+        (positions->axes == 2 && positions->shape[0] != a->batch) ||
+        (a->len > 1 && positions->stride[positions->axes - 1] != 1)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "positions is no int32 array [batch, rows] with adjacent rows");
+        return -1;
+    }
+    if (positions->axes == 1 && a->batch > 1) {
+        PyErr_SetString(PyExc_ValueError, "positions has one axis, and x several sequences");
+        return -1;
+    }
+    a->positions = there(positions->data);
+    a->positions_stride = positions->axes == 2 ? positions->stride[0] : a->len;
+    return 0;
+}
+
+enum {
+    R_X,
+    R_OFFSETS,
+    R_POSITIONS,
+    R_LENS,
+    R_STYLE,
+    R_DIMS,
+    R_BASE,
+    R_SCALE,
+    R_MSCALE,
+    R_FREQ,
+    R_LAYOUT,
+    R_OUT,
+    R_DTYPE,
+    N_R
+};
+
+/* What a call holds. */
+typedef struct rotary_call {
+    array x, y, positions;
+    numbers offsets, lens, freq;
+    heed_rotary_args args;
+} rotary_call;
+
+/* x, and an array for the result or the caller's. */
+static int read_rows(rotary_call *c, PyObject *const value[N_R], const layout *axes, uint32_t type)
+{
+    heed_rotary_args *a = &c->args;
+    int64_t shape[4], out_shape[4];
+    if (float_array(&c->x, value[R_X], "x", false, type) < 0 ||
+        in_layout(&c->x, axes, "x", shape, a->x.stride) < 0 ||
+        rotary_numbers(&a->rotary, &c->freq, value[R_STYLE], value[R_DIMS], value[R_BASE],
+                       value[R_SCALE], value[R_MSCALE], value[R_FREQ], shape[3]) < 0)
+        return -1;
+    if (value[R_OUT] ? float_array(&c->y, value[R_OUT], "out", true,
+                                   type == HEED_BF16 ? HEED_BF16 : HEED_DTYPE_NONE) < 0
+                     : array_new(&c->y, &c->x, c->x.type, c->x.axes, c->x.shape) < 0)
+        return -1;
+    if (in_layout(&c->y, axes, "out", out_shape, a->y.stride) < 0)
+        return -1;
+    if (memcmp(shape, out_shape, sizeof shape)) {
+        PyErr_SetString(PyExc_ValueError, "out differs from x in shape");
+        return -1;
+    }
+    a->x.data = there(c->x.data);
+    a->y.data = there(c->y.data);
+    a->x_type = c->x.type;
+    a->y_type = c->y.type;
+    a->batch = shape[0];
+    a->heads = (uint32_t)shape[1];
+    a->len = shape[2];
+    a->dim = (uint32_t)shape[3];
+    return 0;
+}
+
+static int read_places(rotary_call *c, PyObject *const value[N_R])
+{
+    heed_rotary_args *a = &c->args;
+    if (value[R_OFFSETS]) {
+        if (int32s_of(&c->offsets, value[R_OFFSETS], "offsets", a->batch) < 0)
+            return -1;
+        a->offsets = c->offsets.data;
+    }
+    if (value[R_POSITIONS] && read_positions(&c->positions, value[R_POSITIONS], a) < 0)
+        return -1;
+    if (value[R_LENS]) {
+        if (int32s_of(&c->lens, value[R_LENS], "lens", a->batch) < 0)
+            return -1;
+        a->lens = c->lens.data;
+        if (!value[R_OUT])
+            array_fill(&c->y, 0);
+    }
+    return 0;
+}
+
+static int turn(const heed_rotary_args *a)
+{
+    PyThreadState *state = PyEval_SaveThread();
+    heed_status status = heed_rotary(a);
+    PyEval_RestoreThread(state);
+    return check(status);
+}
+
+PyObject *py_rotary(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    SIGNATURE(sig, "rotary", 1, 1, "x", "offsets", "positions", "lens", "style", "dims", "base",
+              "scale", "mscale", "freq", "layout", "out", "dtype");
+    PyObject *value[N_R], *result = NULL;
+    rotary_call c;
+    layout axes;
+    uint32_t type = HEED_DTYPE_NONE;
+    (void)self;
+    if (read_call(&sig, args, nargs, kwnames, value) < 0 || layout_of(value[R_LAYOUT], &axes) < 0 ||
+        (value[R_DTYPE] && dtype_of(value[R_DTYPE], "dtype", false, &type) < 0))
+        return NULL;
+    if (!value[R_X]) {
+        PyErr_SetString(PyExc_ValueError, "x is None; an array is needed");
+        return NULL;
+    }
+    c.args = (heed_rotary_args){.struct_size = sizeof c.args};
+    array_none(&c.x), array_none(&c.y), array_none(&c.positions);
+    numbers_none(&c.offsets), numbers_none(&c.lens), numbers_none(&c.freq);
+    if (read_rows(&c, value, &axes, type) == 0 && read_places(&c, value) == 0 &&
+        turn(&c.args) == 0) {
+        if (value[R_OUT]) {
+            result = value[R_OUT];
+            Py_INCREF(result);
+        } else {
+            result = array_result(&c.y, &c.x);
+        }
+    }
+    array_release(&c.x), array_release(&c.y), array_release(&c.positions);
+    numbers_release(&c.offsets), numbers_release(&c.lens), numbers_release(&c.freq);
+    return result;
+}
