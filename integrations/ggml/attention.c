@@ -168,13 +168,13 @@ static void fill_slopes(float max_bias, int64_t heads, float *slope)
 typedef struct call_room {
     int32_t *kv_lens, *offsets; /* [batch] */
     float *slope;               /* [q_heads] */
-    mask_span *spans;           /* [masks, q_len] */
+    mask_span *spans;           /* [masks, q_len, MASK_MOST] */
 } call_room;
 
 static int make_room(ggml_heed *backend, const struct ggml_tensor *q, int64_t masks, call_room *to)
 {
     const size_t batch = (size_t)q->ne[3], heads = (size_t)q->ne[2];
-    const size_t spans = (size_t)masks * (size_t)q->ne[1];
+    const size_t spans = (size_t)masks * (size_t)q->ne[1] * MASK_MOST;
     char *at = ggml_heed_memory(backend, spans * sizeof(mask_span) + heads * sizeof(float) +
                                              2 * batch * sizeof(int32_t));
     if (!at)
@@ -186,27 +186,10 @@ static int make_room(ggml_heed *backend, const struct ggml_tensor *q, int64_t ma
     return 1;
 }
 
-/* A mask that is a causal range, a window and lengths, the same window for all sequences, is said so in
- * place of the bias. Slopes would multiply zeros. */
-static int say_causal(const struct ggml_tensor *mask, const call_room *room, heed_attn_desc *d,
-                      heed_attn_args *a)
+/* A causal range, a window and lengths. */
+static void say_causal(const call_room *room, int64_t window, heed_attn_desc *d, heed_attn_args *a)
 {
-    int64_t window = -1;
-    for (int64_t m = 0; m < mask->ne[3]; m++) {
-        const mask_form form =
-            mask_find_form((const char *)mask->data + m * (int64_t)mask->nb[3],
-                           (int64_t)mask->nb[1], a->q_len, a->kv_len, room->spans + m * a->q_len);
-        if (form.kind != MASK_CAUSAL || (m && form.window_left != window))
-            return 0;
-        window = form.window_left;
-        for (int64_t b = m; b < a->batch; b += mask->ne[3]) {
-            room->kv_lens[b] = (int32_t)form.kv_len;
-            room->offsets[b] = (int32_t)form.offset;
-        }
-    }
-    d->features &= ~(HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE);
     d->features |= HEED_HAS_CAUSAL | HEED_HAS_LENS;
-    d->bias_type = HEED_DTYPE_NONE;
     d->position = HEED_POS_GIVEN;
     if (window >= 0) {
         d->features |= HEED_HAS_WINDOW;
@@ -215,6 +198,51 @@ static int say_causal(const struct ggml_tensor *mask, const call_room *room, hee
     }
     a->kv_lens = room->kv_lens;
     a->q_offsets = room->offsets;
+}
+
+/* Some runs of keys of each row. */
+static void say_ranges(const struct ggml_tensor *mask, const call_room *room, int n,
+                       heed_attn_desc *d, heed_attn_args *a)
+{
+    d->features |= HEED_HAS_RANGES;
+    d->n_ranges = (uint32_t)n;
+    a->ranges = (heed_const_view){room->spans,
+                                  {mask->ne[3] > 1 ? a->q_len * MASK_MOST : 0, 0, MASK_MOST, 1}};
+}
+
+/* A mask that is recognised, for all sequences as the same form with the same window, is said so in place
+ * of the bias. Slopes would multiply zeros. */
+static int say_form(heed_context *context, const struct ggml_tensor *mask, const call_room *room,
+                    heed_attn_desc *d, heed_attn_args *a)
+{
+    int64_t window = -1;
+    int causal = 1, n = 1;
+    for (int64_t m = 0; m < mask->ne[3]; m++) {
+        const mask_form form = mask_find_form((const char *)mask->data + m * (int64_t)mask->nb[3],
+                                              (int64_t)mask->nb[1], a->q_len, a->kv_len,
+                                              room->spans + m * a->q_len * MASK_MOST);
+        if (form.kind == MASK_DENSE)
+            return 0;
+        causal &= form.kind == MASK_CAUSAL && (!m || form.window_left == window);
+        window = form.window_left;
+        n = form.n_ranges > n ? form.n_ranges : n;
+        for (int64_t b = m; b < a->batch; b += mask->ne[3]) {
+            room->kv_lens[b] = (int32_t)form.kv_len;
+            room->offsets[b] = (int32_t)form.offset;
+        }
+    }
+    heed_attn_desc found = *d;
+    found.features &= ~(HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE);
+    found.bias_type = HEED_DTYPE_NONE;
+    if (causal)
+        say_causal(room, window, &found, a);
+    else
+        say_ranges(mask, room, n, &found, a);
+    if (!causal && heed_attn_supported(context, &found, NULL) != HEED_OK) {
+        a->ranges = (heed_const_view){0};
+        return 0;
+    }
+    *d = found;
     return 1;
 }
 
@@ -253,7 +281,7 @@ heed_status ggml_heed_attention(ggml_heed *backend, struct ggml_tensor *op, heed
     call_room room;
     if (!context || !make_room(backend, q, mask ? mask->ne[3] : 0, &room))
         return HEED_ERR_NOMEM;
-    if (mask && (mask->ne[2] > 1 || !say_causal(mask, &room, &desc, &args)))
+    if (mask && (mask->ne[2] > 1 || !say_form(context, mask, &room, &desc, &args)))
         say_bias(mask, &desc, parameters_of(op).max_bias, &room, &args);
     return heed_attention(context, &desc, &args);
 }

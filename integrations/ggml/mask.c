@@ -23,12 +23,22 @@ static int64_t run_end(const uint16_t *row, int64_t at, int64_t n, uint16_t valu
     return at;
 }
 
-/* The only run of zeros of a row whose other numbers are all -inf: 1, or 0 if it is anything else. */
-static int row_span(const uint16_t *row, int64_t n, mask_span *span)
+/* The runs of zeros of a row whose other numbers are all -inf, in their order, and empty ones behind them:
+ * how many there are, -1 if the row is anything else or has more than MASK_MOST. */
+static int row_runs(const uint16_t *row, int64_t n, mask_span *span)
 {
-    const int64_t begin = run_end(row, 0, n, MINUS_INF), end = run_end(row, begin, n, 0);
-    *span = begin < end ? (mask_span){(int32_t)begin, (int32_t)end} : (mask_span){0, 0};
-    return run_end(row, end, n, MINUS_INF) == n;
+    int count = 0;
+    int32_t last = 0;
+    for (int64_t at = 0; (at = run_end(row, at, n, MINUS_INF)) < n; count++) {
+        const int64_t end = run_end(row, at, n, 0);
+        if (end == at || count == MASK_MOST)
+            return -1;
+        span[count] = (mask_span){(int32_t)at, (int32_t)end};
+        last = (int32_t)(at = end);
+    }
+    for (int i = count; i < MASK_MOST; i++)
+        span[i] = (mask_span){last, last};
+    return count;
 }
 
 /* The keys that row i sees if the mask has the form. */
@@ -42,27 +52,28 @@ static mask_span span_of(const mask_form *form, int64_t i)
 }
 
 /* A causal form's offset comes from a row that ends before the last key of all, or is the first to see
- * one: without such a row any offset that lets all rows see the last key will do. Its window comes from a row that does not begin at key 0. All rows then
- * say whether it is one. */
+ * one: without such a row any offset that lets all rows see the last key will do. Its window comes from a row
+ * that does not begin at key 0. All rows then say whether it is one. */
 static void fit_causal(mask_form *form, const mask_span *spans, int64_t rows)
 {
-    mask_form causal = {MASK_CAUSAL, form->kv_len, form->kv_len, -1};
+    mask_form causal = {MASK_CAUSAL, 1, form->kv_len, form->kv_len, -1};
     int64_t last = -1, from = -1; /* the rows that say it */
     for (int64_t i = 0; i < rows; i++) {
-        if (spans[i].end && (spans[i].end < form->kv_len || (i && !spans[i - 1].end)))
+        const mask_span *now = &spans[i * MASK_MOST];
+        if (now->end && (now->end < form->kv_len || (i && !now[-MASK_MOST].end)))
             last = i;
-        if (spans[i].begin)
+        if (now->begin)
             from = i;
     }
     if (last >= 0)
-        causal.offset = spans[last].end - 1 - last;
+        causal.offset = spans[last * MASK_MOST].end - 1 - last;
     if (from >= 0)
-        causal.window_left = from + causal.offset - spans[from].begin;
+        causal.window_left = from + causal.offset - spans[from * MASK_MOST].begin;
     if (from >= 0 && causal.window_left < 0)
         return;
     for (int64_t i = 0; i < rows; i++) {
-        const mask_span want = span_of(&causal, i);
-        if (want.begin != spans[i].begin || want.end != spans[i].end)
+        const mask_span want = span_of(&causal, i), *now = &spans[i * MASK_MOST];
+        if (want.begin != now->begin || want.end != now->end)
             return;
     }
     *form = causal;
@@ -71,14 +82,17 @@ static void fit_causal(mask_form *form, const mask_span *spans, int64_t rows)
 mask_form mask_find_form(const void *data, int64_t row_bytes, int64_t rows, int64_t n,
                          mask_span *spans)
 {
-    mask_form form = {MASK_SPANS, 0, 0, -1};
+    mask_form form = {MASK_RANGES, 1, 0, 0, -1};
     for (int64_t i = 0; i < rows; i++) {
         const void *row = (const char *)data + i * row_bytes;
-        if (!row_span(row, n, &spans[i]))
-            return (mask_form){MASK_DENSE, n, 0, -1};
-        if (spans[i].end > form.kv_len)
-            form.kv_len = spans[i].end;
+        const int runs = row_runs(row, n, &spans[i * MASK_MOST]);
+        const int64_t end = spans[i * MASK_MOST + MASK_MOST - 1].end;
+        if (runs < 0)
+            return (mask_form){MASK_DENSE, 0, n, 0, -1};
+        form.n_ranges = runs > form.n_ranges ? runs : form.n_ranges;
+        form.kv_len = end > form.kv_len ? end : form.kv_len;
     }
-    fit_causal(&form, spans, rows);
+    if (form.n_ranges == 1)
+        fit_causal(&form, spans, rows);
     return form;
 }

@@ -4,28 +4,31 @@
 
 #include <stdint.h>
 
-/* A row sees the keys of [begin, end) and nothing else; {0, 0}: nothing. The pairs are those of
- * heed_attn_args.ranges. */
+/* A row sees the keys of [begin, end) of its spans, which ascend and may be empty, and nothing else. They
+ * are those of heed_attn_args.ranges, of which a row has MASK_MOST at the most. */
+enum { MASK_MOST = 8 };
+
 typedef struct mask_span {
     int32_t begin, end;
 } mask_span;
 
 /* The kinds of masks, from what says least to what says all. */
 enum {
-    MASK_DENSE, /* any numbers */
-    MASK_SPANS, /* 0 for one run of keys of each row, -inf elsewhere */
-    MASK_CAUSAL /* so, and the runs are those of a causal range, a window and a length */
+    MASK_DENSE,  /* any numbers */
+    MASK_RANGES, /* 0 for some runs of keys of each row, -inf elsewhere */
+    MASK_CAUSAL  /* one run, and the runs are those of a causal range, a window and a length */
 };
 
 typedef struct mask_form {
     int kind;
+    int n_ranges;        /* the most runs that a row has, at least 1; not of MASK_DENSE */
     int64_t kv_len;      /* no row sees a key from here on; not of MASK_DENSE */
     int64_t offset;      /* MASK_CAUSAL: row i sees no key behind i + offset */
     int64_t window_left; /* MASK_CAUSAL: nor one before i + offset - window_left; -1: all of them */
 } mask_form;
 
-/* The form of a mask of `rows` rows of n f16 numbers, row_bytes apart. spans [rows] receives what each
- * row sees, unless it is MASK_DENSE. */
+/* The form of a mask of `rows` rows of n f16 numbers, row_bytes apart. spans [rows, MASK_MOST]
+ * receive what each row sees, unless it is MASK_DENSE. */
 mask_form mask_find_form(const void *data, int64_t row_bytes, int64_t rows, int64_t n,
                          mask_span *spans);
 

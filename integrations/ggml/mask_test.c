@@ -13,8 +13,11 @@ static int failed;
 /* Does row i see key j, by what was recognised? */
 static int sees(const mask_form *form, const mask_span *spans, int64_t i, int64_t j)
 {
-    if (form->kind == MASK_SPANS)
-        return j >= spans[i].begin && j < spans[i].end;
+    for (int n = 0; form->kind == MASK_RANGES && n < form->n_ranges; n++)
+        if (j >= spans[i * MASK_MOST + n].begin && j < spans[i * MASK_MOST + n].end)
+            return 1;
+    if (form->kind == MASK_RANGES)
+        return 0;
     return j < form->kv_len && j <= i + form->offset &&
            (form->window_left < 0 || j >= i + form->offset - form->window_left);
 }
@@ -35,7 +38,7 @@ static mask_form find(int64_t rows, mask_span *spans)
 
 static void check(const char *what, int64_t rows, int wanted)
 {
-    mask_span spans[ROWS];
+    mask_span spans[ROWS * MASK_MOST];
     const mask_form form = find(rows, spans);
     int wrong = form.kind != wanted;
     for (int64_t i = 0; form.kind != MASK_DENSE && i < rows; i++)
@@ -50,7 +53,7 @@ static void check(const char *what, int64_t rows, int wanted)
 
 int main(void)
 {
-    mask_span spans[ROWS];
+    mask_span spans[ROWS * MASK_MOST];
     for (int64_t rows = 1; rows <= ROWS; rows++)
         for (int64_t kv_len = 0; kv_len <= KEYS; kv_len++)
             for (int64_t offset = -6; offset <= KEYS; offset++)
@@ -63,7 +66,12 @@ int main(void)
                 }
     draw(ROWS, KEYS, 60, -1);
     mask[2 * ROW + 7] = 0xfc00; /* a hole */
-    check("hole", ROWS, MASK_DENSE);
+    check("hole", ROWS, MASK_RANGES);
+    for (int64_t j = 10; j < 24; j += 2)
+        mask[2 * ROW + j] = 0xfc00;
+    check("9 runs", ROWS, MASK_DENSE);
+    mask[2 * ROW + 22] = 0;
+    check("8 runs", ROWS, MASK_RANGES);
     mask[2 * ROW + 7] = 0x8000; /* -0 is no 0 that it knows */
     check("minus 0", ROWS, MASK_DENSE);
     mask[2 * ROW + 7] = 0x3c00;
@@ -71,12 +79,12 @@ int main(void)
     draw(ROWS, KEYS, 20, -1);
     for (int64_t j = 0; j < ROW; j++) /* one row that sees as much as the first */
         mask[3 * ROW + j] = mask[j];
-    check("uneven", ROWS, MASK_SPANS);
+    check("uneven", ROWS, MASK_RANGES);
     for (int64_t j = 0; j < ROW; j++)
         mask[3 * ROW + j] = 0xfc00;
-    check("row of nothing", ROWS, MASK_SPANS);
+    check("row of nothing", ROWS, MASK_RANGES);
     const mask_form form = find(ROWS, spans);
-    failed |= form.kv_len != 25 || spans[3].end != 0;
+    failed |= form.kv_len != 25 || spans[3 * MASK_MOST].end != 0;
     if (!failed)
         puts("what is recognised draws the mask again");
     return failed;
