@@ -2,19 +2,18 @@
  *
  * For each: the logits of a batch of random tokens with both, and of the tokens that ggml chooses behind it,
  * one by one: Heed has to choose the same, but for ties within what ggml's own logits differ by between
- * batch and token by token; and the same tokens one by one in place of the batch, whose logits with Heed have to be the batch's as nearly as with ggml alone, or to 1e-10: not those of
- * models whose rows see what comes behind them. Caches are f32. A model whose attention no operation of
+ * batch and token by token; and the same tokens one by one in place of the batch, whose logits with Heed have
+ * to be the batch's as nearly as with ggml alone, or to 1e-10: not those of models whose rows see what comes
+ * behind them. Caches are f32. A model whose attention no operation of
  * flash attention computes is said to be skipped; if all are, that is a failure.
  *
  * Prints a line for each model, with the normalised mean squared errors. Ends with 1 where they differ.
  */
-#include <llama.h>
+#include "play.h"
 
-#include <ggml-backend.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { PROMPT = 96, MORE = 24 };
 
@@ -28,57 +27,20 @@ typedef struct answer {
     int32_t token[PROMPT + MORE];
 } answer;
 
-static uint64_t (*operations)(void); /* that Heed has computed */
-
-static int find_counter(void)
-{
-    ggml_backend_reg_t registry = ggml_backend_reg_by_name("Heed");
-    void *address =
-        registry ? ggml_backend_reg_get_proc_address(registry, "ggml_heed_operations") : NULL;
-    memcpy(&operations, &address, sizeof operations);
-    return address != NULL;
-}
-
-static int32_t best(const float *logits, int32_t n)
-{
-    int32_t top = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (logits[i] > logits[top])
-            top = i;
-    return top;
-}
-
-/* Decodes tokens [at, at + n) of a sequence and copies their logits. */
+/* Decodes tokens [at, at + n) of a sequence. */
 static int decode(struct llama_context *context, answer *to, int32_t at, int32_t n, int32_t n_vocab)
 {
-    struct llama_batch batch = llama_batch_init(n, 0, 1);
-    for (int32_t i = 0; i < n; i++) {
-        batch.token[i] = to->token[at + i];
-        batch.pos[i] = at + i;
-        batch.n_seq_id[i] = 1;
-        batch.seq_id[i][0] = 0;
-        batch.logits[i] = 1;
-    }
-    batch.n_tokens = n;
-    const int failed = llama_decode(context, batch);
-    for (int32_t i = 0; !failed && i < n; i++)
-        memcpy(to->logits + (size_t)(at + i) * (size_t)n_vocab, llama_get_logits_ith(context, i),
-               (size_t)n_vocab * sizeof(float));
-    llama_batch_free(batch);
-    return failed;
+    play_token batch[PROMPT];
+    for (int32_t i = 0; i < n; i++)
+        batch[i] = (play_token){to->token[at + i], at + i, 0};
+    return play_decode(context, batch, n, to->logits + (size_t)at * (size_t)n_vocab);
 }
 
 /* The prompt, `step` tokens at a time, and MORE tokens behind it; given: those of another answer. */
 static int ask(struct llama_model *model, int step, const answer *given, answer *to)
 {
     const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
-    struct llama_context_params params = llama_context_default_params();
-    params.n_ctx = 256;
-    params.n_batch = params.n_ubatch = PROMPT;
-    params.n_threads = params.n_threads_batch = 2;
-    params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
-    params.type_k = params.type_v = GGML_TYPE_F32;
-    struct llama_context *context = llama_init_from_model(model, params);
+    struct llama_context *context = llama_init_from_model(model, play_params(256, PROMPT));
     int failed = !context;
     uint32_t state = 12345;
     for (int i = 0; i < PROMPT; i++) {
@@ -89,7 +51,7 @@ static int ask(struct llama_model *model, int step, const answer *given, answer 
         failed = decode(context, to, at, step, n_vocab);
     for (int32_t at = PROMPT; !failed && at < PROMPT + MORE; at++) {
         to->token[at] = given ? given->token[at]
-                              : best(to->logits + (size_t)(at - 1) * (size_t)n_vocab, n_vocab);
+                              : play_best(to->logits + (size_t)(at - 1) * (size_t)n_vocab, n_vocab);
         failed = decode(context, to, at, 1, n_vocab);
     }
     llama_free(context);
@@ -107,7 +69,7 @@ static int count_others(const answer *ggml, const answer *heed, int32_t n_vocab,
         double squares = 0;
         for (int32_t t = 0; t < n_vocab; t++)
             squares += (double)a[t] * (double)a[t];
-        const double gap = (double)a[best(a, n_vocab)] - (double)a[best(b, n_vocab)];
+        const double gap = (double)a[play_best(a, n_vocab)] - (double)a[play_best(b, n_vocab)];
         others += gap > doubt * sqrt(squares / n_vocab);
     }
     return others;
@@ -115,17 +77,11 @@ static int count_others(const answer *ggml, const answer *heed, int32_t n_vocab,
 
 static double nmse(const answer *a, const answer *b, int32_t n_vocab)
 {
-    double error = 0, size = 0;
-    for (size_t i = 0; i < (size_t)(PROMPT + MORE) * (size_t)n_vocab; i++) {
-        const double d = (double)a->logits[i] - (double)b->logits[i];
-        error += d * d;
-        size += (double)a->logits[i] * (double)a->logits[i];
-    }
-    return error / size;
+    return play_nmse(a->logits, b->logits, (size_t)(PROMPT + MORE) * (size_t)n_vocab);
 }
 
 /* 0: good; 1: bad; 2: skipped. */
-static int judge(const char *file, struct llama_model *model)
+static int judge(const char *file, struct llama_model *model, play_counter *operations)
 {
     const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
     const size_t numbers = (size_t)(PROMPT + MORE) * (size_t)n_vocab;
@@ -162,26 +118,18 @@ static int judge(const char *file, struct llama_model *model)
     return bad ? 1 : done ? 0 : 2;
 }
 
-static void quiet(enum ggml_log_level level, const char *text, void *user)
-{
-    (void)level, (void)text, (void)user;
-}
-
 int main(int n, char **file)
 {
     int count[3] = {0, 0, 0};
-    llama_log_set(quiet, NULL);
-    ggml_backend_load_all();
-    if (!find_counter()) {
-        fprintf(stderr, "models: the backend Heed is not loaded: set GGML_BACKEND_PATH\n");
+    play_counter *operations = play_begin();
+    if (!operations)
         return 1;
-    }
     for (int i = 1; i < n; i++) {
         struct llama_model *model =
             llama_model_load_from_file(file[i], llama_model_default_params());
         if (!model)
             printf("%s: skipped: it cannot be loaded\n", file[i]);
-        count[model ? judge(file[i], model) : 2]++;
+        count[model ? judge(file[i], model, operations) : 2]++;
         fflush(stdout);
         llama_model_free(model);
     }
