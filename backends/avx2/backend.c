@@ -8,7 +8,7 @@ static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_
 {
     if ((cpu->isa & NEEDS) != NEEDS)
         return heed_refuse(why, "needs a CPU and an operating system with AVX2, FMA and F16C");
-    return heed_simd_open(cpu, 8, 0, machine);
+    return heed_simd_open(cpu, 8, 0, 1, machine);
 }
 
 /* ---- attention --------------------------------------------------------------------------------
@@ -42,6 +42,27 @@ static heed_status run_decode(const void *machine, const void *state, const heed
                : heed_simd_each_head(decode_head, machine, problem, tile, scratch);
 }
 
+static heed_status decode_int8_head(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                    heed_tile *tile, void *scratch)
+{
+    if (!(tile->flags & HEED_TILE_OUTPUTS))
+        return heed_attn_decode_int8_avx2(tuning, problem, tile, scratch);
+    heed_status st = heed_attn_prefill_avx2(tuning, problem, tile, scratch);
+    return st == HEED_OK ? heed_attn_decode_weights_int8_avx2(tuning, problem, tile, scratch) : st;
+}
+
+static heed_status run_decode_int8(const void *machine, const void *state,
+                                   const heed_problem *problem, heed_tile *tile, void *scratch)
+{
+    (void)state;
+    if (tile->kv_heads == 1)
+        return decode_int8_head(machine, problem, tile, scratch);
+    heed_status st = heed_attn_decode_heads_int8_avx2(machine, problem, tile, scratch);
+    return st != HEED_ERR_UNSUPPORTED
+               ? st
+               : heed_simd_each_head(decode_int8_head, machine, problem, tile, scratch);
+}
+
 static heed_status run_small(const void *machine, const void *state, const heed_problem *problem,
                              heed_tile *tile, void *scratch)
 {
@@ -68,6 +89,16 @@ static const heed_attn_kernel decode = {
     .cost = heed_simd_decode_cost,
     .tiling = heed_simd_decode_tiling,
     .run = run_decode,
+};
+
+static const heed_attn_kernel decode_int8 = {
+    .struct_size = sizeof decode_int8,
+    .name = "decode_int8",
+    .features = HEED_SIMD_FEATURES,
+    .supports = heed_simd_decode_int8_supports,
+    .cost = heed_simd_decode_int8_cost,
+    .tiling = heed_simd_decode_tiling,
+    .run = run_decode_int8,
 };
 
 static const heed_attn_kernel small = {
@@ -109,7 +140,7 @@ const heed_backend *heed_avx2_backend(void); /* declared by whoever lists the bu
 
 const heed_backend *heed_avx2_backend(void)
 {
-    static const heed_attn_kernel *const attn[] = {&prefill, &decode, &small};
+    static const heed_attn_kernel *const attn[] = {&prefill, &decode, &decode_int8, &small};
     static const heed_linear_kernel *const layers[] = {&linear};
     static const heed_backend backend = {
         .abi = HEED_BACKEND_ABI,

@@ -22,6 +22,11 @@
 #define heed_attn_decode_weights_dot_avx512 heed_attn_decode_weights_avx512
 #define heed_linear_tile_dot_avx512 heed_linear_tile_avx512
 #endif
+#if !HEED_AVX512_HAVE_INT8
+#define heed_attn_decode_int8_avx512 heed_attn_decode_avx512
+#define heed_attn_decode_heads_int8_avx512 heed_attn_decode_heads_avx512
+#define heed_attn_decode_weights_int8_avx512 heed_attn_decode_weights_avx512
+#endif
 
 static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
@@ -32,7 +37,7 @@ static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_
         heed_refuse(why, "accuracy bf16 %s vdpbf16ps: of %s CPUs it is known to be %s than f32",
                     HEED_AVX512_HAVE_DOT && cpu->fast & HEED_ISA_AVX512_BF16 ? "by" : "without",
                     cpu->vendor, cpu->fast & HEED_ISA_AVX512_BF16 ? "faster" : "slower");
-    return heed_simd_open(cpu, 16, HEED_AVX512_HAVE_DOT, machine);
+    return heed_simd_open(cpu, 16, HEED_AVX512_HAVE_DOT, HEED_AVX512_HAVE_INT8, machine);
 }
 
 /* ---- attention in f32 arithmetic --------------------------------------------------------------
@@ -144,6 +149,31 @@ static heed_status run_decode_bf16(const void *machine, const void *state,
                : heed_simd_each_head(decode_bf16_head, machine, problem, tile, scratch);
 }
 
+/* ---- attention by vpdpbusd ---------------------------------------------------------------------
+ */
+
+static heed_status decode_int8_head(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                    heed_tile *tile, void *scratch)
+{
+    if (!(tile->flags & HEED_TILE_OUTPUTS))
+        return heed_attn_decode_int8_avx512(tuning, problem, tile, scratch);
+    heed_status st = heed_attn_prefill_avx512(tuning, problem, tile, scratch);
+    return st == HEED_OK ? heed_attn_decode_weights_int8_avx512(tuning, problem, tile, scratch)
+                         : st;
+}
+
+static heed_status run_decode_int8(const void *machine, const void *state,
+                                   const heed_problem *problem, heed_tile *tile, void *scratch)
+{
+    (void)state;
+    if (tile->kv_heads == 1)
+        return decode_int8_head(machine, problem, tile, scratch);
+    heed_status st = heed_attn_decode_heads_int8_avx512(machine, problem, tile, scratch);
+    return st != HEED_ERR_UNSUPPORTED
+               ? st
+               : heed_simd_each_head(decode_int8_head, machine, problem, tile, scratch);
+}
+
 /* ---- kernels of attention ---------------------------------------------------------------------
  */
 
@@ -185,6 +215,16 @@ static const heed_attn_kernel decode_bf16 = {
     .cost = heed_simd_decode_bf16_cost,
     .tiling = heed_simd_decode_tiling,
     .run = run_decode_bf16,
+};
+
+static const heed_attn_kernel decode_int8 = {
+    .struct_size = sizeof decode_int8,
+    .name = "decode_int8",
+    .features = HEED_SIMD_FEATURES,
+    .supports = heed_simd_decode_int8_supports,
+    .cost = heed_simd_decode_int8_cost,
+    .tiling = heed_simd_decode_tiling,
+    .run = run_decode_int8,
 };
 
 static const heed_attn_kernel small = {
@@ -244,8 +284,8 @@ const heed_backend *heed_avx512_backend(void); /* declared by whoever lists the 
 
 const heed_backend *heed_avx512_backend(void)
 {
-    static const heed_attn_kernel *const attn[] = {&prefill, &prefill_bf16, &decode, &decode_bf16,
-                                                   &small};
+    static const heed_attn_kernel *const attn[] = {&prefill,     &prefill_bf16, &decode,
+                                                   &decode_bf16, &decode_int8,  &small};
     static const heed_linear_kernel *const layers[] = {&linear, &linear_bf16};
     static const heed_backend backend = {
         .abi = HEED_BACKEND_ABI,

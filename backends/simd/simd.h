@@ -31,11 +31,14 @@ typedef struct heed_simd_tuning {
     uint32_t cross_f32, cross_f32_beside, cross_half;
     uint32_t pack_v;     /* rows of V that share few cache sets are worth a copy */
     uint32_t dot_bf16;   /* vdpbf16ps is fast, and its kernels are built */
+    uint32_t dot_int8;   /* so are integer products of codes */
     uint32_t small_avx2; /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
 } heed_simd_tuning;
 
-/* A backend's open and close: fills *machine. have_dot: the kernels by vdpbf16ps are built. */
-heed_status heed_simd_open(const heed_cpu *cpu, uint32_t lanes, int have_dot, const void **machine);
+/* A backend's open and close: fills *machine. have_dot, have_int8: the kernels by vdpbf16ps are built, and
+ * those of integer products. */
+heed_status heed_simd_open(const heed_cpu *cpu, uint32_t lanes, int have_dot, int have_int8,
+                           const void **machine);
 void heed_simd_close(const void *machine);
 
 /* Every HEED_HAS_* bit that the kernels know between them. */
@@ -49,7 +52,8 @@ void heed_simd_close(const void *machine);
 /* ---- kernels of attention ---------------------------------------------------------------------
  *
  * Members of their tables that backends share. Query classes are served by prefill or by decode, and
- * few keys of few dims by small. Kernels of bf16 products are for accuracy bf16, where they are fast.
+ * few keys of few dims by small. Kernels of bf16 products are for accuracy bf16, and those of integer
+ * products of codes for accuracy int8, where they are fast.
  */
 heed_status heed_simd_prefill_supports(const void *machine, const heed_problem *problem,
                                        heed_error *why);
@@ -58,6 +62,8 @@ heed_status heed_simd_prefill_bf16_supports(const void *machine, const heed_prob
 heed_status heed_simd_decode_supports(const void *machine, const heed_problem *problem,
                                       heed_error *why);
 heed_status heed_simd_decode_bf16_supports(const void *machine, const heed_problem *problem,
+                                           heed_error *why);
+heed_status heed_simd_decode_int8_supports(const void *machine, const heed_problem *problem,
                                            heed_error *why);
 heed_status heed_simd_small_supports(const void *machine, const heed_problem *problem,
                                      heed_error *why);
@@ -69,6 +75,8 @@ double heed_simd_prefill_bf16_cost(const void *machine, const heed_problem *prob
 double heed_simd_decode_cost(const void *machine, const heed_problem *problem, int64_t q_len,
                              int64_t kv_len);
 double heed_simd_decode_bf16_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                                  int64_t kv_len);
+double heed_simd_decode_int8_cost(const void *machine, const heed_problem *problem, int64_t q_len,
                                   int64_t kv_len);
 double heed_simd_small_cost(const void *machine, const heed_problem *problem, int64_t q_len,
                             int64_t kv_len);
@@ -136,6 +144,25 @@ heed_status heed_attn_decode_heads_dot_avx512(const heed_simd_tuning *tuning,
 heed_status heed_attn_decode_weights_dot_avx512(const heed_simd_tuning *tuning,
                                                 const heed_problem *problem, heed_tile *tile,
                                                 void *scratch);
+
+/* By integer products of q and codes, for accuracy int8 and keys of such. */
+heed_status heed_attn_decode_int8_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                       heed_tile *tile, void *scratch);
+heed_status heed_attn_decode_int8_avx512(const heed_simd_tuning *tuning,
+                                         const heed_problem *problem, heed_tile *tile,
+                                         void *scratch);
+heed_status heed_attn_decode_heads_int8_avx2(const heed_simd_tuning *tuning,
+                                             const heed_problem *problem, const heed_tile *tile,
+                                             void *scratch);
+heed_status heed_attn_decode_heads_int8_avx512(const heed_simd_tuning *tuning,
+                                               const heed_problem *problem, const heed_tile *tile,
+                                               void *scratch);
+heed_status heed_attn_decode_weights_int8_avx2(const heed_simd_tuning *tuning,
+                                               const heed_problem *problem, heed_tile *tile,
+                                               void *scratch);
+heed_status heed_attn_decode_weights_int8_avx512(const heed_simd_tuning *tuning,
+                                                 const heed_problem *problem, heed_tile *tile,
+                                                 void *scratch);
 
 /* Keys of a chunk of decode's. */
 #define HEED_DECODE_CHUNK 1024

@@ -1,7 +1,9 @@
 /* Attention over codes: AVX2 and AVX-512 give the same bits; where the codes carry their scales, or have
  * none, these are the bits of attention over the f32 numbers that the codes stand for, and elsewhere those
  * of the same problem with a mask that hides nothing; both are within a bound of the naive backend. Random shapes, types, features, strides and pages; the codes and
- * scales of keys that no row sees are NaN or as large as they get. */
+ * scales of keys that no row sees are NaN or as large as they get. And all of it with accuracy int8, of rows
+ * of q that are multiples of a 127th of the greatest of 32: what rounds to int8 then is q itself, and integer
+ * products are as near to naive as those of f32. */
 #include <heed/heed.h>
 #include <heed/kit.h>
 
@@ -13,7 +15,7 @@
 
 #include "../kit/random.h"
 
-enum { CASES = 200, MOST_KEYS = 3000 };
+enum { CASES = 200, CASES_INT8 = 200, MOST_KEYS = 3000 };
 
 static uint64_t random_state;
 
@@ -140,8 +142,19 @@ static uint32_t pick_type(void)
     return below(4) ? HEED_I8 + below(10) : HEED_F32 + below(3);
 }
 
-static int check(heed_context *const *contexts, uint64_t seed)
+/* Multiples of a 127th of the greatest of each 32, which are as large as `size` says. */
+static void fill_steps(float *q, int64_t rows, int64_t dims, float size)
 {
+    for (int64_t i = 0; i < rows * dims; i++) {
+        const int64_t d = i % dims, first = d - d % 32;
+        const float step = size / (float)(127 + (i / dims + first * 7) % 100);
+        q[i] = step * (float)(d == first ? 127 : (int)below(255) - 127);
+    }
+}
+
+static int check(heed_context *const *contexts, uint64_t seed, uint32_t accuracy)
+{
+    const int int8 = accuracy == HEED_ACCURACY_INT8;
     static const uint32_t groups[] = {1, 1, 2, 3, 4, 4, 5, 8};
     static const int64_t lens[] = {1, 1, 1, 1, 2, 3, 5, 16, 17, 40};
     static const float scales_of_q[] = {1, 1, 1, 0x1p20f};
@@ -150,8 +163,10 @@ static int check(heed_context *const *contexts, uint64_t seed)
     heed_attn_args args = {.struct_size = sizeof args};
     const uint32_t types[2] = {HEED_I8 + below(10), pick_type()};
     const int turn = (int)below(2), beside = (int)below(2);
-    const int64_t qk_dim = below(2) ? 128 : 32 * (1 + below(6));
-    const int64_t v_dim = below(2) ? qk_dim : 32 * (1 + below(6));
+    int64_t qk_dim = below(2) ? 128 : 32 * (1 + below(6));
+    if (int8 && heed_block_len(types[turn]) != 32 && below(4) == 0)
+        qk_dim -= 2 * below(16);
+    const int64_t v_dim = below(2) && qk_dim % 32 == 0 ? qk_dim : 32 * (1 + below(6));
     const int64_t kv_len = 1 + below(below(2) ? 150 : MOST_KEYS);
     const uint32_t group = groups[below(8)], page_len = below(2) ? 16u : 1 + below(40);
     const int paged = below(3) == 0;
@@ -163,7 +178,7 @@ static int check(heed_context *const *contexts, uint64_t seed)
     desc.q_type = desc.out_type = HEED_F32;
     desc.k_type = types[turn];
     desc.v_type = types[!turn];
-    desc.accuracy = HEED_ACCURACY_EXACT;
+    desc.accuracy = accuracy;
     desc.features = HEED_HAS_LSE;
     if (below(2)) {
         desc.features |= HEED_HAS_CAUSAL;
@@ -197,6 +212,8 @@ static int check(heed_context *const *contexts, uint64_t seed)
     const float q_size = scales_of_q[below(4)] * 0.7f;
     for (int64_t i = 0; i < q_rows * qk_dim; i++)
         q[i] = normal() * q_size;
+    if (int8)
+        fill_steps(q, q_rows, qk_dim, q_size * 2);
     for (int64_t i = 0; i < n_pages; i++)
         table[i] = (int32_t)i;
     for (int64_t j = 0; j < kv_len; j++)
@@ -217,7 +234,7 @@ static int check(heed_context *const *contexts, uint64_t seed)
     float *out[4];
     for (int i = 0; i < 4; i++)
         out[i] = memory(n * sizeof(float));
-    const int lifted = k.lifted || v.lifted;
+    const int lifted = k.lifted || v.lifted || int8;
     int bad = 0;
     for (int i = 0; i < 4 && !bad;
          i++) { /* naive, AVX2, AVX-512; the last of f32 or a mask of ones */
@@ -269,11 +286,11 @@ static int check(heed_context *const *contexts, uint64_t seed)
         }
     }
     if (bad)
-        printf("k %s v %s dims %d %d heads %d/%d rows %d keys %d%s%s pages of %d, features %x\n",
-               heed_dtype_name(desc.k_type), heed_dtype_name(desc.v_type), (int)qk_dim, (int)v_dim,
-               (int)desc.q_heads, (int)desc.kv_heads, (int)q_len, (int)kv_len,
-               k.lifted ? " k lifted" : "", v.lifted ? " v lifted" : "", (int)desc.page_len,
-               (unsigned)desc.features);
+        printf("%sk %s v %s dims %d %d heads %d/%d rows %d keys %d%s%s pages of %d, features %x\n",
+               int8 ? "int8, " : "", heed_dtype_name(desc.k_type), heed_dtype_name(desc.v_type),
+               (int)qk_dim, (int)v_dim, (int)desc.q_heads, (int)desc.kv_heads, (int)q_len,
+               (int)kv_len, k.lifted ? " k lifted" : "", v.lifted ? " v lifted" : "",
+               (int)desc.page_len, (unsigned)desc.features);
     for (int i = 0; i < 4; i++)
         free(out[i]);
     free(q);
@@ -297,9 +314,12 @@ int main(int argc, char **argv)
         }
     }
     if (argc > 1)
-        return check(contexts, (uint64_t)atoi(argv[1]));
+        return check(contexts, (uint64_t)atoi(argv[1]),
+                     argc > 2 ? HEED_ACCURACY_INT8 : HEED_ACCURACY_EXACT);
     for (; cases < CASES && bad < 5; cases++)
-        bad += check(contexts, (uint64_t)cases);
+        bad += check(contexts, (uint64_t)cases, HEED_ACCURACY_EXACT);
+    for (; cases < CASES + CASES_INT8 && bad < 5; cases++)
+        bad += check(contexts, (uint64_t)cases, HEED_ACCURACY_INT8);
     printf("%d cases, %d wrong\n", cases, bad);
     for (int c = 0; c < 3; c++)
         heed_context_release(contexts[c]);

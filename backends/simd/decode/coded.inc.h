@@ -13,14 +13,6 @@
 #define CODED_AHEAD 2048 /* bytes from a load to the line that is fetched meanwhile, in a stream */
 #define CODED_ROWS 4     /* at the most */
 
-/* K or V of a block: its first row, bytes from row to row and to those that are fetched meanwhile; and of
- * those that have them zeros. */
-typedef struct coded_side {
-    const char *at;
-    int64_t row, ahead;
-    const float *zero;
-} coded_side;
-
 /* Are zeros taken off in registers? */
 V_INLINE int coded_has_zero(uint32_t type)
 {
@@ -233,12 +225,18 @@ V_INLINE void coded_values(uint32_t type, int rows, const decode *d, int64_t r,
 
 typedef void coded_products(const decode *d, int64_t r, const coded_side *side, float *scores);
 
+#ifdef HEED_SIMD_INT8 /* scores are integer.inc.h's */
+#define CODED_OF_ROWS CODED_VALUES_OF_ROWS
+#else
 #define CODED_OF_ROWS(type, rows)                                                                  \
     V_NOINLINE void scores_##type##_##rows(const decode *d, int64_t r, const coded_side *side,     \
                                            float *scores)                                          \
     {                                                                                              \
         coded_scores(type, rows, d, r, side, scores);                                              \
     }                                                                                              \
+    CODED_VALUES_OF_ROWS(type, rows)
+#endif
+#define CODED_VALUES_OF_ROWS(type, rows)                                                           \
     V_NOINLINE void values_##type##_##rows(const decode *d, int64_t r, const coded_side *side,     \
                                            float *weights)                                         \
     {                                                                                              \
@@ -255,10 +253,13 @@ typedef void coded_products(const decode *d, int64_t r, const coded_side *side, 
     [type] = {values_##type##_1, values_##type##_2, values_##type##_3, values_##type##_4},
 #define CODED_EACH(DO) DO(HEED_F32) DO(HEED_F16) DO(HEED_BF16) CODE_EACH(DO)
 CODED_EACH(CODED_OF)
+#ifndef HEED_SIMD_INT8
 static coded_products *const coded_scores_of[][CODED_ROWS] = {CODED_EACH(CODED_SCORES)};
+#endif
 static coded_products *const coded_values_of[][CODED_ROWS] = {CODED_EACH(CODED_VALUES)};
 #undef CODED_OF
 #undef CODED_OF_ROWS
+#undef CODED_VALUES_OF_ROWS
 #undef CODED_SCORES
 #undef CODED_VALUES
 
@@ -312,6 +313,18 @@ static int coded_scales(const heed_quant *quant, place at, coded_scale *to)
     return lifted == ~0u;
 }
 
+/* Scores of n rows. Returns 0 if the block has to go the way of those that are no run. */
+V_INLINE int coded_scores_ready(const decode *d, int64_t r, int64_t n, const coded_side *side,
+                                float *scores)
+{
+#ifdef HEED_SIMD_INT8
+    return integer_scores_of[d->problem->k_type][n - 1](d, r, side, scores) == 0;
+#else
+    coded_scores_of[d->problem->k_type][n - 1](d, r, side, scores);
+    return 1;
+#endif
+}
+
 /* Keys [first, end), whole blocks, of adjacent kv heads. A block of which not every scale is lifted goes
  * the way of those that are no run. */
 static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t first, int64_t end)
@@ -344,7 +357,7 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
             v.at = (const char *)t->v.data + at.page * d->v_page + at.row * d->v_row + h * v_head;
             const int k_lifts = coded_scales(&of->tile->k_quant, at, &k_scale);
             const int v_lifts = coded_scales(&of->tile->v_quant, at, &v_scale);
-            if (!k_lifts || !v_lifts) {
+            if (!k_lifts || !v_lifts || !of->all_integer) {
                 each_block(of, room, key, key + DECODE_BLOCK);
                 continue;
             }
@@ -353,7 +366,10 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
             for (int64_t r = 0, n; r < d->rows; r += n, k_of.ahead = v_of.ahead = 0) {
                 n = d->rows - r < CODED_ROWS ? d->rows - r : CODED_ROWS;
                 float *scores = lent + r * DECODE_BLOCK;
-                coded_scores_of[p->k_type][n - 1](of, r, &k_of, scores);
+                if (!coded_scores_ready(of, r, n, &k_of, scores)) { /* found out at once: r is 0 */
+                    each_block(of, room, key, key + DECODE_BLOCK);
+                    break;
+                }
                 for (int64_t i = 0; i < n; i++) {
                     if (d->lift_k)
                         scale_scores(scores + i * DECODE_BLOCK, k_scale.after);

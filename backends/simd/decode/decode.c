@@ -8,7 +8,8 @@
  * HEED_SIMD_DOT it multiplies bf16 as they lie by vdpbf16ps (vec/pairs.h), for accuracy bf16 and adjacent
  * dims. Where the CPU prefetches streams well by itself, most of a contiguous cache is read another
  * way, in runs (run.inc.h), to the same bits. Codes of 8 and 4 bits are copied as floats, or in runs of
- * their own made numbers in registers (coded.inc.h), to the same bits too.
+ * their own made numbers in registers (coded.inc.h), to the same bits too. Compiled with HEED_SIMD_INT8,
+ * for keys of codes and accuracy int8, scores are those of integer products (integer.inc.h).
  *
  * Loads stay inside the rows and keys of the tile. Prefetch instructions may go past it, where they
  * cannot fault.
@@ -23,7 +24,11 @@
 #include <stdlib.h>
 
 #include "../simd.h"
+#ifdef HEED_SIMD_INT8
+#include "integer.inc.h"
+#else
 #include "order.inc.h"
+#endif
 #include "rows.inc.h"
 #include "scales.inc.h"
 
@@ -157,6 +162,10 @@ static void copy_keys(decode *d, block *b)
 {
     const heed_problem *p = d->problem;
     const heed_rows *k = &d->tile->k;
+#ifdef HEED_SIMD_INT8
+    integer_keys(d, b);
+    return;
+#endif
     if (heed_is_code(p->k_type)) {
         find_scales(d, &d->tile->k_quant, d->lift_k, b->base, b->any, &b->k_scales);
         copy_codes(p->k_type, k->dim_stride, p->qk_dim, &b->k_scales, b->any, b->ahead.k, &d->fetch,
@@ -193,6 +202,7 @@ static int next_block(decode *d, int64_t base, int64_t end, block *b)
         if (!b->any)
             continue;
         point_block(d, b);
+        b->exact = 1;
         if (d->copy_k)
             copy_keys(d, b);
         return 1;
@@ -278,6 +288,20 @@ static void work(decode *d, block *b, const block *next, const uint16_t *visible
         products(d, d->k_type, 0, d->rows, next, &(weighed){0});
 }
 
+/* Weighted values of block b (NULL: none) and scores of the next (NULL: none). */
+static void work_and_score(decode *d, block *b, block *next, const uint16_t *visible)
+{
+    const block *exact = next && next->exact ? next : NULL;
+    if (b)
+        work(d, b, exact, visible);
+    else if (exact)
+        products(d, d->k_type, 0, d->rows, exact, &(weighed){0});
+#ifdef HEED_SIMD_INT8
+    if (next)
+        integer_scores(d, next);
+#endif
+}
+
 /* The sum of 16 partial sums, as a dot product's. */
 static float sum_of(const float *x)
 {
@@ -292,6 +316,7 @@ static float sum_of(const float *x)
 /* Scratch memory that tiles use one after the other, and where their own begins. */
 typedef struct decode_room {
     float *scores[2], *k_copy, *v_copy, *own;
+    char *k_codes; /* with k_zeros behind them */
     uint16_t *visible[2];
 } decode_room;
 
@@ -306,6 +331,10 @@ static decode_room divide(const heed_problem *p, int64_t rows, float *scratch)
     to.visible[0] = (uint16_t *)(void *)to.own;
     to.visible[1] = to.visible[0] + rows;
     to.own += decode_padded(rows);
+    to.k_codes = (char *)to.own;
+#ifdef HEED_SIMD_INT8
+    to.own += decode_codes_bytes(p->qk_dim) / (int64_t)sizeof(float) + DECODE_BLOCK;
+#endif
     if (PAIR == 2) /* zeros for hidden values */
         memset(to.v_copy, 0, (size_t)decode_padded(p->v_dim) * sizeof(float));
     return to;
@@ -350,6 +379,14 @@ static void begin(decode *d, const heed_simd_tuning *tuning, decode_room *room)
     heed_row_keys(t, t->q_first + t->q_count - 1, &d->common_first, &unused);
     heed_row_keys(t, t->q_first, &unused, &d->common_end);
     scale_queries(d);
+    d->all_integer = 1;
+#ifdef HEED_SIMD_INT8
+    d->k_codes = room->k_codes;
+    d->k_zeros = (float *)(void *)(room->k_codes + decode_codes_bytes(p->qk_dim));
+    d->integers = (struct integer_block *)(void *)room->own;
+    room->own += d->rows * integer_blocks(p) * (int64_t)(sizeof *d->integers / sizeof(float));
+    round_queries(d);
+#endif
     memset(d->sums, 0, (size_t)d->rows * DECODE_BLOCK * sizeof(float));
     for (int64_t r = 0; r < d->rows; r++) {
         d->reference[r] = -FLT_MAX; /* below every score but -inf, and finite */
@@ -375,14 +412,14 @@ static void each_block(decode *d, const decode_room *room, int64_t base, int64_t
     d->visible = room->visible[0];
     int more = next_block(d, base, end, &blocks[0]);
     if (more) {
-        products(d, d->k_type, 0, d->rows, &blocks[0], &(weighed){0});
+        work_and_score(d, NULL, &blocks[0], NULL);
         weigh_block(d, &blocks[0]);
     }
     for (; more; now = !now) {
         block *b = &blocks[now], *next = &blocks[!now];
         d->visible = room->visible[!now];
         more = next_block(d, b->base + DECODE_BLOCK, end, next);
-        work(d, b, more ? next : NULL, room->visible[now]);
+        work_and_score(d, b, more ? next : NULL, room->visible[now]);
         if (more)
             weigh_block(d, next);
     }
@@ -412,7 +449,11 @@ static void run_all(const heed_simd_tuning *tuning, decode *d, int64_t heads,
         return;
     }
 #endif
+#ifndef HEED_SIMD_INT8
     run(tuning, d, heads, room->scores[0], first, end);
+#else
+    (void)tuning;
+#endif
 }
 
 /* Keys between runs go head by head, so many at a time: all heads' rows of them stay in L2. */

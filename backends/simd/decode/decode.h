@@ -12,10 +12,19 @@
 #define DECODE_MAX_ROWS 256 /* under way: beyond it q and the sums leave the core's caches */
 #define DECODE_MOST_HEADS 8 /* kv heads that are worked on at once */
 
+/* With integer products (integer.inc.h), bytes that 32 dims of a row of q take at the most. */
+#define DECODE_INTEGER_BYTES 80
+
 /* Dims of a row in scratch memory: zeros follow up to a whole vector of either width. */
 static inline int64_t decode_padded(int64_t dim)
 {
     return (dim + 15) / 16 * 16;
+}
+
+/* Bytes that 16 keys of codes, of whole blocks of 32 dims, take at the most. */
+static inline int64_t decode_codes_bytes(int64_t dim)
+{
+    return DECODE_BLOCK * ((dim + 31) / 32) * 36;
 }
 
 /* What a scaled score is multiplied with to be in log2 units, or over softcap where there is one. */

@@ -44,7 +44,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_weights)(const heed_simd_tuning *
     d.visible = room.visible[0];
     int64_t base = tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
     for (; next_block(&d, base, tile->k_end, &b); base = b.base + DECODE_BLOCK) {
-        products(&d, d.k_type, 0, d.rows, &b, &(weighed){0});
+        work_and_score(&d, NULL, &b, NULL);
         write_weights(&d, &b);
     }
     return HEED_OK;

@@ -16,6 +16,14 @@
 #define SCALE_LEAST 0x1p-64f
 #define ZERO_MOST 0x1p24f
 
+/* K or V of a block of codes: its first row, bytes from row to row and to those that are fetched
+ * meanwhile; and of those that have them zeros. */
+typedef struct coded_side {
+    const char *at;
+    int64_t row, ahead;
+    const float *zero;
+} coded_side;
+
 /* Has each key of a head one scale, and nothing else, that numbers are multiplied by? */
 static int lifts(uint32_t type, const heed_quant *quant, uint32_t dim)
 {

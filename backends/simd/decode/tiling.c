@@ -32,6 +32,10 @@ void heed_decode_cut(const heed_problem *problem, heed_tiling *out)
     out->scratch_bytes =
         4 * (together * (qk + DECODE_BLOCK) + together + heads * 15 + rows * 2 * DECODE_BLOCK +
              (size_t)decode_padded((int64_t)rows) + DECODE_BLOCK * (qk + v));
+    if (problem->accuracy == HEED_ACCURACY_INT8) /* the same rows and 16 keys, as integers */
+        out->scratch_bytes += together * ((problem->qk_dim + 31) / 32) * DECODE_INTEGER_BYTES +
+                              (size_t)decode_codes_bytes(problem->qk_dim) +
+                              DECODE_BLOCK * sizeof(float);
 }
 
 int heed_decode_takes_heads(const heed_problem *problem)

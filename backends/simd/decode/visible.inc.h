@@ -21,6 +21,8 @@ typedef struct block {
     const char *k[DECODE_BLOCK], *v[DECODE_BLOCK];
     float *scores; /* [rows, 16], then weights */
     code_scales k_scales, v_scales;
+    int exact; /* some of its scores are those of exact products: all but with accuracy int8, */
+    uint32_t integers; /* whose others are of these keys: integer.inc.h */
 } block;
 
 typedef struct decode {
@@ -36,6 +38,10 @@ typedef struct decode {
     int copy_k, copy_v, masked, terms, lists;
     int adds;           /* a bias is added to the scores of the run at hand */
     int64_t run_key;    /* the first key of its block at hand */
+    struct integer_block *integers; /* with accuracy int8, q: integer.inc.h */
+    char *k_codes;                  /* 16 keys */
+    float *k_zeros;
+    int all_integer;    /* of every row of q; without that accuracy, too */
     int lift_k, lift_v; /* scales of whole rows multiply scores and weights: scales.inc.h */
     fetch fetch;
 } decode;

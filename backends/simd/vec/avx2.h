@@ -7,7 +7,11 @@
 #define LANES 8
 #define V_REGISTERS 16
 #define V_ISA "avx2"
+#ifdef HEED_SIMD_INT8 /* integer products of codes: integer.h */
+#define HEED_ISA_FUNCTION(name) name##_int8_avx2
+#else
 #define HEED_ISA_FUNCTION(name) name##_avx2
+#endif
 
 typedef __m256 vf;
 typedef __m256i vi;

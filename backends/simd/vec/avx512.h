@@ -9,6 +9,8 @@
 #define V_ISA "avx512"
 #ifdef HEED_SIMD_DOT /* products of pairs of bf16: pairs.h */
 #define HEED_ISA_FUNCTION(name) name##_dot_avx512
+#elif defined(HEED_SIMD_INT8) /* integer products of codes: integer.h */
+#define HEED_ISA_FUNCTION(name) name##_int8_avx512
 #else
 #define HEED_ISA_FUNCTION(name) name##_avx512
 #endif

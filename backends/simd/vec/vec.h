@@ -7,9 +7,9 @@
  *     avx2.h     AVX2, FMA, F16C               8 lanes, 16 registers
  *     plain.h    loops in C                    as many lanes as HEED_VEC_PLAIN says, else 1
  *
- * Beside it there are, for those kernels that include them, pairs.h (products of pairs of bf16) and
- * words.h (packing for a tile unit), each with files of its own for the instruction sets that have
- * it. math.h (powers of two, tanh) is one text for all.
+ * Beside it there are, for those kernels that include them, pairs.h (products of pairs of bf16),
+ * integer.h (integer products of codes) and words.h (packing for a tile unit), each with files of its
+ * own for the instruction sets that have it. math.h (powers of two, tanh) is one text for all.
  *
  * Properties
  *     LANES               floats of a vector
