@@ -160,6 +160,45 @@ def _needs_grad(*tensors: torch.Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
+def _common(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, scale: float | None, enable_gqa: bool
+) -> torch.Tensor | None:
+    """The common form without a mask, looked at once: of small problems the looking is most. None: not of it."""
+    global _count
+    if not (type(query) is type(key) is type(value) is torch.Tensor):
+        return None
+    q_shape, k_shape, v_shape, dtype = query.shape, key.shape, value.shape, query.dtype
+    if not len(q_shape) == len(k_shape) == len(v_shape) == 4:
+        return None
+    batch, heads, rows, dim = q_shape
+    k_batch, k_heads, keys, k_dim = k_shape
+    v_batch, v_heads, v_keys, columns = v_shape
+    if (
+        not batch == k_batch == v_batch or k_heads != v_heads or keys != v_keys or dim != k_dim
+        or not (batch and heads and rows and dim and k_heads and keys and columns)
+        or not (heads == k_heads or (enable_gqa and heads % k_heads == 0))
+        or dtype not in _TYPES or key.dtype is not dtype or value.dtype is not dtype
+        or query.requires_grad or key.requires_grad or value.requires_grad
+        or not (query.is_cpu and key.is_cpu and value.is_cpu)
+        or query.is_neg() or key.is_neg() or value.is_neg()
+        or query.is_nested or key.is_nested or value.is_nested
+        or not query.layout is key.layout is value.layout is torch.strided
+        or not _no_modes()
+    ):
+        return None
+    out = torch.empty_like(query) if columns == dim else _room(query, columns)
+    _hint_threads(torch.get_num_threads())
+    try:
+        _attention(
+            query, key, value, causal=is_causal, position="start", scale=scale, out=out,
+            accuracy="exact" if keys <= 16 else None,  # as in _compute
+        )
+    finally:
+        _hint_threads(0)
+    _count += 1
+    return out
+
+
 def sdpa(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
@@ -186,6 +225,10 @@ def sdpa(
         ):
             result: torch.Tensor = torch.ops.heed.sdpa(query, key, value, attn_mask, is_causal, scale, enable_gqa)
             return result
+    elif attn_mask is None and dropout_p == 0 and (
+        out := _common(query, key, value, is_causal, scale, enable_gqa)
+    ) is not None:
+        return out
     elif (
         dropout_p == 0
         and _is_plain(query) and _is_plain(key) and _is_plain(value)
