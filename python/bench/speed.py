@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""What the package costs and gains, each pair in turn in one process. Of the turns the one is taken that a tenth
+of them are faster than, which is the same on a machine that has other things to do too.
+
+  call     heed.attention with numpy arrays and torch tensors beside the same call in C (--build: a build folder)
+  sdpa     heed.torch.sdpa beside PyTorch's own, shapes of bench/shapes.h
+  model    all-MiniLM-L6-v2 in transformers, attention "heed" beside the default, 32 texts of 128 tokens
+           (--model FOLDER: its weights, else random ones of that architecture)
+
+Usage: speed.py [--build FOLDER] [--model FOLDER] [--threads N] [--seconds S] [--shapes RE] [call|sdpa|model ...]
+"""
+
+import argparse
+import ctypes
+import pathlib
+import re
+import statistics
+import subprocess
+import tempfile
+import time
+
+import numpy as np
+import torch
+
+import heed
+import heed.torch
+
+# name, batch, query heads, kv heads, rows, keys, dim, causal, tokens outside of heads
+SHAPES = [
+    ("small_b4_h4_s10_d8", 4, 4, 4, 10, 10, 8, False, False),
+    ("small_b4_h4_s1_d8", 4, 4, 4, 1, 1, 8, False, False),
+    ("bert_b4_h12_s128_d64", 4, 12, 12, 128, 128, 64, False, False),
+    ("prefill_b1_h8_s512_d64_full", 1, 8, 8, 512, 512, 64, False, False),
+    ("prefill_b1_h8_s512_d64_causal", 1, 8, 8, 512, 512, 64, True, False),
+    ("prefill_b1_h8_s512_d128_full", 1, 8, 8, 512, 512, 128, False, False),
+    ("prefill_b1_h8_s2048_d64_full", 1, 8, 8, 2048, 2048, 64, False, False),
+    ("prefill_b1_h8_s2048_d64_causal", 1, 8, 8, 2048, 2048, 64, True, False),
+    ("prefill_b1_h8_s2048_d128_full", 1, 8, 8, 2048, 2048, 128, False, False),
+    ("bshd_b1_h32_s512_d128_full", 1, 32, 32, 512, 512, 128, False, True),
+    ("vision_b1_h16_s5776_d72", 1, 16, 16, 5776, 5776, 72, False, False),
+    ("decode_b1_hq32_hkv8_kv1024_d128", 1, 32, 8, 1, 1024, 128, False, False),
+    ("decode_b1_hq32_hkv8_kv8192_d128", 1, 32, 8, 1, 8192, 128, False, False),
+    ("decodetm_b1_hq32_hkv8_kv8192_d128", 1, 32, 8, 1, 8192, 128, False, True),
+    ("batchdecode_b16_hq32_hkv8_kv1024_d128", 16, 32, 8, 1, 1024, 128, False, False),
+]
+
+CALLER = """
+#include <heed/heed.h>
+#include <stdlib.h>
+static heed_context *context;
+static float x[3][4 * 4 * 10 * 8], out[4 * 4 * 10 * 8];
+int start(void)
+{
+    heed_context_options desc = {.struct_size = sizeof desc, .n_threads = 1};
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 1280; j++)
+            x[i][j] = (float)(rand() % 1000) / 500 - 1;
+    return heed_context_create(&desc, &context);
+}
+int calls(int n)
+{
+    const heed_attn_desc desc = {.struct_size = sizeof desc, .q_heads = 4, .kv_heads = 4, .qk_dim = 8, .v_dim = 8,
+        .q_type = HEED_F32, .k_type = HEED_F32, .v_type = HEED_F32, .out_type = HEED_F32};
+    const heed_attn_args args = {.struct_size = sizeof args, .batch = 4, .q_len = 10, .kv_len = 10,
+        .q = {x[0], {320, 80, 8, 1}}, .k = {x[1], {320, 80, 8, 1}}, .v = {x[2], {320, 80, 8, 1}},
+        .out = {out, {320, 80, 8, 1}}};
+    for (int i = 0; i < n; i++)
+        if (heed_attention(context, &desc, &args))
+            return 1;
+    return 0;
+}
+"""
+
+
+def in_turn(calls, seconds):
+    """The seconds that each of calls takes, one after the other, again and again."""
+    for call in calls:
+        call()
+    once = max(min(_timed(call, 1) for call in calls), 1e-7)
+    n = max(1, int(1e-3 / once))
+    took = [[] for _ in calls]
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(took[0]) < 10:
+        for list_, call in zip(took, calls):
+            list_.append(_timed(call, n))
+    return [statistics.quantiles(list_, n=10)[0] for list_ in took]
+
+
+def _timed(call, n):
+    start = time.perf_counter()
+    for _ in range(n):
+        call()
+    return (time.perf_counter() - start) / n
+
+
+def call_overhead(options):
+    if not options.build:
+        raise SystemExit("speed.py: call needs --build, a folder with core/libheed.so")
+    root, build = pathlib.Path(__file__).resolve().parents[2], pathlib.Path(options.build).resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = pathlib.Path(folder, "caller.c"), pathlib.Path(folder, "caller.so")
+        source.write_text(CALLER)
+        subprocess.run(["cc", "-O2", "-std=c17", "-shared", "-fPIC", f"-I{root}/include", str(source), f"-L{build}/core",
+                        f"-Wl,-rpath,{build}/core", "-lheed", "-o", str(made)], check=True)
+        library = ctypes.CDLL(str(made))
+    if library.start():
+        raise SystemExit("speed.py: no context in C")
+    numpy_q, numpy_k, numpy_v = np.random.default_rng(0).standard_normal((3, 4, 4, 10, 8)).astype(np.float32)
+    torch_q, torch_k, torch_v = (torch.from_numpy(x) for x in (numpy_q, numpy_k, numpy_v))
+    numpy_out, torch_out = np.empty_like(numpy_q), torch.empty_like(torch_q)
+    with heed.threads(1):
+        c, *python = in_turn([
+            lambda: library.calls(20),
+            lambda: [heed.attention(numpy_q, numpy_k, numpy_v) for _ in range(20)],
+            lambda: [heed.attention(numpy_q, numpy_k, numpy_v, out=numpy_out) for _ in range(20)],
+            lambda: [heed.attention(torch_q, torch_k, torch_v) for _ in range(20)],
+            lambda: [heed.attention(torch_q, torch_k, torch_v, out=torch_out) for _ in range(20)],
+        ], options.seconds)
+    print(f"\ncall, batch 4, 4 heads, 10 rows, dim 8: in C {c * 5e4:.2f} us; over it")
+    for name, took in zip(("numpy", "numpy, out=", "torch", "torch, out="), python):
+        print(f"  {name:12} {(took - c) * 5e4:6.2f} us")
+
+
+def sdpa(options):
+    torch.set_num_threads(options.threads)
+    print(f"\n{'sdpa':40} type  torch us   heed us   torch / heed  ({options.threads} threads)")
+    for name, batch, heads, kv_heads, rows, keys, dim, causal, token_major in SHAPES:
+        if not re.search(options.shapes, name):
+            continue
+        for dtype in (torch.float32, torch.bfloat16):
+            def made(heads, rows):
+                x = torch.randn(batch, rows, heads, dim) if token_major else torch.randn(batch, heads, rows, dim)
+                return (x.transpose(1, 2) if token_major else x).to(dtype)
+
+            q, k, v = made(heads, rows), made(kv_heads, keys), made(kv_heads, keys)
+            named = {"is_causal": causal, "enable_gqa": heads != kv_heads}
+            theirs, ours = in_turn([lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, **named),
+                                    lambda: heed.torch.sdpa(q, k, v, **named)], options.seconds)
+            print(f"{name:40} {str(dtype)[6:9]}  {theirs * 1e6:9.1f} {ours * 1e6:9.1f}   {theirs / ours:9.2f}", flush=True)
+
+
+def model(options):
+    import heed.transformers
+    import transformers
+
+    heed.transformers.register()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    if options.model:
+        net = transformers.AutoModel.from_pretrained(options.model)
+    else:
+        net = transformers.BertModel(transformers.BertConfig(
+            hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536))
+    net.eval()
+    ids = torch.randint(1000, 20000, (32, 128))
+    for what, lens in (("full", torch.full((32,), 128)), ("padded", torch.randint(20, 129, (32,)))):
+        mask = (torch.arange(128) < lens[:, None]).long()
+
+        def run(implementation):
+            net.set_attn_implementation(implementation)
+            with torch.inference_mode():
+                return net(input_ids=ids, attention_mask=mask).last_hidden_state
+
+        theirs, ours = in_turn([lambda: run("sdpa"), lambda: run("heed")], max(options.seconds, 30))
+        a, b = (run(name)[mask.bool()] for name in ("sdpa", "heed"))
+        cosine = torch.nn.functional.cosine_similarity(a.double(), b.double(), dim=1).min()
+        print(f"\nmodel, 32 texts of 128 tokens, {what}, {options.threads} threads: default {theirs * 1e3:.1f} ms, "
+              f"heed {ours * 1e3:.1f} ms, ratio {theirs / ours:.3f}; least cosine {cosine:.9f}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build")
+    parser.add_argument("--model")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--shapes", default=".")
+    parser.add_argument("what", nargs="*", default=["sdpa", "model"])
+    options = parser.parse_args()
+    for what in options.what:
+        {"call": call_overhead, "sdpa": sdpa, "model": model}[what](options)
+
+
+if __name__ == "__main__":
+    main()
