@@ -283,5 +283,8 @@ heed_status ggml_heed_attention(ggml_heed *backend, struct ggml_tensor *op, heed
         return HEED_ERR_NOMEM;
     if (mask && (mask->ne[2] > 1 || !say_form(context, mask, &room, &desc, &args)))
         say_bias(mask, &desc, parameters_of(op).max_bias, &room, &args);
-    return heed_attention(context, &desc, &args);
+    const heed_status st = heed_attention(context, &desc, &args);
+    if (st == HEED_OK)
+        ggml_heed_tell_memory(backend, &desc, &args);
+    return st;
 }

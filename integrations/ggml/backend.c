@@ -14,7 +14,7 @@ struct ggml_heed {
     heed_context *context[MOST_THREADS + 1]; /* by the number of threads; 0: Heed's choice */
     int n_threads;
     void *memory;
-    size_t bytes;
+    size_t bytes, told;
 };
 
 /* ---- options ----------------------------------------------------------------------------------
@@ -59,6 +59,26 @@ void *ggml_heed_memory(ggml_heed *backend, size_t bytes)
         backend->bytes = backend->memory ? rounded : 0;
     }
     return backend->memory;
+}
+
+void ggml_heed_tell_memory(ggml_heed *backend, const heed_attn_desc *desc,
+                           const heed_attn_args *args)
+{
+    heed_attn_desc sized = *desc;
+    heed_attn *plan = NULL;
+    sized.max_batch = args->batch;
+    sized.max_q_len = args->q_len;
+    sized.max_kv_len = args->kv_len;
+    if (!is_verbose() || heed_attn_create(ggml_heed_context(backend), &sized, &plan) != HEED_OK)
+        return;
+    const int parts = backend->n_threads ? backend->n_threads : 1;
+    const size_t bytes = heed_attn_workspace_bytes(plan, (uint32_t)parts);
+    heed_attn_release(plan);
+    if (bytes + backend->bytes <= backend->told)
+        return;
+    backend->told = bytes + backend->bytes;
+    fprintf(stderr, "heed: memory of calls: workspace %zu bytes on %d threads, masks %zu\n", bytes,
+            parts, backend->bytes);
 }
 
 static const char *name_of(ggml_backend_t backend)

@@ -17,6 +17,9 @@ typedef struct ggml_heed ggml_heed;
 heed_context *ggml_heed_context(ggml_heed *backend);
 /* At least so many bytes, aligned to 64, whose contents do not matter; NULL if there are none. */
 void *ggml_heed_memory(ggml_heed *backend, size_t bytes);
+/* With HEED_VERBOSE set: says what calls take, where a plan's workspace makes it more than any before. */
+void ggml_heed_tell_memory(ggml_heed *backend, const heed_attn_desc *desc,
+                           const heed_attn_args *args);
 
 /* Could this FLASH_ATTN_EXT be served, whatever the tensors hold? Writes the reason if not. */
 int ggml_heed_attention_supported(heed_context *context, const struct ggml_tensor *op,

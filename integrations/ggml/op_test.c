@@ -1,0 +1,181 @@
+/* FLASH_ATTN_EXT by ggml's C interface on the backend Heed: the error against float64, to 131072 keys whose values
+ * have mean 1, where sums of f16 lose all their digits; and that a backend which is made, used and freed a
+ * hundred times leaves no memory behind. Prints a line each; ends with 1 where one is not so. */
+#include <ggml-alloc.h>
+#include <ggml-backend.h>
+#include <ggml.h>
+#include <malloc.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DIM = 64, HEADS = 4, KV_HEADS = 2 };
+
+#define MOST_ERROR 1e-6 /* relative to the greatest number of the result */
+
+static ggml_backend_dev_t device;
+static uint32_t state = 1;
+
+static float draw(void)
+{
+    state = state * 1664525u + 1013904223u;
+    return (float)(state >> 8) / (1 << 23) - 1;
+}
+
+/* The operation on random numbers of `type`, its causal mask, and memory that holds all of them. */
+typedef struct problem {
+    struct ggml_context *context;
+    ggml_backend_buffer_t buffer;
+    struct ggml_tensor *q, *k, *v, *mask, *out;
+} problem;
+
+/* Numbers that the type has, as they are read back: what is rounded is rounded before. */
+static void fill(struct ggml_tensor *t, float mean)
+{
+    const struct ggml_type_traits *traits = ggml_get_type_traits(t->type);
+    const int64_t n = ggml_nelements(t);
+    for (int64_t i = 0; i < n; i++) {
+        const float x = mean + draw();
+        if (t->type == GGML_TYPE_F32)
+            ((float *)t->data)[i] = x;
+        else
+            traits->from_float_ref(&x, (char *)t->data + i * (int64_t)traits->type_size, 1);
+    }
+}
+
+static float read_one(const struct ggml_tensor *t, int64_t i)
+{
+    const struct ggml_type_traits *traits = ggml_get_type_traits(t->type);
+    float x = 0;
+    if (t->type == GGML_TYPE_F32)
+        return ((const float *)t->data)[i];
+    traits->to_float((const char *)t->data + i * (int64_t)traits->type_size, &x, 1);
+    return x;
+}
+
+static problem make(ggml_backend_t backend, enum ggml_type type, int64_t rows, int64_t keys)
+{
+    problem p = {.context = ggml_init((struct ggml_init_params){1 << 20, NULL, 1})};
+    p.q = ggml_new_tensor_3d(p.context, GGML_TYPE_F32, DIM, rows, HEADS);
+    p.k = ggml_new_tensor_3d(p.context, type, DIM, keys, KV_HEADS);
+    p.v = ggml_new_tensor_3d(p.context, type, DIM, keys, KV_HEADS);
+    p.mask = ggml_new_tensor_2d(p.context, GGML_TYPE_F16, keys, rows);
+    p.out = ggml_flash_attn_ext(p.context, p.q, p.k, p.v, p.mask, 0.125f, 0, 0);
+    p.buffer = ggml_backend_alloc_ctx_tensors(p.context, backend);
+    fill(p.q, 0);
+    fill(p.k, 0);
+    fill(p.v, 1);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < keys; j++)
+            ((uint16_t *)p.mask->data)[i * keys + j] = j <= keys - rows + i ? 0 : 0xfc00;
+    return p;
+}
+
+static int compute(ggml_backend_t backend, const problem *p)
+{
+    struct ggml_cgraph *graph = ggml_new_graph(p->context);
+    ggml_build_forward_expand(graph, p->out);
+    return ggml_backend_graph_compute(backend, graph) != GGML_STATUS_SUCCESS;
+}
+
+static void release(problem *p)
+{
+    ggml_backend_buffer_free(p->buffer);
+    ggml_free(p->context);
+}
+
+/* Row i of head h in f64. weight: room for the keys. */
+static void by_hand(const problem *p, int64_t h, int64_t i, double *weight, double *out)
+{
+    const int64_t keys = p->k->ne[1], rows = p->q->ne[1], kv = h / (HEADS / KV_HEADS);
+    const int64_t seen = keys - rows + i + 1;
+    double top = -(double)INFINITY, sum = 0;
+    for (int64_t j = 0; j < seen; j++) {
+        double s = 0;
+        for (int64_t d = 0; d < DIM; d++)
+            s += (double)read_one(p->q, (h * rows + i) * DIM + d) *
+                 (double)read_one(p->k, (kv * keys + j) * DIM + d);
+        weight[j] = s * 0.125;
+        top = fmax(top, weight[j]);
+    }
+    for (int64_t d = 0; d < DIM; d++)
+        out[d] = 0;
+    for (int64_t j = 0; j < seen; j++) {
+        const double w = exp(weight[j] - top);
+        sum += w;
+        for (int64_t d = 0; d < DIM; d++)
+            out[d] += w * (double)read_one(p->v, (kv * keys + j) * DIM + d);
+    }
+    for (int64_t d = 0; d < DIM; d++)
+        out[d] /= sum;
+}
+
+static int check(ggml_backend_t backend, enum ggml_type type, int64_t rows, int64_t keys)
+{
+    problem p = make(backend, type, rows, keys);
+    double *weight = malloc((size_t)keys * sizeof *weight), want[DIM], error = 0, size = 0;
+    const int failed = !ggml_backend_supports_op(backend, p.out) || compute(backend, &p);
+    for (int64_t h = 0; h < HEADS && !failed; h++)
+        for (int64_t i = 0; i<rows; i += rows> 1 ? rows - 1 : 1) {
+            by_hand(&p, h, i, weight, want);
+            for (int64_t d = 0; d < DIM; d++) { /* [dim, head, row] */
+                const float is = ((const float *)p.out->data)[(i * HEADS + h) * DIM + d];
+                error = fmax(error, fabs((double)is - want[d]));
+                size = fmax(size, fabs(want[d]));
+            }
+        }
+    const int bad = failed || !(error <= MOST_ERROR * size);
+    printf("%-5s %4d rows %7d keys: %s %.1e\n", ggml_type_name(type), (int)rows, (int)keys,
+           bad ? "BAD" : "good", error / size);
+    fflush(stdout);
+    free(weight);
+    release(&p);
+    return bad;
+}
+
+static size_t in_use(void)
+{
+    const struct mallinfo2 now = mallinfo2();
+    return now.uordblks + now.hblkhd;
+}
+
+/* After the first few, in which what stays for the process is made. */
+static int check_leaks(void)
+{
+    size_t before = 0;
+    int bad = 0;
+    for (int i = 0; i < 105 && !bad; i++) {
+        ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
+        problem p = make(backend, GGML_TYPE_F16, 3, 300);
+        bad = compute(backend, &p);
+        release(&p);
+        ggml_backend_free(backend);
+        before = i == 4 ? in_use() : before;
+    }
+    const size_t after = in_use();
+    bad |= after > before;
+    printf("100 backends made, used and freed: %s, %lld bytes more\n", bad ? "BAD" : "good",
+           (long long)after - (long long)before);
+    return bad;
+}
+
+int main(void)
+{
+    static const enum ggml_type types[] = {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16};
+    int bad = 0;
+    ggml_backend_load_all();
+    device = ggml_backend_dev_by_name("Heed");
+    ggml_backend_t backend = device ? ggml_backend_dev_init(device, NULL) : NULL;
+    if (!backend) {
+        fprintf(stderr, "the backend Heed is not loaded: set GGML_BACKEND_PATH\n");
+        return 1;
+    }
+    for (int64_t keys = 4096; keys <= 131072; keys = keys == 4096 ? 16384 : keys * 8)
+        for (int type = 0; type < 3; type++) {
+            bad |= check(backend, types[type], 1, keys);
+            bad |= check(backend, types[type], 64, keys);
+        }
+    ggml_backend_free(backend);
+    bad |= check_leaks();
+    return bad;
+}
