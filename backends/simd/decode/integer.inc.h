@@ -159,10 +159,10 @@ V_INLINE uint32_t integer_lanes(uint32_t type, int rows, int has_zero, const dec
             if (slot == 0)
                 integer_load_heads(type, key, row, left < INTEGER_AT_ONCE ? left : INTEGER_AT_ONCE,
                                    &heads);
-            scale = v_load_f16(heads.scale[slot]);
+            scale = v_load_type(HEED_F16, heads.scale[slot], LANES);
             wild = v_fma(scale, v_zero(), wild);
             if (code_has_least(type)) {
-                least = v_load_f16(heads.least[slot]);
+                least = v_load_type(HEED_F16, heads.least[slot], LANES);
                 wild = v_fma(least, v_zero(), wild);
             }
             if (type == HEED_Q5_0 || type == HEED_Q5_1)
