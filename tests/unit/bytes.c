@@ -40,12 +40,14 @@ static void shape(heed_context *context, const char *backend, uint32_t q_heads, 
     desc.max_batch = 64;
     CHECK(bytes_of(context, &desc, 1) <= limit, "%s, 64 sequences: %zu bytes", name,
           bytes_of(context, &desc, 1));
-    /* Four more levels of states, of eight heads at most; per chunk a few bytes. Of masks one per
-     * block and head, and what a table of 256 KiB did not use before. */
+    /* Four more levels of states, of eight heads at most; per chunk a few bytes. Of masks a byte per
+     * block of 64 keys and head of a tile, which may take all heads, and what a table of 256 KiB did not
+     * use before. */
     desc.max_batch = 1;
     desc.max_kv_len *= 16;
+    const size_t masks = features ? ((size_t)256 << 10) + q_heads * (size_t)desc.max_kv_len / 64 : 0;
     const size_t state = (size_t)(q_heads / 8) * (q_len < 16 ? q_len : 16) * (dim + 2) * 4;
-    const size_t more = 8 * 4 * state + ((size_t)(features ? 320 : 64) << 10);
+    const size_t more = 8 * 4 * state + ((size_t)64 << 10) + masks;
     const size_t longer = bytes_of(context, &desc, 1);
     CHECK(longer <= one + more && longer <= limit, "%s: %zu bytes for 16 times the keys", name,
           longer);
