@@ -90,8 +90,18 @@ static uint32_t most_heads(const heed_attn *plan, const heed_tiling *t, size_t r
 typedef struct needs {
     size_t scratch, blocks_bytes; /* of a part; prepared, of one sequence and kv head */
     int64_t chunks;
-    int bad; /* a size overflows */
+    size_t kinds; /* of a tile's mask summary */
+    int bad;      /* a size overflows */
 } needs;
+
+#define DENSE (HEED_HAS_MASK | HEED_HAS_BIAS)
+#define LISTS (HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS)
+
+/* Summaries of both kinds are made one beside the other. */
+static int has_both(const heed_attn *plan)
+{
+    return plan->desc.features & DENSE && plan->desc.features & LISTS;
+}
 
 static void add_class(heed_attn *plan, const heed_class_plan *c, needs *n)
 {
@@ -110,6 +120,11 @@ static void add_class(heed_attn *plan, const heed_class_plan *c, needs *n)
     l->kv_heads = heads > l->kv_heads ? heads : l->kv_heads;
     l->max_blocks = heed_max64(l->max_blocks, blocks);
     l->mask_runs = heed_max64(l->mask_runs, runs);
+    /* A tile has the keys of a chunk, which is whole blocks. */
+    const int64_t tile_blocks =
+        t->key_chunk ? heed_min64(blocks, heed_ceil_div(t->key_chunk, t->key_block) + 1) : blocks;
+    n->kinds = max_size(n->kinds, ((size_t)plan->group * heads + (size_t)has_both(plan)) *
+                                      ((size_t)tile_blocks + 1));
     n->scratch = max_size(n->scratch, t->scratch_bytes);
     if (chunks > 1) {
         size_t state = 0, groups = 0;
@@ -128,15 +143,6 @@ static void add_class(heed_attn *plan, const heed_class_plan *c, needs *n)
         n->blocks_bytes = max_size(n->blocks_bytes, bytes);
         l->max_units = d->max_batch * d->kv_heads;
     }
-}
-
-#define DENSE (HEED_HAS_MASK | HEED_HAS_BIAS)
-#define LISTS (HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS)
-
-/* Summaries of both kinds are made one beside the other. */
-static int has_both(const heed_attn *plan)
-{
-    return plan->desc.features & DENSE && plan->desc.features & LISTS;
 }
 
 /* Header, schedule and mask summaries, which do not depend on the number of parts. */
@@ -164,10 +170,7 @@ static int lay_out_fixed(heed_attn *plan, int summarise)
 static int lay_out_part(heed_attn *plan, int summarise, const needs *n)
 {
     heed_layout *l = &plan->layout;
-    const size_t summary = summarise
-                               ? ((size_t)plan->group * l->kv_heads + (size_t)has_both(plan)) *
-                                     ((size_t)l->max_blocks + 1)
-                               : 0;
+    const size_t summary = summarise ? n->kinds : 0;
     size_t at, state = 0, unit = 0, units = 0;
     int bad = state_bytes(l->rows, l->acc_stride, &state);
     if (l->max_groups) {
