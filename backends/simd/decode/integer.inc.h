@@ -125,6 +125,22 @@ V_INLINE void integer_load_heads(uint32_t type, const char *key, int64_t row, in
         }
 }
 
+/* Fetches a share of the lines ahead of LANES rows of `bytes`, as they lie where these follow each other,
+ * else those that begin in block `at` of each row. */
+V_INLINE void integer_fetch(const coded_side *side, const char *key, int64_t at, int64_t size,
+                            int64_t bytes)
+{
+    if (!side->ahead)
+        return;
+    if (side->row == bytes) {
+        const char *from = key - at + at * LANES + side->ahead;
+        V_UNROLL for (int64_t n = 0; n < LANES * size; n += 64) fetch_line(&run_fetch, from + n);
+    } else if (at == 0 || at / 64 != (at - size) / 64) {
+        for (int i = 0; i < LANES; i++)
+            fetch_line(&run_fetch, key + i * side->row + side->ahead);
+    }
+}
+
 /* A block's part of the scores of LANES keys, from the sum of its products. */
 V_INLINE vf integer_part(uint32_t type, int has_zero, vi sums, const struct integer_block *q,
                          vf scale, vf least)
@@ -168,9 +184,7 @@ V_INLINE uint32_t integer_lanes(uint32_t type, int rows, int has_zero, const dec
             if (type == HEED_Q5_0 || type == HEED_Q5_1)
                 fifths = vi_load(heads.fifths[slot]);
         }
-        if (side->ahead && e * size / 64 != (e * size - size) / 64)
-            V_UNROLL for (int i = 0; i < LANES; i++)
-                fetch_line(&run_fetch, key + i * row + side->ahead);
+        integer_fetch(side, key, e * size, size, blocks * size);
         V_UNROLL for (int n = 0; n < rows; n++) sums[n] = vi_set1((uint32_t)q[n * blocks].start);
         V_UNROLL for (int u = 0; u < 2; u++)
         {
