@@ -41,7 +41,8 @@
  * rounded twice. A kernel may leave the scale to the sum over those that share it, or take it into q or the
  * weights: the oracle's rounding of the product and the kernel's of another are 2 u of each term more. c -
  * zero, d * c + m and the products of the Q formats, which are exact, it has to round as the oracle does,
- * since their parts may cancel. INT8: scale * q becomes a multiple of 1/127 of its greatest, of the row at
+ * since their parts may cancel. A weight times a scale may be flushed before it meets |c - zero|, which is 448
+ * for the greatest of F8 and less than 512 for all that the kit makes: 512 2^-126 a key. INT8: scale * q becomes a multiple of 1/127 of its greatest, of the row at
  * the most (a block's is no greater), and is off by half of that:
  *                         e_raw += |scale| max|q| / 254 sum |k|
  * Sums of codes are exact, and what lies beneath a code (its zero, its block's least value) may be taken
@@ -115,6 +116,8 @@ void kit_tolerate_codes(kit_tolerance *how, uint32_t accuracy, uint32_t k_type, 
     }
     if (heed_takes_scale(v_type))
         how->value = 2 * U;
+    if (heed_is_code(v_type))
+        how->value_floor = 512 * 0x1p-126;
     if (accuracy == HEED_ACCURACY_INT8) {
         how->step_q = 1.0 / 254;
         how->sizes = sizes;
@@ -290,7 +293,8 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
         for (int64_t d = 0; d < p->v_dim; d++) {
             double a = finite_or_0(fabs(v[d]));
             to->out[d] +=
-                dw * a + (sum_error + how->value) * r->weight[j] * a + r->weight[j] * 0x1p-126;
+                dw * a + (sum_error + how->value) * r->weight[j] * a + r->weight[j] * 0x1p-126 +
+                how->value_floor;
             to->typical[d] += spread * a * spread * a;
         }
     }
