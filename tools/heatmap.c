@@ -9,7 +9,7 @@ static char shade_of(float weight)
     int last = (int)sizeof shades - 2;
     if (!(weight == weight))
         return '?';
-    if (weight < 1.0f / 512)
+    if (weight == 0)
         return shades[0];
     /* Square root: a softmax over many keys lives near 0, and would be all blank. */
     int shade = 1 + (int)(sqrtf(weight) * (float)last);
@@ -54,5 +54,5 @@ void heed_cli_heatmap(FILE *out, const float *weights, int64_t q_len, int64_t kv
     if (rows_each > 1 || keys_each > 1)
         fprintf(out, "a character is the largest weight of %lld rows x %lld keys\n",
                 (long long)rows_each, (long long)keys_each);
-    fprintf(out, "shades '%s' by the square root of the weight, 0 to 1\n", shades);
+    fprintf(out, "shades '%s' by the square root of the weight, 0 to 1; blank is hidden\n", shades);
 }

@@ -372,7 +372,19 @@ def heatmap():
     status, stdout, _ = run(
         "run", *files("f4", none[0], none[1], none[1]), "--heatmap", environment={"COLUMNS": "1000"}
     )
-    check(status == 0 and "|" + " " * 600 + "|" in stdout, "weights of 1 / 600 are blank")
+    check(status == 0 and "|" + "." * 600 + "|" in stdout, "weights of 1 / 600 are seen, as dots")
+    segments = npy.Array((8,), [0, 0, 0, 1, 1, 2, 2, 2])
+    two = npy.Array((1, 1, 8, 4), [0.0] * 32)
+    status, stdout, _ = run(
+        "run", *files("f4", two, two, two), "--segments", save("segments", segments, "i4"), "--heatmap"
+    )
+    rows = [line.split("|")[1] for line in stdout.splitlines() if line.count("|") == 2]
+    check(
+        status == 0
+        and [[c != " " for c in row] for row in rows]
+        == [[a == b for b in segments.data] for a in segments.data],
+        f"a heat map shows what segments hide: {stdout}",
+    )
     few = npy.Array((1, 1, 500, 600), [0.0] * 300000)
     status, stdout, _ = run(
         "run", *files("f4", none[0], few, few), "--heatmap", environment={"COLUMNS": "1000"}
@@ -447,6 +459,28 @@ def codes():
     check(status == 2 and "--v-type q9 is none of" in stderr, f"a type that there is not: {stderr}")
 
 
+def structure():
+    """Masks with structure are the masks that they describe."""
+
+    def masked(what, seen, *given):
+        mask = npy.Array((1, 1, ROWS, KEYS), [seen(i, j) for i in range(ROWS) for j in range(KEYS)])
+        compare(what, [*map(str, given)], mask=mask)
+
+    ids, offset = [0, 0, 1, 1, 1, -1, 2], KEYS - ROWS
+    segments = save("segments", npy.Array((KEYS,), ids), "i4")
+    masked("segments", lambda i, j: ids[j] >= 0 and ids[i + offset] == ids[j], "--segments", segments)
+    pairs = [[(0, 1 + i % 2), (3, 3 + i % 4)] for i in range(ROWS)]
+    flat = [n for row in pairs for pair in row for n in pair]
+    ranges = save("ranges", npy.Array((ROWS, 2, 2), flat), "i8")
+    masked("ranges", lambda i, j: any(a <= j < b for a, b in pairs[i]), "--ranges", ranges)
+    bits = [[True, False, True], [False, True, True], [True, True, False]]
+    blocks = save("blocks", npy.Array((3, 3), sum(bits, [])), "b1")
+    masked("key blocks", lambda i, j: bits[i // 2][j // 3], "--key-blocks", blocks, "--block", "2x3")
+    late = [[(i + j) % 3 != 0 for j in range(4)] for i in range(ROWS)]
+    mask = save("late", npy.Array((ROWS, 4), sum(late, [])), "b1")
+    masked("a late mask", lambda i, j: j < 3 or late[i][j - 3], "--mask", mask, "--mask-from", 3)
+
+
 def main():
     global FILES
     harness.heed = sys.argv[1:]
@@ -459,7 +493,7 @@ def main():
         "--value",
         save("plain_v", V, "f4"),
     )
-    for test in (options, broadcasting, formats, rounding, layouts, threads_and_empty, heatmap, codes):
+    for test in (options, broadcasting, formats, rounding, layouts, threads_and_empty, heatmap, codes, structure):
         test()
     finish()
 
