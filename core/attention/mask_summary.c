@@ -142,10 +142,12 @@ static int has_odd_slope(const heed_problem *problem, const heed_tile *tile)
 #define SCAN_BIAS(name, type, minus_inf)                                                           \
     static unsigned name(const void *data, int64_t n)                                              \
     {                                                                                              \
-        const type *bias = data;                                                                   \
+        const char *at = data; /* of any alignment */                                              \
         type hidden = 0, zero = 0, other = 0;                                                      \
         for (int64_t j = 0; j < n; j++) {                                                          \
-            const type is_hidden = bias[j] == (minus_inf), is_zero = (type)(bias[j] << 1) == 0;    \
+            type x;                                                                                \
+            memcpy(&x, at + j * (int64_t)sizeof x, sizeof x);                                      \
+            const type is_hidden = x == (minus_inf), is_zero = (type)(x << 1) == 0;                \
             hidden |= is_hidden;                                                                   \
             zero |= is_zero;                                                                       \
             other |= !(is_hidden | is_zero);                                                       \
