@@ -15,7 +15,11 @@
 
 #include "../kit/random.h"
 
-enum { CASES = 200, CASES_INT8 = 200, MOST_KEYS = 3000 };
+#ifndef CASES
+#define CASES 200 /* of each accuracy */
+#endif
+
+enum { MOST_KEYS = 3000 };
 
 static uint64_t random_state;
 
@@ -318,7 +322,7 @@ int main(int argc, char **argv)
                      argc > 2 ? HEED_ACCURACY_INT8 : HEED_ACCURACY_EXACT);
     for (; cases < CASES && bad < 5; cases++)
         bad += check(contexts, (uint64_t)cases, HEED_ACCURACY_EXACT);
-    for (; cases < CASES + CASES_INT8 && bad < 5; cases++)
+    for (; cases < 2 * CASES && bad < 5; cases++)
         bad += check(contexts, (uint64_t)cases, HEED_ACCURACY_INT8);
     printf("%d cases, %d wrong\n", cases, bad);
     for (int c = 0; c < 3; c++)
