@@ -249,84 +249,108 @@ static int put_nans(const amx_run *x, int i, int unit, int end, float c)
     return found;
 }
 
+/* Weights of row i by its reference, from x->s. *partial: of split, their sum; *above: of split, the largest
+ * score, relative to the reference. Returns the largest fixed point of bf16_weights. */
+static vi weigh_row(const amx_run *x, int i, int unit, int end, vf *partial, vf *above)
+{
+    const int base = unit / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS;
+    const int64_t unit_bytes = x->l->group * 64 * x->l->parts;
+    const float *s = x->s + (unit - base) * 1024 + i * 16, reference = x->rows->reference[i];
+    char *p = p_tile(x, unit, 0, i / 16) + i % 16 * 64;
+    vi top = vi_zero();
+    *partial = v_set1(0);
+    *above = v_set1(-INFINITY);
+    for (; unit < end; unit++, s += 1024, p += unit_bytes) {
+        if (x->l->parts == 2)
+            split_weights(s, s + 512, x->c, reference, partial, above, p, p + 2048);
+        else
+            top = bf16_weights(s, s + 512, x->c, reference, top, p);
+    }
+    return top;
+}
+
+/* A reference for row i, of whose scores the one that it has is not high enough or that has none. *odd: may
+ * some be NaN or +inf? It becomes 0 where none is. Returns whether sums of an older reference have to be
+ * scaled. */
+static int choose_reference(const amx_run *x, int i, int unit, int end, int *odd)
+{
+    const int base = unit / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS, split = x->l->parts == 2;
+    const float largest = largest_of_row(x, i, 2 * (end - base), 2 * (unit - base), x->c);
+    float *reference = &x->rows->reference[i];
+    const float old = *reference;
+    if (old != AMX_UNSEEN && !(largest > old) && (largest != old || split))
+        return 0;
+    if (largest > 0x1.fffffep127f) {
+        *odd = 1;
+        *reference = old == AMX_UNSEEN ? 0 : old;
+    } else if (largest >= -0x1.fffffep127f) {
+        *reference = ceilf(largest) + (split ? AMX_SPLIT_MARGIN : AMX_MARGIN);
+    } else if (*odd && old == AMX_UNSEEN) {
+        *odd = put_nans(x, i, unit, end, x->c);
+        *reference = *odd ? 0 : AMX_UNSEEN;
+    }
+    return old != AMX_UNSEEN;
+}
+
+enum { CAREFUL_RAISED = 1, CAREFUL_HIGH = 2 };
+
+/* Row i of units [unit, end) of one block, whose products are in x->s. Returns CAREFUL_RAISED where O has
+ * to be multiplied by *factor, and CAREFUL_HIGH where a weight is of 2^-2 or more. */
+static int careful_row(amx_run *x, int i, int unit, int end, float *factor)
+{
+    const int base = unit / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS, split = x->l->parts == 2;
+    const int64_t unit_bytes = x->l->group * 64 * x->l->parts;
+    const float *reference = &x->rows->reference[i], *s = x->s + (unit - base) * 1024 + i * 16;
+    char *p = p_tile(x, unit, 0, i / 16) + i % 16 * 64;
+    int odd = transform_row(x, i, unit, end), done = 0, what = 0;
+    vf sum = v_load(x->rows->sum[i]), partial = v_set1(0), above;
+    vi top = vi_zero();
+    if (*reference != AMX_UNSEEN) {
+        top = weigh_row(x, i, unit, end, &partial, &above);
+        done = split ? !m_less(v_zero(), above) : !vi_halves_from(top, AMX_TOO_LARGE);
+    }
+    if (!done) {
+        const float old = *reference;
+        if (choose_reference(x, i, unit, end, &odd)) {
+            *factor = reference_factor(old, *reference);
+            sum = v_mul(sum, v_set1(*factor));
+            scale_exact(x, i, *factor);
+            what = CAREFUL_RAISED;
+        }
+        if (*reference == AMX_UNSEEN) {
+            for (int n = 0; n < x->l->parts * (end - unit); n++)
+                vi_store(p + (int64_t)n * x->l->group * 64, vi_zero());
+            return 0;
+        }
+        top = weigh_row(x, i, unit, end, &partial, &above);
+    }
+    if (odd && put_nans(x, i, unit, end, x->c)) {
+        sum = v_set1(NAN);
+        scale_exact(x, i, NAN);
+    }
+    if (split)
+        sum = v_add(sum, partial);
+    else
+        for (int n = 0; n < end - unit; n++)
+            sum = v_add_pairs(sum, vi_load(p + n * unit_bytes));
+    v_store(x->rows->sum[i], sum);
+    for (int n = 0; x->exact && n < end - unit; n++)
+        add_exact(x, i, s + n * 1024, s + n * 1024 + 512);
+    return vi_halves_from(top, AMX_RAISE_FIXED) ? what | CAREFUL_HIGH : what;
+}
+
 /* Units [unit, end) of one block. */
 static void careful_block(amx_run *x, int unit, int end)
 {
-    int base = unit / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS, first = 2 * (unit - base);
-    int groups = 2 * (end - base), split = x->l->parts == 2;
-    float factor[AMX_GROUP], c = x->c;
+    const int base = unit / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS;
+    float factor[AMX_GROUP];
     uint32_t raised = 0, high = 0;
     for (int u = unit; u < end; u++)
         products_with_k(x, u, x->s + (u - base) * 1024);
     for (int i = 0; i < x->n_rows; i++) {
-        int odd = transform_row(x, i, unit, end), done = 0;
-        float *reference = &x->rows->reference[i], *s = x->s + i * 16, largest = 0;
-        vf sum = v_load(x->rows->sum[i]), partial = v_set1(0), above = v_set1(-INFINITY);
-        vi top = vi_zero();
-        char *p = p_tile(x, unit, 0, i / 16) + i % 16 * 64;
-        int64_t unit_bytes = x->l->group * 64 * x->l->parts;
-        if (*reference != AMX_UNSEEN && split) {
-            for (int g = first, n = 0; g < groups; g += 2, n++)
-                split_weights(s + g * 512, s + g * 512 + 512, c, *reference, &partial, &above,
-                              p + n * unit_bytes, p + n * unit_bytes + 2048);
-            done = !m_less(v_zero(), above);
-        } else if (*reference != AMX_UNSEEN) {
-            for (int g = first, n = 0; g < groups; g += 2, n++)
-                top = bf16_weights(s + g * 512, s + g * 512 + 512, c, *reference, top,
-                                   p + n * unit_bytes);
-            done = !vi_halves_from(top, AMX_TOO_LARGE);
-        }
-        if (!done) {
-            partial = v_set1(0);
-            largest = largest_of_row(x, i, groups, first, c);
-            if (*reference == AMX_UNSEEN || largest > *reference ||
-                (largest == *reference && !split)) {
-                float old = *reference;
-                if (largest > 0x1.fffffep127f) {
-                    odd = 1;
-                    *reference = old == AMX_UNSEEN ? 0 : old;
-                } else if (largest >= -0x1.fffffep127f) {
-                    *reference = ceilf(largest) + (split ? AMX_SPLIT_MARGIN : AMX_MARGIN);
-                } else if (odd && old == AMX_UNSEEN) {
-                    odd = put_nans(x, i, unit, end, c);
-                    *reference = odd ? 0 : AMX_UNSEEN;
-                }
-                if (old != AMX_UNSEEN) {
-                    factor[i] = reference_factor(old, *reference);
-                    sum = v_mul(sum, v_set1(factor[i]));
-                    scale_exact(x, i, factor[i]);
-                    raised |= 1u << i;
-                }
-            }
-            if (*reference == AMX_UNSEEN) {
-                for (int n = 0; n < x->l->parts * (end - unit); n++)
-                    vi_store(p + (int64_t)n * x->l->group * 64, vi_zero());
-                continue;
-            }
-            for (int g = first, n = 0; g < groups; g += 2, n++) {
-                char *to = p + n * unit_bytes;
-                if (split)
-                    split_weights(s + g * 512, s + g * 512 + 512, c, *reference, &partial, &above,
-                                  to, to + 2048);
-                else
-                    top = bf16_weights(s + g * 512, s + g * 512 + 512, c, *reference,
-                                       g == first ? vi_zero() : top, to);
-            }
-        }
-        if (odd && put_nans(x, i, unit, end, c)) {
-            sum = v_set1(NAN);
-            scale_exact(x, i, NAN);
-        }
-        if (split)
-            sum = v_add(sum, partial);
-        else
-            for (int n = 0; n < end - unit; n++)
-                sum = v_add_pairs(sum, vi_load(p + n * unit_bytes));
-        v_store(x->rows->sum[i], sum);
-        for (int g = first; x->exact && g < groups; g += 2)
-            add_exact(x, i, s + g * 512, s + g * 512 + 512);
-        if (vi_halves_from(top, AMX_RAISE_FIXED))
-            high = 1;
+        const int what = careful_row(x, i, unit, end, &factor[i]);
+        raised |= (uint32_t)(what & CAREFUL_RAISED) << i;
+        high |= (uint32_t)(what & CAREFUL_HIGH);
     }
     if (raised) {
         flush_o(x, unit);

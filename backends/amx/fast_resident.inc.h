@@ -289,6 +289,29 @@ static inline void resident_next_o(resident *r)
     resident_load_o(r->x);
 }
 
+/* Chooses which products are made beside `unit`: the group's own, up to RESIDENT_AHEAD units on, then the
+ * first of the group after. Returns whose, and NULL if there are none. */
+AMX_INLINE const amx_run *resident_beside(resident *r, int unit, fast_unit *f, int *next_unit)
+{
+    const amx_run *next = NULL;
+    if (r->have < r->end) {
+        if (r->have <= unit + RESIDENT_AHEAD) {
+            next = r->x;
+            *next_unit = r->have++;
+            f->next = ring_scores(next, *next_unit - r->first);
+        }
+    } else if (r->after_have < r->after_want) {
+        next = r->after;
+        *next_unit = r->after_first + r->after_have;
+        f->next = ring_scores(next, r->after_have++);
+    }
+    if (next) {
+        f->q = next->q;
+        f->k_next = k_tile(next, *next_unit, 0, 0);
+    }
+    return next;
+}
+
 /* The units of the group at hand, with what the group before still needs and the first products of
  * the one after. Returns how far it has come: at the end of a block in which *status was not 0 (as
  * fast_check), or at the end. O of the group is in the registers, without its last two units. */
@@ -305,25 +328,10 @@ static int resident_slots(resident *r, int *status)
     *status = 0;
     for (; unit < r->end && !*status; unit++, n++) {
         const unsigned at = r->at + (unsigned)n;
-        const amx_run *next = NULL;
         int next_unit = 0, before = 1;
+        const amx_run *next = resident_beside(r, unit, &f, &next_unit);
         f.now = ring_scores(x, n);
         f.weights = ring_weights(x, at);
-        if (r->have < r->end) {
-            if (r->have <= unit + RESIDENT_AHEAD) {
-                next = x;
-                next_unit = r->have++;
-                f.next = ring_scores(x, next_unit - r->first);
-            }
-        } else if (r->after_have < r->after_want) {
-            next = r->after;
-            next_unit = r->after_first + r->after_have;
-            f.next = ring_scores(next, r->after_have++);
-        }
-        if (next) {
-            f.q = next->q;
-            f.k_next = k_tile(next, next_unit, 0, 0);
-        }
         f.p_before = ring_weights(x, at - 2);
         if (n >= 2)
             f.v_before = v_tile(x, unit - 2, 0, 0);
