@@ -360,34 +360,42 @@ static heed_status check_sharing(const heed_attn_args *args, heed_error *why)
     return HEED_OK;
 }
 
-heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args *args,
-                               heed_error *why)
+/* How many elements of each axis may be reached. */
+typedef struct shapes {
+    int64_t q[4], k[4], v[4], out[4], pairs[4], lse[4], ranges[4], words[4];
+    int empty_kv;
+} shapes;
+
+static shapes shapes_of(const heed_attn_desc *desc, const heed_attn_args *args)
 {
-    uint64_t f = desc->features;
-    heed_status st = check_sizes(desc, args, why);
-    if (st != HEED_OK)
-        return st;
-    if ((f & HEED_HAS_PAGES) && (args->n_pages < 0 || args->n_pages > MAX_LENGTH))
-        INVALID("args.n_pages is %lld, 0 to %d is required", (long long)args->n_pages, MAX_LENGTH);
-    const int64_t b = args->batch, q = args->q_len, kv = args->kv_len;
+    const int64_t b = args->batch, q = args->q_len, kv = args->kv_len, heads = desc->q_heads;
+    const int paged = (desc->features & HEED_HAS_PAGES) != 0;
+    const int blocks = (desc->features & HEED_HAS_KEY_BLOCKS) != 0, empty_kv = b == 0 || kv == 0;
     /* Packed rows lie behind each other: one long sequence. Where the last one of k and v ends is
      * known only per sequence, so their reach is checked for the most that there can be. */
-    const int64_t q_batch = args->q_starts && b ? 1 : b,
-                  q_rows = args->q_starts ? desc->max_rows : q;
-    const int empty_kv = b == 0 || kv == 0, paged = (f & HEED_HAS_PAGES) != 0;
+    const int64_t q_batch = args->q_starts && b ? 1 : b;
+    const int64_t q_rows = args->q_starts ? desc->max_rows : q;
     const int64_t kv_batch = empty_kv ? 0 : paged ? args->n_pages : args->kv_starts ? 1 : b;
     const int64_t kv_rows = paged ? desc->page_len : args->kv_starts ? MAX_LENGTH : kv;
-    const int64_t q_shape[] = {q_batch, desc->q_heads, q_rows, desc->qk_dim};
-    const int64_t k_shape[] = {kv_batch, desc->kv_heads, kv_rows, desc->qk_dim};
-    const int64_t v_shape[] = {kv_batch, desc->kv_heads, kv_rows, desc->v_dim};
-    const int64_t out_shape[] = {q_batch, desc->q_heads, q_rows, desc->v_dim};
-    const int64_t pairs[] = {b, desc->q_heads, q, kv};
-    const int64_t lse_shape[] = {q_batch, desc->q_heads, q_rows, 1};
-    const int has_blocks = (f & HEED_HAS_KEY_BLOCKS) != 0;
-    const int64_t row_blocks = has_blocks ? heed_ceil_div(q, desc->block_rows) : 0;
-    const int64_t key_blocks = has_blocks ? heed_ceil_div(kv, desc->block_keys) : 0;
-    const int64_t ranges_shape[] = {b, desc->q_heads, q, desc->n_ranges};
-    const int64_t words_shape[] = {b, desc->q_heads, row_blocks, heed_ceil_div(key_blocks, 64)};
+    const int64_t key_blocks = blocks ? heed_ceil_div(kv, desc->block_keys) : 0;
+    return (shapes){
+        .q = {q_batch, heads, q_rows, desc->qk_dim},
+        .k = {kv_batch, desc->kv_heads, kv_rows, desc->qk_dim},
+        .v = {kv_batch, desc->kv_heads, kv_rows, desc->v_dim},
+        .out = {q_batch, heads, q_rows, desc->v_dim},
+        .pairs = {b, heads, q, kv},
+        .lse = {q_batch, heads, q_rows, 1},
+        .ranges = {b, heads, q, desc->n_ranges},
+        .words = {b, heads, blocks ? heed_ceil_div(q, desc->block_rows) : 0,
+                  heed_ceil_div(key_blocks, 64)},
+        .empty_kv = empty_kv,
+    };
+}
+
+static heed_status check_views(const heed_attn_desc *d, const heed_attn_args *args, const shapes *s,
+                               heed_error *why)
+{
+    const uint64_t f = d->features;
     const struct {
         const char *name;
         const void *data;
@@ -396,37 +404,50 @@ heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args 
         int64_t bytes;
         const int64_t *shape;
     } view[] = {
-        {"q", args->q.data, args->q.stride, 1, 0, heed_dtype_bytes(desc->q_type), q_shape},
-        {"k", args->k.data, args->k.stride, 1, 0, heed_reach_bytes(desc->k_type), k_shape},
-        {"v", args->v.data, args->v.stride, 1, 0, heed_reach_bytes(desc->v_type), v_shape},
-        {"out", args->out.data, args->out.stride, 1, 1, heed_dtype_bytes(desc->out_type),
-         out_shape},
-        {"mask", args->mask.data, args->mask.stride, (f & HEED_HAS_MASK) != 0, 0, 1, pairs},
-        {"bias", args->bias.data, args->bias.stride, (f & HEED_HAS_BIAS) != 0, 0, 4, pairs},
-        {"lse", args->lse.data, args->lse.stride, (f & HEED_HAS_LSE) != 0, 1, 4, lse_shape},
+        {"q", args->q.data, args->q.stride, 1, 0, heed_dtype_bytes(d->q_type), s->q},
+        {"k", args->k.data, args->k.stride, 1, 0, heed_reach_bytes(d->k_type), s->k},
+        {"v", args->v.data, args->v.stride, 1, 0, heed_reach_bytes(d->v_type), s->v},
+        {"out", args->out.data, args->out.stride, 1, 1, heed_dtype_bytes(d->out_type), s->out},
+        {"mask", args->mask.data, args->mask.stride, (f & HEED_HAS_MASK) != 0, 0, 1, s->pairs},
+        {"bias", args->bias.data, args->bias.stride, (f & HEED_HAS_BIAS) != 0, 0, 4, s->pairs},
+        {"lse", args->lse.data, args->lse.stride, (f & HEED_HAS_LSE) != 0, 1, 4, s->lse},
         {"weights", args->weights.data, args->weights.stride, (f & HEED_HAS_WEIGHTS) != 0, 1, 4,
-         pairs},
-        {"scores", args->scores.data, args->scores.stride, (f & HEED_HAS_SCORES) != 0, 1, 4, pairs},
+         s->pairs},
+        {"scores", args->scores.data, args->scores.stride, (f & HEED_HAS_SCORES) != 0, 1, 4,
+         s->pairs},
         {"ranges", args->ranges.data, args->ranges.stride, (f & HEED_HAS_RANGES) != 0, 0, 8,
-         ranges_shape},
-        {"key_blocks", args->key_blocks.data, args->key_blocks.stride, has_blocks, 0, 8,
-         words_shape},
+         s->ranges},
+        {"key_blocks", args->key_blocks.data, args->key_blocks.stride,
+         (f & HEED_HAS_KEY_BLOCKS) != 0, 0, 8, s->words},
     };
     for (size_t i = 0; i < sizeof view / sizeof *view; i++) {
-        st = check_view(view[i].name, view[i].data, view[i].stride, view[i].wanted,
-                        view[i].is_output, view[i].bytes, view[i].shape, why);
+        heed_status st = check_view(view[i].name, view[i].data, view[i].stride, view[i].wanted,
+                                    view[i].is_output, view[i].bytes, view[i].shape, why);
         if (st != HEED_OK)
             return st;
     }
-    if (!empty_kv)
-        st = heed_check_blocks("k", desc->k_type, args->k.stride, k_shape, why);
-    if (st == HEED_OK && !empty_kv)
-        st = heed_check_blocks("v", desc->v_type, args->v.stride, v_shape, why);
+    return HEED_OK;
+}
+
+heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args *args,
+                               heed_error *why)
+{
+    heed_status st = check_sizes(desc, args, why);
+    if (st != HEED_OK)
+        return st;
+    if ((desc->features & HEED_HAS_PAGES) && (args->n_pages < 0 || args->n_pages > MAX_LENGTH))
+        INVALID("args.n_pages is %lld, 0 to %d is required", (long long)args->n_pages, MAX_LENGTH);
+    const shapes s = shapes_of(desc, args);
+    st = check_views(desc, args, &s, why);
+    if (st == HEED_OK && !s.empty_kv)
+        st = heed_check_blocks("k", desc->k_type, args->k.stride, s.k, why);
+    if (st == HEED_OK && !s.empty_kv)
+        st = heed_check_blocks("v", desc->v_type, args->v.stride, s.v, why);
     if (st == HEED_OK)
-        st = check_quants(desc, args, k_shape, v_shape, why);
+        st = check_quants(desc, args, s.k, s.v, why);
     if (st == HEED_OK)
         st = check_arrays(desc, args, why);
-    if (st != HEED_OK || b == 0 || q == 0) /* an empty problem has no memory to share */
-        return st;
+    if (st != HEED_OK || args->batch == 0 || args->q_len == 0)
+        return st; /* an empty problem has no memory to share */
     return check_sharing(args, why);
 }
