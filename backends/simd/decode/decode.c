@@ -439,20 +439,22 @@ static int is_coded(const decode *d)
 #endif
 }
 
-/* Keys [first, end), whole blocks, of adjacent kv heads: a run. */
+/* A run of adjacent kv heads, before one that begins at key `then`. */
 static void run_all(const heed_simd_tuning *tuning, decode *d, int64_t heads,
-                    const decode_room *room, int64_t first, int64_t end)
+                    const decode_room *room, const seen_run *now, int64_t then)
 {
+    for (int64_t h = 0; h < heads; h++)
+        d[h].adds = now->adds;
 #if PAIR == 1
     if (is_coded(d)) {
-        run_coded(d, heads, room, first, end);
+        run_coded(d, heads, room, now->first, now->end);
         return;
     }
 #endif
 #ifndef HEED_SIMD_INT8
-    run(tuning, d, heads, room->scores[0], first, end);
+    run(tuning, d, heads, room->scores[0], now->first, now->end, then);
 #else
-    (void)tuning;
+    (void)tuning, (void)then;
 #endif
 }
 
@@ -464,20 +466,21 @@ static void all_blocks(const heed_simd_tuning *tuning, decode *d, int64_t heads,
                        const decode_room *room)
 {
     const int64_t k_end = d->tile->k_end;
-    for (int64_t at = d->tile->k_first / DECODE_BLOCK * DECODE_BLOCK; at < k_end;) {
-        int64_t first = k_end, last = k_end;
-        if (runs)
-            find_run(d, heads, at, &first, &last);
-        while (at < first) {
-            const int64_t step = heads > 1 && d->masked ? at + BESIDE_KEYS : first;
-            const int64_t to = step < first ? step : first;
+    const seen_run none = {k_end, k_end, 0};
+    int64_t at = d->tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
+    for (seen_run next = runs ? find_run(d, heads, at) : none; at < k_end;) {
+        const seen_run now = next;
+        while (at < now.first) {
+            const int64_t step = heads > 1 && d->masked ? at + BESIDE_KEYS : now.first;
+            const int64_t to = step < now.first ? step : now.first;
             for (int64_t h = 0; h < heads; h++)
                 each_block(&d[h], room, at, to);
             at = to;
         }
-        if (first < last)
-            run_all(tuning, d, heads, room, first, last);
-        at = last;
+        next = now.end < k_end ? find_run(d, heads, now.end) : none;
+        if (now.first < now.end)
+            run_all(tuning, d, heads, room, &now, next.first);
+        at = now.end;
     }
 }
 

@@ -26,13 +26,41 @@ static int share_ways(const char *a, const char *b)
     return apart < 2048;
 }
 
-/* One block after the other, as it lies. */
+/* Of a run as short as this, in bytes of K, the next run is fetched meanwhile: a stream that ends before
+ * the CPU follows it comes at half the rate. */
+#define RUN_SHORT 65536
+
+/* The blocks of a short run; what lies RUN_FAR on in the order of the work is fetched, of the next run,
+ * that begins at key `then`, too. */
+V_INLINE void run_hops(uint32_t type, int64_t dims, decode *d, float *lent, int64_t first,
+                       int64_t end, int64_t then)
+{
+    const int64_t step = dims * (type == HEED_F32 ? 4 : 2), far = RUN_FAR / step;
+    const char *const k_data = d->tile->k.data, *const v_data = d->tile->v.data;
+    const int64_t most = then + RUN_SHORT / step < d->tile->k_end ? RUN_SHORT / step : 0;
+    touch(k_data + then * step, most * step);
+    touch(v_data + then * step, most * step);
+    for (; first < end; first += DECODE_BLOCK) {
+        const int64_t later = first + far < end ? first + far : then + first + far - end;
+        const run_side k = {k_data + first * step, step, (later - first) * step, NULL};
+        const run_side v = {v_data + first * step, step, (later - first) * step, NULL};
+        d->run_key = first;
+        run_block(type, dims, d, lent, &k, &v, 0);
+    }
+}
+
+/* One block after the other, as it lies. The next run begins at key `then`: at the tile's last if there
+ * is none. */
 V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, float *lent, int64_t first,
-                         int64_t end)
+                         int64_t end, int64_t then)
 {
     const int64_t step = dims * (type == HEED_F32 ? 4 : 2), size = step * DECODE_BLOCK;
     run_side k = {(const char *)d->tile->k.data + first * step, step, RUN_AHEAD, NULL};
     run_side v = {(const char *)d->tile->v.data + first * step, step, RUN_AHEAD, NULL};
+    if (then < d->tile->k_end && (end - first) * step <= RUN_SHORT) {
+        run_hops(type, dims, d, lent, first, end, then);
+        return;
+    }
     /* Where the sums of so many rows leave registers for some of the dims, each line is read in two
      * goes, which is no stream. */
     const int far = type == HEED_F32 ? SUM_DIMS < 256 && d->rows > 2 : share_ways(k.at, v.at);
@@ -175,9 +203,10 @@ V_INLINE void run_pieces(uint32_t type, int64_t dims, decode *d, int64_t heads, 
 }
 
 #define RUN_OF(name, type, dims)                                                                   \
-    V_NOINLINE void blocks_##name##_##dims(decode *d, float *lent, int64_t first, int64_t end)     \
+    V_NOINLINE void blocks_##name##_##dims(decode *d, float *lent, int64_t first, int64_t end,     \
+                                           int64_t then)                                           \
     {                                                                                              \
-        run_blocks(type, dims, d, lent, first, end);                                               \
+        run_blocks(type, dims, d, lent, first, end, then);                                         \
     }                                                                                              \
     V_NOINLINE void pieces_##name##_##dims(decode *d, int64_t heads, float *lent, int64_t first,   \
                                            int64_t end)                                            \
@@ -185,12 +214,12 @@ V_INLINE void run_pieces(uint32_t type, int64_t dims, decode *d, int64_t heads, 
         run_pieces(type, dims, d, heads, lent, first, end);                                        \
     }                                                                                              \
     static void run_##name##_##dims(decode *d, int64_t heads, float *lent, int64_t first,          \
-                                    int64_t end)                                                   \
+                                    int64_t end, int64_t then)                                     \
     {                                                                                              \
         if (heads > 1 || d->tile->pages)                                                           \
             pieces_##name##_##dims(d, heads, lent, first, end);                                    \
         else                                                                                       \
-            blocks_##name##_##dims(d, lent, first, end);                                           \
+            blocks_##name##_##dims(d, lent, first, end, then);                                     \
     }
 #if PAIR == 1
 RUN_OF(f32, HEED_F32, 64)
@@ -202,9 +231,9 @@ RUN_OF(bf16, HEED_BF16, 64)
 RUN_OF(bf16, HEED_BF16, 128)
 #undef RUN_OF
 
-/* Keys [first, end), whole blocks, of adjacent kv heads. */
+/* Keys [first, end), whole blocks, of adjacent kv heads, before those of a run that begins at `then`. */
 static void run(const heed_simd_tuning *tuning, decode *d, int64_t heads, float *lent,
-                int64_t first, int64_t end)
+                int64_t first, int64_t end, int64_t then)
 {
     const int wide = d->problem->qk_dim == 128;
     (void)tuning;
@@ -214,15 +243,15 @@ static void run(const heed_simd_tuning *tuning, decode *d, int64_t heads, float 
         return;
     }
     if (d->problem->k_type == HEED_F32) {
-        (wide ? run_f32_128 : run_f32_64)(d, heads, lent, first, end);
+        (wide ? run_f32_128 : run_f32_64)(d, heads, lent, first, end, then);
         return;
     }
     if (d->problem->k_type == HEED_F16) {
-        (wide ? run_f16_128 : run_f16_64)(d, heads, lent, first, end);
+        (wide ? run_f16_128 : run_f16_64)(d, heads, lent, first, end, then);
         return;
     }
 #endif
-    (wide ? run_bf16_128 : run_bf16_64)(d, heads, lent, first, end);
+    (wide ? run_bf16_128 : run_bf16_64)(d, heads, lent, first, end, then);
 }
 
 #endif

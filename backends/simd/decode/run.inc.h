@@ -113,31 +113,35 @@ static int all_see(const decode *d, int64_t heads, int64_t key, int64_t n, int *
     return 1;
 }
 
-/* Finds the next blocks from `from` on, [*first, *end), of which every row of some kv heads sees every
- * key: none if they are equal. Of a run all blocks have a bias that is added, or none has. */
-static void find_run(decode *d, int64_t heads, int64_t from, int64_t *first, int64_t *end)
+/* Keys [first, end), whole blocks, which every row sees; none where the two are equal. */
+typedef struct seen_run {
+    int64_t first, end;
+    int adds; /* a bias is added to the scores of all its blocks, or of none */
+} seen_run;
+
+/* The next run of some kv heads from `from` on. */
+static seen_run find_run(const decode *d, int64_t heads, int64_t from)
 {
     const heed_tile *t = d->tile;
     int64_t low = from > d->common_first ? from : d->common_first;
     const int64_t high =
         (t->k_end < d->common_end ? t->k_end : d->common_end) / DECODE_BLOCK * DECODE_BLOCK;
-    int adds = 0, now;
+    seen_run found = {t->k_end, t->k_end, 0};
+    int now;
     low = (low + DECODE_BLOCK - 1) / DECODE_BLOCK * DECODE_BLOCK;
-    *first = *end = t->k_end;
     if (low < high && !d->masked)
-        *first = low, *end = high;
+        found.first = low, found.end = high;
     for (int64_t n; low < high && d->masked; low += n) {
         n = DECODE_KEY_BLOCK - low % DECODE_KEY_BLOCK;
         n = low + n < high ? n : high - low;
         const int seen = all_see(d, heads, low, n, &now);
-        if (*first == t->k_end && seen)
-            *first = *end = low, adds = now;
-        if (*first < t->k_end && (!seen || now != adds))
+        if (found.first == t->k_end && seen)
+            found = (seen_run){low, low, now};
+        if (found.first < t->k_end && (!seen || now != found.adds))
             break;
-        *end = *first < t->k_end ? low + n : *end;
+        found.end = found.first < t->k_end ? low + n : found.end;
     }
-    for (int64_t h = 0; h < heads; h++)
-        d[h].adds = adds;
+    return found;
 }
 
 /* K or V of a block: its first row, the bytes from row to row, and those to the lines that are
