@@ -173,7 +173,7 @@ enum { PARTS = 16 };
 
 static float bound_of(const float *q, const float *least, const float *greatest, int64_t dim)
 {
-    float sum[PARTS] = {0}, all = 0;
+    float sum[PARTS] = {0}, four[4], all = 0;
     int64_t d = 0;
     for (; d + PARTS <= dim; d += PARTS)
         for (int i = 0; i < PARTS; i++) {
@@ -184,9 +184,10 @@ static float bound_of(const float *q, const float *least, const float *greatest,
         const float a = q[d] * least[d], b = q[d] * greatest[d];
         all += a > b ? a : b;
     }
-    for (int i = 0; i < PARTS; i++)
-        all += sum[i];
-    return all;
+    for (int i = 0; i < 4;
+         i++) /* a chain of additions would take as long as the products of 128 dims */
+        four[i] = (sum[i] + sum[i + 4]) + (sum[i + 8] + sum[i + 12]);
+    return all + ((four[0] + four[2]) + (four[1] + four[3]));
 }
 
 /* Floats in the order of these numbers, NaN above all. */
@@ -238,23 +239,32 @@ static void choose(const heed_key_bounds_args *a, int64_t n, uint64_t *words)
     }
 }
 
-/* The bounds of all blocks for a query head, the greater of them and what is there with `more`. */
-static void score_blocks(const heed_key_bounds_args *a, int64_t h, int64_t n, int more)
+/* Query heads whose bounds of a block are taken one after the other, while it is in L1, and dims at a
+ * time. */
+enum { HEADS = 8, DIMS = 256 };
+
+/* The greatest bound of all blocks for some adjacent query heads, at most HEADS, of a kv head, and of
+ * what is there with `more`. */
+static void score_blocks(const heed_key_bounds_args *a, int64_t h, int64_t heads, int64_t n,
+                         int more)
 {
     const int64_t g = h / (a->q_heads / a->kv_heads);
-    enum { DIMS = 256 };
     for (int64_t d = 0; d < a->dim; d += DIMS) {
         const int64_t dims = a->dim - d < DIMS ? a->dim - d : DIMS;
-        float q[DIMS];
-        heed_convert(a->type, a->x.data, h * a->x.stride[1] + d * a->x.stride[3], a->x.stride[3],
-                     HEED_F32, q, 0, 1, dims);
+        float q[HEADS][DIMS];
+        for (int64_t k = 0; k < heads; k++)
+            heed_convert(a->type, a->x.data, (h + k) * a->x.stride[1] + d * a->x.stride[3],
+                         a->x.stride[3], HEED_F32, q[k], 0, 1, dims);
         for (int64_t i = 0; i < n; i++) {
             const int64_t at = g * a->bounds_stride + i * a->dim + d;
-            const float bound = bound_of(q, a->least + at, a->greatest + at, dims);
-            if (a->dim > DIMS) /* of wide heads the bounds of parts are added up */
-                a->scores[i] = d ? a->scores[i] + bound : bound;
-            else if (!more || !(a->scores[i] >= bound || a->scores[i] != a->scores[i]))
-                a->scores[i] = bound;
+            for (int64_t k = 0; k < heads; k++) {
+                const float bound = bound_of(q[k], a->least + at, a->greatest + at, dims);
+                const float before = a->scores[i];
+                if (a->dim > DIMS) /* of wide heads the bounds of parts are added up */
+                    a->scores[i] = d ? before + bound : bound;
+                else if (!(more || k) || !(before >= bound || before != before))
+                    a->scores[i] = bound;
+            }
         }
     }
 }
@@ -266,17 +276,17 @@ heed_status heed_key_blocks_topk(const heed_key_bounds_args *args)
     heed_status st = heed_read_struct("args", args, sizeof a, &a, &why);
     if (st == HEED_OK)
         st = check_bounds(&a, 1, &why);
-    if (st == HEED_OK && a.shared && a.dim > 256)
+    if (st == HEED_OK && a.shared && a.dim > DIMS)
         st = heed_fail(&why, HEED_ERR_INVALID,
-                       "args.shared is 1 with args.dim = %u, at most 256 is required", a.dim);
+                       "args.shared is 1 with args.dim = %u, at most %d is required", a.dim, DIMS);
     if (st != HEED_OK)
         return heed_report_call(args, st, &why);
     const int64_t n = blocks_of(&a), words = (n + 63) / 64;
     const uint32_t group = a.shared ? a.q_heads / a.kv_heads : 1;
     heed_fpenv saved = heed_fpenv_enter();
     for (int64_t h = 0; h < a.q_heads && n; h += group) {
-        for (uint32_t k = 0; k < group; k++)
-            score_blocks(&a, h + k, n, k > 0);
+        for (uint32_t k = 0; k < group; k += HEADS)
+            score_blocks(&a, h + k, group - k < HEADS ? group - k : HEADS, n, k > 0);
         choose(&a, n, a.words + h * words);
         for (uint32_t k = 1; k < group; k++)
             memcpy(a.words + (h + k) * words, a.words + h * words, (size_t)words * sizeof *a.words);
