@@ -93,12 +93,30 @@ static int64_t rows_of_block(const prefill *f, int64_t row, int64_t n_rows)
     return here < n_rows ? here : n_rows;
 }
 
+/* Of n_rows rows from `row` on those before a row whose ranges begin behind all of theirs, if these are
+ * many: another document begins there, and a panel of both would multiply each by the keys of the
+ * other. */
+static int64_t rows_of_document(const prefill *f, int64_t row, int64_t n_rows)
+{
+    const heed_tile *tile = f->tile;
+    const int64_t i = row % tile->q_count, head = row / tile->q_count;
+    const int64_t most = tile->q_count - i < PANEL ? tile->q_count - i : PANEL;
+    int64_t first, end, far = 0;
+    for (int64_t n = 0; tile->ranges.data && n < most && n < n_rows; n++) {
+        heed_row_span(f->problem, tile, head, tile->q_first + i + n, &first, &end);
+        if (n >= LANES && first >= far)
+            return n;
+        far = end > far ? end : far;
+    }
+    return n_rows;
+}
+
 /* Takes rows from `row` on, of which there are n_rows, and returns how many. */
 static int64_t panel_begin(const prefill *f, panel *p, int64_t row, int64_t n_rows)
 {
     const heed_tile *tile = f->tile;
     int64_t head = row / tile->q_count, i = row % tile->q_count, n;
-    n_rows = rows_of_block(f, row, n_rows);
+    n_rows = rows_of_document(f, row, rows_of_block(f, row, n_rows));
     /* The kernel of a single vector waits for its own sums: rather twice two than three and one. */
     int64_t rows = n_rows > PANEL && n_rows <= PANEL + LANES ? PANEL - LANES
                    : n_rows < PANEL                          ? n_rows
@@ -137,12 +155,16 @@ static int wants_copy(const heed_rows *rows, uint32_t type, const int32_t *pages
 
 /* Finds the keys of the block at hand that may be read: what nobody sees by ranges and key blocks may
  * lie in memory that is not there. */
-static void find_needed(prefill *f)
+static void find_needed(prefill *f, panel *const *p, int64_t n)
 {
     const heed_tile *tile = f->tile;
+    const int64_t low = f->first > tile->k_first ? f->first : tile->k_first;
     f->needs = HEED_BLOCK_ALL;
     if (!heed_has_lists(tile))
         return;
+    for (int64_t i = 0; i < n && !f->lists; i++) /* one range a row: its span is what it sees */
+        if (p[i]->all_first <= low && p[i]->all_end >= f->end)
+            return;
     const int64_t at = f->first / f->layout.key_block - tile->k_first / f->layout.key_block;
     const int64_t heads = tile->mask_block_stride ? tile->n_heads : 1;
     for (int64_t h = 0; h < heads && !(tile->flags & HEED_TILE_OUTPUTS); h++)

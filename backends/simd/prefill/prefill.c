@@ -258,7 +258,7 @@ static void run_outputs(prefill *f, panel *const *p, int64_t n, const heed_rows 
         pack_queries(f->problem, f->tile, p[i], f->factor);
     for (int64_t first = f->tile->k_first; first < f->tile->k_end; first = f->end) {
         set_block(f, first);
-        find_needed(f);
+        find_needed(f, p, n);
         block_load_keys(f);
         for (int64_t i = 0; i < n; i++)
             show_panel(f, p[i], out, stage, weights);
@@ -283,7 +283,7 @@ static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
                 pack_queries(problem, tile, p[loaded], f->factor);
             if (first_panel < 0) {
                 first_panel = i;
-                find_needed(f);
+                find_needed(f, p, n);
                 block_load_keys(f);
                 f->values = 1;
             }
