@@ -319,6 +319,7 @@ static void describe(layer *l)
                                .max_q_len = s->q_len,
                                .max_kv_len = s->cache ? s->capacity : s->kv_len,
                                .max_rows = packed ? s->batch * (s->q_len + 3) : 0};
+    layer_describe_lists(l);
     l->desc = (heed_mha_desc){
         .struct_size = sizeof l->desc,
         .features = (s->d_kv ? HEED_MHA_HAS_CROSS : 0) | (s->cache ? HEED_MHA_HAS_CACHE : 0) |
@@ -346,7 +347,8 @@ int layer_build(heed_context *context, layer *l, const layer_spec *spec, int sid
     if (make_linears(context, l, outcome) != 0)
         return -1;
     describe(l);
-    if (make_tensors(l, side) != 0 || make_cache(l, side) != 0 || make_outputs(l) != 0)
+    if (make_tensors(l, side) != 0 || make_cache(l, side) != 0 || make_outputs(l) != 0 ||
+        layer_make_lists(l, side) != 0)
         return kit_fail(outcome, "out of memory"), -1;
     for (int n = LAYER_X; n <= LAYER_RESIDUAL; n++)
         if (n != LAYER_Y && l->buffer[n].map)
@@ -380,6 +382,8 @@ void layer_free(layer *l)
     }
     for (int n = 0; n < LAYER_BUFFERS; n++)
         guard_unmap(&l->buffer[n]);
+    guard_unmap(&l->ranges);
+    guard_unmap(&l->key_blocks);
     free(l->cache_before[0]);
     free(l->cache_before[1]);
     free(l->mask);

@@ -20,6 +20,8 @@ enum {
 enum { LAYER_NO_CACHE, LAYER_CONTIGUOUS, LAYER_PAGES };
 /** How the rows of sequences lie. */
 enum { LAYER_DENSE, LAYER_GAPS, LAYER_LENS, LAYER_PACKED, LAYER_PACKED_GAPS };
+/** What tells who sees whom, as bits: layer_lists.c. */
+enum { LAYER_RANGES = 1, LAYER_BLOCKS = 2, LAYER_FROM = 4 };
 
 typedef struct layer_spec {
     uint32_t q_heads, kv_heads, qk_dim, v_dim, d_model, d_kv; /* d_kv: cross-attention */
@@ -29,6 +31,7 @@ typedef struct layer_spec {
     uint32_t x_type, w_type, mid_type, kv_type,
         y_type;        /* kv_type: of k and v as attention reads them */
     uint64_t features; /* of attention */
+    uint32_t lists;    /* LAYER_FROM goes with HEED_HAS_MASK */
     uint32_t position;
     heed_rotary_desc rotary;
     int no_new;    /* cross-attention to what the cache holds */
@@ -61,6 +64,8 @@ typedef struct layer {
         kv_starts[LAYER_BATCH];
     int32_t cache_lens[LAYER_BATCH], table[256];
     unsigned char *mask;
+    guard_buffer ranges, key_blocks;
+    int32_t mask_from[LAYER_BATCH];
     float slope[16], sink[16];
     heed_linear *linear[6];      /* q, k, v, qkv, kv, out */
     double *weight[6], *bias[6]; /* as float64: [in, out]; per head where shared */
@@ -83,6 +88,12 @@ void layer_check(const layer *l, kit_outcome *outcome);
 
 /** Elements of y to row i of sequence b. */
 int64_t layer_y_row(const layer *l, int64_t b, int64_t i);
+
+/** layer_lists.c: may row i see key j by ranges and key blocks? `of` is the layer. */
+int layer_listed(const void *of, int64_t b, int64_t h, int64_t i, int64_t j);
+/** Puts them into the description of attention, and into the args. Returns 0, or -1 when out of memory. */
+void layer_describe_lists(layer *l);
+int layer_make_lists(layer *l, int side);
 
 /** mha_refusals.c: how many mistakes a caller may make. */
 size_t layer_mistakes(void);

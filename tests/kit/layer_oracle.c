@@ -395,7 +395,10 @@ static void attend(checker *c)
         .kv_lens = all,
         .offset = offset,
         .alibi_slope = l->args.alibi_slope,
-        .sink = l->args.sink};
+        .sink = l->args.sink,
+        .listed = s->lists & (LAYER_RANGES | LAYER_BLOCKS) ? layer_listed : NULL,
+        .listed_of = l,
+        .mask_from = l->args.mask_from};
     if (reference_attention(&p, attend_row, c) != 0)
         kit_fail(c->outcome, "out of memory");
 }

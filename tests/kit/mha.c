@@ -62,6 +62,19 @@ static const struct {
     {"cross_cache_again", {.q_len = 3, .kv_len = 13, .d_kv = 17, .projections = LAYER_PAIR, .out = 24, .cache = LAYER_CONTIGUOUS, .capacity = 30, .no_new = 1}},
     {"gaps_decode", {.q_len = 1, .projections = LAYER_FUSED, .out = 24, .residual = 1, .rows = LAYER_GAPS, .cache = LAYER_PAGES, .capacity = 30, BOTTOM}},
     {"cross_cache_rotary", {.q_len = 3, .kv_len = 13, .d_kv = 17, .projections = LAYER_PAIR, .cache = LAYER_PAGES, .capacity = 30, HALF(12)}},
+    {"ranges", {.q_len = 19, .projections = LAYER_FUSED, .out = 24, .residual = 1, .lists = LAYER_RANGES}},
+    {"ranges_outputs_packed", {.q_len = 9, .projections = LAYER_FUSED, .rows = LAYER_PACKED_GAPS, .cache = LAYER_PAGES, .capacity = 40,
+     .features = HEED_HAS_LSE | HEED_HAS_WEIGHTS, .lists = LAYER_RANGES}},
+    {"ranges_decode", {.q_len = 1, .projections = LAYER_FUSED, .out = 24, .cache = LAYER_PAGES, .capacity = 70, .lists = LAYER_RANGES, HALF(12)}},
+    {"ranges_cross", {.q_len = 6, .kv_len = 20, .d_kv = 17, .projections = LAYER_PAIR, .out = 24, .rows = LAYER_LENS, .lists = LAYER_RANGES}},
+    {"blocks", {.q_len = 19, .projections = LAYER_SEPARATE, .out = 24, .rows = LAYER_LENS, .lists = LAYER_BLOCKS, BOTTOM}},
+    {"blocks_pages", {.q_len = 9, .projections = LAYER_FUSED, .cache = LAYER_PAGES, .capacity = 64, .lists = LAYER_BLOCKS,
+     .features = HEED_HAS_LSE | HEED_HAS_WEIGHTS}},
+    {"mask_from", {.q_len = 9, .projections = LAYER_FUSED, .out = 24, .cache = LAYER_CONTIGUOUS, .capacity = 50, .lists = LAYER_FROM,
+     .features = HEED_HAS_LSE | HEED_HAS_MASK}},
+    {"all_lists", {.q_len = 9, .projections = LAYER_FUSED, .rows = LAYER_PACKED, .cache = LAYER_PAGES, .capacity = 40,
+     .lists = LAYER_RANGES | LAYER_BLOCKS | LAYER_FROM, .features = HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_MASK | HEED_HAS_CAUSAL,
+     .position = HEED_POS_BOTTOM_RIGHT}},
     /* What the project set out from: a single head as in BERT, and small heads in a batch. */
     {"bert_self", {.q_heads = 1, .kv_heads = 1, .batch = 2, .q_len = 6, .d_model = 768, .qk_dim = 768, .v_dim = 768, .projections = LAYER_SEPARATE, .bias = 1, .out_in = 1}},
     {"bert_cross", {.q_heads = 1, .kv_heads = 1, .batch = 2, .q_len = 6, .kv_len = 9, .d_kv = 768, .d_model = 768, .qk_dim = 768, .v_dim = 768, .projections = LAYER_SEPARATE, .bias = 1, .out_in = 1}},
@@ -411,7 +424,8 @@ void kit_mha_cases(kit_list *list)
             snprintf(c.name, sizeof c.name, "mha/%s/%s", table[n].name, types[t].name);
             kit_add(list, &c);
             c.quick = 0;
-            if (!(table[n].spec.features & (HEED_HAS_WEIGHTS | HEED_HAS_MASK))) {
+            if (!(table[n].spec.features & (HEED_HAS_WEIGHTS | HEED_HAS_MASK)) &&
+                !table[n].spec.lists) {
                 c.run = alone;
                 snprintf(c.name, sizeof c.name, "mha/alone_%s/%s", table[n].name, types[t].name);
                 kit_add(list, &c);
