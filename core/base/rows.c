@@ -126,22 +126,22 @@ heed_status heed_check_type(const char *name, uint32_t type, heed_error *why)
     return HEED_OK;
 }
 
-void heed_convert(uint32_t from_type, const void *from, int64_t from_at, int64_t from_stride,
-                  uint32_t to_type, void *to, int64_t to_at, int64_t to_stride, int64_t n)
+void heed_convert(heed_elements from, uint32_t type, void *to, int64_t at, int64_t stride,
+                  int64_t n)
 {
-    const int dense = from_stride == 1 && to_stride == 1;
-    const char *in = (const char *)from + from_at * heed_dtype_bytes(from_type);
-    char *out = (char *)to + to_at * heed_dtype_bytes(to_type);
-    if (dense && from_type == to_type) {
-        memmove(out, in, (size_t)n * heed_dtype_bytes(from_type));
-    } else if (dense && from_type == HEED_F32 && to_type == HEED_BF16) {
+    const int dense = from.stride == 1 && stride == 1;
+    const char *in = (const char *)from.data + from.at * heed_dtype_bytes(from.type);
+    char *out = (char *)to + at * heed_dtype_bytes(type);
+    if (dense && from.type == type) {
+        memmove(out, in, (size_t)n * heed_dtype_bytes(type));
+    } else if (dense && from.type == HEED_F32 && type == HEED_BF16) {
         for (int64_t i = 0; i < n; i++) /* types that the compiler knows: it makes vectors of it */
             heed_store(HEED_BF16, out, i, heed_load(HEED_F32, in, i));
-    } else if (dense && from_type == HEED_BF16 && to_type == HEED_F32) {
+    } else if (dense && from.type == HEED_BF16 && type == HEED_F32) {
         for (int64_t i = 0; i < n; i++)
             heed_store(HEED_F32, out, i, heed_load(HEED_BF16, in, i));
     } else {
         for (int64_t i = 0; i < n; i++)
-            heed_store(to_type, out, i * to_stride, heed_load(from_type, in, i * from_stride));
+            heed_store(type, out, i * stride, heed_load(from.type, in, i * from.stride));
     }
 }

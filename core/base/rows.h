@@ -42,9 +42,16 @@ heed_status heed_check_quant(const char *name, const heed_quant *quant, uint32_t
 /* An element type that is served. */
 heed_status heed_check_type(const char *name, uint32_t type, heed_error *why);
 
-/* Copies n elements stride apart, rounding to nearest even. */
-void heed_convert(uint32_t from_type, const void *from, int64_t from_at, int64_t from_stride,
-                  uint32_t to_type, void *to, int64_t to_at, int64_t to_stride, int64_t n);
+/* Elements at one stride, from element `at` of data on. */
+typedef struct heed_elements {
+    uint32_t type;
+    const void *data;
+    int64_t at, stride;
+} heed_elements;
+
+/* Copies n elements to others at a stride, rounding to nearest even. */
+void heed_convert(heed_elements from, uint32_t type, void *to, int64_t at, int64_t stride,
+                  int64_t n);
 
 static inline int32_t heed_row_count(const int32_t *lens, int64_t b, int64_t len)
 {

@@ -74,14 +74,15 @@ static heed_status check_presence(const heed_mha *m, const heed_mha_args *a, hee
 }
 
 /* Rows of one side. *reach: rows of a view that holds them. */
-static heed_status read_rows(const char *side, int64_t batch, int64_t len, const int32_t *lens,
-                             const int32_t *starts, int64_t most, heed_mha_rows *r, int64_t *reach,
-                             heed_error *why)
+static heed_status read_rows(const char *side, const heed_row_lists *of, int64_t most,
+                             heed_mha_rows *r, int64_t *reach, heed_error *why)
 {
+    const int32_t *starts = of->starts;
+    const int64_t len = of->len;
     r->total = r->n_units = 0;
     *reach = starts ? 0 : len;
-    for (int64_t b = 0; b < batch; b++) {
-        const int32_t n = heed_row_count(lens, b, len);
+    for (int64_t b = 0; b < of->batch; b++) {
+        const int32_t n = heed_row_count(of->lens, b, len);
         if (n < 0 || n > len)
             INVALID("args.%s_lens[%lld] is %d, 0 to args.%s_len = %lld is required", side,
                     (long long)b, n, side, (long long)len);
@@ -136,11 +137,13 @@ static heed_status read_lists(heed_mha_run_state *run, heed_error *why)
         .lens = narrow + 2 * most, .starts = narrow + 3 * most, .first_unit = wide + most};
     run->all_lens = narrow + 4 * most;
     run->q_offsets = narrow + 5 * most;
-    heed_status st = read_rows("q", a->batch, a->q_len, a->q_lens, a->q_starts, m->max_q_rows,
-                               &run->q_rows, &q_reach, why);
+    const heed_row_lists q = {
+        .batch = a->batch, .len = a->q_len, .lens = a->q_lens, .starts = a->q_starts};
+    const heed_row_lists kv = {
+        .batch = a->batch, .len = a->kv_len, .lens = a->kv_lens, .starts = a->kv_starts};
+    heed_status st = read_rows("q", &q, m->max_q_rows, &run->q_rows, &q_reach, why);
     if (st == HEED_OK && m->cross)
-        st = read_rows("kv", a->batch, a->kv_len, a->kv_lens, a->kv_starts, m->max_kv_rows,
-                       &run->kv_rows, &kv_reach, why);
+        st = read_rows("kv", &kv, m->max_kv_rows, &run->kv_rows, &kv_reach, why);
     if (st == HEED_OK && !m->cross)
         run->kv_rows = run->q_rows;
     const int64_t q_batch = !run->q_rows.total ? 0 : a->q_starts ? 1 : a->batch;

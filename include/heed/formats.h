@@ -372,16 +372,67 @@ static inline void heed_fresh_scale(uint32_t type, const float *x, int64_t n, fl
     heed_scale_of_range(type, least, most, scale, zero);
 }
 
+/** The 32 codes of IQ4_NL nearest to x / d, inverse = 1 / d, and the factor that then fits best by least
+ * squares: the sum of w x value over that of w value^2, w = x^2. */
+static inline float heed_iq4_codes(const float *x, float inverse, uint8_t code[32])
+{
+    float up = 0, down = 0;
+    for (int i = 0; i < 32; i++) {
+        const float scaled = x[i] * inverse, weight = x[i] * x[i];
+        int c = 0;
+        float value;
+        while (c < 15 && !(scaled < heed_iq4[c + 1])) /* a NaN ends at 15 */
+            c++;
+        /* between two the lower one, unless the upper one is as near */
+        if (scaled > heed_iq4[0] && c < 15 && !(scaled - heed_iq4[c] < heed_iq4[c + 1] - scaled))
+            c++;
+        value = heed_iq4[c];
+        up += weight * value * x[i];
+        down += weight * value * value;
+        code[i] = (uint8_t)c;
+    }
+    return up / down;
+}
+
+/** The code of a number of the other Q formats that is c steps above the least, or above 0. */
+static inline uint8_t heed_q_code(uint32_t type, float c)
+{
+    const int has_high = type == HEED_Q5_0 || type == HEED_Q5_1;
+    const float least = type == HEED_Q8_0 ? -127 : 0;
+    const float most = type == HEED_Q8_0 ? 127 : has_high ? 31 : 15;
+    if (type == HEED_Q8_0) /* half away from zero; not 0.5, which 0.5 - 2^-25 would reach 1 with */
+        c += c < 0 ? -0x1.fffffep-2f : 0x1.fffffep-2f;
+    else
+        c += type == HEED_Q4_0 ? 8.5f : type == HEED_Q5_0 ? 16.5f : 0.5f;
+    c = c == c ? c : 0;
+    c = c > least ? c : least;
+    c = c < most ? c : most;
+    return (uint8_t)(int)c; /* what lies behind the point is cut off */
+}
+
+/** Codes of 4 or 5 bits to their places in a block, behind its factors: the fifth bits of all 32 first. */
+static inline void heed_place_codes(const uint8_t code[32], int has_high, uint8_t *at)
+{
+    uint32_t high = 0;
+    if (has_high) {
+        for (int i = 0; i < 32; i++)
+            high |= (uint32_t)(code[i] >> 4) << i;
+        for (int i = 0; i < 4; i++)
+            at[i] = (uint8_t)(high >> 8 * i);
+        at += 4;
+    }
+    for (int j = 0; j < 16; j++)
+        at[j] = (uint8_t)((code[j] & 15) | code[j + 16] << 4);
+}
+
 /** A block of 32 of one of the Q formats. */
 static inline void heed_encode_q(uint32_t type, const float *x, void *block)
 {
     const int has_least = type == HEED_Q4_1 || type == HEED_Q5_1;
     const int has_high = type == HEED_Q5_0 || type == HEED_Q5_1;
-    const int last = has_high ? 31 : 15; /* the greatest code, of all but Q8_0 */
     uint8_t *at = (uint8_t *)block;
     float size = 0, extreme = 0, least = 0x1.fffffep127f, most = -0x1.fffffep127f, d, inverse;
-    uint8_t code[32];
-    uint32_t high = 0;
+    uint8_t code[32] = {0};
     uint16_t half;
     int has_nan = 0;
     for (int i = 0; i < 32; i++) {
@@ -393,75 +444,27 @@ static inline void heed_encode_q(uint32_t type, const float *x, void *block)
         most = x[i] > most ? x[i] : most;
     }
     d = type == HEED_Q8_0   ? size / 127
-        : has_least         ? (most - least) / (float)last
+        : has_least         ? (most - least) / (has_high ? 31.0f : 15.0f)
         : type == HEED_Q4_0 ? extreme / -8
         : type == HEED_Q5_0 ? extreme / -16
         : size < 1e-15f     ? 0
                             : extreme / -127;
     inverse = d != 0 ? 1 / d : 0;
-    if (type == HEED_IQ4_NL) {
-        float up = 0, down = 0; /* least squares: d = sum of w * x * value / sum of w * value^2 */
-        for (int i = 0; i < 32; i++) {
-            const float scaled = x[i] * inverse, weight = x[i] * x[i];
-            int c = 0;
-            float value;
-            while (c < 15 && !(scaled < heed_iq4[c + 1])) /* a NaN ends at 15 */
-                c++;
-            /* between two the lower one, unless the upper one is as near */
-            if (scaled > heed_iq4[0] && c < 15 &&
-                !(scaled - heed_iq4[c] < heed_iq4[c + 1] - scaled))
-                c++;
-            value = heed_iq4[c];
-            up += weight * value * x[i];
-            down += weight * value * value;
-            code[i] = (uint8_t)c;
-        }
-        if (d != 0)
-            d = up / down;
-        else
-            memset(code, 0, sizeof code);
-    } else {
-        for (int i = 0; i < 32; i++) {
-            float c = (has_least ? x[i] - least : x[i]) * inverse;
-            if (type ==
-                HEED_Q8_0) /* half away from zero; not 0.5, which 0.5 - 2^-25 would reach 1 with */
-                c += c < 0 ? -0x1.fffffep-2f : 0x1.fffffep-2f;
-            else
-                c += type == HEED_Q4_0 ? 8.5f : type == HEED_Q5_0 ? 16.5f : 0.5f;
-            c = c == c ? c : 0;
-            if (type == HEED_Q8_0) {
-                c = c > -127 ? c : -127;
-                c = c < 127 ? c : 127;
-            } else {
-                c = c > 0 ? c : 0;
-                c = c < (float)last ? c : (float)last;
-            }
-            code[i] = (uint8_t)(int)c; /* what lies behind the point is cut off */
-        }
-    }
-    if (has_nan)
-        memset(code, 0, sizeof code);
+    if (type == HEED_IQ4_NL && d != 0 && !has_nan)
+        d = heed_iq4_codes(x, inverse, code);
+    for (int i = 0; i < 32 && type != HEED_IQ4_NL && !has_nan; i++)
+        code[i] = heed_q_code(type, (has_least ? x[i] - least : x[i]) * inverse);
     half = has_nan || d != d ? 0x7e00 : heed_f16_of_f32(d);
     memcpy(at, &half, 2);
     if (type == HEED_Q8_0) {
         memcpy(at + 2, code, 32);
         return;
     }
-    at += 2;
     if (has_least) {
         half = has_nan ? 0x7e00 : heed_f16_of_f32(least);
-        memcpy(at, &half, 2);
-        at += 2;
+        memcpy(at + 2, &half, 2);
     }
-    if (has_high) {
-        for (int i = 0; i < 32; i++)
-            high |= (uint32_t)(code[i] >> 4) << i;
-        for (int i = 0; i < 4; i++)
-            at[i] = (uint8_t)(high >> 8 * i);
-        at += 4;
-    }
-    for (int j = 0; j < 16; j++)
-        at[j] = (uint8_t)((code[j] & 15) | code[j + 16] << 4);
+    heed_place_codes(code, has_high, at + (has_least ? 4 : 2));
 }
 
 /** n numbers, whole blocks, to codes of any type of codes at `row`. scale and zero are those of all n, for

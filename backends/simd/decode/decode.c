@@ -168,8 +168,7 @@ static void copy_keys(decode *d, block *b)
 #endif
     if (heed_is_code(p->k_type)) {
         find_scales(d, &d->tile->k_quant, d->lift_k, b->base, b->any, &b->k_scales);
-        copy_codes(p->k_type, k->dim_stride, p->qk_dim, &b->k_scales, b->any, b->ahead.k, &d->fetch,
-                   b->k, d->k_copy);
+        copy_codes(d, b, 0);
     } else {
         copy_block(p->k_type, k->dim_stride, p->qk_dim, b->ahead.k, &d->fetch, b->k, d->k_copy);
     }
@@ -180,8 +179,7 @@ static void copy_values(decode *d, block *b)
     const heed_problem *p = d->problem;
     const heed_rows *v = &d->tile->v;
     if (heed_is_code(p->v_type))
-        copy_codes(p->v_type, v->dim_stride, p->v_dim, &b->v_scales, b->any, b->ahead.v, &d->fetch,
-                   b->v, d->v_copy);
+        copy_codes(d, b, 1);
     else
         copy_block(p->v_type, v->dim_stride, p->v_dim, b->ahead.v, &d->fetch, b->v, d->v_copy);
 }

@@ -282,8 +282,7 @@ static void integer_keys(decode *d, block *b)
     }
     b->exact = !d->all_integer || b->integers != b->any;
     if (b->exact)
-        copy_codes(p->k_type, k->dim_stride, p->qk_dim, &b->k_scales, b->any, b->ahead.k, &d->fetch,
-                   b->k, d->k_copy);
+        copy_codes(d, b, 0);
     else
         for (int j = 0; j < DECODE_BLOCK && k->dim_stride == 1; j++)
             fetch_row(&d->fetch, b->k[j], b->ahead.k, bytes);

@@ -67,17 +67,22 @@ static void find_scales(const decode *d, const heed_quant *quant, int lift, int6
     }
 }
 
-/* The keys of a block of codes that `which` names, as floats, with zeros up to a multiple of 16 dims;
- * rows then point there, those of the other keys to one of these. */
-static void copy_codes(uint32_t type, int64_t dim_stride, int64_t dim, const code_scales *scales,
-                       uint32_t which, int64_t ahead, const fetch *f, const char **rows, float *to)
+/* The keys (or values) of a block of codes that some row sees, as floats, with zeros up to a multiple of 16
+ * dims; b's rows then point there, those of the other keys to one of these. */
+static void copy_codes(const decode *d, block *b, int is_v)
 {
+    const uint32_t type = is_v ? d->problem->v_type : d->problem->k_type;
+    const int64_t dim = is_v ? d->problem->v_dim : d->problem->qk_dim;
+    const int64_t dim_stride = is_v ? d->tile->v.dim_stride : d->tile->k.dim_stride;
+    const code_scales *scales = is_v ? &b->v_scales : &b->k_scales;
+    const char **rows = is_v ? b->v : b->k;
+    float *to = is_v ? d->v_copy : d->k_copy;
     const int64_t bytes = dim_stride == 1 ? heed_offset_bytes(type, dim) : 0;
     const int64_t padded = decode_padded(dim);
-    const float *first = to + __builtin_ctz(which) * padded;
+    const float *first = to + __builtin_ctz(b->any) * padded;
     for (int j = 0; j < DECODE_BLOCK; j++, to += padded) {
-        fetch_row(f, rows[j], ahead, bytes);
-        if (!(which >> j & 1)) {
+        fetch_row(&d->fetch, rows[j], is_v ? b->ahead.v : b->ahead.k, bytes);
+        if (!(b->any >> j & 1)) {
             rows[j] = (const char *)first;
             continue;
         }

@@ -310,8 +310,9 @@ static void plan_fetch(prefill *f, const block *b, const heed_rows *rows, const 
                        uint32_t type, int64_t dims, int64_t first, int64_t end)
 {
     uint32_t steps = (uint32_t)(b->end - b->first + STEP - 1) / STEP;
-    f->n_fetches +=
-        fetch_begin(&f->fetch[f->n_fetches], f->tile, rows, p, type, dims, first, end, steps);
+    fetch *t = &f->fetch[f->n_fetches];
+    *t = (fetch){.rows = rows, .panel = p, .type = type, .next = first, .end = end};
+    f->n_fetches += fetch_begin(t, f->tile, dims, steps);
 }
 
 /* What is brought closer during the products of a panel, number i of the n that the block at hand

@@ -55,28 +55,19 @@ V_INLINE void fetch_step(const heed_problem *problem, const heed_tile *tile, fet
 /* Rows of keys less than this many bytes apart are near enough for the CPU's own prefetching. */
 #define NEAR_BYTES 256
 
-/* Begins to fetch rows [first, end), all of them within so many steps. Returns 0 if there is
- * nothing to do. */
-static int fetch_begin(fetch *t, const heed_tile *tile, const heed_rows *rows, const panel *p,
-                       uint32_t type, int64_t dims, int64_t first, int64_t end, uint32_t steps)
+/* Begins to fetch the rows of which t has the type, next and end, all of them within so many steps. Returns
+ * 0 if there is nothing to do. */
+static int fetch_begin(fetch *t, const heed_tile *tile, int64_t dims, uint32_t steps)
 {
-    const int64_t stride = heed_offset_bytes(type, rows->row_stride);
-    const int64_t row_bytes = heed_offset_bytes(type, dims);
-    const int near = !p && !tile->pages && stride < NEAR_BYTES && stride > -NEAR_BYTES;
-    if (first >= end || rows->dim_stride != 1 || near)
+    const heed_rows *rows = t->rows;
+    t->page_stride = rows == &tile->k ? tile->k_page_stride : tile->v_page_stride;
+    t->stride = heed_offset_bytes(t->type, rows->row_stride);
+    t->row_bytes = heed_offset_bytes(t->type, dims);
+    const int near = !t->panel && !tile->pages && t->stride < NEAR_BYTES && t->stride > -NEAR_BYTES;
+    if (t->next >= t->end || rows->dim_stride != 1 || near)
         return 0;
-    const uint32_t lines = (uint32_t)((end - first) * row_bytes / 64);
-    *t = (fetch){
-        .rows = rows,
-        .panel = p,
-        .page_stride = rows == &tile->k ? tile->k_page_stride : tile->v_page_stride,
-        .stride = stride,
-        .row_bytes = row_bytes,
-        .type = type,
-        .next = first,
-        .end = end,
-        .step_bytes = (lines / steps + 1) * 64,
-    };
+    const uint32_t lines = (uint32_t)((t->end - t->next) * t->row_bytes / 64);
+    t->step_bytes = (lines / steps + 1) * 64;
     return 1;
 }
 
