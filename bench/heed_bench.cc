@@ -156,6 +156,29 @@ std::function<bool(const std::string &)> filter_of(const std::vector<char *> &wo
     };
 }
 
+/* For whoever reads the record: what has no row, and why. */
+void add_context(const heed_bench::Skipped &skipped)
+{
+    std::string left_out, refused;
+    for (const auto &[name, value] : heed_bench::machine_context())
+        benchmark::AddCustomContext(name, value);
+    for (const std::string &line : skipped.left_out)
+        left_out += (left_out.empty() ? "" : "; ") + line;
+    for (const auto &[name, reason] : skipped.refused)
+        refused += (refused.empty() ? "" : "\n") + name + ": " + reason;
+    benchmark::AddCustomContext("left_out", left_out);
+    benchmark::AddCustomContext("refused", refused);
+}
+
+/* The same, for whoever waits. */
+void tell(const heed_bench::Skipped &skipped)
+{
+    for (const std::string &line : skipped.left_out)
+        std::fprintf(stderr, "left out: %s\n", line.c_str());
+    for (const auto &[name, reason] : skipped.refused)
+        std::fprintf(stderr, "refused: %s: %s\n", name.c_str(), reason.c_str());
+}
+
 int run(int argc, char **argv)
 {
     Selection selection;
@@ -191,17 +214,8 @@ int run(int argc, char **argv)
     if (benchmark::ReportUnrecognizedArguments(n_words, words.data()))
         return 2;
 
-    for (const auto &[name, value] : heed_bench::machine_context())
-        benchmark::AddCustomContext(name, value);
     const heed_bench::Skipped skipped = heed_bench::register_rows(selection);
-    std::string left_out, refused;
-    for (const std::string &line : skipped.left_out)
-        left_out += (left_out.empty() ? "" : "; ") + line;
-    for (const auto &[name, reason] : skipped.refused)
-        refused += (refused.empty() ? "" : "\n") + name + ": " + reason;
-    benchmark::AddCustomContext("left_out", left_out);
-    benchmark::AddCustomContext("refused", refused);
-
+    add_context(skipped);
     heed_bench::TableReporter table;
     size_t n_rows = 0;
     if (skipped.n_rows > 0)
@@ -212,10 +226,7 @@ int run(int argc, char **argv)
             table.refuse(name);
         table.print();
     }
-    for (const std::string &line : skipped.left_out)
-        std::fprintf(stderr, "left out: %s\n", line.c_str());
-    for (const auto &[name, reason] : skipped.refused)
-        std::fprintf(stderr, "refused: %s: %s\n", name.c_str(), reason.c_str());
+    tell(skipped);
     if (n_rows == 0 && skipped.refused.empty()) {
         std::fputs("heed-bench: the filter matches no row\n", stderr);
         return 1;

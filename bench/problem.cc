@@ -197,7 +197,6 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
         args.mask.stride[2] = shape.kv_len;
         args.mask.stride[3] = 1;
     }
-
     const size_t size = heed_dtype_bytes(type.dtype), batch = size_t(shape.batch);
     const size_t q_bytes = batch * shape.q_heads * size_t(shape.q_len) * shape.qk_dim * size;
     const size_t keys = shape.kv_heads * size_t(all_keys(shape));
@@ -232,16 +231,10 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
         args.bias.stride[3] = 1;
     }
     out_.resize(batch * shape.q_heads * size_t(shape.q_len) * shape.v_dim * size + 64);
+    first_k_ = memory + q_room;
     args.q.data = type.codes ? q_.data() : memory;
     args.out.data = out_.data() + (64 - reinterpret_cast<uintptr_t>(out_.data()) % 64) % 64;
-    first_k_ = memory + q_room;
-    args.k.data = first_k_;
-    args.v.data = first_k_ + v_offset_;
-    set_strides(args.q.stride, shape.layout, shape.q_heads, shape.q_len, shape.qk_dim);
-    set_strides(args.out.stride, shape.layout, shape.q_heads, shape.q_len, shape.v_dim);
-    set_strides(args.k.stride, shape.layout, shape.kv_heads, shape.kv_len, shape.qk_dim);
-    set_strides(args.v.stride, shape.layout, shape.kv_heads, shape.kv_len,
-                shape.v_in_k ? shape.qk_dim : shape.v_dim);
+    place(shape);
     store(shape);
     if (set_scales_)
         add_scales(shape);
@@ -250,6 +243,18 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
         lists_.bound_keys(shape, desc, args, first_k_, set_bytes_, sets_);
         lists_.choose(0, &args);
     }
+}
+
+/* Keys and values of the first set, and the strides of all. */
+void Problem::place(const Shape &shape)
+{
+    args.k.data = first_k_;
+    args.v.data = first_k_ + v_offset_;
+    set_strides(args.q.stride, shape.layout, shape.q_heads, shape.q_len, shape.qk_dim);
+    set_strides(args.out.stride, shape.layout, shape.q_heads, shape.q_len, shape.v_dim);
+    set_strides(args.k.stride, shape.layout, shape.kv_heads, shape.kv_len, shape.qk_dim);
+    set_strides(args.v.stride, shape.layout, shape.kv_heads, shape.kv_len,
+                shape.v_in_k ? shape.qk_dim : shape.v_dim);
 }
 
 /* [batch or page, kv_heads, keys], next to each other. */

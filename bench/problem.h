@@ -113,6 +113,7 @@ class Problem
     Lists lists_;
 
     void store(const Shape &shape);
+    void place(const Shape &shape);
     void add_scales(const Shape &shape);
     void fill_mask(const Shape &shape);
 };

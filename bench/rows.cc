@@ -324,6 +324,68 @@ bool any_failed()
     return failed;
 }
 
+/* The rates that rows are held against. */
+static void register_ceilings(const Selection &selection, const std::vector<unsigned> &threads,
+                              Skipped *skipped)
+{
+    for (unsigned n : threads) {
+        const std::string suffix = "/threads:" + std::to_string(n);
+        for (int kind = 0; kind < HEED_CEILING_COUNT; kind++) {
+            const std::string name = std::string("ceiling/") + heed_ceiling_name(kind) + suffix;
+            if (!selection.wanted(name))
+                continue;
+            if (const char *refusal = heed_ceiling_refusal(kind)) {
+                skipped->refused.emplace_back(name, refusal);
+                continue;
+            }
+            skipped->n_rows++;
+            benchmark::RegisterBenchmark(name.c_str(), measure_ceiling, kind, n)->UseRealTime();
+        }
+        const std::string name = "ceiling/read" + suffix;
+        if (!selection.wanted(name))
+            continue;
+        skipped->n_rows++;
+        benchmark::RegisterBenchmark(name.c_str(), measure_read, n)->UseRealTime();
+    }
+}
+
+static void register_attention(const Selection &selection, const std::vector<unsigned> &threads,
+                               const Backend &backend, double limit, Skipped *skipped)
+{
+    for (const Type &type : types) {
+        if (type.dtype == HEED_F16 && !selection.f16)
+            continue;
+        double rate = -1; /* measured when a row wants it */
+        for (const Shape &shape : shapes) {
+            if ((selection.demo && !in_demo(shape)) || !worth_a_row(backend.name, shape, type))
+                continue;
+            for (unsigned n : threads) {
+                const std::string name = "attn/" + backend.name + "/" + type.name + "/" +
+                                         shape.name + "/threads:" + std::to_string(n);
+                if (!selection.wanted(name))
+                    continue;
+                const std::string refusal = refusal_of(backend.name, shape, type);
+                if (!refusal.empty()) {
+                    skipped->refused.emplace_back(name, refusal);
+                    continue;
+                }
+                if (rate < 0)
+                    rate = probe_rate(backend.name, type);
+                const double seconds = rate > 0 ? estimate(shape, type.dtype, rate) / n : 0;
+                if (seconds > limit) {
+                    skipped->left_out.push_back(too_long(name, seconds));
+                    continue;
+                }
+                const Row row = {name, backend.name, &type, &shape, n, seconds};
+                skipped->n_rows++;
+                benchmark::RegisterBenchmark(name.c_str(), measure_row, row)
+                    ->UseRealTime()
+                    ->Unit(benchmark::kMicrosecond);
+            }
+        }
+    }
+}
+
 Skipped register_rows(const Selection &selection)
 {
     Skipped skipped;
@@ -334,63 +396,14 @@ Skipped register_rows(const Selection &selection)
             threads.push_back(usable_cpus());
     }
     if (!selection.demo)
-        for (unsigned n : threads) {
-            const std::string suffix = "/threads:" + std::to_string(n);
-            for (int kind = 0; kind < HEED_CEILING_COUNT; kind++) {
-                const std::string name = std::string("ceiling/") + heed_ceiling_name(kind) + suffix;
-                if (!selection.wanted(name))
-                    continue;
-                if (const char *refusal = heed_ceiling_refusal(kind)) {
-                    skipped.refused.emplace_back(name, refusal);
-                    continue;
-                }
-                skipped.n_rows++;
-                benchmark::RegisterBenchmark(name.c_str(), measure_ceiling, kind, n)->UseRealTime();
-            }
-            const std::string name = "ceiling/read" + suffix;
-            if (!selection.wanted(name))
-                continue;
-            skipped.n_rows++;
-            benchmark::RegisterBenchmark(name.c_str(), measure_read, n)->UseRealTime();
-        }
+        register_ceilings(selection, threads, &skipped);
     for (const Backend &backend : list_backends()) {
         if (!backend.refusal.empty()) {
             skipped.left_out.push_back("backend " + backend.name + ": " + backend.refusal);
             continue;
         }
         const double limit = backend.name == "naive" ? selection.naive_limit : selection.limit;
-        for (const Type &type : types) {
-            if (type.dtype == HEED_F16 && !selection.f16)
-                continue;
-            double rate = -1; /* measured when a row wants it */
-            for (const Shape &shape : shapes) {
-                if ((selection.demo && !in_demo(shape)) || !worth_a_row(backend.name, shape, type))
-                    continue;
-                for (unsigned n : threads) {
-                    const std::string name = "attn/" + backend.name + "/" + type.name + "/" +
-                                             shape.name + "/threads:" + std::to_string(n);
-                    if (!selection.wanted(name))
-                        continue;
-                    const std::string refusal = refusal_of(backend.name, shape, type);
-                    if (!refusal.empty()) {
-                        skipped.refused.emplace_back(name, refusal);
-                        continue;
-                    }
-                    if (rate < 0)
-                        rate = probe_rate(backend.name, type);
-                    const double seconds = rate > 0 ? estimate(shape, type.dtype, rate) / n : 0;
-                    if (seconds > limit) {
-                        skipped.left_out.push_back(too_long(name, seconds));
-                        continue;
-                    }
-                    const Row row = {name, backend.name, &type, &shape, n, seconds};
-                    skipped.n_rows++;
-                    benchmark::RegisterBenchmark(name.c_str(), measure_row, row)
-                        ->UseRealTime()
-                        ->Unit(benchmark::kMicrosecond);
-                }
-            }
-        }
+        register_attention(selection, threads, backend, limit, &skipped);
         if (!selection.demo)
             register_linear_rows(selection, threads, backend.name, limit, pool, &skipped);
 #if HEED_BENCH_PLAIN_ONEDNN

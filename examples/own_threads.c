@@ -97,6 +97,17 @@ static void do_part(void *workspace, uint32_t part)
 static float q[HEADS][ROWS][DIM], k[HEADS][KEYS][DIM], v[HEADS][KEYS][DIM];
 static float out[2][HEADS][ROWS][DIM];
 
+static void fill(void)
+{
+    float *const tensor[] = {&q[0][0][0], &k[0][0][0], &v[0][0][0]};
+    uint32_t state = 5;
+    for (int n = 0; n < 3; n++)
+        for (int i = 0; i < HEADS * (n ? KEYS : ROWS) * DIM; i++) {
+            state = state * 1664525u + 1013904223u;
+            tensor[n][i] = (float)(state >> 8) / (1 << 23) - 1;
+        }
+}
+
 int main(void)
 {
     const heed_context_options options = {.struct_size = sizeof options, .n_threads = 1};
@@ -123,14 +134,7 @@ int main(void)
     heed_context *context = NULL;
     heed_attn *plan = NULL;
     pool p;
-    uint32_t state = 5;
-    float *const tensor[] = {&q[0][0][0], &k[0][0][0], &v[0][0][0]};
-    for (int n = 0; n < 3; n++)
-        for (int i = 0; i < HEADS * (n ? KEYS : ROWS) * DIM; i++) {
-            state = state * 1664525u + 1013904223u;
-            tensor[n][i] = (float)(state >> 8) / (1 << 23) - 1;
-        }
-
+    fill();
     /* The engine's memory: allocated once, for as many parts as the pool has threads. */
     if (heed_context_create(&options, &context) != HEED_OK ||
         heed_attn_create(context, &desc, &plan) != HEED_OK) {

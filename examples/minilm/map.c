@@ -60,13 +60,20 @@ static void print_labels(FILE *out, const model *m, const batch *b, int cell)
     }
 }
 
-/* A panel whose first cell is at (x, y): weights of `heads` heads, averaged. */
-static void print_panel(FILE *out, const char *title, int x, int y, int cell, const model *m,
-                        const batch *b, const float *weights, int64_t heads)
+/* Where a panel's first cell is, and how large its cells are. */
+typedef struct panel {
+    const char *title;
+    int x, y, cell;
+} panel;
+
+/* The weights of so many heads, averaged. */
+static void print_panel(FILE *out, const panel *p, const model *m, const batch *b,
+                        const float *weights, int64_t heads)
 {
-    int n = b->rows, label = label_width(m, b, cell);
-    fprintf(out, "<g transform='translate(%d,%d)' font-size='%.1f'>\n", x, y, letter_size(cell));
-    fprintf(out, "<text x='%d' y='%d' font-size='11'>%s</text>\n", -label, -label, title);
+    int n = b->rows, cell = p->cell, label = label_width(m, b, cell);
+    fprintf(out, "<g transform='translate(%d,%d)' font-size='%.1f'>\n", p->x, p->y,
+            letter_size(cell));
+    fprintf(out, "<text x='%d' y='%d' font-size='11'>%s</text>\n", -label, -label, p->title);
     print_labels(out, m, b, cell);
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++) {
@@ -97,12 +104,13 @@ static void print_map(FILE *out, const model *m, const batch *b, int64_t layer,
             "class='ground'/>\n",
             width, below + down * (small + TITLE));
     snprintf(title, sizeof title, "layer %d, mean of %d heads", (int)layer + 1, heads);
-    print_panel(out, title, GAP + label, TITLE + label, CELL, m, b, weights, heads);
+    print_panel(out, &(panel){title, GAP + label, TITLE + label, CELL}, m, b, weights, heads);
     for (int h = 0; h < heads; h++) {
         snprintf(title, sizeof title, "head %d", h + 1);
-        print_panel(out, title, GAP + small_label + h % ACROSS * small,
-                    below + small_label + h / ACROSS * (small + TITLE), SMALL_CELL, m, b,
-                    weights + (int64_t)h * n * n, 1);
+        print_panel(out,
+                    &(panel){title, GAP + small_label + h % ACROSS * small,
+                             below + small_label + h / ACROSS * (small + TITLE), SMALL_CELL},
+                    m, b, weights + (int64_t)h * n * n, 1);
     }
     fputs("</svg>\n", out);
 }
