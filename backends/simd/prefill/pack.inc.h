@@ -79,6 +79,12 @@ V_NOINLINE void pack_queries(const heed_problem *problem, const heed_tile *tile,
 /* factor of a row that is 0 whatever has been summed up for it */
 #define NOTHING (-1.0f)
 
+/* A sum of -0 is 0: which it is may hang on keys that the row does not see, -0 times what they hold. */
+V_INLINE vf times(const float *o, vf scale)
+{
+    return v_fma(v_load(o), scale, v_zero());
+}
+
 /* One vector of a panel, [column][PANEL], times factor: rows of a type in memory. Nothing is
  * written for the first `unused` rows. */
 V_NOINLINE void unpack_rows(const float *o, int64_t columns, const float *factor, uint32_t type,
@@ -94,7 +100,7 @@ V_NOINLINE void unpack_rows(const float *o, int64_t columns, const float *factor
            !unused;
          d += DOT_WIDTH) {
         for (int i = 0; i < LANES; i++, o += 2 * PANEL)
-            x[i] = v_pair(v_mul(v_load(o), scale), v_mul(v_load(o + PANEL), scale));
+            x[i] = v_pair(times(o, scale), times(o + PANEL, scale));
         v_transpose(x);
         for (int i = 0; i < LANES; i++)
             v_store((float *)(void *)(row[i] + d * bytes), x[i]);
@@ -102,7 +108,7 @@ V_NOINLINE void unpack_rows(const float *o, int64_t columns, const float *factor
 #endif
     for (; d + LANES <= columns && dim_stride == 1 && !any_nothing; d += LANES) {
         for (int i = 0; i < LANES; i++, o += PANEL)
-            x[i] = v_mul(v_load(o), scale);
+            x[i] = times(o, scale);
         v_transpose(x);
         if (type == HEED_F32 && !unused) { /* from registers */
             for (int i = 0; i < LANES; i++)
@@ -117,7 +123,7 @@ V_NOINLINE void unpack_rows(const float *o, int64_t columns, const float *factor
         for (int i = 0; i < LANES; i++)
             x[i] = v_zero();
         for (int i = 0; i < n; i++, o += PANEL)
-            x[i] = v_select(nothing, v_zero(), v_mul(v_load(o), scale));
+            x[i] = v_select(nothing, v_zero(), times(o, scale));
         v_transpose(x);
         for (int64_t i = unused; i < LANES; i++) {
             char *to = row[i] + d * dim_stride * bytes;

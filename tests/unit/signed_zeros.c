@@ -1,0 +1,99 @@
+/* Hidden keys have no say in the sign of a 0. A row whose first value is 0 and whose others have weights so
+ * small that their products are no normal numbers any more ends at 0 or -0: the same one, whatever the keys
+ * behind its position hold. Every backend that runs here, each type, rows of prefill and of decode. */
+#include <heed/formats.h>
+
+#include "unit.h"
+
+enum { KEYS = 70, ROWS = 40, DIM = 32, CASES = 4 };
+
+static unsigned char q[ROWS * DIM * 4], k[KEYS * DIM * 4], v[KEYS * DIM * 4];
+static unsigned char out[CASES][ROWS * DIM * 4];
+static int n_served;
+
+static void put(uint32_t type, unsigned char *to, int64_t i, float x)
+{
+    const uint32_t bits = heed_bits_of_f32(x);
+    const uint16_t half = heed_f16_of_f32(x), high = (uint16_t)(bits >> 16);
+    if (type == HEED_F32)
+        memcpy(to + 4 * i, &x, 4);
+    else
+        memcpy(to + 2 * i, type == HEED_F16 ? &half : &high,
+               2); /* x has no more places than bf16 */
+}
+
+/* `rows` rows, of which the first sees `seen` keys; those that follow have values of `behind`. Returns 0 where
+ * the backend does not serve the type. */
+static int run(heed_context *context, uint32_t type, int64_t rows, int32_t seen, float behind,
+               unsigned char *to)
+{
+    const heed_attn_desc desc = {.struct_size = sizeof desc,
+                                 .features = HEED_HAS_CAUSAL,
+                                 .position = HEED_POS_GIVEN,
+                                 .q_heads = 1,
+                                 .kv_heads = 1,
+                                 .qk_dim = DIM,
+                                 .v_dim = DIM,
+                                 .q_type = type,
+                                 .k_type = type,
+                                 .v_type = type,
+                                 .out_type = type};
+    const int32_t offset = seen - 1;
+    heed_attn_args args = {.struct_size = sizeof args,
+                           .batch = 1,
+                           .q_len = rows,
+                           .kv_len = KEYS,
+                           .q = {q, {0, 0, DIM, 1}},
+                           .k = {k, {0, 0, DIM, 1}},
+                           .v = {v, {0, 0, DIM, 1}},
+                           .out = {to, {0, 0, DIM, 1}},
+                           .q_offsets = &offset};
+    if (heed_attn_supported(context, &desc, NULL) == HEED_ERR_UNSUPPORTED)
+        return 0;
+    for (int64_t i = 0; i < ROWS * DIM; i++)
+        put(type, q, i, 1);
+    for (int64_t i = 0; i < KEYS * DIM; i++) { /* scores 83 apart: weights of 2^-120 */
+        put(type, k, i, i < DIM ? 7.34375f : -7.34375f);
+        put(type, v, i, i < DIM ? 0 : i / DIM < seen ? -0x1p-10f : behind);
+    }
+    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    return 1;
+}
+
+static void check(heed_context *context, const char *name, uint32_t type)
+{
+    static const float behind[CASES] = {-1, 1, 0, -0.0f};
+    const size_t row = DIM * (type == HEED_F32 ? 4 : 2);
+    for (int64_t rows = 1; rows <= ROWS; rows += ROWS - 1) /* decode, then prefill */
+        for (int32_t seen = 2; seen < KEYS; seen += 3) {
+            for (int i = 0; i < CASES; i++)
+                if (!run(context, type, rows, seen, behind[i], out[i]))
+                    return;
+            n_served++;
+            for (int i = 1; i < CASES; i++)
+                CHECK(
+                    memcmp(out[0], out[i], row) == 0,
+                    "%s, %s: of %d rows the first, of %d keys, has other bits before values of %g",
+                    name, heed_dtype_name(type), (int)rows, seen, (double)behind[i]);
+        }
+}
+
+int main(void)
+{
+    static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
+    heed_context *all, *one;
+    heed_backend_info info = {.struct_size = sizeof info};
+    CHECK(heed_context_create(NULL, &all) == HEED_OK, "%s", heed_last_error());
+    for (uint32_t i = 0; heed_context_backend(all, i, &info) == HEED_OK; i++) {
+        const heed_context_options options = {.struct_size = sizeof options, .backends = info.name};
+        if (!info.usable)
+            continue;
+        CHECK(heed_context_create(&options, &one) == HEED_OK, "%s", heed_last_error());
+        for (int t = 0; t < 3; t++)
+            check(one, info.name, types[t]);
+        heed_context_release(one);
+    }
+    heed_context_release(all);
+    CHECK(n_served >= 3 * 2 * 23, "%d problems were served", n_served); /* naive serves all */
+    return unit_end();
+}
