@@ -1,7 +1,8 @@
 /* The structured fuzz target of the key/value cache: some sequences grow in a cache of any layout,
  * contiguous or in pages, by pieces of any size, rotated, appended and attended to.
  *
- *     cache      after every piece each byte is what a plain copy with kit_encode would have left
+ *     cache      after every piece each byte is what a plain copy with kit_encode, of codes with
+ *                heed_encode, would have left
  *     rotary     of a piece: the bits of the whole sequence's; that: float64, rounded
  *     attention  with HEED_HAS_REPRODUCIBLE_CHUNKS: the bits of all rows at once over dense keys
  *     spoilt     a call with one of the kit's mistakes is refused, while the caches are read-only
@@ -273,25 +274,37 @@ static heed_kv_append_args append_args(const fuzz_cache *c, const piece *k, cons
     return args;
 }
 
+/* A row as it should be in the cache. */
+static void store_row(const fuzz_cache *c, int side, const void *rows, int64_t from,
+                      unsigned char *to)
+{
+    const int64_t dims = side ? c->v_dim : c->qk_dim, stride = c->cache[side].stride[3];
+    const uint32_t type = c->cache_type[side];
+    float x[2 * FUZZ_CACHE_PAIRS];
+    for (int64_t d = 0; d < dims; d++) {
+        const double value = kit_decode(c->type[side], rows, from + d);
+        x[d] = (float)value;
+        if (!heed_is_code(type))
+            kit_encode(type, to, d * stride, value);
+    }
+    if (heed_is_code(type))
+        heed_encode(type, x, dims, to, 1, 0);
+}
+
 /* What appending should leave, into the image; then the cache has to be the image. */
 static void judge_append(fuzz_cache *c, int side, const void *rows)
 {
     const int64_t dims = side ? c->v_dim : c->qk_dim;
-    const size_t size = kit_bytes_of(c->cache_type[side]);
     unsigned char *first =
         c->image[side] + ((unsigned char *)c->cache[side].data - c->buffer[side].data);
     for (int64_t b = 0; b < c->batch; b++)
         for (int64_t h = 0; h < c->kv_heads; h++)
-            for (int64_t i = 0; i < c->now[b]; i++)
-                for (int64_t d = 0; d < dims; d++)
-                    kit_encode(
-                        c->cache_type[side],
-                        first + (fuzz_cache_key(c, side, b, h, c->there[b] + i) +
-                                 d * c->cache[side].stride[3]) *
-                                    (int64_t)size,
-                        0,
-                        kit_decode(c->type[side], rows,
-                                   ((b * c->kv_heads + h) * c->most + c->there[b] + i) * dims + d));
+            for (int64_t i = 0; i < c->now[b]; i++) {
+                const int64_t token = c->there[b] + i;
+                store_row(c, side, rows, ((b * c->kv_heads + h) * c->most + token) * dims,
+                          first + heed_offset_bytes(c->cache_type[side],
+                                                    fuzz_cache_key(c, side, b, h, token)));
+            }
     if (memcmp(c->image[side], c->buffer[side].data, c->buffer[side].bytes) != 0)
         fuzz_finding("heed_kv_append", side ? "the values' cache is not what it should be"
                                             : "the keys' cache is not what it should be");
@@ -407,21 +420,22 @@ static void one_piece(fuzz_cache *c, fuzz_bytes *bytes, heed_context *context)
 /* Keys or values as they lie in the cache, dense. */
 static void *gather(const fuzz_cache *c, int side)
 {
-    const int64_t dims = side ? c->v_dim : c->qk_dim;
-    const size_t size = kit_bytes_of(c->cache_type[side]);
-    const size_t n = (size_t)(c->batch * c->kv_heads * c->most * dims) * size;
-    char *all = malloc(n + 1);
+    const uint32_t type = c->cache_type[side];
+    const int64_t dims = side ? c->v_dim : c->qk_dim, stride = c->cache[side].stride[3];
+    const size_t row = fuzz_cache_row_bytes(c, side), n = row * (size_t)(c->batch * c->most);
+    const size_t size = stride == 1 ? row : kit_bytes_of(type); /* of what lies together */
+    char *all = malloc(n * c->kv_heads + 1);
     if (all)
-        memset(all, 0xff, n); /* NaN behind each sequence */
+        memset(all, 0xff, n * c->kv_heads); /* NaN behind each sequence */
     for (int64_t b = 0; all && b < c->batch; b++)
         for (int64_t h = 0; h < c->kv_heads; h++)
-            for (int64_t j = 0; j < c->tokens[b]; j++)
-                for (int64_t d = 0; d < dims; d++)
-                    memcpy(all + (size_t)(((b * c->kv_heads + h) * c->most + j) * dims + d) * size,
-                           (const char *)c->cache[side].data +
-                               (fuzz_cache_key(c, side, b, h, j) + d * c->cache[side].stride[3]) *
-                                   (int64_t)size,
-                           size);
+            for (int64_t j = 0; j < c->tokens[b]; j++) {
+                const char *from = (const char *)c->cache[side].data +
+                                   heed_offset_bytes(type, fuzz_cache_key(c, side, b, h, j));
+                char *to = all + (size_t)((b * c->kv_heads + h) * c->most + j) * row;
+                for (int64_t d = 0; d < (stride == 1 ? 1 : dims); d++)
+                    memcpy(to + (size_t)d * size, from + d * stride * (int64_t)size, size);
+            }
     return all;
 }
 

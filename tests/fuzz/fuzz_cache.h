@@ -2,6 +2,7 @@
 #ifndef FUZZ_CACHE_H
 #define FUZZ_CACHE_H
 
+#include <heed/formats.h>
 #include <heed/heed.h>
 
 #include "fuzz_bytes.h"
@@ -11,7 +12,7 @@ enum {
     FUZZ_CACHE_BATCH = 3,
     FUZZ_CACHE_TOKENS = 1500, /* more than any sequence has */
     FUZZ_CACHE_HEADS = 12,
-    FUZZ_CACHE_PAIRS = 70
+    FUZZ_CACHE_PAIRS = 80
 };
 #define FUZZ_CACHE_CANARY 0xff /* a NaN in every type */
 
@@ -56,6 +57,12 @@ static inline int64_t fuzz_cache_key(const fuzz_cache *c, int side, int64_t b, i
         j %= c->page_len;
     }
     return b * view->stride[0] + h * view->stride[1] + j * view->stride[2];
+}
+
+/** Bytes of a row of the cache, whose elements of codes share them. */
+static inline size_t fuzz_cache_row_bytes(const fuzz_cache *c, int side)
+{
+    return (size_t)heed_offset_bytes(c->cache_type[side], side ? c->v_dim : c->qk_dim);
 }
 
 /** The description of the attention, but for how its tensors lie. */

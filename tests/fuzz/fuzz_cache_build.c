@@ -12,6 +12,18 @@
 /* ---- the sequences ----------------------------------------------------------------------------
  */
 
+/* Sometimes a cache of codes, without scales where they may have some, whose rows are whole blocks. */
+static void choose_codes(fuzz_cache *c, fuzz_bytes *bytes)
+{
+    for (int side = 0; side < 2; side++)
+        if (fuzz_rarely(bytes, 5))
+            c->cache_type[side] = HEED_I8 + fuzz_below(bytes, 10);
+    const uint32_t k = heed_block_len(c->cache_type[0]);
+    const uint32_t v = c->values_are_keys ? k : heed_block_len(c->cache_type[1]);
+    c->qk_dim = (c->qk_dim + k - 1) / k * k;
+    c->v_dim = (c->v_dim + v - 1) / v * v;
+}
+
 static void choose(fuzz_cache *c, fuzz_bytes *bytes)
 {
     uint64_t some = fuzz_byte(bytes) & (fuzz_byte(bytes) | fuzz_byte(bytes));
@@ -30,6 +42,7 @@ static void choose(fuzz_cache *c, fuzz_bytes *bytes)
         c->cache_type[0] = fuzz_type(bytes);
         c->cache_type[1] = fuzz_type(bytes);
     }
+    choose_codes(c, bytes);
     if (c->values_are_keys)
         c->cache_type[1] = c->cache_type[0];
     c->page_len = fuzz_byte(bytes) & 1 ? 1 + (uint32_t)fuzz_length(bytes, 20, 70) : 0;
@@ -40,7 +53,7 @@ static void choose(fuzz_cache *c, fuzz_bytes *bytes)
     c->scale = ((float)fuzz_byte(bytes) - 100) / 64;
     c->softcap = (float)fuzz_byte(bytes) / 16;
     c->window = fuzz_below(bytes, 40);
-    c->accuracy = fuzz_below(bytes, 4);
+    c->accuracy = fuzz_below(bytes, 5);
     c->rotary.style = fuzz_below(bytes, 3);
     if (c->qk_dim < 2)
         c->rotary.style = HEED_ROTARY_NONE;
@@ -112,8 +125,13 @@ static int map_cache(fuzz_cache *c, fuzz_bytes *bytes, int side)
 {
     const int64_t dim[4] = {c->page_len ? c->n_pages : c->batch, c->kv_heads,
                             c->page_len ? c->page_len : c->capacity, side ? c->v_dim : c->qk_dim};
-    const size_t size = kit_bytes_of(c->cache_type[side]);
-    int64_t first, n = kit_draw_strides(fuzz_word(bytes), 4, dim, 0, c->cache[side].stride, &first);
+    const int codes =
+        heed_is_code(c->cache_type[side]); /* then their rows are what strides count */
+    const size_t size = codes ? fuzz_cache_row_bytes(c, side) : kit_bytes_of(c->cache_type[side]);
+    int64_t *stride = c->cache[side].stride;
+    int64_t first, n = kit_draw_strides(fuzz_word(bytes), codes ? 3 : 4, dim, 0, stride, &first);
+    for (int a = 0; codes && a < 4; a++)
+        stride[a] = a < 3 ? stride[a] * dim[3] : 1;
     if (guard_map(&c->buffer[side], (size_t)n * size, fuzz_byte(bytes) & 1,
                   fuzz_rarely(bytes, 4) ? fuzz_below(bytes, 7) : 0, FUZZ_CACHE_CANARY) != 0)
         return -1;
