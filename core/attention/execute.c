@@ -404,9 +404,18 @@ static void record_error(heed_worker *w, heed_status st)
     heed_run_failed(head, HEED_ERR_BACKEND);
 }
 
+static void call_hook(heed_worker *w, const heed_hook *hook)
+{
+    if (!hook)
+        return;
+    set_flush(w, 0);
+    hook->call(hook->user);
+}
+
 void heed_attn_part(heed_run_head *head, uint32_t part)
 {
     heed_attn_run_state *run = (heed_attn_run_state *)(void *)head; /* its first member */
+    const heed_hook *hook = part == 0 ? run->hook : NULL;
     heed_worker w;
     int64_t end, tile = take_tiles(run, &end);
     if (tile < run->head.n_tiles) {
@@ -414,8 +423,10 @@ void heed_attn_part(heed_run_head *head, uint32_t part)
         heed_worker_start(&w, run, part);
         for (; tile < run->head.n_tiles; tile = take_tiles(run, &end)) {
             heed_status st = HEED_OK;
-            for (; tile < end && st == HEED_OK && heed_run_goes_on(head); tile++)
+            for (; tile < end && st == HEED_OK && heed_run_goes_on(head); tile++) {
                 st = run_tile(&w, tile);
+                call_hook(&w, hook);
+            }
             if (st != HEED_OK)
                 record_error(&w, st);
             if (st != HEED_OK || tile < end)

@@ -1,78 +1,200 @@
-/* heed_merge: two finished results over disjoint keys into one. */
+/* heed_merge and heed_merge_parts: finished results over disjoint keys into one. */
+#include "merge.h"
+
 #include "base/fpenv.h"
 #include "base/reason.h"
 #include "base/rows.h"
 
-/* Reads every operand of a row and head before it writes, so that out may be a or b. */
-static void merge_row(const heed_merge_args *m, int64_t row, int64_t head)
+/* ---- the mathematics --------------------------------------------------------------------------
+ */
+
+/* Dims that are summed at once: of as many all parts are read before any is written. */
+enum { DIMS = 256 };
+
+static int64_t place(const int64_t stride[4], int64_t row, int64_t head, int64_t d)
 {
-#define AT(view, d) ((view).stride[0] * row + (view).stride[1] * head + (view).stride[2] * (d))
-    const double none = -(double)INFINITY;
-    double a = (double)heed_load(HEED_F32, m->a_lse.data, AT(m->a_lse, 0));
-    double b = (double)heed_load(HEED_F32, m->b_lse.data, AT(m->b_lse, 0));
-    double top = b > a ? b : a; /* a NaN in either must stay: it does, in the sum */
-    double lse = a == none ? b : b == none ? a : top + log(exp(a - top) + exp(b - top));
-    double a_weight = a == none ? 0 : exp(a - lse), b_weight = b == none ? 0 : exp(b - lse);
-    for (int64_t d = 0; d < m->dim; d++) {
-        double sum = 0;
-        if (a != none)
-            sum += a_weight * (double)heed_load(HEED_F32, m->a.data, AT(m->a, d));
-        if (b != none)
-            sum += b_weight * (double)heed_load(HEED_F32, m->b.data, AT(m->b, d));
-        heed_store_f64(m->out_type, m->out.data, AT(m->out, d), sum);
-    }
-    if (m->lse.data)
-        heed_store(HEED_F32, m->lse.data, AT(m->lse, 0), (float)lse);
-#undef AT
+    return stride[0] * row + stride[1] * head + stride[2] * d;
 }
 
+static double lse_of(const heed_merging *m, uint32_t part, int64_t row, int64_t head)
+{
+    const heed_const_view *v = &m->lses[part];
+    return (double)heed_load(HEED_F32, v->data, place(v->stride, row, head, 0));
+}
+
+/* ln of the sum of exp over parts and sink. What is alone stays as it is. */
+static double total_of(const heed_merging *m, int64_t row, int64_t head)
+{
+    const double none = -(double)INFINITY;
+    const double sink = m->sink ? (double)m->sink[head] : none;
+    double top = none, sum = 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->n_parts; i++) {
+        const double lse = lse_of(m, i, row, head);
+        if (lse != none && (n++ == 0 || lse > top)) /* a NaN must stay: it does, in the sum */
+            top = lse;
+    }
+    if (sink != none && (n++ == 0 || sink > top))
+        top = sink;
+    if (n <= 1)
+        return top;
+    for (uint32_t i = 0; i < m->n_parts; i++) {
+        const double lse = lse_of(m, i, row, head);
+        sum += lse == none ? 0 : exp(lse - top);
+    }
+    sum += sink == none ? 0 : exp(sink - top);
+    return top + log(sum);
+}
+
+static void read_dims(const heed_const_view *v, int64_t at, int64_t n, float *to)
+{
+    if (v->stride[2] == 1)
+        memcpy(to, (const char *)v->data + at * 4, (size_t)n * sizeof *to);
+    else
+        for (int64_t d = 0; d < n; d++)
+            to[d] = heed_load(HEED_F32, v->data, at + v->stride[2] * d);
+}
+
+static void write_dims(const heed_merging *m, int64_t at, int64_t n, const double *sum)
+{
+    if (m->out_type == HEED_F32 && m->out.stride[2] == 1) {
+        float rounded[DIMS];
+        for (int64_t d = 0; d < n; d++)
+            rounded[d] = (float)sum[d];
+        memcpy((char *)m->out.data + at * 4, rounded, (size_t)n * sizeof *rounded);
+        return;
+    }
+    for (int64_t d = 0; d < n; d++)
+        heed_store_f64(m->out_type, m->out.data, at + m->out.stride[2] * d, sum[d]);
+}
+
+/* Reads every operand of a row and head before it writes, so that out may be one of the parts. */
+static void merge_row(const heed_merging *m, int64_t row, int64_t head)
+{
+    const double none = -(double)INFINITY;
+    const double total = total_of(m, row, head);
+    for (int64_t first = 0; first < m->dim; first += DIMS) {
+        const int64_t n = m->dim - first < DIMS ? m->dim - first : DIMS;
+        double sum[DIMS];
+        float x[DIMS];
+        for (int64_t d = 0; d < n; d++)
+            sum[d] = 0;
+        for (uint32_t i = 0; i < m->n_parts; i++) {
+            const double lse = lse_of(m, i, row, head);
+            if (lse == none)
+                continue;
+            const double weight = exp(lse - total);
+            read_dims(&m->parts[i], place(m->parts[i].stride, row, head, first), n, x);
+            for (int64_t d = 0; d < n; d++)
+                sum[d] += weight * (double)x[d];
+        }
+        write_dims(m, place(m->out.stride, row, head, first), n, sum);
+    }
+    if (m->lse.data)
+        heed_store(HEED_F32, m->lse.data, place(m->lse.stride, row, head, 0), (float)total);
+}
+
+void heed_merge_rows(const heed_merging *m, int64_t first, int64_t end)
+{
+    for (int64_t row = first; row < end; row++)
+        for (int64_t head = 0; head < m->heads; head++)
+            merge_row(m, row, head);
+}
+
+/* ---- checks -----------------------------------------------------------------------------------
+ */
+
+/* A view that is merged, as sentences call it. */
 typedef struct operand {
-    const char *name;
+    char name[24];
     const void *data;
     const int64_t *stride;
 } operand;
 
-/* clang-format off */
-#define OPERAND(of) {#of, m->of.data, m->of.stride}
-/* clang-format on */
-
-/* Where an output begins where another operand does, it has to be that one, element for element. */
-static heed_status check_twins(const heed_merge_args *m, heed_error *why)
+/* Of heed_merge the parts are a and b. */
+static operand part_of(const heed_merging *m, int of_two, uint32_t i, int is_lse)
 {
-    const int f32 = m->out_type == HEED_F32;
+    const heed_const_view *v = is_lse ? &m->lses[i] : &m->parts[i];
+    operand o = {"", v->data, v->stride};
+    if (of_two)
+        snprintf(o.name, sizeof o.name, "%s%s", i ? "b" : "a", is_lse ? "_lse" : "");
+    else
+        snprintf(o.name, sizeof o.name, "%s[%u]", is_lse ? "lses" : "parts", i);
+    return o;
+}
+
+static operand output_of(const heed_merging *m, int is_lse)
+{
+    return is_lse ? (operand){"lse", m->lse.data, m->lse.stride}
+                  : (operand){"out", m->out.data, m->out.stride};
+}
+
+/* Where an output begins where another operand does, it has to be that one, element for element: on
+ * so many axes, of which 0 say that it is nothing that can be one. */
+static heed_status check_twin(const heed_merging *m, operand to, operand from, int axes,
+                              heed_error *why)
+{
     const int64_t shape[] = {m->rows, m->heads, m->dim};
-    const struct {
-        operand to, from;
-        int axes; /* that the two have; 0: they are nothing that can be one */
-    } pair[] = {
-        {OPERAND(out), OPERAND(a), f32 ? 3 : 0}, {OPERAND(out), OPERAND(b), f32 ? 3 : 0},
-        {OPERAND(out), OPERAND(a_lse), 0},       {OPERAND(out), OPERAND(b_lse), 0},
-        {OPERAND(lse), OPERAND(a_lse), 2},       {OPERAND(lse), OPERAND(b_lse), 2},
-        {OPERAND(lse), OPERAND(a), 0},           {OPERAND(lse), OPERAND(b), 0},
-        {OPERAND(lse), OPERAND(out), 0},
-    };
-    if (m->dim == 0) /* no elements of a, b and out */
+    int same = axes > 0;
+    if (!to.data || to.data != from.data)
         return HEED_OK;
-    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++) {
-        int same = pair[i].axes > 0;
-        if (!pair[i].to.data || pair[i].to.data != pair[i].from.data)
-            continue;
-        for (int n = 0; n < pair[i].axes; n++)
-            same &= shape[n] <= 1 || pair[i].to.stride[n] == pair[i].from.stride[n];
-        if (!same)
-            return heed_fail(why, HEED_ERR_INVALID,
-                             "args.%s.data equals args.%s.data, but they are not the same elements",
-                             pair[i].to.name, pair[i].from.name);
+    for (int n = 0; n < axes; n++)
+        same &= shape[n] <= 1 || to.stride[n] == from.stride[n];
+    return same ? HEED_OK
+                : heed_fail(why, HEED_ERR_INVALID,
+                            "args.%s.data equals args.%s.data, but they are not the same elements",
+                            to.name, from.name);
+}
+
+static heed_status check_twins(const heed_merging *m, int of_two, heed_error *why)
+{
+    const operand out = output_of(m, 0), lse = output_of(m, 1);
+    const int axes = m->out_type == HEED_F32 ? 3 : 0;
+    heed_status st = HEED_OK;
+    if (m->dim == 0) /* no elements of parts and out */
+        return HEED_OK;
+    for (uint32_t i = 0; i < m->n_parts && st == HEED_OK; i++) {
+        const operand part = part_of(m, of_two, i, 0), part_lse = part_of(m, of_two, i, 1);
+        st = check_twin(m, out, part, axes, why);
+        if (st == HEED_OK)
+            st = check_twin(m, out, part_lse, 0, why);
+        if (st == HEED_OK)
+            st = check_twin(m, lse, part_lse, 2, why);
+        if (st == HEED_OK)
+            st = check_twin(m, lse, part, 0, why);
     }
+    return st == HEED_OK ? check_twin(m, lse, out, 0, why) : st;
+}
+
+static heed_status check_view(const heed_merging *m, operand v, int64_t dim, uint32_t type,
+                              int is_output, heed_error *why)
+{
+    static const char *const name[] = {"rows", "heads", "dim"};
+    const int64_t shape[] = {m->rows, m->heads, dim};
+    if (dim == 0)
+        return HEED_OK;
+    if (!v.data)
+        return heed_fail(why, HEED_ERR_INVALID, "args.%s is NULL, but required", v.name);
+    if (!heed_strides_reach(v.stride, 3, shape, heed_dtype_bytes(type)))
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "args.%s has strides %lld, %lld, %lld that reach beyond the address space",
+                         v.name, (long long)v.stride[0], (long long)v.stride[1],
+                         (long long)v.stride[2]);
+    for (int n = 0; n < 3 && is_output; n++)
+        if (shape[n] > 1 && v.stride[n] == 0)
+            return heed_fail(why, HEED_ERR_INVALID,
+                             "args.%s.stride[%d] is 0 for %lld %s: outputs cannot broadcast",
+                             v.name, n, (long long)shape[n], name[n]);
     return HEED_OK;
 }
 
-static heed_status check(const heed_merge_args *m, heed_error *why)
+static heed_status check(const heed_merging *m, int of_two, heed_error *why)
 {
     const struct {
         const char *name;
         int64_t value;
     } size[] = {{"rows", m->rows}, {"heads", m->heads}, {"dim", m->dim}};
+    heed_status st = HEED_OK;
     for (int i = 0; i < 3; i++)
         if (size[i].value < 0)
             return heed_fail(why, HEED_ERR_INVALID, "args.%s is %lld, at least 0 is required",
@@ -81,53 +203,78 @@ static heed_status check(const heed_merge_args *m, heed_error *why)
         return heed_fail(why, HEED_ERR_INVALID,
                          "args.out_type is %u, HEED_F32, HEED_F16 or HEED_BF16 is required",
                          m->out_type);
-    if (m->reserved)
-        return heed_fail(why, HEED_ERR_INVALID, "args.reserved is %u, 0 is required", m->reserved);
     if (m->rows == 0 || m->heads == 0)
         return HEED_OK;
-    const struct {
-        operand of;
-        int64_t dim;
-        uint32_t type;
-        int is_output, optional;
-    } views[] = {{OPERAND(a_lse), 1, HEED_F32, 0, 0},       {OPERAND(b_lse), 1, HEED_F32, 0, 0},
-                 {OPERAND(a), m->dim, HEED_F32, 0, 0},      {OPERAND(b), m->dim, HEED_F32, 0, 0},
-                 {OPERAND(out), m->dim, m->out_type, 1, 0}, {OPERAND(lse), 1, HEED_F32, 1, 1}};
-    for (int i = 0; i < 6; i++) {
-        const operand *v = &views[i].of;
-        const int64_t shape[] = {m->rows, m->heads, views[i].dim};
-        if (views[i].dim == 0 || (views[i].optional && !v->data))
-            continue;
-        if (!v->data)
-            return heed_fail(why, HEED_ERR_INVALID, "args.%s is NULL, but required", v->name);
-        if (!heed_strides_reach(v->stride, 3, shape, heed_dtype_bytes(views[i].type)))
-            return heed_fail(
-                why, HEED_ERR_INVALID,
-                "args.%s has strides %lld, %lld, %lld that reach beyond the address space", v->name,
-                (long long)v->stride[0], (long long)v->stride[1], (long long)v->stride[2]);
-        for (int n = 0; n < 3 && views[i].is_output; n++)
-            if (shape[n] > 1 && v->stride[n] == 0)
-                return heed_fail(why, HEED_ERR_INVALID,
-                                 "args.%s.stride[%d] is 0 for %lld %s: outputs cannot broadcast",
-                                 v->name, n, (long long)shape[n], size[n].name);
-    }
-    return check_twins(m, why);
+    if (m->n_parts && (!m->parts || !m->lses))
+        return heed_fail(why, HEED_ERR_INVALID, "args.%s is NULL, but required",
+                         m->parts ? "lses" : "parts");
+    for (uint32_t i = 0; i < m->n_parts && st == HEED_OK; i++)
+        st = check_view(m, part_of(m, of_two, i, 1), 1, HEED_F32, 0, why);
+    for (uint32_t i = 0; i < m->n_parts && st == HEED_OK; i++)
+        st = check_view(m, part_of(m, of_two, i, 0), m->dim, HEED_F32, 0, why);
+    if (st == HEED_OK)
+        st = check_view(m, output_of(m, 0), m->dim, m->out_type, 1, why);
+    if (st == HEED_OK && m->lse.data)
+        st = check_view(m, output_of(m, 1), 1, HEED_F32, 1, why);
+    return st == HEED_OK ? check_twins(m, of_two, why) : st;
+}
+
+/* ---- the calls --------------------------------------------------------------------------------
+ */
+
+static heed_status merge_all(const heed_merging *m, int of_two, heed_error *why)
+{
+    heed_status st = check(m, of_two, why);
+    if (st != HEED_OK)
+        return st;
+    heed_fpenv saved = heed_fpenv_enter();
+    heed_merge_rows(m, 0, m->rows);
+    heed_fpenv_leave(saved);
+    return HEED_OK;
 }
 
 HEED_CHECK_ARGS_ERROR(heed_merge_args);
 heed_status heed_merge(const heed_merge_args *args)
 {
-    heed_merge_args m;
+    heed_merge_args a;
     heed_error why = {""};
-    heed_status st = heed_read_struct("args", args, sizeof m, &m, &why);
-    if (st == HEED_OK)
-        st = check(&m, &why);
-    if (st != HEED_OK)
-        return heed_report_call(args, st, &why);
-    heed_fpenv saved = heed_fpenv_enter();
-    for (int64_t row = 0; row < m.rows; row++)
-        for (int64_t head = 0; head < m.heads; head++)
-            merge_row(&m, row, head);
-    heed_fpenv_leave(saved);
-    return HEED_OK;
+    heed_status st = heed_read_struct("args", args, sizeof a, &a, &why);
+    if (st == HEED_OK && a.reserved)
+        st = heed_fail(&why, HEED_ERR_INVALID, "args.reserved is %u, 0 is required", a.reserved);
+    if (st == HEED_OK) {
+        const heed_const_view parts[] = {a.a, a.b}, lses[] = {a.a_lse, a.b_lse};
+        const heed_merging m = {.rows = a.rows,
+                                .heads = a.heads,
+                                .dim = a.dim,
+                                .n_parts = 2,
+                                .out_type = a.out_type,
+                                .parts = parts,
+                                .lses = lses,
+                                .out = a.out,
+                                .lse = a.lse};
+        st = merge_all(&m, 1, &why);
+    }
+    return heed_report_call(args, st, &why);
+}
+
+HEED_CHECK_ARGS_ERROR(heed_merge_parts_args);
+heed_status heed_merge_parts(const heed_merge_parts_args *args)
+{
+    heed_merge_parts_args a;
+    heed_error why = {""};
+    heed_status st = heed_read_struct("args", args, sizeof a, &a, &why);
+    if (st == HEED_OK) {
+        const heed_merging m = {.rows = a.rows,
+                                .heads = a.heads,
+                                .dim = a.dim,
+                                .n_parts = a.n_parts,
+                                .out_type = a.out_type,
+                                .parts = a.parts,
+                                .lses = a.lses,
+                                .sink = a.sink,
+                                .out = a.out,
+                                .lse = a.lse};
+        st = merge_all(&m, 0, &why);
+    }
+    return heed_report_call(args, st, &why);
 }

@@ -39,7 +39,7 @@ heed_place heed_tile_place(const heed_sequence *s, int64_t tile)
     };
 }
 
-void heed_partition(const heed_attn *plan, heed_sequence *s)
+void heed_partition_sequence(const heed_attn *plan, heed_sequence *s)
 {
     const heed_span keys = heed_visible_keys(plan, s, (heed_span){0, s->q_len});
     s->class_index = heed_class_index(plan, s->q_len, keys.end - keys.first);

@@ -34,7 +34,7 @@ heed_place heed_tile_place(const heed_sequence *s, int64_t tile);
 
 /* Fills in everything but the numbers of its first tile and group, and kv_heads, from q_len, kv_len,
  * q_offset, key_first and key_end. */
-void heed_partition(const heed_attn *plan, heed_sequence *s);
+void heed_partition_sequence(const heed_attn *plan, heed_sequence *s);
 
 /* Query rows of a run. */
 heed_span heed_run_rows(const heed_attn *plan, const heed_sequence *s, uint32_t run);

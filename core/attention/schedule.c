@@ -100,7 +100,7 @@ static heed_status read_sequence(const heed_attn *plan, const heed_attn_args *ar
     st = heed_ranges_read(plan, args, b, s, why);
     if (st != HEED_OK)
         return st;
-    heed_partition(plan, s);
+    heed_partition_sequence(plan, s);
     return args->block_table && !trust ? check_pages(plan, args, b, s, why) : HEED_OK;
 }
 
@@ -196,6 +196,7 @@ heed_status heed_attn_schedule(const void *of, const void *args, uint32_t n_part
     if (st != HEED_OK)
         return st;
     heed_workspace_place(run, plan, n_parts);
+    run->hook = NULL;
     const int64_t batch = run->args.q_len ? run->args.batch : 0;
     wishes w = {.beside = run->args.block_table ||
                           llabs(run->args.k.stride[1]) < llabs(run->args.k.stride[2])};

@@ -30,9 +30,10 @@ const char *heed_last_error(void)
 
 const char *heed_status_string(heed_status status)
 {
-    static const char *const name[] = {"HEED_OK",        "HEED_ERR_INVALID", "HEED_ERR_UNSUPPORTED",
-                                       "HEED_ERR_NOMEM", "HEED_ERR_BACKEND", "HEED_ERR_ABI"};
-    return status >= 0 && status <= HEED_ERR_ABI ? name[status] : "unknown status";
+    static const char *const name[] = {
+        "HEED_OK",          "HEED_ERR_INVALID", "HEED_ERR_UNSUPPORTED", "HEED_ERR_NOMEM",
+        "HEED_ERR_BACKEND", "HEED_ERR_ABI",     "HEED_ERR_TRANSPORT"};
+    return status >= 0 && status <= HEED_ERR_TRANSPORT ? name[status] : "unknown status";
 }
 
 /* Members are what a size_t is aligned to, and there is one behind struct_size: so the size of a

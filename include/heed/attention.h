@@ -364,6 +364,34 @@ typedef struct heed_merge_args {
  */
 HEED_API heed_status heed_merge(const heed_merge_args *args);
 
+/** What heed_merge_parts merges: heed_merge_args of any number of parts. */
+typedef struct heed_merge_parts_args {
+    size_t struct_size; /**< sizeof(heed_merge_parts_args) */
+    heed_error *error;  /**< receives the sentence of a failure; NULL: heed_last_error() */
+    int64_t rows;       /**< of every view */
+    int64_t heads;      /**< of every view */
+    int64_t dim;        /**< of the parts and out */
+    uint32_t n_parts;   /**< any number; of 0 only the sink is left */
+    uint32_t out_type;  /**< HEED_F32, HEED_F16 or HEED_BF16 */
+    const heed_const_view *parts; /**< [n_parts] of f32 [rows, heads, dim] */
+    const heed_const_view *lses;  /**< [n_parts] of f32 [rows, heads], natural logarithms */
+    const float *sink; /**< [heads], a logit that no part has had yet; -inf is none. NULL: none */
+    heed_view out;     /**< [rows, heads, dim] in out_type, rounded once */
+    heed_view lse;     /**< f32 [rows, heads]; data may be NULL */
+} heed_merge_parts_args;
+
+/**
+ * Merges any number of partial results over disjoint sets of keys: lse = ln(sum_i exp(lse_i) +
+ * exp(sink)), out = sum_i part_i * exp(lse_i - lse), summed in f64 in the order of the parts. Of two parts
+ * without a sink it is heed_merge, bit for bit.
+ *
+ * Memory   out may be one of the parts, and lse one of theirs, element for element.
+ * Empty    as in heed_merge. NaN stays.
+ * Errors   HEED_ERR_INVALID, HEED_ERR_ABI; outputs are untouched.
+ * Threads  safe; runs on the calling thread.
+ */
+HEED_API heed_status heed_merge_parts(const heed_merge_parts_args *args);
+
 HEED_END_C
 
 #endif

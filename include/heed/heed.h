@@ -25,6 +25,7 @@
 #include "attention.h"
 #include "cache.h"
 #include "context.h"
+#include "group.h"
 #include "hadamard.h"
 #include "layer.h"
 #include "linear.h"

@@ -15,6 +15,7 @@ DOORS = {
     "base": [],
     "runtime": ["base"],
     "attention": ["base", "runtime"],
+    "group": ["base", "runtime", "attention"],
     "linear": ["base", "runtime"],
     "layer": ["base", "runtime", "attention", "linear"],
 }

@@ -1,0 +1,484 @@
+/* The public calls of groups: what is given is checked here, before anything travels. */
+#include <heed/kit.h>
+
+#include "attention/planning.h"
+#include "attention/validate.h"
+#include "base/reason.h"
+#include "base/rows.h"
+#include "ring.h"
+#include "runtime/parallel.h"
+#include "runtime/run.h"
+#include "runtime/spare.h"
+#include "split.h"
+
+#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
+
+/* ---- checks -----------------------------------------------------------------------------------
+ */
+
+static heed_status read_transport(const heed_transport *given, heed_transport *t, heed_error *why)
+{
+    heed_status st = heed_read_struct("transport", given, sizeof *t, t, why);
+    if (st != HEED_OK)
+        return st;
+    if (t->size == 0 || t->size > 1u << 20)
+        INVALID("transport.size is %u, 1 to %u is required", t->size, 1u << 20);
+    if (t->rank >= t->size)
+        INVALID("transport.rank is %u, less than its size = %u is required", t->rank, t->size);
+    if (t->size > 1 && (!t->send || !t->receive || !t->test || !t->wait || !t->cancel))
+        INVALID("transport.%s is NULL", !t->send      ? "send"
+                                        : !t->receive ? "receive"
+                                        : !t->test    ? "test"
+                                        : !t->wait    ? "wait"
+                                                      : "cancel");
+    return HEED_OK;
+}
+
+/* Rows and keys that are here are as many as the args have room for. */
+static heed_status check_lengths(const heed_group_call *call, heed_error *why)
+{
+    const heed_shape *s = &call->shape;
+    const heed_attn_args *a = &call->args;
+    const int ring = s->part.scheme == HEED_GROUP_RING;
+    for (int64_t b = 0; b < s->batch; b++) {
+        const int64_t keys = heed_held_before(s, s->part.key_first, b, s->rank, s->part.n_parts);
+        if (keys > a->kv_len)
+            INVALID("partition.key_first gives rank %u %lld keys of sequence %lld, and args.kv_len "
+                    "is %lld",
+                    s->rank, (long long)keys, (long long)b, (long long)a->kv_len);
+        const int64_t rows =
+            ring ? heed_held_before(s, s->part.row_first, b, s->rank, s->part.n_parts) : 0;
+        if (rows > a->q_len)
+            INVALID("partition.row_first gives rank %u %lld rows of sequence %lld, and args.q_len "
+                    "is %lld",
+                    s->rank, (long long)rows, (long long)b, (long long)a->q_len);
+        if (a->mask_from &&
+            (a->mask_from[b] < 0 ||
+             a->mask_from[b] > heed_first_of(s, s->part.key_first, b, s->part.n_parts)))
+            INVALID("args.mask_from[%lld] is %d, 0 to the sequence's keys is required",
+                    (long long)b, a->mask_from[b]);
+        const int32_t q = a->q_lens ? a->q_lens[b] : ring ? (int32_t)rows : (int32_t)a->q_len;
+        if (q < 0 || q > a->q_len)
+            INVALID("args.q_lens[%lld] is %d, 0 to args.q_len = %lld is required", (long long)b, q,
+                    (long long)a->q_len);
+        if (a->q_starts && (a->q_starts[b] < 0 || a->q_starts[b] + (int64_t)q > s->desc->max_rows))
+            INVALID("args.q_starts[%lld] is %d: with %d rows, 0 to %lld is required", (long long)b,
+                    a->q_starts[b], q, (long long)s->desc->max_rows - q);
+    }
+    return HEED_OK;
+}
+
+/* The farthest that mask and bias reach: the keys of whole sequences. */
+static heed_status check_pairs(const heed_group_call *call, heed_error *why)
+{
+    const heed_shape *s = &call->shape;
+    const heed_attn_args *a = &call->args;
+    int64_t keys = 0;
+    for (int64_t b = 0; b < s->batch; b++) {
+        const int64_t n = heed_first_of(s, s->part.key_first, b, s->part.n_parts);
+        keys = n > keys ? n : keys;
+    }
+    const int64_t shape[] = {s->batch, s->desc->q_heads, a->q_len, keys};
+    heed_status st = HEED_OK;
+    if (a->mask.data)
+        st = heed_check_view("mask", a->mask.data, a->mask.stride, 1, 0, shape, why);
+    if (a->bias.data && st == HEED_OK)
+        st = heed_check_view("bias", a->bias.data, a->bias.stride, 4, 0, shape, why);
+    return st;
+}
+
+/* Is out somebody whose call gets a result? */
+static int wants(const heed_shape *s)
+{
+    return s->part.want != HEED_WANT_ROOT || s->rank == s->part.root;
+}
+
+/* As heed_attn_run would check them, but for what the partition says of lengths. */
+static heed_status check_args(heed_group_call *call, heed_error *why)
+{
+    const heed_shape *s = &call->shape;
+    const int ring = s->part.scheme == HEED_GROUP_RING;
+    heed_attn_args *a = &call->args;
+    heed_attn_desc d = *s->desc;
+    float nowhere;
+    if (a->kv_lens)
+        INVALID("args.kv_lens is given, but partition.key_first says lengths");
+    if (a->q_lens && ring)
+        INVALID("args.q_lens is given, but partition.row_first says lengths");
+    if (!a->q_lens)
+        d.features &= ~HEED_HAS_LENS;
+    heed_attn_args checked = *a;
+    if (!wants(s)) { /* not looked at */
+        d.features &= ~HEED_HAS_LSE;
+        checked.lse = (heed_view){0};
+        checked.out = (heed_view){&nowhere, {1, 1, 1, 1}};
+    }
+    heed_status st = heed_validate_args(&d, &checked, why);
+    if (st == HEED_OK)
+        st = check_lengths(call, why);
+    return st == HEED_OK ? check_pairs(call, why) : st;
+}
+
+/* FNV-1a of what has to be the same on every rank. */
+static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static uint64_t call_of(const heed_group_call *call)
+{
+    const heed_shape *s = &call->shape;
+    const heed_partition *p = &s->part;
+    heed_attn_desc d = *s->desc;
+    const size_t n = (size_t)s->batch * (p->n_parts + (size_t)1) * sizeof(int32_t);
+    const int64_t numbers[] = {p->scheme, p->want,  p->root,  p->n_parts,
+                               s->size,   s->batch, s->tokens};
+    d.max_batch = d.max_q_len = d.max_kv_len = 0;
+    uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), &d, sizeof d);
+    hash = mix(hash, numbers, sizeof numbers);
+    if (p->owner)
+        hash = mix(hash, p->owner, p->n_parts * sizeof *p->owner);
+    if (p->key_first)
+        hash = mix(hash, p->key_first, n);
+    if (p->row_first)
+        hash = mix(hash, p->row_first, n);
+    return hash;
+}
+
+/* ---- one rank ---------------------------------------------------------------------------------
+ */
+
+/* Do the args say the lengths of all sequences already? */
+static int says_lengths(const heed_shape *s, const int32_t *first, int64_t len)
+{
+    for (int64_t b = 0; b < s->batch; b++)
+        if (heed_first_of(s, first, b, s->part.n_parts) != len)
+            return 0;
+    return 1;
+}
+
+/* The args and the plan of heed_attn_run; `room` is [2, batch]. *plan is held if it is another. */
+static heed_status alone(const heed_group_call *call, int32_t *room, heed_attn_args *a,
+                         heed_attn **plan, heed_error *why)
+{
+    const heed_shape *s = &call->shape;
+    const int ring = s->part.scheme == HEED_GROUP_RING;
+    heed_attn_desc d = *s->desc;
+    const int all_keys = says_lengths(s, s->part.key_first, a->kv_len);
+    const int all_rows = !ring || says_lengths(s, s->part.row_first, a->q_len);
+    for (int64_t b = 0; b < s->batch; b++) {
+        room[b] = heed_first_of(s, s->part.key_first, b, s->part.n_parts);
+        room[s->batch + b] = ring ? heed_first_of(s, s->part.row_first, b, s->part.n_parts) : 0;
+    }
+    a->kv_lens = all_keys ? NULL : room;
+    a->q_lens = all_rows ? a->q_lens : room + s->batch;
+    d.features &= ~HEED_HAS_LENS;
+    d.features |= a->kv_lens || a->q_lens ? HEED_HAS_LENS : 0;
+    *plan = NULL;
+    return d.features == s->desc->features ? HEED_OK
+                                           : heed_plan_get(call->plan->context, &d, plan, why);
+}
+
+static heed_status run_alone(const heed_group_call *call, void *workspace, size_t bytes)
+{
+    int32_t *room = workspace;
+    heed_attn_args a = call->args;
+    heed_attn *other;
+    const size_t used = ((size_t)call->shape.batch * 2 * sizeof *room + 63) / 64 * 64;
+    heed_status st = alone(call, room, &a, &other, call->why);
+    a.error = NULL;
+    if (st == HEED_OK)
+        st = heed_attn_run_hooked(other ? other : call->plan, &a, NULL, (char *)workspace + used,
+                                  bytes - used, call->why);
+    heed_attn_release(other);
+    return st;
+}
+
+/* Do the args alone say it all? Then it is an ordinary run. */
+static int is_plain(const heed_group_call *call)
+{
+    const heed_shape *s = &call->shape;
+    const heed_attn_args *a = &call->args;
+    const int ring = s->part.scheme == HEED_GROUP_RING;
+    return s->size == 1 && !a->kv_lens && (!a->q_lens || !ring) &&
+           !(s->desc->features & HEED_HAS_LENS) == !a->q_lens &&
+           says_lengths(s, s->part.key_first, a->kv_len) &&
+           (!ring || says_lengths(s, s->part.row_first, a->q_len));
+}
+
+/* ---- the call ---------------------------------------------------------------------------------
+ */
+
+/* Both schemes have what they need placed, and behind it room for local runs. */
+typedef union heed_scheme {
+    heed_split split;
+    heed_ring ring;
+} heed_scheme;
+
+static size_t place(heed_scheme *scheme, const heed_shape *s, int64_t q_len, void *workspace)
+{
+    if (s->size == 1)
+        return ((size_t)s->batch * 2 * sizeof(int32_t) + 63) / 64 * 64 + 64;
+    return s->part.scheme == HEED_GROUP_RING
+               ? heed_ring_place(&scheme->ring, s, workspace)
+               : heed_split_place(&scheme->split, s, q_len, workspace);
+}
+
+/* The plan of local runs; held. */
+static heed_status get_local(const heed_attn *plan, const heed_shape *s, heed_attn **local,
+                             heed_error *why)
+{
+    const int ring = s->part.scheme == HEED_GROUP_RING;
+    heed_attn_desc d = ring ? heed_ring_desc(s) : heed_local_desc(s, 0, 0, 0);
+    if (s->size == 1) { /* the largest of those that may run */
+        d = *s->desc;
+        d.features |= HEED_HAS_LENS;
+    }
+    return heed_plan_get(plan->context, &d, local, why);
+}
+
+static heed_status run_scheme(heed_group_call *call, heed_scheme *scheme, size_t used,
+                              void *workspace, size_t bytes)
+{
+    const heed_shape *s = &call->shape;
+    const int ring = s->part.scheme == HEED_GROUP_RING;
+    heed_wire *w = ring ? &scheme->ring.wire : &scheme->split.wire;
+    char *rest = (char *)workspace + used;
+    if (s->size == 1)
+        return run_alone(call, workspace, bytes);
+    place(scheme, s, call->args.q_len, workspace);
+    w->transport = call->transport;
+    w->n = 0;
+    w->call = call_of(call);
+    w->left = w->limit = s->part.timeout_ns;
+    w->status = HEED_OK;
+    w->why = call->why;
+    return ring ? heed_ring_run(&scheme->ring, call, rest, bytes - used)
+                : heed_split_run(&scheme->split, call, rest, bytes - used);
+}
+
+/* What this rank cannot do, the others are told of. */
+static heed_status give_up(heed_group_call *call, heed_status st)
+{
+    const heed_shape *s = &call->shape;
+    heed_wire w = {.transport = call->transport,
+                   .call = call_of(call),
+                   .left = s->part.timeout_ns,
+                   .why = call->why,
+                   .listener = s->part.scheme == HEED_GROUP_RING ? (s->rank + 1) % s->size
+                               : s->part.want == HEED_WANT_ROOT  ? s->part.root
+                                                                 : HEED_WIRE_EVERYONE};
+    return s->size > 1 ? heed_wire_end(&w, st) : st;
+}
+
+static heed_status run_placed(heed_group_call *call, heed_scheme *scheme, void *workspace,
+                              size_t bytes)
+{
+    heed_context *context = call->plan->context;
+    const size_t used = place(scheme, &call->shape, call->args.q_len, NULL);
+    heed_executor copy;
+    const heed_executor *executor;
+    heed_status st = heed_executor_of(context, call->args.executor, &copy, &executor, call->why);
+    if (st != HEED_OK)
+        return give_up(call, st);
+    const uint32_t threads = heed_threads_for(context, executor);
+    const size_t least = heed_attn_workspace_bytes(call->local, 1);
+    size_t most = heed_attn_workspace_bytes(call->local, threads);
+    if (!used || !least || __builtin_add_overflow(most, used, &most))
+        return give_up(call, heed_fail(call->why, HEED_ERR_NOMEM, "the workspace overflows"));
+    if (workspace && (uintptr_t)workspace % 64)
+        return give_up(call,
+                       heed_fail(call->why, HEED_ERR_INVALID,
+                                 "workspace is %p, an address aligned to 64 bytes is required",
+                                 workspace));
+    if (workspace && bytes < used + least)
+        return give_up(call, heed_fail(call->why, HEED_ERR_NOMEM,
+                                       "workspace has %zu bytes, at least %zu are needed", bytes,
+                                       used + least));
+    if (workspace)
+        return run_scheme(call, scheme, used, workspace, bytes);
+    workspace = heed_spare_borrow(context, most, &bytes);
+    if (!workspace)
+        return give_up(call, heed_fail(call->why, HEED_ERR_NOMEM,
+                                       "no memory for a workspace of %zu bytes", most));
+    st = run_scheme(call, scheme, used, workspace, bytes);
+    heed_spare_return(context, workspace, bytes);
+    return st;
+}
+
+/* Rows of a partial result. */
+static int64_t tokens_of(const heed_group_call *call, int64_t *first_token)
+{
+    const heed_attn_args *a = &call->args;
+    int64_t low = INT32_MAX, high = 0;
+    *first_token = 0;
+    if (!a->q_starts)
+        return call->shape.batch * a->q_len;
+    for (int64_t b = 0; b < call->shape.batch; b++) {
+        const int64_t n = a->q_lens ? a->q_lens[b] : a->q_len;
+        low = n && a->q_starts[b] < low ? a->q_starts[b] : low;
+        high = n && a->q_starts[b] + n > high ? a->q_starts[b] + n : high;
+    }
+    *first_token = low < high ? low : 0;
+    return low < high ? high - low : 0;
+}
+
+static heed_status run_checked(heed_group_call *call, void *workspace, size_t bytes)
+{
+    heed_scheme scheme;
+    int64_t first_token;
+    heed_status st = check_args(call, call->why);
+    if (st == HEED_OK)
+        st = get_local(call->plan, &call->shape, &call->local, call->why);
+    if (st != HEED_OK)
+        return give_up(call, st);
+    memset(&scheme, 0, sizeof scheme);
+    const int64_t tokens = tokens_of(call, &first_token);
+    if (call->shape.part.scheme == HEED_GROUP_SPLIT) {
+        call->shape.tokens = tokens;
+        scheme.split.first_token = first_token;
+    }
+    st = run_placed(call, &scheme, workspace, bytes);
+    heed_attn_release(call->local);
+    return st;
+}
+
+static heed_status read_call(heed_group_call *call, const heed_attn *plan,
+                             const heed_attn_args *args, const heed_partition *partition,
+                             const heed_transport *transport)
+{
+    heed_error *why = call->why;
+    heed_status st = HEED_OK;
+    if (!plan)
+        st = heed_fail(why, HEED_ERR_INVALID, "plan is NULL");
+    if (st == HEED_OK)
+        st = heed_read_struct("args", args, sizeof call->args, &call->args, why);
+    if (st == HEED_OK && (call->args.batch < 0 || call->args.batch > plan->desc.max_batch))
+        st = heed_fail(why, HEED_ERR_INVALID,
+                       "args.batch is %lld, 0 to the plan's max_batch = %lld is required",
+                       (long long)call->args.batch, (long long)plan->desc.max_batch);
+    if (st != HEED_OK)
+        return st;
+    call->plan = plan;
+    call->shape.rank = transport->rank;
+    call->shape.size = transport->size;
+    return heed_shape_read(&call->shape, plan, partition, call->args.batch, why);
+}
+
+heed_status heed_group_attention(const heed_attn *plan, const heed_attn_args *args,
+                                 const heed_partition *partition, const heed_transport *transport,
+                                 void *workspace, size_t bytes)
+{
+    heed_error why;
+    heed_transport table;
+    heed_group_call call;
+    why.text[0] = 0;
+    call.why = &why;
+    call.transport = &table;
+    heed_status st = read_transport(transport, &table, &why);
+    if (st == HEED_OK)
+        st = read_call(&call, plan, args, partition, &table);
+    if (st == HEED_OK)
+        st = is_plain(&call) ? heed_run_in(&heed_attn_operation, plan->context, plan, args,
+                                           workspace, bytes, &why)
+                             : run_checked(&call, workspace, bytes);
+    return heed_report_call(args, st, &why);
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------
+ */
+
+static heed_status read_shape(heed_shape *shape, const heed_attn *plan,
+                              const heed_partition *partition, int64_t batch, heed_error *why)
+{
+    if (!plan)
+        INVALID("plan is NULL");
+    if (shape->size == 0 || shape->rank >= shape->size)
+        INVALID("rank is %u and size %u, less than the size is required", shape->rank, shape->size);
+    if (batch < 0 || batch > plan->desc.max_batch)
+        INVALID("batch is %lld, 0 to the plan's max_batch = %lld is required", (long long)batch,
+                (long long)plan->desc.max_batch);
+    return heed_shape_read(shape, plan, partition, batch, why);
+}
+
+size_t heed_group_workspace_bytes(const heed_attn *plan, const heed_partition *partition,
+                                  int64_t batch, uint32_t rank, uint32_t size)
+{
+    heed_shape shape = {.rank = rank, .size = size};
+    heed_scheme scheme;
+    heed_attn *local;
+    heed_error why;
+    if (read_shape(&shape, plan, partition, batch, &why) != HEED_OK)
+        return 0;
+    const heed_attn_desc *d = &plan->desc;
+    if (shape.part.scheme == HEED_GROUP_SPLIT)
+        shape.tokens = d->max_rows ? d->max_rows : batch * d->max_q_len;
+    if (get_local(plan, &shape, &local, &why) != HEED_OK)
+        return 0;
+    const size_t own = place(&scheme, &shape, d->max_q_len, NULL);
+    size_t bytes = heed_attn_workspace_bytes(
+        local, heed_threads_for(plan->context, plan->context->user.executor));
+    heed_attn_release(local);
+    return own && bytes && !__builtin_add_overflow(own, bytes, &bytes) ? bytes : 0;
+}
+
+/* ---- costs ------------------------------------------------------------------------------------
+ */
+
+static void count_split(const heed_shape *s, heed_group_cost *c)
+{
+    const uint64_t header = sizeof(heed_wire_header);
+    const int own = s->part.want == HEED_WANT_ALL && heed_slice_rows(s, s->rank) > 0;
+    c->steps = s->part.want == HEED_WANT_ALL ? 2 : 1;
+    for (uint32_t r = 0; r < s->size; r++) {
+        if (r == s->rank)
+            continue;
+        if (heed_slice_rows(s, r)) {
+            c->messages++;
+            c->bytes += header + heed_partial_bytes(s, s->rank, r);
+        }
+        if (own) {
+            c->messages++;
+            c->bytes += header + heed_result_bytes(s, s->rank);
+        }
+    }
+}
+
+static void count_ring(const heed_shape *s, heed_group_cost *c)
+{
+    c->steps = s->size - 1;
+    c->messages = s->size - 1;
+    for (uint32_t r = 0; r < s->size; r++) /* all keys but those of the rank that it sends to */
+        if (r != (s->rank + 1) % s->size)
+            c->bytes += sizeof(heed_wire_header) +
+                        heed_keys_bytes(s->desc, heed_held(s, s->part.key_first, r));
+}
+
+heed_status heed_group_count(const heed_attn *plan, const heed_partition *partition, int64_t batch,
+                             int64_t q_len, uint32_t rank, uint32_t size, heed_group_cost *out)
+{
+    heed_shape shape = {.rank = rank, .size = size};
+    heed_group_cost read, cost = {.struct_size = sizeof cost};
+    heed_error why = {""};
+    heed_status st = heed_read_struct("out", out, sizeof read, &read, &why);
+    if (st == HEED_OK && out->struct_size != sizeof cost)
+        st = heed_fail(&why, HEED_ERR_ABI, "out.struct_size is %zu, sizeof *out is %zu",
+                       out->struct_size, sizeof cost);
+    if (st == HEED_OK && (q_len < 0 || q_len > INT32_MAX))
+        st = heed_fail(&why, HEED_ERR_INVALID, "q_len is %lld, 0 to %d is required",
+                       (long long)q_len, INT32_MAX);
+    if (st == HEED_OK)
+        st = read_shape(&shape, plan, partition, batch, &why);
+    if (st != HEED_OK)
+        return heed_report(NULL, st, &why);
+    cost.scheme = shape.part.scheme;
+    shape.tokens = plan->desc.max_rows ? q_len : batch * q_len;
+    if (size > 1 && cost.scheme == HEED_GROUP_SPLIT)
+        count_split(&shape, &cost);
+    else if (size > 1)
+        count_ring(&shape, &cost);
+    *out = cost;
+    return HEED_OK;
+}

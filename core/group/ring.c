@@ -1,0 +1,293 @@
+/* See ring.h. In step s a rank has the keys of rank - s at hand, sends them on and receives those of
+ * rank - s - 1. Each of its row parts meets each key part that it may see in one local run, which is
+ * merged into what the row part has so far: the order is that of arrival, and only the rank decides it. */
+#include "ring.h"
+
+#include <heed/kit.h>
+
+#include "attention/merge.h"
+#include "base/fpenv.h"
+#include "base/reason.h"
+#include "pack.h"
+
+/* The longest part of one sequence, and all of the longest rank. */
+static int64_t longest_part(const heed_shape *s, const int32_t *first)
+{
+    int64_t most = 0;
+    for (int64_t b = 0; b < s->batch; b++)
+        for (uint32_t p = 0; p < s->part.n_parts; p++)
+            most = heed_max64(most, heed_part_len(s, first, b, p));
+    return most;
+}
+
+static int64_t most_held(const heed_shape *s, const int32_t *first)
+{
+    int64_t most = 0;
+    for (uint32_t r = 0; r < s->size; r++)
+        most = heed_max64(most, heed_held(s, first, r));
+    return most;
+}
+
+heed_attn_desc heed_ring_desc(const heed_shape *s)
+{
+    return heed_local_desc(s, longest_part(s, s->part.row_first),
+                           longest_part(s, s->part.key_first), most_held(s, s->part.row_first));
+}
+
+size_t heed_ring_place(heed_ring *p, const heed_shape *s, void *workspace)
+{
+    const heed_attn_desc *d = s->desc;
+    const int64_t rows = heed_held(s, s->part.row_first, s->rank);
+    const int64_t heads = d->q_heads, longest = longest_part(s, s->part.row_first);
+    heed_room room = {.base = workspace};
+    heed_piece *piece = &p->piece;
+    int32_t **const array[] = {
+        &piece->q_lens,    &piece->kv_lens, &piece->q_offsets, &piece->q_starts, &piece->kv_starts,
+        &piece->mask_from, &piece->key_at,  &piece->row_at,    &piece->held_at,  &p->first_row};
+    for (size_t i = 0; i < sizeof array / sizeof *array; i++)
+        *array[i] = heed_room_take(&room, s->batch, sizeof **array[i]);
+    size_t message = sizeof(heed_wire_header) + heed_keys_bytes(d, most_held(s, s->part.key_first));
+    message = message < HEED_WIRE_LEAST ? HEED_WIRE_LEAST : message;
+    for (int i = 0; i < 2; i++)
+        p->keys[i] = heed_room_take(&room, 1, message);
+    piece->ranges = heed_room_take(&room, s->batch * heads, 8 * (size_t)longest * d->n_ranges);
+    p->q = heed_room_take(&room, rows * heads,
+                          (size_t)heed_offset_bytes(d->q_type, (int64_t)d->qk_dim));
+    p->out = heed_room_take(&room, rows * heads, d->v_dim * sizeof(float));
+    p->part_out = heed_room_take(&room, rows * heads, d->v_dim * sizeof(float));
+    p->lse = heed_room_take(&room, rows * heads, sizeof(float));
+    p->part_lse = heed_room_take(&room, rows * heads, sizeof(float));
+    p->begun = heed_room_take(&room, s->part.n_parts, 1);
+    p->wire.room = 4;
+    p->wire.message = heed_room_take(&room, p->wire.room, sizeof *p->wire.message);
+    p->wire.owed = heed_room_take(&room, s->size, sizeof *p->wire.owed);
+    return room.bad ? 0 : room.used;
+}
+
+/* ---- one row part and one key part ------------------------------------------------------------
+ */
+
+/* Tokens of a rank before part `part` of sequence b. */
+static int64_t token_of(const heed_shape *s, const int32_t *first, uint32_t rank, int64_t b,
+                        uint32_t part)
+{
+    int64_t n = 0;
+    for (int64_t c = 0; c < b; c++)
+        n += heed_held_before(s, first, c, rank, s->part.n_parts);
+    return n + heed_held_before(s, first, b, rank, part);
+}
+
+/* May some row of the piece see some of its keys, by causality and window? */
+static int is_visible(const heed_group_call *call, const heed_piece *p, int64_t b)
+{
+    const heed_attn *plan = call->plan;
+    if (p->q_lens[b] == 0 || p->kv_lens[b] == 0)
+        return 0;
+    if (!(plan->desc.features & (HEED_HAS_CAUSAL | HEED_HAS_WINDOW)))
+        return 1;
+    const int64_t low = p->q_offsets[b] - plan->window_left;
+    const int64_t high = p->q_offsets[b] + (int64_t)p->q_lens[b] - 1 + plan->window_right;
+    return low < p->kv_lens[b] && high >= 0;
+}
+
+/* Describes the rows of one part and the keys of another, which is among those of rank `from`. */
+static heed_status describe(heed_ring *r, const heed_group_call *call, uint32_t rows, uint32_t keys,
+                            uint32_t from)
+{
+    const heed_shape *s = &call->shape;
+    const int32_t *row_first = s->part.row_first, *key_first = s->part.key_first;
+    heed_piece *p = &r->piece;
+    p->q_len = 0;
+    for (int64_t b = 0; b < s->batch; b++) {
+        r->first_row[b] = heed_first_of(s, row_first, b, rows);
+        p->q_lens[b] = heed_part_len(s, row_first, b, rows);
+        p->kv_lens[b] = heed_part_len(s, key_first, b, keys);
+        p->key_at[b] = heed_first_of(s, key_first, b, keys);
+        p->row_at[b] = (int32_t)heed_held_before(s, row_first, b, s->rank, rows);
+        p->q_starts[b] = (int32_t)token_of(s, row_first, s->rank, b, rows);
+        p->kv_starts[b] = (int32_t)token_of(s, key_first, from, b, keys);
+        p->held_at[b] = 0;
+        p->q_len = heed_max64(p->q_len, p->q_lens[b]);
+    }
+    return heed_piece_place(call, p, r->first_row, call->why);
+}
+
+/* Sequences whose keys are hidden from all rows have no rows in the run. Is there any other? */
+static int hide(const heed_group_call *call, heed_piece *p)
+{
+    int any = 0;
+    for (int64_t b = 0; b < call->shape.batch; b++) {
+        const int visible = is_visible(call, p, b);
+        p->q_lens[b] = visible ? p->q_lens[b] : 0;
+        any |= visible;
+    }
+    return any;
+}
+
+static void merge(const heed_ring *r, const heed_group_call *call)
+{
+    const heed_attn_desc *d = call->shape.desc;
+    const int64_t heads = d->q_heads, dim = d->v_dim;
+    heed_fpenv saved = heed_fpenv_enter();
+    for (int64_t b = 0; b < call->shape.batch; b++) {
+        const int64_t row = r->piece.q_starts[b] * heads;
+        const heed_const_view parts[] = {{r->out + row * dim, {heads * dim, dim, 1, 0}},
+                                         {r->part_out + row * dim, {heads * dim, dim, 1, 0}}};
+        const heed_const_view lses[] = {{r->lse + row, {heads, 1, 0, 0}},
+                                        {r->part_lse + row, {heads, 1, 0, 0}}};
+        const heed_merging m = {.rows = r->piece.q_lens[b],
+                                .heads = heads,
+                                .dim = dim,
+                                .n_parts = 2,
+                                .out_type = HEED_F32,
+                                .parts = parts,
+                                .lses = lses,
+                                .out = {r->out + row * dim, {heads * dim, dim, 1, 0}},
+                                .lse = {r->lse + row, {heads, 1, 0, 0}}};
+        heed_merge_rows(&m, 0, m.rows);
+    }
+    heed_fpenv_leave(saved);
+}
+
+static void poll(void *ring)
+{
+    heed_wire_poll(&((heed_ring *)ring)->wire);
+}
+
+/* One local run, of rows that meet their first keys straight into what is kept. */
+static heed_status meet(heed_ring *r, const heed_group_call *call, uint32_t rows, uint32_t keys,
+                        uint32_t from, void *rest, size_t bytes)
+{
+    const heed_attn_desc *d = call->shape.desc;
+    const int64_t heads = d->q_heads, dim = d->v_dim;
+    const heed_hook hook = {poll, r};
+    heed_piece *p = &r->piece;
+    heed_status st = describe(r, call, rows, keys, from);
+    if (st != HEED_OK || !hide(call, p))
+        return st;
+    const int first = !r->begun[rows];
+    r->begun[rows] = 1;
+    p->out = (heed_view){first ? r->out : r->part_out, {0, dim, heads * dim, 1}};
+    p->lse = (heed_view){first ? r->lse : r->part_lse, {0, 1, heads, 0}};
+    st = heed_piece_run(call, p, &hook, rest, bytes, call->why);
+    if (st == HEED_OK && !first)
+        merge(r, call);
+    return st;
+}
+
+/* All own rows meet the keys at hand, which are those of rank `from`. */
+static heed_status compute(heed_ring *r, const heed_group_call *call, const char *message,
+                           uint32_t from, void *rest, size_t bytes)
+{
+    const heed_shape *s = &call->shape;
+    const heed_attn_desc *d = s->desc;
+    const char *keys = message + sizeof(heed_wire_header);
+    const int64_t tokens = heed_held(s, s->part.key_first, from);
+    const int64_t heads = d->kv_heads;
+    heed_piece *p = &r->piece;
+    heed_status st = HEED_OK;
+    p->k = (heed_const_view){keys, {0, d->qk_dim, heads * d->qk_dim, 1}};
+    p->v = (heed_const_view){keys + heed_values_at(d, tokens), {0, d->v_dim, heads * d->v_dim, 1}};
+    for (uint32_t rows = 0; rows < s->part.n_parts; rows++) {
+        if (heed_owner(s, rows) != s->rank || !heed_part_has(s, s->part.row_first, rows))
+            continue;
+        for (uint32_t n = 0; n < s->part.n_parts && st == HEED_OK; n++)
+            if (heed_owner(s, n) == from && heed_part_has(s, s->part.key_first, n))
+                st = meet(r, call, rows, n, from, rest, bytes);
+        if (st == HEED_OK)
+            st = heed_wire_poll(&r->wire);
+    }
+    return st;
+}
+
+/* ---- the call ---------------------------------------------------------------------------------
+ */
+
+static void begin(heed_ring *r, const heed_group_call *call)
+{
+    const heed_shape *s = &call->shape;
+    const heed_attn_desc *d = s->desc;
+    const int64_t rows = heed_held(s, s->part.row_first, s->rank) * d->q_heads;
+    heed_piece *p = &r->piece;
+    heed_pack_keys(call, r->keys[0] + sizeof(heed_wire_header));
+    heed_pack_rows(call, r->q);
+    p->q = (heed_const_view){r->q, {0, d->qk_dim, (int64_t)d->q_heads * d->qk_dim, 1}};
+    p->k_is_packed = 1;
+    memset(r->begun, 0, s->part.n_parts);
+    memset(r->out, 0, (size_t)rows * d->v_dim * sizeof(float));
+    for (int64_t i = 0; i < rows; i++)
+        r->lse[i] = -INFINITY;
+}
+
+/* Rows that have met all keys: the sink, the one rounding, and to the caller's outputs. */
+static void finish(const heed_ring *r, const heed_group_call *call)
+{
+    const heed_shape *s = &call->shape;
+    const heed_attn_desc *d = s->desc;
+    const heed_attn_args *a = &call->args;
+    const int64_t heads = d->q_heads, dim = d->v_dim;
+    const int64_t *o = a->out.stride, *l = a->lse.stride;
+    heed_fpenv saved = heed_fpenv_enter();
+    for (int64_t b = 0, token = 0, n; b < s->batch; b++, token += n) {
+        const heed_const_view part = {r->out + token * heads * dim, {heads * dim, dim, 1, 0}};
+        const heed_const_view lse = {r->lse + token * heads, {heads, 1, 0, 0}};
+        const int64_t out_at = a->q_starts ? a->q_starts[b] * o[2] : b * o[0];
+        const int64_t lse_at = a->q_starts ? a->q_starts[b] * l[2] : b * l[0];
+        n = heed_held_before(s, s->part.row_first, b, s->rank, s->part.n_parts);
+        heed_merging m = {.rows = n,
+                          .heads = heads,
+                          .dim = dim,
+                          .n_parts = 1,
+                          .out_type = d->out_type,
+                          .parts = &part,
+                          .lses = &lse,
+                          .sink = a->sink,
+                          .out = {NULL, {o[2], o[1], o[3], 0}},
+                          .lse = {NULL, {l[2], l[1], 0, 0}}};
+        m.out.data = (char *)a->out.data + heed_offset_bytes(d->out_type, out_at);
+        if (a->lse.data)
+            m.lse.data = (char *)a->lse.data + heed_offset_bytes(HEED_F32, lse_at);
+        heed_merge_rows(&m, 0, n);
+    }
+    heed_fpenv_leave(saved);
+}
+
+static heed_status run(heed_ring *r, const heed_group_call *call, void *rest, size_t bytes)
+{
+    const heed_shape *s = &call->shape;
+    const uint32_t next = (s->rank + 1) % s->size, before = (s->rank + s->size - 1) % s->size;
+    heed_wire *w = &r->wire;
+    heed_status st = HEED_OK;
+    for (uint32_t step = 0; step < s->size && st == HEED_OK; step++) {
+        const uint32_t from = (s->rank + s->size - step) % s->size;
+        const uint32_t coming = (from + s->size - 1) % s->size;
+        char *now = r->keys[step % 2], *then = r->keys[(step + 1) % 2];
+        if (step + 1 < s->size) {
+            const int64_t here = heed_held(s, s->part.key_first, from);
+            const int64_t there = heed_held(s, s->part.key_first, coming);
+            heed_wire_receive(w, before, HEED_WIRE_KEYS, step, then,
+                              heed_keys_bytes(s->desc, there));
+            heed_wire_address(w, HEED_WIRE_KEYS, step, now, heed_keys_bytes(s->desc, here));
+            st = heed_wire_send(w, next, HEED_WIRE_KEYS, step, now, heed_keys_bytes(s->desc, here));
+        }
+        if (st == HEED_OK)
+            st = compute(r, call, now, from, rest, bytes);
+        if (st == HEED_OK)
+            st = heed_wire_wait(w, 1);
+    }
+    return st;
+}
+
+heed_status heed_ring_run(heed_ring *r, const heed_group_call *call, void *rest, size_t bytes)
+{
+    memset(r->wire.owed, 0, call->shape.size * sizeof *r->wire.owed);
+    r->wire.owed[(call->shape.rank + 1) % call->shape.size] = call->shape.size - 1;
+    heed_status st = heed_pack_check(call, call->why);
+    if (st == HEED_OK) {
+        begin(r, call);
+        st = run(r, call, rest, bytes);
+    }
+    if (st == HEED_OK)
+        finish(r, call);
+    return heed_wire_end(&r->wire, st);
+}

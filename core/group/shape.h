@@ -1,0 +1,82 @@
+/* What all ranks of a call agree on: description, partition and sizes. Who sends how much to whom follows
+ * from that alone. */
+#ifndef HEED_CORE_SHAPE_H
+#define HEED_CORE_SHAPE_H
+
+#include <heed/group.h>
+
+#include "attention/plan.h"
+
+typedef struct heed_shape {
+    const heed_attn_desc *desc; /* of the whole problem */
+    heed_partition part;        /* scheme resolved */
+    int64_t batch;
+    int64_t tokens; /* split: rows of a head that a partial result has, with gaps */
+    uint32_t rank, size;
+} heed_shape;
+
+/* Rows of a partial result: all heads from `head` on, `heads` of them, of so many tokens. */
+typedef struct heed_block {
+    int64_t token, tokens;
+    int64_t head, heads;
+} heed_block;
+
+/* Copies and checks a partition for a batch. Everything that all ranks refuse alike is refused here. */
+heed_status heed_shape_read(heed_shape *shape, const heed_attn *plan,
+                            const heed_partition *partition, int64_t batch, heed_error *why);
+
+static inline uint32_t heed_owner(const heed_shape *s, uint32_t part)
+{
+    return s->part.owner ? s->part.owner[part] : part;
+}
+
+/* The first key, or row, of part `part` of sequence b; of n_parts the length. */
+static inline int32_t heed_first_of(const heed_shape *s, const int32_t *first, int64_t b,
+                                    uint32_t part)
+{
+    return first[b * (s->part.n_parts + INT64_C(1)) + part];
+}
+
+static inline int32_t heed_part_len(const heed_shape *s, const int32_t *first, int64_t b,
+                                    uint32_t part)
+{
+    return heed_first_of(s, first, b, part + 1) - heed_first_of(s, first, b, part);
+}
+
+/* Keys, or rows, of sequence b that a rank has in its parts before `part` (n_parts: in all). */
+int64_t heed_held_before(const heed_shape *s, const int32_t *first, int64_t b, uint32_t rank,
+                         uint32_t part);
+
+/* The same of all sequences. */
+int64_t heed_held(const heed_shape *s, const int32_t *first, uint32_t rank);
+
+/* Has a rank a key? */
+int heed_has_keys(const heed_shape *s, uint32_t rank);
+
+/* Is there a key in part `part`? */
+int heed_part_has(const heed_shape *s, const int32_t *first, uint32_t part);
+
+/* ---- split ------------------------------------------------------------------------------------
+ */
+
+/* The rows that a rank merges, in the order in which they travel; returns how many blocks. */
+int heed_slice(const heed_shape *s, uint32_t rank, heed_block block[3]);
+
+/* Rows of that. */
+int64_t heed_slice_rows(const heed_shape *s, uint32_t rank);
+
+/* Bytes behind the header of a message with partial results from one rank for the slice of another:
+ * none where it has no keys. */
+size_t heed_partial_bytes(const heed_shape *s, uint32_t from, uint32_t to);
+
+/* The same of merged results of a rank's slice. */
+size_t heed_result_bytes(const heed_shape *s, uint32_t rank);
+
+/* ---- ring -------------------------------------------------------------------------------------
+ */
+
+/* Bytes of keys and values of so many tokens, as they travel; where values begin. */
+size_t heed_keys_bytes(const heed_attn_desc *desc, int64_t tokens);
+size_t heed_values_at(const heed_attn_desc *desc, int64_t tokens);
+
+#endif

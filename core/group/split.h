@@ -1,0 +1,25 @@
+/* Rows everywhere, keys apart: each rank's partial results travel and are merged. */
+#ifndef HEED_CORE_SPLIT_H
+#define HEED_CORE_SPLIT_H
+
+#include "local.h"
+#include "room.h"
+#include "wire.h"
+
+typedef struct heed_split {
+    heed_piece piece;
+    int64_t first_token;           /* of packed q, out and lse: the first row that the call has */
+    float *out, *lse;              /* [own parts with keys, tokens, heads, v_dim]; without v_dim */
+    heed_const_view *parts, *lses; /* what is merged */
+    char **send, **receive, **result; /* [size] messages with their headers */
+    heed_wire wire;
+} heed_split;
+
+/* Places what a call needs, of sequences of at most q_len rows; returns its bytes, 0 if that overflows. */
+size_t heed_split_place(heed_split *split, const heed_shape *shape, int64_t q_len, void *workspace);
+
+/* Runs it in such a workspace, behind which `bytes` bytes at `rest` are for local runs. */
+heed_status heed_split_run(heed_split *split, const heed_group_call *call, void *rest,
+                           size_t bytes);
+
+#endif

@@ -1,0 +1,298 @@
+/* Sending, receiving, waiting and giving up. See wire.h. */
+#define _GNU_SOURCE
+#include "wire.h"
+
+#include <time.h>
+
+#include "base/checked.h"
+#include "base/reason.h"
+
+#define MAGIC UINT64_C(0x6865656467727031)
+#define TAG 0x4865u /* one for all: what a rank sends to another arrives in order */
+
+/* Nanoseconds for which one message is waited for before the others are looked at: a failure that
+ * another rank tells of ends the call, whatever it waited for. */
+#define GLANCE INT64_C(200000)
+
+static int64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* The first failure stays. */
+static heed_status failed(heed_wire *w, uint32_t origin, const heed_error *plain)
+{
+    if (w->status != HEED_OK)
+        return w->status;
+    w->status = HEED_ERR_TRANSPORT;
+    w->origin = origin;
+    w->plain = *plain;
+    if (origin == w->transport->rank)
+        *w->why = *plain;
+    else
+        heed_fail(w->why, w->status, "rank %u failed: %.220s", origin, plain->text);
+    return w->status;
+}
+
+HEED_PRINTF(2, 3)
+static heed_status broken(heed_wire *w, const char *format, ...)
+{
+    heed_error plain;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(plain.text, sizeof plain.text, format, list);
+    va_end(list);
+    return failed(w, w->transport->rank, &plain);
+}
+
+/* The transport's own failure. */
+static heed_status refused(heed_wire *w, const char *what, uint32_t rank, heed_status st,
+                           const heed_error *why)
+{
+    return broken(w, "the transport %s rank %u: %s%s%.150s", what, rank, heed_status_string(st),
+                  why->text[0] ? ": " : "", why->text);
+}
+
+static heed_wire_message *begin(heed_wire *w, uint32_t rank, uint32_t kind, uint32_t step,
+                                void *data, size_t bytes)
+{
+    uint32_t under_way = 0;
+    for (uint32_t i = 0; i < w->n; i++)
+        under_way += w->message[i].under_way;
+    w->n = under_way ? w->n : 0;
+    uint32_t i = 0;
+    while (i < w->n && w->message[i].under_way)
+        i++;
+    w->n = i == w->n ? i + 1 : w->n;
+    heed_wire_message *m = &w->message[i];
+    memset(m, 0, sizeof *m);
+    m->data = data;
+    m->bytes = bytes;
+    m->rank = rank;
+    m->kind = kind;
+    m->step = step;
+    return m;
+}
+
+void heed_wire_address(const heed_wire *w, uint32_t kind, uint32_t step, void *data, size_t bytes)
+{
+    const heed_wire_header header = {
+        .magic = MAGIC, .call = w->call, .bytes = bytes, .kind = kind, .step = step};
+    memcpy(data, &header, sizeof header);
+}
+
+heed_status heed_wire_send(heed_wire *w, uint32_t to, uint32_t kind, uint32_t step, void *data,
+                           size_t bytes)
+{
+    const heed_transport *t = w->transport;
+    heed_error why = {""};
+    if (w->status != HEED_OK)
+        return w->status;
+    heed_wire_message *m = begin(w, to, kind, step, data, bytes);
+    heed_status st =
+        t->send(t->user, to, TAG, data, sizeof(heed_wire_header) + bytes, &m->request, &why);
+    if (st != HEED_OK)
+        return refused(w, "cannot send to", to, st, &why);
+    m->sends = m->under_way = 1;
+    return HEED_OK;
+}
+
+heed_status heed_wire_receive(heed_wire *w, uint32_t from, uint32_t kind, uint32_t step, void *data,
+                              size_t bytes)
+{
+    const heed_transport *t = w->transport;
+    const size_t room = sizeof(heed_wire_header) + bytes;
+    heed_error why = {""};
+    if (w->status != HEED_OK)
+        return w->status;
+    heed_wire_message *m = begin(w, from, kind, step, data, bytes);
+    heed_status st = t->receive(t->user, from, TAG, data,
+                                room < HEED_WIRE_LEAST ? HEED_WIRE_LEAST : room, &m->request, &why);
+    if (st != HEED_OK)
+        return refused(w, "cannot receive from", from, st, &why);
+    m->under_way = 1;
+    return HEED_OK;
+}
+
+/* A message has arrived. */
+static heed_status check(heed_wire *w, const heed_wire_message *m, size_t bytes)
+{
+    heed_wire_header h = {0};
+    heed_error plain = {""};
+    if (bytes < sizeof h)
+        return broken(w, "rank %u sent %zu bytes, a header has %zu", m->rank, bytes, sizeof h);
+    memcpy(&h, m->data, sizeof h);
+    if (h.magic != MAGIC)
+        return broken(w, "rank %u sent something that is no message of a group", m->rank);
+    if (bytes - sizeof h != h.bytes)
+        return broken(w, "rank %u sent %llu bytes behind the header, and %zu arrived", m->rank,
+                      (unsigned long long)h.bytes, bytes - sizeof h);
+    if (h.status != HEED_OK) {
+        const size_t n = h.bytes < sizeof plain - 1 ? (size_t)h.bytes : sizeof plain - 1;
+        memcpy(plain.text, (const char *)m->data + sizeof h, n);
+        return failed(w, h.origin, &plain);
+    }
+    if (h.call != w->call)
+        return broken(w, "rank %u is in another call: description, partition or lengths differ",
+                      m->rank);
+    if (h.kind != m->kind || h.step != m->step)
+        return broken(w, "rank %u sent message %u of step %u where %u of step %u was expected",
+                      m->rank, h.kind, h.step, m->kind, m->step);
+    if (h.bytes != m->bytes)
+        return broken(w, "rank %u sent %llu bytes where %zu were expected", m->rank,
+                      (unsigned long long)h.bytes, m->bytes);
+    return HEED_OK;
+}
+
+/* What test or wait said of a message. */
+static heed_status take(heed_wire *w, heed_wire_message *m, heed_status st, uint32_t done,
+                        size_t bytes, const heed_error *why)
+{
+    if (st != HEED_OK) {
+        m->under_way = 0; /* a request that failed has ended */
+        return refused(w, m->sends ? "failed to send to" : "failed to receive from", m->rank, st,
+                       why);
+    }
+    if (!done)
+        return HEED_OK;
+    m->under_way = 0;
+    if (!m->sends)
+        return check(w, m, bytes);
+    w->owed[m->rank]--;
+    return HEED_OK;
+}
+
+heed_status heed_wire_poll(heed_wire *w)
+{
+    const heed_transport *t = w->transport;
+    for (uint32_t i = 0; i < w->n && w->status == HEED_OK; i++) {
+        heed_wire_message *m = &w->message[i];
+        heed_error why = {""};
+        uint32_t done = 0;
+        size_t bytes = 0;
+        if (!m->under_way)
+            continue;
+        heed_status st = t->test(t->user, &m->request, &done, &bytes, &why);
+        take(w, m, st, done, bytes, &why);
+    }
+    return w->status;
+}
+
+static heed_wire_message *first_of(heed_wire *w, int all)
+{
+    for (uint32_t i = 0; i < w->n; i++)
+        if (w->message[i].under_way && (all || !w->message[i].sends))
+            return &w->message[i];
+    return NULL;
+}
+
+/* Waits for one, for a moment. */
+static void glance(heed_wire *w, heed_wire_message *m)
+{
+    const heed_transport *t = w->transport;
+    heed_error why = {""};
+    uint32_t done = 0;
+    size_t bytes = 0;
+    const int64_t start = now(), most = heed_min64(w->left, GLANCE);
+    heed_status st = t->wait(t->user, &m->request, most, &done, &bytes, &why);
+    w->left -= now() - start;
+    take(w, m, st, done, bytes, &why);
+}
+
+heed_status heed_wire_wait(heed_wire *w, int all)
+{
+    heed_wire_message *m;
+    while (w->status == HEED_OK && (m = first_of(w, all)) != NULL) {
+        if (w->left > 0)
+            glance(w, m);
+        const int64_t start = now();
+        if (w->status == HEED_OK && m->under_way) {
+            heed_wire_poll(w);
+            w->left -= now() - start;
+        }
+        if (w->status == HEED_OK && m->under_way && w->left <= 0)
+            return broken(w, "rank %u %s within %.3g s", m->rank,
+                          m->sends ? "took no message" : "sent nothing", (double)w->limit * 1e-9);
+    }
+    return w->status;
+}
+
+/* ---- giving up --------------------------------------------------------------------------------
+ */
+
+static void cancel_all(heed_wire *w)
+{
+    const heed_transport *t = w->transport;
+    heed_error why = {""};
+    for (uint32_t i = 0; i < w->n; i++)
+        if (w->message[i].under_way) {
+            t->cancel(t->user, &w->message[i].request, &why);
+            w->message[i].under_way = 0;
+        }
+    w->n = 0;
+}
+
+static int waits(const heed_wire *w, uint32_t rank)
+{
+    return rank != w->transport->rank &&
+           (w->owed ? w->owed[rank] > 0 : w->listener == HEED_WIRE_EVERYONE || w->listener == rank);
+}
+
+/* A message for those that still wait for one of this rank. Who does not take it in time, or whom it
+ * cannot be sent to, waits in vain; nothing better can be done for him. */
+static void tell(heed_wire *w, heed_status status)
+{
+    struct {
+        heed_wire_header header;
+        heed_error text;
+    } notice = {.header = {.magic = MAGIC, .call = w->call, .status = status, .origin = w->origin}};
+    const heed_transport *t = w->transport;
+    enum { AT_ONCE = 16 };
+    heed_request request[AT_ONCE];
+    unsigned char state[AT_ONCE];
+    notice.text = w->plain;
+    notice.header.bytes = strnlen(w->plain.text, sizeof w->plain.text - 1);
+    const size_t bytes = sizeof notice.header + notice.header.bytes;
+    for (uint32_t first = 0, n; first < t->size; first += n) {
+        heed_error why;
+        size_t got;
+        uint32_t under_way = 0;
+        n = t->size - first < AT_ONCE ? t->size - first : AT_ONCE;
+        for (uint32_t i = 0; i < n; i++) {
+            memset(&request[i], 0, sizeof request[i]);
+            state[i] = waits(w, first + i) && t->send(t->user, first + i, TAG, &notice, bytes,
+                                                      &request[i], &why) == HEED_OK;
+            under_way += state[i];
+        }
+        while (under_way) {
+            const int64_t start = now();
+            for (uint32_t i = 0; i < n; i++) {
+                uint32_t done = 0;
+                if (!state[i])
+                    continue;
+                heed_status st =
+                    t->wait(t->user, &request[i], w->left > 0 ? GLANCE : 0, &done, &got, &why);
+                if (st == HEED_OK && !done && w->left <= 0)
+                    t->cancel(t->user, &request[i], &why);
+                if (st != HEED_OK || done || w->left <= 0)
+                    state[i] = 0, under_way--;
+            }
+            w->left -= now() - start;
+        }
+    }
+}
+
+heed_status heed_wire_end(heed_wire *w, heed_status status)
+{
+    if (status == HEED_OK)
+        return status;
+    if (w->status == HEED_OK) { /* this rank's own failure */
+        w->origin = w->transport->rank;
+        w->plain = *w->why;
+    }
+    cancel_all(w);
+    tell(w, status);
+    return status;
+}

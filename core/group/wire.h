@@ -1,0 +1,71 @@
+/* Messages between ranks: each begins with a header, all waits of a call share its time, and whoever
+ * fails tells those that wait for him. */
+#ifndef HEED_CORE_WIRE_H
+#define HEED_CORE_WIRE_H
+
+#include <heed/group.h>
+
+enum { HEED_WIRE_PARTIAL = 1, HEED_WIRE_RESULT, HEED_WIRE_KEYS };
+
+#define HEED_WIRE_EVERYONE UINT32_MAX
+
+/* What a message begins with. */
+typedef struct heed_wire_header {
+    uint64_t magic;
+    uint64_t call;  /* of the description, the partition and the lengths */
+    uint64_t bytes; /* behind the header */
+    uint32_t kind, step;
+    int32_t status;  /* of the sender: unless HEED_OK, a sentence is behind the header */
+    uint32_t origin; /* the rank that failed */
+    char zero[24];
+} heed_wire_header;
+_Static_assert(sizeof(heed_wire_header) == 64, "as docs/nodes.md counts");
+
+/* The least room of a receive: a failure's sentence has to go there, too. */
+#define HEED_WIRE_LEAST (sizeof(heed_wire_header) + sizeof(heed_error))
+
+/* One that is under way. Requests do not move. */
+typedef struct heed_wire_message {
+    heed_request request;
+    void *data;   /* its header */
+    size_t bytes; /* behind the header */
+    uint32_t rank, kind, step;
+    uint16_t sends, under_way;
+} heed_wire_message;
+
+typedef struct heed_wire {
+    const heed_transport *transport;
+    heed_wire_message *message;
+    uint32_t n, room;  /* messages that were begun since all had ended */
+    uint32_t *owed;    /* [size] messages that a rank still waits for; NULL: see listener */
+    uint32_t listener; /* the rank that waits for this one, or HEED_WIRE_EVERYONE */
+    uint64_t call;
+    int64_t left, limit; /* nanoseconds that may still be waited, and at first */
+    heed_status status;  /* of the first failure; why then has its sentence */
+    uint32_t origin;
+    heed_error *why;  /* as the caller reads it */
+    heed_error plain; /* and without "rank n failed:" */
+} heed_wire;
+
+/* Writes the header of a message of `bytes` bytes, which lie behind it. */
+void heed_wire_address(const heed_wire *w, uint32_t kind, uint32_t step, void *data, size_t bytes);
+
+/* Starts to send such a message, as often as it is wanted. */
+heed_status heed_wire_send(heed_wire *w, uint32_t to, uint32_t kind, uint32_t step, void *data,
+                           size_t bytes);
+
+/* Starts to receive such a message; data has room for it, and for HEED_WIRE_LEAST bytes. */
+heed_status heed_wire_receive(heed_wire *w, uint32_t from, uint32_t kind, uint32_t step, void *data,
+                              size_t bytes);
+
+/* Moves on what is under way, without waiting. */
+heed_status heed_wire_poll(heed_wire *w);
+
+/* Waits for the receives that are under way (all: for sends, too). */
+heed_status heed_wire_wait(heed_wire *w, int all);
+
+/* The end of a call with that status, whose sentence is in why: gives up what is under way and tells
+ * those that still wait for this rank. Returns the status. */
+heed_status heed_wire_end(heed_wire *w, heed_status status);
+
+#endif

@@ -1,0 +1,192 @@
+/** @file
+ * Heed: one attention over keys that live apart, in processes on several nodes or sockets.
+ *
+ * A group is `size` ranks, 0 to size - 1. Every rank calls heed_group_attention at the same time with the
+ * same description and the same partition, and holds a part of the keys. Two schemes:
+ *
+ *     split   every rank has all rows and computes them over its own keys; the partial results
+ *             travel, out and lse in f32, and are merged. For decode and short queries.
+ *     ring    every rank has a part of the rows and a part of the keys; the keys travel, from rank r to
+ *             r + 1, size - 1 times, while those at hand are computed. For prefill.
+ *
+ * Partial results of split are merged in rank order with one maximum and one rounding, those of ring in the
+ * order in which keys arrive, which the rank alone decides: results depend on the partition, never on
+ * timing, and are the same bits over every transport.
+ *
+ * Source   split: flash-decoding's cut of the keys over workers (Dao et al. 2023); ring: Liu et al. 2023,
+ *          arXiv:2310.01889; two parts a rank, one of each end, so that causal work is even: Brandon et al.
+ *          2023, arXiv:2311.09431. docs/nodes.md has bytes, steps and when which pays.
+ */
+#ifndef HEED_GROUP_H
+#define HEED_GROUP_H
+
+#include "attention.h"
+
+HEED_BEGIN_C
+
+/** Room of a transport for one send or receive that is under way. Frozen. */
+typedef union heed_request {
+    unsigned char bytes[128]; /**< the transport's own */
+    void *pointer;            /**< for alignment */
+    int64_t number;           /**< for alignment */
+    double real;              /**< for alignment */
+} heed_request;
+
+/**
+ * How a rank reaches the others: a table of the caller's, as heed_executor is one of threads. heed/mpi.h
+ * fills it from an MPI communicator, heed_group_threads_transport for threads of one process.
+ *
+ * Order    messages from one rank to another under one tag arrive in the order in which they were sent.
+ * Threads  the functions are called by the thread that called heed_group_attention, and by the thread that
+ *          does part 0 of its runs: the same one, unless an executor gives part 0 to another. Never by
+ *          two at once.
+ * Errors   a status other than HEED_OK ends the call on this rank with HEED_ERR_TRANSPORT and the sentence
+ *          in why. A request whose start, test or wait failed has ended.
+ * Requests do not move, and their memory is the transport's until they have ended.
+ */
+typedef struct heed_transport {
+    size_t struct_size; /**< sizeof(heed_transport) */
+    void *user;         /**< handed to the functions */
+    uint32_t rank;      /**< of this caller, less than size */
+    uint32_t size;      /**< ranks; at least 1 */
+    /** Starts to send; data stays as it is until the request has ended. bytes may be 0 */
+    heed_status (*send)(void *user, uint32_t to, uint32_t tag, const void *data, size_t bytes,
+                        heed_request *request, heed_error *why);
+    /** Starts to receive a message of at most `bytes` */
+    heed_status (*receive)(void *user, uint32_t from, uint32_t tag, void *data, size_t bytes,
+                           heed_request *request, heed_error *why);
+    /** Moves things on without waiting. *done becomes 1 when the request has ended, and *bytes, of a
+     * receive, what has arrived; a message longer than its room is a failure. Not called again then */
+    heed_status (*test)(void *user, heed_request *request, uint32_t *done, size_t *bytes,
+                        heed_error *why);
+    /** Waits for that at most timeout_ns nanoseconds; *done stays 0 if they have passed */
+    heed_status (*wait)(void *user, heed_request *request, int64_t timeout_ns, uint32_t *done,
+                        size_t *bytes, heed_error *why);
+    /** Gives up a request that has not ended: afterwards its memory is not touched any more. May end
+     * without that only where the transport cannot; then it says so in why and returns a failure */
+    heed_status (*cancel)(void *user, heed_request *request, heed_error *why);
+} heed_transport;
+
+/** Where a call's keys and rows go. */
+enum {
+    HEED_GROUP_AUTO,  /**< RING where the partition has row_first, else SPLIT */
+    HEED_GROUP_SPLIT, /**< rows everywhere, keys apart: partial results travel */
+    HEED_GROUP_RING   /**< rows and keys apart: keys travel */
+};
+
+/** Who gets the result of split. (Of ring, each rank gets its own rows.) */
+enum {
+    HEED_WANT_ALL,  /**< every rank all of it */
+    HEED_WANT_ROOT, /**< rank `root` alone; out and lse of others are not looked at */
+    /** rank r the query heads from r * q_heads / size to (r + 1) * q_heads / size, as an engine wants them
+     * whose next layer is cut by heads; other heads of its out and lse are not written */
+    HEED_WANT_HEADS
+};
+
+/**
+ * Which keys and rows lie where. The same on every rank. Its arrays are the caller's and are read during
+ * the call only.
+ *
+ * Keys of sequence b are cut into n_parts parts that follow each other: part p has the keys from
+ * key_first[b][p] to key_first[b][p + 1]; any of them may be empty. A rank owns any number of parts.
+ */
+typedef struct heed_partition {
+    size_t struct_size;    /**< sizeof(heed_partition) */
+    uint32_t scheme;       /**< HEED_GROUP_* */
+    uint32_t want;         /**< HEED_WANT_*; with ring 0 */
+    uint32_t root;         /**< with HEED_WANT_ROOT, else 0 */
+    uint32_t n_parts;      /**< at least 1 */
+    const uint32_t *owner; /**< [n_parts] ranks; NULL: part p is rank p's, and n_parts is size */
+    /** [batch, n_parts + 1] ascending, the first of each sequence 0, the last its length */
+    const int32_t *key_first;
+    /** ring: [batch, n_parts + 1], the same of the rows; NULL with split */
+    const int32_t *row_first;
+    int64_t timeout_ns; /**< above 0: no wait lasts longer, and a call waits at most this long in all */
+} heed_partition;
+
+/**
+ * Attention by a group; every rank calls it.
+ *
+ * plan     of the whole problem, the same on every rank but for max_batch, max_q_len and max_kv_len, which
+ *          cover what this rank holds. Positions, causality, windows and ALiBi are those of whole
+ *          sequences. Refused with HEED_ERR_UNSUPPORTED and the reason: HEED_HAS_WEIGHTS and
+ *          HEED_HAS_SCORES, and what docs/nodes.md lists for ring.
+ * args     as in heed_attn_run, of this rank:
+ *          k, v          its keys: of each sequence its parts behind each other, in the order of the
+ *                        parts. Paged: parts start at multiples of page_len. kv_len is the most that one
+ *                        sequence has here; kv_lens is NULL: key_first says lengths
+ *          q, out, lse   split: all rows. ring: its rows, of each sequence its parts behind each other,
+ *                        q_len the most that one sequence has here; q_lens is NULL
+ *          mask, bias, ranges, key_blocks
+ *                        of the rows that are here and all keys, by their index in the whole sequence. Of
+ *                        split only what concerns keys that are here is read
+ *          q_offsets, sinks, slopes: of the whole problem, on every rank
+ * workspace, bytes   64-byte aligned, heed_group_workspace_bytes of this partition; NULL and 0: the context
+ *          lends one
+ * Errors   those of heed_attn_run, and HEED_ERR_TRANSPORT: another rank failed (the sentence says which
+ *          and why), a message was lost, late or of the wrong size, or the transport failed. Every rank that
+ *          can know of a failure returns one; outputs are then unspecified, and nothing else was written.
+ *          A failure of a rank for a reason of its own, such as its args or its memory, is told to the
+ *          others. Messages may be left under way then: the transport is not to be used again after any
+ *          failure but that of plan, partition or batch, which all ranks refuse alike.
+ * Cost     one rank: heed_attn_run and nothing more.
+ */
+HEED_API heed_status heed_group_attention(const heed_attn *plan, const heed_attn_args *args,
+                                          const heed_partition *partition,
+                                          const heed_transport *transport, void *workspace,
+                                          size_t bytes);
+
+/** The workspace of heed_group_attention on rank `rank` of `size` with as many threads as the plan's
+ * context has, in bytes; 0 if that overflows or an argument is wrong. */
+HEED_API size_t heed_group_workspace_bytes(const heed_attn *plan, const heed_partition *partition,
+                                           int64_t batch, uint32_t rank, uint32_t size);
+
+/** What a call costs one rank. */
+typedef struct heed_group_cost {
+    size_t struct_size; /**< the caller's: sizeof(heed_group_cost) */
+    uint32_t scheme;    /**< HEED_GROUP_SPLIT or HEED_GROUP_RING */
+    uint32_t steps;     /**< that follow each other: messages of one step travel at once */
+    uint64_t messages;  /**< that the rank sends */
+    uint64_t bytes;     /**< that the rank sends, with their headers */
+} heed_group_cost;
+
+/**
+ * Counts what heed_group_attention would send, by the formulas of docs/nodes.md.
+ *
+ * q_len    rows of the longest sequence, as in the args; of plans with max_rows, of split, all rows from the
+ *          first one of a sequence to the last one, with what is between
+ * out      receives it; written on success only
+ * Errors   HEED_ERR_INVALID; HEED_ERR_UNSUPPORTED as heed_group_attention
+ * Threads  safe.
+ */
+HEED_API heed_status heed_group_count(const heed_attn *plan, const heed_partition *partition,
+                                      int64_t batch, int64_t q_len, uint32_t rank, uint32_t size,
+                                      heed_group_cost *out);
+
+/** Ranks that are threads of one process, each with a context, a cache and memory of its own. */
+typedef struct heed_group_threads heed_group_threads;
+
+/**
+ * Makes the mailboxes of `size` ranks.
+ *
+ * out      receives them; written on success only
+ * Errors   HEED_ERR_INVALID size is 0 or above 1024, or out is NULL; HEED_ERR_NOMEM
+ */
+HEED_API heed_status heed_group_threads_create(uint32_t size, heed_group_threads **out);
+
+/**
+ * Fills the transport of one rank. Data are copied once, by the receiver.
+ *
+ * out      receives it, its struct_size included; written on success only
+ * Errors   HEED_ERR_INVALID an argument is NULL or rank is not below the size
+ * Threads  safe; one thread at a time uses a rank's transport.
+ */
+HEED_API heed_status heed_group_threads_transport(heed_group_threads *group, uint32_t rank,
+                                                  heed_transport *out);
+
+/** Frees the mailboxes; NULL is allowed. No rank uses them any more. */
+HEED_API void heed_group_threads_release(heed_group_threads *group);
+
+HEED_END_C
+
+#endif
