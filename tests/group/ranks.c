@@ -1,0 +1,408 @@
+/* Ranks of a test problem. See ranks.h. */
+#include "ranks.h"
+
+#include "decode.h"
+#include "run.h"
+#include "tolerance.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OF_K, OF_V, OF_Q, OF_MASK, OF_BIAS, OF_RANGES, OF_BLOCKS };
+
+static uint32_t owner_of(const ranks_case *c, uint32_t part)
+{
+    return c->has_owner ? c->owner[part] : part;
+}
+
+static const int32_t *firsts(const ranks_case *c, const int32_t *first, uint32_t b)
+{
+    return first + b * (c->n_parts + 1);
+}
+
+/* Row n that a rank has of a sequence, in the whole sequence; -1 behind its last. */
+static int64_t nth(const ranks_case *c, const int32_t *first, uint32_t rank, uint32_t b, int64_t n)
+{
+    const int32_t *f = firsts(c, first, b);
+    for (uint32_t p = 0; p < c->n_parts; p++) {
+        if (owner_of(c, p) != rank)
+            continue;
+        if (n < f[p + 1] - f[p])
+            return f[p] + n;
+        n -= f[p + 1] - f[p];
+    }
+    return -1;
+}
+
+static int64_t held(const ranks_case *c, const int32_t *first, uint32_t rank, uint32_t b)
+{
+    int64_t n = 0;
+    while (nth(c, first, rank, b, n) >= 0)
+        n++;
+    return n;
+}
+
+static int64_t widest(const ranks_case *c, const int32_t *first, uint32_t rank)
+{
+    int64_t most = 0;
+    for (uint32_t b = 0; b < c->spec.batch; b++)
+        most = fmax((double)most, (double)held(c, first, rank, b));
+    return most;
+}
+
+/* Copies rows of a tensor of the problem that a rank has: padded, behind each other with a row between
+ * them (starts), or in pages of which the last come first (table). */
+static int copy_rows(rank_call *r, const ranks_case *c, uint32_t rank, int which, int to)
+{
+    const kit_problem *p = &c->problem;
+    const kit_tensor *t = &p->tensor[which];
+    const int is_q = which == KIT_Q;
+    const int32_t *first = is_q ? c->row_first : c->key_first;
+    const int packed = is_q ? p->q_rows > 0 : p->kv_rows > 0, paged = !is_q && p->n_pages > 0;
+    const int64_t heads = t->dim[1], blocks = t->dim[3], width = widest(c, first, rank) + 1;
+    const int64_t page_len = c->spec.page_len, pages = paged ? width / page_len + 1 : 0;
+    const int64_t batch = c->spec.batch;
+    const int64_t rows = paged ? batch * pages * page_len : batch * width;
+    const size_t row_bytes = (size_t)(heads * blocks) * t->bytes;
+    heed_const_view *view = is_q ? &r->args.q : which == KIT_K ? &r->args.k : &r->args.v;
+    int32_t *starts = is_q ? r->q_starts : r->starts;
+    int64_t next = 1;
+    if (guard_map(&r->memory[to], (size_t)rows * row_bytes + row_bytes, GUARD_HIGH, 0, 0xff) != 0)
+        return -1;
+    memset(r->memory[to].data, 0xff, r->memory[to].bytes);
+    for (uint32_t b = 0; b < batch; b++) {
+        const int64_t n = held(c, first, rank, b);
+        starts[b] = (int32_t)next;
+        for (int64_t j = 0; j < n; j++) {
+            const int64_t page = paged ? batch * pages - 1 - (b * pages + j / page_len) : 0;
+            const int64_t row = paged    ? page * page_len + j % page_len
+                                : packed ? next + j
+                                         : b * width + j;
+            if (paged)
+                r->table[b * pages + j / page_len] = (int32_t)page;
+            for (int64_t h = 0; h < heads; h++)
+                for (int64_t d = 0; d < blocks; d++)
+                    memcpy(r->memory[to].data + (size_t)row * row_bytes +
+                               (size_t)(h * blocks + d) * t->bytes,
+                           p->buffer[t->buffer].data +
+                               kit_at(t, b, h, nth(c, first, rank, b, j), d),
+                           t->bytes);
+        }
+        next += n + 1;
+    }
+    const int64_t token = heads * blocks * t->block_len;
+    *view = (heed_const_view){
+        r->memory[to].data, {(paged ? page_len : width) * token, blocks * t->block_len, token, 1}};
+    if (is_q) {
+        r->args.q_starts = packed ? r->q_starts : NULL;
+        r->desc.max_rows = packed ? batch * (p->spec.q_len + 1) + 1 : 0;
+        r->args.q_len = r->desc.max_q_len = width - 1;
+    } else {
+        r->args.kv_starts = packed ? r->starts : NULL;
+        r->args.block_table = paged ? r->table : NULL;
+        r->args.block_table_stride = pages;
+        r->args.n_pages = paged ? batch * pages : 0;
+        r->args.kv_len = r->desc.max_kv_len = width - 1;
+    }
+    return 0;
+}
+
+/* Keys and values with scales lie as they do in the problem, where one part of one sequence is. */
+static void point_scaled(rank_call *r, const ranks_case *c, uint32_t rank)
+{
+    const int64_t n = held(c, c->key_first, rank, 0),
+                  first = n ? nth(c, c->key_first, rank, 0, 0) : 0;
+    heed_attn_args *a = &r->args;
+    a->k.data = (const char *)a->k.data + first * a->k.stride[2];
+    a->v.data = (const char *)a->v.data + first * a->v.stride[2];
+    a->k_quant.scale += first * a->k_quant.stride[2];
+    a->v_quant.scale += first * a->v_quant.stride[2];
+    a->kv_len = r->desc.max_kv_len = n;
+}
+
+/* A dense copy of what is said of pairs, for the rows of a rank: [batch, heads, rows, columns]. */
+static int copy_pairs(rank_call *r, const ranks_case *c, uint32_t rank, int to,
+                      heed_const_view *view, const int64_t shape[2])
+{
+    const int64_t bytes = shape[1], columns = shape[0], heads = c->spec.q_heads;
+    const int64_t unit = to == OF_BLOCKS ? c->spec.block_rows : 1;
+    const int64_t rows = widest(c, c->row_first, rank) / unit + 1;
+    const heed_const_view from = *view;
+    const size_t all = (size_t)(c->spec.batch * heads * rows * columns * bytes);
+    if (guard_map(&r->memory[to], all + 8, GUARD_HIGH, 0, 0xff) != 0)
+        return -1;
+    memset(r->memory[to].data, 0xff, all);
+    char *data = (char *)r->memory[to].data;
+    for (uint32_t b = 0; b < c->spec.batch; b++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t i = 0; i < held(c, c->row_first, rank, b); i++)
+                for (int64_t j = 0; j < columns && i % unit == 0; j++) {
+                    const int64_t row = nth(c, c->row_first, rank, b, i) / unit;
+                    memcpy(data + (((b * heads + h) * rows + i / unit) * columns + j) * bytes,
+                           (const char *)from.data + (b * from.stride[0] + h * from.stride[1] +
+                                                      row * from.stride[2] + j * from.stride[3]) *
+                                                         bytes,
+                           (size_t)bytes);
+                }
+    *view = (heed_const_view){data, {heads * rows * columns, rows * columns, columns, 1}};
+    return 0;
+}
+
+/* Rows of a ring are the rank's, and what is said of them. */
+static int take_rows(rank_call *r, const ranks_case *c, uint32_t rank)
+{
+    const kit_problem *p = &c->problem;
+    heed_attn_args *a = &r->args;
+    int bad = copy_rows(r, c, rank, KIT_Q, OF_Q);
+    a->q_lens = NULL;
+    if (a->mask.data)
+        bad |=
+            copy_pairs(r, c, rank, OF_MASK, &a->mask, (int64_t[]){p->tensor[KIT_MASK].dim[3], 1});
+    if (a->bias.data)
+        bad |= copy_pairs(r, c, rank, OF_BIAS, &a->bias,
+                          (int64_t[]){p->tensor[KIT_BIAS].dim[3], p->tensor[KIT_BIAS].bytes});
+    if (a->ranges.data)
+        bad |= copy_pairs(r, c, rank, OF_RANGES, &a->ranges, (int64_t[]){r->desc.n_ranges, 8});
+    if (a->key_blocks.data)
+        bad |= copy_pairs(r, c, rank, OF_BLOCKS, &a->key_blocks,
+                          (int64_t[]){(c->spec.kv_len / c->spec.block_keys + 63) / 64, 8});
+    return bad;
+}
+
+/* Outputs: of split as they lie in the problem, of ring [batch or 1, rows, heads, dim]. */
+static int make_outputs(rank_call *r, const ranks_case *c)
+{
+    const kit_problem *p = &c->problem;
+    const int64_t heads = c->spec.q_heads, dim = c->spec.v_dim;
+    const int64_t rows = p->q_rows ? r->desc.max_rows : (r->args.q_len + 1) * c->spec.batch;
+    const int64_t each = p->q_rows ? 0 : r->args.q_len + 1;
+    const int ring = c->scheme == HEED_GROUP_RING;
+    const size_t out = ring ? (size_t)(rows * heads * dim) * p->tensor[KIT_OUT].bytes
+                            : p->buffer[p->tensor[KIT_OUT].buffer].bytes;
+    const size_t lse =
+        ring ? (size_t)(rows * heads) * 4 : p->buffer[p->tensor[KIT_LSE].buffer].bytes;
+    if (guard_map(&r->out, out, GUARD_HIGH, 0, KIT_CANARY) != 0 ||
+        guard_map(&r->lse, lse, GUARD_HIGH, 0, KIT_CANARY) != 0)
+        return -1;
+    memset(r->out.data, KIT_CANARY, out);
+    memset(r->lse.data, KIT_CANARY, lse);
+    if (ring) {
+        r->args.out = (heed_view){r->out.data, {each * heads * dim, dim, heads * dim, 1}};
+        if (r->args.lse.data)
+            r->args.lse = (heed_view){r->lse.data, {each * heads, 1, heads, 0}};
+        return 0;
+    }
+    const kit_tensor *t = &p->tensor[KIT_OUT];
+    r->args.out.data = r->out.data + t->first * t->bytes;
+    if (r->args.lse.data)
+        r->args.lse.data = r->lse.data + p->tensor[KIT_LSE].first * 4;
+    return 0;
+}
+
+int rank_make(rank_call *r, const ranks_case *c, uint32_t rank)
+{
+    const kit_problem *p = &c->problem;
+    memset(r, 0, sizeof *r);
+    r->desc = p->desc;
+    r->args = p->args;
+    r->args.error = &r->why;
+    r->args.kv_lens = NULL;
+    const size_t entries = (size_t)c->spec.batch *
+                           (size_t)(c->spec.kv_len / (c->spec.page_len ? c->spec.page_len : 1) + 3);
+    r->table = malloc(entries * sizeof *r->table);
+    if (!r->table)
+        return -1;
+    memset(r->table, 0x7f, entries * sizeof *r->table); /* pages that are not there */
+    if (p->desc.features & HEED_HAS_QUANT)
+        point_scaled(r, c, rank);
+    else if (copy_rows(r, c, rank, KIT_K, OF_K) != 0 || copy_rows(r, c, rank, KIT_V, OF_V) != 0)
+        return -1;
+    if (c->scheme == HEED_GROUP_RING && take_rows(r, c, rank) != 0)
+        return -1;
+    return make_outputs(r, c);
+}
+
+void rank_free(rank_call *r)
+{
+    for (int i = 0; i < 8; i++)
+        guard_unmap(&r->memory[i]);
+    guard_unmap(&r->out);
+    guard_unmap(&r->lse);
+    free(r->table);
+}
+
+void rank_run(rank_call *r, const ranks_case *c, heed_context *context,
+              const heed_transport *transport, int how)
+{
+    guard_buffer workspace = {0};
+    heed_attn *plan = NULL;
+    r->status = heed_attn_create(context, &r->desc, &plan);
+    if (r->status != HEED_OK) {
+        r->why = (heed_error){""};
+        strncpy(r->why.text, heed_last_error(), sizeof r->why.text - 1);
+        return;
+    }
+    const size_t bytes = heed_group_workspace_bytes(plan, &c->partition, c->spec.batch,
+                                                    transport->rank, transport->size);
+    const size_t whole = (bytes + 63) / 64 * 64;
+    if (how == 0 && bytes && guard_map(&workspace, whole, GUARD_HIGH, 0, 0xff) == 0)
+        memset(workspace.data, 0xff, workspace.bytes);
+    r->status = heed_group_attention(plan, &r->args, &c->partition, transport, workspace.data,
+                                     workspace.data ? whole : 0);
+    guard_unmap(&workspace);
+    heed_attn_release(plan);
+}
+
+/* ---- what all ranks say together --------------------------------------------------------------
+ */
+
+/* Where a rank has element [b, h, i] of an output: bytes, or -1 where it should not have it. */
+static int64_t place_of(const rank_call *r, const ranks_case *c, uint32_t rank, int which,
+                        const int64_t at[3])
+{
+    const kit_tensor *t = &c->problem.tensor[which];
+    const int64_t heads = c->spec.q_heads;
+    if (c->scheme != HEED_GROUP_RING) {
+        const int mine = c->want == HEED_WANT_ALL ||
+                         (c->want == HEED_WANT_ROOT && rank == c->root) ||
+                         (c->want == HEED_WANT_HEADS && at[1] >= rank * heads / c->size &&
+                          at[1] < (rank + 1) * heads / c->size);
+        return mine ? kit_at(t, at[0], at[1], at[2], 0) : -1;
+    }
+    const heed_view *view = which == KIT_OUT ? &r->args.out : &r->args.lse;
+    int64_t n = 0, row;
+    while ((row = nth(c, c->row_first, rank, (uint32_t)at[0], n)) >= 0 && row != at[2])
+        n++;
+    if (row < 0)
+        return -1;
+    n = r->args.q_starts ? (r->args.q_starts[at[0]] + n) * view->stride[2]
+                         : at[0] * view->stride[0] + n * view->stride[2];
+    return (n + at[1] * view->stride[1]) * t->bytes;
+}
+
+/* One output row of a rank to the problem; what was taken becomes canaries. */
+static void take_row(rank_call *r, ranks_case *c, uint32_t rank, int which, const int64_t at[3],
+                     kit_outcome *outcome)
+{
+    static const unsigned char canary[4] = {KIT_CANARY, KIT_CANARY, KIT_CANARY, KIT_CANARY};
+    const kit_tensor *t = &c->problem.tensor[which];
+    const int ring = c->scheme == HEED_GROUP_RING;
+    unsigned char *data = which == KIT_OUT ? r->out.data : r->lse.data;
+    const int64_t from = place_of(r, c, rank, which, at);
+    for (int64_t d = 0; d < t->dim[3] && from >= 0; d++) {
+        unsigned char *to = c->problem.buffer[t->buffer].data + kit_at(t, at[0], at[1], at[2], d);
+        unsigned char *mine = data + from + d * (ring ? 1 : t->stride[3]) * t->bytes;
+        if (memcmp(to, canary, t->bytes) != 0 && memcmp(to, mine, t->bytes) != 0)
+            kit_fail(outcome, "rank %u has other bits at [%lld, %lld, %lld] than another", rank,
+                     (long long)at[0], (long long)at[1], (long long)at[2]);
+        memcpy(to, mine, t->bytes);
+        memset(mine, KIT_CANARY, t->bytes);
+    }
+}
+
+void rank_collect(const rank_call *call, ranks_case *c, uint32_t rank, kit_outcome *outcome)
+{
+    rank_call *r = (rank_call *)call;
+    const int with_lse = (c->spec.features & HEED_HAS_LSE) != 0;
+    for (uint32_t b = 0; b < c->spec.batch; b++)
+        for (int64_t h = 0; h < c->spec.q_heads; h++)
+            for (int64_t i = 0; i < c->problem.q_lens[b]; i++) {
+                take_row(r, c, rank, KIT_OUT, (int64_t[]){b, h, i}, outcome);
+                if (with_lse)
+                    take_row(r, c, rank, KIT_LSE, (int64_t[]){b, h, i}, outcome);
+            }
+    const guard_buffer *buffer[] = {&r->out, &r->lse};
+    for (int n = 0; n < 2; n++)
+        for (size_t at = 0; at < buffer[n]->bytes; at++)
+            if (buffer[n]->data[at] != KIT_CANARY) {
+                kit_fail(outcome, "rank %u wrote byte %zu of %s, which is no element of its rows",
+                         rank, at, n ? "lse" : "out");
+                return;
+            }
+}
+
+/* ---- against the oracle -----------------------------------------------------------------------
+ */
+
+typedef struct judge {
+    ranks_case *c;
+    kit_outcome *outcome;
+    kit_tolerance how, f32;
+    kit_row_tolerance to;
+} judge;
+
+/* Beside what the oracle grants any run (twice, since each part sums for itself): a part's lse is
+ * rounded to f32, so its weight w is off by u |lse_i| w <= u (|lse| + 1) w, for x exp(-x) < 1, with 4 u for
+ * what else is rounded; the weights sum to 1, and what they weigh is at most the greatest value that is
+ * seen. Of ring this happens at each merge, and out is rounded to f32 each time. */
+static void judge_row(void *user, const reference_problem *p, const reference_row *r)
+{
+    judge *j = user;
+    const ranks_case *c = j->c;
+    const kit_tensor *out = &c->problem.tensor[KIT_OUT], *lse = &c->problem.tensor[KIT_LSE];
+    const int merges = c->scheme == HEED_GROUP_RING ? (int)c->n_parts : 2;
+    const double known = isfinite(r->lse) ? fabs(r->lse) : 0;
+    const double shift = merges * 0x1p-24 * (known + 5);
+    double largest = 0;
+    kit_tolerate(&j->how, p, r, &j->to);
+    for (int64_t k = 0; k < r->n_keys; k++)
+        for (int64_t d = 0; d < p->v_dim && r->visible[k]; d++)
+            largest = fmax(largest, fabs(r->v[k * p->v_dim + d]));
+    for (int64_t d = 0; d < p->v_dim; d++) {
+        const double got = kit_decode(out->type, c->problem.buffer[out->buffer].data,
+                                      kit_at(out, r->b, r->h, r->i, d) / out->bytes);
+        const double bound = 2 * j->to.out[d] + 2 * shift * largest;
+        if (!kit_close_out(&j->how, got, r->out[d], bound))
+            kit_fail(j->outcome, "out[%lld, %lld, %lld, %lld] is %.9g, should be %.9g +- %.2g",
+                     (long long)r->b, (long long)r->h, (long long)r->i, (long long)d, got,
+                     r->out[d], bound);
+    }
+    if (!(c->spec.features & HEED_HAS_LSE))
+        return;
+    const double got = reference_decode(REFERENCE_F32, c->problem.buffer[lse->buffer].data,
+                                        kit_at(lse, r->b, r->h, r->i, 0) / 4);
+    if (!kit_close(&j->f32, got, r->lse, 2 * j->to.lse + 2 * shift))
+        kit_fail(j->outcome, "lse[%lld, %lld, %lld] is %.9g, should be %.9g", (long long)r->b,
+                 (long long)r->h, (long long)r->i, got, r->lse);
+}
+
+void ranks_check(ranks_case *c, kit_outcome *outcome)
+{
+    const size_t keys = (size_t)c->spec.kv_len + 1, dims = c->spec.v_dim;
+    double *room = calloc(4 * keys + 2 * dims, sizeof(double));
+    judge j = {.c = c, .outcome = outcome};
+    j.how = kit_tolerance_of(kit_accuracy(&c->spec), c->spec.out_type);
+    j.f32 = kit_tolerance_of(kit_accuracy(&c->spec), HEED_F32);
+    kit_tolerate_codes(&j.how, kit_accuracy(&c->spec), c->spec.k_type, c->spec.v_type,
+                       c->problem.sizes);
+    if (!room) {
+        kit_fail(outcome, "out of memory");
+        return;
+    }
+    j.to.raw = room;
+    j.to.softcapped = room + keys;
+    j.to.score = room + 2 * keys;
+    j.to.weight = room + 3 * keys;
+    j.to.out = room + 4 * keys;
+    j.to.typical = j.to.out + dims;
+    if (reference_attention(&c->problem.reference, judge_row, &j) != 0)
+        kit_fail(outcome, "out of memory");
+    free(room);
+}
+
+uint64_t ranks_bits(const ranks_case *c)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (int which = KIT_OUT; which <= KIT_LSE; which += KIT_LSE - KIT_OUT) {
+        const kit_tensor *t = &c->problem.tensor[which];
+        for (uint32_t b = 0; b < c->spec.batch && t->bytes; b++)
+            for (int64_t h = 0; h < t->dim[1]; h++)
+                for (int64_t i = 0; i < c->problem.q_lens[b]; i++)
+                    for (int64_t n = 0; n < t->dim[3] * (int64_t)t->bytes; n++)
+                        hash = (hash ^ c->problem.buffer[t->buffer]
+                                           .data[kit_at(t, b, h, i, n / t->bytes) + n % t->bytes]) *
+                               UINT64_C(0x100000001b3);
+    }
+    return hash;
+}

@@ -1,0 +1,66 @@
+/* A test problem of the kit cut into ranks: each rank's own memory, its call, and what all of them say
+ * together. The ranks may be threads here or processes elsewhere: a seed makes the same problem in all. */
+#ifndef GROUP_RANKS_H
+#define GROUP_RANKS_H
+
+#include <heed/heed.h>
+
+#include "case.h"
+#include "problem.h"
+
+enum { RANKS_MOST = 8, RANKS_PARTS = 24 };
+
+/** What is computed and how it is cut. */
+typedef struct ranks_case {
+    char name[80];
+    kit_spec spec;
+    uint32_t size, scheme, want, root, n_parts, has_owner;
+    uint32_t owner[RANKS_PARTS];
+    int32_t key_first[KIT_MAX_BATCH * (RANKS_PARTS + 1)];
+    int32_t row_first[KIT_MAX_BATCH * (RANKS_PARTS + 1)];
+    kit_problem problem;
+    heed_partition partition; /* its arrays are those above */
+} ranks_case;
+
+/** How many families of problems there are. */
+int ranks_families(void);
+
+/** Draws a problem of a family, and a partition. Returns 0, or -1 when out of memory. */
+int ranks_draw(ranks_case *c, int family, uint64_t seed);
+
+/** The same with the partition that the caller has written into c (scheme, size, n_parts, owner). */
+int ranks_build(ranks_case *c, uint64_t seed);
+void ranks_free(ranks_case *c);
+
+/** What one rank has and gets. */
+typedef struct rank_call {
+    heed_attn_desc desc;
+    heed_attn_args args;
+    guard_buffer memory[8]; /* k, v, q, mask, bias, ranges, key blocks */
+    guard_buffer out, lse;
+    int32_t starts[KIT_MAX_BATCH], q_starts[KIT_MAX_BATCH];
+    int32_t *table;
+    heed_error why;
+    heed_status status;
+} rank_call;
+
+/** Builds the memory of a rank. Returns 0, or -1 when out of memory. */
+int rank_make(rank_call *r, const ranks_case *c, uint32_t rank);
+void rank_free(rank_call *r);
+
+/** Calls heed_group_attention with a workspace of its own, filled with garbage between two unmapped pages
+ * (how 0), or with the context's (how 1). */
+void rank_run(rank_call *r, const ranks_case *c, heed_context *context,
+              const heed_transport *transport, int how);
+
+/** The outputs of a rank that it should have written, to those of the problem; complains of what else it
+ * wrote, and of elements that two ranks know differently. Call it for all ranks in turn. */
+void rank_collect(const rank_call *r, ranks_case *c, uint32_t rank, kit_outcome *outcome);
+
+/** Holds the problem's outputs against the oracle, with what merging adds to its tolerance. */
+void ranks_check(ranks_case *c, kit_outcome *outcome);
+
+/** A number of all bits of the problem's outputs. */
+uint64_t ranks_bits(const ranks_case *c);
+
+#endif
