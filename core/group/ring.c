@@ -50,6 +50,7 @@ size_t heed_ring_place(heed_ring *p, const heed_shape *s, void *workspace)
     message = message < HEED_WIRE_LEAST ? HEED_WIRE_LEAST : message;
     for (int i = 0; i < 2; i++)
         p->keys[i] = heed_room_take(&room, 1, message);
+    p->notice = heed_room_take(&room, 1, HEED_WIRE_LEAST);
     piece->ranges = heed_room_take(&room, s->batch * heads, 8 * (size_t)longest * d->n_ranges);
     p->q = heed_room_take(&room, rows * heads,
                           (size_t)heed_offset_bytes(d->q_type, (int64_t)d->qk_dim));
@@ -280,9 +281,14 @@ static heed_status run(heed_ring *r, const heed_group_call *call, void *rest, si
 
 heed_status heed_ring_run(heed_ring *r, const heed_group_call *call, void *rest, size_t bytes)
 {
-    memset(r->wire.owed, 0, call->shape.size * sizeof *r->wire.owed);
-    r->wire.owed[(call->shape.rank + 1) % call->shape.size] = call->shape.size - 1;
+    const uint32_t rank = call->shape.rank, size = call->shape.size;
+    const uint32_t next = (rank + 1) % size, before = (rank + size - 1) % size;
+    memset(r->wire.owed, 0, size * sizeof *r->wire.owed);
+    r->wire.owed[before] = 1; /* a failure */
+    r->wire.owed[next] = size - 1;
     heed_status st = heed_pack_check(call, call->why);
+    if (st == HEED_OK && next != before)
+        st = heed_wire_listen(&r->wire, next, r->notice);
     if (st == HEED_OK) {
         begin(r, call);
         st = run(r, call, rest, bytes);

@@ -10,6 +10,7 @@ typedef struct heed_ring {
     heed_piece piece;
     int32_t *first_row;         /* [batch] of the row part, in the whole sequence */
     char *keys[2];              /* messages with their headers: at hand, and arriving */
+    char *notice;               /* of the next rank, which sends nothing else */
     char *q;                    /* [tokens, heads, qk_dim] */
     float *out, *lse;           /* [tokens, heads, v_dim] of all keys so far; without v_dim */
     float *part_out, *part_lse; /* the same of those at hand */

@@ -116,6 +116,14 @@ heed_status heed_wire_receive(heed_wire *w, uint32_t from, uint32_t kind, uint32
     return HEED_OK;
 }
 
+heed_status heed_wire_listen(heed_wire *w, uint32_t from, void *data)
+{
+    heed_status st = heed_wire_receive(w, from, 0, 0, data, 0);
+    if (st == HEED_OK)
+        w->message[w->n - 1].listens = 1;
+    return st;
+}
+
 /* A message has arrived. */
 static heed_status check(heed_wire *w, const heed_wire_message *m, size_t bytes)
 {
@@ -183,7 +191,7 @@ heed_status heed_wire_poll(heed_wire *w)
 static heed_wire_message *first_of(heed_wire *w, int all)
 {
     for (uint32_t i = 0; i < w->n; i++)
-        if (w->message[i].under_way && (all || !w->message[i].sends))
+        if (w->message[i].under_way && !w->message[i].listens && (all || !w->message[i].sends))
             return &w->message[i];
     return NULL;
 }
@@ -237,7 +245,8 @@ static void cancel_all(heed_wire *w)
 static int waits(const heed_wire *w, uint32_t rank)
 {
     return rank != w->transport->rank &&
-           (w->owed ? w->owed[rank] > 0 : w->listener == HEED_WIRE_EVERYONE || w->listener == rank);
+           (w->owed ? w->owed[rank] > 0
+                    : w->listener == HEED_WIRE_EVERYONE || w->listener == rank || w->other == rank);
 }
 
 /* A message for those that still wait for one of this rank. Who does not take it in time, or whom it
@@ -286,13 +295,13 @@ static void tell(heed_wire *w, heed_status status)
 
 heed_status heed_wire_end(heed_wire *w, heed_status status)
 {
+    cancel_all(w);
     if (status == HEED_OK)
         return status;
     if (w->status == HEED_OK) { /* this rank's own failure */
         w->origin = w->transport->rank;
         w->plain = *w->why;
     }
-    cancel_all(w);
     tell(w, status);
     return status;
 }

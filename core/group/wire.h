@@ -31,14 +31,17 @@ typedef struct heed_wire_message {
     size_t bytes; /* behind the header */
     uint32_t rank, kind, step;
     uint16_t sends, under_way;
+    uint32_t listens; /* to what is only sent by who fails */
 } heed_wire_message;
 
 typedef struct heed_wire {
     const heed_transport *transport;
     heed_wire_message *message;
     uint32_t n, room;  /* messages that were begun since all had ended */
-    uint32_t *owed;    /* [size] messages that a rank still waits for; NULL: see listener */
-    uint32_t listener; /* the rank that waits for this one, or HEED_WIRE_EVERYONE */
+    uint32_t
+        *owed; /* [size] messages that a rank still waits for, or listens to; NULL: see listener */
+    uint32_t listener,
+        other; /* the ranks that wait for this one; listener: or HEED_WIRE_EVERYONE */
     uint64_t call;
     int64_t left, limit; /* nanoseconds that may still be waited, and at first */
     heed_status status;  /* of the first failure; why then has its sentence */
@@ -58,14 +61,19 @@ heed_status heed_wire_send(heed_wire *w, uint32_t to, uint32_t kind, uint32_t st
 heed_status heed_wire_receive(heed_wire *w, uint32_t from, uint32_t kind, uint32_t step, void *data,
                               size_t bytes);
 
+/* First of all in a call: starts to receive from a rank that sends nothing unless it fails; data has
+ * HEED_WIRE_LEAST bytes. Nobody
+ * waits for that, and the end of the call gives it up. */
+heed_status heed_wire_listen(heed_wire *w, uint32_t from, void *data);
+
 /* Moves on what is under way, without waiting. */
 heed_status heed_wire_poll(heed_wire *w);
 
 /* Waits for the receives that are under way (all: for sends, too). */
 heed_status heed_wire_wait(heed_wire *w, int all);
 
-/* The end of a call with that status, whose sentence is in why: gives up what is under way and tells
- * those that still wait for this rank. Returns the status. */
+/* The end of a call with that status, whose sentence is in why: gives up what is under way and, of a failure,
+ * tells those that still wait for this rank. Returns the status. */
 heed_status heed_wire_end(heed_wire *w, heed_status status);
 
 #endif

@@ -245,8 +245,8 @@ void rank_run(rank_call *r, const ranks_case *c, heed_context *context,
     }
     const size_t bytes = heed_group_workspace_bytes(plan, &c->partition, c->spec.batch,
                                                     transport->rank, transport->size);
-    const size_t whole = (bytes + 63) / 64 * 64;
-    if (how == 0 && bytes && guard_map(&workspace, whole, GUARD_HIGH, 0, 0xff) == 0)
+    const size_t whole = how == 2 ? 256 : (bytes + 63) / 64 * 64;
+    if (how != 1 && bytes && guard_map(&workspace, whole, GUARD_HIGH, 0, 0xff) == 0)
         memset(workspace.data, 0xff, workspace.bytes);
     r->status = heed_group_attention(plan, &r->args, &c->partition, transport, workspace.data,
                                      workspace.data ? whole : 0);

@@ -49,7 +49,7 @@ int rank_make(rank_call *r, const ranks_case *c, uint32_t rank);
 void rank_free(rank_call *r);
 
 /** Calls heed_group_attention with a workspace of its own, filled with garbage between two unmapped pages
- * (how 0), or with the context's (how 1). */
+ * (how 0), with the context's (how 1) or with one that is too small (how 2). */
 void rank_run(rank_call *r, const ranks_case *c, heed_context *context,
               const heed_transport *transport, int how);
 

@@ -1,0 +1,185 @@
+/* Whatever goes wrong, and at whichever message or call: every rank returns in time, with a status and a
+ * sentence, nothing is touched after its return (its workspace is unmapped then), and a rank that returns
+ * HEED_OK has the right bits. */
+#include "random.h"
+#include "threads.h"
+#include "wrap.h"
+
+#include <string.h>
+
+enum { RANKS = 3, VICTIM = 1 };
+#define TIMEOUT INT64_C(150000000)
+#define MARGIN INT64_C(8000000000) /* of a loaded machine */
+
+static int n_checks, n_failures;
+static heed_context *context[RANKS];
+
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        n_checks++;                                                                                \
+        if (!(condition) && n_failures++ < 20) {                                                   \
+            printf("%s: ", #condition);                                                            \
+            printf(__VA_ARGS__);                                                                   \
+            printf("\n");                                                                          \
+        }                                                                                          \
+    } while (0)
+
+static void around(heed_transport *transport, void *user)
+{
+    wrapped *w = user;
+    if (transport->rank == VICTIM)
+        wrap(w, transport);
+}
+
+static uint64_t bits_of(const rank_call *r)
+{
+    uint64_t hash = 1;
+    for (size_t i = 0; i < r->out.bytes; i++)
+        hash = kit_hash(hash, r->out.data[i]);
+    for (size_t i = 0; i < r->lse.bytes; i++)
+        hash = kit_hash(hash, r->lse.data[i]);
+    return hash;
+}
+
+/* One run with a transport that is broken at `at`; want: of a healthy run. True if it got there. */
+static int run_broken(ranks_case *c, wrapped *w, int kind, int64_t at, uint64_t want[RANKS])
+{
+    rank_thread *t = calloc(RANKS, sizeof *t);
+    const int64_t start = wrap_now();
+    memset(w, 0, sizeof *w);
+    w->kind = kind;
+    w->at = at;
+    if (!t || threads_run(c, t, context, (int)(at % 2), around, w) != 0)
+        exit(1);
+    const int64_t took = wrap_now() - start;
+    const int reached = kind == WRAP_NOTHING || (kind == WRAP_FAILS ? w->calls : w->sends) >= at;
+    int bad = 0;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        const rank_call *k = &t[r].call;
+        bad += k->status != HEED_OK;
+        CHECK(k->status == HEED_OK || k->status == HEED_ERR_TRANSPORT, "%s, kind %d at %lld: %s",
+              c->name, kind, (long long)at, heed_status_string(k->status));
+        CHECK(
+            k->status == HEED_OK || strstr(k->why.text, "rank") || strstr(k->why.text, "transport"),
+            "%s, kind %d at %lld: rank %u says '%s'", c->name, kind, (long long)at, r, k->why.text);
+        if (kind == WRAP_NOTHING)
+            want[r] = bits_of(k);
+        else if (k->status == HEED_OK)
+            CHECK(bits_of(k) == want[r], "%s, kind %d at %lld: rank %u is wrong", c->name, kind,
+                  (long long)at, r);
+    }
+    CHECK(took < TIMEOUT + MARGIN, "%s, kind %d at %lld: %lld ms", c->name, kind, (long long)at,
+          (long long)(took / 1000000));
+    CHECK((bad > 0) == (reached && kind != WRAP_NOTHING), "%s, kind %d at %lld: %d ranks failed",
+          c->name, kind, (long long)at, bad);
+    if (kind == WRAP_FAILS && reached)
+        CHECK(strstr(t[VICTIM].call.why.text, "a cable was pulled"), "%s: '%s'", c->name,
+              t[VICTIM].call.why.text);
+    threads_free(c, t);
+    free(t);
+    return reached;
+}
+
+static const struct {
+    const char *name;
+    uint32_t scheme, want, root;
+} way[] = {{"all", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0},
+           {"root", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 0},
+           {"root is the victim", HEED_GROUP_SPLIT, HEED_WANT_ROOT, VICTIM},
+           {"heads", HEED_GROUP_SPLIT, HEED_WANT_HEADS, 0},
+           {"ring", HEED_GROUP_RING, 0, 0}};
+
+static void set(ranks_case *c, int n)
+{
+    memset(c, 0, sizeof *c);
+    c->spec = (kit_spec){.q_type = HEED_F32,
+                         .k_type = HEED_F32,
+                         .v_type = HEED_F32,
+                         .out_type = HEED_F32,
+                         .q_heads = 4,
+                         .kv_heads = 2,
+                         .qk_dim = 24,
+                         .v_dim = 24,
+                         .batch = 1,
+                         .q_len = 12,
+                         .kv_len = 50,
+                         .seed = 3,
+                         .features = HEED_HAS_LSE};
+    c->size = c->n_parts = RANKS;
+    c->scheme = way[n].scheme;
+    c->want = way[n].want;
+    c->root = way[n].root;
+    snprintf(c->name, sizeof c->name, "%s", way[n].name);
+    if (ranks_build(c, 8) != 0)
+        exit(1);
+}
+
+/* A rank that cannot begin tells the others at once, in its own words. */
+static void own_failures(ranks_case *c)
+{
+    static const char *const said[] = {"args.q is NULL", "args.batch", "workspace has"};
+    for (int kind = 0; kind < 3; kind += 2) {
+        rank_thread *t = calloc(RANKS, sizeof *t);
+        heed_group_threads *group;
+        c->partition.timeout_ns = INT64_C(20000000000);
+        if (!t || heed_group_threads_create(RANKS, &group) != HEED_OK)
+            exit(1);
+        const int64_t start = wrap_now();
+        for (uint32_t r = 0; r < RANKS; r++) {
+            t[r].c = c;
+            t[r].context = context[r];
+            t[r].how = r == 2 && kind == 2 ? 2 : 1;
+            if (rank_make(&t[r].call, c, r) != 0)
+                exit(1);
+            heed_group_threads_transport(group, r, &t[r].transport);
+            if (r == 2 && kind == 0)
+                t[r].call.args.q.data = NULL;
+            pthread_create(&t[r].thread, NULL, rank_thread_run, &t[r]);
+        }
+        for (uint32_t r = 0; r < RANKS; r++)
+            pthread_join(t[r].thread, NULL);
+        CHECK(t[2].call.status == (kind ? HEED_ERR_NOMEM : HEED_ERR_INVALID), "%s", c->name);
+        CHECK(strstr(t[2].call.why.text, said[kind]), "%s: '%s'", c->name, t[2].call.why.text);
+        for (uint32_t r = 0; r < 2; r++) {
+            if (c->want == HEED_WANT_ROOT && r != c->root)
+                continue; /* cannot know */
+            CHECK(t[r].call.status == HEED_ERR_TRANSPORT, "%s: rank %u: %s", c->name, r,
+                  heed_status_string(t[r].call.status));
+            CHECK(strstr(t[r].call.why.text, "rank 2 failed: ") &&
+                      strstr(t[r].call.why.text, said[kind]),
+                  "%s: rank %u says '%s'", c->name, r, t[r].call.why.text);
+        }
+        CHECK(wrap_now() - start < INT64_C(10000000000), "%s: nobody was told", c->name);
+        heed_group_threads_release(group);
+        threads_free(c, t);
+        free(t);
+    }
+}
+
+int main(void)
+{
+    ranks_case *c = malloc(sizeof *c);
+    wrapped *w = malloc(sizeof *w);
+    if (!c || !w)
+        return 1;
+    for (int r = 0; r < RANKS; r++)
+        context[r] = threads_context(NULL, 1);
+    for (int n = 0; n < (int)(sizeof way / sizeof *way); n++) {
+        uint64_t want[RANKS] = {0};
+        set(c, n);
+        c->partition.timeout_ns = INT64_C(20000000000);
+        run_broken(c, w, WRAP_NOTHING, 0, want);
+        c->partition.timeout_ns = TIMEOUT;
+        for (int kind = WRAP_FAILS; kind < WRAP_KINDS; kind++)
+            for (int64_t at = 1; at < 12 && run_broken(c, w, kind, at, want); at++)
+                continue;
+        own_failures(c);
+        ranks_free(c);
+    }
+    for (int r = 0; r < RANKS; r++)
+        heed_context_release(context[r]);
+    free(c);
+    free(w);
+    printf("%d checks, %d failures\n", n_checks, n_failures);
+    return n_failures || !n_checks;
+}
