@@ -156,6 +156,42 @@ static void own_failures(ranks_case *c)
     }
 }
 
+/* Ranks whose descriptions differ find that out, though their messages have the same sizes. */
+static void another_call(ranks_case *c)
+{
+    rank_thread *t = calloc(RANKS, sizeof *t);
+    heed_group_threads *group;
+    int told = 0;
+    c->partition.timeout_ns = INT64_C(2000000000);
+    if (!t || heed_group_threads_create(RANKS, &group) != HEED_OK)
+        exit(1);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        t[r].c = c;
+        t[r].context = context[r];
+        t[r].how = 1;
+        if (rank_make(&t[r].call, c, r) != 0)
+            exit(1);
+        heed_group_threads_transport(group, r, &t[r].transport);
+        if (r == 1) {
+            t[r].call.desc.features |= HEED_HAS_SCALE;
+            t[r].call.desc.scale = 0.5F;
+        }
+        pthread_create(&t[r].thread, NULL, rank_thread_run, &t[r]);
+    }
+    for (uint32_t r = 0; r < RANKS; r++)
+        pthread_join(t[r].thread, NULL);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        const int hears = c->want != HEED_WANT_ROOT || c->root == r;
+        told += strstr(t[r].call.why.text, "another call") != NULL;
+        CHECK(t[r].call.status == HEED_ERR_TRANSPORT || !hears, "%s: rank %u: %s", c->name, r,
+              heed_status_string(t[r].call.status));
+    }
+    CHECK(told > 0, "%s: nobody speaks of another call", c->name);
+    heed_group_threads_release(group);
+    threads_free(c, t);
+    free(t);
+}
+
 int main(void)
 {
     ranks_case *c = malloc(sizeof *c);
@@ -174,6 +210,7 @@ int main(void)
             for (int64_t at = 1; at < 12 && run_broken(c, w, kind, at, want); at++)
                 continue;
         own_failures(c);
+        another_call(c);
         ranks_free(c);
     }
     for (int r = 0; r < RANKS; r++)
