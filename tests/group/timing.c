@@ -5,7 +5,7 @@
  *     hidden   a ring of two over a network of so many bytes a second: of the time that keys travel, how
  *              much computing hides
  *
- * Usage: timing [ROUNDS [CORE0 CORE1]] */
+ * Usage: timing [all|alone|two|hidden [ROUNDS [CORE0 CORE1]]] */
 #define _GNU_SOURCE
 #include <heed/heed.h>
 
@@ -299,17 +299,19 @@ int main(int argc, char **argv)
     static const shape large[] = {{"decode, 65536 keys", 32, 8, 128, 1, 65536, 0, 0, 3},
                                   {"prefill S 8192, split", 2, 2, 128, 8192, 8192, 1, 0, 1},
                                   {"prefill S 8192, ring", 2, 2, 128, 8192, 8192, 1, 1, 1}};
-    int rounds = argc > 1 ? atoi(argv[1]) : 7;
+    const char *what = argc > 1 ? argv[1] : "all";
+    const int every = strcmp(what, "all") == 0;
+    int rounds = argc > 2 ? atoi(argv[2]) : 7;
     rounds = rounds < 1 ? 1 : rounds > MOST_ROUNDS ? MOST_ROUNDS : rounds;
-    if (argc > 3)
-        core[0] = atoi(argv[2]), core[1] = atoi(argv[3]);
-    for (int i = 0; i < 3; i++)
+    if (argc > 4)
+        core[0] = atoi(argv[3]), core[1] = atoi(argv[4]);
+    for (int i = 0; i < 3 && (every || !strcmp(what, "alone")); i++)
         alone(&small[i], rounds * 3 < MOST_ROUNDS ? rounds * 3 : MOST_ROUNDS);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3 && (every || !strcmp(what, "two")); i++)
         two(&large[i], rounds, NULL);
     /* Keys of 8 MiB: at 0.1 GB/s as long as they are computed, at 10 hardly felt. */
     const double speed[] = {1e12, 1e9, 1e8, 3e7};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4 && (every || !strcmp(what, "hidden")); i++) {
         wrap_net *net = calloc(1, sizeof *net);
         if (!net)
             return 1;
