@@ -135,7 +135,7 @@ static uint64_t call_of(const heed_group_call *call)
     const size_t n = (size_t)s->batch * (p->n_parts + (size_t)1) * sizeof(int32_t);
     const int64_t numbers[] = {p->scheme, p->want,  p->root,  p->n_parts,
                                s->size,   s->batch, s->tokens};
-    d.max_batch = d.max_q_len = d.max_kv_len = 0;
+    d.max_batch = d.max_q_len = d.max_kv_len = d.max_rows = 0; /* tokens has split's */
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), &d, sizeof d);
     hash = mix(hash, numbers, sizeof numbers);
     if (p->owner)

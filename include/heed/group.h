@@ -108,7 +108,7 @@ typedef struct heed_partition {
  * Attention by a group; every rank calls it.
  *
  * plan     of the whole problem, the same on every rank but for max_batch, max_q_len and max_kv_len, which
- *          cover what this rank holds. Positions, causality, windows and ALiBi are those of whole
+ *          cover what this rank holds, and of ring max_rows. Positions, causality, windows and ALiBi are those of whole
  *          sequences. Refused with HEED_ERR_UNSUPPORTED and the reason: HEED_HAS_WEIGHTS and
  *          HEED_HAS_SCORES, and what docs/nodes.md lists for ring.
  * args     as in heed_attn_run, of this rank:
@@ -120,7 +120,9 @@ typedef struct heed_partition {
  *          mask, bias, ranges, key_blocks
  *                        of the rows that are here and all keys, by their index in the whole sequence. Of
  *                        split only what concerns keys that are here is read
+ *                        of ring, block_rows divides the rows that a rank has before each of its parts
  *          q_offsets, sinks, slopes: of the whole problem, on every rank
+ *          Of ring all keys that are here travel, and so are read: of HEED_HAS_PAGES every page is there
  * workspace, bytes   64-byte aligned, heed_group_workspace_bytes of this partition; NULL and 0: the context
  *          lends one
  * Errors   those of heed_attn_run, and HEED_ERR_TRANSPORT: another rank failed (the sentence says which

@@ -1,7 +1,8 @@
 /* What groups cost and gain, by the clock. Prints ratios of medians of interleaved runs; nothing is asserted.
  *
  *     alone    one rank through heed_group_attention, over heed_attn_run
- *     two      one rank of one thread, over two ranks of one thread each (threads of this process)
+ *     two      one rank of one thread, over two ranks of one thread each (threads of this process), and
+ *              over two threads of one rank, which is what the machine has to give
  *     hidden   a ring of two over a network of so many bytes a second: of the time that keys travel, how
  *              much computing hides
  *
@@ -41,6 +42,15 @@ static void pin(int n)
     sched_setaffinity(0, sizeof set, &set);
 }
 
+static void unpin(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(core[0], &set);
+    CPU_SET(core[1], &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
 static float *numbers(int64_t n, uint64_t seed)
 {
     float *x = aligned_alloc(64, (size_t)(n * 4 + 63) / 64 * 64);
@@ -53,9 +63,9 @@ static float *numbers(int64_t n, uint64_t seed)
     return x;
 }
 
-static heed_context *context_of(void)
+static heed_context *context_of(uint32_t n_threads)
 {
-    heed_context_options options = {.struct_size = sizeof options, .n_threads = 1};
+    heed_context_options options = {.struct_size = sizeof options, .n_threads = n_threads};
     heed_context *context;
     if (heed_context_create(&options, &context) != HEED_OK)
         exit(1);
@@ -138,7 +148,7 @@ static void must(heed_status st)
 
 static void alone(const shape *s, int rounds)
 {
-    heed_context *context = context_of();
+    heed_context *context = context_of(1);
     heed_attn *plan = plan_of(context, s, s->rows, s->keys);
     data d = data_of(s, s->rows, s->keys);
     const heed_attn_args args = args_of(s, &d, s->rows, s->keys);
@@ -214,7 +224,7 @@ static void *run_member(void *of)
     heed_partition p;
     cut(s, &p, keys_first, rows_first);
     pin((int)m->transport.rank);
-    heed_context *context = context_of();
+    heed_context *context = context_of(1);
     heed_attn *plan = plan_of(context, s, rows, s->keys / 2);
     data d = data_of(s, rows, s->keys / 2);
     const heed_attn_args args = args_of(s, &d, rows, s->keys / 2);
@@ -243,12 +253,14 @@ static void two(const shape *s, int rounds, wrap_net *net)
 {
     heed_group_threads *group;
     pthread_barrier_t barrier;
-    heed_context *context = context_of();
+    heed_context *context = context_of(1);
+    heed_context *context_2 = context_of(2);
     heed_attn *plan = plan_of(context, s, s->rows, s->keys);
+    heed_attn *plan_2 = plan_of(context_2, s, s->rows, s->keys);
     data d = data_of(s, s->rows, s->keys);
     const heed_attn_args args = args_of(s, &d, s->rows, s->keys);
     static member m[2];
-    double pair[MOST_ROUNDS], one[MOST_ROUNDS], ratio[MOST_ROUNDS];
+    double pair[MOST_ROUNDS], one[MOST_ROUNDS], ratio[MOST_ROUNDS], threads[MOST_ROUNDS];
     if (heed_group_threads_create(2, &group) != HEED_OK)
         exit(1);
     pthread_barrier_init(&barrier, NULL, 3);
@@ -261,34 +273,44 @@ static void two(const shape *s, int rounds, wrap_net *net)
             wrap(&m[r].around, &m[r].transport);
         pthread_create(&m[r].thread, NULL, run_member, &m[r]);
     }
-    pin(0);
     for (int n = -1; n < rounds; n++) {
+        pin(0);
         pthread_barrier_wait(&barrier);
         pthread_barrier_wait(&barrier);
         pthread_barrier_wait(&barrier);
-        const int64_t start = wrap_now();
+        int64_t start = wrap_now();
         for (int i = 0; i < s->repeat; i++)
             must(heed_attn_run(plan, &args, NULL, 0));
         if (n >= 0)
             one[n] = (double)(wrap_now() - start) / s->repeat;
+        unpin();
+        start = wrap_now();
+        for (int i = 0; i < s->repeat && !net; i++)
+            must(heed_attn_run(plan_2, &args, NULL, 0));
+        if (n >= 0)
+            threads[n] = (double)(wrap_now() - start) / s->repeat;
         pthread_barrier_wait(&barrier);
     }
     for (int r = 0; r < 2; r++)
         pthread_join(m[r].thread, NULL);
-    for (int n = 0; n < rounds; n++)
+    for (int n = 0; n < rounds; n++) {
         ratio[n] = one[n] / pair[n];
+        threads[n] = one[n] / threads[n];
+    }
     if (net)
         printf("hidden  %-22s %10.2f ms  over %.2f GB/s\n", s->name, median(pair, rounds) * 1e-6,
                net->bytes_per_second * 1e-9);
     else
-        printf("two     %-22s %10.2f ms  one rank / two %.3f\n", s->name,
-               median(one, rounds) * 1e-6, median(ratio, rounds));
+        printf("two     %-22s %10.2f ms  one rank / two %.3f  one thread / two %.3f\n", s->name,
+               median(one, rounds) * 1e-6, median(ratio, rounds), median(threads, rounds));
     fflush(stdout);
     heed_group_threads_release(group);
     pthread_barrier_destroy(&barrier);
     drop(&d);
     heed_attn_release(plan);
+    heed_attn_release(plan_2);
     heed_context_release(context);
+    heed_context_release(context_2);
 }
 
 int main(int argc, char **argv)
