@@ -10,9 +10,10 @@
 #define MAGIC UINT64_C(0x6865656467727031)
 #define TAG 0x4865u /* one for all: what a rank sends to another arrives in order */
 
-/* Nanoseconds for which one message is waited for before the others are looked at: a failure that
- * another rank tells of ends the call, whatever it waited for. */
+/* Nanoseconds for which one message is waited for before the others are looked at, at first and at last: a
+ * failure that another rank tells of ends the call, whatever it waited for. */
 #define GLANCE INT64_C(200000)
+#define LONGEST_GLANCE INT64_C(4000000)
 
 static int64_t now(void)
 {
@@ -197,14 +198,14 @@ static heed_wire_message *first_of(heed_wire *w, int all)
 }
 
 /* Waits for one, for a moment. */
-static void glance(heed_wire *w, heed_wire_message *m)
+static void glance(heed_wire *w, heed_wire_message *m, int64_t most)
 {
     const heed_transport *t = w->transport;
     heed_error why = {""};
     uint32_t done = 0;
     size_t bytes = 0;
-    const int64_t start = now(), most = heed_min64(w->left, GLANCE);
-    heed_status st = t->wait(t->user, &m->request, most, &done, &bytes, &why);
+    const int64_t start = now();
+    heed_status st = t->wait(t->user, &m->request, heed_min64(w->left, most), &done, &bytes, &why);
     w->left -= now() - start;
     take(w, m, st, done, bytes, &why);
 }
@@ -212,9 +213,11 @@ static void glance(heed_wire *w, heed_wire_message *m)
 heed_status heed_wire_wait(heed_wire *w, int all)
 {
     heed_wire_message *m;
+    int64_t most = GLANCE;
     while (w->status == HEED_OK && (m = first_of(w, all)) != NULL) {
         if (w->left > 0)
-            glance(w, m);
+            glance(w, m, most);
+        most = heed_min64(2 * most, LONGEST_GLANCE);
         const int64_t start = now();
         if (w->status == HEED_OK && m->under_way) {
             heed_wire_poll(w);
