@@ -10,9 +10,14 @@
  *     heed_group_attention(plan, &args, &partition, &transport, NULL, 0);
  *     heed_mpi_close(&mpi);
  *
- * Errors   of MPI are returned with MPI's own sentence; nothing here aborts.
+ * Errors   of MPI are returned with MPI's own sentence; nothing here aborts. For that the error handler of
+ *          MPI_COMM_WORLD is MPI_ERRORS_RETURN for as long as a request is tested, and then what it was. (Open
+ *          MPI 4.1 cuts a message of a rank to itself that is longer than its room, and says nothing.)
  * Threads  MPI is called by the threads that heed_transport names. If MPI was initialised below
  *          MPI_THREAD_SERIALIZED, that has to be its main thread.
+ * Pieces   a message beyond HEED_MPI_PIECE bytes goes on while its rank calls functions of the transport, any
+ *          of them. One that works with two transports in turn on one thread ends the requests of the one
+ *          before it waits for the other, or tests both.
  * Failure  MPI 3.1 knows no way to go on after a lost rank. After HEED_ERR_TRANSPORT do not close, say what
  *          happened and end by MPI_Abort: MPI_Finalize may wait for the lost one. mpirun itself ends all
  *          ranks when one dies, before they can say anything; `--enable-recovery` (Open MPI) and
@@ -102,6 +107,25 @@ static inline heed_status heed_mpi_fail_message(heed_error *why, const heed_mpi_
              (unsigned long)m->moved, (unsigned long)(m->moved + m->left),
              kind == MPI_ERR_TRUNCATE ? ": the message is longer" : "");
     return heed_mpi_fail(why, HEED_ERR_TRANSPORT, text, error);
+}
+
+/* The caller's communicators have their own way of dealing with errors, to abort unless chosen otherwise. It
+ * is put aside during calls of MPI: for a duplicate that of the communicator, and for tests of requests that
+ * of MPI_COMM_WORLD, since MPICH 4.0 has forgotten by then which communicator a request was of. */
+static inline int heed_mpi_errors_return(MPI_Comm comm, MPI_Errhandler *before)
+{
+    int error = MPI_Comm_get_errhandler(comm, before);
+    if (error == MPI_SUCCESS && *before != MPI_ERRORS_RETURN)
+        error = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    return error;
+}
+
+static inline void heed_mpi_errors_as_before(MPI_Comm comm, MPI_Errhandler *before)
+{
+    if (*before != MPI_ERRORS_RETURN)
+        MPI_Comm_set_errhandler(comm, *before);
+    if (*before != MPI_ERRHANDLER_NULL)
+        MPI_Errhandler_free(before);
 }
 
 /* Whether further pieces may follow the one under way. */
@@ -235,8 +259,12 @@ static inline heed_status heed_mpi_test(void *user, heed_request *request, uint3
 {
     heed_mpi *mpi = (heed_mpi *)user;
     heed_mpi_message *m = (heed_mpi_message *)(void *)request;
-    heed_mpi_move_all(mpi);
+    MPI_Errhandler world;
+    heed_mpi_errors_return(MPI_COMM_WORLD, &world);
     heed_mpi_move(mpi, m);
+    heed_mpi_move_all(
+        mpi); /* takes it from the list if it has ended: its memory is the caller's again */
+    heed_mpi_errors_as_before(MPI_COMM_WORLD, &world);
     *done = 0;
     if (!m->ended)
         return HEED_OK;
@@ -249,7 +277,8 @@ static inline heed_status heed_mpi_test(void *user, heed_request *request, uint3
 }
 
 /* Lets others run: at first without sleeping, which would add to short waits, then an eighth of what was
- * waited for already, at most 100 us: MPI moves data only while it is called. */
+ * waited for already, at most 100 us. MPI moves data only while it is called, by a few thousand bytes through
+ * shared memory: the time that they take at half a gigabyte a second is not slept through either. */
 static inline void heed_mpi_pause(double waited)
 {
     struct timeval pause;
@@ -266,13 +295,14 @@ static inline void heed_mpi_pause(double waited)
 static inline heed_status heed_mpi_wait(void *user, heed_request *request, int64_t timeout_ns,
                                         uint32_t *done, size_t *bytes, heed_error *why)
 {
-    const double start = MPI_Wtime();
+    const heed_mpi_message *m = (const heed_mpi_message *)(const void *)request;
+    const double start = MPI_Wtime(), bytes_of = (double)(m->left + m->moved);
     for (;;) {
         const double waited = MPI_Wtime() - start;
         const heed_status status = heed_mpi_test(user, request, done, bytes, why);
         if (status != HEED_OK || *done || waited * 1e9 >= (double)timeout_ns)
             return status;
-        heed_mpi_pause(waited);
+        heed_mpi_pause(waited - 2e-9 * bytes_of);
     }
 }
 
@@ -286,9 +316,11 @@ static inline heed_status heed_mpi_cancel(void *user, heed_request *request, hee
     heed_mpi_message *m = (heed_mpi_message *)(void *)request;
     const double start = MPI_Wtime();
     int done = 0, error;
+    MPI_Errhandler world;
     heed_mpi_unlink(mpi, m);
     if (m->ended || m->request == MPI_REQUEST_NULL)
         return HEED_OK;
+    heed_mpi_errors_return(MPI_COMM_WORLD, &world);
     error = MPI_Cancel(&m->request);
     while (error == MPI_SUCCESS && !done) {
         const double waited = MPI_Wtime() - start;
@@ -300,6 +332,7 @@ static inline heed_status heed_mpi_cancel(void *user, heed_request *request, hee
     m->ended = 1;
     if (m->request != MPI_REQUEST_NULL)
         MPI_Request_free(&m->request);
+    heed_mpi_errors_as_before(MPI_COMM_WORLD, &world);
     /* A request that ended by an error has ended. */
     if (done || error != MPI_SUCCESS)
         return HEED_OK;
@@ -323,22 +356,16 @@ static inline heed_status heed_mpi_check(MPI_Comm comm, heed_error *why)
     return HEED_OK;
 }
 
-/* A duplicate that returns its errors. The caller's communicator has its own way of dealing with errors,
- * to abort unless it chose otherwise, which is put aside meanwhile. */
+/* A duplicate that returns its errors. */
 static inline int heed_mpi_duplicate(MPI_Comm comm, MPI_Comm *out)
 {
     MPI_Errhandler handler;
-    int error = MPI_Comm_get_errhandler(comm, &handler);
+    int error = heed_mpi_errors_return(comm, &handler);
     *out = MPI_COMM_NULL;
     if (error != MPI_SUCCESS)
         return error;
-    error = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-    if (error == MPI_SUCCESS) {
-        error = MPI_Comm_dup(comm, out);
-        MPI_Comm_set_errhandler(comm, handler);
-    }
-    if (handler != MPI_ERRHANDLER_NULL)
-        MPI_Errhandler_free(&handler);
+    error = MPI_Comm_dup(comm, out);
+    heed_mpi_errors_as_before(comm, &handler);
     if (error == MPI_SUCCESS)
         error = MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN);
     if (error != MPI_SUCCESS && *out != MPI_COMM_NULL)
