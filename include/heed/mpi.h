@@ -46,7 +46,7 @@ HEED_BEGIN_C
 
 #ifndef HEED_MPI_CANCEL_NS
 /** How long to wait for MPI to give up a request, in nanoseconds. */
-#define HEED_MPI_CANCEL_NS 200000000
+#define HEED_MPI_CANCEL_NS 10000000
 #endif
 
 /** What one transport needs: the caller's, opened by heed_mpi_open, and stays where it is until it is
