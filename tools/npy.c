@@ -362,25 +362,47 @@ static heed_status read_header(FILE *file, const char *path, char **text, uint32
     return HEED_OK;
 }
 
+/* Type, shape and bytes of the data, which come next in the file. */
+static heed_status read_kind(FILE *file, const char *path, heed_npy *array, int *swapped,
+                             int *fortran, int64_t *bytes, heed_error *why)
+{
+    uint32_t length = 0;
+    char *text = NULL;
+    heed_status status = read_header(file, path, &text, &length, why);
+    if (status == HEED_OK)
+        status = scan_header((scanner){text, text + length}, path, array, swapped, fortran, why);
+    if (status == HEED_OK)
+        status = check_size(path, array, bytes, why);
+    free(text);
+    return status;
+}
+
+heed_status heed_npy_read_header(FILE *file, const char *path, heed_npy *out, int *plain,
+                                 heed_error *why)
+{
+    heed_npy array = {0};
+    int swapped = 0, fortran = 0;
+    int64_t bytes = 0;
+    heed_status status = read_kind(file, path, &array, &swapped, &fortran, &bytes, why);
+    if (status != HEED_OK)
+        return status;
+    *out = array;
+    *plain = !swapped && !fortran;
+    return HEED_OK;
+}
+
 heed_status heed_npy_read_from(FILE *file, const char *path, heed_npy *out, heed_error *why)
 {
     heed_npy array = {0};
     int swapped = 0, fortran = 0;
     int64_t bytes = 0;
-    uint32_t length = 0;
-    char *text = NULL;
-    heed_status status = read_header(file, path, &text, &length, why);
-    if (status == HEED_OK)
-        status = scan_header((scanner){text, text + length}, path, &array, &swapped, &fortran, why);
-    if (status == HEED_OK)
-        status = check_size(path, &array, &bytes, why);
+    heed_status status = read_kind(file, path, &array, &swapped, &fortran, &bytes, why);
     if (status == HEED_OK)
         status = read_data(file, path, bytes, &array.data, why);
     if (status == HEED_OK && swapped)
         swap_bytes(&array);
     if (status == HEED_OK && fortran)
         status = to_c_order(path, &array, why);
-    free(text);
     if (status != HEED_OK) {
         heed_npy_free(&array);
         return status;

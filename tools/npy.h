@@ -46,6 +46,15 @@ heed_status heed_npy_read(const char *path, heed_npy *out, heed_error *why);
 /** The same from an open file, from where it stands to its end; sentences call it by `name`. */
 heed_status heed_npy_read_from(FILE *file, const char *name, heed_npy *out, heed_error *why);
 
+/**
+ * Reads the header alone, up to where the data begin. For who wants a part of them.
+ *
+ * out      receives type, shape and count; data is NULL
+ * plain    receives whether the data are in C order and this machine's byte order
+ */
+heed_status heed_npy_read_header(FILE *file, const char *name, heed_npy *out, int *plain,
+                                 heed_error *why);
+
 /** Writes array->data, C order. Errors: HEED_ERR_INVALID the file cannot be written, and why. */
 heed_status heed_npy_write(const char *path, const heed_npy *array, heed_error *why);
 

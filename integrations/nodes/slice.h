@@ -1,0 +1,40 @@
+/* Boxes of .npy files: what a rank reads and writes of them. Axes are [batch, head, row, dim]. */
+#ifndef NODES_SLICE_H
+#define NODES_SLICE_H
+
+#include "npy.h"
+
+#include <heed/tensor.h>
+
+/** A file of four axes, whose data begin at `start`. */
+typedef struct slice_file {
+    const char *path;
+    FILE *file;
+    heed_npy kind; /* no data */
+    long start;
+} slice_file;
+
+/** Opens a file to read. Returns a status, and a sentence. */
+heed_status slice_open(slice_file *f, const char *path, heed_error *why);
+
+/** Makes a file of f4 or f2 with that shape, of which nothing is written yet; `start` says where. */
+heed_status slice_create(const char *path, const heed_npy *kind, long *start, heed_error *why);
+
+/** Opens one that was made so, to be written. */
+heed_status slice_open_made(slice_file *f, const char *path, const heed_npy *kind, long start,
+                            heed_error *why);
+
+/** Reads rows [row, row + n) of one sequence, heads and dims all, as elements of `type`, to rows [at, at + n)
+ * of data, which is [heads, rows, dim]. */
+heed_status slice_read(slice_file *f, int64_t b, int64_t row, int64_t n, uint32_t type, void *data,
+                       int64_t at, int64_t rows, heed_error *why);
+
+/** Writes heads [head, end) and rows [row, row + n) of one sequence, of data [heads, rows, dim] as `type`, to a
+ * file that holds f2 for f16 and else f4. */
+heed_status slice_write(slice_file *f, int64_t b, int64_t head, int64_t end, int64_t row, int64_t n,
+                        uint32_t type, const void *data, int64_t at, int64_t rows, heed_error *why);
+
+/** Closes; a file that could not be written to its end is a failure. */
+heed_status slice_close(slice_file *f, heed_error *why);
+
+#endif

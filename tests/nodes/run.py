@@ -1,0 +1,70 @@
+"""heed-mpi-run writes what heed run writes, by 1 to 5 ranks, whatever scheme and whoever wants the result; wrong
+options and shapes end with 2 and a line.
+
+Usage: run.py LAUNCHER HEED MPIRUN HEED_MPI_RUN
+"""
+import array
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+launcher, heed, mpirun, program = sys.argv[1:]
+BOUND = {"f32": 3e-6, "f16": 4e-3, "bf16": 3e-2}  # of numbers of size 1: rounding of out, and of inputs
+
+
+def save(path, shape, seed):
+    random.seed(seed)
+    count = 1
+    for length in shape:
+        count *= length
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape!r}, }}"
+    header += " " * (63 - (10 + len(header)) % 64) + "\n"
+    data = array.array("f", [random.gauss(0, 1) for _ in range(count)])
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + data.tobytes())
+
+
+def load(path):
+    data = path.read_bytes()
+    length = 10 + struct.unpack("<H", data[8:10])[0]
+    return data[:length], [x[0] for x in struct.iter_unpack("<e" if b"<f2" in data[:length] else "<f", data[length:])]
+
+
+def main():
+    bad = runs = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for file, shape, seed in (("q", (2, 6, 50, 32), 1), ("k", (2, 2, 70, 32), 2), ("v", (2, 2, 70, 16), 3),
+                                  ("short", (2, 2, 69, 16), 3)):
+            save(folder / f"{file}.npy", shape, seed)
+        files = ["--query", folder / "q.npy", "--key", folder / "k.npy", "--value", folder / "v.npy", "--out"]
+        want, got = folder / "want.npy", folder / "got.npy"
+        for mask, dtype in ((["--causal=bottom-right"], "f32"), (["--window", "20,3", "--q-offset", "9"], "f16"),
+                            (["--softcap", "2"], "bf16")):
+            subprocess.run([heed, "run", *files, want, *mask, "--dtype", dtype], check=True)
+            for ranks, how in ((1, []), (2, []), (5, ["--want", "root"]), (3, ["--want", "heads"]),
+                               (3, ["--scheme", "ring"])):
+                got.unlink(missing_ok=True)
+                subprocess.run([launcher, mpirun, str(ranks), program, *files, got, *mask, *how, "--dtype", dtype])
+                runs += 1
+                same = got.exists() and load(got)[0] == load(want)[0]
+                off = max(abs(a - b) for a, b in zip(load(got)[1], load(want)[1])) if same else None
+                if off is None or not off <= BOUND[dtype] or len(load(got)[1]) != len(load(want)[1]):
+                    print(f"{ranks} ranks {mask} {how} {dtype}: off by {off}")
+                    bad += 1
+        for wrong in (["--scheme", "star"], ["--scheme", "ring", "--want", "root"], ["--nonsense"],
+                      ["--value", folder / "short.npy"], ["--timeout", "0"]):
+            words = files[:4] + (["--value", folder / "v.npy"] if "--value" not in wrong else [])
+            result = subprocess.run([launcher, mpirun, "2", program, *words, "--out", got, *wrong], text=True,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            runs += 1
+            if result.returncode == 0 or "heed: " not in result.stdout:
+                print(f"{wrong}: {result.returncode} {result.stdout}")
+                bad += 1
+    print(f"{runs} runs, {bad} bad")
+    sys.exit(bad != 0 or runs == 0)
+
+
+main()
