@@ -190,12 +190,17 @@ static const struct {
 } networks[] = {
     {"10 GbE", 20, 5, 1.25}, {"25 GbE", 20, 5, 3.125}, {"InfiniBand HDR", 1.2, 0.3, 25}};
 
+/* Seconds in the unit that suits them. */
+static void print_time(double seconds)
+{
+    if (seconds < 1)
+        printf(" %.3g ms", seconds * 1e3);
+    else
+        printf(" %.3g s", seconds);
+}
+
 static int table(const char *title, double q, double kv, int ring)
 {
-    printf("\n| %s: nodes | bytes a rank sends | steps | one node | 10 GbE | 25 GbE | InfiniBand "
-           "HDR |\n",
-           title);
-    printf("|---:|---:|---:|---:|---:|---:|---:|\n");
     for (double nodes = 2; nodes <= 64; nodes *= 2) {
         cost c;
         double x[N_NUMBERS];
@@ -210,16 +215,24 @@ static int table(const char *title, double q, double kv, int ring)
             x[NET] = networks[n].net;
             if (estimate(x, &c))
                 return 1;
+            if (nodes == 2 && n == 0) {
+                printf("\n%s: one node", title);
+                print_time(c.one);
+                printf("\n\n| nodes | bytes a rank sends | steps | 10 GbE | 25 GbE | InfiniBand "
+                       "HDR |\n"
+                       "|---:|---:|---:|---:|---:|---:|\n");
+            }
             if (n == 0)
-                printf("| %.0f | %.3g %s | %u | %.4g ms |", nodes,
+                printf("| %.0f | %.3g %s | %u |", nodes,
                        (double)c.rank.bytes / (c.rank.bytes < 1000000      ? 1e3
                                                : c.rank.bytes < 1000000000 ? 1e6
                                                                            : 1e9),
                        c.rank.bytes < 1000000      ? "kB"
                        : c.rank.bytes < 1000000000 ? "MB"
                                                    : "GB",
-                       c.rank.steps, c.one * 1e3);
-            printf(" %.4g ms, %.1f x |", c.all * 1e3, c.one / c.all);
+                       c.rank.steps);
+            print_time(c.all);
+            printf(", %.1f x |", c.one / c.all);
         }
         printf("\n");
     }
