@@ -262,8 +262,8 @@ static inline heed_status heed_mpi_test(void *user, heed_request *request, uint3
     MPI_Errhandler world;
     heed_mpi_errors_return(MPI_COMM_WORLD, &world);
     heed_mpi_move(mpi, m);
-    heed_mpi_move_all(
-        mpi); /* takes it from the list if it has ended: its memory is the caller's again */
+    /* If that has ended it, this takes it from the list: its memory is the caller's again. */
+    heed_mpi_move_all(mpi);
     heed_mpi_errors_as_before(MPI_COMM_WORLD, &world);
     *done = 0;
     if (!m->ended)
