@@ -1,12 +1,13 @@
-/* A server's decode loop whose cache is spread over the ranks of an MPI program: a continuous batch in which
- * sequences come and go. Their pages are dealt round, each sequence from another rank on; new keys are appended
- * on the rank whose page it is, and each step is one heed_group_attention (split). Every rank takes the same
- * decisions from the same numbers, as ranks of an engine do that run one model.
+/* A server's decode loop whose cache is spread over the ranks of an MPI program: a continuous
+ * batch in which sequences come and go. Their pages are dealt round, each sequence from another
+ * rank on; new keys are appended on the rank whose page it is, and each step is one
+ * heed_group_attention (split). Every rank takes the same decisions from the same numbers, as
+ * ranks of an engine do that run one model.
  *
  *     mpirun -np 4 decode_server [slots=4 sequences=12 prompt=1000 count=64 page=64 --check]
  *
- * Instead of a model, queries, keys and values are numbers made of sequence and position. --check has rank 0
- * compute every step by itself, too, over keys that lie behind each other. */
+ * Instead of a model, queries, keys and values are numbers made of sequence and position. --check
+ * has rank 0 compute every step by itself, too, over keys that lie behind each other. */
 #include <heed/heed.h>
 #include <heed/mpi.h>
 
@@ -130,7 +131,8 @@ static void append(server *s, int n)
     slot->here++;
 }
 
-/* Ends those that are complete, and lets others come in their place: with their prompt in the cache. */
+/* Ends those that are complete, and lets others come in their place: with their prompt in the
+ * cache. */
 static int admit(server *s)
 {
     int active = 0;
@@ -154,7 +156,8 @@ static int admit(server *s)
     return active;
 }
 
-/* Which keys lie where: a part for each page, which begins as many parts later as the rank of its first. */
+/* Which keys lie where: a part for each page, which begins as many parts later as the rank of its
+ * first. */
 static heed_partition divide(server *s)
 {
     const heed_partition p = {.struct_size = sizeof p,

@@ -1,6 +1,7 @@
-/* heed-group-cost: what attention by a group of nodes costs: bytes, messages and steps as heed_group_count has
- * them, and seconds by the model of docs/nodes.md. `--check` runs groups of threads over a transport that
- * counts, and holds what it counted beside heed_group_count: every number has to be equal. */
+/* heed-group-cost: what attention by a group of nodes costs: bytes, messages and steps as
+ * heed_group_count has them, and seconds by the model of docs/nodes.md. `--check` runs groups of
+ * threads over a transport that counts, and holds what it counted beside heed_group_count: every
+ * number has to be equal. */
 #include <heed/group.h>
 #include <heed/heed.h>
 
@@ -112,8 +113,8 @@ static heed_attn_desc describe(const double *x)
     return d;
 }
 
-/* Seconds of one node for its share: the longer of reading its keys once and of its arithmetic, two products
- * of two operations a pair and dim. */
+/* Seconds of one node for its share: the longer of reading its keys once and of its arithmetic,
+ * two products of two operations a pair and dim. */
 static double local_seconds(const double *x, double share)
 {
     const double pairs =
@@ -124,8 +125,9 @@ static double local_seconds(const double *x, double share)
     return compute > memory ? compute : memory;
 }
 
-/* The model. Split computes, then sends in steps: what the busiest link carries in either direction. Ring sends
- * while it computes: a step is the longer of the two, and the last has nothing to send. */
+/* The model. Split computes, then sends in steps: what the busiest link carries in either
+ * direction. Ring sends while it computes: a step is the longer of the two, and the last has
+ * nothing to send. */
 static int model(const heed_attn *plan, const double *x, const heed_partition *p, cost *c)
 {
     const uint32_t size = whole(x, NODES), root = whole(x, WANT) == HEED_WANT_ROOT;

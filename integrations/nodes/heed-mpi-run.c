@@ -1,5 +1,5 @@
-/* heed-mpi-run: attention on .npy files by the ranks of an MPI program. Each reads its keys alone (of ring its
- * rows, too), and writes what it wants of out into one file. */
+/* heed-mpi-run: attention on .npy files by the ranks of an MPI program. Each reads its keys alone
+ * (of ring its rows, too), and writes what it wants of out into one file. */
 #include "cli.h"
 #include "slice.h"
 
@@ -179,7 +179,8 @@ static int64_t held(const job *j, const int32_t *first)
     return n;
 }
 
-/* This rank's parts of a file, as [batch, heads, rows, dim] of the plan's type; `first` NULL: all of it. */
+/* This rank's parts of a file, as [batch, heads, rows, dim] of the plan's type; `first` NULL: all
+ * of it. */
 static int read_tensor(job *j, int i, const int32_t *first, int64_t strides[4])
 {
     const int64_t *shape = j->file[i].kind.shape;
@@ -196,16 +197,16 @@ static int read_tensor(job *j, int i, const int32_t *first, int64_t strides[4])
     if (!j->data[i])
         return heed_cli_fail(HEED_EXIT_FAILED, "no memory for a part of %s", j->file[i].path);
     for (int64_t b = 0; b < shape[0] && status == HEED_OK; b++) {
-        char *to = (char *)j->data[i] + (size_t)b * bytes;
-        int64_t at = 0;
+        slice_rows to = {
+            .data = (char *)j->data[i] + (size_t)b * bytes, .rows = rows, .type = type};
         if (!first)
-            status = slice_read(&j->file[i], b, 0, rows, type, to, 0, rows, &why);
+            status = slice_read(&j->file[i], b, 0, rows, &to, &why);
         for (uint32_t p = 0; first && p < n && status == HEED_OK; p++) {
             const int64_t count = first[p + 1] - first[p];
             if (j->owner[p] != j->transport.rank)
                 continue;
-            status = slice_read(&j->file[i], b, first[p], count, type, to, at, rows, &why);
-            at += count;
+            status = slice_read(&j->file[i], b, first[p], count, &to, &why);
+            to.at += count;
         }
     }
     return status == HEED_OK ? HEED_EXIT_OK : bad_file(&why);
@@ -258,10 +259,12 @@ static int attend(job *j)
 static int save(job *j)
 {
     const uint32_t rank = j->transport.rank, size = j->transport.size, want = j->partition.want;
-    const int ring = j->partition.scheme == HEED_GROUP_RING, heads = want == HEED_WANT_HEADS;
+    const int ring = j->partition.scheme == HEED_GROUP_RING, apart = want == HEED_WANT_HEADS;
     const int64_t *q = j->file[Q].kind.shape, rows = j->args.q_len;
-    const int64_t head = heads ? rank * q[1] / size : 0,
-                  end = heads ? (rank + 1) * q[1] / size : q[1];
+    const int64_t heads[2] = {apart ? rank * q[1] / size : 0,
+                              apart ? (rank + 1) * q[1] / size : q[1]};
+    const uint32_t type = j->desc.out_type;
+    const size_t bytes = (size_t)(q[1] * rows * j->desc.v_dim * heed_dtype_bytes(type));
     const char *path = heed_cli_value(j->options, "out");
     heed_npy kind = {.type = j->desc.out_type == HEED_F16 ? HEED_NPY_F2 : HEED_NPY_F4,
                      .n_dims = 4,
@@ -274,23 +277,19 @@ static int save(job *j)
     MPI_Bcast(&start, 1, MPI_LONG, 0, MPI_COMM_WORLD);
     if (start < 0)
         return rank == 0 ? bad_file(&why) : HEED_EXIT_USAGE;
-    if (!ring && !heads && rank != 0)
+    if (!ring && !apart && rank != 0)
         return HEED_EXIT_OK;
     heed_status status = slice_open_made(&out, path, &kind, start, &why);
     for (int64_t b = 0; b < q[0] && status == HEED_OK; b++) {
-        const char *data = (const char *)j->out +
-                           b * q[1] * rows * j->desc.v_dim * heed_dtype_bytes(j->desc.out_type);
-        int64_t at = 0;
+        slice_rows from = {.data = (char *)j->out + (size_t)b * bytes, .rows = rows, .type = type};
         if (!ring)
-            status =
-                slice_write(&out, b, head, end, 0, rows, j->desc.out_type, data, 0, rows, &why);
+            status = slice_write(&out, b, heads, 0, rows, &from, &why);
         for (uint32_t p = 0; ring && p < j->partition.n_parts && status == HEED_OK; p++) {
             const int64_t n = j->row_first[p + 1] - j->row_first[p];
             if (j->owner[p] != rank)
                 continue;
-            status = slice_write(&out, b, 0, q[1], j->row_first[p], n, j->desc.out_type, data, at,
-                                 rows, &why);
-            at += n;
+            status = slice_write(&out, b, heads, j->row_first[p], n, &from, &why);
+            from.at += n;
         }
     }
     heed_error closing = {""};

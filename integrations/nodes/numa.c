@@ -1,11 +1,12 @@
-/* A rank for each NUMA node of this machine, in one process: a thread bound to the node's CPUs, with a context, a
- * workspace and keys of its own, which it touches first, so that Linux puts them into the node's memory. A decode
- * step is one heed_group_attention over heed_group_threads: what crosses between nodes is partial results.
+/* A rank for each NUMA node of this machine, in one process: a thread bound to the node's CPUs,
+ * with a context, a workspace and keys of its own, which it touches first, so that Linux puts them
+ * into the node's memory. A decode step is one heed_group_attention over heed_group_threads: what
+ * crosses between nodes is partial results.
  *
  *     numa [nodes=N keys=262144 heads=32 kv_heads=8 dim=128 calls=30]
  *
- * Nodes and their CPUs are those of /sys/devices/system/node; nodes=N divides the CPUs that the process may use
- * into so many, in their order, so that it can be tried on a machine with one. */
+ * Nodes and their CPUs are those of /sys/devices/system/node; nodes=N divides the CPUs that the
+ * process may use into so many, in their order, so that it can be tried on a machine with one. */
 #define _GNU_SOURCE
 #include <heed/group.h>
 #include <heed/heed.h>
@@ -45,7 +46,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* "0-3,8,10-11" as the kernel writes lists of CPUs; those that the process may not use are left out. */
+/* "0-3,8,10-11" as the kernel writes lists of CPUs; those that the process may not use are left
+ * out. */
 static void read_list(const char *text, const cpu_set_t *allowed, cpu_set_t *out)
 {
     CPU_ZERO(out);
@@ -70,8 +72,8 @@ static int read_line(const char *path, char *line, int room)
     return good;
 }
 
-/* The nodes that have CPUs for this process, as Linux shows them. Returns how many; one of all CPUs where it
- * shows none. */
+/* The nodes that have CPUs for this process, as Linux shows them. Returns how many; one of all
+ * CPUs where it shows none. */
 static int find_nodes(member *m, const cpu_set_t *allowed)
 {
     int n = 0;
@@ -208,7 +210,8 @@ static void *on_thread(void *arg)
     return NULL;
 }
 
-/* Runs the members as the ranks of one group. Returns the slowest rank's fastest call, or 0 after a line. */
+/* Runs the members as the ranks of one group. Returns the slowest rank's fastest call, or 0 after
+ * a line. */
 static double run(member *m, int n)
 {
     heed_group_threads *group = NULL;

@@ -72,8 +72,8 @@ static int seek(slice_file *f, int64_t b, int64_t h, int64_t row)
     return fseek(f->file, f->start + (long)(at * heed_npy_type_bytes(f->kind.type)), SEEK_SET) == 0;
 }
 
-heed_status slice_read(slice_file *f, int64_t b, int64_t row, int64_t n, uint32_t type, void *data,
-                       int64_t at, int64_t rows, heed_error *why)
+heed_status slice_read(slice_file *f, int64_t b, int64_t row, int64_t n, const slice_rows *to,
+                       heed_error *why)
 {
     const int64_t dim = f->kind.shape[3], count = n * dim;
     heed_npy part = {.type = f->kind.type,
@@ -84,23 +84,25 @@ heed_status slice_read(slice_file *f, int64_t b, int64_t row, int64_t n, uint32_
         if (!seek(f, b, h, row) || fread(part.data, size, (size_t)count, f->file) != (size_t)count)
             status = refuse(why, f->path, "ends before the data that its header names");
         for (int64_t i = 0; i < count && status == HEED_OK; i++)
-            heed_store_f64(type, data, (h * rows + at) * dim + i, heed_npy_number(&part, i));
+            heed_store_f64(to->type, to->data, (h * to->rows + to->at) * dim + i,
+                           heed_npy_number(&part, i));
     }
     heed_npy_free(&part);
     return status;
 }
 
-heed_status slice_write(slice_file *f, int64_t b, int64_t head, int64_t end, int64_t row, int64_t n,
-                        uint32_t type, const void *data, int64_t at, int64_t rows, heed_error *why)
+heed_status slice_write(slice_file *f, int64_t b, const int64_t heads[2], int64_t row, int64_t n,
+                        const slice_rows *from, heed_error *why)
 {
     const int64_t dim = f->kind.shape[3], count = n * dim;
     const uint32_t as = f->kind.type == HEED_NPY_F2 ? HEED_F16 : HEED_F32;
     const size_t size = (size_t)heed_npy_type_bytes(f->kind.type);
     char *part = malloc((size_t)count * size + 1);
     heed_status status = part ? HEED_OK : refuse(why, f->path, "no memory for a part of it");
-    for (int64_t h = head; h < end && status == HEED_OK; h++) {
+    for (int64_t h = heads[0]; h < heads[1] && status == HEED_OK; h++) {
         for (int64_t i = 0; i < count; i++)
-            heed_store(as, part, i, heed_load(type, data, (h * rows + at) * dim + i));
+            heed_store(as, part, i,
+                       heed_load(from->type, from->data, (h * from->rows + from->at) * dim + i));
         if (!seek(f, b, h, row) || fwrite(part, size, (size_t)count, f->file) != (size_t)count)
             status = refuse(why, f->path, strerror(errno));
     }

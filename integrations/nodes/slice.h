@@ -24,15 +24,21 @@ heed_status slice_create(const char *path, const heed_npy *kind, long *start, he
 heed_status slice_open_made(slice_file *f, const char *path, const heed_npy *kind, long start,
                             heed_error *why);
 
-/** Reads rows [row, row + n) of one sequence, heads and dims all, as elements of `type`, to rows [at, at + n)
- * of data, which is [heads, rows, dim]. */
-heed_status slice_read(slice_file *f, int64_t b, int64_t row, int64_t n, uint32_t type, void *data,
-                       int64_t at, int64_t rows, heed_error *why);
+/** Rows in memory: [heads, rows, dim] of `type`; what is read or written begins at row `at`. */
+typedef struct slice_rows {
+    void *data;
+    int64_t rows, at;
+    uint32_t type;
+} slice_rows;
 
-/** Writes heads [head, end) and rows [row, row + n) of one sequence, of data [heads, rows, dim] as `type`, to a
- * file that holds f2 for f16 and else f4. */
-heed_status slice_write(slice_file *f, int64_t b, int64_t head, int64_t end, int64_t row, int64_t n,
-                        uint32_t type, const void *data, int64_t at, int64_t rows, heed_error *why);
+/** Reads rows [row, row + n) of one sequence, heads and dims all. */
+heed_status slice_read(slice_file *f, int64_t b, int64_t row, int64_t n, const slice_rows *to,
+                       heed_error *why);
+
+/** Writes heads[0] to heads[1] - 1 and rows [row, row + n) of one sequence to a file that holds f2 for
+ * f16 and else f4. */
+heed_status slice_write(slice_file *f, int64_t b, const int64_t heads[2], int64_t row, int64_t n,
+                        const slice_rows *from, heed_error *why);
 
 /** Closes; a file that could not be written to its end is a failure. */
 heed_status slice_close(slice_file *f, heed_error *why);

@@ -1,5 +1,6 @@
-/* Tests over MPI: what heed/mpi.h asks of MPI is counted, and fails where a test wants it to, by MPI's own
- * profiling interface: a definition of MPI_x here stands before that of the library, which PMPI_x calls. */
+/* Tests over MPI: what heed/mpi.h asks of MPI is counted, and fails where a test wants it to, by
+ * MPI's own profiling interface: a definition of MPI_x here stands before that of the library,
+ * which PMPI_x calls. */
 #ifndef NODES_COUNTED_H
 #define NODES_COUNTED_H
 

@@ -9,7 +9,8 @@ static int has(const problem *p, uint64_t feature)
     return (p->desc.features & feature) != 0;
 }
 
-/* Strides of [batch, heads, rows, dim], where packed rows follow each other whatever their sequence. */
+/* Strides of [batch, heads, rows, dim], where packed rows follow each other whatever their
+ * sequence. */
 static void strides(int64_t to[4], int64_t heads, int64_t rows, int64_t dim)
 {
     to[0] = heads * rows * dim;

@@ -1,6 +1,6 @@
-/* heed/mpi.h where things go wrong: late and missing messages, one that is too long, requests that are given
- * up, wrong arguments, and an MPI that fails. Each ends with a status and a sentence, in time, on the rank
- * that can know, and nothing is written outside of what a receive was given. */
+/* heed/mpi.h where things go wrong: late and missing messages, one that is too long, requests that
+ * are given up, wrong arguments, and an MPI that fails. Each ends with a status and a sentence, in
+ * time, on the rank that can know, and nothing is written outside of what a receive was given. */
 #include "counted.h"
 #include "nodes.h"
 
@@ -16,8 +16,8 @@ static size_t changed(const unsigned char *data, size_t from, size_t to)
     return n;
 }
 
-/* Nothing comes: the wait ends when its time has passed, not much later, and the receive is given up; what
- * is sent afterwards arrives elsewhere. */
+/* Nothing comes: the wait ends when its time has passed, not much later, and the receive is given
+ * up; what is sent afterwards arrives elsewhere. */
 static void late_message(const heed_transport *t)
 {
     const uint32_t to = (t->rank + 1) % t->size, from = (t->rank + t->size - 1) % t->size;
@@ -45,8 +45,8 @@ static void late_message(const heed_transport *t)
     CHECK(changed(in, 0, sizeof in) == 0, "a receive that was given up wrote");
 }
 
-/* A message longer than its room is a failure with its bytes in the sentence; none is written behind it.
- * With pieces of 64 bytes that shows in the first piece, or in one behind it. */
+/* A message longer than its room is a failure with its bytes in the sentence; none is written
+ * behind it. With pieces of 64 bytes that shows in the first piece, or in one behind it. */
 static void too_long(const heed_transport *t, uint32_t tag, size_t room, size_t bytes)
 {
     const uint32_t to = (t->rank + 1) % t->size, from = (t->rank + t->size - 1) % t->size;
@@ -64,7 +64,8 @@ static void too_long(const heed_transport *t, uint32_t tag, size_t room, size_t 
           why.text);
     CHECK(changed(in, room, sizeof in) == 0, "%zu bytes behind the room",
           changed(in, room, sizeof in));
-    /* Pieces behind the one that failed were not received, and lie there: each call has its own tag. */
+    /* Pieces behind the one that failed were not received, and lie there: each call has its own
+     * tag. */
     if (bytes / HEED_MPI_PIECE == room / HEED_MPI_PIECE)
         CHECK(t->wait(t->user, &sending, PATIENCE, &done, &got, &why) == HEED_OK && done, "%s",
               why.text);
@@ -72,8 +73,8 @@ static void too_long(const heed_transport *t, uint32_t tag, size_t room, size_t 
         t->cancel(t->user, &sending, &why);
 }
 
-/* Given up: receives that wait for another's last piece, sends that nobody receives. What MPI cannot give
- * up is said to be so; either way it takes no longer than promised. */
+/* Given up: receives that wait for another's last piece, sends that nobody receives. What MPI
+ * cannot give up is said to be so; either way it takes no longer than promised. */
 static void give_up(const heed_transport *t)
 {
     const uint32_t to = (t->rank + 1) % t->size, from = (t->rank + t->size - 1) % t->size;
@@ -109,7 +110,8 @@ static void give_up(const heed_transport *t)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* MPI refuses once: the status goes to the caller with MPI's sentence, and the transport is as before. */
+/* MPI refuses once: the status goes to the caller with MPI's sentence, and the transport is as
+ * before. */
 static void mpi_fails(const heed_transport *t)
 {
     heed_request request, other;
@@ -137,7 +139,8 @@ static void mpi_fails(const heed_transport *t)
           why.text);
 }
 
-/* Which arguments are refused, and that neither MPI nor the caller's error handler ends the program. */
+/* Which arguments are refused, and that neither MPI nor the caller's error handler ends the
+ * program. */
 static void wrong_arguments(const heed_transport *t)
 {
     MPI_Comm half, inter;

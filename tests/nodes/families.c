@@ -1,8 +1,9 @@
-/* Families of problems by groups of ranks: each result close to that of one process, and a line for each with
- * a hash of its bytes, which compare.py holds beside those over other transports and of other runs.
+/* Families of problems by groups of ranks: each result close to that of one process, and a line
+ * for each with a hash of its bytes, which compare.py holds beside those over other transports and
+ * of other runs.
  *
- * Usage: families_threads FOLDER RANKS; or, over MPI, mpirun -np RANKS families_MPI FOLDER
- * Writes FOLDER/RANKS.RANK, one file for each rank. */
+ * Usage: families_threads FOLDER RANKS; or, over MPI, mpirun -np RANKS families_MPI FOLDER Writes
+ * FOLDER/RANKS.RANK, one file for each rank. */
 #include "problem.h"
 
 #include <inttypes.h>
@@ -47,8 +48,8 @@ static int run_whole(rank_of *r, problem *p)
     return 0;
 }
 
-/* What a row differs by, and its size, both squared. Each of the two results is off by the bound that
- * attention.h has for EXACT (bf16: BF16 beside it), and the merge rounds some terms more. */
+/* What a row differs by, and its size, both squared. Each of the two results is off by the bound
+ * that attention.h has for EXACT (bf16: BF16 beside it), and the merge rounds some terms more. */
 typedef struct sums {
     double error, size, lse;
 } sums;
@@ -85,7 +86,8 @@ static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-/* Every row that this rank wants beside that of one process; heads that it does not want are as they were. */
+/* Every row that this rank wants beside that of one process; heads that it does not want are as
+ * they were. */
 static uint64_t compare(rank_of *r, const problem *p, const cut *c, const memory *l,
                         const char *what)
 {

@@ -1,9 +1,9 @@
-/* One rank is lost in the middle of calls: the others end with a sentence within their deadline. It is killed,
- * where mpirun lets the others live on then (Open MPI does, by --enable-recovery; MPICH's loses its own way), or
- * it hangs, which is the same to them.
+/* One rank is lost in the middle of calls: the others end with a sentence within their deadline.
+ * It is killed, where mpirun lets the others live on then (Open MPI does, by --enable-recovery;
+ * MPICH's loses its own way), or it hangs, which is the same to them.
  *
- * Usage: killed_MPI FOLDER kill|hang split|ring
- * Each that lives on writes its status, its seconds and its sentence to FOLDER/RANK. See killed.py. */
+ * Usage: killed_MPI FOLDER kill|hang split|ring Each that lives on writes its status, its seconds
+ * and its sentence to FOLDER/RANK. See killed.py. */
 #include "problem.h"
 
 #include <heed/mpi.h>
@@ -13,7 +13,8 @@
 
 static const int64_t deadline = INT64_C(1000000000);
 
-/* The last rank's transport ends its process when it has sent so much: after some calls that went well. */
+/* The last rank's transport ends its process when it has sent so much: after some calls that went
+ * well. */
 static heed_transport real;
 static int sends_left = 50, hangs;
 

@@ -1,5 +1,5 @@
-/* Tests over MPI: what their programs share. A check that fails says where, on its rank, and the program
- * goes on, so that the others are not left waiting. */
+/* Tests over MPI: what their programs share. A check that fails says where, on its rank, and the
+ * program goes on, so that the others are not left waiting. */
 #ifndef NODES_NODES_H
 #define NODES_NODES_H
 

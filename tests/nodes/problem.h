@@ -1,5 +1,5 @@
-/* Tests over MPI: problems whose numbers follow from their name alone, whole in one process and cut for a
- * rank of a group. See problem.c. */
+/* Tests over MPI: problems whose numbers follow from their name alone, whole in one process and
+ * cut for a rank of a group. See problem.c. */
 #ifndef NODES_PROBLEM_H
 #define NODES_PROBLEM_H
 
@@ -22,8 +22,8 @@ typedef struct spec {
 /** How the keys are cut. */
 enum { CUT_EVEN, CUT_UNEVEN, CUT_MANY, CUT_ONE, N_CUTS };
 
-/** Memory of a problem: whole, or of what a rank holds. Everything is in order [batch, head, row, dim],
- * packed sequences behind each other. */
+/** Memory of a problem: whole, or of what a rank holds. Everything is in order [batch, head, row,
+ * dim], packed sequences behind each other. */
 typedef struct memory {
     void *q, *k, *v, *out;
     float *lse, *k_scale, *v_scale;

@@ -1,5 +1,5 @@
-/* heed/mpi.h alone: what one rank sends another receives, whole, in order, whatever its size, and in whichever
- * communicator. Built twice: as it is, and with pieces of 64 bytes. */
+/* heed/mpi.h alone: what one rank sends another receives, whole, in order, whatever its size, and
+ * in whichever communicator. Built twice: as it is, and with pieces of 64 bytes. */
 #include "counted.h"
 #include "nodes.h"
 
@@ -83,8 +83,8 @@ static void arrived(const heed_transport *t, letter *l)
     compare(t, l, bytes);
 }
 
-/* Every size to every rank, also to oneself; rooms of just the size, and greater. MPI's messages are
- * counted: that of n bytes is n / piece pieces and one that is shorter. */
+/* Every size to every rank, also to oneself; rooms of just the size, and greater. MPI's messages
+ * are counted: that of n bytes is n / piece pieces and one that is shorter. */
 static void every_size(const heed_transport *t)
 {
     letter *two = letters_of(2);
@@ -103,8 +103,8 @@ static void every_size(const heed_transport *t)
     free(two);
 }
 
-/* n messages between each two ranks under one tag, waited for from the last to the first. Receives are
- * all posted before or after the sends. */
+/* n messages between each two ranks under one tag, waited for from the last to the first. Receives
+ * are all posted before or after the sends. */
 static void in_order(const heed_transport *t, int sends_first, size_t n)
 {
     const size_t all = n * t->size;
@@ -191,8 +191,8 @@ static void two_at_once(const heed_transport *a, const heed_transport *b)
     free(l);
 }
 
-/* Halves, all ranks reversed, and one rank for itself, beside the world; a receive of the caller's own
- * that takes whatever comes meets nothing of all that. */
+/* Halves, all ranks reversed, and one rank for itself, beside the world; a receive of the caller's
+ * own that takes whatever comes meets nothing of all that. */
 static void communicators(const heed_transport *world)
 {
     MPI_Comm half, reversed, alone, own;
