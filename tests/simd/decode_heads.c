@@ -1,6 +1,6 @@
 /* Chunks of several kv heads at once, in every order in which runs are read: the states have the
  * bits of head by head, block by block. Of a block table only entries of keys that a row sees are
- * read: behind them lies memory that cannot be. */
+ * read: behind them lies memory that cannot be. And behind scratch memory nothing is written. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <heed/kit.h>
 
@@ -61,47 +61,80 @@ typedef struct shape {
     int paged;
 } shape;
 
+static heed_problem problem_of(const shape *s)
+{
+    return (heed_problem){.struct_size = sizeof(heed_problem),
+                          .features = HEED_HAS_WINDOW | (s->paged ? HEED_HAS_PAGES : 0),
+                          .q_heads = s->group * s->heads,
+                          .kv_heads = s->heads,
+                          .qk_dim = s->dim,
+                          .v_dim = s->dim,
+                          .q_type = HEED_F32,
+                          .k_type = s->type,
+                          .v_type = s->type,
+                          .out_type = HEED_F32,
+                          .page_len = s->paged ? PAGE : 0,
+                          .query_class = HEED_QUERY_FEW,
+                          .accuracy = HEED_ACCURACY_EXACT,
+                          .scale = 0.125f};
+}
+
+/* Elements from a kv head's keys to those of the next. */
+static int64_t head_stride(const shape *s)
+{
+    return s->paged ? PAGE * (int64_t)s->dim : s->dim;
+}
+
+/* Of all heads. The last row sees SEEN keys of the sequence's. */
+static heed_tile tile_of(const shape *s, const int32_t *table)
+{
+    const int64_t dim = s->dim, head = head_stride(s);
+    const int64_t row = s->paged ? dim : (int64_t)s->heads * dim;
+    return (heed_tile){.struct_size = sizeof(heed_tile),
+                       .n_heads = s->group * s->heads,
+                       .kv_heads = s->heads,
+                       .group = s->group,
+                       .q_count = ROWS,
+                       .q_len = ROWS,
+                       .k_end = SEEN,
+                       .kv_len = 100 * KEYS,
+                       .window_left = HEED_UNBOUNDED,
+                       .window_right = SEEN - ROWS,
+                       .q = {q, ROWS * dim, dim, 1},
+                       .k = {k, head, row, 1},
+                       .v = {v, head, row, 1},
+                       .acc_stride = MOST_DIM,
+                       .pages = s->paged ? table : NULL,
+                       .k_page_stride = s->paged ? s->heads * head : 0,
+                       .v_page_stride = s->paged ? s->heads * head : 0};
+}
+
+/* The tile's part of one kv head. */
+static heed_tile tile_of_head(const shape *s, const heed_tile *all, uint32_t h)
+{
+    const size_t rows = (size_t)h * s->group * ROWS;
+    const size_t kv = h * (size_t)head_stride(s) * heed_dtype_bytes(s->type);
+    heed_tile one = *all;
+    one.n_heads = s->group;
+    one.kv_heads = 1;
+    one.q.data = q + rows * s->dim;
+    one.k.data = k + kv;
+    one.v.data = v + kv;
+    one.row_max += rows;
+    one.row_sum += rows;
+    one.acc += rows * MOST_DIM;
+    return one;
+}
+
 /* 0: the same bits, or there is no way for all heads. *served is raised where there is. */
 static int check(const shape *s, const heed_simd_tuning *order, const int32_t *table, int *served)
 {
     const heed_simd_tuning plain = {.lanes = order->lanes};
-    const heed_problem p = {.struct_size = sizeof p,
-                            .features = HEED_HAS_WINDOW | (s->paged ? HEED_HAS_PAGES : 0),
-                            .q_heads = s->group * s->heads,
-                            .kv_heads = s->heads,
-                            .qk_dim = s->dim,
-                            .v_dim = s->dim,
-                            .q_type = HEED_F32,
-                            .k_type = s->type,
-                            .v_type = s->type,
-                            .out_type = HEED_F32,
-                            .page_len = s->paged ? PAGE : 0,
-                            .query_class = HEED_QUERY_FEW,
-                            .accuracy = HEED_ACCURACY_EXACT,
-                            .scale = 0.125f};
-    const int64_t dim = s->dim, head = s->paged ? PAGE * dim : dim;
-    const int64_t row = s->paged ? dim : (int64_t)s->heads * dim;
-    /* The last row sees SEEN keys of the sequence's. */
-    heed_tile tile = {.struct_size = sizeof tile,
-                      .n_heads = s->group * s->heads,
-                      .kv_heads = s->heads,
-                      .group = s->group,
-                      .q_count = ROWS,
-                      .q_len = ROWS,
-                      .k_end = SEEN,
-                      .kv_len = 100 * KEYS,
-                      .window_left = HEED_UNBOUNDED,
-                      .window_right = SEEN - ROWS,
-                      .q = {q, ROWS * dim, dim, 1},
-                      .k = {k, head, row, 1},
-                      .v = {v, head, row, 1},
-                      .acc_stride = MOST_DIM,
-                      .pages = s->paged ? table : NULL,
-                      .k_page_stride = s->paged ? s->heads * head : 0,
-                      .v_page_stride = s->paged ? s->heads * head : 0};
+    const heed_problem p = problem_of(s);
+    heed_tile tile = tile_of(s, table);
     heed_tiling tiling = {.struct_size = sizeof tiling};
-    fill(s->type, k, KEYS * (int64_t)s->heads * dim);
-    fill(s->type, v, KEYS * (int64_t)s->heads * dim);
+    fill(s->type, k, KEYS * (int64_t)s->heads * s->dim);
+    fill(s->type, v, KEYS * (int64_t)s->heads * s->dim);
     heed_simd_decode_tiling(order, &p, &tiling);
     void *scratch = aligned_alloc(64, (tiling.scratch_bytes + 63) / 64 * 64);
     if (!scratch)
@@ -112,13 +145,7 @@ static int check(const shape *s, const heed_simd_tuning *order, const int32_t *t
     *served += st == HEED_OK;
     point(&want, &tile);
     for (uint32_t h = 0; st == HEED_OK && h < s->heads; h++) {
-        heed_tile one = tile;
-        const size_t rows = (size_t)h * s->group * ROWS;
-        one.n_heads = s->group, one.kv_heads = 1;
-        one.q.data = q + h * s->group * ROWS * dim;
-        one.k.data = k + h * head * heed_dtype_bytes(s->type);
-        one.v.data = v + h * head * heed_dtype_bytes(s->type);
-        one.row_max += rows, one.row_sum += rows, one.acc += rows * MOST_DIM;
+        heed_tile one = tile_of_head(s, &tile, h);
         if ((s->avx512 ? heed_attn_decode_avx512 : heed_attn_decode_avx2)(&plain, &p, &one,
                                                                           scratch) != HEED_OK)
             exit(99);
@@ -157,6 +184,81 @@ static int all(int avx512, const int32_t *table)
     return failures;
 }
 
+/* What a tile writes lies here, over and over: only what lies behind scratch memory is of interest. */
+enum { SCRATCH_HEADS = 8, SCRATCH_DIM = 128, SCRATCH_KEYS = 64, SCRATCH_ROWS = 256 };
+
+/* Bytes changed among the `size - used` behind scratch memory, by a tile with so many rows. */
+static size_t changed_behind(const heed_simd_tuning *tuning, const heed_problem *p, uint32_t rows,
+                             unsigned char *scratch, size_t used, size_t size)
+{
+    static float acc[SCRATCH_HEADS][SCRATCH_ROWS][SCRATCH_DIM];
+    static float sums[2][SCRATCH_HEADS][SCRATCH_ROWS], query[SCRATCH_DIM];
+    static uint16_t kv[SCRATCH_KEYS][SCRATCH_HEADS][SCRATCH_DIM];
+    const heed_tile tile = {.struct_size = sizeof tile,
+                            .n_heads = p->q_heads,
+                            .kv_heads = SCRATCH_HEADS,
+                            .group = p->q_heads / SCRATCH_HEADS,
+                            .q_count = rows,
+                            .q_len = rows,
+                            .k_end = SCRATCH_KEYS,
+                            .kv_len = SCRATCH_KEYS,
+                            .window_left = HEED_UNBOUNDED,
+                            .window_right = HEED_UNBOUNDED,
+                            .q = {query, 0, 0, 1},
+                            .k = {kv, SCRATCH_DIM, SCRATCH_HEADS * SCRATCH_DIM, 1},
+                            .v = {kv, SCRATCH_DIM, SCRATCH_HEADS * SCRATCH_DIM, 1},
+                            .row_max = sums[0][0],
+                            .row_sum = sums[1][0],
+                            .acc = acc[0][0],
+                            .acc_stride = SCRATCH_DIM};
+    size_t changed = 0;
+    memset(scratch, 0xa5, size);
+    heed_attn_decode_heads_avx2(tuning, p, &tile, scratch);
+    for (size_t i = used; i < size; i++)
+        changed += scratch[i] != 0xa5;
+    return changed;
+}
+
+/* Heads together write to as much scratch memory as the tiling asked for, however many rows of
+ * those that a tile may have it has. */
+static int check_scratch(void)
+{
+    const heed_simd_tuning tuning = {.lanes = 8, .streams = 1};
+    const size_t behind = 1 << 17;
+    int failures = 0;
+    for (uint32_t group = 1; group <= 128; group++) {
+        const heed_problem p = {.struct_size = sizeof p,
+                                .q_heads = group * SCRATCH_HEADS,
+                                .kv_heads = SCRATCH_HEADS,
+                                .qk_dim = SCRATCH_DIM,
+                                .v_dim = SCRATCH_DIM,
+                                .q_type = HEED_F32,
+                                .k_type = HEED_BF16,
+                                .v_type = HEED_BF16,
+                                .out_type = HEED_F32,
+                                .query_class = HEED_QUERY_FEW,
+                                .accuracy = HEED_ACCURACY_EXACT,
+                                .scale = 1};
+        heed_tiling tiling = {.struct_size = sizeof tiling};
+        heed_simd_decode_tiling(&tuning, &p, &tiling);
+        const size_t size = (tiling.scratch_bytes + 63) / 64 * 64 + behind;
+        unsigned char *scratch = aligned_alloc(64, size);
+        if (!scratch)
+            return 1;
+        for (uint32_t rows = 1; rows <= tiling.query_rows; rows++) {
+            const size_t changed =
+                changed_behind(&tuning, &p, rows, scratch, tiling.scratch_bytes, size);
+            if (changed) {
+                fprintf(stderr, "group %u, %u rows: %zu bytes behind scratch memory are changed\n",
+                        group, rows, changed);
+                failures++;
+            }
+        }
+        free(scratch);
+    }
+    return failures;
+}
+
 int main(void)
 {
     __builtin_cpu_init();
@@ -167,5 +269,5 @@ int main(void)
     const int32_t *table = make_table();
     _mm_setcsr(_mm_getcsr() | 0x8040); /* as core does: subnormal results and inputs are zero */
     fill(HEED_F32, q, MOST_HEADS * MOST_ROWS * MOST_DIM);
-    return all(0, table) + (wide ? all(1, table) : 0) != 0;
+    return check_scratch() + all(0, table) + (wide ? all(1, table) : 0) != 0;
 }
