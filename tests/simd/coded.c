@@ -63,67 +63,100 @@ static heed_view view_of(void *data, const tensor *t, int beside)
     return (heed_view){data, {0, row_at(t, beside, 1, 0), row_at(t, beside, 0, 1), 1}};
 }
 
-static void make(tensor *t, uint32_t type, int64_t heads, int64_t keys, int64_t dims, int beside,
-                 int64_t hidden_from, int64_t hidden_to)
+/* Codes of any bits, whose blocks have scales of a sensible size and of which none is a NaN. */
+static void fill_codes(tensor *t)
 {
-    const int64_t rows = heads * keys;
-    const size_t bytes = (size_t)heed_offset_bytes(type, rows * dims);
-    const int per = below(3) == 0 ? 4 : 1; /* scales of a row */
-    *t = (tensor){type, heads, keys, dims, memory(bytes), NULL, NULL, NULL, {0}, {0}, {0}, 0};
-    t->plain = memory((size_t)(rows * dims) * sizeof(float));
-    t->scales = memory((size_t)rows * 4 * sizeof(float));
-    t->zeros = memory((size_t)rows * 4 * sizeof(float));
+    const uint32_t type = t->type;
+    const int64_t n = t->heads * t->keys * t->dims;
+    const size_t bytes = (size_t)heed_offset_bytes(type, n);
     for (size_t i = 0; i < bytes; i++)
         t->data[i] = (char)kit_next(&random_state);
     if (!heed_is_code(type))
-        for (int64_t i = 0; i < rows * dims; i++)
+        for (int64_t i = 0; i < n; i++)
             heed_store(type, t->data, i, normal());
-    for (int64_t i = 0; type == HEED_F8_E4M3 && i < rows * dims; i++)
+    for (int64_t i = 0; type == HEED_F8_E4M3 && i < n; i++)
         if ((t->data[i] & 0x7f) == 0x7f)
             t->data[i] = 1;
-    for (int64_t i = 0; heed_block_len(type) == 32 && i < rows * dims / 32; i++)
-        for (int n = 0; n < (type == HEED_Q4_1 || type == HEED_Q5_1 ? 2 : 1); n++)
-            heed_store(HEED_F16, t->data + i * heed_block_bytes(type), n, normal() / 50);
-    for (int64_t i = 0; i < rows * 4; i++) {
+    for (int64_t i = 0; heed_block_len(type) == 32 && i < n / 32; i++)
+        for (int of = 0; of < (type == HEED_Q4_1 || type == HEED_Q5_1 ? 2 : 1); of++)
+            heed_store(HEED_F16, t->data + i * heed_block_bytes(type), of, normal() / 50);
+}
+
+/* Scales beside the codes, of which each row has `per`. */
+static void fill_scales(tensor *t, int per)
+{
+    for (int64_t i = 0; i < t->heads * t->keys * 4; i++) {
         t->scales[i] = (0.5f + kit_next_float(&random_state)) / 60;
-        t->zeros[i] = (float)below(16) - (type == HEED_I8 ? 8 : 0);
+        t->zeros[i] = (float)below(16) - (t->type == HEED_I8 ? 8 : 0);
         if (below(2000) == 0)
             t->scales[i] = below(2) ? 0x1p-80f : 0;
     }
-    if (heed_takes_scale(type) && below(8)) {
-        t->quant = (heed_quant){.scale = t->scales, .zero = below(2) ? t->zeros : NULL};
-        if (type == HEED_F8_E4M3)
-            t->quant.zero = NULL;
-        t->quant.stride[1] = keys * 4;
-        t->quant.stride[2] = 4;
-        t->quant.stride[3] = per > 1;
-        t->quant.group = per > 1 ? (uint32_t)(dims + 3) / 4 : 0;
-        t->lifted = per == 1;
-        if (t->lifted && below(2)) /* of adjacent keys side by side */
-            t->quant.stride[1] = keys, t->quant.stride[2] = 1;
+    if (!heed_takes_scale(t->type) || !below(8))
+        return;
+    t->quant = (heed_quant){.scale = t->scales, .zero = below(2) ? t->zeros : NULL};
+    if (t->type == HEED_F8_E4M3)
+        t->quant.zero = NULL;
+    t->quant.stride[1] = t->keys * 4;
+    t->quant.stride[2] = 4;
+    t->quant.stride[3] = per > 1;
+    t->quant.group = per > 1 ? (uint32_t)(t->dims + 3) / 4 : 0;
+    t->lifted = per == 1;
+    if (t->lifted && below(2)) { /* of adjacent keys side by side */
+        t->quant.stride[1] = t->keys;
+        t->quant.stride[2] = 1;
     }
-    for (int64_t h = 0; h < heads; h++)
-        for (int64_t j = 0; j < keys; j++)
-            for (int64_t d = 0; d < dims; d++) {
-                const int64_t at = row_at(t, beside, h, j),
-                              s = heed_scale_at(&t->quant, 0, h, j, d);
-                const int scaled = t->quant.scale != NULL;
-                t->plain[at + d] = heed_is_code(type)
-                                       ? heed_decode(type, t->data + heed_offset_bytes(type, at), d,
-                                                     scaled ? t->scales[s] : 1,
-                                                     scaled && t->quant.zero ? t->zeros[s] : 0)
-                                       : heed_load(type, t->data, at + d);
+}
+
+/* What element d of a row that begins at `at` stands for. */
+static float plain_number(const tensor *t, int64_t at, int64_t head, int64_t key, int64_t d)
+{
+    const int64_t s = heed_scale_at(&t->quant, 0, head, key, d);
+    const int scaled = t->quant.scale != NULL;
+    if (!heed_is_code(t->type))
+        return heed_load(t->type, t->data, at + d);
+    return heed_decode(t->type, t->data + heed_offset_bytes(t->type, at), d,
+                       scaled ? t->scales[s] : 1, scaled && t->quant.zero ? t->zeros[s] : 0);
+}
+
+static void fill_plain(tensor *t, int beside)
+{
+    for (int64_t h = 0; h < t->heads; h++)
+        for (int64_t j = 0; j < t->keys; j++)
+            for (int64_t d = 0; d < t->dims; d++) {
+                const int64_t at = row_at(t, beside, h, j);
+                t->plain[at + d] = plain_number(t, at, h, j, d);
             }
-    for (int64_t h = 0; h < heads; h++)
-        for (int64_t j = hidden_from; j < hidden_to; j++) {
+}
+
+/* The first keys, which no row sees. */
+static void spoil(tensor *t, int beside, int64_t hidden)
+{
+    for (int64_t h = 0; h < t->heads; h++)
+        for (int64_t j = 0; j < hidden; j++) {
             const int64_t at = row_at(t, beside, h, j);
-            memset(t->data + heed_offset_bytes(type, at), 0x7f,
-                   (size_t)heed_offset_bytes(type, dims));
-            for (int64_t d = 0; d < dims; d++)
+            memset(t->data + heed_offset_bytes(t->type, at), 0x7f,
+                   (size_t)heed_offset_bytes(t->type, t->dims));
+            for (int64_t d = 0; d < t->dims; d++)
                 t->plain[at + d] = NAN;
             for (int i = 0; t->quant.scale && i < (t->quant.group ? 4 : 1); i++)
                 t->scales[h * t->quant.stride[1] + j * t->quant.stride[2] + i] = NAN;
         }
+}
+
+static void make(tensor *t, uint32_t type, int64_t heads, int64_t keys, int64_t dims, int beside,
+                 int64_t hidden)
+{
+    const int64_t rows = heads * keys;
+    const int per = below(3) == 0 ? 4 : 1; /* scales of a row */
+    *t = (tensor){.type = type, .heads = heads, .keys = keys, .dims = dims};
+    t->data = memory((size_t)heed_offset_bytes(type, rows * dims));
+    t->plain = memory((size_t)(rows * dims) * sizeof(float));
+    t->scales = memory((size_t)rows * 4 * sizeof(float));
+    t->zeros = memory((size_t)rows * 4 * sizeof(float));
+    fill_codes(t);
+    fill_scales(t, per);
+    fill_plain(t, beside);
+    spoil(t, beside, hidden);
     t->view = view_of(t->data, t, beside);
     t->plain_view = view_of(t->plain, t, beside);
 }
@@ -156,152 +189,220 @@ static void fill_steps(float *q, int64_t rows, int64_t dims, float size)
     }
 }
 
-static int check(heed_context *const *contexts, uint64_t seed, uint32_t accuracy)
+/* What runs: a description and arguments without K, V and results, which differ from run to run. */
+typedef struct problem {
+    uint64_t seed;
+    heed_attn_desc desc;
+    heed_attn_args args;
+    tensor k, v;
+    float *q, q_size;
+    int32_t *table;
+    uint8_t *mask;
+    int64_t keys, hidden; /* rows of all pages or of the sequence; the first that no row sees */
+    int beside;           /* rows of heads side by side */
+    int lifted;           /* not the bits of f32 */
+} problem;
+
+static void draw_features(problem *p)
 {
-    const int int8 = accuracy == HEED_ACCURACY_INT8;
-    static const uint32_t groups[] = {1, 1, 2, 3, 4, 4, 5, 8};
-    static const int64_t lens[] = {1, 1, 1, 1, 2, 3, 5, 16, 17, 40};
-    static const float scales_of_q[] = {1, 1, 1, 0x1p20f};
-    random_state = seed * UINT64_C(0xd1342543de82ef95) + 1;
-    heed_attn_desc desc = {.struct_size = sizeof desc};
-    heed_attn_args args = {.struct_size = sizeof args};
-    const uint32_t types[2] = {HEED_I8 + below(10), pick_type()};
-    const int turn = (int)below(2), beside = (int)below(2);
-    int64_t qk_dim = below(2) ? 128 : 32 * (1 + below(6));
-    if (int8 && heed_block_len(types[turn]) != 32 && below(4) == 0)
-        qk_dim -= 2 * below(16);
-    const int64_t v_dim = below(2) && qk_dim % 32 == 0 ? qk_dim : 32 * (1 + below(6));
-    const int64_t kv_len = 1 + below(below(2) ? 150 : MOST_KEYS);
-    const uint32_t group = groups[below(8)], page_len = below(2) ? 16u : 1 + below(40);
-    const int paged = below(3) == 0;
-    int64_t q_len = lens[below(10)], hidden = 0, keys = kv_len;
-    desc.kv_heads = 1 + below(3);
-    desc.q_heads = desc.kv_heads * group;
-    desc.qk_dim = (uint32_t)qk_dim;
-    desc.v_dim = (uint32_t)v_dim;
-    desc.q_type = desc.out_type = HEED_F32;
-    desc.k_type = types[turn];
-    desc.v_type = types[!turn];
-    desc.accuracy = accuracy;
-    desc.features = HEED_HAS_LSE;
+    heed_attn_desc *desc = &p->desc;
     if (below(2)) {
-        desc.features |= HEED_HAS_CAUSAL;
-        desc.position = HEED_POS_BOTTOM_RIGHT;
+        desc->features |= HEED_HAS_CAUSAL;
+        desc->position = HEED_POS_BOTTOM_RIGHT;
     }
     if (below(4) == 0) {
-        desc.features |= HEED_HAS_WINDOW;
-        desc.position = HEED_POS_BOTTOM_RIGHT;
-        desc.window_left = below(100);
-        desc.window_right = desc.features & HEED_HAS_CAUSAL ? -1 : (int64_t)below(3);
-        hidden = kv_len - q_len - desc.window_left;
+        desc->features |= HEED_HAS_WINDOW;
+        desc->position = HEED_POS_BOTTOM_RIGHT;
+        desc->window_left = below(100);
+        desc->window_right = desc->features & HEED_HAS_CAUSAL ? -1 : (int64_t)below(3);
+        p->hidden = p->args.kv_len - p->args.q_len - desc->window_left;
     }
     if (below(6) == 0) {
-        desc.features |= HEED_HAS_SOFTCAP;
-        desc.softcap = 20;
+        desc->features |= HEED_HAS_SOFTCAP;
+        desc->softcap = 20;
     }
+}
+
+/* Returns the length of pages, whether there are any or not. */
+static uint32_t draw_desc(problem *p, uint32_t accuracy)
+{
+    static const uint32_t groups[] = {1, 1, 2, 3, 4, 4, 5, 8};
+    static const int64_t lens[] = {1, 1, 1, 1, 2, 3, 5, 16, 17, 40};
+    heed_attn_desc *desc = &p->desc;
+    const uint32_t types[2] = {HEED_I8 + below(10), pick_type()};
+    const int turn = (int)below(2);
+    p->beside = (int)below(2);
+    desc->qk_dim = below(2) ? 128 : 32 * (1 + below(6));
+    if (accuracy == HEED_ACCURACY_INT8 && heed_block_len(types[turn]) != 32 && below(4) == 0)
+        desc->qk_dim -= 2 * below(16);
+    desc->v_dim = below(2) && desc->qk_dim % 32 == 0 ? desc->qk_dim : 32 * (1 + below(6));
+    p->args.kv_len = 1 + below(below(2) ? 150 : MOST_KEYS);
+    const uint32_t group = groups[below(8)], page_len = below(2) ? 16u : 1 + below(40);
+    const int paged = below(3) == 0;
+    p->args.q_len = lens[below(10)];
+    desc->kv_heads = 1 + below(3);
+    desc->q_heads = desc->kv_heads * group;
+    desc->q_type = desc->out_type = HEED_F32;
+    desc->k_type = types[turn];
+    desc->v_type = types[!turn];
+    desc->accuracy = accuracy;
+    desc->features = HEED_HAS_LSE;
+    draw_features(p);
+    p->keys = p->args.kv_len;
     if (paged) {
-        desc.features |= HEED_HAS_PAGES;
-        desc.page_len = page_len;
-        keys = (kv_len + page_len - 1) / page_len * page_len;
+        desc->features |= HEED_HAS_PAGES;
+        desc->page_len = page_len;
+        p->keys = (p->args.kv_len + page_len - 1) / page_len * page_len;
     }
+    return page_len;
+}
+
+static int64_t rows_of_q(const problem *p)
+{
+    return (int64_t)p->desc.q_heads * p->args.q_len;
+}
+
+static void draw_q(problem *p)
+{
+    static const float scales_of_q[] = {1, 1, 1, 0x1p20f};
+    const int64_t rows = rows_of_q(p), dims = p->desc.qk_dim;
+    p->q_size = scales_of_q[below(4)] * 0.7f;
+    for (int64_t i = 0; i < rows * dims; i++)
+        p->q[i] = normal() * p->q_size;
+    if (p->desc.accuracy == HEED_ACCURACY_INT8)
+        fill_steps(p->q, rows, dims, p->q_size * 2);
+}
+
+static void draw(problem *p, uint64_t seed, uint32_t accuracy)
+{
+    *p = (problem){.seed = seed,
+                   .desc = {.struct_size = sizeof p->desc},
+                   .args = {.struct_size = sizeof p->args, .batch = 1}};
+    heed_attn_desc *desc = &p->desc;
+    heed_attn_args *args = &p->args;
+    random_state = seed * UINT64_C(0xd1342543de82ef95) + 1;
+    const uint32_t page_len = draw_desc(p, accuracy);
     const int masked = below(5) == 0;
-    tensor k, v;
-    make(&k, desc.k_type, desc.kv_heads, keys, qk_dim, beside, 0, hidden > 0 ? hidden : 0);
-    make(&v, desc.v_type, desc.kv_heads, keys, v_dim, beside, 0, hidden > 0 ? hidden : 0);
-    const int64_t q_rows = (int64_t)desc.q_heads * q_len, n_pages = keys / page_len + 1;
-    const size_t n_out = (size_t)(q_rows * v_dim), n = n_out + (size_t)q_rows;
-    float *q = memory((size_t)(q_rows * qk_dim) * sizeof *q);
-    int32_t *table = memory((size_t)n_pages * sizeof *table);
-    uint8_t *mask = memory((size_t)kv_len);
-    const float q_size = scales_of_q[below(4)] * 0.7f;
-    for (int64_t i = 0; i < q_rows * qk_dim; i++)
-        q[i] = normal() * q_size;
-    if (int8)
-        fill_steps(q, q_rows, qk_dim, q_size * 2);
+    make(&p->k, desc->k_type, desc->kv_heads, p->keys, desc->qk_dim, p->beside, p->hidden);
+    make(&p->v, desc->v_type, desc->kv_heads, p->keys, desc->v_dim, p->beside, p->hidden);
+    p->lifted = p->k.lifted || p->v.lifted || accuracy == HEED_ACCURACY_INT8;
+    const int64_t n_pages = p->keys / page_len + 1;
+    p->q = memory((size_t)(rows_of_q(p) * desc->qk_dim) * sizeof *p->q);
+    p->table = memory((size_t)n_pages * sizeof *p->table);
+    p->mask = memory((size_t)args->kv_len);
+    draw_q(p);
     for (int64_t i = 0; i < n_pages; i++)
-        table[i] = (int32_t)i;
-    for (int64_t j = 0; j < kv_len; j++)
-        mask[j] = below(6) != 0;
-    args.batch = 1;
-    args.q_len = q_len;
-    args.kv_len = kv_len;
-    args.q = (heed_const_view){q, {0, q_len * qk_dim, qk_dim, 1}};
+        p->table[i] = (int32_t)i;
+    for (int64_t j = 0; j < args->kv_len; j++)
+        p->mask[j] = below(6) != 0;
+    args->q = (heed_const_view){p->q, {0, args->q_len * desc->qk_dim, desc->qk_dim, 1}};
     if (masked) {
+        desc->features |= HEED_HAS_MASK;
+        args->mask = (heed_const_view){p->mask, {0, 0, 0, 1}};
+    }
+    if (desc->features & HEED_HAS_PAGES) {
+        args->block_table = p->table;
+        args->block_table_stride = n_pages;
+        args->n_pages = p->keys / page_len;
+    }
+}
+
+static void drop_problem(problem *p)
+{
+    free(p->q);
+    free(p->table);
+    free(p->mask);
+    drop(&p->k);
+    drop(&p->v);
+}
+
+/* Run i of the problem: by naive, by AVX2, by AVX-512, and again by AVX-512 of the f32 numbers or,
+ * where those have other bits, of codes under a mask of ones, of which some blocks go another way. */
+static int run(problem *p, heed_context *const *contexts, int i, float *to)
+{
+    heed_attn_desc desc = p->desc;
+    heed_attn_args args = p->args;
+    const int codes = i < 3 || p->lifted;
+    const int64_t q_len = args.q_len, v_dim = desc.v_dim;
+    args.k = heed_as_const(codes ? p->k.view : p->k.plain_view);
+    args.v = heed_as_const(codes ? p->v.view : p->v.plain_view);
+    args.k_quant = codes ? p->k.quant : (heed_quant){0};
+    args.v_quant = codes ? p->v.quant : (heed_quant){0};
+    if (codes && (p->k.quant.scale || p->v.quant.scale))
+        desc.features |= HEED_HAS_QUANT;
+    if (!codes)
+        desc.k_type = desc.v_type = HEED_F32;
+    if (i == 3 && p->lifted && !(desc.features & HEED_HAS_MASK)) {
+        memset(p->mask, 1, (size_t)args.kv_len);
         desc.features |= HEED_HAS_MASK;
-        args.mask = (heed_const_view){mask, {0, 0, 0, 1}};
+        args.mask = (heed_const_view){p->mask, {0, 0, 0, 1}};
     }
-    if (paged) {
-        args.block_table = table;
-        args.block_table_stride = n_pages;
-        args.n_pages = keys / page_len;
+    if (desc.features & HEED_HAS_PAGES) {
+        page(&args.k, desc.page_len);
+        page(&args.v, desc.page_len);
+        args.k_quant.stride[0] = args.k_quant.stride[2] * desc.page_len;
+        args.v_quant.stride[0] = args.v_quant.stride[2] * desc.page_len;
     }
+    args.out = (heed_view){to, {0, q_len * v_dim, v_dim, 1}};
+    args.lse = (heed_view){to + rows_of_q(p) * v_dim, {0, q_len, 1, 0}};
+    if (heed_attention(contexts[i < 3 ? i : 2], &desc, &args) == HEED_OK)
+        return 0;
+    printf("seed %d: %s\n", (int)p->seed, heed_last_error());
+    return 1;
+}
+
+/* Results of the four runs at one place. */
+static int compare(const problem *p, float naive, float a, float b, float last)
+{
+    /* Naive's sums are of f64. A score is off by at most 2^-24 (8 + sqrt(dims)) of sum |scale q k|,
+     * which is below 0.7 sqrt(2 dims / pi) sqrt(dims) * 3.5 < 400 for codes of up to 255 / 40 in size:
+     * by 5e-4; a weight by as much of itself, and a value is as large as 6. */
+    const float far = 4e-3f;
+    if (memcmp(&a, &b, sizeof a) || a != a) {
+        printf("seed %d: %a by AVX2, %a by AVX-512\n", (int)p->seed, (double)a, (double)b);
+        return 1;
+    }
+    if (memcmp(&b, &last, sizeof b)) {
+        printf("seed %d: %a of codes, %a of %s\n", (int)p->seed, (double)b, (double)last,
+               p->lifted ? "codes under a mask of ones" : "f32");
+        return 1;
+    }
+    if (p->q_size < 1 && a != naive && !(fabsf(a - naive) <= far * (1 + fabsf(a)))) {
+        printf("seed %d: %a, by naive %a\n", (int)p->seed, (double)a, (double)naive);
+        return 1;
+    }
+    return 0;
+}
+
+static void describe(const problem *p)
+{
+    const heed_attn_desc *desc = &p->desc;
+    printf("%sk %s v %s dims %d %d heads %d/%d rows %d keys %d%s%s pages of %d, features %x\n",
+           desc->accuracy == HEED_ACCURACY_INT8 ? "int8, " : "", heed_dtype_name(desc->k_type),
+           heed_dtype_name(desc->v_type), (int)desc->qk_dim, (int)desc->v_dim, (int)desc->q_heads,
+           (int)desc->kv_heads, (int)p->args.q_len, (int)p->args.kv_len,
+           p->k.lifted ? " k lifted" : "", p->v.lifted ? " v lifted" : "", (int)desc->page_len,
+           (unsigned)desc->features);
+}
+
+static int check(heed_context *const *contexts, uint64_t seed, uint32_t accuracy)
+{
+    problem p;
     float *out[4];
+    int bad = 0;
+    draw(&p, seed, accuracy);
+    const size_t n = (size_t)(rows_of_q(&p) * (p.desc.v_dim + 1)); /* out and lse */
     for (int i = 0; i < 4; i++)
         out[i] = memory(n * sizeof(float));
-    const int lifted = k.lifted || v.lifted || int8;
-    int bad = 0;
-    for (int i = 0; i < 4 && !bad;
-         i++) { /* naive, AVX2, AVX-512; the last of f32 or a mask of ones */
-        float *to = out[i];
-        heed_attn_desc of = desc;
-        args.k = heed_as_const(i < 3 || lifted ? k.view : k.plain_view);
-        args.v = heed_as_const(i < 3 || lifted ? v.view : v.plain_view);
-        args.k_quant = i < 3 || lifted ? k.quant : (heed_quant){0};
-        args.v_quant = i < 3 || lifted ? v.quant : (heed_quant){0};
-        if ((i < 3 || lifted) && (k.quant.scale || v.quant.scale))
-            of.features |= HEED_HAS_QUANT;
-        if (i == 3 && !lifted)
-            of.k_type = of.v_type = HEED_F32;
-        if (i == 3 && lifted && !masked) { /* of which some blocks go another way */
-            memset(mask, 1, (size_t)kv_len);
-            of.features |= HEED_HAS_MASK;
-            args.mask = (heed_const_view){mask, {0, 0, 0, 1}};
-        }
-        if (paged) {
-            page(&args.k, page_len);
-            page(&args.v, page_len);
-            args.k_quant.stride[0] = args.k_quant.stride[2] * page_len;
-            args.v_quant.stride[0] = args.v_quant.stride[2] * page_len;
-        }
-        args.out = (heed_view){to, {0, q_len * v_dim, v_dim, 1}};
-        args.lse = (heed_view){to + n_out, {0, q_len, 1, 0}};
-        if (heed_attention(contexts[i < 3 ? i : 2], &of, &args) != HEED_OK) {
-            printf("seed %d: %s\n", (int)seed, heed_last_error());
-            bad = 1;
-        }
-    }
-    /* Naive's sums are of f64. A score is off by at most 2^-24 (8 + sqrt(dims)) of sum |scale q k|, which is
-     * below 0.7 sqrt(2 dims / pi) sqrt(dims) * 3.5 < 400 for codes of up to 255 / 40 in size: by 5e-4; a
-     * weight by as much of itself, and a value is as large as 6. */
-    const float far = 4e-3f;
-    for (size_t at = 0; at < n && !bad; at++) {
-        const float a = out[1][at], b = out[2][at];
-        if (memcmp(&a, &b, sizeof a) || a != a) {
-            printf("seed %d: %a by AVX2, %a by AVX-512\n", (int)seed, (double)a, (double)b);
-            bad = 1;
-        } else if (memcmp(&b, &out[3][at], sizeof b)) {
-            printf("seed %d: %a of codes, %a of %s\n", (int)seed, (double)b, (double)out[3][at],
-                   lifted ? "codes under a mask of ones" : "f32");
-            bad = 1;
-        } else if (q_size < 1 && a != out[0][at] &&
-                   !(fabsf(a - out[0][at]) <= far * (1 + fabsf(a)))) {
-            printf("seed %d: %a, by naive %a\n", (int)seed, (double)a, (double)out[0][at]);
-            bad = 1;
-        }
-    }
+    for (int i = 0; i < 4 && !bad; i++)
+        bad = run(&p, contexts, i, out[i]);
+    for (size_t at = 0; at < n && !bad; at++)
+        bad = compare(&p, out[0][at], out[1][at], out[2][at], out[3][at]);
     if (bad)
-        printf("%sk %s v %s dims %d %d heads %d/%d rows %d keys %d%s%s pages of %d, features %x\n",
-               int8 ? "int8, " : "", heed_dtype_name(desc.k_type), heed_dtype_name(desc.v_type),
-               (int)qk_dim, (int)v_dim, (int)desc.q_heads, (int)desc.kv_heads, (int)q_len,
-               (int)kv_len, k.lifted ? " k lifted" : "", v.lifted ? " v lifted" : "",
-               (int)desc.page_len, (unsigned)desc.features);
+        describe(&p);
     for (int i = 0; i < 4; i++)
         free(out[i]);
-    free(q);
-    free(table);
-    free(mask);
-    drop(&k);
-    drop(&v);
+    drop_problem(&p);
     return bad;
 }
 
