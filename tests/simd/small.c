@@ -94,19 +94,20 @@ static double farthest(const heed_attn_desc *d, const results *a, const results 
     return most;
 }
 
-static void check(uint64_t seed, heed_context *const context[3])
+static heed_attn_desc draw_desc(void)
 {
-    int32_t lens[4], offsets[4];
-    state = seed;
     heed_attn_desc d = {.struct_size = sizeof d, .features = HEED_HAS_LENS};
     d.kv_heads = 1 + (uint32_t)below(4);
     d.q_heads = d.kv_heads * (1 + (uint32_t)below(3));
     d.qk_dim = 8 * (1 + (uint32_t)below(2));
     d.v_dim = 8 * (1 + (uint32_t)below(4));
     d.q_type = d.k_type = d.v_type = d.out_type = any_type();
-    if (below(3) == 0)
-        d.q_type = any_type(), d.k_type = any_type(), d.v_type = any_type(),
+    if (below(3) == 0) {
+        d.q_type = any_type();
+        d.k_type = any_type();
+        d.v_type = any_type();
         d.out_type = any_type();
+    }
     d.features |= below(2) ? HEED_HAS_LSE : 0;
     if (below(3) == 0) {
         d.features |= below(2) ? HEED_HAS_CAUSAL : HEED_HAS_WINDOW;
@@ -114,68 +115,112 @@ static void check(uint64_t seed, heed_context *const context[3])
         d.window_left = d.features & HEED_HAS_WINDOW ? below(12) : 0;
         d.window_right = d.features & HEED_HAS_WINDOW ? below(12) : 0;
     }
+    d.max_batch = 4;
+    d.max_q_len = 16;
+    d.max_kv_len = 40;
+    return d;
+}
+
+static heed_attn_args draw_args(const heed_attn_desc *d, int32_t lens[4], int32_t offsets[4])
+{
     heed_attn_args a = {.struct_size = sizeof a, .batch = 1 + below(3), .kv_lens = lens};
     a.q_len = below(3) ? 1 + below(16) : 1;
     a.kv_len = 1 + below(32);
-    d.max_batch = 4, d.max_q_len = 16, d.max_kv_len = 40;
-    for (int b = 0; b < 4; b++)
-        lens[b] = (int32_t)below(a.kv_len + 1), offsets[b] = (int32_t)below(40) - 8;
-    if (d.position)
+    for (int b = 0; b < 4; b++) {
+        lens[b] = (int32_t)below(a.kv_len + 1);
+        offsets[b] = (int32_t)below(40) - 8;
+    }
+    if (d->position)
         a.q_offsets = offsets;
     const int64_t gap = below(2) ? 0 : below(5);
     const int token_major = below(3) == 0;
-    a.q = heed_as_const(laid(q, d.q_heads, a.q_len, d.qk_dim, gap, token_major));
-    a.k = heed_as_const(laid(k, d.kv_heads, a.kv_len, d.qk_dim, gap, token_major));
-    a.v = heed_as_const(laid(v, d.kv_heads, a.kv_len, d.v_dim, gap, token_major));
-    a.out = laid(NULL, d.q_heads, a.q_len, d.v_dim, gap, token_major);
-    a.lse = laid(NULL, d.q_heads, a.q_len, 1, 0, 0);
+    a.q = heed_as_const(laid(q, d->q_heads, a.q_len, d->qk_dim, gap, token_major));
+    a.k = heed_as_const(laid(k, d->kv_heads, a.kv_len, d->qk_dim, gap, token_major));
+    a.v = heed_as_const(laid(v, d->kv_heads, a.kv_len, d->v_dim, gap, token_major));
+    a.out = laid(NULL, d->q_heads, a.q_len, d->v_dim, gap, token_major);
+    a.lse = laid(NULL, d->q_heads, a.q_len, 1, 0, 0);
+    return a;
+}
+
+static int64_t row_at(const heed_const_view *view, int64_t b, int64_t head, int64_t row)
+{
+    return b * view->stride[0] + head * view->stride[1] + row * view->stride[2];
+}
+
+/* Scores of the first sequence are all -inf: its rows are zeros. */
+static void hide_first(const heed_attn_desc *d, const heed_attn_args *a)
+{
+    for (int64_t h = 0; h < d->q_heads; h++) {
+        for (int64_t i = 0; i < a->q_len; i++)
+            heed_store(d->q_type, q, row_at(&a->q, 0, h, i), 1);
+        for (int64_t j = 0; j < a->kv_len; j++)
+            heed_store(d->k_type, k, row_at(&a->k, 0, h % d->kv_heads, j), -INFINITY);
+    }
+}
+
+/* NaN behind the keys of each sequence. */
+static void spoil_behind(const heed_attn_desc *d, const heed_attn_args *a)
+{
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t g = 0; g < d->kv_heads; g++)
+            for (int64_t j = a->kv_lens[b]; j < a->kv_len; j++) {
+                for (int64_t i = 0; i < d->qk_dim; i++)
+                    heed_store(d->k_type, k, row_at(&a->k, b, g, j) + i, NAN);
+                for (int64_t i = 0; i < d->v_dim; i++)
+                    heed_store(d->v_type, v, row_at(&a->v, b, g, j) + i, NAN);
+            }
+}
+
+/* A score is a sum of at most 16 products below 1, times at most 1 / sqrt(8): a weight is off by
+ * some 40 roundings of 2^-24, out by twice that, and then each side rounds to its type. */
+static const double most_off = 80 * 0x1p-24;
+
+static void check_naive(uint64_t seed, const heed_attn_desc *d)
+{
+    const double step = d->out_type == HEED_F32 ? 0 : d->out_type == HEED_F16 ? 0x1p-10 : 0x1p-7;
+    const double off = farthest(d, &naive, &once);
+    CHECK(off <= most_off + step, "seed %llu: %g from naive", (unsigned long long)seed, off);
+    for (int i = 0; i < MOST && d->features & HEED_HAS_LSE; i++)
+        CHECK(once.lse[i] == naive.lse[i] ||
+                  fabs((double)once.lse[i] - (double)naive.lse[i]) <= most_off,
+              "seed %llu: lse %g, naive has %g", (unsigned long long)seed, (double)once.lse[i],
+              (double)naive.lse[i]);
+}
+
+/* The results in `apart` have the bits of those in `once`. */
+static void check_bits(uint64_t seed, const char *isa, int parts, int weights)
+{
+    CHECK(!memcmp(once.out, apart.out, sizeof once.out) &&
+              !memcmp(once.lse, apart.lse, sizeof once.lse),
+          "seed %llu: %s, %d parts%s, has other bits", (unsigned long long)seed, isa, parts,
+          weights ? ", weights" : "");
+    for (int i = 0; i < MOST && weights; i++)
+        CHECK(apart.weights[i] == naive.weights[i] ||
+                  fabs((double)apart.weights[i] - (double)naive.weights[i]) <= most_off,
+              "seed %llu: weight %g, naive has %g", (unsigned long long)seed,
+              (double)apart.weights[i], (double)naive.weights[i]);
+}
+
+static void check(uint64_t seed, heed_context *const context[3])
+{
+    int32_t lens[4], offsets[4];
+    state = seed;
+    const heed_attn_desc d = draw_desc();
+    const heed_attn_args a = draw_args(&d, lens, offsets);
     fill(q, d.q_type, 0);
     fill(k, d.k_type, 0);
     fill(v, d.v_type, 0);
-    if (below(8) == 0) /* scores of the first sequence are all -inf: its rows are zeros */
-        for (int64_t h = 0; h < d.q_heads; h++) {
-            const int64_t g = h % d.kv_heads;
-            for (int64_t i = 0; i < a.q_len; i++)
-                heed_store(d.q_type, q, h * a.q.stride[1] + i * a.q.stride[2], 1);
-            for (int64_t j = 0; j < a.kv_len; j++)
-                heed_store(d.k_type, k, g * a.k.stride[1] + j * a.k.stride[2], -INFINITY);
-        }
-    for (int64_t b = 0; b < a.batch; b++)
-        for (int64_t g = 0; g < d.kv_heads; g++)
-            for (int64_t j = lens[b]; j < a.kv_len; j++) {
-                for (int64_t i = 0; i < d.qk_dim; i++)
-                    heed_store(d.k_type, k,
-                               b * a.k.stride[0] + g * a.k.stride[1] + j * a.k.stride[2] + i, NAN);
-                for (int64_t i = 0; i < d.v_dim; i++)
-                    heed_store(d.v_type, v,
-                               b * a.v.stride[0] + g * a.v.stride[1] + j * a.v.stride[2] + i, NAN);
-            }
+    if (below(8) == 0)
+        hide_first(&d, &a);
+    spoil_behind(&d, &a);
     run(context[0], d, a, 1, 1, &naive);
     run(context[1], d, a, 1, 0, &once);
-    /* A score is a sum of at most 16 products below 1, times at most 1 / sqrt(8): a weight is off
-     * by some 40 roundings of 2^-24, out by twice that, and then each side rounds to its type. */
-    const double step = d.out_type == HEED_F32 ? 0 : d.out_type == HEED_F16 ? 0x1p-10 : 0x1p-7;
-    const double off = farthest(&d, &naive, &once);
-    CHECK(off <= 80 * 0x1p-24 + step, "seed %llu: %g from naive", (unsigned long long)seed, off);
-    for (int i = 0; i < MOST && d.features & HEED_HAS_LSE; i++)
-        CHECK(once.lse[i] == naive.lse[i] ||
-                  fabs((double)once.lse[i] - (double)naive.lse[i]) <= 80 * 0x1p-24,
-              "seed %llu: lse %g, naive has %g", (unsigned long long)seed, (double)once.lse[i],
-              (double)naive.lse[i]);
+    check_naive(seed, &d);
     for (int other = 1; other < 3; other++)
         for (int parts = 1; parts <= PARTS; parts += 2)
             for (int weights = 0; weights < 2; weights++) {
                 run(context[other], d, a, parts, weights, &apart);
-                CHECK(!memcmp(once.out, apart.out, sizeof once.out) &&
-                          !memcmp(once.lse, apart.lse, sizeof once.lse),
-                      "seed %llu: %s, %d parts%s, has other bits", (unsigned long long)seed,
-                      other == 1 ? "AVX2" : "AVX-512", parts, weights ? ", weights" : "");
-                for (int i = 0; i < MOST && weights; i++)
-                    CHECK(apart.weights[i] == naive.weights[i] ||
-                              fabs((double)apart.weights[i] - (double)naive.weights[i]) <=
-                                  80 * 0x1p-24,
-                          "seed %llu: weight %g, naive has %g", (unsigned long long)seed,
-                          (double)apart.weights[i], (double)naive.weights[i]);
+                check_bits(seed, other == 1 ? "AVX2" : "AVX-512", parts, weights);
             }
 }
 
