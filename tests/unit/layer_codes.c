@@ -62,96 +62,135 @@ static heed_view cache_of(memory *m, int which, int pages)
     return view;
 }
 
+/* What the cache is of, and how far it has grown. */
+typedef struct growth {
+    heed_attn_desc attn;
+    int scales, pages;
+    uint64_t options;
+    const float *x;
+    int there, n; /* keys so far, and new ones */
+    int32_t lens[BATCH], after[BATCH];
+} growth;
+
+static heed_const_view new_rows(const growth *g)
+{
+    return (heed_const_view){g->x + g->there * WIDTH, {CAPACITY * WIDTH, DIM, WIDTH, 1}};
+}
+
+static heed_mha_args layer_args(const growth *g, memory *m)
+{
+    const int pages = g->pages;
+    return (heed_mha_args){.struct_size = sizeof(heed_mha_args),
+                           .batch = BATCH,
+                           .q_len = g->n,
+                           .capacity = CAPACITY,
+                           .x_q = {new_rows(g).data, {CAPACITY * WIDTH, WIDTH, 1, 0}},
+                           .y = {m->out + g->there * WIDTH, {CAPACITY * WIDTH, WIDTH, 1, 0}},
+                           .k_cache = cache_of(m, 0, pages),
+                           .v_cache = cache_of(m, 1, pages),
+                           .cache_lens = g->lens,
+                           .block_table = pages ? table : NULL,
+                           .block_table_stride = pages ? CAPACITY / PAGE : 0,
+                           .n_pages = pages ? PAGES : 0,
+                           .k_quant = quant_of(m, 0, g->attn.k_type, g->scales, pages),
+                           .v_quant = quant_of(m, 1, g->attn.v_type, g->scales, pages),
+                           .append = g->options};
+}
+
+static heed_kv_append_args append_args(const growth *g, memory *m)
+{
+    const int pages = g->pages;
+    return (heed_kv_append_args){.struct_size = sizeof(heed_kv_append_args),
+                                 .batch = BATCH,
+                                 .len = g->n,
+                                 .capacity = CAPACITY,
+                                 .kv_heads = HEADS,
+                                 .qk_dim = DIM,
+                                 .v_dim = DIM,
+                                 .page_len = g->attn.page_len,
+                                 .k_type = HEED_F32,
+                                 .v_type = HEED_F32,
+                                 .k_cache_type = g->attn.k_type,
+                                 .v_cache_type = g->attn.v_type,
+                                 .k = new_rows(g),
+                                 .v = new_rows(g),
+                                 .k_cache = cache_of(m, 0, pages),
+                                 .v_cache = cache_of(m, 1, pages),
+                                 .cache_lens = g->lens,
+                                 .block_table = pages ? table : NULL,
+                                 .block_table_stride = pages ? CAPACITY / PAGE : 0,
+                                 .n_pages = pages ? PAGES : 0,
+                                 .k_quant = quant_of(m, 0, g->attn.k_type, g->scales, pages),
+                                 .v_quant = quant_of(m, 1, g->attn.v_type, g->scales, pages),
+                                 .options = g->options};
+}
+
+/* Attention over what has been appended. */
+static heed_attn_args attend_args(const growth *g, memory *m, const heed_kv_append_args *append)
+{
+    return (heed_attn_args){.struct_size = sizeof(heed_attn_args),
+                            .batch = BATCH,
+                            .q_len = g->n,
+                            .kv_len = CAPACITY,
+                            .q = new_rows(g),
+                            .k = heed_as_const(append->k_cache),
+                            .v = heed_as_const(append->v_cache),
+                            .out = {m->out + g->there * WIDTH, {CAPACITY * WIDTH, DIM, WIDTH, 1}},
+                            .kv_lens = g->after,
+                            .k_quant = heed_quant_as_const(append->k_quant),
+                            .v_quant = heed_quant_as_const(append->v_quant),
+                            .block_table = append->block_table,
+                            .block_table_stride = append->block_table_stride,
+                            .n_pages = append->n_pages};
+}
+
+/* The layer in m[0], an append and attention in m[1]. */
+static void grow(heed_context *context, const heed_mha *layer, growth *g, memory m[2])
+{
+    for (int b = 0; b < BATCH; b++) {
+        g->lens[b] = g->there;
+        g->after[b] = g->there + g->n;
+    }
+    const heed_mha_args args = layer_args(g, &m[0]);
+    const heed_kv_append_args append = append_args(g, &m[1]);
+    const heed_attn_args attend = attend_args(g, &m[1], &append);
+    heed_attn_desc alone = g->attn;
+    alone.features |= HEED_HAS_LENS;
+    CHECK(heed_mha_run(layer, &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_kv_append(&append) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attention(context, &alone, &attend) == HEED_OK, "%s", heed_last_error());
+}
+
 static void check_type(heed_context *context, uint32_t k_type, uint32_t v_type, int scales,
                        int pages)
 {
     static float x[BATCH * CAPACITY * WIDTH];
     static memory m[2];
-    const heed_attn_desc attn = desc_of(k_type, v_type, scales, pages);
+    growth g = {
+        .attn = desc_of(k_type, v_type, scales, pages), .scales = scales, .pages = pages, .x = x};
     const heed_mha_desc desc = {.struct_size = sizeof desc,
                                 .features = HEED_MHA_HAS_CACHE,
-                                .attn = &attn,
+                                .attn = &g.attn,
                                 .d_model = WIDTH,
                                 .x_type = HEED_F32};
-    const uint64_t options =
-        attn.features & HEED_HAS_QUANT && scales == FRESH ? HEED_APPEND_FRESH_SCALES : 0;
     heed_mha *layer = NULL;
     uint64_t state = 9;
+    if (g.attn.features & HEED_HAS_QUANT && scales == FRESH)
+        g.options = HEED_APPEND_FRESH_SCALES;
     memset(m, 0, sizeof m);
     for (int i = 0; i < BATCH * CAPACITY * WIDTH; i++)
         x[i] = unit_number(&state);
     for (int i = 0; i < PAGES; i++)
         table[i] = (i * 5 + 2) % PAGES;
     for (int i = 0; i < 2; i++)
-        for (int which = 0; which < 2; which++)
-            m[i].scale[which][0] = 0.0625F, m[i].zero[which][0] = 3;
+        for (int which = 0; which < 2; which++) {
+            m[i].scale[which][0] = 0.0625F;
+            m[i].zero[which][0] = 3;
+        }
     CHECK(heed_mha_create(context, &desc, &layer) == HEED_OK, "%s", heed_last_error());
-    for (int step = 0, there = 0, n = 1; step < STEPS && layer; step++, there += n, n += 2) {
-        int32_t lens[BATCH], after[BATCH];
-        for (int b = 0; b < BATCH; b++)
-            lens[b] = there, after[b] = there + n;
-        const heed_const_view rows = {x + there * WIDTH, {CAPACITY * WIDTH, DIM, WIDTH, 1}};
-        heed_view out[2];
-        for (int i = 0; i < 2; i++)
-            out[i] = (heed_view){m[i].out + there * WIDTH, {CAPACITY * WIDTH, DIM, WIDTH, 1}};
-        const heed_mha_args args = {.struct_size = sizeof args,
-                                    .batch = BATCH,
-                                    .q_len = n,
-                                    .capacity = CAPACITY,
-                                    .x_q = {rows.data, {CAPACITY * WIDTH, WIDTH, 1, 0}},
-                                    .y = {out[0].data, {CAPACITY * WIDTH, WIDTH, 1, 0}},
-                                    .k_cache = cache_of(&m[0], 0, pages),
-                                    .v_cache = cache_of(&m[0], 1, pages),
-                                    .cache_lens = lens,
-                                    .block_table = pages ? table : NULL,
-                                    .block_table_stride = pages ? CAPACITY / PAGE : 0,
-                                    .n_pages = pages ? PAGES : 0,
-                                    .k_quant = quant_of(&m[0], 0, k_type, scales, pages),
-                                    .v_quant = quant_of(&m[0], 1, v_type, scales, pages),
-                                    .append = options};
-        const heed_kv_append_args append = {.struct_size = sizeof append,
-                                            .batch = BATCH,
-                                            .len = n,
-                                            .capacity = CAPACITY,
-                                            .kv_heads = HEADS,
-                                            .qk_dim = DIM,
-                                            .v_dim = DIM,
-                                            .page_len = attn.page_len,
-                                            .k_type = HEED_F32,
-                                            .v_type = HEED_F32,
-                                            .k_cache_type = k_type,
-                                            .v_cache_type = v_type,
-                                            .k = rows,
-                                            .v = rows,
-                                            .k_cache = cache_of(&m[1], 0, pages),
-                                            .v_cache = cache_of(&m[1], 1, pages),
-                                            .cache_lens = lens,
-                                            .block_table = args.block_table,
-                                            .block_table_stride = args.block_table_stride,
-                                            .n_pages = args.n_pages,
-                                            .k_quant = quant_of(&m[1], 0, k_type, scales, pages),
-                                            .v_quant = quant_of(&m[1], 1, v_type, scales, pages),
-                                            .options = options};
-        heed_attn_desc alone = attn;
-        alone.features |= HEED_HAS_LENS;
-        const heed_attn_args attend = {.struct_size = sizeof attend,
-                                       .batch = BATCH,
-                                       .q_len = n,
-                                       .kv_len = CAPACITY,
-                                       .q = rows,
-                                       .k = heed_as_const(append.k_cache),
-                                       .v = heed_as_const(append.v_cache),
-                                       .out = out[1],
-                                       .kv_lens = after,
-                                       .k_quant = heed_quant_as_const(append.k_quant),
-                                       .v_quant = heed_quant_as_const(append.v_quant),
-                                       .block_table = args.block_table,
-                                       .block_table_stride = args.block_table_stride,
-                                       .n_pages = args.n_pages};
-        CHECK(heed_mha_run(layer, &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
-        CHECK(heed_kv_append(&append) == HEED_OK, "%s", heed_last_error());
-        CHECK(heed_attention(context, &alone, &attend) == HEED_OK, "%s", heed_last_error());
-    }
+    g.n = 1;
+    for (int step = 0; step < STEPS && layer; step++, g.there += g.n, g.n += 2)
+        grow(context, layer, &g, m);
     CHECK(memcmp(&m[0], &m[1], sizeof m[0]) == 0, "k of %s, v of %s, scales %d, pages %d",
           heed_dtype_name(k_type), heed_dtype_name(v_type), scales, pages);
     int n_set = 0;

@@ -109,8 +109,10 @@ static void *run_part(void *arg)
     return NULL;
 }
 
-static void check_pairs(const heed_attn_desc *d, const heed_attn_args *a, const float *out,
-                        const float *lse, const char *name)
+static float k[BATCH * KV_HEADS * MAX_KV], out[BATCH * Q_HEADS * MAX_Q];
+static float lse[BATCH * Q_HEADS * MAX_Q];
+
+static void check_pairs(const heed_attn_desc *d, const heed_attn_args *a, const char *name)
 {
     int wrong = 0;
     const int causal = (d->features & HEED_HAS_CAUSAL) != 0;
@@ -136,93 +138,123 @@ static void check_pairs(const heed_attn_desc *d, const heed_attn_args *a, const 
           n_bad_spans);
 }
 
-static void one(uint64_t seed, uint32_t n_parts)
-{
-    uint64_t r = seed;
-    static float k[BATCH * KV_HEADS * MAX_KV], out[BATCH * Q_HEADS * MAX_Q];
-    static float lse[BATCH * Q_HEADS * MAX_Q];
-    int32_t q_lens[BATCH], kv_lens[BATCH], q_offsets[BATCH];
+/* A call whose lengths, offsets and results lie here too. */
+typedef struct problem {
     char name[80];
-    snprintf(name, sizeof name, "seed %llu, %u parts", (unsigned long long)seed, n_parts);
-    const uint32_t block = 1 + (uint32_t)unit_below(&r, 9);
+    uint64_t random;
+    int32_t q_lens[BATCH], kv_lens[BATCH], q_offsets[BATCH];
+    heed_attn_desc desc;
+    heed_attn_args args;
+} problem;
+
+static void draw_tiling(uint64_t seed, uint64_t *random)
+{
+    const uint32_t block = 1 + (uint32_t)unit_below(random, 9);
     wanted = (heed_tiling){.struct_size = sizeof wanted,
-                           .query_rows = 1 + (uint32_t)unit_below(&r, 20),
+                           .query_rows = 1 + (uint32_t)unit_below(random, 20),
                            .key_block = block,
-                           .key_chunk = block * (uint32_t)unit_below(&r, 5),
-                           .state_log2 = (uint32_t)unit_below(&r, 2),
+                           .key_chunk = block * (uint32_t)unit_below(random, 5),
+                           .state_log2 = (uint32_t)unit_below(random, 2),
                            .scratch_bytes = 64};
-    for (int b = 0; b < BATCH; b++) {
-        q_lens[b] = (int32_t)unit_below(&r, b ? MAX_Q + 1 : 3);
-        kv_lens[b] = (int32_t)unit_below(&r, MAX_KV + 1);
-        q_offsets[b] = (int32_t)unit_below(&r, 120) - 50;
-    }
-    heed_attn_desc desc = {.struct_size = sizeof desc,
-                           .features = HEED_HAS_LENS | HEED_HAS_LSE,
-                           .q_heads = Q_HEADS,
-                           .kv_heads = KV_HEADS,
-                           .qk_dim = 1,
-                           .v_dim = 1,
-                           .q_type = HEED_F32,
-                           .k_type = HEED_F32,
-                           .v_type = HEED_F32,
-                           .out_type = HEED_F32,
-                           .position = HEED_POS_GIVEN,
-                           .window_left = -1,
-                           .window_right = -1,
-                           .max_batch = BATCH + 1,
-                           .max_q_len = MAX_Q + unit_below(&r, 9),
-                           .max_kv_len = MAX_KV + unit_below(&r, 9)};
-    if (unit_below(&r, 2))
-        desc.features |= HEED_HAS_CAUSAL;
-    const int beside = unit_below(&r, 2); /* the rows of a key's heads */
-    if (unit_below(&r, 2)) {
-        desc.features |= HEED_HAS_WINDOW;
-        desc.window_left = unit_below(&r, 30) - 1;
-        desc.window_right = unit_below(&r, 30) - 1;
-    }
-    heed_attn_args args = {.struct_size = sizeof args,
-                           .batch = BATCH,
-                           .q_len = MAX_Q,
-                           .kv_len = MAX_KV,
-                           .q = {q, {Q_HEADS * MAX_Q, MAX_Q, 1, 1}},
-                           .k = {k, {KV_HEADS * MAX_KV, MAX_KV, 1, 1}},
-                           .v = {k, {KV_HEADS * MAX_KV, MAX_KV, 1, 1}},
-                           .out = {out, {Q_HEADS * MAX_Q, MAX_Q, 1, 1}},
-                           .lse = {lse, {Q_HEADS * MAX_Q, MAX_Q, 1, 0}},
-                           .q_lens = q_lens,
-                           .kv_lens = kv_lens,
-                           .q_offsets = q_offsets};
-    if (beside) {
-        args.k.stride[1] = args.v.stride[1] = 1;
-        args.k.stride[2] = args.v.stride[2] = KV_HEADS;
-    }
-    memset(count, 0, sizeof count);
-    n_bad_tiles = n_bad_spans = 0;
     wanted.kv_heads = seed % 4 == 1 ? KV_HEADS : seed % 4 == 2 ? 7 : 0;
     wanted.kv_heads_beside = (uint32_t)(seed % 3);
-    heed_context *context = unit_context(1, "counter");
-    heed_attn *plan = NULL;
-    size_t bytes;
-    heed_status st = heed_context_register(context, &counter);
-    if (st == HEED_OK)
-        st = heed_attn_create(context, &desc, &plan);
-    CHECK(st == HEED_OK, "%s: %s", name, heed_last_error());
-    if (st != HEED_OK)
-        return;
-    void *workspace = unit_workspace(plan, n_parts, &bytes);
-    st = heed_attn_begin(plan, &args, n_parts, workspace, bytes);
-    CHECK(st == HEED_OK, "%s: %s", name, heed_last_error());
+}
+
+/* Returns whether the rows of a key's heads lie side by side. */
+static int draw_desc(heed_attn_desc *desc, uint64_t *random)
+{
+    *desc = (heed_attn_desc){.struct_size = sizeof *desc,
+                             .features = HEED_HAS_LENS | HEED_HAS_LSE,
+                             .q_heads = Q_HEADS,
+                             .kv_heads = KV_HEADS,
+                             .qk_dim = 1,
+                             .v_dim = 1,
+                             .q_type = HEED_F32,
+                             .k_type = HEED_F32,
+                             .v_type = HEED_F32,
+                             .out_type = HEED_F32,
+                             .position = HEED_POS_GIVEN,
+                             .window_left = -1,
+                             .window_right = -1,
+                             .max_batch = BATCH + 1,
+                             .max_q_len = MAX_Q + unit_below(random, 9),
+                             .max_kv_len = MAX_KV + unit_below(random, 9)};
+    if (unit_below(random, 2))
+        desc->features |= HEED_HAS_CAUSAL;
+    const int beside = (int)unit_below(random, 2);
+    if (unit_below(random, 2)) {
+        desc->features |= HEED_HAS_WINDOW;
+        desc->window_left = unit_below(random, 30) - 1;
+        desc->window_right = unit_below(random, 30) - 1;
+    }
+    return beside;
+}
+
+static void draw(problem *p, uint64_t seed, uint32_t n_parts)
+{
+    uint64_t *random = &p->random;
+    snprintf(p->name, sizeof p->name, "seed %llu, %u parts", (unsigned long long)seed, n_parts);
+    *random = seed;
+    draw_tiling(seed, random);
+    for (int b = 0; b < BATCH; b++) {
+        p->q_lens[b] = (int32_t)unit_below(random, b ? MAX_Q + 1 : 3);
+        p->kv_lens[b] = (int32_t)unit_below(random, MAX_KV + 1);
+        p->q_offsets[b] = (int32_t)unit_below(random, 120) - 50;
+    }
+    const int beside = draw_desc(&p->desc, random);
+    p->args = (heed_attn_args){.struct_size = sizeof p->args,
+                               .batch = BATCH,
+                               .q_len = MAX_Q,
+                               .kv_len = MAX_KV,
+                               .q = {q, {Q_HEADS * MAX_Q, MAX_Q, 1, 1}},
+                               .k = {k, {KV_HEADS * MAX_KV, MAX_KV, 1, 1}},
+                               .v = {k, {KV_HEADS * MAX_KV, MAX_KV, 1, 1}},
+                               .out = {out, {Q_HEADS * MAX_Q, MAX_Q, 1, 1}},
+                               .lse = {lse, {Q_HEADS * MAX_Q, MAX_Q, 1, 0}},
+                               .q_lens = p->q_lens,
+                               .kv_lens = p->kv_lens,
+                               .q_offsets = p->q_offsets};
+    if (beside) {
+        p->args.k.stride[1] = p->args.v.stride[1] = 1;
+        p->args.k.stride[2] = p->args.v.stride[2] = KV_HEADS;
+    }
+}
+
+/* The parts of a begun run by threads, any number of which completes it. */
+static void run_parts(problem *p, uint32_t n_parts, void *workspace)
+{
     part parts[16];
-    uint32_t started = 1 + (uint32_t)unit_below(&r, n_parts); /* any number of them completes it */
+    const uint32_t started = 1 + (uint32_t)unit_below(&p->random, n_parts);
     for (uint32_t i = 0; i < started; i++) {
         parts[i] = (part){.workspace = workspace, .index = n_parts - 1 - i};
         pthread_create(&parts[i].thread, NULL, run_part, &parts[i]);
     }
     for (uint32_t i = 0; i < started; i++) {
         pthread_join(parts[i].thread, NULL);
-        CHECK(parts[i].status == HEED_OK, "%s: part %u", name, i);
+        CHECK(parts[i].status == HEED_OK, "%s: part %u", p->name, i);
     }
-    check_pairs(&desc, &args, out, lse, name);
+}
+
+static void one(uint64_t seed, uint32_t n_parts)
+{
+    problem p;
+    draw(&p, seed, n_parts);
+    memset(count, 0, sizeof count);
+    n_bad_tiles = n_bad_spans = 0;
+    heed_context *context = unit_context(1, "counter");
+    heed_attn *plan = NULL;
+    size_t bytes;
+    heed_status st = heed_context_register(context, &counter);
+    if (st == HEED_OK)
+        st = heed_attn_create(context, &p.desc, &plan);
+    CHECK(st == HEED_OK, "%s: %s", p.name, heed_last_error());
+    if (st != HEED_OK)
+        return;
+    void *workspace = unit_workspace(plan, n_parts, &bytes);
+    st = heed_attn_begin(plan, &p.args, n_parts, workspace, bytes);
+    CHECK(st == HEED_OK, "%s: %s", p.name, heed_last_error());
+    run_parts(&p, n_parts, workspace);
+    check_pairs(&p.desc, &p.args, p.name);
     free(workspace);
     heed_attn_release(plan);
     heed_context_release(context);
