@@ -1,4 +1,5 @@
-/* The mistakes that a caller of attention may make, in any problem. See errors.c. */
+/* The mistakes that a caller of attention may make, in any problem. See errors.c,
+ * and for which there are errors_desc.c and errors_args.c. */
 #ifndef KIT_ERRORS_H
 #define KIT_ERRORS_H
 
