@@ -430,77 +430,78 @@ static void add_codes(kit_list *list)
             }
 }
 
+/* clang-format off */
+static const struct {
+    const char *name;
+    int64_t rows, keys;
+    kit_spec spec;
+} problems[] = {
+    {"prefill",
+     41,
+     67,
+     {.features = HEED_HAS_CAUSAL | HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS}},
+    {"decode", 1, 2309, {.features = HEED_HAS_LSE, .layout = KIT_BSHD}},
+    {"decode_window",
+     1,
+     1300,
+     {.features = HEED_HAS_WINDOW | HEED_HAS_SINK | HEED_HAS_LSE,
+      .window_left = 900,
+      .window_right = -1}},
+    {"few", 5, 1201, {.features = HEED_HAS_MASK | HEED_HAS_CAUSAL | HEED_HAS_LSE}},
+    {"biased",
+     70,
+     201,
+     {.features = HEED_HAS_ALIBI | HEED_HAS_BIAS | HEED_HAS_SOFTCAP | HEED_HAS_LSE,
+      .softcap = 3,
+      .bias_kind = KIT_BIAS_INF,
+      .layout = KIT_BSHD}},
+    {"denormal", 19, 37, {.values = KIT_DENORMAL, .features = HEED_HAS_LSE}},
+    {"ragged",
+     33,
+     90,
+     {.features = HEED_HAS_CAUSAL | HEED_HAS_LSE, .storage = KIT_RAGGED, .layout = KIT_BSHD}},
+    {"paged",
+     33,
+     90,
+     {.features = HEED_HAS_CAUSAL | HEED_HAS_LSE, .storage = KIT_PAGED_RAGGED, .page_len = 5}},
+    {"paged_decode",
+     1,
+     1500,
+     {.features = HEED_HAS_LSE, .storage = KIT_PAGED, .page_len = 16, .layout = KIT_BSHD}},
+    /* Of dims for which backends take several kv heads at once. */
+    {"decode_heads", 1, 2309, {.qk_dim = 64, .layout = KIT_BSHD}},
+    {"paged_heads", 5, 1500, {.qk_dim = 64, .storage = KIT_PAGED, .page_len = 16}},
+    /* Windows that begin on both sides of key 512, scores that rise behind it. */
+    {"rising_window",
+     40,
+     1100,
+     {.qk_dim = 64,
+      .features = HEED_HAS_WINDOW | HEED_HAS_CAUSAL | HEED_HAS_LSE,
+      .window_left = 560,
+      .window_right = -1,
+      .values = KIT_SAW,
+      .rise = 5,
+      .period = 128}},
+    {"rising_islands",
+     40,
+     1700,
+     {.qk_dim = 64,
+      .features = HEED_HAS_MASK | HEED_HAS_CAUSAL | HEED_HAS_LSE,
+      .mask_kind = KIT_MASK_ISLANDS,
+      .values = KIT_ONCE,
+      .rise = 11,
+      .period = 512}},
+};
+/* clang-format on */
+
 void kit_bits_cases(kit_list *list)
 {
-    /* clang-format off */
-    static const struct {
-        const char *name;
-        int64_t rows, keys;
-        kit_spec spec;
-    } table[] = {
-        {"prefill",
-         41,
-         67,
-         {.features = HEED_HAS_CAUSAL | HEED_HAS_SINK | HEED_HAS_LSE | HEED_HAS_WEIGHTS}},
-        {"decode", 1, 2309, {.features = HEED_HAS_LSE, .layout = KIT_BSHD}},
-        {"decode_window",
-         1,
-         1300,
-         {.features = HEED_HAS_WINDOW | HEED_HAS_SINK | HEED_HAS_LSE,
-          .window_left = 900,
-          .window_right = -1}},
-        {"few", 5, 1201, {.features = HEED_HAS_MASK | HEED_HAS_CAUSAL | HEED_HAS_LSE}},
-        {"biased",
-         70,
-         201,
-         {.features = HEED_HAS_ALIBI | HEED_HAS_BIAS | HEED_HAS_SOFTCAP | HEED_HAS_LSE,
-          .softcap = 3,
-          .bias_kind = KIT_BIAS_INF,
-          .layout = KIT_BSHD}},
-        {"denormal", 19, 37, {.values = KIT_DENORMAL, .features = HEED_HAS_LSE}},
-        {"ragged",
-         33,
-         90,
-         {.features = HEED_HAS_CAUSAL | HEED_HAS_LSE, .storage = KIT_RAGGED, .layout = KIT_BSHD}},
-        {"paged",
-         33,
-         90,
-         {.features = HEED_HAS_CAUSAL | HEED_HAS_LSE, .storage = KIT_PAGED_RAGGED, .page_len = 5}},
-        {"paged_decode",
-         1,
-         1500,
-         {.features = HEED_HAS_LSE, .storage = KIT_PAGED, .page_len = 16, .layout = KIT_BSHD}},
-        /* Of dims for which backends take several kv heads at once. */
-        {"decode_heads", 1, 2309, {.qk_dim = 64, .layout = KIT_BSHD}},
-        {"paged_heads", 5, 1500, {.qk_dim = 64, .storage = KIT_PAGED, .page_len = 16}},
-        /* Windows that begin on both sides of key 512, scores that rise behind it. */
-        {"rising_window",
-         40,
-         1100,
-         {.qk_dim = 64,
-          .features = HEED_HAS_WINDOW | HEED_HAS_CAUSAL | HEED_HAS_LSE,
-          .window_left = 560,
-          .window_right = -1,
-          .values = KIT_SAW,
-          .rise = 5,
-          .period = 128}},
-        {"rising_islands",
-         40,
-         1700,
-         {.qk_dim = 64,
-          .features = HEED_HAS_MASK | HEED_HAS_CAUSAL | HEED_HAS_LSE,
-          .mask_kind = KIT_MASK_ISLANDS,
-          .values = KIT_ONCE,
-          .rise = 11,
-          .period = 512}},
-    };
-    /* clang-format on */
-    for (size_t n = 0; n < COUNT(table); n++)
+    for (size_t n = 0; n < COUNT(problems); n++)
         for (size_t k = 0; k < COUNT(checks); k++)
             for (uint32_t type = HEED_F32; type <= HEED_BF16; type++) {
-                kit_case c = {.run = checks[k].run, .spec = table[n].spec};
+                kit_case c = {.run = checks[k].run, .spec = problems[n].spec};
                 kit_spec *s = &c.spec;
-                int32_t rows = (int32_t)table[n].rows, keys = (int32_t)table[n].keys;
+                int32_t rows = (int32_t)problems[n].rows, keys = (int32_t)problems[n].keys;
                 int late = s->values >= KIT_STEPS; /* for what cuts rows into tiles and groups */
                 if (late && checks[k].run != chunked && checks[k].run != batches &&
                     !(checks[k].run == chunked_pages && type == HEED_BF16))
@@ -514,7 +515,7 @@ void kit_bits_cases(kit_list *list)
                 s->v_dim = s->qk_dim;
                 list_sequences(s, rows, keys);
                 c.quick = n == 0 && (k == 0 || k == 1 || k == 3 || k >= 9);
-                snprintf(c.name, sizeof c.name, "bits/%s_%s/%s", checks[k].name, table[n].name,
+                snprintf(c.name, sizeof c.name, "bits/%s_%s/%s", checks[k].name, problems[n].name,
                          kit_type_name(type));
                 kit_add(list, &c);
             }

@@ -426,10 +426,9 @@ typedef struct growing {
     uint32_t type; /* of the cache */
 } growing;
 
-/* Appends now[b] tokens of each sequence, packed, and attends with them. */
-static heed_status step(heed_context *context, growing *g)
+/* Puts now[b] tokens of each sequence side by side. Returns the most of a sequence. */
+static int32_t pack(growing *g)
 {
-    const int64_t rows = g->paged ? PAGE : PAGES * PAGE;
     int32_t at = 0, most = 0;
     for (int b = 0; b < BATCH; b++) {
         g->first[b] = at;
@@ -440,10 +439,16 @@ static heed_status step(heed_context *context, growing *g)
         most = g->now[b] > most ? g->now[b] : most;
         g->after[b] = g->there[b] + g->now[b];
     }
+    return most;
+}
+
+static heed_kv_append_args append_args(growing *g, int32_t most)
+{
+    const int64_t rows = g->paged ? PAGE : PAGES * PAGE;
     const heed_const_view new_k = {g->packed_k, {0, DIM, HEADS * DIM, 1}};
     const heed_view cache = {g->k_cache, {rows * HEADS * DIM, rows * DIM, DIM, 1}};
-    const heed_kv_append_args append = {
-        .struct_size = sizeof append,
+    return (heed_kv_append_args){
+        .struct_size = sizeof(heed_kv_append_args),
         .batch = BATCH,
         .len = most,
         .capacity = PAGES * PAGE,
@@ -466,21 +471,33 @@ static heed_status step(heed_context *context, growing *g)
         .block_table_stride = g->paged ? PAGES : 0,
         .n_pages = g->paged ? BATCH * PAGES + 1 : 0,
         .rows = BATCH * TOKENS};
-    const heed_attn_desc desc = {.struct_size = sizeof desc,
-                                 .features = HEED_HAS_REPRODUCIBLE_CHUNKS | HEED_HAS_CAUSAL |
-                                             HEED_HAS_LENS | HEED_HAS_PACKED |
-                                             (g->paged ? HEED_HAS_PAGES : 0),
-                                 .q_heads = Q_HEADS,
-                                 .kv_heads = HEADS,
-                                 .qk_dim = DIM,
-                                 .v_dim = DIM,
-                                 .q_type = HEED_F32,
-                                 .k_type = g->type,
-                                 .v_type = g->type,
-                                 .out_type = HEED_F32,
-                                 .position = HEED_POS_BOTTOM_RIGHT,
-                                 .page_len = g->paged ? PAGE : 0,
-                                 .max_rows = BATCH * TOKENS};
+}
+
+static heed_attn_desc attend_desc(const growing *g)
+{
+    return (heed_attn_desc){.struct_size = sizeof(heed_attn_desc),
+                            .features = HEED_HAS_REPRODUCIBLE_CHUNKS | HEED_HAS_CAUSAL |
+                                        HEED_HAS_LENS | HEED_HAS_PACKED |
+                                        (g->paged ? HEED_HAS_PAGES : 0),
+                            .q_heads = Q_HEADS,
+                            .kv_heads = HEADS,
+                            .qk_dim = DIM,
+                            .v_dim = DIM,
+                            .q_type = HEED_F32,
+                            .k_type = g->type,
+                            .v_type = g->type,
+                            .out_type = HEED_F32,
+                            .position = HEED_POS_BOTTOM_RIGHT,
+                            .page_len = g->paged ? PAGE : 0,
+                            .max_rows = BATCH * TOKENS};
+}
+
+/* Appends now[b] tokens of each sequence, packed, and attends with them. */
+static heed_status step(heed_context *context, growing *g)
+{
+    const int32_t most = pack(g);
+    const heed_kv_append_args append = append_args(g, most);
+    const heed_attn_desc desc = attend_desc(g);
     const heed_attn_args attend = {.struct_size = sizeof attend,
                                    .batch = BATCH,
                                    .q_len = most,

@@ -150,29 +150,10 @@ enum {
     NO_TYPE
 };
 
-static const char *bad_scales(void *of, int arg, uint32_t pick)
+/* Makes one of them in a call whose scales are good. */
+static void spoil_scales(heed_kv_append_args *a, int arg, uint32_t pick, float *some)
 {
-    static float some[2];
-    static const char *const word[] = {"args.k_quant.scale is NULL",
-                                       "args.k_quant.zero is NULL",
-                                       "args.k_quant.group is 2",
-                                       "args.k_quant.key_group is 3",
-                                       "args.k_quant.stride[2] (key) is 0",
-                                       "args.k_quant has strides",
-                                       "args.k_quant.zero is given",
-                                       "args.k_quant.group is given",
-                                       "args.k_quant.zero is given",
-                                       "args.k_quant.stride[3] is 1",
-                                       "args.k_quant.scale is given",
-                                       "args.k_quant.scale is given",
-                                       "args.options has HEED_APPEND_FRESH_SCALES"};
-    heed_kv_append_args *a = &((call *)of)->append;
     heed_quant_out *q = &a->k_quant;
-    const int64_t keys = a->page_len ? a->page_len : a->capacity;
-    const heed_quant_out good = {some, some, {a->kv_heads * keys, keys, 1, 0}, 0, pick & 1};
-    a->k_cache_type = HEED_U8;
-    a->options = HEED_APPEND_FRESH_SCALES;
-    *q = good;
     switch (arg) {
     case NO_SCALE:
         *q = (heed_quant_out){0};
@@ -219,6 +200,31 @@ static const char *bad_scales(void *of, int arg, uint32_t pick)
         a->k_cache_type = HEED_F32;
         break;
     }
+}
+
+static const char *bad_scales(void *of, int arg, uint32_t pick)
+{
+    static float some[2];
+    static const char *const word[] = {"args.k_quant.scale is NULL",
+                                       "args.k_quant.zero is NULL",
+                                       "args.k_quant.group is 2",
+                                       "args.k_quant.key_group is 3",
+                                       "args.k_quant.stride[2] (key) is 0",
+                                       "args.k_quant has strides",
+                                       "args.k_quant.zero is given",
+                                       "args.k_quant.group is given",
+                                       "args.k_quant.zero is given",
+                                       "args.k_quant.stride[3] is 1",
+                                       "args.k_quant.scale is given",
+                                       "args.k_quant.scale is given",
+                                       "args.options has HEED_APPEND_FRESH_SCALES"};
+    heed_kv_append_args *a = &((call *)of)->append;
+    const int64_t keys = a->page_len ? a->page_len : a->capacity;
+    const heed_quant_out good = {some, some, {a->kv_heads * keys, keys, 1, 0}, 0, pick & 1};
+    a->k_cache_type = HEED_U8;
+    a->options = HEED_APPEND_FRESH_SCALES;
+    a->k_quant = good;
+    spoil_scales(a, arg, pick, some);
     if (arg == OF_Q) { /* rows of whole blocks; where they lie is never asked */
         a->k_cache.stride[0] = a->k_cache.stride[1] = a->k_cache.stride[2] = 32;
         a->k_cache.stride[3] = 1;

@@ -342,53 +342,52 @@ static void add_options(kit_list *list)
 /* ---- hidden codes and scales, odd numbers -----------------------------------------------------
  */
 
+static const struct {
+    const char *name;
+    kit_spec spec;
+} hidden[] = {
+    {"past_kv_lens", {.lens = KIT_LENS_KV, .batch = 3}},
+    {"causal",
+     {.features = HEED_HAS_CAUSAL, .position = HEED_POS_TOP_LEFT, .kv_len = 60, .q_len = 20}},
+    {"window", {.features = HEED_HAS_WINDOW, BOTTOM, .window_left = 4, .kv_len = 80, .q_len = 9}},
+    {"mask_columns", {.features = HEED_HAS_MASK, .mask_form = 7}},
+    {"mask_first_keys",
+     {.features = HEED_HAS_MASK, .mask_form = 4, .mask_kind = KIT_MASK_EMPTY_ROWS}},
+    {"bias_columns", {.features = HEED_HAS_BIAS, .bias_form = 7, .bias_kind = KIT_BIAS_INF}},
+    {"mask_columns_page16",
+     {.features = HEED_HAS_MASK, .mask_form = 7, .storage = KIT_PAGED, .page_len = 16}},
+    {"mask_columns_long", {.features = HEED_HAS_MASK, .mask_form = 7, .kv_len = 600, .q_len = 5}},
+    {"unmapped_past_kv_lens",
+     {.lens = KIT_LENS_KV, .batch = 3, .kv_len = 900, .q_len = 7, .page_len = 0}},
+    {"unmapped_below_window",
+     {.features = HEED_HAS_WINDOW | HEED_HAS_CAUSAL,
+      BOTTOM,
+      .window_left = 30,
+      .window_right = -1,
+      .kv_len = 900,
+      .q_len = 9,
+      .batch = 2}},
+    {"unmapped_pages",
+     {.features = HEED_HAS_WINDOW | HEED_HAS_CAUSAL,
+      BOTTOM,
+      .window_left = 100,
+      .window_right = -1,
+      .kv_len = 900,
+      .q_len = 3,
+      .storage = KIT_PAGED,
+      .page_len = 64,
+      .lens = KIT_LENS_KV}},
+    {"unmapped_packed",
+     {.lens = KIT_LENS_BOTH, .batch = 4, .kv_len = 700, .q_len = 9, .storage = KIT_RAGGED_KV}},
+};
+
 static void add_hidden(kit_list *list)
 {
     static const char *const poison[] = {"nan", "inf", "noise"};
-    static const struct {
-        const char *name;
-        kit_spec spec;
-    } table[] = {
-        {"past_kv_lens", {.lens = KIT_LENS_KV, .batch = 3}},
-        {"causal",
-         {.features = HEED_HAS_CAUSAL, .position = HEED_POS_TOP_LEFT, .kv_len = 60, .q_len = 20}},
-        {"window",
-         {.features = HEED_HAS_WINDOW, BOTTOM, .window_left = 4, .kv_len = 80, .q_len = 9}},
-        {"mask_columns", {.features = HEED_HAS_MASK, .mask_form = 7}},
-        {"mask_first_keys",
-         {.features = HEED_HAS_MASK, .mask_form = 4, .mask_kind = KIT_MASK_EMPTY_ROWS}},
-        {"bias_columns", {.features = HEED_HAS_BIAS, .bias_form = 7, .bias_kind = KIT_BIAS_INF}},
-        {"mask_columns_page16",
-         {.features = HEED_HAS_MASK, .mask_form = 7, .storage = KIT_PAGED, .page_len = 16}},
-        {"mask_columns_long",
-         {.features = HEED_HAS_MASK, .mask_form = 7, .kv_len = 600, .q_len = 5}},
-        {"unmapped_past_kv_lens",
-         {.lens = KIT_LENS_KV, .batch = 3, .kv_len = 900, .q_len = 7, .page_len = 0}},
-        {"unmapped_below_window",
-         {.features = HEED_HAS_WINDOW | HEED_HAS_CAUSAL,
-          BOTTOM,
-          .window_left = 30,
-          .window_right = -1,
-          .kv_len = 900,
-          .q_len = 9,
-          .batch = 2}},
-        {"unmapped_pages",
-         {.features = HEED_HAS_WINDOW | HEED_HAS_CAUSAL,
-          BOTTOM,
-          .window_left = 100,
-          .window_right = -1,
-          .kv_len = 900,
-          .q_len = 3,
-          .storage = KIT_PAGED,
-          .page_len = 64,
-          .lens = KIT_LENS_KV}},
-        {"unmapped_packed",
-         {.lens = KIT_LENS_BOTH, .batch = 4, .kv_len = 700, .q_len = 9, .storage = KIT_RAGGED_KV}},
-    };
-    for (uint32_t n = 0; n < COUNT(table); n++)
+    for (uint32_t n = 0; n < COUNT(hidden); n++)
         for (uint32_t f = 0; f < FORMATS; f++)
             for (int decode = 0; decode < 2; decode++) {
-                kit_spec s = table[n].spec;
+                kit_spec s = hidden[n].spec;
                 char what[80];
                 const uint32_t kind = (n + f) % KIT_POISONS;
                 if (decode && (s.lens == KIT_LENS_BOTH || s.mask_kind == KIT_MASK_EMPTY_ROWS))
@@ -405,7 +404,7 @@ static void add_hidden(kit_list *list)
                 s.v_scales.kind = (n + f) % 3 ? KIT_SCALES_IN_LINE : KIT_SCALES_PAIRS;
                 s.k_scales.zeros = s.v_scales.zeros = 1;
                 size_by(&s, 0);
-                snprintf(what, sizeof what, "hidden_%s_%s%s", table[n].name, poison[kind],
+                snprintf(what, sizeof what, "hidden_%s_%s%s", hidden[n].name, poison[kind],
                          decode ? "_decode" : "");
                 add(list, what, &s, (n + f) % 6 == 0);
             }

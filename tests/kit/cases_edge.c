@@ -141,77 +141,78 @@ static void add_long(kit_list *list)
         }
 }
 
+static const struct {
+    const char *name;
+    uint32_t values;
+    uint64_t features;
+    float scale, softcap;
+    uint32_t position;
+} odd_values[] = {
+    {"huge", KIT_HUGE, HEED_HAS_SCALE, 1, 0, 0},
+    {"huge_negative", KIT_HUGE, HEED_HAS_SCALE, -1, 0, 0},
+    {"huge_far", KIT_HUGE, HEED_HAS_SCALE, 65536, 0, 0},
+    {"huge_sink", KIT_HUGE, HEED_HAS_SCALE | HEED_HAS_SINK, 1, 0, 0},
+    {"huge_softcap", KIT_HUGE, HEED_HAS_SOFTCAP, 0, 3, 0},
+    {"huge_bias", KIT_HUGE, HEED_HAS_BIAS | HEED_HAS_SCALE, 1, 0, 0},
+    {"overflow_low", KIT_OVERFLOW_LOW, 0, 0, 0, 0},
+    {"overflow_low_causal", KIT_OVERFLOW_LOW, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
+    {"overflow_all", KIT_OVERFLOW_ALL, 0, 0, 0, 0},
+    {"overflow_all_sink", KIT_OVERFLOW_ALL, HEED_HAS_SINK, 0, 0, 0},
+    {"overflow_high", KIT_OVERFLOW_HIGH, 0, 0, 0, 0},
+    {"overflow_high_causal", KIT_OVERFLOW_HIGH, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
+    {"overflow_softcap", KIT_OVERFLOW_LOW, HEED_HAS_SOFTCAP, 0, 2, 0},
+    {"denormal", KIT_DENORMAL, 0, 0, 0, 0},
+    {"denormal_scaled", KIT_DENORMAL, HEED_HAS_SCALE, 100, 0, 0},
+    {"tiny_v", KIT_TINY_V, 0, 0, 0, 0},
+    {"mean_one", KIT_MEAN_ONE, 0, 0, 0, 0},
+    {"equal_keys", KIT_EQUAL_KEYS, 0, 0, 0, 0},
+    {"constant_v", KIT_CONSTANT_V, 0, 0, 0, 0},
+    {"big_v", KIT_BIG_V, 0, 0, 0, 0},
+    {"nan_q", KIT_NAN_Q, 0, 0, 0, 0},
+    {"nan_q_mask", KIT_NAN_Q, HEED_HAS_MASK, 0, 0, 0},
+    {"nan_q_softcap", KIT_NAN_Q, HEED_HAS_SOFTCAP, 0, 3, 0},
+    {"nan_k", KIT_NAN_K, 0, 0, 0, 0},
+    {"nan_k_causal", KIT_NAN_K, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
+    {"nan_k_mask", KIT_NAN_K, HEED_HAS_MASK, 0, 0, 0},
+    {"nan_k_softcap", KIT_NAN_K, HEED_HAS_SOFTCAP | HEED_HAS_MASK, 0, 3, 0},
+    {"nan_k_sink", KIT_NAN_K, HEED_HAS_SINK | HEED_HAS_MASK, 0, 0, 0},
+    {"nan_k_alibi", KIT_NAN_K, HEED_HAS_ALIBI | CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
+    {"nan_v", KIT_NAN_V, 0, 0, 0, 0},
+    {"nan_v_causal", KIT_NAN_V, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
+    {"nan_v_mask", KIT_NAN_V, HEED_HAS_MASK, 0, 0, 0},
+    {"nan_v_huge_scores", KIT_NAN_V, HEED_HAS_SCALE | CAUSAL, 1e6F, 0, HEED_POS_TOP_LEFT},
+    {"nan_bias", KIT_NAN_BIAS, HEED_HAS_BIAS, 0, 0, 0},
+    {"nan_bias_mask", KIT_NAN_BIAS, HEED_HAS_BIAS | HEED_HAS_MASK, 0, 0, 0},
+    {"nan_bias_causal", KIT_NAN_BIAS, HEED_HAS_BIAS | CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
+    {"inf_k_causal", KIT_INF_K, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
+    {"inf_k_mask", KIT_INF_K, HEED_HAS_MASK, 0, 0, 0},
+    {"inf_v_causal", KIT_INF_V, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
+    {"inf_v_mask", KIT_INF_V, HEED_HAS_MASK, 0, 0, 0},
+    {"creeping", KIT_CREEPING, 0, 0, 0, 0},
+    {"rising", KIT_RISING, 0, 0, 0, 0},
+    {"rising_causal", KIT_RISING, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
+    {"rising_mask", KIT_RISING, HEED_HAS_MASK, 0, 0, 0},
+    {"rising_alibi", KIT_RISING, HEED_HAS_ALIBI, 0, 0, HEED_POS_TOP_LEFT},
+    {"falling", KIT_FALLING, 0, 0, 0, 0},
+    {"falling_causal", KIT_FALLING, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
+    {"apart", KIT_APART, 0, 0, 0, 0},
+    {"apart_mask", KIT_APART, HEED_HAS_MASK, 0, 0, 0},
+    {"signed_zeros", KIT_SIGNED_ZEROS, 0, 0, 0, 0},
+};
+
 static void add_values(kit_list *list)
 {
-    static const struct {
-        const char *name;
-        uint32_t values;
-        uint64_t features;
-        float scale, softcap;
-        uint32_t position;
-    } table[] = {
-        {"huge", KIT_HUGE, HEED_HAS_SCALE, 1, 0, 0},
-        {"huge_negative", KIT_HUGE, HEED_HAS_SCALE, -1, 0, 0},
-        {"huge_far", KIT_HUGE, HEED_HAS_SCALE, 65536, 0, 0},
-        {"huge_sink", KIT_HUGE, HEED_HAS_SCALE | HEED_HAS_SINK, 1, 0, 0},
-        {"huge_softcap", KIT_HUGE, HEED_HAS_SOFTCAP, 0, 3, 0},
-        {"huge_bias", KIT_HUGE, HEED_HAS_BIAS | HEED_HAS_SCALE, 1, 0, 0},
-        {"overflow_low", KIT_OVERFLOW_LOW, 0, 0, 0, 0},
-        {"overflow_low_causal", KIT_OVERFLOW_LOW, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
-        {"overflow_all", KIT_OVERFLOW_ALL, 0, 0, 0, 0},
-        {"overflow_all_sink", KIT_OVERFLOW_ALL, HEED_HAS_SINK, 0, 0, 0},
-        {"overflow_high", KIT_OVERFLOW_HIGH, 0, 0, 0, 0},
-        {"overflow_high_causal", KIT_OVERFLOW_HIGH, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
-        {"overflow_softcap", KIT_OVERFLOW_LOW, HEED_HAS_SOFTCAP, 0, 2, 0},
-        {"denormal", KIT_DENORMAL, 0, 0, 0, 0},
-        {"denormal_scaled", KIT_DENORMAL, HEED_HAS_SCALE, 100, 0, 0},
-        {"tiny_v", KIT_TINY_V, 0, 0, 0, 0},
-        {"mean_one", KIT_MEAN_ONE, 0, 0, 0, 0},
-        {"equal_keys", KIT_EQUAL_KEYS, 0, 0, 0, 0},
-        {"constant_v", KIT_CONSTANT_V, 0, 0, 0, 0},
-        {"big_v", KIT_BIG_V, 0, 0, 0, 0},
-        {"nan_q", KIT_NAN_Q, 0, 0, 0, 0},
-        {"nan_q_mask", KIT_NAN_Q, HEED_HAS_MASK, 0, 0, 0},
-        {"nan_q_softcap", KIT_NAN_Q, HEED_HAS_SOFTCAP, 0, 3, 0},
-        {"nan_k", KIT_NAN_K, 0, 0, 0, 0},
-        {"nan_k_causal", KIT_NAN_K, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
-        {"nan_k_mask", KIT_NAN_K, HEED_HAS_MASK, 0, 0, 0},
-        {"nan_k_softcap", KIT_NAN_K, HEED_HAS_SOFTCAP | HEED_HAS_MASK, 0, 3, 0},
-        {"nan_k_sink", KIT_NAN_K, HEED_HAS_SINK | HEED_HAS_MASK, 0, 0, 0},
-        {"nan_k_alibi", KIT_NAN_K, HEED_HAS_ALIBI | CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
-        {"nan_v", KIT_NAN_V, 0, 0, 0, 0},
-        {"nan_v_causal", KIT_NAN_V, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
-        {"nan_v_mask", KIT_NAN_V, HEED_HAS_MASK, 0, 0, 0},
-        {"nan_v_huge_scores", KIT_NAN_V, HEED_HAS_SCALE | CAUSAL, 1e6F, 0, HEED_POS_TOP_LEFT},
-        {"nan_bias", KIT_NAN_BIAS, HEED_HAS_BIAS, 0, 0, 0},
-        {"nan_bias_mask", KIT_NAN_BIAS, HEED_HAS_BIAS | HEED_HAS_MASK, 0, 0, 0},
-        {"nan_bias_causal", KIT_NAN_BIAS, HEED_HAS_BIAS | CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
-        {"inf_k_causal", KIT_INF_K, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
-        {"inf_k_mask", KIT_INF_K, HEED_HAS_MASK, 0, 0, 0},
-        {"inf_v_causal", KIT_INF_V, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
-        {"inf_v_mask", KIT_INF_V, HEED_HAS_MASK, 0, 0, 0},
-        {"creeping", KIT_CREEPING, 0, 0, 0, 0},
-        {"rising", KIT_RISING, 0, 0, 0, 0},
-        {"rising_causal", KIT_RISING, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
-        {"rising_mask", KIT_RISING, HEED_HAS_MASK, 0, 0, 0},
-        {"rising_alibi", KIT_RISING, HEED_HAS_ALIBI, 0, 0, HEED_POS_TOP_LEFT},
-        {"falling", KIT_FALLING, 0, 0, 0, 0},
-        {"falling_causal", KIT_FALLING, CAUSAL, 0, 0, HEED_POS_TOP_LEFT},
-        {"apart", KIT_APART, 0, 0, 0, 0},
-        {"apart_mask", KIT_APART, HEED_HAS_MASK, 0, 0, 0},
-        {"signed_zeros", KIT_SIGNED_ZEROS, 0, 0, 0, 0},
-    };
-    for (size_t n = 0; n < COUNT(table); n++)
+    for (size_t n = 0; n < COUNT(odd_values); n++)
         for (int shape = 0; shape < 4; shape++) {
             /* long: many key blocks, so that a running maximum and its sums are carried over them */
             static const char *const suffix[] = {"", "_wide", "_decode", "_long"};
             static const int64_t rows[] = {23, 70, 1, 40}, keys[] = {45, 150, 150, 700};
-            kit_spec spec = {.values = table[n].values,
-                             .features = table[n].features | HEED_HAS_LSE,
-                             .scale = table[n].scale,
-                             .softcap = table[n].softcap,
+            kit_spec spec = {.values = odd_values[n].values,
+                             .features = odd_values[n].features | HEED_HAS_LSE,
+                             .scale = odd_values[n].scale,
+                             .softcap = odd_values[n].softcap,
                              .batch = 1,
-                             .position = table[n].position,
+                             .position = odd_values[n].position,
                              .q_heads = 2,
                              .kv_heads = 1,
                              .qk_dim = 40,
@@ -219,96 +220,97 @@ static void add_values(kit_list *list)
                              .q_len = rows[shape],
                              .kv_len = keys[shape]};
             char name[64];
-            if (shape == 3 && table[n].values < KIT_CREEPING)
+            if (shape == 3 && odd_values[n].values < KIT_CREEPING)
                 continue;
             if (shape >= 2 && spec.position)
                 spec.position = HEED_POS_BOTTOM_RIGHT;
-            snprintf(name, sizeof name, "%s%s", table[n].name, suffix[shape]);
+            snprintf(name, sizeof name, "%s%s", odd_values[n].name, suffix[shape]);
             kit_add_types(list, "value", name, &spec, shape == 0 || shape == 3);
             if (shape == 0) {
                 spec.features |= HEED_HAS_WEIGHTS | HEED_HAS_SCORES;
                 spec.scores_stage = HEED_SCORES_BIASED;
-                snprintf(name, sizeof name, "%s_outputs", table[n].name);
+                snprintf(name, sizeof name, "%s_outputs", odd_values[n].name);
                 kit_add_types(list, "value", name, &spec, 0);
             }
         }
 }
 
+static const struct {
+    const char *name;
+    kit_spec spec;
+} hidden[] = {
+    {"past_kv_lens", {.lens = KIT_LENS_KV, .batch = 3}},
+    {"past_q_lens", {.lens = KIT_LENS_Q, .batch = 3}},
+    {"past_both", {.lens = KIT_LENS_BOTH, .batch = 4}},
+    {"causal", {.features = CAUSAL, .position = HEED_POS_TOP_LEFT, .q_len = 20, .kv_len = 60}},
+    {"causal_negative",
+     {.features = CAUSAL, .position = HEED_POS_GIVEN, .offsets = KIT_OFFSET_NEGATIVE}},
+    {"window",
+     {.features = WINDOW,
+      BOTTOM,
+      .window_left = 4,
+      .window_right = 0,
+      .q_len = 9,
+      .kv_len = 80}},
+    {"mask_columns", {.features = HEED_HAS_MASK, .mask_form = 7}},
+    {"mask_heads", {.features = HEED_HAS_MASK, .mask_form = 6, .q_heads = 4, .kv_heads = 4}},
+    {"mask_first_keys",
+     {.features = HEED_HAS_MASK, .mask_form = 4, .mask_kind = KIT_MASK_EMPTY_ROWS}},
+    {"mask_none", {.features = HEED_HAS_MASK, .mask_kind = KIT_MASK_NONE}},
+    {"bias_columns", {.features = HEED_HAS_BIAS, .bias_form = 7, .bias_kind = KIT_BIAS_INF}},
+    {"mask_and_bias",
+     {.features = HEED_HAS_BIAS | HEED_HAS_MASK,
+      .bias_form = 4,
+      .mask_form = 5,
+      .bias_kind = KIT_BIAS_INF}},
+    {"mask_causal",
+     {.features = HEED_HAS_MASK | CAUSAL, BOTTOM, .mask_form = 7, .lens = KIT_LENS_KV}},
+    /* Planes of many pages, most of which are taken away. */
+    {"unmapped_past_kv_lens",
+     {.lens = KIT_LENS_KV, .batch = 3, .kv_len = 400, .q_len = 7, .qk_dim = 64, .v_dim = 64}},
+    {"unmapped_below_window",
+     {.features = WINDOW | CAUSAL,
+      BOTTOM,
+      .window_left = 30,
+      .window_right = -1,
+      .kv_len = 400,
+      .q_len = 9,
+      .qk_dim = 64,
+      .v_dim = 64,
+      .lens = KIT_LENS_KV,
+      .batch = 2}},
+    {"unmapped_above_causal",
+     {.features = CAUSAL,
+      .position = HEED_POS_TOP_LEFT,
+      .kv_len = 400,
+      .q_len = 21,
+      .qk_dim = 64,
+      .v_dim = 64,
+      .batch = 1}},
+    {"unmapped_mask_and_bias",
+     {.features = WINDOW | HEED_HAS_MASK | HEED_HAS_BIAS,
+      .position = HEED_POS_GIVEN,
+      .window_left = 20,
+      .window_right = 20,
+      .kv_len = 5000,
+      .q_len = 3,
+      .q_heads = 2,
+      .kv_heads = 1,
+      .batch = 2,
+      .lens = KIT_LENS_BOTH,
+      .offsets = KIT_OFFSET_END}},
+    {"unmapped_rows_past_q_lens",
+     {.lens = KIT_LENS_Q, .batch = 3, .q_len = 150, .kv_len = 11, .qk_dim = 64, .v_dim = 64}},
+};
+
 /* What may not be seen, by every way to hide it, holding every kind of poison. */
 static void add_hidden(kit_list *list)
 {
     static const char *const poison[] = {"nan", "inf", "noise"};
-    static const struct {
-        const char *name;
-        kit_spec spec;
-    } table[] = {
-        {"past_kv_lens", {.lens = KIT_LENS_KV, .batch = 3}},
-        {"past_q_lens", {.lens = KIT_LENS_Q, .batch = 3}},
-        {"past_both", {.lens = KIT_LENS_BOTH, .batch = 4}},
-        {"causal", {.features = CAUSAL, .position = HEED_POS_TOP_LEFT, .q_len = 20, .kv_len = 60}},
-        {"causal_negative",
-         {.features = CAUSAL, .position = HEED_POS_GIVEN, .offsets = KIT_OFFSET_NEGATIVE}},
-        {"window",
-         {.features = WINDOW,
-          BOTTOM,
-          .window_left = 4,
-          .window_right = 0,
-          .q_len = 9,
-          .kv_len = 80}},
-        {"mask_columns", {.features = HEED_HAS_MASK, .mask_form = 7}},
-        {"mask_heads", {.features = HEED_HAS_MASK, .mask_form = 6, .q_heads = 4, .kv_heads = 4}},
-        {"mask_first_keys",
-         {.features = HEED_HAS_MASK, .mask_form = 4, .mask_kind = KIT_MASK_EMPTY_ROWS}},
-        {"mask_none", {.features = HEED_HAS_MASK, .mask_kind = KIT_MASK_NONE}},
-        {"bias_columns", {.features = HEED_HAS_BIAS, .bias_form = 7, .bias_kind = KIT_BIAS_INF}},
-        {"mask_and_bias",
-         {.features = HEED_HAS_BIAS | HEED_HAS_MASK,
-          .bias_form = 4,
-          .mask_form = 5,
-          .bias_kind = KIT_BIAS_INF}},
-        {"mask_causal",
-         {.features = HEED_HAS_MASK | CAUSAL, BOTTOM, .mask_form = 7, .lens = KIT_LENS_KV}},
-        /* Planes of many pages, most of which are taken away. */
-        {"unmapped_past_kv_lens",
-         {.lens = KIT_LENS_KV, .batch = 3, .kv_len = 400, .q_len = 7, .qk_dim = 64, .v_dim = 64}},
-        {"unmapped_below_window",
-         {.features = WINDOW | CAUSAL,
-          BOTTOM,
-          .window_left = 30,
-          .window_right = -1,
-          .kv_len = 400,
-          .q_len = 9,
-          .qk_dim = 64,
-          .v_dim = 64,
-          .lens = KIT_LENS_KV,
-          .batch = 2}},
-        {"unmapped_above_causal",
-         {.features = CAUSAL,
-          .position = HEED_POS_TOP_LEFT,
-          .kv_len = 400,
-          .q_len = 21,
-          .qk_dim = 64,
-          .v_dim = 64,
-          .batch = 1}},
-        {"unmapped_mask_and_bias",
-         {.features = WINDOW | HEED_HAS_MASK | HEED_HAS_BIAS,
-          .position = HEED_POS_GIVEN,
-          .window_left = 20,
-          .window_right = 20,
-          .kv_len = 5000,
-          .q_len = 3,
-          .q_heads = 2,
-          .kv_heads = 1,
-          .batch = 2,
-          .lens = KIT_LENS_BOTH,
-          .offsets = KIT_OFFSET_END}},
-        {"unmapped_rows_past_q_lens",
-         {.lens = KIT_LENS_Q, .batch = 3, .q_len = 150, .kv_len = 11, .qk_dim = 64, .v_dim = 64}},
-    };
-    for (size_t n = 0; n < COUNT(table); n++)
+    for (size_t n = 0; n < COUNT(hidden); n++)
         for (uint32_t kind = 0; kind < KIT_POISONS; kind++)
             for (int decode = 0; decode < 2; decode++) {
-                kit_spec spec = table[n].spec;
+                kit_spec spec = hidden[n].spec;
                 char name[64];
                 spec.poison = kind;
                 spec.features |= HEED_HAS_LSE;
@@ -318,7 +320,7 @@ static void add_hidden(kit_list *list)
                     spec.q_len = 19, spec.kv_len = 37;
                 if (decode)
                     spec.q_len = 1;
-                snprintf(name, sizeof name, "%s_%s%s", table[n].name, poison[kind],
+                snprintf(name, sizeof name, "%s_%s%s", hidden[n].name, poison[kind],
                          decode ? "_decode" : "");
                 kit_add_types(list, "hidden", name, &spec, !decode && kind == n % 3);
             }
