@@ -226,13 +226,10 @@ static float *filled(size_t n, int seed)
     return x;
 }
 
-/* Runs a shape into out on a workspace full of garbage. Keys past a length are NaN. */
-static void run(const shape *s, const char *backend, uint32_t n_threads, float *out)
+static heed_attn_desc desc_of(const shape *s)
 {
-    heed_context_options options = {
-        .struct_size = sizeof options, .n_threads = n_threads, .backends = backend};
-    heed_attn_desc desc = {
-        .struct_size = sizeof desc,
+    return (heed_attn_desc){
+        .struct_size = sizeof(heed_attn_desc),
         .features = s->features | HEED_HAS_LENS,
         .q_heads = s->q_heads,
         .kv_heads = s->kv_heads,
@@ -249,6 +246,14 @@ static void run(const shape *s, const char *backend, uint32_t n_threads, float *
         .max_q_len = s->q_len,
         .max_kv_len = s->kv_len + s->longer,
     };
+}
+
+/* Runs a shape into out on a workspace full of garbage. Keys past a length are NaN. */
+static void run(const shape *s, const char *backend, uint32_t n_threads, float *out)
+{
+    heed_context_options options = {
+        .struct_size = sizeof options, .n_threads = n_threads, .backends = backend};
+    const heed_attn_desc desc = desc_of(s);
     int64_t dim = s->dim, q_head = s->q_len * dim, kv_head = s->kv_len * dim;
     size_t n_q = (size_t)(s->batch * s->q_heads * q_head);
     size_t n_kv = (size_t)(s->batch * s->kv_heads * kv_head);

@@ -136,6 +136,28 @@ static heed_attn_desc desc_of(uint32_t k_type, uint32_t v_type)
                             .max_kv_len = KEYS};
 }
 
+/* Runs it once, and looks at what the tiles were given. */
+static void run_counting(heed_context *context, int storage, const heed_attn_desc *desc,
+                         const heed_attn_args *args)
+{
+    heed_attn *plan = NULL;
+    size_t bytes;
+    n_wrong = 0;
+    n_tiles = n_prepared = n_together = 0;
+    heed_status st = heed_attn_create(context, desc, &plan);
+    CHECK(st == HEED_OK, "storage %d: %s", storage, heed_last_error());
+    void *workspace = unit_workspace(plan, 1, &bytes);
+    st = heed_attn_run(plan, args, workspace, bytes);
+    CHECK(st == HEED_OK, "storage %d: %s", storage, heed_last_error());
+    CHECK(n_wrong == 0 && n_tiles > 0 && (n_prepared > 0) == prepares &&
+              (n_together > 0) == !prepares,
+          "storage %d, prepare %d: %d wrong numbers in %u tiles (%u of several heads), %u blocks "
+          "prepared",
+          storage, prepares, n_wrong, n_tiles, n_together, n_prepared);
+    free(workspace);
+    heed_attn_release(plan);
+}
+
 /* k is of U4 with a scale for each key, v of Q8_0, or the other way round. In place of a sequence's keys
  * its pages, or its rows of one long sequence, one row apart. */
 static void check_storage(heed_context *context, int storage, uint32_t k_type, uint32_t v_type)
@@ -185,24 +207,8 @@ static void check_storage(heed_context *context, int storage, uint32_t k_type, u
     *(k_type == HEED_U4 ? &args.k_quant : &args.v_quant) =
         (heed_quant){.scale = scale, .stride = {HEADS * rows, rows, 1, 0}};
     for (prepares = 0; prepares < 2; prepares++) {
-        heed_attn *plan = NULL;
-        size_t bytes;
-        n_wrong = 0;
-        n_tiles = n_prepared = n_together = 0;
         desc.max_q_len++; /* another plan, with the tiling of now */
-        heed_status st = heed_attn_create(context, &desc, &plan);
-        CHECK(st == HEED_OK, "storage %d: %s", storage, heed_last_error());
-        void *workspace = unit_workspace(plan, 1, &bytes);
-        st = heed_attn_run(plan, &args, workspace, bytes);
-        CHECK(st == HEED_OK, "storage %d: %s", storage, heed_last_error());
-        CHECK(
-            n_wrong == 0 && n_tiles > 0 && (n_prepared > 0) == prepares &&
-                (n_together > 0) == !prepares,
-            "storage %d, prepare %d: %d wrong numbers in %u tiles (%u of several heads), %u blocks "
-            "prepared",
-            storage, prepares, n_wrong, n_tiles, n_together, n_prepared);
-        free(workspace);
-        heed_attn_release(plan);
+        run_counting(context, storage, &desc, &args);
     }
 }
 

@@ -84,6 +84,37 @@ static void transform(float *x)
     CHECK(heed_hadamard(&args) == HEED_OK, "%s", heed_last_error());
 }
 
+static heed_attn_desc desc_of(uint32_t type)
+{
+    return (heed_attn_desc){.struct_size = sizeof(heed_attn_desc),
+                            .features = heed_takes_scale(type) ? HEED_HAS_QUANT : 0,
+                            .q_heads = HEADS,
+                            .kv_heads = HEADS,
+                            .qk_dim = DIM,
+                            .v_dim = DIM,
+                            .q_type = HEED_F32,
+                            .k_type = type,
+                            .v_type = type,
+                            .out_type = HEED_F32,
+                            .accuracy = HEED_ACCURACY_EXACT,
+                            .max_batch = 1,
+                            .max_q_len = ROWS,
+                            .max_kv_len = KEYS};
+}
+
+/* In percent. */
+static double distance(float (*out)[ROWS][DIM], const problem *p)
+{
+    double off = 0, size = 0;
+    for (int h = 0; h < HEADS; h++)
+        for (int i = 0; i < ROWS; i++)
+            for (int d = 0; d < DIM; d++) {
+                off += pow((double)out[h][i][d] - p->want[h][i][d], 2);
+                size += pow(p->want[h][i][d], 2);
+            }
+    return 100 * sqrt(off / size);
+}
+
 /* In percent. */
 static double error_of(heed_context *context, const problem *p, uint32_t type, int hadamard)
 {
@@ -119,20 +150,7 @@ static double error_of(heed_context *context, const problem *p, uint32_t type, i
         transform(q[0][0]);
     }
     CHECK(heed_kv_append(&append) == HEED_OK, "%s", heed_last_error());
-    const heed_attn_desc desc = {.struct_size = sizeof desc,
-                                 .features = takes ? HEED_HAS_QUANT : 0,
-                                 .q_heads = HEADS,
-                                 .kv_heads = HEADS,
-                                 .qk_dim = DIM,
-                                 .v_dim = DIM,
-                                 .q_type = HEED_F32,
-                                 .k_type = type,
-                                 .v_type = type,
-                                 .out_type = HEED_F32,
-                                 .accuracy = HEED_ACCURACY_EXACT,
-                                 .max_batch = 1,
-                                 .max_q_len = ROWS,
-                                 .max_kv_len = KEYS};
+    const heed_attn_desc desc = desc_of(type);
     const heed_attn_args args = {.struct_size = sizeof args,
                                  .batch = 1,
                                  .q_len = ROWS,
@@ -146,14 +164,7 @@ static double error_of(heed_context *context, const problem *p, uint32_t type, i
     CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
     if (hadamard)
         transform(out[0][0]);
-    double off = 0, size = 0;
-    for (int h = 0; h < HEADS; h++)
-        for (int i = 0; i < ROWS; i++)
-            for (int d = 0; d < DIM; d++) {
-                off += pow((double)out[h][i][d] - p->want[h][i][d], 2);
-                size += pow(p->want[h][i][d], 2);
-            }
-    return 100 * sqrt(off / size);
+    return distance(out, p);
 }
 
 int main(void)
