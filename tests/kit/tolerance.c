@@ -246,6 +246,20 @@ static double sum_up(const reference_problem *p, const reference_row *r,
     return n;
 }
 
+/* The roots of the sums in to->typical, with the roundings of sums of n terms. */
+static void finish_typical(const reference_problem *p, const reference_row *r, double n,
+                           kit_row_tolerance *to)
+{
+    for (int64_t d = 0; d < p->v_dim; d++) {
+        double total = 0;
+        for (int64_t j = 0; j < p->kv_len; j++)
+            if (r->visible[j])
+                total += r->weight[j] * finite_or_0(fabs(r->v[j * p->v_dim + d]));
+        to->typical[d] =
+            sqrt(to->typical[d]) + 2 * U * total + 2 * U * sqrt(n) * finite_or_0(fabs(r->out[d]));
+    }
+}
+
 void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const reference_row *r,
                   kit_row_tolerance *to)
 {
@@ -298,14 +312,7 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
             to->typical[d] += spread * a * spread * a;
         }
     }
-    for (int64_t d = 0; d < p->v_dim; d++) {
-        double total = 0;
-        for (int64_t j = 0; j < p->kv_len; j++)
-            if (r->visible[j])
-                total += r->weight[j] * finite_or_0(fabs(r->v[j * p->v_dim + d]));
-        to->typical[d] =
-            sqrt(to->typical[d]) + 2 * U * total + 2 * U * sqrt(n) * finite_or_0(fabs(r->out[d]));
-    }
+    finish_typical(p, r, n, to);
 }
 
 int kit_close_out(const kit_tolerance *how, double got, double want, double bound)
