@@ -18,21 +18,8 @@ typedef struct layer_setup {
     heed_mha_args args;
 } layer_setup;
 
-static inline layer_setup *layer_prepare(void)
+static inline void layer_describe(layer_setup *s)
 {
-    layer_setup *s = calloc(1, sizeof *s);
-    uint64_t seed = 5;
-    if (!s)
-        exit(1);
-    for (int i = 0; i < DIM * 3 * DIM; i++)
-        s->w_in[i] = unit_number(&seed);
-    for (int i = 0; i < DIM * DIM; i++)
-        s->w_out[i] = unit_number(&seed);
-    for (int i = 0; i < 3 * DIM; i++)
-        s->bias[i] = unit_number(&seed);
-    for (int i = 0; i < ROWS * DIM; i++)
-        s->x[i] = unit_number(&seed);
-    s->freq[0] = 1, s->freq[1] = 0.125F;
     s->in = (heed_linear_desc){.struct_size = sizeof s->in,
                                .features = HEED_LINEAR_HAS_BIAS,
                                .in_dim = DIM,
@@ -66,6 +53,24 @@ static inline layer_setup *layer_prepare(void)
                               .rotary = {.style = HEED_ROTARY_HALF, .dims = 4}};
     s->desc.attn = &s->attn;
     s->desc.rotary.freq = s->freq;
+}
+
+static inline layer_setup *layer_prepare(void)
+{
+    layer_setup *s = calloc(1, sizeof *s);
+    uint64_t seed = 5;
+    if (!s)
+        exit(1);
+    for (int i = 0; i < DIM * 3 * DIM; i++)
+        s->w_in[i] = unit_number(&seed);
+    for (int i = 0; i < DIM * DIM; i++)
+        s->w_out[i] = unit_number(&seed);
+    for (int i = 0; i < 3 * DIM; i++)
+        s->bias[i] = unit_number(&seed);
+    for (int i = 0; i < ROWS * DIM; i++)
+        s->x[i] = unit_number(&seed);
+    s->freq[0] = 1, s->freq[1] = 0.125F;
+    layer_describe(s);
     s->linear_args = (heed_linear_args){.struct_size = sizeof s->linear_args,
                                         .rows = ROWS,
                                         .x = {s->x, {DIM, 1}},

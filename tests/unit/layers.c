@@ -22,6 +22,27 @@ static void *longer(const void *in, size_t known, int last)
     return &room;
 }
 
+/* An older caller's struct ends before what it does not know: here, before the residual. */
+static void check_older(const layer_setup *s, const heed_linear *linear, const heed_mha *mha)
+{
+    heed_linear_args old = s->linear_args;
+    old.struct_size = offsetof(heed_linear_args, residual);
+    old.residual.data = s; /* is not his */
+    CHECK(heed_linear_run(linear, &old, NULL, 0) == HEED_OK, "an older struct: %s",
+          heed_last_error());
+    heed_error error = {""};
+    old.error = &error;
+    old.rows = -1;
+    CHECK(heed_linear_run(linear, &old, NULL, 0) == HEED_ERR_INVALID &&
+              strstr(error.text, "rows is -1"),
+          "an older struct's mistake: %s", error.text);
+    heed_mha_args older = s->args;
+    older.struct_size = offsetof(heed_mha_args, alibi_slope);
+    older.alibi_slope = (const float *)16;
+    older.sink = (const float *)16;
+    CHECK(heed_mha_run(mha, &older, NULL, 0) == HEED_OK, "%s", heed_last_error());
+}
+
 static void check_struct_sizes(heed_context *context, layer_setup *s)
 {
     heed_mha *mha = NULL, *other = NULL;
@@ -63,23 +84,7 @@ static void check_struct_sizes(heed_context *context, layer_setup *s)
                                        .y_type = HEED_F32};
         CHECK(heed_rotary(longer(&turn, sizeof turn, last)) == want, "rotary, %d", last);
     }
-    /* An older caller's ends before what it does not know: here, before the residual. */
-    heed_linear_args old = s->linear_args;
-    old.struct_size = offsetof(heed_linear_args, residual);
-    old.residual.data = s; /* is not his */
-    CHECK(heed_linear_run(linear, &old, NULL, 0) == HEED_OK, "an older struct: %s",
-          heed_last_error());
-    heed_error error = {""};
-    old.error = &error;
-    old.rows = -1;
-    CHECK(heed_linear_run(linear, &old, NULL, 0) == HEED_ERR_INVALID &&
-              strstr(error.text, "rows is -1"),
-          "an older struct's mistake: %s", error.text);
-    heed_mha_args older = s->args;
-    older.struct_size = offsetof(heed_mha_args, alibi_slope);
-    older.alibi_slope = (const float *)16;
-    older.sink = (const float *)16;
-    CHECK(heed_mha_run(mha, &older, NULL, 0) == HEED_OK, "%s", heed_last_error());
+    check_older(s, linear, mha);
     heed_mha_release(mha);
     heed_linear_release(linear);
 }

@@ -199,11 +199,31 @@ static void check_counters(void)
 #endif
 }
 
+enum { LAYER_DIM = 16, LAYER_HEADS = 2, LAYER_KEYS = 400 };
+
+static heed_attn_desc layer_attention(int32_t rows)
+{
+    return (heed_attn_desc){.struct_size = sizeof(heed_attn_desc),
+                            .features = HEED_HAS_CAUSAL | HEED_HAS_LENS | HEED_HAS_PACKED,
+                            .position = HEED_POS_BOTTOM_RIGHT,
+                            .q_heads = LAYER_HEADS,
+                            .kv_heads = LAYER_HEADS,
+                            .qk_dim = LAYER_DIM / LAYER_HEADS,
+                            .v_dim = LAYER_DIM / LAYER_HEADS,
+                            .q_type = HEED_F32,
+                            .k_type = HEED_F32,
+                            .v_type = HEED_F32,
+                            .out_type = HEED_F32,
+                            .max_batch = 1,
+                            .max_q_len = rows,
+                            .max_kv_len = LAYER_KEYS};
+}
+
 /* A layer that turns, appends and attends over ragged rows; its input is the problem's q, as rows
  * of 16 columns, and its output goes to the problem's out. */
 static void check_layer(heed_context *context, unit_problem *p)
 {
-    enum { DIM = 16, HEADS = 2, MOST = 400 };
+    enum { DIM = LAYER_DIM, HEADS = LAYER_HEADS, MOST = LAYER_KEYS };
     static float cache[2][MOST][DIM], weight[DIM][3 * DIM];
     const int32_t rows = (int32_t)(p->out_bytes / sizeof(float) / DIM) < MOST
                              ? (int32_t)(p->out_bytes / sizeof(float) / DIM)
@@ -219,20 +239,7 @@ static void check_layer(heed_context *context, unit_problem *p)
     back.out_dim = DIM;
     const heed_const_view w = {weight, {3 * DIM, 1}};
     const heed_view table = {cache, {0, DIM / HEADS, DIM, 1}};
-    heed_attn_desc attn = {.struct_size = sizeof attn,
-                           .features = HEED_HAS_CAUSAL | HEED_HAS_LENS | HEED_HAS_PACKED,
-                           .position = HEED_POS_BOTTOM_RIGHT,
-                           .q_heads = HEADS,
-                           .kv_heads = HEADS,
-                           .qk_dim = DIM / HEADS,
-                           .v_dim = DIM / HEADS,
-                           .q_type = HEED_F32,
-                           .k_type = HEED_F32,
-                           .v_type = HEED_F32,
-                           .out_type = HEED_F32,
-                           .max_batch = 1,
-                           .max_q_len = rows,
-                           .max_kv_len = MOST};
+    const heed_attn_desc attn = layer_attention(rows);
     heed_mha_desc desc = {.struct_size = sizeof desc,
                           .features = HEED_MHA_HAS_CACHE,
                           .attn = &attn,
