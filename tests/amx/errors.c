@@ -59,27 +59,28 @@ static double error_of(heed_context *context, const kit_spec *spec, double *limi
     return error;
 }
 
+static const struct {
+    const char *name;
+    uint32_t values;
+} values[] = {{"N(0,1)", KIT_NORMAL},       {"creeping", KIT_CREEPING},
+              {"rising", KIT_RISING},       {"falling", KIT_FALLING},
+              {"1e4 apart", KIT_APART},     {"equal", KIT_EQUAL_KEYS},
+              {"v denormal", KIT_DENORMAL}, {"signed zeros", KIT_SIGNED_ZEROS}};
+static const struct {
+    const char *name;
+    uint32_t type, out_type, accuracy;
+    double most; /* of the relative L2 error */
+} kinds[] = {{"bf16, out bf16", HEED_BF16, HEED_BF16, HEED_ACCURACY_BF16, 2.6e-3},
+             {"bf16, out f32", HEED_BF16, HEED_F32, HEED_ACCURACY_BF16, 2.0e-3},
+             {"f32 split", HEED_F32, HEED_F32, HEED_ACCURACY_SPLIT, 1.0e-5},
+             {"f16 split", HEED_F16, HEED_F32, HEED_ACCURACY_SPLIT, 1.0e-5}};
+static const struct {
+    uint32_t dim;
+    int64_t q_len, kv_len;
+} shapes[] = {{64, 48, 700}, {128, 48, 1500}, {40, 3, 2500}};
+
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        uint32_t values;
-    } values[] = {{"N(0,1)", KIT_NORMAL},       {"creeping", KIT_CREEPING},
-                  {"rising", KIT_RISING},       {"falling", KIT_FALLING},
-                  {"1e4 apart", KIT_APART},     {"equal", KIT_EQUAL_KEYS},
-                  {"v denormal", KIT_DENORMAL}, {"signed zeros", KIT_SIGNED_ZEROS}};
-    static const struct {
-        const char *name;
-        uint32_t type, out_type, accuracy;
-        double most; /* of the relative L2 error */
-    } kinds[] = {{"bf16, out bf16", HEED_BF16, HEED_BF16, HEED_ACCURACY_BF16, 2.6e-3},
-                 {"bf16, out f32", HEED_BF16, HEED_F32, HEED_ACCURACY_BF16, 2.0e-3},
-                 {"f32 split", HEED_F32, HEED_F32, HEED_ACCURACY_SPLIT, 1.0e-5},
-                 {"f16 split", HEED_F16, HEED_F32, HEED_ACCURACY_SPLIT, 1.0e-5}};
-    static const struct {
-        uint32_t dim;
-        int64_t q_len, kv_len;
-    } shapes[] = {{64, 48, 700}, {128, 48, 1500}, {40, 3, 2500}};
     const char *backend = argc > 1 ? argv[1] : "amx_model";
     heed_context_options options = {.struct_size = sizeof options, .backends = backend};
     heed_context *context = NULL;

@@ -24,6 +24,22 @@ static void choose_codes(fuzz_cache *c, fuzz_bytes *bytes)
     c->v_dim = (c->v_dim + v - 1) / v * v;
 }
 
+static void choose_rotary(fuzz_cache *c, fuzz_bytes *bytes)
+{
+    c->rotary.style = fuzz_below(bytes, 3);
+    if (c->qk_dim < 2)
+        c->rotary.style = HEED_ROTARY_NONE;
+    if (c->rotary.style) {
+        c->rotary.dims = 2 + 2 * fuzz_below(bytes, c->qk_dim / 2);
+        c->rotary.scale = fuzz_rarely(bytes, 4) ? 0.25F + (float)fuzz_byte(bytes) : 0;
+        c->rotary.mscale = fuzz_rarely(bytes, 4) ? (float)fuzz_byte(bytes) / 64 - 1 : 0;
+        if (fuzz_rarely(bytes, 4))
+            c->rotary.freq = c->freq;
+        else
+            c->rotary.base = fuzz_rarely(bytes, 3) ? 2 + (float)fuzz_byte(bytes) * 4000 : 0;
+    }
+}
+
 static void choose(fuzz_cache *c, fuzz_bytes *bytes)
 {
     uint64_t some = fuzz_byte(bytes) & (fuzz_byte(bytes) | fuzz_byte(bytes));
@@ -54,18 +70,7 @@ static void choose(fuzz_cache *c, fuzz_bytes *bytes)
     c->softcap = (float)fuzz_byte(bytes) / 16;
     c->window = fuzz_below(bytes, 40);
     c->accuracy = fuzz_below(bytes, 5);
-    c->rotary.style = fuzz_below(bytes, 3);
-    if (c->qk_dim < 2)
-        c->rotary.style = HEED_ROTARY_NONE;
-    if (c->rotary.style) {
-        c->rotary.dims = 2 + 2 * fuzz_below(bytes, c->qk_dim / 2);
-        c->rotary.scale = fuzz_rarely(bytes, 4) ? 0.25F + (float)fuzz_byte(bytes) : 0;
-        c->rotary.mscale = fuzz_rarely(bytes, 4) ? (float)fuzz_byte(bytes) / 64 - 1 : 0;
-        if (fuzz_rarely(bytes, 4))
-            c->rotary.freq = c->freq;
-        else
-            c->rotary.base = fuzz_rarely(bytes, 3) ? 2 + (float)fuzz_byte(bytes) * 4000 : 0;
-    }
+    choose_rotary(c, bytes);
     c->most = 0;
     for (int64_t b = 0; b < c->batch; b++) {
         c->tokens[b] = (int32_t)fuzz_length(bytes, 30, 180);
