@@ -310,6 +310,28 @@ static int bits_are_the_same(const layer_spec *s)
            (s->features & HEED_HAS_REPRODUCIBLE_CHUNKS);
 }
 
+/* After a run with its rows at is[] in buffer[] and those of the first run at was[]. */
+static void compare_elsewhere(const layer *l, const rows was[5], const rows is[5],
+                              const guard_buffer buffer[5], const unsigned char *weights,
+                              unsigned char *const cache[2])
+{
+    const layer_spec *s = &l->spec;
+    for (int n = 3; n < 5; n++) {
+        if (!was[n].view.data)
+            continue;
+        if (!only_rows_written(l, &is[n], &buffer[n]))
+            fuzz_finding("elsewhere", "wrote outside the rows of y or lse");
+        if (bits_are_the_same(s) && !same_rows(l, &was[n], &is[n]))
+            fuzz_finding("elsewhere", n == 3 ? "other bits of y" : "other bits of lse");
+    }
+    if (l->args.weights.data && bits_are_the_same(s) &&
+        memcmp(weights, l->buffer[LAYER_WEIGHTS].data, l->buffer[LAYER_WEIGHTS].bytes) != 0)
+        fuzz_finding("elsewhere", "other bits of the weights");
+    for (int n = 0; n < 2 && s->cache; n++)
+        if (memcmp(cache[n], l->buffer[LAYER_K + n].data, l->buffer[LAYER_K + n].bytes) != 0)
+            fuzz_finding("elsewhere", "another cache");
+}
+
 static void again_elsewhere(layer *l, fuzz_bytes *bytes)
 {
     static const int which[] = {LAYER_X, LAYER_XKV, LAYER_RESIDUAL, LAYER_Y, LAYER_LSE};
@@ -351,20 +373,7 @@ static void again_elsewhere(layer *l, fuzz_bytes *bytes)
         if (args.weights.data)
             memcpy(weights, l->buffer[LAYER_WEIGHTS].data, l->buffer[LAYER_WEIGHTS].bytes);
         run_in_host(l, &args, bytes, "elsewhere");
-        for (int n = 3; n < 5; n++) {
-            if (!was[n].view.data)
-                continue;
-            if (!only_rows_written(l, &is[n], &buffer[n]))
-                fuzz_finding("elsewhere", "wrote outside the rows of y or lse");
-            if (bits_are_the_same(s) && !same_rows(l, &was[n], &is[n]))
-                fuzz_finding("elsewhere", n == 3 ? "other bits of y" : "other bits of lse");
-        }
-        if (args.weights.data && bits_are_the_same(s) &&
-            memcmp(weights, l->buffer[LAYER_WEIGHTS].data, l->buffer[LAYER_WEIGHTS].bytes) != 0)
-            fuzz_finding("elsewhere", "other bits of the weights");
-        for (int n = 0; n < 2 && s->cache; n++)
-            if (memcmp(cache[n], l->buffer[LAYER_K + n].data, l->buffer[LAYER_K + n].bytes) != 0)
-                fuzz_finding("elsewhere", "another cache");
+        compare_elsewhere(l, was, is, buffer, weights, cache);
     }
     free(weights);
     free(cache[0]);
