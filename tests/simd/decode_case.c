@@ -33,7 +33,7 @@ void tensor_make(tensor *t, uint32_t type, int64_t heads, int64_t rows, int64_t 
 {
     int64_t gap = layout == 2 ? 2 : 1, odd = layout == 3 ? 1 : 0;
     size_t elements = (size_t)(heads * rows * dims * gap + 64);
-    t->type = type;
+    *t = (tensor){.type = type};
     t->memory = nan_memory(type, elements);
     t->rows.dim_stride = gap;
     t->rows.row_stride = layout == 1 ? heads * dims : dims * gap;
