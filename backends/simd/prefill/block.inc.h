@@ -25,6 +25,11 @@ typedef struct prefill {
     int64_t v_stride, v_group; /* words from word to word of keys, from STEP columns to the next */
     float *s, *bias, *k_copy, *v_copy;
     uint64_t *seen;
+    const panel
+        *dense; /* whose mask and bias seen and bias hold, of the block up to dense_end; or NULL */
+    int64_t dense_end;
+    int32_t
+        shared; /* all heads of the tile have one mask and bias, and nothing else hides keys of some */
     int32_t lists; /* spans of rows do not say all that ranges and key blocks do */
     int32_t needs; /* HEED_BLOCK_*: keys of the block at hand that some row of the tile may see */
     uint64_t needed[2]; /* a bit each */
@@ -109,6 +114,17 @@ static int64_t rows_of_document(const prefill *f, int64_t row, int64_t n_rows)
         far = end > far ? end : far;
     }
     return n_rows;
+}
+
+/* Rows of one head that fill vectors are a panel of their own where heads share their mask: what it
+ * says of them is brought into the lanes once for all heads. */
+static int mask_is_shared(const prefill *f)
+{
+    const heed_tile *tile = f->tile;
+    return tile->n_heads > 1 && !heed_has_lists(tile) && (tile->mask.data || tile->bias.data) &&
+           (!tile->mask.data || tile->mask.head_stride == 0) &&
+           (!tile->bias.data || tile->bias.head_stride == 0) && tile->q_count > LANES &&
+           tile->q_count % LANES == 0;
 }
 
 /* Takes rows from `row` on, of which there are n_rows, and returns how many. */
@@ -265,9 +281,37 @@ static int cut_to_lists(const prefill *f, const panel *p, block *b)
     return !gaps && all_low <= b->first && all_high >= high ? HEED_BLOCK_ALL : HEED_BLOCK_MIXED;
 }
 
+/* Is what a panel sees of b, and its bias, there from the panel before? So it is where heads share their
+ * masks, as panels of one head each and of the same rows follow each other then. */
+static int dense_is_there(const prefill *f, const panel *p, const block *b)
+{
+    const panel *last = f->dense;
+    return f->shared && last && f->dense_end == b->end && last->unused == p->unused &&
+           last->query[PANEL - 1] == p->query[PANEL - 1];
+}
+
+/* Who sees what of b, and its bias. dense: by mask and bias, too; listed: by ranges and key blocks. */
+static void show_who_sees(prefill *f, const panel *p, block *b, int dense, int listed)
+{
+    const heed_tile *tile = f->tile;
+    b->seen = f->seen;
+    b->bias = dense && tile->bias.data ? f->bias : NULL; /* elsewhere it is 0 */
+    if (dense && dense_is_there(f, p, b))
+        return;
+    see_ranges(p, b);
+    if (dense && tile->mask.data)
+        see_mask(tile, p, b);
+    if (listed)
+        see_lists(f->problem, tile, p, b);
+    if (b->bias)
+        transpose_bias(f->problem, tile, p, b, f->bias);
+    f->dense = dense ? p : NULL;
+    f->dense_end = b->end;
+}
+
 /* What a panel has to do with the block at hand: 0 if nothing. Without `masked`, as if mask and
  * bias were absent. */
-static int block_of_panel(const prefill *f, const panel *p, int masked, block *b)
+static int block_of_panel(prefill *f, const panel *p, int masked, block *b)
 {
     const heed_tile *tile = f->tile;
     int mask = masked ? panel_mask(f, p) : HEED_BLOCK_ALL;
@@ -291,18 +335,8 @@ static int block_of_panel(const prefill *f, const panel *p, int masked, block *b
     b->seen = NULL;
     b->bias = NULL;
     if (dense || listed == HEED_BLOCK_MIXED || b->first != f->first || b->end != f->end ||
-        p->all_first > b->first || p->all_end < b->end) {
-        b->seen = f->seen;
-        see_ranges(p, b);
-        if (dense && tile->mask.data)
-            see_mask(tile, p, b);
-        if (listed == HEED_BLOCK_MIXED)
-            see_lists(f->problem, tile, p, b);
-    }
-    if (dense && tile->bias.data) { /* elsewhere it is 0 */
-        transpose_bias(f->problem, tile, p, b, f->bias);
-        b->bias = f->bias;
-    }
+        p->all_first > b->first || p->all_end < b->end)
+        show_who_sees(f, p, b, dense, listed == HEED_BLOCK_MIXED);
     return 1;
 }
 

@@ -69,7 +69,9 @@ static void attend(prefill *f, panel *p, block *b)
         block_load_values(f);
     if (f->natural)
         modify_block(f->problem, p, b);
-    if (!plain)
+    if (b->bias && !f->natural)
+        bias_top_block(p, b, top);
+    else if (!plain)
         top_block(p, b, top);
     weigh_block(p, b, top);
 
@@ -185,6 +187,8 @@ static void show_block(const prefill *f, const panel *p, const block *b, int v, 
         }
         if (f->natural)
             x = modify(f->problem, p, b, x, j, v, stage);
+        else if (b->bias)
+            x = biased(p, b, x, j, v);
         if (m) {
             if (f->natural)
                 x = v_mul(x, v_set1((float)LOG2_E));
@@ -225,12 +229,16 @@ static void show_panel(prefill *f, panel *p, const heed_rows *out, uint32_t stag
  */
 
 /* In log2 units as early as possible; in natural ones where a modifier needs them, scores are
- * shown, or log2(e) * scale may not fit into a float. */
+ * shown, or log2(e) times scale or the slope of a bias may not fit into a float. */
 static void set_units(prefill *f, int natural)
 {
+    const heed_tile *tile = f->tile;
     double factor = (double)f->problem->scale;
     f->natural = natural || fabs(factor) > 1e30 ||
-                 (f->problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS)) != 0;
+                 (f->problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI)) != 0;
+    for (int64_t h = 0; h < tile->n_heads && tile->bias_slope; h++)
+        if (!(fabsf(tile->bias_slope[h]) <= 1e30f))
+            f->natural = 1;
 #if PAIR == 2
     /* Scale alone: what is rounded to bf16 there is exact where scale is a power of two. */
     f->factor = (float)factor;
@@ -297,6 +305,30 @@ static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
         panel_end(f, tile, p[i]);
 }
 
+/* Where the rows of the next panel begin. */
+typedef struct cursor {
+    int64_t head, row;
+} cursor;
+
+/* Fills a panel and moves on: through the rows of head after head, or with shared through the heads of
+ * the same rows, so that panels of one mask follow each other. */
+static void take_rows(const prefill *f, panel *p, cursor *at)
+{
+    const heed_tile *tile = f->tile;
+    const int64_t row = at->head * tile->q_count + at->row;
+    if (f->shared) {
+        const int64_t n = panel_begin(f, p, row, tile->q_count - at->row);
+        if (++at->head < tile->n_heads)
+            return;
+        at->row += n;
+        at->head = at->row < tile->q_count ? 0 : tile->n_heads;
+    } else {
+        const int64_t next = row + panel_begin(f, p, row, tile->n_heads * tile->q_count - row);
+        at->head = next / tile->q_count;
+        at->row = next % tile->q_count;
+    }
+}
+
 heed_status HEED_ISA_FUNCTION(heed_attn_prefill)(const heed_simd_tuning *tuning,
                                                  const heed_problem *problem, heed_tile *tile,
                                                  void *scratch)
@@ -321,11 +353,13 @@ heed_status HEED_ISA_FUNCTION(heed_attn_prefill)(const heed_simd_tuning *tuning,
         p[i]->kept = p[i]->o + whole_steps(problem->v_dim) * PANEL;
     }
 
-    int64_t n_rows = tile->n_heads * tile->q_count;
-    for (int64_t row = 0; row < n_rows;) {
+    f.shared = mask_is_shared(&f);
+    cursor at = {0, 0};
+    while (at.head < tile->n_heads) {
         int64_t n = 0;
-        for (; n < f.layout.panels && row < n_rows; n++)
-            row += panel_begin(&f, p[n], row, n_rows - row);
+        f.dense = NULL;
+        for (; n < f.layout.panels && at.head < tile->n_heads; n++)
+            take_rows(&f, p[n], &at);
         if (!(tile->flags & HEED_TILE_OUTPUTS)) {
             run_panels(&f, tile, p, n);
             continue;

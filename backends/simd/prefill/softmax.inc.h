@@ -117,6 +117,28 @@ V_NOINLINE void top_block(const panel *p, const block *b, float *top)
     }
 }
 
+/* The score of one key in log2 units, with its bias. */
+V_INLINE vf biased(const panel *p, const block *b, vf s, int64_t j, int v)
+{
+    const vf slope = v_mul(v_load(p->bias_slope + v * LANES), v_set1((float)LOG2_E));
+    return v_fma(slope, v_load(b->bias + (j - b->first) * PANEL + v * LANES), s);
+}
+
+/* Adds the bias to scores in log2 units. Then as top_block(); a block with a bias says who sees what. */
+V_NOINLINE void bias_top_block(const panel *p, const block *b, float *top)
+{
+    for (int v = first_vector(p); v < VECTORS; v++) {
+        vf most = v_set1(-INFINITY);
+        float *s = b->s + v * LANES;
+        for (int64_t j = b->first; j < b->to[v]; j++, s += PANEL) {
+            vf x = biased(p, b, v_load(s), j, v);
+            v_store(s, x);
+            most = v_select(seen_lanes(b->seen + (j - b->first), v), v_max(x, most), most);
+        }
+        v_store(top + v * LANES, most);
+    }
+}
+
 /* The weight of one key's scores. seen is NULL where every row sees every key. */
 V_INLINE vf weigh_key(const float *s, const uint64_t *seen, int v, vf m)
 {
