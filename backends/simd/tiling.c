@@ -100,6 +100,7 @@ heed_status heed_simd_prefill_tiling(const void *machine, const heed_problem *pr
         rows -= rows % HEED_PREFILL_PANEL(tuning->lanes);
     out->query_rows = rows < 1 ? 1 : (uint32_t)rows;
     out->key_block = (uint32_t)layout.key_block;
+    out->wants_seen = 1;
     out->state_log2 = 1;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
     out->scratch_bytes = layout.bytes > small.bytes ? layout.bytes : small.bytes;

@@ -6,6 +6,7 @@
 #include "base/fpenv.h"
 #include "base/reason.h"
 #include "lease.h"
+#include "mask_bits.h"
 #include "mask_summary.h"
 #include "runtime/parallel.h"
 #include "schedule.h"
@@ -130,7 +131,7 @@ static void release_unit(heed_worker *w)
 /* ---- running a tile ---------------------------------------------------------------------------
  */
 
-/* Sets the tile's mask_blocks. Kv heads whose rows have one mask share its summary: the first to
+/* Sets the tile's mask_blocks, and seen. Kv heads whose rows have one mask share its summary: the first to
  * come makes it. Only where keys are not cut: of few rows a mask is little beside their keys. */
 static void summarise_mask(heed_worker *w)
 {
@@ -140,6 +141,7 @@ static void summarise_mask(heed_worker *w)
     heed_tile *t = &w->tile;
     uint8_t *own = (uint8_t *)w->area + l->part_mask;
     set_flush(w, 0);
+    t->seen = NULL;
     const int shared =
         w->run_of_call < l->mask_entries && w->sequence->n_chunks == 1 && heed_shares_masks(t);
     if (!shared) {
@@ -148,13 +150,22 @@ static void summarise_mask(heed_worker *w)
     }
     atomic_uchar *state = &w->run->mask_state[w->run_of_call];
     uint8_t *table = w->run->mask_table + (size_t)w->run_of_call * l->mask_row;
+    uint64_t *bits = NULL;
+    if (c->tiling.wants_seen && w->run_of_call < l->mask_bit_runs)
+        bits = w->run->mask_bits + w->run_of_call * l->bit_rows * l->bit_words;
     unsigned char found = HEED_RAW;
     if (atomic_compare_exchange_strong(state, &found, HEED_BUSY)) {
         heed_mask_summary(&c->problem, key_block, t, table);
-        atomic_store_explicit(state, HEED_READY, memory_order_release);
-    } else if (found == HEED_READY) {
+        found = bits && heed_mask_bits(&c->problem, key_block, t, bits, l->bit_words)
+                    ? HEED_READY_SEEN
+                    : HEED_READY;
+        atomic_store_explicit(state, found, memory_order_release);
+    }
+    if (found >= HEED_READY) {
         t->mask_blocks = table;
         t->mask_block_stride = 0;
+        t->seen = found == HEED_READY_SEEN && !(t->flags & HEED_TILE_OUTPUTS) ? bits : NULL;
+        t->seen_stride = l->bit_words;
     } else {
         heed_mask_summary(&c->problem, key_block, t, own);
     }

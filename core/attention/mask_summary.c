@@ -127,9 +127,7 @@ static void combine(const uint8_t *lists, int64_t blocks, uint8_t *kind)
             kind[n] = lists[n];
 }
 
-/* Is there a slope that a bias of 0 does not vanish with? Of all heads: those of other tiles may share the
- * summary. */
-static int has_odd_slope(const heed_problem *problem, const heed_tile *tile)
+int heed_has_odd_slope(const heed_problem *problem, const heed_tile *tile)
 {
     for (uint32_t h = 0; tile->bias_slope && h < problem->q_heads; h++)
         if (!isfinite((tile->bias_slope - tile->first_head)[h]))
@@ -183,7 +181,7 @@ static void classify_bias(const heed_problem *problem, const heed_tile *tile, ui
 {
     const heed_rows *b = &tile->bias;
     const int64_t rows = b->row_stride ? tile->q_count : 1;
-    const uint8_t odd = has_odd_slope(problem, tile) ? ADDS : 0;
+    const uint8_t odd = heed_has_odd_slope(problem, tile) ? ADDS : 0;
     for (int64_t n = 0; n < blocks; n++)
         kind[n] = !masked || kind[n] == HEED_BLOCK_ALL ? odd
                   : kind[n] == HEED_BLOCK_NONE         ? BY_MASK

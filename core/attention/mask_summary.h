@@ -13,6 +13,10 @@ static inline int heed_shares_masks(const heed_tile *tile)
            (!tile->key_blocks.data || tile->key_blocks.head_stride == 0);
 }
 
+/* Is there a slope that a bias of 0 does not vanish with? Of all heads: those of other tiles may share what
+ * is made of one. */
+int heed_has_odd_slope(const heed_problem *problem, const heed_tile *tile);
+
 /* Fills tile->mask_blocks (at `summary`, room for n_heads + 1 times the tile's key blocks) from the
  * tile's mask, bias, ranges and key blocks. One row serves all heads where they share them. */
 void heed_mask_summary(const heed_problem *problem, uint32_t key_block, heed_tile *tile,

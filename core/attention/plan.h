@@ -34,10 +34,14 @@ typedef struct heed_layout {
     size_t part, part_state, part_mask;     /* private to a part */
     size_t mask_states, mask_table; /* mask summaries that kv heads share; where they start */
     size_t mask_row;                /* of one sequence's run of rows, in the table */
+    size_t mask_bits; /* what rows of the first mask_bit_runs of them see, where bits can say it */
     uint32_t rows;                  /* state rows of the largest tile */
     uint32_t kv_heads;              /* of a tile, at the most */
     int64_t acc_stride, max_groups, max_units, max_blocks;
     int64_t mask_runs, mask_entries; /* runs of one sequence; rows of the table */
+    int64_t bit_rows,
+        bit_words; /* rows of a run that have bits, words of each; 0: nobody wants them */
+    int64_t mask_bit_runs;
 } heed_layout;
 
 struct heed_attn {

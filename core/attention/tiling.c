@@ -8,5 +8,6 @@ const char *heed_tiling_flaw(const heed_attn_kernel *kernel, const heed_tiling *
            : t->key_chunk % t->key_block                  ? "key_chunk"
            : t->prepare_bytes % 64 || (t->prepare_bytes && !HEED_KERNEL_HAS(kernel, prepare))
                ? "prepare_bytes"
-               : NULL;
+           : t->wants_seen > 1 ? "wants_seen"
+                               : NULL;
 }

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/compiler.h"
 #include "base/reason.h"
+#include "mask_bits.h"
 
 /* What a part may have altogether: prepared blocks get what is left of it. */
 #define BYTES_PER_PART (UINT64_C(4) << 20)
@@ -15,6 +16,8 @@
 /* Room for mask summaries that kv heads share: 190 runs of rows of 65536 keys. What has none is
  * summarised by each kv head for itself. */
 #define MASK_TABLE_BYTES ((size_t)256 << 10)
+/* And the most that bits of dense masks do, 512 rows of 16384 keys; the rest is read from the masks. */
+#define MASK_BITS_BYTES ((size_t)1 << 20)
 
 /* Largest number of query rows of a sequence of this class. */
 static int64_t class_rows(const heed_attn *plan, uint32_t query_class)
@@ -125,6 +128,8 @@ static void add_class(heed_attn *plan, const heed_class_plan *c, needs *n)
         t->key_chunk ? heed_min64(blocks, heed_ceil_div(t->key_chunk, t->key_block) + 1) : blocks;
     n->kinds = max_size(n->kinds, ((size_t)plan->group * heads + (size_t)has_both(plan)) *
                                       ((size_t)tile_blocks + 1));
+    if (t->wants_seen && d->features & DENSE)
+        l->bit_rows = heed_max64(l->bit_rows, heed_max64(1, heed_min64(most, t->query_rows)));
     n->scratch = max_size(n->scratch, t->scratch_bytes);
     if (chunks > 1) {
         size_t state = 0, groups = 0;
@@ -162,8 +167,13 @@ static int lay_out_fixed(heed_attn *plan, int summarise)
     const size_t most = MASK_TABLE_BYTES / l->mask_row;
     bad = heed_mul_size(batch, (size_t)l->mask_runs, &runs);
     l->mask_entries = (int64_t)(runs < most ? runs : most);
+    l->bit_words = heed_mask_words(plan->desc.max_kv_len);
+    const size_t bits = (size_t)(l->bit_rows * l->bit_words) * sizeof(uint64_t);
+    if (bits)
+        l->mask_bit_runs = heed_min64(l->mask_entries, (int64_t)(MASK_BITS_BYTES / bits));
     return bad || append(&l->fixed, (size_t)l->mask_entries, 1, &l->mask_states) ||
-           append(&l->fixed, (size_t)l->mask_entries, l->mask_row, &l->mask_table);
+           append(&l->fixed, (size_t)l->mask_entries, l->mask_row, &l->mask_table) ||
+           append(&l->fixed, (size_t)l->mask_bit_runs, bits, &l->mask_bits);
 }
 
 /* What each part brings to be lent, and what is its own. */
@@ -261,6 +271,7 @@ void heed_workspace_place(heed_attn_run_state *run, const heed_attn *plan, uint3
     run->unit = (heed_lease *)(base + l->units);
     run->mask_state = (atomic_uchar *)(base + l->mask_states);
     run->mask_table = (uint8_t *)base + l->mask_table;
+    run->mask_bits = (uint64_t *)(void *)(base + l->mask_bits);
     run->seams = (heed_pool){.base = base + l->fixed, .stride = l->seams};
     run->states = (heed_pool){.base = run->seams.base + n_parts * l->seams_per_part};
     char *marks = run->states.base + n_parts * l->states_per_part;

@@ -50,8 +50,9 @@ typedef struct heed_attn_run_state {
     heed_pool seams, states, units;
     size_t unit_blocks, unit_data; /* of a unit: key blocks at most; where their data starts */
     char *parts;
-    atomic_uchar *mask_state; /* HEED_RAW, HEED_BUSY or HEED_READY of each row of the table */
+    atomic_uchar *mask_state; /* HEED_RAW to HEED_READY_SEEN of each row of the table */
     uint8_t *mask_table;
+    uint64_t *mask_bits;
     double estimate;  /* nanoseconds of one core */
     char apart_1[64]; /* a workspace is aligned to 64 bytes; the counter has its lines to itself */
     atomic_llong next_tile;
@@ -67,7 +68,7 @@ heed_status heed_attn_run_hooked(const heed_attn *plan, const heed_attn_args *ar
                                  heed_error *why);
 
 /* What all parts use and whoever comes first makes; who finds it busy makes its own. */
-enum { HEED_RAW, HEED_BUSY, HEED_READY };
+enum { HEED_RAW, HEED_BUSY, HEED_READY, HEED_READY_SEEN /* and with bits, of a mask */ };
 
 /* Computes plan->layout. */
 heed_status heed_workspace_layout(heed_attn *plan, heed_error *why);

@@ -84,7 +84,8 @@ typedef struct heed_tiling {
      * may give it fewer. Where heads lie side by side in memory (in pages, or a key's rows of all heads
      * behind each other) the second counts: one head's share there is a short piece of memory. With
      * prepare_bytes neither does. */
-    uint32_t kv_heads, kv_heads_beside, reserved;
+    uint32_t kv_heads, kv_heads_beside;
+    uint32_t wants_seen;  /* 1: tiles get `seen` where core has it; else 0 */
     size_t scratch_bytes; /* per part; comes aligned to 64 bytes */
     size_t prepare_bytes; /* per key block; 0 without prepare. A multiple of 64 */
 } heed_tiling;
@@ -174,6 +175,11 @@ typedef struct heed_tile {
     /* The first key of which mask and bias have a column (where its dim is still the key): those before
      * it have none, are visible to both and have bias 0. 0 without HEED_HAS_MASK_FROM. */
     int64_t mask_from;
+    /* Where the kernel wants it, heads share their masks and no bias is more than 0 and -inf: what mask and
+     * bias together let rows see. Row i has the words from (i - q_first) * seen_stride on, key j is bit
+     * j % 64 of word j / 64; those of blocks that are not MIXED say nothing. NULL: not given. */
+    const uint64_t *seen;
+    int64_t seen_stride;
 } heed_tile;
 
 #define HEED_UNBOUNDED (INT64_C(1) << 60)

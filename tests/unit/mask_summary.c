@@ -1,6 +1,8 @@
 /* What core tells kernels of blocks of keys, NONE, ALL or MIXED, is what plain loops over mask, bias and ranges
- * find: for every type of bias, strides, a mask that begins late, slopes, heads that share and that do not. */
+ * find: for every type of bias, strides, a mask that begins late, slopes, heads that share and that do not. So is
+ * what it tells them of each key, in bits. */
 #include "attention/mask_summary.h"
+#include "attention/mask_bits.h"
 #include "unit.h"
 
 #include <math.h>
@@ -13,6 +15,7 @@ static float bias[HEADS * ROWS * WIDE];
 static uint32_t typed[HEADS * ROWS * WIDE];
 static int32_t ranges[HEADS][ROWS][2][2];
 static uint32_t state = 1;
+static int n_there; /* tiles that got bits */
 
 static uint32_t draw(uint32_t n)
 {
@@ -83,6 +86,39 @@ static int kind_of(const heed_tile *t, int64_t h, int64_t first, int64_t end, in
     return by_mask || by_bias ? HEED_BLOCK_NONE : all ? HEED_BLOCK_ALL : HEED_BLOCK_MIXED;
 }
 
+static int is_mixed(const heed_tile *t, int64_t j)
+{
+    return t->mask_blocks[j / BLOCK - t->k_first / BLOCK] == HEED_BLOCK_MIXED;
+}
+
+/* The bits of a tile whose heads share their masks: there, where biases of the words that are made are 0 and
+ * -inf alone, and then what mask and bias say. */
+static void check_bits(const heed_problem *problem, const heed_tile *t, int odd)
+{
+    enum { WORDS = 3 };
+    uint64_t bits[ROWS * WORDS];
+    int wrong = 0, numbers = t->bias.data && odd, mixed[WORDS] = {0};
+    for (int64_t j = t->k_first; j < t->k_end; j++)
+        mixed[j / 64] |= is_mixed(t, j);
+    memset(bits, 0xaa, sizeof bits);
+    const int there = heed_mask_bits(problem, BLOCK, t, bits, WORDS);
+    for (int64_t i = t->q_first; i < t->q_first + t->q_count; i++)
+        for (int64_t j = t->k_first; j < t->k_end; j++) {
+            const int late = j < t->mask_from;
+            const float x =
+                t->bias.data && !late ? bias[i * t->bias.row_stride + j * t->bias.dim_stride] : 0;
+            const int seen =
+                x != -INFINITY && (!t->mask.data || late || mask[i * t->mask.row_stride + j]);
+            numbers |= mixed[j / 64] && x != 0 && x != -INFINITY;
+            wrong += is_mixed(t, j) &&
+                     (int)(bits[(i - t->q_first) * WORDS + j / 64] >> j % 64 & 1) != seen;
+        }
+    CHECK(there == !numbers, "bits are there: %d, biases other than 0 and -inf: %d", there,
+          numbers);
+    CHECK(!there || !wrong, "%d bits are wrong", wrong);
+    n_there += there;
+}
+
 static void check_case(void)
 {
     static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
@@ -133,11 +169,14 @@ static void check_case(void)
             CHECK(t.mask_blocks[h * t.mask_block_stride + at - t.k_first / BLOCK] == kind,
                   "head %d, keys [%d, %d)", (int)h, (int)first, (int)end);
         }
+    if (what != 3 && heed_shares_masks(&t))
+        check_bits(&problem, &t, is_odd);
 }
 
 int main(void)
 {
     for (int i = 0; i < CASES; i++)
         check_case();
+    CHECK(n_there > CASES / 20, "%d tiles had bits", n_there);
     return unit_end();
 }

@@ -295,11 +295,13 @@ static void show_who_sees(prefill *f, const panel *p, block *b, int dense, int l
 {
     const heed_tile *tile = f->tile;
     b->seen = f->seen;
-    b->bias = dense && tile->bias.data ? f->bias : NULL; /* elsewhere it is 0 */
+    b->bias = dense && tile->bias.data && !tile->seen ? f->bias : NULL; /* elsewhere it is 0 */
     if (dense && dense_is_there(f, p, b))
         return;
     see_ranges(p, b);
-    if (dense && tile->mask.data)
+    if (dense && tile->seen)
+        see_bits(tile, p, b);
+    else if (dense && tile->mask.data)
         see_mask(tile, p, b);
     if (listed)
         see_lists(f->problem, tile, p, b);

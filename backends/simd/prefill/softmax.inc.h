@@ -316,6 +316,20 @@ V_NOINLINE void see_lists(const heed_problem *problem, const heed_tile *tile, co
     }
 }
 
+/* Keys that mask and bias hide are lost to b->seen: of tiles whose `seen` says all about them. */
+V_NOINLINE void see_bits(const heed_tile *tile, const panel *p, const block *b)
+{
+    for (int64_t j = b->first - b->first % 64; j < b->end; j += 64) {
+        const int64_t first = j > b->first ? j : b->first, end = j + 64 < b->end ? j + 64 : b->end;
+        uint64_t bits[64] = {0};
+        for (int64_t lane = p->unused; lane < PANEL; lane++)
+            bits[lane] = tile->seen[(p->query[lane] - tile->q_first) * tile->seen_stride + j / 64];
+        transpose_bits(bits);
+        for (int64_t key = first; key < end; key++)
+            b->seen[key - b->first] &= bits[key - j];
+    }
+}
+
 V_NOINLINE void see_mask(const heed_tile *tile, const panel *p, const block *b)
 {
     for (int64_t j = first_column(tile, b); j < b->end; j += 64) {
