@@ -19,7 +19,7 @@ static int64_t place(const int64_t stride[4], int64_t row, int64_t head, int64_t
 static double lse_of(const heed_merging *m, uint32_t part, int64_t row, int64_t head)
 {
     const heed_const_view *v = &m->lses[part];
-    return (double)heed_load(HEED_F32, v->data, place(v->stride, row, head, 0));
+    return (double)heed_load(HEED_F32, v->data, place(v->stride, row, head + m->skip, 0));
 }
 
 /* ln of the sum of exp over parts and sink. What is alone stays as it is. */
@@ -84,7 +84,7 @@ static void merge_row(const heed_merging *m, int64_t row, int64_t head)
             if (lse == none)
                 continue;
             const double weight = exp(lse - total);
-            read_dims(&m->parts[i], place(m->parts[i].stride, row, head, first), n, x);
+            read_dims(&m->parts[i], place(m->parts[i].stride, row, head + m->skip, first), n, x);
             for (int64_t d = 0; d < n; d++)
                 sum[d] += weight * (double)x[d];
         }
@@ -99,6 +99,12 @@ void heed_merge_rows(const heed_merging *m, int64_t first, int64_t end)
     for (int64_t row = first; row < end; row++)
         for (int64_t head = 0; head < m->heads; head++)
             merge_row(m, row, head);
+}
+
+void heed_merge_heads(const heed_merging *m, int64_t first, int64_t end)
+{
+    for (int64_t n = first; n < end; n++)
+        merge_row(m, n / m->heads, n % m->heads);
 }
 
 /* ---- checks -----------------------------------------------------------------------------------

@@ -286,6 +286,7 @@ static heed_status run_placed(heed_group_call *call, heed_scheme *scheme, void *
     if (st != HEED_OK)
         return give_up(call, st);
     const uint32_t threads = heed_threads_for(context, executor);
+    call->crew = (heed_crew){executor, threads, heed_serial_limit(context, executor)};
     const size_t least = heed_attn_workspace_bytes(call->local, 1);
     size_t most = heed_attn_workspace_bytes(call->local, threads);
     if (!used || !least || __builtin_add_overflow(most, used, &most))

@@ -3,6 +3,7 @@
 #define HEED_CORE_LOCAL_H
 
 #include "attention/workspace.h"
+#include "crew.h"
 #include "shape.h"
 
 /* A call on this rank. */
@@ -12,6 +13,7 @@ typedef struct heed_group_call {
     heed_attn *local; /* the plan of its runs */
     heed_attn_args args;
     const heed_transport *transport;
+    heed_crew crew;
     heed_error *why;
 } heed_group_call;
 

@@ -3,6 +3,7 @@
 
 #include <heed/kit.h>
 
+#include "base/checked.h"
 #include "base/reason.h"
 
 /* A tensor of a rank: where its rows lie. */
@@ -24,7 +25,7 @@ static int64_t row_at(const source *s, int64_t b, int64_t j)
     return s->starts ? (s->starts[b] + j) * stride[2] : b * stride[0] + j * stride[2];
 }
 
-static char *copy_row(const source *s, int64_t at, char *to)
+static void copy_row(const source *s, int64_t at, char *to)
 {
     const int64_t *stride = s->view.stride;
     const size_t bytes = (size_t)heed_offset_bytes(s->type, s->dim);
@@ -39,17 +40,35 @@ static char *copy_row(const source *s, int64_t at, char *to)
         for (int64_t d = 0; d < s->dim; d++)
             memcpy(to + (size_t)d * each, row + heed_offset_bytes(s->type, d * stride[3]), each);
     }
-    return to;
+}
+
+/* What is copied, of all sequences; [n_parts] firsts of each. */
+typedef struct copying {
+    const heed_shape *shape;
+    const source *from;
+    const int32_t *first;
+    char *to;
+} copying;
+
+static void copy_tokens(void *arg, int64_t first, int64_t end)
+{
+    const copying *c = arg;
+    const heed_shape *s = c->shape;
+    const source *from = c->from;
+    const int64_t bytes = from->heads * heed_offset_bytes(from->type, from->dim);
+    for (int64_t b = 0, token = 0, n; b < s->batch && token < end; b++, token += n) {
+        n = heed_held_before(s, c->first, b, s->rank, s->part.n_parts);
+        for (int64_t j = heed_max64(0, first - token); j < heed_min64(n, end - token); j++)
+            copy_row(from, row_at(from, b, j), c->to + (token + j) * bytes);
+    }
 }
 
 static void copy(const heed_group_call *call, const source *s, const int32_t *first, char *to)
 {
-    const heed_shape *shape = &call->shape;
-    for (int64_t b = 0; b < shape->batch; b++) {
-        const int64_t n = heed_held_before(shape, first, b, shape->rank, shape->part.n_parts);
-        for (int64_t j = 0; j < n; j++)
-            to = copy_row(s, row_at(s, b, j), to);
-    }
+    copying c = {&call->shape, s, first, to};
+    const double bytes = (double)heed_offset_bytes(s->type, s->dim);
+    heed_crew_do(&call->crew, heed_held(&call->shape, first, call->shape.rank),
+                 (double)s->heads * heed_copy_nanoseconds(bytes), copy_tokens, &c);
 }
 
 heed_status heed_pack_check(const heed_group_call *call, heed_error *why)

@@ -6,7 +6,6 @@
 #include <heed/kit.h>
 
 #include "attention/merge.h"
-#include "base/fpenv.h"
 #include "base/reason.h"
 #include "pack.h"
 
@@ -125,12 +124,21 @@ static int hide(const heed_group_call *call, heed_piece *p)
     return any;
 }
 
-static void merge(const heed_ring *r, const heed_group_call *call)
+/* Work on rows of all heads. */
+typedef struct ring_work {
+    const heed_ring *r;
+    const heed_group_call *call;
+} ring_work;
+
+/* Of the tokens of the piece, sequence by sequence. */
+static void merge_tokens(void *arg, int64_t first, int64_t end)
 {
-    const heed_attn_desc *d = call->shape.desc;
+    const ring_work *work = arg;
+    const heed_ring *r = work->r;
+    const heed_attn_desc *d = work->call->shape.desc;
     const int64_t heads = d->q_heads, dim = d->v_dim;
-    heed_fpenv saved = heed_fpenv_enter();
-    for (int64_t b = 0; b < call->shape.batch; b++) {
+    for (int64_t b = 0, at = 0; b < work->call->shape.batch && at < end;
+         at += r->piece.q_lens[b++]) {
         const int64_t row = r->piece.q_starts[b] * heads;
         const heed_const_view parts[] = {{r->out + row * dim, {heads * dim, dim, 1, 0}},
                                          {r->part_out + row * dim, {heads * dim, dim, 1, 0}}};
@@ -145,9 +153,19 @@ static void merge(const heed_ring *r, const heed_group_call *call)
                                 .lses = lses,
                                 .out = {r->out + row * dim, {heads * dim, dim, 1, 0}},
                                 .lse = {r->lse + row, {heads, 1, 0, 0}}};
-        heed_merge_rows(&m, 0, m.rows);
+        heed_merge_rows(&m, heed_max64(0, first - at), heed_min64(end - at, m.rows));
     }
-    heed_fpenv_leave(saved);
+}
+
+static void merge(const heed_ring *r, const heed_group_call *call)
+{
+    const heed_attn_desc *d = call->shape.desc;
+    ring_work work = {r, call};
+    int64_t tokens = 0;
+    for (int64_t b = 0; b < call->shape.batch; b++)
+        tokens += r->piece.q_lens[b];
+    heed_crew_do(&call->crew, tokens, d->q_heads * heed_merge_nanoseconds(2, d->v_dim, HEED_F32),
+                 merge_tokens, &work);
 }
 
 static void poll(void *ring)
@@ -204,32 +222,41 @@ static heed_status compute(heed_ring *r, const heed_group_call *call, const char
 /* ---- the call ---------------------------------------------------------------------------------
  */
 
+/* Rows that have met no key. */
+static void empty_tokens(void *arg, int64_t first, int64_t end)
+{
+    const ring_work *work = arg;
+    const int64_t heads = work->call->shape.desc->q_heads, dim = work->call->shape.desc->v_dim;
+    memset(work->r->out + first * heads * dim, 0, (size_t)((end - first) * heads * dim) * 4);
+    for (int64_t i = first * heads; i < end * heads; i++)
+        work->r->lse[i] = -INFINITY;
+}
+
 static void begin(heed_ring *r, const heed_group_call *call)
 {
     const heed_shape *s = &call->shape;
     const heed_attn_desc *d = s->desc;
-    const int64_t rows = heed_held(s, s->part.row_first, s->rank) * d->q_heads;
+    ring_work work = {r, call};
     heed_piece *p = &r->piece;
     heed_pack_keys(call, r->keys[0] + sizeof(heed_wire_header));
     heed_pack_rows(call, r->q);
     p->q = (heed_const_view){r->q, {0, d->qk_dim, (int64_t)d->q_heads * d->qk_dim, 1}};
     p->k_is_packed = 1;
     memset(r->begun, 0, s->part.n_parts);
-    memset(r->out, 0, (size_t)rows * d->v_dim * sizeof(float));
-    for (int64_t i = 0; i < rows; i++)
-        r->lse[i] = -INFINITY;
+    heed_crew_do(&call->crew, heed_held(s, s->part.row_first, s->rank),
+                 d->q_heads * heed_copy_nanoseconds(4.0 * d->v_dim), empty_tokens, &work);
 }
 
-/* Rows that have met all keys: the sink, the one rounding, and to the caller's outputs. */
-static void finish(const heed_ring *r, const heed_group_call *call)
+static void finish_tokens(void *arg, int64_t first, int64_t end)
 {
-    const heed_shape *s = &call->shape;
+    const ring_work *work = arg;
+    const heed_ring *r = work->r;
+    const heed_shape *s = &work->call->shape;
     const heed_attn_desc *d = s->desc;
-    const heed_attn_args *a = &call->args;
+    const heed_attn_args *a = &work->call->args;
     const int64_t heads = d->q_heads, dim = d->v_dim;
     const int64_t *o = a->out.stride, *l = a->lse.stride;
-    heed_fpenv saved = heed_fpenv_enter();
-    for (int64_t b = 0, token = 0, n; b < s->batch; b++, token += n) {
+    for (int64_t b = 0, token = 0, n; b < s->batch && token < end; b++, token += n) {
         const heed_const_view part = {r->out + token * heads * dim, {heads * dim, dim, 1, 0}};
         const heed_const_view lse = {r->lse + token * heads, {heads, 1, 0, 0}};
         const int64_t out_at = a->q_starts ? a->q_starts[b] * o[2] : b * o[0];
@@ -248,9 +275,19 @@ static void finish(const heed_ring *r, const heed_group_call *call)
         m.out.data = (char *)a->out.data + heed_offset_bytes(d->out_type, out_at);
         if (a->lse.data)
             m.lse.data = (char *)a->lse.data + heed_offset_bytes(HEED_F32, lse_at);
-        heed_merge_rows(&m, 0, n);
+        heed_merge_rows(&m, heed_max64(0, first - token), heed_min64(end - token, n));
     }
-    heed_fpenv_leave(saved);
+}
+
+/* Rows that have met all keys: the sink, the one rounding, and to the caller's outputs. */
+static void finish(const heed_ring *r, const heed_group_call *call)
+{
+    const heed_shape *s = &call->shape;
+    const heed_attn_desc *d = s->desc;
+    ring_work work = {r, call};
+    heed_crew_do(&call->crew, heed_held(s, s->part.row_first, s->rank),
+                 d->q_heads * heed_merge_nanoseconds(1, d->v_dim, d->out_type), finish_tokens,
+                 &work);
 }
 
 static heed_status run(heed_ring *r, const heed_group_call *call, void *rest, size_t bytes)

@@ -187,39 +187,43 @@ static int64_t share(int64_t n, uint32_t rank, uint32_t size)
     return n / size * rank + n % size * rank / size;
 }
 
-int heed_slice(const heed_shape *s, uint32_t rank, heed_block block[3])
+heed_slice heed_slice_begin(const heed_shape *s, uint32_t rank)
 {
-    const int64_t heads = s->desc->q_heads;
-    int64_t first = share(s->tokens * heads, rank, s->size);
-    int64_t end = share(s->tokens * heads, rank + 1, s->size);
-    int n = 0;
-    if (s->part.want == HEED_WANT_HEADS) {
-        const int64_t head = share(heads, rank, s->size);
-        block[0] = (heed_block){0, s->tokens, head, share(heads, rank + 1, s->size) - head};
-        return block[0].heads && s->tokens ? 1 : 0;
-    }
+    const int64_t rows = s->tokens * s->desc->q_heads;
+    heed_slice w = {.next = share(rows, rank, s->size), .end = share(rows, rank + 1, s->size)};
     if (s->part.want == HEED_WANT_ROOT) {
-        first = 0;
-        end = rank == s->part.root ? s->tokens * heads : 0;
+        w.next = 0;
+        w.end = rank == s->part.root ? rows : 0;
     }
-    while (first < end) { /* what is left of a token, whole ones, the start of one */
-        const int64_t head = first % heads, left = end - first;
-        heed_block *b = &block[n++];
-        *b = (heed_block){first / heads, 1, head, heed_min64(left, heads - head)};
-        if (head == 0 && left >= heads)
-            b->tokens = left / heads;
-        first += b->tokens * b->heads;
+    if (s->part.want == HEED_WANT_HEADS) { /* of each token */
+        w.next = share(s->desc->q_heads, rank, s->size);
+        w.end = s->tokens ? share(s->desc->q_heads, rank + 1, s->size) : 0;
     }
-    return n;
+    return w;
+}
+
+int heed_slice_step(const heed_shape *s, heed_slice *w)
+{
+    const int64_t heads = s->desc->q_heads, head = w->next % heads, left = w->end - w->next;
+    heed_block *b = &w->block;
+    w->at += b->tokens * b->heads;
+    if (left <= 0)
+        return 0;
+    if (s->part.want == HEED_WANT_HEADS)
+        *b = (heed_block){0, s->tokens, w->next, left};
+    else if (head == 0 && left >= heads) /* what is left of a token, whole ones, the start of one */
+        *b = (heed_block){w->next / heads, left / heads, 0, heads};
+    else
+        *b = (heed_block){w->next / heads, 1, head, heed_min64(left, heads - head)};
+    w->next = s->part.want == HEED_WANT_HEADS ? w->end : w->next + b->tokens * b->heads;
+    return 1;
 }
 
 int64_t heed_slice_rows(const heed_shape *s, uint32_t rank)
 {
-    heed_block block[3];
-    int64_t rows = 0;
-    for (int i = 0, n = heed_slice(s, rank, block); i < n; i++)
-        rows += block[i].tokens * block[i].heads;
-    return rows;
+    const heed_slice w = heed_slice_begin(s, rank);
+    const int64_t rows = heed_max64(0, w.end - w.next);
+    return s->part.want == HEED_WANT_HEADS ? rows * s->tokens : rows;
 }
 
 size_t heed_partial_bytes(const heed_shape *s, uint32_t from, uint32_t to)

@@ -21,6 +21,13 @@ typedef struct heed_block {
     int64_t head, heads;
 } heed_block;
 
+/* A walk over the rows that a rank merges, in the order in which they travel. */
+typedef struct heed_slice {
+    heed_block block;
+    int64_t at;        /* rows before the block */
+    int64_t next, end; /* of all rows: where the next block begins, and the last one ends */
+} heed_slice;
+
 /* Copies and checks a partition for a batch. Everything that all ranks refuse alike is refused here. */
 heed_status heed_shape_read(heed_shape *shape, const heed_attn *plan,
                             const heed_partition *partition, int64_t batch, heed_error *why);
@@ -59,8 +66,9 @@ int heed_part_has(const heed_shape *s, const int32_t *first, uint32_t part);
 /* ---- split ------------------------------------------------------------------------------------
  */
 
-/* The rows that a rank merges, in the order in which they travel; returns how many blocks. */
-int heed_slice(const heed_shape *s, uint32_t rank, heed_block block[3]);
+/* Begins a walk; each step goes to the next block, and returns 0 behind the last one. */
+heed_slice heed_slice_begin(const heed_shape *s, uint32_t rank);
+int heed_slice_step(const heed_shape *s, heed_slice *slice);
 
 /* Rows of that. */
 int64_t heed_slice_rows(const heed_shape *s, uint32_t rank);

@@ -5,7 +5,6 @@
 #include <heed/kit.h>
 
 #include "attention/merge.h"
-#include "base/fpenv.h"
 
 static size_t message_bytes(size_t payload)
 {
@@ -158,54 +157,99 @@ static heed_status run_own(heed_split *p, const heed_group_call *call, void *res
 /* ---- slices -----------------------------------------------------------------------------------
  */
 
-/* Where block `at` rows into a slice lies in a message: all lse, then all of out. */
-static heed_const_view lse_in(const char *message, const heed_block *block, int64_t at)
+/* Work on the rows of a rank's slice. */
+typedef struct slice_work {
+    const heed_split *p;
+    const heed_group_call *call;
+    uint32_t rank, n_parts;
+} slice_work;
+
+/* Where lse and out of a slice lie in a message: all lse, then all of out. */
+static const char *lse_in(const char *message)
 {
-    const float *lse = (const float *)(const void *)(message + sizeof(heed_wire_header));
-    return (heed_const_view){lse + at, {block->heads, 1, 0, 0}};
+    return message + sizeof(heed_wire_header);
 }
 
-static heed_const_view out_in(const char *message, const heed_shape *s, const heed_block *block,
-                              int64_t rows, int64_t at, uint32_t type, int has_lse)
+static const char *out_in(const char *message, int64_t rows, int has_lse)
 {
-    const int64_t dim = s->desc->v_dim;
-    const char *data = message + sizeof(heed_wire_header);
-    data += (has_lse ? rows * (int64_t)sizeof(float) : 0) + heed_offset_bytes(type, at * dim);
-    return (heed_const_view){data, {block->heads * dim, dim, 1, 0}};
+    return lse_in(message) + (has_lse ? rows * (int64_t)sizeof(float) : 0);
+}
+
+/* Points the outputs of a merge at a block of a slice. */
+static void merge_into(heed_merging *m, char *message, int64_t rows, const heed_slice *w,
+                       int has_lse)
+{
+    const int64_t dim = m->dim;
+    m->out = (heed_view){(char *)out_in(message, rows, has_lse) +
+                             heed_offset_bytes(m->out_type, w->at * dim),
+                         {m->heads * dim, dim, 1, 0}};
+    m->lse =
+        (heed_view){has_lse ? (float *)(void *)lse_in(message) + w->at : NULL, {m->heads, 1, 0, 0}};
+}
+
+static void gather_rows(void *arg, int64_t first, int64_t end)
+{
+    const slice_work *work = arg;
+    const heed_split *p = work->p;
+    const heed_shape *s = &work->call->shape;
+    const int64_t rows = heed_slice_rows(s, work->rank);
+    heed_slice w = heed_slice_begin(s, work->rank);
+    while (heed_slice_step(s, &w) && w.at < end) {
+        const heed_block *b = &w.block;
+        heed_merging m = {.rows = b->tokens,
+                          .heads = b->heads,
+                          .dim = s->desc->v_dim,
+                          .n_parts = work->n_parts,
+                          .out_type = HEED_F32,
+                          .parts = p->parts,
+                          .lses = p->lses,
+                          .skip = b->token * s->desc->q_heads + b->head};
+        merge_into(&m, p->send[work->rank], rows, &w, 1);
+        heed_merge_heads(&m, heed_max64(0, first - w.at),
+                         heed_min64(end - w.at, b->tokens * b->heads));
+    }
 }
 
 /* This rank's partial result of another's slice. */
-static void gather(const heed_split *p, const heed_shape *s, uint32_t to)
+static void gather(const heed_split *p, const heed_group_call *call, uint32_t to)
 {
+    const heed_shape *s = &call->shape;
     const int64_t heads = s->desc->q_heads, dim = s->desc->v_dim;
-    const int64_t rows = heed_slice_rows(s, to);
-    const uint32_t n = own_parts(s);
-    heed_block block[3];
-    int64_t at = 0;
-    if (n == 0)
+    slice_work work = {p, call, to, own_parts(s)};
+    if (work.n_parts == 0)
         return;
-    for (int i = 0, blocks = heed_slice(s, to, block); i < blocks; i++) {
-        const heed_block *b = &block[i];
-        const int64_t first = b->token * heads + b->head;
-        const heed_const_view out = out_in(p->send[to], s, b, rows, at, HEED_F32, 1);
-        const heed_const_view lse = lse_in(p->send[to], b, at);
-        for (uint32_t k = 0; k < n; k++) {
-            const int64_t row = k * s->tokens * heads + first;
-            p->parts[k] = (heed_const_view){p->out + row * dim, {heads * dim, dim, 1, 0}};
-            p->lses[k] = (heed_const_view){p->lse + row, {heads, 1, 0, 0}};
-        }
-        const heed_merging m = {
-            .rows = b->tokens,
-            .heads = b->heads,
-            .dim = dim,
-            .n_parts = n,
-            .out_type = HEED_F32,
-            .parts = p->parts,
-            .lses = p->lses,
-            .out = {(void *)out.data, {out.stride[0], out.stride[1], out.stride[2], 0}},
-            .lse = {(void *)lse.data, {lse.stride[0], lse.stride[1], 0, 0}}};
-        heed_merge_rows(&m, 0, m.rows);
-        at += b->tokens * b->heads;
+    for (uint32_t k = 0; k < work.n_parts; k++) {
+        const int64_t row = k * s->tokens * heads;
+        p->parts[k] = (heed_const_view){p->out + row * dim, {heads * dim, dim, 1, 0}};
+        p->lses[k] = (heed_const_view){p->lse + row, {heads, 1, 0, 0}};
+    }
+    heed_crew_do(&call->crew, heed_slice_rows(s, to),
+                 heed_merge_nanoseconds(work.n_parts, dim, HEED_F32), gather_rows, &work);
+}
+
+static void merge_rows(void *arg, int64_t first, int64_t end)
+{
+    const slice_work *work = arg;
+    const heed_split *p = work->p;
+    const heed_group_call *call = work->call;
+    const heed_shape *s = &call->shape;
+    const int has_lse = (s->desc->features & HEED_HAS_LSE) != 0;
+    const int64_t rows = heed_slice_rows(s, s->rank);
+    heed_slice w = heed_slice_begin(s, s->rank);
+    while (heed_slice_step(s, &w) && w.at < end) {
+        const heed_block *b = &w.block;
+        heed_merging m = {.rows = b->tokens,
+                          .heads = b->heads,
+                          .dim = s->desc->v_dim,
+                          .n_parts = work->n_parts,
+                          .out_type = s->desc->out_type,
+                          .parts = p->parts,
+                          .lses = p->lses,
+                          .skip = w.at,
+                          .sink = call->args.sink ? call->args.sink + b->head : NULL};
+        merge_into(&m, p->result[s->rank], rows, &w, has_lse);
+        heed_merge_heads(&m, heed_max64(0, first - w.at),
+                         heed_min64(end - w.at, b->tokens * b->heads));
     }
 }
 
@@ -213,37 +257,22 @@ static void gather(const heed_split *p, const heed_shape *s, uint32_t to)
 static void merge(const heed_split *p, const heed_group_call *call)
 {
     const heed_shape *s = &call->shape;
-    const int has_lse = (s->desc->features & HEED_HAS_LSE) != 0;
-    const int64_t rows = heed_slice_rows(s, s->rank);
-    heed_block block[3];
-    int64_t at = 0;
-    for (int i = 0, blocks = heed_slice(s, s->rank, block); i < blocks; i++) {
-        const heed_block *b = &block[i];
-        char *to = p->result[s->rank];
-        const heed_const_view out = out_in(to, s, b, rows, at, s->desc->out_type, has_lse);
-        const heed_const_view lse = lse_in(to, b, at);
-        uint32_t n = 0;
-        for (uint32_t r = 0; r < s->size; r++) {
-            const char *from = r == s->rank ? p->send[r] : p->receive[r];
-            if (!heed_has_keys(s, r))
-                continue;
-            p->parts[n] = out_in(from, s, b, rows, at, HEED_F32, 1);
-            p->lses[n++] = lse_in(from, b, at);
-        }
-        const heed_merging m = {
-            .rows = b->tokens,
-            .heads = b->heads,
-            .dim = s->desc->v_dim,
-            .n_parts = n,
-            .out_type = s->desc->out_type,
-            .parts = p->parts,
-            .lses = p->lses,
-            .sink = call->args.sink ? call->args.sink + b->head : NULL,
-            .out = {(void *)out.data, {out.stride[0], out.stride[1], out.stride[2], 0}},
-            .lse = {has_lse ? (void *)lse.data : NULL, {lse.stride[0], lse.stride[1], 0, 0}}};
-        heed_merge_rows(&m, 0, m.rows);
-        at += b->tokens * b->heads;
+    const int64_t rows = heed_slice_rows(s, s->rank), dim = s->desc->v_dim;
+    slice_work work = {p, call, s->rank, 0};
+    heed_slice w = heed_slice_begin(s, s->rank);
+    /* Of each token whose heads are not all here there is one block. */
+    const int64_t heads = s->part.want == HEED_WANT_HEADS && heed_slice_step(s, &w)
+                              ? w.block.heads
+                              : s->desc->q_heads;
+    for (uint32_t r = 0; r < s->size; r++) {
+        const char *from = r == s->rank ? p->send[r] : p->receive[r];
+        if (!heed_has_keys(s, r))
+            continue;
+        p->parts[work.n_parts] = (heed_const_view){out_in(from, rows, 1), {heads * dim, dim, 1, 0}};
+        p->lses[work.n_parts++] = (heed_const_view){lse_in(from), {heads, 1, 0, 0}};
     }
+    heed_crew_do(&call->crew, rows, heed_merge_nanoseconds(work.n_parts, dim, s->desc->out_type),
+                 merge_rows, &work);
 }
 
 /* ---- results ----------------------------------------------------------------------------------
@@ -274,27 +303,41 @@ static void put_row(const heed_group_call *call, const char *result, int64_t row
             memcpy(out + n * o[3] * bytes, from + n * bytes, (size_t)bytes);
 }
 
+static void scatter_rows(void *arg, int64_t first_row, int64_t end_row)
+{
+    const slice_work *work = arg;
+    const heed_split *p = work->p;
+    const heed_shape *s = &work->call->shape;
+    const heed_attn_args *a = &work->call->args;
+    const int64_t rows = heed_slice_rows(s, work->rank);
+    heed_slice w = heed_slice_begin(s, work->rank);
+    while (heed_slice_step(s, &w) && w.at < end_row) {
+        const heed_block *k = &w.block;
+        const int64_t before = (heed_max64(first_row, w.at) - w.at) / k->heads;
+        const int64_t behind = heed_ceil_div(end_row - w.at, k->heads);
+        for (int64_t b = 0; b < s->batch; b++) {
+            const int64_t first = a->q_starts ? p->piece.q_starts[b] : b * a->q_len;
+            const int64_t low = heed_max64(0, k->token + before - first);
+            const int64_t high = heed_min64(p->piece.q_lens[b], k->token + k->tokens - first);
+            for (int64_t i = low; i < heed_min64(high, k->token + behind - first); i++)
+                for (int64_t h = 0; h < k->heads; h++) {
+                    const int64_t at = w.at + (first + i - k->token) * k->heads + h;
+                    if (at >= first_row && at < end_row)
+                        put_row(work->call, p->result[work->rank], rows, at,
+                                (int64_t[]){b, k->head + h, i});
+                }
+        }
+    }
+}
+
 /* A rank's merged slice to the caller's outputs, of which only rows of sequences are written. */
 static void scatter(const heed_split *p, const heed_group_call *call, uint32_t rank)
 {
-    const heed_shape *s = &call->shape;
-    const heed_attn_args *a = &call->args;
-    const int64_t rows = heed_slice_rows(s, rank);
-    heed_block block[3];
-    int64_t at = 0;
-    for (int n = 0, blocks = heed_slice(s, rank, block); n < blocks; n++) {
-        const heed_block *k = &block[n];
-        for (int64_t b = 0; b < s->batch; b++) {
-            const int64_t first = a->q_starts ? p->piece.q_starts[b] : b * a->q_len;
-            const int64_t low = heed_max64(0, k->token - first);
-            const int64_t high = heed_min64(p->piece.q_lens[b], k->token + k->tokens - first);
-            for (int64_t i = low; i < high; i++)
-                for (int64_t h = 0; h < k->heads; h++)
-                    put_row(call, p->result[rank], rows, at + (first + i - k->token) * k->heads + h,
-                            (int64_t[]){b, k->head + h, i});
-        }
-        at += k->tokens * k->heads;
-    }
+    const heed_attn_desc *d = call->shape.desc;
+    slice_work work = {p, call, rank, 0};
+    heed_crew_do(&call->crew, heed_slice_rows(&call->shape, rank),
+                 heed_copy_nanoseconds(d->v_dim * (double)heed_dtype_bytes(d->out_type)),
+                 scatter_rows, &work);
 }
 
 /* ---- the call ---------------------------------------------------------------------------------
@@ -316,7 +359,7 @@ static heed_status exchange_partials(heed_split *p, const heed_group_call *call)
         const uint32_t to = (s->rank + n) % s->size; /* not all to the same one at once */
         if (heed_slice_rows(s, to) == 0)
             continue;
-        gather(p, s, to);
+        gather(p, call, to);
         if (to == s->rank)
             continue;
         const size_t bytes = heed_partial_bytes(s, s->rank, to);
@@ -361,7 +404,6 @@ heed_status heed_split_run(heed_split *p, const heed_group_call *call, void *res
     heed_status st = w->status;
     if (st == HEED_OK)
         st = run_own(p, call, rest, bytes);
-    heed_fpenv saved = heed_fpenv_enter();
     if (st == HEED_OK)
         st = exchange_partials(p, call);
     if (st == HEED_OK && slice) {
@@ -370,7 +412,6 @@ heed_status heed_split_run(heed_split *p, const heed_group_call *call, void *res
     }
     if (st == HEED_OK && s->part.want == HEED_WANT_ALL)
         st = exchange_results(p, call);
-    heed_fpenv_leave(saved);
     if (st == HEED_OK)
         st = heed_wire_wait(w, 1);
     return heed_wire_end(w, st);
