@@ -263,15 +263,19 @@ static heed_status run_scheme(heed_group_call *call, heed_scheme *scheme, size_t
 static heed_status give_up(heed_group_call *call, heed_status st)
 {
     const heed_shape *s = &call->shape;
-    const int ring = s->part.scheme == HEED_GROUP_RING;
     heed_wire w = {.transport = call->transport,
                    .call = call_of(call),
                    .left = s->part.timeout_ns,
                    .why = call->why,
-                   .listener = ring                             ? (s->rank + 1) % s->size
-                               : s->part.want == HEED_WANT_ROOT ? s->part.root
-                                                                : HEED_WIRE_EVERYONE};
-    w.other = ring ? (s->rank + s->size - 1) % s->size : w.listener;
+                   .waiter = HEED_WIRE_EVERYONE,
+                   .listener = HEED_WIRE_NOBODY};
+    if (s->part.scheme == HEED_GROUP_RING) {
+        w.waiter = (s->rank + 1) % s->size;
+        w.listener = (s->rank + s->size - 1) % s->size;
+    } else if (s->part.want == HEED_WANT_ROOT) {
+        w.waiter = s->rank == s->part.root ? HEED_WIRE_NOBODY : s->part.root;
+        w.listener = s->rank == s->part.root ? HEED_WIRE_EVERYONE : HEED_WIRE_NOBODY;
+    }
     return s->size > 1 ? heed_wire_end(&w, st) : st;
 }
 

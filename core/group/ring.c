@@ -321,8 +321,8 @@ heed_status heed_ring_run(heed_ring *r, const heed_group_call *call, void *rest,
     const uint32_t rank = call->shape.rank, size = call->shape.size;
     const uint32_t next = (rank + 1) % size, before = (rank + size - 1) % size;
     memset(r->wire.owed, 0, size * sizeof *r->wire.owed);
-    r->wire.owed[before] = 1; /* a failure */
     r->wire.owed[next] = size - 1;
+    r->wire.listener = next == before ? HEED_WIRE_NOBODY : before;
     heed_status st = heed_pack_check(call, call->why);
     if (st == HEED_OK && next != before)
         st = heed_wire_listen(&r->wire, next, r->notice);

@@ -84,6 +84,7 @@ size_t heed_split_place(heed_split *p, const heed_shape *s, int64_t q_len, void 
     p->wire.room = 4 * s->size;
     p->wire.message = heed_room_take(&room, p->wire.room, sizeof *p->wire.message);
     p->wire.owed = heed_room_take(&room, s->size, sizeof *p->wire.owed);
+    p->notice = heed_room_take(&room, 1, HEED_WIRE_LEAST);
     place_messages(p, s, &room);
     return room.bad ? 0 : room.used;
 }
@@ -349,6 +350,9 @@ static void count_owed(heed_split *p, const heed_shape *s)
     const int own = s->part.want == HEED_WANT_ALL && heed_slice_rows(s, s->rank) > 0;
     for (uint32_t r = 0; r < s->size; r++)
         p->wire.owed[r] = r == s->rank ? 0 : (heed_slice_rows(s, r) > 0) + own;
+    p->wire.listener = s->part.want == HEED_WANT_ROOT && s->rank == s->part.root
+                           ? HEED_WIRE_EVERYONE
+                           : HEED_WIRE_NOBODY;
 }
 
 static heed_status exchange_partials(heed_split *p, const heed_group_call *call)
@@ -401,6 +405,8 @@ heed_status heed_split_run(heed_split *p, const heed_group_call *call, void *res
         if (r != s->rank)
             heed_wire_receive(w, r, HEED_WIRE_PARTIAL, 0, p->receive[r],
                               heed_partial_bytes(s, r, s->rank));
+    if (s->part.want == HEED_WANT_ROOT && s->rank != s->part.root)
+        heed_wire_listen(w, s->part.root, p->notice);
     heed_status st = w->status;
     if (st == HEED_OK)
         st = run_own(p, call, rest, bytes);

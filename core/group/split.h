@@ -12,6 +12,7 @@ typedef struct heed_split {
     float *out, *lse;              /* [own parts with keys, tokens, heads, v_dim]; without v_dim */
     heed_const_view *parts, *lses; /* what is merged */
     char **send, **receive, **result; /* [size] messages with their headers */
+    char *notice;                     /* of a root that fails */
     heed_wire wire;
 } heed_split;
 

@@ -8,7 +8,11 @@
 #include "base/reason.h"
 
 #define MAGIC UINT64_C(0x6865656467727031)
-#define TAG 0x4865u /* one for all: what a rank sends to another arrives in order */
+
+/* Of all messages, so that what a rank sends to another arrives in order; but of a failure's, to whom waits
+ * for none of them. */
+#define TAG 0x4865u
+#define TAG_OF_FAILURE 0x4866u
 
 /* Nanoseconds for which one message is waited for before the others are looked at, at first and at last: a
  * failure that another rank tells of ends the call, whatever it waited for. */
@@ -100,8 +104,8 @@ heed_status heed_wire_send(heed_wire *w, uint32_t to, uint32_t kind, uint32_t st
     return HEED_OK;
 }
 
-heed_status heed_wire_receive(heed_wire *w, uint32_t from, uint32_t kind, uint32_t step, void *data,
-                              size_t bytes)
+static heed_status receive(heed_wire *w, uint32_t from, uint32_t tag, uint32_t kind, uint32_t step,
+                           void *data, size_t bytes)
 {
     const heed_transport *t = w->transport;
     const size_t room = sizeof(heed_wire_header) + bytes;
@@ -109,20 +113,24 @@ heed_status heed_wire_receive(heed_wire *w, uint32_t from, uint32_t kind, uint32
     if (w->status != HEED_OK)
         return w->status;
     heed_wire_message *m = begin(w, from, kind, step, data, bytes);
-    heed_status st = t->receive(t->user, from, TAG, data,
+    heed_status st = t->receive(t->user, from, tag, data,
                                 room < HEED_WIRE_LEAST ? HEED_WIRE_LEAST : room, &m->request, &why);
     if (st != HEED_OK)
         return refused(w, "cannot receive from", from, st, &why);
     m->under_way = 1;
+    m->listens = tag == TAG_OF_FAILURE;
     return HEED_OK;
+}
+
+heed_status heed_wire_receive(heed_wire *w, uint32_t from, uint32_t kind, uint32_t step, void *data,
+                              size_t bytes)
+{
+    return receive(w, from, TAG, kind, step, data, bytes);
 }
 
 heed_status heed_wire_listen(heed_wire *w, uint32_t from, void *data)
 {
-    heed_status st = heed_wire_receive(w, from, 0, 0, data, 0);
-    if (st == HEED_OK)
-        w->message[w->n - 1].listens = 1;
-    return st;
+    return receive(w, from, TAG_OF_FAILURE, 0, 0, data, 0);
 }
 
 /* A message has arrived. */
@@ -245,14 +253,22 @@ static void cancel_all(heed_wire *w)
     w->n = 0;
 }
 
-static int waits(const heed_wire *w, uint32_t rank)
+static int is_among(uint32_t rank, uint32_t one_or_all)
 {
-    return rank != w->transport->rank &&
-           (w->owed ? w->owed[rank] > 0
-                    : w->listener == HEED_WIRE_EVERYONE || w->listener == rank || w->other == rank);
+    return one_or_all == HEED_WIRE_EVERYONE || one_or_all == rank;
 }
 
-/* A message for those that still wait for one of this rank. Who does not take it in time, or whom it
+/* The tag under which a rank is told; 0: it is not. */
+static uint32_t tag_for(const heed_wire *w, uint32_t rank)
+{
+    if (rank == w->transport->rank)
+        return 0;
+    if (w->owed ? w->owed[rank] > 0 : is_among(rank, w->waiter))
+        return TAG;
+    return is_among(rank, w->listener) ? TAG_OF_FAILURE : 0;
+}
+
+/* A message for those that still wait for one of this rank, or listen to it. Who does not take it in time, or whom it
  * cannot be sent to, waits in vain; nothing better can be done for him. */
 static void tell(heed_wire *w, heed_status status)
 {
@@ -273,9 +289,10 @@ static void tell(heed_wire *w, heed_status status)
         uint32_t under_way = 0;
         n = t->size - first < AT_ONCE ? t->size - first : AT_ONCE;
         for (uint32_t i = 0; i < n; i++) {
+            const uint32_t tag = tag_for(w, first + i);
             memset(&request[i], 0, sizeof request[i]);
-            state[i] = waits(w, first + i) && t->send(t->user, first + i, TAG, &notice, bytes,
-                                                      &request[i], &why) == HEED_OK;
+            state[i] = tag && t->send(t->user, first + i, tag, &notice, bytes, &request[i], &why) ==
+                                  HEED_OK;
             under_way += state[i];
         }
         while (under_way) {

@@ -8,6 +8,7 @@
 enum { HEED_WIRE_PARTIAL = 1, HEED_WIRE_RESULT, HEED_WIRE_KEYS };
 
 #define HEED_WIRE_EVERYONE UINT32_MAX
+#define HEED_WIRE_NOBODY (UINT32_MAX - 1)
 
 /* What a message begins with. */
 typedef struct heed_wire_header {
@@ -31,17 +32,16 @@ typedef struct heed_wire_message {
     size_t bytes; /* behind the header */
     uint32_t rank, kind, step;
     uint16_t sends, under_way;
-    uint32_t listens; /* to what is only sent by who fails */
+    uint32_t listens; /* to what only a rank that fails sends */
 } heed_wire_message;
 
 typedef struct heed_wire {
     const heed_transport *transport;
     heed_wire_message *message;
     uint32_t n, room;  /* messages that were begun since all had ended */
-    uint32_t
-        *owed; /* [size] messages that a rank still waits for, or listens to; NULL: see listener */
-    uint32_t listener,
-        other; /* the ranks that wait for this one; listener: or HEED_WIRE_EVERYONE */
+    uint32_t *owed;    /* [size] messages that a rank still waits for; NULL: see waiter */
+    uint32_t waiter;   /* the rank that waits for this one, or HEED_WIRE_EVERYONE or _NOBODY */
+    uint32_t listener; /* the one that only listens to this one, in the same way */
     uint64_t call;
     int64_t left, limit; /* nanoseconds that may still be waited, and at first */
     heed_status status;  /* of the first failure; why then has its sentence */
@@ -61,9 +61,9 @@ heed_status heed_wire_send(heed_wire *w, uint32_t to, uint32_t kind, uint32_t st
 heed_status heed_wire_receive(heed_wire *w, uint32_t from, uint32_t kind, uint32_t step, void *data,
                               size_t bytes);
 
-/* First of all in a call: starts to receive from a rank that sends nothing unless it fails; data has
- * HEED_WIRE_LEAST bytes. Nobody
- * waits for that, and the end of the call gives it up. */
+/* Starts to receive from a rank that sends nothing unless it fails; data has HEED_WIRE_LEAST bytes. Nobody
+ * waits for that, and the end of the call gives it up. The message has a tag of its own: that rank may be in the
+ * next call already, and what it sends there is not for this one. */
 heed_status heed_wire_listen(heed_wire *w, uint32_t from, void *data);
 
 /* Moves on what is under way, without waiting. */

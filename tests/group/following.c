@@ -1,0 +1,136 @@
+/* Calls that follow each other over one transport, each of another scheme: a rank that is behind still
+ * listens for a failure when what the others send in the next call arrives. */
+#include "threads.h"
+
+#include <string.h>
+#include <time.h>
+
+enum { RANKS = 3, CALLS = 5 };
+
+static int n_checks, n_failures;
+
+/* ---- a transport that is slow to look ---------------------------------------------------------
+ */
+
+static heed_status (*quick_test)(void *user, heed_request *request, uint32_t *done, size_t *bytes,
+                                 heed_error *why);
+
+static heed_status slow_test(void *user, heed_request *request, uint32_t *done, size_t *bytes,
+                             heed_error *why)
+{
+    const struct timespec nap = {0, 20000000};
+    nanosleep(&nap, NULL);
+    return quick_test(user, request, done, bytes, why);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *name;
+    uint32_t scheme, want, root;
+} way[CALLS] = {{"ring", HEED_GROUP_RING, 0, 0},
+                {"all", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0},
+                {"root", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 1},
+                {"heads", HEED_GROUP_SPLIT, HEED_WANT_HEADS, 0},
+                {"ring again", HEED_GROUP_RING, 0, 0}};
+
+static void set(ranks_case *c, int n)
+{
+    memset(c, 0, sizeof *c);
+    c->spec = (kit_spec){.q_type = HEED_F32,
+                         .k_type = HEED_F32,
+                         .v_type = HEED_F32,
+                         .out_type = HEED_F32,
+                         .q_heads = 4,
+                         .kv_heads = 2,
+                         .qk_dim = 24,
+                         .v_dim = 24,
+                         .batch = 1,
+                         .q_len = 30,
+                         .kv_len = 50,
+                         .seed = 3,
+                         .features = HEED_HAS_LSE};
+    c->size = c->n_parts = RANKS;
+    c->scheme = way[n].scheme;
+    c->want = way[n].want;
+    c->root = way[n].root;
+    snprintf(c->name, sizeof c->name, "%s", way[n].name);
+    if (ranks_build(c, 8) != 0)
+        exit(1);
+}
+
+typedef struct member {
+    pthread_t thread;
+    heed_context *context;
+    heed_transport transport;
+    ranks_case *c; /* [CALLS] */
+    rank_call call[CALLS];
+} member;
+
+static void *run_member(void *of)
+{
+    member *m = of;
+    for (int n = 0; n < CALLS; n++)
+        rank_run(&m->call[n], &m->c[n], m->context, &m->transport, 1);
+    return NULL;
+}
+
+/* Rank `late` is slow. */
+static void follow(ranks_case *c, uint32_t late)
+{
+    member *m = calloc(RANKS, sizeof *m);
+    heed_group_threads *group;
+    if (!m || heed_group_threads_create(RANKS, &group) != HEED_OK)
+        exit(1);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        m[r].c = c;
+        m[r].context = threads_context(NULL, 1);
+        if (heed_group_threads_transport(group, r, &m[r].transport) != HEED_OK)
+            exit(1);
+        quick_test = m[r].transport.test;
+        if (r == late)
+            m[r].transport.test = slow_test;
+        for (int n = 0; n < CALLS; n++)
+            if (rank_make(&m[r].call[n], &c[n], r) != 0)
+                exit(1);
+    }
+    for (uint32_t r = 0; r < RANKS; r++)
+        if (pthread_create(&m[r].thread, NULL, run_member, &m[r]) != 0)
+            exit(1);
+    for (uint32_t r = 0; r < RANKS; r++)
+        pthread_join(m[r].thread, NULL);
+    for (int n = 0; n < CALLS; n++) {
+        kit_outcome outcome = {KIT_PASSED, ""};
+        kit_reset_outputs(&c[n].problem);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            if (m[r].call[n].status != HEED_OK)
+                kit_fail(&outcome, "rank %u: %s", r, m[r].call[n].why.text);
+            rank_collect(&m[r].call[n], &c[n], r, &outcome);
+            rank_free(&m[r].call[n]);
+        }
+        if (outcome.verdict == KIT_PASSED)
+            ranks_check(&c[n], &outcome);
+        n_checks++;
+        if (outcome.verdict != KIT_PASSED && n_failures++ < 20)
+            printf("%s, rank %u late: %s\n", c[n].name, late, outcome.text);
+    }
+    for (uint32_t r = 0; r < RANKS; r++)
+        heed_context_release(m[r].context);
+    heed_group_threads_release(group);
+    free(m);
+}
+
+int main(void)
+{
+    ranks_case *c = calloc(CALLS, sizeof *c);
+    for (int n = 0; n < CALLS && c; n++)
+        set(&c[n], n);
+    for (uint32_t late = 0; late < RANKS && c; late++)
+        follow(c, late);
+    for (int n = 0; n < CALLS && c; n++)
+        ranks_free(&c[n]);
+    free(c);
+    printf("%d checks, %d failures\n", n_checks, n_failures);
+    return n_failures || !n_checks;
+}
