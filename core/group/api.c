@@ -5,6 +5,7 @@
 #include "attention/validate.h"
 #include "base/reason.h"
 #include "base/rows.h"
+#include "read.h"
 #include "ring.h"
 #include "runtime/parallel.h"
 #include "runtime/run.h"
@@ -39,7 +40,7 @@ static heed_status check_lengths(const heed_group_call *call, heed_error *why)
 {
     const heed_shape *s = &call->shape;
     const heed_attn_args *a = &call->args;
-    const int ring = s->part.scheme == HEED_GROUP_RING;
+    const int apart = heed_rows_apart(s);
     for (int64_t b = 0; b < s->batch; b++) {
         const int64_t keys = heed_held_before(s, s->part.key_first, b, s->rank, s->part.n_parts);
         if (keys > a->kv_len)
@@ -47,7 +48,7 @@ static heed_status check_lengths(const heed_group_call *call, heed_error *why)
                     "is %lld",
                     s->rank, (long long)keys, (long long)b, (long long)a->kv_len);
         const int64_t rows =
-            ring ? heed_held_before(s, s->part.row_first, b, s->rank, s->part.n_parts) : 0;
+            apart ? heed_held_before(s, s->part.row_first, b, s->rank, s->part.n_parts) : 0;
         if (rows > a->q_len)
             INVALID("partition.row_first gives rank %u %lld rows of sequence %lld, and args.q_len "
                     "is %lld",
@@ -57,7 +58,7 @@ static heed_status check_lengths(const heed_group_call *call, heed_error *why)
              a->mask_from[b] > heed_first_of(s, s->part.key_first, b, s->part.n_parts)))
             INVALID("args.mask_from[%lld] is %d, 0 to the sequence's keys is required",
                     (long long)b, a->mask_from[b]);
-        const int32_t q = a->q_lens ? a->q_lens[b] : ring ? (int32_t)rows : (int32_t)a->q_len;
+        const int32_t q = a->q_lens ? a->q_lens[b] : apart ? (int32_t)rows : (int32_t)a->q_len;
         if (q < 0 || q > a->q_len)
             INVALID("args.q_lens[%lld] is %d, 0 to args.q_len = %lld is required", (long long)b, q,
                     (long long)a->q_len);
@@ -68,7 +69,7 @@ static heed_status check_lengths(const heed_group_call *call, heed_error *why)
     return HEED_OK;
 }
 
-/* The farthest that mask and bias reach: the keys of whole sequences. */
+/* The farthest that mask and bias reach: the keys of whole sequences, and where rows travel their rows. */
 static heed_status check_pairs(const heed_group_call *call, heed_error *why)
 {
     const heed_shape *s = &call->shape;
@@ -78,7 +79,9 @@ static heed_status check_pairs(const heed_group_call *call, heed_error *why)
         const int64_t n = heed_first_of(s, s->part.key_first, b, s->part.n_parts);
         keys = n > keys ? n : keys;
     }
-    const int64_t shape[] = {s->batch, s->desc->q_heads, a->q_len, keys};
+    const int all_rows = heed_rows_apart(s) && s->part.scheme == HEED_GROUP_SPLIT;
+    const int64_t rows = all_rows ? heed_longest(s, s->part.row_first) : a->q_len;
+    const int64_t shape[] = {s->batch, s->desc->q_heads, rows, keys};
     heed_status st = HEED_OK;
     if (a->mask.data)
         st = heed_check_view("mask", a->mask.data, a->mask.stride, 1, 0, shape, why);
@@ -97,13 +100,12 @@ static int wants(const heed_shape *s)
 static heed_status check_args(heed_group_call *call, heed_error *why)
 {
     const heed_shape *s = &call->shape;
-    const int ring = s->part.scheme == HEED_GROUP_RING;
     heed_attn_args *a = &call->args;
     heed_attn_desc d = *s->desc;
     float nowhere;
     if (a->kv_lens)
         INVALID("args.kv_lens is given, but partition.key_first says lengths");
-    if (a->q_lens && ring)
+    if (a->q_lens && heed_rows_apart(s))
         INVALID("args.q_lens is given, but partition.row_first says lengths");
     if (!a->q_lens)
         d.features &= ~HEED_HAS_LENS;
@@ -164,13 +166,13 @@ static heed_status alone(const heed_group_call *call, int32_t *room, heed_attn_a
                          heed_attn **plan, heed_error *why)
 {
     const heed_shape *s = &call->shape;
-    const int ring = s->part.scheme == HEED_GROUP_RING;
+    const int apart = heed_rows_apart(s);
     heed_attn_desc d = *s->desc;
     const int all_keys = says_lengths(s, s->part.key_first, a->kv_len);
-    const int all_rows = !ring || says_lengths(s, s->part.row_first, a->q_len);
+    const int all_rows = !apart || says_lengths(s, s->part.row_first, a->q_len);
     for (int64_t b = 0; b < s->batch; b++) {
         room[b] = heed_first_of(s, s->part.key_first, b, s->part.n_parts);
-        room[s->batch + b] = ring ? heed_first_of(s, s->part.row_first, b, s->part.n_parts) : 0;
+        room[s->batch + b] = apart ? heed_first_of(s, s->part.row_first, b, s->part.n_parts) : 0;
     }
     a->kv_lens = all_keys ? NULL : room;
     a->q_lens = all_rows ? a->q_lens : room + s->batch;
@@ -201,11 +203,11 @@ static int is_plain(const heed_group_call *call)
 {
     const heed_shape *s = &call->shape;
     const heed_attn_args *a = &call->args;
-    const int ring = s->part.scheme == HEED_GROUP_RING;
-    return s->size == 1 && !a->kv_lens && (!a->q_lens || !ring) &&
+    const int apart = heed_rows_apart(s);
+    return s->size == 1 && !a->kv_lens && (!a->q_lens || !apart) &&
            !(s->desc->features & HEED_HAS_LENS) == !a->q_lens &&
            says_lengths(s, s->part.key_first, a->kv_len) &&
-           (!ring || says_lengths(s, s->part.row_first, a->q_len));
+           (!apart || says_lengths(s, s->part.row_first, a->q_len));
 }
 
 /* ---- the call ---------------------------------------------------------------------------------
@@ -231,7 +233,7 @@ static heed_status get_local(const heed_attn *plan, const heed_shape *s, heed_at
                              heed_error *why)
 {
     const int ring = s->part.scheme == HEED_GROUP_RING;
-    heed_attn_desc d = ring ? heed_ring_desc(s) : heed_local_desc(s, 0, 0, 0);
+    heed_attn_desc d = ring ? heed_ring_desc(s) : heed_split_desc(s);
     if (s->size == 1) { /* the largest of those that may run */
         d = *s->desc;
         d.features |= HEED_HAS_LENS;
@@ -343,7 +345,7 @@ static heed_status run_checked(heed_group_call *call, void *workspace, size_t by
         return give_up(call, st);
     memset(&scheme, 0, sizeof scheme);
     const int64_t tokens = tokens_of(call, &first_token);
-    if (call->shape.part.scheme == HEED_GROUP_SPLIT) {
+    if (!heed_rows_apart(&call->shape)) {
         call->shape.tokens = tokens;
         scheme.split.first_token = first_token;
     }
@@ -420,7 +422,7 @@ size_t heed_group_workspace_bytes(const heed_attn *plan, const heed_partition *p
     if (read_shape(&shape, plan, partition, batch, &why) != HEED_OK)
         return 0;
     const heed_attn_desc *d = &plan->desc;
-    if (shape.part.scheme == HEED_GROUP_SPLIT)
+    if (!heed_rows_apart(&shape))
         shape.tokens = d->max_rows ? d->max_rows : batch * d->max_q_len;
     if (get_local(plan, &shape, &local, &why) != HEED_OK)
         return 0;
@@ -433,35 +435,6 @@ size_t heed_group_workspace_bytes(const heed_attn *plan, const heed_partition *p
 
 /* ---- costs ------------------------------------------------------------------------------------
  */
-
-static void count_split(const heed_shape *s, heed_group_cost *c)
-{
-    const uint64_t header = sizeof(heed_wire_header);
-    const int own = s->part.want == HEED_WANT_ALL && heed_slice_rows(s, s->rank) > 0;
-    c->steps = s->part.want == HEED_WANT_ALL ? 2 : 1;
-    for (uint32_t r = 0; r < s->size; r++) {
-        if (r == s->rank)
-            continue;
-        if (heed_slice_rows(s, r)) {
-            c->messages++;
-            c->bytes += header + heed_partial_bytes(s, s->rank, r);
-        }
-        if (own) {
-            c->messages++;
-            c->bytes += header + heed_result_bytes(s, s->rank);
-        }
-    }
-}
-
-static void count_ring(const heed_shape *s, heed_group_cost *c)
-{
-    c->steps = s->size - 1;
-    c->messages = s->size - 1;
-    for (uint32_t r = 0; r < s->size; r++) /* all keys but those of the rank that it sends to */
-        if (r != (s->rank + 1) % s->size)
-            c->bytes += sizeof(heed_wire_header) +
-                        heed_keys_bytes(s->desc, heed_held(s, s->part.key_first, r));
-}
 
 heed_status heed_group_count(const heed_attn *plan, const heed_partition *partition, int64_t batch,
                              int64_t q_len, uint32_t rank, uint32_t size, heed_group_cost *out)
@@ -480,12 +453,10 @@ heed_status heed_group_count(const heed_attn *plan, const heed_partition *partit
         st = read_shape(&shape, plan, partition, batch, &why);
     if (st != HEED_OK)
         return heed_report(NULL, st, &why);
-    cost.scheme = shape.part.scheme;
-    shape.tokens = plan->desc.max_rows ? q_len : batch * q_len;
-    if (size > 1 && cost.scheme == HEED_GROUP_SPLIT)
-        count_split(&shape, &cost);
-    else if (size > 1)
-        count_ring(&shape, &cost);
+    if (!heed_rows_apart(&shape))
+        shape.tokens = plan->desc.max_rows ? q_len : batch * q_len;
+    const heed_tally tally = heed_rows_apart(&shape) ? heed_tally_of(&shape) : (heed_tally){0};
+    heed_count(&shape, &tally, &cost);
     *out = cost;
     return HEED_OK;
 }

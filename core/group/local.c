@@ -25,13 +25,16 @@ heed_attn_desc heed_local_desc(const heed_shape *shape, int64_t rows, int64_t ke
     d.features = (d.features & ~HEED_HAS_SINK) | HEED_HAS_LSE | HEED_HAS_LENS;
     d.out_type = HEED_F32;
     d.position = d.features & WITH_POSITION ? HEED_POS_GIVEN : HEED_POS_UNSET;
+    if (!heed_rows_apart(shape))
+        return d;
+    d.features |= HEED_HAS_PACKED;
+    d.max_q_len = roomy(rows);
+    d.max_rows = roomy(tokens);
     if (shape->part.scheme == HEED_GROUP_SPLIT)
         return d;
-    d.features = (d.features & ~HEED_HAS_PAGES) | HEED_HAS_PACKED;
+    d.features &= ~HEED_HAS_PAGES;
     d.page_len = 0;
-    d.max_q_len = roomy(rows);
     d.max_kv_len = roomy(keys);
-    d.max_rows = roomy(tokens);
     return d;
 }
 
@@ -44,10 +47,9 @@ int64_t heed_local_offset(const heed_group_call *call, int64_t b)
         return a->q_offsets[b];
     if (s->desc->position != HEED_POS_BOTTOM_RIGHT)
         return 0;
-    const int64_t rows = s->part.scheme == HEED_GROUP_RING
-                             ? heed_first_of(s, s->part.row_first, b, n)
-                         : a->q_lens ? a->q_lens[b]
-                                     : a->q_len;
+    const int64_t rows = heed_rows_apart(s) ? heed_first_of(s, s->part.row_first, b, n)
+                         : a->q_lens        ? a->q_lens[b]
+                                            : a->q_len;
     return heed_first_of(s, s->part.key_first, b, n) - rows;
 }
 

@@ -35,7 +35,8 @@ typedef struct heed_piece {
     int64_t q_len;
 } heed_piece;
 
-/* What such a run's plan is made of. rows and keys: the most of one sequence; tokens: of all. */
+/* What such a run's plan is made of. Where rows are apart, the most rows of one sequence and of all, and of ring
+ * the most keys of one. */
 heed_attn_desc heed_local_desc(const heed_shape *shape, int64_t rows, int64_t keys, int64_t tokens);
 
 /* Position of row 0 of sequence b in the whole sequence. */

@@ -11,7 +11,8 @@ typedef struct heed_shape {
     const heed_attn_desc *desc; /* of the whole problem */
     heed_partition part;        /* scheme resolved */
     int64_t batch;
-    int64_t tokens; /* split: rows of a head that a partial result has, with gaps */
+    int64_t
+        tokens; /* split: rows of a head that a partial result has: with gaps, unless rows are apart */
     uint32_t rank, size;
 } heed_shape;
 
@@ -26,11 +27,18 @@ typedef struct heed_slice {
     heed_block block;
     int64_t at;        /* rows before the block */
     int64_t next, end; /* of all rows: where the next block begins, and the last one ends */
+    /* Where rows are apart, next and end count parts, [batch, n_parts]: */
+    uint32_t rank;
+    int64_t b,
+        row;       /* the block's sequence, and its first row among those that the rank has of it */
+    int64_t start; /* token of the sequence's first row */
 } heed_slice;
 
-/* Copies and checks a partition for a batch. Everything that all ranks refuse alike is refused here. */
-heed_status heed_shape_read(heed_shape *shape, const heed_attn *plan,
-                            const heed_partition *partition, int64_t batch, heed_error *why);
+/* Has each rank rows of its own? */
+static inline int heed_rows_apart(const heed_shape *s)
+{
+    return s->part.row_first != NULL;
+}
 
 static inline uint32_t heed_owner(const heed_shape *s, uint32_t part)
 {
@@ -57,6 +65,9 @@ int64_t heed_held_before(const heed_shape *s, const int32_t *first, int64_t b, u
 /* The same of all sequences. */
 int64_t heed_held(const heed_shape *s, const int32_t *first, uint32_t rank);
 
+/* The longest sequence. */
+int64_t heed_longest(const heed_shape *s, const int32_t *first);
+
 /* Has a rank a key? */
 int heed_has_keys(const heed_shape *s, uint32_t rank);
 
@@ -73,6 +84,9 @@ int heed_slice_step(const heed_shape *s, heed_slice *slice);
 /* Rows of that. */
 int64_t heed_slice_rows(const heed_shape *s, uint32_t rank);
 
+/* Bytes of so many rows of q, each of one head, as they travel. */
+size_t heed_rows_bytes(const heed_attn_desc *desc, int64_t rows);
+
 /* Bytes behind the header of a message with partial results from one rank for the slice of another:
  * none where it has no keys. */
 size_t heed_partial_bytes(const heed_shape *s, uint32_t from, uint32_t to);
@@ -86,5 +100,20 @@ size_t heed_result_bytes(const heed_shape *s, uint32_t rank);
 /* Bytes of keys and values of so many tokens, as they travel; where values begin. */
 size_t heed_keys_bytes(const heed_attn_desc *desc, int64_t tokens);
 size_t heed_values_at(const heed_attn_desc *desc, int64_t tokens);
+
+/* ---- counts -----------------------------------------------------------------------------------
+ */
+
+/* Of all ranks together, where rows are apart. */
+typedef struct heed_tally {
+    uint32_t with_keys, with_rows; /* ranks that have any */
+    int64_t rows;                  /* of all heads */
+    uint64_t keys, least_keys;     /* heed_keys_bytes, and of the rank that has fewest */
+} heed_tally;
+
+heed_tally heed_tally_of(const heed_shape *s);
+
+/* What the shape's rank sends by its scheme; tally: where rows are apart. */
+void heed_count(const heed_shape *s, const heed_tally *tally, heed_group_cost *cost);
 
 #endif

@@ -1,5 +1,6 @@
 /* See split.h. Every rank computes all rows over its own keys. The rows of all heads are cut into slices,
- * one for each rank, who merges the partial results of its slice in rank order; the sink joins there. */
+ * one for each rank, who merges the partial results of its slice in rank order; the sink joins there. Where
+ * rows are apart the slice of a rank is its own rows. */
 #include "split.h"
 
 #include <heed/kit.h>
@@ -12,11 +13,13 @@ static size_t message_bytes(size_t payload)
     return bytes < HEED_WIRE_LEAST ? HEED_WIRE_LEAST : bytes;
 }
 
-/* Rows of the largest slice. Other than a slice it grows with the tokens. */
-static int64_t most_rows(const heed_shape *s)
+/* Rows of the largest slice. Other than a slice it grows with the tokens. Where rows are apart, of the
+ * rank's: the partition has them. */
+static int64_t most_rows(const heed_shape *s, uint32_t rank)
 {
     const int64_t heads = s->desc->q_heads;
-    return s->part.want == HEED_WANT_ROOT    ? s->tokens * heads
+    return heed_rows_apart(s)                ? heed_slice_rows(s, rank)
+           : s->part.want == HEED_WANT_ROOT  ? s->tokens * heads
            : s->part.want == HEED_WANT_HEADS ? s->tokens * heed_ceil_div(heads, s->size)
                                              : heed_ceil_div(s->tokens * heads, s->size);
 }
@@ -27,22 +30,30 @@ static int merges(const heed_shape *s, uint32_t rank)
     return s->part.want != HEED_WANT_ROOT || rank == s->part.root;
 }
 
+/* Are merged results sent to all? */
+static int tells_all(const heed_shape *s)
+{
+    return s->part.want == HEED_WANT_ALL && !heed_rows_apart(s);
+}
+
 static void place_messages(heed_split *p, const heed_shape *s, heed_room *room)
 {
-    const int64_t rows = most_rows(s);
+    const size_t row = (s->desc->v_dim + (size_t)1) * sizeof(float);
     const size_t out = s->desc->v_dim * (size_t)heed_dtype_bytes(s->desc->out_type);
+    const int own_keys = heed_has_keys(s, s->rank);
+    const size_t own = (size_t)most_rows(s, s->rank);
     p->send = heed_room_take(room, s->size, sizeof *p->send);
     p->receive = heed_room_take(room, s->size, sizeof *p->receive);
     p->result = heed_room_take(room, s->size, sizeof *p->result);
     for (uint32_t r = 0; r < s->size; r++) {
         const int has_keys = heed_has_keys(s, r);
-        const int own_keys = heed_has_keys(s, s->rank);
-        const size_t partial = (size_t)rows * (s->desc->v_dim + (size_t)1) * sizeof(float);
-        const size_t result = (size_t)rows * (sizeof(float) + out);
-        const int is_result = merges(s, r) && (r == s->rank || s->part.want == HEED_WANT_ALL);
-        char *to = heed_room_take(room, merges(s, r), message_bytes(own_keys ? partial : 0));
+        const size_t rows = (size_t)most_rows(s, r);
+        const size_t result = rows * (sizeof(float) + out);
+        const int is_result =
+            merges(s, r) && !heed_rows_apart(s) && (r == s->rank || s->part.want == HEED_WANT_ALL);
+        char *to = heed_room_take(room, merges(s, r), message_bytes(own_keys ? rows * row : 0));
         char *from = heed_room_take(room, merges(s, s->rank) && r != s->rank,
-                                    message_bytes(has_keys ? partial : 0));
+                                    message_bytes(has_keys ? own * row : 0));
         char *merged = heed_room_take(room, is_result, message_bytes(result));
         if (!room->base || room->bad)
             continue;
@@ -61,6 +72,12 @@ static uint32_t own_parts(const heed_shape *s)
     return n;
 }
 
+heed_attn_desc heed_split_desc(const heed_shape *s)
+{
+    const int64_t rows = heed_rows_apart(s) ? heed_longest(s, s->part.row_first) : 0;
+    return heed_local_desc(s, rows, 0, s->tokens);
+}
+
 size_t heed_split_place(heed_split *p, const heed_shape *s, int64_t q_len, void *workspace)
 {
     const heed_attn_desc *d = s->desc;
@@ -72,9 +89,12 @@ size_t heed_split_place(heed_split *p, const heed_shape *s, int64_t q_len, void 
                                &piece->key_at,   &piece->row_at,    &piece->held_at};
     for (size_t i = 0; i < sizeof array / sizeof *array; i++)
         *array[i] = heed_room_take(&room, s->batch, sizeof **array[i]);
-    room.bad |= s->tokens > INT64_MAX / 64 / (d->q_heads * ((int64_t)d->v_dim + 1));
+    const int64_t dim = heed_max64(d->qk_dim, d->v_dim) + 1;
+    room.bad |= s->tokens > INT64_MAX / 64 / (d->q_heads * dim);
     if (room.bad)
         return 0;
+    if (heed_rows_apart(s))
+        q_len = heed_longest(s, s->part.row_first);
     piece->ranges = heed_room_take(&room, s->batch * d->q_heads, 8 * (size_t)q_len * d->n_ranges);
     p->out = heed_room_take(&room, n_own * s->tokens * d->q_heads, d->v_dim * sizeof(float));
     p->lse = heed_room_take(&room, n_own * s->tokens * d->q_heads, sizeof(float));
@@ -86,6 +106,7 @@ size_t heed_split_place(heed_split *p, const heed_shape *s, int64_t q_len, void 
     p->wire.owed = heed_room_take(&room, s->size, sizeof *p->wire.owed);
     p->notice = heed_room_take(&room, 1, HEED_WIRE_LEAST);
     place_messages(p, s, &room);
+    heed_travel_place(&p->travel, s, &room);
     return room.bad ? 0 : room.used;
 }
 
@@ -100,17 +121,30 @@ static void empty_partials(const heed_split *p, const heed_shape *s)
         p->lse[n] = -INFINITY;
 }
 
-/* What is the same for all parts. */
+/* What is the same for all parts: rows that have come together. */
+static void set_up_apart(heed_split *p, const heed_shape *s)
+{
+    const int64_t heads = s->desc->q_heads, dim = s->desc->qk_dim;
+    heed_piece *piece = &p->piece;
+    int32_t token = 0;
+    piece->q = (heed_const_view){p->travel.q, {0, dim, heads * dim, 1}};
+    piece->q_len = heed_longest(s, s->part.row_first);
+    for (int64_t b = 0; b < s->batch; b++) {
+        piece->q_lens[b] = heed_first_of(s, s->part.row_first, b, s->part.n_parts);
+        piece->q_starts[b] = token;
+        piece->row_at[b] = 0;
+        token += piece->q_lens[b];
+    }
+}
+
+/* The same of rows that are everywhere. */
 static void set_up(heed_split *p, const heed_group_call *call)
 {
     const heed_shape *s = &call->shape;
     const heed_attn_args *a = &call->args;
     heed_piece *piece = &p->piece;
     piece->q = a->q;
-    piece->k = a->k;
-    piece->v = a->v;
     piece->q_len = a->q_len;
-    piece->kv_starts = a->kv_starts ? piece->kv_starts : NULL;
     piece->q_starts = a->q_starts ? piece->q_starts : NULL;
     if (a->q_starts)
         piece->q.data = (const char *)a->q.data +
@@ -129,8 +163,9 @@ static heed_status run_part(heed_split *p, const heed_group_call *call, uint32_t
                             void *rest, size_t bytes)
 {
     const heed_shape *s = &call->shape;
-    const int64_t heads = s->desc->q_heads, dim = s->desc->v_dim, q_len = call->args.q_len;
+    const int64_t heads = s->desc->q_heads, dim = s->desc->v_dim;
     heed_piece *piece = &p->piece;
+    const int64_t q_len = piece->q_len;
     for (int64_t b = 0; b < s->batch; b++) {
         piece->kv_lens[b] = heed_part_len(s, s->part.key_first, b, part);
         piece->key_at[b] = heed_first_of(s, s->part.key_first, b, part);
@@ -147,8 +182,15 @@ static heed_status run_own(heed_split *p, const heed_group_call *call, void *res
 {
     const heed_shape *s = &call->shape;
     heed_status st = HEED_OK;
+    heed_piece *piece = &p->piece;
     uint32_t n = 0;
-    set_up(p, call);
+    piece->k = call->args.k;
+    piece->v = call->args.v;
+    piece->kv_starts = call->args.kv_starts ? piece->kv_starts : NULL;
+    if (heed_rows_apart(s))
+        set_up_apart(p, s);
+    else
+        set_up(p, call);
     for (uint32_t part = 0; part < s->part.n_parts && st == HEED_OK; part++)
         if (heed_owner(s, part) == s->rank && heed_part_has(s, s->part.key_first, part))
             st = run_part(p, call, part, n++, rest, bytes);
@@ -186,6 +228,19 @@ static void merge_into(heed_merging *m, char *message, int64_t rows, const heed_
                          {m->heads * dim, dim, 1, 0}};
     m->lse =
         (heed_view){has_lse ? (float *)(void *)lse_in(message) + w->at : NULL, {m->heads, 1, 0, 0}};
+}
+
+/* The same of the caller's outputs, where rows are apart. */
+static void merge_out(heed_merging *m, const heed_group_call *call, const heed_slice *w)
+{
+    const heed_attn_args *a = &call->args;
+    const int64_t *o = a->out.stride, *l = a->lse.stride;
+    const int64_t row = a->q_starts ? a->q_starts[w->b] + w->row : w->row;
+    const int64_t b = a->q_starts ? 0 : w->b;
+    const int64_t out_at = b * o[0] + row * o[2], lse_at = b * l[0] + row * l[2];
+    m->out = (heed_view){(char *)a->out.data + heed_offset_bytes(m->out_type, out_at),
+                         {o[2], o[1], o[3], 0}};
+    m->lse = (heed_view){a->lse.data ? (float *)a->lse.data + lse_at : NULL, {l[2], l[1], 0, 0}};
 }
 
 static void gather_rows(void *arg, int64_t first, int64_t end)
@@ -248,7 +303,10 @@ static void merge_rows(void *arg, int64_t first, int64_t end)
                           .lses = p->lses,
                           .skip = w.at,
                           .sink = call->args.sink ? call->args.sink + b->head : NULL};
-        merge_into(&m, p->result[s->rank], rows, &w, has_lse);
+        if (heed_rows_apart(s))
+            merge_out(&m, call, &w);
+        else
+            merge_into(&m, p->result[s->rank], rows, &w, has_lse);
         heed_merge_heads(&m, heed_max64(0, first - w.at),
                          heed_min64(end - w.at, b->tokens * b->heads));
     }
@@ -347,9 +405,10 @@ static void scatter(const heed_split *p, const heed_group_call *call, uint32_t r
 /* Messages that this rank will send, to be told of a failure instead. */
 static void count_owed(heed_split *p, const heed_shape *s)
 {
-    const int own = s->part.want == HEED_WANT_ALL && heed_slice_rows(s, s->rank) > 0;
+    const int own = tells_all(s) && heed_slice_rows(s, s->rank) > 0;
     for (uint32_t r = 0; r < s->size; r++)
-        p->wire.owed[r] = r == s->rank ? 0 : (heed_slice_rows(s, r) > 0) + own;
+        p->wire.owed[r] =
+            r == s->rank ? 0 : (heed_slice_rows(s, r) > 0) + own + heed_travels(s, s->rank, r);
     p->wire.listener = s->part.want == HEED_WANT_ROOT && s->rank == s->part.root
                            ? HEED_WIRE_EVERYONE
                            : HEED_WIRE_NOBODY;
@@ -401,6 +460,8 @@ heed_status heed_split_run(heed_split *p, const heed_group_call *call, void *res
     heed_wire *w = &p->wire;
     const int slice = heed_slice_rows(s, s->rank) > 0;
     count_owed(p, s);
+    if (heed_rows_apart(s))
+        heed_travel_run(&p->travel, call, w);
     for (uint32_t r = 0; r < s->size && slice; r++)
         if (r != s->rank)
             heed_wire_receive(w, r, HEED_WIRE_PARTIAL, 0, p->receive[r],
@@ -414,9 +475,10 @@ heed_status heed_split_run(heed_split *p, const heed_group_call *call, void *res
         st = exchange_partials(p, call);
     if (st == HEED_OK && slice) {
         merge(p, call);
-        scatter(p, call, s->rank);
+        if (!heed_rows_apart(s))
+            scatter(p, call, s->rank);
     }
-    if (st == HEED_OK && s->part.want == HEED_WANT_ALL)
+    if (st == HEED_OK && tells_all(s))
         st = exchange_results(p, call);
     if (st == HEED_OK)
         st = heed_wire_wait(w, 1);

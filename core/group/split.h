@@ -1,10 +1,10 @@
-/* Rows everywhere, keys apart: each rank's partial results travel and are merged. */
+/* Keys apart: each rank's partial results of all rows travel and are merged. Rows are everywhere, or travel
+ * before. */
 #ifndef HEED_CORE_SPLIT_H
 #define HEED_CORE_SPLIT_H
 
 #include "local.h"
-#include "room.h"
-#include "wire.h"
+#include "travel.h"
 
 typedef struct heed_split {
     heed_piece piece;
@@ -13,8 +13,12 @@ typedef struct heed_split {
     heed_const_view *parts, *lses; /* what is merged */
     char **send, **receive, **result; /* [size] messages with their headers */
     char *notice;                     /* of a root that fails */
+    heed_travel travel;
     heed_wire wire;
 } heed_split;
+
+/* What the plan of its local runs is made of. */
+heed_attn_desc heed_split_desc(const heed_shape *shape);
 
 /* Places what a call needs, of sequences of at most q_len rows; returns its bytes, 0 if that overflows. */
 size_t heed_split_place(heed_split *split, const heed_shape *shape, int64_t q_len, void *workspace);

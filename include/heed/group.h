@@ -4,8 +4,10 @@
  * A group is `size` ranks, 0 to size - 1. Every rank calls heed_group_attention at the same time with the
  * same description and the same partition, and holds a part of the keys. Two schemes:
  *
- *     split   every rank has all rows and computes them over its own keys; the partial results
- *             travel, out and lse in f32, and are merged. For decode and short queries.
+ *     split   every rank computes all rows over its own keys; the partial results travel, out and lse in
+ *             f32, and are merged. For decode and short queries. Every rank has all rows; or, with
+ *             row_first, a part of them, which it sends to all that have keys before, and of which it
+ *             gets the results: for a chunk of a prompt, or many short queries, over long caches.
  *     ring    every rank has a part of the rows and a part of the keys; the keys travel, from rank r to
  *             r + 1, size - 1 times, while those at hand are computed. For prefill.
  *
@@ -13,7 +15,8 @@
  * order in which keys arrive, which the rank alone decides: results depend on the partition, never on
  * timing, and are the same bits over every transport.
  *
- * Source   split: flash-decoding's cut of the keys over workers (Dao et al. 2023); ring: Liu et al. 2023,
+ * Source   split: flash-decoding's cut of the keys over workers (Dao et al. 2023); rows that travel in the
+ *          place of keys: Yang et al. 2024, arXiv:2411.01783 (pass-Q beside pass-KV); ring: Liu et al. 2023,
  *          arXiv:2310.01889; two parts a rank, one of each end, so that causal work is even: Brandon et al.
  *          2023, arXiv:2311.09431. docs/nodes.md has bytes, steps and when which pays.
  */
@@ -36,7 +39,8 @@ typedef union heed_request {
  * How a rank reaches the others: a table of the caller's, as heed_executor is one of threads. heed/mpi.h
  * fills it from an MPI communicator, heed_group_threads_transport for threads of one process.
  *
- * Order    messages from one rank to another under one tag arrive in the order in which they were sent.
+ * Order    messages from one rank to another under one tag arrive in the order in which they were sent;
+ *          a receive takes none of another tag.
  * Threads  the functions are called by the thread that called heed_group_attention, and by the thread that
  *          does part 0 of its runs: the same one, unless an executor gives part 0 to another. Never by
  *          two at once.
@@ -69,12 +73,17 @@ typedef struct heed_transport {
 
 /** Where a call's keys and rows go. */
 enum {
-    HEED_GROUP_AUTO,  /**< RING where the partition has row_first, else SPLIT */
-    HEED_GROUP_SPLIT, /**< rows everywhere, keys apart: partial results travel */
+    /** SPLIT where the partition has no row_first. Where it has, the one of the two that has the rank which
+     * sends most send fewer bytes, as heed_group_count counts them, and RING if they are equal; but RING
+     * with HEED_HAS_MASK, _BIAS, _RANGES and _KEY_BLOCKS, of which args hold other rows with SPLIT, and SPLIT
+     * with HEED_HAS_QUANT. The choice, and with it the bits of results, depends on description,
+     * partition and batch alone */
+    HEED_GROUP_AUTO,
+    HEED_GROUP_SPLIT, /**< keys apart: partial results travel, and before them rows that are apart */
     HEED_GROUP_RING   /**< rows and keys apart: keys travel */
 };
 
-/** Who gets the result of split. (Of ring, each rank gets its own rows.) */
+/** Who gets the result of split. (With row_first, each rank gets its own rows.) */
 enum {
     HEED_WANT_ALL,  /**< every rank all of it */
     HEED_WANT_ROOT, /**< rank `root` alone; out and lse of others are not looked at */
@@ -93,13 +102,13 @@ enum {
 typedef struct heed_partition {
     size_t struct_size;    /**< sizeof(heed_partition) */
     uint32_t scheme;       /**< HEED_GROUP_* */
-    uint32_t want;         /**< HEED_WANT_*; with ring 0 */
+    uint32_t want;         /**< HEED_WANT_*; with row_first 0 */
     uint32_t root;         /**< with HEED_WANT_ROOT, else 0 */
     uint32_t n_parts;      /**< at least 1 */
     const uint32_t *owner; /**< [n_parts] ranks; NULL: part p is rank p's, and n_parts is size */
     /** [batch, n_parts + 1] ascending, the first of each sequence 0, the last its length */
     const int32_t *key_first;
-    /** ring: [batch, n_parts + 1], the same of the rows; NULL with split */
+    /** [batch, n_parts + 1], the same of the rows; NULL, but not with ring: every rank has all of them */
     const int32_t *row_first;
     int64_t timeout_ns; /**< above 0: no wait lasts longer, and a call waits at most this long in all */
 } heed_partition;
@@ -108,19 +117,20 @@ typedef struct heed_partition {
  * Attention by a group; every rank calls it.
  *
  * plan     of the whole problem, the same on every rank but for max_batch, max_q_len and max_kv_len, which
- *          cover what this rank holds, and of ring max_rows. Positions, causality, windows and ALiBi are those of whole
+ *          cover what this rank holds, and with row_first max_rows. Positions, causality, windows and ALiBi are those of whole
  *          sequences. Refused with HEED_ERR_UNSUPPORTED and the reason: HEED_HAS_WEIGHTS and
  *          HEED_HAS_SCORES, and what docs/nodes.md lists for ring.
  * args     as in heed_attn_run, of this rank:
  *          k, v          its keys: of each sequence its parts behind each other, in the order of the
  *                        parts. Paged: parts start at multiples of page_len. kv_len is the most that one
  *                        sequence has here; kv_lens is NULL: key_first says lengths
- *          q, out, lse   split: all rows. ring: its rows, of each sequence its parts behind each other,
+ *          q, out, lse   all rows. With row_first: its rows, of each sequence its parts behind each other,
  *                        q_len the most that one sequence has here; q_lens is NULL
  *          mask, bias, ranges, key_blocks
- *                        of the rows that are here and all keys, by their index in the whole sequence. Of
- *                        split only what concerns keys that are here is read
- *                        of ring, block_rows divides the rows that a rank has before each of its parts
+ *                        split: of all rows, with row_first too, and all keys, by their index in the whole
+ *                        sequence; only what concerns keys that are here is read
+ *                        ring: of the rows that are here, and all keys; block_rows divides the rows that
+ *                        a rank has before each of its parts
  *          q_offsets, sinks, slopes: of the whole problem, on every rank
  *          Of ring all keys that are here travel, and so are read: of HEED_HAS_PAGES every page is there
  * workspace, bytes   64-byte aligned, heed_group_workspace_bytes of this partition; NULL and 0: the context
@@ -155,8 +165,8 @@ typedef struct heed_group_cost {
 /**
  * Counts what heed_group_attention would send, by the formulas of docs/nodes.md.
  *
- * q_len    rows of the longest sequence, as in the args; of plans with max_rows, of split, all rows from the
- *          first one of a sequence to the last one, with what is between
+ * q_len    rows of the longest sequence, as in the args; of plans with max_rows all rows from the first one of
+ *          a sequence to the last one, with what is between; not looked at with row_first
  * out      receives it; written on success only
  * Errors   HEED_ERR_INVALID; HEED_ERR_UNSUPPORTED as heed_group_attention
  * Threads  safe.

@@ -16,7 +16,9 @@ static const char usage[] =
     "  q=1 kv=131072     rows of a sequence, and its keys\n"
     "  batch=1 q_heads=32 kv_heads=8 dim=128 bytes=2 (of an element: 4, or 2 for bf16)\n"
     "  causal=1          rows see no key behind them (the last row stands at the last key)\n"
-    "  ring=0 want=0     0 all, 1 root, 2 heads (split)\n"
+    "  rows=0            0 every rank has all, 1 apart (AUTO), 2 apart and they travel (split), 3 "
+    "ring\n"
+    "  want=0            0 all, 1 root, 2 heads (rows=0)\n"
     "  latency=20 gap=5  us: of a message, and of each further one at the same time\n"
     "  net=1.25          GB/s of a link, each way\n"
     "  memory=150        GB/s that a node reads keys with\n"
@@ -34,7 +36,7 @@ enum {
     DIM,
     BYTES,
     CAUSAL,
-    RING,
+    ROWS,
     WANT,
     LATENCY,
     GAP,
@@ -45,7 +47,7 @@ enum {
 };
 static const char *const names[N_NUMBERS] = {
     "nodes",  "q",    "kv",   "batch",   "q_heads", "kv_heads", "dim",    "bytes",
-    "causal", "ring", "want", "latency", "gap",     "net",      "memory", "compute"};
+    "causal", "rows", "want", "latency", "gap",     "net",      "memory", "compute"};
 static const double defaults[N_NUMBERS] = {4, 1, 131072, 1,  32, 8,    128, 2,
                                            1, 0, 0,      20, 5,  1.25, 150, 2000};
 
@@ -68,19 +70,23 @@ static uint32_t whole(const double *x, int name)
     return (uint32_t)x[name];
 }
 
-/* Even parts; of ring two a rank, one of each end. */
+enum { ROWS_ALL, ROWS_AUTO, ROWS_TRAVEL, ROWS_RING, ROWS_KINDS };
+
+/* Even parts; of rows apart two a rank, one of each end. */
 static void divide(const double *x, heed_partition *p, int32_t *first, int32_t *rows,
                    uint32_t *owner)
 {
     const uint32_t size = whole(x, NODES), batch = whole(x, BATCH);
-    const uint32_t n = whole(x, RING) ? 2 * size : size;
+    static const uint32_t scheme[ROWS_KINDS] = {HEED_GROUP_SPLIT, HEED_GROUP_AUTO, HEED_GROUP_SPLIT,
+                                                HEED_GROUP_RING};
+    const uint32_t apart = whole(x, ROWS), n = apart ? 2 * size : size;
     *p = (heed_partition){.struct_size = sizeof *p,
-                          .scheme = whole(x, RING) ? HEED_GROUP_RING : HEED_GROUP_SPLIT,
+                          .scheme = scheme[apart],
                           .want = whole(x, WANT),
                           .n_parts = n,
                           .owner = owner,
                           .key_first = first,
-                          .row_first = whole(x, RING) ? rows : NULL,
+                          .row_first = apart ? rows : NULL,
                           .timeout_ns = INT64_C(60000000000)};
     for (uint32_t i = 0; i < n; i++)
         owner[i] = i < size ? i : 2 * size - 1 - i;
@@ -125,8 +131,8 @@ static double local_seconds(const double *x, double share)
     return compute > memory ? compute : memory;
 }
 
-/* The model. Split computes, then sends in steps: what the busiest link carries in either
- * direction. Ring sends while it computes: a step is the longer of the two, and the last has
+/* The model. Split sends rows that are apart, computes, then sends results, in steps: what the busiest
+ * link carries in either direction. Ring sends while it computes: a step is the longer of the two, and the last has
  * nothing to send. */
 static int model(const heed_attn *plan, const double *x, const heed_partition *p, cost *c)
 {
@@ -169,8 +175,9 @@ static int estimate(const double *x, cost *c)
     heed_attn *plan = NULL;
     heed_partition p;
     const heed_attn_desc d = describe(x);
-    if (x[NODES] < 1 || x[NODES] > MOST_NODES || x[BATCH] < 1 || x[BATCH] > 64)
-        return fail("nodes are 1 to 256 and batch 1 to 64");
+    if (x[NODES] < 1 || x[NODES] > MOST_NODES || x[BATCH] < 1 || x[BATCH] > 64 ||
+        x[ROWS] >= ROWS_KINDS)
+        return fail("nodes are 1 to 256, batch 1 to 64, rows 0 to 3");
     divide(x, &p, first, rows, owner);
     if (heed_context_create(NULL, &context) != HEED_OK ||
         heed_attn_create(context, &d, &plan) != HEED_OK) {
@@ -201,7 +208,7 @@ static void print_time(double seconds)
         printf(" %.3g s", seconds);
 }
 
-static int table(const char *title, double q, double kv, int ring)
+static int table(const char *title, double q, double kv, int rows)
 {
     for (double nodes = 2; nodes <= 64; nodes *= 2) {
         cost c;
@@ -210,7 +217,7 @@ static int table(const char *title, double q, double kv, int ring)
         x[NODES] = nodes;
         x[Q] = q;
         x[KV] = kv;
-        x[RING] = ring;
+        x[ROWS] = rows;
         for (size_t n = 0; n < sizeof networks / sizeof *networks; n++) {
             x[LATENCY] = networks[n].latency;
             x[GAP] = networks[n].gap;
@@ -245,8 +252,10 @@ static int tables(void)
 {
     return table("decode, 131072 keys, split", 1, 131072, 0) ||
            table("decode, 1048576 keys, split", 1, 1048576, 0) ||
-           table("prefill, 32768, ring", 32768, 32768, 1) ||
-           table("prefill, 262144, ring", 262144, 262144, 1);
+           table("chunk of 512 rows, 131072 keys, rows travel", 512, 131072, ROWS_TRAVEL) ||
+           table("chunk of 512 rows, 131072 keys, ring", 512, 131072, ROWS_RING) ||
+           table("prefill, 32768, ring", 32768, 32768, ROWS_RING) ||
+           table("prefill, 262144, ring", 262144, 262144, ROWS_RING);
 }
 
 /* ---- counting -----------------------------------------------------------------------------------
@@ -350,10 +359,10 @@ static void *on_thread(void *arg)
         st = attend(m, context, &count);
     m->bad = st != HEED_OK || count.messages != m->messages || count.bytes != m->bytes;
     if (m->bad)
-        printf("rank %u of %.0f, q %.0f, kv %.0f, ring %.0f, want %.0f: %llu messages, %llu bytes; "
+        printf("rank %u of %.0f, q %.0f, kv %.0f, rows %.0f, want %.0f: %llu messages, %llu bytes; "
                "the formulas "
                "have %llu and %llu; %s\n",
-               m->real.rank, m->x[NODES], m->x[Q], m->x[KV], m->x[RING], m->x[WANT],
+               m->real.rank, m->x[NODES], m->x[Q], m->x[KV], m->x[ROWS], m->x[WANT],
                (unsigned long long)m->messages, (unsigned long long)m->bytes,
                (unsigned long long)count.messages, (unsigned long long)count.bytes,
                st != HEED_OK ? heed_last_error() : "");
@@ -390,7 +399,7 @@ static int check(void)
     int ranks = 0, bad = 0;
     for (double nodes = 1; nodes <= 8; nodes++)
         for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++)
-            for (int way = 0; way < 4; way++) /* three wants of split, ring */
+            for (int way = 0; way < 6; way++) /* three wants of split; AUTO, rows, ring */
                 for (int bytes = 2; bytes <= 4; bytes += 2) {
                     double x[N_NUMBERS];
                     memcpy(x, defaults, sizeof x);
@@ -402,8 +411,8 @@ static int check(void)
                     x[KV_HEADS] = 2;
                     x[DIM] = 24;
                     x[BYTES] = bytes;
-                    x[RING] = way == 3;
-                    x[WANT] = way == 3 ? 0 : way;
+                    x[ROWS] = way < 3 ? ROWS_ALL : way - 2;
+                    x[WANT] = way < 3 ? way : 0;
                     bad += check_one(x);
                     ranks += (int)nodes;
                 }
@@ -438,8 +447,10 @@ int main(int argc, char **argv)
     if (estimate(x, &c))
         return 1;
     printf("%s: the busiest rank sends %llu messages, %llu bytes in %u steps\n",
-           c.rank.scheme == HEED_GROUP_RING ? "ring" : "split", (unsigned long long)c.rank.messages,
-           (unsigned long long)c.rank.bytes, c.rank.steps);
+           c.rank.scheme == HEED_GROUP_RING ? "ring"
+           : x[ROWS] != ROWS_ALL            ? "split, rows travel"
+                                            : "split",
+           (unsigned long long)c.rank.messages, (unsigned long long)c.rank.bytes, c.rank.steps);
     printf("modelled: one node %.4g ms; a group of %.0f %.4g ms (%.2f x): computing %.4g, network "
            "%.4g\n",
            c.one * 1e3, x[NODES], c.all * 1e3, c.one / c.all, c.compute * 1e3, c.network * 1e3);

@@ -1,5 +1,5 @@
 /* heed-mpi-run: attention on .npy files by the ranks of an MPI program. Each reads its keys alone
- * (of ring its rows, too), and writes what it wants of out into one file. */
+ * (where rows are apart its rows, too), and writes what it wants of out into one file. */
 #include "cli.h"
 #include "slice.h"
 
@@ -25,10 +25,12 @@ static const heed_cli_option known[] = {
      .help = "what q, k and v are converted to; f32 without it. out is f4 for f32 and bf16, f2 for "
              "f16"},
     {.name = "scheme",
-     .values = "split|ring",
+     .values = "split|ring|rows|auto",
      .kind = HEED_CLI_VALUE,
      .help = "split: every rank has all rows, results travel (without the option)\n"
-             "ring: rows are apart, too, and keys travel; two parts a rank, one of each end"},
+             "ring: rows are apart, too, and keys travel; two parts a rank, one of each end\n"
+             "rows: rows are apart, and they and their results travel\n"
+             "auto: rows are apart, and what takes fewer bytes is done"},
     {.name = "want",
      .values = "all|root|heads",
      .kind = HEED_CLI_VALUE,
@@ -63,6 +65,7 @@ typedef struct job {
     heed_attn_desc desc;
     heed_attn_args args;
     heed_partition partition;
+    int rows_apart;
     uint32_t *owner;
     int32_t *key_first, *row_first, *q_offsets;
     slice_file file[TENSORS];
@@ -87,23 +90,28 @@ static int choice(const job *j, const char *option, const char *const *words, ui
 
 static int read_options(job *j)
 {
-    static const char *const schemes[] = {"split", "ring", NULL}, *const wants[] = {"all", "root",
-                                                                                    "heads", NULL};
+    static const uint32_t scheme[] = {HEED_GROUP_SPLIT, HEED_GROUP_RING, HEED_GROUP_SPLIT,
+                                      HEED_GROUP_AUTO};
+    static const char *const schemes[] = {"split", "ring", "rows", "auto", NULL}, *const wants[] = {
+                                                                                      "all", "root",
+                                                                                      "heads",
+                                                                                      NULL};
     const char *dtype = heed_cli_value(j->options, "dtype"),
                *seconds = heed_cli_value(j->options, "timeout");
     int64_t timeout = 60;
-    uint32_t ring;
-    int failed = choice(j, "scheme", schemes, &ring);
+    uint32_t n = 0;
+    int failed = choice(j, "scheme", schemes, &n);
     if (!failed)
         failed = choice(j, "want", wants, &j->partition.want);
-    if (!failed && ring && j->partition.want)
+    if (!failed && n && j->partition.want)
         return heed_cli_fail(HEED_EXIT_USAGE, "--want is of split");
     if (!failed && seconds && !heed_cli_integer(seconds, 1, 1000000, &timeout))
         return heed_cli_fail(HEED_EXIT_USAGE, "--timeout %s is not a number of seconds", seconds);
     if (!failed && dtype && !heed_cli_dtype(dtype))
         return heed_cli_fail(HEED_EXIT_USAGE, "--dtype %s is none of f32, f16, bf16", dtype);
     j->partition.struct_size = sizeof j->partition;
-    j->partition.scheme = ring ? HEED_GROUP_RING : HEED_GROUP_SPLIT;
+    j->partition.scheme = failed ? 0 : scheme[n];
+    j->rows_apart = n > 0;
     j->partition.timeout_ns = timeout * INT64_C(1000000000);
     j->desc.struct_size = sizeof j->desc;
     j->desc.q_type = j->desc.k_type = j->desc.v_type = j->desc.out_type =
@@ -135,11 +143,10 @@ static int open_files(job *j)
     return HEED_EXIT_OK;
 }
 
-/* Even parts: of split one a rank, of ring two, the p-th from the start and from the end. */
+/* Even parts: one a rank, or where rows are apart two, the p-th from the start and from the end. */
 static int divide(job *j)
 {
-    const int ring = j->partition.scheme == HEED_GROUP_RING;
-    const uint32_t size = j->transport.size, n = ring ? 2 * size : size;
+    const uint32_t size = j->transport.size, n = j->rows_apart ? 2 * size : size;
     const int64_t batch = j->file[Q].kind.shape[0], rows = j->file[Q].kind.shape[2],
                   keys = j->file[K].kind.shape[2];
     int64_t offset = 0;
@@ -166,7 +173,7 @@ static int divide(job *j)
     j->partition.n_parts = n;
     j->partition.owner = j->owner;
     j->partition.key_first = j->key_first;
-    j->partition.row_first = ring ? j->row_first : NULL;
+    j->partition.row_first = j->rows_apart ? j->row_first : NULL;
     return HEED_EXIT_OK;
 }
 
@@ -214,9 +221,9 @@ static int read_tensor(job *j, int i, const int32_t *first, int64_t strides[4])
 
 static int prepare(job *j)
 {
-    const int ring = j->partition.scheme == HEED_GROUP_RING;
+    const int apart = j->rows_apart;
     heed_attn_args *a = &j->args;
-    int failed = read_tensor(j, Q, ring ? j->row_first : NULL, a->q.stride);
+    int failed = read_tensor(j, Q, apart ? j->row_first : NULL, a->q.stride);
     if (!failed)
         failed = read_tensor(j, K, j->key_first, a->k.stride);
     if (!failed)
@@ -225,7 +232,7 @@ static int prepare(job *j)
         return failed;
     a->struct_size = sizeof *a;
     a->batch = j->desc.max_batch = j->file[Q].kind.shape[0];
-    a->q_len = j->desc.max_q_len = ring ? held(j, j->row_first) : j->file[Q].kind.shape[2];
+    a->q_len = j->desc.max_q_len = apart ? held(j, j->row_first) : j->file[Q].kind.shape[2];
     a->kv_len = j->desc.max_kv_len = held(j, j->key_first);
     a->q.data = j->data[Q];
     a->k.data = j->data[K];
@@ -259,7 +266,7 @@ static int attend(job *j)
 static int save(job *j)
 {
     const uint32_t rank = j->transport.rank, size = j->transport.size, want = j->partition.want;
-    const int ring = j->partition.scheme == HEED_GROUP_RING, apart = want == HEED_WANT_HEADS;
+    const int rows_apart = j->rows_apart, apart = want == HEED_WANT_HEADS;
     const int64_t *q = j->file[Q].kind.shape, rows = j->args.q_len;
     const int64_t heads[2] = {apart ? rank * q[1] / size : 0,
                               apart ? (rank + 1) * q[1] / size : q[1]};
@@ -277,14 +284,14 @@ static int save(job *j)
     MPI_Bcast(&start, 1, MPI_LONG, 0, MPI_COMM_WORLD);
     if (start < 0)
         return rank == 0 ? bad_file(&why) : HEED_EXIT_USAGE;
-    if (!ring && !apart && rank != 0)
+    if (!rows_apart && !apart && rank != 0)
         return HEED_EXIT_OK;
     heed_status status = slice_open_made(&out, path, &kind, start, &why);
     for (int64_t b = 0; b < q[0] && status == HEED_OK; b++) {
         slice_rows from = {.data = (char *)j->out + (size_t)b * bytes, .rows = rows, .type = type};
-        if (!ring)
+        if (!rows_apart)
             status = slice_write(&out, b, heads, 0, rows, &from, &why);
-        for (uint32_t p = 0; ring && p < j->partition.n_parts && status == HEED_OK; p++) {
+        for (uint32_t p = 0; rows_apart && p < j->partition.n_parts && status == HEED_OK; p++) {
             const int64_t n = j->row_first[p + 1] - j->row_first[p];
             if (j->owner[p] != rank)
                 continue;

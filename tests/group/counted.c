@@ -25,7 +25,7 @@ static int64_t rows_of(const ranks_case *c)
 {
     const kit_problem *p = &c->problem;
     int64_t low = INT32_MAX, high = 0;
-    if (!p->q_rows || c->scheme == HEED_GROUP_RING)
+    if (!p->q_rows || c->rows_apart)
         return c->spec.q_len;
     for (uint32_t b = 0; b < c->spec.batch; b++) {
         if (!p->q_lens[b])
@@ -56,7 +56,7 @@ static void check(ranks_case *c, heed_context *const *context)
                 HEED_OK) {
             fail(c, heed_last_error());
         } else if (cost.messages != w[r].messages || cost.bytes != w[r].bytes ||
-                   cost.scheme != c->scheme) {
+                   (c->scheme ? cost.scheme != c->scheme : cost.scheme == 0)) {
             snprintf(text, sizeof text,
                      "rank %u sent %llu messages of %llu bytes, heed_group_count says %llu of %llu",
                      r, (unsigned long long)w[r].messages, (unsigned long long)w[r].bytes,

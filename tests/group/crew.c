@@ -138,7 +138,7 @@ static void guard(heed_transport *transport, void *user)
 /* ---- problems ---------------------------------------------------------------------------------
  */
 
-/* Where rank 0 has no keys, of ring nobody, it runs nothing, and what its threads are called for is between
+/* Where rank 0 has no keys, of rows apart nobody, it runs nothing, and what its threads are called for is between
  * runs: at least so many times. */
 static const struct way {
     const char *name;
@@ -146,16 +146,20 @@ static const struct way {
     uint64_t features;
     uint32_t storage, lens;
     int keys, between;
+    uint32_t rows_apart;
 } way[] = {
-    {"all", HEED_GROUP_SPLIT, HEED_WANT_ALL, HEED_HAS_LSE, 0, 0, 90, 0},
-    {"all, of others", HEED_GROUP_SPLIT, HEED_WANT_ALL, HEED_HAS_LSE, 0, 0, -90, 1},
-    {"root, of others", HEED_GROUP_SPLIT, HEED_WANT_ROOT, HEED_HAS_SINK, 0, 0, -90, 2},
+    {"all", HEED_GROUP_SPLIT, HEED_WANT_ALL, HEED_HAS_LSE, 0, 0, 90, 0, 0},
+    {"all, of others", HEED_GROUP_SPLIT, HEED_WANT_ALL, HEED_HAS_LSE, 0, 0, -90, 1, 0},
+    {"root, of others", HEED_GROUP_SPLIT, HEED_WANT_ROOT, HEED_HAS_SINK, 0, 0, -90, 2, 0},
     {"heads, packed", HEED_GROUP_SPLIT, HEED_WANT_HEADS, HEED_HAS_LSE | HEED_HAS_SINK, KIT_RAGGED,
-     KIT_LENS_BOTH, 90, 0},
-    {"all, padded", HEED_GROUP_SPLIT, HEED_WANT_ALL, HEED_HAS_SINK, 0, KIT_LENS_BOTH, 90, 0},
-    {"ring", HEED_GROUP_RING, 0, HEED_HAS_LSE, 0, 0, 90, 0},
-    {"ring, packed", HEED_GROUP_RING, 0, HEED_HAS_SINK, KIT_RAGGED, KIT_LENS_BOTH, 90, 0},
-    {"ring without keys", HEED_GROUP_RING, 0, HEED_HAS_LSE | HEED_HAS_SINK, 0, 0, 0, 3},
+     KIT_LENS_BOTH, 90, 0, 0},
+    {"all, padded", HEED_GROUP_SPLIT, HEED_WANT_ALL, HEED_HAS_SINK, 0, KIT_LENS_BOTH, 90, 0, 0},
+    {"rows", HEED_GROUP_SPLIT, 0, HEED_HAS_LSE, 0, 0, 90, 0, 1},
+    {"rows, packed", HEED_GROUP_SPLIT, 0, HEED_HAS_SINK, KIT_RAGGED, KIT_LENS_BOTH, 90, 0, 1},
+    {"rows without keys", HEED_GROUP_SPLIT, 0, HEED_HAS_SINK, 0, 0, 0, 2, 1},
+    {"ring", HEED_GROUP_RING, 0, HEED_HAS_LSE, 0, 0, 90, 0, 0},
+    {"ring, packed", HEED_GROUP_RING, 0, HEED_HAS_SINK, KIT_RAGGED, KIT_LENS_BOTH, 90, 0, 0},
+    {"ring without keys", HEED_GROUP_RING, 0, HEED_HAS_LSE | HEED_HAS_SINK, 0, 0, 0, 3, 0},
 };
 
 static void set(ranks_case *c, const struct way *w)
@@ -179,6 +183,7 @@ static void set(ranks_case *c, const struct way *w)
     c->size = RANKS;
     c->scheme = w->scheme;
     c->want = w->want;
+    c->rows_apart = w->rows_apart;
     c->has_owner = 1;
     c->n_parts = 2 * RANKS;
     for (uint32_t p = 0; p < c->n_parts; p++)

@@ -15,7 +15,7 @@
 typedef struct family {
     const char *name;
     kit_spec spec;
-    int only; /* HEED_GROUP_SPLIT: ring refuses it */
+    int only; /* HEED_GROUP_SPLIT: ring refuses it, and AUTO does not take it */
 } family;
 
 /* clang-format off */
@@ -116,6 +116,7 @@ int ranks_build(ranks_case *c, uint64_t seed)
 {
     uint64_t random = seed;
     const kit_spec *s = &c->spec;
+    c->rows_apart |= c->scheme == HEED_GROUP_RING;
     if (kit_build(&c->problem, s, GUARD_HIGH) != 0)
         return -1;
     const int32_t key_unit = s->lists & KIT_LISTS_BLOCKS ? (int32_t)s->block_keys * 64
@@ -135,7 +136,7 @@ int ranks_build(ranks_case *c, uint64_t seed)
                                     .n_parts = c->n_parts,
                                     .owner = c->has_owner ? c->owner : NULL,
                                     .key_first = c->key_first,
-                                    .row_first = c->scheme == HEED_GROUP_RING ? c->row_first : NULL,
+                                    .row_first = c->rows_apart ? c->row_first : NULL,
                                     .timeout_ns = INT64_C(60000000000)};
     return 0;
 }
@@ -143,6 +144,7 @@ int ranks_build(ranks_case *c, uint64_t seed)
 int ranks_draw(ranks_case *c, int n, uint64_t seed)
 {
     static const char *const want[] = {"all", "root", "heads"};
+    static const char *const apart[] = {"auto", "rows", "ring"};
     const family *f = &families[n];
     uint64_t random = kit_hash(seed, n);
     memset(c, 0, sizeof *c);
@@ -170,13 +172,17 @@ int ranks_draw(ranks_case *c, int n, uint64_t seed)
                  : kind == 1 ? 2 * c->size
                              : 1 + (uint32_t)(kit_next(&random) % 20);
     own(c, &random, f->only);
-    c->scheme = kit_next(&random) % 2 && !f->only ? HEED_GROUP_RING : HEED_GROUP_SPLIT;
-    if (c->scheme == HEED_GROUP_SPLIT) {
+    const uint32_t scheme = (uint32_t)(kit_next(&random) % 4);
+    c->rows_apart = scheme > 0;
+    c->scheme = scheme == 1 && !f->only ? HEED_GROUP_RING
+                : scheme == 2           ? HEED_GROUP_AUTO
+                                        : HEED_GROUP_SPLIT;
+    if (!c->rows_apart) {
         c->want = (uint32_t)(kit_next(&random) % 3);
         c->root = c->want == HEED_WANT_ROOT ? (uint32_t)(kit_next(&random) % c->size) : 0;
     }
     snprintf(c->name, sizeof c->name, "%s %s: %u ranks, %u parts, seed %llu", f->name,
-             c->scheme == HEED_GROUP_RING ? "ring" : want[c->want], c->size, c->n_parts,
+             c->rows_apart ? apart[c->scheme] : want[c->want], c->size, c->n_parts,
              (unsigned long long)seed);
     return ranks_build(c, kit_next(&random));
 }

@@ -82,13 +82,14 @@ static int run_broken(ranks_case *c, wrapped *w, int kind, int64_t at, uint64_t 
 
 static const struct {
     const char *name;
-    uint32_t scheme, want, root;
-} way[] = {{"all", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0},
-           {"root", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 0},
-           {"root is the victim", HEED_GROUP_SPLIT, HEED_WANT_ROOT, VICTIM},
-           {"root is the one that fails", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 2},
-           {"heads", HEED_GROUP_SPLIT, HEED_WANT_HEADS, 0},
-           {"ring", HEED_GROUP_RING, 0, 0}};
+    uint32_t scheme, want, root, rows_apart;
+} way[] = {{"all", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0, 0},
+           {"root", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 0, 0},
+           {"root is the victim", HEED_GROUP_SPLIT, HEED_WANT_ROOT, VICTIM, 0},
+           {"root is the one that fails", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 2, 0},
+           {"heads", HEED_GROUP_SPLIT, HEED_WANT_HEADS, 0, 0},
+           {"rows", HEED_GROUP_SPLIT, 0, 0, 1},
+           {"ring", HEED_GROUP_RING, 0, 0, 0}};
 
 static void set(ranks_case *c, int n)
 {
@@ -109,6 +110,7 @@ static void set(ranks_case *c, int n)
     c->size = c->n_parts = RANKS;
     c->scheme = way[n].scheme;
     c->want = way[n].want;
+    c->rows_apart = way[n].rows_apart;
     c->root = way[n].root;
     snprintf(c->name, sizeof c->name, "%s", way[n].name);
     if (ranks_build(c, 8) != 0)

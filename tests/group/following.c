@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { RANKS = 3, CALLS = 5 };
+enum { RANKS = 3, CALLS = 7 };
 
 static int n_checks, n_failures;
 
@@ -28,12 +28,14 @@ static heed_status slow_test(void *user, heed_request *request, uint32_t *done, 
 
 static const struct {
     const char *name;
-    uint32_t scheme, want, root;
-} way[CALLS] = {{"ring", HEED_GROUP_RING, 0, 0},
-                {"all", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0},
-                {"root", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 1},
-                {"heads", HEED_GROUP_SPLIT, HEED_WANT_HEADS, 0},
-                {"ring again", HEED_GROUP_RING, 0, 0}};
+    uint32_t scheme, want, root, rows_apart;
+} way[CALLS] = {{"ring", HEED_GROUP_RING, 0, 0, 0},
+                {"all", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0, 0},
+                {"root", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 1, 0},
+                {"heads", HEED_GROUP_SPLIT, HEED_WANT_HEADS, 0, 0},
+                {"ring again", HEED_GROUP_RING, 0, 0, 0},
+                {"rows", HEED_GROUP_SPLIT, 0, 0, 1},
+                {"all again", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0, 0}};
 
 static void set(ranks_case *c, int n)
 {
@@ -54,6 +56,7 @@ static void set(ranks_case *c, int n)
     c->size = c->n_parts = RANKS;
     c->scheme = way[n].scheme;
     c->want = way[n].want;
+    c->rows_apart = way[n].rows_apart;
     c->root = way[n].root;
     snprintf(c->name, sizeof c->name, "%s", way[n].name);
     if (ranks_build(c, 8) != 0)

@@ -149,13 +149,21 @@ static int copy_pairs(rank_call *r, const ranks_case *c, uint32_t rank, int to,
     return 0;
 }
 
-/* Rows of a ring are the rank's, and what is said of them. */
+/* Are what the args say of pairs those of the rank's rows? Of split they are of all rows. */
+static int own_pairs(const ranks_case *c)
+{
+    return c->rows_apart && c->scheme != HEED_GROUP_SPLIT;
+}
+
+/* Rows that are apart are the rank's, and of ring what is said of them. */
 static int take_rows(rank_call *r, const ranks_case *c, uint32_t rank)
 {
     const kit_problem *p = &c->problem;
     heed_attn_args *a = &r->args;
     int bad = copy_rows(r, c, rank, KIT_Q, OF_Q);
     a->q_lens = NULL;
+    if (!own_pairs(c))
+        return bad;
     if (a->mask.data)
         bad |=
             copy_pairs(r, c, rank, OF_MASK, &a->mask, (int64_t[]){p->tensor[KIT_MASK].dim[3], 1});
@@ -170,24 +178,24 @@ static int take_rows(rank_call *r, const ranks_case *c, uint32_t rank)
     return bad;
 }
 
-/* Outputs: of split as they lie in the problem, of ring [batch or 1, rows, heads, dim]. */
+/* Outputs: as they lie in the problem, or of rows apart [batch or 1, rows, heads, dim]. */
 static int make_outputs(rank_call *r, const ranks_case *c)
 {
     const kit_problem *p = &c->problem;
     const int64_t heads = c->spec.q_heads, dim = c->spec.v_dim;
     const int64_t rows = p->q_rows ? r->desc.max_rows : (r->args.q_len + 1) * c->spec.batch;
     const int64_t each = p->q_rows ? 0 : r->args.q_len + 1;
-    const int ring = c->scheme == HEED_GROUP_RING;
-    const size_t out = ring ? (size_t)(rows * heads * dim) * p->tensor[KIT_OUT].bytes
-                            : p->buffer[p->tensor[KIT_OUT].buffer].bytes;
+    const int apart = (int)c->rows_apart;
+    const size_t out = apart ? (size_t)(rows * heads * dim) * p->tensor[KIT_OUT].bytes
+                             : p->buffer[p->tensor[KIT_OUT].buffer].bytes;
     const size_t lse =
-        ring ? (size_t)(rows * heads) * 4 : p->buffer[p->tensor[KIT_LSE].buffer].bytes;
+        apart ? (size_t)(rows * heads) * 4 : p->buffer[p->tensor[KIT_LSE].buffer].bytes;
     if (guard_map(&r->out, out, GUARD_HIGH, 0, KIT_CANARY) != 0 ||
         guard_map(&r->lse, lse, GUARD_HIGH, 0, KIT_CANARY) != 0)
         return -1;
     memset(r->out.data, KIT_CANARY, out);
     memset(r->lse.data, KIT_CANARY, lse);
-    if (ring) {
+    if (apart) {
         r->args.out = (heed_view){r->out.data, {each * heads * dim, dim, heads * dim, 1}};
         if (r->args.lse.data)
             r->args.lse = (heed_view){r->lse.data, {each * heads, 1, heads, 0}};
@@ -218,7 +226,7 @@ int rank_make(rank_call *r, const ranks_case *c, uint32_t rank)
         point_scaled(r, c, rank);
     else if (copy_rows(r, c, rank, KIT_K, OF_K) != 0 || copy_rows(r, c, rank, KIT_V, OF_V) != 0)
         return -1;
-    if (c->scheme == HEED_GROUP_RING && take_rows(r, c, rank) != 0)
+    if (c->rows_apart && take_rows(r, c, rank) != 0)
         return -1;
     return make_outputs(r, c);
 }
@@ -263,7 +271,7 @@ static int64_t place_of(const rank_call *r, const ranks_case *c, uint32_t rank, 
 {
     const kit_tensor *t = &c->problem.tensor[which];
     const int64_t heads = c->spec.q_heads;
-    if (c->scheme != HEED_GROUP_RING) {
+    if (!c->rows_apart) {
         const int mine = c->want == HEED_WANT_ALL ||
                          (c->want == HEED_WANT_ROOT && rank == c->root) ||
                          (c->want == HEED_WANT_HEADS && at[1] >= rank * heads / c->size &&
@@ -287,12 +295,12 @@ static void take_row(rank_call *r, ranks_case *c, uint32_t rank, int which, cons
 {
     static const unsigned char canary[4] = {KIT_CANARY, KIT_CANARY, KIT_CANARY, KIT_CANARY};
     const kit_tensor *t = &c->problem.tensor[which];
-    const int ring = c->scheme == HEED_GROUP_RING;
+    const int apart = (int)c->rows_apart;
     unsigned char *data = which == KIT_OUT ? r->out.data : r->lse.data;
     const int64_t from = place_of(r, c, rank, which, at);
     for (int64_t d = 0; d < t->dim[3] && from >= 0; d++) {
         unsigned char *to = c->problem.buffer[t->buffer].data + kit_at(t, at[0], at[1], at[2], d);
-        unsigned char *mine = data + from + d * (ring ? 1 : t->stride[3]) * t->bytes;
+        unsigned char *mine = data + from + d * (apart ? 1 : t->stride[3]) * t->bytes;
         if (memcmp(to, canary, t->bytes) != 0 && memcmp(to, mine, t->bytes) != 0)
             kit_fail(outcome, "rank %u has other bits at [%lld, %lld, %lld] than another", rank,
                      (long long)at[0], (long long)at[1], (long long)at[2]);
@@ -335,13 +343,13 @@ typedef struct judge {
 /* Beside what the oracle grants any run (twice, since each part sums for itself): a part's lse is
  * rounded to f32, so its weight w is off by u |lse_i| w <= u (|lse| + 1) w, for x exp(-x) < 1, with 4 u for
  * what else is rounded; the weights sum to 1, and what they weigh is at most the greatest value that is
- * seen. Of ring this happens at each merge, and out is rounded to f32 each time. */
+ * seen. Of ring, which AUTO may take, this happens at each merge, and out is rounded to f32 each time. */
 static void judge_row(void *user, const reference_problem *p, const reference_row *r)
 {
     judge *j = user;
     const ranks_case *c = j->c;
     const kit_tensor *out = &c->problem.tensor[KIT_OUT], *lse = &c->problem.tensor[KIT_LSE];
-    const int merges = c->scheme == HEED_GROUP_RING ? (int)c->n_parts : 2;
+    const int merges = own_pairs(c) ? (int)c->n_parts : 2;
     const double known = isfinite(r->lse) ? fabs(r->lse) : 0;
     const double shift = merges * 0x1p-24 * (known + 5);
     double largest = 0;

@@ -15,6 +15,7 @@ typedef struct ranks_case {
     char name[80];
     kit_spec spec;
     uint32_t size, scheme, want, root, n_parts, has_owner;
+    uint32_t rows_apart; /* each rank has rows of its own: always of ring */
     uint32_t owner[RANKS_PARTS];
     int32_t key_first[KIT_MAX_BATCH * (RANKS_PARTS + 1)];
     int32_t row_first[KIT_MAX_BATCH * (RANKS_PARTS + 1)];
@@ -28,7 +29,7 @@ int ranks_families(void);
 /** Draws a problem of a family, and a partition. Returns 0, or -1 when out of memory. */
 int ranks_draw(ranks_case *c, int family, uint64_t seed);
 
-/** The same with the partition that the caller has written into c (scheme, size, n_parts, owner). */
+/** The same with the partition that the caller has written into c (scheme, rows_apart, size, n_parts, owner). */
 int ranks_build(ranks_case *c, uint64_t seed);
 void ranks_free(ranks_case *c);
 

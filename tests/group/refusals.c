@@ -44,13 +44,20 @@ static void no_time(call *c) { c->partition.timeout_ns = 0; }
 static void no_keys(call *c) { c->partition.key_first = NULL; }
 static void late_first(call *c) { c->keys[3] = 1; }
 static void falling(call *c) { c->keys[1] = 9; c->keys[2] = 8; }
-static void split_rows(call *c) { c->partition.scheme = HEED_GROUP_SPLIT; c->partition.row_first = c->rows; }
+static void rows_want(call *c)
+{
+    c->partition.scheme = HEED_GROUP_SPLIT;
+    c->partition.row_first = c->rows;
+    c->partition.want = HEED_WANT_HEADS;
+}
+static void late_row(call *c) { c->partition.row_first = c->rows; c->rows[3] = 1; }
 static void ring_no_rows(call *c) { c->partition.scheme = HEED_GROUP_RING; }
 static void partition_size(call *c) { c->partition.struct_size = 8; }
 static void weights(call *c) { c->desc.features |= HEED_HAS_WEIGHTS; }
 static void scores(call *c) { c->desc.features |= HEED_HAS_SCORES; c->desc.scores_stage = 1; }
 static void ring_quant(call *c)
 {
+    c->partition.scheme = HEED_GROUP_RING;
     c->partition.row_first = c->rows;
     c->desc.features |= HEED_HAS_QUANT;
     c->desc.k_type = HEED_I8;
@@ -119,7 +126,8 @@ static const struct refusal {
     {no_keys, HEED_ERR_INVALID, "partition.key_first is NULL"},
     {late_first, HEED_ERR_INVALID, "partition.key_first[1][0] is 1"},
     {falling, HEED_ERR_INVALID, "partition.key_first[0][2] is 8"},
-    {split_rows, HEED_ERR_INVALID, "partition.row_first is given"},
+    {rows_want, HEED_ERR_INVALID, "partition.want is 2"},
+    {late_row, HEED_ERR_INVALID, "partition.row_first[1][0] is 1"},
     {ring_no_rows, HEED_ERR_INVALID, "partition.row_first is NULL"},
     {partition_size, HEED_ERR_ABI, "partition.struct_size"},
     {weights, HEED_ERR_UNSUPPORTED, "HEED_HAS_WEIGHTS"},
@@ -219,7 +227,7 @@ static void refuse(heed_context *context, const struct refusal *r)
         CHECK(((unsigned char *)result)[i] == 0x77, "%s: out was written", r->word);
     for (size_t i = 0; i < sizeof lse; i++)
         CHECK(((unsigned char *)lse)[i] == 0x77, "%s: lse was written", r->word);
-    if (r - refusals < 28) /* what all ranks refuse alike */
+    if (r - refusals < 29) /* what all ranks refuse alike */
         CHECK(w.messages == 0, "%s: %llu messages", r->word, (unsigned long long)w.messages);
     heed_attn_release(plan);
     heed_group_threads_release(group);
@@ -272,6 +280,60 @@ static void others(heed_context *context)
     CHECK(strcmp(heed_status_string(HEED_ERR_TRANSPORT), "HEED_ERR_TRANSPORT") == 0, "its name");
     heed_attn_release(plan);
     heed_group_threads_release(group);
+}
+
+/* What AUTO takes, by numbers counted by hand: heads 2, dim 4, f32, 2 ranks, batch 1. A rank sends 64 and 32
+ * for each of its rows to the other, 64 and 40 for each row of the other; of ring, 64 and for its keys
+ * 32 each, rounded up to 64, and 32 each. */
+static void choices(heed_context *context)
+{
+    static const struct choice {
+        int32_t rows[2], keys[2]; /* of ranks 0 and 1 */
+        uint64_t features;
+        uint32_t scheme, row_first;
+    } choice[] = {
+        {{1, 1}, {3, 3}, 0, HEED_GROUP_SPLIT, 1}, /* 96 + 104 < 64 + 128 + 96 */
+        {{1, 1}, {2, 2}, 0, HEED_GROUP_RING, 1},  /* 96 + 104 > 64 + 64 + 64 */
+        {{4, 4}, {6, 7}, 0, HEED_GROUP_SPLIT, 1}, /* 192 + 224 < 64 + 256 + 224 */
+        {{4, 4}, {5, 5}, 0, HEED_GROUP_RING, 1},  /* 192 + 224 = 64 + 192 + 160 */
+        {{0, 8},
+         {9, 3},
+         0,
+         HEED_GROUP_SPLIT,
+         1},                                     /* 384 of rank 0, 320 of rank 1 < 64 + 320 + 288 */
+        {{0, 8}, {4, 4}, 0, HEED_GROUP_RING, 1}, /* > 64 + 128 + 128 */
+        {{1, 1}, {9, 9}, HEED_HAS_MASK, HEED_GROUP_RING, 1},
+        {{1, 1}, {9, 9}, HEED_HAS_RANGES, HEED_GROUP_RING, 1},
+        {{9, 9}, {1, 1}, HEED_HAS_QUANT, HEED_GROUP_SPLIT, 1},
+        {{9, 9}, {1, 1}, 0, HEED_GROUP_SPLIT, 0},
+    };
+    for (size_t n = 0; n < sizeof choice / sizeof *choice; n++) {
+        const struct choice *w = &choice[n];
+        heed_transport none = {.size = 2};
+        heed_group_cost cost = {.struct_size = sizeof cost};
+        heed_attn *plan = NULL;
+        call c;
+        set_call(&c, &none);
+        c.desc.features = w->features;
+        c.desc.n_ranges = w->features & HEED_HAS_RANGES ? 1 : 0;
+        c.desc.k_type = w->features & HEED_HAS_QUANT ? HEED_I8 : HEED_F32;
+        for (int i = 0; i < 2; i++) {
+            c.keys[i + 1] = c.keys[i] + w->keys[i];
+            c.rows[i + 1] = c.rows[i] + w->rows[i];
+        }
+        c.partition.row_first = w->row_first ? c.rows : NULL;
+        if (heed_attn_create(context, &c.desc, &plan) != HEED_OK) {
+            CHECK(0, "choice %zu: %s", n, heed_last_error());
+            continue;
+        }
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            CHECK(heed_group_count(plan, &c.partition, 1, 1, rank, 2, &cost) == HEED_OK, "%s",
+                  heed_last_error());
+            CHECK(cost.scheme == w->scheme, "choice %zu: %u bytes %llu", n, cost.scheme,
+                  (unsigned long long)cost.bytes);
+        }
+        heed_attn_release(plan);
+    }
 }
 
 /* ---- two groups at once -----------------------------------------------------------------------
@@ -331,6 +393,7 @@ int main(void)
     for (size_t n = 0; n < sizeof refusals / sizeof *refusals; n++)
         refuse(context[0], &refusals[n]);
     others(context[0]);
+    choices(context[0]);
     two_groups(context);
     for (int r = 0; r < RANKS_MOST; r++)
         heed_context_release(context[r]);

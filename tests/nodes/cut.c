@@ -59,7 +59,7 @@ heed_attn_args problem_args(const problem *p, const memory *m)
                         .v.data = m->v,
                         .out.data = m->out};
     const int64_t rows = has(p, HEED_HAS_PACKED) ? m->rows : m->q_len, kv_len = p->whole.kv_len;
-    const int64_t row = m->q_len, words = (kv_len + 255) / 256;
+    const int64_t row = s->ring == APART ? p->whole.q_len : m->q_len, words = (kv_len + 255) / 256;
     strides(a.q.stride, s->q_heads, rows, s->qk_dim);
     strides(a.out.stride, s->q_heads, rows, s->v_dim);
     strides(a.k.stride, s->kv_heads, key_rows(p, m), s->qk_dim);
@@ -130,7 +130,7 @@ void problem_cut(const problem *p, cut *c, int kind, uint32_t size)
     memset(c, 0, sizeof *c);
     c->partition = (heed_partition){.struct_size = sizeof c->partition,
                                     .n_parts = n,
-                                    .scheme = p->s.ring ? HEED_GROUP_RING : HEED_GROUP_SPLIT,
+                                    .scheme = p->s.ring == 1 ? HEED_GROUP_RING : HEED_GROUP_SPLIT,
                                     .owner = kind == CUT_MANY ? c->owner : NULL,
                                     .key_first = c->key_first,
                                     .row_first = p->s.ring ? c->row_first : NULL,
@@ -209,7 +209,7 @@ static void copy_rows(const problem *p, int64_t b, const int32_t *index, memory 
             const int64_t from = problem_row(p, &p->whole, b, h, index[i]);
             const int64_t to = problem_row(p, l, b, h, i);
             memcpy((char *)l->q + (size_t)to * q, (char *)p->whole.q + (size_t)from * q, q);
-            if (l->mask)
+            if (l->mask && p->s.ring != APART)
                 memcpy(l->mask + (size_t)to * pairs, p->whole.mask + (size_t)from * pairs, pairs);
             if (l->bias)
                 memcpy(l->bias + (size_t)to * pairs, p->whole.bias + (size_t)from * pairs,
@@ -228,7 +228,8 @@ void problem_local(const problem *p, const cut *c, uint32_t rank, memory *l)
     measure(p, c, rank, l, index);
     const int packed = has(p, HEED_HAS_PACKED);
     const int64_t rows = packed ? l->rows : s->batch * l->q_len,
-                  pairs = s->q_heads * rows * w->kv_len;
+                  pairs = s->q_heads * rows * w->kv_len,
+                  whole_pairs = s->batch * s->q_heads * w->q_len * w->kv_len;
     const int64_t keys = s->kv_heads * (s->page_len ? s->batch * pages_of(p, l) * s->page_len
                                         : packed    ? l->keys
                                                     : s->batch * l->kv_len);
@@ -239,7 +240,9 @@ void problem_local(const problem *p, const cut *c, uint32_t rank, memory *l)
     l->v_scale = w->v_scale ? get(keys, sizeof(float)) : NULL;
     l->out = get(s->q_heads * rows * s->v_dim, 4);
     l->lse = get(s->q_heads * rows, 4);
-    l->mask = w->mask ? get(pairs, 1) : NULL;
+    l->mask = w->mask ? get(s->ring == APART ? whole_pairs : pairs, 1) : NULL;
+    if (w->mask && s->ring == APART)
+        memcpy(l->mask, w->mask, (size_t)whole_pairs);
     l->bias = w->bias ? get(pairs, sizeof(float)) : NULL;
     l->ranges = w->ranges ? get(4 * s->q_heads * rows, sizeof(int32_t)) : NULL;
     l->blocks = w->blocks ? get(s->batch * 16 * ((w->kv_len + 255) / 256), 8) : NULL;

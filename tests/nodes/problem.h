@@ -9,13 +9,16 @@
 
 enum { MOST_BATCH = 3, MOST_PARTS = 24 };
 
+/** In the place of spec.ring: rows are apart, and travel. What is said of pairs is of all rows. */
+enum { APART = 2 };
+
 typedef struct spec {
     const char *name;
     uint64_t features;
     uint32_t position, q_type, kv_type, out_type;
     int64_t batch, q_len, kv_len; /* of the longest sequence */
     uint32_t q_heads, kv_heads, qk_dim, v_dim;
-    uint32_t page_len, ring;
+    uint32_t page_len, ring; /* rows are apart, and keys travel; or APART */
     int64_t window_left, window_right;
 } spec;
 

@@ -44,9 +44,9 @@ def main():
         for mask, dtype in ((["--causal=bottom-right"], "f32"), (["--window", "20,3", "--q-offset", "9"], "f16"),
                             (["--softcap", "2"], "bf16")):
             subprocess.run([heed, "run", *files, want, *mask, "--dtype", dtype], check=True)
-            ways = [(2, []), (3, ["--scheme", "ring"])]
+            ways = [(2, []), (3, ["--scheme", "ring"]), (4, ["--scheme", "rows"])]
             if dtype == "f32":
-                ways += [(1, []), (5, ["--want", "root"]), (3, ["--want", "heads"])]
+                ways += [(1, []), (1, ["--scheme", "rows"]), (3, ["--scheme", "auto"]), (5, ["--want", "root"]), (3, ["--want", "heads"])]
             for ranks, how in ways:
                 got.unlink(missing_ok=True)
                 subprocess.run([launcher, mpirun, str(ranks), program, *files, got, *mask, *how, "--dtype", dtype])

@@ -1,0 +1,24 @@
+/* Rows of q from every rank to all that have keys, for split where rows are apart. */
+#ifndef HEED_CORE_TRAVEL_H
+#define HEED_CORE_TRAVEL_H
+
+#include "local.h"
+#include "room.h"
+#include "wire.h"
+
+typedef struct heed_travel {
+    char *q; /* [tokens, heads, qk_dim], sequences behind each other; only of a rank with keys */
+    char **
+        rows; /* [size] messages with their headers, of each rank's rows as heed_pack_rows has them */
+} heed_travel;
+
+/* Places what it needs; nothing where rows are everywhere. */
+void heed_travel_place(heed_travel *travel, const heed_shape *shape, heed_room *room);
+
+/* Has a rank that message to send to another? */
+int heed_travels(const heed_shape *shape, uint32_t from, uint32_t to);
+
+/* Sends and receives rows until all are here, and all of this rank have left. */
+heed_status heed_travel_run(heed_travel *travel, const heed_group_call *call, heed_wire *wire);
+
+#endif
