@@ -268,15 +268,15 @@ static heed_status give_up(heed_group_call *call, heed_status st)
     heed_wire w = {.transport = call->transport,
                    .call = call_of(call),
                    .left = s->part.timeout_ns,
-                   .why = call->why,
-                   .waiter = HEED_WIRE_EVERYONE,
-                   .listener = HEED_WIRE_NOBODY};
+                   .why = call->why};
     if (s->part.scheme == HEED_GROUP_RING) {
         w.waiter = (s->rank + 1) % s->size;
         w.listener = (s->rank + s->size - 1) % s->size;
-    } else if (s->part.want == HEED_WANT_ROOT) {
-        w.waiter = s->rank == s->part.root ? HEED_WIRE_NOBODY : s->part.root;
-        w.listener = s->rank == s->part.root ? HEED_WIRE_EVERYONE : HEED_WIRE_NOBODY;
+    } else {
+        w.waiter = s->part.want != HEED_WANT_ROOT ? HEED_WIRE_EVERYONE
+                   : s->rank == s->part.root      ? HEED_WIRE_NOBODY
+                                                  : s->part.root;
+        w.listener = heed_split_listener(s);
     }
     return s->size > 1 ? heed_wire_end(&w, st) : st;
 }

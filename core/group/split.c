@@ -45,6 +45,7 @@ static void place_messages(heed_split *p, const heed_shape *s, heed_room *room)
     p->send = heed_room_take(room, s->size, sizeof *p->send);
     p->receive = heed_room_take(room, s->size, sizeof *p->receive);
     p->result = heed_room_take(room, s->size, sizeof *p->result);
+    p->notice = heed_room_take(room, s->size, sizeof *p->notice);
     for (uint32_t r = 0; r < s->size; r++) {
         const int has_keys = heed_has_keys(s, r);
         const size_t rows = (size_t)most_rows(s, r);
@@ -55,11 +56,13 @@ static void place_messages(heed_split *p, const heed_shape *s, heed_room *room)
         char *from = heed_room_take(room, merges(s, s->rank) && r != s->rank,
                                     message_bytes(has_keys ? own * row : 0));
         char *merged = heed_room_take(room, is_result, message_bytes(result));
+        char *notice = heed_room_take(room, 1, HEED_WIRE_LEAST);
         if (!room->base || room->bad)
             continue;
         p->send[r] = to;
         p->receive[r] = from;
         p->result[r] = merged;
+        p->notice[r] = notice;
     }
 }
 
@@ -104,7 +107,6 @@ size_t heed_split_place(heed_split *p, const heed_shape *s, int64_t q_len, void 
     p->wire.room = 4 * s->size;
     p->wire.message = heed_room_take(&room, p->wire.room, sizeof *p->wire.message);
     p->wire.owed = heed_room_take(&room, s->size, sizeof *p->wire.owed);
-    p->notice = heed_room_take(&room, 1, HEED_WIRE_LEAST);
     place_messages(p, s, &room);
     heed_travel_place(&p->travel, s, &room);
     return room.bad ? 0 : room.used;
@@ -159,12 +161,18 @@ static void set_up(heed_split *p, const heed_group_call *call)
         empty_partials(p, s);
 }
 
+static void poll(void *split)
+{
+    heed_wire_poll(&((heed_split *)split)->wire);
+}
+
 static heed_status run_part(heed_split *p, const heed_group_call *call, uint32_t part, uint32_t n,
                             void *rest, size_t bytes)
 {
     const heed_shape *s = &call->shape;
     const int64_t heads = s->desc->q_heads, dim = s->desc->v_dim;
     heed_piece *piece = &p->piece;
+    const heed_hook hook = {poll, p};
     const int64_t q_len = piece->q_len;
     for (int64_t b = 0; b < s->batch; b++) {
         piece->kv_lens[b] = heed_part_len(s, s->part.key_first, b, part);
@@ -175,7 +183,7 @@ static heed_status run_part(heed_split *p, const heed_group_call *call, uint32_t
     piece->out = (heed_view){out, {q_len * heads * dim, dim, heads * dim, 1}};
     piece->lse = (heed_view){lse, {q_len * heads, 1, heads, 0}};
     heed_status st = heed_piece_place(call, piece, NULL, call->why);
-    return st == HEED_OK ? heed_piece_run(call, piece, NULL, rest, bytes, call->why) : st;
+    return st == HEED_OK ? heed_piece_run(call, piece, &hook, rest, bytes, call->why) : st;
 }
 
 static heed_status run_own(heed_split *p, const heed_group_call *call, void *rest, size_t bytes)
@@ -409,9 +417,12 @@ static void count_owed(heed_split *p, const heed_shape *s)
     for (uint32_t r = 0; r < s->size; r++)
         p->wire.owed[r] =
             r == s->rank ? 0 : (heed_slice_rows(s, r) > 0) + own + heed_travels(s, s->rank, r);
-    p->wire.listener = s->part.want == HEED_WANT_ROOT && s->rank == s->part.root
-                           ? HEED_WIRE_EVERYONE
-                           : HEED_WIRE_NOBODY;
+    p->wire.listener = heed_split_listener(s);
+}
+
+uint32_t heed_split_listener(const heed_shape *s)
+{
+    return merges(s, s->rank) ? HEED_WIRE_EVERYONE : HEED_WIRE_NOBODY;
 }
 
 static heed_status exchange_partials(heed_split *p, const heed_group_call *call)
@@ -466,8 +477,6 @@ heed_status heed_split_run(heed_split *p, const heed_group_call *call, void *res
         if (r != s->rank)
             heed_wire_receive(w, r, HEED_WIRE_PARTIAL, 0, p->receive[r],
                               heed_partial_bytes(s, r, s->rank));
-    if (s->part.want == HEED_WANT_ROOT && s->rank != s->part.root)
-        heed_wire_listen(w, s->part.root, p->notice);
     heed_status st = w->status;
     if (st == HEED_OK)
         st = run_own(p, call, rest, bytes);
@@ -481,6 +490,6 @@ heed_status heed_split_run(heed_split *p, const heed_group_call *call, void *res
     if (st == HEED_OK && tells_all(s))
         st = exchange_results(p, call);
     if (st == HEED_OK)
-        st = heed_wire_wait(w, 1);
+        st = heed_wire_finish(w, p->notice);
     return heed_wire_end(w, st);
 }

@@ -69,7 +69,7 @@ heed_status heed_travel_run(heed_travel *t, const heed_group_call *call, heed_wi
         if (heed_travels(s, s->rank, to))
             heed_wire_send(w, to, HEED_WIRE_ROWS, 0, rows, own);
     }
-    heed_wire_wait(w, 1);
+    heed_wire_wait(w, 0);
     for (uint32_t r = 0; r < s->size && w->status == HEED_OK && heed_has_keys(s, s->rank); r++) {
         arrival a = {t, s, r};
         heed_crew_do(&call->crew, heed_held(s, s->part.row_first, r),

@@ -18,7 +18,7 @@ void heed_travel_place(heed_travel *travel, const heed_shape *shape, heed_room *
 /* Has a rank that message to send to another? */
 int heed_travels(const heed_shape *shape, uint32_t from, uint32_t to);
 
-/* Sends and receives rows until all are here, and all of this rank have left. */
+/* Sends and receives rows until all are here. Those of this rank may still be under way. */
 heed_status heed_travel_run(heed_travel *travel, const heed_group_call *call, heed_wire *wire);
 
 #endif

@@ -238,6 +238,21 @@ heed_status heed_wire_wait(heed_wire *w, int all)
     return w->status;
 }
 
+heed_status heed_wire_finish(heed_wire *w, char **notice)
+{
+    const uint32_t n = w->n;
+    heed_wire_poll(w);
+    for (uint32_t i = 0; i < n && w->status == HEED_OK; i++) {
+        const heed_wire_message *m = &w->message[i];
+        const uint32_t rank = m->rank;
+        if (!m->under_way || !m->sends || !notice[rank])
+            continue;
+        heed_wire_listen(w, rank, notice[rank]);
+        notice[rank] = NULL;
+    }
+    return heed_wire_wait(w, 1);
+}
+
 /* ---- giving up --------------------------------------------------------------------------------
  */
 
@@ -258,18 +273,48 @@ static int is_among(uint32_t rank, uint32_t one_or_all)
     return one_or_all == HEED_WIRE_EVERYONE || one_or_all == rank;
 }
 
-/* The tag under which a rank is told; 0: it is not. */
-static uint32_t tag_for(const heed_wire *w, uint32_t rank)
+/* Is a rank told under that tag? A message that is owed may have arrived: who may listen is told under both. */
+static int is_told(const heed_wire *w, uint32_t rank, uint32_t tag)
 {
+    const int waits = w->owed ? w->owed[rank] > 0 : is_among(rank, w->waiter);
     if (rank == w->transport->rank)
         return 0;
-    if (w->owed ? w->owed[rank] > 0 : is_among(rank, w->waiter))
-        return TAG;
-    return is_among(rank, w->listener) ? TAG_OF_FAILURE : 0;
+    return tag == TAG ? waits : is_among(rank, w->listener);
 }
 
-/* A message for those that still wait for one of this rank, or listen to it. Who does not take it in time, or whom it
- * cannot be sent to, waits in vain; nothing better can be done for him. */
+/* Notices under way. */
+enum { AT_ONCE = 16 };
+typedef struct notices {
+    heed_request request[AT_ONCE];
+    unsigned char state[AT_ONCE];
+    uint32_t n, under_way;
+} notices;
+
+/* Waits for them. Who does not take it in time waits in vain. */
+static void tell_all(heed_wire *w, notices *all)
+{
+    const heed_transport *t = w->transport;
+    while (all->under_way) {
+        const int64_t start = now();
+        for (uint32_t i = 0; i < all->n; i++) {
+            heed_error why;
+            uint32_t done = 0;
+            size_t got;
+            if (!all->state[i])
+                continue;
+            heed_status st =
+                t->wait(t->user, &all->request[i], w->left > 0 ? GLANCE : 0, &done, &got, &why);
+            if (st == HEED_OK && !done && w->left <= 0)
+                t->cancel(t->user, &all->request[i], &why);
+            if (st != HEED_OK || done || w->left <= 0)
+                all->state[i] = 0, all->under_way--;
+        }
+        w->left -= now() - start;
+    }
+}
+
+/* A message for those that still wait for one of this rank, or listen to it. Who does not take it in time, or
+ * whom it cannot be sent to, waits in vain; nothing better can be done for him. */
 static void tell(heed_wire *w, heed_status status)
 {
     struct {
@@ -277,40 +322,21 @@ static void tell(heed_wire *w, heed_status status)
         heed_error text;
     } notice = {.header = {.magic = MAGIC, .call = w->call, .status = status, .origin = w->origin}};
     const heed_transport *t = w->transport;
-    enum { AT_ONCE = 16 };
-    heed_request request[AT_ONCE];
-    unsigned char state[AT_ONCE];
     notice.text = w->plain;
     notice.header.bytes = strnlen(w->plain.text, sizeof w->plain.text - 1);
     const size_t bytes = sizeof notice.header + notice.header.bytes;
-    for (uint32_t first = 0, n; first < t->size; first += n) {
-        heed_error why;
-        size_t got;
-        uint32_t under_way = 0;
-        n = t->size - first < AT_ONCE ? t->size - first : AT_ONCE;
-        for (uint32_t i = 0; i < n; i++) {
-            const uint32_t tag = tag_for(w, first + i);
-            memset(&request[i], 0, sizeof request[i]);
-            state[i] = tag && t->send(t->user, first + i, tag, &notice, bytes, &request[i], &why) ==
-                                  HEED_OK;
-            under_way += state[i];
-        }
-        while (under_way) {
-            const int64_t start = now();
-            for (uint32_t i = 0; i < n; i++) {
-                uint32_t done = 0;
-                if (!state[i])
-                    continue;
-                heed_status st =
-                    t->wait(t->user, &request[i], w->left > 0 ? GLANCE : 0, &done, &got, &why);
-                if (st == HEED_OK && !done && w->left <= 0)
-                    t->cancel(t->user, &request[i], &why);
-                if (st != HEED_OK || done || w->left <= 0)
-                    state[i] = 0, under_way--;
+    for (uint32_t tag = TAG; tag <= TAG_OF_FAILURE; tag++)
+        for (uint32_t first = 0; first < t->size; first += AT_ONCE) {
+            notices all = {.n = t->size - first < AT_ONCE ? t->size - first : AT_ONCE};
+            for (uint32_t i = 0; i < all.n; i++) {
+                heed_error why;
+                all.state[i] =
+                    is_told(w, first + i, tag) && t->send(t->user, first + i, tag, &notice, bytes,
+                                                          &all.request[i], &why) == HEED_OK;
+                all.under_way += all.state[i];
             }
-            w->left -= now() - start;
+            tell_all(w, &all);
         }
-    }
 }
 
 heed_status heed_wire_end(heed_wire *w, heed_status status)

@@ -72,6 +72,10 @@ heed_status heed_wire_poll(heed_wire *w);
 /* Waits for the receives that are under way (all: for sends, too). */
 heed_status heed_wire_wait(heed_wire *w, int all);
 
+/* Waits for the sends that are under way, which nothing will follow: to whom has not taken one, the rank listens
+ * meanwhile. notice: [size] of HEED_WIRE_LEAST bytes each; those that are used become NULL. */
+heed_status heed_wire_finish(heed_wire *w, char **notice);
+
 /* The end of a call with that status, whose sentence is in why: gives up what is under way and, of a failure,
  * tells those that still wait for this rank. Returns the status. */
 heed_status heed_wire_end(heed_wire *w, heed_status status);
