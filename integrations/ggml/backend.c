@@ -1,8 +1,10 @@
 /* A backend of ggml, loaded by GGML_BACKEND_PATH into a program that uses ggml as it is: a device of type
  * ACCEL on host memory, which claims single operations by supports_op and leaves all others to ggml's own
- * CPU backend. What an operation is, for Heed, is in attention.c. */
+ * CPU backend. What an operation is, for Heed, is in attention.c and matmul.c. */
 #include "ggml_heed.h"
+#include "weights.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,14 +27,35 @@ static unsigned wanted(void)
 {
     const char *list = getenv("HEED_GGML");
     if (!list)
-        return GGML_HEED_ATTENTION;
-    return strstr(list, "attention") ? GGML_HEED_ATTENTION : 0;
+        return GGML_HEED_ATTENTION | GGML_HEED_MATMUL;
+    return (strstr(list, "attention") ? GGML_HEED_ATTENTION : 0) |
+           (strstr(list, "matmul") ? GGML_HEED_MATMUL : 0) |
+           (strstr(list, "matmul:all") ? GGML_HEED_MATMUL_ALL : 0);
 }
 
 static int is_verbose(void)
 {
     const char *verbose = getenv("HEED_VERBOSE");
     return verbose && *verbose;
+}
+
+/* Says why an operation is left to ggml, which asks again for each graph: each sentence once, as long as there
+ * is room to remember them. */
+static void tell_left(const struct ggml_tensor *op, const heed_error *why)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static uint64_t told[4096];
+    char line[sizeof why->text + 2 * GGML_MAX_NAME];
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    snprintf(line, sizeof line, "%s %s: %s", ggml_op_name(op->op), op->name, why->text);
+    for (const char *c = line; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+    pthread_mutex_lock(&lock);
+    uint64_t *at = &told[hash >> 52];
+    if (*at != hash)
+        fprintf(stderr, "heed: left to ggml: %s\n", line);
+    *at = hash;
+    pthread_mutex_unlock(&lock);
 }
 
 /* ---- a backend --------------------------------------------------------------------------------
@@ -48,6 +71,11 @@ heed_context *ggml_heed_context(ggml_heed *backend)
     if (!*at && heed_context_create(&options, at) != HEED_OK)
         *at = NULL;
     return *at;
+}
+
+int ggml_heed_threads(const ggml_heed *backend)
+{
+    return backend->n_threads;
 }
 
 void *ggml_heed_memory(ggml_heed *backend, size_t bytes)
@@ -90,6 +118,7 @@ static const char *name_of(ggml_backend_t backend)
 static void free_backend(ggml_backend_t backend)
 {
     ggml_heed *own = backend->context;
+    weights_leave(own);
     for (int i = 0; i <= MOST_THREADS; i++)
         heed_context_release(own->context[i]);
     free(own->memory);
@@ -97,12 +126,30 @@ static void free_backend(ggml_backend_t backend)
     free(backend);
 }
 
-static atomic_ullong n_operations;
+static atomic_ullong n_attentions, n_products;
 
 /* How many have been computed in this process, for tests. */
-static uint64_t count_operations(void)
+static uint64_t count_attentions(void)
 {
-    return atomic_load(&n_operations);
+    return atomic_load(&n_attentions);
+}
+
+static uint64_t count_products(void)
+{
+    return atomic_load(&n_products);
+}
+
+static heed_status compute(ggml_heed *own, struct ggml_tensor *node, heed_error *why)
+{
+    if (node->op == GGML_OP_FLASH_ATTN_EXT) {
+        atomic_fetch_add(&n_attentions, 1);
+        return ggml_heed_attention(own, node, why);
+    }
+    if (node->op == GGML_OP_MUL_MAT) {
+        atomic_fetch_add(&n_products, 1);
+        return ggml_heed_matmul(own, node, why);
+    }
+    return HEED_OK; /* the others that supports_op claims do nothing */
 }
 
 static enum ggml_status graph_compute(ggml_backend_t backend, struct ggml_cgraph *graph)
@@ -110,10 +157,9 @@ static enum ggml_status graph_compute(ggml_backend_t backend, struct ggml_cgraph
     for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
         struct ggml_tensor *node = ggml_graph_node(graph, i);
         heed_error why = {{0}};
-        if (node->op != GGML_OP_FLASH_ATTN_EXT || !(node->flags & GGML_TENSOR_FLAG_COMPUTE))
-            continue; /* the others that supports_op claims do nothing */
-        const heed_status st = ggml_heed_attention(backend->context, node, &why);
-        atomic_fetch_add(&n_operations, 1);
+        if (!(node->flags & GGML_TENSOR_FLAG_COMPUTE))
+            continue;
+        const heed_status st = compute(backend->context, node, &why);
         if (st == HEED_ERR_NOMEM)
             return GGML_STATUS_ALLOC_FAILED;
         if (st != HEED_OK) {
@@ -142,7 +188,7 @@ static const char *device_name(ggml_backend_dev_t device)
 static const char *device_description(ggml_backend_dev_t device)
 {
     (void)device;
-    return "attention on CPUs by Heed";
+    return "attention and products on CPUs by Heed";
 }
 
 static void device_memory(ggml_backend_dev_t device, size_t *available, size_t *total)
@@ -184,6 +230,7 @@ static ggml_backend_t device_init(ggml_backend_dev_t device, const char *params)
     backend->iface.graph_compute = graph_compute;
     backend->device = device;
     backend->context = own;
+    weights_join();
     return backend;
 }
 
@@ -204,6 +251,7 @@ static ggml_backend_buffer_t device_buffer(ggml_backend_dev_t device, void *at, 
 static bool supports_op(ggml_backend_dev_t device, const struct ggml_tensor *op)
 {
     heed_error why = {{0}};
+    int good = 0;
     switch (op->op) {
     case GGML_OP_NONE:
     case GGML_OP_RESHAPE:
@@ -214,14 +262,19 @@ static bool supports_op(ggml_backend_dev_t device, const struct ggml_tensor *op)
     case GGML_OP_FLASH_ATTN_EXT:
         if (!(wanted() & GGML_HEED_ATTENTION))
             return false;
-        if (ggml_heed_attention_supported(device->context, op, &why))
-            return true;
-        if (is_verbose())
-            fprintf(stderr, "heed: left to ggml: %s: %s\n", op->name, why.text);
-        return false;
+        good = ggml_heed_attention_supported(device->context, op, &why);
+        break;
+    case GGML_OP_MUL_MAT:
+        if (!(wanted() & GGML_HEED_MATMUL))
+            return false;
+        good = ggml_heed_matmul_supported(op, wanted(), &why);
+        break;
     default:
         return false;
     }
+    if (!good && is_verbose())
+        tell_left(op, &why);
+    return good;
 }
 
 static bool supports_buft(ggml_backend_dev_t device, ggml_backend_buffer_type_t type)
@@ -268,12 +321,13 @@ static ggml_backend_dev_t registry_device(ggml_backend_reg_t registry, size_t in
 static void *proc_address(ggml_backend_reg_t registry, const char *name)
 {
     void (*set)(ggml_backend_t, int) = set_n_threads;
-    uint64_t (*count)(void) = count_operations;
+    uint64_t (*count)(void) =
+        strcmp(name, "ggml_heed_products") ? count_attentions : count_products;
     void *address = NULL;
     (void)registry;
     if (strcmp(name, "ggml_backend_set_n_threads") == 0)
         memcpy(&address, &set, sizeof address); /* C has no cast for it */
-    else if (strcmp(name, "ggml_heed_operations") == 0)
+    else if (strcmp(name, "ggml_heed_attentions") == 0 || strcmp(name, "ggml_heed_products") == 0)
         memcpy(&address, &count, sizeof address);
     return address;
 }

@@ -9,12 +9,16 @@
 
 /* HEED_GGML: which operations are served. */
 #define GGML_HEED_ATTENTION 1u
+#define GGML_HEED_MATMUL 2u     /* where Heed is faster */
+#define GGML_HEED_MATMUL_ALL 4u /* wherever it can, for tests */
 
 /* A backend instance of ggml's: contexts of Heed, one for each number of threads that was asked for, and
  * memory for calls. Used by one thread at a time, as ggml does. */
 typedef struct ggml_heed ggml_heed;
 
 heed_context *ggml_heed_context(ggml_heed *backend);
+/* How many threads ggml asked for; 0: it has not. */
+int ggml_heed_threads(const ggml_heed *backend);
 /* At least so many bytes, aligned to 64, whose contents do not matter; NULL if there are none. */
 void *ggml_heed_memory(ggml_heed *backend, size_t bytes);
 /* With HEED_VERBOSE set: says what calls take, where a plan's workspace makes it more than any before. */
@@ -26,5 +30,9 @@ int ggml_heed_attention_supported(heed_context *context, const struct ggml_tenso
                                   heed_error *why);
 /* Computes it. */
 heed_status ggml_heed_attention(ggml_heed *backend, struct ggml_tensor *op, heed_error *why);
+
+/* The same of MUL_MAT. wanted: GGML_HEED_* bits. What is supported has its place among packed weights. */
+int ggml_heed_matmul_supported(const struct ggml_tensor *op, unsigned wanted, heed_error *why);
+heed_status ggml_heed_matmul(ggml_heed *backend, struct ggml_tensor *op, heed_error *why);
 
 #endif

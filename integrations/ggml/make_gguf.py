@@ -5,7 +5,7 @@ Models of other architectures, as small ones to compare results with, come from 
 `run.sh test-llama-archs --out FOLDER`.
 
 Usage: make_gguf.py FILE [--layers 4] [--heads 16] [--kv-heads 4] [--dim 128] [--ffn 2048] [--vocab 1024]
-                    [--context 131072] [--type f16|f32|q8_0|q4_0] [--seed 1]
+                    [--context 131072] [--type f16|f32|bf16|q8_0|q4_0] [--seed 1]
 """
 
 import argparse
@@ -14,7 +14,8 @@ import struct
 
 MAGIC, VERSION, ALIGNMENT = b"GGUF", 3, 32
 UINT32, FLOAT32, STRING = 4, 6, 8  # types of metadata
-TYPES = {"f32": (0, 1, 4), "f16": (1, 1, 2), "q4_0": (2, 32, 18), "q8_0": (8, 32, 34)}  # number, block, bytes
+TYPES = {"f32": (0, 1, 4), "f16": (1, 1, 2), "q4_0": (2, 32, 18), "q8_0": (8, 32, 34), "bf16": (30, 1, 2)}
+# of each its number, block, bytes
 
 
 def text(value):
@@ -84,6 +85,8 @@ def pattern(kind, deviation, numbers):
         return struct.pack(f"<{count}f", *(numbers.gauss(0, deviation) for _ in range(count)))
     if kind == "f16":
         return struct.pack(f"<{count}e", *(numbers.gauss(0, deviation) for _ in range(count)))
+    if kind == "bf16":
+        return b"".join(struct.pack("<f", numbers.gauss(0, deviation))[2:] for _ in range(count))
     codes, scale = (32, deviation / 73) if kind == "q8_0" else (16, deviation / 4.6)
     return b"".join(struct.pack("<e", scale) + numbers.randbytes(codes) for _ in range(count // 32))
 

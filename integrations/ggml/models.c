@@ -1,6 +1,6 @@
 /* Models of many architectures on Heed beside ggml alone: models FILE.gguf...
  *
- * For each: the logits of a batch of random tokens with both, and of the tokens that ggml chooses behind it,
+ * For each, with what HEED_GGML serves by itself and with all products that it can do: the logits of a batch of random tokens with both, and of the tokens that ggml chooses behind it,
  * one by one: Heed has to choose the same, but for ties within what ggml's own logits differ by between
  * batch and token by token; and the same tokens one by one in place of the batch, whose logits with Heed have
  * to be the batch's as nearly as with ggml alone, or to 1e-10: not those of models whose rows see what comes
@@ -80,59 +80,95 @@ static double nmse(const answer *a, const answer *b, int32_t n_vocab)
     return play_nmse(a->logits, b->logits, (size_t)(PROMPT + MORE) * (size_t)n_vocab);
 }
 
+/* What ggml alone says, and Heed's rooms. */
+typedef struct answers {
+    answer ggml, ggml_split, heed, split;
+} answers;
+
+/* How HEED_GGML is set; NULL: not at all. */
+typedef struct way {
+    const char *name, *value;
+} way;
+
+static void set_way(const char *value)
+{
+    if (value)
+        setenv("HEED_GGML", value, 1);
+    else
+        unsetenv("HEED_GGML");
+}
+
 /* 0: good; 1: bad; 2: skipped. */
-static int judge(const char *file, struct llama_model *model, play_counter *operations)
+static int judge_way(const way *w, struct llama_model *model, const play_counters *count,
+                     answers *all)
+{
+    const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
+    const uint64_t attentions = count->attentions(), products = count->products();
+    set_way(w->value);
+    const int failed =
+        ask(model, PROMPT, &all->ggml, &all->heed) || ask(model, 1, &all->ggml, &all->split);
+    const uint64_t done[2] = {count->attentions() - attentions, count->products() - products};
+    const double error = nmse(&all->ggml, &all->heed, n_vocab);
+    const double parted = nmse(&all->heed, &all->split, n_vocab);
+    const double own = nmse(&all->ggml, &all->ggml_split, n_vocab);
+    const int causal = own < NMSE_CAUSAL;
+    const double likely = causal ? fmax(own, NMSE_SPLIT) : NMSE_SPLIT;
+    const int differ = count_others(&all->ggml, &all->heed, n_vocab, 4 * sqrt(likely));
+    const int bad = failed || differ || !(error <= fmax(NMSE_GGML, 4 * likely)) ||
+                    (causal && !(parted <= likely));
+    const int skipped = !done[0] && !done[1];
+    printf("  %-10s %s: %llu attentions, %llu products, %d tokens differ, %.1e from ggml, token by "
+           "token %.1e, ggml %.1e\n",
+           w->name,
+           bad       ? "BAD"
+           : skipped ? "skipped"
+                     : "good",
+           (unsigned long long)done[0], (unsigned long long)done[1], differ, error, parted, own);
+    return bad ? 1 : skipped ? 2 : 0;
+}
+
+static const way ways[] = {{"as it is", NULL}, {"products", "attention,matmul:all"}};
+
+enum { WAYS = sizeof ways / sizeof *ways };
+
+/* Counts into [good, bad, skipped]. */
+static void judge(struct llama_model *model, const play_counters *count, int *counts)
 {
     const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
     const size_t numbers = (size_t)(PROMPT + MORE) * (size_t)n_vocab;
-    answer ggml, ggml_split, heed, split;
-    ggml.logits = calloc(4 * numbers, sizeof(float));
-    ggml_split.logits = ggml.logits + numbers;
-    heed.logits = ggml_split.logits + numbers;
-    split.logits = heed.logits + numbers;
-    setenv("HEED_GGML", "off", 1);
-    if (!ggml.logits || ask(model, PROMPT, NULL, &ggml) || ask(model, 1, &ggml, &ggml_split)) {
-        printf("%s: skipped: ggml alone does not run it so\n", file);
-        free(ggml.logits);
-        return 2;
-    }
-    unsetenv("HEED_GGML");
-    const uint64_t before = operations();
-    const int failed = ask(model, PROMPT, &ggml, &heed) || ask(model, 1, &ggml, &split);
-    const uint64_t done = operations() - before;
-    const double error = nmse(&ggml, &heed, n_vocab), parted = nmse(&heed, &split, n_vocab);
-    const double own = nmse(&ggml, &ggml_split, n_vocab);
-    const int causal = own < NMSE_CAUSAL;
-    const double likely = causal ? fmax(own, NMSE_SPLIT) : NMSE_SPLIT;
-    const int differ = count_others(&ggml, &heed, n_vocab, 4 * sqrt(likely));
-    const int bad = failed || differ || !(error <= fmax(NMSE_GGML, 4 * likely)) ||
-                    (causal && !(parted <= likely));
-    printf("%s: %s: %llu operations, %d tokens differ, %.1e from ggml, token by token %.1e, ggml "
-           "%.1e\n",
-           file,
-           bad     ? "BAD"
-           : !done ? "skipped"
-                   : "good",
-           (unsigned long long)done, differ, error, parted, own);
-    free(ggml.logits);
-    return bad ? 1 : done ? 0 : 2;
+    answers all;
+    all.ggml.logits = calloc(4 * numbers, sizeof(float));
+    all.ggml_split.logits = all.ggml.logits + numbers;
+    all.heed.logits = all.ggml_split.logits + numbers;
+    all.split.logits = all.heed.logits + numbers;
+    set_way("off");
+    const int none = !all.ggml.logits || ask(model, PROMPT, NULL, &all.ggml) ||
+                     ask(model, 1, &all.ggml, &all.ggml_split);
+    if (none)
+        printf("  skipped: ggml alone does not run it so\n");
+    for (int i = 0; i < WAYS; i++)
+        counts[none ? 2 : judge_way(&ways[i], model, count, &all)]++;
+    free(all.ggml.logits);
 }
 
 int main(int n, char **file)
 {
-    int count[3] = {0, 0, 0};
-    play_counter *operations = play_begin();
-    if (!operations)
+    int counts[3] = {0, 0, 0};
+    play_counters count;
+    if (!play_begin(&count))
         return 1;
     for (int i = 1; i < n; i++) {
         struct llama_model *model =
             llama_model_load_from_file(file[i], llama_model_default_params());
-        if (!model)
-            printf("%s: skipped: it cannot be loaded\n", file[i]);
-        count[model ? judge(file[i], model, operations) : 2]++;
+        printf("%s%s\n", file[i], model ? "" : ": it cannot be loaded");
+        if (model)
+            judge(model, &count, counts);
+        else
+            counts[2] += WAYS;
         fflush(stdout);
         llama_model_free(model);
     }
-    printf("%d good, %d bad, %d skipped\n", count[0], count[1], count[2]);
-    return count[1] || !count[0];
+    printf("%d good, %d bad, %d skipped; %llu attentions, %llu products\n", counts[0], counts[1],
+           counts[2], (unsigned long long)count.attentions(), (unsigned long long)count.products());
+    return counts[1] || !counts[0] || !count.attentions() || !count.products();
 }

@@ -10,18 +10,24 @@ static void quiet(enum ggml_log_level level, const char *text, void *user)
     (void)level, (void)text, (void)user;
 }
 
-play_counter *play_begin(void)
+static play_counter *find(ggml_backend_reg_t registry, const char *name)
 {
+    void *address = registry ? ggml_backend_reg_get_proc_address(registry, name) : NULL;
     play_counter *count = NULL;
+    memcpy(&count, &address, sizeof count); /* C has no cast for it */
+    return count;
+}
+
+int play_begin(play_counters *to)
+{
     llama_log_set(quiet, NULL);
     ggml_backend_load_all();
     ggml_backend_reg_t registry = ggml_backend_reg_by_name("Heed");
-    void *address =
-        registry ? ggml_backend_reg_get_proc_address(registry, "ggml_heed_operations") : NULL;
-    memcpy(&count, &address, sizeof count); /* C has no cast for it */
-    if (!count)
+    to->attentions = find(registry, "ggml_heed_attentions");
+    to->products = find(registry, "ggml_heed_products");
+    if (!to->attentions || !to->products)
         fprintf(stderr, "the backend Heed is not loaded: set GGML_BACKEND_PATH\n");
-    return count;
+    return to->attentions && to->products;
 }
 
 struct llama_context_params play_params(uint32_t n_ctx, uint32_t n_batch)

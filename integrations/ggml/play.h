@@ -6,10 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Loads ggml's backends without their messages. Returns how to ask Heed's how many operations it has
- * computed; NULL, and says so, if it is not there. */
+/* How many operations Heed's backend has computed. */
 typedef uint64_t play_counter(void);
-play_counter *play_begin(void);
+typedef struct play_counters {
+    play_counter *attentions, *products;
+} play_counters;
+
+/* Loads ggml's backends without their messages. 0, and says so, if Heed's is not there. */
+int play_begin(play_counters *to);
 
 /* A context of 2 threads with flash attention and caches of f32. */
 struct llama_context_params play_params(uint32_t n_ctx, uint32_t n_batch);

@@ -269,10 +269,10 @@ static int judge_model(const char *file, play_counter *count)
 
 int main(int n, char **file)
 {
-    play_counter *count = play_begin();
-    int bad = !count || n < 2;
+    play_counters count;
+    int bad = !play_begin(&count) || n < 2;
     for (int i = 1; i < n && !bad; i++)
-        bad = judge_model(file[i], count);
+        bad = judge_model(file[i], count.attentions);
     puts(bad ? "BAD" : "all good");
     return bad;
 }

@@ -1,0 +1,232 @@
+/* MUL_MAT by ggml's C interface on the backend Heed: the error against float64; what is claimed and what is not;
+ * that weights are packed once for all backends, within the bound, again when they were changed, and are gone
+ * with the last backend. Prints a line each; ends with 1 where one is not so. */
+#include <ggml-alloc.h>
+#include <ggml-backend.h>
+#include <ggml.h>
+#include <malloc.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { IN = 1031, OUT = 1042, ROWS = 24, BATCH = 3 };
+
+#define MOST_ERROR 1e-6 /* relative to the greatest number of the result */
+
+static ggml_backend_dev_t device;
+static uint32_t state = 1;
+static int bad;
+
+static void say(int good, const char *what, const char *of)
+{
+    printf("%-5s %s: %s\n", of, what, good ? "good" : "BAD");
+    fflush(stdout);
+    bad |= !good;
+}
+
+/* Numbers that the type has, as they are read back: what is rounded is rounded before. */
+static float round_to(enum ggml_type type, float x)
+{
+    const struct ggml_type_traits *traits = ggml_get_type_traits(type);
+    uint16_t half;
+    if (type == GGML_TYPE_F32)
+        return x;
+    traits->from_float_ref(&x, &half, 1);
+    traits->to_float(&half, &x, 1);
+    return x;
+}
+
+static float number(const struct ggml_tensor *t, const char *at)
+{
+    const struct ggml_type_traits *traits = ggml_get_type_traits(t->type);
+    float x;
+    if (t->type == GGML_TYPE_F32)
+        return memcpy(&x, at, sizeof x), x;
+    traits->to_float(at, &x, 1);
+    return x;
+}
+
+static void fill(struct ggml_tensor *t)
+{
+    const struct ggml_type_traits *traits = ggml_get_type_traits(t->type);
+    const int64_t n = ggml_nelements(t);
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        const float x = (float)(state >> 8) / (1 << 23) - 1;
+        if (t->type == GGML_TYPE_F32)
+            ((float *)t->data)[i] = x;
+        else
+            traits->from_float_ref(&x, (char *)t->data + i * (int64_t)traits->type_size, 1);
+    }
+}
+
+/* A product: w of rows with gaps, x of batches with gaps between them, in memory of their own. */
+typedef struct problem {
+    struct ggml_context *context[2];
+    ggml_backend_buffer_t buffer[2];
+    struct ggml_tensor *all, *w, *x, *out;
+} problem;
+
+static problem make(ggml_backend_t backend, enum ggml_type type, int64_t rows, int are_weights)
+{
+    problem p;
+    for (int i = 0; i < 2; i++)
+        p.context[i] = ggml_init((struct ggml_init_params){1 << 20, NULL, 1});
+    p.all = ggml_new_tensor_2d(p.context[0], type, IN + 9, OUT);
+    p.buffer[0] = ggml_backend_alloc_ctx_tensors(p.context[0], backend);
+    if (are_weights)
+        ggml_backend_buffer_set_usage(p.buffer[0], GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    p.w = ggml_view_2d(p.context[0], p.all, IN, OUT, p.all->nb[1], 0);
+    ggml_backend_view_init(p.w);
+    struct ggml_tensor *x = ggml_new_tensor_3d(p.context[1], GGML_TYPE_F32, IN, rows + 1, BATCH);
+    p.x = ggml_view_3d(p.context[1], x, IN, rows, BATCH, x->nb[1], x->nb[2], 0);
+    p.out = ggml_mul_mat(p.context[1], p.w, p.x);
+    p.buffer[1] = ggml_backend_alloc_ctx_tensors(p.context[1], backend);
+    fill(p.all);
+    fill(x);
+    return p;
+}
+
+static int compute(ggml_backend_t backend, const problem *p)
+{
+    struct ggml_cgraph *graph = ggml_new_graph(p->context[1]);
+    ggml_build_forward_expand(graph, p->out);
+    memset(p->out->data, 0xff, ggml_nbytes(p->out));
+    return ggml_backend_graph_compute(backend, graph) != GGML_STATUS_SUCCESS;
+}
+
+static void release(problem *p)
+{
+    for (int i = 0; i < 2; i++) {
+        ggml_backend_buffer_free(p->buffer[i]);
+        ggml_free(p->context[i]);
+    }
+}
+
+/* Is the product right, in every column of some rows? */
+static int is_right(const problem *p)
+{
+    double error = 0, size = 0;
+    for (int64_t n = 0; n < BATCH * p->x->ne[1]; n += 7)
+        for (int64_t c = 0; c < OUT; c++) {
+            const int64_t b = n / p->x->ne[1], r = n % p->x->ne[1];
+            const char *x = (const char *)p->x->data + (size_t)b * p->x->nb[2];
+            const char *w = (const char *)p->w->data + (size_t)c * p->w->nb[1];
+            double sum = 0;
+            for (int64_t i = 0; i < IN; i++)
+                sum += (double)round_to(p->w->type, ((const float *)(const void *)x)[r * IN + i]) *
+                       (double)number(p->w, w + (size_t)i * p->w->nb[0]);
+            error = fmax(error, fabs(sum - (double)((const float *)p->out->data)[n * OUT + c]));
+            size = fmax(size, fabs(sum));
+        }
+    return error <= MOST_ERROR * size;
+}
+
+static size_t in_use(void)
+{
+    const struct mallinfo2 now = mallinfo2();
+    return now.uordblks + now.hblkhd;
+}
+
+/* Right, packed once for two backends, packed again when changed, and gone with them. */
+static void check_packing(enum ggml_type type)
+{
+    const char *name = ggml_type_name(type);
+    ggml_backend_t backend[2];
+    for (int i = 0; i < 2; i++)
+        backend[i] = ggml_backend_dev_init(device, NULL);
+    problem p = make(backend[0], type, ROWS, 1), few = make(backend[0], type, 1, 1);
+    setenv("HEED_GGML", "matmul:all", 1);
+    say(ggml_backend_supports_op(backend[0], p.out) &&
+            ggml_backend_supports_op(backend[0], few.out),
+        "is claimed", name);
+    say(!compute(backend[0], &few) && is_right(&few), "a row is right", name);
+    say(!compute(backend[1], &few) && is_right(&few), "by a second backend, too", name);
+    const size_t packed = IN * OUT * ggml_type_size(type), none = in_use();
+    say(!compute(backend[0], &p) && is_right(&p), "rows are right", name);
+    const size_t once = in_use();
+    say(once >= none + packed, "weights are packed", name);
+    say(!compute(backend[0], &p) && !compute(backend[1], &p) && is_right(&p),
+        "once more, and by the other", name);
+    say(in_use() < once + packed, "they are packed once", name);
+    fill(p.all);
+    say(!compute(backend[1], &p) && is_right(&p), "other weights in the same place", name);
+    ggml_backend_free(backend[0]);
+    const size_t left = in_use();
+    say(!compute(backend[1], &p) && is_right(&p) && in_use() < left + packed / 2,
+        "they stay with the second", name);
+    const size_t before = in_use();
+    ggml_backend_free(backend[1]);
+    say(in_use() + 2 * packed < before, "they are gone with both", name);
+    release(&p);
+    release(&few);
+}
+
+/* What does not stay is packed for each call. */
+static void check_passing(ggml_backend_t backend, enum ggml_type type)
+{
+    problem p = make(backend, type, ROWS, 0);
+    setenv("HEED_GGML", "matmul:all", 1);
+    say(ggml_backend_supports_op(backend, p.out) && !compute(backend, &p) && is_right(&p),
+        "of a passing matrix", ggml_type_name(type));
+    const size_t before = in_use();
+    say(!compute(backend, &p) && in_use() < before + 4096, "nothing of it is kept",
+        ggml_type_name(type));
+    unsetenv("HEED_GGML");
+    say(!ggml_backend_supports_op(backend, p.out), "which is left to ggml", ggml_type_name(type));
+    release(&p);
+}
+
+static int claims(ggml_backend_t backend, const problem *p, const char *wanted, const char *mib)
+{
+    setenv("HEED_GGML", wanted, 1);
+    setenv("HEED_GGML_PACK_MIB", mib, 1);
+    const int claimed = ggml_backend_supports_op(backend, p->out);
+    unsetenv("HEED_GGML_PACK_MIB");
+    return claimed;
+}
+
+/* Options and the bound: of two matrices of 5 MiB one has room in 6. */
+static void check_claims(void)
+{
+    ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
+    problem p = make(backend, GGML_TYPE_F32, ROWS, 1), q = make(backend, GGML_TYPE_F32, ROWS, 1);
+    problem few = make(backend, GGML_TYPE_F32, 1, 1);
+    say(!claims(backend, &p, "off", "100") && !claims(backend, &p, "attention", "100"),
+        "is left to ggml where HEED_GGML says so", "f32");
+    say(!claims(backend, &few, "matmul", "100"), "few rows are left to ggml", "f32");
+    say(!claims(backend, &p, "matmul:all", "0") && !claims(backend, &p, "matmul:all", "much"),
+        "there is a bound", "f32");
+    say(claims(backend, &p, "matmul:all", "6") && claims(backend, &p, "matmul:all", "6"),
+        "one has room", "f32");
+    say(!claims(backend, &q, "matmul:all", "6"), "two have not", "f32");
+    say(!compute(backend, &p) && is_right(&p) && !compute(backend, &q) && is_right(&q),
+        "both are right", "f32");
+    ggml_backend_free(backend);
+    backend = ggml_backend_dev_init(device, NULL);
+    say(claims(backend, &q, "matmul:all", "6"), "its room is free again", "f32");
+    ggml_backend_free(backend);
+    release(&p);
+    release(&q);
+    release(&few);
+}
+
+int main(void)
+{
+    static const enum ggml_type types[] = {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16};
+    ggml_backend_load_all();
+    device = ggml_backend_dev_by_name("Heed");
+    if (!device) {
+        fprintf(stderr, "the backend Heed is not loaded: set GGML_BACKEND_PATH\n");
+        return 1;
+    }
+    for (int i = 0; i < 3; i++)
+        check_packing(types[i]);
+    ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
+    for (int i = 0; i < 3; i++)
+        check_passing(backend, types[i]);
+    ggml_backend_free(backend);
+    check_claims();
+    return bad;
+}

@@ -1,0 +1,268 @@
+/* Packed weights, one table for the process.
+ *
+ * Key     where the tensor lies, its shape, row stride and type. Another tensor may come to lie there, or its
+ *         numbers may be changed in place: a sample of them is compared at each call, and what differs is
+ *         packed again. A model's weights are mapped or read once and stay, so this is for adapters and
+ *         training, where all numbers change; a change of a few would not be seen.
+ * Bound   on the bytes of all places, taken when an operation is claimed, before anything is packed.
+ * Ends    a layer goes with the last backend that used it. Places that nobody used go with the last backend.
+ */
+#define _DEFAULT_SOURCE /* sysconf's names */
+#include "weights.h"
+
+#include <heed/kit.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A backend that uses a layer. */
+typedef struct user {
+    struct user *next;
+    const void *backend;
+} user;
+
+typedef struct place {
+    struct place *next;
+    const void *data;
+    int64_t in, out;
+    size_t row_bytes;
+    enum ggml_type type;
+    uint64_t sample; /* of the numbers that are packed */
+    size_t bytes;
+    heed_linear *linear; /* NULL: not packed yet */
+    user *users;
+} place;
+
+enum { BUCKETS = 1024 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static place *bucket[BUCKETS];
+static size_t taken;
+static int n_backends;
+
+int weights_stay(const struct ggml_tensor *w)
+{
+    ggml_backend_buffer_t buffer = w->view_src ? w->view_src->buffer : w->buffer;
+    return buffer && w->data &&
+           ggml_backend_buffer_get_usage(buffer) == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
+}
+
+/* ---- the bound --------------------------------------------------------------------------------
+ */
+
+/* What a container may use, if that is said; else all there could be. */
+static uint64_t container_bytes(void)
+{
+    unsigned long long bytes = 0;
+    FILE *file = fopen("/sys/fs/cgroup/memory.max", "r");
+    const int found = file && fscanf(file, "%llu", &bytes) == 1;
+    if (file)
+        fclose(file);
+    return found ? bytes : UINT64_MAX;
+}
+
+/* A quarter of the memory: a model of which ggml keeps as much then leaves half for the rest. */
+static uint64_t usual_bound(void)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    const uint64_t all = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+    const uint64_t most = container_bytes();
+    return (all < most ? all : most) / 4;
+}
+
+/* HEED_GGML_PACK_MIB; what is no number packs nothing. */
+static uint64_t bound(void)
+{
+    const char *text = getenv("HEED_GGML_PACK_MIB");
+    char *end;
+    if (!text)
+        return usual_bound();
+    const unsigned long long mib = strtoull(text, &end, 10);
+    return end == text || *end ? 0 : mib > UINT64_MAX >> 20 ? UINT64_MAX : (uint64_t)mib << 20;
+}
+
+/* At least what any kernel's panels take: they are rounded up to whole vectors or tiles both ways. */
+static size_t packed_bytes(const struct ggml_tensor *w)
+{
+    return (size_t)(w->ne[0] + 64) * (size_t)(w->ne[1] + 64) * ggml_type_size(w->type);
+}
+
+/* ---- places -----------------------------------------------------------------------------------
+ */
+
+static place **find(const struct ggml_tensor *w)
+{
+    const uint64_t hash = (uint64_t)(uintptr_t)w->data * UINT64_C(0x9e3779b97f4a7c15);
+    place **at = &bucket[hash >> 54];
+    while (*at && ((*at)->data != w->data || (*at)->in != w->ne[0] || (*at)->out != w->ne[1] ||
+                   (*at)->row_bytes != w->nb[1] || (*at)->type != w->type))
+        at = &(*at)->next;
+    return at;
+}
+
+/* The place of a weight, taken if there is room; NULL if not. */
+static place *take(const struct ggml_tensor *w, heed_error *why)
+{
+    place **at = find(w);
+    if (*at)
+        return *at;
+    const size_t bytes = packed_bytes(w);
+    const uint64_t most = bound();
+    if (bytes > most || taken > most - bytes) {
+        heed_refuse(why,
+                    "packed weights would take %zu MiB with it, HEED_GGML_PACK_MIB allows %llu",
+                    (taken + bytes) >> 20, (unsigned long long)(most >> 20));
+        return NULL;
+    }
+    *at = calloc(1, sizeof **at);
+    if (!*at) {
+        heed_refuse(why, "no memory for its place");
+        return NULL;
+    }
+    **at = (place){.data = w->data,
+                   .in = w->ne[0],
+                   .out = w->ne[1],
+                   .row_bytes = w->nb[1],
+                   .type = w->type,
+                   .bytes = bytes};
+    taken += bytes;
+    return *at;
+}
+
+static int add_user(place *p, const void *backend)
+{
+    const user *u = p->users;
+    while (u && u->backend != backend)
+        u = u->next;
+    if (u)
+        return 1;
+    user *added = malloc(sizeof *added);
+    if (added) {
+        *added = (user){p->users, backend};
+        p->users = added;
+    }
+    return added != NULL;
+}
+
+static void remove_user(place *p, const void *backend)
+{
+    user **at = &p->users;
+    while (*at && (*at)->backend != backend)
+        at = &(*at)->next;
+    if (*at) {
+        user *gone = *at;
+        *at = gone->next;
+        free(gone);
+    }
+}
+
+void weights_join(void)
+{
+    pthread_mutex_lock(&lock);
+    n_backends++;
+    pthread_mutex_unlock(&lock);
+}
+
+void weights_leave(const void *backend)
+{
+    pthread_mutex_lock(&lock);
+    n_backends--;
+    for (int i = 0; i < BUCKETS; i++)
+        for (place **at = &bucket[i]; *at;) {
+            place *p = *at;
+            const int used = p->users != NULL;
+            remove_user(p, backend);
+            if (p->users || (!used && n_backends)) {
+                at = &p->next;
+                continue;
+            }
+            *at = p->next;
+            taken -= p->bytes;
+            heed_linear_release(p->linear);
+            free(p);
+        }
+    pthread_mutex_unlock(&lock);
+}
+
+int weights_reserve(const struct ggml_tensor *w, heed_error *why)
+{
+    pthread_mutex_lock(&lock);
+    const int good = take(w, why) != NULL;
+    pthread_mutex_unlock(&lock);
+    return good;
+}
+
+/* ---- packing ----------------------------------------------------------------------------------
+ */
+
+/* FNV-1a over 256 lines of 64 bytes, or all there are, from all over the tensor. */
+static uint64_t sample_of(const struct ggml_tensor *w)
+{
+    const size_t bytes = ggml_row_size(w->type, w->ne[0]), rows = (size_t)w->ne[1];
+    const size_t lines = 256, line = bytes < 64 ? bytes : 64;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t n = 0; n < lines; n++) {
+        const size_t row = n * rows / lines, from = (bytes - line) * n / lines;
+        const char *at = (const char *)w->data + row * w->nb[1] + from;
+        for (size_t i = 0; i < line; i += 8) {
+            uint64_t word = 0;
+            memcpy(&word, at + i, line - i < sizeof word ? line - i : sizeof word);
+            hash = (hash ^ word) * UINT64_C(0x100000001b3);
+        }
+    }
+    return hash;
+}
+
+static heed_status pack(heed_context *context, const heed_linear_desc *desc,
+                        const struct ggml_tensor *w, heed_linear **out, heed_error *why)
+{
+    const int64_t row = (int64_t)(w->nb[1] / ggml_type_size(w->type));
+    const heed_const_view view = {w->data, {row, 1}};
+    const heed_status st = heed_linear_create(context, desc, &view, NULL, out);
+    if (st != HEED_OK)
+        heed_refuse(why, "%s", heed_last_error());
+    return st;
+}
+
+static heed_status get_kept(place *p, heed_context *context, const heed_linear_desc *desc,
+                            const struct ggml_tensor *w, heed_linear **out, heed_error *why)
+{
+    const uint64_t sample = sample_of(w);
+    const char *verbose = getenv("HEED_VERBOSE");
+    if (p->linear && p->sample != sample) {
+        heed_linear_release(p->linear);
+        p->linear = NULL;
+    }
+    if (!p->linear) {
+        const heed_status st = pack(context, desc, w, &p->linear, why);
+        if (st != HEED_OK)
+            return st;
+        p->sample = sample;
+        if (verbose && *verbose)
+            fprintf(stderr, "heed: packed %s, %zu KiB; %zu of %llu MiB are taken\n", w->name,
+                    p->bytes >> 10, taken >> 20, (unsigned long long)(bound() >> 20));
+    }
+    heed_linear_retain(p->linear);
+    *out = p->linear;
+    return HEED_OK;
+}
+
+heed_status weights_get(const void *backend, heed_context *context, const heed_linear_desc *desc,
+                        const struct ggml_tensor *w, heed_linear **out, heed_error *why)
+{
+    place *p = NULL;
+    heed_status st = HEED_OK;
+    if (weights_stay(w)) {
+        pthread_mutex_lock(&lock);
+        p = take(w, NULL);
+        if (p && !add_user(p, backend))
+            p = NULL;
+        if (p)
+            st = get_kept(p, context, desc, w, out, why);
+        pthread_mutex_unlock(&lock);
+    }
+    return p ? st : pack(context, desc, w, out, why);
+}
