@@ -1,0 +1,77 @@
+# What the setup ggml of tools/test builds: sourced by it. $out, $logs, $werror and build() are its.
+
+ggml_source()
+{
+    python3 integrations/ggml/fetch.py "$out/ggml-source"
+}
+
+# ggml_module    builds the backend and says where: beside the gcc build, if there is one, which has all of
+# Heed already; alone only what it needs
+ggml_module()
+{
+    local option="-Dggml=$PWD/$out/ggml-source/llama.cpp/ggml"
+    if [ -f "$out/gcc/build.ninja" ]; then
+        CC=gcc CXX=g++ build gcc && CC=gcc CXX=g++ build gcc "$option" && ggml_in=gcc
+    else
+        CC=gcc CXX=g++ build ggml -Dtests=disabled -Dtools=disabled -Dexamples=disabled -Donednn=disabled "$option" &&
+            ggml_in=ggml
+    fi
+}
+
+# Of llama.cpp only what the programs need. Its own library does no arithmetic and may be slow. Of its "common"
+# library test-llama-archs, which writes models, needs a few functions: the linker leaves out the rest, and
+# what only that would need.
+ggml_programs()
+{
+    local source=$out/ggml-source/llama.cpp to=$PWD/$out/ggml-build program test_ops status
+    local libraries=(-L"$to/bin" "-Wl,-rpath,$to/bin" -lllama -lggml -lggml-base -lggml-cpu -lm)
+    local include=(-I"$source/include" -I"$source/ggml/include" -I"$source/ggml/src")
+    local archs="tests/test-llama-archs common/common common/log common/json" objects=()
+    mkdir -p "$to"
+    echo 'if(PROJECT_NAME STREQUAL CMAKE_PROJECT_NAME)
+  cmake_language(DEFER CALL target_compile_options llama PRIVATE -O1)
+endif()' >"$to/quick.cmake"
+    cmake -S "$source" -B "$to" -G Ninja -DCMAKE_BUILD_TYPE=Release "-DCMAKE_PROJECT_INCLUDE=$to/quick.cmake" \
+        -DGGML_AMX_TILE=OFF -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF \
+        -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_OPENSSL=OFF && ninja -C "$to" ggml llama || return
+    g++ -O1 -w -std=c++17 "${include[@]}" "$source/tests/test-backend-ops.cpp" "${libraries[@]}" -o "$to/test-backend-ops" &
+    test_ops=$!
+    for program in $archs; do
+        objects+=("$to/$(basename "$program").o")
+        g++ -O0 -w -std=c++17 -ffunction-sections -fdata-sections "${include[@]}" -I"$source/common" -I"$source/src" \
+            -I"$source/vendor" -c "$source/$program.cpp" -o "${objects[-1]}" || break
+    done && g++ -Wl,--gc-sections "${objects[@]}" "${libraries[@]}" -o "$to/test-llama-archs"
+    status=$?
+    wait $test_ops && [ $status = 0 ] || return
+    for program in models sequences op_test product_test; do
+        gcc -O2 -std=c17 -D_DEFAULT_SOURCE -Wall -Wextra ${ggml_werror:-} "${include[@]}" "integrations/ggml/$program.c" \
+            integrations/ggml/play.c "${libraries[@]}" -o "$to/$program" || return
+    done
+}
+
+# Small models of ggml's own making, of one architecture for each kind of attention, and one of each type whose
+# products are large enough to be claimed. Of one layer: x rounded to bf16 makes errors, ggml's own, that each
+# layer spreads, and a token could be another by chance.
+ggml_models()
+{
+    local to=$out/ggml-build/gguf type
+    rm -rf "$to" && mkdir -p "$to" || return
+    "$out/ggml-build/test-llama-archs" -s 1 -a '^(llama|gemma2|gemma3|gpt-oss|qwen3|deepseek2|mpt)$' -o "$to/" || return
+    for type in f32 f16 bf16; do
+        python3 integrations/ggml/make_gguf.py "$to/products-$type.gguf" --layers 1 --heads 8 --kv-heads 2 --dim 64 \
+            --ffn 1024 --vocab 512 --type $type || return
+    done
+}
+
+# The numbers of cases that are claimed are those of this version of ggml: fewer, or none, is a failure.
+ggml_cases()
+{
+    local built=$out/ggml-build run="GGML_BACKEND_PATH=$out/$ggml_in/integrations/ggml/libggml-heed.so $out/ggml-build"
+    local ops="$run/test-backend-ops" products="HEED_GGML=matmul:all $run/test-backend-ops"
+    each ggml "$run/models $built/gguf/*.gguf" "$run/op_test" "$run/product_test" \
+        "$run/sequences $built/gguf/llama-dense.gguf $built/gguf/gemma3-dense.gguf $built/gguf/gpt-oss-moe.gguf" \
+        "$ops test -b Heed -o FLASH_ATTN_EXT -p 'hsk=(40|72|576),.*nb=(1|3),.*'" \
+        "$ops support -b Heed -o FLASH_ATTN_EXT | grep -c ': .*32mSUPPORTED' | grep -qx 5300" \
+        "$products test -b Heed -o MUL_MAT" \
+        "$products support -b Heed -o MUL_MAT | grep -c ': .*32mSUPPORTED' | grep -qx 127"
+}
