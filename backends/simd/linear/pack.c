@@ -76,6 +76,38 @@ double heed_simd_linear_bf16_cost(const void *machine, const heed_linear_problem
     return 0.99 * cost(machine, problem, rows, 2);
 }
 
+/* n words, `step` bytes apart in the panel. bytes: of a word, known where it is inlined. */
+static inline void spread(const char *from, int64_t n, size_t bytes, size_t step, char *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        memcpy(to + (size_t)i * step, from + (size_t)i * bytes, bytes);
+}
+
+/* Inputs that lie side by side, as rows of OUT_IN do, word by word: some of them for all columns before
+ * the next, as long as the panel's lines that they share are near. Returns how many inputs that are. */
+static int64_t pack_adjacent(const heed_linear_problem *problem, int64_t cols, int64_t word,
+                             const heed_linear_weight *weight, int64_t col_first, int64_t col_end,
+                             char *panel)
+{
+    enum { NEAR = 256 };
+    const size_t bytes = heed_dtype_bytes(problem->w_type), unit = bytes * (size_t)word;
+    const size_t step = unit * (size_t)cols;
+    const int64_t words = problem->in_dim / word;
+    for (int64_t first = 0; first < words; first += NEAR) {
+        const int64_t n = words - first < NEAR ? words - first : NEAR;
+        for (int64_t c = col_first; c < col_end; c++) {
+            const int64_t at = heed_linear_weight_at(weight, first * word, c);
+            const char *from = (const char *)weight->data + at * (int64_t)bytes;
+            char *to = panel + (size_t)first * step + (size_t)(c - col_first) * unit;
+            if (unit == 2)
+                spread(from, n, 2, step, to);
+            else
+                spread(from, n, 4, step, to);
+        }
+    }
+    return words * word;
+}
+
 /* word: inputs that lie side by side in a panel. */
 static heed_status pack(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
                         int64_t word, const heed_linear_weight *weight, int64_t col_first,
@@ -84,11 +116,14 @@ static heed_status pack(const heed_simd_tuning *tuning, const heed_linear_proble
     const int64_t cols = HEED_LINEAR_PANEL(tuning->lanes);
     const size_t bytes = heed_dtype_bytes(problem->w_type);
     memset(panel, 0, heed_simd_linear_panel_bytes(problem, tuning->lanes, (uint32_t)word));
+    const int64_t done = weight->in_stride == 1
+                             ? pack_adjacent(problem, cols, word, weight, col_first, col_end, panel)
+                             : 0;
     for (int64_t c = col_first; c < col_end; c++) {
         const char *from =
             (const char *)weight->data + heed_linear_weight_at(weight, 0, c) * (int64_t)bytes;
         char *to = (char *)panel + (size_t)((c - col_first) * word) * bytes;
-        for (int64_t i = 0; i < problem->in_dim; i++)
+        for (int64_t i = done; i < problem->in_dim; i++)
             memcpy(to + (size_t)(i / word * word * cols + i % word) * bytes,
                    from + i * weight->in_stride * (int64_t)bytes, bytes);
     }
