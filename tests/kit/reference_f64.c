@@ -54,47 +54,52 @@ static double f32_range(double x)
     return x >= limit ? (double)INFINITY : x <= -limit ? -(double)INFINITY : x;
 }
 
+/* A row's score of key j, stage by stage, and whether the key is visible. */
+static void one_score(const reference_problem *p, reference_row *r, int64_t position, int64_t j)
+{
+    r->in_range[j] = j < r->n_keys && (!p->causal || j <= position) &&
+                     (p->window_left < 0 || j >= position - p->window_left) &&
+                     (p->window_right < 0 || j <= position + p->window_right) &&
+                     (!p->listed || p->listed(p->listed_of, r->b, r->h, r->i, j));
+    r->visible[j] = 0;
+    r->magnitude[j] = r->alibi[j] = r->bias[j] = r->weight[j] = 0;
+    r->raw[j] = r->softcapped[j] = r->score[j] = -(double)INFINITY;
+    if (!r->in_range[j])
+        return;
+    double dot = 0, magnitude = 0;
+    for (int64_t d = 0; d < p->qk_dim; d++) {
+        dot += r->q[d] * r->k[j * p->qk_dim + d];
+        magnitude += fabs(r->q[d] * r->k[j * p->qk_dim + d]);
+    }
+    r->magnitude[j] = fabs(p->scale) * magnitude;
+    r->raw[j] = f32_range(p->scale * dot);
+    r->softcapped[j] = r->raw[j];
+    if (p->softcap > 0)
+        r->softcapped[j] = p->softcap * tanh(r->raw[j] / p->softcap);
+    if (p->alibi_slope)
+        r->alibi[j] = (double)p->alibi_slope[r->h] * (double)(j - position);
+    const int64_t column = j - (p->mask_from ? p->mask_from[r->b] : 0);
+    r->visible[j] = !p->mask.data || column < 0 || element(&p->mask, r->b, r->h, r->i, column) != 0;
+    if (p->bias.data && column >= 0) {
+        double bias = element(&p->bias, r->b, r->h, r->i, column);
+        if (bias == -(double)INFINITY)
+            r->visible[j] = 0;
+        r->bias[j] = (p->bias_slope ? (double)p->bias_slope[r->h] : 1) * bias;
+    }
+    if (r->visible[j])
+        r->score[j] = f32_range(r->softcapped[j] + r->alibi[j] + r->bias[j]);
+}
+
+/* The softmax of a row's scores, and what comes of it. */
 static void one_row(const reference_problem *p, reference_row *r, int64_t position)
 {
     double sink = p->sink ? (double)p->sink[r->h] : -(double)INFINITY;
     int any_nan = 0;
-
-    /* Scores, stage by stage, and who is visible. */
     r->max = sink;
     for (int64_t j = 0; j < p->kv_len; j++) {
-        r->in_range[j] = j < r->n_keys && (!p->causal || j <= position) &&
-                         (p->window_left < 0 || j >= position - p->window_left) &&
-                         (p->window_right < 0 || j <= position + p->window_right) &&
-                         (!p->listed || p->listed(p->listed_of, r->b, r->h, r->i, j));
-        r->visible[j] = 0;
-        r->magnitude[j] = r->alibi[j] = r->bias[j] = r->weight[j] = 0;
-        r->raw[j] = r->softcapped[j] = r->score[j] = -(double)INFINITY;
-        if (!r->in_range[j])
-            continue;
-        double dot = 0, magnitude = 0;
-        for (int64_t d = 0; d < p->qk_dim; d++) {
-            dot += r->q[d] * r->k[j * p->qk_dim + d];
-            magnitude += fabs(r->q[d] * r->k[j * p->qk_dim + d]);
-        }
-        r->magnitude[j] = fabs(p->scale) * magnitude;
-        r->raw[j] = f32_range(p->scale * dot);
-        r->softcapped[j] = r->raw[j];
-        if (p->softcap > 0)
-            r->softcapped[j] = p->softcap * tanh(r->raw[j] / p->softcap);
-        if (p->alibi_slope)
-            r->alibi[j] = (double)p->alibi_slope[r->h] * (double)(j - position);
-        const int64_t column = j - (p->mask_from ? p->mask_from[r->b] : 0);
-        r->visible[j] =
-            !p->mask.data || column < 0 || element(&p->mask, r->b, r->h, r->i, column) != 0;
-        if (p->bias.data && column >= 0) {
-            double bias = element(&p->bias, r->b, r->h, r->i, column);
-            if (bias == -(double)INFINITY)
-                r->visible[j] = 0;
-            r->bias[j] = (p->bias_slope ? (double)p->bias_slope[r->h] : 1) * bias;
-        }
+        one_score(p, r, position, j);
         if (!r->visible[j])
             continue;
-        r->score[j] = f32_range(r->softcapped[j] + r->alibi[j] + r->bias[j]);
         if (isnan(r->score[j]))
             any_nan = 1;
         if (r->score[j] > r->max)
