@@ -197,6 +197,35 @@ static double any_number(uint64_t bits)
     return (double)x;
 }
 
+/* Scores beyond the range of f32: of some keys or all, below it or above. */
+static double overflowing(const kit_spec *s, int which, int64_t row, double x, double u)
+{
+    if (which == KIT_V)
+        return x;
+    if (which == KIT_Q)
+        return 1e20 * (0.5 + u);
+    if (s->values == KIT_OVERFLOW_HIGH)
+        return row % 13 == 5 ? 1e20 * (0.5 + u) : 1e-20 * x;
+    return s->values == KIT_OVERFLOW_ALL || row % 3 == 0 ? -1e20 * (0.5 + u) : 1e-20 * x;
+}
+
+/* Of 40 dims: dim 0 of q is 8, so that k adds 8 / sqrt(40) of its own to a score, which goes by
+ * the row. */
+static double slanting(const kit_spec *s, int which, int64_t row, int64_t d, double x,
+                       uint64_t stream)
+{
+    if (which == KIT_V || d != 0)
+        return x;
+    if (which == KIT_Q)
+        return 8;
+    if (s->values == KIT_APART)
+        return 8000.0 * (int)(stream % 5) - 16000;
+    return (s->values == KIT_CREEPING ? 0.025
+            : s->values == KIT_RISING ? 0.25
+                                      : -0.25) *
+           (double)row;
+}
+
 static double value(const kit_spec *s, int which, uint32_t type, int64_t row, int64_t d,
                     int64_t dim, uint64_t stream)
 {
@@ -215,13 +244,7 @@ static double value(const kit_spec *s, int which, uint32_t type, int64_t row, in
     case KIT_OVERFLOW_LOW:
     case KIT_OVERFLOW_ALL:
     case KIT_OVERFLOW_HIGH:
-        if (is_v)
-            return x;
-        if (which == KIT_Q)
-            return 1e20 * (0.5 + u);
-        if (s->values == KIT_OVERFLOW_HIGH)
-            return row % 13 == 5 ? 1e20 * (0.5 + u) : 1e-20 * x;
-        return s->values == KIT_OVERFLOW_ALL || row % 3 == 0 ? -1e20 * (0.5 + u) : 1e-20 * x;
+        return overflowing(s, which, row, x, u);
     case KIT_DENORMAL:
         return bits & 1 ? x * (type == HEED_F16 ? 0x1p-20 : 1e-39) : x;
     case KIT_TINY_V:
@@ -243,18 +266,8 @@ static double value(const kit_spec *s, int which, uint32_t type, int64_t row, in
     case KIT_CREEPING:
     case KIT_RISING:
     case KIT_FALLING:
-    case KIT_APART: /* of 40 dims: dim 0 of q is 8, so that k adds 8 / sqrt(40) of its own to a
-                       score */
-        if (is_v || d != 0)
-            return x;
-        if (which == KIT_Q)
-            return 8;
-        if (s->values == KIT_APART)
-            return 8000.0 * (int)(stream % 5) - 16000;
-        return (s->values == KIT_CREEPING ? 0.025
-                : s->values == KIT_RISING ? 0.25
-                                          : -0.25) *
-               (double)row;
+    case KIT_APART:
+        return slanting(s, which, row, d, x, stream);
     case KIT_SPREAD:
         return which == KIT_Q ? (double)s->spread * x : x;
     case KIT_STEPS:
