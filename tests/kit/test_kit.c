@@ -30,73 +30,107 @@ static int near(double got, double want)
     return fabs(got - want) <= 1e-14 * (1 + fabs(want)) || (isinf(want) && got == want);
 }
 
-/* Two queries, three keys of one dim with scores q * k. */
-static void oracle_by_hand(void)
-{
-    const float q[] = {1, 2}, k[] = {0, logf(3), 5}, v[] = {10, 20, 40}, sink = 0;
-    const int32_t kv_len = 2;
+/* Two queries, three keys of one dim with scores q * k; the third key is past kv_lens. */
+typedef struct hand {
+    float q[2], k[3], v[3];
+    int32_t kv_len;
+    double w, w2; /* exp of row 0's and of row 1's score of key 1: 3 and 9, nearly */
     double out[2], lse[2], weights[6], biased[6];
-    reference_problem p = {.batch = 1,
-                           .q_heads = 1,
-                           .kv_heads = 1,
-                           .q_len = 2,
-                           .kv_len = 3,
-                           .qk_dim = 1,
-                           .v_dim = 1,
-                           .scale = 1,
-                           .window_left = -1,
-                           .window_right = -1,
-                           .kv_lens = &kv_len,
-                           .q = {.data = q, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
-                           .k = {.data = k, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
-                           .v = {.data = v, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}}};
-    reference_result to = {.out = out, .lse = lse, .weights = weights, .biased = biased};
-    double w = exp((double)k[1]), w2 = exp(2 * (double)k[1]); /* 3 and 9, nearly */
-    expect(reference_tensors(&p, &to) == 0, "the oracle runs");
+    reference_problem p;
+} hand;
+
+static int oracle_of(hand *h)
+{
+    const reference_result to = {
+        .out = h->out, .lse = h->lse, .weights = h->weights, .biased = h->biased};
+    return reference_tensors(&h->p, &to);
+}
+
+static void make_hand(hand *h)
+{
+    *h = (hand){.q = {1, 2}, .k = {0, logf(3), 5}, .v = {10, 20, 40}, .kv_len = 2};
+    h->w = exp((double)h->k[1]);
+    h->w2 = exp(2 * (double)h->k[1]);
+    h->p = (reference_problem){.batch = 1,
+                               .q_heads = 1,
+                               .kv_heads = 1,
+                               .q_len = 2,
+                               .kv_len = 3,
+                               .qk_dim = 1,
+                               .v_dim = 1,
+                               .scale = 1,
+                               .window_left = -1,
+                               .window_right = -1,
+                               .kv_lens = &h->kv_len,
+                               .q = {.data = h->q, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
+                               .k = {.data = h->k, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
+                               .v = {.data = h->v, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}}};
+}
+
+/* Softmax, kv_lens, a sink, and who sees what by position. */
+static void rows_by_hand(hand *h)
+{
+    const float sink = 0;
+    const int64_t offset = -1; /* row 0 sees nothing */
+    const double w = h->w, w2 = h->w2, *out = h->out, *lse = h->lse, *weights = h->weights;
+    expect(oracle_of(h) == 0, "the oracle runs");
     expect(near(weights[0], 1 / (1 + w)) && near(weights[1], w / (1 + w)) && weights[2] == 0,
            "weights");
     expect(near(out[0], (10 + 20 * w) / (1 + w)) && near(lse[0], log(1 + w)), "out and lse");
-    expect(near(out[1], (10 + 20 * w2) / (1 + w2)) && near(biased[4], 2 * (double)k[1]), "row 1");
-    expect(biased[2] == -(double)INFINITY, "no score past kv_lens");
+    expect(near(out[1], (10 + 20 * w2) / (1 + w2)) && near(h->biased[4], 2 * (double)h->k[1]),
+           "row 1");
+    expect(h->biased[2] == -(double)INFINITY, "no score past kv_lens");
 
-    p.sink = &sink; /* one more exp(0) below, none above */
-    reference_tensors(&p, &to);
+    h->p.sink = &sink; /* one more exp(0) below, none above */
+    oracle_of(h);
     expect(near(out[0], (10 + 20 * w) / (2 + w)) && near(lse[0], log(2 + w)), "sink");
-    p.sink = NULL;
+    h->p.sink = NULL;
 
-    p.causal = 1; /* row 0 sees key 0 alone */
-    reference_tensors(&p, &to);
+    h->p.causal = 1; /* row 0 sees key 0 alone */
+    oracle_of(h);
     expect(out[0] == 10 && lse[0] == 0 && near(out[1], (10 + 20 * w2) / (1 + w2)), "causal");
-    const int64_t offset = -1; /* row 0 sees nothing */
-    p.offset = &offset;
-    reference_tensors(&p, &to);
+    h->p.offset = &offset;
+    oracle_of(h);
     expect(out[0] == 0 && lse[0] == -(double)INFINITY && weights[0] == 0 && out[1] == 10,
            "empty row");
-    p.causal = 0;
-    p.window_left = 0; /* row i sees key i - 1 */
-    p.window_right = 0;
-    reference_tensors(&p, &to);
+    h->p.causal = 0;
+    h->p.window_left = 0; /* row i sees key i - 1 */
+    h->p.window_right = 0;
+    oracle_of(h);
     expect(out[0] == 0 && out[1] == 10 && near(lse[1], 0), "window");
-    p.window_left = p.window_right = -1;
-    p.offset = NULL;
+    h->p.window_left = h->p.window_right = -1;
+    h->p.offset = NULL;
+}
 
-    p.softcap = 0.5;
-    reference_tensors(&p, &to);
-    expect(near(biased[1], 0.5 * tanh(2 * (double)k[1])), "softcap");
-    p.softcap = 0;
-
+/* What is done to a score after the product. */
+static void scores_by_hand(hand *h)
+{
     const float slope = 0.25F, bias[] = {0, 1, 0, -INFINITY, 2, 0}, bias_slope = 0;
-    p.alibi_slope = &slope;
-    reference_tensors(&p, &to);
-    expect(near(biased[3], -0.25) && near(biased[1], (double)k[1] + 0.25), "alibi");
-    p.alibi_slope = NULL;
-    p.bias = (reference_array){.data = bias, .type = REFERENCE_F32, .stride = {0, 0, 3, 1}};
-    reference_tensors(&p, &to);
-    expect(near(biased[1], (double)k[1] + 1) && weights[3] == 0 && out[1] == 20, "bias");
-    p.bias_slope = &bias_slope;
-    reference_tensors(&p, &to);
-    expect(near(biased[1], (double)k[1]) && weights[3] == 0 && out[1] == 20,
+    const double score = (double)h->k[1], *biased = h->biased; /* score: of row 0 and key 1 */
+    h->p.softcap = 0.5;
+    oracle_of(h);
+    expect(near(biased[1], 0.5 * tanh(2 * score)), "softcap");
+    h->p.softcap = 0;
+
+    h->p.alibi_slope = &slope;
+    oracle_of(h);
+    expect(near(biased[3], -0.25) && near(biased[1], score + 0.25), "alibi");
+    h->p.alibi_slope = NULL;
+    h->p.bias = (reference_array){.data = bias, .type = REFERENCE_F32, .stride = {0, 0, 3, 1}};
+    oracle_of(h);
+    expect(near(biased[1], score + 1) && h->weights[3] == 0 && h->out[1] == 20, "bias");
+    h->p.bias_slope = &bias_slope;
+    oracle_of(h);
+    expect(near(biased[1], score) && h->weights[3] == 0 && h->out[1] == 20,
            "a slope of 0 keeps -inf");
+}
+
+static void oracle_by_hand(void)
+{
+    hand h;
+    make_hand(&h);
+    rows_by_hand(&h);
+    scores_by_hand(&h);
 }
 
 /* What SEMANTICS says of numbers that overflow, and of NaN. */
