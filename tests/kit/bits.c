@@ -114,8 +114,8 @@ static int one_of(const kit_env *env, const base *first, const kit_spec *spec, u
     base again = {0};
     int bad =
         kit_run_once(env->context, &again.p, spec, GUARD_LOW, &plainly, &again.x, outcome) != 0 ||
-        kit_differ(outcome, what, &first->p, &first->x, b, first->p.q_lens[b], &again.p, &again.x,
-                   at, 0);
+        kit_differ(outcome, what, first->p.q_lens[b], (kit_rows){&first->p, &first->x, b, 0},
+                   (kit_rows){&again.p, &again.x, at, 0});
     end(&again);
     return bad;
 }
@@ -302,8 +302,8 @@ static int chunk(const kit_env *env, const base *first, int32_t row, int32_t n, 
              grown ? ", on a growing cache" : "");
     bad = kit_run_once(env->context, &again.p, &spec, GUARD_HIGH, &plainly, &again.x, outcome) != 0;
     for (uint32_t b = 0; b < spec.batch && !bad; b++)
-        bad = kit_differ(outcome, what, &again.p, &again.x, b, again.p.q_lens[b], &first->p,
-                         &first->x, b, row);
+        bad = kit_differ(outcome, what, again.p.q_lens[b], (kit_rows){&again.p, &again.x, b, 0},
+                         (kit_rows){&first->p, &first->x, b, row});
     end(&again);
     return bad;
 }

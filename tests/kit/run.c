@@ -132,31 +132,37 @@ static float as_f32(uint32_t bits, uint32_t bytes)
     return x;
 }
 
-int kit_differ(kit_outcome *outcome, const char *what, const kit_problem *p, const kit_result *x,
-               int64_t b, int64_t n_rows, const kit_problem *q, const kit_result *y, int64_t c,
-               int64_t first)
+/* An element's bits, of a dense output of the shape of t. */
+static uint32_t bits_at(const kit_rows *rows, const kit_tensor *t, const uint32_t *output,
+                        int64_t h, int64_t i, int64_t d)
 {
-    const uint32_t *left[4] = {x->out, x->lse, x->weights, x->scores};
-    const uint32_t *right[4] = {y->out, y->lse, y->weights, y->scores};
+    return output[((rows->b * t->dim[1] + h) * t->dim[2] + rows->first + i) * t->dim[3] + d];
+}
+
+int kit_differ(kit_outcome *outcome, const char *what, int64_t n_rows, kit_rows x, kit_rows y)
+{
+    const kit_result *a = x.result, *z = y.result;
+    const uint32_t *left[4] = {a->out, a->lse, a->weights, a->scores};
+    const uint32_t *right[4] = {z->out, z->lse, z->weights, z->scores};
     for (int o = 0; o < 4; o++) {
-        const kit_tensor *t = &p->tensor[output_of[o]], *s = &q->tensor[output_of[o]];
+        const kit_tensor *t = &x.problem->tensor[output_of[o]];
+        const kit_tensor *s = &y.problem->tensor[output_of[o]];
         if (!left[o] || !right[o])
             continue;
         int64_t dims = t->dim[3] < s->dim[3] ? t->dim[3] : s->dim[3];
         for (int64_t h = 0; h < t->dim[1]; h++)
             for (int64_t i = 0; i < n_rows; i++)
                 for (int64_t d = 0; d < dims; d++) {
-                    uint32_t l = left[o][((b * t->dim[1] + h) * t->dim[2] + i) * t->dim[3] + d];
-                    uint32_t r =
-                        right[o][((c * s->dim[1] + h) * s->dim[2] + first + i) * s->dim[3] + d];
+                    uint32_t l = bits_at(&x, t, left[o], h, i, d);
+                    uint32_t r = bits_at(&y, s, right[o], h, i, d);
                     if (l == r)
                         continue;
                     kit_fail(outcome,
                              "%s: the bits of %s differ at sequence %lld, head %lld, row "
                              "%lld, element %lld: %08x (%g) and %08x (%g)",
-                             what, output_name[o], (long long)b, (long long)h, (long long)i,
-                             (long long)d, l, (double)as_f32(l, t->bytes), r,
-                             (double)as_f32(r, s->bytes));
+                             what, output_name[o], (long long)x.b, (long long)h,
+                             (long long)(x.first + i), (long long)d, l, (double)as_f32(l, t->bytes),
+                             r, (double)as_f32(r, s->bytes));
                     return 1;
                 }
     }
@@ -167,7 +173,7 @@ int kit_all_differ(kit_outcome *outcome, const char *what, const kit_problem *p,
                    const kit_result *x, const kit_problem *q, const kit_result *y)
 {
     for (uint32_t b = 0; b < p->spec.batch; b++)
-        if (kit_differ(outcome, what, p, x, b, p->q_lens[b], q, y, b, 0))
+        if (kit_differ(outcome, what, p->q_lens[b], (kit_rows){p, x, b, 0}, (kit_rows){q, y, b, 0}))
             return 1;
     return 0;
 }

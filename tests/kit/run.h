@@ -30,11 +30,16 @@ typedef struct kit_result {
 int kit_take(const kit_problem *problem, kit_result *result);
 void kit_drop(kit_result *result);
 
-/** Compares what both have, over rows [0, n_rows) of sequence b of p and the rows from first on of
- * sequence c of q; keys up to the shorter width. Says the first difference and returns 1. */
-int kit_differ(kit_outcome *outcome, const char *what, const kit_problem *p, const kit_result *x,
-               int64_t b, int64_t n_rows, const kit_problem *q, const kit_result *y, int64_t c,
-               int64_t first);
+/** Rows of a result: those of sequence b, from `first` on. */
+typedef struct kit_rows {
+    const kit_problem *problem;
+    const kit_result *result;
+    int64_t b, first;
+} kit_rows;
+
+/** Compares n_rows of what both have; keys up to the shorter width. Says the first difference, by
+ * where it is in x, and returns 1. */
+int kit_differ(kit_outcome *outcome, const char *what, int64_t n_rows, kit_rows x, kit_rows y);
 
 /** The same for all sequences of two problems of one shape. */
 int kit_all_differ(kit_outcome *outcome, const char *what, const kit_problem *p,
