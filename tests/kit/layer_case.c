@@ -15,10 +15,11 @@ enum { PAGE = 16 };
 /* Random weights of deviation 1 / sqrt(in), so that rows keep their size; kept as what the type
  * made of them, as [in, out] whatever the layout. */
 static heed_linear *make_linear(heed_context *context, layer *l, int which, int64_t in, int64_t out,
-                                uint32_t y_type, uint32_t heads, int residual, kit_outcome *outcome)
+                                uint32_t y_type, uint32_t heads, kit_outcome *outcome)
 {
     const layer_spec *s = &l->spec;
     const uint32_t x_type = which == 5 ? s->mid_type : s->x_type;
+    const int residual = which == 5 && s->residual;
     const int64_t each = out / heads;
     heed_linear_desc desc = {.struct_size = sizeof desc,
                              .features = (s->bias ? HEED_LINEAR_HAS_BIAS : 0) |
@@ -80,22 +81,21 @@ static int make_linears(heed_context *context, layer *l, kit_outcome *outcome)
                                p == LAYER_PER_HEAD ? s->kv_heads : 1,
                                p == LAYER_PER_HEAD ? s->kv_heads : 1};
     if (p == LAYER_FUSED)
-        l->linear[3] =
-            make_linear(context, l, 3, s->d_model, q + k + v, s->mid_type, 1, 0, outcome);
+        l->linear[3] = make_linear(context, l, 3, s->d_model, q + k + v, s->mid_type, 1, outcome);
     else if (p != LAYER_NONE)
         l->linear[0] = make_linear(context, l, 0, shared ? s->d_model / s->q_heads : s->d_model,
-                                   shared ? s->qk_dim : q, s->mid_type, heads[0], 0, outcome);
+                                   shared ? s->qk_dim : q, s->mid_type, heads[0], outcome);
     if (p == LAYER_PAIR)
-        l->linear[4] = make_linear(context, l, 4, d_kv, k + v, kv, 1, 0, outcome);
+        l->linear[4] = make_linear(context, l, 4, d_kv, k + v, kv, 1, outcome);
     if (p == LAYER_SEPARATE || p == LAYER_SHARED || p == LAYER_PER_HEAD) {
         l->linear[1] = make_linear(context, l, 1, shared ? d_kv / s->kv_heads : d_kv,
-                                   shared ? s->qk_dim : k, kv, heads[1], 0, outcome);
+                                   shared ? s->qk_dim : k, kv, heads[1], outcome);
         l->linear[2] = make_linear(context, l, 2, shared ? d_kv / s->kv_heads : d_kv,
-                                   shared ? s->v_dim : v, kv, heads[2], 0, outcome);
+                                   shared ? s->v_dim : v, kv, heads[2], outcome);
     }
     if (s->out)
         l->linear[5] = make_linear(context, l, 5, (int64_t)s->q_heads * s->v_dim, s->out, s->y_type,
-                                   1, s->residual, outcome);
+                                   1, outcome);
     return outcome->verdict == KIT_PASSED ? 0 : -1;
 }
 
