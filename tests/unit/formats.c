@@ -25,9 +25,11 @@ static int same(float a, float b)
     return (a != a && b != b) || heed_bits_of_f32(a) == heed_bits_of_f32(b);
 }
 
-static void check_encode(uint32_t what, uint32_t type, const float *x, int64_t n, float scale,
-                         float zero, const uint8_t *code, size_t bytes, int record)
+/* by: the scale and the zero. */
+static void check_encode(uint32_t what, uint32_t type, const float *x, int64_t n, const float by[2],
+                         const uint8_t *code, size_t bytes, int record)
 {
+    const float scale = by[0], zero = by[1];
     uint8_t got[MOST + 2];
     float fresh[2] = {scale, zero};
     memset(got, 0xa5, sizeof got);
@@ -82,7 +84,7 @@ static void check_file(void)
             take(value, head[2] * sizeof *value);
             check_decode(head[1], value, head[2], by[0], by[1], code, record);
         } else {
-            check_encode(head[0], head[1], numbers, head[2], by[0], by[1], code, bytes, record);
+            check_encode(head[0], head[1], numbers, head[2], by, code, bytes, record);
         }
     }
     for (uint32_t type = HEED_I8; type <= HEED_IQ4_NL; type++)
