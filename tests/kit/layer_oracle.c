@@ -1,6 +1,6 @@
 /* A test layer in float64: every step with a bound of its error, which the next step carries on.
  *
- * u = 2^-24. A linear layer's sum has an error of grow(n) u sum |x w| (see tolerance.c), and
+ * u = 2^-24. A linear layer's sum has an error of layer_grow(n) u sum |x w| (see tolerance.c), and
  * carries sum |dx| |w| on; each number that is stored is rounded by its type. A score carries
  * |scale| sum (|dq| |k| + |q| |dk| + |dq| |dk|) on top of attention's own error. With the largest
  * error D of a row's scores every weight is off by a factor in [exp(-2 D), exp(2 D)].
@@ -14,52 +14,19 @@
  * at most the root of both variances (Cauchy-Schwarz).
  */
 #include "decode.h"
-#include "layer_case.h"
+#include "layer_steps.h"
 #include "tolerance.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define U 0x1p-24
 /* Deviations that y as a whole may be off by. A rounding's is reckoned with as half an ulp, which
  * is its greatest error. In small layers all of y may hang on one number, whose roundings
  * (projected, turned, appended, attended, projected) all lie at their ends: sqrt(5). Large ones
  * stay below 0.6.
  */
 #define LIMIT 2.5
-
-static double grow(double n)
-{
-    return n < 36 ? n : 6 * sqrt(n);
-}
-
-static double unit_of(uint32_t type)
-{
-    return type == HEED_F32 ? U : type == HEED_F16 ? 0x1p-11 : 0x1p-8;
-}
-
-static double floor_of(uint32_t type)
-{
-    return type == HEED_F16 ? 0x1p-25 : 0x1p-126;
-}
-
-/* Error of storing x +- e. */
-static double stored(uint32_t type, double x, double e)
-{
-    return e + unit_of(type) * (fabs(x) + e) + floor_of(type);
-}
-
-static double square(double x)
-{
-    return x * x;
-}
-
-/* Deviation of what is stored, whose variance was `before`; never more than its error. */
-static double scatter(uint32_t type, double x, double before, double error)
-{
-    return fmin(sqrt(before + square(unit_of(type) * fabs(x) + floor_of(type))), error);
-}
 
 static int64_t keys_of(const layer *l)
 {
@@ -70,115 +37,6 @@ static int64_t keys_of(const layer *l)
 static int64_t new_rows(const layer *l, int64_t b)
 {
     return l->spec.d_kv ? l->kv_lens[b] : l->q_lens[b];
-}
-
-static layer_numbers numbers(int64_t n)
-{
-    layer_numbers x = {calloc((size_t)n + 1, sizeof(double)), calloc((size_t)n + 1, sizeof(double)),
-                       calloc((size_t)n + 1, sizeof(double))};
-    if (!x.value || !x.error || !x.typical)
-        abort(); /* a test's own memory */
-    return x;
-}
-
-static void drop(layer_numbers x)
-{
-    free(x.value);
-    free(x.error);
-    free(x.typical);
-}
-
-/* Those from element n on. */
-static layer_numbers from(layer_numbers x, int64_t n)
-{
-    return (layer_numbers){x.value + n, x.error + n, x.typical + n};
-}
-
-/* One row through linear layer `which`, from column `first` of its output on. Of x, error and
- * typical may be absent: it is exact. */
-static void project(const layer *l, int which, int64_t in, int64_t out, int64_t first, int64_t n,
-                    uint32_t y_type, layer_numbers x, layer_numbers y)
-{
-    for (int64_t c = 0; c < n; c++) {
-        const double bias = l->bias[which][first + c];
-        double sum = 0, magnitude = 0, carried = 0, variance = 0;
-        for (int64_t i = 0; i < in; i++) {
-            double w = l->weight[which][i * out + first + c];
-            sum += x.value[i] * w;
-            magnitude += fabs(x.value[i] * w);
-            carried += (x.error ? x.error[i] : 0) * fabs(w);
-            variance += square((x.typical ? x.typical[i] : 0) * w);
-        }
-        y.value[c] = sum + bias;
-        y.error[c] =
-            carried + (grow((double)in) + 2) * U * (magnitude + carried) + 2 * U * fabs(bias);
-        y.error[c] = stored(y_type, y.value[c], y.error[c]);
-        variance += square(U * magnitude) + square(U * bias);
-        y.typical[c] = scatter(y_type, y.value[c], variance, y.error[c]);
-    }
-}
-
-/* q, k or v (0, 1, 2) of one row of the input: heads * dim numbers. */
-static void source(const layer *l, int which, double *x, layer_numbers y)
-{
-    const layer_spec *s = &l->spec;
-    const layer_numbers given = {.value = x};
-    const int64_t in = which && s->d_kv ? s->d_kv : s->d_model;
-    const int64_t heads = which ? s->kv_heads : s->q_heads;
-    const int64_t dim = which == 2 ? s->v_dim : s->qk_dim, n = heads * dim;
-    const int64_t q = (int64_t)s->q_heads * s->qk_dim, k = (int64_t)s->kv_heads * s->qk_dim,
-                  v = (int64_t)s->kv_heads * s->v_dim;
-    const uint32_t type =
-        !which || s->cache || s->projections == LAYER_FUSED ? s->mid_type : s->kv_type;
-    if (l->linear[3]) {
-        project(l, 3, in, q + k + v, which == 0 ? 0 : which == 1 ? q : q + k, n, type, given, y);
-    } else if (which && l->linear[4]) {
-        project(l, 4, in, k + v, which == 1 ? 0 : k, n, type, given, y);
-    } else if (l->linear[which] && s->projections == LAYER_SHARED) {
-        for (int64_t h = 0; h < heads; h++)
-            project(l, which, in / heads, dim, 0, dim, type,
-                    (layer_numbers){.value = x + h * (in / heads)}, from(y, h * dim));
-    } else if (l->linear[which]) {
-        project(l, which, in, n, 0, n, type, given, y);
-    } else {
-        for (int64_t c = 0; c < n; c++)
-            y.value[c] = x[c], y.error[c] = y.typical[c] = 0;
-    }
-}
-
-static void turn(const layer *l, int64_t heads, int64_t position, uint32_t type, layer_numbers x)
-{
-    const heed_rotary_desc *r = &l->spec.rotary;
-    const int64_t dim = l->spec.qk_dim, half = r->dims / 2;
-    for (int64_t h = 0; h < heads && r->style; h++)
-        for (int64_t p = 0; p < half; p++) {
-            int64_t a = h * dim + (r->style == HEED_ROTARY_HALF ? p : 2 * p);
-            int64_t b = a + (r->style == HEED_ROTARY_HALF ? half : 1);
-            double base = r->base > 0 ? (double)r->base : 10000;
-            double angle = (double)position / (r->scale > 0 ? (double)r->scale : 1) *
-                           pow(base, -2.0 * (double)p / r->dims);
-            double c = cos(angle), s = sin(angle), u = x.value[a], v = x.value[b];
-            double both = x.error[a] + x.error[b], e = both + 3 * U * (fabs(u) + fabs(v) + both);
-            double variance = square(x.typical[a]), other = square(x.typical[b]);
-            double own = square(2 * U) * (u * u + v * v);
-            x.value[a] = u * c - v * s;
-            x.value[b] = v * c + u * s;
-            x.error[a] = stored(type, x.value[a], e);
-            x.error[b] = stored(type, x.value[b], e);
-            x.typical[a] =
-                scatter(type, x.value[a], variance * c * c + other * s * s + own, x.error[a]);
-            x.typical[b] =
-                scatter(type, x.value[b], other * c * c + variance * s * s + own, x.error[b]);
-        }
-}
-
-/* n numbers on their way into the cache. */
-static void append(uint32_t type, int64_t n, layer_numbers x)
-{
-    for (int64_t d = 0; d < n; d++) {
-        x.error[d] = stored(type, x.value[d], x.error[d]);
-        x.typical[d] = scatter(type, x.value[d], square(x.typical[d]), x.error[d]);
-    }
 }
 
 /* Element of a cache, as it was before or is now. */
@@ -233,8 +91,8 @@ static void find_qkv(checker *c)
         for (int64_t i = 0; i < l->q_lens[b]; i++) {
             int64_t at = (b * s->q_len + i) * q;
             find_rows(c, &l->args.x_q, l->args.q_starts, b, i, s->d_model, x);
-            source(l, 0, x, from(c->q, at));
-            turn(l, s->q_heads, offset_of(l, b) + i, l->attn.q_type, from(c->q, at));
+            layer_source(l, 0, x, layer_from(c->q, at));
+            layer_turn(l, s->q_heads, offset_of(l, b) + i, l->attn.q_type, layer_from(c->q, at));
         }
         for (int64_t j = 0; j < there; j++) {
             for (int64_t d = 0; d < k; d++)
@@ -254,25 +112,31 @@ static void find_qkv(checker *c)
                 find_rows(c, &l->args.x_kv, l->args.kv_starts, b, i, s->d_kv, x);
             else
                 find_rows(c, &l->args.x_q, l->args.q_starts, b, i, s->d_model, x);
-            source(l, 1, x, from(c->k, at));
-            source(l, 2, x, from(c->v, v_at));
-            turn(l, s->kv_heads, there + i, type, from(c->k, at));
+            layer_source(l, 1, x, layer_from(c->k, at));
+            layer_source(l, 2, x, layer_from(c->v, v_at));
+            layer_turn(l, s->kv_heads, there + i, type, layer_from(c->k, at));
             if (s->cache) {
-                append(s->kv_type, k, from(c->k, at));
-                append(s->kv_type, v, from(c->v, v_at));
+                layer_append(s->kv_type, k, layer_from(c->k, at));
+                layer_append(s->kv_type, v, layer_from(c->v, v_at));
             }
         }
     }
     free(x);
 }
 
-static void compare(checker *c, const char *what, int64_t b, int64_t i, int64_t d, uint32_t type,
-                    const void *data, int64_t at, double want, double bound)
+/* What an element is, for a failure to say. */
+typedef struct place {
+    const char *what;
+    int64_t b, i, d;
+} place;
+
+static void compare(checker *c, place it, uint32_t type, const void *data, int64_t at, double want,
+                    double bound)
 {
     double got = kit_decode(type, data, at);
     if (!(fabs(got - want) <= bound) && got != want) /* equal: both -inf */
-        kit_fail(c->outcome, "%s[%lld, %lld, %lld] is %.9g, should be %.9g +- %.2g", what,
-                 (long long)b, (long long)i, (long long)d, got, want, bound);
+        kit_fail(c->outcome, "%s[%lld, %lld, %lld] is %.9g, should be %.9g +- %.2g", it.what,
+                 (long long)it.b, (long long)it.i, (long long)it.d, got, want, bound);
 }
 
 /* The variance under a row's weights of column d of its keys or values. A sink is a key of zeros.
@@ -315,7 +179,8 @@ static void attend_row(void *user, const reference_problem *p, const reference_r
     const layer *l = c->l;
     const int64_t keys = p->kv_len, qk = p->qk_dim, vd = p->v_dim;
     const double *dq = c->q.error + (r->b * p->q_len + r->i) * p->q_heads * qk + r->h * qk;
-    const layer_numbers o = from(c->o, (r->b * p->q_len + r->i) * p->q_heads * vd + r->h * vd);
+    const layer_numbers o =
+        layer_from(c->o, (r->b * p->q_len + r->i) * p->q_heads * vd + r->h * vd);
     double most = 0;
     kit_tolerate(&c->how, p, r, &c->to);
     for (int64_t j = 0; j < keys; j++) {
@@ -326,7 +191,7 @@ static void attend_row(void *user, const reference_problem *p, const reference_r
         for (int64_t d = 0; d < qk; d++)
             carried += dq[d] * (fabs(r->k[j * qk + d]) + dk[d]) + fabs(r->q[d]) * dk[d];
         /* attention's own error is relative to what it was given */
-        carried *= fabs(p->scale) * (1 + c->how.product + grow((double)qk) * U);
+        carried *= fabs(p->scale) * (1 + c->how.product + layer_grow((double)qk) * LAYER_U);
         most = fmax(most, carried);
     }
     const double factor = exp(2 * most) - 1;
@@ -339,24 +204,25 @@ static void attend_row(void *user, const reference_problem *p, const reference_r
             spread += r->weight[j] * dv[d];
         }
         o.value[d] = r->out[d];
-        o.error[d] = stored(l->attn.out_type, o.value[d],
-                            (c->to.out[d] + factor * sum + (1 + factor) * spread) * (1 + factor));
-        o.typical[d] = scatter(l->attn.out_type, o.value[d],
-                               o.typical[d] + square(c->to.typical[d]), o.error[d]);
+        o.error[d] =
+            layer_stored(l->attn.out_type, o.value[d],
+                         (c->to.out[d] + factor * sum + (1 + factor) * spread) * (1 + factor));
+        o.typical[d] = layer_scatter(l->attn.out_type, o.value[d],
+                                     o.typical[d] + square(c->to.typical[d]), o.error[d]);
     }
     if (l->spec.features & HEED_HAS_LSE) {
         const heed_view *view = &l->args.lse;
         int64_t at = (l->args.q_starts ? (l->q_starts[r->b] + r->i) * view->stride[2]
                                        : r->b * view->stride[0] + r->i * view->stride[2]) +
                      r->h * view->stride[1];
-        compare(c, "lse", r->b, r->h, r->i, HEED_F32, view->data, at, r->lse,
-                c->to.lse + most + U * fabs(r->lse));
+        compare(c, (place){"lse", r->b, r->h, r->i}, HEED_F32, view->data, at, r->lse,
+                c->to.lse + most + LAYER_U * fabs(r->lse));
     }
     for (int64_t j = 0; l->spec.features & HEED_HAS_WEIGHTS && j < keys; j++) {
         const heed_view *view = &l->args.weights;
-        compare(c, "weights", r->b, r->h * 1000 + r->i, j, HEED_F32, view->data,
+        compare(c, (place){"weights", r->b, r->h * 1000 + r->i, j}, HEED_F32, view->data,
                 r->b * view->stride[0] + r->h * view->stride[1] + r->i * view->stride[2] + j,
-                r->weight[j], c->to.weight[j] + factor * r->weight[j] + U * r->weight[j]);
+                r->weight[j], c->to.weight[j] + factor * r->weight[j] + LAYER_U * r->weight[j]);
     }
 }
 
@@ -408,26 +274,27 @@ static void check_y(checker *c)
     const layer *l = c->l;
     const layer_spec *s = &l->spec;
     const int64_t in = (int64_t)s->q_heads * s->v_dim, cols = s->out ? s->out : in;
-    layer_numbers y = numbers(cols);
+    layer_numbers y = layer_numbers_of(cols);
     double error2 = 0, typical2 = 0;
     unsigned char *owned = calloc(l->buffer[LAYER_Y].bytes + 1, 1);
     const size_t bytes = kit_bytes_of(s->y_type);
     for (int64_t b = 0; owned && b < s->batch; b++)
         for (int64_t i = 0; i < l->q_lens[b]; i++) {
             const int64_t at = (b * s->q_len + i) * in, row = layer_y_row(l, b, i);
-            const layer_numbers o = from(c->o, at);
+            const layer_numbers o = layer_from(c->o, at);
             if (s->out)
-                project(l, 5, in, cols, 0, cols, s->y_type, o, y);
+                layer_project(l, (layer_columns){5, in, cols, 0, cols}, s->y_type, o, y);
             for (int64_t d = 0; d < cols; d++) {
-                const layer_numbers one = from(s->out ? y : o, d);
+                const layer_numbers one = layer_from(s->out ? y : o, d);
                 double want = *one.value, bound = *one.error, typical = *one.typical;
                 if (s->residual) { /* added before the one rounding; the sum rounds once more */
                     want += kit_decode(s->y_type, l->args.residual.data, row + d);
-                    bound = stored(s->y_type, want, bound + U * fabs(want));
-                    typical = scatter(s->y_type, want, square(typical) + square(U * want), bound);
+                    bound = layer_stored(s->y_type, want, bound + LAYER_U * fabs(want));
+                    typical = layer_scatter(s->y_type, want,
+                                            square(typical) + square(LAYER_U * want), bound);
                 }
                 memset(owned + (size_t)(row + d) * bytes, 1, bytes);
-                compare(c, "y", b, i, d, s->y_type, l->args.y.data, row + d, want, bound);
+                compare(c, (place){"y", b, i, d}, s->y_type, l->args.y.data, row + d, want, bound);
                 error2 += square(kit_decode(s->y_type, l->args.y.data, row + d) - want);
                 typical2 += square(typical);
             }
@@ -441,7 +308,7 @@ static void check_y(checker *c)
         if (!owned[i] && l->buffer[LAYER_Y].data[i] != KIT_CANARY)
             kit_fail(c->outcome, "byte %zu of y is no element of a row, and was written", i);
     free(owned);
-    drop(y);
+    layer_drop(y);
 }
 
 /* What was appended, and that nothing else of the cache has changed. */
@@ -461,8 +328,8 @@ static void check_cache(checker *c)
                     int64_t j = l->cache_lens[b] + i, at = cache_at(l, view, b, j) + d;
                     int64_t n = (b * s->capacity + j) * view->stride[2] + d;
                     memset(owned + (size_t)at * bytes, 1, bytes);
-                    compare(c, side ? "v_cache" : "k_cache", b, j, d, s->kv_type, buffer->data, at,
-                            want->value[n], want->error[n]);
+                    compare(c, (place){side ? "v_cache" : "k_cache", b, j, d}, s->kv_type,
+                            buffer->data, at, want->value[n], want->error[n]);
                 }
         for (size_t i = 0; owned && i < buffer->bytes; i++)
             if (!owned[i] && buffer->data[i] != l->cache_before[side][i])
@@ -479,10 +346,10 @@ void layer_check(const layer *l, kit_outcome *outcome)
     checker c = {.l = l, .outcome = outcome};
     const int bf16 = l->attn.q_type == HEED_BF16 && l->attn.k_type == HEED_BF16;
     c.how = kit_tolerance_of(bf16 ? HEED_ACCURACY_BF16 : HEED_ACCURACY_EXACT, HEED_F32);
-    c.q = numbers(rows * s->q_heads * s->qk_dim);
-    c.k = numbers(s->batch * keys * s->kv_heads * s->qk_dim);
-    c.v = numbers(s->batch * keys * s->kv_heads * s->v_dim);
-    c.o = numbers(rows * s->q_heads * s->v_dim);
+    c.q = layer_numbers_of(rows * s->q_heads * s->qk_dim);
+    c.k = layer_numbers_of(s->batch * keys * s->kv_heads * s->qk_dim);
+    c.v = layer_numbers_of(s->batch * keys * s->kv_heads * s->v_dim);
+    c.o = layer_numbers_of(rows * s->q_heads * s->v_dim);
     double *room = calloc(4 * (size_t)keys + 2 * s->v_dim + 1, sizeof(double));
     c.to = (kit_row_tolerance){.raw = room,
                                .softcapped = room + keys,
@@ -497,8 +364,8 @@ void layer_check(const layer *l, kit_outcome *outcome)
         check_cache(&c);
     }
     free(room);
-    drop(c.q);
-    drop(c.k);
-    drop(c.v);
-    drop(c.o);
+    layer_drop(c.q);
+    layer_drop(c.k);
+    layer_drop(c.v);
+    layer_drop(c.o);
 }
