@@ -242,80 +242,95 @@ static int taken_for_fast(void)
     return factor == 1;
 }
 
-int main(int argc, char **argv)
+/* What the model is compared with. */
+typedef struct build {
+    const char *name;
+    run_tile *kernel; /* NULL: nothing */
+    linear_tile *linear;
+    int on_unit; /* it uses tile instructions */
+} build;
+
+/* Returns 0 if it cannot run here, and has said why. */
+static int find_build(const char *name, build *other)
 {
-    static float model[ROWS][DIM], other[ROWS][DIM], model_lse[ROWS], other_lse[ROWS];
-    const char *name = argc > 1 ? argv[1] : "";
     const void *machine = NULL;
-    run_tile *kernel = NULL;
-    linear_tile *linear = NULL;
-    static float model_y[ROWS][DIM], other_y[ROWS][DIM];
-    int bad = 0, compared = 0, on_unit;
     heed_error why = {""};
     heed_cpu cpu;
+    const int emulated = !strcmp(name, "emulated");
+    *other = (build){.name = name};
     heed_cpu_detect(&cpu);
-    if ((!strcmp(name, "emulated") || !strcmp(name, "--here")) &&
-        heed_amx_emulate(&cpu, &machine, &why) != HEED_OK) {
-        printf("cannot run here: %s\n", why.text);
-        return 77;
+    if ((emulated || !strcmp(name, "--here")) && heed_amx_emulate(&cpu, &machine, &why) != HEED_OK)
+        goto cannot;
+    if (!strcmp(name, "hardware") || emulated) {
+        other->kernel = heed_amx_run_tile;
+        other->linear = heed_amx_linear_tile;
+        other->on_unit = 1;
+    } else if (!strcmp(name, "lanes")) {
+        other->kernel = heed_amx_lanes_run_tile;
+        other->linear = heed_amx_lanes_linear_tile;
     }
+    if (other->kernel && strcmp(name, "hardware") != 0)
+        cpu.isa |= HEED_ISA_AMX_TILE | HEED_ISA_AMX_BF16;
+    if (other->kernel && heed_amx_isa(&cpu, &why) != HEED_OK)
+        goto cannot;
+    if (!strcmp(name, "hardware") && heed_amx_backend()->open(&cpu, &machine, &why) != HEED_OK)
+        goto cannot;
+    return 1;
+cannot:
+    printf("cannot run here: %s\n", why.text);
+    return 0;
+}
+
+/* How much is wrong in case c; counts what was compared. */
+static int compare_case(const build *by, int c, int *compared)
+{
+    static float model[ROWS][DIM], other[ROWS][DIM], model_lse[ROWS], other_lse[ROWS];
+    static float model_y[ROWS][DIM], other_y[ROWS][DIM];
+    int bad = 0;
+    fill(c);
+    memset(model, 0, sizeof model);
+    run(heed_amx_model_run_tile, c, 0, model, model_lse);
+    memset(other, 0, sizeof other);
+    run(heed_amx_model_run_tile, c, 1, other, other_lse);
+    *compared += ROWS * (DIM + 1);
+    bad += report_differences("case", c, "contiguous", model, model_lse, "paged", other, other_lse);
+    if (heed_amx_model_count.in_use || heed_amx_model_count.begins != heed_amx_model_count.ends) {
+        printf("case %d: tile state is left in use\n", c);
+        bad++;
+    }
+    if (!by->kernel)
+        return bad;
+    if (by->on_unit)
+        configure(c);
+    run(by->kernel, c, 0, other, other_lse);
+    if (by->on_unit && !is_configured(c) && ++bad)
+        printf("case %d: attention does not put the tile configuration back\n", c);
+    run_linear(heed_amx_model_linear_tile, c, model_y);
+    run_linear(by->linear, c, other_y);
+    if (by->on_unit && !is_configured(c) && ++bad)
+        printf("case %d: a linear layer does not put the tile configuration back\n", c);
+    *compared += ROWS * (2 * DIM + 1);
+    bad += report_differences("case", c, "model", model, model_lse, by->name, other, other_lse);
+    bad += report_differences("linear case", c, "model", model_y, NULL, by->name, other_y, NULL);
+    return bad;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+    build other;
+    int bad = 0, compared = 0;
+    if (!find_build(name, &other))
+        return 77;
     if (!strcmp(name, "--here"))
         return 0;
-    if (!strcmp(name, "hardware")) {
-        kernel = heed_amx_run_tile;
-        linear = heed_amx_linear_tile;
-    } else if (!strcmp(name, "lanes")) {
-        kernel = heed_amx_lanes_run_tile;
-        linear = heed_amx_lanes_linear_tile;
-        cpu.isa |= HEED_ISA_AMX_TILE | HEED_ISA_AMX_BF16;
-    } else if (!strcmp(name, "emulated")) {
-        kernel = heed_amx_run_tile;
-        linear = heed_amx_linear_tile;
-        cpu.isa |= HEED_ISA_AMX_TILE | HEED_ISA_AMX_BF16;
-    }
-    if (kernel && heed_amx_isa(&cpu, &why) != HEED_OK) {
-        printf("cannot run here: %s\n", why.text);
-        return 77;
-    }
-    if (!strcmp(name, "hardware") && heed_amx_backend()->open(&cpu, &machine, &why) != HEED_OK) {
-        printf("cannot run here: %s\n", why.text);
-        return 77;
-    }
-    on_unit = kernel == heed_amx_run_tile;
-    for (int c = 0; c < CASES; c++) {
-        fill(c);
-        memset(model, 0, sizeof model);
-        run(heed_amx_model_run_tile, c, 0, model, model_lse);
-        memset(other, 0, sizeof other);
-        run(heed_amx_model_run_tile, c, 1, other, other_lse);
-        compared += ROWS * (DIM + 1);
-        bad += report_differences("case", c, "contiguous", model, model_lse, "paged", other,
-                                  other_lse);
-        if (heed_amx_model_count.in_use ||
-            heed_amx_model_count.begins != heed_amx_model_count.ends) {
-            printf("case %d: tile state is left in use\n", c);
-            bad++;
-        }
-        if (!kernel)
-            continue;
-        if (on_unit)
-            configure(c);
-        run(kernel, c, 0, other, other_lse);
-        if (on_unit && !is_configured(c) && ++bad)
-            printf("case %d: attention does not put the tile configuration back\n", c);
-        run_linear(heed_amx_model_linear_tile, c, model_y);
-        run_linear(linear, c, other_y);
-        if (on_unit && !is_configured(c) && ++bad)
-            printf("case %d: a linear layer does not put the tile configuration back\n", c);
-        compared += ROWS * (2 * DIM + 1);
-        bad += report_differences("case", c, "model", model, model_lse, name, other, other_lse);
-        bad += report_differences("linear case", c, "model", model_y, NULL, name, other_y, NULL);
-    }
-    if (on_unit)
+    for (int c = 0; c < CASES; c++)
+        bad += compare_case(&other, c, &compared);
+    if (other.on_unit)
         configure(1);
     if (!strcmp(name, "emulated"))
         bad += taken_for_fast();
-    if (on_unit && !is_configured(1) && ++bad)
+    if (other.on_unit && !is_configured(1) && ++bad)
         printf("measuring rates does not put the tile configuration back\n");
     printf("%d values compared, %d wrong\n", compared, bad);
     return bad != 0;
