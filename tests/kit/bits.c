@@ -1,6 +1,7 @@
 /* The numerics contract, bit for bit (heed/attention.h, "Bits"): an output row depends on its own
  * problem alone. Each case runs a problem once, plainly, and then again with everything changed
  * that may not matter. */
+#include "bits.h"
 #include "cases.h"
 #include "random.h"
 #include "run.h"
@@ -346,26 +347,21 @@ static void chunked_pages(const kit_env *env, const kit_case *c, kit_outcome *ou
 /* ---- the list ---------------------------------------------------------------------------------
  */
 
-typedef void check(const kit_env *, const kit_case *, kit_outcome *);
-static const struct {
-    const char *name;
-    check *run;
-} checks[] = {{"threads", threads},
-              {"parts", parts},
-              {"executors", executors},
-              {"batches", batches},
-              {"maxima", maxima},
-              {"widths", widths},
-              {"addresses", addresses},
-              {"host_state", host_state},
-              {"optional", optional},
-              {"strides", strides},
-              {"chunked", chunked},
-              {"storages", storages},
-              {"chunked_pages", chunked_pages}};
+const kit_bits_check kit_bits_checks[KIT_BITS_CHECKS] = {{"threads", threads},
+                                                         {"parts", parts},
+                                                         {"executors", executors},
+                                                         {"batches", batches},
+                                                         {"maxima", maxima},
+                                                         {"widths", widths},
+                                                         {"addresses", addresses},
+                                                         {"host_state", host_state},
+                                                         {"optional", optional},
+                                                         {"strides", strides},
+                                                         {"chunked", chunked},
+                                                         {"storages", storages},
+                                                         {"chunked_pages", chunked_pages}};
 
-/* Three sequences of different lengths and offsets. */
-static void list_sequences(kit_spec *s, int32_t rows, int32_t keys)
+void kit_bits_sequences(kit_spec *s, int32_t rows, int32_t keys)
 {
     const int32_t fewer = rows > 1 ? rows - 3 : 1;
     s->q_len = rows;
@@ -375,59 +371,6 @@ static void list_sequences(kit_spec *s, int32_t rows, int32_t keys)
     s->sequence[0] = (kit_sequence){1, 0, rows, keys, keys - rows};
     s->sequence[1] = (kit_sequence){2, 0, fewer, keys / 3 + 1, keys / 3 + 1 - fewer};
     s->sequence[2] = (kit_sequence){3, 0, rows / 2 + 1, keys - 1, 3};
-}
-
-/* Of keys and values in codes: every check with every format, and every way in which scales lie that
- * means the same in any storage: groups of keys begin anew with a page. */
-static void add_codes(kit_list *list)
-{
-    static const struct {
-        const char *name;
-        int32_t rows, keys;
-        kit_spec spec;
-    } table[] = {
-        {"prefill", 37, 61, {.features = HEED_HAS_CAUSAL | HEED_HAS_SINK | HEED_HAS_LSE}},
-        {"decode", 1, 1101, {.features = HEED_HAS_LSE, .layout = KIT_BSHD}},
-        {"few_paged",
-         5,
-         300,
-         {.features = HEED_HAS_CAUSAL | HEED_HAS_LSE, .storage = KIT_PAGED_RAGGED, .page_len = 16}},
-        {"masked", 20, 190, {.features = HEED_HAS_MASK | HEED_HAS_LSE, .layout = KIT_BSHD}},
-    };
-    static const uint32_t type[][2] = {{HEED_Q8_0, HEED_Q4_0},      {HEED_I8, HEED_I8},
-                                       {HEED_F8_E4M3, HEED_IQ4_NL}, {HEED_U4, HEED_F16},
-                                       {HEED_Q4_1, HEED_U8},        {HEED_BF16, HEED_Q5_1},
-                                       {HEED_Q5_0, HEED_F8_E4M3}};
-    static const uint32_t scales[][2] = {{KIT_SCALES_TOKEN, KIT_SCALES_GROUPS},
-                                         {KIT_SCALES_CHANNELS, KIT_SCALES_TOKEN},
-                                         {KIT_SCALES_IN_LINE, KIT_SCALES_PAIRS},
-                                         {KIT_SCALES_GROUPS, KIT_SCALES_IN_LINE},
-                                         {KIT_SCALES_HEAD, KIT_SCALES_TENSOR}};
-    for (size_t n = 0; n < COUNT(table); n++)
-        for (size_t k = 0; k < COUNT(checks); k++)
-            for (size_t t = 0; t < COUNT(type); t++) {
-                kit_case c = {.run = checks[k].run, .spec = table[n].spec};
-                kit_spec *s = &c.spec;
-                const size_t kinds = (n + k + t) % COUNT(scales);
-                if ((n + k + t) % 2)
-                    continue;
-                s->k_type = type[t][0];
-                s->v_type = type[t][1];
-                s->q_type = s->out_type = s->bias_type = HEED_F32 + (uint32_t)(n + t) % 3;
-                s->k_scales = (kit_scales){scales[kinds][0], 1};
-                s->v_scales = (kit_scales){scales[kinds][1], (uint32_t)t % 2};
-                s->accuracy = t == 0 && k % 2 ? HEED_ACCURACY_INT8 : HEED_ACCURACY_DEFAULT;
-                s->batch = 3;
-                s->q_heads = table[n].keys > 500 ? 2 : 4;
-                s->kv_heads = 2;
-                s->qk_dim = s->v_dim = n % 2 ? 64 : 32;
-                list_sequences(s, table[n].rows, table[n].keys);
-                c.quick = t == 0 && n == 0;
-                snprintf(c.name, sizeof c.name, "codes/bits_%s_%s_%s_%s/%s", checks[k].name,
-                         table[n].name, kit_type_name(s->k_type), kit_type_name(s->v_type),
-                         kit_type_name(s->q_type));
-                kit_add(list, &c);
-            }
 }
 
 /* clang-format off */
@@ -497,14 +440,15 @@ static const struct {
 void kit_bits_cases(kit_list *list)
 {
     for (size_t n = 0; n < COUNT(problems); n++)
-        for (size_t k = 0; k < COUNT(checks); k++)
+        for (size_t k = 0; k < KIT_BITS_CHECKS; k++)
             for (uint32_t type = HEED_F32; type <= HEED_BF16; type++) {
-                kit_case c = {.run = checks[k].run, .spec = problems[n].spec};
+                kit_case c = {.run = kit_bits_checks[k].run, .spec = problems[n].spec};
                 kit_spec *s = &c.spec;
                 int32_t rows = (int32_t)problems[n].rows, keys = (int32_t)problems[n].keys;
                 int late = s->values >= KIT_STEPS; /* for what cuts rows into tiles and groups */
-                if (late && checks[k].run != chunked && checks[k].run != batches &&
-                    !(checks[k].run == chunked_pages && type == HEED_BF16))
+                if (late && kit_bits_checks[k].run != chunked &&
+                    kit_bits_checks[k].run != batches &&
+                    !(kit_bits_checks[k].run == chunked_pages && type == HEED_BF16))
                     continue;
                 s->q_type = s->k_type = s->v_type = s->out_type = s->bias_type = type;
                 s->batch = 3;
@@ -513,11 +457,11 @@ void kit_bits_cases(kit_list *list)
                 if (!s->qk_dim)
                     s->qk_dim = keys > 1000 ? 12 : 24;
                 s->v_dim = s->qk_dim;
-                list_sequences(s, rows, keys);
+                kit_bits_sequences(s, rows, keys);
                 c.quick = n == 0 && (k == 0 || k == 1 || k == 3 || k >= 9);
-                snprintf(c.name, sizeof c.name, "bits/%s_%s/%s", checks[k].name, problems[n].name,
-                         kit_type_name(type));
+                snprintf(c.name, sizeof c.name, "bits/%s_%s/%s", kit_bits_checks[k].name,
+                         problems[n].name, kit_type_name(type));
                 kit_add(list, &c);
             }
-    add_codes(list);
+    kit_bits_codes_cases(list);
 }

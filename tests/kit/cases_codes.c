@@ -1,6 +1,7 @@
 /* Cases of keys and values in codes: every format beside every other, what shares a scale and where scales
- * lie, every option and storage, hidden codes and scales, odd numbers, the int8 accuracy. Pairs of all of it
- * are pairwise.c's, bits are bits.c's. See cases.h. */
+ * lie, every option and storage, the int8 accuracy. Hidden codes and scales and odd numbers are
+ * cases_codes_values.c's, pairs of all of it pairwise.c's, bits bits_codes.c's. See cases.h. */
+#include "cases_codes.h"
 #include "cases.h"
 #include "decode.h"
 #include "random.h"
@@ -14,13 +15,12 @@
 #define GIVEN .position = HEED_POS_GIVEN
 #define ALL_OUTPUTS (HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES)
 
-enum { FIRST = HEED_I8, FORMATS = HEED_IQ4_NL - HEED_I8 + 1 };
+enum { FIRST = KIT_CODES_FIRST, FORMATS = KIT_CODES_FORMATS };
 
 static const char *const scales_name[KIT_SCALES] = {
     "none", "tensor", "head", "token", "channels", "groups", "key_groups", "in_line", "pairs"};
 
-/* Adds codes/<what>_<k>_<v>/<q>. */
-static void add(kit_list *list, const char *what, const kit_spec *spec, int quick)
+void kit_codes_add(kit_list *list, const char *what, const kit_spec *spec, int quick)
 {
     kit_case c = {.run = kit_conform, .quick = quick, .spec = *spec};
     kit_complete(&c.spec);
@@ -36,7 +36,7 @@ static void scale_by(kit_spec *s, uint32_t n)
     s->v_scales = (kit_scales){1 + (n + 3) % (KIT_SCALES - 1), n / 3 % 2};
 }
 
-static void type_by(kit_spec *s, uint32_t k, uint32_t v, uint32_t n)
+void kit_codes_types(kit_spec *s, uint32_t k, uint32_t v, uint32_t n)
 {
     s->k_type = k;
     s->v_type = v;
@@ -45,8 +45,7 @@ static void type_by(kit_spec *s, uint32_t k, uint32_t v, uint32_t n)
     scale_by(s, n);
 }
 
-/* Rows of whole blocks of any type, of different lengths. */
-static void size_by(kit_spec *s, uint32_t n)
+void kit_codes_dims(kit_spec *s, uint32_t n)
 {
     static const uint32_t dims[][2] = {{64, 64}, {32, 96}, {128, 64}, {96, 32}, {64, 128}};
     s->qk_dim = dims[n % COUNT(dims)][0];
@@ -73,9 +72,10 @@ static void add_formats(kit_list *list)
                 }
                 s.q_len = decode ? 1 : 18;
                 s.kv_len = decode ? 61 : 35;
-                type_by(&s, k, v, n);
-                size_by(&s, n);
-                add(list, decode ? "decode" : "prefill", &s, k == v || k + v == 2 * HEED_Q8_0 - 1);
+                kit_codes_types(&s, k, v, n);
+                kit_codes_dims(&s, n);
+                kit_codes_add(list, decode ? "decode" : "prefill", &s,
+                              k == v || k + v == 2 * HEED_Q8_0 - 1);
             }
 }
 
@@ -97,10 +97,10 @@ static void add_dims(kit_list *list)
                               .features = HEED_HAS_LSE};
                 if (s.qk_dim % len || s.v_dim % len)
                     continue;
-                type_by(&s, f, f, f + n);
+                kit_codes_types(&s, f, f, f + n);
                 snprintf(what, sizeof what, "dims_%ux%u%s", s.qk_dim, s.v_dim,
                          decode ? "_decode" : "");
-                add(list, what, &s, n == 3);
+                kit_codes_add(list, what, &s, n == 3);
             }
 }
 
@@ -151,8 +151,8 @@ static void add_scales(kit_list *list)
                     s.kv_len = decode ? 90 : 43;
                     s.qk_dim = n % 2 ? 64 : 46; /* groups of 32 and of 5 */
                     s.v_dim = n % 2 ? 46 : 64;
-                    type_by(&s, f, kind % 2 ? f : HEED_I8 + (f - HEED_I8 + 1 + n % 3) % 4,
-                            n + kind);
+                    kit_codes_types(&s, f, kind % 2 ? f : HEED_I8 + (f - HEED_I8 + 1 + n % 3) % 4,
+                                    n + kind);
                     s.k_scales = s.v_scales = (kit_scales){kind, zeros};
                     if (kind == KIT_SCALES_NONE) { /* codes are numbers then: not too large ones */
                         s.features |= HEED_HAS_SCALE;
@@ -162,7 +162,7 @@ static void add_scales(kit_list *list)
                     }
                     snprintf(what, sizeof what, "scales_%s%s%s", scales_name[kind],
                              zeros ? "_zeros" : "", where[n].name);
-                    add(list, what, &s, n == 0 || n == 7 || n == 10);
+                    kit_codes_add(list, what, &s, n == 0 || n == 7 || n == 10);
                 }
 }
 
@@ -330,135 +330,12 @@ static void add_options(kit_list *list)
                 s.features |= HEED_HAS_LSE;
                 if (decode && s.q_len)
                     continue;
-                type_by(&s, FIRST + f, v, n + f);
-                size_by(&s, s.layout == KIT_V_IN_K ? 2 : s.kv_len > 1000 ? 0 : n + f);
+                kit_codes_types(&s, FIRST + f, v, n + f);
+                kit_codes_dims(&s, s.layout == KIT_V_IN_K ? 2 : s.kv_len > 1000 ? 0 : n + f);
                 if (!s.q_len)
                     s.q_len = decode ? 1 : 19, s.kv_len = decode ? 53 : 37;
                 snprintf(what, sizeof what, "%s%s", options[n].name, decode ? "_decode" : "");
-                add(list, what, &s, (n + f) % 10 == 0);
-            }
-}
-
-/* ---- hidden codes and scales, odd numbers -----------------------------------------------------
- */
-
-static const struct {
-    const char *name;
-    kit_spec spec;
-} hidden[] = {
-    {"past_kv_lens", {.lens = KIT_LENS_KV, .batch = 3}},
-    {"causal",
-     {.features = HEED_HAS_CAUSAL, .position = HEED_POS_TOP_LEFT, .kv_len = 60, .q_len = 20}},
-    {"window", {.features = HEED_HAS_WINDOW, BOTTOM, .window_left = 4, .kv_len = 80, .q_len = 9}},
-    {"mask_columns", {.features = HEED_HAS_MASK, .mask_form = 7}},
-    {"mask_first_keys",
-     {.features = HEED_HAS_MASK, .mask_form = 4, .mask_kind = KIT_MASK_EMPTY_ROWS}},
-    {"bias_columns", {.features = HEED_HAS_BIAS, .bias_form = 7, .bias_kind = KIT_BIAS_INF}},
-    {"mask_columns_page16",
-     {.features = HEED_HAS_MASK, .mask_form = 7, .storage = KIT_PAGED, .page_len = 16}},
-    {"mask_columns_long", {.features = HEED_HAS_MASK, .mask_form = 7, .kv_len = 600, .q_len = 5}},
-    {"unmapped_past_kv_lens",
-     {.lens = KIT_LENS_KV, .batch = 3, .kv_len = 900, .q_len = 7, .page_len = 0}},
-    {"unmapped_below_window",
-     {.features = HEED_HAS_WINDOW | HEED_HAS_CAUSAL,
-      BOTTOM,
-      .window_left = 30,
-      .window_right = -1,
-      .kv_len = 900,
-      .q_len = 9,
-      .batch = 2}},
-    {"unmapped_pages",
-     {.features = HEED_HAS_WINDOW | HEED_HAS_CAUSAL,
-      BOTTOM,
-      .window_left = 100,
-      .window_right = -1,
-      .kv_len = 900,
-      .q_len = 3,
-      .storage = KIT_PAGED,
-      .page_len = 64,
-      .lens = KIT_LENS_KV}},
-    {"unmapped_packed",
-     {.lens = KIT_LENS_BOTH, .batch = 4, .kv_len = 700, .q_len = 9, .storage = KIT_RAGGED_KV}},
-};
-
-static void add_hidden(kit_list *list)
-{
-    static const char *const poison[] = {"nan", "inf", "noise"};
-    for (uint32_t n = 0; n < COUNT(hidden); n++)
-        for (uint32_t f = 0; f < FORMATS; f++)
-            for (int decode = 0; decode < 2; decode++) {
-                kit_spec s = hidden[n].spec;
-                char what[80];
-                const uint32_t kind = (n + f) % KIT_POISONS;
-                if (decode && (s.lens == KIT_LENS_BOTH || s.mask_kind == KIT_MASK_EMPTY_ROWS))
-                    continue;
-                s.poison = kind;
-                s.features |= HEED_HAS_LSE;
-                if (!s.q_len)
-                    s.q_len = 19, s.kv_len = 37;
-                if (decode)
-                    s.q_len = 1;
-                type_by(&s, FIRST + f, FIRST + (f + n) % FORMATS, n + f);
-                /* A scale that a hidden key has to itself may be anything too. */
-                s.k_scales.kind = (n + f) % 2 ? KIT_SCALES_TOKEN : KIT_SCALES_GROUPS;
-                s.v_scales.kind = (n + f) % 3 ? KIT_SCALES_IN_LINE : KIT_SCALES_PAIRS;
-                s.k_scales.zeros = s.v_scales.zeros = 1;
-                size_by(&s, 0);
-                snprintf(what, sizeof what, "hidden_%s_%s%s", hidden[n].name, poison[kind],
-                         decode ? "_decode" : "");
-                add(list, what, &s, (n + f) % 6 == 0);
-            }
-}
-
-static void add_values(kit_list *list)
-{
-    static const struct {
-        const char *name;
-        kit_spec spec;
-    } table[] = {
-        {"nan_k", {.values = KIT_NAN_K}},
-        {"nan_v", {.values = KIT_NAN_V}},
-        {"inf_k", {.values = KIT_INF_K}},
-        {"inf_v", {.values = KIT_INF_V}},
-        {"nan_q", {.values = KIT_NAN_Q}},
-        {"nan_k_window",
-         {.values = KIT_NAN_K,
-          .features = HEED_HAS_WINDOW,
-          BOTTOM,
-          .window_left = 4,
-          .window_right = 3}},
-        {"odd_nan_k", {.odd = KIT_ODD_NAN_K, .q_len = 4, .kv_len = 1300}},
-        {"odd_nan_v_page16",
-         {.odd = KIT_ODD_NAN_V, .q_len = 4, .kv_len = 700, .storage = KIT_PAGED, .page_len = 16}},
-        {"normal", {.values = KIT_SPREAD, .spread = 1}},
-        {"spread", {.values = KIT_SPREAD, .spread = 6}},
-        {"huge", {.values = KIT_HUGE}},
-        {"equal_keys", {.values = KIT_EQUAL_KEYS}},
-        {"constant_v", {.values = KIT_CONSTANT_V}},
-        {"creeping", {.values = KIT_CREEPING, .q_len = 5, .kv_len = 150}},
-        {"rising", {.values = KIT_RISING, .q_len = 17, .kv_len = 300}},
-        {"falling", {.values = KIT_FALLING, .q_len = 17, .kv_len = 300}},
-        {"zeros", {.values = KIT_SIGNED_ZEROS}},
-        {"big_v", {.values = KIT_BIG_V}},
-    };
-    for (uint32_t n = 0; n < COUNT(table); n++)
-        for (uint32_t f = 0; f < FORMATS; f++)
-            for (int decode = 0; decode < 2; decode++) {
-                kit_spec s = table[n].spec;
-                char what[64];
-                s.features |= HEED_HAS_LSE;
-                if (!s.q_len)
-                    s.q_len = 19, s.kv_len = 61;
-                if (decode)
-                    s.q_len = 1;
-                type_by(&s, FIRST + f, FIRST + (f + 3 * n) % FORMATS, n + f);
-                size_by(&s, n);
-                if (n < 9) { /* of which a key has its own */
-                    s.k_scales.kind = f % 2 ? KIT_SCALES_TOKEN : KIT_SCALES_GROUPS;
-                    s.v_scales.kind = f % 3 ? KIT_SCALES_IN_LINE : KIT_SCALES_TOKEN;
-                }
-                snprintf(what, sizeof what, "value_%s%s", table[n].name, decode ? "_decode" : "");
-                add(list, what, &s, (n + f) % 10 == 0);
+                kit_codes_add(list, what, &s, (n + f) % 10 == 0);
             }
 }
 
@@ -480,10 +357,10 @@ static void add_accuracies(kit_list *list)
                 const int q = f == FORMATS; /* k is not of codes: no int8 there */
                 s.accuracy = accuracy;
                 s.features |= HEED_HAS_LSE;
-                type_by(&s, q ? HEED_BF16 : FIRST + f,
-                        s.layout == KIT_V_IN_K && !q ? FIRST + f : FIRST + (f + 5) % FORMATS,
-                        n + f);
-                size_by(&s, s.layout == KIT_V_IN_K ? 2 : n + f);
+                kit_codes_types(
+                    &s, q ? HEED_BF16 : FIRST + f,
+                    s.layout == KIT_V_IN_K && !q ? FIRST + f : FIRST + (f + 5) % FORMATS, n + f);
+                kit_codes_dims(&s, s.layout == KIT_V_IN_K ? 2 : n + f);
                 if (q && s.layout == KIT_V_IN_K)
                     continue;
                 if (!s.q_len)
@@ -492,7 +369,7 @@ static void add_accuracies(kit_list *list)
                     s.values = KIT_SPREAD, s.spread = (float)(1 + n % 4);
                 snprintf(what, sizeof what, "%s_%s", name[accuracy],
                          n < 2 ? n ? "decode" : "prefill" : beside[n - 2]);
-                add(list, what, &s, n < 2);
+                kit_codes_add(list, what, &s, n < 2);
             }
 }
 
@@ -502,7 +379,6 @@ void kit_codes_cases(kit_list *list)
     add_dims(list);
     add_scales(list);
     add_options(list);
-    add_hidden(list);
-    add_values(list);
+    kit_codes_values_cases(list);
     add_accuracies(list);
 }

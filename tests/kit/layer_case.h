@@ -95,7 +95,7 @@ int layer_listed(const void *of, int64_t b, int64_t h, int64_t i, int64_t j);
 void layer_describe_lists(layer *l);
 int layer_make_lists(layer *l, int side);
 
-/** mha_refusals.c: how many mistakes a caller may make. */
+/** mha_mistakes.c: how many mistakes a caller may make. */
 size_t layer_mistakes(void);
 
 /** Makes mistake `which`, one of its kinds by `pick`, in a good layer or its run, where it exists there:
