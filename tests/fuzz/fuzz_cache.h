@@ -92,4 +92,12 @@ static inline heed_attn_desc fuzz_cache_attention(const fuzz_cache *c)
 int fuzz_cache_build(fuzz_cache *c, fuzz_bytes *bytes);
 void fuzz_cache_destroy(fuzz_cache *c);
 
+/** fuzz_cache_whole.c: turns whole sequences by heed_rotary; */
+void fuzz_cache_turn(const fuzz_cache *c, void *from, void *to, uint32_t type, uint32_t heads);
+/** holds that against float64; */
+void fuzz_cache_judge_rotary(const fuzz_cache *c, const void *from, const void *to, uint32_t type,
+                             uint32_t heads);
+/** attends to all tokens at once, and holds the attention in pieces against it. */
+void fuzz_cache_at_once(fuzz_cache *c, heed_context *context);
+
 #endif
