@@ -4,86 +4,68 @@ Usage: test_run.py HEED...
 """
 
 import math
-import random
 import sys
 
 import harness
 import npy
-from attention import attention, worst
 from harness import attend, check, finish, folder, run
-
-rng = random.Random(1)
-BATCH, HEADS, KV_HEADS, ROWS, KEYS, DIM, V_DIM = 2, 4, 2, 5, 7, 3, 6
-
-
-def numbers(*shape, rounded=npy.f32):
-    return npy.Array(shape, (rounded(rng.gauss(0, 1)) for _ in range(math.prod(shape))))
-
-
-Q, K, V = (
-    numbers(BATCH, HEADS, ROWS, DIM),
-    numbers(BATCH, KV_HEADS, KEYS, DIM),
-    numbers(BATCH, KV_HEADS, KEYS, V_DIM),
+from problem import (
+    BATCH,
+    DIM,
+    HEADS,
+    KEYS,
+    KV_HEADS,
+    ROWS,
+    V_DIM,
+    K,
+    Q,
+    V,
+    compare,
+    files,
+    numbers,
+    per,
+    plain_files,
+    rng,
+    save,
 )
-FILES = ()
+
+SLOPES = [npy.f32(s) for s in (0.5, 0.25, 0.125, 0.0625)]
+SINKS = [0.5, -math.inf, 2.0, -1.0]
 
 
-def save(name, array, code, **how):
-    return npy.save(folder / f"{name}.npy", array, code, **how)
+def lens():
+    return per([BATCH], "i4", "lens", [7, 4])
 
 
-def files(code="f4", q=None, k=None, v=None, **how):
-    return (
-        "--query",
-        save("q", q or Q, code, **how),
-        "--key",
-        save("k", k or K, code, **how),
-        "--value",
-        save("v", v or V, code, **how),
-    )
+def alibi():
+    return per([HEADS], "f4", "alibi", SLOPES)
 
 
-def per(shape, code, name, values):
-    return save(name, npy.Array(shape, values), code)
+def sinks():
+    return per([HEADS], "f8", "sinks", SINKS)
 
 
-def compare(
-    what,
-    options,
-    keep=("out", "lse", "weights"),
-    unit=16.0,
-    code="f4",
-    tensors=(Q, K, V),
-    given=None,
-    out_code="f4",
-    **problem,
-):
-    """Runs with the options and holds the outputs against attention(problem)."""
-    want = attention(*tensors, **problem)
-    for name, (got, file_code) in attend(*(given or FILES), *options, keep=keep).items():
-        error = worst(got, want[name], code if name == "out" else "f4", unit)
-        check(error <= 1, f"{what}: {name} is off by {error:.3g} times what is allowed")
-        check(file_code == (out_code if name == "out" else "f4"), f"{what}: {name} is {file_code}")
-
-
-def options():
-    """One option after another, then all together. unit is the size of the largest number."""
+def scales():
+    """What is done to scores after the product."""
     compare("plain", [])
     compare("--scale", ["--scale", "0.25"], scale=0.25)
     compare("--scale with a minus", ["--scale", "-0.5"], scale=-0.5)
     compare("--scale=", ["--scale=-5e-1"], scale=-0.5)
     compare("--softcap", ["--softcap", "1.5", "--scale", "2"], softcap=1.5, scale=2)
     compare("--softcap 0 is off", ["--softcap", "0"])
+
+
+def positions():
+    """Who sees what by its position, and by how many keys there are."""
     compare("--causal", ["--causal"], causal=True)
     compare("--causal and an offset", ["--causal", "--q-offset", "2"], causal=True, offset=[2, 2])
     compare("a negative offset", ["--causal", "--q-offset", "-2"], causal=True, offset=[-2, -2])
-    lens = per([BATCH], "i4", "lens", [7, 4])
-    compare("--kv-len", ["--kv-len", lens], kv_len=[7, 4])
+    compare("--kv-len", ["--kv-len", lens()], kv_len=[7, 4])
     compare("--kv-len i8", ["--kv-len", per([BATCH], "i8", "lens8", [0, 5])], kv_len=[0, 5])
     compare("--causal=bottom-right", ["--causal=bottom-right"], causal=True, offset=[2, 2])
     compare(
         "--causal=bottom-right with lengths",
-        ["--causal=bottom-right", "--kv-len", lens],
+        ["--causal=bottom-right", "--kv-len", lens()],
         causal=True,
         offset=[2, -1],
         kv_len=[7, 4],
@@ -103,75 +85,61 @@ def options():
         window=(1, 0),
         offset=[2, 2],
     )
-    slopes = [npy.f32(s) for s in (0.5, 0.25, 0.125, 0.0625)]
-    alibi = per([HEADS], "f4", "alibi", slopes)
-    compare("--alibi", ["--alibi", alibi], alibi=slopes)
+
+
+def heads():
+    """What each head has a number of."""
+    compare("--alibi", ["--alibi", alibi()], alibi=SLOPES)
     compare(
         "the offset acts on ALiBi",
-        ["--alibi", alibi, "--q-offset", "-3"],
-        alibi=slopes,
+        ["--alibi", alibi(), "--q-offset", "-3"],
+        alibi=SLOPES,
         offset=[-3, -3],
     )
     compare(
         "bottom-right acts on all",
-        ["--alibi", alibi, "--causal=bottom-right", "--window", "2,-1"],
-        alibi=slopes,
+        ["--alibi", alibi(), "--causal=bottom-right", "--window", "2,-1"],
+        alibi=SLOPES,
         causal=True,
         offset=[2, 2],
         window=(2, -1),
     )
-    sinks = [0.5, -math.inf, 2.0, -1.0]
-    compare("--sinks", ["--sinks", per([HEADS], "f8", "sinks", sinks)], sinks=sinks)
+    compare("--sinks", ["--sinks", sinks()], sinks=SINKS)
     compare("an offset without use", ["--q-offset", "3"])
 
+
+def everything():
+    """All options together, and what is written of the scores."""
     mask4 = npy.Array(
         (BATCH, HEADS, ROWS, KEYS), (rng.random() < 0.6 for _ in range(BATCH * HEADS * ROWS * KEYS))
     )
     bias = numbers(BATCH, HEADS, ROWS, KEYS).map(lambda x: -math.inf if x > 1 else x)
-    everything = [
-        "--causal",
-        "--q-offset",
-        "2",
-        "--window",
-        "4,-1",
-        "--scale",
-        "0.75",
-        "--softcap",
-        "3",
-        "--alibi",
-        alibi,
-        "--sinks",
-        folder / "sinks.npy",
-        "--mask",
-        save("mask", mask4, "b1"),
-        "--bias",
-        save("bias", bias, "f4"),
-        "--kv-len",
-        lens,
-    ]
+    given = ["--causal", "--q-offset", "2", "--window", "4,-1", "--scale", "0.75", "--softcap", "3"]
+    given += ["--alibi", alibi(), "--sinks", sinks(), "--mask", save("mask", mask4, "b1")]
+    given += ["--bias", save("bias", bias, "f4"), "--kv-len", lens()]
     problem = {
         "causal": True,
         "offset": [2, 2],
         "window": (4, -1),
         "scale": 0.75,
         "softcap": 3,
-        "alibi": slopes,
-        "sinks": sinks,
+        "alibi": SLOPES,
+        "sinks": SINKS,
         "mask": mask4,
         "bias": bias,
         "kv_len": [7, 4],
     }
-    compare("everything", everything, **problem)
+    compare("everything", given, **problem)
     for stage in ("raw", "softcapped", "biased"):
-        compare(f"--scores {stage}", everything, keep=(stage,), **problem)
+        compare(f"--scores {stage}", given, keep=(stage,), **problem)
         compare(
             f"--scores {stage} beside the rest",
-            everything,
+            given,
             keep=("lse", stage, "out", "weights"),
             **problem,
         )
     for name in ("lse", "weights"):
-        compare(f"--{name} without --out", everything, keep=(name,), **problem)
+        compare(f"--{name} without --out", given, keep=(name,), **problem)
 
 
 def broadcasting():
@@ -196,8 +164,8 @@ def broadcasting():
 
 
 def formats():
-    """What files may be: types, orders of axes and bytes, versions."""
-    plain = attend(*FILES)["out"][0].data
+    """What files may be: orders of axes and bytes, versions."""
+    plain = attend(*plain_files())["out"][0].data
     for what, how in (
         ("Fortran order", {"fortran": True}),
         ("big endian", {"order": ">"}),
@@ -218,12 +186,15 @@ def formats():
         "Fortran mask", ["--mask", save("mask", mask, "b1", fortran=True)], given=files(), mask=mask
     )
 
+
+def types():
+    """What numbers are rounded to: by the file, or as --dtype says."""
     half = [tensor.map(npy.f16) for tensor in (Q, K, V)]
     given = files("f2", *half)
-    compare("f2 files are f16", [], given=given, tensors=half, code="f2", out_code="f2")
+    compare("f2 files are f16", [], given=given, tensors=half, code="f2")
     compare("f2 files as f32", ["--dtype", "f32"], given=given, tensors=half)
     compare(
-        "f4 files as f16", ["--dtype", "f16"], given=files(), tensors=half, code="f2", out_code="f2"
+        "f4 files as f16", ["--dtype", "f16"], given=files(), tensors=half, code="f2"
     )
     for given in (files("f4"), files("f8")):
         brain = [tensor.map(npy.bf16) for tensor in (Q, K, V)]
@@ -246,7 +217,7 @@ def formats():
         save("v", half[2], "f2"),
     )
     compare(
-        "each tensor has its own type", [], given=mixed, tensors=small, code="f2", out_code="f2"
+        "each tensor has its own type", [], given=mixed, tensors=small, code="f2"
     )
     for code in ("f2", "f8"):
         sinks = [0.5, 1.0, -0.25, 4.0]
@@ -335,6 +306,10 @@ def threads_and_empty():
     )
 
 
+def shades(stdout):
+    return [line.split("|")[1] for line in stdout.splitlines() if line.count("|") == 2]
+
+
 def heatmap():
     """A map of characters: rows x keys, '@' for all of the weight, blank for none."""
     n = 6
@@ -352,7 +327,7 @@ def heatmap():
     def drawn(*options, environment=None):
         status, stdout, stderr = run(*given, *options, environment=environment)
         check(status == 0 and stderr == "", f"heat map {options}: status {status}, {stderr}")
-        return [line.split("|")[1] for line in stdout.splitlines() if line.count("|") == 2], stdout
+        return shades(stdout), stdout
 
     rows, text = drawn("--heatmap")
     check(
@@ -368,6 +343,10 @@ def heatmap():
         status == 0 and "|++++|" in stdout,
         f"a quarter of the weight is halfway between the shades: {stdout}",
     )
+
+
+def heatmap_sizes():
+    """Maps of many keys, of hidden ones and of numbers that are none."""
     none = npy.Array((1, 1, 1, 600), [0.0] * 600), npy.Array((1, 1, 600, 600), [0.0] * 360000)
     status, stdout, _ = run(
         "run", *files("f4", none[0], none[1], none[1]), "--heatmap", environment={"COLUMNS": "1000"}
@@ -378,7 +357,7 @@ def heatmap():
     status, stdout, _ = run(
         "run", *files("f4", two, two, two), "--segments", save("segments", segments, "i4"), "--heatmap"
     )
-    rows = [line.split("|")[1] for line in stdout.splitlines() if line.count("|") == 2]
+    rows = shades(stdout)
     check(
         status == 0
         and [[c != " " for c in row] for row in rows]
@@ -401,6 +380,9 @@ def heatmap():
     bad = npy.Array((1, 1, 1, 1), [math.nan])
     status, stdout, _ = run("run", *files("f4", bad, bad, bad), "--heatmap")
     check(status == 0 and "|?|" in stdout, "a NaN shows in the heat map")
+
+
+def explain():
     status, stdout, _ = run(
         "run", *files(), "--explain", "--out", folder / "out.npy", "--backend", "naive"
     )
@@ -453,9 +435,9 @@ def codes():
         k = npy.Array(k.shape, (npy.f32(x * rng.uniform(0.7, 1.3)) for x in k.data))
         out = attend(*files(q=q, k=k, v=v), "--kv-type", kind)
         check(out and out["out"][0].data != attend(*files(q=q, k=k, v=v))["out"][0].data, f"{kind} rounds")
-    status, _, stderr = run("run", *FILES, "--kv-type", "q8_0", "--out", folder / "o.npy")
+    status, _, stderr = run("run", *plain_files(), "--kv-type", "q8_0", "--out", folder / "o.npy")
     check(status == 2 and "args.qk_dim is 3, a multiple of 32" in stderr, f"rows of blocks: {stderr}")
-    status, _, stderr = run("run", *FILES, "--v-type", "q9", "--out", folder / "o.npy")
+    status, _, stderr = run("run", *plain_files(), "--v-type", "q9", "--out", folder / "o.npy")
     check(status == 2 and "--v-type q9 is none of" in stderr, f"a type that there is not: {stderr}")
 
 
@@ -482,18 +464,24 @@ def structure():
 
 
 def main():
-    global FILES
     harness.heed = sys.argv[1:]
-    # The options' tests leave these three files alone.
-    FILES = (
-        "--query",
-        save("plain_q", Q, "f4"),
-        "--key",
-        save("plain_k", K, "f4"),
-        "--value",
-        save("plain_v", V, "f4"),
-    )
-    for test in (options, broadcasting, formats, rounding, layouts, threads_and_empty, heatmap, codes, structure):
+    for test in (
+        scales,
+        positions,
+        heads,
+        everything,
+        broadcasting,
+        formats,
+        types,
+        rounding,
+        layouts,
+        threads_and_empty,
+        heatmap,
+        heatmap_sizes,
+        explain,
+        codes,
+        structure,
+    ):
         test()
     finish()
 
