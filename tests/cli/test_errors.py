@@ -164,11 +164,11 @@ def header(text, data=b"\0" * 4 * 120, version=(1, 0)):
     return path
 
 
-def hostile_files():
-    """Headers that lie, and files that are none. 120 elements of f4 would be right."""
-    good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4, 3, 5), }"
-    status, _, stderr = run(*arguments(q=header(good)))
-    check(status == 0, f"the header that the others are made from is good: {stderr}")
+GOOD = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4, 3, 5), }"
+
+
+def header_changes():
+    """(what of GOOD, what it becomes): none is a header of these 120 elements of f4 any more."""
     shape = "(2, 4, 3, 5)"
     changes = [
         ("<f4", new) for new in ("<c8", "|O", "<f3", "f4", "|f4", "<f8", "", "<", "<f4\x1b[31m")
@@ -207,8 +207,15 @@ def hostile_files():
         (" }", " 'more': 1, }"),
         ("}", "}{}"),
     ]
-    texts = [good.replace(old, new) for old, new in changes]
-    check(good not in texts, "every change changes something")
+    return changes
+
+
+def hostile_headers():
+    """Headers that lie. 120 elements of f4 would be right."""
+    status, _, stderr = run(*arguments(q=header(GOOD)))
+    check(status == 0, f"the header that the others are made from is good: {stderr}")
+    texts = [GOOD.replace(old, new) for old, new in header_changes()]
+    check(GOOD not in texts, "every change changes something")
     for text in texts + ["", "{", "{}", "{'descr': ", "'" * 50, "\0" * 100]:
         refused(arguments(q=header(text)), "hostile.npy", what=f"header {text[:90]!r}")
     for shape in (
@@ -217,8 +224,12 @@ def hostile_files():
         f"({1 << 40}, {1 << 40}, 0, 5)",
         f"({1 << 61}, 1, 1, 1)",
     ):
-        refused(arguments(q=header(good.replace("(2, 4, 3, 5)", shape))), "larger than any memory")
-    content = header(good).read_bytes()
+        refused(arguments(q=header(GOOD.replace("(2, 4, 3, 5)", shape))), "larger than any memory")
+
+
+def hostile_files():
+    """Files that are none, or cut, or of another version."""
+    content = header(GOOD).read_bytes()
     path = folder / "hostile.npy"
     for what, changed in (
         ("empty", b""),
@@ -238,10 +249,14 @@ def hostile_files():
     ):
         path.write_bytes(changed)
         refused(arguments(q=path), "hostile.npy", what=f"file: {what}")
+
+
+def random_headers():
+    """Bytes of the header changed at random: never a crash, one line if refused."""
+    content = header(GOOD).read_bytes()
+    path = folder / "hostile.npy"
     rng = random.Random(2)
-    for n in range(
-        150
-    ):  # bytes of the header changed at random: never a crash, one line if refused
+    for n in range(150):
         changed = bytearray(content)
         for _ in range(rng.randint(1, 3)):
             changed[rng.randrange(128)] = rng.randrange(256)
@@ -251,6 +266,12 @@ def hostile_files():
             status in (0, 2) and (status == 0 or one_line(stderr)),
             f"random header {n}: {status}, {stderr!r}",
         )
+
+
+def unreadable_files():
+    """Each option names the file that cannot be read."""
+    content = header(GOOD).read_bytes()
+    path = folder / "hostile.npy"
     for name in ("mask", "bias", "alibi", "sinks", "kv-len", "q-offset"):
         path.write_bytes(content[:-1])
         refused(arguments(f"--{name}", path), f"--{name}")
@@ -309,7 +330,10 @@ def main():
     usage()
     invalid()
     shapes()
+    hostile_headers()
     hostile_files()
+    random_headers()
+    unreadable_files()
     outputs()
     backends(sys.argv[1])
     finish()
