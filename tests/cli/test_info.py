@@ -111,33 +111,9 @@ def explain():
     check("k of q8_0, v of u4" in succeeds(*codes), "heed explain --kv-type")
     told = json.loads(succeeds(*codes, "--json"))["classes"]
     check({(c["k_type"], c["v_type"]) for c in told} == {("q8_0", "u4")}, "heed explain --kv-type --json")
-    told = json.loads(
-        succeeds(
-            "explain",
-            "--json",
-            "--backend",
-            "naive",
-            "--dtype",
-            "bf16",
-            "--batch",
-            "2",
-            "--q-heads",
-            "8",
-            "--kv-heads",
-            "2",
-            "--q-len",
-            "1",
-            "--kv-len",
-            "4096",
-            "--qk-dim",
-            "192",
-            "--v-dim",
-            "128",
-            "--causal=bottom-right",
-            "--lens",
-            "--lse",
-        )
-    )
+    one_row = "--batch 2 --q-heads 8 --kv-heads 2 --q-len 1 --kv-len 4096 --qk-dim 192 --v-dim 128"
+    options = f"--backend naive --dtype bf16 {one_row} --causal=bottom-right --lens --lse"
+    told = json.loads(succeeds("explain", "--json", *options.split()))
     check(
         [(c["query_class"], c["backend"], c["accuracy"]) for c in told["classes"]]
         == [("one", "naive", "bf16")],
@@ -151,25 +127,12 @@ def explain():
     check(few == ["small"] * len(few) and len(few) % 4 == 0, f"heed explain: few keys of few dims: {few}")
     check(not kernels("64"), "heed explain: 64 dims")
     check(not kernels("8", "--mask"), "heed explain: few keys, a mask")
-    succeeds(
-        "explain",
-        "--causal",
-        "--q-offset",
-        "--mask",
-        "--bias=f16",
-        "--alibi",
-        "--sinks",
-        "--weights",
-        "--scores",
-        "biased",
-        "--softcap",
-        "30",
-        "--window",
-        "-1,2",
-        "--scale",
-        "-0.5",
-        "--reproducible-chunks",
-    )
+
+
+def explain_options():
+    """What a problem of heed explain may have, and what is refused."""
+    scores = "--softcap 30 --window -1,2 --scale -0.5 --reproducible-chunks"
+    succeeds("explain", *"--causal --q-offset --mask --bias=f16 --alibi --sinks --weights --scores biased".split(), *scores.split())
     refused(["explain", "--q-heads", "3", "--kv-heads", "2"], "multiple")
     refused(["explain", "--q-heads", "0"], "q_heads")
     refused(["explain", "--q-len", "-1"], "--q-len")
@@ -234,6 +197,7 @@ def main():
     help_and_version(version)
     info()
     explain()
+    explain_options()
     status, _, stderr = run("check", "--list")
     faults(plugins, not (status == 2 and "no conformance suite" in stderr))
     finish()
