@@ -2,6 +2,7 @@
 against. Tensors are npy.Array in [batch, head, row, dim] order.
 """
 
+import dataclasses
 import math
 
 import npy
@@ -9,64 +10,83 @@ import npy
 INF = math.inf
 
 
-def attention(
-    q,
-    k,
-    v,
-    scale=None,
-    softcap=0,
-    causal=False,
-    offset=None,
-    window=(-1, -1),
-    kv_len=None,
-    mask=None,
-    bias=None,
-    alibi=None,
-    sinks=None,
-):
-    """{out, lse, weights, raw, softcapped, biased}"""
-    batch, heads, q_len, dim = q.shape
+@dataclasses.dataclass
+class Problem:
+    """The tensors, and the options of the semantics, each absent as it stands here."""
+
+    q: npy.Array
+    k: npy.Array
+    v: npy.Array
+    scale: float | None = None
+    softcap: float = 0
+    causal: bool = False
+    offset: list | None = None
+    window: tuple = (-1, -1)
+    kv_len: list | None = None
+    mask: npy.Array | None = None
+    bias: npy.Array | None = None
+    alibi: list | None = None
+    sinks: list | None = None
+
+    def scores(self, b, h, i):
+        """A row's {raw, softcapped, biased}: -inf of the keys that are not seen."""
+        _, heads, _, dim = self.q.shape
+        _, kv_heads, keys, _ = self.k.shape
+        g = h // (heads // kv_heads)
+        scale = 1 / math.sqrt(dim) if self.scale is None else self.scale
+        at = i + (self.offset[b] if self.offset else 0)
+        left, right = self.window
+        stages = {"raw": [], "softcapped": [], "biased": []}
+        for j in range(keys):
+            inside = (
+                j < (self.kv_len[b] if self.kv_len else keys)
+                and (not self.causal or j <= at)
+                and (left < 0 or j >= at - left)
+                and (right < 0 or j <= at + right)
+            )
+            seen = (
+                inside
+                and (self.mask is None or self.mask.broadcast((b, h, i, j)))
+                and (self.bias is None or self.bias.broadcast((b, h, i, j)) != -INF)
+            )
+            s = -INF
+            if inside:
+                s = scale * sum(self.q[b, h, i, d] * self.k[b, g, j, d] for d in range(dim))
+            stages["raw"].append(s)
+            if inside and self.softcap > 0:
+                s = self.softcap * math.tanh(s / self.softcap)
+            stages["softcapped"].append(s)
+            if seen and self.alibi:
+                s += self.alibi[h] * (j - at)
+            if seen and self.bias:
+                s += self.bias.broadcast((b, h, i, j))
+            stages["biased"].append(s if seen else -INF)
+        return stages
+
+
+def softmax(scores, sink):
+    """(weights, lse) of a row; sink: [its logit] or []"""
+    logits = scores + sink
+    most = max(logits, default=-INF)
+    total = sum(math.exp(s - most) for s in logits) if most > -INF else 0
+    weights = [math.exp(s - most) / total if total else 0.0 for s in scores]
+    return weights, most + math.log(total) if total else -INF
+
+
+def attention(q, k, v, **options):
+    """{out, lse, weights, raw, softcapped, biased} of Problem(q, k, v, **options)"""
+    p = Problem(q, k, v, **options)
+    batch, heads, q_len, _ = q.shape
     _, kv_heads, keys, _ = k.shape
     v_dim = v.shape[3]
-    scale = 1 / math.sqrt(dim) if scale is None else scale
     got = {name: [] for name in ("out", "lse", "weights", "raw", "softcapped", "biased")}
     for b in range(batch):
         for h in range(heads):
             g = h // (heads // kv_heads)
             for i in range(q_len):
-                at = i + (offset[b] if offset else 0)
-                stages = {"raw": [], "softcapped": [], "biased": []}
-                for j in range(keys):
-                    inside = (
-                        j < (kv_len[b] if kv_len else keys)
-                        and (not causal or j <= at)
-                        and (window[0] < 0 or j >= at - window[0])
-                        and (window[1] < 0 or j <= at + window[1])
-                    )
-                    seen = (
-                        inside
-                        and (mask is None or mask.broadcast((b, h, i, j)))
-                        and (bias is None or bias.broadcast((b, h, i, j)) != -INF)
-                    )
-                    s = (
-                        scale * sum(q[b, h, i, d] * k[b, g, j, d] for d in range(dim))
-                        if inside
-                        else -INF
-                    )
-                    stages["raw"].append(s)
-                    if inside and softcap > 0:
-                        s = softcap * math.tanh(s / softcap)
-                    stages["softcapped"].append(s)
-                    if seen and alibi:
-                        s += alibi[h] * (j - at)
-                    if seen and bias:
-                        s += bias.broadcast((b, h, i, j))
-                    stages["biased"].append(s if seen else -INF)
-                logits = stages["biased"] + ([sinks[h]] if sinks else [])
-                most = max(logits, default=-INF)
-                total = sum(math.exp(s - most) for s in logits) if most > -INF else 0
-                weights = [math.exp(s - most) / total if total else 0.0 for s in stages["biased"]]
-                got["lse"].append(most + math.log(total) if total else -INF)
+                stages = p.scores(b, h, i)
+                weights, lse = softmax(stages["biased"], [p.sinks[h]] if p.sinks else [])
+                got["lse"].append(lse)
                 got["weights"] += weights
                 for d in range(v_dim):
                     got["out"].append(sum(w * v[b, g, j, d] for j, w in enumerate(weights) if w))
