@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "base/codes.h"
+#include "base/rows.h"
 
 enum { MOST = 320 };
 
@@ -76,8 +77,23 @@ static void check_row(uint32_t type, const float *x, int64_t n, float scale, flo
           heed_dtype_name(type), (double)scale, (double)zero, at, bytes, got[at], want[at]);
 }
 
+/* Every f16 widened in a row is that widened alone, NaN's payload included. */
+static void check_widening(void)
+{
+    enum { N = 1 << 16 };
+    static uint16_t half[N + 1];
+    static float x[N];
+    for (int i = 0; i < N; i++)
+        half[i + 1] = (uint16_t)i;
+    heed_convert((heed_elements){HEED_F16, half, 1, 1}, HEED_F32, x, 0, 1, N);
+    for (int i = 0; i < N; i++)
+        CHECK(heed_bits_of_f32(x[i]) == heed_bits_of_f32(heed_f32_of_f16((uint16_t)i)),
+              "f16 %04x became %08x", (unsigned)i, heed_bits_of_f32(x[i]));
+}
+
 int main(void)
 {
+    check_widening();
     static const float scales[] = {1, 0.25f, -0.037f, 1e-40f, 0x1p-20f, INFINITY, NAN, 0};
     static const float zeros[] = {0, 7.3f, 128, NAN, -INFINITY};
     uint64_t state = 3;
