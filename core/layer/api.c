@@ -5,6 +5,7 @@
 #include "base/fpenv.h"
 #include "base/reason.h"
 #include "explain.h"
+#include "runtime/encoder.h"
 
 /* ---- layers -----------------------------------------------------------------------------------
  */
@@ -66,6 +67,8 @@ static heed_status create(heed_context *context, const heed_mha_desc *desc, heed
         st = heed_plan_get(context, &plan_desc, &m->plan, why);
     if (st == HEED_OK)
         st = heed_mha_lay_out(m, why);
+    if (st == HEED_OK && m->cache)
+        m->encoder = heed_encoder_of(context);
     if (st != HEED_OK) {
         destroy(m);
         return st;

@@ -71,7 +71,7 @@ static void turn_unit(heed_mha_run_state *run, int64_t n)
     if (turns)
         heed_rotary_rows(&run->turn_k, u.b, u.first, u.end);
     if (run->mha->cache)
-        heed_kv_append_rows(&run->append, u.b, u.first, u.end);
+        heed_kv_append_rows(&run->append, run->mha->encoder, u.b, u.first, u.end);
 }
 
 static void run_units(heed_mha_run_state *run, int phase)

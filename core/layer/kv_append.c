@@ -7,6 +7,7 @@
 #include "base/reason.h"
 #include "base/rows.h"
 #include "hadamard.h"
+#include "runtime/encoder.h"
 
 #define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
 
@@ -221,9 +222,10 @@ typedef struct side {
     uint32_t from_type, to_type, hadamard;
     int64_t dim;
     int fresh;
+    const heed_append_kernel *encoder;
 } side;
 
-static side side_of(const heed_kv_append_args *a, int is_v)
+static side side_of(const heed_kv_append_args *a, int is_v, const heed_append_kernel *encoder)
 {
     const heed_quant_out *quant = is_v ? &a->v_quant : &a->k_quant;
     const uint32_t type = is_v ? a->v_cache_type : a->k_cache_type;
@@ -237,7 +239,8 @@ static side side_of(const heed_kv_append_args *a, int is_v)
                   .to_type = type,
                   .hadamard = a->options & transform ? a->hadamard : 0,
                   .dim = is_v ? a->v_dim : a->qk_dim,
-                  .fresh = a->options & HEED_APPEND_FRESH_SCALES && heed_takes_scale(type)};
+                  .fresh = a->options & HEED_APPEND_FRESH_SCALES && heed_takes_scale(type),
+                  .encoder = encoder};
 }
 
 /* Elements [d, d + n) of the row at element `from`, as they are to be stored. */
@@ -324,10 +327,59 @@ static void append_head(const side *s, int64_t from, int64_t to, int64_t at)
     }
 }
 
-void heed_kv_append_rows(const heed_kv_append_args *a, int64_t b, int64_t first, int64_t end)
+/* Rows of n_heads heads of one key by the side's encoder, `head` being its first: from adjacent elements of
+ * a type to those of the cache. 0: it left them. */
+static int encode_heads(const side *s, uint32_t n_heads, uint32_t type, const void *from,
+                        int64_t from_stride, int64_t to, int64_t at)
+{
+    const heed_quant *q = &s->quant;
+    const uint32_t to_type = s->to_type;
+    const int64_t piece = q->group ? q->group : s->dim;
+    if (piece % heed_block_len(to_type))
+        return 0; /* of U4: a group begins within a byte */
+    for (int64_t d = 0, n; d < s->dim; d += n, at += q->stride[3]) {
+        n = s->dim - d < piece ? s->dim - d : piece;
+        const heed_append_rows rows = {.struct_size = sizeof rows,
+                                       .from_type = type,
+                                       .to_type = to_type,
+                                       .n_rows = n_heads,
+                                       .dim = n,
+                                       .from = (const char *)from + d * heed_dtype_bytes(type),
+                                       .to =
+                                           (char *)s->to->data + heed_offset_bytes(to_type, to + d),
+                                       .from_stride = from_stride,
+                                       .to_stride = s->to->stride[1],
+                                       .scale = q->scale && !s->fresh ? q->scale + at : NULL,
+                                       .zero = q->zero && !s->fresh ? q->zero + at : NULL,
+                                       .fresh_scale = s->fresh ? s->scale + at : NULL,
+                                       .fresh_zero = s->fresh && s->zero ? s->zero + at : NULL,
+                                       .scale_stride = q->stride[1]};
+        if (s->encoder->run(&rows) != HEED_OK)
+            return 0; /* what has been written is written again */
+    }
+    return 1;
+}
+
+/* All heads' rows of one key: from element `from` on to element `to` on, with the scales at `at`. */
+static void append_heads(const side *s, uint32_t n_heads, int64_t from, int64_t to, int64_t at)
+{
+    const int64_t *stride = s->from->stride;
+    if (s->encoder && !s->hadamard && stride[3] == 1 && s->to->stride[3] == 1 &&
+        s->from_type != s->to_type &&
+        encode_heads(s, n_heads, s->from_type,
+                     (const char *)s->from->data + from * heed_dtype_bytes(s->from_type), stride[1],
+                     to, at))
+        return;
+    for (uint32_t h = 0; h < n_heads; h++)
+        append_head(s, from + h * stride[1], to + h * s->to->stride[1],
+                    at + (s->quant.scale ? h * s->quant.stride[1] : 0));
+}
+
+void heed_kv_append_rows(const heed_kv_append_args *a, const heed_append_kernel *encoder, int64_t b,
+                         int64_t first, int64_t end)
 {
     const int64_t there = a->cache_lens ? a->cache_lens[b] : 0;
-    const side sides[] = {side_of(a, 0), side_of(a, 1)};
+    const side sides[] = {side_of(a, 0, encoder), side_of(a, 1, encoder)};
     for (int64_t i = first; i < end; i++) {
         int64_t page = b, key = there + i;
         if (a->page_len) {
@@ -337,9 +389,8 @@ void heed_kv_append_rows(const heed_kv_append_args *a, int64_t b, int64_t first,
         for (const side *s = sides; s < sides + (a->v_dim ? 2 : 1); s++) {
             const int64_t from = heed_row_at(s->from->stride, a->starts, b, i);
             const int64_t to = page * s->to->stride[0] + key * s->to->stride[2];
-            for (uint32_t h = 0; h < a->kv_heads; h++)
-                append_head(s, from + h * s->from->stride[1], to + h * s->to->stride[1],
-                            s->quant.scale ? heed_scale_at(&s->quant, page, h, key, 0) : 0);
+            append_heads(s, a->kv_heads, from, to,
+                         s->quant.scale ? heed_scale_at(&s->quant, page, 0, key, 0) : 0);
         }
     }
 }
@@ -355,8 +406,9 @@ heed_status heed_kv_append(const heed_kv_append_args *args)
     if (st != HEED_OK)
         return heed_report_call(args, st, &why);
     heed_fpenv saved = heed_fpenv_enter();
+    const heed_append_kernel *encoder = heed_encoder_here();
     for (int64_t b = 0; b < a.batch; b++)
-        heed_kv_append_rows(&a, b, 0, heed_row_count(a.lens, b, a.len));
+        heed_kv_append_rows(&a, encoder, b, 0, heed_row_count(a.lens, b, a.len));
     heed_fpenv_leave(saved);
     return HEED_OK;
 }

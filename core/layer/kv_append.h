@@ -2,12 +2,15 @@
 #ifndef HEED_CORE_KV_APPEND_H
 #define HEED_CORE_KV_APPEND_H
 
+#include <heed/backend.h>
 #include <heed/cache.h>
 
 /* All that heed_kv_append checks. */
 heed_status heed_kv_append_check(const heed_kv_append_args *args, heed_error *why);
 
-/* Writes new rows [first, end) of sequence b, of every head. The args have been checked. */
-void heed_kv_append_rows(const heed_kv_append_args *args, int64_t b, int64_t first, int64_t end);
+/* Writes new rows [first, end) of sequence b, of every head. The args have been checked. What the encoder
+ * does not do, or all of it where that is NULL, is done here, to the same bytes. */
+void heed_kv_append_rows(const heed_kv_append_args *args, const heed_append_kernel *encoder,
+                         int64_t b, int64_t first, int64_t end);
 
 #endif

@@ -30,6 +30,7 @@ struct heed_mha {
     uint32_t y_cols, y_type, reserved;
     heed_context *context;
     heed_attn *plan;
+    const heed_append_kernel *encoder; /* of new keys and values; NULL: core's own */
     heed_mha_desc desc;  /* attn points to this struct's, rotary.freq to a copy */
     heed_attn_desc attn; /* as the caller gave it */
     heed_linear *slot[HEED_SLOTS];

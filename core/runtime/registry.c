@@ -98,6 +98,20 @@ static heed_status check_kernels(const heed_registry *registry, const heed_backe
     return st;
 }
 
+static heed_status check_append(const heed_append_kernel *k, heed_error *why)
+{
+    if (k->struct_size < offsetof(heed_append_kernel, run) + sizeof k->run)
+        return heed_fail(why, HEED_ERR_ABI,
+                         "its append kernel has %zu bytes, at least %zu are needed", k->struct_size,
+                         offsetof(heed_append_kernel, run) + sizeof k->run);
+    heed_status st = check_kernel_name(k->name, "append", why);
+    if (st != HEED_OK)
+        return st;
+    NEED("append.", k, supports);
+    NEED("append.", k, run);
+    return HEED_OK;
+}
+
 static heed_status check_table(heed_registry *registry, const heed_backend *b, heed_error *why)
 {
     const size_t least = offsetof(heed_backend, n_linear) + sizeof b->n_linear;
@@ -112,6 +126,8 @@ static heed_status check_table(heed_registry *registry, const heed_backend *b, h
                          "its name must be 1 to 31 characters of a-z, 0-9 and _");
     NEED("", b, summary);
     heed_status st = check_kernels(registry, b, why);
+    if (st == HEED_OK && HEED_KERNEL_HAS(b, append))
+        st = check_append(b->append, why);
     if (st != HEED_OK)
         return st;
     if (heed_registry_find(registry, b->name, strlen(b->name)))

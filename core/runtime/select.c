@@ -4,9 +4,7 @@
 #include "base/reason.h"
 #include "trial.h"
 
-/* The place of an entry in the user's list: 0 is the first; -1 if it is not permitted. Without a
- * list all places are equal. */
-static int place_in_list(const char *list, const char *name)
+int heed_place_in_list(const char *list, const char *name)
 {
     int place = 0;
     if (!list)
@@ -136,7 +134,7 @@ static heed_status consider_entry(const heed_context *context, const heed_entry 
                                   const heed_question *question, heed_error *why)
 {
     const heed_kernel *kernel = &context->registry.kernel[entry->first];
-    if (place_in_list(context->wanted, entry->name) < 0)
+    if (heed_place_in_list(context->wanted, entry->name) < 0)
         return heed_refuse(why, "not among the permitted backends (%.200s)", context->wanted);
     if (!entry->usable) {
         *why = entry->why;
@@ -210,7 +208,7 @@ static heed_status nobody(const heed_context *context, const heed_question *ques
         const heed_verdict *v = &verdicts->of[i];
         const int alone =
             (i == 0 || v[-1].entry != v->entry) && (i + 1 == verdicts->n || v[1].entry != v->entry);
-        if (place_in_list(context->wanted, v->entry->name) >= 0)
+        if (heed_place_in_list(context->wanted, v->entry->name) >= 0)
             append(why, " %s%s%s: %s;", v->entry->name, alone ? "" : " ",
                    alone ? "" : v->kernel->name, v->why.text);
     }
@@ -232,7 +230,7 @@ heed_status heed_choose(heed_context *context, const heed_question *question,
         heed_verdict *v = &verdicts->of[i];
         if (!v->can)
             continue;
-        int place = place_in_list(context->wanted, v->entry->name);
+        int place = heed_place_in_list(context->wanted, v->entry->name);
         if (!best || place < best_place || (place == best_place && v->cost < best->cost))
             best = v, best_place = place;
     }
@@ -247,7 +245,7 @@ heed_status heed_choose(heed_context *context, const heed_question *question,
         heed_verdict *v = &verdicts->of[i];
         if (!v->can || v->chosen)
             continue;
-        const int by_list = place_in_list(context->wanted, v->entry->name) != best_place;
+        const int by_list = heed_place_in_list(context->wanted, v->entry->name) != best_place;
         heed_refuse(&v->why,
                     by_list ? "%s %s comes before it in the list (cost %.0f us, its %.0f us)"
                             : "%s %s costs less (%.0f us, it %.0f us)",

@@ -60,6 +60,10 @@ heed_status heed_choose(heed_context *context, const heed_question *question,
 /* Fills *out for heed_attn_kernel_of and heed_linear_kernel_of. */
 heed_status heed_tell_kernel(const heed_kernel *kernel, heed_kernel_info *out, heed_error *why);
 
+/* The place of a backend in a user's list: 0 is the first; -1 if it is not permitted. Without a list all
+ * places are equal. */
+int heed_place_in_list(const char *list, const char *name);
+
 /* The refusal of a kernel that wrote its reason to `why`; one that gave none is said to have none. */
 heed_status heed_refused(heed_error *why);
 

@@ -243,6 +243,42 @@ typedef struct heed_linear_tile {
     const float *bias;
 } heed_linear_tile;
 
+/* ---- rows of a cache ---------------------------------------------------------------------------
+ *
+ * Appending encodes the new rows: heed_kv_append and layers with a cache hand them over here, and do
+ * themselves what a kernel leaves to them.
+ */
+
+/** Rows of numbers that become rows of a cache. Elements of a row are adjacent on both sides; strides are
+ * elements from row to row, of any sign and no alignment, whole blocks on the side of the cache. The sides
+ * share no memory. */
+typedef struct heed_append_rows {
+    size_t struct_size;
+    uint32_t from_type; /* HEED_F32, HEED_F16 or HEED_BF16 */
+    uint32_t to_type;   /* any, but not from_type */
+    int64_t n_rows, dim;
+    const void *from;
+    void *to;
+    int64_t from_stride, to_stride;
+    /* Of row 0, scale_stride from row to row, for types that take them. With fresh_scale every row gets its
+     * own, and a zero where fresh_zero is not NULL either (heed_fresh_scale in formats.h); else scale and
+     * zero are those that a row has, NULL: 1 and 0. */
+    const float *scale, *zero;
+    float *fresh_scale, *fresh_zero;
+    int64_t scale_stride;
+} heed_append_rows;
+
+/** Something that encodes rows. Its bytes are those of heed_encode in formats.h, whatever the numbers. */
+typedef struct heed_append_kernel {
+    size_t struct_size;
+    const char *name; /* as heed_attn_kernel.name */
+    double cost;      /* nanoseconds for a row of 128 numbers, of one core: the cheapest is taken */
+    /* Can it run here? It is asked without open: appending needs no context. */
+    heed_status (*supports)(const heed_cpu *cpu, heed_error *why);
+    /* HEED_ERR_UNSUPPORTED: it does not do such rows, and has written nothing. */
+    heed_status (*run)(const heed_append_rows *rows);
+} heed_append_kernel;
+
 /* ---- the table ---------------------------------------------------------------------------------
  *
  * `machine` is what the backend's open made for the context, `state` what the kernel's plan_create
@@ -307,7 +343,7 @@ typedef struct heed_linear_kernel {
     void (*plan_destroy)(void *state);
 } heed_linear_kernel;
 
-/** A backend: a list of kernels, of attention, of linear layers or of both. */
+/** A backend: a list of kernels, of attention, of linear layers or of both; and what encodes rows. */
 struct heed_backend {
     uint32_t abi;         /* HEED_BACKEND_ABI that it was compiled with */
     uint32_t struct_size; /* sizeof(heed_backend) that it was compiled with */
@@ -322,6 +358,7 @@ struct heed_backend {
     const heed_attn_kernel *const *attn;
     const heed_linear_kernel *const *linear;
     uint32_t n_attn, n_linear; /* one of them may be 0 */
+    const heed_append_kernel *append; /* optional */
 };
 
 /** True when the struct was built knowing `member` and filled it in. */

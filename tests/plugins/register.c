@@ -29,18 +29,51 @@ static void expect_refusal(heed_context *context, const heed_backend *table, hee
           word, heed_status_string(status), heed_last_error());
 }
 
-static void bad_tables(void)
-{
-    heed_context *context = new_context();
-    static changed_backend t;
-    expect_refusal(context, NULL, HEED_ERR_INVALID, "backend");
-
 #define EXPECT(change, status, word)                                                               \
     do {                                                                                           \
         example(&t);                                                                               \
         change;                                                                                    \
         expect_refusal(context, &t.backend, status, word);                                         \
     } while (0)
+
+static heed_status append_supports(const heed_cpu *cpu, heed_error *why)
+{
+    (void)cpu;
+    return heed_refuse(why, "not here");
+}
+
+static heed_status append_run(const heed_append_rows *rows)
+{
+    (void)rows;
+    return HEED_ERR_UNSUPPORTED;
+}
+
+static const heed_append_kernel *good_append(changed_backend *t, heed_append_kernel *append)
+{
+    *append = (heed_append_kernel){.struct_size = sizeof *append,
+                                   .name = "append",
+                                   .supports = append_supports,
+                                   .run = append_run};
+    return t->backend.append = append;
+}
+
+static void bad_append(heed_context *context)
+{
+    static changed_backend t;
+    static heed_append_kernel a;
+    EXPECT((good_append(&t, &a), a.struct_size = offsetof(heed_append_kernel, run)), HEED_ERR_ABI,
+           "bytes");
+    EXPECT((good_append(&t, &a), a.name = NULL), HEED_ERR_INVALID, "name");
+    EXPECT((good_append(&t, &a), a.supports = NULL), HEED_ERR_INVALID, "append.supports");
+    EXPECT((good_append(&t, &a), a.run = NULL), HEED_ERR_INVALID, "append.run");
+}
+
+static void bad_tables(void)
+{
+    heed_context *context = new_context();
+    static changed_backend t;
+    expect_refusal(context, NULL, HEED_ERR_INVALID, "backend");
+
     EXPECT(t.backend.abi++, HEED_ERR_ABI, "abi");
     EXPECT(t.backend.struct_size = offsetof(heed_backend, n_linear), HEED_ERR_ABI, "bytes");
     EXPECT(t.attn.struct_size = offsetof(heed_attn_kernel, run), HEED_ERR_ABI, "bytes");
@@ -49,6 +82,7 @@ static void bad_tables(void)
     EXPECT(t.attn_list[0] = NULL, HEED_ERR_INVALID, "n_attn");
     EXPECT(t.attn.name = "No Name", HEED_ERR_INVALID, "name");
 
+    bad_append(context);
     EXPECT(t.backend.name = NULL, HEED_ERR_INVALID, "name");
     EXPECT(t.backend.summary = NULL, HEED_ERR_INVALID, "summary");
     EXPECT(t.backend.attn = NULL, HEED_ERR_INVALID, "attn");
