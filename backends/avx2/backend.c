@@ -3,11 +3,12 @@
 #include "../simd/simd.h"
 
 #define NEEDS (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C)
+#define NEEDS_TEXT "needs a CPU and an operating system with AVX2, FMA and F16C"
 
 static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
     if ((cpu->isa & NEEDS) != NEEDS)
-        return heed_refuse(why, "needs a CPU and an operating system with AVX2, FMA and F16C");
+        return heed_refuse(why, NEEDS_TEXT);
     return heed_simd_open(cpu, 8, 0, 1, machine);
 }
 
@@ -133,6 +134,22 @@ static const heed_linear_kernel linear = {
     .run = run_linear,
 };
 
+/* ---- rows of a cache --------------------------------------------------------------------------
+ */
+
+static heed_status append_supports(const heed_cpu *cpu, heed_error *why)
+{
+    return (cpu->isa & NEEDS) == NEEDS ? HEED_OK : heed_refuse(why, NEEDS_TEXT);
+}
+
+static const heed_append_kernel append = {
+    .struct_size = sizeof append,
+    .name = "append",
+    .cost = 40,
+    .supports = append_supports,
+    .run = heed_append_rows_avx2,
+};
+
 /* ---- the table --------------------------------------------------------------------------------
  */
 
@@ -153,6 +170,7 @@ const heed_backend *heed_avx2_backend(void)
         .n_attn = sizeof attn / sizeof *attn,
         .linear = layers,
         .n_linear = sizeof layers / sizeof *layers,
+        .append = &append,
     };
     return &backend;
 }

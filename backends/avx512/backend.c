@@ -5,6 +5,7 @@
 #define NEEDS                                                                                      \
     (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C | HEED_ISA_AVX512F | HEED_ISA_AVX512BW |         \
      HEED_ISA_AVX512DQ | HEED_ISA_AVX512VL)
+#define NEEDS_TEXT "needs a CPU and an operating system with AVX-512 F, BW, DQ and VL"
 
 /* Kernels that may not be built: the same for AVX2, to the same bits, and those for bf16. Who asks
  * looks at HEED_AVX512_HAVE_* first, so that what stands for them is never called. (Weak references
@@ -31,8 +32,7 @@
 static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
     if ((cpu->isa & NEEDS) != NEEDS)
-        return heed_refuse(why,
-                           "needs a CPU and an operating system with AVX-512 F, BW, DQ and VL");
+        return heed_refuse(why, NEEDS_TEXT);
     if (cpu->isa & HEED_ISA_AVX512_BF16)
         heed_refuse(why, "accuracy bf16 %s vdpbf16ps: of %s CPUs it is known to be %s than f32",
                     HEED_AVX512_HAVE_DOT && cpu->fast & HEED_ISA_AVX512_BF16 ? "by" : "without",
@@ -277,6 +277,22 @@ static const heed_linear_kernel linear_bf16 = {
     .run = run_linear_bf16,
 };
 
+/* ---- rows of a cache --------------------------------------------------------------------------
+ */
+
+static heed_status append_supports(const heed_cpu *cpu, heed_error *why)
+{
+    return (cpu->isa & NEEDS) == NEEDS ? HEED_OK : heed_refuse(why, NEEDS_TEXT);
+}
+
+static const heed_append_kernel append = {
+    .struct_size = sizeof append,
+    .name = "append",
+    .cost = 25,
+    .supports = append_supports,
+    .run = heed_append_rows_avx512,
+};
+
 /* ---- the table --------------------------------------------------------------------------------
  */
 
@@ -298,6 +314,7 @@ const heed_backend *heed_avx512_backend(void)
         .n_attn = sizeof attn / sizeof *attn,
         .linear = layers,
         .n_linear = sizeof layers / sizeof *layers,
+        .append = &append,
     };
     return &backend;
 }

@@ -9,6 +9,7 @@
  *     decode/      few query rows against long keys, cut into chunks
  *     small/       few query rows against few keys of few dims
  *     linear/      linear layers
+ *     append/      numbers to the rows of a cache
  *
  * f32 problems get the same bits from AVX2 and AVX-512, with keys and values of codes as without, so
  * that a call may go to either: every decision that reaches a sum (blocks, chunks, order) is made here,
@@ -237,5 +238,11 @@ heed_status heed_linear_tile_avx512(const heed_linear_problem *problem,
                                     const heed_linear_tile *tile, void *scratch);
 heed_status heed_linear_tile_dot_avx512(const heed_linear_problem *problem,
                                         const heed_linear_tile *tile, void *scratch);
+
+/* ---- rows of a cache --------------------------------------------------------------------------
+ */
+
+heed_status heed_append_rows_avx2(const heed_append_rows *rows);
+heed_status heed_append_rows_avx512(const heed_append_rows *rows);
 
 #endif

@@ -1,0 +1,142 @@
+/* Rows of I8, U8, U4 and F8_E4M3, by scales that are there or by fresh ones; part of append.c. */
+
+/* As heed_e4m3_of_f32. tame: numbers that are no NaN and at most a little beyond 448. */
+V_INLINE vi append_e4m3(vf x, int tame)
+{
+    const vf size = v_abs(x), held = tame ? size : v_min(size, v_set1(448)); /* of a NaN, 448 */
+    const vi h = v_bits(held), odd = vi_and(vi_shr(h, 20), vi_set1(1));
+    const vi normal = vi_shr(vi_add(vi_add(h, odd), vi_set1(0x7ffff - (120 << 23))), 20);
+    const vi small = vi_sub(v_bits(v_add(held, v_set1(0x1p14f))), vi_set1(0x46800000));
+    const vi sign = vi_and(vi_shr(v_bits(x), 24), vi_set1(0x80));
+    vf code = v_select(m_less(held, v_set1(0x1p-6f)), v_from_bits(small), v_from_bits(normal));
+    if (!tame)
+        code = v_select(m_nan(x), v_from_bits(vi_set1(0x7f)), code);
+    return vi_or(v_bits(code), sign);
+}
+
+/* heed_encode_by of LANES numbers, of which tame ones need not be held within the range. */
+V_INLINE vi append_code(uint32_t to, int tame, vf x, vf scale, vf zero)
+{
+    if (to == HEED_F8_E4M3)
+        return append_e4m3(v_div(x, scale), tame);
+    vf c = v_add(v_div(x, scale), zero);
+    if (tame)
+        return vi_round(c);
+    if (to == HEED_I8)
+        c = v_select(m_nan(c), v_zero(), c);
+    c = v_max(c, v_set1(to == HEED_I8 ? -128 : 0)); /* 0, where it is a NaN */
+    return vi_round(v_min(c, v_set1(to == HEED_I8 ? 127 : to == HEED_U8 ? 255 : 15)));
+}
+
+V_INLINE v_bytes append_sixteen(uint32_t from, uint32_t to, int tame, const char *in, vf scale,
+                                vf zero)
+{
+    vi c[HALF_VECTORS];
+    V_UNROLL for (int k = 0; k < HALF_VECTORS; k++) c[k] =
+        append_code(to, tame, append_load(from, in, k * LANES), scale, zero);
+    return bytes_of(c);
+}
+
+/* A row by its scale and zero. */
+V_INLINE void append_row(uint32_t from, uint32_t to, int tame, const char *in, char *out,
+                         int64_t dim, const float by[2])
+{
+    const int step = to == HEED_U4 ? 32 : 16;
+    const vf scale = v_set1(by[0]), zero = v_set1(by[1]);
+    if (by[0] == 0) {
+        memset(out, 0, (size_t)(to == HEED_U4 ? dim / 2 : dim));
+        return;
+    }
+    for (int64_t d = 0; d < dim; d += step) {
+        const int64_t at = d + step > dim ? dim - step : d;
+        const char *p = in + at * append_size(from);
+        const v_bytes a = append_sixteen(from, to, tame, p, scale, zero);
+        if (to == HEED_U4)
+            bytes_store(out + at / 2,
+                        bytes_pairs(a, append_sixteen(from, to, tame, p + 16 * append_size(from),
+                                                      scale, zero)));
+        else
+            bytes_store(out + at, a);
+    }
+}
+
+/* The least and the greatest number of four rows; of I8 and F8_E4M3, -size and size of the greatest. */
+V_INLINE void append_row_ranges(uint32_t from, uint32_t to, const char *const in[4], int64_t dim,
+                                float least[4], float most[4])
+{
+    const int by_size = to == HEED_I8 || to == HEED_F8_E4M3;
+    vf low[4], high[4];
+    vm nan[4];
+    V_UNROLL for (int i = 0; i < 4; i++)
+    {
+        low[i] = append_load(from, in[i], 0);
+        high[i] = by_size ? v_abs(low[i]) : low[i];
+        nan[i] = m_nan(low[i]);
+    }
+    for (int64_t d = LANES; d < dim; d += LANES) {
+        const int64_t at = d + LANES > dim ? dim - LANES : d;
+        V_UNROLL for (int i = 0; i < 4; i++)
+        {
+            const vf x = append_load(from, in[i], at);
+            if (by_size) { /* as bits: a NaN is the greatest */
+                high[i] = v_from_bits(vi_max(v_bits(high[i]), v_bits(v_abs(x))));
+            } else {
+                low[i] = v_min(low[i], x);
+                high[i] = v_max(high[i], x);
+                nan[i] = m_or(nan[i], m_nan(x));
+            }
+        }
+    }
+    v4_store(most, v4_across(by_size ? ACROSS_BITS : ACROSS_MOST, high));
+    if (by_size)
+        v4_store(least, v4_sub(v4_zero(), v4_load(most)));
+    else
+        v4_store(least, v4_across(ACROSS_LEAST, low));
+    for (int i = 0; i < 4 && !by_size; i++)
+        if (m_any(nan[i]))
+            least[i] = most[i] = heed_f32_of_bits(0x7fc00000u);
+}
+
+/* As with blocks, a batch of rows gets its scales first. */
+V_INLINE void append_fresh(uint32_t from, uint32_t to, const heed_append_rows *a)
+{
+    const int by_size = to == HEED_I8 || to == HEED_F8_E4M3;
+    const int64_t in_stride = a->from_stride * append_size(from);
+    const int64_t out_stride = heed_offset_bytes(to, a->to_stride);
+    for (int64_t first = 0; first < a->n_rows; first += BATCH) {
+        const int n = a->n_rows - first < BATCH ? (int)(a->n_rows - first) : BATCH;
+        const char *in[BATCH];
+        float least[BATCH], most[BATCH];
+        for (int i = 0; i < (n + 3) / 4 * 4; i++)
+            in[i] = (const char *)a->from + (first + (i < n ? i : n - 1)) * in_stride;
+        for (int i = 0; i < n; i += 4)
+            append_row_ranges(from, to, in + i, a->dim, least + i, most + i);
+        for (int i = 0; i < n; i++) {
+            const int64_t at = (first + i) * a->scale_stride;
+            float by[2];
+            heed_scale_of_range(to, least[i], most[i], &by[0], &by[1]);
+            a->fresh_scale[at] = least[i] = by[0];
+            most[i] = by[1];
+            if (a->fresh_zero)
+                a->fresh_zero[at] = by[1];
+        }
+        for (int i = 0; i < n; i++) {
+            const float by[] = {least[i], most[i]};
+            char *out = (char *)a->to + (first + i) * out_stride;
+            if (by_size && by[0] > 0x1p-100f && by[0] < INFINITY)
+                append_row(from, to, 1, in[i], out, a->dim, by);
+            else
+                append_row(from, to, 0, in[i], out, a->dim, by);
+        }
+    }
+}
+
+V_INLINE void append_given(uint32_t from, uint32_t to, const heed_append_rows *a)
+{
+    for (int64_t row = 0; row < a->n_rows; row++) {
+        const float by[] = {a->scale ? a->scale[row * a->scale_stride] : 1,
+                            a->zero ? a->zero[row * a->scale_stride] : 0};
+        append_row(from, to, 0, (const char *)a->from + row * a->from_stride * append_size(from),
+                   (char *)a->to + heed_offset_bytes(to, row * a->to_stride), a->dim, by);
+    }
+}

@@ -1,0 +1,61 @@
+/* AVX2; part of encode.h. */
+#ifndef HEED_SIMD_AVX2_ENCODE_H
+#define HEED_SIMD_AVX2_ENCODE_H
+
+#include "x86_encode.h"
+
+V_INLINE vi vi_round(vf a)
+{
+    return _mm256_cvtps_epi32(a);
+}
+V_INLINE vi vi_cut(vf a)
+{
+    return _mm256_cvttps_epi32(a);
+}
+V_INLINE vi vi_or(vi a, vi b)
+{
+    return _mm256_or_si256(a, b);
+}
+V_INLINE vi vi_max(vi a, vi b)
+{
+    return _mm256_max_epi32(a, b);
+}
+V_INLINE vm m_unordered(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_UNORD_Q);
+}
+V_INLINE vm m_or(vm p, vm q)
+{
+    return _mm256_or_ps(p, q);
+}
+V_INLINE int m_any(vm m)
+{
+    return _mm256_movemask_ps(m) != 0;
+}
+/* Words of both vectors, then those of the upper halves behind those of the lower. */
+V_INLINE v_bytes bytes_of(const vi c[2])
+{
+    const __m256i low = _mm256_set1_epi32(255);
+    const __m256i words =
+        _mm256_packus_epi32(_mm256_and_si256(c[0], low), _mm256_and_si256(c[1], low));
+    const __m256i x = _mm256_permute4x64_epi64(words, 0xd8);
+    return _mm_packus_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+}
+V_INLINE v4 v4_across(int how, const vf r[4])
+{
+    return across_eights(how, r);
+}
+/* Eight at a time, by the low three bits; the bits above choose among them. */
+V_INLINE vf v_table16(const void *table, vi i)
+{
+    const vf low = _mm256_permutevar8x32_ps(v_load(table), i);
+    const vf high = _mm256_permutevar8x32_ps(v_load((const float *)table + 8), i);
+    return v_select(v_from_bits(vi_shl(i, 28)), high, low);
+}
+V_INLINE vf v_table(const void *table, vi i)
+{
+    return v_select(v_from_bits(vi_shl(i, 27)), v_table16((const float *)table + 16, i),
+                    v_table16(table, i));
+}
+
+#endif

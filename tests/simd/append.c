@@ -1,0 +1,390 @@
+/* What the backends make of rows that are appended is what formats.h makes of them, byte for byte: of every
+ * number of f16 and bf16, of 2^24 of f32 and more by each type, of every kind that has a rule of its own,
+ * of rows of any length and stride, at the edge of memory. And what a backend leaves to core is the same. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include <fenv.h>
+#include <sys/mman.h>
+
+#include <xmmintrin.h>
+
+#include "../../backends/simd/simd.h"
+#include "../unit/unit.h"
+
+#ifndef BLOCKS
+#define BLOCKS (1 << 19) /* of 32 numbers of f32, by each type */
+#endif
+
+enum { MOST = 1 << 13, ROOM = 4 * MOST + 4096, LEFT_ALONE = 0xa5 };
+
+typedef heed_status append_function(const heed_append_rows *rows);
+
+static const char *set; /* which is being tested */
+static append_function *run;
+
+/* ---- what must come out ------------------------------------------------------------------------
+ */
+
+static void want_row(const heed_append_rows *a, int64_t row, uint8_t *to, float by[2])
+{
+    float x[MOST];
+    for (int64_t d = 0; d < a->dim; d++)
+        x[d] = heed_load(a->from_type, a->from, row * a->from_stride + d);
+    by[0] = a->scale ? a->scale[row * a->scale_stride] : 1;
+    by[1] = a->zero ? a->zero[row * a->scale_stride] : 0;
+    if (a->fresh_scale)
+        heed_fresh_scale(a->to_type, x, a->dim, &by[0], &by[1]);
+    if (heed_is_code(a->to_type)) {
+        heed_encode(a->to_type, x, a->dim, to, by[0], by[1]);
+        return;
+    }
+    for (int64_t d = 0; d < a->dim; d++)
+        heed_store(a->to_type, to, d, x[d]);
+}
+
+static int same(float a, float b)
+{
+    return (a != a && b != b) || heed_bits_of_f32(a) == heed_bits_of_f32(b);
+}
+
+/* Rows that were encoded to out, which began as LEFT_ALONE from `out` to `end`. */
+static void check_rows(const heed_append_rows *a, const uint8_t *out, const uint8_t *end,
+                       const char *what)
+{
+    static uint8_t want[ROOM], is_row[ROOM];
+    const int64_t bytes = heed_offset_bytes(a->to_type, a->dim);
+    memset(want, LEFT_ALONE, (size_t)(end - out));
+    memset(is_row, 0, (size_t)(end - out));
+    for (int64_t row = 0; row < a->n_rows; row++) {
+        uint8_t *to =
+            want + ((uint8_t *)a->to - out) + heed_offset_bytes(a->to_type, row * a->to_stride);
+        float by[2];
+        want_row(a, row, to, by);
+        memset(is_row + (to - want), 1, (size_t)bytes);
+        if (!a->fresh_scale)
+            continue;
+        CHECK(same(a->fresh_scale[row * a->scale_stride], by[0]), "%s, %s, %s: scale %a, not %a",
+              set, what, heed_dtype_name(a->to_type), (double)a->fresh_scale[row * a->scale_stride],
+              (double)by[0]);
+        CHECK(!a->fresh_zero || same(a->fresh_zero[row * a->scale_stride], by[1]),
+              "%s, %s, %s: zero %a, not %a", set, what, heed_dtype_name(a->to_type),
+              (double)a->fresh_zero[row * a->scale_stride], (double)by[1]);
+    }
+    int64_t at = 0;
+    while (at < end - out && out[at] == want[at])
+        at++;
+    CHECK(at == end - out, "%s, %s, %s to %s, %lld rows of %lld: byte %lld (%s) is %02x, not %02x",
+          set, what, heed_dtype_name(a->from_type), heed_dtype_name(a->to_type),
+          (long long)a->n_rows, (long long)a->dim, (long long)at,
+          is_row[at] ? "of a row" : "beside them", out[at], want[at]);
+}
+
+/* Runs and checks; rows lie one behind the other. */
+static void check(heed_append_rows a, const char *what)
+{
+    static uint8_t out[ROOM];
+    static float scale[MOST], zero[MOST];
+    const int64_t bytes = heed_offset_bytes(a.to_type, a.n_rows * a.dim);
+    for (int fresh = 0; fresh <= heed_takes_scale(a.to_type); fresh++) {
+        a.struct_size = sizeof a;
+        a.to = out + 5;
+        a.to_stride = a.dim;
+        a.from_stride = a.dim;
+        if (fresh) {
+            a.fresh_scale = scale;
+            a.fresh_zero = zero;
+            a.scale_stride = 1;
+        }
+        memset(out, LEFT_ALONE, (size_t)bytes + 80);
+        CHECK(run(&a) == HEED_OK, "%s, %s, %s to %s: refused", set, what,
+              heed_dtype_name(a.from_type), heed_dtype_name(a.to_type));
+        check_rows(&a, out, out + bytes + 80, what);
+    }
+}
+
+/* ---- numbers -----------------------------------------------------------------------------------
+ */
+
+static const float scales[] = {1, 0.25f, -0.037f, 1e-40f, 0x1p-20f, INFINITY, NAN, 0, 3e30f};
+static const float zeros[] = {0, 7.3f, 128, NAN, -INFINITY, 0.5f};
+
+static float special(uint64_t *state)
+{
+    static const float value[] = {0,          -0.0f,    INFINITY, -INFINITY, NAN,  0x1p-149f,
+                                  -0x1p-130f, 0x1p127f, 1e-30f,   65504,     0.5f, -0.5f};
+    return value[unit_below(state, (int64_t)(sizeof value / sizeof *value))];
+}
+
+/* Numbers of a row of `kind`. */
+static float number(int64_t kind, int64_t i, float first, float factor, uint64_t *state)
+{
+    const float x = ((float)(int32_t)(uint32_t)kit_next(state) * 0x1p-31f) * 3 * factor;
+    switch (kind % 8) {
+    case 1: /* ties of many kinds */
+        return (float)(unit_below(state, 33) - 16) / 2;
+    case 2:
+        return fabsf(x);
+    case 3:
+        return unit_below(state, 40) == 0 ? special(state) : x;
+    case 4: /* bf16's, which are often as great as each other */
+        return heed_f32_of_bf16(heed_bf16_of_f32(x));
+    case 5:
+        return heed_f32_of_bits((uint32_t)kit_next(state));
+    case 6:
+        return i % 32 ? first : x;
+    case 7:
+        return unit_below(state, 3) ? 0 * x : fabsf(x);
+    default:
+        return x;
+    }
+}
+
+static void fill(float *x, int64_t n, int64_t kind, uint64_t *state)
+{
+    const float factor = ldexpf(1, kind % 5 == 4 ? (int)unit_below(state, 250) - 125 : 0);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = number(kind, i, x[i / 32 * 32], factor, state);
+}
+
+static void check_random(uint32_t to)
+{
+    enum { ROWS = 33, DIM = 128 };
+    static float x[ROWS * DIM], by[2][ROWS];
+    uint64_t state = to;
+    for (int64_t kind = 0; kind * (ROWS * DIM / 32) < BLOCKS; kind++) {
+        fill(x, ROWS * DIM, kind, &state);
+        for (int i = 0; i < ROWS; i++) {
+            by[0][i] = scales[unit_below(&state, (int64_t)(sizeof scales / sizeof *scales))];
+            by[1][i] = zeros[unit_below(&state, (int64_t)(sizeof zeros / sizeof *zeros))];
+        }
+        check((heed_append_rows){.from_type = HEED_F32,
+                                 .to_type = to,
+                                 .n_rows = ROWS,
+                                 .dim = DIM,
+                                 .from = x,
+                                 .scale = kind % 3 ? by[0] : NULL,
+                                 .zero = kind % 3 && to != HEED_F8_E4M3 ? by[1] : NULL,
+                                 .scale_stride = 1},
+              "random numbers");
+    }
+}
+
+/* Every number of 16 bits, beside neighbours and beside others. */
+static void check_halves(uint32_t from, uint32_t to)
+{
+    enum { N = 1 << 12, DIM = 64 };
+    static uint16_t x[N];
+    for (uint32_t first = 0; first < 1 << 16; first += N)
+        for (uint32_t step = 1; step < 30000; step = step * 5 + 2) {
+            for (uint32_t i = 0; i < N; i++)
+                x[i] = (uint16_t)((first + i) * step);
+            const float by[2] = {scales[step % 4], zeros[step % 3]};
+            check((heed_append_rows){.from_type = from,
+                                     .to_type = to,
+                                     .n_rows = N / DIM,
+                                     .dim = DIM,
+                                     .from = x,
+                                     .scale = by,
+                                     .zero = to == HEED_F8_E4M3 ? NULL : by + 1},
+                  "all numbers of 16 bits");
+        }
+}
+
+/* Around every step of IQ4_NL's table and of the other formats: with -127 in a block the factor is 1, with
+ * -8 and -16 Q4_0's and Q5_0's is. */
+static void check_steps(uint32_t to)
+{
+    enum { N = 1 << 12 };
+    static const float extremes[] = {-127, 127, -8, 8, -16, 16};
+    static float x[N];
+    for (int e = 0; e < 6; e++)
+        for (int twos = -254; twos <= 254; twos++) {
+            const uint32_t bits = heed_bits_of_f32((float)twos / 2);
+            for (int i = 0; i < N; i++) {
+                x[i] = heed_f32_of_bits(bits + (uint32_t)(i % 64) - 32);
+                if (fabsf(x[i]) > fabsf(extremes[e]))
+                    x[i] = extremes[e];
+            }
+            for (int i = 0; i < N; i += 32)
+                x[i] = extremes[e];
+            check((heed_append_rows){.from_type = HEED_F32,
+                                     .to_type = to,
+                                     .n_rows = N / 128 / 8,
+                                     .dim = 128,
+                                     .from = x},
+                  "around a step");
+        }
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------
+ */
+
+/* A page before one that is not there. */
+static char *page_at_the_edge(size_t bytes)
+{
+    char *p = mmap(NULL, bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED || mprotect(p + bytes, 4096, PROT_NONE)) {
+        printf("no memory\n");
+        exit(1);
+    }
+    return p + bytes;
+}
+
+/* Rows of every length, that end where memory does; on both sides, at strides of either sign. */
+static void check_places(uint32_t from, uint32_t to)
+{
+    enum { BYTES = 1 << 16 };
+    static char *in_edge, *out_edge;
+    static uint8_t before[BYTES];
+    uint64_t state = from + 16 * to;
+    if (!in_edge) {
+        in_edge = page_at_the_edge(BYTES);
+        out_edge = page_at_the_edge(BYTES);
+    }
+    const uint32_t len = heed_block_len(to), least = to == HEED_U4 ? 32 : 16;
+    const size_t size = from == HEED_F32 ? 4 : 2;
+    for (int64_t dim = len; dim <= 160; dim += len) {
+        const int64_t rows = 1 + unit_below(&state, 9), gap = unit_below(&state, 3) * 32;
+        const int down = (int)unit_below(&state, 2);
+        float by[2][16], x[MOST];
+        heed_append_rows a = {.struct_size = sizeof a,
+                              .from_type = from,
+                              .to_type = to,
+                              .n_rows = rows,
+                              .dim = dim,
+                              .from_stride = dim + gap / 2,
+                              .to_stride = dim + gap};
+        char *in = in_edge - (size_t)((rows - 1) * a.from_stride + dim) * size;
+        const int64_t out_bytes = heed_offset_bytes(to, (rows - 1) * a.to_stride + dim);
+        fill(x, rows * a.from_stride, dim, &state);
+        for (int64_t i = 0; i < (rows - 1) * a.from_stride + dim; i++)
+            heed_store(from, in, i, x[i]);
+        a.from = in;
+        a.to = out_edge - out_bytes;
+        if (down) {
+            a.from = in + (size_t)((rows - 1) * a.from_stride) * size;
+            a.from_stride = -a.from_stride;
+            a.to = (char *)a.to + heed_offset_bytes(to, (rows - 1) * a.to_stride);
+            a.to_stride = -a.to_stride;
+        }
+        if (heed_takes_scale(to)) {
+            a.fresh_scale = by[0];
+            a.fresh_zero = to == HEED_U8 || to == HEED_U4 ? by[1] : NULL;
+            a.scale_stride = 1;
+        }
+        uint8_t *start = (uint8_t *)out_edge - BYTES / 4;
+        memset(start, LEFT_ALONE, BYTES / 4);
+        memcpy(before, start, BYTES / 4);
+        const heed_status st = run(&a);
+        CHECK((st == HEED_OK) == (dim >= least), "%s, %s, dim %lld: status %d", set,
+              heed_dtype_name(to), (long long)dim, st);
+        if (st == HEED_OK)
+            check_rows(&a, start, (uint8_t *)out_edge, "at the edge");
+        else
+            CHECK(!memcmp(before, start, BYTES / 4), "%s, %s: written though refused", set,
+                  heed_dtype_name(to));
+    }
+}
+
+/* ---- the call -----------------------------------------------------------------------------------
+ */
+
+/* heed_kv_append of `from` to `to`: token by token, into pages. Everything that it writes is in out. */
+typedef struct appended {
+    uint8_t k[1 << 15];
+    float scale[512], zero[512];
+} appended;
+
+static void append_all(uint32_t from, uint32_t to, const void *x, int fresh, appended *out)
+{
+    enum { HEADS = 3, DIM = 96, LEN = 21, PAGE = 4, PAGES = 7 };
+    static const int32_t table[] = {5, 0, 6, 2, 4, 1};
+    const int takes = heed_takes_scale(to), with_zero = to == HEED_U8 || to == HEED_U4;
+    memset(out, LEFT_ALONE, sizeof *out);
+    for (int i = 0; i < 512; i++) {
+        out->scale[i] = scales[i % 9];
+        out->zero[i] = zeros[i % 6];
+    }
+    heed_kv_append_args a = {.struct_size = sizeof a,
+                             .batch = 1,
+                             .len = LEN,
+                             .capacity = 6 * PAGE,
+                             .kv_heads = HEADS,
+                             .qk_dim = DIM,
+                             .page_len = PAGE,
+                             .n_pages = PAGES,
+                             .block_table = table,
+                             .block_table_stride = 6,
+                             .k_type = from,
+                             .k_cache_type = to,
+                             .k = {x, {LEN * HEADS * DIM, DIM, HEADS * DIM, 1}},
+                             .k_cache = {out->k, {HEADS * PAGE * DIM, DIM, HEADS * DIM, 1}}};
+    if (takes)
+        a.k_quant = (heed_quant_out){.scale = out->scale,
+                                     .zero = with_zero ? out->zero : NULL,
+                                     .group = fresh ? 0 : 24,
+                                     .stride = {HEADS * PAGE * (fresh ? 1 : 4), fresh ? PAGE : 4,
+                                                fresh ? 1 : 0, fresh ? 0 : 1}};
+    if (takes && fresh)
+        a.options = HEED_APPEND_FRESH_SCALES;
+    CHECK(heed_kv_append(&a) == HEED_OK, "%s", heed_last_error());
+}
+
+/* The bytes do not depend on how the host rounds and flushes, and are those of a row at a time. */
+static void check_call(uint32_t from, uint32_t to)
+{
+    static const unsigned modes[] = {0x1f80, 0x3f80, 0x5f80, 0x7f80, 0x9fc0, 0xffc0};
+    static appended first, other;
+    static float x[21 * 3 * 96];
+    static uint8_t in[sizeof x];
+    uint64_t state = to;
+    for (int64_t i = 0; i < 21 * 3; i++)
+        fill(x + i * 96, 96, i, &state);
+    for (int64_t i = 0; i < 21 * 3 * 96; i++)
+        heed_store(from, in, i, x[i]);
+    for (int fresh = 0; fresh <= heed_takes_scale(to); fresh++)
+        for (int m = 0; m < 6; m++) {
+            _mm_setcsr(modes[m]);
+            append_all(from, to, in, fresh, m ? &other : &first);
+            _mm_setcsr(0x1f80);
+            CHECK(!m || !memcmp(&first, &other, sizeof first), "%s to %s: other bytes in mode %x",
+                  heed_dtype_name(from), heed_dtype_name(to), modes[m]);
+        }
+}
+
+static void check_set(append_function *function, const char *name)
+{
+    set = name;
+    run = function;
+    for (uint32_t to = HEED_F32; to <= HEED_IQ4_NL; to++) {
+        if (to != HEED_F32)
+            check_random(to);
+        if (heed_is_code(to))
+            check_steps(to);
+        for (uint32_t from = HEED_F32; from <= HEED_BF16; from++) {
+            if (from == to || (from == HEED_F16 && to == HEED_F32)) /* core's */
+                continue;
+            if (from != HEED_F32)
+                check_halves(from, to);
+            check_places(from, to);
+        }
+    }
+}
+
+int main(void)
+{
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+        printf("no AVX2 here\n");
+        return 77;
+    }
+    check_set(heed_append_rows_avx2, "avx2");
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        check_set(heed_append_rows_avx512, "avx512");
+    else
+        printf("avx512: not here\n");
+    for (uint32_t from = HEED_F32; from <= HEED_BF16; from++)
+        for (uint32_t to = HEED_F32; to <= HEED_IQ4_NL; to++)
+            check_call(from, to);
+    return unit_end();
+}
