@@ -223,6 +223,7 @@ typedef struct side {
     int64_t dim;
     int fresh;
     const heed_append_kernel *encoder;
+    int64_t next; /* elements from this key's rows to those that are read after them; 0: none are */
 } side;
 
 static side side_of(const heed_kv_append_args *a, int is_v, const heed_append_kernel *encoder)
@@ -353,7 +354,8 @@ static int encode_heads(const side *s, uint32_t n_heads, uint32_t type, const vo
                                        .zero = q->zero && !s->fresh ? q->zero + at : NULL,
                                        .fresh_scale = s->fresh ? s->scale + at : NULL,
                                        .fresh_zero = s->fresh && s->zero ? s->zero + at : NULL,
-                                       .scale_stride = q->stride[1]};
+                                       .scale_stride = q->stride[1],
+                                       .next = s->next};
         if (s->encoder->run(&rows) != HEED_OK)
             return 0; /* what has been written is written again */
     }
@@ -379,14 +381,15 @@ void heed_kv_append_rows(const heed_kv_append_args *a, const heed_append_kernel 
                          int64_t first, int64_t end)
 {
     const int64_t there = a->cache_lens ? a->cache_lens[b] : 0;
-    const side sides[] = {side_of(a, 0, encoder), side_of(a, 1, encoder)};
+    side sides[] = {side_of(a, 0, encoder), side_of(a, 1, encoder)};
     for (int64_t i = first; i < end; i++) {
         int64_t page = b, key = there + i;
         if (a->page_len) {
             page = a->block_table[b * a->block_table_stride + key / a->page_len];
             key %= a->page_len;
         }
-        for (const side *s = sides; s < sides + (a->v_dim ? 2 : 1); s++) {
+        for (side *s = sides; s < sides + (a->v_dim ? 2 : 1); s++) {
+            s->next = i + 1 < end ? s->from->stride[2] : 0;
             const int64_t from = heed_row_at(s->from->stride, a->starts, b, i);
             const int64_t to = page * s->to->stride[0] + key * s->to->stride[2];
             append_heads(s, a->kv_heads, from, to,

@@ -266,6 +266,9 @@ typedef struct heed_append_rows {
     const float *scale, *zero;
     float *fresh_scale, *fresh_zero;
     int64_t scale_stride;
+    /* Elements of from to what the next call is about to read: memory may be asked for it. 0: unknown. There
+     * need be no memory there. */
+    int64_t next;
 } heed_append_rows;
 
 /** Something that encodes rows. Its bytes are those of heed_encode in formats.h, whatever the numbers. */

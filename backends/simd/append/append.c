@@ -24,6 +24,14 @@ V_INLINE vf append_load(uint32_t from, const char *in, int64_t i)
     return v_load_type(from, in + i * append_size(from), LANES);
 }
 
+/* What a batch reads first has come while the one before was being encoded: factors and scales wait for all
+ * of it, and nothing else would ask for the next. */
+V_INLINE void append_ask(const char *in, int64_t ahead, int64_t bytes)
+{
+    for (int64_t i = 0; ahead && i < bytes; i += 64)
+        V_PREFETCH_L1((const char *)((uintptr_t)in + (uintptr_t)(ahead + i)));
+}
+
 #include "blocks.inc.h"
 #include "iq4.inc.h"
 #include "scaled.inc.h"

@@ -225,8 +225,10 @@ V_INLINE void append_blocks(uint32_t from, uint32_t to, const heed_append_rows *
             append_next(&w, &in[i], &out[i]);
         for (int i = 0; i < n; i += 4)
             append_four_factors(from, to, in + i, &f[i / 4]);
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < n; i++) {
+            append_ask(in[i], a->next * append_size(from), BLOCK * append_size(from));
             append_block(from, to, in[i], out[i], &f[i / 4], i % 4);
+        }
         for (int i = 0; i < n; i++)
             if (f[i / 4].plain >> i % 4 & 1)
                 append_plain_block(from, to, in[i], out[i]);

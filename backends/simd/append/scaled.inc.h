@@ -1,14 +1,19 @@
 /* Rows of I8, U8, U4 and F8_E4M3, by scales that are there or by fresh ones; part of append.c. */
 
-/* As heed_e4m3_of_f32. tame: numbers that are no NaN and at most a little beyond 448. */
+/* As heed_e4m3_of_f32. tame: numbers that are no NaN and at most a little beyond 448, and of which few are
+ * small: fresh scales make them so. */
 V_INLINE vi append_e4m3(vf x, int tame)
 {
     const vf size = v_abs(x), held = tame ? size : v_min(size, v_set1(448)); /* of a NaN, 448 */
     const vi h = v_bits(held), odd = vi_and(vi_shr(h, 20), vi_set1(1));
     const vi normal = vi_shr(vi_add(vi_add(h, odd), vi_set1(0x7ffff - (120 << 23))), 20);
-    const vi small = vi_sub(v_bits(v_add(held, v_set1(0x1p14f))), vi_set1(0x46800000));
     const vi sign = vi_and(vi_shr(v_bits(x), 24), vi_set1(0x80));
-    vf code = v_select(m_less(held, v_set1(0x1p-6f)), v_from_bits(small), v_from_bits(normal));
+    const vm is_small = m_less(held, v_set1(0x1p-6f));
+    vf code = v_from_bits(normal);
+    if (!tame || m_any(is_small)) {
+        const vi small = vi_sub(v_bits(v_add(held, v_set1(0x1p14f))), vi_set1(0x46800000));
+        code = v_select(is_small, v_from_bits(small), code);
+    }
     if (!tame)
         code = v_select(m_nan(x), v_from_bits(vi_set1(0x7f)), code);
     return vi_or(v_bits(code), sign);
@@ -60,6 +65,30 @@ V_INLINE void append_row(uint32_t from, uint32_t to, int tame, const char *in, c
     }
 }
 
+/* -size and size of the greatest number of four rows of 16 bits: as integers without their signs, so that a
+ * NaN is the greatest. Of f16 and bf16 alike, two to a lane. */
+V_INLINE void append_half_sizes(uint32_t from, const char *const in[4], int64_t dim, float least[4],
+                                float most[4])
+{
+    vf size[4];
+    float bits[4];
+    V_UNROLL for (int i = 0; i < 4; i++)
+    {
+        vi two = vi_zero();
+        for (int64_t d = 0; d < dim; d += 2 * LANES) {
+            const int64_t at = d + 2 * LANES > dim ? dim - 2 * LANES : d;
+            two = vi_max_words(two, vi_and(vi_load(in[i] + 2 * at), vi_set1(0x7fff7fff)));
+        }
+        size[i] = v_from_bits(vi_max(vi_shr(two, 16), vi_and(two, vi_set1(0xffff))));
+    }
+    v4_store(bits, v4_across(ACROSS_BITS, size));
+    for (int i = 0; i < 4; i++) {
+        const uint16_t half = (uint16_t)heed_bits_of_f32(bits[i]);
+        most[i] = from == HEED_F16 ? heed_f32_of_f16(half) : heed_f32_of_bf16(half);
+        least[i] = 0 - most[i];
+    }
+}
+
 /* The least and the greatest number of four rows; of I8 and F8_E4M3, -size and size of the greatest. */
 V_INLINE void append_row_ranges(uint32_t from, uint32_t to, const char *const in[4], int64_t dim,
                                 float least[4], float most[4])
@@ -67,6 +96,10 @@ V_INLINE void append_row_ranges(uint32_t from, uint32_t to, const char *const in
     const int by_size = to == HEED_I8 || to == HEED_F8_E4M3;
     vf low[4], high[4];
     vm nan[4];
+    if (by_size && from != HEED_F32 && dim >= 2 * LANES) {
+        append_half_sizes(from, in, dim, least, most);
+        return;
+    }
     V_UNROLL for (int i = 0; i < 4; i++)
     {
         low[i] = append_load(from, in[i], 0);
@@ -123,6 +156,7 @@ V_INLINE void append_fresh(uint32_t from, uint32_t to, const heed_append_rows *a
         for (int i = 0; i < n; i++) {
             const float by[] = {least[i], most[i]};
             char *out = (char *)a->to + (first + i) * out_stride;
+            append_ask(in[i], a->next * append_size(from), a->dim * append_size(from));
             if (by_size && by[0] > 0x1p-100f && by[0] < INFINITY)
                 append_row(from, to, 1, in[i], out, a->dim, by);
             else

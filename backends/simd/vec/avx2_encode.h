@@ -20,6 +20,10 @@ V_INLINE vi vi_max(vi a, vi b)
 {
     return _mm256_max_epi32(a, b);
 }
+V_INLINE vi vi_max_words(vi a, vi b)
+{
+    return _mm256_max_epu16(a, b);
+}
 V_INLINE vm m_unordered(vf a, vf b)
 {
     return _mm256_cmp_ps(a, b, _CMP_UNORD_Q);

@@ -5,6 +5,7 @@
  *                                     int32 and of a NaN: INT32_MIN
  *     vi_or(a, b)
  *     vi_max(a, b)                    of signed int32
+ *     vi_max_words(a, b)              of unsigned int16
  *     m_unordered(a, b), m_or(p, q), m_any(m)     m_unordered: one of the two is a NaN
  *     bytes_of(c)                     the low bytes of 16 int32 in 16 / LANES vectors
  *     bytes_store(p, a)               16 bytes
