@@ -127,6 +127,8 @@ V_INLINE void append_iq4(uint32_t from, uint32_t to, const heed_append_rows *a)
         char *out[LANES];
         for (int l = 0; l < LANES; l++)
             append_next(&w, &in[l], &out[l]);
+        for (int l = 0; l < LANES; l++)
+            append_ask(in[l], a->next * append_size(from), BLOCK * append_size(from));
         append_iq4_blocks(from, in, out);
     }
 }
