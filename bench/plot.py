@@ -90,7 +90,7 @@ def metadata(path, source):
     return {"Date": None, "Source": source} if path.endswith(".svg") else None
 
 
-def main(words):
+def read_options(words):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -98,35 +98,11 @@ def main(words):
     parser.add_argument("output")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--source", help="what the figure is drawn from, for its metadata")
-    options = parser.parse_args(words)
-    try:
-        context, rows = results.load(options.input)
-    except ValueError as error:
-        print(f"plot.py: {error}", file=sys.stderr)
-        return 2
-    rows = [
-        r
-        for r in rows.values()
-        if r.name.startswith("attn/") and r.counters() and r.threads == options.threads
-    ]
-    if not rows:
-        print(
-            f"plot.py: {options.input} has no row with {options.threads} threads", file=sys.stderr
-        )
-        return 2
-    try:
-        import matplotlib
-    except ImportError:
-        print(
-            "plot.py: needs matplotlib (python3 -m venv .venv; .venv/bin/pip install matplotlib)",
-            file=sys.stderr,
-        )
-        return 2
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "heed"  # the same bytes for the same figures
-    matplotlib.rcParams["svg.fonttype"] = "none"
-    from matplotlib import pyplot
+    return parser.parse_args(words)
 
+
+def draw(pyplot, context, rows, threads):
+    """The figure of three: peak, prefill and decode."""
     figure, (peak, speed, decode) = pyplot.subplots(
         1, 3, figsize=(15, 6), width_ratios=[1.3, 1, 1]
     )
@@ -155,11 +131,45 @@ def main(words):
     handles = {label: handle for handle, label in reversed(found)}
     figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=8, fontsize=8)
     figure.suptitle(
-        f"{context.get('machine', '')}, {options.threads} thread"
-        f"{'s' if options.threads > 1 else ''}, heed {context.get('commit', '')}",
+        f"{context.get('machine', '')}, {threads} thread"
+        f"{'s' if threads > 1 else ''}, heed {context.get('commit', '')}",
         fontsize=10,
     )
     figure.tight_layout(rect=(0, 0.06, 1, 1))
+    return figure
+
+
+def main(words):
+    options = read_options(words)
+    try:
+        context, rows = results.load(options.input)
+    except ValueError as error:
+        print(f"plot.py: {error}", file=sys.stderr)
+        return 2
+    rows = [
+        r
+        for r in rows.values()
+        if r.name.startswith("attn/") and r.counters() and r.threads == options.threads
+    ]
+    if not rows:
+        print(
+            f"plot.py: {options.input} has no row with {options.threads} threads", file=sys.stderr
+        )
+        return 2
+    try:
+        import matplotlib
+    except ImportError:
+        print(
+            "plot.py: needs matplotlib (python3 -m venv .venv; .venv/bin/pip install matplotlib)",
+            file=sys.stderr,
+        )
+        return 2
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "heed"  # the same bytes for the same figures
+    matplotlib.rcParams["svg.fonttype"] = "none"
+    from matplotlib import pyplot
+
+    figure = draw(pyplot, context, rows, options.threads)
     figure.savefig(options.output, metadata=metadata(options.output, options.source))
     return 0
 
