@@ -42,8 +42,15 @@ static PyObject *attention(signature *sig, PyObject *const *args, Py_ssize_t nar
             PyErr_Format(PyExc_ValueError, "%s is None; an array is needed", sig->names[i]);
             return NULL;
         }
-    if (attn_options_of(&o, value[A_CAUSAL], value[A_WINDOW], value[A_SCALE], value[A_SOFTCAP],
-                        value[A_POSITION], value[A_ACCURACY], value[A_LAYOUT], value[A_DTYPE]) < 0)
+    const attn_given given = {.causal = value[A_CAUSAL],
+                              .window = value[A_WINDOW],
+                              .scale = value[A_SCALE],
+                              .softcap = value[A_SOFTCAP],
+                              .position = value[A_POSITION],
+                              .accuracy = value[A_ACCURACY],
+                              .order = value[A_LAYOUT],
+                              .dtype = value[A_DTYPE]};
+    if (attn_options_of(&o, &given) < 0)
         return NULL;
     memset(&call, 0, sizeof call);
     call.q = value[A_Q], call.k = value[A_K], call.v = value[A_V];
@@ -96,8 +103,14 @@ PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyO
             PyErr_Format(PyExc_ValueError, "%s is None; an array is needed", sig.names[i]);
             return NULL;
         }
-    if (attn_options_of(&o, value[7], value[8], value[9], value[10], value[13], value[17], NULL,
-                        value[21]) < 0)
+    const attn_given given = {.causal = value[7],
+                              .window = value[8],
+                              .scale = value[9],
+                              .softcap = value[10],
+                              .position = value[13],
+                              .accuracy = value[17],
+                              .dtype = value[21]};
+    if (attn_options_of(&o, &given) < 0)
         return NULL;
     o.axes = (layout){{-1, 1, 0, 2}, 3};
     memset(&call, 0, sizeof call);

@@ -32,35 +32,34 @@ static int window_of(PyObject *window, attn_options *o)
     return 0;
 }
 
-int attn_options_of(attn_options *o, PyObject *causal, PyObject *window, PyObject *scale,
-                    PyObject *softcap, PyObject *position, PyObject *accuracy, PyObject *order,
-                    PyObject *dtype)
+int attn_options_of(attn_options *o, const attn_given *given)
 {
     static const char *const accuracies[] = {"default", "exact", "bf16", "split", "int8", NULL};
     memset(o, 0, sizeof *o);
-    if (truth_of(causal, &o->causal) < 0 || layout_of(order, &o->axes) < 0)
+    if (truth_of(given->causal, &o->causal) < 0 || layout_of(given->order, &o->axes) < 0)
         return -1;
-    if (window && window_of(window, o) < 0)
+    if (given->window && window_of(given->window, o) < 0)
         return -1;
-    o->has_scale = scale;
-    if (scale && float_of(scale, "scale", &o->scale) < 0)
+    o->has_scale = given->scale;
+    if (given->scale && float_of(given->scale, "scale", &o->scale) < 0)
         return -1;
-    o->has_softcap = softcap;
-    if (softcap && float_of(softcap, "softcap", &o->softcap) < 0)
+    o->has_softcap = given->softcap;
+    if (given->softcap && float_of(given->softcap, "softcap", &o->softcap) < 0)
         return -1;
-    if (accuracy) {
-        int at = word_of(accuracy, "accuracy", accuracies);
+    if (given->accuracy) {
+        int at = word_of(given->accuracy, "accuracy", accuracies);
         if (at < 0)
             return -1;
         o->accuracy = (uint32_t)at;
     }
-    if (dtype) { /* says what uint16 stands for */
+    if (given->dtype) { /* says what uint16 stands for */
         uint32_t type;
-        if (dtype_of(dtype, "dtype", false, &type) < 0)
+        if (dtype_of(given->dtype, "dtype", false, &type) < 0)
             return -1;
         o->as_bf16 = type == HEED_BF16;
     }
-    o->position = position; /* last: objects that keep options hold it, but not after a failure */
+    /* last: objects that keep options hold it, but not after a failure */
+    o->position = given->position;
     return 0;
 }
 

@@ -346,8 +346,15 @@ static PyObject *cache_attention(PyObject *object, PyObject *const *args, Py_ssi
         PyErr_SetString(PyExc_ValueError, "q is None; an array is needed");
         return NULL;
     }
-    if (attn_options_of(&o, value[1] ? value[1] : Py_True, value[4], value[5], value[6], value[10],
-                        value[15], value[14], value[19]) < 0)
+    const attn_given given = {.causal = value[1] ? value[1] : Py_True,
+                              .window = value[4],
+                              .scale = value[5],
+                              .softcap = value[6],
+                              .position = value[10],
+                              .accuracy = value[15],
+                              .order = value[14],
+                              .dtype = value[19]};
+    if (attn_options_of(&o, &given) < 0)
         return NULL;
     memset(&call, 0, sizeof call);
     call.cache = (cache_object *)object;

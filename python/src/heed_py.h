@@ -191,9 +191,12 @@ typedef struct attn_call {
     int64_t max_batch, max_q_len, max_kv_len;
 } attn_call;
 
-int attn_options_of(attn_options *o, PyObject *causal, PyObject *window, PyObject *scale,
-                    PyObject *softcap, PyObject *position, PyObject *accuracy, PyObject *order,
-                    PyObject *dtype);
+/* Options as the caller gave them; all borrowed, NULL where not given. */
+typedef struct attn_given {
+    PyObject *causal, *window, *scale, *softcap, *position, *accuracy, *order, *dtype;
+} attn_given;
+
+int attn_options_of(attn_options *o, const attn_given *given);
 /* Fills a desc's features, position and numbers. */
 void attn_options_into(const attn_options *o, bool alibi, heed_attn_desc *desc);
 PyObject *attn_call_run(const attn_options *o, const attn_call *call);

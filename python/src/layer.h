@@ -18,9 +18,14 @@ int make_linear(heed_context *context, heed_linear_desc *desc, PyObject *weight,
 extern PyObject *linear_type;
 int linear_init(PyObject *module);
 
-/* ---- rotary.c: its frequencies are held in `freq` */
-int rotary_numbers(heed_rotary_desc *r, numbers *freq, PyObject *style, PyObject *dims,
-                   PyObject *base, PyObject *scale, PyObject *mscale, PyObject *given_freq,
-                   int64_t dim);
+/* ---- rotary.c */
+
+/* Rotary positions as the caller gave them; all borrowed, NULL where not given. */
+typedef struct rotary_given {
+    PyObject *style, *dims, *base, *scale, *mscale, *freq;
+} rotary_given;
+
+/* For rows of dim numbers; r's frequencies are held in `freq`. */
+int rotary_numbers(heed_rotary_desc *r, numbers *freq, const rotary_given *given, int64_t dim);
 
 #endif

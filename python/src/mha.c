@@ -21,8 +21,7 @@ static int read_rotary(mha_object *self, PyObject *rotary)
     if (!rotary || rotary == Py_False)
         return 0;
     if (rotary == Py_True)
-        return rotary_numbers(&self->rotary, &self->freq, NULL, NULL, NULL, NULL, NULL, NULL,
-                              self->desc.qk_dim);
+        return rotary_numbers(&self->rotary, &self->freq, &(rotary_given){NULL}, self->desc.qk_dim);
     if (!PyDict_Check(rotary)) {
         PyErr_Format(PyExc_ValueError,
                      "rotary is %R; True or a dict with what heed.rotary takes is needed", rotary);
@@ -31,10 +30,13 @@ static int read_rotary(mha_object *self, PyObject *rotary)
     while (PyDict_Next(rotary, &at, &name, &item))
         if (word_of(name, "a key of rotary", known) < 0)
             return -1;
-    return rotary_numbers(&self->rotary, &self->freq, dict_item(rotary, "style"),
-                          dict_item(rotary, "dims"), dict_item(rotary, "base"),
-                          dict_item(rotary, "scale"), dict_item(rotary, "mscale"),
-                          dict_item(rotary, "freq"), self->desc.qk_dim);
+    const rotary_given given = {.style = dict_item(rotary, "style"),
+                                .dims = dict_item(rotary, "dims"),
+                                .base = dict_item(rotary, "base"),
+                                .scale = dict_item(rotary, "scale"),
+                                .mscale = dict_item(rotary, "mscale"),
+                                .freq = dict_item(rotary, "freq")};
+    return rotary_numbers(&self->rotary, &self->freq, &given, self->desc.qk_dim);
 }
 
 static int heads_of(PyObject *object, const char *name, uint32_t *out)
@@ -137,10 +139,15 @@ static int describe(mha_object *self, const heed_linear_desc linear[4], bool has
 static int mha_make(mha_object *self, PyObject *const value[N_M])
 {
     heed_linear_desc linear[4];
+    const attn_given given = {.causal = value[M_CAUSAL],
+                              .window = value[M_WINDOW],
+                              .scale = value[M_SCALE],
+                              .softcap = value[M_SOFTCAP],
+                              .position = value[M_POSITION],
+                              .accuracy = value[M_ACCURACY]};
     self->context = current_context();
     if (!self->context || truth_of(value[M_CROSS], &self->cross) < 0 ||
-        attn_options_of(&self->options, value[M_CAUSAL], value[M_WINDOW], value[M_SCALE],
-                        value[M_SOFTCAP], value[M_POSITION], value[M_ACCURACY], NULL, NULL) < 0)
+        attn_options_of(&self->options, &given) < 0)
         return -1;
     Py_XINCREF(self->options.position);
     if (heads_of(value[M_Q_HEADS], "q_heads", &self->desc.q_heads) < 0 ||

@@ -52,8 +52,14 @@ static int plan_make(plan_object *self, heed_context *context, PyObject *const v
 {
     heed_attn_desc *desc = &self->desc;
     uint32_t q_type = HEED_F32, kv_type;
-    if (attn_options_of(&self->options, value[7], value[8], value[9], value[10], value[11],
-                        value[12], value[13], NULL) < 0)
+    const attn_given given = {.causal = value[7],
+                              .window = value[8],
+                              .scale = value[9],
+                              .softcap = value[10],
+                              .position = value[11],
+                              .accuracy = value[12],
+                              .order = value[13]};
+    if (attn_options_of(&self->options, &given) < 0)
         return -1;
     Py_XINCREF(self->options.position);
     if (!value[0] || !value[1]) {

@@ -1,16 +1,14 @@
 /* rotary: rotary positions of rows. */
 #include "layer.h"
 
-int rotary_numbers(heed_rotary_desc *r, numbers *freq, PyObject *style, PyObject *dims,
-                   PyObject *base, PyObject *scale, PyObject *mscale, PyObject *given_freq,
-                   int64_t dim)
+int rotary_numbers(heed_rotary_desc *r, numbers *freq, const rotary_given *given, int64_t dim)
 {
     static const char *const styles[] = {"half", "interleaved", NULL};
-    int at = style ? word_of(style, "style", styles) : 0;
+    int at = given->style ? word_of(given->style, "style", styles) : 0;
     int64_t turned = dim;
     numbers_none(freq);
     memset(r, 0, sizeof *r);
-    if (at < 0 || (dims && int64_of(dims, "dims", 1, &turned) < 0))
+    if (at < 0 || (given->dims && int64_of(given->dims, "dims", 1, &turned) < 0))
         return -1;
     if (turned > dim || turned % 2) {
         PyErr_Format(PyExc_ValueError,
@@ -20,12 +18,12 @@ int rotary_numbers(heed_rotary_desc *r, numbers *freq, PyObject *style, PyObject
     }
     r->style = at ? HEED_ROTARY_INTERLEAVED : HEED_ROTARY_HALF;
     r->dims = (uint32_t)turned;
-    if ((base && float_of(base, "base", &r->base) < 0) ||
-        (scale && float_of(scale, "scale", &r->scale) < 0) ||
-        (mscale && float_of(mscale, "mscale", &r->mscale) < 0))
+    if ((given->base && float_of(given->base, "base", &r->base) < 0) ||
+        (given->scale && float_of(given->scale, "scale", &r->scale) < 0) ||
+        (given->mscale && float_of(given->mscale, "mscale", &r->mscale) < 0))
         return -1;
-    if (given_freq) {
-        if (floats_of(freq, given_freq, "freq", turned / 2) < 0)
+    if (given->freq) {
+        if (floats_of(freq, given->freq, "freq", turned / 2) < 0)
             return -1;
         r->freq = freq->data;
     }
@@ -82,11 +80,16 @@ typedef struct rotary_call {
 static int read_rows(rotary_call *c, PyObject *const value[N_R], const layout *axes, uint32_t type)
 {
     heed_rotary_args *a = &c->args;
+    const rotary_given given = {.style = value[R_STYLE],
+                                .dims = value[R_DIMS],
+                                .base = value[R_BASE],
+                                .scale = value[R_SCALE],
+                                .mscale = value[R_MSCALE],
+                                .freq = value[R_FREQ]};
     int64_t shape[4], out_shape[4];
     if (float_array(&c->x, value[R_X], "x", false, type) < 0 ||
         in_layout(&c->x, axes, "x", shape, a->x.stride) < 0 ||
-        rotary_numbers(&a->rotary, &c->freq, value[R_STYLE], value[R_DIMS], value[R_BASE],
-                       value[R_SCALE], value[R_MSCALE], value[R_FREQ], shape[3]) < 0)
+        rotary_numbers(&a->rotary, &c->freq, &given, shape[3]) < 0)
         return -1;
     if (value[R_OUT] ? float_array(&c->y, value[R_OUT], "out", true,
                                    type == HEED_BF16 ? HEED_BF16 : HEED_DTYPE_NONE) < 0
