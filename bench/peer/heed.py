@@ -176,21 +176,7 @@ class Attention:
 
     def __init__(self, library, problem, threads):
         self.c, self.problem = library.c, problem
-        kind = DTYPE[problem.dtype]
-        desc = Desc(
-            struct_size=ctypes.sizeof(Desc),
-            q_heads=problem.q_heads,
-            kv_heads=problem.kv_heads,
-            qk_dim=problem.qk_dim,
-            v_dim=problem.v_dim,
-            q_type=kind,
-            k_type=kind,
-            v_type=kind,
-            out_type=kind,
-            max_batch=problem.batch,
-            max_q_len=problem.q_len,
-            max_kv_len=problem.kv_len,
-        )
+        desc = self._describe()
         self.out = problem._view(
             np.zeros(
                 problem.batch * problem.q_heads * problem.q_len * problem.v_dim,
@@ -210,21 +196,60 @@ class Attention:
             v=view(problem.v[0]),
             out=view(self.out),
         )
+        self._position(desc)
+        self._score(desc)
+        self._mask(desc)
+        self.plan = ctypes.c_void_p()
+        if self.c.heed_attn_create(
+            library.context(threads), ctypes.byref(desc), ctypes.byref(self.plan)
+        ):
+            raise RuntimeError(self.c.heed_last_error().decode())
+        self._prepare(threads)
+
+    def _describe(self):
+        """The shape and the types."""
+        problem = self.problem
+        kind = DTYPE[problem.dtype]
+        return Desc(
+            struct_size=ctypes.sizeof(Desc),
+            q_heads=problem.q_heads,
+            kv_heads=problem.kv_heads,
+            qk_dim=problem.qk_dim,
+            v_dim=problem.v_dim,
+            q_type=kind,
+            k_type=kind,
+            v_type=kind,
+            out_type=kind,
+            max_batch=problem.batch,
+            max_q_len=problem.q_len,
+            max_kv_len=problem.kv_len,
+        )
+
+    def _position(self, desc):
+        problem = self.problem
         if problem.mask_kind in ("causal", "window512"):
             desc.features |= HAS_CAUSAL
             desc.position = POS_BOTTOM_RIGHT
         if problem.mask_kind == "window512":
             desc.features |= HAS_WINDOW
             desc.window_left, desc.window_right = 511, -1
+
+    def _score(self, desc):
+        """What is done to scores after the product."""
+        problem = self.problem
         if problem.score == "softcap":
             desc.features |= HAS_SOFTCAP
             desc.softcap = problem.capped_at
         if problem.score == "bias":
             desc.features |= HAS_BIAS
-            desc.bias_type = kind
+            desc.bias_type = DTYPE[problem.dtype]
             self.args.bias = View(
                 problem.bias.ctypes.data, (ctypes.c_int64 * 4)(0, 0, problem.kv_len, 1)
             )
+
+    def _mask(self, desc):
+        """A mask as bools, ranges or blocks of keys; self.mask holds its memory."""
+        problem = self.problem
         if problem.mask_kind in ("half", "random"):
             desc.features |= HAS_MASK
             self.mask = problem.mask().astype(np.uint8)
@@ -246,11 +271,10 @@ class Attention:
             self.args.key_blocks = View(
                 self.mask.ctypes.data, (ctypes.c_int64 * 4)(0, 0, self.mask.shape[1], 1)
             )
-        self.plan = ctypes.c_void_p()
-        if self.c.heed_attn_create(
-            library.context(threads), ctypes.byref(desc), ctypes.byref(self.plan)
-        ):
-            raise RuntimeError(self.c.heed_last_error().decode())
+
+    def _prepare(self, threads):
+        """The workspace, and the words of the call."""
+        problem = self.problem
         size = self.c.heed_attn_workspace_bytes(self.plan, ctypes.c_uint32(threads))
         memory = np.empty(size + 64, np.uint8)
         self.workspace = memory[-memory.ctypes.data % 64 :][:size]
