@@ -16,12 +16,13 @@ static PyObject *dict_item(PyObject *dict, const char *name)
 static int read_rotary(mha_object *self, PyObject *rotary)
 {
     static const char *const known[] = {"style", "dims", "base", "scale", "mscale", "freq", NULL};
+    rotary_given given = {.style = NULL}; /* nothing */
     PyObject *name, *item;
     Py_ssize_t at = 0;
     if (!rotary || rotary == Py_False)
         return 0;
     if (rotary == Py_True)
-        return rotary_numbers(&self->rotary, &self->freq, &(rotary_given){NULL}, self->desc.qk_dim);
+        return rotary_numbers(&self->rotary, &self->freq, &given, self->desc.qk_dim);
     if (!PyDict_Check(rotary)) {
         PyErr_Format(PyExc_ValueError,
                      "rotary is %R; True or a dict with what heed.rotary takes is needed", rotary);
@@ -30,12 +31,12 @@ static int read_rotary(mha_object *self, PyObject *rotary)
     while (PyDict_Next(rotary, &at, &name, &item))
         if (word_of(name, "a key of rotary", known) < 0)
             return -1;
-    const rotary_given given = {.style = dict_item(rotary, "style"),
-                                .dims = dict_item(rotary, "dims"),
-                                .base = dict_item(rotary, "base"),
-                                .scale = dict_item(rotary, "scale"),
-                                .mscale = dict_item(rotary, "mscale"),
-                                .freq = dict_item(rotary, "freq")};
+    given = (rotary_given){.style = dict_item(rotary, "style"),
+                           .dims = dict_item(rotary, "dims"),
+                           .base = dict_item(rotary, "base"),
+                           .scale = dict_item(rotary, "scale"),
+                           .mscale = dict_item(rotary, "mscale"),
+                           .freq = dict_item(rotary, "freq")};
     return rotary_numbers(&self->rotary, &self->freq, &given, self->desc.qk_dim);
 }
 
