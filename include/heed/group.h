@@ -117,8 +117,8 @@ typedef struct heed_partition {
  * Attention by a group; every rank calls it.
  *
  * plan     of the whole problem, the same on every rank but for max_batch, max_q_len and max_kv_len, which
- *          cover what this rank holds, and with row_first max_rows. Positions, causality, windows and ALiBi are those of whole
- *          sequences. Refused with HEED_ERR_UNSUPPORTED and the reason: HEED_HAS_WEIGHTS and
+ *          cover what this rank holds, and with row_first max_rows. Positions, causality, windows and ALiBi
+ *          are those of whole sequences. Refused with HEED_ERR_UNSUPPORTED and the reason: HEED_HAS_WEIGHTS and
  *          HEED_HAS_SCORES, and what docs/nodes.md lists for ring.
  * args     as in heed_attn_run, of this rank:
  *          k, v          its keys: of each sequence its parts behind each other, in the order of the
