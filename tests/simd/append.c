@@ -90,6 +90,7 @@ static void check(heed_append_rows a, const char *what)
         a.to_stride = a.dim;
         a.from_stride = a.dim;
         if (fresh) {
+            a.scale = a.zero = NULL;
             a.fresh_scale = scale;
             a.fresh_zero = zero;
             a.scale_stride = 1;
