@@ -36,6 +36,8 @@ typedef struct prefill {
     int32_t values;    /* are the values of the block at hand still to come? */
     int32_t n_fetches; /* with every step of the products at hand */
     fetch fetch[5];
+    heed_rows next_q, next_k; /* of the kv head that most likely comes next; data NULL: of none */
+    const panel *first_panel; /* whose rows are the first of that head, too */
 } prefill;
 
 /* ---- a panel's rows ---------------------------------------------------------------------------
@@ -351,22 +353,54 @@ static void plan_fetch(prefill *f, const block *b, const heed_rows *rows, const 
     f->n_fetches += fetch_begin(t, f->tile, dims, steps);
 }
 
+/* Rows of the next `heads` heads at the places of those at hand, which are the last of so many; or, where
+ * the heads of a row lie side by side and these are the last of all, those behind n rows. */
+static heed_rows next_rows(const heed_rows *rows, uint32_t type, int64_t heads, int64_t first,
+                           int64_t all, int64_t n)
+{
+    heed_rows next = *rows;
+    int64_t to = heads * rows->head_stride;
+    if (first + heads == all && rows->row_stride >= all * rows->head_stride)
+        to = n * rows->row_stride - first * rows->head_stride;
+    next.data = (char *)rows->data + heed_offset_bytes(type, to);
+    return next;
+}
+
+/* Where a tile has all rows of its heads, those of the next kv head most likely come next, or the first of
+ * the next sequence: a guess, which costs little where it is wrong. */
+static void guess_next_head(prefill *f)
+{
+    const heed_problem *p = f->problem;
+    const heed_tile *tile = f->tile;
+    if (tile->q_count < tile->q_len || tile->k_first == tile->k_end)
+        return;
+    f->next_q =
+        next_rows(&tile->q, p->q_type, tile->n_heads, tile->first_head, p->q_heads, tile->q_len);
+    f->next_k = next_rows(&tile->k, p->k_type, 1, tile->kv_head, p->kv_heads, tile->kv_len);
+}
+
 /* What is brought closer during the products of a panel, number i of the n that the block at hand
- * has left: its share of the next block, this block's values if they are still to come, the queries
- * that are packed next, and the place of its results before they are written. */
+ * has left: its share of the next block, or of the next head's first, this block's values if they are
+ * still to come, the queries that are packed next, and the place of its results before they are written. */
 static void plan_fetches(prefill *f, const panel *p, const block *b, const panel *next, int64_t i,
                          int64_t n)
 {
     const heed_problem *problem = f->problem;
     const heed_tile *tile = f->tile;
     const int64_t left = tile->k_end - f->end, most = f->layout.key_block;
+    const int64_t from = left > 0 ? f->end : tile->k_first, all = tile->k_end - from;
+    const uint32_t keys = (uint32_t)(all < most ? all : most), of = (uint32_t)n;
+    const int64_t first = from + keys * (uint32_t)i / of,
+                  end = from + keys * (uint32_t)(i + 1) / of;
     f->n_fetches = 0;
     if (left > 0) {
-        const uint32_t keys = (uint32_t)(left < most ? left : most), of = (uint32_t)n;
-        const int64_t first = f->end + keys * (uint32_t)i / of;
-        const int64_t end = f->end + keys * (uint32_t)(i + 1) / of;
         plan_fetch(f, b, &tile->k, NULL, problem->k_type, problem->qk_dim, first, end);
         plan_fetch(f, b, &tile->v, NULL, problem->v_type, problem->v_dim, first, end);
+    } else if (f->next_k.data) {
+        plan_fetch(f, b, &f->next_k, NULL, problem->k_type, problem->qk_dim, first, end);
+        if (i == 0)
+            plan_fetch(f, b, &f->next_q, f->first_panel, problem->q_type, problem->qk_dim,
+                       f->first_panel->unused, PANEL);
     }
     if (f->values)
         plan_fetch(f, b, &tile->v, NULL, problem->v_type, problem->v_dim,

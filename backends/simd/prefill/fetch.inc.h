@@ -13,16 +13,17 @@ typedef struct fetch {
     int64_t page_stride, stride,
         row_bytes; /* in elements; from row to row, and of a row, in bytes */
     uint32_t type;
-    int64_t next, end;        /* rows that nothing has been brought of */
-    const char *at, *to;      /* the memory at hand */
-    int64_t step_bytes;       /* a multiple of 64 */
+    int64_t next, end;   /* rows whose place is not known yet */
+    const char *at, *to; /* what is left of the row at hand */
+    int64_t even;        /* rows that follow it at the stride */
+    int64_t step_bytes;  /* a multiple of 64 */
 } fetch;
 
-/* To the next row, or to all that follow without a gap. */
+/* To the next rows that lie at one stride; those without a gap count as one. */
 V_NOINLINE void fetch_next_rows(const heed_problem *problem, const heed_tile *tile, fetch *t)
 {
     const int64_t i = t->next, left = t->end - i, page_len = problem->page_len;
-    int64_t even = left, offset; /* even: rows at one stride */
+    int64_t even = left, offset;
     if (t->panel) {
         offset = row_offset(t->panel, t->rows, i);
         even = tile->q_first + tile->q_count - t->panel->query[i];
@@ -31,24 +32,30 @@ V_NOINLINE void fetch_next_rows(const heed_problem *problem, const heed_tile *ti
         if (tile->pages)
             even = page_len - i % page_len;
     }
-    int64_t n = t->stride != t->row_bytes ? 1 : even < left ? even : left;
+    even = even < left ? even : left;
+    const int64_t row = t->stride == t->row_bytes ? even * t->row_bytes : t->row_bytes;
     t->at = (const char *)t->rows->data + heed_offset_bytes(t->type, offset);
-    t->to = t->at + n * t->row_bytes;
-    t->next += n;
+    t->to = t->at + row;
+    t->next += even;
+    t->even = t->stride == t->row_bytes ? 0 : even - 1;
 }
 
 /* What is due with a step. */
 V_INLINE void fetch_step(const heed_problem *problem, const heed_tile *tile, fetch *t)
 {
-    for (int64_t n, left = t->step_bytes; left > 0; t->at += n, left -= n) {
+    for (int64_t left = t->step_bytes; left > 0; left -= 64, t->at += 64) {
         if (t->at >= t->to) {
-            if (t->next >= t->end)
+            if (t->even) {
+                t->even--;
+                t->to += t->stride;
+                t->at = t->to - t->row_bytes;
+            } else if (t->next < t->end) {
+                fetch_next_rows(problem, tile, t);
+            } else {
                 return;
-            fetch_next_rows(problem, tile, t);
+            }
         }
-        n = t->to - t->at < left ? t->to - t->at : left;
-        for (const char *at = t->at, *to = at + n; at < to; at += 64)
-            V_PREFETCH_L2(at);
+        V_PREFETCH_L2(t->at);
     }
 }
 
@@ -60,7 +67,7 @@ V_INLINE void fetch_step(const heed_problem *problem, const heed_tile *tile, fet
 static int fetch_begin(fetch *t, const heed_tile *tile, int64_t dims, uint32_t steps)
 {
     const heed_rows *rows = t->rows;
-    t->page_stride = rows == &tile->k ? tile->k_page_stride : tile->v_page_stride;
+    t->page_stride = rows == &tile->v ? tile->v_page_stride : tile->k_page_stride;
     t->stride = heed_offset_bytes(t->type, rows->row_stride);
     t->row_bytes = heed_offset_bytes(t->type, dims);
     const int near = !t->panel && !tile->pages && t->stride < NEAR_BYTES && t->stride > -NEAR_BYTES;

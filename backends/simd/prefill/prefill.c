@@ -279,6 +279,7 @@ static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
     /* A single panel and block would not pay for it. */
     const int fetches = n > 1 || tile->k_end - tile->k_first > f->layout.key_block;
     int64_t loaded = 0; /* panels whose queries have been packed */
+    f->first_panel = p[0];
     for (int64_t first = tile->k_first; first < tile->k_end; first = f->end) {
         int64_t first_panel = -1;
         set_block(f, first);
@@ -354,6 +355,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_prefill)(const heed_simd_tuning *tuning,
     }
 
     f.shared = mask_is_shared(&f);
+    guess_next_head(&f);
     cursor at = {0, 0};
     while (at.head < tile->n_heads) {
         int64_t n = 0;
