@@ -216,6 +216,12 @@ static code_key key_scales(const heed_problem *problem, const heed_tile *tile,
                : code_key_of(quant, 0, j);
 }
 
+/* Are rows copied as they are? The usual case, without questions in its loops. */
+static int is_plain(uint32_t type, int64_t dim_stride)
+{
+    return type == HEED_F32 && dim_stride == 1;
+}
+
 #define CODE_COLUMNS 256 /* of V decoded at a time */
 
 /* Columns [0, columns) of a row of floats to groups of STEP columns, zeros behind the last. */
@@ -234,6 +240,7 @@ V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, in
 {
     uint32_t type = problem->k_type, bytes = heed_dtype_bytes(type);
     int64_t dims = problem->qk_dim, stride = tile->k.dim_stride;
+    const int plain = is_plain(type, stride);
     for (int64_t j = first; j < end; j++, out += dims) {
         if (is_hidden(needed, j - first)) {
             memset(out, 0, (size_t)dims * sizeof *out);
@@ -246,6 +253,8 @@ V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, in
             code_row(type, key, stride, 0, dims, &scales, out);
             continue;
         }
+        for (; plain && d + LANES <= dims; d += LANES)
+            v_store(out + d, v_load((const float *)(const void *)key + d));
         for (; d + LANES <= dims; d += LANES)
             v_store(out + d, v_gather_type(type, key + d * stride * (int64_t)bytes, stride, LANES));
         if (d < dims)
@@ -265,6 +274,7 @@ V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, 
 {
     uint32_t type = problem->v_type, bytes = heed_dtype_bytes(type);
     int64_t columns = problem->v_dim, stride = tile->v.dim_stride;
+    const int plain = is_plain(type, stride);
     for (int64_t j = first; j < end; j++, out += STEP) {
         float *to = out;
         if (is_hidden(needed, j - first)) {
@@ -283,8 +293,14 @@ V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, 
             }
             continue;
         }
+        int64_t d = 0;
 #if HEED_PREFILL_STEP(LANES) < LANES
-        for (int64_t d = 0; d < columns; d += LANES, to += 2 * group) {
+        for (; plain && d + LANES <= columns; d += LANES, to += 2 * group) {
+            const vf x = v_load((const float *)(const void *)key + d);
+            v_store_low(to, x);
+            v_store_high(to + group, x);
+        }
+        for (; d < columns; d += LANES, to += 2 * group) {
             int n = columns - d < LANES ? (int)(columns - d) : LANES;
             vf x = v_gather_type(type, key + d * stride * (int64_t)bytes, stride, n);
             v_store_low(to, x);
@@ -292,7 +308,9 @@ V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, 
                 v_store_high(to + group, x);
         }
 #else
-        for (int64_t d = 0; d < whole_steps(columns); d += LANES) {
+        for (; plain && d + LANES <= columns; d += LANES)
+            v_store(to + d / STEP * group + d % STEP, v_load((const float *)(const void *)key + d));
+        for (; d < whole_steps(columns); d += LANES) {
             int n = columns - d < LANES ? (int)(columns - d) : LANES;
             vf x = n > 0 ? v_gather_type(type, key + d * stride * (int64_t)bytes, stride, n)
                          : v_zero();
