@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+import typing
 
 import numpy as np
 import torch
@@ -25,23 +26,55 @@ import torch
 import heed
 import heed.torch
 
-# name, batch, query heads, kv heads, rows, keys, dim, causal, tokens outside of heads
+class Shape(typing.NamedTuple):
+    name: str
+    batch: int
+    heads: int
+    kv_heads: int
+    rows: int
+    keys: int
+    dim: int
+    causal: bool = False
+    token_major: bool = False  # [batch, rows, heads, dim] in memory
+    mask: str = ""  # random: half of the pairs; bias: numbers; drafts: the rows are the last keys'
+    v_dim: int = 0  # dim
+
+    def mask_of(self, dtype):
+        pairs = self.rows, self.keys
+        return {"": lambda: None, "random": lambda: torch.rand(pairs) < 0.5,
+                "bias": lambda: torch.randn(pairs).to(dtype),
+                "drafts": lambda: torch.ones(pairs, dtype=torch.bool).tril(self.keys - self.rows)}[self.mask]()
+
+
+def prefill(keys, dim, causal=False, mask=""):
+    what = {"random": "randommask", "bias": "bias"}.get(mask, "causal" if causal else "full")
+    return Shape(f"prefill_b1_h8_s{keys}_d{dim}_{what}", 1, 8, 8, keys, keys, dim, causal, mask=mask)
+
+
+def decode(keys, batch=1, heads=32, rows=1, token_major=False):
+    kind = "decodetm" if token_major else "batchdecode" if batch > 1 else f"spec_q{rows}" if rows > 1 else "decode"
+    return Shape(f"{kind}_b{batch}_hq{heads}_hkv8_kv{keys}_d128", batch, heads, 8, rows, keys, 128,
+                 token_major=token_major, mask="drafts" if rows > 1 else "")
+
+
+# Those of bench/shapes.h that scaled_dot_product_attention has arguments for, in less than 4 GiB and a minute.
 SHAPES = [
-    ("small_b4_h4_s10_d8", 4, 4, 4, 10, 10, 8, False, False),
-    ("small_b4_h4_s1_d8", 4, 4, 4, 1, 1, 8, False, False),
-    ("bert_b4_h12_s128_d64", 4, 12, 12, 128, 128, 64, False, False),
-    ("prefill_b1_h8_s512_d64_full", 1, 8, 8, 512, 512, 64, False, False),
-    ("prefill_b1_h8_s512_d64_causal", 1, 8, 8, 512, 512, 64, True, False),
-    ("prefill_b1_h8_s512_d128_full", 1, 8, 8, 512, 512, 128, False, False),
-    ("prefill_b1_h8_s2048_d64_full", 1, 8, 8, 2048, 2048, 64, False, False),
-    ("prefill_b1_h8_s2048_d64_causal", 1, 8, 8, 2048, 2048, 64, True, False),
-    ("prefill_b1_h8_s2048_d128_full", 1, 8, 8, 2048, 2048, 128, False, False),
-    ("bshd_b1_h32_s512_d128_full", 1, 32, 32, 512, 512, 128, False, True),
-    ("vision_b1_h16_s5776_d72", 1, 16, 16, 5776, 5776, 72, False, False),
-    ("decode_b1_hq32_hkv8_kv1024_d128", 1, 32, 8, 1, 1024, 128, False, False),
-    ("decode_b1_hq32_hkv8_kv8192_d128", 1, 32, 8, 1, 8192, 128, False, False),
-    ("decodetm_b1_hq32_hkv8_kv8192_d128", 1, 32, 8, 1, 8192, 128, False, True),
-    ("batchdecode_b16_hq32_hkv8_kv1024_d128", 16, 32, 8, 1, 1024, 128, False, False),
+    Shape("small_b4_h4_s10_d8", 4, 4, 4, 10, 10, 8),
+    Shape("small_b4_h4_s1_d8", 4, 4, 4, 1, 1, 8),
+    Shape("bert_b4_h12_s128_d64", 4, 12, 12, 128, 128, 64),
+    *(prefill(keys, dim, causal) for keys in (512, 2048) for dim in (64, 128) for causal in (False, True)),
+    prefill(2048, 64, mask="random"),
+    prefill(2048, 64, mask="bias"),
+    *(prefill(keys, 64, causal) for keys in (4096, 8192) for causal in (False, True)),
+    *(prefill(8192, 128, causal) for causal in (False, True)),
+    Shape("bshd_b1_h32_s512_d128_full", 1, 32, 32, 512, 512, 128, token_major=True),
+    Shape("vision_b1_h16_s5776_d72", 1, 16, 16, 5776, 5776, 72),
+    *(decode(keys) for keys in (1024, 8192, 32768, 65536)),
+    decode(8192, heads=64),
+    *(decode(keys, token_major=True) for keys in (1024, 8192, 32768)),
+    *(decode(keys, batch=16) for keys in (1024, 8192)),
+    *(decode(8192, rows=rows) for rows in (4, 16)),
+    Shape("mla_d576_dv512_kv8192", 1, 16, 1, 1, 8192, 576, v_dim=512),
 ]
 
 CALLER = """
@@ -124,19 +157,23 @@ def call_overhead(options):
 def sdpa(options):
     torch.set_num_threads(options.threads)
     print(f"\n{'sdpa':40} type  torch us   heed us   torch / heed  ({options.threads} threads)")
-    for name, batch, heads, kv_heads, rows, keys, dim, causal, token_major in SHAPES:
-        if not re.search(options.shapes, name):
+    for shape in SHAPES:
+        if not re.search(options.shapes, shape.name):
             continue
         for dtype in (torch.float32, torch.bfloat16):
-            def made(heads, rows):
-                x = torch.randn(batch, rows, heads, dim) if token_major else torch.randn(batch, heads, rows, dim)
-                return (x.transpose(1, 2) if token_major else x).to(dtype)
+            def made(heads, rows, dim):
+                x = (torch.randn(shape.batch, rows, heads, dim).transpose(1, 2) if shape.token_major
+                     else torch.randn(shape.batch, heads, rows, dim))
+                return x.to(dtype)
 
-            q, k, v = made(heads, rows), made(kv_heads, keys), made(kv_heads, keys)
-            named = {"is_causal": causal, "enable_gqa": heads != kv_heads}
+            q, k = made(shape.heads, shape.rows, shape.dim), made(shape.kv_heads, shape.keys, shape.dim)
+            v = made(shape.kv_heads, shape.keys, shape.v_dim or shape.dim)
+            named = {"is_causal": shape.causal, "enable_gqa": shape.heads != shape.kv_heads,
+                     "attn_mask": shape.mask_of(dtype)}
             theirs, ours = in_turn([lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, **named),
                                     lambda: heed.torch.sdpa(q, k, v, **named)], options.seconds)
-            print(f"{name:40} {str(dtype)[6:9]}  {theirs * 1e6:9.1f} {ours * 1e6:9.1f}   {theirs / ours:9.2f}", flush=True)
+            print(f"{shape.name:40} {str(dtype)[6:9]}  {theirs * 1e6:9.1f} {ours * 1e6:9.1f}   {theirs / ours:9.2f}",
+                  flush=True)
 
 
 def model(options):
