@@ -353,15 +353,22 @@ static void plan_fetch(prefill *f, const block *b, const heed_rows *rows, const 
     f->n_fetches += fetch_begin(t, f->tile, dims, steps);
 }
 
-/* Rows of the next `heads` heads at the places of those at hand, which are the last of so many; or, where
- * the heads of a row lie side by side and these are the last of all, those behind n rows. */
+/* No guesses beyond strides of so many elements: those of an axis of one may be anything. */
+#define GUESS_STRIDE (INT64_C(1) << 28)
+
+/* Rows of the next `heads` heads at the places of those at hand, which are from `first` on, of `all`; or,
+ * where the heads of a row lie side by side and these are the last, those behind its n rows. */
 static heed_rows next_rows(const heed_rows *rows, uint32_t type, int64_t heads, int64_t first,
                            int64_t all, int64_t n)
 {
     heed_rows next = *rows;
-    int64_t to = heads * rows->head_stride;
-    if (first + heads == all && rows->row_stride >= all * rows->head_stride)
-        to = n * rows->row_stride - first * rows->head_stride;
+    const int64_t head = rows->head_stride, row = rows->row_stride;
+    next.data = NULL;
+    if (head <= -GUESS_STRIDE || head >= GUESS_STRIDE || row <= -GUESS_STRIDE ||
+        row >= GUESS_STRIDE)
+        return next;
+    const int64_t to =
+        first + heads == all && row >= all * head ? n * row - first * head : heads * head;
     next.data = (char *)rows->data + heed_offset_bytes(type, to);
     return next;
 }
@@ -396,7 +403,7 @@ static void plan_fetches(prefill *f, const panel *p, const block *b, const panel
     if (left > 0) {
         plan_fetch(f, b, &tile->k, NULL, problem->k_type, problem->qk_dim, first, end);
         plan_fetch(f, b, &tile->v, NULL, problem->v_type, problem->v_dim, first, end);
-    } else if (f->next_k.data) {
+    } else if (f->next_q.data && f->next_k.data) {
         plan_fetch(f, b, &f->next_k, NULL, problem->k_type, problem->qk_dim, first, end);
         if (i == 0)
             plan_fetch(f, b, &f->next_q, f->first_panel, problem->q_type, problem->qk_dim,
