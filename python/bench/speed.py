@@ -26,6 +26,7 @@ import torch
 import heed
 import heed.torch
 
+
 class Shape(typing.NamedTuple):
     name: str
     batch: int
@@ -57,7 +58,8 @@ def decode(keys, batch=1, heads=32, rows=1, token_major=False):
                  token_major=token_major, mask="drafts" if rows > 1 else "")
 
 
-# Those of bench/shapes.h that scaled_dot_product_attention has arguments for, in less than 4 GiB and a minute.
+# Those of bench/shapes.h that scaled_dot_product_attention can do, in less than 4 GiB and a minute; but for masks
+# with structure, for which bench/peers takes its dense mask and FlexAttention.
 SHAPES = [
     Shape("small_b4_h4_s10_d8", 4, 4, 4, 10, 10, 8),
     Shape("small_b4_h4_s1_d8", 4, 4, 4, 1, 1, 8),
@@ -119,9 +121,13 @@ def turns(calls, seconds):
     return took
 
 
-def in_turn(calls, seconds):
+def tenth(took):
     """What a tenth of the turns are faster than."""
-    return [statistics.quantiles(list_, n=10)[0] for list_ in turns(calls, seconds)]
+    return [statistics.quantiles(list_, n=10)[0] for list_ in took]
+
+
+def in_turn(calls, seconds):
+    return tenth(turns(calls, seconds))
 
 
 def _timed(call, n):
@@ -204,7 +210,7 @@ def model(options):
                 return net(input_ids=ids, attention_mask=mask).last_hidden_state
 
         took = turns([lambda: run("sdpa"), lambda: run("heed")], max(options.seconds, 30))
-        theirs, ours = (statistics.quantiles(list_, n=10)[0] for list_ in took)
+        theirs, ours = tenth(took)
         pairs = statistics.quantiles((a / b for a, b in zip(*took)), n=4)
         a, b = (run(name)[mask.bool()] for name in ("sdpa", "heed"))
         cosine = torch.nn.functional.cosine_similarity(a.double(), b.double(), dim=1).min()
