@@ -154,30 +154,89 @@ static inline void tile_zero(tile_unit *unit, int n)
     memset(unit->reg[n], 0, sizeof unit->reg[n]);
 }
 
+/* The exponents, as they are stored, of n words' elements that are not 0. Without any they are those of
+ * numbers that go with all others. */
+typedef struct model_sizes {
+    uint32_t least, most;
+} model_sizes;
+
+static inline model_sizes model_sizes_of(const uint32_t *words, int n)
+{
+    uint32_t least = UINT32_MAX, most = 0;
+    for (int i = 0; i < n; i++) {
+        const uint32_t odd = words[i] & 0x7fff0000u, even = words[i] << 16 & 0x7fff0000u;
+        least = odd - 1 < least ? odd - 1 : least; /* 0 - 1 is the greatest */
+        least = even - 1 < least ? even - 1 : least;
+        most = odd > most ? odd : most;
+        most = even > most ? even : most;
+    }
+    return least == UINT32_MAX ? (model_sizes){254, 1} : (model_sizes){(least + 1) >> 23, most >> 23};
+}
+
+/* Do sums of 32 products of numbers of these sizes need no care, unless one ends as a NaN? Products are exact,
+ * from 2^-110 to below 2^122, so that fused multiply-adds round as plain ones do, and never denormal. */
+static inline int model_is_tame(model_sizes a, model_sizes b)
+{
+    return a.least >= 1 && b.least >= 1 && a.least + b.least >= 144 && a.most + b.most <= 374;
+}
+
+/* A row of the product, added to the accumulator's. */
+static inline void model_row(const uint32_t a[16], float (*even_b)[16], float (*odd_b)[16],
+                             uint32_t to[16])
+{
+    float even[16] = {0}, odd[16] = {0};
+    for (int k = 0; k < 16; k++) {
+        const float even_a = model_flush(model_float(a[k] << 16));
+        const float odd_a = model_flush(model_float(a[k] & 0xffff0000u));
+        for (int n = 0; n < 16; n++) {
+            even[n] = model_fma(even_a, model_flush(even_b[k][n]), even[n]);
+            odd[n] = model_fma(odd_a, model_flush(odd_b[k][n]), odd[n]);
+        }
+    }
+    for (int n = 0; n < 16; n++)
+        to[n] = model_bits(model_add(model_flush(model_float(to[n])), model_add(even[n], odd[n])));
+}
+
+/* The same of tame elements, in loops that compilers have vectors for. Returns 0, and does nothing, if the
+ * accumulator brings a NaN or makes one. */
+static inline int model_tame_row(const uint32_t a[16], float (*even_b)[16], float (*odd_b)[16],
+                                 uint32_t to[16])
+{
+    float even[16] = {0}, odd[16] = {0};
+    uint32_t all[16];
+    int nan = 0;
+    for (int k = 0; k < 16; k++) {
+        const float even_a = model_float(a[k] << 16), odd_a = model_float(a[k] & 0xffff0000u);
+        for (int n = 0; n < 16; n++) {
+            even[n] = even_a * even_b[k][n] + even[n];
+            odd[n] = odd_a * odd_b[k][n] + odd[n];
+        }
+    }
+    for (int n = 0; n < 16; n++) {
+        const float y = model_flush(model_float(to[n])) + (even[n] + odd[n]);
+        nan |= y != y;
+        all[n] = model_bits(model_flush(y));
+    }
+    if (!nan)
+        memcpy(to, all, sizeof all);
+    return !nan;
+}
+
 static inline void tile_product(tile_unit *unit, int c, int a, int b)
 {
-    float odd_b[16][16], even_b[16][16];
+    float even_b[16][16], odd_b[16][16];
+    const model_sizes sizes = model_sizes_of(unit->reg[b][0], 16 * 16);
     AMX_NAME(count).products++;
     for (int k = 0; k < 16; k++)
         for (int n = 0; n < 16; n++) {
-            even_b[k][n] = model_flush(model_float(unit->reg[b][k][n] << 16));
-            odd_b[k][n] = model_flush(model_float(unit->reg[b][k][n] & 0xffff0000u));
+            even_b[k][n] = model_float(unit->reg[b][k][n] << 16);
+            odd_b[k][n] = model_float(unit->reg[b][k][n] & 0xffff0000u);
         }
     for (int m = 0; m < TILE_ROWS; m++) {
-        float even[16] = {0}, odd[16] = {0};
-        for (int k = 0; k < 16; k++) {
-            float even_a = model_flush(model_float(unit->reg[a][m][k] << 16));
-            float odd_a = model_flush(model_float(unit->reg[a][m][k] & 0xffff0000u));
-            for (int n = 0; n < 16; n++) {
-                even[n] = model_fma(even_a, even_b[k][n], even[n]);
-                odd[n] = model_fma(odd_a, odd_b[k][n], odd[n]);
-            }
-        }
-        for (int n = 0; n < 16; n++) {
-            float sum = model_add(even[n], odd[n]);
-            float old = model_flush(model_float(unit->reg[c][m][n]));
-            unit->reg[c][m][n] = model_bits(model_add(old, sum));
-        }
+        const uint32_t *row = unit->reg[a][m];
+        if (!model_is_tame(model_sizes_of(row, 16), sizes) ||
+            !model_tame_row(row, even_b, odd_b, unit->reg[c][m]))
+            model_row(row, even_b, odd_b, unit->reg[c][m]);
     }
 }
 
