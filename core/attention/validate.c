@@ -429,8 +429,33 @@ static heed_status check_views(const heed_attn_desc *d, const heed_attn_args *ar
     return HEED_OK;
 }
 
-heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args *args,
-                               heed_error *why)
+static void settle(int64_t stride[4], const int64_t shape[4])
+{
+    for (int i = 0; i < 4; i++)
+        if (shape[i] <= 1)
+            stride[i] = i == 3; /* dim: adjacent */
+}
+
+static void settle_views(const heed_attn_desc *desc, heed_attn_args *args, const shapes *s)
+{
+    settle(args->q.stride, s->q);
+    settle(args->k.stride, s->k);
+    settle(args->v.stride, s->v);
+    settle(args->out.stride, s->out);
+    if (desc->features & HEED_HAS_LSE)
+        settle(args->lse.stride, s->lse);
+    if (!(desc->features & (HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
+                            HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS)))
+        return;
+    settle(args->mask.stride, s->pairs);
+    settle(args->bias.stride, s->pairs);
+    settle(args->weights.stride, s->pairs);
+    settle(args->scores.stride, s->pairs);
+    settle(args->ranges.stride, s->ranges);
+    settle(args->key_blocks.stride, s->words);
+}
+
+heed_status heed_validate_args(const heed_attn_desc *desc, heed_attn_args *args, heed_error *why)
 {
     heed_status st = check_sizes(desc, args, why);
     if (st != HEED_OK)
@@ -449,5 +474,6 @@ heed_status heed_validate_args(const heed_attn_desc *desc, const heed_attn_args 
         st = check_arrays(desc, args, why);
     if (st != HEED_OK || args->batch == 0 || args->q_len == 0)
         return st; /* an empty problem has no memory to share */
+    settle_views(desc, args, &s);
     return check_sharing(args, why);
 }

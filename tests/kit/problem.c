@@ -14,6 +14,21 @@ int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d)
     return (t->first + row + h * t->stride[1] + d * t->stride[3]) * t->bytes;
 }
 
+/* The strides of axes of one element mean nothing. Left alone are packed rows, pages and columns behind
+ * mask_from, whose numbers the call says elsewhere, and scales, where a stride of 0 says that there is one. */
+static void loosen(const kit_problem *p, int which, int64_t stride[4])
+{
+    static const int64_t any[] = {INT64_MAX, INT64_MIN, INT64_MAX / 2 + 2};
+    const kit_tensor *t = &p->tensor[which];
+    const int is_late =
+        p->spec.features & HEED_HAS_MASK_FROM && (which == KIT_MASK || which == KIT_BIAS);
+    if (t->place || (which >= KIT_K_SCALE && which <= KIT_V_ZERO))
+        return;
+    for (int a = 0; a < 4; a++)
+        if (t->shape[a] == 1 && !(a == 3 && (t->block_len > 1 || is_late)))
+            stride[a] = any[(which + a) % 3];
+}
+
 static heed_view view_of(const kit_problem *p, int which)
 {
     const kit_tensor *t = &p->tensor[which];
@@ -25,6 +40,8 @@ static heed_view view_of(const kit_problem *p, int which)
         view.stride[a] = t->block_len > 1 && a == 3 ? 1 : t->stride[a] * t->block_len;
     if (which == KIT_LSE)
         view.stride[3] = 0;
+    if (p->spec.layout == KIT_DRAWN)
+        loosen(p, which, view.stride);
     return view;
 }
 
