@@ -296,10 +296,11 @@ static int dense_is_there(const prefill *f, const panel *p, const block *b)
 static void show_who_sees(prefill *f, const panel *p, block *b, int dense, int listed)
 {
     const heed_tile *tile = f->tile;
-    b->seen = f->seen;
+    b->seen = f->seen + (b->first - f->first);
     b->bias = dense && tile->bias.data && !tile->seen ? f->bias : NULL; /* elsewhere it is 0 */
     if (dense && dense_is_there(f, p, b))
         return;
+    memset(f->seen, 0, (size_t)f->layout.key_block * sizeof *f->seen);
     see_ranges(p, b);
     if (dense && tile->seen)
         see_bits(tile, p, b);
@@ -311,6 +312,16 @@ static void show_who_sees(prefill *f, const panel *p, block *b, int dense, int l
         transpose_bias(f->problem, tile, p, b, f->bias);
     f->dense = dense ? p : NULL;
     f->dense_end = b->end;
+}
+
+/* Keys at the end of b that no row of the vectors up to one sees do not concern these. */
+static void cut_to_seen(block *b)
+{
+    for (int v = 0; v < VECTORS; v++) {
+        const uint64_t rows = ((uint64_t)1 << ((v + 1) * LANES)) - 1;
+        while (b->to[v] > b->first && !(b->seen[b->to[v] - 1 - b->first] & rows))
+            b->to[v]--;
+    }
 }
 
 /* What a panel has to do with the block at hand: 0 if nothing. Without `masked`, as if mask and
@@ -339,8 +350,10 @@ static int block_of_panel(prefill *f, const panel *p, int masked, block *b)
     b->seen = NULL;
     b->bias = NULL;
     if (dense || listed == HEED_BLOCK_MIXED || b->first != f->first || b->end != f->end ||
-        p->all_first > b->first || p->all_end < b->end)
+        p->all_first > b->first || p->all_end < b->end) {
         show_who_sees(f, p, b, dense, listed == HEED_BLOCK_MIXED);
+        cut_to_seen(b);
+    }
     return 1;
 }
 

@@ -28,14 +28,15 @@
  */
 
 /* The scores of a block; their maximum to top if it is not NULL. A step may reach over both ends of
- * the panel's keys, but not of the block; what it writes there is not looked at. */
+ * the panel's keys, but not of the block; what it writes there is not looked at, and what is not seen by
+ * any row does not count. */
 static void block_scores(prefill *f, const panel *p, const block *b, float *top)
 {
     int64_t dims = words_of(f->problem->qk_dim);
-    for (int64_t j = b->first; j < b->end; j += STEP) {
+    for (int64_t j = b->first; j < b->to[VECTORS - 1]; j += STEP) {
         int64_t at = j - f->first, last = f->end - STEP - f->first;
         int v = 0;
-        while (p->limit[v] <= j)
+        while (b->to[v] <= j)
             v++;
         if (at > last)
             at = last > 0 ? last : 0;
@@ -44,12 +45,13 @@ static void block_scores(prefill *f, const panel *p, const block *b, float *top)
         float *s = f->s + at * PANEL;
         for (int i = 0; i < f->n_fetches; i++)
             fetch_step(f->problem, f->tile, &f->fetch[i]);
+        const tops to = {top, b->seen ? f->seen + at : NULL};
         if (v == 0)
-            scores_3(q, dims, k, f->k_stride, f->unit, s, top);
+            scores_3(q, dims, k, f->k_stride, f->unit, s, to);
         else if (v == 1)
-            scores_2(q, dims, k, f->k_stride, f->unit, s, top);
+            scores_2(q, dims, k, f->k_stride, f->unit, s, to);
         else
-            scores_1(q, dims, k, f->k_stride, f->unit, s, top);
+            scores_1(q, dims, k, f->k_stride, f->unit, s, to);
     }
 }
 
@@ -62,8 +64,8 @@ static void attend(prefill *f, panel *p, block *b)
     float top[PANEL];
     for (int lane = 0; lane < PANEL; lane++)
         top[lane] = -INFINITY;
-    /* The product knows nothing of modifiers, hidden keys or the padding of a short block. */
-    int plain = !f->natural && !b->seen && f->end - f->first >= STEP;
+    /* The product knows nothing of modifiers, of a bias, or of the padding of a short block that all see. */
+    int plain = !f->natural && !b->bias && (b->seen || f->end - f->first >= STEP);
     block_scores(f, p, b, plain ? top : NULL);
     if (f->values)
         block_load_values(f);

@@ -87,6 +87,7 @@
 #define SCORE_STORE(i, v) v_store(s + i * PANEL + v * LANES, sum##i##v);
 #define TOP_LOAD(i, v) vf top##v = v_load(top + v * LANES);
 #define TOP_MAX(i, v) top##v = v_max(sum##i##v, top##v);
+#define TOP_SEEN(i, v) top##v = v_select(seen_lanes(seen + i, v), v_max(sum##i##v, top##v), top##v);
 #define TOP_STORE(i, v) v_store(top + v * LANES, top##v);
 
 #define DIMS_STEP(n) {LAST_##n(LOAD_X, 0) EACH_ONE(KEY_STEP_##n)} d++, x += PANEL;
@@ -96,13 +97,27 @@
         DIMS_STEP(n)                                                                               \
     }
 
+/* Who sees a key: the lanes of vector v of its word. */
+V_INLINE vm seen_lanes(const uint64_t *seen, int v)
+{
+    return m_from_bits((uint32_t)(*seen >> (v * LANES)) & ((1u << LANES) - 1u));
+}
+
+/* Where the largest score of each row goes: to top, of keys that the row sees by a word for each key. top is
+ * NULL where it is found later; seen where every row sees every key. */
+typedef struct tops {
+    float *top;
+    const uint64_t *seen;
+} tops;
+
 /* STEP keys against a panel: s[key][row] = sum over `dims` words of k[key][d] * q[d][row]; k_stride
- * in bytes; with pairs times unit. With top the running maximum of each row is kept there; a NaN
- * never gets into it. */
+ * in bytes; with pairs times unit. A NaN never gets into the largest. */
 #define DEFINE_SCORES(n)                                                                           \
     V_NOINLINE void scores_##n(const float *x, int64_t dims, const char *k, int64_t k_stride,      \
-                               float unit, float *s, float *top)                                   \
+                               float unit, float *s, tops to)                                      \
     {                                                                                              \
+        float *const top = to.top;                                                                 \
+        const uint64_t *const seen = to.seen;                                                      \
         int64_t d = 0;                                                                             \
         (void)unit;                                                                                \
         EACH_ONE(KEY_POINTER)                                                                      \
@@ -110,7 +125,9 @@
         DIMS_LOOP(n)                                                                               \
         EACH_STEP(LAST_##n, SCORE_UNIT)                                                            \
         EACH_STEP(LAST_##n, SCORE_STORE)                                                           \
-        if (top) {                                                                                 \
+        if (top && seen) {                                                                         \
+            LAST_##n(TOP_LOAD, 0) EACH_STEP(LAST_##n, TOP_SEEN) LAST_##n(TOP_STORE, 0)             \
+        } else if (top) {                                                                          \
             LAST_##n(TOP_LOAD, 0) EACH_STEP(LAST_##n, TOP_MAX) LAST_##n(TOP_STORE, 0)              \
         }                                                                                          \
     }

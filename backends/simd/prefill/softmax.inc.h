@@ -53,7 +53,7 @@ typedef struct block {
     int64_t first, end;  /* keys that some row of the panel may see, from key 0 of the sequence */
     int64_t to[VECTORS]; /* vector v has keys up to to[v] */
     float *s;            /* [key from first on][PANEL] */
-    uint64_t *seen;      /* the same; NULL: every row sees every key */
+    uint64_t *seen;      /* the same, and 0 around; NULL: every row sees every key */
     const float *bias;   /* [key from first on][PANEL]; NULL: none */
 } block;
 
@@ -92,11 +92,6 @@ V_NOINLINE void modify_block(const heed_problem *problem, const panel *p, const 
         for (int64_t j = b->first; j < b->to[v]; j++, s += PANEL)
             v_store(s, v_mul(modify(problem, p, b, v_load(s), j, v, HEED_SCORES_BIASED), log2_e));
     }
-}
-
-V_INLINE vm seen_lanes(const uint64_t *seen, int v)
-{
-    return m_from_bits((uint32_t)(*seen >> (v * LANES)) & ((1u << LANES) - 1u));
 }
 
 /* The largest visible score of each row goes to top, -inf where there is none. */
@@ -234,15 +229,24 @@ V_NOINLINE void keep_sums(panel *p, int64_t columns)
 /* ---- who sees what ----------------------------------------------------------------------------
  */
 
-/* 64 x 64 bits: bit j of word i and bit i of word j change places. */
-static void transpose_bits(uint64_t x[64])
+/* Bits of 64 keys, a word for each lane, become a word for each key: bit `lane` of keys[j] is bit j of
+ * lanes[lane]. */
+V_INLINE void turn_bits(const uint64_t lanes[PANEL], uint64_t keys[64])
 {
-    uint64_t keep = 0xffffffffu;
-    for (int step = 32; step; step >>= 1, keep ^= keep << step) {
-        for (int i = 0; i < 64; i = ((i | step) + 1) & ~step) {
-            uint64_t t = ((x[i] >> step) ^ x[i | step]) & keep;
-            x[i] ^= t << step;
-            x[i | step] ^= t;
+    for (int half = 0; half < 64; half += 32) {
+        uint32_t words[PANEL];
+        vi x[VECTORS];
+        for (int lane = 0; lane < PANEL; lane++)
+            words[lane] = (uint32_t)(lanes[lane] >> half);
+        V_UNROLL for (int v = 0; v < VECTORS; v++) x[v] = vi_load(words + v * LANES);
+        for (int j = half + 31; j >= half; j--) { /* the highest bit is the next */
+            uint64_t key = 0;
+            V_UNROLL for (int v = 0; v < VECTORS; v++)
+            {
+                key |= (uint64_t)m_bits(m_negative(v_from_bits(x[v]))) << (v * LANES);
+                x[v] = vi_add(x[v], x[v]);
+            }
+            keys[j] = key;
         }
     }
 }
@@ -258,11 +262,15 @@ V_INLINE uint64_t mask_bits(const uint8_t *mask, int64_t stride, int n)
     return bits;
 }
 
-/* The rows' ranges, as words: a row's bit changes where its range begins and ends. */
+/* The rows' ranges, as words, which are 0: a row's bit changes where its range begins and ends. */
 V_NOINLINE void see_ranges(const panel *p, const block *b)
 {
     int64_t n = b->end - b->first;
-    memset(b->seen, 0, (size_t)n * sizeof *b->seen);
+    if (p->all_first <= b->first && p->all_end >= b->end) {
+        for (int64_t j = 0; j < n; j++)
+            b->seen[j] = (((uint64_t)1 << PANEL) - 1) >> p->unused << p->unused;
+        return;
+    }
     for (int64_t lane = p->unused; lane < PANEL; lane++) {
         int64_t first = p->first[lane] > b->first ? p->first[lane] - b->first : 0;
         int64_t end = p->end[lane] - b->first;
@@ -300,7 +308,7 @@ V_NOINLINE void see_lists(const heed_problem *problem, const heed_tile *tile, co
                           const block *b)
 {
     for (int64_t j = first_key(tile, b); j < b->end; j += 64) {
-        uint64_t bits[64] = {0};
+        uint64_t lanes[PANEL] = {0}, keys[64];
         int n = b->end - j < 64 ? (int)(b->end - j) : 64;
         for (int64_t lane = p->unused, alike; lane < PANEL; lane += alike) {
             const int64_t i = p->query[lane], rows = tile->q_first + tile->q_count - i;
@@ -308,11 +316,11 @@ V_NOINLINE void see_lists(const heed_problem *problem, const heed_tile *tile, co
                                     i + (rows < PANEL - lane ? rows : PANEL - lane));
             const uint64_t seen = heed_listed_bits(problem, tile, p->head[lane], i, j, n);
             for (int64_t k = 0; k < alike; k++)
-                bits[lane + k] = seen;
+                lanes[lane + k] = seen;
         }
-        transpose_bits(bits);
+        turn_bits(lanes, keys);
         for (int i = 0; i < n; i++)
-            b->seen[j - b->first + i] &= bits[i];
+            b->seen[j - b->first + i] &= keys[i];
     }
 }
 
@@ -321,28 +329,28 @@ V_NOINLINE void see_bits(const heed_tile *tile, const panel *p, const block *b)
 {
     for (int64_t j = b->first - b->first % 64; j < b->end; j += 64) {
         const int64_t first = j > b->first ? j : b->first, end = j + 64 < b->end ? j + 64 : b->end;
-        uint64_t bits[64] = {0};
+        uint64_t lanes[PANEL] = {0}, keys[64];
         for (int64_t lane = p->unused; lane < PANEL; lane++)
-            bits[lane] = tile->seen[(p->query[lane] - tile->q_first) * tile->seen_stride + j / 64];
-        transpose_bits(bits);
+            lanes[lane] = tile->seen[(p->query[lane] - tile->q_first) * tile->seen_stride + j / 64];
+        turn_bits(lanes, keys);
         for (int64_t key = first; key < end; key++)
-            b->seen[key - b->first] &= bits[key - j];
+            b->seen[key - b->first] &= keys[key - j];
     }
 }
 
 V_NOINLINE void see_mask(const heed_tile *tile, const panel *p, const block *b)
 {
     for (int64_t j = first_column(tile, b); j < b->end; j += 64) {
-        uint64_t bits[64] = {0};
+        uint64_t lanes[PANEL] = {0}, keys[64];
         int n = b->end - j < 64 ? (int)(b->end - j) : 64;
         for (int64_t lane = p->unused; lane < PANEL; lane++) {
             const uint8_t *mask = tile->mask.data;
             mask += row_offset(p, &tile->mask, lane) + j * tile->mask.dim_stride;
-            bits[lane] = mask_bits(mask, tile->mask.dim_stride, n);
+            lanes[lane] = mask_bits(mask, tile->mask.dim_stride, n);
         }
-        transpose_bits(bits);
+        turn_bits(lanes, keys);
         for (int i = 0; i < n; i++)
-            b->seen[j - b->first + i] &= bits[i];
+            b->seen[j - b->first + i] &= keys[i];
     }
 }
 
