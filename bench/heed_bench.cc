@@ -50,7 +50,7 @@ void print_shapes()
     static const char *const scores[] = {"plain", "bias", "softcap"};
     const char *separator = "[";
     for (const heed_bench::Shape &s : heed_bench::shapes) {
-        if (s.storage != heed_bench::Storage::padded || s.mask == heed_bench::Mask::top)
+        if (s.storage != heed_bench::Storage::padded || heed_bench::chooses(s.mask))
             continue; /* no peer is asked for these */
         std::printf(
             "%s\n {\"name\": \"%s\", \"bound\": \"%s\", \"layout\": \"%s\", \"mask\": \"%s\", "

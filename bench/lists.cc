@@ -30,7 +30,7 @@ void describe_lists(const Shape &shape, heed_attn_desc *desc)
     } else if (block_of(shape.mask)) {
         desc->features |= HEED_HAS_KEY_BLOCKS;
         desc->block_keys = block_of(shape.mask);
-        desc->block_rows = shape.mask == Mask::top ? 1 : block_of(shape.mask);
+        desc->block_rows = chooses(shape.mask) ? 1 : block_of(shape.mask);
     }
 }
 
@@ -89,7 +89,7 @@ void Lists::make_blocks(const Shape &shape, heed_attn_args *args)
 {
     const int64_t keys = block_of(shape.mask), blocks = shape.kv_len / keys;
     const int64_t row_words = (blocks + 63) / 64;
-    if (shape.mask == Mask::top) { /* choose() has them */
+    if (chooses(shape.mask)) { /* choose() has them */
         words_.resize(size_t(shape.q_heads * row_words));
         args->key_blocks.stride[1] = row_words;
     } else {

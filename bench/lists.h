@@ -23,8 +23,8 @@ class Lists
      * std::runtime_error with Heed's sentence. */
     void make(const Shape &shape, heed_attn_args *args);
 
-    /* Mask::top: the bounds of the keys of `sets` sets, set_bytes apart from k on, in the strides of
-     * args.k; then the blocks for one of them, which a call pays for. */
+    /* Where blocks are chosen: the bounds of the keys of `sets` sets, set_bytes apart from k on, in the
+     * strides of args.k; then the blocks for one of them, which a call pays for. */
     void bound_keys(const Shape &shape, const heed_attn_desc &desc, const heed_attn_args &args,
                     const char *k, size_t set_bytes, size_t sets);
     void choose(size_t set, heed_attn_args *args);

@@ -239,7 +239,7 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
     if (set_scales_)
         add_scales(shape);
     lists_.make(shape, &args);
-    if (shape.mask == Mask::top) {
+    if (chooses(shape.mask)) {
         lists_.bound_keys(shape, desc, args, first_k_, set_bytes_, sets_);
         lists_.choose(0, &args);
     }

@@ -28,23 +28,33 @@ enum class Mask {
     tree,          /* ranges: the rows are drafts that branch in three, behind what is cached */
     blocks64,      /* key blocks: a quarter of the blocks of 64 rows and 64 keys */
     blocks128,     /* the same of 128 */
-    top            /* key blocks of 64 keys: the 12 % of the greatest bounds, chosen in the call */
+    top64,         /* key blocks of 64 keys: the 12 % of the greatest bounds, chosen in the call */
+    top256         /* the same of 256 keys */
 };
 
 constexpr const char *mask_names[] = {"full",          "causal",        "window512", "half",
                                       "random",        "documents16",   "prefix",    "chunked2048",
                                       "causal_ranges", "window_ranges", "tree",      "blocks64",
-                                      "blocks128",     "top"};
+                                      "blocks128",     "top64",         "top256"};
 
 constexpr bool has_ranges(Mask mask)
 {
     return mask >= Mask::documents16 && mask <= Mask::tree;
 }
 
+/* Are key blocks chosen in the call? */
+constexpr bool chooses(Mask mask)
+{
+    return mask == Mask::top64 || mask == Mask::top256;
+}
+
 /* Keys of a key block; 0: the mask has none. */
 constexpr uint32_t block_of(Mask mask)
 {
-    return mask == Mask::blocks64 || mask == Mask::top ? 64 : mask == Mask::blocks128 ? 128 : 0;
+    return mask == Mask::blocks64 || mask == Mask::top64 ? 64
+           : mask == Mask::blocks128                     ? 128
+           : mask == Mask::top256                        ? 256
+                                                         : 0;
 }
 
 /* One of every four blocks n of a row of blocks r, not the same in each. */
@@ -178,8 +188,10 @@ constexpr Shape shapes[] = {
     prefill("blocksparse25_s8192_d128_b128", 8, 8192, 128, Mask::blocks128),
     drafts("tree64_kv8192", Mask::tree),
     drafts("tree64full_kv8192", Mask::full),
-    {"topk_kv65536", Bound::memory, Layout::head_major, Mask::top, 1, 32, 8, 1, 65536, 128, 128,
+    {"topk_kv65536", Bound::memory, Layout::head_major, Mask::top64, 1, 32, 8, 1, 65536, 128, 128,
      false, false},
+    {"topk_kv65536_b256", Bound::memory, Layout::head_major, Mask::top256, 1, 32, 8, 1, 65536, 128,
+     128, false, false},
     decode("decode_b1_hq32_hkv8_kv65536_d128", 1, 1, 65536, Layout::head_major),
     decode("decode_b1_hq32_hkv8_kv1024_d128", 1, 1, 1024, Layout::head_major),
     decode("decode_b1_hq32_hkv8_kv8192_d128", 1, 1, 8192, Layout::head_major),
@@ -253,10 +265,10 @@ constexpr LinearShape linear_shapes[] = {
     {"linear_m4096_n1536_k384_gelu", Bound::compute, 4096, 1536, 384, true},
 };
 
-/* Blocks that Mask::top chooses. */
+/* Blocks that are chosen. */
 constexpr int64_t top_blocks(const Shape &shape)
 {
-    return shape.kv_len / block_of(Mask::top) * 12 / 100;
+    return shape.kv_len / block_of(shape.mask) * 12 / 100;
 }
 
 /* How many keys row i sees. */
@@ -290,8 +302,9 @@ constexpr int64_t keys_seen(const Shape &shape, int64_t i)
     case Mask::blocks64:
     case Mask::blocks128:
         return keys / 4;
-    case Mask::top:
-        return top_blocks(shape) * block_of(Mask::top);
+    case Mask::top64:
+    case Mask::top256:
+        return top_blocks(shape) * block_of(shape.mask);
     }
     return keys;
 }

@@ -184,12 +184,29 @@ static void copy_values(decode *d, block *b)
         copy_block(p->v_type, v->dim_stride, p->v_dim, b->ahead.v, &d->fetch, b->v, d->v_copy);
 }
 
+/* Is the key block that begins at this key hidden from all rows? */
+static int is_hidden(const decode *d, int64_t key)
+{
+    const heed_tile *t = d->tile;
+    const int64_t at = key / DECODE_KEY_BLOCK - t->k_first / DECODE_KEY_BLOCK;
+    int64_t h = 0;
+    if (!d->masked || !t->mask_blocks)
+        return 0;
+    while (h < t->n_heads && t->mask_blocks[h * t->mask_block_stride + at] == HEED_BLOCK_NONE)
+        h = t->mask_block_stride ? h + 1 : t->n_heads;
+    return h == t->n_heads;
+}
+
 /* The next block from base on, and before end, that some row sees anything of, made ready; 0 if
  * there is none. */
 static int next_block(decode *d, int64_t base, int64_t end, block *b)
 {
     const heed_tile *t = d->tile;
     for (; base < end; base += DECODE_BLOCK) {
+        if (base % DECODE_KEY_BLOCK == 0 && is_hidden(d, base)) {
+            base += DECODE_KEY_BLOCK - DECODE_BLOCK;
+            continue;
+        }
         b->base = base;
         b->first = base > t->k_first ? base : t->k_first;
         b->end = base + DECODE_BLOCK < t->k_end ? base + DECODE_BLOCK : t->k_end;
@@ -338,6 +355,15 @@ static decode_room divide(const heed_problem *p, int64_t rows, float *scratch)
     return to;
 }
 
+/* The first key that a row of the tile may see by its lists behind the tile's own, and in *reach the end of
+ * such keys; both the tile's end where the next tile is not of these rows. */
+static int64_t key_behind(const heed_problem *p, const heed_tile *t, int64_t *reach)
+{
+    int64_t first = t->k_end, end = t->kv_len;
+    *reach = t->flags & HEED_TILE_GOES_ON ? t->kv_len : t->k_end;
+    return first < *reach && heed_next_listed(p, t, 0, t->q_first, &first, &end) ? first : *reach;
+}
+
 /* Fills in what holds for the whole tile, whose own scratch memory begins at room->own and then
  * behind it. */
 static void begin(decode *d, const heed_simd_tuning *tuning, decode_room *room)
@@ -376,6 +402,7 @@ static void begin(decode *d, const heed_simd_tuning *tuning, decode_room *room)
                     d->fetch.k < DECODE_BLOCK * 4096;
     heed_row_keys(t, t->q_first + t->q_count - 1, &d->common_first, &unused);
     heed_row_keys(t, t->q_first, &unused, &d->common_end);
+    d->behind = key_behind(p, t, &d->reach);
     scale_queries(d);
     d->all_integer = 1;
 #ifdef HEED_SIMD_INT8
@@ -477,7 +504,7 @@ static void all_blocks(const heed_simd_tuning *tuning, decode *d, int64_t heads,
         }
         next = now.end < k_end ? find_run(d, heads, now.end) : none;
         if (now.first < now.end)
-            run_all(tuning, d, heads, room, &now, next.first);
+            run_all(tuning, d, heads, room, &now, next.first < k_end ? next.first : d->behind);
         at = now.end;
     }
 }

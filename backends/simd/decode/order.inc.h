@@ -27,17 +27,19 @@ static int share_ways(const char *a, const char *b)
 }
 
 /* Of a run as short as this, in bytes of K, the next run is fetched meanwhile: a stream that ends before
- * the CPU follows it comes at half the rate. */
+ * the CPU follows it comes at half the rate. Lines are fetched half as far ahead as of long runs: by a
+ * twentieth faster than twice as far where runs are 64 keys (Zen 4). */
 #define RUN_SHORT 65536
+#define RUN_HOP 8192
 
-/* The blocks of a short run; what lies RUN_FAR on in the order of the work is fetched, of the next run,
+/* The blocks of a short run; what lies RUN_HOP on in the order of the work is fetched, of the next run,
  * that begins at key `then`, too. */
 V_INLINE void run_hops(uint32_t type, int64_t dims, decode *d, float *lent, int64_t first,
                        int64_t end, int64_t then)
 {
-    const int64_t step = dims * (type == HEED_F32 ? 4 : 2), far = RUN_FAR / step;
+    const int64_t step = dims * (type == HEED_F32 ? 4 : 2), far = RUN_HOP / step;
     const char *const k_data = d->tile->k.data, *const v_data = d->tile->v.data;
-    const int64_t most = then + RUN_SHORT / step < d->tile->k_end ? RUN_SHORT / step : 0;
+    const int64_t most = then + RUN_SHORT / step < d->reach ? RUN_SHORT / step : 0;
     touch(k_data + then * step, most * step);
     touch(v_data + then * step, most * step);
     for (; first < end; first += DECODE_BLOCK) {
@@ -49,15 +51,15 @@ V_INLINE void run_hops(uint32_t type, int64_t dims, decode *d, float *lent, int6
     }
 }
 
-/* One block after the other, as it lies. The next run begins at key `then`: at the tile's last if there
- * is none. */
+/* One block after the other, as it lies. The next run, of this tile or the next one, begins at key
+ * `then`: at d->reach if there is none. */
 V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, float *lent, int64_t first,
                          int64_t end, int64_t then)
 {
     const int64_t step = dims * (type == HEED_F32 ? 4 : 2), size = step * DECODE_BLOCK;
     run_side k = {(const char *)d->tile->k.data + first * step, step, RUN_AHEAD, NULL};
     run_side v = {(const char *)d->tile->v.data + first * step, step, RUN_AHEAD, NULL};
-    if (then < d->tile->k_end && (end - first) * step <= RUN_SHORT) {
+    if (then < d->reach && (end - first) * step <= RUN_SHORT) {
         run_hops(type, dims, d, lent, first, end, then);
         return;
     }

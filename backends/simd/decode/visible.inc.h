@@ -30,6 +30,7 @@ typedef struct decode {
     heed_tile *tile;
     int64_t rows, q_stride;           /* floats from row to row of q */
     int64_t common_first, common_end; /* keys in the range of every row */
+    int64_t behind, reach;            /* key_behind in decode.c */
     int64_t k_row, v_row, k_page, v_page; /* bytes from key to key and from page to page */
     float *q, *sums, *reference, *k_copy, *v_copy;
     float unit;              /* with pairs, what the products of q and k are multiplied by */
