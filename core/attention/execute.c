@@ -367,7 +367,9 @@ static heed_status run_tile(heed_worker *w, int64_t tile)
     if (tile >= w->end_tile)
         heed_worker_bind_sequence(w, tile);
     const heed_sequence *s = w->sequence;
-    const heed_place at = heed_tile_place(s, tile - s->first_tile);
+    const heed_place at = s->n_runs == 1 && s->n_chunks == 1
+                              ? (heed_place){(tile - s->first_tile) * s->kv_heads, 0, 0}
+                              : heed_tile_place(s, tile - s->first_tile);
     if (w->unit != w->index * w->plan->desc.kv_heads + at.head)
         heed_worker_bind_heads(w, at.head);
     if (s->n_runs > 1)

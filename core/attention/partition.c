@@ -44,12 +44,13 @@ void heed_partition_sequence(const heed_attn *plan, heed_sequence *s)
     const heed_span keys = heed_visible_keys(plan, s, (heed_span){0, s->q_len});
     s->class_index = heed_class_index(plan, s->q_len, keys.end - keys.first);
     const heed_tiling *tiling = &plan->class_plan[s->class_index].tiling;
-    s->n_runs = (uint32_t)heed_ceil_div(s->q_len, tiling->query_rows);
+    /* Mostly there is one run and one chunk, and a division would be felt in small calls. */
+    s->n_runs = s->q_len <= (int64_t)tiling->query_rows
+                    ? s->q_len > 0
+                    : (uint32_t)heed_ceil_div(s->q_len, tiling->query_rows);
     s->n_chunks = 1;
     s->first_chunk = 0;
-    if (tiling->key_chunk == 0)
-        return;
-    if (keys.first >= keys.end)
+    if (keys.first >= keys.end || keys.end <= tiling->key_chunk || tiling->key_chunk == 0)
         return;
     s->first_chunk = (uint32_t)(keys.first / tiling->key_chunk);
     s->n_chunks = (uint32_t)(heed_ceil_div(keys.end, tiling->key_chunk) - s->first_chunk);

@@ -66,30 +66,24 @@ static heed_status check_row(const heed_tile *t, uint32_t n_ranges, int64_t b, i
     return HEED_OK;
 }
 
-heed_status heed_ranges_read(const heed_attn *plan, const heed_attn_args *args, int64_t b,
-                             heed_sequence *s, heed_error *why)
+/* Checks the ranges of sequence b and finds from where to where they reach. Apart from heed_ranges_read, which
+ * a small call has no time to make a tile in. */
+static heed_status read_ranges(const heed_attn *plan, const heed_attn_args *args, int64_t b,
+                               heed_sequence *s, heed_error *why)
 {
     const int trust = (plan->context->user.flags & HEED_CONTEXT_TRUST_LENGTHS) != 0;
     const heed_tile t = tile_of(plan, args, b, s);
-    const heed_problem p = problem_of(plan);
     const int64_t heads = t.ranges.head_stride ? t.n_heads : 1;
-    s->key_first = 0;
-    s->key_end = s->kv_len;
-    if (args->mask_from && !trust && (args->mask_from[b] < 0 || args->mask_from[b] > s->kv_len))
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "args.mask_from[%lld] is %d, 0 to %d, the sequence's keys, is required",
-                         (long long)b, args->mask_from[b], s->kv_len);
-    if (!t.ranges.data)
-        return HEED_OK;
+    const uint32_t n_ranges = plan->desc.n_ranges;
     s->key_first = s->kv_len;
     s->key_end = 0;
     for (int64_t h = 0; h < heads; h++)
         for (int64_t i = 0, alike; i < s->q_len; i += alike) {
-            heed_status st = trust ? HEED_OK : check_row(&t, p.n_ranges, b, h, i, why);
+            heed_status st = trust ? HEED_OK : check_row(&t, n_ranges, b, h, i, why);
             if (st != HEED_OK)
                 return st;
             alike = t.ranges.row_stride ? 1 : s->q_len;
-            for (uint32_t n = 0; n < p.n_ranges; n++) {
+            for (uint32_t n = 0; n < n_ranges; n++) {
                 const int32_t *range = heed_range_at(&t, h, i, n);
                 if (range[0] == range[1])
                     continue;
@@ -98,6 +92,19 @@ heed_status heed_ranges_read(const heed_attn *plan, const heed_attn_args *args, 
             }
         }
     return HEED_OK;
+}
+
+heed_status heed_ranges_read(const heed_attn *plan, const heed_attn_args *args, int64_t b,
+                             heed_sequence *s, heed_error *why)
+{
+    s->key_first = 0;
+    s->key_end = s->kv_len;
+    if (args->mask_from && !(plan->context->user.flags & HEED_CONTEXT_TRUST_LENGTHS) &&
+        (args->mask_from[b] < 0 || args->mask_from[b] > s->kv_len))
+        return heed_fail(why, HEED_ERR_INVALID,
+                         "args.mask_from[%lld] is %d, 0 to %d, the sequence's keys, is required",
+                         (long long)b, args->mask_from[b], s->kv_len);
+    return args->ranges.data ? read_ranges(plan, args, b, s, why) : HEED_OK;
 }
 
 /* Pages that have been looked at last: most rows see what the one before them saw, or go on there. */

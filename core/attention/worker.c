@@ -13,11 +13,11 @@ static void add_operand(heed_worker *w, heed_rows *rows, const void *data, const
 {
     const heed_attn_args *a = &w->run->args;
     const int64_t heads = kind == OF_KEYS ? 1 : w->plan->group;
+    if (!data)
+        return;
     rows->head_stride = stride[1];
     rows->row_stride = stride[2];
     rows->dim_stride = stride[3];
-    if (!data)
-        return;
     /* Packed rows are those of one long sequence; pages take the place of the batch axis. */
     const int packed = kind == OF_QUERIES ? a->q_starts != NULL
                        : kind == OF_KEYS  ? a->kv_starts || a->block_table
@@ -37,15 +37,16 @@ static void add_operand(heed_worker *w, heed_rows *rows, const void *data, const
 
 static void add_lists(heed_worker *w, heed_rows *rows, const heed_const_view *view)
 {
+    if (!view->data)
+        return;
     *rows = (heed_rows){NULL, view->stride[1], view->stride[2], view->stride[3]};
-    if (view->data)
-        w->operands[w->n_operands++] = (heed_operand){
-            .rows = rows,
-            .data = (void *)view->data,
-            .batch_step = view->stride[0] * 8,
-            .head_step = view->stride[1] * w->plan->group * 8,
-            .kind = OF_PAIRS,
-        };
+    w->operands[w->n_operands++] = (heed_operand){
+        .rows = rows,
+        .data = (void *)view->data,
+        .batch_step = view->stride[0] * 8,
+        .head_step = view->stride[1] * w->plan->group * 8,
+        .kind = OF_PAIRS,
+    };
 }
 
 void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)

@@ -98,7 +98,10 @@ heed_args_head heed_read_args_head(const void *args)
         memcpy(&head.struct_size, args, sizeof head.struct_size);
     if (!size_is_possible(head.struct_size))
         return (heed_args_head){0};
-    copy_struct(args, head.struct_size, sizeof head, &head);
+    if (head.struct_size >= sizeof head) /* of a size that the compiler knows: a few moves */
+        memcpy(&head, args, sizeof head);
+    else
+        copy_struct(args, head.struct_size, sizeof head, &head);
     return head;
 }
 

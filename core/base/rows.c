@@ -38,7 +38,8 @@ int heed_strides_reach(const int64_t *stride, int n_axes, const int64_t *shape, 
         if (shape[i] == 1)
             continue;
         bad |= __builtin_mul_overflow(stride[i], shape[i] - 1, &reach);
-        bad |= __builtin_add_overflow(reach > 0 ? up : down, reach, reach > 0 ? &up : &down);
+        bad |= __builtin_add_overflow(up, reach > 0 ? reach : 0, &up);
+        bad |= __builtin_add_overflow(down, reach < 0 ? reach : 0, &down);
     }
     bad |= __builtin_sub_overflow(up, down, &up);
     bad |= __builtin_mul_overflow(up, bytes, &up);
@@ -49,13 +50,12 @@ heed_status heed_check_view(const char *name, const void *data, const int64_t st
                             int64_t bytes, int is_output, const int64_t shape[4], heed_error *why)
 {
     static const char *const axis[] = {"batch", "head", "row", "dim"};
-    for (int i = 0; i < 4; i++)
-        if (shape[i] == 0)
-            return HEED_OK; /* no element to point at */
+    if (!(shape[0] && shape[1] && shape[2] && shape[3]))
+        return HEED_OK; /* no element to point at */
     if (!data)
         INVALID("args.%s is NULL, but required", name);
-    for (int i = 0; i < 4; i++)
-        if (is_output && shape[i] != 1 && stride[i] == 0)
+    for (int i = 0; i < 4 && is_output; i++)
+        if (shape[i] != 1 && stride[i] == 0)
             INVALID("args.%s.stride[%d] (%s) is 0 for %lld elements: outputs cannot broadcast",
                     name, i, axis[i], (long long)shape[i]);
     if (!heed_strides_reach(stride, 4, shape, bytes))

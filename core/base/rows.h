@@ -26,7 +26,7 @@ heed_status heed_check_view(const char *name, const void *data, const int64_t st
 static inline int64_t heed_reach_bytes(uint32_t type)
 {
     const uint32_t len = heed_block_len(type);
-    return len ? (heed_block_bytes(type) + len - 1) / len : 1;
+    return len == 1 ? heed_block_bytes(type) : len ? (heed_block_bytes(type) + len - 1) / len : 1;
 }
 
 /* The strides of a view in a type whose codes come in blocks are adjacent along dim and whole blocks

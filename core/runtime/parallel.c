@@ -60,10 +60,10 @@ double heed_serial_limit(const heed_context *context, const heed_executor *execu
 
 uint32_t heed_parts_worth(double nanoseconds, double limit, int64_t n_tiles, uint32_t n_parts)
 {
-    double worth = nanoseconds / (limit / 2);
     int64_t most = n_tiles < n_parts ? n_tiles : n_parts;
-    if (worth < 2 || most < 2)
+    if (most < 2 || !(nanoseconds >= limit)) /* before a division: small calls have no time */
         return 1;
+    const double worth = nanoseconds / (limit / 2);
     return worth < (double)most ? (uint32_t)worth : (uint32_t)most;
 }
 
