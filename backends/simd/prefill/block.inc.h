@@ -8,6 +8,7 @@
 
 _Static_assert(sizeof(panel) <= HEED_PREFILL_PANEL_BYTES(LANES), "scratch has room for a panel");
 #define MOST_PANELS 22
+#define NEEDED_WORDS 2 /* bits for the keys of a block */
 
 /* A tile under way. */
 typedef struct prefill {
@@ -31,8 +32,8 @@ typedef struct prefill {
     int32_t
         shared; /* all heads of the tile have one mask and bias, and nothing else hides keys of some */
     int32_t lists; /* spans of rows do not say all that ranges and key blocks do */
-    int32_t needs; /* HEED_BLOCK_*: keys of the block at hand that some row of the tile may see */
-    uint64_t needed[2]; /* a bit each */
+    int32_t needs; /* HEED_BLOCK_*: keys of the block at hand that some row of the panels may see */
+    uint64_t needed[NEEDED_WORDS]; /* a bit each */
     int32_t values;    /* are the values of the block at hand still to come? */
     int32_t n_fetches; /* with every step of the products at hand */
     fetch fetch[5];
@@ -171,6 +172,30 @@ static int wants_copy(const heed_rows *rows, uint32_t type, const int32_t *pages
            bytes >= far_bytes || bytes <= -far_bytes;
 }
 
+/* Finds the same by the spans of panels whose rows see all of theirs, and a key in common: what they see
+ * together is from the first to the last. Returns 0 where rows have to be asked one by one. */
+static int needed_by_spans(prefill *f, panel *const *p, int64_t n, int64_t low)
+{
+    int any = 0, all = 1;
+    memset(f->needed, 0, sizeof f->needed);
+    for (int64_t i = 0; i < n; i++) {
+        if (p[i]->all_first >= p[i]->all_end)
+            return 0;
+        for (int word = 0; word < NEEDED_WORDS; word++)
+            f->needed[word] |= heed_bits_between(p[i]->key_first - f->first - 64 * word,
+                                                 p[i]->key_end - f->first - 64 * word);
+    }
+    for (int word = 0; word < NEEDED_WORDS; word++) {
+        const uint64_t every =
+            heed_bits_between(low - f->first - 64 * word, f->end - f->first - 64 * word);
+        f->needed[word] &= every;
+        any |= f->needed[word] != 0;
+        all &= f->needed[word] == every;
+    }
+    f->needs = all ? HEED_BLOCK_ALL : any ? HEED_BLOCK_MIXED : HEED_BLOCK_NONE;
+    return 1;
+}
+
 /* Finds the keys of the block at hand that may be read: what nobody sees by ranges and key blocks may
  * lie in memory that is not there. */
 static void find_needed(prefill *f, panel *const *p, int64_t n)
@@ -188,7 +213,8 @@ static void find_needed(prefill *f, panel *const *p, int64_t n)
     for (int64_t h = 0; h < heads && !(tile->flags & HEED_TILE_OUTPUTS); h++)
         if (tile->mask_blocks[h * tile->mask_block_stride + at] == HEED_BLOCK_ALL)
             return;
-    f->needs = heed_listed_keys(f->problem, tile, f->first, f->end, f->needed, 2);
+    if (f->lists || !needed_by_spans(f, p, n, low))
+        f->needs = heed_listed_keys(f->problem, tile, f->first, f->end, f->needed, NEEDED_WORDS);
 }
 
 static const uint64_t *needed_of(const prefill *f)
