@@ -433,7 +433,6 @@ void heed_attn_part(heed_run_head *head, uint32_t part)
     heed_worker w;
     int64_t end, tile = take_tiles(run, &end);
     if (tile < run->head.n_tiles) {
-        heed_fpenv saved = heed_fpenv_enter();
         heed_worker_start(&w, run, part);
         for (; tile < run->head.n_tiles; tile = take_tiles(run, &end)) {
             heed_status st = HEED_OK;
@@ -446,6 +445,5 @@ void heed_attn_part(heed_run_head *head, uint32_t part)
             if (st != HEED_OK || tile < end)
                 break;
         }
-        heed_fpenv_leave(saved);
     }
 }

@@ -2,6 +2,7 @@
 #include "worker.h"
 
 #include "base/checked.h"
+#include "base/compiler.h"
 #include "ranges.h"
 #include "softmax_state.h"
 
@@ -54,7 +55,7 @@ void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)
     const heed_attn_args *a = &run->args;
     const heed_attn *plan = run->plan;
     const heed_attn_desc *d = &plan->desc;
-    memset(w, 0, offsetof(heed_worker, operands));
+    heed_clear(w, offsetof(heed_worker, operands));
     w->run = run;
     w->plan = plan;
     w->part = part;

@@ -1,6 +1,5 @@
 /* A part's walk through the phases of a layer. */
 #include "base/compiler.h"
-#include "base/fpenv.h"
 #include "base/reason.h"
 #include "base/rows.h"
 #include "kv_append.h"
@@ -77,7 +76,6 @@ static void turn_unit(heed_mha_run_state *run, int64_t n)
 static void run_units(heed_mha_run_state *run, int phase)
 {
     heed_mha_phase *p = &run->phase[phase];
-    heed_fpenv saved = heed_fpenv_enter();
     for (;;) {
         int64_t n = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
         if (n >= p->n_units)
@@ -89,7 +87,6 @@ static void run_units(heed_mha_run_state *run, int phase)
         else
             copy_units(run, run->scatter, run->n_scatters, n, 1);
     }
-    heed_fpenv_leave(saved);
 }
 
 /* ---- phases -----------------------------------------------------------------------------------

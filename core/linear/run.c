@@ -150,7 +150,6 @@ void heed_linear_take(heed_run_head *head, uint32_t part)
     heed_linear_tile tile = {.struct_size = sizeof tile};
     int64_t n = take_tile(run);
     if (n < run->head.n_tiles) {
-        heed_fpenv saved = heed_fpenv_enter();
         if (l->tiling.flush)
             heed_fpenv_flush(l->tiling.flush);
         for (; n < run->head.n_tiles; n = take_tile(run)) {
@@ -164,6 +163,5 @@ void heed_linear_take(heed_run_head *head, uint32_t part)
                 break;
             }
         }
-        heed_fpenv_leave(saved);
     }
 }

@@ -31,7 +31,8 @@ struct heed_operation {
      * it; the rest of the head is written by heed_run_start. */
     heed_status (*begin)(const void *of, const void *args, uint32_t n_parts, void *workspace,
                          heed_error *why);
-    /* Takes work until there is none, or another part has failed. */
+    /* Takes work until there is none, or another part has failed. Called in the library's own floating-point
+     * environment, and may leave flushing as it likes. */
     void (*part)(heed_run_head *head, uint32_t part);
     /* What a begun workspace computes, for HEED_VERBOSE. */
     void (*describe)(const heed_run_head *head, heed_error *text);
