@@ -21,14 +21,17 @@ IN_BUILD = [(re.compile(r"-ffast-math|-Ofast|-march=native|-funsafe-math"), "an 
 
 
 def files(root):
-    """The files of the repository; without git, those outside build folders."""
+    """The files of the repository; where there is none, or a release was unpacked in a folder that another one
+    ignores, those outside build folders."""
     try:
         listing = subprocess.run(["git", "-C", root, "ls-files", "-z"], check=True,
                                  capture_output=True, text=True).stdout
-        return [root / name for name in listing.split("\0") if name]
     except (OSError, subprocess.CalledProcessError):
-        return [path for path in root.rglob("*") if path.is_file()
-                and not path.relative_to(root).parts[0].startswith(("build", "."))]
+        listing = ""
+    if listing:
+        return [root / name for name in listing.split("\0") if name]
+    return [path for path in root.rglob("*") if path.is_file()
+            and not path.relative_to(root).parts[0].startswith(("build", "."))]
 
 
 def main():
