@@ -184,19 +184,6 @@ static void copy_values(decode *d, block *b)
         copy_block(p->v_type, v->dim_stride, p->v_dim, b->ahead.v, &d->fetch, b->v, d->v_copy);
 }
 
-/* Is the key block that begins at this key hidden from all rows? */
-static int is_hidden(const decode *d, int64_t key)
-{
-    const heed_tile *t = d->tile;
-    const int64_t at = key / DECODE_KEY_BLOCK - t->k_first / DECODE_KEY_BLOCK;
-    int64_t h = 0;
-    if (!d->masked || !t->mask_blocks)
-        return 0;
-    while (h < t->n_heads && t->mask_blocks[h * t->mask_block_stride + at] == HEED_BLOCK_NONE)
-        h = t->mask_block_stride ? h + 1 : t->n_heads;
-    return h == t->n_heads;
-}
-
 /* The next block from base on, and before end, that some row sees anything of, made ready; 0 if
  * there is none. */
 static int next_block(decode *d, int64_t base, int64_t end, block *b)
@@ -483,6 +470,20 @@ static void run_all(const heed_simd_tuning *tuning, decode *d, int64_t heads,
 #endif
 }
 
+/* Do ranges and key blocks hide keys [first, end) from all rows of these kv heads? */
+static int none_listed(const decode *d, int64_t heads, int64_t first, int64_t end)
+{
+    const heed_tile *t = d->tile;
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t r = 0; r < d[h].rows; r++) {
+            int64_t low = first > t->k_first ? first : t->k_first, high = end;
+            if (heed_next_listed(d->problem, d[h].tile, r / t->q_count, t->q_first + r % t->q_count,
+                                 &low, &high))
+                return 0;
+        }
+    return 1;
+}
+
 /* Keys between runs go head by head, so many at a time: all heads' rows of them stay in L2. */
 #define BESIDE_KEYS 64
 
@@ -495,6 +496,8 @@ static void all_blocks(const heed_simd_tuning *tuning, decode *d, int64_t heads,
     int64_t at = d->tile->k_first / DECODE_BLOCK * DECODE_BLOCK;
     for (seen_run next = runs ? find_run(d, heads, at) : none; at < k_end;) {
         const seen_run now = next;
+        if (d->lists && none_listed(d, heads, at, now.first))
+            at = now.first;
         while (at < now.first) {
             const int64_t step = heads > 1 && d->masked ? at + BESIDE_KEYS : now.first;
             const int64_t to = step < now.first ? step : now.first;

@@ -37,9 +37,11 @@ static int share_ways(const char *a, const char *b)
 V_INLINE void run_hops(uint32_t type, int64_t dims, decode *d, float *lent, int64_t first,
                        int64_t end, int64_t then)
 {
-    const int64_t step = dims * (type == HEED_F32 ? 4 : 2), far = RUN_HOP / step;
+    const int64_t step = dims * (type == HEED_F32 ? 4 : 2), hop = RUN_HOP / step;
+    /* Of the run behind the next nothing is known. */
+    const int64_t far = hop < end - first ? hop : end - first;
     const char *const k_data = d->tile->k.data, *const v_data = d->tile->v.data;
-    const int64_t most = then + RUN_SHORT / step < d->reach ? RUN_SHORT / step : 0;
+    const int64_t most = then + end - first < d->reach ? end - first : 0;
     touch(k_data + then * step, most * step);
     touch(v_data + then * step, most * step);
     for (; first < end; first += DECODE_BLOCK) {

@@ -113,6 +113,21 @@ static int all_see(const decode *d, int64_t heads, int64_t key, int64_t n, int *
     return 1;
 }
 
+/* Does every row of these kv heads see a block by ranges and key blocks? */
+static int all_list(const decode *d, int64_t heads, int64_t key)
+{
+    const heed_tile *t = d->tile;
+    if (t->mask.data || t->bias.data)
+        return 0;
+    const int apart = t->ranges.head_stride || t->key_blocks.head_stride;
+    for (int64_t h = 0; h < (apart ? heads : 1); h++)
+        for (int64_t r = 0; r < (apart ? d[h].rows : t->q_count); r++)
+            if (heed_listed_bits(d->problem, d[h].tile, r / t->q_count, t->q_first + r % t->q_count,
+                                 key, DECODE_BLOCK) != 0xffffu)
+                return 0;
+    return 1;
+}
+
 /* Keys [first, end), whole blocks, which every row sees; none where the two are equal. */
 typedef struct seen_run {
     int64_t first, end;
@@ -134,7 +149,11 @@ static seen_run find_run(const decode *d, int64_t heads, int64_t from)
     for (int64_t n; low < high && d->masked; low += n) {
         n = DECODE_KEY_BLOCK - low % DECODE_KEY_BLOCK;
         n = low + n < high ? n : high - low;
-        const int seen = all_see(d, heads, low, n, &now);
+        int seen = all_see(d, heads, low, n, &now);
+        if (!seen && d->lists && !is_hidden(d, low)) {
+            n = DECODE_BLOCK; /* some of its blocks are seen whole, perhaps */
+            seen = all_list(d, heads, low);
+        }
         if (found.first == t->k_end && seen)
             found = (seen_run){low, low, now};
         if (found.first < t->k_end && (!seen || now != found.adds))

@@ -89,6 +89,19 @@ static void load_bias(const decode *d, const block *b, int64_t head, int64_t row
         to[j - b->base] = heed_load(type, bias->data, at + j * bias->dim_stride);
 }
 
+/* Is the key block of the mask that this key is in hidden from all rows? */
+static int is_hidden(const decode *d, int64_t key)
+{
+    const heed_tile *t = d->tile;
+    const int64_t at = key / DECODE_KEY_BLOCK - t->k_first / DECODE_KEY_BLOCK;
+    int64_t h = 0;
+    if (!d->masked || !t->mask_blocks)
+        return 0;
+    while (h < t->n_heads && t->mask_blocks[h * t->mask_block_stride + at] == HEED_BLOCK_NONE)
+        h = t->mask_block_stride ? h + 1 : t->n_heads;
+    return h == t->n_heads;
+}
+
 /* Which keys each row sees. Returns the bits of the keys that some row sees, and in *same whether
  * all rows see the same ones. */
 static void find_visible(decode *d, block *b)
