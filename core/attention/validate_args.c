@@ -165,11 +165,14 @@ static shapes shapes_of(const heed_attn_desc *desc, const heed_attn_args *args)
     const int paged = (desc->features & HEED_HAS_PAGES) != 0;
     const int empty_kv = b == 0 || kv == 0;
     /* Packed rows lie behind each other: one long sequence. Where the last one of k and v ends is
-     * known only per sequence, so their reach is checked for the most that there can be. */
-    const int64_t q_batch = args->q_starts && b ? 1 : b;
-    const int64_t q_rows = args->q_starts ? desc->max_rows : q;
-    const int64_t kv_batch = empty_kv ? 0 : paged ? args->n_pages : args->kv_starts ? 1 : b;
-    const int64_t kv_rows = paged ? desc->page_len : args->kv_starts ? MAX_LENGTH : kv;
+     * known only per sequence, so their reach is checked for the most that there can be. Starts that the
+     * plan knows nothing of make none: they are refused by their name. */
+    const int packed = (desc->features & HEED_HAS_PACKED) != 0;
+    const int q_packed = packed && args->q_starts, kv_packed = packed && args->kv_starts;
+    const int64_t q_batch = q_packed && b ? 1 : b;
+    const int64_t q_rows = q_packed ? desc->max_rows : q;
+    const int64_t kv_batch = empty_kv ? 0 : paged ? args->n_pages : kv_packed ? 1 : b;
+    const int64_t kv_rows = paged ? desc->page_len : kv_packed ? MAX_LENGTH : kv;
     return (shapes){
         .q = {q_batch, heads, q_rows, desc->qk_dim},
         .k = {kv_batch, desc->kv_heads, kv_rows, desc->qk_dim},
