@@ -1,7 +1,5 @@
 /* What the plan did not ask for is refused by its name, also where every axis of q, k, v and out has one
  * element and its stride may be anything: no stride is measured with lengths that the plan does not have. */
-#include <limits.h>
-
 #include "unit.h"
 
 static heed_context *context;
