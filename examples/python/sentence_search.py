@@ -1,5 +1,5 @@
-"""Searches lines of text by meaning, with a sentence model of transformers on Heed, and shows that its
-default attention finds the same, and how long each takes.
+"""Searches lines of text by meaning, with a sentence model of transformers on Heed: its attention, then its
+linear layers too. Shows that the model's defaults find the same, and how long each takes.
 
     python sentence_search.py [--model NAME_OR_FOLDER] FILE TEXT      needs torch and transformers
     python sentence_search.py --random FILE TEXT                      a model with random weights, no download
@@ -11,6 +11,7 @@ import time
 import torch
 import transformers
 
+import heed.torch
 import heed.transformers
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -52,14 +53,16 @@ with open(options.file, encoding="utf-8") as file:
     lines = [line.strip() for line in file if line.strip()]
 model.eval()
 found = {}
-for implementation in ("sdpa", "heed"):
-    model.set_attn_implementation(implementation)
+for name, attention, linear in (("defaults", "sdpa", False), ("attention", "heed", False), ("heed", "heed", True)):
+    model.set_attn_implementation(attention)
+    heed.torch.use_linear(model, linear)
     embed(lines[:2])  # once, so that first calls are not counted
     start = time.perf_counter()
-    found[implementation] = embed(lines)
-    print(f"{implementation}: {len(lines)} lines in {time.perf_counter() - start:.3f} s")
-same = (found["heed"] * found["sdpa"]).sum(1).min().item()
-print(f"least cosine between the two: {same:.7f}; attentions that Heed computed: {heed.transformers.computed()}")
+    found[name] = embed(lines)
+    print(f"{name}: {len(lines)} lines in {time.perf_counter() - start:.3f} s")
+same = (found["heed"] * found["defaults"]).sum(1).min().item()
+print(f"least cosine between the two: {same:.7f}; Heed computed {heed.transformers.computed()} attentions and "
+      f"{heed.torch.computed()} linear layers")
 scores = found["heed"] @ embed([options.text])[0]
 for score, n in zip(*scores.topk(min(3, len(lines)))):
     print(f"{score:.3f}  {lines[n]}")

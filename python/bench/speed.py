@@ -4,14 +4,16 @@ of them are faster than, which is the same on a machine that has other things to
 
   call     heed.attention with numpy arrays and torch tensors beside the same call in C (--build: a build folder)
   sdpa     heed.torch.sdpa beside PyTorch's own, shapes of bench/shapes.h
-  model    all-MiniLM-L6-v2 in transformers, attention "heed" beside the default, 32 texts of 128 tokens
-           (--model FOLDER: its weights, else random ones of that architecture)
+  model    all-MiniLM-L6-v2 in transformers, attention "heed", and that with Heed's linear layers, beside the
+           default, 32 texts of 128 tokens (--model FOLDER: its weights, else random ones of that architecture)
 
 Usage: speed.py [--build FOLDER] [--model FOLDER] [--threads N] [--seconds S] [--shapes RE] [call|sdpa|model ...]
 """
 
 import argparse
+import copy
 import ctypes
+import functools
 import pathlib
 import re
 import statistics
@@ -199,24 +201,27 @@ def model(options):
     else:
         net = transformers.BertModel(transformers.BertConfig(
             hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536))
-    net.eval()
+    nets = {"default": net.eval(), "attention heed": copy.deepcopy(net), "attention and linear heed": copy.deepcopy(net)}
+    for kind in list(nets)[1:]:
+        nets[kind].set_attn_implementation("heed")
+    heed.torch.use_linear(nets["attention and linear heed"])
     ids = torch.randint(1000, 20000, (32, 128))
     for what, lens in (("full", torch.full((32,), 128)), ("padded", torch.randint(20, 129, (32,)))):
         mask = (torch.arange(128) < lens[:, None]).long()
 
-        def run(implementation):
-            net.set_attn_implementation(implementation)
+        def run(kind):
             with torch.inference_mode():
-                return net(input_ids=ids, attention_mask=mask).last_hidden_state
+                return nets[kind](input_ids=ids, attention_mask=mask).last_hidden_state
 
-        took = turns([lambda: run("sdpa"), lambda: run("heed")], max(options.seconds, 30))
-        theirs, ours = tenth(took)
-        pairs = statistics.quantiles((a / b for a, b in zip(*took)), n=4)
-        a, b = (run(name)[mask.bool()] for name in ("sdpa", "heed"))
-        cosine = torch.nn.functional.cosine_similarity(a.double(), b.double(), dim=1).min()
-        print(f"\nmodel, 32 texts of 128 tokens, {what}, {options.threads} threads: default {theirs * 1e3:.1f} ms, "
-              f"heed {ours * 1e3:.1f} ms, ratio {theirs / ours:.3f}; of the turns' ratios the median {pairs[1]:.3f}, "
-              f"half of them {pairs[0]:.3f} to {pairs[2]:.3f}; least cosine {cosine:.9f}", flush=True)
+        theirs, *ours = turns([functools.partial(run, kind) for kind in nets], max(options.seconds, 30))
+        print(f"\nmodel, 32 texts of 128 tokens, {what}, {options.threads} threads: default {tenth([theirs])[0] * 1e3:.1f} ms")
+        for kind, took in zip(list(nets)[1:], ours):
+            fastest = tenth([theirs, took])
+            pairs = statistics.quantiles((a / b for a, b in zip(theirs, took)), n=4)
+            a, b = (run(name)[mask.bool()] for name in ("default", kind))
+            cosine = torch.nn.functional.cosine_similarity(a.double(), b.double(), dim=1).min()
+            print(f"  {kind}: {fastest[1] * 1e3:.1f} ms, ratio {fastest[0] / fastest[1]:.3f}; of the turns' ratios the median "
+                  f"{pairs[1]:.3f}, half of them {pairs[0]:.3f} to {pairs[2]:.3f}; least cosine {cosine:.9f}", flush=True)
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Heed under PyTorch's scaled_dot_product_attention.
+"""Heed under PyTorch's scaled_dot_product_attention, and under torch.nn.Linear.
 
 >>> import torch, heed.torch
 >>> q = k = v = torch.ones(1, 2, 4, 8)
@@ -11,26 +11,29 @@ Heed computes on CPU tensors of f32, f16 and bf16 where no gradient is needed an
 other call is PyTorch's own, so training and other devices work as before. Importing this module changes
 nothing in PyTorch but for the operator ``torch.ops.heed.sdpa``, which keeps torch.compile's graphs whole.
 Heed uses as many threads as torch.get_num_threads() says, unless inside ``heed.threads``.
+:func:`use_linear` has a model's linear layers computed by Heed, too, from packed copies of their weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.autograd import forward_ad
 
+from ._heed import Linear as _HeedLinear
 from ._heed import attention as _attention
 from ._heed import hint_threads as _hint_threads
 
-__all__ = ["computed", "disable", "enable", "enabled", "sdpa"]
+__all__ = ["Linear", "computed", "disable", "enable", "enabled", "sdpa", "use_linear"]
 
 _broadcast: Any = torch.broadcast_shapes
 _torch_sdpa = torch.nn.functional.scaled_dot_product_attention
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_Accuracy = Literal["default", "exact", "bf16", "split"]
 _count = 0
 
 
@@ -275,3 +278,114 @@ def enabled() -> Iterator[None]:
         yield
     finally:
         torch.nn.functional.scaled_dot_product_attention = before
+
+
+# ---- linear layers -------------------------------------------------------------------------------------
+
+
+class _Packed:
+    """Weights in the form that Heed reads fastest, and of what they are a copy."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, accuracy: _Accuracy | None) -> None:
+        self.of = tuple(None if x is None else x.detach() for x in (weight, bias))  # their memory stays theirs
+        self.versions = tuple(0 if x is None else x._version for x in (weight, bias))
+        self.threads = torch.get_num_threads()
+        _hint_threads(self.threads)
+        try:
+            self.linear = _HeedLinear(*self.of, accuracy=accuracy)
+        finally:
+            _hint_threads(0)
+
+    def is_of(self, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
+        """Were the tensors neither exchanged nor written to?"""
+        for x, mine, version in zip((weight, bias), self.of, self.versions):
+            if x is None or mine is None:
+                if x is not mine:
+                    return False
+            elif (
+                x._version != version or x.data_ptr() != mine.data_ptr() or x.dtype is not mine.dtype
+                or x.shape != mine.shape or x.stride() != mine.stride()
+            ):
+                return False
+        return self.threads == torch.get_num_threads()
+
+
+class Linear(torch.nn.Linear):
+    """A torch.nn.Linear that Heed computes where it can; :func:`use_linear` makes them.
+
+    Parameters, names and state_dict are torch.nn.Linear's. The packed copy of the weights, as large as they
+    are, is made by the first call that needs it, and again where a parameter was exchanged or written to, or
+    torch.get_num_threads() changed; it is not part of copies and files of the module.
+    """
+
+    _heed_accuracy: _Accuracy | None = None
+    _heed_packed: _Packed | None = None
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """input [..., in_features] -> [..., out_features]."""
+        global _count
+        if torch.compiler.is_compiling():
+            traced: torch.Tensor = super().forward(input)
+            return traced
+        weight, bias = self.weight, self.bias
+        if not self._is_served(input, weight, bias):
+            theirs: torch.Tensor = super().forward(input)
+            return theirs
+        packed = self._heed_packed
+        if packed is None or not packed.is_of(weight, bias):
+            packed = self._heed_packed = _Packed(weight, bias, self._heed_accuracy)
+        out = input.new_empty((*input.shape[:-1], self.out_features))
+        packed.linear(input.detach() if input.requires_grad else input, out=out)
+        _count += 1
+        return out
+
+    def _is_served(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
+        dtype = input.dtype
+        return (
+            dtype in _TYPES and _is_plain(input) and weight.dtype is dtype and _is_plain(weight)
+            and not weight.is_inference()  # what is written to such a tensor is not counted
+            and (bias is None or (bias.dtype is dtype and _is_plain(bias) and not bias.is_inference()))
+            and not _needs_grad(input, weight, bias)
+            and input.dim() > 0 and input.shape[-1] == self.in_features and input.numel() > 0
+            and weight.shape == (self.out_features, self.in_features) and weight.numel() > 0
+            and not torch.is_autocast_enabled("cpu")
+            and _no_modes()
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_heed_packed"}
+
+
+def use_linear(model: torch.nn.Module, use: bool = True, *, accuracy: _Accuracy | None = None) -> int:
+    """Has Heed compute the linear layers of a model, on CPU tensors of f32, f16 and bf16 where no gradient is
+    needed; every other call is PyTorch's own. How many layers they are.
+
+    model     each torch.nn.Linear in it, but no other subclass of it, becomes a :class:`Linear`
+    use       False: each becomes a torch.nn.Linear again, and the packed copies are gone
+    accuracy  as of heed.Linear: None, "exact", "bf16" or "split"
+
+    Changes of weights are noticed as PyTorch counts them (load_state_dict, optimizers, assignments). It does
+    not count what is written through ``weight.data`` or an array that shares the memory: call use_linear again
+    then. Layers that are used under autocast, with other types or on other devices are PyTorch's.
+    Errors: ValueError for an unknown accuracy, NotImplementedError from the first call where nothing serves it.
+
+    >>> import torch, heed.torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).eval()
+    >>> with torch.inference_mode():
+    ...     x = torch.ones(3, 4)
+    ...     want = model(x)
+    ...     print(heed.torch.use_linear(model), torch.allclose(model(x), want))
+    2 True
+    """
+    if accuracy not in (None, "default", "exact", "bf16", "split"):
+        raise ValueError(f'accuracy is {accuracy!r}; None, "exact", "bf16" or "split" is needed')
+    count = 0
+    for module in model.modules():
+        if type(module) is Linear or (use and type(module) is torch.nn.Linear):
+            module.__class__ = Linear if use else torch.nn.Linear
+            module.__dict__.pop("_heed_packed", None)
+            module.__dict__.pop("_heed_accuracy", None)
+            if use and accuracy is not None:
+                module.__dict__["_heed_accuracy"] = accuracy
+            count += 1
+    return count

@@ -286,3 +286,162 @@ def test_against_float64(dtype):
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     oracle.check(out.float(), oracle.attention(*(x.float() for x in (q, k, v)), causal=True)[0], name)
     assert np.isfinite(out.float().numpy()).all()
+
+
+# ---- linear layers -------------------------------------------------------------------------------------
+
+
+def layer(ins=24, outs=40, bias=True, dtype=torch.float32):
+    one = torch.nn.Linear(ins, outs, bias=bias).to(dtype).eval()
+    assert heed.torch.use_linear(one) == 1
+    return one
+
+
+def by_f64(one, x):
+    w, b = one.weight.detach().double(), one.bias
+    return F.linear(x.detach().double(), w, None if b is None else b.detach().double())
+
+
+def assert_served(one, x, served=True):
+    """As f64 has it, by Heed or else by PyTorch. A product of 24 terms is off by less than 24 roundings."""
+    got, n = by_heed(lambda: one(x))
+    assert n == served
+    want = by_f64(one, x)
+    scale = F.linear(x.detach().double().abs(), one.weight.detach().double().abs()).max() + 1
+    assert got.shape == want.shape and got.dtype is x.dtype
+    assert (got.detach().double() - want).abs().max() <= 24 * torch.finfo(x.dtype).eps * scale
+    return got
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_layers(dtype, bias):
+    one = layer(bias=bias, dtype=dtype)
+    x = torch.randn(6, 5, 48, dtype=dtype)
+    with torch.inference_mode():
+        for view in (x[..., :24], x[0, 0, ::2], x[:, 2, 24:], x.transpose(0, 1)[..., ::2], x[:1, :1, 3:27]):
+            assert_served(one, view)
+        assert one(x[:0, :, :24]).shape == (0, 5, 40)
+
+
+def test_linear_layers_of_a_model():
+    model = torch.nn.TransformerEncoder(
+        torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2, enable_nested_tensor=False).eval()
+    kept = type(model.layers[0].self_attn.out_proj)  # a subclass of torch.nn.Linear, which stays
+    names, keys = [n for n, _ in model.named_modules()], list(model.state_dict())
+    assert heed.torch.use_linear(model) == 4
+    assert type(model.layers[0].self_attn.out_proj) is kept and type(model.layers[0].linear1) is heed.torch.Linear
+    assert isinstance(model.layers[0].linear1, torch.nn.Linear)
+    assert [n for n, _ in model.named_modules()] == names and list(model.state_dict()) == keys
+    assert heed.torch.use_linear(model, False) == 4 and type(model.layers[0].linear1) is torch.nn.Linear
+    assert heed.torch.use_linear(model, False) == 0
+
+
+def test_linear_layers_step_aside():
+    one, x = layer(), torch.randn(3, 24)
+    assert_served(one, x, False)  # the weights need a gradient
+    got, n = by_heed(lambda: torch.func.vmap(one)(x))
+    assert n == 0
+    with torch.no_grad():
+        assert_served(one, x)
+        assert_served(one, x.clone().requires_grad_())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            got, n = by_heed(lambda: one(x))
+            assert n == 0 and got.dtype is torch.bfloat16
+        _, n = by_heed(lambda: torch.func.vmap(one)(x))
+        assert n == 0
+        for bad in (x[:, :23], x.double(), torch.randn(())):
+            with pytest.raises(RuntimeError):
+                one(bad)
+        assert_served(layer(dtype=torch.float64), x.double(), False)
+    with torch.inference_mode():
+        assert_served(layer(bias=False), x, False)  # made here
+        parametrized = layer()
+        torch.nn.utils.parametrizations.weight_norm(parametrized)
+        got, n = by_heed(lambda: parametrized(x))
+        assert n == 0
+    grown = layer()
+    x.requires_grad_()
+    grown(x).sum().backward()
+    assert x.grad is not None and grown.weight.grad is not None
+
+
+def test_linear_layers_notice_changes():
+    one, x = layer(), torch.randn(3, 24)
+    changes = [
+        lambda: one.weight.mul_(2),
+        lambda: one.bias.add_(1),
+        lambda: one.load_state_dict(torch.nn.Linear(24, 40).state_dict()),
+        lambda: setattr(one, "weight", torch.nn.Parameter(torch.randn(40, 24))),
+        lambda: setattr(one, "weight", torch.nn.Parameter(torch.randn(40, 24))),
+        lambda: setattr(one, "weight", torch.nn.Parameter(torch.randn(24, 40).t())),
+        lambda: setattr(one.weight, "data", torch.randn(40, 24)),
+        lambda: setattr(one, "bias", None),
+        lambda: setattr(one, "bias", torch.nn.Parameter(torch.randn(40))),
+        lambda: (one.weight.data.mul_(2), heed.torch.use_linear(one)),
+        lambda: torch.set_num_threads(1),
+    ]
+    threads = torch.get_num_threads()
+    try:
+        with torch.no_grad():
+            assert_served(one, x)
+            packed = one._heed_packed
+            assert_served(one, x)
+            assert one._heed_packed is packed  # made once
+            for change in changes:
+                change()
+                assert_served(one, x)
+                assert one._heed_packed is not packed or threads == 1
+                packed = one._heed_packed
+            square = layer(24, 24)
+            assert_served(square, x)
+            square.weight.data = square.weight.data.t()
+            assert_served(square, x)
+        with torch.inference_mode():
+            one.weight.mul_(2)
+            assert_served(one, x)
+        one = one.half()
+        with torch.no_grad():
+            assert_served(one, x.half())
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_linear_layers_copied_and_saved(tmp_path):
+    import copy
+
+    one, x = layer(), torch.randn(3, 24)
+    with torch.no_grad():
+        want = one(x)
+        torch.save(one, tmp_path / "one.pt")
+        for other in (copy.deepcopy(one), torch.load(tmp_path / "one.pt", weights_only=False)):
+            assert type(other) is heed.torch.Linear and other._heed_packed is None
+            assert torch.equal(other(x), want)
+
+
+def test_linear_layers_accuracy():
+    one, x = torch.nn.Linear(256, 256).eval(), torch.randn(64, 256)
+    with pytest.raises(ValueError, match="accuracy is 'int3'"):
+        heed.torch.use_linear(one, accuracy="int3")
+    with torch.no_grad():
+        heed.torch.use_linear(one)
+        exact = one(x)
+        heed.torch.use_linear(one, accuracy="split")
+        try:
+            close = one(x)
+        except NotImplementedError:
+            pytest.skip("no backend here splits")
+        torch.testing.assert_close(close, exact, atol=1e-3, rtol=1e-3)
+        heed.torch.use_linear(one)
+        assert torch.equal(one(x), exact)
+
+
+def test_linear_layers_compiled():
+    """A graph holds PyTorch's own product."""
+    torch._dynamo.reset()
+    one, x = layer(), torch.randn(3, 24)
+    with torch.no_grad():
+        compiled = torch.compile(one, backend="eager", fullgraph=True)
+        got, n = by_heed(lambda: compiled(x))
+    assert n == 0
+    torch.testing.assert_close(got.double(), by_f64(one, x), atol=1e-5, rtol=1e-5)

@@ -13,6 +13,7 @@ transformers = pytest.importorskip("transformers")
 from transformers import (  # noqa: E402
     AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, masking_utils)
 
+import heed.torch  # noqa: E402
 import heed.transformers  # noqa: E402
 
 heed.transformers.register()
@@ -172,6 +173,23 @@ def test_encoder(name):
     for mask in paddings():
         want, got = both(model, lambda m: m(ids, attention_mask=mask).last_hidden_state)
         near(want, got, None if mask is None else mask.bool())
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "deepseek_v3", "bert", "modernbert"])
+def test_linear_layers(name):
+    """Attention and linear layers by Heed, against a model with neither."""
+    kind, options = (AutoModel, ENCODERS[name]) if name in ENCODERS else (AutoModelForCausalLM, DECODERS[name])
+    model, ids = made(kind, name, options), tokens()
+    call = lambda m: m(ids)[0]
+    layers = sum(type(m) is torch.nn.Linear for m in model.modules())
+    model.set_attn_implementation("eager")
+    want = call(model)
+    assert heed.torch.use_linear(model) == layers > 0
+    model.set_attn_implementation("heed")
+    before = heed.torch.computed()
+    got = call(model)
+    assert heed.torch.computed() >= before + layers // 2, "Heed computed few of them"
+    near(want, got)
 
 
 @pytest.mark.parametrize("name", ENCODER_DECODERS)
