@@ -1,6 +1,6 @@
 /* See ring.h. In step s a rank has the keys of rank - s at hand, sends them on and receives those of
- * rank - s - 1. Each of its row parts meets each key part that it may see in one local run, which is
- * merged into what the row part has so far: the order is that of arrival, and only the rank decides it. */
+ * rank - s - 1. Each stretch of its rows meets each stretch of keys that it may see in one local run, which
+ * is merged into what the rows have so far: the order is that of arrival, and only the rank decides it. */
 #include "ring.h"
 
 #include <heed/kit.h>
@@ -9,13 +9,15 @@
 #include "base/reason.h"
 #include "pack.h"
 
-/* The longest part of one sequence, and all of the longest rank. */
-static int64_t longest_part(const heed_shape *s, const int32_t *first)
+/* The longest stretch of one sequence, and all of the longest rank. */
+static int64_t longest_stretch(const heed_shape *s, const int32_t *first)
 {
     int64_t most = 0;
     for (int64_t b = 0; b < s->batch; b++)
-        for (uint32_t p = 0; p < s->part.n_parts; p++)
-            most = heed_max64(most, heed_part_len(s, first, b, p));
+        for (uint32_t p = 0, end; p < s->part.n_parts; p = end) {
+            end = heed_stretch_end(s, p);
+            most = heed_max64(most, heed_parts_len(s, first, b, p, end));
+        }
     return most;
 }
 
@@ -27,17 +29,23 @@ static int64_t most_held(const heed_shape *s, const int32_t *first)
     return most;
 }
 
+/* Are the rows of a rank packed already, as the local runs have them? Else they are copied. */
+static int has_packed_rows(const heed_shape *s)
+{
+    return s->batch == 1 && !(s->desc->features & HEED_HAS_PACKED);
+}
+
 heed_attn_desc heed_ring_desc(const heed_shape *s)
 {
-    return heed_local_desc(s, longest_part(s, s->part.row_first),
-                           longest_part(s, s->part.key_first), most_held(s, s->part.row_first));
+    return heed_local_desc(s, longest_stretch(s, s->part.row_first),
+                           longest_stretch(s, s->part.key_first), most_held(s, s->part.row_first));
 }
 
 size_t heed_ring_place(heed_ring *p, const heed_shape *s, void *workspace)
 {
     const heed_attn_desc *d = s->desc;
     const int64_t rows = heed_held(s, s->part.row_first, s->rank);
-    const int64_t heads = d->q_heads, longest = longest_part(s, s->part.row_first);
+    const int64_t heads = d->q_heads, longest = longest_stretch(s, s->part.row_first);
     heed_room room = {.base = workspace};
     heed_piece *piece = &p->piece;
     int32_t **const array[] = {
@@ -51,7 +59,7 @@ size_t heed_ring_place(heed_ring *p, const heed_shape *s, void *workspace)
         p->keys[i] = heed_room_take(&room, 1, message);
     p->notice = heed_room_take(&room, 1, HEED_WIRE_LEAST);
     piece->ranges = heed_room_take(&room, s->batch * heads, 8 * (size_t)longest * d->n_ranges);
-    p->q = heed_room_take(&room, rows * heads,
+    p->q = heed_room_take(&room, has_packed_rows(s) ? 0 : rows * heads,
                           (size_t)heed_offset_bytes(d->q_type, (int64_t)d->qk_dim));
     p->out = heed_room_take(&room, rows * heads, d->v_dim * sizeof(float));
     p->part_out = heed_room_take(&room, rows * heads, d->v_dim * sizeof(float));
@@ -64,8 +72,8 @@ size_t heed_ring_place(heed_ring *p, const heed_shape *s, void *workspace)
     return room.bad ? 0 : room.used;
 }
 
-/* ---- one row part and one key part ------------------------------------------------------------
- */
+/* ---- a stretch of rows and one of keys --------------------------------------------------------
+ * Each goes by its first part. */
 
 /* Tokens of a rank before part `part` of sequence b. */
 static int64_t token_of(const heed_shape *s, const int32_t *first, uint32_t rank, int64_t b,
@@ -90,18 +98,19 @@ static int is_visible(const heed_group_call *call, const heed_piece *p, int64_t 
     return low < p->kv_lens[b] && high >= 0;
 }
 
-/* Describes the rows of one part and the keys of another, which is among those of rank `from`. */
+/* Describes the rows of one stretch and the keys of another, which is among those of rank `from`. */
 static heed_status describe(heed_ring *r, const heed_group_call *call, uint32_t rows, uint32_t keys,
                             uint32_t from)
 {
     const heed_shape *s = &call->shape;
     const int32_t *row_first = s->part.row_first, *key_first = s->part.key_first;
+    const uint32_t rows_end = heed_stretch_end(s, rows), keys_end = heed_stretch_end(s, keys);
     heed_piece *p = &r->piece;
     p->q_len = 0;
     for (int64_t b = 0; b < s->batch; b++) {
         r->first_row[b] = heed_first_of(s, row_first, b, rows);
-        p->q_lens[b] = heed_part_len(s, row_first, b, rows);
-        p->kv_lens[b] = heed_part_len(s, key_first, b, keys);
+        p->q_lens[b] = heed_parts_len(s, row_first, b, rows, rows_end);
+        p->kv_lens[b] = heed_parts_len(s, key_first, b, keys, keys_end);
         p->key_at[b] = heed_first_of(s, key_first, b, keys);
         p->row_at[b] = (int32_t)heed_held_before(s, row_first, b, s->rank, rows);
         p->q_starts[b] = (int32_t)token_of(s, row_first, s->rank, b, rows);
@@ -207,11 +216,11 @@ static heed_status compute(heed_ring *r, const heed_group_call *call, const char
     heed_status st = HEED_OK;
     p->k = (heed_const_view){keys, {0, d->qk_dim, heads * d->qk_dim, 1}};
     p->v = (heed_const_view){keys + heed_values_at(d, tokens), {0, d->v_dim, heads * d->v_dim, 1}};
-    for (uint32_t rows = 0; rows < s->part.n_parts; rows++) {
-        if (heed_owner(s, rows) != s->rank || !heed_part_has(s, s->part.row_first, rows))
+    for (uint32_t rows = 0; rows < s->part.n_parts; rows = heed_stretch_end(s, rows)) {
+        if (heed_owner(s, rows) != s->rank)
             continue;
-        for (uint32_t n = 0; n < s->part.n_parts && st == HEED_OK; n++)
-            if (heed_owner(s, n) == from && heed_part_has(s, s->part.key_first, n))
+        for (uint32_t n = 0; n < s->part.n_parts && st == HEED_OK; n = heed_stretch_end(s, n))
+            if (heed_owner(s, n) == from)
                 st = meet(r, call, rows, n, from, rest, bytes);
         if (st == HEED_OK)
             st = heed_wire_poll(&r->wire);
@@ -222,29 +231,22 @@ static heed_status compute(heed_ring *r, const heed_group_call *call, const char
 /* ---- the call ---------------------------------------------------------------------------------
  */
 
-/* Rows that have met no key. */
-static void empty_tokens(void *arg, int64_t first, int64_t end)
-{
-    const ring_work *work = arg;
-    const int64_t heads = work->call->shape.desc->q_heads, dim = work->call->shape.desc->v_dim;
-    memset(work->r->out + first * heads * dim, 0, (size_t)((end - first) * heads * dim) * 4);
-    for (int64_t i = first * heads; i < end * heads; i++)
-        work->r->lse[i] = -INFINITY;
-}
-
 static void begin(heed_ring *r, const heed_group_call *call)
 {
     const heed_shape *s = &call->shape;
     const heed_attn_desc *d = s->desc;
-    ring_work work = {r, call};
     heed_piece *p = &r->piece;
     heed_pack_keys(call, r->keys[0] + sizeof(heed_wire_header));
-    heed_pack_rows(call, r->q);
-    p->q = (heed_const_view){r->q, {0, d->qk_dim, (int64_t)d->q_heads * d->qk_dim, 1}};
+    p->q = call->args.q;
+    if (!has_packed_rows(s)) {
+        heed_pack_rows(call, r->q);
+        p->q = (heed_const_view){r->q, {0, d->qk_dim, (int64_t)d->q_heads * d->qk_dim, 1}};
+    }
     p->k_is_packed = 1;
     memset(r->begun, 0, s->part.n_parts);
-    heed_crew_do(&call->crew, heed_held(s, s->part.row_first, s->rank),
-                 d->q_heads * heed_copy_nanoseconds(4.0 * d->v_dim), empty_tokens, &work);
+    const int64_t rows = heed_held(s, s->part.row_first, s->rank) * d->q_heads;
+    for (int64_t i = 0; i < rows; i++) /* they have met no key, and nothing reads their out */
+        r->lse[i] = -INFINITY;
 }
 
 static void finish_tokens(void *arg, int64_t first, int64_t end)

@@ -8,13 +8,13 @@
 
 typedef struct heed_ring {
     heed_piece piece;
-    int32_t *first_row;         /* [batch] of the row part, in the whole sequence */
+    int32_t *first_row;         /* [batch] of the rows' stretch, in the whole sequence */
     char *keys[2];              /* messages with their headers: at hand, and arriving */
     char *notice;               /* of the next rank, which sends nothing else */
-    char *q;                    /* [tokens, heads, qk_dim] */
+    char *q; /* [tokens, heads, qk_dim], where the caller's rows are not packed */
     float *out, *lse;           /* [tokens, heads, v_dim] of all keys so far; without v_dim */
     float *part_out, *part_lse; /* the same of those at hand */
-    unsigned char *begun;       /* [n_parts] of a row part: it has met keys */
+    unsigned char *begun;       /* [n_parts] of a stretch of rows: it has met keys */
     heed_wire wire;
 } heed_ring;
 

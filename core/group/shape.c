@@ -42,6 +42,14 @@ int heed_part_has(const heed_shape *s, const int32_t *first, uint32_t part)
     return 0;
 }
 
+uint32_t heed_stretch_end(const heed_shape *s, uint32_t part)
+{
+    uint32_t end = part + 1;
+    while (end < s->part.n_parts && heed_owner(s, end) == heed_owner(s, part))
+        end++;
+    return end;
+}
+
 int heed_has_keys(const heed_shape *s, uint32_t rank)
 {
     for (uint32_t p = 0; p < s->part.n_parts; p++)

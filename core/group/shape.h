@@ -52,10 +52,17 @@ static inline int32_t heed_first_of(const heed_shape *s, const int32_t *first, i
     return first[b * (s->part.n_parts + INT64_C(1)) + part];
 }
 
+/* Of parts [part, end). */
+static inline int32_t heed_parts_len(const heed_shape *s, const int32_t *first, int64_t b,
+                                     uint32_t part, uint32_t end)
+{
+    return heed_first_of(s, first, b, end) - heed_first_of(s, first, b, part);
+}
+
 static inline int32_t heed_part_len(const heed_shape *s, const int32_t *first, int64_t b,
                                     uint32_t part)
 {
-    return heed_first_of(s, first, b, part + 1) - heed_first_of(s, first, b, part);
+    return heed_parts_len(s, first, b, part, part + 1);
 }
 
 /* Keys, or rows, of sequence b that a rank has in its parts before `part` (n_parts: in all). */
@@ -73,6 +80,10 @@ int heed_has_keys(const heed_shape *s, uint32_t rank);
 
 /* Is there a key in part `part`? */
 int heed_part_has(const heed_shape *s, const int32_t *first, uint32_t part);
+
+/* The end of a stretch: of the parts from `part` on that have its owner, whose rows and keys follow each other
+ * in the sequence and at the owner's. */
+uint32_t heed_stretch_end(const heed_shape *s, uint32_t part);
 
 /* ---- split ------------------------------------------------------------------------------------
  */

@@ -70,6 +70,7 @@ static const family families[] = {
     {"i8", {.features = LSE, .batch = 1, .k_type = HEED_I8, .v_type = HEED_I8, .k_scales = {KIT_SCALES_TOKEN, 0},
       .v_scales = {KIT_SCALES_HEAD, 0}}, HEED_GROUP_SPLIT},
     {"reproducible", {.features = CAUSAL | HEED_HAS_REPRODUCIBLE_CHUNKS, BOTTOM}, 0},
+    {"packed_one", {.features = CAUSAL, BOTTOM, .storage = KIT_RAGGED, .lens = KIT_LENS_BOTH, .batch = 1}, 0},
     {"no_keys", {.features = LSE | HEED_HAS_SINK, .q_len = 5, .kv_len = 0}, 0},
 };
 /* clang-format on */
