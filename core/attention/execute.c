@@ -241,29 +241,35 @@ static void fill_rest(const heed_worker *w, const heed_rows *rows, heed_span key
             }
 }
 
-/* The rows' state is complete: out and lse unless the backend wrote them, then the optional outputs
- * in a second pass over the same keys. */
-static heed_status finish(heed_worker *w)
+/* The optional outputs of rows whose state is complete, in a second pass over the same keys. */
+static heed_status write_pairs(heed_worker *w)
 {
-    const heed_class_plan *c = w->class_plan;
     const heed_span keys = w->keys;
-    heed_tile *t = &w->tile;
     heed_status st = HEED_OK;
-    if (!(t->flags & HEED_TILE_FINISHED)) {
-        set_flush(w, 0);
-        for (int64_t r = 0; r < t->n_heads * t->q_count; r++)
-            heed_finish_row(&c->problem, c->tiling.state_log2, t, r);
-    }
-    if (!t->weights.data && !t->scores.data)
-        return HEED_OK;
-    fill_rest(w, &t->weights, keys, 0);
-    fill_rest(w, &t->scores, keys, -INFINITY);
+    fill_rest(w, &w->tile.weights, keys, 0);
+    fill_rest(w, &w->tile.scores, keys, -INFINITY);
     for (uint32_t n = 0; n < w->sequence->n_chunks && st == HEED_OK; n++) {
         heed_span chunk = heed_chunk_keys(w->plan, w->sequence, keys, n);
         if (chunk.first < chunk.end)
             st = call_kernel(w, chunk, HEED_TILE_OUTPUTS);
     }
     return st;
+}
+
+static void finish_rows(heed_worker *w)
+{
+    const heed_class_plan *c = w->class_plan;
+    set_flush(w, 0);
+    for (int64_t r = 0; r < w->tile.n_heads * w->tile.q_count; r++)
+        heed_finish_row(&c->problem, c->tiling.state_log2, &w->tile, r);
+}
+
+/* The rows' state is complete: out and lse unless the backend wrote them, then what is optional. */
+static heed_status finish(heed_worker *w)
+{
+    if (!(w->tile.flags & HEED_TILE_FINISHED))
+        finish_rows(w);
+    return w->tile.weights.data || w->tile.scores.data ? write_pairs(w) : HEED_OK;
 }
 
 /* A row group whose keys are not cut: one tile, in this part's own memory. */
