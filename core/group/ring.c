@@ -237,15 +237,18 @@ static void begin(heed_ring *r, const heed_group_call *call)
     const heed_attn_desc *d = s->desc;
     heed_piece *p = &r->piece;
     heed_pack_keys(call, r->keys[0] + sizeof(heed_wire_header));
-    p->q = call->args.q;
-    if (!has_packed_rows(s)) {
+    const int64_t tokens = heed_held(s, s->part.row_first, s->rank);
+    if (has_packed_rows(s)) {
+        p->q = call->args.q;
+        if (tokens <= 1) /* the local plan is of more rows, and the stride of one may be anything */
+            p->q.stride[2] = 0;
+    } else {
         heed_pack_rows(call, r->q);
         p->q = (heed_const_view){r->q, {0, d->qk_dim, (int64_t)d->q_heads * d->qk_dim, 1}};
     }
     p->k_is_packed = 1;
     memset(r->begun, 0, s->part.n_parts);
-    const int64_t rows = heed_held(s, s->part.row_first, s->rank) * d->q_heads;
-    for (int64_t i = 0; i < rows; i++) /* they have met no key, and nothing reads their out */
+    for (int64_t i = 0; i < tokens * d->q_heads; i++) /* no key met yet, so nothing reads out */
         r->lse[i] = -INFINITY;
 }
 

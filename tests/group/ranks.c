@@ -94,6 +94,8 @@ static int copy_rows(rank_call *r, const ranks_case *c, uint32_t rank, int which
     const int64_t token = heads * blocks * t->block_len;
     *view = (heed_const_view){
         r->memory[to].data, {(paged ? page_len : width) * token, blocks * t->block_len, token, 1}};
+    if (!packed && !paged && width == 2)
+        view->stride[2] = INT64_MAX; /* of one row: nobody goes to the next */
     if (is_q) {
         r->args.q_starts = packed ? r->q_starts : NULL;
         r->desc.max_rows = packed ? batch * (p->spec.q_len + 1) + 1 : 0;
