@@ -238,11 +238,8 @@ static void begin(heed_ring *r, const heed_group_call *call)
     heed_piece *p = &r->piece;
     heed_pack_keys(call, r->keys[0] + sizeof(heed_wire_header));
     const int64_t tokens = heed_held(s, s->part.row_first, s->rank);
-    if (has_packed_rows(s)) {
-        p->q = call->args.q;
-        if (tokens <= 1) /* the local plan is of more rows, and the stride of one may be anything */
-            p->q.stride[2] = 0;
-    } else {
+    p->q = call->args.q;
+    if (!has_packed_rows(s)) {
         heed_pack_rows(call, r->q);
         p->q = (heed_const_view){r->q, {0, d->qk_dim, (int64_t)d->q_heads * d->qk_dim, 1}};
     }
