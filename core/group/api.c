@@ -116,8 +116,9 @@ static heed_status check_args(heed_group_call *call, heed_error *why)
         checked.out = (heed_view){&nowhere, {1, 1, 1, 1}};
     }
     heed_status st = heed_validate_args(&d, &checked, why);
-    a->q = checked.q; /* no stride of an axis of one element is anything any more: local plans have */
-    a->k = checked.k; /* other lengths, and would refuse it */
+    /* Strides of one element are settled now: a local plan has other lengths, and would refuse some. */
+    a->q = checked.q;
+    a->k = checked.k;
     a->v = checked.v;
     if (st == HEED_OK)
         st = check_lengths(call, why);
