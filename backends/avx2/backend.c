@@ -22,46 +22,26 @@ static heed_status run_prefill(const void *machine, const void *state, const hee
     return heed_attn_prefill_avx2(machine, problem, tile, scratch);
 }
 
-static heed_status decode_head(const heed_simd_tuning *tuning, const heed_problem *problem,
-                               heed_tile *tile, void *scratch)
-{
-    if (!(tile->flags & HEED_TILE_OUTPUTS))
-        return heed_attn_decode_avx2(tuning, problem, tile, scratch);
-    heed_status st = heed_attn_prefill_avx2(tuning, problem, tile, scratch);
-    return st == HEED_OK ? heed_attn_decode_weights_avx2(tuning, problem, tile, scratch) : st;
-}
-
 static heed_status run_decode(const void *machine, const void *state, const heed_problem *problem,
                               heed_tile *tile, void *scratch)
 {
+    static const heed_simd_decode by = {.head = heed_attn_decode_avx2,
+                                        .heads = heed_attn_decode_heads_avx2,
+                                        .pairs = heed_attn_prefill_avx2,
+                                        .weights = heed_attn_decode_weights_avx2};
     (void)state;
-    if (tile->kv_heads == 1)
-        return decode_head(machine, problem, tile, scratch);
-    heed_status st = heed_attn_decode_heads_avx2(machine, problem, tile, scratch);
-    return st != HEED_ERR_UNSUPPORTED
-               ? st
-               : heed_simd_each_head(decode_head, machine, problem, tile, scratch);
-}
-
-static heed_status decode_int8_head(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                    heed_tile *tile, void *scratch)
-{
-    if (!(tile->flags & HEED_TILE_OUTPUTS))
-        return heed_attn_decode_int8_avx2(tuning, problem, tile, scratch);
-    heed_status st = heed_attn_prefill_avx2(tuning, problem, tile, scratch);
-    return st == HEED_OK ? heed_attn_decode_weights_int8_avx2(tuning, problem, tile, scratch) : st;
+    return heed_simd_run_decode(&by, machine, problem, tile, scratch);
 }
 
 static heed_status run_decode_int8(const void *machine, const void *state,
                                    const heed_problem *problem, heed_tile *tile, void *scratch)
 {
+    static const heed_simd_decode by = {.head = heed_attn_decode_int8_avx2,
+                                        .heads = heed_attn_decode_heads_int8_avx2,
+                                        .pairs = heed_attn_prefill_avx2,
+                                        .weights = heed_attn_decode_weights_int8_avx2};
     (void)state;
-    if (tile->kv_heads == 1)
-        return decode_int8_head(machine, problem, tile, scratch);
-    heed_status st = heed_attn_decode_heads_int8_avx2(machine, problem, tile, scratch);
-    return st != HEED_ERR_UNSUPPORTED
-               ? st
-               : heed_simd_each_head(decode_int8_head, machine, problem, tile, scratch);
+    return heed_simd_run_decode(&by, machine, problem, tile, scratch);
 }
 
 static heed_status run_small(const void *machine, const void *state, const heed_problem *problem,

@@ -67,12 +67,9 @@ static heed_status run_prefill(const void *machine, const void *state, const hee
 static heed_status decode_head(const heed_simd_tuning *tuning, const heed_problem *problem,
                                heed_tile *tile, void *scratch)
 {
-    if (!(tile->flags & HEED_TILE_OUTPUTS))
-        return is_little(tuning, problem, tile)
-                   ? heed_attn_decode_avx2(tuning, problem, tile, scratch)
-                   : heed_attn_decode_avx512(tuning, problem, tile, scratch);
-    heed_status st = heed_attn_prefill_avx512(tuning, problem, tile, scratch);
-    return st == HEED_OK ? heed_attn_decode_weights_avx512(tuning, problem, tile, scratch) : st;
+    return is_little(tuning, problem, tile)
+               ? heed_attn_decode_avx2(tuning, problem, tile, scratch)
+               : heed_attn_decode_avx512(tuning, problem, tile, scratch);
 }
 
 /* Half as wide, more instructions go between the prefetches of f32: memory gives 75 to 82 % of its rate
@@ -86,18 +83,23 @@ static int heads_by_avx2(const heed_simd_tuning *tuning, const heed_problem *pro
            !(tuning->cross_f32 && rows >= tuning->cross_f32);
 }
 
+static heed_status decode_heads(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                heed_tile *tile, void *scratch)
+{
+    return heads_by_avx2(tuning, problem, tile)
+               ? heed_attn_decode_heads_avx2(tuning, problem, tile, scratch)
+               : heed_attn_decode_heads_avx512(tuning, problem, tile, scratch);
+}
+
 static heed_status run_decode(const void *machine, const void *state, const heed_problem *problem,
                               heed_tile *tile, void *scratch)
 {
+    static const heed_simd_decode by = {.head = decode_head,
+                                        .heads = decode_heads,
+                                        .pairs = heed_attn_prefill_avx512,
+                                        .weights = heed_attn_decode_weights_avx512};
     (void)state;
-    if (tile->kv_heads == 1)
-        return decode_head(machine, problem, tile, scratch);
-    heed_status st = heads_by_avx2(machine, problem, tile)
-                         ? heed_attn_decode_heads_avx2(machine, problem, tile, scratch)
-                         : heed_attn_decode_heads_avx512(machine, problem, tile, scratch);
-    return st != HEED_ERR_UNSUPPORTED
-               ? st
-               : heed_simd_each_head(decode_head, machine, problem, tile, scratch);
+    return heed_simd_run_decode(&by, machine, problem, tile, scratch);
 }
 
 static heed_status run_small(const void *machine, const void *state, const heed_problem *problem,
@@ -129,49 +131,40 @@ static int has_pairs(const heed_tile *tile)
 static heed_status decode_bf16_head(const heed_simd_tuning *tuning, const heed_problem *problem,
                                     heed_tile *tile, void *scratch)
 {
-    if (!has_pairs(tile))
-        return decode_head(tuning, problem, tile, scratch);
-    if (!(tile->flags & HEED_TILE_OUTPUTS))
-        return heed_attn_decode_dot_avx512(tuning, problem, tile, scratch);
-    heed_status st = heed_attn_prefill_avx512(tuning, problem, tile, scratch);
-    return st == HEED_OK ? heed_attn_decode_weights_dot_avx512(tuning, problem, tile, scratch) : st;
+    return has_pairs(tile) ? heed_attn_decode_dot_avx512(tuning, problem, tile, scratch)
+                           : decode_head(tuning, problem, tile, scratch);
+}
+
+static heed_status decode_bf16_weights(const heed_simd_tuning *tuning, const heed_problem *problem,
+                                       heed_tile *tile, void *scratch)
+{
+    return has_pairs(tile) ? heed_attn_decode_weights_dot_avx512(tuning, problem, tile, scratch)
+                           : heed_attn_decode_weights_avx512(tuning, problem, tile, scratch);
 }
 
 static heed_status run_decode_bf16(const void *machine, const void *state,
                                    const heed_problem *problem, heed_tile *tile, void *scratch)
 {
+    static const heed_simd_decode by = {.head = decode_bf16_head,
+                                        .heads = heed_attn_decode_heads_dot_avx512,
+                                        .pairs = heed_attn_prefill_avx512,
+                                        .weights = decode_bf16_weights};
     (void)state;
-    if (tile->kv_heads == 1)
-        return decode_bf16_head(machine, problem, tile, scratch);
-    heed_status st = heed_attn_decode_heads_dot_avx512(machine, problem, tile, scratch);
-    return st != HEED_ERR_UNSUPPORTED
-               ? st
-               : heed_simd_each_head(decode_bf16_head, machine, problem, tile, scratch);
+    return heed_simd_run_decode(&by, machine, problem, tile, scratch);
 }
 
 /* ---- attention by vpdpbusd ---------------------------------------------------------------------
  */
 
-static heed_status decode_int8_head(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                    heed_tile *tile, void *scratch)
-{
-    if (!(tile->flags & HEED_TILE_OUTPUTS))
-        return heed_attn_decode_int8_avx512(tuning, problem, tile, scratch);
-    heed_status st = heed_attn_prefill_avx512(tuning, problem, tile, scratch);
-    return st == HEED_OK ? heed_attn_decode_weights_int8_avx512(tuning, problem, tile, scratch)
-                         : st;
-}
-
 static heed_status run_decode_int8(const void *machine, const void *state,
                                    const heed_problem *problem, heed_tile *tile, void *scratch)
 {
+    static const heed_simd_decode by = {.head = heed_attn_decode_int8_avx512,
+                                        .heads = heed_attn_decode_heads_int8_avx512,
+                                        .pairs = heed_attn_prefill_avx512,
+                                        .weights = heed_attn_decode_weights_int8_avx512};
     (void)state;
-    if (tile->kv_heads == 1)
-        return decode_int8_head(machine, problem, tile, scratch);
-    heed_status st = heed_attn_decode_heads_int8_avx512(machine, problem, tile, scratch);
-    return st != HEED_ERR_UNSUPPORTED
-               ? st
-               : heed_simd_each_head(decode_int8_head, machine, problem, tile, scratch);
+    return heed_simd_run_decode(&by, machine, problem, tile, scratch);
 }
 
 /* ---- kernels of attention ---------------------------------------------------------------------

@@ -92,24 +92,15 @@ heed_status heed_simd_decode_tiling(const void *machine, const heed_problem *pro
 heed_status heed_simd_small_tiling(const void *machine, const heed_problem *problem,
                                    heed_tiling *out);
 
-/* Calls run for each kv head of a tile, which is not flagged FINISHED. */
+/* A kernel. */
 typedef heed_status heed_simd_run(const heed_simd_tuning *tuning, const heed_problem *problem,
                                   heed_tile *tile, void *scratch);
-heed_status heed_simd_each_head(heed_simd_run *run, const heed_simd_tuning *tuning,
-                                const heed_problem *problem, heed_tile *tile, void *scratch);
 
 /* ---- prefill ----------------------------------------------------------------------------------
+ *
+ * dot: by vdpbf16ps, for accuracy bf16.
  */
-
-heed_status heed_attn_prefill_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                   heed_tile *tile, void *scratch);
-heed_status heed_attn_prefill_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                     heed_tile *tile, void *scratch);
-
-/* By vdpbf16ps, for accuracy bf16. */
-heed_status heed_attn_prefill_dot_avx512(const heed_simd_tuning *tuning,
-                                         const heed_problem *problem, heed_tile *tile,
-                                         void *scratch);
+heed_simd_run heed_attn_prefill_avx2, heed_attn_prefill_avx512, heed_attn_prefill_dot_avx512;
 
 /* ---- decode -----------------------------------------------------------------------------------
  */
@@ -118,52 +109,29 @@ heed_status heed_attn_prefill_dot_avx512(const heed_simd_tuning *tuning,
 void heed_decode_cut(const heed_problem *problem, heed_tiling *out);
 /* May tiles of several kv heads gain, where these lie side by side? */
 int heed_decode_takes_heads(const heed_problem *problem);
-heed_status heed_attn_decode_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                  heed_tile *tile, void *scratch);
-heed_status heed_attn_decode_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                    heed_tile *tile, void *scratch);
+
+/* One kv head. dot: for keys and values of adjacent dims, too; int8: by integer products of q and codes,
+ * for accuracy int8 and keys of such. */
+heed_simd_run heed_attn_decode_avx2, heed_attn_decode_avx512, heed_attn_decode_dot_avx512,
+    heed_attn_decode_int8_avx2, heed_attn_decode_int8_avx512;
 /* All kv heads of a tile at once. HEED_ERR_UNSUPPORTED: one by one they are not slower. */
-heed_status heed_attn_decode_heads_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                        const heed_tile *tile, void *scratch);
-heed_status heed_attn_decode_heads_avx512(const heed_simd_tuning *tuning,
-                                          const heed_problem *problem, const heed_tile *tile,
-                                          void *scratch);
+heed_simd_run heed_attn_decode_heads_avx2, heed_attn_decode_heads_avx512,
+    heed_attn_decode_heads_dot_avx512, heed_attn_decode_heads_int8_avx2,
+    heed_attn_decode_heads_int8_avx512;
 /* The second pass: weights of the visible keys, by the first pass's arithmetic. */
-heed_status heed_attn_decode_weights_avx2(const heed_simd_tuning *tuning,
-                                          const heed_problem *problem, heed_tile *tile,
-                                          void *scratch);
-heed_status heed_attn_decode_weights_avx512(const heed_simd_tuning *tuning,
-                                            const heed_problem *problem, heed_tile *tile,
-                                            void *scratch);
+heed_simd_run heed_attn_decode_weights_avx2, heed_attn_decode_weights_avx512,
+    heed_attn_decode_weights_dot_avx512, heed_attn_decode_weights_int8_avx2,
+    heed_attn_decode_weights_int8_avx512;
 
-/* Both by vdpbf16ps, for accuracy bf16 and keys and values of adjacent dims. */
-heed_status heed_attn_decode_dot_avx512(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                        heed_tile *tile, void *scratch);
-heed_status heed_attn_decode_heads_dot_avx512(const heed_simd_tuning *tuning,
-                                              const heed_problem *problem, const heed_tile *tile,
-                                              void *scratch);
-heed_status heed_attn_decode_weights_dot_avx512(const heed_simd_tuning *tuning,
-                                                const heed_problem *problem, heed_tile *tile,
-                                                void *scratch);
+/* What a backend's kernel of decode is made of. pairs: of a tile flagged OUTPUTS, all that lies in pairs of
+ * rows and keys, before the second pass. */
+typedef struct heed_simd_decode {
+    heed_simd_run *head, *heads, *pairs, *weights;
+} heed_simd_decode;
 
-/* By integer products of q and codes, for accuracy int8 and keys of such. */
-heed_status heed_attn_decode_int8_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
-                                       heed_tile *tile, void *scratch);
-heed_status heed_attn_decode_int8_avx512(const heed_simd_tuning *tuning,
-                                         const heed_problem *problem, heed_tile *tile,
-                                         void *scratch);
-heed_status heed_attn_decode_heads_int8_avx2(const heed_simd_tuning *tuning,
-                                             const heed_problem *problem, const heed_tile *tile,
-                                             void *scratch);
-heed_status heed_attn_decode_heads_int8_avx512(const heed_simd_tuning *tuning,
-                                               const heed_problem *problem, const heed_tile *tile,
-                                               void *scratch);
-heed_status heed_attn_decode_weights_int8_avx2(const heed_simd_tuning *tuning,
-                                               const heed_problem *problem, heed_tile *tile,
-                                               void *scratch);
-heed_status heed_attn_decode_weights_int8_avx512(const heed_simd_tuning *tuning,
-                                                 const heed_problem *problem, heed_tile *tile,
-                                                 void *scratch);
+/* Runs a tile of any number of kv heads, which is not flagged FINISHED. */
+heed_status heed_simd_run_decode(const heed_simd_decode *by, const heed_simd_tuning *tuning,
+                                 const heed_problem *problem, heed_tile *tile, void *scratch);
 
 /* Keys of a chunk of decode's. */
 #define HEED_DECODE_CHUNK 1024

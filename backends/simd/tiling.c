@@ -131,18 +131,6 @@ heed_status heed_simd_small_tiling(const void *machine, const heed_problem *prob
     return st;
 }
 
-heed_status heed_simd_each_head(heed_simd_run *run, const heed_simd_tuning *tuning,
-                                const heed_problem *problem, heed_tile *tile, void *scratch)
-{
-    heed_status st = HEED_OK;
-    for (uint32_t g = 0; g < tile->kv_heads && st == HEED_OK; g++) {
-        heed_tile one;
-        heed_tile_of_head(problem, tile, g, &one);
-        st = run(tuning, problem, &one, scratch);
-    }
-    return st;
-}
-
 /* ---- cost -------------------------------------------------------------------------------------
  */
 

@@ -194,23 +194,23 @@ static size_t changed_behind(const heed_simd_tuning *tuning, const heed_problem 
     static float acc[SCRATCH_HEADS][SCRATCH_ROWS][SCRATCH_DIM];
     static float sums[2][SCRATCH_HEADS][SCRATCH_ROWS], query[SCRATCH_DIM];
     static uint16_t kv[SCRATCH_KEYS][SCRATCH_HEADS][SCRATCH_DIM];
-    const heed_tile tile = {.struct_size = sizeof tile,
-                            .n_heads = p->q_heads,
-                            .kv_heads = SCRATCH_HEADS,
-                            .group = p->q_heads / SCRATCH_HEADS,
-                            .q_count = rows,
-                            .q_len = rows,
-                            .k_end = SCRATCH_KEYS,
-                            .kv_len = SCRATCH_KEYS,
-                            .window_left = HEED_UNBOUNDED,
-                            .window_right = HEED_UNBOUNDED,
-                            .q = {query, 0, 0, 1},
-                            .k = {kv, SCRATCH_DIM, SCRATCH_HEADS * SCRATCH_DIM, 1},
-                            .v = {kv, SCRATCH_DIM, SCRATCH_HEADS * SCRATCH_DIM, 1},
-                            .row_max = sums[0][0],
-                            .row_sum = sums[1][0],
-                            .acc = acc[0][0],
-                            .acc_stride = SCRATCH_DIM};
+    heed_tile tile = {.struct_size = sizeof tile,
+                      .n_heads = p->q_heads,
+                      .kv_heads = SCRATCH_HEADS,
+                      .group = p->q_heads / SCRATCH_HEADS,
+                      .q_count = rows,
+                      .q_len = rows,
+                      .k_end = SCRATCH_KEYS,
+                      .kv_len = SCRATCH_KEYS,
+                      .window_left = HEED_UNBOUNDED,
+                      .window_right = HEED_UNBOUNDED,
+                      .q = {query, 0, 0, 1},
+                      .k = {kv, SCRATCH_DIM, SCRATCH_HEADS * SCRATCH_DIM, 1},
+                      .v = {kv, SCRATCH_DIM, SCRATCH_HEADS * SCRATCH_DIM, 1},
+                      .row_max = sums[0][0],
+                      .row_sum = sums[1][0],
+                      .acc = acc[0][0],
+                      .acc_stride = SCRATCH_DIM};
     size_t changed = 0;
     memset(scratch, 0xa5, size);
     heed_attn_decode_heads_avx2(tuning, p, &tile, scratch);

@@ -13,12 +13,12 @@ static int64_t heads_at_once(int64_t heads, int64_t rows)
 }
 
 heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tuning,
-                                                      const heed_problem *problem,
-                                                      const heed_tile *tile, void *scratch)
+                                                      const heed_problem *problem, heed_tile *tile,
+                                                      void *scratch)
 {
     const int64_t heads = tile->kv_heads;
     const decode of_tile = {.problem = problem,
-                            .tile = (heed_tile *)tile,
+                            .tile = tile,
                             .masked = tile->mask.data || tile->bias.data || heed_has_lists(tile),
                             .terms = has_terms(problem),
                             .rows = tile->group * tile->q_count};
