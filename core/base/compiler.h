@@ -10,6 +10,7 @@
 #if defined(__GNUC__)
 #define HEED_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define HEED_ALIGNED(n) __attribute__((aligned(n)))
+#define HEED_COLD __attribute__((cold)) /* for mistakes: what leads there is moved out of the way */
 #else
 #error "Heed is written for gcc and clang"
 #endif

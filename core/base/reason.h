@@ -4,9 +4,11 @@
 
 #include <heed/kit.h>
 
+#include "compiler.h"
+
 /* Writes the sentence and returns the status, so that a check is one line. */
 HEED_PRINTF(3, 4)
-heed_status heed_fail(heed_error *why, heed_status status, const char *format, ...);
+HEED_COLD heed_status heed_fail(heed_error *why, heed_status status, const char *format, ...);
 
 /* Hands a sentence to the caller: to his heed_error, or to heed_last_error. */
 heed_status heed_report(heed_error *user, heed_status status, const heed_error *why);
