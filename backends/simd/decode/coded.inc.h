@@ -313,6 +313,21 @@ static int coded_scales(const heed_quant *quant, place at, coded_scale *to)
     return lifted == ~0u;
 }
 
+/* Asks for the scales and zeros of a block of keys. In pages no stream leads there, and all of a block's products
+ * would wait for them. */
+V_INLINE void fetch_scales(const heed_quant *quant, place at)
+{
+    const int64_t first = heed_scale_at(quant, at.page, 0, at.row, 0);
+    const int64_t step = quant->key_group ? 0 : quant->stride[2];
+    if (!quant->scale)
+        return;
+    for (int i = 0; i<DECODE_BLOCK; i += llabs(step)> 1 ? 1 : DECODE_BLOCK - 1) {
+        V_PREFETCH_L1(quant->scale + first + i * step);
+        if (quant->zero)
+            V_PREFETCH_L1(quant->zero + first + i * step);
+    }
+}
+
 /* Scores of n rows. Returns 0 if the block has to go the way of those that are no run. */
 V_INLINE int coded_scores_ready(const decode *d, int64_t r, int64_t n, const coded_side *side,
                                 float *scores)
@@ -360,6 +375,10 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
             if (!k_lifts || !v_lifts || !of->all_integer) {
                 each_block(of, room, key, key + DECODE_BLOCK);
                 continue;
+            }
+            if (!stream) {
+                fetch_scales(&of->tile->k_quant, next);
+                fetch_scales(&of->tile->v_quant, next);
             }
             k.zero = k_scale.zero, v.zero = v_scale.zero;
             coded_side k_of = k, v_of = v;
