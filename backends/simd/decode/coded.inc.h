@@ -319,9 +319,10 @@ V_INLINE void fetch_scales(const heed_quant *quant, place at)
 {
     const int64_t first = heed_scale_at(quant, at.page, 0, at.row, 0);
     const int64_t step = quant->key_group ? 0 : quant->stride[2];
+    const int keys = llabs(step) > 1 ? 1 : DECODE_BLOCK - 1; /* from line to line, or to the last */
     if (!quant->scale)
         return;
-    for (int i = 0; i<DECODE_BLOCK; i += llabs(step)> 1 ? 1 : DECODE_BLOCK - 1) {
+    for (int i = 0; i < DECODE_BLOCK; i += keys) {
         V_PREFETCH_L1(quant->scale + first + i * step);
         if (quant->zero)
             V_PREFETCH_L1(quant->zero + first + i * step);
