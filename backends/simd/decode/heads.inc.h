@@ -20,7 +20,6 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tu
     const decode of_tile = {.problem = problem,
                             .tile = tile,
                             .masked = tile->mask.data || tile->bias.data || heed_has_lists(tile),
-                            .terms = has_terms(problem),
                             .rows = tile->group * tile->q_count};
     const int64_t most = heads_at_once(heads, of_tile.rows);
     if (most < 2)
