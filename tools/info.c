@@ -98,7 +98,7 @@ static void print_json(const heed_trials *trials, int chosen, const char *text)
     for (int i = 0; i < trials->n; i++) {
         printf("%s{\"name\": \"%s\", \"passed\": %s, \"why\": ", i ? ", " : "",
                trials->result[i].name, trials->result[i].passed ? "true" : "false");
-        print_json_string(trials->result[i].passed ? "" : trials->result[i].why);
+        print_json_string(trials->result[i].why);
         putchar('}');
     }
     printf("], \"problem\": \"%s\", \"chosen\": %s", common_in_words, chosen ? text : "null");
@@ -112,9 +112,11 @@ static void print_json(const heed_trials *trials, int chosen, const char *text)
 static void print_text(const heed_trials *trials, int chosen, const char *text)
 {
     printf("%s\ntrials\n", trials->text);
-    for (int i = 0; i < trials->n; i++)
-        printf("  %-10s %s\n", trials->result[i].name,
-               trials->result[i].passed ? "passed" : trials->result[i].why);
+    for (int i = 0; i < trials->n; i++) {
+        const heed_trial_result *of = &trials->result[i];
+        printf("  %-10s %s%s%s\n", of->name, of->passed ? "passed" : "",
+               of->passed && *of->why ? ", " : "", of->why);
+    }
     printf("\nchosen for %s\n", common_in_words);
     printf(chosen ? "%s" : "nothing: %s\n", text);
 }

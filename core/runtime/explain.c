@@ -102,6 +102,29 @@ static void put_kernels(heed_text *b, const heed_registry *registry, const heed_
     heed_put(b, "]");
 }
 
+/* The kernels whose trial keeps them from being chosen: of a backend that goes without them, the only
+ * place that says so. */
+static void put_failed(heed_text *b, int json, const heed_registry *registry, const heed_entry *e)
+{
+    heed_put(b, json ? ", \"failed\": [" : "");
+    for (uint32_t i = 0, first = 1; i < e->n; i++) {
+        const heed_kernel *k = &registry->kernel[e->first + i];
+        if (atomic_load(&k->trial) != HEED_TRIAL_FAILED)
+            continue;
+        if (json) {
+            heed_put(b, "%s{\"kernel\": ", first ? "" : ", ");
+            heed_put_string(b, k->name);
+            heed_put(b, ", \"linear\": %s, \"reason\": ", k->linear ? "true" : "false");
+            heed_put_string(b, k->trial_why.text);
+            heed_put(b, "}");
+        } else {
+            heed_put(b, "  not its kernel %s: %s\n", k->name, k->trial_why.text);
+        }
+        first = 0;
+    }
+    heed_put(b, json ? "]" : "");
+}
+
 static heed_status explain_backends(heed_context *context, int json, char *text, size_t *bytes,
                                     heed_error *why)
 {
@@ -128,9 +151,11 @@ static heed_status explain_backends(heed_context *context, int json, char *text,
             heed_put_string(&b, note);
             put_kernels(&b, &context->registry, e, 0);
             put_kernels(&b, &context->registry, e, 1);
+            put_failed(&b, json, &context->registry, e);
             heed_put(&b, "}");
         } else if (can) {
             heed_put(&b, "backend %s: %s%s%s\n", e->name, summary, *note ? "; " : "", note);
+            put_failed(&b, json, &context->registry, e);
         } else {
             heed_put(&b, "backend %s cannot run here: %s\n", e->name, reason);
         }
@@ -161,6 +186,38 @@ static heed_status tell_backend(heed_context *context, uint32_t index, heed_back
     out->n_linear = e->usable ? e->backend->n_linear : 0;
     out->reserved = 0;
     return HEED_OK;
+}
+
+static heed_status tell_trial(heed_context *context, uint32_t backend, uint32_t kernel,
+                              heed_trial_info *out, heed_error *why)
+{
+    heed_backend_info of = {.struct_size = sizeof of};
+    if (out->struct_size != sizeof *out)
+        return heed_fail(why, HEED_ERR_ABI, "out.struct_size is %zu, %zu is required",
+                         out->struct_size, sizeof *out);
+    heed_status st = tell_backend(context, backend, &of, why);
+    if (st != HEED_OK)
+        return st;
+    const heed_entry *e = &context->registry.entry[backend];
+    if (kernel >= e->n)
+        return heed_fail(why, HEED_ERR_INVALID, "kernel is %u, backend %s has %u", kernel, e->name,
+                         e->n);
+    const heed_kernel *k = &context->registry.kernel[e->first + kernel];
+    out->kernel = k->name;
+    out->linear = k->linear != NULL;
+    out->trial = (uint32_t)atomic_load(&k->trial);
+    out->reason = out->trial == HEED_TRIAL_FAILED ? k->trial_why.text : ""; /* written before it */
+    return HEED_OK;
+}
+
+heed_status heed_context_trial(heed_context *context, uint32_t backend, uint32_t kernel,
+                               heed_trial_info *out)
+{
+    heed_error why = {""};
+    heed_status st = context && out ? tell_trial(context, backend, kernel, out, &why)
+                                    : heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
+                                                context ? "out" : "context");
+    return heed_report(NULL, st, &why);
 }
 
 heed_status heed_context_backend(heed_context *context, uint32_t index, heed_backend_info *out)

@@ -3,10 +3,10 @@
 #define HEED_CORE_REGISTRY_H
 
 #include <heed/backend.h>
+#include <heed/context.h>
 #include <stdatomic.h>
 
 enum { HEED_MAX_BACKENDS = 32, HEED_MAX_KERNELS = 64 };
-enum { HEED_TRIAL_NOT_YET, HEED_TRIAL_PASSED, HEED_TRIAL_FAILED };
 
 /* Something that is or wanted to be a backend. */
 typedef struct heed_entry {

@@ -141,6 +141,37 @@ typedef struct heed_backend_info {
 HEED_API heed_status heed_context_backend(heed_context *context, uint32_t index,
                                           heed_backend_info *out);
 
+/** What came of a kernel's known-answer trial, which it has before the first plan that wants it. */
+enum {
+    HEED_TRIAL_NOT_YET, /**< no plan wanted it */
+    HEED_TRIAL_PASSED,
+    HEED_TRIAL_FAILED /**< plans of this context choose another */
+};
+
+/** A kernel of a backend of a context. The strings live as long as the context. */
+typedef struct heed_trial_info {
+    size_t struct_size; /**< the caller's: sizeof(heed_trial_info) */
+    const char *
+        kernel; /**< its name in the backend; one of attention and one of linear layers may share it */
+    const char *reason; /**< what its trial found, if it failed; else "" */
+    uint32_t linear;    /**< 1: of linear layers; 0: of attention */
+    uint32_t trial;     /**< HEED_TRIAL_* */
+} heed_trial_info;
+
+/**
+ * Tells of one kernel of a backend whether its trial kept it from being chosen: results are right
+ * without it, but slower than this machine should be.
+ *
+ * backend    as index of heed_context_backend
+ * kernel     from 0, those of attention first; there are n_attn + n_linear
+ * out        receives it; written on success only
+ * Errors     HEED_ERR_INVALID there is no such backend or it has not so many kernels, or an argument is
+ *            NULL; HEED_ERR_ABI a struct_size of another version
+ * Threads    safe.
+ */
+HEED_API heed_status heed_context_trial(heed_context *context, uint32_t backend, uint32_t kernel,
+                                        heed_trial_info *out);
+
 /** A kernel that a plan or a layer uses. The strings live as long as the plan or the layer. */
 typedef struct heed_kernel_info {
     size_t struct_size;  /**< the caller's: sizeof(heed_kernel_info) */

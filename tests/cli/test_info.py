@@ -161,6 +161,12 @@ def faults(plugins, has_check):
         told["chosen"] and "faulting" not in [c["backend"] for c in told["chosen"]["classes"]],
         "what faults is not chosen",
     )
+    lying = [trial for trial in told["trials"] if trial["name"] == "lying"][0]
+    check(
+        lying["passed"] and lying["why"].startswith("but for its kernel wrong: its known-answer trial gave"),
+        f"heed info --json: a wrong kernel of a backend that goes without it: {lying}",
+    )
+    check(f"  lying      passed, {lying['why']}\n" in text, f"heed info: a wrong kernel: {text}")
     refused(
         ["explain", "--backend", "stumbling", "--mask"],
         "heed: refused: stumbling: it does not know HEED_HAS_MASK\n",
@@ -177,6 +183,14 @@ def faults(plugins, has_check):
     check(
         status == 1 and killed in stderr and "naive: " in stdout and "stumbling: " in stdout,
         f"heed check goes on to the others: {status}, {stdout!r}, {stderr!r}",
+    )
+    status, stdout, _ = run("check", "--backend", "lying", "--dtype", "f32", "--filter", "feature/plain", environment=environment)
+    check(
+        status == 1
+        and "passed   feature/plain/f32\n" in stdout
+        and "FAILED   trial of kernel wrong, which no case can have run since\n" in stdout
+        and ", 1 failed\n" in stdout,
+        f"heed check: cases that pass on another kernel: {status}, {stdout!r}",
     )
     # A few cases show that the command works; that naive passes them all is a test of its own, and
     # takes a minute under a sanitizer.

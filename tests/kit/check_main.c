@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_FILTERS = 16, MAX_BACKENDS = 32 };
+enum { MAX_FILTERS = 16 };
 
 typedef struct arguments {
     const char *backend, *plugin_path, *dtype, *may_refuse, *filter[MAX_FILTERS];
@@ -193,47 +193,21 @@ static int wanted(const arguments *o, const kit_case *c)
     return match;
 }
 
-/* ---- backends ---------------------------------------------------------------------------------
- */
-
-typedef struct backend_list {
-    char name[MAX_BACKENDS][40];
-    int usable[MAX_BACKENDS], n;
-    char *json; /* of heed_context_backends */
-} backend_list;
-
-/* Reads the names out of heed_context_backends. The reasons of those that cannot run are printed by
- * it too, in the text form. Returns 0, or -1 after a message. */
-static int list_backends(const arguments *o, backend_list *list)
-{
-    heed_context_options options = {.struct_size = sizeof options, .plugin_path = o->plugin_path};
-    heed_context *context = NULL;
-    size_t bytes = 0;
-    memset(list, 0, sizeof *list);
-    if (heed_context_create(&options, &context) != HEED_OK) {
-        fprintf(stderr, "heed check: %s\n", heed_last_error());
-        return -1;
-    }
-    heed_context_backends(context, 1, NULL, &bytes);
-    list->json = malloc(bytes + 1);
-    if (!list->json || heed_context_backends(context, 1, list->json, &bytes) != HEED_OK) {
-        fprintf(stderr, "heed check: %s\n", list->json ? heed_last_error() : "out of memory");
-        heed_context_release(context);
-        return -1;
-    }
-    heed_context_release(context);
-    const char *at = strstr(list->json, "\"backends\"");
-    while (at && list->n < MAX_BACKENDS && (at = strstr(at, "{\"name\": \""))) {
-        at += strlen("{\"name\": \"");
-        const char *usable = strstr(at, "\"usable\": ");
-        snprintf(list->name[list->n], sizeof list->name[0], "%.*s", (int)strcspn(at, "\""), at);
-        list->usable[list->n++] = usable && !strncmp(usable + 10, "true", 4);
-    }
-    return 0;
-}
-
 /* ---- the run ----------------------------------------------------------------------------------
  */
+
+/* A kernel that fails its trial is not chosen, and the cases pass on others: that is a failure too. */
+static void check_trials(const kit_env *env, kit_report *report)
+{
+    heed_backend_info of = {.struct_size = sizeof of};
+    heed_trial_info trial = {.struct_size = sizeof trial};
+    for (uint32_t b = 0; heed_context_backend(env->context, b, &of) == HEED_OK; b++)
+        for (uint32_t k = 0; !strcmp(of.name, env->backend) &&
+                             heed_context_trial(env->context, b, k, &trial) == HEED_OK;
+             k++)
+            if (trial.trial == HEED_TRIAL_FAILED)
+                kit_report_trial(report, &trial);
+}
 
 /* Returns how many cases failed, or -1 when nothing ran. */
 static int check_backend(const arguments *o, const kit_list *cases, const char *backend)
@@ -265,6 +239,7 @@ static int check_backend(const arguments *o, const kit_list *cases, const char *
             outcome.verdict = KIT_FAILED;
         kit_report_case(&report, c.name, &outcome);
     }
+    check_trials(&env, &report);
     heed_context_release(env.context);
     kit_report_end(&report);
     free(report.refusal);
@@ -281,35 +256,36 @@ static int check_backend(const arguments *o, const kit_list *cases, const char *
 
 static int run_all(const arguments *o, const kit_list *cases)
 {
-    backend_list list;
+    heed_context_options options = {.struct_size = sizeof options, .plugin_path = o->plugin_path};
+    heed_backend_info of = {.struct_size = sizeof of};
+    heed_context *context = NULL;
     int bad = 0, checked = 0;
-    if (list_backends(o, &list) != 0)
+    if (heed_context_create(&options, &context) != HEED_OK) {
+        fprintf(stderr, "heed check: %s\n", heed_last_error());
         return 1;
-    for (int n = 0; n < list.n; n++) {
-        if (o->backend && strcmp(o->backend, list.name[n]) != 0)
+    }
+    for (uint32_t n = 0; heed_context_backend(context, n, &of) == HEED_OK; n++) {
+        if (o->backend && strcmp(o->backend, of.name) != 0)
             continue;
         checked++;
-        if (list.usable[n]) {
-            bad |= check_backend(o, cases, list.name[n]) != 0;
+        if (of.usable) {
+            bad |= check_backend(o, cases, of.name) != 0;
         } else {
             /* Named, it has to run; among all, that it cannot is no failure of the suite's. */
-            const char *entry = strstr(strstr(list.json, "\"backends\""), list.name[n]);
-            const char *reason = entry ? strstr(entry, "\"reason\": \"") : NULL;
-            printf("%s: cannot run here: %.*s\n", list.name[n],
-                   reason ? (int)strcspn(reason + 11, "\"") : 0, reason ? reason + 11 : "");
+            printf("%s: cannot run here: %s\n", of.name, of.reason);
             bad |= o->backend != NULL;
             checked -= o->backend == NULL;
         }
     }
     if (o->backend && !checked) {
         fprintf(stderr, "heed check: there is no backend '%s'; there are", o->backend);
-        for (int n = 0; n < list.n; n++)
-            fprintf(stderr, "%s %s", n ? "," : "", list.name[n]);
+        for (uint32_t n = 0; heed_context_backend(context, n, &of) == HEED_OK; n++)
+            fprintf(stderr, "%s %s", n ? "," : "", of.name);
         fputs("\n", stderr);
     }
     if (!checked)
         puts("0 cases ran, and that is an error");
-    free(list.json);
+    heed_context_release(context);
     return bad || !checked;
 }
 

@@ -43,6 +43,14 @@ void kit_report_case(kit_report *report, const char *name, const kit_outcome *ou
     more->n = 1;
 }
 
+void kit_report_trial(kit_report *report, const heed_trial_info *trial)
+{
+    report->n_failed++;
+    printf("FAILED   trial of kernel %s%s, which no case can have run since\n         %s\n",
+           trial->kernel, trial->linear ? " of linear layers" : "", trial->reason);
+    fflush(stdout);
+}
+
 void kit_report_end(const kit_report *report)
 {
     for (size_t n = 0; n < report->n_refusals; n++)

@@ -21,6 +21,9 @@ typedef struct kit_report {
 /** Notes one case. A failing one prints its name, what went wrong, and how to run it again. */
 void kit_report_case(kit_report *report, const char *name, const kit_outcome *outcome);
 
+/** Notes a kernel that its trial kept from the cases that it should have run. */
+void kit_report_trial(kit_report *report, const heed_trial_info *trial);
+
 /** Prints the refusals and "N passed, N refused, N failed". */
 void kit_report_end(const kit_report *report);
 

@@ -203,6 +203,77 @@ static void list_is_an_order(void)
     }
 }
 
+static heed_status wrong_tile(const void *machine, const void *state, const heed_problem *problem,
+                              heed_tile *tile, void *scratch)
+{
+    const heed_status status = run(machine, state, problem, tile, scratch);
+    tile->acc[0] += 1;
+    return status;
+}
+
+/* Which backend of the context has that name? */
+static uint32_t index_of(heed_context *context, const char *name)
+{
+    heed_backend_info info = {.struct_size = sizeof info};
+    uint32_t i = 0;
+    while (heed_context_backend(context, i, &info) == HEED_OK && strcmp(info.name, name) != 0)
+        i++;
+    return i;
+}
+
+/* A backend whose cheapest kernel is wrong runs on its next, and says what became of the first. */
+static void wrong_kernel_of_two(void)
+{
+    heed_context_options options = {.struct_size = sizeof options, .backends = "two"};
+    heed_context *context = NULL;
+    heed_trial_info good = {.struct_size = sizeof good}, bad = good, none = good,
+                    short_one = {.struct_size = 8};
+    static changed_backend t;
+    static heed_attn_kernel wrong;
+    static const heed_attn_kernel *both[] = {&wrong, &t.attn};
+    example(&t);
+    wrong = t.attn;
+    wrong.name = "wrong";
+    wrong.run = wrong_tile;
+    wrong.cost = free_of_charge;
+    t.backend.name = "two";
+    t.backend.attn = both;
+    t.backend.n_attn = 2;
+    check(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+    check(heed_context_register(context, &t.backend) == HEED_OK, "%s", heed_last_error());
+    const uint32_t two = index_of(context, "two");
+    check(heed_context_trial(context, two, 0, &bad) == HEED_OK && !strcmp(bad.kernel, "wrong") &&
+              bad.trial == HEED_TRIAL_NOT_YET && !*bad.reason && !bad.linear,
+          "before any plan: kernel %s, trial %u: %s", bad.kernel, bad.trial, bad.reason);
+    check(run_small(context) == HEED_OK, "the right kernel does not run: %s", heed_last_error());
+    check(heed_context_trial(context, two, 0, &bad) == HEED_OK && bad.trial == HEED_TRIAL_FAILED &&
+              strstr(bad.reason, "known-answer trial"),
+          "the wrong kernel: trial %u: %s", bad.trial, bad.reason);
+    check(heed_context_trial(context, two, 1, &good) == HEED_OK && !strcmp(good.kernel, "loops") &&
+              good.trial == HEED_TRIAL_PASSED && !*good.reason,
+          "the right kernel %s: trial %u: %s", good.kernel, good.trial, good.reason);
+
+    char line[400], *text = listing(context, 0), *json = listing(context, 1);
+    snprintf(line, sizeof line, "  not its kernel wrong: %s\n", bad.reason);
+    check(strstr(text, line) && strstr(text, "backend two: "), "'%s' is not in\n%s", line, text);
+    snprintf(line, sizeof line,
+             "\"failed\": [{\"kernel\": \"wrong\", \"linear\": false, \"reason\": \"%s\"}]",
+             bad.reason);
+    check(strstr(json, line) != NULL, "'%s' is not in\n%s", line, json);
+    free(text);
+    free(json);
+
+    check(heed_context_trial(context, two, 2, &none) == HEED_ERR_INVALID &&
+              strstr(heed_last_error(), "kernel is 2, backend two has 2"),
+          "a third kernel: %s", heed_last_error());
+    check(heed_context_trial(context, 99, 0, &none) == HEED_ERR_INVALID && !none.kernel,
+          "a hundredth backend: %s", heed_last_error());
+    check(heed_context_trial(context, two, 0, &short_one) == HEED_ERR_ABI, "a struct of 8 bytes");
+    check(heed_context_trial(context, two, 0, NULL) == HEED_ERR_INVALID, "no struct");
+    check(heed_context_trial(NULL, two, 0, &none) == HEED_ERR_INVALID, "no context");
+    heed_context_release(context);
+}
+
 /* What only a tiling can break is found when a plan is made. */
 static int what_is_wrong;
 
@@ -251,6 +322,7 @@ int main(void)
     failing_open();
     seen_by_later_plans();
     list_is_an_order();
+    wrong_kernel_of_two();
     bad_tilings();
     printf("%d failed\n", n_failed);
     return n_failed != 0;
