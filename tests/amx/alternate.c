@@ -214,5 +214,5 @@ int main(int argc, char **argv)
     for (int n = 0; n < PLANS; n++)
         heed_attn_release(plan[n]);
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }

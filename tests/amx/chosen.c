@@ -90,5 +90,5 @@ int main(void)
     for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++)
         check_shape(context, &shapes[n]);
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }

@@ -107,5 +107,5 @@ int main(void)
     CHECK(products(context, 0, 0, LEN) == 3 * of_pairs(all * all), "split: not three for one");
     expect_loads("split", 0.9);
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }

@@ -96,5 +96,5 @@ int main(int argc, char **argv)
     for (size_t n = 0; n < sizeof layers / sizeof *layers; n++)
         check(context, &layers[n]);
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }

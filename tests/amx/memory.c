@@ -48,5 +48,5 @@ int main(void)
                     per_part(context, split ? HEED_ACCURACY_SPLIT : HEED_ACCURACY_BF16, heads[h][0],
                              heads[h][1], dims[d], lens[n]);
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }

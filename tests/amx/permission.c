@@ -115,7 +115,7 @@ static int refused_child(void)
           listing(context));
     run_another(context);
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }
 
 /* The decision by measured rates, and what heed info shows of it. */
@@ -182,5 +182,5 @@ int main(void)
     CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77),
           "the child ended with %d", status);
     status = WIFEXITED(status) && WEXITSTATUS(status) == 77 ? 77 : 0;
-    return unit_end() ? 1 : status;
+    return checks_end() ? 1 : status;
 }

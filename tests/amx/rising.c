@@ -231,5 +231,5 @@ int main(int argc, char **argv)
     for (uint64_t n = 0; n < n_problems; n++)
         check_problem(context, n);
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }

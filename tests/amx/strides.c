@@ -73,5 +73,5 @@ int main(int argc, char **argv)
             for (float sink = 0; sink <= 104; sink += 13)
                 compare(context, dims[d], types[t], sink);
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }

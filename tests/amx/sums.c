@@ -206,5 +206,5 @@ int main(int argc, char **argv)
                                             .rows = few ? 5 : ROWS,
                                             .keys = keys[n]});
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }

@@ -1,23 +1,12 @@
 /* A rank's threads: results have the same bits with one, two and three of them, all of whom take part in what
  * lies between runs (copying, merging and finishing rows) where there is enough of it; and the transport is
  * called by the one thread that called the group. */
+#include "../check.h"
 #include "threads.h"
 
 #include <string.h>
 
 enum { RANKS = 3, MOST_THREADS = 3 };
-
-static int n_checks, n_failures;
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        n_checks++;                                                                                \
-        if (!(condition) && n_failures++ < 20) {                                                   \
-            printf("%s: ", #condition);                                                            \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
-    } while (0)
 
 /* ---- threads that are counted -----------------------------------------------------------------
  */
@@ -239,6 +228,5 @@ int main(void)
             CHECK(run(&way[n], threads) == want, "%s: other bits with %u threads", way[n].name,
                   threads);
     }
-    printf("%d checks, %d failures\n", n_checks, n_failures);
-    return n_failures || !n_checks;
+    return checks_end();
 }

@@ -143,6 +143,31 @@ int ranks_build(ranks_case *c, uint64_t seed)
     return 0;
 }
 
+int ranks_of_way(ranks_case *c, const ranks_way *way, uint32_t size, int64_t q_len)
+{
+    memset(c, 0, sizeof *c);
+    c->spec = (kit_spec){.q_type = HEED_F32,
+                         .k_type = HEED_F32,
+                         .v_type = HEED_F32,
+                         .out_type = HEED_F32,
+                         .q_heads = 4,
+                         .kv_heads = 2,
+                         .qk_dim = 24,
+                         .v_dim = 24,
+                         .batch = 1,
+                         .q_len = q_len,
+                         .kv_len = 50,
+                         .seed = 3,
+                         .features = HEED_HAS_LSE};
+    c->size = c->n_parts = size;
+    c->scheme = way->scheme;
+    c->want = way->want;
+    c->rows_apart = way->rows_apart;
+    c->root = way->root;
+    snprintf(c->name, sizeof c->name, "%s", way->name);
+    return ranks_build(c, 8);
+}
+
 int ranks_draw(ranks_case *c, int n, uint64_t seed)
 {
     static const char *const want[] = {"all", "root", "heads"};

@@ -1,6 +1,7 @@
 /* Whatever goes wrong, and at whichever message or call: every rank returns in time, with a status and a
  * sentence, nothing is touched after its return (its workspace is unmapped then), and a rank that returns
  * HEED_OK has the right bits. */
+#include "../check.h"
 #include "random.h"
 #include "threads.h"
 #include "wrap.h"
@@ -11,18 +12,7 @@ enum { RANKS = 3, VICTIM = 1 };
 #define TIMEOUT INT64_C(150000000)
 #define MARGIN INT64_C(8000000000) /* of a loaded machine */
 
-static int n_checks, n_failures;
 static heed_context *context[RANKS];
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        n_checks++;                                                                                \
-        if (!(condition) && n_failures++ < 20) {                                                   \
-            printf("%s: ", #condition);                                                            \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
-    } while (0)
 
 static void around(heed_transport *transport, void *user)
 {
@@ -80,42 +70,14 @@ static int run_broken(ranks_case *c, wrapped *w, int kind, int64_t at, uint64_t 
     return reached;
 }
 
-static const struct {
-    const char *name;
-    uint32_t scheme, want, root, rows_apart;
-} way[] = {{"all", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0, 0},
-           {"root", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 0, 0},
-           {"root is the victim", HEED_GROUP_SPLIT, HEED_WANT_ROOT, VICTIM, 0},
-           {"root is the one that fails", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 2, 0},
-           {"heads", HEED_GROUP_SPLIT, HEED_WANT_HEADS, 0, 0},
-           {"rows", HEED_GROUP_SPLIT, 0, 0, 1},
-           {"ring", HEED_GROUP_RING, 0, 0, 0}};
-
-static void set(ranks_case *c, int n)
-{
-    memset(c, 0, sizeof *c);
-    c->spec = (kit_spec){.q_type = HEED_F32,
-                         .k_type = HEED_F32,
-                         .v_type = HEED_F32,
-                         .out_type = HEED_F32,
-                         .q_heads = 4,
-                         .kv_heads = 2,
-                         .qk_dim = 24,
-                         .v_dim = 24,
-                         .batch = 1,
-                         .q_len = 12,
-                         .kv_len = 50,
-                         .seed = 3,
-                         .features = HEED_HAS_LSE};
-    c->size = c->n_parts = RANKS;
-    c->scheme = way[n].scheme;
-    c->want = way[n].want;
-    c->rows_apart = way[n].rows_apart;
-    c->root = way[n].root;
-    snprintf(c->name, sizeof c->name, "%s", way[n].name);
-    if (ranks_build(c, 8) != 0)
-        exit(1);
-}
+static const ranks_way way[] = {
+    {"all", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0, 0},
+    {"root", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 0, 0},
+    {"root is the victim", HEED_GROUP_SPLIT, HEED_WANT_ROOT, VICTIM, 0},
+    {"root is the one that fails", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 2, 0},
+    {"heads", HEED_GROUP_SPLIT, HEED_WANT_HEADS, 0, 0},
+    {"rows", HEED_GROUP_SPLIT, 0, 0, 1},
+    {"ring", HEED_GROUP_RING, 0, 0, 0}};
 
 /* A rank that cannot begin tells the others at once, in its own words. */
 static void own_failures(ranks_case *c)
@@ -207,7 +169,8 @@ int main(void)
         context[r] = threads_context(NULL, 1);
     for (int n = 0; n < (int)(sizeof way / sizeof *way); n++) {
         uint64_t want[RANKS] = {0};
-        set(c, n);
+        if (ranks_of_way(c, &way[n], RANKS, 12) != 0)
+            exit(1);
         c->partition.timeout_ns = INT64_C(20000000000);
         run_broken(c, w, WRAP_NOTHING, 0, want);
         for (int kind = WRAP_FAILS; kind < WRAP_KINDS; kind++) {
@@ -224,6 +187,5 @@ int main(void)
         heed_context_release(context[r]);
     free(c);
     free(w);
-    printf("%d checks, %d failures\n", n_checks, n_failures);
-    return n_failures || !n_checks;
+    return checks_end();
 }

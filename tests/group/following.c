@@ -1,13 +1,12 @@
 /* Calls that follow each other over one transport, each of another scheme: a rank that is behind still
  * listens for a failure when what the others send in the next call arrives. */
+#include "../check.h"
 #include "threads.h"
 
 #include <string.h>
 #include <time.h>
 
 enum { RANKS = 3, CALLS = 7 };
-
-static int n_checks, n_failures;
 
 /* ---- a transport that is slow to look ---------------------------------------------------------
  */
@@ -26,42 +25,13 @@ static heed_status slow_test(void *user, heed_request *request, uint32_t *done, 
 /* ---- calls ------------------------------------------------------------------------------------
  */
 
-static const struct {
-    const char *name;
-    uint32_t scheme, want, root, rows_apart;
-} way[CALLS] = {{"ring", HEED_GROUP_RING, 0, 0, 0},
-                {"all", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0, 0},
-                {"root", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 1, 0},
-                {"heads", HEED_GROUP_SPLIT, HEED_WANT_HEADS, 0, 0},
-                {"ring again", HEED_GROUP_RING, 0, 0, 0},
-                {"rows", HEED_GROUP_SPLIT, 0, 0, 1},
-                {"all again", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0, 0}};
-
-static void set(ranks_case *c, int n)
-{
-    memset(c, 0, sizeof *c);
-    c->spec = (kit_spec){.q_type = HEED_F32,
-                         .k_type = HEED_F32,
-                         .v_type = HEED_F32,
-                         .out_type = HEED_F32,
-                         .q_heads = 4,
-                         .kv_heads = 2,
-                         .qk_dim = 24,
-                         .v_dim = 24,
-                         .batch = 1,
-                         .q_len = 30,
-                         .kv_len = 50,
-                         .seed = 3,
-                         .features = HEED_HAS_LSE};
-    c->size = c->n_parts = RANKS;
-    c->scheme = way[n].scheme;
-    c->want = way[n].want;
-    c->rows_apart = way[n].rows_apart;
-    c->root = way[n].root;
-    snprintf(c->name, sizeof c->name, "%s", way[n].name);
-    if (ranks_build(c, 8) != 0)
-        exit(1);
-}
+static const ranks_way way[CALLS] = {{"ring", HEED_GROUP_RING, 0, 0, 0},
+                                     {"all", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0, 0},
+                                     {"root", HEED_GROUP_SPLIT, HEED_WANT_ROOT, 1, 0},
+                                     {"heads", HEED_GROUP_SPLIT, HEED_WANT_HEADS, 0, 0},
+                                     {"ring again", HEED_GROUP_RING, 0, 0, 0},
+                                     {"rows", HEED_GROUP_SPLIT, 0, 0, 1},
+                                     {"all again", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0, 0}};
 
 typedef struct member {
     pthread_t thread;
@@ -114,9 +84,7 @@ static void follow(ranks_case *c, uint32_t late)
         }
         if (outcome.verdict == KIT_PASSED)
             ranks_check(&c[n], &outcome);
-        n_checks++;
-        if (outcome.verdict != KIT_PASSED && n_failures++ < 20)
-            printf("%s, rank %u late: %s\n", c[n].name, late, outcome.text);
+        CHECK(outcome.verdict == KIT_PASSED, "%s, rank %u late: %s", c[n].name, late, outcome.text);
     }
     for (uint32_t r = 0; r < RANKS; r++)
         heed_context_release(m[r].context);
@@ -128,12 +96,12 @@ int main(void)
 {
     ranks_case *c = calloc(CALLS, sizeof *c);
     for (int n = 0; n < CALLS && c; n++)
-        set(&c[n], n);
+        if (ranks_of_way(&c[n], &way[n], RANKS, 30) != 0)
+            exit(1);
     for (uint32_t late = 0; late < RANKS && c; late++)
         follow(c, late);
     for (int n = 0; n < CALLS && c; n++)
         ranks_free(&c[n]);
     free(c);
-    printf("%d checks, %d failures\n", n_checks, n_failures);
-    return n_failures || !n_checks;
+    return checks_end();
 }

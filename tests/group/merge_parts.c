@@ -2,6 +2,7 @@
  * parts the bits of heed_merge; in place; and what it refuses. */
 #include <heed/heed.h>
 
+#include "../check.h"
 #include "decode.h"
 #include "guard.h"
 #include "random.h"
@@ -13,18 +14,6 @@
 
 enum { KEYS = 6, ROWS = 3, HEADS = 2, DIM = 5, MOST = 12 };
 #define U 0x1p-24
-
-static int n_checks, n_failures;
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        n_checks++;                                                                                \
-        if (!(condition) && n_failures++ < 20) {                                                   \
-            printf("%s: ", #condition);                                                            \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
-    } while (0)
 
 /* Scores and values of one row and head. */
 typedef struct row {
@@ -347,6 +336,5 @@ int main(void)
     }
     strides();
     refusals();
-    printf("%d checks, %d failures\n", n_checks, n_failures);
-    return n_failures || !n_checks;
+    return checks_end();
 }

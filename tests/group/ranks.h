@@ -31,6 +31,15 @@ int ranks_draw(ranks_case *c, int family, uint64_t seed);
 
 /** The same with the partition that the caller has written into c (scheme, rows_apart, size, n_parts, owner). */
 int ranks_build(ranks_case *c, uint64_t seed);
+
+/** A small problem, the same for each way of computing it but in its rows. */
+typedef struct ranks_way {
+    const char *name;
+    uint32_t scheme, want, root, rows_apart;
+} ranks_way;
+
+/** Builds it with a part for each of `size` ranks. Returns 0, or -1 when out of memory. */
+int ranks_of_way(ranks_case *c, const ranks_way *way, uint32_t size, int64_t q_len);
 void ranks_free(ranks_case *c);
 
 /** What one rank has and gets. */

@@ -1,23 +1,11 @@
 /* What groups refuse, each with a sentence that names it; outputs stay as they are, nothing is sent, and the
  * same transport serves the next call. Two groups at once, and merging many parts. */
+#include "../check.h"
 #include "threads.h"
-
 #include "wrap.h"
 
 #include <math.h>
 #include <string.h>
-
-static int n_checks, n_failures;
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        n_checks++;                                                                                \
-        if (!(condition) && n_failures++ < 20) {                                                   \
-            printf("%s: ", #condition);                                                            \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
-    } while (0)
 
 /* A call of rank 0 of two, of which the other is never there. */
 typedef struct call {
@@ -397,6 +385,5 @@ int main(void)
     two_groups(context);
     for (int r = 0; r < RANKS_MOST; r++)
         heed_context_release(context[r]);
-    printf("%d checks, %d failures\n", n_checks, n_failures);
-    return n_failures || !n_checks;
+    return checks_end();
 }

@@ -2,6 +2,8 @@
  * the reason instead of waiting for a lock that nobody opens, and selection takes another backend. A
  * child whose parent had only made a context uses it. */
 #define _GNU_SOURCE /* unsetenv */
+#include "../check.h"
+
 #include <heed/heed.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,18 +16,6 @@
 enum { DIM = 64, ROWS = 20, KEYS = 300, CHILDREN = 100 };
 
 static const char reason[] = "the parent process used oneDNN before fork()";
-
-static int failures;
-
-#define CHECK(condition, ...)                                                                      \
-    do                                                                                             \
-        if (!(condition)) {                                                                        \
-            failures++;                                                                            \
-            printf("line %d: ", __LINE__);                                                         \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
-    while (0)
 
 /* All values are 1.5, and so is every output of theirs; x and w are 1. */
 static float q[ROWS * DIM], k[KEYS * DIM], v[KEYS * DIM], w[DIM];
@@ -184,11 +174,11 @@ static void in_child(void (*body)(user *u), user *u, const char *what)
     fflush(stdout);
     const pid_t child = fork();
     if (child == 0) {
-        failures = 0;
+        n_failures = 0;
         alarm(30);
         body(u);
         fflush(stdout);
-        _exit(failures != 0);
+        _exit(n_failures != 0);
     }
     CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
               WEXITSTATUS(status) == 0,
@@ -239,7 +229,7 @@ int main(void)
 
     for (int i = 0; i < 2; i++)
         pthread_create(&thread[i], NULL, busy, NULL);
-    for (int i = 0; i < CHILDREN && !failures; i++)
+    for (int i = 0; i < CHILDREN && !n_failures; i++)
         in_child(use_beside_threads, &u, "fork beside threads");
     atomic_store(&stop, 1);
     for (int i = 0; i < 2; i++)
@@ -247,6 +237,5 @@ int main(void)
     drop(&u);
     heed_context_release(u.context);
     heed_context_release(free_choice);
-    printf("%d failures\n", failures);
-    return failures != 0;
+    return checks_end();
 }

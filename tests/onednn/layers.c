@@ -1,6 +1,8 @@
 /* Linear layers of more numbers of inputs than one process may ever have seen: what oneDNN makes for
  * a layer goes with it. Asked for by contexts that do not use them, made and run one by one, and then
  * held together; and memory does not grow with how many there have been. */
+#include "../check.h"
+
 #include <dlfcn.h>
 #include <heed/backend.h>
 #include <heed/heed.h>
@@ -9,19 +11,6 @@
 #include <string.h>
 
 enum { DIMS = 3000, HELD = 1100, OUT = 3, ROWS = 2 };
-
-static int failures;
-
-#define CHECK(condition, ...)                                                                      \
-    do                                                                                             \
-        if (!(condition)) {                                                                        \
-            if (failures++ < 10) {                                                                 \
-                printf("line %d: ", __LINE__);                                                     \
-                printf(__VA_ARGS__);                                                               \
-                printf("\n");                                                                      \
-            }                                                                                      \
-        }                                                                                          \
-    while (0)
 
 static heed_context *onednn_context(void)
 {
@@ -176,6 +165,5 @@ int main(int argc, char **argv)
     heed_context_release(context);
     CHECK(!summary || !strcmp(summary, summary_before),
           "a context has changed the table's text, which others may be reading");
-    printf("%d failures\n", failures);
-    return failures != 0;
+    return checks_end();
 }

@@ -2,6 +2,8 @@
  * away. oneDNN does allocate, in dnnl_primitive_execute and as often as heed/attention.h says: that
  * function is interposed too, so that what happens inside it is counted apart. */
 #define _GNU_SOURCE
+#include "../check.h"
+
 #include <dlfcn.h>
 #include <dnnl.h>
 #include <heed/heed.h>
@@ -54,18 +56,6 @@ dnnl_status_t dnnl_primitive_execute(const_dnnl_primitive_t primitive, dnnl_stre
     atomic_store(&inside, 0);
     return status;
 }
-
-static int failures;
-
-#define CHECK(condition, ...)                                                                      \
-    do                                                                                             \
-        if (!(condition)) {                                                                        \
-            failures++;                                                                            \
-            printf("line %d: ", __LINE__);                                                         \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
-    while (0)
 
 static void *workspace_of(size_t bytes)
 {
@@ -234,6 +224,5 @@ int main(void)
         linear(context, type, 32);
     }
     heed_context_release(context);
-    printf("%d failures\n", failures);
-    return failures != 0;
+    return checks_end();
 }

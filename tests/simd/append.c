@@ -436,5 +436,5 @@ int main(void)
     for (uint32_t from = HEED_F32; from <= HEED_BF16; from++)
         for (uint32_t to = HEED_F32; to <= HEED_IQ4_NL; to++)
             check_call(from, to);
-    return unit_end();
+    return checks_end();
 }

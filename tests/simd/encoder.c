@@ -68,5 +68,5 @@ int main(void)
     check_context(NULL, "avx2", avx2);
     check_context(NULL, "baseline", NULL);
     check_registered(avx512);
-    return unit_end();
+    return checks_end();
 }

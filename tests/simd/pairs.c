@@ -78,5 +78,5 @@ int main(void)
         printf("neither avx2 nor avx512 runs here\n");
         return 77;
     }
-    return unit_end();
+    return checks_end();
 }

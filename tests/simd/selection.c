@@ -97,5 +97,5 @@ int main(void)
                 check_shape(context, &shapes[i], n, by_option ? "max_isa" : "HEED_MAX_ISA");
             heed_context_release(context);
         }
-    return unit_end();
+    return checks_end();
 }

@@ -243,5 +243,5 @@ int main(int argc, char **argv)
             check(seed, context);
     for (int i = 0; i < 3; i++)
         heed_context_release(context[i]);
-    return unit_end();
+    return checks_end();
 }

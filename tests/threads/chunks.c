@@ -467,5 +467,5 @@ int main(void)
     heads_side_by_side();
     heads_together_in_a_batch();
     odd_numbers_of_tiles();
-    return unit_end();
+    return checks_end();
 }

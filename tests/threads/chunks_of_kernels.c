@@ -80,5 +80,5 @@ int main(void)
     static const char *const names[] = {"naive", "avx2", "avx512", "onednn"};
     for (int i = 0; i < 4; i++)
         real_backend(names[i]);
-    return unit_end();
+    return checks_end();
 }

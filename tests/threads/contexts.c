@@ -279,5 +279,5 @@ int main(void)
     CHECK(n_wrong == 0, "%d wrong beside contexts that come and go", n_wrong);
     for (int i = 0; i < N_SIDES; i++)
         drop(&sides[i]);
-    return unit_end();
+    return checks_end();
 }

@@ -134,5 +134,5 @@ int main(void)
     heed_mha_release(on_openmp);
     heed_context_release(context);
     heed_context_release(two);
-    return unit_end();
+    return checks_end();
 }

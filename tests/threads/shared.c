@@ -246,5 +246,5 @@ int main(void)
         heed_mha_release(mha);
         heed_context_release(context);
     }
-    return unit_end();
+    return checks_end();
 }

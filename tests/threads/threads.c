@@ -217,5 +217,5 @@ int main(void)
         unit_free(&problem[i]);
         free(expected[i]);
     }
-    return unit_end();
+    return checks_end();
 }

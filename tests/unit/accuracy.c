@@ -102,5 +102,5 @@ int main(void)
         heed_context_release(context);
         unit_free(&p);
     }
-    return unit_end();
+    return checks_end();
 }

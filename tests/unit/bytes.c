@@ -85,5 +85,5 @@ int main(void)
     static const char *const names[] = {"naive", "avx2", "avx512", "onednn"};
     for (int i = 0; i < 4; i++)
         backend(names[i]);
-    return unit_end();
+    return checks_end();
 }

@@ -274,5 +274,5 @@ int main(void)
         check_storage(context, storage, HEED_Q8_0, HEED_U4);
     }
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }

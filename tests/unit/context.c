@@ -357,5 +357,5 @@ int main(void)
     check_exhaustion();
     check_messages();
     check_selection();
-    return unit_end();
+    return checks_end();
 }

@@ -112,5 +112,5 @@ int main(void)
             }
         }
     }
-    return unit_end();
+    return checks_end();
 }

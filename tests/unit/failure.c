@@ -111,5 +111,5 @@ int main(void)
         check(context, 2, 5000, n_parts); /* keys cut into chunks, slots lent */
     }
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }

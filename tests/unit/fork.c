@@ -54,5 +54,5 @@ int main(void)
     heed_context_release(context);
     unit_free(&p);
     free(want);
-    return unit_end();
+    return checks_end();
 }

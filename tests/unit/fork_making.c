@@ -238,5 +238,5 @@ int main(void)
     holding_what_a_maker_needs();
     within_a_callback();
     CHECK(atomic_load(&refused) == 0, "%d plans and layers were not made", atomic_load(&refused));
-    return unit_end();
+    return checks_end();
 }

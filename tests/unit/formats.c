@@ -140,5 +140,5 @@ int main(int argc, char **argv)
     end = data + bytes;
     check_file();
     check_rows();
-    return unit_end();
+    return checks_end();
 }

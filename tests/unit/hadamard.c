@@ -189,5 +189,5 @@ int main(void)
     check_matrix(HEED_F32, 4096 + 64, 64);
     check_strides();
     check_errors();
-    return unit_end();
+    return checks_end();
 }

@@ -222,5 +222,5 @@ int main(void)
             parts(mode);
         }
     }
-    return unit_end();
+    return checks_end();
 }

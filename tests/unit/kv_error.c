@@ -188,5 +188,5 @@ int main(void)
         printf("\n");
     }
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }

@@ -122,5 +122,5 @@ int main(void)
     check_failures(s);
     check_host_rounding(s);
     free(s);
-    return unit_end();
+    return checks_end();
 }

@@ -255,5 +255,5 @@ int main(void)
     }
     check_errors(context);
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }

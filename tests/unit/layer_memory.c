@@ -180,5 +180,5 @@ int main(void)
     check_crowds(s);
     check_trials(s);
     free(s);
-    return unit_end();
+    return checks_end();
 }

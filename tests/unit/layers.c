@@ -298,5 +298,5 @@ int main(void)
     check_fork(s);
     heed_context_release(context);
     free(s);
-    return unit_end();
+    return checks_end();
 }

@@ -178,5 +178,5 @@ int main(void)
     for (int i = 0; i < CASES; i++)
         check_case();
     CHECK(n_there > CASES / 20, "%d tiles had bits", n_there);
-    return unit_end();
+    return checks_end();
 }

@@ -117,5 +117,5 @@ int main(void)
     heed_context_release(all);
     CHECK(n_served >= CONTENTS * 3 * 7 * 2, "%d problems were served",
           n_served); /* naive serves all */
-    return unit_end();
+    return checks_end();
 }

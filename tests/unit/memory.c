@@ -361,5 +361,5 @@ int main(void)
         free(h.workspace);
         unit_free(&p);
     }
-    return unit_end();
+    return checks_end();
 }

@@ -85,5 +85,5 @@ int main(void)
         CHECK(n == (HEED_HAVE_OPENMP ? want[i].openmp : 1), "%g us, %s: %d parts", want[i].us,
               policy ? policy : "unset", n);
     }
-    return unit_end();
+    return checks_end();
 }

@@ -52,5 +52,5 @@ int main(void)
               near ? "said to be too far" : "said to be near");
     }
     CHECK(n_near > 10000 && n_far > 10000, "%d are near, %d are far", n_near, n_far);
-    return unit_end();
+    return checks_end();
 }

@@ -39,5 +39,5 @@ static void rows_alone(const char *backend)
 int main(void)
 {
     rows_alone(NULL);
-    return unit_end();
+    return checks_end();
 }

@@ -82,5 +82,5 @@ int main(void)
             }
         heed_context_release(context);
     }
-    return unit_end();
+    return checks_end();
 }

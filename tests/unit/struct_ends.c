@@ -318,5 +318,5 @@ int main(void)
     heed_context_release(context);
     unit_free(&problem);
     free(layer);
-    return unit_end();
+    return checks_end();
 }

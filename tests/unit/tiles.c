@@ -268,5 +268,5 @@ int main(void)
     CHECK(n_empty_spans > 0, "every row saw something of its tile");
     CHECK(n_together > 0, "no heads were taken together");
     CHECK(n_chunks_together > 0, "no heads' chunks were taken together");
-    return unit_end();
+    return checks_end();
 }

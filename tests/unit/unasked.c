@@ -39,5 +39,5 @@ int main(void)
     }
     unit_free(&problem);
     heed_context_release(context);
-    return unit_end();
+    return checks_end();
 }

@@ -1,4 +1,4 @@
-/* What unit tests share: a check that says where it failed, and a count that main returns. */
+/* What unit tests share beside check.h: numbers, contexts and a problem. */
 #ifndef HEED_UNIT_H
 #define HEED_UNIT_H
 
@@ -7,25 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../check.h"
 #include "../kit/random.h"
-
-static int n_checks, n_failures;
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        n_checks++;                                                                                \
-        if (!(condition) && n_failures++ < 20) {                                                   \
-            printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);                                 \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
-    } while (0)
-
-static inline int unit_end(void)
-{
-    printf("%d checks, %d failures\n", n_checks, n_failures);
-    return n_failures || !n_checks;
-}
 
 static inline int64_t unit_below(uint64_t *state, int64_t n)
 {
