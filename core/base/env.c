@@ -1,4 +1,4 @@
-/* Environment variables, the affinity mask and the cgroup's quota. */
+/* Environment variables and the affinity mask. */
 #define _GNU_SOURCE
 #include "env.h"
 
@@ -13,9 +13,10 @@
 #include <sys/auxv.h>
 #endif
 
+#include "cgroup.h"
 #include "reason.h"
 
-#define MAX_THREADS 4096
+enum { MAX_THREADS = 4096 };
 
 const char *heed_env(const char *name)
 {
@@ -52,49 +53,6 @@ static uint32_t affinity_count(void)
     return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (uint32_t)n;
 }
 
-/* cpu.max holds "QUOTA PERIOD" or "max PERIOD". 0: no limit. */
-static uint32_t quota_of(const char *path)
-{
-    double quota, period;
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return 0;
-    int n = fscanf(file, "%lf %lf", &quota, &period);
-    fclose(file);
-    if (n != 2 || quota <= 0 || period <= 0 || quota / period >= MAX_THREADS)
-        return 0;
-    uint32_t whole = (uint32_t)(quota / period);
-    return whole + (quota / period > whole);
-}
-
-/* The tightest quota from our cgroup up to the root. */
-static uint32_t cgroup_count(void)
-{
-    char line[512], path[640];
-    uint32_t least = 0;
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    if (!file)
-        return 0;
-    while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, "0::/", 4) != 0) /* cgroup v2 */
-            continue;
-        char *group = line + 3;
-        group[strcspn(group, "\n")] = 0;
-        for (;;) {
-            snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
-            uint32_t n = quota_of(path);
-            if (n && (!least || n < least))
-                least = n;
-            char *slash = strrchr(group, '/');
-            if (!slash)
-                break;
-            *slash = 0;
-        }
-    }
-    fclose(file);
-    return least;
-}
-
 heed_status heed_env_threads(uint32_t *out, heed_error *why)
 {
     const char *wish = heed_env("HEED_NUM_THREADS");
@@ -106,7 +64,8 @@ heed_status heed_env_threads(uint32_t *out, heed_error *why)
                          "HEED_NUM_THREADS is '%.40s', a number of at least 1 is required", wish);
     }
     uint32_t n = affinity_count();
-    const uint32_t limits[] = {count_of(heed_env("OMP_NUM_THREADS")), cgroup_count()};
+    const uint32_t limits[] = {count_of(heed_env("OMP_NUM_THREADS")),
+                               heed_cgroup_threads("/proc/self/cgroup", "/sys/fs/cgroup")};
     for (int i = 0; i < 2; i++)
         if (limits[i] && limits[i] < n)
             n = limits[i];
