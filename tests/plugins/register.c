@@ -104,6 +104,31 @@ static void bad_tables(void)
     heed_context_release(context);
 }
 
+/* A context has room for 64 kernels (core/runtime/registry.h): the last one is taken, one more is not. */
+static void as_many_as_fit(void)
+{
+    enum { ROOM = 64 };
+    heed_context *context = new_context();
+    heed_backend_info info = {.struct_size = sizeof info};
+    static changed_backend t;
+    static const heed_attn_kernel *many[ROOM + 1];
+    uint32_t there = 0;
+    for (uint32_t i = 0; heed_context_backend(context, i, &info) == HEED_OK; i++)
+        there += info.n_attn + info.n_linear;
+    for (int i = 0; i <= ROOM; i++)
+        many[i] = &t.attn;
+    EXPECT((t.backend.attn = many, t.backend.n_attn = ROOM + 1 - there), HEED_ERR_INVALID,
+           "kernels");
+    example(&t);
+    t.backend.attn = many;
+    t.backend.n_attn = ROOM - there;
+    check(heed_context_register(context, &t.backend) == HEED_OK, "%u kernels beside %u: %s",
+          ROOM - there, there, heed_last_error());
+    EXPECT(t.backend.name = "one_more", HEED_ERR_INVALID, "1 kernels");
+    check(run_small(context) == HEED_OK, "with all kernels: %s", heed_last_error());
+    heed_context_release(context);
+}
+
 static heed_status refusing_open(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
     (void)machine;
@@ -319,6 +344,7 @@ static void bad_tilings(void)
 int main(void)
 {
     bad_tables();
+    as_many_as_fit();
     failing_open();
     seen_by_later_plans();
     list_is_an_order();

@@ -1,6 +1,7 @@
 /* Linear and attention layers beside numbers: structs of other sizes, who holds whom, what explain
  * says, a line per run, the one rounding, a child after fork. */
 #define _GNU_SOURCE
+#include <math.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -109,6 +110,28 @@ static void check_holds(layer_setup *s)
     heed_mha_release(mha);
     heed_linear_release(NULL);
     heed_mha_release(NULL);
+}
+
+/* The frequencies are the caller's until the layer is made, and not for longer. */
+static void check_frequencies(heed_context *context, layer_setup *s)
+{
+    heed_mha *mha = NULL;
+    float with[2][ROWS * DIM];
+    const float freq[2] = {s->freq[0], s->freq[1]};
+    for (int n = 0; n < 2; n++) {
+        s->freq[1] = n ? 2 * freq[1] : freq[1];
+        CHECK(layer_create(context, s, &mha) == HEED_OK, "%s", heed_last_error());
+        s->freq[0] = s->freq[1] = NAN;
+        CHECK(heed_mha_run(mha, &s->args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+        memcpy(with[n], s->y, sizeof with[n]);
+        heed_mha_release(mha);
+        memcpy(s->freq, freq, sizeof freq);
+    }
+    int n_nan = 0;
+    for (int i = 0; i < ROWS * DIM; i++)
+        n_nan += isnan(with[0][i]);
+    CHECK(n_nan == 0, "%d values come from frequencies that were changed later", n_nan);
+    CHECK(memcmp(with[0], with[1], sizeof with[0]) != 0, "frequencies make no difference");
 }
 
 /* ---- explain --------------------------------------------------------------------------------- */
@@ -291,6 +314,7 @@ int main(void)
     heed_context *context = unit_context(1, NULL);
     check_struct_sizes(context, s);
     check_holds(s);
+    check_frequencies(context, s);
     check_explain(context, s);
     check_lines(s);
     check_in_place(context);
