@@ -64,6 +64,16 @@ static heed_status run_classes(heed_context *context, uint32_t type)
     return status;
 }
 
+/* Linear layers are tried when they are asked for; a backend without them refuses. */
+static void ask_linear(heed_context *context)
+{
+    heed_linear_desc desc = {.struct_size = sizeof desc, .in_dim = DIM, .out_dim = DIM};
+    for (uint32_t type = HEED_F32; type <= HEED_BF16; type++) {
+        desc.x_type = desc.w_type = desc.y_type = type;
+        (void)heed_linear_supported(context, &desc, NULL);
+    }
+}
+
 /* Writes which kernels the backend goes without. */
 static void tell_failed(FILE *out, heed_context *context, const char *backend)
 {
@@ -74,7 +84,8 @@ static void tell_failed(FILE *out, heed_context *context, const char *backend)
         for (uint32_t k = 0;
              !strcmp(of.name, backend) && heed_context_trial(context, b, k, &trial) == HEED_OK; k++)
             if (trial.trial == HEED_TRIAL_FAILED) {
-                fprintf(out, "%s %s: %s", before, trial.kernel, trial.reason);
+                fprintf(out, "%s %s%s: %s", before, trial.kernel,
+                        trial.linear ? " of linear layers" : "", trial.reason);
                 before = "; and";
             }
 }
@@ -98,10 +109,12 @@ static int try_backend(FILE *out, void *arg)
         failed = status != HEED_OK && status != HEED_ERR_UNSUPPORTED;
         reason = status == HEED_OK ? "" : heed_cli_reason(t->backend, heed_last_error());
     }
-    if (ran && !failed)
+    if (ran && !failed) {
+        ask_linear(context);
         tell_failed(out, context, t->backend);
-    else
+    } else {
         fputs(heed_cli_reason(t->backend, heed_last_error()), out);
+    }
     heed_context_release(context);
     return ran && !failed ? 0 : 1;
 }

@@ -11,7 +11,7 @@ typedef struct heed_trial_result {
     char name[HEED_TRIAL_NAME];
     int passed;
     int faulted;   /* a signal ended it */
-    char why[300]; /* if it did not pass; else which of its kernels it goes without, or "" */
+    char why[600]; /* if it did not pass; else which of its kernels it goes without, or "" */
 } heed_trial_result;
 
 /** The machine and its backends as the library tells it, and each backend tried. */

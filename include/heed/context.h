@@ -151,8 +151,7 @@ enum {
 /** A kernel of a backend of a context. The strings live as long as the context. */
 typedef struct heed_trial_info {
     size_t struct_size; /**< the caller's: sizeof(heed_trial_info) */
-    const char *
-        kernel; /**< its name in the backend; one of attention and one of linear layers may share it */
+    const char *kernel; /**< its name; one of attention and one of linear layers may share it */
     const char *reason; /**< what its trial found, if it failed; else "" */
     uint32_t linear;    /**< 1: of linear layers; 0: of attention */
     uint32_t trial;     /**< HEED_TRIAL_* */

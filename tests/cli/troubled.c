@@ -12,7 +12,7 @@
 
 enum {
     faulting, /* dies of an illegal instruction, as on a machine that lies about what it has */
-    lying,    /* has a second kernel, which is wrong: its trial leaves it the first */
+    lying, /* has a second kernel, which is wrong, and one of linear layers, which does nothing */
     stumbling /* passes its trial, and fails on heads of 7 values */
 };
 
@@ -37,6 +37,45 @@ static heed_status wrong_tile(const void *machine, const void *state, const heed
     return status;
 }
 
+static heed_status linear_supports(const void *machine, const heed_linear_problem *problem,
+                                   heed_error *why)
+{
+    (void)machine;
+    return problem->x_type == HEED_F32 ? HEED_OK : heed_refuse(why, "x_type is not f32");
+}
+
+static double linear_cost(const void *machine, const heed_linear_problem *problem, int64_t rows)
+{
+    (void)machine, (void)problem;
+    return (double)rows;
+}
+
+static heed_status linear_tiling(const void *machine, const heed_linear_problem *problem,
+                                 heed_linear_tiling *out)
+{
+    (void)machine, (void)problem;
+    out->rows = out->cols = out->panel_cols = 1;
+    out->panel_bytes = 64;
+    return HEED_OK;
+}
+
+static heed_status linear_pack(const void *machine, const heed_linear_problem *problem,
+                               const heed_linear_weight *weight, int64_t col_first, int64_t col_end,
+                               void *panel)
+{
+    (void)machine, (void)problem, (void)weight, (void)col_first, (void)col_end;
+    memset(panel, 0, 64);
+    return HEED_OK;
+}
+
+static heed_status linear_nothing(const void *machine, const void *state,
+                                  const heed_linear_problem *problem, const heed_linear_tile *tile,
+                                  void *scratch)
+{
+    (void)machine, (void)state, (void)problem, (void)tile, (void)scratch;
+    return HEED_OK;
+}
+
 HEED_API const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_size);
 
 const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_size)
@@ -52,6 +91,14 @@ const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_siz
     if (TROUBLED == lying) {
         table.backend.attn = both;
         table.backend.n_attn = 2;
+        table.linear = (heed_linear_kernel){.struct_size = sizeof table.linear,
+                                            .name = "nothing",
+                                            .supports = linear_supports,
+                                            .cost = linear_cost,
+                                            .tiling = linear_tiling,
+                                            .pack = linear_pack,
+                                            .run = linear_nothing};
+        table.backend.n_linear = 1;
     }
     return &table.backend;
 }

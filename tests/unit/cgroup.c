@@ -4,6 +4,7 @@
 
 #include "../check.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -104,8 +105,17 @@ static void long_paths(void)
     expect(groups, 0);
 }
 
+static int open_files(void)
+{
+    int n = 0;
+    for (int file = 0; file < 1024; file++)
+        n += fcntl(file, F_GETFD) >= 0;
+    return n;
+}
+
 int main(void)
 {
+    const int before = open_files();
     if (!mkdtemp(folder)) {
         perror(folder);
         return 1;
@@ -114,6 +124,7 @@ int main(void)
     above();
     other_lines();
     long_paths();
+    CHECK(open_files() == before, "%d files are open, %d were", open_files(), before);
     static const char *const made[] = {"groups",      "cpu.max", "pod/cpu.max", "pod/box/cpu.max",
                                        "pod/box/run", "pod/box", "pod",         ""};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
