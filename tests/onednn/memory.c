@@ -217,8 +217,8 @@ int main(void)
     check_counters();
     for (int i = 0; i < 2; i++) {
         const uint32_t type = i ? HEED_BF16 : HEED_F32;
-        attention(context, type, 1, 2 * 2 * 2);     /* blocks of 2048 keys */
-        attention(context, type, 8, 2 * 2 * 3);     /* of 1024 */
+        attention(context, type, 1, 2 * 2 * 3); /* blocks of 1024 keys */
+        attention(context, type, 8, 2 * 2 * 3);
         attention(context, type, ROWS, 2 * 2 * 12); /* of 256 */
         linear(context, type, 1);
         linear(context, type, 32);
