@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "../../backends/simd/linear/act.inc.h"
+#include "here.h"
 
 static double gelu(double s)
 {
@@ -87,16 +88,8 @@ int main(void)
         {"gelu_tanh", HEED_ACT_GELU_TANH, gelu_tanh, by_argument},
         {"silu", HEED_ACT_SILU, silu, few},
     };
-#if LANES == 16
-    int here = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-#else
-    int here = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#endif
-    if (!here) {
-        puts("this CPU lacks the instruction set");
+    if (!runs_here(LANES))
         return 77;
-    }
     _mm_setcsr(_mm_getcsr() | 0x8040u); /* FTZ, DAZ: as the tiling asks for */
     int bad = 0;
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)

@@ -1,15 +1,10 @@
 /* Keys and values whose addresses differ by a multiple of 256 MiB are fetched in another way on some
  * CPUs (backends/simd/decode/order.inc.h): to the same bits as elsewhere. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
-#include <heed/heed.h>
 #include <heed/kit.h>
-
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 
-#include "../kit/random.h"
+#include "../unit/unit.h"
 
 #define APART ((size_t)256 << 20)
 #define KV_LEN 700
@@ -66,7 +61,6 @@ int main(void)
     static const char *const backends[] = {"avx2", "avx512"};
     static const uint32_t dims[] = {64, 128};
     static const int64_t groups[] = {1, 2, 3, 4, 5, MOST_ROWS};
-    int checks = 0, failures = 0;
     /* Address space for keys, and for values at that distance and a little further on. */
     char *k = mmap(NULL, APART + ((size_t)4 << 20), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -76,13 +70,9 @@ int main(void)
     }
     char *const places[] = {k + APART, k + APART + ((size_t)2 << 20) + 64 * 1024};
     for (size_t b = 0; b < 2; b++) {
-        heed_context_options options = {.struct_size = sizeof options, .backends = backends[b]};
-        heed_context *context;
-        if (heed_context_create(&options, &context)) {
-            printf("%s: %s\n", backends[b], heed_last_error());
-            continue;
-        }
-        for (const input_kind *kind = kinds; kind < kinds + KINDS; kind++) {
+        heed_context *context = unit_context(1, backends[b]);
+        const int here = unit_runs_here(context);
+        for (const input_kind *kind = kinds; here && kind < kinds + KINDS; kind++) {
             fill(kind->type, queries, (int64_t)(sizeof queries / heed_dtype_bytes(kind->type)));
             fill(kind->type, k, HEADS * KV_LEN * MOST_DIM);
             fill(kind->type, places[0], HEADS * KV_LEN * MOST_DIM);
@@ -94,17 +84,12 @@ int main(void)
                     memset(outs, 0xff, sizeof outs);
                     for (int p = 0; p < 2 && !status; p++)
                         status = run(context, kind, groups[g], dims[d], k, places[p], outs[p]);
-                    checks++;
-                    if (!status && !memcmp(outs[0], outs[1], bytes))
-                        continue;
-                    printf("%s, %s, %lld rows of %u dims: %s\n", backends[b], kind->name,
-                           (long long)groups[g], dims[d],
-                           status ? heed_last_error() : "other bits");
-                    failures++;
+                    CHECK(!status && !memcmp(outs[0], outs[1], bytes),
+                          "%s, %s, %lld rows of %u dims: %s", backends[b], kind->name,
+                          (long long)groups[g], dims[d], status ? heed_last_error() : "other bits");
                 }
         }
         heed_context_release(context);
     }
-    printf("%d checks, %d failures\n", checks, failures);
-    return failures ? 1 : checks ? 0 : 77; /* skipped where neither runs */
+    return n_checks ? checks_end() : 77; /* skipped where neither runs */
 }

@@ -9,6 +9,9 @@
 
 #include "../../backends/simd/vec/codes.h"
 #include "../kit/random.h"
+#if !defined(HEED_VEC_PLAIN)
+#include "here.h"
+#endif
 
 enum { MOST = 320, ROUNDS = 400 };
 
@@ -109,6 +112,10 @@ static int check_bytes(uint32_t type)
 
 int main(void)
 {
+#if !defined(HEED_VEC_PLAIN)
+    if (!runs_here(LANES))
+        return 77;
+#endif
     const long page = sysconf(_SC_PAGESIZE);
     const size_t size = (size_t)page * 2;
     char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "../../backends/simd/prefill/softmax.inc.h"
+#include "here.h"
 
 /* 2^x in f64: Taylor's series of 2^r for |r| <= 1/2, whose first missing term is below 2^-50;
  * checked against libm as the test goes. */
@@ -92,16 +93,8 @@ static int check_tanh(void)
 /* With --here: 0 if this CPU can run it, else 77, and nothing more. */
 int main(int argc, char **argv)
 {
-#if LANES == 16
-    int here = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-#else
-    int here = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#endif
-    if (!here) {
-        puts("this CPU lacks the instruction set");
+    if (!runs_here(LANES))
         return 77;
-    }
     if (argc > 1 && strcmp(argv[1], "--here") == 0)
         return 0;
     _mm_setcsr(_mm_getcsr() | 0x8040u); /* FTZ, DAZ: as the tiling asks for */

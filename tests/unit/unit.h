@@ -90,6 +90,15 @@ static inline void unit_free(unit_problem *p)
     free(p->out);
 }
 
+/* Can a backend that the context may use run here? */
+static inline int unit_runs_here(heed_context *context)
+{
+    unit_problem p = unit_make(1, 1, 1, 1, 8, 1);
+    const heed_status status = heed_attn_supported(context, &p.desc, NULL);
+    unit_free(&p);
+    return status == HEED_OK;
+}
+
 static inline void *unit_workspace(const heed_attn *plan, uint32_t n_parts, size_t *bytes)
 {
     *bytes = heed_attn_workspace_bytes(plan, n_parts);

@@ -1,0 +1,20 @@
+/* Can this CPU run what the test is compiled for? To be asked before anything else is done. */
+#ifndef HEED_TESTS_SIMD_HERE_H
+#define HEED_TESTS_SIMD_HERE_H
+
+#include <stdio.h>
+
+/* `lanes`: floats of a vector. Says so where it cannot. */
+static inline int runs_here(int lanes)
+{
+    __builtin_cpu_init();
+    const int wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    const int here =
+        lanes == 16 ? wide : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (!here)
+        puts("this CPU lacks the instruction set");
+    return here;
+}
+
+#endif
