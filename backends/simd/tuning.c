@@ -13,6 +13,7 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, int have_do
     const int intel = strncmp(cpu->vendor, "GenuineIntel", 12) == 0;
     const int l1_of_48k = cpu->l1d_bytes >= 48u << 10; /* AMD: Zen 5, not Zen 4 */
     const int zen4 = amd && !l1_of_48k;
+    const int zen3 = zen4 && !(cpu->isa & HEED_ISA_AVX512F); /* or before it */
     return (heed_simd_tuning){
         .lanes = lanes,
         /* Decode from memory, of its read rate: 30 % with prefetches to a L1 of 32 KiB, 60 % with
@@ -21,17 +22,18 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, int have_do
         /* Memory is read by a third faster so (Zen 4). */
         .streams = zen4,
         /* Intel with AMX, of the read rate: 70 to 82 % become 84 to 90, of every type and layout; 59
-         * to 69 % become 85 to 89 with heads side by side. Zen 4, time against the other ways: f32 of
-         * 8 rows and more by AVX-512 0.77 to 0.95, by AVX2 0.8 to 1.06, of 5 to 7 rows by AVX-512
+         * to 69 % become 85 to 89 with heads side by side. Zen 3, time against the other ways: f32 0.61
+         * to 0.79, 16-bit 0.66 to 0.94 (3 rows of bf16 1.07), heads side by side 0.64 to 0.93. Zen 4: f32
+         * of 8 rows and more by AVX-512 0.77 to 0.95, by AVX2 0.8 to 1.06, of 5 to 7 rows by AVX-512
          * 1.01 to 1.10; heads side by side, of 5 rows and more, 0.49 to 0.77 and 0.60 to 0.93; of
          * fewer rows 0.95 to 1.54; 16-bit up to 1.7. Zen 5: not measured. */
-        .cross_f32 = intel                 ? 1
+        .cross_f32 = intel || zen3         ? 1
                      : zen4 && lanes == 16 ? 8
                                            : 0,
-        .cross_f32_beside = intel  ? 1
-                            : zen4 ? 5
-                                   : 0,
-        .cross_half = intel,
+        .cross_f32_beside = intel || zen3 ? 1
+                            : zen4        ? 5
+                                          : 0,
+        .cross_half = intel || zen3,
         /* AMD: such a copy takes longer than it saves, with 32 KiB of L1 as with 48. */
         .pack_v = !amd,
         .dot_bf16 = have_dot && cpu->fast & HEED_ISA_AVX512_BF16,

@@ -1,7 +1,7 @@
 /*
  * Runs as those of run.inc.h, to the same bits, where the CPU's own prefetching follows lines that
- * instructions fetch (measured on an Intel with AMX), or where there is much work beside each line:
- * f32 of many rows on a Zen 4. tuning.c says where. Scores, weights and values of one block after
+ * instructions fetch (measured on an Intel with AMX and on a Zen 3), or where there is much work beside
+ * each line: f32 of many rows on a Zen 4. tuning.c says where. Scores, weights and values of one block after
  * the other, and beside all of it, line by line, later blocks are fetched: from four pages of memory
  * of K and four of V in turn, each from its first line to its last. They begin one after the other,
  * a quarter of a page apart. The CPU's prefetching runs ahead in each page, from its first lines on
@@ -35,16 +35,21 @@ V_INLINE vf cross_load(uint32_t type, const char *from)
     return type == HEED_BF16 ? v_load_bf16_shuffle(from) : v_load_type(type, from, LANES);
 }
 
-/* Rows whose sums registers hold, and keys beside so many rows: a vector of q is loaded once for all
- * keys, and one of k once for all rows. */
-#define CROSS_ROWS (SUMS / DOT_PARTS < 8 ? SUMS / DOT_PARTS : 8)
-#define CROSS_KEYS(rows) (SUMS / DOT_PARTS / ((rows) > 4 ? 8 : 4))
+/* Rows at a time. */
+#define CROSS_ROWS (SUMS < 16 ? 4 : 8)
+
+/* How many of a key's partial sums' vectors are formed at once, and keys beside so many rows: as many as
+ * registers hold the sums of. A vector of q is loaded once for all keys, and one of k once for all rows. */
+#define CROSS_PARTS(rows) ((rows) > 1 ? 1 : DOT_PARTS)
+#define CROSS_KEYS(rows)                                                                           \
+    (SUMS / CROSS_PARTS(rows) / (rows) < 4 ? SUMS / CROSS_PARTS(rows) / (rows) : 4)
 
 V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
                            const char *k, int64_t step, const cross_fetch *f, float *scores)
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2, words = 64 / bytes, lines = 4 * dims / words;
     const int each = rows < CROSS_ROWS ? rows : CROSS_ROWS, keys = CROSS_KEYS(each);
+    const int parts = CROSS_PARTS(each);
     const int halves = each > 4 ? 2 : 1, used = DOT_VECTORS(each < 4 ? each : 4);
     for (int g = 0; g < rows; g += each) {
         const float *q = d->q + (r + g) * dims;
@@ -58,21 +63,26 @@ V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *
                 vf a[4][8][DOT_PARTS];
                 V_UNROLL for (int i = 0; i < keys; i++) V_UNROLL for (int n = 0; n < 8; n++)
                     V_UNROLL for (int c = 0; c < DOT_PARTS; c++) a[i][n][c] = v_zero();
-                V_UNROLL for (int64_t e = 0; e < dims; e += 16)
+                V_UNROLL for (int p = 0; p < DOT_PARTS; p += parts)
                 {
-                    vf x[4][DOT_PARTS];
-                    if (first && e % words == 0)
-                        V_UNROLL for (int i = 0; i < keys; i++)
-                            cross_line(f, j / 4 * lines, (o * dims + e * keys) / words + i);
-                    V_UNROLL for (int i = 0; i < keys; i++)
-                        V_UNROLL for (int c = 0; c < DOT_PARTS; c++) x[i][c] =
-                            cross_load(type, key + i * step + (e + c * LANES) * bytes);
-                    V_UNROLL for (int n = 0; n < each; n++)
-                        V_UNROLL for (int c = 0; c < DOT_PARTS; c++)
+                    if (DOT_PARTS > 1)
+                        V_OPAQUE(q); /* else all of q is first copied to the stack */
+                    V_UNROLL for (int64_t e = 0; e < dims; e += 16)
                     {
-                        const vf y = v_load(q + n * dims + e + c * LANES);
-                        V_UNROLL for (int i = 0; i < keys; i++) a[i][n][c] =
-                            v_fma(y, x[i][c], a[i][n][c]);
+                        vf x[4][DOT_PARTS];
+                        if (first && p == 0 && e % words == 0)
+                            V_UNROLL for (int i = 0; i < keys; i++)
+                                cross_line(f, j / 4 * lines, (o * dims + e * keys) / words + i);
+                        V_UNROLL for (int i = 0; i < keys; i++)
+                            V_UNROLL for (int c = p; c < p + parts; c++) x[i][c] =
+                                cross_load(type, key + i * step + (e + c * LANES) * bytes);
+                        V_UNROLL for (int n = 0; n < each; n++)
+                            V_UNROLL for (int c = p; c < p + parts; c++)
+                        {
+                            const vf y = v_load(q + n * dims + e + c * LANES);
+                            V_UNROLL for (int i = 0; i < keys; i++) a[i][n][c] =
+                                v_fma(y, x[i][c], a[i][n][c]);
+                        }
                     }
                 }
                 V_UNROLL for (int i = 0; i < keys; i++) V_UNROLL for (int u = 0; u < halves; u++)
