@@ -187,6 +187,7 @@ class HeedBench(unittest.TestCase):
             {
                 "prefill_b1_h8_s2048_d64_bias": "bias",
                 "prefill_b1_h8_s2048_d64_softcap": "softcap",
+                "decode_b1_hq32_hkv8_kv8192_d128_softcap": "softcap",
             },
         )
         self.assertEqual(shapes["mla_d576_dv512_kv8192"]["kv_elements"], 8192 * 576)

@@ -122,16 +122,18 @@ constexpr Shape prefill(const char *name, uint32_t h, int64_t s, uint32_t d, Mas
 /* q query rows of each of b sequences against kv keys: hq query heads on 8 key/value heads, D 128.
  */
 constexpr Shape decode(const char *name, int64_t b, int64_t q, int64_t kv, Layout layout,
-                       uint32_t hq = 32)
+                       uint32_t hq = 32, Score score = Score::plain)
 {
     const Mask mask = q > 1 ? Mask::causal : Mask::full;
-    return {name, Bound::memory, layout, mask, b, hq, 8, q, kv, 128, 128, false, false};
+    return {name,  Bound::memory, layout,          mask, b, hq, 8, q, kv, 128, 128,
+            false, false,         Storage::padded, score};
 }
 
 /* 64 drafted tokens and 8192 keys before them. */
 constexpr Shape drafts(const char *name, Mask mask)
 {
-    return {name, Bound::memory, Layout::head_major, mask, 1, 32, 8, 64, 8256, 128, 128, false, false};
+    return {name,  Bound::memory, Layout::head_major, mask, 1, 32, 8, 64, 8256, 128, 128,
+            false, false};
 }
 
 /* 16 sequences, packed, tokens outside of heads. */
@@ -196,6 +198,8 @@ constexpr Shape shapes[] = {
     decode("decode_b1_hq32_hkv8_kv1024_d128", 1, 1, 1024, Layout::head_major),
     decode("decode_b1_hq32_hkv8_kv8192_d128", 1, 1, 8192, Layout::head_major),
     decode("decode_b1_hq32_hkv8_kv32768_d128", 1, 1, 32768, Layout::head_major),
+    decode("decode_b1_hq32_hkv8_kv8192_d128_softcap", 1, 1, 8192, Layout::head_major, 32,
+           Score::softcap),
     decode("decode_b1_hq64_hkv8_kv8192_d128", 1, 1, 8192, Layout::head_major, 64),
     decode("decodetm_b1_hq32_hkv8_kv1024_d128", 1, 1, 1024, Layout::token_major),
     decode("decodetm_b1_hq32_hkv8_kv8192_d128", 1, 1, 8192, Layout::token_major),

@@ -294,7 +294,7 @@ V_INLINE void cross_rows(uint32_t type, int rows, int64_t dims, decode *d, int64
         cross_advance(a, lines);
     for (int i = 0; i < rows; i++) {
         if (d->adds)
-            add_bias(d, lent, r + i);
+            finish_run_scores(d, lent, r + i);
         weigh_scores(d, lent, r + i, 0xffffu, NULL);
     }
     cross_values(type, rows, dims, d, r, v, a->v.from.row, r ? &v_again : &a->now, scores);

@@ -189,8 +189,9 @@ static int is_coded(const decode *d)
 static void run_all(const heed_simd_tuning *tuning, decode *d, int64_t heads,
                     const decode_room *room, const seen_run *now, int64_t then)
 {
+    const int terms = (d->problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI)) != 0;
     for (int64_t h = 0; h < heads; h++)
-        d[h].adds = now->adds;
+        d[h].adds = terms || now->adds;
 #if PAIR == 1
     if (is_coded(d)) {
         run_coded(d, heads, room, now->first, now->end);

@@ -19,16 +19,14 @@
 /* Into L2. */
 static const fetch run_fetch = {0, 0, 0};
 
-/* Are K and V of types, dims and pages that the loops of runs are written for, with nothing to be
- * done to scores? */
+/* Are K and V of types, dims and pages that the loops of runs are written for? */
 static int suits_runs(const decode *d)
 {
     const heed_problem *p = d->problem;
     const heed_tile *t = d->tile;
     return (p->qk_dim == 64 || p->qk_dim == 128) && p->v_dim == p->qk_dim &&
            p->k_type == p->v_type && !heed_is_code(p->k_type) && t->k.dim_stride == 1 &&
-           t->v.dim_stride == 1 && !(p->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI)) &&
-           (!t->pages || (!d->masked && p->page_len % DECODE_BLOCK == 0));
+           t->v.dim_stride == 1 && (!t->pages || (!d->masked && p->page_len % DECODE_BLOCK == 0));
 }
 
 /* Are the rows of so many heads all that a key has? */
@@ -232,7 +230,7 @@ V_INLINE void run_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t
     run_scores(type, rows, dims, d, r, k, scores);
     for (int i = 0; i < rows; i++) {
         if (d->adds)
-            add_bias(d, lent, r + i);
+            finish_run_scores(d, lent, r + i);
         weigh_scores(d, lent, r + i, 0xffffu, NULL);
     }
     run_values(type, rows, dims, d, r, v, scores, streams);

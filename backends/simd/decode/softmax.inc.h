@@ -18,9 +18,11 @@ static void finish_scores(const decode *d, const block *b, int64_t r)
     const double log2_e = 1.4426950408889634;
     int64_t head = r / tile->q_count, i = tile->q_first + r % tile->q_count;
     float *s = b->scores + r * DECODE_BLOCK;
-    if (p->features & HEED_HAS_SOFTCAP)
-        for (int j = 0; j < DECODE_BLOCK; j++)
-            s[j] = tanhf(s[j]) * (float)((double)p->softcap * log2_e);
+    if (p->features & HEED_HAS_SOFTCAP) {
+        const vf cap = v_set1((float)((double)p->softcap * log2_e));
+        for (int j = 0; j < DECODE_BLOCK; j += LANES)
+            v_store(s + j, v_mul(v_tanh(v_load(s + j)), cap));
+    }
     if (tile->alibi_slope) {
         float slope = (float)((double)tile->alibi_slope[head] * log2_e);
         for (int j = 0; j < DECODE_BLOCK; j++)
@@ -35,8 +37,8 @@ static void finish_scores(const decode *d, const block *b, int64_t r)
     }
 }
 
-/* The same of a block of a run: only a bias is added there. */
-V_NOINLINE void add_bias(const decode *d, float *scores, int64_t r)
+/* The same for the block of a run. */
+V_NOINLINE void finish_run_scores(const decode *d, float *scores, int64_t r)
 {
     block b;
     b.base = b.first = d->run_key;

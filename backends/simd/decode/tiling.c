@@ -1,7 +1,7 @@
 /* How problems of few query rows are cut: one copy for every instruction set, so that all of them
  * form the same sums. */
-#include "decode.h"
 #include "../simd.h"
+#include "decode.h"
 
 /* Keys of a chunk at the most, where key blocks are given. */
 #define DECODE_LISTED_CHUNK 8192
@@ -56,7 +56,7 @@ void heed_decode_cut(const heed_problem *problem, heed_tiling *out)
 int heed_decode_takes_heads(const heed_problem *problem)
 {
     const uint64_t terms =
-        HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
+        HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
         (problem->features & HEED_HAS_PAGES || heed_is_code(problem->k_type)
              ? HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS
              : 0);

@@ -28,17 +28,17 @@ typedef struct block {
 typedef struct decode {
     const heed_problem *problem;
     heed_tile *tile;
-    int64_t rows, q_stride;           /* floats from row to row of q */
-    int64_t common_first, common_end; /* keys in the range of every row */
-    int64_t behind, reach;            /* key_behind in decode.c */
+    int64_t rows, q_stride;               /* floats from row to row of q */
+    int64_t common_first, common_end;     /* keys in the range of every row */
+    int64_t behind, reach;                /* key_behind in decode.c */
     int64_t k_row, v_row, k_page, v_page; /* bytes from key to key and from page to page */
     float *q, *sums, *reference, *k_copy, *v_copy;
     float unit;              /* with pairs, what the products of q and k are multiplied by */
     uint16_t *visible;       /* of the last block that was looked at */
     uint32_t k_type, v_type; /* as the products read them: f32 where blocks are copied */
     int copy_k, copy_v, masked, terms, lists;
-    int adds;           /* a bias is added to the scores of the run at hand */
-    int64_t run_key;    /* the first key of its block at hand */
+    int adds;        /* the scores of the run at hand have softcap, ALiBi or a bias */
+    int64_t run_key; /* the first key of its block at hand */
     struct integer_block *integers; /* with accuracy int8, q: integer.inc.h */
     char *k_codes;                  /* 16 keys */
     float *k_zeros;
