@@ -13,6 +13,8 @@
  * Finish     bias, activation and residual once all blocks are in: of many rows panel by panel, whose
  *            sums are then near; of few rows in one pass.
  */
+#include <stdlib.h>
+
 #include "../simd.h"
 #include "act.inc.h"
 #include "products.inc.h"
@@ -83,6 +85,17 @@ static void copy_x(const heed_linear_problem *problem, const heed_linear_tile *t
     }
 }
 #endif
+
+/* Does x lie as the products read it: words side by side, and rows of a step in cache sets apart? Then no
+ * copy of it is made. */
+static int lies_ready(const heed_linear_problem *problem, const heed_linear_tile *tile)
+{
+    const int64_t row = llabs(tile->x.row_stride) * (int64_t)heed_dtype_bytes(problem->x_type);
+    const int64_t beside = row % 4096;
+    return problem->x_type == (WORD == 2 ? HEED_BF16 : HEED_F32) && tile->x.col_stride == 1 &&
+           tile->x.row_stride % WORD == 0 && problem->in_dim % WORD == 0 &&
+           (uintptr_t)tile->x.data % sizeof(float) == 0 && beside >= 256 && beside <= 4096 - 256;
+}
 
 /* ---- y ----------------------------------------------------------------------------------------
  */
@@ -212,47 +225,63 @@ static void widen(uint32_t type, const char *from, int64_t n, float *to)
         v_store(to + i, v_load_type(type, from + 2 * i, LANES));
 }
 
-/* What the next block needs is asked for in small shares beside the products: a copy that came upon
- * it cold would wait for one cache line after another. */
+/* So many bytes of each row, to be fetched; NULL: none. */
+typedef struct share {
+    const char *at;
+    int64_t bytes, row; /* from row to row */
+} share;
+
+/* What the next block and the next tile need is fetched in small shares beside the products: products
+ * that came upon it cold would wait for one cache line after another. */
 typedef struct ahead {
-    const char *w;          /* of the next panel */
-    int64_t w_step;         /* bytes for each input of each step of rows: a line at most */
-    const char *x;          /* the share of this panel in the first row's next inputs; NULL: none */
-    int64_t x_share, x_row; /* bytes; from row to row */
+    const char *w;  /* of the next panel */
+    int64_t w_step; /* bytes for each input of each step of rows: a line at most */
+    share x, y;
 } ahead;
 
-/* Beside panel p of the tile, whose block begins at input i and has n inputs. */
+/* Panel p's share of the next block of x. Behind the last one come, if the next tile is of the rows behind
+ * this tile's, their first inputs. */
+static share share_of_x(const heed_linear_problem *problem, const heed_linear_tile *tile,
+                        int64_t panels, int64_t p, int64_t next)
+{
+    const int64_t all = words(problem->in_dim), bytes = word_bytes(problem->x_type);
+    share x = {.row = tile->x.row_stride * (int64_t)heed_dtype_bytes(problem->x_type)};
+    if (tile->x.col_stride != 1)
+        return x;
+    x.at = (const char *)tile->x.data + (next < all ? next * bytes : tile->rows * x.row);
+    const int64_t left = next < all ? all - next : all;
+    const int64_t lines = ((left < BLOCK ? left : BLOCK) * bytes + 63) / 64;
+    x.at += lines * p / panels * 64;
+    x.bytes = (lines * (p + 1) / panels - lines * p / panels) * 64;
+    return x;
+}
+
+/* Beside panel p of the tile, whose block begins at word i and has n words. */
 static ahead plan_ahead(const heed_linear_problem *problem, const heed_linear_tile *tile,
                         const shape *s, int64_t p, int64_t i, int64_t n, int64_t steps)
 {
-    const int64_t bytes = word_bytes(problem->x_type), left = words(problem->in_dim) - (i + n);
-    const int64_t lines = ((left < n ? left : n) * bytes + 63) / 64;
-    const int64_t first = lines * p / s->panels, end = lines * (p + 1) / s->panels;
     const char *w = (const char *)tile->packed + (size_t)i * s->w_row;
     ahead a = {.w = p + 1 < s->panels ? w + (size_t)(p + 1) * s->panel_bytes
-                                      : w + (size_t)n * s->w_row};
+                                      : w + (size_t)n * s->w_row,
+               .x = share_of_x(problem, tile, s->panels, p, i + n)};
     a.w_step = ((int64_t)s->w_row + steps - 1) / steps;
     if (a.w_step > 64)
         a.w_step = 64;
-    if (left > 0 && tile->x.col_stride == 1) {
-        a.x = (const char *)tile->x.data + (i + n) * bytes + first * 64;
-        a.x_share = (end - first) * 64;
-        a.x_row = tile->x.row_stride * (int64_t)heed_dtype_bytes(problem->x_type);
-    } else if (left <= 0 && tile->y.col_stride == 1) {
-        const int64_t y_bytes = heed_dtype_bytes(problem->y_type);
-        a.x = (const char *)tile->y.data + p * LINEAR_PANEL * y_bytes;
-        a.x_share = LINEAR_PANEL * y_bytes;
-        a.x_row = tile->y.row_stride * y_bytes;
+    if (i + n == words(problem->in_dim) && tile->y.col_stride == 1) {
+        const int64_t bytes = heed_dtype_bytes(problem->y_type);
+        a.y = (share){.at = (const char *)tile->y.data + p * LINEAR_PANEL * bytes,
+                      .bytes = LINEAR_PANEL * bytes,
+                      .row = tile->y.row_stride * bytes};
     }
     return a;
 }
 
-V_INLINE void ask_x(ahead *a, int64_t rows)
+V_INLINE void fetch_share(share *of, int64_t rows)
 {
-    if (a->x)
-        for (int64_t r = 0; r < rows; r++, a->x += a->x_row)
-            for (int64_t at = 0; at < a->x_share; at += 64)
-                V_PREFETCH_L2(a->x + at);
+    if (of->at)
+        for (int64_t r = 0; r < rows; r++, of->at += of->row)
+            for (int64_t at = 0; at < of->bytes; at += 64)
+                V_PREFETCH_L2(of->at + at);
 }
 
 /* Panels whose columns are whole cache lines of y: they are finished together. */
@@ -280,10 +309,17 @@ static void many_rows(const heed_linear_problem *problem, const heed_linear_tile
 {
     const int64_t step = HEED_LINEAR_FEW(LANES), steps = (tile->rows + step - 1) / step;
     const int64_t all = words(problem->in_dim);
+    const int ready = lies_ready(problem, tile);
+    const float *x = x_copy;
+    if (ready)
+        x_stride = tile->x.row_stride / WORD;
     for (int64_t i = 0; i < all; i += BLOCK) {
         const int64_t left = all - i;
         const int64_t n = left < BLOCK ? left : BLOCK;
-        copy_x(problem, tile, i, n, x_copy, x_stride);
+        if (ready)
+            x = (const float *)tile->x.data + i;
+        else
+            copy_x(problem, tile, i, n, x_copy, x_stride);
         for (int64_t p = 0; p < s->panels; p++) {
             const char *w =
                 (const char *)tile->packed + (size_t)p * s->panel_bytes + (size_t)i * s->w_row;
@@ -294,8 +330,9 @@ static void many_rows(const heed_linear_problem *problem, const heed_linear_tile
             }
             for (int64_t r = 0; r < tile->rows; r += step) {
                 const int64_t rows = tile->rows - r < step ? tile->rows - r : step;
-                ask_x(&a, rows);
-                linear_near[rows - 1](w, x_copy + r * x_stride, x_stride, n,
+                fetch_share(&a.x, rows);
+                fetch_share(&a.y, rows);
+                linear_near[rows - 1](w, x + r * x_stride, x_stride, n,
                                       sums + r * s->sums_stride + p * LINEAR_PANEL, s->sums_stride,
                                       i == 0, a.w, a.w_step);
                 a.w += n * a.w_step;
