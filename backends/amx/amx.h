@@ -1,22 +1,22 @@
-/* The AMX backend inside: how blocks are packed, what a part's scratch holds, and the two builds of
- * the kernels (on the tile unit, and on its model for tests). */
+/* Internals of the AMX backend: how blocks are packed, what the scratch of a part holds, and the
+ * three builds of the kernels (one for the tile unit, two on its model for tests). */
 #ifndef HEED_AMX_H
 #define HEED_AMX_H
 
 #include <heed/backend.h>
 
-#define AMX_BLOCK 128      /* keys of a block: unit of prepare, of masks and of the row reference */
-#define AMX_CHUNK_BLOCKS 8 /* most blocks of a chunk, which all groups go through before the next */
+#define AMX_BLOCK 128      /* keys of a block, the unit of prepare, masks and a row's reference */
+#define AMX_CHUNK_BLOCKS 8 /* most blocks of a chunk, which all groups finish before the next one */
 #define AMX_UNIT 32        /* keys of one tile product with V */
 #define AMX_BLOCK_UNITS (AMX_BLOCK / AMX_UNIT)
 #define AMX_GROUP 32           /* most rows worked on together: two tiles */
 #define AMX_SCORES_BYTES 24576 /* scores of 32 rows x 192 keys, or of 16 rows x 384 */
 #define AMX_HEADER_BYTES 64    /* of a packed block */
 
-/* Opens a packed block: bit j of an array stands for key j of the block. */
+/* The header of a packed block. Bit j of an array stands for key j of the block. */
 typedef struct amx_header {
     uint32_t odd_k[AMX_BLOCK / 32]; /* K has a NaN, an infinity or a value of 2^50 or more */
-    uint32_t odd_v[AMX_BLOCK / 32]; /* V has a NaN or an infinity: packed as 0, added by itself */
+    uint32_t odd_v[AMX_BLOCK / 32]; /* V has a NaN or an infinity: packed as 0, added separately */
 } amx_header;
 
 /*
@@ -25,13 +25,13 @@ typedef struct amx_header {
  *
  * packed block   header, K tiles [16 keys][32 dims][part], V tiles [32 keys][part][16 columns]
  * K tile         16 rows of dim pairs x 16 keys: word = dims 2r and 2r + 1 of one key
- * V tile         16 rows of key pairs in the order of vi_pack (vec/words.h) x 16 columns; the two of 32
- *                columns share them in the order of vi_interleave
+ * V tile         16 rows of key pairs in the order of vi_pack (vec/words.h) x 16 columns; 32
+ *                columns are divided between two tiles in the order of vi_interleave
  * group          rows worked on together: 16 where the four tiles of their O can stay in registers
  *                (fast_resident.inc.h), else 32
  * Q              per group: [row tile][32 dims][part] tiles of 16 rows x 32 dims
  * P              per unit of 32 keys: [part][row tile] tiles of 16 rows x 32 keys
- * O              per group: [32 columns][row tile][2] tiles of f32, columns as V's
+ * O              per group: [32 columns][row tile][2] tiles of f32, with V's order of columns
  */
 typedef struct amx_layout {
     int32_t parts, k_steps, v_pairs; /* v_pairs: 32 columns of V each */
@@ -45,7 +45,7 @@ typedef struct amx_rows {
     float
         reference[AMX_GROUP]; /* integers in log2 units; AMX_UNSEEN before the row's first score */
     float sum[AMX_GROUP][16]; /* lanes of the sum of weights */
-    float exact[AMX_GROUP][16]; /* of the sum before they were rounded, where it is asked for */
+    float exact[AMX_GROUP][16]; /* the same of unrounded weights, where that is asked for */
     uint32_t odd_q;             /* bit r: row r has a NaN, an infinity or a value of 2^50 or more */
     uint32_t fresh;             /* O in memory holds nothing yet: it counts as 0 */
     uint32_t reserved[14];
@@ -78,9 +78,9 @@ static inline amx_layout amx_layout_of(const heed_problem *p)
     return l;
 }
 
-/* Linear layers: rows of a tile, columns of a packed panel, most columns of a tile, inputs of a
- * block. A part's scratch is x of a block and, behind it, the sums: of all columns, or, of a layer of
- * one block, of two times 32 rows and columns. */
+/* Linear layers: rows of a tile, inputs of a block, most columns of a tile, columns of a packed
+ * panel. The scratch of a part holds x of one block and then the sums: those of all columns, or,
+ * for a layer with a single block of inputs, two buffers of 32 rows x 32 columns. */
 #define AMX_LINEAR_ROWS 256
 #define AMX_LINEAR_BLOCK 2048
 #define AMX_LINEAR_COLS 1024
@@ -97,14 +97,14 @@ static inline size_t heed_amx_linear_x_bytes(const heed_linear_problem *p)
     return AMX_LINEAR_ROWS * (size_t)(steps < most ? steps : most) * 64;
 }
 
-/* What open makes of this CPU. */
+/* What open has found out about this CPU. */
 typedef struct heed_amx_machine {
-    double cost_scale; /* of what estimates say of a unit of usual speed */
+    double cost_scale; /* multiplies estimates, which are for a tile unit of usual speed */
 } heed_amx_machine;
 
-/* Three builds: for the hardware; on the model of the tile unit and plain loops; and on the model
- * with AVX-512 beside it, which runs most of the code of the first on machines without a tile unit.
- * activate: n values, rounded up to a multiple of 16, in place. */
+/* The kernels are built three times: for the hardware; on the model of the tile unit with plain
+ * loops; and on the model with AVX-512, which runs most of the first build's code on machines
+ * without a tile unit. activate works in place on n values, rounded up to a multiple of 16. */
 #define AMX_KERNELS(name)                                                                          \
     heed_status name(prepare)(const void *machine, const void *state, const heed_problem *problem, \
                               const heed_tile *kv, void *prepared);                                \
@@ -132,16 +132,16 @@ AMX_KERNELS(AMX_LANES)
 #define AMX_NAME(name) heed_amx_##name
 #endif
 
-/* Time of a tile product and of a fused multiply-add of 16 floats, measured now. */
+/* Measures the time of a tile product and of a fused multiply-add of 16 floats. */
 void heed_rates_amx(double *product_ns, double *fma_ns);
-/* What costs are multiplied by, for these; note receives the decision in words. */
+/* The factor for costs that follows from these times; note receives the decision in words. */
 double heed_amx_judge(double product_ns, double fma_ns, heed_error *note);
 
 /* Does the CPU have what the kernels are compiled for? */
 heed_status heed_amx_isa(const heed_cpu *cpu, heed_error *why);
-/* Are tiles and products as large as the kernels have them, by CPUID leaves 1DH (palette 1) and
- * 1EH? Hypervisors may leave those empty: then the CPU is taken to be like all others, and core's
- * trial tells. */
+/* Are tiles and products as large as the kernels need, by CPUID leaves 1DH (palette 1) and 1EH?
+ * Hypervisors may leave those leaves empty: the CPU is then assumed to be like all others, and
+ * core's trial of a kernel would show if it is not. */
 heed_status heed_amx_palette(const uint32_t tiles[4], const uint32_t products[4], heed_error *why);
 const heed_backend *heed_amx_backend(void);
 const heed_backend *heed_amx_model_backend(void);

@@ -1,21 +1,23 @@
 /*
  * Attention tile on the tile unit: bf16 products, f32 sums, softmax in f32 and fixed point.
  *
- * Work       groups of 32 rows x chunks of 512 keys: weights of a chunk are kept as bf16 while O of
- *            the group, 32 columns at a time, is in four tile registers. Up to 64 dims: groups of
- *            16 rows x chunks of 1024 keys, O in the registers, one group woven into the next.
+ * Work       groups of 32 rows x chunks of 512 keys: the weights of a chunk are kept as bf16, then
+ *            O of the group is computed 32 columns at a time in four tile registers. Up to 64 dims:
+ *            groups of 16 rows x chunks of 1024 keys; O stays in registers, and the end of one
+ *            group overlaps the start of the next.
  * Layout     K and V are packed per block of 128 keys (pack.inc.h), by prepare or into scratch.
- * Edges      packing reads rows and keys of the tile only; what does not exist is zeros.
- * Numerics   blocks, chunks and units lie at absolute keys, and a row's reference depends on that
- *            row's scores block by block, so its bits do not depend on its tile or group.
- *            Sums of weights are those of the rounded weights that multiply V.
- * Tile state configured here, and as it was when this returns.
- * Compiled   with the ISA's flags -> runs only after open(); with HEED_AMX_MODEL at baseline on
- * the model of the unit (tile.h), for tests.
+ * Edges      packing reads only rows and keys of the tile; those that do not exist become zeros.
+ * Numerics   blocks, chunks and units begin at multiples of their length, counted from key 0 of the
+ *            sequence, and a row's reference depends only on that row's scores, block by block: a
+ *            row's bits do not depend on its tile or group. The sum of weights is that of the
+ *            rounded weights that multiply V.
+ * Tile state is configured here and restored before returning.
+ * Compiled   with the ISA's flags -> runs only after open(); with HEED_AMX_MODEL for the baseline
+ *            CPU on the model of the unit (tile.h), for tests.
  *
- * What it is made of: chunk.inc.h (a group by itself), groups.inc.h (groups one after another),
- * pack.inc.h, run.inc.h (products), fast.inc.h, fast_resident.inc.h and careful.inc.h (softmax),
- * finish.inc.h and outputs.inc.h (results).
+ * The parts: chunk.inc.h (a group by itself), groups.inc.h (groups one after another), pack.inc.h,
+ * run.inc.h (products), fast.inc.h, fast_resident.inc.h and careful.inc.h (softmax), finish.inc.h
+ * and outputs.inc.h (results).
  */
 #include "groups.inc.h"
 
@@ -42,8 +44,8 @@ heed_status AMX_NAME(prepare)(const void *machine, const void *state, const heed
     return HEED_OK;
 }
 
-/* Packs the blocks of the chunk at hand, or points at those that prepare has packed. Returns the
- * ones (bit b: block b) with values that are not for the resident path. */
+/* Packs the blocks of the current chunk, or points at those that prepare has packed. Returns the
+ * blocks (bit b is block b) with values that the resident path cannot take. */
 static uint32_t find_blocks(const amx_run *x, char *scratch)
 {
     const heed_tile *t = x->t;
@@ -71,7 +73,7 @@ static uint32_t find_blocks(const amx_run *x, char *scratch)
     return odd;
 }
 
-/* What does not change with group and chunk. */
+/* Sets the fields that are the same for all groups and chunks. */
 static void begin_run(amx_run *x, char *scratch)
 {
     const heed_problem *p = x->p;
@@ -117,8 +119,8 @@ heed_status AMX_NAME(run_tile)(const void *machine, const void *state, const hee
     for (x.chunk = tile->k_first / chunk_keys * chunk_keys; x.chunk < tile->k_end;
          x.chunk += chunk_keys) {
         x.odd_blocks = find_blocks(&x, base);
-        x.leaves = x.chunk + chunk_keys >= tile->k_end && !outputs; /* O is still near */
-        for (int i = 0; i < 3; i++) /* all but the rows, which each group has its own of */
+        x.leaves = x.chunk + chunk_keys >= tile->k_end && !outputs; /* O is still in cache then */
+        for (int i = 0; i < 3; i++) /* all but the rows, which differ by group */
             memcpy(&three[i], &x, offsetof(amx_run, row));
         groups_and_chunk(three, base, groups);
     }

@@ -1,5 +1,6 @@
-/* The AMX backend: can it run here, does it serve a problem, how is that cut. The kernels are in
- * attn_tile_amx.c. With HEED_AMX_MODEL: the same on the model of the tile unit, for tests. */
+/* The AMX backend: whether it can run here, which problems it serves and how they are cut into
+ * tiles. The kernels are in attn_tile_amx.c and linear_amx.c. With HEED_AMX_MODEL: the same on the
+ * model of the tile unit, for tests. */
 #define _DEFAULT_SOURCE /* syscall */
 #include "amx.h"
 
@@ -21,9 +22,9 @@
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_XTILEDATA 18
 
-/* The kernel grants the tile registers to a process on request (Linux 5.16 on). Asked once. Returns
- * 0 or the error: EINVAL from a kernel that does not know the request, EPERM from a filter or where
- * a thread's signal stack is too small for the registers. */
+/* Linux grants the tile registers to a process on request (from 5.16 on). The request is made once.
+ * Returns 0 or the error: EINVAL from a Linux that does not know the request, EPERM from a filter
+ * or where a thread's signal stack is too small for the registers. */
 static int tile_permission(void)
 {
     static atomic_int known; /* 0: not yet asked, 1: granted, else 1 + the error */
@@ -88,10 +89,11 @@ static heed_status palette_of_cpu(heed_error *why)
     return heed_amx_palette(tiles, products, why);
 }
 
-/* A product of tiles is 512 multiply-adds of 16 floats. On the CPUs that were measured it takes a
- * sixteenth of their time; the rest of the kernels costs as much again. Below four times the rate,
- * the vector kernels are as good, and the cost is such that they are taken. Real rates are far from
- * that limit, so that the decision does not depend on a machine's mood. */
+/* A tile product does the work of 512 multiply-adds of 16 floats. On the CPUs that were measured
+ * it takes a sixteenth of their time; the rest of the kernels costs as much again. Where tiles
+ * are less than four times as fast, the vector kernels are as good, and the factor returned
+ * makes core choose them. Measured rates are far from that limit, so that noise does not change
+ * the decision. */
 double heed_amx_judge(double product_ns, double fma_ns, heed_error *note)
 {
     const double times = 512 * fma_ns / product_ns;
@@ -104,8 +106,8 @@ double heed_amx_judge(double product_ns, double fma_ns, heed_error *note)
 
 static double cost_factor(heed_error *note)
 {
-    static atomic_int
-        measured; /* ten times the ratio of the two, so that it is one word: 0 is not yet */
+    /* Ten times the ratio of the two rates, so that it fits one word; 0: not yet measured. */
+    static atomic_int measured;
     int tenths = atomic_load(&measured);
     if (tenths == 0) {
         double product_ns, fma_ns, ratio;
@@ -152,7 +154,7 @@ static int is_served_type(uint32_t type)
     return type == HEED_F32 || type == HEED_F16 || type == HEED_BF16;
 }
 
-/* What the kernels have in common. */
+/* What both attention kernels require. */
 static heed_status check_problem(const heed_problem *p, heed_error *why)
 {
     int all_bf16 = p->q_type == HEED_BF16 && p->k_type == HEED_BF16 && p->v_type == HEED_BF16;
@@ -188,10 +190,10 @@ static heed_status split_supports(const void *machine, const heed_problem *p, he
                                          : st;
 }
 
-/* From measurements at 3 GHz: a product of tiles with what surrounds it takes about 9 ns, the
- * softmax of 16 rows x 32 keys beside it 30, packing 32 keys x 32 dims of K and V about 55 (read,
- * transposed, written and read again). Estimates are what blending a mask in adds (30), and what
- * the path adds that is not woven into products (80; with tanh 250). */
+/* Measured at 3 GHz: a tile product with the work around it takes about 9 ns, the softmax of 16
+ * rows x 32 keys woven into products 30, packing 32 keys x 32 dims of K and V about 55 (reading,
+ * transposing, writing, reading again). Estimated: blending in a mask adds 30, and softmax that is
+ * not woven into products adds 80 (with tanh 250). */
 static double amx_cost(const void *machine, const heed_problem *p, int64_t q_len, int64_t kv_len)
 {
     const heed_amx_machine *m = machine;
@@ -216,9 +218,8 @@ static heed_status amx_tiling(const void *machine, const heed_problem *p, heed_t
     const amx_layout l = amx_layout_of(p);
     out->query_rows = (uint32_t)l.query_rows;
     out->key_block = AMX_BLOCK;
-    /* With few query rows the keys are what can be spread over threads. The more rows there are of
-     * a kv head, the longer the chunks: a chunk's state has to stay small beside its keys and
-     * values. */
+    /* With few query rows, only keys can be spread over threads. The more rows a kv head has, the
+     * longer the chunks: a chunk's state has to stay small beside its keys and values. */
     out->key_chunk = p->query_class == HEED_QUERY_MANY  ? 0
                      : p->query_class == HEED_QUERY_ONE ? 1024
                                                         : 1024 * (((uint32_t)l.heads + 3) / 4);
@@ -239,8 +240,8 @@ static heed_status linear_supports(const void *machine, const heed_linear_proble
     return HEED_OK;
 }
 
-/* A product of tiles with what surrounds it takes about 7 ns, whether its rows are one or 16; few
- * rows wait for the weights, at 20 bytes a ns. */
+/* A tile product with the work around it takes about 7 ns, whether it has one row or 16. Few rows
+ * take the time of reading the weights, at 20 bytes per ns. */
 static double linear_cost(const void *machine, const heed_linear_problem *p, int64_t rows)
 {
     const heed_amx_machine *m = machine;
@@ -283,7 +284,7 @@ static const heed_attn_kernel tiles = {
     .prepare = AMX_NAME(prepare),
 };
 
-/* f32 and f16 as two bf16, three products. */
+/* f32 and f16 values as two bf16 each, multiplied in three products. */
 static const heed_attn_kernel tiles_split = {
     .struct_size = sizeof tiles_split,
     .name = "tiles_split",

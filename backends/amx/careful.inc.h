@@ -1,8 +1,8 @@
 /*
- * A block of scores to weights, for everything that the fast paths (fast.inc.h,
- * fast_resident.inc.h) leave: rows of which some have seen nothing yet, values and scores that are
- * not finite or very large, scores far above the row's reference, split accuracy. Whatever those
- * paths take goes here too, to the same bits.
+ * Turns a block of scores into weights where the fast paths (fast.inc.h, fast_resident.inc.h)
+ * cannot: where only some rows have seen a key yet, where values or scores are not finite or very
+ * large, where scores are far above the row's reference, and for split accuracy. What those paths
+ * can take may come here too, and gives the same bits.
  *
  * Every row is worked on by itself: what is decided for a row never depends on the others of its
  * group, and for a row that the fast path could have served the weights are the same bits.
@@ -12,8 +12,8 @@
 
 #include "sums.inc.h"
 
-/* O += the products of NaN and infinite elements of V, which were packed as 0, with the weights of
- * the rows that see them. An underflowed weight makes it NaN, as it should. */
+/* Adds to O the products of NaN and infinite elements of V, which were packed as 0, with the
+ * weights of the rows that see them. An underflowed weight makes an infinity NaN, as it should. */
 static void add_odd_v(const amx_run *x, int unit)
 {
     const heed_tile *t = x->t;
@@ -52,7 +52,7 @@ static void add_odd_v(const amx_run *x, int unit)
     }
 }
 
-/* Brings O up to unit `to` of the chunk. */
+/* Adds to O what units [x->from, to) of the chunk contribute. */
 static void flush_o(amx_run *x, int to)
 {
     if (x->from == to)
@@ -76,7 +76,7 @@ static void scale_o(const amx_run *x, const float factor[AMX_GROUP], uint32_t wh
             for (int c = 0; c < 2 * x->l->v_pairs; c++) {
                 float *o = (float *)(void *)(o_tile(x, c / 2, i / 16, c % 2) + i % 16 * 64);
                 vf y = v_mul(v_load(o), v_set1(factor[i]));
-                /* As the next product would flush it, whether or not one follows. */
+                /* Denormals become 0, as the next tile product would make them, if one follows. */
                 v_store(o, v_select(m_within(y, 0x1.fffffcp-127f, 0xffff), v_set1(0), y));
             }
 }
@@ -88,8 +88,8 @@ static inline float reference_factor(float from, float to)
     return x < -126 ? 0 : heed_f32_of_bits((uint32_t)((int32_t)x + 127) << 23);
 }
 
-/* After units [unit, end), whose weights lie from those of unit `at` on, and those of unit `ring`
- * where those of 0 do: a row with a weight of 2^-2 or more gets a higher reference. */
+/* Raises the reference of each row that has a weight of 2^-2 or more in units [unit, end). The
+ * weights of `unit` lie at place `at` of a ring that has places for `ring` units. */
 static void raise_references(amx_run *x, int unit, int end, int at, int ring)
 {
     float factor[AMX_GROUP];
@@ -118,7 +118,7 @@ static void raise_references(amx_run *x, int unit, int end, int at, int ring)
     }
 }
 
-/* Is the block hidden from a row as a whole (HEED_BLOCK_NONE), seen as a whole, or mixed? */
+/* Is the block hidden from the head's rows (HEED_BLOCK_NONE), seen as a whole, or mixed? */
 static inline int mask_of_block(const amx_run *x, int64_t head, int block)
 {
     int64_t first = x->t->k_first / AMX_BLOCK;
@@ -139,9 +139,9 @@ static inline int block_is(const amx_run *x, int block, int kind)
     return head > end;
 }
 
-/* Row i's products with the keys of units [unit, end) in x->s become scores in log2 units
- * (general), or stay products, those of hidden keys x->hidden. Returns whether one may be NaN or
- * +inf. */
+/* Turns row i's products with the keys of units [unit, end), in x->s, into scores in log2 units
+ * where x->general is set; else they stay products. Those of hidden keys become x->hidden. Returns
+ * whether one may be NaN or +inf. */
 static int transform_row(const amx_run *x, int i, int unit, int end)
 {
     amx_row row = x->row[i];
@@ -160,7 +160,7 @@ static int transform_row(const amx_run *x, int i, int unit, int end)
         float *s = x->s + g * 512 + i * 16;
         uint16_t mask = range_mask(row.first, row.end, j);
         vf y;
-        if (odd && has_mask(x->t)) /* others may not be read */
+        if (odd && has_mask(x->t)) /* keys that are not listed may not be read */
             mask &= listed_lanes(x->p, x->t, &row, j);
         if (odd && x->l->parts == 2)
             for (int n = 0; n < 16; n++)
@@ -186,8 +186,8 @@ static inline float largest_of_row(const amx_run *x, int i, int groups, int firs
     return v_largest(top);
 }
 
-/* Weights of row i and one unit, whose scores are at a and b, to bf16 weights; returns the largest
- * fixed point so far. */
+/* Writes the bf16 weights of one row and unit, whose scores are at a and b, to out. Returns the
+ * largest fixed-point value so far. */
 static inline vi bf16_weights(const float *a, const float *b, float c, float reference, vi top,
                               char *out)
 {
@@ -199,21 +199,21 @@ static inline vi bf16_weights(const float *a, const float *b, float c, float ref
         za = v_fma(v_load(a), factor, addend);
         zb = v_fma(v_load(b), factor, addend);
     } else {
-        /* Scores so large are integers or coarser: the reference came from the rounded product, and
-         * only that differs from it by what it should. */
+        /* The addend of a single step would not be exact, and scores this large may be coarser than
+         * 1. The reference was made from a rounded product, so the product is rounded here too. */
         vf m = v_set1(reference), addend = v_set1(fixed_addend(0));
         za = v_add(v_sub(v_mul(v_load(a), factor), m), addend);
         zb = v_add(v_sub(v_mul(v_load(b), factor), m), addend);
     }
-    /* The maximum also makes a NaN nothing: it is put in afterwards. */
+    /* The maximum also gives a NaN the weight 0; put_nans brings it back. */
     fixed = fixed_of(v_max(za, floor), v_max(zb, floor));
     vi_store(out, weights_of(fixed, vi_load(exp2_table)));
     return vi_max16(top, fixed);
 }
 
-/* The same in f32, as a high and a low bf16. Both are rounded to nearest, a tie away from 0. A
- * NaN's weight is 0: it is put in afterwards. Adds to *sum, and *above receives the largest score,
- * relative to the reference. */
+/* The same for split accuracy: weights are computed in f32 and written as a high and a low bf16,
+ * both rounded to nearest, ties away from 0. A NaN gets the weight 0; put_nans brings it back. Adds
+ * the weights to *sum and keeps the largest score, relative to the reference, in *above. */
 static inline void split_weights(const float *a, const float *b, float c, float reference, vf *sum,
                                  vf *above, char *high, char *low)
 {
@@ -233,7 +233,7 @@ static inline void split_weights(const float *a, const float *b, float c, float 
     vi_store(low, vi_pack(rest[0], rest[1]));
 }
 
-/* Weights of keys whose score is NaN or +inf are NaN. */
+/* Gives keys whose score is NaN or +inf a NaN as weight. Returns whether there are any. */
 static int put_nans(const amx_run *x, int i, int unit, int end, float c)
 {
     int base = unit / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS, found = 0;
@@ -249,8 +249,9 @@ static int put_nans(const amx_run *x, int i, int unit, int end, float c)
     return found;
 }
 
-/* Weights of row i by its reference, from x->s. *partial: of split, their sum; *above: of split, the largest
- * score, relative to the reference. Returns the largest fixed point of bf16_weights. */
+/* Computes the weights of row i by its reference, from x->s. For split accuracy *partial receives
+ * their sum and *above the largest score relative to the reference; else returns the largest
+ * fixed-point value of bf16_weights. */
 static vi weigh_row(const amx_run *x, int i, int unit, int end, vf *partial, vf *above)
 {
     const int base = unit / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS;
@@ -269,9 +270,9 @@ static vi weigh_row(const amx_run *x, int i, int unit, int end, vf *partial, vf 
     return top;
 }
 
-/* A reference for row i, of whose scores the one that it has is not high enough or that has none. *odd: may
- * some be NaN or +inf? It becomes 0 where none is. Returns whether sums of an older reference have to be
- * scaled. */
+/* Chooses a reference for row i, which has none or one that is too low for its scores. *odd says
+ * whether a score may be NaN or +inf; it is updated where that becomes known. Returns whether sums
+ * made with an older reference have to be scaled. */
 static int choose_reference(const amx_run *x, int i, int unit, int end, int *odd)
 {
     const int base = unit / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS, split = x->l->parts == 2;
@@ -294,8 +295,9 @@ static int choose_reference(const amx_run *x, int i, int unit, int end, int *odd
 
 enum { CAREFUL_RAISED = 1, CAREFUL_HIGH = 2 };
 
-/* Row i of units [unit, end) of one block, whose products are in x->s. Returns CAREFUL_RAISED where O has
- * to be multiplied by *factor, and CAREFUL_HIGH where a weight is of 2^-2 or more. */
+/* Weights and sums of row i in units [unit, end) of one block, whose products are in x->s. Returns
+ * CAREFUL_RAISED where O has to be multiplied by *factor, and CAREFUL_HIGH where a weight is 2^-2
+ * or more. */
 static int careful_row(amx_run *x, int i, int unit, int end, float *factor)
 {
     const int base = unit / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS, split = x->l->parts == 2;
@@ -339,7 +341,8 @@ static int careful_row(amx_run *x, int i, int unit, int end, float *factor)
     return vi_halves_from(top, AMX_RAISE_FIXED) ? what | CAREFUL_HIGH : what;
 }
 
-/* Units [unit, end) of one block. */
+/* Products, weights and sums of units [unit, end) of one block. O stays behind unless a reference
+ * is raised. */
 static void careful_block(amx_run *x, int unit, int end)
 {
     const int base = unit / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS;

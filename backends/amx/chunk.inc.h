@@ -1,19 +1,19 @@
 /*
- * One group against one chunk: which of its blocks go a fast path and which the careful one.
+ * Takes one group through one chunk: decides which blocks go a fast path and which the careful one.
  */
 #ifndef HEED_AMX_CHUNK_H
 #define HEED_AMX_CHUNK_H
 
 #include "fast_resident.inc.h"
 
-/* Can the fast path take this block? No value is out of the ordinary, and not all of it is
- * hidden. */
+/* Can the fast path take this block? It can where no value is odd (amx_header, amx_rows) and the
+ * block is not hidden as a whole. */
 static int block_is_plain(const amx_run *x, int block)
 {
     const amx_header *header;
     if (x->l->parts > 1 || x->rows->odd_q || block_is(x, block, HEED_BLOCK_NONE))
         return 0;
-    header = header_of(x, block); /* a hidden block may not be packed */
+    header = header_of(x, block); /* not earlier: a hidden block may not have been packed */
     for (int n = 0; n < AMX_BLOCK / 32; n++)
         if (header->odd_k[n] || (x->l->group == 16 && header->odd_v[n]))
             return 0;
@@ -32,8 +32,7 @@ static int state_of_rows(const amx_run *x)
     return known == x->n_rows ? ROWS_KNOWN : unseen == x->n_rows ? ROWS_UNSEEN : ROWS_MIXED;
 }
 
-/* Units [unit, end) of the chunk for the group; those before careful_to are not for the fast
- * path. */
+/* Takes the group through units [unit, end) of the chunk, by the careful path before careful_to. */
 static void run_chunk(amx_run *x, int unit, int end, int careful_to)
 {
     x->from = unit;
@@ -41,7 +40,7 @@ static void run_chunk(amx_run *x, int unit, int end, int careful_to)
         int block = unit / AMX_BLOCK_UNITS, last = block, to = (block + 1) * AMX_BLOCK_UNITS;
         int state = unit < careful_to ? ROWS_MIXED : state_of_rows(x);
         to = to < end ? to : end;
-        if (block_is(x, block, HEED_BLOCK_NONE)) { /* no product: nothing of it is even read */
+        if (block_is(x, block, HEED_BLOCK_NONE)) { /* no products: nothing of the block is read */
             flush_o(x, unit);
             unit = x->from = to;
             continue;
@@ -49,7 +48,7 @@ static void run_chunk(amx_run *x, int unit, int end, int careful_to)
         while (state != ROWS_MIXED && last * AMX_BLOCK_UNITS < end && block_is_plain(x, last))
             last++;
         if (last > block) {
-            amx_rows saved; /* where the run fails they go with O, which has to be as far as they */
+            amx_rows saved; /* put back if the fast path fails; O is flushed to match them */
             flush_o(x, unit);
             copy_rows(x, &saved, x->rows);
             to = last * AMX_BLOCK_UNITS < end ? last * AMX_BLOCK_UNITS : end;

@@ -1,9 +1,9 @@
 /*
- * Runs of blocks with no value out of the ordinary, and rows that either all have a reference or
+ * The fast path: runs of blocks without odd values, for rows that either all have a reference or
  * all begin here. The softmax of one unit of 32 keys is woven into the products of a later one:
- * between every two rows stands a part of Q K of that unit, so that the tile unit and the vector
- * ports work at once. Keys that are hidden, by the causal range, a window or the bool mask, are
- * blended into the products. Softcap, ALiBi and bias are applied to them between two slots.
+ * after every two rows (a slot) comes a part of Q K of that unit, so that the tile unit and the
+ * vector ports work at the same time. Products with keys that are hidden, by the causal range, a
+ * window or the bool mask, are overwritten. Softcap, ALiBi and bias are applied between two units.
  */
 #ifndef HEED_AMX_FAST_H
 #define HEED_AMX_FAST_H
@@ -37,9 +37,9 @@ AMX_INLINE void fast_row(const fast_unit *f, vf c, vi table, vi *top, int i, con
 
 /*
  * Q times K of the next unit in parts, one after each slot of two rows. Tile loads and stores take
- * the front end's time from the softmax and products do not, so loads are what is saved: up to two
- * steps of 32 dims, Q stays in registers 0 to 3 ([row tile][step]); above, 2 x 2 products share
- * their operands.
+ * front-end time from the softmax and products do not, so it is loads that are saved: with up to
+ * two steps of 32 dims Q stays in registers 0 to 3 ([row tile][step]); with more, 2 x 2 products
+ * share their operands.
  */
 AMX_INLINE void fast_op_resident(const fast_unit *f, const int steps, const int slot)
 {
@@ -97,7 +97,7 @@ AMX_INLINE void fast_op_shared(const fast_unit *f, const int steps, const int at
     }
 }
 
-/* What follows slot `slot` of 16. */
+/* The tile operations that follow slot `slot` of 16. */
 AMX_INLINE void fast_op(const fast_unit *f, const int steps, const int slot)
 {
     const int ops = 4 * steps;
@@ -124,10 +124,10 @@ AMX_INLINE void fast_op(const fast_unit *f, const int steps, const int slot)
     fast_row(f, c, table, &top, 2 * (n) + 1, 512);                                                 \
     fast_op(f, steps, n);
 
-/* Softmax of a unit with Q K of the next woven in; steps 0: without. */
+/* Softmax of a unit with Q K of the next unit woven in, or by itself where steps is 0. */
 AMX_INLINE void fast_woven(fast_unit *state, const int steps)
 {
-    const fast_unit copy = *state, *const f = &copy; /* no store can change what is local */
+    const fast_unit copy = *state, *const f = &copy; /* a local, which no store can change */
     const vf c = v_set1(f->c);
     const vi table = vi_load(exp2_table);
     vi top = f->top;
@@ -171,21 +171,21 @@ typedef void fast_kind(fast_unit *f);
 static fast_kind *const fast_kinds[] = {fast_kind_0, fast_kind_1, fast_kind_2, fast_kind_3,
                                         fast_kind_4};
 
-/* Nothing of the unit is hidden from any row of the group. */
+/* Do all rows of the group see the whole unit, with no more to apply than a factor? */
 AMX_INLINE int seen_by_all(const amx_run *x, int unit)
 {
     int64_t j = x->chunk + unit * AMX_UNIT;
     return !x->general && !x->t->mask_blocks && x->all_first <= j && x->all_end >= j + AMX_UNIT;
 }
 
-/* Products of a unit become scores in log2 units, by the roundings of transform_row; those of
- * hidden keys -inf. */
+/* Turns the products of a unit into scores in log2 units, with the roundings of transform_row.
+ * Those of hidden keys become -inf. */
 static void general_scores(const amx_run *x, int unit, float *s)
 {
     const int64_t j = x->chunk + unit * AMX_UNIT;
     const heed_tile *t = x->t;
     const uint32_t type = x->p->bias_type;
-    /* Nothing but a bias, whose elements lie side by side. */
+    /* There is nothing but a bias, whose elements lie side by side. */
     const int usual = !(x->p->features & HEED_HAS_SOFTCAP) && !has_mask(t) && !t->alibi_slope &&
                       j >= t->mask_from && t->bias.data && t->bias.dim_stride == 1 &&
                       x->all_first <= j && x->all_end >= j + AMX_UNIT;
@@ -218,7 +218,8 @@ static void general_scores(const amx_run *x, int unit, float *s)
         *x->odd_scores = 1;
 }
 
-/* Hides the keys of a unit that rows may not see: at the edges of their ranges, and by the mask. */
+/* Hides the keys of a unit that rows may not see: at the edges of their ranges, and by the mask.
+ * With x->general, general_scores does so along with everything else. */
 static void hide_keys(const amx_run *x, int unit, float *s)
 {
     const int64_t j = x->chunk + unit * AMX_UNIT;
@@ -252,9 +253,9 @@ static void hide_keys(const amx_run *x, int unit, float *s)
     }
 }
 
-/* Scores of a run's first units lie beside those of the later ones, which take turns: what K and V
- * push out of L1 before it is read again is to be little. */
-#define FAST_AHEAD 1 /* most units whose scores are there before their turn */
+/* Scores of a run's first units have places of their own; later units take turns in the few places
+ * behind those, so that little of it is pushed out of L1 by K and V before it is read again. */
+#define FAST_AHEAD 1 /* most units whose scores are computed before their turn */
 _Static_assert((AMX_BLOCK_UNITS + FAST_AHEAD + 1) * AMX_GROUP * AMX_UNIT * 4 <= AMX_SCORES_BYTES,
                "scores of a run on the fast path");
 
@@ -272,9 +273,9 @@ static void fast_products(const amx_run *x, int unit)
     hide_keys(x, unit, s);
 }
 
-/* First references of all rows, from the scores of units [unit, end) of one block, as careful_block
- * would set them. Returns 0, and leaves them, if a row has nothing to go by or cannot go on
- * here. */
+/* Sets the first references of all rows from the scores of units [unit, end) of one block, as
+ * careful_block would. Returns 0 if a row has seen nothing or its reference is too large for this
+ * path; some rows may have their references by then. */
 static int open_references(const amx_run *x, int unit, int end)
 {
     const vf c = v_set1(x->c);
@@ -304,23 +305,23 @@ static int open_references(const amx_run *x, int unit, int end)
     return 1;
 }
 
-/* Has a block's end shown anything? 1: a reference may have to be raised, 2: a weight may be
- * wrong. */
+/* What the largest fixed-point value of a block means. 1: a reference may have to be raised; 2: a
+ * weight may be wrong; 0: neither. */
 static inline int fast_check(vi top)
 {
     return vi_halves_from(top, AMX_TOO_LARGE) ? 2 : vi_halves_from(top, AMX_RAISE_FIXED) != 0;
 }
 
 /*
- * Units [unit, end) from the start of one; open: the rows begin here. Returns the unit that it has
- * come to; -1 where a score is too far above its row's reference: the sums are then spoilt; -2
- * where the rows cannot begin here, and nothing has been done.
+ * Products with K, weights and sums of units [unit, end); open says that the rows begin here.
+ * Returns the unit that it has come to; -1 where a score is too far above its row's reference or
+ * not finite, which spoils the sums; -2 where the rows cannot begin here; the sums are unchanged.
  */
 static int fast_units(amx_run *x, int unit, int end, int open)
 {
     float addends[AMX_GROUP];
     const int steps = x->l->k_steps, woven = x->n_rows > 16 && steps <= 4;
-    int have, status = 0, first = unit; /* have: units whose products are there */
+    int have, status = 0, first = unit; /* have: the first unit without products */
     fast_unit f = {.sums = x->rows->sum[0],
                    .addends = addends,
                    .q = x->q,

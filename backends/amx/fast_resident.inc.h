@@ -1,9 +1,9 @@
 /*
- * The fast path of heads of up to 64 dims (fast.inc.h has the others): groups of 16 rows, whose O
- * stays in four registers while keys go by. One slot is 32 keys: between the rows of their softmax
- * stand the products Q K of the next unit and P V of the one before the last, so that the tile
- * unit and the vector ports work at once and a product's result is looked at long after it was
- * begun.
+ * The resident path: the fast path for heads of up to 64 dims (fast.inc.h has the others). O of a
+ * group of 16 rows stays in four registers while the group goes through the keys. A slot is one
+ * unit of 32 keys: between the rows of its softmax come the products Q K of the next unit and P V
+ * of the unit before the last, so that the tile unit and the vector ports work at the same time and
+ * a product's result is read long after it was begun.
  */
 #ifndef HEED_AMX_FAST_RESIDENT_H
 #define HEED_AMX_FAST_RESIDENT_H
@@ -55,7 +55,7 @@ AMX_INLINE void resident_pv(const fast_unit *f, const int pairs, const int part)
         tile_product(u, 3, 7, 6);
 }
 
-/* Both halves of S, [2][16 rows][16]. */
+/* Stores one half of S, [2][16 rows][16]. */
 AMX_INLINE void resident_store(const fast_unit *f, const int half)
 {
     tile_unit *u = f->unit;
@@ -66,7 +66,7 @@ AMX_INLINE void resident_store(const fast_unit *f, const int half)
         tile_store(u, 5, f->next + 256, 64);
 }
 
-/* What stands before row `row` of the softmax. */
+/* The tile operations that come before row `row` of the softmax. */
 AMX_INLINE void resident_op(const fast_unit *f, const int steps, const int next, const int before,
                             const int row)
 {
@@ -87,7 +87,7 @@ AMX_INLINE void resident_op(const fast_unit *f, const int steps, const int next,
 /* One slot. next: with Q K of a later unit, before: with P V of an earlier one. */
 AMX_INLINE void resident_slot(fast_unit *state, const int steps, const int next, const int before)
 {
-    const fast_unit copy = *state, *const f = &copy; /* no store can change what is local */
+    const fast_unit copy = *state, *const f = &copy; /* a local, which no store can change */
     const vf c = v_set1(f->c);
     const vi table = vi_load(exp2_table);
     vi top = f->top;
@@ -128,26 +128,27 @@ static fast_kind *const resident_kinds[2][2][2] = {
     {{resident_100, resident_101}, {resident_110, resident_111}},
     {{resident_200, resident_201}, {resident_210, resident_211}}};
 
-/* Scores of a group's first units lie in one of two sets, those of later units in a ring that is no
- * longer than it must be, and weights in a ring of a block: what is written again before K and V
- * have pushed it out of L1 costs no traffic with L2. */
-#define RESIDENT_AHEAD 1 /* most units whose scores are there before their turn */
+/* Scores of a group's first units lie in one of two sets, those of later units in a ring that is as
+ * short as possible, and weights in a ring of a block: memory that is written again before K and V
+ * have pushed it out of L1 causes no traffic with L2. */
+#define RESIDENT_AHEAD 1 /* most units whose scores are computed before their turn */
 #define RESIDENT_RING (RESIDENT_AHEAD + 1)
 _Static_assert((RESIDENT_RING + 2 * AMX_BLOCK_UNITS) * 16 * AMX_UNIT * 4 <= AMX_SCORES_BYTES,
                "scores of a run on the resident path");
 
 typedef struct resident {
-    amx_run *x; /* the group at hand: its units [first, end), and up to where there are scores */
+    amx_run *x; /* the current group: its units [first, end); those before `have` have scores */
     int first, end, have;
-    unsigned at;     /* of `first`, in the rings */
+    unsigned at;     /* the place of `first` in the ring of weights */
     amx_run *before; /* the group whose last two units have no P V yet, or NULL */
     int before_end;
-    amx_run *after; /* the next group; want: its first units that are to have scores, 0 if it cannot
-                       follow at once; have: those that do */
+    /* The next group: of its first units, after_want are to have scores (0 if it cannot follow at
+     * once) and after_have do. */
+    amx_run *after;
     int after_first, after_want, after_have;
 } resident;
 
-/* Of the n-th unit of the group. */
+/* Where the scores of the group's n-th unit lie. */
 static inline float *ring_scores(const amx_run *x, int n)
 {
     const int place = n < AMX_BLOCK_UNITS ? RESIDENT_RING + x->second_set * AMX_BLOCK_UNITS + n
@@ -160,8 +161,8 @@ static inline char *ring_weights(const amx_run *x, unsigned at)
     return x->weights + at % AMX_BLOCK_UNITS * 1024;
 }
 
-/* Q K of up to four units at once, before O is loaded: a tile is stored when the next have
- * begun. */
+/* Q K of up to four units at once, before O is loaded. A tile is stored only when the next products
+ * have begun. */
 #define RESIDENT_OPEN(s0, s1, n)                                                                   \
     if (unit + (n) < end) {                                                                        \
         const char *k = k_tile(x, unit + (n), 0, 0);                                               \
@@ -236,7 +237,7 @@ static inline void resident_store_o(const amx_run *x)
     x->rows->fresh = 0;
 }
 
-/* First references of all rows from the first units, as open_references. */
+/* Sets the first references of all rows from the first units, as open_references does. */
 static int resident_references(const amx_run *x, int units)
 {
     const float *s[AMX_BLOCK_UNITS];
@@ -263,7 +264,7 @@ static int resident_references(const amx_run *x, int units)
             rows[i] = v_max(v_max(a, b), v_max(c, d));
         }
     }
-    /* The largest product is that of the largest: rounding keeps the order. */
+    /* The largest product gives the largest score: rounding keeps the order. */
     top = v_mul(v_largest_of(rows), v_set1(fabsf(x->c)));
     top = v_add(v_ceil(top), v_set1(AMX_MARGIN));
     if (m_within(top, AMX_ONE_STEP, exist) != exist)
@@ -272,7 +273,7 @@ static int resident_references(const amx_run *x, int units)
     return 1;
 }
 
-/* P V of unit `unit`, by itself. */
+/* Adds P V of unit `unit` to O, with nothing woven in. */
 static void resident_add(const amx_run *x, int unit, unsigned at)
 {
     const fast_unit f = {
@@ -281,7 +282,7 @@ static void resident_add(const amx_run *x, int unit, unsigned at)
         resident_pv(&f, x->l->k_steps, part);
 }
 
-/* O of the group before goes to memory, and that of the group at hand comes. */
+/* Stores O of the group before, if there is one, and loads that of the current group. */
 static inline void resident_next_o(resident *r)
 {
     if (r->before)
@@ -289,8 +290,8 @@ static inline void resident_next_o(resident *r)
     resident_load_o(r->x);
 }
 
-/* Chooses which products are made beside `unit`: the group's own, up to RESIDENT_AHEAD units on, then the
- * first of the group after. Returns whose, and NULL if there are none. */
+/* Chooses which Q K are computed beside `unit`: the current group's, up to RESIDENT_AHEAD units
+ * ahead, then the first ones of the next group. Returns that group, or NULL if there are none. */
 AMX_INLINE const amx_run *resident_beside(resident *r, int unit, fast_unit *f, int *next_unit)
 {
     const amx_run *next = NULL;
@@ -312,9 +313,10 @@ AMX_INLINE const amx_run *resident_beside(resident *r, int unit, fast_unit *f, i
     return next;
 }
 
-/* The units of the group at hand, with what the group before still needs and the first products of
- * the one after. Returns how far it has come: at the end of a block in which *status was not 0 (as
- * fast_check), or at the end. O of the group is in the registers, without its last two units. */
+/* Runs the units of the current group, with the products that the group before still needs and the
+ * first ones of the group after. Stops after a block whose *status (as of fast_check) is not 0, or
+ * at the end, and returns the unit it has come to. O of the group is then in registers, without the
+ * P V of its last two units. */
 static int resident_slots(resident *r, int *status)
 {
     amx_run *x = r->x;
@@ -365,7 +367,7 @@ static int resident_slots(resident *r, int *status)
     return unit;
 }
 
-/* P V of the last two units before `unit`, and O to memory. */
+/* Adds P V of the last two units before `unit` and stores O. */
 static void resident_end(const resident *r, int unit)
 {
     amx_run *x = r->x;
@@ -375,7 +377,7 @@ static void resident_end(const resident *r, int unit)
     x->from = unit;
 }
 
-/* After a block that ended with a weight of 2^-2 or more at `unit`. */
+/* Raises references after a block that ended before `unit` and had a weight of 2^-2 or more. */
 static void resident_raise(const resident *r, int unit)
 {
     int block = (unit - 1) / AMX_BLOCK_UNITS * AMX_BLOCK_UNITS;
@@ -385,16 +387,16 @@ static void resident_raise(const resident *r, int unit)
                      AMX_BLOCK_UNITS);
 }
 
-/* How many units have to have scores before the first weights. */
+/* How many units need scores before the first weights are computed. */
 static inline int resident_first(int unit, int end, int open)
 {
     const int ready = open ? (unit / AMX_BLOCK_UNITS + 1) * AMX_BLOCK_UNITS : unit + 2;
     return (ready < end ? ready : end) - unit;
 }
 
-/* As fast_units, but O comes along: after -1 and -2 it is in memory as it was. Weights of one
- * block are kept, so that the lines written stay in L1: the tile unit loads them only when they
- * are there. */
+/* As fast_units, but O is updated as well; after -1 and -2 it is in memory as it was. Weights of
+ * only one block are kept, so that their cache lines stay in L1: a tile load of weights waits until
+ * they are there. */
 static int resident_units(amx_run *x, int unit, int end, int open)
 {
     resident r = {.x = x, .first = unit, .end = end};

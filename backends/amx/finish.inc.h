@@ -1,5 +1,5 @@
 /*
- * How a group's rows end: as results, in the type and strides of out, or as the state that core
+ * Finishes a group's rows: writes results in the type and strides of out, or the state that core
  * merges.
  */
 #ifndef HEED_AMX_FINISH_H
@@ -29,12 +29,13 @@ static inline void store_out(const heed_problem *p, const heed_tile *t, char *ro
         v_store_f16_some(to, mask, y);
     else
         v_store_some((float *)(void *)to, mask, y);
-    /* Converted like what lies side by side: the instruction to bf16 flushes, heed_store does not. */
+    /* Elements that lie apart are converted as adjacent ones are: the instruction that converts to
+     * bf16 flushes denormals, heed_store does not. */
     for (int i = 0; to == apart && i < n; i++)
         memcpy(data + i * t->out.dim_stride * (int64_t)size, apart + (size_t)i * size, size);
 }
 
-/* Row i of O, times a factor. */
+/* Writes row i of O times a factor. */
 static void write_row(const amx_run *x, int i, char *out, float times)
 {
     const heed_problem *p = x->p;
@@ -44,7 +45,7 @@ static void write_row(const amx_run *x, int i, char *out, float times)
         int n = v_dim - d;
         vf low, high;
         load_columns(x, i, d / 32, &low, &high);
-        /* Adding 0 makes a flushed -0 the 0 that it is when more keys follow. */
+        /* Adding 0 turns a flushed -0 into +0, which it also becomes when more keys follow. */
         low = v_fma(low, factor, zero);
         high = v_fma(high, factor, zero);
         if (n >= 32 && dense && p->out_type == HEED_BF16) {
@@ -60,9 +61,9 @@ static void write_row(const amx_run *x, int i, char *out, float times)
     }
 }
 
-/* As heed_finish_row, bit for bit but for out: core finishes rows that see no key, and a row's bits
- * must not depend on who did. out is multiplied by the reciprocal in f32, of the sum of the
- * weights that made it; all else is of `exact`. */
+/* The same bits as heed_finish_row except for out: core finishes rows that see no key, and a row's
+ * bits must not depend on who finishes it. out is multiplied by the f32 reciprocal of `weights`,
+ * the sum of the rounded weights that made it; everything else uses `exact`. */
 static void finish_row(const amx_run *x, int i, float reference, float weights, float exact)
 {
     const double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
@@ -92,8 +93,8 @@ static void finish_row(const amx_run *x, int i, float reference, float weights, 
     t->row_sum[r] = (float)whole;
 }
 
-/* leave_group where rows end as they usually do: no sink, lse or second sum, sums that are
- * ordinary numbers. Returns 0 where it is not so. */
+/* leave_group for the usual case: whole rows without sink, lse or second sum, whose sums are
+ * ordinary numbers. Returns 0 in any other case. */
 static int leave_plain(const amx_run *x)
 {
     const heed_tile *t = x->t;
@@ -112,7 +113,7 @@ static int leave_plain(const amx_run *x)
         sum = v_sums(rows);
         if (m_within(sum, 0x1p100f, exist) != exist || m_within(sum, 0x1p-100f, exist))
             return 0;
-        v_store(factor, v_div(v_set1(1), sum)); /* as the quotient in double, rounded */
+        v_store(factor, v_div(v_set1(1), sum)); /* equals the quotient in double, rounded */
         v_store_some(t->row_max + x->first_row + tile, exist, v_load(x->rows->reference + tile));
         v_store_some(t->row_sum + x->first_row + tile, exist, sum);
         for (int i = 0; i < n; i++) {
@@ -135,7 +136,7 @@ static int leave_plain(const amx_run *x)
     return 1;
 }
 
-/* The state of the group's rows, or their results. */
+/* Writes the results of the group's rows, or their state. */
 static void leave_group(const amx_run *x)
 {
     heed_tile *t = x->t;
@@ -149,7 +150,8 @@ static void leave_group(const amx_run *x)
             finish_row(x, i, x->rows->reference[i], sum, exact);
             continue;
         }
-        /* Of exact times 2^m core has to make lse, and of acc and sum out. */
+        /* Core makes out of acc and row_sum, and lse of row_sum times 2^row_max, which has to be
+         * `exact` times 2^reference: the ratio of the two sums goes into row_max. */
         t->row_max[r] = x->rows->reference[i] +
                         (sum > 0 && exact > 0 ? (float)log2((double)exact / (double)sum) : 0);
         t->row_sum[r] = sum;

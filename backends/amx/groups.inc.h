@@ -1,6 +1,6 @@
 /*
- * The groups of a tile against the chunk at hand, one after another: on the resident path without
- * a gap between them, else each by itself.
+ * Takes the groups of a tile through the current chunk one after another: on the resident path
+ * without a gap between them, else each by itself.
  */
 #ifndef HEED_AMX_GROUPS_H
 #define HEED_AMX_GROUPS_H
@@ -8,7 +8,7 @@
 #include "chunk.inc.h"
 #include "outputs.inc.h"
 
-/* The group's rows and what they see. */
+/* Sets the group's rows and the ranges of keys that they see. */
 static void begin_group(amx_run *x)
 {
     const heed_tile *t = x->t;
@@ -75,10 +75,10 @@ static int units_of_group(const amx_run *x, int *unit, int *end)
     return low < high;
 }
 
-/* A group against the chunk whose blocks are packed, by itself. */
+/* Takes a group by itself through the chunk, whose blocks are packed. */
 static void group_alone(amx_run *x, int unit, int end, int careful_to)
 {
-    if (x->n_rows < x->l->group) { /* rows that do not exist: any finite weights */
+    if (x->n_rows < x->l->group) { /* rows that do not exist need weights that are finite */
         int64_t keys = x->t->k_end - x->chunk, chunk_keys = x->l->chunk_blocks * AMX_BLOCK;
         keys = keys < chunk_keys ? keys : chunk_keys;
         memset(x->weights, 0, (size_t)((keys + AMX_UNIT - 1) / AMX_UNIT * 2048 * x->l->parts));
@@ -89,7 +89,7 @@ static void group_alone(amx_run *x, int unit, int end, int careful_to)
         run_chunk(x, unit, end, careful_to);
 }
 
-/* Can the whole of the group's part of the chunk go the resident path? */
+/* Can all units of the chunk that the group sees take the resident path? */
 static int is_resident(const amx_run *x, int unit, int end)
 {
     if (x->l->group != 16 || x->rows->odd_q || end < unit + 2 || x->t->flags & HEED_TILE_OUTPUTS)
@@ -97,12 +97,12 @@ static int is_resident(const amx_run *x, int unit, int end)
     for (int block = unit / AMX_BLOCK_UNITS; block * AMX_BLOCK_UNITS < end; block++)
         if (x->odd_blocks >> block & 1 || block_is(x, block, HEED_BLOCK_NONE))
             return 0;
-    /* A fresh group at the start of a chunk has seen nothing. */
+    /* A fresh group has seen nothing: all of its rows begin here. */
     return x->rows->fresh || state_of_rows(x) != ROWS_MIXED;
 }
 
-/* Points x at the first group from *g on that sees something of the chunk; groups that do not are
- * left on the way. Returns 0 where there is none. */
+/* Points x at the first group from *g on that sees something of the chunk. Groups passed over are
+ * finished if the chunk is the last. Returns 0 where no group is left. */
 static int next_group(amx_run *x, char *scratch, int64_t *g, int64_t groups, int *unit, int *end)
 {
     for (; *g < groups; ++*g) {
@@ -115,7 +115,7 @@ static int next_group(amx_run *x, char *scratch, int64_t *g, int64_t groups, int
     return 0;
 }
 
-/* Products of one unit more of the group after, beside O. */
+/* Computes Q K of one more unit of the next group, while O is in its registers. */
 static void resident_more(resident *r)
 {
     const amx_run *y = r->after;
@@ -142,8 +142,8 @@ static int is_open(const amx_run *x)
     return x->rows->fresh || state_of_rows(x) == ROWS_UNSEEN;
 }
 
-/* Points `then` at the group after `now`, and has its first products made in the last slots of the
- * one at hand if it can follow without a gap. Returns whether there is one. */
+/* Points `then` at the group after `now` and, if it can follow without a gap, has its first
+ * products made in the last slots of `now`. Returns whether there is a group after `now`. */
 static int look_ahead(resident *r, const group_at *now, group_at *then, char *scratch,
                       int64_t groups)
 {
@@ -162,8 +162,8 @@ static int look_ahead(resident *r, const group_at *now, group_at *then, char *sc
     return more;
 }
 
-/* `then` becomes the group at hand, and `now` the one before, whose last P V are still to come.
- * Returns 0, and changes neither, where the rows of `then` cannot begin on the path. */
+/* Makes `then` the current group and `now` the one before, whose last P V are still to come.
+ * Returns 0 and changes neither where the rows of `then` cannot begin on this path. */
 static int go_on(resident *r, group_at *now, group_at *then, amx_run **spare)
 {
     const unsigned at = r->at + (unsigned)(now->end - now->unit);
@@ -181,13 +181,13 @@ static int go_on(resident *r, group_at *now, group_at *then, amx_run **spare)
     r->have = then->unit + r->after_want;
     *now = *then;
     then->x = *spare;
-    *spare = x; /* it is still needed in the first slots of the group at hand */
+    *spare = x; /* still needed in the first slots of the current group */
     return 1;
 }
 
-/* Groups one after another on the resident path, from `now`, which has its first scores: until one
- * has no successor that can follow at once, or has to leave the path. *then is the next group, not
- * begun; returns whether there is one. */
+/* Takes groups one after another along the resident path, from `now`, which has its first scores,
+ * until one has no successor that can follow at once or has to leave the path. *then is the next
+ * group, not yet begun; returns whether there is one. */
 static int resident_groups(resident *r, group_at *now, group_at *then, amx_run **spare,
                            char *scratch, int64_t groups)
 {
@@ -220,9 +220,9 @@ static int resident_groups(resident *r, group_at *now, group_at *then, amx_run *
     }
 }
 
-/* All groups against the chunk whose blocks are packed. Those that can follow each other do so
- * without a gap: the last slots of one have the first products of the next, whose first slots have
- * the last products of the one. */
+/* Takes all groups through the chunk, whose blocks are packed. Groups that can follow each other do
+ * so without a gap: the last slots of one make the first products of the next, whose first slots
+ * make the last products of the one before. */
 static void groups_and_chunk(amx_run three[3], char *scratch, int64_t groups)
 {
     group_at now = {.x = &three[0]}, then = {.x = &three[1]};

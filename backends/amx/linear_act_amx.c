@@ -1,5 +1,5 @@
-/* Activations of linear layers on rows of sums: the vector kernels' own (backends/simd). Compiled as
- * attn_tile_amx.c. */
+/* Activations of linear layers on rows of sums, by the code of the vector kernels (backends/simd).
+ * Compiled with the flags of attn_tile_amx.c. */
 #include "amx.h"
 #include "lanes.h"
 

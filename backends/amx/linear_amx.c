@@ -1,32 +1,32 @@
 /*
  * Linear layers in bf16 on the tile unit: bf16 products, f32 sums.
  *
- * Work       x's rows are read as tiles of 16 rows x 32 inputs where they lie, or are copied for that,
- *            a block of 2048 inputs at a time; 32 rows meet 32 columns: four tiles of sums, four
- *            products for four loads. Panels go in groups that stay in the second cache while all rows
- *            meet them; the next group's weights are asked for meanwhile.
- * Layout     w in panels of 32 columns: [32 inputs][2 x 16 columns] tiles, a word two inputs of a
- *            column, zeros behind the last input and column. x, y and residual of any stride.
+ * Work       x is read as tiles of 16 rows x 32 inputs where it lies, or copied into such tiles, a
+ *            block of 2048 inputs at a time. 32 rows meet 32 columns: four tiles of sums, four
+ *            products for four loads. A group of panels stays in the L2 cache while all rows meet
+ *            it; meanwhile the weights of the next group are prefetched.
+ * Layout     w in panels of 32 columns: [32 inputs][2 x 16 columns] tiles, a word holds two inputs
+ *            of a column, zeros behind the last input and column. x, y and residual of any stride.
  * Edges      rows and columns that do not exist are zeros in tiles, and are not stored.
- * Bits       a sum goes over 32 inputs at a time in ascending order, from one block on to the next:
- *            the same for every number of rows and every tile.
- * Finish     bias, activation and residual of 32 x 32 sums beside the first of the next products, which
- *            leave the vector units free.
- * Tile state configured here, released before returning.
- * Compiled   as attn_tile_amx.c
+ * Bits       a sum takes 32 inputs at a time in ascending order and goes on from block to block: it
+ *            has the same bits for every number of rows and in every tile.
+ * Finish     bias, activation and residual of 32 x 32 sums are computed beside the first of the
+ *            next products, which leave the vector units free.
+ * Tile state is configured here and restored before returning.
+ * Compiled   with the flags of attn_tile_amx.c.
  */
 #include "lanes.h"
 #include "tile.h"
 
-/* Not among the tile instructions of products, whose registers it would take. */
+/* Kept out of the loop of tile instructions in products(), where it would take registers. */
 #define NOINLINE static __attribute__((noinline))
 
 enum { STEP = 32, BLOCK_STEPS = AMX_LINEAR_BLOCK / STEP };
 
-/* Of weights, in a group of panels: beside it lie x and the next group in the second cache. */
+/* Bytes of weights in a group of panels. The L2 cache also holds x and the next group. */
 enum { GROUP_BYTES = 128 << 10 };
 
-/* Inputs [32 step, 32 step + 32 n) of all rows as tiles: [row tile][n] of 1 KiB. */
+/* Copies inputs [32 step, 32 step + 32 n) of all rows into tiles of 1 KiB: [row tile][n]. */
 static void copy_x(const heed_linear_problem *p, const heed_linear_tile *t, int64_t step, int64_t n,
                    char *to)
 {
@@ -51,21 +51,21 @@ static void copy_x(const heed_linear_problem *p, const heed_linear_tile *t, int6
     }
 }
 
-/* x as tiles: a row tile's are `step` bytes apart, the next one's `row_tile` behind, a tile's rows
- * `row`. */
+/* x as tiles, with distances in bytes: `row` from row to row of a tile, `step` to the tile of the
+ * next 32 inputs, `row_tile` to that of the next 16 rows. */
 typedef struct x_tiles {
     const char *at;
     int64_t row_tile, step, row;
 } x_tiles;
 
-/* Whole tiles of whole lines are read where they lie. */
+/* Can x be read where it lies? It can where all tiles are whole and made of whole cache lines. */
 static int lies_as_tiles(const heed_linear_problem *p, const heed_linear_tile *t)
 {
     return t->x.col_stride == 1 && t->x.row_stride % 32 == 0 && (uintptr_t)t->x.data % 64 == 0 &&
            t->rows % 16 == 0 && p->in_dim % STEP == 0;
 }
 
-/* What the next group will need, in shares beside these products. */
+/* What the next group will need, prefetched in shares beside these products. */
 typedef struct ahead {
     const char *at;
     int64_t share; /* bytes */
@@ -112,8 +112,8 @@ static inline void store_some(uint32_t type, char *data, int64_t stride, int n, 
     }
 }
 
-/* Sums of 32 columns and up to 32 rows that wait to become results: rows [row, end), a share of them
- * beside each step of the products that follow. */
+/* Sums of 32 columns and up to 32 rows that wait to become results. Of rows [row, end) a share is
+ * finished beside each step of the products that follow. */
 typedef struct waiting {
     const heed_linear_problem *problem;
     const heed_linear_tile *tile;
@@ -121,8 +121,8 @@ typedef struct waiting {
     int64_t first, row, end, col;
 } waiting;
 
-/* Rows beside a step: the sums are near for a few steps only. Activations are as much work as the
- * products and are spread further. */
+/* Rows finished beside a step: many, since the sums stay in cache for a few steps only. Activations
+ * are as much work as the products and are spread further. */
 enum { SHARE = 8, ACTIVATED_SHARE = 4 };
 
 static inline const float *sums_of(const waiting *w, int64_t row)
@@ -153,7 +153,7 @@ static inline void store_dense(uint32_t type, char *to, vf low, vf high)
     }
 }
 
-/* Sums and bias of n rows from w->row on, activated. */
+/* Writes sums plus bias, activated, of n rows from w->row on. */
 static void activate_rows(const waiting *w, int64_t n, float *to)
 {
     const float *bias = w->tile->bias ? w->tile->bias + w->col : NULL;
@@ -165,7 +165,7 @@ static void activate_rows(const waiting *w, int64_t n, float *to)
     AMX_NAME(activate)(w->problem->activation, to, n * AMX_PANEL);
 }
 
-/* Rows up to `end`, 32 columns side by side in y and residual. */
+/* Finishes rows up to `end`, whose 32 columns lie side by side in y and residual. */
 static inline void finish_dense(uint32_t type, const waiting *w, int64_t end)
 {
     const heed_linear_tile *t = w->tile;
@@ -223,7 +223,7 @@ static void finish_any(const waiting *w, int64_t end)
         }
 }
 
-/* The next share of rows: bias, activation, residual. */
+/* Finishes the next share of rows: bias, activation, residual. */
 NOINLINE void finish_share(waiting *w)
 {
     const heed_linear_tile *t = w->tile;
@@ -247,8 +247,8 @@ static void finish_rest(waiting *w)
         finish_share(w);
 }
 
-/* Sums of row tiles r and r + 1 and a panel begin to wait; the lines of y that they go to are asked
- * for, since each is on a page of its own. */
+/* Lets the sums of row tiles r and r + 1 and a panel wait. The cache lines of y that they go to are
+ * prefetched, since each may be on a page of its own. */
 static void begin_to_wait(waiting *w, const char *sums, int64_t r, int64_t panel)
 {
     const heed_linear_tile *t = w->tile;
@@ -262,8 +262,8 @@ static void begin_to_wait(waiting *w, const char *sums, int64_t r, int64_t panel
                          (row * t->y.row_stride + w->col * t->y.col_stride) * bytes);
 }
 
-/* Sums of 16 or 32 rows and one panel over n steps; sums: [row tile][2][16 x 16], from zero if
- * `fresh`. */
+/* Adds the products of 16 or 32 rows with one panel over n steps to sums, [row tile][2][16 x 16],
+ * which start from zero if `fresh`. */
 static inline void products(tile_unit *u, const x_tiles *tiles, int64_t row_tile, const char *w,
                             int64_t n, int two, int fresh, char *sums, ahead *next, waiting *before)
 {
@@ -355,13 +355,13 @@ heed_status AMX_NAME(linear_tile)(const void *machine, const void *state,
             const int64_t end = first + group < panels ? first + group : panels;
             ahead next = {end < panels ? w + end * steps * 2048 : w + n * 2048,
                           (2048 / pairs + 63) / 64 * 64};
-            /* So few rows are done with the weights sooner than others arrive. */
+            /* Not where nothing follows, nor where rows are so few that it would come too late. */
             if (pairs == 1 || (end == panels && step + n == steps))
                 next.share = 0;
             for (int64_t r = 0; r < row_tiles; r += 2)
                 for (int64_t panel = first; panel < end; panel++) {
-                    /* Of a single block two blocks of sums are enough: the one that waits and the
-                     * next. */
+                    /* With a single block of inputs two buffers of sums are enough: the one that
+                     * waits and the next. */
                     char *to = sums + (n == steps ? (turn ^= 4096) : panel * panel_sums + r * 2048);
                     products(&unit, &tiles, r, w + panel * steps * 2048, n, r + 1 < row_tiles,
                              step == 0, to, &next, &before);

@@ -1,13 +1,13 @@
 /*
- * The second pass: weights and scores, for which products are made again.
+ * The second pass, which computes products again and writes weights and scores.
  */
 #ifndef HEED_AMX_OUTPUTS_H
 #define HEED_AMX_OUTPUTS_H
 
 #include "run.inc.h"
 
-/* Weights and scores of units [unit, end) of one block for the group, from the final row_max and
- * row_sum. */
+/* Writes the group's weights and scores of units [unit, end) of the chunk, from the final row_max
+ * and row_sum. */
 static void write_outputs(const amx_run *x, int unit, int end)
 {
     const heed_problem *p = x->p;
@@ -35,7 +35,7 @@ static void write_outputs(const amx_run *x, int unit, int end)
                 if (p->scores_stage == HEED_SCORES_BIASED)
                     range = seen;
                 v_store(lanes[0], v_select(range, stage, v_set1(-INFINITY)));
-                /* In log2 units by the roundings of the first pass. */
+                /* To log2 units, with the roundings of the first pass. */
                 if (x->general)
                     s = v_mul(s, v_set1(AMX_LOG2_E));
                 else

@@ -1,10 +1,10 @@
 /*
  * Packing for the tile unit: K transposed in words of two dims, V interleaved by key pairs, Q as it
- * is. Any type and strides; dims and keys that do not exist become zeros. Whole tiles of bf16 that
- * lie as they usually do have a short way of their own, which gives up where a value is odd.
+ * is. Any type and strides; dims and keys that do not exist become zeros. Whole tiles of bf16 in
+ * the usual layout take a shorter path, which gives up where a value is odd.
  *
  * A product of 0 with an infinity would be NaN, so a NaN or infinity in V never enters a tile: it
- * is packed as 0 and its key is named in the header, for the kernel to add to the rows that see it.
+ * is packed as 0 and its key is marked in the header; the kernel adds it to the rows that see it.
  */
 #ifndef HEED_AMX_PACK_H
 #define HEED_AMX_PACK_H
@@ -15,7 +15,8 @@
 #define AMX_ODD_BF16 ((127 + 50) << 7) /* 2^50: products of two smaller ones cannot overflow */
 #define AMX_INF_BF16 (255 << 7)
 
-/* One element as one or two bf16. What is not finite has no low part (it would be a NaN). */
+/* One element as a high and a low bf16. Where the high part is not finite the low one is 0 (it
+ * would be a NaN). */
 static inline void split_one(float x, uint16_t *high, uint16_t *low)
 {
     *high = heed_bf16_of_f32(x);
@@ -40,7 +41,7 @@ static inline void split_values(vf x, vi *high, vi *low)
     const vi bits = v_bits(x);
     vi up = vi_add(vi_add(bits, half), vi_and(vi_shr(bits, 16), one)), rest;
     vf rounded = v_from_bits(vi_shl(vi_shr(up, 16), 16));
-    /* Where x is a NaN, its own bits, made quiet; a large one may have become infinite. */
+    /* A NaN keeps its bits, made quiet. A large value may have been rounded to infinity. */
     rounded = v_select(m_nan(x), v_add(x, x), rounded);
     rest =
         v_bits(v_select(m_within(rounded, 0x1.fffffep127f, 0xffff), v_sub(x, rounded), v_set1(0)));
@@ -86,7 +87,7 @@ static inline const char *key_row(const heed_problem *p, const heed_tile *t, con
     return (const char *)rows->data + at * heed_dtype_bytes(type);
 }
 
-/* A row of the block is NULL where there is no such key in the tile's range: zeros then. */
+/* As load_row, but gives zeros where data is NULL: there is no such key in the tile's range. */
 static inline void row_or_zero(uint32_t type, const char *data, int64_t dim_stride, int d, int n,
                                int parts, vi out[2])
 {
@@ -98,7 +99,7 @@ static inline void row_or_zero(uint32_t type, const char *data, int64_t dim_stri
     }
 }
 
-/* May key n of the block be read? needed NULL: all. */
+/* May key n of the block be read? Any key may where needed is NULL. */
 static inline int is_needed(const uint64_t *needed, int64_t n)
 {
     return !needed || needed[n / 64] >> n % 64 & 1;
@@ -126,7 +127,7 @@ static inline void rows_of_block(const heed_problem *p, const heed_tile *t, cons
         row[j - start] = is_needed(needed, j - start) ? at : NULL;
 }
 
-/* Are keys [first, end) of the block, in one half of it, all in the tile's range, and to be read? */
+/* Are all of keys [first, end), within one half of the block, in the tile's range and needed? */
 static inline int all_there(const heed_tile *t, int64_t start, const uint64_t *needed, int first,
                             int end)
 {
@@ -136,8 +137,8 @@ static inline int all_there(const heed_tile *t, int64_t start, const uint64_t *n
            start + end <= t->k_end;
 }
 
-/* 16 rows' 32 dims from `at` bytes on, to one tile. Returns whether a value of 2^50 or more is
- * among them. */
+/* Packs 32 dims of 16 rows, from `at` bytes on, into one tile. Returns whether a value of 2^50 or
+ * more is among them. */
 static inline int pack_k_tile(const char *const row[16], int64_t at, char *out)
 {
     const vi magnitude = vi_set1(0x7fff7fff);
@@ -175,8 +176,8 @@ static inline int pack_k_apart(const char *row, int64_t step, char *out)
     return vi_halves_from(top, AMX_ODD_BF16) != 0;
 }
 
-/* 32 rows' 32 columns from `at` bytes on, to two tiles. Returns whether a NaN or an infinity is
- * among them. */
+/* Packs 32 columns of 32 rows, from `at` bytes on, into two tiles. Returns whether a NaN or an
+ * infinity is among them. */
 static inline int pack_v_tiles(const char *const row[AMX_UNIT], int64_t at, char *out)
 {
     const vi magnitude = vi_set1(0x7fff7fff);
@@ -209,7 +210,7 @@ static inline int pack_v_apart(const char *row, int64_t step, char *out)
     return vi_halves_from(top, AMX_INF_BF16) != 0;
 }
 
-/* Products are made of units that have a key of the tile's range, and only those are packed. */
+/* Has the unit a key in the tile's range? Only such units are multiplied and have to be packed. */
 static inline int unit_is_used(const heed_tile *t, int64_t start, int unit)
 {
     const int64_t first = start + unit * AMX_UNIT;
@@ -328,7 +329,7 @@ static inline void pack_block(const heed_problem *p, const heed_tile *t, const a
                               int64_t start, char *packed)
 {
     uint64_t bits[AMX_BLOCK / 64];
-    const uint64_t *needed = NULL; /* what nobody may see is not read: zeros */
+    const uint64_t *needed = NULL; /* keys that no row may see are not read: zeros */
     if (heed_has_lists(t) &&
         heed_listed_keys(p, t, start, start + AMX_BLOCK, bits, AMX_BLOCK / 64) != HEED_BLOCK_ALL)
         needed = bits;
@@ -337,8 +338,8 @@ static inline void pack_block(const heed_problem *p, const heed_tile *t, const a
     pack_v(p, t, l, start, needed, packed);
 }
 
-/* 16 rows `step` bytes apart, of `steps` times 32 dims. Returns whether a value of 2^50 or more is
- * among them. */
+/* Packs 16 rows, `step` bytes apart, of `steps` times 32 dims. Returns whether a value of 2^50 or
+ * more is among them. */
 static inline int pack_q_apart(const char *row, int64_t step, int steps, char *out)
 {
     const vi magnitude = vi_set1(0x7fff7fff);
@@ -352,7 +353,7 @@ static inline int pack_q_apart(const char *row, int64_t step, int steps, char *o
     return vi_halves_from(top, AMX_ODD_BF16) != 0;
 }
 
-/* The rows of group g of the tile; returns the rows with a value of 2^50 or more. */
+/* Packs the rows of group g of the tile. Returns which rows have a value of 2^50 or more. */
 static inline uint32_t pack_q(const heed_problem *p, const heed_tile *t, const amx_layout *l,
                               int64_t g, char *out)
 {

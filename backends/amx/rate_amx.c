@@ -1,6 +1,6 @@
-/* How fast the tile unit is here, beside the vector unit of the same core: a feature bit does not
- * tell. Takes some tens of microseconds, a millisecond at most where the unit is emulated. Compiled
- * as attn_tile_amx.c; runs after the permission has been given. */
+/* Measures how fast the tile unit is beside the vector unit of the same core, which no feature bit
+ * tells. Takes some tens of microseconds, a millisecond at most where the unit is emulated.
+ * Compiled with the flags of attn_tile_amx.c; runs after the permission has been granted. */
 #define _POSIX_C_SOURCE 199309L /* clock_gettime */
 #include "lanes.h"
 #include "tile.h"
@@ -33,7 +33,7 @@ static void vector_loop(int n)
 {
     vf s0 = v_zero(), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0;
     vf s8 = s0, s9 = s0, s10 = s0, s11 = s0, a = s0;
-    V_IN_REGISTER(a) /* not known to be 0 */
+    V_IN_REGISTER(a) /* hides from the compiler that it is 0 */
     for (; n > 0; n--) {
 #define STEP(s)                                                                                    \
     s = v_fma(a, a, s);                                                                            \
@@ -54,7 +54,7 @@ static void vector_loop(int n)
     }
 }
 
-/* Least time of one turn, of five tries; fewer where they take long. */
+/* The least time of one turn in five tries, or in fewer where they take long. */
 static double least_ns(void (*loop)(int n), int turns)
 {
     double best = 1e30, first = now_ns(), start = first;

@@ -1,4 +1,4 @@
-/* What the parts of the kernel share while a tile is run: where things lie, and the products. */
+/* What the files of the kernel share while a tile is run: where things lie, and the products. */
 #ifndef HEED_AMX_RUN_H
 #define HEED_AMX_RUN_H
 
@@ -9,7 +9,7 @@
 #include "softmax.inc.h"
 #include "tile.h"
 
-/* The fast path is written out for the hardware; for the model that would be code without end. */
+/* For the hardware the fast path is inlined; with the model that would be far too much code. */
 #if defined(__GNUC__) && !defined(HEED_AMX_MODEL)
 #define AMX_INLINE static inline __attribute__((always_inline))
 #else
@@ -22,21 +22,21 @@ typedef struct amx_run {
     const amx_layout *l;
     tile_unit *unit;
     char *q, *weights, *o;        /* q and o of the group at hand */
-    float *s;                     /* [16 keys][32 rows][16], of a block or of two units */
+    float *s;                     /* scores, [half unit][rows of a group][16 keys] */
     amx_rows *rows;               /* of the group */
-    const char **packed;          /* blocks of the chunk at hand */
-    uint32_t odd_blocks;          /* of those: bit b, block b is not for the resident path */
-    int64_t chunk;                /* its first key */
+    const char **packed;          /* blocks of the current chunk */
+    uint32_t odd_blocks;          /* bit b: the resident path cannot take block b of the chunk */
+    int64_t chunk;                /* first key of the chunk */
     float exponent_scale;         /* products to log2 units, where nothing else applies */
     float c;                      /* exponent_scale; 1 where x->s has log2 units already */
-    float hidden;                 /* what becomes -inf times c */
+    float hidden;                 /* of hidden keys: times c it is -inf */
     uint32_t *odd_scores;         /* set where a score is NaN or +inf (general) */
     int32_t exact;                /* sums of unrounded weights are kept (sums.inc.h) */
-    int32_t general;              /* scores have more to them than a factor */
+    int32_t general;              /* scores are more than a product times a factor */
     int32_t n_rows;               /* of the group: 1 to 32 */
     int32_t run_first;            /* first unit of a run on the fast path (fast.inc.h) */
     int32_t second_set;           /* 1: first scores go to the second set (fast_resident.inc.h) */
-    int32_t first_row;            /* its first row in the tile */
+    int32_t first_row;            /* first row of the group in the tile */
     int32_t leaves;               /* the chunk is the last: rows are finished after it */
     int32_t from;                 /* unit of the chunk up to which O has been made */
     int64_t all_first, all_end;   /* keys in the range of all rows of the group */
@@ -44,8 +44,8 @@ typedef struct amx_run {
     amx_row row[AMX_GROUP];
 } amx_run;
 
-/* Register use: while S is made, 0-3 hold it and 4-7 operands (fast.inc.h has more); while O is
- * made, 0-3 hold it ([row tile][16 columns] of one pair), 4, 5 P and 6, 7 V. */
+/* Register use: while S is computed, 0-3 hold it and 4-7 operands (fast.inc.h has other ways);
+ * while O is computed, 0-3 hold it ([row tile][16 columns] of one pair), 4, 5 hold P and 6, 7 V. */
 
 AMX_INLINE const char *k_tile(const amx_run *x, int unit, int half, int step)
 {
@@ -76,8 +76,8 @@ AMX_INLINE const amx_header *header_of(const amx_run *x, int block)
     return (const amx_header *)(const void *)x->packed[block];
 }
 
-/* Onto registers 0 to 3 ([half of the keys][row tile]): two tiles of Q, in 4 and 5, times two of K,
- * in 6 and 7. */
+/* Adds to registers 0 to 3 ([half of the keys][row tile]) the products of two tiles of Q, in 4 and
+ * 5, with two of K, in 6 and 7. */
 #define PRODUCTS_2X2(two)                                                                          \
     tile_product(u, 0, 4, 6);                                                                      \
     tile_product(u, 2, 4, 7);                                                                      \
@@ -130,7 +130,7 @@ static inline void products_with_k(const amx_run *x, int unit, float *s)
     }
 }
 
-/* Q of at most 64 dims to registers 0 to 3: [row tile][step]. */
+/* Loads Q of at most 64 dims into registers 0 to 3: [row tile][step]. */
 static inline void load_q(const amx_run *x)
 {
     tile_unit *u = x->unit;
@@ -171,7 +171,7 @@ static inline void store_o(const amx_run *x, int pair)
     tile_store(u, 3, o_tile(x, pair, 1, 1), 64);
 }
 
-/* Weights of units [unit, end) times 32 columns of V, onto registers 0 to 3. */
+/* Adds the weights of units [unit, end) times 32 columns of V to registers 0 to 3. */
 static inline void products_with_v(const amx_run *x, int pair, int unit, int end)
 {
     tile_unit *u = x->unit;

@@ -1,6 +1,6 @@
 /*
- * Scores of one row and block as the softmax wants them: which keys the row sees, and everything
- * that stands between the products of Q and K and the exponent.
+ * Scores of one row as the softmax needs them: which keys the row sees, and everything that is
+ * applied to the products of Q and K before the exponential.
  */
 #ifndef HEED_AMX_SCORES_H
 #define HEED_AMX_SCORES_H
@@ -10,10 +10,9 @@
 
 #define AMX_LOG2_E 1.4426950408889634f
 
-/* A row of the tile and its keys. */
+/* A row of the tile: q is its row of the sequence, [first, end) its causal range and window. */
 typedef struct amx_row {
-    int64_t head, q, first,
-        end; /* q: row of the sequence; [first, end): its causal range and window */
+    int64_t head, q, first, end;
 } amx_row;
 
 /* Keys j .. j + 15 that lie in [first, end). */
@@ -25,7 +24,7 @@ static inline uint16_t range_mask(int64_t first, int64_t end, int64_t j)
     return (uint16_t)(under & ~below);
 }
 
-/* Keys j .. j + 31. */
+/* The same of keys j .. j + 31. */
 static inline uint32_t range_mask32(int64_t first, int64_t end, int64_t j)
 {
     int64_t low = first - j, high = end - j;
@@ -53,7 +52,7 @@ static inline vf bias_lanes(const heed_problem *p, const heed_tile *t, const amx
     return v_load(gathered);
 }
 
-/* Of keys j .. j + 15 those that ranges and key blocks let the row see. */
+/* Those of keys j .. j + 15 that ranges and key blocks let the row see. */
 static inline uint16_t listed_lanes(const heed_problem *p, const heed_tile *t, const amx_row *row,
                                     int64_t j)
 {
@@ -66,8 +65,8 @@ static inline int has_mask(const heed_tile *t)
     return t->mask.data || heed_has_lists(t);
 }
 
-/* Of the keys that `mask` names (in range), those that the bool mask, ranges and key blocks let the row
- * see. */
+/* Those of the keys in `mask` (which are in range) that the bool mask, ranges and key blocks let
+ * the row see. */
 static inline uint16_t mask_lanes(const heed_problem *p, const heed_tile *t, const amx_row *row,
                                   int64_t j, uint16_t mask)
 {
@@ -78,7 +77,7 @@ static inline uint16_t mask_lanes(const heed_problem *p, const heed_tile *t, con
     mask &= listed_lanes(p, t, row, j);
     if (!t->mask.data)
         return mask;
-    const uint16_t before = mask & range_mask(0, t->mask_from, j); /* have no column */
+    const uint16_t before = mask & range_mask(0, t->mask_from, j); /* no column in the mask */
     mask &= (uint16_t)~before;
     if (t->mask.dim_stride == 1)
         return bytes_set_of16(data, mask) | before;
@@ -101,9 +100,9 @@ static inline vf distance_lanes(int64_t first)
 }
 
 /*
- * One row's 16 products with keys j .. j + 15, in natural units with everything applied but the
- * mask; *mask (in range) loses the keys that mask and bias hide. stage, if not NULL, receives the
- * scores of the named optional output, for the keys of the mask as it was.
+ * Turns one row's products with keys j .. j + 15 into scores in natural units, with everything
+ * applied but the mask. *mask comes with the keys in range and loses those that mask and bias hide.
+ * stage, if not NULL, receives the scores at the stage p->scores_stage, for all keys in range.
  */
 static inline vf score_lanes(const heed_problem *p, const heed_tile *t, const amx_row *row,
                              int64_t j, vf products, uint16_t *mask, vf *stage)

@@ -1,20 +1,20 @@
 /*
  * Powers of two for the softmax, in log2 units.
  *
- * weights_of   32 weights 2^(x - M) as bf16 at once, in integers. x - M + 127 is formed in fixed point
- *              with 9 fraction bits by one f32 fused multiply-add whose result has that unit in the
- *              last place; its upper 7 bits are the exponent of the weight. The significand 2^f
- *              differs from the linear 1 + f by a smooth curve of at most 0.086, which a table of 64
- *              bytes holds (in 2^-9). Errors: relative 1.8e-3 rms, 5.2e-3 at most, of which rounding
- *              to bf16 alone is 1.7e-3 and 3.9e-3. The cost is two
- *              shifts, a permute, a pack and three integer additions for 32 weights, which run beside
- *              a tile product at full rate, as f32 arithmetic does not.
- *              Weights below 2^-126 come out as bf16 denormals, which the tile unit counts as 0.
- *              Where that is not enough, v_exp2 (vec/math.h).
+ * weights_of   32 weights 2^(x - M) as bf16 at once, in integers. x - M + 127 is formed in fixed
+ *              point with 9 fraction bits by one f32 fused multiply-add whose result has that unit
+ *              in the last place; its upper 7 bits are the exponent of the weight. The significand
+ *              2^f differs from the linear 1 + f by a smooth curve of at most 0.086, which a table
+ *              of 64 bytes holds (in 2^-9). Errors: relative 1.8e-3 rms, 5.2e-3 at most, of which
+ *              rounding to bf16 alone is 1.7e-3 and 3.9e-3. The cost is two shifts, a permute, a
+ *              pack and three integer additions for 32 weights, which run beside a tile product at
+ *              full rate, as f32 arithmetic does not. Weights below 2^-126 come out as bf16
+ *              denormals, which the tile unit counts as 0. Where that accuracy is not enough,
+ *              v_exp2 (vec/math.h) is used.
  *
  * The reference M of a row is the ceiling of its largest score so far plus AMX_MARGIN: weights stay
- * below 2^-AMX_MARGIN until a larger score comes, and have room for some that are larger. The unit
- * flushes products of weights and V below 2^-126, which V below 2^-119 may therefore come to.
+ * below 2^-AMX_MARGIN until a larger score comes, and have room for some that are larger. The tile
+ * unit flushes products of weights and V below 2^-126, so that V below 2^-119 may be lost.
  */
 #ifndef HEED_AMX_SOFTMAX_H
 #define HEED_AMX_SOFTMAX_H
@@ -59,7 +59,7 @@ static inline vi weights_of(vi fixed, vi table)
     return vi_shr16(vi_add16(fixed, vi_lookup(vi_shr16(fixed, 3), table)), 2);
 }
 
-/* 2^x for x < 126; of a NaN 0. */
+/* 2^x for x < 126; 0 for a NaN. */
 static inline vf exp2_or_zero(vf x)
 {
     return v_exp2(v_max(x, v_set1(-256.0f)));

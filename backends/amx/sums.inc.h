@@ -1,11 +1,12 @@
 /*
- * The sums of a group's rows: kept, scaled, saved and put back.
+ * The sums of a group's rows: how they are kept, scaled, saved and put back.
  *
- * A row is divided by the sum of its rounded weights, which multiply V: one that sees a single key
- * then has that key's value exactly. lse and weights are to have nothing of that rounding (5.2e-3
- * of a weight): where the call has one of them, a second sum is kept of weights in f32, between
- * the slots of the fast paths. The state of a row that core merges with others has it too,
- * whatever the outputs are, so that they change no bit of out: as a part of row_max (finish.inc.h).
+ * A row is divided by the sum of the rounded weights that multiply V: a row that sees a single key
+ * then has that key's value exactly. lse and weights must be free of that rounding (5.2e-3 of a
+ * weight): where the call asks for one of them, a second sum, of weights in f32, is computed
+ * between the slots of the fast paths. The state of a row that core merges with others includes
+ * that sum (as a part of row_max, finish.inc.h) whatever the outputs are, so that no bit of out
+ * depends on them.
  */
 #ifndef HEED_AMX_SUMS_H
 #define HEED_AMX_SUMS_H
@@ -14,7 +15,7 @@
 
 static inline int keeps_exact(const heed_problem *p, const heed_tile *t, const amx_layout *l)
 {
-    /* The sums of split accuracy are of weights in f32. */
+    /* With split accuracy the first sum is of weights in f32 already. */
     return l->parts == 1 && (!(t->flags & HEED_TILE_WHOLE) ||
                              (p->features & (HEED_HAS_LSE | HEED_HAS_WEIGHTS)) != 0);
 }
@@ -31,7 +32,7 @@ static void reset_rows(const amx_run *x, amx_rows *rows)
     }
 }
 
-/* Of the rows that there are. */
+/* Copies the group's rows, as many as there are. */
 static void copy_rows(const amx_run *x, amx_rows *to, const amx_rows *from)
 {
     memcpy(to->reference, from->reference, sizeof to->reference);
@@ -58,8 +59,8 @@ static inline void scale_sum(const amx_run *x, int i, float factor)
     scale_exact(x, i, factor);
 }
 
-/* Weights of row i and 32 keys, whose scores are at a and b, by the roundings of the second pass
- * (outputs.inc.h): the weight of a lone key is 1. Those of hidden keys are 0, and of a NaN. */
+/* Adds the weights of row i and 32 keys, whose scores are at a and b, with the roundings of the
+ * second pass (outputs.inc.h): the weight of a lone key is 1. Hidden keys and NaNs add 0. */
 static inline void add_exact(const amx_run *x, int i, const float *a, const float *b)
 {
     const vf c = v_set1(x->c), m = v_set1(x->rows->reference[i]);
@@ -69,7 +70,7 @@ static inline void add_exact(const amx_run *x, int i, const float *a, const floa
     v_store(x->rows->exact[i], sum);
 }
 
-/* One unit of all rows, [2][rows of a group][16]. */
+/* The same for one unit and all rows; s is [2][rows of a group][16]. */
 static inline void add_exact_unit(const amx_run *x, const float *s)
 {
     for (int i = 0; i < x->n_rows; i++)

@@ -5,7 +5,7 @@
  * The model follows the pseudo-code of TDPBF16PS in the Intel 64 and IA-32 Architectures Software
  * Developer's Manual, volume 2: even and odd elements of a row are summed apart, from zero, by fused
  * multiply-adds; their sum is added to the accumulator. Denormal inputs, accumulators and results
- * count as zero, rounding is to nearest even, MXCSR has no say. tests/amx compares it with the
+ * count as zero, rounding is to nearest even, MXCSR has no effect. tests/amx compares it with the
  * hardware bit for bit.
  *
  * Every register is used with its full 16 x 64 bytes: fewer columns would not be faster, and rows
@@ -35,7 +35,7 @@ typedef struct tile_unit {
 } tile_unit;
 
 /* The compilers' tile intrinsics do not say that they touch memory (gcc 12), so that a load could be
- * moved before the store that it depends on. These say so. */
+ * moved before the store that it depends on. These macros do. */
 #define tile_load(unit, n, p, row_bytes)                                                           \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #n                                               \
                      :                                                                             \
@@ -49,8 +49,9 @@ typedef struct tile_unit {
 #define tile_product(unit, c, a, b)                                                                \
     __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
 
-/* A host may configure its tiles once for each thread and count on it: what it has is put back by
- * tile_end. What its registers hold is lost, which no caller of a function can count on. */
+/* A host may configure its tiles once per thread and rely on that, so tile_end restores its
+ * configuration. The contents of its tile registers are lost: no caller may expect a function to
+ * keep them. */
 static inline void tile_begin(tile_unit *unit)
 {
     tile_config config = {.palette = 1};
@@ -62,8 +63,8 @@ static inline void tile_begin(tile_unit *unit)
     __asm__ volatile("ldtilecfg %0" ::"m"(config));
 }
 
-/* Where nothing was configured, the thread has no tile state afterwards that the system would have to
- * save. */
+/* Where nothing was configured before, the tiles are released, so that the thread has no tile state
+ * that the system would have to save. */
 static inline void tile_end(const tile_unit *unit)
 {
     if (unit->before.palette != 0)
@@ -82,9 +83,9 @@ typedef struct tile_unit {
     int64_t before; /* the thread's in_use when we came */
 } tile_unit;
 
-/* What the calling thread has done: tests reason from it where nothing can be timed. */
+/* Counts what the calling thread has done, for tests, which cannot time the model. */
 typedef struct amx_model_count {
-    int64_t in_use; /* whose configuration there is: 0 nobody's, 1 ours, other numbers a host's */
+    int64_t in_use; /* whose configuration is loaded: 0 nobody's, 1 ours, other numbers a host's */
     int64_t begins, ends, products, loads, stores;
 } amx_model_count;
 
@@ -111,8 +112,8 @@ static inline float model_flush(float x)
     return bits & 0x7f800000u ? x : model_float(bits & 0x80000000u);
 }
 
-/* The larger quiet NaN rules of the unit's fused multiply-add are those of x86: the first NaN among
- * multiplicand, multiplier and addend, made quiet; an invalid operation gives the negative default. */
+/* NaNs follow the rules of x86's fused multiply-add: the result is the first NaN among
+ * multiplicand, multiplier and addend, made quiet; invalid operations give the negative default. */
 static inline float model_fma(float a, float b, float c)
 {
     float y, product = a * b;
@@ -154,8 +155,8 @@ static inline void tile_zero(tile_unit *unit, int n)
     memset(unit->reg[n], 0, sizeof unit->reg[n]);
 }
 
-/* The exponents, as they are stored, of n words' elements that are not 0. Without any they are those of
- * numbers that go with all others. */
+/* The least and the greatest stored exponent among the elements of n words that are not 0. If all
+ * are 0, these are exponents that model_is_tame accepts beside those of any normal numbers. */
 typedef struct model_sizes {
     uint32_t least, most;
 } model_sizes;
@@ -165,7 +166,7 @@ static inline model_sizes model_sizes_of(const uint32_t *words, int n)
     uint32_t least = UINT32_MAX, most = 0;
     for (int i = 0; i < n; i++) {
         const uint32_t odd = words[i] & 0x7fff0000u, even = words[i] << 16 & 0x7fff0000u;
-        least = odd - 1 < least ? odd - 1 : least; /* 0 - 1 is the greatest */
+        least = odd - 1 < least ? odd - 1 : least; /* 0 - 1 wraps round: zeros do not count */
         least = even - 1 < least ? even - 1 : least;
         most = odd > most ? odd : most;
         most = even > most ? even : most;
@@ -173,14 +174,15 @@ static inline model_sizes model_sizes_of(const uint32_t *words, int n)
     return least == UINT32_MAX ? (model_sizes){254, 1} : (model_sizes){(least + 1) >> 23, most >> 23};
 }
 
-/* Do sums of 32 products of numbers of these sizes need no care, unless one ends as a NaN? Products are exact,
- * from 2^-110 to below 2^122, so that fused multiply-adds round as plain ones do, and never denormal. */
+/* Can 32 products of numbers of these sizes be summed in plain arithmetic, unless a sum ends as a
+ * NaN? The products are exact, from 2^-110 to below 2^122: multiplying and then adding rounds as a
+ * fused multiply-add does, and no sum is denormal. */
 static inline int model_is_tame(model_sizes a, model_sizes b)
 {
     return a.least >= 1 && b.least >= 1 && a.least + b.least >= 144 && a.most + b.most <= 374;
 }
 
-/* A row of the product, added to the accumulator's. */
+/* Adds one row of the product to that row of the accumulator. */
 static inline void model_row(const uint32_t a[16], float (*even_b)[16], float (*odd_b)[16],
                              uint32_t to[16])
 {
@@ -197,8 +199,8 @@ static inline void model_row(const uint32_t a[16], float (*even_b)[16], float (*
         to[n] = model_bits(model_add(model_flush(model_float(to[n])), model_add(even[n], odd[n])));
 }
 
-/* The same of tame elements, in loops that compilers have vectors for. Returns 0, and does nothing, if the
- * accumulator brings a NaN or makes one. */
+/* The same for tame elements, in loops that compilers vectorise. Returns 0 and changes nothing if a
+ * NaN is in the accumulator or comes out. */
 static inline int model_tame_row(const uint32_t a[16], float (*even_b)[16], float (*odd_b)[16],
                                  uint32_t to[16])
 {
@@ -240,8 +242,8 @@ static inline void tile_product(tile_unit *unit, int c, int a, int b)
     }
 }
 
-/* Garbage, as the hardware may hold before it is configured would be zeros: an accumulator that is
- * not cleared then shows in the results of the model. */
+/* Fills the registers with garbage. The hardware clears them when it is configured, which would
+ * hide an accumulator that the kernels forget to clear; on the model it shows in the results. */
 static inline void tile_begin(tile_unit *unit)
 {
     memset(unit, 0x41, sizeof *unit);
