@@ -12,8 +12,7 @@ static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_
     return heed_simd_open(cpu, 8, 0, 1, machine);
 }
 
-/* ---- attention --------------------------------------------------------------------------------
- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 static heed_status run_prefill(const void *machine, const void *state, const heed_problem *problem,
                                heed_tile *tile, void *scratch)
@@ -93,8 +92,7 @@ static const heed_attn_kernel small = {
     .run = run_small,
 };
 
-/* ---- linear layers ----------------------------------------------------------------------------
- */
+/* ---- linear layers --------------------------------------------------------------------------- */
 
 static heed_status run_linear(const void *machine, const void *state,
                               const heed_linear_problem *problem, const heed_linear_tile *tile,
@@ -114,8 +112,7 @@ static const heed_linear_kernel linear = {
     .run = run_linear,
 };
 
-/* ---- rows of a cache --------------------------------------------------------------------------
- */
+/* ---- rows of a cache ------------------------------------------------------------------------- */
 
 static heed_status append_supports(const heed_cpu *cpu, heed_error *why)
 {
@@ -130,8 +127,7 @@ static const heed_append_kernel append = {
     .run = heed_append_rows_avx2,
 };
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 const heed_backend *heed_avx2_backend(void); /* declared by whoever lists the built-in backends */
 

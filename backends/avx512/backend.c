@@ -7,9 +7,9 @@
      HEED_ISA_AVX512DQ | HEED_ISA_AVX512VL)
 #define NEEDS_TEXT "needs a CPU and an operating system with AVX-512 F, BW, DQ and VL"
 
-/* Kernels that may not be built: the same for AVX2, to the same bits, and those for bf16. Who asks
- * looks at HEED_AVX512_HAVE_* first, so that what stands for them is never called. (Weak references
- * would not do: a linker takes nothing from a static library for their sake.) */
+/* Kernels that a build may lack: those for AVX2, which give the same bits, and those for bf16 and
+ * int8. Callers look at HEED_AVX512_HAVE_* first, so that these stand-ins are never called. (Weak
+ * references would not do: a linker takes nothing from a static library for their sake.) */
 #if !HEED_AVX512_HAVE_AVX2
 #define heed_attn_prefill_avx2 heed_attn_prefill_avx512
 #define heed_attn_decode_avx2 heed_attn_decode_avx512
@@ -46,7 +46,7 @@ static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_
  */
 
 /* Is the tile's sequence so little work that AVX-512's slow start would cost more than its width
- * gains? 0.7 million operations, measured on an Intel with AMX. */
+ * gains? The limit of 0.7 million operations was measured on an Intel with AMX. */
 static int is_little(const heed_simd_tuning *tuning, const heed_problem *problem,
                      const heed_tile *tile)
 {
@@ -84,9 +84,9 @@ static heed_status decode_head(const heed_simd_tuning *tuning, const heed_proble
                : heed_attn_decode_avx512(tuning, problem, tile, scratch);
 }
 
-/* Half as wide, more instructions go between the prefetches of f32: memory gives 75 to 82 % of its rate
- * for groups of three and four in pages in place of 69 to 74 (Zen 4). Not where they are read
- * crosswise. */
+/* Should the AVX2 kernel read these keys? With vectors half as wide, more instructions come between
+ * the prefetches of f32: memory gives 75 to 82 % of its rate for groups of three and four in pages,
+ * in place of 69 to 74 (Zen 4). Not where keys are read crosswise. */
 static int heads_by_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
                          const heed_tile *tile)
 {
@@ -124,8 +124,7 @@ static heed_status run_small(const void *machine, const void *state, const heed_
                                                        : heed_attn_small_avx512(problem, tile);
 }
 
-/* ---- attention by vdpbf16ps -------------------------------------------------------------------
- */
+/* ---- attention by vdpbf16ps ------------------------------------------------------------------ */
 
 static heed_status run_prefill_bf16(const void *machine, const void *state,
                                     const heed_problem *problem, heed_tile *tile, void *scratch)
@@ -134,7 +133,7 @@ static heed_status run_prefill_bf16(const void *machine, const void *state,
     return heed_attn_prefill_dot_avx512(machine, problem, tile, scratch);
 }
 
-/* The pairs of a product are of adjacent dims. */
+/* Are the dims adjacent, pairs of which vdpbf16ps multiplies? */
 static int has_pairs(const heed_tile *tile)
 {
     return tile->k.dim_stride == 1 && tile->v.dim_stride == 1;
@@ -165,8 +164,7 @@ static heed_status run_decode_bf16(const void *machine, const void *state,
     return heed_simd_run_decode(&by, machine, problem, tile, scratch);
 }
 
-/* ---- attention by vpdpbusd ---------------------------------------------------------------------
- */
+/* ---- attention by vpdpbusd ------------------------------------------------------------------- */
 
 static heed_status run_decode_int8(const void *machine, const void *state,
                                    const heed_problem *problem, heed_tile *tile, void *scratch)
@@ -179,8 +177,7 @@ static heed_status run_decode_int8(const void *machine, const void *state,
     return heed_simd_run_decode(&by, machine, problem, tile, scratch);
 }
 
-/* ---- kernels of attention ---------------------------------------------------------------------
- */
+/* ---- kernels of attention -------------------------------------------------------------------- */
 
 static const heed_attn_kernel prefill = {
     .struct_size = sizeof prefill,
@@ -243,8 +240,7 @@ static const heed_attn_kernel small = {
     .run = run_small,
 };
 
-/* ---- linear layers ----------------------------------------------------------------------------
- */
+/* ---- linear layers --------------------------------------------------------------------------- */
 
 static heed_status run_linear(const void *machine, const void *state,
                               const heed_linear_problem *problem, const heed_linear_tile *tile,
@@ -282,8 +278,7 @@ static const heed_linear_kernel linear_bf16 = {
     .run = run_linear_bf16,
 };
 
-/* ---- rows of a cache --------------------------------------------------------------------------
- */
+/* ---- rows of a cache ------------------------------------------------------------------------- */
 
 static heed_status append_supports(const heed_cpu *cpu, heed_error *why)
 {
@@ -298,8 +293,7 @@ static const heed_append_kernel append = {
     .run = heed_append_rows_avx512,
 };
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 const heed_backend *heed_avx512_backend(void); /* declared by whoever lists the built-in backends */
 

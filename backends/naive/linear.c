@@ -4,7 +4,7 @@
  * Serves     every problem: any type, any stride, any alignment.
  * Layout     a panel is one column of w, [in_dim] in w_type: nothing is widened or padded.
  * Numerics   sums, bias, activation and residual in f64, rounded once, to y's type.
- * Bits       an element is a sum in ascending order of i, alone.
+ * Bits       each element is summed by itself, in ascending order of i.
  */
 #include "naive.h"
 
@@ -18,7 +18,7 @@ static heed_status supports(const void *machine, const heed_linear_problem *prob
     return HEED_OK;
 }
 
-/* f16 is unpacked bit by bit; as attention's, measured on one core near 3 GHz. */
+/* f16 is unpacked bit by bit. Measured like attention's cost, on one core near 3 GHz. */
 static double cost(const void *machine, const heed_linear_problem *problem, int64_t rows)
 {
     (void)machine;

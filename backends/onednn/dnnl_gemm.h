@@ -1,10 +1,10 @@
 /* Matrix products by oneDNN: the one place that knows that 2.x and 3.x create a primitive in two
- * ways. Scratchpads are the caller's: one that the library manages belongs to the thread that
- * created the primitive. What cannot be kept from a run: dnnl_primitive_execute itself puts its
- * arguments into maps of its own, 6 allocations of at most 104 bytes in 2.6 and 8 in 3.2 with a
- * scratchpad, 4 and 6 without. Below AVX-512 it has none, but takes a lock, and from about 8 rows on
- * allocates room for what it packs (tests/onednn/memory.c counts all of it). Both creating and
- * executing ask OpenMP for its number of threads: see threads.h. */
+ * ways. Scratchpads come from the caller: one that the library manages belongs to the thread that
+ * created the primitive. Some allocations in a run cannot be avoided: dnnl_primitive_execute puts
+ * its arguments into maps of its own, 6 allocations of at most 104 bytes in 2.6 and 8 in 3.2 with a
+ * scratchpad, 4 and 6 without. Below AVX-512 a product has no scratchpad, but takes a lock, and
+ * from about 8 rows on allocates room for what it packs (tests/onednn/memory.c counts all of it).
+ * Both creating and executing ask OpenMP for its number of threads: see threads.h. */
 #ifndef HEED_ONEDNN_DNNL_GEMM_H
 #define HEED_ONEDNN_DNNL_GEMM_H
 

@@ -1,5 +1,5 @@
-/* This process's oneDNN: is it the one we were compiled with, which instructions does it use, and
- * may it. Built for the baseline CPU. */
+/* This process's oneDNN: whether it is the version we were compiled with, which instructions it
+ * uses, and whether it may. Built for the baseline CPU. */
 #define _GNU_SOURCE /* RTLD_DEFAULT */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -18,8 +18,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static heed_onednn_library library; /* written once, under the lock, before anybody reads it */
 static int opened;
 
-/* ---- fork -------------------------------------------------------------------------------------
- */
+/* ---- fork ------------------------------------------------------------------------------------ */
 
 static atomic_int n_opening, used, lost;
 
@@ -53,10 +52,10 @@ heed_status heed_onednn_use(heed_error *why)
     return check_fork(why);
 }
 
-/* ---- instruction sets -------------------------------------------------------------------------
- */
+/* ---- instruction sets ------------------------------------------------------------------------ */
 
-/* oneDNN's names, from the least on: what its own variable accepts, and what we say. */
+/* oneDNN's names of instruction sets, from the least on: its own variable accepts them, and our
+ * messages use them. */
 static const struct {
     const char *name;
     int isa;
@@ -83,7 +82,7 @@ static int rank_of_name(const char *name)
     for (int i = 0; i < N_ISAS; i++)
         if (name && !strcasecmp(isas[i].name, name))
             return i;
-    return N_ISAS; /* ALL, DEFAULT, what came later, and nonsense, which oneDNN takes for ALL */
+    return N_ISAS; /* ALL, DEFAULT, newer names, and nonsense, which oneDNN takes for ALL */
 }
 
 static int rank_of_isa(int isa)
@@ -124,7 +123,7 @@ static int most_allowed(const heed_cpu *cpu, const char **why)
     return rank_of_isa(dnnl_cpu_isa_sse41);
 }
 
-/* The rows for this CPU, and what they need of it. */
+/* Chooses the functions of rows.h for this CPU; *needed receives the features they need. */
 static const heed_onednn_rows *choose_rows(const heed_cpu *cpu, uint64_t *needed)
 {
     const uint64_t avx2 = HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C;
@@ -146,8 +145,8 @@ static const heed_onednn_rows *choose_rows(const heed_cpu *cpu, uint64_t *needed
     return &heed_onednn_rows_plain;
 }
 
-/* Is what oneDNN has become in this process allowed to a context with this CPU? Another context may
- * have been the first, with a higher cap. */
+/* May a context with this CPU use the instruction set that oneDNN has settled on in this process?
+ * Another context may have been first, with a higher cap. */
 static heed_status check_isa(const heed_cpu *cpu, const heed_onednn_library *found, heed_error *why)
 {
     const char *why_less;
@@ -160,8 +159,8 @@ static heed_status check_isa(const heed_cpu *cpu, const heed_onednn_library *fou
     return HEED_OK;
 }
 
-/* Lowers oneDNN to what is allowed, which it permits until its first use; a lower wish of the
- * user's stands. */
+/* Lowers oneDNN's instruction set to what is allowed, which it permits until its first use. A lower
+ * limit that the user has set stands. */
 static heed_status limit_isa(const heed_cpu *cpu, heed_onednn_library *found, const char **why_less,
                              heed_error *why)
 {
@@ -170,7 +169,7 @@ static heed_status limit_isa(const heed_cpu *cpu, heed_onednn_library *found, co
     if (!wish)
         wish = getenv("DNNL_MAX_CPU_ISA"); /* its older name */
     if (most < N_ISAS && rank_of_name(wish) > most)
-        dnnl_set_max_cpu_isa((dnnl_cpu_isa_t)isas[most].isa); /* too late is seen below */
+        dnnl_set_max_cpu_isa((dnnl_cpu_isa_t)isas[most].isa); /* if too late, check_isa refuses */
     else
         *why_less = "";
     const int effective = rank_of_isa(dnnl_get_effective_cpu_isa());
@@ -211,10 +210,9 @@ static heed_status limit_isa(const heed_cpu *cpu, heed_onednn_library *found, co
 }
 #endif
 
-/* ---- the library ------------------------------------------------------------------------------
- */
+/* ---- the library ----------------------------------------------------------------------------- */
 
-/* The functions of the OpenMP runtime that oneDNN uses. */
+/* Finds the functions of the OpenMP runtime that oneDNN uses. */
 static heed_status find_threads(const dnnl_version_t *version, heed_onednn_threads *threads,
                                 heed_error *why)
 {

@@ -1,15 +1,16 @@
 /*
- * Linear layers by oneDNN's matrix product: a primitive of always ROWS rows and COLS columns.
+ * Linear layers by oneDNN's matrix product: one primitive, always of ROWS rows and COLS columns.
  *
  * Work       a tile's rows are copied (widened) to scratch, ROWS at a time with zeros behind the last
  *            one, and meet each panel; bias, activation and residual follow element by element
  *            (heed_linear_finish in kit.h).
  * Layout     w in panels [in_dim][COLS], in bf16 where the products are, else in f32: oneDNN 2.6 has
  *            no products of mixed types.
- * Bits       oneDNN may sum in another order for another number of rows: so that a row's bits do not
- *            depend on how many come with it, there is one number. One row costs as much as ROWS.
- * Kept       a layer has its own primitive (oneDNN keeps the code of equal ones once) and a pool of what
- *            the primitive's users need.
+ * Bits       oneDNN may sum in another order for another number of rows. There is only one number,
+ *            so that a row's bits do not depend on how many rows come with it: one row costs as
+ *            much as ROWS.
+ * Kept       each layer has its own primitive (oneDNN stores the code of equal ones once) and a
+ *            pool of what the threads that run it need.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -18,9 +19,9 @@
 
 #define ROWS 16
 #define COLS 64
-#define MOST_INPUTS (1 << 20) /* of which ROWS are in scratch */
+#define MOST_INPUTS (1 << 20) /* scratch holds ROWS rows of them */
 
-/* One of the pool's users: memory objects hold addresses, so they cannot be shared. */
+/* What one thread takes from the pool: memory objects hold addresses, so they cannot be shared. */
 typedef struct slot {
     _Alignas(64) atomic_int taken;
     dnnl_stream_t stream;
@@ -47,7 +48,7 @@ static dnnl_status_t describe(const heed_linear_problem *problem, heed_gemm *gem
     return heed_gemm_describe(gemm, heed_onednn_opened()->engine, &shape);
 }
 
-/* Whether there is such a product, and the size of its scratchpad. */
+/* Asks oneDNN whether it has such a product, and for the size of its scratchpad. */
 static heed_status ask(const heed_linear_problem *problem, size_t *scratchpad_bytes,
                        heed_error *why)
 {
@@ -70,7 +71,7 @@ static void plan_destroy(void *state)
 {
     plan *p = state;
     if (heed_onednn_is_lost())
-        return; /* in such a child the memory stays with what oneDNN made */
+        return; /* in such a child nothing of it can be destroyed */
     for (uint32_t i = 0; p->slot && i < p->n_slots; i++) {
         heed_gemm_memory_destroy(&p->slot[i].memory);
         if (p->slot[i].stream)
@@ -133,7 +134,7 @@ static heed_status supports(const void *machine, const heed_linear_problem *prob
     return ask(problem, &scratchpad_bytes, why);
 }
 
-/* In nanoseconds, as measured for attention's products; whole steps of rows and columns. */
+/* In nanoseconds, as measured for attention's products. Steps of rows and columns count in full. */
 static double cost(const void *machine, const heed_linear_problem *problem, int64_t rows)
 {
     const heed_onednn_library *library = machine;
@@ -176,7 +177,7 @@ static heed_status tiling(const void *machine, const heed_linear_problem *proble
     return HEED_OK;
 }
 
-/* Element `at` of an array as the product takes it. */
+/* Stores element `at` of an array in the type that the product takes. */
 static void put(int bf16, void *to, int64_t at, uint32_t type, const void *from, int64_t index)
 {
     if (bf16)
@@ -185,7 +186,7 @@ static void put(int bf16, void *to, int64_t at, uint32_t type, const void *from,
         ((float *)to)[at] = heed_load(type, from, index);
 }
 
-/* One row of x as the product takes it. */
+/* Stores one row of x in that type. */
 static void put_row(int bf16, void *to, int64_t n, uint32_t type, const void *from, int64_t index,
                     int64_t stride)
 {
@@ -259,7 +260,7 @@ static heed_status run(const void *machine, const void *state, const heed_linear
     const heed_onednn_library *library = machine;
     const plan *p = state;
     if (heed_onednn_is_lost())
-        return HEED_ERR_BACKEND; /* supports() has the sentence */
+        return HEED_ERR_BACKEND; /* supports() says why */
     slot *taken = take_slot(p);
     int before = heed_onednn_one(&library->threads);
     dnnl_status_t status = multiply(problem, tile, p, taken, scratch);

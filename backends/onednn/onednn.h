@@ -15,24 +15,24 @@ typedef struct heed_onednn_library {
     heed_onednn_threads threads;
     dnnl_engine_t engine;
     const heed_onednn_rows *rows;
-    /* Its bf16 products are at least no emulation, which suffices where memory is what is waited
-     * for; they are faster than its f32 ones. */
+    /* has_bf16: its bf16 products are not emulated, which is enough where the time is memory's.
+     * fast_bf16: they are faster than its f32 products. */
     uint32_t has_bf16, fast_bf16;
     float slower;       /* than AVX-512, per operation: for cost */
-    uint32_t n_slots;   /* tiles under way at once on one plan; more wait, and yield their core */
+    uint32_t n_slots;   /* tiles that may run at once on one plan; others wait and yield */
     int32_t rank;       /* of the instruction set that oneDNN uses */
     uint64_t rows_need; /* HEED_ISA_* */
-    char isa[32];       /* oneDNN's, in its words */
+    char isa[32];       /* that instruction set, in oneDNN's words */
     char note[160];     /* for people: the version that runs, and the instruction set */
 } heed_onednn_library;
 
-/* Opens oneDNN for this CPU, once per process; says then what it uses. A refusal names what failed:
- * what oneDNN has become by then may be more than this CPU, or its cap, allows. */
+/* Opens oneDNN for this CPU, once per process; why then says what oneDNN uses. A refusal names what
+ * failed: oneDNN may already use more than this CPU, or its cap, allows. */
 heed_status heed_onednn_open(const heed_cpu *cpu, heed_error *why);
 
-/* Refuses in a child after fork whose parent had used oneDNN: other threads of the parent may have
- * held its locks, which then stay locked. Else oneDNN counts as used from here on: what describes or
- * makes products asks first. */
+/* Has to be called before products are described or made: from then on oneDNN counts as used.
+ * Refuses in a child after fork whose parent had used oneDNN: other threads of the parent may have
+ * held its locks, which then stay locked. */
 heed_status heed_onednn_use(heed_error *why);
 
 /* True in such a child: nothing of oneDNN's may be called there, not even to destroy what it made. */
@@ -49,7 +49,7 @@ typedef struct heed_onednn_layout {
     /* The products exist for these numbers of rows, the largest first; a tile takes the least that
      * holds it. */
     int64_t n_sizes, size[HEED_ONEDNN_MOST_SIZES];
-    int32_t bf16;    /* what the products take; else f32 */
+    int32_t bf16;    /* the products take bf16; else f32 */
     int32_t natural; /* scores leave the first product in natural units */
     float factor;    /* from q . k to scores, in natural or log2 units */
     uint32_t reserved;
@@ -58,8 +58,8 @@ typedef struct heed_onednn_layout {
         needed_at, scratchpad_at, bytes;
 } heed_onednn_layout;
 
-/* One of the pool's users, taken for the length of a tile: memory objects hold addresses, so they
- * cannot be shared. */
+/* What a thread takes from the pool for the length of a tile: memory objects hold addresses, so
+ * they cannot be shared. */
 typedef struct heed_onednn_slot {
     _Alignas(64) atomic_int taken;
     dnnl_stream_t stream;
@@ -73,7 +73,7 @@ typedef struct heed_onednn_plan {
     heed_onednn_slot *slot;
 } heed_onednn_plan;
 
-/* Fails with oneDNN's word for it where it has no product of these sizes. */
+/* Fails where oneDNN has no product of these sizes, with oneDNN's word for it. */
 heed_status heed_onednn_lay_out(const heed_problem *problem, heed_onednn_layout *layout,
                                 heed_error *why);
 heed_status heed_onednn_plan_create(const heed_problem *problem, void **state);

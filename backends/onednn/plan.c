@@ -1,5 +1,5 @@
 /* How a problem is cut and laid out in scratch, and what a plan keeps: the primitives and a pool of
- * what their users need. */
+ * what the threads that run them need. */
 #include "onednn.h"
 
 #include <stdlib.h>
@@ -31,14 +31,15 @@ static void cut(const heed_problem *problem, heed_onednn_layout *l)
         l->query_rows = rows / group > 0 ? rows / group : 1;
         least = group;
     } else {
-        /* Few rows: what a call costs is worth many keys, as far as their copy stays small. */
+        /* With few rows a call costs as much as many keys: blocks are larger, as far as the copy of
+         * one stays small. */
         int64_t dims = problem->qk_dim + problem->v_dim, few = rows / group;
         int one = problem->query_class == HEED_QUERY_ONE;
         l->query_rows = one || few < 1 ? 1 : few < 16 ? few : 16;
         l->key_chunk = 2048;
-        /* oneDNN may add all weighted values of a block one after the other (it does on AVX2): of 1024
-         * that is off by 0.42 u sqrt(1024 / 2) = 9.5 u, of 2048 by 13.4 u of the 16 that are promised
-         * of heads of 64 (docs/accuracy.md). */
+        /* oneDNN may add all weighted values of a block one after the other (it does on AVX2): for
+         * 1024 keys the error is 0.42 u sqrt(1024 / 2) = 9.5 u, for 2048 it would be 13.4 u, of the
+         * 16 u that are promised for heads of 64 (docs/accuracy.md). */
         l->key_block = dims <= 640 ? 1024 : l->key_block;
         least = problem->query_class == HEED_QUERY_ONE ? group : 2 * group;
     }
@@ -84,7 +85,7 @@ static heed_gemm_shape value_shape(const heed_problem *problem, const heed_onedn
                              .type = l->bf16 ? dnnl_bf16 : dnnl_f32};
 }
 
-/* Calls create for both products of every size, stopping at the first that fails. */
+/* Describes both products of every size, stopping at the first that fails. */
 static dnnl_status_t describe_all(const heed_problem *problem, const heed_onednn_layout *l,
                                   heed_gemm *score, heed_gemm *value)
 {
@@ -160,7 +161,7 @@ void heed_onednn_plan_destroy(void *state)
 {
     heed_onednn_plan *plan = state;
     if (!plan || heed_onednn_is_lost())
-        return; /* in such a child the memory stays with what oneDNN made */
+        return; /* in such a child nothing of it can be destroyed */
     for (uint32_t i = 0; plan->slot && i < plan->n_slots; i++)
         destroy_slot(&plan->slot[i]);
     free(plan->slot);

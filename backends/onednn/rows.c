@@ -1,11 +1,11 @@
 /*
- * The rows of a block of scores between the products, and what is packed for them. Compiled once
- * per instruction set.
+ * What happens to the rows of a block of scores between the two products, and packing for the
+ * products. Compiled once per instruction set.
  *
  * Work       plain loops where the compiler makes vectors of them, vec.h where an order of summation or
  *            an exponential is needed.
- * Edges      reads mask and bias in the row's range only, rows of tensors without their
- *            surroundings; s is ours and has whole vectors.
+ * Edges      reads mask and bias in the row's range only, and of tensors only the rows; s is
+ *            scratch and holds whole vectors.
  * Numerics   scores end in log2 units. exp2 is within 2 ulp (vec.h); m may be any float, so that the
  *            greatest score itself can be the reference and its weight exactly 1.
  */
@@ -68,7 +68,7 @@ static void apply_alibi(const heed_onednn_row *row)
         s[j] += slope * ((float)(distance + j) - row->q_offset);
 }
 
-/* Multiplies if factor is not 1, and finds the greatest. */
+/* Multiplies the scores if factor is not 1, and returns the greatest. */
 static float scale_and_top(float *s, int64_t n, float factor)
 {
     vf top = v_set1(-INFINITY), second = top, by = v_set1(factor);
@@ -157,7 +157,7 @@ static void accumulate(float *acc, const float *o, int64_t n, float factor)
     }
 }
 
-/* x - x is 0 or, of an infinity or a NaN, a NaN. */
+/* x - x is 0, or a NaN where x is an infinity or a NaN. */
 static int all_finite(const float *x, int64_t n)
 {
     vf sum = v_zero();

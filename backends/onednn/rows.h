@@ -1,4 +1,4 @@
-/* What surrounds the two products, row by row: compiled once per instruction set (rows.c). */
+/* The work around the two products, row by row. Compiled once per instruction set (rows.c). */
 #ifndef HEED_ONEDNN_ROWS_H
 #define HEED_ONEDNN_ROWS_H
 
@@ -10,29 +10,29 @@
 /* One row of a block of scores. Column 0 is the block's first key. */
 typedef struct heed_onednn_row {
     float *s;                                  /* [width]: products in, scores out */
-    int64_t width, first, end;                 /* columns; those in the row's range: first <= end */
-    const uint8_t *mask;                       /* of column 0, NULL if there is none (to look at) */
+    int64_t width, first, end;                 /* columns; [first, end) are in the row's range */
+    const uint8_t *mask;                       /* at column 0; NULL where none has to be applied */
     const uint8_t *listed;                     /* the same of ranges and key blocks; stride 1 */
     const void *bias;                          /* the tensor, NULL as above */
     int64_t mask_stride, bias_at, bias_stride; /* elements; bias_at is column 0's */
     uint32_t bias_type, stage;                 /* HEED_SCORES_*: where to stop */
     float factor;                              /* products times this are scores */
     float softcap, alibi_slope, bias_slope;
-    int32_t distance; /* from the row in its sequence to the key of column 0, ... */
-    float q_offset;   /* ... less this: positions may lie beyond an int32_t */
+    int32_t distance; /* key of column 0 minus row of the sequence; ALiBi's distance is this ... */
+    float q_offset;   /* ... minus q_offset, which may not fit into an int32_t */
     uint32_t has_softcap, has_alibi, to_log2;
 } heed_onednn_row;
 
 typedef struct heed_onednn_rows {
     const char *isa;
-    /* Products to scores, hidden ones to -inf. Returns the greatest; a NaN is never that. */
+    /* Turns products into scores, hidden ones into -inf. Returns the greatest that is not a NaN. */
     float (*score)(const heed_onednn_row *row);
-    /* s = 2^(s - m), to p too if it is not NULL, there as bf16. Returns their sum. */
+    /* s = 2^(s - m), also stored as bf16 in p if that is not NULL. Returns the sum. */
     float (*weigh)(float *s, int64_t n, float m, uint16_t *p);
     /* acc = acc * factor + o */
     void (*accumulate)(float *acc, const float *o, int64_t n, float factor);
     int (*all_finite)(const float *x, int64_t n);
-    /* n elements to f32, times factor if that is not 1. */
+    /* Converts n elements to f32 and multiplies them by factor. */
     void (*pack)(float *to, uint32_t type, const void *from, int64_t at, int64_t stride, int64_t n,
                  float factor);
     float (*exp2)(float x); /* x <= 0 */

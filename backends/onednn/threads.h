@@ -1,9 +1,9 @@
-/* One thread for oneDNN: core has spread the work already.
+/* Keeps oneDNN to one thread, since core has spread the work already.
  *
  * oneDNN asks OpenMP for the number of threads when it creates a primitive and when it executes
  * one. That number belongs to the calling thread, so it is set to 1 around those calls and put
- * back. The runtime is the one that oneDNN itself has been bound to, which the dynamic linker finds
- * in the same order for us as for it: linking a second one here could set another runtime's number.
+ * back. It has to be set in the runtime that oneDNN itself is bound to. The dynamic linker finds
+ * that one for us in the same order as for oneDNN; a runtime linked here could be another.
  */
 #ifndef HEED_ONEDNN_THREADS_H
 #define HEED_ONEDNN_THREADS_H
@@ -13,7 +13,7 @@ typedef struct heed_onednn_threads {
     void (*set)(int n);
 } heed_onednn_threads;
 
-/* Returns what heed_onednn_many takes. */
+/* Sets one thread. Returns the number before, which heed_onednn_many takes. */
 static inline int heed_onednn_one(const heed_onednn_threads *threads)
 {
     int before = threads->get ? threads->get() : 1;

@@ -2,17 +2,17 @@
  * A tile by oneDNN's matrix products: per block of keys S = Q K^T, weights, O = P V, and the
  * running sums.
  *
- * Work       Q is packed once per tile, with scale folded in where products are f32. A block of K or
- *            V that lies as the product wants it is handed over as it is; others (strides, pages,
- *            types, the last and shorter one) are copied and converted, with zeros for the keys that
- *            lack.
+ * Work       Q is packed once per tile, with scale folded in where products are f32. A block of K
+ *            or V that lies as the product wants it is handed over as it is; others (strides,
+ *            pages, types, the last and shorter one) are copied and converted, with zeros for
+ *            missing keys.
  * Units      log2; the reference of a row is its greatest score so far.
- * Hidden     a score is replaced, never multiplied. Weights of 0 do meet the values of hidden keys:
- *            if that left something that is not finite, the block is summed again with such keys'
- *            values as zeros, and added to the rows that see them one by one. So a row's bits do not
- *            depend on what it does not see.
+ * Hidden     the score of a hidden key is replaced, never multiplied. Its weight of 0 does meet its
+ *            value: if the result is not finite, the block is multiplied again with zeros in place
+ *            of the values that are not finite, and those are added one by one to the rows that see
+ *            them. So a row's bits do not depend on what it does not see.
  * Numerics   each block's product is added to the running sum as a whole. bf16 products take q as it
- *            is, and scale what comes out of them.
+ *            is; their results are scaled.
  */
 #include <sched.h>
 
@@ -27,25 +27,24 @@ typedef struct tile_run {
     const heed_onednn_rows *rows;
     heed_onednn_slot *slot;
     int64_t size;       /* index of the products' number of rows */
-    int64_t n_rows;     /* that are the tile's */
-    int64_t first, end; /* the keys of the block at hand */
+    int64_t n_rows;     /* of the tile; products may have more */
+    int64_t first, end; /* keys of the current block */
     char *q, *k_copy, *v_copy, *scratchpad;
     float *s, *o;
     uint16_t *p; /* NULL: the weights are f32, in s */
     uint8_t *spoilt;
-    uint8_t *listed, *mask;   /* of one row in the block at hand */
+    uint8_t *listed, *mask;   /* of one row in the current block */
     float *bias;              /* of the same, where columns begin late */
     uint64_t *needed;         /* keys of the block that may be read: a bit each */
-    int needs;                /* HEED_BLOCK_* of them */
-    float *rescale;           /* of every row's acc, for the block at hand */
-    int32_t natural, started; /* a block has been added to acc */
+    int needs;                /* HEED_BLOCK_*: whether all, some or none may */
+    float *rescale;           /* factor of every row's acc, for the current block */
+    int32_t natural, started; /* started: a block has been added to acc */
     float factor;
 } tile_run;
 
-/* ---- the pool ---------------------------------------------------------------------------------
- */
+/* ---- the pool -------------------------------------------------------------------------------- */
 
-/* There are as many as cores, 16 at least: only a caller with more threads than that ever waits. */
+/* There are as many slots as cores, 16 to 256: only a caller with more threads ever waits. */
 static heed_onednn_slot *take_slot(const heed_onednn_plan *plan)
 {
     for (;;) {
@@ -64,15 +63,14 @@ static void return_slot(heed_onednn_slot *slot)
     atomic_store(&slot->taken, 0);
 }
 
-/* ---- packing ----------------------------------------------------------------------------------
- */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 static char *row_of(const tile_run *r, char *base, int64_t row, int64_t dims)
 {
     return base + row * dims * (int64_t)(r->layout->bf16 ? sizeof(uint16_t) : sizeof(float));
 }
 
-/* One row to what the products take. bf16 is not multiplied. */
+/* Packs one row in the type that the products take. bf16 is not multiplied by factor. */
 static void pack_row(const tile_run *r, char *to, uint32_t type, const void *data, int64_t at,
                      int64_t stride, int64_t n, float factor)
 {
@@ -102,13 +100,13 @@ static void pack_queries(const tile_run *r)
            (size_t)(row_of(r, r->q, most, dims) - row_of(r, r->q, r->n_rows, dims)));
 }
 
-/* May key j of the block at hand be read? */
+/* May key j of the current block be read? */
 static int is_needed(const tile_run *r, int64_t j)
 {
     return r->needs == HEED_BLOCK_ALL || r->needed[j / 64] >> j % 64 & 1;
 }
 
-/* The block at hand of K or V: where it lies, if a product can read it there, else a copy. */
+/* Returns the current block of K or V: where it lies, if a product can read that, else a copy. */
 static const void *load_block(const tile_run *r, const heed_rows *rows, uint32_t type,
                               int64_t page_stride, int64_t dims, char *copy)
 {
@@ -136,8 +134,7 @@ static const void *load_block(const tile_run *r, const heed_rows *rows, uint32_t
     return copy;
 }
 
-/* ---- scores -----------------------------------------------------------------------------------
- */
+/* ---- scores ---------------------------------------------------------------------------------- */
 
 static dnnl_status_t multiply_keys(const tile_run *r)
 {
@@ -147,7 +144,7 @@ static dnnl_status_t multiply_keys(const tile_run *r)
                              r->q, k, r->s, r->scratchpad);
 }
 
-/* HEED_BLOCK_* of the block at hand for a head. */
+/* What the mask summary says of the current block for a head: HEED_BLOCK_*. */
 static int block_mask(const tile_run *r, int64_t head)
 {
     const heed_tile *tile = r->tile;
@@ -159,7 +156,7 @@ static int block_mask(const tile_run *r, int64_t head)
     return tile->mask_blocks[head * tile->mask_block_stride + index];
 }
 
-/* What ranges and key blocks hide from a row besides its span. */
+/* Lists the keys of the block that ranges and key blocks let a row see, if its span does not. */
 static void list_row(const tile_run *r, int64_t head, int64_t query, heed_onednn_row *row)
 {
     const heed_problem *p = r->problem;
@@ -173,7 +170,8 @@ static void list_row(const tile_run *r, int64_t head, int64_t query, heed_onednn
         memset(r->listed + (first - r->first), 1, (size_t)(end - first));
 }
 
-/* Mask and bias of a row whose first columns lie inside the block or behind it. */
+/* Replaces mask and bias of a row whose first columns lie inside the block or behind it: the keys
+ * before them are seen, without bias. */
 static void begin_late(const tile_run *r, heed_onednn_row *row)
 {
     const int64_t from = r->tile->mask_from - r->first;
@@ -195,7 +193,7 @@ static void begin_late(const tile_run *r, heed_onednn_row *row)
     }
 }
 
-/* Row i of the tile in the block at hand. all is set to 0 if it does not see every key of it. */
+/* Describes row i of the tile in the current block. Sets *all to 0 if it does not see every key. */
 static heed_onednn_row describe_row(const tile_run *r, int64_t i, uint32_t stage, int *all)
 {
     const heed_tile *tile = r->tile;
@@ -252,10 +250,9 @@ static int sees(const heed_onednn_row *row, int64_t j)
            heed_load(row->bias_type, row->bias, row->bias_at + j * row->bias_stride) != -INFINITY;
 }
 
-/* ---- the first pass ---------------------------------------------------------------------------
- */
+/* ---- the first pass -------------------------------------------------------------------------- */
 
-/* Products to weights, for all rows: raises their references and adds to their sums. Returns
+/* Turns products into weights for all rows, raises their references and adds to their sums. Returns
  * whether every row sees every key. */
 static int weigh_block(const tile_run *r)
 {
@@ -296,8 +293,8 @@ static float value_at(const tile_run *r, int64_t j, int64_t d)
                      value_offset(r, j) + d * r->tile->v.dim_stride);
 }
 
-/* Finds the keys of the block at hand whose values are not all finite, and makes zeros of them in
- * the copy, which v is moved to. Returns whether there are any. */
+/* Finds the keys of the current block whose values are not all finite, and copies v to v_copy with
+ * zeros in their place. Returns whether there are any. */
 static int remove_spoilt(const tile_run *r, const void *v)
 {
     int64_t dims = r->problem->v_dim;
@@ -357,7 +354,7 @@ static dnnl_status_t add_values(tile_run *r, int all)
     return status;
 }
 
-/* No row sees anything of the block at hand. */
+/* Does no row see anything of the current block? */
 static int block_is_hidden(const tile_run *r)
 {
     for (int64_t head = 0; head < r->tile->n_heads; head++)
@@ -374,8 +371,7 @@ static dnnl_status_t attend(tile_run *r)
     return status == dnnl_success ? add_values(r, weigh_block(r)) : status;
 }
 
-/* ---- the second pass --------------------------------------------------------------------------
- */
+/* ---- the second pass ------------------------------------------------------------------------- */
 
 static void show_row(const tile_run *r, int64_t i, const heed_onednn_row *row, const heed_rows *to,
                      int weights)
@@ -407,8 +403,7 @@ static dnnl_status_t show(const tile_run *r, const heed_rows *to, uint32_t stage
     return status;
 }
 
-/* ---- a tile -----------------------------------------------------------------------------------
- */
+/* ---- a tile ---------------------------------------------------------------------------------- */
 
 /* Packs the queries for scores in the plan's units, or in natural ones, and goes through the
  * blocks. */
@@ -440,7 +435,7 @@ static dnnl_status_t run(tile_run *r)
             tile->row_max[i] = -INFINITY;
             tile->row_sum[i] = 0;
         }
-        if (r->p) /* rows that are none meet a product too: no traces of other tiles in it */
+        if (r->p) /* rows beyond n_rows are multiplied too: no traces of other tiles in them */
             memset(r->p + r->n_rows * r->layout->key_block, 0,
                    (size_t)((r->layout->size[r->size] - r->n_rows) * r->layout->key_block) *
                        sizeof *r->p);
@@ -461,7 +456,7 @@ heed_status heed_onednn_run_tile(const void *state, const heed_problem *problem,
     const heed_onednn_library *library = heed_onednn_opened();
     char *base = scratch;
     if (heed_onednn_is_lost())
-        return HEED_ERR_BACKEND; /* supports() has the sentence */
+        return HEED_ERR_BACKEND; /* supports() says why */
     tile_run r = {
         .plan = plan,
         .layout = l,
