@@ -1,4 +1,4 @@
-/* FLASH_ATTN_EXT as a problem of Heed's.
+/* Describes FLASH_ATTN_EXT to Heed as a problem, and runs it.
  *
  *     q     f32 [batch, q_heads, q_len, qk_dim]      ggml names axes from the innermost: ne[0] is dims,
  *     k, v  any type, [batch, kv_heads, kv_len, ..]  ne[1] rows, ne[2] heads, ne[3] sequences
@@ -8,7 +8,7 @@
  *     parameters: scale, max_bias (of ALiBi: a slope for each head, times the mask), softcap
  *     sinks f32 [q_heads] or none
  *
- * Source   ggml_flash_attn_ext in ggml.h. Its precision asks for no more than Heed does anyway.
+ * Source   ggml_flash_attn_ext in ggml.h. Heed's sums are at least as precise as it may ask for.
  */
 #include "ggml_heed.h"
 #include "mask.h"
@@ -17,8 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- types and views --------------------------------------------------------------------------
- */
+/* ---- types and views ------------------------------------------------------------------------- */
 
 static uint32_t type_of(enum ggml_type type)
 {
@@ -73,8 +72,7 @@ static heed_const_view view_of(const struct ggml_tensor *t)
         t->data, {stride_of(t, t->nb[3]), stride_of(t, t->nb[2]), stride_of(t, t->nb[1]), 1}};
 }
 
-/* ---- the description --------------------------------------------------------------------------
- */
+/* ---- the description ------------------------------------------------------------------------- */
 
 typedef struct parameters {
     float scale, max_bias, softcap;
@@ -87,7 +85,7 @@ static parameters parameters_of(const struct ggml_tensor *op)
     return p;
 }
 
-/* What the tensors' shapes say; the mask as a bias. */
+/* Describes the operation by its tensors' shapes, with the mask as a bias. */
 static heed_attn_desc describe(const struct ggml_tensor *op)
 {
     const struct ggml_tensor *q = op->src[0], *k = op->src[1], *v = op->src[2];
@@ -150,8 +148,7 @@ int ggml_heed_attention_supported(heed_context *context, const struct ggml_tenso
     return heed_attn_supported(context, &desc, why) == HEED_OK;
 }
 
-/* ---- a call -----------------------------------------------------------------------------------
- */
+/* ---- a call ---------------------------------------------------------------------------------- */
 
 /* The slopes that ggml multiplies the mask with: powers of two, as those of Press et al. 2021. */
 static void fill_slopes(float max_bias, int64_t heads, float *slope)
@@ -186,7 +183,7 @@ static int make_room(ggml_heed *backend, const struct ggml_tensor *q, int64_t ma
     return 1;
 }
 
-/* A causal range, a window and lengths. */
+/* Describes the mask as a causal range, a window and lengths. */
 static void say_causal(const call_room *room, int64_t window, heed_attn_desc *d, heed_attn_args *a)
 {
     d->features |= HEED_HAS_CAUSAL | HEED_HAS_LENS;
@@ -200,7 +197,7 @@ static void say_causal(const call_room *room, int64_t window, heed_attn_desc *d,
     a->q_offsets = room->offsets;
 }
 
-/* Some runs of keys of each row. */
+/* Describes the mask as some runs of keys for each row. */
 static void say_ranges(const struct ggml_tensor *mask, const call_room *room, int n,
                        heed_attn_desc *d, heed_attn_args *a)
 {
@@ -210,8 +207,8 @@ static void say_ranges(const struct ggml_tensor *mask, const call_room *room, in
                                   {mask->ne[3] > 1 ? a->q_len * MASK_MOST : 0, 0, MASK_MOST, 1}};
 }
 
-/* A mask that is recognised, for all sequences as the same form with the same window, is said so in place
- * of the bias. Slopes would multiply zeros. */
+/* Replaces the bias by the form of the mask where that is recognised. A causal form has to be the
+ * same for all sequences, with the same window. Slopes would multiply zeros and are dropped. */
 static int say_form(heed_context *context, const struct ggml_tensor *mask, const call_room *room,
                     heed_attn_desc *d, heed_attn_args *a)
 {

@@ -1,6 +1,6 @@
-/* A backend of ggml, loaded by GGML_BACKEND_PATH into a program that uses ggml as it is: a device of type
- * ACCEL on host memory, which claims single operations by supports_op and leaves all others to ggml's own
- * CPU backend. What an operation is, for Heed, is in attention.c and matmul.c. */
+/* A backend of ggml, loaded by GGML_BACKEND_PATH into a program that uses ggml as it is: a device
+ * of type ACCEL on host memory, which claims single operations by supports_op and leaves all others
+ * to ggml's own CPU backend. attention.c and matmul.c describe the operations to Heed. */
 #include "ggml_heed.h"
 #include "weights.h"
 
@@ -19,8 +19,7 @@ struct ggml_heed {
     size_t bytes, told;
 };
 
-/* ---- options ----------------------------------------------------------------------------------
- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 /* What HEED_GGML asks for: a list of operations, or "off". Unset: everything. */
 static unsigned wanted(void)
@@ -39,8 +38,8 @@ static int is_verbose(void)
     return verbose && *verbose;
 }
 
-/* Says why an operation is left to ggml, which asks again for each graph: each sentence once, as long as there
- * is room to remember them. */
+/* Says why an operation is left to ggml. ggml asks again for each graph, so each sentence is
+ * printed once, as long as there is room to remember them. */
 static void tell_left(const struct ggml_tensor *op, const heed_error *why)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,8 +57,7 @@ static void tell_left(const struct ggml_tensor *op, const heed_error *why)
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- a backend --------------------------------------------------------------------------------
- */
+/* ---- a backend ------------------------------------------------------------------------------- */
 
 heed_context *ggml_heed_context(ggml_heed *backend)
 {
@@ -128,7 +126,7 @@ static void free_backend(ggml_backend_t backend)
 
 static atomic_ullong n_attentions, n_products;
 
-/* How many have been computed in this process, for tests. */
+/* How many operations have been computed in this process, for tests. */
 static uint64_t count_attentions(void)
 {
     return atomic_load(&n_attentions);
@@ -176,8 +174,7 @@ static void set_n_threads(ggml_backend_t backend, int n_threads)
     own->n_threads = n_threads < 0 ? 0 : n_threads > MOST_THREADS ? MOST_THREADS : n_threads;
 }
 
-/* ---- the device -------------------------------------------------------------------------------
- */
+/* ---- the device ------------------------------------------------------------------------------ */
 
 static const char *device_name(ggml_backend_dev_t device)
 {
@@ -194,7 +191,7 @@ static const char *device_description(ggml_backend_dev_t device)
 static void device_memory(ggml_backend_dev_t device, size_t *available, size_t *total)
 {
     (void)device;
-    *available = *total = 0; /* the host's, of which the CPU device tells */
+    *available = *total = 0; /* it is the host's memory, which the CPU device reports */
 }
 
 static enum ggml_backend_dev_type device_type(ggml_backend_dev_t device)
@@ -247,7 +244,7 @@ static ggml_backend_buffer_t device_buffer(ggml_backend_dev_t device, void *at, 
     return ggml_backend_cpu_buffer_from_ptr(at, size);
 }
 
-/* Asks the context of the device, which runs nothing. */
+/* Asks the device's context, by which nothing is run. */
 static bool supports_op(ggml_backend_dev_t device, const struct ggml_tensor *op)
 {
     heed_error why = {{0}};
@@ -283,8 +280,7 @@ static bool supports_buft(ggml_backend_dev_t device, ggml_backend_buffer_type_t 
     return ggml_backend_buft_is_host(type);
 }
 
-/* ---- what ggml finds --------------------------------------------------------------------------
- */
+/* ---- what ggml finds ------------------------------------------------------------------------- */
 
 static const char *registry_name(ggml_backend_reg_t registry)
 {

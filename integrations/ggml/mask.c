@@ -1,5 +1,6 @@
-/* One pass over a mask of f16. Most masks that engines make are causal ranges, windows and lengths,
- * written out as 0 and -inf; what is recognised costs nothing per pair. */
+/* Recognises the form of an f16 mask in one pass. Most masks that engines make are causal
+ * ranges, windows and lengths, written out as 0 and -inf; a mask that is recognised costs
+ * nothing per pair. */
 #include "mask.h"
 
 #include <string.h>
@@ -23,8 +24,9 @@ static int64_t run_end(const uint16_t *row, int64_t at, int64_t n, uint16_t valu
     return at;
 }
 
-/* The runs of zeros of a row whose other numbers are all -inf, in their order, and empty ones behind them:
- * how many there are, -1 if the row is anything else or has more than MASK_MOST. */
+/* Writes the runs of zeros of a row whose other numbers are all -inf, in their order, with empty
+ * spans behind them. Returns how many there are, or -1 if the row has other numbers or more than
+ * MASK_MOST runs. */
 static int row_runs(const uint16_t *row, int64_t n, mask_span *span)
 {
     int count = 0;
@@ -41,7 +43,7 @@ static int row_runs(const uint16_t *row, int64_t n, mask_span *span)
     return count;
 }
 
-/* The keys that row i sees if the mask has the form. */
+/* The keys that row i sees if the mask has this form. */
 static mask_span span_of(const mask_form *form, int64_t i)
 {
     const int64_t position = i + form->offset;
@@ -51,13 +53,14 @@ static mask_span span_of(const mask_form *form, int64_t i)
     return begin < end ? (mask_span){(int32_t)begin, (int32_t)end} : (mask_span){0, 0};
 }
 
-/* A causal form's offset comes from a row that ends before the last key of all, or is the first to see
- * one: without such a row any offset that lets all rows see the last key will do. Its window comes from a row
- * that does not begin at key 0. All rows then say whether it is one. */
+/* Finds out whether the runs are those of a causal form. Its offset comes from a row whose run ends
+ * before the last key that any row sees, or from the first row that sees a key; without such a row
+ * any offset that lets all rows see the last key will do. Its window comes from a row that does not
+ * begin at key 0. All rows are then compared with that form. */
 static void fit_causal(mask_form *form, const mask_span *spans, int64_t rows)
 {
     mask_form causal = {MASK_CAUSAL, 1, form->kv_len, form->kv_len, -1};
-    int64_t last = -1, from = -1; /* the rows that say it */
+    int64_t last = -1, from = -1; /* the rows that tell offset and window */
     for (int64_t i = 0; i < rows; i++) {
         const mask_span *now = &spans[i * MASK_MOST];
         if (now->end && (now->end < form->kv_len || (i && !now[-MASK_MOST].end)))

@@ -1,5 +1,6 @@
-/* What mask.c recognises: every causal range, window and length that there is for a few rows and keys,
- * and nothing else. The expectation is the mask itself: what is recognised has to draw it again. */
+/* What mask.c recognises: every causal range, window and length that there is for a few rows and
+ * keys, and nothing else. The expected result is the mask itself: the form that is recognised has
+ * to reproduce it. */
 #include "mask.h"
 
 #include <stdio.h>
@@ -10,7 +11,7 @@ enum { ROWS = 5, KEYS = 70, ROW = 72 };
 static uint16_t mask[ROWS * ROW];
 static int failed;
 
-/* Does row i see key j, by what was recognised? */
+/* Does row i see key j in the form that was recognised? */
 static int sees(const mask_form *form, const mask_span *spans, int64_t i, int64_t j)
 {
     for (int n = 0; form->kind == MASK_RANGES && n < form->n_ranges; n++)
@@ -58,7 +59,8 @@ int main(void)
         for (int64_t kv_len = 0; kv_len <= KEYS; kv_len++)
             for (int64_t offset = -6; offset <= KEYS; offset++)
                 for (int64_t window = -1; window < 40; window += 1 + (window > 6) * 9) {
-                    /* Where the last rows' windows lie behind all keys nothing says how long they are. */
+                    /* Where the windows of the last rows lie behind all keys, their length cannot
+                     * be known. */
                     if (window >= 0 && rows - 1 + offset - window >= kv_len)
                         continue;
                     draw(rows, kv_len, offset, window);
@@ -72,7 +74,7 @@ int main(void)
     check("9 runs", ROWS, MASK_DENSE);
     mask[2 * ROW + 22] = 0;
     check("8 runs", ROWS, MASK_RANGES);
-    mask[2 * ROW + 7] = 0x8000; /* -0 is no 0 that it knows */
+    mask[2 * ROW + 7] = 0x8000; /* -0 does not count as 0 */
     check("minus 0", ROWS, MASK_DENSE);
     mask[2 * ROW + 7] = 0x3c00;
     check("1", ROWS, MASK_DENSE);

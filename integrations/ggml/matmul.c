@@ -1,13 +1,14 @@
-/* MUL_MAT as a linear layer of Heed's.
+/* Runs MUL_MAT as a linear layer of Heed's.
  *
  *     w    f32, f16 or bf16 [out, in]: a matrix of rows that may have gaps between them
  *     x    f32 [.., rows, in]
  *     out  f32 [.., rows, out]
  *
- * Numerics   x is rounded to the weights' type first, as ggml does, so that a batch here equals its tokens one
- *            by one there; sums are in f32.
- * Claimed    products with weights (weights.h) that were measured to be faster than ggml's own: `measured`,
- *            README.md. Those of few rows wait for memory, small ones are not worth two splits of the graph.
+ * Numerics   x is rounded to the weights' type first, as ggml does, so that a batch computed here
+ *            equals its tokens computed one by one there; sums are in f32.
+ * Claimed    products with weights (weights.h) that were measured to be faster than ggml's own
+ *            (`measured`, README.md). Not those of few rows, which wait for memory, nor small ones,
+ *            which are not worth two splits of the graph.
  */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "ggml_heed.h"
@@ -22,12 +23,11 @@
 #include <immintrin.h>
 #endif
 
-/* ---- what is faster ---------------------------------------------------------------------------
- */
+/* ---- what is faster -------------------------------------------------------------------------- */
 
 enum { LEAST_ROWS = 8, TYPES = 3, PROBE = 1024 };
 
-/* Multiply-adds: a third of a millisecond of a core, where two splits are 30 us. */
+/* Multiply-adds that take a core a third of a millisecond; two splits of the graph take 30 us. */
 #define LEAST_WORK (INT64_C(1) << 24)
 
 static const struct {
@@ -60,8 +60,8 @@ static heed_linear_desc describe(uint32_t type, int64_t in, int64_t out)
                               .layout = HEED_LINEAR_OUT_IN};
 }
 
-/* The layers' context, of as many threads as any backend may ask for, and which types are faster with it. Made
- * once, kept to the process's end. */
+/* The context of the layers, with as many threads as any backend may ask for, and the types that
+ * are faster with it. Made once and kept to the process's end. */
 static heed_context *shared;
 static int is_faster[TYPES];
 
@@ -100,10 +100,9 @@ static heed_context *shared_context(void)
     return shared;
 }
 
-/* ---- claiming ---------------------------------------------------------------------------------
- */
+/* ---- claiming -------------------------------------------------------------------------------- */
 
-/* Could Heed compute it, fast or not? */
+/* Could Heed compute this product, fast or not? */
 static int can(const struct ggml_tensor *op, heed_error *why)
 {
     const struct ggml_tensor *w = op->src[0], *x = op->src[1];
@@ -133,7 +132,7 @@ static int can(const struct ggml_tensor *op, heed_error *why)
     return 1;
 }
 
-/* Is it faster by Heed, and are the weights such as can be packed once? */
+/* Is the product faster by Heed, and can its weights be packed once for all calls? */
 static int is_worth_it(const struct ggml_tensor *op, heed_error *why)
 {
     const struct ggml_tensor *w = op->src[0];
@@ -170,8 +169,7 @@ int ggml_heed_matmul_supported(const struct ggml_tensor *op, unsigned wanted, he
     return !weights_stay(w) || weights_reserve(w, why);
 }
 
-/* ---- a call -----------------------------------------------------------------------------------
- */
+/* ---- a call ---------------------------------------------------------------------------------- */
 
 static void round_bf16(const float *x, int64_t n, uint16_t *to)
 {
@@ -216,7 +214,7 @@ static const float *row_of(const struct ggml_tensor *x, int64_t r)
                                          (size_t)at[1] * x->nb[2] + (size_t)at[2] * x->nb[3]);
 }
 
-/* All rows of x in the weights' type, one after the other. */
+/* Rounds all rows of x to the weights' type and stores them one after the other. */
 static void round_rows(const struct ggml_tensor *x, enum ggml_type type, int parts, uint16_t *to)
 {
     const int64_t rows = ggml_nrows(x), n = x->ne[0];
@@ -235,14 +233,14 @@ static void round_rows(const struct ggml_tensor *x, enum ggml_type type, int par
     }
 }
 
-/* Are all rows as far from each other as two of a matrix? */
+/* Is the distance from row to row the same all over x, as in one matrix? */
 static int is_even(const struct ggml_tensor *x)
 {
     return (x->ne[2] == 1 || x->nb[2] == (size_t)x->ne[1] * x->nb[1]) &&
            (x->ne[3] == 1 || x->nb[3] == (size_t)(x->ne[1] * x->ne[2]) * x->nb[1]);
 }
 
-/* The product, with memory for the layer's work and for x as it is rounded. */
+/* Computes the product, with memory for the layer's work and for the rounded x. */
 static heed_status multiply(ggml_heed *backend, const heed_linear *linear, struct ggml_tensor *op,
                             heed_error *why)
 {

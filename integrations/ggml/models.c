@@ -1,13 +1,15 @@
 /* Models of many architectures on Heed beside ggml alone: models FILE.gguf...
  *
- * For each, with what HEED_GGML serves by itself and with all products that it can do: the logits of a batch of random tokens with both, and of the tokens that ggml chooses behind it,
- * one by one: Heed has to choose the same, but for ties within what ggml's own logits differ by between
- * batch and token by token; and the same tokens one by one in place of the batch, whose logits with Heed have
- * to be the batch's as nearly as with ggml alone, or to 1e-10: not those of models whose rows see what comes
- * behind them. Caches are f32. A model whose attention no operation of
- * flash attention computes is said to be skipped; if all are, that is a failure.
+ * Each model runs with the operations that are served by default, and with all products that Heed
+ * can do. Compared with ggml alone are the logits of a batch of random tokens, and those of the
+ * tokens that ggml chooses after it, one by one: Heed has to choose the same, except for ties
+ * within the difference that ggml's own logits have between batch and token by token. Then the same
+ * tokens come one by one in place of the batch: with Heed their logits have to equal the batch's as
+ * nearly as with ggml alone, or to 1e-10. This last is not asked of models whose rows see later
+ * tokens. Caches are f32. A model whose attention no operation of flash attention computes is
+ * reported as skipped; if all are, that is a failure.
  *
- * Prints a line for each model, with the normalised mean squared errors. Ends with 1 where they differ.
+ * Prints lines for each model, with the normalised mean squared errors. Ends with 1 if one is bad.
  */
 #include "play.h"
 
@@ -17,10 +19,10 @@
 
 enum { PROMPT = 96, MORE = 24 };
 
-/* Heed against ggml, whose tables of GELU are f16; the batch against token by token. */
+/* Limits: for Heed against ggml, whose tables of GELU are f16; for batch against token by token. */
 #define NMSE_GGML 1e-6
 #define NMSE_SPLIT 1e-10
-#define NMSE_CAUSAL 1e-4 /* ggml's own, above which rows see what comes behind them */
+#define NMSE_CAUSAL 1e-4 /* above this for ggml alone, rows see later tokens */
 
 typedef struct answer {
     float *logits; /* [PROMPT + MORE, n_vocab] */
@@ -36,7 +38,8 @@ static int decode(struct llama_context *context, answer *to, int32_t at, int32_t
     return play_decode(context, batch, n, to->logits + (size_t)at * (size_t)n_vocab);
 }
 
-/* The prompt, `step` tokens at a time, and MORE tokens behind it; given: those of another answer. */
+/* Decodes the prompt, `step` tokens at a time, and MORE tokens behind it, which are those of
+ * `given` if that is not NULL. */
 static int ask(struct llama_model *model, int step, const answer *given, answer *to)
 {
     const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
@@ -58,8 +61,8 @@ static int ask(struct llama_model *model, int step, const answer *given, answer 
     return failed;
 }
 
-/* Of the tokens behind the prompt those that Heed would choose and ggml would not, by more than `doubt`,
- * ggml's own error relative to its logits. */
+/* Counts the tokens behind the prompt where Heed would choose another than ggml and the logits
+ * differ by more than `doubt`, ggml's own error relative to its logits. */
 static int count_others(const answer *ggml, const answer *heed, int32_t n_vocab, double doubt)
 {
     int others = 0;
@@ -80,7 +83,7 @@ static double nmse(const answer *a, const answer *b, int32_t n_vocab)
     return play_nmse(a->logits, b->logits, (size_t)(PROMPT + MORE) * (size_t)n_vocab);
 }
 
-/* What ggml alone says, and Heed's rooms. */
+/* The answers of ggml alone and of Heed, for the batch and token by token. */
 typedef struct answers {
     answer ggml, ggml_split, heed, split;
 } answers;

@@ -1,6 +1,7 @@
-/* FLASH_ATTN_EXT by ggml's C interface on the backend Heed: the error against float64, to 131072 keys whose values
- * have mean 1, where sums of f16 lose all their digits; and that a backend which is made, used and freed a
- * hundred times leaves no memory behind. Prints a line each; ends with 1 where one is not so. */
+/* FLASH_ATTN_EXT by ggml's C interface on the backend Heed: the error against float64, to 131072
+ * keys whose values have mean 1, where sums of f16 lose all their digits; and that a backend which
+ * is made, used and freed a hundred times leaks no memory. Prints a line for each; ends with 1 if
+ * one fails. */
 #include <ggml-alloc.h>
 #include <ggml-backend.h>
 #include <ggml.h>
@@ -29,7 +30,7 @@ typedef struct problem {
     struct ggml_tensor *q, *k, *v, *mask, *out;
 } problem;
 
-/* Numbers that the type has, as they are read back: what is rounded is rounded before. */
+/* Fills t with numbers that its type holds exactly, so that nothing is rounded later. */
 static void fill(struct ggml_tensor *t, float mean)
 {
     const struct ggml_type_traits *traits = ggml_get_type_traits(t->type);
@@ -84,7 +85,7 @@ static void release(problem *p)
     ggml_free(p->context);
 }
 
-/* Row i of head h in f64. weight: room for the keys. */
+/* Computes row i of head h in f64. weight has room for a number for each key. */
 static void by_hand(const problem *p, int64_t h, int64_t i, double *weight, double *out)
 {
     const int64_t keys = p->k->ne[1], rows = p->q->ne[1], kv = h / (HEADS / KV_HEADS);
@@ -139,9 +140,9 @@ static size_t in_use(void)
     return now.uordblks + now.hblkhd;
 }
 
-/* After the first few, in which what stays for the process is made. A block of malloc's is 32 bytes at least,
- * and what its lists of the thread keep for the next call counts as in use: less than a block a time is no
- * leak. */
+/* Measures after the first few backends, since those make what stays for the process. A block of
+ * malloc's is 32 bytes at least, and blocks that it keeps in the thread's lists for the next call
+ * count as in use: less than one block for each backend is no leak. */
 static int check_leaks(void)
 {
     size_t before = 0;

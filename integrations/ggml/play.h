@@ -12,7 +12,7 @@ typedef struct play_counters {
     play_counter *attentions, *products;
 } play_counters;
 
-/* Loads ggml's backends without their messages. 0, and says so, if Heed's is not there. */
+/* Loads ggml's backends without their messages. Returns 0, with a message, if Heed's is missing. */
 int play_begin(play_counters *to);
 
 /* A context of 2 threads with flash attention and caches of f32. */
@@ -26,7 +26,7 @@ typedef struct play_token {
 /* Decodes n tokens as one batch; logits [n, n_vocab] of all of them. */
 int play_decode(struct llama_context *context, const play_token *tokens, int32_t n, float *logits);
 
-/* The place of the greatest number. */
+/* The index of the greatest number. */
 int32_t play_best(const float *logits, int32_t n);
 
 /* Mean squared difference of n numbers relative to the mean square of a. */

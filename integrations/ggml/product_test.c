@@ -1,6 +1,7 @@
-/* MUL_MAT by ggml's C interface on the backend Heed: the error against float64; what is claimed and what is not;
- * that weights are packed once for all backends, within the bound, again when they were changed, and are gone
- * with the last backend. Prints a line each; ends with 1 where one is not so. */
+/* MUL_MAT by ggml's C interface on the backend Heed: the error against float64; what is
+ * claimed and what is not; that weights are packed once for all backends, within the bound,
+ * again when they were changed, and are freed with the last backend. Prints a line for each;
+ * ends with 1 if one fails. */
 #include <ggml-alloc.h>
 #include <ggml-backend.h>
 #include <ggml.h>
@@ -25,7 +26,7 @@ static void say(int good, const char *what, const char *of)
     bad |= !good;
 }
 
-/* Numbers that the type has, as they are read back: what is rounded is rounded before. */
+/* Rounds x to a number that the type holds exactly, so that nothing is rounded later. */
 static float round_to(enum ggml_type type, float x)
 {
     const struct ggml_type_traits *traits = ggml_get_type_traits(type);
@@ -61,7 +62,7 @@ static void fill(struct ggml_tensor *t)
     }
 }
 
-/* A product: w of rows with gaps, x of batches with gaps between them, in memory of their own. */
+/* A product: the rows of w and the batches of x have gaps between them; each has its own memory. */
 typedef struct problem {
     struct ggml_context *context[2];
     ggml_backend_buffer_t buffer[2];
@@ -129,7 +130,8 @@ static size_t in_use(void)
     return now.uordblks + now.hblkhd;
 }
 
-/* Right, packed once for two backends, packed again when changed, and gone with them. */
+/* Checks that weights give right products, are packed once for two backends, packed again when
+ * changed, and freed with the backends. */
 static void check_packing(enum ggml_type type)
 {
     const char *name = ggml_type_name(type);
@@ -163,7 +165,7 @@ static void check_packing(enum ggml_type type)
     release(&few);
 }
 
-/* What does not stay is packed for each call. */
+/* Checks that weights that do not stay are packed for each call. */
 static void check_passing(ggml_backend_t backend, enum ggml_type type)
 {
     problem p = make(backend, type, ROWS, 0);
@@ -187,7 +189,7 @@ static int claims(ggml_backend_t backend, const problem *p, const char *wanted, 
     return claimed;
 }
 
-/* Options and the bound: of two matrices of 5 MiB one has room in 6. */
+/* Checks options and the bound: 6 MiB have room for one of two matrices of 5 MiB. */
 static void check_claims(void)
 {
     ggml_backend_t backend = ggml_backend_dev_init(device, NULL);

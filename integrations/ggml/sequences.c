@@ -1,10 +1,11 @@
 /* What servers do with a cache, on Heed: sequences FILE.gguf...
  *
- * For each model: four sequences side by side, in caches of their own and in one that they share; a cache
- * that is saved, restored in another context and gone on with; drafts of which some are taken back
- * (speculative decoding): each has to give the logits of the same tokens decoded as one sequence alone, as
- * nearly as with ggml alone or to 1e-10. And, beside ggml alone, a cache whose oldest part is removed and whose
- * rest is moved down (context shift), and embeddings, causal and not: to 1e-6.
+ * For each model: four sequences side by side, in caches of their own and in one that they share; a
+ * cache that is saved, restored in another context and continued; drafts of which some are taken
+ * back (speculative decoding). Each of these has to give the logits of the same tokens decoded as
+ * one sequence alone, as nearly as with ggml alone or to 1e-10. A cache whose oldest part is
+ * removed and whose rest is moved down (context shift), and embeddings, causal and not, are
+ * compared with ggml alone, to 1e-6.
  *
  * Prints a line for each model and kind. Ends with 1 where they differ or nothing ran on Heed.
  */
@@ -36,7 +37,7 @@ static play_token at(const job *j, int32_t sequence, int32_t position)
     return (play_token){j->token[sequence][position], position, sequence};
 }
 
-/* Tokens [first, end) of token stream `of` as sequence 0, one batch or one by one. */
+/* Decodes tokens [first, end) of token stream `of` as sequence 0, in one batch or one by one. */
 static int feed(struct llama_context *c, const job *j, int32_t of, int32_t first, int32_t end,
                 int32_t step, float *logits)
 {
@@ -53,10 +54,9 @@ static int feed(struct llama_context *c, const job *j, int32_t of, int32_t first
     return failed;
 }
 
-/* ---- kinds: each writes logits [LENGTH, n_vocab] for each sequence that it has -----------------
- */
+/* ---- kinds: each writes logits [LENGTH, n_vocab] for each sequence that it has --------------- */
 
-/* What the others are compared with. */
+/* Each sequence by itself, with which the other kinds are compared. */
 static int alone(const job *j, int32_t sequences, float *logits)
 {
     int failed = 0;
@@ -140,7 +140,7 @@ static int drafted(const job *j, float *logits)
     return failed;
 }
 
-/* Half of the prompt goes, the rest moves down. */
+/* Half of the prompt is removed, the rest moves down. */
 static int shifted(const job *j, float *logits)
 {
     struct llama_context *c = llama_init_from_model(j->model, play_params(CONTEXT, PROMPT));
@@ -187,8 +187,7 @@ static int embedded(const job *j, float *to)
     return failed;
 }
 
-/* ---- judging ----------------------------------------------------------------------------------
- */
+/* ---- judging --------------------------------------------------------------------------------- */
 
 typedef struct kind {
     const char *name;
@@ -205,7 +204,7 @@ static const kind kinds[] = {
     {"embeddings", embedded, 0},
 };
 
-/* Rooms of [SEQUENCES, LENGTH, n_vocab]: alone and the kind, by ggml and by Heed. */
+/* Arrays [SEQUENCES, LENGTH, n_vocab]: those of `alone` and of the kind, by ggml and by Heed. */
 typedef struct rooms {
     float *alone[2], *kind[2];
 } rooms;

@@ -1,12 +1,13 @@
-# What the setup ggml of tools/test builds: sourced by it. $out, $logs, $werror and build() are its.
+# Builds what the setup ggml of tools/test needs. tools/test sources this file and sets $out, $logs, $werror
+# and build().
 
 ggml_source()
 {
     python3 integrations/ggml/fetch.py "$out/ggml-source"
 }
 
-# ggml_module    builds the backend and says where: beside the gcc build, if there is one, which has all of
-# Heed already; alone only what it needs
+# ggml_module    builds the backend and prints where: in the gcc build, if there is one, which has all of Heed
+# already; else in a build of its own, with only what the backend needs
 ggml_module()
 {
     local option="-Dggml=$PWD/$out/ggml-source/llama.cpp/ggml"
@@ -18,9 +19,9 @@ ggml_module()
     fi
 }
 
-# Of llama.cpp only what the programs need. Its own library does no arithmetic and may be slow. Of its "common"
-# library test-llama-archs, which writes models, needs a few functions: the linker leaves out the rest, and
-# what only that would need.
+# Builds only what the programs need of llama.cpp. Its own library does no arithmetic and may be slow.
+# test-llama-archs, which writes models, needs a few functions of the "common" library: the linker leaves out
+# the others and what only they would need.
 ggml_programs()
 {
     local source=$out/ggml-source/llama.cpp to=$PWD/$out/ggml-build program test_ops status
@@ -49,9 +50,9 @@ endif()' >"$to/quick.cmake"
     done
 }
 
-# Small models of ggml's own making, of one architecture for each kind of attention, and one of each type whose
-# products are large enough to be claimed. Of one layer: x rounded to bf16 makes errors, ggml's own, that each
-# layer spreads, and a token could be another by chance.
+# Makes small models by ggml's own program, of one architecture for each kind of attention, and one model of
+# each type whose products are large enough to be claimed. Those have one layer: rounding x to bf16 makes
+# errors, ggml's own, that each layer spreads, so that another token could be chosen by chance.
 ggml_models()
 {
     local to=$out/ggml-build/gguf type
@@ -63,7 +64,7 @@ ggml_models()
     done
 }
 
-# The numbers of cases that are claimed are those of this version of ggml: fewer, or none, is a failure.
+# The numbers of claimed cases are those of this version of ggml: fewer, or none, is a failure.
 ggml_cases()
 {
     local built=$out/ggml-build run="GGML_BACKEND_PATH=$out/$ggml_in/integrations/ggml/libggml-heed.so $out/ggml-build"

@@ -1,11 +1,14 @@
 /* Packed weights, one table for the process.
  *
- * Key     where the tensor lies, its shape, row stride and type. Another tensor may come to lie there, or its
- *         numbers may be changed in place: a sample of them is compared at each call, and what differs is
- *         packed again. A model's weights are mapped or read once and stay, so this is for adapters and
- *         training, where all numbers change; a change of a few would not be seen.
- * Bound   on the bytes of all places, taken when an operation is claimed, before anything is packed.
- * Ends    a layer goes with the last backend that used it. Places that nobody used go with the last backend.
+ * Key     where the tensor lies, its shape, row stride and type. Another tensor may come to lie
+ *         there, or its numbers may be changed in place: a sample of them is compared at each call,
+ *         and a tensor that differs is packed again. A model's weights are mapped or read once and
+ *         stay, so this is for adapters and training, where all numbers change; a change of a few
+ *         would not be seen.
+ * Bound   on the bytes of all places. A place is taken when an operation is claimed, before
+ *         anything is packed.
+ * Ends    a layer is freed with the last backend that used it. Places that no backend has used are
+ *         freed with the last backend.
  */
 #define _DEFAULT_SOURCE /* sysconf's names */
 #include "weights.h"
@@ -50,10 +53,9 @@ int weights_stay(const struct ggml_tensor *w)
            ggml_backend_buffer_get_usage(buffer) == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
 }
 
-/* ---- the bound --------------------------------------------------------------------------------
- */
+/* ---- the bound ------------------------------------------------------------------------------- */
 
-/* What a container may use, if that is said; else all there could be. */
+/* The memory limit of the container, or UINT64_MAX if there is none. */
 static uint64_t container_bytes(void)
 {
     unsigned long long bytes = 0;
@@ -64,7 +66,8 @@ static uint64_t container_bytes(void)
     return found ? bytes : UINT64_MAX;
 }
 
-/* A quarter of the memory: a model of which ggml keeps as much then leaves half for the rest. */
+/* A quarter of the memory: ggml's own copy of those weights takes as much, which leaves half for
+ * everything else. */
 static uint64_t usual_bound(void)
 {
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -73,7 +76,7 @@ static uint64_t usual_bound(void)
     return (all < most ? all : most) / 4;
 }
 
-/* HEED_GGML_PACK_MIB; what is no number packs nothing. */
+/* HEED_GGML_PACK_MIB. If its value is not a number, nothing is packed. */
 static uint64_t bound(void)
 {
     const char *text = getenv("HEED_GGML_PACK_MIB");
@@ -84,14 +87,14 @@ static uint64_t bound(void)
     return end == text || *end ? 0 : mib > UINT64_MAX >> 20 ? UINT64_MAX : (uint64_t)mib << 20;
 }
 
-/* At least what any kernel's panels take: they are rounded up to whole vectors or tiles both ways. */
+/* At least what the panels of any kernel take, which are rounded up to whole vectors or tiles in
+ * both directions. */
 static size_t packed_bytes(const struct ggml_tensor *w)
 {
     return (size_t)(w->ne[0] + 64) * (size_t)(w->ne[1] + 64) * ggml_type_size(w->type);
 }
 
-/* ---- places -----------------------------------------------------------------------------------
- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 static place **find(const struct ggml_tensor *w)
 {
@@ -103,7 +106,7 @@ static place **find(const struct ggml_tensor *w)
     return at;
 }
 
-/* The place of a weight, taken if there is room; NULL if not. */
+/* The place of a weight, newly taken if it has none; NULL if there is no room. */
 static place *take(const struct ggml_tensor *w, heed_error *why)
 {
     place **at = find(w);
@@ -195,10 +198,9 @@ int weights_reserve(const struct ggml_tensor *w, heed_error *why)
     return good;
 }
 
-/* ---- packing ----------------------------------------------------------------------------------
- */
+/* ---- packing --------------------------------------------------------------------------------- */
 
-/* FNV-1a over 256 lines of 64 bytes, or all there are, from all over the tensor. */
+/* FNV-1a over 256 lines of 64 bytes (shorter in short rows), spread over the whole tensor. */
 static uint64_t sample_of(const struct ggml_tensor *w)
 {
     const size_t bytes = ggml_row_size(w->type, w->ne[0]), rows = (size_t)w->ne[1];

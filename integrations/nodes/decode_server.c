@@ -1,8 +1,8 @@
 /* A server's decode loop whose cache is spread over the ranks of an MPI program: a continuous
- * batch in which sequences come and go. Their pages are dealt round, each sequence from another
- * rank on; new keys are appended on the rank whose page it is, and each step is one
- * heed_group_attention (split). Every rank takes the same decisions from the same numbers, as
- * ranks of an engine do that run one model.
+ * batch in which sequences come and go. Pages are dealt to the ranks in turn, beginning at a
+ * different rank for each sequence; new keys are appended on the rank that has their page, and each
+ * step is one heed_group_attention (split). Every rank takes the same decisions from the same
+ * numbers, like the ranks of an engine that run one model.
  *
  *     mpirun -np 4 decode_server [slots=4 sequences=12 prompt=1000 count=64 page=64 --check]
  *
@@ -33,7 +33,7 @@ typedef struct server {
     heed_context *context;
     heed_attn *plan;
     sequence slots[MOST_SLOTS];
-    int next;        /* sequence to come */
+    int next;        /* the next sequence to admit */
     int64_t pages;   /* of a sequence, on this rank */
     int64_t n_pages; /* of this rank's pool */
     int32_t *free_page, *table, *key_first;
@@ -59,7 +59,7 @@ static void *get(int64_t count, size_t bytes)
     return data;
 }
 
-/* A number of [-1, 1) made of what it is: by the finaliser of MurmurHash3. */
+/* A number in [-1, 1) that depends on all arguments, by the finaliser of MurmurHash3. */
 static float number(int id, int64_t position, int what, int64_t at)
 {
     uint64_t x = (uint64_t)id * 1000003 + (uint64_t)position * 31337 + (uint64_t)what * 7919 +
@@ -71,7 +71,7 @@ static float number(int id, int64_t position, int what, int64_t at)
 
 enum { QUERY, KEY, VALUE };
 
-/* Row `position` of a sequence: [heads, rows, dim], one of rows. */
+/* Fills one row of [heads, rows, dim] with the numbers of a sequence's position. */
 static void fill(float *to, int id, int64_t position, int what, int64_t heads, int64_t row,
                  int64_t rows)
 {
@@ -131,8 +131,8 @@ static void append(server *s, int n)
     slot->here++;
 }
 
-/* Ends those that are complete, and lets others come in their place: with their prompt in the
- * cache. */
+/* Ends the sequences that are complete and admits others in their place, with their prompts in
+ * the cache. */
 static int admit(server *s)
 {
     int active = 0;
@@ -156,8 +156,8 @@ static int admit(server *s)
     return active;
 }
 
-/* Which keys lie where: a part for each page, which begins as many parts later as the rank of its
- * first. */
+/* Says which keys lie where: one part for each page. Each sequence begins as many parts later as
+ * the number of its first rank. */
 static heed_partition divide(server *s)
 {
     const heed_partition p = {.struct_size = sizeof p,
@@ -180,7 +180,7 @@ static heed_partition divide(server *s)
     return p;
 }
 
-/* What one process has for a slot. */
+/* Compares a slot's result with that of one process. */
 static void compare(server *s, int n)
 {
     const sequence *slot = &s->slots[n];
@@ -218,7 +218,7 @@ static void compare(server *s, int n)
     free(v);
 }
 
-/* One token of every sequence. */
+/* Decodes one token of every sequence. */
 static void step(server *s)
 {
     const int64_t slots = s->number[SLOTS], page = s->number[PAGE];

@@ -1,7 +1,7 @@
-/* heed-group-cost: what attention by a group of nodes costs: bytes, messages and steps as
- * heed_group_count has them, and seconds by the model of docs/nodes.md. `--check` runs groups of
- * threads over a transport that counts, and holds what it counted beside heed_group_count: every
- * number has to be equal. */
+/* heed-group-cost: what attention by a group of nodes costs: bytes, messages and steps by
+ * heed_group_count, and seconds by the model of docs/nodes.md. `--check` runs groups of threads
+ * over a transport that counts, and compares its counts with heed_group_count: every number has to
+ * be equal. */
 #include <heed/group.h>
 #include <heed/heed.h>
 
@@ -55,8 +55,8 @@ enum { MOST_NODES = 256 };
 
 typedef struct cost {
     heed_group_cost rank; /* of the rank that sends most */
-    double one, compute, network,
-        all; /* seconds: one node alone; the parts of a group's; a group's */
+    /* Seconds of one node alone, of the two parts of a group's time, and of the group. */
+    double one, compute, network, all;
 } cost;
 
 static int fail(const char *what)
@@ -72,7 +72,7 @@ static uint32_t whole(const double *x, int name)
 
 enum { ROWS_ALL, ROWS_AUTO, ROWS_TRAVEL, ROWS_RING, ROWS_KINDS };
 
-/* Even parts; of rows apart two a rank, one of each end. */
+/* Divides into even parts. Rows apart are two parts for each rank, one from either end. */
 static void divide(const double *x, heed_partition *p, int32_t *first, int32_t *rows,
                    uint32_t *owner)
 {
@@ -119,8 +119,8 @@ static heed_attn_desc describe(const double *x)
     return d;
 }
 
-/* Seconds of one node for its share: the longer of reading its keys once and of its arithmetic,
- * two products of two operations a pair and dim. */
+/* Seconds that one node takes for its share: the longer of reading its keys once and of its
+ * arithmetic, two products of two operations for each pair and dim. */
 static double local_seconds(const double *x, double share)
 {
     const double pairs =
@@ -131,9 +131,9 @@ static double local_seconds(const double *x, double share)
     return compute > memory ? compute : memory;
 }
 
-/* The model. Split sends rows that are apart, computes, then sends results, in steps: what the busiest
- * link carries in either direction. Ring sends while it computes: a step is the longer of the two, and the last has
- * nothing to send. */
+/* The model. Split sends rows that are apart, computes, and then sends results, in steps; the bytes
+ * are those of the busiest link in either direction. Ring sends while it computes: a step takes the
+ * longer of the two, and the last step has nothing to send. */
 static int model(const heed_attn *plan, const double *x, const heed_partition *p, cost *c)
 {
     const uint32_t size = whole(x, NODES), root = whole(x, WANT) == HEED_WANT_ROOT;
@@ -190,8 +190,7 @@ static int estimate(const double *x, cost *c)
     return failed;
 }
 
-/* ---- the tables of docs/nodes.md ----------------------------------------------------------------
- */
+/* ---- the tables of docs/nodes.md ------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -199,7 +198,7 @@ static const struct {
 } networks[] = {
     {"10 GbE", 20, 5, 1.25}, {"25 GbE", 20, 5, 3.125}, {"InfiniBand HDR", 1.2, 0.3, 25}};
 
-/* Seconds in the unit that suits them. */
+/* Prints seconds in the unit that suits them. */
 static void print_time(double seconds)
 {
     if (seconds < 1)
@@ -258,8 +257,7 @@ static int tables(void)
            table("prefill, 262144, ring", 262144, 262144, ROWS_RING);
 }
 
-/* ---- counting -----------------------------------------------------------------------------------
- */
+/* ---- counting -------------------------------------------------------------------------------- */
 
 typedef struct member {
     heed_transport real;
@@ -305,7 +303,7 @@ static heed_status count_cancel(void *user, heed_request *request, heed_error *w
     return m->real.cancel(m->real.user, request, why);
 }
 
-/* All tensors of a rank are zero: it is messages that count. */
+/* A rank's part of a call. All tensors are zero, since only messages are counted. */
 static heed_status attend(member *m, heed_context *context, heed_group_cost *count)
 {
     const double *x = m->x;
@@ -399,7 +397,7 @@ static int check(void)
     int ranks = 0, bad = 0;
     for (double nodes = 1; nodes <= 8; nodes++)
         for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++)
-            for (int way = 0; way < 6; way++) /* three wants of split; AUTO, rows, ring */
+            for (int way = 0; way < 6; way++) /* split with three wants; AUTO, rows, ring */
                 for (int bytes = 2; bytes <= 4; bytes += 2) {
                     double x[N_NUMBERS];
                     memcpy(x, defaults, sizeof x);

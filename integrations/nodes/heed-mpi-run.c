@@ -1,5 +1,5 @@
-/* heed-mpi-run: attention on .npy files by the ranks of an MPI program. Each reads its keys alone
- * (where rows are apart its rows, too), and writes what it wants of out into one file. */
+/* heed-mpi-run: attention on .npy files by the ranks of an MPI program. Each reads only its own
+ * keys (and, where rows are apart, rows), and all write what they have of out into one file. */
 #include "cli.h"
 #include "slice.h"
 
@@ -143,7 +143,8 @@ static int open_files(job *j)
     return HEED_EXIT_OK;
 }
 
-/* Even parts: one a rank, or where rows are apart two, the p-th from the start and from the end. */
+/* Divides into even parts: one for each rank, or, where rows are apart, two: the p-th from the
+ * start and the p-th from the end. */
 static int divide(job *j)
 {
     const uint32_t size = j->transport.size, n = j->rows_apart ? 2 * size : size;
@@ -177,7 +178,7 @@ static int divide(job *j)
     return HEED_EXIT_OK;
 }
 
-/* Rows or keys that this rank has of a sequence. */
+/* How many rows or keys of a sequence this rank has. */
 static int64_t held(const job *j, const int32_t *first)
 {
     int64_t n = 0;
@@ -186,8 +187,8 @@ static int64_t held(const job *j, const int32_t *first)
     return n;
 }
 
-/* This rank's parts of a file, as [batch, heads, rows, dim] of the plan's type; `first` NULL: all
- * of it. */
+/* Reads this rank's parts of a file, or all of it if `first` is NULL, as [batch, heads, rows, dim]
+ * of the plan's type. */
 static int read_tensor(job *j, int i, const int32_t *first, int64_t strides[4])
 {
     const int64_t *shape = j->file[i].kind.shape;
@@ -262,7 +263,7 @@ static int attend(job *j)
     return failed;
 }
 
-/* Rank 0 makes the file; each writes the heads or rows that are its own, of WANT_ALL only rank 0. */
+/* Rank 0 creates the file; each rank writes its heads or rows, with WANT_ALL only rank 0. */
 static int save(job *j)
 {
     const uint32_t rank = j->transport.rank, size = j->transport.size, want = j->partition.want;
@@ -315,7 +316,7 @@ static int run(job *j)
         failed = divide(j);
     if (!failed)
         failed = prepare(j);
-    /* One that cannot begin would let the others wait. */
+    /* A rank that cannot begin would keep the others waiting. */
     MPI_Allreduce(&failed, &all, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (all)
         return all;

@@ -109,7 +109,7 @@ static int pretend_nodes(member *m, const cpu_set_t *allowed, int n)
     return n;
 }
 
-/* A number of [-1, 1), by the finaliser of MurmurHash3. */
+/* A number in [-1, 1), by the finaliser of MurmurHash3. */
 static float value(uint64_t x)
 {
     x = (x ^ x >> 33) * UINT64_C(0xff51afd7ed558ccd);
@@ -117,7 +117,8 @@ static float value(uint64_t x)
     return (float)((double)(x >> 40) / (1 << 23) - 1);
 }
 
-/* Keys (or values) [first, end) of every head, by the thread whose memory they are to be in. */
+/* Makes keys (or values) [first, end) of every head. The thread in whose memory they are to lie
+ * calls this. */
 static float *touch(int64_t first, int64_t end, uint64_t kind)
 {
     const int64_t n = end - first, dim = number[DIM];
@@ -147,7 +148,7 @@ static heed_attn_desc describe(int64_t keys)
     return d;
 }
 
-/* A rank's calls; the first one warms up. */
+/* Makes a rank's calls; the first one warms up. */
 static heed_status attend(member *m, heed_context *context, const float *q, const float *k,
                           const float *v, const heed_partition *p, int64_t keys)
 {
@@ -210,8 +211,8 @@ static void *on_thread(void *arg)
     return NULL;
 }
 
-/* Runs the members as the ranks of one group. Returns the slowest rank's fastest call, or 0 after
- * a line. */
+/* Runs the members as the ranks of one group. Returns the time of the slowest rank's fastest call,
+ * or 0 after printing an error. */
 static double run(member *m, int n)
 {
     heed_group_threads *group = NULL;
@@ -271,8 +272,8 @@ int main(int argc, char **argv)
     sched_getaffinity(0, sizeof allowed, &allowed);
     const int n = number[NODES] ? pretend_nodes(nodes, &allowed, (int)number[NODES])
                                 : find_nodes(nodes, &allowed);
-    alone.cpus =
-        allowed; /* what a program without groups does: one pool, all keys touched by one thread */
+    /* As in a program without groups: one pool, all keys touched by one thread. */
+    alone.cpus = allowed;
     const double one = run(&alone, 1), group = one > 0 ? run(nodes, n) : 0;
     if (group == 0)
         return 1;

@@ -1,4 +1,4 @@
-/* Boxes of .npy files: what a rank reads and writes of them. Axes are [batch, head, row, dim]. */
+/* Parts of .npy files that a rank reads and writes. Axes are [batch, head, row, dim]. */
 #ifndef NODES_SLICE_H
 #define NODES_SLICE_H
 
@@ -14,13 +14,13 @@ typedef struct slice_file {
     long start;
 } slice_file;
 
-/** Opens a file to read. Returns a status, and a sentence. */
+/** Opens a file for reading. On failure `why` receives a sentence. */
 heed_status slice_open(slice_file *f, const char *path, heed_error *why);
 
-/** Makes a file of f4 or f2 with that shape, of which nothing is written yet; `start` says where. */
+/** Creates a file of f4 or f2 with that shape. Its data, not written yet, begin at `start`. */
 heed_status slice_create(const char *path, const heed_npy *kind, long *start, heed_error *why);
 
-/** Opens one that was made so, to be written. */
+/** Opens a file that slice_create has made, for writing. */
 heed_status slice_open_made(slice_file *f, const char *path, const heed_npy *kind, long start,
                             heed_error *why);
 
@@ -31,7 +31,7 @@ typedef struct slice_rows {
     uint32_t type;
 } slice_rows;
 
-/** Reads rows [row, row + n) of one sequence, heads and dims all. */
+/** Reads rows [row, row + n) of one sequence, with all heads and dims. */
 heed_status slice_read(slice_file *f, int64_t b, int64_t row, int64_t n, const slice_rows *to,
                        heed_error *why);
 
@@ -40,7 +40,7 @@ heed_status slice_read(slice_file *f, int64_t b, int64_t row, int64_t n, const s
 heed_status slice_write(slice_file *f, int64_t b, const int64_t heads[2], int64_t row, int64_t n,
                         const slice_rows *from, heed_error *why);
 
-/** Closes; a file that could not be written to its end is a failure. */
+/** Closes the file. It is a failure if the file could not be written to its end. */
 heed_status slice_close(slice_file *f, heed_error *why);
 
 #endif
