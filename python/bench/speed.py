@@ -110,7 +110,7 @@ int calls(int n)
 
 
 def turns(calls, seconds):
-    """The seconds that each of calls takes, one after the other, again and again."""
+    """The seconds that each call takes, with the calls in turn, again and again."""
     for call in calls:
         call()
     once = max(min(_timed(call, 1) for call in calls), 1e-7)
@@ -124,7 +124,7 @@ def turns(calls, seconds):
 
 
 def tenth(took):
-    """What a tenth of the turns are faster than."""
+    """The time than which a tenth of the turns are faster."""
     return [statistics.quantiles(list_, n=10)[0] for list_ in took]
 
 

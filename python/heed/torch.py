@@ -50,12 +50,12 @@ def computed() -> int:
 
 
 def _is_plain(x: torch.Tensor) -> bool:
-    """Memory on this machine that can be read as it is: no subclass, no lazy sign, not sparse."""
+    """Is x memory of this machine that can be read as it is: no subclass, no lazy sign, not sparse?"""
     return type(x) in _PLAIN and x.is_cpu and x.layout is torch.strided and not x.is_neg() and not x.is_nested
 
 
 def _no_modes() -> bool:
-    """Nothing that watches or transforms operators (vmap, jvp, fake tensors, tracing) is at work."""
+    """Is nothing active that watches or transforms operators (vmap, jvp, fake tensors, tracing)?"""
     return (
         torch._C._len_torch_dispatch_stack() == 0
         and torch._C._functorch.peek_interpreter_stack() is None
@@ -68,7 +68,7 @@ def _fits(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None, is_causal: bool,
     enable_gqa: bool,
 ) -> bool:
-    """Is it a problem that both compute alike? What PyTorch refuses it shall refuse itself."""
+    """Do both compute this problem alike? What PyTorch refuses is left to PyTorch to refuse."""
     if query.dtype not in _TYPES or key.dtype is not query.dtype or value.dtype is not query.dtype:
         return False
     q, k, v = query.shape, key.shape, value.shape
@@ -93,7 +93,7 @@ def _four_axes(x: torch.Tensor, outer: tuple[int, ...], heads: int) -> torch.Ten
 
 
 def _room(q: torch.Tensor, columns: int) -> torch.Tensor:
-    """The result's memory: its axes lie as q's do, as PyTorch's own kernel has it."""
+    """Memory for the result, with axes in the order of q's, as PyTorch's own kernel returns it."""
     batch, heads, rows, dim = q.shape
     if columns == dim:
         return torch.empty_like(q)
@@ -106,7 +106,7 @@ def _compute(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None, is_causal: bool,
     scale: float | None, enable_gqa: bool,
 ) -> torch.Tensor:
-    """Heed's result; the arguments have passed _fits."""
+    """Computes the result by Heed. The arguments have passed _fits."""
     global _count
     q, k, v, mask, shape = query, key, value, attn_mask, None
     q_shape, k_shape, v_shape = q.shape, k.shape, v.shape
@@ -166,7 +166,7 @@ def _needs_grad(*tensors: torch.Tensor | None) -> bool:
 def _common(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, scale: float | None, enable_gqa: bool
 ) -> torch.Tensor | None:
-    """The common form without a mask, looked at once: of small problems the looking is most. None: not of it."""
+    """Computes the common form without a mask, with few checks: they take most of a small call. None: not this form."""
     global _count
     if not (type(query) is type(key) is type(value) is torch.Tensor):
         return None
@@ -257,7 +257,7 @@ def enable() -> None:
 
 
 def disable() -> None:
-    """Puts PyTorch's own function back."""
+    """Restores PyTorch's own function."""
     torch.nn.functional.scaled_dot_product_attention = _torch_sdpa
 
 
@@ -284,7 +284,7 @@ def enabled() -> Iterator[None]:
 
 
 class _Packed:
-    """Weights in the form that Heed reads fastest, and of what they are a copy."""
+    """Weights in the form that Heed reads fastest, and the tensors that they are a copy of."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, accuracy: _Accuracy | None) -> None:
         self.of = tuple(None if x is None else x.detach() for x in (weight, bias))  # their memory stays theirs
@@ -297,7 +297,7 @@ class _Packed:
             _hint_threads(0)
 
     def is_of(self, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
-        """Were the tensors neither exchanged nor written to?"""
+        """Are these the same tensors, not written to since?"""
         for x, mine, version in zip((weight, bias), self.of, self.versions):
             if x is None or mine is None:
                 if x is not mine:

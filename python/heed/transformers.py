@@ -99,13 +99,13 @@ def _ranges() -> bool:
 
 
 def _closure(function: Any) -> dict[str, Any]:
-    """What a function made by another one holds."""
+    """The variables that a closure holds, by name."""
     cells = function.__closure__ or ()
     return dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in cells)))
 
 
 def _read(function: Any, found: dict[str, Any], inside_segments: bool = False) -> bool:
-    """Takes a mask function of masking_utils apart; False where its parts are not all known."""
+    """Takes a mask function of masking_utils apart into found; False if a part of it is not known."""
     if function is masking_utils.causal_mask_function:
         found["causal"] = True
         return True
@@ -140,7 +140,7 @@ def _read(function: Any, found: dict[str, Any], inside_segments: bool = False) -
 def _chunk_ranges(
     size: int, padding: Any, batch: int, rows: int, keys: int, q_offset: int, kv_offset: int
 ) -> torch.Tensor:
-    """Ranges of chunks that are counted from each sequence's first token that is no padding."""
+    """Ranges of chunks that begin at each sequence's first token that is not padding."""
     first = torch.as_tensor(padding).reshape(-1, 1)
     begin = (torch.arange(rows)[None] + q_offset - first) // size * size + first - kv_offset
     pair = torch.stack([begin, begin + size], -1).clamp(0, keys).to(torch.int32)
@@ -150,7 +150,7 @@ def _chunk_ranges(
 def _structure(
     function: Any, padding: torch.Tensor | None, batch: int, rows: int, keys: int, q_offset: int, kv_offset: int
 ) -> dict[str, Any] | None:
-    """What heed.attention takes in place of the mask; None where only the dense one says it."""
+    """Options of heed.attention that say the same as the mask; None where only the dense mask can."""
     found: dict[str, Any] = {}
     if not _read(function, found):
         return None
@@ -174,11 +174,11 @@ def _structure(
                 return None
             try:
                 options["ranges"] = _masks.segments(ids.to(torch.int32).expand(batch, -1).contiguous())
-            except ValueError:  # in more pieces than ranges have
+            except ValueError:  # more pieces than a row has ranges
                 return None
     if padding is not None and not bool(padding.all()):
         lens = padding.sum(-1)
-        # With ranges a length would have to cut them too.
+        # With ranges, a length would have to shorten them too.
         if "ranges" not in options and bool((padding == (torch.arange(keys)[None] < lens[:, None])).all()):
             options["kv_lens"] = lens.to(torch.int32).expand(batch).contiguous()
         else:
@@ -289,7 +289,7 @@ def _attend(
     rows, keys = query.shape[2], key.shape[2]
     options: dict[str, Any] = {}
     if attention_mask is None:
-        # As PyTorch's function is called: one row sees all keys, and several count from the first key.
+        # As PyTorch's function would be called: one row sees all keys, several rows count from the first key.
         causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
         if rows > 1 and causal:
             options = {"causal": True, "position": "start"}

@@ -23,7 +23,7 @@ static int module_exec(PyObject *module)
 {
     static PyObject *first;
     char version[32];
-    if (first) { /* types and settings are the process's: another interpreter would share them */
+    if (first) { /* types and settings are per process: another interpreter would share them */
         PyErr_SetString(PyExc_ImportError,
                         "heed can be loaded by one interpreter of a process only");
         return -1;

@@ -42,7 +42,7 @@ static int bf16_buffer(array *a, PyObject *object, int flags)
 {
     PyObject *type, *value, *words, *dtype = PyObject_GetAttr(object, word_dtype);
     int is;
-    PyErr_Fetch(&type, &value, &words); /* the buffer's refusal, which stands if it is no bf16 */
+    PyErr_Fetch(&type, &value, &words); /* the buffer's error, restored if it is not bf16 */
     PyErr_Clear();
     {
         PyObject *name = dtype ? PyObject_GetAttrString(dtype, "name") : NULL;
@@ -69,10 +69,10 @@ static int bf16_buffer(array *a, PyObject *object, int flags)
 
 int from_buffer(array *a, PyObject *object, const char *name)
 {
-    int flags = PyBUF_STRIDES | PyBUF_FORMAT; /* array_of looks whether it may be written */
+    int flags = PyBUF_STRIDES | PyBUF_FORMAT; /* array_of checks whether it is writable */
     bool bf16 = false;
     uint32_t known = HEED_DTYPE_NONE;
-    if (a->kind == KIND_NUMPY) { /* writing a format takes numpy longer than all else */
+    if (a->kind == KIND_NUMPY) { /* numpy is slow at writing a format string */
         PyObject *dtype = PyObject_GetAttr(object, word_dtype);
         known = type_of_numpy_dtype(dtype);
         Py_XDECREF(dtype);
@@ -120,7 +120,7 @@ static int from_capsule(array *a, PyObject *object, const char *name)
     {
         PyObject *none = PyTuple_New(0), *named = Py_BuildValue("{O(ii)}", word_max_version, 1, 1);
         capsule = none && named ? PyObject_Call(method, none, named) : NULL;
-        if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) { /* older than the keyword */
+        if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) { /* it lacks the keyword */
             PyErr_Clear();
             capsule = PyObject_CallNoArgs(method);
         }

@@ -1,9 +1,10 @@
-/* Which kind of array a type is: numpy's, one with a table of DLPack's functions, with DLPack, a buffer. */
+/* Finds the kind of array that a type is: numpy's, one with a table of DLPack's functions, one with
+ * DLPack, or a buffer. */
 #include "dlpack.h"
 
 #include <pthread.h>
 
-/* The kinds of types that were seen; each is held, so its address stays its own. */
+/* The kinds of the types seen so far. Each type is held, so that no other gets its address. */
 static struct {
     PyTypeObject *type;
     int kind;
@@ -34,7 +35,7 @@ static int load_numpy(PyObject *numpy)
     return numpy_empty && numpy_dtype[N_DTYPES - 1] ? 0 : -1;
 }
 
-/* Is it numpy.ndarray or a subclass? numpy is not imported for that. */
+/* Is the type numpy.ndarray or a subclass? Does not import numpy to find out. */
 static int is_numpy(PyTypeObject *type)
 {
     PyObject *modules = PyImport_GetModuleDict(), *numpy, *ndarray;
@@ -81,7 +82,7 @@ int kind_of(PyObject *object, const exchange_api **api)
         *api = capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api")
                    ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api")
                    : NULL;
-        Py_XDECREF(capsule); /* the table is the library's own, for good */
+        Py_XDECREF(capsule); /* the library keeps the table for good */
         PyErr_Clear();
         while (*api && (*api)->version.major != 1)
             *api = (*api)->previous;

@@ -77,7 +77,7 @@ static int array_object_buffer(PyObject *object, Py_buffer *view, int flags)
     return 0;
 }
 
-/* A DLPack tensor holds its Array; shape and strides are the Array's own. */
+/* A DLPack tensor holds a reference to its Array, whose shape and strides it uses. */
 static void managed_delete(dl_managed *managed)
 {
     PyGILState_STATE state = PyGILState_Ensure();

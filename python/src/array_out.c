@@ -1,4 +1,4 @@
-/* Arrays that go out, of the kind that came in. */
+/* Makes arrays of results, of the kind of the arguments. */
 #include "dlpack.h"
 
 static void allocation_failed(void *error, const char *kind, const char *message)
@@ -76,7 +76,8 @@ int array_new(array *a, const array *like, uint32_t type, int axes, const int64_
     return 0;
 }
 
-/* Our memory as the library's own kind of array: jax and others by from_dlpack of their namespace. */
+/* Turns our memory into the library's own kind of array: for jax and others by from_dlpack of
+ * their namespace. */
 static PyObject *by_namespace(PyObject *own, PyObject *like)
 {
     PyObject *space = NULL, *made;

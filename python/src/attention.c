@@ -1,4 +1,4 @@
-/* attention, explain and varlen: calls of Python as an attn_call. */
+/* attention, explain and varlen: each turns the arguments from Python into an attn_call. */
 #include "heed_py.h"
 
 enum {

@@ -75,7 +75,7 @@ static int64_t greatest(const numbers *x)
     return most;
 }
 
-/* Boundaries of sequences in packed rows as starts and lengths. */
+/* Turns the boundaries of sequences in packed rows into starts and lengths. */
 static int cut(PyObject *object, const char *name, int64_t tokens, numbers *starts, numbers *lens)
 {
     int32_t *at, *length;
@@ -106,7 +106,7 @@ static int cut(PyObject *object, const char *name, int64_t tokens, numbers *star
     return 0;
 }
 
-/* Is it what the plan was made for? */
+/* Is the call what the plan was made for? */
 static int plan_fits(const heed_attn_desc *plan, const heed_attn_desc *call)
 {
     const struct {
@@ -234,7 +234,7 @@ static int read_packed(problem *p, const attn_call *call, int64_t q_rows, int64_
     args->kv_lens = p->kv_lens.data;
     args->q_starts = p->q_starts.data;
     args->kv_starts = p->kv_starts.data;
-    if (!args->batch) /* nothing is read or written, but the arrays are not missing */
+    if (!args->batch) /* nothing is read, but the pointers may not be NULL */
         args->q_lens = args->kv_lens = args->q_starts = args->kv_starts = &p->q_lens.room.i[0];
     return 0;
 }

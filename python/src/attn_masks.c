@@ -1,7 +1,8 @@
-/* What hides keys from rows: masks, biases, ranges and key blocks; and numbers of heads and sequences. */
+/* Reads what hides keys from rows (masks, biases, ranges, key blocks), and numbers of heads
+ * and sequences. */
 #include "problem.h"
 
-/* numpy's rules: axes are matched from the last one, and those of length 1 repeat. */
+/* Broadcasts by numpy's rules: axes are matched from the last one, and those of length 1 repeat. */
 int broadcast(const array *a, const char *name, const int64_t want[4], int64_t stride[4])
 {
     char have_text[128], want_text[128];
@@ -70,7 +71,7 @@ static int read_bias(problem *p, const attn_options *o, const attn_call *call,
     return 0;
 }
 
-/* Pairs of ranges are the elements of an array with an axis less. */
+/* Reads ranges as an array with one axis less, whose elements are the pairs. */
 static int read_ranges(problem *p, const attn_call *call)
 {
     array *a = &p->ranges;

@@ -52,13 +52,13 @@ int attn_options_of(attn_options *o, const attn_given *given)
             return -1;
         o->accuracy = (uint32_t)at;
     }
-    if (given->dtype) { /* says what uint16 stands for */
+    if (given->dtype) { /* it says what uint16 stands for */
         uint32_t type;
         if (dtype_of(given->dtype, "dtype", false, &type) < 0)
             return -1;
         o->as_bf16 = type == HEED_BF16;
     }
-    /* last: objects that keep options hold it, but not after a failure */
+    /* Set last: objects that keep options hold a reference to it, but none after a failure. */
     o->position = given->position;
     return 0;
 }

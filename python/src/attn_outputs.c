@@ -1,4 +1,4 @@
-/* Arrays that a problem writes, and what its caller gets. */
+/* The arrays that a problem writes, and the result that the caller gets. */
 #include "problem.h"
 
 static void writable_view(heed_view *view, const array *a, const int64_t stride[4])
@@ -25,7 +25,7 @@ static int given_out(problem *p, const attn_options *o, const attn_call *call,
     return 0;
 }
 
-/* A new array with values where nothing is written: f32, of the axes that are there. */
+/* Makes a new f32 array with the axes that there are, filled where the run does not write. */
 static int new_besides(problem *p, array *a, int axes, const int64_t *shape, float unwritten)
 {
     if (array_new(a, &p->q, HEED_F32, axes, shape) < 0)

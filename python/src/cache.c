@@ -24,7 +24,8 @@ static int number_of(PyObject *object, const char *name, int64_t *out)
     return -1;
 }
 
-/* Strides in elements of memory as it lies, and its bytes; -1 beyond what a size_t holds. */
+/* Sets the strides, in elements, of contiguous memory. Returns its bytes, or -1 if they are more
+ * than 2^60. */
 static int64_t lie(uint32_t type, int64_t first, int64_t heads, int64_t rows, int64_t dim,
                    int64_t stride[4])
 {
@@ -49,7 +50,7 @@ static int whole_blocks(const char *name, int64_t dim, uint32_t type)
     return -1;
 }
 
-/* A scale for each row of a head, and a zero where the type has one: what fresh scales are written to. */
+/* Makes memory for fresh scales: one for each row of a head, and a zero where the type has one. */
 static int make_scales(heed_quant *quant, uint32_t type, int64_t first, int64_t heads, int64_t rows)
 {
     const size_t n = (size_t)(first * heads * rows);
@@ -70,7 +71,7 @@ static heed_quant_out written_scales(const heed_quant *quant)
     return out;
 }
 
-/* A type that nothing can attend to is refused, with the reason. */
+/* Refuses a type that no kernel can attend to, with the reason. */
 static int can_attend(heed_context *context, const cache_object *self)
 {
     heed_attn_desc desc = {.struct_size = sizeof desc,
@@ -204,7 +205,7 @@ int cache_make_room(cache_object *cache, const int32_t *more, int64_t len)
         int64_t have = (cache->lens[b] + page_len - 1) / page_len;
         int64_t want = (cache->lens[b] + (more ? more[b] : len) + page_len - 1) / page_len;
         for (; have < want;
-             have++) /* a page of its own for each entry of the table: never too few */
+             have++) /* each entry has its own page, so there are never too few */
             cache->block_table[b * cache->table_stride + have] = (int32_t)cache->pages_used++;
     }
     return 0;
@@ -216,7 +217,7 @@ static void *there(const array *a)
     return a->data ? a->data : nothing;
 }
 
-/* k and v of an append: floats of the cache's heads and dims. Strides go to a, and the length. */
+/* Reads k and v of an append, floats of the cache's heads and dims. Strides and length go to a. */
 static int read_rows(const cache_object *self, array *k, array *v, const layout *axes,
                      heed_kv_append_args *a)
 {
@@ -287,7 +288,7 @@ static int append(cache_object *self, heed_kv_append_args *a)
     status = heed_kv_append(a);
     PyEval_RestoreThread(state);
     if (check(status) < 0) {
-        self->pages_used = pages_before; /* entries behind a length are not looked at */
+        self->pages_used = pages_before; /* entries beyond a sequence's length are ignored */
         return -1;
     }
     for (int64_t b = 0; b < self->batch; b++)

@@ -1,4 +1,4 @@
-/* The numbers that a KVCache stands for. */
+/* Decodes the keys and values of a KVCache into numbers. */
 #include "heed_py.h"
 
 /* Element 0 of key j of a sequence's head. */

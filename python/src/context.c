@@ -12,13 +12,13 @@
 typedef struct entry {
     struct entry *next;
     heed_context *context; /* NULL until the first call */
-    uint32_t n_threads;    /* 0: as Heed finds */
-    char backends[256];    /* "": as Heed finds */
+    uint32_t n_threads;    /* 0: Heed's choice */
+    char backends[256];    /* "": Heed's choice */
 } entry;
 
 static entry first; /* the one without settings */
 static pthread_mutex_t entries_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Thread_local entry *current; /* NULL: the first */
+static _Thread_local entry *current; /* NULL: &first */
 static _Thread_local uint32_t hint;  /* threads where the setting names none; 0: none either */
 static char plugins[4096];           /* HEED_PLUGIN_PATH and the package's own folder; "": none */
 
@@ -81,7 +81,7 @@ heed_context *current_context(void)
     return context_of(e);
 }
 
-/* For libraries that have a number of threads of their own: Heed's calls beside theirs use as many, so
+/* For libraries with a thread number of their own: Heed's calls use as many threads as theirs, so
  * that the OpenMP runtime that both share keeps its threads. */
 PyObject *hint_threads(PyObject *self, PyObject *arg)
 {
@@ -228,7 +228,7 @@ PyObject *setting_backend(PyObject *self, PyObject *arg)
                      "the name of a backend, or several with commas, is needed, not %R", arg);
         return NULL;
     }
-    /* A name that is unknown, or cannot run here, is said now and not at the first call inside. */
+    /* A backend that is unknown or cannot run here raises here and not at the first call inside. */
     e = entry_of(0, name);
     context = e ? context_of(e) : NULL;
     if (!context)

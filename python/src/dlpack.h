@@ -1,4 +1,5 @@
-/* DLPack: its structs, declared from its specification, version 1.3, and its types as ours. */
+/* DLPack: its structs, declared after its specification, version 1.3, and functions that map its
+ * types to ours. */
 #ifndef HEED_PY_DLPACK_H
 #define HEED_PY_DLPACK_H
 
@@ -69,7 +70,7 @@ dl_type dl_of_type(uint32_t type);
 uint32_t type_of_format(const char *format, Py_ssize_t bytes);
 const char *format_of_type(uint32_t type);
 
-/* ---- array_in.c: reads what a buffer or a tensor says; from_tensor looks at its device too */
+/* ---- array_in.c: read what a buffer or a tensor says; from_tensor also checks the device */
 int from_tensor(array *a, const dl_tensor *t, const char *name);
 int from_buffer(array *a, PyObject *object, const char *name);
 

@@ -1,4 +1,4 @@
-/* What the functions and types of the module say of themselves: signature, shapes, types, errors, example. */
+/* The docstrings of the module's functions and types: signature, shapes, types, errors, example. */
 #ifndef HEED_PY_DOCS_H
 #define HEED_PY_DOCS_H
 

@@ -32,7 +32,7 @@ uint32_t type_of_format(const char *format, Py_ssize_t bytes)
 {
     if (!format)
         return HEED_U8;
-    if (*format == '@' || *format == '=' || *format == '<') /* little endian is what we run on */
+    if (*format == '@' || *format == '=' || *format == '<') /* this machine is little endian */
         format++;
     if (format[0] == 0 || format[1] != 0)
         return EL_OTHER;

@@ -33,12 +33,12 @@ enum { EL_BOOL = 64, EL_I16, EL_U16, EL_I32, EL_U32, EL_I64, EL_U64, EL_F64, EL_
 
 #define MAX_AXES 8
 
-/* How an array came in, which is how results go out. */
+/* The kind of an array that came in; results are of the same kind. */
 enum { KIND_NONE, KIND_NUMPY, KIND_EXCHANGE, KIND_DLPACK, KIND_BUFFER };
 
 struct exchange_api;
 
-/* An array of the caller's. Nothing but object, has_view and managed is set before it is read. */
+/* An array of the caller's. Before it is read, only object, has_view and managed are set. */
 typedef struct array {
     PyObject *object; /* held; NULL: there is none */
     char *data;
@@ -65,14 +65,15 @@ static inline void array_none(array *a)
 
 /* ---- elements.c, array_*.c: all return 0, or -1 with an exception set ------------------------------------------ */
 
-/* Reads what the caller gave. name is for sentences; as_bf16: uint16 is taken for bf16. */
+/* Reads an array of the caller's. name is used in error messages; with as_bf16, uint16 is
+ * taken for bf16. */
 int array_of(array *a, PyObject *object, const char *name, bool writable, bool as_bf16);
 void array_release(array *a);
 /* A new array of the kind of `like` (NULL: an Array of ours), C-contiguous, of `type`. */
 int array_new(array *a, const array *like, uint32_t type, int axes, const int64_t *shape);
-/* The kind of numpy's arrays if numpy is loaded, else that of ours; for results without an argument. */
+/* The kind of results of calls without arrays: numpy's if numpy is loaded, else ours. */
 int default_kind(void);
-/* The new array as the caller gets it; takes over the hold on it. */
+/* The new array as the caller gets it. Takes over the reference to it. */
 PyObject *array_result(array *a, const array *like);
 /* A view of our own memory as an Array that keeps `base`. */
 PyObject *array_view(PyObject *base, void *data, uint32_t type, int axes, const int64_t *shape,
@@ -107,7 +108,7 @@ int read_call(signature *sig, PyObject *const *args, Py_ssize_t nargs, PyObject 
 /* The same from a tuple and a dict, for constructors. */
 int read_tuple(signature *sig, PyObject *args, PyObject *kwargs, PyObject **values);
 
-/* Numbers that a call copies. */
+/* Numbers of an argument, copied for the call. */
 typedef struct numbers {
     void *data; /* int32_t or float */
     int64_t n;
@@ -140,7 +141,7 @@ typedef struct layout {
     int axis[4], axes;
 } layout;
 int layout_of(PyObject *object, layout *out);
-/* The array in the order [b, h, s, d]: its lengths, and strides with 0 where there is no axis. */
+/* Writes lengths and strides in the order [b, h, s, d]: 1 and 0 for an axis that is not there. */
 int in_layout(const array *a, const layout *l, const char *name, int64_t shape[4],
               int64_t stride[4]);
 
@@ -161,7 +162,7 @@ PyObject *text_of(text_function function, const void *object, bool json);
 
 /* ---- attn_*.c, attention.c, merge.c ------------------------------------------------------------------------------------ */
 
-/* What is the same from call to call, the options of a plan. */
+/* The options that are the same from call to call: those of a plan. */
 typedef struct attn_options {
     bool causal, has_window, has_scale, has_softcap, has_accuracy;
     int64_t window_left, window_right;
@@ -180,14 +181,14 @@ typedef struct attn_call {
     PyObject *cu_q, *cu_k, *block_table;
     PyObject *k_scale, *k_zero, *v_scale, *v_zero;
     bool return_lse, return_weights;
-    uint32_t k_code, v_code; /* HEED_DTYPE_NONE: what the arrays are */
+    uint32_t k_code, v_code; /* HEED_DTYPE_NONE: the types of the arrays */
     uint32_t page_len;
     const heed_attn_desc *plan; /* what the arrays have to fit */
     /* keys and values of a cache of ours, in place of k and v */
     struct cache_object *cache;
-    /* in place of running: a text about it */
+    /* returns a text about the call in place of running it */
     bool explain, json;
-    /* a plan's maxima, 0: of this call */
+    /* a plan's maxima; 0: those of this call */
     int64_t max_batch, max_q_len, max_kv_len;
 } attn_call;
 
@@ -223,7 +224,8 @@ struct cache_object {
 };
 extern PyObject *cache_type;
 int cache_init(PyObject *module);
-/* Pages for more[b] keys (NULL: len) behind those of every sequence; ValueError beyond capacity. */
+/* Takes pages for more[b] keys (len if more is NULL) after those of every sequence; ValueError
+ * beyond the capacity. */
 int cache_make_room(cache_object *cache, const int32_t *more, int64_t len);
 PyObject *cache_decoded(PyObject *object, PyObject *ignored);
 
@@ -238,7 +240,7 @@ PyObject *masks_prefix(PyObject *self, PyObject *const *args, Py_ssize_t nargs, 
 PyObject *masks_tree(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *masks_blocks(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
-/* A function as a slot keeps it; ISO C has no direct way. */
+/* A function as the void * of a slot; ISO C has no direct conversion. */
 #define SLOT(f) ((void *)(uintptr_t)(f))
 #define METHOD(f) ((PyCFunction)(void (*)(void))(f))
 

@@ -7,12 +7,13 @@
 
 /* ---- linear.c */
 
-/* An empty array may have no address, which would say that there is no array. */
+/* Gives an empty array, which may have no address, one that is not NULL: NULL means no array. */
 void *there(const void *data);
 /* An array of f32, f16 or bf16, or of the type that is wanted. */
 int float_array(array *a, PyObject *object, const char *name, bool writable, uint32_t want);
 int weight_layout_of(PyObject *object, uint32_t *out);
-/* desc's layout, activation, accuracy and features are set; the rest is read off the arrays. */
+/* Completes desc, whose layout, activation, accuracy and features are set, from the arrays, and
+ * makes the layer. */
 int make_linear(heed_context *context, heed_linear_desc *desc, PyObject *weight, PyObject *bias,
                 const char *weight_name, const char *bias_name, heed_linear **out);
 extern PyObject *linear_type;
@@ -25,7 +26,7 @@ typedef struct rotary_given {
     PyObject *style, *dims, *base, *scale, *mscale, *freq;
 } rotary_given;
 
-/* For rows of dim numbers; r's frequencies are held in `freq`. */
+/* Fills r for rows of dim numbers. `freq` holds r's frequencies. */
 int rotary_numbers(heed_rotary_desc *r, numbers *freq, const rotary_given *given, int64_t dim);
 
 #endif

@@ -47,7 +47,7 @@ int weight_layout_of(PyObject *object, uint32_t *out)
     return at < 0 ? -1 : 0;
 }
 
-/* in_dim, out_dim and heads of a weight. */
+/* Reads in_dim, out_dim and heads of a weight. */
 static int weight_dims(const array *w, const char *name, heed_linear_desc *desc)
 {
     const int heads_first = w->axes == 3;
@@ -178,7 +178,8 @@ static void linear_free(PyObject *object)
     Py_DECREF((PyObject *)type);
 }
 
-/* The last axes before the columns that lie behind each other in all arrays are the rows of one run. */
+/* Joins the last axes before the columns, as far as they are contiguous in all arrays, to the rows
+ * of one run. */
 static int64_t joined_rows(const array *const *arrays, int n, int *first)
 {
     int axis = arrays[0]->axes - 2;
@@ -195,7 +196,7 @@ end:
     return rows;
 }
 
-/* x, the result and maybe a residual. */
+/* x, the result and, if there is one, a residual. */
 typedef struct linear_run {
     array x, y, residual;
     const array *all[3];
@@ -236,7 +237,7 @@ static int read_run(linear_run *r, const heed_linear_desc *desc, PyObject *const
     return 0;
 }
 
-/* Run i of those that joined rows leave: the axes before `first` count it. */
+/* Makes run i of those that joined_rows leaves; the axes before `first` number them. */
 static heed_status run_rows(const linear_object *self, const linear_run *r, int64_t rows, int first,
                             int64_t i)
 {
@@ -254,7 +255,7 @@ static heed_status run_rows(const linear_object *self, const linear_run *r, int6
     }
     a.x.stride[1] = x->stride[x->axes - 1];
     a.y.stride[1] = y->stride[y->axes - 1];
-    if (rows == 1) /* a stride that no row takes may be anything, but of an output not 0 */
+    if (rows == 1) /* this stride is not used, but an output's may not be 0 */
         a.y.stride[0] = self->desc.out_dim;
     if (r->n == 3) {
         a.residual.data = (char *)there(residual->data) + at[2] * element_bytes(residual->type);

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { MOST_RANGES = 8 }; /* of a row, as attention takes them */
+enum { MOST_RANGES = 8 }; /* most ranges that attention takes for a row */
 
 static int length_of(PyObject *object, const char *name, int64_t *out)
 {
@@ -23,7 +23,7 @@ static int length_of(PyObject *object, const char *name, int64_t *out)
     return -1;
 }
 
-/* The rows of a helper: all positions, or the last so many. */
+/* Reads a helper's number of rows: all positions, or the last so many. */
 static int rows_of(PyObject *object, int64_t kv_len, int64_t *rows)
 {
     *rows = kv_len;
@@ -92,7 +92,7 @@ static int32_t *matrix_of(array *a, PyObject *object, const char *name, int64_t 
     return copy;
 }
 
-/* What ranges are made from: `inputs` sets what is sequence b's own. */
+/* What ranges are made from; `inputs` sets what differs for sequence b. */
 typedef struct maker {
     heed_status (*make)(const heed_ranges_args *args);
     void (*inputs)(heed_ranges_args *args, const struct maker *m, int64_t b);
@@ -100,8 +100,8 @@ typedef struct maker {
     int64_t chunk;
 } maker;
 
-/* Counts and then writes, each sequence by itself. Pairs that a row does not have are empty, behind the
- * others. */
+/* Counts the ranges and then writes them, each sequence by itself. Rows with fewer pairs end with
+ * empty ones. */
 static PyObject *ranges_by(const maker *m, const array *like, int64_t batch, heed_ranges_args a)
 {
     uint32_t most = 1, needed = 0;

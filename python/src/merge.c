@@ -1,15 +1,15 @@
-/* merge: attention over parts of the keys as one. */
+/* merge: joins attention over parts of the keys into attention over all of them. */
 #include "problem.h"
 
 enum { M_A, M_A_LSE, M_B, M_B_LSE, M_LAYOUT, M_DTYPE, M_OUT, N_M };
 
-/* Arrays of a call; in[M_A], in[M_A_LSE], ... and where they lie in the order b, h, s, d. */
+/* The arrays of a call, in[M_A], in[M_A_LSE], ..., and their strides in the order b, h, s, d. */
 typedef struct merging {
     array in[4], out, lse;
     int64_t shape[4], stride[2][4], lse_stride[2][4], out_stride[4];
 } merging;
 
-/* One part: out, and its lse without the dim. */
+/* Reads one part: out, and its lse, which has no dim axis. */
 static int read_part(merging *m, int i, const layout *axes, const char *const *names,
                      int64_t shape[4])
 {
@@ -76,7 +76,7 @@ static int make_merged(merging *m, PyObject *given, const layout *axes, uint32_t
     return array_new(&m->lse, &m->in[M_A_LSE], HEED_F32, m->in[M_A_LSE].axes, m->in[M_A_LSE].shape);
 }
 
-/* heed_merge is of one sequence, [rows, heads, dim]. */
+/* Merges one sequence, [rows, heads, dim], which is what heed_merge takes. */
 static heed_status merge_sequence(const merging *m, int64_t b)
 {
     const int64_t heads = m->shape[1], rows = m->shape[2];

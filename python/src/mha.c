@@ -81,7 +81,8 @@ enum {
     N_M
 };
 
-/* The projections; `linear` says what they are. Types: x is what dtype says, else what wq is of. */
+/* Makes the projections and writes their descriptions to `linear`. x has the type dtype, or else
+ * that of wq. */
 static int make_projections(mha_object *self, PyObject *const value[N_M],
                             heed_linear_desc linear[4])
 {
@@ -113,7 +114,7 @@ static int make_projections(mha_object *self, PyObject *const value[N_M],
     return 0;
 }
 
-/* What the projections and the options say of the layer's attention. */
+/* Describes the layer's attention by its projections and options. */
 static int describe(mha_object *self, const heed_linear_desc linear[4], bool has_out)
 {
     heed_attn_desc *desc = &self->desc;
@@ -244,7 +245,7 @@ heed_mha *mha_for(mha_object *self, const made_for *key, const heed_attn_desc *c
         self->kept[at].key = *key;
     }
     pthread_mutex_unlock(&self->lock);
-    heed_mha_release(old); /* a run of it has its own hold */
+    heed_mha_release(old); /* a run under way holds its own reference */
     return mha;
 }
 

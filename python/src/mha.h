@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-/* What a heed_mha was made for besides the layer. */
+/* What, besides the layer, a heed_mha was made for. */
 typedef struct made_for {
     uint64_t attn_features, features;
     uint32_t bias_type, k_type, v_type, page_len;
@@ -32,7 +32,7 @@ typedef struct mha_object {
     int n_kept, next;
 } mha_object;
 
-/* A hold on the heed_mha for this key. */
+/* A new reference to the heed_mha for this key. */
 heed_mha *mha_for(mha_object *self, const made_for *key, const heed_attn_desc *call);
 PyObject *mha_call(PyObject *object, PyObject *tuple, PyObject *named);
 

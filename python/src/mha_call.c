@@ -1,4 +1,4 @@
-/* One call of a MultiHeadAttention, read from Python's arguments in the order of mha_call. */
+/* One call of a MultiHeadAttention: reads Python's arguments, in the order of mha_call. */
 #include "mha.h"
 
 enum {
@@ -18,7 +18,7 @@ enum {
     N_C
 };
 
-/* A call and all that it holds. */
+/* A call and everything that it holds references to. */
 typedef struct layer_call {
     mha_object *self;
     PyObject *value[N_C];
@@ -29,7 +29,7 @@ typedef struct layer_call {
     heed_mha_args args;
     made_for key;
     bool return_lse, return_weights;
-    int64_t keys, new_keys; /* that rows may see; of them those of this call */
+    int64_t keys, new_keys; /* keys that rows may see, and how many of them are new */
 } layer_call;
 
 static void call_start(layer_call *c, mha_object *self)
@@ -104,7 +104,7 @@ static int read_cache(layer_call *c)
     return -1;
 }
 
-/* Keys of another sequence, if the layer is a cross-attention. */
+/* Reads the sequence of the keys, if the layer is a cross-attention. */
 static int read_x_kv(layer_call *c)
 {
     PyObject *given = c->value[C_X_KV];
@@ -159,7 +159,7 @@ static int read_lens(layer_call *c)
     return 0;
 }
 
-/* How many keys each sequence appends; NULL: new_keys. */
+/* How many keys each sequence appends; NULL means new_keys for all. */
 static const int32_t *appended(const layer_call *c)
 {
     return c->self->cross ? c->args.kv_lens : c->args.q_lens;

@@ -9,7 +9,7 @@ static int intern_names(signature *sig)
 {
     if (__atomic_load_n(&sig->interned[sig->n - 1], __ATOMIC_ACQUIRE))
         return 0;
-    for (int i = 0; i < sig->n; i++) { /* two threads at once write the same */
+    for (int i = 0; i < sig->n; i++) { /* if two threads do so at once, they write the same */
         PyObject *name = PyUnicode_InternFromString(sig->names[i]);
         if (!name)
             return -1;
@@ -18,7 +18,7 @@ static int intern_names(signature *sig)
     return 0;
 }
 
-/* A call's names are interned mostly, so that comparing addresses finds them. */
+/* The names in a call are mostly interned, so comparing addresses usually finds them. */
 static int index_of(const signature *sig, PyObject *name)
 {
     for (int i = 0; i < sig->n; i++)

@@ -27,7 +27,7 @@ static int uint_of(PyObject *object, const char *name, uint32_t *out)
     return 0;
 }
 
-/* Maxima are given all or not at all; and something has to serve it. */
+/* Reads the maxima, which are given all or not at all; checks that a backend serves the plan. */
 static int plan_maxima(plan_object *self, heed_context *context, PyObject *const most[3])
 {
     static const char *const name[] = {"max_batch", "max_q_len", "max_kv_len"};
@@ -156,7 +156,7 @@ static PyObject *plan_run(PyObject *object, PyObject *const *args, Py_ssize_t na
     return attn_call_run(&o, &call);
 }
 
-/* The plan as the context has it; of one without maxima a middling one. */
+/* Gets the heed_attn from the context; for a plan without maxima, one of middling lengths. */
 static heed_attn *plan_made(const plan_object *self)
 {
     heed_context *context = current_context();

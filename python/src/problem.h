@@ -1,10 +1,10 @@
-/* One problem of attention from Python's arguments, in the order in which it is read. */
+/* One problem of attention, made from Python's arguments in the order of these functions. */
 #ifndef HEED_PY_PROBLEM_H
 #define HEED_PY_PROBLEM_H
 
 #include "heed_py.h"
 
-/* Everything that a call holds; released by problem_release. */
+/* Everything that a call holds references to; problem_release releases them. */
 typedef struct problem {
     heed_attn_desc desc;
     heed_attn_args args;
@@ -36,7 +36,7 @@ static inline bool is_float(uint32_t type)
 
 int floats_needed(const array *a, const char *name);
 int positive_int32(int64_t value, const char *name);
-/* An empty tensor may have no address, which would say that there is no tensor. */
+/* Gives an empty tensor, which may have no address, one that is not NULL: NULL means no tensor. */
 void *address_of(const array *a);
 void view_of(heed_const_view *view, const array *a, const int64_t stride[4]);
 

@@ -1,4 +1,4 @@
-/* rotary: rotary positions of rows. */
+/* rotary: applies rotary positions to rows. */
 #include "layer.h"
 
 int rotary_numbers(heed_rotary_desc *r, numbers *freq, const rotary_given *given, int64_t dim)
@@ -30,7 +30,7 @@ int rotary_numbers(heed_rotary_desc *r, numbers *freq, const rotary_given *given
     return 0;
 }
 
-/* Positions [batch, rows] or, of a single sequence, [rows]. */
+/* Reads positions [batch, rows] or, for a single sequence, [rows]. */
 static int read_positions(array *positions, PyObject *given, heed_rotary_args *a)
 {
     if (array_of(positions, given, "positions", false, false) < 0)
@@ -76,7 +76,7 @@ typedef struct rotary_call {
     heed_rotary_args args;
 } rotary_call;
 
-/* x, and an array for the result or the caller's. */
+/* Reads x and the caller's out, or makes an array for the result. */
 static int read_rows(rotary_call *c, PyObject *const value[N_R], const layout *axes, uint32_t type)
 {
     heed_rotary_args *a = &c->args;

@@ -1,4 +1,4 @@
-"""Nothing of the environment changes what is tested; features that the library does not serve are skips."""
+"""Nothing in the environment changes what is tested; tests of features that the library does not serve are skipped."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Attention in float64, by the formulas of heed/attention.h: what every function is held against."""
+"""Attention in float64, by the formulas of heed/attention.h, with which every function is compared."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Arrays of every kind and type come in, without copies, and go out as they came."""
+"""Arrays of every kind and type are taken without copies, and results are of the same kind."""
 
 import array
 import sys
@@ -18,7 +18,7 @@ def qkv():
 
 
 def bf16_bits(x):
-    """To nearest even, as integers."""
+    """Rounds to bf16, to nearest even, as integers."""
     bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
@@ -202,7 +202,7 @@ def test_torch():
 
 
 def test_torch_capsules():
-    """The way of a torch without the table of functions."""
+    """What happens with a torch that has no table of functions."""
     torch = pytest.importorskip("torch")
 
     class Old:
