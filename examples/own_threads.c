@@ -12,8 +12,7 @@
 
 enum { THREADS = 3, HEADS = 8, ROWS = 96, KEYS = 512, DIM = 64 };
 
-/* ---- the engine's pool ------------------------------------------------------------------------
- */
+/* ---- the engine's pool ----------------------------------------------------------------------- */
 
 typedef struct pool {
     pthread_mutex_t lock;
@@ -85,8 +84,7 @@ static void close_pool(pool *p, int n)
     pthread_mutex_destroy(&p->lock);
 }
 
-/* ---- attention on it --------------------------------------------------------------------------
- */
+/* ---- attention on it ------------------------------------------------------------------------- */
 
 static void do_part(void *workspace, uint32_t part)
 {

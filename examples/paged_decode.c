@@ -99,8 +99,7 @@ static heed_status make_layer(heed_context *context, int paged, heed_mha **layer
     return status;
 }
 
-/* ---- pages ------------------------------------------------------------------------------------
- */
+/* ---- pages ----------------------------------------------------------------------------------- */
 
 /* Pages for so many keys in all; 0 if the pool has too few. */
 static int reserve(engine *e, int slot, int keys)
@@ -120,8 +119,7 @@ static void give_back(engine *e, int slot)
     e->slot[slot] = NULL;
 }
 
-/* ---- one step ---------------------------------------------------------------------------------
- */
+/* ---- one step -------------------------------------------------------------------------------- */
 
 /* Every request in a slot, together. Returns how many rows went through, or -1. */
 static int step(engine *e)

@@ -1,4 +1,5 @@
-/* A check that says where it failed, and a count that main returns: no check at all is a failure too. */
+/* CHECK counts its calls and says where one failed (the first 20 of them). checks_end gives main
+ * its exit status; a program that made no check has failed too. */
 #ifndef HEED_TESTS_CHECK_H
 #define HEED_TESTS_CHECK_H
 
@@ -16,7 +17,7 @@ static int n_checks, n_failures;
         }                                                                                          \
     } while (0)
 
-/* For the end of main. */
+/* Prints both counts and returns the exit status of main. */
 static inline int checks_end(void)
 {
     printf("%d checks, %d failures\n", n_checks, n_failures);

@@ -92,8 +92,7 @@ void heed_npy_free(heed_npy *array)
     array->data = NULL;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 HEED_PRINTF(3, 4)
 static heed_status refuse(heed_error *why, const char *path, const char *format, ...)
@@ -421,8 +420,7 @@ heed_status heed_npy_read(const char *path, heed_npy *out, heed_error *why)
     return status;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 heed_status heed_npy_write(const char *path, const heed_npy *array, heed_error *why)
 {

@@ -55,8 +55,7 @@ typedef struct run {
     float *all;    /* of every token that goes through the model; NULL: not wanted */
 } run;
 
-/* ---- prompts ----------------------------------------------------------------------------------
- */
+/* ---- prompts --------------------------------------------------------------------------------- */
 
 /* A line's numbers into one request; room for the tokens to come. */
 static heed_status read_prompt(const char *line, int64_t number, run *r, request *out,
@@ -123,8 +122,7 @@ static heed_status read_prompts(const char *path, run *r, heed_error *why)
     return status;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static heed_status prepare(run *r, uint32_t kv_type, int64_t page, int reproducible, int keep,
                            heed_error *why)

@@ -25,8 +25,7 @@ struct tokenizer {
     int32_t special[N_SPECIALS]; /* -1: not in this vocabulary */
 };
 
-/* ---- the vocabulary ---------------------------------------------------------------------------
- */
+/* ---- the vocabulary -------------------------------------------------------------------------- */
 
 /* By bytes, then length; equal texts by id, so that the sort is the same everywhere. */
 static int compare_text(const token *a, const token *b)
@@ -135,8 +134,7 @@ const char *tokenizer_token(const tokenizer *t, int32_t id, size_t *bytes)
     return t->by_id[id].text;
 }
 
-/* ---- kinds of characters ----------------------------------------------------------------------
- */
+/* ---- kinds of characters --------------------------------------------------------------------- */
 
 /* Unicode's property White_Space. */
 static int is_space(utf8proc_int32_t c)
@@ -175,8 +173,7 @@ static int is_punctuation(utf8proc_int32_t c)
     return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO;
 }
 
-/* ---- from text to ids -------------------------------------------------------------------------
- */
+/* ---- from text to ids ------------------------------------------------------------------------ */
 
 /* The ids while they are collected. One place stays free for [SEP]. */
 typedef struct ids {

@@ -18,8 +18,7 @@
 
 enum { MOST_BATCH = 3, MOST_GROUP = 4 };
 
-/* ---- a problem --------------------------------------------------------------------------------
- */
+/* ---- a problem ------------------------------------------------------------------------------- */
 
 /* Dims that kernels are written for. */
 static const uint32_t dims[] = {64, 64, 128, 32, 40, 80};
@@ -259,8 +258,7 @@ void fuzz_describe(FILE *out)
                 s->sequence[b].kv_len, s->sequence[b].offset);
 }
 
-/* ---- valid, and spoilt ------------------------------------------------------------------------
- */
+/* ---- valid, and spoilt ----------------------------------------------------------------------- */
 
 /* Of large problems a few rows in the first tile and all over them. */
 static void check(kit_problem *p, kit_outcome *outcome)

@@ -70,8 +70,7 @@ static void spoil_append(fuzz_cache *c, const heed_kv_append_args *args, fuzz_by
     fuzz_judge(&outcome, NULL);
 }
 
-/* ---- a piece ----------------------------------------------------------------------------------
- */
+/* ---- a piece --------------------------------------------------------------------------------- */
 
 /* Rows there[b] .. there[b] + now[b] of a dense tensor, in guarded memory of any layout. */
 typedef struct piece {
@@ -349,8 +348,7 @@ static void one_piece(fuzz_cache *c, fuzz_bytes *bytes, heed_context *context)
     guard_unmap(&v.buffer);
 }
 
-/* ---- the target -------------------------------------------------------------------------------
- */
+/* ---- the target ------------------------------------------------------------------------------ */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -9,8 +9,7 @@
 #include "random.h"
 #include "strides.h"
 
-/* ---- the sequences ----------------------------------------------------------------------------
- */
+/* ---- the sequences --------------------------------------------------------------------------- */
 
 /* Sometimes a cache of codes, without scales where they may have some, whose rows are whole blocks. */
 static void choose_codes(fuzz_cache *c, fuzz_bytes *bytes)

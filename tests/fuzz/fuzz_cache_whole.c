@@ -14,8 +14,7 @@ static heed_view dense(const fuzz_cache *c, void *data, int64_t heads, int64_t d
     return (heed_view){data, {heads * c->most * dim, c->most * dim, dim, 1}};
 }
 
-/* ---- rotary -----------------------------------------------------------------------------------
- */
+/* ---- rotary ---------------------------------------------------------------------------------- */
 
 void fuzz_cache_turn(const fuzz_cache *c, void *from, void *to, uint32_t type, uint32_t heads)
 {
@@ -73,8 +72,7 @@ void fuzz_cache_judge_rotary(const fuzz_cache *c, const void *from, const void *
             }
 }
 
-/* ---- all at once ------------------------------------------------------------------------------
- */
+/* ---- all at once ----------------------------------------------------------------------------- */
 
 /* Keys or values as they lie in the cache, dense. */
 static void *gather(const fuzz_cache *c, int side)

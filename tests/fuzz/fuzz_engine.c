@@ -24,8 +24,7 @@ static void require(int holds, const char *what)
     abort();
 }
 
-/* ---- a valid model of each kind ----------------------------------------------------------------
- */
+/* ---- a valid model of each kind -------------------------------------------------------------- */
 
 enum { WIDTH = 4, INNER = 6, WORDS = 16, PLACES = 8, ROOM = 8192 };
 
@@ -108,8 +107,7 @@ static size_t make_weights(const shape *shapes, size_t n, unsigned char *out)
     return 8 + used + at;
 }
 
-/* ---- what is done with files ------------------------------------------------------------------
- */
+/* ---- what is done with files ----------------------------------------------------------------- */
 
 static volatile unsigned sink; /* reads that must not be optimised away */
 
@@ -218,8 +216,7 @@ static int decode(file config, file weights, const uint8_t *text, size_t bytes)
     return 1;
 }
 
-/* ---- from bytes -------------------------------------------------------------------------------
- */
+/* ---- from bytes ------------------------------------------------------------------------------ */
 
 /* A copy of its own, so that the sanitizer sees its ends. */
 static file copy_of(const void *bytes, size_t size)

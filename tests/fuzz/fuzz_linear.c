@@ -18,8 +18,7 @@
 
 enum { MOST_PRODUCTS = 1 << 21 }; /* for the oracle's sake */
 
-/* ---- a layer ----------------------------------------------------------------------------------
- */
+/* ---- a layer --------------------------------------------------------------------------------- */
 
 /* Kernels go by blocks of 256 inputs, chunks of 4096, tiles of 128 rows and 768 columns (AVX2: 384). */
 static void draw_shape(kit_linear_spec *s, fuzz_bytes *bytes)
@@ -81,8 +80,7 @@ void fuzz_describe(FILE *out)
             (unsigned long long)s->places, (unsigned long long)s->seed);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 /* Sometimes the description of an older caller, as far as what that lacks is zero, or of a newer
  * one. */
@@ -170,8 +168,7 @@ static void some_rows(const heed_linear *linear, const kit_linear *p, fuzz_bytes
     kit_linear_free(&part);
 }
 
-/* ---- the target -------------------------------------------------------------------------------
- */
+/* ---- the target ------------------------------------------------------------------------------ */
 
 static void valid(heed_context *context, kit_linear *p, fuzz_bytes *bytes, kit_outcome *outcome)
 {

@@ -37,8 +37,7 @@ void fuzz_describe(FILE *out)
                 s->rotary.dims, s->rotary.style, s->no_new);
 }
 
-/* ---- a layer ----------------------------------------------------------------------------------
- */
+/* ---- a layer --------------------------------------------------------------------------------- */
 
 static void choose_shape(layer_spec *s, fuzz_bytes *bytes)
 {
@@ -150,8 +149,7 @@ static layer_spec choose(fuzz_bytes *bytes)
     return s;
 }
 
-/* ---- ways to run ------------------------------------------------------------------------------
- */
+/* ---- ways to run ----------------------------------------------------------------------------- */
 
 enum { MOST_WORKSPACE = 64 << 20, MOST_GARBAGE = 1 << 16 };
 
@@ -190,8 +188,7 @@ static void run_in_host(const layer *l, const heed_mha_args *args, fuzz_bytes *b
         fuzz_finding(what, heed_last_error());
 }
 
-/* ---- the same rows in other places ------------------------------------------------------------
- */
+/* ---- the same rows in other places ----------------------------------------------------------- */
 
 /* Rows [batch, row, column] of the caller: which strides are whose, and what there is. */
 typedef struct rows {
@@ -382,8 +379,7 @@ static void again_elsewhere(layer *l, fuzz_bytes *bytes)
         guard_unmap(&buffer[n]);
 }
 
-/* ---- the target -------------------------------------------------------------------------------
- */
+/* ---- the target ------------------------------------------------------------------------------ */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

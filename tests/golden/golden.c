@@ -40,8 +40,7 @@ typedef struct checker {
     int failures;
 } checker;
 
-/* ---- comparing --------------------------------------------------------------------------------
- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 static void compare(checker *c, int which, int64_t index, double oracle, double bound)
 {
@@ -119,8 +118,7 @@ static void check(const vector *v, const result *got, uint32_t accuracy, uint32_
     free(memory);
 }
 
-/* ---- running ----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static void *widen(void *data, uint32_t type, int64_t count)
 {

@@ -30,8 +30,7 @@ typedef struct attended {
 
 static int failures, compared;
 
-/* ---- matrices ---------------------------------------------------------------------------------
- */
+/* ---- matrices -------------------------------------------------------------------------------- */
 
 /* The matrix of that name; one without rows if it is absent or null. */
 static matrix matrix_of(const cJSON *example, const char *name)
@@ -81,8 +80,7 @@ static void expect(const char *example, const char *what, int i, int c, double g
             want, bound);
 }
 
-/* ---- attention --------------------------------------------------------------------------------
- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 static void attend_by_oracle(const matrix *q, const matrix *k, const matrix *v, double scale,
                              float memory[3][MOST][MOST], attended *a)
@@ -153,8 +151,7 @@ static heed_status attend(heed_context *context, const matrix *q, const matrix *
     return status;
 }
 
-/* ---- the example as a layer -------------------------------------------------------------------
- */
+/* ---- the example as a layer ------------------------------------------------------------------ */
 
 static heed_status linear_of(heed_context *context, const matrix *w, heed_linear **out)
 {
@@ -227,8 +224,7 @@ static heed_status attend_as_layer(heed_context *context, const matrix *x, const
     return status;
 }
 
-/* ---- one example ------------------------------------------------------------------------------
- */
+/* ---- one example ----------------------------------------------------------------------------- */
 
 static void check_projection(const cJSON *example, const char *name, const char *field,
                              const matrix *got)

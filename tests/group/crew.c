@@ -8,8 +8,7 @@
 
 enum { RANKS = 3, MOST_THREADS = 3 };
 
-/* ---- threads that are counted -----------------------------------------------------------------
- */
+/* ---- threads that are counted ---------------------------------------------------------------- */
 
 typedef struct team {
     int calls; /* of parallel_for with more than one part */
@@ -59,8 +58,7 @@ static heed_context *context_of(team *t, uint32_t n_threads)
     return context;
 }
 
-/* ---- a transport that knows its thread --------------------------------------------------------
- */
+/* ---- a transport that knows its thread ------------------------------------------------------- */
 
 typedef struct guarded {
     heed_transport inner;
@@ -124,8 +122,7 @@ static void guard(heed_transport *transport, void *user)
     transport->cancel = guarded_cancel;
 }
 
-/* ---- problems ---------------------------------------------------------------------------------
- */
+/* ---- problems -------------------------------------------------------------------------------- */
 
 /* Where rank 0 has no keys, of rows apart nobody, it runs nothing, and what its threads are called for is between
  * runs: at least so many times. */

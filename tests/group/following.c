@@ -8,8 +8,7 @@
 
 enum { RANKS = 3, CALLS = 7 };
 
-/* ---- a transport that is slow to look ---------------------------------------------------------
- */
+/* ---- a transport that is slow to look -------------------------------------------------------- */
 
 static heed_status (*quick_test)(void *user, heed_request *request, uint32_t *done, size_t *bytes,
                                  heed_error *why);
@@ -22,8 +21,7 @@ static heed_status slow_test(void *user, heed_request *request, uint32_t *done, 
     return quick_test(user, request, done, bytes, why);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static const ranks_way way[CALLS] = {{"ring", HEED_GROUP_RING, 0, 0, 0},
                                      {"all", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0, 0},

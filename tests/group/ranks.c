@@ -264,8 +264,7 @@ void rank_run(rank_call *r, const ranks_case *c, heed_context *context,
     heed_attn_release(plan);
 }
 
-/* ---- what all ranks say together --------------------------------------------------------------
- */
+/* ---- what all ranks say together ------------------------------------------------------------- */
 
 /* Where a rank has element [b, h, i] of an output: bytes, or -1 where it should not have it. */
 static int64_t place_of(const rank_call *r, const ranks_case *c, uint32_t rank, int which,
@@ -332,8 +331,7 @@ void rank_collect(const rank_call *call, ranks_case *c, uint32_t rank, kit_outco
             }
 }
 
-/* ---- against the oracle -----------------------------------------------------------------------
- */
+/* ---- against the oracle ---------------------------------------------------------------------- */
 
 typedef struct judge {
     ranks_case *c;

@@ -324,8 +324,7 @@ static void choices(heed_context *context)
     }
 }
 
-/* ---- two groups at once -----------------------------------------------------------------------
- */
+/* ---- two groups at once ---------------------------------------------------------------------- */
 
 typedef struct job {
     pthread_t thread;

@@ -12,7 +12,7 @@
 
 static const kit_way plainly = {.how = KIT_BY_WORKSPACE, .n_parts = 1, .garbage = 0};
 
-/* The problem as it is first run, and what came of it. */
+/* The problem as it is first run, and its results. */
 typedef struct base {
     kit_problem p;
     kit_result x;
@@ -30,7 +30,7 @@ static void end(base *first)
     kit_free(&first->p);
 }
 
-/* Runs spec another way and compares all of it. Returns 0 while the bits are the same. */
+/* Runs spec in another way and compares all results. Returns 0 if the bits are the same. */
 static int same(heed_context *context, const base *first, const kit_spec *spec, int side,
                 const kit_way *way, const char *what, kit_outcome *outcome)
 {
@@ -41,8 +41,7 @@ static int same(heed_context *context, const base *first, const kit_spec *spec, 
     return bad;
 }
 
-/* ---- who computes -----------------------------------------------------------------------------
- */
+/* ---- who computes ---------------------------------------------------------------------------- */
 
 static void threads(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
@@ -105,10 +104,10 @@ static void executors(const kit_env *env, const kit_case *c, kit_outcome *outcom
     end(&first);
 }
 
-/* ---- around the row's own problem -------------------------------------------------------------
- */
+/* ---- around the row's own problem ------------------------------------------------------------ */
 
-/* Sequence b of the first run against sequence at of another batch. */
+/* Compares sequence b of the first run with sequence `at` of another batch. Returns 0 if the bits
+ * are the same. */
 static int one_of(const kit_env *env, const base *first, const kit_spec *spec, uint32_t b,
                   uint32_t at, const char *what, kit_outcome *outcome)
 {
@@ -136,7 +135,7 @@ static void batches(const kit_env *env, const kit_case *c, kit_outcome *outcome)
         alone.kv_len = alone.sequence[0].kv_len;
         if (one_of(env, &first, &alone, b, 0, "a sequence alone", outcome))
             break;
-        /* Among others, in front of itself and of an empty one, in a wider tensor. */
+        /* The sequence twice in a batch, between another one and an empty one, in wider tensors. */
         moved.batch = 4;
         moved.q_len += 5;
         moved.kv_len += 29;
@@ -192,8 +191,9 @@ static void addresses(const kit_env *env, const kit_case *c, kit_outcome *outcom
     end(&first);
 }
 
-/* 0x1f80 is the default: all exceptions masked, to nearest. 0x8040: flush results and inputs to
- * zero; 0x6000: rounding; without 0x0280 invalid operations and divisions by zero trap. */
+/* States of MXCSR that a host may call us in. 0x1f80 is the default: all exceptions masked,
+ * rounding to nearest. 0x8040 flushes results and inputs to zero, 0x6000 holds the rounding mode,
+ * and without 0x0280 invalid operations and divisions by zero trap. */
 static void host_state(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     static const unsigned int state[] = {0x9fc0, 0x1fc0, 0x9f80, 0x3f80,
@@ -232,8 +232,7 @@ static void optional(const kit_env *env, const kit_case *c, kit_outcome *outcome
     end(&first);
 }
 
-/* ---- HEED_HAS_REPRODUCIBLE_CHUNKS -------------------------------------------------------------
- */
+/* ---- HEED_HAS_REPRODUCIBLE_CHUNKS ------------------------------------------------------------ */
 
 static void strides(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
@@ -245,14 +244,14 @@ static void strides(const kit_env *env, const kit_case *c, kit_outcome *outcome)
         for (uint32_t layout = KIT_BSHD; layout < KIT_LAYOUTS; layout++) {
             kit_spec spec = chunks.spec;
             spec.layout = layout;
-            if (layout != KIT_SHARED && layout != KIT_V_IN_K && /* other values */
+            if (layout != KIT_SHARED && layout != KIT_V_IN_K && /* which hold other values */
                 same(env->context, &first, &spec, GUARD_HIGH, &plainly, "other strides", outcome))
                 break;
         }
     end(&first);
 }
 
-/* Packed rows and pages hold the same problem. */
+/* The same problem in packed rows and in pages. */
 static void storages(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     static const uint32_t page_len[] = {1, 3, 16, 17, 64, 1000};
@@ -277,8 +276,9 @@ static void storages(const kit_env *env, const kit_case *c, kit_outcome *outcome
     end(&first);
 }
 
-/* Rows [row, row + n) of every sequence in a call of their own, against the whole. With grown != 0
- * the keys end where the last of these rows stands, as in a cache that grows. */
+/* Computes rows [row, row + n) of every sequence in a call of their own and compares them with the
+ * whole. With grown != 0 the keys end where the last of these rows stands, as in a cache that
+ * grows. */
 static int chunk(const kit_env *env, const base *first, int32_t row, int32_t n, int grown,
                  uint32_t layout, uint32_t storage, kit_outcome *outcome)
 {
@@ -326,7 +326,7 @@ static void chunked(const kit_env *env, const kit_case *c, kit_outcome *outcome)
     end(&first);
 }
 
-/* The same on caches in pages, whole prefill being contiguous. */
+/* The same with caches in pages, against a whole prefill in contiguous memory. */
 static void chunked_pages(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     static const int32_t length[] = {1, 7, 16, 33};
@@ -344,8 +344,7 @@ static void chunked_pages(const kit_env *env, const kit_case *c, kit_outcome *ou
     end(&first);
 }
 
-/* ---- the list ---------------------------------------------------------------------------------
- */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 const kit_bits_check kit_bits_checks[KIT_BITS_CHECKS] = {{"threads", threads},
                                                          {"parts", parts},
@@ -411,10 +410,10 @@ static const struct {
      1,
      1500,
      {.features = HEED_HAS_LSE, .storage = KIT_PAGED, .page_len = 16, .layout = KIT_BSHD}},
-    /* Of dims for which backends take several kv heads at once. */
+    /* Dims for which backends take several kv heads at once. */
     {"decode_heads", 1, 2309, {.qk_dim = 64, .layout = KIT_BSHD}},
     {"paged_heads", 5, 1500, {.qk_dim = 64, .storage = KIT_PAGED, .page_len = 16}},
-    /* Windows that begin on both sides of key 512, scores that rise behind it. */
+    /* Windows that begin on both sides of key 512, and scores that rise after it. */
     {"rising_window",
      40,
      1100,
@@ -445,7 +444,7 @@ void kit_bits_cases(kit_list *list)
                 kit_case c = {.run = kit_bits_checks[k].run, .spec = problems[n].spec};
                 kit_spec *s = &c.spec;
                 int32_t rows = (int32_t)problems[n].rows, keys = (int32_t)problems[n].keys;
-                int late = s->values >= KIT_STEPS; /* for what cuts rows into tiles and groups */
+                int late = s->values >= KIT_STEPS; /* only where tiles hold other rows */
                 if (late && kit_bits_checks[k].run != chunked &&
                     kit_bits_checks[k].run != batches &&
                     !(kit_bits_checks[k].run == chunked_pages && type == HEED_BF16))

@@ -16,7 +16,7 @@ extern const kit_bits_check kit_bits_checks[KIT_BITS_CHECKS];
 /** Three sequences of different lengths and offsets. */
 void kit_bits_sequences(kit_spec *s, int32_t rows, int32_t keys);
 
-/** bits_codes.c: those of keys and values in codes; a part of kit_bits_cases. */
+/** Adds the cases of keys and values in codes (bits_codes.c); kit_bits_cases calls it. */
 void kit_bits_codes_cases(kit_list *list);
 
 #endif

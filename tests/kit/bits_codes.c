@@ -1,5 +1,6 @@
-/* The numerics contract of keys and values in codes: every check of bits.c with every format, and every
- * way in which scales lie that means the same in any storage: groups of keys begin anew with a page. */
+/* The numerics contract of keys and values in codes: the checks of bits.c over all formats and over
+ * all kinds of scales that mean the same in any storage. Scales of groups of keys are left out,
+ * because such groups begin anew with each page. */
 #include "bits.h"
 #include "cases.h"
 

@@ -15,7 +15,8 @@
 
 enum { BATCH = 3, HEADS = 2, QK = 5, V = 3, LEN = 9, CAPACITY = 26, PACKED_ROWS = 24 };
 enum { FORM_PLAIN, FORM_TOKEN_MAJOR, FORM_PACKED, FORM_ODD, FORM_NO_V, FORMS };
-/* Where the scales of codes come from: none, one for all, one for each group of dims and keys, fresh. */
+/* The scales of codes: none, one for all, one for each group of dims and keys, or one for each row
+ * that heed_kv_append computes itself (fresh). */
 enum { SCALES_NONE, SCALES_ONE, SCALES_GROUPS, SCALES_FRESH, SCALES };
 enum { KEY_GROUP = 3, MOST_DIM = 96 };
 
@@ -52,7 +53,8 @@ static void noise(guard_buffer *buffer, uint64_t seed)
         buffer->data[i] = (unsigned char)(kit_hash(seed, (int64_t)i) >> 7);
 }
 
-/* Of a row that becomes codes, or is transformed: whole blocks, but not all of its groups are whole. */
+/* The dim of a row. Rows that become codes or are transformed (by_blocks) have whole blocks, but
+ * their last group of scales is a partial one. */
 static int64_t dim_of(uint32_t cache_type, int by_blocks, int is_v)
 {
     const int64_t len = heed_block_len(cache_type);
@@ -90,7 +92,7 @@ static int make(appending *a, int form, uint32_t type, uint32_t cache_type, uint
         if (n < 2)
             guard_read_only(&a->buffer[n]);
     }
-    for (int64_t i = 0; i < BATCH * pages; i++) /* from the last page on, two of them nobody's */
+    for (int64_t i = 0; i < BATCH * pages; i++) /* downwards from the last: pages 0, 1 are unused */
         a->table[i] = (int32_t)(n_pages - 1 - i);
     a->args =
         (heed_kv_append_args){.struct_size = sizeof a->args,
@@ -121,7 +123,7 @@ static int make(appending *a, int form, uint32_t type, uint32_t cache_type, uint
     return 0;
 }
 
-/* What the caches should hold, by the definition. */
+/* Writes into image what a cache should hold, by the definition. */
 static void expect(const appending *a, int which, unsigned char *image)
 {
     const heed_kv_append_args *g = &a->args;
@@ -147,7 +149,7 @@ static void expect(const appending *a, int which, unsigned char *image)
                 }
 }
 
-/* NaN in another type: any NaN will do; so do not compare its bits. */
+/* A NaN that is converted may become any NaN of the other type, so its bits are not compared. */
 static int same_or_nan(uint32_t type, const unsigned char *got, const unsigned char *want,
                        size_t bytes)
 {
@@ -197,10 +199,9 @@ static void writes(const kit_env *env, const kit_case *c, kit_outcome *outcome)
             }
 }
 
-/* ---- codes ------------------------------------------------------------------------------------
- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 
-/* Scales and zeros for both caches; those that are to be fresh begin as noise. */
+/* Adds scales and zeros for both caches. Fresh ones, which the call writes, begin as noise. */
 static int add_scales(appending *a, int scales, int side)
 {
     heed_kv_append_args *g = &a->args;
@@ -240,7 +241,7 @@ static int add_scales(appending *a, int scales, int side)
     return 0;
 }
 
-/* A row as it is to be stored: transformed where that is asked for. */
+/* Reads a row into x as it is to be stored: transformed where that is asked for. */
 static void stored_row(const appending *a, int which, int64_t from, float *x)
 {
     const heed_kv_append_args *g = &a->args;
@@ -262,7 +263,7 @@ static void stored_row(const appending *a, int which, int64_t from, float *x)
         heed_hadamard(&transform);
 }
 
-/* What the cache should hold, and its scales and zeros, by formats.h. */
+/* Writes what a cache, its scales and its zeros should hold, by heed/formats.h. */
 static void expect_codes(const appending *a, int which, unsigned char *image, unsigned char *scale,
                          unsigned char *zero)
 {
@@ -330,7 +331,7 @@ static void writes_one(const kit_case *c, int form, uint32_t page_len, int scale
         kit_fail(outcome, "out of memory");
         return;
     }
-    if (hadamard && (hadamard == 1 || a.args.v_dim)) { /* of keys or of values */
+    if (hadamard && (hadamard == 1 || a.args.v_dim)) { /* 1: of keys, 2: of values */
         a.args.hadamard = heed_block_len(type) > 4 ? 16 : 4;
         a.args.options |= hadamard == 1 ? HEED_APPEND_HADAMARD_K : HEED_APPEND_HADAMARD_V;
     }
@@ -338,7 +339,7 @@ static void writes_one(const kit_case *c, int form, uint32_t page_len, int scale
     for (int n = 2; n < 8; n++) {
         image[n] = malloc(a.buffer[n].bytes + 1);
         whole &= image[n] != NULL;
-        if (image[n] && a.buffer[n].bytes) /* memcpy wants an address for none, too */
+        if (image[n] && a.buffer[n].bytes) /* memcpy needs an address even for 0 bytes */
             memcpy(image[n], a.buffer[n].data, a.buffer[n].bytes);
     }
     for (int s = 0; s < (a.args.v_dim ? 2 : 1) && whole; s++)
@@ -377,10 +378,10 @@ static void writes_codes(const kit_env *env, const kit_case *c, kit_outcome *out
                     writes_one(c, form, page_len[n], scales, hadamard, outcome);
 }
 
-/* ---- mistakes ---------------------------------------------------------------------------------
- */
+/* ---- mistakes -------------------------------------------------------------------------------- */
 
-/* In a paged, packed call and in contiguous ones, with values and without. */
+/* Makes every mistake in paged, packed calls and in contiguous ones with and without values; each
+ * mistake has to exist in at least one of these calls. */
 static void refuses(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     (void)env;

@@ -1,5 +1,5 @@
-/* What a caller of heed_kv_append and heed_rotary may get wrong: each mistake has to come back with its
- * status, a sentence that names the argument, and nothing written. */
+/* What a caller of heed_kv_append and heed_rotary may get wrong: each mistake has to come back with
+ * its status and a sentence that names the argument, and nothing may be written. */
 #include "cache_errors.h"
 
 #include "mistake.h"
@@ -9,14 +9,14 @@
 
 enum { MOST_ENTRIES = 1 << 14 }; /* of a block table */
 
-/* A good call, for a mistake to be made in; its lists are its own. */
+/* A good call, for a mistake to be made in; `list` holds a list that the mistake changes. */
 typedef struct call {
     heed_kv_append_args append;
     heed_rotary_args rotary;
     int32_t list[KIT_MAX_BATCH];
 } call;
 
-/* What a call has. KNOWN: it is one of the kit's cases. */
+/* What a call has, as bits. KNOWN: it is one of the kit's cases. */
 enum { KNOWN = 1, PAGES = 2, PACKED = 4, VALUES = 8, ROWS = 16, STYLE = 32 };
 
 /* clang-format off */
@@ -29,8 +29,7 @@ enum { KNOWN = 1, PAGES = 2, PACKED = 4, VALUES = 8, ROWS = 16, STYLE = 32 };
 #define BAD_TYPES KIT_BAD_TYPES, KIT_CODES
 /* clang-format on */
 
-/* ---- append -----------------------------------------------------------------------------------
- */
+/* ---- append ---------------------------------------------------------------------------------- */
 
 enum { K, K_CACHE, V, V_CACHE };
 
@@ -133,7 +132,8 @@ static const char *bad_page(void *of, int arg, uint32_t pick)
     return word;
 }
 
-/* A call whose keys become codes, with scales that it then lacks, that are too few or of no use. */
+/* Mistakes in the scales of a call whose keys become codes: they are missing, too few, or given
+ * where they mean nothing. */
 enum {
     NO_SCALE,
     NO_ZERO,
@@ -150,7 +150,7 @@ enum {
     NO_TYPE
 };
 
-/* Makes one of them in a call whose scales are good. */
+/* Makes one of these mistakes in a call whose scales are good. */
 static void spoil_scales(heed_kv_append_args *a, int arg, uint32_t pick, float *some)
 {
     heed_quant_out *q = &a->k_quant;
@@ -225,7 +225,7 @@ static const char *bad_scales(void *of, int arg, uint32_t pick)
     a->options = HEED_APPEND_FRESH_SCALES;
     a->k_quant = good;
     spoil_scales(a, arg, pick, some);
-    if (arg == OF_Q) { /* rows of whole blocks; where they lie is never asked */
+    if (arg == OF_Q) { /* rows of whole blocks; the memory is never touched */
         a->k_cache.stride[0] = a->k_cache.stride[1] = a->k_cache.stride[2] = 32;
         a->k_cache.stride[3] = 1;
     }
@@ -341,8 +341,7 @@ int kit_append_refuses(const heed_kv_append_args *args, int known, size_t which,
     return word != NULL;
 }
 
-/* ---- rotary -----------------------------------------------------------------------------------
- */
+/* ---- rotary ---------------------------------------------------------------------------------- */
 
 enum { X, Y };
 
@@ -384,7 +383,7 @@ static const char *far_positions(void *of, int arg, uint32_t pick)
 static const char *starts_below_0(void *of, int arg, uint32_t pick)
 {
     call *c = of;
-    const int packed = c->rotary.starts != NULL; /* else there are no rows for them besides */
+    const int packed = c->rotary.starts != NULL; /* else args.rows is missing, too */
     (void)arg;
     (void)pick;
     for (int b = 0; b < KIT_MAX_BATCH; b++)

@@ -9,9 +9,10 @@
 size_t kit_append_mistakes(void);
 size_t kit_rotary_mistakes(void);
 
-/** Makes mistake `which`, one of its kinds by `pick`, in a good call of up to KIT_MAX_BATCH sequences,
- * where it exists there: the call has to be refused. Caches and y are read-only, so that a write is a
- * crash. `known`: the call is that of the kit's own case. Returns whether it was made. */
+/** Makes mistake `which` in a good call of up to KIT_MAX_BATCH sequences, if that call can have it;
+ * `pick` chooses among its kinds. The call has to be refused. The caller makes caches and y
+ * read-only, so that a write is a crash. `known`: the call is that of the kit's own case. Returns
+ * whether the mistake was made. */
 int kit_append_refuses(const heed_kv_append_args *args, int known, size_t which, uint32_t pick,
                        kit_outcome *outcome);
 int kit_rotary_refuses(const heed_rotary_args *args, int known, size_t which, uint32_t pick,

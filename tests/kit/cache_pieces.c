@@ -1,4 +1,4 @@
-/* That a sequence which comes through a cache in pieces gives what it gives at once, bit for bit. */
+/* Shows that sequences which come through a cache in pieces give the same bits as at once. */
 #include "cache_pieces.h"
 
 #include "random.h"
@@ -22,7 +22,7 @@ typedef struct growing {
     uint32_t type; /* of the cache */
 } growing;
 
-/* Puts now[b] tokens of each sequence side by side. Returns the most of a sequence. */
+/* Puts now[b] tokens of each sequence b behind each other. Returns the largest now[b]. */
 static int32_t pack(growing *g)
 {
     int32_t at = 0, most = 0;
@@ -119,7 +119,7 @@ static heed_status step(heed_context *context, growing *g)
     return status;
 }
 
-/* All three sequences through a cache that begins as NaN, in the given kind of pieces. */
+/* Takes all three sequences through a cache that begins as NaN, in the given kind of pieces. */
 static heed_status grow(heed_context *context, growing *g, int paged, int pieces)
 {
     heed_status status = HEED_OK;
@@ -134,7 +134,7 @@ static heed_status grow(heed_context *context, growing *g, int paged, int pieces
             int n = pieces == 0   ? TOKENS - b * 20 /* at once */
                     : pieces == 1 ? 1
                     : pieces == 2 ? 16 + b
-                                  : (int)(kit_next(&random) % (b == 1 ? 2 : 9)); /* of all ages */
+                                  : (int)(kit_next(&random) % (b == 1 ? 2 : 9)); /* mixed */
             int rest = TOKENS - b * 20 - g->there[b];
             g->now[b] = n < rest ? n : rest;
             left += rest;

@@ -39,7 +39,7 @@ typedef struct kit_list {
 /** Adds a case; its seed is a function of its name. */
 void kit_add(kit_list *list, const kit_case *c);
 
-/** Says what went wrong; the first failure of a case stays. Returns KIT_FAILED. */
+/** Says what went wrong; the first failure of a case is kept. Returns KIT_FAILED. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif
@@ -48,8 +48,7 @@ int kit_fail(kit_outcome *outcome, const char *format, ...);
 /** Takes the status of a call that may be refused. Returns 0 if it was HEED_OK. */
 int kit_status(kit_outcome *outcome, heed_status status, const char *sentence, const char *call);
 
-/** A context for the backend of env with so many threads (0: the default), or NULL with a failure.
- */
+/** A context for env's backend with n_threads threads (0: the default); NULL after a failure. */
 heed_context *kit_context(const kit_env *env, uint32_t n_threads, const heed_executor *executor,
                           kit_outcome *outcome);
 

@@ -164,7 +164,7 @@ static const named_spec features[] = {
 };
 /* clang-format on */
 
-/* Every subset of the optional outputs, at every stage, on a problem where they differ. */
+/* Every subset of the optional outputs, at every stage, on a problem where the stages differ. */
 static void add_outputs(kit_list *list)
 {
     static const char *const stage[] = {"", "_raw", "_softcapped", "_biased"};
@@ -300,7 +300,7 @@ void kit_feature_cases(kit_list *list)
         kit_add_types(list, "feature", features[n].name, &spec, 1);
         if (spec.q_len)
             continue;
-        /* The same with one row a sequence: another query class, often another kernel. */
+        /* The same with one row per sequence, which is often another kernel's. */
         spec.q_len = 1;
         spec.kv_len = 53;
         snprintf(decode, sizeof decode, "%s_decode", features[n].name);

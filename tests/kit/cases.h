@@ -25,15 +25,15 @@ void kit_linear_cases(kit_list *list);      /* linear_cases.c: linear layers aga
 void kit_linear_bits_cases(kit_list *list); /* linear_bits.c: their numerics contract */
 void kit_linear_error_cases(kit_list *list); /* linear_errors.c: what they refuse, and how */
 
-/** The pairwise cases that bring a value of an option that none before them had: the first one
- * after row `after` (-1: of all), as a specification without types. Returns its row, or -1 at the
- * end. */
+/** Walks those pairwise cases that bring a value of an option which no case before them had. Writes
+ * the specification, without types, of the first one after row `after` (-1: from the start).
+ * Returns its row, or -1 at the end. */
 int kit_each_value(int after, kit_spec *spec);
 
 /** A short name of a layout. */
 const char *kit_layout_name(uint32_t layout);
 
-/** How many pairs of option values the pairwise cases cover, of how many that go together. */
+/** Counts the pairs of option values that go together, and those that the pairwise cases cover. */
 void kit_coverage(int *covered, int *pairs);
 
 /** Prints how many pairs of option values the pairwise cases cover. */
@@ -42,8 +42,7 @@ void kit_print_coverage(void);
 /** Fills in what a case did not choose: 2 sequences, 4 heads over 2, 19 rows, 37 keys, dims 24. */
 void kit_complete(kit_spec *spec);
 
-/** Adds group/what/type for f32, f16 and bf16, all tensors of one type (bias_type as it is if set).
- */
+/** Adds group/what/type for f32, f16 and bf16, all tensors of one type (a bias_type is kept). */
 void kit_add_types(kit_list *list, const char *group, const char *what, const kit_spec *spec,
                    int quick);
 

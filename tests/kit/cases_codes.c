@@ -1,6 +1,7 @@
-/* Cases of keys and values in codes: every format beside every other, what shares a scale and where scales
- * lie, every option and storage, the int8 accuracy. Hidden codes and scales and odd numbers are
- * cases_codes_values.c's, pairs of all of it pairwise.c's, bits bits_codes.c's. See cases.h. */
+/* Cases of keys and values in codes: every format beside every other, what shares a scale and where
+ * scales lie, every option and storage, the accuracies. Hidden codes and scales and odd numbers are
+ * in cases_codes_values.c, pairs of options in pairwise.c, the bits in bits_codes.c. See
+ * cases.h. */
 #include "cases_codes.h"
 #include "cases.h"
 #include "decode.h"
@@ -29,7 +30,7 @@ void kit_codes_add(kit_list *list, const char *what, const kit_spec *spec, int q
     kit_add(list, &c);
 }
 
-/* Scales that go by the case, so that over the formats all kinds come. */
+/* Chooses the scales by n, so that all kinds come up over the formats. */
 static void scale_by(kit_spec *s, uint32_t n)
 {
     s->k_scales = (kit_scales){1 + n % (KIT_SCALES - 1), n / 2 % 2};
@@ -52,8 +53,7 @@ void kit_codes_dims(kit_spec *s, uint32_t n)
     s->v_dim = dims[n % COUNT(dims)][1];
 }
 
-/* ---- every format -----------------------------------------------------------------------------
- */
+/* ---- every format ---------------------------------------------------------------------------- */
 
 static void add_formats(kit_list *list)
 {
@@ -79,7 +79,7 @@ static void add_formats(kit_list *list)
             }
 }
 
-/* Rows of other lengths than whole vectors, blocks and groups, up to long ones. */
+/* Dims that are no whole vectors, blocks or groups, and long rows. */
 static void add_dims(kit_list *list)
 {
     static const uint32_t dims[][2] = {{1, 1},     {2, 3},     {3, 2},    {20, 33},  {33, 20},
@@ -104,8 +104,7 @@ static void add_dims(kit_list *list)
             }
 }
 
-/* ---- scales -----------------------------------------------------------------------------------
- */
+/* ---- scales ---------------------------------------------------------------------------------- */
 
 static void add_scales(kit_list *list)
 {
@@ -154,7 +153,7 @@ static void add_scales(kit_list *list)
                     kit_codes_types(&s, f, kind % 2 ? f : HEED_I8 + (f - HEED_I8 + 1 + n % 3) % 4,
                                     n + kind);
                     s.k_scales = s.v_scales = (kit_scales){kind, zeros};
-                    if (kind == KIT_SCALES_NONE) { /* codes are numbers then: not too large ones */
+                    if (kind == KIT_SCALES_NONE) { /* codes are the values then, and large ones */
                         s.features |= HEED_HAS_SCALE;
                         s.scale = 1e-3F;
                         s.values = n % 2 ? KIT_SPREAD : KIT_NORMAL;
@@ -166,8 +165,7 @@ static void add_scales(kit_list *list)
                 }
 }
 
-/* ---- every option -----------------------------------------------------------------------------
- */
+/* ---- every option ---------------------------------------------------------------------------- */
 
 /* clang-format off: tables */
 typedef struct option {
@@ -258,7 +256,7 @@ static const option options[] = {
       .lens = KIT_LENS_BOTH,
       .batch = 4,
       .layout = KIT_BSHD}},
-    /* Several chunks of keys, several kv heads of a tile, and pages that nobody may touch. */
+    /* Several chunks of keys, several kv heads of a tile, and pages that no row may touch. */
     {"long",
      {.q_len = 17,
       .kv_len = 700,
@@ -315,7 +313,8 @@ static const option *option_of(const char *name)
     return of;
 }
 
-/* Beside each format as k, v of another one; half of them with plain values of k or v. */
+/* Every option with each format for k and another for v, which is f32, f16 or bf16 in 3 cases of
+ * FORMATS + 3. */
 static void add_options(kit_list *list)
 {
     for (uint32_t n = 0; n < COUNT(options); n++)
@@ -339,8 +338,7 @@ static void add_options(kit_list *list)
             }
 }
 
-/* ---- other accuracies -------------------------------------------------------------------------
- */
+/* ---- other accuracies ------------------------------------------------------------------------ */
 
 static void add_accuracies(kit_list *list)
 {
@@ -354,7 +352,7 @@ static void add_accuracies(kit_list *list)
                  n++) {
                 kit_spec s = n < 2 ? (kit_spec){.batch = 2} : option_of(beside[n - 2])->spec;
                 char what[64];
-                const int q = f == FORMATS; /* k is not of codes: no int8 there */
+                const int q = f == FORMATS; /* k is no codes: int8 means nothing then */
                 s.accuracy = accuracy;
                 s.features |= HEED_HAS_LSE;
                 kit_codes_types(

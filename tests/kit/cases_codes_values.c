@@ -1,4 +1,4 @@
-/* Cases of keys and values in codes: what nobody may see of codes and scales, and odd numbers. */
+/* Cases of keys and values in codes: codes and scales that no row may see, and odd numbers. */
 #include "cases_codes.h"
 
 #include <stdio.h>
@@ -65,7 +65,7 @@ static void add_hidden(kit_list *list)
                 if (decode)
                     s.q_len = 1;
                 kit_codes_types(&s, FIRST + f, FIRST + (f + n) % FORMATS, n + f);
-                /* A scale that a hidden key has to itself may be anything too. */
+                /* Scales that belong to a hidden key alone may be anything, too. */
                 s.k_scales.kind = (n + f) % 2 ? KIT_SCALES_TOKEN : KIT_SCALES_GROUPS;
                 s.v_scales.kind = (n + f) % 3 ? KIT_SCALES_IN_LINE : KIT_SCALES_PAIRS;
                 s.k_scales.zeros = s.v_scales.zeros = 1;
@@ -119,7 +119,7 @@ static void add_values(kit_list *list)
                     s.q_len = 1;
                 kit_codes_types(&s, FIRST + f, FIRST + (f + 3 * n) % FORMATS, n + f);
                 kit_codes_dims(&s, n);
-                if (n < 9) { /* of which a key has its own */
+                if (n < 9) { /* kinds of which each key has its own */
                     s.k_scales.kind = f % 2 ? KIT_SCALES_TOKEN : KIT_SCALES_GROUPS;
                     s.v_scales.kind = f % 3 ? KIT_SCALES_IN_LINE : KIT_SCALES_TOKEN;
                 }

@@ -92,8 +92,7 @@ static void add_lengths(kit_list *list)
             }
 }
 
-/* Many keys, so that they are cut into chunks and merged; some chunks hold nothing for some rows.
- */
+/* Many keys, which are cut into chunks and merged; some chunks hold nothing for some rows. */
 static void add_long(kit_list *list)
 {
     static const struct {
@@ -265,7 +264,7 @@ static const struct {
       .bias_kind = KIT_BIAS_INF}},
     {"mask_causal",
      {.features = HEED_HAS_MASK | CAUSAL, BOTTOM, .mask_form = 7, .lens = KIT_LENS_KV}},
-    /* Planes of many pages, most of which are taken away. */
+    /* Planes of many memory pages, most of which are unmapped for the run. */
     {"unmapped_past_kv_lens",
      {.lens = KIT_LENS_KV, .batch = 3, .kv_len = 400, .q_len = 7, .qk_dim = 64, .v_dim = 64}},
     {"unmapped_below_window",
@@ -303,7 +302,7 @@ static const struct {
      {.lens = KIT_LENS_Q, .batch = 3, .q_len = 150, .kv_len = 11, .qk_dim = 64, .v_dim = 64}},
 };
 
-/* What may not be seen, by every way to hide it, holding every kind of poison. */
+/* Memory that no row may see, hidden in every way and holding every kind of poison. */
 static void add_hidden(kit_list *list)
 {
     static const char *const poison[] = {"nan", "inf", "noise"};

@@ -1,6 +1,6 @@
-/* Cases of masks with structure: every kind of ranges and key blocks alone, in its forms, beside every
- * value of every other option and every storage; and each of them against the same mask written out as
- * bytes, bit for bit. See cases.h. */
+/* Cases of masks with structure: every kind of ranges and key blocks alone, in its forms, beside
+ * every value of every other option and every storage; and each of them against the same mask
+ * written out as bytes, bit for bit. See cases.h. */
 #include "cases.h"
 #include "run.h"
 
@@ -74,7 +74,7 @@ static void add_kinds(kit_list *list)
             spec.kv_len = shapes[k].kv_len;
             snprintf(name, sizeof name, "%s%s", kinds[n].name, shapes[k].name);
             kit_add_types(list, "masks", name, &spec, shapes[k].quick);
-            /* Every optional output; another set of dims, which other kernels like. */
+            /* With every optional output, and dims that are other kernels'. */
             spec.features |= HEED_HAS_WEIGHTS | HEED_HAS_SCORES;
             spec.scores_stage = HEED_SCORES_RAW + n % 3;
             spec.qk_dim = n % 2 ? 64 : 128;
@@ -84,7 +84,7 @@ static void add_kinds(kit_list *list)
         }
 }
 
-/* Long caches, cut into chunks, of several heads beside each other. */
+/* Long caches, which are cut into chunks, with several heads beside each other. */
 static void add_long(kit_list *list)
 {
     for (size_t n = 0; n < COUNT(kinds); n++)
@@ -107,7 +107,7 @@ static void add_long(kit_list *list)
         }
 }
 
-/* Beside the values of every other option, and every storage. */
+/* Some kinds beside the values of every other option, and every storage. */
 static void add_pairs(kit_list *list)
 {
     static const struct {
@@ -149,8 +149,7 @@ static void add_pairs(kit_list *list)
     }
 }
 
-/* ---- as a mask of bytes -----------------------------------------------------------------------
- */
+/* ---- as a mask of bytes ---------------------------------------------------------------------- */
 
 /* Do this backend's blocks of keys begin at the same keys whatever the rows see? */
 static int has_fixed_blocks(const kit_env *env, const kit_spec *spec)
@@ -172,9 +171,9 @@ static int has_fixed_blocks(const kit_env *env, const kit_spec *spec)
     return heed_attn_supported(env->context, &d, &why) == HEED_OK;
 }
 
-/* The same problem with its lists as a bool mask: the same bits, since what a row does not see may not
- * change them. A backend whose blocks begin where the first row sees a key is held to the oracle both
- * times instead. */
+/* The same problem with its lists as a bool mask gives the same bits, since what a row does not see
+ * may not change them. A backend whose blocks of keys begin where the first row sees one sums in
+ * another order then; it is held to the oracle with both forms instead. */
 static void run_twin(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     kit_twice t = {.spec = {c->spec, c->spec},
@@ -219,8 +218,9 @@ static void add_twins(kit_list *list)
 
 /* ---- memory ----------------------------------------------------------------------------------- */
 
-/* What a plan wants of memory for 16 times the rows and 16 times the keys: far from 256 times as much,
- * and the whole of it far from a bit for each row and key, which would be half a GiB. */
+/* The workspace of a plan may not grow with rows times keys: for 16 times the rows and 16 times the
+ * keys it may be at most 8 times as large (not 256), and at most 16 MiB, where a bit for each row
+ * and key would take half a GiB. */
 static void run_workspace(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     size_t bytes[2];

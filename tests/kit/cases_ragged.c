@@ -1,6 +1,6 @@
-/* Cases of packed rows and pages: they name memory, and do not change a problem. Every storage with
- * the options that look at memory, page lengths around the kernels' block sizes, and every value of
- * every other option beside every storage. See cases.h. */
+/* Cases of packed rows and pages, which say where rows lie and do not change a problem: every
+ * storage with the options that look at memory, page lengths around the kernels' block sizes, and
+ * every value of every other option beside every storage. See cases.h. */
 #include "cases.h"
 #include "run.h"
 
@@ -71,7 +71,7 @@ static const struct {
       .poison = KIT_POISON_NOISE,
       .lens = KIT_LENS_BOTH,
       .batch = 4}},
-    /* Several key chunks, and whole memory pages of the pools that nobody may touch. */
+    /* Several key chunks, and whole memory pages of the pools that no row may touch. */
     {"long",
      {.features = HEED_HAS_LSE | HEED_HAS_CAUSAL,
       BOTTOM,
@@ -114,7 +114,7 @@ static void add_storages(kit_list *list)
             }
 }
 
-/* Where tokens lie differently, rows and pages do. */
+/* Every layout of tokens, which is the layout of packed rows and of the rows of a page, too. */
 static void add_layouts(kit_list *list)
 {
     for (size_t how = 2; how < COUNT(stored); how += how == 2 ? 3 : 2)
@@ -137,8 +137,7 @@ static void add_layouts(kit_list *list)
             }
 }
 
-/* Beside the values of every other option: those rows of the pairwise cases that bring a new one.
- */
+/* Beside the values of every other option: the rows of the pairwise cases that bring a new one. */
 static void add_pairs(kit_list *list)
 {
     for (size_t how = 0; how < COUNT(stored); how++) {

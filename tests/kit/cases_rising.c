@@ -1,9 +1,9 @@
 /* Cases whose scores rise late: at the boundaries of blocks and chunks of keys, beside them and in
- * the middle, for some rows of a tile beside others for which they do not, and that see nothing of a
- * block. What a kernel has kept by then (a reference, sums, an output half done) was made for other
- * sizes, and has to be brought over once and only once. Weights go by 2^3 to 2^12, which rows whose
- * scores stay where they are see in full, and by up to 2^4096. With them random problems whose scores
- * have standard deviations of 1 to 30. See cases.h. */
+ * the middle, for some rows of a tile and not for others, some of which see nothing of a block.
+ * What a kernel has kept by then (a reference, sums, an output half done) was made for smaller
+ * scores and has to be rescaled once and only once. A rise multiplies weights by 2^3 to 2^12, so
+ * that a result still shows the keys before it, or by up to 2^4096. With them come random problems
+ * whose scores have standard deviations of 1 to 30. See cases.h. */
 #include "cases.h"
 #include "random.h"
 #include "run.h"
@@ -94,7 +94,8 @@ static const struct {
       {"small", {SIZE(12, 60, 24), HEADS(4, 4), .features = CAUSAL, BOTTOM, .batch = 3}},
 };
 
-/* Each shape with every third of these; f32 and f16, in which fewer paths differ, with fewer. */
+/* Each shape runs with every third of these in bf16, and in f32 and f16, in which fewer paths
+ * differ, with every seventh. */
 static const struct {
     const char *name;
     uint32_t values;
@@ -136,7 +137,7 @@ static void add_shape(kit_list *list, const char *shape, const kit_spec *like, s
         }
 }
 
-/* Random problems: what is in them goes by their number, their values by the seed as ever. */
+/* Random problems: their number says what is in them, the seed their values, as in other cases. */
 static void add_spread(kit_list *list)
 {
     static const float deviation[] = {1, 2, 3, 4, 6, 8, 12, 30};

@@ -91,7 +91,7 @@ static void check_row(void *user, const reference_problem *p, const reference_ro
     }
 }
 
-/* Whether anything but the elements of the outputs has been written. */
+/* Fails if anything but the elements of the outputs has been written. */
 void kit_check_memory(kit_problem *p, kit_outcome *outcome)
 {
     static const char *const name[KIT_TENSORS] = {
@@ -115,7 +115,7 @@ void kit_open(kit_problem *p)
             guard_open(&p->buffer[n]);
 }
 
-/* Returns how many times as large as rounding explains the errors of out are, squared. */
+/* Returns the square of: the errors of out over what rounding explains, both as L2 norms. */
 static double check_elements(kit_problem *p, kit_outcome *outcome)
 {
     size_t keys = (size_t)p->spec.kv_len + 1, dims = p->spec.v_dim;
@@ -126,7 +126,8 @@ static double check_elements(kit_problem *p, kit_outcome *outcome)
         kit_fail(outcome, "out of memory");
         return 0;
     }
-    if (p->spec.lists && p->spec.q_len > 70 && !p->reference.every) { /* as lists have many of these */
+    /* Lists have many cases of so many rows: two of every eight rows are enough. */
+    if (p->spec.lists && p->spec.q_len > 70 && !p->reference.every) {
         p->reference.every = 8;
         p->reference.some = 2;
     }
@@ -215,7 +216,7 @@ void kit_conform(const kit_env *env, const kit_case *c, kit_outcome *outcome)
         .way = {{.how = KIT_BY_WORKSPACE, .n_parts = 1, .garbage = 0xa5}, other[(choice >> 1) & 3]},
         .side = GUARD_HIGH,
         .check = kit_check};
-    if (choice & 1) /* half of the time without the optional outputs: the same bits */
+    if (choice & 1) /* half of the cases run again without the optional outputs: the same bits */
         kit_without_optional(&t.spec[1]);
     kit_conform_twice(env->context, &t, outcome);
 }

@@ -41,8 +41,7 @@ static const char help[] =
     "  --list              print the names of the cases, run nothing\n"
     "Exit status: 0 if nothing failed; 1 if a case failed or none ran; 2 for bad usage.\n";
 
-/* ---- what the cases use -----------------------------------------------------------------------
- */
+/* ---- what the cases use ---------------------------------------------------------------------- */
 
 int kit_fail(kit_outcome *outcome, const char *format, ...)
 {
@@ -87,8 +86,7 @@ heed_context *kit_context(const kit_env *env, uint32_t n_threads, const heed_exe
     return context;
 }
 
-/* ---- arguments --------------------------------------------------------------------------------
- */
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 static int usage(const char *format, const char *what)
 {
@@ -193,8 +191,7 @@ static int wanted(const arguments *o, const kit_case *c)
     return match;
 }
 
-/* ---- the run ----------------------------------------------------------------------------------
- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 /* A kernel that fails its trial is not chosen, and the cases pass on others: that is a failure too. */
 static void check_trials(const kit_env *env, kit_report *report)

@@ -169,8 +169,7 @@ void kit_fill_block(kit_problem *p, int which, int64_t b, int64_t g, int64_t j, 
     }
 }
 
-/* ---- as numbers -------------------------------------------------------------------------------
- */
+/* ---- as numbers ------------------------------------------------------------------------------ */
 
 /* What the two parts are together of which a number is the difference: a code and its zero, or what a
  * block adds to all of its codes. */

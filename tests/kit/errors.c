@@ -27,8 +27,7 @@ size_t kit_mistakes(void)
     return kit_n_desc_mistakes + kit_n_args_mistakes;
 }
 
-/* ---- what comes back --------------------------------------------------------------------------
- */
+/* ---- what comes back ------------------------------------------------------------------------- */
 
 /* The call has failed: was it for the reason that it should, and did it leave the outputs alone? */
 static void judge(const kit_mistake *m, const char *word, kit_problem *p, const char *call,
@@ -112,8 +111,7 @@ int kit_refuses(heed_context *context, kit_problem *p, size_t which, uint32_t pi
     return word != NULL;
 }
 
-/* ---- the cases --------------------------------------------------------------------------------
- */
+/* ---- the cases ------------------------------------------------------------------------------- */
 
 static kit_spec good_problem(uint64_t features)
 {

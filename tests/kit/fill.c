@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- lengths, offsets, slopes, sinks ----------------------------------------------------------
- */
+/* ---- lengths, offsets, slopes, sinks --------------------------------------------------------- */
 
 static int32_t some_length(int64_t width, uint32_t b)
 {
@@ -71,8 +70,7 @@ void kit_choose(kit_problem *p)
     }
 }
 
-/* ---- mask and bias ----------------------------------------------------------------------------
- */
+/* ---- mask and bias --------------------------------------------------------------------------- */
 
 /* A token tree, each token a child of a random earlier one: who is on whose path to the root. */
 static int on_path(uint64_t seed, int64_t j, int64_t i)
@@ -131,8 +129,7 @@ static double bias_value(const kit_problem *p, int64_t b, int64_t h, int64_t i, 
     return 2 * kit_normal(kit_mix(bits));
 }
 
-/* ---- q, k, v ----------------------------------------------------------------------------------
- */
+/* ---- q, k, v --------------------------------------------------------------------------------- */
 
 /* Where scores rise: at the boundaries of blocks of any size that divides the period, beside them
  * or in the middle. Half of the rows see one of some such series each, others none. */
@@ -338,8 +335,7 @@ static void poison(guard_buffer *buffer, uint32_t type, uint32_t kind, uint64_t 
     }
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 /* Writes the mask and bias of one row where its range reaches, and marks the keys whose k and v it
  * looks at. Returns whether there is one. */

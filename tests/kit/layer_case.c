@@ -9,8 +9,7 @@
 
 enum { PAGE = 16 };
 
-/* ---- projections ------------------------------------------------------------------------------
- */
+/* ---- projections ----------------------------------------------------------------------------- */
 
 /* Random weights of deviation 1 / sqrt(in), so that rows keep their size; kept as what the type
  * made of them, as [in, out] whatever the layout. */
@@ -99,8 +98,7 @@ static int make_linears(heed_context *context, layer *l, kit_outcome *outcome)
     return outcome->verdict == KIT_PASSED ? 0 : -1;
 }
 
-/* ---- rows -------------------------------------------------------------------------------------
- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Lengths and starts of one side; returns the rows that a packed view has. */
 static int64_t make_lists(const layer_spec *s, int64_t len, uint64_t seed, int32_t *lens,
@@ -202,8 +200,7 @@ static int make_tensors(layer *l, int side)
     return 0;
 }
 
-/* ---- the cache --------------------------------------------------------------------------------
- */
+/* ---- the cache ------------------------------------------------------------------------------- */
 
 static int make_cache(layer *l, int side)
 {
@@ -252,8 +249,7 @@ static int make_cache(layer *l, int side)
     return 0;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static int make_outputs(layer *l)
 {

@@ -49,8 +49,7 @@ static int64_t cache_at(const layer *l, const heed_view *view, int64_t b, int64_
            j % len * view->stride[2];
 }
 
-/* ---- the whole --------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 typedef struct checker {
     const layer *l;

@@ -20,8 +20,7 @@
 #define U 0x1p-24
 #define CANARY 0xff /* every byte of y before the call: a NaN in every type */
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 int64_t kit_linear_at(const kit_matrix *m, int64_t r, int64_t c)
 {
@@ -151,8 +150,7 @@ static int map(kit_matrix *m, const kit_linear_spec *s, int side)
     return 0;
 }
 
-/* ---- values -----------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static double value_of(const kit_linear_spec *s, int tensor, int64_t r, int64_t c)
 {
@@ -335,8 +333,7 @@ int kit_linear_untouched(const kit_linear *p, int64_t *where)
     return clean;
 }
 
-/* ---- the oracle -------------------------------------------------------------------------------
- */
+/* ---- the oracle ------------------------------------------------------------------------------ */
 
 static double activate(uint32_t activation, double s)
 {

@@ -33,8 +33,7 @@ static int same(heed_context *context, const kit_linear *first, int64_t row,
     return bad;
 }
 
-/* ---- what is changed --------------------------------------------------------------------------
- */
+/* ---- what is changed ------------------------------------------------------------------------- */
 
 /* Rows alone, in pairs, at other places: m = 1 and m = all give the same. */
 static void rows(const kit_env *env, const kit_linear_spec *spec, const kit_linear *first,

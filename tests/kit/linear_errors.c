@@ -27,8 +27,7 @@ enum { IN_DESC, AT_CREATION, AT_RUN, AT_RUN_ALONE, AT_BEGIN_ALONE };
 /* Of mistakes that are none where there are no rows. */
 #define ROWS (UINT64_C(1) << 62)
 
-/* ---- mistakes that are more than a field ------------------------------------------------------
- */
+/* ---- mistakes that are more than a field ----------------------------------------------------- */
 
 static const char *broken_stride(void *call, int arg, uint32_t pick)
 {
@@ -107,8 +106,7 @@ static const char *bad_workspace(void *call, int arg, uint32_t pick)
     return kit_spoil_workspace(&((layer *)call)->room, arg, pick);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------
- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 /* clang-format off */
 #define INVALID HEED_ERR_INVALID
@@ -181,8 +179,7 @@ size_t kit_linear_mistakes(void)
     return KIT_COUNT(mistakes);
 }
 
-/* ---- what comes back --------------------------------------------------------------------------
- */
+/* ---- what comes back ------------------------------------------------------------------------- */
 
 static void at_creation(const kit_mistake *m, const char *word, layer *l, kit_outcome *outcome)
 {
@@ -259,8 +256,7 @@ int kit_linear_refuses(heed_context *context, const kit_linear *p, size_t which,
     return word != NULL;
 }
 
-/* ---- the cases --------------------------------------------------------------------------------
- */
+/* ---- the cases ------------------------------------------------------------------------------- */
 
 static kit_linear_spec good_layer(const kit_mistake *m)
 {

@@ -162,8 +162,7 @@ static void every_cut(const kit_env *env, const kit_case *c, kit_outcome *outcom
     kit_free(&p);
 }
 
-/* ---- heed_merge by itself ---------------------------------------------------------------------
- */
+/* ---- heed_merge by itself -------------------------------------------------------------------- */
 
 enum { ROWS = 4, DIM = 3 };
 

@@ -128,8 +128,7 @@ layer_spec layer_complete(const kit_case *c)
     return s;
 }
 
-/* ---- running ----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static heed_status run(layer *l, int way, uint32_t n, int garbage)
 {
@@ -155,8 +154,7 @@ static heed_status run(layer *l, int way, uint32_t n, int garbage)
     return status;
 }
 
-/* ---- cases ------------------------------------------------------------------------------------
- */
+/* ---- cases ----------------------------------------------------------------------------------- */
 
 static void conform(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
@@ -270,8 +268,7 @@ end:
     layer_free(&l);
 }
 
-/* ---- co-attention -----------------------------------------------------------------------------
- */
+/* ---- co-attention ---------------------------------------------------------------------------- */
 
 static void copy_rows(const layer *to, int which, const void *rows, size_t bytes)
 {
@@ -326,8 +323,7 @@ static void attend_each_other(const kit_env *env, const kit_case *c, kit_outcome
     }
 }
 
-/* ---- in pieces --------------------------------------------------------------------------------
- */
+/* ---- in pieces ------------------------------------------------------------------------------- */
 
 enum { TOKENS = 40, MODEL = 24, CAPACITY = 48 };
 

@@ -25,8 +25,7 @@ enum { AT_CREATION, AT_RUN, AT_RUN_ALONE, AT_BEGIN_ALONE };
 #define NEW_KV (UINT64_C(1) << 60)
 #define RESIDUAL (UINT64_C(1) << 59)
 
-/* ---- mistakes that are more than a field ------------------------------------------------------
- */
+/* ---- mistakes that are more than a field ----------------------------------------------------- */
 
 enum { X_Q, X_KV, Y, ADDED, MASK, K_CACHE, V_CACHE, WEIGHTS, LSE, VIEWS };
 
@@ -211,8 +210,7 @@ static const char *too_many_rows(void *of, int arg, uint32_t pick)
     return "max_q_len";
 }
 
-/* ---- all of them ------------------------------------------------------------------------------
- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 /* clang-format off */
 #define INVALID HEED_ERR_INVALID
@@ -343,8 +341,7 @@ const kit_mistake *layer_mistake(size_t which)
     return &mistakes[which];
 }
 
-/* ---- what comes back --------------------------------------------------------------------------
- */
+/* ---- what comes back ------------------------------------------------------------------------- */
 
 static void at_creation(heed_context *context, const kit_mistake *m, const char *word, call *c,
                         kit_outcome *outcome)

@@ -82,8 +82,7 @@ heed_status kit_run(heed_context *context, kit_problem *p, const kit_way *way, h
     return status;
 }
 
-/* ---- results as bits --------------------------------------------------------------------------
- */
+/* ---- results as bits ------------------------------------------------------------------------- */
 
 static const int output_of[4] = {KIT_OUT, KIT_LSE, KIT_WEIGHTS, KIT_SCORES};
 static const char *const output_name[4] = {"out", "lse", "weights", "scores"};

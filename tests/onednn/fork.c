@@ -131,8 +131,7 @@ static void expect_refused(heed_status st, heed_status expected, const char *wha
           heed_status_string(st), st == HEED_OK ? "" : heed_last_error());
 }
 
-/* ---- in a child -------------------------------------------------------------------------------
- */
+/* ---- in a child ------------------------------------------------------------------------------ */
 
 static heed_context *free_choice; /* has all backends */
 
@@ -185,8 +184,7 @@ static void in_child(void (*body)(user *u), user *u, const char *what)
           "%s: the child ended with status %x", what, status);
 }
 
-/* ---- beside a fork ----------------------------------------------------------------------------
- */
+/* ---- beside a fork --------------------------------------------------------------------------- */
 
 static atomic_int stop;
 

@@ -21,8 +21,7 @@ typedef heed_status append_function(const heed_append_rows *rows);
 static const char *set; /* which is being tested */
 static append_function *run;
 
-/* ---- what must come out ------------------------------------------------------------------------
- */
+/* ---- what must come out ---------------------------------------------------------------------- */
 
 static void want_row(const heed_append_rows *a, int64_t row, uint8_t *to, float by[2])
 {
@@ -102,8 +101,7 @@ static void check(heed_append_rows a, const char *what)
     }
 }
 
-/* ---- numbers -----------------------------------------------------------------------------------
- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static const float scales[] = {1, 0.25f, -0.037f, 1e-40f, 0x1p-20f, INFINITY, NAN, 0, 3e30f};
 static const float zeros[] = {0, 7.3f, 128, NAN, -INFINITY, 0.5f};
@@ -218,8 +216,7 @@ static void check_steps(uint32_t to)
         }
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------
- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* A page before one that is not there. */
 static char *page_at_the_edge(size_t bytes)
@@ -288,8 +285,7 @@ static void check_places(uint32_t from, uint32_t to)
     }
 }
 
-/* ---- the call -----------------------------------------------------------------------------------
- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 /* heed_kv_append of `from` to `to`: token by token, into pages. Everything that it writes is in out. */
 typedef struct appended {

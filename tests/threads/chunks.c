@@ -13,8 +13,7 @@
 enum { MAX_BATCH = 3, MAX_HEADS = 9, MAX_ROWS = 12, MAX_DIM = 3, CHUNK = 4, MAX_KV = 70 * CHUNK };
 enum { MAX_PARTS = 8, MAX_TILES = MAX_BATCH * MAX_HEADS * MAX_ROWS * 70 };
 
-/* ---- a backend that makes up its states -------------------------------------------------------
- */
+/* ---- a backend that makes up its states ------------------------------------------------------ */
 
 typedef struct tile_name {
     const void *q;
@@ -124,8 +123,7 @@ static const heed_backend backend = {
     .n_attn = 1,
 };
 
-/* ---- runs of it -------------------------------------------------------------------------------
- */
+/* ---- runs of it ------------------------------------------------------------------------------ */
 
 typedef struct call {
     heed_attn_desc desc;
@@ -282,8 +280,7 @@ static void check_values(const call *c, int b, const char *name)
         }
 }
 
-/* ---- the tests --------------------------------------------------------------------------------
- */
+/* ---- the tests ------------------------------------------------------------------------------- */
 
 static int any_tile(void *random, int i)
 {

@@ -34,8 +34,7 @@ static void compare(int shape, heed_status st, const float *out)
         wrong();
 }
 
-/* ---- simple calls -----------------------------------------------------------------------------
- */
+/* ---- simple calls ---------------------------------------------------------------------------- */
 
 static void *simple_calls(void *arg)
 {
@@ -58,8 +57,7 @@ static void *simple_calls(void *arg)
     return NULL;
 }
 
-/* ---- runs of one plan -------------------------------------------------------------------------
- */
+/* ---- runs of one plan ------------------------------------------------------------------------ */
 
 static heed_attn *shared_plan;
 
@@ -76,8 +74,7 @@ static void *own_workspace(void *arg)
     return arg;
 }
 
-/* ---- parts of one run -------------------------------------------------------------------------
- */
+/* ---- parts of one run ------------------------------------------------------------------------ */
 
 static void part_body(void *workspace, uint32_t part)
 {
@@ -114,8 +111,7 @@ static void executor_of(int shape, uint32_t n_threads)
     free(out);
 }
 
-/* ---- registration meanwhile -------------------------------------------------------------------
- */
+/* ---- registration meanwhile ------------------------------------------------------------------ */
 
 static heed_status refuse_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {

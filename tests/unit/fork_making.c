@@ -142,8 +142,7 @@ static void while_others_make(void)
     unit_free(&p);
 }
 
-/* ---- callbacks --------------------------------------------------------------------------------
- */
+/* ---- callbacks ------------------------------------------------------------------------------- */
 
 static pthread_mutex_t callers = PTHREAD_MUTEX_INITIALIZER; /* a lock of the program's own */
 static atomic_int in_callback;

@@ -36,8 +36,7 @@ static void *workspace;
 static size_t workspace_bytes;
 static float memory[128];
 
-/* ---- the calls: each takes one struct ---------------------------------------------------------
- */
+/* ---- the calls: each takes one struct -------------------------------------------------------- */
 
 static heed_status make_context(void *options)
 {
@@ -172,8 +171,7 @@ static heed_status make_context_on(void *executor)
     return make_context(&options);
 }
 
-/* ---- what each is given -----------------------------------------------------------------------
- */
+/* ---- what each is given ---------------------------------------------------------------------- */
 
 static void check_size(const char *name, heed_status (*call)(void *), const void *whole,
                        size_t whole_size, size_t size)
