@@ -96,8 +96,8 @@ static int usage(const char *format, const char *what)
     return 2;
 }
 
-/* The value of option `name` at argv[*at]: "--name value" or "--name=value"; NULL if it is another.
- */
+/* The value of option `name` at argv[*at], "--name value" or "--name=value"; NULL for another
+ * one. */
 static const char *value_of(const char *name, int argc, char **argv, int *at)
 {
     size_t n = strlen(name);
@@ -193,7 +193,8 @@ static int wanted(const arguments *o, const kit_case *c)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-/* A kernel that fails its trial is not chosen, and the cases pass on others: that is a failure too. */
+/* A kernel that fails its trial is not chosen, and the cases pass on other kernels: report the
+ * failed trial as a failure of its own. */
 static void check_trials(const kit_env *env, kit_report *report)
 {
     heed_backend_info of = {.struct_size = sizeof of};
@@ -268,7 +269,8 @@ static int run_all(const arguments *o, const kit_list *cases)
         if (of.usable) {
             bad |= check_backend(o, cases, of.name) != 0;
         } else {
-            /* Named, it has to run; among all, that it cannot is no failure of the suite's. */
+            /* A backend that was asked for by name has to run. Without a name, those that cannot
+             * run here are skipped. */
             printf("%s: cannot run here: %s\n", of.name, of.reason);
             bad |= o->backend != NULL;
             checked -= o->backend == NULL;

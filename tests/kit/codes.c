@@ -1,6 +1,7 @@
-/* Keys and values in codes: how their scales lie, what a test problem's codes are, and the numbers that
- * they stand for. What a code stands for is heed/formats.h's to say, which golden blocks hold to the
- * published formulas; where a scale lies is said here once more, by itself. See problem.h. */
+/* Keys and values in codes: how their scales lie, which codes a test problem has, and the numbers
+ * that they stand for. The number of a code is computed by heed/formats.h, which golden blocks hold
+ * to the published formulas; where a scale lies is computed here, without the library. See
+ * problem.h. */
 #include "decode.h"
 #include "encode.h"
 #include "problem.h"
@@ -61,7 +62,7 @@ static float *scale_of(kit_problem *p, int which, int64_t b, int64_t g, int64_t 
     return (float *)(void *)(data + kit_scale_at(p, which, b, g, j, d));
 }
 
-/* What lets codes of N(0, 1) use their range. */
+/* The scale with which codes of N(0, 1) use their range. */
 static double usual_scale(uint32_t type)
 {
     return type == HEED_I8 ? 4 / 127.0 : type == HEED_U8 ? 8 / 255.0 : type == HEED_U4 ? 0.5 : 0.02;
@@ -72,8 +73,8 @@ static double usual_zero(uint32_t type, double u)
     return type == HEED_I8 ? 10 * u - 5 : type == HEED_U8 ? 112 + 32 * u : 6 + 3 * u;
 }
 
-/* Some are negative or 0; zeros lie between codes as on them. They are functions of what shares them,
- * not of where that lies. */
+/* Some scales are negative or 0, and zeros lie between codes as well as on them. Both are functions
+ * of what shares them, not of where it lies in memory. */
 void kit_fill_scales(kit_problem *p, int is_v, int64_t b, int64_t g, int64_t j)
 {
     const kit_spec *s = &p->spec;
@@ -108,7 +109,9 @@ static float zero_of(kit_problem *p, int which, int64_t b, int64_t g, int64_t j,
     return p->tensor[zero].bytes ? *scale_of(p, zero, b, g, j, d) : 0;
 }
 
-/* A block whose codes carry their scale. Drawn: any codes, a factor of any sign, small at times. */
+/* Fills a block that holds its own factor. Drawn: random codes with a factor of either sign, which
+ * is sometimes tiny or 0. Otherwise the block encodes x, and a NaN or infinity in x becomes the
+ * factor. */
 static void fill_q(uint32_t type, unsigned char *to, const double *x, int drawn, uint64_t bits)
 {
     const uint32_t bytes = heed_block_bytes(type);
@@ -171,8 +174,8 @@ void kit_fill_block(kit_problem *p, int which, int64_t b, int64_t g, int64_t j, 
 
 /* ---- as numbers ------------------------------------------------------------------------------ */
 
-/* What the two parts are together of which a number is the difference: a code and its zero, or what a
- * block adds to all of its codes. */
+/* A bound of |a| + |b| for a number a - b, where a comes from its code and b is its zero or what
+ * its block adds to all codes: |a| + |b| <= |a - b| + 2 |b|. */
 static float size_of(uint32_t type, const unsigned char *block, int64_t d, float scale, float zero)
 {
     const float number = heed_decode(type, block, d, scale, zero);

@@ -6,7 +6,7 @@
 
 #include "reference_f64.h"
 
-/** HEED_DTYPE_NONE is a byte. Of types whose elements share bytes: of a block. */
+/** Bytes of an element, or of a block where elements share bytes. HEED_DTYPE_NONE is a byte. */
 static inline uint32_t kit_bytes_of(uint32_t type)
 {
     return heed_is_code(type)        ? heed_block_bytes(type)

@@ -1,4 +1,5 @@
-/* One value into memory of any type, to nearest even, at any address: how the kit writes inputs. */
+/* Writes one value in any type at any address, rounded to nearest even: how the kit makes
+ * inputs. */
 #ifndef KIT_ENCODE_H
 #define KIT_ENCODE_H
 

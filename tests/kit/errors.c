@@ -1,6 +1,6 @@
 /* What a caller may get wrong: each mistake has to come back with its status, a sentence that names
- * the argument, and untouched outputs, whichever call meets it first. Which mistakes there are,
- * errors_desc.c and errors_args.c tell. */
+ * the argument, and untouched outputs, whichever call meets it first. errors_desc.c and
+ * errors_args.c list the mistakes. */
 #include "errors.h"
 
 #include <heed/formats.h>
@@ -29,7 +29,7 @@ size_t kit_mistakes(void)
 
 /* ---- what comes back ------------------------------------------------------------------------- */
 
-/* The call has failed: was it for the reason that it should, and did it leave the outputs alone? */
+/* Checks that a call failed with the mistake's status and reason, and left the outputs alone. */
 static void judge(const kit_mistake *m, const char *word, kit_problem *p, const char *call,
                   heed_status status, const char *sentence, kit_outcome *outcome)
 {

@@ -51,7 +51,7 @@ static const char *out_is_another(void *call, int arg, uint32_t pick)
     return "args.out";
 }
 
-/* Of an empty problem too: whether an argument is there does not depend on the sizes. */
+/* arg 1: in an empty problem, in which the argument is required just as well. */
 static const char *no_offsets(void *call, int arg, uint32_t pick)
 {
     kit_problem *p = call;
@@ -122,11 +122,11 @@ static const char *bad_start(void *call, int arg, uint32_t pick)
     const int32_t bad[] = {-1, INT32_MIN, INT32_MAX,
                            arg ? INT32_MAX : (int32_t)p->desc.max_rows - len + 1};
     if (pick % 4 > 1 && len == 0)
-        return NULL; /* no row there, however far */
+        return NULL; /* no row lies there: any start is good */
     if (!(arg ? p->args.kv_starts : p->args.q_starts)) {
         if (!arg || p->args.block_table || pick % 4 > 1)
             return NULL;
-        p->args.kv_starts = p->kv_starts; /* where it lacks it may be given */
+        p->args.kv_starts = p->kv_starts; /* it may be given where the call had none */
     }
     (arg ? p->kv_starts : p->q_starts)[b] = bad[pick % 4];
     snprintf(word, sizeof word, "%s_starts[%lld]", arg ? "kv" : "q", (long long)b);
@@ -190,7 +190,8 @@ static const char *far_lists(void *call, int arg, uint32_t pick)
     return arg ? "args.key_blocks" : "args.ranges";
 }
 
-/* Negative, beyond the keys, the wrong way round, inside the one before it, or from inside of it on. */
+/* Ranges that are negative, beyond the keys or the wrong way round, and ranges that lie within the
+ * one before them or begin in it. */
 static const char *bad_range(void *call, int arg, uint32_t pick)
 {
     static char word[60];
@@ -201,7 +202,7 @@ static const char *bad_range(void *call, int arg, uint32_t pick)
     (void)arg;
     while (b < p->spec.batch && (p->q_lens[b] == 0 || p->kv_lens[b] < 2))
         b++;
-    if (b == p->spec.batch || (kind >= 7 && n == 1)) /* overlaps with nothing */
+    if (b == p->spec.batch || (kind >= 7 && n == 1)) /* one range overlaps with nothing */
         return NULL;
     const int64_t i = (pick / 18) % p->q_lens[b];
     const int32_t keys = p->kv_lens[b];
@@ -220,7 +221,7 @@ static const char *bad_range(void *call, int arg, uint32_t pick)
         to[2 * k * t[3]] = k == 0 && kind >= 7 ? 0 : bad[kind][0];
         to[2 * k * t[3] + 1] = k == 0 && kind >= 7 ? 2 : bad[kind][1];
     }
-    /* Another sequence or head may have the same list, and is read first. */
+    /* Another sequence or head may share the list and be read, and named, first. */
     snprintf(word, sizeof word, "args.ranges[");
     return word;
 }
@@ -237,7 +238,7 @@ static const char *bad_from(void *call, int arg, uint32_t pick)
 
 static const char *bad_executor(void *call, int arg, uint32_t pick)
 {
-    /* Lacks parallel_for, or threads too, or its size. */
+    /* Both lack parallel_for, and the second has no threads either. */
     static const heed_executor executors[] = {
         {.struct_size = sizeof(heed_executor), .n_threads = 2},
         {.struct_size = sizeof(heed_executor)}};
@@ -396,7 +397,7 @@ const kit_mistake kit_args_mistakes[] = {
      WITH(HEED_HAS_PAGES | ELEMENTS)},
     {"block_table_narrow", "block_table_stride", IN_ARGS, INVALID, DO(narrow_table, 0, 2),
      WITH(HEED_HAS_PAGES | ELEMENTS)},
-    /* A page that nobody sees may be bad. */
+    /* A page that no row sees may be bad: hence WITHOUT(SOME_KEYS). */
     {"page_bad", "block_table", IN_ARGS, INVALID, DO(bad_page, 0, 32),
      WITH(HEED_HAS_PAGES | ELEMENTS), WITHOUT(SOME_KEYS)},
     {"page_bad_of_some_length", "block_table", IN_ARGS, INVALID, DO(bad_page, 0, 32),

@@ -28,7 +28,7 @@ const char *kit_torn_block(void *call, int arg, uint32_t pick)
     return arg ? "args.v.stride" : "args.k.stride";
 }
 
-/* What of scales is given without them. */
+/* A zero, group or stride of scales is given without scales. */
 const char *kit_part_of_none(void *call, int arg, uint32_t pick)
 {
     kit_problem *p = call;
@@ -75,7 +75,7 @@ const char *kit_stride_of_no_group(void *call, int arg, uint32_t pick)
     return quant->scale && !quant->group ? (arg ? "v_quant.stride[3]" : "k_quant.stride[3]") : NULL;
 }
 
-/* Sizes do not matter, but there are keys that scales would be of. */
+/* The description promises scales, there are keys that need them, and the call gives none. */
 const char *kit_no_scales(void *call, int arg, uint32_t pick)
 {
     kit_problem *p = call;

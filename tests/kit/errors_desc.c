@@ -1,4 +1,5 @@
-/* What a caller may get wrong in a description, or with a good one in heed_attention alone. */
+/* What a caller may get wrong in a description, by itself or (IN_CALL) for the arguments of a
+ * call. */
 #include "errors_table.h"
 
 #include <heed/formats.h>
@@ -16,7 +17,7 @@ static const char *uneven_heads(void *call, int arg, uint32_t pick)
     return "q_heads";
 }
 
-/* A type whose blocks a row is not whole ones of. */
+/* A type of which the row is no whole number of blocks. */
 static const char *torn_row(void *call, int arg, uint32_t pick)
 {
     static const uint32_t type[] = {HEED_U4,   HEED_Q8_0, HEED_Q4_0,  HEED_Q4_1,
@@ -27,7 +28,7 @@ static const char *torn_row(void *call, int arg, uint32_t pick)
     return arg ? "v_dim" : "qk_dim";
 }
 
-/* Of tensors that take no scales. */
+/* Scales are promised where neither k nor v takes any. */
 static const char *quant_of_none(void *call, int arg, uint32_t pick)
 {
     heed_attn_desc *d = &((kit_problem *)call)->desc;

@@ -1,5 +1,5 @@
-/* What the tables of errors_desc.c and errors_args.c are written in, and the tables: for errors*.c
- * alone. */
+/* The tables of errors_desc.c and errors_args.c, and the macros that they are written in. For
+ * errors*.c alone. */
 #ifndef KIT_ERRORS_TABLE_H
 #define KIT_ERRORS_TABLE_H
 
@@ -9,13 +9,14 @@
 extern const kit_mistake kit_desc_mistakes[], kit_args_mistakes[];
 extern const size_t kit_n_desc_mistakes, kit_n_args_mistakes;
 
-/* Where a mistake is found. AT_PLAN: heed_attention does not look at it; IN_RUN: a begun run neither.
- * IN_CALL: of a description that is good by itself, by heed_attention alone. */
+/* Which calls find a mistake. AT_PLAN: heed_attention does not look at it. IN_RUN: heed_attn_run
+ * and heed_attention do, heed_attn_begin does not. IN_CALL: heed_attention alone, since the
+ * description is good by itself. */
 enum { IN_DESC, IN_DESC_AT_PLAN, IN_ARGS, IN_ARGS_AT_PLAN, IN_RUN, IN_CALL };
 
-/* Of mistakes that are none in an empty problem. */
+/* Required by mistakes that are none in an empty problem. */
 #define ELEMENTS (UINT64_C(1) << 62)
-/* Of keys or values whose codes lie in blocks, and of those in E4M3. */
+/* Required by mistakes with keys or values whose codes lie in blocks, or with some in E4M3. */
 #define K_BLOCKS (UINT64_C(1) << 61)
 #define V_BLOCKS (UINT64_C(1) << 60)
 #define F8 (UINT64_C(1) << 59)
@@ -34,7 +35,7 @@ enum { IN_DESC, IN_DESC_AT_PLAN, IN_ARGS, IN_ARGS_AT_PLAN, IN_RUN, IN_CALL };
 #define WITHOUT(bits) .without = (bits)
 /* clang-format on */
 
-/* errors_codes.c: of keys and values in codes; arg 0 is k, 1 v. */
+/* errors_codes.c: mistakes with keys and values in codes; arg 0 is k, 1 is v. */
 const char *kit_torn_block(void *call, int arg, uint32_t pick);
 const char *kit_part_of_none(void *call, int arg, uint32_t pick);
 const char *kit_scales_of_none(void *call, int arg, uint32_t pick);

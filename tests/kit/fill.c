@@ -62,7 +62,7 @@ void kit_choose(kit_problem *p)
     }
     for (uint32_t h = 0; h < s->q_heads; h++) {
         p->alibi_slope[h] = (float)exp2(-8.0 * (h + 1) / s->q_heads);
-        /* 0 and a negative slope: -inf in the bias masks all the same. */
+        /* -inf in the bias masks with a slope of 0 and with a negative one, too. */
         p->bias_slope[h] = h == 1 ? 0 : h == 2 ? -1 : 0.5F + 0.25F * (float)h;
         double sink = 2 * kit_normal(kit_hash(kit_hash(s->seed, 77), h));
         int off = s->sinks == KIT_SINK_OFF || (s->sinks == KIT_SINK_SOME_OFF && h % 2 == 0);
@@ -103,7 +103,7 @@ static int mask_value(const kit_problem *p, int64_t b, int64_t h, int64_t i, int
         return form & 8 ? 1 : key >= (row * 7) % 41;
     case KIT_MASK_TREE:
         return on_path(own, key, row);
-    case KIT_MASK_ISLANDS: /* for all heads, so that its k and v are poison */
+    case KIT_MASK_ISLANDS: /* one key of 512 is hidden from all: its k, v are poison */
         if (key % 512 == (int64_t)(kit_hash(s->seed, key / 512) % (key / 512 % 4 == 3 ? 512 : 128)))
             return 0;
         return kit_hash(kit_hash(own, row / 3), key / 128) % 4 != 0;
@@ -131,8 +131,9 @@ static double bias_value(const kit_problem *p, int64_t b, int64_t h, int64_t i, 
 
 /* ---- q, k, v --------------------------------------------------------------------------------- */
 
-/* Where scores rise: at the boundaries of blocks of any size that divides the period, beside them
- * or in the middle. Half of the rows see one of some such series each, others none. */
+/* Scores rise at the boundaries of blocks of any size that divides the period, beside them or in
+ * the middle. There are n_series different series of such rises; half of the rows (or one of
+ * `lone`) see one of them each, the others none. */
 enum { RISES = 8 };
 
 static int64_t n_series(const kit_spec *s)
@@ -150,7 +151,7 @@ static int64_t rise_at(const kit_spec *s, int64_t series, int64_t n)
     return n * period + within[bits % 6];
 }
 
-/* What a key adds to a row's score, in times of `rise`. */
+/* What a key adds to a row's score, in multiples of `rise`. */
 static double level(const kit_spec *s, int64_t series, int64_t key)
 {
     const int64_t at = key / s->period;
@@ -173,7 +174,7 @@ static double level(const kit_spec *s, int64_t series, int64_t key)
     }
 }
 
-/* The first dims of q say which series a row sees, those of k hold them. */
+/* Dim d of k holds series d, and a row sees that series if dim d of its q is not 0. */
 static double rising(const kit_spec *s, int which, int64_t row, int64_t d, uint64_t stream)
 {
     if (which == KIT_Q) {
@@ -206,8 +207,8 @@ static double overflowing(const kit_spec *s, int which, int64_t row, double x, d
     return s->values == KIT_OVERFLOW_ALL || row % 3 == 0 ? -1e20 * (0.5 + u) : 1e-20 * x;
 }
 
-/* Of 40 dims: dim 0 of q is 8, so that k adds 8 / sqrt(40) of its own to a score, which goes by
- * the row. */
+/* Dim 0 of q is 8, so that with 40 dims a score contains 8 / sqrt(40) times dim 0 of k, which
+ * depends on the key's row. */
 static double slanting(const kit_spec *s, int which, int64_t row, int64_t d, double x,
                        uint64_t stream)
 {
@@ -378,7 +379,7 @@ void kit_fill(kit_problem *p)
     for (int t = KIT_Q; t <= KIT_V_ZERO; t++) {
         if (t == KIT_OUT || !p->tensor[t].bytes || p->tensor[t].buffer != (uint32_t)t)
             continue;
-        /* Noise in k would make the hidden raw scores that RAW asks for overflow or not. */
+        /* From noise in k some of the hidden raw scores that RAW asks for would overflow. */
         int exact = (s->features & HEED_HAS_SCORES) != 0;
         const int header =
             (t == KIT_K || t == KIT_V) && kit_scaling_of(s, t == KIT_V).kind == KIT_SCALES_IN_LINE;
@@ -395,7 +396,7 @@ void kit_fill(kit_problem *p)
             for (int64_t j = 0; j < p->kv_lens[b]; j++) {
                 if (!keys[j])
                     continue;
-                kit_fill_scales(p, 0, b, g, j); /* codes go by them */
+                kit_fill_scales(p, 0, b, g, j); /* codes depend on them */
                 kit_fill_scales(p, 1, b, g, j);
                 fill_row(p, KIT_K, b, g, j);
                 if (s->layout != KIT_V_IN_K)

@@ -12,7 +12,7 @@
 enum { GUARD_HIGH, GUARD_LOW };
 
 typedef struct guard_buffer {
-    unsigned char *data; /* bytes of it are the caller's */
+    unsigned char *data; /* the caller's memory: `bytes` of it */
     size_t bytes;
     unsigned char *map; /* the whole mapping, with both unmapped pages */
     size_t map_bytes;
@@ -32,8 +32,8 @@ void guard_read_only(guard_buffer *buffer);
 /** Makes all of it readable and writable again. */
 void guard_open(guard_buffer *buffer);
 
-/** Takes away every whole page of the buffer that has no byte of `used` (a byte per page, from the
- * page of map on; see guard_mark). The slack's pages go with them. */
+/** Makes every page inaccessible whose byte in `used` is 0 (one byte for each of guard_pages; see
+ * guard_mark), those of the slack as well. */
 void guard_seal(guard_buffer *buffer, const unsigned char *used);
 
 /** Number of pages that guard_seal looks at. */

@@ -11,8 +11,8 @@ enum { PAGE = 16 };
 
 /* ---- projections ----------------------------------------------------------------------------- */
 
-/* Random weights of deviation 1 / sqrt(in), so that rows keep their size; kept as what the type
- * made of them, as [in, out] whatever the layout. */
+/* Makes a linear layer of random weights with deviation 1 / sqrt(in), so that rows keep their size.
+ * l->weight keeps them as rounded to the type, as [in, out] whatever the layout. */
 static heed_linear *make_linear(heed_context *context, layer *l, int which, int64_t in, int64_t out,
                                 uint32_t y_type, uint32_t heads, kit_outcome *outcome)
 {
@@ -100,7 +100,8 @@ static int make_linears(heed_context *context, layer *l, kit_outcome *outcome)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Lengths and starts of one side; returns the rows that a packed view has. */
+/* Chooses lengths and starts, of q's rows or of new keys; returns the rows that a packed view
+ * has. */
 static int64_t make_lists(const layer_spec *s, int64_t len, uint64_t seed, int32_t *lens,
                           int32_t *starts)
 {
@@ -119,7 +120,7 @@ static int64_t make_lists(const layer_spec *s, int64_t len, uint64_t seed, int32
     return at;
 }
 
-/* A tensor of rows in its buffer, all NaN. */
+/* Makes a tensor of rows, all NaN, in its buffer. */
 static heed_view make_rows(layer *l, int which, int64_t len, int64_t packed_rows, int64_t columns,
                            uint32_t type, int side)
 {

@@ -20,7 +20,7 @@ enum {
 enum { LAYER_NO_CACHE, LAYER_CONTIGUOUS, LAYER_PAGES };
 /** How the rows of sequences lie. */
 enum { LAYER_DENSE, LAYER_GAPS, LAYER_LENS, LAYER_PACKED, LAYER_PACKED_GAPS };
-/** What tells who sees whom, as bits: layer_lists.c. */
+/** Lists that say which row sees which key, as bits: layer_lists.c. */
 enum { LAYER_RANGES = 1, LAYER_BLOCKS = 2, LAYER_FROM = 4 };
 
 typedef struct layer_spec {
@@ -34,12 +34,12 @@ typedef struct layer_spec {
     uint32_t lists;    /* LAYER_FROM goes with HEED_HAS_MASK */
     uint32_t position;
     heed_rotary_desc rotary;
-    int no_new;    /* cross-attention to what the cache holds */
-    double spread; /* rows of x are up to so many times as large as each other; 0: 1 */
+    int no_new;    /* no new keys: cross-attention to what the cache holds */
+    double spread; /* bound of the ratio of the largest row of x to the smallest; 0: 1 */
     uint64_t seed;
 } layer_spec;
 
-/** Numbers with their greatest error, and with one deviation of a random one. */
+/** Numbers, each with a bound of its error and one standard deviation of a random error. */
 typedef struct layer_numbers {
     double *value, *error, *typical;
 } layer_numbers;
@@ -86,21 +86,22 @@ void layer_reset(layer *l);
 /** Holds y, lse, weights and the cache after a run against float64. */
 void layer_check(const layer *l, kit_outcome *outcome);
 
-/** Elements of y to row i of sequence b. */
+/** Offset in y, in elements, of row i of sequence b. */
 int64_t layer_y_row(const layer *l, int64_t b, int64_t i);
 
 /** layer_lists.c: may row i see key j by ranges and key blocks? `of` is the layer. */
 int layer_listed(const void *of, int64_t b, int64_t h, int64_t i, int64_t j);
-/** Puts them into the description of attention, and into the args. Returns 0, or -1 when out of memory. */
+/** Put the lists into the description of attention, and (made there) into the args. The second
+ * returns 0, or -1 when out of memory. */
 void layer_describe_lists(layer *l);
 int layer_make_lists(layer *l, int side);
 
 /** mha_mistakes.c: how many mistakes a caller may make. */
 size_t layer_mistakes(void);
 
-/** Makes mistake `which`, one of its kinds by `pick`, in a good layer or its run, where it exists there:
- * each call that meets it has to refuse it. `known`: it is the layer of the kit's own case. Returns
- * whether it was made; the memory of outputs is left read-only. */
+/** Makes mistake `which` in a good layer or its run, if they can have it; `pick` chooses among its
+ * kinds. Each call that meets the mistake has to refuse it. `known`: it is the layer of the kit's
+ * own case. Returns whether the mistake was made; the memory of outputs is left read-only. */
 int layer_refuses(heed_context *context, layer *l, int known, size_t which, uint32_t pick,
                   kit_outcome *outcome);
 

@@ -1,5 +1,6 @@
-/* A test layer's ranges, key blocks and masks that begin late: who sees whom, in a line or two, and the lists
- * that the layer gets, made by asking key by key. See layer_case.h. */
+/* A test layer's ranges, key blocks and masks that begin late: short predicates say which row sees
+ * which key, and the lists that the layer gets are made by asking them key by key. See
+ * layer_case.h. */
 #include "layer_case.h"
 
 #include "random.h"
@@ -11,7 +12,8 @@ static int64_t keys_of(const layer *l, int64_t b)
     return (l->spec.cache ? l->cache_lens[b] : 0) + (l->spec.d_kv ? l->kv_lens[b] : l->q_lens[b]);
 }
 
-/* The first keys and a window about a place that goes with the row; every fifth row has no window. */
+/* The first three keys and a window around the row's position (plus h); every fifth row has
+ * none. */
 static int in_ranges(const layer *l, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     const int64_t at = keys_of(l, b) - l->q_lens[b] + i + h;
@@ -78,7 +80,8 @@ static int make_ranges(layer *l, int side)
     return 0;
 }
 
-/* A word of a row block holds all its keys' blocks: 64 x 8 keys are more than a layer here has. */
+/* One word holds all key blocks of a row block: 64 blocks of 8 keys are more than a layer here
+ * has. */
 static int make_blocks(layer *l, int side)
 {
     const layer_spec *s = &l->spec;

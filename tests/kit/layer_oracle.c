@@ -21,11 +21,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Deviations that y as a whole may be off by. A rounding's is reckoned with as half an ulp, which
- * is its greatest error. In small layers all of y may hang on one number, whose roundings
- * (projected, turned, appended, attended, projected) all lie at their ends: sqrt(5). Large ones
- * stay below 0.6.
- */
+/* How many deviations y as a whole may be off by. A rounding counts as half an ulp, which is its
+ * greatest error. In a small layer all of y may depend on one number whose five roundings
+ * (projected, rotated, appended, attended, projected) are all at their greatest: sqrt(5)
+ * deviations. Large layers stay below 0.6. */
 #define LIMIT 2.5
 
 static int64_t keys_of(const layer *l)
@@ -39,7 +38,7 @@ static int64_t new_rows(const layer *l, int64_t b)
     return l->spec.d_kv ? l->kv_lens[b] : l->q_lens[b];
 }
 
-/* Element of a cache, as it was before or is now. */
+/* Offset in elements of key j of sequence b in a cache. */
 static int64_t cache_at(const layer *l, const heed_view *view, int64_t b, int64_t j)
 {
     if (l->spec.cache != LAYER_PAGES)
@@ -123,7 +122,7 @@ static void find_qkv(checker *c)
     free(x);
 }
 
-/* What an element is, for a failure to say. */
+/* Names an element in the message of a failure. */
 typedef struct place {
     const char *what;
     int64_t b, i, d;
@@ -138,8 +137,8 @@ static void compare(checker *c, place it, uint32_t type, const void *data, int64
                  (long long)it.b, (long long)it.i, (long long)it.d, got, want, bound);
 }
 
-/* The variance under a row's weights of column d of its keys or values. A sink is a key of zeros.
- */
+/* The variance, under a row's weights, of column d of its keys or values. A sink is a key of
+ * zeros. */
 static double variance_of(const reference_row *r, const double *rows, int64_t dim, int64_t d)
 {
     double mean = 0, square_mean = 0;
@@ -150,7 +149,7 @@ static double variance_of(const reference_row *r, const double *rows, int64_t di
     return fmax(0, square_mean - square(mean));
 }
 
-/* The variance that those of q, k and v bring into out[d], for each d. */
+/* The variance of out[d] that comes from the variances of q, k and v, for each d. */
 static void carry(const checker *c, const reference_problem *p, const reference_row *r, double *out)
 {
     const int64_t qk = p->qk_dim, vd = p->v_dim, k_row = p->kv_heads * qk, v_row = p->kv_heads * vd;
@@ -310,7 +309,7 @@ static void check_y(checker *c)
     layer_drop(y);
 }
 
-/* What was appended, and that nothing else of the cache has changed. */
+/* Checks what was appended, and that nothing else of the cache has changed. */
 static void check_cache(checker *c)
 {
     const layer *l = c->l;

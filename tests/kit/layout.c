@@ -9,8 +9,9 @@
 
 enum { B = 1, H = 2, I = 4, D = 8 }; /* axes, as bits */
 
-/* Strides for axes from the innermost on, `gap` odd elements after each, a first stride of step,
- * the axes in `back` running backwards and those in `same` broadcast. Returns the span. */
+/* Sets the strides of the axes in `order`, the innermost first: it has stride `step`, `gap`
+ * elements follow after each axis, axes in `back` run backwards and those in `same` are broadcast.
+ * Returns how many elements the tensor spans. */
 static int64_t lay(kit_tensor *t, const int order[4], int64_t gap, int64_t step, int back, int same)
 {
     int64_t extent = step, last = 0;
@@ -44,8 +45,8 @@ static int in_line(const kit_problem *p, int which)
 
 enum { HEADER = 8 }; /* bytes: a scale and a zero */
 
-/* Rows that are in one piece: blocks behind each other, and maybe a header in front of them. Floats of
- * headers are aligned. The other axes as the layout says. */
+/* Lays out rows that are in one piece: blocks behind each other, perhaps after a header, whose
+ * floats are aligned. The other axes lie as the layout says. */
 static void lay_blocks(kit_problem *p, int which, const int order[4], int64_t gap, int back,
                        int same)
 {
@@ -171,7 +172,7 @@ static void lay_kv_pairs(kit_problem *p)
     p->elements[KIT_K] = k->shape[0] * k->shape[2] * width;
 }
 
-/* What a layout means for the big tensors. */
+/* Lays out q, k, v, out and the scales as the layout says. */
 static void lay_inputs(kit_problem *p)
 {
     static const int bhsd[4] = {3, 2, 1, 0}, bshd[4] = {3, 1, 2, 0}, dim_major[4] = {2, 3, 1, 0};
@@ -209,7 +210,7 @@ static void lay_inputs(kit_problem *p)
             same = t == KIT_Q ? B : H;
         lay_alone(p, t, order, gap, step, back, same);
     }
-    /* A token of q, k and v: all of them lie in the same way. */
+    /* q, k and v can share a token's memory where they have one type and are stored alike. */
     int one_type = s->q_type == s->k_type && s->q_type == s->v_type &&
                    (s->storage == KIT_PADDED_ROWS || s->storage == KIT_RAGGED);
     if (s->layout == KIT_PACKED && one_type)
@@ -243,7 +244,7 @@ static void declare(kit_problem *p, int which, uint32_t type, uint32_t bytes, in
     memcpy(t->shape, t->dim, sizeof t->shape);
 }
 
-/* Where there are scales, of rows of k or v as they lie. */
+/* Declares the scales of k or v, if there are any, in the shape in which their rows lie. */
 static void declare_scales(kit_problem *p, int is_v)
 {
     const kit_scaling how = kit_scaling_of(&p->spec, is_v);
@@ -258,7 +259,7 @@ static void declare_scales(kit_problem *p, int is_v)
     }
 }
 
-/* Packed rows are those of one long sequence; pages take the place of the batch. */
+/* Packed rows lie as those of one long sequence; pages take the place of the batch. */
 static void reshape(kit_problem *p, int which, int64_t batch, int64_t rows)
 {
     p->tensor[which].shape[0] = batch;

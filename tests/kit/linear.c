@@ -35,8 +35,8 @@ double kit_linear_value(const kit_linear *p, int tensor, int64_t r, int64_t c)
     return kit_decode(m->type, m->buffer.data + kit_linear_at(m, r, c), 0);
 }
 
-/* Up to three axes of one of the tensors in any way. Which of an input's axes have one element goes
- * by the seed, as values do. */
+/* Draws the strides of up to three axes of a tensor, by `places`. Which axes of an input are
+ * broadcast depends on the seed, as its values do. */
 static void draw_strides(kit_matrix *m, const kit_linear_spec *s, int tensor, int n_axes,
                          const int64_t *dim, int64_t *stride)
 {
@@ -265,7 +265,7 @@ int kit_linear_build(kit_linear *p, const kit_linear_spec *spec, int side)
         t[i].type = type[i], t[i].bytes = type[i] ? kit_bytes_of(type[i]) : 0; /* 0: absent */
     lay_out(&t[KIT_LINEAR_X], spec, KIT_LINEAR_X, spec->rows, spec->in_dim, 1);
     lay_out(&t[KIT_LINEAR_Y], spec, KIT_LINEAR_Y, spec->rows, spec->out_dim, 0);
-    /* What is added to y in place is remembered elsewhere, in the same way. */
+    /* A residual that is added in place is kept here as well, laid out as y is. */
     lay_out(&t[KIT_LINEAR_R], spec, KIT_LINEAR_R, spec->rows, spec->out_dim,
             spec->residual == KIT_LINEAR_RESIDUAL);
     lay_out(&t[KIT_LINEAR_BIAS], spec, KIT_LINEAR_BIAS, 1, spec->out_dim, 0);
@@ -386,7 +386,7 @@ int kit_linear_solve(kit_linear *p)
     p->bound = p->want + n;
     p->typical = p->bound + n;
     p->opposed = p->typical + n;
-    for (int64_t c = 0; c < out; c++) /* columns together, for the loop below */
+    for (int64_t c = 0; c < out; c++) /* each column in one piece */
         for (int64_t i = 0; i < in; i++)
             w[c * in + i] = kit_linear_value(p, KIT_LINEAR_W, i, c);
     for (int64_t r = 0; r < s->rows; r++) {

@@ -44,7 +44,7 @@ typedef struct kit_linear_spec {
     uint32_t x_type, w_type, y_type, bias_type; /* bias_type NONE: no bias */
     uint32_t activation, residual, accuracy;
     uint32_t memory, values;
-    uint64_t places; /* KIT_LINEAR_DRAWN: by another number the same values lie in another way */
+    uint64_t places; /* KIT_LINEAR_DRAWN: which way the values lie */
     uint64_t seed;
 } kit_linear_spec;
 
@@ -61,7 +61,7 @@ enum {
 typedef struct kit_matrix {
     uint32_t type, bytes; /* bytes of an element; 0: absent */
     int64_t rows, cols, row_stride, col_stride;
-    int64_t head_cols, head_stride; /* of the weight: column c is c % head_cols of c / head_cols */
+    int64_t head_cols, head_stride; /* weight: column c is c % head_cols of head c / head_cols */
     int64_t first, elements;        /* to element 0, 0; of the buffer */
     guard_buffer buffer;
     heed_view view; /* as the library is given it */
@@ -85,11 +85,13 @@ void kit_linear_describe(kit_linear *problem);
 /** Computes want, bound, typical and opposed. Returns 0, or -1 when out of memory. */
 int kit_linear_solve(kit_linear *problem);
 
-/** Is y[r, c] within its bound of what kit_linear_solve found? Of an infinite bound all is. */
+/** Is y[r, c] within its bound of what kit_linear_solve found? With an infinite bound it always
+ * is. */
 int kit_linear_is_right(const kit_linear *problem, const kit_tolerance *how, int64_t r, int64_t c);
 
-/** Makes inputs read-only and takes away all of their pages that hold none of their elements. The
- * weight and the bias, which are needed at creation alone, go altogether if `created`. */
+/** Makes inputs read-only, and those of their pages inaccessible that hold none of their elements.
+ * If `created`, the weight and the bias, which only the creation needs, become inaccessible
+ * altogether. */
 void kit_linear_seal(kit_linear *problem, int created);
 void kit_linear_open(kit_linear *problem);
 

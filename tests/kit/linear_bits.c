@@ -35,7 +35,7 @@ static int same(heed_context *context, const kit_linear *first, int64_t row,
 
 /* ---- what is changed ------------------------------------------------------------------------- */
 
-/* Rows alone, in pairs, at other places: m = 1 and m = all give the same. */
+/* Rows alone, in pairs, at other places: they give the same bits as in a call with all rows. */
 static void rows(const kit_env *env, const kit_linear_spec *spec, const kit_linear *first,
                  kit_outcome *outcome)
 {
@@ -113,8 +113,8 @@ static void memory(const kit_env *env, const kit_linear_spec *spec, const kit_li
     same(env->context, first, 0, &place, GUARD_HIGH, &plainly, "the residual elsewhere", outcome);
 }
 
-/* 0x8040: flush results and inputs to zero; 0x6000: rounding; without 0x0280 invalid operations and
- * divisions by zero trap. */
+/* 0x8040 flushes results and inputs to zero, 0x6000 holds the rounding mode, and without 0x0280
+ * invalid operations and divisions by zero trap. */
 static void host_state(const kit_env *env, const kit_linear_spec *spec, const kit_linear *first,
                        kit_outcome *outcome)
 {
@@ -133,7 +133,7 @@ static void host_state(const kit_env *env, const kit_linear_spec *spec, const ki
             _mm_setcsr(before);
             if (kit_status(outcome, status, why.text, "a linear layer") == 0)
                 kit_linear_differ("another MXCSR", first, 0, &p, outcome);
-            /* The flags of exceptions that happened are nobody's state. */
+            /* The flags of exceptions that were raised may change: no result depends on them. */
             if ((after ^ state[n]) & ~0x3fu)
                 kit_fail(outcome, "MXCSR was %#x and is %#x after the call", state[n], after);
         }

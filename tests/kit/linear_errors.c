@@ -24,7 +24,7 @@ typedef struct layer {
  * heed_linear_supported; by heed_linear_run and heed_linear_begin, or one of them. */
 enum { IN_DESC, AT_CREATION, AT_RUN, AT_RUN_ALONE, AT_BEGIN_ALONE };
 
-/* Of mistakes that are none where there are no rows. */
+/* Required by mistakes that are none where there are no rows. */
 #define ROWS (UINT64_C(1) << 62)
 
 /* ---- mistakes that are more than a field ----------------------------------------------------- */
@@ -78,7 +78,7 @@ static const char *y_is_x(void *call, int arg, uint32_t pick)
     return "args.y";
 }
 
-/* In place, but not element by element. */
+/* The residual is y, but its rows or columns run backwards. */
 static const char *residual_backwards(void *call, int arg, uint32_t pick)
 {
     layer *l = call;
@@ -297,8 +297,8 @@ static void judge(const kit_linear *p, const char *call, heed_status status, con
         kit_fail(outcome, "%s failed and yet wrote to y", call);
 }
 
-/* Workspaces that are too small or crooked, parts that do not exist, holds, and a good call after
- * all of that. */
+/* Workspaces that are too small or misaligned, parts that do not exist, one hold of two given back,
+ * and a good call after all of that. */
 static void run_workspace(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     heed_linear *linear = NULL;

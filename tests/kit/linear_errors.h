@@ -7,8 +7,8 @@
 /** How many there are. */
 size_t kit_linear_mistakes(void);
 
-/** Makes mistake `which`, one of its kinds by `pick`, in a good layer or its run, where it exists
- * there: each call that meets it has to refuse it. Returns whether it was made. */
+/** Makes mistake `which` in a good layer or its run, if they can have it; `pick` chooses among its
+ * kinds. Each call that meets the mistake has to refuse it. Returns whether it was made. */
 int kit_linear_refuses(heed_context *context, const kit_linear *problem, size_t which,
                        uint32_t pick, kit_outcome *outcome);
 

@@ -11,16 +11,16 @@ typedef struct kit_linear_way {
     int garbage; /* byte that fills the workspace before */
 } kit_linear_way;
 
-/** Makes the layer and runs it, the weight's memory gone by then. Sentence: of a failure. */
+/** Creates the layer, takes the weight's memory away and runs it. *sentence is a failure's. */
 heed_status kit_linear_run(heed_context *context, kit_linear *problem, const kit_linear_way *way,
                            heed_error *sentence);
 
-/** Runs a layer that is made. */
+/** Runs a layer that has been created. */
 heed_status kit_linear_run_made(const heed_linear *linear, kit_linear *problem,
                                 const kit_linear_way *way);
 
-/** Whether rows [first, first + part->spec.rows) of `all` have other bits than those of `part`, after
- * both have run; says so. */
+/** Returns whether rows [first, first + part->spec.rows) of `all` have other bits than those of
+ * `part`, after both have run, and then says where. */
 int kit_linear_differ(const char *what, const kit_linear *all, int64_t first,
                       const kit_linear *part, kit_outcome *outcome);
 

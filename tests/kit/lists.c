@@ -8,8 +8,8 @@
 
 /* ---- who sees whom ---------------------------------------------------------------------------- */
 
-/* Documents of up to 12 tokens behind each other, the first of every 64 begins one: where the one that
- * x lies in begins. */
+/* Documents of 5 to 12 tokens follow each other, and every 64th token begins one. Returns where the
+ * document of token x begins. */
 static int64_t document(uint64_t seed, int64_t x)
 {
     int64_t start = x / 64 * 64, next;
@@ -18,7 +18,8 @@ static int64_t document(uint64_t seed, int64_t x)
     return start;
 }
 
-/* A tree of tokens, 7 deep at the most: each but a few is a child of a random one before it. */
+/* A tree of tokens: every fifth is a root and each of the others a child of one of the two before
+ * it, so that a path has at most 5 tokens. */
 static int64_t parent(uint64_t seed, int64_t x)
 {
     return x % 5 == 0 ? -1 : x - 1 - (int64_t)(kit_hash(seed, x) % 2) * (x % 5 > 1);
@@ -31,7 +32,7 @@ static int on_path(uint64_t seed, int64_t j, int64_t i)
     return i == j;
 }
 
-/* The q-th of n stretches of 40 keys, of which a random part is seen. */
+/* Is key j in the random part that is seen of each of the first n stretches of 40 keys? */
 static int in_stretch(uint64_t own, int64_t j, uint32_t n)
 {
     const uint64_t draw = kit_hash(own, j / 40);
@@ -174,7 +175,7 @@ static int64_t lay(const int64_t shape[4], uint32_t form, int64_t stride[4])
     return extent;
 }
 
-/* The runs of keys that a row sees, with empty ones between them where there is room. */
+/* Writes the runs of keys that a row sees, with empty ranges between them where there is room. */
 static void put_ranges(const kit_problem *p, int64_t b, int64_t h, int64_t i, int32_t *to,
                        int64_t step)
 {

@@ -1,4 +1,4 @@
-/* The kit as a program of its own, for the tests of this folder. */
+/* The kit as a program of its own, which runs the conformance tests. */
 #include "check_main.h"
 
 int main(int argc, char **argv)

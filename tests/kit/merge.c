@@ -1,5 +1,5 @@
-/* heed_merge: the parts of a problem's keys merge to the whole at every cut, and by itself it is
- * what heed/attention.h says it is. */
+/* heed_merge: the results of two parts of a problem's keys merge to that of the whole at every cut,
+ * and called by itself it computes what heed/attention.h says. */
 #include "cases.h"
 #include "decode.h"
 #include "run.h"
@@ -21,7 +21,7 @@ static heed_const_view shifted(heed_const_view view, int axis, int64_t by, int64
     return view;
 }
 
-/* What a part gives: f32, dense. */
+/* The outputs of a part: f32, dense. */
 typedef struct part {
     float *out, *lse;
     size_t n_out, n_lse;
@@ -166,8 +166,8 @@ static void every_cut(const kit_env *env, const kit_case *c, kit_outcome *outcom
 
 enum { ROWS = 4, DIM = 3 };
 
-/* Row 0: both parts hold something; 1: b is empty; 2: a is; 3: both. What an empty part's values
- * are does not matter. */
+/* In row 0 both parts hold something, in row 1 b is empty, in row 2 a is, in row 3 both are. The
+ * values of an empty part do not matter. */
 static void fill_parts(float *a, float *a_lse, float *b, float *b_lse)
 {
     const float none = -INFINITY;
@@ -218,7 +218,7 @@ static heed_merge_args merge_of(float *a, float *a_lse, float *b, float *b_lse, 
     return merge;
 }
 
-/* Into new memory, without lse, into a, into b. */
+/* Merges into new memory, without lse, into a, and into b. */
 static void by_itself(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     static const char *const what[] = {"elsewhere", "without lse", "into a", "into b"};
@@ -237,7 +237,7 @@ static void by_itself(const kit_env *env, const kit_case *c, kit_outcome *outcom
     }
 }
 
-/* inputs: a, b, a_lse, b_lse. */
+/* Makes mistake n. The inputs are a, b, a_lse and b_lse. */
 static void spoil(heed_merge_args *m, float *const inputs[4], int n)
 {
     int64_t *const size[] = {&m->rows, &m->heads, &m->dim};
@@ -256,7 +256,7 @@ static void spoil(heed_merge_args *m, float *const inputs[4], int n)
         m->struct_size = 0;
     else if (n == 11)
         m->out.stride[2] = 0;
-    else if (n == 18) /* an lse alone */
+    else if (n == 18) /* with no dims, lse is the only output */
         m->dim = m->lse.stride[0] = 0;
     else if (n == 19)
         m->out.data = inputs[0], m->out.stride[0]++;

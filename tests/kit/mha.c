@@ -75,7 +75,7 @@ static const struct {
     {"all_lists", {.q_len = 9, .projections = LAYER_FUSED, .rows = LAYER_PACKED, .cache = LAYER_PAGES, .capacity = 40,
      .lists = LAYER_RANGES | LAYER_BLOCKS | LAYER_FROM, .features = HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_MASK | HEED_HAS_CAUSAL,
      .position = HEED_POS_BOTTOM_RIGHT}},
-    /* What the project set out from: a single head as in BERT, and small heads in a batch. */
+    /* A single head as wide as a layer of BERT, and small heads in a batch. */
     {"bert_self", {.q_heads = 1, .kv_heads = 1, .batch = 2, .q_len = 6, .d_model = 768, .qk_dim = 768, .v_dim = 768, .projections = LAYER_SEPARATE, .bias = 1, .out_in = 1}},
     {"bert_cross", {.q_heads = 1, .kv_heads = 1, .batch = 2, .q_len = 6, .kv_len = 9, .d_kv = 768, .d_model = 768, .qk_dim = 768, .v_dim = 768, .projections = LAYER_SEPARATE, .bias = 1, .out_in = 1}},
     {"batch_4x10x32_full", {.kv_heads = 4, .batch = 4, .q_len = 10, .d_model = 32, .qk_dim = 8, .v_dim = 8, .projections = LAYER_SEPARATE}},
@@ -84,7 +84,7 @@ static const struct {
 };
 /* clang-format on */
 
-/** Types: all f32; all bf16; f32 rows with 16-bit weights and cache, or with 16-bit steps between. */
+/** Types: all f32; f32 rows with weights and a cache of f16; all bf16. */
 static const struct {
     const char *name;
     uint32_t x, w, mid, kv, y;
@@ -213,7 +213,7 @@ end:
     layer_free(&l);
 }
 
-/* Each sequence of a batch by itself: the same rows. */
+/* Each sequence of a batch, by itself, gives the same bits. */
 static void alone(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     const layer_spec spec = layer_complete(c);
@@ -278,8 +278,8 @@ static void copy_rows(const layer *to, int which, const void *rows, size_t bytes
     guard_read_only(&buffer);
 }
 
-/* Sequences A and B: each attends to the other's input (parallel), or A to B and then B to what A has
- * become (alternating). Every step against float64 on what it was given. */
+/* Sequences A and B: each attends to the other's input (parallel), or A to B and then B to what A
+ * has become (alternating). Every step is held to float64 on the inputs that it got. */
 static void attend_each_other(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     const uint32_t type = c->spec.q_type;

@@ -10,7 +10,7 @@
 
 /* A good layer and its run, for a mistake to be made in. */
 typedef struct call {
-    layer l; /* with the memory of another */
+    layer l; /* a copy, which shares the memory of the original */
     int32_t list[LAYER_BATCH];
     kit_mistaken_workspace room;
 } call;
@@ -43,7 +43,7 @@ static const char *broken_stride(void *of, int arg, uint32_t pick)
     const int64_t keys = s->cache ? s->capacity : s->d_kv ? s->kv_len : s->q_len;
     const int64_t page = s->cache == LAYER_PAGES ? 16 : s->capacity;
     const int packed = s->rows >= LAYER_PACKED;
-    const int64_t batch = packed ? 1 : s->batch, rows = packed ? 1 : s->q_len; /* maybe no more */
+    const int64_t batch = packed ? 1 : s->batch, rows = packed ? 1 : s->q_len; /* no more for sure */
     const int64_t shape[VIEWS][4] = {{batch, rows, s->d_model, 1},
                                      {batch, packed ? 1 : s->kv_len, s->d_kv, 1},
                                      {batch, rows, y_cols, 1},
@@ -55,7 +55,7 @@ static const char *broken_stride(void *of, int arg, uint32_t pick)
                                      {batch, s->q_heads, rows, 1}};
     const int is_cache = arg == K_CACHE || arg == V_CACHE,
               n_axes = arg < MASK || arg == LSE ? 3 : 4;
-    /* a cache that nothing is appended to is read alone */
+    /* a cache that nothing is appended to is only read */
     const int is_output = arg == Y || arg >= WEIGHTS || (is_cache && !s->no_new);
     return kit_break_stride(stride[arg], shape[arg], n_axes, arg == MASK ? 1 : 2, is_output, pick)
                ? is_cache && s->no_new ? "" : name[arg]
@@ -102,21 +102,21 @@ static const char *list_alone(void *of, int arg, uint32_t pick)
     if (*list || (arg == CACHE_LENS && s->cache))
         return NULL;
     *list = c->list;
-    /* with the feature the other side's is allowed */
+    /* with the feature, the list of the other side is allowed */
     return arg == CACHE_LENS || (s->rows != LAYER_LENS && s->rows < LAYER_PACKED) ||
                    (arg >= Q_STARTS && s->rows < LAYER_PACKED) || (arg % 2 && !s->d_kv)
                ? list_name[arg]
                : NULL;
 }
 
-/* The new rows, or those that the cache has, reach one beyond its capacity. */
+/* The cache holds one key more, so that with the new rows it passes its capacity. */
 static const char *cache_too_full(void *of, int arg, uint32_t pick)
 {
     call *c = of;
     (void)arg;
     (void)pick;
     memcpy(c->list, c->l.cache_lens, sizeof c->list);
-    c->list[0]++; /* the first sequence comes to the brim */
+    c->list[0]++; /* sequence 0 fills its cache exactly */
     c->l.args.cache_lens = c->list;
     return "capacity";
 }
@@ -244,7 +244,7 @@ static const kit_mistake mistakes[] = {
     {"rotary.style", "rotary", AT_CREATION, INVALID, PUT(desc.rotary.style, 3, 4, 258)},
     {"attn.max_batch", "max_batch", AT_CREATION, INVALID, PUT(attn.max_batch, KIT_BAD_SIZES)},
     {"attn.max_q_len", "max_q_len", AT_CREATION, INVALID, PUT(attn.max_q_len, KIT_BAD_SIZES)},
-    /* Of the kit's own layer the words are known. */
+    /* Mistakes that only the kit's own layer has for sure, with their words. */
     {"d_model of no projection", "in_dim", AT_CREATION, INVALID, PUT(desc.d_model, 22), WITH(KNOWN)},
     {"d_kv alone", "d_kv", AT_CREATION, INVALID, PUT(desc.d_kv, 7), WITH(KNOWN)},
     {"x_type of no projection", "x_type", AT_CREATION, INVALID, PUT(desc.x_type, HEED_F16),

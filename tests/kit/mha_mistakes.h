@@ -4,7 +4,7 @@
 
 #include "mistake.h"
 
-/** Among what a mistake is made with: the layer is the one of the kit's cases. */
+/** A bit of kit_mistake.with: the layer is the one of the kit's own cases. */
 #define LAYER_KNOWN (UINT64_C(1) << 63)
 
 /** Mistake `which` of layer_mistakes(). */

@@ -1,5 +1,6 @@
-/* What heed_mha refuses, in the kit's layer with pages and packed rows: every mistake of mha_mistakes.c,
- * one row more than it was made for, workspaces that are too small. And what it explains. */
+/* What heed_mha refuses, in the kit's layer with pages and packed rows: every mistake of
+ * mha_mistakes.c, one row more than it was made for, workspaces that are too small. And that
+ * heed_mha_explain names every part of the layer. */
 #include "layer_case.h"
 #include "mha_mistakes.h"
 
@@ -28,8 +29,8 @@ static void refuses(const kit_env *env, const kit_case *c, kit_outcome *outcome)
         kit_fail(outcome, "of %zu mistakes only %d were made", layer_mistakes(), n_made);
 }
 
-/* Packed rows, as many as the layer was made for, and one more: its workspace has no room for it.
- */
+/* As many packed rows as the layer was made for are taken; one more, for which its workspace has no
+ * room, is refused. */
 static void refuses_rows(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     const layer_spec spec = layer_complete(c);
@@ -60,7 +61,7 @@ static void refuses_rows(const kit_env *env, const kit_case *c, kit_outcome *out
     layer_free(&l);
 }
 
-/* Workspaces that are too small, and parts that there are not. */
+/* Workspaces that are too small, and parts that do not exist. */
 static void refuses_workspace(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     const layer_spec spec = layer_complete(c);
@@ -91,7 +92,7 @@ static void refuses_workspace(const kit_env *env, const kit_case *c, kit_outcome
     layer_free(&l);
 }
 
-/* What heed_mha_explain gives names every part. */
+/* What heed_mha_explain returns names every part of the layer. */
 static void explains(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     const layer_spec spec = layer_complete(c);

@@ -15,7 +15,7 @@ const char *kit_make_mistake(const kit_mistake *m, void *call, uint32_t pick)
     int64_t value = m->value[pick % m->n], old = 0;
     if (value == KIT_SOMETHING)
         value = (int64_t)(intptr_t)something;
-    memcpy(&old, field, m->bytes); /* the first bytes are the lowest ones, as where the kit runs */
+    memcpy(&old, field, m->bytes); /* little-endian, as all machines that the kit runs on */
     value = m->how == KIT_OR ? old | value : m->how == KIT_ADD ? old + value : value;
     memcpy(field, &value, m->bytes);
     return m->word;

@@ -19,13 +19,13 @@ typedef struct kit_mistake {
     size_t at, bytes;
     const int64_t *value;
     uint32_t n; /* of the values; of what the function tells apart */
-    /* Returns the word, or NULL: there is no such thing in this call, which may be changed then. */
+    /* Returns the word, or NULL where this call cannot have the mistake; it may be changed then. */
     const char *(*make)(void *call, int arg, uint32_t pick);
     int arg;
     uint64_t with, without; /* features that the good call has, and has not */
 } kit_mistake;
 
-/** A value that stands for the address of some memory, zeros. */
+/** A value that stands for the address of some memory, which holds zeros. */
 #define KIT_SOMETHING INT64_C(0x5afe5afe5afe)
 #define KIT_BITS_NAN INT64_C(0x7fc00000) /* of floats */
 #define KIT_BITS_INF INT64_C(0x7f800000)
@@ -40,7 +40,8 @@ typedef struct kit_mistake {
     .n = sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
 #define KIT_COUNT(list) (sizeof(list) / sizeof *(list))
 
-/* Sizes and lengths that there are not, types of nothing, and of what is not served. */
+/* Sizes and lengths that cannot be, sizes that no version of a struct has, numbers that are no type
+ * of an element, and the types of codes. */
 #define KIT_BAD_SIZES -1, INT64_MIN, INT64_MAX, INT64_C(1) << 31
 #define KIT_BAD_STRUCTS 0, 1, 7, 8, 20, 65537, -1
 #define KIT_BAD_TYPES HEED_DTYPE_NONE, 14, 99, UINT32_MAX
@@ -51,17 +52,18 @@ typedef struct kit_mistake {
 /** Makes the mistake. Returns the word, or NULL where it does not exist. */
 const char *kit_make_mistake(const kit_mistake *mistake, void *call, uint32_t pick);
 
-/** A stride of 0 for an output's axis of more than one element, or one whose farthest element has
- * no address: which axis and which stride is picked. Returns whether there is such an axis. */
+/** Gives an axis a stride of 0 (for outputs) or one whose farthest element has no address; `pick`
+ * chooses the axis and the stride. Returns whether that is a mistake: the axis has more than one
+ * element. */
 int kit_break_stride(int64_t *stride, const int64_t *shape, int n_axes, uint32_t element,
                      int is_output, uint32_t pick);
 
-/** Says whether a call came back as it has to. `context`: the mistake's name, the call's. */
+/** Fails unless a call came back with the mistake's status and a sentence that has `word` in it. */
 void kit_judge_refusal(const kit_mistake *mistake, const char *word, const char *call,
                        heed_status status, const char *sentence, kit_outcome *outcome);
 
-/** A workspace that is wrong: at a crooked address, too small, or for parts that there cannot be. As it
- * begins it is right, for KIT_MISTAKEN_PARTS. */
+/** A workspace to be made wrong: misaligned, too small, or for an impossible number of parts.
+ * kit_map_workspace makes a good one, for KIT_MISTAKEN_PARTS. */
 enum { KIT_CROOKED, KIT_SMALL, KIT_NO_PARTS, KIT_MANY_PARTS };
 enum { KIT_MISTAKEN_PARTS = 3 };
 typedef struct kit_mistaken_workspace {
@@ -73,7 +75,7 @@ typedef struct kit_mistaken_workspace {
 int kit_map_workspace(kit_mistaken_workspace *workspace, size_t bytes);
 const char *kit_spoil_workspace(kit_mistaken_workspace *workspace, int mistake, uint32_t pick);
 void *kit_workspace(const kit_mistaken_workspace *workspace);
-/** What a call is given of the bytes that it needs. */
+/** How many of the bytes that it needs a call is given. */
 size_t kit_bytes_left(const kit_mistaken_workspace *workspace, size_t bytes);
 
 /** Whether all bytes of an output still are the canary. */

@@ -84,7 +84,8 @@ static const struct {
 
 static int conflict(int a, int x, int b, int y)
 {
-    /* A slope needs a bias; v inside k has no values of its own, k's type and no more columns than k. */
+    /* A slope needs a bias. With v inside k, v has no values of its own, k's type, and no more
+     * columns than k. */
     if (a == BIAS && b == SLOPE)
         return x == 0 && y == 1;
     if (a == DIMS && b == LAYOUT)
@@ -135,7 +136,8 @@ static void cover(covering *c)
                     c->n_pairs += !conflict(a, x, b, y);
     while (c->n_covered < c->n_pairs && c->n_rows < MAX_ROWS) {
         int best = 0;
-        /* Half of the candidates start from a pair that is still missing, so that the end comes. */
+        /* Each candidate gets a pair that is still missing, if 2000 draws find one: so the loop
+         * ends. */
         for (int candidate = 0; candidate < 60; candidate++) {
             int row[ALL_OPTIONS] = {0}, a, b, x, y, tries = 0;
             for (a = 0; a < c->n_options; a++)
@@ -275,8 +277,7 @@ int kit_each_value(int after, kit_spec *spec)
     return -1;
 }
 
-/* Types, scales and storage of keys and values in codes. Rows of a length that is not whole blocks of
- * theirs are a block longer. */
+/* Types, scales and storage of keys and values in codes. Dims are rounded up to whole blocks. */
 static void code_of(const int *row, kit_spec *s)
 {
     static const uint32_t keys[] = {HEED_F16,     HEED_I8,   HEED_U8,    HEED_U4,
@@ -306,7 +307,7 @@ static void code_of(const int *row, kit_spec *s)
     s->pages = stored[row[STORED]].pages;
 }
 
-/* The name tells the values that are not the first of their option, as far as it goes. */
+/* The name lists the values that are not the first of their option, as far as there is room. */
 static void name_of(const covering *c, int n, int first, char name[100])
 {
     const int *row = c->rows[n];
