@@ -43,7 +43,7 @@ static const char *broken_stride(void *of, int arg, uint32_t pick)
     const int64_t keys = s->cache ? s->capacity : s->d_kv ? s->kv_len : s->q_len;
     const int64_t page = s->cache == LAYER_PAGES ? 16 : s->capacity;
     const int packed = s->rows >= LAYER_PACKED;
-    const int64_t batch = packed ? 1 : s->batch, rows = packed ? 1 : s->q_len; /* no more for sure */
+    const int64_t batch = packed ? 1 : s->batch, rows = packed ? 1 : s->q_len; /* at least */
     const int64_t shape[VIEWS][4] = {{batch, rows, s->d_model, 1},
                                      {batch, packed ? 1 : s->kv_len, s->d_kv, 1},
                                      {batch, rows, y_cols, 1},

@@ -14,8 +14,9 @@ int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d)
     return (t->first + row + h * t->stride[1] + d * t->stride[3]) * t->bytes;
 }
 
-/* The strides of axes of one element mean nothing. Left alone are packed rows, pages and columns behind
- * mask_from, whose numbers the call says elsewhere, and scales, where a stride of 0 says that there is one. */
+/* The strides of axes of one element mean nothing: they become any number. Packed rows, pages and
+ * columns behind mask_from keep theirs, since the call says elsewhere how many there are, and so do
+ * scales, where a stride of 0 means that there is one scale. */
 static void loosen(const kit_problem *p, int which, int64_t stride[4])
 {
     static const int64_t any[] = {INT64_MAX, INT64_MIN, INT64_MAX / 2 + 2};
@@ -381,7 +382,8 @@ int kit_untouched(const kit_problem *p, int which, int64_t *where)
     int shared = t->buffer != (uint32_t)which, bad = -1;
     unsigned char *owned = calloc(buffer->bytes + 1, 1);
     *where = -1;
-    /* Among inputs, another build of the problem tells what the bytes were. */
+    /* Where the output lies among inputs, another build of the problem tells what the bytes
+     * were. */
     if (owned && guard_slack_is(buffer, KIT_CANARY) &&
         (!shared || kit_build(&fresh, &p->spec, GUARD_LOW) == 0)) {
         for (int64_t b = 0; b < t->dim[0]; b++)

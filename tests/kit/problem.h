@@ -43,12 +43,12 @@ enum {
     KIT_STORAGES
 };
 
-/** Whose pages they are. */
+/** Which pages the sequences have. */
 enum {
-    KIT_PAGES_SHUFFLED, /* in no order, and some that are nobody's between them */
+    KIT_PAGES_SHUFFLED, /* in random order, with unused pages between them */
     KIT_PAGES_IN_ORDER,
     KIT_PAGES_SHARED, /* shuffled; all sequences have one prefix, whose pages they share */
-    KIT_PAGES_DRAWN   /* any page may be anybody's, of one sequence twice too */
+    KIT_PAGES_DRAWN   /* any page for any sequence, even twice for one */
 };
 
 /** Values of q, k, v. */
@@ -76,16 +76,17 @@ enum {
     KIT_APART,        /* five kinds of keys whose scores are 1e4 apart */
     KIT_SIGNED_ZEROS, /* q and k are 0 or -0, and half of v */
     KIT_SPREAD,       /* scores of standard deviation `spread` */
-    /* Scores whose level goes by the key, for half of the rows; see `rise`. Of 8 dims and more. */
+    /* For half of the rows the level of the scores depends on the key; see `rise`. 8 dims or
+     * more. */
     KIT_STEPS,  /* up by `rise` at a key of every `period`, eight times; then back down */
     KIT_DROPS,  /* down */
     KIT_SAW,    /* up and down by several times `rise` */
     KIT_SPIKES, /* up for one key of a period, by once, twice or four times `rise` */
-    KIT_ONCE,   /* so, but for each row once, and for two kinds of rows in the same period */
-    KIT_WILD    /* one in 16 is any number that there is: beyond what an oracle can follow */
+    KIT_ONCE,   /* up for one key of a row only; two kinds of rows share its period */
+    KIT_WILD    /* one in 16 is any pattern of bits: beyond what an oracle can follow */
 };
 
-/** One key of 300 is odd, whoever sees it. */
+/** One key of 300 holds a NaN or an infinity, in k or in v. */
 enum { KIT_ODD_NOTHING, KIT_ODD_NAN_K, KIT_ODD_INF_K, KIT_ODD_NAN_V, KIT_ODD_INF_V };
 
 enum { KIT_POISON_NAN, KIT_POISON_INF, KIT_POISON_NOISE, KIT_POISONS };
@@ -101,7 +102,7 @@ enum {
     KIT_MASK_BLOCKS,
     KIT_MASK_FIRST_KEYS,
     KIT_MASK_TREE,
-    KIT_MASK_ISLANDS, /* a key of every 512 is nobody's; some rows see nothing of 128 keys */
+    KIT_MASK_ISLANDS, /* a key of every 512 is hidden from all; rows miss blocks of 128 keys */
     KIT_MASK_LISTS    /* what ranges and key blocks say: KIT_LISTS_AS_MASK */
 };
 /** Ranges of rows; see lists.c. */
@@ -128,12 +129,14 @@ enum {
     KIT_BLOCKS_HOLES,
     KIT_BLOCKS_KINDS
 };
-/** kit_spec.lists: what there is; AS_MASK: the library gets it as a bool mask (KIT_MASK_LISTS). */
+/** kit_spec.lists: which lists there are. AS_MASK: the library gets a bool mask of what they say
+ * instead (KIT_MASK_LISTS). */
 enum { KIT_LISTS_RANGES = 1, KIT_LISTS_BLOCKS = 2, KIT_LISTS_AS_MASK = 4 };
 enum { KIT_BIAS_NORMAL, KIT_BIAS_INF, KIT_BIAS_EMPTY_ROWS, KIT_BIAS_FILLER };
 enum { KIT_SINK_NORMAL, KIT_SINK_SOME_OFF, KIT_SINK_OFF, KIT_SINK_HUGE };
 
-/** What shares a scale of keys or values in codes that take one; each axis that does not is its own. */
+/** What shares a scale, of keys or values in codes that take one; along all other axes it
+ * differs. */
 enum {
     KIT_SCALES_NONE,       /* there are none: 1, and no zeros */
     KIT_SCALES_TENSOR,     /* all */
@@ -147,9 +150,9 @@ enum {
     KIT_SCALES
 };
 
-/** Scales of k or of v: meaningless, and none, where the type takes none. */
+/** Scales of k or of v; there are none where the type takes none, whatever this says. */
 typedef struct kit_scales {
-    uint32_t kind, zeros; /* zeros: there are some, of types that take them */
+    uint32_t kind, zeros; /* zeros: there are some, if the type takes them */
 } kit_scales;
 
 /** One sequence: which data (id), where its rows start in that data, its lengths and offset. */
@@ -171,7 +174,7 @@ typedef struct kit_spec {
     float spread; /* KIT_SPREAD */
     float rise;   /* KIT_STEPS and the following: in log2 units; weights go by 2^rise */
     uint32_t period;
-    uint32_t lone; /* not half of the rows but one of so many; 0: half */
+    uint32_t lone; /* one row of so many sees rises; 0: every second */
     uint32_t odd;  /* KIT_ODD_*, beside any values */
     uint32_t storage, page_len, pages;
     uint32_t mask_form, mask_kind; /* form: bit a set broadcasts axis a (b, h, i, j) */
@@ -181,7 +184,7 @@ typedef struct kit_spec {
     uint32_t blocks_form, blocks_kind, from_kind;
     uint32_t lens, offsets, sinks;
     kit_scales k_scales, v_scales;
-    uint32_t unlisted; /* lengths given here that are the width, and not listed for the library */
+    uint32_t unlisted; /* KIT_UNLISTED_*: lengths (all the width) that the library is not given */
     kit_sequence sequence[KIT_MAX_BATCH]; /* with KIT_LENS_GIVEN */
     uint64_t seed;
 } kit_spec;
@@ -203,8 +206,8 @@ enum {
     KIT_TENSORS
 };
 
-/* Of types whose elements share bytes, dims are counted in blocks here: bytes, dim, shape, stride and
- * first are those of blocks, and block_len says how many elements one has. */
+/* Of types whose elements share bytes, dims are counted in blocks here: bytes, dim, shape, stride
+ * and first are those of blocks, and block_len is the number of elements in one. */
 typedef struct kit_tensor {
     uint32_t type;  /* HEED_*; HEED_DTYPE_NONE for mask bytes */
     uint32_t bytes; /* of an element; 0: the problem has no such tensor */
@@ -238,7 +241,7 @@ typedef struct kit_problem {
     /* k and v of codes as numbers, [batch, kv_heads, kv_len, dim]; NULL of other types */
     float *decoded[2];
     float *
-        sizes; /* with INT8 accuracy: what a key's code and zero (or least value) have at the most */
+        sizes; /* with INT8 accuracy, as k: a bound of |code| + |zero or least value| */
     float alibi_slope[KIT_MAX_HEADS], bias_slope[KIT_MAX_HEADS], sink[KIT_MAX_HEADS];
     heed_attn_desc desc;
     heed_attn_args args;
@@ -253,8 +256,7 @@ int kit_build(kit_problem *problem, const kit_spec *spec, int side);
 /** Fills the outputs with canaries again. */
 void kit_reset_outputs(kit_problem *problem);
 
-/** After the oracle has run: makes inputs read-only and takes away all pages that no row reaches.
- */
+/** After the oracle has run: makes inputs read-only, and pages inaccessible that no row reaches. */
 void kit_seal(kit_problem *problem);
 
 /** Gives the memory back; a problem that failed to build is allowed. */
@@ -264,9 +266,8 @@ void kit_free(kit_problem *problem);
  * else -1 with *where the byte in its buffer (-1: outside it). */
 int kit_untouched(const kit_problem *problem, int t, int64_t *where);
 
-/** The keys [*first, *end) that the lengths, causal range and window of some row of sequence b
- * reach.
- */
+/** The keys [*first, *end) that some row of sequence b reaches by lengths, causal range and
+ * window. */
 void kit_reach(const kit_problem *problem, int64_t b, int64_t *first, int64_t *end);
 
 /** The same of one row. */
@@ -275,7 +276,7 @@ void kit_row_reach(const kit_problem *problem, int64_t b, int64_t i, int64_t *fi
 /** Do ranges and key blocks let row i see key j? */
 int kit_is_listed(const kit_problem *problem, int64_t b, int64_t h, int64_t i, int64_t j);
 
-/** Does some row of sequence b see key j by them, and by range and window? Of keys in kit_reach. */
+/** Does some row of sequence b see key j, which is in kit_reach, by all of these together? */
 int kit_reaches(const kit_problem *problem, int64_t b, int64_t j);
 
 /** Byte offset in its buffer of element [b, h, i, d] of tensor t. */
@@ -283,7 +284,7 @@ int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d);
 
 /* ---- scales: codes.c ---- */
 
-/** How the scales of k (is_v 0) or v lie: 0 for kind where there are none. */
+/** How the scales of k (is_v 0) or v lie; kind is 0 where there are none. */
 typedef struct kit_scaling {
     uint32_t kind, zeros;
     uint32_t same;             /* bit a set: axis a broadcasts */
@@ -318,8 +319,8 @@ void kit_free_lists(kit_problem *problem);
 void kit_fill(kit_problem *problem);
 /** codes.c: writes the scales and zeros of key j. */
 void kit_fill_scales(kit_problem *problem, int is_v, int64_t b, int64_t g, int64_t j);
-/** codes.c: writes block n of key j so that it stands for the numbers x, or with KIT_NORMAL values for
- * whatever its bits draw; where one is no number, it or the scale is none. */
+/** codes.c: writes block n of key j so that it stands for the numbers x; with KIT_NORMAL values its
+ * codes are drawn from `bits` instead. Where x is not finite, neither is the code or its scale. */
 void kit_fill_block(kit_problem *problem, int which, int64_t b, int64_t g, int64_t j, int64_t n,
                     const double *x, uint64_t bits);
 /** codes.c: the numbers that k and v stand for. Returns as kit_store. */

@@ -36,7 +36,7 @@ static void shuffle(int64_t *order, int64_t n, uint64_t seed)
     }
 }
 
-/* Row i of every head of a tensor becomes what row order[i] was. */
+/* Row i of every head of a tensor becomes the old row order[i]. */
 static int reorder(kit_problem *p, int which, const int64_t *order)
 {
     const kit_tensor *t = &p->tensor[which];
@@ -144,7 +144,7 @@ static void expect_first_v(const kit_problem *p, const char *what, int64_t b, in
     }
 }
 
-/* Runs the case's problem and hands its elements to each. */
+/* Runs the case's problem and calls `each` for every row. */
 static void for_all(const kit_env *env, const kit_case *c, kit_outcome *outcome,
                     void (*each)(const kit_problem *p, int64_t b, int64_t h, int64_t i,
                                  kit_outcome *outcome))
@@ -183,7 +183,8 @@ static void first_row(const kit_env *env, const kit_case *c, kit_outcome *outcom
     for_all(env, c, outcome, each_first);
 }
 
-/* KIT_MASK_EMPTY_ROWS: rows 1, 4, 7, ... see nothing, so zeros and -inf, and nothing near them. */
+/* KIT_MASK_EMPTY_ROWS: rows 1, 4, 7, ... see nothing, so that out and weights are exactly 0 and lse
+ * is the sink's, or -inf without one. */
 static void each_empty(const kit_problem *p, int64_t b, int64_t h, int64_t i, kit_outcome *outcome)
 {
     if (i % 3 != 1)

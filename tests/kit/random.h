@@ -6,8 +6,7 @@
 
 #include <stdint.h>
 
-/** The finaliser of splitmix64 (Steele, Lea, Flood 2014): every input bit reaches every output bit.
- */
+/** The finaliser of splitmix64 (Steele, Lea, Flood 2014): all input bits reach all output bits. */
 static inline uint64_t kit_mix(uint64_t x)
 {
     x += UINT64_C(0x9e3779b97f4a7c15);
@@ -36,14 +35,14 @@ static inline double kit_normal(uint64_t bits)
     return (sum * 0x1p-16 - 2) * 1.7320508075688772;
 }
 
-/** A stream for choices. */
+/** The next number of a stream, for choices. */
 static inline uint64_t kit_next(uint64_t *state)
 {
     *state += UINT64_C(0x9e3779b97f4a7c15);
     return kit_mix(*state);
 }
 
-/** The next of a stream, in [-1, 1) and exact in f32. */
+/** The next number of a stream, in [-1, 1) and exact in f32. */
 static inline float kit_next_float(uint64_t *state)
 {
     return (float)(kit_next(state) >> 40) * 0x1p-23F - 1;

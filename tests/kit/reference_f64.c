@@ -46,8 +46,8 @@ static double element(const reference_array *a, int64_t b, int64_t h, int64_t i,
     return reference_decode(a->type, a->data, row + h * a->stride[1] + d * a->stride[3]);
 }
 
-/* A score beyond the range of f32 is an infinity (SEMANTICS: "overflows to -inf"): scores are f32
- * or wider, and all of them have to mean the same. Halfway to the next f32 rounds up. */
+/* A score beyond the range of f32 is an infinity: backends hold scores in f32 or wider types, and
+ * all of them have to mean the same. Halfway to the next f32 rounds up. */
 static double f32_range(double x)
 {
     const double limit = (double)FLT_MAX + 0x1p103;
@@ -127,7 +127,7 @@ static void one_row(const reference_problem *p, reference_row *r, int64_t positi
         if (!r->visible[j])
             continue;
         r->weight[j] = exp(r->score[j] - r->max) / sum;
-        /* What f64 cannot hold of a weight is no zero: an infinite value stays infinite. */
+        /* A weight too small for f64 is not 0: an infinite value times it stays infinite. */
         const double least = r->score[j] > -(double)INFINITY ? 0x1p-1074 : 0;
         const double weight = r->weight[j] < least ? least : r->weight[j];
         for (int64_t d = 0; d < p->v_dim; d++)

@@ -1,10 +1,10 @@
 /* The oracle: attention in float64, one row at a time, in the plainest loops that say what is
  * meant.
  *
- * It shares no code with the library, neither its headers: it has its own description of a problem
- * and its own decoding of f16 and bf16. Nobody makes it faster. It reads every key below a
- * sequence's length, also those that no row may see, so run it on memory that is all there.
- */
+ * It shares no code with the library, nor its headers: it has its own description of a problem and
+ * its own decoding of f16 and bf16. It is never optimised. It reads every key below a sequence's
+ * length, also those that no row may see, so run it while all of the memory is accessible.
+ * */
 #ifndef KIT_REFERENCE_F64_H
 #define KIT_REFERENCE_F64_H
 
@@ -35,11 +35,12 @@ typedef struct reference_problem {
     const int32_t *q_lens, *kv_lens;
     const int64_t *offset; /* per sequence; NULL: 0 */
     const float *alibi_slope, *bias_slope, *sink;
-    /* j is in range only if this says so too; NULL: nothing. Mask and bias begin at key mask_from[b] */
+    /* Unless NULL, `listed` has to let row i see key j, too. Mask and bias begin at
+     * mask_from[b]. */
     int (*listed)(const void *of, int64_t b, int64_t h, int64_t i, int64_t j);
     const void *listed_of;
     const int32_t *mask_from;
-    int64_t every, some; /* of every so many rows the first so many alone; 0: all of them */
+    int64_t every, some; /* of `every` rows each, visit the first `some`; 0: all rows */
 } reference_problem;
 
 /** One row's result. Arrays over keys have kv_len elements, arrays over dims v_dim. */
@@ -48,8 +49,7 @@ typedef struct reference_row {
     const double *q;         /* the query row */
     const double *k, *v;     /* keys and values of kv head g, [kv_lens[b], dim], decoded */
     int64_t n_keys;          /* kv_lens[b] */
-    unsigned char
-        *in_range; /* j < kv_lens[b], inside the causal range and the window, and listed */
+    unsigned char *in_range; /* j < kv_lens[b], in the causal range and the window, and listed */
     unsigned char *visible;  /* and neither mask nor bias hides it */
     double *magnitude;       /* |scale| * sum |q_d k_d|: what the rounding of raw is relative to */
     double *raw, *softcapped, *alibi, *bias, *score; /* where in_range, else -inf (terms: 0) */

@@ -21,7 +21,7 @@ typedef struct kit_report {
 /** Notes one case. A failing one prints its name, what went wrong, and how to run it again. */
 void kit_report_case(kit_report *report, const char *name, const kit_outcome *outcome);
 
-/** Notes a kernel that its trial kept from the cases that it should have run. */
+/** Notes a kernel that failed its trial, so that it ran none of the cases. */
 void kit_report_trial(kit_report *report, const heed_trial_info *trial);
 
 /** Prints the refusals and "N passed, N refused, N failed". */

@@ -27,7 +27,7 @@ static void drop(turning *t)
     guard_unmap(&t->y);
 }
 
-/* variant: bit 0 rows packed and token-major, 1 in place, 2 given positions, 3 dims not adjacent */
+/* Bits of variant: 0 rows packed and token-major, 1 in place, 2 positions given, 3 dims apart. */
 static int make(turning *t, const heed_rotary_desc *rotary, int variant, uint32_t x_type,
                 uint32_t y_type)
 {

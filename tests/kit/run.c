@@ -72,9 +72,9 @@ heed_status kit_run(heed_context *context, kit_problem *p, const kit_way *way, h
     }
     after = get_mxcsr();
     set_mxcsr(before);
-    /* The flags of exceptions that happened (the low six bits) are nobody's state. */
+    /* The flags of exceptions that were raised (the low six bits) may change. */
     *kept = ((after ^ (way->mxcsr ? way->mxcsr : before)) & ~0x3fu) == 0;
-    if (status != HEED_OK && (!way->error || !sentence->text[0])) /* of no run, but of the plan */
+    if (status != HEED_OK && (!way->error || !sentence->text[0])) /* the plan failed, not the run */
         snprintf(sentence->text, sizeof sentence->text, "%s", heed_last_error());
     heed_attn_release(plan);
     p->args.executor = NULL;

@@ -9,13 +9,13 @@ typedef struct kit_way {
     int how;            /* KIT_BY_* */
     uint32_t n_parts;   /* of KIT_BY_PARTS and the like; the executor's threads */
     int64_t more;       /* added to the plan's maxima */
-    int64_t more_keys;  /* and to that of keys besides */
+    int64_t more_keys;  /* added to the maximum of keys as well */
     unsigned int mxcsr; /* state of the calling thread; 0: as it is. x86 only */
     int garbage;        /* byte that fills the workspace before */
     int error;          /* a failure's sentence is asked for by args.error */
 } kit_way;
 
-/** Runs it. Sentence: of a failure. *kept: 0 if the call left MXCSR different. */
+/** Runs it. *sentence is a failure's. *kept: 0 if the call left MXCSR different. */
 heed_status kit_run(heed_context *context, kit_problem *problem, const kit_way *way,
                     heed_error *sentence, int *kept);
 
@@ -48,16 +48,16 @@ int kit_all_differ(kit_outcome *outcome, const char *what, const kit_problem *p,
 /** Checks a run's outputs against the oracle, which reads the problem's own memory (not sealed). */
 void kit_check(kit_problem *problem, kit_outcome *outcome);
 
-/** The same for each element by itself, of the rows that problem->reference wants: what can be said
- * of numbers too few or too odd for statistics. */
+/** Checks only each element by itself, in the rows that problem->reference wants: for results too
+ * few or too odd for the L2 norm of the whole. */
 void kit_check_elements(kit_problem *problem, kit_outcome *outcome);
 
 /** Checks that nothing but elements of the outputs was written. */
 void kit_check_memory(kit_problem *problem, kit_outcome *outcome);
 
-/** Builds a problem on one side of memory, takes away what may not be read, runs it and takes its
- * bits; afterwards all its memory is open. Returns 0, or -1 with the outcome set. Free and drop
- * both in any case. */
+/** Builds a problem on one side of memory, makes inaccessible what may not be read, runs it and
+ * takes its bits; afterwards all its memory is accessible. Returns 0, or -1 with the outcome set.
+ * In any case kit_free the problem and kit_drop the result. */
 int kit_run_once(heed_context *context, kit_problem *problem, const kit_spec *spec, int side,
                  const kit_way *way, kit_result *result, kit_outcome *outcome);
 
@@ -66,23 +66,23 @@ void kit_open(kit_problem *problem);
 
 /** A problem, and the same again on the other side of memory. */
 typedef struct kit_twice {
-    kit_spec spec[2]; /* of the same rows; outputs of one may lack in the other */
+    kit_spec spec[2]; /* of the same rows; one may lack outputs of the other */
     kit_way way[2];
     int side;                                                  /* of the first */
     void (*check)(kit_problem *problem, kit_outcome *outcome); /* of the first's results */
 } kit_twice;
 
-/** Runs both: the first is as `check` wants it, the second has its bits, and neither writes anything
- * but its outputs. */
+/** Runs both. The first has to pass `check`, the second to have the same bits, and neither may
+ * write anything but its outputs. */
 void kit_conform_twice(heed_context *context, const kit_twice *twice, kit_outcome *outcome);
 
-/** Takes the outputs away that are not asked for as a rule: lse, weights and scores. */
+/** Takes the optional outputs out of a spec: lse, weights and scores. */
 void kit_without_optional(kit_spec *spec);
 
 /** Runs a case against the oracle in both placements: kit_case.run of plain cases. */
 void kit_conform(const kit_env *env, const kit_case *c, kit_outcome *outcome);
 
-/** The accuracy that a description's outcome is held to. */
+/** The accuracy that the results of a spec are held to. */
 uint32_t kit_accuracy(const kit_spec *spec);
 
 #endif

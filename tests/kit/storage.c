@@ -11,7 +11,8 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Sequences behind each other, the last one first, with gaps of rows that are nobody's. */
+/* Lays the rows of sequences behind each other, the last one's first, with unused rows between
+ * them, each beginning at a multiple. Returns how many rows there are. */
 static int64_t start_rows(const kit_spec *s, const int32_t *lens, const int32_t *others,
                           int64_t multiple, int32_t *starts)
 {
@@ -22,7 +23,7 @@ static int64_t start_rows(const kit_spec *s, const int32_t *lens, const int32_t 
         starts[b] = (int32_t)(at = (at + multiple - 1) / multiple * multiple);
         at += larger(lens[b], others[b]);
     }
-    return at + 1; /* at least one: there are none where rows are not packed */
+    return at + 1; /* never 0, which means that rows are not packed */
 }
 
 static void shuffle(int32_t *order, int64_t n, uint64_t seed)
@@ -34,7 +35,7 @@ static void shuffle(int32_t *order, int64_t n, uint64_t seed)
     }
 }
 
-/* Pages of sequence b that it has in common with sequence 0. */
+/* How many pages sequence b has in common with sequence 0. */
 static int64_t shared_pages(const kit_problem *p, int64_t b)
 {
     int64_t common = p->kv_lens[b] < p->kv_lens[0] ? p->kv_lens[b] : p->kv_lens[0];
@@ -52,7 +53,7 @@ static int make_pages(kit_problem *p)
 {
     const kit_spec *s = &p->spec;
     const int64_t len = s->page_len, most = (s->kv_len + len - 1) / len;
-    /* One entry more than keys, and every fifth page is nobody's. */
+    /* One entry more than keys need, and an unused page for every five in use. */
     p->table_stride = most + 1;
     p->n_pages = s->batch * most + (s->batch * most) / 5 + 1;
     size_t entries = (size_t)(s->batch * p->table_stride);
@@ -97,7 +98,8 @@ int kit_store(kit_problem *p)
     static const int32_t none[KIT_MAX_BATCH];
     const kit_spec *s = &p->spec;
     const int all = s->storage == KIT_RAGGED; /* a token of q may lie beside its k and v */
-    /* Keys that share scales begin at a multiple of their number; a group of four is the only one. */
+    /* Where keys share scales, a sequence begins at a whole group; all such groups here have 4
+     * keys. */
     const int64_t multiple =
         kit_scaling_of(s, 0).key_group || kit_scaling_of(s, 1).key_group ? 4 : 1;
     if (s->storage == KIT_RAGGED_Q || s->storage == KIT_PAGED_RAGGED || all)
@@ -111,7 +113,7 @@ int kit_store(kit_problem *p)
     return 0;
 }
 
-/* Elements from the first one to row i of sequence b. */
+/* Offset in elements of row i of sequence b. */
 static int64_t place_of(const kit_problem *p, int which, int64_t b, int64_t i)
 {
     const kit_tensor *t = &p->tensor[which];

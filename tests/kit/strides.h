@@ -1,10 +1,10 @@
-/* Strides of all kinds, drawn: what no named layout says. */
+/* Draws strides of all kinds, for layouts that have no name. */
 #ifndef KIT_STRIDES_H
 #define KIT_STRIDES_H
 
 #include <stdint.h>
 
-/** Axes of an input that have one element, for about one draw in six: bit a for axis a. */
+/** Axes of an input that are broadcast (stride 0), in about one draw of six: bit a for axis a. */
 static inline int kit_draw_same(uint64_t draw)
 {
     return (draw >> 24) % 6 == 5 ? (int)(draw >> 16 & 15) : 0;

@@ -133,7 +133,7 @@ static void oracle_by_hand(void)
     scores_by_hand(&h);
 }
 
-/* What SEMANTICS says of numbers that overflow, and of NaN. */
+/* What scores that overflow, and NaN, have to give. */
 static void oracle_extremes(void)
 {
     float q[] = {1e30F}, k[] = {-1e30F, 1}, v[] = {NAN, 7};
@@ -203,7 +203,7 @@ static int faults(volatile unsigned char *byte, int write_it)
     int status = 0;
     pid_t child = fork();
     if (child == 0) {
-        signal(SIGSEGV, SIG_DFL); /* without a sanitizer's report */
+        signal(SIGSEGV, SIG_DFL); /* a sanitizer would report it otherwise */
         if (write_it)
             *byte = 1;
         else
@@ -256,7 +256,7 @@ static void tolerances(void)
            "NaN for infinity in out alone");
 }
 
-/* The same seed gives the same bytes; what nobody may see is poison; another seed gives others. */
+/* The same seed gives the same bytes, another seed others, and what no row may see is poison. */
 static void problems(void)
 {
     kit_spec spec = {.q_type = HEED_F32,

@@ -37,18 +37,22 @@
  * Accuracies (heed/attention.h). BF16: scale * q is rounded to bf16 (2^-8 a product) and so are the
  * weights, whose exponential need be no better than that (2 * 2^-8). SPLIT: see split_tolerance.
  *
- * Codes. The oracle computes with the numbers that heed_decode gives, which of (c - zero) * scale are
- * rounded twice. A kernel may leave the scale to the sum over those that share it, or take it into q or the
- * weights: the oracle's rounding of the product and the kernel's of another are 2 u of each term more. c -
- * zero, d * c + m and the products of the Q formats, which are exact, it has to round as the oracle does,
- * since their parts may cancel. A weight times a scale may be flushed before it meets |c - zero|, which is 448
- * for the greatest of F8 and less than 512 for all that the kit makes: 512 2^-126 a key. INT8: scale * q becomes a multiple of 1/127 of its greatest, of the row at
- * the most (a block's is no greater), and is off by half of that:
+ * Codes. The oracle computes with the numbers that heed_decode gives; those of (c - zero) * scale
+ * are rounded twice. A kernel may apply the scale to the sum over all codes that share it, or to q
+ * or the weights: the oracle's rounding of one product and the kernel's of another add 2 u of each
+ * term. It has to round c - zero, d * c + m and the products of the Q formats, which are exact, as
+ * the oracle does, since their parts may cancel. A weight times a scale may be flushed before it
+ * meets |c - zero|, which is 448 at most for F8 and less than 512 for all that the kit makes:
+ * 512 2^-126 for each key.
+ *
+ * INT8. scale * q becomes a multiple of 1/127 of the greatest |scale * q| of its block, which is at
+ * most that of the row, and is off by half of such a step:
  *                         e_raw += |scale| max|q| / 254 sum |k|
- * Sums of codes are exact, and what lies beneath a code (its zero, its block's least value) may be taken
- * from their sum in f32: 4 u |scale| sum |q| (|c| + |beneath|), in units of k. The errors of scale * q are
- * spread evenly over the step, with a deviation of 1 / sqrt(3) of their bound: root of the sum of squares,
- * and the bound itself for one deviation, 1.7 of it.
+ * Sums of codes are exact, and what lies beneath a code (its zero, its block's least value) may be
+ * subtracted from their sum in f32: 4 u |scale| sum |q| (|c| + |beneath|), in units of k. The
+ * errors of scale * q are spread evenly over the step, with a deviation of 1 / sqrt(3) of their
+ * bound. They add as the root of the sum of squares, where the bound itself counts as one
+ * deviation: 1.7 of it.
  *
  * The bound has to cover the worst alignment of errors, so a small systematic mistake could hide in
  * it. Therefore the relative L2 error of a whole output is held against `typical` too: there the
@@ -68,8 +72,8 @@
 #define U 0x1p-24
 /* The weights output comes from a second pass, which may sum the scores in another order than the
  * pass that gave their sum l: then not even a lone key's two exponentials are the same, and 2 delta
- * comes on top. But huge scores have to give one-hot rows all the same, so that a pass whose scores
- * there are simply others is no excuse: it counts up to this many times the error of a product. */
+ * comes on top. But huge scores have to give one-hot rows all the same, so 2 delta counts only up
+ * to this many times the error of a product. */
 #define RECOMPUTED 64
 
 /* SPLIT: x y as hi hi + hi lo + lo hi of x = hi + lo + rest, each part rounded to the 8 bits of
@@ -140,7 +144,7 @@ static double underflow(const reference_problem *p, const reference_row *r, int6
     return 0x1p-126 * sum * (1 + fabs(p->scale));
 }
 
-/* What INT8 adds to the error of a raw score; *scatter: to one deviation of it. */
+/* What INT8 adds to the error of a raw score. *scatter is what it adds to one deviation. */
 static double coarse(const kit_tolerance *how, const reference_problem *p, const reference_row *r,
                      int64_t j, double *scatter)
 {
@@ -222,8 +226,8 @@ static double delta_of(const reference_row *r, const kit_row_tolerance *to, int6
     return to->score[j] + 2 * U * (fabs(r->score[j]) + fabs(r->max)) + 8 * U;
 }
 
-/* Sums of all exponentials (relative to the row's maximum) with every error against, and in favour.
- */
+/* Sums of all exponentials, relative to the row's maximum, with every error downwards (low) and
+ * upwards (high). Returns the number of terms, the sink included. */
 static double sum_up(const reference_problem *p, const reference_row *r,
                      const kit_row_tolerance *to, log_sum *low, log_sum *high)
 {
@@ -246,7 +250,7 @@ static double sum_up(const reference_problem *p, const reference_row *r,
     return n;
 }
 
-/* The roots of the sums in to->typical, with the roundings of sums of n terms. */
+/* Takes the roots of the sums in to->typical and adds the roundings of sums of n terms. */
 static void finish_typical(const reference_problem *p, const reference_row *r, double n,
                            kit_row_tolerance *to)
 {
@@ -301,7 +305,7 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
             }
             spread = fmin(r->weight[j] * spread, dw);
         }
-        /* The weights that are given out: see RECOMPUTED. */
+        /* For the weights as an output: see RECOMPUTED. */
         to->weight[j] =
             dw + r->weight[j] * fmin(2 * delta, RECOMPUTED * fmax(how->product, how->step_q));
         for (int64_t d = 0; d < p->v_dim; d++) {

@@ -1,5 +1,4 @@
-/* How far a result may be from the oracle's: derived per row from the rounding of its own numbers.
- */
+/* How far a result may be from the oracle's, derived for each row from its own numbers. */
 #ifndef KIT_TOLERANCE_H
 #define KIT_TOLERANCE_H
 
@@ -23,7 +22,7 @@ typedef struct kit_tolerance {
 /** accuracy is resolved: HEED_ACCURACY_EXACT, _BF16 or _SPLIT; out_type a HEED_* type. */
 kit_tolerance kit_tolerance_of(uint32_t accuracy, uint32_t out_type);
 
-/** The same where k or v are of codes. sizes: with HEED_ACCURACY_INT8, as said there. */
+/** Adds what k or v of codes bring. sizes, with HEED_ACCURACY_INT8: kit_problem.sizes. */
 void kit_tolerate_codes(kit_tolerance *how, uint32_t accuracy, uint32_t k_type, uint32_t v_type,
                         const float *sizes);
 

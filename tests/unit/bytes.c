@@ -40,9 +40,9 @@ static void shape(heed_context *context, const char *backend, uint32_t q_heads, 
     desc.max_batch = 64;
     CHECK(bytes_of(context, &desc, 1) <= limit, "%s, 64 sequences: %zu bytes", name,
           bytes_of(context, &desc, 1));
-    /* Four more levels of states, of eight heads at most; per chunk a few bytes. Of masks a byte per
-     * block of 64 keys and head of a tile, which may take all heads, and what a table of 256 KiB did not
-     * use before. */
+    /* Longer keys may add four more levels of states, of eight heads at most, and a few bytes per
+     * chunk. A mask may add a byte for each block of 64 keys and head of a tile, which may take all
+     * heads, and what its table of 256 KiB did not use at the shorter length. */
     desc.max_batch = 1;
     desc.max_kv_len *= 16;
     const size_t masks = features ? ((size_t)256 << 10) + q_heads * (size_t)desc.max_kv_len / 64 : 0;

@@ -1,4 +1,5 @@
-/* The threads that a cgroup's quota is worth, of folders that look like /sys/fs/cgroup. */
+/* heed_cgroup_threads: how many threads the quota of a cgroup is worth, read from folders that look
+ * like /sys/fs/cgroup. */
 #define _POSIX_C_SOURCE 200809L /* mkdtemp */
 #include "base/cgroup.h"
 
@@ -27,7 +28,7 @@ static void put(const char *name, const char *text)
     }
 }
 
-/* What /proc/self/cgroup says, and the threads expected. */
+/* Writes what /proc/self/cgroup would say, and checks the threads. */
 static void expect(const char *groups, uint32_t threads)
 {
     char path[sizeof folder + 8];
@@ -37,7 +38,7 @@ static void expect(const char *groups, uint32_t threads)
     CHECK(got == threads, "%.60s: %u threads, should be %u", groups, got, threads);
 }
 
-/* One file's text, in the cgroup at hand. */
+/* Checks one text of cpu.max, in the root cgroup. */
 static void quota(const char *text, uint32_t threads)
 {
     put("cpu.max", text);
@@ -84,7 +85,7 @@ static void above(void)
     expect("0::/../../elsewhere\n", 9); /* as it looks from within a namespace */
 }
 
-/* Lines of the older version are passed over, wherever they stand. */
+/* Lines of cgroup version 1 are skipped, wherever they stand. */
 static void other_lines(void)
 {
     expect("", 0);
@@ -95,7 +96,7 @@ static void other_lines(void)
     CHECK(heed_cgroup_threads(path_of("no such file"), folder) == 0, "no groups");
 }
 
-/* A path longer than there is room for is no limit, and no overrun. */
+/* A path that is too long for the buffer gives no limit, and overruns nothing. */
 static void long_paths(void)
 {
     char groups[3000] = "0::/";

@@ -1,4 +1,4 @@
-/* A backend of which a test changes something: its table with the first kernel of each kind, copied. */
+/* A copy of a backend's table and of its first kernel of each kind, for a test to change. */
 #ifndef HEED_TESTS_UNIT_CHANGED_H
 #define HEED_TESTS_UNIT_CHANGED_H
 
@@ -12,7 +12,7 @@ typedef struct changed_backend {
     const heed_linear_kernel *linear_list[1];
 } changed_backend;
 
-/* *to stays where it is as long as a context has the backend. */
+/* *to has to stay where it is as long as a context has the backend. */
 static inline void change_backend(changed_backend *to, const heed_backend *from, const char *name)
 {
     to->backend = *from;

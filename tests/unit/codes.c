@@ -1,7 +1,7 @@
 /* What a kernel is told of keys and values in codes: it is not asked for them unless it knows
- * HEED_HAS_QUANT, its problem has the accuracy that means something, and whatever the storage, every tile,
- * every head of it and every block to prepare reads the numbers and scales of its own keys. The backend
- * here looks at what it gets instead of computing. */
+ * HEED_HAS_QUANT, its problem has the accuracy that applies to the types, and in any storage every
+ * tile, every head of a tile and every block to prepare reads the numbers and scales of its own
+ * keys. The backend here looks at what it gets instead of computing. */
 #include "stub.h"
 #include "unit.h"
 
@@ -23,7 +23,7 @@ static int64_t code_of(uint32_t type, int64_t d)
     return type == HEED_U4 ? d % 15 : d;
 }
 
-/* A row of either type; that of U4 has a scale elsewhere. */
+/* Writes a row of Q8_0 or of U4, whose scale lies elsewhere. */
 static void put(uint32_t type, unsigned char *row, float number)
 {
     if (type == HEED_Q8_0)
@@ -158,8 +158,8 @@ static void run_counting(heed_context *context, int storage, const heed_attn_des
     heed_attn_release(plan);
 }
 
-/* k is of U4 with a scale for each key, v of Q8_0, or the other way round. In place of a sequence's keys
- * its pages, or its rows of one long sequence, one row apart. */
+/* k is of U4 with a scale for each key and v of Q8_0, or the other way round. The keys of a
+ * sequence lie by themselves, or behind those of the other sequence, or in pages. */
 static void check_storage(heed_context *context, int storage, uint32_t k_type, uint32_t v_type)
 {
     static const int32_t starts[BATCH] = {KEYS + 1, 1}, lens[BATCH] = {ROWS, ROWS - 1};
@@ -207,12 +207,12 @@ static void check_storage(heed_context *context, int storage, uint32_t k_type, u
     *(k_type == HEED_U4 ? &args.k_quant : &args.v_quant) =
         (heed_quant){.scale = scale, .stride = {HEADS * rows, rows, 1, 0}};
     for (prepares = 0; prepares < 2; prepares++) {
-        desc.max_q_len++; /* another plan, with the tiling of now */
+        desc.max_q_len++; /* another plan, whose tiling goes by `prepares` */
         run_counting(context, storage, &desc, &args);
     }
 }
 
-/* Of every type of codes, with scales or without. */
+/* A kernel that does not know HEED_HAS_QUANT is asked for codes of no type, as k or as v. */
 static void check_features(void)
 {
     heed_backend backend;

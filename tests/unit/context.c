@@ -43,8 +43,8 @@ static void check_options(void)
     CHECK(status_of(&o) == HEED_ERR_ABI, "struct_size 3 MiB");
 }
 
-/* A wrong word is said to be the option's or the variable's, whichever it came from. "" is given,
- * and asks for nothing. */
+/* The message about a wrong word names the option or the variable that it came from. An option of
+ * "" counts as given, and asks for nothing. */
 static void check_strings(void)
 {
     static const char *const variables[] = {"HEED_MAX_ISA", "HEED_VERBOSE", "HEED_PLUGIN_PATH"};
@@ -65,7 +65,7 @@ static void check_strings(void)
     }
 }
 
-/* The machine's line of heed_context_backends says how many threads there are. */
+/* Reads how many threads there are from the machine's line of heed_context_backends. */
 static uint32_t default_threads(void)
 {
     char text[16384];
@@ -110,12 +110,12 @@ static void check_struct_sizes(void)
           "a tail that is not zero is accepted");
     heed_attn_desc shorter = p.desc;
     shorter.struct_size = offsetof(heed_attn_desc, max_rows);
-    shorter.max_rows = 77; /* behind what the caller said he has */
+    shorter.max_rows = 77; /* beyond the size that the caller gave */
     p.out[5] = 0;
     CHECK(heed_attention(context, &shorter, &p.args) == HEED_OK && p.out[5] == want,
           "a shorter struct: %s", heed_last_error());
-    /* A pointer's size, the end of half a member, what was never set: then the pointers in it are
-     * not followed either. */
+    /* Sizes that no struct has (a pointer's, one with half a member, one that was never set): the
+     * pointers in such a struct are not followed either. */
     static const size_t impossible[] = {0, 8, 12, 65544, SIZE_MAX};
     for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
         heed_attn_args args = p.args;
@@ -282,7 +282,7 @@ static void check_selection(void)
     unit_free(&p);
 }
 
-/* Backends and kernels as structs say what the texts say. */
+/* The structs that describe backends and kernels say what the texts say. */
 static void check_listing(void)
 {
     unit_problem p = unit_make(1, 1, 20, 40, 8, 1);
@@ -328,7 +328,7 @@ static void check_listing(void)
     unit_free(&p);
 }
 
-/* A hold that was taken twice is given back twice; the context is gone before its plan. */
+/* A hold that was taken twice is given back twice, and the context before its plan. */
 static void check_holds(void)
 {
     unit_problem p = unit_make(1, 1, 2, 3, 8, 1);

@@ -1,5 +1,5 @@
-/* Rows of codes made many at a time are those that formats.h makes one by one, byte for byte: of any
- * length, of ordinary numbers and of every kind that has a rule of its own. */
+/* Rows that are encoded many numbers at a time have the bytes that formats.h makes one by one: at
+ * any length, of ordinary numbers and of every kind of number that has a rule of its own. */
 #include "unit.h"
 
 #include "base/codes.h"
@@ -77,7 +77,7 @@ static void check_row(uint32_t type, const float *x, int64_t n, float scale, flo
           heed_dtype_name(type), (double)scale, (double)zero, at, bytes, got[at], want[at]);
 }
 
-/* Every f16 widened in a row is that widened alone, NaN's payload included. */
+/* Every f16 becomes the same f32 in a row as alone, the payload of NaN included. */
 static void check_widening(void)
 {
     enum { N = 1 << 16 };

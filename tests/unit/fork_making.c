@@ -59,7 +59,7 @@ static void *make_contexts(void *arg)
     return NULL;
 }
 
-/* What a child does and its parent has done: the outcome is 0, or the step that failed. */
+/* Does in a child what its parent has done. Returns 0, or the step that failed. */
 static int use(const unit_problem *p, const layer_setup *wanted, const float *want)
 {
     heed_mha *mha;
@@ -70,7 +70,7 @@ static int use(const unit_problem *p, const layer_setup *wanted, const float *wa
     if (heed_attention(context, &p->desc, &p->args) != HEED_OK ||
         memcmp(p->out, want, p->out_bytes) != 0)
         return 1;
-    mine.desc.scale = 0.5F; /* of no plan that there is */
+    mine.desc.scale = 0.5F; /* no such plan exists yet */
     mine.desc.features |= HEED_HAS_SCALE;
     if (heed_attention(context, &mine.desc, &mine.args) != HEED_OK)
         return 2;
@@ -180,7 +180,7 @@ static void *make_one(void *arg)
     return NULL;
 }
 
-/* A thread that makes a plan logs, for which it needs what the forking one holds. */
+/* A thread that makes a plan logs, and its callback waits for a lock that the forking one holds. */
 static void holding_what_a_maker_needs(void)
 {
     pthread_t thread;
@@ -211,7 +211,7 @@ static void holding_what_a_maker_needs(void)
     unit_free(&other);
 }
 
-/* The thread that makes a plan forks itself, in a callback: both go on making it. */
+/* The thread that makes a plan forks in its own callback: parent and child go on making it. */
 static void within_a_callback(void)
 {
     unit_problem p = unit_make(1, 2, 3, 40, 16, 3);

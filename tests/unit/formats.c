@@ -1,6 +1,6 @@
-/* Codes: every golden block of numpy comes out of the encoders bit for bit, and every code of every type
- * stands for the number that the formula says. tests/golden/golden_formats/make_formats.py made the file
- * and tells what is in it. */
+/* Codes: every golden block of numpy comes out of the encoders bit for bit, and every code of every
+ * type stands for the number that the formula says. tests/golden/golden_formats/make_formats.py
+ * wrote the file and describes it. */
 #include "unit.h"
 
 #include <heed/formats.h>
@@ -19,7 +19,7 @@ static void take(void *to, size_t bytes)
     at += bytes;
 }
 
-/* The same bits; any NaN is NaN. */
+/* The same bits, or both NaN. */
 static int same(float a, float b)
 {
     return (a != a && b != b) || heed_bits_of_f32(a) == heed_bits_of_f32(b);
@@ -93,8 +93,8 @@ static void check_file(void)
               "%s: no records", heed_dtype_name(type));
 }
 
-/* What a row becomes is decoded to within half a step, at every place of every block: the encoders and
- * heed_offset_bytes agree on where that is. */
+/* An encoded row decodes to within half a step at every place of every block: heed_encode and
+ * heed_decode agree on where a code lies. */
 static void check_rows(void)
 {
     enum { N = 192 };
@@ -110,8 +110,9 @@ static void check_rows(void)
         heed_encode(type, x, N, row, scale, zero);
         for (int i = 0; i < N; i++)
             worst = fmaxf(worst, fabsf(heed_decode(type, row, i, scale, zero) - x[i]));
-        /* half a step of the range 2: of 255, 127 (I8, Q8_0) and 448 (a step is 32 there), of 15 and 31;
-         * Q4_0 and Q5_0 lack a step at one end; IQ4_NL's widest step is 24 of 127 */
+        /* Half a step and a margin, for numbers within 1: steps of 2/255, 1/127 (I8, Q8_0), 32/448
+         * (F8 near its greatest), 2/15 and 2/31. Q4_0 and Q5_0 lack the last code of one side,
+         * which costs a whole step there; the widest step of IQ4_NL is 24/127. */
         const float bound = type == HEED_I8 || type == HEED_Q8_0   ? 0.6f / 127
                             : type == HEED_U8                      ? 0.6f * 2 / 255
                             : type == HEED_F8_E4M3                 ? 0.6f * 32 / 448

@@ -1,5 +1,5 @@
-/* heed_hadamard against its matrix in f64, its own inverse, lengths and products kept, in place and with
- * strides, and what it refuses. */
+/* heed_hadamard agrees with its matrix in f64, is its own inverse, keeps the length of a group,
+ * works in place and with any strides, and refuses mistakes. */
 #include "unit.h"
 
 #include <heed/formats.h>
@@ -48,8 +48,8 @@ static void check_matrix(uint32_t type, uint32_t dim, uint32_t group)
         heed_store(type, x, i, unit_number(&state));
     heed_hadamard_args args = call_of(x, y, type, dim, group);
     CHECK(heed_hadamard(&args) == HEED_OK, "%s", heed_last_error());
-    /* log2(group) sums and one product, each within 2^-24 of what it makes; what they make is at most
-     * the sum of all magnitudes / sqrt(group); then the type's own rounding */
+    /* log2(group) sums and one product, each with a relative error of 2^-24; their results are at
+     * most the sum of all magnitudes / sqrt(group). Then the type's own rounding. */
     const double unit = type == HEED_F32 ? 0 : type == HEED_F16 ? 0x1p-11 : 0x1p-8;
     for (int64_t at = 0; at < n; at += group) {
         double sum = 0, square[2] = {0, 0};
@@ -87,7 +87,7 @@ static void check_matrix(uint32_t type, uint32_t dim, uint32_t group)
     free(back);
 }
 
-/* Any strides, a type for each side, nothing beside the view. */
+/* Any strides, different types of x and y, and nothing written beside the view. */
 static void check_strides(void)
 {
     enum { DIM = 48, GROUP = 16, N = BATCH * LEN * HEADS * (2 * DIM + 3) };

@@ -25,7 +25,7 @@ static const struct {
     {"with traps", FE_TONEAREST, 0, 1},    {"upward with traps", FE_UPWARD, 0, 1},
 };
 
-/* The host's side of a call. What it checks comes behind: printing may round. */
+/* The host's settings. They are compared after a call, once they are reset: printing may round. */
 static unsigned control(void)
 {
 #if defined(__SSE2__)
@@ -43,7 +43,7 @@ static unsigned set_host(size_t mode)
 #endif
 #if defined(__GLIBC__)
     if (modes[mode].trap) {
-        feclearexcept(FE_ALL_EXCEPT); /* what was raised before is no trap of the library's */
+        feclearexcept(FE_ALL_EXCEPT); /* what was raised before must not trap */
         feenableexcept(FE_ALL_EXCEPT);
     }
 #endif
@@ -176,7 +176,7 @@ static void layers(size_t mode)
     free(got);
 }
 
-/* A run in parts, each of them by the host. */
+/* A run in parts, each of which the host calls. */
 static void parts(size_t mode)
 {
     static float want[Q_LEN * 40];
@@ -204,7 +204,7 @@ static void parts(size_t mode)
 int main(void)
 {
     static const char *const backends[] = {NULL, "naive", "avx2", "avx512"};
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a trap ends the process: what was found is told before */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a trap ends the process: print findings before */
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
         const heed_context_options options = {.struct_size = sizeof options,
                                               .backends = backends[i]};

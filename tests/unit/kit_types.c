@@ -65,7 +65,7 @@ static int same(double a, double b)
     return isnan(a) ? isnan(b) : a == b && !signbit(a) == !signbit(b);
 }
 
-/* Does the conversion of x to `half` hold? What half means is left to value_of. */
+/* Checks the conversion of x to `half`, whose value is value_of's. */
 static void check_narrow(const format *f, float x, uint16_t half)
 {
     double got = value_of(f, half), want = rounded(f, (double)x);
@@ -139,7 +139,7 @@ static void check_deciding_points(const format *f)
     }
 }
 
-/* A double is rounded once: beside a middle, by less than f32 can tell, it does not go to even. */
+/* A double is rounded once: one beside a middle, by less than f32 can tell, is no tie. */
 static void check_doubles(const format *f)
 {
     static float point[6 * 65536];
@@ -148,7 +148,7 @@ static void check_doubles(const format *f)
         for (int side = -1; side <= 1; side++) {
             double x =
                 side ? nextafter((double)point[i], side * (double)INFINITY) : (double)point[i];
-            uint32_t room; /* of the widest type that the compiler can think of */
+            uint32_t room; /* of f32, which compilers do not rule out */
             uint16_t half;
             heed_store_f64(f->type, &room, 0, x);
             memcpy(&half, &room, sizeof half);
@@ -167,7 +167,7 @@ static void check_many_floats(const format *f)
     }
 }
 
-/* An element at an odd address, by index, and nothing beside it. */
+/* Stores and loads an element at an odd address, by index; nothing beside it is written. */
 static void check_addresses(uint32_t type)
 {
     unsigned char memory[24], want[24];

@@ -11,7 +11,7 @@ const heed_backend *heed_naive_backend(void);
 static const heed_backend *naive;
 static int fail_at, n_tiles;
 
-/* The trial's layer is smaller. */
+/* Fails at tile fail_at of the test's layers; the layer of core's trial has a smaller in_dim. */
 static heed_status failing_tile(const void *machine, const void *state,
                                 const heed_linear_problem *problem, const heed_linear_tile *tile,
                                 void *scratch)

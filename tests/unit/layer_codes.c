@@ -1,6 +1,6 @@
-/* A layer over a cache of codes is an append and attention, bit for bit: of every type of codes, with one
- * scale for all, with fresh ones and without, contiguous and in pages, growing by pieces. And what its scales
- * may not be. */
+/* A layer over a cache of codes has the bits of an append and attention: with every type of codes,
+ * with one scale for all, with fresh ones and without, contiguous and in pages, growing by pieces.
+ * And mistakes in its scales are refused. */
 #include "unit.h"
 
 #include <heed/formats.h>
@@ -62,7 +62,7 @@ static heed_view cache_of(memory *m, int which, int pages)
     return view;
 }
 
-/* What the cache is of, and how far it has grown. */
+/* The types and scales of the cache, and how far it has grown. */
 typedef struct growth {
     heed_attn_desc attn;
     int scales, pages;
@@ -144,7 +144,7 @@ static heed_attn_args attend_args(const growth *g, memory *m, const heed_kv_appe
                             .n_pages = append->n_pages};
 }
 
-/* The layer in m[0], an append and attention in m[1]. */
+/* Runs the layer in m[0], and an append and attention in m[1]. */
 static void grow(heed_context *context, const heed_mha *layer, growth *g, memory m[2])
 {
     for (int b = 0; b < BATCH; b++) {

@@ -1,5 +1,5 @@
-/* Linear and attention layers when memory runs out: at any moment of their making and running, in a
- * backend's trial, and beside more threads than there is memory for. */
+/* Linear and attention layers when memory runs out: at any moment while they are made and run, in a
+ * backend's trial, and with more threads than there is memory for. */
 #include <heed/backend.h>
 
 #include "changed.h"
@@ -35,7 +35,7 @@ static void refund(void *user, void *p, size_t bytes)
     free(p);
 }
 
-/* Context, layers and runs with n allocations. Returns whether that was enough. */
+/* Makes a context and layers and runs them with n allocations. Returns whether that was enough. */
 static int with_allocations(int n, layer_setup *s)
 {
     budget b = {.left = n};
@@ -70,7 +70,7 @@ static void check_exhaustion(layer_setup *s)
     CHECK(n > 8 && n < 200, "%d allocations were enough", n);
 }
 
-/* What an allocator gives that has `left` bytes for one block. */
+/* An allocator that gives no block of more than in_use bytes. */
 static void *limited(void *user, size_t bytes, size_t align)
 {
     budget *b = user;
@@ -143,7 +143,7 @@ static heed_status bad_linear_tile(const void *machine, const void *state,
     return HEED_ERR_BACKEND;
 }
 
-/* A trial for which there was no memory is made again, and what it says then is told. */
+/* A trial for which there was no memory is repeated later, and its reason is reported then. */
 static void check_trials(layer_setup *s)
 {
     budget b = {.left = 1000};

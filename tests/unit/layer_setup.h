@@ -86,7 +86,7 @@ static inline layer_setup *layer_prepare(void)
     return s;
 }
 
-/* The layers; the projections are held by *mha alone. */
+/* Creates the layers; afterwards *mha alone holds the projections. */
 static inline heed_status layer_create(heed_context *context, layer_setup *s, heed_mha **mha)
 {
     const heed_const_view in = {s->w_in, {3 * DIM, 1}}, out = {s->w_out, {DIM, 1}},

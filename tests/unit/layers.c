@@ -1,5 +1,5 @@
-/* Linear and attention layers beside numbers: structs of other sizes, who holds whom, what explain
- * says, a line per run, the one rounding, a child after fork. */
+/* What linear and attention layers promise besides their numbers: structs of other sizes, who holds
+ * whom, what explain says, a line per run, a single rounding, a child after fork. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <sys/wait.h>
@@ -9,7 +9,8 @@
 
 /* ---- structs of other callers ---------------------------------------------------------------- */
 
-/* `known` bytes at `in`, and 32 of a later version behind them. */
+/* A copy of the struct of `known` bytes, with 32 of a later version behind: zeros and then
+ * `last`. */
 static void *longer(const void *in, size_t known, int last)
 {
     static union {
@@ -28,7 +29,7 @@ static void check_older(const layer_setup *s, const heed_linear *linear, const h
 {
     heed_linear_args old = s->linear_args;
     old.struct_size = offsetof(heed_linear_args, residual);
-    old.residual.data = s; /* is not his */
+    old.residual.data = s; /* beyond struct_size */
     CHECK(heed_linear_run(linear, &old, NULL, 0) == HEED_OK, "an older struct: %s",
           heed_last_error());
     heed_error error = {""};
@@ -112,7 +113,7 @@ static void check_holds(layer_setup *s)
     heed_mha_release(NULL);
 }
 
-/* The frequencies are the caller's until the layer is made, and not for longer. */
+/* A layer copies its frequencies when it is made: what the caller changes later does not matter. */
 static void check_frequencies(heed_context *context, layer_setup *s)
 {
     heed_mha *mha = NULL;
@@ -189,7 +190,7 @@ static void collect(void *user, int32_t level, const char *line)
     strncat(lines, line, sizeof lines - strlen(lines) - 1);
 }
 
-/* The line of a run says what it was, and how many of its microseconds there were. */
+/* The line of a run says what it was and ends with its time in microseconds. */
 static void check_line(const char *start)
 {
     const char *time = strrchr(lines, ',');
@@ -223,7 +224,8 @@ static void check_lines(layer_setup *s)
 
 /* ---- rounding -------------------------------------------------------------------------------- */
 
-/* 1 + 2^-11 + 2^-30 is just above the middle of two f16: f32 would make a tie of it, and that 1. */
+/* 1 + 2^-11 + 2^-30 is just above the middle of two f16. Rounded to f32 first it would be a tie,
+ * which rounds to 1. */
 static void check_rounding(void)
 {
     const float x[3] = {1, 0x1p-11F, 0x1p-30F}, w[3] = {1, 1, 1};
@@ -275,7 +277,8 @@ static void check_fork(layer_setup *s)
     heed_context_release(context);
 }
 
-/* Attention alone reads x while it writes y: the sentence names them as the layer's caller does. */
+/* A layer without projections reads x while it writes y, so that y may not be x. The sentence names
+ * both as the layer's caller does. */
 static void check_in_place(heed_context *context)
 {
     enum { LENGTH = 3, WIDTH = 8 };

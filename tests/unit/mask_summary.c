@@ -1,6 +1,6 @@
-/* What core tells kernels of blocks of keys, NONE, ALL or MIXED, is what plain loops over mask, bias and ranges
- * find: for every type of bias, strides, a mask that begins late, slopes, heads that share and that do not. So is
- * what it tells them of each key, in bits. */
+/* What core tells kernels of blocks of keys (NONE, ALL or MIXED) is what plain loops over mask,
+ * bias and ranges find: for every type of bias, any strides, masks that begin late, slopes, heads
+ * that share their masks and heads that do not. So is what it tells them of each key, in bits. */
 #include "attention/mask_summary.h"
 #include "attention/mask_bits.h"
 #include "unit.h"
@@ -23,7 +23,7 @@ static uint32_t draw(uint32_t n)
     return (state >> 8) % n;
 }
 
-/* Long runs of the same, so that whole blocks are of a kind; now and then something else. */
+/* Long runs of one value, so that whole blocks are of a kind; now and then another value. */
 static void fill(uint32_t type)
 {
     static const float often[] = {0, 0, -0.0f, -INFINITY, -INFINITY, 1.5f, NAN};
@@ -91,8 +91,8 @@ static int is_mixed(const heed_tile *t, int64_t j)
     return t->mask_blocks[j / BLOCK - t->k_first / BLOCK] == HEED_BLOCK_MIXED;
 }
 
-/* The bits of a tile whose heads share their masks: there, where biases of the words that are made are 0 and
- * -inf alone, and then what mask and bias say. */
+/* The bits of a tile whose heads share their masks: they exist if all biases in the words that are
+ * made are 0 or -inf, and then say what mask and bias say. */
 static void check_bits(const heed_problem *problem, const heed_tile *t, int odd)
 {
     enum { WORDS = 3 };

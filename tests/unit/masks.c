@@ -110,7 +110,7 @@ static void check_kind(int kind, int causal)
         most = used > most ? used : most;
     }
     EXPECT(needed == most);
-    needed = 77; /* counted alone: n_ranges is not read */
+    needed = 77; /* counts alone: n_ranges is not read */
     a.ranges = NULL;
     a.n_ranges = 0;
     EXPECT(maker[kind](&a) == HEED_OK && needed == most);
@@ -118,13 +118,13 @@ static void check_kind(int kind, int causal)
     if (most < 2)
         return;
     memset(ranges, 0x55, sizeof ranges);
-    a.n_ranges = most - 1; /* too few: the count is told, and nothing written */
+    a.n_ranges = most - 1; /* too few: counts, and writes nothing */
     EXPECT(maker[kind](&a) == HEED_ERR_INVALID && strstr(heed_last_error(), "n_ranges"));
     EXPECT(needed == most && ranges[0] == 0x55555555 && ranges[2 * ROWS] == 0x55555555);
 }
 
-/* Padding is nobody's, whether rows take their segment from a key or bring it; and a count goes beyond the
- * eight that can be written. */
+/* No row sees padding, whether rows take their segment from a key or bring their own; and a count
+ * goes beyond the eight ranges that can be written. */
 static void check_padding(void)
 {
     static const int32_t given[] = {1, -1, 2, -7},
@@ -173,7 +173,7 @@ static void check_refusals(void)
             a.ranges = bad == 5 ? NULL : ranges;
             a.offset = bad == 6 ? INT64_MIN : a.offset;
             a.struct_size = bad == 8 ? 3 : sizeof a;
-            if (bad == 7) { /* of each one's own */
+            if (bad == 7) { /* what only this kind can get wrong */
                 static const char *const own[] = {"segments", "lens",    "prefix",
                                                   "chunk",    "parents", "hidden_end"};
                 named = own[kind];

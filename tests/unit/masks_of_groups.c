@@ -1,6 +1,6 @@
-/* Query heads of a group that share a mask or a bias have the bits of heads that have a copy each. Groups,
- * numbers of rows and keys at which a kernel may work on heads of the same rows one behind the other, or may not;
- * every backend that runs here. */
+/* Query heads of a group that share a mask or a bias give the bits of heads that have a copy each:
+ * with groups and numbers of rows and keys at which a kernel may work on the heads of the same rows
+ * one after the other, and with others, on every backend that runs here. */
 #include <heed/formats.h>
 
 #include "unit.h"
@@ -17,7 +17,8 @@ static float lse[2][MOST_HEADS * MOST_ROWS];
 static uint8_t mask[MOST_HEADS * MOST_ROWS * MOST_KEYS];
 static int n_served;
 
-/* The first head's, and a copy for each of the others. A fifth of the rows sees nothing of the first keys. */
+/* Fills the masks of the first head and copies them to the others. A fifth of the rows sees nothing
+ * of the first half of the keys. */
 static void fill_masks(uint64_t *random, int contents, int64_t heads, int64_t rows, int64_t keys)
 {
     for (int64_t i = 0; i < rows; i++)

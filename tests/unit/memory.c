@@ -111,7 +111,8 @@ static void by_linear_executor(const host *h)
     heed_linear_run(h->linear, &args, h->workspace, h->bytes);
 }
 
-/* The input's first row turned by its position, as one head, to the output's first and last. */
+/* Rotates the input's first row, as one head, into the output's first row and appends that as its
+ * last. */
 static void by_rotary_and_append(const host *h)
 {
     const heed_const_view x = h->linear_args.x;
@@ -162,7 +163,7 @@ static int survives_without_system_calls(void (*run)(const host *), const host *
 #endif
 }
 
-/* For the check of the check. */
+/* For the check that a system call is seen. */
 static void by_system_call(const host *h)
 {
     (void)h;
@@ -183,7 +184,8 @@ static void check_form(const char *name, void (*run)(const host *), const host *
           "%s: nothing was computed", name);
 }
 
-/* An allocation that the counter must see: a test that cannot fail is worth nothing. */
+/* The counters see an allocation and a lock, and a system call kills the child: so this test can
+ * fail. */
 static void check_counters(void)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -219,7 +221,7 @@ static heed_attn_desc layer_attention(int32_t rows)
                             .max_kv_len = LAYER_KEYS};
 }
 
-/* A layer that turns, appends and attends over ragged rows; its input is the problem's q, as rows
+/* A layer that rotates, appends and attends over packed rows; its input is the problem's q, as rows
  * of 16 columns, and its output goes to the problem's out. */
 static void check_layer(heed_context *context, unit_problem *p)
 {
@@ -278,7 +280,7 @@ static void check_layer(heed_context *context, unit_problem *p)
     free(h.workspace);
 }
 
-/* One row, and all; the problem's q and out as rows of 16 columns. */
+/* Linear layers over one row and over all, with the problem's q and out as rows of 16 columns. */
 static void check_linear(heed_context *one, heed_context *two, const heed_executor *executor,
                          unit_problem *p)
 {

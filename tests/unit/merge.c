@@ -23,7 +23,7 @@ static void state_of(float *at, const double *s, float v[KEYS][DIM], int first, 
         for (int d = 0; d < DIM; d++)
             acc[d] += p * (double)v[j][d];
     }
-    *state.row_max = sum == 0 ? 3e38F : (float)m; /* of an empty part nothing else may matter */
+    *state.row_max = sum == 0 ? 3e38F : (float)m; /* nothing else of an empty part may matter */
     *state.row_sum = (float)sum;
     for (int d = 0; d < DIM; d++)
         state.acc[d] = sum == 0 ? NAN : (float)acc[d];
@@ -55,7 +55,7 @@ static void every_cut(const double *s, const char *name)
                 const heed_state part[] = {heed_state_at(parts[0], 1, STRIDE),
                                            heed_state_at(parts[1], 1, STRIDE),
                                            heed_state_at(parts[2], 1, STRIDE)};
-                /* (0, 1), 2 or 0, (1, 2) */
+                /* parts 0 and 1 first, or 1 and 2 */
                 heed_state_merge(&part[late], &part[late + 1], 1, DIM, STRIDE, log2);
                 heed_state_merge(&part[0], &part[2 - late], 1, DIM, STRIDE, log2);
                 const heed_state out = part[0];

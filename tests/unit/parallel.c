@@ -33,7 +33,8 @@ static void one_by_one(void *user, uint32_t n, void (*body)(void *arg, uint32_t 
         body(arg, --n);
 }
 
-/* Parts of a call that is said to take so long, with two threads. */
+/* How many parts a call has, with two threads, whose kernel says that it takes `us`
+ * microseconds. */
 static int parts_of(double us, const char *policy, const heed_executor *executor)
 {
     unit_problem p = unit_make(1, 4, 3, 5, 4, 1);

@@ -1,6 +1,6 @@
-/* Which strides are too far is a matter of one sum, sum((length - 1) * |stride|) * bytes, against half the
- * address space. Here it is taken in numbers that are wide enough, for strides and lengths around
- * every power of two. */
+/* heed_strides_reach: strides are too far if sum((length - 1) * |stride|) * bytes exceeds half the
+ * address space. Here that is computed in 128 bits, for strides and lengths around every power of
+ * two. */
 #include "base/rows.h"
 #include "unit.h"
 
@@ -36,7 +36,8 @@ int main(void)
         wide sum = 0;
         const int axes = 1 + (int)unit_below(&state, 4);
         const int64_t bytes = width[unit_below(&state, 4)];
-        /* Of one kind for all axes every other time: a sum of equals is the greatest of its kind. */
+        /* Every other time all axes have one stride, so that the sum may be too far though no
+         * single term of it is. */
         const int64_t one = near_power(&state, 20, 31);
         for (int a = 0; a < axes; a++) {
             stride[a] = i % 2 ? one : stride_of(&state);

@@ -1,8 +1,9 @@
 /* A row of a call gives the bits that it gives alone, with HEED_HAS_REPRODUCIBLE_CHUNKS. */
 #include "unit.h"
 
-/* Each row of a causal call alone, which ends where the row does: what of the call's keys follow the
- * row's last one changes no bit. Of so many rows some have sums whose rounding another block would undo. */
+/* Runs each row of a causal call alone, over keys that end where the row stands: the keys that
+ * follow in the whole call may change no bit. Among so many rows some have sums that round to other
+ * bits if blocks of keys are cut elsewhere. */
 static void rows_alone(const char *backend)
 {
     enum { SEEDS = 60, HEADS_ALONE = 8, ROWS_ALONE = 96, KEYS_ALONE = 300, DIM_ALONE = 64 };

@@ -1,6 +1,6 @@
-/* A mask that all heads share is summarised once per sequence and run of rows: the kv heads of one
- * sequence use what another has made, and no other sequence's. Each sequence sees keys of its own.
- */
+/* A mask that all heads share is summarised once per sequence and run of rows: the kv heads of a
+ * sequence use what one of them has made, and nothing of another sequence. Each sequence here sees
+ * other keys than the others, so that a mix-up shows. */
 #include "unit.h"
 
 enum {
@@ -21,7 +21,7 @@ static heed_view laid(float *data, int64_t rows)
     return (heed_view){data, {HEADS * rows * DIM, rows * DIM, DIM, 1}};
 }
 
-/* Sequences [first, first + n). */
+/* Runs sequences [first, first + n). */
 static void run(heed_context *context, int64_t first, int64_t n, float *out)
 {
     const heed_attn_desc desc = {.struct_size = sizeof desc,

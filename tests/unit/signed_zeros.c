@@ -1,6 +1,7 @@
-/* Hidden keys have no say in the sign of a 0. A row whose first value is 0 and whose others have weights so
- * small that their products are no normal numbers any more ends at 0 or -0: the same one, whatever the keys
- * behind its position hold. Every backend that runs here, each type, rows of prefill and of decode. */
+/* Hidden keys do not change the sign of a 0. A row whose first value is 0, and whose other values
+ * have weights so small that the products are below the normal numbers, gives 0 or -0: the same
+ * one, whatever the keys behind its position hold. On every backend that runs here, in each type,
+ * for rows of prefill and of decode. */
 #include <heed/formats.h>
 
 #include "unit.h"
@@ -22,8 +23,8 @@ static void put(uint32_t type, unsigned char *to, int64_t i, float x)
                2); /* x has no more places than bf16 */
 }
 
-/* `rows` rows, of which the first sees `seen` keys; those that follow have values of `behind`. Returns 0 where
- * the backend does not serve the type. */
+/* Runs `rows` rows, the first of which sees `seen` keys; the keys that follow have values of
+ * `behind`. Returns 0 where the backend does not serve the type. */
 static int run(heed_context *context, uint32_t type, int64_t rows, int32_t seen, float behind,
                unsigned char *to)
 {

@@ -1,6 +1,6 @@
-/* A struct of the caller's ends where its struct_size says, and nothing behind that is read: of a
- * shorter one every byte that is missing is 0, and of a struct_size that none can have nothing is
- * read but that. Each struct is put at the end of a page behind which no memory is. */
+/* A caller's struct ends where its struct_size says, and nothing behind that is read. The missing
+ * bytes of a shorter struct count as 0; of one whose size no version has, only struct_size is read.
+ * Each struct here lies at the end of a page that no accessible memory follows. */
 #define _GNU_SOURCE
 #include <sys/mman.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #include "layer_setup.h"
 
-static char *guarded; /* where no memory is any more */
+static char *guarded; /* the end of accessible memory */
 
 static void map_guard(void)
 {

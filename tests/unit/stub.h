@@ -1,4 +1,4 @@
-/* What backends share that count or make things up instead of computing. */
+/* Shared by backends of tests that count or make results up instead of computing. */
 #ifndef HEED_STUB_H
 #define HEED_STUB_H
 

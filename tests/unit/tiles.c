@@ -34,8 +34,8 @@ static int is_good_tile(const heed_tile *t)
            (uintptr_t)t->acc % 64 == 0 && t->acc_stride % 16 == 0;
 }
 
-/* A row's span has its keys, and lies in the tile where it has none: kernels take the least and the
- * greatest of many rows for what they have to prepare. */
+/* A row's span is that of its keys, or an empty one within the tile if it sees none: kernels
+ * prepare the keys from the least beginning to the greatest end of the spans of many rows. */
 static void check_spans(const heed_problem *problem, const heed_tile *t)
 {
     for (int64_t i = t->q_first; i < t->q_first + t->q_count; i++) {
@@ -138,7 +138,7 @@ static void check_pairs(const heed_attn_desc *d, const heed_attn_args *a, const 
           n_bad_spans);
 }
 
-/* A call whose lengths, offsets and results lie here too. */
+/* A call, and the lengths and offsets that it points to. */
 typedef struct problem {
     char name[80];
     uint64_t random;
@@ -220,7 +220,7 @@ static void draw(problem *p, uint64_t seed, uint32_t n_parts)
     }
 }
 
-/* The parts of a begun run by threads, any number of which completes it. */
+/* Runs some parts of a begun run, each on a thread: any number of parts completes the run. */
 static void run_parts(problem *p, uint32_t n_parts, void *workspace)
 {
     part parts[16];

@@ -1,5 +1,6 @@
-/* What the plan did not ask for is refused by its name, also where every axis of q, k, v and out has one
- * element and its stride may be anything: no stride is measured with lengths that the plan does not have. */
+/* An argument that the plan did not ask for is refused by its name, even where every axis of q, k,
+ * v and out has one element, so that its stride may be anything: strides are not checked against
+ * lists that the plan does not have. */
 #include "unit.h"
 
 static heed_context *context;

@@ -34,8 +34,7 @@ static inline heed_context *unit_context(uint32_t n_threads, const char *backend
     return context;
 }
 
-/* An f32 problem in [batch, head, row, dim] order with equal head counts and dims, with its data.
- */
+/* An f32 problem in [batch, head, row, dim] order with equal head counts and dims, and its data. */
 typedef struct unit_problem {
     heed_attn_desc desc;
     heed_attn_args args;
