@@ -1,5 +1,4 @@
-/* What the tests of this folder share: a small problem with a known answer, and counting failures.
- */
+/* Shared by the tests of this folder: a small problem with a known answer, and counted failures. */
 #ifndef HEED_TESTS_PLUGINS_FIXTURE_H
 #define HEED_TESTS_PLUGINS_FIXTURE_H
 
@@ -42,9 +41,9 @@ static const heed_attn_desc SMALL = {
     .max_kv_len = KEYS,
 };
 
-/* Runs SMALL and compares with three loops; the status, or HEED_ERR_BACKEND if the answer is wrong.
- * 1e-6 is 8 units in the last place of the outputs, which are below 1: more than 5 keys can cost.
- */
+/* Runs SMALL and compares with three loops. Returns the status, or HEED_ERR_BACKEND if the answer
+ * is wrong. 1e-6 is 8 units in the last place of the outputs, which are below 1: more than the
+ * roundings over 5 keys amount to. */
 static inline heed_status run_small(heed_context *context)
 {
     float q[HEADS * ROWS * DIM], k[HEADS * KEYS * DIM], v[HEADS * KEYS * DIM];
@@ -86,7 +85,7 @@ static inline heed_status run_small(heed_context *context)
     return status;
 }
 
-/* heed_context_backends or heed_attn_explain as a string to be freed. */
+/* The text of heed_context_backends, as a string to be freed. */
 static inline char *listing(heed_context *context, uint32_t json)
 {
     size_t bytes = 0;

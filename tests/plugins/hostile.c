@@ -11,8 +11,8 @@
 enum {
     none, /* spoils nothing: a good plugin of another name */
     wrong_abi,
-    short_table, /* as of a library that had no linear layers yet */
-    long_table,  /* of a later library: works */
+    short_table, /* as made for a library without linear layers */
+    long_table,  /* made for a later library: works */
     null_member,
     entry_null, /* "cannot serve this host" */
     failing_open,
@@ -51,7 +51,7 @@ static heed_status spoilt_tiling(const void *machine, const heed_problem *proble
     return HOSTILE == failing_tiling ? HEED_ERR_BACKEND : status;
 }
 
-/* As wrong as a machine would be that lies about its features. */
+/* Wrong in the ways of a machine that lies about its features. */
 static heed_status spoilt_tile(const void *machine, const void *state, const heed_problem *problem,
                                heed_tile *tile, void *scratch)
 {
@@ -71,7 +71,7 @@ static heed_status no_linear_plan(const void *machine, const heed_linear_problem
     return HEED_OK;
 }
 
-/* Never called: the table is refused before. */
+/* None of these is called: the table is refused before. */
 static heed_status any_layer(const void *machine, const heed_linear_problem *problem,
                              heed_error *why)
 {

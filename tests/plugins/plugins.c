@@ -1,5 +1,5 @@
-/* Plugins as a user meets them: a folder that holds the hostile ones, and one with the example.
- * Each that cannot serve is listed with its reason; none disturbs the others.
+/* Plugins as a user meets them: a folder with the hostile ones, and one with the example. Each
+ * plugin that cannot serve is listed with its reason, and none disturbs the others.
  *
  * Usage: plugins HOSTILE_FOLDER EXAMPLE_FOLDER */
 #define _POSIX_C_SOURCE 200809L /* setenv */
@@ -32,7 +32,7 @@ static int line_with(const char *text, const char *a, const char *b)
     return 0;
 }
 
-/* Those that are refused as they are loaded: who, and what the reason must speak of. */
+/* Plugins that are refused as they are loaded: their names, and a word of the reason. */
 static void refused_when_loaded(heed_context *context)
 {
     static const char *const expect[][2] = {
@@ -61,8 +61,8 @@ static void refused_when_loaded(heed_context *context)
     free(json);
 }
 
-/* Those that load well and are found out at the first plan: forced, they are an error with the
- * reason; the listing then shows it too. */
+/* Plugins that load and are found out at the first plan. If they are named as the only backend,
+ * that is an error with the reason; the listing then shows the reason too. */
 static void refused_when_tried(const char *folder)
 {
     static const char *const expect[][2] = {
@@ -86,7 +86,8 @@ static void refused_when_tried(const char *folder)
     }
 }
 
-/* The trial of one that writes nothing must not find the right answers of the one before it. */
+/* The trial of a plugin that writes nothing must not find right answers that a trial before it
+ * left. */
 static void tried_after_a_good_one(const char *folder)
 {
     heed_context *context = context_of(folder, "none,silent_answers");
@@ -97,7 +98,7 @@ static void tried_after_a_good_one(const char *folder)
     heed_context_release(context);
 }
 
-/* Naming one that cannot run here says why. */
+/* Naming a plugin that cannot run here is an error that says why. */
 static void forced_though_refused(const char *folder)
 {
     heed_context *context = context_of(folder, "failing_open");
@@ -113,7 +114,7 @@ static void forced_though_refused(const char *folder)
     heed_context_release(context);
 }
 
-/* Chosen by name, it is what runs. */
+/* A good plugin that is chosen by name is what runs. */
 static void good_by_name(const char *folder, const char *name)
 {
     heed_context *context = context_of(folder, name);
@@ -134,7 +135,8 @@ static void good_by_name(const char *folder, const char *name)
     heed_context_release(context);
 }
 
-/* What it does not know goes to another backend, or is an error that names the one condition. */
+/* A problem that the plugin refuses goes to another permitted backend; without one it is an error
+ * that names the plugin's condition. */
 static void refused_problem(const char *folder)
 {
     heed_attn_desc half = SMALL;

@@ -1,7 +1,7 @@
 /*
  * The prepare step of the contract. A backend that reads K and V only in a packed form is given
- * them packed, or NULL and packs them itself: the same bits either way, and what it is given must
- * be the keys of its own tile, packed before it is asked to read them.
+ * them packed, or NULL, and then packs them itself: the bits are the same either way, and what it
+ * is given are the keys of its own tile, packed before it is asked to read them.
  */
 #include "fixture.h"
 
@@ -16,7 +16,8 @@ typedef struct packed {
     float data[];
 } packed;
 
-/* Scratch: K of the last tile on it, then a block of one's own. */
+/* Scratch holds the address of the last tile's K, and at OWN_BLOCK a block for keys packed
+ * there. */
 enum { OWN_BLOCK = 64 };
 
 static atomic_int n_prepared, n_unprepared, n_same_kv, n_wrong;
@@ -50,7 +51,7 @@ static heed_status prepare(const void *machine, const void *state, const heed_pr
 {
     (void)machine, (void)state;
     if (kv->k_first / KEY_BLOCK != (kv->k_end - 1) / KEY_BLOCK || (uintptr_t)prepared % 64)
-        n_wrong++; /* not one key block, or not aligned */
+        n_wrong++; /* more than one key block, or not aligned */
     else
         pack(problem, kv, kv->k_first, kv->k_end, prepared);
     return HEED_OK;

@@ -104,7 +104,8 @@ static void bad_tables(void)
     heed_context_release(context);
 }
 
-/* A context has room for 64 kernels (core/runtime/registry.h): the last one is taken, one more is not. */
+/* A context has room for 64 kernels (core/runtime/registry.h): the 64th is taken, one more is
+ * not. */
 static void as_many_as_fit(void)
 {
     enum { ROOM = 64 };
@@ -168,8 +169,8 @@ static heed_status counted_tile(const void *machine, const void *state, const he
     return run(machine, state, problem, tile, scratch);
 }
 
-/* Plans that are cached from before do not hide a new backend, plans that are held keep theirs, and
- * other contexts do not see it. */
+/* Plans that were cached before do not hide a new backend, plans that are held keep theirs, and
+ * other contexts do not see the new one. */
 static void seen_by_later_plans(void)
 {
     heed_context *context = new_context(), *other = new_context();
@@ -205,7 +206,8 @@ static void seen_by_later_plans(void)
     heed_context_release(other);
 }
 
-/* A list of backends is an order: the first that can run it does, whatever the others cost. */
+/* A list of backends is an order: the first one that can run a problem does, whatever others
+ * cost. */
 static void list_is_an_order(void)
 {
     static const char *const list[] = {"naive,free", "free,naive"};
@@ -246,7 +248,7 @@ static uint32_t index_of(heed_context *context, const char *name)
     return i;
 }
 
-/* A backend whose cheapest kernel is wrong runs on its next, and says what became of the first. */
+/* A backend whose cheapest kernel is wrong runs its next one, and says why not the first. */
 static void wrong_kernel_of_two(void)
 {
     heed_context_options options = {.struct_size = sizeof options, .backends = "two"};
@@ -299,7 +301,7 @@ static void wrong_kernel_of_two(void)
     heed_context_release(context);
 }
 
-/* What only a tiling can break is found when a plan is made. */
+/* A bad tiling is found when a plan is made. */
 static int what_is_wrong;
 
 static heed_status bad_tiling(const void *machine, const heed_problem *problem, heed_tiling *out)
@@ -316,7 +318,7 @@ static heed_status bad_tiling(const void *machine, const heed_problem *problem, 
         out->key_chunk = out->key_block + 1;
         break;
     case 3:
-        out->prepare_bytes = 64; /* with nobody to prepare */
+        out->prepare_bytes = 64; /* without a prepare function */
         break;
     }
     return status;

@@ -1,5 +1,5 @@
-"""A plugin resolves no symbol of libheed: it would fail in a host that is linked statically, or that
-opened libheed RTLD_LOCAL. And it shows the one symbol that the loader asks for.
+"""A plugin needs no symbol of libheed, since it would then fail to load in a host that links libheed
+statically or opened it with RTLD_LOCAL. And it exports just the one symbol that the loader asks for.
 
 Usage: unresolved.py PLUGIN
 """

@@ -1,6 +1,6 @@
-/* A backend that is the cheapest and cannot be had: it wants more memory than there is, makes no plan
- * or gives no tiling, in its trial or when the problem comes. Selection takes the next one, and the
- * explanation says why. Named alone it is an error. */
+/* A backend that is the cheapest and cannot be used: it wants more memory than there is, makes no
+ * plan or gives no tiling, in its trial or when the problem comes. Selection takes the next backend
+ * and the explanation says why. If it is the only one named, that is an error. */
 #define heed_backend_entry example_entry
 #include "../../examples/plugin.c"
 #undef heed_backend_entry
@@ -8,14 +8,14 @@
 #include "../unit/changed.h"
 #include "fixture.h"
 
-/* More than a process can have; more than its addresses can tell. */
+/* More memory than a process can have; more than it can address. */
 static const size_t vast = (size_t)1 << 58, endless = SIZE_MAX - 4096;
 
 static const struct way {
     const char *name, *word;  /* of the sentence */
-    int in_trial;             /* it fails its trial, and else the problem alone */
+    int in_trial;             /* it fails in its trial; otherwise only in the problem */
     size_t scratch, panel;    /* wanted */
-    heed_status make, tiling; /* what plan_create or linear_pack, and the tiling, return */
+    heed_status make, tiling; /* returned by plan_create or linear_pack; by the tiling */
     heed_status error;        /* when it is named alone */
 } ways[] = {
     {"vast scratch", "scratch", 0, vast, 0, 0, 0, HEED_ERR_NOMEM},
@@ -33,7 +33,8 @@ static const struct way {
 static const struct way *way;
 static int n_states; /* made and not destroyed */
 
-/* The shapes of core's trials are its own business; what it does not take has no trial. */
+/* Outside of trials only the test's own dim is taken: a kernel that refuses a trial's shape has
+ * none. */
 static int takes(uint32_t dim)
 {
     return way->in_trial || dim == DIM;
@@ -132,7 +133,7 @@ static heed_context *context_with(const char *backends, const heed_backend *tabl
     return context;
 }
 
-/* The line "not wanting loops: ..." of an explanation has to speak of what was missing. */
+/* The line "not wanting loops: ..." of an explanation has to name what was missing. */
 static void check_explanation(const char *text)
 {
     const char *line = strstr(text, "not wanting loops: ");
@@ -236,7 +237,7 @@ int main(void)
         way = &ways[i];
         if (!way->panel)
             attention(&table.backend);
-        if (!(way->in_trial && way->make)) /* nothing of a linear layer's trial can return that */
+        if (!(way->in_trial && way->make)) /* the trial of a linear layer calls nothing that can return it */
             linear_layers(&table.backend);
     }
     printf("%d failed\n", n_failed);

@@ -11,7 +11,7 @@ static double gelu(double s)
     return s / 2 * erfc(-s * 0.70710678118654752440);
 }
 
-/* 2u of the definition. */
+/* Twice the argument of the tanh: 2 sqrt(2 / pi) (s + 0.044715 s^3). */
 static double tanh_argument(double s)
 {
     return 2 * 0.79788456080286535588 * (s + 0.044715 * s * s * s);
@@ -27,7 +27,7 @@ static double silu(double s)
     return s / (1 + exp(-s));
 }
 
-/* Units of 2^-24 of the result, as linear/act.inc.h promises. */
+/* Bounds of the relative error, in units of 2^-24, as linear/act.inc.h promises. */
 static double few(double s)
 {
     (void)s;
@@ -64,7 +64,7 @@ static int check(const function *f)
             v_store(y, v_activate(f->activation, v_load(x)));
             for (int i = 0; i < LANES; i++, n++) {
                 const double s = (double)x[i], want = f->want(s), got = (double)y[i];
-                if (fabs(want) < 0x1p-119) { /* where factors of it are subnormal */
+                if (fabs(want) < 0x1p-119) { /* its factors may be subnormal */
                     bad += !(fabs(got) <= 0x1p-118);
                     continue;
                 }

@@ -1,5 +1,5 @@
-/* Keys and values whose addresses differ by a multiple of 256 MiB are fetched in another way on some
- * CPUs (backends/simd/decode/order.inc.h): to the same bits as elsewhere. */
+/* Keys and values whose addresses differ by a multiple of 256 MiB are fetched in another way on
+ * some CPUs (backends/simd/decode/order.inc.h). That may not change a bit of the result. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <heed/kit.h>
 #include <sys/mman.h>

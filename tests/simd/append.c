@@ -1,6 +1,7 @@
-/* What the backends make of rows that are appended is what formats.h makes of them, byte for byte: of every
- * number of f16 and bf16, of 2^24 of f32 and more by each type, of every kind that has a rule of its own,
- * of rows of any length and stride, at the edge of memory. And what a backend leaves to core is the same. */
+/* Rows that the backends append have the bytes that formats.h makes: for every number of f16 and
+ * bf16, for 2^24 numbers of f32 and more in each type, for every kind of number that has a rule of
+ * its own, and for rows of any length and stride, at the edge of memory. heed_kv_append writes the
+ * same bytes, also where a backend leaves rows to core. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <fenv.h>
 #include <sys/mman.h>
@@ -18,10 +19,10 @@ enum { MOST = 1 << 13, ROOM = 4 * MOST + 4096, LEFT_ALONE = 0xa5 };
 
 typedef heed_status append_function(const heed_append_rows *rows);
 
-static const char *set; /* which is being tested */
+static const char *set; /* the instruction set under test */
 static append_function *run;
 
-/* ---- what must come out ---------------------------------------------------------------------- */
+/* ---- the expected bytes ---------------------------------------------------------------------- */
 
 static void want_row(const heed_append_rows *a, int64_t row, uint8_t *to, float by[2])
 {
@@ -45,7 +46,7 @@ static int same(float a, float b)
     return (a != a && b != b) || heed_bits_of_f32(a) == heed_bits_of_f32(b);
 }
 
-/* Rows that were encoded to out, which began as LEFT_ALONE from `out` to `end`. */
+/* Checks rows that were encoded into [out, end), which held LEFT_ALONE before. */
 static void check_rows(const heed_append_rows *a, const uint8_t *out, const uint8_t *end,
                        const char *what)
 {
@@ -113,7 +114,7 @@ static float special(uint64_t *state)
     return value[unit_below(state, (int64_t)(sizeof value / sizeof *value))];
 }
 
-/* Numbers of a row of `kind`. */
+/* Number i of a row of `kind`. */
 static float number(int64_t kind, int64_t i, float first, float factor, uint64_t *state)
 {
     const float x = ((float)(int32_t)(uint32_t)kit_next(state) * 0x1p-31f) * 3 * factor;
@@ -132,7 +133,7 @@ static float number(int64_t kind, int64_t i, float first, float factor, uint64_t
         return i % 32 ? first : x;
     case 7:
         return unit_below(state, 3) ? 0 * x : fabsf(x);
-    case 8: /* a scale of these is few times the least f32, and rounded by up to half */
+    case 8: /* their scale is a few times the least f32, so that its rounding is up to half of it */
         return (float)(unit_below(state, 401) - 200) * (kind % 2 ? 0x1p-149f : 0x1p-100f);
     default:
         return x;
@@ -169,7 +170,7 @@ static void check_random(uint32_t to)
     }
 }
 
-/* Every number of 16 bits, beside neighbours and beside others. */
+/* Every number of 16 bits, in rows of numbers close to it and of others. */
 static void check_halves(uint32_t from, uint32_t to)
 {
     enum { N = 1 << 12, DIM = 64 };
@@ -190,8 +191,8 @@ static void check_halves(uint32_t from, uint32_t to)
         }
 }
 
-/* Around every step of IQ4_NL's table and of the other formats: with -127 in a block the factor is 1, with
- * -8 and -16 Q4_0's and Q5_0's is. */
+/* Numbers around every step of IQ4_NL's table and of the other formats: the factor of a block is 1
+ * if its extreme is -127, and in Q4_0 and Q5_0 if it is -8 and -16. */
 static void check_steps(uint32_t to)
 {
     enum { N = 1 << 12 };
@@ -218,7 +219,7 @@ static void check_steps(uint32_t to)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* A page before one that is not there. */
+/* Returns the end of `bytes` bytes, which an inaccessible page follows. */
 static char *page_at_the_edge(size_t bytes)
 {
     char *p = mmap(NULL, bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -229,7 +230,8 @@ static char *page_at_the_edge(size_t bytes)
     return p + bytes;
 }
 
-/* Rows of every length, that end where memory does; on both sides, at strides of either sign. */
+/* Rows of every length that end where accessible memory does, read and written, at strides of
+ * either sign. */
 static void check_places(uint32_t from, uint32_t to)
 {
     enum { BYTES = 1 << 16 };
@@ -287,7 +289,7 @@ static void check_places(uint32_t from, uint32_t to)
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-/* heed_kv_append of `from` to `to`: token by token, into pages. Everything that it writes is in out. */
+/* What heed_kv_append writes, token-major into pages. */
 typedef struct appended {
     uint8_t k[1 << 15];
     float scale[512], zero[512];
@@ -341,7 +343,7 @@ static void append_all(uint32_t from, uint32_t to, const void *x, int fresh, app
     CHECK(heed_kv_append(&a) == HEED_OK, "%s", heed_last_error());
 }
 
-/* The same by formats.h, a group at a time. */
+/* The same by formats.h, a group of dims at a time. */
 static void want_all(uint32_t from, uint32_t to, const void *x, int fresh, appended *out)
 {
     begin(out);
@@ -407,7 +409,7 @@ static void check_set(append_function *function, const char *name)
         if (heed_is_code(to))
             check_steps(to);
         for (uint32_t from = HEED_F32; from <= HEED_BF16; from++) {
-            if (from == to || (from == HEED_F16 && to == HEED_F32)) /* core's */
+            if (from == to || (from == HEED_F16 && to == HEED_F32)) /* core does these */
                 continue;
             if (from != HEED_F32)
                 check_halves(from, to);

@@ -1,9 +1,12 @@
-/* Attention over codes: AVX2 and AVX-512, where it is there, give the same bits; where the codes carry their scales, or have
- * none, these are the bits of attention over the f32 numbers that the codes stand for, and elsewhere those
- * of the same problem with a mask that hides nothing; both are within a bound of the naive backend. Random shapes, types, features, strides and pages; the codes and
- * scales of keys that no row sees are NaN or as large as they get. And all of it with accuracy int8, of rows
- * of q that are multiples of a 127th of the greatest of 32: what rounds to int8 then is q itself, and integer
- * products are as near to naive as those of f32. */
+/* Attention over codes: AVX2 and AVX-512 give the same bits. Where the codes carry their scales, or
+ * have none, these are the bits of attention over the f32 numbers that the codes stand for,
+ * elsewhere those of the same problem with a mask that hides nothing. Both are within a bound of
+ * the naive backend. Shapes, types, features, strides and pages are random; the codes and scales of
+ * keys that no row sees are NaN or as large as they get.
+ *
+ * The same with accuracy int8, for rows of q that are multiples of a 127th of the greatest of each
+ * 32 numbers: rounding to int8 keeps those exactly, so integer products are as close to naive as
+ * f32. Without AVX-512 the test compares AVX2 with itself. */
 #include <heed/kit.h>
 #include <math.h>
 
@@ -57,7 +60,7 @@ static heed_view view_of(void *data, const tensor *t, int beside)
     return (heed_view){data, {0, row_at(t, beside, 1, 0), row_at(t, beside, 0, 1), 1}};
 }
 
-/* Codes of any bits, whose blocks have scales of a sensible size and of which none is a NaN. */
+/* Codes of random bits, none of them a NaN, whose blocks have scales of a sensible size. */
 static void fill_codes(tensor *t)
 {
     const uint32_t type = t->type;
@@ -76,7 +79,7 @@ static void fill_codes(tensor *t)
             heed_store(HEED_F16, t->data + i * heed_block_bytes(type), of, normal() / 50);
 }
 
-/* Scales beside the codes, of which each row has `per`. */
+/* Scales beside the codes, `per` of them for each row. */
 static void fill_scales(tensor *t, int per)
 {
     for (int64_t i = 0; i < t->heads * t->keys * 4; i++) {
@@ -95,7 +98,7 @@ static void fill_scales(tensor *t, int per)
     t->quant.stride[3] = per > 1;
     t->quant.group = per > 1 ? (uint32_t)(t->dims + 3) / 4 : 0;
     t->lifted = per == 1;
-    if (t->lifted && below(2)) { /* of adjacent keys side by side */
+    if (t->lifted && below(2)) { /* those of adjacent keys lie side by side */
         t->quant.stride[1] = t->keys;
         t->quant.stride[2] = 1;
     }
@@ -122,7 +125,7 @@ static void fill_plain(tensor *t, int beside)
             }
 }
 
-/* The first keys, which no row sees. */
+/* Spoils the first `hidden` keys, which no row sees. */
 static void spoil(tensor *t, int beside, int64_t hidden)
 {
     for (int64_t h = 0; h < t->heads; h++)
@@ -173,7 +176,7 @@ static uint32_t pick_type(void)
     return below(4) ? HEED_I8 + below(10) : HEED_F32 + below(3);
 }
 
-/* Multiples of a 127th of the greatest of each 32, which are as large as `size` says. */
+/* Multiples of a 127th of the greatest of each 32 numbers, which is about `size`. */
 static void fill_steps(float *q, int64_t rows, int64_t dims, float size)
 {
     for (int64_t i = 0; i < rows * dims; i++) {
@@ -194,7 +197,7 @@ typedef struct problem {
     uint8_t *mask;
     int64_t keys, hidden; /* rows of all pages or of the sequence; the first that no row sees */
     int beside;           /* rows of heads side by side */
-    int lifted;           /* not the bits of f32 */
+    int lifted;           /* other bits than with f32: scales are applied to sums */
 } problem;
 
 static void draw_features(problem *p)
@@ -217,7 +220,7 @@ static void draw_features(problem *p)
     }
 }
 
-/* Returns the length of pages, whether there are any or not. */
+/* Returns the length of a page, even if the problem has no pages. */
 static uint32_t draw_desc(problem *p, uint32_t accuracy)
 {
     static const uint32_t groups[] = {1, 1, 2, 3, 4, 4, 5, 8};
@@ -310,8 +313,9 @@ static void drop_problem(problem *p)
     drop(&p->v);
 }
 
-/* Run i of the problem: by naive, by AVX2, by AVX-512, and again by AVX-512 of the f32 numbers or,
- * where those have other bits, of codes under a mask of ones, of which some blocks go another way. */
+/* Run i of the problem: 0 on naive, 1 on AVX2, 2 on AVX-512, and 3 again on AVX-512 with the f32
+ * numbers or, where those give other bits, with codes under a mask of ones, which sends some blocks
+ * another way. */
 static int run(problem *p, heed_context *const *contexts, int i, float *to)
 {
     heed_attn_desc desc = p->desc;
@@ -345,12 +349,12 @@ static int run(problem *p, heed_context *const *contexts, int i, float *to)
     return 1;
 }
 
-/* Results of the four runs at one place. */
+/* Compares the results of the four runs at one place. */
 static int compare(const problem *p, float naive, float a, float b, float last)
 {
-    /* Naive's sums are of f64. A score is off by at most 2^-24 (8 + sqrt(dims)) of sum |scale q k|,
-     * which is below 0.7 sqrt(2 dims / pi) sqrt(dims) * 3.5 < 400 for codes of up to 255 / 40 in size:
-     * by 5e-4; a weight by as much of itself, and a value is as large as 6. */
+    /* Naive sums in f64. A score is off by at most 2^-24 (8 + sqrt(dims)) of sum |scale q k|, which
+     * is below 0.7 sqrt(2 dims / pi) sqrt(dims) * 3.5 < 400 for codes of up to 255 / 40 in size: by
+     * 5e-4. A weight is off by as much of itself, and a value is as large as 6. */
     const float far = 4e-3f;
     if (memcmp(&a, &b, sizeof a) || a != a) {
         printf("seed %d: %a by AVX2, %a by AVX-512\n", (int)p->seed, (double)a, (double)b);
@@ -412,7 +416,7 @@ int main(int argc, char **argv)
         printf("%s cannot run here: %s\n", names[c], heed_last_error());
         if (c < 2)
             return 77;
-        heed_context_release(contexts[2]); /* AVX2 once more, then */
+        heed_context_release(contexts[2]); /* AVX2 a second time instead */
         contexts[2] = unit_context(1, names[1]);
     }
     if (argc > 1)

@@ -1,6 +1,6 @@
-/* The numbers that the vector kernels make of codes are those of heed_decode, bit for bit: every format,
- * every row length, scales of any strides, with and without flushing of subnormals. A row ends where
- * memory does. Built and run once per instruction set. */
+/* The numbers that the vector kernels make of codes are those of heed_decode, bit for bit: in every
+ * format, at every row length, with scales of any strides, with and without flushing of subnormals.
+ * A row ends where accessible memory does. Built and run once per instruction set. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static uint16_t random_f16(void)
     return heed_f16_of_f32((float)kit_normal(kit_next(&random_state)));
 }
 
-/* Under DAZ a subnormal scale is 0 to the kernels: none is drawn. */
+/* No subnormal scales are drawn: under DAZ they are 0 for the kernels. */
 static float random_scale(void)
 {
     static const float odd[] = {0, 1, INFINITY, NAN, 0x1p-100f, -0x1p100f};

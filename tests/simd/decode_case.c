@@ -115,7 +115,7 @@ static void draw_problem(decode_case *c)
     draw_features(c);
 }
 
-/* What core does: cut the chunk to the keys that some row sees. */
+/* Cuts the chunk to the keys that some row sees, as core does. */
 static void cut_keys(heed_tile *tile)
 {
     int64_t first, end, unused;
@@ -159,7 +159,7 @@ static heed_status draw_tile(decode_case *c)
     return HEED_OK;
 }
 
-/* Pages in reverse order. Returns the rows that all of them have. */
+/* Pages in reverse order. Returns how many rows they have together. */
 static int64_t draw_pages(decode_case *c)
 {
     static const uint32_t page_lens[] = {1, 5, 16, 16, 32, 48};
@@ -174,7 +174,7 @@ static int64_t draw_pages(decode_case *c)
     return n * page_len;
 }
 
-/* Memory for all three, and values for Q: which keys get some depends on the mask and the bias. */
+/* Memory for q, k and v, and the values of q: mask and bias decide which keys get values. */
 static void draw_tensors(decode_case *c)
 {
     const heed_problem *p = &c->problem;
@@ -253,7 +253,7 @@ static int sees(const decode_case *c, int64_t row, int64_t key)
     return !c->bias.memory || tensor_at(&c->bias, h, i, key) != -(double)INFINITY;
 }
 
-/* Keys that some row sees get values; all other memory stays NaN, mostly. */
+/* Keys that some row sees get values; of the other keys half stay NaN. */
 static void draw_seen(decode_case *c)
 {
     const int64_t kv_len = c->tile.kv_len;
@@ -273,7 +273,7 @@ static void draw_seen(decode_case *c)
             fill(&c->v, 0, j, c->problem.v_dim, 1);
         }
     }
-    if (random_below(3) == 0) { /* a NaN that some rows see reaches them, and no others */
+    if (random_below(3) == 0) { /* a NaN, which may reach only the rows that see it */
         const int64_t n = c->tile.k_end - c->tile.k_first;
         const int64_t j = c->tile.k_first + random_below((uint32_t)n);
         heed_store(c->problem.v_type, c->v.rows.data, place(&c->v, 0, j, 0), NAN);

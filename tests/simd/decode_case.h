@@ -22,13 +22,13 @@ void tensor_make(tensor *t, uint32_t type, int64_t heads, int64_t rows, int64_t 
 
 double tensor_at(const tensor *t, int64_t head, int64_t row, int64_t dim);
 
-/* What the tile points to lies in the case too, so a case stays where it was drawn. */
+/* The tile points into its case, so a case stays where it was drawn. */
 typedef struct decode_case {
     heed_problem problem;
     heed_tiling tiling;
     heed_tile tile; /* without what the kernel writes to */
-    int small;      /* what heed_simd_small_covers, mostly */
-    int whole;      /* what decode/run.inc.h reads in runs, mostly */
+    int small;      /* mostly a tile that heed_simd_small_covers */
+    int whole;      /* mostly one that decode/run.inc.h reads in runs */
     tensor q, k, v, bias;
     uint8_t *mask;
     float alibi[16], bias_slope[16];

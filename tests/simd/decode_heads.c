@@ -1,6 +1,7 @@
 /* Chunks of several kv heads at once, in every order in which runs are read: the states have the
- * bits of head by head, block by block. Of a block table only entries of keys that a row sees are
- * read: behind them lies memory that cannot be. And behind scratch memory nothing is written. */
+ * bits that they have head by head and block by block. Only those entries of a block table are read
+ * whose keys some row sees (inaccessible memory follows them), and nothing is written behind
+ * scratch memory. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <heed/kit.h>
 
@@ -33,7 +34,7 @@ static void fill(uint32_t type, void *data, int64_t n)
         heed_store(type, data, i, kit_next_float(&random));
 }
 
-/* The table's end is that of memory that can be read. */
+/* A table that ends where accessible memory does. */
 static int32_t *make_table(void)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -85,7 +86,7 @@ static int64_t head_stride(const shape *s)
     return s->paged ? PAGE * (int64_t)s->dim : s->dim;
 }
 
-/* Of all heads. The last row sees SEEN keys of the sequence's. */
+/* The tile of all heads. Its last row sees SEEN keys of the sequence. */
 static heed_tile tile_of(const shape *s, const int32_t *table)
 {
     const int64_t dim = s->dim, head = head_stride(s);
@@ -126,7 +127,8 @@ static heed_tile tile_of_head(const shape *s, const heed_tile *all, uint32_t h)
     return one;
 }
 
-/* 0: the same bits, or there is no way for all heads. *served is raised where there is. */
+/* Returns 0 if the bits are the same, or if no kernel takes all heads at once. *served counts the
+ * cases in which one does. */
 static int check(const shape *s, const heed_simd_tuning *order, const int32_t *table, int *served)
 {
     const heed_simd_tuning plain = {.lanes = order->lanes};
@@ -184,10 +186,10 @@ static int all(int avx512, const int32_t *table)
     return failures;
 }
 
-/* What a tile writes lies here, over and over: only what lies behind scratch memory is of interest. */
+/* For tiles of which only what they write behind scratch memory matters. */
 enum { SCRATCH_HEADS = 8, SCRATCH_DIM = 128, SCRATCH_KEYS = 64, SCRATCH_ROWS = 256 };
 
-/* Bytes changed among the `size - used` behind scratch memory, by a tile with so many rows. */
+/* How many of the `size - used` bytes behind scratch memory a tile with so many rows changes. */
 static size_t changed_behind(const heed_simd_tuning *tuning, const heed_problem *p, uint32_t rows,
                              unsigned char *scratch, size_t used, size_t size)
 {
@@ -219,8 +221,8 @@ static size_t changed_behind(const heed_simd_tuning *tuning, const heed_problem 
     return changed;
 }
 
-/* Heads together write to as much scratch memory as the tiling asked for, however many rows of
- * those that a tile may have it has. */
+/* A tile of several heads writes at most as much scratch memory as the tiling asked for, whichever
+ * number of rows it has. */
 static int check_scratch(void)
 {
     const heed_simd_tuning tuning = {.lanes = 8, .streams = 1};

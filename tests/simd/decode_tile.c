@@ -15,7 +15,7 @@ enum { CASES = 4000, MOST_ROWS = 144 };
 typedef heed_status (*tile_function)(const heed_simd_tuning *, const heed_problem *, heed_tile *,
                                      void *);
 
-/* As the backends choose. */
+/* The kernel that the avx2 backend would choose. */
 static heed_status run_avx2(const heed_simd_tuning *tuning, const heed_problem *p, heed_tile *tile,
                             void *scratch)
 {
@@ -41,7 +41,7 @@ static int can_run(int avx512)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
-/* What one instruction set makes of a case. */
+/* The results of one instruction set for a case. */
 typedef struct result {
     const char *isa;
     heed_tile tile; /* that of the case, with memory of its own to write to */
@@ -82,7 +82,7 @@ static void free_result(result *got)
     free(got->lse.memory);
 }
 
-/* The maxima of decode's own scores, block by block, which a finished tile has too. */
+/* The rows' maxima by the decode kernel, block by block; a finished tile has to have the same. */
 static int find_maxima(const decode_case *c, heed_tile tile, tile_function run,
                        const heed_simd_tuning *tuning, void *scratch, float *maxima)
 {
@@ -114,7 +114,7 @@ static int compute(const decode_case *c, int avx512, void *scratch, result *got,
     float maxima[MOST_ROWS];
     int failures = 0;
     memset(scratch, 0xff, c->tiling.scratch_bytes);
-    if (c->small) { /* what the second pass relies on */
+    if (c->small) { /* the second pass relies on equal maxima */
         failures += find_maxima(c, *tile, run, &tuning, scratch, maxima);
         forget(got);
         tile->weights = tile->out; /* asked for, not written */
@@ -131,7 +131,7 @@ static int compute(const decode_case *c, int avx512, void *scratch, result *got,
     return failures;
 }
 
-/* A row in f64. */
+/* What a row should give, in f64. */
 typedef struct expected {
     int64_t keys; /* how many the row sees; 0: nothing else is of use */
     double top, sum, acc[256];
@@ -194,7 +194,7 @@ static void expect(const decode_case *c, int64_t r, expected *want)
     }
 }
 
-/* 1 and a message where a row that sees no key is not empty. */
+/* Returns 1, with a message, if the result of a row that sees no key is not empty. */
 static int compare_empty(const decode_case *c, const result *got, int64_t r, uint64_t seed)
 {
     const int64_t h = decode_case_head(c, r), i = decode_case_query(c, r);
@@ -254,7 +254,7 @@ static int same_bits(const decode_case *c, const result got[2])
            memcmp(got[0].out.memory, got[1].out.memory, out_bytes) == 0;
 }
 
-/* One case. Returns the number of failures. */
+/* Checks one case. Returns the number of failures. */
 static int check(uint64_t seed)
 {
     decode_case c;

@@ -1,5 +1,6 @@
-/* Which backend's kernel encodes the rows that are appended: the cheapest of the first in a list that has
- * one, of a context's list as of HEED_BACKEND, and none that the CPU is said not to have. */
+/* Which backend's kernel encodes rows that are appended: the cheapest or, with a list of backends,
+ * that of the first in the list that has one. The list may be a context's or HEED_BACKEND, and a
+ * cap on instruction sets holds as if the CPU had no more. */
 #define _GNU_SOURCE /* setenv */
 #include "runtime/encoder.h"
 
@@ -26,7 +27,7 @@ static heed_status refuse(const heed_cpu *cpu, heed_error *why)
     return heed_refuse(why, "not here");
 }
 
-/* A backend of the program's own comes first where it costs less, and not where it refuses. */
+/* A registered backend's kernel is taken if it costs less, unless it refuses. */
 static void check_registered(const heed_append_kernel *other)
 {
     heed_append_kernel cheap = *other;

@@ -8,8 +8,8 @@
 #include "../../backends/simd/prefill/softmax.inc.h"
 #include "here.h"
 
-/* 2^x in f64: Taylor's series of 2^r for |r| <= 1/2, whose first missing term is below 2^-50;
- * checked against libm as the test goes. */
+/* 2^x in f64: Taylor's series of 2^r for |r| <= 1/2, whose first missing term is below 2^-50. The
+ * test compares it with libm now and then. */
 static double power(double x)
 {
     double n = (x + 0x1.8p52) - 0x1.8p52, r = (x - n) * LN_2, sum = 1;
@@ -90,7 +90,7 @@ static int check_tanh(void)
     return bad || !(most < 4 * 0x1p-24);
 }
 
-/* With --here: 0 if this CPU can run it, else 77, and nothing more. */
+/* With --here the program only says whether this CPU can run it: 0 if so, else 77. */
 int main(int argc, char **argv)
 {
     if (!runs_here(LANES))

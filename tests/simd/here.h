@@ -1,10 +1,10 @@
-/* Can this CPU run what the test is compiled for? To be asked before anything else is done. */
+/* Can this CPU run what the test is compiled for? Ask before anything else. */
 #ifndef HEED_TESTS_SIMD_HERE_H
 #define HEED_TESTS_SIMD_HERE_H
 
 #include <stdio.h>
 
-/* `lanes`: floats of a vector. Says so where it cannot. */
+/* `lanes`: floats of a vector. Prints a line if it cannot. */
 static inline int runs_here(int lanes)
 {
     __builtin_cpu_init();

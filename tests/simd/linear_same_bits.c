@@ -1,6 +1,6 @@
-/* AVX2 and AVX-512 give the same bits for linear layers in f32 arithmetic: types, activations,
- * numbers of rows around both kernels' steps. Without activation the bits are those of the order
- * that the kernels promise. */
+/* AVX2 and AVX-512 give the same bits for linear layers in f32 arithmetic, for all types and
+ * activations and for numbers of rows around both kernels' steps. Without activation they are the
+ * bits of sums in the order that the kernels promise. */
 #include <heed/heed.h>
 #include <heed/kit.h>
 
@@ -16,7 +16,7 @@ enum { IN = 600, OUT = 150, ROWS = 37, BLOCK = 256 };
 static float bias[OUT], residual[ROWS * OUT];
 static char x[ROWS * IN * sizeof(float)], w[IN * OUT * sizeof(float)];
 
-/* Of x and w. What is not bf16 throughout is in f32 arithmetic anyway. */
+/* Types of x and w. Unless both are bf16, the arithmetic is f32 with any accuracy. */
 typedef struct types {
     uint32_t x, w, accuracy;
 } types;
@@ -30,7 +30,8 @@ static void fill(uint32_t type, char *to, int n, float limit)
         heed_store(type, to, i, kit_next_float(&random_state) * limit);
 }
 
-/* The same numbers every time. Sums of about 6 in size: activations bend there. */
+/* Runs a layer with the same numbers every time. Its sums are about 6 in size, where activations
+ * bend. */
 static heed_status run(heed_context *context, types type, uint32_t activation, int64_t rows,
                        float *y)
 {
@@ -66,7 +67,7 @@ static heed_status run(heed_context *context, types type, uint32_t activation, i
 }
 
 /* An element of y: sums of BLOCK inputs, each a chain of fused multiply-adds from zero, added in
- * order; bias and residual once they are all in. */
+ * order, and then bias and residual. */
 static float promised(types type, int64_t row, int64_t col)
 {
     float total = 0;

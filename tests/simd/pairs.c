@@ -1,5 +1,5 @@
 /* Products of pairs of bf16: a row's bits do not depend on where its call or tile begins. Under a
- * window that start is at any key; pairs lie at even keys all the same. */
+ * window a tile begins at any key, and yet pairs have to begin at even keys. */
 #include "../unit/unit.h"
 
 enum { ROWS = 420, DIM = 40, HEADS = 2 };
@@ -18,7 +18,7 @@ static heed_view laid(void *data)
     return (heed_view){data, {0, ROWS * DIM, DIM, 1}};
 }
 
-/* Rows [first, end) of out. */
+/* Computes rows [first, end) of out. */
 static void run(heed_context *context, int64_t left, int64_t first, int64_t end, float *out)
 {
     const heed_attn_desc desc = {.struct_size = sizeof desc,

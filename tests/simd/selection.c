@@ -1,6 +1,6 @@
 /* Which backend the library chooses by itself, at every cap of the instruction set, by the option
- * and by HEED_MAX_ISA: the widest that the cap allows and this CPU has. What the CPU has is asked
- * of the compiler's run time, not of the library. */
+ * and by HEED_MAX_ISA: the widest that the cap allows and this CPU has. The compiler's run time,
+ * not the library, says what the CPU has. */
 #define _GNU_SOURCE
 #include "../unit/unit.h"
 
@@ -16,7 +16,7 @@ static const char *widest(int n)
     return n >= 2 && avx512 ? "avx512" : n >= 1 && avx2 ? "avx2" : "naive";
 }
 
-/* vdpbf16ps exists, and is worth using. */
+/* Does this CPU have vdpbf16ps, in the fast form of AMD? */
 static int has_fast_dot(void)
 {
     return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
@@ -59,9 +59,10 @@ static void check_shape(heed_context *context, const shape *s, int n, const char
     CHECK(heed_attn_explain(plan, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
     snprintf(line, sizeof line, "%s: %s", class_name, want);
     const char *found = strstr(text, line);
-    /* Tiles are another matter: tests/amx. */
+    /* AMX may take bf16 instead: tests/amx checks that. */
     const int tiles = s->type == HEED_BF16 && n >= 3 && strstr(text, ": amx");
-    /* So is a module that has been installed where this build would go: it is beside naive below. */
+    /* So may an onednn plugin that has been installed where this build would go, under the cap
+     * "baseline". */
     snprintf(line, sizeof line, "%s: onednn", class_name);
     const int module = n == 0 && strstr(text, line);
     snprintf(line, sizeof line, "%s: %s", class_name, want);

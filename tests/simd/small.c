@@ -1,7 +1,7 @@
 /* Small problems through the public calls: AVX2 and AVX-512 give the same bits for every type,
- * whether a part takes all heads at once or parts take them one by one, and whether weights are
- * asked for or not; results are those of the naive backend; nothing is written beside them, and
- * what lies behind a sequence's keys is not read. */
+ * whether one part takes all heads at once or parts take them one by one, and whether weights are
+ * asked for or not. Results are close to the naive backend's, nothing is written beside them, and
+ * keys behind a sequence's length change nothing. */
 #include <heed/kit.h>
 
 #include "../unit/unit.h"
@@ -80,7 +80,7 @@ static void run(heed_context *context, heed_attn_desc desc, heed_attn_args args,
     heed_attn_release(plan);
 }
 
-/* Every element, those that nobody writes as well. */
+/* The largest difference of any element, including those that nobody should write. */
 static double farthest(const heed_attn_desc *d, const results *a, const results *b)
 {
     double most = 0;
@@ -88,7 +88,7 @@ static double farthest(const heed_attn_desc *d, const results *a, const results 
         double x = (double)heed_load(d->out_type, a->out, i);
         double y = (double)heed_load(d->out_type, b->out, i);
         double off = x == y || (isnan(x) && isnan(y)) ? 0 : fabs(x - y);
-        if (!(off <= most)) /* a NaN of one alone is as far as can be */
+        if (!(off <= most)) /* a NaN on one side counts as infinitely far */
             most = isnan(off) ? INFINITY : off;
     }
     return most;
@@ -147,7 +147,7 @@ static int64_t row_at(const heed_const_view *view, int64_t b, int64_t head, int6
     return b * view->stride[0] + head * view->stride[1] + row * view->stride[2];
 }
 
-/* Scores of the first sequence are all -inf: its rows are zeros. */
+/* Makes all scores of the first sequence -inf, so that its rows are zeros. */
 static void hide_first(const heed_attn_desc *d, const heed_attn_args *a)
 {
     for (int64_t h = 0; h < d->q_heads; h++) {
@@ -158,7 +158,7 @@ static void hide_first(const heed_attn_desc *d, const heed_attn_args *a)
     }
 }
 
-/* NaN behind the keys of each sequence. */
+/* Puts NaN behind the keys of each sequence. */
 static void spoil_behind(const heed_attn_desc *d, const heed_attn_args *a)
 {
     for (int64_t b = 0; b < a->batch; b++)
@@ -201,7 +201,7 @@ static void check_bits(uint64_t seed, const char *isa, int parts, int weights)
               (double)apart.weights[i], (double)naive.weights[i]);
 }
 
-/* By the first `isas` of context[1] and context[2]. */
+/* Checks one case on context[1] (AVX2) and, if isas is 2, on context[2] (AVX-512). */
 static void check(uint64_t seed, heed_context *const context[3], int isas)
 {
     int32_t lens[4], offsets[4];

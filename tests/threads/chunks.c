@@ -1,8 +1,8 @@
-/* Row groups whose keys are cut into chunks: the bits of the result depend neither on who runs which
- * chunk, nor on the batch, the plan or what the workspace held; nobody waits for anybody, whichever
- * chunks take long; and a run gets by with the memory that the lengths of its sequences call for.
- * The backend here makes up its states instead of computing them, and holds chosen tiles back
- * until nobody else has anything left to do. */
+/* Row groups whose keys are cut into chunks: the bits of the result depend neither on which thread
+ * runs which chunk, nor on the batch, the plan or what the workspace held; no thread waits for
+ * another, whichever chunks take long; and a run gets by with the memory that the lengths of its
+ * sequences call for. The backend here makes up its states instead of computing them, and holds
+ * chosen tiles back until no other thread has anything left to do. */
 #include <math.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -23,12 +23,12 @@ typedef struct tile_name {
 
 static float q[MAX_BATCH][MAX_HEADS][MAX_ROWS]; /* what a row's states are made of */
 static uint32_t query_rows, state_log2;
-static tile_name seen[MAX_TILES], held[MAX_PARTS]; /* tiles of a run of one part; to be held back */
+static tile_name seen[MAX_TILES], held[MAX_PARTS]; /* tiles of a run alone; those to hold back */
 static const void *state_seen[MAX_TILES];
 static int n_seen, n_states, n_held;
 static uint32_t heads_beside;         /* that a tile may have */
-static int record, n_together;        /* of runs alone: tiles of several kv heads */
-static uint32_t n_started, n_stopped; /* threads: of a run; that are held back or have ended */
+static int record, n_together;        /* note tiles; how many had several kv heads */
+static uint32_t n_started, n_stopped; /* threads of a run; those held back or ended */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t all_stopped = PTHREAD_COND_INITIALIZER;
 
@@ -42,7 +42,7 @@ static heed_status tiling(const void *machine, const heed_problem *problem, heed
     return HEED_OK;
 }
 
-/* The state of the row that `number` stands for in one chunk. One in eight has seen nothing. */
+/* Makes up the state in one chunk of the row that `number` stands for. One in eight saw nothing. */
 static void make_up(float number, int64_t chunk, float *row_max, float *row_sum, float *acc,
                     int64_t dim)
 {
@@ -212,7 +212,7 @@ static void run(call *c, uint32_t n_parts, uint32_t started, const char *name)
     heed_context_release(context);
 }
 
-/* One part alone, whose tiles are written down. */
+/* Runs one part alone and notes its tiles. */
 static void run_alone(call *c, const char *name)
 {
     n_seen = n_states = n_held = 0;
@@ -221,7 +221,7 @@ static void run_alone(call *c, const char *name)
     record = 0;
 }
 
-/* n tiles of the last run alone are held back. `choose` gives their places. */
+/* Runs with n tiles held back: those of the last run_alone at the places that `choose` gives. */
 static void run_held(call *c, uint32_t n_parts, uint32_t started, int n, int (*choose)(void *, int),
                      void *from, const char *name)
 {
@@ -235,11 +235,12 @@ static int same(const call *a, const call *b)
     return memcmp(a->out, b->out, sizeof a->out) == 0 && memcmp(a->lse, b->lse, sizeof a->lse) == 0;
 }
 
-/* out and lse of every row of sequence b against float64. */
+/* Checks out and lse of every row of sequence b against float64. */
 static void check_values(const call *c, int b, const char *name)
 {
     const double unit = state_log2 ? 0.6931471805599453 : 1;
-    /* Seven levels, each of which rounds a factor, two products and a sum; then the division. */
+    /* Up to seven levels, each of which rounds a factor, two products and a sum; then the
+     * division. */
     const double bound = (7 * 4 + 4) * 0x1p-24;
     const int64_t offset = c->kv_lens[b] - c->q_lens[b];
     for (uint32_t h = 0; h < c->desc.q_heads; h++)
@@ -248,7 +249,7 @@ static void check_values(const call *c, int b, const char *name)
             const int64_t run = i / query_rows * query_rows;
             const int64_t end = run + query_rows < c->q_lens[b] ? run + query_rows : c->q_lens[b];
             int64_t low = 0, high = c->kv_lens[b];
-            if (c->desc.features & HEED_HAS_WINDOW) { /* of the run: the backend knows no rows */
+            if (c->desc.features & HEED_HAS_WINDOW) { /* the window of all rows of the tile */
                 low = run + offset - c->desc.window_left;
                 high = end - 1 + offset + c->desc.window_right + 1;
                 low = low < 0 ? 0 : low;
@@ -288,7 +289,7 @@ static int any_tile(void *random, int i)
     return (int)unit_below(random, n_seen);
 }
 
-/* Random calls by random numbers of parts with random tiles held back. */
+/* Random calls, run by random numbers of parts with random tiles held back. */
 static void random_calls(uint64_t seed)
 {
     static call whole, other;
@@ -347,9 +348,9 @@ static void random_calls(uint64_t seed)
     CHECK(same(&whole, &other), "%s: other bits in the batch", name);
 }
 
-/* Each of n parts but one is held back in a sequence of its own until all others are done, where a
- * state waits for it on every level: all that a workspace has room for is in use when the last part
- * comes to the end of a sequence. */
+/* All parts but one are held back, each in a sequence of its own and at a chunk where a state waits
+ * on every level, until all others are done: every state that a workspace has room for is in use
+ * when the last part comes to the end of a sequence. */
 static int in_each_sequence(void *chunks, int i)
 {
     return i * *(int *)chunks + i * 5 % *(int *)chunks;
@@ -381,8 +382,8 @@ static void every_state_in_use(int chunks, int levels)
     CHECK(same(&alone, &other), "%s: other bits", name);
 }
 
-/* One-row sequences under a plan of long queries: a tile has all heads, although there is no room for
- * that with the plan's largest tiles. */
+/* Sequences of one row under a plan for many: a tile has all heads, although the plan's largest
+ * tiles leave no room for that. */
 static void heads_side_by_side(void)
 {
     enum { HEADS = 8, DIM = 2048, LEN = 32 * CHUNK };
@@ -405,7 +406,7 @@ static void heads_side_by_side(void)
     }
 }
 
-/* Heads go together by two parts as by one, whatever else is in the batch. */
+/* Tiles have several heads with two parts as with one, whatever else is in the batch. */
 static void heads_together_in_a_batch(void)
 {
     static const int32_t lens[][MAX_BATCH] = {{1, 1, 1}, {1, 0, 1}, {0, 0, 1},  {0, 1, 0},
@@ -453,7 +454,7 @@ static void odd_numbers_of_tiles(void)
 
 int main(void)
 {
-    /* Who looks for a state that nobody gives back looks for ever. */
+    /* A thread that looks for a state which nobody gives back would look for ever. */
     setrlimit(RLIMIT_CPU, &(struct rlimit){.rlim_cur = 60, .rlim_max = 60});
     for (uint64_t seed = 1; seed <= 150; seed++)
         random_calls(seed);

@@ -1,5 +1,6 @@
-/* Chunks of keys by parts on threads, on the kernels that run here: the same bits as those of simple
- * calls, one sequence after the other. 20000 keys are more chunks than a tree of four levels has. */
+/* Chunks of keys, taken by parts on threads, on the kernels that run here: the same bits as by
+ * simple calls for one sequence after the other. 20000 keys have more chunks than a tree of four
+ * levels of states. */
 #include <pthread.h>
 
 #include "../unit/unit.h"
@@ -35,7 +36,7 @@ static void real_backend(const char *name)
         unit_problem p = unit_make(BATCH, HEADS, rows, KV, DIM, 7), alone = p;
         heed_attn *plan = NULL;
         float *want = malloc(p.out_bytes);
-        /* as one sequence after the other, by simple calls */
+        /* what to expect: one sequence after the other, by simple calls */
         alone.desc.max_batch = alone.args.batch = 1;
         for (int b = 0; b < BATCH; b++) {
             alone.args.q.data = p.q + b * HEADS * rows * DIM;

@@ -1,8 +1,8 @@
-/* Eight threads make contexts with differing backends, caps on instruction sets and threads, plans and
- * layers by them, have both explained and release all of it, while other threads run attention and
- * linear layers on each backend that runs here: what a backend chose for this CPU when the first
- * context was made must not change under them. Every result has the bits of before, when nothing
- * else went on. Meant to be run under TSan too. */
+/* Eight threads make contexts with differing backends, caps on instruction sets and numbers of
+ * threads, make plans and layers with them, have both explained and release everything, while other
+ * threads run attention and linear layers on each backend that runs here. What a backend chose for
+ * this CPU when the first context was made must not change meanwhile: every result has the bits
+ * that it had when nothing else went on. Meant to be run under TSan too. */
 #include <heed/kit.h>
 #include <pthread.h>
 
@@ -10,7 +10,7 @@
 
 enum { N_MAKERS = 8, ROUNDS = 30, N_ATTN = 4, IN = 96, OUT = 80, ROWS = 9 };
 
-/* Of bf16 data with accuracy bf16: vdpbf16ps or not is such a choice. */
+/* bf16 data has accuracy bf16: whether to use vdpbf16ps is such a choice. */
 typedef struct attention {
     heed_attn_desc desc;
     heed_attn_args args;
@@ -34,7 +34,7 @@ static const struct {
 };
 static const uint32_t layer_types[2] = {HEED_F32, HEED_BF16};
 
-/* A backend by itself, with what it gives where nothing happens beside it. */
+/* A backend by itself, with its results from before the other threads start. */
 typedef struct side {
     const char *name;
     heed_context *context;
@@ -137,8 +137,8 @@ static void hold_layer(const heed_linear *made, uint32_t type, const float *want
         wrong();
 }
 
-/* A plan and a layer of a context, explained; what its cap leaves it without may be refused. Returns
- * how many there were. */
+/* Makes a plan and a layer and has both explained. They may be refused where the cap leaves no
+ * backend for them. Returns how many were made. */
 static int explain(heed_context *on, const attention *a, uint32_t type, heed_status refusal)
 {
     char text[8192];
@@ -162,8 +162,8 @@ static int explain(heed_context *on, const attention *a, uint32_t type, heed_sta
     return (st[0] == HEED_OK) + (st[1] == HEED_OK);
 }
 
-/* Contexts of every backend and of all of them, with each cap; where nothing is capped, attention
- * and a layer of its own have the bits of before. */
+/* Makes contexts of every backend and of all of them, with each cap. Where nothing is capped, the
+ * attention of such a context has the bits of before. */
 static void *makes(void *arg)
 {
     static const char *const cap[] = {NULL, "baseline", "avx2", "avx512", "amx"};
@@ -212,7 +212,7 @@ static void *runs(void *arg)
     return arg;
 }
 
-/* What the backend does not serve is left out. */
+/* Finds the results to expect. What the backend does not serve is left out. */
 static void expect(side *on)
 {
     on->context = unit_context(1, on->name);

@@ -1,6 +1,6 @@
-/* Parts of one layer on threads: phases follow each other though nobody waits at a barrier, and the
- * result is the serial one, bit for bit. Rows lie with gaps, so that they are gathered and
- * scattered; q and k are turned; k and v go to a cache. Meant to be run under TSan too. */
+/* Parts of one layer on threads: phases follow each other though no thread waits at a barrier, and
+ * the result is the serial one, bit for bit. Rows lie with gaps, so that they are gathered and
+ * scattered; q and k are rotated; k and v go to a cache. Meant to be run under TSan too. */
 #include <heed/heed.h>
 #include <pthread.h>
 

@@ -1,6 +1,7 @@
-/* What threads may share of layers: runs of one linear or attention layer with workspaces of their own
- * and with the context's, parts of one run, makings and givings back meanwhile, appends to sequences
- * of one cache. Every result is compared with the serial one. Run under TSan too. */
+/* What threads may share of layers: runs of one linear or attention layer with workspaces of their
+ * own and with the context's, parts of one run, layers that are made and released meanwhile,
+ * appends to sequences of one cache. Every result is compared with the serial one. Meant to be run
+ * under TSan too. */
 #include <pthread.h>
 
 #include "../unit/unit.h"
@@ -130,7 +131,7 @@ static void *runs(void *arg)
              o->middle, want_linear, sizeof want_linear);
         hold(heed_mha_run(mha, &o->args, lent ? NULL : mha_workspace, lent ? 0 : mha_bytes), o->y,
              want_mha, sizeof want_mha);
-        heed_mha *other = make_mha(); /* and layers come and go */
+        heed_mha *other = make_mha(); /* meanwhile layers come and go */
         heed_mha_retain(mha);
         heed_mha_release(mha);
         heed_mha_release(other);
@@ -183,7 +184,7 @@ static void parts(uint32_t n)
 
 static float shared_cache[N_THREADS][CAPACITY * DIM];
 
-/* Appends to sequence `arg` of a cache that all threads have, by calls with one sequence. */
+/* Appends to sequence `arg` of a cache that all threads share, by calls with one sequence. */
 static void *appends(void *arg)
 {
     float *mine = shared_cache[(intptr_t)arg];

@@ -44,7 +44,7 @@ static void *simple_calls(void *arg)
         heed_attn_args args = own_args(shape, &out);
         heed_attn_desc desc = problem[shape].desc;
         compare(shape, heed_attention(context, &desc, &args), out);
-        for (int n = 0; n < 8; n++) { /* and plans enough to evict each other */
+        for (int n = 0; n < 8; n++) { /* enough plans that they evict each other */
             heed_attn *plan;
             desc.max_kv_len = 2000 + (i * 8 + n) * N_THREADS + (int)(intptr_t)arg;
             if (heed_attn_create(context, &desc, &plan) != HEED_OK)
