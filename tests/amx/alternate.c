@@ -1,9 +1,9 @@
-/* Tile state: configured for every tile that is run and put back, whoever else uses the tiles.
+/* Tile state is configured for every tile that is run and put back, whoever else uses the tiles.
  *
  * Several threads run several plans in turn, and between any two runs code of the host uses the
- * unit in its own way: the results are those of a lone thread, the host's configuration is there on
- * return where it had left one, nothing is configured where it had not, and the host's results are
- * right, also of products for which it does not configure anew. On the model its counters tell;
+ * unit in its own way. The results are those of a lone thread; a configuration that the host had
+ * left is there on return, and none where it had left none; and the host's results are right, also
+ * those of products for which it does not configure the unit again. On the model counters tell;
  * `alternate hardware` asks the unit, `alternate emulated` an emulation of its instructions. */
 #define _DEFAULT_SOURCE
 #define HEED_AMX_MODEL
@@ -17,17 +17,16 @@
 enum { THREADS = 3, TURNS = 4, PLANS = 3, ROWS = 70, KEYS = 300, MOST_DIM = 96 };
 
 static const uint32_t dims[PLANS] = {64, MOST_DIM, 40};
-static int hardware, emulated; /* the latter is also the former */
+static int hardware, emulated; /* emulated implies hardware */
 static uint16_t q[ROWS][MOST_DIM], k[KEYS][MOST_DIM], v[KEYS][MOST_DIM];
 
-/* ---- the host's own use of the tiles: [8 x 16] x [16 x 8] products of small integers
- * ---------------- */
+/* ---- the host's own use of the tiles: [8 x 32] x [32 x 8] products of small integers --------- */
 
 enum { HOSTS = 7 }; /* in_use of the model with a configuration of the host */
-/* The configuration that the host has left on this thread; palette 0: none. */
+/* The host's configuration that is in effect on this thread; palette 0: none. */
 static _Thread_local uint8_t hosts[64];
 
-/* Is the unit as the host has left it: with its configuration, or (hosts_own 0) with none? */
+/* Is the unit as the host left it: with the host's configuration, or (hosts_own 0) with none? */
 static int is_left(int hosts_own)
 {
 #ifdef __x86_64__
@@ -42,7 +41,8 @@ static int is_left(int hosts_own)
            heed_amx_model_count.begins == heed_amx_model_count.ends;
 }
 
-/* Every other turn the host leaves its tiles in use, and does not configure them at the next. */
+/* Every other turn the host leaves its tiles in use, and does not configure them for its next
+ * turn. */
 static int host_hardware(uint32_t seed)
 {
 #ifdef __x86_64__
@@ -103,8 +103,7 @@ static int host_model(uint32_t seed)
     return c[0] != 2 * (float)(seed % 3 + 1);
 }
 
-/* ---- heed's
- * -------------------------------------------------------------------------------------- */
+/* ---- heed's use of the tiles ----------------------------------------------------------------- */
 
 static heed_context *context;
 static heed_attn *plan[PLANS];

@@ -1,6 +1,6 @@
 /* What the library chooses by itself where the CPU has a tile unit: tiles for bf16 with many query
- * rows, vectors for decode, for small calls and for what tiles would make inexact. The backend
- * here is the one on the model of the unit, whose estimates are those of a CPU that has one. */
+ * rows, vectors for decode, for small calls and for problems that tiles would make inexact. The
+ * backend here runs on the model of the unit, with the estimates of a CPU that has one. */
 #define _GNU_SOURCE /* unsetenv */
 #define HEED_AMX_MODEL
 #include "amx.h"

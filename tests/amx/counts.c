@@ -1,6 +1,6 @@
-/* What is not visible costs nothing: tile products, counted on the model of the unit, are those of
- * the (32 rows, 32 keys) pairs in which some row sees some key. And tiles are loaded for several
- * products: a load takes half a product's time even from the first cache. */
+/* Hidden keys cost nothing: the tile products, counted on the model of the unit, are those of the
+ * (32 rows, 32 keys) pairs in which some row sees some key. And a loaded tile serves several
+ * products, since a load takes half a product's time even from the first cache. */
 #define HEED_AMX_MODEL
 #include "tile.h"
 
@@ -50,7 +50,7 @@ static int64_t products(heed_context *context, uint64_t features, int64_t window
     return n;
 }
 
-/* The products of so many pairs: 4 tiles of scores by 2 steps of 32 dims, 2 x 2 of out by 2. */
+/* The products of so many pairs: 4 tiles of scores and 4 of out, each in DIM / 32 steps. */
 static int64_t of_pairs(int64_t pairs)
 {
     return pairs * (4 * (DIM / 32) + 4 * (DIM / 32));
@@ -90,7 +90,8 @@ int main(void)
     expect("causal", products(context, HEED_HAS_CAUSAL, 0, LEN), all * (all + 1) / 2);
     expect("causal, 128 rows", products(context, HEED_HAS_CAUSAL, 0, 128), 4 * 5 / 2);
     expect("causal, 32 rows", products(context, HEED_HAS_CAUSAL, 0, 32), 1);
-    /* A row and the 64 keys before it: 3 units, less above the first. */
+    /* A row sees 64 keys before itself, so that 32 rows meet 3 blocks of 32 keys, at the start
+     * fewer. */
     expect("window of 64", products(context, HEED_HAS_CAUSAL | HEED_HAS_WINDOW, 64, LEN),
            3 * all - 3);
     for (int i = 0; i < LEN; i++)

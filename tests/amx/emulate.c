@@ -63,7 +63,7 @@ static int64_t general(const ucontext_t *context, int n)
     return context->uc_mcontext.gregs[where[n]];
 }
 
-/* Returns 0 where the code at hand is no tile instruction. */
+/* Returns 0 if the code at hand is no tile instruction. */
 static int decode(const ucontext_t *context, instruction *i)
 {
     const uint8_t *code = (const uint8_t *)context->uc_mcontext.gregs[REG_RIP];
@@ -93,7 +93,7 @@ static int decode(const ucontext_t *context, instruction *i)
             far |= !with_base;
             base = with_base ? general(context, (sib & 7) + high_rm) : 0;
         } else if (i->rm == 5 && i->mod == 0) {
-            base = (int64_t)(code + n + 4); /* relative to what follows */
+            base = (int64_t)(code + n + 4); /* relative to the next instruction */
             far = 1;
         } else {
             base = general(context, i->rm + high_rm);
@@ -189,7 +189,7 @@ static void multiply(int c, int a, int b)
     }
 }
 
-/* Returns 0 where it is no tile instruction. */
+/* Returns 0 if it is no tile instruction. */
 static int execute(const instruction *i)
 {
     const int memory = i->mod != 3;
@@ -225,7 +225,7 @@ static void on_illegal(int number, siginfo_t *info, void *context)
     if (decode(c, &i) && execute(&i))
         c->uc_mcontext.gregs[REG_RIP] += i.bytes;
     else
-        signal(number, SIG_DFL); /* it comes again, and ends the process */
+        signal(number, SIG_DFL); /* the instruction faults again, and ends the process */
 }
 
 heed_status heed_amx_emulate(const heed_cpu *cpu, const void **machine, heed_error *why)

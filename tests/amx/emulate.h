@@ -1,5 +1,5 @@
-/* The tile instructions on CPUs that have none: what was compiled for the tile unit runs, slowly,
- * and every instruction is held against the manual. For tests. */
+/* The tile instructions on CPUs that have none: code compiled for the tile unit runs, slowly, and
+ * every instruction is checked against the manual. For tests. */
 #ifndef HEED_AMX_EMULATE_H
 #define HEED_AMX_EMULATE_H
 

@@ -1,13 +1,13 @@
 /* Relative L2 error of out against float64, over whole problems: what docs/accuracy.md promises.
  *
- * errors NAME checks backend NAME (amx, or from HEED_PLUGIN_PATH amx_model or amx_emulated) and prints a
- * line per problem. The bounds of single elements, which are held here too, are the conformance suite's.
+ * errors NAME checks backend NAME (amx, or from HEED_PLUGIN_PATH amx_model or amx_emulated) and
+ * prints a line per problem. The bounds of single elements are those of the conformance suite.
  *
- * The promise is for N(0,1). Elsewhere fewer keys may carry the weight of a row, so that fewer roundings
- * average out: a fifth more. And scores of a large size S come out with errors of some u S in any f32
- * arithmetic (3 u S in sums of 40 to 128 terms that one large term dominates), and with that of one
- * split product (2^-18, see tests/kit/tolerance.c); weights have as many relative to themselves, beside
- * the rounding of products and weights: the root of the sum of the squares. */
+ * The promise is for N(0,1). With other values fewer keys may carry the weight of a row, so that
+ * fewer roundings average out: a fifth more is allowed. And scores of a large size S have errors of
+ * some u S in any f32 arithmetic (3 u S in sums of 40 to 128 terms that one large term dominates),
+ * and with SPLIT that of one split product (2^-18, see tests/kit/tolerance.c); the relative errors
+ * of weights are as large. Both errors are independent: the root of the sum of the squares. */
 #include "run.h"
 
 #include <math.h>
@@ -34,8 +34,8 @@ static void add_row(void *user, const reference_problem *p, const reference_row 
     }
 }
 
-/* The relative L2 error of one problem, or NaN where it cannot be had. *limit: of N(0,1), becomes
- * that of this one. */
+/* The relative L2 error of one problem, or NaN after a failure. *limit is that of N(0,1) and
+ * becomes that of this problem. */
 static double error_of(heed_context *context, const kit_spec *spec, double *limit)
 {
     static const kit_way way = {.how = KIT_BY_WORKSPACE, .n_parts = 1, .garbage = 0xa5};

@@ -1,6 +1,6 @@
-/* The AMX kernels' own arithmetic, exhaustively where it can be: weights in integers, powers of
- * two, tanh, and values as sums of two bf16. On plain loops, and (lanes in tests/amx/model.c) these
- * give the same bits as the vector instructions. */
+/* The AMX kernels' own arithmetic, exhaustively where possible: weights in integers, powers of two,
+ * tanh, and values as sums of two bf16. It runs in plain loops here, which give the same bits as
+ * the vector instructions (tests/amx/model.c, lanes). */
 #define HEED_AMX_MODEL
 #include "pack.inc.h"
 #include "softmax.inc.h"
@@ -27,17 +27,17 @@ static void every_weight(void)
 {
     double most = 0, squares = 0;
     int n = 0, falls = 0, raises_late = 0, bad_zero = 0, last = 0;
-    for (int fixed = 0; fixed < (int)AMX_TOO_LARGE; fixed++) { /* from there on they are not used */
+    for (int fixed = 0; fixed < (int)AMX_TOO_LARGE; fixed++) { /* larger ones are not used */
         uint16_t bits = weight_of((uint16_t)fixed);
         double want = exp2((fixed + 64) / 512.0 - 127), got = (double)heed_f32_of_bf16(bits);
-        falls += bits + 1 < last; /* where the table steps down, one unit is lost */
+        falls += bits + 1 < last; /* a step down of the table costs one unit */
         last = bits;
         raises_late += fixed < (int)AMX_RAISE_FIXED && bits >= AMX_RAISE_BF16;
         if (bits < 0x80 || want < 0x1p-126) { /* the unit reads subnormals as 0 */
             bad_zero += want > 0x1.02p-126 || bits > 0x81;
             continue;
         }
-        /* The score lay within half a step of the fixed point. */
+        /* The score may lie up to half a step from the fixed point. */
         double above = fabs(got / want * exp2(0.5 / 512) - 1);
         double below = fabs(got / want * exp2(-0.5 / 512) - 1);
         most = fmax(most, fmax(above, below));
@@ -51,8 +51,7 @@ static void every_weight(void)
     expect(bad_zero == 0, "weights that vanish too early or too late", bad_zero);
 }
 
-/* From scores: a fine sweep below references of all sizes that take the one step, and what is none.
- */
+/* Weights from scores: a fine sweep below references of all sizes, and hidden keys. */
 static void from_scores(void)
 {
     static const float references[] = {0, 100, -4095, 7000, -7000};
@@ -109,7 +108,8 @@ static void powers_and_tanh(void)
     expect(bad == 0, "ends and signs that are wrong", bad);
 }
 
-/* Every significand of f32, and every f16: docs/accuracy.md says what hi and lo leave. */
+/* Splits of every significand of f32 and of every f16: hi and lo leave what docs/accuracy.md
+ * says. */
 static void splits(void)
 {
     double most_rest = 0, most_low = 0, f16_rest = 0;
@@ -131,7 +131,7 @@ static void splits(void)
     }
     static const float odd[] = {INFINITY, -INFINITY, NAN, 0x1.fffffep127f};
     int differ = 0;
-    for (uint32_t top = 0; top < 0x10000u; top++) { /* every sign and exponent, all that is odd */
+    for (uint32_t top = 0; top < 0x10000u; top++) { /* every sign and exponent, all odd values */
         static const uint32_t below[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
         vf x = v_set1(0);
         vi high, low;

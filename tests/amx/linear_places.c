@@ -1,6 +1,6 @@
-/* Linear layers on tiles: x that is read where it lies gives the bits of x that is copied, and so do
- * the same rows in calls of other sizes. Blocks of inputs, groups of panels, and sums that wait for
- * the next products are many here. Argument: the backend's name. */
+/* Linear layers on tiles: x that is read in place gives the same bits as x that has to be copied,
+ * and so do the same rows in calls of other sizes. The layers have many blocks of inputs, groups of
+ * panels, and sums that wait for the next products. Argument: the backend's name. */
 #include <heed/kit.h>
 
 #include "../unit/unit.h"

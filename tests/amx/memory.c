@@ -1,5 +1,4 @@
-/* What a part of a workspace takes, at most 4 MiB whatever the lengths are, and whether prepared blocks
- * have room in it. */
+/* Each part of a workspace takes at most 4 MiB, whatever the lengths are. */
 #include "amx.h"
 
 #include "../unit/unit.h"

@@ -1,14 +1,14 @@
-/* The kernels on the model of the tile unit and plain loops against other builds of them, bit for
- * bit: whole tiles of attention on ordinary numbers and on NaN, infinities, denormals and huge
- * ones.
+/* The kernels on the model of the tile unit, in plain loops, against other builds of them, bit for
+ * bit: whole tiles of attention and of linear layers on ordinary numbers and on NaN, infinities,
+ * denormals and huge numbers.
  *
  *   model            the model alone: no tile state is left in use after a tile, and keys and
  *                    values in pages give the same bits
  *   model lanes      against the model with AVX-512 beside it
  *   model emulated   against what is compiled for the hardware, on emulated tile instructions
  *   model hardware   against the hardware
- * The last two also see that a host's tile configuration is as it was, and that there is none where
- * there was none. Those that cannot run here are skipped.
+ * The last two also check that a host's tile configuration is as it was, and that there is none
+ * where there was none. What cannot run here is skipped.
  *
  *   model --here     can tile instructions be emulated here? */
 #define HEED_AMX_MODEL /* its counters */
@@ -43,7 +43,7 @@ static uint16_t q[ROWS][DIM], k[KEYS][DIM], v[KEYS][DIM];
 static uint16_t k_paged[PAGES][PAGE][DIM], v_paged[PAGES][PAGE][DIM];
 static int32_t pages[PAGES];
 
-/* Case 0 is plain; others have rare special values, scores that rise, fall or are far apart. */
+/* Case 0 is plain; others have rare special values, or scores that rise, fall or are far apart. */
 static void fill(int c)
 {
     static const uint16_t special[] = {0x7fc0, 0x7f80, 0xff80, 0x8000, 0x0001, 0x8040,
@@ -160,8 +160,8 @@ typedef heed_status linear_tile(const void *machine, const void *state,
                                 const heed_linear_problem *problem, const heed_linear_tile *tile,
                                 void *scratch);
 
-/* A linear layer: x is k with its special values, two blocks of inputs long in the odd cases; w is
- * v. */
+/* A linear layer: x is k with its special values, in the odd cases with three blocks of inputs; w
+ * is v. */
 static void run_linear(linear_tile *kernel, int c, float y[ROWS][DIM])
 {
     const heed_backend *b = heed_amx_model_backend();
@@ -198,8 +198,7 @@ static void run_linear(linear_tile *kernel, int c, float y[ROWS][DIM])
     free(scratch);
 }
 
-/* A host's configuration of its tiles: in the odd cases there is one, of tiles as no kernel has
- * them. */
+/* A host's tile configuration: in the odd cases there is one, with tiles that no kernel uses. */
 static void host_config(int c, uint8_t config[64])
 {
     memset(config, 0, 64);
@@ -231,7 +230,7 @@ static int is_configured(int c)
     return !memcmp(config, want, 64);
 }
 
-/* An emulated unit is slow, and the measurement that decides notices. */
+/* Does the measurement that decides take the emulated unit for fast? It is slow, so it must not. */
 static int taken_for_fast(void)
 {
     heed_error note = {""};
@@ -250,7 +249,7 @@ typedef struct build {
     int on_unit; /* it uses tile instructions */
 } build;
 
-/* Returns 0 if it cannot run here, and has said why. */
+/* Returns 0, with the reason printed, if it cannot run here. */
 static int find_build(const char *name, build *other)
 {
     const void *machine = NULL;
@@ -281,7 +280,7 @@ cannot:
     return 0;
 }
 
-/* How much is wrong in case c; counts what was compared. */
+/* Returns how much is wrong in case c; *compared counts the values. */
 static int compare_case(const build *by, int c, int *compared)
 {
     static float model[ROWS][DIM], other[ROWS][DIM], model_lse[ROWS], other_lse[ROWS];

@@ -1,9 +1,8 @@
-/* A kernel that refuses the permission to use the tile registers, and HEED_MAX_ISA below amx: the
- * backend is listed with the reason, and another one runs the problem.
+/* Where the kernel refuses the permission to use the tile registers, or HEED_MAX_ISA is below amx,
+ * the backend is listed with the reason and another one runs the problem.
  *
- * A seccomp filter plays the kernel, in a child. Machines without AMX take part: the backend's
- * open is given a CPU that has all that it asks for, by a table that is registered beside the
- * built-in ones. */
+ * A seccomp filter plays the refusing kernel, in a child. The test runs on machines without AMX
+ * too: a table beside the built-in ones tells the backend's open that the CPU has everything. */
 #define _DEFAULT_SOURCE
 #include "amx.h"
 #include "base/cpu.h"
@@ -21,8 +20,8 @@
 
 #define ARCH_REQ_XCOMP_PERM 0x1023
 
-/* From now on arch_prctl(ARCH_REQ_XCOMP_PERM) fails with EPERM. Returns 0, or -1 where filters are
- * not to be had. */
+/* Makes arch_prctl(ARCH_REQ_XCOMP_PERM) fail with EPERM. Returns 0, or -1 where there are no
+ * filters. */
 static int refuse_permission(void)
 {
     struct sock_filter filter[] = {
@@ -45,7 +44,7 @@ static heed_status open_full_cpu(const heed_cpu *cpu, const void **machine, heed
     return heed_amx_backend()->open(&full, machine, why);
 }
 
-/* The text of heed_context_backends, or of heed_attn_explain, in a buffer that stays. */
+/* The text of heed_context_backends, in a static buffer. */
 static const char *listing(heed_context *context)
 {
     static char text[16384];
@@ -54,7 +53,7 @@ static const char *listing(heed_context *context)
     return text;
 }
 
-/* bf16 attention that amx would serve runs, and right. */
+/* bf16 attention, which amx would serve, runs elsewhere and is right. */
 static void run_another(heed_context *context)
 {
     static uint16_t q[40][32], k[60][32], v[60][32];
@@ -118,7 +117,7 @@ static int refused_child(void)
     return checks_end();
 }
 
-/* The decision by measured rates, and what heed info shows of it. */
+/* The decision by measured rates, and its text for heed info. */
 static void judge_rates(void)
 {
     heed_error note = {""};
@@ -127,7 +126,7 @@ static void judge_rates(void)
     CHECK(heed_amx_judge(40, 0.17, &note) > 100 && strstr(note.text, "by name"), "%s", note.text);
 }
 
-/* What CPUID tells of tiles: as Sapphire Rapids has them, nothing, and less than the kernels use. */
+/* What CPUID may say of tiles: those of Sapphire Rapids, nothing, and less than the kernels use. */
 static void judge_palettes(void)
 {
     const uint32_t tiles[4] = {8192 | 1024 << 16, 64 | 8 << 16, 16},
@@ -146,7 +145,7 @@ static void judge_palettes(void)
           "it says '%s'", why.text);
 }
 
-/* max_isa in the context and in heed_cpu_cap, which is what it and HEED_MAX_ISA come to. */
+/* max_isa, in a context and in heed_cpu_cap, which HEED_MAX_ISA goes through as well. */
 static void lower_isa(void)
 {
     heed_context_options options = {.struct_size = sizeof options, .max_isa = "avx512"};

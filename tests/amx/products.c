@@ -1,7 +1,8 @@
-/* The tile product of the model against loops of one number at a time, bit for bit, NaNs aside: tiles of
- * ordinary numbers, of sizes around those from which it takes care, with zeros of both signs, denormal
- * numbers, infinities and NaNs here and there, on accumulators of all of these. The loops say what the
- * Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, says of TDPBF16PS. */
+/* The tile product of the model against loops of one number at a time, bit for bit except for the
+ * payloads of NaNs: tiles of ordinary numbers, of numbers around the sizes from which the model
+ * takes its careful path, with zeros of both signs, denormal numbers, infinities and NaNs here and
+ * there, on accumulators of all of these. The loops follow TDPBF16PS in the Intel 64 and IA-32
+ * Architectures Software Developer's Manual, volume 2. */
 #define HEED_AMX_MODEL
 #include "tile.h"
 
@@ -34,7 +35,7 @@ static void multiply(const tile_unit *unit, float to[16][16])
         }
 }
 
-/* A bf16 of an exponent near `middle`, or one in `rare` something else. */
+/* A bf16 with an exponent near `middle`; one of `rare` is some other number. */
 static uint32_t draw(uint64_t *state, int middle, int width, uint32_t rare)
 {
     static const uint16_t others[] = {0, 0x8000, 1, 0x807f, 0x7f80, 0xff80, 0x7fc1, 0x0080, 0x7f7f};
@@ -66,7 +67,7 @@ int main(void)
     for (int turn = 0; turn < TURNS; turn++) {
         const uint32_t rare = turn % 4 == 0 ? 0 : 1u << (4 + 3 * (turn % 4));
         const int middle = (int)(kit_next(&state) % 255), width = 1 + (int)(kit_next(&state) % 40);
-        /* Products around 1, at the limits of care, or anywhere. */
+        /* Products around 1, at the limits of the careful path, or anywhere. */
         const int about = turn % 5 == 0 ? 254 : turn % 5 == 1 ? 144 : turn % 5 == 2 ? 374 : -1;
         const int other = about < 0 ? (int)(kit_next(&state) % 255) : about - middle;
         fill(&state, unit.reg[1], middle, width, rare);

@@ -1,10 +1,10 @@
-/* Scores that rise late, beside rows and keys that are out of the ordinary: the reference of a row
- * has to rise after its chunk was begun, and what was done until then is done again or rescaled.
+/* Scores that rise late, beside unusual rows and keys: the reference of a row has to rise after its
+ * chunk was begun, and what was computed until then has to be computed again or rescaled.
  *
  * Random problems with windows and bool masks, spikes of 2^2 to 2^12 at and around the edges of
  * blocks and chunks, rows that see nothing of the first blocks, blocks that are hidden as a whole,
- * and NaN and infinities in hidden keys; against float64. On the model; `rising emulated` and
- * `rising hardware` run what is compiled for the unit. */
+ * and NaN and infinities in hidden keys, against float64. The kernels run on the model; `rising
+ * emulated` and `rising hardware` run those compiled for the unit. */
 #define _DEFAULT_SOURCE
 #include "which.h"
 
@@ -31,7 +31,7 @@ static float normal(uint64_t *seed)
     return sum - 6;
 }
 
-/* Key j scores `height` with row i. */
+/* Gives key j the score `height` with row i. */
 static void put_spike(const problem *p, int64_t i, int64_t j, float height)
 {
     float square = 0;
@@ -207,7 +207,7 @@ static int row_is_wrong(const problem *p, int64_t i)
     return 0;
 }
 
-/* Problem number n. */
+/* Checks problem number n. */
 static void check_problem(heed_context *context, uint64_t n)
 {
     uint64_t seed = n;

@@ -1,6 +1,7 @@
-/* Where the elements of an output row lie does not change their bits (HEED_HAS_REPRODUCIBLE_CHUNKS),
- * not even those of results that are too small for a normal number: beside a great sink all are. On the
- * model; `strides emulated` and `strides hardware` run what is compiled for the unit. */
+/* Where the elements of an output row lie does not change their bits
+ * (HEED_HAS_REPRODUCIBLE_CHUNKS), not even those of results too small for a normal number, which
+ * all results are beside a large sink. The kernels run on the model; `strides emulated` and
+ * `strides hardware` run those compiled for the unit. */
 #define _DEFAULT_SOURCE
 #include "which.h"
 

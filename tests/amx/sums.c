@@ -1,9 +1,9 @@
-/* lse and weights come from weights as they are before bf16 takes their low bits, and asking for
- * one output changes no bit of another.
+/* lse and weights are computed from weights before they are rounded to bf16, and asking for one
+ * output changes no bit of another.
  *
  * Rows of one key, a few and many, with every way of hiding the others, in calls of many and of few
- * query rows (whose keys are cut), against float64. On the model; `sums emulated` and `sums
- * hardware` run what is compiled for the unit. */
+ * query rows (whose keys are cut into chunks), against float64. The kernels run on the model; `sums
+ * emulated` and `sums hardware` run those compiled for the unit. */
 #define _DEFAULT_SOURCE
 #include "which.h"
 

@@ -1,5 +1,5 @@
-/* Which of the AMX kernels a test runs: those on the model, or by its argument `emulated` or `hardware`
- * what is compiled for the unit. */
+/* Which of the AMX kernels a test runs: those on the model or, with the argument `emulated` or
+ * `hardware`, those compiled for the unit. */
 #ifndef HEED_TESTS_AMX_WHICH_H
 #define HEED_TESTS_AMX_WHICH_H
 
@@ -9,7 +9,8 @@
 
 #include "../unit/unit.h"
 
-/* A context that has them alone, as the backend `name`; NULL, and a line, where they cannot run. */
+/* A context that has them alone, as backend `name`; NULL, with a line printed, if they cannot
+ * run. */
 static inline heed_context *which_context(int argc, char **argv, const char *name)
 {
     const int emulated = argc > 1 && !strcmp(argv[1], "emulated");

@@ -1,5 +1,5 @@
-/* What is sent is what heed_group_count says, to the byte; and while keys travel, tiles are computed and
- * test is called between them.
+/* Ranks send what heed_group_count says, to the byte; and while keys travel, tiles are computed and
+ * the transport's test is called between them.
  *
  * Usage: counted SEEDS */
 #include "threads.h"
@@ -20,7 +20,7 @@ static void fail(const ranks_case *c, const char *text)
         printf("%s: %s\n", c->name, text);
 }
 
-/* Rows as heed_group_count wants them: of packed q all, with what is between. */
+/* The rows that heed_group_count asks for: of packed q all, with the unused rows between them. */
 static int64_t rows_of(const ranks_case *c)
 {
     const kit_problem *p = &c->problem;
@@ -70,7 +70,7 @@ static void check(ranks_case *c, heed_context *const *context)
     free(w);
 }
 
-/* Ring of two ranks over a network that takes its time. */
+/* A ring of two ranks over a slow network. */
 static void overlap(heed_context *const *context)
 {
     ranks_case *c = calloc(1, sizeof *c);

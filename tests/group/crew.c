@@ -1,6 +1,6 @@
-/* A rank's threads: results have the same bits with one, two and three of them, all of whom take part in what
- * lies between runs (copying, merging and finishing rows) where there is enough of it; and the transport is
- * called by the one thread that called the group. */
+/* A rank's threads: results have the same bits with one, two and three of them, and all of them
+ * take part in the work between runs (copying, merging and finishing rows) where there is enough of
+ * it. The transport is called only by the thread that called the group. */
 #include "../check.h"
 #include "threads.h"
 
@@ -28,7 +28,7 @@ static void *lend(void *of)
     return NULL;
 }
 
-/* Part 0 stays with the caller. */
+/* The caller runs part 0 itself. */
 static void parallel_for(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
 {
     hand h[MOST_THREADS];
@@ -124,8 +124,8 @@ static void guard(heed_transport *transport, void *user)
 
 /* ---- problems -------------------------------------------------------------------------------- */
 
-/* Where rank 0 has no keys, of rows apart nobody, it runs nothing, and what its threads are called for is between
- * runs: at least so many times. */
+/* keys < 0: rank 0 has none; 0: no rank has any. Rank 0 then runs no attention, so its executor is
+ * called for the work between runs alone: at least `between` times. */
 static const struct way {
     const char *name;
     uint32_t scheme, want;

@@ -81,7 +81,7 @@ int ranks_families(void)
     return (int)(sizeof families / sizeof *families);
 }
 
-/* Places where a sequence of `length` may be cut: multiples of `unit`. */
+/* Draws the places where a sequence of `length` is cut: multiples of `unit`, ascending. */
 static void cut(int32_t *first, uint32_t n, int32_t length, int32_t unit, uint64_t *random)
 {
     const int even = kit_next(random) % 3 == 0;
@@ -92,7 +92,7 @@ static void cut(int32_t *first, uint32_t n, int32_t length, int32_t unit, uint64
         first[p] = (int32_t)(at / unit * unit);
     }
     first[n] = length;
-    for (uint32_t p = 1; p < n; p++) /* ascending: as they fell, sorted */
+    for (uint32_t p = 1; p < n; p++) /* insertion sort */
         for (uint32_t k = p; k > 1 && first[k] < first[k - 1]; k--) {
             const int32_t swap = first[k];
             first[k] = first[k - 1];
@@ -100,7 +100,8 @@ static void cut(int32_t *first, uint32_t n, int32_t length, int32_t unit, uint64
         }
 }
 
-/* Who owns the parts: each rank one of them (in order, or backwards), two in zigzag, or any. */
+/* Draws who owns the parts: each rank one of them (in order, or backwards), two in zigzag, or
+ * any. */
 static void own(ranks_case *c, uint64_t *random, int each)
 {
     const uint32_t kind = c->n_parts == c->size ? (uint32_t)(kit_next(random) % (each ? 2 : 3))

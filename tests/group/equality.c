@@ -1,5 +1,5 @@
-/* What ranks compute together is what one computes alone: against the oracle, for every family of
- * problems, every way to cut and to want it; twice with the same bits.
+/* Ranks compute together what one computes alone: against the oracle, for every family of problems,
+ * every way to cut it and every wanted result; a second run has the same bits.
  *
  * Usage: equality BACKENDS SEEDS [FIRST_SEED [FAMILY]]    backends "best": the default */
 #include "threads.h"

@@ -1,6 +1,6 @@
-/* Whatever goes wrong, and at whichever message or call: every rank returns in time, with a status and a
- * sentence, nothing is touched after its return (its workspace is unmapped then), and a rank that returns
- * HEED_OK has the right bits. */
+/* Whatever goes wrong, at whichever message or call, every rank returns in time, with a status and
+ * a sentence; nothing is touched after a rank returned (its workspace is unmapped then), and a rank
+ * that returns HEED_OK has the right bits. */
 #include "../check.h"
 #include "random.h"
 #include "threads.h"
@@ -10,7 +10,7 @@
 
 enum { RANKS = 3, VICTIM = 1 };
 #define TIMEOUT INT64_C(150000000)
-#define MARGIN INT64_C(8000000000) /* of a loaded machine */
+#define MARGIN INT64_C(8000000000) /* for a loaded machine */
 
 static heed_context *context[RANKS];
 
@@ -31,7 +31,8 @@ static uint64_t bits_of(const rank_call *r)
     return hash;
 }
 
-/* One run with a transport that is broken at `at`; want: of a healthy run. True if it got there. */
+/* One run with a transport that is broken at `at`. want: hashes of a healthy run's results. Returns
+ * whether the run reached `at`. */
 static int run_broken(ranks_case *c, wrapped *w, int kind, int64_t at, uint64_t want[RANKS])
 {
     rank_thread *t = calloc(RANKS, sizeof *t);
@@ -106,7 +107,7 @@ static void own_failures(ranks_case *c)
         CHECK(t[2].call.status == (kind ? HEED_ERR_NOMEM : HEED_ERR_INVALID), "%s", c->name);
         CHECK(strstr(t[2].call.why.text, said[kind]), "%s: '%s'", c->name, t[2].call.why.text);
         for (uint32_t r = 0; r < 2; r++) {
-            /* The root may have taken what it sent before it was told itself. */
+            /* This rank may have sent its part to the root, and be done, before it was told. */
             if (c->want == HEED_WANT_ROOT && c->root != 2 && r != c->root &&
                 t[r].call.status == HEED_OK)
                 continue;
@@ -174,7 +175,8 @@ int main(void)
         c->partition.timeout_ns = INT64_C(20000000000);
         run_broken(c, w, WRAP_NOTHING, 0, want);
         for (int kind = WRAP_FAILS; kind < WRAP_KINDS; kind++) {
-            /* Who sees a call fail tells the others, and nobody waits for his deadline. */
+            /* A rank that sees a call fail tells the others, so that none waits for its
+             * deadline. */
             c->partition.timeout_ns = kind == WRAP_FAILS ? 2 * MARGIN : TIMEOUT;
             for (int64_t at = 1; at < 12 && run_broken(c, w, kind, at, want); at++)
                 continue;

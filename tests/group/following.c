@@ -1,5 +1,5 @@
-/* Calls that follow each other over one transport, each of another scheme: a rank that is behind still
- * listens for a failure when what the others send in the next call arrives. */
+/* Calls that follow each other over one transport, each with another scheme: a rank that is behind
+ * may still listen for a failure when messages of the next call arrive. */
 #include "../check.h"
 #include "threads.h"
 
@@ -47,7 +47,7 @@ static void *run_member(void *of)
     return NULL;
 }
 
-/* Rank `late` is slow. */
+/* Runs all calls with rank `late` slow. */
 static void follow(ranks_case *c, uint32_t late)
 {
     member *m = calloc(RANKS, sizeof *m);

@@ -1,5 +1,5 @@
-/* heed_merge_parts: any number of parts, cut anywhere, with a sink or without, against sums in f64; of two
- * parts the bits of heed_merge; in place; and what it refuses. */
+/* heed_merge_parts: any number of parts, cut anywhere, with a sink or without, against sums in f64;
+ * two parts give the bits of heed_merge; it works in place; and it refuses mistakes. */
 #include <heed/heed.h>
 
 #include "../check.h"
@@ -34,7 +34,8 @@ static void draw(uint64_t seed, double spread)
         }
 }
 
-/* Attention over keys [first, end) and a sink; what saw nothing holds `nothing`. */
+/* Attention over keys [first, end) and a sink. A row that sees nothing gives zeros and
+ * -INFINITY. */
 static void part_of(const row *r, int first, int end, double sink, double out[DIM], double *lse)
 {
     double m = sink, sum;

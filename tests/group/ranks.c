@@ -21,7 +21,8 @@ static const int32_t *firsts(const ranks_case *c, const int32_t *first, uint32_t
     return first + b * (c->n_parts + 1);
 }
 
-/* Row n that a rank has of a sequence, in the whole sequence; -1 behind its last. */
+/* Where the n-th row (or key) of a sequence that a rank has lies in the whole sequence; -1 behind
+ * its last. */
 static int64_t nth(const ranks_case *c, const int32_t *first, uint32_t rank, uint32_t b, int64_t n)
 {
     const int32_t *f = firsts(c, first, b);
@@ -51,8 +52,8 @@ static int64_t widest(const ranks_case *c, const int32_t *first, uint32_t rank)
     return most;
 }
 
-/* Copies rows of a tensor of the problem that a rank has: padded, behind each other with a row between
- * them (starts), or in pages of which the last come first (table). */
+/* Copies the rows that a rank has of a tensor: padded, behind each other with a row between
+ * sequences (starts), or into pages, the last ones first (table). */
 static int copy_rows(rank_call *r, const ranks_case *c, uint32_t rank, int which, int to)
 {
     const kit_problem *p = &c->problem;
@@ -95,7 +96,7 @@ static int copy_rows(rank_call *r, const ranks_case *c, uint32_t rank, int which
     *view = (heed_const_view){
         r->memory[to].data, {(paged ? page_len : width) * token, blocks * t->block_len, token, 1}};
     if (!packed && !paged && width == 2)
-        view->stride[2] = INT64_MAX; /* of one row: nobody goes to the next */
+        view->stride[2] = INT64_MAX; /* there is one row: the stride means nothing */
     if (is_q) {
         r->args.q_starts = packed ? r->q_starts : NULL;
         r->desc.max_rows = packed ? batch * (p->spec.q_len + 1) + 1 : 0;
@@ -110,7 +111,8 @@ static int copy_rows(rank_call *r, const ranks_case *c, uint32_t rank, int which
     return 0;
 }
 
-/* Keys and values with scales lie as they do in the problem, where one part of one sequence is. */
+/* Keys and values with scales stay where they lie in the problem: a rank has one part of one
+ * sequence. */
 static void point_scaled(rank_call *r, const ranks_case *c, uint32_t rank)
 {
     const int64_t n = held(c, c->key_first, rank, 0),
@@ -123,7 +125,8 @@ static void point_scaled(rank_call *r, const ranks_case *c, uint32_t rank)
     a->kv_len = r->desc.max_kv_len = n;
 }
 
-/* A dense copy of what is said of pairs, for the rows of a rank: [batch, heads, rows, columns]. */
+/* A dense copy [batch, heads, rows, columns] of a mask, bias or list for the rows of a rank. shape:
+ * columns, and bytes of an element. */
 static int copy_pairs(rank_call *r, const ranks_case *c, uint32_t rank, int to,
                       heed_const_view *view, const int64_t shape[2])
 {
@@ -151,13 +154,14 @@ static int copy_pairs(rank_call *r, const ranks_case *c, uint32_t rank, int to,
     return 0;
 }
 
-/* Are what the args say of pairs those of the rank's rows? Of split they are of all rows. */
+/* Do masks, biases and lists in the args have the rank's rows alone? With split they have all
+ * rows. */
 static int own_pairs(const ranks_case *c)
 {
     return c->rows_apart && c->scheme != HEED_GROUP_SPLIT;
 }
 
-/* Rows that are apart are the rank's, and of ring what is said of them. */
+/* With rows apart the rank gets its own rows of q and, with ring, of masks, biases and lists. */
 static int take_rows(rank_call *r, const ranks_case *c, uint32_t rank)
 {
     const kit_problem *p = &c->problem;
@@ -180,7 +184,7 @@ static int take_rows(rank_call *r, const ranks_case *c, uint32_t rank)
     return bad;
 }
 
-/* Outputs: as they lie in the problem, or of rows apart [batch or 1, rows, heads, dim]. */
+/* Outputs lie as in the problem or, with rows apart, as [batch or 1, rows, heads, dim]. */
 static int make_outputs(rank_call *r, const ranks_case *c)
 {
     const kit_problem *p = &c->problem;
@@ -266,7 +270,8 @@ void rank_run(rank_call *r, const ranks_case *c, heed_context *context,
 
 /* ---- what all ranks say together ------------------------------------------------------------- */
 
-/* Where a rank has element [b, h, i] of an output: bytes, or -1 where it should not have it. */
+/* Byte offset of element [b, h, i] of an output of a rank, or -1 where the rank should not have
+ * it. */
 static int64_t place_of(const rank_call *r, const ranks_case *c, uint32_t rank, int which,
                         const int64_t at[3])
 {
@@ -290,7 +295,7 @@ static int64_t place_of(const rank_call *r, const ranks_case *c, uint32_t rank, 
     return (n + at[1] * view->stride[1]) * t->bytes;
 }
 
-/* One output row of a rank to the problem; what was taken becomes canaries. */
+/* Copies one output row of a rank to the problem; the rank's copy becomes canaries. */
 static void take_row(rank_call *r, ranks_case *c, uint32_t rank, int which, const int64_t at[3],
                      kit_outcome *outcome)
 {
@@ -340,10 +345,11 @@ typedef struct judge {
     kit_row_tolerance to;
 } judge;
 
-/* Beside what the oracle grants any run (twice, since each part sums for itself): a part's lse is
- * rounded to f32, so its weight w is off by u |lse_i| w <= u (|lse| + 1) w, for x exp(-x) < 1, with 4 u for
- * what else is rounded; the weights sum to 1, and what they weigh is at most the greatest value that is
- * seen. Of ring, which AUTO may take, this happens at each merge, and out is rounded to f32 each time. */
+/* The bound is twice what the oracle grants any run (since each part sums for itself) plus the
+ * merge: a part's lse is rounded to f32, so its weight w is off by u |lse_i| w <= u (|lse| + 1) w,
+ * because x exp(-x) < 1, with 4 u for all other roundings; the weights sum to 1, and what they
+ * weigh is at most the greatest value that is seen. With ring, which AUTO may take, this happens at
+ * each merge, and out is rounded to f32 each time. */
 static void judge_row(void *user, const reference_problem *p, const reference_row *r)
 {
     judge *j = user;

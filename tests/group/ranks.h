@@ -1,5 +1,6 @@
-/* A test problem of the kit cut into ranks: each rank's own memory, its call, and what all of them say
- * together. The ranks may be threads here or processes elsewhere: a seed makes the same problem in all. */
+/* A test problem of the kit, cut into ranks: each rank's own memory, its call, and the results of
+ * all of them together. The ranks may be threads here or processes elsewhere: a seed makes the same
+ * problem everywhere. */
 #ifndef GROUP_RANKS_H
 #define GROUP_RANKS_H
 
@@ -15,7 +16,7 @@ typedef struct ranks_case {
     char name[80];
     kit_spec spec;
     uint32_t size, scheme, want, root, n_parts, has_owner;
-    uint32_t rows_apart; /* each rank has rows of its own: always of ring */
+    uint32_t rows_apart; /* each rank has rows of its own, as always with ring */
     uint32_t owner[RANKS_PARTS];
     int32_t key_first[KIT_MAX_BATCH * (RANKS_PARTS + 1)];
     int32_t row_first[KIT_MAX_BATCH * (RANKS_PARTS + 1)];
@@ -29,20 +30,22 @@ int ranks_families(void);
 /** Draws a problem of a family, and a partition. Returns 0, or -1 when out of memory. */
 int ranks_draw(ranks_case *c, int family, uint64_t seed);
 
-/** The same with the partition that the caller has written into c (scheme, rows_apart, size, n_parts, owner). */
+/** Builds the problem of the spec, and a partition with the scheme, rows_apart, size, n_parts and
+ * owner that the caller has written into c; the seed says where it is cut. */
 int ranks_build(ranks_case *c, uint64_t seed);
 
-/** A small problem, the same for each way of computing it but in its rows. */
+/** A way of computing a small problem, which is the same for each of them except for its rows. */
 typedef struct ranks_way {
     const char *name;
     uint32_t scheme, want, root, rows_apart;
 } ranks_way;
 
-/** Builds it with a part for each of `size` ranks. Returns 0, or -1 when out of memory. */
+/** Builds that problem with a part for each of `size` ranks. Returns 0, or -1 when out of
+ * memory. */
 int ranks_of_way(ranks_case *c, const ranks_way *way, uint32_t size, int64_t q_len);
 void ranks_free(ranks_case *c);
 
-/** What one rank has and gets. */
+/** The memory, the call and the outcome of one rank. */
 typedef struct rank_call {
     heed_attn_desc desc;
     heed_attn_args args;
@@ -58,19 +61,20 @@ typedef struct rank_call {
 int rank_make(rank_call *r, const ranks_case *c, uint32_t rank);
 void rank_free(rank_call *r);
 
-/** Calls heed_group_attention with a workspace of its own, filled with garbage between two unmapped pages
- * (how 0), with the context's (how 1) or with one that is too small (how 2). */
+/** Calls heed_group_attention with a workspace of its own, full of garbage and between two unmapped
+ * pages (how 0), with the context's (how 1) or with one that is too small (how 2). */
 void rank_run(rank_call *r, const ranks_case *c, heed_context *context,
               const heed_transport *transport, int how);
 
-/** The outputs of a rank that it should have written, to those of the problem; complains of what else it
- * wrote, and of elements that two ranks know differently. Call it for all ranks in turn. */
+/** Copies the outputs that a rank should have written to those of the problem. Fails if the rank
+ * wrote anything else, or if two ranks have different bits of an element. Call it for all ranks in
+ * turn. */
 void rank_collect(const rank_call *r, ranks_case *c, uint32_t rank, kit_outcome *outcome);
 
 /** Holds the problem's outputs against the oracle, with what merging adds to its tolerance. */
 void ranks_check(ranks_case *c, kit_outcome *outcome);
 
-/** A number of all bits of the problem's outputs. */
+/** A hash of all bits of the problem's outputs. */
 uint64_t ranks_bits(const ranks_case *c);
 
 #endif

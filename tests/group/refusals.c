@@ -1,5 +1,5 @@
-/* What groups refuse, each with a sentence that names it; outputs stay as they are, nothing is sent, and the
- * same transport serves the next call. Two groups at once, and merging many parts. */
+/* What groups refuse, each with a sentence that names it: outputs stay as they are, and nothing is
+ * sent of what all ranks refuse alike. Also what AUTO chooses, and two groups at once. */
 #include "../check.h"
 #include "threads.h"
 #include "wrap.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A call of rank 0 of two, of which the other is never there. */
+/* A call of rank 0 of two; the other rank never calls. */
 typedef struct call {
     heed_attn_desc desc;
     heed_attn_args args;
@@ -74,7 +74,7 @@ static void no_cancel(call *c) { c->transport.cancel = NULL; }
 static void transport_size(call *c) { c->transport.struct_size = 0; }
 static void bad_batch(call *c) { c->args.batch = 3; }
 static void args_size(call *c) { c->args.struct_size = 8; }
-/* Of this rank alone: the other is told. */
+/* Mistakes of this rank alone: the other one is told. */
 static void kv_lens(call *c) { c->args.kv_lens = c->lens; }
 static void ring_q_lens(call *c) { c->partition.row_first = c->rows; c->args.q_lens = c->lens; }
 static void few_keys(call *c) { c->args.kv_len = 4; }
@@ -270,9 +270,9 @@ static void others(heed_context *context)
     heed_group_threads_release(group);
 }
 
-/* What AUTO takes, by numbers counted by hand: heads 2, dim 4, f32, 2 ranks, batch 1. A rank sends 64 and 32
- * for each of its rows to the other, 64 and 40 for each row of the other; of ring, 64 and for its keys
- * 32 each, rounded up to 64, and 32 each. */
+/* What AUTO takes, by bytes counted by hand: heads 2, dim 4, f32, 2 ranks, batch 1. With split a
+ * rank sends 64 and 32 for each of its rows to the other, and 64 and 40 for each row of the other;
+ * with ring 64, and for each of its keys 32 (rounded up to 64 in all) and 32 again. */
 static void choices(heed_context *context)
 {
     static const struct choice {

@@ -36,8 +36,8 @@ static inline heed_context *threads_context(const char *backends, uint32_t n_thr
     return context;
 }
 
-/* Runs the ranks of c on threads, whose transports `wrap` may replace (NULL: not). Statuses are left in
- * t[].call. Returns 0, or -1 when out of memory. */
+/* Runs the ranks of c on threads. `wrap`, if not NULL, may replace their transports. Statuses are
+ * left in t[].call. Returns 0, or -1 when out of memory. */
 static inline int threads_run(ranks_case *c, rank_thread *t, heed_context *const *context, int how,
                               void (*wrap)(heed_transport *transport, void *user), void *user)
 {

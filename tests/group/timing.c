@@ -1,10 +1,11 @@
-/* What groups cost and gain, by the clock. Prints ratios of medians of interleaved runs; nothing is asserted.
+/* What groups cost and gain, by the clock. Prints ratios of medians of interleaved runs; nothing is
+ * asserted.
  *
  *     alone    one rank through heed_group_attention, over heed_attn_run
- *     two      one rank of one thread, over two ranks of one thread each (threads of this process), and
- *              over two threads of one rank, which is what the machine has to give
- *     hidden   a ring of two over a network of so many bytes a second: of the time that keys travel, how
- *              much computing hides
+ *     two      one rank of one thread, over two ranks of one thread each (threads of this process),
+ *              and over two threads of one rank, which is the most that the machine can gain
+ *     hidden   a ring of two over networks of several speeds: how much of the time in which keys
+ *              travel is hidden behind computing
  *
  * Usage: timing [all|alone|two|hidden [ROUNDS [CORE0 CORE1]]] */
 #define _GNU_SOURCE
@@ -53,7 +54,7 @@ static void unpin(void)
     sched_setaffinity(0, sizeof set, &set);
 }
 
-/* Of f32 or f16. */
+/* Random numbers in f32 or f16. */
 static void *numbers(uint32_t type, int64_t n, uint64_t seed)
 {
     void *x = aligned_alloc(64, (size_t)(n * 4 + 63) / 64 * 64);
@@ -240,7 +241,7 @@ static void *run_member(void *of)
     memset(workspace, 0, bytes);
     for (int n = -1; n < m->rounds; n++) {
         pthread_barrier_wait(m->barrier);
-        /* Who slept while others were measured is slow for milliseconds. */
+        /* A thread that slept while others were measured is slow for some milliseconds. */
         must(heed_group_attention(plan, &args, &p, &m->transport, workspace, bytes));
         pthread_barrier_wait(m->barrier);
         const int64_t start = wrap_now();
@@ -330,7 +331,7 @@ int main(int argc, char **argv)
     static const shape small[] = {{"decode of 128 keys", 8, 8, 64, 1, 128, 0, 0, 2000, HEED_F32},
                                   {"decode of 4096 keys", 8, 8, 64, 1, 4096, 0, 0, 50, HEED_F32},
                                   {"prefill of 256, ring", 4, 4, 64, 256, 256, 1, 1, 20, HEED_F32}};
-    /* One thread waits for memory with the first, and computes with the second. */
+    /* In the first two one thread waits for memory, in the other two it computes. */
     static const shape large[] = {
         {"decode, 65536 keys", 32, 8, 128, 1, 65536, 0, 0, 3, HEED_F32},
         {"decode, 65536 keys, f16", 64, 8, 128, 1, 65536, 0, 0, 3, HEED_F16},

@@ -1,4 +1,4 @@
-/* A transport around another: it counts, and does what networks do at their worst. */
+/* A transport around another one: it counts, delays messages, and fails in the ways of networks. */
 #ifndef GROUP_WRAP_H
 #define GROUP_WRAP_H
 
@@ -8,26 +8,26 @@
 #include <string.h>
 #include <time.h>
 
-/* What is wrong with it, at call or message `at` (from 1) of the rank that has it. */
+/* What goes wrong, at call or message number `at` (from 1) of the rank that has this transport. */
 enum {
     WRAP_NOTHING,
-    WRAP_FAILS,   /* any call fails */
-    WRAP_LOSES,   /* a message is said to be sent */
-    WRAP_CUTS,    /* the second half of it is */
-    WRAP_GARBLES, /* its header has another number in it */
-    WRAP_STALLS,  /* it and all later ones are never sent, nor said to be */
+    WRAP_FAILS,   /* the call, whichever it is, fails */
+    WRAP_LOSES,   /* the message is said to be sent, and is not */
+    WRAP_CUTS,    /* the second half of the message is lost */
+    WRAP_GARBLES, /* the message's header has a wrong number */
+    WRAP_STALLS,  /* this message and all later ones are never sent, nor said to be */
     WRAP_KINDS
 };
 
 enum { WRAP_RANKS = 8, WRAP_LATE = 1 << 14, WRAP_REQUESTS = 64 };
 
-/* Times at which messages were sent: what a network's latency and bandwidth count from. */
+/* A slow network: times at which messages were sent, from which latency and bandwidth count. */
 typedef struct wrap_net {
     double latency, bytes_per_second; /* seconds; 0: at once */
     _Atomic int64_t sent[WRAP_RANKS][WRAP_RANKS][WRAP_LATE];
 } wrap_net;
 
-/* A receive that waits for its time, or a send that the transport inside knows nothing of. */
+/* A receive whose message is not due yet, or a send that the inner transport knows nothing of. */
 typedef struct wrap_request {
     heed_request *of;
     uint32_t from, number, is_fake, stalls, arrived;
@@ -96,7 +96,7 @@ static inline heed_status wrap_send(void *user, uint32_t to, uint32_t tag, const
         bytes /= 2;
     if (w->kind == WRAP_GARBLES && now && bytes <= sizeof w->garbled) {
         memcpy(w->garbled, data, bytes);
-        w->garbled[17]++; /* of the bytes that follow */
+        w->garbled[17]++; /* in the number of bytes that follow */
         data = w->garbled;
     }
     if (w->net)
@@ -118,7 +118,8 @@ static inline heed_status wrap_receive(void *user, uint32_t from, uint32_t tag, 
     return w->inner.receive(w->inner.user, from, tag, data, bytes, request, why);
 }
 
-/* What test and wait say of a request that is not the inner transport's alone. Returns 0 if it is. */
+/* The answer of test and wait for a request that is not the inner transport's alone. Returns 0 if
+ * it is. */
 static inline int wrap_knows(wrapped *w, wrap_request *r, uint32_t *done, size_t *bytes)
 {
     if (!r)

@@ -1,5 +1,6 @@
-/* Several contexts in one process, each with its own cap. oneDNN's instruction set is the process's,
- * fixed by the first context: a later one that allows less has to do without it, and is told why. */
+/* Several contexts in one process, each with its own cap. oneDNN's instruction set belongs to the
+ * process and is fixed by the first context: a later context that allows less has to do without
+ * oneDNN, and says why. */
 #define _GNU_SOURCE /* unsetenv */
 #include <heed/heed.h>
 #include <stdio.h>
@@ -64,13 +65,13 @@ int main(void)
 {
     unsetenv("ONEDNN_MAX_CPU_ISA");
     unsetenv("DNNL_MAX_CPU_ISA");
-    pid_t child = fork(); /* asking is using */
+    pid_t child = fork(); /* in a child, since asking already uses oneDNN */
     if (child == 0)
         exit(strstr(text_of("amx"), " avx2") == NULL);
     int status;
     if (child < 0 || waitpid(child, &status, 0) != child)
         return 1;
     if (status != 0)
-        return SKIPPED; /* nothing to be capped */
+        return SKIPPED; /* this CPU has nothing to cap */
     return in_child(high_first) | in_child(low_first);
 }

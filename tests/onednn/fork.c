@@ -1,6 +1,6 @@
-/* fork with oneDNN. A child whose parent had used it does without: what was made before fails with
- * the reason instead of waiting for a lock that nobody opens, and selection takes another backend. A
- * child whose parent had only made a context uses it. */
+/* fork with oneDNN. A child whose parent had used oneDNN does without it: plans and layers made
+ * before the fork fail with the reason, instead of waiting for a lock that nobody releases, and
+ * selection takes another backend. A child whose parent had only made a context uses oneDNN. */
 #define _GNU_SOURCE /* unsetenv */
 #include "../check.h"
 
@@ -17,10 +17,10 @@ enum { DIM = 64, ROWS = 20, KEYS = 300, CHILDREN = 100 };
 
 static const char reason[] = "the parent process used oneDNN before fork()";
 
-/* All values are 1.5, and so is every output of theirs; x and w are 1. */
+/* All values are 1.5, and so is every output of attention; x and w are 1. */
 static float q[ROWS * DIM], k[KEYS * DIM], v[KEYS * DIM], w[DIM];
 
-/* What threads use, each its own, made anew in each test. */
+/* What a thread uses: each has its own. */
 typedef struct user {
     heed_context *context;
     heed_attn *plan;
@@ -60,8 +60,8 @@ static heed_attn_args args_of(user *u, uint32_t heads)
                             .out = {u->out, {0, dim, DIM, 1}}};
 }
 
-/* A mean of 1.5 with any weights: two sums of KEYS terms, each rounded to 2^-24, are off by less than
- * 2 * 300 * 2^-24 < 2^-14 of it. */
+/* The mean of values of 1.5 is 1.5 with any weights. Two sums of KEYS terms, each rounded to 2^-24,
+ * are off by less than 2 * 300 * 2^-24 < 2^-14 of it. */
 static int is_right(const user *u)
 {
     for (int i = 0; i < ROWS * DIM; i++)
@@ -166,7 +166,7 @@ static void use_beside_threads(user *u)
     heed_context_release(later);
 }
 
-/* A child that hangs is ended. */
+/* Runs the body in a child, which an alarm ends if it hangs. */
 static void in_child(void (*body)(user *u), user *u, const char *what)
 {
     int status = 0;
@@ -188,7 +188,7 @@ static void in_child(void (*body)(user *u), user *u, const char *what)
 
 static atomic_int stop;
 
-/* Half of the time inside oneDNN's own code, half where it makes more of it. */
+/* Spends half of its time inside oneDNN's generated code, half where oneDNN generates more. */
 static void *busy(void *of)
 {
     user u = {.context = context_of("onednn")};

@@ -1,6 +1,6 @@
-/* Linear layers of more numbers of inputs than one process may ever have seen: what oneDNN makes for
- * a layer goes with it. Asked for by contexts that do not use them, made and run one by one, and then
- * held together; and memory does not grow with how many there have been. */
+/* Linear layers with thousands of different numbers of inputs: what oneDNN makes for a layer is
+ * freed with it, so that memory does not grow with the number of layers that there have been. Some
+ * are only asked for, others made and run one by one, and others held together. */
 #include "../check.h"
 
 #include <dlfcn.h>
@@ -71,7 +71,7 @@ static void run(const heed_linear *linear, uint32_t in_dim)
         }
 }
 
-/* Address sanitizing keeps what is freed for a while, so that there memory tells nothing. */
+/* AddressSanitizer keeps freed memory for a while, so that the process's memory says nothing. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define KEEPS_WHAT_IS_FREED 1
@@ -100,7 +100,7 @@ static double resident(void)
 static const char *summary;
 static char summary_before[256];
 
-/* What the module shows to libraries of this ABI and of another. */
+/* What the plugin offers to libraries of this ABI and of another. */
 static void check_hosts(const char *module)
 {
     const heed_backend *(*entry)(uint32_t, size_t);
@@ -137,8 +137,8 @@ int main(int argc, char **argv)
               DIMS + n, why.text);
     }
 
-    /* Odd steps: one number of inputs is not like the last. What oneDNN keeps for itself, a cache of
-     * 1024 primitives, is full by the middle. */
+    /* Steps of 1009: no number of inputs is close to the one before it. By the middle oneDNN's own
+     * cache of 1024 primitives is full. */
     heed_context *context = onednn_context();
     for (uint32_t n = 0; n < DIMS; n++) {
         const uint32_t in_dim = n * 1009 % DIMS + 1;

@@ -1,6 +1,6 @@
-/* With a caller's workspace the backend itself allocates nothing, takes no lock and gives no core
- * away. oneDNN does allocate, in dnnl_primitive_execute and as often as heed/attention.h says: that
- * function is interposed too, so that what happens inside it is counted apart. */
+/* With a caller's workspace the backend itself allocates nothing, takes no lock and does not yield
+ * its core. oneDNN does allocate, in dnnl_primitive_execute and as often as heed/attention.h says:
+ * that function is interposed too, so that what happens inside it is counted apart. */
 #define _GNU_SOURCE
 #include "../check.h"
 
@@ -42,7 +42,7 @@ INTERPOSE(int, pthread_rwlock_rdlock, n_locks, (pthread_rwlock_t * lock), (lock)
 INTERPOSE(int, pthread_rwlock_wrlock, n_locks, (pthread_rwlock_t * lock), (lock))
 INTERPOSE(int, sched_yield, n_yields, (void), ())
 
-/* The program exports it, and so the module finds it before oneDNN's. */
+/* The program exports this function, so the plugin finds it before oneDNN's. */
 dnnl_status_t dnnl_primitive_execute(const_dnnl_primitive_t primitive, dnnl_stream_t stream,
                                      int n_args, const dnnl_exec_arg_t *args)
 {
@@ -89,7 +89,7 @@ static heed_status run_parts(const call *c)
 
 static void count(const char *what, const call *c, heed_status (*form)(const call *c), int products)
 {
-    /* oneDNN makes some of its own once, in the first product of a process. */
+    /* oneDNN allocates some memory once, in the first product of a process. */
     CHECK(form(c) == HEED_OK, "%s: %s", what, heed_last_error());
     atomic_store(&n_products, 0);
     for (int i = 0; i < 2; i++) {
@@ -113,7 +113,7 @@ static void count(const char *what, const call *c, heed_status (*form)(const cal
           what);
 }
 
-/* For f32 and bf16, decode and more, with the products that it takes: two for each block of keys. */
+/* Attention has two products for each block of keys. */
 static void attention(heed_context *context, uint32_t type, int64_t q_len, int products)
 {
     static float q[2][ROWS * DIM], k[2][KEYS * DIM], v[2][KEYS * DIM], out[2][ROWS * DIM];
@@ -155,8 +155,8 @@ static void attention(heed_context *context, uint32_t type, int64_t q_len, int p
     free(c.workspace);
 }
 
-/* One product for each 16 rows and 64 columns, of which there are 4. Whole multiples of 16 rows stay
- * so in tiles for two parts. */
+/* A linear layer has one product for each 16 rows and 64 columns, of which there are 4 blocks here.
+ * Multiples of 16 rows are still multiples of 16 in the tiles of two parts. */
 static void linear(heed_context *context, uint32_t type, int64_t rows)
 {
     static float x[ROWS * DIM], w[DIM * OUT], y[ROWS * OUT];
@@ -188,7 +188,7 @@ static void linear(heed_context *context, uint32_t type, int64_t rows)
     free(c.workspace);
 }
 
-/* What the counters must see. */
+/* The counters see an allocation, a lock and a yield: so this test can fail. */
 static void check_counters(void)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -1,5 +1,5 @@
 """The oneDNN plugin as a user meets it: what heed info says of it, the variables that limit it, and
-what is left when the module or oneDNN itself goes away.
+what still works without the plugin or without oneDNN itself.
 
 Usage: test_plugin.py HEED MODULE ONEDNN_VERSION INSTALLED_FOLDER
 """
@@ -17,7 +17,7 @@ INSTALLED = pathlib.Path(sys.argv[4]) / MODULE.name
 
 
 def info(folder, **variables):
-    """heed info with the plugins of a folder, as its lines that speak of onednn and everything."""
+    """heed info with the plugins of a folder: its lines that mention oneDNN, and all its text."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("HEED_", "ONEDNN_", "DNNL_"))}
     env.update(variables, HEED_PLUGIN_PATH=str(folder))
     done = subprocess.run([HEED, "info"], env=env, capture_output=True, text=True, check=True)
@@ -69,7 +69,7 @@ class Plugin(unittest.TestCase):
         self.assertNotIn("nothing:", text)
 
     def test_without_onednn(self):
-        """The module needs a library that is not there: the loader's words, and all else works."""
+        """The plugin needs a missing library: the loader's words are shown, and all else works."""
         module = self.folder / MODULE.name
         data = module.read_bytes()
         name = b"libdnnl.so"

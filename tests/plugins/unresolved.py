@@ -1,5 +1,6 @@
-"""A plugin needs no symbol of libheed, since it would then fail to load in a host that links libheed
-statically or opened it with RTLD_LOCAL. And it exports just the one symbol that the loader asks for.
+"""A plugin needs no symbol of libheed, since it would then fail to load in a host that links
+libheed statically or opened it with RTLD_LOCAL. And it exports just the one symbol that the loader
+asks for.
 
 Usage: unresolved.py PLUGIN
 """

@@ -237,7 +237,7 @@ int main(void)
         way = &ways[i];
         if (!way->panel)
             attention(&table.backend);
-        if (!(way->in_trial && way->make)) /* the trial of a linear layer calls nothing that can return it */
+        if (!(way->in_trial && way->make)) /* no call in a linear layer's trial can return it */
             linear_layers(&table.backend);
     }
     printf("%d failed\n", n_failed);
