@@ -1,5 +1,5 @@
-"""Attention in float64 as the semantics say it, in plain Python: what the command's wiring is held
-against. Tensors are npy.Array in [batch, head, row, dim] order.
+"""The definition of attention in plain Python, in float64: the results of the command are compared
+with it. Tensors are npy.Array in the order [batch, head, row, dim].
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ INF = math.inf
 
 @dataclasses.dataclass
 class Problem:
-    """The tensors, and the options of the semantics, each absent as it stands here."""
+    """The tensors and the options of attention; the defaults leave every option out."""
 
     q: npy.Array
     k: npy.Array
@@ -29,7 +29,8 @@ class Problem:
     sinks: list | None = None
 
     def scores(self, b, h, i):
-        """A row's {raw, softcapped, biased}: -inf of the keys that are not seen."""
+        """The scores {raw, softcapped, biased} of a row, with -inf for keys that it does not
+        see."""
         _, heads, _, dim = self.q.shape
         _, kv_heads, keys, _ = self.k.shape
         g = h // (heads // kv_heads)
@@ -65,7 +66,7 @@ class Problem:
 
 
 def softmax(scores, sink):
-    """(weights, lse) of a row; sink: [its logit] or []"""
+    """(weights, lse) of a row; sink is [its logit] or []."""
     logits = scores + sink
     most = max(logits, default=-INF)
     total = sum(math.exp(s - most) for s in logits) if most > -INF else 0
@@ -74,7 +75,7 @@ def softmax(scores, sink):
 
 
 def attention(q, k, v, **options):
-    """{out, lse, weights, raw, softcapped, biased} of Problem(q, k, v, **options)"""
+    """{out, lse, weights, raw, softcapped, biased} of Problem(q, k, v, **options)."""
     p = Problem(q, k, v, **options)
     batch, heads, q_len, _ = q.shape
     _, kv_heads, keys, _ = k.shape
@@ -98,11 +99,12 @@ def attention(q, k, v, **options):
 
 
 def worst(got, want, code="f4", unit=1.0):
-    """The largest error over what is allowed; inf where shapes or infinities differ.
+    """The largest error as a share of what is allowed; inf if shapes or infinities differ.
 
-    naive sums in f64 and keeps sum, maximum and values of a row in f32, each rounded once or twice,
-    and rounds the result once to its type: 16 roundings of f32 relative to `unit`, the largest
-    number that went into the sums (|v| for out, |score| for the others), and one of the type.
+    naive sums in f64, keeps the sum, the maximum and the values of a row in f32, each rounded once
+    or twice, and rounds the result once to its type. Allowed are 16 roundings of f32 relative to
+    `unit`, the largest number in the sums (|v| for out, |score| for the others), and one of the
+    type.
     """
     if got.shape != want.shape:
         return INF

@@ -1,4 +1,4 @@
-"""Runs the heed command and counts what held and what did not."""
+"""Runs the heed command and counts the checks that passed and failed."""
 
 import atexit
 import os
@@ -27,7 +27,7 @@ def check(condition, what):
 
 
 def run(*arguments, environment=None):
-    """(status, stdout, stderr) of the command, which does not see this process's HEED_*."""
+    """(status, stdout, stderr) of the command, which runs without the HEED_* of this process."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("HEED_")}
     env.update(environment or {})
     done = subprocess.run(
@@ -46,7 +46,8 @@ def one_line(stderr):
 
 
 def refused(arguments, fragment, status=2, environment=None, what=None):
-    """The command must end with status and say so in one line that holds fragment."""
+    """The command has to end with this status, and with one line on stderr that contains
+    fragment."""
     got, _, stderr = run(*arguments, environment=environment)
     what = what or " ".join(str(a) for a in arguments)
     return check(
@@ -56,8 +57,8 @@ def refused(arguments, fragment, status=2, environment=None, what=None):
 
 
 def attend(*options, environment=None, keep=("out",), backend="naive"):
-    """heed run on naive with outputs into fresh files. Returns {name: (Array, code)}, or {} after a
-    counted failure. keep names outputs; 'raw', 'softcapped' and 'biased' are scores."""
+    """Runs heed run on naive, with outputs to new files. Returns {name: (Array, code)}, or {} after
+    a failure, which it counts. keep names outputs; 'raw', 'softcapped' and 'biased' are scores."""
     paths = {name: folder / f"{name}.npy" for name in keep}
     arguments = ["run", *options]
     if backend:

@@ -1,5 +1,6 @@
-"""Arrays and .npy files in Python's own library: enough to feed the heed command and read what it
-writes. Written from numpy's format description, apart from tools/npy.c on purpose.
+"""Arrays and .npy files with Python's own library: enough to give the heed command its inputs and
+to read its outputs. Written from numpy's description of the format, deliberately independent of
+tools/npy.c.
 """
 
 import itertools
@@ -10,7 +11,7 @@ CODES = {"f2": "e", "f4": "f", "f8": "d", "b1": "?", "i4": "i", "i8": "q", "u2":
 
 
 class Array:
-    """A shape and the elements in C order."""
+    """A shape, and the elements in C order."""
 
     def __init__(self, shape, data):
         self.shape, self.data = tuple(shape), list(data)
@@ -24,7 +25,7 @@ class Array:
         return self.data[at]
 
     def broadcast(self, index):
-        """The element that a full index falls on when the axes are aligned from the right."""
+        """The element at a full index when this array is broadcast, axes aligned from the right."""
         tail = index[len(index) - len(self.shape) :]
         return self[tuple(0 if n == 1 else i for i, n in zip(tail, self.shape))]
 
@@ -63,7 +64,8 @@ def save(path, array, code, fortran=False, order="<", version=(1, 0)):
 
 
 def load(path):
-    """(Array, code); only what the command writes: version 1, C order, little endian."""
+    """(Array, code) of a file. Reads only the kind that the command writes: version 1, C order,
+    little endian."""
     with open(path, "rb") as file:
         content = file.read()
     assert content[:8] == b"\x93NUMPY\x01\x00", content[:8]
@@ -86,7 +88,7 @@ def f16(x):
 
 
 def bf16(x):
-    """To nearest even, once, from the double: by its exponent, in integers."""
+    """Rounds a double to bf16, once, to nearest even: by its exponent, in integers."""
     if x == 0 or math.isinf(x) or math.isnan(x):
         return x
     ulp = 2.0 ** (max(math.frexp(x)[1], -125) - 8)

@@ -1,5 +1,5 @@
-"""The problem of test_run.py: its tensors, files of them, and a run held against attention in plain
-Python. Random numbers come from one sequence, in the order in which the tests ask for them.
+"""The problem of test_run.py: its tensors, files of them, and a run that is compared with attention
+in plain Python. Random numbers come from one sequence, in the order in which the tests draw them.
 """
 
 import functools
@@ -54,8 +54,8 @@ def compare(
     given=None,
     **problem,
 ):
-    """Runs with the options and holds the outputs against attention(problem). code: what numbers are
-    rounded to; unit: the size of the largest. Without files of that type, out is one of f4."""
+    """Runs with the options and compares the outputs with attention(problem). code is the type that
+    numbers are rounded to, unit the size of the largest. If .npy has no such type, out is f4."""
     want = attention(*tensors, **problem)
     out_code = "f2" if code == "f2" else "f4"
     for name, (got, file_code) in attend(*(given or plain_files()), *options, keep=keep).items():
@@ -66,7 +66,7 @@ def compare(
 
 @functools.cache
 def plain_files():
-    """Q, K and V in files that stay as they are, beside those of files()."""
+    """Q, K and V in files of their own, which files() does not overwrite."""
     return (
         "--query",
         save("plain_q", Q, "f4"),

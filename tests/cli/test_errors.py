@@ -1,4 +1,4 @@
-"""heed run when something is wrong: the exit status, and one clear line on stderr.
+"""When something is wrong, heed run ends with the right status and one clear line on stderr.
 
 Usage: test_errors.py PLUGIN_FOLDER HEED...
 """
@@ -22,7 +22,7 @@ def save(name, shape, code="f4", value=1, **how):
 
 
 def arguments(*options, q=None, k=None, v=None, out=None):
-    """A good call but for what is given."""
+    """The arguments of a call that is right, apart from the given ones."""
     plain = folder / "plain.npy"
     return [
         "run",
@@ -50,7 +50,7 @@ def usage():
             f"--{missing} is required",
         )
     refused(arguments("--sofcap", "3"), "--sofcap")
-    refused(arguments("--scal", "3"), "--scal")  # no abbreviations
+    refused(arguments("--scal", "3"), "--scal")  # options cannot be abbreviated
     refused(arguments("extra"), "'extra'")
     refused(arguments("-x"), "'-x'")
     refused(arguments("--scale"), "--scale needs")
@@ -91,7 +91,7 @@ def usage():
 
 
 def invalid():
-    """What the library calls HEED_ERR_INVALID."""
+    """Arguments that the library refuses with HEED_ERR_INVALID."""
     refused(arguments("--scale", "nan"), "scale")
     refused(arguments("--scale", "inf"), "scale")
     refused(arguments("--scale", "1e99"), "scale")
@@ -168,7 +168,8 @@ GOOD = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4, 3, 5), }"
 
 
 def header_changes():
-    """(what of GOOD, what it becomes): none is a header of these 120 elements of f4 any more."""
+    """(part of GOOD, its replacement): with each, the header no longer describes 120 elements of
+    f4."""
     shape = "(2, 4, 3, 5)"
     changes = [
         ("<f4", new) for new in ("<c8", "|O", "<f3", "f4", "|f4", "<f8", "", "<", "<f4\x1b[31m")
@@ -211,7 +212,7 @@ def header_changes():
 
 
 def hostile_headers():
-    """Headers that lie. 120 elements of f4 would be right."""
+    """Headers that do not describe the file, which has 120 elements of f4."""
     status, _, stderr = run(*arguments(q=header(GOOD)))
     check(status == 0, f"the header that the others are made from is good: {stderr}")
     texts = [GOOD.replace(old, new) for old, new in header_changes()]
@@ -228,7 +229,7 @@ def hostile_headers():
 
 
 def hostile_files():
-    """Files that are none, or cut, or of another version."""
+    """Files that are no .npy files, are truncated or have another version."""
     content = header(GOOD).read_bytes()
     path = folder / "hostile.npy"
     for what, changed in (
@@ -252,7 +253,7 @@ def hostile_files():
 
 
 def random_headers():
-    """Bytes of the header changed at random: never a crash, one line if refused."""
+    """Random changes to the bytes of a header never cause a crash; a refusal is one line."""
     content = header(GOOD).read_bytes()
     path = folder / "hostile.npy"
     rng = random.Random(2)
@@ -269,7 +270,7 @@ def random_headers():
 
 
 def unreadable_files():
-    """Each option names the file that cannot be read."""
+    """For each option, the message names the file that cannot be read."""
     content = header(GOOD).read_bytes()
     path = folder / "hostile.npy"
     for name in ("mask", "bias", "alibi", "sinks", "kv-len", "q-offset"):
@@ -297,7 +298,7 @@ def outputs():
 
 
 def backends(plugins):
-    """A backend that refuses is 3, one that fails is 1."""
+    """The status is 3 when a backend refuses, and 1 when it fails."""
     with_plugins = {"HEED_PLUGIN_PATH": plugins}
     mask = save("mask", (3, 3), "b1")
     start = "heed: refused: stumbling: "

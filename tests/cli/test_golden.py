@@ -1,4 +1,4 @@
-"""heed run on the golden vectors and the worked examples: every option that they use, from files.
+"""heed run on the golden vectors and the worked examples, from files, with every option they use.
 
 Usage: test_golden.py GOLDEN_FOLDER HEED...
 """
@@ -25,13 +25,13 @@ FLAGS = {
 
 
 def options_of(case, vectors):
-    """The arguments of a case."""
+    """The command-line arguments of a case."""
     entries, options = case["inputs"], case["options"]
     arguments = []
     for name, flag in (("q", "--query"), ("k", "--key"), ("v", "--value")):
         if "file" in entries[name]:
             arguments += [flag, vectors / entries[name]["file"]]
-        else:  # a view of k: its first columns, as a file of their own
+        else:  # a view of some columns of k, which get a file of their own
             k, code = npy.load(vectors / entries["k"]["file"])
             first, end = entries[name]["columns"]
             width = k.shape[3]
@@ -57,7 +57,8 @@ def options_of(case, vectors):
 
 
 def unit_of(name, case, vectors, lse):
-    """What an output's rounding is relative to: |v| for out, the scores' size for the others."""
+    """What the rounding of an output is relative to: |v| for out, the size of scores for the
+    others."""
     if name != "out":
         return max([1.0] + [abs(x) for x in lse.data if math.isfinite(x)])
     entry = case["inputs"]["v"]
@@ -104,7 +105,7 @@ def golden_cases(vectors):
 
 
 def worked_examples(path):
-    """The command has no projections: they are done here, in float64."""
+    """The command has no projections, so they are computed here, in float64."""
 
     def product(x, w):
         return (

@@ -1,4 +1,4 @@
-"""heed info, explain, check and help; and backends that fault in their trial.
+"""heed info, explain, check and help, and backends that crash in their trial.
 
 Usage: test_info.py PLUGIN_FOLDER VERSION HEED...
 """
@@ -90,7 +90,8 @@ def info():
 
 
 def kernels(dim, *options):
-    """What serves a few rows of so many dims, by each SIMD backend that this machine can run."""
+    """The kernel for a few rows of this head dim, for each SIMD backend that this machine can
+    run."""
     told = json.loads(succeeds("info", "--json"))["library"]["backends"]
     usable = [b["name"] for b in told if b["usable"] and b["name"] in ("avx2", "avx512")]
     problem = ["--q-len", "10", "--kv-len", "10", "--qk-dim", dim, "--v-dim", dim, *options]
@@ -130,7 +131,7 @@ def explain():
 
 
 def explain_options():
-    """What a problem of heed explain may have, and what is refused."""
+    """The options that describe a problem to heed explain, and those that it refuses."""
     scores = "--softcap 30 --window -1,2 --scale -0.5 --reproducible-chunks"
     succeeds("explain", *"--causal --q-offset --mask --bias=f16 --alibi --sinks --weights --scores biased".split(), *scores.split())
     refused(["explain", "--q-heads", "3", "--kv-heads", "2"], "multiple")
@@ -143,7 +144,7 @@ def explain_options():
 
 
 def faults(plugins, has_check):
-    """One backend dies in its trial: said, and survived."""
+    """When a backend crashes in its trial, the command says so and goes on."""
     environment = {"HEED_PLUGIN_PATH": plugins}
     killed = "killed by SIGILL in its trial"
     text = succeeds("info", environment=environment)
@@ -193,8 +194,8 @@ def faults(plugins, has_check):
         and ", 1 failed\n" in stdout,
         f"heed check: cases that pass on another kernel: {status}, {stdout!r}",
     )
-    # A few cases show that the command works; that naive passes them all is a test of its own, and
-    # takes a minute under a sanitizer.
+    # A few cases show that the command works. That naive passes all of them is a separate test,
+    # which takes a minute with a sanitizer.
     status, stdout, _ = run(
         "check", "--quick", "--brief", "--backend", "naive", "--filter", "feature/*"
     )

@@ -1,4 +1,4 @@
-"""The man page and the completions say what the command's help says; bash completes by them.
+"""The man page and the completions agree with the command's help, and bash completes by them.
 
 Usage: test_manual.py TOOLS_FOLDER HEED...
 """

@@ -1,4 +1,4 @@
-"""heed run: file formats, and every option against attention in plain Python.
+"""heed run: the file formats, and every option compared with attention in plain Python.
 
 Usage: test_run.py HEED...
 """
@@ -46,7 +46,7 @@ def sinks():
 
 
 def scales():
-    """What is done to scores after the product."""
+    """What is applied to scores after the product: a scale, a softcap."""
     compare("plain", [])
     compare("--scale", ["--scale", "0.25"], scale=0.25)
     compare("--scale with a minus", ["--scale", "-0.5"], scale=-0.5)
@@ -56,7 +56,7 @@ def scales():
 
 
 def positions():
-    """Who sees what by its position, and by how many keys there are."""
+    """Which keys a row sees by its position and the number of keys."""
     compare("--causal", ["--causal"], causal=True)
     compare("--causal and an offset", ["--causal", "--q-offset", "2"], causal=True, offset=[2, 2])
     compare("a negative offset", ["--causal", "--q-offset", "-2"], causal=True, offset=[-2, -2])
@@ -88,7 +88,7 @@ def positions():
 
 
 def heads():
-    """What each head has a number of."""
+    """Options with a number for each head."""
     compare("--alibi", ["--alibi", alibi()], alibi=SLOPES)
     compare(
         "the offset acts on ALiBi",
@@ -109,7 +109,7 @@ def heads():
 
 
 def everything():
-    """All options together, and what is written of the scores."""
+    """All options together, and the scores of each stage."""
     mask4 = npy.Array(
         (BATCH, HEADS, ROWS, KEYS), (rng.random() < 0.6 for _ in range(BATCH * HEADS * ROWS * KEYS))
     )
@@ -143,7 +143,7 @@ def everything():
 
 
 def broadcasting():
-    """Masks and biases of 2 to 4 dimensions, aligned from the right: 3-D is [heads, q, kv]."""
+    """Masks and biases of 2 to 4 dimensions, aligned from the right: three are [heads, q, kv]."""
     for shape in (
         (ROWS, KEYS),
         (1, KEYS),
@@ -164,7 +164,7 @@ def broadcasting():
 
 
 def formats():
-    """What files may be: orders of axes and bytes, versions."""
+    """The kinds of files: orders of axes and of bytes, and versions."""
     plain = attend(*plain_files())["out"][0].data
     for what, how in (
         ("Fortran order", {"fortran": True}),
@@ -188,7 +188,7 @@ def formats():
 
 
 def types():
-    """What numbers are rounded to: by the file, or as --dtype says."""
+    """The type that numbers are rounded to: that of the file, or that of --dtype."""
     half = [tensor.map(npy.f16) for tensor in (Q, K, V)]
     given = files("f2", *half)
     compare("f2 files are f16", [], given=given, tensors=half, code="f2")
@@ -230,8 +230,8 @@ def types():
 
 
 def rounding():
-    """f8 becomes f16 or bf16 in one rounding: with one key the output is v itself. By way of f32
-    the first would be a tie, and end at 1."""
+    """f8 becomes f16 or bf16 in a single rounding, which shows because with one key the output is v
+    itself: rounded to f32 first, the first number would be a tie and become 1."""
     values = [
         1 + 2**-11 + 2**-40,
         1 + 2**-8 + 2**-40,
@@ -250,13 +250,13 @@ def rounding():
     for dtype, rounded in (("f16", npy.f16), ("bf16", npy.bf16), ("f32", npy.f32)):
         got = attend(*given, "--dtype", dtype)["out"][0].data
         want = [rounded(x) for x in values]
-        if dtype != "f16":  # subnormals of f32 may be flushed, 1e-300 is far below them
+        if dtype != "f16":  # subnormals of f32 may be flushed to zero; 1e-300 is far below them
             want = [0.0 if abs(x) < 2.0**-126 else x for x in want]
         check(list(got) == want, f"f8 as {dtype}: {got} instead of {want}")
 
 
 def layouts():
-    """--layout is the order of the axes of query, key, value and out, and of nothing else."""
+    """--layout gives the order of the axes of query, key, value and out, and of nothing else."""
     turned = [t.transposed((0, 2, 1, 3)) for t in (Q, K, V)]
     plain = attend(*files(), keep=("out", "lse", "weights"))
     given = files("f4", *turned)
@@ -311,7 +311,7 @@ def shades(stdout):
 
 
 def heatmap():
-    """A map of characters: rows x keys, '@' for all of the weight, blank for none."""
+    """The heatmap has a character for each row and key: '@' for a weight of 1, blank for 0."""
     n = 6
     eye = npy.Array(
         (1, 2, n, n),
@@ -346,7 +346,7 @@ def heatmap():
 
 
 def heatmap_sizes():
-    """Maps of many keys, of hidden ones and of numbers that are none."""
+    """Heatmaps of many keys, of hidden keys and of NaNs."""
     none = npy.Array((1, 1, 1, 600), [0.0] * 600), npy.Array((1, 1, 600, 600), [0.0] * 360000)
     status, stdout, _ = run(
         "run", *files("f4", none[0], none[1], none[1]), "--heatmap", environment={"COLUMNS": "1000"}
@@ -390,7 +390,7 @@ def explain():
 
 
 def exact_row(kind, dim):
-    """A row whose codes stand for itself: its own scale is a power of two."""
+    """A row that its codes represent exactly, because its scale is a power of two."""
     table = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
     least, most, ends = {
         "i8": (-127, 127, (127,)),
@@ -418,7 +418,8 @@ def exact_row(kind, dim):
 
 
 def codes():
-    """Keys and values that every type of codes holds exactly give what they give as numbers."""
+    """Keys and values that a type of codes represents exactly give the results of the plain
+    numbers."""
     dim, types = 64, ("i8", "u8", "u4", "f8_e4m3", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
     q = numbers(BATCH, HEADS, ROWS, dim)
 
@@ -442,7 +443,7 @@ def codes():
 
 
 def structure():
-    """Masks with structure are the masks that they describe."""
+    """Structured masks give the results of the plain masks that they describe."""
 
     def masked(what, seen, *given):
         mask = npy.Array((1, 1, ROWS, KEYS), [seen(i, j) for i in range(ROWS) for j in range(KEYS)])

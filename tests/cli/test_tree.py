@@ -1,4 +1,4 @@
-"""The heed command of a build tree finds the tree's own plugins; a copy of it elsewhere does not.
+"""The heed command of a build tree finds the plugins of the tree; a copy of it elsewhere does not.
 
 Usage: test_tree.py BUILD_ROOT BACKEND HEED...
 """
@@ -16,7 +16,7 @@ MARKER = "heed_build_tree.txt"
 
 
 def knows(backend, environment=None):
-    """Does heed info list the backend, and choose it when it is named?"""
+    """Whether heed info lists the backend, and chooses it when it is named."""
     environment = dict(environment or {}, HEED_BACKEND=backend)
     status, stdout, stderr = run("info", "--json", environment=environment)
     check(status == 0 and stderr == "", f"heed info: status {status}, {stderr!r}")
@@ -40,10 +40,10 @@ def main():
         "HEED_PLUGIN_PATH is not all that is searched",
     )
     code = program.read_bytes()
-    if b".debug_info" not in code and b".gcda" not in code:  # these hold paths of their own
+    if b".debug_info" not in code and b".gcda" not in code:  # those contain paths anyway
         check(str(root).encode() not in code, "the program holds the tree's path")
 
-    # As if it were installed, and then beside a file that somebody put there.
+    # First as if it were installed, then next to a file that somebody else could have put there.
     other = harness.folder / "other"
     (other / "bin").mkdir(parents=True)
     shutil.copy(program, other / "bin" / "heed")

@@ -1,6 +1,6 @@
 /*
- * Plugins for the tests of the command line: the example plugin, renamed, and in trouble.
- * Compiled once for each name below, with TROUBLED set to it; see meson.build.
+ * Plugins for the tests of the command: the example plugin under other names, with faults. It is
+ * compiled once for each name below, with TROUBLED set to the name; see meson.build.
  */
 #define heed_backend_entry example_entry
 #include "../../examples/plugin.c"
@@ -11,9 +11,9 @@
 #include <signal.h>
 
 enum {
-    faulting, /* dies of an illegal instruction, as on a machine that lies about what it has */
-    lying, /* has a second kernel, which is wrong, and one of linear layers, which does nothing */
-    stumbling /* passes its trial, and fails on heads of 7 values */
+    faulting, /* crashes with an illegal instruction, as where CPUID claims what the CPU lacks */
+    lying, /* has a second kernel with wrong results, and one of linear layers that does nothing */
+    stumbling /* passes its trial, but fails with a head dim of 7 */
 };
 
 #define TEXT_OF(x) #x

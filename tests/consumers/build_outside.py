@@ -1,14 +1,15 @@
-"""Builds consumer.c as a stranger would, from an installation of this build, and runs it.
+"""Builds consumer.c outside the project, with an installation of this build, and runs it.
 
 Usage: build_outside.py KIND SOURCE_ROOT BUILD_ROOT COMPILER...
 
-    pkg-config         with the shared library, by pkg-config
-    pkg-config-static  with the static library, by pkg-config
-    cmake              with both, by find_package
-    subproject         as a Meson subproject: compiles the library once more, with the AVX2 kernels alone
-    subproject-static  the same, with the static library; the kernels are left out, to save time
+    pkg-config         with the shared library, found by pkg-config
+    pkg-config-static  with the static library, found by pkg-config
+    cmake              with both, found by find_package
+    subproject         with Heed as a Meson subproject: compiles the library once more, with the
+                       AVX2 kernels alone
+    subproject-static  the same with the static library, without kernels to save time
 
-Without the tool that a kind needs the test is skipped (status 77).
+Without the tool that a kind needs, the test is skipped (status 77).
 """
 import os
 import pathlib
@@ -20,7 +21,8 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-# The suite's own library path would hide whether a consumer finds the installed library.
+# With the library path of the test suite, a consumer would find the library even if its own path is
+# wrong.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
 
 
@@ -51,7 +53,7 @@ def pkg_config(compiler, build, temp, static):
     libraries = install(build, temp / "root")
     env = {"PKG_CONFIG_LIBDIR": str(libraries / "pkgconfig"), "PKG_CONFIG_SYSROOT_DIR": str(temp / "root")}
     words = output("pkg-config", "--cflags", "--libs", *(["--static"] if static else []), "heed", env=env)
-    if static:  # both kinds are installed, and a linker takes the shared one for -lheed
+    if static:  # both kinds are installed, and with -lheed a linker takes the shared one
         words = ["-l:libheed.a" if word == "-lheed" else word for word in words]
     program = temp / "consumer"
     run(*compiler, "-std=c11", HERE / "consumer.c", "-o", program, *words, "-lm")
@@ -70,7 +72,7 @@ def cmake(compiler, build, temp):
         run(temp / "build" / program)
 
 
-# Kernels of one instruction set show that the flags of kernels find their way.
+# The kernels of one instruction set are enough to show that kernels get their compiler flags.
 FEWER = ["-Dheed:avx512=disabled", "-Dheed:amx=disabled"]
 STATIC = ["-Dheed:default_library=static",
           *(f"-Dheed:{backend}=disabled" for backend in ("avx2", "avx512", "amx", "onednn"))]

@@ -1,8 +1,9 @@
-/* A program outside the project: attention of three query rows over four keys, checked by hand.
+/* A program outside the project: attention of three query rows over four keys, whose results were
+ * computed by hand.
  *
- * The first query is equally far from all keys, so its output is the mean of V. The second and
- * third point so strongly at one key that the softmax is one-hot, and their outputs are that key's
- * value.
+ * The first query has the same score for all keys, so its output is the mean of V. The second and
+ * third have so high a score for one key that the softmax is one-hot, and their outputs are the
+ * value of that key.
  */
 #include <math.h>
 #include <stdio.h>
@@ -47,7 +48,7 @@ int main(void)
     int bad = 0;
     for (int i = 0; i < Q_LEN; i++) {
         for (int d = 0; d < DIM; d++) {
-            /* Four keys of weight 1/4: a handful of roundings of numbers up to 8. */
+            /* Four keys with a weight of 1/4: at most 8 roundings of numbers up to 8. */
             int close = fabsf(out[i][d] - want[i][d]) <= 8 * 8 * 0x1p-24f;
             printf("out[%d][%d] = %g%s\n", i, d, (double)out[i][d], close ? "" : ", wrong");
             bad += !close;

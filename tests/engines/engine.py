@@ -1,4 +1,4 @@
-"""Runs an engine's command and counts what held and what did not."""
+"""Runs an engine's command and counts the checks that passed and failed."""
 
 import atexit
 import math
@@ -28,7 +28,7 @@ def check(condition, what):
 
 
 def run(command, *arguments, environment=None):
-    """(status, stdout, stderr) of a command, which does not see this process's HEED_*."""
+    """(status, stdout, stderr) of a command, which runs without the HEED_* of this process."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("HEED_")}
     done = subprocess.run(
         [str(command), *map(str, arguments)],
@@ -41,14 +41,14 @@ def run(command, *arguments, environment=None):
 
 
 def works(command, *arguments, environment=None):
-    """stdout of a command that must end well."""
+    """The stdout of a command that has to succeed."""
     status, out, err = run(command, *arguments, environment=environment)
     check(status == 0, f"{' '.join(map(str, arguments))}: status {status}: {err}")
     return out
 
 
 def refused(command, arguments, fragment, what=None):
-    """The command must end with 2 and say so in one line that holds fragment."""
+    """The command has to end with status 2, and with one line on stderr that contains fragment."""
     status, out, err = run(command, *arguments)
     name = pathlib.Path(command).name
     line = err.startswith(f"{name}: ") and err.count("\n") == 1 and err.endswith("\n")
@@ -60,7 +60,7 @@ def refused(command, arguments, fragment, what=None):
 
 
 def rows(path):
-    """The rows of a float matrix in a .npy file."""
+    """The rows of a .npy file that holds a matrix of floats."""
     array, code = npy.load(path)
     assert code == "f4" and len(array.shape) == 2, (code, array.shape)
     n = array.shape[1]
@@ -73,7 +73,7 @@ def cosine(a, b):
 
 
 def most_difference(a, b):
-    """Never less than a NaN's."""
+    """The largest difference between two rows; a NaN counts as infinite."""
     return max(abs(x - y) if x - y == x - y else math.inf for x, y in zip(a, b))
 
 

@@ -1,4 +1,4 @@
-/* Contexts and findings of the fuzz targets. See fuzz.h. */
+/* The contexts of the fuzz targets, and how they report findings. See fuzz.h. */
 #include "fuzz.h"
 
 #include <stdlib.h>

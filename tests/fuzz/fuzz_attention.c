@@ -1,12 +1,12 @@
-/* The structured fuzz target of attention: problems of the conformance kit, drawn from the bytes.
+/* The fuzz target of attention: the input bytes choose a problem of the conformance kit.
  *
  * Valid    the call succeeds in two of the ways to run it, in whatever floating-point environment
- *          the host has, with the same bits; nothing but rows of outputs is written; the numbers are
- *          the oracle's.
- * Spoilt   one mistake of the kit's table is made: the call is refused with the mistake's status and
- *          a sentence that names the argument, and no output is touched.
+ *          the host has, and both give the same bits; only rows of outputs are written; the numbers
+ *          are those of the oracle.
+ * Spoilt   one mistake of the kit's table is made: the call is refused with the mistake's status
+ *          and a message that names the argument, and no output is touched.
  *
- * A finding ends the process by abort().
+ * A finding ends the process with abort().
  */
 #include "fuzz.h"
 
@@ -20,10 +20,10 @@ enum { MOST_BATCH = 3, MOST_GROUP = 4 };
 
 /* ---- a problem ------------------------------------------------------------------------------- */
 
-/* Dims that kernels are written for. */
+/* Head dims that kernels are specialised for. */
 static const uint32_t dims[] = {64, 64, 128, 32, 40, 80};
 
-/* Few rows of long caches, cut into chunks, as engines have them. */
+/* A few rows over long caches, cut into chunks, as engines have them. */
 static void make_decode(kit_spec *s, fuzz_bytes *bytes)
 {
     s->q_len = 1 + fuzz_below(bytes, 3);
@@ -35,8 +35,8 @@ static void make_decode(kit_spec *s, fuzz_bytes *bytes)
     s->page_len = 16 + fuzz_below(bytes, 49);
 }
 
-/* Many rows and keys: windows that reach over blocks and chunks, and no outputs of a number for each
- * pair. */
+/* Many rows and keys, so that windows reach over blocks and chunks; no outputs that have a number
+ * for each pair of row and key. */
 static void make_large(kit_spec *s, fuzz_bytes *bytes)
 {
     s->batch = s->kv_heads = 1;
@@ -45,12 +45,12 @@ static void make_large(kit_spec *s, fuzz_bytes *bytes)
     s->q_len = 1 + fuzz_below(bytes, 700) * (fuzz_byte(bytes) + 1) / 256;
     s->kv_len = 1 + fuzz_below(bytes, 3000);
     s->features &= ~(HEED_HAS_WEIGHTS | HEED_HAS_SCORES);
-    if (fuzz_byte(bytes) & 1) { /* of which the most paths are */
+    if (fuzz_byte(bytes) & 1) { /* bf16 has the most code paths */
         s->q_type = s->k_type = s->v_type = s->out_type = HEED_BF16;
         s->accuracy = HEED_ACCURACY_DEFAULT;
     }
     const uint32_t plain = fuzz_byte(bytes);
-    if (plain & 1) { /* without what keeps kernels from their fastest ways */
+    if (plain & 1) { /* without the features that rule out the fastest kernels */
         s->features &= ~(HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE);
         s->features |= plain & 2 ? HEED_HAS_WINDOW : HEED_HAS_MASK;
     }
@@ -82,7 +82,7 @@ static void draw_shape(kit_spec *s, fuzz_bytes *bytes)
 static void draw_features(kit_spec *s, fuzz_bytes *bytes)
 {
     const uint32_t some = fuzz_word(bytes);
-    /* The features of bits 0 to 11, each rarer than one in two; the others are lists and storage. */
+    /* Each feature of bits 0 to 11 is set once in four; the other bits are lists and storage. */
     s->features = some & fuzz_word(bytes) & 0xfffu;
     if (fuzz_rarely(bytes, 8))
         s->features |= HEED_HAS_REPRODUCIBLE_CHUNKS;
@@ -103,7 +103,7 @@ static void draw_features(kit_spec *s, fuzz_bytes *bytes)
     s->sinks = fuzz_below(bytes, KIT_SINK_HUGE + 1);
 }
 
-/* What a feature needs, or is needed by. */
+/* Makes features, types and lengths agree where one needs another. */
 static void make_consistent(kit_spec *s)
 {
     if (s->layout == KIT_V_IN_K && (s->v_dim > s->qk_dim || s->k_type != s->v_type))
@@ -139,13 +139,13 @@ static void draw_lengths(kit_spec *s, fuzz_bytes *bytes, int large)
     s->pages = fuzz_below(bytes, KIT_PAGES_DRAWN + 1);
 }
 
-/* Mostly plain or growing numbers, on which kernels take turns; levels that rise by 2^3 to 2^12 in
- * the weights, or far more. */
+/* Mostly plain or growing numbers, for which kernels take different paths; the levels of growing
+ * ones raise the weights by 2^3 to 2^12, or far more. */
 static void draw_values(kit_spec *s, fuzz_bytes *bytes, int large)
 {
     static const uint32_t period[] = {16, 64, 128, 256, 512, 1024, 5, 100};
     const double scale = s->features & HEED_HAS_SCALE ? fabs((double)s->scale) : 1;
-    const int can_rise = s->qk_dim >= 8 && scale > 0.01; /* too small: levels beyond f16 */
+    const int can_rise = s->qk_dim >= 8 && scale > 0.01; /* less would need levels beyond f16 */
     s->seed = fuzz_word(bytes);
     s->poison = fuzz_below(bytes, KIT_POISONS);
     s->values = KIT_SPREAD;
@@ -163,7 +163,7 @@ static void draw_values(kit_spec *s, fuzz_bytes *bytes, int large)
     s->odd = fuzz_rarely(bytes, 16) ? fuzz_below(bytes, KIT_ODD_INF_V + 1) : KIT_ODD_NOTHING;
 }
 
-/* Keys or values of codes, or both, in rows of whole blocks. */
+/* Sometimes keys or values or both are codes; their rows are then whole blocks. */
 static void draw_codes(kit_spec *s, fuzz_bytes *bytes)
 {
     const uint32_t both = fuzz_below(bytes, 4);
@@ -180,7 +180,8 @@ static void draw_codes(kit_spec *s, fuzz_bytes *bytes)
     make_consistent(s);
 }
 
-/* Ranges, key blocks, masks that begin late. Drawn last, and none by zeros. */
+/* Ranges, key blocks and masks that begin late. They are drawn last, and bytes of zeros choose
+ * none. */
 static void draw_lists(kit_spec *s, fuzz_bytes *bytes)
 {
     static const uint32_t most[KIT_RANGES_KINDS] = {8, 1, 1, 1, 1, 1, 2, 8, 1, 8, 8};
@@ -220,7 +221,7 @@ static kit_spec draw(fuzz_bytes *bytes)
     make_consistent(&s);
     draw_lengths(&s, bytes, large);
     draw_values(&s, bytes, large);
-    if (!large) /* predicates are asked for every row and key */
+    if (!large) /* predicates are evaluated for every row and key */
         draw_lists(&s, bytes);
     if (fuzz_rarely(bytes, 4))
         draw_codes(&s, bytes);
@@ -260,7 +261,8 @@ void fuzz_describe(FILE *out)
 
 /* ---- valid, and spoilt ----------------------------------------------------------------------- */
 
-/* Of large problems a few rows in the first tile and all over them. */
+/* Compares with the oracle; of large problems only some rows, in the first tile and spread over the
+ * rest. */
 static void check(kit_problem *p, kit_outcome *outcome)
 {
     if (p->spec.q_len > 70) {
@@ -311,7 +313,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         twice.side = fuzz_byte(&bytes) & 1 ? GUARD_LOW : GUARD_HIGH;
         twice.way[0] = draw_way(&bytes);
         twice.way[1] = draw_way(&bytes);
-        /* Scores are of hidden keys too, which shared memory may then hold. */
+        /* Not with scores: they show hidden keys too, whose memory may be another without them. */
         if (fuzz_rarely(&bytes, 4) && !(spec.features & HEED_HAS_SCORES))
             kit_without_optional(&twice.spec[1]);
         kit_conform_twice(context, &twice, &outcome);

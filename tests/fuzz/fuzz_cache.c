@@ -1,13 +1,15 @@
-/* The structured fuzz target of the key/value cache: some sequences grow in a cache of any layout,
- * contiguous or in pages, by pieces of any size, rotated, appended and attended to.
+/* The fuzz target of the key/value cache: sequences grow in a cache of any layout, contiguous or
+ * in pages, by pieces of any size, which are rotated, appended and attended to.
  *
- *     cache      after every piece each byte is what a plain copy with kit_encode, of codes with
- *                heed_encode, would have left
- *     rotary     of a piece: the bits of the whole sequence's; that: float64, rounded
- *     attention  with HEED_HAS_REPRODUCIBLE_CHUNKS: the bits of all rows at once over dense keys
+ *     cache      after every piece each byte is what a plain copy would have left, made by
+ *                kit_encode, or by heed_encode for codes
+ *     rotary     a piece has the bits of the whole sequence rotated at once, and those are float64
+ *                results, rounded
+ *     attention  with HEED_HAS_REPRODUCIBLE_CHUNKS the pieces have the bits of all rows computed at
+ *                once over dense keys
  *     spoilt     a call with one of the kit's mistakes is refused, while the caches are read-only
  *
- * A finding ends the process by abort().
+ * A finding ends the process with abort().
  */
 #include "fuzz_cache.h"
 #include "fuzz.h"
@@ -41,7 +43,7 @@ void fuzz_describe(FILE *out)
             (double)c->rotary.mscale, c->rotary.freq != NULL);
 }
 
-/* Sometimes a call with a mistake first, that has to be refused. */
+/* Sometimes makes a call with a mistake first, which has to be refused. */
 static void spoil_rotary(const heed_rotary_args *args, fuzz_bytes *bytes, guard_buffer *y)
 {
     kit_outcome outcome = {.verdict = KIT_PASSED};
@@ -102,7 +104,8 @@ static int take_piece(const fuzz_cache *c, fuzz_bytes *bytes, const void *from, 
     return 0;
 }
 
-/* Whether the rows of a piece are those of the dense tensor, or, if `put`, puts them there. */
+/* Whether the rows of a piece equal those of the dense tensor; with `put`, copies them there
+ * instead. */
 static int same_rows(const fuzz_cache *c, const piece *p, void *all, uint32_t type, int64_t heads,
                      int64_t dims, int put)
 {
@@ -208,7 +211,7 @@ static heed_kv_append_args append_args(const fuzz_cache *c, const piece *k, cons
     return args;
 }
 
-/* A row as it should be in the cache. */
+/* Writes a row as the cache should store it. */
 static void store_row(const fuzz_cache *c, int side, const void *rows, int64_t from,
                       unsigned char *to)
 {
@@ -225,7 +228,7 @@ static void store_row(const fuzz_cache *c, int side, const void *rows, int64_t f
         heed_encode(type, x, dims, to, 1, 0);
 }
 
-/* What appending should leave, into the image; then the cache has to be the image. */
+/* Updates the image to what appending should leave in the cache, then compares the two. */
 static void judge_append(fuzz_cache *c, int side, const void *rows)
 {
     const int64_t dims = side ? c->v_dim : c->qk_dim;
@@ -294,7 +297,7 @@ end:
     guard_unmap(&lse.buffer);
 }
 
-/* The next tokens of every sequence. Returns whether there were any left. */
+/* Chooses how many tokens of every sequence come next. Returns whether any were left. */
 static int draw_piece(fuzz_cache *c, fuzz_bytes *bytes)
 {
     const uint32_t size = c->most > 180 ? 300 : 1 + fuzz_below(bytes, 20), gaps = fuzz_byte(bytes);

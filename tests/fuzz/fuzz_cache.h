@@ -1,4 +1,4 @@
-/* Sequences that grow in a cache, made of bytes. See fuzz_cache.c. */
+/* Sequences that grow in a cache, chosen by the input bytes. See fuzz_cache.c. */
 #ifndef FUZZ_CACHE_H
 #define FUZZ_CACHE_H
 
@@ -10,7 +10,7 @@
 
 enum {
     FUZZ_CACHE_BATCH = 3,
-    FUZZ_CACHE_TOKENS = 1500, /* more than any sequence has */
+    FUZZ_CACHE_TOKENS = 1500, /* every sequence has fewer */
     FUZZ_CACHE_HEADS = 12,
     FUZZ_CACHE_PAIRS = 80
 };
@@ -33,14 +33,14 @@ typedef struct fuzz_cache {
     void *out, *lse, *whole_out, *whole_lse;
     guard_buffer buffer[2]; /* the caches */
     heed_view cache[2];
-    unsigned char *image[2]; /* what they should hold */
-    /* the piece that is under way */
+    unsigned char *image[2]; /* what the caches should hold */
+    /* the current piece */
     int packed;
     int64_t len, packed_rows;
     int32_t now[FUZZ_CACHE_BATCH], starts[FUZZ_CACHE_BATCH];
 } fuzz_cache;
 
-/** Elements from a view to a row of the piece. */
+/** The offset of a row of the piece in a view, in elements. */
 static inline int64_t fuzz_cache_piece_row(const fuzz_cache *c, const heed_view *view, int64_t b,
                                            int64_t h, int64_t i)
 {
@@ -48,7 +48,7 @@ static inline int64_t fuzz_cache_piece_row(const fuzz_cache *c, const heed_view 
            (c->packed ? c->starts[b] + i : i) * view->stride[2];
 }
 
-/** Elements from the cache's view to key j of sequence b. */
+/** The offset of key j of sequence b in the cache's view, in elements. */
 static inline int64_t fuzz_cache_key(const fuzz_cache *c, int side, int64_t b, int64_t h, int64_t j)
 {
     const heed_view *view = &c->cache[side];
@@ -59,13 +59,13 @@ static inline int64_t fuzz_cache_key(const fuzz_cache *c, int side, int64_t b, i
     return b * view->stride[0] + h * view->stride[1] + j * view->stride[2];
 }
 
-/** Bytes of a row of the cache, whose elements of codes share them. */
+/** The bytes of a row of the cache; codes may share a byte. */
 static inline size_t fuzz_cache_row_bytes(const fuzz_cache *c, int side)
 {
     return (size_t)heed_offset_bytes(c->cache_type[side], side ? c->v_dim : c->qk_dim);
 }
 
-/** The description of the attention, but for how its tensors lie. */
+/** The description of the attention, without what depends on the layout of its tensors. */
 static inline heed_attn_desc fuzz_cache_attention(const fuzz_cache *c)
 {
     return (heed_attn_desc){
@@ -88,16 +88,17 @@ static inline heed_attn_desc fuzz_cache_attention(const fuzz_cache *c)
     };
 }
 
-/** Turns bytes into sequences. Returns 0, or -1 without memory; fuzz_cache_destroy either way. */
+/** Turns bytes into sequences. Returns 0, or -1 when memory runs out; call fuzz_cache_destroy in
+ * either case. */
 int fuzz_cache_build(fuzz_cache *c, fuzz_bytes *bytes);
 void fuzz_cache_destroy(fuzz_cache *c);
 
-/** fuzz_cache_whole.c: turns whole sequences by heed_rotary; */
+/** Rotates whole sequences with heed_rotary. This and the next two are in fuzz_cache_whole.c. */
 void fuzz_cache_turn(const fuzz_cache *c, void *from, void *to, uint32_t type, uint32_t heads);
-/** holds that against float64; */
+/** Compares the rotation of whole sequences with float64. */
 void fuzz_cache_judge_rotary(const fuzz_cache *c, const void *from, const void *to, uint32_t type,
                              uint32_t heads);
-/** attends to all tokens at once, and holds the attention in pieces against it. */
+/** Attends to all tokens at once, and compares the attention in pieces with that. */
 void fuzz_cache_at_once(fuzz_cache *c, heed_context *context);
 
 #endif

@@ -1,4 +1,4 @@
-/* From bytes to sequences that grow in a cache. See fuzz_cache.c. */
+/* Turns input bytes into sequences that grow in a cache. See fuzz_cache.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,8 @@
 
 /* ---- the sequences --------------------------------------------------------------------------- */
 
-/* Sometimes a cache of codes, without scales where they may have some, whose rows are whole blocks. */
+/* Sometimes chooses a cache of codes, whose rows are then whole blocks. Types that may have scales
+ * get none. */
 static void choose_codes(fuzz_cache *c, fuzz_bytes *bytes)
 {
     for (int side = 0; side < 2; side++)
@@ -75,7 +76,7 @@ static void choose(fuzz_cache *c, fuzz_bytes *bytes)
         c->tokens[b] = (int32_t)fuzz_length(bytes, 30, 180);
         c->most = c->tokens[b] > c->most ? c->tokens[b] : c->most;
     }
-    if (fuzz_rarely(bytes, 100)) { /* several chunks of keys, and windows that reach over them */
+    if (fuzz_rarely(bytes, 100)) { /* several chunks of keys, with windows that span them */
         c->batch = c->kv_heads = 1;
         c->most = c->tokens[0] = (int32_t)fuzz_below(bytes, FUZZ_CACHE_TOKENS);
         c->window = fuzz_below(bytes, FUZZ_CACHE_TOKENS);
@@ -84,7 +85,7 @@ static void choose(fuzz_cache *c, fuzz_bytes *bytes)
     c->capacity = c->most + fuzz_below(bytes, 20);
     c->spread = fuzz_byte(bytes) & 1 ? (double)(1 << fuzz_below(bytes, 6)) : 1;
     c->period = 1 << (4 + fuzz_below(bytes, 5));
-    if (fuzz_rarely(bytes, 3)) { /* weights go by 2^2 to 2^12, sometimes by far more */
+    if (fuzz_rarely(bytes, 3)) { /* weights vary by 2^2 to 2^12, sometimes by far more */
         c->rise = (2 + fuzz_below(bytes, 11)) * sqrt((double)c->qk_dim) / 8 * 0.6931471805599453;
         c->rise *= fuzz_rarely(bytes, 8) ? 50 : 1;
     }
@@ -96,7 +97,7 @@ static void choose(fuzz_cache *c, fuzz_bytes *bytes)
         c->freq[i] = (float)kit_next(&c->random) / 0x1p64F;
 }
 
-/* Dense [batch, head, token, dim], finite: 1 q, 2 k, 3 v. */
+/* Random finite rows, dense [batch, head, token, dim]. which: 1 for q, 2 for k, 3 for v. */
 static void *make_rows(fuzz_cache *c, uint32_t type, int64_t heads, int64_t dim, int which)
 {
     const int64_t n = c->batch * heads * c->most * dim;
@@ -107,7 +108,7 @@ static void *make_rows(fuzz_cache *c, uint32_t type, int64_t heads, int64_t dim,
         double x = kit_normal(bits);
         if (which == 1)
             x *= c->spread;
-        /* A level that rises and falls with the key, for every other row. */
+        /* Element 0 of keys is a level that rises and falls; every other row of q reacts to it. */
         if (c->rise > 0 && which == 1 && d == 0)
             x = i / dim % 2 ? 8 : 0;
         if (c->rise > 0 && which == 2 && d == 0)
@@ -117,7 +118,7 @@ static void *make_rows(fuzz_cache *c, uint32_t type, int64_t heads, int64_t dim,
     return data;
 }
 
-/* What is to be turned: as long as it is not, the same. */
+/* A copy of rows, for their rotated form; it is what is used if nothing is rotated. */
 static void *copy_rows(const fuzz_cache *c, const void *rows, uint32_t type, int64_t heads)
 {
     const size_t n = (size_t)(c->batch * heads * c->most * c->qk_dim) * kit_bytes_of(type);
@@ -130,7 +131,7 @@ static int map_cache(fuzz_cache *c, fuzz_bytes *bytes, int side)
     const int64_t dim[4] = {c->page_len ? c->n_pages : c->batch, c->kv_heads,
                             c->page_len ? c->page_len : c->capacity, side ? c->v_dim : c->qk_dim};
     const int codes =
-        heed_is_code(c->cache_type[side]); /* then their rows are what strides count */
+        heed_is_code(c->cache_type[side]); /* the strides of codes count whole rows */
     const size_t size = codes ? fuzz_cache_row_bytes(c, side) : kit_bytes_of(c->cache_type[side]);
     int64_t *stride = c->cache[side].stride;
     int64_t first, n = kit_draw_strides(fuzz_word(bytes), codes ? 3 : 4, dim, 0, stride, &first);
@@ -147,7 +148,7 @@ static int map_cache(fuzz_cache *c, fuzz_bytes *bytes, int side)
     return 0;
 }
 
-/* Every sequence has pages of its own, in any order; others are named by nothing sensible. */
+/* Gives every sequence pages of its own, in any order; unused entries of the table name no page. */
 static int make_table(fuzz_cache *c, fuzz_bytes *bytes)
 {
     const int64_t pages = (c->capacity + c->page_len - 1) / c->page_len;

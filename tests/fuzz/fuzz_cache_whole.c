@@ -1,5 +1,5 @@
-/* What fuzz_cache.c holds its pieces against: whole sequences, turned and attended to at once; and what
- * holds their rotation, float64. See fuzz_cache.h. */
+/* What fuzz_cache.c compares its pieces with: whole sequences, rotated and attended to at once.
+ * Their rotation is compared with float64. See fuzz_cache.h. */
 #include "fuzz.h"
 #include "fuzz_cache.h"
 
@@ -33,7 +33,8 @@ void fuzz_cache_turn(const fuzz_cache *c, void *from, void *to, uint32_t type, u
         fuzz_finding("heed_rotary", heed_last_error());
 }
 
-/* One element of a row at `position`, in float64, and what its roundings may amount to. */
+/* One element of a rotated row at `position`, in float64, and a bound for the roundings of the
+ * library's. */
 static double turned(const fuzz_cache *c, uint32_t type, const void *row, int64_t d,
                      int64_t position, double *bound)
 {
@@ -74,13 +75,13 @@ void fuzz_cache_judge_rotary(const fuzz_cache *c, const void *from, const void *
 
 /* ---- all at once ----------------------------------------------------------------------------- */
 
-/* Keys or values as they lie in the cache, dense. */
+/* Copies keys or values out of the cache, as it stores them, into a dense tensor. */
 static void *gather(const fuzz_cache *c, int side)
 {
     const uint32_t type = c->cache_type[side];
     const int64_t dims = side ? c->v_dim : c->qk_dim, stride = c->cache[side].stride[3];
     const size_t row = fuzz_cache_row_bytes(c, side), n = row * (size_t)(c->batch * c->most);
-    const size_t size = stride == 1 ? row : kit_bytes_of(type); /* of what lies together */
+    const size_t size = stride == 1 ? row : kit_bytes_of(type); /* contiguous bytes */
     char *all = malloc(n * c->kv_heads + 1);
     if (all)
         memset(all, 0xff, n * c->kv_heads); /* NaN behind each sequence */

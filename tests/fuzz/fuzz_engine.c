@@ -1,9 +1,9 @@
-/* The loaders and the tokenizer of the engines, on files made of bytes: whatever they hold, a model
- * is refused with a sentence or computes something, and nothing outside the files is read.
+/* The loaders and the tokenizer of the engines, on files made of the input bytes: whatever they
+ * hold, a model is refused with a message or computes something, and nothing outside the files is
+ * read.
  *
- * The first byte chooses: a file of weights as it is, or its header, or a config, a vocabulary or a
- * text; or a small valid model, of which a few bytes are changed.
- */
+ * The first byte chooses what the rest is: a file of weights, the header of one, a config, a
+ * vocabulary with a text, a text, or changes to a few bytes of a small valid model. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static const char vocabulary[] =
 
 typedef struct shape {
     const char *name;
-    int rows, cols; /* cols of 0: a vector */
+    int rows, cols; /* cols is 0 for a vector */
 } shape;
 
 static const shape encoder_shapes[] = {
@@ -83,7 +83,7 @@ static const shape decoder_shapes[] = {
     {"model.layers.0.mlp.down_proj.weight", WIDTH, INNER},
 };
 
-/* Writes a file of weights in bf16 to out (ROOM bytes) and returns its size. */
+/* Writes a file of weights in bf16 to out, which holds ROOM bytes, and returns its size. */
 static size_t make_weights(const shape *shapes, size_t n, unsigned char *out)
 {
     char *text = (char *)out + 8;
@@ -102,14 +102,14 @@ static size_t make_weights(const shape *shapes, size_t n, unsigned char *out)
     for (size_t i = 0; i < 8; i++)
         out[i] = (unsigned char)(used >> 8 * i);
     require(8 + used + at <= ROOM, "a model needs more room");
-    for (size_t i = 0; i < at; i++) /* about 0.5 to 1 of either sign */
+    for (size_t i = 0; i < at; i++) /* numbers of about 0.5 to 1, of either sign */
         text[used + i] = (char)(i % 2 ? (i % 4 == 1 ? 0x3f : 0xbf) : (i * 37) & 127);
     return 8 + used + at;
 }
 
 /* ---- what is done with files ----------------------------------------------------------------- */
 
-static volatile unsigned sink; /* reads that must not be optimised away */
+static volatile unsigned sink; /* keeps the reads from being optimised away */
 
 static void read_everything(file f)
 {
@@ -159,7 +159,7 @@ static void tokenize(file words, const char *text, size_t bytes)
     tokenizer_free(t);
 }
 
-/* Whether it was a model. */
+/* Loads a model and encodes a text with it. Returns whether the files were a model. */
 static int encode(const model_files *files, const char *text, size_t bytes)
 {
     model m;
@@ -218,7 +218,7 @@ static int decode(file config, file weights, const uint8_t *text, size_t bytes)
 
 /* ---- from bytes ------------------------------------------------------------------------------ */
 
-/* A copy of its own, so that the sanitizer sees its ends. */
+/* Copies the bytes to memory of their own, so that the sanitizer knows where they end. */
 static file copy_of(const void *bytes, size_t size)
 {
     unsigned char *copy = malloc(size ? size : 1);
@@ -232,8 +232,8 @@ static void free_copy(file f)
     free((void *)(uintptr_t)f.bytes);
 }
 
-/* A valid model with up to three bytes changed: how many, for each its place (two bytes) and value;
- * what follows is text. */
+/* A valid model with up to three bytes changed. The data are the number of changes, for each a
+ * place (two bytes) and a value, and then a text. */
 static int change_model(int decoder, const uint8_t *data, size_t size)
 {
     static unsigned char weights[2][ROOM];
@@ -267,7 +267,7 @@ static int change_model(int decoder, const uint8_t *data, size_t size)
     return is_model;
 }
 
-/* The weights' file with `size` bytes as its header, and some data. */
+/* A file of weights with `size` bytes of data as its header, followed by some numbers. */
 static void change_header(const uint8_t *data, size_t size)
 {
     unsigned char *whole = calloc(1, 8 + size + 16);
@@ -284,7 +284,7 @@ static void change_header(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int tried;
-    if (!tried++) /* the models that are changed below are models */
+    if (!tried++) /* the models that are changed below are valid before */
         require(change_model(0, (const uint8_t *)"", 0) &&
                     change_model(1, (const uint8_t *)"\0\5\6", 3),
                 "the unchanged models are refused");

@@ -1,5 +1,6 @@
-/* A host that has set its floating-point environment as it likes: another rounding, and on x86
- * flush-to-zero. It may not change a bit of a result, and is to be found as it was. */
+/* A host with a floating-point environment of its own: another rounding mode, and on x86
+ * flush-to-zero. It must not change a single bit of a result, and a call has to leave it as it
+ * was. */
 #ifndef FUZZ_HOST_H
 #define FUZZ_HOST_H
 
@@ -21,7 +22,7 @@ static inline unsigned fuzz_mxcsr(fuzz_bytes *bytes)
 
 static inline fuzz_host fuzz_host_read(void)
 {
-    return _mm_getcsr() & ~0x3fu; /* without the flags of what has happened */
+    return _mm_getcsr() & ~0x3fu; /* without the exception flags */
 }
 
 static inline fuzz_host fuzz_host_enter(fuzz_bytes *bytes)

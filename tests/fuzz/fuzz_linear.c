@@ -1,13 +1,13 @@
-/* The structured fuzz target of linear layers: problems of the conformance kit, drawn from the bytes.
+/* The fuzz target of linear layers: the input bytes choose a problem of the conformance kit.
  *
- * Valid    the layer is made, its weights go, and a run succeeds in one of the ways that there are,
- *          in whatever floating-point environment the host has: only elements of y are written, and
- *          they are the oracle's. Some of its rows, elsewhere, run in another way and have the same
- *          bits; so do they on the other vector width.
- * Spoilt   one mistake of the kit's table is made: the call is refused with the mistake's status and
- *          a sentence that names the argument, and y is not touched.
+ * Valid    the layer is made, its weights are freed, and it runs in one of the possible ways, in
+ *          whatever floating-point environment the host has: only elements of y are written, and
+ *          they are those of the oracle. Some of its rows, at another place and run in another way,
+ *          have the same bits; so do they with the other vector width.
+ * Spoilt   one mistake of the kit's table is made: the call is refused with the mistake's status
+ *          and a message that names the argument, and y is not touched.
  *
- * A finding ends the process by abort().
+ * A finding ends the process with abort().
  */
 #include "fuzz.h"
 
@@ -16,11 +16,12 @@
 #include "linear_errors.h"
 #include "linear_run.h"
 
-enum { MOST_PRODUCTS = 1 << 21 }; /* for the oracle's sake */
+enum { MOST_PRODUCTS = 1 << 21 }; /* the oracle is slow */
 
 /* ---- a layer --------------------------------------------------------------------------------- */
 
-/* Kernels go by blocks of 256 inputs, chunks of 4096, tiles of 128 rows and 768 columns (AVX2: 384). */
+/* Lengths around those of the kernels: blocks of 256 inputs, chunks of 4096, tiles of 128 rows and
+ * of 768 columns (384 with AVX2). */
 static void draw_shape(kit_linear_spec *s, fuzz_bytes *bytes)
 {
     const uint32_t rare = fuzz_below(bytes, 64);
@@ -82,8 +83,8 @@ void fuzz_describe(FILE *out)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* Sometimes the description of an older caller, as far as what that lacks is zero, or of a newer
- * one. */
+/* Sometimes the description is that of an older caller, if the members that it lacks are zero, or
+ * that of a newer one. */
 static heed_status make(heed_context *context, const kit_linear *p, uint32_t age,
                         heed_linear **linear)
 {
@@ -95,7 +96,7 @@ static heed_status make(heed_context *context, const kit_linear *p, uint32_t age
     if (age == 6)
         while (*size > sizeof *size && !((const char *)&room.desc)[*size - 1])
             --*size;
-    *size = (*size + sizeof *size - 1) / sizeof *size * sizeof *size; /* words, as any struct has */
+    *size = (*size + sizeof *size - 1) / sizeof *size * sizeof *size; /* whole words, as structs */
     if (age == 7)
         *size = sizeof room;
     const heed_const_view weight = heed_as_const(p->tensor[KIT_LINEAR_W].view);
@@ -148,7 +149,7 @@ static void check(kit_linear *p, kit_outcome *outcome)
                          p->want[r * p->spec.out_dim + c], p->bound[r * p->spec.out_dim + c]);
 }
 
-/* Some rows, elsewhere: the same bits. */
+/* Some of the rows, at another place, have the same bits. */
 static void some_rows(const heed_linear *linear, const kit_linear *p, fuzz_bytes *bytes,
                       const char *what, kit_outcome *outcome)
 {
@@ -159,7 +160,7 @@ static void some_rows(const heed_linear *linear, const kit_linear *p, fuzz_bytes
     s.places += 1 + fuzz_byte(bytes);
     if (s.residual)
         s.residual = fuzz_byte(bytes) & 1 ? KIT_LINEAR_RESIDUAL : KIT_LINEAR_IN_PLACE;
-    if (s.memory == KIT_LINEAR_BROADCAST) /* of rows that are all one there is no second */
+    if (s.memory == KIT_LINEAR_BROADCAST) /* one row shared by all cannot be moved */
         s.residual = p->spec.residual;
     if (kit_linear_build(&part, &s, fuzz_byte(bytes) & 1) == 0) {
         run_made(linear, &part, bytes, what);

@@ -1,10 +1,10 @@
-/* Runs a fuzz target without a fuzzer: on random bytes from a seed, or on the files that are named,
- * to replay a finding.
+/* Runs a fuzz target without a fuzzer: on random bytes from a seed, or on the named files, to
+ * repeat a finding.
  *
- * Usage: fuzz_NAME [--runs N] [--seed S]   run S + i is the same whatever N is
+ * Usage: fuzz_NAME [--runs N] [--seed S]   runs seeds S, S + 1, ..., S + N - 1
  *        fuzz_NAME FILE...
  *
- * On a finding the run's seed is the last thing said before the process dies.
+ * On a finding the seed of the run is the last thing that is printed before the process dies.
  */
 #define _DEFAULT_SOURCE
 #include <signal.h>
@@ -20,9 +20,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { MOST_BYTES = 256 };
 
 static const char *program;
-static unsigned long long current; /* the seed of the run that is under way */
+static unsigned long long current; /* the seed of the current run */
 
-/* What would have been done without us: a sanitizer's report, or the default. */
+/* The signal handlers that this program replaces: a sanitizer's, which reports, or the default. */
 static struct sigaction other[NSIG];
 
 static void say_seed(int signal_number)

@@ -1,12 +1,13 @@
-/* The structured fuzz target of attention layers.
+/* The fuzz target of attention layers.
  *
- * Valid    a layer of the conformance kit, drawn from the bytes, succeeds in whatever floating-point
- *          environment the host has, and is what float64 says. The same rows in other layouts (y in
- *          place of the residual or of x too), run in another way, have the same bits.
- * Spoilt   one mistake of the kit's table is made: the call is refused with the mistake's status and
- *          a sentence that names the argument; a write to an output or a cache is a crash.
+ * Valid    the input bytes choose a layer of the conformance kit. It succeeds in whatever
+ *          floating-point environment the host has, with the results of float64. The same rows in
+ *          other layouts (with y in the memory of the residual or of x, too), run in another way,
+ *          have the same bits.
+ * Spoilt   one mistake of the kit's table is made: the call is refused with the mistake's status
+ *          and a message that names the argument; a write to an output or a cache would crash.
  *
- * A finding ends the process by abort().
+ * A finding ends the process with abort().
  */
 #include "fuzz.h"
 #include "fuzz_view.h"
@@ -74,13 +75,13 @@ static void choose_shape(layer_spec *s, fuzz_bytes *bytes)
     s->residual = s->out && fuzz_byte(bytes) & 1;
 }
 
-/* What the parts of a layer have to agree on. */
+/* Makes the parts of a layer agree. */
 static void make_consistent(layer_spec *s)
 {
     const uint32_t inner = s->d_kv ? s->d_kv : s->d_model;
     switch (s->projections) {
     case LAYER_NONE:
-    case LAYER_ONLY_Q: /* the input is k and v */
+    case LAYER_ONLY_Q: /* the input itself is k and v */
         s->v_dim = s->qk_dim;
         if (s->projections == LAYER_NONE && !s->d_kv)
             s->q_heads = s->kv_heads;
@@ -161,7 +162,7 @@ static heed_status run(const heed_mha *mha, heed_mha_args args, fuzz_bytes *byte
     const uint32_t n = 1 + fuzz_below(bytes, 5);
     heed_executor executor = {
         .struct_size = sizeof executor, .n_threads = n, .parallel_for = kit_backwards};
-    static guard_buffer memory; /* kept: fresh pages for every run cost more than the run */
+    static guard_buffer memory; /* kept, since fresh pages would cost more than the run itself */
     args.executor = way == KIT_BY_EXECUTOR ? &executor : NULL;
     if (!memory.map && guard_map(&memory, MOST_WORKSPACE, GUARD_HIGH, 0, garbage) != 0)
         fuzz_finding("memory", "there is none");
@@ -190,17 +191,18 @@ static void run_in_host(const layer *l, const heed_mha_args *args, fuzz_bytes *b
 
 /* ---- the same rows in other places ----------------------------------------------------------- */
 
-/* Rows [batch, row, column] of the caller: which strides are whose, and what there is. */
+/* Rows [batch, row, column] of the caller: their view, and which of its strides belongs to which
+ * axis. */
 typedef struct rows {
     heed_const_view view;
-    char *to;        /* the same, to write; NULL: what the layer's case holds */
-    int row, column; /* axes; the batch is axis 0 */
+    char *to;        /* the same memory, writable; NULL: it belongs to the layer's case */
+    int row, column; /* their axes; the batch is axis 0 */
     uint32_t bytes;
     int64_t columns;
     const int32_t *lens, *starts;
 } rows;
 
-/* Bytes from the view's data. */
+/* The offset of an element from the view's data, in bytes. */
 static int64_t place(const rows *r, int64_t b, int64_t i, int64_t c)
 {
     return ((r->starts ? 0 : b * r->view.stride[0]) +
@@ -256,7 +258,7 @@ static int same_rows(const layer *l, const rows *x, const rows *y)
     return 1;
 }
 
-/* Memory of another layout for such rows. Returns 0, or -1 when there is none. */
+/* Makes memory of another layout for such rows. Returns 0, or -1 when memory runs out. */
 static int elsewhere(const layer *l, fuzz_bytes *bytes, const rows *like, guard_buffer *buffer,
                      rows *out)
 {
@@ -281,7 +283,7 @@ static int elsewhere(const layer *l, fuzz_bytes *bytes, const rows *like, guard_
     return 0;
 }
 
-/* Whether all bytes but the rows' elements are what they were. */
+/* Whether all bytes other than the elements of the rows are unchanged. */
 static int only_rows_written(const layer *l, const rows *r, const guard_buffer *buffer)
 {
     int clean = guard_slack_is(buffer, KIT_CANARY);
@@ -299,15 +301,15 @@ static int only_rows_written(const layer *l, const rows *r, const guard_buffer *
     return clean;
 }
 
-/* Where strides of what attention reads or writes as it is count, only the option makes the bits
- * the same. */
+/* Whether other strides must give the same bits. Where attention reads or writes the caller's
+ * memory directly, its strides may matter, unless the option asks for the same bits. */
 static int bits_are_the_same(const layer_spec *s)
 {
     return (s->projections != LAYER_NONE && s->projections != LAYER_ONLY_Q && s->out) ||
            (s->features & HEED_HAS_REPRODUCIBLE_CHUNKS);
 }
 
-/* After a run with its rows at is[] in buffer[] and those of the first run at was[]. */
+/* Compares the rows of a second run, at is[] in buffer[], with those of the first, at was[]. */
 static void compare_elsewhere(const layer *l, const rows was[5], const rows is[5],
                               const guard_buffer buffer[5], const unsigned char *weights,
                               unsigned char *const cache[2])
@@ -350,7 +352,7 @@ static void again_elsewhere(layer *l, fuzz_bytes *bytes)
         fuzz_view_point(view[n], is[n].to);
         memcpy(view[n].stride, is[n].view.stride, sizeof is[n].view.stride);
     }
-    if (ready && s->out && fuzz_rarely(bytes, 3)) { /* y in place */
+    if (ready && s->out && fuzz_rarely(bytes, 3)) { /* y replaces an input */
         if (s->residual && fuzz_byte(bytes) & 1)
             args.residual = heed_as_const(args.y), copy_rows(l, &was[2], &is[3]);
         else if (s->x_type == s->y_type && s->d_model == (uint32_t)s->out)

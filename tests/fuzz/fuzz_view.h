@@ -1,11 +1,12 @@
-/* A view of either kind where it stands in args, to be changed without regard to its kind. */
+/* A pointer to a view inside args, const or not, so that both kinds can be changed by the same
+ * code. */
 #ifndef FUZZ_VIEW_H
 #define FUZZ_VIEW_H
 
 #include <heed/tensor.h>
 
 typedef struct fuzz_view {
-    const void **in; /* one of the two: where its data stands */
+    const void **in; /* one of the two points to the view's data pointer */
     void **out;
     int64_t *stride;
 } fuzz_view;

@@ -1,5 +1,5 @@
-"""The golden vectors, the files of golden.tar, are those that golden.json describes: every one is
-there, none is too many, and each has the SHA-256 that it was written with.
+"""The files of golden.tar are the golden vectors that golden.json describes: none is missing, none
+is extra, and each has the SHA-256 that is listed.
 
 Usage: files.py FOLDER
 """

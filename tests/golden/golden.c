@@ -1,12 +1,15 @@
-/* The golden vectors against the library and against the oracle: results of PyTorch in float64.
+/* The golden vectors, which are results of PyTorch in float64, compared with the library and with
+ * the oracle.
  *
- *     golden FOLDER BACKEND [complete]   the library with that backend; complete: it may refuse
- * nothing golden FOLDER oracle               the float64 oracle of the conformance kit
+ *     golden FOLDER BACKEND            the library with that backend, which may refuse cases
+ *     golden FOLDER BACKEND complete   the same, but the backend may refuse nothing
+ *     golden FOLDER oracle             the float64 oracle of the conformance kit
  *
- * Every case runs with out in f32 and in the type of q; bf16 ones also with exact products, f32 and
- * f16 ones also with split products. Tolerances are the kit's, derived per row from the rounding of
- * its own numbers; to them comes the rounding of the expected value to f32, once.
- * Exits with 77 (skipped) when the backend refuses every case, as one that cannot run here does.
+ * Every case runs with out in f32 and in the type of q; those of bf16 also with exact products,
+ * those of f32 and f16 also with split products. Tolerances are those of the kit, derived for each
+ * row from the rounding of its own numbers, with one rounding more: that of the expected value to
+ * f32. The exit status is 77 (skipped) when the backend refuses every case, as one that cannot run
+ * on this machine does.
  */
 #include <float.h>
 #include <heed/backend.h>
@@ -25,7 +28,7 @@ typedef struct tally {
     int64_t compared;
 } tally;
 
-/* What one run gave, dense, as numbers; NULL: not asked for. */
+/* The results of one run as dense doubles; NULL where one was not requested. */
 typedef struct result {
     double *value[VECTOR_RESULTS];
 } result;
@@ -56,8 +59,8 @@ static void compare(checker *c, int which, int64_t index, double oracle, double 
         bound += 0x1p-24 * (isfinite(want) ? fabs(want) : 0) + 0x1p-150;
         close = kit_close(which == VECTOR_OUT ? &c->out_how : &c->f32_how, got, want, bound);
     } else {
-        /* Both are float64: what is left is the rounding of the file to f32, and float64's own,
-         * 2^-29 of the bound that holds for f32. */
+        /* Both are float64: what is left is the rounding of the file to f32, and that of float64,
+         * which is 2^-29 of the bound for f32. */
         got = oracle;
         bound = 0x1p-29 * bound + 0x1p-24 * fabs(want) + 0x1p-150;
         close = got == want || fabs(got - want) <= bound;
@@ -87,7 +90,7 @@ static void check_row(void *user, const reference_problem *p, const reference_ro
     }
 }
 
-/* Compares everything that the vector expects with got, or with the oracle where that is NULL. */
+/* Compares every expected result of the vector with got, or with the oracle if got is NULL. */
 static void check(const vector *v, const result *got, uint32_t accuracy, uint32_t out_type,
                   const char *how_named, tally *t)
 {
@@ -97,7 +100,7 @@ static void check(const vector *v, const result *got, uint32_t accuracy, uint32_
     int exponent;
     c.out_how = kit_tolerance_of(accuracy, out_type);
     c.f32_how = kit_tolerance_of(accuracy, HEED_F32);
-    /* Scaling by a power of two rounds nothing: then bf16 products are exact in f32. */
+    /* Scaling by a power of two does not round, and products of bf16 are exact in f32. */
     if (accuracy == HEED_ACCURACY_BF16 && frexp(fabs(v->reference.scale), &exponent) == 0.5)
         c.out_how.product = c.out_how.product_scatter =
             kit_tolerance_of(HEED_ACCURACY_EXACT, out_type).product;
@@ -128,7 +131,7 @@ static void *widen(void *data, uint32_t type, int64_t count)
     return to;
 }
 
-/* Memory for one output, filled with NaN: what is not written will show. */
+/* Memory for one output, filled with NaN, so that elements which are not written show. */
 static void *output(int wanted, int64_t count, heed_view *view, int64_t heads, int64_t rows,
                     int64_t dims)
 {
@@ -140,7 +143,7 @@ static void *output(int wanted, int64_t count, heed_view *view, int64_t heads, i
     return data;
 }
 
-/* Runs the vector with the scores of one stage (or none) and checks it. */
+/* Runs the vector, with the scores of one stage or without scores, and checks the results. */
 static void run(heed_context *context, const vector *v, uint32_t accuracy, uint32_t out_type,
                 uint32_t stage, const char *how_named, int complete, tally *t)
 {

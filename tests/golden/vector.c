@@ -1,4 +1,4 @@
-/* Golden vectors: from golden.json and the .npy files in golden.tar to descriptions. */
+/* Loads golden vectors from golden.json and the .npy files in golden.tar. */
 #define _GNU_SOURCE
 #include "vector.h"
 
@@ -30,8 +30,9 @@ cJSON *vector_json(const char *path)
     return json;
 }
 
-/* A file of golden.tar, to be closed; NULL: it is not there. Before each file stands a block of 512
- * bytes with its name, its size from byte 124 on in octal, and whole blocks hold what is in it. */
+/* Opens a file of golden.tar, which the caller has to close; NULL if it is missing. In the archive
+ * each file has a block of 512 bytes, which begins with its name and holds its size in octal from
+ * byte 124 on; its contents follow, in whole blocks. */
 static FILE *open_member(const char *folder, const char *name)
 {
     char path[1024], block[512];
@@ -41,7 +42,7 @@ static FILE *open_member(const char *folder, const char *name)
     while (archive && !member && fread(block, 1, sizeof block, archive) == sizeof block && *block) {
         const long bytes = strtol(block + 124, NULL, 8);
         if (strncmp(block, name, 100) == 0) {
-            member = fmemopen(NULL, (size_t)bytes + 1, "w+"); /* it adds a zero */
+            member = fmemopen(NULL, (size_t)bytes + 1, "w+"); /* it writes a zero at the end */
             for (long left = bytes; member && left > 0; left -= (long)sizeof block)
                 if (fread(block, 1, sizeof block, archive) != sizeof block ||
                     !fwrite(block, left < 512 ? (size_t)left : sizeof block, 1, member))
@@ -79,7 +80,8 @@ static int64_t integer(const cJSON *set, const char *name, int64_t otherwise)
     return cJSON_IsNumber(item) ? (int64_t)item->valuedouble : otherwise;
 }
 
-/* options.q_offset or options.kv_len: one integer per sequence. Returns whether it is there. */
+/* Reads options.q_offset or options.kv_len, one integer per sequence. Returns whether it is
+ * there. */
 static int per_sequence(const cJSON *options, const char *name, int32_t to[VECTOR_BATCH])
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(options, name), *item;
@@ -94,7 +96,8 @@ static int per_sequence(const cJSON *options, const char *name, int32_t to[VECTO
     return 1;
 }
 
-/* The view of an array of at most four dimensions, broadcast from the right. */
+/* The view of an array of at most four dimensions, whose axes are aligned from the right and
+ * repeated where the array has one or none. */
 static heed_const_view view_of(const heed_npy *array)
 {
     heed_const_view view = {array->data, {0, 0, 0, 0}};
@@ -171,7 +174,7 @@ static void take_shape(const cJSON *shape, vector *v)
     v->desc.v_dim = (uint32_t)r->v_dim;
 }
 
-/* The views; MLA's v is columns [first, end) of k's memory. */
+/* Takes the views of q, k and v. The v of MLA may be columns [first, end) of k's memory. */
 static void take_views(const cJSON *inputs, vector *v, uint32_t type)
 {
     const cJSON *columns =
@@ -210,7 +213,8 @@ static void take_views(const cJSON *inputs, vector *v, uint32_t type)
     v->desc.features |= args->sink ? HEED_HAS_SINK : 0;
 }
 
-/* What the library and the oracle will read has the type and the size that the shape says. */
+/* Checks that every array has the type and the size that the shape of the problem asks for, since
+ * the library and the oracle will read it accordingly. */
 static int check_arrays(const vector *v, uint32_t type, int has_v)
 {
     static const int held_as[] = {

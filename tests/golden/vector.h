@@ -1,5 +1,5 @@
-/* A golden vector: a problem of golden_attention/golden.json in memory, described once for the
- * library and once for the oracle, and the results that others computed for it. */
+/* A golden vector: a problem of golden_attention/golden.json, described once for the library and
+ * once for the oracle, and the results that PyTorch computed for it. */
 #ifndef GOLDEN_VECTOR_H
 #define GOLDEN_VECTOR_H
 
@@ -32,20 +32,21 @@ enum {
 
 typedef struct vector {
     const char *name;
-    heed_npy input[VECTOR_INPUTS], expected[VECTOR_RESULTS]; /* data NULL: absent */
+    heed_npy input[VECTOR_INPUTS], expected[VECTOR_RESULTS]; /* data is NULL if absent */
     int32_t q_offsets[VECTOR_BATCH], kv_lens[VECTOR_BATCH];
     int64_t offset[VECTOR_BATCH];
     heed_attn_desc desc; /* without outputs, accuracy and out_type */
-    heed_attn_args args; /* points into the vector: it must not be moved */
+    heed_attn_args args; /* points into the vector, which must not be moved */
     reference_problem reference;
 } vector;
 
-/** Reads one element of "cases". Returns 0, or -1 after a line on stderr. Free it in either case.
- */
+/** Reads one element of "cases". Returns 0, or -1 after a line on stderr. Call vector_free in
+ * either case. */
 int vector_load(const char *folder, const cJSON *json, vector *v);
 void vector_free(vector *v);
 
-/** A parsed JSON file, to be given to cJSON_Delete; NULL after a line on stderr. */
+/** Parses a JSON file. The caller frees the result with cJSON_Delete; NULL after a line on
+ * stderr. */
 cJSON *vector_json(const char *path);
 
 #endif

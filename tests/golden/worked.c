@@ -3,10 +3,10 @@
  *     worked FILE BACKEND    the library with that backend, in f32
  *     worked FILE oracle     the float64 oracle of the conformance kit
  *
- * The projections are done here, in float64; what they give are integers that f32 holds exactly.
- * Then everything again as one layer: projections, attention and weights by heed_mha.
- * The published outputs are met to 1e-6 absolute (the bar that the project sets itself); where a
- * row's weights are 0 and 1 in f32, weights and outputs are those, exactly.
+ * The projections are computed here, in float64; their results are integers, which f32 holds
+ * exactly. Then everything is computed again as one layer, projections, attention and weights, with
+ * heed_mha. The published outputs have to be met to 1e-6 absolute; where the weights of a row are 0
+ * and 1 in f32, weights and outputs have to be exact.
  */
 #include <heed/heed.h>
 #include <math.h>
@@ -17,7 +17,7 @@
 #include "reference_f64.h"
 #include "vector.h"
 
-enum { MOST = 8, EXAMPLES = 3 }; /* rows and columns of any matrix */
+enum { MOST = 8, EXAMPLES = 3 }; /* MOST rows or columns of a matrix */
 
 typedef struct matrix {
     int rows, columns;
@@ -32,7 +32,7 @@ static int failures, compared;
 
 /* ---- matrices -------------------------------------------------------------------------------- */
 
-/* The matrix of that name; one without rows if it is absent or null. */
+/* The matrix of that name; it has no rows if it is absent or null. */
 static matrix matrix_of(const cJSON *example, const char *name)
 {
     matrix m = {0};
@@ -56,7 +56,7 @@ static matrix matrix_of(const cJSON *example, const char *name)
     return m;
 }
 
-/* x @ w, or x where there is no w. */
+/* x @ w, or x if w has no rows. */
 static matrix project(const matrix *x, const matrix *w)
 {
     matrix y = {.rows = x->rows, .columns = w->columns};
@@ -170,7 +170,8 @@ static heed_status linear_of(heed_context *context, const matrix *w, heed_linear
     return w->rows ? heed_linear_create(context, &desc, &view, NULL, out) : HEED_OK;
 }
 
-/* q and v tell how wide the heads are. Scores are not asked for: a->scores stay as they are. */
+/* The widths of the heads are taken from q and v. Scores are not requested, so a->scores is left
+ * alone. */
 static heed_status attend_as_layer(heed_context *context, const matrix *x, const matrix w[3],
                                    const matrix *q, const matrix *v, double scale, attended *a)
 {
@@ -255,7 +256,7 @@ static void check_rows(const cJSON *example, const char *name, const attended *a
                    one_hot ? 0x1p-149 : 1e-6);
         for (int c = 0; c < output.columns; c++)
             expect(name, "out", i, c, a->out[i][c], output.at[i][c], one_hot ? 0 : 1e-6);
-        /* At most 4 products, the sum, the scale and the subtraction: 8 roundings of f32. */
+        /* At most 4 products, their sum, the scale and the subtraction: 8 roundings of f32. */
         for (int j = 0; j < scores.columns; j++)
             expect(name, "scores", i, j, a->scores[i][j], scores.at[i][j], 8 * 0x1p-24 * largest);
         for (int j = 0; j < below.columns; j++)

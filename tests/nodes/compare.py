@@ -1,5 +1,5 @@
-"""Groups give the same bytes over threads, over each MPI, and from run to run: families.c writes a hash for
-each result, and here the lists are compared, for 1 to 8 ranks.
+"""Groups give the same bytes over threads, over each MPI and from run to run: families.c writes a
+hash of each result, and this script compares the lists of hashes, for 1 to 8 ranks.
 
 Usage: compare.py LAUNCHER FAMILIES_THREADS [MPIRUN FAMILIES_MPI]...
 """

@@ -1,17 +1,17 @@
-/* Tests over MPI: what heed/mpi.h asks of MPI is counted, and fails where a test wants it to, by
- * MPI's own profiling interface: a definition of MPI_x here stands before that of the library,
- * which PMPI_x calls. */
+/* For the tests over MPI: counts the calls of heed/mpi.h into MPI, and lets one fail where a test
+ * asks for it. It uses MPI's own profiling interface: an MPI_x that is defined here replaces that
+ * of the library, and the library's own is PMPI_x. */
 #ifndef NODES_COUNTED_H
 #define NODES_COUNTED_H
 
 #include <mpi.h>
 
-/** Since the start of the program. Requests are those of MPI_Isend and MPI_Irecv. */
+/** Counts since the start of the program. Requests are those of MPI_Isend and MPI_Irecv. */
 typedef struct counted {
     int duplicates, freed;                           /* communicators */
-    int handlers;                                    /* got and not freed */
+    int handlers;                                    /* obtained, not yet freed */
     int started, ended;                              /* requests */
-    int sends;                                       /* of the started */
+    int sends;                                       /* how many of them were sends */
     int fail_dup, fail_isend, fail_irecv, fail_test; /* 1: the next call fails */
 } counted;
 

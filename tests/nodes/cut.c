@@ -1,4 +1,5 @@
-/* See problem.h: views of a problem's memory, partitions of it, and the memory of one rank. */
+/* See problem.h: views of a problem's memory, partitions of a problem, and the memory of one
+ * rank. */
 #include "problem.h"
 
 #include <stdlib.h>
@@ -9,8 +10,8 @@ static int has(const problem *p, uint64_t feature)
     return (p->desc.features & feature) != 0;
 }
 
-/* Strides of [batch, heads, rows, dim], where packed rows follow each other whatever their
- * sequence. */
+/* Strides of [batch, heads, rows, dim]. Packed rows follow each other, whichever sequence they
+ * belong to. */
 static void strides(int64_t to[4], int64_t heads, int64_t rows, int64_t dim)
 {
     to[0] = heads * rows * dim;
@@ -25,7 +26,8 @@ int64_t problem_row(const problem *p, const memory *m, int64_t b, int64_t h, int
                                    : (b * p->s.q_heads + h) * m->q_len + i;
 }
 
-/* Rows of the key and value axis of a head. */
+/* How many keys the memory of one head holds: of a page, of all packed sequences, or of the longest
+ * one. */
 static int64_t key_rows(const problem *p, const memory *m)
 {
     return p->s.page_len ? p->s.page_len : has(p, HEED_HAS_PACKED) ? m->keys : m->kv_len;
@@ -36,7 +38,7 @@ static int64_t pages_of(const problem *p, const memory *m)
     return p->s.page_len ? (m->kv_len + p->s.page_len - 1) / p->s.page_len : 0;
 }
 
-/* Where key j of sequence b and head g lies, in keys. */
+/* The place of key j of sequence b and head g, counted in keys. */
 static int64_t key_at(const problem *p, const memory *m, int64_t b, int64_t g, int64_t j)
 {
     const int64_t n = key_rows(p, m), len = p->s.page_len;
@@ -98,20 +100,21 @@ heed_attn_args problem_args(const problem *p, const memory *m)
     return a;
 }
 
-/* The first of `len` in part p of n, at a multiple of unit. */
+/* Where part p of n begins among `len` keys or rows, rounded down to a multiple of unit. */
 static int32_t first_of(int64_t len, int64_t p, int64_t n, int kind, int64_t unit)
 {
     int64_t at = len * p / n;
     if (p == n)
         return (int32_t)len;
-    if (kind == CUT_UNEVEN) /* nothing, little, more */
+    if (kind == CUT_UNEVEN) /* the first part is empty, the later ones grow */
         at = p < 2 ? 0 : len * p * p / (n * n);
     if (kind == CUT_ONE)
         at = 0;
     return (int32_t)(at / unit * unit);
 }
 
-/* With rows, the ends of a sequence go to one rank, so that causal work is even. */
+/* The rank that owns a part. Where rows are cut too, a rank gets one part from the front and one
+ * from the back of a sequence, so that causal work is even. */
 static uint32_t owner_of(uint32_t part, uint32_t size, int kind, int ring)
 {
     if (kind != CUT_MANY)
@@ -144,7 +147,8 @@ void problem_cut(const problem *p, cut *c, int kind, uint32_t size)
         }
 }
 
-/* Of sequence b: the indices in the whole of what a rank holds. Returns how many. */
+/* The keys or rows of sequence b that a rank holds, as indices into the whole problem. Returns how
+ * many there are. */
 static int64_t held(const cut *c, const int32_t *first, uint32_t rank, int64_t b, int32_t *index)
 {
     const uint32_t n = c->partition.n_parts;

@@ -73,8 +73,9 @@ static void too_long(const heed_transport *t, uint32_t tag, size_t room, size_t 
         t->cancel(t->user, &sending, &why);
 }
 
-/* Given up: receives that wait for another's last piece, sends that nobody receives. What MPI
- * cannot give up is said to be so; either way it takes no longer than promised. */
+/* Cancelling receives that wait for the last piece of another rank, and sends that nobody receives.
+ * Where MPI cannot cancel a request, the status says so; either way it takes no longer than
+ * promised. */
 static void give_up(const heed_transport *t)
 {
     const uint32_t to = (t->rank + 1) % t->size, from = (t->rank + t->size - 1) % t->size;
@@ -85,11 +86,11 @@ static void give_up(const heed_transport *t)
     for (int i = 0; i < 3; i++)
         CHECK(t->receive(t->user, from, 3, in, ROOM, &receiving[i], &why) == HEED_OK, "%s",
               why.text);
-    for (int i = 0; i < 3; i++) /* the middle one first */
+    for (int i = 0; i < 3; i++) /* begins with the middle one */
         CHECK(t->cancel(t->user, &receiving[(i + 1) % 3], &why) == HEED_OK, "%s", why.text);
     CHECK(changed(in, 0, sizeof in) == 0, "written");
     if (t->size == 1)
-        return; /* a send to oneself that MPI completes at once has nothing to be given up */
+        return; /* MPI may complete a send to oneself at once: then there is nothing to cancel */
     const double start = MPI_Wtime();
     CHECK(t->send(t->user, to, 4, out, LONG, &sending, &why) == HEED_OK, "%s", why.text);
     why.text[0] = '\0';
@@ -98,7 +99,7 @@ static void give_up(const heed_transport *t)
     CHECK(status == HEED_OK || (status == HEED_ERR_TRANSPORT &&
                                 strstr(why.text, "a send to cannot be given up with rank")),
           "%d %s", status, why.text);
-    /* For those that MPI did not give up, a receiver: it may otherwise not end. */
+    /* A send that MPI could not cancel needs a receiver now: it may never end otherwise. */
     int mine = status != HEED_OK, theirs = 0;
     MPI_Sendrecv(&mine, 1, MPI_INT, (int)to, 0, &theirs, 1, MPI_INT, (int)from, 0, MPI_COMM_WORLD,
                  MPI_STATUS_IGNORE);
@@ -110,8 +111,8 @@ static void give_up(const heed_transport *t)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* MPI refuses once: the status goes to the caller with MPI's sentence, and the transport is as
- * before. */
+/* When a call into MPI fails once, the caller gets a status and MPI's error message, and the
+ * transport works as before. */
 static void mpi_fails(const heed_transport *t)
 {
     heed_request request, other;
@@ -133,13 +134,13 @@ static void mpi_fails(const heed_transport *t)
     CHECK(t->test(t->user, &request, &done, &bytes, &why) == HEED_ERR_TRANSPORT && !done, "%u",
           done);
     CHECK(strstr(why.text, "a receive from failed, rank"), "%s", why.text);
-    /* MPI may still complete that receive: it is met by a message of its own. */
+    /* MPI may still complete that receive, so a message is sent for it to take. */
     CHECK(t->send(t->user, t->rank, 5, out, 3, &other, &why) == HEED_OK, "%s", why.text);
     CHECK(t->wait(t->user, &other, PATIENCE, &done, &bytes, &why) == HEED_OK && done, "%s",
           why.text);
 }
 
-/* Which arguments are refused, and that neither MPI nor the caller's error handler ends the
+/* Wrong arguments are refused with a status: neither MPI nor the caller's error handler ends the
  * program. */
 static void wrong_arguments(const heed_transport *t)
 {
@@ -187,7 +188,7 @@ int main(int argc, char **argv)
     late_message(&t);
     give_up(&t);
     mpi_fails(&t);
-    if (t.size > 1) { /* Open MPI 4.1 cuts what a rank sends to itself */
+    if (t.size > 1) { /* Open MPI 4.1 truncates messages that a rank sends to itself */
         too_long(&t, 20, 63, 64);
         too_long(&t, 21, 40, 50);
         too_long(&t, 22, 0, 1);

@@ -1,9 +1,11 @@
-/* Families of problems by groups of ranks: each result close to that of one process, and a line
- * for each with a hash of its bytes, which compare.py holds beside those over other transports and
- * of other runs.
+/* Families of problems, computed by groups of ranks. Each result has to be close to that of one
+ * process; for each a line with a hash of its bytes is written, which compare.py compares with the
+ * lines of other transports and other runs.
  *
- * Usage: families_threads FOLDER RANKS; or, over MPI, mpirun -np RANKS families_MPI FOLDER Writes
- * FOLDER/RANKS.RANK, one file for each rank. */
+ * Usage: families_threads FOLDER RANKS
+ *        mpirun -np RANKS families_MPI FOLDER
+ *
+ * Writes FOLDER/RANKS.RANK, one file for each rank. */
 #include "problem.h"
 
 #include <inttypes.h>
@@ -35,7 +37,7 @@ static void wrong(rank_of *r, const char *what, const char *sentence)
             sentence);
 }
 
-/* The whole problem by one process. */
+/* Computes the whole problem in one process. */
 static int run_whole(rank_of *r, problem *p)
 {
     heed_attn_args a = problem_args(p, &p->whole);
@@ -48,8 +50,9 @@ static int run_whole(rank_of *r, problem *p)
     return 0;
 }
 
-/* What a row differs by, and its size, both squared. Each of the two results is off by the bound
- * that attention.h has for EXACT (bf16: BF16 beside it), and the merge rounds some terms more. */
+/* The squared error and the squared norm of rows, and the greatest error of lse. Each of the two
+ * results may be off by the bound that attention.h gives for EXACT (with bf16 inputs, by that for
+ * BF16 in addition), and merging parts rounds a few terms more: see bound_of. */
 typedef struct sums {
     double error, size, lse;
 } sums;
@@ -86,8 +89,8 @@ static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-/* Every row that this rank wants beside that of one process; heads that it does not want are as
- * they were. */
+/* Compares every row that this rank wants with that of one process; heads that it does not want
+ * have to be untouched. Returns a hash of the rows. */
 static uint64_t compare(rank_of *r, const problem *p, const cut *c, const memory *l,
                         const char *what)
 {
@@ -165,7 +168,7 @@ static void run(rank_of *r, const problem *p, int kind, uint32_t want)
     memory_free(&l);
 }
 
-/* Everything, on one rank. Returns whether something was wrong. */
+/* Runs every problem with every partition on one rank. Returns whether something was wrong. */
 static int run_rank(rank_of *r, const char *folder)
 {
     char path[4096];

@@ -1,9 +1,11 @@
-/* One rank is lost in the middle of calls: the others end with a sentence within their deadline.
- * It is killed, where mpirun lets the others live on then (Open MPI does, by --enable-recovery;
- * MPICH's loses its own way), or it hangs, which is the same to them.
+/* When a rank is lost in the middle of a call, the calls of the others end with an error message
+ * within their deadline. The rank is killed where mpirun then lets the others live on (Open MPI
+ * does, with --enable-recovery; MPICH's fails too), or it hangs, which looks the same to them.
  *
- * Usage: killed_MPI FOLDER kill|hang split|ring Each that lives on writes its status, its seconds
- * and its sentence to FOLDER/RANK. See killed.py. */
+ * Usage: killed_MPI FOLDER kill|hang split|ring
+ *
+ * Each rank that survives writes its status, the seconds that its call took and the error message
+ * to FOLDER/RANK. See killed.py. */
 #include "problem.h"
 
 #include <heed/mpi.h>
@@ -13,8 +15,8 @@
 
 static const int64_t deadline = INT64_C(1000000000);
 
-/* The last rank's transport ends its process when it has sent so much: after some calls that went
- * well. */
+/* The last rank's transport ends its process, or hangs, after a number of sends: by then some calls
+ * have gone well. */
 static heed_transport real;
 static int sends_left = 50, hangs;
 
@@ -79,6 +81,6 @@ int main(int argc, char **argv)
         status = heed_group_attention(plan, &a, &c.partition, &t, NULL, 0);
     }
     report(argv[1], &t, status, MPI_Wtime() - begun);
-    sleep(2); /* mpirun ends all when one ends like this */
-    _exit(0); /* MPI_Finalize would wait for the lost one */
+    sleep(2); /* time for the other reports: mpirun ends all ranks when one ends like this */
+    _exit(0); /* MPI_Finalize would wait for the lost rank */
 }

@@ -1,4 +1,5 @@
-"""A lost rank ends the calls of the others with a status and a sentence, within their deadline. See killed.c.
+"""When a rank is lost, the calls of the others end within their deadline, with a status and an
+error message. See killed.c.
 
 Usage: killed.py LAUNCHER MPIRUN PROGRAM
 """
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-RANKS, DEADLINE, PATIENCE = 4, 1.0, 1.0  # seconds; the latter for a busy machine
+RANKS, DEADLINE, PATIENCE = 4, 1.0, 1.0  # seconds; PATIENCE allows for a busy machine
 SENTENCES = ("sent nothing within 1 s", "took no message within 1 s", "failed: ")
 
 

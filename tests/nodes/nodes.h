@@ -1,5 +1,5 @@
-/* Tests over MPI: what their programs share. A check that fails says where, on its rank, and the
- * program goes on, so that the others are not left waiting. */
+/* What the programs of the tests over MPI share. A check that fails prints its place and its rank,
+ * and the program goes on, so that the other ranks are not left waiting. */
 #ifndef NODES_NODES_H
 #define NODES_NODES_H
 
@@ -24,7 +24,8 @@ static int bad, checks;
         }                                                                                          \
     } while (0)
 
-/* The sum of what all ranks counted as bad; rank 0 prints one line. For the end of main. */
+/* Adds up the checks and failures of all ranks; rank 0 prints them on one line. Returns what main
+ * should: 0 if there were checks and none failed. */
 static inline int nodes_verdict(const char *name)
 {
     int all[2] = {bad, checks}, sum[2] = {0, 0}, rank = 0, size = 0;

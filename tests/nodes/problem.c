@@ -1,4 +1,5 @@
-/* See problem.h. Caches are filled by heed_kv_append, so that every type of them is served. */
+/* See problem.h. Keys and values are encoded by heed_kv_append, which supports every type of
+ * cache. */
 #include "problem.h"
 
 #include <stdio.h>
@@ -8,7 +9,7 @@
 #define CAUSAL .position = HEED_POS_BOTTOM_RIGHT
 #define TYPES(type) .q_type = type, .kv_type = type, .out_type = type
 
-/* What a row does not say is as in problem_spec. */
+/* Fields that a problem leaves out get the values of problem_spec. */
 static const spec all[] = {
     {.name = "plain"},
     {.name = "lse", .features = HEED_HAS_LSE},
@@ -116,7 +117,8 @@ static void *get(int64_t count, size_t bytes)
     return data;
 }
 
-/* About N(0,1): the sum of 12 numbers of [0,1), by a generator of 64 bits (Knuth's MMIX). */
+/* Nearly N(0,1): the sum of 12 random numbers of [0,1), less 6. The generator is Knuth's MMIX, of
+ * 64 bits. */
 static float normal(uint64_t *state)
 {
     double sum = -6;
@@ -132,7 +134,8 @@ static int has(const problem *p, uint64_t feature)
     return (p->desc.features & feature) != 0;
 }
 
-/* Rows of q, and of k or v as f32, become memory of their type, quantized where that has scales. */
+/* Draws random rows of q, k or v and returns them in the given type; where that has scales, they
+ * are chosen from the rows. */
 static void *encode(const problem *p, uint32_t type, int64_t heads, int64_t rows, int64_t dim,
                     float **scale, uint64_t *state)
 {
@@ -195,7 +198,7 @@ static void describe(problem *p)
     p->desc.block_keys = has(p, HEED_HAS_KEY_BLOCKS) ? 4 : 0;
 }
 
-/* Sequences of different lengths where the args can say so; pages in no order. */
+/* Gives sequences different lengths where the args can express it, and pages in reverse order. */
 static void measure(problem *p)
 {
     memory *w = &p->whole;
@@ -218,7 +221,7 @@ static void measure(problem *p)
         p->desc.max_rows = w->rows;
 }
 
-/* What each pair of row and key has. */
+/* Fills the mask, biases, ranges and key blocks: what depends on both the row and the key. */
 static void fill_pairs(problem *p, uint64_t *state)
 {
     memory *w = &p->whole;

@@ -1,5 +1,5 @@
-/* Tests over MPI: problems whose numbers follow from their name alone, whole in one process and
- * cut for a rank of a group. See problem.c. */
+/* For the tests over MPI: problems whose numbers depend on their name alone, as a whole for one
+ * process, and cut for a rank of a group. See problem.c. */
 #ifndef NODES_PROBLEM_H
 #define NODES_PROBLEM_H
 
@@ -9,7 +9,8 @@
 
 enum { MOST_BATCH = 3, MOST_PARTS = 24 };
 
-/** In the place of spec.ring: rows are apart, and travel. What is said of pairs is of all rows. */
+/** A value of spec.ring: rows are distributed, and travel instead of keys. Masks and the like hold
+ * all rows on every rank. */
 enum { APART = 2 };
 
 typedef struct spec {
@@ -18,15 +19,15 @@ typedef struct spec {
     uint32_t position, q_type, kv_type, out_type;
     int64_t batch, q_len, kv_len; /* of the longest sequence */
     uint32_t q_heads, kv_heads, qk_dim, v_dim;
-    uint32_t page_len, ring; /* rows are apart, and keys travel; or APART */
+    uint32_t page_len, ring; /* ring of 1: rows are distributed, keys travel; or APART */
     int64_t window_left, window_right;
 } spec;
 
 /** How the keys are cut. */
 enum { CUT_EVEN, CUT_UNEVEN, CUT_MANY, CUT_ONE, N_CUTS };
 
-/** Memory of a problem: whole, or of what a rank holds. Everything is in order [batch, head, row,
- * dim], packed sequences behind each other. */
+/** The memory of a whole problem, or of the part that a rank holds. Everything is in the order
+ * [batch, head, row, dim]; packed sequences follow each other. */
 typedef struct memory {
     void *q, *k, *v, *out;
     float *lse, *k_scale, *v_scale;
@@ -37,7 +38,7 @@ typedef struct memory {
     int32_t q_lens[MOST_BATCH], kv_lens[MOST_BATCH], q_starts[MOST_BATCH], kv_starts[MOST_BATCH];
     int32_t q_offsets[MOST_BATCH];
     float sink[16], slope[16];
-    int64_t q_len, kv_len, rows, keys; /* of the longest, and of all sequences */
+    int64_t q_len, kv_len, rows, keys; /* of the longest sequence; of all together */
 } memory;
 
 typedef struct problem {
@@ -52,24 +53,24 @@ typedef struct cut {
     int32_t key_first[MOST_BATCH * (MOST_PARTS + 1)], row_first[MOST_BATCH * (MOST_PARTS + 1)];
 } cut;
 
-/** How many problems there are, and number n of them. */
+/** The number of problems, and problem n. */
 int problems(void);
 spec problem_spec(int n);
 
 void problem_make(problem *p, const spec *s);
 void problem_free(problem *p);
 
-/** Args of the whole problem, or of what a rank holds of it. */
+/** The args of the whole problem, or of the part that a rank holds. */
 heed_attn_args problem_args(const problem *p, const memory *m);
 
-/** A partition of a kind for so many ranks. */
+/** Makes a partition of the given kind for `size` ranks. */
 void problem_cut(const problem *p, cut *c, int kind, uint32_t size);
 
-/** What `rank` holds by it. */
+/** Copies the part of the problem that `rank` holds in this partition. */
 void problem_local(const problem *p, const cut *c, uint32_t rank, memory *local);
 void memory_free(memory *m);
 
-/** Where row i of sequence b and head h lies in out and lse, in rows. */
+/** The place of row i of sequence b and head h in out and lse, counted in rows. */
 int64_t problem_row(const problem *p, const memory *m, int64_t b, int64_t h, int64_t i);
 
 #endif

@@ -1,5 +1,5 @@
-"""heed-mpi-run writes what heed run writes, by 1 to 5 ranks, whatever scheme and whoever wants the result; wrong
-options and shapes end with 2 and a line.
+"""heed-mpi-run writes the results of heed run, to rounding, with 1 to 5 ranks, every scheme and
+every choice of ranks that want the result. Wrong options and shapes fail with a line that says why.
 
 Usage: run.py LAUNCHER HEED MPIRUN HEED_MPI_RUN
 """
@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 launcher, heed, mpirun, program = sys.argv[1:]
-BOUND = {"f32": 3e-6, "f16": 4e-3, "bf16": 3e-2}  # of numbers of size 1: rounding of out, and of inputs
+BOUND = {"f32": 3e-6, "f16": 4e-3, "bf16": 3e-2}  # rounding of inputs and out
 
 
 def save(path, shape, seed):

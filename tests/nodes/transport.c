@@ -1,5 +1,5 @@
-/* heed/mpi.h alone: what one rank sends another receives, whole, in order, whatever its size, and
- * in whichever communicator. Built twice: as it is, and with pieces of 64 bytes. */
+/* heed/mpi.h alone: messages of every size, in every communicator, arrive whole and in order. It is
+ * compiled twice: as it is, and with pieces of 64 bytes. */
 #include "counted.h"
 #include "nodes.h"
 
@@ -14,7 +14,7 @@ static unsigned char byte_of(uint32_t from, uint32_t to, size_t number, size_t i
     return (unsigned char)(i * 31 + i / 251 + number * 101 + from * 17 + to * 7);
 }
 
-/* One message with its request. */
+/* A message and its request. */
 typedef struct letter {
     unsigned char data[MOST + 600];
     size_t bytes, room, number;
@@ -83,8 +83,9 @@ static void arrived(const heed_transport *t, letter *l)
     compare(t, l, bytes);
 }
 
-/* Every size to every rank, also to oneself; rooms of just the size, and greater. MPI's messages
- * are counted: that of n bytes is n / piece pieces and one that is shorter. */
+/* Messages of every size to every rank, oneself included, into buffers of just that size and
+ * greater ones. MPI's messages are counted: n bytes take n / piece whole pieces and a shorter
+ * one. */
 static void every_size(const heed_transport *t)
 {
     letter *two = letters_of(2);
@@ -103,8 +104,9 @@ static void every_size(const heed_transport *t)
     free(two);
 }
 
-/* n messages between each two ranks under one tag, waited for from the last to the first. Receives
- * are all posted before or after the sends. */
+/* n messages between each two ranks with one tag arrive in the order in which they were sent,
+ * although they are waited for from the last to the first. The receives are all posted before, or
+ * all after, the sends. */
 static void in_order(const heed_transport *t, int sends_first, size_t n)
 {
     const size_t all = n * t->size;
@@ -126,7 +128,8 @@ static void in_order(const heed_transport *t, int sends_first, size_t n)
     free(out);
 }
 
-/* Under several tags at once: each is an order of its own, whatever the order of receives. */
+/* With several tags at once, messages of each tag arrive in order, in whichever order the receives
+ * of the tags are posted. */
 static void tags_apart(const heed_transport *t)
 {
     enum { TAGS = 5, EACH = 6 };
@@ -153,7 +156,7 @@ static void everything(const heed_transport *t)
     tags_apart(t);
 }
 
-/* A transport of a communicator that is freed at once: the duplicate lives on. */
+/* Opens a transport and frees its communicator at once: the transport works on a duplicate. */
 static void open_and_free(MPI_Comm *comm, heed_mpi *mpi, heed_transport *t)
 {
     heed_error why = {""};
@@ -162,14 +165,14 @@ static void open_and_free(MPI_Comm *comm, heed_mpi *mpi, heed_transport *t)
         MPI_Comm_free(comm);
 }
 
-/* Two groups of the same process at once: messages of the one and of the other under the same tag. */
+/* One process is in two groups at once: messages of the two with the same tag are kept apart. */
 static void two_at_once(const heed_transport *a, const heed_transport *b)
 {
     letter *l = letters_of(4);
     const heed_transport *t[2] = {a, b};
     heed_error why = {""};
     for (size_t n = 0; n < N_SIZES; n++) {
-        for (int i = 0; i < 2; i++) /* the sends in the other order than the receives */
+        for (int i = 0; i < 2; i++) /* the sends in the opposite order of the receives */
             post(t[!i], &l[2 + !i], (t[!i]->rank + 1) % t[!i]->size, 3, n + 50 * (size_t)!i,
                  sizes[n]);
         for (int i = 0; i < 2; i++)
@@ -191,8 +194,9 @@ static void two_at_once(const heed_transport *a, const heed_transport *b)
     free(l);
 }
 
-/* Halves, all ranks reversed, and one rank for itself, beside the world; a receive of the caller's
- * own that takes whatever comes meets nothing of all that. */
+/* Transports of several communicators beside the world: halves, all ranks in reverse, and each rank
+ * alone. Meanwhile a receive of the caller, from any rank and with any tag, gets none of their
+ * messages. */
 static void communicators(const heed_transport *world)
 {
     MPI_Comm half, reversed, alone, own;
@@ -228,7 +232,7 @@ static void communicators(const heed_transport *world)
     }
 }
 
-/* More than MPI's counts hold, from rank 0 to the last one. */
+/* A message of more bytes than MPI's counts can express, from rank 0 to the last. */
 static void beyond_int(const heed_transport *t, size_t bytes)
 {
     unsigned char *data = malloc(bytes + 64);

@@ -1,5 +1,5 @@
-/* The layout of the public structs is what programs and plugins were compiled with: every size and
- * offset is held against the committed table abi_layout.inc. */
+/* The layout of the public structs must not change, since programs and plugins were compiled with
+ * it: every size and offset is compared with the table in abi_layout.inc. */
 #include <stddef.h>
 #include <stdio.h>
 

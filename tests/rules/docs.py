@@ -1,5 +1,5 @@
-"""Every public function, struct and member that an engine uses is documented, and Doxygen understands
-it: it has no warning about the headers. Skipped where there is no Doxygen.
+"""Doxygen has no warning about the public headers: every function, struct and member that an engine
+uses is documented, in a form that Doxygen understands. Skipped where there is no Doxygen.
 
 Usage: docs.py DOXYGEN DOXYFILE OUTPUT_FOLDER; DOXYGEN may be empty.
 """
@@ -14,7 +14,7 @@ if not doxygen:
 result = subprocess.run([doxygen, doxyfile], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 print(result.stdout, end="")
 pages = {path.name for path in pathlib.Path(output).glob("*.html")}
-# A page of a struct and one of a header: Doxygen may find nothing to say about nothing.
+# The page of a struct and of a header have to exist: without input Doxygen has no warnings either.
 missing = {"structheed__attn__args.html", "attention_8h.html"} - pages
 for page in sorted(missing):
     print(f"{page} was not written")

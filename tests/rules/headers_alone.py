@@ -1,8 +1,8 @@
-"""Every public header is in the list of those that the build compiles alone.
+"""Every public header is in the list of headers that the build compiles alone.
 
-That each does compile, in the language's standard and without padding in its structs, is shown by
-the build itself: this test depends on those objects. Those that need a library which may not be here have
-a test of their own: mpi.h that of mpi_header.py.
+The build itself shows that each compiles, in standard C and C++ and without padding in its structs:
+this test depends on those objects. A header that needs a library which may be missing has a test of
+its own: that of mpi.h is mpi_header.py.
 
 Usage: headers_alone.py SOURCE_ROOT HEADER...
 """

@@ -1,9 +1,9 @@
-"""Instructions are named in backends/simd/vec alone: kernels are written in the operations of vec.h.
+"""Only backends/simd/vec names instructions: kernels are written with the operations of vec.h.
 
-Elsewhere in the backends there is no intrinsic, no type of a vector register, no header of theirs and
-no question for an instruction set; and no number of lanes stands for one: what a kernel has to know
-are the properties that vec.h documents, and sizes that it may compare LANES with (LANES <= 8, say) are
-such that several sets could have them. LANES == 16 would mean AVX-512, and its #else AVX2.
+Elsewhere in the backends there are no intrinsics, no vector types, no headers of either and no
+tests for an instruction set. Nor may a number of lanes stand for one: a kernel uses the properties that
+vec.h documents, and where it compares LANES with a size (LANES <= 8, say), several instruction sets
+could fit. LANES == 16 would mean AVX-512, and its #else AVX2.
 
 Usage: instructions.py SOURCE_ROOT
 """
@@ -22,7 +22,7 @@ SET_BY_LANES = re.compile(r"\bLANES\s*[=!]=\s*16\b|\b16\s*[=!]=\s*LANES\b")
 
 
 def code_of(text):
-    """The text without comments and strings, line by line as it was."""
+    """The text with comments and strings blanked, so that lines keep their numbers."""
     blank = lambda m: re.sub(r"[^\n]", " ", m.group(0)) if m.group(0)[0] in "/\"" else m.group(0)
     return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', blank, text, flags=re.S)
 
@@ -34,7 +34,7 @@ def found(text):
             yield code.count("\n", 0, match.start()) + 1, match.group(0), what
 
 
-# What the checks are for, they find, and what they are not for, they leave.
+# The checks find what they are for, and accept what they should.
 WRONG = ["x = _mm256_add_ps(a, b);", "__m512i t;", "__mmask16 m;", "#include <immintrin.h>", "#ifdef __AVX512F__",
          "float32x4_t x = vaddq_f32(a, b);", "#if LANES == 16", "16 == LANES"]
 RIGHT = ["/* _mm256_add_ps */", 'puts("__AVX2__");', "#if LANES == 8", "LANES <= 8", "v_add(a, b)", "#ifdef __GNUC__",

@@ -1,13 +1,14 @@
-"""Who may include what.
+"""Which part of the repository may include which headers.
 
-    include/heed    itself and the C library
-    core            heed/*, itself (which room of it which other: rooms.py)
-    backends/X      heed/*, its own folder; those with x86 kernels backends/simd too
-    backends/simd   heed/*, itself
-    examples        heed/* alone: an example shows what an outsider can do
-    tools, bench    heed/*, themselves, tests/kit (the conformance suite is installed with the tool)
-    tests/kit       heed/*, itself; the float64 reference in it shares no code with the library, so
-                    not even heed/kit.h
+    include/heed    its own and those of the C library
+    core            heed/* and its own (rooms.py has the rules within core)
+    backends/X      heed/* and its own; those with x86 kernels also backends/simd
+    backends/simd   heed/* and its own
+    examples        heed/* alone, since an example shows what an outsider can do
+    tools, bench    heed/*, their own, and tests/kit (the conformance suite is installed with the
+                    tool)
+    tests/kit       heed/* and its own; the float64 reference in it shares no code with the library
+                    and may not even include heed/kit.h
 
 Usage: layers.py SOURCE_ROOT
 """
@@ -21,7 +22,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
 
 def layer_of(path):
-    """The layer of a file, by its path in the repository: ('backends', 'naive'), ('core',), ..."""
+    """The layer of a file by its path in the repository, such as ('backends', 'naive') or
+    ('core',)."""
     parts = path.parts
     if parts[0] == "backends":
         return parts[:2]
@@ -45,7 +47,7 @@ def allowed(layer, target):
 
 
 def find(root, including, kind, name):
-    """The repository's file that an include names, as a relative path; None if it is not ours."""
+    """The relative path of the file that an include names; None if it is not in the repository."""
     places = [root / "include", root / "core", root / "tests/kit", root]
     if kind == '"':
         places.insert(0, (root / including).parent)
@@ -77,7 +79,7 @@ def main():
                 target = find(root, path, kind, name)
                 line = text.count("\n", 0, match.start(2)) + 1
                 if target is None:
-                    # The system's, or what the build generates here or in the folder above.
+                    # A header of the system, or one that the build generates here or one folder up.
                     ours = name.startswith("heed/") or kind == '"'
                     made = build_file(file.parent) + build_file(file.parent.parent)
                     if ours and name not in made:

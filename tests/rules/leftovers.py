@@ -1,7 +1,6 @@
-"""Nothing in the tree that belongs to one person's machine or to unfinished work.
-
-No absolute path of a home or working folder, no address of a package registry, no mark of work
-left undone, and no flag that would break the numerics contract or portability in a build file.
+"""The tree has nothing that belongs to one person's machine or to unfinished work: no absolute path
+of a home or working folder, no address of a package registry, no mark of unfinished work, and in
+build files no flag that would break the numerics contract or portability.
 
 Usage: leftovers.py SOURCE_ROOT
 """
@@ -21,8 +20,8 @@ IN_BUILD = [(re.compile(r"-ffast-math|-Ofast|-march=native|-funsafe-math"), "an 
 
 
 def files(root):
-    """The files of the repository; where there is none, or a release was unpacked in a folder that another one
-    ignores, those outside build folders."""
+    """The files of the repository. Without one, or if this is a release inside a folder that
+    another repository ignores, all files outside build folders."""
     try:
         listing = subprocess.run(["git", "-C", root, "ls-files", "-z"], check=True,
                                  capture_output=True, text=True).stdout

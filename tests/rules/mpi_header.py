@@ -1,7 +1,7 @@
-"""heed/mpi.h stands alone in C11 and C++17 under every MPI that is here, and calls nothing that MPI-3.1
-lacks, nothing that blocks, nothing that ends the process and nothing of libheed.
+"""heed/mpi.h compiles alone, as C11 and as C++17, with every MPI on this machine. It calls nothing
+that MPI-3.1 lacks, nothing that blocks, nothing that ends the process and nothing of libheed.
 
-Skipped where no mpicc is found; each of them that is looked for and lacks is named.
+Skipped where no mpicc is found; each compiler that is missing is named.
 
 Usage: mpi_header.py SOURCE_ROOT CXX; CXX may be empty
 """
@@ -13,7 +13,8 @@ import sys
 import tempfile
 
 COMPILERS = ["mpicc", "mpicc.openmpi", "mpicc.mpich"]
-# What MPI-3.1 has and mpi.h needs. The waits of MPI, which know no deadline, are not among them.
+# The functions of MPI-3.1 that mpi.h may call. MPI's waits, which have no deadline, are not among
+# them.
 CALLS = {"MPI_" + name for name in """
     Cancel Comm_dup Comm_free Comm_get_attr Comm_get_errhandler Comm_rank Comm_set_errhandler Comm_size
     Comm_test_inter Errhandler_free Error_class Error_string Finalized Get_count Initialized Irecv Isend
@@ -46,11 +47,11 @@ def compiles(command, source, folder, include):
 
 
 def foreign(made):
-    """What the object needs from elsewhere and may not."""
+    """The undefined symbols of the object that it may not have."""
     names = set(re.findall(r"\bU (\w+)", run(["nm", "-u", str(made)]).stdout))
     if not names & CALLS:
         return {"no call of MPI at all: nothing was looked at"}
-    # Objects behind the constants of Open MPI.
+    # Open MPI implements its constants with these objects.
     names = {name for name in names if not name.startswith(("ompi_mpi_", "ompi_request_null"))}
     return names - CALLS - C_LIBRARY - {"_GLOBAL_OFFSET_TABLE_"}
 

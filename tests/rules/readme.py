@@ -1,5 +1,5 @@
-"""The program in the README is examples/embed.c, which is compiled and run as a test; the files and
-folders that the documents name exist.
+"""The program in the README is examples/embed.c, which is compiled and run as a test, and the files
+and folders that the documents name exist.
 
 Usage: readme.py SOURCE_ROOT
 """

@@ -1,8 +1,9 @@
-"""Code that is compiled for the baseline CPU uses none of AVX's registers or encodings.
+"""Code that is compiled for the baseline CPU uses no registers or encodings of AVX.
 
-Disassembles the objects of the library, the tool and the kit. Those compiled with an ISA's flags
-are left out: they run only after a backend's open. In them every global symbol must carry the
-ISA's name, so that no helper that the linker could pick for baseline code is among them.
+Disassembles the objects of the library, the tool and the kit, without those compiled with the flags
+of an instruction set: they run only after a backend's open. Each of their global symbols must have
+the name of the instruction set in it, so that the linker cannot pick a helper of theirs for
+baseline code.
 
 Usage: registers.py BUILD_ROOT
 """
@@ -16,7 +17,7 @@ import sys
 
 ISA_FLAG = re.compile(r"-m(avx|fma|f16c|amx|bmi|sse[34]|ssse|popcnt|arch)")
 ISA_NAME = re.compile(r"_(avx2|avx512|amx)\w*$")
-# Wide registers, masks and tiles; and VEX forms of SSE instructions, which start with v.
+# Wide registers, masks and tiles, and the VEX forms of SSE instructions, which start with v.
 WIDE = re.compile(r"%[yz]mm\d|%tmm\d|%k[0-7]\b|\tv(?!err|erw|m)[a-z0-9]+ ")
 FOLDERS = ("core/", "tools/", "tests/kit/", "backends/")
 
@@ -59,7 +60,7 @@ def main():
                 bad += 1
                 break
     print(f"{baseline} baseline objects, {isa} of an ISA ({wide} with wide registers), {bad} bad")
-    # An ISA object without wide registers would mean that this test does not see them.
+    # If no object of an instruction set has wide registers, this test does not recognise them.
     return bad != 0 or baseline == 0 or (isa != 0 and wide == 0)
 
 

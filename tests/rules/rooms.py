@@ -1,8 +1,9 @@
-"""Core's rooms have doors downwards, and no two files of core include each other in a circle.
+"""A room (folder) of core includes only the rooms below it, and the modules of core do not include
+each other in a circle.
 
-A module is a file and its header (attention/plan.c and plan.h are attention/plan). Prints the rooms
-with what each of their modules includes of other rooms, and writes the graph of all modules for
-Graphviz where a file is named.
+A module is a file with its header: attention/plan.c and plan.h are attention/plan. Prints the rooms
+with what each of their modules includes from other rooms, and writes the graph of all modules for
+Graphviz if a file is named.
 
 Usage: rooms.py SOURCE_ROOT [GRAPH.dot]
 """
@@ -10,7 +11,7 @@ import pathlib
 import re
 import sys
 
-# Each room sees itself and the rooms named here.
+# Each room may include itself and the rooms listed here.
 DOORS = {
     "base": [],
     "runtime": ["base"],
@@ -23,7 +24,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 
 def read(core):
-    """{module: {modules that it includes}}, a module being (room, name)."""
+    """{module: {modules that it includes}}, where a module is (room, name)."""
     graph = {}
     for path in sorted(core.glob("*/*.[ch]")):
         module = (path.parent.name, path.stem)
@@ -39,7 +40,7 @@ def read(core):
 
 
 def circle(graph):
-    """Modules that include each other in a circle, in order; empty if there are none."""
+    """A list of modules that include each other in a circle, in order; empty if there is none."""
     done, path = set(), []
 
     def visit(module):
@@ -87,7 +88,7 @@ def main():
     core = pathlib.Path(sys.argv[1]) / "core"
     graph = read(core)
     bad = 0
-    # What the checks are for, they find.
+    # The checks find what they are for.
     if circle({1: {2}, 2: {3}, 3: {2}}) != [2, 3] or circle({1: {2, 3}, 2: {3}, 3: set()}):
         print("circle() does not find circles")
         bad += 1

@@ -1,11 +1,11 @@
-"""What the libraries show to a linker.
+"""What the libraries export to a linker.
 
-shared    exactly the functions that the headers declare HEED_API (which core/heed.map lists too),
-          the soname of the API version, never unloaded, and no need of more than the C library
-          and an OpenMP runtime
-static    every global symbol begins heed_
+shared    exactly the functions that the headers declare HEED_API, which core/heed.map lists too;
+          its soname has the API version, it is never unloaded, and it needs nothing but the C
+          library and an OpenMP runtime
+static    every global symbol begins with heed_
 
-The version in meson.build and the one in heed/version.h agree.
+The versions in meson.build and in heed/version.h agree.
 
 Usage: symbols.py SOURCE_ROOT VERSION [--shared FILE] [--static FILE]
 """
@@ -30,7 +30,7 @@ def expect_same(what, got, want):
 
 
 def declared(root):
-    """The HEED_API functions of the headers, but for the one that plugins define."""
+    """The HEED_API functions of the headers, without the one that plugins define."""
     names = set()
     for header in sorted((root / "include" / "heed").glob("*.h")):
         text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)

@@ -3,10 +3,10 @@
 
     python3 -m venv env && env/bin/pip install torch transformers && env/bin/python make.py
 
-tiny/         a random checkpoint: grouped heads, a head dim of its own, weights in bf16
-prompts.txt   token ids, a prompt a line
-tokens.txt    what greedy decoding appends to each, 64 tokens a line
-logits.npy    float32 logits of every position but the last token's, prompt after prompt
+tiny/         a random checkpoint: grouped heads, an explicit head dim, weights in bf16
+prompts.txt   token ids, one prompt on each line
+tokens.txt    the 64 tokens that greedy decoding appends to each prompt, on a line each
+logits.npy    float32 logits of every position but that of the last token, prompt after prompt
 """
 
 import json
@@ -22,7 +22,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 HERE = pathlib.Path(__file__).resolve().parent
 LENGTHS, COUNT, VOCABULARY = (9, 1, 30), 64, 128
-# Greedy decoding by others takes the same tokens if no two best logits are near each other.
+# The two best logits of a step have to be this far apart: then every implementation chooses the
+# same token.
 MARGIN = 1e-2
 
 
@@ -52,8 +53,8 @@ def make_model(seed):
 
 @torch.no_grad()
 def generate(model, prompt):
-    """Tokens and logits [len(prompt) + COUNT - 1, vocabulary], with the cache as generation uses it;
-    None if two tokens are too near each other."""
+    """Tokens and logits [len(prompt) + COUNT - 1, vocabulary], computed with a cache, as generation
+    does; None if the two best tokens of a step are too near each other."""
     out = model(input_ids=torch.tensor([prompt]), use_cache=True)
     logits, tokens = [out.logits[0]], []
     while True:
@@ -75,7 +76,7 @@ def main():
         config, model = make_model(seed)
         prompts = [torch.randint(VOCABULARY, (n,)).tolist() for n in LENGTHS]
         results = [generate(model, prompt) for prompt in prompts]
-        # A loop of few tokens would test little.
+        # A text that repeats a few tokens would test little.
         if all(results) and all(len(set(tokens)) > 16 for tokens, _ in results):
             break
     else:

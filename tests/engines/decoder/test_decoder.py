@@ -1,4 +1,4 @@
-"""The decoder engine on a small random model, against transformers (see make.py).
+"""The decoder engine on a small random model, compared with transformers (see make.py).
 
 Usage: test_decoder.py DECODER
 """
@@ -20,7 +20,7 @@ decoder = sys.argv[1]
 
 
 def generate(*options, prompts=PROMPTS, environment=None, what=""):
-    """(stdout, the bytes of the logits)"""
+    """Runs the engine; (stdout, the bytes of the logits)."""
     path = folder / "logits.npy"
     path.unlink(missing_ok=True)
     out = works(decoder, "generate", "--model", TINY, "--logits", path, *options, prompts, environment=environment)
@@ -42,15 +42,16 @@ def test_logits():
     for backend in "naive", "avx2":
         status, _, _ = engine.run(decoder, "generate", "--model", TINY, "--count", 1, PROMPTS,
                                   environment={"HEED_BACKEND": backend})
-        if status != 3:  # 3: this machine cannot run it
+        if status != 3:  # 3: this machine cannot run the backend
             generate(environment={"HEED_BACKEND": backend})
             near(folder / "logits.npy", f"logits by {backend}")
-    # Without --logits only last rows go through the head: the tokens stay.
+    # Without --logits only the last rows go through the head; the tokens have to be the same.
     check(works(decoder, "generate", "--model", TINY, PROMPTS) == TOKENS, "tokens without --logits")
 
 
 def test_same_bits():
-    """Threads, and what else is in the batch: sequences alone, in other company, of another age."""
+    """A sequence has the same bits with any number of threads and whatever else is in the batch:
+    nothing, other sequences, or older ones."""
     _, want = generate("--threads", 1)
     for options in (["--threads", 2], ["--threads", 5], ["--batch", 1], ["--batch", 2, "--threads", 3]):
         check(generate(*options)[1] == want, f"{options}: other bits")
@@ -59,7 +60,7 @@ def test_same_bits():
     company = [lines[1], lines[2], lines[2], lines[0], lines[1]]
     prompts = folder / "company.txt"
     prompts.write_text("\n".join(company) + "\n")
-    generate("--batch", 3, prompts=prompts)  # when one ends the next joins those that are older
+    generate("--batch", 3, prompts=prompts)  # when one ends, the next joins older ones
     got, at = engine.rows(folder / "logits.npy"), 0
     starts = {}
     for line in lines:
@@ -71,7 +72,7 @@ def test_same_bits():
 
 
 def test_chunks():
-    """The bits of --chunks same do not depend on how prompts are cut into steps, nor on pages."""
+    """With --chunks same the bits depend neither on how prompts are cut into steps nor on pages."""
     tokens, want = generate("--chunks", "same")
     for options in (["--chunk", 1], ["--chunk", 7], ["--chunk", 16, "--batch", 2], ["--page", 3],
                     ["--page", 1000, "--chunk", 29, "--threads", 2]):
@@ -79,7 +80,7 @@ def test_chunks():
 
 
 def against_prompts(least, what):
-    """The logits of the prompts point where they should, and not exactly there."""
+    """The logits of the prompts are close to the expected ones, but not equal to them."""
     got, want = engine.rows(folder / "logits.npy"), engine.rows(HERE / "logits.npy")
     want = want[:9] + want[72:73] + want[136:166]
     check(len(got) == len(want) == 40, f"{what}: {len(got)} rows of logits for {len(want)}")
@@ -95,7 +96,8 @@ def test_bf16():
 
 
 def test_kv_types():
-    """A cache in fewer bits moves the logits by what those cost, whoever shares the batch."""
+    """A cache of fewer bits changes the logits only as much as its type may, and the same whatever
+    shares the batch."""
     for kind, least in ("bf16", 0.9995), ("i8", 0.999), ("u8", 0.999), ("f8_e4m3", 0.98), ("u4", 0.75):
         bits = generate("--count", 1, "--kv-type", kind)[1]
         against_prompts(least, f"--kv-type {kind}")
@@ -176,7 +178,7 @@ def test_hostile():
     old = {k: v for k, v in config.items() if k != "rope_parameters"}
     model = changed("config.json", json.dumps({**old, "rope_theta": 500.0}).encode())
     check(works(decoder, "generate", "--model", model, PROMPTS) == TOKENS, "rope_theta of older files")
-    # The head is the embedding: other tokens, no lm_head needed.
+    # With the embedding as head the tokens are others, and no lm_head is needed.
     model = changed("config.json", json.dumps({**config, "tie_word_embeddings": True}).encode())
     check(works(decoder, "generate", "--model", model, PROMPTS) != TOKENS, "a tied head")
     data = (TINY / "model.safetensors").read_bytes()

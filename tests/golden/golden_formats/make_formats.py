@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Golden blocks of codes: numbers, the codes that they become, and the numbers that codes stand for.
+"""Golden blocks of codes: numbers, the codes they become, and the numbers that codes stand for.
 
     python make_formats.py           writes formats.bin next to this script
-    python make_formats.py --check   writes nothing; compares what is there with what would be written
+    python make_formats.py --check   writes nothing; compares the file with what would be written
 
-Needs numpy. Every formula is written here a second time, from the published ones that
-include/heed/formats.h names, in numpy's f32 one operation at a time; E4M3 by search in the list of its
-numbers. Where they are installed, gguf's and PyTorch's own conversions have to agree, on every block
-that is finite and that those define (last run: numpy 2.4, gguf 0.19, PyTorch 2.15).
+Needs numpy. Every formula is written here a second time, from the publications that
+include/heed/formats.h names, in numpy's f32 one operation at a time; E4M3 by a search in the list
+of its numbers. Where gguf and PyTorch are installed, their own conversions have to agree, on every
+finite block for which they have one (last run: numpy 2.4, gguf 0.19, PyTorch 2.15).
 
 formats.bin is a sequence of records, little endian:
 
-    u32 what, type, n       what 0: n numbers, those of the records behind it that have none: x[n] alone
-    f32 scale, zero              1: they become codes by scale and zero
-    u8  code[bytes of n]         2: the same, and scale and zero are fresh ones
-    f32 x[n]                     3: codes stand for x
+    u32 what, type, n       what 0: n numbers, x[n] alone, for the records after it
+    f32 scale, zero              1: those numbers become the codes, by scale and zero
+    u8  code[bytes of n]         2: the same, where scale and zero are chosen anew
+    f32 x[n]                     3: the codes stand for the record's own x
 """
 import pathlib
 import struct
@@ -48,7 +48,7 @@ POSITIVE = np.array([e4m3_value(code) for code in range(127)])  # ascending
 
 
 def e4m3_code(x):
-    """The nearest in f64, where all distances are exact; of two the one with an even code."""
+    """The nearest number, in f64, where all distances are exact; between two, the even code."""
     if np.isnan(x):
         return 127 | (128 if np.signbit(x) else 0)
     size = min(abs(float(x)), 448.0)
@@ -107,7 +107,7 @@ def f16(x):
 
 
 def cut(x, most):
-    """Toward zero; NaN is 0; saturating."""
+    """Truncates toward zero and saturates; NaN becomes 0."""
     x = np.where(np.isnan(x), F(0), x)
     return np.clip(np.trunc(x), 0, most).astype(np.uint8)
 
@@ -121,7 +121,7 @@ def high_bits(codes):
 
 
 def first_extreme(x):
-    """The number of the greatest magnitude, the first of equal ones; among zeros 0, whatever their signs."""
+    """The first number of the greatest magnitude; 0 if all are zeros, of whichever sign."""
     size = np.abs(x).max()
     return x[np.flatnonzero(np.abs(x) == size)[0]] if size else F(0)
 
@@ -199,7 +199,7 @@ def inputs():
     draw = np.random.RandomState(19)
 
     def normal(n=32):
-        """Sums of three uniform numbers on a grid: the same bytes everywhere."""
+        """Sums of three uniform numbers on a grid, so that the bytes are the same everywhere."""
         return F(draw.randint(-(1 << 20), 1 << 20, size=(3, n)).sum(axis=0) / float(1 << 20))
 
     ramp, zero = np.arange(32).astype(F), np.zeros(32, F)
@@ -209,7 +209,7 @@ def inputs():
     yield from (with_values(zero, _7=1), with_values(zero, _7=-1), with_values(-zero, _3=2), with_values(zero, _3=-0.0, _4=2))
     yield from (np.full(32, F(v)) for v in (1, -3.7, 0.1, 1e-40, -1e-45, 3e38, -3e38, 65504, 1e-5, 1e-8))
     yield from (with_values(ramp / 8, _4=9, _20=-9), with_values(ramp / 8, _4=-9, _20=9), with_values(ramp * 0, _0=-1, _31=1))
-    # d is 1 here, of one format each, and codes are ties
+    # For each extreme, d is 1 in one of the formats, and the codes are ties.
     for extreme in (127, -127, -8, 8, -16, 16):
         yield with_values(halves, _20=extreme)
         yield with_values(halves * F(3), _21=extreme)
@@ -237,7 +237,7 @@ def inputs():
 
 
 def scales():
-    """Scales that a cache may have: powers of two that make ties, others, and none."""
+    """Scales of a cache: powers of two, which make ties, other numbers, zero and NaN."""
     yield from ((F(1), F(0)), (F(-0.25), F(3.5)), (F(0.037), F(7.3)), (F(0), F(9)), (NAN, F(0)), (F(1), NAN), (F(1e-40), F(0)),
                 (F(2.0**-9), F(128)))
 
@@ -251,13 +251,13 @@ def records():
                 yield ENCODE, kind, scale, zero, x, packed(kind, codes_by(kind, x, scale, zero))
             scale, zero = fresh(kind, x)
             yield FRESH, kind, scale, zero, x, packed(kind, codes_by(kind, x, scale, zero))
-    # around every E4M3 number and every middle of two
+    # Around every E4M3 number and every midpoint of two.
     points = np.concatenate([POSITIVE, (POSITIVE[1:] + POSITIVE[:-1]) / 2, [464, 479, 480, 512, 1e30]]).astype(F)
     points = np.concatenate([points, np.nextafter(points, INF), np.nextafter(points, -INF)])
     points = np.concatenate([points, -points])
     points = np.concatenate([points, F([0] * (-len(points) % 32))])
     yield ENCODE, F8, F(1), F(0), points, packed(F8, codes_by(F8, points, F(1), F(0)))
-    # every code of every type
+    # Every code of every type.
     every = np.arange(256).astype(np.uint8)
     for kind in (I8, U8, F8):
         for scale, zero in ((F(1), F(0)), (F(0.3), F(17.7)), (F(-2e-40), F(-1)), (NAN, F(0)), (F(2), INF), (INF, F(3))):
@@ -280,7 +280,7 @@ def records():
 # ---- what others say -----------------------------------------------------------------------------
 
 def outside(kind, what, scale, x, codes):
-    """None, or what gguf or PyTorch make of x where they are there and define it."""
+    """The result of gguf or PyTorch for x; None where they are not installed or have none."""
     if what != ENCODE or not np.isfinite(x).all():
         return None
     try:
