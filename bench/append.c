@@ -1,12 +1,14 @@
-/* heed-append: how fast new keys and values become those of a cache, for each of its types, beside copying
- * bf16 rows into a bf16 cache: before each call to be timed comes such a copy of as many rows, and what is
- * printed are medians of the quotients. Time is that of the thread, so that others' is left out.
+/* heed-append: measures how fast new keys and values are appended to a cache, for each of its
+ * types, compared with copying bf16 rows into a bf16 cache. Each timed call comes right after such
+ * a copy of as many rows, and the medians of the ratios are printed. Times are CPU times of the
+ * thread, so that other processes do not count.
  *
- *     heed-append [TOKENS [DIM [PAGE_LEN [REPETITIONS]]]]      1024 128 0 31; a PAGE_LEN of 0: no pages
+ * heed-append [TOKENS [DIM [PAGE_LEN [REPETITIONS]]]]
  *
- * Rows of 8 heads as a projection leaves them, token by token; the heads of a cache, or of a page of it, lie
- * one behind the other. HEED_BACKEND says which backend encodes.
- */
+ * The defaults are 1024 128 0 31; a PAGE_LEN of 0 means a cache without pages. The rows of 8 heads
+ * lie as a projection writes them, token by token; in the cache, or in a page of it, the heads
+ * follow one another. HEED_BACKEND chooses the backend that encodes.
+ * */
 #define _GNU_SOURCE
 #include <heed/formats.h>
 #include <heed/heed.h>
@@ -20,7 +22,7 @@ enum { HEADS = 8, MOST_REPETITIONS = 999 };
 
 typedef struct memory {
     int64_t tokens, dim, page_len;
-    void *from[HEED_BF16 + 1], *k, *v; /* rows by type: keys, then values */
+    void *from[HEED_BF16 + 1], *k, *v; /* from: the rows in each type, keys, then values */
     float *scale, *zero;
     int32_t *table;
 } memory;
@@ -58,7 +60,8 @@ static void *room(int64_t bytes)
     return p;
 }
 
-/* Sums of four even numbers, nearly normal. Pages from the last to the first. */
+/* Fills rows with nearly normal numbers, sums of four uniform ones, and the table with pages from
+ * the last to the first. */
 static void make(memory *m)
 {
     const int64_t n = m->tokens * HEADS * m->dim, pages = m->page_len ? m->tokens / m->page_len : 0;
@@ -117,7 +120,7 @@ static heed_kv_append_args args_of(const memory *m, uint32_t from, int kind)
         a.k_quant.scale = m->scale;
         a.k_quant.zero = type == HEED_U8 || type == HEED_U4 ? m->zero : NULL;
         a.k_quant.stride[0] = kinds[kind].fresh ? keys * HEADS : 0;
-        a.k_quant.stride[1] = kinds[kind].fresh ? keys : 1; /* one for a head */
+        a.k_quant.stride[1] = kinds[kind].fresh ? keys : 1; /* fixed scales: one for each head */
         a.k_quant.stride[2] = kinds[kind].fresh;
         a.v_quant = a.k_quant;
     }
@@ -126,7 +129,7 @@ static heed_kv_append_args args_of(const memory *m, uint32_t from, int kind)
     return a;
 }
 
-/* Seconds of a call; of several, where one is over soon. */
+/* The seconds of a call, or their mean over several calls if one is short. */
 static double seconds_of(const heed_kv_append_args *a)
 {
     const int calls = a->len < 1024 ? (int)(1024 / a->len) : 1;
@@ -164,7 +167,7 @@ static void row(const memory *m, int kind, int repetitions)
         for (int r = -1; r < repetitions; r++) {
             const double whole = seconds_of(&copy), its = seconds_of(&a);
             if (r < 0)
-                continue; /* the first touch */
+                continue; /* the first call touches the memory */
             seconds[r] = its;
             share[r] = whole / its;
         }

@@ -1,4 +1,4 @@
-/* Asks the public API for backends, contexts, plans and kernels. */
+/* Gets backends, contexts, plans and kernels from the public API. */
 #include "backends.h"
 
 #include <cstdlib>
@@ -13,7 +13,7 @@ namespace heed_bench
 namespace
 {
 
-/* Why this backend refuses even the plainest problem; empty if it does not. */
+/* Why this backend refuses even the simplest problem; empty if it does not. */
 std::string trial(const std::string &name)
 {
     Context &context = context_of(name, 1);
@@ -37,12 +37,12 @@ std::string trial(const std::string &name)
     return first.empty() ? "it gives no reason" : first;
 }
 
-/* For another library's code and backends from outside, whose instructions are not known: the best
- * that this CPU has for the type. Measured, because vdpbf16ps is faster than f32 products on some
- * CPUs and slower on others; -1 if nothing is known to run. */
+/* The ceiling for code whose instructions are not known, that of another library or of a plugin:
+ * the best that this CPU has for the type. It is measured, because vdpbf16ps is faster than f32
+ * products on some CPUs and slower on others. -1 if no kind runs here. */
 int best_ceiling(uint32_t dtype)
 {
-    static std::map<int, double> rates; /* GFLOP/s of a thread; 0 where it cannot run */
+    static std::map<int, double> rates; /* GFLOP/s of a thread; 0 if the kind cannot run */
     std::vector<int> kinds = {HEED_CEILING_FMA_AVX2, HEED_CEILING_FMA_AVX512};
     if (dtype == HEED_BF16)
         kinds.insert(kinds.end(), {HEED_CEILING_DP_BF16, HEED_CEILING_AMX_BF16});
@@ -57,8 +57,8 @@ int best_ceiling(uint32_t dtype)
     return best;
 }
 
-/* Whether HEED_BACKEND, a list with commas, allows it. The contexts of the rows name their backend,
- * which beats the environment, so that it has to be looked at here. */
+/* Whether HEED_BACKEND, a comma-separated list, allows the backend. The contexts of rows name their
+ * backend, which takes precedence over the environment, so the list has to be checked here. */
 bool wanted(const std::string &name)
 {
     const char *list = std::getenv("HEED_BACKEND");
@@ -66,7 +66,7 @@ bool wanted(const std::string &name)
            (',' + std::string(list) + ',').find(',' + name + ',') != std::string::npos;
 }
 
-/* The allocator of a context, which counts. */
+/* The allocator of a context, which counts bytes. */
 void *allocate(void *user, size_t bytes, size_t align)
 {
     void *memory = nullptr;
@@ -75,7 +75,7 @@ void *allocate(void *user, size_t bytes, size_t align)
     advise_huge_pages(memory, align >= huge_page ? bytes : 0); /* as the library itself does */
     Context &context = *static_cast<Context *>(user);
     const size_t now = __atomic_add_fetch(&context.bytes, bytes, __ATOMIC_RELAXED);
-    if (now > context.peak_bytes) /* a lost race costs a few bytes of a statistic */
+    if (now > context.peak_bytes) /* a race only makes the statistic a little inexact */
         context.peak_bytes = now;
     return memory;
 }

@@ -21,11 +21,11 @@ struct Backend {
 /* Every backend that the library knows, in its own order. */
 std::vector<Backend> list_backends();
 
-/* A context that uses one backend and so many threads, kept for the life of the process, with the
- * bytes that it has allocated. */
+/* A context with one backend and a number of threads, kept for the life of the process, and the
+ * number of bytes that it has allocated. */
 struct Context {
     heed_context *handle = nullptr;
-    std::string error; /* of heed_context_create */
+    std::string error; /* why heed_context_create failed */
     size_t bytes = 0, peak_bytes = 0;
 };
 Context &context_of(const std::string &backend, unsigned n_threads);
@@ -49,8 +49,8 @@ class Plan
     const std::string &refusal() const
     {
         return refusal_;
-    } /* empty if there is a plan */
-    /* The kernel that rows of a sequence of q_len queries are computed by; empty if unknown. */
+    } /* is empty if there is a plan */
+    /* The kernel for a sequence of q_len query rows; empty if unknown. */
     std::string kernel(int64_t q_len, int64_t kv_len) const;
 
   private:
@@ -58,7 +58,7 @@ class Plan
     std::string refusal_;
 };
 
-/* The kind of ceiling (ceiling.h) that a kernel is to be judged by; -1 for none. */
+/* The kind of ceiling (ceiling.h) that a kernel is compared with; -1 for none. */
 int ceiling_of(const std::string &backend, const std::string &kernel, uint32_t dtype);
 
 } // namespace heed_bench

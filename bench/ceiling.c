@@ -1,4 +1,5 @@
-/* Measures the ceilings: asks the CPU, runs a loop on so many threads at once, takes medians. */
+/* Measures the ceilings: finds out what the CPU can run, runs a loop on a number of threads at
+ * once, and takes medians. */
 #define _GNU_SOURCE /* syscall */
 #include "ceiling.h"
 
@@ -16,7 +17,7 @@
 #include <unistd.h>
 #endif
 
-/* ---- what the CPU and the operating system allow ---- */
+/* ---- what the CPU and the operating system allow --------------------------------------------- */
 
 enum { ISA_AVX2 = 1, ISA_AVX512 = 2, ISA_BF16 = 4, ISA_AMX = 8 };
 
@@ -28,8 +29,8 @@ static unsigned long long enabled_state(void)
     return (unsigned long long)high << 32 | low;
 }
 
-/* Tile data are 8 KiB of state that Linux hands out on request: ARCH_REQ_XCOMP_PERM, component 18.
- */
+/* The tile data are 8 KiB of state, which Linux gives only on request: ARCH_REQ_XCOMP_PERM,
+ * component 18. */
 static int amx_permission(void)
 {
     return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
@@ -81,7 +82,7 @@ typedef struct kind {
     void (*prepare)(void); /* NULL: the loop reads no memory */
 } kind;
 
-/* A loop that the compiler could not build is absent, and says so. */
+/* A loop that the compiler could not build is absent and is reported as such. */
 #if HEED_CEILING_HAVE_AVX2
 #define AVX2(run) run
 #else
@@ -137,10 +138,11 @@ const char *heed_ceiling_refusal(int which)
     return (isa() & kinds[which].needs) == kinds[which].needs ? NULL : kinds[which].refusal;
 }
 
-/* ---- timing ---- */
+/* ---- timing ---------------------------------------------------------------------------------- */
 
-/* Batches of which the median is taken. While others have the CPU time passes without work: a pause of
- * the whole measurement is one slow batch, and must stay one among several. */
+/* The numbers of batches whose median is taken. While other processes have the CPU, time passes
+ * without work: a pause in the measurement makes one slow batch, and there have to be others beside
+ * it. */
 enum { MAX_BATCHES = 4096, FEWEST_BATCHES = 11 };
 static const double batch_seconds = 50e-6;
 
@@ -151,15 +153,15 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* One thread's share of a measurement. */
+/* The part that one thread has in a measurement. */
 typedef struct worker {
-    const kind *kind; /* or, if NULL, read */
+    const kind *kind; /* NULL: read memory */
     const char *base; /* the thread's part of the buffer */
     size_t section, offset, step;
     heed_read_form form;
-    double seconds, rate; /* rate: work per second, the result */
+    double seconds, rate; /* rate is the result, in work per second */
     atomic_uint *waiting;
-    volatile float kept; /* what a loop returned: it may not be left out */
+    volatile float kept; /* the result of a loop, which keeps the compiler from removing it */
 } worker;
 
 /* Does one batch and returns its work, in FLOPs or bytes. */
@@ -203,7 +205,7 @@ static void *measure(void *arg)
     worker *w = arg;
     double *rates = malloc(MAX_BATCHES * sizeof *rates);
     size_t n_rates = 0, iterations = 1;
-    if (w->waiting) { /* start together */
+    if (w->waiting) { /* all start together */
         atomic_fetch_sub(w->waiting, 1);
         while (atomic_load(w->waiting) > 0)
             ;
@@ -216,10 +218,10 @@ static void *measure(void *arg)
         const double work = batch(w, iterations);
         at = now();
         if (at - from < batch_seconds / 2 && iterations < ((size_t)1 << 30)) {
-            iterations *= 2; /* too short to be timed well */
+            iterations *= 2; /* the batch was too short for a good time */
             if (!w->kind && iterations * w->step > w->section / 2)
                 iterations /= 2, rates[n_rates++] = work / (at - from);
-        } else if (at - start > w->seconds / 5) { /* before that the clock settles */
+        } else if (at - start > w->seconds / 5) { /* by then the clock has settled */
             rates[n_rates++] = work / (at - from);
         }
         from = at;
@@ -230,7 +232,7 @@ static void *measure(void *arg)
     return NULL;
 }
 
-/* The work per second of all workers at once; 0 if threads are not to be had. */
+/* The work per second of all workers together; 0 if the threads cannot be created. */
 static double measure_all(worker *workers, unsigned n)
 {
     atomic_uint waiting = n;
@@ -246,7 +248,7 @@ static double measure_all(worker *workers, unsigned n)
     if (started == n)
         measure(&workers[0]);
     else
-        atomic_fetch_sub(&waiting, n - started + 1); /* let those go that wait */
+        atomic_fetch_sub(&waiting, n - started + 1); /* releases those that wait */
     for (unsigned i = 1; i < started; i++)
         pthread_join(threads[i], NULL);
     for (unsigned i = 0; i < n; i++)
@@ -271,11 +273,11 @@ double heed_ceiling_gflops(int which, unsigned n_threads, double seconds)
     return rate * 1e-9;
 }
 
-/* ---- reading ---- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 enum { MAX_THREADS = 1024, PAGE = 4096 };
-static heed_read_form chosen[MAX_THREADS + 1]; /* by number of threads; streams 0: not yet */
-static size_t position;                        /* where the last call stopped, in any section */
+static heed_read_form chosen[MAX_THREADS + 1]; /* by threads; 0 streams: not chosen yet */
+static size_t position;                        /* where in each section the last call stopped */
 
 static double read_gbps(const char *buffer, size_t bytes, unsigned n_threads, double seconds,
                         heed_read_form form)
@@ -308,8 +310,8 @@ static int by_speed(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Tries every form for a moment, then the best few again and in turn: one moment may be disturbed.
- */
+/* Tries every form for a moment, then the best few again, in turn, since one moment may be
+ * disturbed. */
 static heed_read_form best_form(const char *buffer, size_t bytes, unsigned n_threads)
 {
     static const unsigned streams[] = {1, 2, 4, 8, 16}, ahead[] = {0, 512, 1024, 2048, 4096};

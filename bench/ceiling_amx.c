@@ -1,15 +1,17 @@
-/* tdpbf16ps: operands that stay in tiles, and fed as a block of 2 x 2 result tiles is.
+/* Two loops of tdpbf16ps: one with operands that stay in tiles, and one that loads them as a block
+ * of 2 x 2 result tiles needs them.
  *
- * Work      one round is 8 products. Registers: 6 accumulators, zeros. Fed: two steps of 2 loads of
- * A, 2 of B and 4 products, random data, all from L1 (16 KiB). Compiled  with -mamx-tile
- * -mamx-bf16; runs only after ceiling.c has the kernel's permission. Leaves no tile state behind.
+ * Work      a round is 8 products. In registers: 6 accumulators, operands of zeros. Fed: two steps
+ *           of 2 loads of A, 2 of B and 4 products, random data, all from L1 (16 KiB).
+ * Compiled  with -mamx-tile -mamx-bf16; runs only after ceiling.c has the kernel's permission.
+ *           Leaves no tile state behind.
  */
 #include <immintrin.h>
 #include <stdint.h>
 
 #include "ceiling_kernels.h"
 
-/* Palette 1: 8 tiles of 16 rows of 64 bytes. */
+/* Configures palette 1: 8 tiles of 16 rows of 64 bytes. */
 static void configure(void)
 {
     struct {
@@ -28,7 +30,7 @@ static float finish(void)
 {
     _Alignas(64) float result[256];
     _tile_stored(0, result, 64);
-    __asm__ volatile("" : : : "memory"); /* the intrinsic does not say that it writes */
+    __asm__ volatile("" : : : "memory"); /* the compiler does not know that the intrinsic writes */
     _tile_release();
     return result[0];
 }
@@ -59,7 +61,7 @@ float heed_ceiling_run_amx_bf16(size_t iterations)
 
 _Alignas(64) static uint16_t a[4][512], b[4][512];
 
-/* Random +-[1, 2) * 2^-8: the sums stay far from overflow. */
+/* Random numbers of +-[1, 2) * 2^-8: their sums stay far from overflow. */
 static void fill(uint16_t *x, int n, uint32_t seed)
 {
     for (int i = 0; i < n; i++) {

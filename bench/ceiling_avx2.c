@@ -1,6 +1,6 @@
-/* f32 FMA on 256 bit registers, and nothing else.
+/* A loop of f32 FMA on 256-bit registers, and nothing else.
  *
- * Work      12 independent accumulators: two pipes with a latency of 4 need 8, some cores 10.
+ * Work      12 independent accumulators: two pipes with a latency of 4 need 8, some cores need 10.
  * Compiled  with -mavx2 -mfma; runs only after ceiling.c has asked the CPU.
  */
 #include <immintrin.h>
@@ -12,7 +12,7 @@
 #define STEP(i) acc##i = _mm256_fmadd_ps(acc##i, a, b);
 #define ADD(i) sum = _mm256_add_ps(sum, acc##i);
 
-/* acc = acc * a + b tends to b / (1 - a): neither overflow nor denormals, however long it runs. */
+/* acc = acc * a + b tends to b / (1 - a), so it never overflows or becomes denormal. */
 static volatile float factors[3] = {0.999f, 0.0005f, 0.1f};
 
 float heed_ceiling_run_fma_avx2(size_t iterations)

@@ -1,10 +1,11 @@
-/* f32 FMA on 512 bit registers: operands in registers, and fed as a register tile is.
+/* Two loops of f32 FMA on 512-bit registers: one with operands in registers, and one that loads
+ * them as a register tile needs them.
  *
- * Work      24 accumulators. The fed form is the tile 8 keys x 48 query rows: per step 3 vector
- * loads and 8 broadcasts for 24 FMAs, all from L1 (14 KiB). Some cores lower their clock for it, so
- * it is the nearer ceiling of a real kernel. Compiled  with -mavx512f -mavx512vl; runs only after
- * ceiling.c has asked the CPU.
- */
+ * Work      24 accumulators. The fed form is the tile of 8 keys x 48 query rows: in each step 3
+ * vector loads and 8 broadcasts for 24 FMAs, all from L1 (14 KiB). Some cores lower their clock for
+ * it, so it is closer to what a real kernel can reach. Compiled  with -mavx512f -mavx512vl; runs
+ * only after ceiling.c has asked the CPU.
+ * */
 #include <immintrin.h>
 
 #include "ceiling_kernels.h"
@@ -19,13 +20,13 @@
     F(6) F(7) F(8) F(9) F(10) F(11) F(12) F(13) F(14) F(15) F(16) F(17) F(18) F(19) F(20) F(21)    \
         F(22) F(23)
 #define START(i) __m512 acc##i = _mm512_set1_ps(factors[2] * (i + 1));
-/* In assembly, and volatile: the loop is what it says, whatever the compiler. */
+/* In volatile assembly, so that every compiler makes exactly this loop. */
 #define FMA(acc, x, y) __asm__ volatile("vfmadd231ps %1, %2, %0" : "+v"(acc) : "v"(x), "v"(y));
 #define STEP(i) FMA(acc##i, a, b)
 #define ADD(i) sum = _mm512_add_ps(sum, acc##i);
 #define ZERO(i) __m512 acc##i = _mm512_setzero_ps();
 
-/* The sums grow by 2^-24 a step: they neither overflow nor are they denormal. */
+/* The sums grow by 2^-24 in each step, so they neither overflow nor become denormal. */
 static volatile float factors[3] = {0x1p-12f, 0x1p-12f, 0.1f};
 
 float heed_ceiling_run_fma_avx512(size_t iterations)
@@ -72,7 +73,7 @@ float heed_ceiling_run_fma_avx512_fed(size_t iterations)
     EACH(ZERO)
     for (size_t n = 0; n < iterations; n++) {
         const float *q = query;
-        __asm__ volatile("" : "+r"(q) : : "memory"); /* or the loads would be hoisted */
+        __asm__ volatile("" : "+r"(q) : : "memory"); /* keeps the loads inside the loop */
         for (int d = 0; d < DIM; d++, q += ROWS) {
             const __m512 q0 = _mm512_load_ps(q), q1 = _mm512_load_ps(q + 16),
                          q2 = _mm512_load_ps(q + 32);

@@ -1,6 +1,6 @@
-/* vdpbf16ps on 512 bit registers, and nothing else.
+/* A loop of vdpbf16ps on 512-bit registers, and nothing else.
  *
- * Work      24 accumulators: a latency of 6 on two pipes needs 12 and more (12 show 92 % on Zen 5).
+ * Work      24 accumulators: a latency of 6 on two pipes needs 12 or more (12 reach 92 % on Zen 5).
  * Compiled  with -mavx512f -mavx512vl -mavx512bf16; runs only after ceiling.c has asked the CPU.
  */
 #include <immintrin.h>
@@ -17,7 +17,7 @@
     F(6) F(7) F(8) F(9) F(10) F(11) F(12) F(13) F(14) F(15) F(16) F(17) F(18) F(19) F(20) F(21)    \
         F(22) F(23)
 #define START(i) __m512 acc##i = _mm512_set1_ps(value * (i + 1));
-/* In assembly, and volatile: the loop is what it says, whatever the compiler. */
+/* In volatile assembly, so that every compiler makes exactly this loop. */
 #define STEP(i) __asm__ volatile("vdpbf16ps %1, %2, %0" : "+v"(acc##i) : "v"(a), "v"(b));
 #define ADD(i) sum = _mm512_add_ps(sum, acc##i);
 

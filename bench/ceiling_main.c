@@ -1,4 +1,4 @@
-/* heed-ceiling: prints every ceiling of this machine, for people who tune kernels.
+/* heed-ceiling: prints every ceiling of this machine, for those who tune kernels.
  *
  *     heed-ceiling [threads [MiB]]
  */

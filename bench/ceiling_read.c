@@ -1,9 +1,9 @@
-/* A loop that only reads memory; compiled once per width of the vectors (READ_BYTES: 16 baseline,
- * 32 with -mavx2, 64 with -mavx512f), so that each read is one instruction.
+/* A loop that only reads memory. It is compiled once for each width of vectors (READ_BYTES: 16 for
+ * the baseline, 32 with -mavx2, 64 with -mavx512f), so that each read is one instruction.
  *
- * Memory    reads [base + s * section, + length) for each stream s and prefetches up to `ahead`
- * bytes past that, which never faults.
- */
+ * For each stream s it reads `length` bytes from base + s * section on, and prefetches up to
+ * `ahead` bytes past them, which never faults.
+ * */
 #include "ceiling_kernels.h"
 
 #define JOIN_(a, b) a##b
@@ -12,7 +12,8 @@
 
 typedef int vector __attribute__((vector_size(READ_BYTES)));
 
-/* One line of one stream. The constants of the caller make the hint and the tests disappear. */
+/* Reads a cache line of a stream. The caller passes constants, so the tests of the hint
+ * disappear. */
 static inline __attribute__((always_inline)) vector read_line(vector sum, const char *p,
                                                               size_t ahead, unsigned hint)
 {

@@ -1,5 +1,5 @@
-/* Tests how a ceiling is timed, by a clock and a loop of its own: whatever takes the CPU away while a
- * ceiling is measured must not become the ceiling. */
+/* Tests how a ceiling is timed, with a clock and a loop of its own: if another process takes the
+ * CPU during the measurement, the ceiling must not become lower. */
 #define _GNU_SOURCE
 #include <time.h>
 
@@ -7,8 +7,8 @@ static int fake_clock(clockid_t id, struct timespec *t);
 #define clock_gettime fake_clock
 #include "ceiling.c"
 
-static double at;            /* seconds, on the clock that ceiling.c sees */
-static unsigned calls, torn; /* batches done; the one, from 1, during which others have the CPU */
+static double at;            /* the seconds that ceiling.c reads from its clock */
+static unsigned calls, torn; /* batches done; the one (from 1) in which others take the CPU */
 static const double iteration_seconds = 1e-9, pause_seconds = 20e-3;
 
 static int fake_clock(clockid_t id, struct timespec *t)

@@ -1,4 +1,4 @@
-/* What every kind of row asks of time. */
+/* CPU time, and waiting for threads to sleep: used for rows of every kind. */
 #ifndef HEED_BENCH_CLOCK_H
 #define HEED_BENCH_CLOCK_H
 
@@ -17,7 +17,7 @@ inline double now()
     return std::chrono::duration<double>(clock::now().time_since_epoch()).count();
 }
 
-/* Of all threads of this process. */
+/* The CPU seconds of all threads of this process. */
 inline double cpu_seconds()
 {
     struct timespec t = {};
@@ -25,8 +25,8 @@ inline double cpu_seconds()
     return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
 }
 
-/* Workers of an OpenMP runtime go on spinning for a while after a call, and would take the CPUs of
- * the threads that measure a ceiling. */
+/* Gives the workers of an OpenMP runtime time to fall asleep: after a call they spin for a while,
+ * and would take CPUs from the threads that measure a ceiling. */
 inline void let_workers_sleep(unsigned n_threads)
 {
     if (n_threads > 1)

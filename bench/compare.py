@@ -31,12 +31,13 @@ import tempfile
 import results
 
 PAIRED = "(attn|linear)/(avx2|avx512|amx)/"
-ROWS_A_TURN = 8  # of one backend and type: a process fills memory first, which takes a second
-REPETITIONS = 5  # of a row in a turn: what takes the CPU for a moment spoils one of them
+ROWS_A_TURN = 8  # per process, which first fills memory for its backend and type for a second
+REPETITIONS = 5  # of a row in a turn: when the CPU is taken for a moment, it spoils only one
 
 
 def better(before, after):
-    """What to compare two rows by, and (low, median, high) of both: larger is better."""
+    """The counter by which two rows are compared, and its (low, median, high) in both: more is
+    better."""
     for counter in ("pct_read", "pct_peak", "GFLOPS", "GBps"):
         if counter in before.counters() and counter in after.counters():
             return counter, before.middle(counter), after.middle(counter)
@@ -44,13 +45,13 @@ def better(before, after):
 
 
 def spread(range_):
-    """Width of the middle half in % of the median."""
+    """The width of the middle half, in % of the median."""
     low, median, high = range_
     return 100 * (high - low) / median
 
 
 def verdict(before, after, threshold):
-    """ "slower", "faster" or "" of two (low, median, high) where larger is better."""
+    """ "slower", "faster" or "" for two (low, median, high), where more is better."""
     ratio = after[1] / before[1]
     if ratio < 1 - threshold and after[2] < before[0]:
         return "slower"
@@ -60,8 +61,8 @@ def verdict(before, after, threshold):
 
 
 def without_figures(name, a, b, width):
-    """Prints the line of a row that one or both runs lack; 1 if that is worse than before, 0 if not,
-    None if both have it."""
+    """Prints the line of a row that one run or both lack. 1 if that is worse than before, 0 if not,
+    None if both have the row."""
     if a is None or b is None:
         print(f"{name:{width}}  only {'after' if a is None else 'before'}")
         return 0
@@ -77,7 +78,7 @@ def width_of(names):
 
 
 def compare(before, after, threshold):
-    """Prints the table of two {name: Row}; the number of rows that became worse."""
+    """Prints the table of two {name: Row}. Returns the number of rows that became worse."""
     width = width_of(before | after)
     print(
         f"{'row':{width}}  {'by':8} {'before':>10} {'+-%':>5} {'after':>10} {'+-%':>5} {'ratio':>6}"
@@ -100,10 +101,10 @@ def compare(before, after, threshold):
 
 
 def interval(values):
-    """The 95 % interval of the median of whatever the values were drawn from, by their order alone;
-    0 to infinity of fewer than 6, which tell too little."""
+    """The 95 % interval of the median of the distribution from which values come, by their order
+    alone; 0 to infinity for fewer than 6, which are too few."""
     n, tail, outside = len(values), 0, 0
-    while True:  # leaving out k values on each side is wrong when at most k of n fall there
+    while True:  # leaving out k values on each side fails if at most k of n fall there
         tail += math.comb(n, outside) / 2**n
         if tail > 0.025 or 2 * outside >= n:
             break
@@ -114,7 +115,7 @@ def interval(values):
 
 
 def paired_verdict(ratios, threshold):
-    """ "slower", "faster", "?" or "" of the ratios of speeds, after over before."""
+    """ "slower", "faster", "?" or "" for ratios of speeds, after over before."""
     median, (low, high) = statistics.median(ratios), interval(ratios)
     if median < 1 - threshold and high < 1:
         return "slower"
@@ -124,7 +125,7 @@ def paired_verdict(ratios, threshold):
 
 
 class Builds:
-    """Runs the second build's heed-bench with the library of either."""
+    """Runs the heed-bench of the second build with either library."""
 
     def __init__(self, folders, under, words):
         self.bench = os.path.join(folders[1], "bench", "heed-bench")
@@ -137,7 +138,7 @@ class Builds:
     def run(self, which, *words, backend=None):
         environment = {**os.environ, "LD_LIBRARY_PATH": self.libraries[which]}
         if backend:
-            environment["HEED_BACKEND"] = backend  # nor do the others want time at the start
+            environment["HEED_BACKEND"] = backend  # spares the time to start the other backends
         return subprocess.run(
             [*self.under, self.bench, *self.words, *words],
             env=environment, capture_output=True, text=True, check=False,
@@ -151,7 +152,7 @@ class Builds:
         return found
 
     def turn(self, which, names, seconds):
-        """{name: Row}"""
+        """Measures these rows with one of the libraries: {name: Row}."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "out.json")
             done = self.run(
@@ -161,7 +162,7 @@ class Builds:
                 f"--benchmark_min_time={seconds}", "--limit=1e9",
                 backend=results.Row(names[0]).backend,
             )
-            if not os.path.exists(path):  # all are refused, or it fell
+            if not os.path.exists(path):  # all rows are refused, or it crashed
                 return {name: failed(name, done) for name in names}
             rows = results.load(path)[1]
         return {name: rows.get(name) or failed(name, done) for name in names}
@@ -175,7 +176,7 @@ def failed(name, done):
 
 
 def groups(names):
-    """Lists of at most ROWS_A_TURN names of one backend, type and number of threads."""
+    """Splits names into lists of at most ROWS_A_TURN with the same backend, type and threads."""
     found = []
     for name in names:
         row = results.Row(name)
@@ -187,8 +188,8 @@ def groups(names):
 
 
 def in_turns(builds, names, rounds, seconds):
-    """{name: (seconds before, seconds after, ratios of speeds)}, the ratios one a round; where there is
-    no figure, {name: (Row, Row)}."""
+    """{name: (seconds before, seconds after, ratios of speeds)} with one ratio for each round; for
+    a row without figures {name: (Row, Row)}."""
     pairs = {name: ([], []) for name in names}
     for n in range(rounds):
         for which in (0, 1) if n % 2 == 0 else (1, 0):
@@ -207,7 +208,7 @@ def in_turns(builds, names, rounds, seconds):
 
 
 def compare_builds(builds, names, options):
-    """Prints the table; the number of rows that became worse."""
+    """Measures and prints the table. Returns the number of rows that became worse."""
     width, threshold = width_of(names), options.threshold / 100
     print(f"{'row':{width}}  {'us before':>10} {'after':>10} {'speed':>6} {'95 %':>13}")
     counts = {"slower": 0, "faster": 0, "?": 0, "": 0}

@@ -1,5 +1,5 @@
-"""Tests of compare.py and of what it reads: run by meson, needs nothing but the standard
-library."""
+"""Tests of compare.py and of results.py, which reads its files. Run by meson; they need nothing but
+the standard library."""
 
 import contextlib
 import io
@@ -127,8 +127,9 @@ class Compare(unittest.TestCase):
         self.assertEqual(row.shape, "prefill_b1_h8_s512_d64_full")
 
 
-# In place of heed-bench: a row's seconds with the library of the folder are in its file `core/seconds`,
-# disturbed by a pattern that differs from call to call; a row without seconds is refused.
+# Replaces heed-bench: the seconds of a row with the library of a folder are in its file
+# `core/seconds`, disturbed by a pattern that differs from call to call; a row without seconds is
+# refused.
 FAKE = """#!{python} -SE
 import json, os, sys
 options = dict(w.split("=", 1) for w in sys.argv[1:] if "=" in w)
@@ -208,7 +209,8 @@ class Builds(unittest.TestCase):
             self.assertEqual(compare.main([folder, folder]), 2)
 
     def test_intervals(self):
-        # Of 12 the third from both ends: at most 2 of 12 fall below with probability 79 / 4096.
+        # For 12 values, the third from either end: at most 2 of 12 fall below with probability 79 /
+        # 4096.
         self.assertEqual(compare.interval(list(range(12))), (2, 9))
         self.assertEqual(compare.interval(list(range(6))), (0, 5))
         self.assertEqual(compare.interval(list(range(5))), (0, float("inf")))

@@ -1,14 +1,14 @@
-/* heed-bench: compares the backends that run here with each other and with the machine's ceilings.
+/* heed-bench: compares the backends of this machine with each other and with its ceilings.
  *
  *     heed-bench --benchmark_out=heed.json               everything; the console shows it too
  *     heed-bench --quick --benchmark_out=quick.json      two minutes
  *     heed-bench --benchmark_filter='attn/avx2/f32/.*d64_full/threads:1'
  *
  * Rows      attn/<backend>/<dtype>/<shape>/threads:<n>, linear/... in the same way, and
- *           ceiling/<kind>/threads:<n>; shapes.h has the shapes. Each repetition of a row measures
- *           its ceiling right before its timed loop.
- * Refused   what a backend does not serve is no row: it is named with the reason on stderr and in the
- *           JSON's context.
+ *           ceiling/<kind>/threads:<n>; the shapes are in shapes.h. Each repetition of a row
+ *           measures its ceiling right before its timed loop.
+ * Refused   a shape that a backend refuses has no row: it is listed with the reason on stderr and
+ *           in the context of the JSON.
  * Exit      0; 1 if the filter matches nothing or a row failed; 2 for a wrong option.
  */
 #include <benchmark/benchmark.h>
@@ -51,7 +51,7 @@ void print_shapes()
     const char *separator = "[";
     for (const heed_bench::Shape &s : heed_bench::shapes) {
         if (s.storage != heed_bench::Storage::padded || heed_bench::chooses(s.mask))
-            continue; /* no peer is asked for these */
+            continue; /* the peers do not compute these */
         std::printf(
             "%s\n {\"name\": \"%s\", \"bound\": \"%s\", \"layout\": \"%s\", \"mask\": \"%s\", "
             "\"score\": \"%s\", \"capped_at\": %g, "
@@ -99,7 +99,8 @@ bool parse_threads(const char *text, std::vector<unsigned> *threads)
     }
 }
 
-/* Takes our options out of the command line. False, with a line on stderr, for a wrong one. */
+/* Removes this program's own options from the command line. False, with a line on stderr, for a
+ * wrong one. */
 bool parse(std::vector<char *> *words, Selection *selection, bool *quick, bool *shapes,
            bool *linear_shapes)
 {
@@ -138,8 +139,8 @@ bool parse(std::vector<char *> *words, Selection *selection, bool *quick, bool *
     return true;
 }
 
-/* Google Benchmark's filter, applied to the names before there are rows: what it will drop is
- * neither estimated nor reported as left out. */
+/* Google Benchmark's filter, applied to names before there are rows, so that the rows which it
+ * drops are neither estimated nor reported as left out. */
 std::function<bool(const std::string &)> filter_of(const std::vector<char *> &words)
 {
     static const char option[] = "--benchmark_filter=";
@@ -156,7 +157,7 @@ std::function<bool(const std::string &)> filter_of(const std::vector<char *> &wo
     };
 }
 
-/* For whoever reads the record: what has no row, and why. */
+/* Adds to the JSON what has no row, and why. */
 void add_context(const heed_bench::Skipped &skipped)
 {
     std::string left_out, refused;
@@ -170,7 +171,7 @@ void add_context(const heed_bench::Skipped &skipped)
     benchmark::AddCustomContext("refused", refused);
 }
 
-/* The same, for whoever waits. */
+/* Prints the same for the user. */
 void tell(const heed_bench::Skipped &skipped)
 {
     for (const std::string &line : skipped.left_out)
@@ -193,7 +194,8 @@ int run(int argc, char **argv)
             print_linear_shapes();
         return 0;
     }
-    /* Ours come first, so that the caller's win. The table of the demo wants the repetitions. */
+    /* These come first, so that the user's options take precedence. The table of the demo needs the
+     * repetitions. */
     const bool hurry = quick || selection.demo;
     static char repetitions[] = "--benchmark_repetitions=5", time[] = "--benchmark_min_time=0.1";
     static char few[] = "--benchmark_repetitions=3", short_time[] = "--benchmark_min_time=0.01";

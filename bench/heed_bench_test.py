@@ -1,5 +1,5 @@
-"""Tests of the heed-bench binary on rows that take no time: heed_bench_test.py HEED-BENCH
-[FOLDER of the example plugin]"""
+"""Tests of the heed-bench program on rows that take no time: heed_bench_test.py HEED-BENCH [FOLDER
+of the example plugin]"""
 
 import itertools
 import json
@@ -58,18 +58,18 @@ class HeedBench(unittest.TestCase):
         flops = 4 * 8 * 10 * 10 * 16  # 4 * head_dim * pairs * heads * batch
         kv_bytes = 2 * 8 * 10 * 16 * 4  # K and V * head_dim * keys * heads * batch * size
         for gflops, gbps in zip(row.samples["GFLOPS"], row.samples["GBps"]):
-            # Both come from one time, whatever it was.
+            # Both come from the same time, so their quotient is exact.
             self.assertAlmostEqual(gflops / gbps / (flops / kv_bytes), 1, 9)
-        # The counters' clock starts just before Google Benchmark's and ends just after it, so that
-        # it can show more time, never less. Much more only if something else came between the two,
-        # which does not happen to every repetition.
+        # The clock of the counters starts just before Google Benchmark's and ends just after it, so
+        # it never shows less time. It shows much more only if something came between the two, which
+        # does not happen in every repetition.
         shares = [
             gflops * 1e9 * seconds / flops
             for gflops, seconds in zip(row.samples["GFLOPS"], row.samples["seconds"])
         ]
         self.assertLess(max(shares), 1 + 1e-9)
         self.assertGreater(max(shares), 0.5)
-        self.assertNotIn("pct_peak", row.samples)  # naive: there is no ceiling to judge it by
+        self.assertNotIn("pct_peak", row.samples)  # naive has no ceiling to be compared with
         self.assertGreater(row.median("bytes_extra"), 0)
         for key in ("machine", "compiler", "commit", "left_out"):
             self.assertIn(key, data["context"])
@@ -87,7 +87,7 @@ class HeedBench(unittest.TestCase):
         self.assertFalse([run for run in data["benchmarks"] if run.get("error_occurred")])
         self.assertIsNone(rows[small].error)
         self.assertIn("must be f32", rows[refused].error)
-        # Of a filter that keeps refused rows only, nothing is measured, and that is no failure.
+        # With a filter that keeps only refused rows nothing is measured, which is not a failure.
         done = run(f"--benchmark_filter={refused}", HEED_PLUGIN_PATH=PLUGINS)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"refused: {refused}: ", done.stderr)
@@ -101,7 +101,7 @@ class HeedBench(unittest.TestCase):
         done = run(f"--benchmark_filter={SMALL}", *words, preexec_fn=little_memory)
         if done.returncode:
             self.skipTest("the program does not start in 600 MiB of addresses")
-        memory = "attn/naive/f32/decode_b1_hq32_hkv8_kv1024_d128/threads:1"  # rotates over a GiB
+        memory = "attn/naive/f32/decode_b1_hq32_hkv8_kv1024_d128/threads:1"  # needs a GiB
         done = run(f"--benchmark_filter={memory}", *words, preexec_fn=little_memory)
         self.assertEqual(done.returncode, 1)
         self.assertIn("ERROR OCCURRED: 'no memory for", done.stdout)
@@ -159,7 +159,8 @@ class HeedBench(unittest.TestCase):
             told = re.findall(r"`((?:attn|linear)/(?:<isa>|amx)/[^`]*)`", file.read())
         self.assertGreaterEqual(len(told), 14)
         for pattern in told:
-            # naive serves every type by itself, and has the rows of all the others.
+            # naive supports every type without the split accuracy, and has the rows of all other
+            # backends.
             pattern = re.sub(r"/(<isa>|amx)/", "/naive/", pattern).replace("f32split", "f32")
             pattern = pattern.replace("threads:(1\\|2)", "threads:1")
             parts = [part.split("\\|") for part in re.split("[()]", pattern)]

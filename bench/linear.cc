@@ -44,7 +44,7 @@ heed_linear_desc describe_linear(const LinearShape &shape, uint32_t dtype)
     return desc;
 }
 
-/* Why the backend does not serve the layer; empty if it does. */
+/* Why the backend refuses the layer; empty if it does not. */
 std::string refusal_of(const std::string &backend, const LinearShape &shape, const Type &type)
 {
     Context &context = context_of(backend, 1);
@@ -67,8 +67,8 @@ double linear_flops(const LinearShape &shape)
     return 2.0 * double(shape.m) * shape.n * shape.k;
 }
 
-/* A row's layers: one, or as many as rotate over memory where reading the weights is the limit. All
- * hold the same weights, each in memory of its own. */
+/* The layers of a row: one, or several to rotate over where reading the weights is the limit. All
+ * have the same weights, each in its own memory. */
 class Layers
 {
   public:
@@ -82,7 +82,7 @@ class Layers
         heed_const_view weight = {};
         weight.data = pool.normal(row.type->dtype, bytes);
         heed_const_view bias = {};
-        bias.data = weight.data; /* any numbers do */
+        bias.data = weight.data; /* any numbers will do */
         bias.stride[0] = 1;
         weight.stride[0] = row.shape->n;
         weight.stride[1] = 1;
@@ -127,7 +127,8 @@ class Layers
     size_t at_ = 0;
 };
 
-/* GB/s that the row's weights could be read with: from memory in huge pages, as they lie in. */
+/* The GB/s at which weights could be read: measured on memory in huge pages, like that of the
+ * weights. */
 double read_ceiling(unsigned n_threads)
 {
     static char *const buffer = [] {
@@ -142,7 +143,8 @@ double read_ceiling(unsigned n_threads)
                   : 0;
 }
 
-/* Made once per row: a row is measured several times, and packing a gigabyte takes seconds. */
+/* The layers of a row, made once: a row is measured several times, and packing a gigabyte takes
+ * seconds. */
 Layers &layers_of(const LinearRow &row, Pool &pool)
 {
     static std::string name;
@@ -214,7 +216,7 @@ void measure(benchmark::State &state, const LinearRow &row, Pool &pool)
     }
 }
 
-/* What goes wrong in one row is that row's error, not the end of the run. */
+/* Measures a row. An exception becomes the error of that row and does not end the run. */
 void measure_row(benchmark::State &state, const LinearRow &row, Pool *pool)
 {
     try {
@@ -226,7 +228,8 @@ void measure_row(benchmark::State &state, const LinearRow &row, Pool *pool)
     }
 }
 
-/* Seconds of a call, by the backend's speed on a small layer; 0 if it refuses. */
+/* The estimated seconds of a call, from the backend's speed on a small layer; 0 if it refuses
+ * that. */
 double estimate(const std::string &backend, const LinearShape &shape, const Type &type, Pool &pool)
 {
     constexpr LinearShape small = {"probe", Bound::compute, 32, 64, 256};
@@ -249,7 +252,7 @@ double estimate(const std::string &backend, const LinearShape &shape, const Type
         }
         return best * linear_flops(shape) / linear_flops(small);
     } catch (const std::exception &) {
-        return 0; /* the row will say why */
+        return 0; /* the row will show why */
     }
 }
 

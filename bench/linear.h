@@ -11,7 +11,7 @@
 namespace heed_bench
 {
 
-/* Registers those of one backend. The pool must outlive the run. */
+/* Registers the rows of one backend. The pool must outlive the run. */
 void register_linear_rows(const Selection &selection, const std::vector<unsigned> &threads,
                           const std::string &backend, double limit, Pool &pool, Skipped *skipped);
 

@@ -1,4 +1,4 @@
-/* Ranges and key blocks for the rows that have them. */
+/* Makes the ranges and key blocks of the rows that have them. */
 #include "lists.h"
 
 #include <stdexcept>
@@ -72,7 +72,7 @@ void Lists::make_ranges(const Shape &shape, heed_attn_args *args)
             parents.push_back(int32_t(parent_of(i)));
         a.parents = parents.data();
         must(heed_ranges_tree(&a));
-    } else { /* what causality and a window say, in the other words */
+    } else { /* causality and a window, expressed as ranges */
         for (int64_t i = 0; i < shape.q_len; i++) {
             const int64_t end = i + a.offset + 1;
             ranges_[size_t(2 * i)] =
@@ -89,7 +89,7 @@ void Lists::make_blocks(const Shape &shape, heed_attn_args *args)
 {
     const int64_t keys = block_of(shape.mask), blocks = shape.kv_len / keys;
     const int64_t row_words = (blocks + 63) / 64;
-    if (chooses(shape.mask)) { /* choose() has them */
+    if (chooses(shape.mask)) { /* choose() will fill them */
         words_.resize(size_t(shape.q_heads * row_words));
         args->key_blocks.stride[1] = row_words;
     } else {

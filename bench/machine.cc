@@ -1,4 +1,4 @@
-/* Describes machine, compiler and commit. */
+/* Describes the machine, the compiler and the commit. */
 #include "machine.h"
 
 #include <heed/heed.h>
@@ -18,7 +18,7 @@ namespace heed_bench
 namespace
 {
 
-/* What follows the colon of the first line that begins with `key`. */
+/* The text after the colon in the first line that begins with `key`. */
 std::string field(const char *path, const std::string &key)
 {
     std::ifstream file(path);

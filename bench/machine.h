@@ -1,4 +1,4 @@
-/* What a figure means without its machine: nothing. The lines that go into the JSON's context. */
+/* Describes the machine, without which figures mean nothing: lines for the context of the JSON. */
 #ifndef HEED_BENCH_MACHINE_H
 #define HEED_BENCH_MACHINE_H
 
@@ -9,10 +9,10 @@
 namespace heed_bench
 {
 
-/* CPUs that this process may run on. */
+/* The number of CPUs that this process may run on. */
 unsigned usable_cpus();
 
-/* Names and values: machine, system, compiler, commit, Heed's version, bytes of rotation. */
+/* Names and values: the machine, system, compiler, commit, version of Heed and rotation_bytes(). */
 std::vector<std::pair<std::string, std::string>> machine_context();
 
 } // namespace heed_bench

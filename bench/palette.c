@@ -1,14 +1,15 @@
 /* Tells a process the shape of AMX tiles where the hypervisor does not.
  *
  * CPUID leaf 1DH describes tile palette 1. Some hypervisors let guests use AMX but answer that leaf
- * with zeros; oneDNN, and with it PyTorch and OpenVINO, then configures tiles of no rows, and the
- * first tile instruction is an invalid one. Loaded before such a library (LD_PRELOAD; bench/peers
- * does it where the leaf is empty), this makes Linux turn CPUID into a fault and answers it as the
- * CPU would, with leaf 1DH filled in. Calculations run as ever: they hold no CPUID.
+ * with zeros. oneDNN, and with it PyTorch and OpenVINO, then configures tiles without rows, and the
+ * first tile instruction is invalid. When this library is loaded before such a library (with
+ * LD_PRELOAD; bench/peers does it if the leaf is empty), it makes Linux turn CPUID into a fault and
+ * answers as the CPU would, with leaf 1DH filled in. Computations run as always, since they contain
+ * no CPUID.
  *
- * Limits   Linux on x86-64 with CPUID faulting. Threads that exist already are not affected. A host
- * that sets its own handler of SIGSEGV afterwards undoes this. Source   Intel SDM volume 2, CPUID,
- * leaves 1DH and 1EH; arch_prctl(2), ARCH_SET_CPUID.
+ * Limits   Linux on x86-64 with CPUID faulting. Threads that exist already are not affected. A
+ *          program that sets its own handler of SIGSEGV afterwards undoes it.
+ * Source   Intel SDM volume 2, CPUID, leaves 1DH and 1EH; arch_prctl(2), ARCH_SET_CPUID.
  */
 #define _GNU_SOURCE
 #include <cpuid.h>
@@ -48,9 +49,9 @@ static void on_fault(int number, siginfo_t *info, void *context)
     greg_t *g = ((ucontext_t *)context)->uc_mcontext.gregs;
     const unsigned char *code = (const unsigned char *)g[REG_RIP];
     unsigned r[4];
-    /* The kernel raises a CPUID fault as a general protection fault: no address, code SI_KERNEL. */
+    /* A CPUID fault arrives as a general protection fault: without an address, code SI_KERNEL. */
     if (info->si_code != SI_KERNEL || code[0] != 0x0f || code[1] != 0xa2) {
-        sigaction(number, &before, NULL); /* somebody else's fault: happens again, to its owner */
+        sigaction(number, &before, NULL); /* another fault: it happens again, for the old handler */
         return;
     }
     permit_cpuid(1);
@@ -67,9 +68,9 @@ __attribute__((constructor)) static void fill_palette(void)
 {
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << 24))
-        return; /* no tiles */
+        return; /* there are no tiles */
     if (__get_cpuid_count(0x1d, 0, &a, &b, &c, &d) && a >= MAX_PALETTE)
-        return; /* told by the machine itself */
+        return; /* the leaf is not empty */
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_fault;

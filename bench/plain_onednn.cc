@@ -1,8 +1,8 @@
-/* scores = scale * q k^T, mask added in place, softmax in place, out = scores v: primitives on
- * tensors [batch * kv_heads, rows, dim]. A single query row of each of a group's heads is a row of
- * its kv head. Everything is of the row's type, and a causal mask is added to all scores, as
- * without a kernel of one's own it has to be (by a primitive: as part of the product it ends in
- * oneDNN's reference loops). */
+/* scores = scale * q k^T, then the mask and softmax in place, then out = scores v, by primitives on
+ * tensors [batch * kv_heads, rows, dim]. With a single query row, the heads of a group become rows
+ * of their kv head. Everything is of the row's type. A causal mask is added to all scores, since
+ * without a kernel of one's own there is no other way; it is a primitive of its own, because as
+ * part of the product it would end up in oneDNN's reference loops. */
 #include "plain_onednn.h"
 
 #include <heed/kit.h>
@@ -24,7 +24,7 @@ namespace
 using dnnl::memory;
 using Tag = memory::format_tag;
 
-/* oneDNN takes this thread's number of OpenMP threads. */
+/* Sets the number of OpenMP threads of this thread, which oneDNN uses. */
 class Threads
 {
   public:
@@ -44,7 +44,7 @@ class Threads
 dnnl::primitive_attr attributes(const dnnl::post_ops *after)
 {
     dnnl::primitive_attr a;
-    a.set_scratchpad_mode(dnnl::scratchpad_mode::user); /* so that its size is known */
+    a.set_scratchpad_mode(dnnl::scratchpad_mode::user); /* makes its size known */
     if (after)
         a.set_post_ops(*after);
     return a;
@@ -119,7 +119,7 @@ struct PlainOneDnn::Primitives {
         extra += desc.get_size();
         return memory(desc, engine);
     }
-    memory foreign(const memory::desc &desc) /* gets its address at each call */
+    memory foreign(const memory::desc &desc) /* its address is set for each call */
     {
         return memory(desc, engine, DNNL_MEMORY_NONE);
     }
@@ -184,7 +184,7 @@ PlainOneDnn::~PlainOneDnn() = default;
 void PlainOneDnn::run(const heed_attn_args &args)
 {
     const Threads threads(p_->n_threads);
-    p_->q.set_data_handle(const_cast<void *>(args.q.data)); /* oneDNN has no view to read alone */
+    p_->q.set_data_handle(const_cast<void *>(args.q.data)); /* oneDNN has no read-only memory */
     p_->k.set_data_handle(const_cast<void *>(args.k.data));
     p_->v.set_data_handle(const_cast<void *>(args.v.data));
     p_->out.set_data_handle(args.out.data);

@@ -27,12 +27,12 @@ def colour(backend):
 
 
 def plot_peak(axes, rows):
-    """Bars, a group per shape, of the shapes that every backend is judged by."""
+    """Bars in groups, one for each shape by which all backends are compared."""
     rows = [
         r
         for r in rows
         if "pct_peak" in r.counters()
-        and "pct_read" not in r.counters()  # memory is what bounds the others
+        and "pct_read" not in r.counters()  # those are bound by memory
         and not r.shape.startswith("small")
     ]
     shapes = list(dict.fromkeys(r.shape for r in rows))
@@ -58,7 +58,7 @@ def plot_peak(axes, rows):
 
 
 def plot_lines(axes, rows, pattern, counter, xlabel, ylabel, title):
-    """A line per backend and type through the shapes that match; group 1 of the pattern is x."""
+    """A line for each backend and type, over the matching shapes; group 1 of the pattern is x."""
     lines = {}
     for row in rows:
         found = re.fullmatch(pattern, row.shape)
@@ -86,7 +86,7 @@ def plot_lines(axes, rows, pattern, counter, xlabel, ylabel, title):
 
 
 def metadata(path, source):
-    """No date, so that the same figures give the same file."""
+    """The metadata of the file: without a date, so that the same figures give the same file."""
     return {"Date": None, "Source": source} if path.endswith(".svg") else None
 
 
@@ -102,7 +102,7 @@ def read_options(words):
 
 
 def draw(pyplot, context, rows, threads):
-    """The figure of three: peak, prefill and decode."""
+    """Draws the three panels: peak, prefill and decode."""
     figure, (peak, speed, decode) = pyplot.subplots(
         1, 3, figsize=(15, 6), width_ratios=[1.3, 1, 1]
     )
@@ -165,7 +165,7 @@ def main(words):
         )
         return 2
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "heed"  # the same bytes for the same figures
+    matplotlib.rcParams["svg.hashsalt"] = "heed"  # makes the bytes reproducible
     matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot
 

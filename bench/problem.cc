@@ -1,4 +1,4 @@
-/* Descriptions, arguments and memory of the rows. */
+/* Makes the descriptions, arguments and memory of the rows. */
 #include "problem.h"
 
 #include <heed/kit.h>
@@ -20,14 +20,14 @@ namespace
 {
 
 constexpr size_t page = 4096;
-constexpr float code_scale = 0.03f; /* of codes that take one */
+constexpr float code_scale = 0.03f; /* for types of codes with scales */
 
 size_t round_up(size_t bytes, size_t to)
 {
     return (bytes + to - 1) / to * to;
 }
 
-/* What the kernel thinks can be had without swapping; 0 if it does not say. */
+/* The bytes that Linux reports as available without swapping; 0 if it reports none. */
 size_t available_bytes()
 {
     unsigned long long kib = 0;
@@ -41,7 +41,7 @@ size_t available_bytes()
     return size_t(kib) << 10;
 }
 
-/* About a million numbers of one type; the odd count keeps rows from being equal. */
+/* About a million numbers of one type; their count is odd, so that rows are not equal. */
 std::vector<char> numbers(uint32_t dtype)
 {
     constexpr size_t count = (size_t(1) << 20) + 7;
@@ -127,7 +127,7 @@ size_t rotation_bytes()
 namespace
 {
 
-/* Strides of [batch, heads, rows, dim] in elements. */
+/* Sets the strides of [batch, heads, rows, dim], in elements. */
 void set_strides(int64_t (&of)[4], Layout layout, uint32_t heads, int64_t rows, uint32_t dim)
 {
     const int64_t head = layout == Layout::head_major ? rows * dim : dim;
@@ -245,7 +245,7 @@ Problem::Problem(const Shape &shape, const Type &type, Pool &pool)
     }
 }
 
-/* Keys and values of the first set, and the strides of all. */
+/* Sets the keys and values of the first set, and all strides. */
 void Problem::place(const Shape &shape)
 {
     args.k.data = first_k_;
@@ -257,7 +257,7 @@ void Problem::place(const Shape &shape)
                 shape.v_in_k ? shape.qk_dim : shape.v_dim);
 }
 
-/* [batch or page, kv_heads, keys], next to each other. */
+/* Makes scales, dense [batch or page, kv_heads, keys]. */
 void Problem::add_scales(const Shape &shape)
 {
     const int64_t keys = shape.storage == Storage::paged16 ? 16 : shape.kv_len;
@@ -286,8 +286,8 @@ void Problem::fill_mask(const Shape &shape)
     }
 }
 
-/* Lengths and starts of packed rows; pages, in an order that a generator of Park and Miller gives.
- */
+/* Sets the lengths and starts of packed rows, and the table of pages, in an order drawn by the
+ * random generator of Park and Miller. */
 void Problem::store(const Shape &shape)
 {
     if (is_packed(shape)) {

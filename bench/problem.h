@@ -1,4 +1,4 @@
-/* A shape as a call of Heed: description, arguments, memory. Public API only. */
+/* A shape as a call of Heed: its description, arguments and memory. Uses only the public API. */
 #ifndef HEED_BENCH_PROBLEM_H
 #define HEED_BENCH_PROBLEM_H
 
@@ -14,14 +14,16 @@
 namespace heed_bench
 {
 
-/* Thrown where the machine is too small for a row, which is not the row's failure. */
+/* Thrown if the machine has too little memory for a row, which does not count as a failure of the
+ * row. */
 struct TooLittleMemory : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
 /* Random memory that all rows share: one buffer that grows and is filled with N(0,1) numbers of one
- * type, so that set-up is a copy of a few hundred megabytes at most once per type. Inputs are views
- * into it. The numbers repeat after about a million, which no timing sees. */
+ * type, so that setting up costs a copy of a few hundred megabytes at most once for each type.
+ * Inputs are views into it. The numbers repeat after about a million, which does not affect
+ * times. */
 class Pool
 {
   public:
@@ -30,9 +32,9 @@ class Pool
     Pool &operator=(const Pool &) = delete;
     ~Pool();
 
-    /* At least `bytes` of numbers of this type, 4096-aligned; valid until the next call. Throws
-     * TooLittleMemory if the machine has not so much to spare, std::runtime_error if it has but
-     * gives none. */
+    /* At least `bytes` of numbers of this type, 4096-aligned and valid until the next call. Throws
+     * TooLittleMemory if the machine has not that much available, std::runtime_error if the
+     * allocation fails all the same. */
     char *normal(uint32_t dtype, size_t bytes);
     const char *data() const
     {
@@ -49,18 +51,19 @@ class Pool
     uint32_t dtype_ = HEED_DTYPE_NONE;
 };
 
-/* Asks for huge pages, if there are any; nothing happens for 0 bytes. */
+/* Asks the system for huge pages, where it has them; does nothing for 0 bytes. */
 constexpr size_t huge_page = size_t(1) << 21;
 void advise_huge_pages(void *memory, size_t bytes);
 
-/* Bytes of K and V that memory-bound rows rotate over: four times the last cache as it reports
- * itself, at least 1 GiB (or it would be too little for a fast core) and at most 2 GiB (some report
- * hundreds of megabytes). A row with a single set beyond 2 GiB uses just that. */
+/* The bytes of K and V over which memory-bound rows rotate: four times the size that the last-level
+ * cache reports, at least 1 GiB (less would be too little for a fast core) and at most 2 GiB (some
+ * caches report hundreds of megabytes). A row whose single set is larger than 2 GiB uses that set
+ * alone. */
 size_t rotation_bytes();
 
-/* What a row's name says of types: q, k, v and out are of one, and "f32split" allows sums of bf16
- * products, which plain f32 does not. Types of codes are those of k and v, beside q and out in bf16; those
- * that take scales have one for each key of a head. "q8_0int8" allows integer dot products. */
+/* The type in a row's name: that of q, k, v and out. "f32split" allows sums of bf16 products, which
+ * plain f32 does not. Types of codes are those of k and v, with q and out in bf16; a type with
+ * scales has one for each key of a head. "q8_0int8" allows integer dot products. */
 struct Type {
     const char *name;
     uint32_t dtype, accuracy;
@@ -85,13 +88,14 @@ heed_attn_desc describe(const Shape &shape, const Type &type);
 class Problem
 {
   public:
-    /* Throws as Pool does. */
+    /* Throws what Pool throws. */
     Problem(const Shape &shape, const Type &type, Pool &pool);
 
     heed_attn_desc desc;
     heed_attn_args args;
 
-    /* Goes on to the next set of keys and values, and chooses among its blocks where the mask says so. */
+    /* Moves on to the next set of keys and values, and chooses among its blocks if the mask asks
+     * for it. */
     void next();
     size_t sets() const
     {
@@ -100,14 +104,14 @@ class Problem
     double kv_bytes() const
     {
         return kv_bytes_;
-    } /* of one set, what GBps counts */
+    } /* the bytes of one set, which GBps counts */
 
   private:
     char *first_k_;
     size_t set_bytes_, sets_, at_ = 0, v_offset_, set_scales_ = 0;
     double kv_bytes_;
     std::vector<char> q_, out_;
-    std::vector<float> scales_; /* of every set: of its keys, then of its values */
+    std::vector<float> scales_; /* for each set those of keys, then those of values */
     std::vector<unsigned char> mask_;
     std::vector<int32_t> lens_, starts_, table_;
     Lists lists_;

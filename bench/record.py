@@ -24,13 +24,13 @@ import tempfile
 import results
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Each kind of CPU: the figure of heed-bench, and that of bench/peers.
+# For each kind of CPU the figure of heed-bench and that of bench/peers.
 KINDS = {
     "amd-zen4": ("speed.svg", "peers.svg"),
     "intel-amx": ("speed-intel.svg", "peers-intel.svg"),
 }
 BLOCK = re.compile(r"(<!-- bench/results/(\S+)\.json -->\n)(.*?)(<!-- end -->)", re.S)
-# What --quick leaves out although speeds are asked of it: 16-bit decode in f16, and on all CPUs.
+# Rows that the pages show although --quick leaves them out: decode in f16, and on all CPUs.
 DECODE = r"(decode(tm)?_b1_hq(32|64)_hkv8_kv8192_d128|paged16_kv8192)/"
 REPETITIONS = 5
 
@@ -39,7 +39,8 @@ REPETITIONS = 5
 
 
 def measure(build, under):
-    """({context}, {name: Row}): --quick, and decode in f16 and on all CPUs, a process per backend."""
+    """({context}, {name: Row}) of the --quick rows and of decode in f16 and on all CPUs, with a
+    process for each backend."""
     bench = [*shlex.split(under), os.path.join(build, "bench", "heed-bench")]
 
     def run(*words):
@@ -67,7 +68,7 @@ def measure(build, under):
             done = run(*words, f"--benchmark_repetitions={REPETITIONS}", "--benchmark_min_time=0.01",
                        f"--benchmark_out={path}")
             if not os.path.exists(path):
-                continue  # the backend serves none of them
+                continue  # the backend refuses all of them
             if done.returncode:
                 raise ValueError(f"heed-bench ended with {done.returncode}\n{done.stderr}")
             context, more = results.load(path)
@@ -81,7 +82,7 @@ def measure(build, under):
 
 
 def shorten_peers(runs):
-    """What bench/peers measured, with quartiles in place of turns."""
+    """The measurements of bench/peers, with quartiles in place of turns."""
     for run in runs:
         for row in run["rows"]:
             for result in row["results"]:
@@ -107,7 +108,8 @@ def write_peers(path, runs):
 
 
 def cell(row):
-    """The unit of a row's speed, and the speed with its % of the ceiling and their spread."""
+    """The unit of a row's speed, and a text with the speed, its % of the ceiling and their
+    spread."""
     def told(value, counter):
         low, median, high = row.middle(counter)
         return f"{value:.4g} ({median:.0f} % ±{(high - low) / 2:.1f})"
@@ -122,7 +124,7 @@ def cell(row):
 
 
 def heed_block(path):
-    """Lines of a run of heed-bench."""
+    """The lines about a run of heed-bench."""
     context, rows = results.load(path)
     rows = {name: row for name, row in rows.items() if row.counters()}
     shown = [row for row in rows.values() if row.backend]
@@ -149,7 +151,7 @@ def heed_block(path):
         "|" + "---|" * (4 + len(backends)),
     ]
     table, of = {}, [row.backend for row in shown]
-    for row in sorted(shown, key=lambda r: -of.count(r.backend)):  # whose order leaves no row out
+    for row in sorted(shown, key=lambda r: -of.count(r.backend)):  # most rows first
         table.setdefault((row.shape, row.dtype, row.threads), {})[row.backend] = cell(row)
     for (shape, dtype, threads), cells in table.items():
         unit = next(iter(cells.values()))[0]
@@ -171,7 +173,7 @@ def digest(path):
 
 
 class Pages:
-    """The files of docs that come from bench/results, below a root."""
+    """The files of docs, below a root, that are made from bench/results."""
 
     def __init__(self, root):
         self.root = root
@@ -183,7 +185,7 @@ class Pages:
         return os.path.join(self.root, "docs", name)
 
     def text(self, page):
-        """(what is there, what should be)"""
+        """(the text of the page, the text that it should have)."""
         with open(page, encoding="utf-8") as file:
             text = file.read()
 
@@ -199,7 +201,7 @@ class Pages:
         return text, BLOCK.sub(block, text)
 
     def figures(self):
-        """[(results, figure)] of all results."""
+        """[(results, figure)] for all results."""
         found = []
         for path in sorted(glob.glob(self.kept("*"))):
             name = os.path.basename(path).removesuffix(".json")
@@ -213,7 +215,7 @@ class Pages:
         return sorted(glob.glob(self.docs("benchmarks*.md")))
 
     def wrong(self):
-        """What is not as the results give it, a line each."""
+        """A line for each page or figure that differs from the results."""
         found, told = [], set()
         for page in self.pages():
             there, wanted = self.text(page)
@@ -232,7 +234,7 @@ class Pages:
         return found
 
     def make(self):
-        """Exit status."""
+        """Writes pages and figures. Returns the exit status."""
         for page in self.pages():
             there, wanted = self.text(page)
             if there != wanted:

@@ -1,4 +1,5 @@
-"""Tests of record.py: pages and figures are what bench/results gives, and it sees when they are not."""
+"""Tests of record.py: it makes pages and figures from bench/results, and notices when they
+differ."""
 
 import contextlib
 import io
@@ -73,7 +74,7 @@ PEERS = [
 
 
 class Project:
-    """A folder with a page and results, as the repository has them."""
+    """A folder with a page and results, like those of the repository."""
 
     def __enter__(self):
         self.root = tempfile.mkdtemp()

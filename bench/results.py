@@ -1,5 +1,5 @@
-"""Reads what heed-bench writes (--benchmark_out=FILE), and the short form of it that is kept in
-bench/results: one Row per benchmark."""
+"""Reads the files of heed-bench (--benchmark_out=FILE) and their short form, which is kept in
+bench/results: a Row for each benchmark."""
 
 import json
 import re
@@ -19,7 +19,7 @@ SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 NAME = re.compile(
     r"(?:attn|linear)/(?P<backend>[^/]+)/(?P<dtype>[^/]+)/(?P<shape>[^/]+)/threads:(?P<threads>\d+)"
 )
-# What a kept file says of the run; the rest of Google Benchmark's context is left out.
+# The parts of Google Benchmark's context that a kept file has.
 CONTEXT = (
     "date",
     "machine",
@@ -40,16 +40,17 @@ CONTEXT = (
 
 
 def middle(values):
-    """(low, median, high): the range of the middle half; all of them if there are too few to tell."""
+    """(low, median, high), where low to high is the middle half, or everything for fewer than 3."""
     if len(values) < 3:
         return min(values), statistics.median(values), max(values)
     return tuple(statistics.quantiles(values, n=4, method="inclusive"))
 
 
 class Row:
-    """name without Google Benchmark's suffixes. samples[counter] and samples["seconds"] hold a value
-    per repetition, kept[counter] what is left of them in the short form: (low, median, high). error is
-    the reason why there are none, of a refusal or an error, or None."""
+    """A row: its name is without Google Benchmark's suffixes. samples[counter] and
+    samples["seconds"] have a value for each repetition; kept[counter] is (low, median, high), which
+    the short form has instead. error is None, or the reason of a refusal or an error, if there are
+    no figures."""
 
     def __init__(self, name):
         self.name, self.samples, self.kept, self.error, self.label = name, {}, {}, None, ""
@@ -83,13 +84,13 @@ class Row:
 
 
 def short_name(name):
-    """attn/.../threads:1/process_time/real_time -> attn/.../threads:1"""
+    """Shortens attn/.../threads:1/process_time/real_time to attn/.../threads:1."""
     found = re.match(r".*?/threads:\d+", name)
     return found[0] if found else name
 
 
 def load(path):
-    """({context}, {name: Row} in the file's order). Raises ValueError if it is no such file."""
+    """({context}, {name: Row} in the order of the file). Raises ValueError for any other file."""
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
@@ -111,7 +112,7 @@ def load(path):
 
 
 def keep(path, context, rows):
-    """Writes the short form: a line for each row that was measured."""
+    """Writes the short form, with a line for each row that was measured."""
     context = {key: context[key] for key in CONTEXT if key in context}
     lines = []
     for row in rows.values():

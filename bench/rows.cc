@@ -36,10 +36,10 @@ struct Row {
     const Type *type;
     const Shape *shape;
     unsigned n_threads;
-    double estimate; /* seconds of a call */
+    double estimate; /* in seconds of a call */
 };
 
-/* Memory for heed_attn_run: aligned to 64 bytes. */
+/* The workspace for heed_attn_run, aligned to 64 bytes. */
 class Workspace
 {
   public:
@@ -91,7 +91,7 @@ void measure(benchmark::State &state, const Row &row)
     const std::string kernel = plan.kernel(row.shape->q_len, row.shape->kv_len);
     state.SetLabel(kernel.empty() ? row.backend : kernel);
 
-    /* The row whose pages and tables have been touched; a long call does not notice. */
+    /* The row whose memory has been touched by an untimed call; long calls do not need one. */
     static std::string warm;
     if (warm != row.name && row.estimate < 0.05 &&
         run(row, context.handle, plan, problem, workspace) != HEED_OK)
@@ -137,7 +137,7 @@ void measure(benchmark::State &state, const Row &row)
     }
 }
 
-/* What goes wrong in one row is that row's error, not the end of the run. */
+/* Measures a row. An exception becomes the error of that row and does not end the run. */
 void measure_row(benchmark::State &state, const Row &row)
 {
     try {
@@ -150,7 +150,7 @@ void measure_row(benchmark::State &state, const Row &row)
 }
 
 #if HEED_BENCH_PLAIN_ONEDNN
-/* Beside attn/onednn: what the same library does without Heed, in the same process. */
+/* Measures what oneDNN does without Heed, in the same process, to compare with attn/onednn. */
 void measure_plain(benchmark::State &state, const Row &row)
 {
     try {
@@ -192,7 +192,7 @@ void measure_read(benchmark::State &state, unsigned n_threads)
 {
     try {
         pool.normal(HEED_F32, rotation_bytes());
-        heed_ceiling_read_gbps(pool.data(), pool.bytes(), n_threads, 1e-3); /* chooses the form */
+        heed_ceiling_read_gbps(pool.data(), pool.bytes(), n_threads, 1e-3); /* chooses a form */
         double sum = 0;
         for (auto _ : state)
             sum += heed_ceiling_read_gbps(pool.data(), pool.bytes(), n_threads, ceiling_seconds);
@@ -205,7 +205,7 @@ void measure_read(benchmark::State &state, unsigned n_threads)
     }
 }
 
-/* GFLOP/s of a backend on one head of 256 rows: what estimates rest on. 0 if it refuses. */
+/* The GFLOP/s of a backend on one head of 256 rows, for estimates; 0 if it refuses. */
 double probe_rate(const std::string &backend, const Type &type)
 {
     constexpr Shape shape = prefill("probe", 1, 256, 64, Mask::full);
@@ -226,15 +226,15 @@ double probe_rate(const std::string &backend, const Type &type)
     return best;
 }
 
-/* Seconds of one call, by the backend's rate and a slow memory's: for leaving out what takes too
- * long, not for telling anybody. */
+/* The estimated seconds of one call, from the backend's rate and that of a slow memory. It decides
+ * which rows take too long, and is not reported. */
 double estimate(const Shape &shape, uint32_t dtype, double rate)
 {
     const double memory = kv_elements(shape) * heed_dtype_bytes(dtype) / 8e9;
     return std::max(flops(shape) / (rate * 1e9), memory);
 }
 
-/* Why the backend does not serve the shape; empty if it does. */
+/* Why the backend refuses the shape; empty if it does not. */
 std::string refusal_of(const std::string &backend, const Shape &shape, const Type &type)
 {
     Context &context = context_of(backend, 1);
@@ -247,7 +247,8 @@ std::string refusal_of(const std::string &backend, const Shape &shape, const Typ
     return why.text[0] ? why.text : "it gives no reason";
 }
 
-/* The shapes that caches of codes are for, and a prefill over one. */
+/* Whether the shape is measured with caches of codes too: decode, for which they are made, and a
+ * prefill. */
 bool has_codes(const Shape &shape)
 {
     for (const char *name :
@@ -257,7 +258,8 @@ bool has_codes(const Shape &shape)
     return false;
 }
 
-/* The split accuracy gets rows where the backend needs it to serve the type at all. */
+/* Whether the combination gets a row. The split accuracy has rows only for a backend that needs it
+ * to support the type. */
 bool worth_a_row(const std::string &backend, const Shape &shape, const Type &type)
 {
     if (type.codes && !has_codes(shape))
@@ -324,7 +326,7 @@ bool any_failed()
     return failed;
 }
 
-/* The rates that rows are held against. */
+/* Registers the ceilings that rows are compared with. */
 static void register_ceilings(const Selection &selection, const std::vector<unsigned> &threads,
                               Skipped *skipped)
 {
@@ -355,7 +357,7 @@ static void register_attention(const Selection &selection, const std::vector<uns
     for (const Type &type : types) {
         if (type.dtype == HEED_F16 && !selection.f16)
             continue;
-        double rate = -1; /* measured when a row wants it */
+        double rate = -1; /* measured when a row needs it */
         for (const Shape &shape : shapes) {
             if ((selection.demo && !in_demo(shape)) || !worth_a_row(backend.name, shape, type))
                 continue;
@@ -407,7 +409,7 @@ Skipped register_rows(const Selection &selection)
         if (!selection.demo)
             register_linear_rows(selection, threads, backend.name, limit, pool, &skipped);
 #if HEED_BENCH_PLAIN_ONEDNN
-        /* The backend has kept oneDNN from instructions that fail on this machine. */
+        /* By now the backend has kept oneDNN from using instructions that fail on this machine. */
         if (backend.name == "onednn" && !selection.demo)
             register_plain(selection, threads, &skipped);
 #endif

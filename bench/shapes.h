@@ -1,10 +1,10 @@
-/* The shapes that Heed is measured on. The table is the only place that knows them: heed-bench
- * makes its rows from it, and bench/peers reads it through `heed-bench --shapes`.
+/* The shapes that Heed is measured on. The tables here are the only place that has them: heed-bench
+ * makes its rows from them, and bench/peers reads them through `heed-bench --shapes`.
  *
  * Names    b batch, h heads (hq query, hkv key/value), s q_len = kv_len, kv kv_len, d qk_dim =
- *          v_dim; of linear layers m rows, n outputs, k inputs.
- * Memory   MEMORY marks what reads every key or weight once per call: such rows go from one set of
- * them to the next, so that they come from memory and not from a cache.
+ *          v_dim; for linear layers m rows, n outputs, k inputs.
+ * Memory   the bound `memory` marks shapes that read every key or weight once in a call: their rows
+ *          go from one set of them to the next, so that they come from memory, not from a cache.
  */
 #ifndef HEED_BENCH_SHAPES_H
 #define HEED_BENCH_SHAPES_H
@@ -16,20 +16,20 @@ namespace heed_bench
 
 enum class Mask {
     full,
-    causal,    /* position of row i: i + kv_len - q_len */
+    causal,    /* the position of row i is i + kv_len - q_len */
     window512, /* causal, and 511 keys before the row's own */
     half,      /* a bool mask [q_len, kv_len], shared by all heads, that hides keys < kv_len / 2 */
-    random,    /* the same, that hides one of every four keys, another one in each row */
+    random,    /* the same, but hides one of every four keys, a different one in each row */
     documents16,   /* ranges: 16 documents of the same length, causal in each */
     prefix,        /* ranges: the first quarter of the keys, and those up to the row's own */
     chunked2048,   /* ranges: causal in chunks of 2048 keys */
-    causal_ranges, /* ranges that say what causal says */
-    window_ranges, /* ranges that say what window512 says */
-    tree,          /* ranges: the rows are drafts that branch in three, behind what is cached */
+    causal_ranges, /* ranges with the meaning of causal */
+    window_ranges, /* ranges with the meaning of window512 */
+    tree,          /* ranges: the rows are drafts that branch in three, after the cached keys */
     blocks64,      /* key blocks: a quarter of the blocks of 64 rows and 64 keys */
-    blocks128,     /* the same of 128 */
-    top64,         /* key blocks of 64 keys: the 12 % of the greatest bounds, chosen in the call */
-    top256         /* the same of 256 keys */
+    blocks128,     /* the same with 128 */
+    top64,         /* key blocks of 64 keys: the 12 % with greatest bounds, chosen in the call */
+    top256         /* the same with 256 keys */
 };
 
 constexpr const char *mask_names[] = {"full",          "causal",        "window512", "half",
@@ -42,13 +42,13 @@ constexpr bool has_ranges(Mask mask)
     return mask >= Mask::documents16 && mask <= Mask::tree;
 }
 
-/* Are key blocks chosen in the call? */
+/* Whether key blocks are chosen in the call. */
 constexpr bool chooses(Mask mask)
 {
     return mask == Mask::top64 || mask == Mask::top256;
 }
 
-/* Keys of a key block; 0: the mask has none. */
+/* The keys of a key block; 0 if the mask has none. */
 constexpr uint32_t block_of(Mask mask)
 {
     return mask == Mask::blocks64 || mask == Mask::top64 ? 64
@@ -57,7 +57,8 @@ constexpr uint32_t block_of(Mask mask)
                                                          : 0;
 }
 
-/* One of every four blocks n of a row of blocks r, not the same in each. */
+/* Whether block n is seen in the row of blocks r: one of every four is, a different one in each
+ * row. */
 constexpr bool block_is_seen(int64_t r, int64_t n)
 {
     return (n + 3 * r + (n / 4) * (r / 4)) % 4 == 0;
@@ -68,7 +69,7 @@ constexpr int64_t parent_of(int64_t draft)
     return draft > 0 ? (draft - 1) / 3 : -1;
 }
 
-/* What becomes of a score besides. */
+/* What is done to scores besides masking. */
 enum class Score {
     plain,
     bias,   /* plus a bias [q_len, kv_len] of the row's type, shared by all heads */
@@ -81,15 +82,15 @@ enum class Layout {
     token_major, /* [batch, rows, heads, dim]: all four of q, k, v, out */
 };
 
-/* Where the keys of sequences lie, and how many they are. */
+/* Where the keys of the sequences lie, and how many there are. */
 enum class Storage {
-    padded,  /* kv_len of each */
-    paged16, /* the same in pages of 16 keys, whose order is random */
-    ragged,  /* packed behind each other: 100 to kv_len */
-    equal    /* packed, the same keys as ragged in all, but as many of each sequence */
+    padded,  /* each sequence has kv_len keys */
+    paged16, /* the same, in pages of 16 keys in random order */
+    ragged,  /* packed one after another: 100 to kv_len keys */
+    equal    /* packed, as many keys as ragged in all, the same number for each sequence */
 };
 
-/* Lengths of 16 sequences, each 1.405 times the one before, and their mean. */
+/* The lengths of 16 sequences, each 1.405 times the one before, and their mean. */
 constexpr int64_t ragged_lens[] = {100,  140,  197,  277,  390,  547,  769,   1080,
                                    1517, 2131, 2994, 4206, 5909, 8302, 11663, 16384};
 constexpr int64_t equal_len = 3538;
@@ -106,12 +107,12 @@ struct Shape {
     int64_t q_len, kv_len;
     uint32_t qk_dim, v_dim;
     bool v_in_k; /* V is the first v_dim columns of K (multi-head latent attention) */
-    bool simple; /* by heed_attention instead of heed_attn_run */
+    bool simple; /* computed by heed_attention, not heed_attn_run */
     Storage storage = Storage::padded;
     Score score = Score::plain;
 };
 
-/* A prefill of h heads, s rows and keys, head dim d. */
+/* A prefill with h heads, s rows and s keys, and a head dim of d. */
 constexpr Shape prefill(const char *name, uint32_t h, int64_t s, uint32_t d, Mask mask,
                         Score score = Score::plain)
 {
@@ -119,8 +120,8 @@ constexpr Shape prefill(const char *name, uint32_t h, int64_t s, uint32_t d, Mas
             false, false,          Storage::padded,    score};
 }
 
-/* q query rows of each of b sequences against kv keys: hq query heads on 8 key/value heads, D 128.
- */
+/* b sequences, each with q query rows and kv keys: hq query heads on 8 key/value heads, head dim
+ * 128. */
 constexpr Shape decode(const char *name, int64_t b, int64_t q, int64_t kv, Layout layout,
                        uint32_t hq = 32, Score score = Score::plain)
 {
@@ -129,14 +130,14 @@ constexpr Shape decode(const char *name, int64_t b, int64_t q, int64_t kv, Layou
             false, false,         Storage::padded, score};
 }
 
-/* 64 drafted tokens and 8192 keys before them. */
+/* 64 drafted tokens with 8192 keys before them. */
 constexpr Shape drafts(const char *name, Mask mask)
 {
     return {name,  Bound::memory, Layout::head_major, mask, 1, 32, 8, 64, 8256, 128, 128,
             false, false};
 }
 
-/* 16 sequences, packed, tokens outside of heads. */
+/* 16 packed sequences, in which each token has its heads together. */
 constexpr Shape packed(const char *name, Storage storage)
 {
     return {
@@ -178,7 +179,7 @@ constexpr Shape shapes[] = {
      512, 128, 128, false, false},
     prefill("window512_b1_h8_s4096_d64", 8, 4096, 64, Mask::window512),
     prefill("window512_b1_h8_s8192_d64", 8, 8192, 64, Mask::window512),
-    /* Masks with structure; behind some, what they are measured against. */
+    /* Structured masks; some are followed by shapes to compare them with. */
     prefill("documents16_s8192_d128", 8, 8192, 128, Mask::documents16),
     {"documents16apart_s8192_d128", Bound::compute, Layout::head_major, Mask::causal, 16, 8, 8, 512,
      512, 128, 128, false, false},
@@ -225,7 +226,7 @@ constexpr bool is_packed(const Shape &shape)
     return shape.storage == Storage::ragged || shape.storage == Storage::equal;
 }
 
-/* Keys of sequence b. */
+/* The number of keys of sequence b. */
 constexpr int64_t keys_of(const Shape &shape, int64_t b)
 {
     return shape.storage == Storage::ragged  ? ragged_lens[b]
@@ -233,7 +234,7 @@ constexpr int64_t keys_of(const Shape &shape, int64_t b)
                                              : shape.kv_len;
 }
 
-/* Keys of all sequences. */
+/* The number of keys of all sequences. */
 constexpr int64_t all_keys(const Shape &shape)
 {
     int64_t keys = 0;
@@ -242,7 +243,7 @@ constexpr int64_t all_keys(const Shape &shape)
     return keys;
 }
 
-/* A linear layer of n outputs and k inputs on m rows; gelu: with a bias, and GELU behind it. */
+/* A linear layer with n outputs and k inputs, on m rows; gelu: with a bias, followed by GELU. */
 struct LinearShape {
     const char *name;
     Bound bound;
@@ -255,7 +256,7 @@ constexpr LinearShape linear_shapes[] = {
     {"linear_m512_n2048_k2048", Bound::compute, 512, 2048, 2048},
     {"linear_m2048_n2048_k2048", Bound::compute, 2048, 2048, 2048},
     {"linear_m1_n2048_k2048", Bound::memory, 1, 2048, 2048},
-    /* all-MiniLM-L6-v2's, of one short sentence, of one of 128 tokens and of 32 such */
+    /* those of all-MiniLM-L6-v2: for a short sentence, for one of 128 tokens, for 32 of those */
     {"linear_m16_n384_k384", Bound::compute, 16, 384, 384},
     {"linear_m16_n1536_k384", Bound::compute, 16, 1536, 384},
     {"linear_m16_n384_k1536", Bound::compute, 16, 384, 1536},
@@ -269,13 +270,13 @@ constexpr LinearShape linear_shapes[] = {
     {"linear_m4096_n1536_k384_gelu", Bound::compute, 4096, 1536, 384, true},
 };
 
-/* Blocks that are chosen. */
+/* The number of blocks that are chosen. */
 constexpr int64_t top_blocks(const Shape &shape)
 {
     return shape.kv_len / block_of(shape.mask) * 12 / 100;
 }
 
-/* How many keys row i sees. */
+/* The number of keys that row i sees. */
 constexpr int64_t keys_seen(const Shape &shape, int64_t i)
 {
     const int64_t keys = shape.kv_len, before = i + keys - shape.q_len + 1;
@@ -313,25 +314,25 @@ constexpr int64_t keys_seen(const Shape &shape, int64_t i)
     return keys;
 }
 
-/* (row, key) pairs that are visible, of one head of one sequence. */
+/* The number of visible pairs of a row and a key, in one head of one sequence. */
 constexpr double visible_pairs(const Shape &shape)
 {
     double pairs = 0;
-    if (is_packed(shape)) /* one row each, which sees all: the mean */
+    if (is_packed(shape)) /* one row each, which sees all keys: their mean */
         return double(all_keys(shape)) / double(shape.batch);
     for (int64_t i = 0; i < shape.q_len; i++)
         pairs += double(keys_seen(shape, i));
     return pairs;
 }
 
-/* Operations of the two products over the visible pairs: what GFLOPS counts. */
+/* The operations of the two products over the visible pairs, which GFLOPS counts. */
 constexpr double flops(const Shape &shape)
 {
     return 2.0 * (shape.qk_dim + shape.v_dim) * visible_pairs(shape) * shape.q_heads *
            double(shape.batch);
 }
 
-/* Elements of K and V, each counted once: what GBps counts. */
+/* The elements of K and V, each counted once, whose bytes GBps counts. */
 constexpr double kv_elements(const Shape &shape)
 {
     return double(all_keys(shape)) * shape.kv_heads *

@@ -26,7 +26,8 @@ std::string number(double x, const char *unit)
 
 } // namespace
 
-/* The cell of attn/<backend>/<dtype>/<shape>/threads:<n>; its line and column are there from now on. */
+/* The cell of attn/<backend>/<dtype>/<shape>/threads:<n>; adds its line and column if they are
+ * new. */
 std::string &TableReporter::cell(const std::string &row_name)
 {
     std::string attn, backend, dtype, shape;

@@ -1,4 +1,4 @@
-/* The demo's output: shapes down, backends across. */
+/* The table that the demo prints: a line for each shape, a column for each backend. */
 #ifndef HEED_BENCH_TABLE_H
 #define HEED_BENCH_TABLE_H
 
@@ -11,7 +11,7 @@
 namespace heed_bench
 {
 
-/* Gathers rows as they are measured; says nothing until print(). */
+/* Collects rows as they are measured; prints nothing before print(). */
 class TableReporter : public benchmark::BenchmarkReporter
 {
   public:
@@ -20,17 +20,18 @@ class TableReporter : public benchmark::BenchmarkReporter
         return true;
     }
     void ReportRuns(const std::vector<Run> &runs) override;
-    /* A row that its backend does not serve, by its name. */
+    /* Records that the backend of the named row refuses it. */
     void refuse(const std::string &row_name);
 
-    /* Median speed of each row: GFLOP/s, GB/s for decode, microseconds a call for small ones. */
+    /* Prints the median speed of each row: GFLOP/s, GB/s for decode, microseconds per call for
+     * small ones. */
     void print() const;
 
   private:
     std::string &cell(const std::string &row_name);
 
     std::vector<std::string> backends_,
-        shapes_; /* in order of appearance; shapes as "dtype shape" */
+        shapes_; /* in order of appearance, as "dtype shape" */
     std::map<std::pair<std::string, std::string>, std::string> cells_; /* by shape and backend */
 };
 

@@ -1,10 +1,11 @@
-/* The programs of a build tree find the tree's own plugins, as `meson devenv` would have them. It is
- * the same program that gets installed, so it holds no path: beside the folder in which it lies the
- * tree has a file that is never installed, with the plugins' folders.
+/* Lets the programs of a build tree find the plugins of the tree, as `meson devenv` would. The same
+ * program gets installed, so it contains no path: the build tree has a file, which is never
+ * installed, next to the program's folder, and that file lists the folders of the plugins.
  *
- * Linked into programs, not into the library; runs before main. Nothing happens where the user gives
- * HEED_PLUGIN_PATH, be it empty, in a set-uid process, or where the file belongs to somebody else
- * than the program does: who can write beside a program's folder may not name what it loads. */
+ * It is linked into programs, not into the library, and runs before main. It does nothing if the
+ * user sets HEED_PLUGIN_PATH, even to nothing, in a set-uid process, or if the file and the program
+ * have different owners: whoever can write next to a program's folder must not be able to choose
+ * what it loads. */
 #define _GNU_SOURCE
 
 #if defined(__linux__)
@@ -16,9 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MARKER "heed_build_tree.txt" /* the top meson.build writes it */
+#define MARKER "heed_build_tree.txt" /* written by the meson.build of the root */
 
-/* Replaces the last two parts of a path. */
+/* Replaces the last two parts of a path by MARKER. */
 static int beside_folder(char *path, size_t room)
 {
     for (int i = 0; i < 2; i++) {
@@ -34,7 +35,7 @@ static int beside_folder(char *path, size_t room)
     return 1;
 }
 
-/* The first line of a file that is the program's owner's; its length. */
+/* Reads the first line of a file, if `owner` owns it. Returns its length. */
 static size_t read_line(const char *path, uid_t owner, char *line, size_t room)
 {
     struct stat file;
@@ -64,5 +65,5 @@ __attribute__((constructor)) static void find_build_tree(void)
         setenv("HEED_PLUGIN_PATH", folders, 0);
 }
 #else
-typedef int heed_no_build_tree; /* nothing tells where the program lies */
+typedef int heed_no_build_tree; /* the system does not tell where the program is */
 #endif

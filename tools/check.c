@@ -1,4 +1,4 @@
-/* heed check: the conformance suite, on any backend. */
+/* heed check: runs the conformance suite on any backend. */
 #include "cli.h"
 #include "trial.h"
 
@@ -10,7 +10,8 @@
 #endif
 
 #if HEED_HAVE_KIT
-/* The value of an option of heed_check_main, as --name VALUE or --name=VALUE; NULL without. */
+/* The value of an option of heed_check_main, given as --name VALUE or --name=VALUE; NULL if
+ * absent. */
 static const char *value_of(const char *name, int argc, char **argv)
 {
     size_t length = strlen(name);
@@ -34,7 +35,8 @@ static int runs_nothing(int argc, char **argv)
     return 0;
 }
 
-/* The suite on each backend that did not fault, one after another. Returns its worst status. */
+/* Runs the suite on each backend that did not crash, one after another. Returns the worst
+ * status. */
 static int check_others(const heed_trials *trials, int argc, char **argv)
 {
     static char option[] = "--backend";
@@ -63,7 +65,8 @@ int heed_cli_check(int argc, char **argv)
     int faulted = 0, failed = HEED_EXIT_OK;
     if (runs_nothing(argc, argv))
         return heed_check_main(argc, argv);
-    /* The suite runs in this process: a backend that faults is found out before, and left out. */
+    /* The suite runs in this process, so backends that crash have to be found and left out
+     * before. */
     failed = heed_trials_run(only, value_of("--plugin-path", argc, argv), &trials);
     for (int i = 0; i < trials.n && !failed; i++)
         if (trials.result[i].faulted)

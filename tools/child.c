@@ -1,4 +1,4 @@
-/* Heed command line: a child process and what it wrote. */
+/* The heed command: runs a child process and reads what it writes. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "child.h"
@@ -41,10 +41,10 @@ static void child_main(int write_end, int (*body)(FILE *out, void *arg), void *a
         fclose(out);
     }
     fflush(NULL);
-    _exit(status); /* not exit(): what the parent registered to run at its end is the parent's */
+    _exit(status); /* not exit(), which would run the exit handlers of the parent */
 }
 
-/* Everything up to the end of file; NULL when out of memory. */
+/* Reads everything up to the end of the file; NULL when memory runs out. */
 static char *read_all(int read_end)
 {
     size_t have = 0, room = 4096;
@@ -73,7 +73,7 @@ int heed_child_run(int (*body)(FILE *out, void *arg), void *arg, heed_child *chi
     int ends[2], status = 0;
     if (pipe(ends) != 0)
         return -1;
-    fflush(NULL); /* or the child would print what is still buffered once more */
+    fflush(NULL); /* otherwise the child would print buffered output once more */
     pid_t pid = fork();
     if (pid < 0) {
         close(ends[0]);

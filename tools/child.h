@@ -1,4 +1,4 @@
-/* Heed command line: work in a child process, so that a fault in a backend does not end the
+/* The heed command: runs work in a child process, so that a crash of a backend does not end the
  * command. */
 #ifndef HEED_TOOLS_CHILD_H
 #define HEED_TOOLS_CHILD_H
@@ -7,20 +7,22 @@
 
 /** How a child ended. */
 typedef struct heed_child {
-    int signal; /* that killed it; 0: none */
-    int status; /* what body returned, 0 to 127, when there was no signal */
-    char *text; /* what body wrote, NUL-terminated, malloc'd */
+    int signal; /* the signal that killed it; 0: none */
+    int status; /* what body returned, 0 to 127, if there was no signal */
+    char *text; /* what body wrote, NUL-terminated, from malloc */
 } heed_child;
 
 /**
- * Runs body in a child process, for at most a minute (then it is killed by SIGALRM). Its stdout and
- * stderr are this process's; what it writes to out comes back in child->text, to be freed.
+ * Runs body in a child process for at most a minute, after which SIGALRM kills it. It shares stdout
+ * and stderr with this process; what it writes to out is returned in child->text, which the caller
+ * frees.
  *
  * Returns 0, or -1 if no child could be made.
  */
 int heed_child_run(int (*body)(FILE *out, void *arg), void *arg, heed_child *child);
 
-/** "SIGILL" and so on; "signal 64" for one without a name here. The string is static. */
+/** The name of a signal, such as "SIGILL"; "signal 64" if it has none here. The string is
+ * static. */
 const char *heed_signal_name(int number);
 
 #endif

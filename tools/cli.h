@@ -1,4 +1,4 @@
-/* Heed command line: what its commands share: exit statuses, messages, options, arguments of a
+/* What the commands of heed share: exit statuses, messages, options and the arguments of a
  * problem. */
 #ifndef HEED_TOOLS_CLI_H
 #define HEED_TOOLS_CLI_H
@@ -10,41 +10,42 @@
 enum {
     HEED_EXIT_OK = 0,
     HEED_EXIT_FAILED = 1,  /* a run failed */
-    HEED_EXIT_USAGE = 2,   /* bad usage, files or shapes */
+    HEED_EXIT_USAGE = 2,   /* wrong usage, files or shapes */
     HEED_EXIT_REFUSED = 3, /* the backend refuses */
-    HEED_EXIT_HELP = -1    /* of heed_cli_parse alone: help was printed, end well */
+    HEED_EXIT_HELP = -1    /* from heed_cli_parse alone: help was printed, the command succeeds */
 };
 
-/** Prints "heed: MESSAGE" as one line on stderr, whatever newlines the message has, and returns
- * status. */
+/** Prints "heed: MESSAGE" on stderr, always as one line, and returns status. */
 HEED_PRINTF(2, 3) int heed_cli_fail(int status, const char *format, ...);
 
-/** The exit status of a library call, with its sentence on stderr. backends is what was asked for
- * (NULL: whatever the library chooses) and names the one that refuses. */
+/** Prints the error message of a library call on stderr and returns the exit status. backends are
+ * those that were asked for (NULL: the library chooses); if it is one, the line names it as the one
+ * that refuses. */
 int heed_cli_report(heed_status status, const char *backends, const char *sentence);
 
-/** The reason in a sentence of the library's, without the words around it and without the name of
- * the one backend that was asked for (NULL: of several, each is named): "it has no mask" of "no
- * backend runs this problem: example: it has no mask;". The text is static, until the next call. */
-#define HEED_CLI_NAME 31 /* characters of a backend's name */
+/** The reason in an error message of the library, without the words around it and without the name
+ * of the one backend that was asked for (NULL: there are several, and each is named): "it has no
+ * mask" from "no backend runs this problem: example: it has no mask;". The text is static and valid
+ * until the next call. */
+#define HEED_CLI_NAME 31 /* the most characters of a backend's name */
 const char *heed_cli_reason(const char *name, const char *sentence);
 
 /** How an option takes its values. */
 enum { HEED_CLI_FLAG, HEED_CLI_VALUE, HEED_CLI_PAIR, HEED_CLI_MAYBE };
 
 /**
- * One option. Kinds: --name; --name VALUE or --name=VALUE; --name VALUE SECOND; --name or
- * --name=VALUE. A value may begin with a minus. A table ends with a NULL name.
+ * One option. The kinds are: --name; --name VALUE or --name=VALUE; --name VALUE SECOND; --name or
+ * --name=VALUE. A value may begin with a minus. A table ends with a name of NULL.
  */
 typedef struct heed_cli_option {
-    const char *name, *values, *help; /* values is what the help shows */
+    const char *name, *values, *help; /* values are shown in the help */
     int kind;
-    int given; /* filled by heed_cli_parse, as are the next two */
+    int given; /* heed_cli_parse sets it and the next two */
     const char *value, *second;
 } heed_cli_option;
 
 /**
- * Fills the table from the arguments after the command's name; nothing else is allowed among them.
+ * Fills the table from the arguments after the command's name, which must all be options.
  * Returns HEED_EXIT_OK; HEED_EXIT_HELP after --help, which prints usage and the table;
  * HEED_EXIT_USAGE after one line on stderr.
  */
@@ -53,13 +54,13 @@ int heed_cli_parse(const char *usage, heed_cli_option *options, int argc, char *
 /** The option of that name, which must be in the table. */
 const heed_cli_option *heed_cli_option_of(const heed_cli_option *options, const char *name);
 int heed_cli_given(const heed_cli_option *options, const char *name);
-/** Its value, or NULL. */
+/** The value of an option, or NULL. */
 const char *heed_cli_value(const heed_cli_option *options, const char *name);
 
-/** A whole argument as a number of [least, most]; 0 if it is not one. */
+/** Reads a whole argument as a number in [least, most]. Returns 0 if it is not one. */
 int heed_cli_integer(const char *text, int64_t least, int64_t most, int64_t *value);
 
-/** Options that heed run and heed explain have in common, for their tables. */
+/** The options that heed run and heed explain have in common, for their tables. */
 #define HEED_CLI_PROBLEM_OPTIONS                                                                   \
     {.name = "scale",                                                                              \
      .values = "X",                                                                                \
@@ -104,38 +105,39 @@ int heed_cli_integer(const char *text, int64_t least, int64_t most, int64_t *val
         .help = "only this backend, or the first of a list that serves the problem"                \
     }
 
-/** Fills what HEED_CLI_PROBLEM_OPTIONS says into desc: features, scale, softcap, window, position,
- * accuracy. Returns HEED_EXIT_OK or HEED_EXIT_USAGE after a line. */
+/** Sets in desc what HEED_CLI_PROBLEM_OPTIONS give: features, scale, softcap, window, position and
+ * accuracy. Returns HEED_EXIT_OK, or HEED_EXIT_USAGE after a line on stderr. */
 int heed_cli_problem(const heed_cli_option *options, heed_attn_desc *desc);
 
-/** Puts what --kv-type, --k-type and --v-type say in the place of desc's k_type and v_type, and
- * HEED_HAS_QUANT where one of them has scales. Returns HEED_EXIT_OK or HEED_EXIT_USAGE after a line. */
+/** Sets k_type and v_type of desc to those of --kv-type, --k-type and --v-type, and HEED_HAS_QUANT
+ * if one of them has scales. Returns HEED_EXIT_OK, or HEED_EXIT_USAGE after a line on stderr. */
 int heed_cli_kv_types(const heed_cli_option *options, heed_attn_desc *desc);
 
-/** --block ROWSxKEYS; 0 and 0 where it is not given. Returns HEED_EXIT_OK or HEED_EXIT_USAGE after a
- * line. */
+/** Reads --block ROWSxKEYS; 0 and 0 if it is not given. Returns HEED_EXIT_OK, or HEED_EXIT_USAGE
+ * after a line on stderr. */
 int heed_cli_block(const heed_cli_option *options, int64_t *rows, int64_t *keys);
 
-/** A context as --threads and --backend ask for. Returns an exit status, after a line if not 0. */
+/** Makes the context that --threads and --backend ask for. Returns an exit status, after a line on
+ * stderr if it is not 0. */
 int heed_cli_context(const heed_cli_option *options, heed_context **context);
 
-/** "f32", "f16" or "bf16" to the element type; 0 if it is none of them. */
+/** The element type of "f32", "f16" or "bf16"; 0 for any other name. */
 uint32_t heed_cli_dtype(const char *name);
 
-/** "raw", "softcapped" or "biased" to HEED_SCORES_*; 0 if it is none of them. */
+/** The HEED_SCORES_* of "raw", "softcapped" or "biased"; 0 for any other name. */
 uint32_t heed_cli_scores_stage(const char *name);
 
-/** The text that heed_attn_explain and heed_context_backends give, malloc'd; NULL and a line on
+/** The texts of heed_attn_explain and heed_context_backends, from malloc; NULL after a line on
  * stderr if that fails. */
 char *heed_cli_explanation(const heed_attn *plan, uint32_t json);
 char *heed_cli_backends(heed_context *context, uint32_t json);
 
-/** Prints weights [q_len, kv_len] as a map of characters at most `columns` wide; rows and keys that
- * do not fit share a character, which shows their largest weight. */
+/** Prints weights [q_len, kv_len] as a map of characters, at most `columns` wide. Rows and keys
+ * that do not fit share a character, which shows their largest weight. */
 void heed_cli_heatmap(FILE *out, const float *weights, int64_t q_len, int64_t kv_len,
                       int64_t columns);
 
-/** The commands. argv[0] is the command's name. They return an exit status. */
+/** The commands; argv[0] is the command's name. They return an exit status. */
 int heed_cli_run(int argc, char **argv);
 int heed_cli_explain(int argc, char **argv);
 int heed_cli_info(int argc, char **argv);

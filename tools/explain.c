@@ -1,4 +1,4 @@
-/* heed explain: which backend would run a problem, and why not the others. */
+/* heed explain: tells which backend would run a problem, and why the others would not. */
 #include "cli.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static const char usage[] =
     "backend the one condition that excludes it. Nothing is computed.\n"
     "Exit status: 0; 2 bad usage; 3 every backend refuses.";
 
-/* A count, with a default where the option is absent. */
+/* Reads a count; `otherwise` is its value if the option is absent. */
 static int count_option(const heed_cli_option *options, const char *name, int64_t otherwise,
                         int64_t *value)
 {

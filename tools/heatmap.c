@@ -1,7 +1,7 @@
-/* Heed command line: attention weights as a map of characters. */
+/* The heed command: prints attention weights as a map of characters. */
 #include "cli.h"
 
-/* From no weight to all of it; the blank is for weights below 1 / 512. */
+/* The characters for weights from 0 to 1; the blank is for weights below 1 / 512. */
 static const char shades[] = " .:-=+*#%@";
 
 static char shade_of(float weight)
@@ -11,12 +11,13 @@ static char shade_of(float weight)
         return '?';
     if (weight == 0)
         return shades[0];
-    /* Square root: a softmax over many keys lives near 0, and would be all blank. */
+    /* By the square root, since most weights of a softmax over many keys are near 0 and would be
+     * blank. */
     int shade = 1 + (int)(sqrtf(weight) * (float)last);
     return shades[shade < last ? shade : last];
 }
 
-/* The largest weight of rows [i, i_end) and keys [j, j_end); a NaN wins. */
+/* The largest weight of rows [i, i_end) and keys [j, j_end), or NaN if there is one. */
 static float largest(const float *weights, int64_t kv_len, int64_t i, int64_t i_end, int64_t j,
                      int64_t j_end)
 {
@@ -35,7 +36,7 @@ static float largest(const float *weights, int64_t kv_len, int64_t i, int64_t i_
 void heed_cli_heatmap(FILE *out, const float *weights, int64_t q_len, int64_t kv_len,
                       int64_t columns)
 {
-    const int64_t most_rows = 48, margin = 8; /* of the row's number */
+    const int64_t most_rows = 48, margin = 8; /* the margin has the number of the row */
     int64_t room = columns - margin - 2;
     int64_t rows_each = (q_len + most_rows - 1) / most_rows, keys_each = (kv_len + room - 1) / room;
     if (q_len == 0 || kv_len == 0) {

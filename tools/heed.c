@@ -1,5 +1,5 @@
-/* The heed command: attention on .npy files, what this machine offers, and the conformance suite.
- */
+/* The heed command: computes attention on .npy files, shows what this machine can run, and runs the
+ * conformance suite. */
 #include "cli.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* heed info: this machine, the backends, which is chosen and why not the others. */
+/* heed info: shows this machine and its backends, which is chosen, and why the others are not. */
 #include "child.h"
 #include "cli.h"
 #include "trial.h"
@@ -11,7 +11,8 @@ static const char usage[] =
     "Shows this machine, every backend with what came of trying it, and which one the library\n"
     "chooses for a common problem. heed explain does the last for a problem of your own.";
 
-/* A layer of a common language model: decoding, a few rows and prefill are its query classes. */
+/* A layer of a common language model, for which heed info shows the choice: its query classes are
+ * decoding, a few rows and prefill. */
 static const heed_attn_desc common = {.struct_size = sizeof common,
                                       .features = HEED_HAS_CAUSAL,
                                       .q_heads = 32,
@@ -32,7 +33,7 @@ static const char common_in_words[] =
 
 typedef struct choice {
     uint32_t json;
-    const char *backends; /* NULL: as the environment says */
+    const char *backends; /* NULL: those of the environment */
 } choice;
 
 static int explain_choice(FILE *out, void *arg)
@@ -55,9 +56,9 @@ static int explain_choice(FILE *out, void *arg)
     return text ? 0 : 1;
 }
 
-/* The library's explanation for the common problem, or with *chosen 0 the reason why there is none.
- * A backend that faulted in its trial would do so again: then only those that passed are offered.
- */
+/* The library's explanation for the common problem; or, with *chosen set to 0, the reason why there
+ * is none. If a backend crashed in its trial, it would do so again, so that only those which passed
+ * are offered. */
 static char *choose(const heed_trials *trials, uint32_t json, int *chosen)
 {
     char passed[HEED_TRIAL_MOST * (HEED_TRIAL_NAME + 1)] = "";
@@ -80,7 +81,7 @@ static char *choose(const heed_trials *trials, uint32_t json, int *chosen)
     return child.text;
 }
 
-/* A string in JSON; control characters become spaces. */
+/* Prints a string in JSON; control characters become spaces. */
 static void print_json_string(const char *text)
 {
     putchar('"');

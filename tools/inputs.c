@@ -1,4 +1,4 @@
-/* Heed command line: the inputs of heed run. */
+/* The heed command: reads the inputs of heed run. */
 #include "inputs.h"
 
 #include <stdlib.h>
@@ -14,9 +14,10 @@ static int load(const heed_cli_option *options, const char *name, heed_npy *arra
                          name, why.text);
 }
 
-/* f64 to f32 so that a second rounding to f16 or bf16 gives what one rounding would: what does not
- * fit is cut off, and leaves a one in the last bit (round to odd; Boldo and Melquiond 2008: it
- * needs two bits more than the narrower type has, and f32 has thirteen). */
+/* Converts f64 to f32 such that a second rounding, to f16 or bf16, gives the result of a single
+ * one: the bits that do not fit are cut off, and if there are any the last bit becomes a one. This
+ * is rounding to odd (Boldo and Melquiond 2008); it needs two bits more than the narrower type has,
+ * and f32 has thirteen more. */
 static float to_odd(double x)
 {
     float f = (float)x;
@@ -24,11 +25,11 @@ static float to_odd(double x)
         return f;
     uint32_t bits = heed_bits_of_f32(f);
     if (fabs((double)f) > fabs(x))
-        bits--; /* towards zero: magnitudes are ordered as their bits */
+        bits--; /* toward zero, since magnitudes are in the order of their bits */
     return heed_f32_of_bits(bits | 1u);
 }
 
-/* Converts the array to f32, f16 or bf16 unless it is that already. */
+/* Converts the array to f32, f16 or bf16, unless it has that type already. */
 static int convert(heed_npy *array, uint32_t type)
 {
     static const int held_as[] = {
@@ -63,7 +64,8 @@ heed_view heed_inputs_view(void *data, heed_axes axes, const int64_t shape[4])
                        {stride[axes.batch], stride[axes.head], stride[axes.row], stride[axes.dim]}};
 }
 
-/* q, k or v: four dimensions, converted to --dtype or to what its file says. */
+/* Loads q, k or v, which has four dimensions, and converts it to --dtype, or to the type of its
+ * file. */
 static int load_tensor(const heed_cli_option *options, const char *name, heed_axes axes,
                        heed_tensor *tensor, heed_const_view *view)
 {
@@ -92,7 +94,7 @@ static int load_tensor(const heed_cli_option *options, const char *name, heed_ax
     return failed;
 }
 
-/* One axis of two files that must agree. */
+/* Checks that two files have the same length on an axis. */
 static int check_axis(const char *name, const heed_tensor *a, const char *other,
                       const heed_tensor *b, int axis, const char *what)
 {
@@ -135,7 +137,8 @@ static int load_tensors(const heed_cli_option *options, heed_axes axes, heed_inp
     return HEED_EXIT_OK;
 }
 
-/* A mask or bias of 2 to 4 dimensions, broadcast from the right: a length of 1 has stride 0. */
+/* The view of a mask or bias of 2 to 4 dimensions, aligned from the right: a length of 1 gets
+ * stride 0. */
 static int broadcast(const char *name, const heed_npy *array, const int64_t full[4],
                      heed_const_view *view)
 {
@@ -155,7 +158,7 @@ static int broadcast(const char *name, const heed_npy *array, const int64_t full
                          heed_npy_shape_text(4, full, wants));
 }
 
-/* One f32 for every query head. */
+/* Loads a file with a number for every query head, as f32. */
 static int load_per_head(const heed_cli_option *options, const char *name, uint32_t heads,
                          heed_npy *array, const float **values)
 {
@@ -174,7 +177,7 @@ static int load_per_head(const heed_cli_option *options, const char *name, uint3
     return failed;
 }
 
-/* One integer for every sequence, from a file. */
+/* Loads a file with an integer for every sequence. */
 static int load_per_sequence(const heed_cli_option *options, const char *name, int64_t batch,
                              int32_t **out)
 {
@@ -210,7 +213,7 @@ static int load_per_sequence(const heed_cli_option *options, const char *name, i
     return failed;
 }
 
-/* --q-offset, --mask-from: one number for all, or a file. */
+/* Loads --q-offset or --mask-from: one number for all sequences, or a file. */
 static int load_offsets(const heed_cli_option *options, const char *name, int64_t batch,
                         int32_t **out)
 {
@@ -233,7 +236,7 @@ static int load_mask_and_bias(const heed_cli_option *options, heed_inputs *in, h
 {
     int64_t full[4] = {args->batch, desc->q_heads, args->q_len, args->kv_len};
     int failed = HEED_EXIT_OK;
-    if (heed_cli_given(options, "mask-from")) { /* columns are fewer by the least of them */
+    if (heed_cli_given(options, "mask-from")) { /* the mask lacks columns: as many as the least */
         int64_t least = args->kv_len;
         failed = load_offsets(options, "mask-from", args->batch, &in->mask_from);
         for (int64_t b = 0; !failed && b < args->batch; b++)

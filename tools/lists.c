@@ -1,4 +1,4 @@
-/* Heed command line: ranges and key blocks of heed run. */
+/* The heed command: reads the ranges and key blocks of heed run. */
 #include "inputs.h"
 
 #include <heed/masks.h>
@@ -16,7 +16,7 @@ static int load(const heed_cli_option *options, const char *name, heed_npy *arra
                          name, why.text);
 }
 
-/* Integers of a file as int32_t. */
+/* Loads a file of integers as int32_t. */
 static int load_integers(const heed_cli_option *options, const char *name, heed_npy *array,
                          int32_t **out)
 {
@@ -39,7 +39,7 @@ static int load_integers(const heed_cli_option *options, const char *name, heed_
     return HEED_EXIT_OK;
 }
 
-/* Strides of a file's axes, which are the last of `full`: lengths of 1 and axes that lack have 0. */
+/* The strides of a file, whose axes are the last of `full`: 0 for lengths of 1 and missing axes. */
 static int broadcast(const char *name, int n_dims, const int64_t *shape, int least,
                      const int64_t full[4], int64_t stride[4])
 {
@@ -58,7 +58,8 @@ static int broadcast(const char *name, int n_dims, const int64_t *shape, int lea
                                 heed_npy_shape_text(4, full, wants));
 }
 
-/* Ranges of one sequence after another, with as many intervals as the one with most wants. */
+/* Makes the ranges of one sequence after another, all with as many intervals as the one that needs
+ * most. */
 static int of_segments(const int32_t *segments, int64_t batch, int64_t per_batch,
                        heed_attn_desc *desc, heed_attn_args *args, int32_t **out)
 {
@@ -109,7 +110,7 @@ static int load_segments(const heed_cli_option *options, heed_attn_desc *desc, h
     return failed;
 }
 
-/* [q_len, n, 2], and heads and sequences before it. */
+/* Loads ranges [q_len, n, 2], with axes for heads and sequences before them or not. */
 static int load_ranges(const heed_cli_option *options, heed_attn_desc *desc, heed_attn_args *args,
                        int32_t **out)
 {

@@ -1,6 +1,5 @@
-/* Heed tools: the .npy reader and writer. The header is a Python literal written by whoever made
- * the file: it is scanned character by character, and nothing in it is believed before it is
- * checked. */
+/* The reader and writer of .npy files. The header of a file is a Python literal and is not trusted:
+ * it is scanned character by character, and everything in it is checked before it is used. */
 #include "npy.h"
 
 #include <errno.h>
@@ -12,11 +11,11 @@
 
 #define MAGIC "\x93NUMPY"
 #define MAGIC_BYTES 6
-#define HEADER_LIMIT (1u << 20) /* numpy's own headers are a few hundred bytes */
+#define HEADER_LIMIT (1u << 20) /* headers by numpy have a few hundred bytes */
 #define SIZE_LIMIT (INT64_C(1) << 62)
 
 static const struct {
-    const char *code; /* after the byte order */
+    const char *code; /* what follows the byte order */
     int64_t bytes;
 } types[] = {
     [HEED_NPY_F2] = {"f2", 2}, [HEED_NPY_F4] = {"f4", 4}, [HEED_NPY_F8] = {"f8", 8},
@@ -102,12 +101,12 @@ static heed_status refuse(heed_error *why, const char *path, const char *format,
     va_start(list, format);
     vsnprintf(reason, sizeof reason, format, list);
     va_end(list);
-    /* A path that is too long loses its end, not the reason. */
+    /* If a path is too long, its end is cut off, not the reason. */
     snprintf(why->text, sizeof why->text, "%.90s: %s", path, reason);
     return HEED_ERR_INVALID;
 }
 
-/* The header while it is scanned: [at, end). */
+/* The rest of the header, [at, end), while it is scanned. */
 typedef struct scanner {
     const char *at, *end;
 } scanner;
@@ -118,7 +117,7 @@ static void skip_space(scanner *s)
         s->at++;
 }
 
-/* Takes the character c, with space before it, if it is next. */
+/* Takes the character c if it is next, with spaces before it. */
 static int take(scanner *s, char c)
 {
     skip_space(s);
@@ -138,7 +137,7 @@ static int take_word(scanner *s, const char *word)
     return 1;
 }
 
-/* A quoted string of printable ASCII without escapes, shorter than room. */
+/* Takes a quoted string of printable ASCII without escapes that is shorter than room. */
 static int take_string(scanner *s, char *text, size_t room)
 {
     char quote;
@@ -155,7 +154,7 @@ static int take_string(scanner *s, char *text, size_t room)
     return take(s, quote);
 }
 
-/* A length: digits, with the L that Python 2 wrote. */
+/* Takes a length: digits, perhaps with the L of Python 2. */
 static int take_length(scanner *s, int64_t *length)
 {
     int64_t value = 0;
@@ -190,7 +189,7 @@ static heed_status take_shape(scanner *s, const char *path, heed_npy *array, hee
     return HEED_OK;
 }
 
-/* '<f4' -> type and whether its bytes are in the other order. */
+/* Takes a type such as '<f4', and whether its bytes are in the opposite order of this machine's. */
 static heed_status take_descr(scanner *s, const char *path, heed_npy *array, int *swapped,
                               heed_error *why)
 {
@@ -209,7 +208,8 @@ static heed_status take_descr(scanner *s, const char *path, heed_npy *array, int
     return HEED_OK;
 }
 
-/* {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } in any order, each key once. */
+/* Scans {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }, in any order, each key
+ * once. */
 static heed_status scan_header(scanner s, const char *path, heed_npy *array, int *swapped,
                                int *fortran, heed_error *why)
 {
@@ -247,7 +247,8 @@ static heed_status scan_header(scanner s, const char *path, heed_npy *array, int
     return HEED_OK;
 }
 
-/* count and the data's bytes. A dimension of 0 hides no overflow of the others. */
+/* Computes count and the bytes of the data. A dimension of 0 does not hide an overflow of the
+ * others. */
 static heed_status check_size(const char *path, heed_npy *array, int64_t *bytes, heed_error *why)
 {
     int64_t full = heed_npy_type_bytes(array->type);
@@ -261,8 +262,8 @@ static heed_status check_size(const char *path, heed_npy *array, int64_t *bytes,
     return HEED_OK;
 }
 
-/* Exactly `bytes` bytes. Memory grows with what is really there: a header alone allocates little.
- */
+/* Reads exactly `bytes` bytes. Memory grows with the data that are really there, so that a header
+ * alone cannot allocate much. */
 static heed_status read_data(FILE *file, const char *path, int64_t bytes, void **out,
                              heed_error *why)
 {
@@ -303,7 +304,8 @@ static void swap_bytes(heed_npy *array)
     }
 }
 
-/* Fortran order to C order: index counts up in C order while `from` follows it in the file. */
+/* Turns Fortran order into C order: index counts up in C order while `from` follows it in the
+ * file. */
 static heed_status to_c_order(const char *path, heed_npy *array, heed_error *why)
 {
     int64_t size = heed_npy_type_bytes(array->type), index[HEED_NPY_MAX_DIMS] = {0};
@@ -332,7 +334,8 @@ static heed_status to_c_order(const char *path, heed_npy *array, heed_error *why
     return HEED_OK;
 }
 
-/* The header's text: its length is 2 bytes in version 1 and 4 in versions 2 and 3. */
+/* Reads the text of the header, whose length takes 2 bytes in version 1 and 4 in versions 2 and
+ * 3. */
 static heed_status read_header(FILE *file, const char *path, char **text, uint32_t *length,
                                heed_error *why)
 {
@@ -361,7 +364,7 @@ static heed_status read_header(FILE *file, const char *path, char **text, uint32
     return HEED_OK;
 }
 
-/* Type, shape and bytes of the data, which come next in the file. */
+/* Reads the type, the shape and the number of bytes of the data, which come next in the file. */
 static heed_status read_kind(FILE *file, const char *path, heed_npy *array, int *swapped,
                              int *fortran, int64_t *bytes, heed_error *why)
 {
@@ -435,7 +438,7 @@ heed_status heed_npy_write(const char *path, const heed_npy *array, heed_error *
                          (long long)array->shape[d]);
     used += snprintf(header + used, sizeof header - (size_t)used, "%s), }",
                      array->n_dims == 1 ? "," : "");
-    /* Spaces and a newline, so that the data starts at a multiple of 64 bytes. */
+    /* Padded with spaces and a newline, so that the data begin at a multiple of 64 bytes. */
     while ((sizeof start + (size_t)used + 1) % 64 != 0)
         header[used++] = ' ';
     header[used++] = '\n';

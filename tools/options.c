@@ -1,4 +1,4 @@
-/* Heed command line: arguments, and the messages about them. */
+/* The heed command: parses arguments, and prints messages about them. */
 #include "cli.h"
 
 #include <assert.h>
@@ -71,7 +71,7 @@ static void print_help(const char *usage, const heed_cli_option *options)
     }
 }
 
-/* The option that argument names, up to its end or a '='; NULL if there is none. */
+/* The option that an argument names, up to its end or to a '='; NULL if there is none. */
 static heed_cli_option *named(heed_cli_option *options, const char *argument)
 {
     size_t length = strcspn(argument + 2, "=");
@@ -81,8 +81,8 @@ static heed_cli_option *named(heed_cli_option *options, const char *argument)
     return NULL;
 }
 
-/* Takes option's values: behind the '=' of its argument, then the arguments after it. Returns how
- * many of those were used, or -1 after a line. */
+/* Takes the values of an option: the one after the '=' of its argument, then those in the next
+ * arguments. Returns how many arguments it used, or -1 after a line on stderr. */
 static int take_values(heed_cli_option *option, const char *attached, int argc, char **argv)
 {
     int wanted = option->kind == HEED_CLI_PAIR ? 2 : option->kind == HEED_CLI_VALUE ? 1 : 0;

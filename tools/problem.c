@@ -1,4 +1,4 @@
-/* Heed command line: from options to a description and a context, and from statuses to exit
+/* The heed command: turns options into a description and a context, and statuses into exit
  * statuses. */
 #include "cli.h"
 
@@ -22,8 +22,8 @@ uint32_t heed_cli_scores_stage(const char *name)
                                              : HEED_SCORES_NONE;
 }
 
-/* An option's number into *value, which keeps its value where the option is absent. NaN and inf
- * pass: the library says what it thinks of them. */
+/* Reads the number of an option into *value, which is not changed if the option is absent. NaN and
+ * inf are passed on: the library decides about them. */
 static int number_option(const heed_cli_option *options, const char *name, float *value)
 {
     const char *text = heed_cli_value(options, name);
@@ -36,7 +36,7 @@ static int number_option(const heed_cli_option *options, const char *name, float
     return HEED_EXIT_OK;
 }
 
-/* "L,R" */
+/* Reads a window, "L,R". */
 static int window_option(const char *text, heed_attn_desc *desc)
 {
     const char *comma = strchr(text, ',');
@@ -142,9 +142,9 @@ int heed_cli_context(const heed_cli_option *options, heed_context **context)
     return heed_cli_report(status, with.backends, heed_last_error());
 }
 
-static const char none_runs[] = "no backend runs this problem: "; /* core/runtime/select.c */
+static const char none_runs[] = "no backend runs this problem: "; /* of core/runtime/select.c */
 
-/* What follows prefix in text; text itself if it begins otherwise. */
+/* The text after a prefix; the whole text if it does not begin with that. */
 static const char *after(const char *prefix, const char *text)
 {
     size_t length = strlen(prefix);
@@ -183,13 +183,13 @@ int heed_cli_report(heed_status status, const char *backends, const char *senten
     if (name && !strchr(name, ','))
         return heed_cli_fail(HEED_EXIT_REFUSED, "refused: %s: %s", name,
                              heed_cli_reason(name, sentence));
-    /* Of several backends each is named before its reason. */
+    /* With several backends, each has its name before its reason. */
     return heed_cli_fail(HEED_EXIT_REFUSED, "refused: %s%s",
                          after(none_runs, sentence) == sentence ? "auto: " : "",
                          heed_cli_reason(NULL, sentence));
 }
 
-/* Calls describe for the size, then for the text; the size may have grown in between. */
+/* Calls `describe` for the size and then for the text, again if the size has grown in between. */
 static char *described(heed_status (*describe)(const void *of, uint32_t json, char *text,
                                                size_t *bytes),
                        const void *of, uint32_t json)

@@ -1,4 +1,4 @@
-/* heed run: attention on .npy files. */
+/* heed run: computes attention on .npy files. */
 #include "cli.h"
 #include "inputs.h"
 
@@ -13,7 +13,7 @@ static const char usage[] =
     "out is f4 for f32, f2 for f16, f4 holding bf16 values for bf16; lse, weights and scores f4.\n"
     "Exit status: 0; 1 a run failed; 2 bad usage, files or shapes; 3 the backend refuses.";
 
-/* k and v as --kv-type has them, and their scales. */
+/* k and v in the types of --kv-type, and their scales. */
 typedef struct codes {
     void *data[2];
     float *scale[2], *zero[2];
@@ -28,9 +28,9 @@ static void codes_free(codes *c)
     }
 }
 
-/* What a run gives, in memory of its own. */
+/* The outputs of a run, in their own memory. */
 typedef struct outputs {
-    float *out_f32; /* out when it is bf16 and has to be widened */
+    float *out_f32; /* out, widened from bf16 */
     void *out;
     float *lse, *weights, *scores;
 } outputs;
@@ -44,7 +44,7 @@ static void outputs_free(outputs *o)
     free(o->scores);
 }
 
-/* n[0] * ... * n[3] elements, zeroed; NULL after a line if that is too much. */
+/* Allocates n[0] * ... * n[3] zeroed elements; NULL after a line on stderr if that is too much. */
 static void *allocate(const int64_t n[4], size_t element)
 {
     int64_t bytes = (int64_t)element;
@@ -60,7 +60,8 @@ static void *allocate(const int64_t n[4], size_t element)
 
 static const heed_axes bhsd = {0, 1, 2, 3};
 
-/* A cache of k or v, [batch, kv_heads, kv_len, dim], with a scale and zero for each key of a head. */
+/* Makes a cache of k or v, [batch, kv_heads, kv_len, dim], with a scale and a zero for each key of
+ * a head. */
 static int prepare_codes(const heed_attn_args *args, uint32_t kv_heads, uint32_t type,
                          const int64_t shape[4], codes *c, int which, heed_view *cache,
                          heed_quant_out *quant)
@@ -84,7 +85,7 @@ static int prepare_codes(const heed_attn_args *args, uint32_t kv_heads, uint32_t
     return HEED_EXIT_OK;
 }
 
-/* k and v as --kv-type asks for, by the append that fills caches. */
+/* Encodes k and v in the types of --kv-type, with heed_kv_append, which fills caches. */
 static int encode(const heed_cli_option *options, heed_attn_desc *desc, heed_attn_args *args,
                   codes *c)
 {
@@ -125,7 +126,7 @@ static int encode(const heed_cli_option *options, heed_attn_desc *desc, heed_att
     return HEED_EXIT_OK;
 }
 
-/* Memory for what was asked for, and the views of it. */
+/* Allocates the requested outputs and sets their views. */
 static int prepare_outputs(const heed_cli_option *options, heed_axes axes, heed_attn_desc *desc,
                            heed_attn_args *args, outputs *o)
 {
@@ -210,7 +211,7 @@ static int save_outputs(const heed_cli_option *options, heed_axes axes, const he
     return failed;
 }
 
-/* --heatmap or --heatmap=SEQUENCE,HEAD: which head. */
+/* The sequence and head of --heatmap or --heatmap=SEQUENCE,HEAD. */
 static int heatmap_head(const heed_cli_option *options, const heed_attn_desc *desc,
                         const heed_attn_args *args, int64_t *b, int64_t *h)
 {
@@ -242,7 +243,7 @@ static void show_heatmap(const heed_attn_desc *desc, const heed_attn_args *args,
                      args->batch > 0 ? args->q_len : 0, args->kv_len, columns);
 }
 
-/* Plans and runs; with --explain says by what. */
+/* Plans and runs; with --explain prints what runs it. */
 static int attend(const heed_cli_option *options, const heed_attn_desc *desc,
                   const heed_attn_args *args)
 {
@@ -268,7 +269,7 @@ static int attend(const heed_cli_option *options, const heed_attn_desc *desc,
     return failed;
 }
 
-/* Two outputs in one file would leave the last one there. */
+/* Refuses two outputs to the same file, where only the last would remain. */
 static int check_outputs(const heed_cli_option *options)
 {
     const char *path[] = {heed_cli_value(options, "out"), heed_cli_value(options, "lse"),
@@ -287,7 +288,7 @@ static int check_outputs(const heed_cli_option *options)
     return HEED_EXIT_OK;
 }
 
-/* What can be told from the options alone, before any file is read. */
+/* Checks what depends on the options alone, before any file is read. */
 static int check_options(const heed_cli_option *options, heed_axes *axes, heed_attn_desc *desc)
 {
     static const char *const needed[] = {"query", "key", "value"};
@@ -405,7 +406,7 @@ int heed_cli_run(int argc, char **argv)
     heed_inputs inputs = {0};
     outputs o = {0};
     codes c = {0};
-    heed_attn_desc types = desc; /* of --kv-type, which is not to be wrong after files were read */
+    heed_attn_desc types = desc; /* checks --kv-type before any file is read */
     heed_axes axes = bhsd;
     int64_t map_b, map_h;
 

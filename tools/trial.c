@@ -1,6 +1,6 @@
-/* Heed command line: backends tried out. The library's own trial catches wrong numbers; a fault in
- * it would end the process, so that here everything that could run a backend's code is in a child.
- */
+/* The heed command: tries out backends. The library's own trial detects wrong numbers, but a crash
+ * in it would end the process. So everything here that could run a backend's code runs in a child
+ * process. */
 #include "trial.h"
 
 #include "child.h"
@@ -13,8 +13,8 @@
 
 enum { MOST_ROWS = 20, KEYS = 5, HEADS = 2, DIM = 8 };
 
-/* Attention on ones. The answers are checked by the library's own trial, which the first plan
- * brings with it. */
+/* Runs attention on ones. The library checks results in its own trial, when the first plan is
+ * made. */
 static heed_status run_tiny(heed_context *context, uint32_t type, int64_t rows)
 {
     char q[HEADS * MOST_ROWS * DIM * 4], k[HEADS * KEYS * DIM * 4], v[HEADS * KEYS * DIM * 4];
@@ -48,13 +48,13 @@ static heed_status run_tiny(heed_context *context, uint32_t type, int64_t rows)
     return heed_attention(context, &desc, &args);
 }
 
-/* What a child is to do. */
+/* The task of a child. */
 typedef struct task {
     const char *backend, *plugin_path;
     uint32_t json;
 } task;
 
-/* A row, a few and many, for each query class may have a kernel of its own. */
+/* Runs one row, a few and many, since each query class may have its own kernel. */
 static heed_status run_classes(heed_context *context, uint32_t type)
 {
     heed_status status = run_tiny(context, type, MOST_ROWS);
@@ -63,7 +63,8 @@ static heed_status run_classes(heed_context *context, uint32_t type)
     return status;
 }
 
-/* Linear layers are tried when they are asked for; a backend without them refuses. */
+/* Asks for a linear layer, which makes the library try those of the backend; one without them
+ * refuses. */
 static void ask_linear(heed_context *context)
 {
     heed_linear_desc desc = {.struct_size = sizeof desc, .in_dim = DIM, .out_dim = DIM};
@@ -73,7 +74,7 @@ static void ask_linear(heed_context *context)
     }
 }
 
-/* Writes which kernels the backend goes without. */
+/* Writes the kernels of the backend that failed their trial. */
 static void tell_failed(FILE *out, heed_context *context, const char *backend)
 {
     heed_backend_info of = {.struct_size = sizeof of};
@@ -89,8 +90,8 @@ static void tell_failed(FILE *out, heed_context *context, const char *backend)
             }
 }
 
-/* Status 0 when the backend ran the problem in one of its types, with the kernels that it goes
- * without in out; else its reason goes there. */
+/* Tries a backend. Returns 0 if it ran the problem in one of its types, and writes to out the
+ * kernels that failed, or the reason if it did not. */
 static int try_backend(FILE *out, void *arg)
 {
     const task *t = arg;
@@ -100,7 +101,7 @@ static int try_backend(FILE *out, void *arg)
     heed_context *context = NULL;
     heed_status status = heed_context_create(&options, &context);
     int ran = 0, failed = status != HEED_OK;
-    /* A type that it does not serve is no failure, but a trial that failed is one in every type. */
+    /* Refusing a type is not a failure, but a failed trial in any type is. */
     for (uint32_t type = HEED_F32;
          !failed && type <= HEED_BF16 && !strstr(reason, "known-answer trial"); type++) {
         status = run_classes(context, type);
@@ -118,7 +119,7 @@ static int try_backend(FILE *out, void *arg)
     return ran && !failed ? 0 : 1;
 }
 
-/* The library's list of backends. */
+/* Writes the library's list of backends. */
 static int list_backends(FILE *out, void *arg)
 {
     const task *t = arg;
@@ -172,8 +173,8 @@ static int try_in_child(task t, heed_trial_result *result)
     return HEED_EXIT_OK;
 }
 
-/* The names in the library's JSON: the strings after "name": within "backends". The library writes
- * it, names are [a-z0-9_]+, and it is not worth a parser. */
+/* Finds the names of backends in the library's JSON: the strings after "name": within "backends".
+ * It needs no parser, because the library writes it and names are [a-z0-9_]+. */
 static void find_names(heed_trials *trials)
 {
     static const char key[] = "\"name\":";

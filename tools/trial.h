@@ -1,4 +1,4 @@
-/* Heed command line: backends tried out in child processes. */
+/* The heed command: tries out backends in child processes. */
 #ifndef HEED_TOOLS_TRIAL_H
 #define HEED_TOOLS_TRIAL_H
 
@@ -6,15 +6,15 @@
 
 enum { HEED_TRIAL_NAME = 32, HEED_TRIAL_MOST = 32 };
 
-/** What became of one backend. */
+/** The result of trying one backend. */
 typedef struct heed_trial_result {
     char name[HEED_TRIAL_NAME];
     int passed;
-    int faulted;   /* a signal ended it */
-    char why[600]; /* if it did not pass; else which of its kernels it goes without, or "" */
+    int faulted;   /* a signal killed it */
+    char why[600]; /* why it did not pass; or else its kernels that failed, or "" */
 } heed_trial_result;
 
-/** The machine and its backends as the library tells it, and each backend tried. */
+/** The machine and its backends as the library describes them, and the results of the trials. */
 typedef struct heed_trials {
     char *text, *json; /* of heed_context_backends */
     int n;
@@ -22,11 +22,11 @@ typedef struct heed_trials {
 } heed_trials;
 
 /**
- * Lists the backends and tries each, or only the one named, in a child process: makes a plan for it
- * alone, which makes the library check its known answers, and runs a tiny problem. plugin_path is
- * as in heed_context_options.
+ * Lists the backends and tries each, or only the named one, in a child process: makes a plan for it
+ * alone, upon which the library checks its known answers, and runs a tiny problem. plugin_path is as
+ * in heed_context_options.
  *
- * Returns an exit status, after a line on stderr if it is not 0. Give back with heed_trials_free.
+ * Returns an exit status, after a line on stderr if it is not 0. Free with heed_trials_free.
  */
 int heed_trials_run(const char *only, const char *plugin_path, heed_trials *trials);
 

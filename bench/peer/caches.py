@@ -1,4 +1,5 @@
-"""Decode over caches of 8 and 4 bits: Heed, exact and int8, beside ggml and OpenVINO, in turn."""
+"""Decode over caches of 8 and 4 bits: Heed, exact and int8, compared with ggml and OpenVINO, in
+turns."""
 
 import ctypes
 import importlib
@@ -100,7 +101,7 @@ class Attention:
 
 
 def peers(options):
-    """[(name, library)], and what is missing is said."""
+    """[(name, library)] of the peers; prints those that are missing."""
     found = []
     try:
         found.append(("ggml", ggml.Library(options.ggml)))
@@ -120,7 +121,7 @@ def cell(result):
 
 
 def line(problem, threads, results):
-    """A row of the table: Heed's exact, its int8, then the one peer that reads this type."""
+    """A row of the table: Heed exact, Heed int8, then the peer that can read this type."""
     ours = [r for r in results if r["who"] == "heed"]
     theirs = [r for r in results if r["who"] != "heed" and r.get("seconds")]
     cells = [problem.shape["name"], problem.dtype, str(threads), *(cell(r) for r in ours)]
@@ -133,7 +134,7 @@ def line(problem, threads, results):
 
 
 def report(options):
-    """Measures and writes a Markdown table; exit status."""
+    """Measures and writes a Markdown table. Returns the exit status."""
     library = heed.Library(options.build, options.backends)
     others = peers(options)
     told = subprocess.run(

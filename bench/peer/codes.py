@@ -1,5 +1,5 @@
-"""Decode over a cache of codes: inputs, the same bits for everybody, and their encoders, by the formulas of
-heed/formats.h in numpy."""
+"""Decode over a cache of codes: inputs, with the same bits for every library, and their encoders,
+which compute the formulas of heed/formats.h with numpy."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ BLOCK = 32
 
 
 def q8_0(x):
-    """Blocks of 32: f16 d = amax / 127, then int8 round(x / d)."""
+    """Blocks of 32: d = amax / 127 in f16, then round(x / d) as int8."""
     blocks = x.reshape(-1, BLOCK)
     d = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
     codes = np.rint(blocks / np.where(d == 0, 1, d)).astype(np.int8)
@@ -20,8 +20,8 @@ def q8_0(x):
 
 
 def q4_0(x):
-    """Blocks of 32: f16 d = the element of greatest size / -8, then floor(x / d + 8.5) up to 15, two a byte:
-    element i in the low bits, element i + 16 in the high ones."""
+    """Blocks of 32: d = the element of greatest magnitude / -8 in f16, then floor(x / d + 8.5), at
+    most 15, two in a byte: element i in the low bits, element i + 16 in the high ones."""
     blocks = x.reshape(-1, BLOCK)
     widest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=1)[:, None], axis=1)
     d = widest / np.float32(-8)
@@ -33,7 +33,8 @@ def q4_0(x):
 
 
 def u8(x):
-    """A scale and a zero for each key of a head: (code - zero) * scale spans from the least to the greatest."""
+    """A scale and a zero for each key of a head: (code - zero) * scale covers the range of its
+    numbers."""
     least, most = x.min(axis=-1, keepdims=True), x.max(axis=-1, keepdims=True)
     scale = (most - least) / np.float32(255)
     zero = -least / scale
@@ -41,8 +42,8 @@ def u8(x):
 
 
 class Problem:
-    """One row for each of q_heads, in f32. k and v are the numbers, [1, kv_heads, kv_len, dim]; codes has
-    of each set that is rotated over what the encoder returned for k and for v."""
+    """A query row for each of q_heads, in f32. numbers are k and v, [1, kv_heads, kv_len, dim];
+    self.k has, for each set that is rotated over, what the encoder returned for k and for v."""
 
     def __init__(self, shape, dtype):
         self.shape, self.dtype = shape, dtype
@@ -59,11 +60,11 @@ class Problem:
         free = problems.available_bytes()
         if free and 3 * sets * self.bytes > free:
             raise MemoryError(f"needs {3 * sets * self.bytes >> 20} MiB, {free >> 20} are available")
-        # Memory of its own for each.
+        # Each set has its own memory.
         self.k = [[tuple(part.copy() for part in parts(code)) for code in first] for _ in range(sets)]
 
     def oracle(self, _):
-        """Of the numbers before they were encoded, in float64."""
+        """Attention over the numbers before they were encoded, in float64."""
         q = self.q.reshape(self.kv_heads, self.group, self.dim).astype(np.float64)
         k, v = (x[0].astype(np.float64) for x in self.numbers)
         s = q @ k.transpose(0, 2, 1) / np.sqrt(self.dim)
@@ -71,7 +72,7 @@ class Problem:
         return (w @ v / w.sum(axis=-1, keepdims=True)).reshape(self.q_heads, self.dim)
 
     def error(self, output, oracle):
-        """Relative L2 error of an output [q_heads, dim]."""
+        """The relative L2 error of an output [q_heads, dim]."""
         return float(np.linalg.norm(output - oracle) / np.linalg.norm(oracle))
 
 

@@ -1,4 +1,5 @@
-"""ggml's own CPU backend, by ctypes: FLASH_ATTN_EXT over a cache that ggml and Heed both read."""
+"""ggml's own CPU backend, by ctypes: FLASH_ATTN_EXT over a cache that both ggml and Heed can
+read."""
 
 import ctypes
 import os
@@ -56,7 +57,7 @@ class Library:
 
 
 class Attention:
-    """A graph of one operation for each set of keys and values."""
+    """A graph with one operation for each set of keys and values."""
 
     def __init__(self, library, problem, threads):
         self.library, self.problem = library, problem
@@ -96,7 +97,7 @@ class Attention:
             raise RuntimeError("ggml_graph_compute failed")
 
     def output(self):
-        """Of [dim, heads, rows], the first innermost."""
+        """The output; ggml's is [dim, heads, rows] with the innermost axis first."""
         size = self.problem.q_heads * self.problem.dim
         at = self.library.base.ggml_get_data(self.graphs[self.last][1])
         data = np.ctypeslib.as_array(ctypes.cast(at, ctypes.POINTER(ctypes.c_float)), (size,))

@@ -105,7 +105,7 @@ class Args(ctypes.Structure):
 
 
 def runs_of(mask):
-    """int32 [rows, n, 2]: the intervals in which a bool mask is True, empty ones behind the last."""
+    """int32 [rows, n, 2]: the intervals in which a bool mask is True, padded with empty ones."""
     edges = np.diff(np.pad(mask.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     n = int((edges == 1).sum(axis=1).max())
     runs = np.zeros((len(mask), n, 2), np.int32)
@@ -113,14 +113,14 @@ def runs_of(mask):
         row, key = np.nonzero(edges == edge)
         place = np.arange(len(row)) - np.searchsorted(row, row)
         runs[row, place, side] = key
-    for at in range(1, n):  # an empty one stands where the one before it ends
+    for at in range(1, n):  # an empty one lies where the one before it ends
         none = runs[:, at, 1] == 0
         runs[none, at] = runs[none, at - 1, 1:]
     return runs
 
 
 def block_words(mask, size):
-    """uint64 [row blocks, words]: a bit for each block of which a row sees something."""
+    """uint64 [row blocks, words]: a bit for each block of keys that a row block sees."""
     seen = mask[::size, ::size]
     seen = np.pad(seen, ((0, 0), (0, -seen.shape[1] % 64)))
     return np.packbits(seen, axis=1, bitorder="little").view(np.uint64)
@@ -172,7 +172,7 @@ def view(array):
 
 
 class Attention:
-    """A planned call with a workspace of its own."""
+    """A plan with its own workspace."""
 
     def __init__(self, library, problem, threads):
         self.c, self.problem = library.c, problem
@@ -207,7 +207,7 @@ class Attention:
         self._prepare(threads)
 
     def _describe(self):
-        """The shape and the types."""
+        """Describes the shape and the types."""
         problem = self.problem
         kind = DTYPE[problem.dtype]
         return Desc(
@@ -235,7 +235,7 @@ class Attention:
             desc.window_left, desc.window_right = 511, -1
 
     def _score(self, desc):
-        """What is done to scores after the product."""
+        """Describes what is applied to scores after the product."""
         problem = self.problem
         if problem.score == "softcap":
             desc.features |= HAS_SOFTCAP
@@ -248,7 +248,7 @@ class Attention:
             )
 
     def _mask(self, desc):
-        """A mask as bools, ranges or blocks of keys; self.mask holds its memory."""
+        """Describes a mask as bools, ranges or blocks of keys; self.mask owns its memory."""
         problem = self.problem
         if problem.mask_kind in ("half", "random"):
             desc.features |= HAS_MASK
@@ -273,13 +273,13 @@ class Attention:
             )
 
     def _prepare(self, threads):
-        """The workspace, and the words of the call."""
+        """Makes the workspace and the arguments of the call."""
         problem = self.problem
         size = self.c.heed_attn_workspace_bytes(self.plan, ctypes.c_uint32(threads))
         memory = np.empty(size + 64, np.uint8)
         self.workspace = memory[-memory.ctypes.data % 64 :][:size]
         self.sets = [(k.ctypes.data, v.ctypes.data) for k, v in zip(problem.k, problem.v)]
-        # Converted once: what is timed is the call.
+        # Converted once, so that only the call is timed.
         self.words = (
             self.plan,
             ctypes.byref(self.args),

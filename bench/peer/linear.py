@@ -1,6 +1,6 @@
-"""Linear layers: heed_linear beside PyTorch's matmul (weights [in, out]) and F.linear ([out, in]), in
-turn, on the same numbers; each result is checked against float64. Where the weights' way from memory
-is the limit, every call takes the next of several copies of them.
+"""Linear layers: heed_linear compared with PyTorch's matmul (weights [in, out]) and F.linear ([out,
+in]), in turns, on the same numbers; each result is compared with float64. Where reading the weights
+from memory is the limit, each call uses the next of several copies of them.
 """
 
 import ctypes
@@ -17,9 +17,9 @@ import torch
 from .heed import DTYPE, Library, View
 
 TYPE = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-TURN, PAUSE = 0.1, 0.1  # seconds of a turn at least; before it, for workers that still spin
-ROTATION = 1 << 29  # bytes of weights where they come from memory
-CHECKED = 64  # rows, and columns, that are held against float64
+TURN, PAUSE = 0.1, 0.1  # seconds: the least of a turn; before it, as workers still spin
+ROTATION = 1 << 29  # bytes of all copies of weights that come from memory
+CHECKED = 64  # the rows and columns that are compared with float64
 
 
 class Desc(ctypes.Structure):
@@ -100,7 +100,7 @@ class Heed:
 
 
 class Torch:
-    """matmul and the sum with a bias, or F.linear, and GELU behind them if there is a bias."""
+    """matmul and adding a bias, or F.linear, followed by GELU if there is a bias."""
 
     def __init__(self, whole, x, weights, bias):
         self.whole, self.x, self.weights, self.bias = whole, x, weights, bias
@@ -119,7 +119,7 @@ class Torch:
 
 
 def error(got, x, weight, bias):
-    """Relative L2 error of a corner of the result."""
+    """The relative L2 error of a corner of the result."""
     want = x[:CHECKED].double() @ weight[:, :CHECKED].double()
     if bias is not None:
         want = torch.nn.functional.gelu(want + bias[:CHECKED].double())
@@ -127,7 +127,7 @@ def error(got, x, weight, bias):
 
 
 def measure(ways, sets, rounds, threads):
-    """{name: median seconds of a call}; in each round each takes its turn."""
+    """{name: median seconds of a call}; in each round every way has a turn."""
     seconds = {name: [] for name in ways}
     calls, at = {}, 0
     for name, way in ways.items():
@@ -150,7 +150,7 @@ def measure(ways, sets, rounds, threads):
 
 @torch.inference_mode()
 def report(options):
-    """Measures and writes a Markdown table; exit status."""
+    """Measures and writes a Markdown table. Returns the exit status."""
     library = Library(options.build, options.backends)
     told = subprocess.run(
         [os.path.join(options.build, "bench", "heed-bench"), "--linear-shapes"],

@@ -1,5 +1,6 @@
-"""Whole encoding of texts by all-MiniLM-L6-v2: the engine in examples/minilm beside transformers and
-ONNX Runtime, in turn, on the same token ids (the engine also makes them from the text).
+"""The whole encoding of texts by all-MiniLM-L6-v2: the engine in examples/minilm compared with
+transformers and ONNX Runtime, in turns, on the same token ids (which the engine also makes from the
+text).
 """
 
 import os
@@ -16,7 +17,7 @@ import torch
 import transformers
 
 CASES = [(32, 128), (1, 16)]
-TURN, PAUSE = 0.1, 0.3  # seconds of a turn at least; before it, for workers that still spin
+TURN, PAUSE = 0.1, 0.3  # seconds: the least of a turn; before it, as workers still spin
 WORDS = "the cat sat on a mat and the dogs did not mind it at all while we had tea".split()
 
 
@@ -63,7 +64,7 @@ class Transformers:
 
 
 class OnnxRuntime:
-    """The transformers model, exported."""
+    """The model of transformers, exported to ONNX."""
 
     def __init__(self, model, tokens, threads, folder):
         import onnxruntime
@@ -105,7 +106,7 @@ class OnnxRuntime:
 
 
 def measure(ways, rounds):
-    """{name: median seconds}; in each round each takes its turn."""
+    """{name: median seconds}; in each round every way has a turn."""
     seconds = {name: [] for name in ways}
     calls = {name: max(1, round(TURN / min(way.call(), way.call()))) for name, way in ways.items()}
     for _ in range(rounds):
@@ -117,7 +118,7 @@ def measure(ways, rounds):
 
 
 def texts_of(model, n, tokens):
-    """n texts of so many tokens, and the tokenizer's output."""
+    """n texts with this number of tokens, and the output of the tokenizer for them."""
     text = " ".join(WORDS[i % len(WORDS)] for i in range(tokens - 2))
     found = transformers.AutoTokenizer.from_pretrained(model)([text] * n, padding=True, return_tensors="pt")
     assert tuple(found["input_ids"].shape) == (n, tokens), found["input_ids"].shape
@@ -125,7 +126,7 @@ def texts_of(model, n, tokens):
 
 
 def report(options, here):
-    """Measures and writes a Markdown table; exit status."""
+    """Measures and writes a Markdown table. Returns the exit status."""
     fetch = os.path.join(here, os.pardir, "examples", "minilm", "fetch.py")
     done = subprocess.run(
         [sys.executable, fetch, os.path.join(options.build, "minilm-model")],
@@ -155,7 +156,7 @@ def report(options, here):
                     if dtype == "f32":
                         try:
                             ways["onnx"] = OnnxRuntime(model, found, threads, folder)
-                        except Exception as error:  # whatever another library throws
+                        except Exception as error:  # other libraries may raise anything
                             print(f"peers: ONNX Runtime is left out: {error}", file=sys.stderr)
                     medians = measure(ways, options.rounds)
                     heed, its, onnx = (medians.get(w) for w in ("heed", "transformers", "onnx"))

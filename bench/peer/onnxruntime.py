@@ -1,6 +1,6 @@
-"""ONNX Runtime on the CPU, by each of its attention operators that can express the problem:
-MultiHeadAttention and GroupQueryAttention (its own), Attention (ONNX opset 23). Each gets its
-inputs in the layout it wants.
+"""ONNX Runtime on the CPU, with each of its attention operators that can express the problem:
+MultiHeadAttention and GroupQueryAttention (its own), and Attention (ONNX opset 23). Each gets its
+inputs in the layout that it requires.
 """
 
 import numpy as np
@@ -16,7 +16,8 @@ def version():
 
 
 class Attention:
-    """One node; sets[i] are the inputs {name: array} of set i, fixed those that all share."""
+    """A graph of one node. sets[i] are the inputs {name: array} of set i; all sets share those of
+    fixed."""
 
     def __init__(self, problem, threads, node, sets, fixed, out_shape, shares=()):
         self.problem, self.sets, self.fixed = problem, sets, fixed
@@ -59,7 +60,7 @@ class Attention:
             for (
                 name,
                 source,
-            ) in shares:  # the present state of a cache is the past one, grown in place
+            ) in shares:  # the new state of a cache is the old one, grown in place
                 self._bind(binding.bind_output, name, one[source])
             self.bindings.append(binding)
 
@@ -80,7 +81,7 @@ class Attention:
 
 
 def rows(array):
-    """[batch, heads, rows, dim] -> contiguous [batch, rows, heads * dim]"""
+    """Turns [batch, heads, rows, dim] into contiguous [batch, rows, heads * dim]."""
     b, h, s, d = array.shape
     return np.ascontiguousarray(array.transpose(0, 2, 1, 3)).reshape(b, s, h * d)
 
@@ -121,7 +122,7 @@ def multi_head(problem, threads):
 
 
 def group_query(problem, threads):
-    """The cache holds all keys but the last, which the call appends in place: where it already
+    """The cache holds all keys but the last. The call appends that one in place, where it already
     is."""
     if problem.q_len != 1:
         return "used for decode, one query row"
@@ -200,6 +201,6 @@ def variants(problem, threads):
             continue
         try:
             found.append((name, make(problem, threads)))
-        except Exception as error:  # the session's way of saying what its kernels do not do
+        except Exception as error:  # raised for problems that its kernels do not support
             found.append((name, str(error).replace(" with name ''", "")))
     return found

@@ -1,4 +1,5 @@
-"""OpenVINO on the CPU: its ScaledDotProductAttention operation, compiled for the problem's type."""
+"""OpenVINO on the CPU: its ScaledDotProductAttention operation, compiled for the type of the
+problem."""
 
 import numpy as np
 import openvino
@@ -18,9 +19,9 @@ class Attention:
     def __init__(self, problem, threads):
         self.problem = problem
         kind = TYPE[problem.dtype]
-        # The query heads of a group are query rows of their key/value head where no mask forbids
-        # it; else keys and values are broadcast to the query heads, as models exported to
-        # OpenVINO do.
+        # Where no mask forbids it, the query heads of a group are query rows of their key/value
+        # head; otherwise keys and values are broadcast to the query heads, as in models exported to
+        # OpenVINO.
         self.fold = problem.group > 1 and problem.q_len == 1
         q = np.ascontiguousarray(problem.q)
         if self.fold:

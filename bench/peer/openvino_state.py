@@ -1,5 +1,6 @@
-"""OpenVINO on the CPU: attention over a state, which its plugin keeps in the type of KV_CACHE_PRECISION. Every call
-appends the row that it is given, as a step of decode does; that row is the last of the problem."""
+"""OpenVINO on the CPU: attention over a state, which its plugin keeps in the type of
+KV_CACHE_PRECISION. Every call appends the row that it gets, like a step of decode; that row is the
+last of the problem."""
 
 import numpy as np
 import openvino
@@ -15,8 +16,8 @@ def version():
 
 
 def model(problem):
-    """q, the new row of k and v, and which sequence goes on: what models exported to OpenVINO look like, and
-    what its plugin makes one operation of."""
+    """A model with q, the new row of k and v, and the sequence that goes on as inputs. Models
+    exported to OpenVINO have this form, which its plugin turns into one operation."""
     heads, dim = problem.kv_heads, problem.dim
     q = ops.parameter([1, problem.q_heads, -1, dim], F32, name="q")
     new = [ops.parameter([1, heads, -1, dim], F32, name=name) for name in "kv"]
@@ -42,7 +43,7 @@ def model(problem):
 
 
 class Attention:
-    """A request, and with it a state, for each set of keys and values."""
+    """A request, which has a state of its own, for each set of keys and values."""
 
     def __init__(self, problem, threads):
         self.problem = problem

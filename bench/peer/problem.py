@@ -1,5 +1,5 @@
-"""Inputs of a shape, the same bits for everybody, and the float64 result that they are checked
-against."""
+"""The inputs of a shape, with the same bits for every library, and the float64 result with which
+outputs are compared."""
 
 import re
 
@@ -13,7 +13,7 @@ ELEMENT = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}  # numpy has
 
 
 def to_bf16(x):
-    """The bits of float32 numbers rounded to nearest even; there are no NaNs."""
+    """The bits of float32 numbers rounded to bf16, to nearest even; none may be NaN."""
     bits = x.view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
@@ -25,7 +25,7 @@ def to_f32(x):
 
 
 def rotation_bytes():
-    """As heed-bench: four times the last cache, from 1 to 2 GiB."""
+    """Four times the last-level cache, from 1 to 2 GiB, as in heed-bench."""
     try:
         with open("/sys/devices/system/cpu/cpu0/cache/index3/size", encoding="ascii") as file:
             l3 = int(re.match(r"\d+", file.read())[0]) << 10
@@ -35,7 +35,7 @@ def rotation_bytes():
 
 
 def available_bytes():
-    """What Linux thinks can be had without swapping; 0 if it does not say."""
+    """The bytes that Linux reports as available without swapping; 0 if it reports none."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             return int(re.search(r"MemAvailable:\s*(\d+) kB", file.read())[1]) << 10
@@ -44,8 +44,9 @@ def available_bytes():
 
 
 class Problem:
-    """shape is an entry of `heed-bench --shapes`. q, k[i], v[i] are arrays [batch, heads, rows,
-    dim], views of memory in the shape's layout; k and v have as many sets as are rotated over."""
+    """A problem of a shape, an entry of `heed-bench --shapes`. q, k[i] and v[i] are arrays [batch,
+    heads, rows, dim], views of memory in the layout of the shape; k and v have a set for each i
+    that is rotated over."""
 
     def __init__(self, shape, dtype):
         self.shape, self.dtype = shape, dtype
@@ -71,7 +72,7 @@ class Problem:
         if shape["bound"] == "memory":
             most = max(2 * GIB // (set_elements * itemsize), 1)
             sets = min(-(-rotation_bytes() // (set_elements * itemsize)), most)
-        # Of the type that the rest is of, [q_len, kv_len], shared by all heads.
+        # A bias is [q_len, kv_len], of the type of the rest, and shared by all heads.
         self.bias = None
         if self.score == "bias":
             size = self.q_len * self.kv_len
@@ -91,7 +92,8 @@ class Problem:
             )
 
     def _repeat(self, count):
-        """The numbers, again and again. Some peers will want a copy in a layout of their own."""
+        """The numbers, repeated. Memory is left for the copies that some peers make in their own
+        layout."""
         need, free = 3 * count * self._numbers.itemsize, available_bytes()
         if free and need > free:
             raise MemoryError(
@@ -109,14 +111,14 @@ class Problem:
         return memory.reshape(self.batch, heads, rows, dim)
 
     def mask(self, rows=None):
-        """None, or bool [rows, kv_len], True where the row may attend; all rows by default."""
+        """None, or bool [rows, kv_len], True where a row sees a key. By default all rows."""
         if self.mask_kind == "full":
             return None
         i = np.arange(self.q_len) if rows is None else np.asarray(rows)
         j = np.arange(self.kv_len)
         if self.mask_kind == "half":
             return np.broadcast_to(j >= self.kv_len // 2, (len(i), self.kv_len)).copy()
-        if self.mask_kind == "random":  # one of every four keys is hidden, another one in each row
+        if self.mask_kind == "random":  # hides one of every four keys, a different one in each row
             hidden = np.random.default_rng(2).integers(0, 4, (self.q_len, self.kv_len // 4), np.int8)
             return np.repeat(hidden, 4, axis=1)[i] != j % 4
         if self.mask_kind in KEY_BLOCK:  # the formula of shapes.h
@@ -140,20 +142,20 @@ class Problem:
         return visible
 
     def ancestors(self):
-        """Bool [q_len, q_len]: does a draft see another? Three branch from each."""
+        """Bool [q_len, q_len]: whether a draft sees another. Three drafts branch from each."""
         sees = np.eye(self.q_len, dtype=bool)
         for i in range(1, self.q_len):
             sees[i] |= sees[(i - 1) // 3]
         return sees
 
     def sampled_rows(self):
-        """Query rows that are checked: all of them, or 32 that include the first and the last."""
+        """The query rows that are checked: all, or 32 that include the first and the last."""
         if self.q_len <= 32:
             return np.arange(self.q_len)
         return np.unique(np.linspace(0, self.q_len - 1, 32).astype(int))
 
     def oracle(self, i):
-        """Attention of the sampled rows on set i, in float64."""
+        """Attention of the sampled rows over set i, in float64."""
         rows = self.sampled_rows()
         mask = self.mask(rows)
         out = np.empty((self.batch, self.q_heads, len(rows), self.v_dim))
@@ -175,6 +177,6 @@ class Problem:
         return out
 
     def error(self, output, oracle):
-        """Relative L2 error of an output [batch, q_heads, q_len, v_dim] over the sampled rows."""
+        """The relative L2 error of an output [batch, q_heads, q_len, v_dim] in the sampled rows."""
         difference = output[:, :, self.sampled_rows()].astype(np.float64) - oracle
         return float(np.linalg.norm(difference) / np.linalg.norm(oracle))

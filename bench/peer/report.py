@@ -1,4 +1,4 @@
-"""Turns measurements into Markdown tables and a plot of ratios."""
+"""Makes Markdown tables and a plot of ratios from measurements."""
 
 import json
 import os
@@ -7,11 +7,11 @@ import sys
 
 PEERS = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 DTYPES = ("f32", "bf16", "f16")
-COARSER = 8  # times Heed's error: computed in a coarser type than was asked for, most likely
+COARSER = 8  # times Heed's error: the peer most likely computes in a coarser type than asked for
 
 
 def speed(row, seconds):
-    """What people call the speed of such a problem."""
+    """The speed, in the unit that is usual for such a problem."""
     shape = row["shape"]
     if shape["bound"] == "latency":
         return f"{seconds * 1e6:.3g} us"
@@ -22,7 +22,7 @@ def speed(row, seconds):
 
 
 def best(row, who):
-    """The fastest way that this library has for the row; None if it has none."""
+    """The fastest way of this library for the row; None if it has none."""
     ways = [r for r in row["results"] if r["who"] == who and r.get("seconds")]
     return min(ways, key=lambda r: statistics.median(r["seconds"]), default=None)
 
@@ -36,7 +36,8 @@ def reasons(row, who):
 
 
 def table(rows, peers, notes):
-    """Lines of one table. What cannot be done gets a number, whose reason is added to notes."""
+    """The lines of a table. A cell without a figure has the number of its reason, which is added to
+    notes."""
     lines = [
         "| shape | type | Heed | kernel | error | "
         + " | ".join(f"{PEERS[p]} | Heed / it | its error" for p in peers)
@@ -154,7 +155,8 @@ def disturbances(rows):
 
 
 def rows_and_peers(runs):
-    """The rows of some runs, a later run's before an earlier one's, in order; and the peers in them."""
+    """The rows of some runs, in order, where those of a later run replace an earlier one's; and the
+    peers in them."""
     rows = {(r["shape"]["name"], r["dtype"], r["threads"]): r for run in runs for r in run["rows"]}
     names = list(dict.fromkeys(name for name, _, _ in rows))
     rows = sorted(
@@ -164,7 +166,7 @@ def rows_and_peers(runs):
 
 
 def page(runs, picture):
-    """Lines of what was measured, below a heading of the page's own."""
+    """The lines about the measurements; the page has a heading above them."""
     rows, peers = rows_and_peers(runs)
     context = runs[0]["context"]
     versions = {}
@@ -215,7 +217,7 @@ def page(runs, picture):
 
 
 def write(files, markdown, picture):
-    """Exit status."""
+    """Writes the page and the picture. Returns the exit status."""
     try:
         runs = []
         for path in files:

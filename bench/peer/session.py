@@ -1,4 +1,4 @@
-"""Measures: for each shape, type and number of threads, Heed and its peers take turns."""
+"""Measures Heed and its peers, which take turns, for each shape, type and number of threads."""
 
 import datetime
 import gc
@@ -15,15 +15,16 @@ import time
 
 from . import heed, problem as problems
 
-TURN = 0.05  # seconds that a turn lasts at least, if a call is shorter
-BUDGET = 3  # seconds for all turns of a way whose call is longer than a turn; it has one at least
-ENDLESS = 10  # seconds of a call that is not made a second time
-WAITED = 0.05  # share of a turn that its threads may wait for a CPU; else it is taken again,
-AGAIN = 3  # so often at most, if it takes less than half a second
+TURN = 0.05  # seconds that a turn of short calls lasts at least
+BUDGET = 3  # seconds for all turns of a way whose calls are longer; it has one turn at least
+ENDLESS = 10  # seconds of a call beyond which it is not repeated
+WAITED = 0.05  # share of a turn in which its threads may wait for a CPU; else it is repeated,
+AGAIN = 3  # this often at most, if it takes less than half a second
 
 
 def cpu_name():
-    """With family and model, which tell the generation where a hypervisor hides the name."""
+    """The name of the CPU with family and model, which show the generation if a hypervisor hides
+    the name."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             text = file.read()
@@ -37,7 +38,7 @@ def cpu_name():
 
 
 def commit(build):
-    """Of the sources of the build."""
+    """The commit of the sources of the build."""
     done = subprocess.run(
         ["git", "-C", build, "describe", "--always", "--dirty"],
         capture_output=True,
@@ -48,7 +49,7 @@ def commit(build):
 
 
 def waited():
-    """Seconds that threads of this process wanted a CPU and did not have one; 0 if not known."""
+    """The seconds in which threads of this process waited for a CPU; 0 if unknown."""
     total = 0
     for path in glob.glob("/proc/self/task/*/schedstat"):
         try:
@@ -60,12 +61,12 @@ def waited():
 
 
 class Turn:
-    """One way of computing the problem, with its times: seconds per call, one figure a turn."""
+    """A way to compute the problem, and its times: seconds per call, one figure for each turn."""
 
     def __init__(self, who, name, variant, sets):
         self.who, self.name, self.variant, self.sets = who, name, variant, sets
         self.seconds, self.error, self.at, self.calls = [], None, 0, 1
-        self.disturbed = 0  # turns among them that waited for a CPU
+        self.disturbed = 0  # how many of the turns waited for a CPU
 
     def take(self, calls):
         if hasattr(self.variant, "before"):
@@ -79,8 +80,8 @@ class Turn:
         return (time.perf_counter() - start) / calls
 
     def add_turn(self):
-        """Another figure: of the first of some tries that other processes did not disturb, else of
-        the one that they disturbed least."""
+        """Adds a figure: that of the first try that other processes did not disturb, or of the one
+        that they disturbed least."""
         tries = []
         for _ in range(AGAIN):
             before = waited()
@@ -93,26 +94,26 @@ class Turn:
         self.disturbed += share > WAITED
 
     def prepare(self, problem, oracle, rounds):
-        """The first call, which may compile and whose result is checked, and the number of calls
-        of a turn."""
+        """Makes the first call, which may compile, checks its result, and chooses the number of
+        calls in a turn."""
         first = self.take(1)
         self.error = problem.error(self.variant.output(), oracle)
         if first >= ENDLESS:
             self.turns, self.seconds = 0, [first]
             return
-        if first < 10 * TURN:  # else the first call tells enough, compilation included
+        if first < 10 * TURN:  # a longer first call is a good enough estimate
             first = self.take(1)
         self.calls = max(1, round(TURN / max(first, 1e-7)))
         self.turns = rounds if first < TURN else max(1, min(rounds, int(BUDGET / first)))
 
 
 def measure_problem(problem, threads, libraries, rounds):
-    """[{who, variant, seconds, error} or {who, variant, cannot}]"""
+    """[{who, variant, seconds, error} or {who, variant, cannot}]."""
     turns, results = [], []
     for who, library in libraries:
         try:
             variants = library.variants(problem, threads)
-        except Exception as error:  # whatever another library throws is what it cannot do
+        except Exception as error:  # whatever it raises is the reason why it cannot
             variants = [(who, f"{type(error).__name__}: {error}")]
         for name, variant in variants:
             if isinstance(variant, str):
@@ -139,7 +140,7 @@ def measure_problem(problem, threads, libraries, rounds):
     for done in range(rounds):
         for turn in turns:
             if threads > 1:
-                time.sleep(0.02)  # workers of the one before may still be spinning
+                time.sleep(0.02)  # workers of the previous way may still be spinning
             if done < turn.turns:
                 turn.add_turn()
     gc.enable()
@@ -174,7 +175,7 @@ def show(shape, dtype, threads, results):
 
 
 def measure(options):
-    """Measures all that was asked for into options.out; False if nothing matched."""
+    """Measures everything that options ask for and writes options.out; False if nothing matched."""
     library = heed.Library(options.build, options.backends)
     told = subprocess.run(
         [os.path.join(options.build, "bench", "heed-bench"), "--shapes"],
@@ -233,7 +234,7 @@ def measure(options):
 
 
 def save(path, data):
-    """After each row: whoever stops a long run keeps what it has measured."""
+    """Writes the file, after each row, so that stopping a long run keeps its measurements."""
     with open(path + ".part", "w", encoding="utf-8") as file:
         json.dump(data, file, indent=1)
     os.replace(path + ".part", path)

@@ -1,5 +1,5 @@
-"""PyTorch: torch.nn.functional.scaled_dot_product_attention; for masks with structure FlexAttention
-too, compiled."""
+"""PyTorch: torch.nn.functional.scaled_dot_product_attention, and for structured masks also a
+compiled FlexAttention."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ def version():
 
 
 def tensor(array, dtype):
-    """The same memory, the same strides."""
+    """A tensor with the same memory and strides as the array."""
     if dtype != "bf16":
         return torch.from_numpy(array)
     return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -58,7 +58,7 @@ class Attention:
 
 
 def mask_mod(problem):
-    """The mask as FlexAttention wants it: of (batch, head, row, key)."""
+    """The mask in the form of FlexAttention, a function of (batch, head, row, key)."""
     kind, keys, offset = problem.mask_kind, problem.kv_len, problem.kv_len - problem.q_len
 
     def causal(b, h, i, j):
@@ -101,7 +101,7 @@ def mask_mod(problem):
 
 
 class Flex(Attention):
-    """FlexAttention under torch.compile, its block mask made beforehand."""
+    """FlexAttention under torch.compile, with its block mask made in advance."""
 
     def __init__(self, problem, threads):
         super().__init__(problem, threads, False)
@@ -128,7 +128,7 @@ def variants(problem, threads):
     if problem.mask_kind in problems.RANGES or problem.mask_kind in problems.KEY_BLOCK:
         try:
             found.append(("FlexAttention", Flex(problem, threads)))
-        except (ImportError, RuntimeError) as error:  # an older PyTorch, or no compiler
+        except (ImportError, RuntimeError) as error:  # PyTorch is older, or there is no compiler
             found.append(("FlexAttention", f"{type(error).__name__}: {error}"))
     if problem.group > 1 and problem.q_len == 1:
         found.append(("sdpa, groups as rows", Attention(problem, threads, True)))

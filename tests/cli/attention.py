@@ -29,8 +29,8 @@ class Problem:
     sinks: list | None = None
 
     def scores(self, b, h, i):
-        """The scores {raw, softcapped, biased} of a row, with -inf for keys that it does not
-        see."""
+        """The scores {raw, softcapped, biased} of a row, with -inf for keys that it does not see by
+        position or length; biased has -inf for masked keys too."""
         _, heads, _, dim = self.q.shape
         _, kv_heads, keys, _ = self.k.shape
         g = h // (heads // kv_heads)

@@ -1,9 +1,9 @@
 """Only backends/simd/vec names instructions: kernels are written with the operations of vec.h.
 
 Elsewhere in the backends there are no intrinsics, no vector types, no headers of either and no
-tests for an instruction set. Nor may a number of lanes stand for one: a kernel uses the properties that
-vec.h documents, and where it compares LANES with a size (LANES <= 8, say), several instruction sets
-could fit. LANES == 16 would mean AVX-512, and its #else AVX2.
+tests for an instruction set. Nor may a number of lanes stand for one: a kernel uses the properties
+that vec.h documents, and where it compares LANES with a size (LANES <= 8, say), several instruction
+sets could fit. LANES == 16 would mean AVX-512, and its #else AVX2.
 
 Usage: instructions.py SOURCE_ROOT
 """
