@@ -4,8 +4,8 @@
  *     parallel      A' = A attends to B,  B' = B attends to A        both from the inputs
  *     alternating   A' = A attends to B,  B' = B attends to A'
  *
- * Each step is cross-attention by one layer; those of the parallel form do not need each other, so
- * an engine may run them at once. Every result is held against plain loops in float64.
+ * Each step is cross-attention by one layer. The two steps of the parallel form are independent, so
+ * an engine may run them at the same time. Every result is compared with plain loops in float64.
  */
 #include <heed/heed.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 
 enum { A_LEN = 4, B_LEN = 7, MODEL = 16, HEADS = 4, HEAD = MODEL / HEADS, MOST = 8 };
 
-static float w[4][MODEL][MODEL]; /* of q, k, v and the output */
+static float w[4][MODEL][MODEL]; /* weights of q, k, v and the output */
 
 static void fill(float *to, size_t n, double scale, uint32_t *state)
 {
@@ -23,7 +23,7 @@ static void fill(float *to, size_t n, double scale, uint32_t *state)
     }
 }
 
-/* Layer in float64: rows x attend to rows z. */
+/* The layer in float64: rows x attend to rows z. */
 static void by_loops(float x[][MODEL], int x_len, float z[][MODEL], int z_len,
                      double y[MOST][MODEL])
 {
@@ -99,11 +99,11 @@ static heed_status make_layer(heed_context *context, heed_mha **layer)
     if (status == HEED_OK)
         status = heed_mha_create(context, &desc, layer);
     for (int i = 0; i < 4; i++)
-        heed_linear_release(part[i]); /* the layer holds them */
+        heed_linear_release(part[i]); /* the layer holds references */
     return status;
 }
 
-/* y = x attends to z. Returns how far y is from float64. */
+/* Computes y, where x attends to z. Returns how far y is from float64. */
 static double attend(const heed_mha *layer, const char *step, float x[][MODEL], int x_len,
                      float z[][MODEL], int z_len, float y[][MODEL])
 {
@@ -145,7 +145,7 @@ int main(void)
     worst = fmax(worst, attend(layer, "parallel: B to A", b, B_LEN, a, A_LEN, new_b[0]));
     worst = fmax(worst, attend(layer, "alternating: A to B", a, A_LEN, b, B_LEN, new_a));
     worst = fmax(worst, attend(layer, "alternating: B to new A", b, B_LEN, new_a, A_LEN, new_b[1]));
-    int same = new_b[0][0][0] == new_b[1][0][0]; /* another A gives another B */
+    int same = new_b[0][0][0] == new_b[1][0][0]; /* B' depends on A, so the forms must differ */
     heed_mha_release(layer);
     heed_context_release(context);
     return same || !(worst < 1e-5);

@@ -1,11 +1,11 @@
-/* Cross-attention: the rows of one sequence attend to those of another, as a decoder's do to what
- * an encoder made of the input. The two have their own lengths and their own widths.
+/* Cross-attention: the rows of one sequence attend to those of another, as those of a decoder do to
+ * the output of an encoder. The two sequences have different lengths and widths.
  *
  *     q = x Wq,  k = memory Wk,  v = memory Wv,  y = softmax(q k^T / sqrt(d)) v
  *
- * The memory does not change while the decoder writes: the first call appends its keys and values
- * to a cache, later ones find them there. Without positions the order of the memory's rows means
- * nothing, which the end of this program checks.
+ * The memory does not change while the decoder generates: the first call appends its keys and
+ * values to a cache, and later calls find them there. Without positions, the order of the memory's
+ * rows does not matter, which this program checks at its end.
  */
 #include <heed/heed.h>
 #include <math.h>
@@ -59,12 +59,12 @@ static heed_status make_layer(heed_context *context, heed_mha **layer)
         status = heed_linear_create(context, &linear, &kv, NULL, &desc.kv_proj);
     if (status == HEED_OK)
         status = heed_mha_create(context, &desc, layer);
-    heed_linear_release(desc.q_proj); /* the layer holds them */
+    heed_linear_release(desc.q_proj); /* the layer holds references */
     heed_linear_release(desc.kv_proj);
     return status;
 }
 
-/* One call. memory: NULL when the cache holds its keys and values already. */
+/* Makes one call. memory is NULL if the cache holds its keys and values already. */
 static heed_status attend(const heed_mha *layer, float x[TOKENS][MODEL], float (*memory)[WIDTH],
                           float weights[HEADS][TOKENS][MEMORY], float y[TOKENS][MODEL])
 {
@@ -108,7 +108,7 @@ int main(void)
         fprintf(stderr, "%s\n", heed_last_error());
         return 1;
     }
-    int changed = 0; /* the second call found the same keys and values: the same bits */
+    int changed = 0; /* the second call found the same keys and values, so its bits are the same */
     for (int t = 0; t < TOKENS; t++)
         for (int c = 0; c < MODEL; c++)
             changed += y[0][t][c] != y[1][t][c];

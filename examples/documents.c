@@ -1,8 +1,8 @@
-/* Documents of different length packed in one sequence: each token sees the tokens of its own document
- * up to itself. One range per row says so, made from the documents' lengths; causality does the rest.
+/* Documents of different lengths are packed in one sequence, where each token sees the tokens of
+ * its own document up to itself. One range for each row, made from the lengths of the documents,
+ * limits it to its document; causality does the rest.
  *
- * Each document is then run by itself: the same numbers.
- */
+ * Each document is then run alone, which has to give the same numbers. */
 #include <heed/heed.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static void fill(float *to, size_t n, uint32_t state)
     }
 }
 
-/* Tokens [first, first + n) by themselves, or all of them with ranges. */
+/* Runs tokens [first, first + n) alone, or all of them with ranges. */
 static heed_status attend(heed_context *context, int64_t first, int64_t n, int with_ranges,
                           float (*out)[TOKENS][DIM])
 {

@@ -1,10 +1,10 @@
-/* A multi-head attention layer: four heads with weights of their own, and an output projection.
+/* A multi-head attention layer: four heads, each with its own weights, and an output projection.
  *
  *     head h:  q = x Wq[h] + bq[h], k = x Wk[h] + bk[h], v = x Wv[h] + bv[h],  o[h] = attention
  *     y = [o[0] .. o[3]] Wo + bo
  *
- * The weights of a head are a matrix of their own, [heads, model, head], as textbooks have it; a
- * linear layer takes them as they lie. The same layer is run by plain loops beside it.
+ * The weights of each head are a separate matrix, [heads, model, head], as in textbooks; a linear
+ * layer can read them in this layout. The results are compared with plain loops.
  */
 #include <heed/heed.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 enum { BATCH = 4, TOKENS = 10, MODEL = 32, HEADS = 4, HEAD = MODEL / HEADS };
 
 static float x[BATCH][TOKENS][MODEL], y[BATCH][TOKENS][MODEL];
-static float w[3][HEADS][MODEL][HEAD], b[3][HEADS][HEAD]; /* of q, k and v */
+static float w[3][HEADS][MODEL][HEAD], b[3][HEADS][HEAD]; /* for q, k and v */
 static float w_out[MODEL][MODEL], b_out[MODEL];
 
 static void fill(float *to, size_t n, double scale, uint32_t *state)
@@ -24,7 +24,7 @@ static void fill(float *to, size_t n, double scale, uint32_t *state)
     }
 }
 
-/* The definition, in float64. */
+/* An element of y by the definition, in float64. */
 static double by_loops(int n, int row, int column)
 {
     double y_value = (double)b_out[column];
@@ -90,7 +90,7 @@ static heed_status make_layer(heed_context *context, heed_mha **layer)
     if (status == HEED_OK)
         status = heed_mha_create(context, &desc, layer);
     for (int i = 0; i < 4; i++)
-        heed_linear_release(part[i]); /* the layer holds them */
+        heed_linear_release(part[i]); /* the layer holds references */
     return status;
 }
 

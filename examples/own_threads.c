@@ -1,8 +1,8 @@
-/* An engine with threads of its own. Heed starts none here: one thread begins a call, all threads
- * of the pool do its parts, and the call has ended when every part has returned.
+/* An engine with its own threads. Heed starts none here: one thread begins a call, all threads of
+ * the pool do parts of it, and the call has ended when every part has returned.
  *
- * The pool is the smallest that shows it: each thread waits for a task, runs it with its number,
- * and says that it is done. A real engine dispatches its other work in the same way.
+ * The pool is as small as possible: each thread waits for a task, runs it with its own number, and
+ * reports that it is done. A real engine dispatches its other work in the same way.
  */
 #include <heed/heed.h>
 #include <pthread.h>
@@ -20,7 +20,7 @@ typedef struct pool {
     pthread_t thread[THREADS];
     void (*task)(void *arg, uint32_t number);
     void *arg;
-    unsigned generation, running, started; /* started gives the threads their numbers */
+    unsigned generation, running, started; /* started numbers the threads */
     int closing;
 } pool;
 
@@ -46,7 +46,7 @@ static void *worker(void *arg)
     return NULL;
 }
 
-/* Runs task(arg, number) on every thread, and returns when all are done. */
+/* Runs task(arg, number) on every thread and returns when all are done. */
 static void run_on_all(pool *p, void (*task)(void *arg, uint32_t number), void *arg)
 {
     pthread_mutex_lock(&p->lock);
@@ -60,7 +60,7 @@ static void run_on_all(pool *p, void (*task)(void *arg, uint32_t number), void *
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Returns how many threads there are. */
+/* Starts the threads. Returns how many there are. */
 static int open_pool(pool *p)
 {
     int n = 0;
@@ -133,7 +133,7 @@ int main(void)
     heed_attn *plan = NULL;
     pool p;
     fill();
-    /* The engine's memory: allocated once, for as many parts as the pool has threads. */
+    /* The workspace is allocated once, for as many parts as the pool has threads. */
     if (heed_context_create(&options, &context) != HEED_OK ||
         heed_attn_create(context, &desc, &plan) != HEED_OK) {
         fprintf(stderr, "%s\n", heed_last_error());
@@ -146,7 +146,7 @@ int main(void)
         fprintf(stderr, "no memory or no threads\n");
         return 1;
     }
-    for (int call = 0; call < 5; call++) { /* the same memory, call after call */
+    for (int call = 0; call < 5; call++) { /* every call uses the same memory */
         if (heed_attn_begin(plan, &args, THREADS, workspace, bytes) != HEED_OK) {
             fprintf(stderr, "%s\n", heed_last_error());
             return 1;
@@ -155,7 +155,7 @@ int main(void)
     }
     close_pool(&p, n_threads);
 
-    /* One thread, for comparison: the bits do not depend on who computes. */
+    /* For comparison on a single thread: the bits do not depend on the number of threads. */
     args.out.data = out[1];
     heed_status status = heed_attn_run(plan, &args, workspace, bytes);
     int same = status == HEED_OK && memcmp(out[0], out[1], sizeof out[0]) == 0;

@@ -1,12 +1,12 @@
 /* A continuous batch: requests of different age share every call, and their keys and values lie in
- * pages that come from one pool and go back to it.
+ * pages, which come from one pool and return to it.
  *
- * In each step a request that has just come brings its whole prompt, and those that are under way
- * bring one token each. All rows are packed behind each other; one call of the layer projects them,
- * turns q and k by their positions, appends k and v to the requests' pages and attends.
+ * In each step, a new request contributes its whole prompt and each running one a single token. All
+ * rows are packed one after another; one call of the layer projects them, rotates q and k by their
+ * positions, appends k and v to the pages of the requests, and attends.
  *
- * Each request is then run alone, at once and in contiguous memory. The layer is made with
- * HEED_HAS_REPRODUCIBLE_CHUNKS, so the outputs are the same, bit for bit.
+ * Each request is then run alone, in a single call and contiguous memory. The layer is made with
+ * HEED_HAS_REPRODUCIBLE_CHUNKS, so the outputs have to be the same, bit for bit.
  */
 #include <heed/heed.h>
 #include <stdio.h>
@@ -22,14 +22,14 @@ enum {
 };
 enum { REQUESTS = 9, SLOTS = 4, MOST = 80, PAGE = 16, PAGES_EACH = MOST / PAGE, PAGES = 14 };
 
-/* A request: its rows come from a generator, so that it can be run again. */
+/* A request. Its rows come from a random generator, so that it can be run again. */
 typedef struct request {
-    int prompt, tokens; /* rows it begins with, and has at its end */
-    int done;           /* rows that have been through the layer */
+    int prompt, tokens; /* its rows at the beginning and at the end */
+    int done;           /* rows that have gone through the layer */
     float x[MOST][MODEL], y[MOST][MODEL];
 } request;
 
-/* The pool of pages, and who has which. */
+/* The pool of pages. */
 typedef struct page_pool {
     float k[PAGES][KV_HEADS][PAGE][HEAD], v[PAGES][KV_HEADS][PAGE][HEAD];
     int32_t free[PAGES];
@@ -40,8 +40,8 @@ typedef struct engine {
     heed_context *context;
     heed_mha *layer;
     page_pool pool;
-    request *slot[SLOTS];             /* NULL: empty */
-    int32_t table[SLOTS][PAGES_EACH]; /* pages of each slot's request */
+    request *slot[SLOTS];             /* NULL: the slot is empty */
+    int32_t table[SLOTS][PAGES_EACH]; /* the pages of the request in each slot */
     int n_pages[SLOTS];
 } engine;
 
@@ -94,14 +94,14 @@ static heed_status make_layer(heed_context *context, int paged, heed_mha **layer
         status = heed_linear_create(context, &linear, &out, NULL, &desc.out_proj);
     if (status == HEED_OK)
         status = heed_mha_create(context, &desc, layer);
-    heed_linear_release(desc.qkv_proj); /* the layer holds them */
+    heed_linear_release(desc.qkv_proj); /* the layer holds references */
     heed_linear_release(desc.out_proj);
     return status;
 }
 
 /* ---- pages ----------------------------------------------------------------------------------- */
 
-/* Pages for so many keys in all; 0 if the pool has too few. */
+/* Gives the request in a slot pages for `keys` keys in all; 0 if the pool has too few. */
 static int reserve(engine *e, int slot, int keys)
 {
     int wanted = (keys + PAGE - 1) / PAGE - e->n_pages[slot];
@@ -121,7 +121,7 @@ static void give_back(engine *e, int slot)
 
 /* ---- one step -------------------------------------------------------------------------------- */
 
-/* Every request in a slot, together. Returns how many rows went through, or -1. */
+/* Runs a step of all requests in slots together. Returns how many rows it computed, or -1. */
 static int step(engine *e)
 {
     static float x[SLOTS * MOST][MODEL], y[SLOTS * MOST][MODEL];
@@ -130,11 +130,11 @@ static int step(engine *e)
         const request *r = e->slot[s];
         starts[s] = rows;
         if (!r)
-            continue; /* an empty sequence */
+            continue; /* its sequence is empty */
         there[s] = r->done;
         lens[s] = r->done ? 1 : r->prompt;
         if (!reserve(e, s, there[s] + lens[s])) {
-            lens[s] = 0; /* it waits until another one gives pages back */
+            lens[s] = 0; /* the request waits until another one returns pages */
             continue;
         }
         memcpy(x[rows], r->x[r->done], (size_t)lens[s] * sizeof x[0]);
@@ -170,7 +170,7 @@ static int step(engine *e)
     return rows;
 }
 
-/* The request alone, all of its rows at once: returns whether y has the same bits. */
+/* Runs the request alone, with all of its rows at once. Returns whether y has the same bits. */
 static int same_alone(const heed_mha *layer, const request *r)
 {
     static float y[MOST][MODEL];
@@ -209,12 +209,12 @@ int main(void)
     do {
         running = 0;
         for (int s = 0; s < SLOTS; s++) {
-            if (!e.slot[s] && next < REQUESTS && steps >= 3 * next) /* they come one by one */
+            if (!e.slot[s] && next < REQUESTS && steps >= 3 * next) /* they arrive one by one */
                 e.slot[s] = &requests[next++];
             running += e.slot[s] != NULL;
         }
         int n = step(&e);
-        if (n < 0 || (running && n == 0)) { /* all wait, so nobody will give pages back */
+        if (n < 0 || (running && n == 0)) { /* all wait, so none will ever return pages */
             fprintf(stderr, "step %d: %s\n", steps, n < 0 ? heed_last_error() : "too few pages");
             return 1;
         }

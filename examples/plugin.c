@@ -1,12 +1,14 @@
 /*
- * A backend outside the tree, as small as one can be: f32, no mask, no bias, one plain loop.
+ * A backend outside the tree, as small as possible: f32, no mask, no bias, one plain loop.
  *
  *     cc -shared -fPIC -O2 plugin.c -o heed_example.so -lm     (headers: pkg-config --cflags heed)
- *     HEED_PLUGIN_PATH=$PWD heed info                          shows it, or why not
- *     HEED_PLUGIN_PATH=$PWD heed check --backend example       proves it
- * Core asks for nothing outside `features`, nor for keys and values of codes without HEED_HAS_QUANT; what `supports` refuses goes to another kernel, with the
- * reason shown. It links with libm alone: what it uses of Heed is static inline in heed/kit.h. A more
- * complete backend, still in plain loops, is backends/naive.
+ *     HEED_PLUGIN_PATH=$PWD heed info                          shows it, or why it cannot be used
+ *     HEED_PLUGIN_PATH=$PWD heed check --backend example       tests it
+ *
+ * Core asks for nothing outside `features`, and for keys and values of codes only with
+ * HEED_HAS_QUANT. A problem that `supports` refuses goes to another kernel, with the reason shown.
+ * The plugin links with libm alone, since what it uses of Heed is static inline in heed/kit.h.
+ * backends/naive is a more complete backend, also in plain loops.
  */
 #include <heed/backend.h>
 
@@ -17,10 +19,11 @@ static heed_status supports(const void *machine, const heed_problem *problem, he
         return heed_refuse(why, "q, k and v must be f32 here, not %s, %s and %s",
                            heed_dtype_name(problem->q_type), heed_dtype_name(problem->k_type),
                            heed_dtype_name(problem->v_type));
-    return HEED_OK; /* out may be of any type: core writes it */
+    return HEED_OK; /* out may have any type, since core writes it */
 }
 
-/* Nanoseconds, by which core chooses among the kernels that support a problem: measure yours. */
+/* The cost in nanoseconds, by which core chooses among the kernels that support a problem: measure
+ * yours. */
 static double cost(const void *machine, const heed_problem *problem, int64_t q_len, int64_t kv_len)
 {
     (void)machine;
@@ -32,7 +35,7 @@ static heed_status tiling(const void *machine, const heed_problem *problem, heed
 {
     (void)machine;
     out->query_rows = 8;
-    out->key_block = 64; /* matters to kernels with masks, or that prepare K and V */
+    out->key_block = 64; /* matters for kernels that have masks or prepare K and V */
     out->scratch_bytes = problem->v_dim * sizeof(double);
     return HEED_OK;
 }
@@ -43,32 +46,32 @@ static double element(const heed_rows *rows, int64_t head, int64_t row, int64_t 
     return (double)heed_load(HEED_F32, rows->data, at);
 }
 
-/* The softmax state of every row: its greatest score m, the sum of exp(s - m) and that of
- * exp(s - m) * v. Core divides, rounds and writes the results. */
+/* Computes the softmax state of every row: its greatest score m, the sum of exp(s - m) and the sum
+ * of exp(s - m) * v. Core divides, rounds and writes the results. */
 static heed_status run(const void *machine, const void *state, const heed_problem *problem,
                        heed_tile *tile, void *scratch)
 {
-    double *acc = scratch; /* f64: long sums need no care */
+    double *acc = scratch; /* f64, so that long sums need no care */
     (void)machine, (void)state;
     for (int64_t r = 0; r < tile->n_heads * tile->q_count; r++) {
         int64_t head = r / tile->q_count, i = tile->q_first + r % tile->q_count, first, end;
         double m = -(double)INFINITY, sum = 0;
         memset(acc, 0, problem->v_dim * sizeof *acc);
-        heed_row_keys(tile, i, &first, &end); /* causal and window: the row sees these keys alone */
+        heed_row_keys(tile, i, &first, &end); /* the keys that causality and a window leave */
         for (int64_t j = first; j < end; j++) {
             double s = 0, keep = 1, weight;
             for (int64_t d = 0; d < problem->qk_dim; d++)
                 s += element(&tile->q, head, i, d) * element(&tile->k, 0, j, d);
-            s = (double)(float)((double)problem->scale * s); /* overflows where f32 does */
-            if (s > m) /* what is summed so far was relative to the old maximum */
+            s = (double)(float)((double)problem->scale * s); /* overflows as in f32 */
+            if (s > m) /* the sums so far are relative to the old maximum */
                 keep = exp(m - s), m = s;
-            weight = s == -(double)INFINITY ? 0 : exp(s - m); /* a NaN stays one */
+            weight = s == -(double)INFINITY ? 0 : exp(s - m); /* a NaN stays a NaN */
             sum = sum * keep + weight;
             for (int64_t d = 0; d < problem->v_dim; d++)
                 acc[d] = acc[d] * keep + weight * element(&tile->v, 0, j, d);
         }
         tile->row_max[r] = (float)m;
-        tile->row_sum[r] = (float)sum; /* 0: the row saw nothing */
+        tile->row_sum[r] = (float)sum; /* 0 if the row saw no keys */
         for (int64_t d = 0; d < problem->v_dim; d++)
             tile->acc[r * tile->acc_stride + d] = (float)acc[d];
     }
@@ -79,7 +82,7 @@ static const heed_attn_kernel loops = {
     .struct_size = sizeof loops,
     .name = "loops",
     .features = HEED_HAS_SCALE | HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_SINK | HEED_HAS_LSE |
-                HEED_HAS_LENS, /* a sink, lse and the lengths of sequences are core's work */
+                HEED_HAS_LENS, /* core does sinks, lse and the lengths of sequences */
     .supports = supports,
     .cost = cost,
     .tiling = tiling,
@@ -94,6 +97,6 @@ const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_siz
                                          .summary = "the example plugin: f32 in plain loops",
                                          .attn = attn,
                                          .n_attn = 1};
-    (void)host_struct_size; /* members that an older host does not know are ignored there */
+    (void)host_struct_size; /* an older host ignores the members that it does not know */
     return host_abi == HEED_BACKEND_ABI ? &backend : NULL;
 }

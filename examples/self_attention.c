@@ -1,10 +1,10 @@
-/* Self-attention step by step, on three small published computations: inputs, projections, scores,
- * weights and outputs as numbers that can be followed by hand.
+/* Self-attention step by step, on three small published computations, with inputs, projections,
+ * scores, weights and outputs that can be checked by hand.
  *
  *     q = x Wq,  k = x Wk,  v = x Wv,  weights = softmax(scale q k^T),  out = weights v
  *
- * 1. Three tokens, projections, scale 1 (no 1 / sqrt(d)).
- * 2. Five tokens that are q, k and v themselves. Scores reach 1.5e7: the softmax is one-hot.
+ * 1. Three tokens with projections, and a scale of 1 instead of 1 / sqrt(d).
+ * 2. Five tokens that are q, k and v themselves. Scores reach 1.5e7, so the softmax is one-hot.
  * 3. Five tokens, projections from 3 to 4 columns, scale 1/2. Every row attends to the third token.
  */
 #include <heed/heed.h>
@@ -17,7 +17,7 @@ typedef float matrix[MOST][MOST];
 
 typedef struct example {
     const char *title;
-    int tokens, in, out; /* rows and columns of x; columns of q, k and v */
+    int tokens, in, out; /* the rows of x, its columns, and the columns of q, k and v */
     float scale;
     int projected;
     matrix x, w_query, w_key, w_value;
@@ -81,7 +81,7 @@ static heed_view view_of(matrix m)
     return (heed_view){m, {0, 0, MOST, 1}};
 }
 
-/* y = x w, by a linear layer made for it. */
+/* y = x w, by a linear layer that is made for it. */
 static heed_status project(heed_context *context, const example *e, const matrix w, matrix y)
 {
     const heed_linear_desc desc = {.struct_size = sizeof desc,
@@ -131,7 +131,7 @@ static heed_status attend(heed_context *context, const example *e, matrix qkv[3]
     return heed_attention(context, &desc, &args);
 }
 
-/* Returns how many outputs are not the published ones. */
+/* Computes and prints an example. Returns how many outputs differ from the published ones. */
 static int show(heed_context *context, const example *e)
 {
     static const char *const name[] = {"q", "k", "v"};

@@ -1,7 +1,6 @@
-/* One token over a long cache, of which it looks at few blocks: those whose keys may score highest, by
- * the least and the greatest of each block's keys. The weight of the blocks left out is the error; here
- * a few keys matter, as in most heads of a language model.
- */
+/* One token attends to a few blocks of a long cache: those whose keys may have the highest scores,
+ * estimated from the least and the greatest elements of each block's keys. The weight of the other
+ * blocks is the error; here a few keys matter, as in most heads of a language model. */
 #include <heed/heed.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,7 +33,7 @@ static void fill(cache *c)
         for (int d = 0; d < DIM; d++) {
             const int g = j / KEYS;
             c->k[g][j % KEYS][d] = draw(&state);
-            if (j % 997 == 5) /* a key that a head of the group looks for */
+            if (j % 997 == 5) /* a key with a high score for a head of the group */
                 c->k[g][j % KEYS][d] += 6 * q[2 * g + j % 2][d];
             c->v[g][j % KEYS][d] = draw(&state);
         }
@@ -53,7 +52,7 @@ static heed_status choose(cache *c)
                               .least = c->least[0][0],
                               .greatest = c->greatest[0][0],
                               .bounds_stride = (int64_t)BLOCKS * DIM};
-    heed_status st = heed_key_bounds(&a); /* once, then for new blocks alone */
+    heed_status st = heed_key_bounds(&a); /* once; later only for new blocks */
     a.x = (heed_const_view){q, {0, DIM, DIM, 1}};
     a.top = CHOSEN;
     a.always_first = a.always_last = 1;

@@ -1,7 +1,7 @@
-/* Verifying a tree of drafted tokens over a paged cache, in one call: every draft sees the whole context
- * and the drafts from the root to itself. As ranges (made from the parents), and as a small mask of
- * drafts only that begins where the context ends; both give what each path gives by itself.
- */
+/* Verifies a tree of drafted tokens over a paged cache in one call: every draft sees the whole
+ * context and the drafts from the root to itself. This is expressed once with ranges, made from the
+ * parents, and once with a small mask of the drafts alone, which begins where the context ends.
+ * Both have to give the results of each path alone. */
 #include <heed/heed.h>
 #include <math.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ static heed_status attend(heed_context *context, int with_mask, float (*out)[DRA
     return heed_attention(context, &desc, &args);
 }
 
-/* What draft i gives on its own path, in plain loops. */
+/* The output of draft i on its own path, in plain loops. */
 static double expected(int h, int i, int d)
 {
     double sum = 0, out = 0;

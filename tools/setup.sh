@@ -1,5 +1,5 @@
 # Sourced by tools/demo and tools/test: installs the Debian or Ubuntu packages that are missing, and
-# nothing else. A package is missing when the command that looks for what it brings fails.
+# nothing else. A package counts as missing if the command that looks for its contents fails.
 
 missing_packages=()
 
@@ -11,7 +11,7 @@ want()
     eval "$check" >/dev/null 2>&1 || missing_packages+=("$@")
 }
 
-# has_header HEADER    can the C compiler find it?
+# has_header HEADER    succeeds if the C compiler finds the header
 has_header()
 {
     echo "#include <$1>" | cc -E -x c - >/dev/null 2>&1
@@ -28,7 +28,7 @@ as_root()
     fi
 }
 
-# install_missing    installs what want() remembered; fails, with a sentence, if that is impossible
+# install_missing    installs what want() remembered; fails, with a message, if that is impossible
 install_missing()
 {
     local packages=("${missing_packages[@]}") known=() package log
@@ -40,8 +40,8 @@ install_missing()
         return 1
     fi
     log=$(mktemp)
-    as_root apt-get update -qq >"$log" 2>&1 </dev/null || true # the old lists may still do
-    for package in "${packages[@]}"; do # releases differ in what they call, and split into, packages
+    as_root apt-get update -qq >"$log" 2>&1 </dev/null || true # the old lists may be enough
+    for package in "${packages[@]}"; do # releases differ in the names and number of their packages
         if apt-cache show "$package" >/dev/null 2>&1; then
             known+=("$package")
         else
@@ -58,7 +58,7 @@ install_missing()
     rm -f "$log"
 }
 
-# need_meson    a distribution that is older than Meson 1.0 gets it in a virtual environment
+# need_meson    on a distribution older than Meson 1.0, installs Meson in a virtual environment
 need_meson()
 {
     local version venv=$PWD/.venv
@@ -75,7 +75,7 @@ need_meson()
     PATH=$venv/bin:$PATH
 }
 
-# What every build needs.
+# The packages that every build needs.
 want_build_tools()
 {
     want 'command -v gcc && command -v cc && has_header stdio.h' gcc libc6-dev
@@ -86,7 +86,7 @@ want_build_tools()
     want 'has_header cjson/cJSON.h' libcjson-dev
 }
 
-# What minilm needs beside that, in examples/: Unicode, and a way to fetch its model.
+# What examples/minilm needs in addition: Unicode tables, and a way to fetch its model.
 want_engines()
 {
     want 'has_header utf8proc.h' libutf8proc-dev

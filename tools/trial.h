@@ -23,8 +23,8 @@ typedef struct heed_trials {
 
 /**
  * Lists the backends and tries each, or only the named one, in a child process: makes a plan for it
- * alone, upon which the library checks its known answers, and runs a tiny problem. plugin_path is as
- * in heed_context_options.
+ * alone, upon which the library checks its known answers, and runs a tiny problem. plugin_path is
+ * as in heed_context_options.
  *
  * Returns an exit status, after a line on stderr if it is not 0. Free with heed_trials_free.
  */

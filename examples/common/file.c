@@ -1,4 +1,4 @@
-/* Files as memory, by POSIX's mmap: a model's weights are read where they lie. */
+/* Maps files into memory with POSIX's mmap, so that weights are not copied. */
 #define _POSIX_C_SOURCE 200809L
 #include "file.h"
 
@@ -26,7 +26,7 @@ heed_status file_open(const char *path, file *out, heed_error *why)
         close(descriptor);
         return refuse(why, "%.160s is not a file that can be read", path);
     }
-    if (about.st_size > 0) /* no bytes cannot be mapped */
+    if (about.st_size > 0) /* an empty file cannot be mapped */
         bytes = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
     int number = errno;
     close(descriptor);

@@ -1,4 +1,4 @@
-/* Files as memory. */
+/* Files that are mapped into memory. */
 #ifndef COMMON_FILE_H
 #define COMMON_FILE_H
 
@@ -6,21 +6,22 @@
 
 #include "refuse.h"
 
-/** A file's bytes, read-only; all zero is none. Bytes of other origin can stand for a file's. */
+/** The bytes of a file, read-only; all zero means no file. They may have another origin than a
+ * file. */
 typedef struct file {
     const unsigned char *bytes;
     size_t size;
-    int mapped; /* file_close has something to do */
+    int mapped; /* file_close has to unmap them */
 } file;
 
 /** Maps a regular file, which may be empty. It must not shrink while it is mapped. */
 heed_status file_open(const char *path, file *out, heed_error *why);
 
-/** Maps folder/name. optional: a file that does not exist is all zero. */
+/** Maps folder/name. If it is optional and does not exist, *out is all zero. */
 heed_status file_open_in(const char *folder, const char *name, int optional, file *out,
                          heed_error *why);
 
-/** Gives the file back; one that is all zero is allowed. */
+/** Unmaps the file; it may be all zero. */
 void file_close(file *f);
 
 #endif

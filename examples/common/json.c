@@ -1,9 +1,9 @@
-/* JSON files, by cJSON, which refuses values that are nested 1000 deep. */
+/* Reads JSON files with cJSON, which refuses values that are nested 1000 deep. */
 #include "json.h"
 
 #include <math.h>
 
-/* A parsed value takes up to 40 times its text. */
+/* A limit, since a parsed value may take 40 times the memory of its text. */
 enum { MOST_BYTES = 8 << 20 };
 
 heed_status json_parse(const unsigned char *bytes, size_t size, const char *name, cJSON **out,

@@ -1,4 +1,5 @@
-/* JSON files, by cJSON: what is missing or out of range is a sentence that names file and key. */
+/* JSON files, read with cJSON. A value that is missing or out of range gives an error message that
+ * names the file and the key. */
 #ifndef COMMON_JSON_H
 #define COMMON_JSON_H
 
@@ -7,11 +8,11 @@
 
 #include "file.h"
 
-/** Parses bytes, which hold one value and white space; name: what to call it in a sentence. */
+/** Parses bytes that hold one value and white space; messages use `name` for them. */
 heed_status json_parse(const unsigned char *bytes, size_t size, const char *name, cJSON **out,
                        heed_error *why);
 
-/** A number that is an integer from 0 to 2^53; -1 for all else. */
+/** The value as an integer from 0 to 2^53; -1 if it is anything else. */
 int64_t json_integer(const cJSON *value);
 
 /** *out = object[key], an integer from least to most. */

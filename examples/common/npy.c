@@ -1,4 +1,4 @@
-/* Matrices in .npy files. Source: numpy.lib.format, "Format Version 1.0". */
+/* Writes matrices to .npy files. Source: numpy.lib.format, "Format Version 1.0". */
 #include "npy.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@ heed_status npy_write(const char *path, const float *data, int64_t rows, int64_t
 {
     enum { HEADER = 128 };
     char header[HEADER + 1] = "\x93NUMPY\x01";
-    /* Version 1.0 and the length of the rest, both little-endian; then a dictionary, spaces,
+    /* The version 1.0 and the length of the rest, little-endian; then a dictionary, spaces and a
      * newline. */
     header[8] = HEADER - 10;
     int used = snprintf(header + 10, HEADER - 10,

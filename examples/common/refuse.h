@@ -1,4 +1,5 @@
-/* Errors of the engines: Heed's own status and sentence, so that one kind of error reaches main. */
+/* Errors of the engines: a status and message of the same kind as Heed's, so that main has to
+ * handle only one kind. */
 #ifndef COMMON_REFUSE_H
 #define COMMON_REFUSE_H
 
@@ -10,11 +11,11 @@
 #define PRINTF_LIKE(text, first)
 #endif
 
-/** Writes the sentence and returns HEED_ERR_INVALID. */
+/** Writes the error message and returns HEED_ERR_INVALID. */
 PRINTF_LIKE(2, 3)
 heed_status refuse(heed_error *why, const char *format, ...);
 
-/** The same for memory that cannot be had; what: for what. Returns HEED_ERR_NOMEM. */
+/** The same if memory runs out; `what` tells for what it was needed. Returns HEED_ERR_NOMEM. */
 heed_status no_memory(heed_error *why, const char *what);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a transformer does to rows between its linear layers and attention. */
+/* The operations of a transformer on rows, between its linear layers and attention. */
 #include "rows.h"
 
 #include <heed/kit.h>
@@ -7,9 +7,9 @@
 
 enum { LANES = 16 };
 
-/* Compiled for AVX2 too, which is what runs where the CPU has it: chosen by the loader, which
- * sanitizers are not ready for and other C libraries than glibc do not do. The bits are the same: the
- * order of sums is fixed, and nothing is contracted. */
+/* These functions are compiled for AVX2 too, and the loader chooses that version where the CPU has
+ * AVX2. Sanitizers do not support this, and only glibc does it. The bits are the same, because the
+ * order of sums is fixed and nothing is contracted. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&       \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WIDE __attribute__((target_clones("avx2", "default")))
@@ -17,7 +17,7 @@ enum { LANES = 16 };
 #define WIDE
 #endif
 
-/* The lanes' total, pairwise. */
+/* The sum of the lanes, added pairwise. */
 static inline float total(float *lane)
 {
     for (int half = LANES / 2; half > 0; half /= 2)
@@ -85,7 +85,7 @@ WIDE void load_row(uint32_t type, const void *from, int64_t n, float *to)
         memcpy(to, from, (size_t)n * sizeof *to);
         return;
     }
-    if (type == HEED_BF16) { /* by itself, for the compiler to make vectors of */
+    if (type == HEED_BF16) { /* a separate loop, which the compiler can vectorise */
         for (int64_t i = 0; i < n; i++)
             to[i] = heed_load(HEED_BF16, from, i);
         return;

@@ -1,4 +1,5 @@
-/* Weights in the safetensors format. The file is not trusted: no byte outside it is ever read. */
+/* Reads weights in the safetensors format. The file is not trusted: no byte outside it is ever
+ * read. */
 #include "safetensors.h"
 
 #include <heed/kit.h>
@@ -18,8 +19,8 @@ static const struct {
 };
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
-/* One entry of the header: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}. Tensors may
- * be empty, not overflow. */
+/* Reads an entry of the header, {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}. A
+ * tensor may be empty, but its size must not overflow. */
 static heed_status read_tensor(const cJSON *entry, size_t room, const char *name, tensor *out,
                                heed_error *why)
 {
@@ -78,7 +79,7 @@ static int by_name(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* The format allows neither holes nor overlaps in the data, nor a name twice. */
+/* Refuses holes and overlaps in the data and names that occur twice, which the format forbids. */
 static heed_status check_layout(safetensors *weights, size_t room, const char *name,
                                 heed_error *why)
 {

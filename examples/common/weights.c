@@ -1,4 +1,4 @@
-/* From tensors of a file to the parts of a model. */
+/* Makes the parts of a model from the tensors of a file. */
 #include "weights.h"
 
 #include <stdio.h>
@@ -21,7 +21,8 @@ heed_status weights_vector(const safetensors *weights, const char *name, int64_t
     return HEED_OK;
 }
 
-/* The tensors of a layer, side by side; what they hold is known to be in the file. */
+/* The tensors of a layer, whose outputs lie side by side; their data are known to be in the
+ * file. */
 typedef struct parts {
     const tensor *matrix[3], *bias[3];
     int n;
@@ -48,7 +49,8 @@ static heed_status find_parts(const safetensors *weights, const char *prefix,
     return HEED_OK;
 }
 
-/* Rows of the matrices in the layer's type, by way of one row of f32; the biases in f32. */
+/* Copies the rows of the matrices in the type of the layer, through one row of f32, and the biases
+ * in f32. */
 static void copy_parts(const parts *from, const linear_spec *spec, char *matrix, float *bias,
                        float *row)
 {

@@ -1,4 +1,4 @@
-/* Keys and values of all sequences, in pages. */
+/* The keys and values of all sequences, in pages. */
 #include "cache.h"
 
 #include <heed/formats.h>

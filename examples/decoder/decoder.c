@@ -1,5 +1,5 @@
-/* decoder: generation with a Llama-style model on Heed. Several sequences run at once; when one is
- * done the next takes its place, so sequences of every age share a step. */
+/* decoder: generates text with a Llama-style model on Heed. Several sequences run at once; when one
+ * is done, the next takes its place, so that sequences of different age share a step. */
 #include <errno.h>
 #include <heed/formats.h>
 #include <stdio.h>
@@ -34,11 +34,11 @@ static const char usage[] =
     "of\n"
     "Heed can do it, 1 for other failures.\n";
 
-/* A prompt and what it was continued by. */
+/* A prompt and its continuation. */
 typedef struct request {
     int32_t *tokens;
-    int64_t n, fed, want; /* tokens so far, those that went through the model, those in the end */
-    int64_t first_row;    /* of its logits */
+    int64_t n, fed, want; /* tokens so far, those that the model has seen, those at the end */
+    int64_t first_row;    /* where its logits begin */
     sequence s;
 } request;
 
@@ -52,12 +52,12 @@ typedef struct run {
     turn *turns;
     request **running;
     float *logits; /* of a step */
-    float *all;    /* of every token that goes through the model; NULL: not wanted */
+    float *all;    /* of every token that the model sees; NULL: not wanted */
 } run;
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
-/* A line's numbers into one request; room for the tokens to come. */
+/* Reads the numbers on a line into a request, which has room for the tokens to come. */
 static heed_status read_prompt(const char *line, int64_t number, run *r, request *out,
                                heed_error *why)
 {
@@ -103,7 +103,7 @@ static heed_status read_prompts(const char *path, run *r, heed_error *why)
     int64_t lines = 1;
     if (text) {
         for (size_t i = 0; i < f.size; i++) {
-            text[i] = f.bytes[i] ? (char)f.bytes[i] : '?'; /* which no number holds */
+            text[i] = f.bytes[i] ? (char)f.bytes[i] : '?'; /* is in no number */
             lines += text[i] == '\n';
         }
         text[f.size] = '\0';
@@ -146,7 +146,7 @@ static heed_status prepare(run *r, uint32_t kv_type, int64_t page, int reproduci
     return status;
 }
 
-/* The most likely token, the first of equals. */
+/* The most likely token, or the first of equally likely ones. */
 static int32_t choose(const float *logits, int64_t n)
 {
     int64_t best = 0;
@@ -156,7 +156,8 @@ static int32_t choose(const float *logits, int64_t n)
     return (int32_t)best;
 }
 
-/* One step of the running requests: keeps the logits that are wanted, adds chosen tokens. */
+/* Runs a step of the running requests: keeps the logits that are wanted and adds the chosen
+ * tokens. */
 static heed_status step(run *r, int32_t n, heed_error *why)
 {
     int64_t vocabulary = r->m.vocabulary_size;
@@ -217,7 +218,7 @@ static void close_run(run *r)
     llama_close(&r->m);
 }
 
-/* The type of that name; NULL: the model's. */
+/* The type with this name; NULL stands for that of the model. */
 static heed_status read_kv_type(const char *name, uint32_t *type, heed_error *why)
 {
     if (!name)

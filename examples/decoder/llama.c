@@ -1,5 +1,5 @@
-/* A Llama-style decoder from its files. What is not as the engine computes it is refused by name.
- */
+/* Reads a Llama-style decoder from its files. A setting that the engine does not support is refused
+ * by name. */
 #include "llama.h"
 
 #include <stdio.h>
@@ -8,12 +8,12 @@
 
 #include "../common/weights.h"
 
-/* Far above any decoder; keeps sizes far from overflow. */
+/* Limits far above any decoder, which keep sizes from overflowing. */
 enum { MOST_WIDTH = 1 << 16, MOST_LAYERS = 1024, MOST_POSITIONS = 1 << 24, MOST_WORDS = 1 << 24 };
 
 static const char config_name[] = "config.json";
 
-/* An optional value must be what the engine does anyway. */
+/* Refuses optional settings unless they have the value that the engine supports. */
 static heed_status refuse_options(const cJSON *config, heed_error *why)
 {
     static const char *const off[] = {"attention_bias", "mlp_bias"};
@@ -59,7 +59,7 @@ static heed_status read_numbers(const cJSON *config, llama *m, heed_error *why)
             json_get_integer(config, config_name, "head_dim", 1, MOST_WIDTH, &m->head_dim, why);
     if (status == HEED_OK)
         status = json_get_number(config, config_name, "rms_norm_eps", 1, &m->eps, why);
-    if (status == HEED_OK) /* older files have it at the top */
+    if (status == HEED_OK) /* older files have it at the top level */
         status = json_get_number(rope ? rope : config, config_name, "rope_theta", 1e12,
                                  &m->rope_base, why);
     return status;

@@ -1,5 +1,5 @@
-/* One step of the decoder. The rows of all sequences lie behind each other: the linear layers see
- * rows only, attention and the cache learn by starts and lengths whose they are. */
+/* A step of the decoder. The rows of all sequences follow one another: linear layers need only the
+ * rows, while attention and the cache know by starts and lengths to which sequence they belong. */
 #include "step.h"
 
 #include <heed/formats.h>
@@ -12,13 +12,13 @@
 struct stepper {
     const llama *m;
     cache *c;
-    heed_mha **attention; /* of each layer: projections, rotation, cache and attention */
+    heed_mha **attention; /* projections, rotation, cache and attention of each layer */
     int64_t most_rows, most_batch, table_stride;
-    size_t element;     /* bytes of a number */
-    char *x, *normed;   /* [rows, width]: the hidden states, and what a norm makes of them */
+    size_t element;     /* the bytes of a number */
+    char *x, *normed;   /* [rows, width]: the hidden states, and their normalised form */
     char *gate, *up;    /* [rows, inner] */
-    float *row, *other; /* numbers of one row, as f32 */
-    int32_t *starts, *lens, *before, *after; /* of each sequence: its rows, its keys then and now */
+    float *row, *other; /* one row each, as f32 */
+    int32_t *starts, *lens, *before, *after; /* of each sequence: rows, keys before and after */
     int32_t *table;                          /* [batch, table_stride] */
     void *workspace;
     size_t workspace_bytes;
@@ -69,7 +69,7 @@ static heed_status allocate(stepper *s, heed_error *why)
     return HEED_OK;
 }
 
-/* The attention layers, for what a step may bring at most. */
+/* Makes the attention layers, for the largest step. */
 static heed_status create_attention(stepper *s, int reproducible, heed_error *why)
 {
     const llama *m = s->m;
@@ -152,7 +152,7 @@ void stepper_free(stepper *s)
     free(s);
 }
 
-/* normed = RMSNorm(x) of rows */
+/* normed = RMSNorm(x), for each row */
 static void normalise(stepper *s, int64_t rows, const float *weight)
 {
     int64_t width = s->m->width;
@@ -178,7 +178,8 @@ static void multiply(stepper *s, int64_t rows)
     }
 }
 
-/* Writes down whose rows lie where, gives the sequences their pages and looks the tokens up. */
+/* Sets the places of the rows of each sequence, gives the sequences their pages and looks up the
+ * tokens. */
 static heed_status lay_out(stepper *s, const turn *turns, int32_t batch, int32_t *rows,
                            int32_t *longest, heed_error *why)
 {
@@ -211,7 +212,8 @@ static heed_status lay_out(stepper *s, const turn *turns, int32_t batch, int32_t
     return HEED_OK;
 }
 
-/* x = x + attention of the new rows over the cache, to which their keys and values are appended. */
+/* x = x + attention, of the new rows over the cache, after their keys and values are appended to
+ * it. */
 static heed_status attend(stepper *s, int64_t layer, int32_t batch, int32_t longest,
                           heed_error *why)
 {
@@ -234,7 +236,7 @@ static heed_status attend(stepper *s, int64_t layer, int32_t batch, int32_t long
                           .block_table_stride = s->table_stride,
                           .n_pages = c->n_pages,
                           .error = why};
-    if (heed_takes_scale(c->type)) { /* every new row of a head gets one of its own */
+    if (heed_takes_scale(c->type)) { /* every new row of a head gets its own scale */
         const int64_t n = c->n_pages * m->kv_heads * c->page_len;
         float *scales = c->scales[layer];
         args.append = HEED_APPEND_FRESH_SCALES;
@@ -243,7 +245,7 @@ static heed_status attend(stepper *s, int64_t layer, int32_t batch, int32_t long
         args.v_quant = args.k_quant;
         args.v_quant.scale += 2 * n;
         args.v_quant.zero += 2 * n;
-        if (c->type == HEED_F8_E4M3) /* which takes none */
+        if (c->type == HEED_F8_E4M3) /* it has no zeros */
             args.k_quant.zero = args.v_quant.zero = NULL;
     }
     return heed_mha_run(s->attention[layer], &args, s->workspace, s->workspace_bytes);
@@ -269,7 +271,7 @@ static heed_status run_layer(stepper *s, int64_t index, int32_t batch, int32_t r
     return linear_rows(l->down, &run, s->gate, m->inner, s->x, m->width, s->x);
 }
 
-/* Leaves of x only the last row of each sequence. */
+/* Keeps only the last row of each sequence in x. */
 static void keep_last(stepper *s, int32_t batch)
 {
     size_t bytes = (size_t)s->m->width * s->element;

@@ -1,4 +1,5 @@
-/* Many texts to embeddings: tokens first, then batches, which threads take one after another. */
+/* Turns many texts into embeddings: makes their tokens, then batches, which threads take one after
+ * another. */
 #include "embed.h"
 
 #include <pthread.h>
@@ -8,21 +9,21 @@
 
 #include "encode.h"
 
-/* Tokens of a batch: few enough that its activations stay in a core's second cache, and enough that
- * reading the weights, once per batch, costs little. */
+/* The tokens of a batch: few enough that its activations stay in the second-level cache of a core,
+ * and enough that reading the weights once per batch costs little. */
 enum { BATCH_ROWS = 256, SHARED_ROWS = 64 };
 
-/* A text's place among all, by its number of tokens. */
+/* A text with its tokens, for sorting by their number. */
 typedef struct entry {
     int64_t text;
-    int32_t *ids; /* its part of job.ids */
+    int32_t *ids; /* in job.ids */
     int32_t n;
 } entry;
 
 typedef struct job {
     const model *m;
     int64_t n, n_batches;
-    entry *entries;      /* by length */
+    entry *entries;      /* sorted by length */
     int64_t *batch_ends; /* batch b holds entries [batch_ends[b - 1], batch_ends[b]) */
     int32_t *ids;
     float *embeddings;
@@ -37,7 +38,7 @@ static int by_length(const void *left, const void *right)
 {
     const entry *a = left, *b = right;
     if (a->n != b->n)
-        return a->n > b->n ? -1 : 1; /* long ones first: the threads then end together */
+        return a->n > b->n ? -1 : 1; /* long ones first, so that threads end together */
     return (a->text > b->text) - (a->text < b->text);
 }
 
@@ -60,13 +61,13 @@ static heed_status tokenize(job *j, const text *texts, heed_error *why)
             return status;
         used += e->n;
     }
-    /* Only now does the array stay where it is. */
+    /* Only now, since the array does not move any more. */
     for (int64_t i = 0, at = 0; i < j->n; at += j->entries[i++].n)
         j->entries[i].ids = j->ids + at;
     return HEED_OK;
 }
 
-/* Cuts the sorted texts into batches of at most `rows` tokens, or one text. */
+/* Cuts the sorted texts into batches of at most `rows` tokens, or of a single text. */
 static void cut(job *j, int64_t rows)
 {
     int64_t used = 0;
@@ -80,8 +81,8 @@ static void cut(job *j, int64_t rows)
     j->batch_ends[j->n_batches++] = j->n;
 }
 
-/* Copies a batch's tokens behind each other and computes their embeddings into `out`, [n, width].
- */
+/* Copies the tokens of a batch one text after another and computes their embeddings into `out`, [n,
+ * width]. */
 static heed_status run_batch(const job *j, int64_t index, encoder *e, batch *b, float *out,
                              heed_error *why)
 {
@@ -128,7 +129,7 @@ static heed_status work(job *j, int64_t rows, uint32_t n_parts, heed_error *why)
     return status;
 }
 
-/* A thread of its own, whose encoder uses no others. */
+/* A thread of the engine, whose encoder uses no other threads. */
 static void *worker(void *arg)
 {
     job *j = arg;
@@ -136,7 +137,7 @@ static void *worker(void *arg)
     int64_t rows = j->m->most_tokens > BATCH_ROWS ? j->m->most_tokens : BATCH_ROWS;
     heed_status status = work(j, rows, 1, &why);
     if (status != HEED_OK) {
-        atomic_store(&j->next, j->n_batches); /* the others end after their batch */
+        atomic_store(&j->next, j->n_batches); /* the others stop after their batch */
         pthread_mutex_lock(&j->failing);
         if (j->status == HEED_OK) {
             j->status = status;
@@ -147,7 +148,8 @@ static void *worker(void *arg)
     return NULL;
 }
 
-/* Runs the batches on n threads, this one included. A thread that cannot be had is done without. */
+/* Runs the batches on n threads, this one included. It does without threads that cannot be
+ * created. */
 static heed_status spread(job *j, int n)
 {
     pthread_t *threads = malloc((size_t)n * sizeof *threads);
@@ -180,8 +182,8 @@ heed_status embed_texts(const model *m, const text *texts, int64_t n, int n_thre
             rows += j.entries[i].n;
         qsort(j.entries, (size_t)n, sizeof *j.entries, by_length);
         if (n_threads > 1 && (n == 1 || rows <= SHARED_ROWS * n_threads)) {
-            /* Too little for a batch each: Heed spreads the computations of one over the threads.
-             */
+            /* There is less than a batch for each thread: Heed spreads each batch over the
+             * threads. */
             cut(&j, rows);
             status = work(&j, rows, (uint32_t)n_threads, why);
         } else {

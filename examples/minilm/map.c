@@ -1,4 +1,4 @@
-/* Attention of one layer as a picture, in SVG. */
+/* Draws the attention of one layer as an SVG picture. */
 #include "map.h"
 
 #include <errno.h>
@@ -6,10 +6,12 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Sizes in pixels: cells of the mean's panel and of the heads', panels side by side. */
+/* In pixels: the cells in the panel of the mean and in those of the heads, gaps and titles. ACROSS
+ * is how many panels lie side by side. */
 enum { CELL = 18, SMALL_CELL = 10, ACROSS = 4, GAP = 16, TITLE = 22 };
 
-/* A token's text: what XML gives a meaning is escaped, what it does not allow becomes '?'. */
+/* Prints the text of a token: characters with a meaning in XML are escaped, those that it does not
+ * allow become '?'. */
 static void print_token(FILE *out, const model *m, int32_t id)
 {
     size_t bytes;
@@ -28,13 +30,13 @@ static void print_token(FILE *out, const model *m, int32_t id)
     }
 }
 
-/* Letters are 2/3 of a cell high, and 3/5 of that wide. */
+/* The height of letters is 2/3 of a cell, their width 3/5 of that. */
 static double letter_size(int cell)
 {
     return cell * 2 / 3.0;
 }
 
-/* Room for the longest label. */
+/* The room that the longest label needs. */
 static int label_width(const model *m, const batch *b, int cell)
 {
     size_t longest = 0;
@@ -47,7 +49,8 @@ static int label_width(const model *m, const batch *b, int cell)
     return (int)((double)longest * 0.6 * letter_size(cell)) + GAP;
 }
 
-/* Tokens down the left side and, turned, along the top; the origin is the first cell's corner. */
+/* Prints the tokens down the left side and, rotated, along the top. The origin is the corner of the
+ * first cell. */
 static void print_labels(FILE *out, const model *m, const batch *b, int cell)
 {
     for (int32_t i = 0; i < b->rows; i++) {
@@ -60,13 +63,13 @@ static void print_labels(FILE *out, const model *m, const batch *b, int cell)
     }
 }
 
-/* Where a panel's first cell is, and how large its cells are. */
+/* The place of a panel's first cell, and the size of its cells. */
 typedef struct panel {
     const char *title;
     int x, y, cell;
 } panel;
 
-/* The weights of so many heads, averaged. */
+/* Prints a panel with the mean of the weights of `heads` heads. */
 static void print_panel(FILE *out, const panel *p, const model *m, const batch *b,
                         const float *weights, int64_t heads)
 {
@@ -80,7 +83,7 @@ static void print_panel(FILE *out, const panel *p, const model *m, const batch *
             float w = 0;
             for (int64_t h = 0; h < heads; h++)
                 w += weights[(h * n + i) * n + j] / (float)heads;
-            if (w >= 0.004f) /* the rest has the colour of the ground */
+            if (w >= 0.004f) /* less would look like the background */
                 fprintf(out, "<rect x='%d' y='%d' width='%d' height='%d' fill-opacity='%.2f'/>\n",
                         j * cell, i * cell, cell, cell, (double)w);
         }
@@ -92,7 +95,7 @@ static void print_map(FILE *out, const model *m, const batch *b, int64_t layer,
 {
     int n = b->rows, heads = (int)m->heads, down = (heads + ACROSS - 1) / ACROSS;
     int label = label_width(m, b, CELL), small_label = label_width(m, b, SMALL_CELL);
-    int small = small_label + n * SMALL_CELL + GAP; /* from panel to panel, across and down */
+    int small = small_label + n * SMALL_CELL + GAP; /* the distance of panels, across and down */
     int below = TITLE + label + n * CELL + GAP + TITLE, width = label + n * CELL + 2 * GAP;
     char title[64];
     if (width < GAP + ACROSS * small)

@@ -59,7 +59,7 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Says how far it is, at most once in two seconds and not in the first two. */
+/* Prints the progress, at most once in two seconds and not in the first two. */
 static void say_progress(int64_t done, int64_t n)
 {
     static _Atomic double due;
@@ -72,7 +72,7 @@ static void say_progress(int64_t done, int64_t n)
     }
 }
 
-/* The lines of a file and their vectors. */
+/* The lines of a file and their embeddings. */
 typedef struct embedded {
     file f;
     text *lines;
@@ -248,7 +248,8 @@ static heed_status run_tokens(arguments *a, options *o, heed_error *why)
     return status;
 }
 
-/* For measuring beside others: each line on stdin asks for one more run over the file. */
+/* For benchmarks in turns with other programs: each line on stdin asks for another run over the
+ * file. */
 static heed_status run_bench(arguments *a, options *o, heed_error *why)
 {
     heed_status status = open_model(a, o, why);

@@ -1,4 +1,5 @@
-/* A BERT encoder from its files. What is not as the engine computes it is refused by name. */
+/* Reads a BERT encoder from its files. A setting that the engine does not support is refused by
+ * name. */
 #include "model.h"
 
 #include <stdio.h>
@@ -7,7 +8,7 @@
 
 #include "../common/weights.h"
 
-/* Far above any encoder; keeps sizes far from overflow. */
+/* Limits far above any encoder, which keep sizes from overflowing. */
 enum {
     MOST_TOKENS = 512,
     MOST_WIDTH = 1 << 16,
@@ -52,7 +53,7 @@ static heed_status read_config(model *m, heed_error *why)
     return status;
 }
 
-/* How texts are cut, split and pooled. A file that is missing says nothing. */
+/* Reads how texts are cut, split and pooled; files that are missing leave the defaults. */
 static heed_status read_conventions(model *m, heed_error *why)
 {
     struct {

@@ -1,11 +1,11 @@
-/* BERT's tokenizer, in the order of its steps: special tokens, clean-up, words, word pieces. */
+/* BERT's tokenizer. Its steps are special tokens, clean-up, words and word pieces. */
 #include "tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
-/* Longer words are unknown, by decree of the original. */
+/* Longer words are unknown, as in the original. */
 enum { MOST_LETTERS = 100 };
 
 enum { CLS, SEP, UNK, PAD, MASK, N_SPECIALS };
@@ -20,14 +20,14 @@ typedef struct token {
 struct tokenizer {
     int32_t n;
     token *by_id;
-    token *by_text; /* sorted, for bsearch: no choice of tokens makes a search slow */
+    token *by_text; /* sorted, for bsearch, which no vocabulary can make slow */
     size_t longest;
-    int32_t special[N_SPECIALS]; /* -1: not in this vocabulary */
+    int32_t special[N_SPECIALS]; /* their ids; -1: not in the vocabulary */
 };
 
 /* ---- the vocabulary -------------------------------------------------------------------------- */
 
-/* By bytes, then length; equal texts by id, so that the sort is the same everywhere. */
+/* Orders by bytes, then by length; equal texts by id, so that the order is the same everywhere. */
 static int compare_text(const token *a, const token *b)
 {
     int order = memcmp(a->text, b->text, a->bytes < b->bytes ? a->bytes : b->bytes);
@@ -46,7 +46,7 @@ static int compare_key(const void *key, const void *element)
     return compare_text(key, element);
 }
 
-/* The id of a text, -1 if it is no token. */
+/* The id of a text; -1 if it is no token. */
 static int32_t find(const tokenizer *t, const char *text, size_t bytes)
 {
     const token key = {text, bytes, 0};
@@ -56,7 +56,7 @@ static int32_t find(const tokenizer *t, const char *text, size_t bytes)
     return found ? found->id : -1;
 }
 
-/* Fills in by_id from the lines; a last line need not end. */
+/* Fills by_id from the lines, of which the last need not end with a newline. */
 static void split_lines(tokenizer *t, file vocabulary)
 {
     const char *at = (const char *)vocabulary.bytes, *end = at + vocabulary.size;
@@ -136,7 +136,7 @@ const char *tokenizer_token(const tokenizer *t, int32_t id, size_t *bytes)
 
 /* ---- kinds of characters --------------------------------------------------------------------- */
 
-/* Unicode's property White_Space. */
+/* Whether a character has Unicode's property White_Space. */
 static int is_space(utf8proc_int32_t c)
 {
     return (c >= 0x9 && c <= 0xd) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
@@ -144,7 +144,8 @@ static int is_space(utf8proc_int32_t c)
            c == 0x205f || c == 0x3000;
 }
 
-/* Tab and line ends are white space; other control, format and private characters go. */
+/* Whether a character is dropped: control, format and private characters are, except for tabs and
+ * line ends, which are white space. */
 static int is_removed(utf8proc_int32_t c)
 {
     utf8proc_category_t kind = utf8proc_category(c);
@@ -154,7 +155,8 @@ static int is_removed(utf8proc_int32_t c)
            kind == UTF8PROC_CATEGORY_CO;
 }
 
-/* The blocks of ideographs; not kana, not Hangul, which are written in words. */
+/* Whether a character is in the blocks of ideographs. Kana and Hangul are not, since they form
+ * words. */
 static int is_ideograph(utf8proc_int32_t c)
 {
     return (c >= 0x4e00 && c <= 0x9fff) || (c >= 0x3400 && c <= 0x4dbf) ||
@@ -163,7 +165,8 @@ static int is_ideograph(utf8proc_int32_t c)
            (c >= 0xf900 && c <= 0xfaff) || (c >= 0x2f800 && c <= 0x2fa1f);
 }
 
-/* Unicode's punctuation, and of ASCII all that is no letter, digit, space or control: $ too. */
+/* Whether a character is punctuation: by Unicode, or any ASCII character other than letters,
+ * digits, spaces and control characters, so $ too. */
 static int is_punctuation(utf8proc_int32_t c)
 {
     if (c < 0x80)
@@ -175,7 +178,7 @@ static int is_punctuation(utf8proc_int32_t c)
 
 /* ---- from text to ids ------------------------------------------------------------------------ */
 
-/* The ids while they are collected. One place stays free for [SEP]. */
+/* The ids that are being collected. One place is kept free for [SEP]. */
 typedef struct ids {
     int32_t *id;
     int n, most;
@@ -192,8 +195,8 @@ static void add(ids *out, int32_t id)
         out->id[out->n++] = id;
 }
 
-/* The ids of a word's pieces: always the longest token that fits, "##" before those that do not
- * begin the word. A word with a part that no token fits is unknown as a whole. */
+/* Adds the ids of the pieces of a word: each time the longest token that fits, where tokens inside
+ * the word begin with "##". If no token fits at some place, the whole word is unknown. */
 static void add_word(const tokenizer *t, const char *word, size_t bytes, int letters, ids *out)
 {
     char text[2 + 4 * MOST_LETTERS] = "##";
@@ -221,8 +224,9 @@ static void add_word(const tokenizer *t, const char *word, size_t bytes, int let
         add(out, pieces[i]);
 }
 
-/* Splits cleaned, decomposed text into words. Accents (marks that take no space) are left out here
- * and letters become small, so no character appears that the split has to see again. */
+/* Splits cleaned, decomposed text into words. On the way it drops accents (nonspacing marks) and
+ * makes letters lower case, which never yields a character at which the text would have to be
+ * split. */
 static void add_words(const tokenizer *t, const utf8proc_int32_t *text, size_t n, ids *out)
 {
     char word[4 * (MOST_LETTERS + 1)];
@@ -238,7 +242,7 @@ static void add_words(const tokenizer *t, const utf8proc_int32_t *text, size_t n
         }
         if (is_space(c) || utf8proc_category(c) == UTF8PROC_CATEGORY_MN)
             continue;
-        if (letters <= MOST_LETTERS) /* what comes after makes the word no less unknown */
+        if (letters <= MOST_LETTERS) /* beyond that the word is unknown anyway */
             bytes +=
                 (size_t)utf8proc_encode_char(utf8proc_tolower(c), (utf8proc_uint8_t *)word + bytes);
         letters += letters <= MOST_LETTERS;
@@ -250,7 +254,8 @@ static void add_words(const tokenizer *t, const utf8proc_int32_t *text, size_t n
     }
 }
 
-/* The characters that stay, an ideograph between spaces; room for 5 bytes per byte of text. */
+/* Copies the characters that are kept, with spaces around ideographs. out has 5 bytes for each byte
+ * of text. */
 static size_t clean_up(const char *text, size_t bytes, utf8proc_uint8_t *out)
 {
     size_t used = 0;
@@ -270,7 +275,7 @@ static size_t clean_up(const char *text, size_t bytes, utf8proc_uint8_t *out)
     return used;
 }
 
-/* Text without special tokens. */
+/* Adds the ids of a text that has no special tokens. */
 static heed_status add_text(const tokenizer *t, const char *text, size_t bytes, ids *out,
                             heed_error *why)
 {
@@ -281,7 +286,7 @@ static heed_status add_text(const tokenizer *t, const char *text, size_t bytes, 
     utf8proc_ssize_t n = -1;
     if (clean) {
         size_t used = clean_up(text, bytes, clean);
-        /* A letter and its accents become several characters, in the order that Unicode gives. */
+        /* Splits letters with accents into several characters, in the order of Unicode. */
         n = utf8proc_decompose(clean, (utf8proc_ssize_t)used, NULL, 0, UTF8PROC_DECOMPOSE);
         if (n >= 0)
             parts = malloc(((size_t)n + 1) * sizeof *parts);
@@ -295,7 +300,7 @@ static heed_status add_text(const tokenizer *t, const char *text, size_t bytes, 
     return parts && n >= 0 ? HEED_OK : no_memory(why, "a line of text");
 }
 
-/* The special token that text begins with, -1 for none. */
+/* The special token with which text begins; -1 if there is none. */
 static int special_at(const tokenizer *t, const char *text, size_t bytes)
 {
     for (int i = 0; i < N_SPECIALS; i++) {

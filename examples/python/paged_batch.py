@@ -1,6 +1,6 @@
-"""A continuous batch over keys and values in pages: sequences come and go, and each step is one call.
-
-A toy model's q, k and v are random; what is real is the bookkeeping. pip install . ; then run this file.
+"""A continuous batch over keys and values in pages: sequences come and go, and each step is one
+call. The q, k and v are random; the bookkeeping is that of a real engine. Run pip install . before
+this file.
 """
 
 import numpy as np
@@ -13,15 +13,15 @@ plan = heed.plan(q_heads=HEADS, kv_heads=KV_HEADS, dim=DIM, page_len=PAGE, causa
 k_pages = np.zeros((PAGES, KV_HEADS, PAGE, DIM), np.float32)
 v_pages = np.zeros_like(k_pages)
 free = list(range(PAGES))
-waiting = [int(n) for n in rng.integers(20, 90, 10)]  # the lengths that requests will grow to
+waiting = [int(n) for n in rng.integers(20, 90, 10)]  # the final lengths of the requests
 running: list[dict] = []
 done = step = 0
 
 while waiting or running:
-    while waiting and len(running) < SLOTS:  # a request takes a place as soon as there is one
+    while waiting and len(running) < SLOTS:  # a request starts as soon as a slot is free
         running.append({"end": waiting.pop(0), "len": 0, "pages": []})
     table = np.zeros((len(running), max(len(r["pages"]) for r in running) + 1), np.int32)
-    for b, request in enumerate(running):  # room for one more token, and its keys and values
+    for b, request in enumerate(running):  # makes room for the keys and values of a token
         if request["len"] % PAGE == 0:
             request["pages"].append(free.pop())
         page, row = request["pages"][-1], request["len"] % PAGE

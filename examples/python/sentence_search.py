@@ -56,7 +56,7 @@ found = {}
 for name, attention, linear in (("defaults", "sdpa", False), ("attention", "heed", False), ("heed", "heed", True)):
     model.set_attn_implementation(attention)
     heed.torch.use_linear(model, linear)
-    embed(lines[:2])  # once, so that first calls are not counted
+    embed(lines[:2])  # so that the first calls are not timed
     start = time.perf_counter()
     found[name] = embed(lines)
     print(f"{name}: {len(lines)} lines in {time.perf_counter() - start:.3f} s")
