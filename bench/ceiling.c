@@ -141,8 +141,7 @@ const char *heed_ceiling_refusal(int which)
 /* ---- timing ---------------------------------------------------------------------------------- */
 
 /* The numbers of batches whose median is taken. While other processes have the CPU, time passes
- * without work: a pause in the measurement makes one slow batch, and there have to be others beside
- * it. */
+ * without work: such a pause makes one batch slow, and the others have to outvote it. */
 enum { MAX_BATCHES = 4096, FEWEST_BATCHES = 11 };
 static const double batch_seconds = 50e-6;
 

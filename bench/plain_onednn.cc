@@ -1,8 +1,8 @@
 /* scores = scale * q k^T, then the mask and softmax in place, then out = scores v, by primitives on
  * tensors [batch * kv_heads, rows, dim]. With a single query row, the heads of a group become rows
  * of their kv head. Everything is of the row's type. A causal mask is added to all scores, since
- * without a kernel of one's own there is no other way; it is a primitive of its own, because as
- * part of the product it would end up in oneDNN's reference loops. */
+ * primitives offer no other way; adding is a separate primitive, because as part of the product it
+ * would run in oneDNN's reference loops. */
 #include "plain_onednn.h"
 
 #include <heed/kit.h>

@@ -29,7 +29,7 @@ struct Skipped {
     std::vector<std::string>
         left_out; /* lines: backends that cannot run, rows that take too long */
     std::vector<std::pair<std::string, std::string>> refused; /* name and reason of a row that its
-                                                                 backend does not serve */
+                                                                 backend refuses */
     size_t n_rows = 0; /* the registered ones, which will be measured */
 };
 

@@ -1,5 +1,5 @@
 /* Hidden keys cost nothing: the tile products, counted on the model of the unit, are those of the
- * (32 rows, 32 keys) pairs in which some row sees some key. And a loaded tile serves several
+ * (32 rows, 32 keys) pairs in which some row sees some key. And a loaded tile is used for several
  * products, since a load takes half a product's time even from the first cache. */
 #define HEED_AMX_MODEL
 #include "tile.h"

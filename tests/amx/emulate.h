@@ -6,7 +6,7 @@
 #include <heed/backend.h>
 
 /** Takes over SIGILL of the process. Refused where the CPU has the unit itself, or lacks what the
- * kernels need beside it. */
+ * kernels need in addition. */
 heed_status heed_amx_emulate(const heed_cpu *cpu, const void **machine, heed_error *why);
 
 #endif

@@ -4,7 +4,7 @@
  *
  *   model            the model alone: no tile state is left in use after a tile, and keys and
  *                    values in pages give the same bits
- *   model lanes      against the model with AVX-512 beside it
+ *   model lanes      against the model compiled with AVX-512
  *   model emulated   against what is compiled for the hardware, on emulated tile instructions
  *   model hardware   against the hardware
  * The last two also check that a host's tile configuration is as it was, and that there is none

@@ -53,7 +53,7 @@ static const char *listing(heed_context *context)
     return text;
 }
 
-/* bf16 attention, which amx would serve, runs elsewhere and is right. */
+/* bf16 attention, which amx would run, runs on another backend and is right. */
 static void run_another(heed_context *context)
 {
     static uint16_t q[40][32], k[60][32], v[60][32];

@@ -1,5 +1,5 @@
-/* The AMX kernels on the model of the tile unit, as a plugin: `heed check --backend amx_model` on any
- * machine. */
+/* The AMX kernels on the model of the tile unit, as a plugin, for `heed check --backend amx_model`
+ * on any machine. */
 #include "amx.h"
 
 const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_size)

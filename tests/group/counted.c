@@ -1,5 +1,5 @@
-/* Ranks send what heed_group_count says, to the byte; and while keys travel, tiles are computed and
- * the transport's test is called between them.
+/* Ranks send exactly the bytes that heed_group_count returns; and while keys travel, tiles are
+ * computed, with calls of the transport's test between them.
  *
  * Usage: counted SEEDS */
 #include "threads.h"

@@ -52,7 +52,7 @@ static int64_t widest(const ranks_case *c, const int32_t *first, uint32_t rank)
     return most;
 }
 
-/* Copies the rows that a rank has of a tensor: padded, behind each other with a row between
+/* Copies the rows that a rank has of a tensor: padded, or packed with an unused row between
  * sequences (starts), or into pages, the last ones first (table). */
 static int copy_rows(rank_call *r, const ranks_case *c, uint32_t rank, int which, int to)
 {

@@ -241,7 +241,7 @@ static int add_scales(appending *a, int scales, int side)
     return 0;
 }
 
-/* Reads a row into x as it is to be stored: transformed where that is asked for. */
+/* Reads a row into x in the form that is stored: transformed if the options ask for it. */
 static void stored_row(const appending *a, int which, int64_t from, float *x)
 {
     const heed_kv_append_args *g = &a->args;

@@ -22,7 +22,7 @@ typedef struct growing {
     uint32_t type; /* of the cache */
 } growing;
 
-/* Puts now[b] tokens of each sequence b behind each other. Returns the largest now[b]. */
+/* Packs now[b] tokens of each sequence b one after another. Returns the largest now[b]. */
 static int32_t pack(growing *g)
 {
     int32_t at = 0, most = 0;

@@ -203,7 +203,7 @@ static void add_values(kit_list *list)
 {
     for (size_t n = 0; n < COUNT(odd_values); n++)
         for (int shape = 0; shape < 4; shape++) {
-            /* long: many key blocks, so that a running maximum and its sums are carried over them */
+            /* long: many key blocks, so that a running maximum and its sums go on over them */
             static const char *const suffix[] = {"", "_wide", "_decode", "_long"};
             static const int64_t rows[] = {23, 70, 1, 40}, keys[] = {45, 150, 150, 700};
             kit_spec spec = {.values = odd_values[n].values,

@@ -137,7 +137,8 @@ static void add_shape(kit_list *list, const char *shape, const kit_spec *like, s
         }
 }
 
-/* Random problems: their number says what is in them, the seed their values, as in other cases. */
+/* Random problems: their number decides their features, the seed their values, as in other
+ * cases. */
 static void add_spread(kit_list *list)
 {
     static const float deviation[] = {1, 2, 3, 4, 6, 8, 12, 30};

@@ -161,7 +161,7 @@ void kit_fill_block(kit_problem *p, int which, int64_t b, int64_t g, int64_t j, 
         if (t->type == HEED_U4)
             code &= 15;
         if (t->type == HEED_F8_E4M3 && (code & 127) == 127)
-            code ^= 64; /* NaN comes where it is asked for */
+            code ^= 64; /* NaNs are only where they are requested */
         if (!drawn && isfinite(x[i]) && isfinite(by))
             code = heed_encode_by(t->type, (float)x[i], by, zero_of(p, which, b, g, j, d));
         if (!isfinite(x[i]) && t->type == HEED_F8_E4M3)

@@ -6,12 +6,12 @@
  * error D of a row's scores every weight is off by a factor in [exp(-2 D), exp(2 D)].
  *
  * These bounds let every error of every step point the same way, so a small systematic mistake
- * could hide in them. Therefore y as a whole (its L2 norm) is held against deviations too: what one
- * rounding amounts to, and what comes of independent ones (variances add), carried on from step to
- * step. A linear layer has u sum |x w| (see tolerance.c) and carries sum t^2 w^2. An output of
- * attention, o = sum w v, moves with the scores s by sum w_j ds_j (v_j - o): deviations of k_j move
- * s_j alone; those of q move all of them, and the covariance of k and v under w that this brings is
- * at most the root of both variances (Cauchy-Schwarz).
+ * could hide in them. Therefore y as a whole (its L2 norm) is compared with standard deviations
+ * too: those of single roundings and of sums of independent ones, whose variances add, carried on
+ * from step to step. A linear layer has u sum |x w| (see tolerance.c) and carries sum t^2 w^2. An
+ * output of attention, o = sum w v, moves with the scores s by sum w_j ds_j (v_j - o): deviations
+ * of k_j move s_j alone; those of q move all of them, and the covariance of k and v under w that
+ * results is at most the root of both variances (Cauchy-Schwarz).
  */
 #include "decode.h"
 #include "layer_steps.h"

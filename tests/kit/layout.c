@@ -45,7 +45,7 @@ static int in_line(const kit_problem *p, int which)
 
 enum { HEADER = 8 }; /* bytes: a scale and a zero */
 
-/* Lays out rows that are in one piece: blocks behind each other, perhaps after a header, whose
+/* Lays out rows that are in one piece: blocks in sequence, perhaps after a header, whose
  * floats are aligned. The other axes lie as the layout says. */
 static void lay_blocks(kit_problem *p, int which, const int order[4], int64_t gap, int back,
                        int same)

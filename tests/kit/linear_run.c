@@ -1,4 +1,4 @@
-/* Runs test problems of linear layers and holds them against the oracle. See linear_run.h. */
+/* Runs test problems of linear layers and compares them with the oracle. See linear_run.h. */
 #include "linear_run.h"
 
 #include "tolerance.h"

@@ -1,5 +1,5 @@
 /* heed_merge: the results of two parts of a problem's keys merge to that of the whole at every cut,
- * and called by itself it computes what heed/attention.h says. */
+ * and called alone it gives the result that heed/attention.h defines. */
 #include "cases.h"
 #include "decode.h"
 #include "run.h"

@@ -213,7 +213,7 @@ end:
     layer_free(&l);
 }
 
-/* Each sequence of a batch, by itself, gives the same bits. */
+/* Each sequence of a batch gives the same bits when it runs alone. */
 static void alone(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
     const layer_spec spec = layer_complete(c);

@@ -15,7 +15,7 @@ typedef struct call {
     kit_mistaken_workspace room;
 } call;
 
-/* Where a mistake is found: by heed_mha_create; by heed_mha_run and heed_mha_begin, or one of them. */
+/* Which call finds a mistake: heed_mha_create; heed_mha_run and heed_mha_begin, or one of them. */
 enum { AT_CREATION, AT_RUN, AT_RUN_ALONE, AT_BEGIN_ALONE };
 
 /* What a layer has, besides the features of its attention, and KNOWN. */

@@ -6,7 +6,7 @@
 
 #include "case.h"
 
-enum { KIT_PUT, KIT_OR, KIT_ADD }; /* what becomes of the field */
+enum { KIT_PUT, KIT_OR, KIT_ADD }; /* how the field is changed */
 
 typedef struct kit_mistake {
     const char *name;

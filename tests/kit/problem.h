@@ -35,11 +35,11 @@ enum {
 /** How the rows of sequences follow each other; a layout says how a token's elements do. */
 enum {
     KIT_PADDED_ROWS,  /* each sequence has as many rows as the widest */
-    KIT_RAGGED_Q,     /* q, out and lse behind each other: q_starts */
+    KIT_RAGGED_Q,     /* q, out and lse are packed: q_starts */
     KIT_RAGGED_KV,    /* k and v: kv_starts */
     KIT_RAGGED,       /* all of them */
     KIT_PAGED,        /* k and v in pages: block_table */
-    KIT_PAGED_RAGGED, /* and q behind each other */
+    KIT_PAGED_RAGGED, /* and q is packed */
     KIT_STORAGES
 };
 
@@ -150,7 +150,7 @@ enum {
     KIT_SCALES
 };
 
-/** Scales of k or of v; there are none where the type takes none, whatever this says. */
+/** The scales of k or of v. A type that takes no scales has none, whatever is set here. */
 typedef struct kit_scales {
     uint32_t kind, zeros; /* zeros: there are some, if the type takes them */
 } kit_scales;
@@ -284,7 +284,7 @@ int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d);
 
 /* ---- scales: codes.c ---- */
 
-/** How the scales of k (is_v 0) or v lie; kind is 0 where there are none. */
+/** The layout of the scales of k (is_v 0) or v; kind is 0 if there are none. */
 typedef struct kit_scaling {
     uint32_t kind, zeros;
     uint32_t same;             /* bit a set: axis a broadcasts */

@@ -90,7 +90,7 @@ static void one_score(const reference_problem *p, reference_row *r, int64_t posi
         r->score[j] = f32_range(r->softcapped[j] + r->alibi[j] + r->bias[j]);
 }
 
-/* The softmax of a row's scores, and what comes of it. */
+/* Computes the softmax of a row's scores and the outputs that follow from it. */
 static void one_row(const reference_problem *p, reference_row *r, int64_t position)
 {
     double sink = p->sink ? (double)p->sink[r->h] : -(double)INFINITY;

@@ -24,7 +24,7 @@ typedef struct reference_array {
     int64_t place_rows;
 } reference_array;
 
-/** What is to be computed; absent options are NULL, or as said. */
+/** The problem; options are absent if they are NULL, or as their comments say. */
 typedef struct reference_problem {
     int64_t batch, q_heads, kv_heads, q_len, kv_len, qk_dim, v_dim;
     reference_array q, k, v, mask, bias;

@@ -12,7 +12,7 @@ typedef struct kit_way {
     int64_t more_keys;  /* added to the maximum of keys as well */
     unsigned int mxcsr; /* state of the calling thread; 0: as it is. x86 only */
     int garbage;        /* byte that fills the workspace before */
-    int error;          /* a failure's sentence is asked for by args.error */
+    int error;          /* error messages are requested by args.error */
 } kit_way;
 
 /** Runs it. *sentence is a failure's. *kept: 0 if the call left MXCSR different. */
@@ -48,7 +48,7 @@ int kit_all_differ(kit_outcome *outcome, const char *what, const kit_problem *p,
 /** Checks a run's outputs against the oracle, which reads the problem's own memory (not sealed). */
 void kit_check(kit_problem *problem, kit_outcome *outcome);
 
-/** Checks only each element by itself, in the rows that problem->reference wants: for results too
+/** Checks each element separately, in the rows that problem->reference wants: for results too
  * few or too odd for the L2 norm of the whole. */
 void kit_check_elements(kit_problem *problem, kit_outcome *outcome);
 

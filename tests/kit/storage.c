@@ -11,7 +11,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Lays the rows of sequences behind each other, the last one's first, with unused rows between
+/* Lays the rows of sequences one after another, the last one's first, with unused rows between
  * them, each beginning at a multiple. Returns how many rows there are. */
 static int64_t start_rows(const kit_spec *s, const int32_t *lens, const int32_t *others,
                           int64_t multiple, int32_t *starts)

@@ -25,8 +25,8 @@
  * of 1e7 delta is 1, and yet a lone maximum with the next one 1e3 below gives exactly 1 and 0.
  * Powers below the smallest normal f32 may be flushed, or come out as 2^-126 from a clamped
  * exponent. They are powers of what a score lies below the row's reference, which is an integer and
- * so up to 1 above the largest score; where products are of bf16 it leaves room for larger scores to
- * come, 1 more by SPLIT and 6 more by BF16: `floor`, in weights. The division and the sum l add
+ * so up to 1 above the largest score; where products are of bf16 it leaves room for larger scores
+ * to come, 1 more by SPLIT and 6 more by BF16: `floor`, in weights. The division and the sum l add
  * (grow(n) + 2) u, and storing in bf16 `weight`.
  *
  * Output. |error| <= sum_j dw_j |v_j| + (grow(n) + 2) u sum_j w_j |v_j|, and half an ulp of its
@@ -55,7 +55,7 @@
  * deviation: 1.7 of it.
  *
  * The bound has to cover the worst alignment of errors, so a small systematic mistake could hide in
- * it. Therefore the relative L2 error of a whole output is held against `typical` too: there the
+ * it. Therefore the relative L2 error of a whole output is compared with `typical` too: there the
  * errors of different keys add as random ones do (root of the sum of squares), the error of a
  * random-sign dot product is u M and not grow(n) u M (the partial sums grow as sqrt(k), so that
  * sqrt(sum k) u = n u / sqrt(2) times a term, and M is 0.64 n terms), and a running sum of weights

@@ -12,7 +12,7 @@ typedef struct kit_tolerance {
     double floor;                           /* weights below it may be flushed */
     double terms;                           /* products of parts that stand for one product */
     double value;                           /* relative error of one value */
-    double value_floor;                     /* of a weighted value, which weight and scale may underflow */
+    double value_floor;                     /* of a weighted value, which may underflow */
     double step_q;      /* error of scale * q, relative to the greatest of the row; 0: none */
     const float *sizes; /* with that: kit_problem.sizes, of k */
     double out;                             /* rounding of the stored output */

@@ -1,10 +1,11 @@
-/* heed/mpi.h where things go wrong: late and missing messages, one that is too long, requests that
- * are given up, wrong arguments, and an MPI that fails. Each ends with a status and a sentence, in
- * time, on the rank that can know, and nothing is written outside of what a receive was given. */
+/* heed/mpi.h when something goes wrong: late and missing messages, one that is too long, requests
+ * that are cancelled, wrong arguments, and an MPI that fails. Each ends in time with a status and a
+ * message, on the rank that can know about it, and nothing is written outside the buffer of a
+ * receive. */
 #include "counted.h"
 #include "nodes.h"
 
-enum { ROOM = 4096, LONG = 1 << 22 }; /* LONG is beyond what any MPI sends before it is asked for */
+enum { ROOM = 4096, LONG = 1 << 22 }; /* LONG is more than any MPI sends before a receive */
 static const unsigned char untouched = 0x5a;
 static unsigned char in[ROOM + 64], out[LONG], late[LONG];
 
@@ -16,8 +17,8 @@ static size_t changed(const unsigned char *data, size_t from, size_t to)
     return n;
 }
 
-/* Nothing comes: the wait ends when its time has passed, not much later, and the receive is given
- * up; what is sent afterwards arrives elsewhere. */
+/* When no message comes, the wait ends when its time has passed, not much later, and the receive is
+ * cancelled; what is sent afterwards arrives at the next receive. */
 static void late_message(const heed_transport *t)
 {
     const uint32_t to = (t->rank + 1) % t->size, from = (t->rank + t->size - 1) % t->size;
@@ -45,8 +46,9 @@ static void late_message(const heed_transport *t)
     CHECK(changed(in, 0, sizeof in) == 0, "a receive that was given up wrote");
 }
 
-/* A message longer than its room is a failure with its bytes in the sentence; none is written
- * behind it. With pieces of 64 bytes that shows in the first piece, or in one behind it. */
+/* A message that is longer than the buffer is a failure, whose text has the number of bytes, and
+ * nothing is written beyond the buffer. With pieces of 64 bytes it is noticed in the first piece or
+ * in a later one. */
 static void too_long(const heed_transport *t, uint32_t tag, size_t room, size_t bytes)
 {
     const uint32_t to = (t->rank + 1) % t->size, from = (t->rank + t->size - 1) % t->size;
@@ -64,8 +66,7 @@ static void too_long(const heed_transport *t, uint32_t tag, size_t room, size_t 
           why.text);
     CHECK(changed(in, room, sizeof in) == 0, "%zu bytes behind the room",
           changed(in, room, sizeof in));
-    /* Pieces behind the one that failed were not received, and lie there: each call has its own
-     * tag. */
+    /* The pieces after the one that failed are never received, so each call has its own tag. */
     if (bytes / HEED_MPI_PIECE == room / HEED_MPI_PIECE)
         CHECK(t->wait(t->user, &sending, PATIENCE, &done, &got, &why) == HEED_OK && done, "%s",
               why.text);

@@ -1,5 +1,5 @@
-"""The oneDNN plugin as a user meets it: what heed info says of it, the variables that limit it, and
-what still works without the plugin or without oneDNN itself.
+"""The oneDNN plugin as a user meets it: the text of heed info about it, the variables that limit
+it, and what still works without the plugin or without oneDNN itself.
 
 Usage: test_plugin.py HEED MODULE ONEDNN_VERSION INSTALLED_FOLDER
 """

@@ -78,7 +78,7 @@ static void check_rows(const heed_append_rows *a, const uint8_t *out, const uint
           is_row[at] ? "of a row" : "beside them", out[at], want[at]);
 }
 
-/* Runs and checks; rows lie one behind the other. */
+/* Runs and checks; the rows follow one another. */
 static void check(heed_append_rows a, const char *what)
 {
     static uint8_t out[ROOM];

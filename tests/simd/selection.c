@@ -1,6 +1,6 @@
-/* Which backend the library chooses by itself, at every cap of the instruction set, by the option
- * and by HEED_MAX_ISA: the widest that the cap allows and this CPU has. The compiler's run time,
- * not the library, says what the CPU has. */
+/* With a cap on the instruction set, by the option or by HEED_MAX_ISA, the library chooses the
+ * backend for the widest one that the cap allows and this CPU has. The test asks the compiler's run
+ * time, not the library, what the CPU has. */
 #define _GNU_SOURCE
 #include "../unit/unit.h"
 

@@ -1,7 +1,7 @@
 /* Small problems through the public calls: AVX2 and AVX-512 give the same bits for every type,
  * whether one part takes all heads at once or parts take them one by one, and whether weights are
- * asked for or not. Results are close to the naive backend's, nothing is written beside them, and
- * keys behind a sequence's length change nothing. */
+ * asked for or not. Results are close to the naive backend's, nothing else is written, and
+ * keys beyond a sequence's length change nothing. */
 #include <heed/kit.h>
 
 #include "../unit/unit.h"
@@ -24,7 +24,7 @@ typedef struct results {
 
 static results naive, once, apart;
 
-/* Rows of `dim` elements and a gap, of each head by itself or of all heads side by side. */
+/* Rows of `dim` elements and a gap, for each head separately or with all heads side by side. */
 static heed_view laid(void *data, int64_t heads, int64_t rows, int64_t dim, int64_t gap,
                       int token_major)
 {

@@ -157,7 +157,7 @@ static void set_up(call *c, uint32_t kv_heads, uint32_t group, uint32_t v_dim)
         .q_len = MAX_ROWS,
         .kv_len = MAX_KV,
         .q = {q, {MAX_HEADS * MAX_ROWS, MAX_ROWS, 1, 1}},
-        .k = {kv, {MAX_HEADS * MAX_KV, 1, MAX_HEADS, 1}}, /* heads beside each other */
+        .k = {kv, {MAX_HEADS * MAX_KV, 1, MAX_HEADS, 1}}, /* heads side by side */
         .v = {kv, {MAX_HEADS * MAX_KV, 1, MAX_HEADS, 1}},
         .out = {c->out, {MAX_HEADS * MAX_ROWS * MAX_DIM, MAX_ROWS * MAX_DIM, MAX_DIM, 1}},
         .lse = {c->lse, {MAX_HEADS * MAX_ROWS, MAX_ROWS, 1, 0}},
@@ -332,7 +332,7 @@ static void random_calls(uint64_t seed)
         CHECK(same(&whole, &other), "%s: %u of %u parts, %d tiles held back: other bits", name,
               started, n_parts, n_held);
     }
-    /* each sequence by itself */
+    /* each sequence alone */
     set_up(&other, kv_heads, group, whole.desc.v_dim);
     heads_beside = 0;
     other.desc = whole.desc;

@@ -34,14 +34,14 @@ static const struct {
 };
 static const uint32_t layer_types[2] = {HEED_F32, HEED_BF16};
 
-/* A backend by itself, with its results from before the other threads start. */
+/* A single backend, with its results from before the other threads start. */
 typedef struct side {
     const char *name;
     heed_context *context;
     attention attn[N_ATTN];
     layer layers[2];
     int n_served;        /* attention and layers; 0: it does not run here */
-    heed_status refusal; /* of what it does not serve */
+    heed_status refusal; /* the status of what it refuses */
 } side;
 
 static side sides[] = {
@@ -212,7 +212,7 @@ static void *runs(void *arg)
     return arg;
 }
 
-/* Finds the results to expect. What the backend does not serve is left out. */
+/* Computes the expected results. Problems that the backend refuses are left out. */
 static void expect(side *on)
 {
     on->context = unit_context(1, on->name);

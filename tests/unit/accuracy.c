@@ -1,6 +1,6 @@
-/* What heed/attention.h says of EXACT: for inputs from N(0,1) the relative L2 error of out in f32 is
- * below u (8 + sqrt(qk_dim)), u = 2^-24, on every backend that runs here, at any head dim. The
- * derivation is in docs/accuracy.md. */
+/* The promise of heed/attention.h for EXACT: for inputs from N(0,1) the relative L2 error of out in
+ * f32 is below u (8 + sqrt(qk_dim)), u = 2^-24, on every backend of this machine, at any head dim.
+ * The derivation is in docs/accuracy.md. */
 #include <math.h>
 
 #include "unit.h"

@@ -207,7 +207,7 @@ static void check_storage(heed_context *context, int storage, uint32_t k_type, u
     *(k_type == HEED_U4 ? &args.k_quant : &args.v_quant) =
         (heed_quant){.scale = scale, .stride = {HEADS * rows, rows, 1, 0}};
     for (prepares = 0; prepares < 2; prepares++) {
-        desc.max_q_len++; /* another plan, whose tiling goes by `prepares` */
+        desc.max_q_len++; /* another plan, whose tiling depends on `prepares` */
         run_counting(context, storage, &desc, &args);
     }
 }

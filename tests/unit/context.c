@@ -1,5 +1,6 @@
-/* Contexts and plans: options beat the environment, structs of other sizes, caching and counting,
- * memory that runs out at any moment, messages, and what explain says. */
+/* Contexts and plans: options take precedence over the environment, structs may have other sizes,
+ * plans are cached and counted, memory may run out at any moment, and messages and explanations are
+ * right. */
 #define _GNU_SOURCE
 #include <heed/backend.h>
 

@@ -139,7 +139,7 @@ static void check_deciding_points(const format *f)
     }
 }
 
-/* A double is rounded once: one beside a middle, by less than f32 can tell, is no tie. */
+/* A double is rounded once: one that is off a middle, by less than f32 can tell, is no tie. */
 static void check_doubles(const format *f)
 {
     static float point[6 * 65536];

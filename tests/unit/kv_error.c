@@ -1,5 +1,6 @@
-/* What a cache in few bits costs: the error of attention over codes against float64 over the numbers that
- * were encoded. Prints the table of docs/accuracy.md, and holds every entry to what the page says. */
+/* The cost of a cache in few bits: the error of attention over codes, compared with float64 over
+ * the numbers that were encoded. Prints the table of docs/accuracy.md, and checks that every entry
+ * agrees with the page. */
 #include "unit.h"
 
 #include <heed/formats.h>
@@ -32,7 +33,8 @@ static double normal(uint64_t *state)
     return sqrt(-2 * log(a + 0x1p-60)) * cos(b * 0x1p-53 * 6.283185307179586);
 }
 
-/* N(0, 1); with outliers a few channels of the keys are ten times as large, as those of models are. */
+/* Numbers from N(0, 1); with outliers, a few channels of the keys are ten times as large, as in
+ * models. */
 static void make(problem *p, int outliers)
 {
     uint64_t state = 11;

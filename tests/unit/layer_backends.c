@@ -1,5 +1,5 @@
-/* Linear and attention layers on a backend that fails in the middle of a run, and on one that looks
- * at the rounding in which it is asked. */
+/* Linear and attention layers on a backend that fails in the middle of a run, and on one that
+ * checks the rounding mode in which it is called. */
 #include <fenv.h>
 #include <heed/backend.h>
 

@@ -1,5 +1,6 @@
-/* What linear and attention layers promise besides their numbers: structs of other sizes, who holds
- * whom, what explain says, a line per run, a single rounding, a child after fork. */
+/* What linear and attention layers promise besides their numbers: they accept structs of other
+ * sizes, hold references to what they use, explain themselves, trace a line per run, round once,
+ * and work in a child after fork. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <sys/wait.h>

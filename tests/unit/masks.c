@@ -1,5 +1,5 @@
-/* heed/masks.h: every list against a predicate of a line, asked for every row and key; what is refused,
- * and that nothing is written then. */
+/* heed/masks.h: every list agrees with a one-line predicate for every row and key. Wrong arguments
+ * are refused, and nothing is written then. */
 #include <heed/heed.h>
 
 #include <stdio.h>

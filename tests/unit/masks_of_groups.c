@@ -117,6 +117,6 @@ int main(void)
     }
     heed_context_release(all);
     CHECK(n_served >= CONTENTS * 3 * 7 * 2, "%d problems were served",
-          n_served); /* naive serves all */
+          n_served); /* naive runs all */
     return checks_end();
 }

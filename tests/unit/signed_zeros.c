@@ -24,7 +24,7 @@ static void put(uint32_t type, unsigned char *to, int64_t i, float x)
 }
 
 /* Runs `rows` rows, the first of which sees `seen` keys; the keys that follow have values of
- * `behind`. Returns 0 where the backend does not serve the type. */
+ * `behind`. Returns 0 if the backend does not support the type. */
 static int run(heed_context *context, uint32_t type, int64_t rows, int32_t seen, float behind,
                unsigned char *to)
 {
@@ -95,6 +95,6 @@ int main(void)
         heed_context_release(one);
     }
     heed_context_release(all);
-    CHECK(n_served >= 3 * 2 * 23, "%d problems were served", n_served); /* naive serves all */
+    CHECK(n_served >= 3 * 2 * 23, "%d problems were served", n_served); /* naive runs all */
     return checks_end();
 }

@@ -1,4 +1,4 @@
-/* What unit tests share beside check.h: numbers, contexts and a problem. */
+/* What the unit tests share in addition to check.h: numbers, contexts and a problem. */
 #ifndef HEED_UNIT_H
 #define HEED_UNIT_H
 
