@@ -30,8 +30,7 @@ class TableReporter : public benchmark::BenchmarkReporter
   private:
     std::string &cell(const std::string &row_name);
 
-    std::vector<std::string> backends_,
-        shapes_; /* in order of appearance, as "dtype shape" */
+    std::vector<std::string> backends_, shapes_; /* in order of appearance, as "dtype shape" */
     std::map<std::pair<std::string, std::string>, std::string> cells_; /* by shape and backend */
 };
 

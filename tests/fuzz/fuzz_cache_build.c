@@ -130,8 +130,7 @@ static int map_cache(fuzz_cache *c, fuzz_bytes *bytes, int side)
 {
     const int64_t dim[4] = {c->page_len ? c->n_pages : c->batch, c->kv_heads,
                             c->page_len ? c->page_len : c->capacity, side ? c->v_dim : c->qk_dim};
-    const int codes =
-        heed_is_code(c->cache_type[side]); /* the strides of codes count whole rows */
+    const int codes = heed_is_code(c->cache_type[side]); /* the strides of codes count whole rows */
     const size_t size = codes ? fuzz_cache_row_bytes(c, side) : kit_bytes_of(c->cache_type[side]);
     int64_t *stride = c->cache[side].stride;
     int64_t first, n = kit_draw_strides(fuzz_word(bytes), codes ? 3 : 4, dim, 0, stride, &first);
