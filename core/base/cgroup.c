@@ -29,7 +29,7 @@ uint32_t heed_cgroup_threads(const char *groups, const char *root)
     if (!file)
         return 0;
     while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, "0::/", 4) != 0) /* of the older version: its quota is not read */
+        if (strncmp(line, "0::/", 4) != 0) /* a group of cgroup v1: its quota is not read */
             continue;
         char *group = line + 3;
         group[strcspn(group, "\n")] = 0;

@@ -16,7 +16,7 @@ static inline int heed_add_size(size_t a, size_t b, size_t *out)
     return __builtin_add_overflow(a, b, out);
 }
 
-/* Up to a multiple of `to`, a power of two. */
+/* Rounds up to a multiple of `to`, a power of two. */
 static inline int heed_round_size(size_t a, size_t to, size_t *out)
 {
     int bad = __builtin_add_overflow(a, to - 1, out);
@@ -29,8 +29,8 @@ static inline int64_t heed_ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* a / b of numbers that are not negative: almost always small, and a narrow division takes half the
- * time of a wide one. */
+/* a / b for numbers that are not negative. They are almost always small, and a 32-bit division
+ * takes half the time of a 64-bit one. */
 static inline int64_t heed_divide(int64_t a, int64_t b)
 {
     return (uint64_t)(a | b) >> 32 ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);

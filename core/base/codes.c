@@ -1,6 +1,6 @@
-/* Rows of numbers to rows of codes. See codes.h. What has few rules is done four at a time with the SSE2
- * that every x86-64 has; blocks that need the rest of formats.h's rules (a NaN, an infinity, two
- * extremes, zeros) are left to it. */
+/* Converts rows of numbers to rows of codes; see codes.h. The common case is done four numbers at a
+ * time with SSE2, which every x86-64 has. Blocks to which a special rule of formats.h applies (a
+ * NaN, an infinity, two equal extremes, zeros) go through the functions there. */
 #include "codes.h"
 
 #if defined(__SSE2__)
@@ -18,14 +18,15 @@ static float most_of(__m128 x)
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
 }
 
-/* Four registers of numbers from -128 to 255 to sixteen bytes. */
+/* Packs four registers of numbers from -128 to 255 into sixteen bytes. */
 static __m128i bytes_of(__m128i a, __m128i b, __m128i c, __m128i d, int is_signed)
 {
     const __m128i low = _mm_packs_epi32(a, b), high = _mm_packs_epi32(c, d);
     return is_signed ? _mm_packs_epi16(low, high) : _mm_packus_epi16(low, high);
 }
 
-/* Of whole sixteens; the rest is the caller's. Returns how many were done. */
+/* heed_widen_range for whole groups of 16 numbers; the rest is left to the caller. Returns how many
+ * were done: none if one of them is a NaN. */
 static int64_t widen_range(const float *x, int64_t n, float *least, float *most)
 {
     const int64_t whole = n - n % 16;
@@ -68,12 +69,12 @@ static int64_t codes_by(uint32_t type, const float *x, int64_t n, float scale, f
     return whole;
 }
 
-/* As heed_e4m3_of_f32. */
+/* The same as heed_e4m3_of_f32, four at a time. */
 static __m128i e4m3_of(__m128 x)
 {
     const __m128i bits = _mm_castps_si128(x), one = _mm_set1_epi32(1);
     const __m128 size = _mm_andnot_ps(_mm_set1_ps(-0.0f), x);
-    const __m128 held = _mm_min_ps(size, _mm_set1_ps(448)); /* of a NaN, 448 */
+    const __m128 held = _mm_min_ps(size, _mm_set1_ps(448)); /* a NaN: 448 */
     const __m128i h = _mm_castps_si128(held);
     const __m128i odd = _mm_and_si128(_mm_srli_epi32(h, 20), one);
     const __m128i normal = _mm_srli_epi32(
@@ -101,8 +102,8 @@ static int64_t f8_by(const float *x, int64_t n, float scale, uint8_t *code)
     return whole;
 }
 
-/* 32 numbers times factor plus shift, as bytes: what lies behind the point is cut off. Q8_0's shift has the
- * number's sign. */
+/* Truncates (x - below) * factor + shift to integers and packs 32 of them into bytes. With has_sign
+ * (Q8_0) the shift takes the sign of the product, and the bytes are signed. */
 static void cut_off(const float *x, float factor, float below, float shift, int has_sign,
                     __m128i code[2])
 {
@@ -118,8 +119,10 @@ static void cut_off(const float *x, float factor, float below, float shift, int 
     }
 }
 
-/* A block of IQ4_NL: the nearest numbers of the table by how many of the middles between two are not above,
- * which are exact, as both distances from x are beside them; then the sums, one after the other. */
+/* Encodes a block of IQ4_NL. The index of the nearest number in the table is the count of middles
+ * between neighbours that are not above x. That decides as the distances would: the middles are
+ * exact, and so are both distances of an x near one. The sums are then added in the order of
+ * formats.h. */
 static int encode_iq4(const float *x, uint8_t *to)
 {
     float least = INFINITY, most = -INFINITY, up = 0, down = 0, extreme, inverse;
@@ -156,7 +159,7 @@ static int encode_iq4(const float *x, uint8_t *to)
     return 1;
 }
 
-/* A block that no special rule is for; 0 if one is. */
+/* Encodes a block to which no special rule applies; returns 0 if one does. */
 static int encode_block(uint32_t type, const float *x, uint8_t *to)
 {
     const int has_least = type == HEED_Q4_1 || type == HEED_Q5_1;

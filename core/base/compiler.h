@@ -10,20 +10,20 @@
 #if defined(__GNUC__)
 #define HEED_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define HEED_ALIGNED(n) __attribute__((aligned(n)))
-#define HEED_COLD __attribute__((cold)) /* for mistakes: what leads there is moved out of the way */
+#define HEED_COLD __attribute__((cold)) /* for error paths: calls of it move out of the hot code */
 #else
 #error "Heed is written for gcc and clang"
 #endif
 
-/* In a loop that waits for another thread. */
+/* For loops that wait for another thread. */
 #if defined(__x86_64__) || defined(__i386__)
 #define HEED_PAUSE() __builtin_ia32_pause()
 #else
 #define HEED_PAUSE() ((void)0)
 #endif
 
-/* memset by the C library: of some hundred bytes, known when it is compiled, gcc makes `rep stos`, and that
- * takes 40 cycles. */
+/* memset by the C library. For a few hundred bytes whose number is known at compile time gcc would
+ * emit `rep stos`, which takes 40 cycles. */
 static inline void heed_clear(void *at, size_t bytes)
 {
     __asm__("" : "+r"(bytes));

@@ -18,7 +18,7 @@ const char *heed_cpu_isa_name(unsigned bit)
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 
-/* The OS's part: bits of XCR0. */
+/* What the operating system has switched on: bits of XCR0. */
 #define XCR0_YMM 0x6u
 #define XCR0_ZMM 0xe6u
 #define XCR0_TILE 0x60000u
@@ -70,8 +70,8 @@ static void detect_x86(heed_cpu *cpu)
 }
 #endif
 
-/* A feature bit says what exists. Measured: vdpbf16ps runs at twice the rate of f32 FMA on Zen 5
- * and at half of it on the Intel cores that have it. */
+/* A feature bit says what exists, not what is fast. Measured: vdpbf16ps runs at twice the rate of
+ * f32 FMA on Zen 5 and at half of it on the Intel cores that have it. */
 static uint64_t fast_here(const heed_cpu *cpu)
 {
     uint64_t fast = cpu->isa;

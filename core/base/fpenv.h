@@ -1,8 +1,8 @@
-/* The library's own floating-point environment. Hosts set rounding and flush-to-zero on some of their
- * threads and not on others, and some let exceptions trap: neither the bits of a result nor what is
- * chosen may depend on it. Whatever reckons with floats stands between enter and leave: parts of a
- * run, and what makes contexts, plans and schedules. A caller's function that runs work of others
- * (an executor) does not. */
+/* The library's own floating-point environment. Hosts set rounding and flush-to-zero on some of
+ * their threads and not on others, and some let exceptions trap: neither the bits of a result nor
+ * the choice of a kernel may depend on that. All code that computes with floats runs between
+ * heed_fpenv_enter and heed_fpenv_leave: the parts of a run, and the making of contexts, plans and
+ * schedules. The caller's executor, which may run other work as well, is called outside of them. */
 #ifndef HEED_CORE_FPENV_H
 #define HEED_CORE_FPENV_H
 

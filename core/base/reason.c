@@ -1,4 +1,5 @@
-/* Sentences: written by whoever finds the fault, handed to the caller at the edge of the API. */
+/* Error sentences: whoever finds a fault writes one, and the public functions hand it to the
+ * caller. */
 #include "reason.h"
 
 #include "compiler.h"
@@ -36,14 +37,14 @@ const char *heed_status_string(heed_status status)
     return status >= 0 && status <= HEED_ERR_TRANSPORT ? name[status] : "unknown status";
 }
 
-/* Members are what a size_t is aligned to, and there is one behind struct_size: so the size of a
- * pointer, taken by mistake, is none. */
+/* Public structs are aligned as size_t is and have a member behind struct_size. So the size of a
+ * pointer, passed by mistake, is refused. */
 static int size_is_possible(size_t size)
 {
     return size > sizeof size && size % sizeof size == 0 && size <= 65536;
 }
 
-/* The caller's struct_size. */
+/* Reads and checks the caller's struct_size. */
 static heed_status read_size(const char *name, const void *in, size_t known, size_t *size,
                              heed_error *why)
 {
@@ -98,7 +99,7 @@ heed_args_head heed_read_args_head(const void *args)
         memcpy(&head.struct_size, args, sizeof head.struct_size);
     if (!size_is_possible(head.struct_size))
         return (heed_args_head){0};
-    if (head.struct_size >= sizeof head) /* of a size that the compiler knows: a few moves */
+    if (head.struct_size >= sizeof head) /* of constant size: a few moves */
         memcpy(&head, args, sizeof head);
     else
         copy_struct(args, head.struct_size, sizeof head, &head);

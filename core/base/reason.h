@@ -13,14 +13,14 @@ HEED_COLD heed_status heed_fail(heed_error *why, heed_status status, const char 
 /* Hands a sentence to the caller: to his heed_error, or to heed_last_error. */
 heed_status heed_report(heed_error *user, heed_status status, const heed_error *why);
 
-/* Copies a caller's struct, of which this library knows `known` bytes, to out. Older callers, whose
- * struct is shorter, are served: the rest is zeroed; newer ones as long as they ask for nothing
- * new: what is behind the known bytes has to be zero. */
+/* Copies a caller's struct, of which this library knows `known` bytes, to out. An older caller's
+ * struct is shorter: the rest of out is zeroed. A newer caller's is longer: the bytes behind the
+ * known ones have to be zero, so that it asks for nothing that this library does not know. */
 heed_status heed_read_struct(const char *name, const void *in, size_t known, void *out,
                              heed_error *why);
 
-/* The first `head` bytes of a caller's struct, of which this library knows `known`, for a look at
- * them before it is read; zero where it ends before them. */
+/* Copies the first `head` bytes of a caller's struct, of which this library knows `known`, for a
+ * look at them before the whole is read. Where the struct is shorter the rest of out is zeroed. */
 heed_status heed_read_head(const char *name, const void *in, size_t known, size_t head, void *out,
                            heed_error *why);
 
@@ -38,11 +38,12 @@ typedef struct heed_args_head {
     HEED_CHECK_ARGS_ERROR(type);                                                                   \
     _Static_assert(offsetof(type, executor) == offsetof(heed_args_head, executor), #type)
 
-/* The head of args that have not been read yet, to run them or to say what is wrong with them; zeros
- * for what they lack, and all zeros where they are NULL or have a size that none can have. */
+/* The head of args that have not been read yet, to run them or to say what is wrong with them;
+ * zeros for what they lack, and all zeros where they are NULL or their size is impossible. */
 heed_args_head heed_read_args_head(const void *args);
 
-/* Hands a sentence to where the args of a call say. They may be NULL, or as wrong as can be. */
+/* Hands a sentence to the heed_error that the args of a call name, or else to heed_last_error. The
+ * args may be NULL, or wrong in any way. */
 heed_status heed_report_call(const void *args, heed_status status, const heed_error *why);
 
 #endif

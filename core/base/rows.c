@@ -30,8 +30,9 @@ heed_status heed_check_rows(const heed_row_lists *l, heed_error *why)
     return HEED_OK;
 }
 
-/* Are all of them so small that no tensor of lengths below 2^31 can reach too far? Most are, and then this is
- * all that a small call pays: 4 axes of 2^25 * 2^31 elements of 8 bytes are 2^61. */
+/* Are all strides so small that no tensor whose lengths are below 2^31 can reach too far? 4 axes of
+ * 2^25 * 2^31 elements of 8 bytes are 2^61 bytes. Most strides are, and then a small call pays for
+ * nothing but this. */
 static int are_short(const int64_t *stride, int n_axes, const int64_t *shape)
 {
     uint64_t strides = 0, lengths = 0;
@@ -140,8 +141,9 @@ heed_status heed_check_type(const char *name, uint32_t type, heed_error *why)
     return HEED_OK;
 }
 
-/* heed_f32_of_f16 without branches, which compilers make vectors of: in the default floating-point mode the
- * product makes of an f16's exponent that of an f32, also of a subnormal's. */
+/* heed_f32_of_f16 without branches, so that compilers vectorize it. The product turns the exponent
+ * of an f16 into that of an f32, also that of a subnormal in the default floating-point mode (no
+ * flushing). */
 static inline float widened(const void *halves, int64_t i)
 {
     uint16_t half;
@@ -161,7 +163,7 @@ void heed_convert(heed_elements from, uint32_t type, void *to, int64_t at, int64
     if (dense && from.type == type) {
         memmove(out, in, (size_t)n * heed_dtype_bytes(type));
     } else if (dense && from.type == HEED_F32 && type == HEED_BF16) {
-        for (int64_t i = 0; i < n; i++) /* types that the compiler knows: it makes vectors of it */
+        for (int64_t i = 0; i < n; i++) /* constant types, so that the compiler vectorizes it */
             heed_store(HEED_BF16, out, i, heed_load(HEED_F32, in, i));
     } else if (dense && from.type == HEED_BF16 && type == HEED_F32) {
         for (int64_t i = 0; i < n; i++)

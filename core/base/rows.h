@@ -1,5 +1,5 @@
-/* Rows of sequences, padded or packed, and views of them: what calls have in common that read or
- * write such memory. */
+/* Rows of sequences, padded or packed, and views of them: what the calls that read or write such
+ * memory share. */
 #ifndef HEED_CORE_ROWS_H
 #define HEED_CORE_ROWS_H
 
@@ -11,14 +11,14 @@ typedef struct heed_row_lists {
     const int32_t *lens, *starts;
 } heed_row_lists;
 
-/* Every length is in 0 .. len, and every packed row in 0 .. rows. */
+/* Checks that every length is in 0 .. len, and every packed row in 0 .. rows. */
 heed_status heed_check_rows(const heed_row_lists *lists, heed_error *why);
 
-/* The farthest elements, of so many bytes each, are addressable. */
+/* Are the farthest elements, of `bytes` bytes each, addressable? */
 int heed_strides_reach(const int64_t *stride, int n_axes, const int64_t *shape, int64_t bytes);
 
-/* A view (of either kind) of `shape` with elements of so many bytes is there, its farthest elements are
- * addressable, and no output broadcasts. */
+/* Checks a view (const or not) of `shape` with elements of `bytes` bytes: it is there unless it has
+ * no elements, its farthest elements are addressable, and no output broadcasts. */
 heed_status heed_check_view(const char *name, const void *data, const int64_t stride[4],
                             int64_t bytes, int is_output, const int64_t shape[4], heed_error *why);
 
@@ -29,17 +29,17 @@ static inline int64_t heed_reach_bytes(uint32_t type)
     return len == 1 ? heed_block_bytes(type) : len ? (heed_block_bytes(type) + len - 1) / len : 1;
 }
 
-/* The strides of a view in a type whose codes come in blocks are adjacent along dim and whole blocks
- * elsewhere. */
+/* Checks the strides of a view in a type whose codes come in blocks: 1 along dim, and multiples of
+ * a block along the other axes. */
 heed_status heed_check_blocks(const char *name, uint32_t type, const int64_t stride[4],
                               const int64_t shape[4], heed_error *why);
 
-/* Scales of a tensor of that type and shape fit it, and the farthest are addressable. There may be none:
- * then nothing else is given. */
+/* Checks that the scales of a tensor of that type and shape fit it, and that the farthest are
+ * addressable. A tensor may have no scales: then no other member of `quant` may be given. */
 heed_status heed_check_quant(const char *name, const heed_quant *quant, uint32_t type,
                              const int64_t shape[4], heed_error *why);
 
-/* An element type that is served. */
+/* Checks that a type is f32, f16 or bf16. */
 heed_status heed_check_type(const char *name, uint32_t type, heed_error *why);
 
 /* Elements at one stride, from element `at` of data on. */
@@ -49,7 +49,7 @@ typedef struct heed_elements {
     int64_t at, stride;
 } heed_elements;
 
-/* Copies n elements to others at a stride, rounding to nearest even. */
+/* Copies n elements to elements of `type` at a stride, rounding to nearest even. */
 void heed_convert(heed_elements from, uint32_t type, void *to, int64_t at, int64_t stride,
                   int64_t n);
 

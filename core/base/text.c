@@ -1,4 +1,4 @@
-/* Text that is counted where it does not fit. */
+/* Appends to a text whose length goes on being counted where it does not fit. */
 #include "text.h"
 
 #include "reason.h"

@@ -4,7 +4,7 @@
 
 #include <heed/kit.h>
 
-/* Grows until the room ends, and goes on counting. text may be NULL. */
+/* The text grows until `room` bytes are full; `used` goes on counting. text may be NULL. */
 typedef struct heed_text {
     char *text;
     size_t room, used;
@@ -12,10 +12,11 @@ typedef struct heed_text {
 
 HEED_PRINTF(2, 3) void heed_put(heed_text *b, const char *format, ...);
 
-/* A JSON string. */
+/* Appends a JSON string, with its quotes. */
 void heed_put_string(heed_text *b, const char *text);
 
-/* *bytes becomes what the whole text needs, its end included. Fails if there was less room. */
+/* Sets *bytes to what the whole text needs, with the zero at its end. Fails if a buffer was given
+ * that has less room. */
 heed_status heed_text_end(const heed_text *b, size_t *bytes, heed_error *why);
 
 #endif

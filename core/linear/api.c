@@ -74,7 +74,7 @@ static heed_status cut_columns(heed_linear *l, heed_error *why)
     return HEED_OK;
 }
 
-/* Sizes; the memory for panels and bias. */
+/* Computes the sizes and allocates the memory for panels and bias. */
 static heed_status make_room(heed_context *context, heed_linear *l, heed_error *why)
 {
     const heed_linear_problem *p = &l->problem;
@@ -101,7 +101,7 @@ static heed_status make_room(heed_context *context, heed_linear *l, heed_error *
     return HEED_OK;
 }
 
-/* The weights as backends see them: rows i, columns c, whatever the layout. */
+/* The weights as backends see them: inputs are rows and outputs columns, whatever the layout. */
 static heed_linear_weight weight_of(const heed_linear_desc *desc, const heed_const_view *view)
 {
     const int per_head = desc->heads > 1, transposed = desc->layout == HEED_LINEAR_OUT_IN;
@@ -137,7 +137,7 @@ static heed_status pack(heed_linear *l, const heed_linear_desc *desc, const heed
     return HEED_OK;
 }
 
-/* What the kernel keeps for the layer. */
+/* Makes what the kernel keeps for the layer. */
 static heed_status make_state(heed_linear *l, heed_error *why)
 {
     if (!HEED_KERNEL_HAS(l->kernel->linear, plan_create))
@@ -157,7 +157,7 @@ static void drop_state(heed_linear *l)
     l->state = NULL;
 }
 
-/* With the chosen kernel; nothing is held after a failure. */
+/* Sets the layer up with the chosen kernel. After a failure it holds nothing. */
 static heed_status set_up(heed_linear *l, const heed_linear_desc *desc,
                           const heed_const_view *weight, const heed_const_view *bias,
                           heed_error *why)
@@ -180,8 +180,9 @@ static heed_status set_up(heed_linear *l, const heed_linear_desc *desc,
     return st;
 }
 
-/* The best kernel that can be had. Where none can, what the first lacked is the error. In no way
- * by the host's rounding. */
+/* Sets the layer up with the best kernel that can be had. If none can, the error says what the
+ * first lacked. Called in the library's floating-point environment: the host's rounding has no
+ * say. */
 static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed_const_view *weight,
                         const heed_const_view *bias, heed_error *why)
 {

@@ -1,4 +1,4 @@
-/* Nothing is kept for this: selection is asked again. */
+/* Explains a linear layer. Nothing is kept for this: selection is asked again. */
 #include "explain.h"
 
 #include "base/fpenv.h"

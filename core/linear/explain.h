@@ -1,4 +1,4 @@
-/* A linear layer in words: its backend and tiling, and why not others. */
+/* A linear layer in words: its backend and tiling, and why no other kernel was chosen. */
 #ifndef HEED_CORE_LINEAR_EXPLAIN_H
 #define HEED_CORE_LINEAR_EXPLAIN_H
 

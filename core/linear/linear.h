@@ -1,5 +1,5 @@
-/* A linear layer: its description, kernel and packed weights; and a run of it. heed_mha, which
- * runs several operations in one workspace, begins runs by its operation. */
+/* A linear layer: its description, kernel and packed weights; and a run of it. heed_mha, which runs
+ * several operations in one workspace, begins runs through heed_linear_operation. */
 #ifndef HEED_CORE_LINEAR_H
 #define HEED_CORE_LINEAR_H
 
@@ -11,7 +11,7 @@ struct heed_linear {
     uint32_t panels; /* of panel_cols outputs; the last may be partial */
     heed_context *context;
     const heed_kernel *kernel;
-    heed_passed *passed; /* those chosen before it that could not be had */
+    heed_passed *passed; /* kernels chosen before it that could not be had */
     heed_linear_problem problem;
     heed_linear_tiling tiling;
     void *state;              /* the kernel's */
@@ -20,7 +20,7 @@ struct heed_linear {
     char *packed;             /* the panels */
 };
 
-/* At the start of its workspace; the part areas follow. */
+/* At the start of a run's workspace; the areas of the parts follow. */
 typedef struct heed_linear_run_state {
     heed_run_head head;
     const heed_linear *linear;
@@ -33,20 +33,21 @@ typedef struct heed_linear_run_state {
     char apart_2[120];
 } heed_linear_run_state;
 
-/* The description is consistent. Writes the problem that it means. */
+/* Checks that a description is consistent, and writes the problem that it describes. */
 heed_status heed_linear_validate_desc(const heed_linear_desc *desc, heed_linear_problem *problem,
                                       heed_error *why);
 
-/* Weight and bias are there, and their strides have a reach. */
+/* Checks that weight and bias are there as the description says, and how far their strides
+ * reach. */
 heed_status heed_linear_validate_weights(const heed_linear_desc *desc,
                                          const heed_const_view *weight, const heed_const_view *bias,
                                          heed_error *why);
 
-/* The args fit the layer: rows, presence, reach of strides. */
+/* Checks that the args fit the layer: rows, presence, reach of strides. */
 heed_status heed_linear_validate_args(const heed_linear *linear, const heed_linear_args *args,
                                       heed_error *why);
 
-/* The member of a kernel's tiling that core cannot work with; NULL: none. */
+/* The name of a member of a kernel's tiling that core cannot work with; NULL: none. */
 const char *heed_linear_tiling_flaw(const heed_linear_tiling *tiling);
 
 /* How many parts a workspace of `bytes` holds; at most `limit`. */
@@ -56,7 +57,7 @@ uint32_t heed_linear_workspace_parts(const heed_linear *linear, size_t bytes, ui
 heed_status heed_linear_schedule(const void *of, const void *args, uint32_t n_parts,
                                  void *workspace, heed_error *why);
 
-/* Its heed_operation.part. `part` names scratch. */
+/* A layer's heed_operation.part. `part` says which scratch area is its. */
 void heed_linear_take(heed_run_head *head, uint32_t part);
 
 extern const heed_operation heed_linear_operation;

@@ -9,7 +9,7 @@
 /* Tiles that each part should find, so that none waits long for the last one. */
 #define TILES_PER_PART 3
 #define STEP 8
-#define FEW_ROWS 16 /* tiles are not cut to fewer: what is loaded of w serves its rows */
+#define FEW_ROWS 16 /* tiles are not cut to fewer: each weight that is loaded serves all rows */
 
 static size_t run_bytes(void)
 {
@@ -34,8 +34,8 @@ uint32_t heed_linear_workspace_parts(const heed_linear *linear, size_t bytes, ui
     return n < limit ? (uint32_t)n : limit;
 }
 
-/* Cuts the outputs into tiles: as large as the kernel likes them, smaller where parts would go
- * without. */
+/* Cuts the outputs into tiles: as large as the kernel likes them, or smaller if that makes too few
+ * for the parts. */
 static void cut(heed_linear_run_state *run)
 {
     const heed_linear *l = run->linear;
@@ -43,7 +43,8 @@ static void cut(heed_linear_run_state *run)
         heed_parts_worth(run->head.estimate, HEED_SERIAL_NANOSECONDS, INT64_MAX, run->head.n_parts);
     const int64_t rows = run->args.rows, wanted = (int64_t)parts * TILES_PER_PART;
     int64_t panels = l->tiling.cols / l->tiling.panel_cols;
-    /* Row tiles of about one size, in steps of what kernels have in registers. */
+    /* All row tiles get about the same size, a multiple of the rows that kernels hold in
+     * registers. */
     run->tile_rows =
         heed_ceil_div(heed_max64(1, rows), heed_ceil_div(rows, l->tiling.rows) + !rows);
     run->tile_rows = heed_min64(heed_ceil_div(run->tile_rows, STEP) * STEP, l->tiling.rows);
@@ -96,7 +97,8 @@ static int64_t take_tile(heed_linear_run_state *run)
     return tile;
 }
 
-/* Rows and columns from (row, col) on. Kernels only read what is an input. */
+/* The rows and columns from (row, col) on. The const of inputs is cast away: kernels only read
+ * them. */
 static heed_matrix matrix_at(const void *data, const int64_t *stride, uint32_t type, int64_t row,
                              int64_t col)
 {
@@ -105,7 +107,8 @@ static heed_matrix matrix_at(const void *data, const int64_t *stride, uint32_t t
                          stride[0], stride[1]};
 }
 
-/* Row tiles follow each other under one column tile: its weights stay in a cache meanwhile. */
+/* Consecutive tiles go down the rows of one column tile, whose weights stay in a cache
+ * meanwhile. */
 static void set_tile(const heed_linear_run_state *run, int64_t n, heed_linear_tile *tile)
 {
     const heed_linear_args *a = &run->args;
@@ -125,7 +128,8 @@ static void set_tile(const heed_linear_run_state *run, int64_t n, heed_linear_ti
     tile->bias = l->bias ? l->bias + tile->col_first : NULL;
 }
 
-/* A backend that has come to refuse the problem since the layer was made says why. */
+/* A backend that has come to refuse the problem since the layer was made gives its reason, which
+ * goes into the sentence. */
 static void record_error(heed_linear_run_state *run, const heed_linear_tile *tile, heed_status st)
 {
     const heed_linear *l = run->linear;

@@ -1,4 +1,4 @@
-/* What is asked of a kernel before it may run a layer: its own word and its trial. */
+/* Before a kernel may run a layer its `supports` has to agree and its trial to pass. */
 #include "select.h"
 
 #include "base/reason.h"

@@ -1,5 +1,5 @@
-/* One layer of 5 inputs, 19 outputs and 3 rows with bias and residual, in the first type that the
- * kernel takes, against one plain loop in double. All inputs are exact in every type. */
+/* Compares one layer of 5 inputs, 19 outputs and 3 rows with bias and residual, in the first type
+ * that the kernel takes, with a plain loop in double. All inputs are exact in every type. */
 #include "trial.h"
 
 #include "base/fpenv.h"
@@ -140,7 +140,7 @@ static heed_status run_trial(heed_context *context, const heed_kernel *kernel, h
         if (kernel->linear->supports(kernel->machine, &problem, &refusal) == HEED_OK)
             return try_problem(context, kernel, &problem, why);
     }
-    return HEED_OK; /* too special for this layer: its own will show */
+    return HEED_OK; /* too special to be tried: its layers will show */
 }
 
 heed_status heed_linear_trial(heed_context *context, heed_kernel *kernel, heed_error *why)

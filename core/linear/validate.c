@@ -1,4 +1,4 @@
-/* What a caller of linear layers gives: each failure names the argument, its value and the
+/* Checks what a caller of linear layers gives. Each failure names the argument, its value and the
  * condition. */
 #include "base/reason.h"
 #include "base/rows.h"
@@ -122,7 +122,8 @@ static heed_status check_view(const char *name, const void *data, const int64_t 
     return HEED_OK;
 }
 
-/* The residual may be y element for element, which only an equal address is checked for. */
+/* The residual may be y itself, element for element. That is checked only if both begin at the same
+ * address. */
 static heed_status check_residual(const heed_linear_problem *p, const heed_linear_args *args,
                                   heed_error *why)
 {

@@ -7,7 +7,7 @@
 
 enum { HEED_CACHE_SLOTS = 64 };
 
-/* The first member of what is cached. Whoever takes the last hold on it destroys it. */
+/* The first member of a cached object. Whoever lets go of the last hold destroys the object. */
 typedef struct heed_cached {
     atomic_uint refs;
     uint32_t reserved;
@@ -25,20 +25,23 @@ typedef struct heed_cache {
     heed_cached *retired; /* under the owner's lock: a list */
 } heed_cache;
 
-/* An object of that hash for which has_key(object, key), with a hold on it; NULL if there is none. */
+/* Returns an object of that hash for which has_key(object, key) is true, with a hold on it; NULL if
+ * there is none. */
 heed_cached *heed_cache_find(heed_cache *cache, uint64_t hash,
                              int (*has_key)(const heed_cached *object, const void *key),
                              const void *key);
 
-/* Puts an object in, and the oldest out if there is no room. Under the owner's lock. */
+/* Puts an object in. If the slots for its hash are all taken, it replaces the object of one, each
+ * time of the next. Under the owner's lock. */
 void heed_cache_put(heed_cache *cache, heed_cached *object);
 
 /* Forgets every object. Under the owner's lock, or when nobody else has the cache. */
 void heed_cache_clear(heed_cache *cache);
 
-/* In a child after fork, which has none of the readers, and where an object may be of no use that was
- * in the parent: every one is retired, and made anew when it is asked for. With `torn` other threads
- * were changing the cache: what is in it is forgotten then, and stays in memory. */
+/* For a child after fork, which has none of the parent's readers. An object that served the parent
+ * may be of no use in the child, so every one is retired, and made anew when it is asked for.
+ * `torn` says that another thread may have been changing the cache: its objects are then forgotten
+ * and stay in memory. */
 void heed_cache_forked(heed_cache *cache, int torn);
 
 /* Lets one hold go. */

@@ -1,4 +1,4 @@
-/* What everything that holds a context asks of it: memory, messages, a hold. */
+/* What every holder of a context asks of it: memory, log lines, another hold. */
 #define _GNU_SOURCE
 #include "context.h"
 
@@ -8,14 +8,14 @@
 void *heed_alloc(heed_context *context, size_t bytes, size_t align)
 {
     void *p;
-    if (align < sizeof p) /* posix_memalign takes no less, nor need the caller's function */
+    if (align < sizeof p) /* posix_memalign takes no less; the caller's function may not either */
         align = sizeof p;
     if (context->user.alloc)
         return context->user.alloc(context->user.user, bytes, align);
     if (posix_memalign(&p, align, bytes) != 0)
         return NULL;
 #ifdef MADV_HUGEPAGE
-    if (align >= HEED_HUGE_PAGE) /* a wish: without it the memory is as good, and slower */
+    if (align >= HEED_HUGE_PAGE) /* a hint: without it the memory is merely slower */
         (void)madvise(p, bytes, MADV_HUGEPAGE);
 #endif
     return p;

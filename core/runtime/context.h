@@ -18,28 +18,28 @@ struct heed_context {
     heed_context_options user; /* strings replaced by our copies, executor by a pointer below */
     heed_executor executor;
     uint32_t n_threads, verbose;
-    int workers_sleep;      /* OpenMP's, between two regions */
+    int workers_sleep;      /* do OpenMP's workers sleep between two regions? */
     int wanted_by_variable; /* `wanted` comes from HEED_BACKEND */
     char *wanted;           /* the permitted backends, in order; NULL: all, by cost */
     heed_cpu cpu;
     heed_registry registry;
     heed_cache plans;
     pthread_mutex_t lock;       /* registry and changes of the plan cache; taken by fork.h */
-    const void *holder;         /* of the lock: the thread, as fork.c names it */
+    const void *holder;         /* the thread that has the lock, by its name in fork.c */
     heed_context *next, **link; /* in fork.c's list of contexts */
     _Atomic(void *) workspace;  /* one that nobody uses: spare.h */
 };
 
 void heed_context_hold(heed_context *context);
 
-/* Memory by the caller's functions; align is a power of two. NULL when there is none. What is
- * aligned to HEED_HUGE_PAGE is meant for huge pages: a stream of weights from memory gained a
- * quarter by them on a Zen 4. */
+/* Memory by the caller's functions, or by the C library where he gave none; align is a power of
+ * two. NULL when there is none. For memory that is aligned to HEED_HUGE_PAGE we ask the system for
+ * huge pages: with them a stream of weights from memory was a quarter faster on a Zen 4. */
 #define HEED_HUGE_PAGE ((size_t)1 << 21)
 void *heed_alloc(heed_context *context, size_t bytes, size_t align);
 void heed_free(heed_context *context, void *p, size_t bytes);
 
-/* A line to the log callback or stderr. For what the user asked for by HEED_VERBOSE. */
+/* Writes a line to the log callback or to stderr. For what the user asked for by HEED_VERBOSE. */
 HEED_PRINTF(3, 4)
 void heed_log(heed_context *context, int32_t level, const char *format, ...);
 

@@ -1,5 +1,5 @@
-/* Choosing what encodes the rows of a cache. All of them make the same bytes, so nothing but time depends
- * on the choice. See encoder.h. */
+/* Chooses the kernel that encodes the rows of a cache; see encoder.h. All of these kernels make the
+ * same bytes, so nothing but time depends on the choice. */
 #include "encoder.h"
 
 #include "base/env.h"
@@ -46,7 +46,7 @@ static const heed_append_kernel *choose_here(void)
     heed_cpu cpu;
     const char *list = heed_env("HEED_BACKEND"), *most = heed_env("HEED_MAX_ISA");
     heed_cpu_detect(&cpu);
-    if (most && heed_cpu_cap(&cpu, most)) /* no such word: a context says so */
+    if (most && heed_cpu_cap(&cpu, most)) /* an unknown word: a context reports it */
         return NULL;
 #define HEED_BUILTIN(name) consider(&best, heed_##name##_backend(), list, &cpu);
     HEED_BUILTIN_LIST
@@ -54,7 +54,7 @@ static const heed_append_kernel *choose_here(void)
     return best.kernel;
 }
 
-/* Whoever comes first looks; several at once find the same. */
+/* The first call chooses. Several first calls at once choose the same. */
 const heed_append_kernel *heed_encoder_here(void)
 {
     static _Atomic(const heed_append_kernel *) found;

@@ -4,12 +4,12 @@
 
 #include "context.h"
 
-/* That of a context: the cheapest of the first backend in its list that has one, NULL if none has. Under
- * the context's lock. */
+/* The kernel for a context: that of the first backend in its list that has one, or without a list
+ * the cheapest of all; NULL if there is none. Takes the context's lock. */
 const heed_append_kernel *heed_encoder_of(heed_context *context);
 
-/* That of calls without a context: of the backends that are linked in, as HEED_BACKEND and HEED_MAX_ISA
- * say at the first call. */
+/* The kernel for calls without a context: chosen at the first call from the backends that are
+ * linked in, as HEED_BACKEND and HEED_MAX_ISA say at that time. */
 const heed_append_kernel *heed_encoder_here(void);
 
 #endif

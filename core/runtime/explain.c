@@ -71,8 +71,8 @@ static void put_machine(heed_text *b, int json, const heed_context *context)
     put_isa(b, json, json ? "slow" : "exists, but slow here", cpu->isa & ~cpu->fast);
 }
 
-/* The kernel of attention whose trial kept the whole backend from running, or NULL: one that failed,
- * where none has passed. */
+/* The attention kernel whose failed trial keeps the whole backend from running: the first that
+ * failed, if none has passed. Otherwise NULL. */
 static const heed_kernel *failed_kernel(const heed_registry *registry, const heed_entry *e)
 {
     const heed_kernel *failed = NULL;
@@ -102,8 +102,8 @@ static void put_kernels(heed_text *b, const heed_registry *registry, const heed_
     heed_put(b, "]");
 }
 
-/* The kernels whose trial keeps them from being chosen: of a backend that goes without them, the only
- * place that says so. */
+/* The kernels that are never chosen because their trial failed. Where the backend runs by its other
+ * kernels, this is the only place that says so. */
 static void put_failed(heed_text *b, int json, const heed_registry *registry, const heed_entry *e)
 {
     heed_put(b, json ? ", \"failed\": [" : "");
@@ -175,7 +175,7 @@ static heed_status tell_backend(heed_context *context, uint32_t index, heed_back
     heed_context_lock(context);
     const uint32_t n = context->registry.n;
     const heed_entry *e = &context->registry.entry[index < n ? index : 0];
-    heed_context_unlock(context); /* entries stay as they are */
+    heed_context_unlock(context); /* entries are never changed */
     if (index >= n)
         return heed_fail(why, HEED_ERR_INVALID, "index is %u, there are %u backends", index, n);
     out->name = e->name;
@@ -206,7 +206,7 @@ static heed_status tell_trial(heed_context *context, uint32_t backend, uint32_t 
     out->kernel = k->name;
     out->linear = k->linear != NULL;
     out->trial = (uint32_t)atomic_load(&k->trial);
-    out->reason = out->trial == HEED_TRIAL_FAILED ? k->trial_why.text : ""; /* written before it */
+    out->reason = out->trial == HEED_TRIAL_FAILED ? k->trial_why.text : ""; /* set before trial */
     return HEED_OK;
 }
 

@@ -7,8 +7,9 @@
 
 extern const char *const heed_accuracy_name[]; /* by HEED_ACCURACY_* */
 
-/* The kernels that are not `used`, each with its reason. Selection is asked again, and may have another
- * answer by now: one that was registered later. */
+/* Puts the kernels other than `used`, each with the reason why it was not chosen. The verdicts are
+ * those of a selection made again for the explanation. Its choice may be another kernel than
+ * `used`, if a backend has been registered since. */
 void heed_put_others(heed_text *b, int json, const heed_kernel *used,
                      const heed_verdicts *verdicts);
 

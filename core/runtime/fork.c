@@ -1,16 +1,18 @@
 /* pthread_atfork. See fork.h.
  *
- * Contexts' locks are taken in any order: a backend may make plans in a context of its own while it
- * makes one. So a fork takes none of them. It closes a gate before all of them, where a thread
- * counts itself in with the first that it takes and out with the last: who is inside never waits at
- * the gate and comes out, and then all of them are free. `lock` is the innermost of all: nothing of
- * a backend's or of the caller's runs under it.
+ * The locks of contexts are taken in any order, because a backend may make plans in a context of
+ * its own while it makes one. So a fork takes none of them. Instead it closes a gate in front of
+ * them all. A thread counts itself in with the first lock that it takes, and out with the last that
+ * it gives back. Inside it never waits at the gate, so it comes out, and when all threads are out
+ * all locks are free. `lock` is the innermost of all: no code of a backend or of the caller runs
+ * under it.
  *
- * Who is inside may still wait for the forking thread: in a callback, for a lock of the program's
- * own that is held across the fork, or for the lock of a context in which the forking thread itself
- * is making something. So a fork does not wait for ever, and not at all where the forking thread is
- * inside. A child then makes do: locks that others hold are made new, and the plans that those
- * contexts cached are forgotten (not freed), because one may have been in the making. */
+ * A thread inside may still wait for the forking thread: in a callback, for a lock of the program
+ * that is held across the fork, or for the lock of a context in which the forking thread itself is
+ * making something. So a fork waits for MOST_SECONDS at most, and not at all if the forking thread
+ * is inside. A child then makes do: every lock that the forking thread does not hold is made new,
+ * and the plans cached by that context are forgotten (not freed), because one may have been half
+ * made. */
 #define _GNU_SOURCE
 #include "fork.h"
 
@@ -23,11 +25,11 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned inside;        /* threads that are making something */
-static unsigned forks;         /* waiting or under way: the gate is closed */
+static unsigned forks;         /* waiting or under way; while there are any the gate is closed */
 static heed_context *contexts; /* a list */
 static atomic_int is_child;
-static HEED_THREAD_LOCAL unsigned depth; /* of this thread; its address is the thread's name */
-static HEED_THREAD_LOCAL int forking; /* it has `lock`: between prepare and the end of the fork */
+static HEED_THREAD_LOCAL unsigned depth; /* of heed_make_begin; its address names the thread */
+static HEED_THREAD_LOCAL int forking; /* the thread is in a fork, and has `lock` until its end */
 
 static void pause_a_step(void)
 {
@@ -40,7 +42,8 @@ static void pause_a_step(void)
 /* ---- the gate ---------------------------------------------------------------------------------
  */
 
-/* Handlers of the program's own may use the library during a fork, as nobody else does. */
+/* The program's own fork handlers may use the library during a fork, when no other thread can: they
+ * pass the gate. */
 void heed_make_begin(void)
 {
     if (depth++ || forking)
@@ -95,7 +98,7 @@ void heed_fork_remove(heed_context *context)
 {
     if (!forking)
         pthread_mutex_lock(&lock); /* link changes with the context before it in the list */
-    if (context->link) {           /* else it never came so far */
+    if (context->link) {           /* else it was never added */
         *context->link = context->next;
         if (context->next)
             context->next->link = context->link;
@@ -107,7 +110,7 @@ void heed_fork_remove(heed_context *context)
 /* ---- a fork -----------------------------------------------------------------------------------
  */
 
-/* By the clock: on a busy machine a step takes many times what it asks for. */
+/* Steps are not counted, because on a busy machine one takes many times as long as it asks for. */
 static double seconds(void)
 {
     struct timespec now;

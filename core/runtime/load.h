@@ -4,9 +4,9 @@
 
 #include "registry.h"
 
-/* Fills in the built-in backends and the plugins of `plugin_path` (absolute folders, ':' between them;
- * NULL: none), which the user gave as `path_from`, and of the installed folder. Of two that have one
- * name the first is taken. */
+/* Fills in the built-in backends, then the plugins of `plugin_path` (absolute folders, ':' between
+ * them; NULL: none), then those of the installed folder. Of backends with the same name the first
+ * is taken. `path_from` names the option or variable that the path comes from. */
 heed_status heed_load_backends(heed_registry *registry, const heed_cpu *cpu,
                                const char *plugin_path, const char *path_from, heed_error *why);
 

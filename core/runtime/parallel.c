@@ -9,11 +9,11 @@
 #include <omp.h>
 #endif
 
-/* What HEED_SERIAL_NANOSECONDS is where OpenMP's workers sleep until they are called: the second
- * comes 40 to 60 us late. Break-even was at 80 to 150 us of work. */
+/* Takes the place of HEED_SERIAL_NANOSECONDS where OpenMP's workers sleep until they are called:
+ * the second thread comes 40 to 60 us late. Break-even was at 80 to 150 us of work. */
 #define SERIAL_NANOSECONDS_ASLEEP 120000.0
 
-/* More than any machine has: whoever offers more gets the workspace of so many. */
+/* More than any machine has. An executor that offers more threads is taken to have this many. */
 #define MOST_THREADS 4096
 
 heed_status heed_check_executor(const heed_executor *in, heed_executor *out, heed_error *why)
@@ -43,7 +43,8 @@ uint32_t heed_threads_for(const heed_context *context, const heed_executor *exec
     if (executor)
         return most;
 #if HEED_HAVE_OPENMP
-    /* One thread asks nothing of the runtime: LLVM's allocates when it is first spoken to. */
+    /* For one thread the OpenMP runtime is not asked: LLVM's allocates memory when it is first
+     * called. */
     if (most == 1 || heed_after_fork() || omp_in_parallel())
         return 1;
     return most;
@@ -61,14 +62,14 @@ double heed_serial_limit(const heed_context *context, const heed_executor *execu
 uint32_t heed_parts_worth(double nanoseconds, double limit, int64_t n_tiles, uint32_t n_parts)
 {
     int64_t most = n_tiles < n_parts ? n_tiles : n_parts;
-    if (most < 2 || !(nanoseconds >= limit)) /* before a division: small calls have no time */
+    if (most < 2 || !(nanoseconds >= limit)) /* before the division, which small calls feel */
         return 1;
     const double worth = nanoseconds / (limit / 2);
     return worth < (double)most ? (uint32_t)worth : (uint32_t)most;
 }
 
-/* A function of its own: clang asks the OpenMP runtime for the thread where the function with the
- * region begins, and LLVM's runtime allocates when it is first spoken to. */
+/* A separate function, because clang asks the OpenMP runtime for the thread at the beginning of the
+ * function that holds the region, and LLVM's runtime allocates memory when it is first called. */
 static void run_openmp(uint32_t n_parts, void (*body)(void *arg, uint32_t part), void *arg)
 {
 #if HEED_HAVE_OPENMP

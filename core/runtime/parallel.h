@@ -7,8 +7,8 @@
 /* Copies an executor if it can be used. */
 heed_status heed_check_executor(const heed_executor *in, heed_executor *out, heed_error *why);
 
-/* The threads that a call brings, by its args' executor (which may be NULL): the caller's, the
- * context's, or none, which means OpenMP. *out points at `copy` or at the context's; NULL: none. */
+/* The executor of a call: the one that its args give (which may be NULL), else the context's, else
+ * none, which means OpenMP. *out points at `copy` or at the context's; NULL: none. */
 heed_status heed_executor_of(const heed_context *context, const heed_executor *given,
                              heed_executor *copy, const heed_executor **out, heed_error *why);
 
@@ -24,7 +24,8 @@ uint32_t heed_threads_for(const heed_context *context, const heed_executor *exec
  * executor: as of heed_executor_of. */
 double heed_serial_limit(const heed_context *context, const heed_executor *executor);
 
-/* Parts worth using for so much work in so many tiles, each at least half of limit: 1 to n_parts. */
+/* How many parts, 1 to n_parts, are worth using for so much work in so many tiles. Each has at
+ * least limit / 2 to do. */
 uint32_t heed_parts_worth(double nanoseconds, double limit, int64_t n_tiles, uint32_t n_parts);
 
 /* Runs body(arg, part) for each part < n_parts, which is at least 1: on the executor's threads if

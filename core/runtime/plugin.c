@@ -1,5 +1,5 @@
-/* dlopen. A plugin is never closed: JIT compilers and OpenMP runtimes crash when they are unloaded.
- * Opening the same file for another context gives the same handle. */
+/* Loads plugins. None is ever closed: JIT compilers and OpenMP runtimes crash when they are
+ * unloaded. Opening the same file for another context gives the same handle. */
 #define _GNU_SOURCE
 #include "plugin.h"
 

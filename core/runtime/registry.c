@@ -1,4 +1,5 @@
-/* Accepting tables: a backend is listed with the reason if it cannot be used, never dropped. */
+/* Checks and opens backends' tables. A backend that cannot be used is listed with the reason, never
+ * dropped. */
 #include "registry.h"
 
 #include "base/reason.h"
@@ -31,7 +32,7 @@ static heed_status check_kernel_name(const char *name, const char *kind, heed_er
                            kind);
 }
 
-/* Everything that core will call without asking again. */
+/* Checks everything that core calls later without a check. */
 static heed_status check_attn(const heed_attn_kernel *k, heed_error *why)
 {
     if (!k)

@@ -8,7 +8,7 @@
 
 enum { HEED_MAX_BACKENDS = 32, HEED_MAX_KERNELS = 64 };
 
-/* Something that is or wanted to be a backend. */
+/* A backend, or a file that failed to be one. */
 typedef struct heed_entry {
     const heed_backend *backend; /* NULL if it never got as far as a table */
     const void *machine;         /* what its open made for this context */
@@ -25,7 +25,7 @@ typedef struct heed_kernel {
     const heed_attn_kernel *attn; /* one of the two: what it is a kernel of */
     const heed_linear_kernel *linear;
     const char *name;
-    atomic_int trial; /* HEED_TRIAL_*: the known-answer trial, at first use */
+    atomic_int trial; /* HEED_TRIAL_*: what the known-answer trial at first use found */
     heed_error trial_why;
 } heed_kernel;
 

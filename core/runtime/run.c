@@ -1,4 +1,4 @@
-/* See run.h; and heed_run_part, which is the same for all. */
+/* Runs of any operation (run.h), and the public heed_run_part. */
 #define _GNU_SOURCE
 #include "run.h"
 
@@ -67,14 +67,15 @@ heed_status heed_run_start(const heed_operation *op, const void *of, const void 
     return st;
 }
 
-/* Begins it and does all of it, on up to n_parts threads. A single part goes on in the environment that it
- * was begun in: reading MXCSR twice more is 3 % of the smallest call. */
+/* Begins a run and does all of it, on up to n_parts threads. A single part goes on in the
+ * floating-point environment in which the run was begun: reading MXCSR twice more is 3 % of the
+ * smallest call. */
 static heed_status do_all(const heed_operation *op, const heed_context *context, const void *of,
                           const void *args, const heed_executor *executor, uint32_t n_parts,
                           void *workspace, heed_error *why)
 {
     heed_run_head *head = workspace;
-    heed_fpenv saved = heed_fpenv_enter(); /* of cost, too, nothing may hang on the host */
+    heed_fpenv saved = heed_fpenv_enter(); /* the host may not change the estimate either */
     heed_status st = start(op, of, args, n_parts, workspace, why);
     if (st == HEED_OK)
         head->n_parts = heed_parts_worth(head->estimate, heed_serial_limit(context, executor),
@@ -100,7 +101,7 @@ static int64_t nanoseconds(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* A run with a line about it, if it was begun. */
+/* Does a run, and logs a line about it if it could be begun. */
 static heed_status run_verbosely(const heed_operation *op, heed_context *context, const void *of,
                                  const void *args, const heed_executor *executor, uint32_t n_parts,
                                  void *workspace, heed_error *why)
@@ -128,8 +129,8 @@ static heed_status run(const heed_operation *op, heed_context *context, const vo
     return do_all(op, context, of, args, executor, n_parts, workspace, why);
 }
 
-/* A workspace for *n parts, or for fewer where there is no memory for so many: they compute the
- * same. */
+/* Borrows a workspace for *n parts, or for fewer if there is no memory for so many: the results are
+ * the same. */
 static void *borrow(const heed_operation *op, heed_context *context, const void *of, uint32_t *n,
                     size_t *need, size_t *bytes)
 {
@@ -210,7 +211,7 @@ heed_status heed_run_begin_by(const heed_operation *op, const void *of, const vo
     if (st == HEED_OK)
         st = heed_run_start(op, of, args, n_parts, workspace, &why);
     else if (workspace && bytes >= sizeof(uint64_t))
-        memset(workspace, 0, sizeof(uint64_t)); /* nor is the last run there for parts to take */
+        memset(workspace, 0, sizeof(uint64_t)); /* or parts would take an earlier run in it */
     return heed_report_call(args, st, &why);
 }
 

@@ -1,5 +1,5 @@
-/* Runs, whatever they compute: what a begun workspace starts with, and the one way to begin it, to take
- * part in it, to run all of it, and to fail. */
+/* Runs, whatever they compute: what a workspace starts with in which a run was begun, and the one
+ * way to begin a run, to take part in it, to do all of it, and to fail. */
 #ifndef HEED_CORE_RUN_H
 #define HEED_CORE_RUN_H
 
@@ -17,7 +17,7 @@ typedef struct heed_run_head {
     double estimate;        /* nanoseconds of one core */
     int64_t n_tiles;        /* no more parts than this find work */
     uint32_t n_parts, reserved;
-    atomic_int status; /* HEED_OK, or of the first error, after its sentence */
+    atomic_int status; /* HEED_OK, or that of the first error, set after its sentence */
     atomic_int error_claimed;
     heed_error error;
 } heed_run_head;
@@ -26,13 +26,13 @@ typedef struct heed_run_head {
 struct heed_operation {
     const char *name;                                  /* of the object, in sentences */
     size_t (*bytes)(const void *of, uint32_t n_parts); /* of a workspace; 0 on overflow */
-    uint32_t (*parts)(const void *of, size_t bytes, uint32_t limit); /* that it holds */
-    /* Checks and copies the args and writes what parts work by, estimate and n_tiles of the head with
-     * it; the rest of the head is written by heed_run_start. */
+    uint32_t (*parts)(const void *of, size_t bytes, uint32_t limit); /* that fit bytes */
+    /* Checks and copies the args, and writes what parts work by, including the head's estimate and
+     * n_tiles. heed_run_start writes the rest of the head. */
     heed_status (*begin)(const void *of, const void *args, uint32_t n_parts, void *workspace,
                          heed_error *why);
-    /* Takes work until there is none, or another part has failed. Called in the library's own floating-point
-     * environment, and may leave flushing as it likes. */
+    /* Takes work until there is none left or another part has failed. Called in the library's own
+     * floating-point environment, whose flushing it may leave changed. */
     void (*part)(heed_run_head *head, uint32_t part);
     /* What a begun workspace computes, for HEED_VERBOSE. */
     void (*describe)(const heed_run_head *head, heed_error *text);
@@ -54,17 +54,19 @@ static inline int heed_run_claims_error(heed_run_head *head)
     return atomic_compare_exchange_strong(&head->error_claimed, &none, 1);
 }
 
-/* The sentence is there: the caller's args get it, and all parts the status. */
+/* Called after head->error was written: copies it to the caller's heed_error and tells all parts
+ * the status. */
 void heed_run_failed(heed_run_head *head, heed_status status);
 
-/* As the operation's part. The first error of any part is returned by all that end later. */
+/* Calls the operation's part. The first error of any part is returned by all parts that end
+ * later. */
 heed_status heed_run_take(heed_run_head *head, uint32_t part);
 
 /* ---- beginning and running --------------------------------------------------------------------
  */
 
-/* Begins a run in a workspace that has room for n_parts; nothing else is asked of its contents. On
- * failure `why` holds the sentence. In the library's own floating-point environment. */
+/* Begins a run in a workspace that has room for n_parts, whatever it contains. On failure `why`
+ * holds the sentence. Sets the library's own floating-point environment meanwhile. */
 heed_status heed_run_start(const heed_operation *op, const void *of, const void *args,
                            uint32_t n_parts, void *workspace, heed_error *why);
 
@@ -72,7 +74,7 @@ heed_status heed_run_start(const heed_operation *op, const void *of, const void 
 heed_status heed_run_in(const heed_operation *op, heed_context *context, const void *of,
                         const void *args, void *workspace, size_t bytes, heed_error *why);
 
-/* The public calls: checked and reported. `of` may be NULL, and so may args and workspace. */
+/* The public calls: they check what the caller gives, NULL included, and report errors to him. */
 heed_status heed_run_whole(const heed_operation *op, heed_context *context, const void *of,
                            const void *args, void *workspace, size_t bytes);
 heed_status heed_run_begin_by(const heed_operation *op, const void *of, const void *args,

@@ -28,7 +28,8 @@ HEED_PRINTF(2, 3) static void append(heed_error *why, const char *format, ...)
     va_end(list);
 }
 
-/* Every backend but one, the usable ones first: the end of a long sentence is lost. */
+/* Appends every backend but one, the usable ones first because the end of a long sentence is
+ * lost. */
 static void append_others(const heed_registry *registry, const heed_entry *but, heed_error *why)
 {
     const char *between = "; there are";
@@ -80,7 +81,8 @@ heed_status heed_tell_kernel(const heed_kernel *kernel, heed_kernel_info *out, h
     return HEED_OK;
 }
 
-/* A whole number: printf rounds as the x87 unit of the host does. */
+/* A whole number, because printf would round a fraction in the mode that the host gave the x87
+ * unit. */
 static double microseconds(double nanoseconds)
 {
     return rint(nanoseconds * 1e-3);
@@ -129,7 +131,8 @@ heed_status heed_scratch_exists(heed_context *context, const heed_kernel *kernel
 /* ---- choosing ---------------------------------------------------------------------------------
  */
 
-/* The one condition that keeps all that an entry has from being asked, or HEED_OK. */
+/* Returns HEED_OK, or refuses with the one condition that keeps an entry's kernels from being
+ * asked. */
 static heed_status consider_entry(const heed_context *context, const heed_entry *entry,
                                   const heed_question *question, heed_error *why)
 {
@@ -167,7 +170,8 @@ static heed_verdict *add_verdict(heed_verdicts *verdicts, const heed_entry *entr
     return v;
 }
 
-/* Asks every kernel of the kind; *starved is the first verdict of one that lacked memory to be tried. */
+/* Asks every kernel of the kind. *starved becomes the verdict on the first kernel that could not be
+ * tried for want of memory, or NULL. */
 static heed_status ask_all(heed_context *context, const heed_question *question,
                            heed_verdicts *verdicts, const heed_verdict **starved, heed_error *why)
 {
@@ -199,7 +203,7 @@ static heed_status ask_all(heed_context *context, const heed_question *question,
     return HEED_OK;
 }
 
-/* Every permitted backend's reason, with the kernel where there are several. */
+/* Writes every permitted backend's reason, with the kernel's name where a backend has several. */
 static heed_status nobody(const heed_context *context, const heed_question *question,
                           const heed_verdicts *verdicts, heed_error *why)
 {

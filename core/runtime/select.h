@@ -4,7 +4,8 @@
 
 #include "context.h"
 
-/* What selection says of one kernel, or of a backend that cannot run or has none of the kind. */
+/* What selection says of one kernel, or of a backend that cannot run or has no kernel of the
+ * kind. */
 typedef struct heed_verdict {
     const heed_entry *entry;
     const heed_kernel *kernel; /* NULL: all that the entry has */
@@ -27,16 +28,16 @@ typedef struct heed_passed {
     heed_error why;
 } heed_passed;
 
-/* Adds one to a list that selection is asked again with. */
+/* Adds a kernel to the list that the next selection passes over. */
 heed_status heed_pass_over(heed_context *context, heed_passed **list, const heed_kernel *kernel,
                            const heed_error *why);
 void heed_passed_free(heed_context *context, heed_passed *list);
 
-/* Scratch of so many bytes is asked for, and given back, before a kernel is settled on: less there
- * always is. */
+/* Before a kernel with this much scratch or more is settled on, the scratch is allocated once and
+ * freed again. Less is taken to be there always. */
 #define HEED_MUCH_SCRATCH ((size_t)1 << 30)
 
-/* Whether a kernel's scratch could be had when a run needs it. */
+/* Checks that a kernel's scratch can be had when a run needs it. */
 heed_status heed_scratch_exists(heed_context *context, const heed_kernel *kernel, size_t bytes,
                                 heed_error *why);
 
@@ -48,8 +49,8 @@ typedef struct heed_question {
                             heed_error *why);
     double (*cost)(const heed_kernel *kernel, const void *of); /* nanoseconds */
     const void *of;                                            /* the problem */
-    const char *what;                                          /* it is, in a sentence */
-    const heed_passed *passed;                                 /* refused for the reason there */
+    const char *what;                                          /* its name in sentences */
+    const heed_passed *passed;                                 /* kernels to refuse, and why */
 } heed_question;
 
 /* Chooses a kernel. On failure `why` says which refused and for what. Under the context's lock, because
@@ -64,7 +65,8 @@ heed_status heed_tell_kernel(const heed_kernel *kernel, heed_kernel_info *out, h
  * places are equal. */
 int heed_place_in_list(const char *list, const char *name);
 
-/* The refusal of a kernel that wrote its reason to `why`; one that gave none is said to have none. */
+/* The status of a refusal by a kernel. If the kernel wrote no reason to `why`, that is said
+ * instead. */
 heed_status heed_refused(heed_error *why);
 
 #endif

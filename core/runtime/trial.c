@@ -1,4 +1,4 @@
-/* Once per context and kernel: what came of it is kept. */
+/* A trial is made once per context and kernel, and its result kept. */
 #include "trial.h"
 
 #include "base/fpenv.h"
@@ -12,7 +12,7 @@ heed_status heed_trial_once(heed_context *context, heed_kernel *kernel,
     heed_error *said = &kernel->trial_why;
     if (atomic_load(&kernel->trial) == HEED_TRIAL_NOT_YET) {
         heed_fpenv saved = heed_fpenv_enter();
-        said->text[0] = 0; /* of a trial for which there was no memory */
+        said->text[0] = 0; /* left by a trial for which there was no memory */
         heed_status st = run(context, kernel, said);
         heed_fpenv_leave(saved);
         if (st == HEED_ERR_NOMEM)
