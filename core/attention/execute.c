@@ -59,8 +59,8 @@ static int block_is_hidden(const heed_tile *t, int64_t n)
     return 1;
 }
 
-/* May all keys of a block be read? What is prepared is for all rows of the sequence, so its part
- * outside the tile counts, too. */
+/* May all keys of a block be read? A prepared block serves all rows of the sequence, so the part of
+ * it that lies outside the tile counts, too. */
 static int is_listed(const heed_worker *w, int64_t block)
 {
     const heed_class_plan *c = w->class_plan;
@@ -74,8 +74,9 @@ static int is_listed(const heed_worker *w, int64_t block)
                HEED_BLOCK_ALL;
 }
 
-/* Prepares those of the tile's key blocks that nobody has begun. Sets tile->prepared if all of them
- * are ready then; a tile that would have to wait for another part prepares in its scratch. */
+/* Prepares those of the tile's key blocks that no part has begun. Sets tile->prepared if all of
+ * them are ready then. If the tile would have to wait for another part, the kernel prepares in its
+ * scratch. */
 static heed_status prepare(heed_worker *w)
 {
     const heed_class_plan *c = w->class_plan;
@@ -131,8 +132,9 @@ static void release_unit(heed_worker *w)
 /* ---- running a tile ---------------------------------------------------------------------------
  */
 
-/* Sets the tile's mask_blocks, and seen. Kv heads whose rows have one mask share its summary: the first to
- * come makes it. Only where keys are not cut: of few rows a mask is little beside their keys. */
+/* Sets the tile's mask_blocks and seen. Kv heads that share a mask share its summary, which the
+ * first tile to come makes. Not if keys are cut: then the rows are few, and their masks little
+ * beside the keys. */
 static void summarise_mask(heed_worker *w)
 {
     const heed_class_plan *c = w->class_plan;
@@ -177,7 +179,8 @@ static void mark_empty(heed_tile *t)
         t->row_max[r] = -INFINITY, t->row_sum[r] = 0;
 }
 
-/* Cuts off the blocks at both ends that are hidden from all rows of all heads; 0 if all are. */
+/* Cuts off the blocks at both ends that are hidden from all rows of all heads. Returns 0 if all
+ * are. */
 static int trim(heed_tile *t, int64_t key_block)
 {
     const int64_t first = t->k_first / key_block,
@@ -223,7 +226,7 @@ static heed_status call_kernel(heed_worker *w, heed_span keys, uint32_t flags)
     return st;
 }
 
-/* Weights and scores of keys that no row of the run sees. */
+/* Writes `value` as the weight or score of all keys but `keys`: no row of the run sees them. */
 static void fill_rest(const heed_worker *w, const heed_rows *rows, heed_span keys, float value)
 {
     const heed_tile *t = &w->tile;
@@ -241,7 +244,8 @@ static void fill_rest(const heed_worker *w, const heed_rows *rows, heed_span key
             }
 }
 
-/* The optional outputs of rows whose state is complete, in a second pass over the same keys. */
+/* Writes the optional outputs of rows whose state is complete, in a second pass over the same
+ * keys. */
 static heed_status write_pairs(heed_worker *w)
 {
     const heed_span keys = w->keys;
@@ -264,7 +268,8 @@ static void finish_rows(heed_worker *w)
         heed_finish_row(&c->problem, c->tiling.state_log2, &w->tile, r);
 }
 
-/* The rows' state is complete: out and lse unless the backend wrote them, then what is optional. */
+/* Finishes rows whose state is complete: writes out and lse unless the backend did, then the
+ * optional outputs. */
 static heed_status finish(heed_worker *w)
 {
     if (!(w->tile.flags & HEED_TILE_FINISHED))
@@ -272,7 +277,7 @@ static heed_status finish(heed_worker *w)
     return w->tile.weights.data || w->tile.scores.data ? write_pairs(w) : HEED_OK;
 }
 
-/* A row group whose keys are not cut: one tile, in this part's own memory. */
+/* Runs a row group whose keys are not cut: it is one tile, in this part's own memory. */
 static heed_status run_whole(heed_worker *w)
 {
     heed_worker_point_state(w, w->area + w->plan->layout.part_state);
@@ -287,14 +292,14 @@ static heed_status run_whole(heed_worker *w)
 
 /* ---- row groups whose keys are cut ------------------------------------------------------------
  *
- * The chunks of a row group are merged as the leaves of a binary tree: what has gone through all of
- * a subtree meets what has gone through its neighbour at the seam between them. Who comes there
- * first leaves the number of its state and takes another tile; who comes second merges the two and
- * carries the sum on. So nobody waits, and what is added to what hangs on positions alone.
+ * The chunks of a row group are the leaves of a binary tree, in which their states are merged. Two
+ * neighbouring subtrees meet at the seam between them. The part that comes to a seam first, with
+ * the state of one subtree, leaves the state's number there and takes another tile. The part that
+ * comes second merges both states and carries the result upwards. So no part waits, and which
+ * states are merged depends on positions alone.
  */
 
-/* Merges two states of the pool into the left one, whose keys come first, and gives the other back.
- */
+/* Merges two states of the pool into the left one, whose keys come first. Gives the other back. */
 static void merge_states(heed_worker *w, uint32_t left, uint32_t right)
 {
     const heed_pool *pool = &w->run->states;
@@ -307,8 +312,9 @@ static void merge_states(heed_worker *w, uint32_t left, uint32_t right)
     heed_give(pool, right);
 }
 
-/* Carries a chunk's state upwards from seam to seam, which are numbered by the chunk behind them,
- * from the group's first chunk on. True if it has become that of the whole row group. */
+/* Carries a chunk's state upwards from seam to seam. A seam has the number of the chunk behind it,
+ * counted from the group's first chunk. True if the state has become that of the whole row
+ * group. */
 static int climb(heed_worker *w, uint32_t chunk, atomic_uint *seam, uint32_t *state)
 {
     const uint32_t first = w->sequence->first_chunk, last = first + w->sequence->n_chunks - 1;
@@ -329,7 +335,8 @@ static int climb(heed_worker *w, uint32_t chunk, atomic_uint *seam, uint32_t *st
     return 1;
 }
 
-/* The bound row group has a chunk's state; the part that brings the last one finishes the rows. */
+/* Adds a chunk's state to the bound row group. The part that brings the last one finishes the
+ * rows. */
 static heed_status add_chunk(heed_worker *w, uint32_t run, uint32_t chunk, uint32_t state)
 {
     heed_attn_run_state *r = w->run;
@@ -348,8 +355,8 @@ static heed_status add_chunk(heed_worker *w, uint32_t run, uint32_t chunk, uint3
     return st;
 }
 
-/* One chunk of the bound row group. Of a backend's error the group stays open, and whatever waits
- * for this chunk. */
+/* Runs one chunk of the bound row group. After a backend's error the whole run fails: the group
+ * stays open, and so does whatever waits for this chunk. */
 static heed_status run_chunk(heed_worker *w, uint32_t run, uint32_t chunk)
 {
     const heed_pool *states = &w->run->states;
@@ -390,7 +397,8 @@ static heed_status run_tile(heed_worker *w, int64_t tile)
 /* ---- parts ------------------------------------------------------------------------------------
  */
 
-/* Takes a tile, n_tiles or more where none is left, and sets *end behind it. Alone a part takes all. */
+/* Takes a tile and sets *end to the next; returns n_tiles or more if none is left. In a run of one
+ * part all tiles are taken at once. */
 static int64_t take_tiles(heed_attn_run_state *run, int64_t *end)
 {
     *end = run->head.n_tiles;
@@ -404,7 +412,8 @@ static int64_t take_tiles(heed_attn_run_state *run, int64_t *end)
     return tile;
 }
 
-/* A backend that has come to refuse the problem since the plan was made says why. */
+/* A backend that has come to refuse the problem since the plan was made gives its reason, which
+ * goes into the sentence. */
 static void record_error(heed_worker *w, heed_status st)
 {
     const heed_class_plan *c = w->class_plan;

@@ -1,4 +1,4 @@
-/* Nothing is kept for this: selection is asked again. */
+/* Explains a plan. Nothing is kept for this: selection is asked again. */
 #include "explain.h"
 
 #include "base/fpenv.h"
@@ -85,7 +85,7 @@ heed_status heed_explain_plan(const heed_attn *plan, int json, char *text, size_
                               heed_error *why)
 {
     heed_text b = {text, *bytes, 0};
-    heed_fpenv saved = heed_fpenv_enter(); /* selection must answer as it did */
+    heed_fpenv saved = heed_fpenv_enter(); /* selection must choose as it did before */
     heed_status st = heed_put_plan(&b, json, plan, why);
     heed_fpenv_leave(saved);
     return st == HEED_OK ? heed_text_end(&b, bytes, why) : st;

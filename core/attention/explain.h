@@ -1,4 +1,4 @@
-/* A plan in words: its backends and tilings, and why not others. */
+/* A plan in words: its backends and tilings, and why no other kernels were chosen. */
 #ifndef HEED_CORE_ATTENTION_EXPLAIN_H
 #define HEED_CORE_ATTENTION_EXPLAIN_H
 

@@ -11,9 +11,9 @@ static inline char *heed_piece(const heed_pool *pool, uint32_t n)
     return pool->base + n * pool->stride;
 }
 
-/* Takes a free piece. With `must`, at least one is known to be free at any moment (workspace.c),
- * so the search ends; else HEED_NO_PIECE when none is. Each part looks first where it always does:
- * such memory is near to it. */
+/* Takes a free piece. With `must`, at least one is known to be free at any moment (workspace.c), so
+ * the search ends; without it the result is HEED_NO_PIECE if none is. Each part begins its search
+ * where it did before, because that memory is near to it. */
 static inline uint32_t heed_take(const heed_pool *pool, uint32_t part, int must)
 {
     uint32_t at = part * pool->share % pool->n;
@@ -33,7 +33,8 @@ static inline void heed_give(const heed_pool *pool, uint32_t n)
     atomic_store_explicit(&pool->taken[n], 0, memory_order_release);
 }
 
-/* The lease's piece, taking a free one if it has none yet, whose first `clean` bytes are then 0. */
+/* Returns the lease's piece. A lease that has none yet takes a free one, whose first `clean` bytes
+ * are set to 0. */
 static inline uint32_t heed_lease_piece(heed_lease *lease, const heed_pool *pool, size_t clean,
                                         uint32_t part, int must)
 {
@@ -46,7 +47,7 @@ static inline uint32_t heed_lease_piece(heed_lease *lease, const heed_pool *pool
     memset(heed_piece(pool, n), 0, clean);
     if (atomic_compare_exchange_strong(&lease->piece_plus_1, &held, n + 1))
         return n;
-    heed_give(pool, n); /* another was faster */
+    heed_give(pool, n); /* another part was faster */
     return held - 1;
 }
 

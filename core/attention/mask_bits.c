@@ -1,11 +1,12 @@
-/* Row by row, as masks lie in memory, 64 keys at a time: first a byte of 0 or 1 each, in loops that the
- * compiler makes vectors of, then a word. */
+/* Goes row by row, as masks lie in memory, 64 keys at a time: first a byte of 0 or 1 for each key,
+ * in loops that the compiler vectorizes, then a word of bits. */
 #include "mask_bits.h"
 
 #include "base/checked.h"
 #include "mask_summary.h"
 
-/* Bit n for byte n, which is 0 or 1. The factor moves byte n of eight to bit 56 + n, and nothing else there. */
+/* Sets bit n for byte n, which is 0 or 1. The factor moves byte n of eight to bit 56 + n, and no
+ * other byte to there. */
 static uint64_t word_of(const uint8_t flag[64])
 {
     uint64_t word = 0;
@@ -18,7 +19,7 @@ static uint64_t word_of(const uint8_t flag[64])
     return word;
 }
 
-/* A flag for each of n bytes of a mask that hides its key. */
+/* Writes a flag for each of n bytes of a mask: 1 if the byte hides its key. */
 static void hidden_by_mask(const uint8_t *mask, int64_t stride, int64_t n, uint8_t *flag)
 {
     if (stride == 1)
@@ -29,7 +30,8 @@ static void hidden_by_mask(const uint8_t *mask, int64_t stride, int64_t n, uint8
             flag[j] = mask[j * stride] == 0;
 }
 
-/* The same of biases of 16 or 32 bits that lie side by side. Returns whether one is neither 0 nor -inf. */
+/* The same for biases of 16 or 32 bits that lie side by side. Returns whether one is neither 0 nor
+ * -inf. */
 #define HIDDEN_BY_BIAS(name, type, minus_inf)                                                      \
     static int name(const void *data, int64_t n, uint8_t *flag)                                    \
     {                                                                                              \
@@ -66,7 +68,8 @@ static int hidden_by_bias(uint32_t type, const heed_rows *b, int64_t at, int64_t
     return others;
 }
 
-/* What row i sees of keys [first, end), which are in one word. Returns 0 where bits cannot say it. */
+/* Finds what row i sees of keys [first, end), which are in one word. Returns 0 if bits cannot say
+ * it. */
 static int see_word(const heed_problem *problem, const heed_tile *tile, int64_t i, int64_t first,
                     int64_t end, uint64_t *word)
 {

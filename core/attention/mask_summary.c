@@ -1,11 +1,12 @@
-/* Reads every mask byte and bias of a tile at most once, in runs that the compiler makes vectors of
- * where they are adjacent. */
+/* Reads every mask byte and bias of a tile at most once. Adjacent ones are read in runs that the
+ * compiler vectorizes. */
 #include "mask_summary.h"
 
 #include "base/checked.h"
 
-/* Bits of what was found: a hidden pair; one that is seen; one that something is added to. And of what
- * the mask says already: it hides all; it hides some. */
+/* What was found in a block, as bits: a hidden pair; one that is seen; one that something is added
+ * to. Two more bits hold what the mask says before the bias is read: it hides all; it hides
+ * some. */
 enum { SEES_NONE = 1, SEES_SOME = 2, ADDS = 4, FOUND = 7, BY_MASK = 8, IN_MASK = 16 };
 
 static int is_mixed(unsigned found)
@@ -65,8 +66,9 @@ static void mark_keys(const heed_tile *tile, uint32_t key_block, int64_t first, 
         kind[n] |= (uint8_t)what;
 }
 
-/* HEED_BLOCK_* of ranges and key blocks for each block of one head. What causality and a window hide
- * makes a block NONE, but not MIXED. Rows of equal lists are looked at once. */
+/* Finds HEED_BLOCK_* by ranges and key blocks for each block of one head. Pairs that causality or a
+ * window hides can make a block NONE, but not MIXED. Neighbouring rows with equal lists are looked
+ * at once. */
 static void classify_lists(const heed_problem *problem, const heed_tile *tile, uint32_t key_block,
                            int64_t head, int64_t blocks, uint8_t *kind)
 {
@@ -174,8 +176,9 @@ static unsigned scan_bias(uint32_t type, const heed_rows *b, int64_t at, int64_t
     return found;
 }
 
-/* HEED_BLOCK_* of the bias for each block of one head, and of the mask where kind has what that says. A
- * bias of nothing but 0 adds nothing. Row by row, as classify_mask. */
+/* Finds HEED_BLOCK_* by the bias for each block of one head, and if `masked` by the mask, too, for
+ * which kind has it already. A bias of nothing but 0 adds nothing. Goes row by row, as
+ * classify_mask does. */
 static void classify_bias(const heed_problem *problem, const heed_tile *tile, uint32_t key_block,
                           int64_t head, int64_t blocks, int masked, uint8_t *kind)
 {
@@ -216,7 +219,7 @@ void heed_mask_summary(const heed_problem *problem, uint32_t key_block, heed_til
     const int lists = heed_has_lists(tile), dense = tile->mask.data || tile->bias.data;
     int shared = heed_shares_masks(tile);
     int64_t heads = shared ? 1 : tile->n_heads;
-    /* Where there are both, lists come behind the others, a row of one head. */
+    /* Where there are both, the lists of one head at a time go behind the rows of mask and bias. */
     uint8_t *of_lists = dense ? summary + heads * blocks : NULL;
     for (int64_t h = 0; h < heads; h++) {
         uint8_t *kind = summary + h * blocks;

@@ -13,8 +13,8 @@ static inline int heed_shares_masks(const heed_tile *tile)
            (!tile->key_blocks.data || tile->key_blocks.head_stride == 0);
 }
 
-/* Is there a slope that a bias of 0 does not vanish with? Of all heads: those of other tiles may share what
- * is made of one. */
+/* Is a slope infinite or NaN, so that a bias of 0 times it is not 0? The slopes of all heads are
+ * looked at, because tiles of other heads may share the summary of this one. */
 int heed_has_odd_slope(const heed_problem *problem, const heed_tile *tile);
 
 /* Fills tile->mask_blocks (at `summary`, room for n_heads + 1 times the tile's key blocks) from the

@@ -1,4 +1,4 @@
-/* heed_merge and heed_merge_parts: finished results over disjoint keys into one. */
+/* heed_merge and heed_merge_parts: they merge finished results over disjoint keys into one. */
 #include "merge.h"
 
 #include "base/fpenv.h"
@@ -8,7 +8,7 @@
 /* ---- the mathematics --------------------------------------------------------------------------
  */
 
-/* Dims that are summed at once: of as many all parts are read before any is written. */
+/* Dims that are summed at once: so many are read of all parts before they are written. */
 enum { DIMS = 256 };
 
 static int64_t place(const int64_t stride[4], int64_t row, int64_t head, int64_t d)
@@ -22,7 +22,7 @@ static double lse_of(const heed_merging *m, uint32_t part, int64_t row, int64_t 
     return (double)heed_load(HEED_F32, v->data, place(v->stride, row, head + m->skip, 0));
 }
 
-/* ln of the sum of exp over parts and sink. What is alone stays as it is. */
+/* ln of the sum of exp over the parts' lse and the sink. A single term stays exactly as it is. */
 static double total_of(const heed_merging *m, int64_t row, int64_t head)
 {
     const double none = -(double)INFINITY;
@@ -110,14 +110,14 @@ void heed_merge_heads(const heed_merging *m, int64_t first, int64_t end)
 /* ---- checks -----------------------------------------------------------------------------------
  */
 
-/* A view that is merged, as sentences call it. */
+/* A view that takes part in a merge, with its name in sentences. */
 typedef struct operand {
     char name[24];
     const void *data;
     const int64_t *stride;
 } operand;
 
-/* Of heed_merge the parts are a and b. */
+/* In heed_merge (of_two) the parts are called a and b. */
 static operand part_of(const heed_merging *m, int of_two, uint32_t i, int is_lse)
 {
     const heed_const_view *v = is_lse ? &m->lses[i] : &m->parts[i];
@@ -135,8 +135,8 @@ static operand output_of(const heed_merging *m, int is_lse)
                   : (operand){"out", m->out.data, m->out.stride};
 }
 
-/* Where an output begins where another operand does, it has to be that one, element for element: on
- * so many axes, of which 0 say that it is nothing that can be one. */
+/* An output that begins where another operand does has to be the same elements, by its strides on
+ * the first `axes` axes. 0 axes: these two may never be the same. */
 static heed_status check_twin(const heed_merging *m, operand to, operand from, int axes,
                               heed_error *why)
 {

@@ -5,36 +5,36 @@
 #include "runtime/context.h"
 #include "runtime/select.h"
 
-/* The classes of sequences: by HEED_QUERY_*, and behind these those of them whose rows see no key
- * outside HEED_FEW_KEYS. */
+/* The classes of sequences: by HEED_QUERY_*, and behind these the same again for sequences whose
+ * rows see HEED_FEW_KEYS keys or fewer between them. */
 enum { HEED_FEW_KEYS_OF = 3, HEED_CLASSES = 6 };
 
-/* What the sequences of one class use. kernel is NULL for a query class that the plan's maxima rule out,
- * and where few keys are best served as many are. */
+/* What the sequences of one class use. kernel is NULL for a query class that the plan's maxima rule
+ * out, and for few keys if these are served best by the kernel for many. */
 typedef struct heed_class_plan {
     const heed_attn_kernel *kernel;
-    const void *machine; /* the kernel's two: its backend's, and of this plan */
-    void *state;
+    const void *machine; /* of the kernel's backend */
+    void *state;         /* what the kernel keeps for this plan */
     const heed_kernel *chosen; /* the same in the context's registry */
-    heed_passed *passed;       /* those chosen before it that could not be had */
+    heed_passed *passed;       /* kernels chosen before it that could not be had */
     heed_problem problem;
     heed_tiling tiling;
-    double ns_fixed, ns_per_row, ns_per_pair; /* estimate of a sequence, with all heads; of a query
-                                                 row and of a row and key */
+    double ns_fixed, ns_per_row, ns_per_pair; /* nanoseconds, of all heads: for a sequence, for each
+                                                 query row, for each row and key */
 } heed_class_plan;
 
 /* Offsets and sizes in the workspace, in bytes; see workspace.h. */
 typedef struct heed_layout {
     size_t sequences, groups, units, fixed; /* independent of the number of parts */
-    size_t seams, seams_per_part;           /* merges of one open row group; room for them */
+    size_t seams, seams_per_part;           /* for one open row group; room for them */
     size_t states_per_part;                 /* room for the states of chunks */
     size_t marks_per_part;                  /* which seams and states are taken */
     size_t prepared_per_part;               /* room for prepared keys and values */
     size_t unit_marks;                      /* which pieces of that are taken */
     size_t part, part_state, part_mask;     /* private to a part */
     size_t mask_states, mask_table; /* mask summaries that kv heads share; where they start */
-    size_t mask_row;                /* of one sequence's run of rows, in the table */
-    size_t mask_bits; /* what rows of the first mask_bit_runs of them see, where bits can say it */
+    size_t mask_row;                /* of one run of rows, in the table */
+    size_t mask_bits; /* where the bits of the first mask_bit_runs runs start: heed_tile.seen */
     uint32_t rows;                  /* state rows of the largest tile */
     uint32_t kv_heads;              /* of a tile, at the most */
     int64_t acc_stride, max_groups, max_units, max_blocks;
@@ -50,7 +50,7 @@ struct heed_attn {
     heed_attn_desc desc;
     uint32_t group; /* query heads per kv head */
     uint32_t reserved;
-    int64_t window_left, window_right; /* causal folded in; HEED_UNBOUNDED */
+    int64_t window_left, window_right; /* with causal folded in; HEED_UNBOUNDED: none */
     heed_class_plan class_plan[HEED_CLASSES];
     heed_layout layout;
 };
@@ -63,7 +63,7 @@ static inline uint32_t heed_query_class(const heed_attn *plan, int64_t q_len)
     return q_len <= 1 ? HEED_QUERY_ONE : q_len <= 16 ? HEED_QUERY_FEW : HEED_QUERY_MANY;
 }
 
-/* What runs a sequence whose rows see so many keys between them: the place of its class_plan. */
+/* The index of the class_plan for a sequence whose rows see n_keys keys between them. */
 static inline uint32_t heed_class_index(const heed_attn *plan, int64_t q_len, int64_t n_keys)
 {
     const uint32_t query_class = heed_query_class(plan, q_len);

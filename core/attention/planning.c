@@ -29,8 +29,9 @@ uint32_t heed_plan_classes(const heed_attn_desc *desc)
            (desc->max_q_len > 16) << HEED_QUERY_MANY;
 }
 
-/* The estimate is linear in rows and in pairs, through what the kernel says of few keys and of few
- * rows and keys. A kernel's costs may be anything: no part of it is negative. */
+/* The estimate is linear in rows and in pairs of a row and a key. It goes through three costs that
+ * the kernel states: for usual lengths, for few keys, and for few rows and keys. A kernel may state
+ * anything, so coefficients below 0 become 0. */
 static void estimate_class(heed_class_plan *c, int few)
 {
     const heed_attn_kernel *k = c->kernel;
@@ -53,7 +54,7 @@ static void estimate_class(heed_class_plan *c, int few)
         fmax(0, least - (double)few_rows * (c->ns_per_row + c->ns_per_pair * (double)few_keys));
 }
 
-/* Lets what a kernel keeps for a class go. */
+/* Lets go what a kernel keeps for a class. */
 static void drop_class(heed_class_plan *c)
 {
     if (c->kernel && HEED_KERNEL_HAS(c->kernel, plan_destroy))
@@ -95,8 +96,9 @@ static heed_status set_up(heed_context *context, heed_attn *plan, heed_class_pla
     return st;
 }
 
-/* The best kernel that can be had. Where none can, what the first lacked is the error. Sequences of few
- * keys have one of their own only if the best for them serves no others. */
+/* Sets a class up with the best kernel that can be had. If none can, the error says what the first
+ * lacked. Sequences of few keys get a kernel of their own only if the best one for them serves no
+ * others (HEED_KERNEL_FEW_KEYS). */
 static heed_status plan_class(heed_context *context, heed_attn *plan, const heed_problem *problem,
                               uint32_t query_class, int few, heed_error *why)
 {
@@ -197,8 +199,8 @@ static heed_status build_here(heed_context *context, const heed_attn_desc *desc,
     return HEED_OK;
 }
 
-/* A plan is kept for every thread: nothing in it depends on how the one that made it rounds, nor
- * does what backends decide. */
+/* A plan is kept for all threads. So nothing in it, nor what backends decide for it, may depend on
+ * how the thread that makes it rounds. */
 static heed_status build(heed_context *context, const heed_attn_desc *desc, heed_attn **out,
                          heed_error *why)
 {

@@ -1,11 +1,11 @@
-/* What ranges and key blocks say before anything is computed. Lists of many rows are often one list:
- * equal neighbours are looked at once. */
+/* What scheduling finds out about ranges and key blocks. Neighbouring rows often have equal lists,
+ * which are looked at once. */
 #include "ranges.h"
 
 #include "base/checked.h"
 #include "base/reason.h"
 
-/* Sequence b as one tile of all rows, heads and keys, as far as lists go. */
+/* Sequence b as one tile of all rows, heads and keys, with the members that lists need. */
 static heed_tile tile_of(const heed_attn *plan, const heed_attn_args *args, int64_t b,
                          const heed_sequence *s)
 {
@@ -30,7 +30,7 @@ static heed_tile tile_of(const heed_attn *plan, const heed_attn_args *args, int6
     return t;
 }
 
-/* As far as lists need it: a plan has a problem of each class, which differ in nothing else. */
+/* A problem with the members that lists need, which are the same in all classes of a plan. */
 static heed_problem problem_of(const heed_attn *plan)
 {
     const heed_attn_desc *d = &plan->desc;
@@ -41,7 +41,8 @@ static heed_problem problem_of(const heed_attn *plan)
                           .block_keys = d->block_keys};
 }
 
-/* The intervals of one row: in order, apart, and none beyond the keys. */
+/* Checks the intervals of one row: they ascend, do not overlap, and do not reach beyond the
+ * keys. */
 static heed_status check_row(const heed_tile *t, uint32_t n_ranges, int64_t b, int64_t h, int64_t i,
                              heed_error *why)
 {
@@ -66,8 +67,8 @@ static heed_status check_row(const heed_tile *t, uint32_t n_ranges, int64_t b, i
     return HEED_OK;
 }
 
-/* Checks the ranges of sequence b and finds from where to where they reach. Apart from heed_ranges_read, which
- * a small call has no time to make a tile in. */
+/* Checks the ranges of sequence b and finds from where to where they reach. Not a part of
+ * heed_ranges_read, because small calls without ranges have no time to make the tile. */
 static heed_status read_ranges(const heed_attn *plan, const heed_attn_args *args, int64_t b,
                                heed_sequence *s, heed_error *why)
 {
@@ -107,7 +108,8 @@ heed_status heed_ranges_read(const heed_attn *plan, const heed_attn_args *args, 
     return args->ranges.data ? read_ranges(plan, args, b, s, why) : HEED_OK;
 }
 
-/* Pages that have been looked at last: most rows see what the one before them saw, or go on there. */
+/* The pages that were checked last. Most rows see what the row before them saw, or go on from
+ * there. */
 typedef struct page_check {
     const int32_t *page;
     int64_t page_len, n_pages, first, end; /* pages [first, end) are good */
@@ -150,7 +152,7 @@ heed_status heed_ranges_check_pages(const heed_attn *plan, const heed_attn_args 
         for (int64_t i = 0, alike; i < s->q_len; i += alike) {
             int64_t low, high, unused, first, end;
             alike = heed_rows_alike(&p, &t, h, i, s->q_len);
-            heed_row_keys(&t, i, &low, &unused); /* those of rows one after another are one */
+            heed_row_keys(&t, i, &low, &unused); /* consecutive rows see one interval */
             heed_row_keys(&t, i + alike - 1, &unused, &high);
             for (first = low, end = high; heed_next_listed(&p, &t, h, i, &first, &end);
                  first = end, end = high) {

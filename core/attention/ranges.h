@@ -4,13 +4,13 @@
 
 #include "partition.h"
 
-/* Checks ranges and mask_from of sequence b, whose lengths are known (not where the context trusts
- * them), and sets the keys that its ranges reach: s->key_first, s->key_end. */
+/* Checks ranges and mask_from of sequence b, whose lengths are known, unless the context trusts
+ * them. Sets the keys that its ranges reach: s->key_first, s->key_end. */
 heed_status heed_ranges_read(const heed_attn *plan, const heed_attn_args *args, int64_t b,
                              heed_sequence *s, heed_error *why);
 
 /* Checks the entries of the block table that hold a key which some row sees by length, causality,
- * window, ranges and key blocks. Others may hold anything. */
+ * window, ranges and key blocks. Other entries may hold anything. */
 heed_status heed_ranges_check_pages(const heed_attn *plan, const heed_attn_args *args, int64_t b,
                                     const heed_sequence *s, heed_error *why);
 

@@ -42,7 +42,7 @@ static heed_status read_start(const char *name, const int32_t *starts, int64_t b
     return HEED_OK;
 }
 
-/* The entries of a block table that some row's keys are in; others may hold anything. */
+/* Checks the entries of a block table that hold keys of some row; others may hold anything. */
 static heed_status check_pages(const heed_attn *plan, const heed_attn_args *args, int64_t b,
                                const heed_sequence *s, heed_error *why)
 {
@@ -62,7 +62,8 @@ static heed_status check_pages(const heed_attn *plan, const heed_attn_args *args
     return HEED_OK;
 }
 
-/* Keys that share scales do so from a multiple of their number on, and a sequence has its own. */
+/* Groups of keys that share scales begin at multiples of their size, and each belongs to one
+ * sequence. So a packed sequence has to begin at such a multiple. */
 static heed_status check_groups(const heed_attn_args *args, int64_t b, int32_t start,
                                 heed_error *why)
 {
@@ -104,17 +105,17 @@ static heed_status read_sequence(const heed_attn *plan, const heed_attn_args *ar
     return args->block_table && !trust ? check_pages(plan, args, b, s, why) : HEED_OK;
 }
 
-/* What the sequences of a call want together. */
+/* What the sequences of a call need together. */
 typedef struct wishes {
-    int64_t tiles;            /* of one kv head each */
+    int64_t tiles;            /* if each has one kv head */
     int64_t rows, chunk_rows; /* most state rows of a kv head's tile; the same where keys are cut */
     uint32_t levels, heads;   /* of merges; kv heads of a tile, by the kernels' tilings */
     int64_t blocks;           /* key blocks of a sequence that are prepared, and their bytes */
     size_t prepared;
-    int beside; /* what is near to a head's key is another head's */
+    int beside; /* a key's neighbour in memory is the same key of the next head, not the next key */
 } wishes;
 
-/* Kv heads that a sequence's tiles may have, for the kernel's sake. */
+/* How many kv heads the kernel likes in a sequence's tiles. */
 static uint32_t heads_of(const heed_attn *plan, const heed_sequence *s, int beside)
 {
     const heed_tiling *t = &plan->class_plan[s->class_index].tiling;
@@ -145,8 +146,8 @@ static void add_wishes(const heed_attn *plan, const heed_sequence *s, wishes *w)
     }
 }
 
-/* Kv heads of a tile: as many as kernels like and states have room for, fewer where parts would go
- * without tiles. */
+/* Kv heads of a tile: as many as kernels like and states have room for, or fewer if that makes too
+ * few tiles for the parts. */
 static uint32_t choose_heads(const heed_attn_run_state *run, const wishes *w)
 {
     const int64_t parts =
@@ -173,7 +174,7 @@ static int64_t number_tiles(heed_attn_run_state *run, uint32_t heads, int beside
         heed_sequence *s = &run->sequence[b];
         s->first_tile = tiles;
         s->first_group = groups;
-        if (s->q_len == 0) /* no tiles, so nothing hangs on what they would be */
+        if (s->q_len == 0) /* it has no tiles: its partition is never looked at */
             continue;
         const uint32_t likes = heads_of(plan, s, beside);
         s->kv_heads = likes < heads ? likes : heads;
@@ -185,7 +186,7 @@ static int64_t number_tiles(heed_attn_run_state *run, uint32_t heads, int beside
     return groups;
 }
 
-/* Does nothing tell the sequences of a call apart but where their rows lie? */
+/* Do the sequences of a call differ in nothing but where their rows lie? */
 static int all_alike(const heed_attn_args *a)
 {
     return !(a->q_lens || a->kv_lens || a->q_starts || a->kv_starts || a->q_offsets ||

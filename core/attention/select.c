@@ -1,4 +1,5 @@
-/* What is asked of a kernel before it may run a problem: features, its own word, its trial. */
+/* Before a kernel may run a problem it has to know its features, its `supports` has to agree and
+ * its trial to pass. */
 #include "select.h"
 
 #include "base/reason.h"
@@ -45,7 +46,7 @@ static heed_status consider(heed_context *context, heed_kernel *kernel, const vo
             return heed_refuse(
                 why, "it does not know HEED_HAS_%s",
                 bit < sizeof feature_names / sizeof *feature_names ? feature_names[bit] : "?");
-    if (!(k->features & HEED_HAS_QUANT)) { /* types came that a kernel may know nothing of */
+    if (!(k->features & HEED_HAS_QUANT)) { /* it may be older than the types of codes */
         const uint32_t type[] = {a->problem->k_type, a->problem->v_type};
         for (int i = 0; i < 2; i++)
             if (heed_is_code(type[i]))

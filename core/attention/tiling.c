@@ -1,4 +1,4 @@
-/* What is asked of a tiling before core works by it. */
+/* Checks a tiling before core works by it. */
 #include "tiling.h"
 
 const char *heed_tiling_flaw(const heed_attn_kernel *kernel, const heed_tiling *t)

@@ -4,7 +4,7 @@
 
 #include <heed/backend.h>
 
-/* The member of a kernel's tiling that core cannot work with; NULL: none. */
+/* The name of a member of a kernel's tiling that core cannot work with; NULL: none. */
 const char *heed_tiling_flaw(const heed_attn_kernel *kernel, const heed_tiling *tiling);
 
 #endif

@@ -1,5 +1,5 @@
-/* One problem of 2 heads, 3 rows, 5 keys and dimension 8, in the first class and type that the kernel takes,
- * against three plain loops in double. All inputs are exact in every type. */
+/* Compares one problem of 2 heads, 3 rows, 5 keys and dimension 8, in the first class and type that
+ * the kernel takes, with three plain loops in double. All inputs are exact in every type. */
 #include "trial.h"
 
 #include "base/fpenv.h"
@@ -80,7 +80,7 @@ static heed_status run_head(const heed_kernel *kernel, void *state, const heed_p
             .acc = acc,
             .acc_stride = ACC_STRIDE,
         };
-        memset(row_max, 0xff, sizeof row_max); /* NaN: who writes nothing is not right by chance */
+        memset(row_max, 0xff, sizeof row_max); /* NaN, so that a kernel that writes nothing fails */
         memset(row_sum, 0xff, sizeof row_sum);
         memset(acc, 0xff, sizeof acc);
         heed_fpenv_flush(tiling->flush);
@@ -182,7 +182,7 @@ static heed_status run_trial(heed_context *context, const heed_kernel *kernel, h
         if (kernel->attn->supports(kernel->machine, &problem, &refusal) == HEED_OK)
             return try_problem(context, kernel, &problem, why);
     }
-    return HEED_OK; /* too special for this problem: its own will show */
+    return HEED_OK; /* too special to be tried: its problems will show */
 }
 
 heed_status heed_trial(heed_context *context, heed_kernel *kernel, heed_error *why)

@@ -64,7 +64,7 @@ static heed_status check_types(const heed_attn_desc *desc, heed_error *why)
     return HEED_OK;
 }
 
-/* Ranges, key blocks and masks that begin late. */
+/* Checks what is said of ranges, key blocks and masks that begin late. */
 static heed_status check_lists(const heed_attn_desc *desc, heed_error *why)
 {
     const uint64_t f = desc->features;
@@ -167,7 +167,7 @@ static uint32_t resolve_accuracy(const heed_attn_desc *desc)
     return desc->accuracy;
 }
 
-/* A window that reaches beyond every position is none: sums with it would overflow. */
+/* A window that reaches beyond every position is dropped: sums with it would overflow. */
 static int64_t resolve_window(const heed_attn_desc *desc, int64_t size)
 {
     return desc->features & HEED_HAS_WINDOW && size < HEED_UNBOUNDED ? size : -1;

@@ -1,5 +1,5 @@
-/* Checks of a call's arguments, but for the lengths of its sequences (schedule.c reads those once, and checks
- * them then). Each failure names the argument, its value and the condition. */
+/* Checks of a call's arguments, but for the lengths of its sequences (schedule.c reads those once,
+ * and checks them then). Each failure names the argument, its value and the condition. */
 #include "validate.h"
 
 #include "base/checked.h"
@@ -46,7 +46,7 @@ static int is_absent(const heed_quant *q)
            !(q->stride[0] | q->stride[1] | q->stride[2] | q->stride[3]);
 }
 
-/* Scales of k and v, tensors of these shapes. */
+/* Checks the scales of k and v, which have these shapes. */
 static heed_status check_quants(const heed_attn_desc *desc, const heed_attn_args *args,
                                 const int64_t k_shape[4], const int64_t v_shape[4], heed_error *why)
 {
@@ -66,7 +66,7 @@ static heed_status check_quants(const heed_attn_desc *desc, const heed_attn_args
     return st;
 }
 
-/* An array is there exactly when its feature is. */
+/* Checks that an array is there exactly when the plan wants it. */
 static heed_status check_array(const char *name, const void *array, int wanted, heed_error *why)
 {
     if (!array == !wanted)
@@ -148,13 +148,14 @@ static heed_status check_sharing(const heed_attn_args *args, heed_error *why)
     return HEED_OK;
 }
 
-/* How many elements of each axis may be reached: of what every call has, and lse. */
+/* How many elements of each axis may be reached, in the tensors that every call has and in lse. */
 typedef struct shapes {
     int64_t q[4], k[4], v[4], out[4], lse[4];
     int empty_kv;
 } shapes;
 
-/* The same of what is of pairs of rows and keys. Apart, because a small call has no time for it. */
+/* The same in tensors of pairs of rows and keys. Separate, because a small call has no time for
+ * them. */
 typedef struct pair_shapes {
     int64_t pairs[4], ranges[4], words[4];
 } pair_shapes;
@@ -164,9 +165,9 @@ static shapes shapes_of(const heed_attn_desc *desc, const heed_attn_args *args)
     const int64_t b = args->batch, q = args->q_len, kv = args->kv_len, heads = desc->q_heads;
     const int paged = (desc->features & HEED_HAS_PAGES) != 0;
     const int empty_kv = b == 0 || kv == 0;
-    /* Packed rows lie behind each other: one long sequence. Where the last one of k and v ends is
-     * known only per sequence, so their reach is checked for the most that there can be. Starts that the
-     * plan knows nothing of make none: they are refused by their name. */
+    /* Packed rows lie behind each other like one long sequence. Where those of k and v end is known
+     * only per sequence, so their reach is checked for the most rows that there can be. Starts
+     * without HEED_HAS_PACKED do not count: check_arrays refuses them. */
     const int packed = (desc->features & HEED_HAS_PACKED) != 0;
     const int q_packed = packed && args->q_starts, kv_packed = packed && args->kv_starts;
     const int64_t q_batch = q_packed && b ? 1 : b;
@@ -196,7 +197,7 @@ static pair_shapes pair_shapes_of(const heed_attn_desc *desc, const heed_attn_ar
     };
 }
 
-/* Does the plan want anything of pairs, or is any given? */
+/* Does the plan want a tensor of pairs, or is one given? */
 static int has_pairs(const heed_attn_desc *desc, const heed_attn_args *a)
 {
     return (desc->features & (HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
@@ -220,7 +221,8 @@ typedef struct pair_view {
     const int64_t *shape;
 } pair_view;
 
-/* Call by call: a table of them would take a small call longer than the checks. */
+/* One check after the other: to fill a table of the views would take a small call longer than
+ * that. */
 static heed_status check_views(const heed_attn_desc *d, const heed_attn_args *args, const shapes *s,
                                heed_error *why)
 {

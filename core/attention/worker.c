@@ -76,7 +76,8 @@ void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)
     add_operand(w, &t->bias, a->bias.data, a->bias.stride, d->bias_type, OF_PAIRS);
     add_operand(w, &t->weights, a->weights.data, a->weights.stride, HEED_F32, OF_PAIRS);
     add_operand(w, &t->scores, a->scores.data, a->scores.stride, HEED_F32, OF_PAIRS);
-    /* Pairs of two numbers and words: of eight bytes each, which no type of a tensor has. */
+    /* Ranges are pairs of int32_t, key blocks are words: eight bytes each, which no tensor type
+     * has. */
     add_lists(w, &t->ranges, &a->ranges);
     add_lists(w, &t->key_blocks, &a->key_blocks);
     t->k_page_stride = a->k.stride[0];
@@ -85,7 +86,7 @@ void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)
     t->v_quant = a->v_quant;
 }
 
-/* Floats from a call's scales to those of the bound sequence, head 0. */
+/* The offset in floats from a call's scales to those of the bound sequence, head 0. */
 static int64_t scales_at(const heed_worker *w, const heed_quant *quant)
 {
     const heed_attn_args *a = &w->run->args;

@@ -10,7 +10,7 @@ typedef struct heed_operand {
     char *data;                              /* at sequence 0, row 0, head 0 */
     char *bound;                             /* at the bound sequence, head 0 */
     int64_t batch_step, head_step, row_step; /* bytes; from kv head to kv head */
-    int64_t column_step;                     /* bytes; from column to column of what begins late */
+    int64_t column_step;                     /* bytes from key to key of mask and bias; else 0 */
     int kind;                                /* what its rows belong to: worker.c */
 } heed_operand;
 
@@ -29,7 +29,7 @@ typedef struct heed_worker {
     int64_t end_tile;    /* of the sequence */
     int64_t unit;        /* index * kv_heads + first kv head that the tile is bound to; -1: none */
     int64_t last_unit;   /* of the last tile that used the scratch; -1: none */
-    int64_t run_of_call; /* index * layout.mask_runs + run that the tile's rows are */
+    int64_t run_of_call; /* index * layout.mask_runs + the run of the tile's rows */
     heed_span run_keys;  /* that some row of the run sees by length, causality and window */
     heed_span keys;      /* and by the ranges of the tile's heads */
     heed_tile tile;
@@ -40,7 +40,7 @@ typedef struct heed_worker {
 /* Begins a part. */
 void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part);
 
-/* Turns to the sequence of a tile, which lies behind the last one. */
+/* Binds the sequence of a tile, which comes after the one that is bound. */
 void heed_worker_bind_sequence(heed_worker *w, int64_t tile);
 
 /* Points the tile at the kv heads from g on of the bound sequence. */
@@ -52,7 +52,7 @@ void heed_worker_set_run(heed_worker *w, uint32_t run);
 /* Cuts the keys of the bound run and heads to those that their ranges reach. */
 void heed_worker_find_keys(heed_worker *w);
 
-/* The tile's state is at `base`. */
+/* Points the tile's state at the memory at `base`. */
 void heed_worker_point_state(heed_worker *w, void *base);
 
 #endif

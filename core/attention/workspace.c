@@ -1,4 +1,4 @@
-/* Sizes and places in the workspace, and the one that the context keeps for calls without. */
+/* Sizes and places in the workspace. */
 #include "workspace.h"
 
 #include "base/checked.h"
@@ -6,17 +6,18 @@
 #include "base/reason.h"
 #include "mask_bits.h"
 
-/* What a part may have altogether: prepared blocks get what is left of it. */
+/* Memory for a part altogether: prepared blocks get what is left of it. */
 #define BYTES_PER_PART (UINT64_C(4) << 20)
 
-/* Tiles have as many kv heads as their kernel likes, while the states of a part, those that wait to be
- * merged too, have this much room; or one. */
+/* Tiles get as many kv heads as their kernel likes, as long as the states of a part, including
+ * those that wait to be merged, have this much room; but at least one. */
 #define STATE_BYTES ((size_t)512 << 10)
 
-/* Room for mask summaries that kv heads share: 190 runs of rows of 65536 keys. What has none is
- * summarised by each kv head for itself. */
+/* Room for mask summaries that kv heads share: 190 runs of rows of 65536 keys. Runs without room
+ * are summarised by each kv head for itself. */
 #define MASK_TABLE_BYTES ((size_t)256 << 10)
-/* And the most that bits of dense masks do, 512 rows of 16384 keys; the rest is read from the masks. */
+/* Room for bits of dense masks: 512 rows of 16384 keys. Rows without room are read from the
+ * masks. */
 #define MASK_BITS_BYTES ((size_t)1 << 20)
 
 /* Largest number of query rows of a sequence of this class. */
@@ -51,22 +52,23 @@ static int state_bytes(size_t rows, int64_t acc_stride, size_t *bytes)
            heed_round_size(*bytes, HEED_CACHE_LINES, bytes);
 }
 
-/* How much of what is lent a part has to bring, so that nobody ever waits for any.
+/* How many states and seams each part has to bring to the pools, so that no part ever waits for a
+ * free one.
  *
- * The chunks of a row group are the leaves of a binary tree of so many levels (execute.c). Those
- * that a part has taken and not finished may each have a state of its own. Every other state waits
- * for its neighbour in the tree, and below that neighbour lies a chunk that is taken and not
- * finished or that is not taken: count it with that chunk, and if there is none of the first kind
- * with the group's first of the second kind, all before that one being taken. So each of these
- * chunks has at most one state waiting for it at each level.
+ * The chunks of a row group are the leaves of a binary tree of so many levels (execute.c). A chunk
+ * is under way if a part has taken it and not finished it, and may then have a state. Every other
+ * state waits for its neighbour in the tree. Below that neighbour lies a chunk that is under way or
+ * has not been taken. Count the state with a chunk under way; if there is none, count it with the
+ * first chunk of the group that has not been taken, all before it being taken. Then at most one
+ * state is counted with each of these chunks at each level.
  *
- * Chunks are taken in order. Only one group can be taken in part. Its first chunk that is not taken adds
- * nothing where the one before is not finished either, for which the same states wait. That makes
- * levels + 1 states a part.
+ * Chunks are taken in order, so only one group can be taken in part. Its first chunk that has not
+ * been taken adds nothing if the chunk before it is not finished either, because the same states
+ * wait for that. That makes levels + 1 states a part.
  *
- * A group is open while one of its chunks is taken and not finished, or it is taken in part: in the
- * same way, at most one a part. One more piece a part may hold that it is about to give back
- * (lease.h). */
+ * A group is open while one of its chunks is under way or while it is taken in part. Counted in the
+ * same way, that is at most one group a part. A part may hold one more piece that it is about to
+ * give back (lease.h). */
 static size_t states_of_part(uint32_t levels)
 {
     return (size_t)levels + 1;
@@ -74,7 +76,7 @@ static size_t states_of_part(uint32_t levels)
 
 #define SEAMS_OF_PART ((size_t)2)
 
-/* The most kv heads that a kernel may get, of states of so many rows each. */
+/* The most kv heads that a kernel's tiles may get, if each of them has so many state rows. */
 static uint32_t most_heads(const heed_attn *plan, const heed_tiling *t, size_t rows,
                            uint32_t levels, int64_t acc_stride)
 {
@@ -91,7 +93,7 @@ static uint32_t most_heads(const heed_attn *plan, const heed_tiling *t, size_t r
 
 /* What the classes of a plan need at the most, beside what stands in the layout already. */
 typedef struct needs {
-    size_t scratch, blocks_bytes; /* of a part; prepared, of one sequence and kv head */
+    size_t scratch, blocks_bytes; /* of a part; prepared for one sequence and kv head */
     int64_t chunks;
     size_t kinds; /* of a tile's mask summary */
     int bad;      /* a size overflows */
@@ -100,7 +102,7 @@ typedef struct needs {
 #define DENSE (HEED_HAS_MASK | HEED_HAS_BIAS)
 #define LISTS (HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS)
 
-/* Summaries of both kinds are made one beside the other. */
+/* Has a plan both? Then their summaries are made one beside the other. */
 static int has_both(const heed_attn *plan)
 {
     return plan->desc.features & DENSE && plan->desc.features & LISTS;
@@ -176,7 +178,7 @@ static int lay_out_fixed(heed_attn *plan, int summarise)
            append(&l->fixed, (size_t)l->mask_bit_runs, bits, &l->mask_bits);
 }
 
-/* What each part brings to be lent, and what is its own. */
+/* What each part brings to the pools, and what is its own. */
 static int lay_out_part(heed_attn *plan, int summarise, const needs *n)
 {
     heed_layout *l = &plan->layout;
@@ -252,7 +254,7 @@ uint32_t heed_workspace_parts(const heed_attn *plan, size_t bytes, uint32_t limi
     return n < limit ? (uint32_t)n : limit;
 }
 
-/* All of them free. */
+/* Sets the number of a pool's pieces, all of them free. */
 static void set_pieces(heed_pool *pool, size_t n, uint32_t n_parts)
 {
     pool->n = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX - 1;

@@ -1,13 +1,13 @@
 /* The workspace of a run, from its start:
  *
- *     heed_attn_run_state            the head of every run, a copy of the args, counters
+ *     heed_attn_run_state      the head of every run, a copy of the args, counters
  *     heed_sequence[batch]     the schedule
  *     heed_lease[groups]       row groups whose keys are cut: where their states lie
  *     heed_lease[units]        sequence x kv head: where their prepared keys and values lie
  *     mask summaries           of runs of query rows, for the kv heads that share a mask
- *     seams                    n times seams_per_part, lent to open row groups
+ *     seams                    n (parts) times seams_per_part, lent to open row groups
  *     states                   n times states_per_part, lent to chunks
- *     marks                    n times marks_per_part: what of these two is lent
+ *     marks                    n times marks_per_part: which seams and states are lent
  *     prepared data            n times prepared_per_part, lent to open units
  *     part areas               n: scratch, one tile's state, a mask summary
  */
@@ -17,21 +17,20 @@
 #include "partition.h"
 #include "runtime/run.h"
 
-/* Which piece of a pool holds something that is open, and how many of its tiles are done. All tiles
- * of a group are taken before any of a much later one, so few are open at once, and pieces are
- * lent.
- */
+/* Which piece of a pool a row group or unit has while it is open, and how many of its tiles are
+ * done. All tiles of a group are taken before any of a much later one, so few are open at once and
+ * pieces can be lent. */
 typedef struct heed_lease {
     atomic_uint piece_plus_1; /* 0: none yet */
-    atomic_uint done;         /* of units */
+    atomic_uint done;         /* tiles; counted for units alone */
 } heed_lease;
 
-/* Equal pieces of memory to be lent: lease.h. */
+/* Equal pieces of memory that are lent: lease.h. */
 typedef struct heed_pool {
     char *base;
     size_t stride;
     atomic_uchar *taken; /* of each piece */
-    uint32_t n, share;   /* pieces; of each part, for where it looks first */
+    uint32_t n, share;   /* pieces; those of a part, where it looks first */
 } heed_pool;
 
 /* Called between tiles by the thread that does part 0, in the library's floating-point environment. */
@@ -67,7 +66,8 @@ heed_status heed_attn_run_hooked(const heed_attn *plan, const heed_attn_args *ar
                                  const heed_hook *hook, void *workspace, size_t bytes,
                                  heed_error *why);
 
-/* What all parts use and whoever comes first makes; who finds it busy makes its own. */
+/* States of what all parts use and the first part to come makes. A part that finds it busy makes
+ * its own. */
 enum { HEED_RAW, HEED_BUSY, HEED_READY, HEED_READY_SEEN /* and with bits, of a mask */ };
 
 /* Computes plan->layout. */
@@ -82,9 +82,9 @@ uint32_t heed_workspace_parts(const heed_attn *plan, size_t bytes, uint32_t limi
 /* Points the run's members at their places in the memory that starts with it. */
 void heed_workspace_place(heed_attn_run_state *run, const heed_attn *plan, uint32_t n_parts);
 
-/* The kv heads, at least one and at most `most`, of which tiles of at most `rows` state rows a kv head
- * have room for their states. chunk_rows: the same of tiles whose keys are cut (0: there are none), which
- * are merged in at most `levels` levels. */
+/* How many kv heads, 1 to `most`, a tile may have so that there is room for its state, if a kv head
+ * has at most `rows` state rows. chunk_rows: the same for tiles whose keys are cut (0: there are
+ * none), whose states are merged in at most `levels` levels. */
 uint32_t heed_workspace_heads(const heed_layout *layout, int64_t rows, int64_t chunk_rows,
                               uint32_t levels, uint32_t most);
 
