@@ -35,7 +35,7 @@ static heed_status read_transport(const heed_transport *given, heed_transport *t
     return HEED_OK;
 }
 
-/* Rows and keys that are here are as many as the args have room for. */
+/* Checks that this rank has no more rows and keys than the args have room for. */
 static heed_status check_lengths(const heed_group_call *call, heed_error *why)
 {
     const heed_shape *s = &call->shape;
@@ -69,7 +69,8 @@ static heed_status check_lengths(const heed_group_call *call, heed_error *why)
     return HEED_OK;
 }
 
-/* The farthest that mask and bias reach: the keys of whole sequences, and where rows travel their rows. */
+/* Checks how far mask and bias reach: over the keys of whole sequences, and over their rows where
+ * rows travel. */
 static heed_status check_pairs(const heed_group_call *call, heed_error *why)
 {
     const heed_shape *s = &call->shape;
@@ -90,13 +91,13 @@ static heed_status check_pairs(const heed_group_call *call, heed_error *why)
     return st;
 }
 
-/* Is out somebody whose call gets a result? */
+/* Does this rank get a result? */
 static int wants(const heed_shape *s)
 {
     return s->part.want != HEED_WANT_ROOT || s->rank == s->part.root;
 }
 
-/* As heed_attn_run would check them, but for what the partition says of lengths. */
+/* Checks the args as heed_attn_run would, but takes lengths from the partition. */
 static heed_status check_args(heed_group_call *call, heed_error *why)
 {
     const heed_shape *s = &call->shape;
@@ -110,13 +111,14 @@ static heed_status check_args(heed_group_call *call, heed_error *why)
     if (!a->q_lens)
         d.features &= ~HEED_HAS_LENS;
     heed_attn_args checked = *a;
-    if (!wants(s)) { /* not looked at */
+    if (!wants(s)) { /* its out and lse are not looked at */
         d.features &= ~HEED_HAS_LSE;
         checked.lse = (heed_view){0};
         checked.out = (heed_view){&nowhere, {1, 1, 1, 1}};
     }
     heed_status st = heed_validate_args(&d, &checked, why);
-    /* Strides of one element are settled now: a local plan has other lengths, and would refuse some. */
+    /* Strides of axes of one element are settled here: a local plan has other lengths, and would
+     * refuse some of them. */
     a->q = checked.q;
     a->k = checked.k;
     a->v = checked.v;
@@ -141,7 +143,7 @@ static uint64_t call_of(const heed_group_call *call)
     const size_t n = (size_t)s->batch * (p->n_parts + (size_t)1) * sizeof(int32_t);
     const int64_t numbers[] = {p->scheme, p->want,  p->root,  p->n_parts,
                                s->size,   s->batch, s->tokens};
-    d.max_batch = d.max_q_len = d.max_kv_len = d.max_rows = 0; /* tokens has split's */
+    d.max_batch = d.max_q_len = d.max_kv_len = d.max_rows = 0; /* split's rows are in tokens */
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), &d, sizeof d);
     hash = mix(hash, numbers, sizeof numbers);
     if (p->owner)
@@ -156,7 +158,7 @@ static uint64_t call_of(const heed_group_call *call)
 /* ---- one rank ---------------------------------------------------------------------------------
  */
 
-/* Do the args say the lengths of all sequences already? */
+/* Are all sequences as long as the args say without a list of lengths? */
 static int says_lengths(const heed_shape *s, const int32_t *first, int64_t len)
 {
     for (int64_t b = 0; b < s->batch; b++)
@@ -165,7 +167,8 @@ static int says_lengths(const heed_shape *s, const int32_t *first, int64_t len)
     return 1;
 }
 
-/* The args and the plan of heed_attn_run; `room` is [2, batch]. *plan is held if it is another. */
+/* Makes the args and the plan of heed_attn_run for a group of one rank. `room` is [2, batch]. *plan
+ * becomes NULL, or another plan than the call's with a hold on it. */
 static heed_status alone(const heed_group_call *call, int32_t *room, heed_attn_args *a,
                          heed_attn **plan, heed_error *why)
 {
@@ -202,7 +205,7 @@ static heed_status run_alone(const heed_group_call *call, void *workspace, size_
     return st;
 }
 
-/* Do the args alone say it all? Then it is an ordinary run. */
+/* Do the args alone describe the call? Then it is an ordinary run. */
 static int is_plain(const heed_group_call *call)
 {
     const heed_shape *s = &call->shape;
@@ -217,7 +220,8 @@ static int is_plain(const heed_group_call *call)
 /* ---- the call ---------------------------------------------------------------------------------
  */
 
-/* Both schemes have what they need placed, and behind it room for local runs. */
+/* Either scheme. What it needs is placed in the workspace, and behind it lies room for local
+ * runs. */
 typedef union heed_scheme {
     heed_split split;
     heed_ring ring;
@@ -232,7 +236,7 @@ static size_t place(heed_scheme *scheme, const heed_shape *s, int64_t q_len, voi
                : heed_split_place(&scheme->split, s, q_len, workspace);
 }
 
-/* The plan of local runs; held. */
+/* Gets the plan of local runs, with a hold on it. */
 static heed_status get_local(const heed_attn *plan, const heed_shape *s, heed_attn **local,
                              heed_error *why)
 {
@@ -265,7 +269,7 @@ static heed_status run_scheme(heed_group_call *call, heed_scheme *scheme, size_t
                 : heed_split_run(&scheme->split, call, rest, bytes - used);
 }
 
-/* What this rank cannot do, the others are told of. */
+/* Tells the other ranks that this one cannot take part. */
 static heed_status give_up(heed_group_call *call, heed_status st)
 {
     const heed_shape *s = &call->shape;
@@ -321,7 +325,7 @@ static heed_status run_placed(heed_group_call *call, heed_scheme *scheme, void *
     return st;
 }
 
-/* Rows of a partial result. */
+/* Rows of one head that a partial result has: all that lie between the first and the last one. */
 static int64_t tokens_of(const heed_group_call *call, int64_t *first_token)
 {
     const heed_attn_args *a = &call->args;

@@ -6,8 +6,8 @@
 #include "base/checked.h"
 #include "base/fpenv.h"
 
-/* A part takes this many pieces where all are equally fast: one that comes late, or not at all, as OpenMP's
- * may, leaves its own to the others. */
+/* Each part takes this many pieces if all are equally fast. A part that comes late, or not at all,
+ * as OpenMP's may, leaves its pieces to the others. */
 enum { PIECES_PER_PART = 4 };
 
 typedef struct work {

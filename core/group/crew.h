@@ -13,14 +13,14 @@ typedef struct heed_crew {
 /* Rows [first, end) of something; no row depends on another. */
 typedef void heed_crew_rows(void *arg, int64_t first, int64_t end);
 
-/* Does n rows of so many nanoseconds each, in pieces that are taken by as many threads as that is worth,
- * in the library's floating-point environment. */
+/* Does n rows of so many nanoseconds each, in pieces that are taken by as many threads as that is
+ * worth, in the library's own floating-point environment. */
 void heed_crew_do(const heed_crew *crew, int64_t n, double nanoseconds, heed_crew_rows *rows,
                   void *arg);
 
-/* Nanoseconds of a row of one head, as a core of a Zen 4 takes them where rows are in its caches: of copying
- * so many bytes, and of merging so many parts of `dim` numbers each into out_type. Measured with 64 and 128
- * dims and 1 to 8 parts, within a quarter. */
+/* Nanoseconds for a row of one head on a core of a Zen 4 with the rows in its caches: for copying
+ * so many bytes, and for merging so many parts of `dim` numbers each into out_type. Measured with
+ * 64 and 128 dims and 1 to 8 parts; right within a quarter. */
 static inline double heed_copy_nanoseconds(double bytes)
 {
     return 5 + bytes / 32;

@@ -10,7 +10,7 @@
 #define WITH_POSITION (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI)
 #define WITH_PAIRS (HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_KEY_BLOCKS)
 
-/* Lengths that change from call to call shall not ask for a plan each time. */
+/* A power of two, so that lengths that change from call to call do not ask for a plan each time. */
 static int64_t roomy(int64_t length)
 {
     int64_t room = 16;
@@ -56,7 +56,7 @@ int64_t heed_local_offset(const heed_group_call *call, int64_t b)
 /* ---- ranges -----------------------------------------------------------------------------------
  */
 
-/* Axes of the copy: those that the caller broadcasts have one element. */
+/* The copy's heads and rows: an axis that the caller broadcasts has one element. */
 static void ranges_shape(const heed_group_call *call, const heed_piece *p, int64_t *heads,
                          int64_t *rows)
 {
@@ -70,7 +70,7 @@ static int32_t clip(int64_t key, int64_t first, int64_t n)
     return (int32_t)heed_max64(0, heed_min64(key - first, n));
 }
 
-/* One row's intervals, as far as they reach into the part. */
+/* Copies one row's intervals as far as they reach into the part, counted from its first key. */
 static heed_status clip_row(const heed_group_call *call, const heed_piece *p, int64_t at[3],
                             int32_t *to, heed_error *why)
 {
@@ -140,14 +140,14 @@ heed_status heed_piece_place(const heed_group_call *call, heed_piece *p, const i
     return f & HEED_HAS_RANGES ? clip_ranges(call, p, why) : HEED_OK;
 }
 
-/* Column of mask and bias that is the part's first one. */
+/* The column of mask and bias at which the part begins. */
 static int64_t column_of(const heed_group_call *call, const heed_piece *p, int64_t b)
 {
     const int32_t *from = call->args.mask_from;
     return from ? heed_max64(0, (int64_t)p->key_at[b] - from[b]) : p->key_at[b];
 }
 
-/* Do the views of two sequences begin at the same places in them? */
+/* Do the views of two sequences begin at the same place of each sequence? */
 static int alike(const heed_group_call *call, const heed_piece *p, int64_t b, int64_t c)
 {
     if (!p->kv_starts && p->held_at[b] != p->held_at[c])

@@ -42,7 +42,7 @@ static void copy_row(const source *s, int64_t at, char *to)
     }
 }
 
-/* What is copied, of all sequences; [n_parts] firsts of each. */
+/* What is copied, for all sequences. first: partition.key_first or row_first. */
 typedef struct copying {
     const heed_shape *shape;
     const source *from;

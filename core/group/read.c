@@ -60,7 +60,7 @@ static heed_status check_firsts(const heed_shape *s, const char *name, const int
     return HEED_OK;
 }
 
-/* Parts with keys begin where pages do, and words of key blocks. */
+/* Checks that parts with keys begin where pages and words of key blocks begin. */
 static heed_status check_starts(const heed_shape *s, heed_error *why)
 {
     const heed_attn_desc *d = s->desc;
@@ -85,7 +85,7 @@ static heed_status check_starts(const heed_shape *s, heed_error *why)
     return HEED_OK;
 }
 
-/* Rows that share bits of key blocks lie in one part. */
+/* Checks that rows that share bits of key blocks lie in one part. */
 static heed_status check_row_blocks(const heed_shape *s, heed_error *why)
 {
     const int64_t rows = s->desc->block_rows;
@@ -133,13 +133,14 @@ static uint64_t most_by_rows(const heed_shape *s, const heed_tally *t)
     return most;
 }
 
-/* Where rows are apart: what needs fewer bytes of the rank that sends most. Of one rank nothing travels. */
+/* Chooses the scheme in which the rank that sends most sends fewer bytes, where rows are apart. In
+ * a group of one rank nothing travels. */
 static uint32_t choose(const heed_shape *s)
 {
     const uint64_t f = s->desc->features;
     if (!s->part.row_first)
         return HEED_GROUP_SPLIT;
-    if (s->size == 1 || f & WITH_PAIRS) /* what args have of pairs hangs on the scheme */
+    if (s->size == 1 || f & WITH_PAIRS) /* what args hold of pairs depends on the scheme */
         return HEED_GROUP_RING;
     if (f & HEED_HAS_QUANT)
         return HEED_GROUP_SPLIT;

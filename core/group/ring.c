@@ -1,6 +1,7 @@
-/* See ring.h. In step s a rank has the keys of rank - s at hand, sends them on and receives those of
- * rank - s - 1. Each stretch of its rows meets each stretch of keys that it may see in one local run, which
- * is merged into what the rows have so far: the order is that of arrival, and only the rank decides it. */
+/* See ring.h. In step s rank r has the keys of rank r - s at hand, sends them on and receives those
+ * of rank r - s - 1. Each stretch of its rows meets each stretch of keys that it may see in one
+ * local run, whose result is merged into what the rows have so far: in the order in which keys
+ * arrive, which depends on the rank alone. */
 #include "ring.h"
 
 #include <heed/kit.h>
@@ -9,7 +10,8 @@
 #include "base/reason.h"
 #include "pack.h"
 
-/* The longest stretch of one sequence, and all of the longest rank. */
+/* The longest stretch of one sequence; and, in most_held, the most that a rank has of all
+ * sequences. */
 static int64_t longest_stretch(const heed_shape *s, const int32_t *first)
 {
     int64_t most = 0;
@@ -73,7 +75,7 @@ size_t heed_ring_place(heed_ring *p, const heed_shape *s, void *workspace)
 }
 
 /* ---- a stretch of rows and one of keys --------------------------------------------------------
- * Each goes by its first part. */
+ * A stretch is named by its first part. */
 
 /* Tokens of a rank before part `part` of sequence b. */
 static int64_t token_of(const heed_shape *s, const int32_t *first, uint32_t rank, int64_t b,
@@ -121,7 +123,8 @@ static heed_status describe(heed_ring *r, const heed_group_call *call, uint32_t 
     return heed_piece_place(call, p, r->first_row, call->why);
 }
 
-/* Sequences whose keys are hidden from all rows have no rows in the run. Is there any other? */
+/* Leaves out the rows of sequences whose keys are hidden from all of them. Returns whether any are
+ * left. */
 static int hide(const heed_group_call *call, heed_piece *p)
 {
     int any = 0;
@@ -139,7 +142,7 @@ typedef struct ring_work {
     const heed_group_call *call;
 } ring_work;
 
-/* Of the tokens of the piece, sequence by sequence. */
+/* Merges tokens [first, end) of the piece, sequence by sequence. */
 static void merge_tokens(void *arg, int64_t first, int64_t end)
 {
     const ring_work *work = arg;
@@ -182,7 +185,8 @@ static void poll(void *ring)
     heed_wire_poll(&((heed_ring *)ring)->wire);
 }
 
-/* One local run, of rows that meet their first keys straight into what is kept. */
+/* Does one local run. Rows that meet their first keys go straight into what is kept, others are
+ * merged into it. */
 static heed_status meet(heed_ring *r, const heed_group_call *call, uint32_t rows, uint32_t keys,
                         uint32_t from, void *rest, size_t bytes)
 {
@@ -281,7 +285,8 @@ static void finish_tokens(void *arg, int64_t first, int64_t end)
     }
 }
 
-/* Rows that have met all keys: the sink, the one rounding, and to the caller's outputs. */
+/* Finishes rows that have met all keys: adds the sink, rounds once, and writes the caller's
+ * outputs. */
 static void finish(const heed_ring *r, const heed_group_call *call)
 {
     const heed_shape *s = &call->shape;

@@ -72,7 +72,7 @@ heed_slice heed_slice_begin(const heed_shape *s, uint32_t rank)
     const int64_t rows = s->tokens * s->desc->q_heads;
     heed_slice w = {
         .rank = rank, .next = share(rows, rank, s->size), .end = share(rows, rank + 1, s->size)};
-    if (heed_rows_apart(s)) { /* of parts */
+    if (heed_rows_apart(s)) { /* parts are counted */
         w.next = 0;
         w.end = s->batch * s->part.n_parts;
     } else if (s->part.want == HEED_WANT_ROOT) {
@@ -85,7 +85,7 @@ heed_slice heed_slice_begin(const heed_shape *s, uint32_t rank)
     return w;
 }
 
-/* To the next part that has rows of the rank. */
+/* Steps to the next part that has rows of the rank. */
 static int step_part(const heed_shape *s, heed_slice *w)
 {
     const int32_t *first = s->part.row_first;
@@ -118,7 +118,7 @@ int heed_slice_step(const heed_shape *s, heed_slice *w)
         return step_part(s, w);
     if (s->part.want == HEED_WANT_HEADS)
         *b = (heed_block){0, s->tokens, w->next, left};
-    else if (head == 0 && left >= heads) /* what is left of a token, whole ones, the start of one */
+    else if (head == 0 && left >= heads) /* whole tokens; before and behind them parts of one */
         *b = (heed_block){w->next / heads, left / heads, 0, heads};
     else
         *b = (heed_block){w->next / heads, 1, head, heed_min64(left, heads - head)};
@@ -182,7 +182,8 @@ static void add(heed_group_cost *c, uint64_t messages, uint64_t bytes)
     c->bytes += messages * HEADER + bytes;
 }
 
-/* Results: those who merge tell all others. */
+/* Partial results go to the ranks that merge, which with HEED_WANT_ALL send results to all
+ * others. */
 static void count_split(const heed_shape *s, heed_group_cost *c)
 {
     const int own = s->part.want == HEED_WANT_ALL && heed_slice_rows(s, s->rank) > 0;
@@ -213,7 +214,8 @@ heed_tally heed_tally_of(const heed_shape *s)
     return t;
 }
 
-/* Its rows to who has keys, and partial results to who has rows. */
+/* A rank sends its rows to the ranks that have keys, and partial results to those that have
+ * rows. */
 static void count_rows(const heed_shape *s, const heed_tally *t, heed_group_cost *c)
 {
     const int64_t own = heed_slice_rows(s, s->rank);
@@ -225,7 +227,7 @@ static void count_rows(const heed_shape *s, const heed_tally *t, heed_group_cost
     add(c, t->with_rows - has_rows, others * (s->desc->v_dim + UINT64_C(1)) * sizeof(float));
 }
 
-/* All keys but those of the rank that it sends to. */
+/* A rank sends all keys on but those of the rank that it sends to. */
 static void count_ring(const heed_shape *s, const heed_tally *t, heed_group_cost *c)
 {
     const int64_t next = heed_held(s, s->part.key_first, (s->rank + 1) % s->size);

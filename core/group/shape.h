@@ -16,7 +16,7 @@ typedef struct heed_shape {
     uint32_t rank, size;
 } heed_shape;
 
-/* Rows of a partial result: all heads from `head` on, `heads` of them, of so many tokens. */
+/* Rows of a partial result: of `tokens` tokens from `token` on, `heads` heads from `head` on. */
 typedef struct heed_block {
     int64_t token, tokens;
     int64_t head, heads;
@@ -45,14 +45,14 @@ static inline uint32_t heed_owner(const heed_shape *s, uint32_t part)
     return s->part.owner ? s->part.owner[part] : part;
 }
 
-/* The first key, or row, of part `part` of sequence b; of n_parts the length. */
+/* The first key, or row, of part `part` of sequence b; with part n_parts the length of b. */
 static inline int32_t heed_first_of(const heed_shape *s, const int32_t *first, int64_t b,
                                     uint32_t part)
 {
     return first[b * (s->part.n_parts + INT64_C(1)) + part];
 }
 
-/* Of parts [part, end). */
+/* Keys, or rows, of sequence b in parts [part, end). */
 static inline int32_t heed_parts_len(const heed_shape *s, const int32_t *first, int64_t b,
                                      uint32_t part, uint32_t end)
 {
@@ -69,7 +69,7 @@ static inline int32_t heed_part_len(const heed_shape *s, const int32_t *first, i
 int64_t heed_held_before(const heed_shape *s, const int32_t *first, int64_t b, uint32_t rank,
                          uint32_t part);
 
-/* The same of all sequences. */
+/* Keys, or rows, that a rank has of all sequences. */
 int64_t heed_held(const heed_shape *s, const int32_t *first, uint32_t rank);
 
 /* The longest sequence. */
@@ -81,8 +81,8 @@ int heed_has_keys(const heed_shape *s, uint32_t rank);
 /* Is there a key in part `part`? */
 int heed_part_has(const heed_shape *s, const int32_t *first, uint32_t part);
 
-/* The end of a stretch: of the parts from `part` on that have its owner, whose rows and keys follow each other
- * in the sequence and at the owner's. */
+/* The end of a stretch that begins with `part`: consecutive parts of one owner, whose rows and keys
+ * follow each other in the sequence and in the owner's memory. */
 uint32_t heed_stretch_end(const heed_shape *s, uint32_t part);
 
 /* ---- split ------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ uint32_t heed_stretch_end(const heed_shape *s, uint32_t part);
 heed_slice heed_slice_begin(const heed_shape *s, uint32_t rank);
 int heed_slice_step(const heed_shape *s, heed_slice *slice);
 
-/* Rows of that. */
+/* Rows of the whole walk. */
 int64_t heed_slice_rows(const heed_shape *s, uint32_t rank);
 
 /* Bytes of so many rows of q, each of one head, as they travel. */
@@ -102,7 +102,7 @@ size_t heed_rows_bytes(const heed_attn_desc *desc, int64_t rows);
  * none where it has no keys. */
 size_t heed_partial_bytes(const heed_shape *s, uint32_t from, uint32_t to);
 
-/* The same of merged results of a rank's slice. */
+/* The same for the merged results of a rank's slice. */
 size_t heed_result_bytes(const heed_shape *s, uint32_t rank);
 
 /* ---- ring -------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ size_t heed_values_at(const heed_attn_desc *desc, int64_t tokens);
 /* ---- counts -----------------------------------------------------------------------------------
  */
 
-/* Of all ranks together, where rows are apart. */
+/* Counts over all ranks together, where rows are apart. */
 typedef struct heed_tally {
     uint32_t with_keys, with_rows; /* ranks that have any */
     int64_t rows;                  /* of all heads */
@@ -124,7 +124,7 @@ typedef struct heed_tally {
 
 heed_tally heed_tally_of(const heed_shape *s);
 
-/* What the shape's rank sends by its scheme; tally: where rows are apart. */
+/* Counts what the shape's rank sends by its scheme. tally: needed where rows are apart. */
 void heed_count(const heed_shape *s, const heed_tally *tally, heed_group_cost *cost);
 
 #endif

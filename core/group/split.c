@@ -1,6 +1,6 @@
-/* See split.h. Every rank computes all rows over its own keys. The rows of all heads are cut into slices,
- * one for each rank, who merges the partial results of its slice in rank order; the sink joins there. Where
- * rows are apart the slice of a rank is its own rows. */
+/* See split.h. Every rank computes all rows over its own keys. The rows of all heads are cut into
+ * slices, one for each rank. A rank merges the partial results of its slice in rank order, and adds
+ * the sink. Where rows are apart the slice of a rank is its own rows. */
 #include "split.h"
 
 #include <heed/kit.h>
@@ -13,8 +13,9 @@ static size_t message_bytes(size_t payload)
     return bytes < HEED_WIRE_LEAST ? HEED_WIRE_LEAST : bytes;
 }
 
-/* Rows of the largest slice. Other than a slice it grows with the tokens. Where rows are apart, of the
- * rank's: the partition has them. */
+/* The most rows that a slice may have. Unlike the rows of one rank's slice it never shrinks when
+ * there are more tokens. Where rows are apart it is the rank's own rows, which the partition
+ * gives. */
 static int64_t most_rows(const heed_shape *s, uint32_t rank)
 {
     const int64_t heads = s->desc->q_heads;
@@ -24,7 +25,7 @@ static int64_t most_rows(const heed_shape *s, uint32_t rank)
                                              : heed_ceil_div(s->tokens * heads, s->size);
 }
 
-/* Has a rank rows to merge, at some number of tokens? */
+/* Does a rank merge rows, given enough tokens? */
 static int merges(const heed_shape *s, uint32_t rank)
 {
     return s->part.want != HEED_WANT_ROOT || rank == s->part.root;
@@ -66,7 +67,7 @@ static void place_messages(heed_split *p, const heed_shape *s, heed_room *room)
     }
 }
 
-/* Own parts that have keys. */
+/* How many parts with keys this rank has. */
 static uint32_t own_parts(const heed_shape *s)
 {
     uint32_t n = 0;
@@ -123,7 +124,7 @@ static void empty_partials(const heed_split *p, const heed_shape *s)
         p->lse[n] = -INFINITY;
 }
 
-/* What is the same for all parts: rows that have come together. */
+/* Sets what is the same for all parts, where rows have travelled here from all ranks. */
 static void set_up_apart(heed_split *p, const heed_shape *s)
 {
     const int64_t heads = s->desc->q_heads, dim = s->desc->qk_dim;
@@ -139,7 +140,7 @@ static void set_up_apart(heed_split *p, const heed_shape *s)
     }
 }
 
-/* The same of rows that are everywhere. */
+/* The same where every rank has all rows. */
 static void set_up(heed_split *p, const heed_group_call *call)
 {
     const heed_shape *s = &call->shape;
@@ -238,7 +239,7 @@ static void merge_into(heed_merging *m, char *message, int64_t rows, const heed_
         (heed_view){has_lse ? (float *)(void *)lse_in(message) + w->at : NULL, {m->heads, 1, 0, 0}};
 }
 
-/* The same of the caller's outputs, where rows are apart. */
+/* Points them at the caller's outputs, where rows are apart. */
 static void merge_out(heed_merging *m, const heed_group_call *call, const heed_slice *w)
 {
     const heed_attn_args *a = &call->args;
@@ -274,7 +275,7 @@ static void gather_rows(void *arg, int64_t first, int64_t end)
     }
 }
 
-/* This rank's partial result of another's slice. */
+/* Merges this rank's partial results for the slice of rank `to`. */
 static void gather(const heed_split *p, const heed_group_call *call, uint32_t to)
 {
     const heed_shape *s = &call->shape;
@@ -320,14 +321,14 @@ static void merge_rows(void *arg, int64_t first, int64_t end)
     }
 }
 
-/* All ranks' partial results of this rank's slice, in their order. */
+/* Merges all ranks' partial results of this rank's slice, in rank order. */
 static void merge(const heed_split *p, const heed_group_call *call)
 {
     const heed_shape *s = &call->shape;
     const int64_t rows = heed_slice_rows(s, s->rank), dim = s->desc->v_dim;
     slice_work work = {p, call, s->rank, 0};
     heed_slice w = heed_slice_begin(s, s->rank);
-    /* Of each token whose heads are not all here there is one block. */
+    /* With HEED_WANT_HEADS the slice is one block, which has some of each token's heads. */
     const int64_t heads = s->part.want == HEED_WANT_HEADS && heed_slice_step(s, &w)
                               ? w.block.heads
                               : s->desc->q_heads;
@@ -345,7 +346,7 @@ static void merge(const heed_split *p, const heed_group_call *call)
 /* ---- results ----------------------------------------------------------------------------------
  */
 
-/* Row `at` of a slice to row [b, h, i] of the caller's outputs. */
+/* Copies row `at` of a slice to row [b, h, i] of the caller's outputs. */
 static void put_row(const heed_group_call *call, const char *result, int64_t rows, int64_t at,
                     const int64_t to[3])
 {
@@ -397,7 +398,8 @@ static void scatter_rows(void *arg, int64_t first_row, int64_t end_row)
     }
 }
 
-/* A rank's merged slice to the caller's outputs, of which only rows of sequences are written. */
+/* Copies a rank's merged slice to the caller's outputs. Only rows that belong to a sequence are
+ * written. */
 static void scatter(const heed_split *p, const heed_group_call *call, uint32_t rank)
 {
     const heed_attn_desc *d = call->shape.desc;
@@ -410,7 +412,8 @@ static void scatter(const heed_split *p, const heed_group_call *call, uint32_t r
 /* ---- the call ---------------------------------------------------------------------------------
  */
 
-/* Messages that this rank will send, to be told of a failure instead. */
+/* Counts the messages that each rank waits for from this one: a failure has to be told instead of
+ * them. */
 static void count_owed(heed_split *p, const heed_shape *s)
 {
     const int own = tells_all(s) && heed_slice_rows(s, s->rank) > 0;

@@ -1,5 +1,5 @@
-/* Keys apart: each rank's partial results of all rows travel and are merged. Rows are everywhere, or travel
- * before. */
+/* The scheme for keys that are spread over the ranks: each rank's partial results of all rows
+ * travel and are merged. Every rank has all rows, or rows travel first (travel.h). */
 #ifndef HEED_CORE_SPLIT_H
 #define HEED_CORE_SPLIT_H
 
@@ -12,18 +12,19 @@ typedef struct heed_split {
     float *out, *lse;              /* [own parts with keys, tokens, heads, v_dim]; without v_dim */
     heed_const_view *parts, *lses; /* what is merged */
     char **send, **receive, **result; /* [size] messages with their headers */
-    char **notice;                    /* [size] of ranks that fail, at last */
+    char **notice;                    /* [size] of failures of other ranks at the end */
     heed_travel travel;
     heed_wire wire;
 } heed_split;
 
-/* What the plan of its local runs is made of. */
+/* The description for the plan of its local runs. */
 heed_attn_desc heed_split_desc(const heed_shape *shape);
 
-/* Who may be listening to this rank, as heed_wire has it. */
+/* The rank that may be listening to this one, as in heed_wire.listener. */
 uint32_t heed_split_listener(const heed_shape *shape);
 
-/* Places what a call needs, of sequences of at most q_len rows; returns its bytes, 0 if that overflows. */
+/* Places what a call needs for sequences of at most q_len rows. Returns its bytes, 0 on
+ * overflow. */
 size_t heed_split_place(heed_split *split, const heed_shape *shape, int64_t q_len, void *workspace);
 
 /* Runs it in such a workspace, behind which `bytes` bytes at `rest` are for local runs. */

@@ -1,9 +1,10 @@
 /* A transport between threads of one process: mailboxes without locks.
  *
- * From each rank to each other one there is a mailbox of a few slots. The sender posts where his data
- * are, the receiver copies them; small messages are copied into the slot by the sender, who is done then.
- * A slot is the sender's while it is FREE or, of a small message, TAKEN, and the receiver's while it is
- * POSTED or COPYING; GONE is a message that its sender took back. Slots are used in turn. */
+ * From each rank to each other one there is a mailbox of a few slots. The sender posts where its
+ * data are, and the receiver copies them. Small messages are copied into the slot by the sender,
+ * which is done then. A slot belongs to the sender while it is FREE or, after a small message,
+ * TAKEN, and to the receiver while it is POSTED or COPYING; GONE marks a message that its sender
+ * took back. Slots are used in turn. */
 #define _GNU_SOURCE
 #include <heed/group.h>
 #include <sched.h>
@@ -18,8 +19,9 @@
 enum { FREE, POSTED, COPYING, TAKEN, GONE };
 enum { SLOTS = 4, SMALL = 384, MOST_RANKS = 1024 };
 
-/* How often a wait looks before it lets other threads run, and before it sleeps between looks. On a busy
- * machine who yields may come back after milliseconds, who sleeps comes back soon. */
+/* How often a wait looks before it lets other threads run, and before it sleeps between looks. On a
+ * busy machine a thread that yields may come back after milliseconds; one that sleeps comes back
+ * soon. */
 enum { SPINS = 500, YIELDS = 520, SLEEP = 20000 };
 
 typedef struct slot {
@@ -39,7 +41,8 @@ typedef struct mailbox {
     /* the sender's: messages posted so far, and sends that found no free slot, in their order */
     HEED_ALIGNED(128) uint64_t posted;
     request *first_unposted, *last_unposted;
-    /* the receiver's: messages that all ended, which of the next ones did, and receives in their order */
+    /* the receiver's: how many messages have ended without a gap, which of those behind them have,
+     * and receives in their order */
     HEED_ALIGNED(128) uint64_t ended;
     unsigned ended_after; /* bit i: message ended + i */
     request *first_receive, *last_receive;
@@ -160,8 +163,8 @@ static void end_message(mailbox *box, unsigned after)
     }
 }
 
-/* Is message `after` behind the ended ones there? Then its slot is taken for copying. Sets *more to 0 where
- * none behind it can be there. */
+/* Looks for the message `after` places behind the ended ones. If it is there its slot is taken for
+ * copying. Sets *more to 0 if no later message can be there. */
 static slot *claim(mailbox *box, unsigned after, uint32_t tag, int *more)
 {
     slot *s = &box->slot[(box->ended + after) % SLOTS];
@@ -194,7 +197,7 @@ static slot *find(mailbox *box, uint32_t tag, unsigned *after)
     return NULL;
 }
 
-/* Gives receives what is there, the oldest first. */
+/* Gives receives the messages that are there, the oldest receive first. */
 static void fetch(mailbox *box)
 {
     for (request *r = box->first_receive, *next; r; r = next) {

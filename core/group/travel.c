@@ -34,7 +34,7 @@ typedef struct arrival {
     uint32_t rank;
 } arrival;
 
-/* Tokens [first, end) of them to where their sequences are. */
+/* Copies tokens [first, end) of these rows to where their sequences are. */
 static void unpack_tokens(void *arg, int64_t first, int64_t end)
 {
     const arrival *a = arg;

@@ -1,4 +1,4 @@
-/* Rows of q from every rank to all that have keys, for split where rows are apart. */
+/* Rows of q travel from every rank to all that have keys, for split where rows are apart. */
 #ifndef HEED_CORE_TRAVEL_H
 #define HEED_CORE_TRAVEL_H
 
@@ -12,10 +12,10 @@ typedef struct heed_travel {
         rows; /* [size] messages with their headers, of each rank's rows as heed_pack_rows has them */
 } heed_travel;
 
-/* Places what it needs; nothing where rows are everywhere. */
+/* Places what it needs; nothing where every rank has all rows. */
 void heed_travel_place(heed_travel *travel, const heed_shape *shape, heed_room *room);
 
-/* Has a rank that message to send to another? */
+/* Does one rank send its rows to another? */
 int heed_travels(const heed_shape *shape, uint32_t from, uint32_t to);
 
 /* Sends and receives rows until all are here. Those of this rank may still be under way. */

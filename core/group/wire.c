@@ -9,13 +9,14 @@
 
 #define MAGIC UINT64_C(0x6865656467727031)
 
-/* Of all messages, so that what a rank sends to another arrives in order; but of a failure's, to whom waits
- * for none of them. */
+/* The tag of all messages, so that what a rank sends to another arrives in order. Only what a rank
+ * is told of a failure while it waits for no message has another tag. */
 #define TAG 0x4865u
 #define TAG_OF_FAILURE 0x4866u
 
-/* Nanoseconds for which one message is waited for before the others are looked at, at first and at last: a
- * failure that another rank tells of ends the call, whatever it waited for. */
+/* Nanoseconds for which one message is waited for before the others are looked at: in the
+ * beginning, and at most. The others matter because a failure that any rank tells of ends the
+ * call. */
 #define GLANCE INT64_C(200000)
 #define LONGEST_GLANCE INT64_C(4000000)
 
@@ -26,7 +27,7 @@ static int64_t now(void)
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-/* The first failure stays. */
+/* Records a failure, unless there is one already. */
 static heed_status failed(heed_wire *w, uint32_t origin, const heed_error *plain)
 {
     if (w->status != HEED_OK)
@@ -52,7 +53,7 @@ static heed_status broken(heed_wire *w, const char *format, ...)
     return failed(w, w->transport->rank, &plain);
 }
 
-/* The transport's own failure. */
+/* Records a failure of the transport itself. */
 static heed_status refused(heed_wire *w, const char *what, uint32_t rank, heed_status st,
                            const heed_error *why)
 {
@@ -133,7 +134,7 @@ heed_status heed_wire_listen(heed_wire *w, uint32_t from, void *data)
     return receive(w, from, TAG_OF_FAILURE, 0, 0, data, 0);
 }
 
-/* A message has arrived. */
+/* Checks a message that has arrived. */
 static heed_status check(heed_wire *w, const heed_wire_message *m, size_t bytes)
 {
     heed_wire_header h = {0};
@@ -163,7 +164,7 @@ static heed_status check(heed_wire *w, const heed_wire_message *m, size_t bytes)
     return HEED_OK;
 }
 
-/* What test or wait said of a message. */
+/* Acts on what test or wait said of a message. */
 static heed_status take(heed_wire *w, heed_wire_message *m, heed_status st, uint32_t done,
                         size_t bytes, const heed_error *why)
 {
@@ -205,7 +206,7 @@ static heed_wire_message *first_of(heed_wire *w, int all)
     return NULL;
 }
 
-/* Waits for one, for a moment. */
+/* Waits for one message, at most `most` nanoseconds. */
 static void glance(heed_wire *w, heed_wire_message *m, int64_t most)
 {
     const heed_transport *t = w->transport;
@@ -273,7 +274,8 @@ static int is_among(uint32_t rank, uint32_t one_or_all)
     return one_or_all == HEED_WIRE_EVERYONE || one_or_all == rank;
 }
 
-/* Is a rank told under that tag? A message that is owed may have arrived: who may listen is told under both. */
+/* Is a rank told of a failure under that tag? A message that is owed may have arrived already, so a
+ * rank that may be listening is told under both. */
 static int is_told(const heed_wire *w, uint32_t rank, uint32_t tag)
 {
     const int waits = w->owed ? w->owed[rank] > 0 : is_among(rank, w->waiter);
@@ -290,7 +292,7 @@ typedef struct notices {
     uint32_t n, under_way;
 } notices;
 
-/* Waits for them. Who does not take it in time waits in vain. */
+/* Waits until all notices are taken, or the time is over. */
 static void tell_all(heed_wire *w, notices *all)
 {
     const heed_transport *t = w->transport;
@@ -313,8 +315,9 @@ static void tell_all(heed_wire *w, notices *all)
     }
 }
 
-/* A message for those that still wait for one of this rank, or listen to it. Who does not take it in time, or
- * whom it cannot be sent to, waits in vain; nothing better can be done for him. */
+/* Tells the ranks that still wait for a message of this one, or listen to it, of its failure. A
+ * rank that does not take the notice in time, or to which it cannot be sent, waits in vain: nothing
+ * better can be done. */
 static void tell(heed_wire *w, heed_status status)
 {
     struct {

@@ -1,5 +1,5 @@
-/* Messages between ranks: each begins with a header, all waits of a call share its time, and whoever
- * fails tells those that wait for him. */
+/* Messages between ranks: each begins with a header, all waits of a call share its time, and a rank
+ * that fails tells those that wait for it. */
 #ifndef HEED_CORE_WIRE_H
 #define HEED_CORE_WIRE_H
 
@@ -13,7 +13,7 @@ enum { HEED_WIRE_PARTIAL = 1, HEED_WIRE_RESULT, HEED_WIRE_KEYS, HEED_WIRE_ROWS }
 /* What a message begins with. */
 typedef struct heed_wire_header {
     uint64_t magic;
-    uint64_t call;  /* of the description, the partition and the lengths */
+    uint64_t call;  /* a hash of the description, the partition and the lengths */
     uint64_t bytes; /* behind the header */
     uint32_t kind, step;
     int32_t status;  /* of the sender: unless HEED_OK, a sentence is behind the header */
@@ -22,10 +22,10 @@ typedef struct heed_wire_header {
 } heed_wire_header;
 _Static_assert(sizeof(heed_wire_header) == 64, "as docs/nodes.md counts");
 
-/* The least room of a receive: a failure's sentence has to go there, too. */
+/* The least room of a receive, because the sentence of a failure has to fit, too. */
 #define HEED_WIRE_LEAST (sizeof(heed_wire_header) + sizeof(heed_error))
 
-/* One that is under way. Requests do not move. */
+/* A message that is under way. It stays where it is, because its request may not move. */
 typedef struct heed_wire_message {
     heed_request request;
     void *data;   /* its header */
@@ -38,7 +38,7 @@ typedef struct heed_wire_message {
 typedef struct heed_wire {
     const heed_transport *transport;
     heed_wire_message *message;
-    uint32_t n, room;  /* messages that were begun since all had ended */
+    uint32_t n, room;  /* messages that are in use, and for which there is room */
     uint32_t *owed;    /* [size] messages that a rank still waits for; NULL: see waiter */
     uint32_t waiter;   /* the rank that waits for this one, or HEED_WIRE_EVERYONE or _NOBODY */
     uint32_t listener; /* the one that only listens to this one, in the same way */
@@ -53,7 +53,7 @@ typedef struct heed_wire {
 /* Writes the header of a message of `bytes` bytes, which lie behind it. */
 void heed_wire_address(const heed_wire *w, uint32_t kind, uint32_t step, void *data, size_t bytes);
 
-/* Starts to send such a message, as often as it is wanted. */
+/* Starts to send such a message. It may be sent to several ranks. */
 heed_status heed_wire_send(heed_wire *w, uint32_t to, uint32_t kind, uint32_t step, void *data,
                            size_t bytes);
 
@@ -61,9 +61,10 @@ heed_status heed_wire_send(heed_wire *w, uint32_t to, uint32_t kind, uint32_t st
 heed_status heed_wire_receive(heed_wire *w, uint32_t from, uint32_t kind, uint32_t step, void *data,
                               size_t bytes);
 
-/* Starts to receive from a rank that sends nothing unless it fails; data has HEED_WIRE_LEAST bytes. Nobody
- * waits for that, and the end of the call gives it up. The message has a tag of its own: that rank may be in the
- * next call already, and what it sends there is not for this one. */
+/* Starts to receive from a rank that sends nothing unless it fails; data has HEED_WIRE_LEAST bytes.
+ * No wait of the call lasts until that arrives, and the end of the call gives it up. The message
+ * has a tag of its own, because that rank may be in the next call already, and what it sends there
+ * is not for this one. */
 heed_status heed_wire_listen(heed_wire *w, uint32_t from, void *data);
 
 /* Moves on what is under way, without waiting. */
@@ -72,12 +73,12 @@ heed_status heed_wire_poll(heed_wire *w);
 /* Waits for the receives that are under way (all: for sends, too). */
 heed_status heed_wire_wait(heed_wire *w, int all);
 
-/* Waits for the sends that are under way, which nothing will follow: to whom has not taken one, the rank listens
- * meanwhile. notice: [size] of HEED_WIRE_LEAST bytes each; those that are used become NULL. */
+/* Waits for the last sends of a call. Meanwhile this rank listens to those that have not taken
+ * theirs. notice: [size] of HEED_WIRE_LEAST bytes each; those that are used become NULL. */
 heed_status heed_wire_finish(heed_wire *w, char **notice);
 
-/* The end of a call with that status, whose sentence is in why: gives up what is under way and, of a failure,
- * tells those that still wait for this rank. Returns the status. */
+/* Ends a call with that status, whose sentence is in why: gives up what is under way and, after a
+ * failure, tells those that still wait for this rank. Returns the status. */
 heed_status heed_wire_end(heed_wire *w, heed_status status);
 
 #endif
