@@ -39,8 +39,8 @@ typedef struct heed_layout {
     uint32_t kv_heads;              /* of a tile, at the most */
     int64_t acc_stride, max_groups, max_units, max_blocks;
     int64_t mask_runs, mask_entries; /* runs of one sequence; rows of the table */
-    int64_t bit_rows,
-        bit_words; /* rows of a run that have bits, words of each; 0: nobody wants them */
+    /* Rows of a run that have bits, and words of each row; 0: no kernel wants them. */
+    int64_t bit_rows, bit_words;
     int64_t mask_bit_runs;
 } heed_layout;
 

@@ -138,8 +138,8 @@ static heed_status try_problem(heed_context *context, const heed_kernel *kernel,
             data->out[i] = poison;
         for (int h = 0; h < HEADS && st == HEED_OK; h++)
             st = run_head(kernel, state, problem, &tiling, data, h, scratch);
-        if (st ==
-            HEED_OK) /* 2^-8 of bf16 products with values below 1; exact paths do far better */
+        /* 2^-8 of bf16 products with values below 1; exact paths do far better. */
+        if (st == HEED_OK)
             st = compare(data, (double)problem->scale, 0.02, why);
         if (HEED_KERNEL_HAS(k, plan_destroy))
             k->plan_destroy(state);

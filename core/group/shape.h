@@ -11,8 +11,8 @@ typedef struct heed_shape {
     const heed_attn_desc *desc; /* of the whole problem */
     heed_partition part;        /* scheme resolved */
     int64_t batch;
-    int64_t
-        tokens; /* split: rows of a head that a partial result has: with gaps, unless rows are apart */
+    /* Rows of one head in a partial result of split, with gaps unless rows are apart. */
+    int64_t tokens;
     uint32_t rank, size;
 } heed_shape;
 
@@ -29,8 +29,7 @@ typedef struct heed_slice {
     int64_t next, end; /* of all rows: where the next block begins, and the last one ends */
     /* Where rows are apart, next and end count parts, [batch, n_parts]: */
     uint32_t rank;
-    int64_t b,
-        row;       /* the block's sequence, and its first row among those that the rank has of it */
+    int64_t b, row; /* the block's sequence; its first row among those that the rank has of that */
     int64_t start; /* token of the sequence's first row */
 } heed_slice;
 

@@ -9,7 +9,7 @@
 typedef struct heed_travel {
     char *q; /* [tokens, heads, qk_dim], sequences behind each other; only of a rank with keys */
     char **
-        rows; /* [size] messages with their headers, of each rank's rows as heed_pack_rows has them */
+        rows; /* [size] messages with headers: each rank's rows as heed_pack_rows makes them */
 } heed_travel;
 
 /* Places what it needs; nothing where every rank has all rows. */

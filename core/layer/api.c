@@ -12,7 +12,7 @@
 
 static heed_linear *const *parts_of(const heed_mha_desc *desc)
 {
-    return &desc->q_proj; /* six pointers to out_proj */
+    return &desc->q_proj; /* six pointers, up to out_proj */
 }
 enum { PARTS = 6 };
 _Static_assert(offsetof(heed_mha_desc, out_proj) ==
@@ -125,7 +125,7 @@ static size_t bytes_of(const void *of, uint32_t n_parts)
     return heed_mha_bytes(of, n_parts);
 }
 
-/* By halves: the sizes of the steps are each rounded up. */
+/* Searches by halves, because the size of each step is rounded up. */
 static uint32_t most_parts(const void *of, size_t bytes, uint32_t limit)
 {
     uint32_t low = 0, high = limit; /* low parts fit, more than high are not asked for */

@@ -1,4 +1,4 @@
-/* What a run of a layer is given: checked, and its rows counted and placed. */
+/* Checks what a run of a layer is given, and counts and places its rows. */
 #include "base/checked.h"
 #include "base/reason.h"
 #include "base/rows.h"
@@ -28,7 +28,7 @@ static heed_status check_sizes(const heed_mha *m, const heed_mha_args *a, heed_e
     return HEED_OK;
 }
 
-/* What may be there by the layer's features. The rest is attention's to check. */
+/* Checks what may be there by the layer's features. Attention checks the rest. */
 static heed_status check_presence(const heed_mha *m, const heed_mha_args *a, heed_error *why)
 {
     const int lens = (m->attn.features & HEED_HAS_LENS) != 0;
@@ -73,7 +73,7 @@ static heed_status check_presence(const heed_mha *m, const heed_mha_args *a, hee
     return HEED_OK;
 }
 
-/* Rows of one side. *reach: rows of a view that holds them. */
+/* Reads the rows of one side, of q or of k and v. *reach: rows of a view that holds them. */
 static heed_status read_rows(const char *side, const heed_row_lists *of, int64_t most,
                              heed_mha_rows *r, int64_t *reach, heed_error *why)
 {
@@ -163,14 +163,15 @@ static heed_status read_lists(heed_mha_run_state *run, heed_error *why)
         (m->desc.out_proj->problem.features & HEED_LINEAR_HAS_RESIDUAL))
         st = check_matrix("residual", a->residual.data, a->residual.stride, m->y_type, 0, y_shape,
                           why);
-    /* Attention would check it too, but not where it is scattered from compact rows. */
+    /* Attention checks lse too, but not the caller's where it is scattered to that from compact
+     * rows. */
     const int64_t lse_shape[] = {q_batch, m->attn.q_heads, q_reach, 1};
     if (st == HEED_OK && (m->attn.features & HEED_HAS_LSE))
         st = heed_check_view("lse", a->lse.data, a->lse.stride, sizeof(float), 1, lse_shape, why);
     return st;
 }
 
-/* Keys of each sequence, and where its rows stand among them. */
+/* Finds how many keys each sequence has, and the position of its first row. */
 static heed_status find_positions(heed_mha_run_state *run, heed_error *why)
 {
     const heed_mha *m = run->mha;

@@ -15,7 +15,7 @@ typedef struct unit {
 
 static unit find_unit(const heed_mha_rows *rows, int64_t batch, int64_t n)
 {
-    int64_t low = 0, high = batch; /* the last with first_unit <= n, which has rows */
+    int64_t low = 0, high = batch; /* low: the last with first_unit <= n, which has rows */
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
         if (rows->first_unit[middle] <= n)
@@ -57,7 +57,7 @@ static void copy_units(heed_mha_run_state *run, const heed_mha_copy *copies, uin
     }
 }
 
-/* Units of q first, then those of the new keys and values. */
+/* Units of q come first, then those of the new keys and values. */
 static void turn_unit(heed_mha_run_state *run, int64_t n)
 {
     const int turns = run->turn_q.rotary.style != HEED_ROTARY_NONE;
@@ -92,7 +92,7 @@ static void run_units(heed_mha_run_state *run, int phase)
 /* ---- phases -----------------------------------------------------------------------------------
  */
 
-/* A part of a run within this one, whose error is this one's. */
+/* Does a part of a run within this one. An error of that run becomes this one's. */
 static void run_inner(heed_mha_run_state *run, heed_run_head *inner, uint32_t part)
 {
     heed_status st = inner ? heed_run_take(inner, part) : HEED_OK;
@@ -120,11 +120,11 @@ static void run_phase(heed_mha_run_state *run, int phase, uint32_t part)
     }
 }
 
-/* A part counts itself active before it takes any of a phase's work, and leaves when it finds none
- * to take. So a part that has found none, and then sees no part active, knows that all of it is
- * done: whoever took some was counted before. The fences order the count against the counters from
- * which work is taken, which are relaxed. Nobody waits for a part that has not come, so one alone
- * ends. */
+/* A part counts itself active before it takes any of a phase's work, and counts itself out when it
+ * finds none left. So a part that has found none, and then sees no part active, knows that all of
+ * the work is done: each part that took some was counted before. The fences order this count
+ * against the counters from which work is taken, which are relaxed. No part waits for one that has
+ * not come, so a part that is alone comes to an end. */
 void heed_mha_take(heed_run_head *head, uint32_t part)
 {
     heed_mha_run_state *run = (heed_mha_run_state *)(void *)head; /* its first member */

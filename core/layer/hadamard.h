@@ -1,4 +1,4 @@
-/* The Walsh-Hadamard transform of rows, for what appends them. */
+/* The Walsh-Hadamard transform of rows, for those that are appended to a cache. */
 #ifndef HEED_CORE_HADAMARD_H
 #define HEED_CORE_HADAMARD_H
 
@@ -6,7 +6,7 @@
 
 enum { HEED_HADAMARD_MOST = 4096 }; /* of a group */
 
-/* args.NAME is a group that rows of DIM_NAME elements can have. */
+/* Checks that args.NAME is a size of groups for rows of args.DIM_NAME = `dim` elements. */
 heed_status heed_hadamard_check_group(const char *name, uint32_t group, const char *dim_name,
                                       uint32_t dim, heed_error *why);
 

@@ -168,7 +168,7 @@ heed_status heed_key_bounds(const heed_key_bounds_args *args)
     return HEED_OK;
 }
 
-/* The bound of one block; sums in so many parts that a compiler makes vectors of them. */
+/* The bound of one block, summed in so many parts that compilers vectorize it. */
 enum { PARTS = 16 };
 
 static float bound_of(const float *q, const float *least, const float *greatest, int64_t dim)
@@ -184,13 +184,13 @@ static float bound_of(const float *q, const float *least, const float *greatest,
         const float a = q[d] * least[d], b = q[d] * greatest[d];
         all += a > b ? a : b;
     }
-    for (int i = 0; i < 4;
-         i++) /* a chain of additions would take as long as the products of 128 dims */
+    /* A chain of additions would take as long as the products of 128 dims. */
+    for (int i = 0; i < 4; i++)
         four[i] = (sum[i] + sum[i + 4]) + (sum[i + 8] + sum[i + 12]);
     return all + ((four[0] + four[2]) + (four[1] + four[3]));
 }
 
-/* Floats in the order of these numbers, NaN above all. */
+/* A number for each float, in the order of the floats, NaN above all. */
 static uint32_t order_of(float x)
 {
     uint32_t bits;
@@ -200,8 +200,8 @@ static uint32_t order_of(float x)
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* The `top`-th greatest of n scores as a number of order_of, a byte at a time, and in *equal how many
- * of those equal to it are among the `top`. */
+/* Finds the `top`-th greatest of n scores, as a number of order_of, a byte at a time. *equal
+ * becomes how many scores that are equal to it are among the `top`. */
 static uint32_t threshold(const float *scores, int64_t n, int64_t top, int64_t *equal)
 {
     uint32_t found = 0, mask = 0;
@@ -221,7 +221,7 @@ static uint32_t threshold(const float *scores, int64_t n, int64_t top, int64_t *
     return found;
 }
 
-/* The words of a head's choice, of which the first and last blocks are a part. */
+/* Writes the words of a head's choice. always_first and always_last blocks are a part of it. */
 static void choose(const heed_key_bounds_args *a, int64_t n, uint64_t *words)
 {
     int64_t first = a->always_first < n ? a->always_first : n;
@@ -239,12 +239,12 @@ static void choose(const heed_key_bounds_args *a, int64_t n, uint64_t *words)
     }
 }
 
-/* Query heads whose bounds of a block are taken one after the other, while it is in L1, and dims at a
- * time. */
+/* How many query heads have their bounds of a block taken one after the other, while it is in L1,
+ * and how many dims at a time. */
 enum { HEADS = 8, DIMS = 256 };
 
-/* The greatest bound of all blocks for some adjacent query heads, at most HEADS, of a kv head, and of
- * what is there with `more`. */
+/* Sets the score of each block to its greatest bound among some adjacent query heads, at most
+ * HEADS, of a kv head. With `more` the score that is there counts, too. */
 static void score_blocks(const heed_key_bounds_args *a, int64_t h, int64_t heads, int64_t n,
                          int more)
 {

@@ -1,4 +1,4 @@
-/* heed_kv_append: new keys and values behind those of a cache, contiguous or in pages. */
+/* heed_kv_append: puts new keys and values behind those of a cache, contiguous or in pages. */
 #include "kv_append.h"
 
 #include "base/checked.h"
@@ -165,7 +165,7 @@ static heed_status check_views(const heed_kv_append_args *a, heed_error *why)
     return st;
 }
 
-/* Where the rows of sequence b go: below capacity, and into pages that there are. */
+/* Checks where the rows of sequence b go: below capacity, and into pages that exist. */
 static heed_status check_room(const heed_kv_append_args *a, int64_t b, heed_error *why)
 {
     const int64_t there = a->cache_lens ? a->cache_lens[b] : 0;
@@ -213,7 +213,7 @@ heed_status heed_kv_append_check(const heed_kv_append_args *a, heed_error *why)
 /* Elements that are read, transformed and encoded at a time: whole blocks and groups. */
 enum { CHUNK = HEED_HADAMARD_MOST };
 
-/* The keys, or the values. */
+/* What is appended on one side: the keys, or the values. */
 typedef struct side {
     const heed_const_view *from;
     const heed_view *to;
@@ -244,7 +244,8 @@ static side side_of(const heed_kv_append_args *a, int is_v, const heed_append_ke
                   .encoder = encoder};
 }
 
-/* Elements [d, d + n) of the row at element `from`, as they are to be stored. */
+/* Reads elements [d, d + n) of the row at element `from`, transformed if that is wanted. Returns
+ * n. */
 static int64_t read_chunk(const side *s, int64_t from, int64_t d, float x[CHUNK])
 {
     const int64_t n = s->dim - d < CHUNK ? s->dim - d : CHUNK;
@@ -256,7 +257,7 @@ static int64_t read_chunk(const side *s, int64_t from, int64_t d, float x[CHUNK]
     return n;
 }
 
-/* n numbers from dim d on, by the scales at `at`, to a byte each. */
+/* Encodes n numbers from dim d on, by the scales at `at`, to a byte each. */
 static void codes_of(const side *s, const float *x, int64_t d, int64_t n, int64_t at, uint8_t *code)
 {
     const heed_quant *q = &s->quant;
@@ -273,7 +274,7 @@ static void codes_of(const side *s, const float *x, int64_t d, int64_t n, int64_
     }
 }
 
-/* n numbers from dim d on to the row at element `to` of the cache. */
+/* Writes n numbers from dim d on to the row at element `to` of the cache. */
 static void write_chunk(const side *s, const float *x, int64_t d, int64_t n, int64_t to, int64_t at)
 {
     const uint32_t type = s->to_type;
@@ -300,7 +301,8 @@ static void write_chunk(const side *s, const float *x, int64_t d, int64_t n, int
     }
 }
 
-/* One head's row: from element `from` to element `to` of the cache, whose scales are at `at`. */
+/* Appends one head's row: from element `from` to element `to` of the cache, whose scales are at
+ * `at`. */
 static void append_head(const side *s, int64_t from, int64_t to, int64_t at)
 {
     float x[CHUNK];
@@ -328,8 +330,9 @@ static void append_head(const side *s, int64_t from, int64_t to, int64_t at)
     }
 }
 
-/* Rows of n_heads heads of one key by the side's encoder, `head` being its first: from adjacent elements of
- * a type to those of the cache. 0: it left them. */
+/* Has the side's encoder write the rows of n_heads heads of one key: from adjacent elements of
+ * `type` to element `to` on of the cache, with the scales at `at`. Returns 0 if the encoder leaves
+ * them. */
 static int encode_heads(const side *s, uint32_t n_heads, uint32_t type, const void *from,
                         int64_t from_stride, int64_t to, int64_t at)
 {
@@ -362,7 +365,8 @@ static int encode_heads(const side *s, uint32_t n_heads, uint32_t type, const vo
     return 1;
 }
 
-/* All heads' rows of one key: from element `from` on to element `to` on, with the scales at `at`. */
+/* Appends all heads' rows of one key: from element `from` on to element `to` on, with the scales at
+ * `at`. */
 static void append_heads(const side *s, uint32_t n_heads, int64_t from, int64_t to, int64_t at)
 {
     const int64_t *stride = s->from->stride;

@@ -5,11 +5,11 @@
 #include <heed/backend.h>
 #include <heed/cache.h>
 
-/* All that heed_kv_append checks. */
+/* Makes all checks of heed_kv_append. */
 heed_status heed_kv_append_check(const heed_kv_append_args *args, heed_error *why);
 
-/* Writes new rows [first, end) of sequence b, of every head. The args have been checked. What the encoder
- * does not do, or all of it where that is NULL, is done here, to the same bytes. */
+/* Writes new rows [first, end) of sequence b, of every head. The args have been checked. What the
+ * encoder does not do, or all of it if the encoder is NULL, is done here, to the same bytes. */
 void heed_kv_append_rows(const heed_kv_append_args *args, const heed_append_kernel *encoder,
                          int64_t b, int64_t first, int64_t end);
 

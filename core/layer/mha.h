@@ -35,7 +35,7 @@ struct heed_mha {
     heed_attn_desc attn; /* as the caller gave it */
     heed_linear *slot[HEED_SLOTS];
     int64_t slot_width[HEED_SLOTS];  /* columns of its output, all heads together */
-    uint32_t slot_heads[HEED_SLOTS]; /* rows of x that it sees per row: heads of a shared one */
+    uint32_t slot_heads[HEED_SLOTS]; /* rows of its x per row of q or k: 1, or all heads */
     heed_mha_source source[3];       /* of q, k, v */
     float *freq;
     size_t freq_bytes;
@@ -81,7 +81,7 @@ typedef struct heed_mha_phase {
     char apart[104];
 } heed_mha_phase;
 
-/* At the start of its workspace. */
+/* At the start of a run's workspace. */
 typedef struct heed_mha_run_state {
     heed_run_head head;
     const heed_mha *mha;
@@ -114,7 +114,7 @@ heed_status heed_mha_read_args(heed_mha_run_state *run, heed_error *why);
 heed_status heed_mha_schedule(const void *of, const void *args, uint32_t n_parts, void *workspace,
                               heed_error *why);
 
-/* Its heed_operation.part: walks the phases. */
+/* A layer's heed_operation.part: walks through the phases. */
 void heed_mha_take(heed_run_head *head, uint32_t part);
 
 #endif

@@ -1,15 +1,15 @@
-/* Who sees whom as intervals of keys, for masks with structure. They are made twice, so that nothing is
- * written where they do not fit: counted, then written. */
+/* Turns masks with structure into the intervals of keys that each row sees. The intervals are made
+ * twice, first to count and then to write them, so that nothing is written if they do not fit. */
 #include <heed/masks.h>
 
 #include "base/reason.h"
 
 #define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
 
-/* The intervals of a row under way, in order; those that meet become one. */
+/* The intervals of a row that is being made, in order; those that meet become one. */
 typedef struct row_ranges {
     const heed_ranges_args *args;
-    int32_t *to; /* NULL: they are counted alone */
+    int32_t *to; /* NULL: they are only counted */
     uint32_t n;
     int64_t most, end; /* no key from `most` on is seen; the last interval's end */
     struct segment *segment;
@@ -17,7 +17,8 @@ typedef struct row_ranges {
 
 enum { MOST = 8 };
 
-/* Where the keys of a segment lie: rows behind each other mostly have one segment. */
+/* Where the keys of a segment lie. It is kept from row to row: neighbours mostly have the same
+ * segment. */
 typedef struct segment {
     int known;
     int32_t id;
@@ -72,7 +73,7 @@ static void add_segment(row_ranges *r, int64_t i)
     if (!a->row_segments && (own < 0 || own >= a->keys))
         return;
     id = a->row_segments ? a->row_segments[i] : a->segments[own];
-    if (id < 0) /* nobody's */
+    if (id < 0) /* the row is in no segment */
         return;
     if (!r->segment->known || r->segment->id != id)
         find_segment(a, id, r->segment);
@@ -106,7 +107,8 @@ static void add_chunk(row_ranges *r, int64_t i)
         add(r, own / chunk * chunk, own / chunk * chunk + chunk);
 }
 
-/* A parent lies before its children: the path goes backwards, and is looked for from the root on. */
+/* Adds the path from the root to row i. A parent lies before its children and is found from them,
+ * so each step follows the path back from i to the first node that has not been added. */
 static void add_path(row_ranges *r, int64_t i)
 {
     const heed_ranges_args *a = r->args;
@@ -134,7 +136,7 @@ static void add_columns(row_ranges *r, int64_t i)
             add(r, j, j + 1);
 }
 
-/* Intervals of row i, written if `to` is there. */
+/* Makes the intervals of row i, writes them unless `to` is NULL, and returns how many there are. */
 static uint32_t make(const heed_ranges_args *a, make_row *row, segment *s, int64_t i, int32_t *to)
 {
     const int64_t own = i + a->offset + 1;

@@ -1,4 +1,5 @@
-/* From the description of a layer to what can be relied on, and the layout of its workspace. */
+/* Checks the description of a layer, derives the rest of the layer from it, and lays out its
+ * workspace. */
 #include "attention/validate.h"
 #include "base/checked.h"
 #include "base/compiler.h"
@@ -85,8 +86,8 @@ static heed_status check_projection(const char *name, const heed_linear *l, int6
     return HEED_OK;
 }
 
-/* Projection `name` into a slot: of columns [0, width) for `parts` consecutive ones of q, k, v from
- * `first` on. A shared one is applied per head. */
+/* Puts projection `name` into a slot. Its columns [0, width) are those of `parts` consecutive ones
+ * of q, k and v, from `first` on. A shared projection is applied per head. */
 static heed_status place(heed_mha *m, const char *name, heed_linear *l, uint32_t slot, int first,
                          int parts, heed_error *why)
 {
@@ -115,7 +116,7 @@ static heed_status place(heed_mha *m, const char *name, heed_linear *l, uint32_t
     return check_projection(name, l, in, width, x_type, why);
 }
 
-/* The input taken as q, k or v. */
+/* Takes the input itself as q, k or v. */
 static heed_status take_input(heed_mha *m, int which, heed_error *why)
 {
     static const char *const name[] = {"q", "k", "v"};

@@ -1,4 +1,4 @@
-/* heed_rotary: pairs of elements turned by the angle that their row's position says. */
+/* heed_rotary: turns pairs of elements by the angle that their row's position gives. */
 #include "rotary.h"
 
 #include "base/fpenv.h"
@@ -128,7 +128,7 @@ static int64_t position_of(const heed_rotary_args *a, int64_t b, int64_t i)
                         : (a->offsets ? a->offsets[b] : 0) + i;
 }
 
-/* Pairs [first, first + n) of one head's row. */
+/* Turns pairs [first, first + n) of one head's row. */
 static void turn_pairs(const heed_rotary_args *a, int64_t from, int64_t to, int64_t first,
                        int64_t n, const turn *t)
 {

@@ -4,7 +4,7 @@
 
 #include <heed/rotary.h>
 
-/* The description alone, for heads of so many dims; `name` is the argument's. */
+/* Checks a description for heads of so many dims; `name` is the argument's in sentences. */
 heed_status heed_rotary_check_desc(const char *name, const heed_rotary_desc *rotary, uint32_t dim,
                                    heed_error *why);
 

@@ -1,5 +1,4 @@
-/* Beginning a run of a layer: where every step reads and writes, and the schedules of all of them.
- */
+/* Begins a run of a layer: finds where every step reads and writes, and schedules all steps. */
 #include "base/checked.h"
 #include "base/compiler.h"
 #include "base/reason.h"
@@ -8,7 +7,7 @@
 #include "mha.h"
 #include "rotary.h"
 
-/* A matrix of rows, compact or the caller's. One that is an input is only read. */
+/* A matrix of rows, compact or the caller's. An input is only read. */
 typedef struct matrix {
     void *data;
     int64_t row_stride, col_stride;
@@ -72,8 +71,8 @@ static heed_mha_copy copy_of(const heed_mha_rows *rows, const int64_t *user_stri
                            .type = type};
 }
 
-/* x_q or x_kv, gathered if it must be. A projection per head sees heads as rows: they have to
- * follow each other too. */
+/* Finds x_q or x_kv, gathered if it has to be. A projection per head sees heads as rows, so that
+ * heads have to follow each other, too. */
 static matrix find_input(builder *b, int is_kv)
 {
     const heed_mha *m = b->mha;
@@ -104,7 +103,7 @@ static heed_view heads_of(const builder *b, matrix x, int64_t dim, int64_t len)
         {b->mha->listed ? 0 : len * x.row_stride, dim * x.col_stride, x.row_stride, x.col_stride}};
 }
 
-/* q, k or v as it comes out of its projection, or in. */
+/* q, k or v as it comes out of its projection, or from the input. */
 static matrix source_of(const builder *b, int which, const matrix input[2])
 {
     const heed_mha *m = b->mha;
@@ -119,7 +118,7 @@ static matrix source_of(const builder *b, int which, const matrix input[2])
 /* ---- the steps --------------------------------------------------------------------------------
  */
 
-/* The next `n_parts` workspace of a step. */
+/* The place of the next step's workspace, which has `bytes` bytes. */
 static void *step_at(size_t *at, char *base, size_t bytes)
 {
     void *here = base + *at;
@@ -176,7 +175,7 @@ static heed_status schedule_projections(builder *b, const matrix input[2], size_
     return st;
 }
 
-/* Rotates what `which` (0: q, 1: k) is, in place or into rows of its own. */
+/* Schedules the rotation of q (`which` is 0) or k (1), in place or into rows of its own. */
 static void schedule_turn(builder *b, int which, matrix *x, heed_rotary_args *turn)
 {
     const heed_mha *m = b->mha;
@@ -239,7 +238,7 @@ static heed_status schedule_append(builder *b, matrix k, matrix v)
     return heed_kv_append_check(append, b->why);
 }
 
-/* o, y and what is scattered to them; the residual. */
+/* Where o, y and lse are written, compact or to the caller, and where the residual is read. */
 typedef struct outputs {
     matrix o, y, lse, residual;
 } outputs;
