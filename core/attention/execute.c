@@ -74,9 +74,9 @@ static int is_listed(const heed_worker *w, int64_t block)
                HEED_BLOCK_ALL;
 }
 
-/* Prepares those of the tile's key blocks that no part has begun. Sets tile->prepared if all of
- * them are ready then. If the tile would have to wait for another part, the kernel prepares in its
- * scratch. */
+/* Prepares those of the tile's key blocks that no part has begun. Sets tile->prepared if all
+ * of them are ready then. If the tile would have to wait for another part, the kernel
+ * prepares in its scratch. */
 static heed_status prepare(heed_worker *w)
 {
     const heed_class_plan *c = w->class_plan;
@@ -179,8 +179,8 @@ static void mark_empty(heed_tile *t)
         t->row_max[r] = -INFINITY, t->row_sum[r] = 0;
 }
 
-/* Cuts off the blocks at both ends that are hidden from all rows of all heads. Returns 0 if all
- * are. */
+/* Cuts off the blocks at both ends that are hidden from all rows of all heads.
+ * Returns 0 if all are. */
 static int trim(heed_tile *t, int64_t key_block)
 {
     const int64_t first = t->k_first / key_block,
@@ -244,8 +244,8 @@ static void fill_rest(const heed_worker *w, const heed_rows *rows, heed_span key
             }
 }
 
-/* Writes the optional outputs of rows whose state is complete, in a second pass over the same
- * keys. */
+/* Writes the optional outputs of rows whose state is complete, in a second pass over
+ * the same keys. */
 static heed_status write_pairs(heed_worker *w)
 {
     const heed_span keys = w->keys;
@@ -312,9 +312,9 @@ static void merge_states(heed_worker *w, uint32_t left, uint32_t right)
     heed_give(pool, right);
 }
 
-/* Carries a chunk's state upwards from seam to seam. A seam has the number of the chunk behind it,
- * counted from the group's first chunk. True if the state has become that of the whole row
- * group. */
+/* Carries a chunk's state upwards from seam to seam. A seam has the number of the chunk
+ * behind it, counted from the group's first chunk. True if the state has become that of the
+ * whole row group. */
 static int climb(heed_worker *w, uint32_t chunk, atomic_uint *seam, uint32_t *state)
 {
     const uint32_t first = w->sequence->first_chunk, last = first + w->sequence->n_chunks - 1;
@@ -335,8 +335,8 @@ static int climb(heed_worker *w, uint32_t chunk, atomic_uint *seam, uint32_t *st
     return 1;
 }
 
-/* Adds a chunk's state to the bound row group. The part that brings the last one finishes the
- * rows. */
+/* Adds a chunk's state to the bound row group. The part that brings the last one
+ * finishes the rows. */
 static heed_status add_chunk(heed_worker *w, uint32_t run, uint32_t chunk, uint32_t state)
 {
     heed_attn_run_state *r = w->run;

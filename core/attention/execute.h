@@ -4,7 +4,7 @@
 
 #include "workspace.h"
 
-/* A plan's heed_operation.part. `part` says which part area is its. */
+/* A plan's heed_operation.part. `part` says which part area is used. */
 void heed_attn_part(heed_run_head *head, uint32_t part);
 
 #endif

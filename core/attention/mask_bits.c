@@ -30,8 +30,8 @@ static void hidden_by_mask(const uint8_t *mask, int64_t stride, int64_t n, uint8
             flag[j] = mask[j * stride] == 0;
 }
 
-/* The same for biases of 16 or 32 bits that lie side by side. Returns whether one is neither 0 nor
- * -inf. */
+/* The same for biases of 16 or 32 bits that lie side by side. Returns whether one is
+ * neither 0 nor -inf. */
 #define HIDDEN_BY_BIAS(name, type, minus_inf)                                                      \
     static int name(const void *data, int64_t n, uint8_t *flag)                                    \
     {                                                                                              \
@@ -68,8 +68,8 @@ static int hidden_by_bias(uint32_t type, const heed_rows *b, int64_t at, int64_t
     return others;
 }
 
-/* Finds what row i sees of keys [first, end), which are in one word. Returns 0 if bits cannot say
- * it. */
+/* Finds what row i sees of keys [first, end), which are in one word. Returns 0 if
+ * bits cannot say it. */
 static int see_word(const heed_problem *problem, const heed_tile *tile, int64_t i, int64_t first,
                     int64_t end, uint64_t *word)
 {

@@ -12,9 +12,9 @@ static inline int64_t heed_mask_words(int64_t keys)
     return keys / 64 + (keys % 64 != 0);
 }
 
-/* Writes the bits of tile->seen to `bits`, rows `stride` words apart. The tile has its mask_blocks,
- * and its heads share their masks. Returns 0 if a bias is neither 0 nor -inf, which bits cannot
- * say. */
+/* Writes the bits of tile->seen to `bits`, rows `stride` words apart. The tile has its
+ * mask_blocks, and its heads share their masks. Returns 0 if a bias is neither 0 nor -inf, which
+ * bits cannot say. */
 int heed_mask_bits(const heed_problem *problem, uint32_t key_block, const heed_tile *tile,
                    uint64_t *bits, int64_t stride);
 

@@ -4,9 +4,9 @@
 
 #include "base/checked.h"
 
-/* What was found in a block, as bits: a hidden pair; one that is seen; one that something is added
- * to. Two more bits hold what the mask says before the bias is read: it hides all; it hides
- * some. */
+/* What was found in a block, as bits: a hidden pair; one that is seen; one that something
+ * is added to. Two more bits hold what the mask says before the bias is read: it hides all;
+ * it hides some. */
 enum { SEES_NONE = 1, SEES_SOME = 2, ADDS = 4, FOUND = 7, BY_MASK = 8, IN_MASK = 16 };
 
 static int is_mixed(unsigned found)

@@ -8,7 +8,8 @@
 /* ---- the mathematics --------------------------------------------------------------------------
  */
 
-/* Dims that are summed at once: so many are read of all parts before they are written. */
+/* Dims that are summed at once: all parts are read for so many dims before any of
+ * these is written. */
 enum { DIMS = 256 };
 
 static int64_t place(const int64_t stride[4], int64_t row, int64_t head, int64_t d)

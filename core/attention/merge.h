@@ -17,8 +17,8 @@ typedef struct heed_merging {
 /* Merges rows [first, end), all heads, in the library's floating-point environment. */
 void heed_merge_rows(const heed_merging *m, int64_t first, int64_t end);
 
-/* Merges heads [first, end) of all heads of all rows, where head h of row r is number r * heads +
- * h. */
+/* Merges heads [first, end) of all heads of all rows, where head h of row r is
+ * number r * heads + h. */
 void heed_merge_heads(const heed_merging *m, int64_t first, int64_t end);
 
 #endif

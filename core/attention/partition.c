@@ -44,8 +44,8 @@ void heed_partition_sequence(const heed_attn *plan, heed_sequence *s)
     const heed_span keys = heed_visible_keys(plan, s, (heed_span){0, s->q_len});
     s->class_index = heed_class_index(plan, s->q_len, keys.end - keys.first);
     const heed_tiling *tiling = &plan->class_plan[s->class_index].tiling;
-    /* Mostly there is one run and one chunk. Then no division is made: small calls would feel
-     * it. */
+    /* Mostly there is one run and one chunk. Then no division is made: small calls
+     * would feel it. */
     s->n_runs = s->q_len <= (int64_t)tiling->query_rows
                     ? s->q_len > 0
                     : (uint32_t)heed_ceil_div(s->q_len, tiling->query_rows);

@@ -1,14 +1,14 @@
-/* How one sequence is cut into tiles: some kv heads x run of query rows x chunk of keys. Rows and
- * keys are cut by what this sequence is alone, because the order of every sum depends on the
- * cuts. */
+/* How one sequence is cut into tiles: some kv heads x run of query rows x chunk of keys. How rows
+ * and keys are cut depends on the sequence's own problem alone, because the cuts decide the order
+ * of every sum. */
 #ifndef HEED_CORE_PARTITION_H
 #define HEED_CORE_PARTITION_H
 
 #include "plan.h"
 
-/* One sequence of a call. Tiles are numbered by kv heads, then run (last rows first: with a causal
- * mask they are the heavy ones), then chunk. A row group is all tiles with the same kv heads and
- * run. */
+/* One sequence of a call. Tiles are numbered by kv heads, then run (last rows first: with a
+ * causal mask they are the heavy ones), then chunk. A row group is all tiles with the same
+ * kv heads and run. */
 typedef struct heed_sequence {
     int64_t first_tile; /* among the tiles of the call */
     int64_t q_offset;

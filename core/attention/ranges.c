@@ -41,8 +41,8 @@ static heed_problem problem_of(const heed_attn *plan)
                           .block_keys = d->block_keys};
 }
 
-/* Checks the intervals of one row: they ascend, do not overlap, and do not reach beyond the
- * keys. */
+/* Checks the intervals of one row: they ascend, do not overlap, and do not reach
+ * beyond the keys. */
 static heed_status check_row(const heed_tile *t, uint32_t n_ranges, int64_t b, int64_t h, int64_t i,
                              heed_error *why)
 {
@@ -108,8 +108,8 @@ heed_status heed_ranges_read(const heed_attn *plan, const heed_attn_args *args, 
     return args->ranges.data ? read_ranges(plan, args, b, s, why) : HEED_OK;
 }
 
-/* The pages that were checked last. Most rows see what the row before them saw, or go on from
- * there. */
+/* The pages that were checked last. Most rows see what the row before them saw, or
+ * go on from there. */
 typedef struct page_check {
     const int32_t *page;
     int64_t page_len, n_pages, first, end; /* pages [first, end) are good */

@@ -154,8 +154,8 @@ typedef struct shapes {
     int empty_kv;
 } shapes;
 
-/* The same in tensors of pairs of rows and keys. Separate, because a small call has no time for
- * them. */
+/* The same in tensors of pairs of rows and keys. Separate, because a small call has
+ * no time for them. */
 typedef struct pair_shapes {
     int64_t pairs[4], ranges[4], words[4];
 } pair_shapes;
@@ -221,8 +221,8 @@ typedef struct pair_view {
     const int64_t *shape;
 } pair_view;
 
-/* One check after the other: to fill a table of the views would take a small call longer than
- * that. */
+/* One check after the other: to fill a table of the views would take a small call
+ * longer than that. */
 static heed_status check_views(const heed_attn_desc *d, const heed_attn_args *args, const shapes *s,
                                heed_error *why)
 {

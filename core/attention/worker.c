@@ -76,8 +76,8 @@ void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)
     add_operand(w, &t->bias, a->bias.data, a->bias.stride, d->bias_type, OF_PAIRS);
     add_operand(w, &t->weights, a->weights.data, a->weights.stride, HEED_F32, OF_PAIRS);
     add_operand(w, &t->scores, a->scores.data, a->scores.stride, HEED_F32, OF_PAIRS);
-    /* Ranges are pairs of int32_t, key blocks are words: eight bytes each, which no tensor type
-     * has. */
+    /* Ranges are pairs of int32_t, key blocks are words: eight bytes each, which no
+     * tensor type has. */
     add_lists(w, &t->ranges, &a->ranges);
     add_lists(w, &t->key_blocks, &a->key_blocks);
     t->k_page_stride = a->k.stride[0];

@@ -16,8 +16,8 @@
 /* Room for mask summaries that kv heads share: 190 runs of rows of 65536 keys. Runs without room
  * are summarised by each kv head for itself. */
 #define MASK_TABLE_BYTES ((size_t)256 << 10)
-/* Room for bits of dense masks: 512 rows of 16384 keys. Rows without room are read from the
- * masks. */
+/* Room for bits of dense masks: 512 rows of 16384 keys. Rows without room are read
+ * from the masks. */
 #define MASK_BITS_BYTES ((size_t)1 << 20)
 
 /* Largest number of query rows of a sequence of this class. */

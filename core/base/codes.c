@@ -119,10 +119,10 @@ static void cut_off(const float *x, float factor, float below, float shift, int 
     }
 }
 
-/* Encodes a block of IQ4_NL. The index of the nearest number in the table is the count of middles
- * between neighbours that are not above x. That decides as the distances would: the middles are
- * exact, and so are both distances of an x near one. The sums are then added in the order of
- * formats.h. */
+/* Encodes a block of IQ4_NL. The index of the nearest number in the table is the count of
+ * middles between neighbours that are not above x. That decides as the distances would: the
+ * middles are exact, and so are both distances of an x near one. The sums are then added in the
+ * order of formats.h. */
 static int encode_iq4(const float *x, uint8_t *to)
 {
     float least = INFINITY, most = -INFINITY, up = 0, down = 0, extreme, inverse;

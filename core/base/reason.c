@@ -1,5 +1,5 @@
-/* Error sentences: whoever finds a fault writes one, and the public functions hand it to the
- * caller. */
+/* Error sentences: whoever finds a fault writes one, and the public functions hand
+ * it to the caller. */
 #include "reason.h"
 
 #include "compiler.h"

@@ -141,9 +141,9 @@ heed_status heed_check_type(const char *name, uint32_t type, heed_error *why)
     return HEED_OK;
 }
 
-/* heed_f32_of_f16 without branches, so that compilers vectorize it. The product turns the exponent
- * of an f16 into that of an f32, also that of a subnormal in the default floating-point mode (no
- * flushing). */
+/* heed_f32_of_f16 without branches, so that compilers vectorize it. The product turns the
+ * exponent of an f16 into that of an f32, also that of a subnormal in the default floating-point
+ * mode (no flushing). */
 static inline float widened(const void *halves, int64_t i)
 {
     uint16_t half;

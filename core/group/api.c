@@ -220,8 +220,8 @@ static int is_plain(const heed_group_call *call)
 /* ---- the call ---------------------------------------------------------------------------------
  */
 
-/* Either scheme. What it needs is placed in the workspace, and behind it lies room for local
- * runs. */
+/* Either scheme. What it needs is placed in the workspace, and behind it lies room
+ * for local runs. */
 typedef union heed_scheme {
     heed_split split;
     heed_ring ring;

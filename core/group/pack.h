@@ -1,5 +1,5 @@
-/* Copies of a rank's rows: all heads of a token, token by token, the parts of sequences behind each
- * other. */
+/* Copies of a rank's rows: all heads of a token, token by token, the parts of sequences
+ * behind each other. */
 #ifndef HEED_CORE_PACK_H
 #define HEED_CORE_PACK_H
 

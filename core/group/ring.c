@@ -10,8 +10,8 @@
 #include "base/reason.h"
 #include "pack.h"
 
-/* The longest stretch of one sequence; and, in most_held, the most that a rank has of all
- * sequences. */
+/* The longest stretch of one sequence; and, in most_held, the most that a rank has
+ * of all sequences. */
 static int64_t longest_stretch(const heed_shape *s, const int32_t *first)
 {
     int64_t most = 0;
@@ -123,8 +123,8 @@ static heed_status describe(heed_ring *r, const heed_group_call *call, uint32_t 
     return heed_piece_place(call, p, r->first_row, call->why);
 }
 
-/* Leaves out the rows of sequences whose keys are hidden from all of them. Returns whether any are
- * left. */
+/* Leaves out the rows of sequences whose keys are hidden from all of them. Returns
+ * whether any are left. */
 static int hide(const heed_group_call *call, heed_piece *p)
 {
     int any = 0;
@@ -285,8 +285,8 @@ static void finish_tokens(void *arg, int64_t first, int64_t end)
     }
 }
 
-/* Finishes rows that have met all keys: adds the sink, rounds once, and writes the caller's
- * outputs. */
+/* Finishes rows that have met all keys: adds the sink, rounds once, and writes the
+ * caller's outputs. */
 static void finish(const heed_ring *r, const heed_group_call *call)
 {
     const heed_shape *s = &call->shape;

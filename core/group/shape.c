@@ -182,8 +182,8 @@ static void add(heed_group_cost *c, uint64_t messages, uint64_t bytes)
     c->bytes += messages * HEADER + bytes;
 }
 
-/* Partial results go to the ranks that merge, which with HEED_WANT_ALL send results to all
- * others. */
+/* Partial results go to the ranks that merge, which with HEED_WANT_ALL send results
+ * to all others. */
 static void count_split(const heed_shape *s, heed_group_cost *c)
 {
     const int own = s->part.want == HEED_WANT_ALL && heed_slice_rows(s, s->rank) > 0;
@@ -214,8 +214,8 @@ heed_tally heed_tally_of(const heed_shape *s)
     return t;
 }
 
-/* A rank sends its rows to the ranks that have keys, and partial results to those that have
- * rows. */
+/* A rank sends its rows to the ranks that have keys, and partial results to those
+ * that have rows. */
 static void count_rows(const heed_shape *s, const heed_tally *t, heed_group_cost *c)
 {
     const int64_t own = heed_slice_rows(s, s->rank);

@@ -13,9 +13,9 @@ static size_t message_bytes(size_t payload)
     return bytes < HEED_WIRE_LEAST ? HEED_WIRE_LEAST : bytes;
 }
 
-/* The most rows that a slice may have. Unlike the rows of one rank's slice it never shrinks when
- * there are more tokens. Where rows are apart it is the rank's own rows, which the partition
- * gives. */
+/* The most rows that a slice may have. Unlike the rows of one rank's slice it never shrinks
+ * when there are more tokens. Where rows are apart it is the rank's own rows, which the
+ * partition gives. */
 static int64_t most_rows(const heed_shape *s, uint32_t rank)
 {
     const int64_t heads = s->desc->q_heads;
@@ -398,8 +398,8 @@ static void scatter_rows(void *arg, int64_t first_row, int64_t end_row)
     }
 }
 
-/* Copies a rank's merged slice to the caller's outputs. Only rows that belong to a sequence are
- * written. */
+/* Copies a rank's merged slice to the caller's outputs. Only rows that belong to a
+ * sequence are written. */
 static void scatter(const heed_split *p, const heed_group_call *call, uint32_t rank)
 {
     const heed_attn_desc *d = call->shape.desc;
@@ -412,8 +412,8 @@ static void scatter(const heed_split *p, const heed_group_call *call, uint32_t r
 /* ---- the call ---------------------------------------------------------------------------------
  */
 
-/* Counts the messages that each rank waits for from this one: a failure has to be told instead of
- * them. */
+/* Counts the messages that each rank waits for from this one: a failure has to be told
+ * instead of them. */
 static void count_owed(heed_split *p, const heed_shape *s)
 {
     const int own = tells_all(s) && heed_slice_rows(s, s->rank) > 0;

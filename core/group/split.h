@@ -23,8 +23,8 @@ heed_attn_desc heed_split_desc(const heed_shape *shape);
 /* The rank that may be listening to this one, as in heed_wire.listener. */
 uint32_t heed_split_listener(const heed_shape *shape);
 
-/* Places what a call needs for sequences of at most q_len rows. Returns its bytes, 0 on
- * overflow. */
+/* Places what a call needs for sequences of at most q_len rows. Returns its bytes,
+ * 0 on overflow. */
 size_t heed_split_place(heed_split *split, const heed_shape *shape, int64_t q_len, void *workspace);
 
 /* Runs it in such a workspace, behind which `bytes` bytes at `rest` are for local runs. */

@@ -19,9 +19,9 @@
 enum { FREE, POSTED, COPYING, TAKEN, GONE };
 enum { SLOTS = 4, SMALL = 384, MOST_RANKS = 1024 };
 
-/* How often a wait looks before it lets other threads run, and before it sleeps between looks. On a
- * busy machine a thread that yields may come back after milliseconds; one that sleeps comes back
- * soon. */
+/* How often a wait looks before it lets other threads run, and before it sleeps between looks.
+ * On a busy machine a thread that yields may come back after milliseconds; one that sleeps
+ * comes back soon. */
 enum { SPINS = 500, YIELDS = 520, SLEEP = 20000 };
 
 typedef struct slot {

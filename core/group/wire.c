@@ -14,9 +14,9 @@
 #define TAG 0x4865u
 #define TAG_OF_FAILURE 0x4866u
 
-/* Nanoseconds for which one message is waited for before the others are looked at: in the
- * beginning, and at most. The others matter because a failure that any rank tells of ends the
- * call. */
+/* Nanoseconds for which one message is waited for before the others are looked at: in
+ * the beginning, and at most. The others matter because a failure that any rank tells of
+ * ends the call. */
 #define GLANCE INT64_C(200000)
 #define LONGEST_GLANCE INT64_C(4000000)
 

@@ -163,8 +163,8 @@ static heed_status read_lists(heed_mha_run_state *run, heed_error *why)
         (m->desc.out_proj->problem.features & HEED_LINEAR_HAS_RESIDUAL))
         st = check_matrix("residual", a->residual.data, a->residual.stride, m->y_type, 0, y_shape,
                           why);
-    /* Attention checks lse too, but not the caller's where it is scattered to that from compact
-     * rows. */
+    /* Attention checks lse too, but not the caller's where it is scattered to that
+     * from compact rows. */
     const int64_t lse_shape[] = {q_batch, m->attn.q_heads, q_reach, 1};
     if (st == HEED_OK && (m->attn.features & HEED_HAS_LSE))
         st = heed_check_view("lse", a->lse.data, a->lse.stride, sizeof(float), 1, lse_shape, why);

@@ -221,7 +221,8 @@ static uint32_t threshold(const float *scores, int64_t n, int64_t top, int64_t *
     return found;
 }
 
-/* Writes the words of a head's choice. always_first and always_last blocks are a part of it. */
+/* Writes the words of a head's choice, which includes the first and last blocks that
+ * always count. */
 static void choose(const heed_key_bounds_args *a, int64_t n, uint64_t *words)
 {
     int64_t first = a->always_first < n ? a->always_first : n;

@@ -244,8 +244,8 @@ static side side_of(const heed_kv_append_args *a, int is_v, const heed_append_ke
                   .encoder = encoder};
 }
 
-/* Reads elements [d, d + n) of the row at element `from`, transformed if that is wanted. Returns
- * n. */
+/* Reads elements [d, d + n) of the row at element `from`, transformed if that is
+ * wanted. Returns n. */
 static int64_t read_chunk(const side *s, int64_t from, int64_t d, float x[CHUNK])
 {
     const int64_t n = s->dim - d < CHUNK ? s->dim - d : CHUNK;
@@ -301,8 +301,8 @@ static void write_chunk(const side *s, const float *x, int64_t d, int64_t n, int
     }
 }
 
-/* Appends one head's row: from element `from` to element `to` of the cache, whose scales are at
- * `at`. */
+/* Appends one head's row: from element `from` to element `to` of the cache, whose
+ * scales are at `at`. */
 static void append_head(const side *s, int64_t from, int64_t to, int64_t at)
 {
     float x[CHUNK];
@@ -330,9 +330,9 @@ static void append_head(const side *s, int64_t from, int64_t to, int64_t at)
     }
 }
 
-/* Has the side's encoder write the rows of n_heads heads of one key: from adjacent elements of
- * `type` to element `to` on of the cache, with the scales at `at`. Returns 0 if the encoder leaves
- * them. */
+/* Has the side's encoder write the rows of n_heads heads of one key: from adjacent elements
+ * of `type` to element `to` on of the cache, with the scales at `at`. Returns 0 if the
+ * encoder leaves them. */
 static int encode_heads(const side *s, uint32_t n_heads, uint32_t type, const void *from,
                         int64_t from_stride, int64_t to, int64_t at)
 {
@@ -365,8 +365,8 @@ static int encode_heads(const side *s, uint32_t n_heads, uint32_t type, const vo
     return 1;
 }
 
-/* Appends all heads' rows of one key: from element `from` on to element `to` on, with the scales at
- * `at`. */
+/* Appends all heads' rows of one key: from element `from` on to element `to` on, with
+ * the scales at `at`. */
 static void append_heads(const side *s, uint32_t n_heads, int64_t from, int64_t to, int64_t at)
 {
     const int64_t *stride = s->from->stride;

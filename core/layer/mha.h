@@ -35,7 +35,7 @@ struct heed_mha {
     heed_attn_desc attn; /* as the caller gave it */
     heed_linear *slot[HEED_SLOTS];
     int64_t slot_width[HEED_SLOTS];  /* columns of its output, all heads together */
-    uint32_t slot_heads[HEED_SLOTS]; /* rows of its x per row of q or k: 1, or all heads */
+    uint32_t slot_heads[HEED_SLOTS]; /* rows of its x per row of the layer: 1, or all heads */
     heed_mha_source source[3];       /* of q, k, v */
     float *freq;
     size_t freq_bytes;

@@ -17,8 +17,8 @@ typedef struct row_ranges {
 
 enum { MOST = 8 };
 
-/* Where the keys of a segment lie. It is kept from row to row: neighbours mostly have the same
- * segment. */
+/* Where the keys of a segment lie. It is kept from row to row: neighbours mostly have
+ * the same segment. */
 typedef struct segment {
     int known;
     int32_t id;

@@ -1,5 +1,5 @@
-/* Checks the description of a layer, derives the rest of the layer from it, and lays out its
- * workspace. */
+/* Checks the description of a layer, derives the rest of the layer from it, and lays
+ * out its workspace. */
 #include "attention/validate.h"
 #include "base/checked.h"
 #include "base/compiler.h"

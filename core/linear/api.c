@@ -180,9 +180,9 @@ static heed_status set_up(heed_linear *l, const heed_linear_desc *desc,
     return st;
 }
 
-/* Sets the layer up with the best kernel that can be had. If none can, the error says what the
- * first lacked. Called in the library's floating-point environment: the host's rounding has no
- * say. */
+/* Sets the layer up with the best kernel that can be had. If none can, the error says what
+ * the first lacked. Called in the library's floating-point environment: the host's
+ * rounding has no say. */
 static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed_const_view *weight,
                         const heed_const_view *bias, heed_error *why)
 {

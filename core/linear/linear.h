@@ -37,8 +37,8 @@ typedef struct heed_linear_run_state {
 heed_status heed_linear_validate_desc(const heed_linear_desc *desc, heed_linear_problem *problem,
                                       heed_error *why);
 
-/* Checks that weight and bias are there as the description says, and how far their strides
- * reach. */
+/* Checks that weight and bias are there as the description says, and how far their
+ * strides reach. */
 heed_status heed_linear_validate_weights(const heed_linear_desc *desc,
                                          const heed_const_view *weight, const heed_const_view *bias,
                                          heed_error *why);
@@ -57,7 +57,7 @@ uint32_t heed_linear_workspace_parts(const heed_linear *linear, size_t bytes, ui
 heed_status heed_linear_schedule(const void *of, const void *args, uint32_t n_parts,
                                  void *workspace, heed_error *why);
 
-/* A layer's heed_operation.part. `part` says which scratch area is its. */
+/* A layer's heed_operation.part. `part` says which scratch area is used. */
 void heed_linear_take(heed_run_head *head, uint32_t part);
 
 extern const heed_operation heed_linear_operation;

@@ -43,8 +43,8 @@ static void cut(heed_linear_run_state *run)
         heed_parts_worth(run->head.estimate, HEED_SERIAL_NANOSECONDS, INT64_MAX, run->head.n_parts);
     const int64_t rows = run->args.rows, wanted = (int64_t)parts * TILES_PER_PART;
     int64_t panels = l->tiling.cols / l->tiling.panel_cols;
-    /* All row tiles get about the same size, a multiple of the rows that kernels hold in
-     * registers. */
+    /* All row tiles get about the same size, a multiple of the rows that kernels hold
+     * in registers. */
     run->tile_rows =
         heed_ceil_div(heed_max64(1, rows), heed_ceil_div(rows, l->tiling.rows) + !rows);
     run->tile_rows = heed_min64(heed_ceil_div(run->tile_rows, STEP) * STEP, l->tiling.rows);
@@ -97,8 +97,8 @@ static int64_t take_tile(heed_linear_run_state *run)
     return tile;
 }
 
-/* The rows and columns from (row, col) on. The const of inputs is cast away: kernels only read
- * them. */
+/* The rows and columns from (row, col) on. The const of inputs is cast away:
+ * kernels only read them. */
 static heed_matrix matrix_at(const void *data, const int64_t *stride, uint32_t type, int64_t row,
                              int64_t col)
 {
@@ -107,8 +107,8 @@ static heed_matrix matrix_at(const void *data, const int64_t *stride, uint32_t t
                          stride[0], stride[1]};
 }
 
-/* Consecutive tiles go down the rows of one column tile, whose weights stay in a cache
- * meanwhile. */
+/* Consecutive tiles go down the rows of one column tile, whose weights stay in a
+ * cache meanwhile. */
 static void set_tile(const heed_linear_run_state *run, int64_t n, heed_linear_tile *tile)
 {
     const heed_linear_args *a = &run->args;

@@ -1,5 +1,5 @@
-/* Checks what a caller of linear layers gives. Each failure names the argument, its value and the
- * condition. */
+/* Checks what a caller of linear layers gives. Each failure names the argument, its value
+ * and the condition. */
 #include "base/reason.h"
 #include "base/rows.h"
 #include "linear.h"
@@ -122,8 +122,8 @@ static heed_status check_view(const char *name, const void *data, const int64_t 
     return HEED_OK;
 }
 
-/* The residual may be y itself, element for element. That is checked only if both begin at the same
- * address. */
+/* The residual may be y itself, element for element. That is checked only if both begin at
+ * the same address. */
 static heed_status check_residual(const heed_linear_problem *p, const heed_linear_args *args,
                                   heed_error *why)
 {

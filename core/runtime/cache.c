@@ -28,8 +28,8 @@ void heed_cached_unref(heed_cached *object)
         object->destroy(object);
 }
 
-/* Lets retired objects go if no reader is inside. A reader that comes later finds their slots
- * empty. */
+/* Lets retired objects go if no reader is inside. A reader that comes later finds
+ * their slots empty. */
 static void drain(heed_cache *cache)
 {
     if (atomic_load(&cache->readers) != 0)

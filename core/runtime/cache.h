@@ -31,8 +31,8 @@ heed_cached *heed_cache_find(heed_cache *cache, uint64_t hash,
                              int (*has_key)(const heed_cached *object, const void *key),
                              const void *key);
 
-/* Puts an object in. If the slots for its hash are all taken, it replaces the object of one, each
- * time of the next. Under the owner's lock. */
+/* Puts an object in. If all slots for its hash are taken, the object in one of them is retired,
+ * each slot in turn. Under the owner's lock. */
 void heed_cache_put(heed_cache *cache, heed_cached *object);
 
 /* Forgets every object. Under the owner's lock, or when nobody else has the cache. */

@@ -7,12 +7,12 @@
  * all locks are free. `lock` is the innermost of all: no code of a backend or of the caller runs
  * under it.
  *
- * A thread inside may still wait for the forking thread: in a callback, for a lock of the program
- * that is held across the fork, or for the lock of a context in which the forking thread itself is
- * making something. So a fork waits for MOST_SECONDS at most, and not at all if the forking thread
- * is inside. A child then makes do: every lock that the forking thread does not hold is made new,
- * and the plans cached by that context are forgotten (not freed), because one may have been half
- * made. */
+ * A thread inside may still wait for the forking thread: in a callback, for a lock of the
+ * program that is held across the fork, or for the lock of a context in which the forking thread
+ * itself is making something. So a fork waits for MOST_SECONDS at most, and not at all if the
+ * forking thread is inside. A child then makes do: every lock that the forking thread does not
+ * hold is made new, and the plans cached by that context are forgotten (not freed), because one
+ * may have been half made. */
 #define _GNU_SOURCE
 #include "fork.h"
 

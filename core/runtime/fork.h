@@ -1,7 +1,7 @@
-/* Keeps a fork from finding things half done. A child has the forking thread alone: a lock that
- * another thread held stays locked in it for ever, and what that thread was changing stays half
- * changed. So a fork waits until no thread is making contexts, plans or layers, and none begins
- * meanwhile. */
+/* Keeps a fork from finding things half done. A child has the forking thread alone: a lock
+ * that another thread held stays locked in it for ever, and what that thread was changing
+ * stays half changed. So a fork waits until no thread is making contexts, plans or layers, and
+ * none begins meanwhile. */
 #ifndef HEED_CORE_FORK_H
 #define HEED_CORE_FORK_H
 

@@ -43,8 +43,8 @@ uint32_t heed_threads_for(const heed_context *context, const heed_executor *exec
     if (executor)
         return most;
 #if HEED_HAVE_OPENMP
-    /* For one thread the OpenMP runtime is not asked: LLVM's allocates memory when it is first
-     * called. */
+    /* For one thread the OpenMP runtime is not asked: LLVM's allocates memory when it
+     * is first called. */
     if (most == 1 || heed_after_fork() || omp_in_parallel())
         return 1;
     return most;

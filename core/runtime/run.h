@@ -58,8 +58,8 @@ static inline int heed_run_claims_error(heed_run_head *head)
  * the status. */
 void heed_run_failed(heed_run_head *head, heed_status status);
 
-/* Calls the operation's part. The first error of any part is returned by all parts that end
- * later. */
+/* Calls the operation's part. The first error of any part is returned by all parts
+ * that end later. */
 heed_status heed_run_take(heed_run_head *head, uint32_t part);
 
 /* ---- beginning and running --------------------------------------------------------------------

@@ -28,8 +28,8 @@ HEED_PRINTF(2, 3) static void append(heed_error *why, const char *format, ...)
     va_end(list);
 }
 
-/* Appends every backend but one, the usable ones first because the end of a long sentence is
- * lost. */
+/* Appends every backend but one, the usable ones first because the end of a long
+ * sentence is lost. */
 static void append_others(const heed_registry *registry, const heed_entry *but, heed_error *why)
 {
     const char *between = "; there are";
@@ -81,8 +81,8 @@ heed_status heed_tell_kernel(const heed_kernel *kernel, heed_kernel_info *out, h
     return HEED_OK;
 }
 
-/* A whole number, because printf would round a fraction in the mode that the host gave the x87
- * unit. */
+/* A whole number, because printf would round a fraction in the mode that the host
+ * gave the x87 unit. */
 static double microseconds(double nanoseconds)
 {
     return rint(nanoseconds * 1e-3);
@@ -131,8 +131,8 @@ heed_status heed_scratch_exists(heed_context *context, const heed_kernel *kernel
 /* ---- choosing ---------------------------------------------------------------------------------
  */
 
-/* Returns HEED_OK, or refuses with the one condition that keeps an entry's kernels from being
- * asked. */
+/* Returns HEED_OK, or refuses with the one condition that keeps an entry's kernels
+ * from being asked. */
 static heed_status consider_entry(const heed_context *context, const heed_entry *entry,
                                   const heed_question *question, heed_error *why)
 {

@@ -4,8 +4,8 @@
 
 #include "context.h"
 
-/* What selection says of one kernel, or of a backend that cannot run or has no kernel of the
- * kind. */
+/* What selection says of one kernel, or of a backend that cannot run or has no
+ * kernel of the kind. */
 typedef struct heed_verdict {
     const heed_entry *entry;
     const heed_kernel *kernel; /* NULL: all that the entry has */
@@ -65,8 +65,8 @@ heed_status heed_tell_kernel(const heed_kernel *kernel, heed_kernel_info *out, h
  * places are equal. */
 int heed_place_in_list(const char *list, const char *name);
 
-/* The status of a refusal by a kernel. If the kernel wrote no reason to `why`, that is said
- * instead. */
+/* The status of a refusal by a kernel. If the kernel wrote no reason to `why`, that
+ * is said instead. */
 heed_status heed_refused(heed_error *why);
 
 #endif
