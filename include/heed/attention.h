@@ -1,5 +1,5 @@
 /** @file
- * Heed: attention. What is computed, described once (desc), and what one call gives (args).
+ * Heed: attention. A description (desc) says once what is computed, args bring what one call has.
  *
  * b is a sequence of the batch, h a query head, g = h / (q_heads / kv_heads) its key/value head, i
  * a query row, j a key; pos(i) = i + offset of the sequence:
@@ -24,9 +24,8 @@
  * influence on that row's out, lse, weights and biased scores, whatever bits it holds. To mask, use
  * the bool mask or a bias of -inf: a large negative filler leaves wrong weights on long rows.
  *
- * Codes    k and v may be codes of 8 to 4 bits: what is computed is attention over the numbers that the
- *          codes stand for. What a hidden key has of codes, scales and zeros is as without influence as
- *          its numbers.
+ * Codes    k and v may be codes of 8 to 4 bits: attention is computed over the numbers that the
+ *          codes stand for. Codes, scales and zeros of a hidden key have no influence either.
  * Bits     An output row depends on that row's problem alone (heads, dims, types and options of the
  *          plan; the sequence's own lengths, offset and masks; strides too, without
  *          HEED_HAS_REPRODUCIBLE_CHUNKS), not on threads, batch, the plan's maxima, addresses, the
@@ -87,16 +86,17 @@ enum {
 /**
  * Accuracy of the two products. A backend may be more accurate than asked.
  *
- * Relative L2 error of out in f32 for inputs from N(0,1): EXACT below 2^-24 (8 + sqrt(qk_dim)), which is
- * 1e-6 for head dims of 64 to 128 and 8e-6 for 16384; SPLIT 1e-5 and BF16 2.5e-3 beside that. lse and
- * weights are made of weights that are not rounded to bf16: lse is off by no more than scores are, and a
- * weight by that relative to itself, besides 1e-5 for exponentials and sums in f32; a row that sees one
- * key gives it a weight of 1 to 1e-4.
+ * Relative L2 error of out in f32 for inputs from N(0,1): EXACT below 2^-24 (8 + sqrt(qk_dim)),
+ * which is 1e-6 for head dims of 64 to 128 and 8e-6 for 16384; SPLIT adds 1e-5 to that, and BF16
+ * 2.5e-3. lse and weights are made from weights that are not rounded to bf16: lse is off by no more
+ * than scores are, and a weight by as much relative to itself, plus 1e-5 for exponentials and sums
+ * in f32. A row that sees one key gives it a weight of 1 within 1e-4.
  *
- * Keys and values of codes count as the f32 numbers that formats.h says they stand for: EXACT is held to
- * the same bound then. INT8: a score is off by |scale| max|q| sum |k| / 254 more, max over the elements
- * of q that share a step (a row at the most), and by 2^-22 |scale| sum |q| (|code| + |zero|) in units of k,
- * since sums of codes and of zeros may be taken apart; for inputs from N(0,1) 7e-3 of out beside EXACT.
+ * Keys and values of codes count as the f32 numbers that they stand for (formats.h): EXACT is held
+ * to the same bound with them. INT8 adds an error of |scale| max|q| sum |k| / 254 to a score, max
+ * being over the elements of q that share a step (a row at the most), and of 2^-22 |scale| sum |q|
+ * (|code| + |zero|) in units of k, because codes and zeros may be summed separately; for inputs
+ * from N(0,1) that is 7e-3 of out more than EXACT.
  */
 enum {
     HEED_ACCURACY_DEFAULT, /**< BF16 where q, k and v are all bf16, EXACT elsewhere */
@@ -104,16 +104,17 @@ enum {
     /** scale * q and the weights may be rounded to bf16 before the products, sums in f32; the same as
      * EXACT unless q, k and v are all bf16 */
     HEED_ACCURACY_BF16,
-    /** f32 and f16 products may be sums of three bf16 ones, each off by at most 2^-15 of its size: a
-     * score then by 2^-15 |scale| sum |q k|, and a weight's share in out by 2^-15 of it more */
+    /** f32 and f16 products may be sums of three bf16 ones, each off by at most 2^-15 of its
+     * size. A score is then off by 2^-15 |scale| sum |q k|, and a weight's share in out by
+     * 2^-15 of it more */
     HEED_ACCURACY_SPLIT,
-    /** with keys of codes, for integer dot products: scale * q may be rounded to int8 relative to the
-     * greatest of each 32 elements (or of a row); sums are exact, and weights and values those of EXACT.
-     * The same as DEFAULT with other keys */
+    /** with keys of codes, for integer dot products: scale * q may be rounded to int8 relative to
+     * the greatest of each 32 elements (or of a row). Sums are exact, weights and values as with
+     * EXACT. The same as DEFAULT with other keys */
     HEED_ACCURACY_INT8
 };
 
-/** Stages of the optional scores output. What a stage does not hold is -inf. */
+/** Stages of the optional scores output. Scores of keys that a stage does not cover are -inf. */
 enum {
     HEED_SCORES_NONE, /**< there is no such output */
     /** scale * q k of every j < kv_lens[b] inside the row's causal range, window, ranges and key blocks,
@@ -126,7 +127,7 @@ enum {
 /** A plan: immutable, counted, shareable between threads; holds its context. */
 typedef struct heed_attn heed_attn;
 
-/** What selects code. One per kind of layer. */
+/** The description of a problem: everything that decides which code runs. One per kind of layer. */
 typedef struct heed_attn_desc {
     size_t struct_size; /**< sizeof(heed_attn_desc) */
     uint64_t features;  /**< HEED_HAS_* bits */
@@ -137,9 +138,9 @@ typedef struct heed_attn_desc {
     uint32_t qk_dim;       /**< columns of a row of q and of k; at least 1 */
     uint32_t v_dim;        /**< columns of a row of v and of out; at least 1 */
     uint32_t q_type;       /**< HEED_F32, HEED_F16 or HEED_BF16 */
-    uint32_t k_type;       /**< the same, of its own, or any type of codes */
-    uint32_t v_type;       /**< the same, of its own, or any type of codes */
-    uint32_t out_type;     /**< HEED_F32, HEED_F16 or HEED_BF16, of its own */
+    uint32_t k_type;       /**< the same, independent of q_type, or any type of codes */
+    uint32_t v_type;       /**< the same, independent of q_type and k_type, or any type of codes */
+    uint32_t out_type;     /**< HEED_F32, HEED_F16 or HEED_BF16, independent of the others */
     uint32_t bias_type;    /**< the same with HEED_HAS_BIAS, else HEED_DTYPE_NONE */
     uint32_t position;     /**< HEED_POS_*; required with causal, window or ALiBi */
     uint32_t scores_stage; /**< HEED_SCORES_* with HEED_HAS_SCORES, else 0 */
@@ -186,13 +187,13 @@ typedef struct heed_attn_args {
     heed_view lse;        /**< HEED_HAS_LSE: f32 [batch, q_heads, q_len], natural logarithm */
     heed_view weights;    /**< HEED_HAS_WEIGHTS: f32 [batch, q_heads, q_len, kv_len] */
     heed_view scores;     /**< HEED_HAS_SCORES: the same shape */
-    heed_quant
-        k_quant; /**< HEED_HAS_QUANT: scales of k, a type that takes them; scale NULL: 1 everywhere */
-    heed_quant v_quant;   /**< HEED_HAS_QUANT: the same of v */
+    /** HEED_HAS_QUANT: scales of k, if its type takes them; scale NULL: 1 everywhere */
+    heed_quant k_quant;
+    heed_quant v_quant;   /**< HEED_HAS_QUANT: the same for v */
     /** HEED_HAS_LENS: [batch] rows of each sequence, at most q_len; NULL: q_len. Rows i >= q_lens[b]
      * are not written, and memory past a length is not read */
     const int32_t *q_lens;
-    /** HEED_HAS_LENS: [batch] keys of each, at most kv_len; NULL: kv_len */
+    /** HEED_HAS_LENS: [batch] keys of each sequence, at most kv_len; NULL: kv_len */
     const int32_t *kv_lens;
     const int32_t *q_offsets; /**< HEED_POS_GIVEN: [batch] position of each sequence's row 0 */
     /** HEED_HAS_PACKED: [batch]; q, out and lse are then [1, q_heads, max_rows, ...], and row i of
@@ -222,9 +223,9 @@ typedef struct heed_attn_args {
      * n / 64 of row block i / block_rows is set, n = j / block_keys. Bits behind the last block may be
      * anything */
     heed_const_view key_blocks;
-    /** HEED_HAS_MASK_FROM: [batch], 0 to kv_lens[b]; column 0 of mask and bias is key mask_from[b], and the
-     * keys before it are visible to them, with bias 0. Columns there are as many as keys from it to
-     * kv_len */
+    /** HEED_HAS_MASK_FROM: [batch], 0 to kv_lens[b]; column 0 of mask and bias is key mask_from[b],
+     * and the keys before it are visible to them, with bias 0. Mask and bias have a column for each
+     * key from it to kv_len */
     const int32_t *mask_from;
 } heed_attn_args;
 
@@ -308,17 +309,17 @@ HEED_API heed_status heed_attention(heed_context *context, const heed_attn_desc 
  * Threads  the plan is read-only: calls may share it, each with its own workspace. The call runs on
  *          one thread below a few microseconds of work (a tenth of a millisecond where
  *          OMP_WAIT_POLICY is passive), inside an OpenMP parallel region of the runtime that Heed
- *          uses, and in a child after fork. An engine that calls from threads of its own, which Heed
- *          cannot see, passes an executor, uses parts, or makes its context with n_threads = 1.
- * Fork     the backend onednn is refused in a child whose parent had used it, since other threads may
- *          have held oneDNN's locks: a plan of the parent's that needs it fails there with
+ *          uses, and in a child after fork. An engine that calls from threads of its own, which
+ *          Heed cannot see, passes an executor, uses parts, or makes its context with n_threads 1.
+ * Fork     the backend onednn is refused in a child whose parent had used it, since other threads
+ *          may have held oneDNN's locks: a plan of the parent's that needs it fails there with
  *          HEED_ERR_BACKEND, and a new plan takes another backend.
- * Tiles    where a backend uses the tile registers of AMX, the configuration that a thread had of them
- *          is there again afterwards, but not what they held.
+ * Tiles    where a backend uses the tile registers of AMX, it restores a thread's configuration of
+ *          them afterwards, but not their contents.
  * Memory   with a workspace the call allocates nothing and takes no lock (what the OpenMP runtime
  *          itself does aside, and oneDNN where the backend onednn runs: each of its matrix products
- *          makes and frees up to 6 small pieces of memory in oneDNN 2.6, up to 8 in 3.2, and takes a
- *          lock on CPUs without AVX-512).
+ *          makes and frees up to 6 small pieces of memory in oneDNN 2.6, up to 8 in 3.2, and takes
+ *          a lock on CPUs without AVX-512).
  */
 HEED_API heed_status heed_attn_run(const heed_attn *plan, const heed_attn_args *args,
                                    void *workspace, size_t bytes);
@@ -330,7 +331,7 @@ HEED_API heed_status heed_attn_run(const heed_attn *plan, const heed_attn_args *
  * workspace, bytes   as heed_attn_workspace_bytes(plan, n_parts) says; its contents do not matter,
  *          not even those of a run that failed or was never finished
  * Errors   as heed_attn_run; outputs are untouched.
- * Threads  one thread begins, and that happens before every part.
+ * Threads  one thread begins the run, and that happens before every part.
  */
 HEED_API heed_status heed_attn_begin(const heed_attn *plan, const heed_attn_args *args,
                                     uint32_t n_parts, void *workspace, size_t bytes);
@@ -364,14 +365,14 @@ typedef struct heed_merge_args {
  */
 HEED_API heed_status heed_merge(const heed_merge_args *args);
 
-/** What heed_merge_parts merges: heed_merge_args of any number of parts. */
+/** What heed_merge_parts merges: as heed_merge_args, but any number of parts. */
 typedef struct heed_merge_parts_args {
     size_t struct_size; /**< sizeof(heed_merge_parts_args) */
     heed_error *error;  /**< receives the sentence of a failure; NULL: heed_last_error() */
     int64_t rows;       /**< of every view */
     int64_t heads;      /**< of every view */
     int64_t dim;        /**< of the parts and out */
-    uint32_t n_parts;   /**< any number; of 0 only the sink is left */
+    uint32_t n_parts;   /**< any number; with 0 only the sink is left */
     uint32_t out_type;  /**< HEED_F32, HEED_F16 or HEED_BF16 */
     const heed_const_view *parts; /**< [n_parts] of f32 [rows, heads, dim] */
     const heed_const_view *lses;  /**< [n_parts] of f32 [rows, heads], natural logarithms */
@@ -382,11 +383,11 @@ typedef struct heed_merge_parts_args {
 
 /**
  * Merges any number of partial results over disjoint sets of keys: lse = ln(sum_i exp(lse_i) +
- * exp(sink)), out = sum_i part_i * exp(lse_i - lse), summed in f64 in the order of the parts. Of two parts
- * without a sink it is heed_merge, bit for bit.
+ * exp(sink)), out = sum_i part_i * exp(lse_i - lse), summed in f64 in the order of the parts. With
+ * two parts and no sink it is heed_merge, bit for bit.
  *
  * Memory   out may be one of the parts, and lse one of theirs, element for element.
- * Empty    as in heed_merge. NaN stays.
+ * Empty    as in heed_merge. A NaN stays one.
  * Errors   HEED_ERR_INVALID, HEED_ERR_ABI; outputs are untouched.
  * Threads  safe; runs on the calling thread.
  */

@@ -53,9 +53,10 @@ typedef struct heed_cpu {
  * once for each. With HEED_HAS_REPRODUCIBLE_CHUNKS every sequence is HEED_QUERY_MANY. */
 enum { HEED_QUERY_ONE, HEED_QUERY_FEW, HEED_QUERY_MANY };
 
-/** What kind of problem: no batch, no lengths, no thread count, no plan maxima, because those may not
- * reach a kernel. Members as in heed_attn_desc, but resolved: scale is always set, accuracy is never
- * DEFAULT, and INT8 only with keys of codes, a feature that is switched off by its value (softcap 0, window -1, -1) has lost its bit. */
+/** What kind of problem: no batch, no lengths, no thread count, no plan maxima, because those may
+ * not reach a kernel. Members as in heed_attn_desc, but resolved: scale is always set, accuracy is
+ * never DEFAULT and is INT8 only with keys of codes, and a feature that its value switches off
+ * (softcap 0, window -1, -1) has lost its bit. */
 typedef struct heed_problem {
     size_t struct_size;
     uint64_t features;
@@ -80,10 +81,11 @@ typedef struct heed_tiling {
     uint32_t key_chunk;  /* keys are cut at multiples of it; 0: not cut; else a multiple of key_block */
     uint32_t state_log2; /* 0: row_max in natural units; 1: in log2 units */
     uint32_t flush;
-    /* Adjacent kv heads of one sequence and key range that a tile has at the most; 0 counts as 1. Core
-     * may give it fewer. Where heads lie side by side in memory (in pages, or a key's rows of all heads
-     * behind each other) the second counts: one head's share there is a short piece of memory. With
-     * prepare_bytes neither does. */
+    /* The most adjacent kv heads, of one sequence and key range, that a tile has; 0 counts as
+     * 1. Core may give it fewer. kv_heads_beside counts where heads lie side by side in memory
+     * (in pages, or where a key's rows of all heads follow each other), because one head's
+     * share is a short piece of memory there; elsewhere kv_heads counts. With prepare_bytes a
+     * tile has one kv head. */
     uint32_t kv_heads, kv_heads_beside;
     uint32_t wants_seen;  /* 1: tiles get `seen` where core has it; else 0 */
     size_t scratch_bytes; /* per part; comes aligned to 64 bytes */
@@ -91,10 +93,11 @@ typedef struct heed_tiling {
 } heed_tiling;
 
 /** A tensor as a tile sees it: element (head, row, dim) is at data + (head * head_stride + row *
- * row_stride + dim * dim_stride) elements. Head 0 is the tile's first head (kv head of k and v), row and
- * key 0 are the sequence's. Strides have any sign, no alignment may be assumed. For mask, bias, weights and scores
- * dim is the key. Of k and v in a type of codes whose elements share bytes, dims are adjacent and all other
- * offsets are whole blocks: heed_offset_bytes (formats.h) has their bytes. Frozen. */
+ * row_stride + dim * dim_stride) elements. Head 0 is the tile's first head (kv head of k and v),
+ * row and key 0 are the sequence's. Strides have any sign, no alignment may be assumed. For mask,
+ * bias, weights and scores dim is the key. For k and v in a type of codes whose elements share
+ * bytes, dims are adjacent and all other offsets are whole blocks: heed_offset_bytes (formats.h)
+ * gives them in bytes. Frozen. */
 typedef struct heed_rows {
     void *data;
     int64_t head_stride, row_stride, dim_stride;
@@ -115,37 +118,42 @@ enum { HEED_BLOCK_NONE, HEED_BLOCK_ALL, HEED_BLOCK_MIXED };
  *
  * Heads     query head h of the tile has its kv head h / group. A row's bits may not
  *           depend on how many kv heads its tile has. heed_tile_of_head (kit.h) gives one of them.
- * Rows      state row r is head r / q_count, query row q_first + r % q_count; n_heads * q_count rows.
+ * Rows      state row r is head r / q_count, query row q_first + r % q_count; n_heads * q_count
+ *           rows.
  * Range     row i sees no key outside [i + q_offset - window_left, i + q_offset + window_right];
- *           causal is window_right = 0, and unbounded is HEED_UNBOUNDED. heed_row_keys (kit.h) gives
- *           a row's keys in the tile. No row of the tile sees a key outside [k_first, k_end) of its
- *           chunk: core has cut the range down to what some row sees, so its ends are at any key.
- *           Key blocks start at multiples of key_block: the first and last of a tile may be partial.
- * Codes     k and v may be of any type of codes where the kernel has HEED_HAS_QUANT among its features,
- *           with or without scales; core gives others none. heed_load_key (kit.h) reads any. k_quant and
- *           v_quant are the call's with scale and zero moved to the tile's first kv head and the
- *           sequence's key 0, or in pages to page 0: heed_scale_at(&tile->k_quant, page, head, key, d)
- *           has the place, key the sequence's and page 0, or the page and the key's row in it. The scale
- *           is NULL where there are none. Scales and zeros of hidden keys may be anything, too.
+ *           causal is window_right = 0, and unbounded is HEED_UNBOUNDED. heed_row_keys (kit.h)
+ *           gives a row's keys in the tile. No row of the tile sees a key outside [k_first, k_end)
+ *           of its chunk: core has cut the range down to what some row sees, so its ends are at any
+ *           key. Key blocks start at multiples of key_block: the first and last of a tile may be
+ *           partial.
+ * Codes     k and v may be of any type of codes where the kernel has HEED_HAS_QUANT among its
+ *           features, with or without scales; other kernels get none. heed_load_key (kit.h) reads
+ *           any. k_quant and v_quant are the call's with scale and zero moved to the tile's first
+ *           kv head and the sequence's key 0, or in pages to page 0: heed_scale_at(&tile->k_quant,
+ *           page, head, key, d) gives the place, for page 0 and the sequence's key, or for a page
+ *           and the key's row in it. The scale is NULL where there are none. Scales and zeros of
+ *           hidden keys may be anything, too.
  * Lists     ranges and key_blocks, what a row sees besides: heed_next_listed and heed_listed_bits
- *           (kit.h) read them, and heed_row_span gives the keys from a row's first to its last by range,
- *           causality, window and ranges. Keys that no row of the tile may see by all of these may lie
- *           in memory that is not there, and their entries of pages may hold anything:
- *           heed_listed_keys finds them. Mask and bias say nothing of memory.
+ *           (kit.h) read them, and heed_row_span gives the keys from a row's first to its last by
+ *           range, causality, window and ranges. Keys that no row of the tile may see by all of
+ *           these may lie in memory that is not there, and their entries of pages may hold
+ *           anything: heed_listed_keys finds them. Mask and bias say nothing of memory.
  * Memory    nothing outside the tile's rows and keys may be read. Within, a key that a row may not
  *           see may hold anything: it must not reach that row's result (0 * NaN is NaN).
  * State     per row: row_max m, row_sum = sum exp(s - m), acc = sum exp(s - m) * v over the visible
- *           keys; with state_log2 exp(s - m) is 2^(s * log2(e) - m). m is the greatest visible score or a
- *           little more; with the greatest itself its weight is exactly 1, and a row that sees one key
- *           of weight gets that key's value exactly, which huge scores must. A row_sum of 0 says
- *           that the row saw nothing of weight; its row_max and acc are then ignored. Scores of -inf
- *           have weight 0. A NaN in what the row sees makes row_sum or acc NaN.
+ *           keys; with state_log2 exp(s - m) is 2^(s * log2(e) - m). m is the greatest visible
+ *           score or a little more. If it is the greatest itself, that key's weight is exactly 1,
+ *           and a row that sees one key of weight gets that key's value exactly, as it has to with
+ *           huge scores. A row_sum of 0 says that the row saw nothing of weight; its row_max and
+ *           acc are then ignored. Scores of -inf have weight 0. A NaN in what the row sees makes
+ *           row_sum or acc NaN.
  * Finish    on a WHOLE tile the backend may instead write out and lse, sink included, as
- *           heed_finish_row in kit.h does, and set FINISHED. If the problem has weights or scores it
- *           then leaves the final row_max (unit as always) and row_sum, with the sink in them.
- * Outputs   with HEED_TILE_OUTPUTS row_max and row_sum are final (sink included); the backend writes
- *           weights and scores of every (row, key) of the tile: for keys that are not visible weight
- *           0 and score -inf, as heed/attention.h says: a raw score where mask and bias alone hide it. It does not touch out, lse or the state.
+ *           heed_finish_row in kit.h does, and set FINISHED. If the problem has weights or scores
+ *           it then leaves the final row_max (unit as always) and row_sum, with the sink in them.
+ * Outputs   with HEED_TILE_OUTPUTS row_max and row_sum are final (sink included); the backend
+ *           writes weights and scores of every (row, key) of the tile. Keys that are not visible
+ *           get weight 0 and score -inf, but a raw score where mask and bias alone hide them
+ *           (heed/attention.h). It does not touch out, lse or the state.
  */
 typedef struct heed_tile {
     size_t struct_size;
@@ -154,7 +162,8 @@ typedef struct heed_tile {
     int64_t q_first, q_count, q_len, k_first, k_end, kv_len, q_offset, window_left, window_right;
     heed_rows q, k, v, out, mask, bias, lse, weights, scores; /* data is NULL where absent */
     heed_quant k_quant, v_quant;
-    const int32_t *pages; /* NULL: contiguous. Else key j is row j % page_len of page pages[j / page_len] */
+    /* NULL: contiguous. Else key j is row j % page_len of page pages[j / page_len] */
+    const int32_t *pages;
     int64_t k_page_stride, v_page_stride;
     const float *alibi_slope, *bias_slope, *sink; /* of the tile's first head; NULL where absent */
     /* Per head and key block from the first of the tile on: HEED_BLOCK_*, of mask, bias, ranges and
@@ -162,9 +171,9 @@ typedef struct heed_tile {
      * is one, is 0. NULL: none of them is present. */
     const uint8_t *mask_blocks;
     int64_t mask_block_stride; /* from head to head; 0 where they share a mask */
-    /* The tile's first key block; the next is prepare_bytes on. NULL: do it in scratch, to the same
-     * bits. With ranges or key_blocks those that are NONE for all heads may lack, but for the second
-     * pass. */
+    /* The prepared data of the tile's first key block; the next block's is prepare_bytes on. NULL:
+     * the kernel prepares in scratch, to the same bits. With ranges or key_blocks the data of
+     * blocks that are NONE for all heads may be missing, but not in the second pass. */
     const void *prepared;
     /* acc [n_heads * q_count, v_dim], rows acc_stride apart, each aligned to 64 bytes. Core does not
      * initialise the state. */
@@ -176,9 +185,10 @@ typedef struct heed_tile {
     /* The first key of which mask and bias have a column (where its dim is still the key): those before
      * it have none, are visible to both and have bias 0. 0 without HEED_HAS_MASK_FROM. */
     int64_t mask_from;
-    /* Where the kernel wants it, heads share their masks and no bias is more than 0 and -inf: what mask and
-     * bias together let rows see. Row i has the words from (i - q_first) * seen_stride on, key j is bit
-     * j % 64 of word j / 64; those of blocks that are not MIXED say nothing. NULL: not given. */
+    /* What mask and bias together let rows see. Given only if the kernel wants it, heads share
+     * their masks and every bias is 0 or -inf; else NULL. Row i has the words from (i -
+     * q_first) * seen_stride on, key j is bit j % 64 of word j / 64; bits of blocks that are
+     * not MIXED say nothing. */
     const uint64_t *seen;
     int64_t seen_stride;
 } heed_tile;
@@ -261,23 +271,24 @@ typedef struct heed_append_rows {
     const void *from;
     void *to;
     int64_t from_stride, to_stride;
-    /* Of row 0, scale_stride from row to row, for types that take them. With fresh_scale every row gets its
-     * own, and a zero where fresh_zero is not NULL either (heed_fresh_scale in formats.h); else scale and
-     * zero are those that a row has, NULL: 1 and 0. */
+    /* Scale and zero of row 0, scale_stride floats from row to row, for types that take them. With
+     * fresh_scale every row gets a new one, and a zero if fresh_zero is not NULL either
+     * (heed_fresh_scale in formats.h). Without it the given ones count; NULL: 1 and 0. */
     const float *scale, *zero;
     float *fresh_scale, *fresh_zero;
     int64_t scale_stride;
-    /* Elements of from to what the next call is about to read: memory may be asked for it. 0: unknown. There
-     * need be no memory there. */
+    /* Elements from `from` to what the next call will read, so that a kernel may prefetch it; 0:
+     * unknown. There need be no memory there. */
     int64_t next;
 } heed_append_rows;
 
-/** Something that encodes rows. Its bytes are those of heed_encode in formats.h, whatever the numbers. */
+/** A kernel that encodes rows. Its bytes are those of heed_encode (formats.h),
+ * whatever the numbers. */
 typedef struct heed_append_kernel {
     size_t struct_size;
     const char *name; /* as heed_attn_kernel.name */
     double cost;      /* nanoseconds for a row of 128 numbers, of one core: the cheapest is taken */
-    /* Can it run here? It is asked without open: appending needs no context. */
+    /* Can it run here? Asked without a call of open, because appending needs no context. */
     heed_status (*supports)(const heed_cpu *cpu, heed_error *why);
     /* HEED_ERR_UNSUPPORTED: it does not do such rows, and has written nothing. */
     heed_status (*run)(const heed_append_rows *rows);
@@ -288,7 +299,7 @@ typedef struct heed_append_kernel {
  * `machine` is what the backend's open made for the context, `state` what the kernel's plan_create
  * made for the plan or layer; each is NULL where there is no such function. Every function may be
  * called from any thread, many at once. The structs are append-only: a shorter one lacks the last
- * members, of a longer one this library ignores what it does not know.
+ * members, and this library ignores those members of a longer one that it does not know.
  */
 
 /** heed_attn_kernel.flags: for sequences whose rows see no key outside one range of HEED_FEW_KEYS
@@ -353,10 +364,10 @@ struct heed_backend {
     uint32_t struct_size; /* sizeof(heed_backend) that it was compiled with */
     const char *name;     /* [a-z0-9_]+, at most 31 characters: what HEED_BACKEND accepts */
     const char *summary;  /* a line for people */
-    /* Optional: can it run on this machine? Called once per context. *machine, NULL before, receives what the
-     * kernels want to know of the machine: it is passed to all of them and never changed. A refusal
-     * names the one condition that failed. Where it can, `why` may say what was decided by this
-     * machine's speed: heed info shows it. */
+    /* Optional: can it run on this machine? Called once per context. *machine, NULL before,
+     * receives what the kernels want to know of the machine: it is passed to all of them and never
+     * changed. A refusal names the one condition that failed. If it can run, `why` may say what was
+     * decided by this machine's speed, which heed info shows. */
     heed_status (*open)(const heed_cpu *cpu, const void **machine, heed_error *why);
     void (*close)(const void *machine); /* optional: once for each open that succeeded */
     const heed_attn_kernel *const *attn;

@@ -18,13 +18,13 @@
 
 HEED_BEGIN_C
 
-/** How rows become those of a cache. */
+/** Options of appending: how new rows become rows of a cache. */
 enum {
     /** every new row of a head gets a scale of its own, and U8 and U4 a zero, which are written to k_quant
      * and v_quant: formats.h has the formulas. Needs group 0 and key_group 0 or 1 */
     HEED_APPEND_FRESH_SCALES = 1,
     HEED_APPEND_HADAMARD_K = 2, /**< keys are transformed first, as by heed_hadamard */
-    HEED_APPEND_HADAMARD_V = 4  /**< the same of values */
+    HEED_APPEND_HADAMARD_V = 4  /**< the same for values */
 };
 
 /** What is appended where. */
@@ -41,11 +41,11 @@ typedef struct heed_kv_append_args {
     uint32_t v_dim;    /**< of v; 0: there are no values to append (they are a view of the keys) */
     uint32_t page_len; /**< keys of a page; 0: the cache is contiguous */
     uint32_t k_type;   /**< HEED_F32, HEED_F16 or HEED_BF16 */
-    uint32_t v_type;   /**< the same, of its own */
-    /** the same, of its own, or any type of codes; what is appended is rounded to nearest even, or encoded
-     * as formats.h says */
+    uint32_t v_type;   /**< the same, independent of k_type */
+    /** the same, independent of k_type, or any type of codes; what is appended is rounded to
+     * nearest even, or encoded as formats.h says */
     uint32_t k_cache_type;
-    uint32_t v_cache_type; /**< the same, of its own */
+    uint32_t v_cache_type; /**< the same, independent of k_cache_type */
     /** new rows [batch, kv_heads, len, qk_dim], or with starts [1, kv_heads, rows, qk_dim] */
     heed_const_view k;
     heed_const_view v; /**< as k, of v_dim columns; not given where v_dim is 0 */
@@ -61,13 +61,13 @@ typedef struct heed_kv_append_args {
     int64_t block_table_stride; /**< with pages: entries from one sequence to the next, else 0 */
     int64_t n_pages;            /**< with pages: how many the caches have, else 0 */
     int64_t rows;               /**< with starts: rows that k and v have, else 0 */
-    /** scales of k_cache, a type that takes them; scale NULL: 1 everywhere. Read, but written with
-     * HEED_APPEND_FRESH_SCALES: only those of new keys are */
+    /** scales of k_cache, if its type takes them; scale NULL: 1 everywhere. Those of new keys are
+     * read, or written with HEED_APPEND_FRESH_SCALES; no others are */
     heed_quant_out k_quant;
-    heed_quant_out v_quant; /**< the same of v_cache */
+    heed_quant_out v_quant; /**< the same for v_cache */
     uint64_t options;       /**< HEED_APPEND_* */
-    uint32_t
-        hadamard; /**< with HEED_APPEND_HADAMARD_*: adjacent elements that are transformed together */
+    /** with HEED_APPEND_HADAMARD_*: adjacent elements that are transformed together */
+    uint32_t hadamard;
     uint32_t reserved; /**< 0 */
 } heed_kv_append_args;
 
@@ -75,7 +75,7 @@ typedef struct heed_kv_append_args {
  * Appends keys and values to a cache: rows 0 .. lens[b] - 1 of sequence b become its keys
  * cache_lens[b] .. cache_lens[b] + lens[b] - 1.
  *
- * Numerics  a row's bytes depend on its elements, and on the scales where those are given, alone.
+ * Numerics  a row's bytes depend on its elements alone, and on the scales where those are given.
  * Errors   HEED_ERR_INVALID  an argument is missing, superfluous or out of range; a sequence would
  *          grow beyond capacity; a page number is none of the cache's; HEED_ERR_ABI. Nothing has
  *          been written then, of any sequence.

@@ -9,7 +9,7 @@
 
 HEED_BEGIN_C
 
-/** A context: threads, memory, backends and cached plans. Counted: plans and layers hold theirs. */
+/** A context: threads, memory, backends and cached plans. Counted: plans and layers hold one. */
 typedef struct heed_context heed_context;
 /** A table of kernels: see heed/backend.h. */
 typedef struct heed_backend heed_backend;
@@ -37,10 +37,10 @@ typedef struct heed_executor {
 } heed_executor;
 
 /**
- * Options of a context. Zero is the default for every member, and every option that is given beats
- * the environment variable named beside it; a string "" is given, and asks for nothing: every
- * backend, the whole CPU, no plugins, no lines. The environment is read once, by
- * heed_context_create.
+ * Options of a context. Zero is the default for every member, and every option that is
+ * given beats the environment variable named beside it. An empty string counts as given and
+ * stands for every backend, the whole CPU, no plugins, no lines. The environment is read
+ * once, by heed_context_create.
  */
 typedef struct heed_context_options {
     size_t struct_size; /**< sizeof(heed_context_options) */
@@ -53,7 +53,7 @@ typedef struct heed_context_options {
      * used. A name that is unknown, or cannot run here, makes every plan fail with a sentence that
      * says why */
     const char *backends;
-    /** HEED_MAX_ISA: "baseline", "avx2", "avx512" or "amx"; a new CPU plays an old one */
+    /** HEED_MAX_ISA: "baseline", "avx2", "avx512" or "amx"; makes a new CPU act like an old one */
     const char *max_isa;
     /** HEED_PLUGIN_PATH: folders with plugins, absolute, separated by ':'. They come before installed
      * ones of the same name. The variable is ignored in a set-uid process */
@@ -61,7 +61,7 @@ typedef struct heed_context_options {
     /** HEED_VERBOSE: "plan", "run" or "plan,run": a line per plan or call, to log or, if there is
      * none, to stderr. Runs that are begun for parts leave no line */
     const char *verbose;
-    /** handed to alloc, release and log, which do not call the library: it may hold a lock */
+    /** handed to alloc, release and log, which may not call the library: it may hold a lock */
     void *user;
     /** Returns memory aligned to align (a power of two, at least sizeof(void *)), or NULL; called from
      * any thread that calls the library. Weights of 2 MiB and more are asked for with an align of
@@ -82,10 +82,11 @@ typedef struct heed_context_options {
  *            HEED_NUM_THREADS that is no number above 0, alloc without release; HEED_ERR_ABI a
  *            struct_size or an unknown tail that is not zero; HEED_ERR_NOMEM
  * Threads    safe. A context may be used by any number of threads at once.
- * Fork       a child may use contexts, plans and layers that it inherits, and make new ones; without an
- *            executor its calls run on one thread. What other threads ran at the fork is not there. A
- *            fork waits until no other thread is making contexts, plans or layers, two seconds at the
- *            most: in a child of one that waited in vain the plans cached before stay in memory.
+ * Fork       a child may use contexts, plans and layers that it inherits, and make new ones;
+ *            without an executor its calls run on one thread. Runs of the parent's other threads do
+ *            not go on in it. A fork waits until no other thread is making contexts, plans or
+ *            layers, but two seconds at the most: after that the plans cached before stay in the
+ *            child's memory unused.
  */
 HEED_API heed_status heed_context_create(const heed_context_options *options, heed_context **out);
 
@@ -141,9 +142,10 @@ typedef struct heed_backend_info {
 HEED_API heed_status heed_context_backend(heed_context *context, uint32_t index,
                                           heed_backend_info *out);
 
-/** What came of a kernel's known-answer trial, which it has before the first plan that wants it. */
+/** The result of a kernel's known-answer trial, made before the first plan that
+ * wants the kernel. */
 enum {
-    HEED_TRIAL_NOT_YET, /**< no plan wanted it */
+    HEED_TRIAL_NOT_YET, /**< no plan has wanted it */
     HEED_TRIAL_PASSED,
     HEED_TRIAL_FAILED /**< plans of this context choose another */
 };
@@ -179,11 +181,11 @@ typedef struct heed_kernel_info {
 } heed_kernel_info;
 
 /**
- * Does work of a run that heed_attn_begin, heed_linear_begin or heed_mha_begin began in the workspace,
- * until none is left to take. The call has ended, and the workspace may be begun again, when every
- * started part has returned.
+ * Does work of a run that heed_attn_begin, heed_linear_begin or heed_mha_begin began in the
+ * workspace, until none is left to take. The run has ended, and another may be begun in the
+ * workspace, when every part that was started has returned.
  *
- * part     less than n_parts, and no two parts at once with the same; it names scratch memory
+ * part     less than n_parts; it chooses the scratch memory, so no two at once may be the same
  * Errors   HEED_ERR_INVALID workspace was not begun, or part is out of range; HEED_ERR_BACKEND. The
  *          first error wins, and later parts return it too.
  */

@@ -1,9 +1,9 @@
-/* Heed: element types: f16 and bf16, and the codes of low-precision keys and values. All static inline.
- * What converts f16 and bf16 depends on no rounding or flush-to-zero mode; codes are decoded and encoded
- * by operations of f32, in the default mode. Included by kit.h.
+/* Heed: element types: f16 and bf16, and the codes of low-precision keys and values. All static
+ * inline. Conversions of f16 and bf16 depend on no rounding or flush-to-zero mode; codes are
+ * decoded and encoded by operations of f32, in the default mode. Included by kit.h.
  *
- * The one place that says what codes stand for and how numbers become codes: the oracle, the append and
- * the tests of kernels decode and encode with these.
+ * This is the one place that says what codes stand for and how numbers become codes: the oracle,
+ * the append and the tests of kernels decode and encode with these functions.
  *
  *     type      elements  bytes  layout of a block                      value of element i     range
  *     I8              1      1   int8 c                                 (c - zero) * scale     -128 .. 127
@@ -18,31 +18,33 @@
  *     Q5_1           32     24   f16 d, f16 m, high bits, nibbles       d * c + m              0 .. 31
  *     IQ4_NL         32     18   f16 d, nibbles as Q4_0                 d * heed_iq4[c]        0 .. 15
  *
- * f16 and the high bits are little endian; bit j of the high bits is bit 4 of c[j]. Every operation is one
- * in f32, rounded to nearest: c - zero, then its product with scale; d * c, which is exact, then the sum
- * with m.
+ * f16 and the high bits are little endian; bit j of the high bits is bit 4 of c[j]. Every operation
+ * is made in f32 and rounded to nearest: c - zero, then its product with scale; d * c, which is
+ * exact, then the sum with m.
  *
- * Numbers become codes so, every operation again one in f32:
+ * Numbers become codes as follows, again with every operation made in f32:
  *
- *     I8 U8 U4   c is x / scale + zero, rounded half to even, then held within the range. Infinities
- *                saturate; a NaN becomes 0. Where the scale is 0, c is 0.
- *     F8_E4M3    the nearest number to x / scale, ties to even in the last bit, infinities and all else
- *                beyond 448 become +-448, NaN stays NaN. Where the scale is 0, c is 0.
- *     Q          as ggml's quantize_row_q8_0_ref, q4_0, q4_1, q5_0, q5_1 and iq4_nl (which does not search,
- *                and weighs with x * x) do, bit for bit: codes are made with the f32 d, which is rounded to
- *                f16 afterwards. Where those leave it open: a block that holds a NaN has NaN for d and m
- *                and codes 0; in others a NaN that was to become a code (infinity times 0) becomes 0, or
- *                15 of IQ4_NL, and what lies beyond the range saturates; NaN is 0x7e00. A block whose d
- *                overflows f16 has an infinite d. IQ4_NL below 1e-15: d and codes are 0.
+ *     I8 U8 U4   c is x / scale + zero, rounded half to even, then held within the range.
+ *                Infinities saturate; a NaN becomes 0. Where the scale is 0, c is 0.
+ *     F8_E4M3    the nearest number to x / scale, ties to even in the last bit, infinities and all
+ *                else beyond 448 become +-448, NaN stays NaN. Where the scale is 0, c is 0.
+ *     Q          as ggml's quantize_row_q8_0_ref, q4_0, q4_1, q5_0, q5_1 and iq4_nl (which does not
+ *                search, and weighs with x * x) do, bit for bit: codes are made with the f32 d,
+ *                which is rounded to f16 afterwards. Where those leave it open: a block that holds
+ *                a NaN has NaN for d and m and codes 0; in others a NaN that was to become a code
+ *                (infinity times 0) becomes 0, or 15 of IQ4_NL, and what lies beyond the range
+ *                saturates; NaN is 0x7e00. A block whose d overflows f16 has an infinite d. IQ4_NL
+ *                below 1e-15: d and codes are 0.
  *
- * Scales of a row of its own (heed_fresh_scale): I8 max|x| / 127, F8 max|x| / 448, U8 (max - min) / 255
- * and U4 (max - min) / 15 with zero = -min / scale. Where that scale is 0 but min is not (all values are
- * the same), it is |min|, so that zero is -1 or 1 and no row is lost. Zeros: scale, zero and codes 0. A
- * row that holds a NaN has scale NaN, one with an infinity, or with max - min beyond f32, an infinite one:
- * every value is NaN then. Zero and codes are 0 in both, but F8's of what is no number.
+ * Scales made for one row (heed_fresh_scale): I8 max|x| / 127, F8 max|x| / 448, U8 (max - min) /
+ * 255 and U4 (max - min) / 15 with zero = -min / scale. Where that scale is 0 but min is not (all
+ * values are the same), it is |min|, so that zero is -1 or 1 and no row is lost. In a row of zeros
+ * scale, zero and codes are 0. A row that holds a NaN has the scale NaN; one with an infinity, or
+ * with max - min beyond f32, has an infinite scale. Every value is then NaN. Zero and codes are 0
+ * in both cases, except that F8 has the code of NaN where x / scale is NaN.
  *
- * Source   F8: OCP 8-bit Floating Point Specification, revision 1.0. The Q formats are those of ggml, bit
- *          for bit.
+ * Source   F8: OCP 8-bit Floating Point Specification, revision 1.0. The Q formats are those of
+ *          ggml, bit for bit.
  */
 #ifndef HEED_FORMATS_H
 #define HEED_FORMATS_H
@@ -64,7 +66,7 @@ static inline uint32_t heed_dtype_bytes(uint32_t type)
                                                                         : 0;
 }
 
-/** "f32", "f16", "bf16", "i8", ... as the enum's names in small letters; "none" for anything else. */
+/** "f32", "f16", "bf16", "i8", ...: the enum's names in small letters; "none" for anything else. */
 static inline const char *heed_dtype_name(uint32_t type)
 {
     static const char *const name[] = {"none",    "f32",  "f16",  "bf16", "i8",   "u8",   "u4",
@@ -145,7 +147,7 @@ static inline uint16_t heed_f16_of_f32(float x)
     return (uint16_t)(sign | half);
 }
 
-/** Element `index` of an array of f32, f16 or bf16 at any address. */
+/** Element `index` of an array of f32, f16 or bf16, at any address. */
 static inline float heed_load(uint32_t type, const void *data, int64_t index)
 {
     uint16_t half;
@@ -168,8 +170,8 @@ static inline void heed_store(uint32_t type, void *data, int64_t index, float x)
     }
 }
 
-/** The same of a sum in f64, rounded once. On the way to 16 bits it passes through f32 rounded to
- * odd (toward zero, the last bit set if that lost anything), which leaves every tie what it was. */
+/** Stores a sum in f64, rounded once. On the way to 16 bits it passes through f32 rounded to odd
+ * (toward zero, the last bit set if that lost anything), which leaves every tie what it was. */
 static inline void heed_store_f64(uint32_t type, void *data, int64_t index, double x)
 {
     float near = (float)x;
@@ -209,7 +211,7 @@ static inline uint32_t heed_block_bytes(uint32_t type)
     return type <= HEED_IQ4_NL ? bytes[type] : 0;
 }
 
-/** Bytes from an element to the one `elements` on, of either sign: whole blocks. */
+/** Bytes from an element to the one `elements` on: whole blocks, in either direction. */
 static inline int64_t heed_offset_bytes(uint32_t type, int64_t elements)
 {
     const uint32_t len = heed_block_len(type);
@@ -220,7 +222,7 @@ static inline int64_t heed_offset_bytes(uint32_t type, int64_t elements)
 }
 
 /** Index of the scale and zero of dim d of a key, in floats from quant->scale; head counts from the
- * pointer's. Of keys in pages key is the row in the page, and page its number, else 0. */
+ * pointer's. For keys in pages `key` is the row in the page and `page` its number, else 0. */
 static inline int64_t heed_scale_at(const heed_quant *quant, int64_t page, int64_t head,
                                     int64_t key, int64_t d)
 {
@@ -245,8 +247,8 @@ static inline float heed_f32_of_e4m3(uint8_t code)
     return heed_f32_of_bits(sign | heed_bits_of_f32((float)fraction * 0x1p-9f));
 }
 
-/** Code d of a row whose first block lies at `row`, of a type of codes but F8_E4M3, whose code is a byte
- * that is no number. IQ4_NL: what the table has. */
+/** Code d of a row whose first block lies at `row`, in any type of codes but F8_E4M3, whose bytes
+ * are no integers. IQ4_NL: the table's number. */
 static inline int heed_code(uint32_t type, const void *row, int64_t d)
 {
     const uint8_t *at =
@@ -318,7 +320,7 @@ static inline uint8_t heed_e4m3_of_f32(float x)
     return (uint8_t)(sign | (size > 0x7f800000u ? 0x7fu : code));
 }
 
-/** The code of x, of I8, U8, U4 or F8_E4M3; I8's as the byte that it is. */
+/** The code of x in I8, U8, U4 or F8_E4M3; that of I8 as its byte. */
 static inline uint8_t heed_encode_by(uint32_t type, float x, float scale, float zero)
 {
     if (scale == 0)
@@ -331,8 +333,8 @@ static inline uint8_t heed_encode_by(uint32_t type, float x, float scale, float 
                                                       : 15);
 }
 
-/** Widens the range *least .. *most, which begins as INFINITY .. -INFINITY, by n numbers. A NaN makes NaN
- * of both for good. */
+/** Widens the range *least .. *most, which begins as INFINITY .. -INFINITY, by n numbers. A NaN
+ * makes both NaN for good. */
 static inline void heed_widen_range(const float *x, int64_t n, float *least, float *most)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -341,7 +343,7 @@ static inline void heed_widen_range(const float *x, int64_t n, float *least, flo
     }
 }
 
-/** The scale and zero of a row of its own, whose numbers have that range. */
+/** The scale and zero made for a row whose numbers have that range. */
 static inline void heed_scale_of_range(uint32_t type, float least, float most, float *scale,
                                        float *zero)
 {
@@ -363,7 +365,7 @@ static inline void heed_scale_of_range(uint32_t type, float least, float most, f
     }
 }
 
-/** The scale and zero of a row of n numbers of its own. */
+/** The scale and zero made for a row of n numbers. */
 static inline void heed_fresh_scale(uint32_t type, const float *x, int64_t n, float *scale,
                                     float *zero)
 {
@@ -394,13 +396,13 @@ static inline float heed_iq4_codes(const float *x, float inverse, uint8_t code[3
     return up / down;
 }
 
-/** The code of a number of the other Q formats that is c steps above the least, or above 0. */
+/** The code, in the other Q formats, of a number that is c steps above the least, or above 0. */
 static inline uint8_t heed_q_code(uint32_t type, float c)
 {
     const int has_high = type == HEED_Q5_0 || type == HEED_Q5_1;
     const float least = type == HEED_Q8_0 ? -127 : 0;
     const float most = type == HEED_Q8_0 ? 127 : has_high ? 31 : 15;
-    if (type == HEED_Q8_0) /* half away from zero; not 0.5, which 0.5 - 2^-25 would reach 1 with */
+    if (type == HEED_Q8_0) /* half away from zero; with 0.5 itself 0.5 - 2^-25 would reach 1 */
         c += c < 0 ? -0x1.fffffep-2f : 0x1.fffffep-2f;
     else
         c += type == HEED_Q4_0 ? 8.5f : type == HEED_Q5_0 ? 16.5f : 0.5f;
@@ -410,7 +412,8 @@ static inline uint8_t heed_q_code(uint32_t type, float c)
     return (uint8_t)(int)c; /* what lies behind the point is cut off */
 }
 
-/** Codes of 4 or 5 bits to their places in a block, behind its factors: the fifth bits of all 32 first. */
+/** Puts 32 codes of 4 or 5 bits to their places in a block, behind its factors: first the fifth
+ * bits of all codes. */
 static inline void heed_place_codes(const uint8_t code[32], int has_high, uint8_t *at)
 {
     uint32_t high = 0;
@@ -425,7 +428,7 @@ static inline void heed_place_codes(const uint8_t code[32], int has_high, uint8_
         at[j] = (uint8_t)((code[j] & 15) | code[j + 16] << 4);
 }
 
-/** A block of 32 of one of the Q formats. */
+/** Encodes 32 numbers as a block of one of the Q formats. */
 static inline void heed_encode_q(uint32_t type, const float *x, void *block)
 {
     const int has_least = type == HEED_Q4_1 || type == HEED_Q5_1;
@@ -467,8 +470,8 @@ static inline void heed_encode_q(uint32_t type, const float *x, void *block)
     heed_place_codes(code, has_high, at + (has_least ? 4 : 2));
 }
 
-/** n numbers, whole blocks, to codes of any type of codes at `row`. scale and zero are those of all n, for
- * types that take them (1 and 0 where there are none). */
+/** Encodes n numbers, whole blocks, in any type of codes at `row`. scale and zero are those of all
+ * n, for types that take them (1 and 0 where there are none). */
 static inline void heed_encode(uint32_t type, const float *x, int64_t n, void *row, float scale,
                                float zero)
 {

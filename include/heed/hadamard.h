@@ -1,11 +1,11 @@
 /** @file
- * Heed: the Walsh-Hadamard transform, which spreads what few elements of a head carry over all of them
- * before they are rounded to few bits. A function on the caller's memory and thread: no context, no
- * plan, no allocation.
+ * Heed: the Walsh-Hadamard transform, which spreads what few elements of a head carry over all of
+ * them before they are rounded to few bits. A function on the caller's memory and thread: no
+ * context, no plan, no allocation.
  *
- * It is orthogonal, so q and k that are both transformed have the products they had before: keys may be
- * appended transformed (HEED_APPEND_HADAMARD_K) where q is transformed too. Values that were appended
- * transformed give an output that is transformed: once more, and it is what it would have been.
+ * It is orthogonal, so q and k that are both transformed have the products they had before: keys
+ * may be appended transformed (HEED_APPEND_HADAMARD_K) where q is transformed too. Values that were
+ * appended transformed give a transformed output: transformed once more it is that of plain values.
  */
 #ifndef HEED_HADAMARD_H
 #define HEED_HADAMARD_H
@@ -25,10 +25,10 @@ typedef struct heed_hadamard_args {
     int64_t len;        /**< rows, the third axis */
     uint32_t heads;     /**< at least 1 */
     uint32_t dim;       /**< columns of a row; a multiple of group */
-    uint32_t
-        group; /**< adjacent elements that are transformed together: a power of two up to 4096 */
+    /** adjacent elements that are transformed together: a power of two up to 4096 */
+    uint32_t group;
     uint32_t x_type;   /**< HEED_F32, HEED_F16 or HEED_BF16 */
-    uint32_t y_type;   /**< the same, of its own */
+    uint32_t y_type;   /**< the same, independent of x_type */
     uint32_t reserved; /**< 0 */
     heed_const_view x; /**< [batch, heads, len, dim] */
     heed_view y;       /**< as x. May be x, element for element, else shares no element with it */

@@ -51,7 +51,7 @@ static inline int heed_has_lists(const heed_tile *tile)
     return tile->ranges.data || tile->key_blocks.data;
 }
 
-/** Number n of the ranges of row i: two numbers. */
+/** Range n of row i: two numbers, begin and end. */
 static inline const int32_t *heed_range_at(const heed_tile *tile, int64_t head, int64_t i,
                                            int64_t n)
 {
@@ -60,8 +60,8 @@ static inline const int32_t *heed_range_at(const heed_tile *tile, int64_t head, 
            2 * (head * r->head_stride + i * r->row_stride + n * r->dim_stride);
 }
 
-/** Moves [*first, *end) to the next keys in it that key blocks let row i see, as many as follow each
- * other. Returns 0 if there are none. */
+/** Moves [*first, *end) to the next keys in it that key blocks let row i see: all that follow each
+ * other without a gap. Returns 0 if there are none. */
 static inline int heed_next_block_keys(const heed_problem *problem, const heed_tile *tile,
                                        int64_t head, int64_t i, int64_t *first, int64_t *end)
 {
@@ -92,9 +92,9 @@ static inline int heed_next_block_keys(const heed_problem *problem, const heed_t
     return 1;
 }
 
-/** Moves [*first, *end) to the next keys in it that ranges and key blocks let row i of a head of the
- * tile see: some that follow each other, though the next may follow them at once. Returns 0 if there
- * are none. Causality, window, mask and bias are not looked at. */
+/** Moves [*first, *end) to the next keys in it that ranges and key blocks let row i of a head of
+ * the tile see: some that follow each other, though the next ones may begin right behind them.
+ * Returns 0 if there are none. Causality, window, mask and bias are not looked at. */
 static inline int heed_next_listed(const heed_problem *problem, const heed_tile *tile, int64_t head,
                                    int64_t i, int64_t *first, int64_t *end)
 {
@@ -124,7 +124,8 @@ static inline uint64_t heed_bits_between(int64_t first, int64_t end)
     return end <= 0 ? 0 : end >= 64 ? from : from & ~(~UINT64_C(0) << end);
 }
 
-/** Of keys j to j + n - 1, n from 1 to 64, those that ranges and key blocks let row i see: a bit each. */
+/** Bits of keys j to j + n - 1, n from 1 to 64: which of them ranges and key blocks
+ * let row i see. */
 static inline uint64_t heed_listed_bits(const heed_problem *problem, const heed_tile *tile,
                                         int64_t head, int64_t i, int64_t j, int64_t n)
 {
@@ -135,9 +136,9 @@ static inline uint64_t heed_listed_bits(const heed_problem *problem, const heed_
     return bits;
 }
 
-/** The keys from the first to the last of the tile that row i of a head may see by causality, window and
- * ranges: [*first, *end), which lies in the tile; *first = *end if there are none. With one range, no bias,
- * mask and key blocks it sees all of them. */
+/** The keys from the first to the last of the tile that row i of a head may see by causality,
+ * window and ranges: [*first, *end), which lies in the tile; *first = *end if there are none. With
+ * one range and no mask, bias and key blocks the row sees all of them. */
 static inline void heed_row_span(const heed_problem *problem, const heed_tile *tile, int64_t head,
                                  int64_t i, int64_t *first, int64_t *end)
 {
@@ -184,10 +185,10 @@ static inline int64_t heed_rows_alike(const heed_problem *problem, const heed_ti
     return end - i;
 }
 
-/** Of keys [first, end) of the tile, at most 64 times n_words of them, those that some row of it may
- * see by causality, window, ranges and key blocks: a bit each, from `first` on. Returns HEED_BLOCK_NONE
- * or HEED_BLOCK_ALL where no bit or every one is set, else HEED_BLOCK_MIXED. Outside the tile's keys
- * no bit is set, and ALL says nothing of them. */
+/** Finds which of keys [first, end), at most 64 times n_words of them, some row of the tile may see
+ * by causality, window, ranges and key blocks: a bit each, from `first` on. Returns HEED_BLOCK_NONE
+ * or HEED_BLOCK_ALL if no bit or every one is set, else HEED_BLOCK_MIXED. Keys outside the tile get
+ * no bit and do not count for ALL. */
 static inline int heed_listed_keys(const heed_problem *problem, const heed_tile *tile,
                                    int64_t first, int64_t end, uint64_t *bits, int n_words)
 {
@@ -206,7 +207,7 @@ static inline int heed_listed_keys(const heed_problem *problem, const heed_tile 
         for (i = tile->q_first; i < q_end && !all; i += alike) {
             int64_t from, to, unused, a, b;
             alike = heed_rows_alike(problem, tile, head, i, q_end);
-            heed_row_keys(tile, i, &from, &unused); /* ranges of rows one after another are one */
+            heed_row_keys(tile, i, &from, &unused); /* consecutive rows see one interval */
             heed_row_keys(tile, i + alike - 1, &unused, &to);
             from = from > low ? from : low;
             to = to < high ? to : high;
@@ -268,7 +269,7 @@ static inline int64_t heed_key_offset(const heed_rows *rows, const int32_t *page
     return pages[j / page_len] * page_stride + j % page_len * rows->row_stride;
 }
 
-/** A key of a tile, or a value: where its elements lie, and its scales. */
+/** A key of a tile, or a value: where its elements and its scales lie. */
 typedef struct heed_key {
     const char *row; /* dim 0 */
     const heed_quant *quant;
@@ -298,7 +299,7 @@ static inline heed_key heed_find_key(const heed_problem *problem, const heed_til
     return key;
 }
 
-/** Element d of a key, of any type, codes too. The plain definition: kernels do it by the block. */
+/** Element d of a key of any type, codes too. The plain definition; kernels read whole blocks. */
 static inline float heed_load_key(const heed_key *key, int64_t d)
 {
     float scale = 1, zero = 0;
@@ -315,7 +316,7 @@ static inline float heed_load_key(const heed_key *key, int64_t d)
     return heed_decode(key->type, key->row + d * key->dim_stride, 0, scale, zero);
 }
 
-/** The scales of heads from the g-th on. */
+/** Moves scales and zeros to the heads from the g-th on. */
 static inline void heed_move_quant(heed_quant *quant, int64_t g)
 {
     if (quant->scale)
@@ -373,8 +374,8 @@ static inline void heed_tile_of_head(const heed_problem *problem, const heed_til
  * writes out and, where asked for, lse. Leaves the final row_max and row_sum behind. Core calls it
  * for every row that a backend has not finished itself.
  *
- * The row's sum is divided by in f64: its result is the correctly rounded quotient but for the
- * error of the state itself.
+ * The division by the row's sum is in f64, so that the result is the correctly rounded quotient but
+ * for the error of the state itself.
  */
 static inline void heed_finish_row(const heed_problem *problem, uint32_t state_log2, heed_tile *tile,
                                    int64_t r)

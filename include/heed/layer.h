@@ -8,14 +8,14 @@
  *     o = attention of every head, heads side by side          heed_attn_desc, with all that it can
  *     y = o Wo + bo + residual                                 optional
  *
- * Head h of q is columns [h * qk_dim, (h + 1) * qk_dim) of its projection, and so on. Without a
- * projection the input itself is q, k or v: with none at all, the layer is attention over its
- * inputs.
+ * Head h of q is columns [h * qk_dim, (h + 1) * qk_dim) of its projection, and so on.
+ * Without a projection the input itself is q, k or v: with none at all, the layer is
+ * attention over its inputs.
  *
  * Bits     A row of y depends on its sequence's rows of x (and cache), the weights and the
  *          descriptions alone: not on threads or parts, the batch or the place in it. (As in
- *          attention, strides of what is taken as it is may count, without the option that
- *          follows.) With HEED_HAS_REPRODUCIBLE_CHUNKS in attn, the same rows through a cache in
+ *          attention, strides of inputs that are taken as they are may count, too.) With
+ *          HEED_HAS_REPRODUCIBLE_CHUNKS in attn they do not, and the same rows through a cache in
  *          pieces of any size give the same bits as at once.
  * Source   Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2.
  */
@@ -41,10 +41,10 @@ typedef struct heed_mha heed_mha;
 typedef struct heed_mha_desc {
     size_t struct_size; /**< sizeof(heed_mha_desc) */
     uint64_t features;  /**< HEED_MHA_HAS_* bits */
-    /** as for heed_attn_create, with these differences: HEED_HAS_LENS and HEED_HAS_PACKED speak of the
-     * rows of x_q, x_kv and y; HEED_HAS_PAGES needs a cache; k_type and v_type are the cache's where
-     * there is one, and may be of codes then; max_kv_len counts all keys, those in the cache too; max_rows of 0 means
-     * max_batch * max_q_len. Copied */
+    /** as for heed_attn_create, with these differences: HEED_HAS_LENS and HEED_HAS_PACKED are about
+     * the rows of x_q, x_kv and y; HEED_HAS_PAGES needs a cache; k_type and v_type are the cache's
+     * where there is one, and may then be types of codes; max_kv_len counts all keys, those in the
+     * cache, too; max_rows of 0 means max_batch * max_q_len. Copied */
     const heed_attn_desc *attn;
     heed_linear *q_proj; /**< [d_model, q_heads * qk_dim]; NULL: the input is taken as it is */
     heed_linear *k_proj; /**< [d_kv, kv_heads * qk_dim]; NULL: likewise */
@@ -89,7 +89,7 @@ typedef struct heed_mha_args {
      * x_q or x_kv, element for element */
     heed_view y;
     heed_const_view residual; /**< as y, in its type; it may be y, element for element */
-    /** as in heed_attn_args; the keys of it and of bias, weights and scores are those of the call or,
+    /** as in heed_attn_args; the keys of mask, bias, weights and scores are those of the call or,
      * with a cache, of the cache */
     heed_const_view mask;
     heed_const_view bias; /**< as in heed_attn_args */
@@ -119,9 +119,9 @@ typedef struct heed_mha_args {
     const int32_t *mask_from;   /**< as in heed_attn_args */
     /** HEED_HAS_QUANT, which needs a cache: scales of k_cache, as in heed_kv_append_args */
     heed_quant_out k_quant;
-    heed_quant_out v_quant; /**< the same of v_cache */
-    /** with HEED_HAS_QUANT: HEED_APPEND_FRESH_SCALES, where new rows are to have scales of their own, or
-     * 0; else 0 */
+    heed_quant_out v_quant; /**< the same for v_cache */
+    /** with HEED_HAS_QUANT: HEED_APPEND_FRESH_SCALES, if new rows are to get scales of their own,
+     * or 0; else 0 */
     uint64_t append;
 } heed_mha_args;
 
@@ -129,7 +129,7 @@ typedef struct heed_mha_args {
  * Makes a layer. Its projections are held, not copied.
  *
  * out      receives the layer, to be given back by heed_mha_release; written on success only
- * Errors   those of heed_attn_create; HEED_ERR_INVALID too where the parts do not fit together.
+ * Errors   those of heed_attn_create; HEED_ERR_INVALID also if the parts do not fit together.
  * Threads  safe.
  */
 HEED_API heed_status heed_mha_create(heed_context *context, const heed_mha_desc *desc,

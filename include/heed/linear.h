@@ -57,8 +57,8 @@ typedef struct heed_linear_desc {
     uint32_t in_dim;     /**< columns of x; 1 to 2^24 */
     uint32_t out_dim;    /**< columns of y; 1 to 2^24 */
     uint32_t x_type;     /**< HEED_F32, HEED_F16 or HEED_BF16 */
-    uint32_t w_type;     /**< the same, of its own */
-    uint32_t y_type;     /**< the same, of its own; the residual is of this type too */
+    uint32_t w_type;     /**< the same, independent of x_type */
+    uint32_t y_type;     /**< the same, independent of both; the residual is of this type too */
     uint32_t bias_type;  /**< the same with HEED_LINEAR_HAS_BIAS, else HEED_DTYPE_NONE */
     uint32_t layout;     /**< HEED_LINEAR_IN_OUT or HEED_LINEAR_OUT_IN */
     uint32_t activation; /**< HEED_ACT_* */
@@ -78,8 +78,8 @@ typedef struct heed_linear heed_linear;
 /**
  * What changes from call to call. Views have two axes: strides stride[0] and stride[1].
  *
- * Ownership   all memory is the caller's and must stay as it is until the call has ended. y shares no
- *             element with x, nor with another element of residual.
+ * Ownership   all memory is the caller's and must stay as it is until the call has ended. y shares
+ *             no element with x, and with residual none but the same one.
  * Alignment   none is needed.
  */
 typedef struct heed_linear_args {

@@ -1,11 +1,12 @@
 /** @file
- * Heed: makers of masks with structure, for HEED_HAS_RANGES and HEED_HAS_KEY_BLOCKS. Functions on the
- * caller's memory and thread: no context, no plan, no allocation.
+ * Heed: makers of masks with structure, for HEED_HAS_RANGES and HEED_HAS_KEY_BLOCKS. Functions on
+ * the caller's memory and thread: no context, no plan, no allocation.
  *
- * Ranges    int32_t {begin, end}, dense [rows, n_ranges][2], for args.ranges with stride[2] = n_ranges and
- *           stride[3] = 1. What a row needs less is empty ranges behind its last.
- * Position  row i stands at key i + offset: with as many rows as keys 0, for the last rows of a cache
- *           keys - rows.
+ * Ranges    int32_t {begin, end}, dense [rows, n_ranges][2], for args.ranges with stride[2] =
+ *           n_ranges and stride[3] = 1. A row that needs fewer has empty ranges behind its last
+ *           one.
+ * Position  row i stands at key i + offset: with as many rows as keys 0, for the last rows of a
+ *           cache keys - rows.
  */
 #ifndef HEED_MASKS_H
 #define HEED_MASKS_H
@@ -27,13 +28,13 @@ typedef struct heed_ranges_args {
     uint32_t n_ranges;  /**< intervals of a row in `ranges`, 1 to 8; not read where that is NULL */
     uint32_t causal;    /**< 1: rows see no key behind their own besides; else 0 */
     int32_t *ranges;    /**< [rows, n_ranges][2] receives them; NULL with needed: only counted */
-    uint32_t *needed; /**< receives the most intervals that a row has, also where that is too many;
-                             NULL: not wanted */
-    /** heed_ranges_segments: [keys] which document, image or other segment a key belongs to, from 0 on;
-     * negative: padding, nobody's */
+    /** receives the most intervals that a row has, even if that is too many; NULL: not wanted */
+    uint32_t *needed;
+    /** heed_ranges_segments: [keys] which document, image or other segment a key belongs to, from 0
+     * on; negative: padding, in no segment */
     const int32_t *segments;
-    const int32_t
-        *row_segments;      /**< the same of [rows]; NULL: that of the key where a row stands */
+    /** the same for rows, [rows]; NULL: a row is in the segment of the key where it stands */
+    const int32_t *row_segments;
     const int32_t *lens;    /**< heed_ranges_lens: [n_lens] keys of documents behind each other */
     int64_t n_lens;         /**< heed_ranges_lens: documents */
     int64_t prefix;         /**< heed_ranges_prefix: keys that every row sees */
@@ -47,19 +48,20 @@ typedef struct heed_ranges_args {
 } heed_ranges_args;
 
 /**
- * Rows see the keys of their own segment: documents packed in one sequence, images between text. A row
- * that stands outside the keys sees none, unless row_segments names its segment. Negative segments are
- * padding: such keys are seen by no row, not by each other's either, and such rows see no key.
+ * Rows see the keys of their own segment: documents packed in one sequence, images between text. A
+ * row that stands outside the keys sees none, unless row_segments names its segment. Negative
+ * segments are padding: such keys are seen by no row, not even by those of padding, and such rows
+ * see no key.
  *
- * Errors   HEED_ERR_INVALID an argument is missing or out of range, or a row has more intervals than
- *          n_ranges: the sentence names how many, and so does *needed. HEED_ERR_ABI. ranges is
+ * Errors   HEED_ERR_INVALID an argument is missing or out of range, or a row has more intervals
+ *          than n_ranges: the sentence names how many, and so does *needed. HEED_ERR_ABI. ranges is
  *          untouched. The same for the other heed_ranges functions.
  * Threads  safe.
  */
 HEED_API heed_status heed_ranges_segments(const heed_ranges_args *args);
 
-/** Rows see the keys of the document in which they stand; lens add up to `keys` at the most, and keys
- * behind the last document are nobody's. Errors and threads as heed_ranges_segments. */
+/** Rows see the keys of the document in which they stand; lens add up to `keys` at the most, and
+ * keys behind the last document are in none. Errors and threads as heed_ranges_segments. */
 HEED_API heed_status heed_ranges_lens(const heed_ranges_args *args);
 
 /** Rows see the first `prefix` keys and those up to their own: a prefix language model. causal is 0.
@@ -105,7 +107,7 @@ typedef struct heed_key_blocks_args {
  * range, a start descends, or a block does not exist; HEED_ERR_ABI. words are untouched. Thread-safe. */
 HEED_API heed_status heed_key_blocks_csr(const heed_key_blocks_args *args);
 
-/** Key blocks from as many indices for each row. Errors and threads as heed_key_blocks_csr. */
+/** Key blocks from per_row indices for each row. Errors and threads as heed_key_blocks_csr. */
 HEED_API heed_status heed_key_blocks_list(const heed_key_blocks_args *args);
 
 /** The bounds of blocks of keys, and what is chosen by them. */
@@ -115,24 +117,24 @@ typedef struct heed_key_bounds_args {
     uint32_t q_heads;   /**< a multiple of kv_heads; heed_key_blocks_topk */
     uint32_t kv_heads;  /**< at least 1 */
     uint32_t dim;       /**< columns of a row of q and k, at least 1 */
-    uint32_t
-        type;     /**< of k in heed_key_bounds, of q in heed_key_blocks_topk: HEED_F32, F16, BF16 */
-    int64_t keys; /**< of the sequence, 0 to 2^31 - 1 */
+    /** of k in heed_key_bounds, of q in heed_key_blocks_topk: HEED_F32, HEED_F16 or HEED_BF16 */
+    uint32_t type;
+    int64_t keys;        /**< of the sequence, 0 to 2^31 - 1 */
     uint32_t block_keys; /**< keys of a block, at least 1 */
     uint32_t page_len;   /**< with pages: keys of a page; else 0 */
-    heed_const_view
-        x; /**< k: [1 or n_pages, kv_heads, keys or page_len, dim]; q: [1, q_heads, 1, dim] */
-    const int32_t
-        *pages; /**< key j is row j % page_len of page pages[j / page_len] of x; NULL: dense */
+    /** k: [1 or n_pages, kv_heads, keys or page_len, dim]; q: [1, q_heads, 1, dim] */
+    heed_const_view x;
+    /** key j is row j % page_len of page pages[j / page_len] of x; NULL: dense */
+    const int32_t *pages;
     int64_t first_block; /**< heed_key_bounds: blocks before it are left as they are; else 0 */
-    /** f32 [kv_heads, blocks, dim] least and greatest of each column of a block, blocks = keys /
-     * block_keys rounded up; heads bounds_stride elements apart */
+    /** f32 [kv_heads, blocks, dim], the least of each column of a block; blocks = keys / block_keys
+     * rounded up, and heads are bounds_stride elements apart */
     float *least;
-    float *greatest;       /**< as least */
+    float *greatest;       /**< the greatest, as least */
     int64_t bounds_stride; /**< at least blocks * dim, so that a cache can grow */
     int64_t top;           /**< heed_key_blocks_topk: blocks to choose for each head, at least 1 */
-    int64_t always_first;  /**< heed_key_blocks_topk: of them, the first so many of the sequence */
-    int64_t always_last;   /**< heed_key_blocks_topk: and the last so many */
+    int64_t always_first;  /**< heed_key_blocks_topk: so many of them are the sequence's first */
+    int64_t always_last;   /**< heed_key_blocks_topk: and so many its last */
     uint32_t shared;       /**< heed_key_blocks_topk: 1: query heads of a kv head choose together */
     uint32_t reserved;     /**< 0 */
     float *scores;         /**< heed_key_blocks_topk: [blocks] room for their bounds */
@@ -149,10 +151,11 @@ typedef struct heed_key_bounds_args {
 HEED_API heed_status heed_key_bounds(const heed_key_bounds_args *args);
 
 /**
- * Chooses for one query row of each head the `top` blocks that may hold the greatest q k: their bound is
- * sum_d max(q_d least_d, q_d greatest_d), of a negative scale that of -q, which the caller hands in.
- * Equal bounds: the earlier block. All blocks where there are no more than `top`. A block whose bound is
- * NaN is chosen before any other. With shared a block's bound is the greatest of its query heads'.
+ * Chooses for one query row of each head the `top` blocks that may hold the greatest q k: those of
+ * the greatest bounds sum_d max(q_d least_d, q_d greatest_d). With a negative scale the caller
+ * hands in -q. Of equal bounds the earlier block is chosen, and all blocks if there are no more
+ * than `top`. A block whose bound is NaN is chosen before any other. With shared a block's bound is
+ * the greatest among the query heads of a kv head.
  *
  * Source   Tang et al. 2024, Quest, arXiv:2406.10774.
  * Numerics f32; the bound is no proof to the last bit, and a choice among nearly equal blocks may differ

@@ -1,7 +1,7 @@
 /** @file
- * Heed: a transport of heed/group.h over MPI. All static inline and compiled by the caller's mpicc, so that
- * libheed itself knows of no MPI and one build of it serves programs of Open MPI, MPICH and others. Calls of
- * MPI-3.1 alone. heed/heed.h does not include this file.
+ * Heed: a transport of heed/group.h over MPI. All static inline and compiled by the caller's mpicc,
+ * so that libheed itself knows of no MPI and one build of it serves programs of Open MPI, MPICH and
+ * others. Only calls of MPI 3.1 are used. heed/heed.h does not include this file.
  *
  *     heed_mpi mpi;
  *     heed_transport transport;
@@ -10,18 +10,19 @@
  *     heed_group_attention(plan, &args, &partition, &transport, NULL, 0);
  *     heed_mpi_close(&mpi);
  *
- * Errors   of MPI are returned with MPI's own sentence; nothing here aborts. For that the error handler of
- *          MPI_COMM_WORLD is MPI_ERRORS_RETURN for as long as a request is tested, and then what it was. (Open
- *          MPI 4.1 cuts a message of a rank to itself that is longer than its room, and says nothing.)
+ * Errors   of MPI are returned with MPI's own sentence; nothing here aborts. For that
+ *          MPI_COMM_WORLD has the error handler MPI_ERRORS_RETURN while a request is tested, and
+ *          its own again afterwards. (Open MPI 4.1 cuts a message of a rank to itself that is
+ *          longer than its room, and says nothing.)
  * Threads  MPI is called by the threads that heed_transport names. If MPI was initialised below
  *          MPI_THREAD_SERIALIZED, that has to be its main thread.
- * Pieces   a message beyond HEED_MPI_PIECE bytes goes on while its rank calls functions of the transport, any
- *          of them. One that works with two transports in turn on one thread ends the requests of the one
- *          before it waits for the other, or tests both.
- * Failure  MPI 3.1 knows no way to go on after a lost rank. After HEED_ERR_TRANSPORT do not close, say what
- *          happened and end by MPI_Abort: MPI_Finalize may wait for the lost one. mpirun itself ends all
- *          ranks when one dies, before they can say anything; `--enable-recovery` (Open MPI) and
- *          `-disable-auto-cleanup` (MPICH) let them.
+ * Pieces   a message of more than HEED_MPI_PIECE bytes moves on only while its rank calls functions
+ *          of the transport, any of them. A rank that works with two transports in turn on one
+ *          thread has to end the requests of the one before it waits for the other, or test both.
+ * Failure  MPI 3.1 knows no way to go on after a lost rank. After HEED_ERR_TRANSPORT do not close,
+ *          say what happened and end by MPI_Abort: MPI_Finalize may wait for the lost one. mpirun
+ *          itself ends all ranks when one dies, before they can say anything, unless it is given
+ *          `--enable-recovery` (Open MPI) or `-disable-auto-cleanup` (MPICH).
  * Source   MPI: A Message-Passing Interface Standard, version 3.1, chapters 3 and 8.
  */
 #ifndef HEED_MPI_H
@@ -49,10 +50,10 @@ HEED_BEGIN_C
 #define HEED_MPI_CANCEL_NS 10000000
 #endif
 
-/** What one transport needs: the caller's, opened by heed_mpi_open, and stays where it is until it is
- * closed. */
+/** What one transport needs. It lies in the caller's memory, is opened by heed_mpi_open, and may
+ * not move until it is closed. */
 typedef struct heed_mpi {
-    MPI_Comm comm; /**< a duplicate of the caller's: its messages meet no others */
+    MPI_Comm comm; /**< a duplicate of the caller's, whose messages meet no others */
     int tag_limit; /**< the greatest tag that this MPI has */
     /** messages of which pieces are still to be started, and those that wait behind one; oldest first */
     void *unfinished;
@@ -60,15 +61,16 @@ typedef struct heed_mpi {
 
 /** @cond */
 
-/* A message, in its heed_request. Pieces of one message follow each other under its tag; a piece shorter
- * than HEED_MPI_PIECE is the last, so that a receiver with more room than there are bytes knows the end. A
- * message in which further pieces may follow that which is under way holds its channel, which is a direction,
- * a rank and a tag: later ones wait, or their first pieces would come before its last. */
+/* A message, in its heed_request. Pieces of one message follow each other under its tag; a piece
+ * shorter than HEED_MPI_PIECE is the last, so that a receiver with more room than there are bytes
+ * knows the end. A channel is a direction, a rank and a tag. A message holds its channel while
+ * further pieces may follow the one under way: later messages wait, because their first pieces
+ * would come before its last. */
 typedef struct heed_mpi_message {
     struct heed_mpi_message *next; /* in heed_mpi.unfinished */
     char *data;
     size_t left;         /* bytes to be sent, or room */
-    size_t moved;        /* bytes that were */
+    size_t moved;        /* bytes that were sent or received */
     MPI_Request request; /* of the piece under way; MPI_REQUEST_NULL: none is */
     int peer, tag, is_send;
     int piece; /* bytes of the piece under way */
@@ -79,7 +81,8 @@ typedef struct heed_mpi_message {
 typedef char heed_mpi_message_fits[sizeof(heed_mpi_message) <= sizeof(heed_request) ? 1 : -1];
 typedef char heed_mpi_piece_fits[HEED_MPI_PIECE >= 1 && HEED_MPI_PIECE <= INT_MAX ? 1 : -1];
 
-/* what, and the sentence of MPI's error; error 0: what alone. Too long a sentence loses its end. */
+/* Writes `what` and the sentence of MPI's error, or `what` alone if the error is 0. A sentence that
+ * is too long loses its end. */
 static inline heed_status heed_mpi_fail(heed_error *why, heed_status status, const char *what,
                                         int error)
 {
@@ -94,7 +97,7 @@ static inline heed_status heed_mpi_fail(heed_error *why, heed_status status, con
     return status;
 }
 
-/* The same of a message. */
+/* The same for a message. */
 static inline heed_status heed_mpi_fail_message(heed_error *why, const heed_mpi_message *m,
                                                 const char *what, int error)
 {
@@ -109,9 +112,10 @@ static inline heed_status heed_mpi_fail_message(heed_error *why, const heed_mpi_
     return heed_mpi_fail(why, HEED_ERR_TRANSPORT, text, error);
 }
 
-/* The caller's communicators have their own way of dealing with errors, to abort unless chosen otherwise. It
- * is put aside during calls of MPI: for a duplicate that of the communicator, and for tests of requests that
- * of MPI_COMM_WORLD, since MPICH 4.0 has forgotten by then which communicator a request was of. */
+/* The caller's communicators have their own error handlers, which abort unless chosen otherwise.
+ * They are put aside during calls of MPI: that of the communicator while it is duplicated, and that
+ * of MPI_COMM_WORLD while requests are tested, since MPICH 4.0 has forgotten by then which
+ * communicator a request belongs to. */
 static inline int heed_mpi_errors_return(MPI_Comm comm, MPI_Errhandler *before)
 {
     int error = MPI_Comm_get_errhandler(comm, before);
@@ -175,7 +179,7 @@ static inline void heed_mpi_move(heed_mpi *mpi, heed_mpi_message *m)
     }
 }
 
-/* Starts a message unless one before it, up to `until`, holds its channel. */
+/* Starts a message unless an earlier one holds its channel. */
 static inline void heed_mpi_start(heed_mpi *mpi, heed_mpi_message *m)
 {
     const heed_mpi_message *other = (const heed_mpi_message *)mpi->unfinished;
@@ -199,7 +203,8 @@ static inline void heed_mpi_unlink(heed_mpi *mpi, heed_mpi_message *m)
         other->next = m->next;
 }
 
-/* Moves what is under way in several pieces, oldest first, and starts what no longer has to wait. */
+/* Moves messages of several pieces on, the oldest first, and starts those that had to
+ * wait and can go. */
 static inline void heed_mpi_move_all(heed_mpi *mpi)
 {
     heed_mpi_message *m = (heed_mpi_message *)mpi->unfinished, *next;
@@ -262,7 +267,8 @@ static inline heed_status heed_mpi_test(void *user, heed_request *request, uint3
     MPI_Errhandler world;
     heed_mpi_errors_return(MPI_COMM_WORLD, &world);
     heed_mpi_move(mpi, m);
-    /* If that has ended it, this takes it from the list: its memory is the caller's again. */
+    /* If the message has ended by that, it leaves the list here: its memory is the
+     * caller's again. */
     heed_mpi_move_all(mpi);
     heed_mpi_errors_as_before(MPI_COMM_WORLD, &world);
     *done = 0;
@@ -276,9 +282,10 @@ static inline heed_status heed_mpi_test(void *user, heed_request *request, uint3
     return HEED_OK;
 }
 
-/* Lets others run: at first without sleeping, which would add to short waits, then an eighth of what was
- * waited for already, at most 100 us. MPI moves data only while it is called, by a few thousand bytes through
- * shared memory: the time that they take at half a gigabyte a second is not slept through either. */
+/* Lets others run: at first without sleeping, which would add to short waits, later by sleeping for
+ * an eighth of the time waited so far, at most 100 us. MPI moves data only while it is called, a
+ * few thousand bytes at a time through shared memory, so callers take off the time that a message
+ * needs at half a gigabyte a second. */
 static inline void heed_mpi_pause(double waited)
 {
     struct timeval pause;
@@ -306,10 +313,10 @@ static inline heed_status heed_mpi_wait(void *user, heed_request *request, int64
     }
 }
 
-/* A receive that has met no message is given up at once, which MPI promises. One whose message has begun
- * to arrive ends when the rest is there, and so may a send, which Open MPI never gives up: if the other
- * rank is lost, that is never. Such a send reads its memory at some later time, such a receive writes it,
- * and the caller is told. */
+/* A receive that has met no message is given up at once, which MPI promises. A receive whose
+ * message has begun to arrive ends when the rest is there, and the same may hold for a send, which
+ * Open MPI never gives up: if the other rank is lost, they never end. Such a send may read its
+ * memory at some later time, and such a receive write it, and the caller is told so. */
 static inline heed_status heed_mpi_cancel(void *user, heed_request *request, heed_error *why)
 {
     heed_mpi *mpi = (heed_mpi *)user;
@@ -333,7 +340,7 @@ static inline heed_status heed_mpi_cancel(void *user, heed_request *request, hee
     if (m->request != MPI_REQUEST_NULL)
         MPI_Request_free(&m->request);
     heed_mpi_errors_as_before(MPI_COMM_WORLD, &world);
-    /* A request that ended by an error has ended. */
+    /* A request that failed has ended, too. */
     if (done || error != MPI_SUCCESS)
         return HEED_OK;
     return heed_mpi_fail_message(why, m, "cannot be given up with", error);
@@ -356,7 +363,7 @@ static inline heed_status heed_mpi_check(MPI_Comm comm, heed_error *why)
     return HEED_OK;
 }
 
-/* A duplicate that returns its errors. */
+/* Makes a duplicate that returns its errors. */
 static inline int heed_mpi_duplicate(MPI_Comm comm, MPI_Comm *out)
 {
     MPI_Errhandler handler;
@@ -376,15 +383,15 @@ static inline int heed_mpi_duplicate(MPI_Comm comm, MPI_Comm *out)
 /** @endcond */
 
 /**
- * Duplicates a communicator and fills the transport of this rank in it. Collective: every rank of comm
- * calls it.
+ * Duplicates a communicator and fills the transport of this rank in it. Collective: every rank of
+ * comm calls it.
  *
  * comm     an intracommunicator; it may be freed while the transport is used
  * mpi      the caller's memory, of which the transport keeps the address
  * out      receives the transport, its struct_size included; written on success only
  * why      receives the sentence of a failure; NULL: there is none
- * Errors   HEED_ERR_INVALID   an argument is NULL, comm is none or joins two groups, or MPI is not
- *          initialised;
+ * Errors   HEED_ERR_INVALID   an argument is NULL, comm is MPI_COMM_NULL or joins two groups, or
+ *          MPI is not initialised;
  *          HEED_ERR_TRANSPORT MPI could not duplicate it, and why.
  * Requests of the transport stay where they are until they have ended.
  */
@@ -427,8 +434,9 @@ static inline heed_status heed_mpi_open(MPI_Comm comm, heed_mpi *mpi, heed_trans
     return HEED_OK;
 }
 
-/** Frees the duplicate; the transport is not used any more, and every request of it has ended. Collective.
- * NULL and what was closed are allowed. Returns HEED_OK, or HEED_ERR_TRANSPORT if MPI refuses. */
+/** Frees the duplicate; the transport may not be used any more, and every request of it has
+ * ended. Collective. NULL and a closed one are allowed. Returns HEED_OK, or
+ * HEED_ERR_TRANSPORT if MPI refuses. */
 static inline heed_status heed_mpi_close(heed_mpi *mpi)
 {
     if (!mpi || mpi->comm == MPI_COMM_NULL)

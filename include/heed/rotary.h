@@ -47,15 +47,15 @@ typedef struct heed_rotary_args {
     uint32_t heads;          /**< at least 1 */
     uint32_t dim;            /**< columns of a row; at least 1 */
     uint32_t x_type;         /**< HEED_F32, HEED_F16 or HEED_BF16 */
-    uint32_t y_type;         /**< the same, of its own */
+    uint32_t y_type;         /**< the same, independent of x_type */
     heed_const_view x;       /**< [batch, heads, len, dim], or with starts [1, heads, rows, dim] */
     heed_view y; /**< as x. May be x, element for element, else shares no element with it */
     const int32_t *offsets; /**< [batch] position of each sequence's row 0; NULL: 0 */
-    /** [batch, len] position of every row, for trees of tokens: of sequence b from
-     * b * positions_stride on; then there are no offsets. NULL: they follow each other */
+    /** [batch, len] position of every row, for trees of tokens; those of sequence b begin at
+     * b * positions_stride. Then there are no offsets. NULL: positions follow each other */
     const int32_t *positions;
     const int32_t *lens;   /**< [batch] rows of each sequence, 0 to len; NULL: len */
-    const int32_t *starts; /**< [batch] with packed rows: each one's first row. NULL: not packed */
+    const int32_t *starts; /**< [batch] with packed rows: a sequence's first. NULL: not packed */
     int64_t positions_stride; /**< with positions: from one sequence to the next, else 0 */
     int64_t rows;             /**< with starts: rows that x and y have, else 0 */
 } heed_rotary_args;

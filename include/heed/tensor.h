@@ -8,13 +8,14 @@
 HEED_BEGIN_C
 
 /**
- * Element types. Those behind BF16 are codes of keys and values in few bits: formats.h says what a code
- * stands for, and where its bits lie.
+ * Element types. Those after BF16 are codes of keys and values in few bits: formats.h says what a
+ * code stands for, and where its bits lie.
  *
- * I8 to F8_E4M3 take scales, and U8 and U4 mostly zeros too, from a heed_quant; without one the scale is 1
- * and the zero 0. The codes of a row of U4 are whole bytes, those of the Q formats whole blocks of 32
- * elements that carry their scales: the row's length is a multiple of 2 or 32, dims are adjacent
- * (stride[3] is 1), and the other strides count elements as always, in multiples of 2 or 32.
+ * I8 to F8_E4M3 take scales, and U8 and U4 mostly zeros too, from a heed_quant; without one the
+ * scale is 1 and the zero 0. The codes of a row of U4 are whole bytes, those of the Q formats whole
+ * blocks of 32 elements that carry their scales: the row's length is a multiple of 2 or 32, dims
+ * are adjacent (stride[3] is 1), and the other strides count elements as always, in multiples of 2
+ * or 32.
  */
 enum {
     HEED_DTYPE_NONE, /**< there is no such tensor */
@@ -40,8 +41,8 @@ enum {
  * Shape    axes are [batch, head, row, dim] whatever their order in memory; a tensor with fewer
  *          axes uses the first ones and the rest of stride[] is 0. For mask, bias, weights and
  *          scores "dim" is the key.
- * Units    strides in elements, of any sign. In a heed_const_view 0 broadcasts; no two elements of an
- *          output are one.
+ * Units    strides in elements, of any sign. In a heed_const_view 0 broadcasts; no two elements of
+ *          an output may be the same memory.
  * Memory   no alignment is required, not even that of the element. Only elements inside the shape
  *          are touched.
  */
