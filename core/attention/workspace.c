@@ -102,7 +102,7 @@ typedef struct needs {
 #define DENSE (HEED_HAS_MASK | HEED_HAS_BIAS)
 #define LISTS (HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS)
 
-/* Has a plan both? Then their summaries are made one beside the other. */
+/* Does a plan have both? Then their summaries are made one beside the other. */
 static int has_both(const heed_attn *plan)
 {
     return plan->desc.features & DENSE && plan->desc.features & LISTS;

@@ -62,9 +62,9 @@ heed_status heed_wire_receive(heed_wire *w, uint32_t from, uint32_t kind, uint32
                               size_t bytes);
 
 /* Starts to receive from a rank that sends nothing unless it fails; data has HEED_WIRE_LEAST bytes.
- * No wait of the call lasts until that arrives, and the end of the call gives it up. The message
- * has a tag of its own, because that rank may be in the next call already, and what it sends there
- * is not for this one. */
+ * heed_wire_wait does not wait for that, and the end of the call gives it up. The message has a tag
+ * of its own, because that rank may be in the next call already, and what it sends there is not for
+ * this one. */
 heed_status heed_wire_listen(heed_wire *w, uint32_t from, void *data);
 
 /* Moves on what is under way, without waiting. */

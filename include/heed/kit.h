@@ -1,5 +1,6 @@
 /* Heed: helpers for backends, all static inline, so that a plugin resolves no symbol of libheed.
- * Included by backend.h. Nothing here depends on the rounding or flush-to-zero mode. */
+ * Included by backend.h. What rounds or computes here does so in the mode in which core calls
+ * kernels: to nearest, and flushing as heed_tiling.flush or heed_linear_tiling.flush says. */
 #ifndef HEED_KIT_H
 #define HEED_KIT_H
 
