@@ -1,7 +1,7 @@
 /*
- * Blocks of 16 keys one by one, whatever the rows see of them: where their keys and values lie, copies of
- * those that products do not read as they are, and the order of the work: a block's values are weighed
- * while the next one's scores are formed. Included by decode.c.
+ * Blocks of 16 keys, worked on one by one whatever the rows see of them: where their keys and
+ * values lie, copies where the products do not read them as they lie, and the order of the work. A
+ * block's values are weighed while the next block's scores are formed. Included by decode.c.
  */
 #ifndef HEED_SIMD_DECODE_BLOCKS_H
 #define HEED_SIMD_DECODE_BLOCKS_H
@@ -16,7 +16,8 @@ typedef struct decode_room {
     uint16_t *visible[2];
 } decode_room;
 
-/* page, step: bytes from page to page and from key to key. */
+/* Writes the addresses of a block's 16 rows to `to`; `at` is the place of its first key. page,
+ * step: bytes from page to page and from key to key. */
 static void point_rows(const decode *d, const heed_rows *rows, int64_t page, int64_t step,
                        const block *b, place at, const char **to)
 {
@@ -41,7 +42,8 @@ static void point_rows(const decode *d, const heed_rows *rows, int64_t page, int
     }
 }
 
-/* The same where a key that no row sees may lie anywhere: it repeats the first that one does. */
+/* The same where lists are given: a key that no row sees may lie in memory that is not there, so
+ * its address is that of the first key that some row sees. */
 static void point_listed(const decode *d, const heed_rows *rows, int64_t page, int64_t step,
                          const block *b, const char **to)
 {
@@ -52,8 +54,8 @@ static void point_listed(const decode *d, const heed_rows *rows, int64_t page, i
     }
 }
 
-/* Points the block at its rows. In pages the next block may be anywhere; where it is as far for
- * every row, because pages hold whole blocks, it is fetched from there. */
+/* Points the block at its rows. In pages the next block may lie anywhere; it is fetched from there
+ * where pages hold whole blocks, because it is then equally far from every row. */
 static void point_block(const decode *d, block *b)
 {
     const heed_tile *t = d->tile;
@@ -82,7 +84,8 @@ static void point_block(const decode *d, block *b)
     }
 }
 
-/* A block's rows as floats, with zeros up to a multiple of 16 dims; rows then point there. */
+/* Copies a block's rows as floats, with zeros up to a multiple of 16 dims, and
+ * points `rows` there. */
 static void copy_block(uint32_t type, int64_t dim_stride, int64_t dim, int64_t ahead,
                        const fetch *f, const char **rows, float *to)
 {
@@ -103,7 +106,8 @@ static void copy_block(uint32_t type, int64_t dim_stride, int64_t dim, int64_t a
     }
 }
 
-/* The keys and values of a block, of codes those that some row sees, as floats. */
+/* Copies the keys of a block as floats, of codes only those that some row sees; copy_values does
+ * the same for its values. */
 static void copy_keys(decode *d, block *b)
 {
     const heed_problem *p = d->problem;
@@ -130,8 +134,8 @@ static void copy_values(decode *d, block *b)
         copy_block(p->v_type, v->dim_stride, p->v_dim, b->ahead.v, &d->fetch, b->v, d->v_copy);
 }
 
-/* The next block from base on, and before end, that some row sees anything of, made ready; 0 if
- * there is none. */
+/* Makes ready the next block in [base, end) of which some row sees a key. Returns 0
+ * if there is none. */
 static int next_block(decode *d, int64_t base, int64_t end, block *b)
 {
     const heed_tile *t = d->tile;
@@ -158,7 +162,7 @@ static int next_block(decode *d, int64_t base, int64_t end, block *b)
     return 0;
 }
 
-/* Scores become weights, and the row's reference and sums follow. */
+/* Turns a block's scores into weights, and brings the rows' references and sums up to date. */
 static void weigh_block(decode *d, block *b)
 {
     if (heed_is_code(d->problem->v_type))
@@ -174,7 +178,7 @@ static void weigh_block(decode *d, block *b)
 }
 
 #if PAIR == 2
-/* In pairs, whatever is missing; the value of a hidden key is zeros. */
+/* Lists the pairs of keys with a key in `seen`. The value of a pair's hidden key is zeros. */
 static void list_keys(const decode *d, const block *b, uint32_t seen, weighed *k, const char **v,
                       uint8_t *index)
 {
@@ -209,7 +213,8 @@ static void list_keys(const decode *d, const block *b, uint32_t seen, weighed *k
 }
 #endif
 
-/* Weighted values of block b and scores of the next (NULL: none). `visible` are b's. */
+/* Adds up the weighted values of block b and forms the scores of the next (NULL: none).
+ * `visible` belongs to b. */
 static void work(decode *d, block *b, const block *next, const uint16_t *visible)
 {
     const char *v[DECODE_BLOCK];
@@ -218,7 +223,7 @@ static void work(decode *d, block *b, const block *next, const uint16_t *visible
     if (d->copy_v)
         copy_values(d, b);
     list_keys(d, b, b->any, &k, v, index);
-    if (d->tile->pages) { /* scores are of the next block, values of this one */
+    if (d->tile->pages) { /* distances for keys count from the next block, for values from this */
         d->fetch.k = next && !d->copy_k ? next->ahead.k : 0;
         d->fetch.v = d->copy_v ? 0 : b->ahead.v;
     }
@@ -236,7 +241,7 @@ static void work(decode *d, block *b, const block *next, const uint16_t *visible
         products(d, d->k_type, 0, d->rows, next, &(weighed){0});
 }
 
-/* Weighted values of block b (NULL: none) and scores of the next (NULL: none). */
+/* The same where b may be NULL (none) too, and scores may come from integers. */
 static void work_and_score(decode *d, block *b, block *next, const uint16_t *visible)
 {
     const block *exact = next && next->exact ? next : NULL;
@@ -250,7 +255,7 @@ static void work_and_score(decode *d, block *b, block *next, const uint16_t *vis
 #endif
 }
 
-/* Keys [base, end), whatever the rows see of them. */
+/* Works on keys [base, end) block by block, whatever the rows see of them. */
 static void each_block(decode *d, const decode_room *room, int64_t base, int64_t end)
 {
     block blocks[2];

@@ -1,8 +1,8 @@
 /*
- * Runs of blocks with keys or values of codes: blocks of which every row sees every key, of whole blocks
- * of 32 dims, contiguous or in pages of whole blocks. Codes become numbers in registers, once for up to
- * four rows, to the bits that copies of the block give (scales.inc.h); lines of a later block are fetched
- * meanwhile. K and V are each of any type. Included by decode.c.
+ * Runs with keys or values of codes: every row sees every key, rows are whole blocks of 32 dims,
+ * and keys are contiguous or in pages of whole blocks of keys. Codes are decoded in registers, once
+ * for up to four rows, to the bits that copies of the block give (scales.inc.h). Lines of a later
+ * block are fetched meanwhile. K and V may each be of any type. Included by decode.c.
  */
 #ifndef HEED_SIMD_DECODE_CODED_H
 #define HEED_SIMD_DECODE_CODED_H
@@ -11,15 +11,15 @@
 #include "scales.inc.h"
 
 #define CODED_AHEAD 2048 /* bytes from a load to the line that is fetched meanwhile, in a stream */
-#define CODED_ROWS 4     /* at the most */
+#define CODED_ROWS 4     /* the most that share a decoded vector */
 
-/* Are zeros taken off in registers? */
+/* Are zeros of this type subtracted in registers? */
 V_INLINE int coded_has_zero(uint32_t type)
 {
     return type == HEED_U8 || type == HEED_U4;
 }
 
-/* Vectors of 32 dims, which begin at a block. */
+/* Vectors of a block of 32 dims. */
 #define CODED_VECTORS (32 / LANES)
 
 /* Does a table of all values of a block's codes take the place of arithmetic on each? */
@@ -29,14 +29,14 @@ V_INLINE int coded_has_zero(uint32_t type)
 #define CODED_TABLE(type) 0
 #endif
 
-/* What numbers of 32 codes are made with: a factor and what is added or taken off, or a table of 16 or 32
- * values. */
+/* What 32 codes are decoded with: a factor and what is added or subtracted, or a table of
+ * 16 or 32 values. */
 typedef struct coded_block {
     vf a, b;
 } coded_block;
 
 #ifdef V_LOOKUP
-/* A code's number, of the codes from `first` on. */
+/* The numbers that the codes from `first` on stand for, before scale and zero. */
 V_INLINE vf coded_numbers(uint32_t type, int first)
 {
     static const float numbers[48] = {-16, -15, -14, -13, -12, -11, -10, -9, -8, -7, -6, -5,
@@ -72,7 +72,7 @@ V_INLINE coded_block coded_begin(uint32_t type, const char *at, const float *zer
     return of;
 }
 
-/* 16 dims, half a block on where `upper`, of a row of which `at` is a block. */
+/* Loads 16 dims of a row as floats: the lower or the upper half of the block at `at`. */
 V_INLINE void coded_load(uint32_t type, const char *at, int upper, const coded_block *of,
                          vf x[DOT_PARTS])
 {
@@ -114,7 +114,7 @@ V_INLINE void coded_load(uint32_t type, const char *at, int upper, const coded_b
     }
 }
 
-/* As many keys at a time as leave each sum a register. */
+/* Scores of 16 keys, as many keys at a time as leave each sum a register. */
 V_INLINE void coded_scores(uint32_t type, int rows, const decode *d, int64_t r,
                            const coded_side *side, float *scores)
 {
@@ -166,8 +166,8 @@ V_INLINE void coded_scores(uint32_t type, int rows, const decode *d, int64_t r,
     store_scores(scores, rows, s);
 }
 
-/* Of one block of 32 dims, or of two (blocks, constant); of a half, the lower or upper, where halves is 1:
- * every sum has a register. */
+/* Weighs values in one block of 32 dims, or two (`blocks`, constant). With halves = 1 it takes only
+ * the lower or the upper half of a block, so that every sum has a register. */
 V_INLINE void coded_columns(uint32_t type, int rows, int blocks, int halves, int upper,
                             const coded_side *side, int64_t e, const float *weights, float *acc,
                             int64_t stride)
@@ -225,7 +225,7 @@ V_INLINE void coded_values(uint32_t type, int rows, const decode *d, int64_t r,
 
 typedef void coded_products(const decode *d, int64_t r, const coded_side *side, float *scores);
 
-#ifdef HEED_SIMD_INT8 /* scores are integer.inc.h's */
+#ifdef HEED_SIMD_INT8 /* scores come from integer.inc.h */
 #define CODED_OF_ROWS CODED_VALUES_OF_ROWS
 #else
 #define CODED_OF_ROWS(type, rows)                                                                  \
@@ -263,7 +263,7 @@ static coded_products *const coded_values_of[][CODED_ROWS] = {CODED_EACH(CODED_V
 #undef CODED_SCORES
 #undef CODED_VALUES
 
-/* Is a side of codes, or of numbers, made in registers? */
+/* Can K (or V), of codes or of plain numbers, be made floats in registers? */
 static int suits_side(uint32_t type, const heed_rows *rows, const heed_quant *quant, uint32_t dim)
 {
     return rows->dim_stride == 1 && dim % 32 == 0 &&
@@ -286,7 +286,8 @@ typedef struct coded_scale {
     float scales[DECODE_BLOCK], zeros[DECODE_BLOCK];
 } coded_scale;
 
-/* Of the keys from `at` on. Returns 0 if one is not lifted. */
+/* Finds scales and zeros of the block of keys from `at` on. Returns 0 if a scale
+ * cannot be lifted. */
 static int coded_scales(const heed_quant *quant, place at, coded_scale *to)
 {
     const int64_t first = heed_scale_at(quant, at.page, 0, at.row, 0);
@@ -313,13 +314,13 @@ static int coded_scales(const heed_quant *quant, place at, coded_scale *to)
     return lifted == ~0u;
 }
 
-/* Asks for the scales and zeros of a block of keys. In pages no stream leads there, and all of a block's products
- * would wait for them. */
+/* Fetches the scales and zeros of a block of keys. In pages no stream leads there, and all of a
+ * block's products would wait for them. */
 V_INLINE void fetch_scales(const heed_quant *quant, place at)
 {
     const int64_t first = heed_scale_at(quant, at.page, 0, at.row, 0);
     const int64_t step = quant->key_group ? 0 : quant->stride[2];
-    const int keys = llabs(step) > 1 ? 1 : DECODE_BLOCK - 1; /* from line to line, or to the last */
+    const int keys = llabs(step) > 1 ? 1 : DECODE_BLOCK - 1; /* each, or the first and the last */
     if (!quant->scale)
         return;
     for (int i = 0; i < DECODE_BLOCK; i += keys) {
@@ -329,7 +330,7 @@ V_INLINE void fetch_scales(const heed_quant *quant, place at)
     }
 }
 
-/* Scores of n rows. Returns 0 if the block has to go the way of those that are no run. */
+/* Scores of n rows. Returns 0 if the block has to be left to each_block. */
 V_INLINE int coded_scores_ready(const decode *d, int64_t r, int64_t n, const coded_side *side,
                                 float *scores)
 {
@@ -341,8 +342,8 @@ V_INLINE int coded_scores_ready(const decode *d, int64_t r, int64_t n, const cod
 #endif
 }
 
-/* Keys [first, end), whole blocks, of adjacent kv heads. A block of which not every scale is lifted goes
- * the way of those that are no run. */
+/* Works on keys [first, end), whole blocks, of adjacent kv heads. A block of which not every scale
+ * can be lifted is left to each_block. */
 static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t first, int64_t end)
 {
     float *lent = room->scores[0];
@@ -355,7 +356,7 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
                        d->v_row == heed_offset_bytes(p->v_type, p->v_dim);
     coded_scale k_scale = {.zeros = {0}}, v_scale = {.zeros = {0}};
     place at = find_place(d, first), next;
-    block b; /* for the terms of scores alone */
+    block b; /* for finish_scores alone */
     b.scores = lent;
     k_scale.zero = k_scale.zeros, v_scale.zero = v_scale.zeros; /* 0 where there are none */
     for (int64_t key = first; key < end; key += DECODE_BLOCK, at = next) {
@@ -386,7 +387,7 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
             for (int64_t r = 0, n; r < d->rows; r += n, k_of.ahead = v_of.ahead = 0) {
                 n = d->rows - r < CODED_ROWS ? d->rows - r : CODED_ROWS;
                 float *scores = lent + r * DECODE_BLOCK;
-                if (!coded_scores_ready(of, r, n, &k_of, scores)) { /* found out at once: r is 0 */
+                if (!coded_scores_ready(of, r, n, &k_of, scores)) { /* only at r = 0 */
                     each_block(of, room, key, key + DECODE_BLOCK);
                     break;
                 }

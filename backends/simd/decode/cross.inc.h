@@ -1,12 +1,14 @@
 /*
- * Runs as those of run.inc.h, to the same bits, where the CPU's own prefetching follows lines that
- * instructions fetch (measured on an Intel with AMX and on a Zen 3), or where there is much work beside
- * each line: f32 of many rows on a Zen 4. tuning.c says where. Scores, weights and values of one block after
- * the other, and beside all of it, line by line, later blocks are fetched: from four pages of memory
- * of K and four of V in turn, each from its first line to its last. They begin one after the other,
- * a quarter of a page apart. The CPU's prefetching runs ahead in each page, from its first lines on
- * and not beyond its last: so it always has a few that it is in the middle of. All four at the same
- * point give 1 to 3 % less of memory's rate, one page of each alone 4 to 8 % less.
+ * Reads runs (run.inc.h) crosswise, to the same bits: for CPUs whose own prefetching follows lines
+ * that instructions fetch (measured on an Intel with AMX and on a Zen 3), and where there is much
+ * work beside each line (f32 of many rows on a Zen 4). tuning.c says where.
+ *
+ * Scores, weights and weighted values are formed of one block after the other. Meanwhile later
+ * blocks are fetched line by line, from four pages of memory of K and four of V in turn, each from
+ * its first line to its last. The four pages begin one after the other, a quarter of a page apart.
+ * The CPU's prefetching runs ahead within a page, from its first lines on and not beyond its last,
+ * so it is always in the middle of a few pages. With all four at the same point memory gives 1 to
+ * 3 % less of its rate, with a single page of each 4 to 8 % less.
  */
 #ifndef HEED_SIMD_DECODE_CROSS_H
 #define HEED_SIMD_DECODE_CROSS_H
@@ -21,25 +23,26 @@ typedef struct cross_fetch {
     int64_t done;
 } cross_fetch;
 
-/* The n-th line; at `first` (a multiple of CROSS_PLACES) + n, n constant. */
+/* Fetches line first + n, where `first` is a multiple of CROSS_PLACES and n a constant. */
 V_INLINE void cross_line(const cross_fetch *f, int64_t first, int64_t n)
 {
     const char *at = f->at[n % CROSS_PLACES] + f->done;
     V_PREFETCH_L1(at + (first + n) / CROSS_PLACES * 64);
 }
 
-/* A vector of K or V. bf16 is widened by shuffles: in the other orders, on a Zen 4 with AVX2, a
- * widening and a shift are faster by 4 %. */
+/* Loads a vector of K or V. bf16 is widened by shuffles here; in the other orders a widening and a
+ * shift are faster, by 4 % on a Zen 4 with AVX2. */
 V_INLINE vf cross_load(uint32_t type, const char *from)
 {
     return type == HEED_BF16 ? v_load_bf16_shuffle(from) : v_load_type(type, from, LANES);
 }
 
-/* Rows at a time. */
+/* The most rows that are worked on at a time. */
 #define CROSS_ROWS (SUMS < 16 ? 4 : 8)
 
-/* How many of a key's partial sums' vectors are formed at once, and keys beside so many rows: as many as
- * registers hold the sums of. A vector of q is loaded once for all keys, and one of k once for all rows. */
+/* How many vectors of a key's partial sums are formed at once, and how many keys beside so many
+ * rows: as many as registers hold the sums of. A vector of q is loaded once for all these keys, and
+ * one of k once for all rows. */
 #define CROSS_PARTS(rows) ((rows) > 1 ? 1 : DOT_PARTS)
 #define CROSS_KEYS(rows)                                                                           \
     (SUMS / CROSS_PARTS(rows) / (rows) < 4 ? SUMS / CROSS_PARTS(rows) / (rows) : 4)
@@ -98,17 +101,17 @@ V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *
     }
 }
 
-/* As many dims at a time as there are registers for the sums of; a vector of values is loaded once
- * for all rows. */
+/* Weighs as many dims at a time as registers hold the sums of; a vector of values is loaded
+ * once for all rows. */
 V_INLINE void cross_values(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
                            const char *v, int64_t step, const cross_fetch *f, const float *weights)
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2, stride = d->tile->acc_stride;
-    const int each = rows > 4 && SUM_DIMS < 8 * 16 ? 4 : rows; /* 16 dims of each: half a line */
+    const int each = rows > 4 && SUM_DIMS < 8 * 16 ? 4 : rows; /* at least 16 dims, half a line */
     const int most = SUMS / each > 8 ? 8 : SUMS / each;
     const int vectors = most * LANES > dims ? (int)dims / LANES : most;
-    const int halves = vectors * LANES * (int)bytes / 32; /* of lines, of a key */
-    const int group = halves >= 16 ? 1 : 16 / halves;     /* keys whose lines are whole eights */
+    const int halves = vectors * LANES * (int)bytes / 32; /* half lines of these dims of a key */
+    const int group = halves >= 16 ? 1 : 16 / halves;     /* keys with a multiple of 8 lines */
     for (int g = 0; g < rows; g += each) {
         float *acc = d->tile->acc + (r + g) * stride;
         const float *weight = weights + g * DECODE_BLOCK;
@@ -163,9 +166,9 @@ static const char *cross_at(const cross_source *s, const decode *d, int64_t key,
     return s->data + at.page * s->page + at.row * s->row + head * s->head;
 }
 
-/* What is fetched, in pieces of a page of memory: as memory goes on, up to `stop` and from `then` on
- * again. Or, where keys lie in pages, as the work does, in pieces of at most a block, from a part of
- * a head's block on. */
+/* What is fetched of K or V, in pieces of a page of memory: in the order of memory up to `stop`,
+ * and then from `then` on. Where keys lie in pages, in the order of the work instead: a piece is
+ * then a head's block, or a part of it if it is longer than a page of memory. */
 typedef struct cross_side {
     cross_source from;
     const char *next, *stop, *then;
@@ -177,7 +180,7 @@ typedef struct cross_ahead {
     cross_side k, v;
     int64_t heads, end, piece, parts;
     int64_t key, head, part;
-    int64_t lines, left, turn; /* until a place begins a piece; of them left; which place */
+    int64_t lines, left, turn; /* a place's lines between new pieces, those left, the next place */
     cross_fetch now;
 } cross_ahead;
 
@@ -198,7 +201,7 @@ static const char *cross_next(cross_ahead *a, cross_side *s)
     return at;
 }
 
-/* The next piece is fetched from a place on. */
+/* Begins to fetch the next piece of K and of V, at a pair of places. */
 V_NOINLINE void cross_begin_piece(cross_ahead *a, int64_t to)
 {
     if (++a->part == a->parts) {
@@ -210,7 +213,7 @@ V_NOINLINE void cross_begin_piece(cross_ahead *a, int64_t to)
     a->now.at[2 * to + 1] = cross_next(a, &a->v) - a->now.done;
 }
 
-/* So many lines have been fetched. */
+/* Counts lines that have been fetched, and begins the next pieces when it is time. */
 V_INLINE void cross_advance(cross_ahead *a, int64_t lines)
 {
     a->now.done += lines / CROSS_PLACES * 64;
@@ -222,8 +225,9 @@ V_INLINE void cross_advance(cross_ahead *a, int64_t lines)
     }
 }
 
-/* Behind the run's last keys come, most likely, the same keys of the next head; behind those of the
- * last head the next keys of the first; behind all of them what is in L1. */
+/* After the run's last keys most likely come the same keys of the next head, and after
+ * those of the last head the next keys of the first head. After all of them q is fetched,
+ * which is in L1 anyway. */
 static cross_side cross_side_of(const cross_ahead *a, const heed_rows *rows, uint32_t type,
                                 int64_t page_stride, int64_t first, int64_t end)
 {
@@ -234,7 +238,7 @@ static cross_side cross_side_of(const cross_ahead *a, const heed_rows *rows, uin
     s.then = (const char *)a->d->q;
     if (t->pages)
         return s;
-    if (a->heads > 1) { /* side by side: a block of all of them is worked on in any order */
+    if (a->heads > 1) { /* side by side: the work needs a whole block of all of them at once */
         s.stop = s.next + (more - first) * s.from.row;
         s.next += DECODE_BLOCK * s.from.row;
         s.jump = adjacent_heads(a->d, a->heads) ? a->piece : s.from.row;
@@ -251,9 +255,9 @@ static cross_side cross_side_of(const cross_ahead *a, const heed_rows *rows, uin
     return s;
 }
 
-/* What has been fetched when the run begins, by the one before it: the first piece and, of whole
- * pages of memory, which a block may begin in the midst of, the second; and of the three behind it
- * three quarters, two and one. */
+/* Begins a run, of which the run before it has fetched the first pieces: one, or two of whole pages
+ * of memory, because a block may begin in the middle of a page; and of the three pieces behind
+ * these three quarters, two quarters and one. */
 static void cross_begin(cross_ahead *a, const decode *d, int64_t heads, int64_t size, int64_t first,
                         int64_t end)
 {
@@ -261,7 +265,7 @@ static void cross_begin(cross_ahead *a, const decode *d, int64_t heads, int64_t 
     const heed_tile *t = d->tile;
     const int64_t begun = CROSS_PLACES / 2;
     *a = (cross_ahead){.d = d, .heads = heads, .end = end, .key = first};
-    if (heads == p->kv_heads) { /* the next run's, as far as the last row sees keys */
+    if (heads == p->kv_heads) { /* keys of the next run too, as far as the last row sees any */
         const int64_t seen = t->q_first + t->q_count + t->q_offset + t->window_right;
         a->end = (seen < t->kv_len ? seen : t->kv_len) / DECODE_BLOCK * DECODE_BLOCK;
     }
@@ -281,7 +285,8 @@ static void cross_begin(cross_ahead *a, const decode *d, int64_t heads, int64_t 
     a->turn = 1;
 }
 
-/* A block of some rows; the first rows fetch, the others what is in L1. */
+/* Works on some rows of a block. The first rows fetch later blocks, the others this
+ * one, which is in L1. */
 V_INLINE void cross_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t r, const char *k,
                          const char *v, cross_ahead *a, float *lent)
 {
@@ -305,7 +310,7 @@ V_INLINE void cross_rows(uint32_t type, int rows, int64_t dims, decode *d, int64
 typedef void cross_block(decode *d, int64_t r, const char *k, const char *v, cross_ahead *a,
                          float *lent);
 
-/* One copy per number of rows: of 1, 2, 4 and 8. */
+/* One copy for each number of rows: 1, 2, 4 and 8. */
 #define CROSS_OF_ROWS(name, type, dims, rows)                                                      \
     V_NOINLINE void cross_##name##_##dims##_##rows(decode *d, int64_t r, const char *k,            \
                                                    const char *v, cross_ahead *a, float *lent)     \
@@ -338,7 +343,7 @@ static cross_block *const cross_bf16_64[] = CROSS_EACH(bf16_64);
 static cross_block *const cross_bf16_128[] = CROSS_EACH(bf16_128);
 #undef CROSS_EACH
 
-/* Keys [first, end), whole blocks, of `heads` adjacent kv heads. */
+/* Works on keys [first, end), whole blocks, of `heads` adjacent kv heads. */
 static void run_crosswise(decode *d, int64_t heads, float *lent, int64_t first, int64_t end)
 {
     const int wide = d->problem->qk_dim == 128;

@@ -1,24 +1,25 @@
 /*
  * Attention tile of few query rows: every type in, f32 sums; compiled once per ISA.
  *
- * Keys go 16 at a time. While the values of one block are weighed, the scores of the next are
- * formed and the lines of the one after it are prefetched: K and V are read side by side, and
- * memory does not wait for arithmetic. Up to four rows read 16-bit K and V as they lie; more rows
- * share one copy of the block as f32, and so do all rows where dims are not adjacent. Compiled with
- * HEED_SIMD_DOT it multiplies bf16 as they lie by vdpbf16ps (vec/pairs.h), for accuracy bf16 and adjacent
- * dims. Where the CPU prefetches streams well by itself, most of a contiguous cache is read another
- * way, in runs (run.inc.h), to the same bits. Codes of 8 and 4 bits are copied as floats, or in runs of
- * their own made numbers in registers (coded.inc.h), to the same bits too. Compiled with HEED_SIMD_INT8,
- * for keys of codes and accuracy int8, scores are those of integer products (integer.inc.h).
+ * Keys are worked on 16 at a time. While the values of one block are weighed, the scores of the
+ * next are formed and the lines of the one after it are prefetched: K and V are read side by side,
+ * and memory does not wait for arithmetic. Up to four rows read 16-bit K and V as they lie; more
+ * rows share one copy of the block as f32, and so do all rows where dims are not adjacent. Compiled
+ * with HEED_SIMD_DOT, the kernel multiplies bf16 as they lie by vdpbf16ps (vec/pairs.h), for
+ * accuracy bf16 and adjacent dims. Where the CPU prefetches streams well by itself, most of a
+ * contiguous cache is read another way, in runs (run.inc.h), to the same bits. Codes are copied as
+ * floats, or decoded in registers in runs of their own (coded.inc.h), to the same bits too.
+ * Compiled with HEED_SIMD_INT8, for keys of codes and accuracy int8, scores come from integer
+ * products (integer.inc.h).
  *
- * Loads stay inside the rows and keys of the tile. Prefetch instructions may go past it, where they
- * cannot fault.
+ * Loads stay inside the rows and keys of the tile. Prefetch instructions may reach beyond them,
+ * since they cannot fault.
  *
- * The state is in log2 units. Its reference is the greatest score of the first block that the row
- * sees, and rises to a greater one once that is above it by more than DECODE_SLACK: a row of one
- * key gives that key's value exactly. Weights below 2^-126 are 0. A block whose keys are seen by
- * some rows and not by others is weighed row by row, so that a value never meets the weight 0 of a
- * row that may not see it.
+ * The state is in log2 units. A row's reference is the greatest score of the first block that the
+ * row sees. It rises to a greater score once that is above it by more than DECODE_SLACK, so that a
+ * row of one key gives that key's value exactly. Weights below 2^-126 are 0. A block whose keys are
+ * seen by some rows and not by others is weighed row by row, so that a value is never multiplied by
+ * the weight 0 of a row that may not see it.
  */
 #include <float.h>
 #include <stdlib.h>
@@ -31,7 +32,8 @@
 #endif
 #include "blocks.inc.h"
 
-/* q times scale as words, with zeros up to a multiple of 16 of them. */
+/* Writes q * scale to d->q as words (f32, or pairs of bf16), with zeros up to a
+ * multiple of 16 words. */
 static void scale_queries(decode *d)
 {
     const heed_problem *p = d->problem;
@@ -40,7 +42,7 @@ static void scale_queries(decode *d)
     const int64_t bytes = heed_dtype_bytes(p->q_type);
     float high, low;
 #if PAIR == 2
-    /* Scale alone: what is rounded to bf16 here is exact where scale is a power of two. */
+    /* The scale alone: rounding to bf16 is then exact where the scale is a power of two. */
     decode_split((double)p->scale, &high, &low);
     d->unit = (float)decode_unit(p);
 #else
@@ -67,7 +69,7 @@ static void scale_queries(decode *d)
     }
 }
 
-/* The sum of 16 partial sums, as a dot product's. */
+/* Adds up 16 partial sums in the order of a dot product (products.inc.h). */
 static float sum_of(const float *x)
 {
     float half[8];
@@ -98,8 +100,9 @@ static decode_room divide(const heed_problem *p, int64_t rows, float *scratch)
     return to;
 }
 
-/* The first key that a row of the tile may see by its lists behind the tile's own, and in *reach the end of
- * such keys; both the tile's end where the next tile is not of these rows. */
+/* Returns the first key from the tile's end on that the tile's first row may see by its lists, or
+ * *reach if there is none. *reach is the end of such keys: kv_len, or the tile's end where the next
+ * tile has other rows. */
 static int64_t key_behind(const heed_problem *p, const heed_tile *t, int64_t *reach)
 {
     int64_t first = t->k_end, end = t->kv_len;
@@ -107,8 +110,8 @@ static int64_t key_behind(const heed_problem *p, const heed_tile *t, int64_t *re
     return first < *reach && heed_next_listed(p, t, 0, t->q_first, &first, &end) ? first : *reach;
 }
 
-/* Fills in what holds for the whole tile, whose own scratch memory begins at room->own and then
- * behind it. */
+/* Fills in what holds for the whole tile. The tile takes its own scratch memory from room->own,
+ * which is moved behind it. */
 static void begin(decode *d, const heed_simd_tuning *tuning, decode_room *room)
 {
     const heed_problem *p = d->problem;
@@ -140,7 +143,7 @@ static void begin(decode *d, const heed_simd_tuning *tuning, decode_room *room)
     d->v_page = t->pages ? heed_offset_bytes(p->v_type, t->v_page_stride) : 0;
     d->fetch.k = t->pages ? 0 : DECODE_BLOCK * d->k_row;
     d->fetch.v = t->pages ? 0 : DECODE_BLOCK * d->v_row;
-    /* Rows pages apart would share L1's sets. */
+    /* Rows a page of memory or more apart would share L1's sets. */
     d->fetch.near = tuning->prefetch_l1 && d->fetch.k > -DECODE_BLOCK * 4096 &&
                     d->fetch.k < DECODE_BLOCK * 4096;
     heed_row_keys(t, t->q_first + t->q_count - 1, &d->common_first, &unused);
@@ -185,7 +188,7 @@ static int is_coded(const decode *d)
 #endif
 }
 
-/* A run of adjacent kv heads, before one that begins at key `then`. */
+/* Works on a run of adjacent kv heads. The run after it begins at key `then`. */
 static void run_all(const heed_simd_tuning *tuning, decode *d, int64_t heads,
                     const decode_room *room, const seen_run *now, int64_t then)
 {
@@ -219,10 +222,12 @@ static int none_listed(const decode *d, int64_t heads, int64_t first, int64_t en
     return 1;
 }
 
-/* Keys between runs go head by head, so many at a time: all heads' rows of them stay in L2. */
+/* Keys between runs are worked on head by head, so many at a time that the rows of all
+ * heads stay in L2. */
 #define BESIDE_KEYS 64
 
-/* All keys of the tiles of adjacent kv heads: in runs, if that can be, and between them as they are seen. */
+/* Works on all keys of the tiles of adjacent kv heads: in runs where `runs` is set, and block by
+ * block between them. */
 static void all_blocks(const heed_simd_tuning *tuning, decode *d, int64_t heads, int runs,
                        const decode_room *room)
 {

@@ -7,34 +7,35 @@
 
 #include <heed/backend.h>
 
-#define DECODE_BLOCK 16     /* keys worked on at a time; at absolute positions */
+#define DECODE_BLOCK 16     /* keys worked on at a time; a block begins at a multiple of it */
 #define DECODE_KEY_BLOCK 64 /* keys of a block of tile.mask_blocks */
-#define DECODE_MAX_ROWS 256 /* under way: beyond it q and the sums leave the core's caches */
+#define DECODE_MAX_ROWS 256 /* at once: with more, q and the sums leave the core's caches */
 #define DECODE_MOST_HEADS 8 /* kv heads that are worked on at once */
 
-/* With integer products (integer.inc.h), bytes that 32 dims of a row of q take at the most. */
+/* The most bytes that 32 dims of a row of q take with integer products (integer.inc.h). */
 #define DECODE_INTEGER_BYTES 80
 
-/* Dims of a row in scratch memory: zeros follow up to a whole vector of either width. */
+/* Floats of a row in scratch memory: zeros fill it up to whole vectors of either width. */
 static inline int64_t decode_padded(int64_t dim)
 {
     return (dim + 15) / 16 * 16;
 }
 
-/* Bytes that 16 keys of codes, of whole blocks of 32 dims, take at the most. */
+/* The most bytes that the codes of 16 keys take, in whole blocks of 32 dims. */
 static inline int64_t decode_codes_bytes(int64_t dim)
 {
     return DECODE_BLOCK * ((dim + 31) / 32) * 36;
 }
 
-/* What a scaled score is multiplied with to be in log2 units, or over softcap where there is one. */
+/* What a scaled score is multiplied by: log2(e), which gives log2 units, or 1 / softcap where the
+ * problem has one. */
 static inline double decode_unit(const heed_problem *p)
 {
     return p->features & HEED_HAS_SOFTCAP ? 1 / (double)p->softcap : 1.4426950408889634;
 }
 
-/* What q is multiplied with: a factor split in two floats of one sign, so that the product is
- * rounded once and infinity stays one. */
+/* Splits the factor that q is multiplied by into two floats of the same sign: fma(q, high, q * low)
+ * is rounded once, and an infinite q stays infinite. */
 static inline void decode_split(double factor, float *high, float *low)
 {
     *high = (float)factor;

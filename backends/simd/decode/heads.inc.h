@@ -1,10 +1,11 @@
 /*
- * The chunk of several kv heads at once, where keys lie in pages or the rows of a key's heads side
- * by side: one head's share of a page or of a key is a piece that memory gives no faster than half
- * of its rate; those of all heads together are long enough. Included by decode.c.
+ * Works on a chunk of several kv heads at once, where keys lie in pages or the rows of a key's
+ * heads lie side by side. One head's share of a page or of a key is so short a piece that memory
+ * gives it at no more than half of its rate; the shares of all heads together are long enough.
+ * Included by decode.c.
  */
 
-/* Tiles of adjacent kv heads that scratch memory has room for: tiling.c. */
+/* How many tiles of adjacent kv heads scratch memory has room for: tiling.c. */
 static int64_t heads_at_once(int64_t heads, int64_t rows)
 {
     const int64_t most =

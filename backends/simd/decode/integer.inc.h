@@ -1,16 +1,19 @@
 /*
- * Scores of keys of codes by integer products, for accuracy int8. Of each 32 dims q * scale is `unit`, a
- * 127th of its greatest, times an int8; a key's codes times these add up exactly, and a block of 32 then
- * counts (its sum - zero * sum of q) * unit, or times d and with m as its format says, in f32 and in the
- * order of the dims. Codes that are multiplied with an offset begin at minus that times the sum of q.
+ * Scores of keys of codes by integer products, for accuracy int8. Each 32 dims of q * scale are
+ * rounded to `unit`, a 127th of the greatest magnitude among them, times an int8. The products of
+ * these int8 with a key's codes add up exactly. A block of 32 dims then adds (sum of products -
+ * zero * sum of q) * unit to the score, or, in formats with factors d and m, (d * sum of products +
+ * m * sum of q) * unit: in f32 and in the order of the dims. Where codes are multiplied with an
+ * offset, their sum starts at minus the offset times the sum of q.
  *
- * A score is a function of its row of q and its key alone, so it does not matter which keys and rows are
- * worked on together. Some are left to exact products: rows of q of which an element is infinite, a NaN, or
- * of a size that quotients would leave the range at; keys whose scale is not lifted (scales.inc.h); and
- * those of the Q formats that have an infinity or a NaN.
+ * A score is a function of its row of q and its key alone, so it does not matter which keys and
+ * rows are worked on together. Exact products serve the rest: rows of q with an infinity, a NaN, or
+ * a greatest magnitude outside [INTEGER_LEAST, INTEGER_MOST], whose quotients could leave the
+ * range; keys whose scale is not lifted (scales.inc.h); and keys of formats with factors of which
+ * one is an infinity or a NaN.
  *
- * Keys are 16 to a block, and each has a lane: their words change places once for all rows, and scores need
- * no sums across lanes. Included by decode.c, compiled with HEED_SIMD_INT8.
+ * Each key of a block of 16 has a lane: the words of keys are transposed once for all rows, and
+ * scores need no sums across lanes. Included by decode.c, compiled with HEED_SIMD_INT8.
  */
 #ifndef HEED_SIMD_DECODE_INTEGER_H
 #define HEED_SIMD_DECODE_INTEGER_H
@@ -19,9 +22,9 @@
 #include "run.inc.h"
 #include "scales.inc.h"
 
-#define INTEGER_AT_ONCE 8 /* blocks of 32 dims whose factors are found together */
+#define INTEGER_AT_ONCE 8 /* blocks of 32 dims whose factors are read together */
 
-/* Sizes of the greatest element of a row of q whose products are of integers. */
+/* Bounds on the greatest magnitude of a row of q that is multiplied as integers. */
 #define INTEGER_MOST 0x1p64f
 #define INTEGER_LEAST 0x1p-64f
 
@@ -38,7 +41,8 @@ static int64_t integer_blocks(const heed_problem *p)
     return ((int64_t)p->qk_dim + 31) / 32;
 }
 
-/* The bits of the greatest size: those of infinity or more if there is an infinity or a NaN. */
+/* The bits of the greatest magnitude: at least those of infinity if there is an
+ * infinity or a NaN. */
 static uint32_t greatest_bits(const float *x, int64_t n)
 {
     uint32_t greatest = 0;
@@ -56,7 +60,7 @@ static void round_block(uint32_t type, const float *x, struct integer_block *to)
     int16_t in_order[32], wide[32];
     int32_t sum = 0;
     to->unit = each > 0 ? greatest / 127 : 0;
-    for (int i = 0; i < 32; i++) { /* to even: 1.5 * 2^23 leaves the integer in the low bits */
+    for (int i = 0; i < 32; i++) { /* adding 1.5 * 2^23 rounds to even, in the low bits */
         const uint32_t bits = heed_bits_of_f32(x[i] * each + 0x1.8p23f);
         in_order[i] = (int16_t)(int8_t)(bits & 0xff);
         sum += in_order[i];
@@ -67,14 +71,14 @@ static void round_block(uint32_t type, const float *x, struct integer_block *to)
         const int16_t n = in_order[integer_element(type, i)];
         if (!integer_is_wide(type))
             to->q[i] = (char)n;
-        else /* of each four 0, 2, 1, 3 */
+        else /* each four in the order 0, 2, 1, 3 */
             wide[i / 4 * 4 + (i % 2 * 2 + i % 4 / 2)] = n;
     }
     if (integer_is_wide(type))
         memcpy(to->q, wide, sizeof wide);
 }
 
-/* The rows of q as integers, and which of them are. */
+/* Rounds the rows of q to integers, and marks those that exact products are for. */
 static void round_queries(decode *d)
 {
     const heed_problem *p = d->problem;
@@ -88,7 +92,7 @@ static void round_queries(decode *d)
         if (greatest && (greatest < least || greatest > most)) {
             d->all_integer = 0;
             memset(to, 0, (size_t)blocks * sizeof *to);
-            to->unit = -1; /* none */
+            to->unit = -1; /* the mark */
             continue;
         }
         for (int64_t e = 0; e < blocks; e++) {
@@ -105,7 +109,7 @@ static int is_integer_row(const decode *d, int64_t r)
     return d->integers[r * integer_blocks(d->problem)].unit >= 0;
 }
 
-/* What precedes the codes of some blocks of 32 dims of each key. */
+/* What precedes the codes in some blocks of 32 dims, for each of LANES keys. */
 typedef struct integer_heads {
     uint16_t scale[INTEGER_AT_ONCE][LANES], least[INTEGER_AT_ONCE][LANES];
     uint32_t fifths[INTEGER_AT_ONCE][LANES];
@@ -125,8 +129,9 @@ V_INLINE void integer_load_heads(uint32_t type, const char *key, int64_t row, in
         }
 }
 
-/* Fetches a share of the lines ahead of LANES rows of `bytes`, as they lie where these follow each other,
- * else those that begin in block `at` of each row. */
+/* Fetches a share of the lines that lie `ahead` of LANES rows of `bytes` bytes. Where rows
+ * follow each other it takes lines as they lie; else a line of each row, whenever byte `at`
+ * is in a new one. */
 V_INLINE void integer_fetch(const coded_side *side, const char *key, int64_t at, int64_t size,
                             int64_t bytes)
 {
@@ -153,7 +158,8 @@ V_INLINE vf integer_part(uint32_t type, int has_zero, vi sums, const struct inte
     return has_zero ? v_fnma(least, v_broadcast(&q->sum), x) : x;
 }
 
-/* Of LANES keys and (constant) `rows` rows. Returns a bit for each key that exact products are for. */
+/* Scores of LANES keys from `first` on and `rows` (constant) rows. Returns a bit for each key that
+ * needs exact products. */
 V_INLINE uint32_t integer_lanes(uint32_t type, int rows, int has_zero, const decode *d, int64_t r,
                                 const coded_side *side, int first, float *scores)
 {
@@ -241,9 +247,9 @@ static integer_products *const integer_scores_of[][INTEGER_ROWS] = {INTEGER_EACH
 #undef INTEGER_OF_ROWS
 #undef INTEGER_LISTED
 
-/* ---- blocks that are no run ---- */
+/* ---- blocks outside of runs ---- */
 
-/* Has a block of 32 dims of a Q format a factor that is no finite number? */
+/* Is a factor of some block of 32 dims of a row not a finite number? */
 static int has_wild_factor(uint32_t type, const char *row, int64_t blocks)
 {
     for (int64_t e = 0; e < blocks; e++, row += heed_block_bytes(type))
@@ -253,8 +259,8 @@ static int has_wild_factor(uint32_t type, const char *row, int64_t blocks)
     return 0;
 }
 
-/* The keys of a block made ready: copies of the codes of those that some row sees, zeros for the others;
- * and as floats where not all of them are multiplied as integers. */
+/* Makes the keys of a block ready: copies the codes of keys that some row sees, with zeros for the
+ * others, and decodes them to floats too if not all are multiplied as integers. */
 static void integer_keys(decode *d, block *b)
 {
     const heed_problem *p = d->problem;
@@ -288,7 +294,7 @@ static void integer_keys(decode *d, block *b)
             fetch_row(&d->fetch, b->k[j], b->ahead.k, bytes);
 }
 
-/* The scores of a block that integers give, behind those of exact products. */
+/* Writes the scores of a block that integer products give over those of exact products. */
 static void integer_scores(const decode *d, const block *b)
 {
     const int64_t row = integer_blocks(d->problem) * heed_offset_bytes(d->problem->k_type, 32);

@@ -12,33 +12,33 @@
 #define RUN_AHEAD 512
 #define RUN_FAR 16384
 
-/* Blocks whose addresses' translations are asked for at once: those asked for one by one, between
- * loads of lines, come too late. */
+/* Address translations are asked for so many blocks at once: asked for one by one, between loads of
+ * lines, they come too late. */
 #define RUN_TOUCHED 8
 
-/* Do addresses agree in all that AMD's L1 picks a way by (bits up to 27: Lipp et al., "Take A Way",
- * 2020)? Lines of both then take each other's place: 16-bit K and V that lie a multiple of 256 MiB
- * apart, as caches of round sizes do, come at half the rate as streams side by side (measured on a
- * Zen 4), and at three quarters where they are fetched from far ahead. */
+/* Do two addresses agree in all bits that AMD's L1 picks a way by (up to 27: Lipp et al., "Take A
+ * Way", 2020)? Lines of both then evict each other: 16-bit K and V that lie a multiple of 256 MiB
+ * apart, as caches of round sizes do, arrive at half the rate as streams side by side, and at three
+ * quarters where they are fetched from far ahead (measured on a Zen 4). */
 static int share_ways(const char *a, const char *b)
 {
     const uint32_t apart = ((uint32_t)(uintptr_t)a - (uint32_t)(uintptr_t)b + 1024) & 0xfffffff;
     return apart < 2048;
 }
 
-/* Of a run as short as this, in bytes of K, the next run is fetched meanwhile: a stream that ends before
- * the CPU follows it comes at half the rate. Lines are fetched half as far ahead as of long runs: by a
- * twentieth faster than twice as far where runs are 64 keys (Zen 4). */
+/* While a run of at most RUN_SHORT bytes of K is read, the next run is fetched: a stream that ends
+ * before the CPU follows it arrives at half the rate. Lines are fetched RUN_HOP bytes ahead, which
+ * is faster than RUN_FAR by a twentieth where runs are 64 keys (Zen 4). */
 #define RUN_SHORT 65536
 #define RUN_HOP 8192
 
-/* The blocks of a short run; what lies RUN_HOP on in the order of the work is fetched, of the next run,
- * that begins at key `then`, too. */
+/* Works on the blocks of a short run, and fetches what the work comes to RUN_HOP bytes later, be it
+ * in this run or in the next, which begins at key `then`. */
 V_INLINE void run_hops(uint32_t type, int64_t dims, decode *d, float *lent, int64_t first,
                        int64_t end, int64_t then)
 {
     const int64_t step = dims * (type == HEED_F32 ? 4 : 2), hop = RUN_HOP / step;
-    /* Of the run behind the next nothing is known. */
+    /* At most the length of this run: nothing is known of the run behind the next. */
     const int64_t far = hop < end - first ? hop : end - first;
     const char *const k_data = d->tile->k.data, *const v_data = d->tile->v.data;
     const int64_t most = then + end - first < d->reach ? end - first : 0;
@@ -53,8 +53,8 @@ V_INLINE void run_hops(uint32_t type, int64_t dims, decode *d, float *lent, int6
     }
 }
 
-/* One block after the other, as it lies. The next run, of this tile or the next one, begins at key
- * `then`: at d->reach if there is none. */
+/* Works on one block after the other, as they lie. The next run, in this tile or the next one,
+ * begins at key `then`, which is d->reach if there is none. */
 V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, float *lent, int64_t first,
                          int64_t end, int64_t then)
 {
@@ -65,8 +65,8 @@ V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, float *lent, in
         run_hops(type, dims, d, lent, first, end, then);
         return;
     }
-    /* Where the sums of so many rows leave registers for some of the dims, each line is read in two
-     * goes, which is no stream. */
+    /* Where registers hold the sums of so many rows for part of the dims only, values are read in
+     * several goes, which is no stream. */
     const int far = type == HEED_F32 ? SUM_DIMS < 256 && d->rows > 2 : share_ways(k.at, v.at);
     for (; !far && first < end; first += DECODE_BLOCK, k.at += size, v.at += size) {
         d->run_key = first;
@@ -83,9 +83,9 @@ V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, float *lent, in
     }
 }
 
-/* K or V of several kv heads: bytes from page to page, key to key, head to head; and, where the
- * rows of a key's heads lie side by side, what is added to the distance of the lines that are
- * fetched. */
+/* K or V of several kv heads: bytes from page to page, key to key, head to head. Where the rows
+ * of a key's heads lie side by side (`beside`), `more` is added to the distance of the lines
+ * that are fetched. */
 typedef struct run_source {
     const char *data;
     int64_t page, row, head;
@@ -98,8 +98,8 @@ static const char *source_at(const run_source *s, place at, int64_t head)
     return s->data + at.page * s->page + at.row * s->row + head * s->head;
 }
 
-/* While the n-th row of all heads is worked on, the n-th as they lie in memory is fetched of the
- * next block: in the order of the work its lines would arrive a fifth slower. */
+/* While the n-th row of a block of all heads is worked on, that row of the next block is fetched
+ * which is the n-th in memory: in the order of the work lines would arrive slower by a fifth. */
 static run_source source_of(const heed_rows *rows, uint32_t type, int64_t page_stride,
                             int64_t heads)
 {
@@ -117,13 +117,14 @@ static run_source source_of(const heed_rows *rows, uint32_t type, int64_t page_s
     return s;
 }
 
-/* Where the work is, or what is fetched: a block of a head, in a unit of keys [first, end). */
+/* The place of the work or of the fetching: the block from key `base` on of a head, in the unit of
+ * keys [first, end). */
 typedef struct run_cursor {
     int64_t first, end, head, base;
 } run_cursor;
 
-/* To the next piece: in a unit head by head, in a head block by block. `last` is the end of it all,
- * and is not passed. */
+/* Moves to the next block: of the same head, else of the next head in the unit, else of the next
+ * unit. `last` is the end of all keys, and is not passed. */
 static void advance(run_cursor *c, int64_t heads, int64_t unit, int64_t last)
 {
     if (c->base < c->end)
@@ -149,7 +150,7 @@ static run_side side_at(const run_source *s, const decode *d, const run_cursor *
     return (run_side){at, s->row, ahead, s->more[now->head]};
 }
 
-/* touch, of a unit of keys of all heads. */
+/* Calls touch() for a unit of keys of all heads. */
 V_INLINE void touch_unit(const run_source *s, place at, int64_t keys, int64_t heads, int64_t bytes)
 {
     const int64_t rows = s->beside ? keys : heads, step = s->beside ? s->row : s->head;
@@ -160,10 +161,10 @@ V_INLINE void touch_unit(const run_source *s, place at, int64_t keys, int64_t he
 }
 
 /*
- * The blocks of several kv heads, or of one, that are pieces too short to be read as streams. Where
- * keys lie in pages, a page is a unit, and what lies RUN_FAR on in the order of the work is
- * fetched; where the rows of a key's heads lie side by side, a block is, and the next block is
- * fetched.
+ * Works on blocks of one or more kv heads that are pieces too short to be read as streams.
+ * Where keys lie in pages, the unit is a page, and what the work comes to RUN_FAR bytes later
+ * is fetched. Where the rows of a key's heads lie side by side, the unit is a block, and the
+ * next block is fetched.
  */
 V_INLINE void run_pieces(uint32_t type, int64_t dims, decode *d, int64_t heads, float *lent,
                          int64_t first, int64_t end)
@@ -178,8 +179,8 @@ V_INLINE void run_pieces(uint32_t type, int64_t dims, decode *d, int64_t heads, 
     now.end = now.end < end ? now.end : end;
     for (far = now; ahead > 0; ahead--)
         advance(&far, heads, unit, end);
-    /* Where a piece lies is found out a piece before: loads at the end of a chain of divisions and
-     * table look-ups would find the core idle. */
+    /* The address of a piece is found one piece ahead: loads that wait for a chain of divisions and
+     * table look-ups would leave the core idle. */
     run_side k_next = side_at(&k, d, &now, &far, end), v_next = side_at(&v, d, &now, &far, end);
     while (now.base < end) {
         const run_side k_side = k_next, v_side = v_next;
@@ -235,7 +236,8 @@ RUN_OF(bf16, HEED_BF16, 64)
 RUN_OF(bf16, HEED_BF16, 128)
 #undef RUN_OF
 
-/* Keys [first, end), whole blocks, of adjacent kv heads, before those of a run that begins at `then`. */
+/* Works on keys [first, end), whole blocks, of adjacent kv heads. The next run
+ * begins at key `then`. */
 static void run(const heed_simd_tuning *tuning, decode *d, int64_t heads, float *lent,
                 int64_t first, int64_t end, int64_t then)
 {

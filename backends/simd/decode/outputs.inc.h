@@ -1,11 +1,11 @@
 /*
- * The second pass of decode: weights, formed again by the first pass's own arithmetic. Another
- * order of the same products would do for scores of ordinary size; at 1e7 two orders are whole
- * units apart, and a weight would be wrong by that power of two. Included by decode.c.
+ * The second pass of decode: weights, formed again by the arithmetic of the first pass. Another
+ * order of the same products would do for scores of ordinary size, but scores of 1e7 in two orders
+ * are whole units apart, and a weight would be wrong by that power of two. Included by decode.c.
  */
 
-/* Prefill's pass has written every pair of the tile, scores too; this writes the visible weights
- * anew. */
+/* Prefill's pass has written weights and scores of every pair of the tile; this writes the weights
+ * of visible keys anew. */
 static void write_weights(const decode *d, const block *b)
 {
     heed_tile *t = d->tile;

@@ -4,7 +4,7 @@
 
 #include "visible.inc.h"
 
-/* Blocks from the one that is pointed at to the one whose addresses are translated ahead. */
+/* Blocks from the one at hand to the one whose addresses are translated ahead. */
 #define PAGE_AHEAD 4
 
 /* Where a key lies: its page, and its row there. Contiguous keys are rows of page 0. */
@@ -20,16 +20,16 @@ static place find_place(const decode *d, int64_t j)
     return (place){d->tile->pages[key / len], key % len};
 }
 
-/* Asks for a line of each page of memory in some bytes: the translations of their addresses take
- * longer than the lines, and are there when these are fetched. Inline: gcc takes a function that
- * only prefetches for one without effects, and drops its calls. */
+/* Prefetches a line of each page of memory in some bytes: translating the addresses takes longer
+ * than fetching the lines, and is done when these are fetched. Inline, because gcc takes a function
+ * that only prefetches for one without effects and drops its calls. */
 V_INLINE void touch(const char *at, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += 4096)
         V_PREFETCH_L2(at + i);
 }
 
-/* touch, of the rows of a block from a place on: two pages of memory at the most. */
+/* Calls touch() for the rows of a block from a place on: two pages of memory at most. */
 V_INLINE void touch_block(const heed_rows *rows, int64_t page, int64_t row, place at)
 {
     const int64_t span = DECODE_BLOCK * row;

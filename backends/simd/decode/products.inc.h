@@ -4,7 +4,7 @@
  * A dot product is 16 partial sums, of the dims d with the same d % 16, added as i + (i + 8), then
  * i + (i + 4), i + (i + 2), i + (i + 1): on any vector width, so that AVX2 and AVX-512 give the
  * same bits. A weighted sum starts at zero for every block of 16 keys and is then added to the
- * row's: the error of a long running sum stays away.
+ * row's, which avoids the rounding errors of one long running sum.
  *
  * Compiled with HEED_SIMD_DOT both products are of pairs of bf16, vdpbf16ps: a dot product's
  * partial sums then are of the dims with the same d / 2 % 16, and weights come two keys to a word.
@@ -43,23 +43,24 @@ V_INLINE void fetch_line(const fetch *f, const char *at)
         V_PREFETCH_L2(at);
 }
 
-/* The lines `ahead` (0: none) behind some bytes of a row. */
+/* Fetches the lines that lie `ahead` bytes (0: none) behind some bytes of a row. */
 V_INLINE void fetch_row(const fetch *f, const char *row, int64_t ahead, int64_t bytes)
 {
     for (int64_t o = 0; ahead && o < bytes; o += 64)
         fetch_line(f, row + ahead + o);
 }
 
-/* Vectors of sums that are held in registers, beside what they are summed of; and of how many dims. */
+/* Vectors of sums that registers hold beside the operands, and how many dims of one row these
+ * are. */
 #define SUMS (V_REGISTERS / 2)
 #define SUM_DIMS (SUMS * LANES)
 
-/* Vectors of the 16 partial sums of a dot product, and of four products of four rows; of up to four
- * rows. */
+/* Vectors that hold the 16 partial sums of a dot product, and four sums of each of
+ * up to four rows. */
 #define DOT_PARTS (16 / LANES)
 #define DOT_VECTORS(rows) ((4 * (rows) + LANES - 1) / LANES)
 
-/* Names, not indices: see prefill/products.inc.h. */
+/* Sums are named variables, not arrays: prefill/products.inc.h says why. */
 #if 16 / LANES == 1
 #define EACH_PART(f, r) f(r, 0)
 #define DOT_LAST s00
@@ -72,10 +73,10 @@ V_INLINE void fetch_row(const fetch *f, const char *row, int64_t ahead, int64_t 
 #endif
 
 /*
- * The four partial sums that are left of each of `rows` rows, row by row. *then is the key to load
- * after this one: in runs (in_order, constant) loads through it come behind the sums. A compiler that
- * has registers to spare would load the first lines of several rows before the others, which CPUs do
- * not take for a stream.
+ * Multiplies a key with `rows` rows of q; h gets the four partial sums that are left of each, row
+ * by row. *then is the key to load after this one: in runs (in_order, constant) loads through it
+ * come after the sums. A compiler with registers to spare would otherwise load the first lines of
+ * several keys before the rest of them, which CPUs do not take for a stream.
  */
 V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride, const char *k,
                       int64_t dim, int64_t ahead, const fetch *f, int in_order, vf h[DOT_PARTS],
@@ -125,8 +126,8 @@ V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride,
             h[i] = v_fold(s, i);
 }
 
-/* Of the sums that are left of four keys those of each key: in each four of a vector, which is a row,
- * a key is a lane. */
+/* Adds up the partial sums that are left of four keys. Each four lanes of the result belong to a
+ * row, with a lane for each key. */
 V_INLINE vf dot_rows(vf h0, vf h1, vf h2, vf h3)
 {
     const vf x = v_add(v_zip_low(h0, h1), v_zip_high(h0, h1));
@@ -135,11 +136,11 @@ V_INLINE vf dot_rows(vf h0, vf h1, vf h2, vf h3)
 }
 
 /*
- * For `rows` (constant, up to 4) rows of q and keys k[j..j + 3] their products, row by row in fours
- * of a vector. q is zero from dim to the next multiple of 16. Key after key, each from its first byte
- * to its last: adjacent rows then are one stream, which the CPU's own prefetching follows as it would
- * not follow four rows side by side. The lines `ahead` bytes on are fetched besides; in_order
- * (constant) keeps the compiler from mixing keys' loads.
+ * Products of `rows` (constant, up to 4) rows of q with keys k[j..j + 3]: row by row, four lanes
+ * each. q is zero from dim to the next multiple of 16. Keys are read one after the other, each from
+ * its first byte to its last: adjacent rows are then one stream, which the CPU's own prefetching
+ * follows, as it would not follow four rows side by side. The lines `ahead` bytes on are fetched
+ * besides; in_order (constant) keeps the compiler from mixing the loads of keys.
  */
 V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_stride,
                             const char *const *k, int j, int64_t dim, int64_t ahead,
@@ -170,10 +171,10 @@ V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_s
         sums[i] = dot_rows(h[0][i], h[1][i], h[2][i], h[3][i]);
 }
 
-/* 16 scores of each row from four products of four keys. */
+/* Stores 16 scores of each row. s[j] holds the products with keys 4 * j to 4 * j + 3. */
 V_INLINE void store_scores(float *scores, int rows, vf s[4][DOT_PARTS])
 {
-    const int fours = LANES / 4; /* of a vector: rows, and keys by four */
+    const int fours = LANES / 4; /* four lanes each in a vector */
     V_UNROLL for (int r = 0; r < rows; r += fours) V_UNROLL for (int j = 0; j < 4; j += fours)
     {
         vf x[LANES / 4];
@@ -184,8 +185,8 @@ V_INLINE void store_scores(float *scores, int rows, vf s[4][DOT_PARTS])
     }
 }
 
-/* A block's values: each row's address, or (constant) `even` and the first's, and the bytes from
- * one to the next. */
+/* Where a block's values lie: at the addresses `each`, or with `even` (constant) from `first` on,
+ * `step` bytes apart. */
 typedef struct value_rows {
     int even;
     const char *const *each;
@@ -205,11 +206,11 @@ V_INLINE int64_t value_ahead(const value_rows *v, int64_t i, int64_t ahead)
 }
 
 /*
- * acc[row, 0..] += sum over n words of keys of weights[row, index] * value, for `rows` (1 to 4,
- * constant) rows and `vectors` (1, 2, 4 or 8, constant) vectors of dims, or the first `few` dims
- * where that is not 0 and vectors is PAIR. v, one row for each key of a word, and index (where
- * not even) name them; rows of weights are DECODE_BLOCK apart. The lines `ahead` bytes on are
- * fetched. Every sum has a register: rows * vectors are at most SUMS.
+ * acc[row, d..] += sum over n words of keys of weights[row, index] * value, for `rows` (1 to 4,
+ * constant) rows and `vectors` (1, 2, 4 or 8, constant) vectors of dims, or only `few` dims where
+ * that is not 0 and vectors is PAIR. v has a value for each key of a word. index has the place of
+ * each word's weights, where v is not even; rows of weights are DECODE_BLOCK apart. The lines
+ * `ahead` bytes on are fetched. Every sum has a register: rows * vectors is at most SUMS.
  */
 #define WEIGH_ALL(r, DO, n0, n1, n2, n3, n4, n5, n6, n7)                                           \
     DO(r, 0, n0)                                                                                   \

@@ -1,11 +1,11 @@
-/* The products of all rows of a decode tile, with K and V in turns: one copy per type and number of
- * rows. */
+/* The products of all rows of a decode tile, with K and V in turns: one copy for each type
+ * and number of rows. */
 #ifndef HEED_SIMD_DECODE_ROWS_H
 #define HEED_SIMD_DECODE_ROWS_H
 
 #include "visible.inc.h"
 
-/* Vectors of dims beside more than two rows: as many sums as registers hold. */
+/* Vectors of dims that more than two rows are weighed with at a time: registers hold their sums. */
 #define WEIGH_VECTORS (SUMS / 4)
 
 /* The words of keys of a block whose values count, in order. */
@@ -36,9 +36,9 @@ V_INLINE void some_values(uint32_t type, int rows, int vectors, const decode *d,
 
 /*
  * For `rows` (constant) rows from r on: scores of the next block (NULL: none), and weighted values
- * of the keys of this one (n = 0: none). Done in turns, so that K and V are read side by side:
- * memory gives 6 % more that way than when it reads one and then the other, and nothing waits for
- * the weights of the next block meanwhile.
+ * of the keys of this one (n = 0: none). The two are formed in turns, so that K and V are read side
+ * by side: memory gives 6 % more that way than when one is read after the other, and nothing waits
+ * for the weights of the next block meanwhile.
  */
 V_INLINE void some_rows(uint32_t type, int rows, const decode *d, int64_t r, const block *next,
                         const weighed *k, int ahead)
@@ -63,7 +63,7 @@ V_INLINE void some_rows(uint32_t type, int rows, const decode *d, int64_t r, con
         store_scores(next->scores + r * DECODE_BLOCK, rows, s);
 }
 
-/* Rows [r, end); the first of them fetch what is needed later. */
+/* Works on rows [r, end). The first rows of the tile fetch what is needed later. */
 V_INLINE void all_rows(uint32_t type, const decode *d, int64_t r, int64_t end, const block *next,
                        const weighed *k)
 {

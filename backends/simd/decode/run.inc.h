@@ -1,8 +1,8 @@
 /*
- * Runs of blocks of which every row sees every key, whatever mask there is, of 64 or 128 adjacent dims: what a long cache
- * mostly is. Four rows at a time scores, weights, weighted values of a block; the loops are written
- * out for the dims, and form the sums that rows.inc.h forms. order.inc.h says which block
- * comes next and what is fetched meanwhile.
+ * Runs: blocks of which every row sees every key, whatever mask there is, with 64 or 128 adjacent
+ * dims. A long cache consists mostly of them. For four rows at a time a block's scores, weights and
+ * weighted values are formed. The loops are written out for the number of dims, and form the same
+ * sums as rows.inc.h. order.inc.h says which block comes next and what is fetched meanwhile.
  *
  * For CPUs that prefetch streams well enough by themselves (measured on a Zen 4 with 32 KiB of L1,
  * which reads memory by a third faster in this order).
@@ -14,12 +14,12 @@
 #include "pages.inc.h"
 #include "softmax.inc.h"
 
-#define CROSS_PAGE 4096 /* of memory */
+#define CROSS_PAGE 4096 /* bytes of a page of memory */
 
-/* Into L2. */
+/* Lines are fetched into L2. */
 static const fetch run_fetch = {0, 0, 0};
 
-/* Are K and V of types, dims and pages that the loops of runs are written for? */
+/* Do the loops of runs cover the types, dims and pages of K and V? */
 static int suits_runs(const decode *d)
 {
     const heed_problem *p = d->problem;
@@ -29,7 +29,7 @@ static int suits_runs(const decode *d)
            t->v.dim_stride == 1 && (!t->pages || (!d->masked && p->page_len % DECODE_BLOCK == 0));
 }
 
-/* Are the rows of so many heads all that a key has? */
+/* Do keys consist of the rows of so many heads alone, one key right behind the other? */
 static int adjacent_heads(const decode *d, int64_t heads)
 {
     const int64_t row = heads * (int64_t)d->problem->qk_dim;
@@ -37,8 +37,9 @@ static int adjacent_heads(const decode *d, int64_t heads)
 }
 
 /* Are the blocks of so many heads read crosswise (cross.inc.h)? Where the rows of other heads lie
- * between, only if a key's rows are a piece: of half a page of memory (16-bit) the other order gives
- * 62 % of memory's rate, this one 52; of a whole one 66 and 79 (Intel with AMX). */
+ * between them, only if a key's rows are a page of memory: pieces of half a page (16-bit) arrive at
+ * 62 % of memory's rate in the other order and at 52 % crosswise, pieces of a whole page at 66 and
+ * 79 % (Intel with AMX). */
 static int crosswise(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
 {
     const heed_problem *p = d->problem;
@@ -51,9 +52,9 @@ static int crosswise(const heed_simd_tuning *tuning, const decode *d, int64_t he
            (!beside || bytes == CROSS_PAGE || adjacent_heads(d, heads));
 }
 
-/* Is there a way to read the blocks of so many heads in runs that is worth it? Not crosswise: of f32
- * with more rows, whose arithmetic takes longer than its memory, the other way with its prefetches
- * is faster, and of three rows mostly. */
+/* Is it worth reading the blocks of so many heads in runs? Where they are not read crosswise, it is
+ * not for f32 of more than four rows, whose arithmetic takes longer than reading: blocks.inc.h with
+ * its prefetches is faster there, and mostly also for three rows. */
 static int runs_cover(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
 {
     return crosswise(tuning, d, heads) ||
@@ -61,7 +62,7 @@ static int runs_cover(const heed_simd_tuning *tuning, const decode *d, int64_t h
             (d->rows != 3 || PAIR == 2));
 }
 
-/* Can K and V of the tile, by itself, be read in runs? */
+/* Can K and V of a tile of one kv head be read in runs? */
 static int can_run(const heed_simd_tuning *tuning, const decode *d)
 {
     const heed_problem *p = d->problem;
@@ -69,7 +70,8 @@ static int can_run(const heed_simd_tuning *tuning, const decode *d)
            d->tile->v.row_stride == (int64_t)p->v_dim;
 }
 
-/* Are the biases of rows of a head, of n keys that begin a block, none of them -inf? */
+/* Is none of a head's biases -inf for n keys from `key` on, where a block begins? Returns 0 where
+ * that cannot be read in vectors. */
 static int bias_hides_none(const decode *d, int64_t head, int64_t key, int64_t n)
 {
     const heed_tile *t = d->tile;
@@ -88,8 +90,8 @@ static int bias_hides_none(const decode *d, int64_t head, int64_t key, int64_t n
     return !hidden;
 }
 
-/* Does every row of these kv heads see n keys of a block of the mask? *adds: though a bias is added to
- * some of them. */
+/* Does every row of these kv heads see all n keys from `key` on, in one block of the mask? Sets
+ * *adds if a bias is added to some of their scores. */
 static int all_see(const decode *d, int64_t heads, int64_t key, int64_t n, int *adds)
 {
     const int64_t at = key / DECODE_KEY_BLOCK - d->tile->k_first / DECODE_KEY_BLOCK;
@@ -105,13 +107,14 @@ static int all_see(const decode *d, int64_t heads, int64_t key, int64_t n, int *
                 return 0;
             *adds = 1;
         }
-        if (!t->mask_block_stride) /* nor are the other heads' */
+        if (!t->mask_block_stride) /* all heads have the same */
             break;
     }
     return 1;
 }
 
-/* Does every row of these kv heads see a block by ranges and key blocks? */
+/* Does every row of these kv heads see a whole block by ranges and key blocks,
+ * without mask or bias? */
 static int all_list(const decode *d, int64_t heads, int64_t key)
 {
     const heed_tile *t = d->tile;
@@ -149,7 +152,7 @@ static seen_run find_run(const decode *d, int64_t heads, int64_t from)
         n = low + n < high ? n : high - low;
         int seen = all_see(d, heads, low, n, &now);
         if (!seen && d->lists && !is_hidden(d, low)) {
-            n = DECODE_BLOCK; /* some of its blocks are seen whole, perhaps */
+            n = DECODE_BLOCK; /* perhaps some of its blocks are seen whole */
             seen = all_list(d, heads, low);
         }
         if (found.first == t->k_end && seen)
@@ -161,8 +164,9 @@ static seen_run find_run(const decode *d, int64_t heads, int64_t from)
     return found;
 }
 
-/* K or V of a block: its first row, the bytes from row to row, and those to the lines that are
- * fetched meanwhile, of each row `more` of them (NULL: as many); ahead = 0: they are in L1. */
+/* K or V of a block: its first row, the bytes from row to row, and the bytes from a row to the
+ * lines that are fetched meanwhile, to which more[row] is added (NULL: nothing). ahead is 0 where
+ * the block is in L1 and nothing is fetched. */
 typedef struct run_side {
     const char *at;
     int64_t step, ahead;
@@ -186,9 +190,10 @@ V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d,
     store_scores(scores, rows, s);
 }
 
-/* As many dims of a value at a time as there are registers for their sums. Of values that come from
- * memory parts are no stream: so all their dims, two rows at a time, though 16-bit values then are
- * converted twice; and where registers are too few, one touch of every line before. */
+/* Weighs as many dims of the values at a time as there are registers for their sums. Values that
+ * come from memory would not be a stream if read in parts: so all their dims are read at once, for
+ * two rows at a time, though 16-bit values are then converted twice. Where registers are too few
+ * for that, every line is touched once before. */
 V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
                          const run_side *side, const float *weights, int streams)
 {
@@ -236,7 +241,7 @@ V_INLINE void run_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t
     run_values(type, rows, dims, d, r, v, scores, streams);
 }
 
-/* The rows of a block; `lent` is room for their scores. */
+/* Works on all rows of a block; `lent` is room for their scores. */
 V_INLINE void run_block(uint32_t type, int64_t dims, decode *d, float *lent, const run_side *k,
                         const run_side *v, int streams)
 {

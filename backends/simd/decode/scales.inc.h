@@ -1,11 +1,11 @@
 /*
  * Scales and zeros of the keys of a block of codes.
  *
- * Where a key of a head has one scale it is lifted out of the products: scores are multiplied by K's, and
- * weights, once they have been summed, by V's, which is one multiplication for each row in place of one
- * for each element. Not the scales of keys with a scale so large or small, or a zero so large, that a
- * product would leave the range of floats on another way than that of the decoded numbers: these keys'
- * numbers are formed with their scales, and the others' bits do not depend on them.
+ * Where each key of a head has one scale it is lifted out of the products: scores are multiplied by
+ * K's, and weights, once they have been summed, by V's, which is one multiplication for each row in
+ * place of one for each element. A key whose scale is so large or small, or whose zero is so large,
+ * that a product could leave the range of floats where that of the decoded numbers does not, or the
+ * reverse, is decoded with its scale instead; the bits of other keys do not depend on that.
  */
 #ifndef HEED_SIMD_DECODE_SCALES_H
 #define HEED_SIMD_DECODE_SCALES_H
@@ -16,15 +16,15 @@
 #define SCALE_LEAST 0x1p-64f
 #define ZERO_MOST 0x1p24f
 
-/* K or V of a block of codes: its first row, bytes from row to row and to those that are fetched
- * meanwhile; and of those that have them zeros. */
+/* K or V of a block of codes: its first row, the bytes from row to row and to the lines that are
+ * fetched meanwhile, and the zeros of its keys where the type has zeros. */
 typedef struct coded_side {
     const char *at;
     int64_t row, ahead;
     const float *zero;
 } coded_side;
 
-/* Has each key of a head one scale, and nothing else, that numbers are multiplied by? */
+/* Does each key of a head have exactly one scale, and no factor besides? */
 static int lifts(uint32_t type, const heed_quant *quant, uint32_t dim)
 {
     return heed_takes_scale(type) && quant->scale &&
@@ -37,7 +37,7 @@ V_INLINE int can_lift(float scale, float zero)
     return (scale == 0 || (size >= SCALE_LEAST && size < SCALE_MOST)) && fabsf(zero) < ZERO_MOST;
 }
 
-/* Bits: of LANES keys at once, in the low bits. The others are set. */
+/* can_lift for LANES keys at once, a bit each, in the low bits. The bits above are set. */
 V_INLINE uint32_t can_lift_all(vf scale, vf zero)
 {
     const vf size = v_abs(scale);
@@ -48,7 +48,8 @@ V_INLINE uint32_t can_lift_all(vf scale, vf zero)
     return ((no_scale | (below & ~small)) & near) | ~m_bits(m_first(LANES));
 }
 
-/* Of the keys of a block that `which` names; of the others 1 and none. */
+/* Finds the scales of the keys of a block that `which` names; the others get factor 1 and no
+ * scale. */
 static void find_scales(const decode *d, const heed_quant *quant, int lift, int64_t base,
                         uint32_t which, code_scales *to)
 {
@@ -67,8 +68,8 @@ static void find_scales(const decode *d, const heed_quant *quant, int lift, int6
     }
 }
 
-/* The keys (or values) of a block of codes that some row sees, as floats, with zeros up to a multiple of 16
- * dims; b's rows then point there, those of the other keys to one of these. */
+/* Decodes the keys (or values) of a block that some row sees to floats, with zeros up to a multiple
+ * of 16 dims. b's rows then point there, those of hidden keys to the first that is seen. */
 static void copy_codes(const decode *d, block *b, int is_v)
 {
     const uint32_t type = is_v ? d->problem->v_type : d->problem->k_type;
@@ -93,7 +94,7 @@ static void copy_codes(const decode *d, block *b, int is_v)
     }
 }
 
-/* What lifted scales of K do to the scores of a row. */
+/* Multiplies the scores of a row by lifted scales of K. */
 V_INLINE void scale_scores(float *scores, const float *after)
 {
     for (int i = 0; i < DECODE_BLOCK; i += LANES)

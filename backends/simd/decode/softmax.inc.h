@@ -1,4 +1,5 @@
-/* Scores of a decode block become weights: modifiers, the reference and what follows it. */
+/* Turns scores of a decode block into weights: modifiers, the reference, and what is
+ * rescaled with it. */
 #ifndef HEED_SIMD_DECODE_SOFTMAX_H
 #define HEED_SIMD_DECODE_SOFTMAX_H
 
@@ -37,7 +38,7 @@ static void finish_scores(const decode *d, const block *b, int64_t r)
     }
 }
 
-/* The same for the block of a run. */
+/* finish_scores for a block of a run. */
 V_NOINLINE void finish_run_scores(const decode *d, float *scores, int64_t r)
 {
     block b;
@@ -47,12 +48,12 @@ V_NOINLINE void finish_run_scores(const decode *d, float *scores, int64_t r)
     finish_scores(d, &b, r);
 }
 
-/* A score may exceed the reference by so much, in log2 units, before the reference follows: of
- * every few blocks one has a score a little greater than all before it, and each time the CPU would
- * have guessed wrongly and loaded nothing ahead meanwhile. Weights up to 2^8 lose nothing. */
+/* A score may exceed the reference by so much, in log2 units, before the reference is raised: every
+ * few blocks a score is a little greater than all before it, and each time the CPU would mispredict
+ * the branch and load nothing ahead meanwhile. Weights up to 2^8 lose no accuracy. */
 #define DECODE_SLACK 8.0f
 
-/* The reference of row r becomes `top`, and what was summed so far follows. */
+/* Raises the reference of row r to `top`, and rescales what has been summed so far. */
 V_NOINLINE void raise_reference(decode *d, int64_t r, float top)
 {
     float *acc = d->tile->acc + r * d->tile->acc_stride, *sums = d->sums + r * DECODE_BLOCK;
@@ -67,8 +68,9 @@ V_NOINLINE void raise_reference(decode *d, int64_t r, float top)
     d->reference[r] = top;
 }
 
-/* Scores of row r become weights relative to its reference, which first grows if it must. `after` are
- * V's lifted scales (NULL: none), which the weights are multiplied by once they have been summed. */
+/* Turns scores of row r into weights relative to its reference, which is raised first if it
+ * must be. `after` are V's lifted scales (NULL: none): the weights are multiplied by them, but
+ * summed without them. */
 V_INLINE void weigh_scores(decode *d, float *scores, int64_t r, uint32_t visible,
                            const float *after)
 {
@@ -94,7 +96,7 @@ V_INLINE void weigh_scores(decode *d, float *scores, int64_t r, uint32_t visible
     for (int i = 0; i < DECODE_BLOCK / LANES; i++) {
         x[i] = v_exp2(v_sub(x[i], m));
 #if PAIR == 2
-        (void)after; /* of codes alone */
+        (void)after; /* only codes have them */
         v_store_pairs(s, x[i]);
 #else
         v_store(s + i * LANES, after ? v_mul(x[i], v_load(after + i * LANES)) : x[i]);

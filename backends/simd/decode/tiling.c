@@ -3,11 +3,11 @@
 #include "../simd.h"
 #include "decode.h"
 
-/* Keys of a chunk at the most, where key blocks are given. */
+/* The most keys of a chunk where key blocks are given. */
 #define DECODE_LISTED_CHUNK 8192
 
-/* Query rows of a tile. Where one row of the whole group is more than a tile should hold, the tile
- * is one row, and arithmetic is the limit anyway. */
+/* Query rows of a tile, each for all heads of a group. Where a single one is already more than a
+ * tile should hold, the tile has that one: arithmetic is the limit there anyway. */
 static uint32_t query_rows(const heed_problem *problem)
 {
     uint32_t most = problem->query_class == HEED_QUERY_ONE ? 1 : 16;
@@ -15,9 +15,10 @@ static uint32_t query_rows(const heed_problem *problem)
     return rows < 1 ? 1 : rows > most ? most : rows;
 }
 
-/* Long enough for its state to cost nothing, short enough to share. Of key blocks few are seen as a rule:
- * so a word of their bits, which of blocks of 64 keys makes a row that sees an eighth of 65536 keys by a
- * third faster (bf16, Zen 4), as far as parts are left something to share. */
+/* Keys of a chunk: long enough for its state to cost nothing, short enough for parts to share them.
+ * A row sees few key blocks as a rule, so a chunk then has 64 of them, a word of their bits, up to
+ * a limit that leaves parts something to share: with blocks of 64 keys a row that sees an eighth of
+ * 65536 keys is faster by a third (bf16, Zen 4). */
 static uint32_t key_chunk(const heed_problem *problem)
 {
     const uint32_t most = DECODE_LISTED_CHUNK / HEED_DECODE_CHUNK;
@@ -37,9 +38,9 @@ void heed_decode_cut(const heed_problem *problem, heed_tiling *out)
     out->key_chunk = key_chunk(problem);
     out->state_log2 = 1;
     out->flush = HEED_FLUSH_RESULTS | HEED_FLUSH_INPUTS;
-    /* Of the rows of some kv heads (heads.inc.h) scaled q, partial sums, reference; of the rows
-     * of one weights and visible keys; 16 keys of K and V. A tile of fewer rows than these may have
-     * more of them together, because more heads fit. */
+    /* Scaled q, partial sums and reference of the rows of several kv heads (heads.inc.h), weights
+     * and visible keys of the rows of one, and 16 keys of K and V. Tiles with fewer query rows may
+     * have more rows together, because more heads fit: hence DECODE_MAX_ROWS. */
     const size_t heads =
         problem->kv_heads < DECODE_MOST_HEADS ? problem->kv_heads : DECODE_MOST_HEADS;
     size_t together = heads * rows < DECODE_MAX_ROWS ? heads * rows : DECODE_MAX_ROWS;
@@ -47,7 +48,7 @@ void heed_decode_cut(const heed_problem *problem, heed_tiling *out)
     out->scratch_bytes =
         4 * (together * (qk + DECODE_BLOCK) + together + heads * 15 + rows * 2 * DECODE_BLOCK +
              (size_t)decode_padded((int64_t)rows) + DECODE_BLOCK * (qk + v));
-    if (problem->accuracy == HEED_ACCURACY_INT8) /* the same rows and 16 keys, as integers */
+    if (problem->accuracy == HEED_ACCURACY_INT8) /* the same rows, and 16 keys, as integers */
         out->scratch_bytes += together * ((problem->qk_dim + 31) / 32) * DECODE_INTEGER_BYTES +
                               (size_t)decode_codes_bytes(problem->qk_dim) +
                               DECODE_BLOCK * sizeof(float);

@@ -5,8 +5,8 @@
 #include "../vec/codes.h"
 #include "products.inc.h"
 
-/* Of the keys of a block of codes: what numbers are made with, and what products with them are
- * multiplied by: scales.inc.h. */
+/* For each key of a block of codes: what products with it are multiplied by (`after`), and what it
+ * is decoded with (`key`). scales.inc.h explains the two. */
 typedef struct code_scales {
     float after[DECODE_BLOCK];
     code_key key[DECODE_BLOCK];
@@ -17,12 +17,12 @@ typedef struct block {
     int64_t base, first, end;
     uint32_t all, any; /* a bit per key: inside; seen by some row */
     int same;          /* every row sees the same keys */
-    fetch ahead;       /* from its rows to those of the block that is fetched meanwhile */
+    fetch ahead;       /* bytes from its rows to those of the block that is fetched meanwhile */
     const char *k[DECODE_BLOCK], *v[DECODE_BLOCK];
     float *scores; /* [rows, 16], then weights */
     code_scales k_scales, v_scales;
-    int exact; /* some of its scores are those of exact products: all but with accuracy int8, */
-    uint32_t integers; /* whose others are of these keys: integer.inc.h */
+    int exact;         /* some of its scores, without accuracy int8 all, come from exact products */
+    uint32_t integers; /* keys whose scores come from integer products: integer.inc.h */
 } block;
 
 typedef struct decode {
@@ -34,15 +34,15 @@ typedef struct decode {
     int64_t k_row, v_row, k_page, v_page; /* bytes from key to key and from page to page */
     float *q, *sums, *reference, *k_copy, *v_copy;
     float unit;              /* with pairs, what the products of q and k are multiplied by */
-    uint16_t *visible;       /* of the last block that was looked at */
+    uint16_t *visible;       /* a bit per key and row, of the block that was looked at last */
     uint32_t k_type, v_type; /* as the products read them: f32 where blocks are copied */
     int copy_k, copy_v, masked, terms, lists;
     int adds;        /* the scores of the run at hand have softcap, ALiBi or a bias */
-    int64_t run_key; /* the first key of its block at hand */
+    int64_t run_key; /* the first key of the run's block at hand */
     struct integer_block *integers; /* with accuracy int8, q: integer.inc.h */
     char *k_codes;                  /* 16 keys */
     float *k_zeros;
-    int all_integer;    /* of every row of q; without that accuracy, too */
+    int all_integer;    /* every row of q is multiplied as integers; 1 without that accuracy, too */
     int lift_k, lift_v; /* scales of whole rows multiply scores and weights: scales.inc.h */
     fetch fetch;
 } decode;
@@ -54,7 +54,8 @@ static uint32_t range_bits(const block *b, int64_t first, int64_t end)
     return low < high ? ((1u << high) - 1u) & ~((1u << low) - 1u) : 0;
 }
 
-/* `from`: the first key that it has a column of. */
+/* The keys of a block that the mask lets a row see. `from` is the first key that the mask has a
+ * column for; it hides none before that. */
 static uint32_t mask_bits(const block *b, const heed_rows *mask, int64_t from, int64_t head,
                           int64_t row)
 {
