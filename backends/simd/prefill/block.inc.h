@@ -15,7 +15,7 @@ typedef struct prefill {
     const heed_problem *problem;
     const heed_tile *tile;
     heed_prefill_layout layout;
-    int32_t natural;    /* scores leave the first product in natural units, for modify_block */
+    int32_t natural;    /* the first product leaves scores in natural units, for modify_block */
     float factor;       /* what the queries are multiplied by */
     float unit;         /* with pairs, what their products with the keys are multiplied by */
     int64_t first, end; /* the key block at hand */
@@ -26,25 +26,26 @@ typedef struct prefill {
     int64_t v_stride, v_group; /* words from word to word of keys, from STEP columns to the next */
     float *s, *bias, *k_copy, *v_copy;
     uint64_t *seen;
-    const panel
-        *dense; /* whose mask and bias seen and bias hold, of the block up to dense_end; or NULL */
+    /* the panel whose mask and bias `seen` and `bias` hold, of the block up to
+     * dense_end; or NULL */
+    const panel *dense;
     int64_t dense_end;
-    int32_t
-        shared; /* all heads of the tile have one mask and bias, and nothing else hides keys of some */
-    int32_t lists; /* spans of rows do not say all that ranges and key blocks do */
+    /* all heads of the tile share one mask and bias, and no other term hides keys of some heads */
+    int32_t shared;
+    int32_t lists; /* ranges and key blocks say more than the spans of rows */
     int32_t needs; /* HEED_BLOCK_*: keys of the block at hand that some row of the panels may see */
     uint64_t needed[NEEDED_WORDS]; /* a bit each */
-    int32_t values;    /* are the values of the block at hand still to come? */
-    int32_t n_fetches; /* with every step of the products at hand */
+    int32_t values;                /* are the values of the block at hand still to be loaded? */
+    int32_t n_fetches;             /* go on with every step of the products at hand */
     fetch fetch[5];
-    heed_rows next_q, next_k; /* of the kv head that most likely comes next; data NULL: of none */
-    const panel *first_panel; /* whose rows are the first of that head, too */
+    heed_rows next_q, next_k; /* of the kv head that most likely comes next; data NULL: no guess */
+    const panel *first_panel; /* that head's first panel has the same rows */
 } prefill;
 
 /* ---- a panel's rows ---------------------------------------------------------------------------
  */
 
-/* n rows of a panel from lane on, all of one head. */
+/* Fills n lanes of a panel, from `lane` on, with rows of one head. */
 static void panel_rows(const heed_problem *problem, const heed_tile *tile, panel *p, int64_t lane,
                        int64_t n, int64_t head, int64_t query)
 {
@@ -61,7 +62,7 @@ static void panel_rows(const heed_problem *problem, const heed_tile *tile, panel
     heed_row_keys(tile, query, &first, &end);
     heed_row_keys(tile, query + n - 1, &last_first, &last_end);
     if (!tile->ranges.data && first < end && first == last_first &&
-        end == last_end) { /* so do the rows between */
+        end == last_end) { /* then every row between has the same */
         for (int64_t i = 0; i < n; i++) {
             p->first[lane + i] = (int32_t)first;
             p->end[lane + i] = (int32_t)end;
@@ -88,8 +89,9 @@ static void panel_rows(const heed_problem *problem, const heed_tile *tile, panel
     }
 }
 
-/* Of n_rows rows from `row` on those that share a block of key blocks' rows, if these are many: what a
- * panel's rows see is theirs then, and no more is multiplied. */
+/* Returns how many of n_rows rows from `row` on lie in the same block of rows of key_blocks,
+ * where such blocks are large: all rows of a panel then see the same key blocks, and no
+ * others are multiplied. */
 static int64_t rows_of_block(const prefill *f, int64_t row, int64_t n_rows)
 {
     const heed_tile *tile = f->tile;
@@ -101,9 +103,9 @@ static int64_t rows_of_block(const prefill *f, int64_t row, int64_t n_rows)
     return here < n_rows ? here : n_rows;
 }
 
-/* Of n_rows rows from `row` on those before a row whose ranges begin behind all of theirs, if these are
- * many: another document begins there, and a panel of both would multiply each by the keys of the
- * other. */
+/* Returns how many of n_rows rows from `row` on come before the first whose ranges begin behind all
+ * of theirs, if these fill a vector: another document begins there, and a panel of both would
+ * multiply each by the keys of the other. */
 static int64_t rows_of_document(const prefill *f, int64_t row, int64_t n_rows)
 {
     const heed_tile *tile = f->tile;
@@ -119,8 +121,9 @@ static int64_t rows_of_document(const prefill *f, int64_t row, int64_t n_rows)
     return n_rows;
 }
 
-/* Rows of one head that fill vectors are a panel of their own where heads share their mask: what it
- * says of them is brought into the lanes once for all heads. */
+/* Do all heads share their mask and bias, and do the rows of a head fill whole vectors? A
+ * panel then has rows of one head only, and what the mask says of them is brought into the
+ * lanes once for all heads. */
 static int mask_is_shared(const prefill *f)
 {
     const heed_tile *tile = f->tile;
@@ -130,13 +133,14 @@ static int mask_is_shared(const prefill *f)
            tile->q_count % LANES == 0;
 }
 
-/* Takes rows from `row` on, of which there are n_rows, and returns how many. */
+/* Fills a panel with rows from `row` on, of which n_rows are left, and returns how many it took. */
 static int64_t panel_begin(const prefill *f, panel *p, int64_t row, int64_t n_rows)
 {
     const heed_tile *tile = f->tile;
     int64_t head = row / tile->q_count, i = row % tile->q_count, n;
     n_rows = rows_of_document(f, row, rows_of_block(f, row, n_rows));
-    /* The kernel of a single vector waits for its own sums: rather twice two than three and one. */
+    /* The kernel of a single vector waits for its own sums, so four vectors are split two and two
+     * rather than three and one. */
     int64_t rows = n_rows > PANEL && n_rows <= PANEL + LANES ? PANEL - LANES
                    : n_rows < PANEL                          ? n_rows
                                                              : PANEL;
@@ -172,8 +176,9 @@ static int wants_copy(const heed_rows *rows, uint32_t type, const int32_t *pages
            bytes >= far_bytes || bytes <= -far_bytes;
 }
 
-/* Finds the same by the spans of panels whose rows see all of theirs, and a key in common: what they see
- * together is from the first to the last. Returns 0 where rows have to be asked one by one. */
+/* Does the work of find_needed from the spans of panels, if each has a key that all its rows see
+ * and rows see all of their spans: together the rows of a panel then see every key from its first
+ * to its last. Returns 0 where rows have to be asked one by one. */
 static int needed_by_spans(prefill *f, panel *const *p, int64_t n, int64_t low)
 {
     int any = 0, all = 1;
@@ -196,8 +201,8 @@ static int needed_by_spans(prefill *f, panel *const *p, int64_t n, int64_t low)
     return 1;
 }
 
-/* Finds the keys of the block at hand that may be read: what nobody sees by ranges and key blocks may
- * lie in memory that is not there. */
+/* Finds the keys of the block at hand that may be read: those that no row sees by ranges and key
+ * blocks may lie in memory that is not there. */
 static void find_needed(prefill *f, panel *const *p, int64_t n)
 {
     const heed_tile *tile = f->tile;
@@ -274,8 +279,8 @@ static int panel_mask(const prefill *f, const panel *p)
     return all;
 }
 
-/* Cuts b's keys to those that ranges and key blocks let some row of the panel see. Returns HEED_BLOCK_*
- * of what is left. */
+/* Cuts b's keys to those that ranges and key blocks let some row of the panel see. Returns
+ * HEED_BLOCK_* of what is left. */
 static int cut_to_lists(const prefill *f, const panel *p, block *b)
 {
     const heed_tile *tile = f->tile;
@@ -309,8 +314,9 @@ static int cut_to_lists(const prefill *f, const panel *p, block *b)
     return !gaps && all_low <= b->first && all_high >= high ? HEED_BLOCK_ALL : HEED_BLOCK_MIXED;
 }
 
-/* Is what a panel sees of b, and its bias, there from the panel before? So it is where heads share their
- * masks, as panels of one head each and of the same rows follow each other then. */
+/* Has what a panel sees of b, and its bias, already been found for the panel before? It has
+ * where heads share their masks, because panels of the same rows, of one head each, then
+ * follow each other. */
 static int dense_is_there(const prefill *f, const panel *p, const block *b)
 {
     const panel *last = f->dense;
@@ -318,12 +324,13 @@ static int dense_is_there(const prefill *f, const panel *p, const block *b)
            last->query[PANEL - 1] == p->query[PANEL - 1];
 }
 
-/* Who sees what of b, and its bias. dense: by mask and bias, too; listed: by ranges and key blocks. */
+/* Finds which rows see which keys of b, and its bias. dense: mask and bias count too; listed: so do
+ * ranges and key blocks. */
 static void show_who_sees(prefill *f, const panel *p, block *b, int dense, int listed)
 {
     const heed_tile *tile = f->tile;
     b->seen = f->seen + (b->first - f->first);
-    b->bias = dense && tile->bias.data && !tile->seen ? f->bias : NULL; /* elsewhere it is 0 */
+    b->bias = dense && tile->bias.data && !tile->seen ? f->bias : NULL; /* NULL: it adds 0 */
     if (dense && dense_is_there(f, p, b))
         return;
     memset(f->seen, 0, (size_t)f->layout.key_block * sizeof *f->seen);
@@ -340,7 +347,7 @@ static void show_who_sees(prefill *f, const panel *p, block *b, int dense, int l
     f->dense_end = b->end;
 }
 
-/* Keys at the end of b that no row of the vectors up to one sees do not concern these. */
+/* Leaves out, for each vector, keys at the end of b that no row of the vectors up to it sees. */
 static void cut_to_seen(block *b)
 {
     for (int v = 0; v < VECTORS; v++) {
@@ -350,8 +357,8 @@ static void cut_to_seen(block *b)
     }
 }
 
-/* What a panel has to do with the block at hand: 0 if nothing. Without `masked`, as if mask and
- * bias were absent. */
+/* Fills in b: the keys of the block at hand that some row of the panel may see. Returns 0 if there
+ * are none. Without `masked` mask and bias count as absent. */
 static int block_of_panel(prefill *f, const panel *p, int masked, block *b)
 {
     const heed_tile *tile = f->tile;
@@ -392,11 +399,13 @@ static void plan_fetch(prefill *f, const block *b, const heed_rows *rows, const 
     f->n_fetches += fetch_begin(t, f->tile, dims, steps);
 }
 
-/* No guesses beyond strides of so many elements: those of an axis of one may be anything. */
+/* Nothing is guessed from strides of so many elements or more: that of an axis of length 1
+ * may be anything. */
 #define GUESS_STRIDE (INT64_C(1) << 28)
 
-/* Rows of the next `heads` heads at the places of those at hand, which are from `first` on, of `all`; or,
- * where the heads of a row lie side by side and these are the last, those behind its n rows. */
+/* The rows of the next `heads` heads, where those at hand are `heads` heads from head `first` on,
+ * of `all`. Where the heads of a row lie side by side and those at hand are the last, the rows of
+ * the first heads, n rows on. */
 static heed_rows next_rows(const heed_rows *rows, uint32_t type, int64_t heads, int64_t first,
                            int64_t all, int64_t n)
 {
@@ -412,8 +421,9 @@ static heed_rows next_rows(const heed_rows *rows, uint32_t type, int64_t heads, 
     return next;
 }
 
-/* Where a tile has all rows of its heads, those of the next kv head most likely come next, or the first of
- * the next sequence: a guess, which costs little where it is wrong. */
+/* Where a tile has all rows of its heads, the next tile most likely has those of the next kv
+ * head, or of the first kv head of the next sequence. This is a guess, which costs little
+ * where it is wrong. */
 static void guess_next_head(prefill *f)
 {
     const heed_problem *p = f->problem;
@@ -425,9 +435,10 @@ static void guess_next_head(prefill *f)
     f->next_k = next_rows(&tile->k, p->k_type, 1, tile->kv_head, p->kv_heads, tile->kv_len);
 }
 
-/* What is brought closer during the products of a panel, number i of the n that the block at hand
- * has left: its share of the next block, or of the next head's first, this block's values if they are
- * still to come, the queries that are packed next, and the place of its results before they are written. */
+/* Plans what is fetched during the products of a panel, number i of the n that the block at hand
+ * has left: its share of the next block, or of the next head's first block; this block's values if
+ * they are still to be loaded; the queries that are packed next; and the memory of its results
+ * before they are written. */
 static void plan_fetches(prefill *f, const panel *p, const block *b, const panel *next, int64_t i,
                          int64_t n)
 {

@@ -1,17 +1,17 @@
-/* Brings rows to L2 before prefill needs them, whose order the CPU's own prefetching does not
- * foresee: a few lines with every step of the products, where they cost next to nothing. Dozens at
+/* Fetches rows whose order the CPU's own prefetching does not foresee into L2 before prefill needs
+ * them: a few lines with every step of the products, where they cost next to nothing. Dozens at
  * once, or a loop from row to row, would hold the products up. */
 #ifndef HEED_SIMD_PREFILL_FETCH_H
 #define HEED_SIMD_PREFILL_FETCH_H
 
 #include "pack.inc.h"
 
-/* Rows to come, lanes of a panel or keys. */
+/* Rows that are being fetched: those of a panel's lanes, or keys. */
 typedef struct fetch {
     const heed_rows *rows;
     const panel *panel; /* NULL: keys */
-    int64_t page_stride, stride,
-        row_bytes; /* in elements; from row to row, and of a row, in bytes */
+    /* page_stride is in elements; stride (from row to row) and row_bytes are in bytes */
+    int64_t page_stride, stride, row_bytes;
     uint32_t type;
     int64_t next, end;   /* rows whose place is not known yet */
     const char *at, *to; /* what is left of the row at hand */
@@ -19,7 +19,8 @@ typedef struct fetch {
     int64_t step_bytes;  /* a multiple of 64 */
 } fetch;
 
-/* To the next rows that lie at one stride; those without a gap count as one. */
+/* Moves to the next rows that lie at one stride. Rows without gaps between them
+ * count as one row. */
 V_NOINLINE void fetch_next_rows(const heed_problem *problem, const heed_tile *tile, fetch *t)
 {
     const int64_t i = t->next, left = t->end - i, page_len = problem->page_len;
@@ -40,7 +41,7 @@ V_NOINLINE void fetch_next_rows(const heed_problem *problem, const heed_tile *ti
     t->even = t->stride == t->row_bytes ? 0 : even - 1;
 }
 
-/* What is due with a step. */
+/* Fetches what is due with one step of the products. */
 V_INLINE void fetch_step(const heed_problem *problem, const heed_tile *tile, fetch *t)
 {
     for (int64_t left = t->step_bytes; left > 0; left -= 64, t->at += 64) {
@@ -62,8 +63,8 @@ V_INLINE void fetch_step(const heed_problem *problem, const heed_tile *tile, fet
 /* Rows of keys less than this many bytes apart are near enough for the CPU's own prefetching. */
 #define NEAR_BYTES 256
 
-/* Begins to fetch the rows of which t has the type, next and end, all of them within so many steps. Returns
- * 0 if there is nothing to do. */
+/* Begins to fetch the rows [next, end) of t, all of them within so many steps. Returns 0 if there
+ * is nothing to do. */
 static int fetch_begin(fetch *t, const heed_tile *tile, int64_t dims, uint32_t steps)
 {
     const heed_rows *rows = t->rows;

@@ -1,4 +1,5 @@
-/* How prefill lays out its scratch, and with it how many rows and keys it works on at once. */
+/* How prefill lays out its scratch memory, which decides how many rows and keys it
+ * works on at once. */
 #ifndef HEED_SIMD_PREFILL_LAYOUT_H
 #define HEED_SIMD_PREFILL_LAYOUT_H
 
@@ -6,8 +7,8 @@
 
 #include "../vec/width.h"
 
-/* Rows of one panel for vectors of `lanes` floats; keys or columns of one step of the products, whose
- * sums are three quarters of the registers. */
+/* Rows of one panel for vectors of `lanes` floats, and keys or columns of V of one step of the
+ * products. The sums of a step take three quarters of the registers. */
 #define HEED_PREFILL_PANEL(lanes) (3 * (lanes))
 #define HEED_PREFILL_STEP(lanes) (HEED_VEC_REGISTERS(lanes) / 4)
 
@@ -15,9 +16,9 @@
 #define HEED_PREFILL_PANEL_BYTES(lanes) ((size_t)HEED_PREFILL_PANEL(lanes) * 44 + 192)
 
 typedef struct heed_prefill_layout {
-    int64_t
-        key_block;  /* keys of a block; the same for every vector width, since sums start there */
-    int64_t panels; /* whose queries and results are in scratch together */
+    /* keys of a block; the same for every vector width, because sums start there */
+    int64_t key_block;
+    int64_t panels;     /* whose queries and results are in scratch together */
     size_t panel_bytes; /* of one of them */
     size_t panel_at;    /* offsets in scratch, multiples of 64 */
     size_t score_at;    /* [key_block][panel] */
@@ -44,13 +45,13 @@ static inline void heed_prefill_lay_out(const heed_problem *problem, uint32_t la
     const size_t most_bytes = (size_t)4 << 20;
     int64_t rows = HEED_PREFILL_PANEL(lanes), columns = heed_prefill_columns(problem, lanes);
     int64_t dims = problem->qk_dim > problem->v_dim ? problem->qk_dim : problem->v_dim;
-    /* What is fetched and copied of a block serves so many rows, 11 or 8 panels of AVX-512, and
-     * their queries and results stay in a L2 of 1 MiB. */
+    /* What is fetched and copied of a block serves so many rows (11 or 8 panels of AVX-512), whose
+     * queries and results stay in an L2 of 1 MiB. */
     const int64_t most_rows = dims <= 128 ? 528 : 384;
     size_t at = 0, floats;
 
     out->key_block = 128;
-    if (dims > 1024) { /* or the copies of a block would not fit */
+    if (dims > 1024) { /* else the copies of a block would not fit */
         out->key_block = 128 * 1024 / dims / 16 * 16;
         if (out->key_block < 16)
             out->key_block = 16;

@@ -53,7 +53,7 @@ V_NOINLINE void pack_queries(const heed_problem *problem, const heed_tile *tile,
             data[i] = (const char *)q->data +
                       row_offset(p, q, lane < p->unused ? p->unused : lane) * bytes;
         }
-        /* The usual case, without questions in its loops. */
+        /* The usual case, without branches in its loops. */
         int64_t whole = type == (PAIR == 2 ? HEED_BF16 : HEED_F32) && q->dim_stride == 1
                             ? dims / (PAIR * LANES) * (PAIR * LANES)
                             : 0;
@@ -76,17 +76,18 @@ V_NOINLINE void pack_queries(const heed_problem *problem, const heed_tile *tile,
     }
 }
 
-/* factor of a row that is 0 whatever has been summed up for it */
+/* The factor of a row whose result is 0 whatever has been summed up for it. */
 #define NOTHING (-1.0f)
 
-/* A sum of -0 is 0: which it is may hang on keys that the row does not see, -0 times what they hold. */
+/* o * scale, with 0 for a sum of -0: its sign may depend on keys that the row does not see, which
+ * add their weight -0 times what they hold. */
 V_INLINE vf times(const float *o, vf scale)
 {
     return v_fma(v_load(o), scale, v_zero());
 }
 
-/* One vector of a panel, [column][PANEL], times factor: rows of a type in memory. Nothing is
- * written for the first `unused` rows. */
+/* Writes one vector of a panel, [column][PANEL], times factor, to rows of a type in memory. Nothing
+ * is written for the first `unused` rows. */
 V_NOINLINE void unpack_rows(const float *o, int64_t columns, const float *factor, uint32_t type,
                             char *const row[LANES], int64_t unused, int64_t dim_stride)
 {
@@ -95,7 +96,7 @@ V_NOINLINE void unpack_rows(const float *o, int64_t columns, const float *factor
     vm nothing = m_equal(scale, v_set1(NOTHING));
     int any_nothing = m_bits(nothing) != 0;
 #if PAIR == 2
-    /* Rounded first there is half as much to transpose. No factor makes a subnormal: FTZ is set. */
+    /* Rounding first leaves half as much to transpose. No product is subnormal: FTZ is set. */
     for (; d + DOT_WIDTH <= columns && type == HEED_BF16 && dim_stride == 1 && !any_nothing &&
            !unused;
          d += DOT_WIDTH) {
@@ -148,7 +149,7 @@ static const char *key_row(const heed_problem *problem, const heed_tile *tile,
                              heed_key_offset(rows, tile->pages, problem->page_len, page_stride, j));
 }
 
-/* Is key n of a block one that nobody may see? Such keys are zeros in a copy. */
+/* Is key n of a block hidden from all rows? Such keys are zeros in a copy. */
 static int is_hidden(const uint64_t *needed, int64_t n)
 {
     return needed && !(needed[n / 64] >> n % 64 & 1);
@@ -156,8 +157,8 @@ static int is_hidden(const uint64_t *needed, int64_t n)
 
 #if PAIR == 2
 
-/* Keys [first, end) of K as rows of words, with rows of zeros up to a whole step and for a key
- * before the tile's first. */
+/* Copies keys [first, end) of K as rows of words, with rows of zeros up to a whole step and for a
+ * key before the tile's first. */
 V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, int64_t first,
                           int64_t end, const uint64_t *needed, float *out)
 {
@@ -176,10 +177,9 @@ V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, in
     }
 }
 
-/* Keys [first, end) of V as words of two keys, [column / STEP][key / 2][STEP]; zeros in the columns
- * behind the last and for keys outside the tile. The groups of STEP columns are `group` words
- * apart.
- */
+/* Copies keys [first, end) of V as words of two keys, [column / STEP][key / 2][STEP], with zeros
+ * in the columns behind the last and for keys outside the tile. The groups of STEP columns are
+ * `group` words apart. */
 V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, int64_t first,
                             int64_t end, const uint64_t *needed, int64_t group, float *out)
 {
@@ -216,7 +216,7 @@ static code_key key_scales(const heed_problem *problem, const heed_tile *tile,
                : code_key_of(quant, 0, j);
 }
 
-/* Are rows copied as they are? The usual case, without questions in its loops. */
+/* Are rows copied as they are? This is the usual case, without branches in its loops. */
 static int is_plain(uint32_t type, int64_t dim_stride)
 {
     return type == HEED_F32 && dim_stride == 1;
@@ -224,7 +224,8 @@ static int is_plain(uint32_t type, int64_t dim_stride)
 
 #define CODE_COLUMNS 256 /* of V decoded at a time */
 
-/* Columns [0, columns) of a row of floats to groups of STEP columns, zeros behind the last. */
+/* Stores columns [0, columns) of a row of floats in groups of STEP columns, with zeros
+ * behind the last. */
 V_INLINE void store_columns(const float *from, int64_t columns, int64_t group, float *to)
 {
     for (int64_t d = 0; d < columns; d += STEP, to += group) {
@@ -234,7 +235,7 @@ V_INLINE void store_columns(const float *from, int64_t columns, int64_t group, f
     }
 }
 
-/* Keys [first, end) of K as f32 rows, with rows of zeros up to a whole step. */
+/* Copies keys [first, end) of K as f32 rows, with rows of zeros up to a whole step. */
 V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, int64_t first,
                           int64_t end, const uint64_t *needed, float *out)
 {
@@ -267,8 +268,8 @@ V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, in
         memset(out, 0, (size_t)dims * sizeof *out);
 }
 
-/* Keys [first, end) of V as f32 [column / STEP][key][STEP], zeros in the columns behind the last;
- * the groups of STEP columns are `group` floats apart. */
+/* Copies keys [first, end) of V as f32 [column / STEP][key][STEP], with zeros in the columns behind
+ * the last. The groups of STEP columns are `group` floats apart. */
 V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, int64_t first,
                             int64_t end, const uint64_t *needed, int64_t group, float *out)
 {

@@ -27,9 +27,9 @@
 /* ---- a panel and a block ----------------------------------------------------------------------
  */
 
-/* The scores of a block; their maximum to top if it is not NULL. A step may reach over both ends of
- * the panel's keys, but not of the block; what it writes there is not looked at, and what is not seen by
- * any row does not count. */
+/* Forms the scores of a block, and the maximum of each row's in `top` if that is not NULL. A step
+ * may reach beyond both ends of the panel's keys, but not of the block: what it writes there is not
+ * read, and keys that no row sees do not count for the maximum. */
 static void block_scores(prefill *f, const panel *p, const block *b, float *top)
 {
     int64_t dims = words_of(f->problem->qk_dim);
@@ -64,7 +64,8 @@ static void attend(prefill *f, panel *p, block *b)
     float top[PANEL];
     for (int lane = 0; lane < PANEL; lane++)
         top[lane] = -INFINITY;
-    /* The product knows nothing of modifiers, of a bias, or of the padding of a short block that all see. */
+    /* The product finds the maximum itself, but for modifiers, a bias, and the padding of a short
+     * block that all rows see: it knows nothing of these. */
     int plain = !f->natural && !b->bias && (b->seen || f->end - f->first >= STEP);
     block_scores(f, p, b, plain ? top : NULL);
     if (f->values)
@@ -119,7 +120,7 @@ static void finish_lanes(const heed_tile *tile, panel *p, float *factor)
     }
 }
 
-/* Vector v of a panel, [column][PANEL], to rows of a tensor whose dim 0 begins at `first`. */
+/* Stores vector v of a panel, [column][PANEL], to rows of a tensor from dim `first` on. */
 static void panel_store(const panel *p, int v, const float *x, int64_t columns, const float *factor,
                         const heed_rows *rows, uint32_t type, int64_t first)
 {
@@ -137,7 +138,8 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
     const heed_problem *problem = f->problem;
     float factor[PANEL];
     const float *o = p->o;
-    /* A block that the row sees nothing of may have done it before, and would not do it again. */
+    /* A block that the row sees nothing of may already have added `lost` to the sum. Adding it here
+     * makes the sum the same without such a block, and a second time changes nothing. */
     for (int v = 0; v < VECTORS; v++)
         v_store(p->sum + v * LANES, v_add(v_load(p->sum + v * LANES), v_load(p->lost + v * LANES)));
     if (!p->started)
@@ -147,7 +149,7 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
         o = p->kept;
     }
     if (!(tile->flags &
-          HEED_TILE_WHOLE)) { /* the state as it is; row 0 is the tile's first query */
+          HEED_TILE_WHOLE)) { /* the unfinished state; row 0 is the tile's first query */
         heed_rows acc = {tile->acc - tile->q_first * tile->acc_stride,
                          tile->q_count * tile->acc_stride, tile->acc_stride, 1};
         for (int lane = 0; lane < PANEL; lane++)
@@ -176,7 +178,7 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
  */
 
 /* Replaces the scores of vector v for every key of the block at hand by what is to be written:
- * weights if m is given, scores up to a stage if not. b: NULL if the panel sees nothing here. */
+ * weights if m is given, else scores up to a stage. b is NULL if the panel sees nothing here. */
 static void show_block(const prefill *f, const panel *p, const block *b, int v, uint32_t stage,
                        const float *m, const float *one_by_sum)
 {
@@ -230,8 +232,9 @@ static void show_panel(prefill *f, panel *p, const heed_rows *out, uint32_t stag
 /* ---- a tile -----------------------------------------------------------------------------------
  */
 
-/* In log2 units as early as possible; in natural ones where a modifier needs them, scores are
- * shown, or log2(e) times scale or the slope of a bias may not fit into a float. */
+/* Scores are in log2 units as early as possible. They stay in natural units where a modifier needs
+ * these, where scores are written out, and where log2(e) times scale or the slope of a bias may not
+ * fit into a float. */
 static void set_units(prefill *f, int natural)
 {
     const heed_tile *tile = f->tile;
@@ -242,7 +245,7 @@ static void set_units(prefill *f, int natural)
         if (!(fabsf(tile->bias_slope[h]) <= 1e30f))
             f->natural = 1;
 #if PAIR == 2
-    /* Scale alone: what is rounded to bf16 there is exact where scale is a power of two. */
+    /* The scale alone: rounding to bf16 is then exact where the scale is a power of two. */
     f->factor = (float)factor;
     f->unit = f->natural ? 1 : (float)LOG2_E;
 #else
@@ -251,7 +254,7 @@ static void set_units(prefill *f, int natural)
 #endif
 }
 
-/* The keys of the block that begins at or before `first`. */
+/* Makes the keys from `first` to the end of its block the block at hand. */
 static void set_block(prefill *f, int64_t first)
 {
     f->first = first;
@@ -278,7 +281,7 @@ static void run_outputs(prefill *f, panel *const *p, int64_t n, const heed_rows 
 static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
 {
     const heed_problem *problem = f->problem;
-    /* A single panel and block would not pay for it. */
+    /* Fetching does not pay for a single panel and block. */
     const int fetches = n > 1 || tile->k_end - tile->k_first > f->layout.key_block;
     int64_t loaded = 0; /* panels whose queries have been packed */
     f->first_panel = p[0];
@@ -313,8 +316,8 @@ typedef struct cursor {
     int64_t head, row;
 } cursor;
 
-/* Fills a panel and moves on: through the rows of head after head, or with shared through the heads of
- * the same rows, so that panels of one mask follow each other. */
+/* Fills a panel and moves on: through the rows of one head after the other, or, if `shared` is set,
+ * through the heads of the same rows, so that panels with the same mask follow each other. */
 static void take_rows(const prefill *f, panel *p, cursor *at)
 {
     const heed_tile *tile = f->tile;

@@ -3,14 +3,16 @@
  * columns of V (O^T = V^T P^T) are broadcast.
  *
  *     registers   AVX-512: 8 x 3 sums, 3 for the panel, 1 broadcast; AVX2: 4 x 3, 3, 1. One key
- * more would spill. The sums have names, not indices: compilers keep arrays of them in memory as
- * soon as a loop is not unrolled. bits        Every sum is one chain of fused multiply-adds in
- * ascending order of d or of the key, whatever the vector width and whichever rows share a panel.
+ *                 more would spill. The sums are named variables, not arrays: compilers keep arrays
+ *                 in memory as soon as a loop is not unrolled.
+ *     bits        Every sum is one chain of fused multiply-adds in ascending order of d or of the
+ *                 key, whatever the vector width and whichever rows share a panel.
  *     rows        Panels are filled from the right, and below a causal diagonal vectors drop out
- * from the left: kernels for the last 3, 2 or 1 vectors are all that is needed.
+ *                 from the left: kernels for the last 3, 2 or 1 vectors are all that is needed.
  *     words       Compiled with HEED_SIMD_DOT a step multiplies pairs of bf16 by vdpbf16ps: two
- * neighbouring dims of q and k, two neighbouring keys of weights and v, the first in the low half
- * of a 32-bit word. Without it a word is a float. Pairs of keys lie at even absolute positions.
+ *                 neighbouring dims of q and k, two neighbouring keys of weights and v, the first
+ *                 in the low half of a 32-bit word. Without it a word is a float. Pairs of keys lie
+ *                 at even absolute positions.
  */
 #ifndef HEED_SIMD_PREFILL_PRODUCTS_H
 #define HEED_SIMD_PREFILL_PRODUCTS_H
@@ -47,9 +49,9 @@
 
 #define SUM_ZERO(i, v) vf sum##i##v = v_zero();
 #define SUM_FMA(i, v) sum##i##v = v_step(x##v, b, sum##i##v);
-/* Two steps a turn, where there are registers for it. Of 16 the sums, x and b of one step are all: of
- * two at once gcc moves sums about and loads x once for each use (84 % of the peak instead of 97,
- * with AVX2). */
+/* Two steps per iteration, where there are registers for it. Of 16 registers the sums, x and b of
+ * one step take all: with two steps gcc moves sums about and loads x once for each use (84 % of the
+ * peak instead of 97 %, with AVX2). */
 #if V_REGISTERS > 16
 #define TWICE(condition, step)                                                                     \
     while (condition) {                                                                            \
@@ -97,21 +99,21 @@
         DIMS_STEP(n)                                                                               \
     }
 
-/* Who sees a key: the lanes of vector v of its word. */
+/* Which rows of vector v see a key: `seen` is the key's word. */
 V_INLINE vm seen_lanes(const uint64_t *seen, int v)
 {
     return m_from_bits((uint32_t)(*seen >> (v * LANES)) & ((1u << LANES) - 1u));
 }
 
-/* Where the largest score of each row goes: to top, of keys that the row sees by a word for each key. top is
- * NULL where it is found later; seen where every row sees every key. */
+/* Where the largest score of each row is kept (top; NULL where it is found later), and which rows
+ * see which keys, a word for each key (seen; NULL where every row sees every key). */
 typedef struct tops {
     float *top;
     const uint64_t *seen;
 } tops;
 
-/* STEP keys against a panel: s[key][row] = sum over `dims` words of k[key][d] * q[d][row]; k_stride
- * in bytes; with pairs times unit. A NaN never gets into the largest. */
+/* STEP keys against a panel: s[key][row] = sum over `dims` words of k[key][d] * q[d][row], with
+ * pairs times unit. k_stride is in bytes. A NaN is never the largest. */
 #define DEFINE_SCORES(n)                                                                           \
     V_NOINLINE void scores_##n(const float *x, int64_t dims, const char *k, int64_t k_stride,      \
                                float unit, float *s, tops to)                                      \
@@ -167,18 +169,19 @@ DEFINE_SCORES(1)
     v_store(o + i * PANEL + v * LANES,                                                             \
             v_fma(v_load(o + i * PANEL + v * LANES), alpha##v, sum##i##v));
 #define OUT_STORE(i, v) v_store(o + i * PANEL + v * LANES, sum##i##v);
-/* x - x is 0, or NaN for what is not finite. */
+/* x - x is 0 where x is finite, else NaN. */
 #define ODD_ADD(i, v) odd = v_or(odd, v_sub(sum##i##v, sum##i##v));
 
 /*
  * STEP columns of V against the weights of a block: o[column][row] = o * alpha + sum over keys of
  * v[key][column] * p[key][row]. The sum of a block starts from zero, which keeps the error of long
- * sequences that of short ones.
+ * sequences as small as that of short ones.
  *
  * x        the weights p of the first word of keys
- * n_keys   words of keys whose weights are set in the last 3, 2, 1 vectors: first n_keys[0] with 3
- * vectors, then n_keys[1] with 2, then n_keys[2] with 1 first    o holds nothing yet check    leave
- * o alone and return 1 if any sum is not finite
+ * n_keys   words of keys whose weights are set in the last 3, 2, 1 vectors: first n_keys[0] with
+ *          3 vectors, then n_keys[1] with 2, then n_keys[2] with 1
+ * first    o holds nothing yet
+ * check    leave o alone and return 1 if any sum is not finite
  */
 V_NOINLINE int accumulate(const float *x, const int64_t n_keys[VECTORS], const float *v,
                           int64_t v_stride, const float *alpha, float *o, int first, int check)

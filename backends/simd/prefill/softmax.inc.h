@@ -1,12 +1,13 @@
 /* What happens to a block of scores of one panel between the two products of prefill: the score
- * modifiers, who sees what, the running maximum, 2^(s - m) and its sum.
+ * modifiers, which rows see which keys, the running maximum, 2^(s - m) and its sum.
  *
  *     units      log2: log2(e) is folded into scale (or multiplied in after the modifiers)
  *     reference  m is the running maximum itself: the top weight is exactly 1, so a row with one
- * key of weight, which huge scores make, gets that key's value exactly. It moves at the ends of
- * blocks, which lie at absolute positions who sees   one word per key with a bit per lane, only for
- * blocks that some row sees in part hidden     a hidden weight is -0: it adds nothing to any sum,
- * and can be told from a visible weight that underflowed, which has to pass on a NaN in its v
+ *                key of weight, which huge scores make, gets that key's value exactly. It moves at
+ *                the ends of blocks, which lie at absolute positions
+ *     seen       one word per key with a bit per lane, only for blocks that some row sees in part
+ *     hidden     a hidden weight is -0: it adds nothing to any sum, and can be told from a visible
+ *                weight that underflowed, which has to pass on a NaN in its v
  */
 #ifndef HEED_SIMD_PREFILL_SOFTMAX_H
 #define HEED_SIMD_PREFILL_SOFTMAX_H
@@ -42,9 +43,9 @@ typedef struct panel {
     int64_t key_first, key_end;        /* in range of some row */
     int64_t all_first, all_end;        /* in range of every row */
     int64_t limit[VECTORS]; /* no row of the vectors up to this one sees this key or a later one */
-    int64_t unused;         /* lanes */
+    int64_t unused;         /* lanes, the first ones */
     int64_t started;        /* a block has been added to o, which holds nothing before that */
-    int64_t stretch, keeps; /* of keys, that o is about; has kept anything? */
+    int64_t stretch, keeps; /* the stretch of keys that o sums; does kept hold anything? */
     float *q, *o, *kept;    /* [dim][PANEL]; kept: the sums of earlier stretches */
 } panel;
 
@@ -53,7 +54,7 @@ typedef struct block {
     int64_t first, end;  /* keys that some row of the panel may see, from key 0 of the sequence */
     int64_t to[VECTORS]; /* vector v has keys up to to[v] */
     float *s;            /* [key from first on][PANEL] */
-    uint64_t *seen;      /* the same, and 0 around; NULL: every row sees every key */
+    uint64_t *seen;      /* [key from first on], 0 around; NULL: every row sees every key */
     const float *bias;   /* [key from first on][PANEL]; NULL: none */
 } block;
 
@@ -62,7 +63,7 @@ V_INLINE int first_vector(const panel *p)
     return (int)p->unused / LANES;
 }
 
-/* The score of one key: stages up to the one asked for, of HEED_SCORES_*. In natural units. */
+/* The scores of one key in natural units, modified up to a stage (HEED_SCORES_*). */
 V_INLINE vf modify(const heed_problem *problem, const panel *p, const block *b, vf s, int64_t j,
                    int v, uint32_t stage)
 {
@@ -83,7 +84,7 @@ V_INLINE vf modify(const heed_problem *problem, const panel *p, const block *b, 
     return s;
 }
 
-/* Natural scores become modified ones in log2 units. */
+/* Turns scores in natural units into modified ones in log2 units. */
 V_NOINLINE void modify_block(const heed_problem *problem, const panel *p, const block *b)
 {
     const vf log2_e = v_set1((float)LOG2_E);
@@ -112,14 +113,15 @@ V_NOINLINE void top_block(const panel *p, const block *b, float *top)
     }
 }
 
-/* The score of one key in log2 units, with its bias. */
+/* Adds the bias to the scores of one key in log2 units. */
 V_INLINE vf biased(const panel *p, const block *b, vf s, int64_t j, int v)
 {
     const vf slope = v_mul(v_load(p->bias_slope + v * LANES), v_set1((float)LOG2_E));
     return v_fma(slope, v_load(b->bias + (j - b->first) * PANEL + v * LANES), s);
 }
 
-/* Adds the bias to scores in log2 units. Then as top_block(); a block with a bias says who sees what. */
+/* Adds the bias to scores in log2 units, then does as top_block(). A block with a
+ * bias has `seen`. */
 V_NOINLINE void bias_top_block(const panel *p, const block *b, float *top)
 {
     for (int v = first_vector(p); v < VECTORS; v++) {
@@ -141,7 +143,8 @@ V_INLINE vf weigh_key(const float *s, const uint64_t *seen, int v, vf m)
     return seen ? v_select(seen_lanes(seen, v), w, v_set1(-0.0f)) : w;
 }
 
-/* Scores of n keys of vector v become words of weights, from s on. Returns their sum. */
+/* Turns the scores of n keys of vector v into words of weights, from s on. Returns
+ * the weights' sum. */
 V_INLINE vf weigh_keys(float *s, const uint64_t *seen, int64_t n, int v, vf m)
 {
     vf sum = v_zero(), odd = v_set1(-0.0f);
@@ -161,8 +164,8 @@ V_INLINE vf weigh_keys(float *s, const uint64_t *seen, int64_t n, int v, vf m)
     return sum;
 }
 
-/* sum * alpha + more, by the sum of Kahan and Babuska: over hundreds of blocks a plain one would
- * lose as much as all the rest does. */
+/* sum * alpha + more, by the compensated sum of Kahan and Babuska: over hundreds of blocks a plain
+ * sum would lose as much as everything else together. */
 V_INLINE void add_sum(panel *p, int v, vf alpha, vf more)
 {
     float *sum = p->sum + v * LANES, *lost = p->lost + v * LANES;
@@ -191,8 +194,8 @@ V_NOINLINE void weigh_block(panel *p, const block *b, const float *top)
     }
 }
 
-/* The same as accumulate() for one column, word by word, and only over what a row sees: for blocks
- * in which a row sees in part, and what it does not see is not finite. */
+/* Does the same as accumulate() for one column, word by word, and only over what each row sees: for
+ * blocks that some row sees only in part, where what it does not see is not finite. */
 V_NOINLINE void accumulate_seen(const panel *p, const block *b, const float *v_column,
                                 int64_t v_stride, float *o, int first)
 {
@@ -207,8 +210,8 @@ V_NOINLINE void accumulate_seen(const panel *p, const block *b, const float *v_c
     }
 }
 
-/* Blocks of a stretch of keys. A stretch's sums start from zero, as those of a block do: adding
- * hundreds of blocks to one sum would lose as much as all the rest does. */
+/* Blocks of a stretch of keys. The sums of a stretch start from zero, as those of a block do:
+ * adding hundreds of blocks to one sum would lose as much as everything else together. */
 #define STRETCH 32
 
 /* Adds what o holds to the sums of earlier stretches. */
@@ -226,11 +229,11 @@ V_NOINLINE void keep_sums(panel *p, int64_t columns)
     p->started = 0;
 }
 
-/* ---- who sees what ----------------------------------------------------------------------------
+/* ---- which rows see which keys ----------------------------------------------------------------
  */
 
-/* Bits of 64 keys, a word for each lane, become a word for each key: bit `lane` of keys[j] is bit j of
- * lanes[lane]. */
+/* Turns a word of 64 keys for each lane into a word of lanes for each key: bit `lane` of keys[j] is
+ * bit j of lanes[lane]. */
 V_INLINE void turn_bits(const uint64_t lanes[PANEL], uint64_t keys[64])
 {
     for (int half = 0; half < 64; half += 32) {
@@ -239,7 +242,7 @@ V_INLINE void turn_bits(const uint64_t lanes[PANEL], uint64_t keys[64])
         for (int lane = 0; lane < PANEL; lane++)
             words[lane] = (uint32_t)(lanes[lane] >> half);
         V_UNROLL for (int v = 0; v < VECTORS; v++) x[v] = vi_load(words + v * LANES);
-        for (int j = half + 31; j >= half; j--) { /* the highest bit is the next */
+        for (int j = half + 31; j >= half; j--) { /* doubling brings the next bit to the top */
             uint64_t key = 0;
             V_UNROLL for (int v = 0; v < VECTORS; v++)
             {
@@ -262,7 +265,8 @@ V_INLINE uint64_t mask_bits(const uint8_t *mask, int64_t stride, int n)
     return bits;
 }
 
-/* The rows' ranges, as words, which are 0: a row's bit changes where its range begins and ends. */
+/* Writes the rows' ranges to the words of `seen`, which are 0 before: first a row's bit marks where
+ * its range begins and where it ends, and then all the words between get it. */
 V_NOINLINE void see_ranges(const panel *p, const block *b)
 {
     int64_t n = b->end - b->first;
@@ -290,20 +294,20 @@ V_INLINE int64_t row_offset(const panel *p, const heed_rows *rows, int64_t lane)
     return p->head[lane] * rows->head_stride + p->query[lane] * rows->row_stride;
 }
 
-/* A block of pairs may begin a key before its tile. */
+/* The first key of a block that is in the tile: a block of pairs may begin one key before it. */
 V_INLINE int64_t first_key(const heed_tile *tile, const block *b)
 {
     return b->first > tile->k_first ? b->first : tile->k_first;
 }
 
-/* The first key of a block that mask and bias have a column of. */
+/* The first key of a block that mask and bias have a column for. */
 V_INLINE int64_t first_column(const heed_tile *tile, const block *b)
 {
     const int64_t first = first_key(tile, b);
     return first > tile->mask_from ? first : tile->mask_from;
 }
 
-/* Keys that ranges and key blocks hide are lost to b->seen. */
+/* Takes keys that ranges and key blocks hide out of b->seen. */
 V_NOINLINE void see_lists(const heed_problem *problem, const heed_tile *tile, const panel *p,
                           const block *b)
 {
@@ -324,7 +328,7 @@ V_NOINLINE void see_lists(const heed_problem *problem, const heed_tile *tile, co
     }
 }
 
-/* Keys that mask and bias hide are lost to b->seen: of tiles whose `seen` says all about them. */
+/* Takes keys that mask and bias hide out of b->seen, where the tile's `seen` has all they say. */
 V_NOINLINE void see_bits(const heed_tile *tile, const panel *p, const block *b)
 {
     for (int64_t j = b->first - b->first % 64; j < b->end; j += 64) {
@@ -354,8 +358,8 @@ V_NOINLINE void see_mask(const heed_tile *tile, const panel *p, const block *b)
     }
 }
 
-/* Brings the bias of a block into the orientation of the scores; seen, if there is one, loses the
- * keys whose bias is -inf. */
+/* Brings the bias of a block into the orientation of the scores, and takes keys whose bias is -inf
+ * out of b->seen if there is one. */
 V_NOINLINE void transpose_bias(const heed_problem *problem, const heed_tile *tile, const panel *p,
                                const block *b, float *out)
 {
