@@ -182,7 +182,7 @@ V_INLINE void v_store_n(float *p, vf a, int n)
 {
     _mm256_maskstore_ps(p, v_bits(m_first(n)), a);
 }
-/* AVX2 has no masked 16-bit load: a short one goes through 8, 4 and 2 bytes. */
+/* AVX2 has no masked 16-bit load: elements of a short one are copied one by one. */
 V_INLINE __m128i v_load_half_n(const void *p, int n)
 {
     uint16_t half[8] = {0};
@@ -208,7 +208,7 @@ V_INLINE vf v_load_bf16_n(const void *p, int n)
 {
     return v8_widen_bf16(v_load_half_n(p, n));
 }
-/* Beside zeros. */
+/* One shuffle puts each element in the upper half of its lane, beside zeros. */
 V_INLINE vf v_load_bf16_shuffle(const void *p)
 {
     const __m256i to = _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7, -1,
@@ -242,8 +242,8 @@ V_INLINE vf v_of_u8(v_bytes a, int i)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(i ? _mm_srli_si128(a, 8) : a));
 }
-/* As f16, 2^8 times too small, which has room for E4M3's subnormals and is widened whatever MXCSR says
- * of them. */
+/* Goes through an f16 that is 2^8 times too small: E4M3's subnormals fit into it, and it is widened
+ * correctly whatever MXCSR says of subnormals. */
 V_INLINE vf v_of_e4m3(v_bytes a, int i)
 {
     const __m128i nan = _mm_set1_epi16(0x3f80);
@@ -282,8 +282,9 @@ V_INLINE uint64_t bytes_set(const void *p, int n)
     return bits;
 }
 
-/* A power is t: its low bits, n + 128, are the exponent of 2^(n + 1), and of 0 for n = -128. A
- * product, because adding to the exponent of a NaN could make a number of it. */
+/* The power n is held as t = V_POWER_MAGIC + n. The low bits of t, n + 128, are the exponent of
+ * 2^(n+1), or of 0 if n is -128. v_times_power multiplies by that, because adding n to the exponent
+ * of a NaN could make it a number. */
 #define V_POWER_UNIT 0.5f
 V_INLINE vf v_split_power(vf x, vf *t)
 {

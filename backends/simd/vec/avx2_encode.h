@@ -36,7 +36,8 @@ V_INLINE int m_any(vm m)
 {
     return _mm256_movemask_ps(m) != 0;
 }
-/* Words of both vectors, then those of the upper halves behind those of the lower. */
+/* Packing to words takes the lower halves of both vectors before the upper ones; the permutation
+ * puts the words in order. */
 V_INLINE v_bytes bytes_of(const vi c[2])
 {
     const __m256i low = _mm256_set1_epi32(255);

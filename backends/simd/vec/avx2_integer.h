@@ -24,7 +24,7 @@ V_INLINE vi vi_xor(vi a, vi b)
 {
     return _mm256_xor_si256(a, b);
 }
-/* Rows 4 apart side by side, so that words move inside fours alone. */
+/* Loads rows 4 apart side by side, so that words then only move inside fours. */
 V_INLINE vi vi_two_rows(const char *at, int64_t stride)
 {
     const __m256i x = _mm256_castsi128_si256(_mm_loadu_si128((const void *)at));
@@ -54,8 +54,8 @@ V_INLINE vi vi_fifths(vi bits, int i)
         _mm256_shuffle_epi8(bits, _mm256_add_epi8(from, _mm256_set1_epi8((char)(i / 2))));
     return vi_and(_mm256_cmpeq_epi8(vi_and(byte, one), one), _mm256_set1_epi8(16));
 }
-/* Of codes below 32 four words of two products each add up to 4 * 2 * 31 * 127 at the most, which an int16
- * holds. Wide: of each four elements q has the first and third, then the others. */
+/* With codes below 32, four words of two products each add up to 4 * 2 * 31 * 127 at most, which an
+ * int16 holds. If wide, q has the first and the third of each four elements, then the other two. */
 V_INLINE vi integer_dot(uint32_t type, vi sums, const vi c[4], const char *q)
 {
     if (!integer_is_wide(type)) {

@@ -189,7 +189,7 @@ V_INLINE vf v_load_f16_n(const void *p, int n)
 {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(m_first(n), p));
 }
-/* An element is the upper half of its lane: one shuffle beside zeros puts it there. */
+/* One shuffle puts each element in the upper half of its lane, beside zeros. */
 V_INLINE vf v_widen_bf16(__m256i half)
 {
     const __m512i to = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0, 7, 0,
@@ -238,8 +238,8 @@ V_INLINE vf v_of_u8(v_bytes a, int i)
     (void)i;
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(a));
 }
-/* As f16, 2^8 times too small, which has room for E4M3's subnormals and is widened whatever MXCSR says
- * of them. */
+/* Goes through an f16 that is 2^8 times too small: E4M3's subnormals fit into it, and it is widened
+ * correctly whatever MXCSR says of subnormals. */
 V_INLINE vf v_of_e4m3(v_bytes a, int i)
 {
     const __m256i nan = _mm256_set1_epi16(0x3f80);
@@ -377,7 +377,7 @@ V_INLINE vf v_fold(vf s[4][1], int i)
     return v_add(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
 }
 
-/* Rows 4 apart side by side, so that whole fours are what is left to move at the end. */
+/* A vector has two rows that are 4 apart, so that at the end only whole fours have to be moved. */
 V_INLINE int v_eights_row(int i)
 {
     return i < 4 ? i : i + 4;

@@ -24,7 +24,7 @@ V_INLINE vi vi_broadcast(const void *p)
     memcpy(&x, p, sizeof x);
     return _mm512_set1_epi32(x);
 }
-/* Rows 4 apart side by side, so that words move inside fours alone. */
+/* Loads rows 4 apart side by side, so that words then only move inside fours. */
 V_INLINE vi vi_four_rows(const char *at, int64_t stride)
 {
     __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const void *)at));

@@ -1,10 +1,13 @@
 /*
- * Numbers of the codes that keys and values are stored in (heed/formats.h), to the bits of heed_decode:
- * each operation is one of f32, and d * c of the Q formats is exact, so that AVX2 and AVX-512 agree.
+ * Decodes the codes that keys and values are stored in (heed/formats.h), to the bits of
+ * heed_decode: each operation is one of f32, and d * c of the Q formats is exact, so that
+ * AVX2 and AVX-512 agree.
  *
- *     code_bytes(type, row, e, n)       codes e to e + 15 of a row, e a multiple of 16; the first n (16
- *                                       but at the end of a row) are read; as numbers of code_number
- *     code_number(type, bytes, i)       LANES of them, of bytes i * LANES on, without scale and zero
+ *     code_bytes(type, row, e, n)       codes e to e + 15 of a row, as bytes for code_number. e is
+ *                                       a multiple of 16; only the first n are read, 16 but at the
+ *                                       end of a row
+ *     code_number(type, bytes, i)       LANES of them as floats, from byte i * LANES on, without
+ *                                       scale and zero
  *     code_scale(type, row, e)          of a Q format, the factor of the block that holds element e ...
  *     code_least(type, row, e)          ... and what is added (Q4_1, Q5_1; else nothing is)
  *     code_value(type, x, scale, least) the value. Other formats: least is the zero
@@ -15,7 +18,7 @@
 
 #include "vec.h"
 
-/* Have the codes of the format a block's factor before them? */
+/* Does a factor precede the codes of each block of the format? */
 V_INLINE int code_has_blocks(uint32_t type)
 {
     return type >= HEED_Q8_0 && type <= HEED_IQ4_NL;
@@ -82,15 +85,15 @@ V_INLINE vf code_value(uint32_t type, vf x, vf scale, vf least)
     return v_mul(type == HEED_F8_E4M3 ? x : v_sub(x, least), scale);
 }
 
-/* Scales and zeros of a key, of the formats that take them: that of dim d is d / group * step floats on.
- * NULL: 1 and 0. */
+/* Scales and zeros of a key, in the formats that take them: those of dim d lie d / group * step
+ * floats on. Where they are NULL, all scales are 1, all zeros 0. */
 typedef struct code_key {
     const float *scale, *zero;
     int64_t step;
     uint32_t group; /* at least 1 */
 } code_key;
 
-/* The scales or zeros of LANES dims, of which n are. */
+/* The scales or zeros of LANES dims from d on, of which n exist. */
 V_INLINE vf code_each(const code_key *key, const float *from, float none, int64_t d, int64_t n)
 {
     float x[LANES] = {0};
@@ -112,7 +115,7 @@ V_INLINE void code_row_of(uint32_t type, const char *row, int64_t dim_stride, in
                           int64_t n, const code_key *key, float *to)
 {
     int64_t e = first, left = n;
-    if (dim_stride == 1 && (code_has_blocks(type) || key->step == 0)) { /* without questions */
+    if (dim_stride == 1 && (code_has_blocks(type) || key->step == 0)) { /* the usual, fast case */
         vf scale = v_set1(key->scale && !code_has_blocks(type) ? *key->scale : 1);
         vf least = v_set1(key->zero && !code_has_blocks(type) ? *key->zero : 0);
         for (; left >= 16; e += 16, left -= 16, to += 16) {
@@ -184,7 +187,7 @@ V_NOINLINE void code_row(uint32_t type, const char *row, int64_t dim_stride, int
     }
 }
 
-/* Scales and zeros of a key of the tile whose first kv head quant is of; all: leave them out. */
+/* Scales and zeros of a key of a tile, of the kv head that quant begins at: its first. */
 V_INLINE code_key code_key_of(const heed_quant *quant, int64_t page, int64_t row)
 {
     const int64_t at = heed_scale_at(quant, page, 0, row, 0);

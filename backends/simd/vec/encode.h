@@ -1,18 +1,19 @@
 /*
  * From numbers to the codes of a cache: what the kernels of append/ need beside vec.h.
  *
- *     vi_round(a), vi_cut(a)          to int32: to nearest even; what lies behind the point cut off. Beyond
- *                                     int32 and of a NaN: INT32_MIN
+ *     vi_round(a), vi_cut(a)          to int32: rounded to nearest even; with the fraction cut off.
+ *                                     A NaN and what is outside int32 give INT32_MIN
  *     vi_or(a, b)
  *     vi_max(a, b)                    of signed int32
  *     vi_max_words(a, b)              of unsigned int16
  *     m_unordered(a, b), m_or(p, q), m_any(m)     m_unordered: one of the two is a NaN
  *     bytes_of(c)                     the low bytes of 16 int32 in 16 / LANES vectors
  *     bytes_store(p, a)               16 bytes
- *     bytes_pairs(a, b)               of the 32 bytes of a and b, all below 16, each two neighbours in one
- *                                     byte, the first in its low half
- *     v4_across(how, r)               of four vectors the least or the greatest lane of each, how being
- *                                     ACROSS_LEAST or ACROSS_MOST; or of their bits as int32, ACROSS_BITS
+ *     bytes_pairs(a, b)               packs the 32 bytes of a and b, all below 16: two neighbours to
+ *                                     a byte, the first in its low half
+ *     v4_across(how, r)               the least (how: ACROSS_LEAST) or the greatest (ACROSS_MOST)
+ *                                     lane of each of four vectors, or the greatest of their bits as
+ *                                     int32 (ACROSS_BITS)
  *     v4_sub(a, b), m4_less(a, b), v4_abs(a)
  *     v4_store_halves(p, a)           as four f16, rounded to nearest even
  *     v_table(table, i)               entry i of a table of 32 words, by the low five bits of i

@@ -1,15 +1,16 @@
 /*
- * Integer products of codes, for kernels compiled with HEED_SIMD_INT8: sums of four products of bytes in
- * each lane, a key to a lane. Beside vec.h; AVX-512 VNNI has vpdpbusd, of unsigned bytes by signed ones,
- * AVX2 pairs of bytes (which do not saturate while codes are below 32) and pairs of int16.
+ * Integer products of codes, for kernels compiled with HEED_SIMD_INT8; for use beside vec.h. Each
+ * lane is a key and gets sums of four products of bytes. AVX-512 VNNI has vpdpbusd for that, of
+ * unsigned bytes by signed ones. AVX2 adds products of pairs of bytes, which do not saturate while
+ * codes are below 32, or of pairs of int16.
  *
- *     INTEGER_ROOM                  bytes that 32 elements of q take at the most
+ *     INTEGER_ROOM                  the most bytes that 32 elements of q take
  *     INTEGER_SIGNED                codes of 8 bits are multiplied as they are, signed or not; else those
  *                                   that are signed are made unsigned by adding 128
  *     integer_is_wide(type)         q is stored as int16
  *     vi_or, vi_xor (a, b), vi_broadcast(p)
- *     vi_columns(at, stride, c)     of LANES rows, `stride` bytes apart, 16 bytes: lane n of c[i] has bytes
- *                                   4 i to 4 i + 3 of row n, i < 4
+ *     vi_columns(at, stride, c)     16 bytes of each of LANES rows, `stride` bytes apart: lane n of
+ *                                   c[i] has bytes 4 i to 4 i + 3 of row n, i < 4
  *     vi_lookup(table, a)           table[a] of each byte a, which is below 16
  *     vi_fifths(bits, i)            byte n of a lane: bit 4 i + n (i constant) of that lane as bit 4
  *     integer_dot(type, sums, c, q) sums + products of 16 codes c of each lane and 16 elements at q
@@ -27,7 +28,7 @@
 #error "no integer products on this instruction set"
 #endif
 
-/* Are two codes of 4 bits, or what is left of one of 5, in a byte? */
+/* Does a byte hold two codes of 4 bits, or the low 4 bits of two codes of 5? */
 V_INLINE int integer_has_nibbles(uint32_t type)
 {
     return type == HEED_U4 || (type >= HEED_Q4_0 && type <= HEED_IQ4_NL);
@@ -39,7 +40,7 @@ V_INLINE int integer_is_signed(uint32_t type)
     return type == HEED_I8 || type == HEED_Q8_0 || type == HEED_IQ4_NL;
 }
 
-/* What the codes that are multiplied are greater by than the numbers that they stand for. */
+/* By how much the codes that are multiplied exceed the numbers that they stand for. */
 V_INLINE int integer_offset(uint32_t type)
 {
     return type == HEED_Q4_0                            ? 8
@@ -48,14 +49,14 @@ V_INLINE int integer_offset(uint32_t type)
                                                         : 0;
 }
 
-/* The element of 32 whose code comes n-th, by halves and words. */
+/* The element of 32 whose code comes n-th in the order of halves and words. */
 V_INLINE int integer_element(uint32_t type, int n)
 {
     return type == HEED_U4 ? n % 16 * 2 + n / 16 : n;
 }
 
-/* Half u of the codes of 32 elements, of columns that hold these 16 codes, or of nibbles all 32; fifths:
- * the high bits of formats that have them. */
+/* Unpacks half u of the codes of 32 elements. The columns hold these 16 codes, or all 32 as
+ * nibbles. fifths: the high bits, in formats that have them. */
 V_INLINE void integer_codes(uint32_t type, const vi column[4], int u, vi fifths, vi c[4])
 {
     v_bytes table = bytes_load(heed_iq4);

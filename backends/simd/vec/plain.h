@@ -78,8 +78,8 @@ V_PLAIN(v_div, a.f[l] / b.f[l])
 V_PLAIN(v_max, a.f[l] > b.f[l] ? a.f[l] : b.f[l])
 V_PLAIN(v_min, a.f[l] < b.f[l] ? a.f[l] : b.f[l])
 
-/* Rounded once where that is an instruction, or where the bits of the other sets are asked for: by a
- * call it would take longer than all the rest. */
+/* Rounded once where that is an instruction, or where the bits of the other sets are asked for. As
+ * a call it would take longer than everything else. */
 #if defined(FP_FAST_FMAF) || defined(HEED_VEC_SAME_BITS)
 #define V_PLAIN_FMA(a, b, c) fmaf(a, b, c)
 #else
@@ -364,7 +364,7 @@ V_INLINE uint32_t bytes_set16(const void *p)
 /* ---- powers of two ----------------------------------------------------------------------------
  */
 
-/* As AVX2's. */
+/* In the same form as AVX2's. */
 #define V_POWER_UNIT 0.5f
 V_INLINE vf v_split_power(vf x, vf *t)
 {

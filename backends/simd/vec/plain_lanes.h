@@ -205,7 +205,7 @@ V_INLINE vf v_fold(vf s[4][16 / LANES], int i)
     return y;
 }
 
-/* Two vectors of LANES rows' first floats, and so on, where LANES is below eight. */
+/* Vector i has float i of each row from the start, so that v_eights_columns has nothing to do. */
 V_INLINE int v_eights_row(int i)
 {
     return i % LANES;

@@ -7,9 +7,10 @@
  *     avx2.h     AVX2, FMA, F16C               8 lanes, 16 registers
  *     plain.h    loops in C                    as many lanes as HEED_VEC_PLAIN says, else 1
  *
- * Beside it there are, for those kernels that include them, pairs.h (products of pairs of bf16),
- * integer.h (integer products of codes) and words.h (packing for a tile unit), each with files of its
- * own for the instruction sets that have it. math.h (powers of two, tanh) is one text for all.
+ * Kernels that need more include pairs.h (products of pairs of bf16), integer.h (integer products
+ * of codes), encode.h (numbers to codes) or words.h (packing for a tile unit), each with files of
+ * its own for the instruction sets that have it. math.h (powers of two, tanh) and codes.h (codes to
+ * numbers) are one text for all.
  *
  * Properties
  *     LANES               floats of a vector
@@ -23,7 +24,7 @@
  *     v_half  LANES elements of 16 bits          v_bytes  16 bytes
  *
  * Memory: no function reads or writes beyond what its n says, so the last lanes at the end of a row
- * may lie on an unmapped page. No alignment is needed. n is from 0 on; LANES and more is all.
+ * may lie on an unmapped page. No alignment is needed. n is at least 0; LANES or more means all.
  *
  *     v_load(p), v_store(p, a)                    LANES floats
  *     v_load_n(p, n), v_store_n(p, a, n)          the first n; lanes behind are read as 0
@@ -69,16 +70,16 @@
  *     v_transpose(r)                              LANES vectors: rows become columns
  *     v_transpose_fours(r)                        LANES / 4 vectors: four i of row j and four j of
  *                                                 row i change places
- *     v_fold(s, i)                                of 4 rows of 16 partial sums s[row][16 / LANES] the
- *                                                 sums n + (n + 8), then n + (n + 4): four of each
- *                                                 row, row by row; of that vector i of 16 / LANES
- *     v_eights(at, stride, n, i)                  of rows of eight floats, `stride` apart, of which n
- *                                                 exist, vector i of 8 that hold LANES of them, ...
- *     v_eights_row(i)                             ... from this row on, in an order that is ...
- *     v_eights_columns(q)                         ... undone here: q[d] has float d of each row
+ *     v_fold(s, i)                                adds the 16 partial sums s[row][16 / LANES] of
+ *                                                 each of 4 rows as n + (n + 8), then n + (n + 4).
+ *                                                 Four of each row are left, row by row: vector i
+ *                                                 of 16 / LANES
+ *     v_eights(at, stride, n, i)                  vector i of the 8 that hold LANES rows of eight
+ *                                                 floats, `stride` apart, of which n exist
+ *     v_eights_row(i)                             the first row in that vector
+ *     v_eights_columns(q)                         rearranges the 8: q[d] has float d of each row
  *
- * Sixteen bytes, whatever LANES is: a v_bytes. codes.h makes numbers of those that keys and values are
- * stored in
+ * Sixteen bytes, whatever LANES is: a v_bytes. codes.h decodes keys and values with them
  *     bytes_load(p), bytes_load_n(p, n)           16 or n (at most 16) bytes; those behind are 0
  *     bytes_load8(p)                              8 bytes, zeros behind
  *     bytes_sub(a, b), bytes_or(a, b), bytes_set1(x)
@@ -87,12 +88,13 @@
  *     bytes_lookup(table, a)                      table[a], of a below 16
  *     bytes_fifth(bits)                           byte i: bit i of the 16 as bit 4
  *     v_of_i8(a, i), v_of_u8(a, i)                bytes i * LANES on as floats, i < 16 / LANES constant
- *     v_of_e4m3(a, i)                             the same of E4M3: heed_f32_of_e4m3, whatever MXCSR says
+ *     v_of_e4m3(a, i)                             the same of E4M3, as heed_f32_of_e4m3, whatever
+ *                                                 MXCSR says
  *     v_broadcast_f16(p)                          one f16, widened, in every lane
  * and where V_LOOKUP is defined, of 16 lanes
  *     vi_of_bytes(a)                              bytes as int32, unsigned
- *     vi_nibbles(p)                               of the 16 nibbles of 8 bytes each in the low four bits of
- *                                                 its lane; the others hold anything
+ *     vi_nibbles(p)                               the 16 nibbles of 8 bytes, each in the low four
+ *                                                 bits of a lane, whose other bits hold anything
  *     v_lookup(table, i)                          table[i], by the low four bits
  *     v_lookup_two(low, high, i)                  by the low five bits
  *     vi_fifth(i, bits)                           the low four bits of i and, where the lane's bit of the
@@ -122,7 +124,8 @@
 #define V_PREFETCH_L1(p) __builtin_prefetch(p, 0, 3)
 #define V_PREFETCH_L2(p) __builtin_prefetch(p, 0, 2)
 #define V_PREFETCH_WRITE(p) __builtin_prefetch(p, 1)
-/* An address that the compiler may not compute from others: it would keep all of them. */
+/* Hides from the compiler where an address comes from: it would compute others from it in advance
+ * and keep all of them. */
 #define V_OPAQUE(pointer) __asm__("" : "+r"(pointer));
 #else
 #define V_INLINE static inline
@@ -133,8 +136,8 @@
 #define V_OPAQUE(pointer)
 #endif
 
-/* Before a loop over vectors that are to be in registers. Not where a sanitizer's checks stand in the
- * loops: they make them too long to unroll. */
+/* Precedes a loop over vectors that are to stay in registers. It is empty where a sanitizer's
+ * checks make such loops too long to unroll. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define V_SANITIZED
@@ -150,8 +153,8 @@
 #define V_UNROLL
 #endif
 
-/* Added to an integer n of at least -128, so much leaves n + 128 in the low bits: 1.5 * 2^23 + 128,
- * which is even, so that a tie goes to an even n. */
+/* 1.5 * 2^23 + 128. Added to x of at least -128 it leaves n + 128 in the low bits, n being the
+ * integer nearest to x. It is even, so that a tie goes to an even n. */
 #define V_POWER_MAGIC (12582912.0f + 128.0f)
 
 #if defined(HEED_VEC_PLAIN)
@@ -179,7 +182,7 @@ _Static_assert(V_REGISTERS == HEED_VEC_REGISTERS(LANES), "as baseline code has i
 /* ---- any element type -------------------------------------------------------------------------
  */
 
-/* n elements of unit stride, widened to f32. type is a HEED_F32, HEED_F16 or HEED_BF16. */
+/* n elements of unit stride, widened to f32. type is HEED_F32, HEED_F16 or HEED_BF16. */
 V_INLINE vf v_load_type(uint32_t type, const void *p, int n)
 {
     if (type == HEED_F32)
@@ -189,7 +192,7 @@ V_INLINE vf v_load_type(uint32_t type, const void *p, int n)
     return n >= LANES ? v_load_bf16(p) : v_load_bf16_n(p, n);
 }
 
-/* Rounded once, to nearest even. */
+/* Stores n elements of unit stride, rounded once, to nearest even. */
 V_INLINE void v_store_type(uint32_t type, void *p, vf a, int n)
 {
     if (type == HEED_F32) {

@@ -2,8 +2,8 @@
 #ifndef HEED_SIMD_VEC_WIDTH_H
 #define HEED_SIMD_VEC_WIDTH_H
 
-/* Registers of the instruction set whose vectors have so many lanes: AVX2 has half of what AVX-512
- * has, and what others do. The kernels keep so many sums in them. */
+/* Registers of the instruction set whose vectors have so many lanes: 16 with AVX2, 32 with AVX-512
+ * and others. They decide how many sums the kernels keep. */
 #define HEED_VEC_REGISTERS(lanes) ((lanes) == 8 ? 16 : 32)
 
 #endif

@@ -39,7 +39,8 @@ V_INLINE v8 across_halves(int how, v8 a, v8 b)
 {
     return across_pick(how, _mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
 }
-/* Of four v8: halves, then pairs of two vectors side by side, then the pairs' lanes. */
+/* Across each of four v8: its halves first, then neighbouring pairs of lanes, with two vectors side
+ * by side, then the two lanes that are left. */
 V_INLINE v4 across_eights(int how, const v8 r[4])
 {
     const v8 x = across_halves(how, r[0], r[1]), y = across_halves(how, r[2], r[3]);
