@@ -11,9 +11,9 @@
 
 enum { ROWS = 16, KEYS = HEED_SMALL_KEYS, QK_DIM = 16, V_DIM = HEED_SMALL_DIM };
 
-/* What holds for a whole call. Strides are from row to row as the kernel meets them. */
+/* What holds for a whole call. Strides are from row to row as the products read them. */
 typedef struct job {
-    float high, low; /* what q is multiplied with */
+    float high, low; /* what q is multiplied by: decode_split */
     int ranges;      /* not every row sees all keys */
     int64_t keys, qk_dim, v_dim;
     int64_t q_stride, k_stride, v_stride, out_stride;
@@ -36,11 +36,11 @@ typedef struct panel {
 /* ---- scores -----------------------------------------------------------------------------------
  */
 
-/* Eight dims of LANES rows, of which n exist, times the factor, one dim to a vector. */
+/* Loads eight dims of LANES rows, of which n exist, times the factor, one dim to a vector. */
 V_INLINE void load_queries(const job *w, const float *at, int64_t stride, int64_t n, vf q[8])
 {
     const vf high = v_set1(w->high), low = v_set1(w->low);
-    V_OPAQUE(stride) /* or its multiples are kept for all panels, in memory */
+    V_OPAQUE(stride) /* else its multiples are kept for all panels, in memory */
     if (LANES > 8 && n == 1) {
         for (int i = 0; i < 8; i++) {
             q[i] = v_broadcast(at + i);
@@ -56,8 +56,8 @@ V_INLINE void load_queries(const job *w, const float *at, int64_t stride, int64_
     v_eights_columns(q);
 }
 
-/* The score of a key, of each row. The order is that of decode/products.inc.h, in which the second
- * pass forms the scores again. */
+/* The scores of one key, a lane per row. Products are added in the order of decode/products.inc.h,
+ * in which the second pass forms the scores again. */
 V_INLINE vf score(const vf *q, const float *k, int64_t dim)
 {
     vf x[8];
@@ -81,7 +81,7 @@ V_INLINE vf scores(const job *w, int64_t dim, int64_t first, panel *p)
         load_queries(w, rows + d, w->q_stride, p->n - first, q + d);
     int64_t left = w->keys;
     for (; left >= 2; left -= 2, k += 2 * stride, next += 2 * stride, to += 2 * ROWS) {
-        V_OPAQUE(next) /* or each of its elements gets a register of its own */
+        V_OPAQUE(next) /* else each of its elements gets a register of its own */
         const vf s0 = score(q, k, dim), s1 = score(q, next, dim);
         v_store(to, s0);
         v_store(to + ROWS, s1);
@@ -95,7 +95,7 @@ V_INLINE vf scores(const job *w, int64_t dim, int64_t first, panel *p)
     return max;
 }
 
-/* Scores of keys that a row may not see become -inf. Returns the maximum of the others. */
+/* Sets the scores of keys that a row may not see to -inf. Returns the maximum of the others. */
 V_NOINLINE vf hide(int64_t first, int64_t keys, panel *p)
 {
     const vf none = v_set1(-INFINITY);
@@ -112,7 +112,7 @@ V_NOINLINE vf hide(int64_t first, int64_t keys, panel *p)
     return max;
 }
 
-/* Scores become weights. */
+/* Turns scores into weights, and sums these up. */
 V_INLINE void weigh(int64_t first, int64_t keys, panel *p)
 {
     const vf max = v_load(p->max + first);
@@ -143,11 +143,11 @@ V_INLINE void weigh(int64_t first, int64_t keys, panel *p)
 #if LANES == 8
 /* ---- the last four rows -----------------------------------------------------------------------
  *
- * Up to four rows take half a vector, and two keys go side by side: the sums of the even and the
- * odd keys are then what they are for more rows.
+ * Up to four rows take half a vector, so two keys are worked on side by side. The sums of the even
+ * and of the odd keys are then the same as for more rows.
  */
 
-/* Eight dims of four rows, of which n exist, twice in each vector. */
+/* Loads eight dims of four rows, of which n exist, twice in each vector. */
 V_INLINE void load_four(const job *w, const float *at, int64_t n, vf q[8])
 {
     vf r[4], t[4];
@@ -166,7 +166,7 @@ V_INLINE void load_four(const job *w, const float *at, int64_t n, vf q[8])
     }
 }
 
-/* As score, of two keys. */
+/* The same as score() for two keys. */
 V_INLINE vf score_two(const vf *q, const float *k0, const float *k1, int64_t dim)
 {
     vf x[8];
@@ -229,7 +229,7 @@ V_INLINE void weigh_four(const job *w, int64_t first, panel *p)
 /* ---- values -----------------------------------------------------------------------------------
  */
 
-/* Eight dims of the weighted values of `rows` (constant) rows from r on, which see all keys. */
+/* Writes eight dims of out for `rows` (constant) rows from r on, which see all keys. */
 V_INLINE void values(const job *w, const panel *p, int64_t d, int64_t r, int rows)
 {
     const float *value = p->v + d, *weight = p->weight[0] + r, *end = weight + w->keys * ROWS;
@@ -273,7 +273,7 @@ V_INLINE void all_values(const job *w, const panel *p, int64_t d)
         values(w, p, d, r, 1);
 }
 
-/* The same over the keys that each row sees. */
+/* The same for all rows of a panel, over the keys that each row sees. */
 V_NOINLINE void values_of_ranges(const job *w, const panel *p, int64_t d)
 {
     for (int64_t r = 0; r < p->n; r++) {
@@ -284,7 +284,7 @@ V_NOINLINE void values_of_ranges(const job *w, const panel *p, int64_t d)
     }
 }
 
-/* Rows that saw nothing of weight are zeros, whatever the values are. */
+/* Writes zeros for rows that saw nothing of weight, whatever the values are. */
 V_NOINLINE void clear_empty(const job *w, const panel *p)
 {
     for (int64_t r = 0; r < p->n; r++)
@@ -295,13 +295,13 @@ V_NOINLINE void clear_empty(const job *w, const panel *p)
 /* ---- a panel ----------------------------------------------------------------------------------
  */
 
-/* Do the rows from `first` on go four at a time? */
+/* Are the rows from `first` on so few that they take half a vector, and do they see all keys? */
 V_INLINE int few_are_left(const job *w, const panel *p, int64_t first)
 {
     return LANES == 8 && !w->ranges && p->n - first <= 4;
 }
 
-/* Scores and their maxima. dim (constant) is 8 or 16. */
+/* Forms scores and their maxima. dim (constant) is 8 or 16. */
 V_INLINE void score_panel(const job *w, int64_t dim, panel *p)
 {
     for (int64_t first = 0; first < p->n; first += LANES) {
@@ -318,7 +318,7 @@ V_INLINE void score_panel(const job *w, int64_t dim, panel *p)
     }
 }
 
-/* Scores become weights, and out is formed. */
+/* Turns scores into weights, and writes out. */
 V_INLINE void finish_panel(const job *w, panel *p)
 {
     p->empty = 0;

@@ -5,8 +5,8 @@
  * Up to 16 query rows make a panel (rows.inc.h). They lie in the lanes for scores and weights, so
  * that softmax needs no sums across lanes; dims lie in the lanes for the values, eight at a time,
  * of which none is wasted. The reference is the row's maximum: a row of one key gives that key's
- * value bit for bit. Rows are finished here, because a call has no time for more. What is not f32,
- * or not evenly spaced, goes through copies.
+ * value bit for bit. Rows are finished here, because calls are too short for another pass. What is
+ * not f32, or not evenly spaced, goes through copies.
  *
  * What a row may see is a range of keys, and the keys outside are not weighed at all.
  */
@@ -14,7 +14,7 @@
 
 #include "rows.inc.h"
 
-/* A row of the tile: query head of a kv head's group, and row of the run. */
+/* A row of the tile: the query head in its kv head's group, and the query row from q_first on. */
 typedef struct place {
     int64_t head, i;
 } place;
@@ -37,7 +37,8 @@ typedef struct work {
 /* ---- types ------------------------------------------------------------------------------------
  */
 
-/* n rows of dim elements, at `stride`, to dense f32, and back; dims are multiples of eight. */
+/* Copies n rows of dim elements, `stride` apart, to dense f32, and back. dim is a
+ * multiple of eight. */
 V_INLINE void widen(uint32_t type, const char *from, int64_t stride, int64_t n, int64_t dim,
                     float *to)
 {
@@ -119,7 +120,7 @@ V_INLINE char *even_row(const operand *o, int64_t g, int64_t row)
     return o->data + g * o->step_bytes + row * o->row_bytes;
 }
 
-/* Rows of the panel from r on that follow each other at the row stride: those of one head. */
+/* How many rows of the panel from r on follow each other at the row stride: those of one head. */
 V_INLINE int64_t rows_of_head(const heed_tile *tile, const panel *p, int64_t r, place at)
 {
     const int64_t left = tile->q_count - at.i;
@@ -200,7 +201,7 @@ V_INLINE const float *keys_of(const work *w, const operand *o, const heed_rows *
     return copy;
 }
 
-/* Scores of a panel whose place is set. */
+/* Forms the scores of a panel whose place is set. */
 V_NOINLINE void begin_panel(const work *w, panel *p)
 {
     const job *j = &w->job;
@@ -238,7 +239,8 @@ V_NOINLINE void end_panel(const work *w, panel *p)
     }
 }
 
-/* Rows of keys, or those of all query heads of a group. *stride: as the kernel meets them. */
+/* Describes rows of keys, or those of all query heads of a group. *stride is in elements from row
+ * to row, as the products read them. */
 V_INLINE operand operand_of(const heed_tile *tile, const heed_rows *rows, uint32_t type,
                             int of_keys, int64_t dim, int64_t *stride)
 {
@@ -275,8 +277,8 @@ heed_status HEED_ISA_FUNCTION(heed_attn_small)(const heed_problem *problem, heed
     w.k = operand_of(tile, &tile->k, problem->k_type, 1, j->qk_dim, &j->k_stride);
     w.v = operand_of(tile, &tile->v, problem->v_type, 1, j->v_dim, &j->v_stride);
     w.out = operand_of(tile, &tile->out, problem->out_type, 0, j->v_dim, &j->out_stride);
-    /* The scores of one panel are on their way while the last one's weights and values are formed:
-     * each alone would mostly wait for itself. */
+    /* The scores of one panel are on their way while the weights and values of the one before are
+     * formed: each alone would mostly wait for its own results. */
     for (;;) {
         const int more = g < kv_heads;
         if (more) {
