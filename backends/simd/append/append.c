@@ -1,14 +1,16 @@
 /*
- * Rows of numbers to rows of a cache; compiled once per instruction set (encode.h).
+ * Encodes rows of numbers to rows of a cache; compiled once per instruction set (encode.h).
  *
  * Result     bit for bit what formats.h makes of them, in the default floating-point mode.
- * Work       blocks of the Q formats and rows that get scales of their own go four at a time, so that what
- *            there is one of for each (a scale, its inverse, its f16) is one operation for four. Where
- *            fewer are left the last is done again.
- * Edges      the last vector of a row lies at its end and repeats what the one before has done: no byte
- *            beside the row is read or written. Rows shorter than a vector are refused: core has them.
- * Rules      numbers that need the rest of formats.h's (a NaN, an infinity, zeros, sizes near f32's ends)
- *            are looked for, block by block and row by row, and left to it.
+ * Work       blocks of the Q formats and rows that get scales of their own are worked on four at a
+ *            time, so that what each has only one of (a scale, its inverse, its f16) is one
+ *            operation for four. Where fewer are left the last one is done again.
+ * Edges      the last vector of a row lies at its end and repeats part of the one before: no byte
+ *            beside the row is read or written. Rows shorter than a vector are refused, and core
+ *            encodes them.
+ * Rules      blocks and rows with numbers that need the special rules of formats.h (a NaN, an
+ *            infinity, zeros, sizes near f32's ends) are looked for. Such blocks are left to
+ *            formats.h; such rows take no shortcuts.
  */
 #include "../simd.h"
 #include "../vec/encode.h"
@@ -24,8 +26,8 @@ V_INLINE vf append_load(uint32_t from, const char *in, int64_t i)
     return v_load_type(from, in + i * append_size(from), LANES);
 }
 
-/* What a batch reads first has come while the one before was being encoded: factors and scales wait for all
- * of it, and nothing else would ask for the next. */
+/* Fetches what the next call reads while this one encodes: factors and scales wait for all that a
+ * batch reads, and nothing else would fetch it ahead. */
 V_INLINE void append_ask(const char *in, int64_t ahead, int64_t bytes)
 {
     for (int64_t i = 0; ahead && i < bytes; i += 64)
@@ -36,7 +38,7 @@ V_INLINE void append_ask(const char *in, int64_t ahead, int64_t bytes)
 #include "iq4.inc.h"
 #include "scaled.inc.h"
 
-/* To numbers of another type. */
+/* Converts rows to numbers of another type. */
 V_INLINE void append_numbers(uint32_t from, uint32_t to, const heed_append_rows *a)
 {
     (void)to;

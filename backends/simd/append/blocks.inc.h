@@ -2,7 +2,8 @@
 
 enum { BATCH = 32, BLOCK = 32, BLOCK_VECTORS = BLOCK / LANES, HALF_VECTORS = 16 / LANES };
 
-/* The blocks of a call, row after row. The last one comes as often as it is asked for. */
+/* The blocks of a call, row after row. append_next repeats the last one as often as it is
+ * called. */
 typedef struct append_walk {
     const char *in, *in_row;
     char *out, *out_row;
@@ -41,7 +42,7 @@ V_INLINE void append_next(append_walk *w, const char **in, char **out)
     }
 }
 
-/* By formats.h's own words. */
+/* Encodes a block by the function of formats.h. */
 V_NOINLINE void append_plain_block(uint32_t from, uint32_t to, const char *in, char *out)
 {
     float x[BLOCK];
@@ -50,7 +51,7 @@ V_NOINLINE void append_plain_block(uint32_t from, uint32_t to, const char *in, c
     heed_encode_q(to, x, out);
 }
 
-/* The first number of a block of that size, with its sign. */
+/* The first number of a block whose magnitude is `size`, with its sign. */
 V_NOINLINE float append_first(uint32_t from, const char *in, float size)
 {
     for (int i = 0; i < BLOCK; i++)
@@ -59,12 +60,13 @@ V_NOINLINE float append_first(uint32_t from, const char *in, float size)
     return size;
 }
 
-/* What the codes of four blocks are made with. Factors are a long chain of operations with two divisions in it,
- * codes are many short ones: so those of a batch are made first, whose chains overlap, and then its codes. */
+/* What four blocks are encoded with. A factor is a long chain of operations with two divisions in
+ * it, codes are many short chains: so the factors of a batch are formed first, whose chains
+ * overlap, and then its codes. */
 typedef struct append_factors {
     float d[4], inverse[4], least[4];
     uint16_t half[4], least_half[4]; /* of d and least */
-    uint32_t plain;                  /* bit i: block i is not for us */
+    uint32_t plain;                  /* bit i: block i is left to append_plain_block */
 } append_factors;
 
 V_INLINE void append_finish_factors(v4 d, uint32_t bad, append_factors *f)
@@ -77,7 +79,7 @@ V_INLINE void append_finish_factors(v4 d, uint32_t bad, append_factors *f)
     v4_store(f->inverse, v4_div(v4_set1(1), d));
 }
 
-/* d of Q8_0 is the greatest size / 127. Sizes are compared as bits, so that a NaN is the greatest. */
+/* d of Q8_0 is the greatest magnitude / 127. Bits are compared, so that a NaN is the greatest. */
 V_INLINE void append_sizes(vf x[4][BLOCK_VECTORS], append_factors *f)
 {
     vf size[4];
@@ -91,7 +93,7 @@ V_INLINE void append_sizes(vf x[4][BLOCK_VECTORS], append_factors *f)
     append_finish_factors(v4_div(v4_across(ACROSS_BITS, size), v4_set1(127)), 0, f);
 }
 
-/* d of the others: from the least and the greatest number. */
+/* d of the other formats, from the least and the greatest number. */
 V_INLINE void append_ranges(uint32_t from, uint32_t to, const char *const in[4],
                             vf x[4][BLOCK_VECTORS], append_factors *f)
 {
@@ -138,7 +140,8 @@ V_INLINE void append_ranges(uint32_t from, uint32_t to, const char *const in[4],
     append_finish_factors(v4_div(extreme, v4_set1(to == HEED_Q4_0 ? -8 : -16)), bad, f);
 }
 
-/* The codes of a block as int32. What lies behind the point is cut off; Q8_0 rounds away from zero. */
+/* The codes of a block as int32. Fractions are cut off; in Q8_0 halves are rounded away from
+ * zero. */
 V_INLINE void append_codes(uint32_t to, const vf x[BLOCK_VECTORS], const float *inverse,
                            const float *least, vi c[BLOCK_VECTORS])
 {
@@ -198,7 +201,7 @@ V_INLINE void append_four_factors(uint32_t from, uint32_t to, const char *const 
         v4_store_halves(f->least_half, v4_load(f->least));
 }
 
-/* Block i of four. */
+/* Encodes block i of four. */
 V_INLINE void append_block(uint32_t from, uint32_t to, const char *in, char *out,
                            const append_factors *f, int i)
 {

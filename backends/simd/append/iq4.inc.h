@@ -1,9 +1,11 @@
-/* Blocks of IQ4_NL; part of append.c. Its factor is a quotient of two sums over the block, one term after
- * the other: so a lane is a block here, LANES of them side by side, and a vector an element of each. */
+/* Blocks of IQ4_NL; part of append.c. The factor of a block is a quotient of two sums over the
+ * block, added one term after the other. So LANES blocks are encoded side by side: a lane is a
+ * block, and a vector has one element of each. */
 
-/* Stretches of 11.75 around its multiples have at most one of the middles between two numbers of the table,
- * and none within 0.87 of an end: x / 11.75 to the nearest integer finds the stretch with rounding to spare,
- * and the low five bits of that integer find its entries here, from -11 to 11. */
+/* The range of numbers is cut into stretches of 11.75 around the multiples of 11.75. Each has at
+ * most one of the middles between two numbers of the table (iq4_value), and none within 0.87 of an
+ * end: so x / 11.75 to the nearest integer, from -11 to 11, finds the stretch with rounding to
+ * spare. The low five bits of that integer find the stretch's entries here. */
 #define IQ4_WIDTH 11.75f
 #define IQ4_MAGIC 0x1.8p23f
 #define NO_MIDDLE INFINITY
@@ -18,7 +20,7 @@ static const uint32_t iq4_below[32] = {7, 8, 9, 10, 11, 12, 13, 13, 14, 14, 15, 
 static const float iq4_value[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                     1,    13,   25,  38,  53,  69,  89,  113};
 
-/* The index of the number of the table that is nearest to a; between two the upper one. */
+/* The index of the number of the table that is nearest to a; in the middle, of the upper one. */
 V_INLINE vi iq4_nearest(vf a)
 {
     const vi stretch = v_bits(v_fma(a, v_set1(1 / IQ4_WIDTH), v_set1(IQ4_MAGIC)));
@@ -27,7 +29,7 @@ V_INLINE vi iq4_nearest(vf a)
     return vi_add(v_bits(v_table(iq4_below, stretch)), v_bits(up));
 }
 
-/* Columns of LANES blocks. */
+/* Loads LANES blocks: x[i] gets element i of each. */
 V_INLINE void iq4_columns(uint32_t from, const char *const in[LANES], vf x[BLOCK])
 {
     for (int part = 0; part < BLOCK; part += LANES) {
@@ -38,8 +40,8 @@ V_INLINE void iq4_columns(uint32_t from, const char *const in[LANES], vf x[BLOCK
     }
 }
 
-/* The number of the greatest size of each block, the first of equal ones; *plain: lanes that are not for
- * us. */
+/* The number of greatest magnitude in each block, the first of equal ones. *plain: lanes that are
+ * left to append_plain_block. */
 V_INLINE vf iq4_extremes(const vf x[BLOCK], uint32_t *plain)
 {
     vf low[2] = {x[0], x[1]}, high[2] = {x[0], x[1]};
@@ -70,7 +72,7 @@ V_INLINE vf iq4_extremes(const vf x[BLOCK], uint32_t *plain)
     return extreme;
 }
 
-/* Word n of the nibbles of every block, and d. */
+/* word[n] gets word n of the nibbles of every block. Returns d. */
 V_INLINE vf iq4_codes(const vf x[BLOCK], vf extreme, vi word[4])
 {
     const vf inverse = v_div(v_set1(1), v_div(extreme, v_set1(-127)));

@@ -1,7 +1,7 @@
-/* Rows of I8, U8, U4 and F8_E4M3, by scales that are there or by fresh ones; part of append.c. */
+/* Rows of I8, U8, U4 and F8_E4M3, by given scales or by fresh ones; part of append.c. */
 
-/* As heed_e4m3_of_f32. tame: numbers that are no NaN and at most a little beyond 448, and of which few are
- * small: fresh scales make them so. */
+/* As heed_e4m3_of_f32. tame: the numbers are no NaN, at most a little beyond 448, and seldom small,
+ * as fresh scales make them. */
 V_INLINE vi append_e4m3(vf x, int tame)
 {
     const vf size = v_abs(x), held = tame ? size : v_min(size, v_set1(448)); /* of a NaN, 448 */
@@ -19,7 +19,7 @@ V_INLINE vi append_e4m3(vf x, int tame)
     return vi_or(v_bits(code), sign);
 }
 
-/* heed_encode_by of LANES numbers, of which tame ones need not be held within the range. */
+/* As heed_encode_by, for LANES numbers. Tame ones need not be clamped to the range. */
 V_INLINE vi append_code(uint32_t to, int tame, vf x, vf scale, vf zero)
 {
     if (to == HEED_F8_E4M3)
@@ -42,7 +42,7 @@ V_INLINE v_bytes append_sixteen(uint32_t from, uint32_t to, int tame, const char
     return bytes_of(c);
 }
 
-/* A row by its scale and zero. */
+/* Encodes a row by its scale and zero, by[0] and by[1]. */
 V_INLINE void append_row(uint32_t from, uint32_t to, int tame, const char *in, char *out,
                          int64_t dim, const float by[2])
 {
@@ -65,8 +65,9 @@ V_INLINE void append_row(uint32_t from, uint32_t to, int tame, const char *in, c
     }
 }
 
-/* -size and size of the greatest number of four rows of 16 bits: as integers without their signs, so that a
- * NaN is the greatest. Of f16 and bf16 alike, two to a lane. */
+/* The greatest magnitude of each of four rows of 16 bits (most) and its negative
+ * (least). Magnitudes are compared as integers, two to a lane, for f16 and bf16 alike;
+ * so a NaN is the greatest. */
 V_INLINE void append_half_sizes(uint32_t from, const char *const in[4], int64_t dim, float least[4],
                                 float most[4])
 {
@@ -89,7 +90,8 @@ V_INLINE void append_half_sizes(uint32_t from, const char *const in[4], int64_t 
     }
 }
 
-/* The least and the greatest number of four rows; of I8 and F8_E4M3, -size and size of the greatest. */
+/* The least and the greatest number of each of four rows; for I8 and F8_E4M3 the greatest magnitude
+ * (most) and its negative (least). */
 V_INLINE void append_row_ranges(uint32_t from, uint32_t to, const char *const in[4], int64_t dim,
                                 float least[4], float most[4])
 {
@@ -130,7 +132,7 @@ V_INLINE void append_row_ranges(uint32_t from, uint32_t to, const char *const in
             least[i] = most[i] = heed_f32_of_bits(0x7fc00000u);
 }
 
-/* As with blocks, a batch of rows gets its scales first. */
+/* Encodes rows by fresh scales. As with blocks, those of a batch are found first. */
 V_INLINE void append_fresh(uint32_t from, uint32_t to, const heed_append_rows *a)
 {
     const int by_size = to == HEED_I8 || to == HEED_F8_E4M3;
