@@ -1,19 +1,19 @@
 /* The x86 backends' kernels, as their baseline code (backend.c) and each other see them.
  *
- * One kernel source is compiled once per instruction set, over vec/vec.h; a function that leaves such
- * an object carries the set's name: heed_attn_prefill_avx2. What is not a kernel (tiling, cost) is
- * compiled once, for the baseline CPU, and serves all of them.
+ * A kernel's source is written over vec/vec.h and compiled once per instruction set; the functions
+ * that it exports carry the set's name: heed_attn_prefill_avx2. What is not a kernel (tiling, cost)
+ * is compiled once, for the baseline CPU, and serves all of them.
  *
  *     vec/         vectors of each instruction set; exp2, tanh, products of pairs of bf16
  *     prefill/     many query rows, and every problem that no other kernel covers
  *     decode/      few query rows against long keys, cut into chunks
  *     small/       few query rows against few keys of few dims
  *     linear/      linear layers
- *     append/      numbers to the rows of a cache
+ *     append/      encodes numbers to rows of a cache
  *
- * f32 problems get the same bits from AVX2 and AVX-512, with keys and values of codes as without, so
- * that a call may go to either: every decision that reaches a sum (blocks, chunks, order) is made here,
- * from the problem alone.
+ * f32 problems get the same bits from AVX2 and AVX-512, with keys and values of codes as without,
+ * so that a call may go to either: every decision that affects a sum (blocks, chunks, order) is
+ * made here, from the problem alone.
  */
 #ifndef HEED_SIMD_H
 #define HEED_SIMD_H
@@ -23,12 +23,12 @@
 /* What is worth doing on this CPU: tuning.c says why. The `machine` of the backends' kernels. None of
  * it changes a bit of an f32 problem's results. */
 typedef struct heed_simd_tuning {
-    uint32_t lanes; /* floats of a vector: 8 or 16 */
-    uint32_t
-        prefetch_l1;  /* software prefetch to L1 gains in vector loops (48 KiB, AMD); else to L2 */
-    uint32_t streams; /* the CPU's own prefetches of streams are best left alone: decode/run.inc.h */
-    /* Decode reads crosswise (decode/cross.inc.h) with at least so many rows of a kv head, 0: never. Keys
-     * of f32; of f32 where the rows of several heads lie side by side; of f16 and bf16. */
+    uint32_t lanes;       /* floats of a vector: 8 or 16 */
+    uint32_t prefetch_l1; /* vector loops prefetch to L1, if that gains (48 KiB, AMD), else L2 */
+    uint32_t streams;     /* the CPU prefetches streams well by itself: decode/run.inc.h */
+    /* Decode reads crosswise (decode/cross.inc.h) where a kv head has at least so many rows; 0:
+     * never. One number is for keys of f32, one for f32 where the rows of several heads lie side by
+     * side, one for f16 and bf16. */
     uint32_t cross_f32, cross_f32_beside, cross_half;
     uint32_t pack_v;     /* rows of V that share few cache sets are worth a copy */
     uint32_t dot_bf16;   /* vdpbf16ps is fast, and its kernels are built */
@@ -36,8 +36,8 @@ typedef struct heed_simd_tuning {
     uint32_t small_avx2; /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
 } heed_simd_tuning;
 
-/* A backend's open and close: fills *machine. have_dot, have_int8: the kernels by vdpbf16ps are built, and
- * those of integer products. */
+/* A backend's open, which fills *machine, and close. have_dot, have_int8: the kernels by vdpbf16ps
+ * and those by integer products are built. */
 heed_status heed_simd_open(const heed_cpu *cpu, uint32_t lanes, int have_dot, int have_int8,
                            const void **machine);
 void heed_simd_close(const void *machine);
@@ -52,9 +52,9 @@ void heed_simd_close(const void *machine);
 
 /* ---- kernels of attention ---------------------------------------------------------------------
  *
- * Members of their tables that backends share. Query classes are served by prefill or by decode, and
- * few keys of few dims by small. Kernels of bf16 products are for accuracy bf16, and those of integer
- * products of codes for accuracy int8, where they are fast.
+ * Members of the tables of kernels that the backends share. A query class is served by prefill or
+ * by decode, and few keys of few dims by small. Kernels by bf16 products are for accuracy bf16, and
+ * those by integer products of codes for accuracy int8, where they are fast.
  */
 heed_status heed_simd_prefill_supports(const void *machine, const heed_problem *problem,
                                        heed_error *why);
@@ -84,11 +84,12 @@ double heed_simd_small_cost(const void *machine, const heed_problem *problem, in
 
 heed_status heed_simd_prefill_tiling(const void *machine, const heed_problem *problem,
                                      heed_tiling *out);
-/* In the second pass, over tiles flagged OUTPUTS, prefill writes scores and weights; decode then writes
- * its own weights. */
+/* Scratch memory is enough for prefill too: in the second pass, over tiles flagged OUTPUTS, it
+ * writes scores and weights before decode writes its own weights. */
 heed_status heed_simd_decode_tiling(const void *machine, const heed_problem *problem,
                                     heed_tiling *out);
-/* Decode's, because its tiles may turn out to be that's, with more kv heads. */
+/* Decode's tiling, because decode serves tiles that small does not cover; but with more kv
+ * heads. */
 heed_status heed_simd_small_tiling(const void *machine, const heed_problem *problem,
                                    heed_tiling *out);
 
@@ -105,16 +106,17 @@ heed_simd_run heed_attn_prefill_avx2, heed_attn_prefill_avx512, heed_attn_prefil
 /* ---- decode -----------------------------------------------------------------------------------
  */
 
-/* How few rows are cut, to the same sums on every instruction set; the rest of *out is left. */
+/* How problems of few query rows are cut, so that all instruction sets form the same sums. It
+ * leaves the other members of *out alone. */
 void heed_decode_cut(const heed_problem *problem, heed_tiling *out);
 /* May tiles of several kv heads gain, where these lie side by side? */
 int heed_decode_takes_heads(const heed_problem *problem);
 
-/* One kv head. dot: for keys and values of adjacent dims, too; int8: by integer products of q and codes,
- * for accuracy int8 and keys of such. */
+/* One kv head. dot: by vdpbf16ps, for accuracy bf16 and adjacent dims of keys and values; int8: by
+ * integer products of q and codes, for accuracy int8 and keys of codes. */
 heed_simd_run heed_attn_decode_avx2, heed_attn_decode_avx512, heed_attn_decode_dot_avx512,
     heed_attn_decode_int8_avx2, heed_attn_decode_int8_avx512;
-/* All kv heads of a tile at once. HEED_ERR_UNSUPPORTED: one by one they are not slower. */
+/* All kv heads of a tile at once. HEED_ERR_UNSUPPORTED says that one by one they are not slower. */
 heed_simd_run heed_attn_decode_heads_avx2, heed_attn_decode_heads_avx512,
     heed_attn_decode_heads_dot_avx512, heed_attn_decode_heads_int8_avx2,
     heed_attn_decode_heads_int8_avx512;
@@ -123,8 +125,8 @@ heed_simd_run heed_attn_decode_weights_avx2, heed_attn_decode_weights_avx512,
     heed_attn_decode_weights_dot_avx512, heed_attn_decode_weights_int8_avx2,
     heed_attn_decode_weights_int8_avx512;
 
-/* What a backend's kernel of decode is made of. pairs: of a tile flagged OUTPUTS, all that lies in pairs of
- * rows and keys, before the second pass. */
+/* What a backend's kernel of decode is made of. For tiles flagged OUTPUTS, `pairs` first writes
+ * scores and weights of every row and key, and `weights` then those of visible keys anew. */
 typedef struct heed_simd_decode {
     heed_simd_run *head, *heads, *pairs, *weights;
 } heed_simd_decode;
@@ -133,19 +135,19 @@ typedef struct heed_simd_decode {
 heed_status heed_simd_run_decode(const heed_simd_decode *by, const heed_simd_tuning *tuning,
                                  const heed_problem *problem, heed_tile *tile, void *scratch);
 
-/* Keys of a chunk of decode's. */
+/* Keys of a chunk in decode; with key blocks a chunk may be longer (decode/tiling.c). */
 #define HEED_DECODE_CHUNK 1024
 
 /* ---- small problems ---------------------------------------------------------------------------
  *
- * Decode's tiles that are not worth its preparations, of every type, in f32 arithmetic. Scores are
- * formed as decode forms those of f32, whose second pass serves the weights.
+ * Tiles of decode that are not worth its preparations, of every type, in f32 arithmetic. Scores are
+ * formed as decode forms those of f32, because decode's second pass writes the weights.
  */
 #define HEED_SMALL_KEYS HEED_FEW_KEYS
 #define HEED_SMALL_DIM 32 /* of v; qk_dim is 8 or 16 */
 
-/* Are the keys that the tile's sequence sees those of one chunk? Then its first pass had the flag
- * WHOLE. */
+/* Do all keys that the tile's sequence sees lie in one chunk? Then its first pass
+ * had the flag WHOLE. */
 static inline int heed_simd_one_chunk(const heed_tile *t)
 {
     const int64_t low = t->q_offset - t->window_left;
@@ -171,7 +173,7 @@ static inline int heed_simd_small_covers(const heed_tile *t)
            (t->flags & HEED_TILE_WHOLE || (t->flags & HEED_TILE_OUTPUTS && heed_simd_one_chunk(t)));
 }
 
-/* A tile with all its kv heads. Finishes its rows. */
+/* Runs a tile with all its kv heads, and finishes its rows. */
 heed_status heed_attn_small_avx2(const heed_problem *problem, heed_tile *tile);
 heed_status heed_attn_small_avx512(const heed_problem *problem, heed_tile *tile);
 

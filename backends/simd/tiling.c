@@ -78,8 +78,8 @@ heed_status heed_simd_small_supports(const void *machine, const heed_problem *pr
                                   "modifiers, masks and pages");
 }
 
-/* Rows of several heads side by side are long enough for memory to give them at its rate; a few cache
- * lines of each page of 32 heads are. */
+/* The most kv heads of a tile. Rows of several heads side by side make pieces that are long enough
+ * for memory to give its full rate; with 32 heads even a few cache lines of each page do. */
 #define MOST_KV_HEADS 32
 
 /* ---- tiling -----------------------------------------------------------------------------------
@@ -151,8 +151,8 @@ static double visible_keys(const heed_problem *problem, double q_len, double kv_
     return left + right + 1 < keys ? left + right + 1 : keys;
 }
 
-/* Of one core. A panel of lanes works as long on one row as on all of them, and a score costs about
- * what 24 multiply-adds do. products: multiply-adds of an instruction's lane. */
+/* Nanoseconds of arithmetic on one core. A score costs about as much as 24 multiply-adds. products:
+ * multiply-adds per lane of an instruction. */
 static double work_of(const heed_simd_tuning *tuning, const heed_problem *problem, double rows,
                       double keys, double products)
 {
@@ -168,14 +168,14 @@ static double prefill_cost(const heed_simd_tuning *tuning, const heed_problem *p
     return 200 + rows * 10 + work_of(tuning, problem, rows, keys, products);
 }
 
-/* Of a row of K or V. */
+/* Bytes of a row of K or V. */
 static double row_bytes(uint32_t type, uint32_t dims)
 {
     return (double)dims * heed_block_bytes(type) / heed_block_len(type);
 }
 
-/* Few rows wait for their keys and values, which caches give at some 40 bytes a ns, and core finishes
- * them, dim by dim. */
+/* Few rows wait for their keys and values, which caches give at some 40 bytes per ns. Core finishes
+ * the rows, dim by dim. */
 static double decode_cost(const heed_simd_tuning *tuning, const heed_problem *problem,
                           int64_t q_len, int64_t kv_len, double products)
 {
@@ -213,14 +213,14 @@ double heed_simd_decode_bf16_cost(const void *machine, const heed_problem *probl
     return decode_cost(machine, problem, q_len, kv_len, 2);
 }
 
-/* Where memory is not the limit, a third of the arithmetic less. */
+/* Where memory is not the limit, integer products save a third of the arithmetic. */
 double heed_simd_decode_int8_cost(const void *machine, const heed_problem *problem, int64_t q_len,
                                   int64_t kv_len)
 {
     return 0.9 * decode_cost(machine, problem, q_len, kv_len, 1.4);
 }
 
-/* Equal on both widths but for what stalls: the wider is taken where it does not. */
+/* The same for both widths, except that the wider one is preferred where it does not stall. */
 double heed_simd_small_cost(const void *machine, const heed_problem *problem, int64_t q_len,
                             int64_t kv_len)
 {

@@ -16,17 +16,18 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, int have_do
     const int zen3 = zen4 && !(cpu->isa & HEED_ISA_AVX512F); /* or before it */
     return (heed_simd_tuning){
         .lanes = lanes,
-        /* Decode from memory, of its read rate: 30 % with prefetches to a L1 of 32 KiB, 60 % with
-         * prefetches to L2 (Zen 4); with 48 KiB L1 is the better by a little (Zen 5). */
+        /* Decode from memory reaches 30 % of its read rate with prefetches to an L1 of 32 KiB, 60 %
+         * with prefetches to L2 (Zen 4). With 48 KiB L1 is the better by a little (Zen 5). */
         .prefetch_l1 = (amd || lanes == 8) && l1_of_48k,
-        /* Memory is read by a third faster so (Zen 4). */
+        /* In runs memory is read faster by a third (Zen 4). */
         .streams = zen4,
-        /* Intel with AMX, of the read rate: 70 to 82 % become 84 to 90, of every type and layout; 59
-         * to 69 % become 85 to 89 with heads side by side. Zen 3, time against the other ways: f32 0.61
-         * to 0.79, 16-bit 0.66 to 0.94 (3 rows of bf16 1.07), heads side by side 0.64 to 0.93. Zen 4: f32
-         * of 8 rows and more by AVX-512 0.77 to 0.95, by AVX2 0.8 to 1.06, of 5 to 7 rows by AVX-512
-         * 1.01 to 1.10; heads side by side, of 5 rows and more, 0.49 to 0.77 and 0.60 to 0.93; of
-         * fewer rows 0.95 to 1.54; 16-bit up to 1.7. Zen 5: not measured. */
+        /* On an Intel with AMX 70 to 82 % of the read rate become 84 to 90 % with every type and
+         * layout, and 59 to 69 % become 85 to 89 % with heads side by side. On AMD, the time
+         * relative to that of the other orders. Zen 3: f32 0.61 to 0.79, 16-bit 0.66 to 0.94 (3
+         * rows of bf16 1.07), heads side by side 0.64 to 0.93. Zen 4: f32 of 8 rows and more 0.77
+         * to 0.95 by AVX-512 and 0.8 to 1.06 by AVX2, f32 of 5 to 7 rows 1.01 to 1.10 by AVX-512;
+         * heads side by side of 5 rows and more 0.49 to 0.77 by AVX-512 and 0.60 to 0.93 by AVX2,
+         * of fewer rows 0.95 to 1.54; 16-bit up to 1.7. Zen 5: not measured. */
         .cross_f32 = intel || zen3         ? 1
                      : zen4 && lanes == 16 ? 8
                                            : 0,
@@ -34,11 +35,11 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, int have_do
                             : zen4        ? 5
                                           : 0,
         .cross_half = intel || zen3,
-        /* AMD: such a copy takes longer than it saves, with 32 KiB of L1 as with 48. */
+        /* On AMD a copy of V takes longer than it saves, with 32 KiB of L1 as with 48. */
         .pack_v = !amd,
         .dot_bf16 = have_dot && cpu->fast & HEED_ISA_AVX512_BF16,
-        /* vpdpbusd; what stands for it on AVX2 takes 0.76 (q4_0), 1.0 (q8_0) and 1.08 (i8) of the time
-         * of exact products (Zen 4, decode of 8192 keys). */
+        /* AVX-512 needs vpdpbusd. What replaces it on AVX2 takes 0.76 (q4_0), 1.0 (q8_0) and 1.08
+         * (i8) of the time of exact products (Zen 4, decode of 8192 keys). */
         .dot_int8 = have_int8 && (lanes == 8 || cpu->isa & HEED_ISA_AVX512_VNNI),
         /* Heavy AVX-512 after scalar code stalls for 3 to 16 us (Intel with AMX). */
         .small_avx2 = lanes == 16 && !amd,
@@ -58,5 +59,5 @@ heed_status heed_simd_open(const heed_cpu *cpu, uint32_t lanes, int have_dot, in
 
 void heed_simd_close(const void *machine)
 {
-    free((void *)(uintptr_t)machine); /* nobody else's, and constant only for its readers */
+    free((void *)(uintptr_t)machine); /* from heed_simd_open; constant only for its readers */
 }
