@@ -20,8 +20,8 @@
 
 #include <heed/backend.h>
 
-/* What is worth doing on this CPU: tuning.c says why. The `machine` of the backends' kernels. None of
- * it changes a bit of an f32 problem's results. */
+/* What is worth doing on this CPU: tuning.c says why. It is the `machine` of the backends' kernels.
+ * None of it changes a bit of an f32 problem's results. */
 typedef struct heed_simd_tuning {
     uint32_t lanes;       /* floats of a vector: 8 or 16 */
     uint32_t prefetch_l1; /* vector loops prefetch to L1, if that gains (48 KiB, AMD), else L2 */
@@ -88,8 +88,7 @@ heed_status heed_simd_prefill_tiling(const void *machine, const heed_problem *pr
  * writes scores and weights before decode writes its own weights. */
 heed_status heed_simd_decode_tiling(const void *machine, const heed_problem *problem,
                                     heed_tiling *out);
-/* Decode's tiling, because decode serves tiles that small does not cover; but with more kv
- * heads. */
+/* Decode's tiling with more kv heads, because decode serves tiles that small does not cover. */
 heed_status heed_simd_small_tiling(const void *machine, const heed_problem *problem,
                                    heed_tiling *out);
 

@@ -94,7 +94,8 @@ heed_status heed_simd_prefill_tiling(const void *machine, const heed_problem *pr
     heed_prefill_lay_out(problem, tuning->lanes, &layout);
     heed_prefill_lay_out(problem, 8, &small); /* where a small tile goes to AVX2 */
     rows = layout.panels * HEED_PREFILL_PANEL(tuning->lanes) / group;
-    /* Whole panels of one head, if there are any: heads that share a mask share what is made of it. */
+    /* Whole panels of one head, if there are any: heads that share a mask then share
+     * what is made of it. */
     if (problem->features & (HEED_HAS_MASK | HEED_HAS_BIAS) &&
         rows >= HEED_PREFILL_PANEL(tuning->lanes))
         rows -= rows % HEED_PREFILL_PANEL(tuning->lanes);

@@ -2,8 +2,7 @@
 
 enum { BATCH = 32, BLOCK = 32, BLOCK_VECTORS = BLOCK / LANES, HALF_VECTORS = 16 / LANES };
 
-/* The blocks of a call, row after row. append_next repeats the last one as often as it is
- * called. */
+/* The blocks of a call, row after row. append_next repeats the last one as often as needed. */
 typedef struct append_walk {
     const char *in, *in_row;
     char *out, *out_row;
@@ -140,8 +139,7 @@ V_INLINE void append_ranges(uint32_t from, uint32_t to, const char *const in[4],
     append_finish_factors(v4_div(extreme, v4_set1(to == HEED_Q4_0 ? -8 : -16)), bad, f);
 }
 
-/* The codes of a block as int32. Fractions are cut off; in Q8_0 halves are rounded away from
- * zero. */
+/* The codes of a block as int32. Fractions are cut off; Q8_0 rounds halves away from zero. */
 V_INLINE void append_codes(uint32_t to, const vf x[BLOCK_VECTORS], const float *inverse,
                            const float *least, vi c[BLOCK_VECTORS])
 {

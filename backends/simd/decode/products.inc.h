@@ -50,8 +50,7 @@ V_INLINE void fetch_row(const fetch *f, const char *row, int64_t ahead, int64_t 
         fetch_line(f, row + ahead + o);
 }
 
-/* Vectors of sums that registers hold beside the operands, and how many dims of one row these
- * are. */
+/* Vectors of sums that registers hold beside the operands, and the dims of one row in them. */
 #define SUMS (V_REGISTERS / 2)
 #define SUM_DIMS (SUMS * LANES)
 

@@ -48,8 +48,7 @@ V_INLINE uint32_t can_lift_all(vf scale, vf zero)
     return ((no_scale | (below & ~small)) & near) | ~m_bits(m_first(LANES));
 }
 
-/* Finds the scales of the keys of a block that `which` names; the others get factor 1 and no
- * scale. */
+/* Finds the scales of the keys that `which` names; other keys get factor 1 and no scale. */
 static void find_scales(const decode *d, const heed_quant *quant, int lift, int64_t base,
                         uint32_t which, code_scales *to)
 {

@@ -5,8 +5,8 @@
  * codes are below 32, or of pairs of int16.
  *
  *     INTEGER_ROOM                  the most bytes that 32 elements of q take
- *     INTEGER_SIGNED                codes of 8 bits are multiplied as they are, signed or not; else those
- *                                   that are signed are made unsigned by adding 128
+ *     INTEGER_SIGNED                codes of 8 bits are multiplied as they are, signed or not; else
+ *                                   those that are signed are made unsigned by adding 128
  *     integer_is_wide(type)         q is stored as int16
  *     vi_or, vi_xor (a, b), vi_broadcast(p)
  *     vi_columns(at, stride, c)     16 bytes of each of LANES rows, `stride` bytes apart: lane n of

@@ -87,7 +87,8 @@
  *     bytes_zip(a, b)                             a0 b0 a1 b1 ... a7 b7
  *     bytes_lookup(table, a)                      table[a], of a below 16
  *     bytes_fifth(bits)                           byte i: bit i of the 16 as bit 4
- *     v_of_i8(a, i), v_of_u8(a, i)                bytes i * LANES on as floats, i < 16 / LANES constant
+ *     v_of_i8(a, i), v_of_u8(a, i)                bytes from i * LANES on as floats; i is a constant
+ *                                                 below 16 / LANES
  *     v_of_e4m3(a, i)                             the same of E4M3, as heed_f32_of_e4m3, whatever
  *                                                 MXCSR says
  *     v_broadcast_f16(p)                          one f16, widened, in every lane
@@ -97,8 +98,8 @@
  *                                                 bits of a lane, whose other bits hold anything
  *     v_lookup(table, i)                          table[i], by the low four bits
  *     v_lookup_two(low, high, i)                  by the low five bits
- *     vi_fifth(i, bits)                           the low four bits of i and, where the lane's bit of the
- *                                                 16 is set, bit 4
+ *     vi_fifth(i, bits)                           the low four bits of i and, where the lane's bit of
+ *                                                 the 16 is set, bit 4
  *
  * Four and eight floats
  *     v8_zero(), v8_load(p), v8_store(p, a), v8_broadcast(p), v8_mul(a, b), v8_fma(a, b, c)
