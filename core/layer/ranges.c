@@ -270,8 +270,10 @@ static heed_status check_tree(const heed_ranges_args *a, heed_error *why)
 
 static heed_status check_columns(const heed_ranges_args *a, heed_error *why)
 {
-    if ((a->hidden_end && !a->hidden_start) || (a->hidden_end2 && !a->hidden_start2))
-        INVALID("args.hidden_end%s is given without its start", a->hidden_start ? "2" : "");
+    if (a->hidden_end && !a->hidden_start)
+        INVALID("args.hidden_end is given without args.hidden_start");
+    if (a->hidden_end2 && !a->hidden_start2)
+        INVALID("args.hidden_end2 is given without args.hidden_start2");
     return HEED_OK;
 }
 

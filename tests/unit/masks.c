@@ -196,6 +196,26 @@ static void check_refusals(void)
     }
 }
 
+/* The sentence names the end that lacks its start, whichever of the two others is given. */
+static void check_ends(void)
+{
+    for (int given = 0; given < 2; given++) {
+        heed_ranges_args a = args_of(5, 0);
+        a.hidden_start = given ? low : NULL;
+        a.hidden_end = NULL;
+        a.hidden_start2 = NULL;
+        a.hidden_end2 = high;
+        EXPECT(heed_ranges_columns(&a) == HEED_ERR_INVALID &&
+               strstr(heed_last_error(), "args.hidden_end2 "));
+        a.hidden_start = NULL;
+        a.hidden_end = high;
+        a.hidden_start2 = given ? low : NULL;
+        a.hidden_end2 = NULL;
+        EXPECT(heed_ranges_columns(&a) == HEED_ERR_INVALID &&
+               strstr(heed_last_error(), "args.hidden_end "));
+    }
+}
+
 static void check_blocks(void)
 {
     static const int32_t index[] = {3, 0, 70, -1, 64, 69, 3};
@@ -357,6 +377,7 @@ int main(void)
     }
     check_padding();
     check_refusals();
+    check_ends();
     check_blocks();
     check_bounds();
     return failures != 0;
