@@ -4,9 +4,6 @@
 
 #include <heed/backend.h>
 
-/* Columns of a block of scores come in multiples of this, and so do vectors of every width. */
-#define HEED_ONEDNN_COLUMNS 16
-
 /* One row of a block of scores. Column 0 is the block's first key. */
 typedef struct heed_onednn_row {
     float *s;                                  /* [width]: products in, scores out */

@@ -52,7 +52,6 @@ typedef struct heed_attn_run_state {
     atomic_uchar *mask_state; /* HEED_RAW to HEED_READY_SEEN of each row of the table */
     uint8_t *mask_table;
     uint64_t *mask_bits;
-    double estimate;  /* nanoseconds of one core */
     char apart_1[64]; /* a workspace is aligned to 64 bytes; the counter has its lines to itself */
     atomic_llong next_tile;
     char apart_2[120];
