@@ -11,6 +11,23 @@ static int has_terms(const heed_problem *p)
     return (p->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS)) != 0;
 }
 
+/* Adds slope * distance to the scores of 16 keys, of which the first is `first` keys behind the row's
+ * position. Distances below 2^24 are exact in f32, so one may be the sum of two. */
+V_INLINE void add_alibi(float slope, int64_t first, float *s)
+{
+    static const float each[DECODE_BLOCK] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const int64_t far = (INT64_C(1) << 24) - DECODE_BLOCK;
+    if (first > -far && first < far) {
+        const vf distance = v_set1((float)first);
+        for (int j = 0; j < DECODE_BLOCK; j += LANES)
+            v_store(s + j,
+                    v_add(v_load(s + j), v_mul(v_set1(slope), v_add(distance, v_load(each + j)))));
+        return;
+    }
+    for (int j = 0; j < DECODE_BLOCK; j++)
+        s[j] += slope * (float)(first + j);
+}
+
 /* Softcap, ALiBi and bias, from the products of row r. */
 static void finish_scores(const decode *d, const block *b, int64_t r)
 {
@@ -24,11 +41,9 @@ static void finish_scores(const decode *d, const block *b, int64_t r)
         for (int j = 0; j < DECODE_BLOCK; j += LANES)
             v_store(s + j, v_mul(v_tanh(v_load(s + j)), cap));
     }
-    if (tile->alibi_slope) {
-        float slope = (float)((double)tile->alibi_slope[head] * log2_e);
-        for (int j = 0; j < DECODE_BLOCK; j++)
-            s[j] += slope * (float)(b->base + j - (i + tile->q_offset));
-    }
+    if (tile->alibi_slope)
+        add_alibi((float)((double)tile->alibi_slope[head] * log2_e), b->base - (i + tile->q_offset),
+                  s);
     if (tile->bias.data) {
         float slope = (float)((tile->bias_slope ? (double)tile->bias_slope[head] : 1) * log2_e);
         float bias[DECODE_BLOCK];
