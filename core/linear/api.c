@@ -52,10 +52,12 @@ const char *heed_linear_tiling_flaw(const heed_linear_tiling *t)
 static heed_status choose(heed_context *context, heed_linear *l, heed_error *why)
 {
     heed_verdicts verdicts;
+    const heed_fpenv saved = heed_fpenv_enter(); /* the host's rounding has no say */
     heed_context_lock(context);
     heed_status st =
         heed_select_linear(context, &l->problem, l->passed, &l->kernel, &verdicts, why);
     heed_context_unlock(context);
+    heed_fpenv_leave(saved);
     return st;
 }
 
@@ -101,42 +103,6 @@ static heed_status make_room(heed_context *context, heed_linear *l, heed_error *
     return HEED_OK;
 }
 
-/* The weights as backends see them: inputs are rows and outputs columns, whatever the layout. */
-static heed_linear_weight weight_of(const heed_linear_desc *desc, const heed_const_view *view)
-{
-    const int per_head = desc->heads > 1, transposed = desc->layout == HEED_LINEAR_OUT_IN;
-    const int64_t *stride = view->stride + per_head;
-    return (heed_linear_weight){
-        .data = view->data,
-        .in_stride = stride[transposed],
-        .out_stride = stride[!transposed],
-        .head_stride = per_head ? view->stride[0] : 0,
-        .head_cols = per_head ? desc->out_dim / desc->heads : desc->out_dim,
-    };
-}
-
-static heed_status pack(heed_linear *l, const heed_linear_desc *desc, const heed_const_view *weight,
-                        const heed_const_view *bias, heed_error *why)
-{
-    const int64_t cols = l->tiling.panel_cols, out_dim = l->problem.out_dim;
-    const heed_linear_weight w = weight_of(desc, weight);
-    heed_status st = HEED_OK;
-    for (int64_t n = 0; n < l->panels && st == HEED_OK; n++)
-        st = l->kernel->linear->pack(l->kernel->machine, &l->problem, &w, n * cols,
-                                     heed_min64((n + 1) * cols, out_dim),
-                                     l->packed + (size_t)n * l->tiling.panel_bytes);
-    if (st != HEED_OK)
-        return heed_fail(why, st == HEED_ERR_NOMEM ? st : HEED_ERR_BACKEND,
-                         "backend %s could not pack weights: %s", l->kernel->of->name,
-                         heed_status_string(st));
-    if (l->bias) {
-        float *to = (float *)(void *)(l->packed + l->panels * l->tiling.panel_bytes);
-        for (int64_t c = 0; c < l->panels * cols; c++)
-            to[c] = c < out_dim ? heed_load(desc->bias_type, bias->data, c * bias->stride[0]) : 0;
-    }
-    return HEED_OK;
-}
-
 /* Makes what the kernel keeps for the layer. */
 static heed_status make_state(heed_linear *l, heed_error *why)
 {
@@ -162,6 +128,7 @@ static heed_status set_up(heed_linear *l, const heed_linear_desc *desc,
                           const heed_const_view *weight, const heed_const_view *bias,
                           heed_error *why)
 {
+    const heed_fpenv saved = heed_fpenv_enter();
     heed_status st = cut_columns(l, why);
     if (st == HEED_OK)
         st = heed_scratch_exists(l->context, l->kernel, l->tiling.scratch_bytes, why);
@@ -169,8 +136,9 @@ static heed_status set_up(heed_linear *l, const heed_linear_desc *desc,
         st = make_room(l->context, l, why);
     if (st == HEED_OK)
         st = make_state(l, why);
+    heed_fpenv_leave(saved); /* an executor's threads may do other work of the host's */
     if (st == HEED_OK)
-        st = pack(l, desc, weight, bias, why);
+        st = heed_linear_pack(l, desc, weight, bias, why);
     if (st != HEED_OK) {
         drop_state(l);
         heed_free(l->context, l->packed, l->bytes);
@@ -181,8 +149,7 @@ static heed_status set_up(heed_linear *l, const heed_linear_desc *desc,
 }
 
 /* Sets the layer up with the best kernel that can be had. If none can, the error says what
- * the first lacked. Called in the library's floating-point environment: the host's
- * rounding has no say. */
+ * the first lacked. */
 static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed_const_view *weight,
                         const heed_const_view *bias, heed_error *why)
 {
@@ -229,9 +196,7 @@ static heed_status create(heed_context *context, const heed_linear_desc *desc,
     atomic_init(&l->refs, 1);
     l->context = context;
     l->problem = *problem;
-    heed_fpenv saved = heed_fpenv_enter();
     st = fill(l, desc, weight, bias, why);
-    heed_fpenv_leave(saved);
     if (st != HEED_OK) {
         destroy(l);
         return st;

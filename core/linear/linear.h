@@ -50,6 +50,12 @@ heed_status heed_linear_validate_args(const heed_linear *linear, const heed_line
 /* The name of a member of a kernel's tiling that core cannot work with; NULL: none. */
 const char *heed_linear_tiling_flaw(const heed_linear_tiling *tiling);
 
+/* Writes the panels, by the context's threads or executor, and the bias behind them. The layer has its kernel,
+ * tiling and memory; must not be called in the library's floating-point environment. */
+heed_status heed_linear_pack(heed_linear *linear, const heed_linear_desc *desc,
+                             const heed_const_view *weight, const heed_const_view *bias,
+                             heed_error *why);
+
 /* How many parts a workspace of `bytes` holds; at most `limit`. */
 uint32_t heed_linear_workspace_parts(const heed_linear *linear, size_t bytes, uint32_t limit);
 

@@ -105,7 +105,8 @@ HEED_API heed_status heed_linear_supported(heed_context *context, const heed_lin
                                            heed_error *why);
 
 /**
- * Makes a linear layer: chooses a backend and copies the weights into its form.
+ * Makes a linear layer: chooses a backend and copies the weights into its form, by the context's
+ * threads or executor.
  *
  * weight   in w_type: [in_dim, out_dim] (IN_OUT) or [out_dim, in_dim] (OUT_IN), strides stride[0] and
  *          stride[1]; with heads [heads, in_dim, out_dim / heads] or [heads, out_dim / heads, in_dim],
