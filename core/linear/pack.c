@@ -50,7 +50,7 @@ static void take_panels(void *arg, uint32_t part)
     heed_fpenv_leave(saved);
 }
 
-/* As many parts as the panels are worth. A core packs 1 to 4 bytes a nanosecond (Zen 4). */
+/* As many parts as the panels are worth. A core packs 2 to 2.5 bytes a nanosecond (Zen 4). */
 static uint32_t parts_of(const heed_linear *l, const heed_executor *executor)
 {
     return heed_parts_worth(0.5 * (double)l->bytes, heed_serial_limit(l->context, executor),
