@@ -64,16 +64,17 @@ static heed_status run_prefill(const void *machine, const void *state, const hee
                : heed_attn_prefill_avx512(machine, problem, tile, scratch);
 }
 
-/* Does f32 of a group of four, one head after the other, come from memory? Half as wide, more instructions
- * go between the prefetches: 8192 keys of 8 heads with 128 dims take 0.72 to 0.82 of the time, 32768 keys 0.91
- * (Zen 4). From the caches, of other groups and of 64 dims AVX-512 is the faster one. */
+/* Does f32 of a group of four, one head after the other, come from memory? AVX2's kernel then needs less
+ * time, because with vectors half as wide more instructions go between the prefetches: 0.71 to 0.87 of it
+ * for 8192 keys of 8 heads with 128 dims, 0.69 to 0.89 for 32768 (Zen 4). From the caches, for other
+ * groups and for 64 dims AVX-512 is the faster one. */
 static int head_by_avx2(const heed_simd_tuning *tuning, const heed_problem *problem,
                         const heed_tile *tile)
 {
     const double bytes = 4.0 * (problem->qk_dim + problem->v_dim) * problem->kv_heads;
     return HEED_AVX512_HAVE_AVX2 && tuning->streams && problem->k_type == HEED_F32 &&
-           problem->qk_dim == 128 && tile->group * tile->q_count == 4 &&
-           bytes * (double)tile->kv_len > 48e6;
+           problem->v_type == HEED_F32 && problem->qk_dim == 128 &&
+           tile->group * tile->q_count == 4 && bytes * (double)tile->kv_len > 48e6;
 }
 
 static heed_status decode_head(const heed_simd_tuning *tuning, const heed_problem *problem,
