@@ -154,25 +154,25 @@ static inline float widened(const void *halves, int64_t i)
     return heed_f32_of_bits(sign | bits | no_number);
 }
 
-void heed_convert(heed_elements from, uint32_t type, void *to, int64_t at, int64_t stride,
+void heed_convert(const heed_elements *from, uint32_t type, void *to, int64_t at, int64_t stride,
                   int64_t n)
 {
-    const int dense = from.stride == 1 && stride == 1;
-    const char *in = (const char *)from.data + from.at * heed_dtype_bytes(from.type);
+    const int dense = from->stride == 1 && stride == 1;
+    const char *in = (const char *)from->data + from->at * heed_dtype_bytes(from->type);
     char *out = (char *)to + at * heed_dtype_bytes(type);
-    if (dense && from.type == type) {
+    if (dense && from->type == type) {
         memmove(out, in, (size_t)n * heed_dtype_bytes(type));
-    } else if (dense && from.type == HEED_F32 && type == HEED_BF16) {
+    } else if (dense && from->type == HEED_F32 && type == HEED_BF16) {
         for (int64_t i = 0; i < n; i++) /* constant types, so that the compiler vectorizes it */
             heed_store(HEED_BF16, out, i, heed_load(HEED_F32, in, i));
-    } else if (dense && from.type == HEED_BF16 && type == HEED_F32) {
+    } else if (dense && from->type == HEED_BF16 && type == HEED_F32) {
         for (int64_t i = 0; i < n; i++)
             heed_store(HEED_F32, out, i, heed_load(HEED_BF16, in, i));
-    } else if (dense && from.type == HEED_F16 && type == HEED_F32) {
+    } else if (dense && from->type == HEED_F16 && type == HEED_F32) {
         for (int64_t i = 0; i < n; i++)
             heed_store(HEED_F32, out, i, widened(in, i));
     } else {
         for (int64_t i = 0; i < n; i++)
-            heed_store(type, out, i * stride, heed_load(from.type, in, i * from.stride));
+            heed_store(type, out, i * stride, heed_load(from->type, in, i * from->stride));
     }
 }

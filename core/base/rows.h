@@ -49,8 +49,10 @@ typedef struct heed_elements {
     int64_t at, stride;
 } heed_elements;
 
-/* Copies n elements to elements of `type` at a stride, rounding to nearest even. */
-void heed_convert(heed_elements from, uint32_t type, void *to, int64_t at, int64_t stride,
+/* Copies n elements to elements of `type` at a stride, rounding to nearest even. `from` goes by
+ * its address: a struct on the stack is copied by vectors as soon as it has been written member by
+ * member, and such a load waits until all the stores are done, twice as long as a row's copy takes. */
+void heed_convert(const heed_elements *from, uint32_t type, void *to, int64_t at, int64_t stride,
                   int64_t n);
 
 static inline int32_t heed_row_count(const int32_t *lens, int64_t b, int64_t len)

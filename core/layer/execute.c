@@ -37,10 +37,10 @@ static void copy_unit(const heed_mha_copy *c, int64_t batch, int64_t n, int scat
         const int64_t user = c->user_starts ? (c->user_starts[u.b] + i) * stride[1]
                                             : u.b * stride[0] + i * stride[1];
         if (scatter)
-            heed_convert((heed_elements){c->type, c->from, compact, 1}, c->type, c->to, user,
+            heed_convert(&(heed_elements){c->type, c->from, compact, 1}, c->type, c->to, user,
                          stride[2], c->width);
         else
-            heed_convert((heed_elements){c->type, c->from, user, stride[2]}, c->type, c->to,
+            heed_convert(&(heed_elements){c->type, c->from, user, stride[2]}, c->type, c->to,
                          compact, 1, c->width);
     }
 }

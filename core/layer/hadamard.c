@@ -86,10 +86,10 @@ static void transform(const heed_hadamard_args *a)
                     const int64_t n = left < HEED_HADAMARD_MOST ? left : HEED_HADAMARD_MOST;
                     const int64_t at = b * a->x.stride[0] + h * a->x.stride[1] +
                                        i * a->x.stride[2] + d * a->x.stride[3];
-                    heed_convert((heed_elements){a->x_type, a->x.data, at, a->x.stride[3]},
+                    heed_convert(&(heed_elements){a->x_type, a->x.data, at, a->x.stride[3]},
                                  HEED_F32, x, 0, 1, n);
                     heed_hadamard_groups(x, n, a->group);
-                    heed_convert((heed_elements){HEED_F32, x, 0, 1}, a->y_type, a->y.data,
+                    heed_convert(&(heed_elements){HEED_F32, x, 0, 1}, a->y_type, a->y.data,
                                  b * a->y.stride[0] + h * a->y.stride[1] + i * a->y.stride[2] +
                                      d * a->y.stride[3],
                                  a->y.stride[3], n);

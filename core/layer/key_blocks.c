@@ -254,9 +254,9 @@ static void score_blocks(const heed_key_bounds_args *a, int64_t h, int64_t heads
         const int64_t dims = a->dim - d < DIMS ? a->dim - d : DIMS;
         float q[HEADS][DIMS];
         for (int64_t k = 0; k < heads; k++)
-            heed_convert((heed_elements){a->type, a->x.data,
-                                         (h + k) * a->x.stride[1] + d * a->x.stride[3],
-                                         a->x.stride[3]},
+            heed_convert(&(heed_elements){a->type, a->x.data,
+                                          (h + k) * a->x.stride[1] + d * a->x.stride[3],
+                                          a->x.stride[3]},
                          HEED_F32, q[k], 0, 1, dims);
         for (int64_t i = 0; i < n; i++) {
             const int64_t at = g * a->bounds_stride + i * a->dim + d;

@@ -250,7 +250,7 @@ static int64_t read_chunk(const side *s, int64_t from, int64_t d, float x[CHUNK]
 {
     const int64_t n = s->dim - d < CHUNK ? s->dim - d : CHUNK;
     const int64_t stride = s->from->stride[3];
-    heed_convert((heed_elements){s->from_type, s->from->data, from + d * stride, stride}, HEED_F32,
+    heed_convert(&(heed_elements){s->from_type, s->from->data, from + d * stride, stride}, HEED_F32,
                  x, 0, 1, n);
     if (s->hadamard)
         heed_hadamard_groups(x, n, s->hadamard);
@@ -281,8 +281,8 @@ static void write_chunk(const side *s, const float *x, int64_t d, int64_t n, int
     const int64_t stride = s->to->stride[3];
     uint8_t code[CHUNK];
     if (!heed_is_code(type)) {
-        heed_convert((heed_elements){HEED_F32, x, 0, 1}, type, s->to->data, to + d * stride, stride,
-                     n);
+        heed_convert(&(heed_elements){HEED_F32, x, 0, 1}, type, s->to->data, to + d * stride,
+                     stride, n);
         return;
     }
     uint8_t *row = (uint8_t *)s->to->data + heed_offset_bytes(type, to + d * stride);
@@ -308,7 +308,7 @@ static void append_head(const side *s, int64_t from, int64_t to, int64_t at)
     float x[CHUNK];
     int64_t n = 0;
     if (!heed_is_code(s->to_type) && !s->hadamard) {
-        heed_convert((heed_elements){s->from_type, s->from->data, from, s->from->stride[3]},
+        heed_convert(&(heed_elements){s->from_type, s->from->data, from, s->from->stride[3]},
                      s->to_type, s->to->data, to, s->to->stride[3], s->dim);
         return;
     }

@@ -137,18 +137,18 @@ static void turn_pairs(const heed_rotary_args *a, int64_t from, int64_t to, int6
     float x[PAIRS], y[PAIRS];
     const int64_t first_dim = first * step, x_step = a->x.stride[3], y_step = a->y.stride[3];
     const int64_t first_y = first_dim + other;
-    heed_convert((heed_elements){a->x_type, a->x.data, from + first_dim * x_step, step * x_step},
+    heed_convert(&(heed_elements){a->x_type, a->x.data, from + first_dim * x_step, step * x_step},
                  HEED_F32, x, 0, 1, n);
-    heed_convert((heed_elements){a->x_type, a->x.data, from + first_y * x_step, step * x_step},
+    heed_convert(&(heed_elements){a->x_type, a->x.data, from + first_y * x_step, step * x_step},
                  HEED_F32, y, 0, 1, n);
     for (int64_t i = 0; i < n; i++) {
         float turned = x[i] * t->cosine[i] - y[i] * t->sine[i];
         y[i] = y[i] * t->cosine[i] + x[i] * t->sine[i];
         x[i] = turned;
     }
-    heed_convert((heed_elements){HEED_F32, x, 0, 1}, a->y_type, a->y.data, to + first_dim * y_step,
+    heed_convert(&(heed_elements){HEED_F32, x, 0, 1}, a->y_type, a->y.data, to + first_dim * y_step,
                  step * y_step, n);
-    heed_convert((heed_elements){HEED_F32, y, 0, 1}, a->y_type, a->y.data, to + first_y * y_step,
+    heed_convert(&(heed_elements){HEED_F32, y, 0, 1}, a->y_type, a->y.data, to + first_y * y_step,
                  step * y_step, n);
 }
 
@@ -156,9 +156,9 @@ static void copy_rest(const heed_rotary_args *a, int64_t from, int64_t to)
 {
     const uint32_t dims = a->rotary.dims;
     for (uint32_t h = 0; h < a->heads; h++)
-        heed_convert((heed_elements){a->x_type, a->x.data,
-                                     from + h * a->x.stride[1] + dims * a->x.stride[3],
-                                     a->x.stride[3]},
+        heed_convert(&(heed_elements){a->x_type, a->x.data,
+                                      from + h * a->x.stride[1] + dims * a->x.stride[3],
+                                      a->x.stride[3]},
                      a->y_type, a->y.data, to + h * a->y.stride[1] + dims * a->y.stride[3],
                      a->y.stride[3], a->dim - dims);
 }

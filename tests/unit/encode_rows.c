@@ -85,7 +85,7 @@ static void check_widening(void)
     static float x[N];
     for (int i = 0; i < N; i++)
         half[i + 1] = (uint16_t)i;
-    heed_convert((heed_elements){HEED_F16, half, 1, 1}, HEED_F32, x, 0, 1, N);
+    heed_convert(&(heed_elements){HEED_F16, half, 1, 1}, HEED_F32, x, 0, 1, N);
     for (int i = 0; i < N; i++)
         CHECK(heed_bits_of_f32(x[i]) == heed_bits_of_f32(heed_f32_of_f16((uint16_t)i)),
               "f16 %04x became %08x", (unsigned)i, heed_bits_of_f32(x[i]));
