@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Before and after: compare.py before.json after.json, or compare.py BUILD BUILD
 
-Of two files, which heed-bench wrote or which lie in bench/results, a row is compared by what disturbs
-it least: % of the read bandwidth or of the arithmetic ceiling that was measured right before it,
-calls per second where it has neither. It has changed when its median moved by more than the threshold
-and the middle halves of the repetitions do not overlap.
+Two files, written by heed-bench or kept in bench/results: a row is compared by the figure that the state
+of the machine disturbs least. That is % of the read bandwidth or of the arithmetic ceiling, which were
+measured right before it, or calls per second where it has neither. A row has changed if its median moved
+by more than the threshold and the middle halves of the repetitions do not overlap.
 
-Two build folders are measured here, in turns: the second one's heed-bench runs each row with the one
-library and with the other, --rounds times, so that whatever else the machine does meets both. A turn
-is the median of some short repetitions, and each round gives a ratio of speeds. A row has changed when the median of the ratios is off by more
-than the threshold and their 95 % interval does not hold 1; what seems slower is measured once more,
-with twice as many rounds, which decide. A row is marked "?" where the interval is too wide to exclude
-a change of that size. Words behind -- go to heed-bench.
+Two build folders are measured here: the second one's heed-bench runs each row with the two libraries in
+turns, --rounds times, so that whatever else the machine does slows both. A turn is the median of some short
+repetitions, and each round gives a ratio of speeds. A row has changed if the median of the ratios is off by
+more than the threshold and their 95 % interval does not hold 1. What seems slower is measured once more,
+with twice as many rounds, which decide. "?" marks a row whose interval is too wide to exclude a change of
+the threshold's size. Words behind -- go to heed-bench.
 
     bench/compare.py --under 'chrt -f 50 taskset -c 1' old/build build -- --quick
 
