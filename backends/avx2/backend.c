@@ -5,11 +5,20 @@
 #define NEEDS (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C)
 #define NEEDS_TEXT "needs a CPU and an operating system with AVX2, FMA and F16C"
 
+/* A compiler may be unable to build the kernels by AVX-VNNI. Their support is refused then, so that
+ * these stand-ins are never called. */
+#if !HEED_AVX2_HAVE_VNNI
+#define heed_attn_decode_vnni_avx2 heed_attn_decode_int8_avx2
+#define heed_attn_decode_heads_vnni_avx2 heed_attn_decode_heads_int8_avx2
+#define heed_attn_decode_weights_vnni_avx2 heed_attn_decode_weights_int8_avx2
+#endif
+
 static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
     if ((cpu->isa & NEEDS) != NEEDS)
         return heed_refuse(why, NEEDS_TEXT);
-    return heed_simd_open(cpu, 8, 0, 1, machine);
+    return heed_simd_open(cpu, 8, HEED_BUILT_INT8 | (HEED_AVX2_HAVE_VNNI ? HEED_BUILT_VNNI : 0),
+                          machine);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -39,6 +48,17 @@ static heed_status run_decode_int8(const void *machine, const void *state,
                                         .heads = heed_attn_decode_heads_int8_avx2,
                                         .pairs = heed_attn_prefill_avx2,
                                         .weights = heed_attn_decode_weights_int8_avx2};
+    (void)state;
+    return heed_simd_run_decode(&by, machine, problem, tile, scratch);
+}
+
+static heed_status run_decode_vnni(const void *machine, const void *state,
+                                   const heed_problem *problem, heed_tile *tile, void *scratch)
+{
+    static const heed_simd_decode by = {.head = heed_attn_decode_vnni_avx2,
+                                        .heads = heed_attn_decode_heads_vnni_avx2,
+                                        .pairs = heed_attn_prefill_avx2,
+                                        .weights = heed_attn_decode_weights_vnni_avx2};
     (void)state;
     return heed_simd_run_decode(&by, machine, problem, tile, scratch);
 }
@@ -79,6 +99,16 @@ static const heed_attn_kernel decode_int8 = {
     .cost = heed_simd_decode_int8_cost,
     .tiling = heed_simd_decode_tiling,
     .run = run_decode_int8,
+};
+
+static const heed_attn_kernel decode_vnni = {
+    .struct_size = sizeof decode_vnni,
+    .name = "decode_vnni",
+    .features = HEED_SIMD_FEATURES,
+    .supports = heed_simd_decode_vnni_supports,
+    .cost = heed_simd_decode_vnni_cost,
+    .tiling = heed_simd_decode_tiling,
+    .run = run_decode_vnni,
 };
 
 static const heed_attn_kernel small = {
@@ -133,7 +163,8 @@ const heed_backend *heed_avx2_backend(void); /* declared by whoever lists the bu
 
 const heed_backend *heed_avx2_backend(void)
 {
-    static const heed_attn_kernel *const attn[] = {&prefill, &decode, &decode_int8, &small};
+    static const heed_attn_kernel *const attn[] = {&prefill, &decode, &decode_int8, &decode_vnni,
+                                                   &small};
     static const heed_linear_kernel *const layers[] = {&linear};
     static const heed_backend backend = {
         .abi = HEED_BACKEND_ABI,

@@ -37,7 +37,10 @@ static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_
         heed_refuse(why, "accuracy bf16 %s vdpbf16ps: of %s CPUs it is known to be %s than f32",
                     HEED_AVX512_HAVE_DOT && cpu->fast & HEED_ISA_AVX512_BF16 ? "by" : "without",
                     cpu->vendor, cpu->fast & HEED_ISA_AVX512_BF16 ? "faster" : "slower");
-    return heed_simd_open(cpu, 16, HEED_AVX512_HAVE_DOT, HEED_AVX512_HAVE_INT8, machine);
+    return heed_simd_open(cpu, 16,
+                          (HEED_AVX512_HAVE_DOT ? HEED_BUILT_DOT : 0) |
+                              (HEED_AVX512_HAVE_INT8 ? HEED_BUILT_INT8 : 0),
+                          machine);
 }
 
 /* ---- attention in f32 arithmetic --------------------------------------------------------------

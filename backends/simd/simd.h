@@ -33,12 +33,16 @@ typedef struct heed_simd_tuning {
     uint32_t pack_v;     /* rows of V that share few cache sets are worth a copy */
     uint32_t dot_bf16;   /* vdpbf16ps is fast, and its kernels are built */
     uint32_t dot_int8;   /* so are integer products of codes */
+    uint32_t dot_vnni;   /* so are those by vpdpbusd of AVX-VNNI */
     uint32_t small_avx2; /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
 } heed_simd_tuning;
 
-/* A backend's open, which fills *machine, and close. have_dot, have_int8: the kernels by vdpbf16ps
- * and those by integer products are built. */
-heed_status heed_simd_open(const heed_cpu *cpu, uint32_t lanes, int have_dot, int have_int8,
+/* Kernels that a compiler may be unable to build: by vdpbf16ps, by integer products of codes with
+ * what the backend's kernels need anyway, and by those of AVX-VNNI. */
+enum { HEED_BUILT_DOT = 1, HEED_BUILT_INT8 = 2, HEED_BUILT_VNNI = 4 };
+
+/* A backend's open, which fills *machine, and close. built: HEED_BUILT_*. */
+heed_status heed_simd_open(const heed_cpu *cpu, uint32_t lanes, uint32_t built,
                            const void **machine);
 void heed_simd_close(const void *machine);
 
@@ -66,6 +70,8 @@ heed_status heed_simd_decode_bf16_supports(const void *machine, const heed_probl
                                            heed_error *why);
 heed_status heed_simd_decode_int8_supports(const void *machine, const heed_problem *problem,
                                            heed_error *why);
+heed_status heed_simd_decode_vnni_supports(const void *machine, const heed_problem *problem,
+                                           heed_error *why);
 heed_status heed_simd_small_supports(const void *machine, const heed_problem *problem,
                                      heed_error *why);
 
@@ -78,6 +84,8 @@ double heed_simd_decode_cost(const void *machine, const heed_problem *problem, i
 double heed_simd_decode_bf16_cost(const void *machine, const heed_problem *problem, int64_t q_len,
                                   int64_t kv_len);
 double heed_simd_decode_int8_cost(const void *machine, const heed_problem *problem, int64_t q_len,
+                                  int64_t kv_len);
+double heed_simd_decode_vnni_cost(const void *machine, const heed_problem *problem, int64_t q_len,
                                   int64_t kv_len);
 double heed_simd_small_cost(const void *machine, const heed_problem *problem, int64_t q_len,
                             int64_t kv_len);
@@ -111,18 +119,18 @@ void heed_decode_cut(const heed_problem *problem, heed_tiling *out);
 /* May tiles of several kv heads gain, where these lie side by side? */
 int heed_decode_takes_heads(const heed_problem *problem);
 
-/* One kv head. dot: by vdpbf16ps, for accuracy bf16 and adjacent dims of keys and values; int8: by
- * integer products of q and codes, for accuracy int8 and keys of codes. */
+/* One kv head. dot: by vdpbf16ps, for accuracy bf16 and adjacent dims of keys and values; int8 and
+ * vnni: by integer products of q and codes, for accuracy int8 and keys of codes. */
 heed_simd_run heed_attn_decode_avx2, heed_attn_decode_avx512, heed_attn_decode_dot_avx512,
-    heed_attn_decode_int8_avx2, heed_attn_decode_int8_avx512;
+    heed_attn_decode_int8_avx2, heed_attn_decode_int8_avx512, heed_attn_decode_vnni_avx2;
 /* All kv heads of a tile at once. HEED_ERR_UNSUPPORTED says that one by one they are not slower. */
 heed_simd_run heed_attn_decode_heads_avx2, heed_attn_decode_heads_avx512,
     heed_attn_decode_heads_dot_avx512, heed_attn_decode_heads_int8_avx2,
-    heed_attn_decode_heads_int8_avx512;
+    heed_attn_decode_heads_int8_avx512, heed_attn_decode_heads_vnni_avx2;
 /* The second pass: weights of the visible keys, by the first pass's arithmetic. */
 heed_simd_run heed_attn_decode_weights_avx2, heed_attn_decode_weights_avx512,
     heed_attn_decode_weights_dot_avx512, heed_attn_decode_weights_int8_avx2,
-    heed_attn_decode_weights_int8_avx512;
+    heed_attn_decode_weights_int8_avx512, heed_attn_decode_weights_vnni_avx2;
 
 /* What a backend's kernel of decode is made of. For tiles flagged OUTPUTS, `pairs` first writes
  * scores and weights of every row and key, and `weights` then those of visible keys anew. */

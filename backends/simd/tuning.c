@@ -7,7 +7,7 @@
  * One line for each choice, with the measurement that it comes from. Kinds are told apart by vendor
  * and by what a CPU has, never by family and model, which hypervisors mask.
  */
-static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, int have_dot, int have_int8)
+static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t built)
 {
     const int amd = strncmp(cpu->vendor, "AuthenticAMD", 12) == 0;
     const int intel = strncmp(cpu->vendor, "GenuineIntel", 12) == 0;
@@ -37,22 +37,23 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, int have_do
         .cross_half = intel || zen3,
         /* On AMD a copy of V takes longer than it saves, with 32 KiB of L1 as with 48. */
         .pack_v = !amd,
-        .dot_bf16 = have_dot && cpu->fast & HEED_ISA_AVX512_BF16,
+        .dot_bf16 = built & HEED_BUILT_DOT && cpu->fast & HEED_ISA_AVX512_BF16,
         /* AVX-512 needs vpdpbusd. What replaces it on AVX2 takes 0.76 (q4_0), 1.0 (q8_0) and 1.08
          * (i8) of the time of exact products (Zen 4, decode of 8192 keys). */
-        .dot_int8 = have_int8 && (lanes == 8 || cpu->isa & HEED_ISA_AVX512_VNNI),
+        .dot_int8 = built & HEED_BUILT_INT8 && (lanes == 8 || cpu->isa & HEED_ISA_AVX512_VNNI),
+        .dot_vnni = built & HEED_BUILT_VNNI && cpu->isa & HEED_ISA_AVX_VNNI,
         /* Heavy AVX-512 after scalar code stalls for 3 to 16 us (Intel with AMX). */
         .small_avx2 = lanes == 16 && !amd,
     };
 }
 
-heed_status heed_simd_open(const heed_cpu *cpu, uint32_t lanes, int have_dot, int have_int8,
+heed_status heed_simd_open(const heed_cpu *cpu, uint32_t lanes, uint32_t built,
                            const void **machine)
 {
     heed_simd_tuning *tuning = malloc(sizeof *tuning);
     if (!tuning)
         return HEED_ERR_NOMEM;
-    *tuning = choices(cpu, lanes, have_dot, have_int8);
+    *tuning = choices(cpu, lanes, built);
     *machine = tuning;
     return HEED_OK;
 }

@@ -7,7 +7,9 @@
 #define LANES 8
 #define V_REGISTERS 16
 #define V_ISA "avx2"
-#ifdef HEED_SIMD_INT8 /* integer products of codes: integer.h */
+#if defined(HEED_SIMD_INT8) && defined(__AVXVNNI__) /* integer products of codes: integer.h */
+#define HEED_ISA_FUNCTION(name) name##_vnni_avx2
+#elif defined(HEED_SIMD_INT8)
 #define HEED_ISA_FUNCTION(name) name##_int8_avx2
 #else
 #define HEED_ISA_FUNCTION(name) name##_avx2

@@ -1,14 +1,20 @@
-/* AVX2; part of integer.h. */
+/* AVX2, with AVX-VNNI or without; part of integer.h. */
 #ifndef HEED_SIMD_AVX2_INTEGER_H
 #define HEED_SIMD_AVX2_INTEGER_H
 
+#ifdef __AVXVNNI__
+#define INTEGER_ROOM 32
+#define INTEGER_SIGNED 0
+#else
 #define INTEGER_ROOM 64
 #define INTEGER_SIGNED 1
+#endif
 
-/* Two products of 8-bit codes would saturate vpmaddubsw: 2 * 255 * 127. */
+/* Without vpdpbusd: two products of 8-bit codes would saturate vpmaddubsw, 2 * 255 * 127. */
 V_INLINE int integer_is_wide(uint32_t type)
 {
-    return type == HEED_I8 || type == HEED_U8 || type == HEED_Q8_0 || type == HEED_IQ4_NL;
+    return INTEGER_SIGNED &&
+           (type == HEED_I8 || type == HEED_U8 || type == HEED_Q8_0 || type == HEED_IQ4_NL);
 }
 V_INLINE vi vi_or(vi a, vi b)
 {
@@ -54,6 +60,15 @@ V_INLINE vi vi_fifths(vi bits, int i)
         _mm256_shuffle_epi8(bits, _mm256_add_epi8(from, _mm256_set1_epi8((char)(i / 2))));
     return vi_and(_mm256_cmpeq_epi8(vi_and(byte, one), one), _mm256_set1_epi8(16));
 }
+#ifdef __AVXVNNI__
+V_INLINE vi integer_dot(uint32_t type, vi sums, const vi c[4], const char *q)
+{
+    (void)type;
+    V_UNROLL for (int i = 0; i < 4; i++) sums =
+        _mm256_dpbusd_avx_epi32(sums, c[i], vi_broadcast(q + 4 * i));
+    return sums;
+}
+#else
 /* With codes below 32, four words of two products each add up to 4 * 2 * 31 * 127 at most, which an
  * int16 holds. If wide, q has the first and the third of each four elements, then the other two. */
 V_INLINE vi integer_dot(uint32_t type, vi sums, const vi c[4], const char *q)
@@ -74,5 +89,6 @@ V_INLINE vi integer_dot(uint32_t type, vi sums, const vi c[4], const char *q)
     }
     return sums;
 }
+#endif
 
 #endif

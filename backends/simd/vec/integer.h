@@ -1,8 +1,8 @@
 /*
  * Integer products of codes, for kernels compiled with HEED_SIMD_INT8; for use beside vec.h. Each
- * lane is a key and gets sums of four products of bytes. AVX-512 VNNI has vpdpbusd for that, of
- * unsigned bytes by signed ones. AVX2 adds products of pairs of bytes, which do not saturate while
- * codes are below 32, or of pairs of int16.
+ * lane is a key and gets sums of four products of bytes. AVX-512 VNNI and AVX-VNNI have vpdpbusd
+ * for that, of unsigned bytes by signed ones. AVX2 alone adds products of pairs of bytes, which do
+ * not saturate while codes are below 32, or of pairs of int16.
  *
  *     INTEGER_ROOM                  the most bytes that 32 elements of q take
  *     INTEGER_SIGNED                codes of 8 bits are multiplied as they are, signed or not; else
