@@ -202,10 +202,12 @@ static const struct {
 static void add_values(kit_list *list)
 {
     for (size_t n = 0; n < COUNT(odd_values); n++)
-        for (int shape = 0; shape < 4; shape++) {
-            /* long: many key blocks, so that a running maximum and its sums go on over them */
-            static const char *const suffix[] = {"", "_wide", "_decode", "_long"};
-            static const int64_t rows[] = {23, 70, 1, 40}, keys[] = {45, 150, 150, 700};
+        for (int shape = 0; shape < 5; shape++) {
+            /* even: whole vectors and tiles, for which kernels have shorter ways; long: many key
+             * blocks, so that a running maximum and its sums go on over them */
+            static const char *const suffix[] = {"", "_wide", "_decode", "_even", "_long"};
+            static const int64_t rows[] = {23, 70, 1, 64, 40}, keys[] = {45, 150, 150, 128, 700};
+            const uint32_t dim = shape == 3 ? 64 : 40;
             kit_spec spec = {.values = odd_values[n].values,
                              .features = odd_values[n].features | HEED_HAS_LSE,
                              .scale = odd_values[n].scale,
@@ -214,17 +216,17 @@ static void add_values(kit_list *list)
                              .position = odd_values[n].position,
                              .q_heads = 2,
                              .kv_heads = 1,
-                             .qk_dim = 40,
-                             .v_dim = 40,
+                             .qk_dim = dim,
+                             .v_dim = dim,
                              .q_len = rows[shape],
                              .kv_len = keys[shape]};
             char name[64];
-            if (shape == 3 && odd_values[n].values < KIT_CREEPING)
+            if (shape == 4 && odd_values[n].values < KIT_CREEPING)
                 continue;
             if (shape >= 2 && spec.position)
                 spec.position = HEED_POS_BOTTOM_RIGHT;
             snprintf(name, sizeof name, "%s%s", odd_values[n].name, suffix[shape]);
-            kit_add_types(list, "value", name, &spec, shape == 0 || shape == 3);
+            kit_add_types(list, "value", name, &spec, shape == 0 || shape >= 3);
             if (shape == 0) {
                 spec.features |= HEED_HAS_WEIGHTS | HEED_HAS_SCORES;
                 spec.scores_stage = HEED_SCORES_BIASED;
