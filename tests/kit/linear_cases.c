@@ -144,10 +144,15 @@ static void add_values(kit_list *list)
                 {"overflow", KIT_LINEAR_OVERFLOW}};
     char what[80];
     for (size_t n = 0; n < COUNT(kind); n++)
-        for (int one = 0; one < 2; one++) {
-            snprintf(what, sizeof what, "values_%s%s", kind[n].name, one ? "_one_row" : "");
-            add_types(list, what,
-                      &(kit_linear_spec){.values = kind[n].values, .rows = one ? 1 : 20}, 1);
+        for (int shape = 0; shape < 3; shape++) {
+            /* even: whole vectors and tiles */
+            static const char *const suffix[] = {"", "_one_row", "_even"};
+            static const int64_t rows[] = {20, 1, 64};
+            kit_linear_spec spec = {.values = kind[n].values, .rows = rows[shape]};
+            if (shape == 2)
+                spec.in_dim = spec.out_dim = 128;
+            snprintf(what, sizeof what, "values_%s%s", kind[n].name, suffix[shape]);
+            add_types(list, what, &spec, 1);
         }
 }
 
