@@ -139,6 +139,19 @@ def draw(pyplot, context, rows, threads):
     return figure
 
 
+def drawn(rows, threads):
+    """The rows of a figure: attention over numbers. Those over caches of codes are too few for a
+    line, and are in tables."""
+    return [
+        r
+        for r in rows
+        if r.name.startswith("attn/")
+        and r.counters()
+        and r.threads == threads
+        and r.dtype in STYLES
+    ]
+
+
 def main(words):
     options = read_options(words)
     try:
@@ -146,11 +159,7 @@ def main(words):
     except ValueError as error:
         print(f"plot.py: {error}", file=sys.stderr)
         return 2
-    rows = [
-        r
-        for r in rows.values()
-        if r.name.startswith("attn/") and r.counters() and r.threads == options.threads
-    ]
+    rows = drawn(rows.values(), options.threads)
     if not rows:
         print(
             f"plot.py: {options.input} has no row with {options.threads} threads", file=sys.stderr

@@ -12,6 +12,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+import plot  # noqa: E402
 import record  # noqa: E402
 import results  # noqa: E402
 
@@ -219,6 +220,16 @@ elif names:
         self.assertEqual(context["refused"], "a/threads:1: no")
         self.assertEqual(context["left_out"].count("backend amx: none"), 1)
         self.assertEqual(context["left_out"].count(": long"), 4)
+
+    def test_figures_have_numbers_alone(self):
+        names = [NAME.format(dtype, "decode_b1_hq32_hkv8_kv8192_d128") for dtype in ("bf16", "q8_0", "i8int8")]
+        rows = []
+        for name in names:
+            row = results.Row(name)
+            row.add(run(name, 1, GBps=2))
+            rows.append(row)
+        self.assertEqual([r.name for r in plot.drawn(rows, 1)], names[:1])
+        self.assertEqual(plot.drawn(rows, 2), [])
 
     def test_what_cannot_be_measured_is_bad_input(self):
         with Project() as project, contextlib.redirect_stderr(io.StringIO()):
