@@ -21,18 +21,21 @@ static inline uint16_t kit_bf16_bits(double x)
 static inline uint16_t kit_f16_bits(double x)
 {
     uint16_t sign = signbit(x) ? 0x8000 : 0;
-    double a = fabs(x), steps;
-    int exponent;
+    double a = fabs(x), scale;
+    uint64_t bits;
     if (isnan(x))
         return 0x7e00;
     if (a >= 65520)
         return (uint16_t)(sign | 0x7c00);
     if (a < 0x1p-14) /* subnormal: a multiple of 2^-24; 1024 of them are the first normal number */
         return (uint16_t)(sign | (uint16_t)nearbyint(a * 0x1p24));
-    frexp(a, &exponent); /* a = [1/2, 1) * 2^exponent */
-    steps =
-        nearbyint(ldexp(a, 11 - exponent)); /* [1024, 2048]; the implicit bit and a carry add up */
-    return (uint16_t)(sign + (uint16_t)((exponent + 13) << 10) + (uint16_t)steps);
+    memcpy(&bits, &a, sizeof bits);
+    const int exponent = (int)(bits >> 52) - 1023; /* a = [1, 2) * 2^exponent */
+    bits = (uint64_t)(1023 + 10 - exponent) << 52;
+    memcpy(&scale, &bits, sizeof scale);
+    const double steps =
+        nearbyint(a * scale); /* [1024, 2048]; the implicit bit and a carry add up */
+    return (uint16_t)(sign + (uint16_t)((exponent + 14) << 10) + (uint16_t)steps);
 }
 
 /** Writes element `index` of an array of `type`; HEED_DTYPE_NONE is a byte. */

@@ -328,8 +328,10 @@ static void mark_reached(const kit_problem *p, int which, unsigned char *used)
             for (int64_t i = is_kv ? first : 0; i < (is_kv ? end : rows); i++) {
                 if (is_kv && !kit_reaches(p, b, i))
                     continue;
-                for (int64_t d = is_kv ? 0 : first; d < (is_kv ? t->dim[3] : end); d++)
-                    guard_mark(buffer, used, kit_at(t, b, h, i, d), t->bytes);
+                const int64_t from = is_kv ? 0 : first, to = is_kv ? t->dim[3] : end;
+                const int64_t step = t->stride[3] == 1 && to > from ? to - from : 1;
+                for (int64_t d = from; d < to; d += step) /* all of them if they are adjacent */
+                    guard_mark(buffer, used, kit_at(t, b, h, i, d), (size_t)(step * t->bytes));
             }
     }
 }
