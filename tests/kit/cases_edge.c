@@ -202,12 +202,14 @@ static const struct {
 static void add_values(kit_list *list)
 {
     for (size_t n = 0; n < COUNT(odd_values); n++)
-        for (int shape = 0; shape < 5; shape++) {
+        for (int shape = 0; shape < 6; shape++) {
             /* even: whole vectors and tiles, for which kernels have shorter ways; long: many key
              * blocks, so that a running maximum and its sums go on over them */
-            static const char *const suffix[] = {"", "_wide", "_decode", "_even", "_long"};
-            static const int64_t rows[] = {23, 70, 1, 64, 40}, keys[] = {45, 150, 150, 128, 700};
-            const uint32_t dim = shape == 3 ? 64 : 40;
+            static const char *const suffix[] = {"",      "_wide",        "_decode",
+                                                 "_even", "_even_decode", "_long"};
+            static const int64_t rows[] = {23, 70, 1, 64, 1, 40};
+            static const int64_t keys[] = {45, 150, 150, 128, 160, 700};
+            const uint32_t dim = shape == 3 || shape == 4 ? 64 : 40;
             kit_spec spec = {.values = odd_values[n].values,
                              .features = odd_values[n].features | HEED_HAS_LSE,
                              .scale = odd_values[n].scale,
@@ -221,7 +223,7 @@ static void add_values(kit_list *list)
                              .q_len = rows[shape],
                              .kv_len = keys[shape]};
             char name[64];
-            if (shape == 4 && odd_values[n].values < KIT_CREEPING)
+            if (shape == 5 && odd_values[n].values < KIT_CREEPING)
                 continue;
             if (shape >= 2 && spec.position)
                 spec.position = HEED_POS_BOTTOM_RIGHT;
