@@ -155,13 +155,15 @@ void kit_fill_block(kit_problem *p, int which, int64_t b, int64_t g, int64_t j, 
     to[0] = 0;
     for (uint32_t i = 0; i < t->block_len; i++) {
         const int64_t d = n * t->block_len + i;
-        float *scale = how.kind ? scale_of(p, scale_tensor, b, g, j, d) : NULL;
-        const float by = scale ? *scale : 1;
+        float *scale = NULL;
         uint8_t code = (uint8_t)kit_hash(bits, i);
         if (t->type == HEED_U4)
             code &= 15;
         if (t->type == HEED_F8_E4M3 && (code & 127) == 127)
             code ^= 64; /* NaNs are only where they are requested */
+        if (how.kind && (!drawn || !isfinite(x[i])))
+            scale = scale_of(p, scale_tensor, b, g, j, d);
+        const float by = scale ? *scale : 1;
         if (!drawn && isfinite(x[i]) && isfinite(by))
             code = heed_encode_by(t->type, (float)x[i], by, zero_of(p, which, b, g, j, d));
         if (!isfinite(x[i]) && t->type == HEED_F8_E4M3)
@@ -196,12 +198,15 @@ static void decode_row(kit_problem *p, int which, int64_t b, int64_t g, int64_t 
 {
     const kit_tensor *t = &p->tensor[which];
     const int of = which == KIT_V ? KIT_V_SCALE : KIT_K_SCALE;
+    const kit_scaling how = kit_scaling_of(&p->spec, which == KIT_V);
+    float scale = 1, zero = 0;
     for (int64_t d = 0; d < t->dim[3] * t->block_len; d++) {
         const unsigned char *block =
             p->buffer[t->buffer].data + kit_at(t, b, g, j, d / t->block_len);
-        const int has = p->tensor[of].bytes != 0;
-        const float scale = has ? *scale_of(p, of, b, g, j, d) : 1;
-        const float zero = zero_of(p, which, b, g, j, d);
+        if (how.kind && (d == 0 || (how.group && d % how.group == 0))) {
+            scale = *scale_of(p, of, b, g, j, d);
+            zero = zero_of(p, which, b, g, j, d);
+        }
         to[d] = heed_decode(t->type, block, d % t->block_len, scale, zero);
         if (sizes)
             sizes[d] = size_of(t->type, block, d % t->block_len, scale, zero);
