@@ -75,8 +75,12 @@ static float score(const naive_row *row, int64_t j, uint32_t stage)
     const heed_tile *tile = row->tile;
     const heed_key key = heed_find_key(problem, tile, 0, j);
     double sum = 0;
-    for (int64_t d = 0; d < problem->qk_dim; d++)
-        sum += row->q[d] * (double)heed_load_key(&key, d);
+    if (heed_is_code(key.type))
+        for (int64_t d = 0; d < problem->qk_dim; d++)
+            sum += row->q[d] * (double)heed_load_key(&key, d);
+    else /* the same, but compilers look at the type once */
+        for (int64_t d = 0; d < problem->qk_dim; d++)
+            sum += row->q[d] * (double)heed_load(key.type, key.row, d * key.dim_stride);
 
     double s = (double)problem->scale * sum;
     if (stage == HEED_SCORES_RAW)
@@ -148,8 +152,12 @@ static void attend(const naive_row *row, int64_t r, double *acc)
             double w = weight(s[n_done], m);
             const heed_key value = heed_find_key(problem, tile, 1, key[n_done]);
             sum += w;
-            for (int64_t d = 0; d < v_dim; d++)
-                acc[d] += w * (double)heed_load_key(&value, d);
+            if (heed_is_code(value.type))
+                for (int64_t d = 0; d < v_dim; d++)
+                    acc[d] += w * (double)heed_load_key(&value, d);
+            else
+                for (int64_t d = 0; d < v_dim; d++)
+                    acc[d] += w * (double)heed_load(value.type, value.row, d * value.dim_stride);
         }
     }
 
