@@ -129,17 +129,20 @@ static heed_status check_arrays(const heed_attn_desc *desc, const heed_attn_args
     return st == HEED_OK ? check_block_table(desc, args, why) : st;
 }
 
+/* An allocator may put a tensor without elements, as those of keys are where there are none, at the
+ * address of the next one. */
 static heed_status check_sharing(const heed_attn_args *args, heed_error *why)
 {
     const void *out = args->out.data;
     const char *twin = out == args->q.data            ? "q"
+                       : out == args->lse.data        ? "lse"
+                       : out == args->ranges.data     ? "ranges"
+                       : args->kv_len == 0            ? NULL
                        : out == args->k.data          ? "k"
                        : out == args->v.data          ? "v"
                        : out == args->mask.data       ? "mask"
                        : out == args->bias.data       ? "bias"
-                       : out == args->ranges.data     ? "ranges"
                        : out == args->key_blocks.data ? "key_blocks"
-                       : out == args->lse.data        ? "lse"
                        : out == args->weights.data    ? "weights"
                        : out == args->scores.data     ? "scores"
                                                       : NULL;
