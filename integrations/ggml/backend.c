@@ -21,15 +21,37 @@ struct ggml_heed {
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* What HEED_GGML asks for: a list of operations, or "off". Unset: everything. */
-static unsigned wanted(void)
+static const struct {
+    const char *word;
+    unsigned bits;
+} words[] = {{"off", 0},
+             {"attention", GGML_HEED_ATTENTION},
+             {"matmul", GGML_HEED_MATMUL},
+             {"matmul:all", GGML_HEED_MATMUL | GGML_HEED_MATMUL_ALL}};
+
+/* What HEED_GGML asks for, words with commas between them. Unset or empty: everything. *bad: a part
+ * of it that is no such word, or NULL. */
+static unsigned wanted(const char **bad)
 {
     const char *list = getenv("HEED_GGML");
-    if (!list)
+    unsigned bits = 0;
+    *bad = NULL;
+    if (!list || !*list)
         return GGML_HEED_ATTENTION | GGML_HEED_MATMUL;
-    return (strstr(list, "attention") ? GGML_HEED_ATTENTION : 0) |
-           (strstr(list, "matmul") ? GGML_HEED_MATMUL : 0) |
-           (strstr(list, "matmul:all") ? GGML_HEED_MATMUL_ALL : 0);
+    for (const char *at = list;;) {
+        const size_t length = strcspn(at, ",");
+        size_t i = 0;
+        while (i < sizeof words / sizeof *words &&
+               (strlen(words[i].word) != length || strncmp(words[i].word, at, length)))
+            i++;
+        if (i < sizeof words / sizeof *words)
+            bits |= words[i].bits;
+        else
+            *bad = at;
+        if (!at[length])
+            return bits;
+        at += length + 1;
+    }
 }
 
 static int is_verbose(void)
@@ -248,6 +270,8 @@ static ggml_backend_buffer_t device_buffer(ggml_backend_dev_t device, void *at, 
 static bool supports_op(ggml_backend_dev_t device, const struct ggml_tensor *op)
 {
     heed_error why = {{0}};
+    const char *bad;
+    const unsigned bits = wanted(&bad);
     int good = 0;
     switch (op->op) {
     case GGML_OP_NONE:
@@ -257,14 +281,14 @@ static bool supports_op(ggml_backend_dev_t device, const struct ggml_tensor *op)
     case GGML_OP_TRANSPOSE:
         return true;
     case GGML_OP_FLASH_ATTN_EXT:
-        if (!(wanted() & GGML_HEED_ATTENTION))
+        if (!(bits & GGML_HEED_ATTENTION))
             return false;
         good = ggml_heed_attention_supported(device->context, op, &why);
         break;
     case GGML_OP_MUL_MAT:
-        if (!(wanted() & GGML_HEED_MATMUL))
+        if (!(bits & GGML_HEED_MATMUL))
             return false;
-        good = ggml_heed_matmul_supported(op, wanted(), &why);
+        good = ggml_heed_matmul_supported(op, bits, &why);
         break;
     default:
         return false;
@@ -341,6 +365,15 @@ ggml_backend_reg_t ggml_backend_init(void)
                   .get_proc_address = proc_address},
     };
     heed_context *context = NULL;
+    const char *bad;
+    wanted(&bad);
+    if (bad) {
+        fprintf(stderr,
+                "heed: HEED_GGML has '%s': off, attention, matmul and matmul:all are known, with "
+                "commas between them\n",
+                bad);
+        return NULL;
+    }
     if (!registry.context) {
         if (heed_context_create(NULL, &context) != HEED_OK) {
             fprintf(stderr, "heed: %s\n", heed_last_error());

@@ -64,8 +64,10 @@ static heed_linear_desc describe(uint32_t type, int64_t in, int64_t out)
  * are faster with it. Made once and kept to the process's end. */
 static heed_context *shared;
 static int is_faster[TYPES];
+static int is_forked; /* in a child process, where an OpenMP pool of the parent's has no threads */
 
-static int probe(uint32_t type)
+/* Is the kernel of a layer of this type a measured one? */
+static int probe(heed_context *context, uint32_t type)
 {
     static const uint64_t zero;
     const heed_linear_desc desc = describe(type, PROBE, PROBE);
@@ -73,7 +75,7 @@ static int probe(uint32_t type)
     heed_linear *linear = NULL;
     heed_kernel_info kernel = {.struct_size = sizeof kernel};
     int found = 0;
-    if (heed_linear_create(shared, &desc, &weight, NULL, &linear) == HEED_OK &&
+    if (heed_linear_create(context, &desc, &weight, NULL, &linear) == HEED_OK &&
         heed_linear_kernel_of(linear, &kernel) == HEED_OK)
         for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
             found |= measured[i].type == type && !strcmp(measured[i].backend, kernel.backend) &&
@@ -82,15 +84,26 @@ static int probe(uint32_t type)
     return found;
 }
 
+static void note_fork(void)
+{
+    is_forked = 1;
+}
+
+/* The types are found out by one thread: whoever only asks what is supported starts none. */
 static void make_shared(void)
 {
     cpu_set_t cpus;
     const int n = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 0;
     const heed_context_options options = {.struct_size = sizeof options, .n_threads = (uint32_t)n};
+    const heed_context_options alone = {.struct_size = sizeof alone, .n_threads = 1};
+    heed_context *prober = NULL;
+    pthread_atfork(NULL, NULL, note_fork);
     if (heed_context_create(&options, &shared) != HEED_OK)
         shared = NULL;
-    for (int i = 0; shared && i < TYPES; i++)
-        is_faster[i] = probe(types[i]);
+    if (shared && heed_context_create(&alone, &prober) == HEED_OK)
+        for (int i = 0; i < TYPES; i++)
+            is_faster[i] = probe(prober, types[i]);
+    heed_context_release(prober);
 }
 
 static heed_context *shared_context(void)
@@ -106,6 +119,10 @@ static heed_context *shared_context(void)
 static int can(const struct ggml_tensor *op, heed_error *why)
 {
     const struct ggml_tensor *w = op->src[0], *x = op->src[1];
+    if (ggml_nelements(w) == 0 || ggml_nelements(op) == 0) {
+        heed_refuse(why, "weights or result are empty");
+        return 0;
+    }
     if (type_of(w->type) == HEED_DTYPE_NONE || x->type != GGML_TYPE_F32 ||
         op->type != GGML_TYPE_F32) {
         heed_refuse(why,
@@ -221,7 +238,7 @@ static void round_rows(const struct ggml_tensor *x, enum ggml_type type, int par
     const int wide = has_f16c();
     (void)parts;
 #ifdef _OPENMP
-#pragma omp parallel for num_threads(parts) if (rows * n > 65536)
+#pragma omp parallel for num_threads(parts) if (!is_forked && rows * n > 65536)
 #endif
     for (int64_t r = 0; r < rows; r++) {
         if (type == GGML_TYPE_BF16)

@@ -14,11 +14,13 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${HEED_GGML_BUILD:-$root/build-ggml}
 
 if [ $# -eq 0 ] || [ "$1" = --help ]; then
-    sed -n 's/^# \{0,1\}//; 2,/^$/p' "$0" | sed '/^set -eu/,$d'
+    sed -n '2,/^set -eu/{/^set -eu/d; s/^# \{0,1\}//; p;}' "$0"
     exit 0
 fi
 program=$1
 shift
+mkdir -p "$build"
+build=$(cd "$build" && pwd) # Meson looks for ggml's headers from another folder
 
 source=$(python3 "$root/integrations/ggml/fetch.py" "$build")
 # gcc 12 miscompiles ggml's own kernels for AMX (_tile_loadconfig): they are left out.

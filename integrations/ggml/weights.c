@@ -76,15 +76,16 @@ static uint64_t usual_bound(void)
     return (all < most ? all : most) / 4;
 }
 
-/* HEED_GGML_PACK_MIB. If its value is not a number, nothing is packed. */
+/* HEED_GGML_PACK_MIB. If its value is anything but digits, nothing is packed. */
 static uint64_t bound(void)
 {
     const char *text = getenv("HEED_GGML_PACK_MIB");
-    char *end;
     if (!text)
         return usual_bound();
-    const unsigned long long mib = strtoull(text, &end, 10);
-    return end == text || *end ? 0 : mib > UINT64_MAX >> 20 ? UINT64_MAX : (uint64_t)mib << 20;
+    const unsigned long long mib = strtoull(text, NULL, 10);
+    return text[strspn(text, "0123456789")] ? 0
+           : mib > UINT64_MAX >> 20         ? UINT64_MAX
+                                            : (uint64_t)mib << 20;
 }
 
 /* At least what the panels of any kernel take, which are rounded up to whole vectors or tiles in
