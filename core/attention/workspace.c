@@ -95,8 +95,8 @@ static uint32_t most_heads(const heed_attn *plan, const heed_tiling *t, size_t r
 typedef struct needs {
     size_t scratch, blocks_bytes; /* of a part; prepared for one sequence and kv head */
     int64_t chunks;
-    size_t kinds; /* of a tile's mask summary */
-    int bad;      /* a size overflows */
+    int64_t tile_blocks, chunk_rows; /* of any class: they meet in one call */
+    int bad;                         /* a size overflows */
 } needs;
 
 #define DENSE (HEED_HAS_MASK | HEED_HAS_BIAS)
@@ -128,19 +128,16 @@ static void add_class(heed_attn *plan, const heed_class_plan *c, needs *n)
     /* A tile has the keys of a chunk, which is whole blocks. */
     const int64_t tile_blocks =
         t->key_chunk ? heed_min64(blocks, heed_ceil_div(t->key_chunk, t->key_block) + 1) : blocks;
-    n->kinds = max_size(n->kinds, ((size_t)plan->group * heads + (size_t)has_both(plan)) *
-                                      ((size_t)tile_blocks + 1));
+    n->tile_blocks = heed_max64(n->tile_blocks, tile_blocks);
     if (t->wants_seen && d->features & DENSE)
         l->bit_rows = heed_max64(l->bit_rows, heed_max64(1, heed_min64(most, t->query_rows)));
     n->scratch = max_size(n->scratch, t->scratch_bytes);
     if (chunks > 1) {
-        size_t state = 0, groups = 0;
+        size_t groups = 0;
         n->bad |= heed_mul_size((size_t)d->max_batch, d->kv_heads, &groups) ||
                   heed_mul_size(groups, (size_t)runs, &groups);
         n->bad |= groups > INT64_MAX;
-        n->bad |= state_bytes((size_t)rows * heads, l->acc_stride, &state) ||
-                  heed_mul_size(states_of_part(levels), state, &state);
-        l->states_per_part = max_size(l->states_per_part, state);
+        n->chunk_rows = heed_max64(n->chunk_rows, rows * heads);
         n->chunks = heed_max64(n->chunks, chunks);
         l->max_groups = heed_max64(l->max_groups, n->bad ? 0 : (int64_t)groups);
     }
@@ -182,13 +179,18 @@ static int lay_out_fixed(heed_attn *plan, int summarise)
 static int lay_out_part(heed_attn *plan, int summarise, const needs *n)
 {
     heed_layout *l = &plan->layout;
-    const size_t summary = summarise ? n->kinds : 0;
+    const size_t summary = summarise
+                               ? ((size_t)plan->group * l->kv_heads + (size_t)has_both(plan)) *
+                                     ((size_t)n->tile_blocks + 1)
+                               : 0;
     size_t at, state = 0, unit = 0, units = 0;
     int bad = state_bytes(l->rows, l->acc_stride, &state);
     if (l->max_groups) {
         const uint32_t levels = heed_tree_levels(0, (uint32_t)n->chunks - 1);
         bad |= append(&l->seams, (size_t)n->chunks, sizeof(atomic_uint), &at) ||
                heed_mul_size(SEAMS_OF_PART, l->seams, &l->seams_per_part) ||
+               state_bytes((size_t)n->chunk_rows, l->acc_stride, &l->states_per_part) ||
+               heed_mul_size(states_of_part(levels), l->states_per_part, &l->states_per_part) ||
                append(&l->marks_per_part, SEAMS_OF_PART + states_of_part(levels), 1, &at);
     }
     bad |= append(&l->part, n->scratch, 1, &at) || append(&l->part, 1, state, &l->part_state) ||
@@ -287,6 +289,7 @@ uint32_t heed_workspace_heads(const heed_layout *layout, int64_t rows, int64_t c
                               uint32_t levels, uint32_t most)
 {
     uint32_t heads = 1;
+    most = most < layout->kv_heads ? most : layout->kv_heads;
     for (size_t bytes; heads < most && (heads + 1) * rows <= layout->rows; heads++)
         if (chunk_rows &&
             (state_bytes((size_t)((heads + 1) * chunk_rows), layout->acc_stride, &bytes) ||
