@@ -60,6 +60,9 @@ const char *heed_cli_value(const heed_cli_option *options, const char *name);
 /** Reads a whole argument as a number in [least, most]. Returns 0 if it is not one. */
 int heed_cli_integer(const char *text, int64_t least, int64_t most, int64_t *value);
 
+/** The names of the types of keys and values, as the help shows them and shells complete them. */
+#define HEED_CLI_KV_TYPES "f32|f16|bf16|i8|u8|u4|f8_e4m3|q8_0|q4_0|q4_1|q5_0|q5_1|iq4_nl"
+
 /** The options that heed run and heed explain have in common, for their tables. */
 #define HEED_CLI_PROBLEM_OPTIONS                                                                   \
     {.name = "scale",                                                                              \
@@ -80,16 +83,16 @@ int heed_cli_integer(const char *text, int64_t least, int64_t most, int64_t *val
          .kind = HEED_CLI_VALUE,                                                                   \
          .help = "keys seen before and after row i + offset; -1 is unbounded"},                    \
         {.name = "kv-type",                                                                        \
-         .values = "f32|f16|bf16|i8|u8|u4|f8_e4m3|q8_0|q4_0|q4_1|q5_0|q5_1|iq4_nl",                \
+         .values = HEED_CLI_KV_TYPES,                                                              \
          .kind = HEED_CLI_VALUE,                                                                   \
          .help = "what k and v are encoded to before they are attended to; i8 to f8_e4m3\n"        \
                  "have a scale for each key of a head"},                                           \
         {.name = "k-type",                                                                         \
-         .values = "TYPE",                                                                         \
+         .values = HEED_CLI_KV_TYPES,                                                              \
          .kind = HEED_CLI_VALUE,                                                                   \
          .help = "the same of k alone"},                                                           \
         {.name = "v-type",                                                                         \
-         .values = "TYPE",                                                                         \
+         .values = HEED_CLI_KV_TYPES,                                                              \
          .kind = HEED_CLI_VALUE,                                                                   \
          .help = "the same of v alone"},                                                           \
         {.name = "accuracy",                                                                       \

@@ -54,14 +54,14 @@ static void print_help(const char *usage, const heed_cli_option *options)
     printf("usage: %s\n\n", usage);
     for (; options->name; options++) {
         const char *help = options->help;
-        char left[64];
-        snprintf(left, sizeof left, "--%s%s%s%s", options->name,
-                 options->kind == HEED_CLI_MAYBE ? "[=" : (options->values ? " " : ""),
-                 options->values ? options->values : "",
-                 options->kind == HEED_CLI_MAYBE ? "]" : "");
-        printf("  %-26s", left);
-        if (strlen(left) >= 26)
+        int width = printf("  --%s%s%s%s", options->name,
+                           options->kind == HEED_CLI_MAYBE ? "[=" : (options->values ? " " : ""),
+                           options->values ? options->values : "",
+                           options->kind == HEED_CLI_MAYBE ? "]" : "");
+        if (width >= 27) /* less than the two spaces that separate an option from its text */
             printf("\n%28s", "");
+        else
+            printf("%*s", 28 - width, "");
         for (; *help; help++) {
             putchar(*help);
             if (*help == '\n')

@@ -4,6 +4,7 @@ Usage: test_manual.py TOOLS_FOLDER HEED...
 """
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -38,8 +39,17 @@ def main():
     check(completed(script, "heed", "ex") == ["explain"], "a command")
     check(completed(script, "heed", "run", "--soft") == ["--softcap"], "an option")
     check(completed(script, "heed", "run", "--dtype", "b") == ["bf16"], "a value")
+    for option in ("--kv-type", "--k-type", "--v-type"):  # the longest list, whole to its last name
+        check(completed(script, "heed", "run", option, "iq") == ["iq4_nl"], f"a value of {option}")
     check("--quick" in completed(script, "heed", "check", "--q"), "an option of another command")
     check(completed(script, "heed", "info", "--soft") == [], "an option that the command lacks")
+    status, shown, _ = harness.run("run", "--help")
+    check(status == 0, "heed run --help")
+    text = (tools / "manual" / "heed.1").read_text()
+    for name in re.findall(r"^  --([a-z-]+)", shown, re.M):
+        # Its text is in the line after its title: no title has lost it to the width of the column.
+        title = re.escape("\\fB\\-\\-" + name.replace("-", "\\-") + "\\fR")
+        check(re.search(title + r".*\n[^.\n]", text), f"--{name} has a text in the man page")
     if shutil.which("man"):
         page = tools / "manual" / "heed.1"
         shown = subprocess.run(

@@ -21,7 +21,11 @@ _heed()
     run:--dtype)
         COMPREPLY=($(compgen -W 'f32 f16 bf16' -- "$word")); return ;;
     run:--kv-type)
-        COMPREPLY=($(compgen -W 'f32 f16 bf16 i8 u8 u4 f8_e4m3 q8_0 q4_0 q4_1 q5_0 q5_' -- "$word")); return ;;
+        COMPREPLY=($(compgen -W 'f32 f16 bf16 i8 u8 u4 f8_e4m3 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl' -- "$word")); return ;;
+    run:--k-type)
+        COMPREPLY=($(compgen -W 'f32 f16 bf16 i8 u8 u4 f8_e4m3 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl' -- "$word")); return ;;
+    run:--v-type)
+        COMPREPLY=($(compgen -W 'f32 f16 bf16 i8 u8 u4 f8_e4m3 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl' -- "$word")); return ;;
     run:--accuracy)
         COMPREPLY=($(compgen -W 'exact bf16 split int8' -- "$word")); return ;;
     run:--q-offset)
@@ -53,7 +57,11 @@ _heed()
     explain:--dtype)
         COMPREPLY=($(compgen -W 'f32 f16 bf16' -- "$word")); return ;;
     explain:--kv-type)
-        COMPREPLY=($(compgen -W 'f32 f16 bf16 i8 u8 u4 f8_e4m3 q8_0 q4_0 q4_1 q5_0 q5_' -- "$word")); return ;;
+        COMPREPLY=($(compgen -W 'f32 f16 bf16 i8 u8 u4 f8_e4m3 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl' -- "$word")); return ;;
+    explain:--k-type)
+        COMPREPLY=($(compgen -W 'f32 f16 bf16 i8 u8 u4 f8_e4m3 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl' -- "$word")); return ;;
+    explain:--v-type)
+        COMPREPLY=($(compgen -W 'f32 f16 bf16 i8 u8 u4 f8_e4m3 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl' -- "$word")); return ;;
     explain:--accuracy)
         COMPREPLY=($(compgen -W 'exact bf16 split int8' -- "$word")); return ;;
     explain:--scores)
