@@ -5,6 +5,7 @@
 #include <heed/cache.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char usage[] =
     "heed run --query q.npy --key k.npy --value v.npy --out o.npy [OPTIONS]\n\n"
@@ -269,9 +270,35 @@ static int attend(const heed_cli_option *options, const heed_attn_desc *desc,
     return failed;
 }
 
+/* What a path leads to; for a file that does not exist yet its folder, with *last the name in it. */
+static int place_of(const char *path, struct stat *at, const char **last)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[4096];
+    *last = "";
+    if (stat(path, at) == 0)
+        return 1;
+    *last = slash ? slash + 1 : path;
+    if (snprintf(folder, sizeof folder, "%.*s.", (int)(*last - path), path) >= (int)sizeof folder)
+        return 0;
+    return stat(folder, at) == 0;
+}
+
+static int same_file(const char *a, const char *b)
+{
+    struct stat at_a, at_b;
+    const char *last_a, *last_b;
+    if (strcmp(a, b) == 0)
+        return 1;
+    return place_of(a, &at_a, &last_a) && place_of(b, &at_b, &last_b) &&
+           at_a.st_dev == at_b.st_dev && at_a.st_ino == at_b.st_ino &&
+           strcmp(last_a, last_b) == 0 && !S_ISCHR(at_a.st_mode);
+}
+
 /* Refuses two outputs to the same file, where only the last would remain. */
 static int check_outputs(const heed_cli_option *options)
 {
+    static const char *const name[] = {"out", "lse", "weights", "scores"};
     const char *path[] = {heed_cli_value(options, "out"), heed_cli_value(options, "lse"),
                           heed_cli_value(options, "weights"),
                           heed_cli_option_of(options, "scores")->second};
@@ -279,9 +306,9 @@ static int check_outputs(const heed_cli_option *options)
     for (int i = 0; i < count; i++) {
         n += path[i] != NULL;
         for (int j = 0; path[i] && j < i; j++)
-            if (path[j] && strcmp(path[i], path[j]) == 0)
-                return heed_cli_fail(HEED_EXIT_USAGE, "two outputs go to the same file %s",
-                                     path[i]);
+            if (path[j] && same_file(path[j], path[i]))
+                return heed_cli_fail(HEED_EXIT_USAGE, "--%s and --%s name the same file %s",
+                                     name[j], name[i], path[i]);
     }
     if (n == 0 && !heed_cli_given(options, "heatmap"))
         return heed_cli_fail(HEED_EXIT_USAGE, "--out is required; see heed run --help");

@@ -293,7 +293,14 @@ def outputs():
     out = folder / "kept.npy"
     out.write_bytes(b"kept")
     refused(arguments("--softcap", "-1", out=out), "softcap")
-    refused(arguments("--lse", out, "--weights", out), "same file")
+    refused(arguments("--lse", out, "--weights", out), f"--lse and --weights name the same file {out}")
+    other = folder / "linked.npy"
+    other.symlink_to(out)
+    for name in ("kept.npy", "not_yet.npy"):  # a file that is there, and one that is not
+        detour = f"{folder}/../{folder.name}/./{name}"
+        refused(arguments("--lse", detour, out=folder / name), "--out and --lse name the same file")
+    refused(arguments("--scores", "raw", other, out=out), "--out and --scores name the same file")
+    check(not (folder / "not_yet.npy").exists(), "a run that is refused makes no file")
     check(out.read_bytes() == b"kept", "a run that is refused writes nothing")
 
 
