@@ -113,7 +113,8 @@ int heed_cli_integer(const char *text, int64_t least, int64_t most, int64_t *val
 int heed_cli_problem(const heed_cli_option *options, heed_attn_desc *desc);
 
 /** Sets k_type and v_type of desc to those of --kv-type, --k-type and --v-type, and HEED_HAS_QUANT
- * if one of them has scales. Returns HEED_EXIT_OK, or HEED_EXIT_USAGE after a line on stderr. */
+ * if one of them has scales. Heads have to be whole blocks of them, if desc has their dims. Returns
+ * HEED_EXIT_OK, or HEED_EXIT_USAGE after a line on stderr. */
 int heed_cli_kv_types(const heed_cli_option *options, heed_attn_desc *desc);
 
 /** Reads --block ROWSxKEYS; 0 and 0 if it is not given. Returns HEED_EXIT_OK, or HEED_EXIT_USAGE

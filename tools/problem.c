@@ -91,24 +91,36 @@ int heed_cli_problem(const heed_cli_option *options, heed_attn_desc *desc)
     return HEED_EXIT_OK;
 }
 
+/* The type of that name among those that keys and values may have; HEED_DTYPE_NONE if none is. */
+static uint32_t kv_type(const char *name)
+{
+    for (uint32_t type = HEED_F32; type <= HEED_IQ4_NL; type++)
+        if (strcmp(name, heed_dtype_name(type)) == 0)
+            return type;
+    return HEED_DTYPE_NONE;
+}
+
 int heed_cli_kv_types(const heed_cli_option *options, heed_attn_desc *desc)
 {
     const char *both = heed_cli_value(options, "kv-type");
     uint32_t *const type[] = {&desc->k_type, &desc->v_type};
+    const uint32_t dim[] = {desc->qk_dim, desc->v_dim};
     for (int i = 0; i < 2; i++) {
         const char *name = heed_cli_value(options, i ? "v-type" : "k-type");
         const char *option = name ? (i ? "v-type" : "k-type") : "kv-type";
-        uint32_t found = HEED_F32;
         name = name ? name : both;
         if (!name)
             continue;
-        while (found <= HEED_IQ4_NL && strcmp(name, heed_dtype_name(found)) != 0)
-            found++;
-        if (found > HEED_IQ4_NL)
+        const uint32_t found = kv_type(name);
+        if (!found)
             return heed_cli_fail(HEED_EXIT_USAGE,
                                  "--%s %s is none of f32, f16, bf16, i8, u8, u4, f8_e4m3, q8_0, "
                                  "q4_0, q4_1, q5_0, q5_1, iq4_nl",
                                  option, name);
+        if (dim[i] % heed_block_len(found) != 0)
+            return heed_cli_fail(HEED_EXIT_USAGE,
+                                 "--%s %s: a head has %u elements, a multiple of %u is required",
+                                 option, name, dim[i], heed_block_len(found));
         *type[i] = found;
         if (heed_takes_scale(found))
             desc->features |= HEED_HAS_QUANT;

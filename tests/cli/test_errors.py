@@ -81,6 +81,12 @@ def usage():
         ("q-offset", "9223372036854775808"),
     ):
         refused(arguments(f"--{name}", value), f"--{name}")
+    odd = save("odd_dim", (2, 4, 3, 48))  # no whole number of blocks
+    for name, value in (("kv-type", "q4_0"), ("k-type", "q8_0"), ("v-type", "iq4_nl")):
+        sentence = f"--{name} {value}: a head has 48 elements, a multiple of 32 is required"
+        refused(arguments(f"--{name}", value, q=odd, k=odd, v=odd), sentence)
+        refused(["explain", f"--{name}", value, "--qk-dim", "48"], sentence)
+    refused(["explain", "--kv-type", "u4", "--qk-dim", "64", "--v-dim", "33"], "a multiple of 2")
     refused(arguments("--scores", "cooked", folder / "s.npy"), "cooked")
     refused(arguments("--causal=top"), "bottom-right")
     refused(arguments("--causal=bottom-right", "--q-offset", "1"), "--q-offset")

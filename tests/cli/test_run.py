@@ -437,7 +437,7 @@ def codes():
         out = attend(*files(q=q, k=k, v=v), "--kv-type", kind)
         check(out and out["out"][0].data != attend(*files(q=q, k=k, v=v))["out"][0].data, f"{kind} rounds")
     status, _, stderr = run("run", *plain_files(), "--kv-type", "q8_0", "--out", folder / "o.npy")
-    check(status == 2 and "args.qk_dim is 3, a multiple of 32" in stderr, f"rows of blocks: {stderr}")
+    check(status == 2 and "--kv-type q8_0: a head has 3 elements, a multiple of 32" in stderr, f"rows of blocks: {stderr}")
     status, _, stderr = run("run", *plain_files(), "--v-type", "q9", "--out", folder / "o.npy")
     check(status == 2 and "--v-type q9 is none of" in stderr, f"a type that there is not: {stderr}")
 
