@@ -204,6 +204,11 @@ def faults(plugins, has_check):
     )
     status, _, _ = run("check", "--filter", "no such case", "--backend", "naive")
     check(status == 1, "heed check: no case is no success")
+    status, _, stderr = run("check", "--backend", "no_such_backend")
+    check(
+        status == 2 and stderr.startswith("heed check: there is no backend 'no_such_backend'; there are "),
+        f"heed check: an unknown backend is bad usage: {status}, {stderr!r}",
+    )
     check(len(succeeds("check", "--list").splitlines()) >= 100, "heed check --list")
 
 

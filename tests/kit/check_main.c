@@ -252,6 +252,7 @@ static int check_backend(const arguments *o, const kit_list *cases, const char *
     return (int)report.n_failed;
 }
 
+/* Returns the exit status. */
 static int run_all(const arguments *o, const kit_list *cases)
 {
     heed_context_options options = {.struct_size = sizeof options, .plugin_path = o->plugin_path};
@@ -281,6 +282,8 @@ static int run_all(const arguments *o, const kit_list *cases)
         for (uint32_t n = 0; heed_context_backend(context, n, &of) == HEED_OK; n++)
             fprintf(stderr, "%s %s", n ? "," : "", of.name);
         fputs("\n", stderr);
+        heed_context_release(context);
+        return 2;
     }
     if (!checked)
         puts("0 cases ran, and that is an error");
