@@ -209,6 +209,18 @@ def faults(plugins, has_check):
         status == 2 and stderr.startswith("heed check: there is no backend 'no_such_backend'; there are "),
         f"heed check: an unknown backend is bad usage: {status}, {stderr!r}",
     )
+    for arguments, sentence in (
+        (["--quick", "--filter"], "--filter needs a value"),
+        (["--may-refuse"], "--may-refuse needs a value"),
+        (["--quick=3"], "--quick takes no value"),
+        (["--quickly"], "what is '--quickly'?"),
+        (["--seed", "9" * 23], f"--seed takes a number, not '{'9' * 23}'"),
+    ):
+        status, _, stderr = run("check", "--list", *arguments)
+        check(
+            status == 2 and stderr == f"heed check: {sentence} (--help lists the options)\n",
+            f"heed check {' '.join(arguments)}: {status}, {stderr!r}",
+        )
     check(len(succeeds("check", "--list").splitlines()) >= 100, "heed check --list")
 
 

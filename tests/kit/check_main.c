@@ -5,6 +5,7 @@
 #include "random.h"
 #include "report.h"
 
+#include <errno.h>
 #include <fnmatch.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -115,8 +116,25 @@ static int number(const char *text, uint64_t most, uint64_t *out)
     char *end;
     if (*text < '0' || *text > '9')
         return -1;
+    errno = 0;
     *out = strtoull(text, &end, 0);
-    return *end || *out > most ? -1 : 0;
+    return *end || errno == ERANGE || *out > most ? -1 : 0;
+}
+
+/* Says what is wrong with an argument that is none of the options with what they take. */
+static int not_an_option(const char *argument)
+{
+    static const char *const flags[] = {"--list", "--quick", "--brief", "--no-refusals"};
+    static const char *const valued[] = {"--backend", "--plugin-path", "--filter",
+                                         "--dtype",   "--accuracy",    "--seed",
+                                         "--threads", "--at-least",    "--may-refuse"};
+    for (size_t n = 0; n < sizeof flags / sizeof *flags; n++)
+        if (strncmp(argument, flags[n], strlen(flags[n])) == 0 && argument[strlen(flags[n])] == '=')
+            return usage("%s takes no value", flags[n]);
+    for (size_t n = 0; n < sizeof valued / sizeof *valued; n++)
+        if (strcmp(argument, valued[n]) == 0)
+            return usage("%s needs a value", valued[n]);
+    return usage("what is '%s'?", argument);
 }
 
 /* Returns 0 to go on, else 1 + the exit status. */
@@ -173,7 +191,7 @@ static int parse(int argc, char **argv, arguments *o)
                 return 1 + usage("--at-least takes a number, not '%s'", value);
             o->at_least = (uint32_t)n;
         } else {
-            return 1 + usage("what is '%s'?", argv[at]);
+            return 1 + not_an_option(argv[at]);
         }
     }
     return 0;
