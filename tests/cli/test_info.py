@@ -202,8 +202,16 @@ def faults(plugins, has_check):
     check(
         status == 0 and " 0 failed" in stdout, f"heed check on naive: {status}, {stdout[-300:]!r}"
     )
-    status, _, _ = run("check", "--filter", "no such case", "--backend", "naive")
+    status, _, _ = run("check", "--filter", "feature/plain/f32", "--dtype", "f16", "--backend", "naive")
     check(status == 1, "heed check: no case is no success")
+    for more in ([], ["--list"]):
+        status, _, stderr = run(
+            "check", "--backend", "naive", "--filter", "plain/f32", "--filter", "nothing_*", *more
+        )
+        check(
+            status == 2 and "no case has a name like 'nothing_*'" in stderr,
+            f"heed check: each filter has to match {more}: {status}, {stderr!r}",
+        )
     status, _, stderr = run("check", "--backend", "no_such_backend")
     check(
         status == 2 and stderr.startswith("heed check: there is no backend 'no_such_backend'; there are "),

@@ -197,6 +197,25 @@ static int parse(int argc, char **argv, arguments *o)
     return 0;
 }
 
+static int matches(const char *filter, const char *name)
+{
+    return strpbrk(filter, "*?[") ? fnmatch(filter, name, 0) == 0 : strstr(name, filter) != NULL;
+}
+
+/* A filter that no name matches is a mistake, even beside others that match. Returns an
+ * exit status. */
+static int check_filters(const arguments *o, const kit_list *cases)
+{
+    for (int f = 0; f < o->n_filters; f++) {
+        size_t n = 0;
+        while (n < cases->n && !matches(o->filter[f], cases->item[n].name))
+            n++;
+        if (n == cases->n)
+            return usage("no case has a name like '%s'", o->filter[f]);
+    }
+    return 0;
+}
+
 static int wanted(const arguments *o, const kit_case *c)
 {
     const char *type = strrchr(c->name, '/');
@@ -204,8 +223,7 @@ static int wanted(const arguments *o, const kit_case *c)
     if ((o->quick && !c->quick) || (o->dtype && strcmp(type + 1, o->dtype) != 0))
         return 0;
     for (int n = 0; n < o->n_filters; n++)
-        match |= strpbrk(o->filter[n], "*?[") ? fnmatch(o->filter[n], c->name, 0) == 0
-                                              : strstr(c->name, o->filter[n]) != NULL;
+        match |= matches(o->filter[n], c->name);
     return match;
 }
 
@@ -309,22 +327,27 @@ static int run_all(const arguments *o, const kit_list *cases)
     return bad || !checked;
 }
 
+static int list(const arguments *o, const kit_list *cases)
+{
+    size_t shown = 0;
+    for (size_t n = 0; n < cases->n; n++)
+        if (wanted(o, &cases->item[n]))
+            shown++, puts(cases->item[n].name);
+    return shown ? 0 : usage("no case is all that%s", "");
+}
+
 int heed_check_main(int argc, char **argv)
 {
     arguments o = {0};
     kit_list cases = {0};
-    int stop = parse(argc, argv, &o), status = 0;
+    int stop = parse(argc, argv, &o);
     if (stop)
         return stop - 1;
     kit_cases(&cases);
-    if (o.list) {
-        size_t shown = 0;
-        for (size_t n = 0; n < cases.n; n++)
-            if (wanted(&o, &cases.item[n]))
-                shown++, puts(cases.item[n].name);
-        if (shown == 0)
-            status = usage("no case has a name like that%s", "");
-    } else {
+    int status = check_filters(&o, &cases);
+    if (!status && o.list) {
+        status = list(&o, &cases);
+    } else if (!status) {
         if (!o.n_filters && !o.brief)
             kit_print_coverage();
         kit_report_crashes();
