@@ -108,7 +108,7 @@ def manual(version, summaries, commands, environment, status):
         out += [".TP", f".B {name}", roff(meaning)]
     out += [".SH EXIT STATUS", roff(status), ".SH FILES",
             roff("Plugins are looked for in the folders of HEED_PLUGIN_PATH, then in the installed one, "
-                 "lib/heed/backends below the prefix.")]
+                 "heed/backends beside libheed (pkg-config --variable=plugin_dir heed).")]
     return "\n".join(line for line in out if line) + "\n"
 
 
