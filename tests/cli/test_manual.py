@@ -50,6 +50,11 @@ def main():
         # Its text is in the line after its title: no title has lost it to the width of the column.
         title = re.escape("\\fB\\-\\-" + name.replace("-", "\\-") + "\\fR")
         check(re.search(title + r".*\n[^.\n]", text), f"--{name} has a text in the man page")
+    for program in ("tools/package", "tools/bare", "examples/minilm/fetch.py"):
+        asked = subprocess.run(
+            [tools.parent / program, "--help"], capture_output=True, text=True, cwd=harness.folder
+        )
+        check(asked.returncode == 0 and "Usage: " in asked.stdout, f"{program} --help: {asked}")
     if shutil.which("man"):
         page = tools / "manual" / "heed.1"
         shown = subprocess.run(
