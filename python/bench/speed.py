@@ -7,6 +7,8 @@ of them are faster than, which is the same on a machine that has other things to
   model    all-MiniLM-L6-v2 in transformers, attention "heed", and that with Heed's linear layers, beside the
            default, 32 texts of 128 tokens (--model FOLDER: its weights, else random ones of that architecture)
 
+torch is needed for the last two; without it, call times numpy alone.
+
 Usage: speed.py [--build FOLDER] [--model FOLDER] [--threads N] [--seconds S] [--shapes RE] [call|sdpa|model ...]
 """
 
@@ -21,12 +23,6 @@ import subprocess
 import tempfile
 import time
 import typing
-
-import numpy as np
-import torch
-
-import heed
-import heed.torch
 
 
 class Shape(typing.NamedTuple):
@@ -43,6 +39,8 @@ class Shape(typing.NamedTuple):
     v_dim: int = 0  # dim
 
     def mask_of(self, dtype):
+        import torch
+
         pairs = self.rows, self.keys
         return {"": lambda: None, "random": lambda: torch.rand(pairs) < 0.5,
                 "bias": lambda: torch.randn(pairs).to(dtype),
@@ -140,6 +138,14 @@ def _timed(call, n):
 
 
 def call_overhead(options):
+    import numpy as np
+
+    import heed
+
+    try:
+        import torch
+    except ImportError:
+        torch = None
     if not options.build:
         raise SystemExit("speed.py: call needs --build, a folder with core/libheed.so")
     root, build = pathlib.Path(__file__).resolve().parents[2], pathlib.Path(options.build).resolve()
@@ -152,22 +158,31 @@ def call_overhead(options):
     if library.start():
         raise SystemExit("speed.py: no context in C")
     numpy_q, numpy_k, numpy_v = np.random.default_rng(0).standard_normal((3, 4, 4, 10, 8)).astype(np.float32)
-    torch_q, torch_k, torch_v = (torch.from_numpy(x) for x in (numpy_q, numpy_k, numpy_v))
-    numpy_out, torch_out = np.empty_like(numpy_q), torch.empty_like(torch_q)
-    with heed.threads(1):
-        c, *python = in_turn([
-            lambda: library.calls(20),
-            lambda: [heed.attention(numpy_q, numpy_k, numpy_v) for _ in range(20)],
-            lambda: [heed.attention(numpy_q, numpy_k, numpy_v, out=numpy_out) for _ in range(20)],
+    numpy_out = np.empty_like(numpy_q)
+    calls = [
+        lambda: library.calls(20),
+        lambda: [heed.attention(numpy_q, numpy_k, numpy_v) for _ in range(20)],
+        lambda: [heed.attention(numpy_q, numpy_k, numpy_v, out=numpy_out) for _ in range(20)],
+    ]
+    if torch:
+        torch_q, torch_k, torch_v = (torch.from_numpy(x) for x in (numpy_q, numpy_k, numpy_v))
+        torch_out = torch.empty_like(torch_q)
+        calls += [
             lambda: [heed.attention(torch_q, torch_k, torch_v) for _ in range(20)],
             lambda: [heed.attention(torch_q, torch_k, torch_v, out=torch_out) for _ in range(20)],
-        ], options.seconds)
+        ]
+    with heed.threads(1):
+        c, *python = in_turn(calls, options.seconds)
     print(f"\ncall, batch 4, 4 heads, 10 rows, dim 8: in C {c * 5e4:.2f} us; over it")
     for name, took in zip(("numpy", "numpy, out=", "torch", "torch, out="), python):
         print(f"  {name:12} {(took - c) * 5e4:6.2f} us")
 
 
 def sdpa(options):
+    import torch
+
+    import heed.torch
+
     torch.set_num_threads(options.threads)
     print(f"\n{'sdpa':40} type  torch us   heed us   torch / heed  ({options.threads} threads)")
     for shape in SHAPES:
@@ -190,8 +205,11 @@ def sdpa(options):
 
 
 def model(options):
-    import heed.transformers
+    import torch
     import transformers
+
+    import heed.torch
+    import heed.transformers
 
     heed.transformers.register()
     torch.set_num_threads(options.threads)
