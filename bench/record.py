@@ -76,6 +76,8 @@ def measure(build, under):
             rows.update(more)
             left_out += context["left_out"].split("; ")
             refused += context["refused"].splitlines()
+    # The system's version alone: what follows it names a build of it, not the kind of machine.
+    context["system"] = re.sub(r"^(\S+ [\d.]+)\S*", r"\1", context.get("system", ""))
     context["left_out"] = "; ".join(dict.fromkeys(filter(None, left_out)))
     context["refused"] = "\n".join(dict.fromkeys(refused))
     return context, rows

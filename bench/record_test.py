@@ -194,6 +194,7 @@ elif names:
         for n in names
     ]
     context = dict(left_out="backend amx: none; " + names[0] + ": long", refused="a/threads:1: no")
+    context["system"] = "Linux 6.1.2-local_7 x86_64"
     json.dump(dict(context=context, benchmarks=runs), open(options["--benchmark_out"], "w"))
 """
         with tempfile.TemporaryDirectory() as build, contextlib.redirect_stdout(io.StringIO()):
@@ -218,6 +219,7 @@ elif names:
         )
         self.assertEqual(rows["a/threads:1"].error, "no")
         self.assertEqual(context["refused"], "a/threads:1: no")
+        self.assertEqual(context["system"], "Linux 6.1.2 x86_64")
         self.assertEqual(context["left_out"].count("backend amx: none"), 1)
         self.assertEqual(context["left_out"].count(": long"), 4)
 
