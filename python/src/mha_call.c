@@ -304,6 +304,7 @@ static int run(layer_call *c)
     key->k_type = desc->k_type;
     key->v_type = desc->v_type;
     key->page_len = desc->page_len;
+    key->position = desc->position;
     key->max_batch = rounded_up(c->args.batch);
     key->max_q_len = rounded_up(c->args.q_len);
     key->max_kv_len = c->cache         ? c->cache->capacity

@@ -328,6 +328,15 @@ def test_layer_with_cache(page_len, rotary):
         made(x[:, :1], cache=cache)
 
 
+def test_layer_position_of_each_call():
+    layer = Layer(d_kv=12)
+    made = layer.made(cross=True, causal=True)
+    x, other = oracle.normal(RNG, 2, 3, 20), oracle.normal(RNG, 2, 5, 12)
+    for position in (None, "start", "end", [1, 0], 2, "start", None):  # each asks for another than before
+        want = layer.finish(oracle.attention(*layer.qkv(x, other), causal=True, position=position or "end")[0])
+        assert oracle.error(made(x, other, position=position), want) <= LAYER_BOUND, position
+
+
 def test_layer_errors():
     layer = Layer()
     w = layer.w
