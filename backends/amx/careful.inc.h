@@ -169,7 +169,7 @@ static int transform_row(const amx_run *x, int i, int unit, int end)
                     s[n] = exact_product(x->p, x->t, &row, j + n);
         y = v_load(s);
         if (x->general)
-            y = v_mul(score_lanes(x->p, x->t, &row, j, y, &mask, NULL), v_set1(AMX_LOG2_E));
+            y = v_to_log2(score_lanes(x->p, x->t, &row, j, y, &mask, NULL));
         else if (has_mask(x->t))
             mask = mask_lanes(x->p, x->t, &row, j, mask);
         v_store(s, v_select(mask, y, v_set1(x->hidden)));

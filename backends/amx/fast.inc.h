@@ -189,7 +189,7 @@ static void general_scores(const amx_run *x, int unit, float *s)
     const int usual = !(x->p->features & HEED_HAS_SOFTCAP) && !has_mask(t) && !t->alibi_slope &&
                       j >= t->mask_from && t->bias.data && t->bias.dim_stride == 1 &&
                       x->all_first <= j && x->all_end >= j + AMX_UNIT;
-    const vf scale = v_set1(x->p->scale), log2_e = v_set1(AMX_LOG2_E), hidden = v_set1(-INFINITY);
+    const vf scale = v_set1(x->p->scale), hidden = v_set1(-INFINITY);
     unsigned odd = 0;
     for (int i = 0; i < x->n_rows; i++) {
         const amx_row *row = &x->row[i];
@@ -209,7 +209,7 @@ static void general_scores(const amx_run *x, int unit, float *s)
             } else {
                 y = score_lanes(x->p, t, row, j + half * 16, v_load(p), &mask, NULL);
             }
-            y = v_select(mask, v_mul(y, log2_e), hidden);
+            y = v_select(mask, v_to_log2(y), hidden);
             odd |= (unsigned)m_not_below_inf(y);
             v_store(p, y);
         }

@@ -37,7 +37,7 @@ static void write_outputs(const amx_run *x, int unit, int end)
                 v_store(lanes[0], v_select(range, stage, v_set1(-INFINITY)));
                 /* To log2 units, with the roundings of the first pass. */
                 if (x->general)
-                    s = v_mul(s, v_set1(AMX_LOG2_E));
+                    s = v_to_log2(s);
                 else
                     s = v_mul(v_load(products + i * 16), v_set1(x->exponent_scale));
                 s = v_mul(v_exp2(v_sub(s, v_set1(t->row_max[r]))), v_set1(1.0f / sum));

@@ -13,8 +13,6 @@
 
 #include "../simd/vec/vec.h"
 
-#define LOG2_E 1.4426950408889634f
-
 static void hide(float *s, int64_t first, int64_t end)
 {
     for (int64_t j = first; j < end; j++)
@@ -68,19 +66,19 @@ static void apply_alibi(const heed_onednn_row *row)
         s[j] += slope * ((float)(distance + j) - row->q_offset);
 }
 
-/* Multiplies the scores if factor is not 1, and returns the greatest. */
-static float scale_and_top(float *s, int64_t n, float factor)
+/* Turns the scores into log2 units if they are not in them, and returns the greatest. */
+static float convert_and_top(float *s, int64_t n, int to_log2)
 {
-    vf top = v_set1(-INFINITY), second = top, by = v_set1(factor);
+    vf top = v_set1(-INFINITY), second = top;
     float lane[LANES], most = -INFINITY;
-    if (factor == 1) {
+    if (!to_log2) {
         for (int64_t j = 0; j < n; j += 2 * LANES) {
             top = v_max(v_load(s + j), top);
             second = v_max(v_load(s + j + LANES), second);
         }
     } else {
         for (int64_t j = 0; j < n; j += LANES) {
-            vf x = v_mul(v_load(s + j), by);
+            vf x = v_to_log2(v_load(s + j));
             v_store(s + j, x);
             top = v_max(x, top);
         }
@@ -115,7 +113,7 @@ static float score_row(const heed_onednn_row *row)
         apply_mask(s, row->listed, 1, row->first, row->end);
     if (row->mask && row->stage >= HEED_SCORES_BIASED)
         apply_mask(s, row->mask, row->mask_stride, row->first, row->end);
-    return scale_and_top(s, row->width, row->to_log2 ? LOG2_E : 1);
+    return convert_and_top(s, row->width, row->to_log2);
 }
 
 static float weigh(float *s, int64_t n, float m, uint16_t *p)

@@ -22,7 +22,9 @@
  * A row that sees no key gives out 0 and lse -inf (with a sink: lse = sink), never NaN. A NaN in q,
  * or in a visible k, v or bias, reaches the rows that see it; a key that a row may not see has no
  * influence on that row's out, lse, weights and biased scores, whatever bits it holds. To mask, use
- * the bool mask or a bias of -inf: a large negative filler leaves wrong weights on long rows.
+ * the bool mask or a bias of -inf: a large negative filler leaves wrong weights on long rows, and a
+ * row that sees nothing else gets the mean of V. -FLT_MAX is such a filler; scores below -2.35859e38,
+ * the least whose product with log2(e) is an f32, may count as that, in lse too.
  *
  * Codes    k and v may be codes of 8 to 4 bits: attention is computed over the numbers that the
  *          codes stand for. Codes, scales and zeros of a hidden key have no influence either.

@@ -4,6 +4,7 @@
 #include "problem.h"
 #include "random.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,6 +127,10 @@ static double bias_value(const kit_problem *p, int64_t b, int64_t h, int64_t i, 
         return -(double)INFINITY;
     if (s->bias_kind == KIT_BIAS_FILLER && bits % 3 == 0)
         return -10000;
+    if (s->bias_kind == KIT_BIAS_LEAST && (bits % 3 == 0 || row % 3 == 1))
+        return s->bias_type == HEED_F32   ? -(double)FLT_MAX
+               : s->bias_type == HEED_F16 ? -65504
+                                          : -0x1.FEp127;
     return 2 * kit_normal(kit_mix(bits));
 }
 

@@ -132,7 +132,13 @@ enum {
 /** kit_spec.lists: which lists there are. AS_MASK: the library gets a bool mask of what they say
  * instead (KIT_MASK_LISTS). */
 enum { KIT_LISTS_RANGES = 1, KIT_LISTS_BLOCKS = 2, KIT_LISTS_AS_MASK = 4 };
-enum { KIT_BIAS_NORMAL, KIT_BIAS_INF, KIT_BIAS_EMPTY_ROWS, KIT_BIAS_FILLER };
+enum {
+    KIT_BIAS_NORMAL,
+    KIT_BIAS_INF,
+    KIT_BIAS_EMPTY_ROWS,
+    KIT_BIAS_FILLER,
+    KIT_BIAS_LEAST /* the least number of its type for all keys of rows 1, 4, 7, ... and some others */
+};
 enum { KIT_SINK_NORMAL, KIT_SINK_SOME_OFF, KIT_SINK_OFF, KIT_SINK_HUGE };
 
 /** What shares a scale, of keys or values in codes that take one; along all other axes it

@@ -171,6 +171,21 @@ static void constant_v(const kit_env *env, const kit_case *c, kit_outcome *outco
     for_all(env, c, outcome, each_constant);
 }
 
+/* KIT_BIAS_LEAST: -FLT_MAX is a number. A row that has it for all keys weighs them alike, although
+ * log2(e) times it is no f32, and its lse is one that a row with any other key outweighs. */
+static void each_least(const kit_problem *p, int64_t b, int64_t h, int64_t i, kit_outcome *outcome)
+{
+    const double lse = read_element(p, KIT_LSE, b, h, i, 0);
+    each_constant(p, b, h, i, outcome);
+    if (i % 3 == 1 && !(lse < (p->spec.bias_type == HEED_F16 ? -65000 : -2e38) && isfinite(lse)))
+        kit_fail(outcome, "row %lld has the least biases, and lse is %g", (long long)i, lse);
+}
+
+static void least_bias(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    for_all(env, c, outcome, each_least);
+}
+
 /* Causal from the top left: row 0 sees key 0 alone. */
 static void each_first(const kit_problem *p, int64_t b, int64_t h, int64_t i, kit_outcome *outcome)
 {
@@ -245,6 +260,20 @@ void kit_property_cases(kit_list *list)
         {"permute_keys", permute_keys, {.features = HEED_HAS_LSE}},
         {"permute_query_rows", permute_rows, {.features = HEED_HAS_LSE}},
         {"constant_v", constant_v, {.values = KIT_CONSTANT_V}},
+        {"least_bias",
+         least_bias,
+         {.features = HEED_HAS_BIAS | HEED_HAS_LSE,
+          .bias_kind = KIT_BIAS_LEAST,
+          .values = KIT_CONSTANT_V}},
+        {"least_bias_alibi",
+         least_bias,
+         {.features = HEED_HAS_BIAS | HEED_HAS_ALIBI | HEED_HAS_LSE,
+          .bias_kind = KIT_BIAS_LEAST,
+          .values = KIT_CONSTANT_V,
+          .position = HEED_POS_TOP_LEFT}},
+        {"least_bias_weights",
+         weights_sum,
+         {.features = HEED_HAS_BIAS | HEED_HAS_WEIGHTS, .bias_kind = KIT_BIAS_LEAST}},
         {"first_causal_row",
          first_row,
          {.features = HEED_HAS_CAUSAL, .position = HEED_POS_TOP_LEFT}},

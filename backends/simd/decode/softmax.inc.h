@@ -47,9 +47,10 @@ static void finish_scores(const decode *d, const block *b, int64_t r)
     if (tile->bias.data) {
         float slope = (float)((tile->bias_slope ? (double)tile->bias_slope[head] : 1) * log2_e);
         float bias[DECODE_BLOCK];
-        load_bias(d, b, head, i, bias);
-        for (int j = 0; j < DECODE_BLOCK; j++)
-            s[j] += slope * bias[j];
+        load_bias(d, b, head, i, bias); /* keys whose bias is -inf are not visible */
+        for (int j = 0; j < DECODE_BLOCK; j += LANES)
+            v_store(s + j, v_fma(v_set1(slope), v_max(v_set1(V_LEAST_SCORE), v_load(bias + j)),
+                                 v_load(s + j)));
     }
 }
 

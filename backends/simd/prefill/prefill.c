@@ -195,7 +195,7 @@ static void show_block(const prefill *f, const panel *p, const block *b, int v, 
             x = biased(p, b, x, j, v);
         if (m) {
             if (f->natural)
-                x = v_mul(x, v_set1((float)LOG2_E));
+                x = to_log2(b, x);
             x = v_mul(v_exp2(v_sub(x, v_load(m + v * LANES))), v_load(one_by_sum + v * LANES));
         }
         if (b->seen)

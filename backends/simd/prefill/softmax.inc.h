@@ -84,14 +84,19 @@ V_INLINE vf modify(const heed_problem *problem, const panel *p, const block *b, 
     return s;
 }
 
+/* Scores in natural units, in log2 units. */
+V_INLINE vf to_log2(const block *b, vf s)
+{
+    return b->bias ? v_to_log2(s) : v_mul(s, v_set1((float)LOG2_E));
+}
+
 /* Turns scores in natural units into modified ones in log2 units. */
 V_NOINLINE void modify_block(const heed_problem *problem, const panel *p, const block *b)
 {
-    const vf log2_e = v_set1((float)LOG2_E);
     for (int v = first_vector(p); v < VECTORS; v++) {
         float *s = b->s + v * LANES;
         for (int64_t j = b->first; j < b->to[v]; j++, s += PANEL)
-            v_store(s, v_mul(modify(problem, p, b, v_load(s), j, v, HEED_SCORES_BIASED), log2_e));
+            v_store(s, to_log2(b, modify(problem, p, b, v_load(s), j, v, HEED_SCORES_BIASED)));
     }
 }
 
@@ -113,11 +118,12 @@ V_NOINLINE void top_block(const panel *p, const block *b, float *top)
     }
 }
 
-/* Adds the bias to the scores of one key in log2 units. */
+/* Adds the bias to the scores of one key in log2 units. One of -inf is hidden by `seen`. */
 V_INLINE vf biased(const panel *p, const block *b, vf s, int64_t j, int v)
 {
     const vf slope = v_mul(v_load(p->bias_slope + v * LANES), v_set1((float)LOG2_E));
-    return v_fma(slope, v_load(b->bias + (j - b->first) * PANEL + v * LANES), s);
+    const vf bias = v_load(b->bias + (j - b->first) * PANEL + v * LANES);
+    return v_fma(slope, v_max(v_set1(V_LEAST_SCORE), bias), s);
 }
 
 /* Adds the bias to scores in log2 units, then does as top_block(). A block with a

@@ -1,4 +1,4 @@
-/* Exponential and tanh of vectors, one text for all instruction sets; part of vec.h. */
+/* Exponential, tanh and log2 units of vectors, one text for all instruction sets; part of vec.h. */
 #ifndef HEED_SIMD_VEC_MATH_H
 #define HEED_SIMD_VEC_MATH_H
 
@@ -44,6 +44,20 @@ V_INLINE vf v_tanh(vf x)
     vf e = v_exp2(v_mul(v_min(v_set1(10.0f), a), v_set1(2.88539008f /* 2 log2(e) */)));
     vf large = v_sub(v_set1(1.0f), v_div(v_set1(2.0f), v_add(e, v_set1(1.0f))));
     return v_select(m_less(a, v_set1(0.625f)), small, v_or(large, sign));
+}
+
+/* The least score whose product with log2(e) is an f32: -FLT_MAX / log2(e), rounded up so that the
+ * products of sums with it are, too. Frameworks fill masks with -FLT_MAX, which SEMANTICS takes for
+ * the number it is: a row that has nothing else weighs its keys alike. Where it meets log2 units, it
+ * counts as this. */
+#define V_LEAST_SCORE (-0x1.62e4p127f)
+
+/* Turns finished scores from natural units into log2 units, for scores with a bias. -inf, which is
+ * hidden or has overflowed, stays itself, and so does a NaN. */
+V_INLINE vf v_to_log2(vf s)
+{
+    vf number = v_max(v_set1(V_LEAST_SCORE), s);
+    return v_mul(v_select(m_less(v_set1(-INFINITY), s), number, s), v_set1(1.44269504f));
 }
 
 #endif
