@@ -223,7 +223,8 @@ V_INLINE void coded_values(uint32_t type, int rows, const decode *d, int64_t r,
     }
 }
 
-typedef void coded_products(const decode *d, int64_t r, const coded_side *side, float *scores);
+typedef void coded_scorer(const decode *d, int64_t r, const coded_side *side, float *scores);
+typedef void coded_adder(const decode *d, int64_t r, const coded_side *side, const float *weights);
 
 #ifdef HEED_SIMD_INT8 /* scores come from integer.inc.h */
 #define CODED_OF_ROWS CODED_VALUES_OF_ROWS
@@ -238,7 +239,7 @@ typedef void coded_products(const decode *d, int64_t r, const coded_side *side, 
 #endif
 #define CODED_VALUES_OF_ROWS(type, rows)                                                           \
     V_NOINLINE void values_##type##_##rows(const decode *d, int64_t r, const coded_side *side,     \
-                                           float *weights)                                         \
+                                           const float *weights)                                   \
     {                                                                                              \
         coded_values(type, rows, d, r, side, weights);                                             \
     }
@@ -254,9 +255,9 @@ typedef void coded_products(const decode *d, int64_t r, const coded_side *side, 
 #define CODED_EACH(DO) DO(HEED_F32) DO(HEED_F16) DO(HEED_BF16) CODE_EACH(DO)
 CODED_EACH(CODED_OF)
 #ifndef HEED_SIMD_INT8
-static coded_products *const coded_scores_of[][CODED_ROWS] = {CODED_EACH(CODED_SCORES)};
+static coded_scorer *const coded_scores_of[][CODED_ROWS] = {CODED_EACH(CODED_SCORES)};
 #endif
-static coded_products *const coded_values_of[][CODED_ROWS] = {CODED_EACH(CODED_VALUES)};
+static coded_adder *const coded_values_of[][CODED_ROWS] = {CODED_EACH(CODED_VALUES)};
 #undef CODED_OF
 #undef CODED_OF_ROWS
 #undef CODED_VALUES_OF_ROWS
@@ -330,23 +331,43 @@ V_INLINE void fetch_scales(const heed_quant *quant, place at)
     }
 }
 
-/* Scores of n rows. Returns 0 if the block has to be left to each_block. */
-V_INLINE int coded_scores_ready(const decode *d, int64_t r, int64_t n, const coded_side *side,
-                                float *scores)
+/* Scores of all rows. Returns 0 if the block has to be left to each_block. */
+V_INLINE int coded_scores_ready(const decode *d, coded_side k, float *scores)
 {
+    for (int64_t r = 0, n; r < d->rows; r += n, k.ahead = 0) {
+        n = d->rows - r < CODED_ROWS ? d->rows - r : CODED_ROWS;
 #ifdef HEED_SIMD_INT8
-    return integer_scores_of[d->problem->k_type][n - 1](d, r, side, scores) == 0;
+        if (integer_scores_of[d->problem->k_type][n - 1](d, r, &k, scores + r * DECODE_BLOCK) != 0)
+            return 0; /* only at r = 0 */
 #else
-    coded_scores_of[d->problem->k_type][n - 1](d, r, side, scores);
-    return 1;
+        coded_scores_of[d->problem->k_type][n - 1](d, r, &k, scores + r * DECODE_BLOCK);
 #endif
+    }
+    return 1;
+}
+
+/* A block of a head whose weights are known, and whose values have not been added yet. */
+typedef struct coded_weighed {
+    const decode *of; /* NULL: there is none */
+    const float *weights;
+    coded_side v;
+} coded_weighed;
+
+V_INLINE void coded_finish(coded_weighed *b)
+{
+    const decode *d = b->of;
+    for (int64_t r = 0, n; d && r < d->rows; r += n, b->v.ahead = 0) {
+        n = d->rows - r < CODED_ROWS ? d->rows - r : CODED_ROWS;
+        coded_values_of[d->problem->v_type][n - 1](d, r, &b->v, b->weights + r * DECODE_BLOCK);
+    }
+    b->of = NULL;
 }
 
 /* Works on keys [first, end), whole blocks, of adjacent kv heads. A block of which not every scale
- * can be lifted is left to each_block. */
+ * can be lifted is left to each_block. Values are added after the next block's scores: from products
+ * to weights is a chain of some hundred cycles, in which nothing else would be ready to run. */
 static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t first, int64_t end)
 {
-    float *lent = room->scores[0];
     const heed_problem *p = d->problem;
     const heed_tile *t = d->tile;
     const int64_t k_head = heed_offset_bytes(p->k_type, t->k.head_stride);
@@ -354,11 +375,13 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
     const int stream = !t->pages && heads == 1 &&
                        d->k_row == heed_offset_bytes(p->k_type, p->qk_dim) &&
                        d->v_row == heed_offset_bytes(p->v_type, p->v_dim);
-    coded_scale k_scale = {.zeros = {0}}, v_scale = {.zeros = {0}};
+    coded_scale k_scale = {.zeros = {0}}, v_scale[2] = {{.zeros = {0}}, {.zeros = {0}}};
+    coded_weighed before = {.of = NULL};
     place at = find_place(d, first), next;
-    block b; /* for finish_scores alone */
-    b.scores = lent;
-    k_scale.zero = k_scale.zeros, v_scale.zero = v_scale.zeros; /* 0 where there are none */
+    int turn = 0;
+    block b;                      /* for finish_scores alone */
+    k_scale.zero = k_scale.zeros; /* 0 where there are none */
+    v_scale[0].zero = v_scale[0].zeros, v_scale[1].zero = v_scale[1].zeros;
     for (int64_t key = first; key < end; key += DECODE_BLOCK, at = next) {
         b.base = b.first = key;
         b.end = key + DECODE_BLOCK;
@@ -370,11 +393,15 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
                          : (next.page - at.page) * d->v_page + (next.row - at.row) * d->v_row;
         for (int64_t h = 0; h < heads; h++) {
             decode *of = &d[h];
+            float *scores = room->scores[turn];
+            const coded_scale *v_of = &v_scale[turn];
             k.at = (const char *)t->k.data + at.page * d->k_page + at.row * d->k_row + h * k_head;
             v.at = (const char *)t->v.data + at.page * d->v_page + at.row * d->v_row + h * v_head;
             const int k_lifts = coded_scales(&of->tile->k_quant, at, &k_scale);
-            const int v_lifts = coded_scales(&of->tile->v_quant, at, &v_scale);
-            if (!k_lifts || !v_lifts || !of->all_integer) {
+            const int v_lifts = coded_scales(&of->tile->v_quant, at, &v_scale[turn]);
+            k.zero = k_scale.zero, v.zero = v_of->zero;
+            if (!k_lifts || !v_lifts || !of->all_integer || !coded_scores_ready(of, k, scores)) {
+                coded_finish(&before);
                 each_block(of, room, key, key + DECODE_BLOCK);
                 continue;
             }
@@ -382,26 +409,20 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
                 fetch_scales(&of->tile->k_quant, next);
                 fetch_scales(&of->tile->v_quant, next);
             }
-            k.zero = k_scale.zero, v.zero = v_scale.zero;
-            coded_side k_of = k, v_of = v;
-            for (int64_t r = 0, n; r < d->rows; r += n, k_of.ahead = v_of.ahead = 0) {
-                n = d->rows - r < CODED_ROWS ? d->rows - r : CODED_ROWS;
-                float *scores = lent + r * DECODE_BLOCK;
-                if (!coded_scores_ready(of, r, n, &k_of, scores)) { /* only at r = 0 */
-                    each_block(of, room, key, key + DECODE_BLOCK);
-                    break;
-                }
-                for (int64_t i = 0; i < n; i++) {
-                    if (d->lift_k)
-                        scale_scores(scores + i * DECODE_BLOCK, k_scale.after);
-                    if (d->terms)
-                        finish_scores(of, &b, r + i);
-                    weigh_scores(of, lent, r + i, 0xffffu, d->lift_v ? v_scale.after : NULL);
-                }
-                coded_values_of[p->v_type][n - 1](of, r, &v_of, scores);
+            coded_finish(&before);
+            b.scores = scores;
+            for (int64_t r = 0; r < d->rows; r++) {
+                if (d->lift_k)
+                    scale_scores(scores + r * DECODE_BLOCK, k_scale.after);
+                if (d->terms)
+                    finish_scores(of, &b, r);
+                weigh_scores(of, scores, r, 0xffffu, d->lift_v ? v_of->after : NULL);
             }
+            before = (coded_weighed){of, scores, v};
+            turn = !turn;
         }
     }
+    coded_finish(&before);
 }
 
 #endif
