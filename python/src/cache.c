@@ -63,7 +63,7 @@ static int make_scales(heed_quant *quant, uint32_t type, int64_t first, int64_t 
     return quant->scale && (quant->zero || (type != HEED_U8 && type != HEED_U4)) ? 0 : -1;
 }
 
-static heed_quant_out written_scales(const heed_quant *quant)
+heed_quant_out cache_written_scales(const heed_quant *quant)
 {
     heed_quant_out out = {
         (float *)(uintptr_t)quant->scale, (float *)(uintptr_t)quant->zero, {0}, 0, 0};
@@ -269,8 +269,8 @@ static void cache_into(cache_object *self, heed_kv_append_args *a)
     a->block_table_stride = self->table_stride;
     a->n_pages = self->n_pages;
     if (self->k_quant.scale || self->v_quant.scale) {
-        a->k_quant = written_scales(&self->k_quant);
-        a->v_quant = written_scales(&self->v_quant);
+        a->k_quant = cache_written_scales(&self->k_quant);
+        a->v_quant = cache_written_scales(&self->v_quant);
         a->options = HEED_APPEND_FRESH_SCALES;
     }
 }

@@ -227,6 +227,8 @@ int cache_init(PyObject *module);
 /* Takes pages for more[b] keys (len if more is NULL) after those of every sequence; ValueError
  * beyond the capacity. */
 int cache_make_room(cache_object *cache, const int32_t *more, int64_t len);
+/* The same scales as an append writes them. */
+heed_quant_out cache_written_scales(const heed_quant *quant);
 PyObject *cache_decoded(PyObject *object, PyObject *ignored);
 
 int plan_init(PyObject *module);

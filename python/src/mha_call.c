@@ -182,6 +182,12 @@ static int use_cache(layer_call *c)
     a->cache_lens = cache->lens;
     c->desc.k_type = cache->k_type;
     c->desc.v_type = cache->v_type;
+    if (cache->k_quant.scale || cache->v_quant.scale) {
+        c->desc.features |= HEED_HAS_QUANT;
+        a->k_quant = cache_written_scales(&cache->k_quant);
+        a->v_quant = cache_written_scales(&cache->v_quant);
+        a->append = HEED_APPEND_FRESH_SCALES;
+    }
     if (cache->page_len) {
         c->desc.features |= HEED_HAS_PAGES;
         c->desc.page_len = cache->page_len;

@@ -328,6 +328,38 @@ def test_layer_with_cache(page_len, rotary):
         made(x[:, :1], cache=cache)
 
 
+@pytest.mark.parametrize("page_len", [None, 4])
+@pytest.mark.parametrize("code", CODES)
+def test_layer_with_cache_of_codes(code, page_len):
+    """What the layer appends is within the code's step of its projections, and its rows are those of attention
+    over the numbers that the codes stand for."""
+    layer = Layer(dim=32, v_dim=64)
+    made = layer.made(causal=True)
+    cache = code_cache(batch=2, capacity=12, kv_heads=2, dim=32, v_dim=64, k_dtype=code, v_dtype=code, page_len=page_len)
+    x = oracle.normal(RNG, 2, 11, 20)
+    q, k, v = layer.qkv(x)
+    got = []
+    for i, j in ((0, 5), (5, 6), (6, 11)):
+        got.append(made(x[:, i:j], cache=cache))
+        dk, dv = cache.decoded()
+        for near, exact in ((dk, k), (dv, v)):
+            gap = np.abs(near[:, :, :j] - exact[:, :, :j]).max()
+            assert 0 < gap <= STEP[code] * np.abs(exact).max(), (code, gap)
+    want = layer.finish(oracle.attention(q, dk[:, :, :11], dv[:, :, :11], causal=True)[0])
+    assert oracle.error(np.concatenate(got, 1), want) <= LAYER_BOUND
+
+
+@pytest.mark.parametrize("k_dtype, v_dtype", [("i8", "f16"), ("f16", "u4")])
+def test_layer_with_cache_of_codes_on_one_side(k_dtype, v_dtype):
+    layer = Layer(dim=32, v_dim=32)
+    made = layer.made(causal=True)
+    cache = code_cache(batch=1, capacity=6, kv_heads=2, dim=32, k_dtype=k_dtype, v_dtype=v_dtype)
+    x = oracle.normal(RNG, 1, 6, 20)
+    y = np.concatenate([made(x[:, :4], cache=cache), made(x[:, 4:], cache=cache)], 1)
+    want = layer.finish(oracle.attention(layer.qkv(x)[0], *cache.decoded(), causal=True)[0])
+    assert oracle.error(y, want) <= LAYER_BOUND and np.abs(cache.decoded()[0]).max() > 0
+
+
 def test_layer_position_of_each_call():
     layer = Layer(d_kv=12)
     made = layer.made(cross=True, causal=True)
