@@ -67,6 +67,24 @@ static int bf16_buffer(array *a, PyObject *object, int flags)
     }
 }
 
+/* ctypes gives no strides, though they are asked for: its arrays are C-contiguous. */
+static int buffer_axes(array *a, const char *name)
+{
+    int64_t n = 1;
+    for (int i = a->axes; i-- > 0;) {
+        a->shape[i] = a->view.shape[i];
+        a->stride[i] = a->view.strides ? a->view.strides[i] / a->view.itemsize : n;
+        n *= a->shape[i];
+        if (a->view.strides && a->view.strides[i] % a->view.itemsize && a->shape[i] > 1) {
+            PyErr_Format(PyExc_ValueError,
+                         "%s: the stride of axis %d is %zd bytes, no multiple of its element's %zd",
+                         name, i, a->view.strides[i], a->view.itemsize);
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int from_buffer(array *a, PyObject *object, const char *name)
 {
     int flags = PyBUF_STRIDES | PyBUF_FORMAT; /* array_of checks whether it is writable */
@@ -99,17 +117,11 @@ int from_buffer(array *a, PyObject *object, const char *name)
               : bf16                   ? HEED_BF16
                                        : type_of_format(a->view.format, a->view.itemsize);
     a->read_only = a->view.readonly;
-    for (int i = 0; i < a->axes; i++) {
-        a->shape[i] = a->view.shape[i];
-        a->stride[i] = a->view.strides[i] / a->view.itemsize;
-        if (a->view.strides[i] % a->view.itemsize && a->shape[i] > 1) {
-            PyErr_Format(PyExc_ValueError,
-                         "%s: the stride of axis %d is %zd bytes, no multiple of its element's %zd",
-                         name, i, a->view.strides[i], a->view.itemsize);
-            return -1;
-        }
+    if (a->view.itemsize < 1) {
+        PyErr_Format(PyExc_ValueError, "%s has elements of no bytes", name);
+        return -1;
     }
-    return 0;
+    return buffer_axes(a, name);
 }
 
 static int from_capsule(array *a, PyObject *object, const char *name)

@@ -1,6 +1,7 @@
 """Arrays of every kind and type are taken without copies, and results are of the same kind."""
 
 import array
+import ctypes
 import sys
 
 import numpy as np
@@ -126,6 +127,37 @@ def test_array_array():
     x = memoryview(array.array("f", range(6))).cast("B").cast("f", (3, 2))
     out = heed.attention(x, x, x, layout="sd")
     oracle.check(np.asarray(out)[None, None], oracle.attention(*[np.asarray(x)[None, None]] * 3)[0])
+
+
+def test_ctypes():
+    """Their buffers have no strides: they lie row by row."""
+    q = oracle.normal(RNG, 2, 3, 4)
+    given = (ctypes.c_float * 4 * 3 * 2).from_buffer_copy(q)
+    out = heed.attention(given, given, given, layout="hsd")
+    assert type(out) is heed.Array
+    oracle.check(np.asarray(out)[None], oracle.attention(q[None], q[None], q[None])[0])
+    own = (ctypes.c_float * 4 * 3 * 2)()
+    assert heed.attention(q, q, q, layout="hsd", out=own) is own
+    assert bytes(own) == bytes(out)
+    lens = (ctypes.c_int32 * 1)(2)
+    oracle.check(heed.attention(q, q, q, kv_lens=lens, layout="hsd")[None],
+                 oracle.attention(q[None], q[None], q[None], kv_lens=[2])[0])
+    with pytest.raises(ValueError, match="q has 1 axes"):
+        heed.attention((ctypes.c_float * 4)(), q, q)
+
+
+def test_elements_of_no_bytes():
+    """numpy has a type of no bytes, and so has a struct of ctypes without members."""
+    class Nothing(ctypes.Structure):
+        _fields_ = []
+
+    x = oracle.normal(RNG, 1, 1, 4, 8)
+    for empty in (np.zeros((1, 1, 4, 8), "V0"), (Nothing * 8 * 4 * 1 * 1)()):
+        for arguments in ((empty, x, x), (x, empty, x), (x, x, empty)):
+            with pytest.raises(ValueError, match="elements of no bytes"):
+                heed.attention(*arguments)
+        with pytest.raises(ValueError, match="mask has elements of no bytes"):
+            heed.attention(x, x, x, mask=empty)
 
 
 def test_array_outlives_its_name():
