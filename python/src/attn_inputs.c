@@ -149,10 +149,13 @@ static int read_query(problem *p, const attn_options *o, const attn_call *call, 
 }
 
 /* Keys and values of a cache of ours. */
-static int read_cache(problem *p, const cache_object *cache, int64_t k_shape[4], int64_t v_shape[4])
+static int read_cache(problem *p, cache_object *cache, int64_t k_shape[4], int64_t v_shape[4])
 {
     heed_attn_desc *desc = &p->desc;
     heed_attn_args *args = &p->args;
+    if (cache_begin(cache, false) < 0)
+        return -1;
+    p->cache = cache;
     desc->k_type = cache->k_type;
     desc->v_type = cache->v_type;
     k_shape[1] = cache->kv_heads;

@@ -14,6 +14,7 @@ static void problem_start(problem *p)
     p->desc.struct_size = sizeof p->desc;
     p->args.struct_size = sizeof p->args;
     p->packed = false;
+    p->cache = NULL;
     array_none(&p->q), array_none(&p->k), array_none(&p->v), array_none(&p->out);
     array_none(&p->lse), array_none(&p->weights), array_none(&p->mask), array_none(&p->bias);
     array_none(&p->ranges), array_none(&p->key_blocks), array_none(&p->block_table);
@@ -26,6 +27,8 @@ static void problem_start(problem *p)
 
 static void problem_release(problem *p)
 {
+    if (p->cache)
+        cache_end(p->cache, false);
     array_release(&p->q), array_release(&p->k), array_release(&p->v), array_release(&p->out);
     array_release(&p->lse), array_release(&p->weights), array_release(&p->mask);
     array_release(&p->bias), array_release(&p->ranges), array_release(&p->key_blocks);

@@ -183,6 +183,30 @@ static void cache_free(PyObject *object)
     Py_DECREF((PyObject *)type);
 }
 
+int cache_begin(cache_object *cache, bool writes)
+{
+    if (cache->written || (writes && cache->readers)) {
+        PyErr_Format(
+            PyExc_RuntimeError,
+            "the cache is being %s by another call; a call that writes to a cache runs alone",
+            cache->written ? "written to" : "read");
+        return -1;
+    }
+    if (writes)
+        cache->written = true;
+    else
+        cache->readers++;
+    return 0;
+}
+
+void cache_end(cache_object *cache, bool writes)
+{
+    if (writes)
+        cache->written = false;
+    else
+        cache->readers--;
+}
+
 int cache_make_room(cache_object *cache, const int32_t *more, int64_t len)
 {
     for (int64_t b = 0; b < cache->batch; b++) {
@@ -314,6 +338,8 @@ static PyObject *cache_append(PyObject *object, PyObject *const *args, Py_ssize_
         PyErr_SetString(PyExc_ValueError, "k and v are needed");
         return NULL;
     }
+    if (cache_begin(self, true) < 0)
+        return NULL;
     array_none(&k), array_none(&v), numbers_none(&lens);
     if (array_of(&k, value[0], "k", false, type == HEED_BF16) < 0 ||
         array_of(&v, value[1], "v", false, type == HEED_BF16) < 0 ||
@@ -328,6 +354,7 @@ static PyObject *cache_append(PyObject *object, PyObject *const *args, Py_ssize_
     Py_INCREF(Py_None);
     result = Py_None;
 end:
+    cache_end(self, true);
     array_release(&k), array_release(&v), numbers_release(&lens);
     return result;
 }
@@ -372,8 +399,11 @@ static PyObject *cache_clear(PyObject *object, PyObject *ignored)
 {
     cache_object *self = (cache_object *)object;
     (void)ignored;
+    if (cache_begin(self, true) < 0)
+        return NULL;
     memset(self->lens, 0, (size_t)self->batch * sizeof *self->lens);
     self->pages_used = 0;
+    cache_end(self, true);
     Py_RETURN_NONE;
 }
 

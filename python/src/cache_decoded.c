@@ -39,6 +39,8 @@ PyObject *cache_decoded(PyObject *object, PyObject *ignored)
     PyObject *part[2] = {NULL, NULL}, *both = NULL;
     array like;
     (void)ignored;
+    if (cache_begin(self, false) < 0)
+        return NULL;
     array_none(&like);
     like.kind = self->kind == KIND_NONE ? default_kind() : self->kind;
     like.api = self->api;
@@ -60,6 +62,7 @@ PyObject *cache_decoded(PyObject *object, PyObject *ignored)
     }
     both = PyTuple_Pack(2, part[0], part[1]);
 end:
+    cache_end(self, false);
     Py_XDECREF(part[0]);
     Py_XDECREF(part[1]);
     return both;

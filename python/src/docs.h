@@ -247,6 +247,11 @@
     "page_len        keys of a page; memory is then handed out page by page through "              \
     "a block table\n"                                                                              \
     "\n"                                                                                           \
+    "Threads: calls that read a cache run side by side. One that writes to it (append, "           \
+    "clear, a layer's\n"                                                                           \
+    "call that appends) runs alone: RuntimeError where it meets another, and that call "           \
+    "does nothing.\n"                                                                              \
+    "\n"                                                                                           \
     "Errors: ValueError, NotImplementedError (no backend reads such keys), "                       \
     "MemoryError.\n"                                                                               \
     "\n"                                                                                           \

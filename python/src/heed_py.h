@@ -221,9 +221,16 @@ struct cache_object {
     int32_t *lens, *block_table;
     int kind; /* of the arrays that were appended last */
     const struct exchange_api *api;
+    int readers;  /* calls that read it now */
+    bool written; /* a call writes to it now */
 };
 extern PyObject *cache_type;
 int cache_init(PyObject *module);
+/* Calls that read a cache run side by side, one that writes runs alone: RuntimeError where they meet.
+ * Held from before lengths are read until they are counted, for the GIL is released in between, and
+ * other code of Python runs where arrays are read. */
+int cache_begin(cache_object *cache, bool writes);
+void cache_end(cache_object *cache, bool writes);
 /* Takes pages for more[b] keys (len if more is NULL) after those of every sequence; ValueError
  * beyond the capacity. */
 int cache_make_room(cache_object *cache, const int32_t *more, int64_t len);

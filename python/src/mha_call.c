@@ -25,6 +25,7 @@ typedef struct layer_call {
     array x, x_kv, y, mask, bias, lse, weights;
     numbers q_lens, kv_lens, offsets, alibi, sinks;
     cache_object *cache; /* borrowed */
+    bool cache_held, cache_writes;
     heed_attn_desc desc;
     heed_mha_args args;
     made_for key;
@@ -36,6 +37,7 @@ static void call_start(layer_call *c, mha_object *self)
 {
     c->self = self;
     c->cache = NULL;
+    c->cache_held = false;
     c->desc = self->desc;
     c->args = (heed_mha_args){.struct_size = sizeof c->args};
     memset(&c->key, 0, sizeof c->key);
@@ -47,6 +49,8 @@ static void call_start(layer_call *c, mha_object *self)
 
 static void call_release(layer_call *c)
 {
+    if (c->cache_held)
+        cache_end(c->cache, c->cache_writes);
     array_release(&c->x), array_release(&c->x_kv), array_release(&c->y), array_release(&c->mask);
     array_release(&c->bias), array_release(&c->lse), array_release(&c->weights);
     numbers_release(&c->q_lens), numbers_release(&c->kv_lens), numbers_release(&c->offsets);
@@ -171,6 +175,10 @@ static int use_cache(layer_call *c)
     heed_mha_args *a = &c->args;
     if (!cache)
         return 0;
+    c->cache_writes = !c->self->cross || c->value[C_X_KV];
+    if (cache_begin(cache, c->cache_writes) < 0)
+        return -1;
+    c->cache_held = true;
     if (cache_make_room(cache, appended(c), c->new_keys) < 0)
         return -1;
     c->key.features |= HEED_MHA_HAS_CACHE;

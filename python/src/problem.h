@@ -12,6 +12,7 @@ typedef struct problem {
     array k_scale, k_zero, v_scale, v_zero;
     numbers q_lens, kv_lens, offsets, q_starts, kv_starts, mask_from, alibi, sinks;
     bool packed;
+    cache_object *cache; /* of the keys, which are read until the problem is released; else NULL */
 } problem;
 
 /* ---- attn_inputs.c: q, k and v, with heads, dims and lengths; scales of codes */

@@ -1,6 +1,8 @@
 """KVCache, Linear, MultiHeadAttention and rotary against numpy in float64."""
 
 import math
+import threading
+import time
 
 import numpy as np
 import oracle
@@ -87,6 +89,100 @@ def test_cache_layout_and_errors():
         heed.KVCache(batch=1, capacity=1, kv_heads=1, dim=33, k_dtype="q8_0")
     with pytest.raises(MemoryError):
         heed.KVCache(batch=2**20, capacity=2**30, kv_heads=2**10, dim=2**10)
+
+
+class Meanwhile:
+    """An array that does something else while it is read, as another thread might then."""
+
+    def __init__(self, x, do):
+        self.x, self.do = x, do
+
+    def __dlpack__(self, **options):
+        self.do()
+        return self.x.__dlpack__(**options)
+
+    def __array_namespace__(self):
+        return np
+
+
+def test_cache_in_use():
+    """Calls that read a cache run side by side, and one that writes to it alone."""
+    layer = Layer(dim=8, v_dim=8, d_kv=20)
+    own, cross = layer.made(causal=True), layer.made(cross=True)
+    cache = heed.KVCache(batch=2, capacity=9, kv_heads=2, dim=8)
+    x, rows, q = oracle.normal(RNG, 2, 2, 1, 8), oracle.normal(RNG, 2, 1, 20), oracle.normal(RNG, 2, 4, 1, 8)
+    mask = np.ones((1, 1), bool)
+    cache.append(x, x)
+    writes = {"append": lambda: cache.append(x, x), "clear": cache.clear, "layer": lambda: own(rows, cache=cache),
+              "cross layer": lambda: cross(rows, rows, cache=cache)}
+    reads = {"attention": lambda: cache.attention(q), "decoded": cache.decoded, "cross layer": lambda: cross(rows, cache=cache)}
+    met = []
+
+    def meet(calls, refusal):
+        for name, call in calls.items():
+            lens = cache.lens
+            if refusal:
+                with pytest.raises(RuntimeError, match=f"the cache is being {refusal} by another call"):
+                    call()
+                assert cache.lens == lens
+            else:
+                call()
+            met.append(name)
+
+    def at_once(what, call, calls, refusal):
+        before = len(met)
+        call(lambda x: Meanwhile(x, lambda: meet(calls, refusal)))
+        assert len(met) == before + len(calls), what
+        for free in (*reads.values(), lambda: cache.append(x[:, :, :0], x[:, :, :0])):
+            free()  # nothing holds the cache any more
+
+    wide = np.ones((1, cache.capacity), bool)  # a layer's masks are as wide as its cache
+    for calls, refusal in ((writes, "read"), (reads, None)):
+        at_once("attention", lambda m: cache.attention(q, mask=m(mask)), calls, refusal)
+        at_once("a cross layer's", lambda m: cross(rows, cache=cache, mask=m(wide)), calls, refusal)
+    for calls in (writes, reads):
+        at_once("append", lambda m: cache.append(m(x[:, :, :0]), x[:, :, :0]), calls, "written to")
+        at_once("a layer's", lambda m: own(rows, cache=cache, mask=m(wide)), calls, "written to")
+    assert cache.lens == [3, 3]
+    for failing in (lambda: cache.append(x, x[:1]), lambda: cache.attention(q, mask=np.ones((5, 5), bool)),
+                    lambda: own(rows, cache=cache, mask=np.ones((5, 5), bool)),
+                    lambda: cross(rows, cache=cache, mask=np.ones((5, 5), bool)),
+                    lambda: cache.append(np.zeros((2, 2, 99, 8), np.float32), np.zeros((2, 2, 99, 8), np.float32))):
+        with pytest.raises(ValueError):
+            failing()
+    cache.clear()  # so a call that failed holds nothing either
+
+
+@pytest.mark.parametrize("page_len", [None, 4])
+def test_cache_of_many_threads(page_len):
+    """What threads append at once lies one behind the other, whole."""
+    threads, each, rows, dim = 4, 40, 8, 64
+    cache = heed.KVCache(batch=1, capacity=threads * each * rows, kv_heads=4, dim=dim, page_len=page_len)
+    wrong = []
+
+    def work(n):
+        try:
+            for i in range(each):
+                x = np.full((1, 4, rows, dim), 1 + n * each + i, np.float32)
+                while True:
+                    try:
+                        cache.append(x, x)
+                        break
+                    except RuntimeError:
+                        time.sleep(0)
+        except Exception as e:
+            wrong.append(e)
+
+    every = [threading.Thread(target=work, args=(n,)) for n in range(threads)]
+    for t in every:
+        t.start()
+    for t in every:
+        t.join()
+    assert not wrong and cache.lens == [cache.capacity]
+    for decoded in cache.decoded():
+        parts = decoded[0].transpose(1, 0, 2).reshape(threads * each, -1)
+        assert (parts == parts[:, :1]).all()
+        assert sorted(parts[:, 0]) == list(range(1, 1 + threads * each))
 
 
 CODES = ["i8", "u8", "u4", "f8_e4m3", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"]
