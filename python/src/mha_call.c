@@ -26,6 +26,7 @@ typedef struct layer_call {
     numbers q_lens, kv_lens, offsets, alibi, sinks;
     cache_object *cache; /* borrowed */
     bool cache_held, cache_writes;
+    int64_t pages; /* that the cache has handed out; after a failure it is left with these */
     heed_attn_desc desc;
     heed_mha_args args;
     made_for key;
@@ -49,8 +50,11 @@ static void call_start(layer_call *c, mha_object *self)
 
 static void call_release(layer_call *c)
 {
-    if (c->cache_held)
+    if (c->cache_held) {
+        if (c->cache_writes) /* entries beyond a sequence's length are ignored */
+            c->cache->pages_used = c->pages;
         cache_end(c->cache, c->cache_writes);
+    }
     array_release(&c->x), array_release(&c->x_kv), array_release(&c->y), array_release(&c->mask);
     array_release(&c->bias), array_release(&c->lse), array_release(&c->weights);
     numbers_release(&c->q_lens), numbers_release(&c->kv_lens), numbers_release(&c->offsets);
@@ -179,6 +183,7 @@ static int use_cache(layer_call *c)
     if (cache_begin(cache, c->cache_writes) < 0)
         return -1;
     c->cache_held = true;
+    c->pages = cache->pages_used;
     if (cache_make_room(cache, appended(c), c->new_keys) < 0)
         return -1;
     c->key.features |= HEED_MHA_HAS_CACHE;
@@ -336,6 +341,8 @@ static int run(layer_call *c)
         return -1;
     for (int64_t b = 0; c->cache && b < c->args.batch; b++)
         c->cache->lens[b] += appended(c) ? appended(c)[b] : (int32_t)c->new_keys;
+    if (c->cache)
+        c->pages = c->cache->pages_used;
     return 0;
 }
 

@@ -456,6 +456,20 @@ def test_layer_with_cache_of_codes_on_one_side(k_dtype, v_dtype):
     assert oracle.error(y, want) <= LAYER_BOUND and np.abs(cache.decoded()[0]).max() > 0
 
 
+def test_failed_layer_takes_no_pages():
+    layer = Layer()
+    made = layer.made(causal=True)
+    x = oracle.normal(RNG, 2, 8, 20)
+    whole, paged = (heed.KVCache(batch=2, capacity=8, kv_heads=2, dim=8, v_dim=6, page_len=n) for n in (None, 2))
+    for i in range(0, 8, 2):
+        for failing in ({"mask": np.ones((3, 3), bool)}, {"bias": np.ones((3, 3), np.float32)}, {"out": x[:1]}):
+            for _ in range(5):
+                with pytest.raises(ValueError):
+                    made(x[:, i:i + 2], cache=paged, **failing)
+        assert oracle.error(made(x[:, i:i + 2], cache=paged), made(x[:, i:i + 2], cache=whole)) <= LAYER_BOUND
+    assert all((a == b).all() for a, b in zip(paged.decoded(), whole.decoded()))
+
+
 def test_layer_position_of_each_call():
     layer = Layer(d_kv=12)
     made = layer.made(cross=True, causal=True)
