@@ -15,6 +15,22 @@ static int too_many_axes(const char *name, int axes)
     return -1;
 }
 
+/* Tensors of torch may have elements and no memory (meta and fake tensors, storage that was freed); a
+ * view of such storage has its offset for an address. Nothing lies in the first page. */
+static int in_memory(const array *a, const char *name)
+{
+    if ((uintptr_t)a->data >= 4096)
+        return 0;
+    for (int i = 0; i < a->axes; i++)
+        if (a->shape[i] == 0)
+            return 0;
+    PyErr_Format(
+        PyExc_ValueError,
+        "%s has no memory, as a meta or fake tensor has none, or one whose storage was freed",
+        name);
+    return -1;
+}
+
 int from_tensor(array *a, const dl_tensor *t, const char *name)
 {
     int64_t n = 1;
@@ -34,7 +50,7 @@ int from_tensor(array *a, const dl_tensor *t, const char *name)
         a->stride[i] = t->strides ? t->strides[i] : n;
         n *= t->shape[i];
     }
-    return 0;
+    return in_memory(a, name);
 }
 
 /* numpy has no buffer for ml_dtypes' bfloat16, but for the same bytes as uint16. */
@@ -82,7 +98,7 @@ static int buffer_axes(array *a, const char *name)
             return -1;
         }
     }
-    return 0;
+    return in_memory(a, name);
 }
 
 int from_buffer(array *a, PyObject *object, const char *name)

@@ -233,6 +233,58 @@ def test_torch():
     oracle.check(lens, oracle.attention(q, k, v, kv_lens=[4, 13])[0])
 
 
+class Absent:
+    """Speaks DLPack, unversioned, of a tensor f32 [1, 1, 4, 8] at an address of choice."""
+
+    class Tensor(ctypes.Structure):
+        _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+                    ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                    ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p),
+                    ("deleter", ctypes.c_void_p)]
+
+    def __init__(self, address, *shape):
+        self.shape = (ctypes.c_int64 * 4)(*shape)
+        self.tensor = self.Tensor(address, (1, 0), 4, 2, 32, 1, self.shape, None, 0, None, None)
+
+    def __dlpack__(self):
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.tensor), b"dltensor", None)
+
+
+@pytest.mark.parametrize("address", [0, 128])
+def test_no_memory(address):
+    x = oracle.normal(RNG, 1, 1, 4, 8)
+    absent = Absent(address, 1, 1, 4, 8)
+    for given in ((absent, x, x), (x, absent, x), (x, x, absent)):
+        with pytest.raises(ValueError, match="has no memory"):
+            heed.attention(*given)
+    with pytest.raises(ValueError, match="out has no memory"):
+        heed.attention(x, x, x, out=absent)
+    none = Absent(address, 1, 1, 0, 8)  # an array of nothing needs no memory
+    assert (heed.attention(x, none, none) == 0).all()
+
+
+def test_torch_without_memory():
+    torch = pytest.importorskip("torch")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    x = torch.ones(1, 1, 4, 8)
+    freed, offset = torch.ones(1, 1, 4, 8), torch.ones(2, 1, 4, 8)[1:]
+    freed.untyped_storage().resize_(0)
+    offset.untyped_storage().resize_(0)
+    with FakeTensorMode():
+        fake = torch.ones(1, 1, 4, 8)
+        with pytest.raises(ValueError, match="an output has no memory"):  # it would be fake too
+            heed.attention(x, x, x)
+    for absent in (freed, offset, fake):
+        for given in ((absent, x, x), (x, absent, x), (x, x, absent)):
+            with pytest.raises(ValueError, match="has no memory"):
+                heed.attention(*given)
+        with pytest.raises(ValueError, match="x has no memory"):
+            heed.Linear(torch.ones(3, 8))(absent)
+
+
 def test_torch_capsules():
     """What happens with a torch that has no table of functions."""
     torch = pytest.importorskip("torch")
