@@ -317,6 +317,22 @@ int read_inputs(problem *p, const attn_options *o, const attn_call *call, int64_
     return positive_int32(p->args.kv_len, "the number of keys");
 }
 
+/* How many adjacent keys share a scale where n scales lie along the keys; 0: each has its own, or all
+ * one. */
+static int key_group_of(const char *name, int64_t n, int64_t keys, uint32_t *group)
+{
+    const int64_t each = (keys + n - 1) / n;
+    *group = n == 1 || n == keys ? 0 : (uint32_t)each;
+    if (!*group || (each && (keys + each - 1) / each == n))
+        return 0;
+    PyErr_Format(
+        PyExc_ValueError,
+        "%s_scale has %lld along %lld keys; 1 or as many as there are keys or whole groups of "
+        "them is needed",
+        name, (long long)n, (long long)keys);
+    return -1;
+}
+
 /* Scales of codes: f32 [batch or pages, kv_heads, keys, groups], any of them 1. */
 static int read_scale(array *scale, array *zero, PyObject *scale_given, PyObject *zero_given,
                       const char *name, const int64_t keys[4], heed_quant *out)
@@ -347,8 +363,9 @@ static int read_scale(array *scale, array *zero, PyObject *scale_given, PyObject
             return -1;
         for (int i = 0; i < 4; i++)
             if (zero->type != HEED_F32 || zero->axes != 4 || zero->shape[i] != scale->shape[i] ||
-                (stride[i] && zero->stride[i] != stride[i])) {
-                PyErr_Format(PyExc_ValueError, "%s_zero is not like %s_scale", name, name);
+                (scale->shape[i] > 1 && zero->stride[i] != scale->stride[i])) {
+                PyErr_Format(PyExc_ValueError, "%s_zero differs from %s_scale in shape or strides",
+                             name, name);
                 return -1;
             }
         out->zero = address_of(zero);
@@ -356,10 +373,7 @@ static int read_scale(array *scale, array *zero, PyObject *scale_given, PyObject
     out->scale = address_of(scale);
     memcpy(out->stride, stride, sizeof out->stride);
     out->group = scale->shape[3] == 1 ? 0 : (uint32_t)(keys[3] / scale->shape[3]);
-    out->key_group = scale->shape[2] == 1 || scale->shape[2] == keys[2]
-                         ? 0
-                         : (uint32_t)((keys[2] + scale->shape[2] - 1) / scale->shape[2]);
-    return 0;
+    return key_group_of(name, scale->shape[2], keys[2], &out->key_group);
 }
 
 int read_scales(problem *p, const attn_call *call)

@@ -209,7 +209,8 @@
     "in order\n"                                                                                   \
     "kv_lens         [batch] keys of each sequence\n"                                              \
     "k_scale, k_zero, v_scale, v_zero   of codes: f32 [batch or pages, kv_heads, "                 \
-    "keys, groups], axes of 1 repeat\n"                                                            \
+    "keys, groups], axes of 1 repeat;\n"                                                           \
+    "                n along the keys are each for the next ceil(keys / n) of them\n"              \
     "\n"                                                                                           \
     "Returns and errors as heed.attention.\n"                                                      \
     "\n"                                                                                           \

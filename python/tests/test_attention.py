@@ -313,6 +313,42 @@ def test_plan_of_codes(code, layout):
         plan.run(turn(q), turn(k), turn(v))
 
 
+@pytest.mark.parametrize("per", ["tensor", "head", "key", "group of keys", "group of dims"])
+@pytest.mark.parametrize("keys", [12, 13])
+def test_scales_and_zeros(keys, per):
+    """What u8 stands for, of every shape that scales may have."""
+    rng = np.random.default_rng(3)
+    n = -(-keys // 4)
+    shape = {"tensor": (1, 1, 1, 1), "head": (2, 2, 1, 1), "key": (2, 2, keys, 1), "group of keys": (2, 2, n, 1),
+             "group of dims": (2, 2, keys, 4)}[per]
+    codes = rng.integers(0, 256, (2, 2, keys, 64), dtype=np.uint8)
+    scale = (rng.random(shape) / 64).astype(np.float32)
+    zero = (rng.random(shape) * 255).astype(np.float32)
+    whole = lambda x: np.repeat(np.repeat(x, 4, 2)[:, :, :keys] if per == "group of keys" else x, 64 // shape[3], 3)
+    near = (codes.astype(float) - whole(zero)) * whole(scale)
+    q = oracle.normal(rng, 2, 4, 3, 64)
+    plan = heed.plan(q_heads=4, kv_heads=2, dim=64, kv_dtype="u8")
+    given = {"k_scale": scale, "k_zero": zero, "v_scale": scale, "v_zero": zero}
+    oracle.check(plan.run(q, codes, codes, **given), oracle.attention(q, near, near)[0])
+
+
+def test_wrong_scales_and_zeros():
+    q, (codes, ones) = oracle.normal(RNG, 1, 2, 3, 8), (np.ones((1, 2, 10, 8), t) for t in (np.uint8, np.float32))
+    plan = heed.plan(q_heads=2, dim=8, kv_dtype="u8")
+    run = lambda k_scale, k_zero: plan.run(q, codes, codes, k_scale=k_scale, k_zero=k_zero, v_scale=ones[:, :1, :1, :1])
+    for n in (1, 2, 3, 4, 5, 10):  # each for ceil(10 / n) keys
+        run(ones[:, :, :n, :1], None)
+    for n in (6, 7, 8, 9, 11, 20):
+        with pytest.raises(ValueError, match=f"k_scale has {n} along 10 keys"):
+            run(np.ones((1, 2, n, 1), np.float32), None)
+    repeated, own = np.broadcast_to(ones[:1, :1, :1, :1], (1, 2, 10, 1)), ones[..., :1].copy()
+    run(repeated, repeated)
+    run(own, own.copy())
+    for scale, zero in ((repeated, own), (own, repeated), (own, own[:, :, ::-1]), (own, own[:, :1])):
+        with pytest.raises(ValueError, match="k_zero differs from k_scale in shape or strides"):
+            run(scale, zero)
+
+
 # ---- merge ---------------------------------------------------------------------------------------------
 
 
