@@ -11,7 +11,7 @@ _DType: TypeAlias = Any  # "f32", "f16", "bf16", numpy.float32, torch.bfloat16, 
 _Window: TypeAlias = int | tuple[int | None, int | None] | None
 _Accuracy: TypeAlias = Literal["default", "exact", "bf16", "split", "int8"] | None
 _WeightLayout: TypeAlias = Literal["in_out", "out_in"]
-_KeyBlocks: TypeAlias = tuple[Any, int, int]
+_KeyBlocks: TypeAlias = tuple[Any, int, int, int]
 
 __version__: str
 

@@ -111,18 +111,33 @@ static int read_ranges(problem *p, const attn_call *call)
     return 0;
 }
 
+/* Blocks of rows and keys do not broadcast: those of a shorter problem would pass unnoticed. */
+static int blocks_cover(const char *what, int64_t have, int64_t block, int64_t length)
+{
+    const int64_t want = (length + block - 1) / block;
+    if (have == want)
+        return 0;
+    PyErr_Format(PyExc_ValueError,
+                 "key_blocks has %lld blocks of %lld %s; %lld are needed, which cover the %lld %s",
+                 (long long)have, (long long)block, what, (long long)want, (long long)length, what);
+    return -1;
+}
+
 static int read_key_blocks(problem *p, const attn_call *call)
 {
     array *a = &p->key_blocks;
-    int64_t want[4] = {p->args.batch, p->desc.q_heads, 0, 0}, stride[4], rows, keys;
-    if (!PyTuple_Check(call->key_blocks) || PyTuple_Size(call->key_blocks) != 3) {
-        PyErr_SetString(PyExc_ValueError, "key_blocks is what heed.masks.blocks gives, or a tuple "
-                                          "(uint64 words, block_rows, block_keys)");
+    int64_t want[4] = {p->args.batch, p->desc.q_heads, 0, 0}, stride[4], rows, keys, n;
+    if (!PyTuple_Check(call->key_blocks) || PyTuple_Size(call->key_blocks) != 4) {
+        PyErr_SetString(
+            PyExc_ValueError,
+            "key_blocks is no tuple (uint64 words, block_rows, block_keys, number of blocks "
+            "of keys), which heed.masks.blocks gives");
         return -1;
     }
     if (array_of(a, PyTuple_GetItem(call->key_blocks, 0), "key_blocks", false, false) < 0 ||
         int64_of(PyTuple_GetItem(call->key_blocks, 1), "block_rows", 1, &rows) < 0 ||
-        int64_of(PyTuple_GetItem(call->key_blocks, 2), "block_keys", 1, &keys) < 0)
+        int64_of(PyTuple_GetItem(call->key_blocks, 2), "block_keys", 1, &keys) < 0 ||
+        int64_of(PyTuple_GetItem(call->key_blocks, 3), "the number of blocks of keys", 0, &n) < 0)
         return -1;
     if (a->type != EL_U64 && a->type != EL_I64) {
         PyErr_Format(PyExc_ValueError, "key_blocks is of %s; uint64 is needed",
@@ -131,8 +146,17 @@ static int read_key_blocks(problem *p, const attn_call *call)
     }
     if (positive_int32(rows, "block_rows") < 0 || positive_int32(keys, "block_keys") < 0)
         return -1;
-    want[2] = (p->args.q_len + rows - 1) / rows;
-    want[3] = ((p->args.kv_len + keys - 1) / keys + 63) / 64;
+    want[2] = a->axes < 2 ? 1 : a->shape[a->axes - 2];
+    want[3] = n / 64 + (n % 64 > 0);
+    if (blocks_cover("rows", want[2], rows, p->args.q_len) < 0 ||
+        blocks_cover("keys", n, keys, p->args.kv_len) < 0)
+        return -1;
+    if (a->axes < 1 || a->shape[a->axes - 1] != want[3]) {
+        PyErr_Format(
+            PyExc_ValueError, "key_blocks has %lld words for %lld blocks of keys; %lld are needed",
+            (long long)(a->axes < 1 ? 1 : a->shape[a->axes - 1]), (long long)n, (long long)want[3]);
+        return -1;
+    }
     if (broadcast(a, "key_blocks", want, stride) < 0)
         return -1;
     p->desc.features |= HEED_HAS_KEY_BLOCKS;

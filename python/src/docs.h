@@ -31,7 +31,8 @@
     "                int or [batch] ints; causal, window and alibi go by it\n"                     \
     "ranges          int32 [batch, heads, rows, n, 2]: row i sees only keys of its "               \
     "intervals (heed.masks)\n"                                                                     \
-    "key_blocks      what heed.masks.blocks gives\n"                                               \
+    "key_blocks      what heed.masks.blocks gives; its blocks cover the rows and keys, no "        \
+    "fewer and no more\n"                                                                          \
     "mask_from       [batch] key that column 0 of mask and bias is; keys before it "               \
     "are visible to them\n"                                                                        \
     "layout          order of the axes of q, k, v and out: \"bhsd\", \"bshd\", "                   \
@@ -461,13 +462,13 @@
     "two 1\n"                                                                                      \
     "\n"                                                                                           \
     "Returns what key_blocks= of heed.attention takes: (uint64 words, block_rows, "                \
-    "block_keys).\n"                                                                               \
+    "block_keys, key_blocks).\n"                                                                   \
     "Errors: ValueError.\n"                                                                        \
     "\n"                                                                                           \
     ">>> import heed, numpy as np\n"                                                               \
-    ">>> words, rows, keys = heed.masks.blocks(np.array([[[[1, 0, 1]]]], bool), "                  \
+    ">>> words, rows, keys, n = heed.masks.blocks(np.array([[[[1, 0, 1]]]], bool), "               \
     "block_rows=4, block_keys=2)\n"                                                                \
-    ">>> np.asarray(words).item(), rows, keys\n"                                                   \
-    "(5, 4, 2)"
+    ">>> np.asarray(words).item(), rows, keys, n\n"                                                \
+    "(5, 4, 2, 3)"
 
 #endif

@@ -271,7 +271,7 @@ PyObject *masks_blocks(PyObject *self, PyObject *const *args, Py_ssize_t nargs, 
     SIGNATURE(sig, "blocks", 1, 3, "bits", "block_rows", "block_keys");
     PyObject *value[3], *words, *result;
     array bits, out, any;
-    int64_t shape[4], rows, keys, at = 0;
+    int64_t shape[4], rows, keys, blocks, at = 0;
     (void)self;
     if (read_call(&sig, args, nargs, kwnames, value) < 0)
         return NULL;
@@ -291,6 +291,7 @@ PyObject *masks_blocks(PyObject *self, PyObject *const *args, Py_ssize_t nargs, 
         return NULL;
     }
     memcpy(shape, bits.shape, sizeof shape);
+    blocks = shape[3];
     shape[3] = (shape[3] + 63) / 64;
     array_none(&any);
     any.kind = KIND_BUFFER;
@@ -311,6 +312,8 @@ PyObject *masks_blocks(PyObject *self, PyObject *const *args, Py_ssize_t nargs, 
                 }
     array_release(&bits);
     words = array_result(&out, NULL);
-    result = words ? Py_BuildValue("(NLL)", words, (long long)rows, (long long)keys) : NULL;
+    result =
+        words ? Py_BuildValue("(NLLL)", words, (long long)rows, (long long)keys, (long long)blocks)
+              : NULL;
     return result;
 }

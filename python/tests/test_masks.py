@@ -75,9 +75,9 @@ def test_tree():
 
 def test_blocks():
     bits = RNG.random((2, 3, 4, 130)) < 0.5
-    words, rows, keys = heed.masks.blocks(bits, block_rows=5, block_keys=2)
+    words, rows, keys, n = heed.masks.blocks(bits, block_rows=5, block_keys=2)
     words = np.asarray(words)
-    assert words.dtype == np.uint64 and words.shape == (2, 3, 4, 3) and (rows, keys) == (5, 2)
+    assert words.dtype == np.uint64 and words.shape == (2, 3, 4, 3) and (rows, keys, n) == (5, 2, 130)
     unpacked = (words[..., None] >> np.arange(64, dtype=np.uint64) & np.uint64(1)).reshape(2, 3, 4, 192)
     assert (unpacked[..., :130] == bits).all() and (unpacked[..., 130:] == 0).all()
 
@@ -94,7 +94,8 @@ def test_errors():
     x = oracle.normal(RNG, 1, 1, 4, 8)
     for name, value in (("ranges", np.zeros((1, 1, 4, 1, 3), np.int32)), ("ranges", np.zeros((4, 1, 2))),
                         ("ranges", np.zeros((1, 1, 3, 1, 2), np.int32)), ("key_blocks", np.zeros(3)),
-                        ("key_blocks", (np.zeros((1, 1, 1, 1)), 4, 4)), ("mask_from", [1, 2])):
+                        ("key_blocks", (np.zeros((1, 1, 1, 1)), 4, 4, 1)),
+                        ("key_blocks", (np.zeros((1, 1, 1, 1), np.uint64), 4, 4)), ("mask_from", [1, 2])):
         with pytest.raises(ValueError):
             heed.attention(x, x, x, **{name: value})
 
@@ -149,6 +150,29 @@ def test_key_blocks(block_rows, block_keys):
     want = oracle.attention(q, k, v, bits=bits, block_rows=block_rows, block_keys=block_keys, causal=True)
     oracle.check(out, want[0])
     oracle.check_lse(lse, want[1])
+
+
+def test_key_blocks_that_do_not_cover():
+    """Blocks of rows and keys neither repeat nor are left out; those of heads and sequences may repeat."""
+    q, k, v = qkv(q_len=11, kv_len=200)
+    blocks = lambda b, h, r, n: heed.masks.blocks(RNG.random((b, h, r, n)) < 0.6, block_rows=4, block_keys=2)
+    for b in (1, 2):
+        for h in (1, 4):
+            held(q, k, v, key_blocks=blocks(b, h, 3, 100))
+    for r in (1, 2, 4):
+        with pytest.raises(ValueError, match=f"key_blocks has {r} blocks of 4 rows; 3 are needed, which cover the 11 rows"):
+            heed.attention(q, k, v, key_blocks=blocks(1, 1, r, 100))
+    for n in (1, 64, 65, 99, 101, 128, 200):
+        with pytest.raises(ValueError, match=f"key_blocks has {n} blocks of 2 keys; 100 are needed, which cover the 200 keys"):
+            heed.attention(q, k, v, key_blocks=blocks(1, 1, 3, n))
+    words = np.asarray(blocks(1, 1, 3, 100)[0])
+    for wrong in (words[..., :1], words[..., :0], np.repeat(words, 2, -1)):
+        with pytest.raises(ValueError, match="words for 100 blocks of keys; 2 are needed"):
+            heed.attention(q, k, v, key_blocks=(wrong, 4, 2, 100))
+    with pytest.raises(ValueError, match="broadcast"):
+        heed.attention(q, k, v, key_blocks=blocks(1, 3, 3, 100))
+    none = k[:, :, :0]
+    assert (served(lambda: heed.attention(q, none, none, key_blocks=blocks(1, 1, 3, 0))) == 0).all()
 
 
 @pytest.mark.parametrize("what", ["mask", "bias"])

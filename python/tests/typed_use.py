@@ -14,6 +14,7 @@ assert_type(heed.attention(x, x, x, position=[0], return_lse=False), npt.NDArray
 out, lse = heed.attention(x, x, x, return_lse=True)
 out, weights = heed.attention(x, x, x, return_weights=True)
 out, lse, weights = heed.attention(x, x, x, return_lse=True, return_weights=True, ranges=heed.masks.chunks(4, 2))
+assert_type(heed.attention(x, x, x, key_blocks=heed.masks.blocks(x, block_rows=4, block_keys=4)), npt.NDArray[np.float32])
 plan = heed.plan(q_heads=1, dim=8, dtype=np.float32)
 assert_type(plan, heed.Plan)
 assert_type(plan.workspace(2), int)
