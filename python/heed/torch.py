@@ -8,7 +8,7 @@ torch.Size([1, 2, 4, 8])
 ...     out = torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
 Heed computes on CPU tensors of f32, f16 and bf16 where no gradient is needed and nothing is dropped; every
-other call is PyTorch's own, so training and other devices work as before. Importing this module changes
+other call is PyTorch's own, so training, autocast and other devices work as before. Importing this module changes
 nothing in PyTorch but for the operator ``torch.ops.heed.sdpa``, which keeps torch.compile's graphs whole.
 Heed uses as many threads as torch.get_num_threads() says, unless inside ``heed.threads``.
 :func:`use_linear` has a model's linear layers computed by Heed, too, from packed copies of their weights.
@@ -55,12 +55,13 @@ def _is_plain(x: torch.Tensor) -> bool:
 
 
 def _no_modes() -> bool:
-    """Is nothing active that watches or transforms operators (vmap, jvp, fake tensors, tracing)?"""
+    """Is nothing active that watches or transforms operators (vmap, jvp, fake tensors, tracing, autocast)?"""
     return (
         torch._C._len_torch_dispatch_stack() == 0
         and torch._C._functorch.peek_interpreter_stack() is None
         and forward_ad._current_level < 0
         and torch._C._get_tracing_state() is None
+        and not torch.is_autocast_enabled("cpu")
     )
 
 
@@ -224,6 +225,7 @@ def sdpa(
             and query.shape[0] == key.shape[0] == value.shape[0] and key.shape[1] == value.shape[1]
             and (query.shape[1] == key.shape[1] or enable_gqa)
             and (attn_mask is None or attn_mask.dim() <= 4)
+            and not torch.is_autocast_enabled("cpu")
             and _fits(query, key, value, attn_mask, is_causal, enable_gqa)
         ):
             result: torch.Tensor = torch.ops.heed.sdpa(query, key, value, attn_mask, is_causal, scale, enable_gqa)
@@ -345,7 +347,6 @@ class Linear(torch.nn.Linear):
             and not _needs_grad(input, weight, bias)
             and input.dim() > 0 and input.shape[-1] == self.in_features and input.numel() > 0
             and weight.shape == (self.out_features, self.in_features) and weight.numel() > 0
-            and not torch.is_autocast_enabled("cpu")
             and _no_modes()
         )
 

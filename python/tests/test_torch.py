@@ -266,6 +266,30 @@ def test_compile_keeps_one_graph(dynamic):
     torch._dynamo.reset()
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("mask", [False, True])
+def test_autocast_is_theirs(mask, compiled):
+    """Under autocast the result's type is PyTorch's choice, and afterwards Heed computes again."""
+    q, k, v = qkv(2, 4, 16, 8)
+    options = {"attn_mask": torch.rand(16, 16) < 0.7} if mask else {"is_causal": True}
+
+    def step(q, k, v):
+        return heed.torch.sdpa(q, k, v, **options)
+
+    call = torch.compile(step, fullgraph=True, backend="eager") if compiled else step
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype=dtype):
+            want = THEIRS(q, k, v, **options)
+            got, n = by_heed(lambda: call(q, k, v))
+        assert n == 0 and got.dtype is want.dtype is dtype and torch.equal(got, want)
+    with torch.autocast("cpu", enabled=False):
+        _, n = by_heed(lambda: call(q, k, v))
+        assert n == 1
+    got, n = by_heed(lambda: call(q, k, v))
+    assert n == 1 and got.dtype is torch.float32
+    torch._dynamo.reset()
+
+
 def test_threads_are_theirs():
     q, k, v = qkv(1, 8, 128, 64)
     before = torch.get_num_threads()
