@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 _A = TypeVar("_A")  # an array of any library: numpy, torch, jax, memoryview, Array
-_Ints: TypeAlias = Any  # an int, a sequence of ints or an array of int32 or int64
+_Ints: TypeAlias = Any  # a whole number of any kind, a sequence of them or an array of int32 or int64
 _Floats: TypeAlias = Any  # a sequence of floats or an array
 _DType: TypeAlias = Any  # "f32", "f16", "bf16", numpy.float32, torch.bfloat16, ...
 _Window: TypeAlias = int | tuple[int | None, int | None] | None

@@ -219,7 +219,7 @@ PyObject *masks_prefix(PyObject *self, PyObject *const *args, Py_ssize_t nargs, 
         PyErr_SetString(PyExc_ValueError, "prefix_len is None; a length is needed");
         return NULL;
     }
-    if (int32s_of(&prefix, value[1], "prefix_len", PyLong_Check(value[1]) ? 1 : -1) == 0) {
+    if (int32s_of(&prefix, value[1], "prefix_len", is_number(value[1]) ? 1 : -1) == 0) {
         const maker m = {heed_ranges_prefix, prefix_of, prefix.data, 0};
         a.offset = a.keys - a.rows;
         result = ranges_by(&m, NULL, prefix.n, a);

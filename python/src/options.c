@@ -195,12 +195,25 @@ static int int32s_of_array(numbers *x, const array *a, const char *name, int64_t
     return 0;
 }
 
+bool is_number(PyObject *object)
+{
+    if (PyLong_Check(object))
+        return true;
+    /* The types of arrays have __index__ too, for those without axes, which have no length either. */
+    if (!PyIndex_Check(object) || PyObject_Size(object) >= 0)
+        return false;
+    PyErr_Clear();
+    return true;
+}
+
 int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n)
 {
     int failed;
     numbers_none(x);
-    if (PyLong_Check(object) && n >= 0) {
-        long long value = PyLong_AsLongLong(object);
+    if (n >= 0 && is_number(object)) {
+        PyObject *whole = PyNumber_Index(object);
+        long long value = whole ? PyLong_AsLongLong(whole) : -1;
+        Py_XDECREF(whole);
         if ((value == -1 && PyErr_Occurred()) || fits_int32(name, value) < 0 ||
             numbers_room(x, n) < 0)
             return -1;

@@ -265,6 +265,41 @@ def test_no_memory(address):
     assert (heed.attention(x, none, none) == 0).all()
 
 
+def whole_numbers(n):
+    """The same number, as other types than int have it."""
+    for dtype in (np.int8, np.int32, np.uint32, np.int64):
+        yield dtype(n)
+        yield np.array(n, dtype)
+    try:
+        import torch
+
+        yield torch.tensor(n)
+        yield torch.tensor(n, dtype=torch.int16)
+    except ImportError:
+        pass
+
+
+def test_whole_numbers():
+    """One number for all sequences is an int, a scalar of an array's library or an array without axes."""
+    x, q = oracle.normal(RNG, 3, 2, 5, 8), oracle.normal(RNG, 3, 2, 2, 8)
+    layer = heed.MultiHeadAttention(2, *(oracle.normal(RNG, 16, 16) for _ in range(4)), causal=True, position="start", cross=True)
+    rows = oracle.normal(RNG, 3, 5, 16)
+    calls = [lambda n: heed.attention(q, x, x, causal=True, position=n), lambda n: heed.attention(q, x, x, kv_lens=n),
+             lambda n: heed.plan(q_heads=2, dim=8, causal=True, position=n).run(q, x, x),
+             lambda n: heed.attention(q, x, x, mask=np.ones((2, 3), bool), mask_from=n), lambda n: heed.rotary(x, offsets=n),
+             lambda n: heed.rotary(x, lens=n), lambda n: layer(rows, rows, position=n),
+             lambda n: np.asarray(heed.masks.prefix(5, n)), lambda n: np.asarray(heed.masks.chunks(5, n))]
+    for i, call in enumerate(calls):
+        want = call(2)
+        for n in whole_numbers(2):
+            assert (call(n) == want).all(), (i, type(n))
+        for wrong in (2.0, np.float32(2), np.array(2.0), np.array([[2]])):
+            with pytest.raises((TypeError, ValueError)):
+                call(wrong)
+    with pytest.raises(ValueError, match="32 bits"):
+        calls[0](np.int64(2**40))
+
+
 def test_torch_without_memory():
     torch = pytest.importorskip("torch")
     from torch._subclasses.fake_tensor import FakeTensorMode
