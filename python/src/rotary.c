@@ -1,6 +1,20 @@
 /* rotary: applies rotary positions to rows. */
 #include "layer.h"
 
+/* A number of the rotation, of which 0 would mean to the library that none was given. */
+static int nonzero_of(PyObject *object, const char *name, float *out)
+{
+    if (!object)
+        return 0;
+    if (float_of(object, name, out) < 0)
+        return -1;
+    if (*out != 0)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%s is %R; a number other than 0 in f32 is needed", name,
+                 object);
+    return -1;
+}
+
 int rotary_numbers(heed_rotary_desc *r, numbers *freq, const rotary_given *given, int64_t dim)
 {
     static const char *const styles[] = {"half", "interleaved", NULL};
@@ -18,9 +32,9 @@ int rotary_numbers(heed_rotary_desc *r, numbers *freq, const rotary_given *given
     }
     r->style = at ? HEED_ROTARY_INTERLEAVED : HEED_ROTARY_HALF;
     r->dims = (uint32_t)turned;
-    if ((given->base && float_of(given->base, "base", &r->base) < 0) ||
-        (given->scale && float_of(given->scale, "scale", &r->scale) < 0) ||
-        (given->mscale && float_of(given->mscale, "mscale", &r->mscale) < 0))
+    if (nonzero_of(given->base, "base", &r->base) < 0 ||
+        nonzero_of(given->scale, "scale", &r->scale) < 0 ||
+        nonzero_of(given->mscale, "mscale", &r->mscale) < 0)
         return -1;
     if (given->freq) {
         if (floats_of(freq, given->freq, "freq", turned / 2) < 0)

@@ -322,6 +322,17 @@ def test_rotary_errors():
             heed.rotary(x, **options)
 
 
+@pytest.mark.parametrize("zero", [0, 0.0, -0.0, 1e-60, np.float32(0)])
+@pytest.mark.parametrize("name", ["base", "scale", "mscale"])
+def test_rotary_by_zero(name, zero):
+    """In C 0 says that the number is not given."""
+    x = oracle.normal(RNG, 1, 1, 2, 6)
+    with pytest.raises(ValueError, match=f"^{name} is .*other than 0"):
+        heed.rotary(x, **{name: zero})
+    with pytest.raises(ValueError, match=f"^{name} is .*other than 0"):
+        Layer().made(rotary={name: zero})
+
+
 # ---- MultiHeadAttention --------------------------------------------------------------------------------
 
 
