@@ -194,15 +194,7 @@ int read_numbers(problem *p, const attn_options *o, const attn_call *call)
         args->sink = p->sinks.data;
     }
     attn_options_into(o, call->alibi, desc);
-    if (o->position && !is_word(o->position, "end") && !is_word(o->position, "start")) {
-        if (PyUnicode_Check(o->position)) {
-            PyErr_Format(
-                PyExc_ValueError,
-                "position is %R; \"start\", \"end\" or the position of each sequence's row 0 is "
-                "needed",
-                o->position);
-            return -1;
-        }
+    if (o->position && !PyUnicode_Check(o->position)) {
         if (int32s_of(&p->offsets, o->position, "position", args->batch) < 0)
             return -1;
         if (desc->position == HEED_POS_GIVEN)

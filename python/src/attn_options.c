@@ -32,6 +32,24 @@ static int window_of(PyObject *window, attn_options *o)
     return 0;
 }
 
+static bool is_word(PyObject *object, const char *word)
+{
+    return PyUnicode_Check(object) && PyUnicode_CompareWithASCIIString(object, word) == 0;
+}
+
+int attn_position_of(attn_options *o, PyObject *given)
+{
+    if (given && PyUnicode_Check(given) && !is_word(given, "end") && !is_word(given, "start")) {
+        PyErr_Format(
+            PyExc_ValueError,
+            "position is %R; \"start\", \"end\" or the position of each sequence's row 0 is needed",
+            given);
+        return -1;
+    }
+    o->position = given;
+    return 0;
+}
+
 int attn_options_of(attn_options *o, const attn_given *given)
 {
     static const char *const accuracies[] = {"default", "exact", "bf16", "split", "int8", NULL};
@@ -59,13 +77,7 @@ int attn_options_of(attn_options *o, const attn_given *given)
         o->as_bf16 = type == HEED_BF16;
     }
     /* Set last: objects that keep options hold a reference to it, but none after a failure. */
-    o->position = given->position;
-    return 0;
-}
-
-bool is_word(PyObject *object, const char *word)
-{
-    return PyUnicode_Check(object) && PyUnicode_CompareWithASCIIString(object, word) == 0;
+    return attn_position_of(o, given->position);
 }
 
 void attn_options_into(const attn_options *o, bool alibi, heed_attn_desc *desc)

@@ -254,8 +254,8 @@ static int read_numbers(layer_call *c)
         c->args.sink = c->sinks.data;
         c->desc.features |= HEED_HAS_SINK;
     }
-    if (c->value[C_POSITION])
-        o.position = c->value[C_POSITION];
+    if (c->value[C_POSITION] && attn_position_of(&o, c->value[C_POSITION]) < 0)
+        return -1;
     attn_options_into(&o, c->value[C_ALIBI], &c->desc);
     if (c->desc.position == HEED_POS_GIVEN) {
         if (int32s_of(&c->offsets, o.position, "position", c->args.batch) < 0)

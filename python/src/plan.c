@@ -141,8 +141,8 @@ static PyObject *plan_run(PyObject *object, PyObject *const *args, Py_ssize_t na
     call.q = value[0], call.k = value[1], call.v = value[2];
     call.mask = value[3], call.bias = value[4], call.alibi = value[5], call.sinks = value[6];
     call.q_lens = value[7], call.kv_lens = value[8];
-    if (value[9])
-        o.position = value[9];
+    if (value[9] && attn_position_of(&o, value[9]) < 0)
+        return NULL;
     call.ranges = value[10], call.key_blocks = value[11], call.mask_from = value[12];
     call.block_table = value[13], call.out = value[14];
     call.k_scale = value[17], call.k_zero = value[18], call.v_scale = value[19],

@@ -28,8 +28,6 @@ int make_outputs(problem *p, const attn_options *o, const attn_call *call,
                  const int64_t q_shape[4]);
 PyObject *problem_results(problem *p, const attn_call *call);
 
-bool is_word(PyObject *object, const char *word);
-
 static inline bool is_float(uint32_t type)
 {
     return type >= HEED_F32 && type <= HEED_BF16;

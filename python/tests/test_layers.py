@@ -490,6 +490,23 @@ def test_layer_position_of_each_call():
         assert oracle.error(made(x, other, position=position), want) <= LAYER_BOUND, position
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_unknown_position(causal):
+    """A word that is no position is refused where it is given, whether or not the position matters."""
+    x = oracle.normal(RNG, 1, 1, 3, 8)
+    layer, rows = Layer().made(causal=causal), oracle.normal(RNG, 1, 3, 20)
+    plan = heed.plan(q_heads=1, dim=8, causal=causal)
+    cache = heed.KVCache(batch=1, capacity=3, kv_heads=1, dim=8)
+    for call in (lambda p: heed.attention(x, x, x, causal=causal, position=p), lambda p: plan.run(x, x, x, position=p),
+                 lambda p: heed.plan(q_heads=1, dim=8, causal=causal, position=p),
+                 lambda p: Layer().made(causal=causal, position=p), lambda p: layer(rows, position=p),
+                 lambda p: cache.attention(x, causal=causal, position=p)):
+        for word in ("middle", "", "END"):
+            with pytest.raises(ValueError, match='position is .*; "start", "end" or'):
+                call(word)
+        call("start"), call("end")
+
+
 def test_layer_errors():
     layer = Layer()
     w = layer.w
