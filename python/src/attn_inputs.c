@@ -140,6 +140,8 @@ static int read_query(problem *p, const attn_options *o, const attn_call *call, 
     if (array_of(&p->q, call->q, "q", false, o->as_bf16) < 0 || floats_needed(&p->q, "q") < 0 ||
         in_layout(&p->q, &o->axes, "q", shape, stride) < 0)
         return -1;
+    if (positive_int32(shape[1], "the number of q's heads") < 0)
+        return -1;
     view_of(&p->args.q, &p->q, stride);
     p->desc.q_type = p->q.type;
     p->desc.q_heads = (uint32_t)shape[1];
@@ -300,7 +302,10 @@ int read_inputs(problem *p, const attn_options *o, const attn_call *call, int64_
     if (read_query(p, o, call, q_shape) < 0 ||
         (call->cache ? read_cache(p, call->cache, k_shape, v_shape)
                      : read_keys(p, o, call, k_shape, v_shape)) < 0 ||
-        same("the head dim", "k", k_shape[3], "q", q_shape[3]) < 0)
+        same("the head dim", "k", k_shape[3], "q", q_shape[3]) < 0 ||
+        positive_int32(k_shape[1], "the number of k's heads") < 0 ||
+        positive_int32(k_shape[3], "the head dim of k") < 0 ||
+        positive_int32(v_shape[3], "the head dim of v") < 0)
         return -1;
     desc->kv_heads = (uint32_t)k_shape[1];
     desc->qk_dim = (uint32_t)k_shape[3];

@@ -96,6 +96,8 @@ static int read_ranges(problem *p, const attn_call *call)
         rows.stride[i] = a->stride[i] / 2;
     }
     want[3] = rows.shape[rows.axes - 1];
+    if (positive_int32(want[3], "the number of ranges of a row") < 0)
+        return -1;
     if (rows.axes >= 2 && rows.shape[rows.axes - 2] > p->args.q_len) { /* its last rows are q's */
         const int row = rows.axes - 2;
         a->data += (rows.shape[row] - p->args.q_len) * rows.stride[row] * 8;

@@ -133,6 +133,8 @@ int floats_of(numbers *x, PyObject *object, const char *name, int64_t n);
 int int64_of(PyObject *object, const char *name, int64_t least, int64_t *out);
 int float_of(PyObject *object, const char *name, float *out);
 int truth_of(PyObject *object, bool *out);
+/* Refuses a number that is more than 2^31 - 1, before it is cut. */
+int positive_int32(int64_t value, const char *name);
 /* index in words[] of a str, -1 with ValueError that lists them */
 int word_of(PyObject *object, const char *name, const char *const *words);
 /* HEED_F32 .. of "f32", "float32", numpy.float32, torch.float32, ...; codes if allowed */

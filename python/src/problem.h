@@ -34,7 +34,6 @@ static inline bool is_float(uint32_t type)
 }
 
 int floats_needed(const array *a, const char *name);
-int positive_int32(int64_t value, const char *name);
 /* Gives an empty tensor, which may have no address, one that is not NULL: NULL means no tensor. */
 void *address_of(const array *a);
 void view_of(heed_const_view *view, const array *a, const int64_t stride[4]);

@@ -103,6 +103,8 @@ static int read_rows(rotary_call *c, PyObject *const value[N_R], const layout *a
     int64_t shape[4], out_shape[4];
     if (float_array(&c->x, value[R_X], "x", false, type) < 0 ||
         in_layout(&c->x, axes, "x", shape, a->x.stride) < 0 ||
+        positive_int32(shape[1], "the number of x's heads") < 0 ||
+        positive_int32(shape[3], "the head dim of x") < 0 ||
         rotary_numbers(&a->rotary, &c->freq, &given, shape[3]) < 0)
         return -1;
     if (value[R_OUT] ? float_array(&c->y, value[R_OUT], "out", true,

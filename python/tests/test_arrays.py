@@ -101,6 +101,20 @@ def test_subclass_and_read_only():
     oracle.check(out, oracle.attention(q, k, v)[0])
 
 
+def test_axes_of_more_than_32_bits():
+    """They repeat by strides of 0, so no memory is needed, and their lower 32 bits would fit."""
+    x, huge = oracle.normal(RNG, 1, 1, 1, 1), 2**32 + 1
+    heads, dims, pairs = (1, huge, 1, 1), (1, 1, 1, huge), (1, 1, 1, huge, 2)
+    wide = lambda shape: np.broadcast_to(x, shape)
+    ranges = np.broadcast_to(np.array([0, 1], np.int32), pairs)
+    for call in (lambda: heed.explain(wide(heads), x, x), lambda: heed.explain(x, wide(heads), wide(heads)),
+                 lambda: heed.explain(wide(dims), wide(dims), x), lambda: heed.explain(x, x, wide(dims)),
+                 lambda: heed.explain(x, x, x, ranges=ranges), lambda: heed.rotary(wide(heads), dims=2, out=wide(heads)),
+                 lambda: heed.rotary(wide(dims), dims=2, out=wide(dims))):
+        with pytest.raises(ValueError, match=f"is {huge}, more than 2\\^31 - 1"):
+            call()
+
+
 def test_stride_of_no_whole_element():
     packed = np.zeros((1, 1, 3), np.dtype([("x", np.float32, 4), ("y", np.uint8)]))["x"]
     with pytest.raises(ValueError, match="stride"):
