@@ -47,6 +47,9 @@ static heed_status check_lengths(const heed_group_call *call, heed_error *why)
             INVALID("partition.key_first gives rank %u %lld keys of sequence %lld, and args.kv_len "
                     "is %lld",
                     s->rank, (long long)keys, (long long)b, (long long)a->kv_len);
+        if (a->kv_starts && (a->kv_starts[b] < 0 || a->kv_starts[b] + keys > INT32_MAX))
+            INVALID("args.kv_starts[%lld] is %d: with %lld keys, 0 to %lld is required",
+                    (long long)b, a->kv_starts[b], (long long)keys, (long long)INT32_MAX - keys);
         const int64_t rows =
             apart ? heed_held_before(s, s->part.row_first, b, s->rank, s->part.n_parts) : 0;
         if (rows > a->q_len)

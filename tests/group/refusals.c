@@ -83,6 +83,17 @@ static void no_q(call *c) { c->args.q.data = NULL; }
 static void no_k(call *c) { c->args.k.data = NULL; }
 static void no_out(call *c) { c->args.out.data = NULL; }
 static void no_lse(call *c) { c->args.lse.data = NULL; }
+static void ring_starts(call *c, int32_t start)
+{
+    c->desc.features |= HEED_HAS_PACKED;
+    c->args.kv_starts = c->lens;
+    c->lens[1] = start;
+    c->partition.scheme = HEED_GROUP_RING;
+    c->partition.row_first = c->rows;
+    c->args.k.stride[2] = c->args.v.stride[2] = 0; /* so that every key lies there */
+}
+static void early_keys(call *c) { ring_starts(c, -1); }
+static void late_keys(call *c) { ring_starts(c, INT32_MAX - 4); }
 static void long_rows(call *c) { c->args.q_len = 7; }
 static void small(call *c) { c->with_workspace = 1; c->bytes = 64; }
 static void crooked(call *c) { c->with_workspace = 2; c->bytes = 1 << 20; }
@@ -140,6 +151,8 @@ static const struct refusal {
     {no_out, HEED_ERR_INVALID, "args.out is NULL"},
     {no_lse, HEED_ERR_INVALID, "args.lse is NULL"},
     {long_rows, HEED_ERR_INVALID, "args.q_len is 7"},
+    {early_keys, HEED_ERR_INVALID, "args.kv_starts[1] is -1: with 5 keys"},
+    {late_keys, HEED_ERR_INVALID, "args.kv_starts[1] is 2147483643: with 5 keys"},
     {small, HEED_ERR_NOMEM, "workspace has 64 bytes"},
     {crooked, HEED_ERR_INVALID, "aligned to 64 bytes"},
     {too_far, HEED_ERR_UNSUPPORTED, "32 bits"},
