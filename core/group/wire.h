@@ -64,7 +64,7 @@ heed_status heed_wire_receive(heed_wire *w, uint32_t from, uint32_t kind, uint32
 /* Starts to receive from a rank that sends nothing unless it fails; data has HEED_WIRE_LEAST bytes.
  * heed_wire_wait does not wait for that, and the end of the call gives it up. The message has a tag
  * of its own, because that rank may be in the next call already, and what it sends there is not for
- * this one. */
+ * this one; nor is what it says when it has taken all that it is owed. */
 heed_status heed_wire_listen(heed_wire *w, uint32_t from, void *data);
 
 /* Moves on what is under way, without waiting. */
