@@ -252,22 +252,29 @@ static heed_status get_local(const heed_attn *plan, const heed_shape *s, heed_at
     return heed_plan_get(plan->context, &d, local, why);
 }
 
+static heed_wire *wire_of(const heed_group_call *call, heed_scheme *scheme)
+{
+    return call->shape.part.scheme == HEED_GROUP_RING ? &scheme->ring.wire : &scheme->split.wire;
+}
+
 static heed_status run_scheme(heed_group_call *call, heed_scheme *scheme, size_t used,
                               void *workspace, size_t bytes)
 {
     const heed_shape *s = &call->shape;
     const int ring = s->part.scheme == HEED_GROUP_RING;
-    heed_wire *w = ring ? &scheme->ring.wire : &scheme->split.wire;
+    heed_wire *w = wire_of(call, scheme);
     char *rest = (char *)workspace + used;
     if (s->size == 1)
         return run_alone(call, workspace, bytes);
     place(scheme, s, call->args.q_len, workspace);
+    w->context = call->plan->context;
     w->transport = call->transport;
     w->n = 0;
     w->call = call_of(call);
     w->left = w->limit = s->part.timeout_ns;
     w->status = HEED_OK;
     w->why = call->why;
+    w->kept = 0;
     return ring ? heed_ring_run(&scheme->ring, call, rest, bytes - used)
                 : heed_split_run(&scheme->split, call, rest, bytes - used);
 }
@@ -276,7 +283,8 @@ static heed_status run_scheme(heed_group_call *call, heed_scheme *scheme, size_t
 static heed_status give_up(heed_group_call *call, heed_status st)
 {
     const heed_shape *s = &call->shape;
-    heed_wire w = {.transport = call->transport,
+    heed_wire w = {.context = call->plan->context,
+                   .transport = call->transport,
                    .call = call_of(call),
                    .left = s->part.timeout_ns,
                    .why = call->why};
@@ -324,7 +332,8 @@ static heed_status run_placed(heed_group_call *call, heed_scheme *scheme, void *
         return give_up(call, heed_fail(call->why, HEED_ERR_NOMEM,
                                        "no memory for a workspace of %zu bytes", most));
     st = run_scheme(call, scheme, used, workspace, bytes);
-    heed_spare_return(context, workspace, bytes);
+    if (!wire_of(call, scheme)->kept) /* else it is left to the transport for good */
+        heed_spare_return(context, workspace, bytes);
     return st;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/reason.h"
+#include "runtime/context.h"
 
 #define MAGIC UINT64_C(0x6865656467727031)
 
@@ -274,13 +275,26 @@ heed_status heed_wire_finish(heed_wire *w, char **notice)
 /* ---- giving up --------------------------------------------------------------------------------
  */
 
-static void cancel_all(heed_wire *w)
+/* Gives up a request. Returns 1 and writes why if the transport cannot: then it may use the memory of
+ * the request and of its message at any later time. Waiting for the end of that may last for ever,
+ * as the other rank may be lost. */
+static int cancel_one(const heed_wire *w, heed_request *request, uint32_t rank, heed_error *plain)
 {
     const heed_transport *t = w->transport;
     heed_error why = {""};
+    heed_status st = t->cancel(t->user, request, &why);
+    if (st == HEED_OK)
+        return 0;
+    heed_fail(plain, st, "the transport cannot give up a message with rank %u: %s%s%.100s", rank,
+              heed_status_string(st), why.text[0] ? ": " : "", why.text);
+    return 1;
+}
+
+static void cancel_all(heed_wire *w, heed_error *plain)
+{
     for (uint32_t i = 0; i < w->n; i++)
         if (w->message[i].under_way) {
-            t->cancel(t->user, &w->message[i].request, &why);
+            w->kept |= cancel_one(w, &w->message[i].request, w->message[i].rank, plain);
             w->message[i].under_way = 0;
         }
     w->n = 0;
@@ -301,22 +315,26 @@ static int is_told(const heed_wire *w, uint32_t rank, uint32_t tag)
     return tag == TAG ? waits : is_among(rank, w->listener);
 }
 
-/* Notices under way. */
+/* A notice and the requests that send it. It is no part of a workspace, because there may be none
+ * yet, nor on the stack, because it may have to stay. */
 enum { AT_ONCE = 16 };
 typedef struct notices {
+    heed_wire_header header;
+    heed_error text;
     heed_request request[AT_ONCE];
     unsigned char state[AT_ONCE];
-    uint32_t n, under_way;
+    uint32_t first, n, under_way; /* of ranks first to first + n - 1 */
+    int kept;                     /* the transport cannot give one of them up */
 } notices;
 
 /* Waits until all notices are taken, or the time is over. */
-static void tell_all(heed_wire *w, notices *all)
+static void wait_for(heed_wire *w, notices *all)
 {
     const heed_transport *t = w->transport;
     while (all->under_way) {
         const int64_t start = now();
         for (uint32_t i = 0; i < all->n; i++) {
-            heed_error why;
+            heed_error why = {""};
             uint32_t done = 0;
             size_t got;
             if (!all->state[i])
@@ -324,7 +342,7 @@ static void tell_all(heed_wire *w, notices *all)
             heed_status st =
                 t->wait(t->user, &all->request[i], w->left > 0 ? GLANCE : 0, &done, &got, &why);
             if (st == HEED_OK && !done && w->left <= 0)
-                t->cancel(t->user, &all->request[i], &why);
+                all->kept |= cancel_one(w, &all->request[i], all->first + i, &why);
             if (st != HEED_OK || done || w->left <= 0)
                 all->state[i] = 0, all->under_way--;
         }
@@ -332,36 +350,52 @@ static void tell_all(heed_wire *w, notices *all)
     }
 }
 
+/* Tells some ranks. */
+static void tell_some(heed_wire *w, const notices *notice, uint32_t first, uint32_t tag)
+{
+    const heed_transport *t = w->transport;
+    const size_t bytes = sizeof notice->header + notice->header.bytes;
+    notices *all = heed_alloc(w->context, sizeof *all, _Alignof(notices));
+    if (!all)
+        return;
+    *all = *notice;
+    all->first = first;
+    all->n = t->size - first < AT_ONCE ? t->size - first : AT_ONCE;
+    for (uint32_t i = 0; i < all->n; i++) {
+        heed_error why;
+        all->state[i] =
+            is_told(w, first + i, tag) && t->send(t->user, first + i, tag, &all->header, bytes,
+                                                  &all->request[i], &why) == HEED_OK;
+        all->under_way += all->state[i];
+    }
+    wait_for(w, all);
+    if (!all->kept)
+        heed_free(w->context, all, sizeof *all);
+}
+
 /* Tells the ranks that still wait for a message of this one, or listen to it, of its failure. A
  * rank that does not take the notice in time, or to which it cannot be sent, waits in vain: nothing
  * better can be done. */
 static void tell(heed_wire *w, heed_status status)
 {
-    struct {
-        heed_wire_header header;
-        heed_error text;
-    } notice = {.header = {.magic = MAGIC, .call = w->call, .status = status, .origin = w->origin}};
-    const heed_transport *t = w->transport;
-    notice.text = w->plain;
-    notice.header.bytes = strnlen(w->plain.text, sizeof w->plain.text - 1);
-    const size_t bytes = sizeof notice.header + notice.header.bytes;
+    const uint32_t size = w->transport->size;
+    const notices notice = {.header = {.magic = MAGIC,
+                                       .call = w->call,
+                                       .bytes = strnlen(w->plain.text, sizeof w->plain.text - 1),
+                                       .status = status,
+                                       .origin = w->origin},
+                            .text = w->plain};
     for (uint32_t tag = TAG; tag <= TAG_OF_FAILURE; tag++)
-        for (uint32_t first = 0; first < t->size; first += AT_ONCE) {
-            notices all = {.n = t->size - first < AT_ONCE ? t->size - first : AT_ONCE};
-            for (uint32_t i = 0; i < all.n; i++) {
-                heed_error why;
-                all.state[i] =
-                    is_told(w, first + i, tag) && t->send(t->user, first + i, tag, &notice, bytes,
-                                                          &all.request[i], &why) == HEED_OK;
-                all.under_way += all.state[i];
-            }
-            tell_all(w, &all);
-        }
+        for (uint32_t first = 0; first < size; first += AT_ONCE)
+            tell_some(w, &notice, first, tag);
 }
 
 heed_status heed_wire_end(heed_wire *w, heed_status status)
 {
-    cancel_all(w);
+    heed_error kept, first;
+    cancel_all(w, &kept);
+    if (status == HEED_OK && w->kept)
+        return failed(w, w->transport->rank, &kept);
     if (status == HEED_OK)
         return status;
     if (w->status == HEED_OK) { /* this rank's own failure */
@@ -369,5 +403,9 @@ heed_status heed_wire_end(heed_wire *w, heed_status status)
         w->plain = *w->why;
     }
     tell(w, status);
+    if (w->kept) { /* with a workspace of the caller's he has to know */
+        first = *w->why;
+        heed_fail(w->why, status, "%.120s; %.130s", first.text, kept.text);
+    }
     return status;
 }

@@ -36,6 +36,7 @@ typedef struct heed_wire_message {
 } heed_wire_message;
 
 typedef struct heed_wire {
+    heed_context *context; /* its memory is for notices of a failure */
     const heed_transport *transport;
     heed_wire_message *message;
     uint32_t n, room;  /* messages that are in use, and for which there is room */
@@ -48,6 +49,7 @@ typedef struct heed_wire {
     uint32_t origin;
     heed_error *why;  /* as the caller reads it */
     heed_error plain; /* and without "rank n failed:" */
+    int kept;         /* set at the end: the transport may still use the messages' memory */
 } heed_wire;
 
 /* Writes the header of a message of `bytes` bytes, which lie behind it. */
@@ -78,7 +80,8 @@ heed_status heed_wire_wait(heed_wire *w, int all);
 heed_status heed_wire_finish(heed_wire *w, char **notice);
 
 /* Ends a call with that status, whose sentence is in why: gives up what is under way and, after a
- * failure, tells those that still wait for this rank. Returns the status. */
+ * failure, tells those that still wait for this rank. Returns the status, or HEED_ERR_TRANSPORT if
+ * that was HEED_OK and something cannot be given up: it may write to its memory, now or later. */
 heed_status heed_wire_end(heed_wire *w, heed_status status);
 
 #endif

@@ -71,7 +71,8 @@ typedef struct heed_transport {
     heed_status (*wait)(void *user, heed_request *request, int64_t timeout_ns, uint32_t *done,
                         size_t *bytes, heed_error *why);
     /** Gives up a request that has not ended: afterwards its memory is not touched any more. A
-     * transport that cannot do so says that in why and returns a failure */
+     * transport that cannot do so says that in why and returns a failure: a workspace that the
+     * context had lent is then left to the transport, and never used again nor freed */
     heed_status (*cancel)(void *user, heed_request *request, heed_error *why);
 } heed_transport;
 
@@ -147,7 +148,8 @@ typedef struct heed_partition {
  *          nothing else was written. A failure of a rank for a reason of its own, such as its args
  *          or its memory, is told to the others. Messages may be left under way then: the transport
  *          is not to be used again after any failure but that of plan, partition or batch, which
- *          all ranks refuse alike.
+ *          all ranks refuse alike. "... cannot give up a message with rank n": the transport may
+ *          still read and write a workspace of the caller's, for as long as it exists.
  * Cost     one rank: heed_attn_run and nothing more.
  */
 HEED_API heed_status heed_group_attention(const heed_attn *plan, const heed_attn_args *args,
