@@ -78,6 +78,29 @@ static int64_t blocks_of(const heed_key_bounds_args *a)
     return (a->keys + a->block_keys - 1) / a->block_keys;
 }
 
+/* Checks pages, as far as they hold keys that are read, and how far x and bounds reach. */
+static heed_status check_reach(const heed_key_bounds_args *a, int choosing, heed_error *why)
+{
+    int64_t n_pages = a->pages ? 0 : 1, rows = choosing ? 1 : a->keys;
+    if (a->pages) {
+        for (int64_t i = a->first_block * a->block_keys / a->page_len; i * a->page_len < a->keys;
+             i++) {
+            if (a->pages[i] < 0)
+                INVALID("args.pages[%lld] is %d, at least 0 is required", (long long)i,
+                        a->pages[i]);
+            n_pages = a->pages[i] >= n_pages ? a->pages[i] + (int64_t)1 : n_pages;
+        }
+        rows = rows < a->page_len ? rows : a->page_len;
+    }
+    const int64_t shape[] = {n_pages, choosing ? a->q_heads : a->kv_heads, rows, a->dim};
+    const int64_t bounds[] = {a->kv_heads, blocks_of(a) * a->dim}, one[] = {a->bounds_stride, 1};
+    if (!heed_strides_reach(one, 2, bounds, sizeof(float)))
+        INVALID(
+            "args.bounds_stride is %lld: with %u kv heads bounds reach beyond the address space",
+            (long long)a->bounds_stride, a->kv_heads);
+    return heed_check_view("x", a->x.data, a->x.stride, heed_dtype_bytes(a->type), 0, shape, why);
+}
+
 static heed_status check_bounds(const heed_key_bounds_args *a, int choosing, heed_error *why)
 {
     heed_status st = heed_check_type("type", a->type, why);
@@ -130,7 +153,7 @@ static heed_status check_bounds(const heed_key_bounds_args *a, int choosing, hee
     for (int i = 0; i < 5; i++)
         if (array[i].wanted && !array[i].data)
             INVALID("args.%s is NULL, but required", array[i].name);
-    return HEED_OK;
+    return check_reach(a, choosing, why);
 }
 
 static void bound_key(const heed_key_bounds_args *a, int64_t at, int fresh, float *least,

@@ -135,7 +135,8 @@ typedef struct heed_key_bounds_args {
     int64_t top;           /**< heed_key_blocks_topk: blocks to choose for each head, at least 1 */
     int64_t always_first;  /**< heed_key_blocks_topk: so many of them are the sequence's first */
     int64_t always_last;   /**< heed_key_blocks_topk: and so many its last */
-    uint32_t shared;       /**< heed_key_blocks_topk: 1: query heads of a kv head choose together */
+    /** heed_key_blocks_topk: 1: query heads of a kv head choose together; dim is at most 256 then */
+    uint32_t shared;
     uint32_t reserved;     /**< 0 */
     float *scores;         /**< heed_key_blocks_topk: [blocks] room for their bounds */
     uint64_t *words;       /**< heed_key_blocks_topk: receives [q_heads, blocks / 64 rounded up] */
@@ -145,7 +146,8 @@ typedef struct heed_key_bounds_args {
  * Finds the least and the greatest of every column of K over the keys of each block, from first_block on:
  * after an append, the block of the first new key. A NaN makes both NaN.
  *
- * Errors   HEED_ERR_INVALID an argument is missing or out of range; HEED_ERR_ABI. Nothing is written.
+ * Errors   HEED_ERR_INVALID an argument is missing or out of range, strides reach beyond the address
+ *          space, or a page of keys that are read is negative; HEED_ERR_ABI. Nothing is written.
  * Threads  safe.
  */
 HEED_API heed_status heed_key_bounds(const heed_key_bounds_args *args);

@@ -361,6 +361,55 @@ static void check_bounds(void)
     EXPECT(heed_key_bounds(&a) == HEED_ERR_INVALID && strstr(heed_last_error(), "bounds_stride"));
 }
 
+/* Of pages as of strides only what is read counts, and of what is refused nothing is written. */
+static void check_reach(void)
+{
+    int32_t pages[2] = {0};
+    float scores[BLOCKS];
+    uint64_t words[HEADS];
+    heed_key_bounds_args a = {.struct_size = sizeof a,
+                              .q_heads = HEADS,
+                              .kv_heads = KV,
+                              .dim = DIM,
+                              .type = HEED_F32,
+                              .keys = LENGTH,
+                              .block_keys = BLOCK,
+                              .page_len = LENGTH - BLOCK,
+                              .x = {k, {0, LENGTH * DIM, DIM, 1}},
+                              .pages = pages,
+                              .least = least[0][0],
+                              .greatest = greatest[0][0],
+                              .bounds_stride = BLOCKS * DIM};
+    EXPECT(heed_key_bounds(&a) == HEED_OK);
+    memset(least, 0x77, sizeof least);
+    memset(greatest, 0x77, sizeof greatest);
+    pages[1] = -1;
+    EXPECT(heed_key_bounds(&a) == HEED_ERR_INVALID && strstr(heed_last_error(), "pages[1] is -1"));
+    pages[1] = 1;
+    a.x.stride[0] = INT64_MAX / 2;
+    EXPECT(heed_key_bounds(&a) == HEED_ERR_INVALID && strstr(heed_last_error(), "args.x"));
+    a.x.stride[0] = 0;
+    a.x.stride[2] = INT64_MAX / LENGTH;
+    EXPECT(heed_key_bounds(&a) == HEED_ERR_INVALID && strstr(heed_last_error(), "args.x"));
+    a.x.stride[2] = DIM;
+    a.bounds_stride = INT64_MAX / 4;
+    EXPECT(heed_key_bounds(&a) == HEED_ERR_INVALID && strstr(heed_last_error(), "bounds_stride"));
+    for (size_t i = 0; i < sizeof least; i++)
+        EXPECT(((unsigned char *)least)[i] == 0x77 && ((unsigned char *)greatest)[i] == 0x77);
+    a.bounds_stride = BLOCKS * DIM;
+    pages[0] = -1; /* of keys before the first block */
+    a.first_block = (LENGTH - BLOCK + BLOCK - 1) / BLOCK;
+    EXPECT(a.first_block * BLOCK < LENGTH && heed_key_bounds(&a) == HEED_OK);
+    a.x.stride[1] = INT64_MAX / 2;
+    a.page_len = 0;
+    a.pages = NULL;
+    a.first_block = 0;
+    a.top = 1;
+    a.scores = scores;
+    a.words = words;
+    EXPECT(heed_key_blocks_topk(&a) == HEED_ERR_INVALID && strstr(heed_last_error(), "args.x"));
+}
+
 int main(void)
 {
     for (int j = 0; j < KEYS; j++) {
@@ -380,5 +429,6 @@ int main(void)
     check_ends();
     check_blocks();
     check_bounds();
+    check_reach();
     return failures != 0;
 }
