@@ -44,13 +44,12 @@ static heed_status resolve_attention(heed_mha *m, heed_attn_desc *plan, heed_err
     if (m->cache)
         plan->features |= HEED_HAS_LENS;
     heed_status st = heed_validate_desc(plan, &problem, why);
-    if (st == HEED_OK)
+    m->max_q_rows = m->attn.max_rows;
+    if (st == HEED_OK && !m->max_q_rows)
         st = count_rows("desc.attn->max_batch x max_q_len", m->attn.max_batch, m->attn.max_q_len,
                         &m->max_q_rows, why);
     if (st != HEED_OK)
         return st;
-    if (m->attn.max_rows)
-        m->max_q_rows = m->attn.max_rows;
     if (m->listed)
         plan->max_rows = m->max_q_rows;
     if (!m->cross && !m->cache)

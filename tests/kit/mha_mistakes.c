@@ -207,6 +207,7 @@ static const char *too_many_rows(void *of, int arg, uint32_t pick)
     (void)pick;
     a->max_q_len = INT32_MAX;
     a->max_batch = 2;
+    a->max_rows = 0; /* else that says how many there are */
     return "max_q_len";
 }
 

@@ -312,6 +312,25 @@ static void check_in_place(heed_context *context)
     heed_mha_release(mha);
 }
 
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* How many rows there can be is said by max_rows, where it is given, and else by max_batch x
+ * max_q_len. */
+static void check_most_rows(heed_context *context, layer_setup *s)
+{
+    heed_mha *mha = NULL;
+    const heed_attn_desc attn = s->attn;
+    s->attn.features |= HEED_HAS_PACKED;
+    s->attn.max_batch = s->attn.max_q_len = s->attn.max_kv_len = 65536;
+    CHECK(layer_create(context, s, &mha) == HEED_ERR_INVALID &&
+              strstr(heed_last_error(), "65536 x 65536"),
+          "%s", heed_last_error());
+    s->attn.max_rows = ROWS;
+    CHECK(layer_create(context, s, &mha) == HEED_OK, "%s", heed_last_error());
+    heed_mha_release(mha);
+    s->attn = attn;
+}
+
 int main(void)
 {
     layer_setup *s = layer_prepare();
@@ -322,6 +341,7 @@ int main(void)
     check_explain(context, s);
     check_lines(s);
     check_in_place(context);
+    check_most_rows(context, s);
     check_rounding();
     check_fork(s);
     heed_context_release(context);
