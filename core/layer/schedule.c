@@ -29,13 +29,17 @@ static matrix compact_at(const builder *b, size_t offset, int64_t columns)
 }
 
 /* The caller's rows as a matrix of compact rows, if they lie evenly: without gaps between the
- * sequences. */
+ * sequences. Attention sees a matrix of as many rows as there can be, so that one row gets a stride
+ * that suits it, the caller's being any, and rows that are none, which may lie nowhere, are taken
+ * for compact ones. */
 static int lies_evenly(const builder *b, const heed_mha_rows *r, const void *data,
                        const int64_t *stride, uint32_t type, int64_t len, const int32_t *starts,
                        matrix *out)
 {
     const int64_t batch = b->run->args.batch;
     int64_t row_stride = stride[1], first = 0, at = -1;
+    if (r->total == 0)
+        return 0;
     if (starts) {
         for (int64_t i = 0; i < batch; i++) {
             if (r->lens[i] == 0)
@@ -54,7 +58,7 @@ static int lies_evenly(const builder *b, const heed_mha_rows *r, const void *dat
         return 0;
     }
     *out = (matrix){data ? (char *)data + first * (int64_t)heed_dtype_bytes(type) : NULL,
-                    row_stride, stride[2]};
+                    r->total == 1 ? 1 : row_stride, stride[2]};
     return 1;
 }
 
@@ -87,7 +91,7 @@ static matrix find_input(builder *b, int is_kv)
     matrix x;
     if (lies_evenly(b, rows, view->data, view->stride, type, is_kv ? a->kv_len : a->q_len, starts,
                     &x) &&
-        (!per_head || x.row_stride == columns * x.col_stride))
+        (!per_head || rows->total == 1 || x.row_stride == columns * x.col_stride))
         return x;
     x = compact_at(b, is_kv ? m->layout.x_kv : m->layout.x_q, columns);
     run->gather[run->n_gathers++] =

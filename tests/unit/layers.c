@@ -331,6 +331,53 @@ static void check_most_rows(heed_context *context, layer_setup *s)
     s->attn = attn;
 }
 
+/* A single row may have any stride, and rows that are none may lie nowhere, with lists of lengths
+ * and starts as without. The row is its own one key, so that y is x. */
+static void check_single_row(heed_context *context, uint64_t lists)
+{
+    static const int32_t one[] = {1}, none[] = {0}, start[] = {0};
+    static const int64_t strides[] = {0, DIM, -1, INT64_MAX / 2};
+    const heed_attn_desc attn = {.struct_size = sizeof attn,
+                                 .features = HEED_HAS_LSE | lists,
+                                 .q_heads = HEADS,
+                                 .kv_heads = HEADS,
+                                 .qk_dim = DIM / HEADS,
+                                 .v_dim = DIM / HEADS,
+                                 .q_type = HEED_F32,
+                                 .k_type = HEED_F32,
+                                 .v_type = HEED_F32,
+                                 .out_type = HEED_F32,
+                                 .max_batch = 1,
+                                 .max_q_len = ROWS};
+    const heed_mha_desc desc = {
+        .struct_size = sizeof desc, .attn = &attn, .d_model = DIM, .x_type = HEED_F32};
+    float x[DIM], y[DIM], lse[HEADS];
+    heed_mha *mha = NULL;
+    for (int i = 0; i < DIM; i++)
+        x[i] = (float)i / DIM;
+    CHECK(heed_mha_create(context, &desc, &mha) == HEED_OK, "%s", heed_last_error());
+    for (size_t i = 0; i < sizeof strides / sizeof *strides; i++) {
+        heed_mha_args args = {.struct_size = sizeof args,
+                              .batch = 1,
+                              .q_len = 1,
+                              .x_q = {x, {0, strides[i], 1}},
+                              .y = {y, {0, strides[i], 1}},
+                              .lse = {lse, {0, 1, strides[i]}},
+                              .q_lens = lists & HEED_HAS_LENS ? one : NULL,
+                              .q_starts = lists & HEED_HAS_PACKED ? start : NULL};
+        memset(y, 0x77, sizeof y);
+        CHECK(heed_mha_run(mha, &args, NULL, 0) == HEED_OK && memcmp(x, y, sizeof y) == 0,
+              "stride %lld: %s", (long long)strides[i], heed_last_error());
+    }
+    heed_mha_args args = {.struct_size = sizeof args,
+                          .batch = 1,
+                          .q_len = lists & HEED_HAS_LENS ? ROWS : 0,
+                          .q_lens = lists & HEED_HAS_LENS ? none : NULL,
+                          .q_starts = lists & HEED_HAS_PACKED ? start : NULL};
+    CHECK(heed_mha_run(mha, &args, NULL, 0) == HEED_OK, "no rows: %s", heed_last_error());
+    heed_mha_release(mha);
+}
+
 int main(void)
 {
     layer_setup *s = layer_prepare();
@@ -342,6 +389,10 @@ int main(void)
     check_lines(s);
     check_in_place(context);
     check_most_rows(context, s);
+    check_single_row(context, 0);
+    check_single_row(context, HEED_HAS_LENS);
+    check_single_row(context, HEED_HAS_PACKED);
+    check_single_row(context, HEED_HAS_LENS | HEED_HAS_PACKED);
     check_rounding();
     check_fork(s);
     heed_context_release(context);
