@@ -99,6 +99,9 @@ static heed_status check_block_table(const heed_attn_desc *desc, const heed_attn
                 "in pages of %u",
                 (long long)args->block_table_stride, (long long)pages, (long long)args->kv_len,
                 desc->page_len);
+    if (args->block_table_stride > MAX_LENGTH)
+        INVALID("args.block_table_stride is %lld, at most %d is possible",
+                (long long)args->block_table_stride, MAX_LENGTH);
     return HEED_OK;
 }
 

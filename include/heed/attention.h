@@ -208,7 +208,7 @@ typedef struct heed_attn_args {
      * [n_pages, kv_heads, page_len, ...], and key j of sequence b is row j % page_len of page
      * block_table[b][j / page_len]. Only entries of keys that some row sees are read */
     const int32_t *block_table;
-    int64_t block_table_stride; /**< HEED_HAS_PAGES: entries from one sequence to the next */
+    int64_t block_table_stride; /**< HEED_HAS_PAGES: entries from one sequence to the next, below 2^31 */
     int64_t n_pages;            /**< HEED_HAS_PAGES: pages that k and v have */
     const float *alibi_slope;   /**< HEED_HAS_ALIBI: [q_heads] */
     const float *bias_slope;    /**< HEED_HAS_BIAS_SLOPE: [q_heads] */

@@ -397,6 +397,8 @@ const kit_mistake kit_args_mistakes[] = {
      WITH(HEED_HAS_PAGES | ELEMENTS)},
     {"block_table_narrow", "block_table_stride", IN_ARGS, INVALID, DO(narrow_table, 0, 2),
      WITH(HEED_HAS_PAGES | ELEMENTS)},
+    {"block_table_far", "block_table_stride", IN_ARGS, INVALID,
+     PUT(args.block_table_stride, INT64_C(1) << 31, INT64_MAX), WITH(HEED_HAS_PAGES | ELEMENTS)},
     /* A page that no row sees may be bad: hence WITHOUT(SOME_KEYS). */
     {"page_bad", "block_table", IN_ARGS, INVALID, DO(bad_page, 0, 32),
      WITH(HEED_HAS_PAGES | ELEMENTS), WITHOUT(SOME_KEYS)},
