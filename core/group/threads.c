@@ -355,6 +355,11 @@ heed_status heed_group_threads_transport(heed_group_threads *group, uint32_t ran
                 : heed_fail(&why, HEED_ERR_INVALID, "rank is %u, less than %u is required", rank,
                             group->size),
             &why);
+    if (out->struct_size != sizeof *out)
+        return heed_report(NULL,
+                           heed_fail(&why, HEED_ERR_ABI, "out.struct_size is %zu, %zu is required",
+                                     out->struct_size, sizeof *out),
+                           &why);
     *out = (heed_transport){.struct_size = sizeof *out,
                             .user = &group->member[rank],
                             .rank = rank,

@@ -379,6 +379,7 @@ static int check_one(const double *x)
         return 1;
     for (uint32_t r = 0; r < size; r++) {
         all[r].x = x;
+        all[r].real.struct_size = sizeof all[r].real;
         if (heed_group_threads_transport(group, r, &all[r].real) != HEED_OK ||
             pthread_create(&all[r].thread, NULL, on_thread, &all[r]) != 0)
             exit(fail("no thread"));

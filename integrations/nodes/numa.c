@@ -222,6 +222,7 @@ static double run(member *m, int n)
     for (int i = 0; i < n && !bad; i++) {
         m[i].n_cpus = CPU_COUNT(&m[i].cpus);
         m[i].seconds = 0;
+        m[i].transport.struct_size = sizeof m[i].transport;
         bad = heed_group_threads_transport(group, (uint32_t)i, &m[i].transport) != HEED_OK;
     }
     if (bad)

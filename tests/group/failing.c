@@ -97,6 +97,7 @@ static void own_failures(ranks_case *c)
             t[r].how = r == 2 && kind == 2 ? 2 : 1;
             if (rank_make(&t[r].call, c, r) != 0)
                 exit(1);
+            t[r].transport.struct_size = sizeof t[r].transport;
             heed_group_threads_transport(group, r, &t[r].transport);
             if (r == 2 && kind == 0)
                 t[r].call.args.q.data = NULL;
@@ -139,6 +140,7 @@ static void another_call(ranks_case *c)
         t[r].how = 1;
         if (rank_make(&t[r].call, c, r) != 0)
             exit(1);
+        t[r].transport.struct_size = sizeof t[r].transport;
         heed_group_threads_transport(group, r, &t[r].transport);
         if (r == 1) {
             t[r].call.desc.features |= HEED_HAS_SCALE;

@@ -59,6 +59,7 @@ static member *run_calls(ranks_case *c, int n_calls, uint32_t late, uint32_t fai
         m[r].c = c;
         m[r].n_calls = n_calls;
         m[r].context = threads_context(NULL, 1);
+        m[r].transport.struct_size = sizeof m[r].transport;
         if (heed_group_threads_transport(group, r, &m[r].transport) != HEED_OK)
             exit(1);
         quick_test = m[r].transport.test;

@@ -202,7 +202,7 @@ static void set_call(call *c, const heed_transport *transport)
 static void refuse(heed_context *context, const struct refusal *r)
 {
     heed_group_threads *group;
-    heed_transport transport;
+    heed_transport transport = {.struct_size = sizeof transport};
     heed_attn *plan = NULL;
     wrapped w;
     call c;
@@ -252,6 +252,13 @@ static void others(heed_context *context)
     CHECK(memcmp(&transport, &untouched, sizeof transport) == 0, "it was written");
     CHECK(heed_group_threads_transport(NULL, 0, &transport) == HEED_ERR_INVALID, "no group");
     CHECK(heed_group_threads_transport(group, 0, NULL) == HEED_ERR_INVALID, "nowhere");
+    untouched.struct_size = sizeof untouched - sizeof untouched.cancel; /* of an older caller */
+    memcpy(&transport, &untouched, sizeof transport);
+    CHECK(heed_group_threads_transport(group, 1, &transport) == HEED_ERR_ABI &&
+              strstr(heed_last_error(), "out.struct_size"),
+          "%s", heed_last_error());
+    CHECK(memcmp(&transport, &untouched, sizeof transport) == 0, "it was written");
+    transport.struct_size = sizeof transport;
     CHECK(heed_group_threads_transport(group, 1, &transport) == HEED_OK, "%s", heed_last_error());
     heed_group_threads_release(NULL);
     set_call(&c, &transport);

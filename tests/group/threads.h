@@ -50,6 +50,7 @@ static inline int threads_run(ranks_case *c, rank_thread *t, heed_context *const
         t[r].context = context[r];
         t[r].how = how;
         bad |= rank_make(&t[r].call, c, r) != 0;
+        t[r].transport.struct_size = sizeof t[r].transport;
         bad |= heed_group_threads_transport(group, r, &t[r].transport) != HEED_OK;
         if (wrap)
             wrap(&t[r].transport, user);

@@ -278,6 +278,7 @@ static void two(const shape *s, int rounds, wrap_net *net)
     for (uint32_t r = 0; r < 2; r++) {
         memset(&m[r], 0, sizeof m[r]);
         m[r] = (member){.s = s, .barrier = &barrier, .rounds = rounds, .took = pair};
+        m[r].transport.struct_size = sizeof m[r].transport;
         heed_group_threads_transport(group, r, &m[r].transport);
         m[r].around.net = net;
         if (net)

@@ -238,6 +238,7 @@ int main(int argc, char **argv)
         return 2;
     for (int i = 0; i < n; i++) {
         all[i].folder = argv[1];
+        all[i].rank.transport.struct_size = sizeof all[i].rank.transport;
         if (heed_group_threads_transport(group, (uint32_t)i, &all[i].rank.transport) != HEED_OK ||
             pthread_create(&all[i].thread, NULL, on_thread, &all[i]) != 0)
             return 2;
