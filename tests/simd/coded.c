@@ -272,6 +272,21 @@ static void draw_q(problem *p)
         fill_steps(p->q, rows, dims, p->q_size * 2);
 }
 
+/* Some keys get scales beyond those that are lifted, and q becomes as much smaller: their scores are
+ * those of before, and the other keys have scores of almost 0. */
+static void draw_large_scales(problem *p)
+{
+    const float factor = 0x1p72f;
+    tensor *k = &p->k;
+    if (!k->lifted || below(3))
+        return;
+    for (int64_t h = 0; h < k->heads; h++)
+        for (int64_t j = p->hidden > 0 ? p->hidden : 0; j < k->keys; j++)
+            k->scales[h * k->quant.stride[1] + j * k->quant.stride[2]] *= below(4) ? 1 : factor;
+    for (int64_t i = 0; i < rows_of_q(p) * p->desc.qk_dim; i++)
+        p->q[i] /= factor;
+}
+
 static void draw(problem *p, uint64_t seed, uint32_t accuracy)
 {
     *p = (problem){.seed = seed,
@@ -294,6 +309,7 @@ static void draw(problem *p, uint64_t seed, uint32_t accuracy)
         p->table[i] = (int32_t)i;
     for (int64_t j = 0; j < args->kv_len; j++)
         p->mask[j] = below(6) != 0;
+    draw_large_scales(p);
     args->q = (heed_const_view){p->q, {0, args->q_len * desc->qk_dim, desc->qk_dim, 1}};
     if (masked) {
         desc->features |= HEED_HAS_MASK;
