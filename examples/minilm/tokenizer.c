@@ -200,7 +200,7 @@ static void add(ids *out, int32_t id)
 static void add_word(const tokenizer *t, const char *word, size_t bytes, int letters, ids *out)
 {
     char text[2 + 4 * MOST_LETTERS] = "##";
-    int32_t pieces[MOST_LETTERS];
+    int32_t pieces[4 * MOST_LETTERS]; /* a token may be a single byte of a letter */
     int n = 0;
     if (letters > MOST_LETTERS) {
         add(out, t->special[UNK]);

@@ -159,6 +159,29 @@ static void tokenize(file words, const char *text, size_t bytes)
     tokenizer_free(t);
 }
 
+/* A word of as many letters as a word may have, each of four bytes that are a piece each. */
+static void tokenize_letters_of_pieces(void)
+{
+    enum { LETTERS = 100, BYTES = 4 * LETTERS, MOST = BYTES + 2 };
+    static const char pieces[] = "[UNK]\n[CLS]\n[SEP]\n\xf0\n##\xf0\n##\x90\n##\xa8\n";
+    static const int32_t inside[] = {4, 5, 5, 6};
+    char word[BYTES];
+    int32_t ids[MOST];
+    int n = 0;
+    tokenizer *t;
+    heed_error why = {""};
+    for (int i = 0; i < BYTES; i += 4)
+        memcpy(word + i, "\xf0\x90\x90\xa8", 4);
+    require(tokenizer_create((file){(const unsigned char *)pieces, strlen(pieces), 0}, MOST, &t,
+                             &why) == HEED_OK,
+            why.text);
+    require(tokenizer_encode(t, word, BYTES, ids, MOST, &n, &why) == HEED_OK, why.text);
+    require(n == MOST, "a word has fewer pieces than bytes");
+    for (int i = 1; i < n - 1; i++)
+        require(ids[i] == (i == 1 ? 3 : inside[(i - 1) % 4]), "another piece");
+    tokenizer_free(t);
+}
+
 /* Loads a model and encodes a text with it. Returns whether the files were a model. */
 static int encode(const model_files *files, const char *text, size_t bytes)
 {
@@ -284,10 +307,12 @@ static void change_header(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int tried;
-    if (!tried++) /* the models that are changed below are valid before */
+    if (!tried++) { /* the models that are changed below are valid before */
         require(change_model(0, (const uint8_t *)"", 0) &&
                     change_model(1, (const uint8_t *)"\0\5\6", 3),
                 "the unchanged models are refused");
+        tokenize_letters_of_pieces();
+    }
     if (size == 0)
         return 0;
     unsigned kind = data[0] % 8;
