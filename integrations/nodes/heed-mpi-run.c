@@ -155,8 +155,8 @@ static int divide(job *j)
     if (text && !heed_cli_integer(text, INT32_MIN, INT32_MAX, &offset))
         return heed_cli_fail(HEED_EXIT_USAGE, "--q-offset %s is not a number of 32 bits", text);
     j->owner = calloc(n, sizeof *j->owner);
-    j->key_first = calloc((size_t)batch * (n + 1) + 1, sizeof *j->key_first);
-    j->row_first = calloc((size_t)batch * (n + 1) + 1, sizeof *j->row_first);
+    j->key_first = calloc(((size_t)batch + 1) * (n + 1), sizeof *j->key_first);
+    j->row_first = calloc(((size_t)batch + 1) * (n + 1), sizeof *j->row_first);
     j->q_offsets = calloc((size_t)batch + 1, sizeof *j->q_offsets);
     if (!j->owner || !j->key_first || !j->row_first || !j->q_offsets || keys > INT32_MAX ||
         rows > INT32_MAX)
@@ -164,7 +164,8 @@ static int divide(job *j)
                              "no memory for the partition, or too long sequences");
     for (uint32_t p = 0; p < n; p++)
         j->owner[p] = p < size ? p : 2 * size - 1 - p;
-    for (int64_t b = 0; b < batch; b++) {
+    /* One more, which is the first in a batch of none: held() counts rows of the first sequence. */
+    for (int64_t b = 0; b <= batch; b++) {
         j->q_offsets[b] = (int32_t)offset;
         for (uint32_t p = 0; p <= n; p++) {
             j->key_first[b * (n + 1) + p] = (int32_t)(keys * p / n);

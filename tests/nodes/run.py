@@ -56,6 +56,19 @@ def main():
                 if off is None or not off <= BOUND[dtype] or len(load(got)[1]) != len(load(want)[1]):
                     print(f"{ranks} ranks {mask} {how} {dtype}: off by {off}")
                     bad += 1
+        # A batch of none.
+        for file, shape in (("q", (0, 6, 50, 32)), ("k", (0, 2, 70, 32)), ("v", (0, 2, 70, 16))):
+            save(folder / f"none_{file}.npy", shape, 4)
+        none = ["--query", folder / "none_q.npy", "--key", folder / "none_k.npy", "--value", folder / "none_v.npy",
+                "--out"]
+        subprocess.run([heed, "run", *none, want], check=True)
+        for scheme in ("split", "ring", "rows", "auto"):
+            got.unlink(missing_ok=True)
+            subprocess.run([launcher, mpirun, "5", program, *none, got, "--scheme", scheme])
+            runs += 1
+            if not got.exists() or got.read_bytes() != want.read_bytes():
+                print(f"a batch of none, {scheme}: another file than heed run writes, or none")
+                bad += 1
         for wrong in (["--scheme", "star"], ["--scheme", "ring", "--want", "root"], ["--nonsense"],
                       ["--value", folder / "short.npy"], ["--timeout", "0"]):
             words = files[:4] + (["--value", folder / "v.npy"] if "--value" not in wrong else [])
