@@ -5,6 +5,7 @@
 #include <heed/group.h>
 #include <heed/heed.h>
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,13 +46,40 @@ enum {
     COMPUTE,
     N_NUMBERS
 };
-static const char *const names[N_NUMBERS] = {
-    "nodes",  "q",    "kv",   "batch",   "q_heads", "kv_heads", "dim",    "bytes",
-    "causal", "rows", "want", "latency", "gap",     "net",      "memory", "compute"};
-static const double defaults[N_NUMBERS] = {4, 1, 131072, 1,  32, 8,    128, 2,
-                                           1, 0, 0,      20, 5,  1.25, 150, 2000};
+enum { ROWS_ALL, ROWS_AUTO, ROWS_TRAVEL, ROWS_RING, ROWS_KINDS };
 
-enum { MOST_NODES = 256 };
+enum { MOST_NODES = 256, MOST_BATCH = 64, MOST_LEN = INT32_MAX, MOST_SIZE = 1 << 20 };
+#define LEAST_RATE 1e-6 /* of what seconds are divided by */
+#define MOST_RATE 1e9
+
+/* Of the enumeration: what it is without an argument, and the smallest and the largest that may be
+ * given. */
+static const struct {
+    const char *name;
+    double without, least, most;
+    int fraction; /* need not be a whole number */
+} numbers[N_NUMBERS] = {[NODES] = {"nodes", 4, 1, MOST_NODES, 0},
+                        [Q] = {"q", 1, 1, MOST_LEN, 0},
+                        [KV] = {"kv", 131072, 1, MOST_LEN, 0},
+                        [BATCH] = {"batch", 1, 1, MOST_BATCH, 0},
+                        [Q_HEADS] = {"q_heads", 32, 1, MOST_SIZE, 0},
+                        [KV_HEADS] = {"kv_heads", 8, 1, MOST_SIZE, 0},
+                        [DIM] = {"dim", 128, 1, MOST_SIZE, 0},
+                        [BYTES] = {"bytes", 2, 2, 4, 0},
+                        [CAUSAL] = {"causal", 1, 0, 1, 0},
+                        [ROWS] = {"rows", 0, 0, ROWS_KINDS - 1, 0},
+                        [WANT] = {"want", 0, HEED_WANT_ALL, HEED_WANT_HEADS, 0},
+                        [LATENCY] = {"latency", 20, 0, MOST_RATE, 1},
+                        [GAP] = {"gap", 5, 0, MOST_RATE, 1},
+                        [NET] = {"net", 1.25, LEAST_RATE, MOST_RATE, 1},
+                        [MEMORY] = {"memory", 150, LEAST_RATE, MOST_RATE, 1},
+                        [COMPUTE] = {"compute", 2000, LEAST_RATE, MOST_RATE, 1}};
+
+static void set_all(double *x)
+{
+    for (int n = 0; n < N_NUMBERS; n++)
+        x[n] = numbers[n].without;
+}
 
 typedef struct cost {
     heed_group_cost rank; /* of the rank that sends most */
@@ -69,8 +97,6 @@ static uint32_t whole(const double *x, int name)
 {
     return (uint32_t)x[name];
 }
-
-enum { ROWS_ALL, ROWS_AUTO, ROWS_TRAVEL, ROWS_RING, ROWS_KINDS };
 
 /* Divides into even parts. Rows apart are two parts for each rank, one from either end. */
 static void divide(const double *x, heed_partition *p, int32_t *first, int32_t *rows,
@@ -169,15 +195,13 @@ static int model(const heed_attn *plan, const double *x, const heed_partition *p
 
 static int estimate(const double *x, cost *c)
 {
-    static int32_t first[64 * (2 * MOST_NODES + 1)], rows[64 * (2 * MOST_NODES + 1)];
+    static int32_t first[MOST_BATCH * (2 * MOST_NODES + 1)],
+        rows[MOST_BATCH * (2 * MOST_NODES + 1)];
     static uint32_t owner[2 * MOST_NODES];
     heed_context *context = NULL;
     heed_attn *plan = NULL;
     heed_partition p;
     const heed_attn_desc d = describe(x);
-    if (x[NODES] < 1 || x[NODES] > MOST_NODES || x[BATCH] < 1 || x[BATCH] > 64 ||
-        x[ROWS] >= ROWS_KINDS)
-        return fail("nodes are 1 to 256, batch 1 to 64, rows 0 to 3");
     divide(x, &p, first, rows, owner);
     if (heed_context_create(NULL, &context) != HEED_OK ||
         heed_attn_create(context, &d, &plan) != HEED_OK) {
@@ -212,7 +236,7 @@ static int table(const char *title, double q, double kv, int rows)
     for (double nodes = 2; nodes <= 64; nodes *= 2) {
         cost c;
         double x[N_NUMBERS];
-        memcpy(x, defaults, sizeof x);
+        set_all(x);
         x[NODES] = nodes;
         x[Q] = q;
         x[KV] = kv;
@@ -401,7 +425,7 @@ static int check(void)
             for (int way = 0; way < 6; way++) /* split with three wants; AUTO, rows, ring */
                 for (int bytes = 2; bytes <= 4; bytes += 2) {
                     double x[N_NUMBERS];
-                    memcpy(x, defaults, sizeof x);
+                    set_all(x);
                     x[NODES] = nodes;
                     x[Q] = lengths[n][0];
                     x[KV] = lengths[n][1];
@@ -419,29 +443,52 @@ static int check(void)
     return bad != 0 || ranks == 0;
 }
 
+/* Reads NAME=NUMBER. Returns 0, or 2 with a message. */
+static int read_number(const char *argument, double *x)
+{
+    const size_t length = strcspn(argument, "=");
+    int n = 0;
+    char *end;
+    while (n < N_NUMBERS &&
+           (strlen(numbers[n].name) != length || strncmp(numbers[n].name, argument, length) != 0))
+        n++;
+    if (n == N_NUMBERS || !argument[length]) {
+        fprintf(stderr, "heed-group-cost: '%s' is no option; see --help\n", argument);
+        return 2;
+    }
+    const char *text = argument + length + 1;
+    const double value = strtod(text, &end);
+    const int is_number = end != text && !*end;
+    if (is_number && value >= numbers[n].least && value <= numbers[n].most &&
+        (numbers[n].fraction || value == floor(value)) && (n != BYTES || value != 3)) {
+        x[n] = value;
+        return 0;
+    }
+    fprintf(stderr, "heed-group-cost: %s=%s: ", numbers[n].name, text);
+    if (n == BYTES)
+        fprintf(stderr, "2 or 4 is required\n");
+    else
+        fprintf(stderr, "a %s from %.10g to %.10g is required\n",
+                numbers[n].fraction ? "number" : "whole number", numbers[n].least, numbers[n].most);
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
     double x[N_NUMBERS];
     cost c;
-    memcpy(x, defaults, sizeof x);
+    set_all(x);
     for (int i = 1; i < argc; i++) {
-        int n = 0;
-        const char *equals = strchr(argv[i], '=');
-        char *end = NULL;
         if (strcmp(argv[i], "--check") == 0)
             return check();
         if (strcmp(argv[i], "--table") == 0)
             return tables();
-        while (n < N_NUMBERS && equals &&
-               (strlen(names[n]) != (size_t)(equals - argv[i]) ||
-                strncmp(names[n], argv[i], strlen(names[n])) != 0))
-            n++;
-        if (equals && n < N_NUMBERS)
-            x[n] = strtod(equals + 1, &end);
-        if (!end || end == equals + 1 || *end || x[n] < 0) {
-            fprintf(stderr, "%s\n", usage);
-            return strcmp(argv[i], "--help") == 0 ? 0 : 2;
+        if (strcmp(argv[i], "--help") == 0) {
+            printf("%s\n", usage);
+            return 0;
         }
+        if (read_number(argv[i], x))
+            return 2;
     }
     if (estimate(x, &c))
         return 1;

@@ -1,0 +1,35 @@
+"""heed-group-cost refuses numbers that it cannot use, by a line that names option and value.
+
+Usage: cost.py HEED_GROUP_COST
+"""
+import subprocess
+import sys
+
+WHOLE = ["nodes", "q", "kv", "batch", "q_heads", "kv_heads", "dim", "bytes", "causal", "rows", "want"]
+RATES = ["latency", "gap", "net", "memory", "compute"]
+WRONG = [name + value for name in WHOLE + RATES for value in ("=nan", "=inf", "=1e300", "=-1", "=", "=2x")]
+WRONG += [name + "=1.5" for name in WHOLE]
+WRONG += [name + "=0" for name in WHOLE[:8] + RATES[2:]]
+WRONG += ["nodes=257", "batch=65", "q=2147483648", "kv=2147483648", "bytes=1", "bytes=3", "bytes=5", "rows=4",
+          "want=3", "causal=2", "q_heads=1048577", "node=4", "nodes", "--tables"]
+RIGHT = [[], ["nodes=256", "batch=64"], ["bytes=4", "dim=64"], ["kv=2147483647"], ["q=512", "rows=3"], ["want=2"],
+         ["latency=0", "gap=0", "net=0.5"], ["causal=0"]]
+
+
+def run(words):
+    return subprocess.run([sys.argv[1], *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+bad = 0
+for word in WRONG:
+    done = run([word])
+    if done.returncode != 2 or word not in done.stderr or done.stderr.count("\n") != 1 or done.stdout:
+        print(f"FAILED: {word}: status {done.returncode}: {done.stderr[:200]}{done.stdout}")
+        bad += 1
+for words in RIGHT:
+    done = run(words)
+    if done.returncode != 0 or done.stderr or "nan" in done.stdout or "inf" in done.stdout:
+        print(f"FAILED: {words}: status {done.returncode}: {done.stderr}{done.stdout}")
+        bad += 1
+print(f"{len(WRONG) + len(RIGHT)} runs, {bad} bad")
+sys.exit(bad != 0)
