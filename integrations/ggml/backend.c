@@ -109,14 +109,23 @@ void *ggml_heed_memory(ggml_heed *backend, size_t bytes)
     return backend->memory;
 }
 
+/* What heed_attention makes of the lengths of a call, so that they find the plan that it ran. */
+static int64_t roomy(int64_t length)
+{
+    int64_t room = 16;
+    while (room < length && room < INT64_C(1) << 30)
+        room *= 2;
+    return room < length ? INT32_MAX : room;
+}
+
 void ggml_heed_tell_memory(ggml_heed *backend, const heed_attn_desc *desc,
                            const heed_attn_args *args)
 {
     heed_attn_desc sized = *desc;
     heed_attn *plan = NULL;
-    sized.max_batch = args->batch;
-    sized.max_q_len = args->q_len;
-    sized.max_kv_len = args->kv_len;
+    sized.max_batch = roomy(args->batch);
+    sized.max_q_len = roomy(args->q_len);
+    sized.max_kv_len = roomy(args->kv_len);
     if (!is_verbose() || heed_attn_create(ggml_heed_context(backend), &sized, &plan) != HEED_OK)
         return;
     const int parts = backend->n_threads ? backend->n_threads : 1;

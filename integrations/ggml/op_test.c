@@ -1,7 +1,7 @@
 /* FLASH_ATTN_EXT by ggml's C interface on the backend Heed: the error against float64, to 131072
  * keys whose values have mean 1, where sums of f16 lose all their digits; and that a backend which
- * is made, used and freed a hundred times leaks no memory. Prints a line for each; ends with 1 if
- * one fails. */
+ * is made, used and freed a hundred times leaks no memory; and that the memory of calls is told of
+ * the plans that ran. Prints a line for each; ends with 1 if one fails. */
 #include <ggml-alloc.h>
 #include <ggml-backend.h>
 #include <ggml.h>
@@ -9,6 +9,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 enum { DIM = 64, HEADS = 4, KV_HEADS = 2 };
 
@@ -162,6 +164,47 @@ static int check_leaks(void)
     return bad;
 }
 
+/* Counts the lines of a file that begin so. */
+static int count_lines(FILE *file, const char *begin)
+{
+    char line[512];
+    int n = 0;
+    rewind(file);
+    while (fgets(line, sizeof line, file))
+        n += strncmp(line, begin, strlen(begin)) == 0;
+    return n;
+}
+
+/* Checks that the memory of a call is told of the plan that it ran: no other is made for that. The
+ * mask, with a 1 in each row, is no form that Heed has, so that there is one plan. */
+static int check_told(void)
+{
+    FILE *said = tmpfile();
+    const int kept = dup(STDERR_FILENO);
+    if (!said || kept < 0)
+        return 1;
+    setenv("HEED_VERBOSE", "plan", 1);
+    fflush(stderr);
+    dup2(fileno(said), STDERR_FILENO);
+    ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
+    problem p = make(backend, GGML_TYPE_F16, 100, 1300);
+    for (int64_t i = 0; i < 100; i++)
+        ((uint16_t *)p.mask->data)[i * 1300] = 0x3c00;
+    int bad = compute(backend, &p);
+    release(&p);
+    ggml_backend_free(backend);
+    fflush(stderr);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    unsetenv("HEED_VERBOSE");
+    const int plans = count_lines(said, "heed: plan "), told = count_lines(said, "heed: memory ");
+    bad |= plans != 3 || told != 1; /* a line of the plan for each class of queries */
+    printf("the memory of a call: %s, %d lines of plans, %d of memory\n", bad ? "BAD" : "good",
+           plans, told);
+    fclose(said);
+    return bad;
+}
+
 int main(void)
 {
     static const enum ggml_type types[] = {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16};
@@ -180,5 +223,6 @@ int main(void)
         }
     ggml_backend_free(backend);
     bad |= check_leaks();
+    bad |= check_told();
     return bad;
 }
