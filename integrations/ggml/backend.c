@@ -258,7 +258,6 @@ static ggml_backend_t device_init(ggml_backend_dev_t device, const char *params)
     backend->iface.graph_compute = graph_compute;
     backend->device = device;
     backend->context = own;
-    weights_join();
     return backend;
 }
 

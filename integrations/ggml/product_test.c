@@ -214,6 +214,33 @@ static void check_claims(void)
     release(&few);
 }
 
+/* Checks that what is claimed and never computed keeps no room: not from claims after a backend was
+ * freed, nor from what is computed. The same bound. */
+static void check_unused(void)
+{
+    ggml_backend_t gone = ggml_backend_dev_init(device, NULL);
+    ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
+    problem p = make(backend, GGML_TYPE_F32, ROWS, 1), q = make(backend, GGML_TYPE_F32, ROWS, 1);
+    const size_t packed = IN * OUT * sizeof(float);
+    say(claims(gone, &p, "matmul:all", "6") && !claims(backend, &q, "matmul:all", "6"),
+        "a claim has room", "f32");
+    ggml_backend_free(gone);
+    say(claims(backend, &q, "matmul:all", "6"), "until a backend goes", "f32");
+    setenv("HEED_GGML_PACK_MIB", "0", 1); /* memory for work alone */
+    compute(backend, &p);
+    const size_t none = in_use();
+    setenv("HEED_GGML_PACK_MIB", "6", 1);
+    say(!compute(backend, &p) && is_right(&p) && in_use() >= none + packed,
+        "what is computed has it first", "f32");
+    const size_t once = in_use();
+    say(!compute(backend, &q) && is_right(&q) && in_use() < once + packed / 2,
+        "the other is packed for a call", "f32");
+    unsetenv("HEED_GGML_PACK_MIB");
+    ggml_backend_free(backend);
+    release(&p);
+    release(&q);
+}
+
 int main(void)
 {
     static const enum ggml_type types[] = {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16};
@@ -230,5 +257,6 @@ int main(void)
         check_passing(backend, types[i]);
     ggml_backend_free(backend);
     check_claims();
+    check_unused();
     return bad;
 }

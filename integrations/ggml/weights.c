@@ -7,8 +7,9 @@
  *         would not be seen.
  * Bound   on the bytes of all places. A place is taken when an operation is claimed, before
  *         anything is packed.
- * Ends    a layer is freed with the last backend that used it. Places that no backend has used are
- *         freed with the last backend.
+ *         What no backend has used yet gives way to what is computed, and goes when any backend is
+ *         freed: whose it was is not known, and ggml claims again before it computes a new graph.
+ * Ends    a layer is freed with the last backend that used it.
  */
 #define _DEFAULT_SOURCE /* sysconf's names */
 #include "weights.h"
@@ -44,7 +45,6 @@ enum { BUCKETS = 1024 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static place *bucket[BUCKETS];
 static size_t taken;
-static int n_backends;
 
 int weights_stay(const struct ggml_tensor *w)
 {
@@ -107,14 +107,34 @@ static place **find(const struct ggml_tensor *w)
     return at;
 }
 
+static void free_unused(void)
+{
+    for (int i = 0; i < BUCKETS; i++)
+        for (place **at = &bucket[i]; *at;) {
+            place *p = *at;
+            if (p->users) {
+                at = &p->next;
+                continue;
+            }
+            *at = p->next;
+            taken -= p->bytes;
+            heed_linear_release(p->linear);
+            free(p);
+        }
+}
+
 /* The place of a weight, newly taken if it has none; NULL if there is no room. */
-static place *take(const struct ggml_tensor *w, heed_error *why)
+static place *take(const struct ggml_tensor *w, int is_computed, heed_error *why)
 {
     place **at = find(w);
     if (*at)
         return *at;
     const size_t bytes = packed_bytes(w);
     const uint64_t most = bound();
+    if (is_computed && bytes <= most && taken > most - bytes) {
+        free_unused();
+        at = find(w);
+    }
     if (bytes > most || taken > most - bytes) {
         heed_refuse(why,
                     "packed weights would take %zu MiB with it, HEED_GGML_PACK_MIB allows %llu",
@@ -163,38 +183,20 @@ static void remove_user(place *p, const void *backend)
     }
 }
 
-void weights_join(void)
-{
-    pthread_mutex_lock(&lock);
-    n_backends++;
-    pthread_mutex_unlock(&lock);
-}
-
 void weights_leave(const void *backend)
 {
     pthread_mutex_lock(&lock);
-    n_backends--;
     for (int i = 0; i < BUCKETS; i++)
-        for (place **at = &bucket[i]; *at;) {
-            place *p = *at;
-            const int used = p->users != NULL;
+        for (place *p = bucket[i]; p; p = p->next)
             remove_user(p, backend);
-            if (p->users || (!used && n_backends)) {
-                at = &p->next;
-                continue;
-            }
-            *at = p->next;
-            taken -= p->bytes;
-            heed_linear_release(p->linear);
-            free(p);
-        }
+    free_unused();
     pthread_mutex_unlock(&lock);
 }
 
 int weights_reserve(const struct ggml_tensor *w, heed_error *why)
 {
     pthread_mutex_lock(&lock);
-    const int good = take(w, why) != NULL;
+    const int good = take(w, 0, why) != NULL;
     pthread_mutex_unlock(&lock);
     return good;
 }
@@ -260,7 +262,7 @@ heed_status weights_get(const void *backend, heed_context *context, const heed_l
     heed_status st = HEED_OK;
     if (weights_stay(w)) {
         pthread_mutex_lock(&lock);
-        p = take(w, NULL);
+        p = take(w, 1, NULL);
         if (p && !add_user(p, backend))
             p = NULL;
         if (p)

@@ -12,12 +12,12 @@
 /* Does the tensor lie in a buffer of weights, which stay as they are? */
 int weights_stay(const struct ggml_tensor *w);
 
-/* A backend calls the first when it is made and the second when it is freed. */
-void weights_join(void);
+/* A backend calls this when it is freed. */
 void weights_leave(const void *backend);
 
 /* Reserves a place for this weight, unless it has one already, so that it can be packed later.
- * Returns 0, and writes the reason, if the bound leaves no room. */
+ * Returns 0, and writes the reason, if the bound leaves no room. A backend that is freed takes all
+ * places with it that were reserved and never used. */
 int weights_reserve(const struct ggml_tensor *w, heed_error *why);
 
 /* Gets the layer of this weight, which is packed if it is not yet; the caller gives it back by
