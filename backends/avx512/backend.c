@@ -96,7 +96,7 @@ static int heads_by_avx2(const heed_simd_tuning *tuning, const heed_problem *pro
 {
     const uint32_t rows = tile->group * (uint32_t)tile->q_count;
     return HEED_AVX512_HAVE_AVX2 && problem->k_type == HEED_F32 && tile->pages && rows > 2 &&
-           !(tuning->cross_f32 && rows >= tuning->cross_f32);
+           !(tuning->cross_f32.paged && rows >= tuning->cross_f32.paged);
 }
 
 static heed_status decode_heads(const heed_simd_tuning *tuning, const heed_problem *problem,

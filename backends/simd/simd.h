@@ -20,20 +20,25 @@
 
 #include <heed/backend.h>
 
+/* Decode reads crosswise (decode/cross.inc.h) where a kv head has at least so many rows; 0: never.
+ * One number for each way in which the rows of a head may lie. */
+typedef struct heed_cross {
+    uint32_t apart;  /* one behind the other */
+    uint32_t beside; /* among those of the other heads */
+    uint32_t paged;
+} heed_cross;
+
 /* What is worth doing on this CPU: tuning.c says why. It is the `machine` of the backends' kernels.
  * None of it changes a bit of an f32 problem's results. */
 typedef struct heed_simd_tuning {
     uint32_t lanes;       /* floats of a vector: 8 or 16 */
     uint32_t prefetch_l1; /* vector loops prefetch to L1, if that gains (48 KiB, AMD), else L2 */
     uint32_t streams;     /* the CPU prefetches streams well by itself: decode/run.inc.h */
-    /* Decode reads crosswise (decode/cross.inc.h) where a kv head has at least so many rows; 0:
-     * never. One number is for keys of f32, one for f32 where the rows of several heads lie side by
-     * side, one for f16 and bf16. */
-    uint32_t cross_f32, cross_f32_beside, cross_half;
-    uint32_t pack_v;     /* rows of V that share few cache sets are worth a copy */
-    uint32_t dot_bf16;   /* vdpbf16ps is fast, and its kernels are built */
-    uint32_t dot_int8;   /* so are integer products of codes */
-    uint32_t dot_vnni;   /* so are those by vpdpbusd of AVX-VNNI */
+    heed_cross cross_f32, cross_half; /* keys of f32; of f16 and bf16 */
+    uint32_t pack_v;                  /* rows of V that share few cache sets are worth a copy */
+    uint32_t dot_bf16;                /* vdpbf16ps is fast, and its kernels are built */
+    uint32_t dot_int8;                /* so are integer products of codes */
+    uint32_t dot_vnni;                /* so are those by vpdpbusd of AVX-VNNI */
     uint32_t small_avx2; /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
 } heed_simd_tuning;
 

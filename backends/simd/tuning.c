@@ -12,7 +12,7 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
     const int amd = strncmp(cpu->vendor, "AuthenticAMD", 12) == 0;
     const int intel = strncmp(cpu->vendor, "GenuineIntel", 12) == 0;
     const int l1_of_48k = cpu->l1d_bytes >= 48u << 10; /* AMD: Zen 5, not Zen 4 */
-    const int zen4 = amd && !l1_of_48k;
+    const int zen4 = amd && !l1_of_48k, zen5 = amd && l1_of_48k;
     const int zen3 = zen4 && !(cpu->isa & HEED_ISA_AVX512F); /* or before it */
     return (heed_simd_tuning){
         .lanes = lanes,
@@ -27,14 +27,18 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
          * rows of bf16 1.07), heads side by side 0.64 to 0.93. Zen 4: f32 of 8 rows and more 0.77
          * to 0.95 by AVX-512 and 0.8 to 1.06 by AVX2, f32 of 5 to 7 rows 1.01 to 1.10 by AVX-512;
          * heads side by side of 5 rows and more 0.49 to 0.77 by AVX-512 and 0.60 to 0.93 by AVX2,
-         * of fewer rows 0.95 to 1.54; 16-bit up to 1.7. Zen 5: not measured. */
-        .cross_f32 = intel || zen3         ? 1
-                     : zen4 && lanes == 16 ? 8
-                                           : 0,
-        .cross_f32_beside = intel || zen3 ? 1
-                            : zen4        ? 5
-                                          : 0,
-        .cross_half = intel || zen3,
+         * of fewer rows 0.95 to 1.54; 16-bit up to 1.7. Zen 5 by AVX-512: heads side by side and pages
+         * f32 0.52 to 1.04, 16-bit 0.55 to 0.97; one head f32 of 5 rows and more 0.79 to 1.01, 16-bit
+         * 0.62 to 0.83, of fewer rows 0.95 to 1.15. By AVX2 16-bit of 5 rows and more 0.68 to 0.86. */
+        .cross_f32 = intel || zen3         ? (heed_cross){1, 1, 1}
+                     : zen4 && lanes == 16 ? (heed_cross){8, 5, 8}
+                     : zen4                ? (heed_cross){0, 5, 0}
+                     : zen5 && lanes == 16 ? (heed_cross){5, 1, 1}
+                                           : (heed_cross){0, 0, 0},
+        .cross_half = intel || zen3         ? (heed_cross){1, 1, 1}
+                      : zen5 && lanes == 16 ? (heed_cross){5, 1, 1}
+                      : zen5                ? (heed_cross){5, 0, 0}
+                                            : (heed_cross){0, 0, 0},
         /* On AMD a copy of V takes longer than it saves, with 32 KiB of L1 as with 48. */
         .pack_v = !amd,
         .dot_bf16 = built & HEED_BUILT_DOT && cpu->fast & HEED_ISA_AVX512_BF16,

@@ -164,8 +164,8 @@ static int check(const shape *s, const heed_simd_tuning *order, const int32_t *t
 static int all(int avx512, const int32_t *table)
 {
     static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
-    static const heed_simd_tuning orders[] = {
-        {.streams = 1}, {.cross_f32 = 1, .cross_f32_beside = 1, .cross_half = 1}};
+    static const heed_simd_tuning orders[] = {{.streams = 1},
+                                              {.cross_f32 = {1, 1, 1}, .cross_half = {1, 1, 1}}};
     int failures = 0;
     for (int o = 0; o < 2; o++) {
         int served = 0, n = 0;
