@@ -15,7 +15,7 @@
 #include "../../backends/simd/simd.h"
 #include "../kit/random.h"
 
-enum { KEYS = 208, SEEN = 200, MOST_HEADS = 9, MOST_DIM = 128, PAGE = 16, ROWS = 2 };
+enum { KEYS = 240, SEEN = 200, MOST_HEADS = 9, MOST_DIM = 128, ROWS = 2 };
 enum { MOST_GROUP = 9, MOST_ROWS = MOST_GROUP * ROWS };
 
 typedef struct state {
@@ -34,11 +34,15 @@ static void fill(uint32_t type, void *data, int64_t n)
         heed_store(type, data, i, kit_next_float(&random));
 }
 
+/* No pages, and pages of one block and of five, in the middle of one of which the keys end. */
+enum { LAYOUTS = 3 };
+static const uint32_t page_lens[LAYOUTS] = {0, 16, 80};
+
 /* A table that ends where accessible memory does. */
-static int32_t *make_table(void)
+static int32_t *make_table(int page_len)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    const int n = (SEEN + PAGE - 1) / PAGE;
+    const int n = (SEEN + page_len - 1) / page_len;
     char *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED || mprotect(memory + page, page, PROT_NONE) != 0)
         exit(99);
@@ -58,14 +62,13 @@ static void point(state *s, heed_tile *tile)
 
 typedef struct shape {
     int avx512;
-    uint32_t type, dim, heads, group;
-    int paged;
+    uint32_t type, dim, heads, group, page_len;
 } shape;
 
 static heed_problem problem_of(const shape *s)
 {
     return (heed_problem){.struct_size = sizeof(heed_problem),
-                          .features = HEED_HAS_WINDOW | (s->paged ? HEED_HAS_PAGES : 0),
+                          .features = HEED_HAS_WINDOW | (s->page_len ? HEED_HAS_PAGES : 0),
                           .q_heads = s->group * s->heads,
                           .kv_heads = s->heads,
                           .qk_dim = s->dim,
@@ -74,7 +77,7 @@ static heed_problem problem_of(const shape *s)
                           .k_type = s->type,
                           .v_type = s->type,
                           .out_type = HEED_F32,
-                          .page_len = s->paged ? PAGE : 0,
+                          .page_len = s->page_len,
                           .query_class = HEED_QUERY_FEW,
                           .accuracy = HEED_ACCURACY_EXACT,
                           .scale = 0.125f};
@@ -83,14 +86,14 @@ static heed_problem problem_of(const shape *s)
 /* Elements from a kv head's keys to those of the next. */
 static int64_t head_stride(const shape *s)
 {
-    return s->paged ? PAGE * (int64_t)s->dim : s->dim;
+    return s->page_len ? s->page_len * (int64_t)s->dim : s->dim;
 }
 
 /* The tile of all heads. Its last row sees SEEN keys of the sequence. */
 static heed_tile tile_of(const shape *s, const int32_t *table)
 {
     const int64_t dim = s->dim, head = head_stride(s);
-    const int64_t row = s->paged ? dim : (int64_t)s->heads * dim;
+    const int64_t row = s->page_len ? dim : (int64_t)s->heads * dim;
     return (heed_tile){.struct_size = sizeof(heed_tile),
                        .n_heads = s->group * s->heads,
                        .kv_heads = s->heads,
@@ -105,9 +108,9 @@ static heed_tile tile_of(const shape *s, const int32_t *table)
                        .k = {k, head, row, 1},
                        .v = {v, head, row, 1},
                        .acc_stride = MOST_DIM,
-                       .pages = s->paged ? table : NULL,
-                       .k_page_stride = s->paged ? s->heads * head : 0,
-                       .v_page_stride = s->paged ? s->heads * head : 0};
+                       .pages = table,
+                       .k_page_stride = s->page_len ? s->heads * head : 0,
+                       .v_page_stride = s->page_len ? s->heads * head : 0};
 }
 
 /* The tile's part of one kv head. */
@@ -155,13 +158,12 @@ static int check(const shape *s, const heed_simd_tuning *order, const int32_t *t
     free(scratch);
     if (st != HEED_OK || memcmp(&want, &got, sizeof want) == 0)
         return 0;
-    printf("%s, type %u, dim %u, %u heads, groups of %u, %s: other bits\n",
-           s->avx512 ? "AVX-512" : "AVX2", s->type, s->dim, s->heads, s->group,
-           s->paged ? "pages" : "side by side");
+    printf("%s, type %u, dim %u, %u heads, groups of %u, pages of %u: other bits\n",
+           s->avx512 ? "AVX-512" : "AVX2", s->type, s->dim, s->heads, s->group, s->page_len);
     return 1;
 }
 
-static int all(int avx512, const int32_t *table)
+static int all(int avx512, int32_t *const tables[LAYOUTS])
 {
     static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
     static const heed_simd_tuning orders[] = {{.streams = 1},
@@ -175,9 +177,9 @@ static int all(int avx512, const int32_t *table)
             for (uint32_t dim = 64; dim <= 128; dim += 64)
                 for (uint32_t heads = 2; heads <= MOST_HEADS; heads++)
                     for (uint32_t group = 1; group <= MOST_GROUP; group++)
-                        for (int paged = 0; paged < 2; paged++, n++) {
-                            const shape s = {avx512, types[t], dim, heads, group, paged};
-                            failures += check(&s, &order, table, &served);
+                        for (int l = 0; l < LAYOUTS; l++, n++) {
+                            const shape s = {avx512, types[t], dim, heads, group, page_lens[l]};
+                            failures += check(&s, &order, tables[l], &served);
                         }
         printf("%s, order %d: %d of %d served, %d failures\n", avx512 ? "AVX-512" : "AVX2", o,
                served, n, failures);
@@ -268,8 +270,9 @@ int main(void)
         return 77;
     const int wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    const int32_t *table = make_table();
+    int32_t *const tables[LAYOUTS] = {NULL, make_table((int)page_lens[1]),
+                                      make_table((int)page_lens[2])};
     _mm_setcsr(_mm_getcsr() | 0x8040); /* as core does: subnormal results and inputs are zero */
     fill(HEED_F32, q, MOST_HEADS * MOST_ROWS * MOST_DIM);
-    return check_scratch() + all(0, table) + (wide ? all(1, table) : 0) != 0;
+    return check_scratch() + all(0, tables) + (wide ? all(1, tables) : 0) != 0;
 }
