@@ -27,6 +27,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # For each kind of CPU the figure of heed-bench and that of bench/peers.
 KINDS = {
     "amd-zen4": ("speed.svg", "peers.svg"),
+    "amd-zen5": ("speed-zen5.svg", "peers-zen5.svg"),
     "intel-amx": ("speed-intel.svg", "peers-intel.svg"),
 }
 BLOCK = re.compile(r"(<!-- bench/results/(\S+)\.json -->\n)(.*?)(<!-- end -->)", re.S)
