@@ -35,6 +35,7 @@ typedef struct heed_simd_tuning {
     uint32_t prefetch_l1; /* vector loops prefetch to L1, if that gains (48 KiB, AMD), else L2 */
     uint32_t streams;     /* the CPU prefetches streams well by itself: decode/run.inc.h */
     heed_cross cross_f32, cross_half; /* keys of f32; of f16 and bf16 */
+    heed_cross cross_pairs;           /* keys of bf16, by vdpbf16ps */
     uint32_t pack_v;                  /* rows of V that share few cache sets are worth a copy */
     uint32_t dot_bf16;                /* vdpbf16ps is fast, and its kernels are built */
     uint32_t dot_int8;                /* so are integer products of codes */

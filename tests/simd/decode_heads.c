@@ -14,9 +14,10 @@
 
 #include "../../backends/simd/simd.h"
 #include "../kit/random.h"
+#include "here.h"
 
-enum { KEYS = 240, SEEN = 200, MOST_HEADS = 9, MOST_DIM = 128, ROWS = 2 };
-enum { MOST_GROUP = 9, MOST_ROWS = MOST_GROUP * ROWS };
+enum { KEYS = 240, SEEN = 200, MOST_HEADS = 9, MOST_DIM = 128 };
+enum { MOST_GROUP = 9, MOST_QUERIES = 2, MOST_ROWS = MOST_GROUP * MOST_QUERIES };
 
 typedef struct state {
     float max[MOST_HEADS][MOST_ROWS], sum[MOST_HEADS][MOST_ROWS];
@@ -60,9 +61,16 @@ static void point(state *s, heed_tile *tile)
     tile->acc = &s->acc[0][0][0];
 }
 
+/* Decode of one head and of several at once, as compiled for an instruction set. */
+typedef struct kernels {
+    const char *name;
+    uint32_t lanes, accuracy;
+    heed_simd_run *head, *heads;
+} kernels;
+
 typedef struct shape {
-    int avx512;
-    uint32_t type, dim, heads, group, page_len;
+    const kernels *by;
+    uint32_t type, dim, heads, group, queries, page_len;
 } shape;
 
 static heed_problem problem_of(const shape *s)
@@ -79,7 +87,7 @@ static heed_problem problem_of(const shape *s)
                           .out_type = HEED_F32,
                           .page_len = s->page_len,
                           .query_class = HEED_QUERY_FEW,
-                          .accuracy = HEED_ACCURACY_EXACT,
+                          .accuracy = s->by->accuracy,
                           .scale = 0.125f};
 }
 
@@ -98,13 +106,13 @@ static heed_tile tile_of(const shape *s, const int32_t *table)
                        .n_heads = s->group * s->heads,
                        .kv_heads = s->heads,
                        .group = s->group,
-                       .q_count = ROWS,
-                       .q_len = ROWS,
+                       .q_count = s->queries,
+                       .q_len = s->queries,
                        .k_end = SEEN,
                        .kv_len = 100 * KEYS,
                        .window_left = HEED_UNBOUNDED,
-                       .window_right = SEEN - ROWS,
-                       .q = {q, ROWS * dim, dim, 1},
+                       .window_right = SEEN - (int64_t)s->queries,
+                       .q = {q, s->queries * dim, dim, 1},
                        .k = {k, head, row, 1},
                        .v = {v, head, row, 1},
                        .acc_stride = MOST_DIM,
@@ -116,7 +124,7 @@ static heed_tile tile_of(const shape *s, const int32_t *table)
 /* The tile's part of one kv head. */
 static heed_tile tile_of_head(const shape *s, const heed_tile *all, uint32_t h)
 {
-    const size_t rows = (size_t)h * s->group * ROWS;
+    const size_t rows = (size_t)h * s->group * s->queries;
     const size_t kv = h * (size_t)head_stride(s) * heed_dtype_bytes(s->type);
     heed_tile one = *all;
     one.n_heads = s->group;
@@ -145,44 +153,48 @@ static int check(const shape *s, const heed_simd_tuning *order, const int32_t *t
     if (!scratch)
         exit(99);
     point(&got, &tile);
-    const heed_status st = (s->avx512 ? heed_attn_decode_heads_avx512
-                                      : heed_attn_decode_heads_avx2)(order, &p, &tile, scratch);
+    const heed_status st = s->by->heads(order, &p, &tile, scratch);
     *served += st == HEED_OK;
     point(&want, &tile);
     for (uint32_t h = 0; st == HEED_OK && h < s->heads; h++) {
         heed_tile one = tile_of_head(s, &tile, h);
-        if ((s->avx512 ? heed_attn_decode_avx512 : heed_attn_decode_avx2)(&plain, &p, &one,
-                                                                          scratch) != HEED_OK)
+        if (s->by->head(&plain, &p, &one, scratch) != HEED_OK)
             exit(99);
     }
     free(scratch);
     if (st != HEED_OK || memcmp(&want, &got, sizeof want) == 0)
         return 0;
-    printf("%s, type %u, dim %u, %u heads, groups of %u, pages of %u: other bits\n",
-           s->avx512 ? "AVX-512" : "AVX2", s->type, s->dim, s->heads, s->group, s->page_len);
+    printf("%s, type %u, dim %u, %u heads, groups of %u, pages of %u: other bits\n", s->by->name,
+           s->type, s->dim, s->heads, s->group, s->page_len);
     return 1;
 }
 
-static int all(int avx512, int32_t *const tables[LAYOUTS])
+static int all(const kernels *by, int32_t *const tables[LAYOUTS])
 {
     static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
-    static const heed_simd_tuning orders[] = {{.streams = 1},
-                                              {.cross_f32 = {1, 1, 1}, .cross_half = {1, 1, 1}}};
+    static const heed_simd_tuning orders[] = {
+        {.streams = 1},
+        {.cross_f32 = {1, 1, 1}, .cross_half = {1, 1, 1}, .cross_pairs = {1, 1, 1}}};
     int failures = 0;
     for (int o = 0; o < 2; o++) {
         int served = 0, n = 0;
         heed_simd_tuning order = orders[o];
-        order.lanes = avx512 ? 16 : 8;
-        for (int t = 0; t < 3; t++)
+        order.lanes = by->lanes;
+        for (int t = by->accuracy == HEED_ACCURACY_BF16 ? 2 : 0; t < 3; t++)
             for (uint32_t dim = 64; dim <= 128; dim += 64)
                 for (uint32_t heads = 2; heads <= MOST_HEADS; heads++)
-                    for (uint32_t group = 1; group <= MOST_GROUP; group++)
+                    for (uint32_t rows = 0; rows < MOST_ROWS; rows++)
                         for (int l = 0; l < LAYOUTS; l++, n++) {
-                            const shape s = {avx512, types[t], dim, heads, group, page_lens[l]};
+                            const shape s = {by,
+                                             types[t],
+                                             dim,
+                                             heads,
+                                             1 + rows / MOST_QUERIES,
+                                             1 + rows % MOST_QUERIES,
+                                             page_lens[l]};
                             failures += check(&s, &order, tables[l], &served);
                         }
-        printf("%s, order %d: %d of %d served, %d failures\n", avx512 ? "AVX-512" : "AVX2", o,
-               served, n, failures);
+        printf("%s, order %d: %d of %d served, %d failures\n", by->name, o, served, n, failures);
         failures += served == 0;
     }
     return failures;
@@ -265,14 +277,25 @@ static int check_scratch(void)
 
 int main(void)
 {
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+    static const kernels avx2 = {"AVX2", 8, HEED_ACCURACY_EXACT, heed_attn_decode_avx2,
+                                 heed_attn_decode_heads_avx2};
+    static const kernels avx512 = {"AVX-512", 16, HEED_ACCURACY_EXACT, heed_attn_decode_avx512,
+                                   heed_attn_decode_heads_avx512};
+    if (!runs_here(8))
         return 77;
-    const int wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     int32_t *const tables[LAYOUTS] = {NULL, make_table((int)page_lens[1]),
                                       make_table((int)page_lens[2])};
+    int failures = 0;
     _mm_setcsr(_mm_getcsr() | 0x8040); /* as core does: subnormal results and inputs are zero */
     fill(HEED_F32, q, MOST_HEADS * MOST_ROWS * MOST_DIM);
-    return check_scratch() + all(0, tables) + (wide ? all(1, tables) : 0) != 0;
+    failures += check_scratch() + all(&avx2, tables);
+    if (runs_here(16))
+        failures += all(&avx512, tables);
+#if HEED_AVX512_HAVE_DOT
+    static const kernels pairs = {"pairs", 16, HEED_ACCURACY_BF16, heed_attn_decode_dot_avx512,
+                                  heed_attn_decode_heads_dot_avx512};
+    if (runs_here(16) && __builtin_cpu_supports("avx512bf16"))
+        failures += all(&pairs, tables);
+#endif
+    return failures != 0;
 }

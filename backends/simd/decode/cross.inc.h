@@ -30,11 +30,30 @@ V_INLINE void cross_line(const cross_fetch *f, int64_t first, int64_t n)
     V_PREFETCH_L1(at + (first + n) / CROSS_PLACES * 64);
 }
 
-/* Loads a vector of K or V. bf16 is widened by shuffles here; in the other orders a widening and a
- * shift are faster, by 4 % on a Zen 4 with AVX2. */
+/* Loads a vector of K: of numbers, or of words of two. bf16 is widened by shuffles here; in the
+ * other orders a widening and a shift are faster, by 4 % on a Zen 4 with AVX2. */
 V_INLINE vf cross_load(uint32_t type, const char *from)
 {
+#if PAIR == 2
+    (void)type;
+    return v_from_bits(load_pairs(from, 1, DOT_WIDTH));
+#else
     return type == HEED_BF16 ? v_load_bf16_shuffle(from) : v_load_type(type, from, LANES);
+#endif
+}
+
+/* Loads `vectors` vectors of V, each a number of a key or of PAIR keys, `step` bytes apart. */
+V_INLINE void cross_load_values(uint32_t type, int vectors, const char *from, int64_t step, vf *x)
+{
+    const int64_t bytes = type == HEED_F32 ? 4 : 2;
+#if PAIR == 2
+    V_UNROLL for (int c = 0; c < vectors; c += 2)
+        v_pair_rows(load_pairs(from + c * LANES * bytes, 1, DOT_WIDTH),
+                    load_pairs(from + step + c * LANES * bytes, 1, DOT_WIDTH), &x[c], &x[c + 1]);
+#else
+    (void)step;
+    V_UNROLL for (int c = 0; c < vectors; c++) x[c] = cross_load(type, from + c * LANES * bytes);
+#endif
 }
 
 /* The most rows that are worked on at a time. */
@@ -55,7 +74,7 @@ V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *
     const int parts = CROSS_PARTS(each);
     const int halves = each > 4 ? 2 : 1, used = DOT_VECTORS(each < 4 ? each : 4);
     for (int g = 0; g < rows; g += each) {
-        const float *q = d->q + (r + g) * dims;
+        const float *q = d->q + (r + g) * dims / PAIR;
         const char *key = k;
         const int first = g == 0;
         vf s[2][DECODE_BLOCK / 4][DOT_PARTS];
@@ -70,7 +89,7 @@ V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *
                 {
                     if (DOT_PARTS > 1)
                         V_OPAQUE(q); /* else all of q is first copied to the stack */
-                    V_UNROLL for (int64_t e = 0; e < dims; e += 16)
+                    V_UNROLL for (int64_t e = 0; e < dims; e += 16 * PAIR)
                     {
                         vf x[4][DOT_PARTS];
                         if (first && p == 0 && e % words == 0)
@@ -82,9 +101,9 @@ V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *
                         V_UNROLL for (int n = 0; n < each; n++)
                             V_UNROLL for (int c = p; c < p + parts; c++)
                         {
-                            const vf y = v_load(q + n * dims + e + c * LANES);
+                            const vf y = v_load(q + (n * dims + e) / PAIR + c * LANES);
                             V_UNROLL for (int i = 0; i < keys; i++) a[i][n][c] =
-                                v_fma(y, x[i][c], a[i][n][c]);
+                                v_multiply(y, x[i][c], a[i][n][c]);
                         }
                     }
                 }
@@ -93,7 +112,12 @@ V_INLINE void cross_scores(uint32_t type, int rows, int64_t dims, const decode *
                         v_fold(&a[i][4 * u], c);
             }
             V_UNROLL for (int u = 0; u < halves; u++) V_UNROLL for (int c = 0; c < used; c++)
+            {
                 s[u][j / 4][c] = dot_rows(h[u][0][c], h[u][1][c], h[u][2][c], h[u][3][c]);
+#if PAIR == 2
+                s[u][j / 4][c] = v_mul(s[u][j / 4][c], v_set1(d->unit));
+#endif
+            }
         }
         store_scores(scores + g * DECODE_BLOCK, each < 4 ? each : 4, s[0]);
         if (each > 4)
@@ -108,7 +132,8 @@ V_INLINE void cross_values(uint32_t type, int rows, int64_t dims, const decode *
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2, stride = d->tile->acc_stride;
     const int each = rows > 4 && SUM_DIMS < 8 * 16 ? 4 : rows; /* at least 16 dims, half a line */
-    const int most = SUMS / each > 8 ? 8 : SUMS / each;
+    const int room = SUMS / (each == 3 ? 4 : each);            /* a power of two */
+    const int most = room > 8 ? 8 : room;
     const int vectors = most * LANES > dims ? (int)dims / LANES : most;
     const int halves = vectors * LANES * (int)bytes / 32; /* half lines of these dims of a key */
     const int group = halves >= 16 ? 1 : 16 / halves;     /* keys with a multiple of 8 lines */
@@ -123,19 +148,18 @@ V_INLINE void cross_values(uint32_t type, int rows, int64_t dims, const decode *
             V_UNROLL for (int i = 0; i < each; i++) V_UNROLL for (int c = 0; c < vectors; c++)
                 a[i][c] = v_zero();
             for (int j = 0; j < DECODE_BLOCK; j += group, line += group * halves / 2)
-                V_UNROLL for (int u = 0; u < group; u++, value += step)
+                V_UNROLL for (int u = 0; u < group; u += PAIR, value += PAIR * step)
                 {
                     vf x[8];
                     if (first)
-                        V_UNROLL for (int n = u * halves / 2; n < (u + 1) * halves / 2; n++)
+                        V_UNROLL for (int n = u * halves / 2; n < (u + PAIR) * halves / 2; n++)
                             cross_line(f, line, n);
-                    V_UNROLL for (int c = 0; c < vectors; c++) x[c] =
-                        cross_load(type, value + c * LANES * bytes);
+                    cross_load_values(type, vectors, value, step, x);
                     V_UNROLL for (int i = 0; i < each; i++)
                     {
-                        const vf y = v_broadcast(&weight[i * DECODE_BLOCK + j + u]);
+                        const vf y = v_broadcast(&weight[i * DECODE_BLOCK + (j + u) / PAIR]);
                         V_UNROLL for (int c = 0; c < vectors; c++) a[i][c] =
-                            v_fma(y, x[c], a[i][c]);
+                            v_multiply(y, x[c], a[i][c]);
                     }
                 }
             V_UNROLL for (int i = 0; i < each; i++) V_UNROLL for (int c = 0; c < vectors; c++)
@@ -310,7 +334,7 @@ V_INLINE void cross_rows(uint32_t type, int rows, int64_t dims, decode *d, int64
 typedef void cross_block(decode *d, int64_t r, const char *k, const char *v, cross_ahead *a,
                          float *lent);
 
-/* One copy for each number of rows: 1, 2, 4 and 8. */
+/* One copy for each number of rows: 1, 2, 3, 4 and 8. */
 #define CROSS_OF_ROWS(name, type, dims, rows)                                                      \
     V_NOINLINE void cross_##name##_##dims##_##rows(decode *d, int64_t r, const char *k,            \
                                                    const char *v, cross_ahead *a, float *lent)     \
@@ -320,12 +344,15 @@ typedef void cross_block(decode *d, int64_t r, const char *k, const char *v, cro
 #define CROSS_OF(name, type, dims)                                                                 \
     CROSS_OF_ROWS(name, type, dims, 1)                                                             \
     CROSS_OF_ROWS(name, type, dims, 2)                                                             \
+    CROSS_OF_ROWS(name, type, dims, 3)                                                             \
     CROSS_OF_ROWS(name, type, dims, 4)                                                             \
     CROSS_OF_ROWS(name, type, dims, 8)
+#if PAIR == 1
 CROSS_OF(f32, HEED_F32, 64)
 CROSS_OF(f32, HEED_F32, 128)
 CROSS_OF(f16, HEED_F16, 64)
 CROSS_OF(f16, HEED_F16, 128)
+#endif
 CROSS_OF(bf16, HEED_BF16, 64)
 CROSS_OF(bf16, HEED_BF16, 128)
 #undef CROSS_OF
@@ -333,12 +360,14 @@ CROSS_OF(bf16, HEED_BF16, 128)
 
 #define CROSS_EACH(name)                                                                           \
     {                                                                                              \
-        cross_##name##_1, cross_##name##_2, cross_##name##_4, cross_##name##_8                     \
+        cross_##name##_1, cross_##name##_2, cross_##name##_3, cross_##name##_4, cross_##name##_8   \
     }
+#if PAIR == 1
 static cross_block *const cross_f32_64[] = CROSS_EACH(f32_64);
 static cross_block *const cross_f32_128[] = CROSS_EACH(f32_128);
 static cross_block *const cross_f16_64[] = CROSS_EACH(f16_64);
 static cross_block *const cross_f16_128[] = CROSS_EACH(f16_128);
+#endif
 static cross_block *const cross_bf16_64[] = CROSS_EACH(bf16_64);
 static cross_block *const cross_bf16_128[] = CROSS_EACH(bf16_128);
 #undef CROSS_EACH
@@ -351,10 +380,12 @@ static void run_crosswise(decode *d, int64_t heads, float *lent, int64_t first, 
     const int64_t rows = d->rows;
     cross_block *const *of = wide ? cross_bf16_128 : cross_bf16_64;
     cross_ahead ahead;
+#if PAIR == 1
     if (d->problem->k_type == HEED_F32)
         of = wide ? cross_f32_128 : cross_f32_64;
     else if (d->problem->k_type == HEED_F16)
         of = wide ? cross_f16_128 : cross_f16_64;
+#endif
     cross_begin(&ahead, d, heads, size, first, end);
     for (int64_t key = first; key < end; key += DECODE_BLOCK) {
         const char *k = cross_at(&ahead.k.from, d, key, 0);
@@ -362,8 +393,8 @@ static void run_crosswise(decode *d, int64_t heads, float *lent, int64_t first, 
         for (int64_t h = 0; h < heads; h++, k += ahead.k.from.head, v += ahead.v.from.head)
             for (int64_t r = 0, n; r < rows; r += n) {
                 d[h].run_key = key;
-                n = rows - r >= 8 ? 8 : rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
-                of[n == 8 ? 3 : n / 2](&d[h], r, k, v, &ahead, lent);
+                n = rows - r >= 8 ? 8 : rows - r >= 4 ? 4 : rows - r;
+                of[n == 8 ? 4 : n - 1](&d[h], r, k, v, &ahead, lent);
             }
     }
 }

@@ -2,10 +2,8 @@
 #ifndef HEED_SIMD_DECODE_ORDER_H
 #define HEED_SIMD_DECODE_ORDER_H
 
-#include "run.inc.h"
-#if PAIR == 1
 #include "cross.inc.h"
-#endif
+#include "run.inc.h"
 
 /* Bytes from a load to the line that is fetched meanwhile: where the CPU follows the stream by
  * itself, and where it does not. */
@@ -242,12 +240,11 @@ static void run(const heed_simd_tuning *tuning, decode *d, int64_t heads, float 
                 int64_t first, int64_t end, int64_t then)
 {
     const int wide = d->problem->qk_dim == 128;
-    (void)tuning;
-#if PAIR == 1
     if (crosswise(tuning, d, heads)) {
         run_crosswise(d, heads, lent, first, end);
         return;
     }
+#if PAIR == 1
     if (d->problem->k_type == HEED_F32) {
         (wide ? run_f32_128 : run_f32_64)(d, heads, lent, first, end, then);
         return;

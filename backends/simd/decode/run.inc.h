@@ -45,9 +45,11 @@ static int crosswise(const heed_simd_tuning *tuning, const decode *d, int64_t he
     const heed_problem *p = d->problem;
     const int64_t bytes = heads * p->qk_dim * heed_dtype_bytes(p->k_type);
     const int beside = heads > 1 && !d->tile->pages;
-    const heed_cross *of = p->k_type == HEED_F32 ? &tuning->cross_f32 : &tuning->cross_half;
+    const heed_cross *of = PAIR == 2               ? &tuning->cross_pairs
+                           : p->k_type == HEED_F32 ? &tuning->cross_f32
+                                                   : &tuning->cross_half;
     const uint32_t least = d->tile->pages ? of->paged : beside ? of->beside : of->apart;
-    return PAIR == 1 && least && d->rows >= least && suits_runs(d) &&
+    return least && d->rows >= least && suits_runs(d) &&
            (!beside || bytes == CROSS_PAGE || adjacent_heads(d, heads));
 }
 
