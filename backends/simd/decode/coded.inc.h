@@ -30,7 +30,7 @@ V_INLINE int coded_has_zero(uint32_t type)
 #endif
 
 /* What 32 codes are decoded with: a factor and what is added or subtracted, or a table of
- * 16 or 32 values. */
+ * 16 or 32 values. Or the values themselves, where two vectors are decoded faster together. */
 typedef struct coded_block {
     vf a, b;
 } coded_block;
@@ -53,6 +53,10 @@ V_INLINE vf coded_numbers(uint32_t type, int first)
 V_INLINE coded_block coded_begin(uint32_t type, const char *at, const float *zero)
 {
     coded_block of = {v_zero(), v_zero()};
+#ifdef V_TWO_E4M3
+    if (type == HEED_F8_E4M3)
+        v_load_two_e4m3(at, &of.a, &of.b);
+#endif
     if (code_has_blocks(type)) {
         of.a = code_scale(type, at, 0);
         of.b = code_least(type, at, 0);
@@ -82,6 +86,12 @@ V_INLINE void coded_load(uint32_t type, const char *at, int upper, const coded_b
             v_load_type(type, at + (upper * 16 + c * LANES) * bytes, LANES);
         return;
     }
+#ifdef V_TWO_E4M3
+    if (type == HEED_F8_E4M3) {
+        x[0] = upper ? of->b : of->a;
+        return;
+    }
+#endif
 #ifdef V_LOOKUP
     if (type == HEED_U4) {
         x[0] = v_lookup(of->a, vi_nibbles(at + upper * 8));

@@ -240,15 +240,25 @@ V_INLINE vf v_of_u8(v_bytes a, int i)
 }
 /* Goes through an f16 that is 2^8 times too small: E4M3's subnormals fit into it, and it is widened
  * correctly whatever MXCSR says of subnormals. */
+V_INLINE __m512i vi_e4m3_halves(__m256i a)
+{
+    const __m512i magnitude = _mm512_set1_epi16(0x3f80), signs = _mm512_set1_epi16((short)0xbfff);
+    const __m512i x = _mm512_and_si512(_mm512_slli_epi16(_mm512_cvtepi8_epi16(a), 7), signs);
+    const __mmask32 nan = _mm512_cmpeq_epi16_mask(_mm512_and_si512(x, magnitude), magnitude);
+    return _mm512_mask_mov_epi16(x, nan, _mm512_set1_epi16(0x7e00));
+}
 V_INLINE vf v_of_e4m3(v_bytes a, int i)
 {
-    const __m256i nan = _mm256_set1_epi16(0x3f80);
-    __m256i x = _mm256_slli_epi16(_mm256_cvtepi8_epi16(a), 7);
+    const __m512i x = vi_e4m3_halves(_mm256_castsi128_si256(a));
     (void)i;
-    x = _mm256_and_si256(x, _mm256_set1_epi16((short)0xbfff));
-    x = _mm256_mask_mov_epi16(x, _mm256_cmpeq_epi16_mask(_mm256_and_si256(x, nan), nan),
-                              _mm256_set1_epi16(0x7e00));
-    return _mm512_mul_ps(_mm512_cvtph_ps(x), v_set1(256.0f));
+    return _mm512_mul_ps(_mm512_cvtph_ps(_mm512_castsi512_si256(x)), v_set1(256.0f));
+}
+#define V_TWO_E4M3 1
+V_INLINE void v_load_two_e4m3(const void *p, vf *first, vf *then)
+{
+    const __m512i x = vi_e4m3_halves(_mm256_loadu_si256(p));
+    *first = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_castsi512_si256(x)), v_set1(256.0f));
+    *then = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_extracti64x4_epi64(x, 1)), v_set1(256.0f));
 }
 #define V_LOOKUP 1
 V_INLINE vi vi_of_bytes(v_bytes a)
