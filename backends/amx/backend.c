@@ -4,6 +4,8 @@
 #define _DEFAULT_SOURCE /* syscall */
 #include "amx.h"
 
+#include "../simd/range.h"
+
 #ifdef HEED_AMX_MODEL
 #define BACKEND_NAME "amx_model"
 #define BACKEND_SUMMARY "the AMX kernels on a model of the tile unit in plain C (for tests)"
@@ -166,7 +168,7 @@ static heed_status check_problem(const heed_problem *p, heed_error *why)
                            all_bf16 ? "bf16 or split" : "split", all_bf16 ? "weights" : "f32");
     if (p->qk_dim > 4096 || p->v_dim > 4096)
         return heed_refuse(why, "head dims of up to 4096 only, got %u and %u", p->qk_dim, p->v_dim);
-    return HEED_OK;
+    return heed_check_factors(p, why);
 }
 
 static int is_split(const heed_problem *p)

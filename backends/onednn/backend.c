@@ -4,6 +4,8 @@
 #include "linear.h"
 #include "onednn.h"
 
+#include "../simd/range.h"
+
 static heed_status open_library(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
     const heed_status st = heed_onednn_open(cpu, why);
@@ -15,7 +17,8 @@ static heed_status supports(const void *machine, const heed_problem *problem, he
 {
     heed_onednn_layout layout;
     (void)machine;
-    return heed_onednn_lay_out(problem, &layout, why);
+    heed_status st = heed_check_factors(problem, why);
+    return st == HEED_OK ? heed_onednn_lay_out(problem, &layout, why) : st;
 }
 
 static heed_status tiling(const void *machine, const heed_problem *problem, heed_tiling *out)

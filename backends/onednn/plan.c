@@ -61,8 +61,7 @@ static void choose_types(const heed_problem *problem, heed_onednn_layout *l)
               problem->k_type == HEED_BF16 && problem->v_type == HEED_BF16 &&
               (heed_onednn_opened()->fast_bf16 ||
                (problem->query_class != HEED_QUERY_MANY && heed_onednn_opened()->has_bf16));
-    l->natural = fabs(scale) > 1e30 || /* times log2(e) it might not fit into a float */
-                 (problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS)) != 0;
+    l->natural = (problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS)) != 0;
     l->factor = (float)(l->natural ? scale : scale * LOG2_E);
 }
 

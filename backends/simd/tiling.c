@@ -1,5 +1,6 @@
 /* What the x86 backends say of their kernels of attention: compiled for the baseline CPU. */
 #include "prefill/layout.h"
+#include "range.h"
 #include "simd.h"
 
 /* ---- supports ---------------------------------------------------------------------------------
@@ -21,7 +22,7 @@ heed_status heed_simd_prefill_supports(const void *machine, const heed_problem *
 {
     (void)machine;
     return problem->query_class == HEED_QUERY_MANY
-               ? HEED_OK
+               ? heed_check_factors(problem, why)
                : heed_refuse(why, "up to 16 query rows are decode's");
 }
 
@@ -37,7 +38,7 @@ heed_status heed_simd_decode_supports(const void *machine, const heed_problem *p
 {
     (void)machine;
     return problem->query_class != HEED_QUERY_MANY
-               ? HEED_OK
+               ? heed_check_factors(problem, why)
                : heed_refuse(why, "it serves up to 16 query rows; more are prefill's");
 }
 

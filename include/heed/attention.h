@@ -26,6 +26,9 @@
  * row that sees nothing else gets the mean of V. -FLT_MAX is such a filler; scores below -2.35859e38,
  * the least whose product with log2(e) is an f32, may count as that, in lse too.
  *
+ * Range    Backends whose scores are f32 at every step refuse a scale, softcap or scale / softcap that
+ *          is neither 0 nor of a size from 2^-64 to 2^64; `naive` computes them. Slopes are data of a
+ *          run, which no plan looks at: one of a size above 2.35859e38 may count as infinite.
  * Codes    k and v may be codes of 8 to 4 bits: attention is computed over the numbers that the
  *          codes stand for. Codes, scales and zeros of a hidden key have no influence either.
  * Bits     An output row depends on that row's problem alone (heads, dims, types and options of the

@@ -233,14 +233,13 @@ static void show_panel(prefill *f, panel *p, const heed_rows *out, uint32_t stag
  */
 
 /* Scores are in log2 units as early as possible. They stay in natural units where a modifier needs
- * these, where scores are written out, and where log2(e) times scale or the slope of a bias may not
- * fit into a float. */
+ * these, where scores are written out, and where log2(e) times the slope of a bias may not fit into a
+ * float; times scale it does (range.h). */
 static void set_units(prefill *f, int natural)
 {
     const heed_tile *tile = f->tile;
     double factor = (double)f->problem->scale;
-    f->natural = natural || fabs(factor) > 1e30 ||
-                 (f->problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI)) != 0;
+    f->natural = natural || (f->problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI)) != 0;
     for (int64_t h = 0; h < tile->n_heads && tile->bias_slope; h++)
         if (!(fabsf(tile->bias_slope[h]) <= 1e30f))
             f->natural = 1;
