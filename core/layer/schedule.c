@@ -62,6 +62,17 @@ static int lies_evenly(const builder *b, const heed_mha_rows *r, const void *dat
     return 1;
 }
 
+/* May attention take such a matrix? Where rows have lists it does not know which of them there are,
+ * and asks that as many as there can be were addressable, in terms of its own arguments. The caller's
+ * are: heed_mha_read_args has looked. Rows that lie so far apart, 2 GB and more, are copied. */
+static int is_near(const builder *b, const heed_mha_rows *r, const matrix *x, int64_t columns,
+                   uint32_t type)
+{
+    const int64_t stride[] = {x->row_stride, x->col_stride}, most[] = {INT32_MAX, columns};
+    return !b->mha->listed || r->total == 1 ||
+           heed_strides_reach(stride, 2, most, heed_dtype_bytes(type));
+}
+
 static heed_mha_copy copy_of(const heed_mha_rows *rows, const int64_t *user_stride,
                              const int32_t *user_starts, const void *from, void *to, int64_t width,
                              uint32_t type)
@@ -91,6 +102,7 @@ static matrix find_input(builder *b, int is_kv)
     matrix x;
     if (lies_evenly(b, rows, view->data, view->stride, type, is_kv ? a->kv_len : a->q_len, starts,
                     &x) &&
+        is_near(b, rows, &x, columns, type) &&
         (!per_head || rows->total == 1 || x.row_stride == columns * x.col_stride))
         return x;
     x = compact_at(b, is_kv ? m->layout.x_kv : m->layout.x_q, columns);
@@ -254,7 +266,8 @@ static void find_outputs(builder *b, outputs *out)
     const heed_mha_args *a = &run->args;
     const heed_mha_rows *rows = &run->q_rows;
     const int64_t lse_stride[] = {a->lse.stride[0], a->lse.stride[2], a->lse.stride[1]};
-    if (!lies_evenly(b, rows, a->y.data, a->y.stride, m->y_type, a->q_len, a->q_starts, &out->y)) {
+    if (!lies_evenly(b, rows, a->y.data, a->y.stride, m->y_type, a->q_len, a->q_starts, &out->y) ||
+        !is_near(b, rows, &out->y, m->y_cols, m->y_type)) {
         out->y = compact_at(b, m->layout.y, m->y_cols);
         run->scatter[run->n_scatters++] =
             copy_of(rows, a->y.stride, a->q_starts, out->y.data, a->y.data, m->y_cols, m->y_type);
@@ -267,8 +280,9 @@ static void find_outputs(builder *b, outputs *out)
                     m->y_cols, m->y_type);
     }
     if ((m->attn.features & HEED_HAS_LSE) &&
-        !lies_evenly(b, rows, a->lse.data, lse_stride, HEED_F32, a->q_len, a->q_starts,
-                     &out->lse)) {
+        (!lies_evenly(b, rows, a->lse.data, lse_stride, HEED_F32, a->q_len, a->q_starts,
+                      &out->lse) ||
+         !is_near(b, rows, &out->lse, m->attn.q_heads, HEED_F32))) {
         out->lse = compact_at(b, m->layout.lse, m->attn.q_heads);
         run->scatter[run->n_scatters++] = copy_of(rows, lse_stride, a->q_starts, out->lse.data,
                                                   a->lse.data, m->attn.q_heads, HEED_F32);

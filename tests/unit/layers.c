@@ -3,6 +3,7 @@
  * and work in a child after fork. */
 #define _GNU_SOURCE
 #include <math.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -378,6 +379,52 @@ static void check_single_row(heed_context *context, uint64_t lists)
     heed_mha_release(mha);
 }
 
+/* Rows may lie as far apart as memory reaches, with lists of lengths and starts as without: 2 rows, of
+ * which a plan's most, 2^31 - 1, would not be addressable. The results are those of compact rows. */
+static void check_far_rows(heed_context *context, const layer_setup *s, uint64_t lists)
+{
+    enum { FAR_ROWS = 2, Y_AT = 64, LSE_AT = 128 };
+    static const int32_t lens[] = {FAR_ROWS}, starts[] = {0};
+    const int64_t far = INT64_C(1) << 30;
+    const size_t bytes = (size_t)(far + LSE_AT + HEADS) * sizeof(float);
+    heed_attn_desc attn = s->attn;
+    const heed_mha_desc desc = {
+        .struct_size = sizeof desc, .attn = &attn, .d_model = DIM, .x_type = HEED_F32};
+    float y[FAR_ROWS][DIM], lse[FAR_ROWS][HEADS];
+    heed_mha *mha = NULL;
+    float *x = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (x == MAP_FAILED) {
+        puts("no 4 GiB of addresses: far rows are not checked");
+        return;
+    }
+    attn.features |= HEED_HAS_LSE | lists;
+    attn.max_kv_len = 0;
+    CHECK(heed_mha_create(context, &desc, &mha) == HEED_OK, "%s", heed_last_error());
+    heed_mha_args args = {.struct_size = sizeof args,
+                          .batch = 1,
+                          .q_len = FAR_ROWS,
+                          .x_q = {s->x, {0, DIM, 1}},
+                          .y = {y, {0, DIM, 1}},
+                          .lse = {lse, {0, 1, HEADS}},
+                          .q_lens = lists & HEED_HAS_LENS ? lens : NULL,
+                          .q_starts = lists & HEED_HAS_PACKED ? starts : NULL};
+    CHECK(heed_mha_run(mha, &args, NULL, 0) == HEED_OK, "compact: %s", heed_last_error());
+    for (int64_t i = 0; i < FAR_ROWS; i++)
+        memcpy(x + i * far, s->x + i * DIM, DIM * sizeof(float));
+    args.x_q = (heed_const_view){x, {0, far, 1}};
+    args.y = (heed_view){x + Y_AT, {0, far, 1}};
+    args.lse = (heed_view){x + LSE_AT, {0, 1, far}};
+    CHECK(heed_mha_run(mha, &args, NULL, 0) == HEED_OK, "lists 0x%llx: %s",
+          (unsigned long long)lists, heed_last_error());
+    for (int64_t i = 0; i < FAR_ROWS; i++)
+        CHECK(memcmp(x + i * far + Y_AT, y[i], sizeof y[i]) == 0 &&
+                  memcmp(x + i * far + LSE_AT, lse[i], sizeof lse[i]) == 0,
+              "lists 0x%llx: row %lld differs", (unsigned long long)lists, (long long)i);
+    heed_mha_release(mha);
+    munmap(x, bytes);
+}
+
 int main(void)
 {
     layer_setup *s = layer_prepare();
@@ -393,6 +440,9 @@ int main(void)
     check_single_row(context, HEED_HAS_LENS);
     check_single_row(context, HEED_HAS_PACKED);
     check_single_row(context, HEED_HAS_LENS | HEED_HAS_PACKED);
+    check_far_rows(context, s, 0);
+    check_far_rows(context, s, HEED_HAS_LENS);
+    check_far_rows(context, s, HEED_HAS_PACKED);
     check_rounding();
     check_fork(s);
     heed_context_release(context);
