@@ -74,9 +74,12 @@ heed_status heed_check_view(const char *name, const void *data, const int64_t st
             INVALID("args.%s.stride[%d] (%s) is 0 for %lld elements: outputs cannot broadcast",
                     name, i, axis[i], (long long)shape[i]);
     if (!heed_strides_reach(stride, 4, shape, bytes))
-        INVALID("args.%s has strides %lld, %lld, %lld, %lld that reach beyond the address space",
-                name, (long long)stride[0], (long long)stride[1], (long long)stride[2],
-                (long long)stride[3]);
+        INVALID(
+            "args.%s has strides %lld, %lld, %lld, %lld that reach beyond the address space with "
+            "a shape of %lld, %lld, %lld, %lld",
+            name, (long long)stride[0], (long long)stride[1], (long long)stride[2],
+            (long long)stride[3], (long long)shape[0], (long long)shape[1], (long long)shape[2],
+            (long long)shape[3]);
     return HEED_OK;
 }
 

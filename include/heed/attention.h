@@ -205,7 +205,8 @@ typedef struct heed_attn_args {
      * sequence b is row q_starts[b] + i of theirs (their stride[0] is not used). mask, bias, weights
      * and scores keep their shapes. NULL: q is not packed */
     const int32_t *q_starts;
-    /** HEED_HAS_PACKED: [batch], the same for k and v. NULL: not packed */
+    /** HEED_HAS_PACKED: [batch], the same for k and v, as [1, kv_heads, 2^31 - 1, ...]: so many rows
+     * have to be addressable by their strides, which leaves 2 GB from row to row. NULL: not packed */
     const int32_t *kv_starts;
     /** HEED_HAS_PAGES: [batch, block_table_stride] page numbers; k and v are then
      * [n_pages, kv_heads, page_len, ...], and key j of sequence b is row j % page_len of page

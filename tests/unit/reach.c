@@ -1,6 +1,6 @@
 /* heed_strides_reach: strides are too far if sum((length - 1) * |stride|) * bytes exceeds half the
  * address space. Here that is computed in 128 bits, for strides and lengths around every power of
- * two. */
+ * two. And a refusal tells for how many rows that is, which with packed rows no argument says. */
 #include "base/rows.h"
 #include "unit.h"
 
@@ -23,6 +23,40 @@ static int64_t stride_of(uint64_t *state)
     default:
         return unit_below(state, 2) ? far : -far;
     }
+}
+
+/* Packed rows count as many as there can be: of q and out max_rows, of k and v 2^31 - 1. */
+static void check_sentences(void)
+{
+    static const int32_t start[] = {0};
+    static const char *const said[] = {"args.q has strides 0, 16, 2147483648, 1 that reach beyond "
+                                       "the address space with a shape of "
+                                       "1, 1, 1073741824, 8",
+                                       "args.k has strides 0, 16, 2147483648, 1 that reach beyond "
+                                       "the address space with a shape of "
+                                       "1, 1, 2147483647, 8",
+                                       "args.v has strides 0, 16, 2147483648, 1 that reach beyond "
+                                       "the address space with a shape of "
+                                       "1, 1, 2147483647, 8",
+                                       "args.out has strides 0, 16, 2147483648, 1 that reach "
+                                       "beyond the address space with a shape "
+                                       "of 1, 1, 1073741824, 8"};
+    const int64_t far[] = {0, 16, INT64_C(1) << 31, 1};
+    heed_context *context = unit_context(1, "naive");
+    for (int n = 0; n < 4; n++) {
+        unit_problem p = unit_make(1, 1, 2, 2, 8, 3);
+        int64_t *const stride[] = {p.args.q.stride, p.args.k.stride, p.args.v.stride,
+                                   p.args.out.stride};
+        p.desc.features = HEED_HAS_PACKED;
+        p.desc.max_rows = 1 << 30;
+        p.args.q_starts = p.args.kv_starts = start;
+        memcpy(stride[n], far, sizeof far);
+        const heed_status st = heed_attention(context, &p.desc, &p.args);
+        CHECK(st == HEED_ERR_INVALID && strstr(heed_last_error(), said[n]), "'%s', not '%s'",
+              heed_last_error(), said[n]);
+        unit_free(&p);
+    }
+    heed_context_release(context);
 }
 
 int main(void)
@@ -53,5 +87,6 @@ int main(void)
               near ? "said to be too far" : "said to be near");
     }
     CHECK(n_near > 10000 && n_far > 10000, "%d are near, %d are far", n_near, n_far);
+    check_sentences();
     return checks_end();
 }
