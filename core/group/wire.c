@@ -169,7 +169,8 @@ static heed_status test(heed_wire *w, heed_wire_message *m);
 
 /* A rank that sends nothing unless it fails has told of a failure: of this call? Once it has taken
  * all that it is owed, it may be in the next call, which may look just as this one, and this one
- * does not need it any more. What it has taken may be known only when asked for. */
+ * does not need it any more. What it has taken may be known only when asked for. A notice of the next
+ * call is lost here, and may leave that call to its time limit: nothing is kept between calls. */
 static int is_of_this_call(heed_wire *w, uint32_t rank)
 {
     for (uint32_t i = 0; i < w->n && w->status == HEED_OK; i++)

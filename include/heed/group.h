@@ -145,7 +145,10 @@ typedef struct heed_partition {
  * Errors   those of heed_attn_run, and HEED_ERR_TRANSPORT: another rank failed (the sentence says
  *          which and why), a message was lost, late or of the wrong size, or the transport failed.
  *          Every rank that can know of a failure returns one; outputs are then unspecified, and
- *          nothing else was written. A failure of a rank for a reason of its own, such as its args
+ *          nothing else was written. A rank that has its results, and of which the others have taken
+ *          all that they wait for, cannot: it returns HEED_OK and right results whatever becomes of
+ *          another rank afterwards. The next call in which it needs that rank fails, at the latest
+ *          when its time has passed. A failure of a rank for a reason of its own, such as its args
  *          or its memory, is told to the others. Messages may be left under way then: the transport
  *          is not to be used again after any failure but that of plan, partition or batch, which
  *          all ranks refuse alike. "... cannot give up a message with rank n": the transport may
