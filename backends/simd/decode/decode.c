@@ -202,7 +202,8 @@ static void run_all(const heed_simd_tuning *tuning, decode *d, int64_t heads,
     }
 #endif
 #ifndef HEED_SIMD_INT8
-    run(tuning, d, heads, room->scores[0], now->first, now->end, then);
+    if (!run(tuning, d, heads, room->scores[0], now->first, now->end, then))
+        each_block(d, room, now->first, now->end); /* there is one head */
 #else
     (void)tuning, (void)then;
 #endif

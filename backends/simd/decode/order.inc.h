@@ -30,6 +30,11 @@ static int share_ways(const char *a, const char *b)
 #define RUN_SHORT 65536
 #define RUN_HOP 8192
 
+static int is_short(const decode *d, int64_t first, int64_t end)
+{
+    return (end - first) * d->problem->qk_dim * heed_dtype_bytes(d->problem->k_type) <= RUN_SHORT;
+}
+
 /* Works on the blocks of a short run, and fetches what the work comes to RUN_HOP bytes later, be it
  * in this run or in the next, which begins at key `then`. */
 V_INLINE void run_hops(uint32_t type, int64_t dims, decode *d, float *lent, int64_t first,
@@ -59,7 +64,7 @@ V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, float *lent, in
     const int64_t step = dims * (type == HEED_F32 ? 4 : 2), size = step * DECODE_BLOCK;
     run_side k = {(const char *)d->tile->k.data + first * step, step, RUN_AHEAD, NULL};
     run_side v = {(const char *)d->tile->v.data + first * step, step, RUN_AHEAD, NULL};
-    if (then < d->reach && (end - first) * step <= RUN_SHORT) {
+    if (then < d->reach && is_short(d, first, end)) {
         run_hops(type, dims, d, lent, first, end, then);
         return;
     }
@@ -234,27 +239,31 @@ RUN_OF(bf16, HEED_BF16, 64)
 RUN_OF(bf16, HEED_BF16, 128)
 #undef RUN_OF
 
-/* Works on keys [first, end), whole blocks, of adjacent kv heads. The next run
- * begins at key `then`. */
-static void run(const heed_simd_tuning *tuning, decode *d, int64_t heads, float *lent,
-                int64_t first, int64_t end, int64_t then)
+/* Works on keys [first, end), whole blocks, of adjacent kv heads. The next run begins at key `then`.
+ * Returns 0 if it is left to each_block. */
+static int run(const heed_simd_tuning *tuning, decode *d, int64_t heads, float *lent, int64_t first,
+               int64_t end, int64_t then)
 {
     const int wide = d->problem->qk_dim == 128;
-    if (crosswise(tuning, d, heads)) {
+    const int hop = heads == 1 && hops(tuning, d) && is_short(d, first, end);
+    if (!hop && crosswise(tuning, d, heads)) {
         run_crosswise(d, heads, lent, first, end);
-        return;
+        return 1;
     }
+    if (!hop && !(tuning->streams && suits_order(d)))
+        return 0;
 #if PAIR == 1
     if (d->problem->k_type == HEED_F32) {
         (wide ? run_f32_128 : run_f32_64)(d, heads, lent, first, end, then);
-        return;
+        return 1;
     }
     if (d->problem->k_type == HEED_F16) {
         (wide ? run_f16_128 : run_f16_64)(d, heads, lent, first, end, then);
-        return;
+        return 1;
     }
 #endif
     (wide ? run_bf16_128 : run_bf16_64)(d, heads, lent, first, end, then);
+    return 1;
 }
 
 #endif

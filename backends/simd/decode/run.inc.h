@@ -53,21 +53,33 @@ static int crosswise(const heed_simd_tuning *tuning, const decode *d, int64_t he
            (!beside || bytes == CROSS_PAGE || adjacent_heads(d, heads));
 }
 
-/* Is it worth reading the blocks of so many heads in runs? Where they are not read crosswise, it is
- * not for f32 of more than four rows, whose arithmetic takes longer than reading: blocks.inc.h with
- * its prefetches is faster there, and mostly also for three rows. */
+/* Is it worth reading so many rows in the order in which they lie? It is not for f32 of more than
+ * four rows, whose arithmetic takes longer than reading: blocks.inc.h with its prefetches is faster
+ * there, and mostly also for three rows. */
+static int suits_order(const decode *d)
+{
+    return suits_runs(d) && (d->problem->k_type != HEED_F32 || d->rows <= 4) &&
+           (d->rows != 3 || PAIR == 2);
+}
+
+/* Is it worth reading the blocks of so many heads in runs? */
 static int runs_cover(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
 {
-    return crosswise(tuning, d, heads) ||
-           (tuning->streams && suits_runs(d) && (d->problem->k_type != HEED_F32 || d->rows <= 4) &&
-            (d->rows != 3 || PAIR == 2));
+    return crosswise(tuning, d, heads) || (tuning->streams && suits_order(d));
+}
+
+/* Are short runs, between keys that lists hide, read in the order in which they lie? */
+static int hops(const heed_simd_tuning *tuning, const decode *d)
+{
+    return tuning->hops && d->lists && suits_order(d);
 }
 
 /* Can K and V of a tile of one kv head be read in runs? */
 static int can_run(const heed_simd_tuning *tuning, const decode *d)
 {
     const heed_problem *p = d->problem;
-    return runs_cover(tuning, d, 1) && d->tile->k.row_stride == (int64_t)p->qk_dim &&
+    return (runs_cover(tuning, d, 1) || hops(tuning, d)) &&
+           d->tile->k.row_stride == (int64_t)p->qk_dim &&
            d->tile->v.row_stride == (int64_t)p->v_dim;
 }
 
