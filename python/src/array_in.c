@@ -186,6 +186,21 @@ static int from_capsule(array *a, PyObject *object, const char *name)
     return -1;
 }
 
+/* torch's tensors may have a sign that has not been carried out (x.conj().imag): memory holds the
+ * opposite numbers, and DLPack does not say so. Types without is_neg() have none. */
+static int is_negated(PyObject *object, const char *name)
+{
+    PyObject *answer = PyObject_CallMethodObjArgs(object, word_is_neg, NULL);
+    const int is = answer ? PyObject_IsTrue(answer) : 0;
+    Py_XDECREF(answer);
+    if (!answer && PyErr_ExceptionMatches(PyExc_AttributeError))
+        PyErr_Clear();
+    if (is > 0)
+        PyErr_Format(PyExc_ValueError, "%s is a negated view; %s.resolve_neg() has its numbers",
+                     name, name);
+    return is || PyErr_Occurred() ? -1 : 0;
+}
+
 int array_of(array *a, PyObject *object, const char *name, bool writable, bool as_bf16)
 {
     int failed;
@@ -218,6 +233,8 @@ int array_of(array *a, PyObject *object, const char *name, bool writable, bool a
     } else {
         failed = from_buffer(a, object, name);
     }
+    if (!failed && (a->kind == KIND_EXCHANGE || a->kind == KIND_DLPACK))
+        failed = is_negated(object, name);
     if (!failed && writable && a->read_only) {
         PyErr_Format(PyExc_ValueError, "%s is read-only", name);
         failed = -1;

@@ -257,7 +257,9 @@ int arrays_init(PyObject *module)
     word_api = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
     word_max_version = PyUnicode_InternFromString("max_version");
     word_dtype = PyUnicode_InternFromString("dtype");
-    if (!array_type || !word_dlpack || !word_api || !word_max_version || !word_dtype)
+    word_is_neg = PyUnicode_InternFromString("is_neg");
+    if (!array_type || !word_dlpack || !word_api || !word_max_version || !word_dtype ||
+        !word_is_neg)
         return -1;
     return PyModule_AddObjectRef(module, "Array", array_type);
 }

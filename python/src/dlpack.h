@@ -97,6 +97,6 @@ array_object *array_object_new(PyObject *base, void *data, uint32_t type, int ax
 PyObject *tuple_of(int axes, const int64_t *entries);
 
 /* Names that are looked up, interned. */
-extern PyObject *word_dlpack, *word_api, *word_max_version, *word_dtype;
+extern PyObject *word_dlpack, *word_api, *word_max_version, *word_dtype, *word_is_neg;
 
 #endif

@@ -247,6 +247,43 @@ def test_torch():
     oracle.check(lens, oracle.attention(q, k, v, kv_lens=[4, 13])[0])
 
 
+class Negated:
+    """As a tensor of torch whose sign has not been carried out: DLPack does not tell."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def is_neg(self):
+        return True
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+
+def test_negated_views_are_refused():
+    q, k, v = qkv()
+    for given in ((Negated(q), k, v), (q, Negated(k), v), (q, k, Negated(v))):
+        with pytest.raises(ValueError, match=r"^[qkv] is a negated view; [qkv].resolve_neg\(\) has its numbers$"):
+            heed.attention(*given)
+
+
+def test_negated_views_of_torch():
+    torch = pytest.importorskip("torch")
+    q, k, v = map(torch.from_numpy, qkv())
+    imaginary = torch.complex(v, v).conj().imag
+    assert imaginary.is_neg()
+    for given in ((torch._neg_view(q), k, v), (q, k, imaginary)):
+        with pytest.raises(ValueError, match="is a negated view"):
+            heed.attention(*given)
+    with pytest.raises(ValueError, match="out is a negated view"):
+        heed.attention(q, k, v, out=torch._neg_view(torch.empty(2, 4, 9, 12)))
+    want = heed.attention(q, k, -v)
+    assert torch.equal(heed.attention(q, k, imaginary.resolve_neg()), want)
+
+
 class Absent:
     """Speaks DLPack, unversioned, of a tensor f32 [1, 1, 4, 8] at an address of choice."""
 
