@@ -262,6 +262,10 @@ def test_weights():
 
 def mask_functions():
     m = masking_utils
+
+    def packed(function):
+        return m.and_masks(m.remap_positions_for_packed_sequence(function, at), m.packed_sequence_mask_function(segments))
+
     segments = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2], [0, 0, 1, 1, 1, 1, 1, 1, 1]])
     at = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 0, 1], [0, 1, 0, 1, 2, 3, 4, 5, 6]])
     yield "causal", m.causal_mask_function
@@ -269,9 +273,9 @@ def mask_functions():
     yield "sliding", m.sliding_window_causal_mask_function(3)
     yield "both ways", m.sliding_window_bidirectional_mask_function(2)
     yield "chunks", m.chunked_causal_mask_function(4, torch.tensor([2, 0]))
-    yield "packed", m.packed_sequence_compatibility_function(m.causal_mask_function, at, segments)
-    yield "packed and sliding", m.packed_sequence_compatibility_function(m.sliding_window_causal_mask_function(2), at, segments)
-    yield "packed chunks", m.packed_sequence_compatibility_function(m.chunked_causal_mask_function(2, torch.zeros(2, dtype=torch.long)), at, segments)
+    yield "packed", packed(m.causal_mask_function)
+    yield "packed and sliding", packed(m.sliding_window_causal_mask_function(2))
+    yield "packed chunks", packed(m.chunked_causal_mask_function(2, torch.zeros(2, dtype=torch.long)))
     yield "blocks", m.or_masks(m.causal_mask_function, m.blockwise_overlay(segments))
     yield "a function of the user's", m.and_masks(m.causal_mask_function, lambda b, h, q, k: (k + q) % 3 > 0)
 
