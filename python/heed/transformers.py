@@ -262,6 +262,8 @@ def _forward(
             position_bias=position_bias, **kwargs,
         )
         return out, weights
+    if torch.is_autocast_enabled("cpu"):  # as PyTorch's function is under it
+        query, key, value = (x.to(torch.get_autocast_dtype("cpu")) for x in (query, key, value))
     if not query.is_cpu or query.dtype not in _TYPES:
         _refuse(f"the query is of {query.dtype} on {query.device}; Heed computes f32, f16 and bf16 on the CPU")
     result: tuple[torch.Tensor, torch.Tensor | None] = _attend(

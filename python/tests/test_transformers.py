@@ -257,6 +257,23 @@ def test_weights():
     assert model(ids) is not None
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_is_theirs(dtype):
+    """A layer under autocast gets the type that it gets with "sdpa", and the same numbers but for rounding."""
+    layer = torch.nn.Module()
+    torch.manual_seed(3)
+    q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 5, 8).to(dtype), torch.randn(2, 2, 5, 8)
+    layer.num_key_value_groups = 2
+    with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
+        out = heed.transformers._forward(layer, q, k, v, None)[0]
+        want = transformers.integrations.sdpa_attention.sdpa_attention_forward(layer, q, k, v, None)[0]
+    assert out.dtype == want.dtype == dtype
+    exact = torch.nn.functional.scaled_dot_product_attention(
+        *(x.to(dtype).double() for x in (q, k, v)), is_causal=True, enable_gqa=True).transpose(1, 2)
+    assert (out - exact).abs().max() <= torch.finfo(dtype).eps / 2 * exact.abs().max()
+    assert (want - exact).abs().max() <= 4 * torch.finfo(dtype).eps * exact.abs().max()
+
+
 # ---- masks ---------------------------------------------------------------------------------------------
 
 
