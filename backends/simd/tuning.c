@@ -35,19 +35,19 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
          * f32 0.52 to 1.04, 16-bit 0.55 to 0.97; one head f32 of 5 rows and more 0.79 to 1.01, 16-bit
          * 0.62 to 0.83, of fewer rows 0.95 to 1.15. By AVX2: heads side by side f32 0.64 to 0.90,
          * 16-bit 0.45 to 0.76; pages f32 0.76 to 1.07, 16-bit 0.55 to 0.91; one head f32 0.85 to
-         * 1.13, 16-bit 0.67 to 1.00. */
+         * 1.13, 16-bit of 4 rows 0.92 to 1.07, else 0.67 to 1.00. */
         .cross_f32 = intel || zen3         ? (heed_cross){1, 1, 1}
                      : zen4 && lanes == 16 ? (heed_cross){8, 5, 8}
                      : zen4                ? (heed_cross){0, 5, 0}
                      : zen5 && lanes == 16 ? (heed_cross){5, 1, 1}
                      : zen5                ? (heed_cross){0, 1, 1}
                                            : (heed_cross){0, 0, 0},
-        .cross_half = intel || zen3 || (zen5 && lanes == 8) ? (heed_cross){1, 1, 1}
-                      : zen5                                ? (heed_cross){5, 1, 1}
-                                                            : (heed_cross){0, 0, 0},
-        /* Zen 5: heads side by side 0.61 to 0.90, pages 0.72 to 1.03, one head 0.86 to 1.03. Not
-         * measured elsewhere. */
-        .cross_pairs = zen5 ? (heed_cross){1, 1, 1} : (heed_cross){0, 0, 0},
+        .cross_half = intel || zen3 ? (heed_cross){1, 1, 1}
+                      : zen5        ? (heed_cross){5, 1, 1}
+                                    : (heed_cross){0, 0, 0},
+        /* Zen 5: heads side by side 0.61 to 0.90, pages 0.72 to 1.03, one head of 8 rows 0.90, of 4
+         * 0.95 to 1.03, of fewer 0.86 to 1.03. Not measured elsewhere. */
+        .cross_pairs = zen5 ? (heed_cross){5, 1, 1} : (heed_cross){0, 0, 0},
         /* On AMD a copy of V takes longer than it saves, with 32 KiB of L1 as with 48. */
         .pack_v = !amd,
         .dot_bf16 = built & HEED_BUILT_DOT && cpu->fast & HEED_ISA_AVX512_BF16,
