@@ -7,6 +7,7 @@
 #include "run.h"
 #include "tolerance.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,6 +187,29 @@ static void least_bias(const kit_env *env, const kit_case *c, kit_outcome *outco
     for_all(env, c, outcome, each_least);
 }
 
+/* KIT_BIAS_LEAST with slopes: a score in the range of f32 in log2 units is lse as it is, but for q k
+ * and ln(keys), together less than 40, and rounding. One below that may count as the least there,
+ * and one below -FLT_MAX is -inf. */
+static void each_sloped(const kit_problem *p, int64_t b, int64_t h, int64_t i, kit_outcome *outcome)
+{
+    const double least = p->spec.bias_type == HEED_F32   ? -(double)FLT_MAX
+                         : p->spec.bias_type == HEED_F16 ? -65504
+                                                         : -0x1.FEp127;
+    const double lse = read_element(p, KIT_LSE, b, h, i, 0), slope = (double)p->bias_slope[h];
+    const double want = slope * least, held = want < -2.35859e38 ? -2.35859e38 : want;
+    const double off = 1e-6 * fabs(held) + 40;
+    const int good =
+        want < -(double)FLT_MAX ? isinf(lse) && lse < 0 : lse >= want - off && lse <= held + off;
+    if (i % 3 == 1 && slope > 0 && !good)
+        kit_fail(outcome, "row %lld of head %lld has the least biases with slope %g, and lse is %g",
+                 (long long)i, (long long)h, slope, lse);
+}
+
+static void least_sloped(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    for_all(env, c, outcome, each_sloped);
+}
+
 /* Causal from the top left: row 0 sees key 0 alone. */
 static void each_first(const kit_problem *p, int64_t b, int64_t h, int64_t i, kit_outcome *outcome)
 {
@@ -271,6 +295,13 @@ void kit_property_cases(kit_list *list)
           .bias_kind = KIT_BIAS_LEAST,
           .values = KIT_CONSTANT_V,
           .position = HEED_POS_TOP_LEFT}},
+        {"least_bias_sloped",
+         least_sloped,
+         {.features = HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE | HEED_HAS_LSE,
+          .bias_kind = KIT_BIAS_LEAST,
+          .values = KIT_CONSTANT_V,
+          .q_heads = 8,
+          .kv_heads = 8}},
         {"least_bias_weights",
          weights_sum,
          {.features = HEED_HAS_BIAS | HEED_HAS_WEIGHTS, .bias_kind = KIT_BIAS_LEAST}},

@@ -45,11 +45,11 @@ static void finish_scores(const decode *d, const block *b, int64_t r)
         add_alibi((float)((double)tile->alibi_slope[head] * log2_e), b->base - (i + tile->q_offset),
                   s);
     if (tile->bias.data) {
-        float slope = (float)((tile->bias_slope ? (double)tile->bias_slope[head] : 1) * log2_e);
+        const vf slope = v_set1(tile->bias_slope ? tile->bias_slope[head] : 1);
         float bias[DECODE_BLOCK];
         load_bias(d, b, head, i, bias); /* keys whose bias is -inf are not visible */
         for (int j = 0; j < DECODE_BLOCK; j += LANES)
-            v_store(s + j, v_fma(v_set1(slope), v_max(v_set1(V_LEAST_SCORE), v_load(bias + j)),
+            v_store(s + j, v_fma(v_set1((float)log2_e), v_held(v_mul(slope, v_load(bias + j))),
                                  v_load(s + j)));
     }
 }

@@ -182,6 +182,7 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
 static void show_block(const prefill *f, const panel *p, const block *b, int v, uint32_t stage,
                        const float *m, const float *one_by_sum)
 {
+    const bias_slopes slopes = bias_slopes_of(p, v);
     float *s = f->s + v * LANES;
     for (int64_t j = f->first; j < f->end; j++, s += PANEL) {
         vf hidden = m ? v_zero() : v_set1(-INFINITY), x = v_load(s);
@@ -192,7 +193,7 @@ static void show_block(const prefill *f, const panel *p, const block *b, int v, 
         if (f->natural)
             x = modify(f->problem, p, b, x, j, v, stage);
         else if (b->bias)
-            x = biased(p, b, x, j, v);
+            x = biased(&slopes, b, x, j, v);
         if (m) {
             if (f->natural)
                 x = to_log2(b, x);
@@ -233,7 +234,7 @@ static void show_panel(prefill *f, panel *p, const heed_rows *out, uint32_t stag
  */
 
 /* Scores are in log2 units as early as possible. They stay in natural units where a modifier needs
- * these, where scores are written out, and where log2(e) times the slope of a bias may not fit into a
+ * these, where scores are written out, and where log2(e) times a slope and its bias may not fit into a
  * float; times scale it does (range.h). */
 static void set_units(prefill *f, int natural)
 {
@@ -241,7 +242,7 @@ static void set_units(prefill *f, int natural)
     double factor = (double)f->problem->scale;
     f->natural = natural || (f->problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI)) != 0;
     for (int64_t h = 0; h < tile->n_heads && tile->bias_slope; h++)
-        if (!(fabsf(tile->bias_slope[h]) <= 1e30f))
+        if (!(tile->bias_slope[h] >= 0 && tile->bias_slope[h] <= 1))
             f->natural = 1;
 #if PAIR == 2
     /* The scale alone: rounding to bf16 is then exact where the scale is a power of two. */

@@ -52,12 +52,18 @@ V_INLINE vf v_tanh(vf x)
  * counts as this. */
 #define V_LEAST_SCORE (-0x1.62e4p127f)
 
-/* Turns finished scores from natural units into log2 units, for scores with a bias. -inf, which is
- * hidden or has overflowed, stays itself, and so does a NaN. */
-V_INLINE vf v_to_log2(vf s)
+/* Holds numbers in natural units at V_LEAST_SCORE. -inf, which is hidden or has overflowed, stays
+ * itself, and so does a NaN. */
+V_INLINE vf v_held(vf s)
 {
     vf number = v_max(v_set1(V_LEAST_SCORE), s);
-    return v_mul(v_select(m_less(v_set1(-INFINITY), s), number, s), v_set1(1.44269504f));
+    return v_select(m_less(v_set1(-INFINITY), s), number, s);
+}
+
+/* Turns finished scores from natural units into log2 units, for scores with a bias. */
+V_INLINE vf v_to_log2(vf s)
+{
+    return v_mul(v_held(s), v_set1(1.44269504f));
 }
 
 #endif
