@@ -140,6 +140,8 @@ int kit_choose_lists(kit_problem *p)
         const int32_t from[] = {n / 3, n, 0, n / 2 + 1 < n ? n / 2 + 1 : n, n < 64 ? n : 64};
         p->mask_from[b] = s->features & HEED_HAS_MASK_FROM ? from[(s->from_kind + b) % 5] : 0;
         p->least_from = p->mask_from[b] < p->least_from ? p->mask_from[b] : p->least_from;
+        if (p->mask_from[b] != p->mask_from[0]) /* a column is another key in each sequence */
+            s->mask_form &= ~1u, s->bias_form &= ~1u;
     }
     if (!(s->lists & (KIT_LISTS_RANGES | KIT_LISTS_BLOCKS)) || s->lists & KIT_LISTS_AS_MASK)
         return 0; /* a bool mask says nothing of memory */
