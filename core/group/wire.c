@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "wire.h"
 
+#include <stdatomic.h>
 #include <time.h>
 
 #include "base/checked.h"
@@ -328,6 +329,28 @@ typedef struct notices {
     int kept;                     /* the transport cannot give one of them up */
 } notices;
 
+/* For those that their context has no memory for: one rank of the process at a time. */
+static notices last_resort;
+static atomic_flag is_lent = ATOMIC_FLAG_INIT;
+
+static notices *lend_notices(heed_context *context)
+{
+    notices *all = heed_alloc(context, sizeof *all, _Alignof(notices));
+    if (!all && !atomic_flag_test_and_set(&is_lent))
+        all = &last_resort;
+    return all;
+}
+
+static void return_notices(heed_context *context, notices *all)
+{
+    if (all->kept)
+        return;
+    if (all == &last_resort)
+        atomic_flag_clear(&is_lent);
+    else
+        heed_free(context, all, sizeof *all);
+}
+
 /* Waits until all notices are taken, or the time is over. */
 static void wait_for(heed_wire *w, notices *all)
 {
@@ -356,7 +379,7 @@ static void tell_some(heed_wire *w, const notices *notice, uint32_t first, uint3
 {
     const heed_transport *t = w->transport;
     const size_t bytes = sizeof notice->header + notice->header.bytes;
-    notices *all = heed_alloc(w->context, sizeof *all, _Alignof(notices));
+    notices *all = lend_notices(w->context);
     if (!all)
         return;
     *all = *notice;
@@ -370,8 +393,7 @@ static void tell_some(heed_wire *w, const notices *notice, uint32_t first, uint3
         all->under_way += all->state[i];
     }
     wait_for(w, all);
-    if (!all->kept)
-        heed_free(w->context, all, sizeof *all);
+    return_notices(w->context, all);
 }
 
 /* Tells the ranks that still wait for a message of this one, or listen to it, of its failure. A

@@ -1,6 +1,6 @@
 /* A transport that cannot give a request up may use its memory later, and that of its message. So
  * that memory is neither freed nor lent to another call, a result that is there is no success, and
- * the sentence says it. */
+ * the sentence says it. Where there is no memory, other ranks are told of a failure all the same. */
 #include "../check.h"
 #include "threads.h"
 
@@ -171,6 +171,60 @@ static void keeps(const ranks_way *way, int spoiled)
     free(c);
 }
 
+/* ---- a context without memory ------------------------------------------------------------------- */
+
+static heed_status let_go(void *user, heed_request *request, heed_error *why)
+{
+    (void)user, (void)request, (void)why;
+    return HEED_OK;
+}
+
+/* The others are told of a failure though there is no memory for that. */
+static void tells_starved(const ranks_way *way)
+{
+    const heed_transport transport = {.struct_size = sizeof transport,
+                                      .size = RANKS,
+                                      .send = send_none,
+                                      .receive = receive_none,
+                                      .test = test_none,
+                                      .wait = wait_none,
+                                      .cancel = let_go};
+    const heed_context_options options = {.struct_size = sizeof options,
+                                          .n_threads = 1,
+                                          .backends = "naive",
+                                          .alloc = take,
+                                          .release = give};
+    ranks_case *c = malloc(sizeof *c);
+    heed_context *context = NULL;
+    int told[2] = {0, 0};
+    n_blocks = 0;
+    if (!c || ranks_of_way(c, way, RANKS, 12) != 0 ||
+        heed_context_create(&options, &context) != HEED_OK)
+        exit(1);
+    c->partition.timeout_ns = 5000000;
+    for (int i = 0; i < 2; i++) { /* the second time the plan is there, and nothing to be had */
+        const int before = n_blocks;
+        rank_call r;
+        if (rank_make(&r, c, 0) != 0)
+            exit(1);
+        n_messages = 0;
+        r.args.kv_lens = r.starts; /* the partition says lengths */
+        n_blocks = i ? MOST : n_blocks;
+        rank_run(&r, c, context, &transport, 1);
+        n_blocks = i ? before : n_blocks;
+        told[i] = n_messages;
+        CHECK(r.status == HEED_ERR_INVALID, "%s: %s", way->name, heed_status_string(r.status));
+        rank_free(&r);
+    }
+    CHECK(told[0] > 0 && told[1] == told[0], "%s: %d messages tell of a failure, starved %d",
+          way->name, told[0], told[1]);
+    heed_context_release(context);
+    for (int i = 0; i < n_blocks; i++)
+        free(blocks[i].at);
+    ranks_free(c);
+    free(c);
+}
+
 /* ---- a call that would have succeeded ---------------------------------------------------------- */
 
 static heed_status (*real_cancel)(void *user, heed_request *request, heed_error *why);
@@ -223,6 +277,7 @@ int main(void)
     for (size_t i = 0; i < sizeof way / sizeof *way; i++) {
         keeps(&way[i], 0);
         keeps(&way[i], 1);
+        tells_starved(&way[i]);
     }
     listener_stays();
     return checks_end();
