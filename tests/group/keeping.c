@@ -111,28 +111,40 @@ static heed_status keep(void *user, heed_request *request, heed_error *why)
     return HEED_ERR_BACKEND;
 }
 
-/* A call of rank 0, the only one that calls. spoiled: it fails before it begins. */
-static void keeps(const ranks_way *way, int spoiled)
+/* Messages that nobody takes. */
+static heed_transport silent(heed_status (*cancel)(void *, heed_request *, heed_error *))
 {
-    const heed_transport transport = {.struct_size = sizeof transport,
-                                      .size = RANKS,
-                                      .send = send_none,
-                                      .receive = receive_none,
-                                      .test = test_none,
-                                      .wait = wait_none,
-                                      .cancel = keep};
+    return (heed_transport){.struct_size = sizeof(heed_transport),
+                            .size = RANKS,
+                            .send = send_none,
+                            .receive = receive_none,
+                            .test = test_none,
+                            .wait = wait_none,
+                            .cancel = cancel};
+}
+
+/* A context whose memory is blocks[]. NULL: none could be made. */
+static heed_context *counted(void)
+{
     const heed_context_options options = {.struct_size = sizeof options,
                                           .n_threads = 1,
                                           .backends = "naive",
                                           .alloc = take,
                                           .release = give};
+    heed_context *context = NULL;
+    return heed_context_create(&options, &context) == HEED_OK ? context : NULL;
+}
+
+/* A call of rank 0, the only one that calls. spoiled: it fails before it begins. */
+static void keeps(const ranks_way *way, int spoiled)
+{
+    const heed_transport transport = silent(keep);
     ranks_case *c = malloc(sizeof *c);
     heed_context *context = NULL;
     rank_call r[2];
     n_blocks = n_messages = 0;
-    if (!c || ranks_of_way(c, way, RANKS, 12) != 0 ||
-        heed_context_create(&options, &context) != HEED_OK || rank_make(&r[0], c, 0) != 0 ||
-        rank_make(&r[1], c, 0) != 0)
+    if (!c || ranks_of_way(c, way, RANKS, 12) != 0 || !(context = counted()) ||
+        rank_make(&r[0], c, 0) != 0 || rank_make(&r[1], c, 0) != 0)
         exit(1);
     c->partition.timeout_ns = 5000000;
     if (spoiled)
@@ -182,24 +194,12 @@ static heed_status let_go(void *user, heed_request *request, heed_error *why)
 /* The others are told of a failure though there is no memory for that. */
 static void tells_starved(const ranks_way *way)
 {
-    const heed_transport transport = {.struct_size = sizeof transport,
-                                      .size = RANKS,
-                                      .send = send_none,
-                                      .receive = receive_none,
-                                      .test = test_none,
-                                      .wait = wait_none,
-                                      .cancel = let_go};
-    const heed_context_options options = {.struct_size = sizeof options,
-                                          .n_threads = 1,
-                                          .backends = "naive",
-                                          .alloc = take,
-                                          .release = give};
+    const heed_transport transport = silent(let_go);
     ranks_case *c = malloc(sizeof *c);
     heed_context *context = NULL;
     int told[2] = {0, 0};
     n_blocks = 0;
-    if (!c || ranks_of_way(c, way, RANKS, 12) != 0 ||
-        heed_context_create(&options, &context) != HEED_OK)
+    if (!c || ranks_of_way(c, way, RANKS, 12) != 0 || !(context = counted()))
         exit(1);
     c->partition.timeout_ns = 5000000;
     for (int i = 0; i < 2; i++) { /* the second time the plan is there, and nothing to be had */
