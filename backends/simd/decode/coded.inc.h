@@ -344,7 +344,7 @@ V_INLINE void fetch_scales(const heed_quant *quant, place at)
 /* Scores of all rows. Returns 0 if the block has to be left to each_block. */
 V_INLINE int coded_scores_ready(const decode *d, coded_side k, float *scores)
 {
-    for (int64_t r = 0, n; r < d->rows; r += n, k.ahead = 0) {
+    for (int64_t r = 0, n; r < d->rows; r += n, k.ahead = 0, k.share = NULL) {
         n = d->rows - r < CODED_ROWS ? d->rows - r : CODED_ROWS;
 #ifdef HEED_SIMD_INT8
         if (integer_scores_of[d->problem->k_type][n - 1](d, r, &k, scores + r * DECODE_BLOCK) != 0)
@@ -385,6 +385,8 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
     const int stream = !t->pages && heads == 1 &&
                        d->k_row == heed_offset_bytes(p->k_type, p->qk_dim) &&
                        d->v_row == heed_offset_bytes(p->v_type, p->v_dim);
+    const int64_t k_size = heed_offset_bytes(p->k_type, p->qk_dim);
+    const int beside = k_head == k_size && d->k_row == heads * k_size;
     coded_scale k_scale = {.zeros = {0}}, v_scale[2] = {{.zeros = {0}}, {.zeros = {0}}};
     coded_weighed before = {.of = NULL};
     place at = find_place(d, first), next;
@@ -401,6 +403,7 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
                          : (next.page - at.page) * d->k_page + (next.row - at.row) * d->k_row;
         v.ahead = stream ? CODED_AHEAD
                          : (next.page - at.page) * d->v_page + (next.row - at.row) * d->v_row;
+        const char *k_next = (const char *)t->k.data + next.page * d->k_page + next.row * d->k_row;
         for (int64_t h = 0; h < heads; h++) {
             decode *of = &d[h];
             float *scores = room->scores[turn];
@@ -410,6 +413,9 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
             const int k_lifts = coded_scales(&of->tile->k_quant, at, &k_scale);
             const int v_lifts = coded_scales(&of->tile->v_quant, at, &v_scale[turn]);
             k.zero = k_scale.zero, v.zero = v_of->zero;
+            k.share = beside               ? k_next + h * DECODE_BLOCK * k_size
+                      : d->k_row == k_size ? k.at + k.ahead
+                                           : NULL;
             if (!k_lifts || !v_lifts || !of->all_integer || !coded_scores_ready(of, k, scores)) {
                 coded_finish(&before);
                 each_block(of, room, key, key + DECODE_BLOCK);

@@ -129,18 +129,16 @@ V_INLINE void integer_load_heads(uint32_t type, const char *key, int64_t row, in
         }
 }
 
-/* Fetches a share of the lines that lie `ahead` of LANES rows of `bytes` bytes. Where rows
- * follow each other it takes lines as they lie; else a line of each row, whenever byte `at`
- * is in a new one. */
-V_INLINE void integer_fetch(const coded_side *side, const char *key, int64_t at, int64_t size,
-                            int64_t bytes)
+/* Fetches what belongs to bytes [at, at + size) of LANES rows of `bytes` bytes, the first of them
+ * `first`: lines of the side's share as they lie, or of the same rows `ahead` a line of each,
+ * whenever byte `at` is in a new one. */
+V_INLINE void integer_fetch(const coded_side *side, int first, const char *key, int64_t at,
+                            int64_t size, int64_t bytes)
 {
-    if (!side->ahead)
-        return;
-    if (side->row == bytes) {
-        const char *from = key - at + at * LANES + side->ahead;
+    if (side->share) {
+        const char *from = side->share + first * bytes + at * LANES;
         V_UNROLL for (int64_t n = 0; n < LANES * size; n += 64) fetch_line(&run_fetch, from + n);
-    } else if (at == 0 || at / 64 != (at - size) / 64) {
+    } else if (side->ahead && (at == 0 || at / 64 != (at - size) / 64)) {
         for (int i = 0; i < LANES; i++)
             fetch_line(&run_fetch, key + i * side->row + side->ahead);
     }
@@ -190,7 +188,7 @@ V_INLINE uint32_t integer_lanes(uint32_t type, int rows, int has_zero, const dec
             if (type == HEED_Q5_0 || type == HEED_Q5_1)
                 fifths = vi_load(heads.fifths[slot]);
         }
-        integer_fetch(side, key, e * size, size, blocks * size);
+        integer_fetch(side, first, key, e * size, size, blocks * size);
         V_UNROLL for (int n = 0; n < rows; n++) sums[n] = vi_set1((uint32_t)q[n * blocks].start);
         V_UNROLL for (int u = 0; u < 2; u++)
         {
@@ -298,7 +296,7 @@ static void integer_keys(decode *d, block *b)
 static void integer_scores(const decode *d, const block *b)
 {
     const int64_t row = integer_blocks(d->problem) * heed_offset_bytes(d->problem->k_type, 32);
-    const coded_side side = {d->k_codes, row, 0, d->k_zeros};
+    const coded_side side = {.at = d->k_codes, .row = row, .zero = d->k_zeros};
     for (int64_t r = 0, n; r < d->rows; r += n) {
         float some[INTEGER_ROWS * DECODE_BLOCK];
         n = d->rows - r < INTEGER_ROWS ? d->rows - r : INTEGER_ROWS;
