@@ -48,7 +48,8 @@ def register() -> None:
 class StructuredMask(torch.Tensor):
     """A bool mask [batch, 1, rows, keys] that is not in memory: ``options`` say the same to heed.attention.
 
-    A model that does anything with it but pass it on gets the dense mask's result.
+    A model that does anything with it but pass it on gets the dense mask's result. What it did may have been
+    to write, to the mask or a view of it, so from then on the mask in memory counts, and not the options.
     """
 
     options: dict[str, Any]
@@ -295,7 +296,10 @@ def _attend(
         causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
         if rows > 1 and causal:
             options = {"causal": True, "position": "start"}
-    elif isinstance(attention_mask, StructuredMask) and attention_mask.shape[2:] == (rows, keys):
+    elif (
+        isinstance(attention_mask, StructuredMask) and attention_mask._dense is None
+        and attention_mask.shape[2:] == (rows, keys)
+    ):
         options = dict(attention_mask.options)
     else:
         if isinstance(attention_mask, StructuredMask):

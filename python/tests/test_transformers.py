@@ -326,8 +326,27 @@ def test_structured_masks_say_what_dense_ones_do(name, function, padding, sizes)
         assert ours.shape == dense.shape and torch.equal(ours & True, dense) and torch.equal(ours[..., 1:], dense[..., 1:])
         assert ours.dtype == torch.bool and ours.ndim == 4
     q, k, v = torch.randn(2, 4, rows, 8), torch.randn(2, 2, keys, 8), torch.randn(2, 2, keys, 8)
+    ours = heed.transformers._mask(**given)  # one that is not in memory
     out, _ = heed.transformers._forward(torch.nn.Module(), q, k, v, ours)
     want = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), dense, enable_gqa=True)
+    assert (out.transpose(1, 2) - want).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("write", [
+    lambda mask: mask.__setitem__((..., 3), True), lambda mask: mask.fill_(True), lambda mask: mask[:, :, 0].fill_(True),
+    lambda mask: mask.logical_or_(torch.eye(4, dtype=torch.bool).flip(0))], ids=["item", "all", "view", "or"])
+def test_a_mask_that_was_written_to(write, inference):
+    """A model may open the mask it was given before it passes it on."""
+    q, k, v = (torch.randn(1, 2, 4, 8) for _ in range(3))
+    with torch.inference_mode(inference):
+        ours = heed.transformers._mask(batch_size=1, q_length=4, kv_length=4)
+        dense = ours & True
+        write(ours)
+        write(dense)
+        assert isinstance(ours, heed.transformers.StructuredMask) and not torch.equal(dense, ours.new_ones(4, 4).tril())
+        out, _ = heed.transformers._forward(torch.nn.Module(), q, k, v, ours)
+        want = torch.nn.functional.scaled_dot_product_attention(q, k, v, dense)
     assert (out.transpose(1, 2) - want).abs().max() < 1e-5
 
 
