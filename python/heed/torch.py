@@ -171,6 +171,8 @@ def _common(
     global _count
     if not (type(query) is type(key) is type(value) is torch.Tensor):
         return None
+    if query.is_nested or key.is_nested or value.is_nested:  # which have no shape
+        return None
     q_shape, k_shape, v_shape, dtype = query.shape, key.shape, value.shape, query.dtype
     if not len(q_shape) == len(k_shape) == len(v_shape) == 4:
         return None
@@ -185,7 +187,6 @@ def _common(
         or query.requires_grad or key.requires_grad or value.requires_grad
         or not (query.is_cpu and key.is_cpu and value.is_cpu)
         or query.is_neg() or key.is_neg() or value.is_neg()
-        or query.is_nested or key.is_nested or value.is_nested
         or not query.layout is key.layout is value.layout is torch.strided
         or not _no_modes()
     ):

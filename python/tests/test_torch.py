@@ -157,12 +157,22 @@ def steps_aside():
     yield "forward gradients", lambda f: forward_gradient(f, q, k, v)
     yield "a subclass", lambda f: f(q.as_subclass(Own), k, v)
     yield "a lazy sign", lambda f: f(torch._neg_view(q), k, v)
+    yield "nested", lambda f: nested(f, torch.strided)
+    yield "jagged", lambda f: nested(f, torch.jagged)
 
 
 def forward_gradient(f, q, k, v):
     """PyTorch's flash kernel has none; its plain one does, and a step aside is what reaches it."""
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         return torch.func.jvp(lambda a: f(a, k, v), (q,), (q,))[1]
+
+
+def nested(f, layout):
+    """Sequences of 3 and 5 rows; PyTorch has functions for tensors of them."""
+    torch.manual_seed(1)
+    x = torch.nested.nested_tensor([torch.randn(3, 2, 8), torch.randn(5, 2, 8)], layout=layout).transpose(1, 2)
+    x = x.contiguous() if layout is torch.strided else x
+    return torch.cat([one.flatten() for one in f(x, x, x).unbind()])
 
 
 class Own(torch.Tensor):
