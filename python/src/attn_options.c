@@ -80,6 +80,13 @@ int attn_options_of(attn_options *o, const attn_given *given)
     return attn_position_of(o, given->position);
 }
 
+uint32_t attn_position(const attn_options *o)
+{
+    return !o->position || is_word(o->position, "end") ? HEED_POS_BOTTOM_RIGHT
+           : is_word(o->position, "start")             ? HEED_POS_TOP_LEFT
+                                                       : HEED_POS_GIVEN;
+}
+
 void attn_options_into(const attn_options *o, bool alibi, heed_attn_desc *desc)
 {
     if (o->causal)
@@ -99,7 +106,5 @@ void attn_options_into(const attn_options *o, bool alibi, heed_attn_desc *desc)
     }
     desc->accuracy = o->accuracy;
     if (o->causal || o->has_window || alibi)
-        desc->position = !o->position || is_word(o->position, "end") ? HEED_POS_BOTTOM_RIGHT
-                         : is_word(o->position, "start")             ? HEED_POS_TOP_LEFT
-                                                                     : HEED_POS_GIVEN;
+        desc->position = attn_position(o);
 }

@@ -361,7 +361,8 @@
     "bq, bk, bv, bo  their biases\n"                                                               \
     "cross           keys and values come from x_kv\n"                                             \
     "rotary          True, or a dict with style, dims, base, scale, mscale, freq as "              \
-    "heed.rotary takes them\n"                                                                     \
+    "heed.rotary takes them; rows\n"                                                               \
+    "                are turned by their position, key j by j\n"                                   \
     "dtype           the type of x and all between, the weights' if not given\n"                   \
     "The rest        as in heed.attention\n"                                                       \
     "\n"                                                                                           \

@@ -204,6 +204,8 @@ typedef struct attn_given {
 int attn_options_of(attn_options *o, const attn_given *given);
 /* Sets the position, borrowed; refuses words that are none. */
 int attn_position_of(attn_options *o, PyObject *given);
+/* HEED_POS_* of the position that was given, or of "end" */
+uint32_t attn_position(const attn_options *o);
 /* Fills a desc's features, position and numbers. */
 void attn_options_into(const attn_options *o, bool alibi, heed_attn_desc *desc);
 PyObject *attn_call_run(const attn_options *o, const attn_call *call);

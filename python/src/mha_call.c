@@ -257,6 +257,9 @@ static int read_numbers(layer_call *c)
     if (c->value[C_POSITION] && attn_position_of(&o, c->value[C_POSITION]) < 0)
         return -1;
     attn_options_into(&o, c->value[C_ALIBI], &c->desc);
+    /* Rows are turned by their positions where nothing else goes by them, too. */
+    if (o.position && c->self->rotary.style != HEED_ROTARY_NONE)
+        c->desc.position = attn_position(&o);
     if (c->desc.position == HEED_POS_GIVEN) {
         if (int32s_of(&c->offsets, o.position, "position", c->args.batch) < 0)
             return -1;

@@ -490,6 +490,25 @@ def test_layer_position_of_each_call():
         assert oracle.error(made(x, other, position=position), want) <= LAYER_BOUND, position
 
 
+@pytest.mark.parametrize("where", ["layer", "call"])
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (4, 4)}], ids=["plain", "causal", "window"])
+def test_rows_are_turned_by_the_position(options, where):
+    """With nothing else that goes by positions as well, and in a cache."""
+    layer = Layer(v_dim=8)
+    x = oracle.normal(RNG, 2, 3, 20)
+    q, k, v = layer.qkv(x)
+    for position in (None, "start", "end", [5, -1], 2):
+        made = layer.made(rotary=True, **options, **({"position": position} if where == "layer" else {}))
+        call = {} if where == "layer" else {"position": position}
+        offsets = position if isinstance(position, list) else [position if isinstance(position, int) else 0] * 2
+        turned_q = np.concatenate([turned(q[b:b + 1], [np.arange(3) + offsets[b]]) for b in range(2)])
+        turned_k = turned(k, [np.arange(3)] * 2)
+        want = layer.finish(oracle.attention(turned_q, turned_k, v, position=position or "end", **options)[0])
+        assert oracle.error(made(x, **call), want) <= LAYER_BOUND, position
+        cache = heed.KVCache(batch=2, capacity=3, kv_heads=2, dim=8)
+        assert oracle.error(made(x, cache=cache, **call), want) <= LAYER_BOUND, position
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_unknown_position(causal):
     """A word that is no position is refused where it is given, whether or not the position matters."""
