@@ -76,7 +76,7 @@ static void attend(prefill *f, panel *p, block *b)
         bias_top_block(p, b, top);
     else if (!plain)
         top_block(p, b, top);
-    weigh_block(p, b, top);
+    weigh_block(f->problem, f->tile, p, b, top);
 
     int64_t n_keys[VECTORS], done = 0;
     for (int i = 0; i < VECTORS; i++) {
@@ -96,27 +96,40 @@ static void attend(prefill *f, panel *p, block *b)
 /* ---- results ----------------------------------------------------------------------------------
  */
 
-/* Adds the sink, writes lse, and leaves the final reference and sum in the panel: as
- * heed_finish_row does. factor is what the row's sums are to be multiplied by. */
-static void finish_lanes(const heed_tile *tile, panel *p, float *factor)
+/* The rows' sums that lse, weights and states are made of. */
+static float *sums_told(const prefill *f, panel *p)
+{
+#if PAIR == 2
+    if (wants_exact(f->problem, f->tile))
+        return p->exact;
+#else
+    (void)f;
+#endif
+    return p->sum;
+}
+
+/* Adds the sink, writes lse, and leaves the final reference and the sum that is told in the panel:
+ * as heed_finish_row does. factor is what the row's sums are to be multiplied by. */
+static void finish_lanes(const heed_tile *tile, panel *p, float *told, float *factor)
 {
     for (int64_t lane = p->unused; lane < PANEL; lane++) {
-        double m = (double)p->m[lane], sum = (double)p->sum[lane], scale = 1;
+        double m = (double)p->m[lane], sum = (double)p->sum[lane], scale = 1, more = 0;
         int empty = sum == 0;
         float sink = tile->sink ? tile->sink[p->head[lane]] : -INFINITY;
         if (sink != -INFINITY) {
             double log2_sink = (double)sink * LOG2_E, most = ceil(log2_sink);
             most = !empty && m > most ? m : most;
             scale = empty ? 0 : exp2(m - most);
-            sum = sum * scale + exp2(log2_sink - most);
+            more = exp2(log2_sink - most);
             m = most;
         }
-        factor[lane] = empty ? NOTHING : (float)(scale / sum);
+        factor[lane] = empty ? NOTHING : (float)(scale / (sum * scale + more));
+        sum = (double)told[lane] * scale + more;
         if (tile->lse.data)
             heed_store(HEED_F32, tile->lse.data, row_offset(p, &tile->lse, lane),
                        sum == 0 ? -INFINITY : (float)(m * LN_2 + log(sum)));
         p->m[lane] = (float)m;
-        p->sum[lane] = (float)sum;
+        told[lane] = (float)sum;
     }
 }
 
@@ -136,12 +149,17 @@ static void panel_store(const panel *p, int v, const float *x, int64_t columns, 
 static void panel_end(const prefill *f, heed_tile *tile, panel *p)
 {
     const heed_problem *problem = f->problem;
-    float factor[PANEL];
+    float factor[PANEL], *told = sums_told(f, p);
     const float *o = p->o;
     /* A block that the row sees nothing of may already have added `lost` to the sum. Adding it here
      * makes the sum the same without such a block, and a second time changes nothing. */
-    for (int v = 0; v < VECTORS; v++)
+    for (int v = 0; v < VECTORS; v++) {
         v_store(p->sum + v * LANES, v_add(v_load(p->sum + v * LANES), v_load(p->lost + v * LANES)));
+#if PAIR == 2
+        v_store(p->exact + v * LANES,
+                v_add(v_load(p->exact + v * LANES), v_load(p->exact_lost + v * LANES)));
+#endif
+    }
     if (!p->started)
         memset(p->o, 0, (size_t)(whole_steps(problem->v_dim) * PANEL) * sizeof *p->o);
     if (p->keeps) {
@@ -158,7 +176,7 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
             panel_store(p, v, o + v * LANES, problem->v_dim, factor + v * LANES, &acc, HEED_F32, 0);
     } else {
         if (tile->sink || tile->lse.data) {
-            finish_lanes(tile, p, factor);
+            finish_lanes(tile, p, told, factor);
         } else {
             for (int v = 0; v < VECTORS; v++) {
                 vf sum = v_load(p->sum + v * LANES);
@@ -171,7 +189,7 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
                         problem->out_type, 0);
     }
     memcpy(tile->row_max + p->row, p->m + p->unused, (size_t)(PANEL - p->unused) * sizeof(float));
-    memcpy(tile->row_sum + p->row, p->sum + p->unused, (size_t)(PANEL - p->unused) * sizeof(float));
+    memcpy(tile->row_sum + p->row, told + p->unused, (size_t)(PANEL - p->unused) * sizeof(float));
 }
 
 /* ---- second pass: weights and scores ----------------------------------------------------------

@@ -35,6 +35,9 @@ typedef struct panel {
     float m[PANEL], alpha[PANEL];
     float kept_alpha[PANEL];       /* the product of alpha since something was kept */
     float sum[PANEL], lost[PANEL]; /* what rounding took from the sum */
+#if PAIR == 2
+    float exact[PANEL], exact_lost[PANEL]; /* the same of weights good for an f32 */
+#endif
     float alibi_slope[PANEL], bias_slope[PANEL];
     int32_t head[PANEL], query[PANEL]; /* of the tile, and in its sequence */
     int32_t first[PANEL], end[PANEL];  /* the keys in range of each row */
@@ -186,23 +189,51 @@ V_INLINE vf weigh_keys(float *s, const uint64_t *seen, int64_t n, int v, vf m)
 
 /* sum * alpha + more, by the compensated sum of Kahan and Babuska: over hundreds of blocks a plain
  * sum would lose as much as everything else together. */
-V_INLINE void add_sum(panel *p, int v, vf alpha, vf more)
+V_INLINE void add_sum(float *sum, float *lost, vf alpha, vf more)
 {
-    float *sum = p->sum + v * LANES, *lost = p->lost + v * LANES;
     vf old = v_mul(v_load(sum), alpha), x = v_fma(v_load(lost), alpha, more);
     vf all = v_add(old, x);
     v_store(lost, v_sub(x, v_sub(all, old)));
     v_store(sum, all);
 }
 
+#if PAIR == 2
+/* Do lse, weights or the merging of states need the sum of weights good for an f32? */
+static int wants_exact(const heed_problem *problem, const heed_tile *tile)
+{
+    return tile->lse.data || problem->features & HEED_HAS_WEIGHTS ||
+           !(tile->flags & HEED_TILE_WHOLE);
+}
+
+/* Adds a block's weights, of scores that are still scores, to the rows' exact sums. */
+V_NOINLINE void add_exact(panel *p, const block *b, int v, vf m, vf alpha)
+{
+    const float *s = b->s + v * LANES;
+    const uint64_t *seen = b->seen;
+    vf sum = v_zero();
+    for (int64_t j = b->first; j < b->to[v]; j++, s += PANEL) {
+        const vf w = v_exp2(v_sub(v_load(s), m));
+        sum = v_add(sum, seen ? v_select(seen_lanes(seen++, v), w, v_zero()) : w);
+    }
+    add_sum(p->exact + v * LANES, p->exact_lost + v * LANES, alpha, sum);
+}
+#endif
+
 /* Raises the reference to cover top, turns scores into weights, and adds their sum to the row's. */
-V_NOINLINE void weigh_block(panel *p, const block *b, const float *top)
+V_NOINLINE void weigh_block(const heed_problem *problem, const heed_tile *tile, panel *p,
+                            const block *b, const float *top)
 {
     for (int v = first_vector(p); v < VECTORS; v++) {
         vf old = v_load(p->m + v * LANES), sum;
         vf m = v_max(v_load(top + v * LANES), old);
         vf alpha = v_exp2(v_sub(old, m));
         float *s = b->s + v * LANES;
+#if PAIR == 2
+        if (wants_exact(problem, tile))
+            add_exact(p, b, v, m, alpha);
+#else
+        (void)problem, (void)tile;
+#endif
         if (b->seen)
             sum = weigh_keys(s, b->seen, b->to[v] - b->first, v, m);
         else
@@ -210,7 +241,7 @@ V_NOINLINE void weigh_block(panel *p, const block *b, const float *top)
         v_store(p->m + v * LANES, m);
         v_store(p->alpha + v * LANES, alpha);
         v_store(p->kept_alpha + v * LANES, v_mul(v_load(p->kept_alpha + v * LANES), alpha));
-        add_sum(p, v, alpha, sum);
+        add_sum(p->sum + v * LANES, p->lost + v * LANES, alpha, sum);
     }
 }
 
