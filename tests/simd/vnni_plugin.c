@@ -1,5 +1,5 @@
-/* The kernels by AVX-VNNI on the model of its instruction (vnni_model.h), as a plugin: the avx2 backend of a
- * CPU that has it, under another name. */
+/* The avx2 backend of another CPU as a plugin, under another name: of one with AVX-VNNI, on the model of its
+ * instruction (vnni_model.h), or of one without, whichever the CPU at hand is. */
 #include "../../backends/simd/simd.h"
 
 const heed_backend *heed_avx2_backend(void);
@@ -16,7 +16,7 @@ const heed_backend *heed_backend_entry(uint32_t host_abi, size_t host_struct_siz
     static heed_backend backend;
     (void)host_struct_size;
     backend = *heed_avx2_backend();
-    backend.name = "avx_vnni_model";
+    backend.name = HEED_AVX2_HAVE_VNNI ? "avx_vnni_model" : "avx2_without_vnni";
     backend.open = open_machine;
     return host_abi == HEED_BACKEND_ABI ? &backend : NULL;
 }
