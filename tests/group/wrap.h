@@ -40,7 +40,9 @@ typedef struct wrapped {
     int kind;
     int64_t at, calls, sends;
     uint64_t messages, bytes; /* that were sent */
-    int64_t tests_under_way;  /* calls of test that found a message under way */
+    int64_t
+        tests_under_way; /* calls of test before the first wait that found a message under way */
+    int waits;           /* whether it has waited; the loop that waits tests, too */
     uint32_t sent[WRAP_RANKS], received[WRAP_RANKS];
     wrap_request request[WRAP_REQUESTS];
     char garbled[1 << 16];
@@ -163,22 +165,22 @@ static inline heed_status wrap_test(void *user, heed_request *request, uint32_t 
             wrap_knows(w, r, done, bytes);
         }
     }
-    w->tests_under_way += !*done;
+    w->tests_under_way += !*done && !w->waits;
     return st;
 }
 
 static inline heed_status wrap_wait(void *user, heed_request *request, int64_t timeout_ns,
                                     uint32_t *done, size_t *bytes, heed_error *why)
 {
-    const int64_t start = wrap_now(), under_way = ((wrapped *)user)->tests_under_way;
+    const int64_t start = wrap_now();
     const struct timespec nap = {0, 20000};
     heed_status st;
+    ((wrapped *)user)->waits = 1;
     do {
         st = wrap_test(user, request, done, bytes, why);
         if (st == HEED_OK && !*done)
             nanosleep(&nap, NULL);
     } while (st == HEED_OK && !*done && wrap_now() - start < timeout_ns);
-    ((wrapped *)user)->tests_under_way = under_way;
     return st;
 }
 
