@@ -191,6 +191,31 @@ static heed_status let_go(void *user, heed_request *request, heed_error *why)
     return HEED_OK;
 }
 
+/* What no transport keeps is given back. */
+static void gives_back(const ranks_way *way)
+{
+    const heed_transport transport = silent(let_go);
+    ranks_case *c = malloc(sizeof *c);
+    heed_context *context = NULL;
+    rank_call r;
+    n_blocks = n_messages = 0;
+    if (!c || ranks_of_way(c, way, RANKS, 12) != 0 || !(context = counted()) ||
+        rank_make(&r, c, 0) != 0)
+        exit(1);
+    c->partition.timeout_ns = 5000000;
+    rank_run(&r, c, context, &transport, 1);
+    CHECK(r.status == HEED_ERR_TRANSPORT && n_messages > 0, "%s: %s", way->name,
+          heed_status_string(r.status));
+    heed_context_release(context);
+    for (int i = 0; i < n_blocks; i++) {
+        CHECK(blocks[i].freed, "%s: block %d of %zu bytes is lost", way->name, i, blocks[i].bytes);
+        free(blocks[i].at);
+    }
+    rank_free(&r);
+    ranks_free(c);
+    free(c);
+}
+
 /* The others are told of a failure though there is no memory for that. */
 static void tells_starved(const ranks_way *way)
 {
@@ -277,6 +302,7 @@ int main(void)
     for (size_t i = 0; i < sizeof way / sizeof *way; i++) {
         keeps(&way[i], 0);
         keeps(&way[i], 1);
+        gives_back(&way[i]);
         tells_starved(&way[i]);
     }
     listener_stays();
