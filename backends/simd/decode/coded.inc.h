@@ -382,10 +382,9 @@ static void run_coded(decode *d, int64_t heads, const decode_room *room, int64_t
     const heed_tile *t = d->tile;
     const int64_t k_head = heed_offset_bytes(p->k_type, t->k.head_stride);
     const int64_t v_head = heed_offset_bytes(p->v_type, t->v.head_stride);
-    const int stream = !t->pages && heads == 1 &&
-                       d->k_row == heed_offset_bytes(p->k_type, p->qk_dim) &&
-                       d->v_row == heed_offset_bytes(p->v_type, p->v_dim);
     const int64_t k_size = heed_offset_bytes(p->k_type, p->qk_dim);
+    const int stream = !t->pages && heads == 1 && d->k_row == k_size &&
+                       d->v_row == heed_offset_bytes(p->v_type, p->v_dim);
     const int beside = k_head == k_size && d->k_row == heads * k_size;
     coded_scale k_scale = {.zeros = {0}}, v_scale[2] = {{.zeros = {0}}, {.zeros = {0}}};
     coded_weighed before = {.of = NULL};

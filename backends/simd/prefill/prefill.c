@@ -96,20 +96,9 @@ static void attend(prefill *f, panel *p, block *b)
 /* ---- results ----------------------------------------------------------------------------------
  */
 
-/* The rows' sums that lse, weights and states are made of. */
-static float *sums_told(const prefill *f, panel *p)
-{
-#if PAIR == 2
-    if (wants_exact(f->problem, f->tile))
-        return p->exact;
-#else
-    (void)f;
-#endif
-    return p->sum;
-}
-
-/* Adds the sink, writes lse, and leaves the final reference and the sum that is told in the panel:
- * as heed_finish_row does. factor is what the row's sums are to be multiplied by. */
+/* Adds the sink, writes lse, and leaves the final reference and the sum in the panel: as
+ * heed_finish_row does, of the sums `told`, which lse is made of. factor is what the row's sums are
+ * to be multiplied by. */
 static void finish_lanes(const heed_tile *tile, panel *p, float *told, float *factor)
 {
     for (int64_t lane = p->unused; lane < PANEL; lane++) {
@@ -149,16 +138,15 @@ static void panel_store(const panel *p, int v, const float *x, int64_t columns, 
 static void panel_end(const prefill *f, heed_tile *tile, panel *p)
 {
     const heed_problem *problem = f->problem;
-    float factor[PANEL], *told = sums_told(f, p);
+    float factor[PANEL];
+    float *told = wants_exact(problem, tile) ? p->exact : p->sum; /* to lse, weights and states */
     const float *o = p->o;
     /* A block that the row sees nothing of may already have added `lost` to the sum. Adding it here
      * makes the sum the same without such a block, and a second time changes nothing. */
     for (int v = 0; v < VECTORS; v++) {
         v_store(p->sum + v * LANES, v_add(v_load(p->sum + v * LANES), v_load(p->lost + v * LANES)));
-#if PAIR == 2
         v_store(p->exact + v * LANES,
                 v_add(v_load(p->exact + v * LANES), v_load(p->exact_lost + v * LANES)));
-#endif
     }
     if (!p->started)
         memset(p->o, 0, (size_t)(whole_steps(problem->v_dim) * PANEL) * sizeof *p->o);

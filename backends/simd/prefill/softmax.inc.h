@@ -33,11 +33,9 @@ V_INLINE vf step_seen(vf w, vf x, vf sum)
 /* A panel: up to PANEL rows of the tile, right-aligned in the lanes. Unused lanes see nothing. */
 typedef struct panel {
     float m[PANEL], alpha[PANEL];
-    float kept_alpha[PANEL];       /* the product of alpha since something was kept */
-    float sum[PANEL], lost[PANEL]; /* what rounding took from the sum */
-#if PAIR == 2
-    float exact[PANEL], exact_lost[PANEL]; /* the same of weights good for an f32 */
-#endif
+    float kept_alpha[PANEL];               /* the product of alpha since something was kept */
+    float sum[PANEL], lost[PANEL];         /* what rounding took from the sum */
+    float exact[PANEL], exact_lost[PANEL]; /* the same where wants_exact() */
     float alibi_slope[PANEL], bias_slope[PANEL];
     int32_t head[PANEL], query[PANEL]; /* of the tile, and in its sequence */
     int32_t first[PANEL], end[PANEL];  /* the keys in range of each row */
@@ -197,12 +195,12 @@ V_INLINE void add_sum(float *sum, float *lost, vf alpha, vf more)
     v_store(sum, all);
 }
 
-#if PAIR == 2
-/* Do lse, weights or the merging of states need the sum of weights good for an f32? */
-static int wants_exact(const heed_problem *problem, const heed_tile *tile)
+/* Weights that are rounded to bf16 come of powers of two that are good for a bf16. Do lse, weights
+ * or the merging of states need a second sum, of weights good for an f32? */
+V_INLINE int wants_exact(const heed_problem *problem, const heed_tile *tile)
 {
-    return tile->lse.data || problem->features & HEED_HAS_WEIGHTS ||
-           !(tile->flags & HEED_TILE_WHOLE);
+    return PAIR == 2 && (tile->lse.data || problem->features & HEED_HAS_WEIGHTS ||
+                         !(tile->flags & HEED_TILE_WHOLE));
 }
 
 /* Adds a block's weights, of scores that are still scores, to the rows' exact sums. */
@@ -217,7 +215,6 @@ V_NOINLINE void add_exact(panel *p, const block *b, int v, vf m, vf alpha)
     }
     add_sum(p->exact + v * LANES, p->exact_lost + v * LANES, alpha, sum);
 }
-#endif
 
 /* Raises the reference to cover top, turns scores into weights, and adds their sum to the row's. */
 V_NOINLINE void weigh_block(const heed_problem *problem, const heed_tile *tile, panel *p,
@@ -228,12 +225,8 @@ V_NOINLINE void weigh_block(const heed_problem *problem, const heed_tile *tile, 
         vf m = v_max(v_load(top + v * LANES), old);
         vf alpha = v_exp2(v_sub(old, m));
         float *s = b->s + v * LANES;
-#if PAIR == 2
         if (wants_exact(problem, tile))
             add_exact(p, b, v, m, alpha);
-#else
-        (void)problem, (void)tile;
-#endif
         if (b->seen)
             sum = weigh_keys(s, b->seen, b->to[v] - b->first, v, m);
         else
