@@ -157,6 +157,27 @@ static inline float widened(const void *halves, int64_t i)
     return heed_f32_of_bits(sign | bits | no_number);
 }
 
+static inline uint32_t pick(int is_first, uint32_t first, uint32_t second)
+{
+    const uint32_t mask = 0u - (uint32_t)is_first;
+    return (first & mask) | (second & ~mask);
+}
+
+/* heed_f16_of_f32 without branches. The sum of a size and 2^13 times its own power of two has the
+ * bits of an f16's fraction at its end, rounded to even; sizes below 2^-14, the subnormals, all are
+ * added to that of 2^-14. In the default floating-point mode. */
+static inline uint16_t narrowed(float x)
+{
+    const uint32_t least = 0x38800000, carry = 13u << 23; /* 2^-14; 2^13 as a factor */
+    const uint32_t bits = heed_bits_of_f32(x), size = bits & 0x7fffffffu;
+    const uint32_t power = size & 0x7f800000u, at_least = pick(power > least, power, least);
+    const float sum = heed_f32_of_bits(size) + heed_f32_of_bits(at_least + carry);
+    uint32_t half = heed_bits_of_f32(sum) - (at_least + carry) + ((at_least - least) >> 13);
+    half = pick(size >= 0x47800000u, 0x7c00, half); /* 2^16 */
+    half |= pick(size > 0x7f800000u, 0x7e00 | (size >> 13 & 0x3ffu), 0);
+    return (uint16_t)((bits >> 16 & 0x8000u) | half);
+}
+
 void heed_convert(const heed_elements *from, uint32_t type, void *to, int64_t at, int64_t stride,
                   int64_t n)
 {
@@ -174,8 +195,35 @@ void heed_convert(const heed_elements *from, uint32_t type, void *to, int64_t at
     } else if (dense && from->type == HEED_F16 && type == HEED_F32) {
         for (int64_t i = 0; i < n; i++)
             heed_store(HEED_F32, out, i, widened(in, i));
+    } else if (dense && from->type == HEED_F32 && type == HEED_F16) {
+        for (int64_t i = 0; i < n; i++) {
+            const uint16_t half = narrowed(heed_load(HEED_F32, in, i));
+            memcpy(out + 2 * i, &half, sizeof half);
+        }
     } else {
         for (int64_t i = 0; i < n; i++)
             heed_store(type, out, i * stride, heed_load(from->type, in, i * from->stride));
+    }
+}
+
+void heed_write_scaled(const float *restrict x, double factor, uint32_t type, void *restrict to,
+                       int64_t at, int64_t stride, int64_t n)
+{
+    if (stride != 1) {
+        for (int64_t i = 0; i < n; i++)
+            heed_store_f64(type, to, at + i * stride, (double)x[i] * factor + 0);
+        return;
+    }
+    if (type == HEED_F32) {
+        for (int64_t i = 0; i < n; i++)
+            heed_store_f64(HEED_F32, to, at + i, (double)x[i] * factor + 0);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += 64) {
+        const int64_t some = n - i < 64 ? n - i : 64;
+        float odd[64];
+        for (int64_t j = 0; j < some; j++)
+            odd[j] = heed_odd_f32((double)x[i + j] * factor + 0);
+        heed_convert(&(heed_elements){HEED_F32, odd, 0, 1}, type, to, at + i, 1, some);
     }
 }

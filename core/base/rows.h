@@ -55,6 +55,11 @@ typedef struct heed_elements {
 void heed_convert(const heed_elements *from, uint32_t type, void *to, int64_t at, int64_t stride,
                   int64_t n);
 
+/* Writes x[i] * factor, rounded once, to n elements of `type` at a stride: the same bits as
+ * heed_store_f64. -0 becomes 0. x and the elements may not overlap. */
+void heed_write_scaled(const float *x, double factor, uint32_t type, void *to, int64_t at,
+                       int64_t stride, int64_t n);
+
 static inline int32_t heed_row_count(const int32_t *lens, int64_t b, int64_t len)
 {
     return lens ? lens[b] : (int32_t)len;

@@ -170,16 +170,23 @@ static inline void heed_store(uint32_t type, void *data, int64_t index, float x)
     }
 }
 
-/** Stores a sum in f64, rounded once. On the way to 16 bits it passes through f32 rounded to odd
- * (toward zero, the last bit set if that lost anything), which leaves every tie what it was. */
+/** x cut to 15 bits, of which the last is set if that lost anything. Rounding the result to f16 or
+ * bf16 is then rounding x once: every tie stays what it was. Exact where it matters, from 2^-135 (half
+ * of the least bf16) to the greatest f32; beyond it infinity. */
+static inline float heed_odd_f32(double x)
+{
+    const uint64_t lost = ((uint64_t)1 << 38) - 1;
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits | ((bits & lost) + lost)) & ~lost;
+    memcpy(&x, &bits, sizeof x);
+    return (float)x;
+}
+
+/** Stores a sum in f64, rounded once. */
 static inline void heed_store_f64(uint32_t type, void *data, int64_t index, double x)
 {
-    float near = (float)x;
-    if (type != HEED_F32 && (double)near != x && fabs((double)near) < (double)INFINITY) {
-        uint32_t bits = heed_bits_of_f32(near);
-        near = heed_f32_of_bits((bits - (fabs((double)near) > fabs(x))) | 1u);
-    }
-    heed_store(type, data, index, near);
+    heed_store(type, data, index, type == HEED_F32 ? (float)x : heed_odd_f32(x));
 }
 
 /* ---- codes ------------------------------------------------------------------------------------ */

@@ -248,7 +248,8 @@ static inline double heed_activate(uint32_t activation, double s)
 /** Turns the sum of the products into y[r, c], r and c counted in the tile: adds the bias, applies the
  * activation, adds the residual, rounds once and writes. */
 static inline void heed_linear_finish(const heed_linear_problem *problem,
-                                      const heed_linear_tile *tile, int64_t r, int64_t c, double sum)
+                                      const heed_linear_tile *tile, int64_t r, int64_t c,
+                                      double sum)
 {
     const heed_matrix *residual = &tile->residual, *y = &tile->y;
     if (tile->bias)
@@ -262,8 +263,8 @@ static inline void heed_linear_finish(const heed_linear_problem *problem,
 
 /** Elements from rows->data to dim 0 of key j (of kv head 0), through the page row if there is one.
  * page_stride is the tile's k_page_stride or v_page_stride. */
-static inline int64_t heed_key_offset(const heed_rows *rows, const int32_t *pages, uint32_t page_len,
-                                      int64_t page_stride, int64_t j)
+static inline int64_t heed_key_offset(const heed_rows *rows, const int32_t *pages,
+                                      uint32_t page_len, int64_t page_stride, int64_t j)
 {
     if (!pages)
         return j * rows->row_stride;
@@ -371,54 +372,60 @@ static inline void heed_tile_of_head(const heed_problem *problem, const heed_til
 }
 
 /**
- * Turns the state of tile row r into the final result: adds the sink, normalises, rounds once, and
- * writes out and, where asked for, lse. Leaves the final row_max and row_sum behind. Core calls it
- * for every row that a backend has not finished itself.
- *
- * The division by the row's sum is in f64, so that the result is the correctly rounded quotient but
- * for the error of the state itself.
+ * Makes the state of tile row r final: adds the sink, writes lse where asked for, and leaves the final
+ * row_max and row_sum behind. Returns what the row's acc is to be multiplied by, or -1 if the row saw
+ * nothing: its out is 0, and acc means nothing.
  */
-static inline void heed_finish_row(const heed_problem *problem, uint32_t state_log2, heed_tile *tile,
-                                   int64_t r)
+static inline double heed_finish_state(uint32_t state_log2, heed_tile *tile, int64_t r)
 {
     const double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
-    int64_t head = r / tile->q_count, row = tile->q_first + r % tile->q_count, d;
-    float *acc = tile->acc + r * tile->acc_stride;
-    int64_t at = head * tile->out.head_stride + row * tile->out.row_stride;
-    double m = (double)tile->row_max[r], sum = (double)tile->row_sum[r], scale, lse;
+    const int64_t head = r / tile->q_count, row = tile->q_first + r % tile->q_count;
+    const int nothing = tile->row_sum[r] == 0;
+    double m = nothing ? -(double)INFINITY : (double)tile->row_max[r];
+    double sum = (double)tile->row_sum[r], scale = 1;
 
-    if (sum == 0) /* saw nothing: row_max and acc mean nothing */
-        m = -(double)INFINITY;
-    scale = 1;
     if (tile->sink && tile->sink[head] != -INFINITY) {
         double sink = (double)tile->sink[head], top;
         if (state_log2) {
             sink *= log2_e;
             top = ceil(sink) > m ? ceil(sink) : m;
-            scale = sum == 0 ? 0 : exp2(m - top);
+            scale = nothing ? 0 : exp2(m - top);
             sum = sum * scale + exp2(sink - top);
         } else {
             top = sink > m ? sink : m;
-            scale = sum == 0 ? 0 : exp(m - top);
+            scale = nothing ? 0 : exp(m - top);
             sum = sum * scale + exp(sink - top);
         }
         m = top;
     }
-    lse = sum == 0 ? -(double)INFINITY : (state_log2 ? m * ln_2 : m) + log(sum);
-    if (tile->row_sum[r] == 0) {
-        for (d = 0; d < problem->v_dim; d++)
-            heed_store(problem->out_type, tile->out.data, at + d * tile->out.dim_stride, 0);
-    } else {
-        scale /= sum;
-        for (d = 0; d < problem->v_dim; d++)
-            heed_store_f64(problem->out_type, tile->out.data, at + d * tile->out.dim_stride,
-                           (double)acc[d] * scale + 0); /* -0 is 0, whatever hidden keys hold */
-    }
-    if (tile->lse.data)
+    if (tile->lse.data) {
+        const double lse = sum == 0 ? -(double)INFINITY : (state_log2 ? m * ln_2 : m) + log(sum);
         heed_store(HEED_F32, tile->lse.data,
                    head * tile->lse.head_stride + row * tile->lse.row_stride, (float)lse);
+    }
     tile->row_max[r] = (float)m;
     tile->row_sum[r] = (float)sum;
+    return nothing ? -1 : scale / sum;
+}
+
+/**
+ * Turns the state of tile row r into the final result: heed_finish_state, then out, normalised and
+ * rounded once. Core does this for every row that a backend has not finished itself.
+ *
+ * The division by the row's sum is in f64, so that the result is the correctly rounded quotient but
+ * for the error of the state itself.
+ */
+static inline void heed_finish_row(const heed_problem *problem, uint32_t state_log2,
+                                   heed_tile *tile, int64_t r)
+{
+    const double factor = heed_finish_state(state_log2, tile, r);
+    const float *acc = tile->acc + r * tile->acc_stride;
+    const int64_t at = r / tile->q_count * tile->out.head_stride +
+                       (tile->q_first + r % tile->q_count) * tile->out.row_stride;
+    for (int64_t d = 0; d < problem->v_dim; d++)
+        heed_store_f64(problem->out_type, tile->out.data, at + d * tile->out.dim_stride,
+                       factor < 0 ? 0 : (double)acc[d] * factor + 0); /* -0 is 0, whatever hidden
+                                                                         keys hold */
 }
 
 HEED_END_C

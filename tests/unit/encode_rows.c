@@ -91,9 +91,44 @@ static void check_widening(void)
               "f16 %04x became %08x", (unsigned)i, heed_bits_of_f32(x[i]));
 }
 
+/* f32 become the same f16 in a row as alone: multiples of 4096 in bits, which all numbers are that f16
+ * has and all ties between them, and what is beside those. */
+static void check_narrowing(void)
+{
+    enum { N = 3 * 1024 };
+    static float x[N];
+    static uint16_t half[N];
+    for (uint64_t first = 0; first <= UINT32_MAX; first += N / 3 * 4096) {
+        for (uint32_t i = 0; i < N; i++)
+            x[i] = heed_f32_of_bits((uint32_t)first + i / 3 * 4096 + i % 3 - 1);
+        heed_convert(&(heed_elements){HEED_F32, x, 0, 1}, HEED_F16, half, 0, 1, N);
+        for (int i = 0; i < N; i++)
+            CHECK(half[i] == heed_f16_of_f32(x[i]), "f32 %08x became %04x", heed_bits_of_f32(x[i]),
+                  half[i]);
+    }
+}
+
+/* Numbers times a factor are rounded as heed_store_f64 does one by one, and -0 becomes 0. */
+static void check_scaled(const float *x, int64_t n, double factor, int kind)
+{
+    float want[2 * MOST], got[2 * MOST];
+    for (uint32_t type = HEED_F32; type <= HEED_BF16; type++)
+        for (int64_t stride = 1; stride <= 2; stride++) {
+            memset(want, 0xa5, sizeof want);
+            memset(got, 0xa5, sizeof got);
+            for (int64_t i = 0; i < n; i++)
+                heed_store_f64(type, want, 1 + i * stride, (double)x[i] * factor + 0);
+            heed_write_scaled(x, factor, type, got, 1, stride, n);
+            CHECK(memcmp(want, got, sizeof want) == 0,
+                  "kind %d: %lld numbers times %a as %s at stride %d", kind, (long long)n, factor,
+                  heed_dtype_name(type), (int)stride);
+        }
+}
+
 int main(void)
 {
     check_widening();
+    check_narrowing();
     static const float scales[] = {1, 0.25f, -0.037f, 1e-40f, 0x1p-20f, INFINITY, NAN, 0};
     static const float zeros[] = {0, 7.3f, 128, NAN, -INFINITY};
     uint64_t state = 3;
@@ -104,6 +139,7 @@ int main(void)
         float fresh[2];
         fill(x, n, kind, &state);
         check_range(x, n, kind);
+        check_scaled(x, n < MOST ? n : MOST - 1, kind % 3 ? (double)scale : 1 / 3.7e5, kind);
         for (uint32_t type = HEED_I8; type <= HEED_IQ4_NL; type++) {
             check_row(type, x, n, scale, zero, kind);
             if (heed_takes_scale(type)) {
