@@ -41,6 +41,7 @@ heed_status AMX_NAME(prepare)(const void *machine, const void *state, const heed
     const amx_layout layout = amx_layout_of(problem);
     (void)machine, (void)state;
     pack_block(problem, kv, &layout, kv->k_first / AMX_BLOCK * AMX_BLOCK, prepared);
+    v_leave();
     return HEED_OK;
 }
 
@@ -131,5 +132,6 @@ heed_status AMX_NAME(run_tile)(const void *machine, const void *state, const hee
     }
     if (tile->flags & HEED_TILE_WHOLE && !outputs)
         tile->flags |= HEED_TILE_FINISHED;
+    v_leave();
     return HEED_OK;
 }

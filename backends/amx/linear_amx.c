@@ -373,5 +373,6 @@ heed_status AMX_NAME(linear_tile)(const void *machine, const void *state,
         tile_end(&unit);
     }
     finish_rest(&before);
+    v_leave();
     return HEED_OK;
 }

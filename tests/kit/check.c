@@ -166,16 +166,16 @@ int kit_run_once(heed_context *context, kit_problem *p, const kit_spec *spec, in
                  const kit_way *way, kit_result *result, kit_outcome *outcome)
 {
     heed_error sentence = {""};
-    int kept = 1;
+    const char *changed = NULL;
     if (kit_build(p, spec, side) != 0)
         return kit_fail(outcome, "out of memory"), -1;
     kit_seal(p);
-    heed_status status = kit_run(context, p, way, &sentence, &kept);
+    heed_status status = kit_run(context, p, way, &sentence, &changed);
     kit_open(p);
     if (kit_status(outcome, status, sentence.text, "the run") != 0)
         return -1;
-    if (!kept)
-        kit_fail(outcome, "MXCSR is not what it was before the call");
+    if (changed)
+        kit_fail(outcome, "%s", changed);
     if (kit_take(p, result) != 0)
         kit_fail(outcome, "out of memory");
     return outcome->verdict == KIT_FAILED ? -1 : 0;

@@ -1,6 +1,7 @@
 /* Runs test problems of linear layers and compares them with the oracle. See linear_run.h. */
 #include "linear_run.h"
 
+#include "registers.h"
 #include "tolerance.h"
 
 #include <math.h>
@@ -42,10 +43,17 @@ heed_status kit_linear_run(heed_context *context, kit_linear *p, const kit_linea
     heed_status status =
         heed_linear_create(context, &p->desc, &weight, p->spec.bias_type ? &bias : NULL, &linear);
     kit_linear_seal(p, 1);
+    const int uppers = kit_uppers_in_use();
     if (status == HEED_OK)
         status = kit_linear_run_made(linear, p, way);
+    const int left = !uppers && kit_uppers_in_use();
     if (status != HEED_OK)
         snprintf(sentence->text, sizeof sentence->text, "%s", heed_last_error());
+    if (status == HEED_OK && left) {
+        status = HEED_ERR_BACKEND;
+        snprintf(sentence->text, sizeof sentence->text,
+                 "the call left the upper halves of vector registers in use");
+    }
     heed_linear_release(linear);
     kit_linear_open(p);
     return status;

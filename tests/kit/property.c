@@ -59,8 +59,8 @@ static int reorder(kit_problem *p, int which, const int64_t *order)
 static int run_built(const kit_env *env, kit_problem *p, kit_outcome *outcome)
 {
     heed_error sentence = {""};
-    int kept;
-    heed_status status = kit_run(env->context, p, &plainly, &sentence, &kept);
+    const char *changed;
+    heed_status status = kit_run(env->context, p, &plainly, &sentence, &changed);
     return kit_status(outcome, status, sentence.text, "the run");
 }
 

@@ -1,6 +1,8 @@
 /* Runs test problems and takes their results. See run.h. */
 #include "run.h"
 
+#include "registers.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,12 +48,13 @@ static heed_status with_workspace(const heed_attn *plan, kit_problem *p, const k
 }
 
 heed_status kit_run(heed_context *context, kit_problem *p, const kit_way *way, heed_error *sentence,
-                    int *kept)
+                    const char **changed)
 {
     heed_executor executor = {
         .struct_size = sizeof executor, .n_threads = way->n_parts, .parallel_for = kit_backwards};
     heed_attn_desc desc = p->desc;
     unsigned int before = get_mxcsr(), after;
+    const int uppers = kit_uppers_in_use();
     heed_attn *plan = NULL;
     heed_status status;
 
@@ -72,8 +75,12 @@ heed_status kit_run(heed_context *context, kit_problem *p, const kit_way *way, h
     }
     after = get_mxcsr();
     set_mxcsr(before);
+    *changed = NULL;
     /* The flags of exceptions that were raised (the low six bits) may change. */
-    *kept = ((after ^ (way->mxcsr ? way->mxcsr : before)) & ~0x3fu) == 0;
+    if (((after ^ (way->mxcsr ? way->mxcsr : before)) & ~0x3fu) != 0)
+        *changed = "MXCSR is not what it was before the call";
+    else if (!uppers && kit_uppers_in_use())
+        *changed = "the call left the upper halves of vector registers in use";
     if (status != HEED_OK && (!way->error || !sentence->text[0])) /* the plan failed, not the run */
         snprintf(sentence->text, sizeof sentence->text, "%s", heed_last_error());
     heed_attn_release(plan);

@@ -15,9 +15,10 @@ typedef struct kit_way {
     int error;          /* error messages are requested by args.error */
 } kit_way;
 
-/** Runs it. *sentence is a failure's. *kept: 0 if the call left MXCSR different. */
+/** Runs it. *sentence is a failure's. *changed: NULL, or what the call left different in the thread's
+ * registers, as a sentence. */
 heed_status kit_run(heed_context *context, kit_problem *problem, const kit_way *way,
-                    heed_error *sentence, int *kept);
+                    heed_error *sentence, const char **changed);
 
 /** The results of the rows i < q_lens[b] as bits, dense by b, h, i, dim or key; others are 0. */
 typedef struct kit_result {

@@ -121,5 +121,6 @@ heed_status HEED_ISA_FUNCTION(heed_append_rows)(const heed_append_rows *a)
         append_F16_BF16(a);
     else
         return HEED_ERR_UNSUPPORTED;
+    v_leave();
     return HEED_OK;
 }

@@ -262,6 +262,7 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode)(const heed_simd_tuning *tuning,
     begin(&d, tuning, &room);
     all_blocks(tuning, &d, 1, is_coded(&d) || can_run(tuning, &d), &room);
     end(&d);
+    v_leave();
     return HEED_OK;
 }
 

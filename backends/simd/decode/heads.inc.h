@@ -45,5 +45,6 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_heads)(const heed_simd_tuning *tu
         for (int64_t h = 0; h < n; h++)
             end(&d[h]);
     }
+    v_leave();
     return HEED_OK;
 }

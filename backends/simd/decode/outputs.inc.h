@@ -47,5 +47,6 @@ heed_status HEED_ISA_FUNCTION(heed_attn_decode_weights)(const heed_simd_tuning *
         work_and_score(&d, NULL, &b, NULL);
         write_weights(&d, &b);
     }
+    v_leave();
     return HEED_OK;
 }

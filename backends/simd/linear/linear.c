@@ -361,5 +361,6 @@ heed_status HEED_ISA_FUNCTION(heed_linear_tile)(const heed_linear_problem *probl
     } else {
         many_rows(problem, tile, &s, sums, x, layout.x_stride, w);
     }
+    v_leave();
     return HEED_OK;
 }

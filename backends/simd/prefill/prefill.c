@@ -384,5 +384,6 @@ heed_status HEED_ISA_FUNCTION(heed_attn_prefill)(const heed_simd_tuning *tuning,
     }
     if (tile->flags & HEED_TILE_WHOLE && !(tile->flags & HEED_TILE_OUTPUTS))
         tile->flags |= HEED_TILE_FINISHED;
+    v_leave();
     return HEED_OK;
 }

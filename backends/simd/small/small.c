@@ -298,5 +298,6 @@ heed_status HEED_ISA_FUNCTION(heed_attn_small)(const heed_problem *problem, heed
         p = p == &panels[0] ? &panels[1] : &panels[0];
     }
     tile->flags |= HEED_TILE_FINISHED;
+    v_leave();
     return HEED_OK;
 }

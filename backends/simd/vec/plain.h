@@ -51,6 +51,9 @@ V_INLINE vf v_set1(float x)
     EACH_LANE(l) y.f[l] = x;
     return y;
 }
+V_INLINE void v_leave(void)
+{
+}
 V_INLINE vf v_zero(void)
 {
     return v_set1(0);

@@ -23,6 +23,11 @@
  *     v4, v8  four and eight floats, whatever LANES is; v8 is vf where LANES is 8
  *     v_half  LANES elements of 16 bits          v_bytes  16 bytes
  *
+ * v_leave()            the last that an exported function does. Code for the baseline CPU would else wait
+ *                      at each instruction for the upper halves of its registers, and take three times
+ *                      as long (Zen 5). Compilers clear them by themselves, but GCC 12 forgets it after
+ *                      a call of a function of the same file that uses no vectors
+ *
  * Memory: no function reads or writes beyond what its n says, so the last lanes at the end of a row
  * may lie on an unmapped page. No alignment is needed. n is at least 0; LANES or more means all.
  *

@@ -9,6 +9,11 @@
 #define V_AFTER(then, v) __asm__("" : "+r"(then) : "v"(v))
 #endif
 
+V_INLINE void v_leave(void)
+{
+    _mm256_zeroupper();
+}
+
 typedef __m256 v8;
 typedef __m128 v4;
 typedef __m128 m4;
