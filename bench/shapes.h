@@ -202,6 +202,7 @@ constexpr Shape shapes[] = {
     decode("decode_b1_hq32_hkv8_kv8192_d128_softcap", 1, 1, 8192, Layout::head_major, 32,
            Score::softcap),
     decode("decode_b1_hq64_hkv8_kv8192_d128", 1, 1, 8192, Layout::head_major, 64),
+    decode("decodetm_b1_hq32_hkv8_kv128_d128", 1, 1, 128, Layout::token_major),
     decode("decodetm_b1_hq32_hkv8_kv1024_d128", 1, 1, 1024, Layout::token_major),
     decode("decodetm_b1_hq32_hkv8_kv8192_d128", 1, 1, 8192, Layout::token_major),
     decode("decodetm_b1_hq32_hkv8_kv32768_d128", 1, 1, 32768, Layout::token_major),

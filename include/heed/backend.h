@@ -3,7 +3,8 @@
  * A backend is a table of kernels. Core validates a problem, picks a kernel for each kind of sequence
  * when it makes a plan, cuts each sequence into tiles and hands them to the kernel's run, which turns
  * a tile into a softmax state. A kernel starts no threads, allocates nothing while running, changes no
- * process state and resolves no symbol of libheed: the helpers in kit.h are static inline.
+ * process state and resolves no symbol of libheed: the helpers in kit.h are static inline. It returns
+ * with MXCSR as it was and with the upper halves of vector registers clear.
  *
  * A plugin is a shared object that exports heed_backend_entry. `heed check --backend NAME` runs the
  * conformance suite on it. backends/naive is the one to read first, examples/plugin.c the smallest.
