@@ -215,7 +215,7 @@ void heed_write_scaled(const float *restrict x, double factor, uint32_t type, vo
         return;
     }
     if (type == HEED_F32) {
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < n; i++) /* a constant type, as above */
             heed_store_f64(HEED_F32, to, at + i, (double)x[i] * factor + 0);
         return;
     }

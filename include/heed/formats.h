@@ -170,9 +170,8 @@ static inline void heed_store(uint32_t type, void *data, int64_t index, float x)
     }
 }
 
-/** x cut to 15 bits, of which the last is set if that lost anything. Rounding the result to f16 or
- * bf16 is then rounding x once: every tie stays what it was. Exact where it matters, from 2^-135 (half
- * of the least bf16) to the greatest f32; beyond it infinity. */
+/** x cut to 15 bits, the last set if that lost anything: rounding the result to f16 or bf16 is rounding
+ * x once. Exact from 2^-135, below half of the least bf16, to the greatest f32; infinity beyond. */
 static inline float heed_odd_f32(double x)
 {
     const uint64_t lost = ((uint64_t)1 << 38) - 1;

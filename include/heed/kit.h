@@ -248,8 +248,7 @@ static inline double heed_activate(uint32_t activation, double s)
 /** Turns the sum of the products into y[r, c], r and c counted in the tile: adds the bias, applies the
  * activation, adds the residual, rounds once and writes. */
 static inline void heed_linear_finish(const heed_linear_problem *problem,
-                                      const heed_linear_tile *tile, int64_t r, int64_t c,
-                                      double sum)
+                                      const heed_linear_tile *tile, int64_t r, int64_t c, double sum)
 {
     const heed_matrix *residual = &tile->residual, *y = &tile->y;
     if (tile->bias)
@@ -263,8 +262,8 @@ static inline void heed_linear_finish(const heed_linear_problem *problem,
 
 /** Elements from rows->data to dim 0 of key j (of kv head 0), through the page row if there is one.
  * page_stride is the tile's k_page_stride or v_page_stride. */
-static inline int64_t heed_key_offset(const heed_rows *rows, const int32_t *pages,
-                                      uint32_t page_len, int64_t page_stride, int64_t j)
+static inline int64_t heed_key_offset(const heed_rows *rows, const int32_t *pages, uint32_t page_len,
+                                      int64_t page_stride, int64_t j)
 {
     if (!pages)
         return j * rows->row_stride;
@@ -422,10 +421,9 @@ static inline void heed_finish_row(const heed_problem *problem, uint32_t state_l
     const float *acc = tile->acc + r * tile->acc_stride;
     const int64_t at = r / tile->q_count * tile->out.head_stride +
                        (tile->q_first + r % tile->q_count) * tile->out.row_stride;
-    for (int64_t d = 0; d < problem->v_dim; d++)
+    for (int64_t d = 0; d < problem->v_dim; d++) /* -0 becomes 0, whatever hidden keys hold */
         heed_store_f64(problem->out_type, tile->out.data, at + d * tile->out.dim_stride,
-                       factor < 0 ? 0 : (double)acc[d] * factor + 0); /* -0 is 0, whatever hidden
-                                                                         keys hold */
+                       factor < 0 ? 0 : (double)acc[d] * factor + 0);
 }
 
 HEED_END_C

@@ -51,8 +51,7 @@ heed_status kit_linear_run(heed_context *context, kit_linear *p, const kit_linea
         snprintf(sentence->text, sizeof sentence->text, "%s", heed_last_error());
     if (status == HEED_OK && left) {
         status = HEED_ERR_BACKEND;
-        snprintf(sentence->text, sizeof sentence->text,
-                 "the call left the upper halves of vector registers in use");
+        snprintf(sentence->text, sizeof sentence->text, "%s", KIT_UPPERS_LEFT);
     }
     heed_linear_release(linear);
     kit_linear_open(p);

@@ -4,6 +4,8 @@
 #ifndef KIT_REGISTERS_H
 #define KIT_REGISTERS_H
 
+#define KIT_UPPERS_LEFT "the call left the upper halves of vector registers in use"
+
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 

@@ -80,7 +80,7 @@ heed_status kit_run(heed_context *context, kit_problem *p, const kit_way *way, h
     if (((after ^ (way->mxcsr ? way->mxcsr : before)) & ~0x3fu) != 0)
         *changed = "MXCSR is not what it was before the call";
     else if (!uppers && kit_uppers_in_use())
-        *changed = "the call left the upper halves of vector registers in use";
+        *changed = KIT_UPPERS_LEFT;
     if (status != HEED_OK && (!way->error || !sentence->text[0])) /* the plan failed, not the run */
         snprintf(sentence->text, sizeof sentence->text, "%s", heed_last_error());
     heed_attn_release(plan);
