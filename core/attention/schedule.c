@@ -209,8 +209,8 @@ heed_status heed_attn_schedule(const void *of, const void *args, uint32_t n_part
     const int alike = all_alike(&run->args);
     wishes w = {.beside = run->args.block_table ||
                           llabs(run->args.k.stride[1]) < llabs(run->args.k.stride[2])};
+    double estimate = 0;
     run->args.batch = batch;
-    run->head.estimate = 0;
     for (int64_t b = 0; b < batch; b++) {
         heed_sequence *s = &run->sequence[b];
         if (b > 0 && alike)
@@ -223,8 +223,9 @@ heed_status heed_attn_schedule(const void *of, const void *args, uint32_t n_part
         if (s->q_len == 0)
             continue;
         add_wishes(plan, s, &w);
-        run->head.estimate += c->ns_fixed + s->q_len * (c->ns_per_row + c->ns_per_pair * s->kv_len);
+        estimate += c->ns_fixed + s->q_len * (c->ns_per_row + c->ns_per_pair * s->kv_len);
     }
+    run->head.estimate = estimate;
     const uint32_t heads = choose_heads(run, &w);
     const int64_t groups = number_tiles(run, heads, w.beside);
     memset(run->group, 0, (size_t)groups * sizeof *run->group);

@@ -9,13 +9,14 @@
 /* What the rows of an operand belong to. */
 enum { OF_QUERIES, OF_KEYS, OF_PAIRS };
 
-static void add_operand(heed_worker *w, heed_rows *rows, const void *data, const int64_t stride[4],
-                        uint32_t type, int kind)
+/* Returns where the next operand goes: behind this one, or to `o` if there is no such tensor. */
+static heed_operand *add_operand(const heed_worker *w, heed_operand *o, heed_rows *rows,
+                                 const void *data, const int64_t stride[4], uint32_t type, int kind)
 {
     const heed_attn_args *a = &w->run->args;
     const int64_t heads = kind == OF_KEYS ? 1 : w->plan->group;
     if (!data)
-        return;
+        return o;
     rows->head_stride = stride[1];
     rows->row_stride = stride[2];
     rows->dim_stride = stride[3];
@@ -23,31 +24,33 @@ static void add_operand(heed_worker *w, heed_rows *rows, const void *data, const
     const int packed = kind == OF_QUERIES ? a->q_starts != NULL
                        : kind == OF_KEYS  ? a->kv_starts || a->block_table
                                           : 0;
-    w->operands[w->n_operands++] = (heed_operand){
+    *o = (heed_operand){
         .rows = rows,
         .data = (void *)data, /* kernels only read what is an input */
         .batch_step = packed ? 0 : heed_offset_bytes(type, stride[0]),
         .head_step = heed_offset_bytes(type, stride[1] * heads),
         .row_step = heed_offset_bytes(type, stride[2]),
-        .column_step = rows == &w->tile.mask || rows == &w->tile.bias
-                           ? heed_offset_bytes(type, stride[3])
-                           : 0,
+        .column_step =
+            rows == &w->tile.mask || rows == &w->tile.bias ? heed_offset_bytes(type, stride[3]) : 0,
         .kind = kind,
     };
+    return o + 1;
 }
 
-static void add_lists(heed_worker *w, heed_rows *rows, const heed_const_view *view)
+static heed_operand *add_lists(const heed_worker *w, heed_operand *o, heed_rows *rows,
+                               const heed_const_view *view)
 {
     if (!view->data)
-        return;
+        return o;
     *rows = (heed_rows){NULL, view->stride[1], view->stride[2], view->stride[3]};
-    w->operands[w->n_operands++] = (heed_operand){
+    *o = (heed_operand){
         .rows = rows,
         .data = (void *)view->data,
         .batch_step = view->stride[0] * 8,
         .head_step = view->stride[1] * w->plan->group * 8,
         .kind = OF_PAIRS,
     };
+    return o + 1;
 }
 
 void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)
@@ -67,19 +70,21 @@ void heed_worker_start(heed_worker *w, heed_attn_run_state *run, uint32_t part)
     t->window_left = plan->window_left;
     t->window_right = plan->window_right;
     t->acc_stride = plan->layout.acc_stride;
-    add_operand(w, &t->q, a->q.data, a->q.stride, d->q_type, OF_QUERIES);
-    add_operand(w, &t->k, a->k.data, a->k.stride, d->k_type, OF_KEYS);
-    add_operand(w, &t->v, a->v.data, a->v.stride, d->v_type, OF_KEYS);
-    add_operand(w, &t->out, a->out.data, a->out.stride, d->out_type, OF_QUERIES);
-    add_operand(w, &t->lse, a->lse.data, a->lse.stride, HEED_F32, OF_QUERIES);
-    add_operand(w, &t->mask, a->mask.data, a->mask.stride, HEED_U8, OF_PAIRS);
-    add_operand(w, &t->bias, a->bias.data, a->bias.stride, d->bias_type, OF_PAIRS);
-    add_operand(w, &t->weights, a->weights.data, a->weights.stride, HEED_F32, OF_PAIRS);
-    add_operand(w, &t->scores, a->scores.data, a->scores.stride, HEED_F32, OF_PAIRS);
+    heed_operand *o = w->operands; /* a count in *w would wait for heed_clear to be stored */
+    o = add_operand(w, o, &t->q, a->q.data, a->q.stride, d->q_type, OF_QUERIES);
+    o = add_operand(w, o, &t->k, a->k.data, a->k.stride, d->k_type, OF_KEYS);
+    o = add_operand(w, o, &t->v, a->v.data, a->v.stride, d->v_type, OF_KEYS);
+    o = add_operand(w, o, &t->out, a->out.data, a->out.stride, d->out_type, OF_QUERIES);
+    o = add_operand(w, o, &t->lse, a->lse.data, a->lse.stride, HEED_F32, OF_QUERIES);
+    o = add_operand(w, o, &t->mask, a->mask.data, a->mask.stride, HEED_U8, OF_PAIRS);
+    o = add_operand(w, o, &t->bias, a->bias.data, a->bias.stride, d->bias_type, OF_PAIRS);
+    o = add_operand(w, o, &t->weights, a->weights.data, a->weights.stride, HEED_F32, OF_PAIRS);
+    o = add_operand(w, o, &t->scores, a->scores.data, a->scores.stride, HEED_F32, OF_PAIRS);
     /* Ranges are pairs of int32_t, key blocks are words: eight bytes each, which no
      * tensor type has. */
-    add_lists(w, &t->ranges, &a->ranges);
-    add_lists(w, &t->key_blocks, &a->key_blocks);
+    o = add_lists(w, o, &t->ranges, &a->ranges);
+    o = add_lists(w, o, &t->key_blocks, &a->key_blocks);
+    w->n_operands = (uint32_t)(o - w->operands);
     t->k_page_stride = a->k.stride[0];
     t->v_page_stride = a->v.stride[0];
     t->k_quant = a->k_quant;

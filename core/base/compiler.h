@@ -11,6 +11,7 @@
 #define HEED_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define HEED_ALIGNED(n) __attribute__((aligned(n)))
 #define HEED_COLD __attribute__((cold)) /* for error paths: calls of it move out of the hot code */
+#define HEED_OPAQUE(x) __asm__("" : "+r"(x)) /* from here on the compiler knows nothing of x */
 #else
 #error "Heed is written for gcc and clang"
 #endif
@@ -26,7 +27,7 @@
  * emit `rep stos`, which takes 40 cycles. */
 static inline void heed_clear(void *at, size_t bytes)
 {
-    __asm__("" : "+r"(bytes));
+    HEED_OPAQUE(bytes);
     memset(at, 0, bytes);
 }
 

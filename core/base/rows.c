@@ -1,6 +1,7 @@
 /* Checks and conversion of rows. See rows.h. */
 #include "rows.h"
 
+#include "compiler.h"
 #include "reason.h"
 
 #define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
@@ -39,6 +40,7 @@ static int are_short(const int64_t *stride, int n_axes, const int64_t *shape)
     for (int i = 0; i < n_axes; i++) {
         strides |= (uint64_t)stride[i] + ((uint64_t)1 << 25);
         lengths |= (uint64_t)shape[i];
+        HEED_OPAQUE(lengths); /* no vectors: they would wait for shape to be stored */
     }
     return !(strides >> 26 | lengths >> 31);
 }
