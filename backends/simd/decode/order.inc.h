@@ -6,9 +6,10 @@
 #include "run.inc.h"
 
 /* Bytes from a load to the line that is fetched meanwhile: where the CPU follows the stream by
- * itself, and where it does not. */
+ * itself, and where it does not, into L2 and into L1. */
 #define RUN_AHEAD 512
 #define RUN_FAR 16384
+#define RUN_NEAR 8192
 
 /* Address translations are asked for so many blocks at once: asked for one by one, between loads of
  * lines, they come too late. */
@@ -35,12 +36,98 @@ static int is_short(const decode *d, int64_t first, int64_t end)
     return (end - first) * d->problem->qk_dim * heed_dtype_bytes(d->problem->k_type) <= RUN_SHORT;
 }
 
+/* The loops over a block. follow: the CPU follows keys that lie one behind the other by itself. far,
+ * near, beside: lines are fetched from a distance, into L2, into L1, and into L2 each with a distance
+ * of its own. */
+typedef void run_loop(decode *d, float *lent, const run_side *k, const run_side *v);
+typedef struct run_loops {
+    run_loop *follow, *far, *near, *beside;
+} run_loops;
+
+V_INLINE run_side side_follow(const run_side *s, int64_t dense)
+{
+    return (run_side){s->at, dense, RUN_AHEAD, NULL};
+}
+
+V_INLINE run_side side_far(const run_side *s, int64_t dense)
+{
+    (void)dense;
+    return (run_side){s->at, s->step, s->ahead, NULL};
+}
+
+V_INLINE run_side side_beside(const run_side *s, int64_t dense)
+{
+    (void)dense;
+    return *s;
+}
+
+/* Works on the first rows of a block, and then on the others, when the block is in L1. */
+V_INLINE void run_block(uint32_t type, int64_t dims, decode *d, float *lent, const run_step *step,
+                        run_loop *others)
+{
+    run_some(type, dims, d, 0, lent, step);
+    if (d->rows > 4)
+        others(d, lent, &step->k, &step->v);
+}
+
+#define RUN_LOOP(kind, name, type, dims, side, f, streams)                                         \
+    V_NOINLINE void kind##_##name##_##dims(decode *d, float *lent, const run_side *k,              \
+                                           const run_side *v)                                      \
+    {                                                                                              \
+        const int64_t dense = dims * (type == HEED_F32 ? 4 : 2);                                   \
+        const run_step step = {side(k, dense), side(v, dense), f, streams};                        \
+        run_block(type, dims, d, lent, &step, others_##name##_##dims);                             \
+    }
+#define RUN_LOOPS(name, type, dims)                                                                \
+    V_NOINLINE void others_##name##_##dims(decode *d, float *lent, const run_side *k,              \
+                                           const run_side *v)                                      \
+    {                                                                                              \
+        const run_step step = {                                                                    \
+            {.at = k->at, .step = k->step}, {.at = v->at, .step = v->step}, &run_fetch, 1};        \
+        for (int64_t r = 4; r < d->rows; r += 4)                                                   \
+            run_some(type, dims, d, r, lent, &step);                                               \
+    }                                                                                              \
+    RUN_LOOP(follow, name, type, dims, side_follow, &run_fetch, 1)                                 \
+    RUN_LOOP(far, name, type, dims, side_far, &run_fetch, 0)                                       \
+    RUN_LOOP(near, name, type, dims, side_far, &near_fetch, 0)                                     \
+    RUN_LOOP(beside, name, type, dims, side_beside, &run_fetch, 0)                                 \
+    static const run_loops loops_##name##_##dims = {follow_##name##_##dims, far_##name##_##dims,   \
+                                                    near_##name##_##dims, beside_##name##_##dims};
+#if PAIR == 1
+RUN_LOOPS(f32, HEED_F32, 64)
+RUN_LOOPS(f32, HEED_F32, 128)
+RUN_LOOPS(f16, HEED_F16, 64)
+RUN_LOOPS(f16, HEED_F16, 128)
+#endif
+RUN_LOOPS(bf16, HEED_BF16, 64)
+RUN_LOOPS(bf16, HEED_BF16, 128)
+#undef RUN_LOOPS
+#undef RUN_LOOP
+
+static const run_loops *loops_of(const heed_problem *p)
+{
+    const int wide = p->qk_dim == 128;
+#if PAIR == 1
+    if (p->k_type == HEED_F32)
+        return wide ? &loops_f32_128 : &loops_f32_64;
+    if (p->k_type == HEED_F16)
+        return wide ? &loops_f16_128 : &loops_f16_64;
+#endif
+    return wide ? &loops_bf16_128 : &loops_bf16_64;
+}
+
+/* Bytes of a key whose dims lie alone. */
+static int64_t dense_row(const heed_problem *p)
+{
+    return p->qk_dim * heed_dtype_bytes(p->k_type);
+}
+
 /* Works on the blocks of a short run, and fetches what the work comes to RUN_HOP bytes later, be it
  * in this run or in the next, which begins at key `then`. */
-V_INLINE void run_hops(uint32_t type, int64_t dims, decode *d, float *lent, int64_t first,
-                       int64_t end, int64_t then)
+static void run_hops(run_loop *loop, decode *d, float *lent, int64_t first, int64_t end,
+                     int64_t then)
 {
-    const int64_t step = dims * (type == HEED_F32 ? 4 : 2), hop = RUN_HOP / step;
+    const int64_t step = dense_row(d->problem), hop = RUN_HOP / step;
     /* At most the length of this run: nothing is known of the run behind the next. */
     const int64_t far = hop < end - first ? hop : end - first;
     const char *const k_data = d->tile->k.data, *const v_data = d->tile->v.data;
@@ -52,37 +139,41 @@ V_INLINE void run_hops(uint32_t type, int64_t dims, decode *d, float *lent, int6
         const run_side k = {k_data + first * step, step, (later - first) * step, NULL};
         const run_side v = {v_data + first * step, step, (later - first) * step, NULL};
         d->run_key = first;
-        run_block(type, dims, d, lent, &k, &v, 0);
+        loop(d, lent, &k, &v);
     }
 }
 
 /* Works on one block after the other, as they lie. The next run, in this tile or the next one,
  * begins at key `then`, which is d->reach if there is none. */
-V_INLINE void run_blocks(uint32_t type, int64_t dims, decode *d, float *lent, int64_t first,
-                         int64_t end, int64_t then)
+static void run_blocks(const heed_simd_tuning *tuning, decode *d, float *lent, int64_t first,
+                       int64_t end, int64_t then)
 {
-    const int64_t step = dims * (type == HEED_F32 ? 4 : 2), size = step * DECODE_BLOCK;
-    run_side k = {(const char *)d->tile->k.data + first * step, step, RUN_AHEAD, NULL};
-    run_side v = {(const char *)d->tile->v.data + first * step, step, RUN_AHEAD, NULL};
+    const run_loops *loops = loops_of(d->problem);
+    run_loop *const loop = tuning->fetched ? loops->near : loops->far;
+    const int64_t step = dense_row(d->problem), size = step * DECODE_BLOCK;
+    run_side k = {(const char *)d->tile->k.data + first * step, step, 0, NULL};
+    run_side v = {(const char *)d->tile->v.data + first * step, step, 0, NULL};
     if (then < d->reach && is_short(d, first, end)) {
-        run_hops(type, dims, d, lent, first, end, then);
+        run_hops(loops->far, d, lent, first, end, then);
         return;
     }
     /* Where registers hold the sums of so many rows for part of the dims only, values are read in
      * several goes, which is no stream. */
-    const int far = type == HEED_F32 ? SUM_DIMS < 256 && d->rows > 2 : share_ways(k.at, v.at);
+    const int far =
+        tuning->fetched ||
+        (d->problem->k_type == HEED_F32 ? SUM_DIMS < 256 && d->rows > 2 : share_ways(k.at, v.at));
     for (; !far && first < end; first += DECODE_BLOCK, k.at += size, v.at += size) {
         d->run_key = first;
-        run_block(type, dims, d, lent, &k, &v, 1);
+        loops->follow(d, lent, &k, &v);
     }
-    k.ahead = v.ahead = RUN_FAR;
+    k.ahead = v.ahead = tuning->fetched ? RUN_NEAR : RUN_FAR;
     for (int64_t n = 0; first < end; n++, first += DECODE_BLOCK, k.at += size, v.at += size) {
         if (n % RUN_TOUCHED == 0) {
-            touch(k.at + 4 * RUN_FAR, RUN_TOUCHED * size);
-            touch(v.at + 4 * RUN_FAR, RUN_TOUCHED * size);
+            touch(k.at + 4 * k.ahead, RUN_TOUCHED * size);
+            touch(v.at + 4 * v.ahead, RUN_TOUCHED * size);
         }
         d->run_key = first;
-        run_block(type, dims, d, lent, &k, &v, 0);
+        loop(d, lent, &k, &v);
     }
 }
 
@@ -169,15 +260,20 @@ V_INLINE void touch_unit(const run_source *s, place at, int64_t keys, int64_t he
  * is fetched. Where the rows of a key's heads lie side by side, the unit is a block, and the
  * next block is fetched.
  */
-V_INLINE void run_pieces(uint32_t type, int64_t dims, decode *d, int64_t heads, float *lent,
-                         int64_t first, int64_t end)
+static void run_pieces(const heed_simd_tuning *tuning, decode *d, int64_t heads, float *lent,
+                       int64_t first, int64_t end)
 {
     const heed_tile *t = d->tile;
+    const uint32_t type = d->problem->k_type;
+    const run_loops *loops = loops_of(d->problem);
     const run_source k = source_of(&t->k, type, t->k_page_stride, heads);
     const run_source v = source_of(&t->v, type, t->v_page_stride, heads);
     const int64_t unit = k.beside ? DECODE_BLOCK : d->problem->page_len;
-    const int64_t size = dims * (type == HEED_F32 ? 4 : 2) * DECODE_BLOCK;
-    int64_t ahead = k.beside ? heads : RUN_FAR / size;
+    const int64_t size = dense_row(d->problem) * DECODE_BLOCK;
+    int64_t ahead = k.beside ? heads : (tuning->fetched ? RUN_NEAR : RUN_FAR) / size;
+    run_loop *const loop = k.beside && v.beside ? loops->beside
+                           : tuning->fetched    ? loops->near
+                                                : loops->far;
     run_cursor now = {first, (first / unit + 1) * unit, 0, first}, far;
     now.end = now.end < end ? now.end : end;
     for (far = now; ahead > 0; ahead--)
@@ -201,68 +297,26 @@ V_INLINE void run_pieces(uint32_t type, int64_t dims, decode *d, int64_t heads, 
             k_next = side_at(&k, d, &now, &far, end);
             v_next = side_at(&v, d, &now, &far, end);
         }
-        if (k.beside && v.beside)
-            run_block(type, dims, of_head, lent, &k_side, &v_side, 0);
-        else
-            run_block(type, dims, of_head, lent,
-                      &(run_side){k_side.at, k_side.step, k_side.ahead, NULL},
-                      &(run_side){v_side.at, v_side.step, v_side.ahead, NULL}, 0);
+        loop(of_head, lent, &k_side, &v_side);
     }
 }
-
-#define RUN_OF(name, type, dims)                                                                   \
-    V_NOINLINE void blocks_##name##_##dims(decode *d, float *lent, int64_t first, int64_t end,     \
-                                           int64_t then)                                           \
-    {                                                                                              \
-        run_blocks(type, dims, d, lent, first, end, then);                                         \
-    }                                                                                              \
-    V_NOINLINE void pieces_##name##_##dims(decode *d, int64_t heads, float *lent, int64_t first,   \
-                                           int64_t end)                                            \
-    {                                                                                              \
-        run_pieces(type, dims, d, heads, lent, first, end);                                        \
-    }                                                                                              \
-    static void run_##name##_##dims(decode *d, int64_t heads, float *lent, int64_t first,          \
-                                    int64_t end, int64_t then)                                     \
-    {                                                                                              \
-        if (heads > 1 || d->tile->pages)                                                           \
-            pieces_##name##_##dims(d, heads, lent, first, end);                                    \
-        else                                                                                       \
-            blocks_##name##_##dims(d, lent, first, end, then);                                     \
-    }
-#if PAIR == 1
-RUN_OF(f32, HEED_F32, 64)
-RUN_OF(f32, HEED_F32, 128)
-RUN_OF(f16, HEED_F16, 64)
-RUN_OF(f16, HEED_F16, 128)
-#endif
-RUN_OF(bf16, HEED_BF16, 64)
-RUN_OF(bf16, HEED_BF16, 128)
-#undef RUN_OF
 
 /* Works on keys [first, end), whole blocks, of adjacent kv heads. The next run begins at key `then`.
  * Returns 0 if it is left to each_block. */
 static int run(const heed_simd_tuning *tuning, decode *d, int64_t heads, float *lent, int64_t first,
                int64_t end, int64_t then)
 {
-    const int wide = d->problem->qk_dim == 128;
     const int hop = heads == 1 && hops(tuning, d) && is_short(d, first, end);
     if (!hop && crosswise(tuning, d, heads)) {
         run_crosswise(d, heads, lent, first, end);
         return 1;
     }
-    if (!hop && !(tuning->streams && suits_order(d)))
+    if (!hop && !in_order(tuning, d, heads))
         return 0;
-#if PAIR == 1
-    if (d->problem->k_type == HEED_F32) {
-        (wide ? run_f32_128 : run_f32_64)(d, heads, lent, first, end, then);
-        return 1;
-    }
-    if (d->problem->k_type == HEED_F16) {
-        (wide ? run_f16_128 : run_f16_64)(d, heads, lent, first, end, then);
-        return 1;
-    }
-#endif
-    (wide ? run_bf16_128 : run_bf16_64)(d, heads, lent, first, end, then);
+    if (heads > 1 || d->tile->pages)
+        run_pieces(tuning, d, heads, lent, first, end);
+    else
+        run_blocks(tuning, d, lent, first, end, then);
     return 1;
 }
 

@@ -16,8 +16,8 @@
 
 #define CROSS_PAGE 4096 /* bytes of a page of memory */
 
-/* Lines are fetched into L2. */
-static const fetch run_fetch = {0, 0, 0};
+/* Lines are fetched into L2, or into L1. */
+static const fetch run_fetch = {0, 0, 0}, near_fetch = {0, 0, 1};
 
 /* Do the loops of runs cover the types, dims and pages of K and V? */
 static int suits_runs(const decode *d)
@@ -53,25 +53,39 @@ static int crosswise(const heed_simd_tuning *tuning, const decode *d, int64_t he
            (!beside || bytes == CROSS_PAGE || adjacent_heads(d, heads));
 }
 
-/* Is it worth reading so many rows in the order in which they lie? It is not for f32 of more than
- * four rows, whose arithmetic takes longer than reading: blocks.inc.h with its prefetches is faster
- * there, and mostly also for three rows. */
-static int suits_order(const decode *d)
+/* Is it worth reading so many rows in the order in which they lie, as a stream that the CPU follows?
+ * It is not for f32 of more than four rows, whose arithmetic takes longer than reading: blocks.inc.h
+ * with its prefetches is faster there, and mostly also for three rows. */
+static int suits_streams(const decode *d)
 {
     return suits_runs(d) && (d->problem->k_type != HEED_F32 || d->rows <= 4) &&
            (d->rows != 3 || PAIR == 2);
 }
 
+/* Is it, with lines fetched into L1? It is not for f32 of which registers hold the sums for a small
+ * part of the dims only, nor for keys beside those of other heads. */
+static int suits_fetching(const decode *d, int64_t heads)
+{
+    return suits_runs(d) && (heads == 1 || d->tile->pages) &&
+           (d->problem->k_type != HEED_F32 || SUM_DIMS >= 256 || d->rows <= 2);
+}
+
+/* Are the blocks of so many heads read in the order in which they lie? */
+static int in_order(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
+{
+    return (tuning->streams && suits_streams(d)) || (tuning->fetched && suits_fetching(d, heads));
+}
+
 /* Is it worth reading the blocks of so many heads in runs? */
 static int runs_cover(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
 {
-    return crosswise(tuning, d, heads) || (tuning->streams && suits_order(d));
+    return crosswise(tuning, d, heads) || in_order(tuning, d, heads);
 }
 
 /* Are short runs, between keys that lists hide, read in the order in which they lie? */
 static int hops(const heed_simd_tuning *tuning, const decode *d)
 {
-    return tuning->hops && d->lists && suits_order(d);
+    return tuning->hops && d->lists && suits_streams(d);
 }
 
 /* Can K and V of a tile of one kv head be read in runs? */
@@ -186,8 +200,16 @@ typedef struct run_side {
     const int64_t *more;
 } run_side;
 
+/* How a block is worked on: K and V, where lines are fetched to, and whether values are read with all
+ * their dims at once. */
+typedef struct run_step {
+    run_side k, v;
+    const fetch *f;
+    int streams;
+} run_step;
+
 V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
-                         const run_side *side, float *scores)
+                         const run_side *side, const fetch *f, float *scores)
 {
     const int64_t q_stride = dims / PAIR, step = side->step;
     const char *k = side->at;
@@ -195,7 +217,7 @@ V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d,
     for (int j = 0; j < DECODE_BLOCK; j += 4, k += 4 * step) {
         const char *four[4] = {k, k + step, k + 2 * step, k + 3 * step};
         dot_four_keys(type, rows, d->q + r * q_stride, q_stride, four, 0, dims, side->ahead,
-                      side->more ? side->more + j : NULL, &run_fetch, 1, s[j / 4]);
+                      side->more ? side->more + j : NULL, f, 1, s[j / 4]);
 #if PAIR == 2
         s[j / 4][0] = v_mul(s[j / 4][0], v_set1(d->unit));
 #endif
@@ -208,7 +230,7 @@ V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d,
  * two rows at a time, though 16-bit values are then converted twice. Where registers are too few
  * for that, every line is touched once before. */
 V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
-                         const run_side *side, const float *weights, int streams)
+                         const run_side *side, const fetch *f, const float *weights, int streams)
 {
     const value_rows values = {
         .even = 1, .first = side->at, .step = side->step, .more = side->more};
@@ -216,7 +238,7 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
     float *acc = d->tile->acc + r * stride;
 #define RUN_WEIGH(rows, vectors, first, dim, ahead)                                                \
     weigh_keys(type, rows, vectors, 0, weights + first * DECODE_BLOCK, &values, NULL,              \
-               DECODE_BLOCK / PAIR, dim, acc + first * stride, stride, ahead, &run_fetch)
+               DECODE_BLOCK / PAIR, dim, acc + first * stride, stride, ahead, f)
 #if SUM_DIMS >= 256
     if (dims == 64) {
         RUN_WEIGH(rows, 4, 0, 0, ahead);
@@ -232,7 +254,7 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
 #else
     const int vectors = SUMS / rows < 8 ? SUMS / rows : 8; /* 8 hide the latency of the sums */
     for (int64_t i = 0; streams && ahead && i < DECODE_BLOCK * values.step; i += 64) {
-        fetch_line(&run_fetch, side->at + i + ahead);
+        fetch_line(f, side->at + i + ahead);
         (void)*(const volatile char *)(side->at + i);
     }
     for (int64_t i = 0; i < dims; i += vectors * LANES)
@@ -242,35 +264,31 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
 }
 
 V_INLINE void run_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t r, float *lent,
-                       const run_side *k, const run_side *v, int streams)
+                       const run_step *s)
 {
     float *scores = lent + r * DECODE_BLOCK;
-    run_scores(type, rows, dims, d, r, k, scores);
+    run_scores(type, rows, dims, d, r, &s->k, s->f, scores);
     for (int i = 0; i < rows; i++) {
         if (d->adds)
             finish_run_scores(d, lent, r + i);
         weigh_scores(d, lent, r + i, 0xffffu, NULL);
     }
-    run_values(type, rows, dims, d, r, v, scores, streams);
+    run_values(type, rows, dims, d, r, &s->v, s->f, scores, s->streams);
 }
 
-/* Works on all rows of a block; `lent` is room for their scores. */
-V_INLINE void run_block(uint32_t type, int64_t dims, decode *d, float *lent, const run_side *k,
-                        const run_side *v, int streams)
+/* Works on rows from r on, up to four. */
+V_INLINE void run_some(uint32_t type, int64_t dims, decode *d, int64_t r, float *lent,
+                       const run_step *s)
 {
-    const run_side k_again = {.at = k->at, .step = k->step},
-                   v_again = {.at = v->at, .step = v->step};
-    int64_t r = d->rows < 4 ? d->rows : 4;
-    if (r == 4)
-        run_rows(type, 4, dims, d, 0, lent, k, v, streams);
-    else if (r == 1)
-        run_rows(type, 1, dims, d, 0, lent, k, v, streams);
+    const int64_t n = d->rows - r;
+    if (n >= 4)
+        run_rows(type, 4, dims, d, r, lent, s);
+    else if (n == 3)
+        run_rows(type, 3, dims, d, r, lent, s);
+    else if (n == 2)
+        run_rows(type, 2, dims, d, r, lent, s);
     else
-        run_rows(type, 2, dims, d, 0, lent, k, v, streams);
-    for (; r + 4 <= d->rows; r += 4)
-        run_rows(type, 4, dims, d, r, lent, &k_again, &v_again, 1);
-    for (r -= r == 3; r < d->rows; r++)
-        run_rows(type, 1, dims, d, r, lent, &k_again, &v_again, 1);
+        run_rows(type, 1, dims, d, r, lent, s);
 }
 
 #endif
