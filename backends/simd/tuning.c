@@ -27,6 +27,9 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
          * relative to crosswise: 16-bit 0.77 to 1.05, cold 0.92 to 1.0; f32 up to 1.4; pairs cold 1.2
          * (Zen 5). */
         .fetched = zen5,
+        /* Relative to crosswise, 16-bit of 3 rows and more by AVX-512 0.82 to 1.03, of fewer up to 1.3;
+         * f32 0.94 to 1.3, pairs up to 1.4; by AVX2 0.93 to 1.1 (Zen 5). */
+        .fetched_beside = zen5 && lanes == 16 ? 3 : 0,
         /* Chosen blocks of 64 keys take 0.85 (f32) and 0.71 to 0.81 (bf16) of the time that they take
          * block by block by AVX-512, 0.72 and 0.63 by AVX2, and crosswise more than block by block;
          * of 256 keys 0.82 to 1 (Zen 5). */

@@ -37,11 +37,13 @@ static int is_short(const decode *d, int64_t first, int64_t end)
 }
 
 /* The loops over a block. follow: the CPU follows keys that lie one behind the other by itself. far,
- * near, beside: lines are fetched from a distance, into L2, into L1, and into L2 each with a distance
- * of its own. */
+ * beside: lines are fetched into L2 from a distance, and each row from one of its own. near: into L1,
+ * from either, and with the values of the block before. */
 typedef void run_loop(decode *d, float *lent, const run_side *k, const run_side *v);
+typedef void run_woven(decode *d, float *lent, const run_side *k, const run_past *past);
 typedef struct run_loops {
-    run_loop *follow, *far, *near, *beside;
+    run_loop *follow, *far, *beside;
+    run_woven *near;
 } run_loops;
 
 V_INLINE run_side side_follow(const run_side *s, int64_t dense)
@@ -87,12 +89,28 @@ V_INLINE void run_block(uint32_t type, int64_t dims, decode *d, float *lent, con
         for (int64_t r = 4; r < d->rows; r += 4)                                                   \
             run_some(type, dims, d, r, lent, &step);                                               \
     }                                                                                              \
+    V_NOINLINE void woven_others_##name##_##dims(decode *d, float *lent, const run_side *k,        \
+                                                 const run_past *past)                             \
+    {                                                                                              \
+        const int64_t rows = (d ? d : past->d)->rows;                                              \
+        const run_side k_again = {.at = k->at, .step = k->step};                                   \
+        const run_past again = {past->d, past->weights, {.at = past->v.at, .step = past->v.step}}; \
+        for (int64_t r = 4; r < rows; r += 4)                                                      \
+            woven_some(type, dims, rows - r, d, r, lent, &k_again, &again);                        \
+    }                                                                                              \
     RUN_LOOP(follow, name, type, dims, side_follow, &run_fetch, 1)                                 \
     RUN_LOOP(far, name, type, dims, side_far, &run_fetch, 0)                                       \
-    RUN_LOOP(near, name, type, dims, side_far, &near_fetch, 0)                                     \
+    V_NOINLINE void near_##name##_##dims(decode *d, float *lent, const run_side *k,                \
+                                         const run_past *past)                                     \
+    {                                                                                              \
+        const int64_t rows = (d ? d : past->d)->rows;                                              \
+        woven_some(type, dims, rows, d, 0, lent, k, past);                                         \
+        if (rows > 4)                                                                              \
+            woven_others_##name##_##dims(d, lent, k, past);                                        \
+    }                                                                                              \
     RUN_LOOP(beside, name, type, dims, side_beside, &run_fetch, 0)                                 \
     static const run_loops loops_##name##_##dims = {follow_##name##_##dims, far_##name##_##dims,   \
-                                                    near_##name##_##dims, beside_##name##_##dims};
+                                                    beside_##name##_##dims, near_##name##_##dims};
 #if PAIR == 1
 RUN_LOOPS(f32, HEED_F32, 64)
 RUN_LOOPS(f32, HEED_F32, 128)
@@ -143,13 +161,35 @@ static void run_hops(run_loop *loop, decode *d, float *lent, int64_t first, int6
     }
 }
 
+/* Works on one block after the other, as they lie, with lines fetched into L1. `lent` has room for the
+ * weights of two blocks. */
+static void run_fetched(decode *d, float *lent, int64_t first, int64_t end)
+{
+    const run_loops *loops = loops_of(d->problem);
+    const int64_t step = dense_row(d->problem), size = step * DECODE_BLOCK;
+    const run_side none = {NULL, 0, 0, NULL};
+    run_side k = {(const char *)d->tile->k.data + first * step, step, RUN_NEAR, NULL};
+    run_side v = {(const char *)d->tile->v.data + first * step, step, RUN_NEAR, NULL};
+    run_past past = {NULL, NULL, none};
+    for (int64_t n = 0; first < end; n++, first += DECODE_BLOCK, k.at += size, v.at += size) {
+        float *weights = lent + n % 2 * d->rows * DECODE_BLOCK;
+        if (n % RUN_TOUCHED == 0) {
+            touch(k.at + 4 * RUN_NEAR, RUN_TOUCHED * size);
+            touch(v.at + 4 * RUN_NEAR, RUN_TOUCHED * size);
+        }
+        d->run_key = first;
+        loops->near(d, weights, &k, &past);
+        past = (run_past){d, weights, v};
+    }
+    loops->near(NULL, NULL, &none, &past);
+}
+
 /* Works on one block after the other, as they lie. The next run, in this tile or the next one,
  * begins at key `then`, which is d->reach if there is none. */
 static void run_blocks(const heed_simd_tuning *tuning, decode *d, float *lent, int64_t first,
                        int64_t end, int64_t then)
 {
     const run_loops *loops = loops_of(d->problem);
-    run_loop *const loop = tuning->fetched ? loops->near : loops->far;
     const int64_t step = dense_row(d->problem), size = step * DECODE_BLOCK;
     run_side k = {(const char *)d->tile->k.data + first * step, step, 0, NULL};
     run_side v = {(const char *)d->tile->v.data + first * step, step, 0, NULL};
@@ -157,23 +197,26 @@ static void run_blocks(const heed_simd_tuning *tuning, decode *d, float *lent, i
         run_hops(loops->far, d, lent, first, end, then);
         return;
     }
+    if (tuning->fetched) {
+        run_fetched(d, lent, first, end);
+        return;
+    }
     /* Where registers hold the sums of so many rows for part of the dims only, values are read in
      * several goes, which is no stream. */
     const int far =
-        tuning->fetched ||
-        (d->problem->k_type == HEED_F32 ? SUM_DIMS < 256 && d->rows > 2 : share_ways(k.at, v.at));
+        d->problem->k_type == HEED_F32 ? SUM_DIMS < 256 && d->rows > 2 : share_ways(k.at, v.at);
     for (; !far && first < end; first += DECODE_BLOCK, k.at += size, v.at += size) {
         d->run_key = first;
         loops->follow(d, lent, &k, &v);
     }
-    k.ahead = v.ahead = tuning->fetched ? RUN_NEAR : RUN_FAR;
+    k.ahead = v.ahead = RUN_FAR;
     for (int64_t n = 0; first < end; n++, first += DECODE_BLOCK, k.at += size, v.at += size) {
         if (n % RUN_TOUCHED == 0) {
-            touch(k.at + 4 * k.ahead, RUN_TOUCHED * size);
-            touch(v.at + 4 * v.ahead, RUN_TOUCHED * size);
+            touch(k.at + 4 * RUN_FAR, RUN_TOUCHED * size);
+            touch(v.at + 4 * RUN_FAR, RUN_TOUCHED * size);
         }
         d->run_key = first;
-        loop(d, lent, &k, &v);
+        loops->far(d, lent, &k, &v);
     }
 }
 
@@ -241,7 +284,7 @@ static run_side side_at(const run_source *s, const decode *d, const run_cursor *
     int64_t ahead = 0;
     if (far->base < last)
         ahead = source_at(s, find_place(d, far->base), far->head) - at;
-    return (run_side){at, s->row, ahead, s->more[now->head]};
+    return (run_side){at, s->row, ahead, s->beside ? s->more[now->head] : NULL};
 }
 
 /* Calls touch() for a unit of keys of all heads. */
@@ -271,9 +314,11 @@ static void run_pieces(const heed_simd_tuning *tuning, decode *d, int64_t heads,
     const int64_t unit = k.beside ? DECODE_BLOCK : d->problem->page_len;
     const int64_t size = dense_row(d->problem) * DECODE_BLOCK;
     int64_t ahead = k.beside ? heads : (tuning->fetched ? RUN_NEAR : RUN_FAR) / size;
-    run_loop *const loop = k.beside && v.beside ? loops->beside
-                           : tuning->fetched    ? loops->near
-                                                : loops->far;
+    run_loop *const loop = k.beside && v.beside ? loops->beside : loops->far;
+    const run_side none = {NULL, 0, 0, NULL};
+    run_past past = {NULL, NULL, none};
+    float *weights[2] = {lent, lent + d->rows * DECODE_BLOCK};
+    int turn = 0;
     run_cursor now = {first, (first / unit + 1) * unit, 0, first}, far;
     now.end = now.end < end ? now.end : end;
     for (far = now; ahead > 0; ahead--)
@@ -297,8 +342,16 @@ static void run_pieces(const heed_simd_tuning *tuning, decode *d, int64_t heads,
             k_next = side_at(&k, d, &now, &far, end);
             v_next = side_at(&v, d, &now, &far, end);
         }
-        loop(of_head, lent, &k_side, &v_side);
+        if (!tuning->fetched) {
+            loop(of_head, lent, &k_side, &v_side);
+            continue;
+        }
+        loops->near(of_head, weights[turn], &k_side, &past);
+        past = (run_past){of_head, weights[turn], v_side};
+        turn = !turn;
     }
+    if (past.d)
+        loops->near(NULL, NULL, &none, &past);
 }
 
 /* Works on keys [first, end), whole blocks, of adjacent kv heads. The next run begins at key `then`.

@@ -36,6 +36,19 @@ static int adjacent_heads(const decode *d, int64_t heads)
     return d->tile->k.row_stride == row && d->tile->v.row_stride == row;
 }
 
+/* Is it worth reading the blocks of so many heads in the order in which they lie, with lines fetched
+ * into L1? It is not for f32 of which registers hold the sums for a small part of the dims only, nor
+ * for f32 and pairs of heads whose rows lie side by side. */
+static int suits_fetching(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
+{
+    const int is_f32 = d->problem->k_type == HEED_F32, beside = heads > 1 && !d->tile->pages;
+    if (!tuning->fetched || !suits_runs(d))
+        return 0;
+    if (beside)
+        return tuning->fetched_beside && d->rows >= tuning->fetched_beside && !is_f32 && PAIR == 1;
+    return !is_f32 || SUM_DIMS >= 256 || d->rows <= 2;
+}
+
 /* Are the blocks of so many heads read crosswise (cross.inc.h)? Where the rows of other heads lie
  * between them, only if a key's rows are a page of memory: pieces of half a page (16-bit) arrive at
  * 62 % of memory's rate in the other order and at 52 % crosswise, pieces of a whole page at 66 and
@@ -50,6 +63,7 @@ static int crosswise(const heed_simd_tuning *tuning, const decode *d, int64_t he
                                                    : &tuning->cross_half;
     const uint32_t least = d->tile->pages ? of->paged : beside ? of->beside : of->apart;
     return least && d->rows >= least && suits_runs(d) &&
+           !(beside && suits_fetching(tuning, d, heads)) &&
            (!beside || bytes == CROSS_PAGE || adjacent_heads(d, heads));
 }
 
@@ -62,18 +76,10 @@ static int suits_streams(const decode *d)
            (d->rows != 3 || PAIR == 2);
 }
 
-/* Is it, with lines fetched into L1? It is not for f32 of which registers hold the sums for a small
- * part of the dims only, nor for keys beside those of other heads. */
-static int suits_fetching(const decode *d, int64_t heads)
-{
-    return suits_runs(d) && (heads == 1 || d->tile->pages) &&
-           (d->problem->k_type != HEED_F32 || SUM_DIMS >= 256 || d->rows <= 2);
-}
-
 /* Are the blocks of so many heads read in the order in which they lie? */
 static int in_order(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
 {
-    return (tuning->streams && suits_streams(d)) || (tuning->fetched && suits_fetching(d, heads));
+    return (tuning->streams && suits_streams(d)) || suits_fetching(tuning, d, heads);
 }
 
 /* Is it worth reading the blocks of so many heads in runs? */
@@ -263,16 +269,22 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
 #undef RUN_WEIGH
 }
 
-V_INLINE void run_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t r, float *lent,
-                       const run_step *s)
+/* Turns the scores of rows of a block into weights. */
+V_INLINE void run_weights(int rows, decode *d, int64_t r, float *lent)
 {
-    float *scores = lent + r * DECODE_BLOCK;
-    run_scores(type, rows, dims, d, r, &s->k, s->f, scores);
     for (int i = 0; i < rows; i++) {
         if (d->adds)
             finish_run_scores(d, lent, r + i);
         weigh_scores(d, lent, r + i, 0xffffu, NULL);
     }
+}
+
+V_INLINE void run_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t r, float *lent,
+                       const run_step *s)
+{
+    float *scores = lent + r * DECODE_BLOCK;
+    run_scores(type, rows, dims, d, r, &s->k, s->f, scores);
+    run_weights(rows, d, r, lent);
     run_values(type, rows, dims, d, r, &s->v, s->f, scores, s->streams);
 }
 
@@ -289,6 +301,40 @@ V_INLINE void run_some(uint32_t type, int64_t dims, decode *d, int64_t r, float 
         run_rows(type, 2, dims, d, r, lent, s);
     else
         run_rows(type, 1, dims, d, r, lent, s);
+}
+
+/* A block whose weights are known and whose values are not added up yet (d NULL: there is none). */
+typedef struct run_past {
+    decode *d;
+    const float *weights;
+    run_side v;
+} run_past;
+
+/* Forms scores and weights of a block (k->at NULL: of none), and in between adds up the values of the
+ * block before it, which may be another head's: so the CPU has work while it waits for scores. */
+V_INLINE void woven_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t r, float *lent,
+                         const run_side *k, const run_past *past)
+{
+    if (k->at)
+        run_scores(type, rows, dims, d, r, k, &near_fetch, lent + r * DECODE_BLOCK);
+    if (past->d)
+        run_values(type, rows, dims, past->d, r, &past->v, &near_fetch,
+                   past->weights + r * DECODE_BLOCK, 0);
+    if (k->at)
+        run_weights(rows, d, r, lent);
+}
+
+V_INLINE void woven_some(uint32_t type, int64_t dims, int64_t n, decode *d, int64_t r, float *lent,
+                         const run_side *k, const run_past *past)
+{
+    if (n >= 4)
+        woven_rows(type, 4, dims, d, r, lent, k, past);
+    else if (n == 3)
+        woven_rows(type, 3, dims, d, r, lent, k, past);
+    else if (n == 2)
+        woven_rows(type, 2, dims, d, r, lent, k, past);
+    else
+        woven_rows(type, 1, dims, d, r, lent, k, past);
 }
 
 #endif
