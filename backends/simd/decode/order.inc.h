@@ -64,12 +64,38 @@ V_INLINE run_side side_beside(const run_side *s, int64_t dense)
 }
 
 /* Works on the first rows of a block, and then on the others, when the block is in L1. */
-V_INLINE void run_block(uint32_t type, int64_t dims, decode *d, float *lent, const run_step *step,
-                        run_loop *others)
+V_INLINE void run_block(uint32_t type, int64_t dims, decode *d, float *lent, const run_step *step)
 {
+    const run_step again = {{.at = step->k.at, .step = step->k.step},
+                            {.at = step->v.at, .step = step->v.step},
+                            &run_fetch,
+                            1};
+    int64_t r = 4;
     run_some(type, dims, d, 0, lent, step);
-    if (d->rows > 4)
-        others(d, lent, &step->k, &step->v);
+    for (; r + 4 <= d->rows; r += 4)
+        run_rows(type, 4, dims, d, r, lent, &again);
+    for (; r < d->rows; r++)
+        run_rows(type, 1, dims, d, r, lent, &again);
+}
+
+/* The same with the values of the block before. */
+V_INLINE void woven_block(uint32_t type, int64_t dims, decode *d, float *lent, const run_side *k,
+                          const run_past *past, run_woven *others)
+{
+    const int64_t rows = (d ? d : past->d)->rows;
+    woven_some(type, dims, rows, d, 0, lent, k, past);
+    if (rows > 4)
+        others(d, lent, k, past);
+}
+
+V_INLINE void woven_others(uint32_t type, int64_t dims, decode *d, float *lent, const run_side *k,
+                           const run_past *past)
+{
+    const int64_t rows = (d ? d : past->d)->rows;
+    const run_side k_again = {.at = k->at, .step = k->step};
+    const run_past again = {past->d, past->weights, {.at = past->v.at, .step = past->v.step}};
+    for (int64_t r = 4; r < rows; r += 4)
+        woven_some(type, dims, rows - r, d, r, lent, &k_again, &again);
 }
 
 #define RUN_LOOP(kind, name, type, dims, side, f, streams)                                         \
@@ -78,37 +104,22 @@ V_INLINE void run_block(uint32_t type, int64_t dims, decode *d, float *lent, con
     {                                                                                              \
         const int64_t dense = dims * (type == HEED_F32 ? 4 : 2);                                   \
         const run_step step = {side(k, dense), side(v, dense), f, streams};                        \
-        run_block(type, dims, d, lent, &step, others_##name##_##dims);                             \
+        run_block(type, dims, d, lent, &step);                                                     \
     }
 #define RUN_LOOPS(name, type, dims)                                                                \
-    V_NOINLINE void others_##name##_##dims(decode *d, float *lent, const run_side *k,              \
-                                           const run_side *v)                                      \
-    {                                                                                              \
-        const run_step step = {                                                                    \
-            {.at = k->at, .step = k->step}, {.at = v->at, .step = v->step}, &run_fetch, 1};        \
-        for (int64_t r = 4; r < d->rows; r += 4)                                                   \
-            run_some(type, dims, d, r, lent, &step);                                               \
-    }                                                                                              \
-    V_NOINLINE void woven_others_##name##_##dims(decode *d, float *lent, const run_side *k,        \
-                                                 const run_past *past)                             \
-    {                                                                                              \
-        const int64_t rows = (d ? d : past->d)->rows;                                              \
-        const run_side k_again = {.at = k->at, .step = k->step};                                   \
-        const run_past again = {past->d, past->weights, {.at = past->v.at, .step = past->v.step}}; \
-        for (int64_t r = 4; r < rows; r += 4)                                                      \
-            woven_some(type, dims, rows - r, d, r, lent, &k_again, &again);                        \
-    }                                                                                              \
     RUN_LOOP(follow, name, type, dims, side_follow, &run_fetch, 1)                                 \
     RUN_LOOP(far, name, type, dims, side_far, &run_fetch, 0)                                       \
+    RUN_LOOP(beside, name, type, dims, side_beside, &run_fetch, 0)                                 \
+    V_NOINLINE void others_##name##_##dims(decode *d, float *lent, const run_side *k,              \
+                                           const run_past *past)                                   \
+    {                                                                                              \
+        woven_others(type, dims, d, lent, k, past);                                                \
+    }                                                                                              \
     V_NOINLINE void near_##name##_##dims(decode *d, float *lent, const run_side *k,                \
                                          const run_past *past)                                     \
     {                                                                                              \
-        const int64_t rows = (d ? d : past->d)->rows;                                              \
-        woven_some(type, dims, rows, d, 0, lent, k, past);                                         \
-        if (rows > 4)                                                                              \
-            woven_others_##name##_##dims(d, lent, k, past);                                        \
+        woven_block(type, dims, d, lent, k, past, others_##name##_##dims);                         \
     }                                                                                              \
-    RUN_LOOP(beside, name, type, dims, side_beside, &run_fetch, 0)                                 \
     static const run_loops loops_##name##_##dims = {follow_##name##_##dims, far_##name##_##dims,   \
                                                     beside_##name##_##dims, near_##name##_##dims};
 #if PAIR == 1
