@@ -22,7 +22,7 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
         /* In runs memory is read faster by a third (Zen 4). */
         .streams = zen4,
         /* One head of 1 to 7 rows, relative to block by block or crosswise. Hot, from L2 and L3: f32 by
-         * AVX-512 0.61 to 0.93, 16-bit 0.58 to 0.97, pairs 0.66 to 0.90; by AVX2 16-bit 0.46 to 0.93.
+         * AVX-512 0.61 to 0.93, 16-bit 0.57 to 0.82, pairs 0.63 to 0.90; by AVX2 16-bit 0.46 to 0.82.
          * Cold: 0.96 to 1.02, by AVX2 16-bit 0.80 to 0.86, f32 of four rows 1.03 to 1.1. In pages
          * relative to crosswise: 16-bit 0.77 to 1.05, cold 0.92 to 1.0; f32 up to 1.4; pairs cold 1.2
          * (Zen 5). */
@@ -41,8 +41,8 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
          * to 0.95 by AVX-512 and 0.8 to 1.06 by AVX2, f32 of 5 to 7 rows 1.01 to 1.10 by AVX-512;
          * heads side by side of 5 rows and more 0.49 to 0.77 by AVX-512 and 0.60 to 0.93 by AVX2,
          * of fewer rows 0.95 to 1.54; 16-bit up to 1.7. Zen 5 by AVX-512: heads side by side and pages
-         * f32 0.52 to 1.04, 16-bit 0.55 to 0.97; one head of 8 rows and more 0.62 to 1.01, but 16-bit
-         * 0.91 to 1.15 of what runs in order take. By AVX2: heads side by side f32 0.64 to 0.90,
+         * f32 0.52 to 1.04, 16-bit 0.55 to 0.97; one head of 8 rows and more 0.62 to 1.01, but 16-bit,
+         * in pages too, 1.0 to 1.2 of what runs in order take. By AVX2: heads side by side f32 0.64 to 0.90,
          * 16-bit 0.45 to 0.76; pages f32 0.76 to 1.07, 16-bit 0.55 to 0.91; one head f32 0.85 to
          * 1.13, 16-bit of 8 rows 1.02 to 1.08 of what runs in order take. */
         .cross_f32 = intel || zen3         ? (heed_cross){1, 1, 1}
@@ -52,7 +52,7 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
                      : zen5                ? (heed_cross){0, 1, 1}
                                            : (heed_cross){0, 0, 0},
         .cross_half = intel || zen3         ? (heed_cross){1, 1, 1}
-                      : zen5 && lanes == 16 ? (heed_cross){8, 1, 8}
+                      : zen5 && lanes == 16 ? (heed_cross){0, 1, 0}
                       : zen5                ? (heed_cross){0, 1, 8}
                                             : (heed_cross){0, 0, 0},
         /* Zen 5: heads side by side 0.61 to 0.90, pages 0.72 to 1.03, one head of 8 rows 0.90, and
