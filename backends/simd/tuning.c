@@ -23,7 +23,8 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
         .streams = zen4,
         /* One head of 1 to 7 rows, relative to block by block or crosswise. Hot, from L2 and L3: f32 by
          * AVX-512 0.61 to 0.93, 16-bit 0.57 to 0.82, pairs 0.63 to 0.90; by AVX2 16-bit 0.46 to 0.82.
-         * Cold: 0.96 to 1.02, by AVX2 16-bit 0.80 to 0.86, f32 of four rows 1.03 to 1.1. In pages
+         * Cold, 128 dims: f16 of four rows 0.91, of one or two 1.0 to 1.08, f32 and pairs of one or two
+         * 0.85 to 0.95, of four 1.03 to 1.1; by AVX2 16-bit of four 0.80 to 0.87, f32 1.03 to 1.1. In pages
          * relative to crosswise: 16-bit 0.77 to 1.05, cold 0.92 to 1.0; f32 up to 1.4; pairs cold 1.2
          * (Zen 5). */
         .fetched = zen5,
@@ -48,7 +49,7 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
         .cross_f32 = intel || zen3         ? (heed_cross){1, 1, 1}
                      : zen4 && lanes == 16 ? (heed_cross){8, 5, 8}
                      : zen4                ? (heed_cross){0, 5, 0}
-                     : zen5 && lanes == 16 ? (heed_cross){8, 1, 1}
+                     : zen5 && lanes == 16 ? (heed_cross){5, 1, 1}
                      : zen5                ? (heed_cross){0, 1, 1}
                                            : (heed_cross){0, 0, 0},
         .cross_half = intel || zen3         ? (heed_cross){1, 1, 1}
@@ -57,7 +58,7 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
                                             : (heed_cross){0, 0, 0},
         /* Zen 5: heads side by side 0.61 to 0.90, pages 0.72 to 1.03, one head of 8 rows 0.90, and
          * 0.92 to 0.99 of what runs in order take. Not measured elsewhere. */
-        .cross_pairs = zen5 ? (heed_cross){8, 1, 1} : (heed_cross){0, 0, 0},
+        .cross_pairs = zen5 ? (heed_cross){5, 1, 1} : (heed_cross){0, 0, 0},
         /* On AMD a copy of V takes longer than it saves, with 32 KiB of L1 as with 48. */
         .pack_v = !amd,
         .dot_bf16 = built & HEED_BUILT_DOT && cpu->fast & HEED_ISA_AVX512_BF16,

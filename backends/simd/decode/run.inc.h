@@ -39,8 +39,8 @@ static int adjacent_heads(const decode *d, int64_t heads)
 }
 
 /* Is it worth reading the blocks of so many heads in the order in which they lie, with lines fetched
- * into L1? It is not for f32 of which registers hold the sums for a small part of the dims only, nor
- * for f32 and pairs of heads whose rows lie side by side. */
+ * into L1? For f32 and pairs, whose arithmetic is short beside reading, it is where there are few rows
+ * or dims, and not for heads whose rows lie side by side. */
 static int suits_fetching(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
 {
     const int is_f32 = d->problem->k_type == HEED_F32, beside = heads > 1 && !d->tile->pages;
@@ -48,7 +48,9 @@ static int suits_fetching(const heed_simd_tuning *tuning, const decode *d, int64
         return 0;
     if (beside)
         return tuning->fetched_beside && d->rows >= tuning->fetched_beside && !is_f32 && PAIR == 1;
-    return !is_f32 || SUM_DIMS >= 256 || d->rows <= 2;
+    if (!is_f32 && PAIR == 1)
+        return 1;
+    return d->rows <= 2 || (SUM_DIMS >= 256 && d->problem->qk_dim == 64);
 }
 
 /* Are the blocks of so many heads read crosswise (cross.inc.h)? Where the rows of other heads lie
