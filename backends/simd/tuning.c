@@ -24,9 +24,9 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
         /* One head of 1 to 7 rows, relative to block by block or crosswise. Hot, from L2 and L3: f32 by
          * AVX-512 0.61 to 0.93, 16-bit 0.57 to 0.82, pairs 0.63 to 0.90; by AVX2 16-bit 0.46 to 0.82.
          * Cold, 128 dims: f16 of four rows 0.91, of one or two 1.0 to 1.08, f32 and pairs of one or two
-         * 0.85 to 0.95, of four 1.03 to 1.1; by AVX2 16-bit of four 0.80 to 0.87, f32 1.03 to 1.1. In pages
-         * relative to crosswise: 16-bit 0.77 to 1.05, cold 0.92 to 1.0; f32 up to 1.4; pairs cold 1.2
-         * (Zen 5). */
+         * 0.85 to 0.95, of four 1.03 to 1.1, f32 of one row of 64 dims 1.14; by AVX2 16-bit of four
+         * 0.80 to 0.87, f32 1.03 to 1.1. In pages relative to crosswise: 16-bit 0.77 to 1.05, cold 0.92
+         * to 1.0; f32 up to 1.4; pairs cold 1.2 (Zen 5). */
         .fetched = zen5,
         /* Relative to crosswise, 16-bit of 3 rows and more by AVX-512 0.82 to 1.03, of fewer up to 1.3;
          * f32 0.94 to 1.3, pairs up to 1.4; by AVX2 0.93 to 1.1 (Zen 5). */

@@ -39,18 +39,19 @@ static int adjacent_heads(const decode *d, int64_t heads)
 }
 
 /* Is it worth reading the blocks of so many heads in the order in which they lie, with lines fetched
- * into L1? For f32 and pairs, whose arithmetic is short beside reading, it is where there are few rows
- * or dims, and not for heads whose rows lie side by side. */
+ * into L1? For f32 and pairs, whose arithmetic is short beside reading, it is for one or two rows (f32
+ * of 64 dims: not even those) or pairs of 64 dims, and not for heads whose rows lie side by side. */
 static int suits_fetching(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
 {
-    const int is_f32 = d->problem->k_type == HEED_F32, beside = heads > 1 && !d->tile->pages;
+    const int is_f32 = d->problem->k_type == HEED_F32, wide = d->problem->qk_dim == 128;
+    const int beside = heads > 1 && !d->tile->pages;
     if (!tuning->fetched || !suits_runs(d))
         return 0;
     if (beside)
         return tuning->fetched_beside && d->rows >= tuning->fetched_beside && !is_f32 && PAIR == 1;
     if (!is_f32 && PAIR == 1)
         return 1;
-    return d->rows <= 2 || (SUM_DIMS >= 256 && d->problem->qk_dim == 64);
+    return is_f32 ? wide && d->rows <= 2 : !wide || d->rows <= 2;
 }
 
 /* Are the blocks of so many heads read crosswise (cross.inc.h)? Where the rows of other heads lie
