@@ -43,8 +43,8 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
          * heads side by side of 5 rows and more 0.49 to 0.77 by AVX-512 and 0.60 to 0.93 by AVX2,
          * of fewer rows 0.95 to 1.54; 16-bit up to 1.7. Zen 5 by AVX-512: heads side by side and pages
          * f32 0.52 to 1.04, 16-bit 0.55 to 0.97; one head of 8 rows and more 0.62 to 1.01, but 16-bit,
-         * in pages too, 1.0 to 1.2 of what runs in order take. By AVX2: heads side by side f32 0.64 to 0.90,
-         * 16-bit 0.45 to 0.76; pages f32 0.76 to 1.07, 16-bit 0.55 to 0.91; one head f32 0.85 to
+         * in pages too, 1.0 to 1.2 of what runs in order take. By AVX2: heads side by side f32 0.64 to
+         * 0.90, 16-bit 0.45 to 0.76; pages f32 0.76 to 1.07, 16-bit 0.55 to 0.91; one head f32 0.85 to
          * 1.13, 16-bit of 8 rows 1.02 to 1.08 of what runs in order take. */
         .cross_f32 = intel || zen3         ? (heed_cross){1, 1, 1}
                      : zen4 && lanes == 16 ? (heed_cross){8, 5, 8}

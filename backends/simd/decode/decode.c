@@ -6,8 +6,8 @@
  * and memory does not wait for arithmetic. Up to four rows read 16-bit K and V as they lie; more
  * rows share one copy of the block as f32, and so do all rows where dims are not adjacent. Compiled
  * with HEED_SIMD_DOT, the kernel multiplies bf16 as they lie by vdpbf16ps (vec/pairs.h), for
- * accuracy bf16 and adjacent dims. Where that is faster (tuning.c), most of a
- * cache is read another way, in runs (run.inc.h), to the same bits. Codes are copied as
+ * accuracy bf16 and adjacent dims. Where that is faster (tuning.c), most of a cache is read another
+ * way, in runs (run.inc.h), to the same bits. Codes are copied as
  * floats, or decoded in registers in runs of their own (coded.inc.h), to the same bits too.
  * Compiled with HEED_SIMD_INT8, for keys of codes and accuracy int8, scores come from integer
  * products (integer.inc.h).

@@ -31,14 +31,20 @@ static int share_ways(const char *a, const char *b)
 #define RUN_SHORT 65536
 #define RUN_HOP 8192
 
+/* Bytes of a key whose dims lie alone. */
+static int64_t dense_row(const heed_problem *p)
+{
+    return p->qk_dim * heed_dtype_bytes(p->k_type);
+}
+
 static int is_short(const decode *d, int64_t first, int64_t end)
 {
-    return (end - first) * d->problem->qk_dim * heed_dtype_bytes(d->problem->k_type) <= RUN_SHORT;
+    return (end - first) * dense_row(d->problem) <= RUN_SHORT;
 }
 
 /* The loops over a block. follow: the CPU follows keys that lie one behind the other by itself. far,
  * beside: lines are fetched into L2 from a distance, and each row from one of its own. near: into L1,
- * from either, and with the values of the block before. */
+ * from either, and values are those of the block before. */
 typedef void run_loop(decode *d, float *lent, const run_side *k, const run_side *v);
 typedef void run_woven(decode *d, float *lent, const run_side *k, const run_past *past);
 typedef struct run_loops {
@@ -145,17 +151,11 @@ static const run_loops *loops_of(const heed_problem *p)
     return wide ? &loops_bf16_128 : &loops_bf16_64;
 }
 
-/* Bytes of a key whose dims lie alone. */
-static int64_t dense_row(const heed_problem *p)
-{
-    return p->qk_dim * heed_dtype_bytes(p->k_type);
-}
-
 /* Works on the blocks of a short run, and fetches what the work comes to RUN_HOP bytes later, be it
  * in this run or in the next, which begins at key `then`. */
-static void run_hops(run_loop *loop, decode *d, float *lent, int64_t first, int64_t end,
-                     int64_t then)
+static void run_hops(decode *d, float *lent, int64_t first, int64_t end, int64_t then)
 {
+    run_loop *const loop = loops_of(d->problem)->far;
     const int64_t step = dense_row(d->problem), hop = RUN_HOP / step;
     /* At most the length of this run: nothing is known of the run behind the next. */
     const int64_t far = hop < end - first ? hop : end - first;
@@ -205,7 +205,7 @@ static void run_blocks(const heed_simd_tuning *tuning, decode *d, float *lent, i
     run_side k = {(const char *)d->tile->k.data + first * step, step, 0, NULL};
     run_side v = {(const char *)d->tile->v.data + first * step, step, 0, NULL};
     if (then < d->reach && is_short(d, first, end)) {
-        run_hops(loops->far, d, lent, first, end, then);
+        run_hops(d, lent, first, end, then);
         return;
     }
     if (tuning->fetched) {
