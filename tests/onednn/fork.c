@@ -1,6 +1,9 @@
 /* fork with oneDNN. A child whose parent had used oneDNN does without it: plans and layers made
  * before the fork fail with the reason, instead of waiting for a lock that nobody releases, and
- * selection takes another backend. A child whose parent had only made a context uses oneDNN. */
+ * selection takes another backend. A child whose parent had only made a context uses oneDNN.
+ *
+ *     fork            the children of a process of one thread
+ *     fork threads    those of a process whose other threads use oneDNN meanwhile */
 #define _GNU_SOURCE /* unsetenv */
 #include "../check.h"
 
@@ -203,35 +206,49 @@ static void *busy(void *of)
     return NULL;
 }
 
-int main(void)
+static void fork_alone(user *u)
+{
+    u->context = context_of("onednn");
+    in_child(use_for_the_first_time, u, "first use in the child");
+
+    make(u);
+    CHECK(run_plan(u) == HEED_OK && is_right(u), "%s", heed_last_error());
+    CHECK(run_linear(u) == HEED_OK, "%s", heed_last_error());
+    CHECK(run_at_once(u, u->context) == HEED_OK && is_right(u), "%s", heed_last_error());
+    CHECK(run_at_once(u, free_choice) == HEED_OK && is_right(u), "%s", heed_last_error());
+    in_child(use_after_use, u, "use in parent and child");
+    CHECK(run_plan(u) == HEED_OK && is_right(u), "the parent, after the fork: %s",
+          heed_last_error());
+}
+
+static void fork_beside_threads(user *u)
+{
+    pthread_t thread[2];
+    u->context = context_of("onednn");
+    make(u);
+    CHECK(run_plan(u) == HEED_OK && is_right(u), "%s", heed_last_error());
+    for (int i = 0; i < 2; i++)
+        pthread_create(&thread[i], NULL, busy, NULL);
+    for (int i = 0; i < CHILDREN && !n_failures; i++)
+        in_child(use_beside_threads, u, "fork beside threads");
+    atomic_store(&stop, 1);
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+}
+
+int main(int argc, char **argv)
 {
     static user u;
-    pthread_t thread[2];
     unsetenv("HEED_BACKEND");
     for (int i = 0; i < KEYS * DIM; i++)
         v[i] = 1.5f;
     for (int i = 0; i < DIM; i++)
         w[i] = 1;
     free_choice = context_of(NULL);
-    u.context = context_of("onednn");
-    in_child(use_for_the_first_time, &u, "first use in the child");
-
-    make(&u);
-    CHECK(run_plan(&u) == HEED_OK && is_right(&u), "%s", heed_last_error());
-    CHECK(run_linear(&u) == HEED_OK, "%s", heed_last_error());
-    CHECK(run_at_once(&u, u.context) == HEED_OK && is_right(&u), "%s", heed_last_error());
-    CHECK(run_at_once(&u, free_choice) == HEED_OK && is_right(&u), "%s", heed_last_error());
-    in_child(use_after_use, &u, "use in parent and child");
-    CHECK(run_plan(&u) == HEED_OK && is_right(&u), "the parent, after the fork: %s",
-          heed_last_error());
-
-    for (int i = 0; i < 2; i++)
-        pthread_create(&thread[i], NULL, busy, NULL);
-    for (int i = 0; i < CHILDREN && !n_failures; i++)
-        in_child(use_beside_threads, &u, "fork beside threads");
-    atomic_store(&stop, 1);
-    for (int i = 0; i < 2; i++)
-        pthread_join(thread[i], NULL);
+    if (argc > 1 && strcmp(argv[1], "threads") == 0)
+        fork_beside_threads(&u);
+    else
+        fork_alone(&u);
     drop(&u);
     heed_context_release(u.context);
     heed_context_release(free_choice);
