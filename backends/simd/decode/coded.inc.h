@@ -29,10 +29,18 @@ V_INLINE int coded_has_zero(uint32_t type)
 #define CODED_TABLE(type) 0
 #endif
 
+/* Are codes decoded faster together, two times 2 * LANES of them? */
+#ifdef V_TWO_E4M3
+#define CODED_TWO(type) ((type) == HEED_F8_E4M3)
+#else
+#define CODED_TWO(type) 0
+#endif
+
 /* What 32 codes are decoded with: a factor and what is added or subtracted, or a table of
- * 16 or 32 values. Or the values themselves, where two vectors are decoded faster together. */
+ * 16 or 32 values. Or the values themselves (CODED_TWO). */
 typedef struct coded_block {
     vf a, b;
+    vf x[CODED_VECTORS];
 } coded_block;
 
 #ifdef V_LOOKUP
@@ -52,11 +60,7 @@ V_INLINE vf coded_numbers(uint32_t type, int first)
 
 V_INLINE coded_block coded_begin(uint32_t type, const char *at, const float *zero)
 {
-    coded_block of = {v_zero(), v_zero()};
-#ifdef V_TWO_E4M3
-    if (type == HEED_F8_E4M3)
-        v_load_two_e4m3(at, &of.a, &of.b);
-#endif
+    coded_block of = {.a = v_zero(), .b = v_zero()};
     if (code_has_blocks(type)) {
         of.a = code_scale(type, at, 0);
         of.b = code_least(type, at, 0);
@@ -76,6 +80,29 @@ V_INLINE coded_block coded_begin(uint32_t type, const char *at, const float *zer
     return of;
 }
 
+#ifdef V_TWO_E4M3
+/* Decodes n blocks (constant), `step` bytes apart: two at once, or both halves of one. */
+V_INLINE void coded_begin_two(int n, const char *at, int64_t step, coded_block *of)
+{
+    vf x[4];
+#if CODED_VECTORS == 2
+    V_UNROLL for (int i = 0; i < n; i += 2)
+    {
+        const int then = i + 1 < n ? i + 1 : i;
+        v_load_two_e4m3(at + i * step, at + then * step, x);
+        V_UNROLL for (int c = 0; c < 2; c++) of[i].x[c] = x[c];
+        V_UNROLL for (int c = 0; c < 2 && then > i; c++) of[then].x[c] = x[2 + c];
+    }
+#else
+    V_UNROLL for (int i = 0; i < n; i++)
+    {
+        v_load_two_e4m3(at + i * step, at + i * step + 16, x);
+        V_UNROLL for (int c = 0; c < 4; c++) of[i].x[c] = x[c];
+    }
+#endif
+}
+#endif
+
 /* Loads 16 dims of a row as floats: the lower or the upper half of the block at `at`. */
 V_INLINE void coded_load(uint32_t type, const char *at, int upper, const coded_block *of,
                          vf x[DOT_PARTS])
@@ -86,12 +113,10 @@ V_INLINE void coded_load(uint32_t type, const char *at, int upper, const coded_b
             v_load_type(type, at + (upper * 16 + c * LANES) * bytes, LANES);
         return;
     }
-#ifdef V_TWO_E4M3
-    if (type == HEED_F8_E4M3) {
-        x[0] = upper ? of->b : of->a;
+    if (CODED_TWO(type)) {
+        V_UNROLL for (int c = 0; c < DOT_PARTS; c++) x[c] = of->x[upper * DOT_PARTS + c];
         return;
     }
-#endif
 #ifdef V_LOOKUP
     if (type == HEED_U4) {
         x[0] = v_lookup(of->a, vi_nibbles(at + upper * 8));
@@ -153,6 +178,10 @@ V_INLINE void coded_scores(uint32_t type, int rows, const decode *d, int64_t r,
                         fetch_line(&run_fetch, key + i * row + e + side->ahead + n);
                     of[i] = coded_begin(type, key + i * row + e, side->zero + j + o + i);
                 }
+#ifdef V_TWO_E4M3
+                if (CODED_TWO(type))
+                    coded_begin_two(keys, key + e, row, of);
+#endif
                 V_UNROLL for (int u = 0; u < 2; u++)
                 {
                     vf x[4][DOT_PARTS];
@@ -176,6 +205,26 @@ V_INLINE void coded_scores(uint32_t type, int rows, const decode *d, int64_t r,
     store_scores(scores, rows, s);
 }
 
+/* Loads a value's dims, of `blocks` blocks or the lower or upper half of one, as coded_columns takes
+ * them. */
+V_INLINE void coded_row(uint32_t type, int blocks, int halves, int upper, const char *value,
+                        const float *zero, vf x[2 * CODED_VECTORS])
+{
+    const int64_t size = heed_offset_bytes(type, 32);
+    coded_block of[2];
+    V_UNROLL for (int i = 0; i < blocks; i++) of[i] = coded_begin(type, value + i * size, zero);
+#ifdef V_TWO_E4M3
+    if (CODED_TWO(type))
+        coded_begin_two(blocks, value, size, of);
+#endif
+    V_UNROLL for (int i = 0; i < blocks; i++)
+    {
+        coded_load(type, value + i * size, upper, &of[i], x + i * halves * DOT_PARTS);
+        if (halves == 2)
+            coded_load(type, value + i * size, 1, &of[i], x + (i * halves + 1) * DOT_PARTS);
+    }
+}
+
 /* Weighs values in one block of 32 dims, or two (`blocks`, constant). With halves = 1 it takes only
  * the lower or the upper half of a block, so that every sum has a register. */
 V_INLINE void coded_columns(uint32_t type, int rows, int blocks, int halves, int upper,
@@ -186,24 +235,28 @@ V_INLINE void coded_columns(uint32_t type, int rows, int blocks, int halves, int
     const char *value = side->at + e;
     vf a[4][2 * CODED_VECTORS];
     const int vectors = blocks * halves * DOT_PARTS;
+    const int keys = CODED_TWO(type) && vectors == 2 ? 2 : 1; /* together */
     V_UNROLL for (int n = 0; n < rows; n++) V_UNROLL for (int c = 0; c < vectors; c++) a[n][c] =
         v_zero();
-    for (int j = 0; j < DECODE_BLOCK; j++, value += row) {
-        vf x[2 * CODED_VECTORS];
+    for (int j = 0; j < DECODE_BLOCK; j += keys, value += keys * row) {
+        vf x[2][2 * CODED_VECTORS];
         if (!upper)
-            V_UNROLL for (int64_t n = 0; n < blocks * size; n += 64)
-                fetch_line(&run_fetch, value + side->ahead + n);
-        V_UNROLL for (int i = 0; i < blocks; i++)
-        {
-            const coded_block of = coded_begin(type, value + i * size, side->zero + j);
-            coded_load(type, value + i * size, upper, &of, x + i * halves * DOT_PARTS);
-            if (halves == 2)
-                coded_load(type, value + i * size, 1, &of, x + (i * halves + 1) * DOT_PARTS);
+            V_UNROLL for (int i = 0; i < keys; i++)
+                V_UNROLL for (int64_t n = 0; n < blocks * size; n += 64)
+                    fetch_line(&run_fetch, value + i * row + side->ahead + n);
+        if (keys == 1)
+            coded_row(type, blocks, halves, upper, value, side->zero + j, x[0]);
+#ifdef V_TWO_E4M3
+        if (keys == 2) {
+            vf two[4];
+            v_load_two_e4m3(value + upper * 16, value + row + upper * 16, two);
+            V_UNROLL for (int c = 0; c < 4; c++) x[c / 2][c % 2] = two[c];
         }
-        V_UNROLL for (int n = 0; n < rows; n++)
+#endif
+        V_UNROLL for (int i = 0; i < keys; i++) V_UNROLL for (int n = 0; n < rows; n++)
         {
-            const vf y = v_broadcast(&weights[n * DECODE_BLOCK + j]);
-            V_UNROLL for (int c = 0; c < vectors; c++) a[n][c] = v_fma(y, x[c], a[n][c]);
+            const vf y = v_broadcast(&weights[n * DECODE_BLOCK + j + i]);
+            V_UNROLL for (int c = 0; c < vectors; c++) a[n][c] = v_fma(y, x[i][c], a[n][c]);
         }
     }
     V_UNROLL for (int n = 0; n < rows; n++) V_UNROLL for (int c = 0; c < vectors; c++)

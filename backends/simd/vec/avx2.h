@@ -255,6 +255,34 @@ V_INLINE vf v_of_e4m3(v_bytes a, int i)
         x, _mm_and_si128(_mm_cmpeq_epi16(_mm_and_si128(x, nan), nan), _mm_set1_epi16(0x7e00)));
     return _mm256_mul_ps(_mm256_cvtph_ps(x), v_set1(256.0f));
 }
+V_INLINE __m256i e4m3_table(const uint8_t table[16])
+{
+    return _mm256_broadcastsi128_si256(_mm_load_si128((const void *)table));
+}
+#define V_TWO_E4M3 1
+V_INLINE void v_load_two_e4m3(const void *p, const void *q, vf x[4])
+{
+    /* Fours of codes, so that unpacking words leaves floats in order. */
+    const __m256i order = _mm256_set_epi32(7, 5, 3, 1, 6, 4, 2, 0);
+    const __m256i low_4 = _mm256_set1_epi8(0x0f), low_7 = _mm256_set1_epi8(0x7f);
+    const __m256i both =
+        _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(p)), _mm_loadu_si128(q), 1);
+    const __m256i codes = _mm256_permutevar8x32_epi32(both, order);
+    const __m256i magnitude = _mm256_and_si256(codes, low_7);
+    const __m256i small = _mm256_add_epi8(magnitude, _mm256_set1_epi8(E4M3_SMALL));
+    __m256i top = _mm256_and_si256(_mm256_srli_epi16(codes, 4), low_4);
+    __m256i low = _mm256_andnot_si256(low_4, _mm256_slli_epi16(codes, 4));
+    top = _mm256_shuffle_epi8(e4m3_table(e4m3_tops), top);
+    top = _mm256_xor_si256(top, _mm256_shuffle_epi8(e4m3_table(e4m3_small_tops), small));
+    low = _mm256_xor_si256(low, _mm256_shuffle_epi8(e4m3_table(e4m3_small_lows), small));
+    top = _mm256_or_si256(top, _mm256_and_si256(_mm256_cmpeq_epi8(magnitude, low_7), low_7));
+    const __m256i a = _mm256_unpacklo_epi8(low, top), b = _mm256_unpackhi_epi8(low, top);
+    const __m256i zero = _mm256_setzero_si256();
+    x[0] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, a));
+    x[1] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, a));
+    x[2] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, b));
+    x[3] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, b));
+}
 V_INLINE vf v_broadcast_f16(const void *p)
 {
     short x;

@@ -240,25 +240,42 @@ V_INLINE vf v_of_u8(v_bytes a, int i)
 }
 /* Goes through an f16 that is 2^8 times too small: E4M3's subnormals fit into it, and it is widened
  * correctly whatever MXCSR says of subnormals. */
-V_INLINE __m512i vi_e4m3_halves(__m256i a)
-{
-    const __m512i magnitude = _mm512_set1_epi16(0x3f80), signs = _mm512_set1_epi16((short)0xbfff);
-    const __m512i x = _mm512_and_si512(_mm512_slli_epi16(_mm512_cvtepi8_epi16(a), 7), signs);
-    const __mmask32 nan = _mm512_cmpeq_epi16_mask(_mm512_and_si512(x, magnitude), magnitude);
-    return _mm512_mask_mov_epi16(x, nan, _mm512_set1_epi16(0x7e00));
-}
 V_INLINE vf v_of_e4m3(v_bytes a, int i)
 {
-    const __m512i x = vi_e4m3_halves(_mm256_castsi128_si256(a));
+    const __m256i magnitude = _mm256_set1_epi16(0x3f80), signs = _mm256_set1_epi16((short)0xbfff);
+    const __m256i x = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(a), 7), signs);
+    const __mmask16 nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(x, magnitude), magnitude);
+    const __m256i half = _mm256_mask_mov_epi16(x, nan, _mm256_set1_epi16(0x7e00));
     (void)i;
-    return _mm512_mul_ps(_mm512_cvtph_ps(_mm512_castsi512_si256(x)), v_set1(256.0f));
+    return _mm512_mul_ps(_mm512_cvtph_ps(half), v_set1(256.0f));
+}
+V_INLINE __m512i e4m3_table(const uint8_t table[16])
+{
+    return _mm512_broadcast_i32x4(_mm_load_si128((const void *)table));
 }
 #define V_TWO_E4M3 1
-V_INLINE void v_load_two_e4m3(const void *p, vf *first, vf *then)
+V_INLINE void v_load_two_e4m3(const void *p, const void *q, vf x[4])
 {
-    const __m512i x = vi_e4m3_halves(_mm256_loadu_si256(p));
-    *first = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_castsi512_si256(x)), v_set1(256.0f));
-    *then = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_extracti64x4_epi64(x, 1)), v_set1(256.0f));
+    /* Fours of codes, so that unpacking words leaves floats in order. */
+    const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    const __m512i low_4 = _mm512_set1_epi8(0x0f), low_7 = _mm512_set1_epi8(0x7f);
+    const __m512i both =
+        _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(p)), _mm256_loadu_si256(q), 1);
+    const __m512i codes = _mm512_permutexvar_epi32(order, both);
+    const __m512i magnitude = _mm512_and_si512(codes, low_7);
+    const __m512i small = _mm512_add_epi8(magnitude, _mm512_set1_epi8(E4M3_SMALL));
+    __m512i top = _mm512_and_si512(_mm512_srli_epi16(codes, 4), low_4);
+    __m512i low = _mm512_andnot_si512(low_4, _mm512_slli_epi16(codes, 4));
+    top = _mm512_shuffle_epi8(e4m3_table(e4m3_tops), top);
+    top = _mm512_xor_si512(top, _mm512_shuffle_epi8(e4m3_table(e4m3_small_tops), small));
+    low = _mm512_xor_si512(low, _mm512_shuffle_epi8(e4m3_table(e4m3_small_lows), small));
+    top = _mm512_mask_mov_epi8(top, _mm512_cmpeq_epi8_mask(magnitude, low_7), low_7);
+    const __m512i a = _mm512_unpacklo_epi8(low, top), b = _mm512_unpackhi_epi8(low, top);
+    const __m512i zero = _mm512_setzero_si512();
+    x[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, a));
+    x[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, a));
+    x[2] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, b));
+    x[3] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, b));
 }
 #define V_LOOKUP 1
 V_INLINE vi vi_of_bytes(v_bytes a)

@@ -106,7 +106,8 @@
  *     vi_fifth(i, bits)                           the low four bits of i and, where the lane's bit of
  *                                                 the 16 is set, bit 4
  * and where V_TWO_E4M3 is defined
- *     v_load_two_e4m3(p, &first, &then)           v_of_e4m3 of 2 * LANES bytes at p, faster
+ *     v_load_two_e4m3(p, q, x)                    x[0], x[1]: v_of_e4m3 of 2 * LANES bytes at p; x[2],
+ *                                                 x[3]: of as many at q; faster
  *
  * Four and eight floats
  *     v8_zero(), v8_load(p), v8_store(p, a), v8_broadcast(p), v8_mul(a, b), v8_fma(a, b, c)

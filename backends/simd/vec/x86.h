@@ -135,6 +135,17 @@ V_INLINE v4 v4_select(m4 m, v4 yes, v4 no)
 
 typedef __m128i v_bytes;
 
+/* E4M3 as bf16, of which it is a subset, by tables of its bytes: the upper one by the sign and the
+ * three upper bits of the exponent, beside a lower one of the exponent's last bit and the mantissa; and
+ * what is to be changed in both for subnormals, whose magnitudes are below 8. E4M3_SMALL is added
+ * to a magnitude so that it is an index there, and else above 7 (entries of 0) or negative. */
+static const _Alignas(16) uint8_t e4m3_tops[16] = {60,  61,  62,  63,  64,  65,  66,  67,
+                                                   188, 189, 190, 191, 192, 193, 194, 195};
+static const _Alignas(16) uint8_t e4m3_small_tops[16] = {60, 7, 7, 7};
+static const _Alignas(16) uint8_t e4m3_small_lows[16] = {0,    0x10, 0xa0, 0xf0,
+                                                         0x40, 0x70, 0x20, 0x10};
+#define E4M3_SMALL 0x70
+
 V_INLINE v_bytes bytes_load(const void *p)
 {
     return _mm_loadu_si128(p);
