@@ -197,7 +197,7 @@ static void run_all(const heed_simd_tuning *tuning, decode *d, int64_t heads,
         d[h].adds = terms || now->adds;
 #if PAIR == 1
     if (is_coded(d)) {
-        run_coded(d, heads, room, now->first, now->end);
+        run_coded(tuning, d, heads, room, now->first, now->end);
         return;
     }
 #endif

@@ -137,10 +137,10 @@ V_INLINE void integer_fetch(const coded_side *side, int first, const char *key, 
 {
     if (side->share) {
         const char *from = side->share + first * bytes + at * LANES;
-        V_UNROLL for (int64_t n = 0; n < LANES * size; n += 64) fetch_line(&run_fetch, from + n);
+        V_UNROLL for (int64_t n = 0; n < LANES * size; n += 64) fetch_line(side->f, from + n);
     } else if (side->ahead && (at == 0 || at / 64 != (at - size) / 64)) {
         for (int i = 0; i < LANES; i++)
-            fetch_line(&run_fetch, key + i * side->row + side->ahead);
+            fetch_line(side->f, key + i * side->row + side->ahead);
     }
 }
 
