@@ -19,6 +19,9 @@
 #else
 #define CODED_NEAR 2048
 #endif
+/* Where a block of all heads lies in a page, the head so many after this one is fetched into L1, which
+ * would have no room for the next block of all. */
+#define CODED_HEADS 2
 #define CODED_ROWS 4 /* the most that share a decoded vector */
 
 /* Are zeros of this type subtracted in registers? */
@@ -367,6 +370,7 @@ static int coded_scales(const heed_quant *quant, place at, coded_scale *to)
     const int64_t first = heed_scale_at(quant, at.page, 0, at.row, 0);
     const int64_t step = quant->key_group ? 0 : quant->stride[2];
     uint32_t lifted = ~0u;
+    to->zero = to->zeros; /* 0 where there are none */
     if (!quant->scale)
         return 1;
     to->after = quant->scale + first;
@@ -462,6 +466,35 @@ V_INLINE void coded_finish(coded_weighed *b)
     b->of = NULL;
 }
 
+/* Turns scores into weights, which are multiplied by V's lifted scales (NULL: there are none). */
+V_INLINE void coded_weigh(decode *d, block *b, float *scores, const float *k_after,
+                          const float *v_after)
+{
+    b->scores = scores;
+    for (int64_t r = 0; r < d->rows; r++) {
+        if (d->lift_k)
+            scale_scores(scores + r * DECODE_BLOCK, k_after);
+        if (d->terms)
+            finish_scores(d, b, r);
+        weigh_scores(d, scores, r, 0xffffu, v_after);
+    }
+}
+
+/* A side whose rows lie one behind the other; at and zero are to be filled in. */
+V_INLINE coded_side coded_stream(const heed_simd_tuning *tuning, int64_t row)
+{
+    return (coded_side){.row = row,
+                        .ahead = tuning->fetched ? CODED_NEAR : CODED_AHEAD,
+                        .f = tuning->fetched ? &near_fetch : &run_fetch};
+}
+
+/* Where a head's block begins, or, of heads beyond the last, the next block of the first ones. */
+V_INLINE const char *coded_place(const char *at, const char *next, int64_t head, int64_t heads,
+                                 int64_t step)
+{
+    return head < heads ? at + head * step : next + (head - heads) * step;
+}
+
 /* Works on keys [first, end), whole blocks, of adjacent kv heads. A block of which not every scale
  * can be lifted is left to each_block. Values are added after the next block's scores: from products
  * to weights is a chain of some hundred cycles, in which nothing else would be ready to run. */
@@ -477,17 +510,13 @@ static void run_coded(const heed_simd_tuning *tuning, decode *d, int64_t heads,
                        d->v_row == heed_offset_bytes(p->v_type, p->v_dim);
     const int beside = k_head == k_size && d->k_row == heads * k_size;
     coded_scale k_scale = {.zeros = {0}}, v_scale[2] = {{.zeros = {0}}, {.zeros = {0}}};
-    const fetch *f = tuning->fetched ? &near_fetch : &run_fetch;
-    const int64_t ahead = tuning->fetched ? CODED_NEAR : CODED_AHEAD;
-    coded_side k = {.row = d->k_row, .ahead = ahead, .f = f};
-    coded_side v[2] = {{.row = d->v_row, .ahead = ahead, .f = f},
-                       {.row = d->v_row, .ahead = ahead, .f = f}};
+    const int64_t later = tuning->fetched && t->pages && heads > CODED_HEADS ? CODED_HEADS : heads;
+    coded_side k = coded_stream(tuning, d->k_row);
+    coded_side v[2] = {coded_stream(tuning, d->v_row), coded_stream(tuning, d->v_row)};
     coded_weighed before = {.of = NULL};
     place at = find_place(d, first), next;
     int turn = 0;
-    block b;                      /* for finish_scores alone */
-    k_scale.zero = k_scale.zeros; /* 0 where there are none */
-    v_scale[0].zero = v_scale[0].zeros, v_scale[1].zero = v_scale[1].zeros;
+    block b; /* for finish_scores alone */
     for (int64_t key = first; key < end; key += DECODE_BLOCK, at = next) {
         b.base = b.first = key;
         b.end = key + DECODE_BLOCK;
@@ -503,8 +532,8 @@ static void run_coded(const heed_simd_tuning *tuning, decode *d, int64_t heads,
             k.at = k_at + h * k_head;
             v[turn].at = v_at + h * v_head;
             if (!stream) {
-                k.ahead = k_next - k_at;
-                v[turn].ahead = v_next - v_at;
+                k.ahead = coded_place(k_at, k_next, h + later, heads, k_head) - k.at;
+                v[turn].ahead = coded_place(v_at, v_next, h + later, heads, v_head) - v[turn].at;
             }
             const int k_lifts = coded_scales(&of->tile->k_quant, at, &k_scale);
             const int v_lifts = coded_scales(&of->tile->v_quant, at, &v_scale[turn]);
@@ -522,17 +551,8 @@ static void run_coded(const heed_simd_tuning *tuning, decode *d, int64_t heads,
                 fetch_scales(&of->tile->v_quant, next);
             }
             coded_finish(&before);
-            b.scores = scores;
-            for (int64_t r = 0; r < d->rows; r++) {
-                if (d->lift_k)
-                    scale_scores(scores + r * DECODE_BLOCK, k_scale.after);
-                if (d->terms)
-                    finish_scores(of, &b, r);
-                weigh_scores(of, scores, r, 0xffffu, d->lift_v ? v_of->after : NULL);
-            }
-            before.of = of;
-            before.weights = scores;
-            before.v = &v[turn];
+            coded_weigh(of, &b, scores, k_scale.after, d->lift_v ? v_of->after : NULL);
+            before = (coded_weighed){of, scores, &v[turn]};
             turn = !turn;
         }
     }
