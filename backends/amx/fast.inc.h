@@ -178,6 +178,37 @@ AMX_INLINE int seen_by_all(const amx_run *x, int unit)
     return !x->general && !x->t->mask_blocks && x->all_first <= j && x->all_end >= j + AMX_UNIT;
 }
 
+/* Is softcap all that is applied to products? Nothing but their causal range and window may hide
+ * keys then. */
+static inline int only_capped(const amx_run *x)
+{
+    return x->p->features & HEED_HAS_SOFTCAP && !has_mask(x->t) && !x->t->alibi_slope &&
+           !x->t->bias.data;
+}
+
+/* general_scores where only_capped. */
+static void capped_scores(const amx_run *x, int unit, float *s)
+{
+    const int64_t j = x->chunk + unit * AMX_UNIT, apart = x->l->group * 16;
+    const vf hidden = v_set1(-INFINITY), log2_e = v_set1(AMX_LOG2_E);
+    const int ranged = x->all_first > j || x->all_end < j + AMX_UNIT;
+    unsigned odd = 0;
+    for (int i = 0; i < x->n_rows; i++, s += 16) {
+        vf a = v_mul(capped(x->p, v_load(s)), log2_e);
+        vf b = v_mul(capped(x->p, v_load(s + apart)), log2_e);
+        if (ranged) {
+            const uint32_t seen = range_mask32(x->row[i].first, x->row[i].end, j);
+            a = v_select((uint16_t)seen, a, hidden);
+            b = v_select((uint16_t)(seen >> 16), b, hidden);
+        }
+        odd |= (unsigned)(m_not_below_inf(a) | m_not_below_inf(b));
+        v_store(s, a);
+        v_store(s + apart, b);
+    }
+    if (odd)
+        *x->odd_scores = 1;
+}
+
 /* Turns the products of a unit into scores in log2 units, with the roundings of transform_row.
  * Those of hidden keys become -inf. */
 static void general_scores(const amx_run *x, int unit, float *s)
@@ -230,7 +261,10 @@ static void hide_keys(const amx_run *x, int unit, float *s)
         m->data && m->dim_stride == 1 && j >= x->t->mask_from && !heed_has_lists(x->t);
     const vf hidden = v_set1(x->hidden);
     if (x->general) {
-        general_scores(x, unit, s);
+        if (only_capped(x))
+            capped_scores(x, unit, s);
+        else
+            general_scores(x, unit, s);
         return;
     }
     if (!masked && !ranged)

@@ -99,6 +99,12 @@ static inline vf distance_lanes(int64_t first)
     return v_load(lanes);
 }
 
+/* Products of Q and K, scaled and capped. scale / softcap is a normal number or 0 (simd/range.h). */
+static inline vf capped(const heed_problem *p, vf products)
+{
+    return v_mul(v_tanh(v_mul(products, v_set1(p->scale / p->softcap))), v_set1(p->softcap));
+}
+
 /*
  * Turns one row's products with keys j .. j + 15 into scores in natural units, with everything
  * applied but the mask. *mask comes with the keys in range and loses those that mask and bias hide.
@@ -111,7 +117,7 @@ static inline vf score_lanes(const heed_problem *p, const heed_tile *t, const am
     if (stage)
         *stage = s;
     if (p->features & HEED_HAS_SOFTCAP) {
-        s = v_mul(v_tanh(v_div(s, v_set1(p->softcap))), v_set1(p->softcap));
+        s = capped(p, products);
         if (stage && p->scores_stage != HEED_SCORES_RAW)
             *stage = s;
     }

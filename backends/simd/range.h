@@ -9,7 +9,7 @@
 
 /*
  * q is multiplied by scale * log2(e), or by scale / softcap, before its products with keys; scores
- * go through softcap by a division and a product. The formula in heed/attention.h says nothing of
+ * go through softcap by two products. The formula in heed/attention.h says nothing of
  * such steps. With every one of these factors 0, or of a size from 2^-64 to 2^64, they add nothing
  * that the numbers of q, k and the scores would not do by themselves:
  *
@@ -18,8 +18,8 @@
  *     below    a factor is a normal number, and so is what decode_split leaves for its second
  *              float, at least 2^-60 of the first: neither is flushed to 0, which would make
  *              NaN of an infinite q and, as a softcap, of a score of 0
- *     softcap  a quotient that is flushed to 0 was below 2^-126, so the score is off by less than
- *              2^-126 softcap = 2^-62; so it is with a product of the sum that is flushed
+ *     softcap  a score over softcap that is flushed to 0 was below 2^-126, so the score is off by
+ *              less than 2^-126 softcap = 2^-62; so it is with a product of the sum that is flushed
  *
  * Scale and softcap may be any finite numbers. What has others is left to kernels that compute in
  * f64. Slopes are data of a run: no plan can look at them.

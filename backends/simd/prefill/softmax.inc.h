@@ -69,8 +69,8 @@ V_INLINE vf modify(const heed_problem *problem, const panel *p, const block *b, 
                    int v, uint32_t stage)
 {
     if (problem->features & HEED_HAS_SOFTCAP && stage >= HEED_SCORES_SOFTCAPPED) {
-        vf cap = v_set1(problem->softcap);
-        s = v_mul(cap, v_tanh(v_div(s, cap)));
+        const float cap = problem->softcap; /* and 1 / cap are normal numbers (range.h) */
+        s = v_mul(v_set1(cap), v_tanh(v_mul(s, v_set1(1 / cap))));
     }
     if (stage < HEED_SCORES_BIASED)
         return s;
