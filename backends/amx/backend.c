@@ -194,8 +194,10 @@ static heed_status split_supports(const void *machine, const heed_problem *p, he
 
 /* Measured at 3 GHz: a tile product with the work around it takes about 9 ns, the softmax of 16
  * rows x 32 keys woven into products 30, packing 32 keys x 32 dims of K and V about 55 (reading,
- * transposing, writing, reading again). Estimated: blending in a mask adds 30, and softmax that is
- * not woven into products adds 80 (with tanh 250). */
+ * transposing, writing, reading again). Few rows read a cache that lies in memory: there all of it
+ * takes 240 (decode of 8192 keys on an Emerald Rapids: 1.25 of the time by AVX-512 with 8 rows a kv
+ * head, 0.8 with 16). Estimated: blending in a mask adds 30, and softmax that is not
+ * woven into products adds 80 (with tanh 250). */
 static double amx_cost(const void *machine, const heed_problem *p, int64_t q_len, int64_t kv_len)
 {
     const heed_amx_machine *m = machine;
@@ -207,11 +209,12 @@ static double amx_cost(const void *machine, const heed_problem *p, int64_t q_len
                      : l.parts == 2 || p->features & scored ? 110
                      : p->features & HEED_HAS_MASK          ? 60
                                                             : 30;
+    const double packing = p->query_class == HEED_QUERY_MANY ? 55 : 150;
     if (p->features & HEED_HAS_CAUSAL && q_len > 1)
         units *= 0.55;
     return m->cost_scale * p->kv_heads *
-           (units * (steps * 2 * 9 * products + softmax) + ceil(keys / 32) * steps * 55 * l.parts +
-            300);
+           (units * (steps * 2 * 9 * products + softmax) +
+            ceil(keys / 32) * steps * packing * l.parts + 300);
 }
 
 static heed_status amx_tiling(const void *machine, const heed_problem *p, heed_tiling *out)
