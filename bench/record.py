@@ -29,6 +29,7 @@ KINDS = {
     "amd-zen4": ("speed.svg", "peers.svg"),
     "amd-zen5": ("speed-zen5.svg", "peers-zen5.svg"),
     "intel-amx": ("speed-intel.svg", "peers-intel.svg"),
+    "intel-amx-16": ("speed-intel-16.svg", "peers-intel-16.svg"),
 }
 BLOCK = re.compile(r"(<!-- bench/results/(\S+)\.json -->\n)(.*?)(<!-- end -->)", re.S)
 # Rows that the pages show although --quick leaves them out: decode in f16, and on all CPUs.
