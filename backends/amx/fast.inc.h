@@ -186,13 +186,12 @@ static inline int only_capped(const amx_run *x)
            !x->t->bias.data;
 }
 
-/* general_scores where only_capped. */
+/* general_scores where only_capped: no score is a NaN then, as no product is (amx_header). */
 static void capped_scores(const amx_run *x, int unit, float *s)
 {
     const int64_t j = x->chunk + unit * AMX_UNIT, apart = x->l->group * 16;
     const vf hidden = v_set1(-INFINITY), log2_e = v_set1(AMX_LOG2_E);
     const int ranged = x->all_first > j || x->all_end < j + AMX_UNIT;
-    unsigned odd = 0;
     for (int i = 0; i < x->n_rows; i++, s += 16) {
         vf a = v_mul(capped(x->p, v_load(s)), log2_e);
         vf b = v_mul(capped(x->p, v_load(s + apart)), log2_e);
@@ -201,12 +200,9 @@ static void capped_scores(const amx_run *x, int unit, float *s)
             a = v_select((uint16_t)seen, a, hidden);
             b = v_select((uint16_t)(seen >> 16), b, hidden);
         }
-        odd |= (unsigned)(m_not_below_inf(a) | m_not_below_inf(b));
         v_store(s, a);
         v_store(s + apart, b);
     }
-    if (odd)
-        *x->odd_scores = 1;
 }
 
 /* Turns the products of a unit into scores in log2 units, with the roundings of transform_row.
