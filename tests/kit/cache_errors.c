@@ -377,7 +377,8 @@ static const char *far_positions(void *of, int arg, uint32_t pick)
     heed_rotary_args *a = &((call *)of)->rotary;
     (void)arg;
     a->positions_stride = a->positions ? far[pick % 4] : 1 + pick;
-    return a->positions && (a->batch < 2 || a->len == 0) ? NULL : "positions_stride";
+    const int none = a->batch < 2 || a->len == 0 || (a->starts && a->rows == 0); /* is read */
+    return a->positions && none ? NULL : "positions_stride";
 }
 
 static const char *starts_below_0(void *of, int arg, uint32_t pick)
