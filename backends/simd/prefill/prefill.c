@@ -141,13 +141,6 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
     float factor[PANEL];
     float *told = wants_exact(problem, tile) ? p->exact : p->sum; /* to lse, weights and states */
     const float *o = p->o;
-    /* A block that the row sees nothing of may already have added `lost` to the sum. Adding it here
-     * makes the sum the same without such a block, and a second time changes nothing. */
-    for (int v = 0; v < VECTORS; v++) {
-        v_store(p->sum + v * LANES, v_add(v_load(p->sum + v * LANES), v_load(p->lost + v * LANES)));
-        v_store(p->exact + v * LANES,
-                v_add(v_load(p->exact + v * LANES), v_load(p->exact_lost + v * LANES)));
-    }
     if (!p->started)
         memset(p->o, 0, (size_t)(whole_steps(problem->v_dim) * PANEL) * sizeof *p->o);
     if (p->keeps) {
