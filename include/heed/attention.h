@@ -35,7 +35,8 @@
  * Bits     An output row depends on that row's problem alone (heads, dims, types and options of the
  *          plan; the sequence's own lengths, offset and masks; strides too, without
  *          HEED_HAS_REPRODUCIBLE_CHUNKS), not on threads, batch, the plan's maxima, addresses, the
- *          host's rounding mode or which optional outputs are asked for.
+ *          host's rounding mode or which optional outputs are asked for. Where a result is a NaN, its
+ *          sign and payload may be those of any NaN that reached it.
  * Source   Vaswani et al. 2017, arXiv:1706.03762, eq. 1; running maximum and sum after Milakov &
  *          Gimelshein 2018, arXiv:1805.02867; ALiBi after Press et al. 2021, arXiv:2108.12409;
  *          sinks after Xiao et al. 2023, arXiv:2309.17453, as a logit in the denominator.

@@ -38,8 +38,8 @@ typedef struct kit_rows {
     int64_t b, first;
 } kit_rows;
 
-/** Compares n_rows of what both have; keys up to the shorter width. Says the first difference, by
- * where it is in x, and returns 1. */
+/** Compares n_rows of what both have, where one NaN is as good as another; keys up to the shorter
+ * width. Says the first difference, by where it is in x, and returns 1. */
 int kit_differ(kit_outcome *outcome, const char *what, int64_t n_rows, kit_rows x, kit_rows y);
 
 /** The same for all sequences of two problems of one shape. */
