@@ -75,7 +75,7 @@ static int head_by_avx2(const heed_simd_tuning *tuning, const heed_problem *prob
                         const heed_tile *tile)
 {
     const double bytes = 4.0 * (problem->qk_dim + problem->v_dim) * problem->kv_heads;
-    return HEED_AVX512_HAVE_AVX2 && tuning->streams && problem->k_type == HEED_F32 &&
+    return HEED_AVX512_HAVE_AVX2 && tuning->fetched_l2 && problem->k_type == HEED_F32 &&
            problem->v_type == HEED_F32 && problem->qk_dim == 128 &&
            tile->group * tile->q_count == 4 && bytes * (double)tile->kv_len > 48e6;
 }

@@ -31,12 +31,12 @@ typedef struct heed_cross {
 /* What is worth doing on this CPU: tuning.c says why. It is the `machine` of the backends' kernels.
  * None of it changes a bit of an f32 problem's results. */
 typedef struct heed_simd_tuning {
-    uint32_t lanes;       /* floats of a vector: 8 or 16 */
-    uint32_t prefetch_l1; /* vector loops prefetch to L1, if that gains (48 KiB, AMD), else L2 */
-    uint32_t streams;     /* the CPU prefetches streams well by itself: decode/run.inc.h */
-    uint32_t fetched;     /* it does not, but has the L1 to fetch them into: the same */
+    uint32_t lanes;          /* floats of a vector: 8 or 16 */
+    uint32_t prefetch_l1;    /* vector loops prefetch to L1, if that gains (48 KiB, AMD), else L2 */
+    uint32_t fetched_l2;     /* decode reads runs in order, with lines fetched into L2 */
+    uint32_t fetched;        /* the same into L1, which has to be large enough for it */
     uint32_t fetched_beside; /* heads side by side too, from so many rows of each on; 0: never */
-    uint32_t hops;        /* short runs are read so in any case: decode/order.inc.h */
+    uint32_t hops;           /* short runs are read so in any case: decode/order.inc.h */
     heed_cross cross_f32, cross_half; /* keys of f32; of f16 and bf16 */
     heed_cross cross_pairs;           /* keys of bf16, by vdpbf16ps */
     uint32_t pack_v;                  /* rows of V that share few cache sets are worth a copy */

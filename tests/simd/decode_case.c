@@ -294,7 +294,7 @@ heed_status decode_case_draw(decode_case *c, uint64_t seed)
     draw_mask(c);
     draw_bias(c);
     draw_seen(c);
-    c->streams = c->whole ? random_below(4) : 0;
+    c->fetched_l2 = c->whole ? random_below(4) : 0;
     c->fetched = c->whole ? random_below(4) : 0;
     c->cross = c->whole ? random_below(4) : 0;
     c->cross_rows = 1 + random_below(9);

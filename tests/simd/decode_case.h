@@ -35,7 +35,7 @@ typedef struct decode_case {
     int32_t pages[256];
     int64_t rows; /* of all heads; 0: no row sees a key, and nothing was allocated */
     char *seen;   /* [row][key]: may the row attend to the key? */
-    uint32_t streams, fetched, cross; /* tuning, with a bit per instruction set */
+    uint32_t fetched_l2, fetched, cross; /* tuning, with a bit per instruction set */
     uint32_t cross_rows;
 } decode_case;
 

@@ -173,7 +173,7 @@ static int all(const kernels *by, int32_t *const tables[LAYOUTS])
 {
     static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
     static const heed_simd_tuning orders[] = {
-        {.streams = 1},
+        {.fetched_l2 = 1},
         {.fetched = 1, .fetched_beside = 1},
         {.cross_f32 = {1, 1, 1}, .cross_half = {1, 1, 1}, .cross_pairs = {1, 1, 1}}};
     int failures = 0;
@@ -240,7 +240,7 @@ static size_t changed_behind(const heed_simd_tuning *tuning, const heed_problem 
  * number of rows it has. */
 static int check_scratch(void)
 {
-    const heed_simd_tuning tuning = {.lanes = 8, .streams = 1};
+    const heed_simd_tuning tuning = {.lanes = 8, .fetched_l2 = 1};
     const size_t behind = 1 << 17;
     int failures = 0;
     for (uint32_t group = 1; group <= 128; group++) {

@@ -109,7 +109,7 @@ static int compute(const decode_case *c, int avx512, void *scratch, result *got,
     const tile_function run = avx512 ? run_avx512 : run_avx2;
     const uint32_t cross = c->cross >> avx512 & 1 ? c->cross_rows : 0;
     const heed_simd_tuning tuning = {.lanes = 8,
-                                     .streams = c->streams >> avx512 & 1,
+                                     .fetched_l2 = c->fetched_l2 >> avx512 & 1,
                                      .fetched = c->fetched >> avx512 & 1,
                                      .cross_f32 = {cross, cross, cross},
                                      .cross_half = {cross, cross, cross}};

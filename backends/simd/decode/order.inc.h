@@ -5,9 +5,7 @@
 #include "cross.inc.h"
 #include "run.inc.h"
 
-/* Bytes from a load to the line that is fetched meanwhile: where the CPU follows the stream by
- * itself, and where it does not, into L2 and into L1. */
-#define RUN_AHEAD 512
+/* Bytes from a load to the line that is fetched meanwhile, into L2 and into L1. */
 #define RUN_FAR 16384
 #define RUN_NEAR 8192
 
@@ -15,19 +13,8 @@
  * lines, they come too late. */
 #define RUN_TOUCHED 8
 
-/* Do two addresses agree in all bits that AMD's L1 picks a way by (up to 27: Lipp et al., "Take A
- * Way", 2020)? Lines of both then evict each other: 16-bit K and V that lie a multiple of 256 MiB
- * apart, as caches of round sizes do, arrive at half the rate as streams side by side, and at three
- * quarters where they are fetched from far ahead (measured on a Zen 4). */
-static int share_ways(const char *a, const char *b)
-{
-    const uint32_t apart = ((uint32_t)(uintptr_t)a - (uint32_t)(uintptr_t)b + 1024) & 0xfffffff;
-    return apart < 2048;
-}
-
-/* While a run of at most RUN_SHORT bytes of K is read, the next run is fetched: a stream that ends
- * before the CPU follows it arrives at half the rate. Lines are fetched RUN_HOP bytes ahead, which
- * is faster than RUN_FAR by a twentieth where runs are 64 keys (Zen 4). */
+/* While a run of at most RUN_SHORT bytes of K is read, the next run is fetched, with lines RUN_HOP bytes
+ * ahead: faster than RUN_FAR by a twentieth where runs are 64 keys (Zen 4). */
 #define RUN_SHORT 65536
 #define RUN_HOP 8192
 
@@ -42,54 +29,22 @@ static int is_short(const decode *d, int64_t first, int64_t end)
     return (end - first) * dense_row(d->problem) <= RUN_SHORT;
 }
 
-/* The loops over a block. follow: the CPU follows keys that lie one behind the other by itself. far,
- * beside: lines are fetched into L2 from a distance, and each row from one of its own. near: into L1,
- * from either, and values are those of the block before. */
-typedef void run_loop(decode *d, float *lent, const run_side *k, const run_side *v);
-typedef void run_woven(decode *d, float *lent, const run_side *k, const run_past *past);
+/* Works on a block, and on the values of the block before (run.inc.h), four rows at a time: for rows
+ * behind the first four both are in L1. */
+typedef void run_loop(decode *d, float *lent, const run_side *k, const run_past *past);
+
+/* The loops, with lines fetched into L2, and into L1. */
 typedef struct run_loops {
-    run_loop *follow, *far, *beside;
-    run_woven *near;
+    run_loop *far, *near;
 } run_loops;
 
-V_INLINE run_side side_follow(const run_side *s, int64_t dense)
-{
-    return (run_side){s->at, dense, RUN_AHEAD, NULL};
-}
+static const run_past nothing_past;
 
-V_INLINE run_side side_far(const run_side *s, int64_t dense)
-{
-    (void)dense;
-    return (run_side){s->at, s->step, s->ahead, NULL};
-}
-
-V_INLINE run_side side_beside(const run_side *s, int64_t dense)
-{
-    (void)dense;
-    return *s;
-}
-
-/* Works on the first rows of a block, and then on the others, when the block is in L1. */
-V_INLINE void run_block(uint32_t type, int64_t dims, decode *d, float *lent, const run_step *step)
-{
-    const run_step again = {{.at = step->k.at, .step = step->k.step},
-                            {.at = step->v.at, .step = step->v.step},
-                            &run_fetch,
-                            1};
-    int64_t r = 4;
-    run_some(type, dims, d, 0, lent, step);
-    for (; r + 4 <= d->rows; r += 4)
-        run_rows(type, 4, dims, d, r, lent, &again);
-    for (; r < d->rows; r++)
-        run_rows(type, 1, dims, d, r, lent, &again);
-}
-
-/* The same with the values of the block before. */
 V_INLINE void woven_block(uint32_t type, int64_t dims, decode *d, float *lent, const run_side *k,
-                          const run_past *past, run_woven *others)
+                          const run_past *past, const fetch *f, run_loop *others)
 {
     const int64_t rows = (d ? d : past->d)->rows;
-    woven_some(type, dims, rows, d, 0, lent, k, past);
+    woven_some(type, dims, rows, d, 0, lent, k, past, f);
     if (rows > 4)
         others(d, lent, k, past);
 }
@@ -101,33 +56,24 @@ V_INLINE void woven_others(uint32_t type, int64_t dims, decode *d, float *lent, 
     const run_side k_again = {.at = k->at, .step = k->step};
     const run_past again = {past->d, past->weights, {.at = past->v.at, .step = past->v.step}};
     for (int64_t r = 4; r < rows; r += 4)
-        woven_some(type, dims, rows - r, d, r, lent, &k_again, &again);
+        woven_some(type, dims, rows - r, d, r, lent, &k_again, &again, &run_fetch);
 }
 
-#define RUN_LOOP(kind, name, type, dims, side, f, streams)                                         \
+#define RUN_LOOP(kind, name, type, dims, f)                                                        \
     V_NOINLINE void kind##_##name##_##dims(decode *d, float *lent, const run_side *k,              \
-                                           const run_side *v)                                      \
+                                           const run_past *past)                                   \
     {                                                                                              \
-        const int64_t dense = dims * (type == HEED_F32 ? 4 : 2);                                   \
-        const run_step step = {side(k, dense), side(v, dense), f, streams};                        \
-        run_block(type, dims, d, lent, &step);                                                     \
+        woven_block(type, dims, d, lent, k, past, f, others_##name##_##dims);                      \
     }
 #define RUN_LOOPS(name, type, dims)                                                                \
-    RUN_LOOP(follow, name, type, dims, side_follow, &run_fetch, 1)                                 \
-    RUN_LOOP(far, name, type, dims, side_far, &run_fetch, 0)                                       \
-    RUN_LOOP(beside, name, type, dims, side_beside, &run_fetch, 0)                                 \
     V_NOINLINE void others_##name##_##dims(decode *d, float *lent, const run_side *k,              \
                                            const run_past *past)                                   \
     {                                                                                              \
         woven_others(type, dims, d, lent, k, past);                                                \
     }                                                                                              \
-    V_NOINLINE void near_##name##_##dims(decode *d, float *lent, const run_side *k,                \
-                                         const run_past *past)                                     \
-    {                                                                                              \
-        woven_block(type, dims, d, lent, k, past, others_##name##_##dims);                         \
-    }                                                                                              \
-    static const run_loops loops_##name##_##dims = {follow_##name##_##dims, far_##name##_##dims,   \
-                                                    beside_##name##_##dims, near_##name##_##dims};
+    RUN_LOOP(far, name, type, dims, &run_fetch)                                                    \
+    RUN_LOOP(near, name, type, dims, &near_fetch)                                                  \
+    static const run_loops loops_##name##_##dims = {far_##name##_##dims, near_##name##_##dims};
 #if PAIR == 1
 RUN_LOOPS(f32, HEED_F32, 64)
 RUN_LOOPS(f32, HEED_F32, 128)
@@ -152,7 +98,8 @@ static const run_loops *loops_of(const heed_problem *p)
 }
 
 /* Works on the blocks of a short run, and fetches what the work comes to RUN_HOP bytes later, be it
- * in this run or in the next, which begins at key `then`. */
+ * in this run or in the next, which begins at key `then`. `lent` has room for the weights of two
+ * blocks. */
 static void run_hops(decode *d, float *lent, int64_t first, int64_t end, int64_t then)
 {
     run_loop *const loop = loops_of(d->problem)->far;
@@ -161,38 +108,19 @@ static void run_hops(decode *d, float *lent, int64_t first, int64_t end, int64_t
     const int64_t far = hop < end - first ? hop : end - first;
     const char *const k_data = d->tile->k.data, *const v_data = d->tile->v.data;
     const int64_t most = then + end - first < d->reach ? end - first : 0;
+    run_past past = nothing_past;
     touch(k_data + then * step, most * step);
     touch(v_data + then * step, most * step);
-    for (; first < end; first += DECODE_BLOCK) {
+    for (int64_t n = 0; first < end; n++, first += DECODE_BLOCK) {
         const int64_t later = first + far < end ? first + far : then + first + far - end;
         const run_side k = {k_data + first * step, step, (later - first) * step, NULL};
         const run_side v = {v_data + first * step, step, (later - first) * step, NULL};
-        d->run_key = first;
-        loop(d, lent, &k, &v);
-    }
-}
-
-/* Works on one block after the other, as they lie, with lines fetched into L1. `lent` has room for the
- * weights of two blocks. */
-static void run_fetched(decode *d, float *lent, int64_t first, int64_t end)
-{
-    const run_loops *loops = loops_of(d->problem);
-    const int64_t step = dense_row(d->problem), size = step * DECODE_BLOCK;
-    const run_side none = {NULL, 0, 0, NULL};
-    run_side k = {(const char *)d->tile->k.data + first * step, step, RUN_NEAR, NULL};
-    run_side v = {(const char *)d->tile->v.data + first * step, step, RUN_NEAR, NULL};
-    run_past past = {NULL, NULL, none};
-    for (int64_t n = 0; first < end; n++, first += DECODE_BLOCK, k.at += size, v.at += size) {
         float *weights = lent + n % 2 * d->rows * DECODE_BLOCK;
-        if (n % RUN_TOUCHED == 0) {
-            touch(k.at + 4 * RUN_NEAR, RUN_TOUCHED * size);
-            touch(v.at + 4 * RUN_NEAR, RUN_TOUCHED * size);
-        }
         d->run_key = first;
-        loops->near(d, weights, &k, &past);
+        loop(d, weights, &k, &past);
         past = (run_past){d, weights, v};
     }
-    loops->near(NULL, NULL, &none, &past);
+    loop(NULL, NULL, &nothing_past.v, &past);
 }
 
 /* Works on one block after the other, as they lie. The next run, in this tile or the next one,
@@ -201,34 +129,27 @@ static void run_blocks(const heed_simd_tuning *tuning, decode *d, float *lent, i
                        int64_t end, int64_t then)
 {
     const run_loops *loops = loops_of(d->problem);
+    run_loop *const loop = tuning->fetched ? loops->near : loops->far;
+    const int64_t ahead = tuning->fetched ? RUN_NEAR : RUN_FAR;
     const int64_t step = dense_row(d->problem), size = step * DECODE_BLOCK;
-    run_side k = {(const char *)d->tile->k.data + first * step, step, 0, NULL};
-    run_side v = {(const char *)d->tile->v.data + first * step, step, 0, NULL};
+    run_side k = {(const char *)d->tile->k.data + first * step, step, ahead, NULL};
+    run_side v = {(const char *)d->tile->v.data + first * step, step, ahead, NULL};
+    run_past past = nothing_past;
     if (then < d->reach && is_short(d, first, end)) {
         run_hops(d, lent, first, end, then);
         return;
     }
-    if (tuning->fetched) {
-        run_fetched(d, lent, first, end);
-        return;
-    }
-    /* Where registers hold the sums of so many rows for part of the dims only, values are read in
-     * several goes, which is no stream. */
-    const int far =
-        d->problem->k_type == HEED_F32 ? SUM_DIMS < 256 && d->rows > 2 : share_ways(k.at, v.at);
-    for (; !far && first < end; first += DECODE_BLOCK, k.at += size, v.at += size) {
-        d->run_key = first;
-        loops->follow(d, lent, &k, &v);
-    }
-    k.ahead = v.ahead = RUN_FAR;
     for (int64_t n = 0; first < end; n++, first += DECODE_BLOCK, k.at += size, v.at += size) {
+        float *weights = lent + n % 2 * d->rows * DECODE_BLOCK;
         if (n % RUN_TOUCHED == 0) {
-            touch(k.at + 4 * RUN_FAR, RUN_TOUCHED * size);
-            touch(v.at + 4 * RUN_FAR, RUN_TOUCHED * size);
+            touch(k.at + 4 * ahead, RUN_TOUCHED * size);
+            touch(v.at + 4 * ahead, RUN_TOUCHED * size);
         }
         d->run_key = first;
-        loops->far(d, lent, &k, &v);
+        loop(d, weights, &k, &past);
+        past = (run_past){d, weights, v};
     }
+    loop(NULL, NULL, &nothing_past.v, &past);
 }
 
 /* K or V of several kv heads: bytes from page to page, key to key, head to head. Where the rows
@@ -325,9 +246,8 @@ static void run_pieces(const heed_simd_tuning *tuning, decode *d, int64_t heads,
     const int64_t unit = k.beside ? DECODE_BLOCK : d->problem->page_len;
     const int64_t size = dense_row(d->problem) * DECODE_BLOCK;
     int64_t ahead = k.beside ? heads : (tuning->fetched ? RUN_NEAR : RUN_FAR) / size;
-    run_loop *const loop = k.beside && v.beside ? loops->beside : loops->far;
-    const run_side none = {NULL, 0, 0, NULL};
-    run_past past = {NULL, NULL, none};
+    run_loop *const loop = tuning->fetched ? loops->near : loops->far;
+    run_past past = nothing_past;
     float *weights[2] = {lent, lent + d->rows * DECODE_BLOCK};
     int turn = 0;
     run_cursor now = {first, (first / unit + 1) * unit, 0, first}, far;
@@ -353,16 +273,12 @@ static void run_pieces(const heed_simd_tuning *tuning, decode *d, int64_t heads,
             k_next = side_at(&k, d, &now, &far, end);
             v_next = side_at(&v, d, &now, &far, end);
         }
-        if (!tuning->fetched) {
-            loop(of_head, lent, &k_side, &v_side);
-            continue;
-        }
-        loops->near(of_head, weights[turn], &k_side, &past);
+        loop(of_head, weights[turn], &k_side, &past);
         past = (run_past){of_head, weights[turn], v_side};
         turn = !turn;
     }
     if (past.d)
-        loops->near(NULL, NULL, &none, &past);
+        loop(NULL, NULL, &nothing_past.v, &past);
 }
 
 /* Works on keys [first, end), whole blocks, of adjacent kv heads. The next run begins at key `then`.

@@ -1,13 +1,9 @@
 /*
  * Runs: blocks of which every row sees every key, whatever mask there is, with 64 or 128 adjacent
  * dims. A long cache consists mostly of them. For four rows at a time a block's scores, weights and
- * weighted values are formed. The loops are written out for the number of dims, and form the same
- * sums as rows.inc.h. order.inc.h says which block comes next and what is fetched meanwhile.
- *
- * For CPUs that prefetch streams well enough by themselves (measured on a Zen 4 with 32 KiB of L1,
- * which reads memory by a third faster in this order), and for those that have the L1 to fetch them
- * into (48 KiB of a Zen 5): there the values of a block are weighed while the next one's scores are
- * formed.
+ * weighted values are formed, the values of a block while the scores of the next one are. The loops
+ * are written out for the number of dims, and form the same sums as rows.inc.h. order.inc.h says
+ * which block comes next and what is fetched meanwhile: tuning.c says on which CPUs.
  */
 #ifndef HEED_SIMD_DECODE_RUN_H
 #define HEED_SIMD_DECODE_RUN_H
@@ -72,19 +68,10 @@ static int crosswise(const heed_simd_tuning *tuning, const decode *d, int64_t he
            (!beside || bytes == CROSS_PAGE || adjacent_heads(d, heads));
 }
 
-/* Is it worth reading so many rows in the order in which they lie, as a stream that the CPU follows?
- * It is not for f32 of more than four rows, whose arithmetic takes longer than reading: blocks.inc.h
- * with its prefetches is faster there, and mostly also for three rows. */
-static int suits_streams(const decode *d)
-{
-    return suits_runs(d) && (d->problem->k_type != HEED_F32 || d->rows <= 4) &&
-           (d->rows != 3 || PAIR == 2);
-}
-
 /* Are the blocks of so many heads read in the order in which they lie? */
 static int in_order(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
 {
-    return (tuning->streams && suits_streams(d)) || suits_fetching(tuning, d, heads);
+    return (tuning->fetched_l2 && suits_runs(d)) || suits_fetching(tuning, d, heads);
 }
 
 /* Is it worth reading the blocks of so many heads in runs? */
@@ -96,7 +83,7 @@ static int runs_cover(const heed_simd_tuning *tuning, const decode *d, int64_t h
 /* Are short runs, between keys that lists hide, read in the order in which they lie? */
 static int hops(const heed_simd_tuning *tuning, const decode *d)
 {
-    return tuning->hops && d->lists && suits_streams(d);
+    return tuning->hops && d->lists && suits_runs(d);
 }
 
 /* Can K and V of a tile of one kv head be read in runs? */
@@ -211,14 +198,6 @@ typedef struct run_side {
     const int64_t *more;
 } run_side;
 
-/* How a block is worked on: K and V, where lines are fetched to, and whether values are read with all
- * their dims at once. */
-typedef struct run_step {
-    run_side k, v;
-    const fetch *f;
-    int streams;
-} run_step;
-
 V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
                          const run_side *side, const fetch *f, float *scores)
 {
@@ -236,12 +215,11 @@ V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d,
     store_scores(scores, rows, s);
 }
 
-/* Weighs as many dims of the values at a time as there are registers for their sums. Values that
- * come from memory would not be a stream if read in parts: so all their dims are read at once, for
- * two rows at a time, though 16-bit values are then converted twice. Where registers are too few
- * for that, every line is touched once before. */
+/* Weighs as many dims of the values at a time as there are registers for their sums. f32 rows of other
+ * heads between those of one would not arrive in time if read in parts: so all their dims are read at
+ * once, for two rows at a time. */
 V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
-                         const run_side *side, const fetch *f, const float *weights, int streams)
+                         const run_side *side, const fetch *f, const float *weights)
 {
     const value_rows values = {
         .even = 1, .first = side->at, .step = side->step, .more = side->more};
@@ -255,21 +233,17 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
         RUN_WEIGH(rows, 4, 0, 0, ahead);
     } else if (rows <= 2) {
         RUN_WEIGH(rows, 8, 0, 0, ahead);
-    } else if ((streams || (type == HEED_F32 && side->more)) && ahead) {
+    } else if (type == HEED_F32 && side->more && ahead) {
         RUN_WEIGH(2, 8, 0, 0, ahead);
-        RUN_WEIGH(2, 8, 2, 0, 0);
+        RUN_WEIGH(rows - 2, 8, 2, 0, 0);
     } else {
         RUN_WEIGH(rows, 4, 0, 0, ahead);
         RUN_WEIGH(rows, 4, 0, 64, ahead);
     }
 #else
     const int vectors = SUMS / rows < 8 ? SUMS / rows : 8; /* 8 hide the latency of the sums */
-    for (int64_t i = 0; streams && ahead && i < DECODE_BLOCK * values.step; i += 64) {
-        fetch_line(f, side->at + i + ahead);
-        (void)*(const volatile char *)(side->at + i);
-    }
     for (int64_t i = 0; i < dims; i += vectors * LANES)
-        RUN_WEIGH(rows, vectors, 0, i, streams ? 0 : ahead);
+        RUN_WEIGH(rows, vectors, 0, i, ahead);
 #endif
 #undef RUN_WEIGH
 }
@@ -284,30 +258,6 @@ V_INLINE void run_weights(int rows, decode *d, int64_t r, float *lent)
     }
 }
 
-V_INLINE void run_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t r, float *lent,
-                       const run_step *s)
-{
-    float *scores = lent + r * DECODE_BLOCK;
-    run_scores(type, rows, dims, d, r, &s->k, s->f, scores);
-    run_weights(rows, d, r, lent);
-    run_values(type, rows, dims, d, r, &s->v, s->f, scores, s->streams);
-}
-
-/* Works on rows from r on, up to four. */
-V_INLINE void run_some(uint32_t type, int64_t dims, decode *d, int64_t r, float *lent,
-                       const run_step *s)
-{
-    const int64_t n = d->rows - r;
-    if (n >= 4)
-        run_rows(type, 4, dims, d, r, lent, s);
-    else if (n == 3)
-        run_rows(type, 3, dims, d, r, lent, s);
-    else if (n == 2)
-        run_rows(type, 2, dims, d, r, lent, s);
-    else
-        run_rows(type, 1, dims, d, r, lent, s);
-}
-
 /* A block whose weights are known and whose values are not added up yet (d NULL: there is none). */
 typedef struct run_past {
     decode *d;
@@ -318,28 +268,27 @@ typedef struct run_past {
 /* Forms scores and weights of a block (k->at NULL: of none), and in between adds up the values of the
  * block before it, which may be another head's: so the CPU has work while it waits for scores. */
 V_INLINE void woven_rows(uint32_t type, int rows, int64_t dims, decode *d, int64_t r, float *lent,
-                         const run_side *k, const run_past *past)
+                         const run_side *k, const run_past *past, const fetch *f)
 {
     if (k->at)
-        run_scores(type, rows, dims, d, r, k, &near_fetch, lent + r * DECODE_BLOCK);
+        run_scores(type, rows, dims, d, r, k, f, lent + r * DECODE_BLOCK);
     if (past->d)
-        run_values(type, rows, dims, past->d, r, &past->v, &near_fetch,
-                   past->weights + r * DECODE_BLOCK, 0);
+        run_values(type, rows, dims, past->d, r, &past->v, f, past->weights + r * DECODE_BLOCK);
     if (k->at)
         run_weights(rows, d, r, lent);
 }
 
 V_INLINE void woven_some(uint32_t type, int64_t dims, int64_t n, decode *d, int64_t r, float *lent,
-                         const run_side *k, const run_past *past)
+                         const run_side *k, const run_past *past, const fetch *f)
 {
     if (n >= 4)
-        woven_rows(type, 4, dims, d, r, lent, k, past);
+        woven_rows(type, 4, dims, d, r, lent, k, past, f);
     else if (n == 3)
-        woven_rows(type, 3, dims, d, r, lent, k, past);
+        woven_rows(type, 3, dims, d, r, lent, k, past, f);
     else if (n == 2)
-        woven_rows(type, 2, dims, d, r, lent, k, past);
+        woven_rows(type, 2, dims, d, r, lent, k, past, f);
     else
-        woven_rows(type, 1, dims, d, r, lent, k, past);
+        woven_rows(type, 1, dims, d, r, lent, k, past, f);
 }
 
 #endif
