@@ -154,6 +154,8 @@ V_INLINE void finish_activation(uint32_t activation, const heed_linear_problem *
         finish_as((ending){activation, HEED_F32, 1, 1}, tile, sums, stride);
     else if (dense && problem->y_type == HEED_BF16)
         finish_as((ending){activation, HEED_BF16, 1, 1}, tile, sums, stride);
+    else if (dense && problem->y_type == HEED_F16)
+        finish_as((ending){activation, HEED_F16, 1, 1}, tile, sums, stride);
     else
         finish_as((ending){activation, problem->y_type, 0, 0}, tile, sums, stride);
 }
