@@ -37,7 +37,7 @@ def measure(o, depth, cache, with_heed):
 def compare(o, depth, cache):
     """Per test: medians of both, of their ratio, and the ratio's least and greatest."""
     turns = [(measure(o, depth, cache, True), measure(o, depth, cache, False)) for _ in range(o.turns)]
-    for test in ("pp", "tg"):
+    for test in turns[0][0]:
         heed, ggml = [t[0][test] for t in turns], [t[1][test] for t in turns]
         ratios = [h / g for h, g in zip(heed, ggml)]
         name = f"{test}{o.prompt if test == 'pp' else o.generate} @ {depth} {cache}"
