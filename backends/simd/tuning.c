@@ -20,10 +20,11 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
          * with prefetches to L2 (Zen 4). With 48 KiB L1 is the better by a little (Zen 5). */
         .prefetch_l1 = (amd || lanes == 8) && l1_of_48k,
         /* One head of 1 to 12 rows, relative to block by block: 16-bit 0.5 to 0.75 of three rows, f32 of
-         * three and more 0.65 to 1.04 by AVX-512, 0.56 to 0.89 by AVX2. Relative to the CPU's own
-         * prefetching of such a stream, which is lost where streams meet in a cache: 0.5 to 0.9 where
-         * that is so, from 8 MiB on, else of one and two rows of 16-bit up to 1.4 (Zen 4). From 8 and 32
-         * KiB ahead within noise of 16. Into L1 as on a Zen 5, 1.4 to 2.4; by prefetchnta 1.1 to 2.5. */
+         * three and more 0.65 to 1.04 by AVX-512, 0.56 to 0.89 by AVX2. Relative to what the CPU's own
+         * prefetching of such a stream gives, from 8 MiB on: 0.5 to 0.9 when that is at its slowest, up to
+         * 1.4 of one and two rows of 16-bit when it is at its fastest; it changes by a factor of two from
+         * process to process and within one. From 8 and 32 KiB ahead within noise of 16. Into L1 as on a
+         * Zen 5, 1.4 to 2.4; by prefetchnta 1.1 to 2.5 (Zen 4). */
         .fetched_l2 = zen4,
         /* One head of 1 to 7 rows, relative to block by block or crosswise. Hot, from L2 and L3: f32 by
          * AVX-512 0.61 to 0.93, 16-bit 0.57 to 0.82, pairs 0.63 to 0.90; by AVX2 16-bit 0.46 to 0.82.
@@ -42,14 +43,14 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
         /* On an Intel with AMX 70 to 82 % of the read rate become 84 to 90 % with every type and
          * layout, and 59 to 69 % become 85 to 89 % with heads side by side. On AMD, the time
          * relative to that of the other orders. Zen 3: f32 0.61 to 0.79, 16-bit 0.66 to 0.94 (3
-         * rows of bf16 1.07), heads side by side 0.64 to 0.93. Zen 4: one head
-         * of f32 of 8 rows and more 0.96 to 1.16 of what runs in order take by AVX-512; heads side by
-         * side of 5 rows and more 0.49 to 0.77 by AVX-512 and 0.60 to 0.93 by AVX2, of fewer rows 0.95
-         * to 1.54; 16-bit up to 1.7. Zen 5 by AVX-512: heads side by side and pages
-         * f32 0.52 to 1.04, 16-bit 0.55 to 0.97; one head of 8 rows and more 0.62 to 1.01, but 16-bit,
-         * in pages too, 1.0 to 1.2 of what runs in order take. By AVX2: heads side by side f32 0.64 to
-         * 0.90, 16-bit 0.45 to 0.76; pages f32 0.76 to 1.07, 16-bit 0.55 to 0.91; one head f32 0.85 to
-         * 1.13, 16-bit of 8 rows 1.02 to 1.08 of what runs in order take. */
+         * rows of bf16 1.07), heads side by side 0.64 to 0.93. Zen 4: one head of f32 of 8 rows and
+         * more 0.96 to 1.16 of what runs in order take by AVX-512; heads side by side of 5 rows and
+         * more 0.49 to 0.77 by AVX-512 and 0.60 to 0.93 by AVX2, of fewer rows 0.95 to 1.54; 16-bit up
+         * to 1.7. Zen 5 by AVX-512: heads side by side and pages f32 0.52 to 1.04, 16-bit 0.55 to 0.97;
+         * one head of 8 rows and more 0.62 to 1.01, but 16-bit, in pages too, 1.0 to 1.2 of what runs in
+         * order take. By AVX2: heads side by side f32 0.64 to 0.90, 16-bit 0.45 to 0.76; pages f32 0.76
+         * to 1.07, 16-bit 0.55 to 0.91; one head f32 0.85 to 1.13, 16-bit of 8 rows 1.02 to 1.08 of what
+         * runs in order take. */
         .cross_f32 = intel || zen3         ? (heed_cross){1, 1, 1}
                      : zen4 && lanes == 16 ? (heed_cross){0, 5, 8}
                      : zen4                ? (heed_cross){0, 5, 0}
