@@ -18,7 +18,7 @@ static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_
     if ((cpu->isa & NEEDS) != NEEDS)
         return heed_refuse(why, NEEDS_TEXT);
     return heed_simd_open(cpu, 8, HEED_BUILT_INT8 | (HEED_AVX2_HAVE_VNNI ? HEED_BUILT_VNNI : 0),
-                          machine);
+                          NULL, machine);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */

@@ -29,6 +29,12 @@
 #define heed_attn_decode_weights_int8_avx512 heed_attn_decode_weights_avx512
 #endif
 
+#if HEED_AVX512_HAVE_VBMI
+#define by_vbmi heed_attn_e4m3_avx512
+#else
+#define by_vbmi NULL
+#endif
+
 static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
     if ((cpu->isa & NEEDS) != NEEDS)
@@ -40,7 +46,7 @@ static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_
     return heed_simd_open(cpu, 16,
                           (HEED_AVX512_HAVE_DOT ? HEED_BUILT_DOT : 0) |
                               (HEED_AVX512_HAVE_INT8 ? HEED_BUILT_INT8 : 0),
-                          machine);
+                          cpu->isa & HEED_ISA_AVX512_VBMI ? by_vbmi : NULL, machine);
 }
 
 /* ---- attention in f32 arithmetic --------------------------------------------------------------

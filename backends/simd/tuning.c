@@ -79,12 +79,13 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
 }
 
 heed_status heed_simd_open(const heed_cpu *cpu, uint32_t lanes, uint32_t built,
-                           const void **machine)
+                           const heed_simd_coded *e4m3, const void **machine)
 {
     heed_simd_tuning *tuning = malloc(sizeof *tuning);
     if (!tuning)
         return HEED_ERR_NOMEM;
     *tuning = choices(cpu, lanes, built);
+    tuning->e4m3 = e4m3;
     *machine = tuning;
     return HEED_OK;
 }

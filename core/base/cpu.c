@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 static const char *const isa_names[] = {
-    "sse2",        "avx2",     "fma",      "f16c",        "avx512f",
-    "avx512bw",    "avx512dq", "avx512vl", "avx512_bf16", "avx512_fp16",
-    "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8",    "avx_vnni",
+    "sse2",     "avx2",     "fma",         "f16c",        "avx512f",     "avx512bw",
+    "avx512dq", "avx512vl", "avx512_bf16", "avx512_fp16", "avx512_vnni", "amx_tile",
+    "amx_bf16", "amx_int8", "avx_vnni",    "avx512_vbmi",
 };
 
 const char *heed_cpu_isa_name(unsigned bit)
@@ -63,7 +63,7 @@ static void detect_x86(heed_cpu *cpu)
         cpu->isa |= HEED_ISA_AVX512F | has(b, 17, HEED_ISA_AVX512DQ) |
                     has(b, 30, HEED_ISA_AVX512BW) | has(b, 31, HEED_ISA_AVX512VL) |
                     has(a1, 5, HEED_ISA_AVX512_BF16) | has(d, 23, HEED_ISA_AVX512_FP16) |
-                    has(c, 11, HEED_ISA_AVX512_VNNI);
+                    has(c, 11, HEED_ISA_AVX512_VNNI) | has(c, 1, HEED_ISA_AVX512_VBMI);
     if ((xcr0 & XCR0_TILE) == XCR0_TILE)
         cpu->isa |= has(d, 24, HEED_ISA_AMX_TILE) | has(d, 22, HEED_ISA_AMX_BF16) |
                     has(d, 25, HEED_ISA_AMX_INT8);

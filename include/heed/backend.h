@@ -39,6 +39,7 @@ HEED_BEGIN_C
 #define HEED_ISA_AMX_BF16 (UINT64_C(1) << 12)
 #define HEED_ISA_AMX_INT8 (UINT64_C(1) << 13)
 #define HEED_ISA_AVX_VNNI (UINT64_C(1) << 14)
+#define HEED_ISA_AVX512_VBMI (UINT64_C(1) << 15)
 
 /** The machine, as far as backends may decide by it. */
 typedef struct heed_cpu {

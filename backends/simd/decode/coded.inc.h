@@ -7,6 +7,8 @@
 #define HEED_SIMD_DECODE_CODED_H
 
 #include "coded_products.inc.h"
+#include "run.inc.h"
+#include "scales.inc.h"
 
 /* Bytes from a load to the line that is fetched meanwhile, in a stream, into L2 and into L1. With 4096
  * in place of 2048 integer products by AVX-512 take 0.90 to 1.01 of the time, those by AVX2 1.05 to
@@ -92,7 +94,8 @@ V_INLINE void fetch_scales(const heed_quant *quant, place at)
 /* The same block for further rows, when it is in L1. */
 V_INLINE coded_side coded_again(const coded_side *side)
 {
-    return (coded_side){.at = side->at, .row = side->row, .zero = side->zero, .f = side->f};
+    return (coded_side){
+        .at = side->at, .row = side->row, .zero = side->zero, .f = side->f, .by = side->by};
 }
 
 V_INLINE uint32_t coded_scores_of_rows(const decode *d, int64_t r, const coded_side *k,
@@ -102,7 +105,7 @@ V_INLINE uint32_t coded_scores_of_rows(const decode *d, int64_t r, const coded_s
 #ifdef HEED_SIMD_INT8
     return integer_scores_of[d->problem->k_type][n - 1](d, r, k, scores + r * DECODE_BLOCK);
 #else
-    coded_scores_of[d->problem->k_type][n - 1](d, r, k, scores + r * DECODE_BLOCK);
+    k->by->scores[n - 1](d, r, k, scores + r * DECODE_BLOCK);
     return 0;
 #endif
 }
@@ -130,7 +133,7 @@ typedef struct coded_weighed {
 V_INLINE void coded_add(const decode *d, int64_t r, const coded_side *v, const float *weights)
 {
     const int64_t left = d->rows - r, n = left < CODED_ROWS ? left : CODED_ROWS;
-    coded_values_of[d->problem->v_type][n - 1](d, r, v, weights + r * DECODE_BLOCK);
+    v->by->values[n - 1](d, r, v, weights + r * DECODE_BLOCK);
 }
 
 V_INLINE void coded_finish(coded_weighed *b)
@@ -162,11 +165,13 @@ V_INLINE void coded_weigh(decode *d, block *b, float *scores, const float *k_aft
 }
 
 /* A side whose rows lie one behind the other; at and zero are to be filled in. */
-V_INLINE coded_side coded_stream(const heed_simd_tuning *tuning, int64_t row)
+V_INLINE coded_side coded_stream(const heed_simd_tuning *tuning, uint32_t type, int64_t row)
 {
+    const int by_tables = type == HEED_F8_E4M3 && tuning->e4m3;
     return (coded_side){.row = row,
                         .ahead = tuning->fetched ? CODED_NEAR : CODED_AHEAD,
-                        .f = tuning->fetched ? &near_fetch : &run_fetch};
+                        .f = tuning->fetched ? &near_fetch : &run_fetch,
+                        .by = by_tables ? tuning->e4m3 : &coded_of[type]};
 }
 
 /* Where a head's block begins, or, of heads beyond the last, the next block of the first ones. */
@@ -192,8 +197,9 @@ static void run_coded(const heed_simd_tuning *tuning, decode *d, int64_t heads,
     const int beside = k_head == k_size && d->k_row == heads * k_size;
     coded_scale k_scale = {.zeros = {0}}, v_scale[2] = {{.zeros = {0}}, {.zeros = {0}}};
     const int64_t later = tuning->fetched && t->pages && heads > CODED_HEADS ? CODED_HEADS : heads;
-    coded_side k = coded_stream(tuning, d->k_row);
-    coded_side v[2] = {coded_stream(tuning, d->v_row), coded_stream(tuning, d->v_row)};
+    coded_side k = coded_stream(tuning, p->k_type, d->k_row);
+    coded_side v[2] = {coded_stream(tuning, p->v_type, d->v_row),
+                       coded_stream(tuning, p->v_type, d->v_row)};
     coded_weighed before = {.of = NULL};
     place at = find_place(d, first), next;
     int turn = 0;

@@ -6,8 +6,7 @@
 #ifndef HEED_SIMD_DECODE_CODED_PRODUCTS_H
 #define HEED_SIMD_DECODE_CODED_PRODUCTS_H
 
-#include "run.inc.h"
-#include "scales.inc.h"
+#include "state.inc.h"
 
 #define CODED_ROWS 4 /* the most that share a decoded vector */
 
@@ -289,18 +288,27 @@ V_INLINE void coded_values(uint32_t type, int rows, const decode *d, int64_t r,
 typedef void coded_scorer(const decode *d, int64_t r, const coded_side *side, float *scores);
 typedef void coded_adder(const decode *d, int64_t r, const coded_side *side, const float *weights);
 
+/* The products with a type, of one to four rows. */
+struct heed_simd_coded {
+    coded_scorer *scores[CODED_ROWS];
+    coded_adder *values[CODED_ROWS];
+};
+
 #ifdef HEED_SIMD_INT8 /* scores come from integer.inc.h */
-#define CODED_OF_ROWS CODED_VALUES_OF_ROWS
+#define CODED_SCORES_OF_ROWS(type, rows)
+#define CODED_SCORES(type) NULL
 #else
-#define CODED_OF_ROWS(type, rows)                                                                  \
+#define CODED_SCORES_OF_ROWS(type, rows)                                                           \
     V_NOINLINE void scores_##type##_##rows(const decode *d, int64_t r, const coded_side *side,     \
                                            float *scores)                                          \
     {                                                                                              \
         coded_scores(type, rows, d, r, side, scores);                                              \
-    }                                                                                              \
-    CODED_VALUES_OF_ROWS(type, rows)
+    }
+#define CODED_SCORES(type)                                                                         \
+    scores_##type##_1, scores_##type##_2, scores_##type##_3, scores_##type##_4
 #endif
-#define CODED_VALUES_OF_ROWS(type, rows)                                                           \
+#define CODED_OF_ROWS(type, rows)                                                                  \
+    CODED_SCORES_OF_ROWS(type, rows)                                                               \
     V_NOINLINE void values_##type##_##rows(const decode *d, int64_t r, const coded_side *side,     \
                                            const float *weights)                                   \
     {                                                                                              \
@@ -311,20 +319,18 @@ typedef void coded_adder(const decode *d, int64_t r, const coded_side *side, con
     CODED_OF_ROWS(type, 2)                                                                         \
     CODED_OF_ROWS(type, 3)                                                                         \
     CODED_OF_ROWS(type, 4)
-#define CODED_SCORES(type)                                                                         \
-    [type] = {scores_##type##_1, scores_##type##_2, scores_##type##_3, scores_##type##_4},
-#define CODED_VALUES(type)                                                                         \
-    [type] = {values_##type##_1, values_##type##_2, values_##type##_3, values_##type##_4},
+#define CODED_LISTED(type)                                                                         \
+    [type] = {{CODED_SCORES(type)},                                                                \
+              {values_##type##_1, values_##type##_2, values_##type##_3, values_##type##_4}},
+#ifndef CODED_EACH
 #define CODED_EACH(DO) DO(HEED_F32) DO(HEED_F16) DO(HEED_BF16) CODE_EACH(DO)
-CODED_EACH(CODED_OF)
-#ifndef HEED_SIMD_INT8
-static coded_scorer *const coded_scores_of[][CODED_ROWS] = {CODED_EACH(CODED_SCORES)};
 #endif
-static coded_adder *const coded_values_of[][CODED_ROWS] = {CODED_EACH(CODED_VALUES)};
+CODED_EACH(CODED_OF)
+static const heed_simd_coded coded_of[] = {CODED_EACH(CODED_LISTED)};
 #undef CODED_OF
 #undef CODED_OF_ROWS
-#undef CODED_VALUES_OF_ROWS
+#undef CODED_SCORES_OF_ROWS
 #undef CODED_SCORES
-#undef CODED_VALUES
+#undef CODED_LISTED
 
 #endif

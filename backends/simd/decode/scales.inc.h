@@ -16,21 +16,6 @@
 #define SCALE_LEAST 0x1p-64f
 #define ZERO_MOST 0x1p24f
 
-/* K or V of a block of codes: its first row, the bytes from row to row and to the lines that are
- * fetched meanwhile, and the zeros of its keys where the type has zeros. Integer products fetch from
- * `share` on instead (NULL: do not), as many bytes as the block has: next rows, or a head's share of
- * the next rows of heads side by side, in the order of memory. Heads of 8192 keys of i8 so take 0.65 to
- * 0.83 of the time, those of q4_0 0.81 to 0.97 (Zen 5); exact products gain nothing by it. Lines are
- * fetched into L1 where tuning->fetched is set: cold pages so take 0.51 to 0.95 of the time, streams
- * 0.83 to 1.03 (Zen 5). */
-typedef struct coded_side {
-    const char *at;
-    int64_t row, ahead;
-    const float *zero;
-    const char *share;
-    const fetch *f;
-} coded_side;
-
 /* Does each key of a head have exactly one scale, and no factor besides? */
 static int lifts(uint32_t type, const heed_quant *quant, uint32_t dim)
 {

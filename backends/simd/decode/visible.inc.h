@@ -1,51 +1,8 @@
-/* A decode tile under way, a block of its keys, and which of them each row sees. */
+/* Which keys of a block each row of a decode tile sees. */
 #ifndef HEED_SIMD_DECODE_VISIBLE_H
 #define HEED_SIMD_DECODE_VISIBLE_H
 
-#include "../vec/codes.h"
-#include "products.inc.h"
-
-/* For each key of a block of codes: what products with it are multiplied by (`after`), and what it
- * is decoded with (`key`). scales.inc.h explains the two. */
-typedef struct code_scales {
-    float after[DECODE_BLOCK];
-    code_key key[DECODE_BLOCK];
-} code_scales;
-
-/* Keys [first, end) of a block, at 16 addresses: those outside repeat the first. */
-typedef struct block {
-    int64_t base, first, end;
-    uint32_t all, any; /* a bit per key: inside; seen by some row */
-    int same;          /* every row sees the same keys */
-    fetch ahead;       /* bytes from its rows to those of the block that is fetched meanwhile */
-    const char *k[DECODE_BLOCK], *v[DECODE_BLOCK];
-    float *scores; /* [rows, 16], then weights */
-    code_scales k_scales, v_scales;
-    int exact;         /* some of its scores, without accuracy int8 all, come from exact products */
-    uint32_t integers; /* keys whose scores come from integer products: integer.inc.h */
-} block;
-
-typedef struct decode {
-    const heed_problem *problem;
-    heed_tile *tile;
-    int64_t rows, q_stride;               /* floats from row to row of q */
-    int64_t common_first, common_end;     /* keys in the range of every row */
-    int64_t behind, reach;                /* key_behind in decode.c */
-    int64_t k_row, v_row, k_page, v_page; /* bytes from key to key and from page to page */
-    float *q, *sums, *reference, *k_copy, *v_copy;
-    float unit;              /* with pairs, what the products of q and k are multiplied by */
-    uint16_t *visible;       /* a bit per key and row, of the block that was looked at last */
-    uint32_t k_type, v_type; /* as the products read them: f32 where blocks are copied */
-    int copy_k, copy_v, masked, terms, lists;
-    int adds;        /* the scores of the run at hand have softcap, ALiBi or a bias */
-    int64_t run_key; /* the first key of the run's block at hand */
-    struct integer_block *integers; /* with accuracy int8, q: integer.inc.h */
-    char *k_codes;                  /* 16 keys */
-    float *k_zeros;
-    int all_integer;    /* every row of q is multiplied as integers; 1 without that accuracy, too */
-    int lift_k, lift_v; /* scales of whole rows multiply scores and weights: scales.inc.h */
-    fetch fetch;
-} decode;
+#include "state.inc.h"
 
 static uint32_t range_bits(const block *b, int64_t first, int64_t end)
 {

@@ -249,19 +249,40 @@ V_INLINE vf v_of_e4m3(v_bytes a, int i)
     (void)i;
     return _mm512_mul_ps(_mm512_cvtph_ps(half), v_set1(256.0f));
 }
+#define V_TWO_E4M3 1
+/* A vector's bytes as the lower and upper bytes of bf16. */
+#ifdef __AVX512VBMI__
+/* Tables of all magnitudes: eight of each exponent e, of which the first are subnormal and the last is a
+ * NaN. */
+#define E4M3_EIGHT(x) x, x, x, x, x, x, x, x
+#define E4M3_TOPS(e) E4M3_EIGHT(((e) + 120) >> 1)
+#define E4M3_LOWS(e)                                                                               \
+    ((e)&1) << 7, ((e)&1) << 7 | 0x10, ((e)&1) << 7 | 0x20, ((e)&1) << 7 | 0x30,                   \
+        ((e)&1) << 7 | 0x40, ((e)&1) << 7 | 0x50, ((e)&1) << 7 | 0x60, ((e)&1) << 7 | 0x70
+#define E4M3_NORMAL(OF)                                                                            \
+    OF(1), OF(2), OF(3), OF(4), OF(5), OF(6), OF(7), OF(8), OF(9), OF(10), OF(11), OF(12), OF(13), \
+        OF(14)
+V_INLINE void e4m3_bytes(__m512i codes, __m512i *low, __m512i *top)
+{
+    static const _Alignas(64)
+        uint8_t tops[128] = {0,    0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c, E4M3_NORMAL(E4M3_TOPS),
+                             0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x7f};
+    static const _Alignas(64) uint8_t lows[128] = {
+        0, 0, 0x80, 0xc0, 0, 0x20, 0x40, 0x60, E4M3_NORMAL(E4M3_LOWS), E4M3_LOWS(15)};
+    const __m512i signs = _mm512_set1_epi8((char)0x80);
+    const __m512i magnitude =
+        _mm512_permutex2var_epi8(_mm512_load_si512(tops), codes, _mm512_load_si512(tops + 64));
+    *low = _mm512_permutex2var_epi8(_mm512_load_si512(lows), codes, _mm512_load_si512(lows + 64));
+    *top = _mm512_or_si512(magnitude, _mm512_and_si512(codes, signs));
+}
+#else
 V_INLINE __m512i e4m3_table(const uint8_t table[16])
 {
     return _mm512_broadcast_i32x4(_mm_load_si128((const void *)table));
 }
-#define V_TWO_E4M3 1
-V_INLINE void v_load_two_e4m3(const void *p, const void *q, vf x[4])
+V_INLINE void e4m3_bytes(__m512i codes, __m512i *lows, __m512i *tops)
 {
-    /* Fours of codes, so that unpacking words leaves floats in order. */
-    const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
     const __m512i low_4 = _mm512_set1_epi8(0x0f), low_7 = _mm512_set1_epi8(0x7f);
-    const __m512i both =
-        _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(p)), _mm256_loadu_si256(q), 1);
-    const __m512i codes = _mm512_permutexvar_epi32(order, both);
     const __m512i magnitude = _mm512_and_si512(codes, low_7);
     const __m512i small = _mm512_add_epi8(magnitude, _mm512_set1_epi8(E4M3_SMALL));
     __m512i top = _mm512_and_si512(_mm512_srli_epi16(codes, 4), low_4);
@@ -270,6 +291,18 @@ V_INLINE void v_load_two_e4m3(const void *p, const void *q, vf x[4])
     top = _mm512_xor_si512(top, _mm512_shuffle_epi8(e4m3_table(e4m3_small_tops), small));
     low = _mm512_xor_si512(low, _mm512_shuffle_epi8(e4m3_table(e4m3_small_lows), small));
     top = _mm512_mask_mov_epi8(top, _mm512_cmpeq_epi8_mask(magnitude, low_7), low_7);
+    *lows = low;
+    *tops = top;
+}
+#endif
+V_INLINE void v_load_two_e4m3(const void *p, const void *q, vf x[4])
+{
+    /* Fours of codes, so that unpacking words leaves floats in order. */
+    const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    const __m512i both =
+        _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(p)), _mm256_loadu_si256(q), 1);
+    __m512i low, top;
+    e4m3_bytes(_mm512_permutexvar_epi32(order, both), &low, &top);
     const __m512i a = _mm512_unpacklo_epi8(low, top), b = _mm512_unpackhi_epi8(low, top);
     const __m512i zero = _mm512_setzero_si512();
     x[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, a));
