@@ -89,29 +89,38 @@ V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride,
     EACH_PART(DOT_ZERO, 2)
     EACH_PART(DOT_ZERO, 3)
 #undef DOT_ZERO
-    for (int64_t d = 0; d < dim; d += 16 * PAIR) {
-        if (ahead && (PAIR == 2 || bytes == 4 || d % 32 == 0))
-            fetch_line(f, k + ahead + d * bytes);
+    int64_t d = 0;
 #if PAIR == 2
-        const vf x0 = v_from_bits(load_pairs(k + d * bytes, 1, dim - d));
+#define DOT_WHOLE(r, p) const vf x##p = v_from_bits(load_pairs(k + d * bytes, 1, DOT_WIDTH));
+#define DOT_REST(r, p) const vf x##p = v_from_bits(load_pairs(k + d * bytes, 1, dim - d));
 #else
-        const int n = dim - d < 16 ? (int)(dim - d) : 16;
-#define DOT_LOAD(r, p)                                                                             \
-    const vf x##p = p == 0 || n > p * LANES                                                        \
-                        ? v_load_type(type, k + (d + p * LANES) * bytes, n - p * LANES)            \
-                        : v_zero();
-        EACH_PART(DOT_LOAD, 0)
-#undef DOT_LOAD
+#define DOT_WHOLE(r, p) const vf x##p = v_load_type(type, k + (d + p * LANES) * bytes, LANES);
+#define DOT_REST(r, p)                                                                             \
+    const vf x##p = dim - d > p * LANES ? v_load_type(type, k + (d + p * LANES) * bytes,           \
+                                                      (int)(dim - d) - p * LANES)                  \
+                                        : v_zero();
 #endif
 #define DOT_ADD(r, p)                                                                              \
     if (rows > r)                                                                                  \
         s##r##p = v_multiply(v_load(q##r + d / PAIR + p * LANES), x##p, s##r##p);
-        EACH_PART(DOT_ADD, 0)
-        EACH_PART(DOT_ADD, 1)
-        EACH_PART(DOT_ADD, 2)
-        EACH_PART(DOT_ADD, 3)
-#undef DOT_ADD
+#define DOT_STEP(LOAD)                                                                             \
+    {                                                                                              \
+        if (ahead && (PAIR == 2 || bytes == 4 || d % 32 == 0))                                     \
+            fetch_line(f, k + ahead + d * bytes);                                                  \
+        EACH_PART(LOAD, 0)                                                                         \
+        EACH_PART(DOT_ADD, 0)                                                                      \
+        EACH_PART(DOT_ADD, 1)                                                                      \
+        EACH_PART(DOT_ADD, 2)                                                                      \
+        EACH_PART(DOT_ADD, 3)                                                                      \
     }
+    for (; d + 16 * PAIR <= dim; d += 16 * PAIR)
+        DOT_STEP(DOT_WHOLE)
+    if (d < dim) /* apart, because loads of a part would keep the sums out of registers */
+        DOT_STEP(DOT_REST)
+#undef DOT_WHOLE
+#undef DOT_REST
+#undef DOT_ADD
+#undef DOT_STEP
     if (in_order)
         V_AFTER(*then, DOT_LAST);
 #define DOT_SUM(r, p) s##r##p,
