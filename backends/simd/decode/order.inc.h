@@ -65,36 +65,48 @@ V_INLINE void woven_others(uint32_t type, int64_t dims, decode *d, float *lent, 
     {                                                                                              \
         woven_block(type, dims, d, lent, k, past, f, others_##name##_##dims);                      \
     }
-#define RUN_LOOPS(name, type, dims)                                                                \
+#define RUN_OTHERS(name, type, dims)                                                               \
     V_NOINLINE void others_##name##_##dims(decode *d, float *lent, const run_side *k,              \
                                            const run_past *past)                                   \
     {                                                                                              \
         woven_others(type, dims, d, lent, k, past);                                                \
-    }                                                                                              \
+    }
+#define RUN_LOOPS(name, type, dims)                                                                \
+    RUN_OTHERS(name, type, dims)                                                                   \
     RUN_LOOP(far, name, type, dims, &run_fetch)                                                    \
     RUN_LOOP(near, name, type, dims, &near_fetch)                                                  \
     static const run_loops loops_##name##_##dims = {far_##name##_##dims, near_##name##_##dims};
+/* Of more than 128 dims, for CPUs with tuning->fetched_l2 alone. */
+#define RUN_LONG_LOOPS(name, type)                                                                 \
+    RUN_OTHERS(name, type, RUN_ANY)                                                                \
+    RUN_LOOP(far, name, type, RUN_ANY, &run_fetch)                                                 \
+    static const run_loops loops_##name##_long = {far_##name##_RUN_ANY, far_##name##_RUN_ANY};
 #if PAIR == 1
 RUN_LOOPS(f32, HEED_F32, 64)
 RUN_LOOPS(f32, HEED_F32, 128)
+RUN_LONG_LOOPS(f32, HEED_F32)
 RUN_LOOPS(f16, HEED_F16, 64)
 RUN_LOOPS(f16, HEED_F16, 128)
+RUN_LONG_LOOPS(f16, HEED_F16)
 #endif
 RUN_LOOPS(bf16, HEED_BF16, 64)
 RUN_LOOPS(bf16, HEED_BF16, 128)
+RUN_LONG_LOOPS(bf16, HEED_BF16)
+#undef RUN_LONG_LOOPS
 #undef RUN_LOOPS
+#undef RUN_OTHERS
 #undef RUN_LOOP
 
 static const run_loops *loops_of(const heed_problem *p)
 {
-    const int wide = p->qk_dim == 128;
+    const int wide = p->qk_dim == 128, is_long = p->qk_dim > 128;
 #if PAIR == 1
     if (p->k_type == HEED_F32)
-        return wide ? &loops_f32_128 : &loops_f32_64;
+        return is_long ? &loops_f32_long : wide ? &loops_f32_128 : &loops_f32_64;
     if (p->k_type == HEED_F16)
-        return wide ? &loops_f16_128 : &loops_f16_64;
+        return is_long ? &loops_f16_long : wide ? &loops_f16_128 : &loops_f16_64;
 #endif
-    return wide ? &loops_bf16_128 : &loops_bf16_64;
+    return is_long ? &loops_bf16_long : wide ? &loops_bf16_128 : &loops_bf16_64;
 }
 
 /* Works on the blocks of a short run, and fetches what the work comes to RUN_HOP bytes later, be it
@@ -123,6 +135,13 @@ static void run_hops(decode *d, float *lent, int64_t first, int64_t end, int64_t
     loop(NULL, NULL, &nothing_past.v, &past);
 }
 
+/* Bytes to the lines that are fetched: those of a block at the least, as in coded_stream. */
+static int64_t run_ahead(const heed_simd_tuning *tuning, int64_t size)
+{
+    const int64_t usual = tuning->fetched ? RUN_NEAR : RUN_FAR;
+    return size > usual ? size + size / 2 : usual;
+}
+
 /* Works on one block after the other, as they lie. The next run, in this tile or the next one,
  * begins at key `then`, which is d->reach if there is none. */
 static void run_blocks(const heed_simd_tuning *tuning, decode *d, float *lent, int64_t first,
@@ -130,8 +149,8 @@ static void run_blocks(const heed_simd_tuning *tuning, decode *d, float *lent, i
 {
     const run_loops *loops = loops_of(d->problem);
     run_loop *const loop = tuning->fetched ? loops->near : loops->far;
-    const int64_t ahead = tuning->fetched ? RUN_NEAR : RUN_FAR;
     const int64_t step = dense_row(d->problem), size = step * DECODE_BLOCK;
+    const int64_t ahead = run_ahead(tuning, size);
     run_side k = {(const char *)d->tile->k.data + first * step, step, ahead, NULL};
     run_side v = {(const char *)d->tile->v.data + first * step, step, ahead, NULL};
     run_past past = nothing_past;
@@ -245,7 +264,7 @@ static void run_pieces(const heed_simd_tuning *tuning, decode *d, int64_t heads,
     const run_source v = source_of(&t->v, type, t->v_page_stride, heads);
     const int64_t unit = k.beside ? DECODE_BLOCK : d->problem->page_len;
     const int64_t size = dense_row(d->problem) * DECODE_BLOCK;
-    int64_t ahead = k.beside ? heads : (tuning->fetched ? RUN_NEAR : RUN_FAR) / size;
+    int64_t ahead = k.beside ? heads : run_ahead(tuning, size) / size;
     run_loop *const loop = tuning->fetched ? loops->near : loops->far;
     run_past past = nothing_past;
     float *weights[2] = {lent, lent + d->rows * DECODE_BLOCK};

@@ -18,13 +18,19 @@
 static const fetch run_fetch = {0, 0, 0}, near_fetch = {0, 0, 1};
 
 /* Do the loops of runs cover the types, dims and pages of K and V? */
-static int suits_runs(const decode *d)
+static int suits_any_run(const decode *d)
 {
     const heed_problem *p = d->problem;
     const heed_tile *t = d->tile;
-    return (p->qk_dim == 64 || p->qk_dim == 128) && p->v_dim == p->qk_dim &&
-           p->k_type == p->v_type && !heed_is_code(p->k_type) && t->k.dim_stride == 1 &&
-           t->v.dim_stride == 1 && (!t->pages || (!d->masked && p->page_len % DECODE_BLOCK == 0));
+    return p->qk_dim % 64 == 0 && p->v_dim == p->qk_dim && p->k_type == p->v_type &&
+           !heed_is_code(p->k_type) && t->k.dim_stride == 1 && t->v.dim_stride == 1 &&
+           (!t->pages || (!d->masked && p->page_len % DECODE_BLOCK == 0));
+}
+
+/* Do those for 64 and 128 dims? */
+static int suits_runs(const decode *d)
+{
+    return d->problem->qk_dim <= 128 && suits_any_run(d);
 }
 
 /* Do keys consist of the rows of so many heads alone, one key right behind the other? */
@@ -71,7 +77,7 @@ static int crosswise(const heed_simd_tuning *tuning, const decode *d, int64_t he
 /* Are the blocks of so many heads read in the order in which they lie? */
 static int in_order(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
 {
-    return (tuning->fetched_l2 && suits_runs(d)) || suits_fetching(tuning, d, heads);
+    return (tuning->fetched_l2 && suits_any_run(d)) || suits_fetching(tuning, d, heads);
 }
 
 /* Is it worth reading the blocks of so many heads in runs? */
@@ -198,15 +204,23 @@ typedef struct run_side {
     const int64_t *more;
 } run_side;
 
+/* The dims of loops that are not made for one number of them. */
+enum { RUN_ANY = 0 };
+
+V_INLINE int64_t run_dims(const decode *d, int64_t dims)
+{
+    return dims == RUN_ANY ? d->problem->qk_dim : dims;
+}
+
 V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
                          const run_side *side, const fetch *f, float *scores)
 {
-    const int64_t q_stride = dims / PAIR, step = side->step;
+    const int64_t n = run_dims(d, dims), q_stride = n / PAIR, step = side->step;
     const char *k = side->at;
     vf s[DECODE_BLOCK / 4][DOT_PARTS];
     for (int j = 0; j < DECODE_BLOCK; j += 4, k += 4 * step) {
         const char *four[4] = {k, k + step, k + 2 * step, k + 3 * step};
-        dot_four_keys(type, rows, d->q + r * q_stride, q_stride, four, 0, dims, side->ahead,
+        dot_four_keys(type, rows, d->q + r * q_stride, q_stride, four, 0, n, side->ahead,
                       side->more ? side->more + j : NULL, f, 1, s[j / 4]);
 #if PAIR == 2
         s[j / 4][0] = v_mul(s[j / 4][0], v_set1(d->unit));
@@ -231,6 +245,9 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
 #if SUM_DIMS >= 256
     if (dims == 64) {
         RUN_WEIGH(rows, 4, 0, 0, ahead);
+    } else if (dims == RUN_ANY) {
+        for (int64_t i = 0; i < d->problem->v_dim; i += 64)
+            RUN_WEIGH(rows, 4, 0, i, ahead);
     } else if (rows <= 2) {
         RUN_WEIGH(rows, 8, 0, 0, ahead);
     } else if (type == HEED_F32 && side->more && ahead) {
@@ -242,7 +259,7 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
     }
 #else
     const int vectors = SUMS / rows < 8 ? SUMS / rows : 8; /* 8 hide the latency of the sums */
-    for (int64_t i = 0; i < dims; i += vectors * LANES)
+    for (int64_t i = 0; i < run_dims(d, dims); i += vectors * LANES)
         RUN_WEIGH(rows, vectors, 0, i, ahead);
 #endif
 #undef RUN_WEIGH
