@@ -23,8 +23,8 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
          * three and more 0.65 to 1.04 by AVX-512, 0.56 to 0.89 by AVX2. Relative to what the CPU's own
          * prefetching of such a stream gives, from 8 MiB on: 0.5 to 0.9 when that is at its slowest, up to
          * 1.4 of one and two rows of 16-bit when it is at its fastest; it changes by a factor of two from
-         * process to process and within one. 256 dims take 0.69 to 0.94 of the time block by block, cold, and
-         * 0.78 to 0.96 from L2. From 8 and 32 KiB ahead within noise of 16. Into L1 as on a
+         * process to process and within one. Other dims than 64 and 128, which are read so for
+         * this alone: 80 to 160 take 0.48 to 1.0 of the time block by block, cold, 192 to 512 0.55 to 0.98. From 8 and 32 KiB ahead within noise of 16. Into L1 as on a
          * Zen 5, 1.4 to 2.4; by prefetchnta 1.1 to 2.5 (Zen 4). */
         .fetched_l2 = zen4,
         /* One head of 1 to 7 rows, relative to block by block or crosswise. Hot, from L2 and L3: f32 by

@@ -109,7 +109,8 @@ static void draw_problem(decode_case *c)
     }
     c->whole = !c->small && random_below(3) == 0;
     if (c->whole) {
-        p->qk_dim = p->v_dim = 64 * (1 + random_below(4));
+        p->qk_dim = p->v_dim =
+            random_below(2) ? 64 * (1 + random_below(2)) : 16 * (4 + random_below(13));
         p->v_type = p->k_type;
     }
     draw_features(c);

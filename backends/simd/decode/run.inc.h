@@ -22,15 +22,15 @@ static int suits_any_run(const decode *d)
 {
     const heed_problem *p = d->problem;
     const heed_tile *t = d->tile;
-    return p->qk_dim % 64 == 0 && p->v_dim == p->qk_dim && p->k_type == p->v_type &&
-           !heed_is_code(p->k_type) && t->k.dim_stride == 1 && t->v.dim_stride == 1 &&
-           (!t->pages || (!d->masked && p->page_len % DECODE_BLOCK == 0));
+    return p->qk_dim >= 64 && p->qk_dim % (16 * PAIR) == 0 && p->v_dim == p->qk_dim &&
+           p->k_type == p->v_type && !heed_is_code(p->k_type) && t->k.dim_stride == 1 &&
+           t->v.dim_stride == 1 && (!t->pages || (!d->masked && p->page_len % DECODE_BLOCK == 0));
 }
 
 /* Do those for 64 and 128 dims? */
 static int suits_runs(const decode *d)
 {
-    return d->problem->qk_dim <= 128 && suits_any_run(d);
+    return (d->problem->qk_dim == 64 || d->problem->qk_dim == 128) && suits_any_run(d);
 }
 
 /* Do keys consist of the rows of so many heads alone, one key right behind the other? */
@@ -246,8 +246,13 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
     if (dims == 64) {
         RUN_WEIGH(rows, 4, 0, 0, ahead);
     } else if (dims == RUN_ANY) {
-        for (int64_t i = 0; i < d->problem->v_dim; i += 64)
+        int64_t i = 0;
+        for (; i + 64 <= d->problem->v_dim; i += 64)
             RUN_WEIGH(rows, 4, 0, i, ahead);
+        for (; i + 32 <= d->problem->v_dim; i += 32)
+            RUN_WEIGH(rows, 2, 0, i, ahead);
+        if (PAIR == 1 && i < d->problem->v_dim) /* 16 dims, which pairs never leave */
+            RUN_WEIGH(rows, PAIR, 0, i, ahead);
     } else if (rows <= 2) {
         RUN_WEIGH(rows, 8, 0, 0, ahead);
     } else if (type == HEED_F32 && side->more && ahead) {
@@ -259,8 +264,12 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
     }
 #else
     const int vectors = SUMS / rows < 8 ? SUMS / rows : 8; /* 8 hide the latency of the sums */
-    for (int64_t i = 0; i < run_dims(d, dims); i += vectors * LANES)
+    const int64_t n = run_dims(d, dims);
+    int64_t i = 0;
+    for (; i + vectors * LANES <= n; i += vectors * LANES)
         RUN_WEIGH(rows, vectors, 0, i, ahead);
+    for (; i < n; i += 2 * LANES)
+        RUN_WEIGH(rows, 2, 0, i, ahead);
 #endif
 #undef RUN_WEIGH
 }
