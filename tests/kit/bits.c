@@ -410,6 +410,9 @@ static const struct {
      1,
      1500,
      {.features = HEED_HAS_LSE, .storage = KIT_PAGED, .page_len = 16, .layout = KIT_BSHD}},
+    /* A group of so many heads that its rows are prefill's on some backends. */
+    {"decode_many_heads", 1, 1100, {.q_heads = 49, .kv_heads = 1, .features = HEED_HAS_LSE}},
+    {"few_many_heads", 4, 1100, {.q_heads = 49, .kv_heads = 1, .features = HEED_HAS_CAUSAL}},
     /* Dims for which backends take several kv heads at once. */
     {"decode_heads", 1, 2309, {.qk_dim = 64, .layout = KIT_BSHD}},
     {"paged_heads", 5, 1500, {.qk_dim = 64, .storage = KIT_PAGED, .page_len = 16}},
@@ -451,8 +454,10 @@ void kit_bits_cases(kit_list *list)
                     continue;
                 s->q_type = s->k_type = s->v_type = s->out_type = s->bias_type = type;
                 s->batch = 3;
-                s->q_heads = keys > 2000 || late ? 2 : 4; /* these run up to 48 times */
-                s->kv_heads = late ? 1 : 2;
+                if (!s->q_heads) {
+                    s->q_heads = keys > 2000 || late ? 2 : 4; /* these run up to 48 times */
+                    s->kv_heads = late ? 1 : 2;
+                }
                 if (!s->qk_dim)
                     s->qk_dim = keys > 1000 ? 12 : 24;
                 s->v_dim = s->qk_dim;

@@ -252,9 +252,9 @@ static void add_layouts(kit_list *list)
 
 static void add_heads(kit_list *list)
 {
-    static const uint32_t heads[][2] = {{1, 1},  {2, 2},  {5, 5},  {3, 1},  {4, 1},
-                                        {7, 1},  {8, 1},  {6, 2},  {6, 3},  {8, 2},
-                                        {12, 3}, {16, 2}, {32, 4}, {33, 3}, {64, 1}};
+    static const uint32_t heads[][2] = {{1, 1},  {2, 2},  {5, 5},  {3, 1}, {4, 1},  {7, 1},
+                                        {8, 1},  {6, 2},  {6, 3},  {8, 2}, {12, 3}, {16, 2},
+                                        {32, 4}, {33, 3}, {64, 1}, {96, 2}};
     for (size_t n = 0; n < COUNT(heads); n++)
         for (int decode = 0; decode < 2; decode++) {
             kit_spec spec = {.q_heads = heads[n][0],
@@ -268,6 +268,23 @@ static void add_heads(kit_list *list)
                      decode ? "_decode" : "");
             kit_add_types(list, "heads", name, &spec, n == 7);
         }
+    /* Few rows of many heads, of which prefill's panels are filled where keys are long enough to be cut. */
+    for (int few = 0; few < 2; few++) {
+        kit_spec spec = {.q_heads = 50,
+                         .kv_heads = 1,
+                         .features = HEED_HAS_SINK | CAUSAL | HEED_HAS_MASK | ALL_OUTPUTS,
+                         .scores_stage = HEED_SCORES_BIASED,
+                         BOTTOM,
+                         .q_len = few ? 3 : 1,
+                         .kv_len = 2300,
+                         .qk_dim = 40,
+                         .v_dim = 24};
+        kit_add_types(list, "heads", few ? "50_over_1_cut_few" : "50_over_1_cut", &spec, 1);
+        spec.features = HEED_HAS_LSE | HEED_HAS_WINDOW;
+        spec.scores_stage = 0;
+        spec.window_left = 1500, spec.window_right = 0;
+        kit_add_types(list, "heads", few ? "50_over_1_window_few" : "50_over_1_window", &spec, 0);
+    }
 }
 
 /* Every mix of the types of q, k, v and out. */

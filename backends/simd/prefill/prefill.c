@@ -1,12 +1,13 @@
 /*
- * Prefill: attention for many query rows, and for every problem that no other kernel covers.
+ * Prefill: attention for many query rows, be they of many heads, and for every problem that no other
+ * kernel covers.
  * Compiled once per instruction set (vec/vec.h).
  *
  * Work       The rows of a tile (of all query heads of a group) are cut into panels of 3 vectors.
  *            Blocks of keys are the outer loop, panels the inner one: a block of K and V is
  *            fetched, and where needed converted or copied, once for all of them. Per block and
  *            panel: S = K Q^T, its maximum, 2^(S - m), O = O 2^(m_old - m) + V^T P^T. Panels are
- *            finished here: core cuts no keys for this kernel.
+ *            finished here, but where few query rows have many heads: core cuts their keys.
  * Serves     all of heed/attention.h that is not reserved: any type, stride, dim, mask. Keys or
  *            values of another type than f32, of a stride along the dim, or in pages, are copied;
  *            so are rows that lie so far apart that they share cache sets.
