@@ -39,6 +39,9 @@ static const problem problems[] = {
     {"large dims", 0, 1, 1, 576, 512, 30, 150, 0, 0},
     {"one row", 0, 8, 2, 128, 128, 1, 3000, 0, 0},
     {"few rows", HEED_HAS_CAUSAL, 8, 2, 100, 60, 7, 1500, 0, 0},
+    {"one row of many heads", 0, 49, 1, 96, 64, 1, 2500, 0, 0},
+    {"few rows of many heads", HEED_HAS_CAUSAL, 96, 2, 40, 40, 5, 1500, 0, 0},
+    {"one row of 256 dims", 0, 4, 2, 256, 256, 1, 2000, 0, 0},
     {"long", HEED_HAS_CAUSAL, 2, 1, 32, 32, 60, 9000, 0, 0},
     {"small", 0, 4, 4, 8, 8, 10, 10, 0, 0},
 };
