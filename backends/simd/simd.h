@@ -131,7 +131,7 @@ heed_simd_run heed_attn_prefill_avx2, heed_attn_prefill_avx512, heed_attn_prefil
  * leaves the other members of *out alone. */
 void heed_decode_cut(const heed_problem *problem, heed_tiling *out);
 /* May tiles of several kv heads gain, where these lie side by side? */
-int heed_decode_takes_heads(const heed_problem *problem);
+int heed_decode_takes_heads(const heed_simd_tuning *tuning, const heed_problem *problem);
 
 /* One kv head. dot: by vdpbf16ps, for accuracy bf16 and adjacent dims of keys and values; int8 and
  * vnni: by integer products of q and codes, for accuracy int8 and keys of codes. */

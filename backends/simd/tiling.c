@@ -146,7 +146,7 @@ heed_status heed_simd_decode_tiling(const void *machine, const heed_problem *pro
     if (problem->features & (HEED_HAS_WEIGHTS | HEED_HAS_SCORES) &&
         layout.bytes > out->scratch_bytes)
         out->scratch_bytes = layout.bytes;
-    if (heed_decode_takes_heads(problem))
+    if (heed_decode_takes_heads(tuning, problem))
         out->kv_heads_beside = MOST_KV_HEADS;
     return HEED_OK;
 }

@@ -171,7 +171,7 @@ static int check(const shape *s, const heed_simd_tuning *order, const int32_t *t
 
 static int all(const kernels *by, int32_t *const tables[LAYOUTS])
 {
-    static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
+    static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16}, dims[] = {64, 128, 96, 112};
     static const heed_simd_tuning orders[] = {
         {.fetched_l2 = 1},
         {.fetched = 1, .fetched_beside = 1},
@@ -182,13 +182,13 @@ static int all(const kernels *by, int32_t *const tables[LAYOUTS])
         heed_simd_tuning order = orders[o];
         order.lanes = by->lanes;
         for (int t = by->accuracy == HEED_ACCURACY_BF16 ? 2 : 0; t < 3; t++)
-            for (uint32_t dim = 64; dim <= 128; dim += 64)
+            for (int d = 0; d < (order.fetched_l2 ? 4 : 2); d++) /* other dims for that alone */
                 for (uint32_t heads = 2; heads <= MOST_HEADS; heads++)
                     for (uint32_t rows = 0; rows < MOST_ROWS; rows++)
                         for (int l = 0; l < LAYOUTS; l++, n++) {
                             const shape s = {by,
                                              types[t],
-                                             dim,
+                                             dims[d],
                                              heads,
                                              1 + rows / MOST_QUERIES,
                                              1 + rows % MOST_QUERIES,
