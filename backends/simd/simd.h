@@ -37,6 +37,7 @@ typedef struct heed_simd_tuning {
     uint32_t lanes;          /* floats of a vector: 8 or 16 */
     uint32_t prefetch_l1;    /* vector loops prefetch to L1, if that gains (48 KiB, AMD), else L2 */
     uint32_t fetched_l2;     /* decode reads runs in order, with lines fetched into L2 */
+    uint32_t any_dims;       /* so it reads runs of dims other than 64 and 128, too */
     uint32_t fetched;        /* the same into L1, which has to be large enough for it */
     uint32_t fetched_beside; /* heads side by side too, from so many rows of each on; 0: never */
     uint32_t hops;           /* short runs are read so in any case: decode/order.inc.h */

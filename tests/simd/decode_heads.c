@@ -173,7 +173,7 @@ static int all(const kernels *by, int32_t *const tables[LAYOUTS])
 {
     static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16}, dims[] = {64, 128, 96, 112};
     static const heed_simd_tuning orders[] = {
-        {.fetched_l2 = 1},
+        {.fetched_l2 = 1, .any_dims = 1},
         {.fetched = 1, .fetched_beside = 1},
         {.cross_f32 = {1, 1, 1}, .cross_half = {1, 1, 1}, .cross_pairs = {1, 1, 1}}};
     int failures = 0;
@@ -182,7 +182,7 @@ static int all(const kernels *by, int32_t *const tables[LAYOUTS])
         heed_simd_tuning order = orders[o];
         order.lanes = by->lanes;
         for (int t = by->accuracy == HEED_ACCURACY_BF16 ? 2 : 0; t < 3; t++)
-            for (int d = 0; d < (order.fetched_l2 ? 4 : 2); d++) /* other dims for that alone */
+            for (int d = 0; d < (order.any_dims ? 4 : 2); d++)
                 for (uint32_t heads = 2; heads <= MOST_HEADS; heads++)
                     for (uint32_t rows = 0; rows < MOST_ROWS; rows++)
                         for (int l = 0; l < LAYOUTS; l++, n++) {

@@ -110,6 +110,7 @@ static int compute(const decode_case *c, int avx512, void *scratch, result *got,
     const uint32_t cross = c->cross >> avx512 & 1 ? c->cross_rows : 0;
     const heed_simd_tuning tuning = {.lanes = 8,
                                      .fetched_l2 = c->fetched_l2 >> avx512 & 1,
+                                     .any_dims = c->fetched_l2 >> avx512 & 1,
                                      .fetched = c->fetched >> avx512 & 1,
                                      .cross_f32 = {cross, cross, cross},
                                      .cross_half = {cross, cross, cross}};

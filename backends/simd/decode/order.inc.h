@@ -76,7 +76,7 @@ V_INLINE void woven_others(uint32_t type, int64_t dims, decode *d, float *lent, 
     RUN_LOOP(far, name, type, dims, &run_fetch)                                                    \
     RUN_LOOP(near, name, type, dims, &near_fetch)                                                  \
     static const run_loops loops_##name##_##dims = {far_##name##_##dims, near_##name##_##dims};
-/* Of other dims, for CPUs with tuning->fetched_l2 alone. */
+/* Of other dims, always with lines fetched into L2. */
 #define RUN_ODD_LOOPS(name, type)                                                                  \
     RUN_OTHERS(name, type, RUN_ANY)                                                                \
     RUN_LOOP(far, name, type, RUN_ANY, &run_fetch)                                                 \

@@ -27,10 +27,15 @@ static int suits_any_run(const decode *d)
            t->v.dim_stride == 1 && (!t->pages || (!d->masked && p->page_len % DECODE_BLOCK == 0));
 }
 
+static int has_usual_dims(const decode *d)
+{
+    return d->problem->qk_dim == 64 || d->problem->qk_dim == 128;
+}
+
 /* Do those for 64 and 128 dims? */
 static int suits_runs(const decode *d)
 {
-    return (d->problem->qk_dim == 64 || d->problem->qk_dim == 128) && suits_any_run(d);
+    return has_usual_dims(d) && suits_any_run(d);
 }
 
 /* Do keys consist of the rows of so many heads alone, one key right behind the other? */
@@ -77,7 +82,8 @@ static int crosswise(const heed_simd_tuning *tuning, const decode *d, int64_t he
 /* Are the blocks of so many heads read in the order in which they lie? */
 static int in_order(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
 {
-    return (tuning->fetched_l2 && suits_any_run(d)) || suits_fetching(tuning, d, heads);
+    const uint32_t far = has_usual_dims(d) ? tuning->fetched_l2 : tuning->any_dims;
+    return (far && suits_any_run(d)) || suits_fetching(tuning, d, heads);
 }
 
 /* Is it worth reading the blocks of so many heads in runs? */

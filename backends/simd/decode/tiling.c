@@ -59,9 +59,8 @@ int heed_decode_takes_heads(const heed_simd_tuning *tuning, const heed_problem *
     const uint32_t dims = problem->qk_dim;
     const int paged = (problem->features & HEED_HAS_PAGES) != 0;
     const int codes = heed_is_code(problem->k_type);
-    /* Relative to head by head, cold, 96 and 256 dims side by side 0.41 to 0.97 of the time, in pages 0.66
-     * to 1.14; codes in pages up to 1.3 (Zen 4). */
-    const int others = tuning->fetched_l2 && dims >= 64 && dims % 16 == 0 && !(codes && paged);
+    /* Codes of 96 and 256 dims in pages take up to 1.3 of the time head by head (Zen 4). */
+    const int others = tuning->any_dims && dims >= 64 && dims % 16 == 0 && !(codes && paged);
     const uint64_t terms =
         HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
         (paged || codes ? HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS
