@@ -72,8 +72,9 @@ void heed_simd_close(const void *machine);
 /* ---- kernels of attention ---------------------------------------------------------------------
  *
  * Members of the tables of kernels that the backends share. A query class is served by prefill or
- * by decode, few query rows of many heads by prefill, and few keys of few dims by small. Kernels by bf16 products are for accuracy bf16, and
- * those by integer products of codes for accuracy int8, where they are fast.
+ * by decode, few query rows of many heads by prefill, and few keys of few dims by small. Kernels by
+ * bf16 products are for accuracy bf16, and those by integer products of codes for accuracy int8,
+ * where they are fast.
  */
 heed_status heed_simd_prefill_supports(const void *machine, const heed_problem *problem,
                                        heed_error *why);
