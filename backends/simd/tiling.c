@@ -28,9 +28,7 @@ static heed_status check_rows(const heed_problem *problem, uint32_t heads, heed_
 {
     return problem->query_class == HEED_QUERY_MANY || problem->q_heads / problem->kv_heads >= heads
                ? heed_check_factors(problem, why)
-               : heed_refuse(why,
-                             "up to 16 query rows of fewer than %u heads a kv head are decode's",
-                             heads);
+               : heed_refuse(why, "up to 16 query rows are decode's");
 }
 
 heed_status heed_simd_prefill_supports(const void *machine, const heed_problem *problem,
