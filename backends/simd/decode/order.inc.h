@@ -135,11 +135,10 @@ static void run_hops(decode *d, float *lent, int64_t first, int64_t end, int64_t
     loop(NULL, NULL, &nothing_past.v, &past);
 }
 
-/* Bytes to the lines that are fetched: those of a block at the least, as in coded_stream. */
+/* Bytes to the lines that are fetched. */
 static int64_t run_ahead(const heed_simd_tuning *tuning, int64_t size)
 {
-    const int64_t usual = tuning->fetched ? RUN_NEAR : RUN_FAR;
-    return size > usual ? size + size / 2 : usual;
+    return fetch_distance(tuning->fetched ? RUN_NEAR : RUN_FAR, size);
 }
 
 /* Works on one block after the other, as they lie. The next run, in this tile or the next one,
