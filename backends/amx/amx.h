@@ -5,10 +5,11 @@
 
 #include <heed/backend.h>
 
-#define AMX_BLOCK 128      /* keys of a block, the unit of prepare, masks and a row's reference */
-#define AMX_CHUNK_BLOCKS 8 /* most blocks of a chunk, which all groups finish before the next one */
-#define AMX_UNIT 32        /* keys of one tile product with V */
+#define AMX_BLOCK 128       /* keys of a block, the unit of prepare, masks and a row's reference */
+#define AMX_CHUNK_BLOCKS 16 /* most of a chunk, which all groups finish before the next one */
+#define AMX_UNIT 32         /* keys of one tile product with V */
 #define AMX_BLOCK_UNITS (AMX_BLOCK / AMX_UNIT)
+#define AMX_CHUNK_UNITS (AMX_CHUNK_BLOCKS * AMX_BLOCK_UNITS)
 #define AMX_GROUP 32           /* most rows worked on together: two tiles */
 #define AMX_SCORES_BYTES 24576 /* scores of 32 rows x 192 keys, or of 16 rows x 384 */
 #define AMX_HEADER_BYTES 64    /* of a packed block */
@@ -62,7 +63,10 @@ static inline amx_layout amx_layout_of(const heed_problem *p)
     rows = wide * l.parts <= 256 ? 512 : 256;
     l.query_rows = (int32_t)(rows > l.heads ? rows / l.heads : 1);
     l.group = l.parts == 1 && l.k_steps == l.v_pairs && l.k_steps <= 2 ? 16 : AMX_GROUP;
-    l.chunk_blocks = l.group == 16 ? AMX_CHUNK_BLOCKS : AMX_CHUNK_BLOCKS / 2;
+    /* Of 128 dims, K and V of a chunk, Q and O of 512 rows take 1.4 of the 2 MiB of L2 that CPUs with
+     * tiles have, and would take twice that of 256 dims. */
+    l.chunk_blocks =
+        l.parts == 1 && l.k_steps <= 4 && l.v_pairs <= 4 ? AMX_CHUNK_BLOCKS : AMX_CHUNK_BLOCKS / 4;
     l.groups = (l.query_rows * l.heads + l.group - 1) / l.group;
     l.v_at = AMX_HEADER_BYTES + (int64_t)l.parts * l.k_steps * (AMX_BLOCK / 16) * 1024;
     l.block_bytes = l.v_at + (int64_t)l.parts * l.v_pairs * AMX_BLOCK_UNITS * 2048;

@@ -1,10 +1,10 @@
 /*
  * Attention tile on the tile unit: bf16 products, f32 sums, softmax in f32 and fixed point.
  *
- * Work       groups of 32 rows x chunks of 512 keys: the weights of a chunk are kept as bf16, then
- *            O of the group is computed 32 columns at a time in four tile registers. Up to 64 dims:
- *            groups of 16 rows x chunks of 1024 keys; O stays in registers, and the end of one
- *            group overlaps the start of the next.
+ * Work       groups of 32 rows x chunks of 2048 keys (512 of more than 128 dims): the weights of a
+ *            chunk are kept as bf16, then O of the group is computed 32 columns at a time in four
+ *            tile registers. Up to 64 dims: groups of 16 rows; O stays in registers, and the end of
+ *            one group overlaps the start of the next.
  * Layout     K and V are packed per block of 128 keys (pack.inc.h), by prepare or into scratch.
  * Edges      packing reads only rows and keys of the tile; those that do not exist become zeros.
  * Numerics   blocks, chunks and units begin at multiples of their length, counted from key 0 of the
@@ -67,6 +67,12 @@ static uint32_t find_blocks(const amx_run *x, char *scratch)
             pack_block(x->p, t, l, start, to);
             x->packed[b] = to;
         }
+        for (int n = 0; n < AMX_BLOCK_UNITS; n++) {
+            const int64_t k_step = (int64_t)l->k_steps * l->parts * 2048;
+            const int64_t v_step = (int64_t)l->v_pairs * l->parts * 2048;
+            x->k_at[b * AMX_BLOCK_UNITS + n] = x->packed[b] + AMX_HEADER_BYTES + n * k_step;
+            x->v_at[b * AMX_BLOCK_UNITS + n] = x->packed[b] + l->v_at + n * v_step;
+        }
         for (int n = 0; n < AMX_BLOCK / 32; n++)
             if (header_of(x, b)->odd_k[n] || header_of(x, b)->odd_v[n])
                 odd |= 1u << b;
@@ -99,6 +105,7 @@ heed_status AMX_NAME(run_tile)(const void *machine, const void *state, const hee
     char *base = scratch;
     amx_rows *rows = (amx_rows *)(void *)(base + layout.rows_at);
     const char *packed[AMX_CHUNK_BLOCKS] = {NULL};
+    const char *k_at[AMX_CHUNK_UNITS] = {NULL}, *v_at[AMX_CHUNK_UNITS] = {NULL};
     uint32_t odd_scores = 0;
     tile_unit unit;
     amx_run x = {.p = problem,
@@ -106,6 +113,8 @@ heed_status AMX_NAME(run_tile)(const void *machine, const void *state, const hee
                  .l = &layout,
                  .unit = &unit,
                  .packed = packed,
+                 .k_at = k_at,
+                 .v_at = v_at,
                  .odd_scores = &odd_scores};
     amx_run three[3];
     (void)machine, (void)state;

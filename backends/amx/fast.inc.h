@@ -24,7 +24,8 @@ typedef struct fast_unit {
     vi top; /* largest fixed point so far */
 } fast_unit;
 
-AMX_INLINE void fast_row(const fast_unit *f, vf c, vi table, vi *top, int i, const int half)
+/* Weights of row i and 32 keys. */
+AMX_INLINE vi fast_weights(const fast_unit *f, vf c, vi table, vi *top, int i, const int half)
 {
     vf addend = v_set1(f->addends[i]);
     vi fixed = fixed_of(v_fma(v_load(f->now + i * 16), c, addend),
@@ -32,6 +33,13 @@ AMX_INLINE void fast_row(const fast_unit *f, vf c, vi table, vi *top, int i, con
     vi weights = weights_of(fixed, table);
     *top = vi_max16(*top, fixed);
     vi_store(f->weights + i * 64, weights);
+    return weights;
+}
+
+/* The same, added to the row's sum. */
+AMX_INLINE void fast_row(const fast_unit *f, vf c, vi table, vi *top, int i, const int half)
+{
+    const vi weights = fast_weights(f, c, table, top, i, half);
     v_store(f->sums + i * 16, v_add_pairs(v_load(f->sums + i * 16), weights));
 }
 

@@ -80,6 +80,9 @@ AMX_INLINE void resident_op(const fast_unit *f, const int steps, const int next,
         resident_store(f, 1);
 }
 
+#define ROWS_OF_GROUP(each)                                                                        \
+    each(0) each(1) each(2) each(3) each(4) each(5) each(6) each(7) each(8) each(9) each(10)       \
+        each(11) each(12) each(13) each(14) each(15)
 #define RESIDENT_ROW(n)                                                                            \
     resident_op(f, steps, next, before, n);                                                        \
     fast_row(f, c, table, &top, n, 256);
@@ -91,22 +94,7 @@ AMX_INLINE void resident_slot(fast_unit *state, const int steps, const int next,
     const vf c = v_set1(f->c);
     const vi table = vi_load(exp2_table);
     vi top = f->top;
-    RESIDENT_ROW(0)
-    RESIDENT_ROW(1)
-    RESIDENT_ROW(2)
-    RESIDENT_ROW(3)
-    RESIDENT_ROW(4)
-    RESIDENT_ROW(5)
-    RESIDENT_ROW(6)
-    RESIDENT_ROW(7)
-    RESIDENT_ROW(8)
-    RESIDENT_ROW(9)
-    RESIDENT_ROW(10)
-    RESIDENT_ROW(11)
-    RESIDENT_ROW(12)
-    RESIDENT_ROW(13)
-    RESIDENT_ROW(14)
-    RESIDENT_ROW(15)
+    ROWS_OF_GROUP(RESIDENT_ROW)
     state->top = top;
 }
 
@@ -313,6 +301,67 @@ AMX_INLINE const amx_run *resident_beside(resident *r, int unit, fast_unit *f, i
     return next;
 }
 
+#define SUM_LOAD(n) vf sum##n = v_load(f.sums + (n)*16);
+#define SUM_STORE(n) v_store(f.sums + (n)*16, sum##n);
+#define MIDDLE_ROW(n)                                                                              \
+    resident_op(&f, steps, 1, 1, n);                                                               \
+    sum##n = v_add_pairs(sum##n, fast_weights(&f, c, table, &top, n, 256));
+
+/* The slots of units [unit, end) of a group, between which nothing is to be decided: all rows see
+ * the units after them, Q K of which they make. Sums of rows stay in registers. Ends sooner after a
+ * block that has a weight of 2^-2 or more. Returns the unit that it has come to. */
+AMX_INLINE int resident_middle(const resident *r, fast_unit *state, const int steps, int unit,
+                               const int end)
+{
+    const char *const *k_at = (const char *const *)r->x->k_at;
+    const char *const *v_at = (const char *const *)r->x->v_at;
+    const vf c = v_set1(state->c);
+    const vi table = vi_load(exp2_table);
+    unsigned n = (unsigned)(unit - r->first);
+    fast_unit f = *state;
+    float *const s = r->x->s, *next = ring_scores(r->x, (int)n);
+    char *const w = r->x->weights;
+    vi top = f.top;
+    f.q = r->x->q;
+    ROWS_OF_GROUP(SUM_LOAD)
+    do {
+        const unsigned at = r->at + n;
+        f.now = next;
+        f.next = next = s + (n + 1) % RESIDENT_RING * 512;
+        f.k_next = k_at[unit + 1];
+        f.v_before = v_at[unit - 2];
+        f.weights = w + at % AMX_BLOCK_UNITS * 1024;
+        f.p_before = w + (at - 2) % AMX_BLOCK_UNITS * 1024;
+        ROWS_OF_GROUP(MIDDLE_ROW)
+        unit++;
+        n++;
+    } while (unit < end && !(unit % AMX_BLOCK_UNITS == 0 && fast_check(top)));
+    ROWS_OF_GROUP(SUM_STORE)
+    state->top = top;
+    return unit;
+}
+
+static int resident_middle_1(const resident *r, fast_unit *f, int unit, int end)
+{
+    return resident_middle(r, f, 1, unit, end);
+}
+
+static int resident_middle_2(const resident *r, fast_unit *f, int unit, int end)
+{
+    return resident_middle(r, f, 2, unit, end);
+}
+
+/* The end of the slots from the group's n-th unit on that resident_middle can take. */
+static inline int end_of_middle(const resident *r, int unit, int n)
+{
+    const amx_run *x = r->x;
+    const int64_t seen = (x->all_end - x->chunk) / AMX_UNIT; /* units before this one, by all */
+    if (n < AMX_BLOCK_UNITS - 1 || x->exact || r->have != unit + 1 || r->have >= r->end ||
+        !seen_by_all(x, unit + 1))
+        return unit;
+    return (int)(seen < r->end ? seen : r->end) - 1;
+}
+
 /* Runs the units of the current group, with the products that the group before still needs and the
  * first ones of the group after. Stops after a block whose *status (as of fast_check) is not 0, or
  * at the end, and returns the unit it has come to. O of the group is then in registers, without the
@@ -328,9 +377,18 @@ static int resident_slots(resident *r, int *status)
     for (int i = 0; i < 16; i++)
         addends[i] = fixed_addend(i < x->n_rows ? x->rows->reference[i] : AMX_NO_ROW);
     *status = 0;
-    for (; unit < r->end && !*status; unit++, n++) {
+    while (unit < r->end && !*status) {
         const unsigned at = r->at + (unsigned)n;
+        const int middle = end_of_middle(r, unit, n);
         int next_unit = 0, before = 1;
+        if (middle > unit) {
+            unit = (steps == 1 ? resident_middle_1 : resident_middle_2)(r, &f, unit, middle);
+            n = unit - r->first;
+            r->have = unit + 1;
+            if (unit % AMX_BLOCK_UNITS == 0)
+                *status = fast_check(f.top);
+            continue;
+        }
         const amx_run *next = resident_beside(r, unit, &f, &next_unit);
         f.now = ring_scores(x, n);
         f.weights = ring_weights(x, at);
@@ -353,7 +411,9 @@ static int resident_slots(resident *r, int *status)
                 leave_group(r->before);
             r->before = NULL;
         }
-        if (unit % AMX_BLOCK_UNITS == AMX_BLOCK_UNITS - 1 || unit + 1 == r->end)
+        unit++;
+        n++;
+        if (unit % AMX_BLOCK_UNITS == 0 || unit == r->end)
             *status = *x->odd_scores ? 2 : fast_check(f.top);
     }
     if (n <= 2) {

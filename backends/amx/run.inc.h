@@ -25,6 +25,7 @@ typedef struct amx_run {
     float *s;                     /* scores, [half unit][rows of a group][16 keys] */
     amx_rows *rows;               /* of the group */
     const char **packed;          /* blocks of the current chunk */
+    const char **k_at, **v_at;    /* K and V of the chunk's units in them */
     uint32_t odd_blocks;          /* bit b: the resident path cannot take block b of the chunk */
     int64_t chunk;                /* first key of the chunk */
     float exponent_scale;         /* products to log2 units, where nothing else applies */
@@ -49,15 +50,12 @@ typedef struct amx_run {
 
 AMX_INLINE const char *k_tile(const amx_run *x, int unit, int half, int step)
 {
-    return x->packed[unit / AMX_BLOCK_UNITS] + AMX_HEADER_BYTES +
-           ((int64_t)(unit % AMX_BLOCK_UNITS * 2 + half) * x->l->k_steps + step) * x->l->parts *
-               1024;
+    return x->k_at[unit] + ((int64_t)half * x->l->k_steps + step) * x->l->parts * 1024;
 }
 
 AMX_INLINE const char *v_tile(const amx_run *x, int unit, int part, int pair)
 {
-    return x->packed[unit / AMX_BLOCK_UNITS] + x->l->v_at +
-           ((int64_t)(unit % AMX_BLOCK_UNITS * x->l->parts + part) * x->l->v_pairs + pair) * 2048;
+    return x->v_at[unit] + ((int64_t)part * x->l->v_pairs + pair) * 2048;
 }
 
 AMX_INLINE char *p_tile(const amx_run *x, int unit, int part, int row_tile)
