@@ -203,18 +203,42 @@ static heed_status ask_all(heed_context *context, const heed_question *question,
     return HEED_OK;
 }
 
-/* Writes every permitted backend's reason, with the kernel's name where a backend has several. */
+/* Appends the names of all permitted backends with kernels that verdict v's reason excludes, and
+ * those of these kernels where it does not exclude all of a backend's. */
+static void append_excluded(const heed_context *context, const heed_verdicts *verdicts,
+                            const heed_verdict *v, heed_error *why)
+{
+    const char *between = " ";
+    for (uint32_t first = 0, end; first < verdicts->n; first = end) {
+        const heed_entry *entry = verdicts->of[first].entry;
+        uint32_t n = 0;
+        for (end = first; end < verdicts->n && verdicts->of[end].entry == entry; end++)
+            n += strcmp(verdicts->of[end].why.text, v->why.text) == 0;
+        if (n == 0 || heed_place_in_list(context->wanted, entry->name) < 0)
+            continue;
+        append(why, "%s%s", between, entry->name);
+        between = ", ";
+        for (uint32_t i = first, named = 0; n < end - first && i < end; i++)
+            if (strcmp(verdicts->of[i].why.text, v->why.text) == 0)
+                append(why, "%s%s", named++ ? "/" : " ", verdicts->of[i].kernel->name);
+    }
+}
+
+/* Writes every reason that excludes a permitted backend's kernels, once. */
 static heed_status nobody(const heed_context *context, const heed_question *question,
                           const heed_verdicts *verdicts, heed_error *why)
 {
     snprintf(why->text, sizeof why->text, "no backend runs this %s:", question->what);
     for (uint32_t i = 0; i < verdicts->n; i++) {
         const heed_verdict *v = &verdicts->of[i];
-        const int alone =
-            (i == 0 || v[-1].entry != v->entry) && (i + 1 == verdicts->n || v[1].entry != v->entry);
-        if (heed_place_in_list(context->wanted, v->entry->name) >= 0)
-            append(why, " %s%s%s: %s;", v->entry->name, alone ? "" : " ",
-                   alone ? "" : v->kernel->name, v->why.text);
+        int said = heed_place_in_list(context->wanted, v->entry->name) < 0;
+        for (uint32_t k = 0; k < i && !said; k++)
+            said = heed_place_in_list(context->wanted, verdicts->of[k].entry->name) >= 0 &&
+                   strcmp(verdicts->of[k].why.text, v->why.text) == 0;
+        if (said)
+            continue;
+        append_excluded(context, verdicts, v, why);
+        append(why, ": %s;", v->why.text);
     }
     return HEED_ERR_UNSUPPORTED;
 }

@@ -343,9 +343,54 @@ static void bad_tilings(void)
     }
 }
 
+static heed_status by_day(const void *machine, const heed_problem *problem, heed_error *why)
+{
+    (void)machine, (void)problem;
+    return heed_refuse(why, "it is day");
+}
+
+static heed_status without_moon(const void *machine, const heed_problem *problem, heed_error *why)
+{
+    (void)machine, (void)problem;
+    return heed_refuse(why, "there is no moon");
+}
+
+/* A reason that excludes several kernels is said once, with their names. */
+static void reasons_are_said_once(void)
+{
+    static const char said[] = "no backend runs this problem: three owl/bat, one: it is day; "
+                               "three wolf: there is no moon;";
+    heed_context_options options = {.struct_size = sizeof options, .backends = "three,one"};
+    heed_context *context = NULL;
+    heed_attn *plan = NULL;
+    static changed_backend three, one;
+    static heed_attn_kernel kernel[3];
+    static const heed_attn_kernel *all[] = {&kernel[0], &kernel[1], &kernel[2]};
+    example(&three);
+    example(&one);
+    for (int i = 0; i < 3; i++) {
+        kernel[i] = three.attn;
+        kernel[i].name = i == 0 ? "owl" : i == 1 ? "wolf" : "bat";
+        kernel[i].supports = i == 1 ? without_moon : by_day;
+    }
+    three.backend.name = "three";
+    three.backend.attn = all;
+    three.backend.n_attn = 3;
+    one.backend.name = "one";
+    one.attn.supports = by_day;
+    check(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+    check(heed_context_register(context, &three.backend) == HEED_OK, "%s", heed_last_error());
+    check(heed_context_register(context, &one.backend) == HEED_OK, "%s", heed_last_error());
+    check(heed_attn_create(context, &SMALL, &plan) == HEED_ERR_UNSUPPORTED &&
+              !strcmp(heed_last_error(), said),
+          "the reasons: %s", heed_last_error());
+    heed_context_release(context);
+}
+
 int main(void)
 {
     bad_tables();
+    reasons_are_said_once();
     as_many_as_fit();
     failing_open();
     seen_by_later_plans();
