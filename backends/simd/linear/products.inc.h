@@ -154,7 +154,8 @@ typedef void (*linear_near_kernel)(NEAR_ARGS);
         int64_t i = 0;                                                                             \
         const int64_t panel_bytes = 0;                                                             \
         ROWS_##rows(X_POINTER, 0) W_POINTER(0, 0) SUMS_OF(rows, 0);                                \
-        for (; i < n; i++, next += next_step) {                                                    \
+        V_UNROLL_4 for (; i < n; i++, next += next_step)                                           \
+        {                                                                                          \
             V_PREFETCH_L2(next);                                                                   \
             STEP_TALL(rows, NO_FETCH)                                                              \
         }                                                                                          \
