@@ -37,8 +37,9 @@ typedef struct prefill {
     uint64_t needed[NEEDED_WORDS]; /* a bit each */
     int32_t values;                /* are the values of the block at hand still to be loaded? */
     int32_t n_fetches;             /* go on with every step of the products at hand */
-    fetch fetch[5];
+    fetch fetch[6];
     heed_rows next_q, next_k; /* of the kv head that most likely comes next; data NULL: no guess */
+    heed_rows next_bias;      /* of the block that comes next */
     const panel *first_panel; /* that head's first panel has the same rows */
 } prefill;
 
@@ -466,6 +467,32 @@ static void plan_fetches(prefill *f, const panel *p, const block *b, const panel
         plan_fetch(f, b, &tile->q, next, problem->q_type, problem->qk_dim, next->unused, PANEL);
     if (f->end >= p->key_end)
         plan_fetch(f, b, &tile->out, p, problem->out_type, problem->v_dim, p->unused, PANEL);
+}
+
+/* The same for the bias of the panel that comes next: panel i + 1 of the n with the block at hand or,
+ * behind the last, the first that sees keys of the next block. */
+static void plan_bias(prefill *f, const block *b, panel *const *p, int64_t i, int64_t n)
+{
+    const heed_tile *tile = f->tile;
+    const heed_rows *bias = &tile->bias;
+    const uint32_t type = f->problem->bias_type;
+    int64_t first = f->first, end = f->end;
+    if (++i == n) {
+        first = f->end;
+        end += f->layout.key_block;
+        for (i = 0; i < n && p[i]->key_end <= first; i++)
+            ;
+    }
+    if (i == n || !bias->data || tile->seen || bias->row_stride == 0)
+        return;
+    if (first < tile->mask_from)
+        first = tile->mask_from;
+    if (end > p[i]->key_end)
+        end = p[i]->key_end;
+    f->next_bias = *bias;
+    f->next_bias.data = (char *)bias->data + heed_offset_bytes(type, first * bias->dim_stride);
+    if (first < end)
+        plan_fetch(f, b, &f->next_bias, p[i], type, end - first, p[i]->unused, PANEL);
 }
 
 #endif

@@ -301,9 +301,11 @@ static void run_panels(prefill *f, heed_tile *tile, panel *const *p, int64_t n)
                 block_load_keys(f);
                 f->values = 1;
             }
-            if (fetches)
+            if (fetches) {
                 plan_fetches(f, p[i], &b, loaded < n ? p[loaded] : NULL, i - first_panel,
                              n - first_panel);
+                plan_bias(f, &b, p, i, n);
+            }
             attend(f, p[i], &b);
         }
     }

@@ -403,29 +403,52 @@ V_NOINLINE void see_mask(const heed_tile *tile, const panel *p, const block *b)
     }
 }
 
+/* Elements of unit stride from element `at` on, of each of LANES rows. Inlined with the type known. */
+V_INLINE void load_bias(uint32_t type, const char *const row[LANES], int64_t at, vf x[LANES])
+{
+    V_UNROLL for (int i = 0; i < LANES; i++) x[i] =
+        v_load_type(type, row[i] + at * (int64_t)heed_dtype_bytes(type), LANES);
+}
+
+/* The bias at n keys from key j on, of each of LANES rows. A row that is NULL has 0. */
+V_INLINE void bias_of_rows(const heed_problem *problem, const char *const row[LANES],
+                           int64_t stride, int64_t j, int n, vf x[LANES])
+{
+    const uint32_t type = problem->bias_type;
+    if (row[0] && stride == 1 && n == LANES) { /* row 0 is there: so are those behind it */
+        if (type == HEED_F32)
+            load_bias(HEED_F32, row, j, x);
+        else if (type == HEED_F16)
+            load_bias(HEED_F16, row, j, x);
+        else
+            load_bias(HEED_BF16, row, j, x);
+        return;
+    }
+    for (int i = 0; i < LANES; i++)
+        x[i] = row[i] ? v_gather_type(type, row[i] + j * stride * heed_dtype_bytes(type), stride, n)
+                      : v_zero();
+}
+
 /* Brings the bias of a block into the orientation of the scores, and takes keys whose bias is -inf
  * out of b->seen if there is one. */
 V_NOINLINE void transpose_bias(const heed_problem *problem, const heed_tile *tile, const panel *p,
                                const block *b, float *out)
 {
     const heed_rows *bias = &tile->bias;
-    uint32_t type = problem->bias_type, bytes = heed_dtype_bytes(type);
+    const int64_t bytes = heed_dtype_bytes(problem->bias_type);
     for (int v = first_vector(p); v < VECTORS; v++) {
         const int64_t none = first_column(tile, b) < b->to[v] ? first_column(tile, b) : b->to[v];
+        const char *row[LANES];
+        for (int i = 0; i < LANES; i++)
+            row[i] = v * LANES + i < p->unused
+                         ? NULL
+                         : (const char *)bias->data + row_offset(p, bias, v * LANES + i) * bytes;
         for (int64_t j = b->first; j < none; j++)
             v_store(out + (j - b->first) * PANEL + v * LANES, v_zero());
         for (int64_t j = first_column(tile, b); j < b->to[v]; j += LANES) {
             vf x[LANES];
             int n = b->to[v] - j < LANES ? (int)(b->to[v] - j) : LANES;
-            for (int i = 0; i < LANES; i++) {
-                const char *data = bias->data;
-                x[i] = v_zero();
-                if (v * LANES + i < p->unused)
-                    continue;
-                data +=
-                    (row_offset(p, bias, v * LANES + i) + j * bias->dim_stride) * (int64_t)bytes;
-                x[i] = v_gather_type(type, data, bias->dim_stride, n);
-            }
+            bias_of_rows(problem, row, bias->dim_stride, j, n, x);
             v_transpose(x);
             for (int i = 0; i < n; i++) {
                 int64_t at = j - b->first + i;
