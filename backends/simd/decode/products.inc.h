@@ -79,18 +79,19 @@ V_INLINE void fetch_row(const fetch *f, const char *row, int64_t ahead, int64_t 
 #endif
 
 /*
- * Multiplies a key with `rows` rows of q; h gets the four partial sums that are left of each, row
- * by row. *then is the key to load after this one: in runs (in_order, constant) loads through it
- * come after the sums. A compiler with registers to spare would otherwise load the first lines of
- * several keys before the rest of them, which CPUs do not take for a stream.
+ * Multiplies a key, k, with `rows` rows of q, and where keys (constant) is 2 also l, for which q is not
+ * loaded again. h[0] and h[1] get the four partial sums that are left of each, row by row. *then is the key
+ * to load after these: in runs (in_order, constant) loads through it come after the sums. A compiler with
+ * registers to spare would otherwise load the first lines of several keys before the rest of them, which
+ * CPUs do not take for a stream.
  */
-V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride, const char *k,
-                      int64_t dim, int64_t ahead, const fetch *f, int in_order, vf h[DOT_PARTS],
-                      const char **then)
+V_INLINE void dot_keys(uint32_t type, int rows, int keys, const float *q, int64_t q_stride,
+                       const char *k, const char *l, int64_t dim, int64_t ahead, const fetch *f,
+                       int in_order, vf h[][DOT_PARTS], const char **then)
 {
     const int64_t bytes = type == HEED_F32 ? 4 : 2;
     const float *q0 = q, *q1 = q + q_stride, *q2 = q1 + q_stride, *q3 = q2 + q_stride;
-#define DOT_ZERO(r, p) vf s##r##p = v_zero();
+#define DOT_ZERO(r, p) vf s##r##p = v_zero(), t##r##p = v_zero();
     EACH_PART(DOT_ZERO, 0)
     EACH_PART(DOT_ZERO, 1)
     EACH_PART(DOT_ZERO, 2)
@@ -98,18 +99,24 @@ V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride,
 #undef DOT_ZERO
     int64_t d = 0;
 #if PAIR == 2
-#define DOT_WHOLE(r, p) const vf x##p = v_from_bits(load_pairs(k + d * bytes, 1, DOT_WIDTH));
-#define DOT_REST(r, p) const vf x##p = v_from_bits(load_pairs(k + d * bytes, 1, dim - d));
+#define DOT_LOAD(key, p, n) v_from_bits(load_pairs(key + d * bytes, 1, n))
+#define DOT_SOME(key, p) DOT_LOAD(key, p, dim - d)
 #else
-#define DOT_WHOLE(r, p) const vf x##p = v_load_type(type, k + (d + p * LANES) * bytes, LANES);
-#define DOT_REST(r, p)                                                                             \
-    const vf x##p = dim - d > p * LANES ? v_load_type(type, k + (d + p * LANES) * bytes,           \
-                                                      (int)(dim - d) - p * LANES)                  \
-                                        : v_zero();
+#define DOT_LOAD(key, p, n) v_load_type(type, key + (d + p * LANES) * bytes, n)
+#define DOT_SOME(key, p)                                                                           \
+    (dim - d > p * LANES ? DOT_LOAD(key, p, (int)(dim - d) - p * LANES) : v_zero())
 #endif
+#define DOT_WHOLE(r, p)                                                                            \
+    const vf x##p = DOT_LOAD(k, p, LANES * PAIR);                                                  \
+    const vf y##p = keys == 2 ? DOT_LOAD(l, p, LANES * PAIR) : x##p;
+#define DOT_REST(r, p) const vf x##p = DOT_SOME(k, p), y##p = keys == 2 ? DOT_SOME(l, p) : x##p;
 #define DOT_ADD(r, p)                                                                              \
-    if (rows > r)                                                                                  \
-        s##r##p = v_multiply(v_load(q##r + d / PAIR + p * LANES), x##p, s##r##p);
+    if (rows > r) {                                                                                \
+        const vf of_q = v_load(q##r + d / PAIR + p * LANES);                                       \
+        s##r##p = v_multiply(of_q, x##p, s##r##p);                                                 \
+        if (keys == 2)                                                                             \
+            t##r##p = v_multiply(of_q, y##p, t##r##p);                                             \
+    }
 #define DOT_STEP(LOAD)                                                                             \
     {                                                                                              \
         if (ahead && (PAIR == 2 || bytes == 4 || d % 32 == 0))                                     \
@@ -124,21 +131,28 @@ V_INLINE void dot_key(uint32_t type, int rows, const float *q, int64_t q_stride,
         DOT_STEP(DOT_WHOLE)
     if (d < dim) /* apart, because loads of a part would keep the sums out of registers */
         DOT_STEP(DOT_REST)
+#undef DOT_LOAD
+#undef DOT_SOME
 #undef DOT_WHOLE
 #undef DOT_REST
 #undef DOT_ADD
 #undef DOT_STEP
     if (in_order)
         V_AFTER(*then, DOT_LAST);
-#define DOT_SUM(r, p) s##r##p,
-    vf s[4][DOT_PARTS] = {{EACH_PART(DOT_SUM, 0)},
-                          {EACH_PART(DOT_SUM, 1)},
-                          {EACH_PART(DOT_SUM, 2)},
-                          {EACH_PART(DOT_SUM, 3)}};
-#undef DOT_SUM
+#define DOT_S(r, p) s##r##p,
+#define DOT_T(r, p) t##r##p,
+    vf s[4][DOT_PARTS] = {
+        {EACH_PART(DOT_S, 0)}, {EACH_PART(DOT_S, 1)}, {EACH_PART(DOT_S, 2)}, {EACH_PART(DOT_S, 3)}};
+    vf t[4][DOT_PARTS] = {
+        {EACH_PART(DOT_T, 0)}, {EACH_PART(DOT_T, 1)}, {EACH_PART(DOT_T, 2)}, {EACH_PART(DOT_T, 3)}};
+#undef DOT_S
+#undef DOT_T
     for (int i = 0; i < DOT_PARTS; i++)
-        if (i * LANES < 4 * rows)
-            h[i] = v_fold(s, i);
+        if (i * LANES < 4 * rows) {
+            h[0][i] = v_fold(s, i);
+            if (keys == 2)
+                h[1][i] = v_fold(t, i);
+        }
 }
 
 /* Adds up the partial sums that are left of four keys. Each four lanes of the result belong to a
@@ -166,19 +180,24 @@ V_INLINE void dot_four_keys(uint32_t type, int rows, const float *q, int64_t q_s
     /* Written out: registers hold what is left of four keys beside the sums of one. */
     const char *k0 = k[j], *k1 = k[j + 1], *k2 = k[j + 2], *k3 = k[j + 3], *none = k0;
 #define DOT_KEY(i, then)                                                                           \
-    dot_key(type, rows, q, q_stride, k##i, dim, more ? ahead + more[i] : ahead, f, in_order, h[i], \
-            &then);
-    DOT_KEY(0, k1)
-    DOT_KEY(1, k2)
-    DOT_KEY(2, k3)
-    DOT_KEY(3, none)
+    dot_keys(type, rows, 1, q, q_stride, k##i, k##i, dim, more ? ahead + more[i] : ahead, f,       \
+             in_order, h + i, &then);
+    if (rows == 4 && !in_order && !ahead) { /* near: they need not be one stream */
+        dot_keys(type, rows, 2, q, q_stride, k0, k1, dim, 0, f, 0, h, &none);
+        dot_keys(type, rows, 2, q, q_stride, k2, k3, dim, 0, f, 0, h + 2, &none);
+    } else {
+        DOT_KEY(0, k1)
+        DOT_KEY(1, k2)
+        DOT_KEY(2, k3)
+        DOT_KEY(3, none)
+    }
 #undef DOT_KEY
 #else
     const char *key = k[j], *then;
     for (int i = 0; i < 4; i++, key = then) {
         then = i < 3 ? k[j + i + 1] : key;
-        dot_key(type, rows, q, q_stride, key, dim, more ? ahead + more[i] : ahead, f, in_order,
-                h[i], &then);
+        dot_keys(type, rows, 1, q, q_stride, key, key, dim, more ? ahead + more[i] : ahead, f,
+                 in_order, h + i, &then);
     }
 #endif
     const int used = DOT_VECTORS(rows);
