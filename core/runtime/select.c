@@ -21,11 +21,14 @@ int heed_place_in_list(const char *list, const char *name)
 /* Appends to a sentence as far as there is room. */
 HEED_PRINTF(2, 3) static void append(heed_error *why, const char *format, ...)
 {
-    const size_t used = strlen(why->text);
+    static const char cut[] = "...";
+    const size_t used = strlen(why->text), room = sizeof why->text - used;
     va_list list;
     va_start(list, format);
-    vsnprintf(why->text + used, sizeof why->text - used, format, list);
+    const int length = vsnprintf(why->text + used, room, format, list);
     va_end(list);
+    if (length >= 0 && (size_t)length >= room)
+        memcpy(why->text + sizeof why->text - sizeof cut, cut, sizeof cut);
 }
 
 /* Appends every backend but one, the usable ones first because the end of a long
@@ -228,6 +231,7 @@ static void append_excluded(const heed_context *context, const heed_verdicts *ve
 static heed_status nobody(const heed_context *context, const heed_question *question,
                           const heed_verdicts *verdicts, heed_error *why)
 {
+    const char *between = "";
     snprintf(why->text, sizeof why->text, "no backend runs this %s:", question->what);
     for (uint32_t i = 0; i < verdicts->n; i++) {
         const heed_verdict *v = &verdicts->of[i];
@@ -237,8 +241,10 @@ static heed_status nobody(const heed_context *context, const heed_question *ques
                    strcmp(verdicts->of[k].why.text, v->why.text) == 0;
         if (said)
             continue;
+        append(why, "%s", between);
         append_excluded(context, verdicts, v, why);
-        append(why, ": %s;", v->why.text);
+        append(why, ": %s", v->why.text);
+        between = ";";
     }
     return HEED_ERR_UNSUPPORTED;
 }

@@ -355,11 +355,30 @@ static heed_status without_moon(const void *machine, const heed_problem *problem
     return heed_refuse(why, "there is no moon");
 }
 
-/* A reason that excludes several kernels is said once, with their names. */
-static void reasons_are_said_once(void)
+#define LONG                                                                                       \
+    "of reasons as long as this one only two have room in the sentence of an error, not three"
+
+static heed_status at_length(const void *machine, const heed_problem *problem, heed_error *why)
 {
-    static const char said[] = "no backend runs this problem: three owl/bat, one: it is day; "
-                               "three wolf: there is no moon;";
+    (void)machine, (void)problem;
+    return heed_refuse(why, LONG);
+}
+
+static heed_status at_other_length(const void *machine, const heed_problem *problem,
+                                   heed_error *why)
+{
+    (void)machine, (void)problem;
+    return heed_refuse(why, LONG "!");
+}
+
+typedef heed_status supports_function(const void *machine, const heed_problem *problem,
+                                      heed_error *why);
+
+/* Kernels owl, wolf and bat of the backend three and that of the backend one refuse a problem by these
+ * functions: what is said? */
+static void refused_by(supports_function *owl, supports_function *wolf, supports_function *bat,
+                       supports_function *of_one, const char *said)
+{
     heed_context_options options = {.struct_size = sizeof options, .backends = "three,one"};
     heed_context *context = NULL;
     heed_attn *plan = NULL;
@@ -371,13 +390,13 @@ static void reasons_are_said_once(void)
     for (int i = 0; i < 3; i++) {
         kernel[i] = three.attn;
         kernel[i].name = i == 0 ? "owl" : i == 1 ? "wolf" : "bat";
-        kernel[i].supports = i == 1 ? without_moon : by_day;
+        kernel[i].supports = i == 0 ? owl : i == 1 ? wolf : bat;
     }
     three.backend.name = "three";
     three.backend.attn = all;
     three.backend.n_attn = 3;
     one.backend.name = "one";
-    one.attn.supports = by_day;
+    one.attn.supports = of_one;
     check(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
     check(heed_context_register(context, &three.backend) == HEED_OK, "%s", heed_last_error());
     check(heed_context_register(context, &one.backend) == HEED_OK, "%s", heed_last_error());
@@ -387,10 +406,27 @@ static void reasons_are_said_once(void)
     heed_context_release(context);
 }
 
+/* A reason that excludes several kernels is said once, with their names. */
+static void reasons_are_said_once(void)
+{
+    refused_by(by_day, without_moon, by_day, by_day,
+               "no backend runs this problem: three owl/bat, one: it is day; "
+               "three wolf: there is no moon");
+}
+
+/* A sentence that has no room for all of them ends in dots. */
+static void reasons_that_are_long(void)
+{
+    refused_by(at_length, at_other_length, without_moon, by_day,
+               "no backend runs this problem: three owl: " LONG "; three wolf: " LONG
+               "!; three bat: there i...");
+}
+
 int main(void)
 {
     bad_tables();
     reasons_are_said_once();
+    reasons_that_are_long();
     as_many_as_fit();
     failing_open();
     seen_by_later_plans();
