@@ -263,11 +263,11 @@ static void block_load_values(prefill *f)
     }
 }
 
-/* HEED_BLOCK_* of the block at hand for all heads of a panel together. */
-static int panel_mask(const prefill *f, const panel *p)
+/* HEED_BLOCK_* of the block of key `first` for all heads of a panel together. */
+static int panel_mask(const prefill *f, const panel *p, int64_t first)
 {
     const heed_tile *tile = f->tile;
-    int64_t at = f->first / f->layout.key_block - tile->k_first / f->layout.key_block;
+    int64_t at = first / f->layout.key_block - tile->k_first / f->layout.key_block;
     int64_t head = p->head[p->unused], last = p->head[PANEL - 1];
     if (!tile->mask_blocks)
         return HEED_BLOCK_ALL;
@@ -363,7 +363,7 @@ static void cut_to_seen(block *b)
 static int block_of_panel(prefill *f, const panel *p, int masked, block *b)
 {
     const heed_tile *tile = f->tile;
-    int mask = masked ? panel_mask(f, p) : HEED_BLOCK_ALL;
+    int mask = masked ? panel_mask(f, p, f->first) : HEED_BLOCK_ALL;
     b->first = p->key_first > f->first ? p->key_first : f->first;
     b->first -= (b->first - f->first) % PAIR;
     b->end = p->key_end < f->end ? p->key_end : f->end;
@@ -483,7 +483,8 @@ static void plan_bias(prefill *f, const block *b, panel *const *p, int64_t i, in
         for (i = 0; i < n && p[i]->key_end <= first; i++)
             ;
     }
-    if (i == n || !bias->data || tile->seen || bias->row_stride == 0)
+    if (i == n || !bias->data || tile->seen || bias->row_stride == 0 ||
+        panel_mask(f, p[i], first) != HEED_BLOCK_MIXED)
         return;
     if (first < tile->mask_from)
         first = tile->mask_from;
