@@ -16,6 +16,10 @@
 #include "../kit/random.h"
 #include "here.h"
 
+#ifndef EVERY
+#define EVERY 1 /* of the combinations; with no factor of their loops' lengths */
+#endif
+
 enum { KEYS = 240, SEEN = 200, MOST_HEADS = 9, MOST_DIM = 128 };
 enum { MOST_GROUP = 9, MOST_QUERIES = 2, MOST_ROWS = MOST_GROUP * MOST_QUERIES };
 
@@ -186,6 +190,8 @@ static int all(const kernels *by, int32_t *const tables[LAYOUTS])
                 for (uint32_t heads = 2; heads <= MOST_HEADS; heads++)
                     for (uint32_t rows = 0; rows < MOST_ROWS; rows++)
                         for (int l = 0; l < LAYOUTS; l++, n++) {
+                            if (n % EVERY)
+                                continue;
                             const shape s = {by,
                                              types[t],
                                              dims[d],
@@ -195,7 +201,8 @@ static int all(const kernels *by, int32_t *const tables[LAYOUTS])
                                              page_lens[l]};
                             failures += check(&s, &order, tables[l], &served);
                         }
-        printf("%s, order %d: %d of %d served, %d failures\n", by->name, o, served, n, failures);
+        printf("%s, order %d: %d of %d served, %d failures\n", by->name, o, served,
+               (n + EVERY - 1) / EVERY, failures);
         failures += served == 0;
     }
     return failures;

@@ -10,7 +10,11 @@
 
 #include "decode_case.h"
 
-enum { CASES = 4000, MOST_ROWS = 144 };
+#ifndef CASES
+#define CASES 4000
+#endif
+
+enum { MOST_ROWS = 144 };
 
 typedef heed_status (*tile_function)(const heed_simd_tuning *, const heed_problem *, heed_tile *,
                                      void *);
