@@ -86,8 +86,19 @@ static heed_mha_copy copy_of(const heed_mha_rows *rows, const int64_t *user_stri
                            .type = type};
 }
 
+/* Does attention read this input as it is, without a projection? */
+static int attention_reads(const heed_mha *m, int is_kv)
+{
+    for (int which = 0; which < 3; which++)
+        if (m->source[which].slot == HEED_SLOTS && (which > 0 && m->cross) == is_kv)
+            return 1;
+    return 0;
+}
+
 /* Finds x_q or x_kv, gathered if it has to be. A projection per head sees heads as rows, so that
- * heads have to follow each other, too. */
+ * heads have to follow each other, too. Where attention reads columns that are not adjacent, it may
+ * run other kernels, with other bits, than where they are: so it never does, since it would depend on
+ * the other sequences whether it does. */
 static matrix find_input(builder *b, int is_kv)
 {
     const heed_mha *m = b->mha;
@@ -100,7 +111,8 @@ static matrix find_input(builder *b, int is_kv)
     const int64_t columns = is_kv ? m->desc.d_kv : m->desc.d_model;
     const int per_head = (m->desc.features & HEED_MHA_HAS_SHARED_PROJ) != 0;
     matrix x;
-    if (lies_evenly(b, rows, view->data, view->stride, type, is_kv ? a->kv_len : a->q_len, starts,
+    if (!(view->stride[2] != 1 && attention_reads(m, is_kv)) &&
+        lies_evenly(b, rows, view->data, view->stride, type, is_kv ? a->kv_len : a->q_len, starts,
                     &x) &&
         is_near(b, rows, &x, columns, type) &&
         (!per_head || rows->total == 1 || x.row_stride == columns * x.col_stride))
@@ -266,7 +278,8 @@ static void find_outputs(builder *b, outputs *out)
     const heed_mha_args *a = &run->args;
     const heed_mha_rows *rows = &run->q_rows;
     const int64_t lse_stride[] = {a->lse.stride[0], a->lse.stride[2], a->lse.stride[1]};
-    if (!lies_evenly(b, rows, a->y.data, a->y.stride, m->y_type, a->q_len, a->q_starts, &out->y) ||
+    if ((!m->desc.out_proj && a->y.stride[2] != 1) || /* as in find_input */
+        !lies_evenly(b, rows, a->y.data, a->y.stride, m->y_type, a->q_len, a->q_starts, &out->y) ||
         !is_near(b, rows, &out->y, m->y_cols, m->y_type)) {
         out->y = compact_at(b, m->layout.y, m->y_cols);
         run->scatter[run->n_scatters++] =

@@ -13,10 +13,10 @@
  * attention over its inputs.
  *
  * Bits     A row of y depends on its sequence's rows of x (and cache), the weights and the
- *          descriptions alone: not on threads or parts, the batch or the place in it. (As in
- *          attention, strides of inputs that are taken as they are may count, too.) With
- *          HEED_HAS_REPRODUCIBLE_CHUNKS in attn they do not, and the same rows through a cache in
- *          pieces of any size give the same bits as at once.
+ *          descriptions alone: not on threads or parts, the batch, the place in it or strides (but,
+ *          as in attention, a cache's may count). With HEED_HAS_REPRODUCIBLE_CHUNKS in attn a cache's
+ *          strides do not count either, and the same rows through a cache in pieces of any size give
+ *          the same bits as at once.
  * Source   Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2.
  */
 #ifndef HEED_LAYER_H
