@@ -108,6 +108,27 @@ static void check_narrowing(void)
     }
 }
 
+/* What keeps its type keeps its bits, those of a signalling NaN too, whatever the strides. */
+static void check_copies(void)
+{
+    enum { N = 1 << 16 };
+    static uint16_t half[2 * N], copy[2 * N];
+    for (uint32_t type = HEED_F16; type <= HEED_BF16; type++)
+        for (int strides = 0; strides < 4; strides++) {
+            const int from = 1 + strides % 2, to = 1 + strides / 2;
+            memset(half, 0xa5, sizeof half);
+            memset(copy, 0xa5, sizeof copy);
+            for (int i = 0; i < N; i++)
+                half[i * from] = (uint16_t)i;
+            heed_convert(&(heed_elements){type, half, 0, from}, type, copy, 0, to, N);
+            for (int i = 0; i < 2 * N; i++) {
+                const int want = i % to || i / to >= N ? 0xa5a5 : i / to;
+                CHECK(copy[i] == want, "%s at strides %d and %d: %04x where %04x is right",
+                      heed_dtype_name(type), from, to, copy[i], (unsigned)want);
+            }
+        }
+}
+
 /* Numbers times a factor are rounded as heed_store_f64 does one by one, and -0 becomes 0. */
 static void check_scaled(const float *x, int64_t n, double factor, int kind)
 {
@@ -129,6 +150,7 @@ int main(void)
 {
     check_widening();
     check_narrowing();
+    check_copies();
     static const float scales[] = {1, 0.25f, -0.037f, 1e-40f, 0x1p-20f, INFINITY, NAN, 0};
     static const float zeros[] = {0, 7.3f, 128, NAN, -INFINITY};
     uint64_t state = 3;
