@@ -114,13 +114,57 @@ static heed_status check_matrix(const char *name, const void *data, const int64_
     return heed_check_view(name, data, stride, heed_dtype_bytes(type), is_output, shape, why);
 }
 
-/* Without out_proj attention writes y, while it may still read its inputs. */
+/* Without out_proj attention writes y, while it may still read its inputs. Tensors without elements,
+ * as those of keys are where there are none, may have any address. */
 static heed_status check_in_place(const heed_mha *m, const heed_mha_args *a, heed_error *why)
 {
-    const char *twin = a->y.data == a->x_q.data ? "x_q" : a->y.data == a->x_kv.data ? "x_kv" : NULL;
-    if (twin && !m->desc.out_proj)
+    const void *y = a->y.data;
+    const int keys = (m->cache ? a->capacity : m->cross ? a->kv_len : a->q_len) > 0;
+    const char *input = y == a->x_q.data          ? "x_q"
+                        : y == a->x_kv.data       ? "x_kv"
+                        : y == a->ranges.data     ? "ranges"
+                        : !keys                   ? NULL
+                        : y == a->mask.data       ? "mask"
+                        : y == a->bias.data       ? "bias"
+                        : y == a->key_blocks.data ? "key_blocks"
+                                                  : NULL;
+    const char *other = y == a->lse.data       ? "lse"
+                        : !keys                ? NULL
+                        : y == a->k_cache.data ? "k_cache"
+                        : y == a->v_cache.data ? "v_cache"
+                        : y == a->weights.data ? "weights"
+                        : y == a->scores.data  ? "scores"
+                                               : NULL;
+    if (input && !m->desc.out_proj)
         INVALID("args.y.data equals args.%s.data, which the layer permits with out_proj alone",
-                twin);
+                input);
+    if (other)
+        INVALID("args.y.data equals args.%s.data: y may not share elements with it", other);
+    return HEED_OK;
+}
+
+/* Looks at the caches as attention does, which would call them k and v. */
+static heed_status check_caches(const heed_mha *m, const heed_mha_args *a, heed_error *why)
+{
+    const int paged = (m->attn.features & HEED_HAS_PAGES) != 0;
+    const int64_t batch = !a->capacity || !a->batch ? 0 : paged ? a->n_pages : a->batch;
+    const int64_t rows = paged ? m->attn.page_len : a->capacity;
+    const struct {
+        const char *name;
+        const heed_view *view;
+        uint32_t type, dim;
+    } cache[] = {{"k_cache", &a->k_cache, m->attn.k_type, m->attn.qk_dim},
+                 {"v_cache", &a->v_cache, m->attn.v_type, m->attn.v_dim}};
+    for (int i = 0; i < 2; i++) {
+        const int64_t shape[] = {batch, m->attn.kv_heads, rows, cache[i].dim};
+        const int64_t *stride = cache[i].view->stride;
+        heed_status st = heed_check_view(cache[i].name, cache[i].view->data, stride,
+                                         heed_reach_bytes(cache[i].type), 0, shape, why);
+        if (st == HEED_OK && batch)
+            st = heed_check_blocks(cache[i].name, cache[i].type, stride, shape, why);
+        if (st != HEED_OK)
+            return st;
+    }
     return HEED_OK;
 }
 
@@ -157,6 +201,8 @@ static heed_status read_lists(heed_mha_run_state *run, heed_error *why)
         st = check_matrix("x_kv", a->x_kv.data, a->x_kv.stride, m->desc.kv_type, 0, kv_shape, why);
     if (st == HEED_OK)
         st = check_matrix("y", a->y.data, a->y.stride, m->y_type, 1, y_shape, why);
+    if (st == HEED_OK && m->cache)
+        st = check_caches(m, a, why);
     if (st == HEED_OK && run->q_rows.total)
         st = check_in_place(m, a, why);
     if (st == HEED_OK && m->desc.out_proj &&

@@ -136,8 +136,8 @@ static heed_status check_views(const heed_kv_append_args *a, heed_error *why)
 {
     const int64_t new_batch = a->starts && a->batch ? 1 : a->batch;
     const int64_t new_rows = a->len == 0 ? 0 : a->starts ? a->rows : a->len;
-    const int64_t batch = a->len == 0 || !a->batch ? 0 : a->page_len ? a->n_pages : a->batch;
     const int64_t rows = a->page_len ? a->page_len : a->capacity;
+    const int64_t batch = !a->len || !a->batch || !rows ? 0 : a->page_len ? a->n_pages : a->batch;
     const int64_t k_shape[] = {new_batch, a->kv_heads, new_rows, a->qk_dim};
     const int64_t v_shape[] = {new_batch, a->kv_heads, new_rows, a->v_dim};
     const int64_t k_cache_shape[] = {batch, a->kv_heads, rows, a->qk_dim};

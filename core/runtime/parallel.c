@@ -23,6 +23,9 @@ heed_status heed_check_executor(const heed_executor *in, heed_executor *out, hee
         st = heed_fail(why, HEED_ERR_INVALID, "executor.parallel_for is NULL");
     if (st == HEED_OK && !out->n_threads)
         st = heed_fail(why, HEED_ERR_INVALID, "executor.n_threads is 0, at least 1 is required");
+    if (st == HEED_OK && out->reserved)
+        st = heed_fail(why, HEED_ERR_INVALID, "executor.reserved is %u, 0 is required",
+                       out->reserved);
     return st;
 }
 

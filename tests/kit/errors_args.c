@@ -1,5 +1,6 @@
 /* What a caller may get wrong in the arguments of a call. */
 #include "errors_table.h"
+#include "ways.h"
 
 #include <heed/formats.h>
 
@@ -238,13 +239,17 @@ static const char *bad_from(void *call, int arg, uint32_t pick)
 
 static const char *bad_executor(void *call, int arg, uint32_t pick)
 {
-    /* Both lack parallel_for, and the second has no threads either. */
+    /* Two lack parallel_for, and one of them has no threads either. */
     static const heed_executor executors[] = {
         {.struct_size = sizeof(heed_executor), .n_threads = 2},
-        {.struct_size = sizeof(heed_executor)}};
+        {.struct_size = sizeof(heed_executor)},
+        {.struct_size = sizeof(heed_executor),
+         .n_threads = 2,
+         .parallel_for = kit_backwards,
+         .reserved = 1}};
     (void)arg;
-    ((kit_problem *)call)->args.executor = &executors[pick % 2];
-    return "executor";
+    ((kit_problem *)call)->args.executor = &executors[pick % 3];
+    return pick % 3 == 2 ? "executor.reserved" : "executor.parallel_for";
 }
 
 /* clang-format off */
@@ -410,7 +415,7 @@ const kit_mistake kit_args_mistakes[] = {
      WITHOUT(SOME_KEYS)},
     {"args_struct_size", "struct_size", IN_ARGS, HEED_ERR_ABI,
      PUT(args.struct_size, KIT_BAD_STRUCTS)},
-    {"executor_bad", "executor", IN_RUN, INVALID, DO(bad_executor, 0, 2)},
+    {"executor_bad", "executor", IN_RUN, INVALID, DO(bad_executor, 0, 3)},
     {"empty_q_offsets_null", "q_offsets", IN_ARGS, INVALID, DO(no_offsets, 1, 1),
      WITH(HEED_HAS_CAUSAL)},
     {"empty_sink_without_bit", "sink", IN_ARGS, INVALID, DO(empty_with_sink, 0, 1),

@@ -58,8 +58,25 @@ static const char *broken_stride(void *of, int arg, uint32_t pick)
     /* a cache that nothing is appended to is only read */
     const int is_output = arg == Y || arg >= WEIGHTS || (is_cache && !s->no_new);
     return kit_break_stride(stride[arg], shape[arg], n_axes, arg == MASK ? 1 : 2, is_output, pick)
-               ? is_cache && s->no_new ? "" : name[arg]
+               ? name[arg]
                : NULL;
+}
+
+/* y where another output is. */
+static const char *y_shares(void *of, int arg, uint32_t pick)
+{
+    static const char *const name[] = {"k_cache", "v_cache", "weights", "lse"};
+    layer *l = &((call *)of)->l;
+    void *const at[] = {l->args.k_cache.data, l->args.v_cache.data, l->args.weights.data,
+                        l->args.lse.data};
+    int64_t rows = 0;
+    (void)arg;
+    for (uint32_t b = 0; b < l->spec.batch; b++)
+        rows += l->q_lens[b];
+    if (!rows || !at[pick % 4])
+        return NULL;
+    l->args.y.data = at[pick % 4];
+    return name[pick % 4];
 }
 
 enum { Q_LENS, KV_LENS, Q_STARTS, KV_STARTS, CACHE_LENS };
@@ -279,11 +296,11 @@ static const kit_mistake mistakes[] = {
     {"no mask", "mask", AT_RUN, INVALID, PUT(args.mask.data, 0), WITH(HEED_HAS_MASK)},
     {"no k_cache", "k_cache", AT_RUN, INVALID, PUT(args.k_cache.data, 0), WITH(CACHE | NEW_KV)},
     {"no v_cache", "v_cache", AT_RUN, INVALID, PUT(args.v_cache.data, 0), WITH(CACHE | NEW_KV)},
-    /* A cache that is only read is refused by attention, in its words. */
-    {"no k_cache to read", "args.k", AT_RUN, INVALID, PUT(args.k_cache.data, 0), WITH(CACHE),
+    {"no k_cache to read", "args.k_cache", AT_RUN, INVALID, PUT(args.k_cache.data, 0), WITH(CACHE),
      WITHOUT(NEW_KV)},
-    {"no v_cache to read", "args.v", AT_RUN, INVALID, PUT(args.v_cache.data, 0), WITH(CACHE),
+    {"no v_cache to read", "args.v_cache", AT_RUN, INVALID, PUT(args.v_cache.data, 0), WITH(CACHE),
      WITHOUT(NEW_KV)},
+    {"y where another output is", "args.y", AT_RUN, INVALID, DO(y_shares, 0, 4)},
     {"no weights", "weights", AT_RUN, INVALID, PUT(args.weights.data, 0), WITH(HEED_HAS_WEIGHTS)},
     {"no lse", "lse", AT_RUN, INVALID, PUT(args.lse.data, 0), WITH(HEED_HAS_LSE)},
     {"strides of x_q", "args.x_q", AT_RUN, INVALID, DO(broken_stride, X_Q, 12)},

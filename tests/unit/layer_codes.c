@@ -243,6 +243,30 @@ static void check_errors(heed_context *context)
         CHECK(((unsigned char *)y)[i] == 0, "an error wrote byte %zu", i);
 }
 
+/* A cache without room for keys may lie anywhere and have any strides. */
+static void check_no_room(void)
+{
+    static const int32_t lens[BATCH] = {0};
+    static const float x[BATCH * WIDTH] = {0};
+    const heed_const_view rows = {x, {WIDTH, DIM, DIM, 1}};
+    for (uint32_t type = HEED_F32; type <= HEED_IQ4_NL; type++) {
+        const heed_kv_append_args none = {.struct_size = sizeof none,
+                                          .batch = BATCH,
+                                          .len = 1,
+                                          .kv_heads = HEADS,
+                                          .qk_dim = DIM,
+                                          .v_dim = DIM,
+                                          .k_type = HEED_F32,
+                                          .v_type = HEED_F32,
+                                          .k_cache_type = type,
+                                          .v_cache_type = type,
+                                          .k = rows,
+                                          .v = rows,
+                                          .lens = lens};
+        CHECK(heed_kv_append(&none) == HEED_OK, "%s: %s", heed_dtype_name(type), heed_last_error());
+    }
+}
+
 int main(void)
 {
     heed_context *context = unit_context(2, NULL);
@@ -254,6 +278,7 @@ int main(void)
                     check_type(context, type, other, scales, pages);
     }
     check_errors(context);
+    check_no_room();
     heed_context_release(context);
     return checks_end();
 }
