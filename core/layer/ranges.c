@@ -12,19 +12,21 @@ typedef struct row_ranges {
     int32_t *to; /* NULL: they are only counted */
     uint32_t n;
     int64_t most, end; /* no key from `most` on is seen; the last interval's end */
-    struct segment *segment;
+    struct kept *kept;
 } row_ranges;
 
 enum { MOST = 8 };
 
-/* Where the keys of a segment lie. It is kept from row to row: neighbours mostly have
- * the same segment. */
-typedef struct segment {
-    int known;
-    int32_t id;
-    uint32_t n; /* MOST + 1: more than are kept */
+/* What is kept from row to row, since neighbours mostly see the same keys. */
+typedef struct kept {
+    uint32_t n; /* intervals of keys; MOST + 1: more than are kept */
     int64_t first[MOST], end[MOST];
-} segment;
+    /* Segments: whose keys they are, and whether no key's segment is before that of the key before. */
+    int known, ordered;
+    int32_t id;
+    int64_t until;                    /* columns: the next row that sees other keys */
+    int64_t document, document_first; /* lens: a document and its first key */
+} kept;
 
 static void add(row_ranges *r, int64_t first, int64_t end)
 {
@@ -44,26 +46,65 @@ static void add(row_ranges *r, int64_t first, int64_t end)
         r->to[2 * r->n - 1] = (int32_t)r->end;
 }
 
-static void find_segment(const heed_ranges_args *a, int32_t id, segment *s)
+/* Adds key j, behind all others. */
+static void keep(kept *k, int64_t j)
 {
-    s->known = 1;
-    s->id = id;
-    s->n = 0;
-    for (int64_t j = 0; j < a->keys && s->n <= MOST; j++) {
-        const int64_t first = j;
-        while (j < a->keys && a->segments[j] == id)
-            j++;
-        if (first == j)
-            continue;
-        if (s->n < MOST) {
-            s->first[s->n] = first;
-            s->end[s->n] = j;
-        }
-        s->n++;
+    if (k->n && k->n <= MOST && k->end[k->n - 1] == j) {
+        k->end[k->n - 1]++;
+    } else if (k->n < MOST) {
+        k->first[k->n] = j;
+        k->end[k->n++] = j + 1;
+    } else {
+        k->n = MOST + 1;
     }
 }
 
+typedef int sees_key(const row_ranges *r, int64_t i, int64_t j);
+
+/* Adds the intervals that are kept for row i, and the keys behind them where there are more. */
+static void add_kept(row_ranges *r, int64_t i, sees_key *sees)
+{
+    const kept *k = r->kept;
+    for (uint32_t n = 0; n < k->n && n < MOST; n++)
+        add(r, k->first[n], k->end[n]);
+    for (int64_t j = k->end[MOST - 1]; k->n > MOST && j < r->most; j++)
+        if (sees(r, i, j))
+            add(r, j, j + 1);
+}
+
 typedef void make_row(row_ranges *r, int64_t i);
+
+static int is_ordered(const heed_ranges_args *a)
+{
+    for (int64_t j = 1; j < a->keys; j++)
+        if ((uint32_t)a->segments[j] < (uint32_t)a->segments[j - 1]) /* padding is the last one */
+            return 0;
+    return 1;
+}
+
+/* Where segments are ordered, as packed documents are, a later one lies behind the last one found,
+ * and nothing lies behind its keys: so all of them together take one pass over the keys. */
+static void find_segment(const heed_ranges_args *a, int32_t id, kept *k)
+{
+    if (!k->known)
+        k->ordered = is_ordered(a);
+    int64_t j = k->known && k->ordered && k->n && id > k->id ? k->end[0] : 0;
+    k->known = 1;
+    k->id = id;
+    k->n = 0;
+    for (; j < a->keys && k->n <= MOST; j++) {
+        if (a->segments[j] == id)
+            keep(k, j);
+        else if (k->ordered && (uint32_t)a->segments[j] > (uint32_t)id)
+            break;
+    }
+}
+
+static int in_segment(const row_ranges *r, int64_t i, int64_t j)
+{
+    (void)i;
+    return r->args->segments[j] == r->kept->id;
+}
 
 static void add_segment(row_ranges *r, int64_t i)
 {
@@ -75,23 +116,20 @@ static void add_segment(row_ranges *r, int64_t i)
     id = a->row_segments ? a->row_segments[i] : a->segments[own];
     if (id < 0) /* the row is in no segment */
         return;
-    if (!r->segment->known || r->segment->id != id)
-        find_segment(a, id, r->segment);
-    for (uint32_t n = 0; n < r->segment->n && n < MOST; n++)
-        add(r, r->segment->first[n], r->segment->end[n]);
-    for (int64_t j = r->segment->end[MOST - 1]; r->segment->n > MOST && j < r->most; j++)
-        if (a->segments[j] == id)
-            add(r, j, j + 1);
+    if (!r->kept->known || r->kept->id != id)
+        find_segment(a, id, r->kept);
+    add_kept(r, i, in_segment);
 }
 
 static void add_document(row_ranges *r, int64_t i)
 {
     const heed_ranges_args *a = r->args;
     const int64_t own = i + a->offset;
-    int64_t first = 0;
-    for (int64_t n = 0; n < a->n_lens; first += a->lens[n++])
-        if (own >= first && own < first + a->lens[n])
-            add(r, first, first + a->lens[n]);
+    kept *k = r->kept;
+    while (k->document < a->n_lens && own >= k->document_first + a->lens[k->document])
+        k->document_first += a->lens[k->document++];
+    if (own >= 0 && k->document < a->n_lens)
+        add(r, k->document_first, k->document_first + a->lens[k->document]);
 }
 
 static void add_prefix(row_ranges *r, int64_t i)
@@ -107,19 +145,24 @@ static void add_chunk(row_ranges *r, int64_t i)
         add(r, own / chunk * chunk, own / chunk * chunk + chunk);
 }
 
-/* Adds the path from the root to row i. A parent lies before its children and is found from them,
- * so each step follows the path back from i to the first node that has not been added. */
+/* Adds the path from the root to row i. It is found from its end, each parent before its child: so
+ * intervals of adjacent nodes are collected, the last one first. More than MOST are only counted. */
 static void add_path(row_ranges *r, int64_t i)
 {
     const heed_ranges_args *a = r->args;
-    add(r, 0, a->offset);
-    for (int64_t last = -1; last < i;) {
-        int64_t node = i;
-        while (a->parents[node] > last)
-            node = a->parents[node];
-        add(r, a->offset + node, a->offset + node + 1);
-        last = node;
+    int64_t first[MOST], end[MOST], last = -1;
+    uint32_t n = 0;
+    for (int64_t node = i; node >= 0; last = node, node = a->parents[node]) {
+        if (node + 1 != last)
+            end[n++ % MOST] = node + 1;
+        first[(n - 1) % MOST] = node;
     }
+    add(r, 0, a->offset);
+    if (n > MOST)
+        r->n += n - (r->n && last == 0); /* a root at row 0 lies behind the keys before */
+    else
+        while (n-- > 0)
+            add(r, a->offset + first[n], a->offset + end[n]);
 }
 
 static int is_hidden(const int32_t *start, const int32_t *end, int64_t i, int64_t j)
@@ -127,20 +170,41 @@ static int is_hidden(const int32_t *start, const int32_t *end, int64_t i, int64_
     return start && i >= start[j] && (!end || i < end[j]);
 }
 
-static void add_columns(row_ranges *r, int64_t i)
+static int sees_column(const row_ranges *r, int64_t i, int64_t j)
 {
     const heed_ranges_args *a = r->args;
-    for (int64_t j = 0; j < r->most; j++)
-        if (!is_hidden(a->hidden_start, a->hidden_end, i, j) &&
-            !is_hidden(a->hidden_start2, a->hidden_end2, i, j))
-            add(r, j, j + 1);
+    return !is_hidden(a->hidden_start, a->hidden_end, i, j) &&
+           !is_hidden(a->hidden_start2, a->hidden_end2, i, j);
+}
+
+static void find_columns(row_ranges *r, int64_t i)
+{
+    const heed_ranges_args *a = r->args;
+    const int32_t *const bounds[] = {a->hidden_start, a->hidden_end, a->hidden_start2,
+                                     a->hidden_end2};
+    r->kept->n = 0;
+    r->kept->until = a->rows;
+    for (int b = 0; b < 4; b++)
+        for (int64_t j = 0; bounds[b] && j < a->keys; j++)
+            if (bounds[b][j] > i && bounds[b][j] < r->kept->until)
+                r->kept->until = bounds[b][j];
+    for (int64_t j = 0; j < a->keys && r->kept->n <= MOST; j++)
+        if (sees_column(r, i, j))
+            keep(r->kept, j);
+}
+
+static void add_columns(row_ranges *r, int64_t i)
+{
+    if (i >= r->kept->until)
+        find_columns(r, i);
+    add_kept(r, i, sees_column);
 }
 
 /* Makes the intervals of row i, writes them unless `to` is NULL, and returns how many there are. */
-static uint32_t make(const heed_ranges_args *a, make_row *row, segment *s, int64_t i, int32_t *to)
+static uint32_t make(const heed_ranges_args *a, make_row *row, kept *k, int64_t i, int32_t *to)
 {
     const int64_t own = i + a->offset + 1;
-    row_ranges r = {a, to, 0, a->keys, 0, s};
+    row_ranges r = {a, to, 0, a->keys, 0, k};
     if (a->causal && own < r.most)
         r.most = own > 0 ? own : 0;
     row(&r, i);
@@ -180,9 +244,9 @@ static heed_status run_ranges(const heed_ranges_args *a, make_row *row, heed_err
 {
     uint32_t most = 0;
     int64_t where = 0;
-    segment s = {.known = 0};
+    kept counted = {.known = 0}, written = counted;
     for (int64_t i = 0; i < a->rows; i++) {
-        const uint32_t n = make(a, row, &s, i, NULL);
+        const uint32_t n = make(a, row, &counted, i, NULL);
         if (n > most)
             most = n, where = i;
     }
@@ -194,7 +258,7 @@ static heed_status run_ranges(const heed_ranges_args *a, make_row *row, heed_err
         INVALID("args.n_ranges is %u, but row %lld sees %u intervals of keys", a->n_ranges,
                 (long long)where, most);
     for (int64_t i = 0; i < a->rows; i++)
-        make(a, row, &s, i, a->ranges + 2 * i * a->n_ranges);
+        make(a, row, &written, i, a->ranges + 2 * i * a->n_ranges);
     return HEED_OK;
 }
 

@@ -53,6 +53,8 @@ typedef struct heed_ranges_args {
  * segments are padding: such keys are seen by no row, not even by those of padding, and such rows
  * see no key.
  *
+ * Work     rows + keys steps where no segment comes before that of the key before (padding may follow
+ *          them all), else keys for each change of segment from row to row.
  * Errors   HEED_ERR_INVALID an argument is missing or out of range, or a row has more intervals
  *          than n_ranges: the sentence names how many, and so does *needed. HEED_ERR_ABI. ranges is
  *          untouched. The same for the other heed_ranges functions.
@@ -84,6 +86,7 @@ HEED_API heed_status heed_ranges_tree(const heed_ranges_args *args);
 /**
  * Key j is hidden from rows [hidden_start[j], hidden_end[j]) and, if given, from the second interval.
  *
+ * Work     keys for each row at which one of the intervals begins or ends, and rows.
  * Source   Wang et al. 2024, FlashMask, arXiv:2410.01359: with causal = 1 the column-wise description
  *          of LTStart and LTEnd; without it, UTStart and UTEnd are the second interval.
  * Errors and threads as heed_ranges_segments.

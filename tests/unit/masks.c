@@ -2,6 +2,8 @@
  * are refused, and nothing is written then. */
 #include <heed/heed.h>
 
+#include "../kit/random.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,8 @@ enum { ROWS = 29, KEYS = 40, MOST = 8 };
 static int failures;
 static int32_t ranges[ROWS * MOST * 2];
 static int32_t segments[KEYS], lens[] = {7, 0, 12, 15}, parents[ROWS], low[KEYS], high[KEYS];
+static int32_t rows_in[ROWS], behind_end[KEYS];
+static int has_more; /* row_segments and hidden_end2 are given */
 
 static int document(int64_t x)
 {
@@ -40,7 +44,7 @@ static int sees(int kind, int causal, int64_t i, int64_t j)
         return 0;
     switch (kind) {
     case 0:
-        return segments[own] >= 0 && segments[own] == segments[j];
+        return segments[j] >= 0 && (has_more ? rows_in[i] : segments[own]) == segments[j];
     case 1:
         return document(own) >= 0 && document(own) == document(j);
     case 2:
@@ -50,7 +54,8 @@ static int sees(int kind, int causal, int64_t i, int64_t j)
     case 4:
         return j < 11 || path(i, j - 11);
     default:
-        return !(i >= low[j] && i < high[j]) && i < 25 + j % 2 * 4;
+        return !(i >= low[j] && i < high[j]) &&
+               (i < 25 + j % 2 * 4 || (has_more && i >= behind_end[j]));
     }
 }
 
@@ -75,6 +80,8 @@ static heed_ranges_args args_of(int kind, int causal)
     a.hidden_start = kind == 5 ? low : NULL;
     a.hidden_end = kind == 5 ? high : NULL;
     a.hidden_start2 = kind == 5 ? behind : NULL;
+    a.row_segments = kind == 0 && has_more ? rows_in : NULL;
+    a.hidden_end2 = kind == 5 && has_more ? behind_end : NULL;
     return a;
 }
 
@@ -121,6 +128,60 @@ static void check_kind(int kind, int causal)
     a.n_ranges = most - 1; /* too few: counts, and writes nothing */
     EXPECT(maker[kind](&a) == HEED_ERR_INVALID && strstr(heed_last_error(), "n_ranges"));
     EXPECT(needed == most && ranges[0] == 0x55555555 && ranges[2 * ROWS] == 0x55555555);
+}
+
+static uint64_t random_state = 1;
+
+static int32_t below(int n)
+{
+    return (int32_t)(kit_next(&random_state) % (uint64_t)n);
+}
+
+/* Segments in order or not, with padding at the end or between; a tree; columns with few rows where
+ * something changes, or many. */
+static void draw_masks(void)
+{
+    const int in_order = below(2), changes = 1 + below(ROWS), children = 1 + below(9);
+    const int most = 1 + below(9), padding = below(3) ? KEYS : below(KEYS);
+    for (int j = 0; j < KEYS; j++) {
+        segments[j] = in_order ? (j ? segments[j - 1] + !below(most) : 0) : below(most) - 1;
+        low[j] = below(changes) * ROWS / changes;
+        high[j] = low[j] + below(2) * below(ROWS);
+        behind_end[j] = 25 + below(changes) * ROWS / changes;
+    }
+    has_more = below(2);
+    for (int j = padding; j < KEYS; j++)
+        segments[j] = -1 - below(2);
+    for (int i = 0; i < ROWS; i++) {
+        rows_in[i] = segments[below(KEYS)];
+        parents[i] = i - 1 - below(children) < 0 ? -1 : i - 1 - below(i < children ? i : children);
+    }
+}
+
+/* As many intervals are needed as the row with the most has, also where that are more than can be
+ * written. */
+static void check_drawn(int kind, int causal)
+{
+    uint32_t needed = 0, most = 0;
+    heed_ranges_args a = args_of(kind, causal);
+    a.ranges = NULL;
+    a.needed = &needed;
+    for (int64_t i = 0; i < ROWS; i++) {
+        uint32_t n = 0;
+        for (int64_t j = 0; j < KEYS; j++)
+            n += sees(kind, causal, i, j) && !(j && sees(kind, causal, i, j - 1));
+        most = n > most ? n : most;
+    }
+    EXPECT(maker[kind](&a) == HEED_OK && needed == most);
+    a.ranges = ranges;
+    EXPECT(maker[kind](&a) == (most <= MOST ? HEED_OK : HEED_ERR_INVALID));
+    for (int64_t i = 0; i < ROWS && most <= MOST; i++)
+        for (int64_t j = 0; j < KEYS; j++) {
+            int in = 0;
+            for (int n = 0; n < MOST; n++)
+                in += j >= ranges[2 * (i * MOST + n)] && j < ranges[2 * (i * MOST + n) + 1];
+            EXPECT(in == sees(kind, causal, i, j));
+        }
 }
 
 /* No row sees padding, whether rows take their segment from a key or bring their own; and a count
@@ -430,5 +491,11 @@ int main(void)
     check_blocks();
     check_bounds();
     check_reach();
+    for (int n = 0; n < 1000; n++) {
+        draw_masks();
+        for (int kind = 0; kind < 6; kind += kind ? 1 : 4) /* segments, tree, columns */
+            for (int causal = 0; causal < 2 - (kind == 4); causal++)
+                check_drawn(kind, causal);
+    }
     return failures != 0;
 }
