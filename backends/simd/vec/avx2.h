@@ -2,7 +2,7 @@
 #ifndef HEED_SIMD_VEC_AVX2_H
 #define HEED_SIMD_VEC_AVX2_H
 
-#include "x86.h"
+#include <immintrin.h>
 
 #define LANES 8
 #define V_REGISTERS 16
@@ -20,60 +20,10 @@ typedef __m256i vi;
 typedef __m128i v_half;
 typedef __m256 vm; /* all bits of a lane, of which some instructions look at the sign alone */
 
-V_INLINE vf v_zero(void)
-{
-    return _mm256_setzero_ps();
-}
-V_INLINE vf v_set1(float x)
-{
-    return _mm256_set1_ps(x);
-}
-V_INLINE vf v_broadcast(const void *p)
-{
-    float x; /* at any address: the load folds into the broadcast */
-    memcpy(&x, p, sizeof x);
-    return _mm256_set1_ps(x);
-}
-V_INLINE vf v_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
-V_INLINE void v_store(float *p, vf a)
-{
-    _mm256_storeu_ps(p, a);
-}
-V_INLINE vf v_add(vf a, vf b)
-{
-    return _mm256_add_ps(a, b);
-}
-V_INLINE vf v_sub(vf a, vf b)
-{
-    return _mm256_sub_ps(a, b);
-}
-V_INLINE vf v_mul(vf a, vf b)
-{
-    return _mm256_mul_ps(a, b);
-}
-V_INLINE vf v_div(vf a, vf b)
-{
-    return _mm256_div_ps(a, b);
-}
-V_INLINE vf v_fma(vf a, vf b, vf c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
-V_INLINE vf v_fnma(vf a, vf b, vf c)
-{
-    return _mm256_fnmadd_ps(a, b, c);
-}
-V_INLINE vf v_max(vf a, vf b)
-{
-    return _mm256_max_ps(a, b);
-}
-V_INLINE vf v_min(vf a, vf b)
-{
-    return _mm256_min_ps(a, b);
-}
+#define V_WIDE(operation) _mm256_##operation
+#define V_WIDE_BITS(operation) _mm256_##operation##_si256 /* of all bits alike */
+#include "x86.h"
+
 V_INLINE vf v_ceil(vf a)
 {
     return _mm256_round_ps(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
@@ -81,10 +31,6 @@ V_INLINE vf v_ceil(vf a)
 V_INLINE vf v_abs(vf a)
 {
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
-}
-V_INLINE vi v_bits(vf a)
-{
-    return _mm256_castps_si256(a);
 }
 V_INLINE vf v_from_bits(vi a)
 {
@@ -103,30 +49,6 @@ V_INLINE vf v_xor(vf a, vf b)
     return _mm256_xor_ps(a, b);
 }
 
-V_INLINE vi vi_load(const void *p)
-{
-    return _mm256_loadu_si256(p);
-}
-V_INLINE vi vi_zero(void)
-{
-    return _mm256_setzero_si256();
-}
-V_INLINE vi vi_set1(uint32_t x)
-{
-    return _mm256_set1_epi32((int32_t)x);
-}
-V_INLINE vi vi_add(vi a, vi b)
-{
-    return _mm256_add_epi32(a, b);
-}
-V_INLINE vi vi_sub(vi a, vi b)
-{
-    return _mm256_sub_epi32(a, b);
-}
-V_INLINE vi vi_and(vi a, vi b)
-{
-    return _mm256_and_si256(a, b);
-}
 V_INLINE vi vi_shl(vi a, int n)
 {
     return _mm256_slli_epi32(a, n);
@@ -134,10 +56,6 @@ V_INLINE vi vi_shl(vi a, int n)
 V_INLINE vi vi_shr(vi a, int n)
 {
     return _mm256_srli_epi32(a, n);
-}
-V_INLINE vf vi_to_float(vi a)
-{
-    return _mm256_cvtepi32_ps(a);
 }
 
 V_INLINE vm m_from_bits(uint32_t bits)
@@ -332,37 +250,10 @@ V_INLINE vf v_times_power(vf p, vf t)
     return v_mul(p, v_from_bits(_mm256_slli_epi32(v_bits(t), 23)));
 }
 
-V_INLINE vf v_zip_low(vf a, vf b)
-{
-    return _mm256_unpacklo_ps(a, b);
-}
-V_INLINE vf v_zip_high(vf a, vf b)
-{
-    return _mm256_unpackhi_ps(a, b);
-}
-V_INLINE vf v_low_pairs(vf a, vf b)
-{
-    return _mm256_shuffle_ps(a, b, 0x44);
-}
-V_INLINE vf v_high_pairs(vf a, vf b)
-{
-    return _mm256_shuffle_ps(a, b, 0xee);
-}
-#define v_spread(a, i) _mm256_permute_ps(a, (i)*0x55)
-
 V_INLINE void v_transpose(vf r[LANES])
 {
     vf t[LANES];
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = v_zip_low(r[i], r[i + 1]);
-        t[i + 1] = v_zip_high(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4) {
-        r[i] = v_low_pairs(t[i], t[i + 2]);
-        r[i + 1] = v_high_pairs(t[i], t[i + 2]);
-        r[i + 2] = v_low_pairs(t[i + 1], t[i + 3]);
-        r[i + 3] = v_high_pairs(t[i + 1], t[i + 3]);
-    }
+    v_transpose_in_fours(r);
     for (int i = 0; i < 4; i++) {
         t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
         t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);

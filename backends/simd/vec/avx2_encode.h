@@ -4,26 +4,6 @@
 
 #include "x86_encode.h"
 
-V_INLINE vi vi_round(vf a)
-{
-    return _mm256_cvtps_epi32(a);
-}
-V_INLINE vi vi_cut(vf a)
-{
-    return _mm256_cvttps_epi32(a);
-}
-V_INLINE vi vi_or(vi a, vi b)
-{
-    return _mm256_or_si256(a, b);
-}
-V_INLINE vi vi_max(vi a, vi b)
-{
-    return _mm256_max_epi32(a, b);
-}
-V_INLINE vi vi_max_words(vi a, vi b)
-{
-    return _mm256_max_epu16(a, b);
-}
 V_INLINE vm m_unordered(vf a, vf b)
 {
     return _mm256_cmp_ps(a, b, _CMP_UNORD_Q);

@@ -16,20 +16,6 @@ V_INLINE int integer_is_wide(uint32_t type)
     return INTEGER_SIGNED &&
            (type == HEED_I8 || type == HEED_U8 || type == HEED_Q8_0 || type == HEED_IQ4_NL);
 }
-V_INLINE vi vi_or(vi a, vi b)
-{
-    return _mm256_or_si256(a, b);
-}
-V_INLINE vi vi_broadcast(const void *p)
-{
-    int32_t x;
-    memcpy(&x, p, sizeof x);
-    return _mm256_set1_epi32(x);
-}
-V_INLINE vi vi_xor(vi a, vi b)
-{
-    return _mm256_xor_si256(a, b);
-}
 /* Loads rows 4 apart side by side, so that words then only move inside fours. */
 V_INLINE vi vi_two_rows(const char *at, int64_t stride)
 {

@@ -2,7 +2,7 @@
 #ifndef HEED_SIMD_VEC_AVX512_H
 #define HEED_SIMD_VEC_AVX512_H
 
-#include "x86.h"
+#include <immintrin.h>
 
 #define LANES 16
 #define V_REGISTERS 32
@@ -20,60 +20,10 @@ typedef __m512i vi;
 typedef __mmask16 vm;
 typedef __m256i v_half;
 
-V_INLINE vf v_zero(void)
-{
-    return _mm512_setzero_ps();
-}
-V_INLINE vf v_set1(float x)
-{
-    return _mm512_set1_ps(x);
-}
-V_INLINE vf v_broadcast(const void *p)
-{
-    float x;
-    memcpy(&x, p, sizeof x); /* p need not be aligned, as *p would have to be */
-    return _mm512_set1_ps(x);
-}
-V_INLINE vf v_load(const float *p)
-{
-    return _mm512_loadu_ps(p);
-}
-V_INLINE void v_store(float *p, vf a)
-{
-    _mm512_storeu_ps(p, a);
-}
-V_INLINE vf v_add(vf a, vf b)
-{
-    return _mm512_add_ps(a, b);
-}
-V_INLINE vf v_sub(vf a, vf b)
-{
-    return _mm512_sub_ps(a, b);
-}
-V_INLINE vf v_mul(vf a, vf b)
-{
-    return _mm512_mul_ps(a, b);
-}
-V_INLINE vf v_div(vf a, vf b)
-{
-    return _mm512_div_ps(a, b);
-}
-V_INLINE vf v_fma(vf a, vf b, vf c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-V_INLINE vf v_fnma(vf a, vf b, vf c)
-{
-    return _mm512_fnmadd_ps(a, b, c);
-}
-V_INLINE vf v_max(vf a, vf b)
-{
-    return _mm512_max_ps(a, b);
-}
-V_INLINE vf v_min(vf a, vf b)
-{
-    return _mm512_min_ps(a, b);
-}
+#define V_WIDE(operation) _mm512_##operation
+#define V_WIDE_BITS(operation) _mm512_##operation##_si512 /* of all bits alike */
+#include "x86.h"
+
 V_INLINE vf v_ceil(vf a)
 {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
@@ -81,10 +31,6 @@ V_INLINE vf v_ceil(vf a)
 V_INLINE vf v_abs(vf a)
 {
     return _mm512_abs_ps(a);
-}
-V_INLINE vi v_bits(vf a)
-{
-    return _mm512_castps_si512(a);
 }
 V_INLINE vf v_from_bits(vi a)
 {
@@ -103,30 +49,6 @@ V_INLINE vf v_xor(vf a, vf b)
     return v_from_bits(_mm512_xor_si512(v_bits(a), v_bits(b)));
 }
 
-V_INLINE vi vi_load(const void *p)
-{
-    return _mm512_loadu_si512(p);
-}
-V_INLINE vi vi_zero(void)
-{
-    return _mm512_setzero_si512();
-}
-V_INLINE vi vi_set1(uint32_t x)
-{
-    return _mm512_set1_epi32((int32_t)x);
-}
-V_INLINE vi vi_add(vi a, vi b)
-{
-    return _mm512_add_epi32(a, b);
-}
-V_INLINE vi vi_sub(vi a, vi b)
-{
-    return _mm512_sub_epi32(a, b);
-}
-V_INLINE vi vi_and(vi a, vi b)
-{
-    return _mm512_and_si512(a, b);
-}
 V_INLINE vi vi_shl(vi a, int n)
 {
     return _mm512_slli_epi32(a, (unsigned)n);
@@ -134,10 +56,6 @@ V_INLINE vi vi_shl(vi a, int n)
 V_INLINE vi vi_shr(vi a, int n)
 {
     return _mm512_srli_epi32(a, (unsigned)n);
-}
-V_INLINE vf vi_to_float(vi a)
-{
-    return _mm512_cvtepi32_ps(a);
 }
 
 V_INLINE vm m_from_bits(uint32_t bits)
@@ -372,24 +290,6 @@ V_INLINE vf v_times_power(vf p, vf n)
     return _mm512_scalef_ps(p, n);
 }
 
-V_INLINE vf v_zip_low(vf a, vf b)
-{
-    return _mm512_unpacklo_ps(a, b);
-}
-V_INLINE vf v_zip_high(vf a, vf b)
-{
-    return _mm512_unpackhi_ps(a, b);
-}
-V_INLINE vf v_low_pairs(vf a, vf b)
-{
-    return _mm512_shuffle_ps(a, b, 0x44);
-}
-V_INLINE vf v_high_pairs(vf a, vf b)
-{
-    return _mm512_shuffle_ps(a, b, 0xee);
-}
-#define v_spread(a, i) _mm512_permute_ps(a, (i)*0x55)
-
 V_INLINE void v_transpose(vf r[LANES])
 {
     vf t[LANES];
@@ -453,16 +353,7 @@ V_INLINE vf v_eights(const float *at, int64_t stride, int64_t n, int i)
 V_INLINE void v_eights_columns(vf q[8])
 {
     vf t[8];
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = v_zip_low(q[i], q[i + 1]);
-        t[i + 1] = v_zip_high(q[i], q[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4) {
-        q[i] = v_low_pairs(t[i], t[i + 2]);
-        q[i + 1] = v_high_pairs(t[i], t[i + 2]);
-        q[i + 2] = v_low_pairs(t[i + 1], t[i + 3]);
-        q[i + 3] = v_high_pairs(t[i + 1], t[i + 3]);
-    }
+    v_transpose_in_fours(q);
     for (int i = 0; i < 4; i++) {
         t[i] = _mm512_shuffle_f32x4(q[i], q[i + 4], 0x88);
         t[i + 4] = _mm512_shuffle_f32x4(q[i], q[i + 4], 0xdd);

@@ -4,26 +4,6 @@
 
 #include "x86_encode.h"
 
-V_INLINE vi vi_round(vf a)
-{
-    return _mm512_cvtps_epi32(a);
-}
-V_INLINE vi vi_cut(vf a)
-{
-    return _mm512_cvttps_epi32(a);
-}
-V_INLINE vi vi_or(vi a, vi b)
-{
-    return _mm512_or_si512(a, b);
-}
-V_INLINE vi vi_max(vi a, vi b)
-{
-    return _mm512_max_epi32(a, b);
-}
-V_INLINE vi vi_max_words(vi a, vi b)
-{
-    return _mm512_max_epu16(a, b);
-}
 V_INLINE vm m_unordered(vf a, vf b)
 {
     return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);

@@ -10,20 +10,6 @@ V_INLINE int integer_is_wide(uint32_t type)
     (void)type;
     return 0;
 }
-V_INLINE vi vi_or(vi a, vi b)
-{
-    return _mm512_or_si512(a, b);
-}
-V_INLINE vi vi_xor(vi a, vi b)
-{
-    return _mm512_xor_si512(a, b);
-}
-V_INLINE vi vi_broadcast(const void *p)
-{
-    int32_t x;
-    memcpy(&x, p, sizeof x);
-    return _mm512_set1_epi32(x);
-}
 /* Loads rows 4 apart side by side, so that words then only move inside fours. */
 V_INLINE vi vi_four_rows(const char *at, int64_t stride)
 {

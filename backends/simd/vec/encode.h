@@ -3,7 +3,6 @@
  *
  *     vi_round(a), vi_cut(a)          to int32: rounded to nearest even; with the fraction cut off.
  *                                     A NaN and what is outside int32 give INT32_MIN
- *     vi_or(a, b)
  *     vi_max(a, b)                    of signed int32
  *     vi_max_words(a, b)              of unsigned int16
  *     m_unordered(a, b), m_or(p, q), m_any(m)     m_unordered: one of the two is a NaN

@@ -8,7 +8,7 @@
  *     INTEGER_SIGNED                codes of 8 bits are multiplied as they are, signed or not; else
  *                                   those that are signed are made unsigned by adding 128
  *     integer_is_wide(type)         q is stored as int16
- *     vi_or, vi_xor (a, b), vi_broadcast(p)
+ *     vi_broadcast(p)               the four bytes at p in every lane
  *     vi_columns(at, stride, c)     16 bytes of each of LANES rows, `stride` bytes apart: lane n of
  *                                   c[i] has bytes 4 i to 4 i + 3 of row n, i < 4
  *     vi_lookup(table, a)           table[a] of each byte a, which is below 16
@@ -19,6 +19,13 @@
 #define HEED_SIMD_INTEGER_H
 
 #include "vec.h"
+
+V_INLINE vi vi_broadcast(const void *p)
+{
+    uint32_t x;
+    memcpy(&x, p, sizeof x);
+    return vi_set1(x);
+}
 
 #if defined(__AVX512VNNI__)
 #include "avx512_integer.h"

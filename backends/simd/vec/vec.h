@@ -50,7 +50,8 @@
  *     v_ceil(a), v_abs(a)
  *     v_and, v_or, v_xor (a, b)                   of the bits
  *     v_bits(a), v_from_bits(i)                   the same bits as another type
- *     vi_load(p), vi_zero(), vi_set1(x), vi_add, vi_sub, vi_and (a, b), vi_shl, vi_shr (a, n)
+ *     vi_load(p), vi_zero(), vi_set1(x), vi_add, vi_sub, vi_and, vi_or, vi_xor (a, b)
+ *     vi_shl, vi_shr (a, n)
  *     vi_to_float(i)
  *     v_narrow_f16(a), v_narrow_bf16(a)           rounded once, to nearest even; a NaN stays one
  *

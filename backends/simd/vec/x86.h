@@ -1,8 +1,7 @@
-/* What AVX2 and AVX-512 have in common: vectors of four and eight floats, and bytes. Part of vec.h. */
+/* What AVX2 and AVX-512 have in common: vectors of four and eight floats, bytes, and what is the same
+ * instruction in either width. Part of vec.h; the including file defines V_WIDE and V_WIDE_BITS. */
 #ifndef HEED_SIMD_VEC_X86_H
 #define HEED_SIMD_VEC_X86_H
-
-#include <immintrin.h>
 
 #if defined(__GNUC__)
 #define V_IN_REGISTER(v) __asm__("" : "+v"(v));
@@ -200,6 +199,137 @@ V_INLINE uint32_t bytes_set16(const void *p)
 {
     const __m128i bytes = _mm_loadu_si128(p);
     return 0xffffu & ~(uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128()));
+}
+
+/* ---- of both widths: one text, by the names that the instructions have in each ---------------- */
+
+V_INLINE vf v_zero(void)
+{
+    return V_WIDE(setzero_ps)();
+}
+V_INLINE vf v_set1(float x)
+{
+    return V_WIDE(set1_ps)(x);
+}
+V_INLINE vf v_broadcast(const void *p)
+{
+    float x; /* at any address: the load folds into the broadcast */
+    memcpy(&x, p, sizeof x);
+    return V_WIDE(set1_ps)(x);
+}
+V_INLINE vf v_load(const float *p)
+{
+    return V_WIDE(loadu_ps)(p);
+}
+V_INLINE void v_store(float *p, vf a)
+{
+    V_WIDE(storeu_ps)(p, a);
+}
+V_INLINE vf v_add(vf a, vf b)
+{
+    return V_WIDE(add_ps)(a, b);
+}
+V_INLINE vf v_sub(vf a, vf b)
+{
+    return V_WIDE(sub_ps)(a, b);
+}
+V_INLINE vf v_mul(vf a, vf b)
+{
+    return V_WIDE(mul_ps)(a, b);
+}
+V_INLINE vf v_div(vf a, vf b)
+{
+    return V_WIDE(div_ps)(a, b);
+}
+V_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return V_WIDE(fmadd_ps)(a, b, c);
+}
+V_INLINE vf v_fnma(vf a, vf b, vf c)
+{
+    return V_WIDE(fnmadd_ps)(a, b, c);
+}
+V_INLINE vf v_max(vf a, vf b)
+{
+    return V_WIDE(max_ps)(a, b);
+}
+V_INLINE vf v_min(vf a, vf b)
+{
+    return V_WIDE(min_ps)(a, b);
+}
+V_INLINE vi v_bits(vf a)
+{
+    return V_WIDE_BITS(castps)(a);
+}
+
+V_INLINE vi vi_load(const void *p)
+{
+    return V_WIDE_BITS(loadu)(p);
+}
+V_INLINE vi vi_zero(void)
+{
+    return V_WIDE_BITS(setzero)();
+}
+V_INLINE vi vi_set1(uint32_t x)
+{
+    return V_WIDE(set1_epi32)((int32_t)x);
+}
+V_INLINE vi vi_add(vi a, vi b)
+{
+    return V_WIDE(add_epi32)(a, b);
+}
+V_INLINE vi vi_sub(vi a, vi b)
+{
+    return V_WIDE(sub_epi32)(a, b);
+}
+V_INLINE vi vi_and(vi a, vi b)
+{
+    return V_WIDE_BITS(and)(a, b);
+}
+V_INLINE vf vi_to_float(vi a)
+{
+    return V_WIDE(cvtepi32_ps)(a);
+}
+V_INLINE vi vi_or(vi a, vi b)
+{
+    return V_WIDE_BITS(or)(a, b);
+}
+V_INLINE vi vi_xor(vi a, vi b)
+{
+    return V_WIDE_BITS(xor)(a, b);
+}
+
+V_INLINE vf v_zip_low(vf a, vf b)
+{
+    return V_WIDE(unpacklo_ps)(a, b);
+}
+V_INLINE vf v_zip_high(vf a, vf b)
+{
+    return V_WIDE(unpackhi_ps)(a, b);
+}
+V_INLINE vf v_low_pairs(vf a, vf b)
+{
+    return V_WIDE(shuffle_ps)(a, b, 0x44);
+}
+V_INLINE vf v_high_pairs(vf a, vf b)
+{
+    return V_WIDE(shuffle_ps)(a, b, 0xee);
+}
+#define v_spread(a, i) V_WIDE(permute_ps)(a, (i)*0x55)
+/* Transposes the 4 x 4 floats of each four of the first four vectors, and of the last four. */
+V_INLINE void v_transpose_in_fours(vf r[8])
+{
+    vf t[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = v_zip_low(r[i], r[i + 1]);
+        t[i + 1] = v_zip_high(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        r[i] = v_low_pairs(t[i], t[i + 2]);
+        r[i + 1] = v_high_pairs(t[i], t[i + 2]);
+        r[i + 2] = v_low_pairs(t[i + 1], t[i + 3]);
+        r[i + 3] = v_high_pairs(t[i + 1], t[i + 3]);
+    }
 }
 
 #endif

@@ -2,6 +2,23 @@
 #ifndef HEED_SIMD_X86_ENCODE_H
 #define HEED_SIMD_X86_ENCODE_H
 
+V_INLINE vi vi_round(vf a)
+{
+    return V_WIDE(cvtps_epi32)(a);
+}
+V_INLINE vi vi_cut(vf a)
+{
+    return V_WIDE(cvttps_epi32)(a);
+}
+V_INLINE vi vi_max(vi a, vi b)
+{
+    return V_WIDE(max_epi32)(a, b);
+}
+V_INLINE vi vi_max_words(vi a, vi b)
+{
+    return V_WIDE(max_epu16)(a, b);
+}
+
 V_INLINE void bytes_store(void *p, v_bytes a)
 {
     _mm_storeu_si128(p, a);
