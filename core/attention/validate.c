@@ -9,8 +9,6 @@
 #define KNOWN_FEATURES ((HEED_HAS_MASK_FROM << 1) - 1)
 #define WITH_POSITION (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI)
 
-#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
-
 static heed_status check_heads_and_dims(const heed_attn_desc *desc, heed_error *why)
 {
     const struct {

@@ -8,8 +8,6 @@
 
 #define MAX_LENGTH INT32_MAX
 
-#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
-
 heed_status heed_validate_sizes(const heed_attn_args *args, heed_error *why)
 {
     const struct {

@@ -10,6 +10,9 @@
 HEED_PRINTF(3, 4)
 HEED_COLD heed_status heed_fail(heed_error *why, heed_status status, const char *format, ...);
 
+/* In a check, whose heed_error is `why`: leaves it with the sentence. */
+#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
+
 /* Hands a sentence to the caller: to his heed_error, or to heed_last_error. */
 heed_status heed_report(heed_error *user, heed_status status, const heed_error *why);
 

@@ -4,8 +4,6 @@
 #include "compiler.h"
 #include "reason.h"
 
-#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
-
 heed_status heed_check_rows(const heed_row_lists *l, heed_error *why)
 {
     const int64_t sizes[] = {l->batch, l->len, l->rows};

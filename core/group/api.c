@@ -12,8 +12,6 @@
 #include "runtime/spare.h"
 #include "split.h"
 
-#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
-
 /* ---- checks -----------------------------------------------------------------------------------
  */
 

@@ -6,8 +6,6 @@
 
 #define WITH_PAIRS (HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS)
 
-#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
-
 /* ---- checks -----------------------------------------------------------------------------------
  */
 

@@ -4,8 +4,6 @@
 #include "base/rows.h"
 #include "mha.h"
 
-#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
-
 static heed_status check_sizes(const heed_mha *m, const heed_mha_args *a, heed_error *why)
 {
     const struct {

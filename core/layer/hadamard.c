@@ -5,8 +5,6 @@
 #include "base/reason.h"
 #include "base/rows.h"
 
-#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
-
 heed_status heed_hadamard_check_group(const char *name, uint32_t group, const char *dim_name,
                                       uint32_t dim, heed_error *why)
 {

@@ -5,8 +5,6 @@
 #include "base/reason.h"
 #include "base/rows.h"
 
-#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
-
 static heed_status check_blocks(const heed_key_blocks_args *a, int csr, heed_error *why)
 {
     const int64_t words = (a->blocks + 63) / 64;

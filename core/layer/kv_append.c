@@ -9,8 +9,6 @@
 #include "hadamard.h"
 #include "runtime/encoder.h"
 
-#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
-
 /* ---- checks -----------------------------------------------------------------------------------
  */
 

@@ -4,8 +4,6 @@
 
 #include "base/reason.h"
 
-#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
-
 /* The intervals of a row that is being made, in order; those that meet become one. */
 typedef struct row_ranges {
     const heed_ranges_args *args;

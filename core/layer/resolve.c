@@ -8,8 +8,6 @@
 #include "mha.h"
 #include "rotary.h"
 
-#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
-
 /* ---- the plan of its attention ----------------------------------------------------------------
  */
 

@@ -5,8 +5,6 @@
 #include "base/reason.h"
 #include "base/rows.h"
 
-#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
-
 /* Pairs that are turned at once: their sines and cosines are shared by all heads of a row. */
 enum { PAIRS = 64 };
 

@@ -7,8 +7,6 @@
 #define MAX_DIM (1u << 24)
 #define KNOWN_FEATURES (HEED_LINEAR_HAS_BIAS | HEED_LINEAR_HAS_RESIDUAL)
 
-#define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
-
 static heed_status check_type(const char *name, uint32_t type, heed_error *why)
 {
     if (type >= HEED_I8 && type <= HEED_IQ4_NL)
