@@ -16,7 +16,7 @@ static heed_status read_desc(const heed_context *context, const heed_attn_desc *
                              heed_attn_desc *read, heed_error *why)
 {
     if (!context)
-        return heed_fail(why, HEED_ERR_INVALID, "context is NULL");
+        INVALID("context is NULL");
     return heed_read_struct("desc", desc, sizeof *read, read, why);
 }
 

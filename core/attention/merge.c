@@ -181,17 +181,14 @@ static heed_status check_view(const heed_merging *m, operand v, int64_t dim, uin
     if (dim == 0)
         return HEED_OK;
     if (!v.data)
-        return heed_fail(why, HEED_ERR_INVALID, "args.%s is NULL, but required", v.name);
+        INVALID("args.%s is NULL, but required", v.name);
     if (!heed_strides_reach(v.stride, 3, shape, heed_dtype_bytes(type)))
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "args.%s has strides %lld, %lld, %lld that reach beyond the address space",
-                         v.name, (long long)v.stride[0], (long long)v.stride[1],
-                         (long long)v.stride[2]);
+        INVALID("args.%s has strides %lld, %lld, %lld that reach beyond the address space", v.name,
+                (long long)v.stride[0], (long long)v.stride[1], (long long)v.stride[2]);
     for (int n = 0; n < 3 && is_output; n++)
         if (shape[n] > 1 && v.stride[n] == 0)
-            return heed_fail(why, HEED_ERR_INVALID,
-                             "args.%s.stride[%d] is 0 for %lld %s: outputs cannot broadcast",
-                             v.name, n, (long long)shape[n], name[n]);
+            INVALID("args.%s.stride[%d] is 0 for %lld %s: outputs cannot broadcast", v.name, n,
+                    (long long)shape[n], name[n]);
     return HEED_OK;
 }
 
@@ -204,17 +201,14 @@ static heed_status check(const heed_merging *m, int of_two, heed_error *why)
     heed_status st = HEED_OK;
     for (int i = 0; i < 3; i++)
         if (size[i].value < 0)
-            return heed_fail(why, HEED_ERR_INVALID, "args.%s is %lld, at least 0 is required",
-                             size[i].name, (long long)size[i].value);
+            INVALID("args.%s is %lld, at least 0 is required", size[i].name,
+                    (long long)size[i].value);
     if (m->out_type < HEED_F32 || m->out_type > HEED_BF16)
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "args.out_type is %u, HEED_F32, HEED_F16 or HEED_BF16 is required",
-                         m->out_type);
+        INVALID("args.out_type is %u, HEED_F32, HEED_F16 or HEED_BF16 is required", m->out_type);
     if (m->rows == 0 || m->heads == 0)
         return HEED_OK;
     if (m->n_parts && (!m->parts || !m->lses))
-        return heed_fail(why, HEED_ERR_INVALID, "args.%s is NULL, but required",
-                         m->parts ? "lses" : "parts");
+        INVALID("args.%s is NULL, but required", m->parts ? "lses" : "parts");
     for (uint32_t i = 0; i < m->n_parts && st == HEED_OK; i++)
         st = check_view(m, part_of(m, of_two, i, 1), 1, HEED_F32, 0, why);
     for (uint32_t i = 0; i < m->n_parts && st == HEED_OK; i++)

@@ -50,18 +50,16 @@ static heed_status check_row(const heed_tile *t, uint32_t n_ranges, int64_t b, i
     for (uint32_t n = 0; n < n_ranges; n++) {
         const int32_t *range = heed_range_at(t, h, i, n);
         if (range[0] < 0 || range[1] < range[0] || range[1] > t->kv_len)
-            return heed_fail(why, HEED_ERR_INVALID,
-                             "args.ranges[%lld][%lld][%lld][%u] is [%d, %d): 0 <= begin <= end <= "
-                             "%lld, the sequence's keys, is required",
-                             (long long)b, (long long)h, (long long)i, n, range[0], range[1],
-                             (long long)t->kv_len);
+            INVALID("args.ranges[%lld][%lld][%lld][%u] is [%d, %d): 0 <= begin <= end <= "
+                    "%lld, the sequence's keys, is required",
+                    (long long)b, (long long)h, (long long)i, n, range[0], range[1],
+                    (long long)t->kv_len);
         if (range[0] == range[1])
             continue;
         if (range[0] < last)
-            return heed_fail(why, HEED_ERR_INVALID,
-                             "args.ranges[%lld][%lld][%lld][%u] begins at %d: the ranges of a row "
-                             "ascend and do not overlap, and one before it ends at %d",
-                             (long long)b, (long long)h, (long long)i, n, range[0], last);
+            INVALID("args.ranges[%lld][%lld][%lld][%u] begins at %d: the ranges of a row "
+                    "ascend and do not overlap, and one before it ends at %d",
+                    (long long)b, (long long)h, (long long)i, n, range[0], last);
         last = range[1];
     }
     return HEED_OK;
@@ -102,9 +100,8 @@ heed_status heed_ranges_read(const heed_attn *plan, const heed_attn_args *args, 
     s->key_end = s->kv_len;
     if (args->mask_from && !(plan->context->user.flags & HEED_CONTEXT_TRUST_LENGTHS) &&
         (args->mask_from[b] < 0 || args->mask_from[b] > s->kv_len))
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "args.mask_from[%lld] is %d, 0 to %d, the sequence's keys, is required",
-                         (long long)b, args->mask_from[b], s->kv_len);
+        INVALID("args.mask_from[%lld] is %d, 0 to %d, the sequence's keys, is required",
+                (long long)b, args->mask_from[b], s->kv_len);
     return args->ranges.data ? read_ranges(plan, args, b, s, why) : HEED_OK;
 }
 
@@ -158,11 +155,10 @@ heed_status heed_ranges_check_pages(const heed_attn *plan, const heed_attn_args 
                  first = end, end = high) {
                 const int64_t bad = check_keys(&c, first, end);
                 if (bad >= 0)
-                    return heed_fail(
-                        why, HEED_ERR_INVALID,
-                        "args.block_table[%lld][%lld] is %d, 0 to args.n_pages - 1 = %lld is "
-                        "required",
-                        (long long)b, (long long)bad, c.page[bad], (long long)args->n_pages - 1);
+                    INVALID("args.block_table[%lld][%lld] is %d, 0 to args.n_pages - 1 = %lld is "
+                            "required",
+                            (long long)b, (long long)bad, c.page[bad],
+                            (long long)args->n_pages - 1);
             }
         }
     return HEED_OK;

@@ -18,9 +18,8 @@ static heed_status read_length(const char *name, const int32_t *lens, int64_t b,
 {
     *out = lens ? lens[b] : (int32_t)width;
     if (lens && !trust && (*out < 0 || *out > width))
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "args.%ss[%lld] is %d, 0 to args.%s = %lld is required", name,
-                         (long long)b, *out, name, (long long)width);
+        INVALID("args.%ss[%lld] is %d, 0 to args.%s = %lld is required", name, (long long)b, *out,
+                name, (long long)width);
     return HEED_OK;
 }
 
@@ -30,15 +29,12 @@ static heed_status read_start(const char *name, const int32_t *starts, int64_t b
 {
     *out = starts[b];
     if (!trust && length > rows)
-        return heed_fail(
-            why, HEED_ERR_INVALID,
-            "sequence %lld has %d query rows, and desc.max_rows, those of all sequences, "
-            "is %lld",
-            (long long)b, length, (long long)rows);
+        INVALID("sequence %lld has %d query rows, and desc.max_rows, those of all sequences, "
+                "is %lld",
+                (long long)b, length, (long long)rows);
     if (!trust && (*out < 0 || *out + (int64_t)length > rows))
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "args.%s[%lld] is %d: with %d rows, 0 to %lld is required", name,
-                         (long long)b, *out, length, (long long)(rows - length));
+        INVALID("args.%s[%lld] is %d: with %d rows, 0 to %lld is required", name, (long long)b,
+                *out, length, (long long)(rows - length));
     return HEED_OK;
 }
 
@@ -55,10 +51,9 @@ static heed_status check_pages(const heed_attn *plan, const heed_attn_args *args
         return HEED_OK;
     for (int64_t i = keys.first / page_len; i * page_len < keys.end; i++)
         if (page[i] < 0 || page[i] >= args->n_pages)
-            return heed_fail(why, HEED_ERR_INVALID,
-                             "args.block_table[%lld][%lld] is %d, 0 to args.n_pages - 1 = %lld is "
-                             "required",
-                             (long long)b, (long long)i, page[i], (long long)args->n_pages - 1);
+            INVALID("args.block_table[%lld][%lld] is %d, 0 to args.n_pages - 1 = %lld is "
+                    "required",
+                    (long long)b, (long long)i, page[i], (long long)args->n_pages - 1);
     return HEED_OK;
 }
 
@@ -70,10 +65,9 @@ static heed_status check_groups(const heed_attn_args *args, int64_t b, int32_t s
     const uint32_t group[] = {args->k_quant.key_group, args->v_quant.key_group};
     for (int i = 0; i < 2; i++)
         if (group[i] && start % (int64_t)group[i])
-            return heed_fail(why, HEED_ERR_INVALID,
-                             "args.kv_starts[%lld] is %d, a multiple of args.%s.key_group = %u is "
-                             "required",
-                             (long long)b, start, i ? "v_quant" : "k_quant", group[i]);
+            INVALID("args.kv_starts[%lld] is %d, a multiple of args.%s.key_group = %u is "
+                    "required",
+                    (long long)b, start, i ? "v_quant" : "k_quant", group[i]);
     return HEED_OK;
 }
 

@@ -60,8 +60,7 @@ heed_status heed_env_threads(uint32_t *out, heed_error *why)
         *out = strspn(wish, "0123456789") == strlen(wish) ? count_of(wish) : 0;
         if (*out)
             return HEED_OK;
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "HEED_NUM_THREADS is '%.40s', a number of at least 1 is required", wish);
+        INVALID("HEED_NUM_THREADS is '%.40s', a number of at least 1 is required", wish);
     }
     uint32_t n = affinity_count();
     const uint32_t limits[] = {count_of(heed_env("OMP_NUM_THREADS")),

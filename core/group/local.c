@@ -84,11 +84,10 @@ static heed_status clip_row(const heed_group_call *call, const heed_piece *p, in
         int32_t pair[2];
         memcpy(pair, from + 8 * n * r->stride[3], sizeof pair);
         if (pair[0] < 0 || pair[1] < pair[0] || pair[1] > length)
-            return heed_fail(why, HEED_ERR_INVALID,
-                             "args.ranges[%lld][%lld][%lld][%u] is [%d, %d): 0 <= begin <= end <= "
-                             "%d, the sequence's keys, is required",
-                             (long long)at[0], (long long)at[1], (long long)row, n, pair[0],
-                             pair[1], length);
+            INVALID("args.ranges[%lld][%lld][%lld][%u] is [%d, %d): 0 <= begin <= end <= "
+                    "%d, the sequence's keys, is required",
+                    (long long)at[0], (long long)at[1], (long long)row, n, pair[0], pair[1],
+                    length);
         to[2 * n] = clip(pair[0], p->key_at[at[0]], p->kv_lens[at[0]]);
         to[2 * n + 1] = clip(pair[1], p->key_at[at[0]], p->kv_lens[at[0]]);
     }

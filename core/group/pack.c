@@ -80,10 +80,9 @@ heed_status heed_pack_check(const heed_group_call *call, heed_error *why)
         for (int64_t i = 0; i * s->desc->page_len < n; i++) {
             const int32_t page = a->block_table[b * a->block_table_stride + i];
             if (page < 0 || page >= a->n_pages)
-                return heed_fail(why, HEED_ERR_INVALID,
-                                 "args.block_table[%lld][%lld] is %d, 0 to args.n_pages - 1 = %lld "
-                                 "is required: with HEED_GROUP_RING all keys travel",
-                                 (long long)b, (long long)i, page, (long long)a->n_pages - 1);
+                INVALID("args.block_table[%lld][%lld] is %d, 0 to args.n_pages - 1 = %lld "
+                        "is required: with HEED_GROUP_RING all keys travel",
+                        (long long)b, (long long)i, page, (long long)a->n_pages - 1);
         }
     }
     return HEED_OK;

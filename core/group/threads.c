@@ -224,8 +224,7 @@ static heed_status check_peer(const struct member *me, uint32_t peer, heed_error
 {
     if (peer < me->group->size && peer != me->rank)
         return HEED_OK;
-    return heed_fail(why, HEED_ERR_INVALID, "there is no other rank %u among %u", peer,
-                     me->group->size);
+    INVALID("there is no other rank %u among %u", peer, me->group->size);
 }
 
 static heed_status send_to(void *user, uint32_t to, uint32_t tag, const void *data, size_t bytes,
@@ -269,8 +268,7 @@ static heed_status test(void *user, heed_request *room, uint32_t *done, size_t *
     *done = r->done;
     *bytes = r->sent;
     if (r->done && !r->is_send && r->sent > r->bytes)
-        return heed_fail(why, HEED_ERR_INVALID, "a message has %zu bytes, there is room for %zu",
-                         r->sent, r->bytes);
+        INVALID("a message has %zu bytes, there is room for %zu", r->sent, r->bytes);
     return HEED_OK;
 }
 

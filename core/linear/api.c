@@ -16,7 +16,7 @@ static heed_status read_desc(const heed_context *context, const heed_linear_desc
                              heed_linear_desc *read, heed_linear_problem *problem, heed_error *why)
 {
     if (!context)
-        return heed_fail(why, HEED_ERR_INVALID, "context is NULL");
+        INVALID("context is NULL");
     heed_status st = heed_read_struct("desc", desc, sizeof *read, read, why);
     return st == HEED_OK ? heed_linear_validate_desc(read, problem, why) : st;
 }

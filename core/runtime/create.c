@@ -38,9 +38,8 @@ static heed_status parse_verbose(setting words, uint32_t *verbose, heed_error *w
         else if (n == 3 && !memcmp(at, "run", 3))
             *verbose |= HEED_VERBOSE_RUN;
         else if (n)
-            return heed_fail(why, HEED_ERR_INVALID,
-                             "%s has the word '%.*s', known are plan and run", words.from,
-                             (int)(n < 80 ? n : 80), at);
+            INVALID("%s has the word '%.*s', known are plan and run", words.from,
+                    (int)(n < 80 ? n : 80), at);
         at += n + (at[n] == ',');
     }
     return HEED_OK;
@@ -52,8 +51,7 @@ static heed_status read_options(heed_context *context, heed_error *why)
     heed_context_options *o = &context->user;
     heed_status st = HEED_OK;
     if (o->flags & ~HEED_CONTEXT_TRUST_LENGTHS)
-        return heed_fail(why, HEED_ERR_INVALID, "options.flags is 0x%x, known is 0x%x", o->flags,
-                         HEED_CONTEXT_TRUST_LENGTHS);
+        INVALID("options.flags is 0x%x, known is 0x%x", o->flags, HEED_CONTEXT_TRUST_LENGTHS);
     if (o->executor) {
         st = heed_check_executor(o->executor, &context->executor, why);
         o->executor = &context->executor;

@@ -177,7 +177,7 @@ static heed_status tell_backend(heed_context *context, uint32_t index, heed_back
     const heed_entry *e = &context->registry.entry[index < n ? index : 0];
     heed_context_unlock(context); /* entries are never changed */
     if (index >= n)
-        return heed_fail(why, HEED_ERR_INVALID, "index is %u, there are %u backends", index, n);
+        INVALID("index is %u, there are %u backends", index, n);
     out->name = e->name;
     out->summary = e->backend ? e->backend->summary : "";
     out->reason = e->usable ? "" : e->why.text;
@@ -200,8 +200,7 @@ static heed_status tell_trial(heed_context *context, uint32_t backend, uint32_t 
         return st;
     const heed_entry *e = &context->registry.entry[backend];
     if (kernel >= e->n)
-        return heed_fail(why, HEED_ERR_INVALID, "kernel is %u, backend %s has %u", kernel, e->name,
-                         e->n);
+        INVALID("kernel is %u, backend %s has %u", kernel, e->name, e->n);
     const heed_kernel *k = &context->registry.kernel[e->first + kernel];
     out->kernel = k->name;
     out->linear = k->linear != NULL;

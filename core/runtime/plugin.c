@@ -62,13 +62,11 @@ heed_status heed_plugins_load_path(heed_registry *registry, const heed_cpu *cpu,
     for (const char *at = path; *at;) {
         size_t n = strcspn(at, ":");
         if (n && at[0] != '/')
-            return heed_fail(why, HEED_ERR_INVALID,
-                             "%s has the folder '%.*s', an absolute path is required", from,
-                             (int)(n < 150 ? n : 150), at);
+            INVALID("%s has the folder '%.*s', an absolute path is required", from,
+                    (int)(n < 150 ? n : 150), at);
         if (n >= sizeof folder)
-            return heed_fail(why, HEED_ERR_INVALID,
-                             "%s has a folder of %zu bytes, at most %zu are possible", from, n,
-                             sizeof folder - 1);
+            INVALID("%s has a folder of %zu bytes, at most %zu are possible", from, n,
+                    sizeof folder - 1);
         memcpy(folder, at, n);
         folder[n] = 0;
         if (n)

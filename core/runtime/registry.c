@@ -21,7 +21,7 @@ static int name_is_good(const char *name)
 
 #define NEED(of, object, member)                                                                   \
     if (!(object)->member)                                                                         \
-    return heed_fail(why, HEED_ERR_INVALID, "its required member " of #member " is NULL")
+    INVALID("its required member " of #member " is NULL")
 
 static heed_status check_kernel_name(const char *name, const char *kind, heed_error *why)
 {
@@ -36,7 +36,7 @@ static heed_status check_kernel_name(const char *name, const char *kind, heed_er
 static heed_status check_attn(const heed_attn_kernel *k, heed_error *why)
 {
     if (!k)
-        return heed_fail(why, HEED_ERR_INVALID, "one of its n_attn kernels is NULL");
+        INVALID("one of its n_attn kernels is NULL");
     if (k->struct_size < offsetof(heed_attn_kernel, run) + sizeof k->run)
         return heed_fail(why, HEED_ERR_ABI,
                          "its attention kernel has %zu bytes, at least %zu are needed",
@@ -49,16 +49,14 @@ static heed_status check_attn(const heed_attn_kernel *k, heed_error *why)
     NEED("attn.", k, tiling);
     NEED("attn.", k, run);
     if ((HEED_KERNEL_HAS(k, plan_create) != 0) != (HEED_KERNEL_HAS(k, plan_destroy) != 0))
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "its kernel %s has one of plan_create and plan_destroy without the other",
-                         k->name);
+        INVALID("its kernel %s has one of plan_create and plan_destroy without the other", k->name);
     return HEED_OK;
 }
 
 static heed_status check_linear(const heed_linear_kernel *k, heed_error *why)
 {
     if (!k)
-        return heed_fail(why, HEED_ERR_INVALID, "one of its n_linear kernels is NULL");
+        INVALID("one of its n_linear kernels is NULL");
     if (k->struct_size < offsetof(heed_linear_kernel, run) + sizeof k->run)
         return heed_fail(why, HEED_ERR_ABI,
                          "its kernel of linear layers has %zu bytes, at least %zu are needed",
@@ -72,9 +70,7 @@ static heed_status check_linear(const heed_linear_kernel *k, heed_error *why)
     NEED("linear.", k, pack);
     NEED("linear.", k, run);
     if ((HEED_KERNEL_HAS(k, plan_create) != 0) != (HEED_KERNEL_HAS(k, plan_destroy) != 0))
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "its kernel %s has one of plan_create and plan_destroy without the other",
-                         k->name);
+        INVALID("its kernel %s has one of plan_create and plan_destroy without the other", k->name);
     return HEED_OK;
 }
 
@@ -83,15 +79,13 @@ static heed_status check_kernels(const heed_registry *registry, const heed_backe
 {
     heed_status st = HEED_OK;
     if (b->n_attn == 0 && b->n_linear == 0)
-        return heed_fail(why, HEED_ERR_INVALID, "it has no kernels");
+        INVALID("it has no kernels");
     if ((b->n_attn && !b->attn) || (b->n_linear && !b->linear))
-        return heed_fail(why, HEED_ERR_INVALID, "its list of kernels %s is NULL",
-                         b->n_attn && !b->attn ? "attn" : "linear");
+        INVALID("its list of kernels %s is NULL", b->n_attn && !b->attn ? "attn" : "linear");
     if (b->n_attn > HEED_MAX_KERNELS - registry->n_kernels ||
         b->n_linear > HEED_MAX_KERNELS - registry->n_kernels - b->n_attn)
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "it has %u kernels, and there are %u of at most %d already",
-                         b->n_attn + b->n_linear, registry->n_kernels, HEED_MAX_KERNELS);
+        INVALID("it has %u kernels, and there are %u of at most %d already",
+                b->n_attn + b->n_linear, registry->n_kernels, HEED_MAX_KERNELS);
     for (uint32_t i = 0; i < b->n_attn && st == HEED_OK; i++)
         st = check_attn(b->attn[i], why);
     for (uint32_t i = 0; i < b->n_linear && st == HEED_OK; i++)
@@ -123,8 +117,7 @@ static heed_status check_table(heed_registry *registry, const heed_backend *b, h
         return heed_fail(why, HEED_ERR_ABI, "its table has %u bytes, at least %zu are needed",
                          b->struct_size, least);
     if (!b->name || !name_is_good(b->name))
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "its name must be 1 to 31 characters of a-z, 0-9 and _");
+        INVALID("its name must be 1 to 31 characters of a-z, 0-9 and _");
     NEED("", b, summary);
     heed_status st = check_kernels(registry, b, why);
     if (st == HEED_OK && HEED_KERNEL_HAS(b, append))
@@ -132,9 +125,9 @@ static heed_status check_table(heed_registry *registry, const heed_backend *b, h
     if (st != HEED_OK)
         return st;
     if (heed_registry_find(registry, b->name, strlen(b->name)))
-        return heed_fail(why, HEED_ERR_INVALID, "the name %s is taken", b->name);
+        INVALID("the name %s is taken", b->name);
     if (registry->n == HEED_MAX_BACKENDS)
-        return heed_fail(why, HEED_ERR_INVALID, "there are %d backends already", HEED_MAX_BACKENDS);
+        INVALID("there are %d backends already", HEED_MAX_BACKENDS);
     return HEED_OK;
 }
 

@@ -12,8 +12,7 @@
 static heed_status check_alignment(const void *workspace, heed_error *why)
 {
     if ((uintptr_t)workspace % 64)
-        return heed_fail(why, HEED_ERR_INVALID,
-                         "workspace is %p, an address aligned to 64 bytes is required", workspace);
+        INVALID("workspace is %p, an address aligned to 64 bytes is required", workspace);
     return HEED_OK;
 }
 
@@ -187,15 +186,12 @@ static heed_status check_begin(const heed_operation *op, const void *of, const v
                                uint32_t n_parts, void *workspace, size_t bytes, heed_error *why)
 {
     if (!of || !args || !workspace)
-        return heed_fail(why, HEED_ERR_INVALID, "%s is NULL",
-                         !of     ? op->name
-                         : !args ? "args"
-                                 : "workspace");
+        INVALID("%s is NULL", !of ? op->name : !args ? "args" : "workspace");
     heed_status st = check_alignment(workspace, why);
     if (st != HEED_OK)
         return st;
     if (n_parts == 0)
-        return heed_fail(why, HEED_ERR_INVALID, "n_parts is 0, at least 1 is required");
+        INVALID("n_parts is 0, at least 1 is required");
     if (op->parts(of, bytes, n_parts) < n_parts)
         return heed_fail(why, HEED_ERR_NOMEM, "workspace has %zu bytes, %u parts need %zu", bytes,
                          n_parts, op->bytes(of, n_parts));

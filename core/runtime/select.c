@@ -75,7 +75,7 @@ heed_status heed_refused(heed_error *why)
 heed_status heed_tell_kernel(const heed_kernel *kernel, heed_kernel_info *out, heed_error *why)
 {
     if (!out)
-        return heed_fail(why, HEED_ERR_INVALID, "out is NULL");
+        INVALID("out is NULL");
     if (out->struct_size != sizeof *out)
         return heed_fail(why, HEED_ERR_ABI, "out.struct_size is %zu, %zu is required",
                          out->struct_size, sizeof *out);
