@@ -11,20 +11,15 @@
 
 static heed_status check_heads_and_dims(const heed_attn_desc *desc, heed_error *why)
 {
-    const struct {
-        const char *name;
-        uint32_t value;
-    } size[] = {{"q_heads", desc->q_heads},
-                {"kv_heads", desc->kv_heads},
-                {"qk_dim", desc->qk_dim},
-                {"v_dim", desc->v_dim}};
-    for (int i = 0; i < 4; i++)
-        if (size[i].value == 0 || size[i].value > 1u << 20)
-            INVALID("desc.%s is %u, 1 to 1048576 is required", size[i].name, size[i].value);
-    if (desc->q_heads % desc->kv_heads)
+    const heed_number size[] = {{"desc.q_heads", desc->q_heads, 1, 1 << 20},
+                                {"desc.kv_heads", desc->kv_heads, 1, 1 << 20},
+                                {"desc.qk_dim", desc->qk_dim, 1, 1 << 20},
+                                {"desc.v_dim", desc->v_dim, 1, 1 << 20}};
+    heed_status st = heed_check_numbers(size, 4, why);
+    if (st == HEED_OK && desc->q_heads % desc->kv_heads)
         INVALID("desc.q_heads is %u, a multiple of desc.kv_heads = %u is required", desc->q_heads,
                 desc->kv_heads);
-    return HEED_OK;
+    return st;
 }
 
 static heed_status check_types(const heed_attn_desc *desc, heed_error *why)
@@ -62,7 +57,7 @@ static heed_status check_types(const heed_attn_desc *desc, heed_error *why)
     return HEED_OK;
 }
 
-/* Checks what is said of ranges, key blocks and masks that begin late. */
+/* Checks what is said of pages, ranges, key blocks and masks that begin late. */
 static heed_status check_lists(const heed_attn_desc *desc, heed_error *why)
 {
     const uint64_t f = desc->features;
@@ -70,10 +65,11 @@ static heed_status check_lists(const heed_attn_desc *desc, heed_error *why)
         const char *name, *feature;
         uint64_t bit;
         uint32_t value, most;
-    } size[] = {{"n_ranges", "RANGES", HEED_HAS_RANGES, desc->n_ranges, 8},
+    } size[] = {{"page_len", "PAGES", HEED_HAS_PAGES, desc->page_len, MAX_LENGTH},
+                {"n_ranges", "RANGES", HEED_HAS_RANGES, desc->n_ranges, 8},
                 {"block_rows", "KEY_BLOCKS", HEED_HAS_KEY_BLOCKS, desc->block_rows, MAX_LENGTH},
                 {"block_keys", "KEY_BLOCKS", HEED_HAS_KEY_BLOCKS, desc->block_keys, MAX_LENGTH}};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (f & size[i].bit && (size[i].value == 0 || size[i].value > size[i].most))
             INVALID("desc.%s is %u, 1 to %u is required", size[i].name, size[i].value,
                     size[i].most);
@@ -107,12 +103,6 @@ static heed_status check_features(const heed_attn_desc *desc, heed_error *why)
     } else if (desc->scores_stage) {
         INVALID("desc.scores_stage is %u without HEED_HAS_SCORES", desc->scores_stage);
     }
-    if (f & HEED_HAS_PAGES) {
-        if (desc->page_len == 0 || desc->page_len > INT32_MAX)
-            INVALID("desc.page_len is %u, 1 to %d is required", desc->page_len, INT32_MAX);
-    } else if (desc->page_len) {
-        INVALID("desc.page_len is %u without HEED_HAS_PAGES", desc->page_len);
-    }
     return check_lists(desc, why);
 }
 
@@ -136,22 +126,14 @@ static heed_status check_numbers(const heed_attn_desc *desc, heed_error *why)
         if (!(f & HEED_HAS_WINDOW) && window[i] > 0)
             INVALID("desc.window_%s is %lld without HEED_HAS_WINDOW", side, (long long)window[i]);
     }
-    const struct {
-        const char *name;
-        int64_t value;
-    } max[] = {{"max_batch", desc->max_batch},
-               {"max_q_len", desc->max_q_len},
-               {"max_kv_len", desc->max_kv_len}};
-    for (int i = 0; i < 3; i++)
-        if (max[i].value < 0 || max[i].value > MAX_LENGTH)
-            INVALID("desc.%s is %lld, 0 to %d is required", max[i].name, (long long)max[i].value,
-                    MAX_LENGTH);
-    if (desc->max_rows < 0 || desc->max_rows > MAX_LENGTH)
-        INVALID("desc.max_rows is %lld, 0 to %d is required", (long long)desc->max_rows,
-                MAX_LENGTH);
-    if (desc->max_rows && !(f & HEED_HAS_PACKED))
+    const heed_number max[] = {{"desc.max_batch", desc->max_batch, 0, MAX_LENGTH},
+                               {"desc.max_q_len", desc->max_q_len, 0, MAX_LENGTH},
+                               {"desc.max_kv_len", desc->max_kv_len, 0, MAX_LENGTH},
+                               {"desc.max_rows", desc->max_rows, 0, MAX_LENGTH}};
+    heed_status st = heed_check_numbers(max, 4, why);
+    if (st == HEED_OK && desc->max_rows && !(f & HEED_HAS_PACKED))
         INVALID("desc.max_rows is %lld without HEED_HAS_PACKED", (long long)desc->max_rows);
-    return HEED_OK;
+    return st;
 }
 
 /* BF16 accuracy means something only where q, k and v are all bf16, INT8 only with keys of codes. */

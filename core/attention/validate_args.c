@@ -10,15 +10,10 @@
 
 heed_status heed_validate_sizes(const heed_attn_args *args, heed_error *why)
 {
-    const struct {
-        const char *name;
-        int64_t value;
-    } size[] = {{"batch", args->batch}, {"q_len", args->q_len}, {"kv_len", args->kv_len}};
-    for (int i = 0; i < 3; i++)
-        if (size[i].value < 0 || size[i].value > MAX_LENGTH)
-            INVALID("args.%s is %lld, 0 to %d is required", size[i].name, (long long)size[i].value,
-                    MAX_LENGTH);
-    return HEED_OK;
+    const heed_number size[] = {{"args.batch", args->batch, 0, MAX_LENGTH},
+                                {"args.q_len", args->q_len, 0, MAX_LENGTH},
+                                {"args.kv_len", args->kv_len, 0, MAX_LENGTH}};
+    return heed_check_numbers(size, 3, why);
 }
 
 static heed_status check_size(const char *name, int64_t value, int64_t most, heed_error *why)

@@ -17,6 +17,15 @@ heed_status heed_fail(heed_error *why, heed_status status, const char *format, .
     return status;
 }
 
+heed_status heed_check_numbers(const heed_number *numbers, int n, heed_error *why)
+{
+    for (const heed_number *at = numbers; at < numbers + n; at++)
+        if (at->value < at->least || at->value > at->most)
+            INVALID("%s is %lld, %lld to %lld is required", at->name, (long long)at->value,
+                    (long long)at->least, (long long)at->most);
+    return HEED_OK;
+}
+
 heed_status heed_report(heed_error *user, heed_status status, const heed_error *why)
 {
     if (status != HEED_OK)

@@ -13,6 +13,15 @@ HEED_COLD heed_status heed_fail(heed_error *why, heed_status status, const char 
 /* In a check, whose heed_error is `why`: leaves it with the sentence. */
 #define INVALID(...) return heed_fail(why, HEED_ERR_INVALID, __VA_ARGS__)
 
+/* A number that a caller gave, and its bounds. */
+typedef struct heed_number {
+    const char *name; /* as sentences have it: "args.batch" */
+    int64_t value, least, most;
+} heed_number;
+
+/* Checks n numbers. */
+heed_status heed_check_numbers(const heed_number *numbers, int n, heed_error *why);
+
 /* Hands a sentence to the caller: to his heed_error, or to heed_last_error. */
 heed_status heed_report(heed_error *user, heed_status status, const heed_error *why);
 

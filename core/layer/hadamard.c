@@ -46,18 +46,15 @@ static int is_in_place(const heed_hadamard_args *a, const int64_t shape[4])
 static heed_status check(const heed_hadamard_args *a, heed_error *why)
 {
     const int64_t shape[] = {a->batch, a->heads, a->len, a->dim};
-    for (int i = 0; i < 2; i++) {
-        const int64_t size = i ? a->len : a->batch;
-        const uint32_t few = i ? a->dim : a->heads;
-        if (size < 0 || size > INT32_MAX)
-            INVALID("args.%s is %lld, 0 to %d is required", i ? "len" : "batch", (long long)size,
-                    INT32_MAX);
-        if (few == 0 || few > 1u << 20)
-            INVALID("args.%s is %u, 1 to 1048576 is required", i ? "dim" : "heads", few);
-    }
-    if (a->reserved)
+    const heed_number size[] = {{"args.batch", a->batch, 0, INT32_MAX},
+                                {"args.heads", a->heads, 1, 1 << 20},
+                                {"args.len", a->len, 0, INT32_MAX},
+                                {"args.dim", a->dim, 1, 1 << 20}};
+    heed_status st = heed_check_numbers(size, 4, why);
+    if (st == HEED_OK && a->reserved)
         INVALID("args.reserved is %u, 0 is required", a->reserved);
-    heed_status st = heed_hadamard_check_group("group", a->group, "dim", a->dim, why);
+    if (st == HEED_OK)
+        st = heed_hadamard_check_group("group", a->group, "dim", a->dim, why);
     if (st == HEED_OK)
         st = heed_check_type("x_type", a->x_type, why);
     if (st == HEED_OK)

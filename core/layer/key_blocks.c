@@ -8,10 +8,11 @@
 static heed_status check_blocks(const heed_key_blocks_args *a, int csr, heed_error *why)
 {
     const int64_t words = (a->blocks + 63) / 64;
-    if (a->rows < 0 || a->rows > INT32_MAX || a->blocks < 0 || a->blocks > INT32_MAX)
-        INVALID("args.%s is %lld, 0 to %d is required",
-                a->rows < 0 || a->rows > INT32_MAX ? "rows" : "blocks",
-                (long long)(a->rows < 0 || a->rows > INT32_MAX ? a->rows : a->blocks), INT32_MAX);
+    const heed_number size[] = {{"args.rows", a->rows, 0, INT32_MAX},
+                                {"args.blocks", a->blocks, 0, INT32_MAX}};
+    heed_status st = heed_check_numbers(size, 2, why);
+    if (st != HEED_OK)
+        return st;
     if (a->row_stride < words)
         INVALID("args.row_stride is %lld, at least %lld words are required for %lld blocks",
                 (long long)a->row_stride, (long long)words, (long long)a->blocks);
@@ -101,17 +102,15 @@ static heed_status check_reach(const heed_key_bounds_args *a, int choosing, heed
 
 static heed_status check_bounds(const heed_key_bounds_args *a, int choosing, heed_error *why)
 {
+    const heed_number size[] = {{"args.keys", a->keys, 0, INT32_MAX},
+                                {"args.kv_heads", a->kv_heads, 1, 1 << 20},
+                                {"args.dim", a->dim, 1, 1 << 20},
+                                {"args.block_keys", a->block_keys, 1, INT32_MAX}};
     heed_status st = heed_check_type("type", a->type, why);
+    if (st == HEED_OK)
+        st = heed_check_numbers(size, 4, why);
     if (st != HEED_OK)
         return st;
-    if (a->keys < 0 || a->keys > INT32_MAX)
-        INVALID("args.keys is %lld, 0 to %d is required", (long long)a->keys, INT32_MAX);
-    if (a->kv_heads == 0 || a->dim == 0 || a->dim > 1u << 20 || a->kv_heads > 1u << 20)
-        INVALID("args.%s is %u, 1 to 1048576 is required",
-                a->kv_heads == 0 || a->kv_heads > 1u << 20 ? "kv_heads" : "dim",
-                a->kv_heads == 0 || a->kv_heads > 1u << 20 ? a->kv_heads : a->dim);
-    if (a->block_keys == 0 || a->block_keys > INT32_MAX)
-        INVALID("args.block_keys is %u, 1 to %d is required", a->block_keys, INT32_MAX);
     const int64_t n = blocks_of(a);
     if (a->bounds_stride < n * a->dim)
         INVALID("args.bounds_stride is %lld, at least %lld, %lld blocks of %u, is required",

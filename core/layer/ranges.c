@@ -218,17 +218,12 @@ static int counting(const heed_ranges_args *a)
 
 static heed_status check_ranges(const heed_ranges_args *a, uint32_t may_be_causal, heed_error *why)
 {
-    const struct {
-        const char *name;
-        int64_t value;
-    } size[] = {{"rows", a->rows}, {"keys", a->keys}};
-    for (int i = 0; i < 2; i++)
-        if (size[i].value < 0 || size[i].value > INT32_MAX)
-            INVALID("args.%s is %lld, 0 to %d is required", size[i].name, (long long)size[i].value,
-                    INT32_MAX);
-    if (a->offset < -INT64_C(0x7fffffff) || a->offset > INT32_MAX)
-        INVALID("args.offset is %lld, %d to %d is required", (long long)a->offset, -INT32_MAX,
-                INT32_MAX);
+    const heed_number size[] = {{"args.rows", a->rows, 0, INT32_MAX},
+                                {"args.keys", a->keys, 0, INT32_MAX},
+                                {"args.offset", a->offset, -INT32_MAX, INT32_MAX}};
+    heed_status st = heed_check_numbers(size, 3, why);
+    if (st != HEED_OK)
+        return st;
     if (!counting(a) && (a->n_ranges == 0 || a->n_ranges > 8))
         INVALID("args.n_ranges is %u, 1 to 8 is required", a->n_ranges);
     if (a->causal > may_be_causal)

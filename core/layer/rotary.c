@@ -57,11 +57,11 @@ static heed_status check(const heed_rotary_args *a, heed_error *why)
     const int64_t batch = a->starts && a->batch ? 1 : a->batch;
     const int64_t rows = a->len == 0 ? 0 : a->starts ? a->rows : a->len;
     const int64_t shape[] = {batch, a->heads, rows, a->dim};
-    const uint32_t size[] = {a->heads, a->dim};
-    for (int i = 0; i < 2; i++)
-        if (size[i] == 0 || size[i] > 1u << 20)
-            INVALID("args.%s is %u, 1 to 1048576 is required", i ? "dim" : "heads", size[i]);
-    heed_status st = heed_rotary_check_desc("args.rotary", &a->rotary, a->dim, why);
+    const heed_number size[] = {{"args.heads", a->heads, 1, 1 << 20},
+                                {"args.dim", a->dim, 1, 1 << 20}};
+    heed_status st = heed_check_numbers(size, 2, why);
+    if (st == HEED_OK)
+        st = heed_rotary_check_desc("args.rotary", &a->rotary, a->dim, why);
     if (st == HEED_OK)
         st = heed_check_type("x_type", a->x_type, why);
     if (st == HEED_OK)

@@ -38,11 +38,11 @@ heed_status heed_linear_validate_desc(const heed_linear_desc *desc, heed_linear_
     if (desc->features & ~KNOWN_FEATURES)
         INVALID("desc.features has the unknown bits 0x%llx",
                 (unsigned long long)(desc->features & ~KNOWN_FEATURES));
-    if (desc->in_dim == 0 || desc->in_dim > MAX_DIM)
-        INVALID("desc.in_dim is %u, 1 to %u is required", desc->in_dim, MAX_DIM);
-    if (desc->out_dim == 0 || desc->out_dim > MAX_DIM)
-        INVALID("desc.out_dim is %u, 1 to %u is required", desc->out_dim, MAX_DIM);
-    heed_status st = check_types(desc, why);
+    const heed_number dim[] = {{"desc.in_dim", desc->in_dim, 1, MAX_DIM},
+                               {"desc.out_dim", desc->out_dim, 1, MAX_DIM}};
+    heed_status st = heed_check_numbers(dim, 2, why);
+    if (st == HEED_OK)
+        st = check_types(desc, why);
     if (st != HEED_OK)
         return st;
     if (desc->layout > HEED_LINEAR_OUT_IN)
