@@ -203,10 +203,9 @@ static heed_status check(const heed_merging *m, int of_two, heed_error *why)
         if (size[i].value < 0)
             INVALID("args.%s is %lld, at least 0 is required", size[i].name,
                     (long long)size[i].value);
-    if (m->out_type < HEED_F32 || m->out_type > HEED_BF16)
-        INVALID("args.out_type is %u, HEED_F32, HEED_F16 or HEED_BF16 is required", m->out_type);
-    if (m->rows == 0 || m->heads == 0)
-        return HEED_OK;
+    st = heed_check_type("out_type", m->out_type, why);
+    if (st != HEED_OK || m->rows == 0 || m->heads == 0)
+        return st;
     if (m->n_parts && (!m->parts || !m->lses))
         INVALID("args.%s is NULL, but required", m->parts ? "lses" : "parts");
     for (uint32_t i = 0; i < m->n_parts && st == HEED_OK; i++)

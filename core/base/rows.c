@@ -83,6 +83,20 @@ heed_status heed_check_view(const char *name, const void *data, const int64_t st
     return HEED_OK;
 }
 
+heed_status heed_check_in_place(const heed_const_view *x, uint32_t x_type, const heed_view *y,
+                                uint32_t y_type, const int64_t shape[4], heed_error *why)
+{
+    int same = x_type == y_type;
+    for (int i = 0; i < 4; i++) {
+        if (shape[i] == 0)
+            return HEED_OK;
+        same &= shape[i] == 1 || x->stride[i] == y->stride[i];
+    }
+    if (x->data == y->data && !same)
+        INVALID("args.y.data equals args.x.data, but their types or strides differ");
+    return HEED_OK;
+}
+
 heed_status heed_check_blocks(const char *name, uint32_t type, const int64_t stride[4],
                               const int64_t shape[4], heed_error *why)
 {

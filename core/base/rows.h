@@ -22,6 +22,10 @@ int heed_strides_reach(const int64_t *stride, int n_axes, const int64_t *shape, 
 heed_status heed_check_view(const char *name, const void *data, const int64_t stride[4],
                             int64_t bytes, int is_output, const int64_t shape[4], heed_error *why);
 
+/* Checks that y, if it begins where x does and has elements, is x element for element. */
+heed_status heed_check_in_place(const heed_const_view *x, uint32_t x_type, const heed_view *y,
+                                uint32_t y_type, const int64_t shape[4], heed_error *why);
+
 /* Bytes of an element for heed_check_view; rounded up where elements share bytes. */
 static inline int64_t heed_reach_bytes(uint32_t type)
 {

@@ -41,15 +41,6 @@ heed_status heed_rotary_check_desc(const char *name, const heed_rotary_desc *r, 
     return HEED_OK;
 }
 
-/* Is y, which begins where x does, x element for element? */
-static int is_in_place(const heed_rotary_args *a, const int64_t shape[4])
-{
-    int same = a->x_type == a->y_type;
-    for (int i = 0; i < 4; i++)
-        same &= shape[i] <= 1 || a->x.stride[i] == a->y.stride[i];
-    return same;
-}
-
 static heed_status check(const heed_rotary_args *a, heed_error *why)
 {
     const heed_row_lists lists = {
@@ -86,9 +77,7 @@ static heed_status check(const heed_rotary_args *a, heed_error *why)
         !heed_strides_reach(positions, 2, (int64_t[]){a->batch, a->len}, sizeof *a->positions))
         INVALID("args.positions_stride is %lld, which reaches beyond the address space",
                 (long long)a->positions_stride);
-    if (batch && rows && a->x.data == a->y.data && !is_in_place(a, shape))
-        INVALID("args.y.data equals args.x.data, but their types or strides differ");
-    return HEED_OK;
+    return heed_check_in_place(&a->x, a->x_type, &a->y, a->y_type, shape, why);
 }
 
 /* ---- turning ----------------------------------------------------------------------------------
