@@ -181,16 +181,6 @@ heed_status heed_attn_begin(const heed_attn *plan, const heed_attn_args *args, u
 /* ---- the simple call --------------------------------------------------------------------------
  */
 
-/* A power of two, so that a growing cache does not ask for a plan per token. The maxima never
- * change a bit of the results. */
-static int64_t roomy(int64_t length)
-{
-    int64_t room = 16;
-    while (room < length && room < INT64_C(1) << 30)
-        room *= 2;
-    return room < length ? INT32_MAX : room;
-}
-
 heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
                            const heed_attn_args *args)
 {
@@ -207,9 +197,9 @@ heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
         st = heed_validate_sizes(&sizes, &why); /* before they become a plan's */
     if (st != HEED_OK)
         return heed_report_call(args, st, &why);
-    d.max_batch = roomy(sizes.batch);
-    d.max_q_len = roomy(sizes.q_len);
-    d.max_kv_len = roomy(sizes.kv_len);
+    d.max_batch = heed_plan_room(sizes.batch);
+    d.max_q_len = heed_plan_room(sizes.q_len);
+    d.max_kv_len = heed_plan_room(sizes.kv_len);
     st = heed_plan_get(context, &d, &plan, &why);
     if (st == HEED_OK) {
         st = heed_run_in(&heed_attn_operation, context, plan, args, NULL, 0, &why);

@@ -21,6 +21,14 @@ static uint64_t hash_of(const heed_attn_desc *desc)
 }
 _Static_assert(sizeof(heed_attn_desc) % 8 == 0, "hashed by words");
 
+int64_t heed_plan_room(int64_t length)
+{
+    int64_t room = 16;
+    while (room < length && room < INT64_C(1) << 30)
+        room *= 2;
+    return room < length ? INT32_MAX : room;
+}
+
 uint32_t heed_plan_classes(const heed_attn_desc *desc)
 {
     if (desc->features & HEED_HAS_REPRODUCIBLE_CHUNKS)

@@ -11,6 +11,10 @@ heed_status heed_plan_get(heed_context *context, const heed_attn_desc *desc, hee
 /* Would heed_plan_get find kernels? */
 heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *desc, heed_error *why);
 
+/* A maximum for a length: a power of two, so that one that changes from call to call, as that of a
+ * growing cache, does not ask for a plan each time. The maxima never change a bit of the results. */
+int64_t heed_plan_room(int64_t length);
+
 /* The query classes that a description's maxima permit, as bits 1 << class. */
 uint32_t heed_plan_classes(const heed_attn_desc *desc);
 

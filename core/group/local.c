@@ -3,21 +3,13 @@
 
 #include <heed/kit.h>
 
+#include "attention/planning.h"
 #include "base/checked.h"
 #include "base/reason.h"
 #include "runtime/run.h"
 
 #define WITH_POSITION (HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_ALIBI)
 #define WITH_PAIRS (HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_KEY_BLOCKS)
-
-/* A power of two, so that lengths that change from call to call do not ask for a plan each time. */
-static int64_t roomy(int64_t length)
-{
-    int64_t room = 16;
-    while (room < length && room < INT64_C(1) << 30)
-        room *= 2;
-    return room < length ? INT32_MAX : room;
-}
 
 heed_attn_desc heed_local_desc(const heed_shape *shape, int64_t rows, int64_t keys, int64_t tokens)
 {
@@ -28,13 +20,13 @@ heed_attn_desc heed_local_desc(const heed_shape *shape, int64_t rows, int64_t ke
     if (!heed_rows_apart(shape))
         return d;
     d.features |= HEED_HAS_PACKED;
-    d.max_q_len = roomy(rows);
-    d.max_rows = roomy(tokens);
+    d.max_q_len = heed_plan_room(rows);
+    d.max_rows = heed_plan_room(tokens);
     if (shape->part.scheme == HEED_GROUP_SPLIT)
         return d;
     d.features &= ~HEED_HAS_PAGES;
     d.page_len = 0;
-    d.max_kv_len = roomy(keys);
+    d.max_kv_len = heed_plan_room(keys);
     return d;
 }
 
