@@ -11,8 +11,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/reason.h"
 
@@ -272,21 +272,14 @@ static heed_status test(void *user, heed_request *room, uint32_t *done, size_t *
     return HEED_OK;
 }
 
-static int64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
 static heed_status wait(void *user, heed_request *room, int64_t timeout_ns, uint32_t *done,
                         size_t *bytes, heed_error *why)
 {
     const struct timespec nap = {0, SLEEP};
-    const int64_t start = now();
+    const int64_t start = heed_now();
     for (int n = 0;; n++) {
         heed_status st = test(user, room, done, bytes, why);
-        if (st != HEED_OK || *done || (n >= SPINS && now() - start >= timeout_ns))
+        if (st != HEED_OK || *done || (n >= SPINS && heed_now() - start >= timeout_ns))
             return st;
         if (n < SPINS)
             HEED_PAUSE();

@@ -3,9 +3,9 @@
 #include "wire.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/reason.h"
 #include "runtime/context.h"
 
@@ -21,13 +21,6 @@
  * ends the call. */
 #define GLANCE INT64_C(200000)
 #define LONGEST_GLANCE INT64_C(4000000)
-
-static int64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
 
 /* Records a failure, unless there is one already. */
 static heed_status failed(heed_wire *w, uint32_t origin, const heed_error *plain)
@@ -233,9 +226,9 @@ static void glance(heed_wire *w, heed_wire_message *m, int64_t most)
     heed_error why = {""};
     uint32_t done = 0;
     size_t bytes = 0;
-    const int64_t start = now();
+    const int64_t start = heed_now();
     heed_status st = t->wait(t->user, &m->request, heed_min64(w->left, most), &done, &bytes, &why);
-    w->left -= now() - start;
+    w->left -= heed_now() - start;
     take(w, m, st, done, bytes, &why);
 }
 
@@ -247,10 +240,10 @@ heed_status heed_wire_wait(heed_wire *w, int all)
         if (w->left > 0)
             glance(w, m, most);
         most = heed_min64(2 * most, LONGEST_GLANCE);
-        const int64_t start = now();
+        const int64_t start = heed_now();
         if (w->status == HEED_OK && m->under_way) {
             heed_wire_poll(w);
-            w->left -= now() - start;
+            w->left -= heed_now() - start;
         }
         if (w->status == HEED_OK && m->under_way && w->left <= 0)
             return broken(w, "rank %u %s within %.3g s", m->rank,
@@ -356,7 +349,7 @@ static void wait_for(heed_wire *w, notices *all)
 {
     const heed_transport *t = w->transport;
     while (all->under_way) {
-        const int64_t start = now();
+        const int64_t start = heed_now();
         for (uint32_t i = 0; i < all->n; i++) {
             heed_error why = {""};
             uint32_t done = 0;
@@ -370,7 +363,7 @@ static void wait_for(heed_wire *w, notices *all)
             if (st != HEED_OK || done || w->left <= 0)
                 all->state[i] = 0, all->under_way--;
         }
-        w->left -= now() - start;
+        w->left -= heed_now() - start;
     }
 }
 

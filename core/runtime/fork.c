@@ -16,8 +16,7 @@
 #define _GNU_SOURCE
 #include "fork.h"
 
-#include <time.h>
-
+#include "base/clock.h"
 #include "base/compiler.h"
 
 #define STEP_NANOSECONDS 100000
@@ -29,7 +28,7 @@ static unsigned forks;         /* waiting or under way; while there are any the 
 static heed_context *contexts; /* a list */
 static atomic_int is_child;
 static HEED_THREAD_LOCAL unsigned depth; /* of heed_make_begin; its address names the thread */
-static HEED_THREAD_LOCAL int forking; /* the thread is in a fork, and has `lock` until its end */
+static HEED_THREAD_LOCAL int forking;    /* the thread is in a fork, and has `lock` until its end */
 
 static void pause_a_step(void)
 {
@@ -110,20 +109,13 @@ void heed_fork_remove(heed_context *context)
 /* ---- a fork -----------------------------------------------------------------------------------
  */
 
-/* Steps are not counted, because on a busy machine one takes many times as long as it asks for. */
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static void prepare(void)
 {
     pthread_mutex_lock(&lock);
     forks++;
-    const double end = seconds() + MOST_SECONDS;
-    while (!depth && inside && seconds() < end)
+    /* Steps are not counted: on a busy machine one takes many times as long as it asks for. */
+    const int64_t end = heed_now() + MOST_SECONDS * INT64_C(1000000000);
+    while (!depth && inside && heed_now() < end)
         pause_a_step();
     forking = 1;
 }

@@ -2,8 +2,7 @@
 #define _GNU_SOURCE
 #include "run.h"
 
-#include <time.h>
-
+#include "base/clock.h"
 #include "base/fpenv.h"
 #include "base/reason.h"
 #include "parallel.h"
@@ -93,23 +92,16 @@ static heed_status do_all(const heed_operation *op, const heed_context *context,
     return st;
 }
 
-static int64_t nanoseconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Does a run, and logs a line about it if it could be begun. */
 static heed_status run_verbosely(const heed_operation *op, heed_context *context, const void *of,
                                  const void *args, const heed_executor *executor, uint32_t n_parts,
                                  void *workspace, heed_error *why)
 {
     const heed_run_head *head = workspace;
-    const int64_t start = nanoseconds();
+    const int64_t start = heed_now();
     heed_error text;
     heed_status st = do_all(op, context, of, args, executor, n_parts, workspace, why);
-    const int64_t took = nanoseconds() - start;
+    const int64_t took = heed_now() - start;
     if (head->magic == HEED_RUN_MAGIC) {
         op->describe(head, &text);
         heed_log(context, HEED_LOG_INFO, "run %s: %s, %u parts, %lld.%lld us", text.text,
