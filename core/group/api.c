@@ -76,11 +76,7 @@ static heed_status check_pairs(const heed_group_call *call, heed_error *why)
 {
     const heed_shape *s = &call->shape;
     const heed_attn_args *a = &call->args;
-    int64_t keys = 0;
-    for (int64_t b = 0; b < s->batch; b++) {
-        const int64_t n = heed_first_of(s, s->part.key_first, b, s->part.n_parts);
-        keys = n > keys ? n : keys;
-    }
+    const int64_t keys = heed_longest(s, s->part.key_first);
     const int all_rows = heed_rows_apart(s) && s->part.scheme == HEED_GROUP_SPLIT;
     const int64_t rows = all_rows ? heed_longest(s, s->part.row_first) : a->q_len;
     const int64_t shape[] = {s->batch, s->desc->q_heads, rows, keys};
@@ -90,12 +86,6 @@ static heed_status check_pairs(const heed_group_call *call, heed_error *why)
     if (a->bias.data && st == HEED_OK)
         st = heed_check_view("bias", a->bias.data, a->bias.stride, 4, 0, shape, why);
     return st;
-}
-
-/* Does this rank get a result? */
-static int wants(const heed_shape *s)
-{
-    return s->part.want != HEED_WANT_ROOT || s->rank == s->part.root;
 }
 
 /* Checks the args as heed_attn_run would, but takes lengths from the partition. */
@@ -112,7 +102,7 @@ static heed_status check_args(heed_group_call *call, heed_error *why)
     if (!a->q_lens)
         d.features &= ~HEED_HAS_LENS;
     heed_attn_args checked = *a;
-    if (!wants(s)) { /* its out and lse are not looked at */
+    if (!heed_merges(s, s->rank)) { /* its out and lse are not looked at */
         d.features &= ~HEED_HAS_LSE;
         checked.lse = (heed_view){0};
         checked.out = (heed_view){&nowhere, {1, 1, 1, 1}};

@@ -155,9 +155,9 @@ static void shift(heed_const_view *v, uint32_t type, int axis, int64_t by)
 }
 
 static heed_status shift_quant(heed_quant *q, const char *name, int64_t b, int64_t row,
-                               int is_paged, heed_error *why)
+                               heed_error *why)
 {
-    if (!q->scale || is_paged)
+    if (!q->scale)
         return HEED_OK;
     if (q->key_group && row % q->key_group)
         return heed_fail(why, HEED_ERR_UNSUPPORTED,
@@ -190,8 +190,8 @@ static heed_status point_keys(const heed_group_call *call, const heed_piece *p, 
     shift(&a->v, d->v_type, 0, b);
     shift(&a->k, d->k_type, 2, row);
     shift(&a->v, d->v_type, 2, row);
-    heed_status st = shift_quant(&a->k_quant, "k_quant", b, row, 0, why);
-    return st == HEED_OK ? shift_quant(&a->v_quant, "v_quant", b, row, 0, why) : st;
+    heed_status st = shift_quant(&a->k_quant, "k_quant", b, row, why);
+    return st == HEED_OK ? shift_quant(&a->v_quant, "v_quant", b, row, why) : st;
 }
 
 /* Points mask, bias and lists at the rows and keys of sequence b. */
@@ -233,10 +233,10 @@ static heed_status args_of(const heed_group_call *call, const heed_piece *p, int
     a->error = NULL;
     a->sink = NULL;
     a->batch = end - b;
-    a->q_len = a->kv_len = 0;
+    a->q_len = p->q_len;
+    a->kv_len = 0;
     for (int64_t c = b; c < end; c++)
         a->kv_len = heed_max64(a->kv_len, p->kv_lens[c]);
-    a->q_len = p->q_len;
     a->q = p->q;
     a->k = p->k;
     a->v = p->v;

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/reason.h"
+#include "base/rows.h"
 
 /* A tensor of a rank: where its rows lie. */
 typedef struct source {
@@ -22,7 +23,7 @@ static int64_t row_at(const source *s, int64_t b, int64_t j)
     if (s->table)
         return s->table[b * s->table_stride + j / s->page_len] * stride[0] +
                j % s->page_len * stride[2];
-    return s->starts ? (s->starts[b] + j) * stride[2] : b * stride[0] + j * stride[2];
+    return heed_row_at(stride, s->starts, b, j);
 }
 
 static void copy_row(const source *s, int64_t at, char *to)

@@ -8,6 +8,7 @@
 
 #include "attention/merge.h"
 #include "base/reason.h"
+#include "base/rows.h"
 #include "pack.h"
 
 /* The longest stretch of one sequence; and, in most_held, the most that a rank has
@@ -55,10 +56,9 @@ size_t heed_ring_place(heed_ring *p, const heed_shape *s, void *workspace)
         &piece->mask_from, &piece->key_at,  &piece->row_at,    &piece->held_at,  &p->first_row};
     for (size_t i = 0; i < sizeof array / sizeof *array; i++)
         *array[i] = heed_room_take(&room, s->batch, sizeof **array[i]);
-    size_t message = sizeof(heed_wire_header) + heed_keys_bytes(d, most_held(s, s->part.key_first));
-    message = message < HEED_WIRE_LEAST ? HEED_WIRE_LEAST : message;
+    const size_t bytes = heed_keys_bytes(d, most_held(s, s->part.key_first));
     for (int i = 0; i < 2; i++)
-        p->keys[i] = heed_room_take(&room, 1, message);
+        p->keys[i] = heed_room_take(&room, 1, heed_wire_room(bytes));
     p->notice = heed_room_take(&room, 1, HEED_WIRE_LEAST);
     piece->ranges = heed_room_take(&room, s->batch * heads, 8 * (size_t)longest * d->n_ranges);
     p->q = heed_room_take(&room, has_packed_rows(s) ? 0 : rows * heads,
@@ -265,8 +265,8 @@ static void finish_tokens(void *arg, int64_t first, int64_t end)
     for (int64_t b = 0, token = 0, n; b < s->batch && token < end; b++, token += n) {
         const heed_const_view part = {r->out + token * heads * dim, {heads * dim, dim, 1, 0}};
         const heed_const_view lse = {r->lse + token * heads, {heads, 1, 0, 0}};
-        const int64_t out_at = a->q_starts ? a->q_starts[b] * o[2] : b * o[0];
-        const int64_t lse_at = a->q_starts ? a->q_starts[b] * l[2] : b * l[0];
+        const int64_t out_at = heed_row_at(o, a->q_starts, b, 0);
+        const int64_t lse_at = heed_row_at(l, a->q_starts, b, 0);
         n = heed_held_before(s, s->part.row_first, b, s->rank, s->part.n_parts);
         heed_merging m = {.rows = n,
                           .heads = heads,

@@ -39,6 +39,12 @@ static inline int heed_rows_apart(const heed_shape *s)
     return s->part.row_first != NULL;
 }
 
+/* Does a rank merge rows, given enough tokens, and get a result? */
+static inline int heed_merges(const heed_shape *s, uint32_t rank)
+{
+    return s->part.want != HEED_WANT_ROOT || rank == s->part.root;
+}
+
 static inline uint32_t heed_owner(const heed_shape *s, uint32_t part)
 {
     return s->part.owner ? s->part.owner[part] : part;

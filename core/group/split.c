@@ -6,12 +6,7 @@
 #include <heed/kit.h>
 
 #include "attention/merge.h"
-
-static size_t message_bytes(size_t payload)
-{
-    const size_t bytes = sizeof(heed_wire_header) + payload;
-    return bytes < HEED_WIRE_LEAST ? HEED_WIRE_LEAST : bytes;
-}
+#include "base/rows.h"
 
 /* The most rows that a slice may have. Unlike the rows of one rank's slice it never shrinks
  * when there are more tokens. Where rows are apart it is the rank's own rows, which the
@@ -23,12 +18,6 @@ static int64_t most_rows(const heed_shape *s, uint32_t rank)
            : s->part.want == HEED_WANT_ROOT  ? s->tokens * heads
            : s->part.want == HEED_WANT_HEADS ? s->tokens * heed_ceil_div(heads, s->size)
                                              : heed_ceil_div(s->tokens * heads, s->size);
-}
-
-/* Does a rank merge rows, given enough tokens? */
-static int merges(const heed_shape *s, uint32_t rank)
-{
-    return s->part.want != HEED_WANT_ROOT || rank == s->part.root;
 }
 
 /* Are merged results sent to all? */
@@ -51,12 +40,13 @@ static void place_messages(heed_split *p, const heed_shape *s, heed_room *room)
         const int has_keys = heed_has_keys(s, r);
         const size_t rows = (size_t)most_rows(s, r);
         const size_t result = rows * (sizeof(float) + out);
-        const int is_result =
-            merges(s, r) && !heed_rows_apart(s) && (r == s->rank || s->part.want == HEED_WANT_ALL);
-        char *to = heed_room_take(room, merges(s, r), message_bytes(own_keys ? rows * row : 0));
-        char *from = heed_room_take(room, merges(s, s->rank) && r != s->rank,
-                                    message_bytes(has_keys ? own * row : 0));
-        char *merged = heed_room_take(room, is_result, message_bytes(result));
+        const int is_result = heed_merges(s, r) && !heed_rows_apart(s) &&
+                              (r == s->rank || s->part.want == HEED_WANT_ALL);
+        char *to =
+            heed_room_take(room, heed_merges(s, r), heed_wire_room(own_keys ? rows * row : 0));
+        char *from = heed_room_take(room, heed_merges(s, s->rank) && r != s->rank,
+                                    heed_wire_room(has_keys ? own * row : 0));
+        char *merged = heed_room_take(room, is_result, heed_wire_room(result));
         char *notice = heed_room_take(room, 1, HEED_WIRE_LEAST);
         if (!room->base || room->bad)
             continue;
@@ -244,9 +234,8 @@ static void merge_out(heed_merging *m, const heed_group_call *call, const heed_s
 {
     const heed_attn_args *a = &call->args;
     const int64_t *o = a->out.stride, *l = a->lse.stride;
-    const int64_t row = a->q_starts ? a->q_starts[w->b] + w->row : w->row;
-    const int64_t b = a->q_starts ? 0 : w->b;
-    const int64_t out_at = b * o[0] + row * o[2], lse_at = b * l[0] + row * l[2];
+    const int64_t out_at = heed_row_at(o, a->q_starts, w->b, w->row);
+    const int64_t lse_at = heed_row_at(l, a->q_starts, w->b, w->row);
     m->out = (heed_view){(char *)a->out.data + heed_offset_bytes(m->out_type, out_at),
                          {o[2], o[1], o[3], 0}};
     m->lse = (heed_view){a->lse.data ? (float *)a->lse.data + lse_at : NULL, {l[2], l[1], 0, 0}};
@@ -353,17 +342,14 @@ static void put_row(const heed_group_call *call, const char *result, int64_t row
     const heed_attn_desc *d = call->shape.desc;
     const heed_attn_args *a = &call->args;
     const int has_lse = (d->features & HEED_HAS_LSE) != 0;
-    const char *from = result + sizeof(heed_wire_header);
     const int64_t *o = a->out.stride, *l = a->lse.stride;
-    const int64_t row = a->q_starts ? a->q_starts[to[0]] + to[2] : to[2];
-    const int64_t b = a->q_starts ? 0 : to[0];
     if (has_lse)
-        heed_store(HEED_F32, a->lse.data, b * l[0] + to[1] * l[1] + row * l[2],
-                   heed_load(HEED_F32, from, at));
-    from += has_lse ? rows * (int64_t)sizeof(float) : 0;
+        heed_store(HEED_F32, a->lse.data, heed_row_at(l, a->q_starts, to[0], to[2]) + to[1] * l[1],
+                   heed_load(HEED_F32, lse_in(result), at));
     const int64_t bytes = heed_dtype_bytes(d->out_type);
-    char *out = (char *)a->out.data + (b * o[0] + to[1] * o[1] + row * o[2]) * bytes;
-    from += at * d->v_dim * bytes;
+    char *out =
+        (char *)a->out.data + (heed_row_at(o, a->q_starts, to[0], to[2]) + to[1] * o[1]) * bytes;
+    const char *from = out_in(result, rows, has_lse) + at * d->v_dim * bytes;
     if (o[3] == 1)
         memcpy(out, from, (size_t)(d->v_dim * bytes));
     else
@@ -425,7 +411,7 @@ static void count_owed(heed_split *p, const heed_shape *s)
 
 uint32_t heed_split_listener(const heed_shape *s)
 {
-    return merges(s, s->rank) ? HEED_WIRE_EVERYONE : HEED_WIRE_NOBODY;
+    return heed_merges(s, s->rank) ? HEED_WIRE_EVERYONE : HEED_WIRE_NOBODY;
 }
 
 static heed_status exchange_partials(heed_split *p, const heed_group_call *call)

@@ -18,10 +18,9 @@ void heed_travel_place(heed_travel *t, const heed_shape *s, heed_room *room)
     t->q = heed_room_take(room, has_keys, heed_rows_bytes(s->desc, s->tokens * s->desc->q_heads));
     t->rows = heed_room_take(room, s->size, sizeof *t->rows);
     for (uint32_t r = 0; r < s->size; r++) {
-        const size_t bytes =
-            sizeof(heed_wire_header) + heed_rows_bytes(s->desc, heed_slice_rows(s, r));
+        const size_t bytes = heed_rows_bytes(s->desc, heed_slice_rows(s, r));
         char *message = heed_room_take(room, r == s->rank || heed_travels(s, r, s->rank),
-                                       bytes < HEED_WIRE_LEAST ? HEED_WIRE_LEAST : bytes);
+                                       heed_wire_room(bytes));
         if (room->base && !room->bad)
             t->rows[r] = message;
     }

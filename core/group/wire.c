@@ -104,13 +104,11 @@ static heed_status receive(heed_wire *w, uint32_t from, uint32_t tag, uint32_t k
                            void *data, size_t bytes)
 {
     const heed_transport *t = w->transport;
-    const size_t room = sizeof(heed_wire_header) + bytes;
     heed_error why = {""};
     if (w->status != HEED_OK)
         return w->status;
     heed_wire_message *m = begin(w, from, kind, step, data, bytes);
-    heed_status st = t->receive(t->user, from, tag, data,
-                                room < HEED_WIRE_LEAST ? HEED_WIRE_LEAST : room, &m->request, &why);
+    heed_status st = t->receive(t->user, from, tag, data, heed_wire_room(bytes), &m->request, &why);
     if (st != HEED_OK)
         return refused(w, "cannot receive from", from, st, &why);
     m->under_way = 1;

@@ -25,6 +25,13 @@ _Static_assert(sizeof(heed_wire_header) == 64, "as docs/nodes.md counts");
 /* The least room of a receive, because the sentence of a failure has to fit, too. */
 #define HEED_WIRE_LEAST (sizeof(heed_wire_header) + sizeof(heed_error))
 
+/* The room of a message with so many bytes behind its header. */
+static inline size_t heed_wire_room(size_t bytes)
+{
+    bytes += sizeof(heed_wire_header);
+    return bytes < HEED_WIRE_LEAST ? HEED_WIRE_LEAST : bytes;
+}
+
 /* A message that is under way. It stays where it is, because its request may not move. */
 typedef struct heed_wire_message {
     heed_request request;
