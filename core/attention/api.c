@@ -92,16 +92,6 @@ size_t heed_attn_workspace_bytes(const heed_attn *plan, uint32_t n_parts)
 /* ---- runs -------------------------------------------------------------------------------------
  */
 
-static size_t plan_bytes(const void *of, uint32_t n_parts)
-{
-    return heed_workspace_bytes(of, n_parts);
-}
-
-static uint32_t plan_parts(const void *of, size_t bytes, uint32_t limit)
-{
-    return heed_workspace_parts(of, bytes, limit);
-}
-
 static void describe(const heed_run_head *head, heed_error *text)
 {
     const heed_attn_run_state *run = (const heed_attn_run_state *)(const void *)head;
@@ -112,8 +102,8 @@ static void describe(const heed_run_head *head, heed_error *text)
 HEED_CHECK_ARGS_HEAD(heed_attn_args);
 const heed_operation heed_attn_operation = {
     .name = "plan",
-    .bytes = plan_bytes,
-    .parts = plan_parts,
+    .bytes = heed_workspace_bytes,
+    .parts = heed_workspace_parts,
     .begin = heed_attn_schedule,
     .part = heed_attn_part,
     .describe = describe,
@@ -129,12 +119,12 @@ typedef struct hooked {
 
 static size_t hooked_bytes(const void *of, uint32_t n_parts)
 {
-    return plan_bytes(((const hooked *)of)->plan, n_parts);
+    return heed_workspace_bytes(((const hooked *)of)->plan, n_parts);
 }
 
 static uint32_t hooked_parts(const void *of, size_t bytes, uint32_t limit)
 {
-    return plan_parts(((const hooked *)of)->plan, bytes, limit);
+    return heed_workspace_parts(((const hooked *)of)->plan, bytes, limit);
 }
 
 static heed_status hooked_begin(const void *of, const void *args, uint32_t n_parts, void *workspace,

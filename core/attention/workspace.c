@@ -235,8 +235,9 @@ static int bytes_per_part(const heed_layout *l, size_t *per_part)
            heed_add_size(*per_part, l->part, per_part);
 }
 
-size_t heed_workspace_bytes(const heed_attn *plan, uint32_t n_parts)
+size_t heed_workspace_bytes(const void *of, uint32_t n_parts)
 {
+    const heed_attn *plan = of;
     size_t per_part, bytes;
     if (n_parts == 0 || bytes_per_part(&plan->layout, &per_part) ||
         heed_mul_size(n_parts, per_part, &bytes) ||
@@ -245,8 +246,9 @@ size_t heed_workspace_bytes(const heed_attn *plan, uint32_t n_parts)
     return bytes;
 }
 
-uint32_t heed_workspace_parts(const heed_attn *plan, size_t bytes, uint32_t limit)
+uint32_t heed_workspace_parts(const void *of, size_t bytes, uint32_t limit)
 {
+    const heed_attn *plan = of;
     const size_t base = plan->layout.fixed;
     size_t per_part;
     bytes_per_part(&plan->layout, &per_part); /* was checked when the plan was made */

@@ -72,11 +72,9 @@ enum { HEED_RAW, HEED_BUSY, HEED_READY, HEED_READY_SEEN /* and with bits, of a m
 /* Computes plan->layout. */
 heed_status heed_workspace_layout(heed_attn *plan, heed_error *why);
 
-/* 0 on overflow. */
-size_t heed_workspace_bytes(const heed_attn *plan, uint32_t n_parts);
-
-/* How many parts a workspace of `bytes` holds; at most `limit`. */
-uint32_t heed_workspace_parts(const heed_attn *plan, size_t bytes, uint32_t limit);
+/* A plan's heed_operation.bytes and .parts. */
+size_t heed_workspace_bytes(const void *of, uint32_t n_parts);
+uint32_t heed_workspace_parts(const void *of, size_t bytes, uint32_t limit);
 
 /* Points the run's members at their places in the memory that starts with it. */
 void heed_workspace_place(heed_attn_run_state *run, const heed_attn *plan, uint32_t n_parts);

@@ -120,11 +120,6 @@ size_t heed_mha_workspace_bytes(const heed_mha *mha, uint32_t n_parts)
 /* ---- runs -------------------------------------------------------------------------------------
  */
 
-static size_t bytes_of(const void *of, uint32_t n_parts)
-{
-    return heed_mha_bytes(of, n_parts);
-}
-
 /* Searches by halves, because the size of each step is rounded up. */
 static uint32_t most_parts(const void *of, size_t bytes, uint32_t limit)
 {
@@ -154,7 +149,7 @@ static void describe(const heed_run_head *head, heed_error *text)
 HEED_CHECK_ARGS_HEAD(heed_mha_args);
 static const heed_operation attention_layer = {
     .name = "mha",
-    .bytes = bytes_of,
+    .bytes = heed_mha_bytes,
     .parts = most_parts,
     .begin = heed_mha_schedule,
     .part = heed_mha_take,

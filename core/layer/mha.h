@@ -103,9 +103,11 @@ typedef struct heed_mha_run_state {
  * The plan has not been made; *plan_desc receives its description. */
 heed_status heed_mha_resolve(heed_mha *mha, heed_attn_desc *plan_desc, heed_error *why);
 
-/* The layout of the workspace; 0 bytes on overflow. */
+/* The layout of the workspace. */
 heed_status heed_mha_lay_out(heed_mha *mha, heed_error *why);
-size_t heed_mha_bytes(const heed_mha *mha, uint32_t n_parts);
+
+/* A layer's heed_operation.bytes. */
+size_t heed_mha_bytes(const void *of, uint32_t n_parts);
 
 /* Checks the args that the run holds, and fills in its rows, their lengths and positions. */
 heed_status heed_mha_read_args(heed_mha_run_state *run, heed_error *why);

@@ -270,8 +270,9 @@ heed_status heed_mha_lay_out(heed_mha *m, heed_error *why)
     return HEED_OK;
 }
 
-size_t heed_mha_bytes(const heed_mha *m, uint32_t n_parts)
+size_t heed_mha_bytes(const void *of, uint32_t n_parts)
 {
+    const heed_mha *m = of;
     size_t bytes = m->layout.fixed, one = heed_workspace_bytes(m->plan, n_parts);
     int bad = one == 0 || heed_round_size(one, HEED_CACHE_LINES, &one) ||
               heed_add_size(bytes, one, &bytes);

@@ -264,11 +264,6 @@ static size_t bytes_of(const void *of, uint32_t n_parts)
     return heed_linear_workspace_bytes(of, n_parts);
 }
 
-static uint32_t parts_of(const void *of, size_t bytes, uint32_t limit)
-{
-    return heed_linear_workspace_parts(of, bytes, limit);
-}
-
 static void describe(const heed_run_head *head, heed_error *text)
 {
     const heed_linear_run_state *run = (const heed_linear_run_state *)(const void *)head;
@@ -281,7 +276,7 @@ HEED_CHECK_ARGS_HEAD(heed_linear_args);
 const heed_operation heed_linear_operation = {
     .name = "linear",
     .bytes = bytes_of,
-    .parts = parts_of,
+    .parts = heed_linear_workspace_parts,
     .begin = heed_linear_schedule,
     .part = heed_linear_take,
     .describe = describe,

@@ -56,8 +56,8 @@ heed_status heed_linear_pack(heed_linear *linear, const heed_linear_desc *desc,
                              const heed_const_view *weight, const heed_const_view *bias,
                              heed_error *why);
 
-/* How many parts a workspace of `bytes` holds; at most `limit`. */
-uint32_t heed_linear_workspace_parts(const heed_linear *linear, size_t bytes, uint32_t limit);
+/* A layer's heed_operation.parts. */
+uint32_t heed_linear_workspace_parts(const void *of, size_t bytes, uint32_t limit);
 
 /* A layer's heed_operation.begin: checks and copies the args and cuts the tiles. */
 heed_status heed_linear_schedule(const void *of, const void *args, uint32_t n_parts,

@@ -26,8 +26,9 @@ size_t heed_linear_workspace_bytes(const heed_linear *linear, uint32_t n_parts)
     return bytes;
 }
 
-uint32_t heed_linear_workspace_parts(const heed_linear *linear, size_t bytes, uint32_t limit)
+uint32_t heed_linear_workspace_parts(const void *of, size_t bytes, uint32_t limit)
 {
+    const heed_linear *linear = of;
     if (bytes < run_bytes())
         return 0;
     size_t n = (bytes - run_bytes()) / linear->part_bytes;
