@@ -62,19 +62,11 @@ heed_status heed_linear_pack(heed_linear *l, const heed_linear_desc *desc,
                              heed_error *why)
 {
     packing p = {.linear = l, .weight = weight_of(desc, weight)};
-    heed_executor copy;
-    const heed_executor *executor;
-    heed_status st = heed_executor_of(l->context, NULL, &copy, &executor, why);
-    if (st != HEED_OK)
-        return st;
+    const heed_executor *executor = l->context->user.executor;
     atomic_init(&p.next, 0);
     atomic_init(&p.status, HEED_OK);
-    const uint32_t parts = parts_of(l, executor);
-    if (parts == 1)
-        take_panels(&p, 0);
-    else
-        heed_parallel(executor, parts, take_panels, &p);
-    st = (heed_status)atomic_load(&p.status);
+    heed_parallel(executor, parts_of(l, executor), take_panels, &p);
+    const heed_status st = (heed_status)atomic_load(&p.status);
     if (st != HEED_OK)
         return heed_fail(why, st == HEED_ERR_NOMEM ? st : HEED_ERR_BACKEND,
                          "backend %s could not pack weights: %s", l->kernel->of->name,
