@@ -65,6 +65,18 @@ static heed_status check_row(const heed_tile *t, uint32_t n_ranges, int64_t b, i
     return HEED_OK;
 }
 
+/* Widens a span to the intervals of a row. */
+static void widen(heed_span *span, const heed_tile *t, uint32_t n_ranges, int64_t h, int64_t i)
+{
+    for (uint32_t n = 0; n < n_ranges; n++) {
+        const int32_t *range = heed_range_at(t, h, i, n);
+        if (range[0] == range[1])
+            continue;
+        span->first = heed_min64(span->first, range[0]);
+        span->end = heed_max64(span->end, range[1]);
+    }
+}
+
 /* Checks the ranges of sequence b and finds from where to where they reach. Not a part of
  * heed_ranges_read, because small calls without ranges have no time to make the tile. */
 static heed_status read_ranges(const heed_attn *plan, const heed_attn_args *args, int64_t b,
@@ -74,22 +86,17 @@ static heed_status read_ranges(const heed_attn *plan, const heed_attn_args *args
     const heed_tile t = tile_of(plan, args, b, s);
     const int64_t heads = t.ranges.head_stride ? t.n_heads : 1;
     const uint32_t n_ranges = plan->desc.n_ranges;
-    s->key_first = s->kv_len;
-    s->key_end = 0;
+    heed_span span = {s->kv_len, 0};
     for (int64_t h = 0; h < heads; h++)
         for (int64_t i = 0, alike; i < s->q_len; i += alike) {
             heed_status st = trust ? HEED_OK : check_row(&t, n_ranges, b, h, i, why);
             if (st != HEED_OK)
                 return st;
             alike = t.ranges.row_stride ? 1 : s->q_len;
-            for (uint32_t n = 0; n < n_ranges; n++) {
-                const int32_t *range = heed_range_at(&t, h, i, n);
-                if (range[0] == range[1])
-                    continue;
-                s->key_first = range[0] < s->key_first ? range[0] : s->key_first;
-                s->key_end = range[1] > s->key_end ? range[1] : s->key_end;
-            }
+            widen(&span, &t, n_ranges, h, i);
         }
+    s->key_first = (int32_t)span.first;
+    s->key_end = (int32_t)span.end;
     return HEED_OK;
 }
 
@@ -171,13 +178,7 @@ heed_span heed_ranges_span(const heed_problem *problem, const heed_tile *tile, h
     heed_span span = {keys.end, keys.first};
     for (int64_t h = 0; h < heads; h++)
         for (int64_t i = 0; i < rows; i++)
-            for (uint32_t n = 0; n < problem->n_ranges; n++) {
-                const int32_t *range = heed_range_at(tile, h, tile->q_first + i, n);
-                if (range[0] == range[1])
-                    continue;
-                span.first = heed_min64(span.first, range[0]);
-                span.end = heed_max64(span.end, range[1]);
-            }
+            widen(&span, tile, problem->n_ranges, h, tile->q_first + i);
     span.first = heed_max64(span.first, keys.first);
     span.end = heed_min64(span.end, keys.end);
     return span;
