@@ -304,11 +304,9 @@ static heed_status run_placed(heed_group_call *call, heed_scheme *scheme, void *
     size_t most = heed_attn_workspace_bytes(call->local, threads);
     if (!used || !least || __builtin_add_overflow(most, used, &most))
         return give_up(call, heed_fail(call->why, HEED_ERR_NOMEM, "the workspace overflows"));
-    if (workspace && (uintptr_t)workspace % 64)
-        return give_up(call,
-                       heed_fail(call->why, HEED_ERR_INVALID,
-                                 "workspace is %p, an address aligned to 64 bytes is required",
-                                 workspace));
+    st = heed_check_workspace(workspace, call->why);
+    if (st != HEED_OK)
+        return give_up(call, st);
     if (workspace && bytes < used + least)
         return give_up(call, heed_fail(call->why, HEED_ERR_NOMEM,
                                        "workspace has %zu bytes, at least %zu are needed", bytes,

@@ -8,7 +8,7 @@
 #include "parallel.h"
 #include "spare.h"
 
-static heed_status check_alignment(const void *workspace, heed_error *why)
+heed_status heed_check_workspace(const void *workspace, heed_error *why)
 {
     if ((uintptr_t)workspace % 64)
         INVALID("workspace is %p, an address aligned to 64 bytes is required", workspace);
@@ -144,7 +144,7 @@ heed_status heed_run_in(const heed_operation *op, heed_context *context, const v
         return st;
     uint32_t n = heed_threads_for(context, executor);
     if (workspace) {
-        st = check_alignment(workspace, why);
+        st = heed_check_workspace(workspace, why);
         if (st != HEED_OK)
             return st;
         n = op->parts(of, bytes, n);
@@ -179,7 +179,7 @@ static heed_status check_begin(const heed_operation *op, const void *of, const v
 {
     if (!of || !args || !workspace)
         INVALID("%s is NULL", !of ? op->name : !args ? "args" : "workspace");
-    heed_status st = check_alignment(workspace, why);
+    heed_status st = heed_check_workspace(workspace, why);
     if (st != HEED_OK)
         return st;
     if (n_parts == 0)
