@@ -8,7 +8,6 @@
 #define HEED_THREAD_LOCAL _Thread_local
 
 #if defined(__GNUC__)
-#define HEED_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define HEED_ALIGNED(n) __attribute__((aligned(n)))
 #define HEED_COLD __attribute__((cold)) /* for error paths: calls of it move out of the hot code */
 #define HEED_OPAQUE(x) __asm__("" : "+r"(x)) /* from here on the compiler knows nothing of x */

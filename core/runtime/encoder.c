@@ -4,12 +4,8 @@
 
 #include "base/env.h"
 #include "fork.h"
-#include "heed_config.h"
+#include "load.h"
 #include "select.h"
-
-#define HEED_BUILTIN(name) const heed_backend *heed_##name##_backend(void);
-HEED_BUILTIN_LIST
-#undef HEED_BUILTIN
 
 typedef struct choice {
     const heed_append_kernel *kernel;

@@ -1,12 +1,7 @@
 /* The backends that a new context has: those that are linked in, then plugins. */
 #include "load.h"
 
-#include "heed_config.h"
 #include "plugin.h"
-
-#define HEED_BUILTIN(name) const heed_backend *heed_##name##_backend(void);
-HEED_BUILTIN_LIST
-#undef HEED_BUILTIN
 
 heed_status heed_load_backends(heed_registry *registry, const heed_cpu *cpu,
                                const char *plugin_path, const char *path_from, heed_error *why)

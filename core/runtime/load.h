@@ -2,7 +2,12 @@
 #ifndef HEED_CORE_LOAD_H
 #define HEED_CORE_LOAD_H
 
+#include "heed_config.h"
 #include "registry.h"
+
+#define HEED_BUILTIN(name) const heed_backend *heed_##name##_backend(void);
+HEED_BUILTIN_LIST
+#undef HEED_BUILTIN
 
 /* Fills in the built-in backends, then the plugins of `plugin_path` (absolute folders, ':' between
  * them; NULL: none), then those of the installed folder. Of backends with the same name the first

@@ -17,9 +17,10 @@ void *heed_spare_borrow(heed_context *context, size_t bytes, size_t *got)
     return heed_alloc(context, bytes, HEED_CACHE_LINES);
 }
 
-void heed_spare_return(heed_context *context, void *workspace, size_t bytes)
+/* Keeps a workspace, or NULL, in place of the one that was kept. */
+static void keep(heed_context *context, void *workspace)
 {
-    memcpy(workspace, &bytes, sizeof bytes);
+    size_t bytes;
     void *other = atomic_exchange(&context->workspace, workspace);
     if (other) {
         memcpy(&bytes, other, sizeof bytes);
@@ -27,12 +28,13 @@ void heed_spare_return(heed_context *context, void *workspace, size_t bytes)
     }
 }
 
+void heed_spare_return(heed_context *context, void *workspace, size_t bytes)
+{
+    memcpy(workspace, &bytes, sizeof bytes);
+    keep(context, workspace);
+}
+
 void heed_spare_drop(heed_context *context)
 {
-    size_t bytes;
-    void *spare = atomic_exchange(&context->workspace, NULL);
-    if (spare) {
-        memcpy(&bytes, spare, sizeof bytes);
-        heed_free(context, spare, bytes);
-    }
+    keep(context, NULL);
 }
