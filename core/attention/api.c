@@ -109,52 +109,6 @@ const heed_operation heed_attn_operation = {
     .describe = describe,
 };
 
-/* ---- runs with a hook -------------------------------------------------------------------------
- */
-
-typedef struct hooked {
-    const heed_attn *plan;
-    const heed_hook *hook;
-} hooked;
-
-static size_t hooked_bytes(const void *of, uint32_t n_parts)
-{
-    return heed_workspace_bytes(((const hooked *)of)->plan, n_parts);
-}
-
-static uint32_t hooked_parts(const void *of, size_t bytes, uint32_t limit)
-{
-    return heed_workspace_parts(((const hooked *)of)->plan, bytes, limit);
-}
-
-static heed_status hooked_begin(const void *of, const void *args, uint32_t n_parts, void *workspace,
-                                heed_error *why)
-{
-    const hooked *h = of;
-    heed_status st = heed_attn_schedule(h->plan, args, n_parts, workspace, why);
-    ((heed_attn_run_state *)workspace)->hook = h->hook;
-    return st;
-}
-
-heed_status heed_attn_run_hooked(const heed_attn *plan, const heed_attn_args *args,
-                                 const heed_hook *hook, void *workspace, size_t bytes,
-                                 heed_error *why)
-{
-    static const heed_operation operation = {
-        .name = "plan",
-        .bytes = hooked_bytes,
-        .parts = hooked_parts,
-        .begin = hooked_begin,
-        .part = heed_attn_part,
-        .describe = describe,
-    };
-    const hooked of = {plan, hook};
-    return heed_run_in(&operation, plan->context, &of, args, workspace, bytes, why);
-}
-
-/* ---- runs of callers --------------------------------------------------------------------------
- */
-
 heed_status heed_attn_run(const heed_attn *plan, const heed_attn_args *args, void *workspace,
                           size_t bytes)
 {
@@ -192,7 +146,7 @@ heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
     d.max_kv_len = heed_plan_room(sizes.kv_len);
     st = heed_plan_get(context, &d, &plan, &why);
     if (st == HEED_OK) {
-        st = heed_run_in(&heed_attn_operation, context, plan, args, NULL, 0, &why);
+        st = heed_run_in(&heed_attn_operation, context, plan, args, NULL, NULL, 0, &why);
         heed_attn_release(plan);
     }
     return heed_report_call(args, st, &why);

@@ -455,7 +455,7 @@ static void call_hook(heed_worker *w, const heed_hook *hook)
 void heed_attn_part(heed_run_head *head, uint32_t part)
 {
     heed_attn_run_state *run = (heed_attn_run_state *)(void *)head; /* its first member */
-    const heed_hook *hook = part == 0 ? run->hook : NULL;
+    const heed_hook *hook = part == 0 ? head->hook : NULL;
     heed_worker w;
     int64_t end, tile = take_tiles(run, &end);
     if (tile < run->head.n_tiles) {

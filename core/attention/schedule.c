@@ -198,7 +198,6 @@ heed_status heed_attn_schedule(const void *of, const void *args, uint32_t n_part
     if (st != HEED_OK)
         return st;
     heed_workspace_place(run, plan, n_parts);
-    run->hook = NULL;
     const int64_t batch = run->args.q_len ? run->args.batch : 0;
     const int alike = all_alike(&run->args);
     wishes w = {.beside = run->args.block_table ||

@@ -33,16 +33,9 @@ typedef struct heed_pool {
     uint32_t n, share;   /* pieces; those of a part, where it looks first */
 } heed_pool;
 
-/* Called between tiles by the thread that does part 0, in the library's floating-point environment. */
-typedef struct heed_hook {
-    void (*call)(void *user);
-    void *user;
-} heed_hook;
-
 typedef struct heed_attn_run_state {
     heed_run_head head;
     const heed_attn *plan;
-    const heed_hook *hook; /* NULL: none */
     heed_attn_args args;
     heed_sequence *sequence;
     heed_lease *group, *unit;
@@ -58,12 +51,6 @@ typedef struct heed_attn_run_state {
 } heed_attn_run_state;
 
 extern const heed_operation heed_attn_operation;
-
-/* heed_attn_run in a workspace of the caller's, with a hook (NULL: none); `why` has the sentence of a
- * failure. */
-heed_status heed_attn_run_hooked(const heed_attn *plan, const heed_attn_args *args,
-                                 const heed_hook *hook, void *workspace, size_t bytes,
-                                 heed_error *why);
 
 /* States of what all parts use and the first part to come makes. A part that finds it busy makes
  * its own. */

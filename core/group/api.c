@@ -190,8 +190,8 @@ static heed_status run_alone(const heed_group_call *call, void *workspace, size_
     heed_status st = alone(call, room, &a, &other, call->why);
     a.error = NULL;
     if (st == HEED_OK)
-        st = heed_attn_run_hooked(other ? other : call->plan, &a, NULL, (char *)workspace + used,
-                                  bytes - used, call->why);
+        st = heed_run_in(&heed_attn_operation, call->plan->context, other ? other : call->plan, &a,
+                         NULL, (char *)workspace + used, bytes - used, call->why);
     heed_attn_release(other);
     return st;
 }
@@ -396,7 +396,7 @@ heed_status heed_group_attention(const heed_attn *plan, const heed_attn_args *ar
     if (st == HEED_OK)
         st = read_call(&call, plan, args, partition, &table);
     if (st == HEED_OK)
-        st = is_plain(&call) ? heed_run_in(&heed_attn_operation, plan->context, plan, args,
+        st = is_plain(&call) ? heed_run_in(&heed_attn_operation, plan->context, plan, args, NULL,
                                            workspace, bytes, &why)
                              : run_checked(&call, workspace, bytes);
     return heed_report_call(args, st, &why);

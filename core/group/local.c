@@ -270,7 +270,8 @@ heed_status heed_piece_run(const heed_group_call *call, const heed_piece *p, con
             continue;
         st = args_of(call, p, b, end, &args, why);
         if (st == HEED_OK)
-            st = heed_attn_run_hooked(call->local, &args, hook, workspace, bytes, why);
+            st = heed_run_in(&heed_attn_operation, call->plan->context, call->local, &args, hook,
+                             workspace, bytes, why);
     }
     return st;
 }

@@ -48,6 +48,7 @@ static heed_status start(const heed_operation *op, const void *of, const void *a
         return st;
     head->operation = op;
     head->user_error = heed_read_args_head(args).error;
+    head->hook = NULL;
     head->n_parts = n_parts;
     atomic_init(&head->status, HEED_OK);
     atomic_init(&head->error_claimed, 0);
@@ -69,8 +70,8 @@ heed_status heed_run_start(const heed_operation *op, const void *of, const void 
  * floating-point environment in which the run was begun: reading MXCSR twice more is 3 % of the
  * smallest call. */
 static heed_status do_all(const heed_operation *op, const heed_context *context, const void *of,
-                          const void *args, const heed_executor *executor, uint32_t n_parts,
-                          void *workspace, heed_error *why)
+                          const void *args, const heed_hook *hook, const heed_executor *executor,
+                          uint32_t n_parts, void *workspace, heed_error *why)
 {
     heed_run_head *head = workspace;
     heed_fpenv saved = heed_fpenv_enter(); /* the host may not change the estimate either */
@@ -78,6 +79,7 @@ static heed_status do_all(const heed_operation *op, const heed_context *context,
     if (st == HEED_OK)
         head->n_parts = heed_parts_worth(head->estimate, heed_serial_limit(context, executor),
                                          head->n_tiles, n_parts);
+    head->hook = hook;
     const int alone = st == HEED_OK && head->n_parts == 1;
     if (alone)
         op->part(head, 0);
@@ -94,13 +96,14 @@ static heed_status do_all(const heed_operation *op, const heed_context *context,
 
 /* Does a run, and logs a line about it if it could be begun. */
 static heed_status run_verbosely(const heed_operation *op, heed_context *context, const void *of,
-                                 const void *args, const heed_executor *executor, uint32_t n_parts,
-                                 void *workspace, heed_error *why)
+                                 const void *args, const heed_hook *hook,
+                                 const heed_executor *executor, uint32_t n_parts, void *workspace,
+                                 heed_error *why)
 {
     const heed_run_head *head = workspace;
     const int64_t start = heed_now();
     heed_error text;
-    heed_status st = do_all(op, context, of, args, executor, n_parts, workspace, why);
+    heed_status st = do_all(op, context, of, args, hook, executor, n_parts, workspace, why);
     const int64_t took = heed_now() - start;
     if (head->magic == HEED_RUN_MAGIC) {
         op->describe(head, &text);
@@ -112,12 +115,12 @@ static heed_status run_verbosely(const heed_operation *op, heed_context *context
 }
 
 static heed_status run(const heed_operation *op, heed_context *context, const void *of,
-                       const void *args, const heed_executor *executor, uint32_t n_parts,
-                       void *workspace, heed_error *why)
+                       const void *args, const heed_hook *hook, const heed_executor *executor,
+                       uint32_t n_parts, void *workspace, heed_error *why)
 {
     if (context->verbose & HEED_VERBOSE_RUN)
-        return run_verbosely(op, context, of, args, executor, n_parts, workspace, why);
-    return do_all(op, context, of, args, executor, n_parts, workspace, why);
+        return run_verbosely(op, context, of, args, hook, executor, n_parts, workspace, why);
+    return do_all(op, context, of, args, hook, executor, n_parts, workspace, why);
 }
 
 /* Borrows a workspace for *n parts, or for fewer if there is no memory for so many: the results are
@@ -134,7 +137,8 @@ static void *borrow(const heed_operation *op, heed_context *context, const void 
 }
 
 heed_status heed_run_in(const heed_operation *op, heed_context *context, const void *of,
-                        const void *args, void *workspace, size_t bytes, heed_error *why)
+                        const void *args, const heed_hook *hook, void *workspace, size_t bytes,
+                        heed_error *why)
 {
     heed_executor copy;
     const heed_executor *executor;
@@ -152,13 +156,13 @@ heed_status heed_run_in(const heed_operation *op, heed_context *context, const v
             return heed_fail(why, HEED_ERR_NOMEM,
                              "workspace has %zu bytes, at least %zu are needed", bytes,
                              op->bytes(of, 1));
-        return run(op, context, of, args, executor, n, workspace, why);
+        return run(op, context, of, args, hook, executor, n, workspace, why);
     }
     size_t need;
     workspace = borrow(op, context, of, &n, &need, &bytes);
     if (!workspace)
         return heed_fail(why, HEED_ERR_NOMEM, "no memory for a workspace of %zu bytes", need);
-    st = run(op, context, of, args, executor, n, workspace, why);
+    st = run(op, context, of, args, hook, executor, n, workspace, why);
     heed_spare_return(context, workspace, bytes);
     return st;
 }
@@ -170,7 +174,7 @@ heed_status heed_run_whole(const heed_operation *op, heed_context *context, cons
     why.text[0] = 0;
     heed_status st = !of || !args
                          ? heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", of ? "args" : op->name)
-                         : heed_run_in(op, context, of, args, workspace, bytes, &why);
+                         : heed_run_in(op, context, of, args, NULL, workspace, bytes, &why);
     return heed_report_call(args, st, &why);
 }
 

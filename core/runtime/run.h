@@ -9,11 +9,19 @@ typedef struct heed_operation heed_operation;
 
 #define HEED_RUN_MAGIC UINT64_C(0x6865656472756e31) /* a run has been begun here */
 
+/* Called between tiles of attention by the thread that does part 0, in the library's floating-point
+ * environment. */
+typedef struct heed_hook {
+    void (*call)(void *user);
+    void *user;
+} heed_hook;
+
 /* At the start of every workspace in which a run was begun. */
 typedef struct heed_run_head {
     uint64_t magic;
     const heed_operation *operation;
     heed_error *user_error; /* the call's args.error; may be NULL */
+    const heed_hook *hook;  /* NULL: none */
     double estimate;        /* nanoseconds of one core */
     int64_t n_tiles;        /* no more parts than this find work */
     uint32_t n_parts, reserved;
@@ -73,9 +81,10 @@ heed_status heed_run_start(const heed_operation *op, const void *of, const void 
 /* Checks that a workspace, which may be NULL, is aligned. */
 heed_status heed_check_workspace(const void *workspace, heed_error *why);
 
-/* A run in the caller's workspace, or in one that the context lends. */
+/* A run in the caller's workspace, or in one that the context lends. hook: NULL for none. */
 heed_status heed_run_in(const heed_operation *op, heed_context *context, const void *of,
-                        const void *args, void *workspace, size_t bytes, heed_error *why);
+                        const void *args, const heed_hook *hook, void *workspace, size_t bytes,
+                        heed_error *why);
 
 /* The public calls: they check what the caller gives, NULL included, and report errors to him. */
 heed_status heed_run_whole(const heed_operation *op, heed_context *context, const void *of,
