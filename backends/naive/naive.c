@@ -233,16 +233,7 @@ static double element_cost(uint32_t type)
 static double cost(const void *machine, const heed_problem *problem, int64_t q_len, int64_t kv_len)
 {
     (void)machine;
-    int windowed = (problem->features & HEED_HAS_WINDOW) != 0;
-    int causal = (problem->features & HEED_HAS_CAUSAL) != 0;
-    double keys = (double)kv_len, span = INFINITY;
-    if (causal)
-        keys -= (double)(q_len < kv_len ? q_len : kv_len) / 2;
-    if (windowed && problem->window_left >= 0 && (causal || problem->window_right >= 0))
-        span = (double)problem->window_left + (causal ? 0 : (double)problem->window_right) + 1;
-    if (span < keys)
-        keys = span;
-    return problem->q_heads * (double)q_len * keys *
+    return problem->q_heads * (double)q_len * heed_average_keys(problem, q_len, kv_len) *
            (15 + element_cost(problem->k_type) * problem->qk_dim +
             element_cost(problem->v_type) * problem->v_dim);
 }

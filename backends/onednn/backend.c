@@ -37,19 +37,6 @@ static heed_status tiling(const void *machine, const heed_problem *problem, heed
     return HEED_OK;
 }
 
-/* Keys that a row sees on average. */
-static double visible_keys(const heed_problem *problem, double q_len, double kv_len)
-{
-    int windowed = (problem->features & HEED_HAS_WINDOW) != 0;
-    int causal = (problem->features & HEED_HAS_CAUSAL) != 0;
-    double keys = kv_len, span = INFINITY;
-    if (causal)
-        keys -= (q_len < kv_len ? q_len : kv_len) / 2;
-    if (windowed && problem->window_left >= 0 && (causal || problem->window_right >= 0))
-        span = (double)problem->window_left + (causal ? 0 : (double)problem->window_right) + 1;
-    return span < keys ? span : keys;
-}
-
 /* Measured at 3 GHz with oneDNN 2.6, in nanoseconds: `each` for a multiply-add of a product;
  * `score` for the work around a score; `load` for an element of a key block to come from memory,
  * which is all that decode waits for; and `calls` for the calls of a block. Blocks are computed in
@@ -60,7 +47,7 @@ static double cost(const void *machine, const heed_problem *problem, int64_t q_l
     const double each = 0.0138, score = 0.19;
     double group = problem->q_heads / problem->kv_heads, dims = problem->qk_dim + problem->v_dim;
     double rows = group * (double)q_len, slower = library->slower;
-    double tiles = ceil(rows / 256), keys = visible_keys(problem, (double)q_len, (double)kv_len);
+    double tiles = ceil(rows / 256), keys = heed_average_keys(problem, q_len, kv_len);
     double blocks = ceil(keys / 256) + (problem->features & HEED_HAS_CAUSAL && q_len > 1 ? 0.5 : 0);
     int many = problem->query_class == HEED_QUERY_MANY;
     /* Few rows have larger blocks, which come from memory. */

@@ -161,23 +161,6 @@ heed_status heed_simd_small_tiling(const void *machine, const heed_problem *prob
 /* ---- cost -------------------------------------------------------------------------------------
  */
 
-/* Keys that a row sees on average. */
-static double visible_keys(const heed_problem *problem, double q_len, double kv_len)
-{
-    double left = problem->features & HEED_HAS_WINDOW && problem->window_left >= 0
-                      ? (double)problem->window_left
-                      : INFINITY;
-    double right = problem->features & HEED_HAS_WINDOW && problem->window_right >= 0
-                       ? (double)problem->window_right
-                       : INFINITY;
-    double keys = kv_len;
-    if (problem->features & HEED_HAS_CAUSAL) {
-        right = 0;
-        keys -= (q_len < kv_len ? q_len : kv_len) / 2;
-    }
-    return left + right + 1 < keys ? left + right + 1 : keys;
-}
-
 /* Nanoseconds of arithmetic on one core. A score costs about as much as 24 multiply-adds. products:
  * multiply-adds per lane of an instruction. */
 static double work_of(const heed_simd_tuning *tuning, const heed_problem *problem, double rows,
@@ -191,7 +174,7 @@ static double prefill_cost(const heed_simd_tuning *tuning, const heed_problem *p
                            int64_t q_len, int64_t kv_len, double products)
 {
     const double rows = (double)q_len * problem->q_heads;
-    const double keys = visible_keys(problem, (double)q_len, (double)kv_len);
+    const double keys = heed_average_keys(problem, q_len, kv_len);
     return 200 + rows * 10 + work_of(tuning, problem, rows, keys, products);
 }
 
@@ -207,7 +190,7 @@ static double decode_cost(const heed_simd_tuning *tuning, const heed_problem *pr
                           int64_t q_len, int64_t kv_len, double products)
 {
     const double rows = (double)q_len * problem->q_heads;
-    const double keys = visible_keys(problem, (double)q_len, (double)kv_len);
+    const double keys = heed_average_keys(problem, q_len, kv_len);
     const double work = work_of(tuning, problem, rows, keys, products);
     const double bytes =
         row_bytes(problem->k_type, problem->qk_dim) + row_bytes(problem->v_type, problem->v_dim);
@@ -261,7 +244,7 @@ double heed_simd_small_cost(const void *machine, const heed_problem *problem, in
 {
     const heed_simd_tuning *tuning = machine;
     const double rows = (double)q_len * problem->q_heads;
-    const double keys = visible_keys(problem, (double)q_len, (double)kv_len);
+    const double keys = heed_average_keys(problem, q_len, kv_len);
     const double wide = tuning->lanes == 16 && !tuning->small_avx2 ? 0.95 : 1;
     return wide * (50 + rows * (3 + 0.6 * keys));
 }

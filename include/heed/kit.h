@@ -317,6 +317,20 @@ static inline float heed_load_key(const heed_key *key, int64_t d)
     return heed_decode(key->type, key->row + d * key->dim_stride, 0, scale, zero);
 }
 
+/** Keys that a row sees on average by causality and window, for estimates of cost. */
+static inline double heed_average_keys(const heed_problem *problem, int64_t q_len, int64_t kv_len)
+{
+    const int windowed = (problem->features & HEED_HAS_WINDOW) != 0;
+    const int causal = (problem->features & HEED_HAS_CAUSAL) != 0;
+    double keys = (double)kv_len, span;
+    if (causal)
+        keys -= (double)(q_len < kv_len ? q_len : kv_len) / 2;
+    if (!windowed || problem->window_left < 0 || (!causal && problem->window_right < 0))
+        return keys;
+    span = (double)problem->window_left + (causal ? 0 : (double)problem->window_right) + 1;
+    return span < keys ? span : keys;
+}
+
 /** Moves scales and zeros to the heads from the g-th on. */
 static inline void heed_move_quant(heed_quant *quant, int64_t g)
 {
