@@ -5,6 +5,9 @@
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t memory_layout;
+#else
+typedef const dnnl_memory_desc_t *memory_layout;
+#endif
 
 static dnnl_status_t describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                               const heed_gemm_shape *shape, dnnl_primitive_attr_t attributes)
@@ -14,43 +17,30 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
         {shape->k, 1},
         {shape->transposed ? 1 : shape->n, shape->transposed ? shape->k : 1},
         {shape->n, 1}};
-    dnnl_memory_desc_t layout[3] = {NULL, NULL, NULL};
+    const dnnl_data_type_t type[3] = {shape->type, shape->type, dnnl_f32};
     dnnl_status_t status = dnnl_success;
+#if DNNL_VERSION_MAJOR >= 3
+    dnnl_memory_desc_t layout[3] = {NULL, NULL, NULL};
     for (int i = 0; i < 3 && status == dnnl_success; i++)
-        status = dnnl_memory_desc_create_with_strides(&layout[i], 2, dims[i],
-                                                      i < 2 ? shape->type : dnnl_f32, strides[i]);
+        status = dnnl_memory_desc_create_with_strides(&layout[i], 2, dims[i], type[i], strides[i]);
     if (status == dnnl_success)
         status = dnnl_matmul_primitive_desc_create(out, engine, layout[0], layout[1], NULL,
                                                    layout[2], attributes);
     for (int i = 0; i < 3; i++)
         if (layout[i])
             dnnl_memory_desc_destroy(layout[i]);
-    return status;
-}
 #else
-typedef const dnnl_memory_desc_t *memory_layout;
-
-static dnnl_status_t describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                              const heed_gemm_shape *shape, dnnl_primitive_attr_t attributes)
-{
-    const dnnl_dims_t dims[3] = {{shape->m, shape->k}, {shape->k, shape->n}, {shape->m, shape->n}};
-    const dnnl_dims_t strides[3] = {
-        {shape->k, 1},
-        {shape->transposed ? 1 : shape->n, shape->transposed ? shape->k : 1},
-        {shape->n, 1}};
     dnnl_memory_desc_t layout[3];
     dnnl_matmul_desc_t product;
-    dnnl_status_t status = dnnl_success;
     for (int i = 0; i < 3 && status == dnnl_success; i++)
-        status = dnnl_memory_desc_init_by_strides(&layout[i], 2, dims[i],
-                                                  i < 2 ? shape->type : dnnl_f32, strides[i]);
+        status = dnnl_memory_desc_init_by_strides(&layout[i], 2, dims[i], type[i], strides[i]);
     if (status == dnnl_success)
         status = dnnl_matmul_desc_init(&product, &layout[0], &layout[1], NULL, &layout[2]);
     if (status == dnnl_success)
         status = dnnl_primitive_desc_create(out, &product, attributes, engine, NULL);
+#endif
     return status;
 }
-#endif
 
 static memory_layout layout_of(const heed_gemm *gemm, dnnl_query_t what)
 {
