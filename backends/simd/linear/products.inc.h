@@ -79,21 +79,17 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
 #define NO_FETCH(p)
 
 /* Several panels: each element of x stays in a register. */
+#define WIDE_VECTOR(rows, p, v)                                                                    \
+    {                                                                                              \
+        const vf w_##v = W_VECTOR(p, v);                                                           \
+        ROWS_##rows(FMA_##v, p)                                                                    \
+    }
 #define STEP_WIDE(rows, p)                                                                         \
     {                                                                                              \
         FETCH(p)                                                                                   \
-        {                                                                                          \
-            const vf w_0 = W_VECTOR(p, 0);                                                         \
-            ROWS_##rows(FMA_0, p)                                                                  \
-        }                                                                                          \
-        {                                                                                          \
-            const vf w_1 = W_VECTOR(p, 1);                                                         \
-            ROWS_##rows(FMA_1, p)                                                                  \
-        }                                                                                          \
-        {                                                                                          \
-            const vf w_2 = W_VECTOR(p, 2);                                                         \
-            ROWS_##rows(FMA_2, p)                                                                  \
-        }                                                                                          \
+        WIDE_VECTOR(rows, p, 0)                                                                    \
+        WIDE_VECTOR(rows, p, 1)                                                                    \
+        WIDE_VECTOR(rows, p, 2)                                                                    \
         w##p += LINEAR_PANEL * W_BYTES;                                                            \
     }
 /* One panel: its three vectors do. */

@@ -49,6 +49,11 @@
 
 #define SUM_ZERO(i, v) vf sum##i##v = v_zero();
 #define SUM_FMA(i, v) sum##i##v = v_step(x##v, b, sum##i##v);
+#define STEP_LAST(last, i, element)                                                                \
+    {                                                                                              \
+        vf b = v_broadcast(element);                                                               \
+        last(SUM_FMA, i)                                                                           \
+    }
 /* Two steps per iteration, where there are registers for it. Of 16 registers the sums, x and b of
  * one step take all: with two steps gcc moves sums about and loads x once for each use (84 % of the
  * peak instead of 97 %, with AVX2). */
@@ -66,21 +71,9 @@
  */
 
 #define KEY_POINTER(i) const char *k##i = k + i * k_stride;
-#define KEY_STEP_3(i)                                                                              \
-    {                                                                                              \
-        vf b = v_broadcast(k##i + d * 4);                                                          \
-        LAST_3(SUM_FMA, i)                                                                         \
-    }
-#define KEY_STEP_2(i)                                                                              \
-    {                                                                                              \
-        vf b = v_broadcast(k##i + d * 4);                                                          \
-        LAST_2(SUM_FMA, i)                                                                         \
-    }
-#define KEY_STEP_1(i)                                                                              \
-    {                                                                                              \
-        vf b = v_broadcast(k##i + d * 4);                                                          \
-        LAST_1(SUM_FMA, i)                                                                         \
-    }
+#define KEY_STEP_3(i) STEP_LAST(LAST_3, i, k##i + d * 4)
+#define KEY_STEP_2(i) STEP_LAST(LAST_2, i, k##i + d * 4)
+#define KEY_STEP_1(i) STEP_LAST(LAST_1, i, k##i + d * 4)
 #if PAIR == 2
 #define SCORE_UNIT(i, v) sum##i##v = v_mul(sum##i##v, v_set1(unit));
 #else
@@ -140,21 +133,9 @@ DEFINE_SCORES(1)
 /* ---- O^T = O^T * alpha + V^T P^T --------------------------------------------------------------
  */
 
-#define COLUMN_STEP_3(i)                                                                           \
-    {                                                                                              \
-        vf b = v_broadcast(v + i);                                                                 \
-        LAST_3(SUM_FMA, i)                                                                         \
-    }
-#define COLUMN_STEP_2(i)                                                                           \
-    {                                                                                              \
-        vf b = v_broadcast(v + i);                                                                 \
-        LAST_2(SUM_FMA, i)                                                                         \
-    }
-#define COLUMN_STEP_1(i)                                                                           \
-    {                                                                                              \
-        vf b = v_broadcast(v + i);                                                                 \
-        LAST_1(SUM_FMA, i)                                                                         \
-    }
+#define COLUMN_STEP_3(i) STEP_LAST(LAST_3, i, v + i)
+#define COLUMN_STEP_2(i) STEP_LAST(LAST_2, i, v + i)
+#define COLUMN_STEP_1(i) STEP_LAST(LAST_1, i, v + i)
 #define KEYS_STEP(n) {LAST_##n(LOAD_X, 0) EACH_ONE(COLUMN_STEP_##n)} x += PANEL, v += v_stride;
 #define KEYS_LOOP(n, keys)                                                                         \
     {                                                                                              \
