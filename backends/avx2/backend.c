@@ -30,38 +30,17 @@ static heed_status run_prefill(const void *machine, const void *state, const hee
     return heed_attn_prefill_avx2(machine, problem, tile, scratch);
 }
 
-static heed_status run_decode(const void *machine, const void *state, const heed_problem *problem,
-                              heed_tile *tile, void *scratch)
-{
-    static const heed_simd_decode by = {.head = heed_attn_decode_avx2,
-                                        .heads = heed_attn_decode_heads_avx2,
-                                        .pairs = heed_attn_prefill_avx2,
-                                        .weights = heed_attn_decode_weights_avx2};
-    (void)state;
-    return heed_simd_run_decode(&by, machine, problem, tile, scratch);
-}
+HEED_SIMD_RUN_DECODE(run_decode, .head = heed_attn_decode_avx2,
+                     .heads = heed_attn_decode_heads_avx2, .pairs = heed_attn_prefill_avx2,
+                     .weights = heed_attn_decode_weights_avx2)
 
-static heed_status run_decode_int8(const void *machine, const void *state,
-                                   const heed_problem *problem, heed_tile *tile, void *scratch)
-{
-    static const heed_simd_decode by = {.head = heed_attn_decode_int8_avx2,
-                                        .heads = heed_attn_decode_heads_int8_avx2,
-                                        .pairs = heed_attn_prefill_avx2,
-                                        .weights = heed_attn_decode_weights_int8_avx2};
-    (void)state;
-    return heed_simd_run_decode(&by, machine, problem, tile, scratch);
-}
+HEED_SIMD_RUN_DECODE(run_decode_int8, .head = heed_attn_decode_int8_avx2,
+                     .heads = heed_attn_decode_heads_int8_avx2, .pairs = heed_attn_prefill_avx2,
+                     .weights = heed_attn_decode_weights_int8_avx2)
 
-static heed_status run_decode_vnni(const void *machine, const void *state,
-                                   const heed_problem *problem, heed_tile *tile, void *scratch)
-{
-    static const heed_simd_decode by = {.head = heed_attn_decode_vnni_avx2,
-                                        .heads = heed_attn_decode_heads_vnni_avx2,
-                                        .pairs = heed_attn_prefill_avx2,
-                                        .weights = heed_attn_decode_weights_vnni_avx2};
-    (void)state;
-    return heed_simd_run_decode(&by, machine, problem, tile, scratch);
-}
+HEED_SIMD_RUN_DECODE(run_decode_vnni, .head = heed_attn_decode_vnni_avx2,
+                     .heads = heed_attn_decode_heads_vnni_avx2, .pairs = heed_attn_prefill_avx2,
+                     .weights = heed_attn_decode_weights_vnni_avx2)
 
 static heed_status run_small(const void *machine, const void *state, const heed_problem *problem,
                              heed_tile *tile, void *scratch)

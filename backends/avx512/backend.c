@@ -113,16 +113,8 @@ static heed_status decode_heads(const heed_simd_tuning *tuning, const heed_probl
                : heed_attn_decode_heads_avx512(tuning, problem, tile, scratch);
 }
 
-static heed_status run_decode(const void *machine, const void *state, const heed_problem *problem,
-                              heed_tile *tile, void *scratch)
-{
-    static const heed_simd_decode by = {.head = decode_head,
-                                        .heads = decode_heads,
-                                        .pairs = heed_attn_prefill_avx512,
-                                        .weights = heed_attn_decode_weights_avx512};
-    (void)state;
-    return heed_simd_run_decode(&by, machine, problem, tile, scratch);
-}
+HEED_SIMD_RUN_DECODE(run_decode, .head = decode_head, .heads = decode_heads,
+                     .pairs = heed_attn_prefill_avx512, .weights = heed_attn_decode_weights_avx512)
 
 static heed_status run_small(const void *machine, const void *state, const heed_problem *problem,
                              heed_tile *tile, void *scratch)
@@ -163,29 +155,15 @@ static heed_status decode_bf16_weights(const heed_simd_tuning *tuning, const hee
                            : heed_attn_decode_weights_avx512(tuning, problem, tile, scratch);
 }
 
-static heed_status run_decode_bf16(const void *machine, const void *state,
-                                   const heed_problem *problem, heed_tile *tile, void *scratch)
-{
-    static const heed_simd_decode by = {.head = decode_bf16_head,
-                                        .heads = heed_attn_decode_heads_dot_avx512,
-                                        .pairs = heed_attn_prefill_avx512,
-                                        .weights = decode_bf16_weights};
-    (void)state;
-    return heed_simd_run_decode(&by, machine, problem, tile, scratch);
-}
+HEED_SIMD_RUN_DECODE(run_decode_bf16, .head = decode_bf16_head,
+                     .heads = heed_attn_decode_heads_dot_avx512, .pairs = heed_attn_prefill_avx512,
+                     .weights = decode_bf16_weights)
 
 /* ---- attention by vpdpbusd ------------------------------------------------------------------- */
 
-static heed_status run_decode_int8(const void *machine, const void *state,
-                                   const heed_problem *problem, heed_tile *tile, void *scratch)
-{
-    static const heed_simd_decode by = {.head = heed_attn_decode_int8_avx512,
-                                        .heads = heed_attn_decode_heads_int8_avx512,
-                                        .pairs = heed_attn_prefill_avx512,
-                                        .weights = heed_attn_decode_weights_int8_avx512};
-    (void)state;
-    return heed_simd_run_decode(&by, machine, problem, tile, scratch);
-}
+HEED_SIMD_RUN_DECODE(run_decode_int8, .head = heed_attn_decode_int8_avx512,
+                     .heads = heed_attn_decode_heads_int8_avx512, .pairs = heed_attn_prefill_avx512,
+                     .weights = heed_attn_decode_weights_int8_avx512)
 
 /* ---- kernels of attention -------------------------------------------------------------------- */
 

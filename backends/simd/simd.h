@@ -161,6 +161,16 @@ typedef struct heed_simd_decode {
 heed_status heed_simd_run_decode(const heed_simd_decode *by, const heed_simd_tuning *tuning,
                                  const heed_problem *problem, heed_tile *tile, void *scratch);
 
+/* Defines the run of a kernel that is made of these parts. */
+#define HEED_SIMD_RUN_DECODE(name, ...)                                                            \
+    static heed_status name(const void *machine, const void *state, const heed_problem *problem,   \
+                            heed_tile *tile, void *scratch)                                        \
+    {                                                                                              \
+        static const heed_simd_decode by = {__VA_ARGS__};                                          \
+        (void)state;                                                                               \
+        return heed_simd_run_decode(&by, machine, problem, tile, scratch);                         \
+    }
+
 /* Keys of a chunk in decode; with key blocks a chunk may be longer (decode/tiling.c). */
 #define HEED_DECODE_CHUNK 1024
 
@@ -169,7 +179,6 @@ heed_status heed_simd_run_decode(const heed_simd_decode *by, const heed_simd_tun
  * Tiles of decode that are not worth its preparations, of every type, in f32 arithmetic. Scores are
  * formed as decode forms those of f32, because decode's second pass writes the weights.
  */
-#define HEED_SMALL_KEYS HEED_FEW_KEYS
 #define HEED_SMALL_DIM 32 /* of v; qk_dim is 8 or 16 */
 
 /* Do all keys that the tile's sequence sees lie in one chunk? Then its first pass

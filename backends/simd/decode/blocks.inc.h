@@ -93,8 +93,7 @@ static void copy_block(uint32_t type, int64_t dim_stride, int64_t dim, int64_t a
     for (int j = 0; j < DECODE_BLOCK; j++, to += padded) {
         int64_t i = 0;
         if (dim_stride == 1) {
-            for (int64_t o = 0; ahead && o < dim * bytes; o += 64)
-                fetch_line(f, rows[j] + ahead + o);
+            fetch_row(f, rows[j], ahead, dim * bytes);
             for (; i + LANES <= dim; i += LANES)
                 v_store(to + i, v_load_type(type, rows[j] + i * bytes, LANES));
         }

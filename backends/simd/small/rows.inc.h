@@ -9,7 +9,7 @@
 #include "../simd.h"
 #include "../vec/vec.h"
 
-enum { ROWS = 16, KEYS = HEED_SMALL_KEYS, QK_DIM = 16, V_DIM = HEED_SMALL_DIM };
+enum { ROWS = 16, KEYS = HEED_FEW_KEYS, QK_DIM = 16, V_DIM = HEED_SMALL_DIM };
 
 /* What holds for a whole call. Strides are from row to row as the products read them. */
 typedef struct job {
