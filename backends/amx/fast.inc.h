@@ -79,10 +79,7 @@ AMX_INLINE void fast_op_shared(const fast_unit *f, const int steps, const int at
     const int step = at / 4;
     (void)u;
     if (at == 0) {
-        tile_zero(u, 0);
-        tile_zero(u, 1);
-        tile_zero(u, 2);
-        tile_zero(u, 3);
+        TILE_ZERO_4(u)
     }
     if (at == 4 * steps) {
         tile_store(u, 0, f->next, 64);
@@ -127,6 +124,9 @@ AMX_INLINE void fast_op(const fast_unit *f, const int steps, const int slot)
         fast_op_shared(f, steps, slot * ops / 12 + 1);
 }
 
+#define EACH_OF_16(each)                                                                           \
+    each(0) each(1) each(2) each(3) each(4) each(5) each(6) each(7) each(8) each(9) each(10)       \
+        each(11) each(12) each(13) each(14) each(15)
 #define FAST_SLOT(n)                                                                               \
     fast_row(f, c, table, &top, 2 * (n), 512);                                                     \
     fast_row(f, c, table, &top, 2 * (n) + 1, 512);                                                 \
@@ -139,22 +139,7 @@ AMX_INLINE void fast_woven(fast_unit *state, const int steps)
     const vf c = v_set1(f->c);
     const vi table = vi_load(exp2_table);
     vi top = f->top;
-    FAST_SLOT(0)
-    FAST_SLOT(1)
-    FAST_SLOT(2)
-    FAST_SLOT(3)
-    FAST_SLOT(4)
-    FAST_SLOT(5)
-    FAST_SLOT(6)
-    FAST_SLOT(7)
-    FAST_SLOT(8)
-    FAST_SLOT(9)
-    FAST_SLOT(10)
-    FAST_SLOT(11)
-    FAST_SLOT(12)
-    FAST_SLOT(13)
-    FAST_SLOT(14)
-    FAST_SLOT(15)
+    EACH_OF_16(FAST_SLOT)
     state->top = top;
 }
 

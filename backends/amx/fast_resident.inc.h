@@ -80,9 +80,6 @@ AMX_INLINE void resident_op(const fast_unit *f, const int steps, const int next,
         resident_store(f, 1);
 }
 
-#define ROWS_OF_GROUP(each)                                                                        \
-    each(0) each(1) each(2) each(3) each(4) each(5) each(6) each(7) each(8) each(9) each(10)       \
-        each(11) each(12) each(13) each(14) each(15)
 #define RESIDENT_ROW(n)                                                                            \
     resident_op(f, steps, next, before, n);                                                        \
     fast_row(f, c, table, &top, n, 256);
@@ -94,7 +91,7 @@ AMX_INLINE void resident_slot(fast_unit *state, const int steps, const int next,
     const vf c = v_set1(f->c);
     const vi table = vi_load(exp2_table);
     vi top = f->top;
-    ROWS_OF_GROUP(RESIDENT_ROW)
+    EACH_OF_16(RESIDENT_ROW)
     state->top = top;
 }
 
@@ -198,10 +195,7 @@ static inline void resident_load_o(const amx_run *x)
     tile_unit *u = x->unit;
     (void)u;
     if (x->rows->fresh) {
-        tile_zero(u, 0);
-        tile_zero(u, 1);
-        tile_zero(u, 2);
-        tile_zero(u, 3);
+        TILE_ZERO_4(u)
         return;
     }
     tile_load(u, 0, o_tile(x, 0, 0, 0), 64);
@@ -323,7 +317,7 @@ AMX_INLINE int resident_middle(const resident *r, fast_unit *state, const int st
     char *const w = r->x->weights;
     vi top = f.top;
     f.q = r->x->q;
-    ROWS_OF_GROUP(SUM_LOAD)
+    EACH_OF_16(SUM_LOAD)
     do {
         const unsigned at = r->at + n;
         f.now = next;
@@ -332,11 +326,11 @@ AMX_INLINE int resident_middle(const resident *r, fast_unit *state, const int st
         f.v_before = v_at[unit - 2];
         f.weights = w + at % AMX_BLOCK_UNITS * 1024;
         f.p_before = w + (at - 2) % AMX_BLOCK_UNITS * 1024;
-        ROWS_OF_GROUP(MIDDLE_ROW)
+        EACH_OF_16(MIDDLE_ROW)
         unit++;
         n++;
     } while (unit < end && !(unit % AMX_BLOCK_UNITS == 0 && fast_check(top)));
-    ROWS_OF_GROUP(SUM_STORE)
+    EACH_OF_16(SUM_STORE)
     state->top = top;
     return unit;
 }

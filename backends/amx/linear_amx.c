@@ -271,10 +271,7 @@ static inline void products(tile_unit *u, const x_tiles *tiles, int64_t row_tile
     const char *x = tiles->at + row_tile * tiles->row_tile, *x1 = x + tiles->row_tile;
     (void)u;
     if (fresh) {
-        tile_zero(u, 0);
-        tile_zero(u, 1);
-        tile_zero(u, 2);
-        tile_zero(u, 3);
+        TILE_ZERO_4(u)
     } else {
         tile_load(u, 0, sums, 64);
         tile_load(u, 1, sums + 1024, 64);

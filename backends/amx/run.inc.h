@@ -92,10 +92,7 @@ static inline void products_with_k(const amx_run *x, int unit, float *s)
     const char *q = x->q, *q1 = q + steps * parts * 1024;
     const char *k = k_tile(x, unit, 0, 0), *k1 = k_tile(x, unit, 1, 0);
     (void)u;
-    tile_zero(u, 0);
-    tile_zero(u, 1);
-    tile_zero(u, 2);
-    tile_zero(u, 3);
+    TILE_ZERO_4(u)
     for (int step = 0; step < steps; step++) {
         tile_load(u, 4, q, 64);
         tile_load(u, 6, k, 64);
@@ -147,10 +144,7 @@ static inline void load_o(const amx_run *x, int pair)
     tile_unit *u = x->unit;
     (void)u;
     if (x->rows->fresh) {
-        tile_zero(u, 0);
-        tile_zero(u, 1);
-        tile_zero(u, 2);
-        tile_zero(u, 3);
+        TILE_ZERO_4(u)
     } else {
         tile_load(u, 0, o_tile(x, pair, 0, 0), 64);
         tile_load(u, 1, o_tile(x, pair, 0, 1), 64);

@@ -19,7 +19,6 @@
 #include <stdint.h>
 
 #define TILE_ROWS 16
-#define TILE_BYTES 1024 /* 16 rows of 64 bytes, stored without gaps */
 
 #ifndef HEED_AMX_MODEL
 
@@ -86,30 +85,16 @@ typedef struct tile_unit {
 /* Counts what the calling thread has done, for tests, which cannot time the model. */
 typedef struct amx_model_count {
     int64_t in_use; /* whose configuration is loaded: 0 nobody's, 1 ours, other numbers a host's */
-    int64_t begins, ends, products, loads, stores;
+    int64_t begins, ends, products, loads;
 } amx_model_count;
 
 extern _Thread_local amx_model_count AMX_NAME(count);
 
-static inline float model_float(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static inline uint32_t model_bits(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
 /* Denormals become zeros of their sign. */
 static inline float model_flush(float x)
 {
-    uint32_t bits = model_bits(x);
-    return bits & 0x7f800000u ? x : model_float(bits & 0x80000000u);
+    uint32_t bits = heed_bits_of_f32(x);
+    return bits & 0x7f800000u ? x : heed_f32_of_bits(bits & 0x80000000u);
 }
 
 /* NaNs follow the rules of x86's fused multiply-add: the result is the first NaN among
@@ -118,22 +103,22 @@ static inline float model_fma(float a, float b, float c)
 {
     float y, product = a * b;
     if (a != a || b != b || c != c)
-        return model_float(model_bits(a != a ? a : b != b ? b : c) | 0x400000u);
+        return heed_f32_of_bits(heed_bits_of_f32(a != a ? a : b != b ? b : c) | 0x400000u);
     /* A product of two bf16 values has 16 significant bits: unless it leaves the exponent range it
      * is exact in f32, and adding it rounds once. */
     if (fabsf(product) <= 0x1p126f && (fabsf(product) >= 0x1p-100f || a == 0 || b == 0))
         y = product + c;
     else
         y = fmaf(a, b, c);
-    return y != y ? model_float(0xffc00000u) : model_flush(y);
+    return y != y ? heed_f32_of_bits(0xffc00000u) : model_flush(y);
 }
 
 static inline float model_add(float a, float b)
 {
     float y = a + b;
     if (a != a || b != b)
-        return model_float(model_bits(a != a ? a : b) | 0x400000u);
-    return y != y ? model_float(0xffc00000u) : model_flush(y);
+        return heed_f32_of_bits(heed_bits_of_f32(a != a ? a : b) | 0x400000u);
+    return y != y ? heed_f32_of_bits(0xffc00000u) : model_flush(y);
 }
 
 static inline void tile_load(tile_unit *unit, int n, const void *p, int64_t row_bytes)
@@ -145,7 +130,6 @@ static inline void tile_load(tile_unit *unit, int n, const void *p, int64_t row_
 
 static inline void tile_store(tile_unit *unit, int n, void *p, int64_t row_bytes)
 {
-    AMX_NAME(count).stores++;
     for (int row = 0; row < TILE_ROWS; row++)
         memcpy((char *)p + row * row_bytes, unit->reg[n][row], 64);
 }
@@ -188,15 +172,16 @@ static inline void model_row(const uint32_t a[16], float (*even_b)[16], float (*
 {
     float even[16] = {0}, odd[16] = {0};
     for (int k = 0; k < 16; k++) {
-        const float even_a = model_flush(model_float(a[k] << 16));
-        const float odd_a = model_flush(model_float(a[k] & 0xffff0000u));
+        const float even_a = model_flush(heed_f32_of_bits(a[k] << 16));
+        const float odd_a = model_flush(heed_f32_of_bits(a[k] & 0xffff0000u));
         for (int n = 0; n < 16; n++) {
             even[n] = model_fma(even_a, model_flush(even_b[k][n]), even[n]);
             odd[n] = model_fma(odd_a, model_flush(odd_b[k][n]), odd[n]);
         }
     }
     for (int n = 0; n < 16; n++)
-        to[n] = model_bits(model_add(model_flush(model_float(to[n])), model_add(even[n], odd[n])));
+        to[n] = heed_bits_of_f32(
+            model_add(model_flush(heed_f32_of_bits(to[n])), model_add(even[n], odd[n])));
 }
 
 /* The same for tame elements, in loops that compilers vectorise. Returns 0 and changes nothing if a
@@ -208,16 +193,17 @@ static inline int model_tame_row(const uint32_t a[16], float (*even_b)[16], floa
     uint32_t all[16];
     int nan = 0;
     for (int k = 0; k < 16; k++) {
-        const float even_a = model_float(a[k] << 16), odd_a = model_float(a[k] & 0xffff0000u);
+        const float even_a = heed_f32_of_bits(a[k] << 16),
+                    odd_a = heed_f32_of_bits(a[k] & 0xffff0000u);
         for (int n = 0; n < 16; n++) {
             even[n] = even_a * even_b[k][n] + even[n];
             odd[n] = odd_a * odd_b[k][n] + odd[n];
         }
     }
     for (int n = 0; n < 16; n++) {
-        const float y = model_flush(model_float(to[n])) + (even[n] + odd[n]);
+        const float y = model_flush(heed_f32_of_bits(to[n])) + (even[n] + odd[n]);
         nan |= y != y;
-        all[n] = model_bits(model_flush(y));
+        all[n] = heed_bits_of_f32(model_flush(y));
     }
     if (!nan)
         memcpy(to, all, sizeof all);
@@ -231,8 +217,8 @@ static inline void tile_product(tile_unit *unit, int c, int a, int b)
     AMX_NAME(count).products++;
     for (int k = 0; k < 16; k++)
         for (int n = 0; n < 16; n++) {
-            even_b[k][n] = model_float(unit->reg[b][k][n] << 16);
-            odd_b[k][n] = model_float(unit->reg[b][k][n] & 0xffff0000u);
+            even_b[k][n] = heed_f32_of_bits(unit->reg[b][k][n] << 16);
+            odd_b[k][n] = heed_f32_of_bits(unit->reg[b][k][n] & 0xffff0000u);
         }
     for (int m = 0; m < TILE_ROWS; m++) {
         const uint32_t *row = unit->reg[a][m];
@@ -260,4 +246,12 @@ static inline void tile_end(tile_unit *unit)
 }
 
 #endif
+
+/* Registers 0 to 3. */
+#define TILE_ZERO_4(unit)                                                                          \
+    tile_zero(unit, 0);                                                                            \
+    tile_zero(unit, 1);                                                                            \
+    tile_zero(unit, 2);                                                                            \
+    tile_zero(unit, 3);
+
 #endif

@@ -156,7 +156,7 @@ static void store_tile(const instruction *i)
 
 static float bf16(uint32_t pair, int odd)
 {
-    return model_flush(model_float(odd ? pair & 0xffff0000u : pair << 16));
+    return model_flush(heed_f32_of_bits(odd ? pair & 0xffff0000u : pair << 16));
 }
 
 static void multiply(int c, int a, int b)
@@ -182,9 +182,10 @@ static void multiply(int c, int a, int b)
             }
         }
         for (int n = 0; n < 16; n++) {
-            const float old = model_flush(model_float(unit.reg[c][m][n]));
+            const float old = model_flush(heed_f32_of_bits(unit.reg[c][m][n]));
             const int inside = m < rows && n < n_cols;
-            unit.reg[c][m][n] = inside ? model_bits(model_add(old, model_add(even[n], odd[n]))) : 0;
+            unit.reg[c][m][n] =
+                inside ? heed_bits_of_f32(model_add(old, model_add(even[n], odd[n]))) : 0;
         }
     }
 }

@@ -19,7 +19,7 @@ static float flushed(float x)
 
 static float element(uint32_t word, int odd)
 {
-    return flushed(model_float(odd ? word & 0xffff0000u : word << 16));
+    return flushed(heed_f32_of_bits(odd ? word & 0xffff0000u : word << 16));
 }
 
 static void multiply(const tile_unit *unit, float to[16][16])
@@ -31,7 +31,8 @@ static void multiply(const tile_unit *unit, float to[16][16])
                 for (int odd = 0; odd < 2; odd++)
                     sum[odd] = flushed(fmaf(element(unit->reg[1][m][k], odd),
                                             element(unit->reg[2][k][n], odd), sum[odd]));
-            to[m][n] = flushed(flushed(model_float(unit->reg[0][m][n])) + flushed(sum[0] + sum[1]));
+            to[m][n] =
+                flushed(flushed(heed_f32_of_bits(unit->reg[0][m][n])) + flushed(sum[0] + sum[1]));
         }
 }
 
@@ -53,8 +54,8 @@ static void fill(uint64_t *state, uint32_t (*reg)[16], int middle, int width, ui
         const int zeros = kit_next(state) % 8 == 0; /* padding */
         for (int j = 0; j < 16; j++)
             reg[i][j] = zeros ? 0
-                              : draw(state, middle, width, rare) |
-                                    draw(state, middle, width, rare) << 16;
+                              : draw(state, middle, width, rare) | draw(state, middle, width, rare)
+                                                                       << 16;
     }
 }
 
@@ -80,11 +81,12 @@ int main(void)
         tile_product(&unit, 0, 1, 2);
         for (int i = 0; i < 16; i++)
             for (int j = 0; j < 16; j++) {
-                const float got = model_float(unit.reg[0][i][j]);
+                const float got = heed_f32_of_bits(unit.reg[0][i][j]);
                 const int is_nan = want[i][j] != want[i][j];
                 nans += is_nan;
                 plain += !is_nan && want[i][j] != 0 && !isinf(want[i][j]);
-                wrong += is_nan ? got == got : model_bits(got) != model_bits(want[i][j]);
+                wrong +=
+                    is_nan ? got == got : heed_bits_of_f32(got) != heed_bits_of_f32(want[i][j]);
             }
     }
     printf("%d products: %lld numbers differ; %lld are NaNs, %lld finite and not 0\n", TURNS,
