@@ -1,6 +1,6 @@
 /* The AVX2 backend: vectors of 8 floats. Compiled for the baseline CPU; the kernels are
  * those of backends/simd, compiled for AVX2, FMA and F16C. */
-#include "../simd/simd.h"
+#include "../simd/tables.h"
 
 #define NEEDS (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C)
 #define NEEDS_TEXT "needs a CPU and an operating system with AVX2, FMA and F16C"
@@ -50,56 +50,11 @@ static heed_status run_small(const void *machine, const void *state, const heed_
                : run_decode(machine, state, problem, tile, scratch);
 }
 
-static const heed_attn_kernel prefill = {
-    .struct_size = sizeof prefill,
-    .name = "prefill",
-    .features = HEED_SIMD_FEATURES,
-    .supports = heed_simd_prefill_supports,
-    .cost = heed_simd_prefill_cost,
-    .tiling = heed_simd_prefill_tiling,
-    .run = run_prefill,
-};
-
-static const heed_attn_kernel decode = {
-    .struct_size = sizeof decode,
-    .name = "decode",
-    .features = HEED_SIMD_FEATURES,
-    .supports = heed_simd_decode_supports,
-    .cost = heed_simd_decode_cost,
-    .tiling = heed_simd_decode_tiling,
-    .run = run_decode,
-};
-
-static const heed_attn_kernel decode_int8 = {
-    .struct_size = sizeof decode_int8,
-    .name = "decode_int8",
-    .features = HEED_SIMD_FEATURES,
-    .supports = heed_simd_decode_int8_supports,
-    .cost = heed_simd_decode_int8_cost,
-    .tiling = heed_simd_decode_tiling,
-    .run = run_decode_int8,
-};
-
-static const heed_attn_kernel decode_vnni = {
-    .struct_size = sizeof decode_vnni,
-    .name = "decode_vnni",
-    .features = HEED_SIMD_FEATURES,
-    .supports = heed_simd_decode_vnni_supports,
-    .cost = heed_simd_decode_vnni_cost,
-    .tiling = heed_simd_decode_tiling,
-    .run = run_decode_vnni,
-};
-
-static const heed_attn_kernel small = {
-    .struct_size = sizeof small,
-    .name = "small",
-    .features = HEED_SIMD_FEATURES,
-    .flags = HEED_KERNEL_FEW_KEYS,
-    .supports = heed_simd_small_supports,
-    .cost = heed_simd_small_cost,
-    .tiling = heed_simd_small_tiling,
-    .run = run_small,
-};
+HEED_SIMD_ATTN(prefill, prefill, 0);
+HEED_SIMD_ATTN(decode, decode, 0);
+HEED_SIMD_ATTN(decode_int8, decode, 0);
+HEED_SIMD_ATTN(decode_vnni, decode, 0);
+HEED_SIMD_ATTN(small, small, HEED_KERNEL_FEW_KEYS);
 
 /* ---- linear layers --------------------------------------------------------------------------- */
 
@@ -111,15 +66,7 @@ static heed_status run_linear(const void *machine, const void *state,
     return heed_linear_tile_avx2(problem, tile, scratch);
 }
 
-static const heed_linear_kernel linear = {
-    .struct_size = sizeof linear,
-    .name = "products",
-    .supports = heed_simd_linear_supports,
-    .cost = heed_simd_linear_cost,
-    .tiling = heed_simd_linear_tiling,
-    .pack = heed_simd_linear_pack,
-    .run = run_linear,
-};
+HEED_SIMD_LINEAR(linear, "products");
 
 /* ---- rows of a cache ------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* The AVX-512 backend: vectors of 16 floats. Compiled for the baseline CPU; the kernels are
  * those of backends/simd, compiled for AVX-512 F, BW, DQ and VL. */
-#include "../simd/simd.h"
+#include "../simd/tables.h"
 
 #define NEEDS                                                                                      \
     (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C | HEED_ISA_AVX512F | HEED_ISA_AVX512BW |         \
@@ -167,66 +167,12 @@ HEED_SIMD_RUN_DECODE(run_decode_int8, .head = heed_attn_decode_int8_avx512,
 
 /* ---- kernels of attention -------------------------------------------------------------------- */
 
-static const heed_attn_kernel prefill = {
-    .struct_size = sizeof prefill,
-    .name = "prefill",
-    .features = HEED_SIMD_FEATURES,
-    .supports = heed_simd_prefill_supports,
-    .cost = heed_simd_prefill_cost,
-    .tiling = heed_simd_prefill_tiling,
-    .run = run_prefill,
-};
-
-static const heed_attn_kernel prefill_bf16 = {
-    .struct_size = sizeof prefill_bf16,
-    .name = "prefill_bf16",
-    .features = HEED_SIMD_FEATURES,
-    .supports = heed_simd_prefill_bf16_supports,
-    .cost = heed_simd_prefill_bf16_cost,
-    .tiling = heed_simd_prefill_tiling,
-    .run = run_prefill_bf16,
-};
-
-static const heed_attn_kernel decode = {
-    .struct_size = sizeof decode,
-    .name = "decode",
-    .features = HEED_SIMD_FEATURES,
-    .supports = heed_simd_decode_supports,
-    .cost = heed_simd_decode_cost,
-    .tiling = heed_simd_decode_tiling,
-    .run = run_decode,
-};
-
-static const heed_attn_kernel decode_bf16 = {
-    .struct_size = sizeof decode_bf16,
-    .name = "decode_bf16",
-    .features = HEED_SIMD_FEATURES,
-    .supports = heed_simd_decode_bf16_supports,
-    .cost = heed_simd_decode_bf16_cost,
-    .tiling = heed_simd_decode_tiling,
-    .run = run_decode_bf16,
-};
-
-static const heed_attn_kernel decode_int8 = {
-    .struct_size = sizeof decode_int8,
-    .name = "decode_int8",
-    .features = HEED_SIMD_FEATURES,
-    .supports = heed_simd_decode_int8_supports,
-    .cost = heed_simd_decode_int8_cost,
-    .tiling = heed_simd_decode_tiling,
-    .run = run_decode_int8,
-};
-
-static const heed_attn_kernel small = {
-    .struct_size = sizeof small,
-    .name = "small",
-    .features = HEED_SIMD_FEATURES,
-    .flags = HEED_KERNEL_FEW_KEYS,
-    .supports = heed_simd_small_supports,
-    .cost = heed_simd_small_cost,
-    .tiling = heed_simd_small_tiling,
-    .run = run_small,
-};
+HEED_SIMD_ATTN(prefill, prefill, 0);
+HEED_SIMD_ATTN(prefill_bf16, prefill, 0);
+HEED_SIMD_ATTN(decode, decode, 0);
+HEED_SIMD_ATTN(decode_bf16, decode, 0);
+HEED_SIMD_ATTN(decode_int8, decode, 0);
+HEED_SIMD_ATTN(small, small, HEED_KERNEL_FEW_KEYS);
 
 /* ---- linear layers --------------------------------------------------------------------------- */
 
@@ -246,25 +192,8 @@ static heed_status run_linear_bf16(const void *machine, const void *state,
     return heed_linear_tile_dot_avx512(problem, tile, scratch);
 }
 
-static const heed_linear_kernel linear = {
-    .struct_size = sizeof linear,
-    .name = "products",
-    .supports = heed_simd_linear_supports,
-    .cost = heed_simd_linear_cost,
-    .tiling = heed_simd_linear_tiling,
-    .pack = heed_simd_linear_pack,
-    .run = run_linear,
-};
-
-static const heed_linear_kernel linear_bf16 = {
-    .struct_size = sizeof linear_bf16,
-    .name = "products_bf16",
-    .supports = heed_simd_linear_bf16_supports,
-    .cost = heed_simd_linear_bf16_cost,
-    .tiling = heed_simd_linear_bf16_tiling,
-    .pack = heed_simd_linear_bf16_pack,
-    .run = run_linear_bf16,
-};
+HEED_SIMD_LINEAR(linear, "products");
+HEED_SIMD_LINEAR(linear_bf16, "products_bf16");
 
 /* ---- rows of a cache ------------------------------------------------------------------------- */
 
