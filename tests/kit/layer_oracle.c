@@ -1,6 +1,6 @@
 /* A test layer in float64: every step with a bound of its error, which the next step carries on.
  *
- * u = 2^-24. A linear layer's sum has an error of layer_grow(n) u sum |x w| (see tolerance.c), and
+ * u = 2^-24. A linear layer's sum has an error of kit_grow(n) u sum |x w| (see tolerance.c), and
  * carries sum |dx| |w| on; each number that is stored is rounded by its type. A score carries
  * |scale| sum (|dq| |k| + |q| |dk| + |dq| |dk|) on top of attention's own error. With the largest
  * error D of a row's scores every weight is off by a factor in [exp(-2 D), exp(2 D)].
@@ -189,7 +189,7 @@ static void attend_row(void *user, const reference_problem *p, const reference_r
         for (int64_t d = 0; d < qk; d++)
             carried += dq[d] * (fabs(r->k[j * qk + d]) + dk[d]) + fabs(r->q[d]) * dk[d];
         /* attention's own error is relative to what it was given */
-        carried *= fabs(p->scale) * (1 + c->how.product + layer_grow((double)qk) * LAYER_U);
+        carried *= fabs(p->scale) * (1 + c->how.product + kit_grow((double)qk) * LAYER_U);
         most = fmax(most, carried);
     }
     const double factor = exp(2 * most) - 1;

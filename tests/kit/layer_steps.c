@@ -39,7 +39,7 @@ void layer_project(const layer *l, layer_columns of, uint32_t y_type, layer_numb
             variance += square((x.typical ? x.typical[i] : 0) * w);
         }
         y.value[c] = sum + bias;
-        y.error[c] = carried + (layer_grow((double)in) + 2) * LAYER_U * (magnitude + carried) +
+        y.error[c] = carried + (kit_grow((double)in) + 2) * LAYER_U * (magnitude + carried) +
                      2 * LAYER_U * fabs(bias);
         y.error[c] = layer_stored(y_type, y.value[c], y.error[c]);
         variance += square(LAYER_U * magnitude) + square(LAYER_U * bias);

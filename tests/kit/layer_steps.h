@@ -10,11 +10,6 @@
 
 #define LAYER_U 0x1p-24
 
-static inline double layer_grow(double n)
-{
-    return n < 36 ? n : 6 * sqrt(n);
-}
-
 static inline double unit_of(uint32_t type)
 {
     return type == HEED_F32 ? LAYER_U : type == HEED_F16 ? 0x1p-11 : 0x1p-8;

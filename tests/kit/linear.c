@@ -352,12 +352,6 @@ static double activate(uint32_t activation, double s)
     }
 }
 
-static double grow(double n)
-{
-    double random = 6 * sqrt(n);
-    return n < random ? n : random;
-}
-
 static double or_0(double x)
 {
     return isfinite(x) ? x : 0;
@@ -411,7 +405,7 @@ int kit_linear_solve(kit_linear *p)
             p->want[at] = act + added;
             double rounded = 16 * U * or_0(fabs(act)) + U * or_0(fabs(added)) + 0x1p-120;
             p->bound[at] =
-                1.13 * ((product + grow(terms) * U) * m + 0x1p-126 * or_0(factors)) + rounded;
+                1.13 * ((product + kit_grow(terms) * U) * m + 0x1p-126 * or_0(factors)) + rounded;
             p->typical[at] = (U + product / sqrt(terms)) * m + rounded / 4;
             if (beyond && !p->opposed[at])
                 p->bound[at] = p->typical[at] = (double)INFINITY;

@@ -128,12 +128,6 @@ void kit_tolerate_codes(kit_tolerance *how, uint32_t accuracy, uint32_t k_type, 
     }
 }
 
-static double grow(double n)
-{
-    double random = 6 * sqrt(n);
-    return n < random ? n : random;
-}
-
 /* Error of a dot product's terms below the normal range: each product, and each factor where the
  * host or the backend reads subnormals as 0. */
 static double underflow(const reference_problem *p, const reference_row *r, int64_t j)
@@ -170,7 +164,7 @@ static void scores(const kit_tolerance *how, const reference_problem *p, const r
         to->raw[j] = to->softcapped[j] = to->score[j] = 0;
         if (!r->in_range[j])
             continue;
-        double sum = how->product + grow(how->terms * (double)p->qk_dim) * U;
+        double sum = how->product + kit_grow(how->terms * (double)p->qk_dim) * U;
         to->raw[j] = sum * r->magnitude[j] + underflow(p, r, j);
         if (how->step_q > 0) {
             double scatter;
@@ -277,7 +271,7 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
     if (!isfinite(r->max) || !isfinite(r->lse))
         return;
 
-    double n = sum_up(p, r, to, &low, &high), sum_error = (grow(how->terms * n) + 2) * U;
+    double n = sum_up(p, r, to, &low, &high), sum_error = (kit_grow(how->terms * n) + 2) * U;
     double lse = r->lse - r->max; /* exact: l >= 1 */
     to->lse = fmax(high.all - lse, lse - low.all) + sum_error + how->weight +
               4 * U * (fabs(r->max) + fabs(r->lse)) + FLT_MIN;

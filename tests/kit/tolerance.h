@@ -2,6 +2,8 @@
 #ifndef KIT_TOLERANCE_H
 #define KIT_TOLERANCE_H
 
+#include <math.h>
+
 #include "reference_f64.h"
 
 /** Unit roundoffs (half of an ulp of 1) of what goes into a result. See tolerance.c. */
@@ -25,6 +27,13 @@ kit_tolerance kit_tolerance_of(uint32_t accuracy, uint32_t out_type);
 /** Adds what k or v of codes bring. sizes, with HEED_ACCURACY_INT8: kit_problem.sizes. */
 void kit_tolerate_codes(kit_tolerance *how, uint32_t accuracy, uint32_t k_type, uint32_t v_type,
                         const float *sizes);
+
+/** How rounding errors of n terms add up, in units of one: grow(n) in tolerance.c. */
+static inline double kit_grow(double n)
+{
+    const double random = 6 * sqrt(n);
+    return n < random ? n : random;
+}
 
 /** What one row may be off by: absolute, per element. Arrays as in reference_row. */
 typedef struct kit_row_tolerance {
