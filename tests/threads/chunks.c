@@ -104,24 +104,7 @@ static heed_status run_tile(const void *machine, const void *state, const heed_p
     return HEED_OK;
 }
 
-static const heed_attn_kernel kernel = {
-    .struct_size = sizeof kernel,
-    .name = "made_up",
-    .features = HEED_HAS_LENS | HEED_HAS_LSE | HEED_HAS_WINDOW,
-    .supports = stub_supports,
-    .cost = stub_cost,
-    .tiling = tiling,
-    .run = run_tile,
-};
-static const heed_attn_kernel *const kernels[] = {&kernel};
-static const heed_backend backend = {
-    .abi = HEED_BACKEND_ABI,
-    .struct_size = sizeof backend,
-    .name = "made_up",
-    .summary = "makes up states",
-    .attn = kernels,
-    .n_attn = 1,
-};
+STUB_BACKEND("made_up", "makes up states", HEED_HAS_LENS | HEED_HAS_LSE | HEED_HAS_WINDOW);
 
 /* ---- runs of it ------------------------------------------------------------------------------ */
 
@@ -139,14 +122,8 @@ static void set_up(call *c, uint32_t kv_heads, uint32_t group, uint32_t v_dim)
     memset(c, 0, sizeof *c);
     c->desc = (heed_attn_desc){.struct_size = sizeof c->desc,
                                .features = HEED_HAS_LENS | HEED_HAS_LSE,
-                               .q_heads = heads,
-                               .kv_heads = kv_heads,
-                               .qk_dim = 1,
-                               .v_dim = v_dim,
-                               .q_type = HEED_F32,
-                               .k_type = HEED_F32,
-                               .v_type = HEED_F32,
-                               .out_type = HEED_F32,
+                               UNIT_SHAPE(heads, kv_heads, 1, v_dim),
+                               UNIT_TYPES(HEED_F32, HEED_F32, HEED_F32, HEED_F32),
                                .position = HEED_POS_BOTTOM_RIGHT,
                                .max_batch = MAX_BATCH,
                                .max_q_len = MAX_ROWS,
@@ -189,7 +166,7 @@ static void run(call *c, uint32_t n_parts, uint32_t started, const char *name)
     heed_attn *plan = NULL;
     size_t bytes;
     part parts[MAX_PARTS];
-    heed_status st = heed_context_register(context, &backend);
+    heed_status st = heed_context_register(context, &stub_backend);
     if (st == HEED_OK)
         st = heed_attn_create(context, &c->desc, &plan);
     CHECK(st == HEED_OK, "%s: %s", name, heed_last_error());

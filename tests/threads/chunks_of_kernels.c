@@ -1,24 +1,10 @@
 /* Chunks of keys, taken by parts on threads, on the kernels that run here: the same bits as by
  * simple calls for one sequence after the other. 20000 keys have more chunks than a tree of four
  * levels of states. */
-#include <pthread.h>
-
 #include "../unit/unit.h"
+#include "on_pthreads.h"
 
 enum { MAX_PARTS = 8 };
-
-typedef struct part {
-    pthread_t thread;
-    void *workspace;
-    uint32_t index;
-} part;
-
-static void *run_part(void *arg)
-{
-    part *p = arg;
-    heed_run_part(p->workspace, p->index); /* a part that fails leaves other bits */
-    return NULL;
-}
 
 static void real_backend(const char *name)
 {
@@ -51,7 +37,7 @@ static void real_backend(const char *name)
         CHECK(heed_attn_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
         for (uint32_t n_parts = 1; n_parts <= MAX_PARTS; n_parts++) {
             size_t bytes;
-            part parts[MAX_PARTS];
+            job jobs[MAX_PARTS];
             void *workspace = unit_workspace(plan, n_parts, &bytes);
             memset(p.out, 0xff, p.out_bytes);
             CHECK(heed_attn_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_OK, "%s",
@@ -59,14 +45,14 @@ static void real_backend(const char *name)
             /* every other part, from the last one down: the rest never run */
             uint32_t started = 0;
             for (uint32_t i = n_parts; i-- > 0; i -= i > 0) {
-                parts[started] = (part){.workspace = workspace, .index = i};
-                pthread_create(&parts[started].thread, NULL, run_part, &parts[started]);
+                jobs[started] = (job){.body = run_one_part, .arg = workspace, .index = i};
+                pthread_create(&jobs[started].thread, NULL, run_job, &jobs[started]);
                 started++;
             }
             for (uint32_t i = 0; i < started; i++)
-                pthread_join(parts[i].thread, NULL);
-            CHECK(memcmp(p.out, want, p.out_bytes) == 0, "%s: %d rows, %u of %u parts: other bits",
-                  name, rows, started, n_parts);
+                pthread_join(jobs[i].thread, NULL);
+            CHECK(n_wrong == 0 && memcmp(p.out, want, p.out_bytes) == 0,
+                  "%s: %d rows, %u of %u parts: other bits", name, rows, started, n_parts);
             free(workspace);
         }
         heed_attn_release(plan);

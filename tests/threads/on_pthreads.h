@@ -1,7 +1,8 @@
-/* An executor's parallel_for that starts a thread for each body. */
+/* An executor's parallel_for that starts a thread for each body; and what threads count. */
 #ifndef HEED_ON_PTHREADS_H
 #define HEED_ON_PTHREADS_H
 
+#include <heed/heed.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,19 @@ static inline void on_pthreads(void *user, uint32_t n, void (*body)(void *arg, u
     }
     for (uint32_t i = 0; i < n; i++)
         pthread_join(jobs[i].thread, NULL);
+}
+
+static int n_wrong;
+
+static inline void wrong(void)
+{
+    __atomic_add_fetch(&n_wrong, 1, __ATOMIC_RELAXED);
+}
+
+static inline void run_one_part(void *workspace, uint32_t part)
+{
+    if (heed_run_part(workspace, part) != HEED_OK)
+        wrong();
 }
 
 #endif

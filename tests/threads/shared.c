@@ -14,12 +14,6 @@ static heed_linear *linear;
 static heed_mha *mha;
 static float weight[DIM * 3 * DIM], x[BATCH * ROWS * DIM];
 static float want_linear[BATCH * ROWS * 3 * DIM], want_mha[BATCH * ROWS * DIM];
-static int n_wrong;
-
-static void wrong(void)
-{
-    __atomic_add_fetch(&n_wrong, 1, __ATOMIC_RELAXED);
-}
 
 static void hold(heed_status st, const void *got, const void *want, size_t bytes)
 {
@@ -49,14 +43,8 @@ static heed_mha *make_mha(void)
     const heed_attn_desc attn = {.struct_size = sizeof attn,
                                  .features = HEED_HAS_CAUSAL | HEED_HAS_LENS,
                                  .position = HEED_POS_BOTTOM_RIGHT,
-                                 .q_heads = HEADS,
-                                 .kv_heads = HEADS,
-                                 .qk_dim = DIM / HEADS,
-                                 .v_dim = DIM / HEADS,
-                                 .q_type = HEED_F32,
-                                 .k_type = HEED_F32,
-                                 .v_type = HEED_F32,
-                                 .out_type = HEED_F32,
+                                 UNIT_SHAPE(HEADS, HEADS, DIM / HEADS, DIM / HEADS),
+                                 UNIT_TYPES(HEED_F32, HEED_F32, HEED_F32, HEED_F32),
                                  .max_batch = BATCH,
                                  .max_q_len = ROWS,
                                  .max_kv_len = CAPACITY};
@@ -144,12 +132,6 @@ static void *runs(void *arg)
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static void one_part(void *workspace, uint32_t part)
-{
-    if (heed_run_part(workspace, part) != HEED_OK)
-        wrong();
-}
-
 static void parts(uint32_t n)
 {
     own *o = make_own();
@@ -159,7 +141,7 @@ static void parts(uint32_t n)
     void *workspace = workspace_of(bytes);
     heed_status st = heed_linear_begin(linear, &o->linear_args, n, workspace, bytes);
     if (st == HEED_OK)
-        on_pthreads(NULL, n, one_part, workspace);
+        on_pthreads(NULL, n, run_one_part, workspace);
     hold(st, o->middle, want_linear, sizeof want_linear);
     free(workspace);
     bytes = heed_mha_workspace_bytes(mha, n);
@@ -168,7 +150,7 @@ static void parts(uint32_t n)
         memset(o->y, 0, sizeof o->y);
         st = heed_mha_begin(mha, &o->args, n, workspace, bytes);
         if (st == HEED_OK)
-            on_pthreads(NULL, n, one_part, workspace);
+            on_pthreads(NULL, n, run_one_part, workspace);
         hold(st, o->y, want_mha, sizeof want_mha);
     }
     free(workspace);

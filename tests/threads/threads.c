@@ -12,12 +12,6 @@ enum { N_THREADS = 6, ROUNDS = 20, N_SHAPES = 24 };
 static heed_context *context;
 static unit_problem problem[N_SHAPES];
 static float *expected[N_SHAPES];
-static int n_wrong;
-
-static void wrong(void)
-{
-    __atomic_add_fetch(&n_wrong, 1, __ATOMIC_RELAXED);
-}
 
 /* A thread's own args: the same inputs, an output of its own. */
 static heed_attn_args own_args(int shape, float **out)
@@ -76,12 +70,6 @@ static void *own_workspace(void *arg)
 
 /* ---- parts of one run ------------------------------------------------------------------------ */
 
-static void part_body(void *workspace, uint32_t part)
-{
-    if (heed_run_part(workspace, part) != HEED_OK)
-        wrong();
-}
-
 static void parts_of(int shape, uint32_t n_parts)
 {
     float *out;
@@ -93,7 +81,7 @@ static void parts_of(int shape, uint32_t n_parts)
     void *workspace = unit_workspace(plan, n_parts, &bytes);
     heed_status st = heed_attn_begin(plan, &args, n_parts, workspace, bytes);
     if (st == HEED_OK)
-        on_pthreads(NULL, n_parts, part_body, workspace);
+        on_pthreads(NULL, n_parts, run_one_part, workspace);
     compare(shape, st, out);
     free(workspace);
     heed_attn_release(plan);

@@ -19,4 +19,25 @@ static inline double stub_cost(const void *machine, const heed_problem *problem,
     return 1e6 * (double)q_len * (double)kv_len;
 }
 
+/* A backend with one kernel, which run_tile runs in tiles that tiling names. */
+#define STUB_BACKEND(backend_name, what, takes)                                                    \
+    static const heed_attn_kernel stub_kernel = {                                                  \
+        .struct_size = sizeof stub_kernel,                                                         \
+        .name = backend_name,                                                                      \
+        .features = takes,                                                                         \
+        .supports = stub_supports,                                                                 \
+        .cost = stub_cost,                                                                         \
+        .tiling = tiling,                                                                          \
+        .run = run_tile,                                                                           \
+    };                                                                                             \
+    static const heed_attn_kernel *const stub_kernels[] = {&stub_kernel};                          \
+    static const heed_backend stub_backend = {                                                     \
+        .abi = HEED_BACKEND_ABI,                                                                   \
+        .struct_size = sizeof stub_backend,                                                        \
+        .name = backend_name,                                                                      \
+        .summary = what,                                                                           \
+        .attn = stub_kernels,                                                                      \
+        .n_attn = 1,                                                                               \
+    }
+
 #endif

@@ -2,8 +2,7 @@
  * sizes that its tiling named, whatever the tiling, the lengths, the number of parts and the
  * contents of the workspace; and the merge of the pieces is right. The backend here counts instead
  * of computing: every score is 0, so that a row's sum is the number of keys that it sees. */
-#include <pthread.h>
-
+#include "../threads/on_pthreads.h"
 #include "stub.h"
 #include "unit.h"
 
@@ -76,38 +75,8 @@ static heed_status run_tile(const void *machine, const void *state, const heed_p
     return HEED_OK;
 }
 
-static const heed_attn_kernel counting = {
-    .struct_size = sizeof counting,
-    .name = "counting",
-    .features = HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_LENS | HEED_HAS_LSE,
-    .supports = stub_supports,
-    .cost = stub_cost,
-    .tiling = tiling,
-    .run = run_tile,
-};
-static const heed_attn_kernel *const kernels[] = {&counting};
-static const heed_backend counter = {
-    .abi = HEED_BACKEND_ABI,
-    .struct_size = sizeof counter,
-    .name = "counter",
-    .summary = "counts (row, key) pairs",
-    .attn = kernels,
-    .n_attn = 1,
-};
-
-typedef struct part {
-    pthread_t thread;
-    void *workspace;
-    uint32_t index;
-    heed_status status;
-} part;
-
-static void *run_part(void *arg)
-{
-    part *p = arg;
-    p->status = heed_run_part(p->workspace, p->index);
-    return NULL;
-}
+STUB_BACKEND("counter", "counts (row, key) pairs",
+             HEED_HAS_CAUSAL | HEED_HAS_WINDOW | HEED_HAS_LENS | HEED_HAS_LSE);
 
 static float k[BATCH * KV_HEADS * MAX_KV], out[BATCH * Q_HEADS * MAX_Q];
 static float lse[BATCH * Q_HEADS * MAX_Q];
@@ -223,16 +192,15 @@ static void draw(problem *p, uint64_t seed, uint32_t n_parts)
 /* Runs some parts of a begun run, each on a thread: any number of parts completes the run. */
 static void run_parts(problem *p, uint32_t n_parts, void *workspace)
 {
-    part parts[16];
+    job jobs[16];
     const uint32_t started = 1 + (uint32_t)unit_below(&p->random, n_parts);
     for (uint32_t i = 0; i < started; i++) {
-        parts[i] = (part){.workspace = workspace, .index = n_parts - 1 - i};
-        pthread_create(&parts[i].thread, NULL, run_part, &parts[i]);
+        jobs[i] = (job){.body = run_one_part, .arg = workspace, .index = n_parts - 1 - i};
+        pthread_create(&jobs[i].thread, NULL, run_job, &jobs[i]);
     }
-    for (uint32_t i = 0; i < started; i++) {
-        pthread_join(parts[i].thread, NULL);
-        CHECK(parts[i].status == HEED_OK, "%s: part %u", p->name, i);
-    }
+    for (uint32_t i = 0; i < started; i++)
+        pthread_join(jobs[i].thread, NULL);
+    CHECK(n_wrong == 0, "%s: %d parts failed", p->name, n_wrong);
 }
 
 static void one(uint64_t seed, uint32_t n_parts)
@@ -244,7 +212,7 @@ static void one(uint64_t seed, uint32_t n_parts)
     heed_context *context = unit_context(1, "counter");
     heed_attn *plan = NULL;
     size_t bytes;
-    heed_status st = heed_context_register(context, &counter);
+    heed_status st = heed_context_register(context, &stub_backend);
     if (st == HEED_OK)
         st = heed_attn_create(context, &p.desc, &plan);
     CHECK(st == HEED_OK, "%s: %s", p.name, heed_last_error());

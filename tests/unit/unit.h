@@ -2,13 +2,20 @@
 #ifndef HEED_UNIT_H
 #define HEED_UNIT_H
 
+#include <heed/formats.h>
 #include <heed/heed.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../check.h"
 #include "../kit/random.h"
+
+/* Members of a heed_attn_desc. */
+#define UNIT_SHAPE(q_heads_, kv_heads_, qk_dim_, v_dim_)                                           \
+    .q_heads = (q_heads_), .kv_heads = (kv_heads_), .qk_dim = (qk_dim_), .v_dim = (v_dim_)
+#define UNIT_TYPES(q, k, v, out) .q_type = (q), .k_type = (k), .v_type = (v), .out_type = (out)
 
 static inline int64_t unit_below(uint64_t *state, int64_t n)
 {
@@ -19,6 +26,70 @@ static inline int64_t unit_below(uint64_t *state, int64_t n)
 static inline float unit_number(uint64_t *state)
 {
     return (float)(unit_below(state, 2048) - 1024) / 1024;
+}
+
+/* A number for which rules are special. */
+static inline float unit_special(uint64_t *state)
+{
+    static const float value[] = {0,          -0.0f,    INFINITY, -INFINITY, NAN,  0x1p-149f,
+                                  -0x1p-130f, 0x1p127f, 1e-30f,   65504,     0.5f, -0.5f};
+    return value[unit_below(state, (int64_t)(sizeof value / sizeof *value))];
+}
+
+/* The same bits, or two NaN. */
+static inline int unit_same(float a, float b)
+{
+    return (a != a && b != b) || heed_bits_of_f32(a) == heed_bits_of_f32(b);
+}
+
+/* parallel_for of executors that have one thread, in either order. */
+static inline void unit_forwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i),
+                                 void *arg)
+{
+    (void)user;
+    for (uint32_t i = 0; i < n; i++)
+        body(arg, i);
+}
+
+static inline void unit_backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i),
+                                  void *arg)
+{
+    (void)user;
+    while (n > 0)
+        body(arg, --n);
+}
+
+/* The log of a context: collects lines in the UNIT_LINES bytes at `user`. */
+enum { UNIT_LINES = 4096 };
+
+static inline void unit_collect(void *user, int32_t level, const char *line)
+{
+    (void)level;
+    strncat(user, line, UNIT_LINES - strlen(user) - 1);
+}
+
+/* An allocator that runs out of memory: `user` of unit_spend and unit_refund. */
+typedef struct unit_budget {
+    int left;                /* allocations until they fail; all after the first failure do */
+    size_t most;             /* bytes of one; 0: any */
+    int64_t in_use, n_spent; /* bytes; allocations */
+} unit_budget;
+
+static inline void *unit_spend(void *user, size_t bytes, size_t align)
+{
+    unit_budget *b = user;
+    CHECK(align % sizeof(void *) == 0 && !(align & (align - 1)), "aligned to %zu", align);
+    if ((b->most && bytes > b->most) || b->left-- <= 0)
+        return NULL;
+    b->in_use += (int64_t)bytes;
+    b->n_spent++;
+    return aligned_alloc(align, (bytes + align - 1) / align * align);
+}
+
+static inline void unit_refund(void *user, void *p, size_t bytes)
+{
+    ((unit_budget *)user)->in_use -= (int64_t)bytes;
+    free(p);
 }
 
 /* A context with n_threads threads that uses `backends` (NULL: any). */
@@ -48,14 +119,8 @@ static inline unit_problem unit_make(int64_t batch, uint32_t heads, int64_t q_le
     const int64_t q_count = batch * heads * q_len * dim, k_count = batch * heads * kv_len * dim;
     unit_problem p = {
         .desc = {.struct_size = sizeof p.desc,
-                 .q_heads = heads,
-                 .kv_heads = heads,
-                 .qk_dim = dim,
-                 .v_dim = dim,
-                 .q_type = HEED_F32,
-                 .k_type = HEED_F32,
-                 .v_type = HEED_F32,
-                 .out_type = HEED_F32,
+                 UNIT_SHAPE(heads, heads, dim, dim),
+                 UNIT_TYPES(HEED_F32, HEED_F32, HEED_F32, HEED_F32),
                  .max_batch = batch,
                  .max_q_len = q_len,
                  .max_kv_len = kv_len},

@@ -25,24 +25,7 @@ static heed_status run_tile(const void *machine, const void *state, const heed_p
     return HEED_ERR_BACKEND; /* no run is done */
 }
 
-static const heed_attn_kernel cutting = {
-    .struct_size = sizeof cutting,
-    .name = "cutting",
-    .features = HEED_HAS_LENS | HEED_HAS_MASK | HEED_HAS_RANGES,
-    .supports = stub_supports,
-    .cost = stub_cost,
-    .tiling = tiling,
-    .run = run_tile,
-};
-static const heed_attn_kernel *const kernels[] = {&cutting};
-static const heed_backend backend = {
-    .abi = HEED_BACKEND_ABI,
-    .struct_size = sizeof backend,
-    .name = "cutter",
-    .summary = "names tilings",
-    .attn = kernels,
-    .n_attn = 1,
-};
+STUB_BACKEND("cutter", "names tilings", HEED_HAS_LENS | HEED_HAS_MASK | HEED_HAS_RANGES);
 
 /* A call of sequences with q_lens rows each. */
 typedef struct problem {
@@ -192,7 +175,7 @@ static void begin(problem *p, heed_context *context, const char *name)
 static heed_context *new_context(void)
 {
     heed_context *context = unit_context(1, "cutter");
-    CHECK(heed_context_register(context, &backend) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_context_register(context, &stub_backend) == HEED_OK, "%s", heed_last_error());
     return context;
 }
 
