@@ -59,14 +59,8 @@ static void run_another(heed_context *context)
     static uint16_t q[40][32], k[60][32], v[60][32];
     static float out[40][32];
     heed_attn_desc desc = {.struct_size = sizeof desc,
-                           .q_heads = 1,
-                           .kv_heads = 1,
-                           .qk_dim = 32,
-                           .v_dim = 32,
-                           .q_type = HEED_BF16,
-                           .k_type = HEED_BF16,
-                           .v_type = HEED_BF16,
-                           .out_type = HEED_F32};
+                           UNIT_SHAPE(1, 1, 32, 32),
+                           UNIT_TYPES(HEED_BF16, HEED_BF16, HEED_BF16, HEED_F32)};
     heed_attn_args args = {.struct_size = sizeof args,
                            .batch = 1,
                            .q_len = 40,

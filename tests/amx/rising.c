@@ -115,14 +115,8 @@ static void run(heed_context *context, const problem *p)
 {
     heed_attn_desc desc = {.struct_size = sizeof desc,
                            .features = HEED_HAS_LSE | (p->masked ? HEED_HAS_MASK : 0),
-                           .q_heads = 1,
-                           .kv_heads = 1,
-                           .qk_dim = p->dim,
-                           .v_dim = p->dim,
-                           .q_type = HEED_BF16,
-                           .k_type = HEED_BF16,
-                           .v_type = HEED_BF16,
-                           .out_type = HEED_F32};
+                           UNIT_SHAPE(1, 1, p->dim, p->dim),
+                           UNIT_TYPES(HEED_BF16, HEED_BF16, HEED_BF16, HEED_F32)};
     heed_attn_args args = {.struct_size = sizeof args,
                            .batch = 1,
                            .q_len = p->rows,

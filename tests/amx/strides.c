@@ -21,14 +21,8 @@ static void run(heed_context *context, uint32_t dim, uint32_t type, float sink, 
 {
     const heed_attn_desc desc = {.struct_size = sizeof desc,
                                  .features = HEED_HAS_SINK | HEED_HAS_REPRODUCIBLE_CHUNKS,
-                                 .q_heads = 1,
-                                 .kv_heads = 1,
-                                 .qk_dim = dim,
-                                 .v_dim = dim,
-                                 .q_type = HEED_BF16,
-                                 .k_type = HEED_BF16,
-                                 .v_type = HEED_BF16,
-                                 .out_type = type};
+                                 UNIT_SHAPE(1, 1, dim, dim),
+                                 UNIT_TYPES(HEED_BF16, HEED_BF16, HEED_BF16, type)};
     const heed_attn_args args = {.struct_size = sizeof args,
                                  .batch = 1,
                                  .q_len = ROWS,

@@ -41,11 +41,6 @@ static void want_row(const heed_append_rows *a, int64_t row, uint8_t *to, float 
         heed_store(a->to_type, to, d, x[d]);
 }
 
-static int same(float a, float b)
-{
-    return (a != a && b != b) || heed_bits_of_f32(a) == heed_bits_of_f32(b);
-}
-
 /* Checks rows that were encoded into [out, end), which held LEFT_ALONE before. */
 static void check_rows(const heed_append_rows *a, const uint8_t *out, const uint8_t *end,
                        const char *what)
@@ -62,10 +57,10 @@ static void check_rows(const heed_append_rows *a, const uint8_t *out, const uint
         memset(is_row + (to - want), 1, (size_t)bytes);
         if (!a->fresh_scale)
             continue;
-        CHECK(same(a->fresh_scale[row * a->scale_stride], by[0]), "%s, %s, %s: scale %a, not %a",
-              set, what, heed_dtype_name(a->to_type), (double)a->fresh_scale[row * a->scale_stride],
-              (double)by[0]);
-        CHECK(!a->fresh_zero || same(a->fresh_zero[row * a->scale_stride], by[1]),
+        CHECK(unit_same(a->fresh_scale[row * a->scale_stride], by[0]),
+              "%s, %s, %s: scale %a, not %a", set, what, heed_dtype_name(a->to_type),
+              (double)a->fresh_scale[row * a->scale_stride], (double)by[0]);
+        CHECK(!a->fresh_zero || unit_same(a->fresh_zero[row * a->scale_stride], by[1]),
               "%s, %s, %s: zero %a, not %a", set, what, heed_dtype_name(a->to_type),
               (double)a->fresh_zero[row * a->scale_stride], (double)by[1]);
     }
@@ -107,13 +102,6 @@ static void check(heed_append_rows a, const char *what)
 static const float scales[] = {1, 0.25f, -0.037f, 1e-40f, 0x1p-20f, INFINITY, NAN, 0, 3e30f};
 static const float zeros[] = {0, 7.3f, 128, NAN, -INFINITY, 0.5f};
 
-static float special(uint64_t *state)
-{
-    static const float value[] = {0,          -0.0f,    INFINITY, -INFINITY, NAN,  0x1p-149f,
-                                  -0x1p-130f, 0x1p127f, 1e-30f,   65504,     0.5f, -0.5f};
-    return value[unit_below(state, (int64_t)(sizeof value / sizeof *value))];
-}
-
 /* Number i of a row of `kind`. */
 static float number(int64_t kind, int64_t i, float first, float factor, uint64_t *state)
 {
@@ -124,7 +112,7 @@ static float number(int64_t kind, int64_t i, float first, float factor, uint64_t
     case 2:
         return fabsf(x);
     case 3:
-        return unit_below(state, 40) == 0 ? special(state) : x;
+        return unit_below(state, 40) == 0 ? unit_special(state) : x;
     case 4: /* bf16's, which are often as great as each other */
         return heed_f32_of_bf16(heed_bf16_of_f32(x));
     case 5:

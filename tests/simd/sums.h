@@ -66,14 +66,8 @@ static void run(heed_context *context, const call *c, uint64_t outputs, results 
                            .softcap = c->kind == SOFTCAP ? 20 : 0,
                            .bias_type = c->kind == BIAS ? HEED_F32 : HEED_DTYPE_NONE,
                            .scores_stage = outputs & HEED_HAS_SCORES ? HEED_SCORES_RAW : 0,
-                           .q_heads = 1,
-                           .kv_heads = 1,
-                           .qk_dim = c->dim,
-                           .v_dim = c->dim,
-                           .q_type = HEED_BF16,
-                           .k_type = HEED_BF16,
-                           .v_type = HEED_BF16,
-                           .out_type = HEED_F32};
+                           UNIT_SHAPE(1, 1, c->dim, c->dim),
+                           UNIT_TYPES(HEED_BF16, HEED_BF16, HEED_BF16, HEED_F32)};
     heed_attn_args args = {.struct_size = sizeof args,
                            .batch = 1,
                            .q_len = c->rows,

@@ -64,14 +64,8 @@ static attention make_attention(int shape)
     uint64_t seed = (uint64_t)shape;
     attention a = {
         .desc = {.struct_size = sizeof a.desc,
-                 .q_heads = (uint32_t)heads,
-                 .kv_heads = (uint32_t)heads,
-                 .qk_dim = (uint32_t)dim,
-                 .v_dim = (uint32_t)dim,
-                 .q_type = type,
-                 .k_type = type,
-                 .v_type = type,
-                 .out_type = HEED_F32,
+                 UNIT_SHAPE((uint32_t)heads, (uint32_t)heads, (uint32_t)dim, (uint32_t)dim),
+                 UNIT_TYPES(type, type, type, HEED_F32),
                  .accuracy = type == HEED_BF16 ? HEED_ACCURACY_BF16 : HEED_ACCURACY_DEFAULT,
                  .max_batch = 1,
                  .max_q_len = rows[0],

@@ -56,14 +56,8 @@ static void check(heed_context *context, const char *backend, int64_t q_len, int
     float *q = normals(q_len * dim, &seed), *k = normals(keys * dim, &seed);
     float *v = normals(keys * V_DIM, &seed), *out = normals(q_len * V_DIM, &seed);
     const heed_attn_desc desc = {.struct_size = sizeof desc,
-                                 .q_heads = 1,
-                                 .kv_heads = 1,
-                                 .qk_dim = (uint32_t)dim,
-                                 .v_dim = V_DIM,
-                                 .q_type = HEED_F32,
-                                 .k_type = HEED_F32,
-                                 .v_type = HEED_F32,
-                                 .out_type = HEED_F32,
+                                 UNIT_SHAPE(1, 1, (uint32_t)dim, V_DIM),
+                                 UNIT_TYPES(HEED_F32, HEED_F32, HEED_F32, HEED_F32),
                                  .accuracy = HEED_ACCURACY_EXACT};
     const heed_attn_args args = {.struct_size = sizeof args,
                                  .batch = 1,

@@ -19,14 +19,8 @@ static void shape(heed_context *context, const char *backend, uint32_t q_heads, 
     char name[100];
     heed_attn_desc desc = {.struct_size = sizeof desc,
                            .features = features,
-                           .q_heads = q_heads,
-                           .kv_heads = 8,
-                           .qk_dim = dim,
-                           .v_dim = dim,
-                           .q_type = type,
-                           .k_type = type,
-                           .v_type = type,
-                           .out_type = type,
+                           UNIT_SHAPE(q_heads, 8, dim, dim),
+                           UNIT_TYPES(type, type, type, type),
                            .max_batch = 1,
                            .max_q_len = q_len,
                            .max_kv_len = 65536};
@@ -45,7 +39,8 @@ static void shape(heed_context *context, const char *backend, uint32_t q_heads, 
      * heads, and what its table of 256 KiB did not use at the shorter length. */
     desc.max_batch = 1;
     desc.max_kv_len *= 16;
-    const size_t masks = features ? ((size_t)256 << 10) + q_heads * (size_t)desc.max_kv_len / 64 : 0;
+    const size_t masks =
+        features ? ((size_t)256 << 10) + q_heads * (size_t)desc.max_kv_len / 64 : 0;
     const size_t state = (size_t)(q_heads / 8) * (q_len < 16 ? q_len : 16) * (dim + 2) * 4;
     const size_t more = 8 * 4 * state + ((size_t)64 << 10) + masks;
     const size_t longer = bytes_of(context, &desc, 1);
@@ -58,14 +53,8 @@ static void backend(const char *name)
     static const uint32_t heads[] = {8, 32}, dims[] = {64, 128, 256};
     heed_context *context = unit_context(1, name);
     heed_attn_desc any = {.struct_size = sizeof any,
-                          .q_heads = 1,
-                          .kv_heads = 1,
-                          .qk_dim = 8,
-                          .v_dim = 8,
-                          .q_type = HEED_F32,
-                          .k_type = HEED_F32,
-                          .v_type = HEED_F32,
-                          .out_type = HEED_F32};
+                          UNIT_SHAPE(1, 1, 8, 8),
+                          UNIT_TYPES(HEED_F32, HEED_F32, HEED_F32, HEED_F32)};
     if (strcmp(name, "naive") != 0 && heed_attn_supported(context, &any, NULL) != HEED_OK) {
         printf("%s: not here: %s\n", name, heed_last_error());
     } else {

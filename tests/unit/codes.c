@@ -123,14 +123,8 @@ static heed_context *context_of(heed_backend *backend)
 static heed_attn_desc desc_of(uint32_t k_type, uint32_t v_type)
 {
     return (heed_attn_desc){.struct_size = sizeof(heed_attn_desc),
-                            .q_heads = HEADS,
-                            .kv_heads = HEADS,
-                            .qk_dim = DIM,
-                            .v_dim = DIM,
-                            .q_type = HEED_F32,
-                            .k_type = k_type,
-                            .v_type = v_type,
-                            .out_type = HEED_F32,
+                            UNIT_SHAPE(HEADS, HEADS, DIM, DIM),
+                            UNIT_TYPES(HEED_F32, k_type, v_type, HEED_F32),
                             .max_batch = BATCH,
                             .max_q_len = ROWS,
                             .max_kv_len = KEYS};

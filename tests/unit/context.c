@@ -164,41 +164,19 @@ static void check_cache(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-typedef struct budget {
-    int left;       /* allocations until they fail */
-    int64_t in_use; /* bytes */
-} budget;
-
-static void *spend(void *user, size_t bytes, size_t align)
-{
-    budget *b = user;
-    if (b->left-- <= 0)
-        return NULL;
-    void *p = NULL;
-    CHECK(posix_memalign(&p, align, bytes) == 0, "%zu bytes aligned to %zu", bytes, align);
-    b->in_use += (int64_t)bytes;
-    return p;
-}
-
-static void refund(void *user, void *p, size_t bytes)
-{
-    ((budget *)user)->in_use -= (int64_t)bytes;
-    free(p);
-}
-
 static void check_exhaustion(void)
 {
     unit_problem p = unit_make(2, 2, 20, 30, 8, 1);
     int succeeded = 0;
     for (int n = 0; n < 40; n++) {
-        budget b = {.left = n};
+        unit_budget b = {.left = n};
         heed_context *context = NULL;
         heed_context_options o = {.struct_size = sizeof o,
                                   .n_threads = 1,
                                   .backends = "naive",
                                   .user = &b,
-                                  .alloc = spend,
-                                  .release = refund};
+                                  .alloc = unit_spend,
+                                  .release = unit_refund};
         heed_status st = heed_context_create(&o, &context);
         if (st == HEED_OK)
             st = heed_attention(context, &p.desc, &p.args);
@@ -214,20 +192,14 @@ static void check_exhaustion(void)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static char lines[4096];
-
-static void collect(void *user, int32_t level, const char *line)
-{
-    (void)user, (void)level;
-    strncat(lines, line, sizeof lines - strlen(lines) - 2);
-    strcat(lines, "\n");
-}
+static char lines[UNIT_LINES];
 
 static void check_messages(void)
 {
     unit_problem p = unit_make(1, 1, 3, 5, 4, 1);
     heed_context *context = NULL;
-    heed_context_options o = {.struct_size = sizeof o, .verbose = "plan,run", .log = collect};
+    heed_context_options o = {
+        .struct_size = sizeof o, .verbose = "plan,run", .user = lines, .log = unit_collect};
     CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
     CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%s", heed_last_error());
     CHECK(strstr(lines, "plan ") &&

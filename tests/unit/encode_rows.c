@@ -7,13 +7,6 @@
 
 enum { MOST = 320 };
 
-static float special(uint64_t *state)
-{
-    static const float value[] = {0,          -0.0f,    INFINITY, -INFINITY, NAN,  0x1p-149f,
-                                  -0x1p-130f, 0x1p127f, 1e-30f,   65504,     0.5f, -0.5f};
-    return value[unit_below(state, (int64_t)(sizeof value / sizeof *value))];
-}
-
 static void fill(float *x, int64_t n, int kind, uint64_t *state)
 {
     const float factor = ldexpf(1, kind % 5 == 4 ? (int)unit_below(state, 250) - 125 : 0);
@@ -24,17 +17,12 @@ static void fill(float *x, int64_t n, int kind, uint64_t *state)
         if (kind % 7 == 2)
             x[i] = fabsf(x[i]);
         if (kind % 7 == 3 && unit_below(state, 40) == 0)
-            x[i] = special(state);
+            x[i] = unit_special(state);
         if (kind % 7 == 5)
             x[i] = heed_f32_of_bits((uint32_t)kit_next(state));
         if (kind % 7 == 6)
             x[i] = i ? x[0] : x[i];
     }
-}
-
-static int same(float a, float b)
-{
-    return (a != a && b != b) || heed_bits_of_f32(a) == heed_bits_of_f32(b);
 }
 
 static void check_range(const float *x, int64_t n, int kind)
@@ -46,7 +34,7 @@ static void check_range(const float *x, int64_t n, int kind)
         heed_widen_range_fast(x + n / 2, n - n / 2, &range[1][0], &range[1][1]);
         for (int i = 0; i < 2; i++)
             heed_scale_of_range(type, range[i][0], range[i][1], &by[i][0], &by[i][1]);
-        CHECK(same(by[0][0], by[1][0]) && same(by[0][1], by[1][1]),
+        CHECK(unit_same(by[0][0], by[1][0]) && unit_same(by[0][1], by[1][1]),
               "kind %d, %lld numbers, %s: scale %a and zero %a, one by one %a and %a", kind,
               (long long)n, heed_dtype_name(type), (double)by[1][0], (double)by[1][1],
               (double)by[0][0], (double)by[0][1]);

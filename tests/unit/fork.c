@@ -5,17 +5,10 @@
 
 #include "unit.h"
 
-static void in_order(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
-{
-    (void)user;
-    for (uint32_t i = 0; i < n; i++)
-        body(arg, i);
-}
-
 static int child(heed_context *context, unit_problem *p, const float *want)
 {
     const heed_executor executor = {
-        .struct_size = sizeof executor, .n_threads = 2, .parallel_for = in_order};
+        .struct_size = sizeof executor, .n_threads = 2, .parallel_for = unit_forwards};
     for (int with_executor = 0; with_executor < 2; with_executor++) {
         memset(p->out, 0xff, p->out_bytes);
         p->args.executor = with_executor ? &executor : NULL;

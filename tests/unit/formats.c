@@ -19,12 +19,6 @@ static void take(void *to, size_t bytes)
     at += bytes;
 }
 
-/* The same bits, or both NaN. */
-static int same(float a, float b)
-{
-    return (a != a && b != b) || heed_bits_of_f32(a) == heed_bits_of_f32(b);
-}
-
 /* by: the scale and the zero. */
 static void check_encode(uint32_t what, uint32_t type, const float *x, int64_t n, const float by[2],
                          const uint8_t *code, size_t bytes, int record)
@@ -35,7 +29,7 @@ static void check_encode(uint32_t what, uint32_t type, const float *x, int64_t n
     memset(got, 0xa5, sizeof got);
     if (what == FRESH) {
         heed_fresh_scale(type, x, n, &fresh[0], &fresh[1]);
-        CHECK(same(fresh[0], scale) && same(fresh[1], zero),
+        CHECK(unit_same(fresh[0], scale) && unit_same(fresh[1], zero),
               "record %d, %s: scale %a and zero %a, must be %a and %a", record,
               heed_dtype_name(type), (double)fresh[0], (double)fresh[1], (double)scale,
               (double)zero);
@@ -53,7 +47,7 @@ static void check_decode(uint32_t type, const float *x, int64_t n, float scale, 
 {
     for (int64_t i = 0; i < n; i++) {
         const float got = heed_decode(type, code, i, scale, zero);
-        CHECK(same(got, x[i]), "record %d, %s: element %lld is %a, must be %a", record,
+        CHECK(unit_same(got, x[i]), "record %d, %s: element %lld is %a, must be %a", record,
               heed_dtype_name(type), (long long)i, (double)got, (double)x[i]);
     }
 }

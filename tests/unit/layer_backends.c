@@ -21,13 +21,6 @@ static heed_status failing_tile(const void *machine, const void *state,
     return naive->linear[0]->run(machine, state, problem, tile, scratch);
 }
 
-static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
-{
-    (void)user;
-    while (n > 0)
-        body(arg, --n);
-}
-
 static void check_failures(layer_setup *s)
 {
     changed_backend faulty;
@@ -36,7 +29,7 @@ static void check_failures(layer_setup *s)
     heed_error error = {""};
     float want[ROWS * DIM];
     heed_executor executor = {
-        .struct_size = sizeof executor, .n_threads = 3, .parallel_for = backwards};
+        .struct_size = sizeof executor, .n_threads = 3, .parallel_for = unit_backwards};
     change_backend(&faulty, naive, "faulty");
     faulty.linear.run = failing_tile;
     CHECK(heed_context_register(context, &faulty.backend) == HEED_OK, "%s", heed_last_error());

@@ -1,48 +1,24 @@
 /* Linear and attention layers when memory runs out: at any moment while they are made and run, in a
  * backend's trial, and with more threads than there is memory for. */
 #include <heed/backend.h>
+#include <limits.h>
 
 #include "changed.h"
 #include "layer_setup.h"
 
 const heed_backend *heed_naive_backend(void);
 
-typedef struct budget {
-    int left;                /* allocations until they fail; all after the first failure do */
-    int64_t in_use, n_spent; /* bytes; allocations */
-} budget;
-
-/* aligned_alloc asks for a multiple of the alignment. */
-static void *aligned(size_t bytes, size_t align)
-{
-    const size_t to = align < 16 ? 16 : align;
-    return aligned_alloc(to, (bytes + to - 1) / to * to);
-}
-
-static void *spend(void *user, size_t bytes, size_t align)
-{
-    budget *b = user;
-    if (b->left-- <= 0)
-        return NULL;
-    b->n_spent++;
-    b->in_use += (int64_t)bytes;
-    return aligned(bytes, align);
-}
-
-static void refund(void *user, void *p, size_t bytes)
-{
-    ((budget *)user)->in_use -= (int64_t)bytes;
-    free(p);
-}
-
 /* Makes a context and layers and runs them with n allocations. Returns whether that was enough. */
 static int with_allocations(int n, layer_setup *s)
 {
-    budget b = {.left = n};
+    unit_budget b = {.left = n};
     heed_context *context = NULL;
     heed_mha *mha = NULL;
-    heed_context_options o = {
-        .struct_size = sizeof o, .n_threads = 1, .user = &b, .alloc = spend, .release = refund};
+    heed_context_options o = {.struct_size = sizeof o,
+                              .n_threads = 1,
+                              .user = &b,
+                              .alloc = unit_spend,
+                              .release = unit_refund};
     memset(s->y, 0x5a, sizeof s->y);
     heed_status st = heed_context_create(&o, &context);
     if (st == HEED_OK)
@@ -70,19 +46,6 @@ static void check_exhaustion(layer_setup *s)
     CHECK(n > 8 && n < 200, "%d allocations were enough", n);
 }
 
-/* An allocator that gives no block of more than in_use bytes. */
-static void *limited(void *user, size_t bytes, size_t align)
-{
-    budget *b = user;
-    return bytes <= (size_t)b->in_use ? aligned(bytes, align) : NULL;
-}
-
-static void release(void *user, void *p, size_t bytes)
-{
-    (void)user, (void)bytes;
-    free(p);
-}
-
 static uint32_t most_bodies;
 
 static void counted(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
@@ -98,13 +61,13 @@ static void check_crowds(layer_setup *s)
 {
     const uint32_t crowd[] = {3, 1000, 1000000, UINT32_MAX};
     unit_problem p = unit_make(2, 2, 64, 64, 16, 3);
-    budget b = {.in_use = 1 << 20};
+    unit_budget b = {.left = INT_MAX, .most = 1 << 20};
     heed_executor executor = {.struct_size = sizeof executor, .parallel_for = counted};
     heed_context *context = NULL;
     heed_context_options o = {.struct_size = sizeof o,
                               .user = &b,
-                              .alloc = limited,
-                              .release = release,
+                              .alloc = unit_spend,
+                              .release = unit_refund,
                               .executor = &executor};
     for (size_t i = 0; i < sizeof crowd / sizeof *crowd; i++) {
         heed_mha *mha = NULL;
@@ -146,7 +109,7 @@ static heed_status bad_linear_tile(const void *machine, const void *state,
 /* A trial for which there was no memory is repeated later, and its reason is reported then. */
 static void check_trials(layer_setup *s)
 {
-    budget b = {.left = 1000};
+    unit_budget b = {.left = 1000};
     changed_backend faulty;
     heed_context *context = NULL;
     heed_error error;
@@ -154,8 +117,8 @@ static void check_trials(layer_setup *s)
                               .n_threads = 1,
                               .backends = "faulty",
                               .user = &b,
-                              .alloc = spend,
-                              .release = refund};
+                              .alloc = unit_spend,
+                              .release = unit_refund};
     change_backend(&faulty, heed_naive_backend(), "faulty");
     faulty.attn.run = bad_tile;
     faulty.linear.run = bad_linear_tile;

@@ -184,13 +184,7 @@ static void check_explain(heed_context *context, layer_setup *s)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-static char lines[1024];
-
-static void collect(void *user, int32_t level, const char *line)
-{
-    (void)user, (void)level;
-    strncat(lines, line, sizeof lines - strlen(lines) - 1);
-}
+static char lines[UNIT_LINES];
 
 /* The line of a run says what it was and ends with its time in microseconds. */
 static void check_line(const char *start)
@@ -205,8 +199,11 @@ static void check_lines(layer_setup *s)
 {
     heed_context *context = NULL;
     heed_mha *mha = NULL;
-    heed_context_options o = {
-        .struct_size = sizeof o, .n_threads = 1, .verbose = "run", .log = collect};
+    heed_context_options o = {.struct_size = sizeof o,
+                              .n_threads = 1,
+                              .verbose = "run",
+                              .user = lines,
+                              .log = unit_collect};
     CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
     heed_linear *linear = layer_linear(context, s);
     CHECK(layer_create(context, s, &mha) == HEED_OK, "%s", heed_last_error());
@@ -286,14 +283,8 @@ static void check_in_place(heed_context *context)
     enum { LENGTH = 3, WIDTH = 8 };
     float x[LENGTH * WIDTH] = {1}, before[LENGTH * WIDTH];
     const heed_attn_desc attn = {.struct_size = sizeof attn,
-                                 .q_heads = 2,
-                                 .kv_heads = 2,
-                                 .qk_dim = WIDTH / 2,
-                                 .v_dim = WIDTH / 2,
-                                 .q_type = HEED_F32,
-                                 .k_type = HEED_F32,
-                                 .v_type = HEED_F32,
-                                 .out_type = HEED_F32,
+                                 UNIT_SHAPE(2, 2, WIDTH / 2, WIDTH / 2),
+                                 UNIT_TYPES(HEED_F32, HEED_F32, HEED_F32, HEED_F32),
                                  .max_batch = 1,
                                  .max_q_len = LENGTH};
     const heed_mha_desc desc = {
@@ -340,14 +331,8 @@ static void check_single_row(heed_context *context, uint64_t lists)
     static const int64_t strides[] = {0, DIM, -1, INT64_MAX / 2};
     const heed_attn_desc attn = {.struct_size = sizeof attn,
                                  .features = HEED_HAS_LSE | lists,
-                                 .q_heads = HEADS,
-                                 .kv_heads = HEADS,
-                                 .qk_dim = DIM / HEADS,
-                                 .v_dim = DIM / HEADS,
-                                 .q_type = HEED_F32,
-                                 .k_type = HEED_F32,
-                                 .v_type = HEED_F32,
-                                 .out_type = HEED_F32,
+                                 UNIT_SHAPE(HEADS, HEADS, DIM / HEADS, DIM / HEADS),
+                                 UNIT_TYPES(HEED_F32, HEED_F32, HEED_F32, HEED_F32),
                                  .max_batch = 1,
                                  .max_q_len = ROWS};
     const heed_mha_desc desc = {

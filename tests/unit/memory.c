@@ -205,20 +205,15 @@ enum { LAYER_DIM = 16, LAYER_HEADS = 2, LAYER_KEYS = 400 };
 
 static heed_attn_desc layer_attention(int32_t rows)
 {
-    return (heed_attn_desc){.struct_size = sizeof(heed_attn_desc),
-                            .features = HEED_HAS_CAUSAL | HEED_HAS_LENS | HEED_HAS_PACKED,
-                            .position = HEED_POS_BOTTOM_RIGHT,
-                            .q_heads = LAYER_HEADS,
-                            .kv_heads = LAYER_HEADS,
-                            .qk_dim = LAYER_DIM / LAYER_HEADS,
-                            .v_dim = LAYER_DIM / LAYER_HEADS,
-                            .q_type = HEED_F32,
-                            .k_type = HEED_F32,
-                            .v_type = HEED_F32,
-                            .out_type = HEED_F32,
-                            .max_batch = 1,
-                            .max_q_len = rows,
-                            .max_kv_len = LAYER_KEYS};
+    return (heed_attn_desc){
+        .struct_size = sizeof(heed_attn_desc),
+        .features = HEED_HAS_CAUSAL | HEED_HAS_LENS | HEED_HAS_PACKED,
+        .position = HEED_POS_BOTTOM_RIGHT,
+        UNIT_SHAPE(LAYER_HEADS, LAYER_HEADS, LAYER_DIM / LAYER_HEADS, LAYER_DIM / LAYER_HEADS),
+        UNIT_TYPES(HEED_F32, HEED_F32, HEED_F32, HEED_F32),
+        .max_batch = 1,
+        .max_q_len = rows,
+        .max_kv_len = LAYER_KEYS};
 }
 
 /* A layer that rotates, appends and attends over packed rows; its input is the problem's q, as rows

@@ -18,20 +18,7 @@ static double told_cost(const void *machine, const heed_problem *problem, int64_
     return microseconds * 1e3;
 }
 
-static char lines[1024];
-
-static void collect(void *user, int32_t level, const char *line)
-{
-    (void)user, (void)level;
-    strncat(lines, line, sizeof lines - strlen(lines) - 1);
-}
-
-static void one_by_one(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
-{
-    (void)user;
-    while (n > 0)
-        body(arg, --n);
-}
+static char lines[UNIT_LINES];
 
 /* How many parts a call has, with two threads, whose kernel says that it takes `us`
  * microseconds. */
@@ -44,7 +31,8 @@ static int parts_of(double us, const char *policy, const heed_executor *executor
                               .n_threads = 2,
                               .backends = "told",
                               .verbose = "run",
-                              .log = collect,
+                              .user = lines,
+                              .log = unit_collect,
                               .executor = executor};
     int parts = 0;
     change_backend(&told, heed_naive_backend(), "told");
@@ -76,7 +64,7 @@ int main(void)
         {50, "passive", 2, 1}, {50, " PASSIVE ", 2, 1}, {500, "passive", 2, 2},
     };
     const heed_executor executor = {
-        .struct_size = sizeof executor, .n_threads = 2, .parallel_for = one_by_one};
+        .struct_size = sizeof executor, .n_threads = 2, .parallel_for = unit_backwards};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         const char *policy = want[i].policy;
         int n = parts_of(want[i].us, policy, &executor);

@@ -26,14 +26,8 @@ static void run(heed_context *context, int64_t first, int64_t n, float *out)
 {
     const heed_attn_desc desc = {.struct_size = sizeof desc,
                                  .features = HEED_HAS_MASK,
-                                 .q_heads = HEADS,
-                                 .kv_heads = HEADS,
-                                 .qk_dim = DIM,
-                                 .v_dim = DIM,
-                                 .q_type = HEED_F32,
-                                 .k_type = HEED_F32,
-                                 .v_type = HEED_F32,
-                                 .out_type = HEED_F32};
+                                 UNIT_SHAPE(HEADS, HEADS, DIM, DIM),
+                                 UNIT_TYPES(HEED_F32, HEED_F32, HEED_F32, HEED_F32)};
     heed_attn_args args = {.struct_size = sizeof args, .batch = n, .q_len = ROWS, .kv_len = KEYS};
     args.q = heed_as_const(laid(q + first * Q, ROWS));
     args.k = heed_as_const(laid(k + first * K, KEYS));

@@ -31,14 +31,8 @@ static int run(heed_context *context, uint32_t type, int64_t rows, int32_t seen,
     const heed_attn_desc desc = {.struct_size = sizeof desc,
                                  .features = HEED_HAS_CAUSAL,
                                  .position = HEED_POS_GIVEN,
-                                 .q_heads = 1,
-                                 .kv_heads = 1,
-                                 .qk_dim = DIM,
-                                 .v_dim = DIM,
-                                 .q_type = type,
-                                 .k_type = type,
-                                 .v_type = type,
-                                 .out_type = type};
+                                 UNIT_SHAPE(1, 1, DIM, DIM),
+                                 UNIT_TYPES(type, type, type, type)};
     const int32_t offset = seen - 1;
     heed_attn_args args = {.struct_size = sizeof args,
                            .batch = 1,

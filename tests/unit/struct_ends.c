@@ -201,18 +201,11 @@ static void check_struct(const char *name, heed_status (*call)(void *), const vo
 
 #define CHECK_STRUCT(call, whole) check_struct(#call, call, &(whole), sizeof(whole))
 
-static void in_order(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
-{
-    (void)user;
-    for (uint32_t i = 0; i < n; i++)
-        body(arg, i);
-}
-
 static void structs_of_calls(void)
 {
     const heed_context_options options = {.struct_size = sizeof options, .n_threads = 1};
     const heed_executor executor = {
-        .struct_size = sizeof executor, .n_threads = 1, .parallel_for = in_order};
+        .struct_size = sizeof executor, .n_threads = 1, .parallel_for = unit_forwards};
     const heed_const_view one = {memory, {8, 8, 8, 1}};
     const heed_view other = {memory + 32, {8, 8, 8, 1}};
     const heed_kv_append_args append = {.struct_size = sizeof append,
