@@ -1,6 +1,7 @@
 /* The public calls of groups: what is given is checked here, before anything travels. */
 #include <heed/kit.h>
 
+#include "agree.h"
 #include "attention/planning.h"
 #include "attention/validate.h"
 #include "base/reason.h"
@@ -118,34 +119,6 @@ static heed_status check_args(heed_group_call *call, heed_error *why)
     return st == HEED_OK ? check_pairs(call, why) : st;
 }
 
-/* FNV-1a of what has to be the same on every rank. */
-static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
-static uint64_t call_of(const heed_group_call *call)
-{
-    const heed_shape *s = &call->shape;
-    const heed_partition *p = &s->part;
-    heed_attn_desc d = *s->desc;
-    const size_t n = (size_t)s->batch * (p->n_parts + (size_t)1) * sizeof(int32_t);
-    const int64_t numbers[] = {p->scheme, p->want,  p->root,  p->n_parts,
-                               s->size,   s->batch, s->tokens};
-    d.max_batch = d.max_q_len = d.max_kv_len = d.max_rows = 0; /* split's rows are in tokens */
-    uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), &d, sizeof d);
-    hash = mix(hash, numbers, sizeof numbers);
-    if (p->owner)
-        hash = mix(hash, p->owner, p->n_parts * sizeof *p->owner);
-    if (p->key_first)
-        hash = mix(hash, p->key_first, n);
-    if (p->row_first)
-        hash = mix(hash, p->row_first, n);
-    return hash;
-}
-
 /* ---- one rank ---------------------------------------------------------------------------------
  */
 
@@ -258,7 +231,7 @@ static heed_status run_scheme(heed_group_call *call, heed_scheme *scheme, size_t
     w->context = call->plan->context;
     w->transport = call->transport;
     w->n = 0;
-    w->call = call_of(call);
+    w->call = heed_agreed_call(call);
     w->left = w->limit = s->part.timeout_ns;
     w->status = HEED_OK;
     w->why = call->why;
@@ -273,7 +246,6 @@ static heed_status give_up(heed_group_call *call, heed_status st)
     const heed_shape *s = &call->shape;
     heed_wire w = {.context = call->plan->context,
                    .transport = call->transport,
-                   .call = call_of(call),
                    .left = s->part.timeout_ns,
                    .why = call->why};
     if (s->part.scheme == HEED_GROUP_RING) {
@@ -323,23 +295,6 @@ static heed_status run_placed(heed_group_call *call, heed_scheme *scheme, void *
     return st;
 }
 
-/* Rows of one head that a partial result has: all that lie between the first and the last one. */
-static int64_t tokens_of(const heed_group_call *call, int64_t *first_token)
-{
-    const heed_attn_args *a = &call->args;
-    int64_t low = INT32_MAX, high = 0;
-    *first_token = 0;
-    if (!a->q_starts)
-        return call->shape.batch * a->q_len;
-    for (int64_t b = 0; b < call->shape.batch; b++) {
-        const int64_t n = a->q_lens ? a->q_lens[b] : a->q_len;
-        low = n && a->q_starts[b] < low ? a->q_starts[b] : low;
-        high = n && a->q_starts[b] + n > high ? a->q_starts[b] + n : high;
-    }
-    *first_token = low < high ? low : 0;
-    return low < high ? high - low : 0;
-}
-
 static heed_status run_checked(heed_group_call *call, void *workspace, size_t bytes)
 {
     heed_scheme scheme;
@@ -350,7 +305,7 @@ static heed_status run_checked(heed_group_call *call, void *workspace, size_t by
     if (st != HEED_OK)
         return give_up(call, st);
     memset(&scheme, 0, sizeof scheme);
-    const int64_t tokens = tokens_of(call, &first_token);
+    const int64_t tokens = heed_agreed_tokens(call, &first_token);
     if (!heed_rows_apart(&call->shape)) {
         call->shape.tokens = tokens;
         scheme.split.first_token = first_token;

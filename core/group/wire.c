@@ -146,7 +146,9 @@ static heed_status check(heed_wire *w, const heed_wire_message *m, size_t bytes)
         return failed(w, h.origin, &plain);
     }
     if (h.call != w->call)
-        return broken(w, "rank %u is in another call: description, partition or lengths differ",
+        return broken(w,
+                      "rank %u is in another call: description, partition, or lengths, starts or "
+                      "offsets of sequences differ",
                       m->rank);
     if (h.kind != m->kind || h.step != m->step)
         return broken(w, "rank %u sent message %u of step %u where %u of step %u was expected",

@@ -13,7 +13,7 @@ enum { HEED_WIRE_PARTIAL = 1, HEED_WIRE_RESULT, HEED_WIRE_KEYS, HEED_WIRE_ROWS }
 /* What a message begins with. */
 typedef struct heed_wire_header {
     uint64_t magic;
-    uint64_t call;  /* a hash of the description, the partition and the lengths */
+    uint64_t call;  /* heed_agreed_call; not looked at in a notice of a failure */
     uint64_t bytes; /* behind the header */
     uint32_t kind, step;
     int32_t status;  /* of the sender: unless HEED_OK, a sentence is behind the header */

@@ -130,20 +130,24 @@ typedef struct heed_partition {
  *          k, v          its keys: of each sequence its parts behind each other, in the order of
  *                        the parts. Paged: parts start at multiples of page_len. kv_len is the most
  *                        that one sequence has here; kv_lens is NULL: key_first says lengths
- *          q, out, lse   all rows. With row_first: its rows, of each sequence its parts behind each
- *                        other, q_len the most that one sequence has here; q_lens is NULL
+ *          q, out, lse   all rows: q_lens, and q_starts but for a distance that all of a rank's starts
+ *                        share, are the same on every rank. With row_first: its rows, of each sequence
+ *                        its parts behind each other, q_len the most that one sequence has here; q_lens
+ *                        is NULL, and q_starts are its own
  *          mask, bias, ranges, key_blocks
  *                        split: of all rows, with row_first too, and all keys, by their index in the whole
  *                        sequence; only what concerns keys that are here is read
  *                        ring: of the rows that are here, and all keys; block_rows divides the rows that
  *                        a rank has before each of its parts
- *          q_offsets, sinks, slopes: of the whole problem, on every rank
+ *          q_offsets, mask_from, sinks, slopes: of the whole problem, the same on every rank
  *          With ring all keys that are here travel, and so are read: with HEED_HAS_PAGES every page
  *          has to be there
  * workspace, bytes   64-byte aligned, heed_group_workspace_bytes of this partition; NULL and 0: the context
  *          lends one
  * Errors   those of heed_attn_run, and HEED_ERR_TRANSPORT: another rank failed (the sentence says
- *          which and why), a message was lost, late or of the wrong size, or the transport failed.
+ *          which and why), or says otherwise what has to be the same (of sinks and slopes, which ranks may
+ *          have computed, that is not noticed), a message was lost, late or of the wrong size, or the
+ *          transport failed.
  *          Every rank that can know of a failure returns one; outputs are then unspecified, and
  *          nothing else was written. A rank that has its results, and of which the others have taken
  *          all that they wait for, cannot: it returns HEED_OK and right results whatever becomes of
