@@ -145,8 +145,8 @@ static void set_up(heed_split *p, const heed_group_call *call)
     for (int64_t b = 0; b < s->batch; b++) {
         piece->q_lens[b] = a->q_lens ? a->q_lens[b] : (int32_t)a->q_len;
         piece->row_at[b] = 0;
-        if (a->q_starts)
-            piece->q_starts[b] = a->q_starts[b] - (int32_t)p->first_token;
+        if (a->q_starts) /* a sequence without rows may start anywhere, even before the first one */
+            piece->q_starts[b] = piece->q_lens[b] ? a->q_starts[b] - (int32_t)p->first_token : 0;
     }
     if (a->q_lens || a->q_starts) /* rows that nobody computes travel too */
         empty_partials(p, s);

@@ -44,6 +44,8 @@ static void shifted(caller *c)
     c->args.out.data = (float *)c->args.out.data + 2 * COLUMNS;
     c->args.lse.data = (float *)c->args.lse.data + 2 * HEADS;
 }
+static void early_empty(caller *c) { c->starts[1] = 0; }
+static void late_empty(caller *c) { c->starts[1] = ROWS; }
 static void empty_elsewhere(caller *c) { c->offsets[1] = 3; c->from[1] = 2; }
 /* clang-format on */
 
@@ -60,6 +62,8 @@ static const struct change {
     {"where a bias begins", other_from, OTHER, OTHER},
     {"other owners", other_owners, OTHER, OTHER},
     {"the first row", shifted, LIKE, LIKE},
+    {"an early start of no rows", early_empty, LIKE, LIKE},
+    {"a late start of no rows", late_empty, LIKE, LIKE},
     {"the place of no rows", empty_elsewhere, LIKE, LIKE},
 };
 
