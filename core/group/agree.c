@@ -63,8 +63,10 @@ uint64_t heed_agreed_call(const heed_group_call *call)
     d.max_batch = d.max_q_len = d.max_kv_len = d.max_rows = 0; /* split's rows are in tokens */
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), &d, sizeof d);
     hash = mix(hash, numbers, sizeof numbers);
-    if (p->owner)
-        hash = mix(hash, p->owner, p->n_parts * sizeof *p->owner);
+    for (uint32_t i = 0; i < p->n_parts; i++) { /* also where owner is NULL */
+        const uint32_t owner = heed_owner(s, i);
+        hash = mix(hash, &owner, sizeof owner);
+    }
     if (p->key_first)
         hash = mix(hash, p->key_first, n);
     if (p->row_first)

@@ -35,7 +35,8 @@ static void swapped_lens(caller *c) { c->lens[0] = 2; c->lens[2] = 3; c->starts[
 static void other_starts(caller *c) { c->starts[0] = 9; c->starts[2] = 5; }
 static void other_offsets(caller *c) { c->offsets[0] = 15; }
 static void other_from(caller *c) { c->from[2] = 1; }
-static void other_owners(caller *c) { c->owner[0] = 1; c->owner[1] = 0; c->partition.owner = c->owner; }
+static void named_owners(caller *c) { c->partition.owner = c->owner; }
+static void other_owners(caller *c) { named_owners(c); c->owner[0] = 1; c->owner[1] = 0; }
 static void shifted(caller *c)
 {
     for (int b = 0; b < BATCH; b++)
@@ -60,6 +61,7 @@ static const struct change {
     {"the order of sequences", other_starts, OTHER, MOVED},
     {"an offset", other_offsets, OTHER, OTHER},
     {"where a bias begins", other_from, OTHER, OTHER},
+    {"owners by name", named_owners, LIKE, LIKE},
     {"other owners", other_owners, OTHER, OTHER},
     {"the first row", shifted, LIKE, LIKE},
     {"an early start of no rows", early_empty, LIKE, LIKE},
