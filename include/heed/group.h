@@ -155,7 +155,9 @@ typedef struct heed_partition {
  *          when its time has passed. A failure of a rank for a reason of its own, such as its args
  *          or its memory, is told to the others. Messages may be left under way then: the transport
  *          is not to be used again after any failure but that of plan, partition or batch, which
- *          all ranks refuse alike. "... cannot give up a message with rank n": the transport may
+ *          all ranks refuse alike, and so without a word: where one rank alone refuses them (its plan
+ *          has a smaller max_batch, its args are NULL or of an unknown size), the others return when
+ *          their time has passed. "... cannot give up a message with rank n": the transport may
  *          still read and write a workspace of the caller's, for as long as it exists.
  * Cost     one rank: heed_attn_run and nothing more.
  */
