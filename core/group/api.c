@@ -412,10 +412,15 @@ heed_status heed_group_count(const heed_attn *plan, const heed_partition *partit
                        (long long)q_len, INT32_MAX);
     if (st == HEED_OK)
         st = read_shape(&shape, plan, partition, batch, &why);
+    if (st == HEED_OK && !heed_rows_apart(&shape)) {
+        shape.tokens = plan->desc.max_rows ? q_len : batch * q_len;
+        if (!heed_bytes_fit(&shape))
+            st = heed_fail(&why, HEED_ERR_UNSUPPORTED,
+                           "the results of %lld rows take more bytes than 62 bits count",
+                           (long long)shape.tokens);
+    }
     if (st != HEED_OK)
         return heed_report(NULL, st, &why);
-    if (!heed_rows_apart(&shape))
-        shape.tokens = plan->desc.max_rows ? q_len : batch * q_len;
     const heed_tally tally = heed_rows_apart(&shape) ? heed_tally_of(&shape) : (heed_tally){0};
     heed_count(&shape, &tally, &cost);
     *out = cost;

@@ -161,6 +161,11 @@ heed_status heed_shape_read(heed_shape *s, const heed_attn *plan, const heed_par
         st = check_firsts(s, "key_first", s->part.key_first, why);
     if (st == HEED_OK && (s->part.scheme == HEED_GROUP_RING || s->part.row_first))
         st = check_firsts(s, "row_first", s->part.row_first, why);
+    for (int64_t b = 0; b < batch && st == HEED_OK && s->part.row_first; b++)
+        s->tokens += heed_first_of(s, s->part.row_first, b, s->part.n_parts);
+    if (st == HEED_OK && !heed_bytes_fit(s)) /* where each has all rows, tokens is not known yet */
+        st = heed_fail(why, HEED_ERR_UNSUPPORTED,
+                       "the partition's rows and keys take more bytes than 62 bits count");
     if (st == HEED_OK && s->part.scheme == HEED_GROUP_AUTO)
         s->part.scheme = choose(s);
     if (st == HEED_OK)
@@ -170,7 +175,5 @@ heed_status heed_shape_read(heed_shape *s, const heed_attn *plan, const heed_par
     if (st == HEED_OK && s->size > 1 && s->part.scheme == HEED_GROUP_RING &&
         s->desc->features & HEED_HAS_KEY_BLOCKS)
         st = check_row_blocks(s, why);
-    for (int64_t b = 0; b < batch && st == HEED_OK && s->part.row_first; b++)
-        s->tokens += heed_first_of(s, s->part.row_first, b, s->part.n_parts);
     return st;
 }

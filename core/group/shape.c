@@ -174,6 +174,22 @@ size_t heed_keys_bytes(const heed_attn_desc *desc, int64_t tokens)
 /* ---- counts -----------------------------------------------------------------------------------
  */
 
+/* In doubles, which do not overflow. A row counts as one of q and of f32 results twice, for each part
+ * or rank, so that sums of some such counts fit 64 bits. */
+int heed_bytes_fit(const heed_shape *s)
+{
+    const heed_attn_desc *d = s->desc;
+    const int64_t heads = d->kv_heads, times = heed_max64(s->size, s->part.n_parts);
+    const double row = 8.0 * d->q_heads * ((double)heed_max64(d->qk_dim, d->v_dim) + 2);
+    const double key = (double)(heed_offset_bytes(d->k_type, heads * d->qk_dim) +
+                                heed_offset_bytes(d->v_type, heads * d->v_dim));
+    double keys = 0;
+    if (heed_rows_apart(s) && s->part.scheme != HEED_GROUP_SPLIT)
+        for (int64_t b = 0; b < s->batch; b++)
+            keys += heed_first_of(s, s->part.key_first, b, s->part.n_parts);
+    return (double)s->tokens * row * (double)times + keys * key < 0x1p62;
+}
+
 enum { HEADER = sizeof(heed_wire_header) };
 
 static void add(heed_group_cost *c, uint64_t messages, uint64_t bytes)

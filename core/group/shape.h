@@ -120,6 +120,10 @@ size_t heed_values_at(const heed_attn_desc *desc, int64_t tokens);
 /* ---- counts -----------------------------------------------------------------------------------
  */
 
+/* Are the rows and, where they may travel, the keys so few that no count of their bytes overflows, of a
+ * message, of all that a rank sends or of its memory? Asked before any is made. */
+int heed_bytes_fit(const heed_shape *s);
+
 /* Counts over all ranks together, where rows are apart. */
 typedef struct heed_tally {
     uint32_t with_keys, with_rows; /* ranks that have any */

@@ -83,8 +83,7 @@ size_t heed_split_place(heed_split *p, const heed_shape *s, int64_t q_len, void 
                                &piece->key_at,   &piece->row_at,    &piece->held_at};
     for (size_t i = 0; i < sizeof array / sizeof *array; i++)
         *array[i] = heed_room_take(&room, s->batch, sizeof **array[i]);
-    const int64_t dim = heed_max64(d->qk_dim, d->v_dim) + 1;
-    room.bad |= s->tokens > INT64_MAX / 64 / (d->q_heads * dim);
+    room.bad |= !heed_bytes_fit(s);
     if (room.bad)
         return 0;
     if (heed_rows_apart(s))

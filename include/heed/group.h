@@ -186,7 +186,7 @@ typedef struct heed_group_cost {
  * q_len    rows of the longest sequence, as in the args; for plans with max_rows all rows from the
  *          first to the last one of any sequence, gaps included; not looked at with row_first
  * out      receives it; written on success only
- * Errors   HEED_ERR_INVALID; HEED_ERR_UNSUPPORTED as heed_group_attention
+ * Errors   HEED_ERR_INVALID; HEED_ERR_UNSUPPORTED as heed_group_attention, and if the bytes overflow
  * Threads  safe.
  */
 HEED_API heed_status heed_group_count(const heed_attn *plan, const heed_partition *partition,

@@ -290,6 +290,38 @@ static void others(heed_context *context)
     heed_group_threads_release(group);
 }
 
+/* Rows or keys whose bytes are a multiple of 2^64: 2^31 of 2^20 heads of 2^20 numbers, of f32. */
+static void overflows(heed_context *context)
+{
+    static const uint32_t scheme[] = {HEED_GROUP_SPLIT, HEED_GROUP_SPLIT, HEED_GROUP_RING,
+                                      HEED_GROUP_RING, HEED_GROUP_AUTO};
+    for (int n = 0; n < 5; n++) {
+        heed_transport none = {.size = 2};
+        heed_group_cost cost = {.struct_size = sizeof cost};
+        heed_attn *plan = NULL;
+        call c;
+        set_call(&c, &none);
+        c.desc.q_heads = c.desc.kv_heads = c.desc.qk_dim = c.desc.v_dim = 1u << 20;
+        c.desc.max_q_len = c.desc.max_kv_len = INT32_MAX;
+        int32_t *first = n == 2 || n == 4 ? c.keys : c.rows;
+        first[1] = first[2] = INT32_MAX;
+        first[4] = first[5] = 1;
+        c.partition.scheme = scheme[n];
+        c.partition.row_first = n == 0 ? NULL : c.rows;
+        if (heed_attn_create(context, &c.desc, &plan) != HEED_OK) {
+            CHECK(0, "overflow %d: %s", n, heed_last_error());
+            continue;
+        }
+        CHECK(heed_group_workspace_bytes(plan, &c.partition, 2, 0, 2) == 0, "overflow %d", n);
+        CHECK(heed_group_count(plan, &c.partition, 2, 1 << 30, 0, 2, &cost) ==
+                      HEED_ERR_UNSUPPORTED &&
+                  strstr(heed_last_error(), "62 bits"),
+              "overflow %d: %llu bytes", n, (unsigned long long)cost.bytes);
+        CHECK(cost.bytes == 0 && cost.messages == 0, "overflow %d: it was written", n);
+        heed_attn_release(plan);
+    }
+}
+
 /* What AUTO takes, by bytes counted by hand: heads 2, dim 4, f32, 2 ranks, batch 1. With split a
  * rank sends 64 and 32 for each of its rows to the other, and 64 and 40 for each row of the other;
  * with ring 64, and for each of its keys 32 (rounded up to 64 in all) and 32 again. */
@@ -400,6 +432,7 @@ int main(void)
     for (size_t n = 0; n < sizeof refusals / sizeof *refusals; n++)
         refuse(context[0], &refusals[n]);
     others(context[0]);
+    overflows(context[0]);
     choices(context[0]);
     two_groups(context);
     for (int r = 0; r < RANKS_MOST; r++)

@@ -20,6 +20,10 @@ def run(words):
     return subprocess.run([sys.argv[1], *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+# Each number is one that may be, but bytes would overflow: one line, and no count.
+LARGE = ["q=2147483647", "kv=2147483647", "q_heads=1048576", "kv_heads=1048576", "dim=1048576", "batch=64"]
+TOGETHER = [LARGE + ["rows=%d" % rows] for rows in range(4)]
+
 bad = 0
 for word in WRONG:
     done = run([word])
@@ -31,5 +35,10 @@ for words in RIGHT:
     if done.returncode != 0 or done.stderr or "nan" in done.stdout or "inf" in done.stdout:
         print(f"FAILED: {words}: status {done.returncode}: {done.stderr}{done.stdout}")
         bad += 1
-print(f"{len(WRONG) + len(RIGHT)} runs, {bad} bad")
+for words in TOGETHER:
+    done = run(words)
+    if done.returncode != 1 or "62 bits" not in done.stderr or done.stderr.count("\n") != 1 or done.stdout:
+        print(f"FAILED: {words}: status {done.returncode}: {done.stderr[:200]}{done.stdout}")
+        bad += 1
+print(f"{len(WRONG) + len(RIGHT) + len(TOGETHER)} runs, {bad} bad")
 sys.exit(bad != 0)
