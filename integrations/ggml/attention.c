@@ -183,6 +183,30 @@ static int make_room(ggml_heed *backend, const struct ggml_tensor *q, int64_t ma
     return 1;
 }
 
+/* The form that the masks of all sequences have, with what room holds of each. A causal form has to be
+ * the same for all, with the same window. */
+static mask_form find_form(const struct ggml_tensor *mask, const call_room *room,
+                           const heed_attn_args *a)
+{
+    mask_form all = {.kind = MASK_CAUSAL, .n_ranges = 1};
+    for (int64_t m = 0; m < mask->ne[3]; m++) {
+        const mask_form form = mask_find_form((const char *)mask->data + m * (int64_t)mask->nb[3],
+                                              (int64_t)mask->nb[1], a->q_len, a->kv_len,
+                                              room->spans + m * a->q_len * MASK_MOST);
+        if (form.kind == MASK_DENSE)
+            return form;
+        if (form.kind != MASK_CAUSAL || (m && form.window_left != all.window_left))
+            all.kind = MASK_RANGES;
+        all.window_left = form.window_left;
+        all.n_ranges = form.n_ranges > all.n_ranges ? form.n_ranges : all.n_ranges;
+        for (int64_t b = m; b < a->batch; b += mask->ne[3]) {
+            room->kv_lens[b] = (int32_t)form.kv_len;
+            room->offsets[b] = (int32_t)form.offset;
+        }
+    }
+    return all;
+}
+
 /* Describes the mask as a causal range, a window and lengths. */
 static void say_causal(const call_room *room, int64_t window, heed_attn_desc *d, heed_attn_args *a)
 {
@@ -207,42 +231,6 @@ static void say_ranges(const struct ggml_tensor *mask, const call_room *room, in
                                   {mask->ne[3] > 1 ? a->q_len * MASK_MOST : 0, 0, MASK_MOST, 1}};
 }
 
-/* Replaces the bias by the form of the mask where that is recognised. A causal form has to be the
- * same for all sequences, with the same window. Slopes would multiply zeros and are dropped. */
-static int say_form(heed_context *context, const struct ggml_tensor *mask, const call_room *room,
-                    heed_attn_desc *d, heed_attn_args *a)
-{
-    int64_t window = -1;
-    int causal = 1, n = 1;
-    for (int64_t m = 0; m < mask->ne[3]; m++) {
-        const mask_form form = mask_find_form((const char *)mask->data + m * (int64_t)mask->nb[3],
-                                              (int64_t)mask->nb[1], a->q_len, a->kv_len,
-                                              room->spans + m * a->q_len * MASK_MOST);
-        if (form.kind == MASK_DENSE)
-            return 0;
-        causal &= form.kind == MASK_CAUSAL && (!m || form.window_left == window);
-        window = form.window_left;
-        n = form.n_ranges > n ? form.n_ranges : n;
-        for (int64_t b = m; b < a->batch; b += mask->ne[3]) {
-            room->kv_lens[b] = (int32_t)form.kv_len;
-            room->offsets[b] = (int32_t)form.offset;
-        }
-    }
-    heed_attn_desc found = *d;
-    found.features &= ~(HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE);
-    found.bias_type = HEED_DTYPE_NONE;
-    if (causal)
-        say_causal(room, window, &found, a);
-    else
-        say_ranges(mask, room, n, &found, a);
-    if (!causal && heed_attn_supported(context, &found, NULL) != HEED_OK) {
-        a->ranges = (heed_const_view){0};
-        return 0;
-    }
-    *d = found;
-    return 1;
-}
-
 static void say_bias(const struct ggml_tensor *mask, const heed_attn_desc *d, float max_bias,
                      const call_room *room, heed_attn_args *a)
 {
@@ -257,12 +245,33 @@ static void say_bias(const struct ggml_tensor *mask, const heed_attn_desc *d, fl
     }
 }
 
+/* Computes the operation, described with a mask of this form, if there is a mask. Slopes would multiply
+ * the zeros of any form but a bias, and are dropped. */
+static heed_status run_as(ggml_heed *backend, const struct ggml_tensor *op, const call_room *room,
+                          const mask_form *form, heed_attn_args args)
+{
+    const struct ggml_tensor *mask = op->src[3];
+    heed_attn_desc desc = describe(op);
+    if (form->kind != MASK_DENSE) {
+        desc.features &= ~(HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE);
+        desc.bias_type = HEED_DTYPE_NONE;
+    }
+    if (form->kind == MASK_CAUSAL)
+        say_causal(room, form->window_left, &desc, &args);
+    else if (form->kind == MASK_RANGES)
+        say_ranges(mask, room, form->n_ranges, &desc, &args);
+    else if (mask)
+        say_bias(mask, &desc, parameters_of(op).max_bias, room, &args);
+    const heed_status st = heed_attention(ggml_heed_context(backend), &desc, &args);
+    if (st == HEED_OK)
+        ggml_heed_tell_memory(backend, &desc, &args);
+    return st;
+}
+
 heed_status ggml_heed_attention(ggml_heed *backend, struct ggml_tensor *op, heed_error *why)
 {
     const struct ggml_tensor *q = op->src[0], *k = op->src[1], *mask = op->src[3];
-    heed_context *context = ggml_heed_context(backend);
-    heed_attn_desc desc = describe(op);
-    heed_attn_args args = {
+    const heed_attn_args args = {
         .struct_size = sizeof args,
         .error = why,
         .batch = q->ne[3],
@@ -275,13 +284,15 @@ heed_status ggml_heed_attention(ggml_heed *backend, struct ggml_tensor *op, heed
                 {stride_of(op, op->nb[3]), stride_of(op, op->nb[1]), stride_of(op, op->nb[2]), 1}},
         .sink = op->src[4] ? op->src[4]->data : NULL,
     };
+    mask_form form = {.kind = MASK_DENSE};
     call_room room;
-    if (!context || !make_room(backend, q, mask ? mask->ne[3] : 0, &room))
+    if (!ggml_heed_context(backend) || !make_room(backend, q, mask ? mask->ne[3] : 0, &room))
         return HEED_ERR_NOMEM;
-    if (mask && (mask->ne[2] > 1 || !say_form(context, mask, &room, &desc, &args)))
-        say_bias(mask, &desc, parameters_of(op).max_bias, &room, &args);
-    const heed_status st = heed_attention(context, &desc, &args);
-    if (st == HEED_OK)
-        ggml_heed_tell_memory(backend, &desc, &args);
-    return st;
+    if (mask && mask->ne[2] == 1)
+        form = find_form(mask, &room, &args);
+    for (;; form.kind--) { /* to the last of the kinds, a bias, for which supports_op has asked */
+        const heed_status st = run_as(backend, op, &room, &form, args);
+        if (st != HEED_ERR_UNSUPPORTED || form.kind == MASK_DENSE)
+            return st;
+    }
 }

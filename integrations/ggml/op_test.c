@@ -1,7 +1,9 @@
 /* FLASH_ATTN_EXT by ggml's C interface on the backend Heed: the error against float64, to 131072
  * keys whose values have mean 1, where sums of f16 lose all their digits; and that a backend which
  * is made, used and freed a hundred times leaks no memory; and that the memory of calls is told of
- * the plans that ran. Prints a line for each; ends with 1 if one fails. */
+ * the plans that ran. Prints a line for each; ends with 1 if one fails.
+ *
+ * Usage: op_test [few]     few: only the error, of small problems, for backends of few features */
 #include <ggml-alloc.h>
 #include <ggml-backend.h>
 #include <ggml.h>
@@ -205,7 +207,7 @@ static int check_told(void)
     return bad;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const enum ggml_type types[] = {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16};
     int bad = 0;
@@ -216,6 +218,8 @@ int main(void)
         fprintf(stderr, "the backend Heed is not loaded: set GGML_BACKEND_PATH\n");
         return 1;
     }
+    if (argc > 1 && strcmp(argv[1], "few") == 0)
+        return check(backend, GGML_TYPE_F32, 1, 300) | check(backend, GGML_TYPE_F16, 20, 300);
     for (int64_t keys = 4096; keys <= 131072; keys = keys == 4096 ? 16384 : keys * 8)
         for (int type = 0; type < 3; type++) {
             bad |= check(backend, types[type], 1, keys);

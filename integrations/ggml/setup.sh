@@ -19,6 +19,13 @@ ggml_module()
     fi
 }
 
+# ggml_few NAME FEATURES    makes a plugin NAME in $to: the backend naive without these features
+ggml_few()
+{
+    gcc -O2 -std=c17 -Wall -Wextra ${ggml_werror:-} -fPIC -shared -Iinclude "-DFEW_NAME=\"$1\"" "-DFEW_LACKS=$2" \
+        integrations/ggml/few_plugin.c backends/naive/*.c -lm -o "$to/heed_$1.so"
+}
+
 # Builds only what the programs need of llama.cpp. Its own library does no arithmetic and may be slow.
 # test-llama-archs, which writes models, needs a few functions of the "common" library: the linker leaves out
 # the others and what only they would need.
@@ -44,6 +51,7 @@ endif()' >"$to/quick.cmake"
     done && g++ -Wl,--gc-sections "${objects[@]}" "${libraries[@]}" -o "$to/test-llama-archs"
     status=$?
     wait $test_ops && [ $status = 0 ] || return
+    ggml_few no_causal HEED_HAS_CAUSAL && ggml_few only_bias 'HEED_HAS_CAUSAL | HEED_HAS_RANGES' || return
     for program in models sequences op_test product_test; do
         gcc -O2 -std=c17 -D_DEFAULT_SOURCE -Wall -Wextra ${ggml_werror:-} "${include[@]}" "integrations/ggml/$program.c" \
             integrations/ggml/play.c "${libraries[@]}" -o "$to/$program" || return
@@ -68,8 +76,10 @@ ggml_models()
 ggml_cases()
 {
     local built=$out/ggml-build run="GGML_BACKEND_PATH=$out/$ggml_in/integrations/ggml/libggml-heed.so $out/ggml-build"
+    local few="HEED_PLUGIN_PATH=$PWD/$built HEED_BACKEND"
     local ops="$run/test-backend-ops" products="HEED_GGML=matmul:all $run/test-backend-ops"
     each ggml "$run/models $built/gguf/*.gguf" "$run/op_test" "$run/product_test" \
+        "$few=no_causal $run/op_test few" "$few=only_bias $run/op_test few" \
         "$run/sequences $built/gguf/llama-dense.gguf $built/gguf/gemma3-dense.gguf $built/gguf/gpt-oss-moe.gguf" \
         "$ops test -b Heed -o FLASH_ATTN_EXT -p 'hsk=(40|72|576),.*nb=(1|3),.*'" \
         "$ops support -b Heed -o FLASH_ATTN_EXT | grep -c ': .*32mSUPPORTED' | grep -qx 5300" \
