@@ -360,6 +360,30 @@ static void *proc_address(ggml_backend_reg_t registry, const char *name)
     return address;
 }
 
+/* Makes the context. Plain attention is asked for because a wrong HEED_BACKEND is noticed only then:
+ * every operation would be left to ggml, with a reason that nobody sees without HEED_VERBOSE. */
+static heed_context *open_context(void)
+{
+    const heed_attn_desc plain = {.struct_size = sizeof plain,
+                                  .q_heads = 1,
+                                  .kv_heads = 1,
+                                  .qk_dim = 64,
+                                  .v_dim = 64,
+                                  .q_type = HEED_F32,
+                                  .k_type = HEED_F32,
+                                  .v_type = HEED_F32,
+                                  .out_type = HEED_F32};
+    heed_context *context = NULL;
+    heed_status st = heed_context_create(NULL, &context);
+    if (st == HEED_OK)
+        st = heed_attn_supported(context, &plain, NULL);
+    if (st == HEED_OK || (context && st != HEED_ERR_INVALID)) /* it may serve other types */
+        return context;
+    fprintf(stderr, "heed: %s\n", heed_last_error());
+    heed_context_release(context);
+    return NULL;
+}
+
 __attribute__((visibility("default"))) ggml_backend_reg_t ggml_backend_init(void);
 
 /* Called once, when the module is loaded. */
@@ -372,7 +396,6 @@ ggml_backend_reg_t ggml_backend_init(void)
                   .get_device = registry_device,
                   .get_proc_address = proc_address},
     };
-    heed_context *context = NULL;
     const char *bad;
     wanted(&bad);
     if (bad) {
@@ -382,12 +405,7 @@ ggml_backend_reg_t ggml_backend_init(void)
                 bad);
         return NULL;
     }
-    if (!registry.context) {
-        if (heed_context_create(NULL, &context) != HEED_OK) {
-            fprintf(stderr, "heed: %s\n", heed_last_error());
-            return NULL;
-        }
-        registry.context = context; /* kept to the process's end, as the module is */
-    }
-    return &registry;
+    if (!registry.context) /* kept to the process's end, as the module is */
+        registry.context = open_context();
+    return registry.context ? &registry : NULL;
 }
