@@ -76,16 +76,23 @@ static uint64_t usual_bound(void)
     return (all < most ? all : most) / 4;
 }
 
-/* HEED_GGML_PACK_MIB. If its value is anything but digits, nothing is packed. */
+/* HEED_GGML_PACK_MIB. */
 static uint64_t bound(void)
 {
+    static int told;
     const char *text = getenv("HEED_GGML_PACK_MIB");
-    if (!text)
+    if (!text || !*text)
         return usual_bound();
+    if (text[strspn(text, "0123456789")]) {
+        if (!told++)
+            fprintf(
+                stderr,
+                "heed: HEED_GGML_PACK_MIB is '%s', a number of MiB is required: it is ignored\n",
+                text);
+        return usual_bound();
+    }
     const unsigned long long mib = strtoull(text, NULL, 10);
-    return text[strspn(text, "0123456789")] ? 0
-           : mib > UINT64_MAX >> 20         ? UINT64_MAX
-                                            : (uint64_t)mib << 20;
+    return mib > UINT64_MAX >> 20 ? UINT64_MAX : (uint64_t)mib << 20;
 }
 
 /* At least what the panels of any kernel take, which are rounded up to whole vectors or tiles in
