@@ -118,6 +118,20 @@ static int64_t roomy(int64_t length)
     return room < length ? INT32_MAX : room;
 }
 
+/* The threads of the backend's context: what ggml asked for, or else what Heed chose, which only its
+ * description of the machine says, at the beginning. */
+static unsigned threads_of(ggml_heed *backend)
+{
+    static const char name[] = "\"threads\": ";
+    char text[1024] = "";
+    size_t bytes = sizeof text;
+    if (backend->n_threads)
+        return (unsigned)backend->n_threads;
+    heed_context_backends(ggml_heed_context(backend), 1, text, &bytes);
+    const char *at = strstr(text, name);
+    return at ? (unsigned)strtoul(at + sizeof name - 1, NULL, 10) : 1;
+}
+
 void ggml_heed_tell_memory(ggml_heed *backend, const heed_attn_desc *desc,
                            const heed_attn_args *args)
 {
@@ -128,14 +142,16 @@ void ggml_heed_tell_memory(ggml_heed *backend, const heed_attn_desc *desc,
     sized.max_kv_len = roomy(args->kv_len);
     if (!is_verbose() || heed_attn_create(ggml_heed_context(backend), &sized, &plan) != HEED_OK)
         return;
-    const int parts = backend->n_threads ? backend->n_threads : 1;
-    const size_t bytes = heed_attn_workspace_bytes(plan, (uint32_t)parts);
+    const unsigned threads = threads_of(backend);
+    const size_t bytes = heed_attn_workspace_bytes(plan, threads);
     heed_attn_release(plan);
     if (bytes + backend->bytes <= backend->told)
         return;
     backend->told = bytes + backend->bytes;
-    fprintf(stderr, "heed: memory of calls: workspace %zu bytes on %d threads, masks %zu\n", bytes,
-            parts, backend->bytes);
+    fprintf(
+        stderr,
+        "heed: memory of calls: workspace %zu bytes on %u threads, %zu for masks and products\n",
+        bytes, threads, backend->bytes);
 }
 
 static const char *name_of(ggml_backend_t backend)

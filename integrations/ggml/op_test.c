@@ -166,44 +166,76 @@ static int check_leaks(void)
     return bad;
 }
 
-/* Counts the lines of a file that begin so. */
-static int count_lines(FILE *file, const char *begin)
+/* What a backend says of the memory of its calls. */
+typedef struct told {
+    int plans, lines;                /* of plans and of memory */
+    unsigned long workspace, beside; /* bytes */
+    unsigned threads;
+} told;
+
+static told read_told(FILE *said)
 {
     char line[512];
-    int n = 0;
-    rewind(file);
-    while (fgets(line, sizeof line, file))
-        n += strncmp(line, begin, strlen(begin)) == 0;
-    return n;
+    told t = {0};
+    rewind(said);
+    while (fgets(line, sizeof line, said)) {
+        t.plans += strncmp(line, "heed: plan ", 11) == 0;
+        t.lines += sscanf(line, "heed: memory of calls: workspace %lu bytes on %u threads, %lu for",
+                          &t.workspace, &t.threads, &t.beside) == 3;
+    }
+    return t;
 }
 
-/* Checks that the memory of a call is told of the plan that it ran: no other is made for that. The
- * mask, with a 1 in each row, is no form that Heed has, so that there is one plan. */
-static int check_told(void)
+/* Has a new backend compute a call, on as many threads as are asked for, 0: none are. The mask, with a 1
+ * in each row, is no form that Heed has, so that there is one plan. */
+static int tell(int threads, told *to)
 {
+    void (*set)(ggml_backend_t, int) = NULL;
+    void *address = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device),
+                                                      "ggml_backend_set_n_threads");
     FILE *said = tmpfile();
     const int kept = dup(STDERR_FILENO);
     if (!said || kept < 0)
         return 1;
-    setenv("HEED_VERBOSE", "plan", 1);
+    memcpy(&set, &address, sizeof set); /* C has no cast for it */
     fflush(stderr);
     dup2(fileno(said), STDERR_FILENO);
     ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
+    if (threads)
+        set(backend, threads);
     problem p = make(backend, GGML_TYPE_F16, 100, 1300);
     for (int64_t i = 0; i < 100; i++)
         ((uint16_t *)p.mask->data)[i * 1300] = 0x3c00;
-    int bad = compute(backend, &p);
+    const int bad = compute(backend, &p);
     release(&p);
     ggml_backend_free(backend);
     fflush(stderr);
     dup2(kept, STDERR_FILENO);
     close(kept);
-    unsetenv("HEED_VERBOSE");
-    const int plans = count_lines(said, "heed: plan "), told = count_lines(said, "heed: memory ");
-    bad |= plans != 3 || told != 1; /* a line of the plan for each class of queries */
-    printf("the memory of a call: %s, %d lines of plans, %d of memory\n", bad ? "BAD" : "good",
-           plans, told);
+    *to = read_told(said);
     fclose(said);
+    return bad;
+}
+
+/* Checks that the memory of a call is told of the plan that it ran: no other is made for that; and of
+ * its threads, whether ggml has asked for some or not. Beside it there are 8 spans of 8 bytes a row. */
+static int check_told(void)
+{
+    told chosen, asked;
+    setenv("HEED_VERBOSE", "plan", 1);
+    setenv("HEED_NUM_THREADS", "3", 1);
+    int bad = tell(0, &chosen) | tell(2, &asked);
+    unsetenv("HEED_VERBOSE");
+    unsetenv("HEED_NUM_THREADS");
+    bad |=
+        chosen.plans != 3 || chosen.lines != 1; /* a line of the plan for each class of queries */
+    bad |= chosen.threads != 3 || asked.threads != 2 || chosen.workspace <= asked.workspace;
+    bad |= chosen.beside < 6400 || chosen.beside > 16384;
+    printf("the memory of a call: %s, %d lines of plans, %d of memory, %lu bytes on %u threads, "
+           "%lu on "
+           "%u, %lu beside it\n",
+           bad ? "BAD" : "good", chosen.plans, chosen.lines, chosen.workspace, chosen.threads,
+           asked.workspace, asked.threads, chosen.beside);
     return bad;
 }
 
