@@ -14,6 +14,8 @@
 #define _DEFAULT_SOURCE /* sysconf's names */
 #include "weights.h"
 
+#include "container.h"
+
 #include <heed/kit.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -55,24 +57,15 @@ int weights_stay(const struct ggml_tensor *w)
 
 /* ---- the bound ------------------------------------------------------------------------------- */
 
-/* The memory limit of the container, or UINT64_MAX if there is none. */
-static uint64_t container_bytes(void)
-{
-    unsigned long long bytes = 0;
-    FILE *file = fopen("/sys/fs/cgroup/memory.max", "r");
-    const int found = file && fscanf(file, "%llu", &bytes) == 1;
-    if (file)
-        fclose(file);
-    return found ? bytes : UINT64_MAX;
-}
-
 /* A quarter of the memory: ggml's own copy of those weights takes as much, which leaves half for
  * everything else. */
 static uint64_t usual_bound(void)
 {
+    static uint64_t most; /* asked for once, under the lock */
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     const uint64_t all = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-    const uint64_t most = container_bytes();
+    if (!most)
+        most = container_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
     return (all < most ? all : most) / 4;
 }
 
