@@ -10,7 +10,7 @@ ggml_source()
 # already; else in a build of its own, with only what the backend needs
 ggml_module()
 {
-    local option="-Dggml=$PWD/$out/ggml-source/llama.cpp/ggml"
+    local option="-Dggml=$out/ggml-source/llama.cpp/ggml"
     if [ -f "$out/gcc/build.ninja" ]; then
         CC=gcc CXX=g++ build gcc && CC=gcc CXX=g++ build gcc "$option" && ggml_in=gcc
     else
