@@ -29,8 +29,8 @@ static const struct {
              {"matmul", GGML_HEED_MATMUL},
              {"matmul:all", GGML_HEED_MATMUL | GGML_HEED_MATMUL_ALL}};
 
-/* What HEED_GGML asks for, words with commas between them. Unset or empty: everything. *bad: a part
- * of it that is no such word, or NULL. */
+/* What HEED_GGML asks for, words with commas between them. Unset or empty: everything. *bad: where
+ * in it a part begins that is no such word, or NULL. */
 static unsigned wanted(const char **bad)
 {
     const char *list = getenv("HEED_GGML");
@@ -416,9 +416,9 @@ ggml_backend_reg_t ggml_backend_init(void)
     wanted(&bad);
     if (bad) {
         fprintf(stderr,
-                "heed: HEED_GGML has '%s': off, attention, matmul and matmul:all are known, with "
+                "heed: HEED_GGML has '%.*s': off, attention, matmul and matmul:all are known, with "
                 "commas between them\n",
-                bad);
+                (int)strcspn(bad, ","), bad);
         return NULL;
     }
     if (!registry.context) /* kept to the process's end, as the module is */
