@@ -19,6 +19,14 @@ import sys
 RUN = pathlib.Path(__file__).resolve().parent / "run.sh"
 
 
+def count(text):
+    """A number of threads or turns, of which there has to be one."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
 def measure(o, depth, cache, with_heed):
     """Tokens per second of prompt and of generation."""
     command = [RUN, "llama-bench", "-m", o.model, "-fa", "on", "-t", str(o.threads), "-d", str(depth)]
@@ -64,8 +72,8 @@ def draw(path, rows):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("model")
-    options.add_argument("--threads", type=int, default=2)
-    options.add_argument("--turns", type=int, default=5)
+    options.add_argument("--threads", type=count, default=2)
+    options.add_argument("--turns", type=count, default=5)
     options.add_argument("--depths", default="0,4096,16384")
     options.add_argument("--prompt", type=int, default=512)
     options.add_argument("--generate", type=int, default=16)

@@ -81,6 +81,7 @@ ggml_cases()
     each ggml "$run/models $built/gguf/*.gguf" "$run/op_test" "$run/product_test" \
         "HEED_BACKEND=naiv $run/op_test few 2>&1 | grep -c \"^heed: backend 'naiv'\\|is not loaded\" | grep -qx 2" \
         "HEED_GGML=off,foo,matmul $run/op_test few 2>&1 | grep -q \"HEED_GGML has 'foo':\"" \
+        "python3 integrations/ggml/bench.py none --turns 0 2>&1 | grep -q 'argument --turns'" \
         "$few=no_causal $run/op_test few" "$few=only_bias $run/op_test few" \
         "$run/sequences $built/gguf/llama-dense.gguf $built/gguf/gemma3-dense.gguf $built/gguf/gpt-oss-moe.gguf" \
         "$ops test -b Heed -o FLASH_ATTN_EXT -p 'hsk=(40|72|576),.*nb=(1|3),.*'" \
