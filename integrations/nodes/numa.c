@@ -255,7 +255,11 @@ static int read_words(int argc, char **argv)
         while (n < N_NUMBERS && (!equals || strlen(names[n]) != (size_t)(equals - argv[i]) ||
                                  strncmp(names[n], argv[i], strlen(names[n])) != 0))
             n++;
-        if (n == N_NUMBERS || (number[n] = atoll(equals + 1)) < 1 || number[n] > INT32_MAX)
+        if (n == N_NUMBERS)
+            return 0;
+        char *end;
+        number[n] = strtoll(equals + 1, &end, 10);
+        if (*end || number[n] < 1 || number[n] > INT32_MAX)
             return 0;
     }
     return number[NODES] <= MOST_NODES;
