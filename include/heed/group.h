@@ -197,7 +197,8 @@ HEED_API heed_status heed_group_count(const heed_attn *plan, const heed_partitio
 typedef struct heed_group_threads heed_group_threads;
 
 /**
- * Makes the mailboxes of `size` ranks.
+ * Makes the mailboxes of `size` ranks: one from each to each, of some 2 KiB, so 8 MiB for 64 ranks and
+ * 2 GiB for 1024.
  *
  * out      receives them; written on success only
  * Errors   HEED_ERR_INVALID size is 0 or above 1024, or out is NULL; HEED_ERR_NOMEM
