@@ -31,13 +31,25 @@ void view_of(heed_const_view *view, const array *a, const int64_t stride[4])
     memcpy(view->stride, stride, sizeof view->stride);
 }
 
+/* Keys or values without a code are floats: what codes of an array's own type stand for is not known. */
+static int no_codes(const array *a, const char *name)
+{
+    if (!heed_is_code(a->type))
+        return floats_needed(a, name);
+    PyErr_Format(PyExc_ValueError,
+                 "%s is of %s; f32, f16 or bf16 is needed (a plan with kv_dtype takes codes)", name,
+                 element_name(a->type));
+    return -1;
+}
+
 /* Keys or values of codes come as bytes; lengths and strides of their rows are those of elements. */
 static int as_codes(array *a, const char *name, uint32_t code, int d)
 {
     const int64_t bytes = heed_block_bytes(code), elements = heed_block_len(code);
-    if (code == HEED_DTYPE_NONE || is_float(code))
-        return 0;
-    if (a->type != HEED_U8 && a->type != HEED_I8) {
+    if (code == HEED_DTYPE_NONE)
+        return no_codes(a, name);
+    if (a->type != HEED_U8 && a->type != HEED_I8 &&
+        (a->type != HEED_F8_E4M3 || code != HEED_F8_E4M3)) {
         PyErr_Format(PyExc_ValueError, "%s is of %s; bytes of %s are needed", name,
                      element_name(a->type), heed_dtype_name(code));
         return -1;
@@ -198,10 +210,6 @@ static int read_keys(problem *p, const attn_options *o, const attn_call *call, i
         array_of(&p->v, call->v, "v", false, o->as_bf16) < 0 ||
         as_codes(&p->k, "k", call->k_code, o->axes.axis[3]) < 0 ||
         as_codes(&p->v, "v", call->v_code, o->axes.axis[3]) < 0)
-        return -1;
-    if (!heed_is_code(p->k.type) && floats_needed(&p->k, "k") < 0)
-        return -1;
-    if (!heed_is_code(p->v.type) && floats_needed(&p->v, "v") < 0)
         return -1;
     p->desc.k_type = p->k.type;
     p->desc.v_type = p->v.type;

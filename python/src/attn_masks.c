@@ -44,7 +44,7 @@ static int read_mask(problem *p, const attn_call *call, const int64_t want[4])
     int64_t stride[4];
     if (array_of(&p->mask, call->mask, "mask", false, false) < 0)
         return -1;
-    if (p->mask.type != EL_BOOL && p->mask.type != HEED_U8 && p->mask.type != HEED_I8) {
+    if (!is_truth(p->mask.type)) {
         PyErr_Format(PyExc_ValueError,
                      "mask is of %s; bool is needed, true where a row attends (a float that is "
                      "added is a bias)",

@@ -21,6 +21,11 @@ int element_bytes(uint32_t type)
     }
 }
 
+bool is_truth(uint32_t type)
+{
+    return type == EL_BOOL || type == HEED_I8 || type == HEED_U8;
+}
+
 const char *element_name(uint32_t type)
 {
     static const char *const name[] = {"bool",  "int16",  "uint16",  "int32",       "uint32",
@@ -106,6 +111,7 @@ uint32_t type_of_dl(dl_type t)
     case DL_BOOL << 8 | 8:
         return EL_BOOL;
     case DL_E4M3FN << 8 | 8:
+        return HEED_F8_E4M3;
     case DL_UINT << 8 | 8:
         return HEED_U8;
     case DL_INT << 8 | 8:

@@ -28,7 +28,8 @@
 #include <heed/formats.h>
 #include <heed/heed.h>
 
-/* Element types of arrays beyond those of enum HEED_F32 ..; int8 and uint8 are HEED_I8 and HEED_U8. */
+/* Element types of arrays beyond those of enum HEED_F32 ..; int8 and uint8 are HEED_I8 and HEED_U8, E4M3
+ * is HEED_F8_E4M3. */
 enum { EL_BOOL = 64, EL_I16, EL_U16, EL_I32, EL_U32, EL_I64, EL_U64, EL_F64, EL_OTHER };
 
 #define MAX_AXES 8
@@ -81,6 +82,8 @@ PyObject *array_view(PyObject *base, void *data, uint32_t type, int axes, const 
 void array_fill(array *a, float value);
 const char *element_name(uint32_t type);
 int element_bytes(uint32_t type);
+/* bool, or a byte that is 0 or not */
+bool is_truth(uint32_t type);
 /* "[2, 3]" in a buffer of the caller's */
 const char *shape_text(char *text, size_t bytes, int axes, const int64_t *shape);
 int arrays_init(PyObject *module);

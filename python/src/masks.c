@@ -284,7 +284,7 @@ PyObject *masks_blocks(PyObject *self, PyObject *const *args, Py_ssize_t nargs, 
     }
     if (array_of(&bits, value[0], "bits", false, false) < 0)
         return NULL;
-    if (bits.axes != 4 || element_bytes(bits.type) != 1) {
+    if (bits.axes != 4 || !is_truth(bits.type)) {
         PyErr_SetString(PyExc_ValueError,
                         "bits is no bool array [batch, heads, row_blocks, key_blocks]");
         array_release(&bits);

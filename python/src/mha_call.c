@@ -217,7 +217,7 @@ static int read_masks(layer_call *c)
     if (c->value[C_MASK]) {
         if (array_of(&c->mask, c->value[C_MASK], "mask", false, false) < 0)
             return -1;
-        if (element_bytes(c->mask.type) != 1) {
+        if (!is_truth(c->mask.type)) {
             PyErr_Format(PyExc_ValueError,
                          "mask is of %s; bool is needed, true where a row attends",
                          element_name(c->mask.type));

@@ -285,7 +285,7 @@ def test_negated_views_of_torch():
 
 
 class Absent:
-    """Speaks DLPack, unversioned, of a tensor f32 [1, 1, 4, 8] at an address of choice."""
+    """Speaks DLPack, unversioned, of a C-contiguous tensor at an address of choice."""
 
     class Tensor(ctypes.Structure):
         _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
@@ -293,9 +293,9 @@ class Absent:
                     ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p),
                     ("deleter", ctypes.c_void_p)]
 
-    def __init__(self, address, *shape):
-        self.shape = (ctypes.c_int64 * 4)(*shape)
-        self.tensor = self.Tensor(address, (1, 0), 4, 2, 32, 1, self.shape, None, 0, None, None)
+    def __init__(self, address, *shape, code=2, bits=32):
+        self.shape = (ctypes.c_int64 * len(shape))(*shape)
+        self.tensor = self.Tensor(address, (1, 0), len(shape), code, bits, 1, self.shape, None, 0, None, None)
 
     def __dlpack__(self):
         new = ctypes.pythonapi.PyCapsule_New
@@ -314,6 +314,43 @@ def test_no_memory(address):
         heed.attention(x, x, x, out=absent)
     none = Absent(address, 1, 1, 0, 8)  # an array of nothing needs no memory
     assert (heed.attention(x, none, none) == 0).all()
+
+
+E4M3 = {0x00: 0.0, 0x38: 1.0, 0xB8: -1.0, 0x30: 0.5, 0x3C: 1.5, 0xC4: -3.0, 0x08: 2.0**-6}  # 4 bits of exponent, bias 7, and 3
+
+
+def test_e4m3_is_a_type_of_its_own():
+    """Its bytes are no numbers by themselves: keys of that type are what a plan for them takes, as are raw bytes."""
+    codes = RNG.choice(np.array(list(E4M3), np.uint8), (1, 2, 5, 8))
+    near = np.vectorize(E4M3.get, otypes=[np.float32])(codes)
+    x, f8 = oracle.normal(RNG, 1, 2, 5, 8), Absent(codes.ctypes.data, *codes.shape, code=10, bits=8)
+    plan, one = heed.plan(q_heads=2, dim=8, kv_dtype="f8_e4m3"), np.ones((1, 1, 1, 1), np.float32)
+    for given in (f8, codes, codes.view(np.int8)):
+        oracle.check(plan.run(x, given, given, k_scale=one, v_scale=one), oracle.attention(x, near, near)[0])
+    for k, v, name in ((f8, x, "k"), (x, f8, "v")):
+        with pytest.raises(ValueError, match=f"^{name} is of f8_e4m3; f32, f16 or bf16 is needed .a plan with kv_dtype"):
+            heed.attention(x, k, v)
+    for code in ("i8", "u8", "u4"):
+        with pytest.raises(ValueError, match=f"k is of f8_e4m3; bytes of {code} are needed"):
+            heed.plan(q_heads=2, dim=8, kv_dtype=code).run(x, f8, f8)
+    w = oracle.normal(RNG, 8, 8)
+    bits = Absent(codes.ctypes.data, 1, 1, 5, 5, code=10, bits=8)
+    for call in (lambda: heed.attention(f8, x, x), lambda: heed.attention(x, x, x, mask=bits), lambda: plan.run(f8, f8, f8),
+                 lambda: heed.attention(x, x, x, bias=bits), lambda: heed.masks.blocks(bits, block_rows=1, block_keys=1),
+                 lambda: heed.MultiHeadAttention(1, w, w, w)(x[0], mask=bits), lambda: heed.rotary(f8), lambda: heed.Linear(w)(f8),
+                 lambda: heed.KVCache(batch=1, capacity=5, kv_heads=2, dim=8, k_dtype="f8_e4m3").append(f8, f8)):
+        with pytest.raises(ValueError, match="f8_e4m3|no bool array"):
+            call()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_bytes_are_no_numbers(dtype):
+    """Keys of bytes have no meaning without a plan that says which code they are."""
+    x, k = oracle.normal(RNG, 1, 2, 5, 8), RNG.integers(0, 99, (1, 2, 5, 8)).astype(dtype)
+    for call in (lambda: heed.attention(x, k, x), lambda: heed.attention(x, x, k), lambda: heed.explain(x, k, k),
+                 lambda: heed.varlen(x[0], k[0], k[0], [0, 2], [0, 2]), lambda: heed.plan(q_heads=2, dim=8).run(x, k, k)):
+        with pytest.raises(ValueError, match="is of [iu]8; f32, f16 or bf16 is needed .a plan with kv_dtype takes codes"):
+            call()
 
 
 def whole_numbers(n):
