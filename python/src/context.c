@@ -22,6 +22,17 @@ static _Thread_local entry *current; /* NULL: &first */
 static _Thread_local uint32_t hint;  /* threads where the setting names none; 0: none either */
 static char plugins[4096];           /* HEED_PLUGIN_PATH and the package's own folder; "": none */
 
+/* The settings that a thread is in, in the order in which it entered them; `current` is what they amount
+ * to. A setting may be left before one that was entered later (by tasks of asyncio, say, that take turns
+ * on a thread), so none keeps what was current before it. */
+enum { MOST_SETTINGS = 64 };
+static _Thread_local struct {
+    uint64_t setting;     /* which one: its number */
+    uint32_t n_threads;   /* 0: leaves them */
+    const char *backends; /* "": leaves them; an entry's, which stays */
+} within[MOST_SETTINGS];
+static _Thread_local int n_within;
+
 int check(heed_status status)
 {
     PyObject *kind;
@@ -124,42 +135,78 @@ PyObject *backends_json(PyObject *self, PyObject *ignored)
 /* ---- with heed.threads(2): ---------------------------------------------------------------------------- */
 
 typedef struct setting {
-    PyObject_HEAD uint32_t n_threads; /* 0: leaves them */
-    char backends[256];               /* "": leaves them */
-    entry *before[16];
-    int depth;
+    PyObject_HEAD uint64_t number;
+    uint32_t n_threads;
+    const char *backends;
 } setting;
 
 static PyObject *setting_type;
 
+static PyObject *setting_made(uint32_t n_threads, const char *backends)
+{
+    static uint64_t last;
+    setting *made = (setting *)PyType_GenericAlloc((PyTypeObject *)setting_type, 0);
+    if (made) {
+        made->number = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+        made->n_threads = n_threads;
+        made->backends = backends;
+    }
+    return (PyObject *)made;
+}
+
+/* Sets `current` to what the settings amount to: of each kind the last one counts. */
+static int settings_apply(void)
+{
+    uint32_t n_threads = 0;
+    const char *backends = "";
+    entry *e;
+    for (int i = 0; i < n_within; i++) {
+        n_threads = within[i].n_threads ? within[i].n_threads : n_threads;
+        backends = *within[i].backends ? within[i].backends : backends;
+    }
+    e = entry_of(n_threads, backends);
+    if (!e)
+        return -1;
+    current = e;
+    return 0;
+}
+
 static PyObject *setting_enter(PyObject *object, PyObject *ignored)
 {
-    setting *self = (setting *)object;
-    entry *now = current ? current : &first, *e;
+    const setting *self = (setting *)object;
     (void)ignored;
-    if (self->depth == 16) {
-        PyErr_SetString(PyExc_RuntimeError, "the same setting was entered 16 times");
+    if (n_within == MOST_SETTINGS) {
+        PyErr_Format(PyExc_RuntimeError, "this thread is in %d settings, the most there are",
+                     (int)MOST_SETTINGS);
         return NULL;
     }
-    e = entry_of(self->n_threads ? self->n_threads : now->n_threads,
-                 *self->backends ? self->backends : now->backends);
-    if (!e)
+    within[n_within].setting = self->number;
+    within[n_within].n_threads = self->n_threads;
+    within[n_within].backends = self->backends;
+    n_within++;
+    if (settings_apply() < 0) {
+        n_within--;
         return NULL;
-    self->before[self->depth++] = current;
-    current = e;
+    }
     Py_INCREF(object);
     return object;
 }
 
 static PyObject *setting_exit(PyObject *object, PyObject *args)
 {
-    setting *self = (setting *)object;
+    const setting *self = (setting *)object;
+    int at = n_within;
     (void)args;
-    if (!self->depth) {
-        PyErr_SetString(PyExc_RuntimeError, "the setting was not entered");
+    while (at > 0 && within[at - 1].setting != self->number)
+        at--;
+    if (!at) {
+        PyErr_SetString(PyExc_RuntimeError, "this thread has not entered the setting");
         return NULL;
     }
-    current = self->before[--self->depth];
+    for (n_within--; at <= n_within; at++)
+        within[at - 1] = within[at];
+    if (settings_apply() < 0)
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -188,7 +235,6 @@ static PyType_Spec setting_spec = {"heed.Setting", sizeof(setting), 0,
 PyObject *setting_threads(PyObject *self, PyObject *arg)
 {
     int64_t n;
-    setting *made;
     (void)self;
     if (int64_of(arg, "n", 1, &n) < 0)
         return NULL;
@@ -196,10 +242,7 @@ PyObject *setting_threads(PyObject *self, PyObject *arg)
         PyErr_Format(PyExc_ValueError, "n is %lld, more than 65535", (long long)n);
         return NULL;
     }
-    made = (setting *)PyType_GenericAlloc((PyTypeObject *)setting_type, 0);
-    if (made)
-        made->n_threads = (uint32_t)n;
-    return (PyObject *)made;
+    return setting_made((uint32_t)n, "");
 }
 
 PyObject *setting_backend(PyObject *self, PyObject *arg)
@@ -218,7 +261,6 @@ PyObject *setting_backend(PyObject *self, PyObject *arg)
                            .max_batch = 1,
                            .max_q_len = 1,
                            .max_kv_len = 1};
-    setting *made;
     entry *e;
     heed_context *context;
     heed_status status;
@@ -238,10 +280,7 @@ PyObject *setting_backend(PyObject *self, PyObject *arg)
         check(status);
         return NULL;
     }
-    made = (setting *)PyType_GenericAlloc((PyTypeObject *)setting_type, 0);
-    if (made)
-        memcpy(made->backends, name, (size_t)length + 1);
-    return (PyObject *)made;
+    return setting_made(0, e->backends);
 }
 
 /* The package brings plugins in a folder beside the module; they follow those of the environment. */

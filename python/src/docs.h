@@ -150,6 +150,9 @@
     "\n"                                                                                           \
     "with heed.threads(n): calls of this thread use at most n threads of their own.\n"             \
     "\n"                                                                                           \
+    "A setting is the thread's that enters it, and of all tasks of asyncio that take turns on "    \
+    "it.\n"                                                                                        \
+    "\n"                                                                                           \
     ">>> import heed, numpy as np\n"                                                               \
     ">>> x = np.ones((1, 1, 4, 4), np.float32)\n"                                                  \
     ">>> with heed.threads(1):\n"                                                                  \

@@ -144,6 +144,68 @@ def test_a_setting_is_its_threads_own():
     assert found[0] == heed.explain(x, x, x).splitlines()[0]
 
 
+def backend_now():
+    x = np.ones((1, 1, 2, 4), np.float32)
+    return heed.explain(x, x, x).splitlines()[0]
+
+
+def test_one_setting_in_two_threads():
+    """Each thread gets back what it had itself, whoever leaves first."""
+    usual, one, turn, found = backend_now(), heed.threads(1), threading.Barrier(2), {}
+    if "naive" in usual:
+        pytest.skip("this machine runs naive alone")
+
+    def work(name, first):
+        if first:
+            with one:
+                turn.wait()  # 1: the first one is inside
+                turn.wait()  # 2: the second one too
+            found[name] = backend_now()  # it has left
+            turn.wait()  # 3
+        else:
+            turn.wait()
+            with heed.backend("naive"), one:
+                turn.wait()
+                turn.wait()
+                found["inside"] = backend_now()
+            found[name] = backend_now()
+
+    threads = [threading.Thread(target=work, args=args) for args in (("first", True), ("second", False))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found["first"] == found["second"] == usual and "naive" in found["inside"]
+
+
+def test_settings_are_left_in_any_order():
+    """As tasks of asyncio do, which take turns on a thread."""
+    usual, naive, one = backend_now(), heed.backend("naive"), heed.threads(1)
+    naive.__enter__(), one.__enter__(), naive.__exit__(None, None, None)
+    assert backend_now() == usual
+    one.__exit__(None, None, None)
+    assert backend_now() == usual
+    with naive, naive:
+        with naive:
+            pass
+        assert "naive" in backend_now()
+    for left in (naive, one):
+        with pytest.raises(RuntimeError, match="this thread has not entered the setting"):
+            left.__exit__(None, None, None)
+    entered = []
+    thread = threading.Thread(target=lambda: entered.append(naive.__enter__()))  # and never leaves it
+    thread.start()
+    thread.join()
+    with pytest.raises(RuntimeError, match="this thread has not entered the setting"):
+        entered[0].__exit__(None, None, None)
+    with pytest.raises(RuntimeError, match="in 64 settings"):
+        for n in range(65):
+            one.__enter__()
+    for _ in range(n):
+        one.__exit__(None, None, None)
+    assert backend_now() == usual
+
+
 def test_the_gil_is_released():
     """While one thread computes for a while, another one counts."""
     q = oracle.normal(RNG, 1, 4, 1500, 64)
