@@ -47,13 +47,19 @@ int check(heed_status status)
     return -1;
 }
 
+static entry *entry_found(uint32_t n_threads, const char *backends)
+{
+    entry *e = &first;
+    while (e && (e->n_threads != n_threads || strcmp(e->backends, backends)))
+        e = e->next;
+    return e;
+}
+
 static entry *entry_of(uint32_t n_threads, const char *backends)
 {
     entry *e;
     pthread_mutex_lock(&entries_lock);
-    for (e = &first; e; e = e->next)
-        if (e->n_threads == n_threads && !strcmp(e->backends, backends))
-            break;
+    e = entry_found(n_threads, backends);
     if (!e && (e = calloc(1, sizeof *e))) {
         e->n_threads = n_threads;
         strncpy(e->backends, backends, sizeof e->backends - 1);
@@ -66,21 +72,31 @@ static entry *entry_of(uint32_t n_threads, const char *backends)
     return e;
 }
 
+static heed_context *context_new(uint32_t n_threads, const char *backends)
+{
+    heed_context *context;
+    heed_context_options options = {.struct_size = sizeof options, .n_threads = n_threads};
+    options.backends = *backends ? backends : NULL;
+    options.plugin_path = *plugins ? plugins : NULL;
+    return check(heed_context_create(&options, &context)) < 0 ? NULL : context;
+}
+
+/* Gives the entry its context, unless another thread was faster. */
+static heed_context *context_into(entry *e, heed_context *context)
+{
+    heed_context *none = NULL;
+    if (__atomic_compare_exchange_n(&e->context, &none, context, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE))
+        return context;
+    heed_context_release(context);
+    return none;
+}
+
 static heed_context *context_of(entry *e)
 {
-    heed_context *context = __atomic_load_n(&e->context, __ATOMIC_ACQUIRE), *none = NULL;
-    if (!context) {
-        heed_context_options options = {.struct_size = sizeof options, .n_threads = e->n_threads};
-        options.backends = *e->backends ? e->backends : NULL;
-        options.plugin_path = *plugins ? plugins : NULL;
-        if (check(heed_context_create(&options, &context)) < 0)
-            return NULL;
-        if (!__atomic_compare_exchange_n(&e->context, &none, context, false, __ATOMIC_ACQ_REL,
-                                         __ATOMIC_ACQUIRE)) { /* another thread was faster */
-            heed_context_release(context);
-            context = none;
-        }
-    }
+    heed_context *context = __atomic_load_n(&e->context, __ATOMIC_ACQUIRE);
+    if (!context && (context = context_new(e->n_threads, e->backends)))
+        context = context_into(e, context);
     return context;
 }
 
@@ -245,10 +261,10 @@ PyObject *setting_threads(PyObject *self, PyObject *arg)
     return setting_made((uint32_t)n, "");
 }
 
-PyObject *setting_backend(PyObject *self, PyObject *arg)
+/* The entry of backends that are known and can run here: others raise here and not at the first call
+ * inside, and leave nothing behind. */
+static entry *entry_of_backends(const char *name)
 {
-    Py_ssize_t length;
-    const char *name = PyUnicode_Check(arg) ? PyUnicode_AsUTF8AndSize(arg, &length) : NULL;
     heed_attn_desc desc = {.struct_size = sizeof desc,
                            .q_heads = 1,
                            .kv_heads = 1,
@@ -264,23 +280,39 @@ PyObject *setting_backend(PyObject *self, PyObject *arg)
     entry *e;
     heed_context *context;
     heed_status status;
+    pthread_mutex_lock(&entries_lock);
+    e = entry_found(0, name);
+    pthread_mutex_unlock(&entries_lock);
+    if (e)
+        return e;
+    context = context_new(0, name);
+    if (!context)
+        return NULL;
+    status = heed_attn_supported(context, &desc, NULL);
+    if (status == HEED_ERR_INVALID || status == HEED_ERR_NOMEM)
+        check(status);
+    else
+        e = entry_of(0, name);
+    if (e)
+        context_into(e, context);
+    else
+        heed_context_release(context);
+    return e;
+}
+
+PyObject *setting_backend(PyObject *self, PyObject *arg)
+{
+    Py_ssize_t length;
+    const char *name = PyUnicode_Check(arg) ? PyUnicode_AsUTF8AndSize(arg, &length) : NULL;
+    const entry *e;
     (void)self;
     if (!name || !length || length >= 256) {
         PyErr_Format(PyExc_ValueError,
                      "the name of a backend, or several with commas, is needed, not %R", arg);
         return NULL;
     }
-    /* A backend that is unknown or cannot run here raises here and not at the first call inside. */
-    e = entry_of(0, name);
-    context = e ? context_of(e) : NULL;
-    if (!context)
-        return NULL;
-    status = heed_attn_supported(context, &desc, NULL);
-    if (status == HEED_ERR_INVALID || status == HEED_ERR_NOMEM) {
-        check(status);
-        return NULL;
-    }
-    return setting_made(0, e->backends);
+    e = entry_of_backends(name);
+    return e ? setting_made(0, e->backends) : NULL;
 }
 
 /* The package brings plugins in a folder beside the module; they follow those of the environment. */

@@ -111,6 +111,16 @@ def test_no_growth_of_errors():
     assert sys.getrefcount(x) == count
 
 
+def test_no_growth_of_unknown_backends():
+    names = iter(range(10**9))
+
+    def call():
+        with pytest.raises(ValueError, match="unknown"):
+            heed.backend(f"none{next(names)}")
+
+    assert growth(call, min(CALLS // 50, 2000)) < BOUND
+
+
 def test_eight_threads():
     q, k, v = (oracle.normal(RNG, 2, 4, 33, 16) for _ in range(3))
     want = [heed.attention(q, k, v, causal=causal) for causal in (False, True)]
