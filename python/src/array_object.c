@@ -198,10 +198,33 @@ static PyObject *array_object_dtype(PyObject *object, void *ignored)
     return PyUnicode_FromString(element_name(((array_object *)object)->type));
 }
 
+/* The elements from index `at` on, along `axis` and those after it, as nested lists of floats. */
+static PyObject *floats_list(const array_object *self, int axis, int64_t at)
+{
+    PyObject *list;
+    if (axis == self->axes)
+        return PyFloat_FromDouble((double)heed_load(self->type, self->data, at));
+    list = PyList_New((Py_ssize_t)self->shape[axis]);
+    for (int64_t i = 0; list && i < self->shape[axis]; i++) {
+        PyObject *item = floats_list(self, axis + 1, at + i * self->stride[axis]);
+        if (!item) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        PyList_SetItem(list, (Py_ssize_t)i, item);
+    }
+    return list;
+}
+
 static PyObject *array_object_tolist(PyObject *object, PyObject *ignored)
 {
-    PyObject *memory = PyMemoryView_FromObject(object), *list = NULL;
+    const array_object *self = (array_object *)object;
+    PyObject *memory, *list = NULL;
     (void)ignored;
+    /* memoryview reads no f16 before Python 3.12, and has bf16 as integers. */
+    if (self->type == HEED_F16 || self->type == HEED_BF16)
+        return floats_list(self, 0, 0);
+    memory = PyMemoryView_FromObject(object);
     if (memory)
         list = PyObject_CallMethod(memory, "tolist", NULL);
     Py_XDECREF(memory);
@@ -221,7 +244,7 @@ static PyMethodDef array_methods[] = {
     {"__dlpack__", METHOD(array_object_dlpack), METH_FASTCALL | METH_KEYWORDS,
      "The array for another library, without a copy."},
     {"__dlpack_device__", array_object_device, METH_NOARGS, "(1, 0): the CPU."},
-    {"tolist", array_object_tolist, METH_NOARGS, "Its elements as nested lists; bf16 as integers."},
+    {"tolist", array_object_tolist, METH_NOARGS, "Its elements as nested lists."},
     {0}};
 
 static PyGetSetDef array_members[] = {

@@ -137,6 +137,16 @@ def test_memoryview():
     assert repr(again) == "heed.Array(shape=[2, 4, 9, 12], dtype=f32)"
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_lists_of_16_bits(dtype):
+    """Python 3.11's memoryview reads neither."""
+    part = heed.attention(*map(memoryview, qkv()), return_lse=True)
+    out = heed.merge(*part, *part, dtype=dtype)[0]
+    given = np.asarray(out)
+    assert out.dtype == dtype and given.dtype == (np.float16 if dtype == "f16" else np.uint16)
+    assert out.tolist() == (given.astype(float) if dtype == "f16" else of_bf16(given).astype(float)).tolist()
+
+
 def test_array_array():
     x = memoryview(array.array("f", range(6))).cast("B").cast("f", (3, 2))
     out = heed.attention(x, x, x, layout="sd")
