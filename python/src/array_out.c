@@ -76,11 +76,11 @@ int array_new(array *a, const array *like, uint32_t type, int axes, const int64_
     return 0;
 }
 
-/* Turns our memory into the library's own kind of array: for jax and others by from_dlpack of
- * their namespace. */
-static PyObject *by_namespace(PyObject *own, PyObject *like)
+/* from_dlpack of the namespace of an array of jax and others; NULL without an exception where there is
+ * none, as in pyarrow or beside a class of one's own. */
+static PyObject *from_dlpack_of(PyObject *like)
 {
-    PyObject *space = NULL, *made;
+    PyObject *space = NULL, *function;
     if (PyObject_HasAttrString(like, "__array_namespace__")) {
         space = PyObject_CallMethod(like, "__array_namespace__", NULL);
     } else { /* such as torch before it had a table */
@@ -92,10 +92,26 @@ static PyObject *by_namespace(PyObject *own, PyObject *like)
         Py_XDECREF(parts);
         Py_XDECREF(name);
     }
-    if (!space)
-        return NULL;
-    made = PyObject_CallMethod(space, "from_dlpack", "O", own);
-    Py_DECREF(space);
+    function = space ? PyObject_GetAttrString(space, "from_dlpack") : NULL;
+    Py_XDECREF(space);
+    if (!function &&
+        (PyErr_ExceptionMatches(PyExc_AttributeError) || PyErr_ExceptionMatches(PyExc_ImportError)))
+        PyErr_Clear();
+    return function;
+}
+
+/* Turns our memory into the library's own kind of array, where it has a function for that. */
+static PyObject *by_namespace(PyObject *own, PyObject *like)
+{
+    PyObject *function = from_dlpack_of(like), *made;
+    if (!function) {
+        if (PyErr_Occurred())
+            return NULL;
+        Py_INCREF(own);
+        return own;
+    }
+    made = PyObject_CallFunctionObjArgs(function, own, NULL);
+    Py_DECREF(function);
     return made;
 }
 

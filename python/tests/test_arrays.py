@@ -227,6 +227,27 @@ def test_capsules(versioned):
     assert [sys.getrefcount(x) for x in (q, k, v)] == before
 
 
+class Plain:
+    """Speaks DLPack, and neither it nor its module makes arrays of it."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __dlpack__(self, **options):
+        return self.x.__dlpack__(**options)
+
+
+def test_libraries_without_from_dlpack():
+    q, k, v = qkv()
+    for module in (Plain.__module__, "json.decoder", "there.is.none", None, 3):
+        out, lse = heed.attention(*map(type("Own", (Plain,), {"__module__": module}), (q, k, v)), return_lse=True)
+        assert type(out) is heed.Array and type(lse) is heed.Array
+        oracle.check(np.asarray(out), oracle.attention(q, k, v)[0])
+    pyarrow = pytest.importorskip("pyarrow")
+    ranges = heed.masks.segments(pyarrow.array([0, 0, 1], pyarrow.int32()))
+    assert ranges.tolist() == heed.masks.segments(np.array([0, 0, 1], np.int32)).tolist()
+
+
 def test_read_only_capsule():
     q, k, v = qkv()
     out = np.empty((2, 4, 9, 12), np.float32)
