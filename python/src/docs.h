@@ -366,7 +366,9 @@
     "rotary          True, or a dict with style, dims, base, scale, mscale, freq as "              \
     "heed.rotary takes them; rows\n"                                                               \
     "                are turned by their position, key j by j\n"                                   \
-    "dtype           the type of x and all between, the weights' if not given\n"                   \
+    "dtype           the type of x and all between, the weights' if not given; with \"bf16\" "     \
+    "arrays of "                                                                                   \
+    "uint16 hold its bits\n"                                                                       \
     "The rest        as in heed.attention\n"                                                       \
     "\n"                                                                                           \
     "Called with x [batch, rows, d_model] and\n"                                                   \

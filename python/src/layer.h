@@ -9,13 +9,15 @@
 
 /* Gives an empty array, which may have no address, one that is not NULL: NULL means no array. */
 void *there(const void *data);
-/* An array of f32, f16 or bf16, or of the type that is wanted. */
-int float_array(array *a, PyObject *object, const char *name, bool writable, uint32_t want);
+/* An array of f32, f16 or bf16, or of the type that is wanted. With as_bf16, or where bf16 is wanted,
+ * uint16 is taken for it. */
+int float_array(array *a, PyObject *object, const char *name, bool writable, uint32_t want,
+                bool as_bf16);
 int weight_layout_of(PyObject *object, uint32_t *out);
 /* Completes desc, whose layout, activation, accuracy and features are set, from the arrays, and
- * makes the layer. */
+ * makes the layer. The weight has the type desc->w_type if that is set. */
 int make_linear(heed_context *context, heed_linear_desc *desc, PyObject *weight, PyObject *bias,
-                const char *weight_name, const char *bias_name, heed_linear **out);
+                const char *weight_name, const char *bias_name, bool as_bf16, heed_linear **out);
 extern PyObject *linear_type;
 int linear_init(PyObject *module);
 

@@ -14,9 +14,10 @@ static bool is_float(uint32_t type)
     return type >= HEED_F32 && type <= HEED_BF16;
 }
 
-int float_array(array *a, PyObject *object, const char *name, bool writable, uint32_t want)
+int float_array(array *a, PyObject *object, const char *name, bool writable, uint32_t want,
+                bool as_bf16)
 {
-    if (array_of(a, object, name, writable, want == HEED_BF16) < 0)
+    if (array_of(a, object, name, writable, as_bf16 || want == HEED_BF16) < 0)
         return -1;
     if (is_float(a->type) && (want == HEED_DTYPE_NONE || a->type == want))
         return 0;
@@ -76,16 +77,12 @@ static int weight_dims(const array *w, const char *name, heed_linear_desc *desc)
     return 0;
 }
 
-static int read_bias(array *b, PyObject *bias, const char *name, heed_linear_desc *desc)
+static int read_bias(array *b, PyObject *bias, const char *name, bool as_bf16,
+                     heed_linear_desc *desc)
 {
-    const bool bf16 = desc->w_type == HEED_BF16;
-    if (float_array(b, bias, name, false, bf16 ? HEED_BF16 : HEED_DTYPE_NONE) < 0) {
-        if (!bf16)
-            return -1;
-        PyErr_Clear(); /* an f32 bias of bf16 weights */
-        if (float_array(b, bias, name, false, HEED_DTYPE_NONE) < 0)
-            return -1;
-    }
+    if (float_array(b, bias, name, false, HEED_DTYPE_NONE, as_bf16 || desc->w_type == HEED_BF16) <
+        0)
+        return -1;
     if (b->axes != 1 || b->shape[0] != desc->out_dim) {
         PyErr_Format(PyExc_ValueError, "%s is not [%u]", name, (unsigned)desc->out_dim);
         return -1;
@@ -96,14 +93,14 @@ static int read_bias(array *b, PyObject *bias, const char *name, heed_linear_des
 }
 
 int make_linear(heed_context *context, heed_linear_desc *desc, PyObject *weight, PyObject *bias,
-                const char *weight_name, const char *bias_name, heed_linear **out)
+                const char *weight_name, const char *bias_name, bool as_bf16, heed_linear **out)
 {
     array w, b;
     heed_const_view w_view = {NULL, {0}}, b_view = {NULL, {0}};
     int failed = -1;
     array_none(&b);
     if (float_array(&w, weight, weight_name, false,
-                    desc->w_type == HEED_BF16 ? HEED_BF16 : HEED_DTYPE_NONE) < 0)
+                    desc->w_type == HEED_BF16 ? HEED_BF16 : HEED_DTYPE_NONE, as_bf16) < 0)
         return -1;
     if (weight_dims(&w, weight_name, desc) < 0)
         goto end;
@@ -116,7 +113,7 @@ int make_linear(heed_context *context, heed_linear_desc *desc, PyObject *weight,
     w_view.data = w.data;
     memcpy(w_view.stride, w.stride, (size_t)w.axes * sizeof *w.stride);
     if (bias) {
-        if (read_bias(&b, bias, bias_name, desc) < 0)
+        if (read_bias(&b, bias, bias_name, as_bf16, desc) < 0)
             goto end;
         b_view.data = b.data;
         b_view.stride[0] = b.stride[0];
@@ -162,7 +159,8 @@ static PyObject *linear_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self = (linear_object *)PyType_GenericAlloc(type, 0);
     if (!self)
         return NULL;
-    if (make_linear(context, &desc, value[0], value[1], "weight", "bias", &self->linear) < 0) {
+    if (make_linear(context, &desc, value[0], value[1], "weight", "bias", false, &self->linear) <
+        0) {
         Py_DECREF(self);
         return NULL;
     }
@@ -209,7 +207,7 @@ static int read_run(linear_run *r, const heed_linear_desc *desc, PyObject *const
     int64_t shape[MAX_AXES];
     const bool added = desc->features & HEED_LINEAR_HAS_RESIDUAL;
     array *x = &r->x;
-    if (float_array(x, value[0], "x", false, desc->x_type) < 0)
+    if (float_array(x, value[0], "x", false, desc->x_type, false) < 0)
         return -1;
     if (x->axes < 1 || x->shape[x->axes - 1] != desc->in_dim) {
         PyErr_Format(PyExc_ValueError, "x has the shape %s; its last axis has %u elements",
@@ -218,9 +216,9 @@ static int read_run(linear_run *r, const heed_linear_desc *desc, PyObject *const
     }
     memcpy(shape, x->shape, sizeof shape);
     shape[x->axes - 1] = desc->out_dim;
-    if ((value[2] ? float_array(&r->y, value[2], "out", true, desc->y_type)
+    if ((value[2] ? float_array(&r->y, value[2], "out", true, desc->y_type, false)
                   : array_new(&r->y, x, desc->y_type, x->axes, shape)) < 0 ||
-        (added && float_array(&r->residual, value[1], "residual", false, desc->y_type) < 0))
+        (added && float_array(&r->residual, value[1], "residual", false, desc->y_type, false) < 0))
         return -1;
     r->all[0] = x, r->all[1] = &r->y, r->all[2] = &r->residual;
     r->n = added ? 3 : 2;

@@ -97,12 +97,11 @@ static int make_projections(mha_object *self, PyObject *const value[N_M],
         if (!value[M_WEIGHT + i])
             continue;
         linear[i].layout = order;
-        linear[i].w_type = given_type == HEED_BF16 ? HEED_BF16 : HEED_DTYPE_NONE;
         linear[i].x_type = given_type;
         linear[i].accuracy =
             self->options.accuracy == HEED_ACCURACY_INT8 ? 0 : self->options.accuracy;
         if (make_linear(self->context, &linear[i], value[M_WEIGHT + i], value[M_BIAS + i],
-                        weight_name[i], bias_name[i], &self->proj[i]) < 0)
+                        weight_name[i], bias_name[i], given_type == HEED_BF16, &self->proj[i]) < 0)
             return -1;
         if (linear[i].x_type != linear[0].x_type) {
             PyErr_Format(PyExc_ValueError, "wq is of %s and %s of %s; dtype says what x is",

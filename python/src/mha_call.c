@@ -85,7 +85,7 @@ static int read_x(layer_call *c)
         PyErr_SetString(PyExc_ValueError, "x is None; an array is needed");
         return -1;
     }
-    if (float_array(&c->x, c->value[C_X], "x", false, c->self->x_type) < 0 ||
+    if (float_array(&c->x, c->value[C_X], "x", false, c->self->x_type, false) < 0 ||
         rows_shape(&c->x, "x", c->self->d_model) < 0)
         return -1;
     c->args.batch = c->x.shape[0];
@@ -126,7 +126,7 @@ static int read_x_kv(layer_call *c)
     c->key.features |= HEED_MHA_HAS_CROSS;
     c->new_keys = 0;
     if (given) {
-        if (float_array(&c->x_kv, given, "x_kv", false, c->self->x_type) < 0 ||
+        if (float_array(&c->x_kv, given, "x_kv", false, c->self->x_type, false) < 0 ||
             rows_shape(&c->x_kv, "x_kv", c->self->d_kv) < 0)
             return -1;
         if (c->x_kv.shape[0] != c->args.batch) {
@@ -229,7 +229,7 @@ static int read_masks(layer_call *c)
         c->desc.features |= HEED_HAS_MASK;
     }
     if (c->value[C_BIAS]) {
-        if (float_array(&c->bias, c->value[C_BIAS], "bias", false, HEED_DTYPE_NONE) < 0 ||
+        if (float_array(&c->bias, c->value[C_BIAS], "bias", false, HEED_DTYPE_NONE, false) < 0 ||
             broadcast(&c->bias, "bias", want, c->args.bias.stride) < 0)
             return -1;
         c->args.bias.data = there(c->bias.data);
@@ -273,7 +273,7 @@ static int make_y(layer_call *c)
     const mha_object *self = c->self;
     const int64_t shape[3] = {c->args.batch, c->args.q_len, self->out_dim};
     if (c->value[C_OUT]) {
-        if (float_array(&c->y, c->value[C_OUT], "out", true, self->desc.out_type) < 0 ||
+        if (float_array(&c->y, c->value[C_OUT], "out", true, self->desc.out_type, false) < 0 ||
             rows_shape(&c->y, "out", self->out_dim) < 0)
             return -1;
         if (c->y.shape[0] != shape[0] || c->y.shape[1] != shape[1]) {

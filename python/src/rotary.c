@@ -101,15 +101,15 @@ static int read_rows(rotary_call *c, PyObject *const value[N_R], const layout *a
                                 .mscale = value[R_MSCALE],
                                 .freq = value[R_FREQ]};
     int64_t shape[4], out_shape[4];
-    if (float_array(&c->x, value[R_X], "x", false, type) < 0 ||
+    if (float_array(&c->x, value[R_X], "x", false, type, false) < 0 ||
         in_layout(&c->x, axes, "x", shape, a->x.stride) < 0 ||
         positive_int32(shape[1], "the number of x's heads") < 0 ||
         positive_int32(shape[3], "the head dim of x") < 0 ||
         rotary_numbers(&a->rotary, &c->freq, &given, shape[3]) < 0)
         return -1;
-    if (value[R_OUT] ? float_array(&c->y, value[R_OUT], "out", true,
-                                   type == HEED_BF16 ? HEED_BF16 : HEED_DTYPE_NONE) < 0
-                     : array_new(&c->y, &c->x, c->x.type, c->x.axes, c->x.shape) < 0)
+    if (value[R_OUT]
+            ? float_array(&c->y, value[R_OUT], "out", true, HEED_DTYPE_NONE, type == HEED_BF16) < 0
+            : array_new(&c->y, &c->x, c->x.type, c->x.axes, c->x.shape) < 0)
         return -1;
     if (in_layout(&c->y, axes, "out", out_shape, a->y.stride) < 0)
         return -1;

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import oracle
 import pytest
+from test_arrays import bf16_bits, of_bf16
 from test_cache import CODES, STEP, code_cache
 
 import heed
@@ -340,6 +341,25 @@ def test_layer_types():
     assert oracle.error(y, layer.finish(oracle.attention(*layer.qkv(x))[0])) <= 6 * 2.0**-11
     mixed = heed.MultiHeadAttention(4, *(w.astype(np.float16) for w in layer.w), kv_heads=2, dtype="f32")
     assert mixed(x).dtype == np.float32
+
+
+@pytest.mark.parametrize("weights", ["f32", "f16", "bf16", "mixed"])
+def test_layer_in_bf16(weights):
+    """dtype is the type of x and all between; weights and biases keep theirs, those of uint16 are bf16."""
+    layer = Layer()
+    kinds = {"f32": np.float32, "f16": np.float16}
+    of = lambda i, x: bf16_bits(x) if weights == "bf16" or (weights == "mixed" and i % 2) else x.astype(kinds.get(weights, np.float32))
+    w, b = ([of(i, x) for i, x in enumerate(xs)] for xs in (layer.w, layer.b))
+    x = bf16_bits(oracle.normal(RNG, 2, 5, 20))
+    made = heed.MultiHeadAttention(4, *w, kv_heads=2, dtype="bf16", **dict(zip(("bq", "bk", "bv", "bo"), b)))
+    y = made(x)
+    near = lambda x: of_bf16(x) if x.dtype == np.uint16 else x.astype(np.float32)
+    layer.w, layer.b = ([near(x) for x in xs] for xs in (w, b))
+    # q, k, v, o and y are each rounded to bf16, by at most 2^-8, and so are the operands of products
+    assert y.dtype == np.uint16
+    assert oracle.error(of_bf16(y), layer.finish(oracle.attention(*layer.qkv(near(x)))[0])) <= 5 * oracle.BOUND["bf16"]
+    with pytest.raises(ValueError, match="x is of f32; bf16 is needed"):
+        made(near(x))
 
 
 class Meanwhile:
