@@ -42,14 +42,19 @@ static int no_codes(const array *a, const char *name)
     return -1;
 }
 
-/* Keys or values of codes come as bytes; lengths and strides of their rows are those of elements. */
+/* Keys or values of codes come as bytes, whole numbers with their sign; lengths and strides of their rows
+ * are those of elements. */
 static int as_codes(array *a, const char *name, uint32_t code, int d)
 {
     const int64_t bytes = heed_block_bytes(code), elements = heed_block_len(code);
     if (code == HEED_DTYPE_NONE)
         return no_codes(a, name);
-    if (a->type != HEED_U8 && a->type != HEED_I8 &&
-        (a->type != HEED_F8_E4M3 || code != HEED_F8_E4M3)) {
+    if (a->type != code && (code == HEED_I8 || code == HEED_U8)) {
+        PyErr_Format(PyExc_ValueError, "%s is of %s; %s is needed", name, element_name(a->type),
+                     code == HEED_I8 ? "int8" : "uint8");
+        return -1;
+    }
+    if (a->type != code && a->type != HEED_U8 && a->type != HEED_I8) {
         PyErr_Format(PyExc_ValueError, "%s is of %s; bytes of %s are needed", name,
                      element_name(a->type), heed_dtype_name(code));
         return -1;

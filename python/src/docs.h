@@ -182,8 +182,11 @@
     "\n"                                                                                           \
     "What is the same in many calls, checked once; run it with arrays.\n"                          \
     "\n"                                                                                           \
-    "kv_heads, v_dim, kv_dtype   q_heads, dim and dtype if not given; kv_dtype may "               \
-    "be a type of codes (\"q8_0\")\n"                                                              \
+    "kv_heads, v_dim, kv_dtype   q_heads, dim and dtype if not given\n"                            \
+    "kv_dtype        may be a type of codes: \"i8\" (int8 arrays), \"u8\" (uint8), or bytes of "   \
+    "\"u4\", \"f8_e4m3\",\n"                                                                       \
+    "                \"q8_0\", \"q4_0\", \"q4_1\", \"q5_0\", \"q5_1\" and \"iq4_nl\"; f8_e4m3 as " \
+    "E4M3 arrays too\n"                                                                            \
     "page_len        keys of a page: k and v are [n_pages, kv_heads, page_len, dim] "              \
     "and run takes a block_table\n"                                                                \
     "max_q_len, max_kv_len, max_batch   a run stays within them; not given: each run "             \
@@ -366,9 +369,8 @@
     "rotary          True, or a dict with style, dims, base, scale, mscale, freq as "              \
     "heed.rotary takes them; rows\n"                                                               \
     "                are turned by their position, key j by j\n"                                   \
-    "dtype           the type of x and all between, the weights' if not given; with \"bf16\" "     \
-    "arrays of "                                                                                   \
-    "uint16 hold its bits\n"                                                                       \
+    "dtype           the type of x and all between, the weights' if not given; with "              \
+    "\"bf16\" arrays of uint16 hold its bits\n"                                                    \
     "The rest        as in heed.attention\n"                                                       \
     "\n"                                                                                           \
     "Called with x [batch, rows, d_model] and\n"                                                   \

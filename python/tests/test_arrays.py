@@ -361,8 +361,8 @@ def test_e4m3_is_a_type_of_its_own():
     for k, v, name in ((f8, x, "k"), (x, f8, "v")):
         with pytest.raises(ValueError, match=f"^{name} is of f8_e4m3; f32, f16 or bf16 is needed .a plan with kv_dtype"):
             heed.attention(x, k, v)
-    for code in ("i8", "u8", "u4"):
-        with pytest.raises(ValueError, match=f"k is of f8_e4m3; bytes of {code} are needed"):
+    for code, needed in (("i8", "int8 is"), ("u8", "uint8 is"), ("u4", "bytes of u4 are")):
+        with pytest.raises(ValueError, match=f"k is of f8_e4m3; {needed} needed"):
             heed.plan(q_heads=2, dim=8, kv_dtype=code).run(x, f8, f8)
     w = oracle.normal(RNG, 8, 8)
     bits = Absent(codes.ctypes.data, 1, 1, 5, 5, code=10, bits=8)

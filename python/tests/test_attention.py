@@ -332,6 +332,20 @@ def test_scales_and_zeros(keys, per):
     oracle.check(plan.run(q, codes, codes, **given), oracle.attention(q, near, near)[0])
 
 
+def test_signs_of_codes():
+    """200 as uint8 is -56 as int8."""
+    x, k = oracle.normal(RNG, 1, 2, 3, 8), RNG.integers(0, 256, (1, 2, 4, 8), dtype=np.uint8)
+    scale = np.full((1, 1, 1, 1), 2.0**-7, np.float32)
+    scales = {"k_scale": scale, "v_scale": scale}
+    for code, own, other in (("u8", k, k.view(np.int8)), ("i8", k.view(np.int8), k)):
+        plan = heed.plan(q_heads=2, dim=8, kv_dtype=code)
+        near = own / 2.0**7
+        oracle.check(plan.run(x, own, own, **scales), oracle.attention(x, near, near)[0])
+        for given, name in (((other, own), "k"), ((own, other), "v")):
+            with pytest.raises(ValueError, match=f"^{name} is of .8; {own.dtype} is needed"):
+                plan.run(x, *given, **scales)
+
+
 def test_wrong_scales_and_zeros():
     q, (codes, ones) = oracle.normal(RNG, 1, 2, 3, 8), (np.ones((1, 2, 10, 8), t) for t in (np.uint8, np.float32))
     plan = heed.plan(q_heads=2, dim=8, kv_dtype="u8")
