@@ -5,7 +5,7 @@
  *            functions (torch) by that table, both ways, which takes a fraction of the time of a capsule;
  *            any other type with __dlpack__ (jax) by capsules; what has a buffer alone (memoryview,
  *            array.array) gets an Array of ours back, which has both protocols itself.
- * bf16       has no buffer format: numpy arrays of ml_dtypes' type are read through a view as uint16.
+ * ml_dtypes  has types without a buffer format: bf16 and E4M3 are read through a view as uint16 or uint8.
  */
 #include "dlpack.h"
 
@@ -53,34 +53,40 @@ int from_tensor(array *a, const dl_tensor *t, const char *name)
     return in_memory(a, name);
 }
 
-/* numpy has no buffer for ml_dtypes' bfloat16, but for the same bytes as uint16. */
-static int bf16_buffer(array *a, PyObject *object, int flags)
+/* The type of an array of numpy's that has no buffer: one of ml_dtypes', or one that is none of ours. */
+static uint32_t type_without_buffer(PyObject *object)
 {
-    PyObject *type, *value, *words, *dtype = PyObject_GetAttr(object, word_dtype);
-    int is;
-    PyErr_Fetch(&type, &value, &words); /* the buffer's error, restored if it is not bf16 */
-    PyErr_Clear();
-    {
-        PyObject *name = dtype ? PyObject_GetAttrString(dtype, "name") : NULL;
-        is = name && PyUnicode_Check(name) &&
-             PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0;
-        Py_XDECREF(name);
-        Py_XDECREF(dtype);
+    PyObject *dtype = PyObject_GetAttr(object, word_dtype);
+    PyObject *name = dtype ? PyObject_GetAttrString(dtype, "name") : NULL;
+    uint32_t type = EL_OTHER;
+    if (name && PyUnicode_Check(name)) {
+        if (PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0)
+            type = HEED_BF16;
+        else if (PyUnicode_CompareWithASCIIString(name, "float8_e4m3fn") == 0)
+            type = HEED_F8_E4M3;
     }
+    Py_XDECREF(name);
+    Py_XDECREF(dtype);
     PyErr_Clear();
-    if (!is) {
-        PyErr_Restore(type, value, words);
+    return type;
+}
+
+/* numpy has no buffer for ml_dtypes' types, but for the same bytes as integers. An array that has none
+ * becomes one of another type and without axes, which whoever asked for it refuses. */
+static int numpy_buffer(array *a, PyObject *object, int flags)
+{
+    PyObject *bits;
+    int failed;
+    if (PyErr_ExceptionMatches(PyExc_MemoryError))
         return -1;
-    }
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(words);
-    {
-        PyObject *bits = PyObject_CallMethod(object, "view", "s", "uint16");
-        int failed = bits ? PyObject_GetBuffer(bits, &a->view, flags) : -1;
-        Py_XDECREF(bits); /* the buffer holds it */
-        return failed;
-    }
+    PyErr_Clear();
+    a->type = type_without_buffer(object);
+    if (a->type == EL_OTHER)
+        return 0;
+    bits = PyObject_CallMethod(object, "view", "s", a->type == HEED_BF16 ? "uint16" : "uint8");
+    failed = bits ? PyObject_GetBuffer(bits, &a->view, flags) : -1;
+    Py_XDECREF(bits); /* the buffer holds it */
+    return failed;
 }
 
 /* ctypes gives no strides, though they are asked for: its arrays are C-contiguous. */
@@ -104,7 +110,6 @@ static int buffer_axes(array *a, const char *name)
 int from_buffer(array *a, PyObject *object, const char *name)
 {
     int flags = PyBUF_STRIDES | PyBUF_FORMAT; /* array_of checks whether it is writable */
-    bool bf16 = false;
     uint32_t known = HEED_DTYPE_NONE;
     if (a->kind == KIND_NUMPY) { /* numpy is slow at writing a format string */
         PyObject *dtype = PyObject_GetAttr(object, word_dtype);
@@ -115,23 +120,23 @@ int from_buffer(array *a, PyObject *object, const char *name)
             flags = PyBUF_STRIDES;
     }
     if (PyObject_GetBuffer(object, &a->view, flags) < 0) {
-        if (a->kind != KIND_NUMPY || bf16_buffer(a, object, flags) < 0) {
+        if (a->kind != KIND_NUMPY || numpy_buffer(a, object, flags) < 0) {
             if (PyErr_ExceptionMatches(PyExc_BufferError)) {
                 PyErr_Clear();
                 PyErr_Format(PyExc_ValueError, "%s gives no buffer with strides", name);
             }
             return -1;
         }
-        bf16 = true;
+        if (a->type == EL_OTHER)
+            return 0;
+        known = a->type;
     }
     a->has_view = true;
     if (a->view.ndim > MAX_AXES)
         return too_many_axes(name, a->view.ndim);
     a->axes = a->view.ndim;
     a->data = a->view.buf;
-    a->type = known != HEED_DTYPE_NONE ? known
-              : bf16                   ? HEED_BF16
-                                       : type_of_format(a->view.format, a->view.itemsize);
+    a->type = known != HEED_DTYPE_NONE ? known : type_of_format(a->view.format, a->view.itemsize);
     a->read_only = a->view.readonly;
     if (a->view.itemsize < 1) {
         PyErr_Format(PyExc_ValueError, "%s has elements of no bytes", name);

@@ -247,14 +247,14 @@ static int read_rows(const cache_object *self, array *k, array *v, const layout 
 {
     int64_t k_shape[4], v_shape[4];
     char k_text[128], v_text[128];
-    if (in_layout(k, axes, "k", k_shape, a->k.stride) < 0 ||
-        in_layout(v, axes, "v", v_shape, a->v.stride) < 0)
-        return -1;
     if (k->type < HEED_F32 || k->type > HEED_BF16 || v->type < HEED_F32 || v->type > HEED_BF16) {
         PyErr_Format(PyExc_ValueError, "k is of %s and v of %s; f32, f16 or bf16 is needed",
                      element_name(k->type), element_name(v->type));
         return -1;
     }
+    if (in_layout(k, axes, "k", k_shape, a->k.stride) < 0 ||
+        in_layout(v, axes, "v", v_shape, a->v.stride) < 0)
+        return -1;
     if (k_shape[0] != self->batch || k_shape[1] != self->kv_heads || k_shape[3] != self->qk_dim ||
         v_shape[0] != self->batch || v_shape[1] != self->kv_heads || v_shape[3] != self->v_dim ||
         k_shape[2] != v_shape[2]) {

@@ -67,6 +67,41 @@ def test_ml_dtypes():
     assert (plan.run(*given) == out).all()
 
 
+def test_ml_dtypes_e4m3():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    q, k, v = qkv()
+    k8, v8 = (x.astype(ml_dtypes.float8_e4m3fn) for x in (k, v))
+    plan, one = heed.plan(q_heads=4, kv_heads=2, dim=16, v_dim=12, kv_dtype=ml_dtypes.float8_e4m3fn), np.ones((1, 1, 1, 1), np.float32)
+    want = oracle.attention(q, k8.astype(np.float32), v8.astype(np.float32))[0]
+    oracle.check(plan.run(q, k8, v8, k_scale=one, v_scale=one), want)
+    oracle.check(plan.run(q, *(np.ascontiguousarray(x[:, :, ::-1])[:, :, ::-1] for x in (k8, v8)), k_scale=one, v_scale=one), want)
+    with pytest.raises(ValueError, match="^k is of f8_e4m3; f32, f16 or bf16 is needed"):
+        heed.attention(q, k8, v8)
+
+
+def test_types_of_numpy_that_have_no_buffer():
+    """numpy's own words for that name no argument."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x, w = oracle.normal(RNG, 1, 1, 8, 8), oracle.normal(RNG, 8, 8)
+    for other in (x.astype(ml_dtypes.float8_e5m2), x.astype("M8[s]"), x.astype(ml_dtypes.int4)):
+        cache = heed.KVCache(batch=1, capacity=8, kv_heads=1, dim=8)
+        plan = heed.plan(q_heads=1, dim=8, kv_dtype="i8")
+        calls = {"q is of": lambda: heed.attention(other, x, x), "k is of": lambda: heed.attention(x, other, x),
+                 "out is of": lambda: heed.attention(x, x, x, out=other), "mask is of": lambda: heed.attention(x, x, x, mask=other),
+                 "bias is of": lambda: heed.attention(x, x, x, bias=other), "kv_lens is of": lambda: heed.attention(x, x, x, kv_lens=other),
+                 "sinks is of": lambda: heed.attention(x, x, x, sinks=other), "k is of another": lambda: plan.run(x, other, other),
+                 "k is of another type and v of f32": lambda: cache.append(other, x), "x is of": lambda: heed.rotary(other),
+                 "weight is of": lambda: heed.Linear(other[0, 0]), "a_lse is of": lambda: heed.merge(x, other[0], x, x[0]),
+                 "ranges is": lambda: heed.attention(x, x, x, ranges=other), "ids is": lambda: heed.masks.segments(other),
+                 "bits is": lambda: heed.masks.blocks(other, block_rows=1, block_keys=1),
+                 "positions is": lambda: heed.rotary(x, positions=other), "x is of another": lambda: heed.Linear(w)(other),
+                 "wq is of": lambda: heed.MultiHeadAttention(1, other[0, 0], w, w),
+                 "k_scale is": lambda: plan.run(x, *(np.zeros((1, 1, 8, 8), np.int8),) * 2, k_scale=other, v_scale=other)}
+        for words, call in calls.items():
+            with pytest.raises(ValueError, match=f"^{words}"):
+                call()
+
+
 def views(x):
     """The same numbers with other strides."""
     wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1] + 1), x.dtype)
