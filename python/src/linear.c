@@ -176,30 +176,36 @@ static void linear_free(PyObject *object)
     Py_DECREF((PyObject *)type);
 }
 
-/* Joins the last axes before the columns, as far as they are contiguous in all arrays, to the rows
- * of one run. */
-static int64_t joined_rows(const array *const *arrays, int n, int *first)
-{
-    int axis = arrays[0]->axes - 2;
-    int64_t rows = axis < 0 ? 1 : arrays[0]->shape[axis];
-    for (; axis > 0; axis--) {
-        for (int i = 0; i < n; i++)
-            if (arrays[i]->shape[axis - 1] != 1 &&
-                arrays[i]->stride[axis - 1] != rows * arrays[i]->stride[arrays[i]->axes - 2])
-                goto end;
-        rows *= arrays[0]->shape[axis - 1];
-    }
-end:
-    *first = axis < 0 ? 0 : axis;
-    return rows;
-}
-
 /* x, the result and, if there is one, a residual. */
 typedef struct linear_run {
     array x, y, residual;
     const array *all[3];
     int n;
+    int64_t rows, step[3]; /* of one run, and where the next row of each array is */
+    int first;             /* the axes before it number the runs */
 } linear_run;
+
+/* Joins the last axes before the columns to the rows of one run, as far as all arrays step through them
+ * evenly. Axes of length 1 have no steps, whatever their strides. */
+static void join_rows(linear_run *r)
+{
+    int axis = r->x.axes - 2;
+    r->rows = 1;
+    for (int i = 0; i < r->n; i++)
+        r->step[i] = 0;
+    for (; axis >= 0; axis--) {
+        const int64_t length = r->x.shape[axis];
+        for (int i = 0; i < r->n && length != 1; i++) {
+            if (r->rows == 1)
+                r->step[i] = r->all[i]->stride[axis];
+            else if (r->all[i]->stride[axis] != r->rows * r->step[i])
+                goto end;
+        }
+        r->rows *= length;
+    }
+end:
+    r->first = axis + 1;
+}
 
 static int read_run(linear_run *r, const heed_linear_desc *desc, PyObject *const value[3])
 {
@@ -235,50 +241,46 @@ static int read_run(linear_run *r, const heed_linear_desc *desc, PyObject *const
     return 0;
 }
 
-/* Makes run i of those that joined_rows leaves; the axes before `first` number them. */
-static heed_status run_rows(const linear_object *self, const linear_run *r, int64_t rows, int first,
-                            int64_t i)
+/* Makes run i of those that join_rows leaves. */
+static heed_status run_rows(const linear_object *self, const linear_run *r, int64_t i)
 {
     const array *x = &r->x, *y = &r->y, *residual = &r->residual;
-    heed_linear_args a = {.struct_size = sizeof a, .rows = rows};
+    heed_linear_args a = {.struct_size = sizeof a, .rows = r->rows};
     int64_t at[3] = {0}, rest = i;
-    for (int axis = first; axis-- > 0; rest /= x->shape[axis])
+    for (int axis = r->first; axis-- > 0; rest /= x->shape[axis])
         for (int j = 0; j < r->n; j++)
             at[j] += rest % x->shape[axis] * r->all[j]->stride[axis];
     a.x.data = (char *)there(x->data) + at[0] * element_bytes(x->type);
     a.y.data = (char *)there(y->data) + at[1] * element_bytes(y->type);
-    if (x->axes > 1) {
-        a.x.stride[0] = x->stride[x->axes - 2];
-        a.y.stride[0] = y->stride[y->axes - 2];
-    }
+    a.x.stride[0] = r->step[0];
+    a.y.stride[0] = r->step[1];
     a.x.stride[1] = x->stride[x->axes - 1];
     a.y.stride[1] = y->stride[y->axes - 1];
-    if (rows == 1) /* this stride is not used, but an output's may not be 0 */
+    if (r->rows == 1) /* this stride is not used, but an output's may not be 0 */
         a.y.stride[0] = self->desc.out_dim;
     if (r->n == 3) {
         a.residual.data = (char *)there(residual->data) + at[2] * element_bytes(residual->type);
-        a.residual.stride[0] = x->axes > 1 ? residual->stride[x->axes - 2] : 0;
+        a.residual.stride[0] = r->step[2];
         a.residual.stride[1] = residual->stride[x->axes - 1];
     }
     return heed_linear_run(self->linear, &a, NULL, 0);
 }
 
-static int run_all(const linear_object *self, const linear_run *r)
+static int run_all(const linear_object *self, linear_run *r)
 {
-    int first;
     int64_t outer = 1;
-    const int64_t rows = joined_rows(r->all, r->n, &first);
     heed_status status = HEED_OK;
     PyThreadState *state;
-    if (rows > INT32_MAX) {
+    join_rows(r);
+    if (r->rows > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "x has more than 2^31 - 1 rows");
         return -1;
     }
-    for (int i = 0; i < first; i++)
+    for (int i = 0; i < r->first; i++)
         outer *= r->x.shape[i];
     state = PyEval_SaveThread();
     for (int64_t i = 0; i < outer && status == HEED_OK; i++)
-        status = run_rows(self, r, rows, first, i);
+        status = run_rows(self, r, i);
     PyEval_RestoreThread(state);
     return check(status);
 }

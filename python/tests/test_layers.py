@@ -1,6 +1,7 @@
 """Linear, MultiHeadAttention and rotary against numpy in float64."""
 
 import math
+import time
 
 import numpy as np
 import oracle
@@ -54,6 +55,32 @@ def test_linear_of_views():
     linear(x, out=out)
     oracle.check(out, x.astype(float) @ w[:, ::-1].astype(float).T)
     oracle.check(linear(np.asfortranarray(x)), x.astype(float) @ w[:, ::-1].astype(float).T)
+
+
+def best_time(call):
+    times = []
+    for _ in range(15):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def test_axes_of_length_1_are_joined():
+    """The last rows of sequences, x[:, -1:], are computed at once, as they are without that axis, and not one by one:
+    4096 calls of the library would take ten times as long."""
+    with heed.threads(1):
+        linear = heed.Linear(oracle.normal(RNG, 8, 8), residual=True)
+    x, r = oracle.normal(RNG, 4096, 3, 8), oracle.normal(RNG, 4096, 8)
+    want = linear(x[:, -1], r)
+    for shape, given in (((4096, 1, 8), x[:, -1:]), ((4096, 1, 1, 8), x[:, -1:, None]), ((1, 4096, 1, 8), x[None, :, -1:]),
+                         ((4096, 1, 8), np.ascontiguousarray(x[::-1, -1])[::-1, None])):
+        assert (linear(given, r.reshape(shape)) == want.reshape(shape)).all()
+    wide = np.zeros((4096, 5, 8), np.float32)
+    out = wide[:, 2:3]
+    linear(x[:, -1:], r[:, None], out=out)
+    assert (wide[:, 2] == want).all() and (wide[:, [0, 1, 3, 4]] == 0).all()
+    assert best_time(lambda: linear(x[:, -1:], r[:, None], out=out)) < 4 * best_time(lambda: linear(x[:, -1], r, out=want))
 
 
 def test_linear_types_and_heads():
