@@ -70,12 +70,9 @@ int attn_options_of(attn_options *o, const attn_given *given)
             return -1;
         o->accuracy = (uint32_t)at;
     }
-    if (given->dtype) { /* it says what uint16 stands for */
-        uint32_t type;
-        if (dtype_of(given->dtype, "dtype", false, &type) < 0)
-            return -1;
-        o->as_bf16 = type == HEED_BF16;
-    }
+    if (given->dtype && dtype_of(given->dtype, "dtype", false, &o->dtype) < 0)
+        return -1;
+    o->as_bf16 = o->dtype == HEED_BF16; /* it says what uint16 stands for */
     /* Set last: objects that keep options hold a reference to it, but none after a failure. */
     return attn_position_of(o, given->position);
 }

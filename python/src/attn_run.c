@@ -39,6 +39,20 @@ static void problem_release(problem *p)
     numbers_release(&p->alibi), numbers_release(&p->sinks);
 }
 
+/* dtype converts nothing: one that no array has is a mistake. */
+static int dtype_is_there(const problem *p, const attn_options *o)
+{
+    const heed_attn_desc *desc = &p->desc;
+    if (o->dtype == HEED_DTYPE_NONE || o->dtype == desc->q_type || o->dtype == desc->bias_type ||
+        o->dtype == desc->out_type ||
+        (!p->cache && (o->dtype == desc->k_type || o->dtype == desc->v_type)))
+        return 0;
+    PyErr_Format(PyExc_ValueError,
+                 "dtype is %s, which none of the arrays has: q is of %s, and nothing is converted",
+                 element_name(o->dtype), element_name(desc->q_type));
+    return -1;
+}
+
 static heed_status run(heed_context *context, const problem *p, const attn_call *call)
 {
     heed_attn *plan;
@@ -92,10 +106,12 @@ PyObject *attn_call_run(const attn_options *o, const attn_call *call)
     p.desc.max_kv_len = call->max_kv_len;
     if (call->explain) {
         p.desc.out_type = p.desc.q_type;
+        if (dtype_is_there(&p, o) < 0)
+            goto end;
         result = explain(context, &p, call->json);
         goto end;
     }
-    if (make_outputs(&p, o, call, q_shape) < 0)
+    if (make_outputs(&p, o, call, q_shape) < 0 || dtype_is_there(&p, o) < 0)
         goto end;
     {
         heed_status status;

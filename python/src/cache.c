@@ -241,17 +241,27 @@ static void *there(const array *a)
     return a->data ? a->data : nothing;
 }
 
-/* Reads k and v of an append, floats of the cache's heads and dims. Strides and length go to a. */
-static int read_rows(const cache_object *self, array *k, array *v, const layout *axes,
-                     heed_kv_append_args *a)
+/* Are k and v of an append floats, and is one of them of the type that was given? */
+static int rows_types(const array *k, const array *v, uint32_t given)
 {
-    int64_t k_shape[4], v_shape[4];
-    char k_text[128], v_text[128];
     if (k->type < HEED_F32 || k->type > HEED_BF16 || v->type < HEED_F32 || v->type > HEED_BF16) {
         PyErr_Format(PyExc_ValueError, "k is of %s and v of %s; f32, f16 or bf16 is needed",
                      element_name(k->type), element_name(v->type));
         return -1;
     }
+    if (given == HEED_DTYPE_NONE || given == k->type || given == v->type)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "dtype is %s, but k is of %s and v of %s", element_name(given),
+                 element_name(k->type), element_name(v->type));
+    return -1;
+}
+
+/* Reads k and v of an append, of the cache's heads and dims. Strides and length go to a. */
+static int read_rows(const cache_object *self, array *k, array *v, const layout *axes,
+                     heed_kv_append_args *a)
+{
+    int64_t k_shape[4], v_shape[4];
+    char k_text[128], v_text[128];
     if (in_layout(k, axes, "k", k_shape, a->k.stride) < 0 ||
         in_layout(v, axes, "v", v_shape, a->v.stride) < 0)
         return -1;
@@ -329,7 +339,7 @@ static PyObject *cache_append(PyObject *object, PyObject *const *args, Py_ssize_
     array k, v;
     layout axes;
     numbers lens;
-    uint32_t type = HEED_F32;
+    uint32_t type = HEED_DTYPE_NONE;
     heed_kv_append_args a = {.struct_size = sizeof a};
     if (read_call(&sig, args, nargs, kwnames, value) < 0 || layout_of(value[3], &axes) < 0 ||
         (value[4] && dtype_of(value[4], "dtype", false, &type) < 0))
@@ -342,7 +352,7 @@ static PyObject *cache_append(PyObject *object, PyObject *const *args, Py_ssize_
         return NULL;
     array_none(&k), array_none(&v), numbers_none(&lens);
     if (array_of(&k, value[0], "k", false, type == HEED_BF16) < 0 ||
-        array_of(&v, value[1], "v", false, type == HEED_BF16) < 0 ||
+        array_of(&v, value[1], "v", false, type == HEED_BF16) < 0 || rows_types(&k, &v, type) < 0 ||
         read_rows(self, &k, &v, &axes, &a) < 0 ||
         (value[2] && int32s_of(&lens, value[2], "lens", self->batch) < 0))
         goto end;

@@ -42,7 +42,9 @@
     "out             is written and returned; f32, f16 or bf16\n"                                  \
     "return_lse      the log of the softmax's sum too, f32 [batch, q_heads, q_len]\n"              \
     "return_weights  and the softmax itself, f32 [batch, q_heads, q_len, kv_len]\n"                \
-    "dtype           \"bf16\": arrays of uint16 hold its bits\n"                                   \
+    "dtype           \"bf16\": arrays of uint16 hold its bits; another type: one of the arrays "   \
+    "has it, "                                                                                     \
+    "else ValueError\n"                                                                            \
     "\n"                                                                                           \
     "Returns out [batch, q_heads, q_len, v_dim] of q's type and q's kind of array, "               \
     "or a tuple (out, lse),\n"                                                                     \
@@ -326,7 +328,7 @@
     "activation      \"gelu\", \"gelu_tanh\" or \"silu\"\n"                                        \
     "residual        the layer is called with one\n"                                               \
     "accuracy        \"exact\", \"bf16\" or \"split\"\n"                                           \
-    "dtype           \"bf16\": a weight of uint16 holds its bits\n"                                \
+    "dtype           the weight's type; \"bf16\": one of uint16 holds its bits\n"                  \
     "x_dtype, y_dtype   types of x and of the result; the weight's, and x's, if not "              \
     "given\n"                                                                                      \
     "\n"                                                                                           \

@@ -178,6 +178,7 @@ typedef struct attn_options {
     PyObject *position; /* borrowed; NULL: "end" */
     layout axes;
     bool as_bf16;
+    uint32_t dtype; /* that one of the arrays has; HEED_DTYPE_NONE: not given */
 } attn_options;
 
 /* What a call brings; all borrowed, NULL where not given. */

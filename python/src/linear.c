@@ -99,8 +99,7 @@ int make_linear(heed_context *context, heed_linear_desc *desc, PyObject *weight,
     heed_const_view w_view = {NULL, {0}}, b_view = {NULL, {0}};
     int failed = -1;
     array_none(&b);
-    if (float_array(&w, weight, weight_name, false,
-                    desc->w_type == HEED_BF16 ? HEED_BF16 : HEED_DTYPE_NONE, as_bf16) < 0)
+    if (float_array(&w, weight, weight_name, false, desc->w_type, as_bf16) < 0)
         return -1;
     if (weight_dims(&w, weight_name, desc) < 0)
         goto end;

@@ -62,14 +62,21 @@ static int make_merged(merging *m, PyObject *given, const layout *axes, uint32_t
     int64_t shape[4];
     if (given) {
         if (array_of(&m->out, given, "out", true, type == HEED_BF16) < 0 ||
-            floats_needed(&m->out, "out") < 0 ||
-            in_layout(&m->out, axes, "out", shape, m->out_stride) < 0)
+            floats_needed(&m->out, "out") < 0)
+            return -1;
+        if (type != HEED_DTYPE_NONE && m->out.type != type) {
+            PyErr_Format(PyExc_ValueError, "out is of %s, dtype is %s", element_name(m->out.type),
+                         element_name(type));
+            return -1;
+        }
+        if (in_layout(&m->out, axes, "out", shape, m->out_stride) < 0)
             return -1;
         if (memcmp(shape, m->shape, sizeof shape)) {
             PyErr_SetString(PyExc_ValueError, "out differs from a in shape");
             return -1;
         }
-    } else if (array_new(&m->out, &m->in[M_A], type, m->in[M_A].axes, m->in[M_A].shape) < 0 ||
+    } else if (array_new(&m->out, &m->in[M_A], type == HEED_DTYPE_NONE ? HEED_F32 : type,
+                         m->in[M_A].axes, m->in[M_A].shape) < 0 ||
                in_layout(&m->out, axes, "out", shape, m->out_stride) < 0) {
         return -1;
     }
@@ -121,7 +128,7 @@ PyObject *py_merge(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyOb
     PyObject *value[N_M], *out, *lse, *result = NULL;
     merging m;
     layout axes;
-    uint32_t type = HEED_F32;
+    uint32_t type = HEED_DTYPE_NONE;
     (void)self;
     for (int i = 0; i < 4; i++)
         array_none(&m.in[i]);

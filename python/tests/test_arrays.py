@@ -54,6 +54,34 @@ def test_numpy_bf16_as_uint16():
         heed.attention(*bits)
 
 
+def test_dtype_that_no_array_has():
+    """dtype= converts nothing: it says what uint16 holds, or what the arrays are."""
+    q, k, v = qkv()
+    half, bits = q.astype(np.float16), bf16_bits(k)
+    out, lse = heed.attention(q, k, v, dtype="f32", return_lse=True)
+    assert (heed.attention(q, bits, v, dtype="bf16") == heed.attention(q, of_bf16(bits), v)).all()
+    assert heed.attention(half, k, v, dtype="f16").dtype == np.float16
+    assert heed.attention(q, k, v, dtype=np.float16, out=np.empty(out.shape, np.float16)).dtype == np.float16
+    cache, w = heed.KVCache(batch=2, capacity=40, kv_heads=2, dim=16, v_dim=12, k_dtype="bf16"), oracle.normal(RNG, 8, 16)
+    cache.append(k.astype(np.float16), v, dtype="f16"), cache.append(k, v, dtype="f32"), cache.append(bits, v, dtype="bf16")
+    assert heed.Linear(w, dtype="f32")(q).dtype == heed.merge(out, lse, out, lse, dtype="f32")[0].dtype == np.float32
+    wrong = {"dtype is f16, which none of the arrays has: q is of f32": (
+                 lambda: heed.attention(q, k, v, dtype="f16"), lambda: heed.explain(q, k, v, dtype="f16"),
+                 lambda: cache.attention(q, dtype="f16"), lambda: heed.varlen(q[0], k[0], v[0], [0, 1], [0, 1], dtype="f16")),
+             "dtype is bf16, which none of the arrays has: q is of f32": (
+                 lambda: heed.attention(q, k, v, dtype="bf16"), lambda: cache.attention(q, dtype="bf16")),
+             "dtype is f32, which none of the arrays has: q is of f16": (lambda: heed.attention(half, half, half, dtype="f32"),),
+             "dtype is f16, but k is of f32 and v of f32": (lambda: cache.append(k, v, dtype="f16"),),
+             "weight is of f32; f16 is needed": (lambda: heed.Linear(w, dtype="f16"),),
+             "x is of f32; f16 is needed": (lambda: heed.rotary(q, dtype="f16"),),
+             "out is of f32, dtype is f16": (lambda: heed.merge(out, lse, out, lse, dtype="f16", out=out),)}
+    for words, calls in wrong.items():
+        for call in calls:
+            with pytest.raises(ValueError, match=f"^{words}"):
+                call()
+    assert cache.lens == [39, 39]
+
+
 def test_ml_dtypes():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     given = [x.astype(ml_dtypes.bfloat16) for x in qkv()]
