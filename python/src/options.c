@@ -130,6 +130,39 @@ static int length_is(const char *name, int64_t have, int64_t want)
     return -1;
 }
 
+/* The number of what has __index__. Its errors name the argument. */
+static int whole_of(PyObject *object, const char *name, long long *out)
+{
+    PyObject *whole = PyNumber_Index(object);
+    *out = whole ? PyLong_AsLongLong(whole) : -1;
+    Py_XDECREF(whole);
+    if (*out != -1 || !PyErr_Occurred())
+        return 0;
+    if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "%s does not fit 64 bits", name);
+    } else if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "%s is %R; a whole number is needed", name, object);
+    }
+    return -1;
+}
+
+static int real_of(PyObject *object, const char *name, double *out)
+{
+    *out = PyFloat_AsDouble(object);
+    if (*out != -1 || !PyErr_Occurred())
+        return 0;
+    if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "%s is beyond all floats", name);
+    } else if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "%s is %R; a number is needed", name, object);
+    }
+    return -1;
+}
+
 static int fits_int32(const char *name, long long value)
 {
     if (value >= INT32_MIN && value <= INT32_MAX)
@@ -158,11 +191,10 @@ static int int32s_of_list(numbers *x, PyObject *list, const char *name, int64_t 
         return -1;
     for (Py_ssize_t i = 0; i < length; i++) {
         PyObject *item = PySequence_GetItem(list, i);
-        PyObject *whole = item ? PyNumber_Index(item) : NULL;
-        long long value = whole ? PyLong_AsLongLong(whole) : -1;
+        long long value;
+        const int failed = item ? whole_of(item, name, &value) : -1;
         Py_XDECREF(item);
-        Py_XDECREF(whole);
-        if ((value == -1 && PyErr_Occurred()) || fits_int32(name, value) < 0)
+        if (failed || fits_int32(name, value) < 0)
             return -1;
         ((int32_t *)x->data)[i] = (int32_t)value;
     }
@@ -211,10 +243,8 @@ int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n)
     int failed;
     numbers_none(x);
     if (n >= 0 && is_number(object)) {
-        PyObject *whole = PyNumber_Index(object);
-        long long value = whole ? PyLong_AsLongLong(whole) : -1;
-        Py_XDECREF(whole);
-        if ((value == -1 && PyErr_Occurred()) || fits_int32(name, value) < 0 ||
+        long long value;
+        if (whole_of(object, name, &value) < 0 || fits_int32(name, value) < 0 ||
             numbers_room(x, n) < 0)
             return -1;
         for (int64_t i = 0; i < n; i++)
@@ -235,59 +265,66 @@ int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n)
     return failed;
 }
 
+static int floats_of_list(numbers *x, PyObject *list, const char *name, int64_t n)
+{
+    Py_ssize_t length = PySequence_Size(list);
+    if (length < 0 || length_is(name, length, n) < 0 || numbers_room(x, length) < 0)
+        return -1;
+    for (Py_ssize_t i = 0; i < length; i++) {
+        PyObject *item = PySequence_GetItem(list, i);
+        double value;
+        const int failed = item ? real_of(item, name, &value) : -1;
+        Py_XDECREF(item);
+        if (failed)
+            return -1;
+        ((float *)x->data)[i] = (float)value;
+    }
+    return 0;
+}
+
+static int floats_of_array(numbers *x, const array *a, const char *name, int64_t n)
+{
+    if (a->type != HEED_F32 && a->type != HEED_F16 && a->type != HEED_BF16 && a->type != EL_F64) {
+        PyErr_Format(PyExc_ValueError, "%s is of %s; a floating-point type is needed", name,
+                     element_name(a->type));
+        return -1;
+    }
+    if (one_axis(a, name) < 0 || length_is(name, a->shape[0], n) < 0 ||
+        numbers_room(x, a->shape[0]) < 0)
+        return -1;
+    for (int64_t i = 0; i < a->shape[0]; i++) {
+        double wide;
+        if (a->type == EL_F64)
+            memcpy(&wide, a->data + i * a->stride[0] * 8, sizeof wide);
+        else
+            wide = (double)heed_load(a->type, a->data, i * a->stride[0]);
+        ((float *)x->data)[i] = (float)wide;
+    }
+    return 0;
+}
+
 int floats_of(numbers *x, PyObject *object, const char *name, int64_t n)
 {
+    int failed;
     numbers_none(x);
     if (is_list(object)) {
-        Py_ssize_t length = PySequence_Size(object);
-        if (length < 0 || length_is(name, length, n) < 0 || numbers_room(x, length) < 0)
-            return -1;
-        for (Py_ssize_t i = 0; i < length; i++) {
-            PyObject *item = PySequence_GetItem(object, i);
-            double value = item ? PyFloat_AsDouble(item) : -1;
-            Py_XDECREF(item);
-            if (value == -1 && PyErr_Occurred()) {
-                numbers_release(x);
-                return -1;
-            }
-            ((float *)x->data)[i] = (float)value;
-        }
-        return 0;
-    }
-    {
+        failed = floats_of_list(x, object, name, n);
+    } else {
         array a;
         if (array_of(&a, object, name, false, false) < 0)
             return -1;
-        if (a.type != HEED_F32 && a.type != HEED_F16 && a.type != HEED_BF16 && a.type != EL_F64) {
-            PyErr_Format(PyExc_ValueError, "%s is of %s; a floating-point type is needed", name,
-                         element_name(a.type));
-            array_release(&a);
-            return -1;
-        }
-        if (one_axis(&a, name) < 0 || length_is(name, a.shape[0], n) < 0 ||
-            numbers_room(x, a.shape[0]) < 0) {
-            array_release(&a);
-            return -1;
-        }
-        for (int64_t i = 0; i < a.shape[0]; i++) {
-            double wide;
-            if (a.type == EL_F64)
-                memcpy(&wide, a.data + i * a.stride[0] * 8, sizeof wide);
-            else
-                wide = (double)heed_load(a.type, a.data, i * a.stride[0]);
-            ((float *)x->data)[i] = (float)wide;
-        }
+        failed = floats_of_array(x, &a, name, n);
         array_release(&a);
-        return 0;
     }
+    if (failed)
+        numbers_release(x);
+    return failed;
 }
 
 int int64_of(PyObject *object, const char *name, int64_t least, int64_t *out)
 {
-    PyObject *whole = PyNumber_Index(object);
-    long long value = whole ? PyLong_AsLongLong(whole) : -1;
-    Py_XDECREF(whole);
-    if (value == -1 && PyErr_Occurred())
+    long long value;
+    if (whole_of(object, name, &value) < 0)
         return -1;
     if (value < least) {
         PyErr_Format(PyExc_ValueError, "%s is %lld, less than %lld", name, value, (long long)least);
@@ -299,9 +336,8 @@ int int64_of(PyObject *object, const char *name, int64_t least, int64_t *out)
 
 int float_of(PyObject *object, const char *name, float *out)
 {
-    double value = PyFloat_AsDouble(object);
-    (void)name;
-    if (value == -1 && PyErr_Occurred())
+    double value;
+    if (real_of(object, name, &value) < 0)
         return -1;
     *out = (float)value;
     return 0;

@@ -188,6 +188,25 @@ def test_read_only_out():
         heed.attention(q, k, v, out=out)
 
 
+@pytest.mark.parametrize("value", [2**63, -2**63 - 1, 10**400, "one", object(), 1.5], ids=lambda value: str(value)[:8])
+def test_numbers_that_are_none(value):
+    """The sentence names the argument, whatever Python says of the number."""
+    q, k, v = qkv()
+    whole = {"kv_lens": lambda: heed.attention(q, k, v, kv_lens=value), "q_lens": lambda: heed.attention(q, k, v, q_lens=[value, 3]),
+             "window": lambda: heed.attention(q, k, v, window=(0, value)), "n": lambda: heed.threads(value),
+             "position": lambda: heed.attention(q, k, v, causal=True, position=[0, value]), "cu_q": lambda: heed.varlen(q[0], k[0], v[0], [0, value], [0, 1]),
+             "capacity": lambda: heed.KVCache(batch=1, capacity=value, kv_heads=1, dim=1), "dims": lambda: heed.rotary(q, dims=value),
+             "q_heads": lambda: heed.plan(q_heads=value, dim=4), "length": lambda: heed.masks.chunks(4, value)}
+    real = {"scale": lambda: heed.attention(q, k, v, scale=value), "base": lambda: heed.rotary(q, base=value),
+            "sinks": lambda: heed.attention(q, k, v, sinks=[0, 0, 0, value]), "alibi": lambda: heed.attention(q, k, v, alibi=[value, 0, 0, 0]),
+            "freq": lambda: heed.rotary(q, dims=2, freq=[value])}
+    if value not in (2**63, -2**63 - 1, 1.5):
+        whole.update(real)
+    for name, call in whole.items():
+        with pytest.raises(ValueError, match=f"^{name} "):
+            call()
+
+
 def test_keywords():
     q, k, v = qkv()
     with pytest.raises(TypeError, match="unexpected keyword argument 'casual'"):
