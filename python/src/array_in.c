@@ -33,7 +33,7 @@ static int in_memory(const array *a, const char *name)
 
 int from_tensor(array *a, const dl_tensor *t, const char *name)
 {
-    int64_t n = 1;
+    int64_t n = 1, count;
     if (t->device.type != DL_CPU) {
         PyErr_Format(PyExc_ValueError,
                      "%s lies on a device (DLPack type %d); Heed computes on the CPU", name,
@@ -42,13 +42,18 @@ int from_tensor(array *a, const dl_tensor *t, const char *name)
     }
     if (t->ndim > MAX_AXES)
         return too_many_axes(name, t->ndim);
+    count = t->strides ? 0 : array_count(t->ndim, t->shape);
+    if (count < 0) {
+        PyErr_Format(PyExc_ValueError, "%s has more elements than memory", name);
+        return -1;
+    }
     a->axes = t->ndim;
     a->type = type_of_dl(t->dtype);
     a->data = (char *)t->data + (t->data ? t->byte_offset : 0);
     for (int i = t->ndim; i-- > 0;) {
         a->shape[i] = t->shape[i];
         a->stride[i] = t->strides ? t->strides[i] : n;
-        n *= t->shape[i];
+        n *= count ? t->shape[i] : 1;
     }
     return in_memory(a, name);
 }
@@ -96,7 +101,7 @@ static int buffer_axes(array *a, const char *name)
     for (int i = a->axes; i-- > 0;) {
         a->shape[i] = a->view.shape[i];
         a->stride[i] = a->view.strides ? a->view.strides[i] / a->view.itemsize : n;
-        n *= a->shape[i];
+        n *= a->view.strides ? 1 : a->shape[i];
         if (a->view.strides && a->view.strides[i] % a->view.itemsize && a->shape[i] > 1) {
             PyErr_Format(PyExc_ValueError,
                          "%s: the stride of axis %d is %zd bytes, no multiple of its element's %zd",

@@ -5,11 +5,31 @@
 
 PyObject *array_type;
 
+int64_t array_count(int axes, const int64_t *shape)
+{
+    int64_t n = 1;
+    for (int i = 0; i < axes; i++)
+        if (shape[i] == 0)
+            return 0;
+    for (int i = 0; i < axes; i++) {
+        if (n > (INT64_C(1) << 60) / shape[i])
+            return -1;
+        n *= shape[i];
+    }
+    return n;
+}
+
 array_object *array_object_new(PyObject *base, void *data, uint32_t type, int axes,
                                const int64_t *shape, const int64_t *stride)
 {
-    array_object *self = (array_object *)PyType_GenericAlloc((PyTypeObject *)array_type, 0);
+    const int64_t count = base ? 0 : array_count(axes, shape);
+    array_object *self;
     int64_t n = 1;
+    if (count < 0) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    self = (array_object *)PyType_GenericAlloc((PyTypeObject *)array_type, 0);
     if (!self)
         return NULL;
     self->type = type;
@@ -17,7 +37,7 @@ array_object *array_object_new(PyObject *base, void *data, uint32_t type, int ax
     for (int i = axes; i-- > 0;) {
         self->shape[i] = shape[i];
         self->stride[i] = stride ? stride[i] : n;
-        n *= shape[i];
+        n *= count ? shape[i] : 1; /* an array of nothing is not stepped through */
         self->buffer_shape[i] = (Py_ssize_t)shape[i];
         self->buffer_stride[i] = (Py_ssize_t)(self->stride[i] * element_bytes(type));
     }
@@ -26,7 +46,7 @@ array_object *array_object_new(PyObject *base, void *data, uint32_t type, int ax
         self->base = base;
         self->data = data;
     } else {
-        size_t bytes = (size_t)n * (size_t)element_bytes(type);
+        size_t bytes = (size_t)count * (size_t)element_bytes(type);
         if (posix_memalign(&self->memory, 64, bytes ? bytes : 1)) {
             self->memory = NULL;
             Py_DECREF(self);

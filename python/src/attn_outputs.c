@@ -55,8 +55,7 @@ static int make_lse(problem *p, const attn_options *o, const int64_t want[4])
 static int make_weights(problem *p, const attn_options *o)
 {
     const int64_t full[4] = {p->args.batch, p->desc.q_heads, p->args.q_len, p->args.kv_len};
-    const int64_t stride[4] = {full[1] * full[2] * full[3], full[2] * full[3], full[3], 1};
-    int64_t shape[4];
+    int64_t shape[4], stride[4];
     int axes = 0;
     if (p->packed || o->axes.axis[0] >= 0)
         shape[axes++] = full[0];
@@ -66,6 +65,9 @@ static int make_weights(problem *p, const attn_options *o)
     shape[axes++] = full[3];
     if (new_besides(p, &p->weights, axes, shape, 0) < 0)
         return -1;
+    stride[3] = 1;
+    for (int i = 3; i-- > 0;) /* of an array that there is, so these fit */
+        stride[i] = full[i + 1] * stride[i + 1];
     p->desc.features |= HEED_HAS_WEIGHTS;
     writable_view(&p->args.weights, &p->weights, stride);
     return 0;

@@ -80,6 +80,8 @@ PyObject *array_result(array *a, const array *like);
 PyObject *array_view(PyObject *base, void *data, uint32_t type, int axes, const int64_t *shape,
                      const int64_t *stride);
 void array_fill(array *a, float value);
+/* Elements of an array of that shape; -1: more than 2^60, for which there is no memory. */
+int64_t array_count(int axes, const int64_t *shape);
 const char *element_name(uint32_t type);
 int element_bytes(uint32_t type);
 /* bool, or a byte that is 0 or not */

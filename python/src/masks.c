@@ -50,7 +50,7 @@ static int new_ranges(array *a, const array *like, int64_t batch, int64_t rows, 
 static int32_t *matrix_of(array *a, PyObject *object, const char *name, int64_t *batch, int64_t *n)
 {
     int32_t *copy;
-    int64_t row, column;
+    int64_t row, column, count;
     if (array_of(a, object, name, false, false) < 0)
         return NULL;
     if ((a->type != EL_I32 && a->type != EL_I64) || a->axes < 1 || a->axes > 2) {
@@ -63,7 +63,8 @@ static int32_t *matrix_of(array *a, PyObject *object, const char *name, int64_t 
     *n = a->shape[a->axes - 1];
     row = a->axes == 2 ? a->stride[0] : 0;
     column = a->stride[a->axes - 1];
-    copy = malloc((size_t)(*batch * *n + 1) * sizeof *copy);
+    count = array_count(a->axes, a->shape);
+    copy = count < 0 ? NULL : malloc((size_t)(count + 1) * sizeof *copy);
     if (!copy) {
         array_release(a);
         PyErr_NoMemory();

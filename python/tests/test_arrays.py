@@ -178,6 +178,23 @@ def test_axes_of_more_than_32_bits():
             call()
 
 
+def test_arrays_greater_than_memory():
+    """They repeat by strides of 0; the bytes of what is made of them do not fit 64 bits."""
+    wide = lambda *shape: memoryview(np.broadcast_to(np.float32(1), shape))
+    with pytest.raises(MemoryError):
+        heed.attention(wide(2**29, 1, 2**30, 1), wide(2**29, 1, 1, 1), wide(2**29, 1, 1, 2**10))
+    with pytest.raises(MemoryError):
+        heed.Linear(np.ones((2**10, 1), np.float32))(wide(2**31, 2**29, 1))
+    with pytest.raises(MemoryError):
+        heed.masks.blocks(np.broadcast_to(np.True_, (2**31, 2**30, 1, 1)), block_rows=1, block_keys=1)
+    few = np.zeros(1, np.int32)
+    for shape in ((2**31, 2**31), (2**32, 2**32), (2**60, 16)):
+        with pytest.raises(MemoryError):
+            heed.masks.segments(Absent(few.ctypes.data, *shape, code=0, bits=32, repeats=True))
+        with pytest.raises(ValueError, match="ids has more elements than memory"):
+            heed.masks.segments(Absent(few.ctypes.data, *shape, code=0, bits=32))
+
+
 def test_stride_of_no_whole_element():
     packed = np.zeros((1, 1, 3), np.dtype([("x", np.float32, 4), ("y", np.uint8)]))["x"]
     with pytest.raises(ValueError, match="stride"):
@@ -379,7 +396,7 @@ def test_negated_views_of_torch():
 
 
 class Absent:
-    """Speaks DLPack, unversioned, of a C-contiguous tensor at an address of choice."""
+    """Speaks DLPack, unversioned, of a tensor at an address of choice, C-contiguous or one element that repeats."""
 
     class Tensor(ctypes.Structure):
         _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
@@ -387,9 +404,10 @@ class Absent:
                     ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p),
                     ("deleter", ctypes.c_void_p)]
 
-    def __init__(self, address, *shape, code=2, bits=32):
-        self.shape = (ctypes.c_int64 * len(shape))(*shape)
-        self.tensor = self.Tensor(address, (1, 0), len(shape), code, bits, 1, self.shape, None, 0, None, None)
+    def __init__(self, address, *shape, code=2, bits=32, repeats=False):
+        self.shape, self.strides = ((ctypes.c_int64 * len(shape))(*numbers) for numbers in (shape, [0] * len(shape)))
+        strides = ctypes.cast(self.strides, ctypes.c_void_p) if repeats else None
+        self.tensor = self.Tensor(address, (1, 0), len(shape), code, bits, 1, self.shape, strides, 0, None, None)
 
     def __dlpack__(self):
         new = ctypes.pythonapi.PyCapsule_New
