@@ -229,13 +229,19 @@ static int int32s_of_array(numbers *x, const array *a, const char *name, int64_t
 
 bool is_number(PyObject *object)
 {
+    PyObject *axes;
+    bool none;
     if (PyLong_Check(object))
         return true;
-    /* The types of arrays have __index__ too, for those without axes, which have no length either. */
+    /* The types of arrays have __index__ too, for those without axes. */
     if (!PyIndex_Check(object) || PyObject_Size(object) >= 0)
         return false;
+    PyErr_Clear(); /* those of the array API have no length either */
+    axes = PyObject_GetAttrString(object, "ndim");
+    none = !axes || PyObject_IsTrue(axes) == 0;
+    Py_XDECREF(axes);
     PyErr_Clear();
-    return true;
+    return none;
 }
 
 int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n)

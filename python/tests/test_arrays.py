@@ -500,6 +500,45 @@ def test_whole_numbers():
         calls[0](np.int64(2**40))
 
 
+class Strict:
+    """As the array API's arrays are: __index__ for those without axes, and no __len__."""
+
+    def __init__(self, x):
+        self.x, self.ndim = np.asarray(x), np.ndim(x)
+
+    def __index__(self):
+        if self.ndim:
+            raise TypeError("only arrays without axes are numbers")
+        return int(self.x)
+
+    def __dlpack__(self, **options):
+        return self.x.__dlpack__(**options)
+
+
+def strict_arrays():
+    yield Strict
+    try:
+        import array_api_strict
+
+        yield array_api_strict.asarray
+    except ImportError:
+        pass
+
+
+@pytest.mark.parametrize("made", list(strict_arrays()))
+def test_arrays_without_a_length(made):
+    x = oracle.normal(RNG, 2, 2, 5, 8)
+    for dtype in (np.int32, np.int64):
+        lens = made(np.array([3, 5], dtype))
+        assert (heed.attention(x, x, x, kv_lens=lens) == heed.attention(x, x, x, kv_lens=[3, 5])).all()
+        assert (heed.attention(x, x, x, kv_lens=made(np.array(3, dtype))) == heed.attention(x, x, x, kv_lens=[3, 3])).all()
+        assert (heed.masks.prefix(5, lens) == heed.masks.prefix(5, [3, 5])).all()
+    with pytest.raises(ValueError, match="kv_lens has 3 entries where 2 are needed"):
+        heed.attention(x, x, x, kv_lens=made(np.array([1, 2, 3])))
+    with pytest.raises(ValueError, match="kv_lens has 2 axes where one is needed"):
+        heed.attention(x, x, x, kv_lens=made(np.array([[1, 2]])))
+
+
 def test_torch_without_memory():
     torch = pytest.importorskip("torch")
     from torch._subclasses.fake_tensor import FakeTensorMode
