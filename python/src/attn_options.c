@@ -50,6 +50,17 @@ int attn_position_of(attn_options *o, PyObject *given)
     return 0;
 }
 
+int attn_position_kept(const attn_options *o)
+{
+    numbers any;
+    if (!o->position || PyUnicode_Check(o->position))
+        return 0;
+    if (int32s_of(&any, o->position, "position", is_number(o->position) ? 1 : -1) < 0)
+        return -1;
+    numbers_release(&any);
+    return 0;
+}
+
 int attn_options_of(attn_options *o, const attn_given *given)
 {
     static const char *const accuracies[] = {"default", "exact", "bf16", "split", "int8", NULL};

@@ -260,11 +260,12 @@ static int read_numbers(layer_call *c)
     /* Rows are turned by their positions where nothing else goes by them, too. */
     if (o.position && c->self->rotary.style != HEED_ROTARY_NONE)
         c->desc.position = attn_position(&o);
-    if (c->desc.position == HEED_POS_GIVEN) {
-        if (int32s_of(&c->offsets, o.position, "position", c->args.batch) < 0)
-            return -1;
+    if (!o.position || PyUnicode_Check(o.position))
+        return 0;
+    if (int32s_of(&c->offsets, o.position, "position", c->args.batch) < 0)
+        return -1;
+    if (c->desc.position == HEED_POS_GIVEN)
         c->args.q_offsets = c->offsets.data;
-    }
     return 0;
 }
 

@@ -347,6 +347,23 @@ def test_unknown_position(causal):
         call("start"), call("end")
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_positions_that_are_none(causal):
+    """They are refused where they are given, whether or not the position matters; their number, with a batch."""
+    x, rows = oracle.normal(RNG, 2, 1, 3, 8), oracle.normal(RNG, 2, 3, 20)
+    layer, plan = Layer().made(causal=causal), heed.plan(q_heads=1, dim=8, causal=causal)
+    for given in (object(), 1.5, [1.5, 2], {}, np.zeros(2), np.zeros((2, 1), np.int32), [2**31, 0]):
+        for call in (lambda: heed.plan(q_heads=1, dim=8, causal=causal, position=given), lambda: Layer().made(causal=causal, position=given),
+                     lambda: layer(rows, position=given), lambda: plan.run(x, x, x, position=given)):
+            with pytest.raises(ValueError, match="position"):
+                call()
+    few = [1, 2, 3]
+    for call in (lambda: layer(rows, position=few), lambda: plan.run(x, x, x, position=few),
+                 lambda: Layer().made(causal=causal, position=few)(rows), lambda: heed.plan(q_heads=1, dim=8, causal=causal, position=few).run(x, x, x)):
+        with pytest.raises(ValueError, match="position has 3 entries where 2 are needed"):
+            call()
+
+
 def test_layer_errors():
     layer = Layer()
     w = layer.w
