@@ -1,15 +1,17 @@
 """Types of the module. An array in is the same kind of array out, so most functions are generic in it."""
 
-from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, overload
 
 _A = TypeVar("_A")  # an array of any library: numpy, torch, jax, memoryview, Array
 _Ints: TypeAlias = Any  # a whole number of any kind, a sequence of them or an array of int32 or int64
 _Floats: TypeAlias = Any  # a sequence of floats or an array
 _DType: TypeAlias = Any  # "f32", "f16", "bf16", numpy.float32, torch.bfloat16, ...
-_Window: TypeAlias = int | tuple[int | None, int | None] | None
+_Int: TypeAlias = SupportsIndex
+_Float: TypeAlias = SupportsFloat | SupportsIndex
+_Window: TypeAlias = _Int | tuple[_Int | None, _Int | None] | list[Any] | None
 _Accuracy: TypeAlias = Literal["default", "exact", "bf16", "split", "int8"] | None
+_LinearAccuracy: TypeAlias = Literal["default", "exact", "bf16", "split"] | None
 _WeightLayout: TypeAlias = Literal["in_out", "out_in"]
 _KeyBlocks: TypeAlias = tuple[Any, int, int, int]
 
@@ -52,8 +54,8 @@ def attention(
     bias: Any = None,
     causal: bool = False,
     window: _Window = None,
-    scale: float | None = None,
-    softcap: float | None = None,
+    scale: _Float | None = None,
+    softcap: _Float | None = None,
     alibi: _Floats = None,
     sinks: _Floats = None,
     q_lens: _Ints = None,
@@ -79,8 +81,8 @@ def attention(
     bias: Any = None,
     causal: bool = False,
     window: _Window = None,
-    scale: float | None = None,
-    softcap: float | None = None,
+    scale: _Float | None = None,
+    softcap: _Float | None = None,
     alibi: _Floats = None,
     sinks: _Floats = None,
     q_lens: _Ints = None,
@@ -106,8 +108,8 @@ def attention(
     bias: Any = None,
     causal: bool = False,
     window: _Window = None,
-    scale: float | None = None,
-    softcap: float | None = None,
+    scale: _Float | None = None,
+    softcap: _Float | None = None,
     alibi: _Floats = None,
     sinks: _Floats = None,
     q_lens: _Ints = None,
@@ -133,8 +135,8 @@ def attention(
     bias: Any = None,
     causal: bool = False,
     window: _Window = None,
-    scale: float | None = None,
-    softcap: float | None = None,
+    scale: _Float | None = None,
+    softcap: _Float | None = None,
     alibi: _Floats = None,
     sinks: _Floats = None,
     q_lens: _Ints = None,
@@ -160,8 +162,8 @@ def attention(
     bias: Any = None,
     causal: bool = False,
     window: _Window = None,
-    scale: float | None = None,
-    softcap: float | None = None,
+    scale: _Float | None = None,
+    softcap: _Float | None = None,
     alibi: _Floats = None,
     sinks: _Floats = None,
     q_lens: _Ints = None,
@@ -190,8 +192,8 @@ def varlen(
     bias: Any = None,
     causal: bool = False,
     window: _Window = None,
-    scale: float | None = None,
-    softcap: float | None = None,
+    scale: _Float | None = None,
+    softcap: _Float | None = None,
     alibi: _Floats = None,
     sinks: _Floats = None,
     position: _Ints = "end",
@@ -216,8 +218,8 @@ def varlen(
     bias: Any = None,
     causal: bool = False,
     window: _Window = None,
-    scale: float | None = None,
-    softcap: float | None = None,
+    scale: _Float | None = None,
+    softcap: _Float | None = None,
     alibi: _Floats = None,
     sinks: _Floats = None,
     position: _Ints = "end",
@@ -242,8 +244,8 @@ def varlen(
     bias: Any = None,
     causal: bool = False,
     window: _Window = None,
-    scale: float | None = None,
-    softcap: float | None = None,
+    scale: _Float | None = None,
+    softcap: _Float | None = None,
     alibi: _Floats = None,
     sinks: _Floats = None,
     position: _Ints = "end",
@@ -268,8 +270,8 @@ def varlen(
     bias: Any = None,
     causal: bool = False,
     window: _Window = None,
-    scale: float | None = None,
-    softcap: float | None = None,
+    scale: _Float | None = None,
+    softcap: _Float | None = None,
     alibi: _Floats = None,
     sinks: _Floats = None,
     position: _Ints = "end",
@@ -294,8 +296,8 @@ def varlen(
     bias: Any = None,
     causal: bool = False,
     window: _Window = None,
-    scale: float | None = None,
-    softcap: float | None = None,
+    scale: _Float | None = None,
+    softcap: _Float | None = None,
     alibi: _Floats = None,
     sinks: _Floats = None,
     position: _Ints = "end",
@@ -318,10 +320,10 @@ def rotary(
     positions: Any = None,
     lens: _Ints = None,
     style: Literal["half", "interleaved"] = "half",
-    dims: int | None = None,
-    base: float = 10000.0,
-    scale: float = 1.0,
-    mscale: float = 1.0,
+    dims: _Int | None = None,
+    base: _Float = 10000.0,
+    scale: _Float = 1.0,
+    mscale: _Float = 1.0,
     freq: _Floats = None,
     layout: str = "bhsd",
     out: Any = None,
@@ -332,23 +334,23 @@ class Plan:
     def __new__(
         cls,
         *,
-        q_heads: int,
-        kv_heads: int | None = None,
-        dim: int,
-        v_dim: int | None = None,
+        q_heads: _Int,
+        kv_heads: _Int | None = None,
+        dim: _Int,
+        v_dim: _Int | None = None,
         dtype: _DType = "f32",
         kv_dtype: _DType = None,
-        page_len: int | None = None,
+        page_len: _Int | None = None,
         causal: bool = False,
         window: _Window = None,
-        scale: float | None = None,
-        softcap: float | None = None,
+        scale: _Float | None = None,
+        softcap: _Float | None = None,
         position: _Ints = "end",
         accuracy: _Accuracy = None,
         layout: str = "bhsd",
-        max_batch: int | None = None,
-        max_q_len: int | None = None,
-        max_kv_len: int | None = None,
+        max_batch: _Int | None = None,
+        max_q_len: _Int | None = None,
+        max_kv_len: _Int | None = None,
     ) -> Plan: ...
     @overload
     def run(
@@ -481,20 +483,20 @@ class Plan:
         v_zero: Any = None,
     ) -> Any: ...
     def explain(self, *, json: bool = False) -> str: ...
-    def workspace(self, n: int = 1) -> int: ...
+    def workspace(self, n: _Int = 1) -> int: ...
 
 class KVCache:
     def __new__(
         cls,
         *,
-        batch: int,
-        capacity: int,
-        kv_heads: int,
-        dim: int,
-        v_dim: int | None = None,
+        batch: _Int,
+        capacity: _Int,
+        kv_heads: _Int,
+        dim: _Int,
+        v_dim: _Int | None = None,
         k_dtype: _DType = "f32",
         v_dtype: _DType = None,
-        page_len: int | None = None,
+        page_len: _Int | None = None,
     ) -> KVCache: ...
     @property
     def lens(self) -> list[int]: ...
@@ -520,8 +522,8 @@ class KVCache:
         mask: Any = None,
         bias: Any = None,
         window: _Window = None,
-        scale: float | None = None,
-        softcap: float | None = None,
+        scale: _Float | None = None,
+        softcap: _Float | None = None,
         alibi: _Floats = None,
         sinks: _Floats = None,
         q_lens: _Ints = None,
@@ -545,8 +547,8 @@ class KVCache:
         mask: Any = None,
         bias: Any = None,
         window: _Window = None,
-        scale: float | None = None,
-        softcap: float | None = None,
+        scale: _Float | None = None,
+        softcap: _Float | None = None,
         alibi: _Floats = None,
         sinks: _Floats = None,
         q_lens: _Ints = None,
@@ -570,8 +572,8 @@ class KVCache:
         mask: Any = None,
         bias: Any = None,
         window: _Window = None,
-        scale: float | None = None,
-        softcap: float | None = None,
+        scale: _Float | None = None,
+        softcap: _Float | None = None,
         alibi: _Floats = None,
         sinks: _Floats = None,
         q_lens: _Ints = None,
@@ -595,8 +597,8 @@ class KVCache:
         mask: Any = None,
         bias: Any = None,
         window: _Window = None,
-        scale: float | None = None,
-        softcap: float | None = None,
+        scale: _Float | None = None,
+        softcap: _Float | None = None,
         alibi: _Floats = None,
         sinks: _Floats = None,
         q_lens: _Ints = None,
@@ -620,8 +622,8 @@ class KVCache:
         mask: Any = None,
         bias: Any = None,
         window: _Window = None,
-        scale: float | None = None,
-        softcap: float | None = None,
+        scale: _Float | None = None,
+        softcap: _Float | None = None,
         alibi: _Floats = None,
         sinks: _Floats = None,
         q_lens: _Ints = None,
@@ -648,7 +650,7 @@ class Linear:
         layout: _WeightLayout = "out_in",
         activation: Literal["none", "gelu", "gelu_tanh", "silu"] | None = None,
         residual: bool = False,
-        accuracy: _Accuracy = None,
+        accuracy: _LinearAccuracy = None,
         dtype: _DType = None,
         x_dtype: _DType = None,
         y_dtype: _DType = None,
@@ -663,7 +665,7 @@ class Linear:
 class MultiHeadAttention:
     def __new__(
         cls,
-        q_heads: int,
+        q_heads: _Int,
         wq: Any,
         wk: Any,
         wv: Any,
@@ -673,13 +675,13 @@ class MultiHeadAttention:
         bk: Any = None,
         bv: Any = None,
         bo: Any = None,
-        kv_heads: int | None = None,
+        kv_heads: _Int | None = None,
         layout: _WeightLayout = "out_in",
         cross: bool = False,
         causal: bool = False,
         window: _Window = None,
-        scale: float | None = None,
-        softcap: float | None = None,
+        scale: _Float | None = None,
+        softcap: _Float | None = None,
         position: _Ints = "end",
         rotary: bool | dict[str, Any] | None = None,
         accuracy: _Accuracy = None,
@@ -776,12 +778,12 @@ class MultiHeadAttention:
         return_weights: bool = False,
     ) -> Any: ...
 
-def threads(n: int, /) -> Setting: ...
+def threads(n: _Int, /) -> Setting: ...
 def backend(names: str, /) -> Setting: ...
-def hint_threads(n: int, /) -> None: ...
+def hint_threads(n: _Int, /) -> None: ...
 def backends_json() -> str: ...
-def segments(ids: Any, q_len: int | None = None) -> Any: ...
-def chunks(kv_len: int, length: int, q_len: int | None = None) -> Any: ...
-def prefix(kv_len: int, prefix_len: _Ints, q_len: int | None = None) -> Any: ...
-def tree(parents: Any, prefix: int = 0) -> Any: ...
-def blocks(bits: Any, *, block_rows: int, block_keys: int) -> _KeyBlocks: ...
+def segments(ids: Any, q_len: _Int | None = None) -> Any: ...
+def chunks(kv_len: _Int, length: _Int, q_len: _Int | None = None) -> Any: ...
+def prefix(kv_len: _Int, prefix_len: _Ints, q_len: _Int | None = None) -> Any: ...
+def tree(parents: Any, prefix: _Int = 0) -> Any: ...
+def blocks(bits: Any, *, block_rows: _Int, block_keys: _Int) -> _KeyBlocks: ...

@@ -338,5 +338,7 @@ static int find_plugins(PyObject *module)
 int context_init(PyObject *module)
 {
     setting_type = PyType_FromSpec(&setting_spec);
-    return setting_type ? find_plugins(module) : -1;
+    if (!setting_type || PyModule_AddObjectRef(module, "Setting", setting_type) < 0)
+        return -1;
+    return find_plugins(module);
 }

@@ -130,9 +130,11 @@ static inline void numbers_none(numbers *x)
 }
 void numbers_release(numbers *x);
 int numbers_room(numbers *x, int64_t n);
+/* A list, a tuple or another sequence, but no str and no array */
+bool is_list(PyObject *object);
 /* An int, or what has __index__ and no axes, such as numpy.int64 and arrays of one number */
 bool is_number(PyObject *object);
-/* A list or 1-D array of integers as int32_t; a single integer counts n times where n >= 0. */
+/* A sequence or 1-D array of integers as int32_t; a single integer counts n times where n >= 0. */
 int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n);
 int floats_of(numbers *x, PyObject *object, const char *name, int64_t n);
 int int64_of(PyObject *object, const char *name, int64_t least, int64_t *out);

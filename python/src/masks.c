@@ -249,7 +249,7 @@ PyObject *masks_tree(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
         (value[1] && length_of(value[1], "prefix", &a.offset) < 0)) /* what the cache holds */
         return NULL;
     array_none(&given), numbers_none(&list);
-    if (PyList_Check(value[0]) || PyTuple_Check(value[0])) {
+    if (is_list(value[0])) {
         if (int32s_of(&list, value[0], "parents", -1) < 0)
             return NULL;
         m.list = list.data;

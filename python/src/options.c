@@ -1,5 +1,5 @@
 /* Arguments of calls: keywords, lists of numbers, words, types and layouts. */
-#include "heed_py.h"
+#include "dlpack.h"
 
 #include <stdlib.h>
 
@@ -171,9 +171,15 @@ static int fits_int32(const char *name, long long value)
     return -1;
 }
 
-static bool is_list(PyObject *object)
+bool is_list(PyObject *object)
 {
-    return PyList_Check(object) || PyTuple_Check(object);
+    const struct exchange_api *api;
+    if (PyList_Check(object) || PyTuple_Check(object))
+        return true;
+    if (!PySequence_Check(object) || PyUnicode_Check(object))
+        return false;
+    /* Arrays are sequences too, and bytes are arrays. */
+    return kind_of(object, &api) == KIND_NONE;
 }
 
 static int one_axis(const array *a, const char *name)

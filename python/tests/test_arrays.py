@@ -1,6 +1,7 @@
 """Arrays of every kind and type are taken without copies, and results are of the same kind."""
 
 import array
+import collections
 import ctypes
 import sys
 
@@ -477,6 +478,34 @@ def whole_numbers(n):
         yield torch.tensor(n, dtype=torch.int16)
     except ImportError:
         pass
+
+
+class Own:
+    """A sequence that is no list."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        return self.items[i]
+
+
+def test_sequences():
+    x = oracle.normal(RNG, 2, 2, 5, 8)
+    want, sunk = heed.attention(x, x, x, kv_lens=[4, 5]), heed.attention(x, x, x, sinks=[1.0, 2.0])
+    for made in (tuple, Own, collections.deque):
+        assert (heed.attention(x, x, x, kv_lens=made([4, 5])) == want).all()
+        assert (heed.attention(x, x, x, sinks=made([1.0, 2.0])) == sunk).all()
+    assert (heed.attention(x, x, x, kv_lens=range(4, 6)) == want).all() and (heed.attention(x, x, x, sinks=range(1, 3)) == sunk).all()
+    assert (heed.masks.tree(range(-1, 3)) == heed.masks.tree([-1, 0, 1, 2])).all()
+    for wrong in ("45", b"\4\5", bytearray(b"\4\5"), {4, 5}, {0: 4, 1: 5}, object(), iter([4, 5])):
+        with pytest.raises(ValueError, match="^kv_lens "):
+            heed.attention(x, x, x, kv_lens=wrong)
+        with pytest.raises(ValueError, match="^sinks "):
+            heed.attention(x, x, x, sinks=wrong)
 
 
 def test_whole_numbers():

@@ -35,7 +35,7 @@ def documented():
 
 DOCUMENTED = dict(documented())
 # one line says all; the class's own example uses them
-NO_EXAMPLE = {"heed.Array", "heed.Array.tolist", "heed.Plan.explain", "heed.Plan.workspace", "heed.KVCache.append",
+NO_EXAMPLE = {"heed.Array", "heed.Setting", "heed.Array.tolist", "heed.Plan.explain", "heed.Plan.workspace", "heed.KVCache.append",
               "heed.KVCache.attention", "heed.KVCache.decoded", "heed.KVCache.clear", "heed.Linear.explain"}
 
 
@@ -87,6 +87,8 @@ def test_stubs_have_what_the_module_has():
     for name in dir(_heed):
         if not name.startswith("__"):
             assert re.search(rf"^(def|class) {name}\b|^{name}:", stub, re.M), name
+    for name in re.findall(r"^(?:def|class) (\w+)", stub, re.M):
+        assert hasattr(_heed, name), name
     for cls in ("Plan", "KVCache", "Linear", "MultiHeadAttention", "Array"):
         body = stub.split(f"class {cls}")[1].split("\nclass ")[0]
         for name in vars(getattr(_heed, cls)):

@@ -22,6 +22,9 @@ y: npt.NDArray[np.float32] = plan.run(x, x, x, kv_lens=[4])
 cache = heed.KVCache(batch=1, capacity=4, kv_heads=1, dim=8, k_dtype="q8_0")
 cache.append(x, x, lens=[2])
 assert_type(cache.lens, list[int])
+y = heed.attention(x, x, x, kv_lens=range(4, 5), scale=np.float32(0.5), window=(np.int64(3), None), softcap=5)
+setting: heed.Setting = heed.threads(np.int64(2))
+heed.Linear(x, accuracy="int8")  # type: ignore[arg-type]  # that is attention's alone
 with heed.threads(2), heed.backend("avx2"):
     y = cache.attention(x)
 y = heed.Linear(np.ones((8, 8), np.float32), activation="gelu")(x)
