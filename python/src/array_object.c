@@ -137,6 +137,23 @@ static void tensor_of_object(array_object *self, dl_tensor *out)
     out->byte_offset = 0;
 }
 
+/* Is it the CPU, where Arrays lie? They are not copied elsewhere. */
+static int on_device(PyObject *device)
+{
+    PyObject *type = PySequence_GetItem(device, 0),
+             *id = type ? PySequence_GetItem(device, 1) : NULL;
+    const long type_number = id ? PyLong_AsLong(type) : -1;
+    const long id_number = id ? PyLong_AsLong(id) : -1;
+    Py_XDECREF(type);
+    Py_XDECREF(id);
+    if (PyErr_Occurred())
+        return -1;
+    if (type_number == DL_CPU && id_number == 0)
+        return 0;
+    PyErr_Format(PyExc_BufferError, "the Array lies on the CPU, (1, 0), not on %R", device);
+    return -1;
+}
+
 static PyObject *array_object_dlpack(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
                                      PyObject *kwnames)
 {
@@ -155,6 +172,8 @@ static PyObject *array_object_dlpack(PyObject *object, PyObject *const *args, Py
         if (major == -1 && PyErr_Occurred())
             return NULL;
     }
+    if (value[2] && on_device(value[2]) < 0)
+        return NULL;
     if (value[3] && PyObject_IsTrue(value[3]) == 1) {
         PyErr_SetString(PyExc_BufferError, "Array.__dlpack__ makes no copies");
         return NULL;

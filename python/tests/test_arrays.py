@@ -265,6 +265,19 @@ def test_elements_of_no_bytes():
             heed.attention(x, x, x, mask=empty)
 
 
+def test_array_gives_dlpack_of_the_cpu_alone():
+    out = heed.attention(*map(memoryview, qkv()))
+    for device in (None, (1, 0)):
+        for version in (None, (1, 0)):
+            assert "dltensor" in repr(out.__dlpack__(dl_device=device, max_version=version))
+    for device in ((2, 0), (1, 1), (10, 0)):
+        with pytest.raises(BufferError, match="the Array lies on the CPU"):
+            out.__dlpack__(dl_device=device)
+    for device in ("cuda", 2, ("cpu", 0), (1,)):
+        with pytest.raises((TypeError, IndexError)):
+            out.__dlpack__(dl_device=device)
+
+
 def test_array_outlives_its_name():
     x = np.ones((1, 1, 2, 2), np.float32)
     view = np.asarray(heed.attention(memoryview(x), x, x))
