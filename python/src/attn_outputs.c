@@ -97,6 +97,21 @@ int make_outputs(problem *p, const attn_options *o, const attn_call *call, const
     return call->return_weights ? make_weights(p, o) : 0;
 }
 
+int describe_outputs(problem *p, const attn_options *o, const attn_call *call,
+                     const int64_t q_shape[4])
+{
+    const int64_t want[4] = {q_shape[0], q_shape[1], q_shape[2], p->desc.v_dim};
+    int64_t stride[4];
+    if (call->out && given_out(p, o, call, want, stride) < 0)
+        return -1;
+    p->desc.out_type = call->out ? p->out.type : p->desc.q_type;
+    if (call->return_lse)
+        p->desc.features |= HEED_HAS_LSE;
+    if (call->return_weights)
+        p->desc.features |= HEED_HAS_WEIGHTS;
+    return 0;
+}
+
 PyObject *problem_results(problem *p, const attn_call *call)
 {
     PyObject *out, *lse = NULL, *weights = NULL, *all = NULL;

@@ -105,10 +105,8 @@ PyObject *attn_call_run(const attn_options *o, const attn_call *call)
     p.desc.max_q_len = call->max_q_len;
     p.desc.max_kv_len = call->max_kv_len;
     if (call->explain) {
-        p.desc.out_type = p.desc.q_type;
-        if (dtype_is_there(&p, o) < 0)
-            goto end;
-        result = explain(context, &p, call->json);
+        if (describe_outputs(&p, o, call, q_shape) == 0 && dtype_is_there(&p, o) == 0)
+            result = explain(context, &p, call->json);
         goto end;
     }
     if (make_outputs(&p, o, call, q_shape) < 0 || dtype_is_there(&p, o) < 0)

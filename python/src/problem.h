@@ -26,6 +26,9 @@ int read_numbers(problem *p, const attn_options *o, const attn_call *call);
 /* ---- attn_outputs.c: out, lse and weights, where they are not given; and what the caller gets */
 int make_outputs(problem *p, const attn_options *o, const attn_call *call,
                  const int64_t q_shape[4]);
+/* The same of a call that is only explained: what is given is read, and nothing is made. */
+int describe_outputs(problem *p, const attn_options *o, const attn_call *call,
+                     const int64_t q_shape[4]);
 PyObject *problem_results(problem *p, const attn_call *call);
 
 static inline bool is_float(uint32_t type)

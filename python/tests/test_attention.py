@@ -419,6 +419,18 @@ def test_info_and_explain():
     assert heed.explain(q, k, v, json=True).keys() == heed.explain(q_heads=4, kv_heads=2, dim=16, json=True).keys()
 
 
+def test_explain_reads_what_the_call_would_write():
+    q, k, v = qkv()
+    plain = heed.explain(q, k, v)
+    assert heed.explain(q, k, v, out=np.empty((2, 4, 9, 12), np.float32)) == plain
+    heed.explain(q, k, v, out=np.empty((2, 4, 9, 12), np.float16), dtype="f16")  # which no other array has
+    for out in ("nonsense", q, np.empty((2, 4, 9, 12)), np.broadcast_to(np.float32(0), (2, 4, 9, 12))):
+        with pytest.raises(ValueError, match="^out "):
+            heed.explain(q, k, v, out=out)
+    if "naive" not in plain.splitlines()[0]:  # its loops need no more room for weights; kernels do
+        assert heed.explain(q, k, v, return_weights=True) != plain
+
+
 @pytest.mark.parametrize("name", ["naive", "avx2", "avx512"])
 def test_backend(name):
     q, k, v = qkv()
