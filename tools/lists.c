@@ -64,7 +64,10 @@ static int of_segments(const int32_t *segments, int64_t batch, int64_t per_batch
                        heed_attn_desc *desc, heed_attn_args *args, int32_t **out)
 {
     uint32_t most = 1;
-    *out = calloc((size_t)(batch * args->q_len * 16 + 1), sizeof **out);
+    int64_t numbers = 16; /* of a row: 8 intervals, the most that there can be */
+    const int fits = heed_npy_multiply(numbers, batch, &numbers) &&
+                     heed_npy_multiply(numbers, args->q_len, &numbers);
+    *out = fits ? calloc((size_t)numbers + 1, sizeof **out) : NULL;
     if (!*out)
         return heed_cli_fail(HEED_EXIT_FAILED, "no memory for --segments");
     for (int pass = 0; pass < 2; pass++)

@@ -162,6 +162,12 @@ def shapes():
         for code in ("f4", "f8", "b1", "u2"):
             refused(arguments(f"--{name}", save("bad", (2,), code)), "[2] is required")
         refused(arguments(f"--{name}", save("bad", (2,), "i8", 1 << 40)), "beyond 32 bits")
+    # No head makes the files empty; ranges would still have 16 numbers for each of 2^60 rows.
+    many = 1 << 30
+    q, k = save("many_rows", (many, 0, many, 1)), save("no_keys", (many, 0, 0, 1))
+    segments = save("segments", (many, 0), "i4")
+    no_memory = "no memory for --segments"
+    refused(arguments("--segments", segments, q=q, k=k, v=k), no_memory, 1)
 
 
 def header(text, data=b"\0" * 4 * 120, version=(1, 0)):
