@@ -13,11 +13,12 @@ heed_status heed_load_backends(heed_registry *registry, const heed_cpu *cpu,
         st = heed_registry_add(registry, cpu, heed_##name##_backend(), why);
     HEED_BUILTIN_LIST
 #undef HEED_BUILTIN
+    const uint32_t n_builtin = registry->n;
     /* The user's plugins come first, so that an installed one does not keep a newer
      * build of it out. */
     if (st == HEED_OK && plugin_path)
         st = heed_plugins_load_path(registry, cpu, plugin_path, path_from, why);
     if (st == HEED_OK)
-        heed_plugins_load(registry, cpu, HEED_PLUGIN_FOLDER);
+        heed_plugins_load(registry, cpu, HEED_PLUGIN_FOLDER, n_builtin);
     return st;
 }

@@ -12,8 +12,21 @@
 
 typedef const heed_backend *entry_function(uint32_t host_abi, size_t host_struct_size);
 
+/* Names are compared only under this library's abi: of another nobody knows where the name is. */
+static int has_name_of(const heed_registry *registry, uint32_t from, uint32_t to,
+                       const heed_backend *backend)
+{
+    if (backend->abi != HEED_BACKEND_ABI || !backend->name)
+        return 0;
+    for (uint32_t i = from; i < to; i++)
+        if (!strcmp(registry->entry[i].name, backend->name))
+            return 1;
+    return 0;
+}
+
+/* Loads a file unless the entries [from, to) have a backend of its name. */
 static heed_status load_file(heed_registry *registry, const heed_cpu *cpu, const char *path,
-                             heed_error *why)
+                             uint32_t from, uint32_t to, heed_error *why)
 {
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
@@ -27,7 +40,9 @@ static heed_status load_file(heed_registry *registry, const heed_cpu *cpu, const
     const heed_backend *backend = entry(HEED_BACKEND_ABI, sizeof(heed_backend));
     if (!backend)
         return heed_refuse(why, "%.180s does not serve abi %u", path, HEED_BACKEND_ABI);
-    return heed_registry_add(registry, cpu, backend, why);
+    return has_name_of(registry, from, to, backend)
+               ? HEED_OK
+               : heed_registry_add(registry, cpu, backend, why);
 }
 
 static int is_plugin(const struct dirent *file)
@@ -36,8 +51,10 @@ static int is_plugin(const struct dirent *file)
     return n > 3 && file->d_name[0] != '.' && !strcmp(file->d_name + n - 3, ".so");
 }
 
-void heed_plugins_load(heed_registry *registry, const heed_cpu *cpu, const char *folder)
+void heed_plugins_load(heed_registry *registry, const heed_cpu *cpu, const char *folder,
+                       uint32_t others)
 {
+    const uint32_t own = registry->n;
     struct dirent **file;
     int n = scandir(folder, &file, is_plugin, alphasort);
     for (int i = 0; i < n; i++) {
@@ -45,7 +62,7 @@ void heed_plugins_load(heed_registry *registry, const heed_cpu *cpu, const char 
         heed_error why = {""};
         int length = snprintf(path, sizeof path, "%s/%s", folder, file[i]->d_name);
         heed_status st = (size_t)length < sizeof path
-                             ? load_file(registry, cpu, path, &why)
+                             ? load_file(registry, cpu, path, others, own, &why)
                              : heed_refuse(&why, "its path is longer than %zu bytes", sizeof path);
         if (st != HEED_OK)
             heed_registry_add_failure(registry, file[i]->d_name, &why);
@@ -70,7 +87,7 @@ heed_status heed_plugins_load_path(heed_registry *registry, const heed_cpu *cpu,
         memcpy(folder, at, n);
         folder[n] = 0;
         if (n)
-            heed_plugins_load(registry, cpu, folder);
+            heed_plugins_load(registry, cpu, folder, registry->n);
         at += n + (at[n] == ':');
     }
     return HEED_OK;

@@ -5,11 +5,14 @@
 #include "registry.h"
 
 /* Loads every *.so of one folder, in the order of their names. A file that is no plugin becomes an
- * entry with the reason; a folder that does not exist is an empty one. */
-void heed_plugins_load(heed_registry *registry, const heed_cpu *cpu, const char *folder);
+ * entry with the reason; a folder that does not exist is an empty one. A backend is passed over whose
+ * name the registry has from another folder, that is among its entries from `others` on. */
+void heed_plugins_load(heed_registry *registry, const heed_cpu *cpu, const char *folder,
+                       uint32_t others);
 
-/* The same for each folder of a ':'-separated list, which the user gave as `from`. All of them must
- * be absolute, so that nobody's current directory decides what code runs. */
+/* The same for each folder of a ':'-separated list, which the user gave as `from`; a name that two of
+ * them give is an entry with that reason. All of them must be absolute, so that nobody's current
+ * directory decides what code runs. */
 heed_status heed_plugins_load_path(heed_registry *registry, const heed_cpu *cpu, const char *path,
                                    const char *from, heed_error *why);
 
