@@ -8,9 +8,37 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#if defined(__linux__)
+#include <link.h>
+#endif
+
 #include "base/reason.h"
 
 typedef const heed_backend *entry_function(uint32_t host_abi, size_t host_struct_size);
+
+#if defined(__linux__)
+/* The program itself is the first that is told of. */
+static int has_interpreter(struct dl_phdr_info *program, size_t size, void *found)
+{
+    (void)size;
+    for (int i = 0; i < program->dlpi_phnum; i++)
+        *(int *)found |= program->dlpi_phdr[i].p_type == PT_INTERP;
+    return 1;
+}
+#endif
+
+/* Does the program have the system's dynamic loader? One that is linked with -static has at best a
+ * dlopen of its own, which maps a second C library for the plugin; that crashes in its threads. */
+static int has_loader(void)
+{
+    int found = 0;
+#if defined(__linux__)
+    dl_iterate_phdr(has_interpreter, &found);
+#else
+    found = 1;
+#endif
+    return found;
+}
 
 /* Names are compared only under this library's abi: of another nobody knows where the name is. */
 static int has_name_of(const heed_registry *registry, uint32_t from, uint32_t to,
@@ -28,6 +56,8 @@ static int has_name_of(const heed_registry *registry, uint32_t from, uint32_t to
 static heed_status load_file(heed_registry *registry, const heed_cpu *cpu, const char *path,
                              uint32_t from, uint32_t to, heed_error *why)
 {
+    if (!has_loader())
+        return heed_refuse(why, "cannot be loaded into a program that is linked with -static");
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *text = dlerror();
