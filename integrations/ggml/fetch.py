@@ -33,6 +33,10 @@ def unpack(package, part):
             target.chmod(member.mode & 0o755)
 
 
+if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+    asked = sys.argv[1:] in (["-h"], ["--help"])
+    print(__doc__.strip(), file=sys.stdout if asked else sys.stderr)
+    sys.exit(0 if asked else 2)
 sys.exit(
     pypi.fetch(
         pathlib.Path(sys.argv[1]) / "llama.cpp",

@@ -50,7 +50,8 @@ def main():
         # Its text is in the line after its title: no title has lost it to the width of the column.
         title = re.escape("\\fB\\-\\-" + name.replace("-", "\\-") + "\\fR")
         check(re.search(title + r".*\n[^.\n]", text), f"--{name} has a text in the man page")
-    for program in ("tools/package", "tools/bare", "examples/minilm/fetch.py"):
+    fetchers = ("examples/minilm/fetch.py", "integrations/ggml/fetch.py")
+    for program in ("tools/package", "tools/bare", *fetchers):
         asked = subprocess.run(
             [tools.parent / program, "--help"], capture_output=True, text=True, cwd=harness.folder
         )
