@@ -224,13 +224,17 @@ def write(files, markdown, picture):
             with open(path, encoding="utf-8") as file:
                 runs.append(json.load(file))
         lines = ["# Heed beside PyTorch, ONNX Runtime and OpenVINO", ""] + page(runs, picture)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         print(f"peers: {error!r}", file=sys.stderr)
         return 2
     with open(markdown, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
     print(f"peers: tables in {markdown}")
     if picture:
-        plot(*rows_and_peers(runs), picture)
+        try:
+            plot(*rows_and_peers(runs), picture)
+        except (ImportError, ValueError, OSError) as error:  # no matplotlib; no such format; no such file
+            print(f"peers: no plot: {error}", file=sys.stderr)
+            return 2
         print(f"peers: plot in {picture}")
     return 0

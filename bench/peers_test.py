@@ -1,0 +1,78 @@
+"""Tests of the arguments of peers: what is wrong with them is said before anything is installed. They
+need nothing but the standard library."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Peers(unittest.TestCase):
+    def setUp(self):
+        held = tempfile.TemporaryDirectory()
+        self.addCleanup(held.cleanup)
+        self.folder = held.name
+        bench = os.path.join(self.folder, "build", "bench")
+        os.makedirs(bench)
+        with open(os.path.join(bench, "heed-bench"), "w", encoding="utf-8"):
+            pass
+
+    def run_peers(self, *words):
+        """(status, what it said). Where an environment is made, there is one to be seen."""
+        env = os.path.join(self.folder, "env")
+        options = ["--env", env, "--build", os.path.join(self.folder, "build")]
+        done = subprocess.run(
+            [sys.executable, os.path.join(HERE, "peers"), *options, *words],
+            cwd=self.folder, capture_output=True, text=True, check=False,
+            env={**os.environ, "PIP_NO_INDEX": "1"},
+        )
+        self.assertFalse(os.path.exists(env), f"{words} make an environment: {done.stderr}")
+        return done.returncode, done.stdout + done.stderr
+
+    def test_wrong_arguments(self):
+        for words, fragment in (
+            (["--dtypes", "f33"], "f33"),
+            (["--dtypes", "f32,"], "none of f32, bf16, f16"),
+            (["--threads", "x"], "'x'"),
+            (["--threads", "1,0"], "'0'"),
+            (["--rounds", "0"], "'0'"),
+            (["--peers", "torch,jax"], "jax"),
+            (["--shapes", "("], "regular expression"),
+            (["--linear", "--caches"], "--linear"),
+            (["--linear", "a.json"], "--linear"),
+            (["--report", "r.md", "absent.json"], "absent.json"),
+            (["--report", "absent/r.md"], "absent/r.md"),
+            (["--out", "absent/o.json"], "absent/o.json"),
+            (["--plot", "absent/p.svg"], "absent/p.svg"),
+            (["--build", "absent"], "build Heed first"),
+        ):
+            status, text = self.run_peers(*words)
+            self.assertEqual(status, 2, (words, text))
+            self.assertIn(fragment, text.splitlines()[-1], words)
+
+    def test_reports(self):
+        """Tables of earlier runs need no package at all."""
+        run = {
+            "context": {
+                "date": "2026-11-22", "machine": "M", "cpus": 2, "load": [0.5, 0, 0],
+                "versions": {"heed": "0.1.0", "torch": "2"},
+            },
+            "rows": [],
+        }
+        kept = os.path.join(self.folder, "kept.json")
+        page = os.path.join(self.folder, "r.md")
+        for content, expected in ((run, 0), ([], 2), ({"rows": 1}, 2)):
+            with open(kept, "w", encoding="utf-8") as file:
+                json.dump(content, file)
+            status, text = self.run_peers("--report", page, kept)
+            self.assertEqual(status, expected, text)
+            self.assertNotIn("Traceback", text)
+        self.assertTrue(os.path.exists(page))
+
+
+if __name__ == "__main__":
+    unittest.main()
