@@ -59,7 +59,8 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     int status = dispatch(argc, argv);
-    if (fflush(stdout) != 0 && status == HEED_EXIT_OK)
+    /* The error of an earlier flush, of heed check after each case, stays with the stream alone. */
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == HEED_EXIT_OK)
         status = heed_cli_fail(HEED_EXIT_FAILED, "stdout cannot be written");
     return status;
 }

@@ -4,6 +4,8 @@ Usage: test_info.py PLUGIN_FOLDER VERSION HEED...
 """
 
 import json
+import os
+import subprocess
 import sys
 
 import harness
@@ -232,6 +234,22 @@ def faults(plugins, has_check):
     check(len(succeeds("check", "--list").splitlines()) >= 100, "heed check --list")
 
 
+def full_disk(has_suite):
+    """What cannot be printed is an error, wherever in the text the disk is full."""
+    if not os.path.exists("/dev/full"):
+        return
+    suite = [["check", "--quick", "--backend", "naive", "--filter", "form/*"]] if has_suite else []
+    for arguments in ["help"], ["info", "--json"], ["explain"], *suite:
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run(
+                harness.heed + arguments, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
+            )
+        check(
+            done.returncode == 1 and done.stderr == "heed: stdout cannot be written\n",
+            f"{arguments} to a full disk: status {done.returncode}, {done.stderr!r}",
+        )
+
+
 def main():
     plugins, version = sys.argv[1:3]
     harness.heed = sys.argv[3:]
@@ -240,7 +258,9 @@ def main():
     explain()
     explain_options()
     status, _, stderr = run("check", "--list")
-    faults(plugins, not (status == 2 and "no conformance suite" in stderr))
+    has_suite = not (status == 2 and "no conformance suite" in stderr)
+    faults(plugins, has_suite)
+    full_disk(has_suite)
     finish()
 
 
