@@ -14,6 +14,7 @@
 #include <heed/heed.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include <heed/cache.h>
@@ -178,7 +179,10 @@ static void row(const memory *m, int kind, int repetitions)
     fflush(stdout);
 }
 
-int main(int argc, char **argv)
+static const char usage[] = "usage: heed-append [TOKENS [DIM [PAGE_LEN [REPETITIONS]]]]: DIM a "
+                            "multiple of 32, TOKENS of PAGE_LEN\n";
+
+static int measure(int argc, char **argv)
 {
     memory m = {.tokens = argc > 1 ? atoi(argv[1]) : 1024,
                 .dim = argc > 2 ? atoi(argv[2]) : 128,
@@ -187,9 +191,7 @@ int main(int argc, char **argv)
     if (argc > 5 || m.tokens < 1 || m.dim < 32 || m.dim % 32 || m.page_len < 0 ||
         (m.page_len && m.tokens % m.page_len) || repetitions < 1 ||
         repetitions > MOST_REPETITIONS) {
-        fprintf(stderr,
-                "usage: heed-append [TOKENS [DIM [PAGE_LEN [REPETITIONS]]]]: DIM a multiple "
-                "of 32, TOKENS of PAGE_LEN\n");
+        fputs(usage, stderr);
         return 2;
     }
     make(&m);
@@ -201,4 +203,18 @@ int main(int argc, char **argv)
     for (int kind = 0; kind < KINDS; kind++)
         row(&m, kind, repetitions);
     return 0;
+}
+
+int main(int argc, char **argv)
+{
+    int status = 0;
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        fputs(usage, stdout);
+    else
+        status = measure(argc, argv);
+    if (status == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "heed-append: stdout cannot be written\n");
+        return 1;
+    }
+    return status;
 }

@@ -8,12 +8,14 @@
 
 #include "ceiling.h"
 
-int main(int argc, char **argv)
+static const char usage[] = "usage: heed-ceiling [threads [MiB]]\n";
+
+static int measure(int argc, char **argv)
 {
     const unsigned threads = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 1;
     const size_t bytes = (argc > 2 ? strtoul(argv[2], NULL, 10) : 1024) << 20;
     if (threads == 0 || bytes == 0) {
-        fprintf(stderr, "usage: %s [threads [MiB]]\n", argv[0]);
+        fputs(usage, stderr);
         return 2;
     }
     for (int kind = 0; kind < HEED_CEILING_COUNT; kind++) {
@@ -40,4 +42,18 @@ int main(int argc, char **argv)
     printf(" GB/s (%s)\n", heed_ceiling_read_form(threads));
     free(buffer);
     return 0;
+}
+
+int main(int argc, char **argv)
+{
+    int status = 0;
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        fputs(usage, stdout);
+    else
+        status = measure(argc, argv);
+    if (status == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "heed-ceiling: stdout cannot be written\n");
+        return 1;
+    }
+    return status;
 }

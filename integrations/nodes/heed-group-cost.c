@@ -473,7 +473,7 @@ static int read_number(const char *argument, double *x)
     return 2;
 }
 
-int main(int argc, char **argv)
+static int answer(int argc, char **argv)
 {
     double x[N_NUMBERS];
     cost c;
@@ -501,4 +501,14 @@ int main(int argc, char **argv)
            "%.4g\n",
            c.one * 1e3, x[NODES], c.all * 1e3, c.one / c.all, c.compute * 1e3, c.network * 1e3);
     return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const int status = answer(argc, argv);
+    if (status == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "heed-group-cost: stdout cannot be written\n");
+        return 1;
+    }
+    return status;
 }

@@ -265,13 +265,15 @@ static int read_words(int argc, char **argv)
     return number[NODES] <= MOST_NODES;
 }
 
-int main(int argc, char **argv)
+static const char usage[] = "usage: numa [nodes=N keys=N heads=N kv_heads=N dim=N calls=N]\n";
+
+static int compare(int argc, char **argv)
 {
     static member nodes[MOST_NODES], alone;
     cpu_set_t allowed;
     double worst = 0;
     if (!read_words(argc, argv)) {
-        fprintf(stderr, "usage: numa [nodes=N keys=N heads=N kv_heads=N dim=N calls=N]\n");
+        fputs(usage, stderr);
         return 2;
     }
     sched_getaffinity(0, sizeof allowed, &allowed);
@@ -299,4 +301,18 @@ int main(int argc, char **argv)
     free(alone.out);
     return !(worst <=
              32 * 0x1p-24); /* values below 1; each is off by (8 + sqrt(dim)) 2^-24 at most */
+}
+
+int main(int argc, char **argv)
+{
+    int status = 0;
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        fputs(usage, stdout);
+    else
+        status = compare(argc, argv);
+    if (status == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "numa: stdout cannot be written\n");
+        return 1;
+    }
+    return status;
 }

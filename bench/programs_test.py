@@ -1,0 +1,35 @@
+"""A small program says how it is called, refuses other words, and does not take a full disk for success.
+
+Usage: programs_test.py PROGRAM WORD...      WORDs make a short run of the program
+"""
+
+import os
+import subprocess
+import sys
+
+
+def run(words, stdout=subprocess.PIPE):
+    return subprocess.run(words, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=100)
+
+
+def main(words):
+    name = os.path.basename(words[0])
+    bad = []
+    asked = run([words[0], "--help"])
+    if asked.returncode != 0 or not asked.stdout.startswith(f"usage: {name} ") or asked.stderr:
+        bad.append(asked)
+    refused = run([words[0], "x"])
+    if refused.returncode != 2 or refused.stdout or name not in refused.stderr:
+        bad.append(refused)
+    if os.path.exists("/dev/full"):
+        for arguments in ["--help"], words[1:]:
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = run([words[0], *arguments], full)
+            if done.returncode != 1 or "stdout cannot be written" not in done.stderr:
+                bad.append(done)
+    for done in bad:
+        print(f"FAILED: {done}")
+    return bad != []
+
+
+sys.exit(main(sys.argv[1:]))
