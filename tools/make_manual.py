@@ -21,10 +21,14 @@ class Option:
     def words(self):
         """What a shell offers after the option: the alternatives of its first value."""
         words = self.values.split(" ")[0].split("|")
-        return words if len(words) > 1 and all(word.islower() for word in words) else []
+        return words if all(word.islower() for word in words) else []
 
     def takes_file(self):
-        return "FILE" in re.split(r"[ |]", self.values)
+        return "FILE" in self.values.split(" ")[0].split("|")
+
+    def file_follows(self):
+        """Whether a second value is a file."""
+        return self.values.endswith(" FILE")
 
     def takes_folder(self):
         return self.values == "DIR"
@@ -112,35 +116,71 @@ def manual(version, summaries, commands, environment, status):
     return "\n".join(line for line in out if line) + "\n"
 
 
+# Readline takes a '=' for a word of its own. What follows an option that may lack its value is one only
+# behind a '='.
+BASH_HEAD = r"""# bash completion of heed; written by tools/make_manual.py
+_heed_reply()
+{
+    mapfile -t COMPREPLY < <(compgen "${@:2}" -- "$1")
+}
+_heed_files()
+{
+    compopt -o filenames 2>/dev/null
+    _heed_reply "$@"
+}
+_heed()
+{
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} first='' options=''
+    COMPREPLY=()
+    if [ "$COMP_CWORD" = 1 ]; then
+        _heed_reply "$word" -W 'NAMES help --help --version'
+        return
+    fi
+    if [ "$word" = = ]; then
+        word='' before+='='
+    elif [ "$before" = = ]; then
+        before=${COMP_WORDS[COMP_CWORD-2]}=
+    elif [ "$COMP_CWORD" -gt 3 ]; then
+        first=${COMP_WORDS[COMP_CWORD-2]}
+        [ "$first" != = ] || first=${COMP_WORDS[COMP_CWORD-3]}
+    fi
+    case ${COMP_WORDS[1]}:$before in
+"""
+BASH_TAIL = """    esac
+    _heed_reply "$word" -W "$options"
+}
+complete -F _heed heed
+"""
+
+
+def bash_reply(option):
+    if option.words():
+        return f"_heed_reply \"$word\" -W '{' '.join(option.words())}'; return"
+    if option.takes_file() or option.takes_folder():
+        return f"_heed_files \"$word\" -{'f' if option.takes_file() else 'd'}; return"
+    return "return"
+
+
 def bash(commands):
     names = " ".join(command["name"] for command in commands)
-    out = ["# bash completion of heed; written by tools/make_manual.py", "_heed()", "{",
-           "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options=",
-           "    COMPREPLY=()", "    if [ \"$COMP_CWORD\" = 1 ]; then",
-           f"        COMPREPLY=($(compgen -W '{names} help --help --version' -- \"$word\"))",
-           "        return", "    fi", "    case ${COMP_WORDS[1]}:$before in"]
+    out = []
     for command in commands:
         for option in command["options"]:
-            if option.attached or not option.values:
-                continue
-            if option.words():
-                reply = f"-W '{' '.join(option.words())}'"
-            elif option.takes_file():
-                reply = "-f"
-            elif option.takes_folder():
-                reply = "-d"
-            else:
-                continue
-            out.append(f"    {command['name']}:--{option.name})")
-            out.append(f"        COMPREPLY=($(compgen {reply} -- \"$word\")); return ;;")
+            title = f"{command['name']}:--{option.name}"
+            if option.values:
+                out += [f"    {title + '=' if option.attached else title + ' | ' + title + '='})",
+                        f"        {bash_reply(option)} ;;"]
+    out += ["    esac", "    case ${COMP_WORDS[1]}:$first in"]
+    for command in commands:
+        for option in command["options"]:
+            if option.file_follows():
+                out.append(f"    {command['name']}:--{option.name}) _heed_files \"$word\" -f; return ;;")
     out += ["    esac", "    case ${COMP_WORDS[1]} in",
-            f"    help) COMPREPLY=($(compgen -W '{names}' -- \"$word\")); return ;;"]
+            f"    help) _heed_reply \"$word\" -W '{names}'; return ;;"]
     for command in commands:
         options = " ".join("--" + option.name for option in command["options"])
         out.append(f"    {command['name']}) options='{options} --help' ;;")
-    out += ["    esac", "    COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))", "}",
-            "complete -o filenames -F _heed heed"]
-    return "\n".join(out) + "\n"
+    return BASH_HEAD.replace("NAMES", names) + "\n".join(out) + "\n" + BASH_TAIL
 
 
 def zsh_quoted(text):
@@ -164,7 +204,8 @@ def zsh(summaries, commands):
             if option.attached:
                 spec = f"--{option.name}=-[{text}]::{value}:{action}"
             elif option.values:
-                spec = f"--{option.name}[{text}]:{value}:{action}"
+                second = ":FILE:_files" if option.file_follows() else ""
+                spec = f"--{option.name}=[{text}]:{value}:{action}{second}"
             else:
                 spec = f"--{option.name}[{text}]"
             out.append(f"      '{spec}' \\")

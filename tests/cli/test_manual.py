@@ -23,7 +23,38 @@ printf '%s\\n' "${COMPREPLY[@]}"
 def completed(script, *words):
     done = subprocess.run(["bash", "-c", SHELL, "-", script, *words], capture_output=True, text=True)
     check(done.returncode == 0 and not done.stderr, f"completing {words}: {done.stderr}")
-    return done.stdout.split()
+    return done.stdout.splitlines()
+
+
+def completed_values(script):
+    """What follows an option; readline hands over a '=' as a word."""
+    for name in ("a file.npy", "a folder/", "another.npy"):
+        path = harness.folder / name
+        path.mkdir() if name.endswith("/") else path.touch()
+    start, files = str(harness.folder / "a"), [str(harness.folder / name) for name in ("a file.npy", "a folder")]
+    nothing = [""]
+    for words, expected in (
+        (("run", "--query", start + " "), files),
+        (("run", "--query", "=", start + " "), files),
+        (("run", "--scores", "raw", start + " "), files),
+        (("run", "--scores", "=", "raw", start + " "), files),
+        (("run", "--scores", "r"), ["raw"]),
+        (("run", "--scores", "=", "r"), ["raw"]),
+        (("run", "--scores", "raw", start, "--expl"), ["--explain"]),
+        (("run", "--layout", "="), ["bhsd", "bshd"]),
+        (("run", "--layout", "=", "bh"), ["bhsd"]),
+        (("run", "--causal", "="), ["bottom-right"]),
+        (("run", "--causal", "--expl"), ["--explain"]),
+        (("run", "--causal", "=", "bottom-right", "--expl"), ["--explain"]),
+        (("explain", "--bias", "=", "b"), ["bf16"]),
+        (("explain", "--bias", "--js"), ["--json"]),
+        (("run", "--scale", ""), nothing),
+        (("run", "--heatmap", "="), nothing),
+        (("check", "--plugin-path", start + " "), files[1:]),
+        (("help", "ex"), ["explain"]),
+    ):
+        got = completed(script, "heed", *words)
+        check(sorted(got) == expected, f"completing {words}: {got}")
 
 
 def main():
@@ -42,7 +73,8 @@ def main():
     for option in ("--kv-type", "--k-type", "--v-type"):  # the longest list, whole to its last name
         check(completed(script, "heed", "run", option, "iq") == ["iq4_nl"], f"a value of {option}")
     check("--quick" in completed(script, "heed", "check", "--q"), "an option of another command")
-    check(completed(script, "heed", "info", "--soft") == [], "an option that the command lacks")
+    check(completed(script, "heed", "info", "--soft") == [""], "an option that the command lacks")
+    completed_values(script)
     status, shown, _ = harness.run("run", "--help")
     check(status == 0, "heed run --help")
     text = (tools / "manual" / "heed.1").read_text()
