@@ -23,16 +23,20 @@ uint32_t heed_cli_scores_stage(const char *name)
 }
 
 /* Reads the number of an option into *value, which is not changed if the option is absent. NaN and
- * inf are passed on: the library decides about them. */
+ * inf are passed on: the library decides about them. What f32 rounds to 0 is refused, since a softcap
+ * of 0 is none. */
 static int number_option(const heed_cli_option *options, const char *name, float *value)
 {
     const char *text = heed_cli_value(options, name);
     char *end;
     if (!text)
         return HEED_EXIT_OK;
+    errno = 0;
     *value = strtof(text, &end);
     if (end == text || *end != '\0')
         return heed_cli_fail(HEED_EXIT_USAGE, "--%s %s is not a number", name, text);
+    if (*value == 0 && errno == ERANGE)
+        return heed_cli_fail(HEED_EXIT_USAGE, "--%s %s is nearer to 0 than any f32", name, text);
     return HEED_EXIT_OK;
 }
 
