@@ -1,4 +1,5 @@
 /* heed run: computes attention on .npy files. */
+#define _POSIX_C_SOURCE 200809L /* readlink */
 #include "cli.h"
 #include "inputs.h"
 
@@ -6,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char usage[] =
     "heed run --query q.npy --key k.npy --value v.npy --out o.npy [OPTIONS]\n\n"
@@ -270,29 +272,51 @@ static int attend(const heed_cli_option *options, const heed_attn_desc *desc,
     return failed;
 }
 
-/* What a path leads to; for a file that does not exist yet its folder, with *last the name in it. */
-static int place_of(const char *path, struct stat *at, const char **last)
+/* Where a path leads to. For a file that does not exist yet it is the folder, and the name in it. */
+typedef struct place {
+    struct stat at;
+    char path[4096];
+    const char *last;
+} place;
+
+/* Replaces path by what it is a link to, link after link, while there are such. */
+static int follow_links(char *path, size_t room)
 {
-    const char *slash = strrchr(path, '/');
-    char folder[4096];
-    *last = "";
-    if (stat(path, at) == 0)
-        return 1;
-    *last = slash ? slash + 1 : path;
-    if (snprintf(folder, sizeof folder, "%.*s.", (int)(*last - path), path) >= (int)sizeof folder)
-        return 0;
-    return stat(folder, at) == 0;
+    char target[4096];
+    ssize_t n;
+    for (int links = 0; (n = readlink(path, target, sizeof target - 1)) > 0; links++) {
+        const char *slash = strrchr(path, '/');
+        const size_t folder = target[0] == '/' || !slash ? 0 : (size_t)(slash + 1 - path);
+        if (links == 40 || folder + (size_t)n >= room)
+            return 0;
+        target[n] = '\0';
+        memcpy(path + folder, target, (size_t)n + 1);
+    }
+    return 1;
 }
 
+static int find_place(const char *path, place *p)
+{
+    char folder[sizeof p->path + 1];
+    p->last = "";
+    if (stat(path, &p->at) == 0)
+        return 1;
+    if (snprintf(p->path, sizeof p->path, "%s", path) >= (int)sizeof p->path ||
+        !follow_links(p->path, sizeof p->path))
+        return 0;
+    const char *slash = strrchr(p->path, '/');
+    p->last = slash ? slash + 1 : p->path;
+    snprintf(folder, sizeof folder, "%.*s.", (int)(p->last - p->path), p->path);
+    return stat(folder, &p->at) == 0;
+}
+
+/* Devices take any number of outputs. */
 static int same_file(const char *a, const char *b)
 {
-    struct stat at_a, at_b;
-    const char *last_a, *last_b;
-    if (strcmp(a, b) == 0)
-        return 1;
-    return place_of(a, &at_a, &last_a) && place_of(b, &at_b, &last_b) &&
-           at_a.st_dev == at_b.st_dev && at_a.st_ino == at_b.st_ino &&
-           strcmp(last_a, last_b) == 0 && !S_ISCHR(at_a.st_mode);
+    place of_a, of_b;
+    return find_place(a, &of_a) && find_place(b, &of_b) && of_a.at.st_dev == of_b.at.st_dev &&
+           of_a.at.st_ino == of_b.at.st_ino && strcmp(of_a.last, of_b.last) == 0 &&
+           !S_ISCHR(of_a.at.st_mode);
 }
 
 /* Refuses two outputs to the same file, where only the last would remain. */

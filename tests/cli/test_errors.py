@@ -315,7 +315,17 @@ def outputs():
         detour = f"{folder}/../{folder.name}/./{name}"
         refused(arguments("--lse", detour, out=folder / name), "--out and --lse name the same file")
     refused(arguments("--scores", "raw", other, out=out), "--out and --scores name the same file")
+    (folder / "link_to_link.npy").symlink_to("link.npy")
+    (folder / "link.npy").symlink_to(folder / "not_yet.npy")
+    refused(
+        arguments("--lse", folder / "link_to_link.npy", out=folder / "not_yet.npy"),
+        "--out and --lse name the same file",
+    )
+    (folder / "loop.npy").symlink_to("loop.npy")
+    refused(arguments("--lse", folder / "loop.npy"), "--lse")
     check(not (folder / "not_yet.npy").exists(), "a run that is refused makes no file")
+    status, _, stderr = run(*arguments("--lse", "/dev/null", out="/dev/null"))
+    check(status == 0, f"two outputs to a device: {stderr}")
     check(out.read_bytes() == b"kept", "a run that is refused writes nothing")
 
 
