@@ -105,7 +105,8 @@ int heed_cli_integer(const char *text, int64_t least, int64_t most, int64_t *val
          .help = "without it HEED_NUM_THREADS or what the machine has"},                           \
     {                                                                                              \
         .name = "backend", .values = "NAME", .kind = HEED_CLI_VALUE,                               \
-        .help = "only this backend, or the first of a list that serves the problem"                \
+        .help = "only this backend, or the first of a list that serves the problem; all of a\n"    \
+                "list have to run on this machine"                                                 \
     }
 
 /** Sets in desc what HEED_CLI_PROBLEM_OPTIONS give: features, scale, softcap, window, position and

@@ -201,7 +201,7 @@ int heed_cli_report(heed_status status, const char *backends, const char *senten
                              heed_cli_reason(name, sentence));
     /* With several backends, each has its name before its reason. */
     return heed_cli_fail(HEED_EXIT_REFUSED, "refused: %s%s",
-                         after(none_runs, sentence) == sentence ? "auto: " : "",
+                         !name && after(none_runs, sentence) == sentence ? "auto: " : "",
                          heed_cli_reason(NULL, sentence));
 }
 

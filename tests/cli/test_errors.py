@@ -114,6 +114,10 @@ def invalid():
     refused(arguments("--kv-len", lens), "kv_len")
     refused(arguments("--backend", "nothing"), "nothing")
     refused(arguments("--backend", "naive,nothing"), "nothing")
+    if "backend amx" in run("info")[1]:
+        message = "heed: refused: backend 'amx' cannot run here: "
+        baseline = {"HEED_MAX_ISA": "baseline"}
+        refused(["explain", "--backend", "amx,naive"], message, 3, baseline)
     refused(arguments(), "nothing", environment={"HEED_BACKEND": "nothing"})
     refused(arguments(), "HEED_MAX_ISA", environment={"HEED_MAX_ISA": "sse5"})
     odd = save("odd", (2, 3, 3, 5))
