@@ -240,6 +240,12 @@ def compare_builds(builds, names, options):
     return worse + counts["slower"]
 
 
+def count(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 on")
+    return int(text)
+
+
 def main(words):
     words, more = (
         (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, None)
@@ -254,7 +260,7 @@ def main(words):
     )
     parser.add_argument("--report-only", action="store_true", help="exit status 0 or 2")
     parser.add_argument("--filter", default=PAIRED, help=f"rows, of builds ({PAIRED})")
-    parser.add_argument("--rounds", type=int, default=12, help="turns of each, of builds (12)")
+    parser.add_argument("--rounds", type=count, default=12, help="turns of each, of builds (12)")
     parser.add_argument("--seconds", type=float, default=0.02, help="of a repetition, of builds (0.02)")
     parser.add_argument("--under", default="", help="words before heed-bench, such as chrt -f 50")
     options = parser.parse_args(words)

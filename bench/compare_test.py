@@ -121,6 +121,13 @@ class Compare(unittest.TestCase):
         with contextlib.redirect_stderr(io.StringIO()):
             self.assertEqual(compare.main(["/nowhere/a.json", "/nowhere/b.json"]), 2)
 
+    def test_wrong_words(self):
+        for words in (["--rounds", "-1"], ["--rounds", "0"], ["--rounds", "x"]):
+            with contextlib.redirect_stderr(io.StringIO()) as err, self.assertRaises(SystemExit) as ended:
+                compare.main(["a", "b", *words])
+            self.assertEqual(ended.exception.code, 2)
+            self.assertIn("--rounds", err.getvalue())
+
     def test_names(self):
         row = results.Row(results.short_name(ROW + "/process_time/real_time"))
         self.assertEqual((row.backend, row.dtype, row.threads), ("avx2", "f32", 1))

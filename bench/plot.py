@@ -179,7 +179,11 @@ def main(words):
     from matplotlib import pyplot
 
     figure = draw(pyplot, context, rows, options.threads)
-    figure.savefig(options.output, metadata=metadata(options.output, options.source))
+    try:
+        figure.savefig(options.output, metadata=metadata(options.output, options.source))
+    except (OSError, ValueError) as error:  # no such folder, no such format
+        print(f"plot.py: {options.output}: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

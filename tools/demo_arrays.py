@@ -12,6 +12,8 @@ import random
 import struct
 import sys
 
+import usage
+
 SENTENCE = "the cat saw the dog and the dog saw that cat"
 
 
@@ -35,7 +37,7 @@ def letters(word):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1])
+    folder = pathlib.Path(*usage.words(__doc__, 1, 1))
     folder.mkdir(parents=True, exist_ok=True)
     words = SENTENCE.split()
     write_npy(folder / "sentence.npy", (1, 1, len(words), 26),

@@ -6,7 +6,8 @@ Usage: demo_text.py OUT FILE...
 
 import pathlib
 import re
-import sys
+
+import usage
 
 
 def sentences(markdown):
@@ -20,7 +21,7 @@ def sentences(markdown):
         yield from (s for s in re.split(r"(?<=[.:!?]) (?=[A-Z])", text) if len(s.split()) > 3)
 
 
-out, *files = map(pathlib.Path, sys.argv[1:])
+out, *files = map(pathlib.Path, usage.words(__doc__, 2))
 found = [s for file in files for s in sentences(file.read_text(encoding="utf-8"))]
 out.parent.mkdir(parents=True, exist_ok=True)
 out.write_text("".join(s + "\n" for s in found), encoding="utf-8")

@@ -11,6 +11,8 @@ import re
 import subprocess
 import sys
 
+import usage
+
 OPTION = re.compile(r"  --(\S+?)(\[=(\S+)\])?( (\S.*?))?(  +(.*))?$")
 
 
@@ -215,9 +217,10 @@ def zsh(summaries, commands):
 
 
 def main():
-    arguments = sys.argv[1:]
-    check = arguments[:1] == ["--check"]
-    heed, folder = arguments[check:]
+    check = sys.argv[1:2] == ["--check"]
+    if check:
+        del sys.argv[1]
+    heed, folder = usage.words(__doc__, 2, 2)
     version = said(heed, "--version").split()[1]
     summaries, commands, environment, status = read(heed)
     if len(commands) < 4 or not environment or any(not command["options"] for command in commands):

