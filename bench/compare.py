@@ -240,6 +240,17 @@ def compare_builds(builds, names, options):
     return worse + counts["slower"]
 
 
+def matching(rows, pattern, path):
+    """The rows whose names the pattern is found in; None: all."""
+    try:
+        found = {name: row for name, row in rows.items() if re.search(pattern or "", name)}
+    except re.error as error:
+        raise ValueError(f"--filter {pattern} is no regular expression: {error}") from error
+    if pattern and not found:
+        raise ValueError(f"{path} has no row of {pattern}")
+    return found
+
+
 def count(text):
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 on")
@@ -259,7 +270,7 @@ def main(words):
         "--threshold", type=float, default=2, help="%% that count as noise in any case (2)"
     )
     parser.add_argument("--report-only", action="store_true", help="exit status 0 or 2")
-    parser.add_argument("--filter", default=PAIRED, help=f"rows, of builds ({PAIRED})")
+    parser.add_argument("--filter", help=f"a regular expression of rows (of files all, of builds {PAIRED})")
     parser.add_argument("--rounds", type=count, default=12, help="turns of each, of builds (12)")
     parser.add_argument("--seconds", type=float, default=0.02, help="of a repetition, of builds (0.02)")
     parser.add_argument("--under", default="", help="words before heed-bench, such as chrt -f 50")
@@ -269,11 +280,13 @@ def main(words):
             builds = Builds(
                 [options.before, options.after], options.under, ["--quick"] if more is None else more
             )
-            worse = compare_builds(builds, builds.names(options.filter), options)
+            worse = compare_builds(builds, builds.names(options.filter or PAIRED), options)
             return int(worse > 0 and not options.report_only)
         (context_a, before), (context_b, after) = results.load(options.before), results.load(
             options.after
         )
+        before = matching(before, options.filter, options.before)
+        after = matching(after, options.filter, options.after)
     except ValueError as error:
         print(f"compare.py: {error}", file=sys.stderr)
         return 2

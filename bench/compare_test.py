@@ -121,6 +121,18 @@ class Compare(unittest.TestCase):
         with contextlib.redirect_stderr(io.StringIO()):
             self.assertEqual(compare.main(["/nowhere/a.json", "/nowhere/b.json"]), 2)
 
+    def test_filter(self):
+        other = ROW.replace("d64", "d128")
+        before, after = runs(ROW, [80]) + runs(other, [80]), runs(ROW, [80]) + runs(other, [40])
+        self.assertEqual(self.run_main(before, after)[0], 1)
+        status, text = self.run_main(before, after, "--filter", "d64")
+        self.assertEqual((status, "d128" in text), (0, False))
+        self.assertEqual(self.run_main(before, after, "--filter", "d128")[0], 1)
+        status, text = self.run_main(before, after, "--filter", "d256")
+        self.assertEqual(status, 2)
+        self.assertIn("no row of d256", text)
+        self.assertEqual(self.run_main(before, after, "--filter", "(")[0], 2)
+
     def test_wrong_words(self):
         for words in (["--rounds", "-1"], ["--rounds", "0"], ["--rounds", "x"]):
             with contextlib.redirect_stderr(io.StringIO()) as err, self.assertRaises(SystemExit) as ended:
@@ -202,6 +214,11 @@ class Builds(unittest.TestCase):
         status, text = self.run_main({ROW: 1e-3, "noise": 1}, {ROW: 1e-3, "noise": -1})
         self.assertEqual(status, 0, text)
         self.assertIn("1 whose noise could hide 2 %", text)
+
+    def test_a_filter_that_matches_nothing_is_an_error(self):
+        status, text = self.run_main({}, {}, "--filter", "d256")
+        self.assertEqual(status, 2)
+        self.assertIn("no row of d256", text)
 
     def test_a_refusal_that_is_new_fails(self):
         other = ROW.replace("d64", "d128")
