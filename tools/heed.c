@@ -47,6 +47,8 @@ static int dispatch(int argc, char **argv)
         for (size_t i = 0; argc == 3 && i < N_COMMANDS; i++)
             if (strcmp(argv[2], commands[i].name) == 0)
                 return commands[i].run(2, show);
+        if (argc > 3)
+            return heed_cli_fail(HEED_EXIT_USAGE, "heed help takes one command; see heed help");
         return argc == 2 ? print_help()
                          : heed_cli_fail(HEED_EXIT_USAGE, "no help on %s; see heed help", argv[2]);
     }

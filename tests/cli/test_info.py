@@ -28,6 +28,8 @@ def help_and_version(version):
     )
     page = succeeds("run", "--help")
     check(page == succeeds("help", "run"), "heed help run is heed run --help")
+    refused(["help", "walk"], "no help on walk")
+    refused(["help", "run", "info"], "one command")
     for option in (
         "query",
         "key",
