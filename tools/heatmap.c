@@ -1,7 +1,7 @@
 /* The heed command: prints attention weights as a map of characters. */
 #include "cli.h"
 
-/* The characters for weights from 0 to 1; the blank is for weights below 1 / 512. */
+/* The characters for weights from 0 to 1; the blank is for weights of 0 alone. */
 static const char shades[] = " .:-=+*#%@";
 
 static char shade_of(float weight)
