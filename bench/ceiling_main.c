@@ -2,22 +2,38 @@
  *
  *     heed-ceiling [threads [MiB]]
  */
+#define _GNU_SOURCE /* sched_getaffinity */
+#include <sched.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ceiling.h"
 
-static const char usage[] = "usage: heed-ceiling [threads [MiB]]\n";
+static const char usage[] = "usage: heed-ceiling [threads [MiB]]\n"
+                            "  threads  at most as many as it may use CPUs; 1\n"
+                            "  MiB      of memory that is read, at least 16; 1024\n";
+
+enum { LEAST_MIB = 16 }; /* less is read in no time */
+
+/* Threads wait for each other in a loop: more than CPUs would wait for ever. */
+static unsigned long usable_cpus(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? (unsigned long)CPU_COUNT(&set) : 1;
+}
 
 static int measure(int argc, char **argv)
 {
-    const unsigned threads = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 1;
-    const size_t bytes = (argc > 2 ? strtoul(argv[2], NULL, 10) : 1024) << 20;
-    if (threads == 0 || bytes == 0) {
+    const unsigned long many = argc > 1 ? strtoul(argv[1], NULL, 10) : 1;
+    const unsigned long mib = argc > 2 ? strtoul(argv[2], NULL, 10) : 1024;
+    if (many == 0 || many > usable_cpus() || mib < LEAST_MIB || mib > SIZE_MAX >> 20) {
         fputs(usage, stderr);
         return 2;
     }
+    const unsigned threads = (unsigned)many;
+    const size_t bytes = mib << 20;
     for (int kind = 0; kind < HEED_CEILING_COUNT; kind++) {
         const char *refusal = heed_ceiling_refusal(kind);
         if (refusal) {

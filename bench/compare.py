@@ -39,7 +39,7 @@ def better(before, after):
     """The counter by which two rows are compared, and its (low, median, high) in both: more is
     better."""
     for counter in ("pct_read", "pct_peak", "GFLOPS", "GBps"):
-        if counter in before.counters() and counter in after.counters():
+        if before.has(counter) and after.has(counter):
             return counter, before.middle(counter), after.middle(counter)
     return ("calls/s", *(tuple(1 / s for s in reversed(r.middle("seconds"))) for r in (before, after)))
 
@@ -60,9 +60,12 @@ def verdict(before, after, threshold):
     return ""
 
 
-def without_figures(name, a, b, width):
+def without_figures(name, a, b, width, left_out=()):
     """Prints the line of a row that one run or both lack. 1 if that is worse than before, 0 if not,
-    None if both have the row."""
+    None if both have the row. left_out: {name: reason} of rows that take too long to be measured after."""
+    if b is None and name in left_out:
+        print(f"{name:{width}}  left out after: {left_out[name]}")
+        return 1
     if a is None or b is None:
         print(f"{name:{width}}  only {'after' if a is None else 'before'}")
         return 0
@@ -77,7 +80,13 @@ def width_of(names):
     return max([len(name) for name in names] + [3])
 
 
-def compare(before, after, threshold):
+def left_out_of(context):
+    """{name: reason} of the rows that were left out of a run, and not by --filter."""
+    lines = (line.partition(": ") for line in context.get("left_out", "").split("; "))
+    return {name: reason for name, _, reason in lines if results.NAME.fullmatch(name)}
+
+
+def compare(before, after, threshold, left_out=()):
     """Prints the table of two {name: Row}. Returns the number of rows that became worse."""
     width = width_of(before | after)
     print(
@@ -86,7 +95,7 @@ def compare(before, after, threshold):
     worse = 0
     for name in list(before) + [name for name in after if name not in before]:
         a, b = before.get(name), after.get(name)
-        lacks = without_figures(name, a, b, width)
+        lacks = without_figures(name, a, b, width, left_out)
         if lacks is not None:
             worse += lacks
             continue
@@ -296,7 +305,7 @@ def main(words):
     if not set(before) & set(after):
         print("compare.py: the two files have no row in common", file=sys.stderr)
         return 2
-    worse = compare(before, after, options.threshold / 100)
+    worse = compare(before, after, options.threshold / 100, left_out_of(context_b))
     if worse:
         print(f"{worse} slower")
     return int(worse > 0 and not options.report_only)

@@ -49,16 +49,14 @@ def refused(name):
 
 
 class Compare(unittest.TestCase):
-    def run_main(self, before, after, *options):
+    def run_main(self, before, after, *options, left_out=""):
         with tempfile.TemporaryDirectory() as folder:
             paths = []
             for i, benchmarks in enumerate((before, after)):
                 paths.append(os.path.join(folder, f"{i}.json"))
                 with open(paths[-1], "w", encoding="utf-8") as file:
-                    json.dump(
-                        {"context": {"machine": "M", "commit": str(i)}, "benchmarks": benchmarks},
-                        file,
-                    )
+                    context = {"machine": "M", "commit": str(i), "left_out": left_out if i else ""}
+                    json.dump({"context": context, "benchmarks": benchmarks}, file)
             out, err = io.StringIO(), io.StringIO()
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 status = compare.main(paths + list(options))
@@ -93,6 +91,19 @@ class Compare(unittest.TestCase):
         before = runs(ROW, [90, 90, 90], "pct_read", pct_peak=10)
         after = runs(ROW, [50, 50, 50], "pct_read", pct_peak=10)
         self.assertEqual(self.run_main(before, after)[0], 1)
+
+    def test_a_ceiling_that_cannot_be_right_decides_nothing(self):
+        before = runs(ROW, [90, 90, 90], "pct_read", GBps=20)
+        after = runs(ROW, [440, 440, 440], "pct_read", GBps=15)  # it was too low
+        status, text = self.run_main(before, after)
+        self.assertEqual((status, "GBps" in text), (1, True))
+
+    def test_a_row_that_takes_too_long_now_is_a_regression(self):
+        other = ROW.replace("d64", "d128")
+        before, after = runs(ROW, [80]) + runs(other, [80]), runs(other, [80])
+        self.assertEqual(self.run_main(before, after)[0], 0)
+        status, text = self.run_main(before, after, left_out=f"backend amx: none; {ROW}: about 9 s a call")
+        self.assertEqual((status, "about 9 s a call" in text), (1, True))
 
     def test_without_ceilings_time_decides(self):
         before, after = runs(ROW, [10, 10, 10], "bytes_extra"), runs(ROW, [5, 5, 5], "bytes_extra")

@@ -33,7 +33,7 @@ def plot_peak(axes, rows):
         for r in rows
         if "pct_peak" in r.counters()
         and "pct_read" not in r.counters()  # those are bound by memory
-        and not r.shape.startswith("small")
+        and not r.shape.startswith(("small", "topk"))
     ]
     shapes = list(dict.fromkeys(r.shape for r in rows))
     series = list(dict.fromkeys((r.backend, r.dtype) for r in rows))

@@ -18,9 +18,10 @@ def main(words):
     asked = run([words[0], "--help"])
     if asked.returncode != 0 or not asked.stdout.startswith(f"usage: {name} ") or asked.stderr:
         bad.append(asked)
-    refused = run([words[0], "x"])
-    if refused.returncode != 2 or refused.stdout or name not in refused.stderr:
-        bad.append(refused)
+    for wrong in ["x"], *([["100000"], ["1", "15"]] if name == "heed-ceiling" else []):
+        refused = run([words[0], *wrong])
+        if refused.returncode != 2 or refused.stdout or name not in refused.stderr:
+            bad.append(refused)
     if os.path.exists("/dev/full"):
         for arguments in ["--help"], words[1:]:
             with open("/dev/full", "w", encoding="utf-8") as full:

@@ -15,6 +15,8 @@ COUNTERS = (
     "bytes_extra",
     "pct_cpu",
 )
+# More than this % of a ceiling is a sign that the ceiling was measured while something else ran.
+MOST_PCT = 105
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 NAME = re.compile(
     r"(?:attn|linear)/(?P<backend>[^/]+)/(?P<dtype>[^/]+)/(?P<shape>[^/]+)/threads:(?P<threads>\d+)"
@@ -81,6 +83,12 @@ class Row:
 
     def median(self, counter):
         return self.middle(counter)[1]
+
+    def has(self, counter):
+        """Whether the row has the counter; of a ceiling, whether its % can be true."""
+        return counter in self.counters() and not (
+            counter.startswith("pct_") and counter != "pct_cpu" and self.median(counter) > MOST_PCT
+        )
 
 
 def short_name(name):
