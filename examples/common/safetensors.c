@@ -163,7 +163,7 @@ heed_status safetensors_find(const safetensors *weights, const char *name, int n
                              const int64_t *shape, const tensor **out, heed_error *why)
 {
     const tensor key = {.name = name};
-    const tensor *t =
+    tensor *t =
         weights->n ? bsearch(&key, weights->tensors, weights->n, sizeof key, by_name) : NULL;
     if (!t)
         return refuse(why, "the weights have no tensor %s", name);
@@ -177,6 +177,7 @@ heed_status safetensors_find(const safetensors *weights, const char *name, int n
     }
     if (!same)
         return refuse(why, "tensor %s is not of shape [%s]", name, wanted);
+    t->found = 1;
     *out = t;
     return HEED_OK;
 }

@@ -17,6 +17,7 @@ typedef struct tensor {
     int64_t shape[TENSOR_MOST_DIMS];
     const unsigned char *data;
     size_t first, bytes; /* its range in the data of the file */
+    int found;           /* safetensors_find has given it to somebody */
 } tensor;
 
 /** The tensors of a file; all zero when it is closed. */

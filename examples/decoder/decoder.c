@@ -65,7 +65,8 @@ static heed_status read_prompt(const char *line, int64_t number, run *r, request
     out->tokens = malloc((size_t)room * sizeof *out->tokens);
     for (char *end; out->tokens && *(line += strspn(line, " \t\r")); line = end) {
         long id = strtol(line, &end, 10);
-        if (end == line || id < 0 || id >= r->m.vocabulary_size || out->n >= r->m.positions)
+        if (end == line || !strchr(" \t\r", *end) || id < 0 || id >= r->m.vocabulary_size ||
+            out->n >= r->m.positions)
             return refuse(
                 why, "prompt %lld: token %lld is no number below %lld, or beyond position %lld",
                 (long long)number, (long long)out->n + 1, (long long)r->m.vocabulary_size,

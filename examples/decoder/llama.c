@@ -13,23 +13,71 @@ enum { MOST_WIDTH = 1 << 16, MOST_LAYERS = 1024, MOST_POSITIONS = 1 << 24, MOST_
 
 static const char config_name[] = "config.json";
 
+/* object[key]; NULL if it is null, which means the same as its absence. */
+static const cJSON *setting(const cJSON *object, const char *key)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, key);
+    return cJSON_IsNull(value) ? NULL : value;
+}
+
+static int is_text(const cJSON *value, const char *text)
+{
+    return cJSON_IsString(value) && strcmp(value->valuestring, text) == 0;
+}
+
+static int is_one(const cJSON *value)
+{
+    return cJSON_IsNumber(value) && value->valuedouble == 1;
+}
+
+static int ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), of_end = strlen(end);
+    return n >= of_end && strcmp(text + n - of_end, end) == 0;
+}
+
+/* Refuses rotary positions that are scaled, or turn a part of each head. */
+static heed_status refuse_rotations(const cJSON *config, heed_error *why)
+{
+    static const char *const names[] = {"rope_type", "type"}; /* older files have the second */
+    const cJSON *old = setting(config, "rope_scaling");
+    const cJSON *const places[] = {config, setting(config, "rope_parameters"), old};
+    int scaled = old && !setting(old, names[0]) && !setting(old, names[1]);
+    for (int i = 0; i < 3; i++) {
+        const cJSON *part = setting(places[i], "partial_rotary_factor");
+        if (part && !is_one(part))
+            return refuse(why, "%s: partial_rotary_factor is not 1, the only one served",
+                          config_name);
+        for (int n = 0; n < 2 && i > 0; n++) {
+            const cJSON *kind = setting(places[i], names[n]);
+            scaled |= kind && !is_text(kind, "default");
+        }
+    }
+    return scaled ? refuse(why, "%s: scaled rotary positions are not served", config_name)
+                  : HEED_OK;
+}
+
 /* Refuses optional settings unless they have the value that the engine supports. */
 static heed_status refuse_options(const cJSON *config, heed_error *why)
 {
     static const char *const off[] = {"attention_bias", "mlp_bias"};
-    const cJSON *act = cJSON_GetObjectItemCaseSensitive(config, "hidden_act");
-    const cJSON *old = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");
-    const cJSON *rope = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters");
-    const cJSON *kind = cJSON_GetObjectItemCaseSensitive(rope, "rope_type");
+    const cJSON *kind = setting(config, "model_type"), *one;
+    if (kind && !is_text(kind, "llama"))
+        return refuse(why, "%s: model_type is not llama, the only one served", config_name);
     for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
-        if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(config, off[i])))
+        if (cJSON_IsTrue(setting(config, off[i])))
             return refuse(why, "%s: %s is true; it is not served", config_name, off[i]);
-    if (!cJSON_IsString(act) || strcmp(act->valuestring, "silu") != 0)
+    if (!is_text(setting(config, "hidden_act"), "silu"))
         return refuse(why, "%s: hidden_act is not silu, the only one served", config_name);
-    if ((old && !cJSON_IsNull(old)) ||
-        (kind && !(cJSON_IsString(kind) && strcmp(kind->valuestring, "default") == 0)))
-        return refuse(why, "%s: scaled rotary positions are not served", config_name);
-    return HEED_OK;
+    if (setting(config, "sliding_window") && !cJSON_IsFalse(setting(config, "use_sliding_window")))
+        return refuse(why, "%s: sliding_window is given; windows are not served", config_name);
+    cJSON_ArrayForEach(one, config)
+    {
+        if ((ends_with(one->string, "_multiplier") || strcmp(one->string, "logits_scaling") == 0) &&
+            !cJSON_IsNull(one) && !is_one(one))
+            return refuse(why, "%s: %.60s is not 1, the only one served", config_name, one->string);
+    }
+    return refuse_rotations(config, why);
 }
 
 static heed_status read_numbers(const cJSON *config, llama *m, heed_error *why)
@@ -46,7 +94,7 @@ static heed_status read_numbers(const cJSON *config, llama *m, heed_error *why)
         {"max_position_embeddings", MOST_POSITIONS, &m->positions},
         {"vocab_size", MOST_WORDS, &m->vocabulary_size},
     };
-    const cJSON *rope = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters");
+    const cJSON *rope = setting(config, "rope_parameters");
     heed_status status = HEED_OK;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == HEED_OK; i++)
         status = json_get_integer(config, config_name, numbers[i].key, 1, numbers[i].most,
@@ -54,7 +102,7 @@ static heed_status read_numbers(const cJSON *config, llama *m, heed_error *why)
     if (status != HEED_OK)
         return status;
     m->head_dim = m->width / m->heads;
-    if (cJSON_GetObjectItemCaseSensitive(config, "head_dim"))
+    if (setting(config, "head_dim"))
         status =
             json_get_integer(config, config_name, "head_dim", 1, MOST_WIDTH, &m->head_dim, why);
     if (status == HEED_OK)
@@ -77,8 +125,10 @@ static heed_status read_config(llama *m, int *tied, heed_error *why)
         status =
             refuse(why, "%s: num_attention_heads %lld is no multiple of num_key_value_heads %lld",
                    config_name, (long long)m->heads, (long long)m->kv_heads);
-    if (status == HEED_OK &&
-        (m->head_dim < 2 || m->head_dim % 2 != 0 || m->heads * m->head_dim > MOST_WIDTH))
+    if (status == HEED_OK && m->heads * m->head_dim > MOST_WIDTH)
+        status = refuse(why, "%s: %lld heads of %lld dims: together they may have %d at most",
+                        config_name, (long long)m->heads, (long long)m->head_dim, MOST_WIDTH);
+    if (status == HEED_OK && (m->head_dim < 2 || m->head_dim % 2 != 0))
         status = refuse(why, "%s: heads of %lld dims: the rotation needs an even number",
                         config_name, (long long)m->head_dim);
     if (status == HEED_OK && !(m->rope_base >= 1))
@@ -127,6 +177,20 @@ static heed_status read_layer(llama *m, int64_t index, heed_error *why)
     return status;
 }
 
+/* Refuses tensors of layers that no weight was made of: biases, norms of queries and keys. Some
+ * older files hold the frequencies of the rotation, which the engine computes. */
+static heed_status refuse_tensors(const safetensors *weights, heed_error *why)
+{
+    static const char layers[] = "model.layers.";
+    for (size_t i = 0; i < weights->n; i++) {
+        const tensor *t = &weights->tensors[i];
+        if (!t->found && strncmp(t->name, layers, sizeof layers - 1) == 0 &&
+            !ends_with(t->name, ".rotary_emb.inv_freq"))
+            return refuse(why, "model.safetensors: tensor %.120s is not served", t->name);
+    }
+    return HEED_OK;
+}
+
 static heed_status read_all(llama *m, heed_error *why)
 {
     heed_context_options options = {.struct_size = sizeof options, .n_threads = m->n_threads};
@@ -143,6 +207,8 @@ static heed_status read_all(llama *m, heed_error *why)
         status = no_memory(why, "the layers");
     for (int64_t i = 0; i < m->n_layers && status == HEED_OK; i++)
         status = read_layer(m, i, why);
+    if (status == HEED_OK)
+        status = refuse_tensors(&m->weights, why);
     if (status == HEED_OK)
         status = weights_vector(&m->weights, "model.norm.weight", m->width, &m->norm, why);
     if (status == HEED_OK) {

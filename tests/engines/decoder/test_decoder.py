@@ -6,6 +6,7 @@ Usage: test_decoder.py DECODER
 import json
 import pathlib
 import shutil
+import struct
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -134,20 +135,76 @@ def test_usage():
     ]
     for arguments, fragment in cases:
         refused(decoder, arguments, fragment)
-    for text in (b"128\n", b"-1\n", b"1 x\n", b"1 2\0 3\n", b"99999999999999999999\n", b"1.5\n", b"1 " * 513):
+    for text in (b"128\n", b"-1\n", b"1 x\n", b"1 2\0 3\n", b"99999999999999999999\n", b"1.5\n", b"1+2 3\n", b"1 " * 513):
         refused(decoder, [*model, prompts(text)], "prompt 1", repr(text[:20]))
     check(engine.run(decoder)[0] == 2 and engine.run(decoder, "--help")[0] == 0, "usage")
 
 
+def changed(name, content):
+    """A copy of the tiny model with one file changed."""
+    model = folder / "hostile"
+    shutil.rmtree(model, ignore_errors=True)
+    shutil.copytree(TINY, model)
+    (model / name).write_bytes(content)
+    return model
+
+
+def test_variants():
+    """Settings and tensors of models that compute something else are refused by name; those that say
+    what the engine does anyway change nothing."""
+    config = json.loads((TINY / "config.json").read_text())
+    rope = config["rope_parameters"]
+
+    def model_of(**values):
+        return ["generate", "--model", changed("config.json", json.dumps({**config, **values}).encode()), PROMPTS]
+
+    for fragment, values in (
+        ("model_type", {"model_type": "qwen2"}),
+        ("model_type", {"model_type": 7}),
+        ("sliding_window", {"sliding_window": 4}),
+        ("sliding_window", {"sliding_window": 4, "use_sliding_window": True}),
+        ("partial_rotary_factor", {"partial_rotary_factor": 0.5}),
+        ("partial_rotary_factor", {"rope_parameters": {**rope, "partial_rotary_factor": 0.5}}),
+        ("scaled", {"rope_parameters": {**rope, "rope_type": None, "type": "linear"}}),
+        ("scaled", {"rope_scaling": {"factor": 2.0}}),
+        ("embedding_multiplier", {"embedding_multiplier": 12.0}),
+        ("residual_multiplier", {"residual_multiplier": "1"}),
+        ("logits_scaling", {"logits_scaling": 8}),
+        ("1024 heads of 128 dims", {"num_attention_heads": 1024, "head_dim": 128}),
+    ):
+        refused(decoder, model_of(**values), fragment, f"{values}")
+    for values in (
+        {"model_type": None},
+        {"sliding_window": None},
+        {"sliding_window": 4, "use_sliding_window": False},
+        {"partial_rotary_factor": 1.0, "logits_scaling": 1, "attention_multiplier": None},
+        {"rope_scaling": {"rope_type": "default"}},
+        {"rope_scaling": {"type": "default"}},
+        {"rope_parameters": None, "rope_theta": 500.0},
+    ):
+        check(works(decoder, *model_of(**values)) == TOKENS, f"{values}: other tokens")
+    # Without head_dim a head has hidden_size / num_attention_heads dims, here 8.
+    refused(decoder, model_of(head_dim=None), "q_proj.weight is not of shape [48, 48]", "head_dim null")
+
+    data = (TINY / "model.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header, rest = json.loads(data[8 : 8 + length]), data[8 + length :]
+
+    def with_tensor(name):
+        place = [len(rest), len(rest) + 48]
+        text = json.dumps({**header, name: {"dtype": "F32", "shape": [12], "data_offsets": place}}).encode()
+        content = struct.pack("<Q", len(text)) + text + rest + struct.pack("<12f", *range(12))
+        return ["generate", "--model", changed("model.safetensors", content), PROMPTS]
+
+    for name in ("model.layers.0.self_attn.q_proj.bias", "model.layers.1.self_attn.k_norm.weight",
+                 "model.layers.2.mlp.gate.weight", "model.layers.1.rotary_emb.inv_freq.weight"):
+        refused(decoder, with_tensor(name), name)
+    for name in "model.layers.1.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq":
+        check(works(decoder, *with_tensor(name)) == TOKENS, f"{name}: other tokens")
+
+
 def test_hostile():
     config = json.loads((TINY / "config.json").read_text())
-
-    def changed(name, content):
-        model = folder / "hostile"
-        shutil.rmtree(model, ignore_errors=True)
-        shutil.copytree(TINY, model)
-        (model / name).write_bytes(content)
-        return model
 
     def refuse(fragment, content=None, **values):
         text = content if content is not None else json.dumps({**config, **values}).encode()
