@@ -53,6 +53,34 @@ static heed_status read_config(model *m, heed_error *why)
     return status;
 }
 
+/* Refuses settings of the tokenizer that are false: served is what they switch off. null is the
+ * default. */
+static heed_status refuse_tokens(const cJSON *config, const char *name, heed_error *why)
+{
+    static const char *const on[] = {"do_lower_case", "strip_accents", "tokenize_chinese_chars"};
+    for (size_t i = 0; i < sizeof on / sizeof on[0]; i++)
+        if (cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(config, on[i])))
+            return refuse(why, "%s: %s is false, which is not served", name, on[i]);
+    return HEED_OK;
+}
+
+/* Refuses any pooling but the mean. More than one that is true asks for vectors side by side. */
+static heed_status refuse_pooling(const cJSON *config, const char *name, heed_error *why)
+{
+    static const char prefix[] = "pooling_mode_", mean[] = "pooling_mode_mean_tokens";
+    const cJSON *mode;
+    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(config, mean)))
+        return refuse(why, "%s: %s is not true", name, mean);
+    cJSON_ArrayForEach(mode, config)
+    {
+        if (strncmp(mode->string, prefix, sizeof prefix - 1) == 0 &&
+            strcmp(mode->string, mean) != 0 && cJSON_IsTrue(mode))
+            return refuse(why, "%s: %.60s is true; the mean is the only one served", name,
+                          mode->string);
+    }
+    return HEED_OK;
+}
+
 /* Reads how texts are cut, split and pooled; files that are missing leave the defaults. */
 static heed_status read_conventions(model *m, heed_error *why)
 {
@@ -75,16 +103,13 @@ static heed_status read_conventions(model *m, heed_error *why)
     }
     if (status == HEED_OK && tokens.f->bytes) {
         status = json_parse(tokens.f->bytes, tokens.f->size, tokens.name, &tokens.value, why);
-        if (status == HEED_OK &&
-            cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(tokens.value, "do_lower_case")))
-            status =
-                refuse(why, "%s: do_lower_case is false; served are uncased models", tokens.name);
+        if (status == HEED_OK)
+            status = refuse_tokens(tokens.value, tokens.name, why);
     }
     if (status == HEED_OK && pooling.f->bytes) {
         status = json_parse(pooling.f->bytes, pooling.f->size, pooling.name, &pooling.value, why);
-        if (status == HEED_OK && !cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(
-                                     pooling.value, "pooling_mode_mean_tokens")))
-            status = refuse(why, "%s: pooling_mode_mean_tokens is not true", pooling.name);
+        if (status == HEED_OK)
+            status = refuse_pooling(pooling.value, pooling.name, why);
     }
     cJSON_Delete(sentence.value);
     cJSON_Delete(tokens.value);

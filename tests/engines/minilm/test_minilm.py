@@ -184,11 +184,19 @@ def test_hostile_config():
     refuse("max_seq_length", "sentence_bert_config.json", b'{"max_seq_length": 257}')
     refuse("max_seq_length", "sentence_bert_config.json", b'{"max_seq_length": 1}')
     refuse("do_lower_case", "tokenizer_config.json", b'{"do_lower_case": false}')
+    refuse("strip_accents", "tokenizer_config.json", b'{"do_lower_case": true, "strip_accents": false}')
+    refuse("tokenize_chinese_chars", "tokenizer_config.json", b'{"tokenize_chinese_chars": false}')
+    pooling = json.loads((TINY / "1_Pooling/config.json").read_text())
+    for mode in "cls_token", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken":
+        text = json.dumps({**pooling, f"pooling_mode_{mode}": True}).encode()
+        refuse(f"pooling_mode_{mode} is true", "1_Pooling/config.json", text)
     refuse("mean_tokens", "1_Pooling/config.json", b'{"pooling_mode_cls_token": true}')
     for name in "config.json", "vocab.txt", "model.safetensors":
         refused(minilm, ["embed", "--model", changed(name, None), SENTENCES], name)
     for name in "tokenizer_config.json", "sentence_bert_config.json", "1_Pooling/config.json":
         works(minilm, "tokens", "--model", changed(name, None), SENTENCES)
+    defaults = changed("tokenizer_config.json", b'{"strip_accents": null, "tokenize_chinese_chars": true}')
+    works(minilm, "tokens", "--model", defaults, SENTENCES)
 
 
 def test_hostile_vocabulary():
