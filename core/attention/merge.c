@@ -157,20 +157,20 @@ static heed_status check_twins(const heed_merging *m, int of_two, heed_error *wh
 {
     const operand out = output_of(m, 0), lse = output_of(m, 1);
     const int axes = m->out_type == HEED_F32 ? 3 : 0;
+    const int has_dims = m->dim > 0; /* without, parts and out have no elements to share */
     heed_status st = HEED_OK;
-    if (m->dim == 0) /* no elements of parts and out */
-        return HEED_OK;
     for (uint32_t i = 0; i < m->n_parts && st == HEED_OK; i++) {
         const operand part = part_of(m, of_two, i, 0), part_lse = part_of(m, of_two, i, 1);
-        st = check_twin(m, out, part, axes, why);
-        if (st == HEED_OK)
+        if (has_dims)
+            st = check_twin(m, out, part, axes, why);
+        if (st == HEED_OK && has_dims)
             st = check_twin(m, out, part_lse, 0, why);
         if (st == HEED_OK)
             st = check_twin(m, lse, part_lse, 2, why);
-        if (st == HEED_OK)
+        if (st == HEED_OK && has_dims)
             st = check_twin(m, lse, part, 0, why);
     }
-    return st == HEED_OK ? check_twin(m, lse, out, 0, why) : st;
+    return st == HEED_OK && has_dims ? check_twin(m, lse, out, 0, why) : st;
 }
 
 static heed_status check_view(const heed_merging *m, operand v, int64_t dim, uint32_t type,

@@ -199,6 +199,24 @@ static void odd_ones(void)
     }
 }
 
+/* Without dims the lse are merged alone, in place too. Where parts and out begin means nothing. */
+static void without_dims(void)
+{
+    static parts p;
+    const int cut[] = {0, 3, KEYS};
+    float want[ROWS * HEADS];
+    set_parts(&p, cut, 2);
+    heed_merge_parts_args m = args_of(&p, 2, HEED_F32, NULL, want, NULL);
+    m.dim = 0;
+    CHECK(heed_merge_parts(&m) == HEED_OK, "%s", heed_last_error());
+    m.out = (heed_view){p.lse[0], {1, 1, 1, 0}};
+    m.lse.data = p.lse[0];
+    CHECK(heed_merge_parts(&m) == HEED_OK, "%s", heed_last_error());
+    for (int r = 0; r < ROWS * HEADS; r++)
+        CHECK(memcmp(&p.lse[0][r], &want[r], sizeof *want) == 0, "lse in place is %g, not %g",
+              (double)p.lse[0][r], (double)want[r]);
+}
+
 /* Long rows, odd strides and addresses, between unmapped pages. */
 static void strides(void)
 {
@@ -284,6 +302,8 @@ static void spoil(heed_merge_parts_args *m, parts *p, int n)
         m->lse.data = (void *)p->view[0].data;
     else if (n == 15)
         m->lse.data = m->out.data;
+    else if (n == 16)
+        m->dim = 0, m->lse.data = (void *)p->lse_view[1].data, m->lse.stride[0]++;
     else
         m->struct_size = 8;
 }
@@ -307,8 +327,9 @@ static void refusals(void)
                                        "out.data equals args.lses[1]",
                                        "lse.data equals args.parts[0]",
                                        "lse.data equals args.out",
+                                       "lse.data equals args.lses[1]",
                                        "struct_size"};
-    for (int n = 0; n < 17; n++) {
+    for (int n = 0; n < 18; n++) {
         const int cut[] = {0, 2, 4, KEYS};
         float out[ROWS * HEADS * DIM], lse[ROWS * HEADS];
         heed_error why = {""};
@@ -319,8 +340,8 @@ static void refusals(void)
         m.error = &why;
         spoil(&m, &p, n);
         const heed_status st = heed_merge_parts(&m);
-        const char *said = n == 16 ? heed_last_error() : why.text;
-        CHECK(st == (n == 16 ? HEED_ERR_ABI : HEED_ERR_INVALID) && strstr(said, word[n]),
+        const char *said = n == 17 ? heed_last_error() : why.text;
+        CHECK(st == (n == 17 ? HEED_ERR_ABI : HEED_ERR_INVALID) && strstr(said, word[n]),
               "a bad %s: %s, '%s'", word[n], heed_status_string(st), said);
         for (int i = 0; i < ROWS * HEADS * DIM; i++)
             CHECK(out[i] == 7, "a bad %s: out was written", word[n]);
@@ -335,6 +356,7 @@ int main(void)
         of_two();
         odd_ones();
     }
+    without_dims();
     strides();
     refusals();
     return checks_end();
