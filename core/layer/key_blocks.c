@@ -5,6 +5,20 @@
 #include "base/reason.h"
 #include "base/rows.h"
 
+/* How far words and, of a list, index reach. */
+static heed_status check_sizes(const heed_key_blocks_args *a, int64_t words, heed_error *why)
+{
+    const int64_t stride[] = {a->row_stride, 1}, shape[] = {a->rows, words};
+    const int64_t step[] = {a->per_row, 1}, list[] = {a->rows, a->per_row};
+    if (words && !heed_strides_reach(stride, 2, shape, sizeof *a->words))
+        INVALID("args.row_stride is %lld: %lld rows reach beyond the address space",
+                (long long)a->row_stride, (long long)a->rows);
+    if (a->per_row && !heed_strides_reach(step, 2, list, sizeof *a->index))
+        INVALID("args.per_row is %lld: %lld rows reach beyond the address space",
+                (long long)a->per_row, (long long)a->rows);
+    return HEED_OK;
+}
+
 static heed_status check_blocks(const heed_key_blocks_args *a, int csr, heed_error *why)
 {
     const int64_t words = (a->blocks + 63) / 64;
@@ -23,6 +37,9 @@ static heed_status check_blocks(const heed_key_blocks_args *a, int csr, heed_err
         return HEED_OK;
     if ((!a->words && a->blocks) || (csr && !a->start))
         INVALID("args.%s is NULL, but required", !a->words && a->blocks ? "words" : "start");
+    st = check_sizes(a, words, why);
+    if (st != HEED_OK)
+        return st;
     for (int64_t r = 0; r < a->rows; r++) {
         const int64_t first = csr ? a->start[r] : r * a->per_row;
         const int64_t end = csr ? a->start[r + 1] : first + a->per_row;

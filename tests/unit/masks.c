@@ -308,6 +308,24 @@ static void check_blocks(void)
     a.row_stride = 1;
     EXPECT(heed_key_blocks_csr(&a) == HEED_ERR_INVALID && strstr(heed_last_error(), "row_stride"));
     EXPECT(words[0][0] == UINT64_C(0x5555555555555555));
+    a.row_stride = INT64_C(1) << 61; /* in bytes it wraps to 0 */
+    a.blocks = 71;
+    EXPECT(heed_key_blocks_csr(&a) == HEED_ERR_INVALID && strstr(heed_last_error(), "row_stride"));
+    EXPECT(heed_key_blocks_list(&a) == HEED_ERR_INVALID && strstr(heed_last_error(), "row_stride"));
+    EXPECT(words[0][0] == UINT64_C(0x5555555555555555));
+    a.rows = 0; /* no row is reached */
+    EXPECT(heed_key_blocks_csr(&a) == HEED_OK);
+    a.rows = 1; /* and no second one */
+    EXPECT(heed_key_blocks_csr(&a) == HEED_OK && words[0][0] == 9);
+    a.rows = 3;
+    a.row_stride = 3;
+    a.per_row = INT64_MAX / 2;
+    EXPECT(heed_key_blocks_list(&a) == HEED_ERR_INVALID && strstr(heed_last_error(), "per_row"));
+    a.per_row = 0;
+    EXPECT(heed_key_blocks_list(&a) == HEED_OK && words[0][0] == 0 && words[2][1] == 0);
+    a.blocks = 0;
+    a.row_stride = INT64_MAX; /* rows without words */
+    EXPECT(heed_key_blocks_list(&a) == HEED_OK);
 }
 
 enum { DIM = 19, BLOCK = 8, BLOCKS = 13, HEADS = 4, KV = 2, LENGTH = BLOCK * (BLOCKS - 1) + 3 };
