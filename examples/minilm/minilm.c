@@ -146,9 +146,12 @@ static heed_status rank_lines(const options *o, const embedded *e, const char *q
         for (int64_t i = 0; i < e->n; i++)
             order[i] = (ranked){dot(vector, e->vectors + i * o->m.width, o->m.width), i};
         qsort(order, (size_t)e->n, sizeof *order, by_similarity);
-        for (int64_t i = 0; i < e->n && i < top; i++)
-            printf("%.4f  %.*s\n", (double)order[i].similarity, (int)e->lines[order[i].line].bytes,
-                   e->lines[order[i].line].at);
+        for (int64_t i = 0; i < e->n && i < top; i++) {
+            const text *line = &e->lines[order[i].line];
+            printf("%.4f  ", (double)order[i].similarity);
+            fwrite(line->at, 1, line->bytes, stdout); /* a line may have a NUL, which ends %s */
+            putchar('\n');
+        }
     }
     free(vector);
     free(order);

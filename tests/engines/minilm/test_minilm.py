@@ -92,6 +92,8 @@ def test_rank():
         check(abs(float(line.split()[0]) + similarity) < 2e-4, f"rank: {line} for {-similarity:.4f}")
     top = works(minilm, "rank", "--model", TINY, "--query", "A", "--top", 3, SENTENCES)
     check(top.split("\n")[:-1] == out[:3], "rank --top 3 is not the first three")
+    nul = works(minilm, "rank", "--model", TINY, "--query", "A", write("nul.txt", b"a\0b c\n"))
+    check(nul.endswith("  a\0b c\n"), f"rank cuts a line at its NUL: {nul!r}")
 
 
 def test_map():
