@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "arguments.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +24,9 @@ heed_status take_integer(arguments *a, const char *name, int64_t least, int64_t 
 {
     const char *text = take_option(a, name);
     char *end = NULL;
+    errno = 0;
     long long value = text ? strtoll(text, &end, 10) : otherwise;
-    if (text && (end == text || *end != '\0' || value < least || value > most))
+    if (text && (end == text || *end != '\0' || errno != 0 || value < least || value > most))
         return refuse(why, "%s takes an integer from %lld to %lld, not %.40s", name,
                       (long long)least, (long long)most, text);
     *out = value;

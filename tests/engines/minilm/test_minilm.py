@@ -135,6 +135,7 @@ def test_usage():
         (["embed", *model, "--out", folder / "no" / "e.npy", SENTENCES], "cannot be written"),
         (["embed", "--model", folder / "missing", SENTENCES], "config.json cannot be opened"),
         (["rank", *model, SENTENCES], "--query"),
+        (["rank", *model, "--query", "x", "--top", "99999999999999999999", SENTENCES], "--top"),
         (["map", *model, "x"], "--svg"),
         (["map", *model, "--svg", folder / "m.svg", "--layer", "3", "x"], "--layer"),
         (["dance"], "no command"),
