@@ -4,8 +4,8 @@
  * ideographs, loses its accents, becomes lower case, is split into words at white space and
  * punctuation, and each word into the longest matches in the vocabulary.
  * Source: the tokenizer of Devlin et al. 2018 (arXiv:1810.04805) as the Rust library tokenizers has
- * it: there the last large block of ideographs begins at U+2B920, in the original at U+2B820. Greedy
- * longest match after Wu et al. 2016 (arXiv:1609.08144).
+ * it: there the last large block of ideographs begins at U+2B920, in the original at U+2B820.
+ * Greedy longest match after Wu et al. 2016 (arXiv:1609.08144).
  */
 #ifndef MINILM_TOKENIZER_H
 #define MINILM_TOKENIZER_H
