@@ -20,24 +20,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../kit/random.h"
+#include "../draw.h"
 
 enum { ROWS = 70, KEYS = 700, DIM = 72, CASES = 24, PAGE = 20, PAGES = KEYS / PAGE };
-
-static uint64_t seed = 1;
-
-static uint32_t random_bits(void)
-{
-    return (uint32_t)(kit_next(&seed) >> 33);
-}
-
-static float normal(void)
-{
-    float sum = 0;
-    for (int n = 0; n < 12; n++)
-        sum += (float)random_bits() * 0x1p-31f;
-    return sum - 6;
-}
 
 static uint16_t q[ROWS][DIM], k[KEYS][DIM], v[KEYS][DIM];
 static uint16_t k_paged[PAGES][PAGE][DIM], v_paged[PAGES][PAGE][DIM];
@@ -61,13 +46,13 @@ static void fill(int c)
                 x = x * 0.1f - (float)j * 0.01f;
             k[j][d] = heed_bf16_of_f32(x);
             v[j][d] = heed_bf16_of_f32(normal());
-            if (c % 3 == 1 && random_bits() % 5000 == 0)
-                k[j][d] = special[random_bits() % 12];
-            if (c % 3 != 0 && random_bits() % 2000 == 0)
-                v[j][d] = special[random_bits() % 12];
+            if (c % 3 == 1 && below(5000) == 0)
+                k[j][d] = special[below(12)];
+            if (c % 3 != 0 && below(2000) == 0)
+                v[j][d] = special[below(12)];
         }
     if (c % 8 == 7)
-        q[random_bits() % ROWS][random_bits() % DIM] = special[random_bits() % 12];
+        q[below(ROWS)][below(DIM)] = special[below(12)];
     for (int n = 0; n < PAGES; n++) {
         pages[n] = (n * 13 + c) % PAGES; /* 13 and 35 have no common factor */
         memcpy(k_paged[pages[n]], k[n * PAGE], sizeof k_paged[0]);

@@ -67,10 +67,10 @@ int main(void)
     int64_t wrong = 0, nans = 0, plain = 0;
     for (int turn = 0; turn < TURNS; turn++) {
         const uint32_t rare = turn % 4 == 0 ? 0 : 1u << (4 + 3 * (turn % 4));
-        const int middle = (int)(kit_next(&state) % 255), width = 1 + (int)(kit_next(&state) % 40);
+        const int middle = (int)kit_below(&state, 255), width = 1 + (int)kit_below(&state, 40);
         /* Products around 1, at the limits of the careful path, or anywhere. */
         const int about = turn % 5 == 0 ? 254 : turn % 5 == 1 ? 144 : turn % 5 == 2 ? 374 : -1;
-        const int other = about < 0 ? (int)(kit_next(&state) % 255) : about - middle;
+        const int other = about < 0 ? (int)kit_below(&state, 255) : about - middle;
         fill(&state, unit.reg[1], middle, width, rare);
         fill(&state, unit.reg[2], other < 0 ? 0 : other > 254 ? 254 : other, width, rare);
         for (int i = 0; i < 16; i++)

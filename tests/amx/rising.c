@@ -23,14 +23,6 @@ static uint16_t q[MOST_ROWS][MOST_DIM], k[MOST_KEYS][MOST_DIM], v[MOST_KEYS][MOS
 static uint8_t mask[MOST_ROWS][MOST_KEYS];
 static float out[MOST_ROWS][MOST_DIM], lse[MOST_ROWS];
 
-static float normal(uint64_t *seed)
-{
-    float sum = 0;
-    for (int n = 0; n < 12; n++)
-        sum += (float)(kit_next(seed) >> 40) * 0x1p-24f;
-    return sum - 6;
-}
-
 /* Gives key j the score `height` with row i. */
 static void put_spike(const problem *p, int64_t i, int64_t j, float height)
 {
@@ -46,17 +38,17 @@ static void put_spike(const problem *p, int64_t i, int64_t j, float height)
 static void put_spikes(const problem *p, uint64_t *seed)
 {
     static const int64_t step[] = {128, 512, 1024, 32};
-    const int64_t n = 1 + unit_below(seed, 6);
-    const float factor = (float)(1 << unit_below(seed, 3));
-    float height = (float)(4 << unit_below(seed, 7));
+    const int64_t n = 1 + kit_below(seed, 6);
+    const float factor = (float)(1 << kit_below(seed, 3));
+    float height = (float)(4 << kit_below(seed, 7));
     for (int64_t at = 0; at < n; at++) {
-        const int64_t every = step[unit_below(seed, 4)], low = p->keys * at / n;
-        int64_t j = low + unit_below(seed, p->keys / n);
-        if (unit_below(seed, 4))
-            j = (j + every - 1) / every * every + unit_below(seed, 3) - 1;
+        const int64_t every = step[kit_below(seed, 4)], low = p->keys * at / n;
+        int64_t j = low + kit_below(seed, p->keys / n);
+        if (kit_below(seed, 4))
+            j = (j + every - 1) / every * every + kit_below(seed, 3) - 1;
         if (j < 0 || j >= p->keys)
             continue;
-        put_spike(p, unit_below(seed, p->rows), j, height);
+        put_spike(p, kit_below(seed, p->rows), j, height);
         height = fminf(height * factor, 4096);
     }
 }
@@ -65,14 +57,14 @@ static void put_spikes(const problem *p, uint64_t *seed)
 static void fill_mask(const problem *p, uint64_t *seed)
 {
     const uint64_t dense = 2 + kit_next(seed) % 7;
-    const int late = unit_below(seed, 2) == 0;
+    const int late = kit_below(seed, 2) == 0;
     for (int64_t i = 0; i < p->rows; i++) {
-        const int64_t first = late && unit_below(seed, 8) == 0 ? unit_below(seed, p->keys) : 0;
+        const int64_t first = late && kit_below(seed, 8) == 0 ? kit_below(seed, p->keys) : 0;
         for (int64_t j = 0; j < p->keys; j++)
             mask[i][j] = j >= first && (dense == 8 || kit_next(seed) % 8 < dense);
     }
     for (int64_t block = 0; block * 128 < p->keys; block++)
-        if (unit_below(seed, 8) == 0)
+        if (kit_below(seed, 8) == 0)
             for (int64_t i = 0; i < p->rows; i++)
                 for (int64_t j = block * 128; j < (block + 1) * 128 && j < p->keys; j++)
                     mask[i][j] = 0;
@@ -82,29 +74,29 @@ static problem make_problem(uint64_t *seed)
 {
     static const uint32_t dims[] = {64, 64, 40, 24, 96, 160};
     static const uint16_t odd_values[] = {0x7fc0, 0x7f80, 0xff80, 0x7f00};
-    problem p = {.rows = 20 + unit_below(seed, MOST_ROWS - 19),
-                 .keys = 600 + unit_below(seed, MOST_KEYS - 599),
-                 .dim = dims[unit_below(seed, 6)],
-                 .spread = (float)(1 + unit_below(seed, 12))};
-    const int64_t kind = unit_below(seed, 4);
-    p.window = kind == 0 || kind == 3 ? 100 + unit_below(seed, p.keys) : -1;
+    problem p = {.rows = 20 + kit_below(seed, MOST_ROWS - 19),
+                 .keys = 600 + kit_below(seed, MOST_KEYS - 599),
+                 .dim = dims[kit_below(seed, 6)],
+                 .spread = (float)(1 + kit_below(seed, 12))};
+    const int64_t kind = kit_below(seed, 4);
+    p.window = kind == 0 || kind == 3 ? 100 + kit_below(seed, p.keys) : -1;
     p.masked = kind != 0;
-    p.odd = p.masked && unit_below(seed, 4) != 0;
+    p.odd = p.masked && kit_below(seed, 4) != 0;
     for (int64_t i = 0; i < p.rows; i++)
         for (uint32_t d = 0; d < p.dim; d++)
-            q[i][d] = heed_bf16_of_f32(normal(seed));
+            q[i][d] = heed_bf16_of_f32(unit_normal(seed));
     for (int64_t j = 0; j < p.keys; j++)
         for (uint32_t d = 0; d < p.dim; d++) {
-            k[j][d] = heed_bf16_of_f32(normal(seed) * p.spread);
-            v[j][d] = heed_bf16_of_f32(normal(seed));
+            k[j][d] = heed_bf16_of_f32(unit_normal(seed) * p.spread);
+            v[j][d] = heed_bf16_of_f32(unit_normal(seed));
         }
     put_spikes(&p, seed);
     if (p.masked)
         fill_mask(&p, seed);
     for (int n = 0; p.odd && n < 6; n++) {
-        const int64_t j = unit_below(seed, p.keys), d = unit_below(seed, p.dim);
-        k[j][d] = odd_values[unit_below(seed, 4)];
-        v[j][p.dim - 1 - d] = odd_values[unit_below(seed, 3)];
+        const int64_t j = kit_below(seed, p.keys), d = kit_below(seed, p.dim);
+        k[j][d] = odd_values[kit_below(seed, 4)];
+        v[j][p.dim - 1 - d] = odd_values[kit_below(seed, 3)];
         for (int64_t i = 0; i < p.rows; i++)
             mask[i][j] = 0;
     }

@@ -13,7 +13,7 @@ static uint32_t dense[ROWS][DIM], strided[ROWS][DIM][APART]; /* room for every t
 static void fill(uint16_t *to, size_t n, uint64_t *seed)
 {
     for (size_t i = 0; i < n; i++)
-        to[i] = heed_bf16_of_f32((float)unit_below(seed, 17) * 0.125f - 1);
+        to[i] = heed_bf16_of_f32((float)kit_below(seed, 17) * 0.125f - 1);
 }
 
 static void run(heed_context *context, uint32_t dim, uint32_t type, float sink, int64_t stride,

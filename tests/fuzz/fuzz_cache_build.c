@@ -162,7 +162,7 @@ static int make_table(fuzz_cache *c, fuzz_bytes *bytes)
         const int64_t b = i / c->table_stride, at = i % c->table_stride;
         c->table[i] = fuzz_byte(bytes) & 1 ? INT32_MIN : INT32_MAX;
         if (at * c->page_len < c->tokens[b]) {
-            const int64_t draw = (int64_t)(kit_next(&c->random) % (uint64_t)left);
+            const int64_t draw = kit_below(&c->random, left);
             c->table[i] = free_page[draw];
             free_page[draw] = free_page[--left];
         }

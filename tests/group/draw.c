@@ -87,8 +87,7 @@ static void cut(int32_t *first, uint32_t n, int32_t length, int32_t unit, uint64
     const int even = kit_next(random) % 3 == 0;
     first[0] = 0;
     for (uint32_t p = 1; p < n; p++) {
-        int64_t at =
-            even ? (int64_t)length * p / n : (int64_t)(kit_next(random) % ((uint64_t)length + 1));
+        int64_t at = even ? (int64_t)length * p / n : kit_below(random, length + 1);
         first[p] = (int32_t)(at / unit * unit);
     }
     first[n] = length;
@@ -104,8 +103,8 @@ static void cut(int32_t *first, uint32_t n, int32_t length, int32_t unit, uint64
  * any. */
 static void own(ranks_case *c, uint64_t *random, int each)
 {
-    const uint32_t kind = c->n_parts == c->size ? (uint32_t)(kit_next(random) % (each ? 2 : 3))
-                                                : 2 + (uint32_t)(kit_next(random) % 2);
+    const uint32_t kind = c->n_parts == c->size ? (uint32_t)kit_below(random, each ? 2 : 3)
+                                                : 2 + (uint32_t)kit_below(random, 2);
     c->has_owner = kind > 0;
     for (uint32_t p = 0; p < c->n_parts; p++)
         c->owner[p] = kind == 0   ? p
@@ -178,13 +177,13 @@ int ranks_draw(ranks_case *c, int n, uint64_t seed)
     memset(c, 0, sizeof *c);
     c->spec = f->spec;
     kit_spec *s = &c->spec;
-    const uint32_t type = HEED_F32 + (uint32_t)(kit_next(&random) % 3);
+    const uint32_t type = HEED_F32 + (uint32_t)kit_below(&random, 3);
     s->seed = kit_next(&random);
     s->q_type = type;
     s->k_type = s->k_type ? s->k_type : type;
     s->v_type = s->v_type ? s->v_type : type;
-    s->out_type = kit_next(&random) % 2 ? type : HEED_F32 + (uint32_t)(kit_next(&random) % 3);
-    s->poison = (uint32_t)(kit_next(&random) % KIT_POISONS);
+    s->out_type = kit_next(&random) % 2 ? type : HEED_F32 + (uint32_t)kit_below(&random, 3);
+    s->poison = (uint32_t)kit_below(&random, KIT_POISONS);
     if (!s->q_heads)
         s->q_heads = 4, s->kv_heads = 2;
     if (!s->qk_dim)
@@ -193,20 +192,20 @@ int ranks_draw(ranks_case *c, int n, uint64_t seed)
     if (!s->q_len && !s->kv_len)
         s->q_len = 19, s->kv_len = 37;
     s->q_len = s->q_len ? s->q_len : 19;
-    s->bias_type = HEED_F32 + (uint32_t)(kit_next(&random) % 3);
-    c->size = 1 + (uint32_t)(kit_next(&random) % RANKS_MOST);
-    const uint32_t kind = f->only ? 0 : (uint32_t)(kit_next(&random) % 3);
+    s->bias_type = HEED_F32 + (uint32_t)kit_below(&random, 3);
+    c->size = 1 + (uint32_t)kit_below(&random, RANKS_MOST);
+    const uint32_t kind = f->only ? 0 : (uint32_t)kit_below(&random, 3);
     c->n_parts = kind == 0   ? c->size
                  : kind == 1 ? 2 * c->size
-                             : 1 + (uint32_t)(kit_next(&random) % 20);
+                             : 1 + (uint32_t)kit_below(&random, 20);
     own(c, &random, f->only);
-    const uint32_t scheme = (uint32_t)(kit_next(&random) % 4);
+    const uint32_t scheme = (uint32_t)kit_below(&random, 4);
     c->rows_apart = scheme > 0;
     c->scheme = scheme == 1 && !f->only ? HEED_GROUP_RING
                 : scheme == 2           ? HEED_GROUP_AUTO
                                         : HEED_GROUP_SPLIT;
     if (!c->rows_apart) {
-        c->want = (uint32_t)(kit_next(&random) % 3);
+        c->want = (uint32_t)kit_below(&random, 3);
         c->root = c->want == HEED_WANT_ROOT ? (uint32_t)(kit_next(&random) % c->size) : 0;
     }
     snprintf(c->name, sizeof c->name, "%s %s: %u ranks, %u parts, seed %llu", f->name,

@@ -134,7 +134,7 @@ static heed_status grow(heed_context *context, growing *g, int paged, int pieces
             int n = pieces == 0   ? TOKENS - b * 20 /* at once */
                     : pieces == 1 ? 1
                     : pieces == 2 ? 16 + b
-                                  : (int)(kit_next(&random) % (b == 1 ? 2 : 9)); /* mixed */
+                                  : (int)kit_below(&random, b == 1 ? 2 : 9); /* mixed */
             int rest = TOKENS - b * 20 - g->there[b];
             g->now[b] = n < rest ? n : rest;
             left += rest;

@@ -150,14 +150,14 @@ static void add_spread(kit_list *list)
         for (size_t f = 0; f < COUNT(some); f++)
             s.features |= kit_next(&draw) % 2 ? some[f] : 0;
         s.mask_kind = kit_next(&draw) % 2 ? KIT_MASK_ISLANDS : KIT_MASK_BLOCKS;
-        s.window_left = (int64_t)(kit_next(&draw) % 700);
-        s.window_right = (int64_t)(kit_next(&draw) % 30) - 1;
+        s.window_left = kit_below(&draw, 700);
+        s.window_right = kit_below(&draw, 30) - 1;
         s.batch = 1;
         s.kv_heads = 1 + n % 2;
         s.q_heads = s.kv_heads * (1 + n / 2 % 2);
         s.qk_dim = s.v_dim = dims[kit_next(&draw) % COUNT(dims)];
-        s.q_len = 1 + (int64_t)(kit_next(&draw) % (n % 3 ? 120 : 6));
-        s.kv_len = 200 + (int64_t)(kit_next(&draw) % 1800);
+        s.q_len = 1 + kit_below(&draw, n % 3 ? 120 : 6);
+        s.kv_len = 200 + kit_below(&draw, 1800);
         s.odd = kit_next(&draw) % 4 == 0 ? 1 + n % KIT_ODD_INF_V : KIT_ODD_NOTHING;
         s.poison = n % KIT_POISONS;
         s.features |= HEED_HAS_LSE;

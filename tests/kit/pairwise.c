@@ -141,12 +141,12 @@ static void cover(covering *c)
         for (int candidate = 0; candidate < 60; candidate++) {
             int row[ALL_OPTIONS] = {0}, a, b, x, y, tries = 0;
             for (a = 0; a < c->n_options; a++)
-                row[a] = (int)(kit_next(&random) % (uint64_t)option[a].n);
+                row[a] = (int)kit_below(&random, option[a].n);
             do {
-                a = (int)(kit_next(&random) % (uint64_t)(c->n_options - 1));
-                b = a + 1 + (int)(kit_next(&random) % (uint64_t)(c->n_options - 1 - a));
-                x = (int)(kit_next(&random) % (uint64_t)option[a].n);
-                y = (int)(kit_next(&random) % (uint64_t)option[b].n);
+                a = (int)kit_below(&random, c->n_options - 1);
+                b = a + 1 + (int)kit_below(&random, c->n_options - 1 - a);
+                x = (int)kit_below(&random, option[a].n);
+                y = (int)kit_below(&random, option[b].n);
             } while ((c->seen[a][x][b][y] || conflict(a, x, b, y)) && tries++ < 2000);
             row[a] = x;
             row[b] = y;

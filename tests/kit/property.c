@@ -31,7 +31,7 @@ static void shuffle(int64_t *order, int64_t n, uint64_t seed)
     for (int64_t i = 0; i < n; i++)
         order[i] = i;
     for (int64_t i = n; i-- > 1;) {
-        int64_t j = (int64_t)(kit_next(&seed) % (uint64_t)(i + 1)), swap = order[i];
+        int64_t j = kit_below(&seed, i + 1), swap = order[i];
         order[i] = order[j];
         order[j] = swap;
     }

@@ -42,6 +42,12 @@ static inline uint64_t kit_next(uint64_t *state)
     return kit_mix(*state);
 }
 
+/** The next number of a stream, in [0, n). */
+static inline int64_t kit_below(uint64_t *state, int64_t n)
+{
+    return (int64_t)(kit_next(state) % (uint64_t)n);
+}
+
 /** The next number of a stream, in [-1, 1) and exact in f32. */
 static inline float kit_next_float(uint64_t *state)
 {

@@ -108,11 +108,11 @@ static float number(int64_t kind, int64_t i, float first, float factor, uint64_t
     const float x = ((float)(int32_t)(uint32_t)kit_next(state) * 0x1p-31f) * 3 * factor;
     switch (kind % 9) {
     case 1: /* ties of many kinds */
-        return (float)(unit_below(state, 33) - 16) / 2;
+        return (float)(kit_below(state, 33) - 16) / 2;
     case 2:
         return fabsf(x);
     case 3:
-        return unit_below(state, 40) == 0 ? unit_special(state) : x;
+        return kit_below(state, 40) == 0 ? unit_special(state) : x;
     case 4: /* bf16's, which are often as great as each other */
         return heed_f32_of_bf16(heed_bf16_of_f32(x));
     case 5:
@@ -120,9 +120,9 @@ static float number(int64_t kind, int64_t i, float first, float factor, uint64_t
     case 6:
         return i % 32 ? first : x;
     case 7:
-        return unit_below(state, 3) ? 0 * x : fabsf(x);
+        return kit_below(state, 3) ? 0 * x : fabsf(x);
     case 8: /* their scale is a few times the least f32, so that its rounding is up to half of it */
-        return (float)(unit_below(state, 401) - 200) * (kind % 2 ? 0x1p-149f : 0x1p-100f);
+        return (float)(kit_below(state, 401) - 200) * (kind % 2 ? 0x1p-149f : 0x1p-100f);
     default:
         return x;
     }
@@ -130,7 +130,7 @@ static float number(int64_t kind, int64_t i, float first, float factor, uint64_t
 
 static void fill(float *x, int64_t n, int64_t kind, uint64_t *state)
 {
-    const float factor = ldexpf(1, kind % 5 == 4 ? (int)unit_below(state, 250) - 125 : 0);
+    const float factor = ldexpf(1, kind % 5 == 4 ? (int)kit_below(state, 250) - 125 : 0);
     for (int64_t i = 0; i < n; i++)
         x[i] = number(kind, i, x[i / 32 * 32], factor, state);
 }
@@ -143,8 +143,8 @@ static void check_random(uint32_t to)
     for (int64_t kind = 0; kind * (ROWS * DIM / 32) < BLOCKS; kind++) {
         fill(x, ROWS * DIM, kind, &state);
         for (int i = 0; i < ROWS; i++) {
-            by[0][i] = scales[unit_below(&state, (int64_t)(sizeof scales / sizeof *scales))];
-            by[1][i] = zeros[unit_below(&state, (int64_t)(sizeof zeros / sizeof *zeros))];
+            by[0][i] = scales[kit_below(&state, (int64_t)(sizeof scales / sizeof *scales))];
+            by[1][i] = zeros[kit_below(&state, (int64_t)(sizeof zeros / sizeof *zeros))];
         }
         check((heed_append_rows){.from_type = HEED_F32,
                                  .to_type = to,
@@ -233,8 +233,8 @@ static void check_places(uint32_t from, uint32_t to)
     const uint32_t len = heed_block_len(to), least = to == HEED_U4 ? 32 : 16;
     const size_t size = from == HEED_F32 ? 4 : 2;
     for (int64_t dim = len; dim <= 160; dim += len) {
-        const int64_t rows = 1 + unit_below(&state, 9), gap = unit_below(&state, 3) * 32;
-        const int down = (int)unit_below(&state, 2);
+        const int64_t rows = 1 + kit_below(&state, 9), gap = kit_below(&state, 3) * 32;
+        const int down = (int)kit_below(&state, 2);
         float by[2][16], x[MOST];
         heed_append_rows a = {.struct_size = sizeof a,
                               .from_type = from,

@@ -12,6 +12,7 @@
 #include <heed/kit.h>
 #include <math.h>
 
+#include "../draw.h"
 #include "../unit/unit.h"
 
 #ifndef CASES
@@ -19,18 +20,6 @@
 #endif
 
 enum { MOST_KEYS = 3000 };
-
-static uint64_t random_state;
-
-static uint32_t below(uint32_t n)
-{
-    return (uint32_t)(kit_next(&random_state) % n);
-}
-
-static float normal(void)
-{
-    return (float)kit_normal(kit_next(&random_state));
-}
 
 static void *memory(size_t bytes)
 {

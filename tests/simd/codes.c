@@ -8,19 +8,12 @@
 #include <unistd.h>
 
 #include "../../backends/simd/vec/codes.h"
-#include "../kit/random.h"
+#include "../draw.h"
 #if !defined(HEED_VEC_PLAIN)
 #include "here.h"
 #endif
 
 enum { MOST = 320, ROUNDS = 400 };
-
-static uint64_t random_state = 20;
-
-static uint32_t random_below(uint32_t n)
-{
-    return (uint32_t)(kit_next(&random_state) % n);
-}
 
 static int same(float a, float b)
 {
@@ -31,26 +24,25 @@ static int same(float a, float b)
 static uint16_t random_f16(void)
 {
     static const uint16_t odd[] = {0, 0x8000, 1, 0x83ff, 0x7c00, 0xfc00, 0x7e00, 0x7bff, 0x0400};
-    if (random_below(4) == 0)
-        return odd[random_below(sizeof odd / sizeof *odd)];
-    return heed_f16_of_f32((float)kit_normal(kit_next(&random_state)));
+    if (below(4) == 0)
+        return odd[below(sizeof odd / sizeof *odd)];
+    return heed_f16_of_f32(normal());
 }
 
 /* No subnormal scales are drawn: under DAZ they are 0 for the kernels. */
 static float random_scale(void)
 {
     static const float odd[] = {0, 1, INFINITY, NAN, 0x1p-100f, -0x1p100f};
-    return random_below(4) ? (float)kit_normal(kit_next(&random_state))
-                           : odd[random_below(sizeof odd / sizeof *odd)];
+    return below(4) ? normal() : odd[below(sizeof odd / sizeof *odd)];
 }
 
 static int check(uint32_t type, char *end)
 {
     static const uint32_t groups[] = {0, 1, 1, 3, 8, 16, 20, 32, 64};
     const uint32_t unit = heed_block_len(type);
-    const int has_stride = unit == 1 && random_below(4) == 0;
-    const int64_t stride = has_stride ? (random_below(2) ? 2 : 3) : 1;
-    const int64_t dims = (int64_t)(1 + random_below(MOST / unit)) * unit;
+    const int has_stride = unit == 1 && below(4) == 0;
+    const int64_t stride = has_stride ? (below(2) ? 2 : 3) : 1;
+    const int64_t dims = (int64_t)(1 + below(MOST / unit)) * unit;
     const int64_t bytes = has_stride ? (dims - 1) * stride + 1 : heed_offset_bytes(type, dims);
     char *row = end - bytes;
     float scales[2 * MOST], zeros[2 * MOST], to[MOST + 16];
@@ -64,14 +56,14 @@ static int check(uint32_t type, char *end)
             }
     for (int i = 0; i < 2 * MOST; i++) {
         scales[i] = random_scale();
-        zeros[i] = random_below(2) ? (float)random_below(256) : random_scale();
+        zeros[i] = below(2) ? (float)below(256) : random_scale();
     }
-    const heed_quant quant = {.scale = random_below(8) ? scales : NULL,
-                              .zero = random_below(2) ? zeros : NULL,
-                              .stride = {0, 0, 1, 1 + (int64_t)random_below(2)},
-                              .group = groups[random_below(9)]};
+    const heed_quant quant = {.scale = below(8) ? scales : NULL,
+                              .zero = below(2) ? zeros : NULL,
+                              .stride = {0, 0, 1, 1 + (int64_t)below(2)},
+                              .group = groups[below(9)]};
     const code_key key = code_key_of(&quant, 0, 1);
-    const int64_t first = random_below((uint32_t)(dims + 31) / 32) * 32;
+    const int64_t first = below((uint32_t)(dims + 31) / 32) * 32;
     for (int64_t i = 0; i < MOST + 16; i++)
         to[i] = 77;
     code_row(type, row, stride, first, dims - first, &key, to);
@@ -132,6 +124,7 @@ int main(void)
     const size_t size = (size_t)page * 2;
     char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     int bad = 0, cases = 0;
+    random_state = 20;
     if (memory == MAP_FAILED || mprotect(memory + page, (size_t)page, PROT_NONE))
         return 99;
     for (int flush = 0; flush < 2; flush++) {

@@ -5,19 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../kit/random.h"
-
-static uint64_t random_state;
-
-static uint32_t random_below(uint32_t n)
-{
-    return (uint32_t)(kit_next(&random_state) % n);
-}
-
-static float random_normal(void)
-{
-    return (float)kit_normal(kit_next(&random_state));
-}
+#include "../draw.h"
 
 static void *nan_memory(uint32_t type, size_t elements)
 {
@@ -61,12 +49,12 @@ double tensor_at(const tensor *t, int64_t h, int64_t i, int64_t d)
 static void fill(const tensor *t, int64_t h, int64_t i, int64_t dims, float scale)
 {
     for (int64_t d = 0; d < dims; d++)
-        heed_store(t->type, t->rows.data, place(t, h, i, d), scale * random_normal());
+        heed_store(t->type, t->rows.data, place(t, h, i, d), scale * normal());
 }
 
 static float pick(const float *from, uint32_t n)
 {
-    return from[random_below(n)];
+    return from[below(n)];
 }
 
 static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
@@ -75,17 +63,17 @@ static void draw_features(decode_case *c)
 {
     heed_problem *p = &c->problem;
     const int plain = c->small || c->whole;
-    if (!plain && random_below(3) == 0)
+    if (!plain && below(3) == 0)
         p->features |= HEED_HAS_MASK;
-    if (!plain && random_below(3) == 0)
-        p->features |= HEED_HAS_BIAS | (random_below(2) ? HEED_HAS_BIAS_SLOPE : 0);
-    if (!plain && random_below(4) == 0)
+    if (!plain && below(3) == 0)
+        p->features |= HEED_HAS_BIAS | (below(2) ? HEED_HAS_BIAS_SLOPE : 0);
+    if (!plain && below(4) == 0)
         p->features |= HEED_HAS_ALIBI;
-    if (!plain && random_below(4) == 0)
+    if (!plain && below(4) == 0)
         p->features |= HEED_HAS_SOFTCAP;
-    p->scale *= c->small && random_below(2) ? 1e6f : 1; /* where a rounding is a whole unit */
-    p->softcap = p->features & HEED_HAS_SOFTCAP ? 2.0f + (float)random_below(30) : 0;
-    p->bias_type = p->features & HEED_HAS_BIAS ? types[random_below(3)] : 0;
+    p->scale *= c->small && below(2) ? 1e6f : 1; /* where a rounding is a whole unit */
+    p->softcap = p->features & HEED_HAS_SOFTCAP ? 2.0f + (float)below(30) : 0;
+    p->bias_type = p->features & HEED_HAS_BIAS ? types[below(3)] : 0;
 }
 
 static void draw_problem(decode_case *c)
@@ -93,24 +81,23 @@ static void draw_problem(decode_case *c)
     static const int64_t dims[] = {1, 3, 8, 16, 20, 31, 32, 64, 80, 100, 128, 192, 256};
     static const float scales[] = {0.125f, 0.5f, -0.25f, 1.0f};
     heed_problem *p = &c->problem;
-    const int plain_f32 = random_below(2) == 0;
-    p->q_heads = 1 + random_below(9);
-    p->qk_dim = (uint32_t)dims[random_below(13)];
-    p->v_dim = random_below(2) ? p->qk_dim : (uint32_t)dims[random_below(13)];
-    p->q_type = plain_f32 ? HEED_F32 : types[random_below(3)];
-    p->k_type = plain_f32 ? HEED_F32 : types[random_below(3)];
-    p->v_type = plain_f32 ? HEED_F32 : types[random_below(3)];
+    const int plain_f32 = below(2) == 0;
+    p->q_heads = 1 + below(9);
+    p->qk_dim = (uint32_t)dims[below(13)];
+    p->v_dim = below(2) ? p->qk_dim : (uint32_t)dims[below(13)];
+    p->q_type = plain_f32 ? HEED_F32 : types[below(3)];
+    p->k_type = plain_f32 ? HEED_F32 : types[below(3)];
+    p->v_type = plain_f32 ? HEED_F32 : types[below(3)];
     p->out_type = HEED_F32;
     p->scale = pick(scales, 4);
-    c->small = random_below(4) == 0;
+    c->small = below(4) == 0;
     if (c->small) {
-        p->qk_dim = 8 * (1 + random_below(2));
-        p->v_dim = 8 * (1 + random_below(4));
+        p->qk_dim = 8 * (1 + below(2));
+        p->v_dim = 8 * (1 + below(4));
     }
-    c->whole = !c->small && random_below(3) == 0;
+    c->whole = !c->small && below(3) == 0;
     if (c->whole) {
-        p->qk_dim = p->v_dim =
-            random_below(2) ? 64 * (1 + random_below(2)) : 16 * (4 + random_below(13));
+        p->qk_dim = p->v_dim = below(2) ? 64 * (1 + below(2)) : 16 * (4 + below(13));
         p->v_type = p->k_type;
     }
     draw_features(c);
@@ -130,31 +117,29 @@ static heed_status draw_tile(decode_case *c)
 {
     const heed_simd_tuning tuning = {.lanes = 8};
     heed_tile *tile = &c->tile;
-    tile->q_len = random_below(2) ? 1 : 1 + random_below(16);
-    tile->kv_len = 1 + random_below(c->small ? 34 : 200);
+    tile->q_len = below(2) ? 1 : 1 + below(16);
+    tile->kv_len = 1 + below(c->small ? 34 : 200);
     c->problem.query_class = tile->q_len == 1 ? HEED_QUERY_ONE : HEED_QUERY_FEW;
     const heed_status st = heed_simd_decode_tiling(&tuning, &c->problem, &c->tiling);
     if (st != HEED_OK)
         return st;
     const uint32_t most = c->tiling.query_rows;
     const int64_t runs = (tile->q_len + most - 1) / most;
-    tile->q_first = random_below((uint32_t)runs) * most;
+    tile->q_first = below((uint32_t)runs) * most;
     tile->q_count = tile->q_len - tile->q_first;
     if (tile->q_count > most)
         tile->q_count = most;
     tile->n_heads = c->problem.q_heads;
     tile->kv_heads = 1;
     tile->group = c->problem.q_heads;
-    tile->q_offset = random_below(2) ? tile->kv_len - tile->q_len : (int64_t)random_below(60) - 20;
-    tile->window_left = random_below(2) ? HEED_UNBOUNDED : (int64_t)random_below(50);
-    tile->window_right = random_below(2)   ? HEED_UNBOUNDED
-                         : random_below(2) ? 0
-                                           : (int64_t)random_below(50);
+    tile->q_offset = below(2) ? tile->kv_len - tile->q_len : (int64_t)below(60) - 20;
+    tile->window_left = below(2) ? HEED_UNBOUNDED : (int64_t)below(50);
+    tile->window_right = below(2) ? HEED_UNBOUNDED : below(2) ? 0 : (int64_t)below(50);
     tile->k_first = 0;
     tile->k_end = tile->kv_len;
-    if (random_below(3) == 0) {
-        tile->k_first = random_below((uint32_t)tile->kv_len);
-        tile->k_end = tile->k_first + 1 + random_below((uint32_t)(tile->kv_len - tile->k_first));
+    if (below(3) == 0) {
+        tile->k_first = below((uint32_t)tile->kv_len);
+        tile->k_end = tile->k_first + 1 + below((uint32_t)(tile->kv_len - tile->k_first));
     }
     cut_keys(tile);
     return HEED_OK;
@@ -164,9 +149,9 @@ static heed_status draw_tile(decode_case *c)
 static int64_t draw_pages(decode_case *c)
 {
     static const uint32_t page_lens[] = {1, 5, 16, 16, 32, 48};
-    if (c->small || random_below(3) != 0)
+    if (c->small || below(3) != 0)
         return c->tile.kv_len;
-    const uint32_t page_len = page_lens[random_below(6)];
+    const uint32_t page_len = page_lens[below(6)];
     const int64_t n = (c->tile.kv_len + page_len - 1) / page_len;
     c->problem.features |= HEED_HAS_PAGES;
     c->problem.page_len = page_len;
@@ -181,9 +166,9 @@ static void draw_tensors(decode_case *c)
     const heed_problem *p = &c->problem;
     heed_tile *tile = &c->tile;
     const int64_t rows_of_k = draw_pages(c);
-    tensor_make(&c->q, p->q_type, p->q_heads, tile->q_len, p->qk_dim, (int)random_below(4));
-    tensor_make(&c->k, p->k_type, 3, rows_of_k, p->qk_dim, c->whole ? 0 : (int)random_below(5));
-    tensor_make(&c->v, p->v_type, 3, rows_of_k, p->v_dim, c->whole ? 0 : (int)random_below(5));
+    tensor_make(&c->q, p->q_type, p->q_heads, tile->q_len, p->qk_dim, (int)below(4));
+    tensor_make(&c->k, p->k_type, 3, rows_of_k, p->qk_dim, c->whole ? 0 : (int)below(5));
+    tensor_make(&c->v, p->v_type, 3, rows_of_k, p->v_dim, c->whole ? 0 : (int)below(5));
     for (uint32_t h = 0; h < p->q_heads; h++) {
         for (int64_t i = tile->q_first; i < tile->q_first + tile->q_count; i++)
             fill(&c->q, h, i, p->qk_dim, 1);
@@ -206,8 +191,8 @@ static void draw_tensors(decode_case *c)
 static void draw_mask(decode_case *c)
 {
     const int64_t q_len = c->tile.q_len, kv_len = c->tile.kv_len;
-    const int dim = random_below(4) ? 1 : 2;
-    const uint32_t density = 1 + random_below(3);
+    const int dim = below(4) ? 1 : 2;
+    const uint32_t density = 1 + below(3);
     if (!(c->problem.features & HEED_HAS_MASK))
         return;
     const size_t n = (size_t)(c->problem.q_heads * q_len * kv_len * dim);
@@ -215,9 +200,8 @@ static void draw_mask(decode_case *c)
     if (!c->mask)
         exit(99);
     for (size_t i = 0; i < n; i++)
-        c->mask[i] = (uint8_t)(random_below(4) < density ? 1 + random_below(255) : 0);
-    c->tile.mask =
-        (heed_rows){c->mask, random_below(2) ? q_len * kv_len * dim : 0, kv_len * dim, dim};
+        c->mask[i] = (uint8_t)(below(4) < density ? 1 + below(255) : 0);
+    c->tile.mask = (heed_rows){c->mask, below(2) ? q_len * kv_len * dim : 0, kv_len * dim, dim};
 }
 
 static void draw_bias(decode_case *c)
@@ -226,12 +210,12 @@ static void draw_bias(decode_case *c)
     const int64_t q_len = c->tile.q_len, kv_len = c->tile.kv_len;
     if (!(p->features & HEED_HAS_BIAS))
         return;
-    tensor_make(&c->bias, p->bias_type, p->q_heads, q_len, kv_len, random_below(4) ? 0 : 2);
+    tensor_make(&c->bias, p->bias_type, p->q_heads, q_len, kv_len, below(4) ? 0 : 2);
     for (uint32_t h = 0; h < p->q_heads; h++)
         for (int64_t i = 0; i < q_len; i++) {
             fill(&c->bias, h, i, kv_len, 1);
             for (int64_t j = 0; j < kv_len; j++)
-                if (random_below(8) == 0)
+                if (below(8) == 0)
                     heed_store(p->bias_type, c->bias.rows.data, place(&c->bias, h, i, j),
                                -INFINITY);
         }
@@ -269,14 +253,14 @@ static void draw_seen(decode_case *c)
             c->seen[r * kv_len + j] = (char)yes;
             any |= yes;
         }
-        if (any || random_below(2)) {
+        if (any || below(2)) {
             fill(&c->k, 0, j, c->problem.qk_dim, 1);
             fill(&c->v, 0, j, c->problem.v_dim, 1);
         }
     }
-    if (random_below(3) == 0) { /* a NaN, which may reach only the rows that see it */
+    if (below(3) == 0) { /* a NaN, which may reach only the rows that see it */
         const int64_t n = c->tile.k_end - c->tile.k_first;
-        const int64_t j = c->tile.k_first + random_below((uint32_t)n);
+        const int64_t j = c->tile.k_first + below((uint32_t)n);
         heed_store(c->problem.v_type, c->v.rows.data, place(&c->v, 0, j, 0), NAN);
     }
 }
@@ -295,11 +279,11 @@ heed_status decode_case_draw(decode_case *c, uint64_t seed)
     draw_mask(c);
     draw_bias(c);
     draw_seen(c);
-    c->fetched_l2 = c->whole ? random_below(4) : 0;
-    c->fetched = c->whole ? random_below(4) : 0;
-    c->cross = c->whole ? random_below(4) : 0;
-    c->cross_rows = 1 + random_below(9);
-    c->tile.acc_stride = c->problem.v_dim + random_below(3);
+    c->fetched_l2 = c->whole ? below(4) : 0;
+    c->fetched = c->whole ? below(4) : 0;
+    c->cross = c->whole ? below(4) : 0;
+    c->cross_rows = 1 + below(9);
+    c->tile.acc_stride = c->problem.v_dim + below(3);
     return HEED_OK;
 }
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../kit/random.h"
+#include "../draw.h"
 
 enum { IN = 600, OUT = 150, ROWS = 37, BLOCK = 256 };
 
@@ -20,8 +20,6 @@ static char x[ROWS * IN * sizeof(float)], w[IN * OUT * sizeof(float)];
 typedef struct types {
     uint32_t x, w, accuracy;
 } types;
-
-static uint64_t random_state = 12345;
 
 /* Numbers below `limit` in size. */
 static void fill(uint32_t type, char *to, int n, float limit)

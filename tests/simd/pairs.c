@@ -10,7 +10,7 @@ static float whole[HEADS * ROWS * DIM], part[HEADS * ROWS * DIM];
 static void fill(uint16_t *x, uint64_t *state)
 {
     for (int i = 0; i < HEADS * ROWS * DIM; i++)
-        x[i] = (uint16_t)(0x3e00 + unit_below(state, 0x200) + 0x8000 * unit_below(state, 2));
+        x[i] = (uint16_t)(0x3e00 + kit_below(state, 0x200) + 0x8000 * kit_below(state, 2));
 }
 
 static heed_view laid(void *data)

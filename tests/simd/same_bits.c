@@ -7,9 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../draw.h"
 #include "../unit/unit.h"
-
-static uint64_t random_state = 12345;
 
 static float *numbers(size_t n, float size)
 {

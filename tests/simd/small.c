@@ -4,6 +4,7 @@
  * keys beyond a sequence's length change nothing. */
 #include <heed/kit.h>
 
+#include "../draw.h"
 #include "../unit/unit.h"
 
 #ifndef CASES
@@ -13,13 +14,6 @@
 enum { MOST = 40000, PARTS = 3 };
 
 static char q[MOST * 4], k[MOST * 4], v[MOST * 4];
-static uint64_t state;
-
-static int64_t below(int64_t n)
-{
-    return unit_below(&state, n);
-}
-
 /* One backend's results. */
 typedef struct results {
     char out[MOST * 4];
@@ -41,7 +35,7 @@ static heed_view laid(void *data, int64_t heads, int64_t rows, int64_t dim, int6
 static void fill(char *data, uint32_t type, float with)
 {
     for (int64_t i = 0; i < MOST; i++)
-        heed_store(type, data, i, with == 0 ? unit_number(&state) : with);
+        heed_store(type, data, i, with == 0 ? unit_number(&random_state) : with);
 }
 
 static uint32_t any_type(void)
@@ -101,10 +95,10 @@ static double farthest(const heed_attn_desc *d, const results *a, const results 
 static heed_attn_desc draw_desc(void)
 {
     heed_attn_desc d = {.struct_size = sizeof d, .features = HEED_HAS_LENS};
-    d.kv_heads = 1 + (uint32_t)below(4);
-    d.q_heads = d.kv_heads * (1 + (uint32_t)below(3));
-    d.qk_dim = 8 * (1 + (uint32_t)below(2));
-    d.v_dim = 8 * (1 + (uint32_t)below(4));
+    d.kv_heads = 1 + below(4);
+    d.q_heads = d.kv_heads * (1 + below(3));
+    d.qk_dim = 8 * (1 + below(2));
+    d.v_dim = 8 * (1 + below(4));
     d.q_type = d.k_type = d.v_type = d.out_type = any_type();
     if (below(3) == 0) {
         d.q_type = any_type();
@@ -131,7 +125,7 @@ static heed_attn_args draw_args(const heed_attn_desc *d, int32_t lens[4], int32_
     a.q_len = below(3) ? 1 + below(16) : 1;
     a.kv_len = 1 + below(32);
     for (int b = 0; b < 4; b++) {
-        lens[b] = (int32_t)below(a.kv_len + 1);
+        lens[b] = (int32_t)below((uint32_t)a.kv_len + 1);
         offsets[b] = (int32_t)below(40) - 8;
     }
     if (d->position)
@@ -209,7 +203,7 @@ static void check_bits(uint64_t seed, const char *isa, int parts, int weights)
 static void check(uint64_t seed, heed_context *const context[3], int isas)
 {
     int32_t lens[4], offsets[4];
-    state = seed;
+    random_state = seed;
     const heed_attn_desc d = draw_desc();
     const heed_attn_args a = draw_args(&d, lens, offsets);
     fill(q, d.q_type, 0);

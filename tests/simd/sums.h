@@ -189,7 +189,7 @@ static void fill(uint64_t *seed)
         }
     for (int i = 0; i < ROWS; i++) /* row i sees up to i % 5 keys, or three of four */
         for (int j = 0; j < KEYS; j++) {
-            mask[i][j] = i % 5 == 4 ? unit_below(seed, 4) != 0 : j % 300 == 7 && j / 300 < i % 5;
+            mask[i][j] = i % 5 == 4 ? kit_below(seed, 4) != 0 : j % 300 == 7 && j / 300 < i % 5;
             bias[i][j] = mask[i][j] ? unit_number(seed) : -INFINITY;
         }
 }
@@ -205,7 +205,7 @@ static void check_beside(heed_context *context, const sums_of *of, int n, uint64
     int changed = 0;
     for (int64_t j = 0; j < KEYS; j++)
         for (int i = 0; i < ROWS; i++) /* even rows see some keys of every other block */
-            mask[i][j] = j / block % 2 == 0 && unit_below(seed, 32) == 0;
+            mask[i][j] = j / block % 2 == 0 && kit_below(seed, 32) == 0;
     run(context, &c, HEED_HAS_LSE, &alone);
     for (int i = 1; i < ROWS; i += 2)
         memset(mask[i], 1, sizeof mask[i]);

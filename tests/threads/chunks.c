@@ -47,7 +47,7 @@ static void make_up(float number, int64_t chunk, float *row_max, float *row_sum,
                     int64_t dim)
 {
     uint64_t r = (uint64_t)(int64_t)number * 1000 + (uint64_t)chunk;
-    const int empty = unit_below(&r, 8) == 0;
+    const int empty = kit_below(&r, 8) == 0;
     *row_max = empty ? 3e38F : 8 * unit_number(&r);
     if (state_log2 && !empty)
         *row_max = ceilf(*row_max);
@@ -263,7 +263,7 @@ static void check_values(const call *c, int b, const char *name)
 static int any_tile(void *random, int i)
 {
     (void)i;
-    return (int)unit_below(random, n_seen);
+    return (int)kit_below(random, n_seen);
 }
 
 /* Random calls, run by random numbers of parts with random tiles held back. */
@@ -272,40 +272,40 @@ static void random_calls(uint64_t seed)
     static call whole, other;
     uint64_t r = seed;
     char name[80];
-    const uint32_t kv_heads = 1 + (uint32_t)unit_below(&r, MAX_HEADS);
-    const uint32_t group = 1 + (uint32_t)unit_below(&r, MAX_HEADS / kv_heads);
-    query_rows = 1 + (uint32_t)unit_below(&r, MAX_ROWS);
-    state_log2 = (uint32_t)unit_below(&r, 2);
-    set_up(&whole, kv_heads, group, 1 + (uint32_t)unit_below(&r, MAX_DIM));
-    heads_beside = unit_below(&r, 2) ? 1 + (uint32_t)unit_below(&r, MAX_HEADS) : 0;
-    if (unit_below(&r, 2)) {
+    const uint32_t kv_heads = 1 + (uint32_t)kit_below(&r, MAX_HEADS);
+    const uint32_t group = 1 + (uint32_t)kit_below(&r, MAX_HEADS / kv_heads);
+    query_rows = 1 + (uint32_t)kit_below(&r, MAX_ROWS);
+    state_log2 = (uint32_t)kit_below(&r, 2);
+    set_up(&whole, kv_heads, group, 1 + (uint32_t)kit_below(&r, MAX_DIM));
+    heads_beside = kit_below(&r, 2) ? 1 + (uint32_t)kit_below(&r, MAX_HEADS) : 0;
+    if (kit_below(&r, 2)) {
         whole.desc.features |= HEED_HAS_WINDOW;
-        whole.desc.window_left = unit_below(&r, MAX_KV);
-        whole.desc.window_right = unit_below(&r, MAX_KV);
+        whole.desc.window_left = kit_below(&r, MAX_KV);
+        whole.desc.window_right = kit_below(&r, MAX_KV);
     }
     for (int b = 0; b < MAX_BATCH; b++) {
-        whole.q_lens[b] = (int32_t)unit_below(&r, MAX_ROWS + 1);
-        whole.kv_lens[b] = (int32_t)unit_below(&r, MAX_KV + 1);
+        whole.q_lens[b] = (int32_t)kit_below(&r, MAX_ROWS + 1);
+        whole.kv_lens[b] = (int32_t)kit_below(&r, MAX_KV + 1);
     }
     for (int i = 0; i < MAX_BATCH * MAX_HEADS * MAX_ROWS; i++)
-        (&q[0][0][0])[i] = (float)unit_below(&r, 100000);
+        (&q[0][0][0])[i] = (float)kit_below(&r, 100000);
     snprintf(name, sizeof name, "seed %llu, %u heads on %u", (unsigned long long)seed,
              kv_heads * group, kv_heads);
     run_alone(&whole, name);
     for (int b = 0; b < MAX_BATCH; b++)
         check_values(&whole, b, name);
     for (int n = 0; n < 3 && n_seen > 1; n++) {
-        const uint32_t n_parts = 1 + (uint32_t)unit_below(&r, MAX_PARTS);
-        const uint32_t started = 1 + (uint32_t)unit_below(&r, n_parts);
+        const uint32_t n_parts = 1 + (uint32_t)kit_below(&r, MAX_PARTS);
+        const uint32_t started = 1 + (uint32_t)kit_below(&r, n_parts);
         other = whole;
         other.args.out.data = other.out;
         other.args.lse.data = other.lse;
         other.args.q_lens = other.q_lens;
         other.args.kv_lens = other.kv_lens;
-        other.desc.max_kv_len += unit_below(&r, 3) * MAX_KV;
+        other.desc.max_kv_len += kit_below(&r, 3) * MAX_KV;
         memset(other.out, 0, sizeof other.out);
         memset(other.lse, 0, sizeof other.lse);
-        run_held(&other, n_parts, started, (int)unit_below(&r, started), any_tile, &r, name);
+        run_held(&other, n_parts, started, (int)kit_below(&r, started), any_tile, &r, name);
         CHECK(same(&whole, &other), "%s: %u of %u parts, %d tiles held back: other bits", name,
               started, n_parts, n_held);
     }

@@ -7,21 +7,13 @@
 
 enum { V_DIM = 16, MOST_KEYS = 2048 };
 
-/* Box and Muller. */
-static float normal(uint64_t *seed)
-{
-    const double a = ((double)(kit_next(seed) >> 11) + 0.5) * 0x1p-53;
-    const double b = kit_uniform(kit_next(seed));
-    return (float)(sqrt(-2 * log(a)) * cos(6.283185307179586 * b));
-}
-
 static float *normals(int64_t n, uint64_t *seed)
 {
     float *x = malloc((size_t)n * sizeof *x);
     if (!x)
         exit(1);
     for (int64_t i = 0; i < n; i++)
-        x[i] = normal(seed);
+        x[i] = unit_normal(seed);
     return x;
 }
 

@@ -9,14 +9,14 @@ enum { MOST = 320 };
 
 static void fill(float *x, int64_t n, int kind, uint64_t *state)
 {
-    const float factor = ldexpf(1, kind % 5 == 4 ? (int)unit_below(state, 250) - 125 : 0);
+    const float factor = ldexpf(1, kind % 5 == 4 ? (int)kit_below(state, 250) - 125 : 0);
     for (int64_t i = 0; i < n; i++) {
         x[i] = unit_number(state) * 3 * factor;
         if (kind % 7 == 1) /* ties of many kinds */
-            x[i] = (float)(unit_below(state, 33) - 16) / 2;
+            x[i] = (float)(kit_below(state, 33) - 16) / 2;
         if (kind % 7 == 2)
             x[i] = fabsf(x[i]);
-        if (kind % 7 == 3 && unit_below(state, 40) == 0)
+        if (kind % 7 == 3 && kit_below(state, 40) == 0)
             x[i] = unit_special(state);
         if (kind % 7 == 5)
             x[i] = heed_f32_of_bits((uint32_t)kit_next(state));
@@ -144,7 +144,7 @@ int main(void)
     uint64_t state = 3;
     for (int kind = 0; kind < 3500; kind++) {
         float x[MOST];
-        const int64_t n = unit_below(&state, MOST + 1);
+        const int64_t n = kit_below(&state, MOST + 1);
         const float scale = scales[kind % 8], zero = zeros[kind / 8 % 5];
         float fresh[2];
         fill(x, n, kind, &state);

@@ -27,12 +27,6 @@ static const struct {
     {HEED_IQ4_NL, {11.1, 10.9, 39.8, 24.2}},   {HEED_U4, {13.9, 14.5, 77.3, 25.4}},
 };
 
-static double normal(uint64_t *state)
-{
-    const double a = (double)(kit_next(state) >> 11) * 0x1p-53, b = (double)(kit_next(state) >> 11);
-    return sqrt(-2 * log(a + 0x1p-60)) * cos(b * 0x1p-53 * 6.283185307179586);
-}
-
 /* Numbers from N(0, 1); with outliers, a few channels of the keys are ten times as large, as in
  * models. */
 static void make(problem *p, int outliers)
@@ -41,12 +35,12 @@ static void make(problem *p, int outliers)
     for (int h = 0; h < HEADS; h++) {
         for (int i = 0; i < ROWS; i++)
             for (int d = 0; d < DIM; d++)
-                p->q[h][i][d] = (float)normal(&state);
+                p->q[h][i][d] = unit_normal(&state);
         for (int j = 0; j < KEYS; j++)
             for (int d = 0; d < DIM; d++) {
                 const int is_outlier = outliers && d % (DIM / OUTLIERS) == 5 + 7 * h;
-                p->k[h][j][d] = (float)normal(&state) * (is_outlier ? 10 : 1);
-                p->v[h][j][d] = (float)normal(&state);
+                p->k[h][j][d] = unit_normal(&state) * (is_outlier ? 10 : 1);
+                p->v[h][j][d] = unit_normal(&state);
             }
     }
     for (int h = 0; h < HEADS; h++)

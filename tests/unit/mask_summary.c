@@ -2,6 +2,7 @@
  * bias and ranges find: for every type of bias, any strides, masks that begin late, slopes, heads
  * that share their masks and heads that do not. So is what it tells them of each key, in bits. */
 #include "attention/mask_summary.h"
+#include "../draw.h"
 #include "attention/mask_bits.h"
 #include "unit.h"
 
@@ -14,14 +15,7 @@ static uint8_t mask[HEADS * ROWS * WIDE];
 static float bias[HEADS * ROWS * WIDE];
 static uint32_t typed[HEADS * ROWS * WIDE];
 static int32_t ranges[HEADS][ROWS][2][2];
-static uint32_t state = 1;
 static int n_there; /* tiles that got bits */
-
-static uint32_t draw(uint32_t n)
-{
-    state = state * 1664525u + 1013904223u;
-    return (state >> 8) % n;
-}
 
 /* Long runs of one value, so that whole blocks are of a kind; now and then another value. */
 static void fill(uint32_t type)
@@ -29,9 +23,9 @@ static void fill(uint32_t type)
     static const float often[] = {0, 0, -0.0f, -INFINITY, -INFINITY, 1.5f, NAN};
     for (int i = 0, left = 0, what = 0; i < HEADS * ROWS * WIDE; i++, left--) {
         if (left <= 0)
-            left = 1 + (int)draw(150), what = (int)draw(draw(4) ? 5 : 7);
-        bias[i] = often[draw(300) ? what : (int)draw(7)];
-        mask[i] = (uint8_t)(draw(300) ? (what < 3) * 2 : draw(2));
+            left = 1 + (int)below(150), what = (int)below(below(4) ? 5 : 7);
+        bias[i] = often[below(300) ? what : (int)below(7)];
+        mask[i] = (uint8_t)(below(300) ? (what < 3) * 2 : below(2));
         heed_store(type, typed, i, bias[i]);
     }
 }
@@ -43,12 +37,12 @@ static void fill_ranges(void)
         for (int i = 0; i < ROWS; i++) {
             int32_t at = 0;
             for (int n = 0; n < 2; n++) {
-                const int32_t first = at + (int32_t)draw((uint32_t)(KEYS - at) / 2 + 1);
-                at = draw(3) ? first + (int32_t)draw((uint32_t)(KEYS - first) + 1) : first;
+                const int32_t first = at + (int32_t)below((uint32_t)(KEYS - at) / 2 + 1);
+                at = below(3) ? first + (int32_t)below((uint32_t)(KEYS - first) + 1) : first;
                 ranges[h][i][n][0] = first;
                 ranges[h][i][n][1] = at;
             }
-            if (i > 0 && draw(2))
+            if (i > 0 && below(2))
                 memcpy(ranges[h][i], ranges[h][i - 1], sizeof ranges[h][i]);
         }
 }
@@ -123,38 +117,38 @@ static void check_case(void)
 {
     static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
     static const float even[] = {1, 0.5f, 2, 0}, odd[] = {1, 0.5f, 2, INFINITY};
-    const uint32_t type = types[draw(3)], what = draw(4); /* mask, bias, both, none */
-    const int slopes = (int)draw(4), is_odd = slopes == 1 && what != 0, dim = 1 + (int)draw(2);
+    const uint32_t type = types[below(3)], what = below(4); /* mask, bias, both, none */
+    const int slopes = (int)below(4), is_odd = slopes == 1 && what != 0, dim = 1 + (int)below(2);
     heed_problem problem = {.bias_type = type, .q_heads = 4, .n_ranges = 2};
     uint8_t summary[(HEADS + 1) * (KEYS / BLOCK + 2)];
     heed_tile t = {.n_heads = HEADS,
-                   .q_first = draw(2),
+                   .q_first = below(2),
                    .kv_len = KEYS,
                    .window_left = HEED_UNBOUNDED,
                    .window_right = HEED_UNBOUNDED};
-    t.first_head = draw(2);
-    t.q_count = 1 + draw((uint32_t)(ROWS - t.q_first));
-    t.k_first = draw(KEYS - 1);
-    t.k_end = t.k_first + 1 + draw((uint32_t)(KEYS - t.k_first));
-    t.mask_from = draw(3) ? 0 : draw(KEYS);
+    t.first_head = below(2);
+    t.q_count = 1 + below((uint32_t)(ROWS - t.q_first));
+    t.k_first = below(KEYS - 1);
+    t.k_end = t.k_first + 1 + below((uint32_t)(KEYS - t.k_first));
+    t.mask_from = below(3) ? 0 : below(KEYS);
     fill(type);
     if (what == 1 || what == 2)
         t.bias = (heed_rows){.data = typed,
-                             .head_stride = draw(2) ? ROWS * WIDE : 0,
-                             .row_stride = draw(4) ? WIDE : 0,
+                             .head_stride = below(2) ? ROWS * WIDE : 0,
+                             .row_stride = below(4) ? WIDE : 0,
                              .dim_stride = dim};
     if (what == 0 || what == 2)
         t.mask = (heed_rows){.data = mask,
-                             .head_stride = draw(2) ? ROWS * WIDE : 0,
-                             .row_stride = draw(4) ? WIDE : 0,
+                             .head_stride = below(2) ? ROWS * WIDE : 0,
+                             .row_stride = below(4) ? WIDE : 0,
                              .dim_stride = 1};
     if (t.bias.data && slopes < 2)
         t.bias_slope = (slopes ? odd : even) + t.first_head;
     fill_ranges();
-    if (what == 3 || draw(2))
+    if (what == 3 || below(2))
         t.ranges = (heed_rows){.data = ranges,
-                               .head_stride = draw(2) ? ROWS * 2 : 0,
-                               .row_stride = draw(4) ? 2 : 0,
+                               .head_stride = below(2) ? ROWS * 2 : 0,
+                               .row_stride = below(4) ? 2 : 0,
                                .dim_stride = 1};
     heed_mask_summary(&problem, BLOCK, &t, summary);
     for (int64_t h = 0; h < HEADS; h++)

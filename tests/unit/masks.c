@@ -134,7 +134,7 @@ static uint64_t random_state = 1;
 
 static int32_t below(int n)
 {
-    return (int32_t)(kit_next(&random_state) % (uint64_t)n);
+    return (int32_t)kit_below(&random_state, n);
 }
 
 /* Segments in order or not, with padding at the end or between; a tree; columns with few rows where

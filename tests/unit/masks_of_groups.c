@@ -23,7 +23,7 @@ static void fill_masks(uint64_t *random, int contents, int64_t heads, int64_t ro
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < keys; j++) {
-            const int hidden = unit_below(random, 4) == 0 || (i % 5 == 0 && j < keys / 2);
+            const int hidden = kit_below(random, 4) == 0 || (i % 5 == 0 && j < keys / 2);
             const float number = contents == HIDING ? 0 : unit_number(random);
             mask[i * keys + j] = !hidden;
             bias[i * keys + j] = contents != BOTH && hidden ? -INFINITY : number;

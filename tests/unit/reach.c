@@ -8,20 +8,20 @@ __extension__ typedef unsigned __int128 wide;
 
 static int64_t near_power(uint64_t *state, int least, int most)
 {
-    const int64_t power = INT64_C(1) << (least + unit_below(state, most - least + 1));
-    return power - 2 + unit_below(state, 5);
+    const int64_t power = INT64_C(1) << (least + kit_below(state, most - least + 1));
+    return power - 2 + kit_below(state, 5);
 }
 
 static int64_t stride_of(uint64_t *state)
 {
     const int64_t far = near_power(state, 1, 62);
-    switch (unit_below(state, 16)) {
+    switch (kit_below(state, 16)) {
     case 0:
         return INT64_MIN;
     case 1:
         return INT64_MAX;
     default:
-        return unit_below(state, 2) ? far : -far;
+        return kit_below(state, 2) ? far : -far;
     }
 }
 
@@ -68,8 +68,8 @@ int main(void)
     for (int i = 0; i < 400000; i++) {
         int64_t stride[4], shape[4];
         wide sum = 0;
-        const int axes = 1 + (int)unit_below(&state, 4);
-        const int64_t bytes = width[unit_below(&state, 4)];
+        const int axes = 1 + (int)kit_below(&state, 4);
+        const int64_t bytes = width[kit_below(&state, 4)];
         /* Every other time all axes have one stride, so that the sum may be too far though no
          * single term of it is. */
         const int64_t one = near_power(&state, 20, 31);

@@ -45,10 +45,10 @@ int main(void)
     uint64_t state = 1;
     heed_context *context = NULL;
     for (int i = 0; i < BATCH * Q; i++)
-        q[i] = (float)unit_below(&state, 2001) * 1e-3f - 1;
+        q[i] = (float)kit_below(&state, 2001) * 1e-3f - 1;
     for (int i = 0; i < BATCH * K; i++) {
-        k[i] = (float)unit_below(&state, 2001) * 1e-3f - 1;
-        v[i] = (float)unit_below(&state, 2001) * 1e-3f - 1;
+        k[i] = (float)kit_below(&state, 2001) * 1e-3f - 1;
+        v[i] = (float)kit_below(&state, 2001) * 1e-3f - 1;
     }
     for (int b = 0; b < BATCH; b++)
         for (int i = 0; i < ROWS; i++)

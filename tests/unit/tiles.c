@@ -118,12 +118,12 @@ typedef struct problem {
 
 static void draw_tiling(uint64_t seed, uint64_t *random)
 {
-    const uint32_t block = 1 + (uint32_t)unit_below(random, 9);
+    const uint32_t block = 1 + (uint32_t)kit_below(random, 9);
     wanted = (heed_tiling){.struct_size = sizeof wanted,
-                           .query_rows = 1 + (uint32_t)unit_below(random, 20),
+                           .query_rows = 1 + (uint32_t)kit_below(random, 20),
                            .key_block = block,
-                           .key_chunk = block * (uint32_t)unit_below(random, 5),
-                           .state_log2 = (uint32_t)unit_below(random, 2),
+                           .key_chunk = block * (uint32_t)kit_below(random, 5),
+                           .state_log2 = (uint32_t)kit_below(random, 2),
                            .scratch_bytes = 64};
     wanted.kv_heads = seed % 4 == 1 ? KV_HEADS : seed % 4 == 2 ? 7 : 0;
     wanted.kv_heads_beside = (uint32_t)(seed % 3);
@@ -146,15 +146,15 @@ static int draw_desc(heed_attn_desc *desc, uint64_t *random)
                              .window_left = -1,
                              .window_right = -1,
                              .max_batch = BATCH + 1,
-                             .max_q_len = MAX_Q + unit_below(random, 9),
-                             .max_kv_len = MAX_KV + unit_below(random, 9)};
-    if (unit_below(random, 2))
+                             .max_q_len = MAX_Q + kit_below(random, 9),
+                             .max_kv_len = MAX_KV + kit_below(random, 9)};
+    if (kit_below(random, 2))
         desc->features |= HEED_HAS_CAUSAL;
-    const int beside = (int)unit_below(random, 2);
-    if (unit_below(random, 2)) {
+    const int beside = (int)kit_below(random, 2);
+    if (kit_below(random, 2)) {
         desc->features |= HEED_HAS_WINDOW;
-        desc->window_left = unit_below(random, 30) - 1;
-        desc->window_right = unit_below(random, 30) - 1;
+        desc->window_left = kit_below(random, 30) - 1;
+        desc->window_right = kit_below(random, 30) - 1;
     }
     return beside;
 }
@@ -166,9 +166,9 @@ static void draw(problem *p, uint64_t seed, uint32_t n_parts)
     *random = seed;
     draw_tiling(seed, random);
     for (int b = 0; b < BATCH; b++) {
-        p->q_lens[b] = (int32_t)unit_below(random, b ? MAX_Q + 1 : 3);
-        p->kv_lens[b] = (int32_t)unit_below(random, MAX_KV + 1);
-        p->q_offsets[b] = (int32_t)unit_below(random, 120) - 50;
+        p->q_lens[b] = (int32_t)kit_below(random, b ? MAX_Q + 1 : 3);
+        p->kv_lens[b] = (int32_t)kit_below(random, MAX_KV + 1);
+        p->q_offsets[b] = (int32_t)kit_below(random, 120) - 50;
     }
     const int beside = draw_desc(&p->desc, random);
     p->args = (heed_attn_args){.struct_size = sizeof p->args,
@@ -193,7 +193,7 @@ static void draw(problem *p, uint64_t seed, uint32_t n_parts)
 static void run_parts(problem *p, uint32_t n_parts, void *workspace)
 {
     job jobs[16];
-    const uint32_t started = 1 + (uint32_t)unit_below(&p->random, n_parts);
+    const uint32_t started = 1 + (uint32_t)kit_below(&p->random, n_parts);
     for (uint32_t i = 0; i < started; i++) {
         jobs[i] = (job){.body = run_one_part, .arg = workspace, .index = n_parts - 1 - i};
         pthread_create(&jobs[i].thread, NULL, run_job, &jobs[i]);

@@ -17,15 +17,18 @@
     .q_heads = (q_heads_), .kv_heads = (kv_heads_), .qk_dim = (qk_dim_), .v_dim = (v_dim_)
 #define UNIT_TYPES(q, k, v, out) .q_type = (q), .k_type = (k), .v_type = (v), .out_type = (out)
 
-static inline int64_t unit_below(uint64_t *state, int64_t n)
-{
-    return (int64_t)(kit_next(state) % (uint64_t)n);
-}
-
 /* In [-1, 1), a multiple of 2^-10. */
 static inline float unit_number(uint64_t *state)
 {
-    return (float)(unit_below(state, 2048) - 1024) / 1024;
+    return (float)(kit_below(state, 2048) - 1024) / 1024;
+}
+
+/* From N(0, 1), by Box and Muller. */
+static inline float unit_normal(uint64_t *state)
+{
+    const double a = kit_uniform(kit_next(state)) + 0x1p-54; /* never 0 */
+    const double b = kit_uniform(kit_next(state));
+    return (float)(sqrt(-2 * log(a)) * cos(6.283185307179586 * b));
 }
 
 /* A number for which rules are special. */
@@ -33,7 +36,7 @@ static inline float unit_special(uint64_t *state)
 {
     static const float value[] = {0,          -0.0f,    INFINITY, -INFINITY, NAN,  0x1p-149f,
                                   -0x1p-130f, 0x1p127f, 1e-30f,   65504,     0.5f, -0.5f};
-    return value[unit_below(state, (int64_t)(sizeof value / sizeof *value))];
+    return value[kit_below(state, (int64_t)(sizeof value / sizeof *value))];
 }
 
 /* The same bits, or two NaN. */

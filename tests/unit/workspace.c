@@ -221,23 +221,23 @@ static void draw(problem *p, uint64_t *random)
 {
     static const uint64_t features[] = {0, HEED_HAS_MASK, HEED_HAS_RANGES,
                                         HEED_HAS_MASK | HEED_HAS_RANGES};
-    const int64_t q_len = 1 + unit_below(random, 40), kv_len = 1 + unit_below(random, 5000);
+    const int64_t q_len = 1 + kit_below(random, 40), kv_len = 1 + kit_below(random, 5000);
     for (int i = 0; i < CLASSES; i++) {
-        const uint32_t block = 1u << unit_below(random, 7);
+        const uint32_t block = 1u << kit_below(random, 7);
         drawn[i] = (heed_tiling){.struct_size = sizeof drawn[i],
-                                 .query_rows = 1 + (uint32_t)unit_below(random, 64),
+                                 .query_rows = 1 + (uint32_t)kit_below(random, 64),
                                  .key_block = block,
-                                 .key_chunk = block * (uint32_t)unit_below(random, 40),
-                                 .scratch_bytes = (size_t)unit_below(random, 3) * 64,
-                                 .kv_heads = (uint32_t)unit_below(random, 9),
-                                 .kv_heads_beside = (uint32_t)unit_below(random, 9)};
+                                 .key_chunk = block * (uint32_t)kit_below(random, 40),
+                                 .scratch_bytes = (size_t)kit_below(random, 3) * 64,
+                                 .kv_heads = (uint32_t)kit_below(random, 9),
+                                 .kv_heads_beside = (uint32_t)kit_below(random, 9)};
     }
-    make_problem(p, 1 + (uint32_t)unit_below(random, 12), 1 + (uint32_t)unit_below(random, 32),
-                 q_len, kv_len, features[unit_below(random, 4)]);
-    p->n_parts = 1 + (uint32_t)unit_below(random, 9);
+    make_problem(p, 1 + (uint32_t)kit_below(random, 12), 1 + (uint32_t)kit_below(random, 32), q_len,
+                 kv_len, features[kit_below(random, 4)]);
+    p->n_parts = 1 + (uint32_t)kit_below(random, 9);
     for (int b = 0; b < BATCH; b++) {
-        p->q_lens[b] = (int32_t)unit_below(random, b % 2 ? q_len + 1 : 2);
-        p->kv_lens[b] = (int32_t)(kv_len - unit_below(random, b % 3 ? kv_len + 1 : 1));
+        p->q_lens[b] = (int32_t)kit_below(random, b % 2 ? q_len + 1 : 2);
+        p->kv_lens[b] = (int32_t)(kv_len - kit_below(random, b % 3 ? kv_len + 1 : 1));
     }
 }
 
