@@ -132,7 +132,7 @@ static int make_plans(void)
         table.open = heed_amx_emulate;
     context = unit_context(1, hardware && !emulated ? "amx" : table.name);
     if (!hardware || emulated)
-        CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_context_register(context, &table));
     for (int n = 0; n < PLANS; n++) {
         heed_attn_desc desc = {.struct_size = sizeof desc,
                                .features = n == 2 ? HEED_HAS_CAUSAL : 0,
@@ -148,7 +148,7 @@ static int make_plans(void)
             return -1;
         }
         heed_attn_args args = args_of(alone[n]);
-        CHECK(heed_attn_run(plan[n], &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_attn_run(plan[n], &args, NULL, 0));
         CHECK(is_left(0), "plan %d leaves the unit configured", n);
         CHECK(alone[n][ROWS - 1][dims[n] - 1] != 0, "plan %d wrote nothing", n);
     }

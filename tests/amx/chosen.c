@@ -62,8 +62,8 @@ static void check_shape(heed_context *context, const shape *s)
     char text[8192], line[64];
     size_t bytes = sizeof text;
     heed_attn *plan = NULL;
-    CHECK(heed_attn_create(context, &desc, &plan) == HEED_OK, "%s", heed_last_error());
-    CHECK(heed_attn_explain(plan, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attn_create(context, &desc, &plan));
+    CHECK_OK(heed_attn_explain(plan, 0, text, &bytes));
     snprintf(line, sizeof line, "%s: amx", class_name); /* amx_tiles, or amx where it can run */
     CHECK(!strstr(text, line) == !s->tiles, "%s: tiles are%s what it should be\n%s", s->what,
           s->tiles ? "" : " not", text);
@@ -86,7 +86,7 @@ int main(void)
     context = unit_context(1, NULL);
     table = *heed_amx_model_backend();
     table.name = "amx_tiles";
-    CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_register(context, &table));
     for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++)
         check_shape(context, &shapes[n]);
     heed_context_release(context);

@@ -39,7 +39,7 @@ static int64_t products(heed_context *context, uint64_t features, int64_t window
     int64_t n;
     if (features & HEED_HAS_MASK)
         args.mask = (heed_const_view){mask, {0, 0, LEN, 1}};
-    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &desc, &args));
     n = heed_amx_model_count.products - before.products;
     loads = (double)(heed_amx_model_count.loads - before.loads) / (double)n;
     return n;
@@ -72,7 +72,7 @@ int main(void)
     heed_context *context = unit_context(1, "amx_counted");
     table = *heed_amx_model_backend();
     table.name = "amx_counted";
-    CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_register(context, &table));
     for (int i = 0; i < LEN; i++)
         for (int d = 0; d < DIM; d++) {
             q[i][d] = heed_bf16_of_f32(unit_number(&seed));

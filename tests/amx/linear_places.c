@@ -32,8 +32,7 @@ static void check(heed_context *context, const layer *l)
     const heed_const_view weight = {w, {out, 1}}, bias_view = {bias, {1}};
     const size_t bytes = heed_dtype_bytes(l->y_type);
     heed_linear *linear = NULL;
-    CHECK(heed_linear_create(context, &desc, &weight, &bias_view, &linear) == HEED_OK, "%s",
-          heed_last_error());
+    CHECK_OK(heed_linear_create(context, &desc, &weight, &bias_view, &linear));
     memset(x[0], 0xff, sizeof x[0]); /* NaN between rows */
     for (int64_t r = 0; r < MOST_ROWS; r++)
         memcpy(x[0] + r * whole, x[1] + 1 + r * (in + 1), (size_t)in * sizeof **x);
@@ -43,13 +42,13 @@ static void check(heed_context *context, const layer *l)
                              .y = {y[0], {out, 1}}};
     if (l->y_type == HEED_BF16)
         args.residual = (heed_const_view){residual, {out, 1}};
-    CHECK(heed_linear_run(linear, &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_linear_run(linear, &args, NULL, 0));
     args.x = (heed_const_view){x[0], {whole, 1}};
     for (int64_t rows = 16; rows <= MOST_ROWS; rows += 80) {
         args.rows = rows;
         args.y.data = y[1];
         memset(y[1], 0xff, sizeof y[1]);
-        CHECK(heed_linear_run(linear, &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_linear_run(linear, &args, NULL, 0));
         CHECK(memcmp(y[0], y[1], (size_t)(rows * out) * bytes) == 0,
               "%u x %u, type %u, activation %u: other bits of %lld rows", l->in_dim, l->out_dim,
               l->y_type, l->activation, (long long)rows);
@@ -59,7 +58,7 @@ static void check(heed_context *context, const layer *l)
         args.x.data = x[0] + r * whole;
         args.residual.data = args.residual.data ? residual + r * out : NULL;
         args.y.data = y[2];
-        CHECK(heed_linear_run(linear, &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_linear_run(linear, &args, NULL, 0));
         CHECK(memcmp((char *)y[0] + (size_t)(r * out) * bytes, y[2], (size_t)out * bytes) == 0,
               "%u x %u, type %u, activation %u: other bits of row %lld alone", l->in_dim,
               l->out_dim, l->y_type, l->activation, (long long)r);

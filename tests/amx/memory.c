@@ -16,7 +16,7 @@ static void per_part(heed_context *context, uint32_t accuracy, uint32_t q_heads,
                            .max_kv_len = len};
     heed_attn *plan = NULL;
     size_t bytes;
-    CHECK(heed_attn_create(context, &desc, &plan) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attn_create(context, &desc, &plan));
     bytes = heed_attn_workspace_bytes(plan, 3) - heed_attn_workspace_bytes(plan, 2);
     printf("%s %2u over %2u heads, dim %3u, %5lld long: %7zu bytes a part\n",
            type == HEED_F32 ? "f32 split" : "bf16     ", q_heads, kv_heads, dim, (long long)len,
@@ -33,7 +33,7 @@ int main(void)
     heed_context *context = unit_context(1, "amx_counted");
     table = *heed_amx_model_backend();
     table.name = "amx_counted";
-    CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_register(context, &table));
     for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
         for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
             for (size_t n = 0; n < sizeof lens / sizeof *lens; n++)

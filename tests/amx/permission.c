@@ -49,7 +49,7 @@ static const char *listing(heed_context *context)
 {
     static char text[16384];
     size_t bytes = sizeof text;
-    CHECK(heed_context_backends(context, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_backends(context, 0, text, &bytes));
     return text;
 }
 
@@ -73,7 +73,7 @@ static void run_another(heed_context *context)
     for (int j = 0; j < 60; j++)
         for (int d = 0; d < 32; d++)
             v[j][d] = 0x3f80; /* 1 */
-    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &desc, &args));
     for (int i = 0; i < 40; i++)
         for (int d = 0; d < 32; d++)
             wrong += out[i][d] != 1;
@@ -103,7 +103,7 @@ static int refused_child(void)
     table.name = "amx_refused";
     table.open = open_full_cpu;
     context = unit_context(1, NULL);
-    CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_register(context, &table));
     CHECK(strstr(listing(context), "arch_prctl ARCH_REQ_XCOMP_PERM: EPERM"), "%s",
           listing(context));
     run_another(context);
@@ -153,7 +153,7 @@ static void lower_isa(void)
     CHECK(heed_cpu_cap(&cpu, "avx512") == 0, "avx512 is no word");
     CHECK(heed_amx_isa(&cpu, &why) == HEED_ERR_UNSUPPORTED && strstr(why.text, "HEED_MAX_ISA"),
           "it says '%s'", why.text);
-    CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_create(&options, &context));
     CHECK(strstr(listing(context), "needs AMX_TILE, which this CPU, its OS or HEED_MAX_ISA does"),
           "%s", listing(context));
     run_another(context);

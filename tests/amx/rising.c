@@ -126,7 +126,7 @@ static void run(heed_context *context, const problem *p)
     }
     if (p->masked)
         args.mask = (heed_const_view){mask, {0, 0, MOST_KEYS, 1}};
-    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &desc, &args));
 }
 
 static int is_visible(const problem *p, int64_t i, int64_t j)

@@ -32,7 +32,7 @@ static void run(heed_context *context, uint32_t dim, uint32_t type, float sink, 
                                  .v = {v, {0, 0, DIM, 1}},
                                  .out = {out, {0, 0, DIM * stride, stride}},
                                  .sink = &sink};
-    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &desc, &args));
 }
 
 static void compare(heed_context *context, uint32_t dim, uint32_t type, float sink)

@@ -30,7 +30,7 @@ static inline heed_context *which_context(int argc, char **argv, const char *nam
         return NULL;
     }
     context = unit_context(1, name);
-    CHECK(heed_context_register(context, &table) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_register(context, &table));
     return context;
 }
 

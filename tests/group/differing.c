@@ -227,7 +227,7 @@ int main(void)
     for (int i = 0; i < BATCH * KEYS * COLUMNS; i++)
         k[i] = cosf(3 * (float)i), v[i] = sinf(5 * (float)i);
     set_call(&one, plan);
-    CHECK(heed_attn_run(plan, &one.args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attn_run(plan, &one.args, NULL, 0));
     for (size_t i = 0; i < sizeof way / sizeof *way; i++)
         for (size_t n = 0; n < sizeof changes / sizeof *changes; n++)
             for (uint32_t victim = 0; victim < 2; victim++) {

@@ -129,17 +129,17 @@ static void every_cut(void)
                 set_parts(&p, cut, 3);
                 heed_merge_parts_args m =
                     args_of(&p, 3, type, out, (a + b) % 2 ? lse : NULL, b % 2 ? sink : NULL);
-                CHECK(heed_merge_parts(&m) == HEED_OK, "%s", heed_last_error());
+                CHECK_OK(heed_merge_parts(&m));
                 check("three parts", out, m.lse.data, type, m.sink);
             }
     const int cut[] = {0, 0, 1, 1, 2, 3, 4, 5, 6, 6, 6};
     float out[ROWS * HEADS * DIM], lse[ROWS * HEADS];
     set_parts(&p, cut, 10);
     heed_merge_parts_args m = args_of(&p, 10, HEED_F32, out, lse, sink);
-    CHECK(heed_merge_parts(&m) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_merge_parts(&m));
     check("ten parts", out, lse, HEED_F32, sink);
     m = args_of(&p, 10, HEED_F32, p.out[4], p.lse[4], NULL); /* into one of them */
-    CHECK(heed_merge_parts(&m) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_merge_parts(&m));
     check("into a part", p.out[4], p.lse[4], HEED_F32, NULL);
 }
 
@@ -180,7 +180,7 @@ static void odd_ones(void)
         heed_merge_parts_args m = args_of(&p, 0, HEED_F32, out, lse, sinks ? sink : NULL);
         m.parts = m.lses = NULL;
         memset(out, 0xff, sizeof out);
-        CHECK(heed_merge_parts(&m) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_merge_parts(&m));
         for (int i = 0; i < ROWS * HEADS * DIM; i++)
             CHECK(out[i] == 0, "out of nothing is %g", (double)out[i]);
         for (int r = 0; r < ROWS * HEADS; r++)
@@ -194,7 +194,7 @@ static void odd_ones(void)
         if (where == 2 || where == 3)
             p.lse[where - 2][1] = 1;
         heed_merge_parts_args m = args_of(&p, 2, HEED_F32, out, lse, sink);
-        CHECK(heed_merge_parts(&m) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_merge_parts(&m));
         CHECK(where < 2 ? isnan(out[DIM]) && isnan(lse[1]) : isnan(out[DIM + 1]), "a NaN is lost");
     }
 }
@@ -208,10 +208,10 @@ static void without_dims(void)
     set_parts(&p, cut, 2);
     heed_merge_parts_args m = args_of(&p, 2, HEED_F32, NULL, want, NULL);
     m.dim = 0;
-    CHECK(heed_merge_parts(&m) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_merge_parts(&m));
     m.out = (heed_view){p.lse[0], {1, 1, 1, 0}};
     m.lse.data = p.lse[0];
-    CHECK(heed_merge_parts(&m) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_merge_parts(&m));
     for (int r = 0; r < ROWS * HEADS; r++)
         CHECK(memcmp(&p.lse[0][r], &want[r], sizeof *want) == 0, "lse in place is %g, not %g",
               (double)p.lse[0][r], (double)want[r]);
@@ -255,7 +255,7 @@ static void strides(void)
                                        .parts = view,
                                        .lses = lse_view,
                                        .out = {out.data + first * 4, {0, 0, step, 0}}};
-            CHECK(heed_merge_parts(&m) == HEED_OK, "%s", heed_last_error());
+            CHECK_OK(heed_merge_parts(&m));
             for (int64_t d = 0; d < LONG; d++) {
                 double want = 0;
                 for (int i = 0; i < N; i++)

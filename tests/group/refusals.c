@@ -245,7 +245,7 @@ static void others(heed_context *context)
     CHECK(heed_group_threads_create(0, &none) == HEED_ERR_INVALID && !none, "no ranks");
     CHECK(heed_group_threads_create(1025, &none) == HEED_ERR_INVALID && !none, "too many ranks");
     CHECK(heed_group_threads_create(2, NULL) == HEED_ERR_INVALID, "nowhere");
-    CHECK(heed_group_threads_create(2, &group) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_group_threads_create(2, &group));
     memset(&untouched, 0x55, sizeof untouched);
     memcpy(&transport, &untouched, sizeof transport);
     CHECK(heed_group_threads_transport(group, 2, &transport) == HEED_ERR_INVALID, "rank 2 of 2");
@@ -254,12 +254,11 @@ static void others(heed_context *context)
     CHECK(heed_group_threads_transport(group, 0, NULL) == HEED_ERR_INVALID, "nowhere");
     untouched.struct_size = sizeof untouched - sizeof untouched.cancel; /* of an older caller */
     memcpy(&transport, &untouched, sizeof transport);
-    CHECK(heed_group_threads_transport(group, 1, &transport) == HEED_ERR_ABI &&
-              strstr(heed_last_error(), "out.struct_size"),
-          "%s", heed_last_error());
+    CHECK_REFUSED(heed_group_threads_transport(group, 1, &transport), HEED_ERR_ABI,
+                  "out.struct_size");
     CHECK(memcmp(&transport, &untouched, sizeof transport) == 0, "it was written");
     transport.struct_size = sizeof transport;
-    CHECK(heed_group_threads_transport(group, 1, &transport) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_group_threads_transport(group, 1, &transport));
     heed_group_threads_release(NULL);
     set_call(&c, &transport);
     if (heed_attn_create(context, &c.desc, &plan) != HEED_OK)
@@ -367,8 +366,7 @@ static void choices(heed_context *context)
             continue;
         }
         for (uint32_t rank = 0; rank < 2; rank++) {
-            CHECK(heed_group_count(plan, &c.partition, 1, 1, rank, 2, &cost) == HEED_OK, "%s",
-                  heed_last_error());
+            CHECK_OK(heed_group_count(plan, &c.partition, 1, 1, rank, 2, &cost));
             CHECK(cost.scheme == w->scheme, "choice %zu: %u bytes %llu", n, cost.scheme,
                   (unsigned long long)cost.bytes);
         }

@@ -78,7 +78,7 @@ static heed_context *context_of(const char *backends)
     const heed_context_options options = {
         .struct_size = sizeof options, .n_threads = 1, .backends = backends};
     heed_context *context = NULL;
-    CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_create(&options, &context));
     return context;
 }
 
@@ -92,9 +92,8 @@ static void make(user *u)
                                     .w_type = HEED_F32,
                                     .y_type = HEED_F32};
     const heed_const_view weight = {w, {1, DIM}};
-    CHECK(heed_attn_create(u->context, &desc, &u->plan) == HEED_OK, "%s", heed_last_error());
-    CHECK(heed_linear_create(u->context, &layer, &weight, NULL, &u->linear) == HEED_OK, "%s",
-          heed_last_error());
+    CHECK_OK(heed_attn_create(u->context, &desc, &u->plan));
+    CHECK_OK(heed_linear_create(u->context, &layer, &weight, NULL, &u->linear));
     u->bytes = heed_attn_workspace_bytes(u->plan, 1);
     u->workspace = aligned_alloc(64, (u->bytes + 63) / 64 * 64);
 }
@@ -199,7 +198,7 @@ static void *busy(void *of)
     while (!atomic_load(&stop)) {
         make(&u);
         for (int i = 0; i < 20; i++)
-            CHECK(run_plan(&u) == HEED_OK, "%s", heed_last_error());
+            CHECK_OK(run_plan(&u));
         drop(&u);
     }
     heed_context_release(u.context);
@@ -213,7 +212,7 @@ static void fork_alone(user *u)
 
     make(u);
     CHECK(run_plan(u) == HEED_OK && is_right(u), "%s", heed_last_error());
-    CHECK(run_linear(u) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(run_linear(u));
     CHECK(run_at_once(u, u->context) == HEED_OK && is_right(u), "%s", heed_last_error());
     CHECK(run_at_once(u, free_choice) == HEED_OK && is_right(u), "%s", heed_last_error());
     in_child(use_after_use, u, "use in parent and child");

@@ -328,7 +328,7 @@ static void append_all(uint32_t from, uint32_t to, const void *x, int fresh, app
                                    .k_cache = {out->k, {PAGE * row, CALL_DIM, row, 1}},
                                    .k_quant = quant_of(to, fresh, out),
                                    .options = fresh ? HEED_APPEND_FRESH_SCALES : 0};
-    CHECK(heed_kv_append(&a) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_kv_append(&a));
 }
 
 /* The same by formats.h, a group of dims at a time. */

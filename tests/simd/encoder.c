@@ -14,7 +14,7 @@ static void check_context(const char *list, const char *most, const heed_append_
     heed_context *context = NULL;
     heed_context_options options = {
         .struct_size = sizeof options, .n_threads = 1, .backends = list, .max_isa = most};
-    CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_create(&options, &context));
     const heed_append_kernel *found = heed_encoder_of(context);
     CHECK(found == want, "list %s, max_isa %s: kernel of cost %g, not %g", list ? list : "(none)",
           most ? most : "(none)", found ? found->cost : 0, want ? want->cost : 0);
@@ -36,7 +36,7 @@ static void check_registered(const heed_append_kernel *other)
     cheap.cost = other->cost / 2;
     backend.name = "cheap";
     backend.append = &cheap;
-    CHECK(heed_context_register(context, &backend) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_register(context, &backend));
     CHECK(heed_encoder_of(context) == &cheap, "the cheapest is not taken");
     cheap.supports = refuse;
     CHECK(heed_encoder_of(context) == other, "one that refuses is taken");

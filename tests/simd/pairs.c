@@ -39,7 +39,7 @@ static void run(heed_context *context, int64_t left, int64_t first, int64_t end,
     args.k = heed_as_const(laid(k));
     args.v = heed_as_const(laid(v));
     args.out = laid(out + first * DIM);
-    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &desc, &args));
 }
 
 static void compare(const char *backend)

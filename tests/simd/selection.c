@@ -56,7 +56,7 @@ static void check_shape(heed_context *context, const shape *s, int n, const char
     CHECK(st == HEED_OK, "%s %s: %s", how, cap[n], heed_last_error());
     if (st != HEED_OK)
         return;
-    CHECK(heed_attn_explain(plan, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attn_explain(plan, 0, text, &bytes));
     snprintf(line, sizeof line, "%s: %s", class_name, want);
     const char *found = strstr(text, line);
     /* AMX may take bf16 instead: tests/amx checks that. */
@@ -66,8 +66,8 @@ static void check_shape(heed_context *context, const shape *s, int n, const char
     snprintf(line, sizeof line, "%s: onednn", class_name);
     const int module = n == 0 && strstr(text, line);
     snprintf(line, sizeof line, "%s: %s", class_name, want);
-    CHECK(found || tiles || module, "%s %s, %lld rows: not %s but\n%s", how, cap[n] ? cap[n] : "none",
-          (long long)s->rows, line, text);
+    CHECK(found || tiles || module, "%s %s, %lld rows: not %s but\n%s", how,
+          cap[n] ? cap[n] : "none", (long long)s->rows, line, text);
     if (found) {
         const char *kernel = found + strlen(line);
         char rest[128] = "";
@@ -93,7 +93,7 @@ int main(void)
                 options.max_isa = cap[n];
             else if (cap[n])
                 setenv("HEED_MAX_ISA", cap[n], 1);
-            CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+            CHECK_OK(heed_context_create(&options, &context));
             for (size_t i = 0; context && i < sizeof shapes / sizeof *shapes; i++)
                 check_shape(context, &shapes[i], n, by_option ? "max_isa" : "HEED_MAX_ISA");
             heed_context_release(context);

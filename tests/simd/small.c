@@ -73,7 +73,7 @@ static void run(heed_context *context, heed_attn_desc desc, heed_attn_args args,
         for (uint32_t part = 0; part < PARTS && st == HEED_OK; part++)
             st = heed_run_part(workspace, part);
     }
-    CHECK(st == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(st);
     free(workspace);
     heed_attn_release(plan);
 }

@@ -91,7 +91,7 @@ static void run(heed_context *context, const call *c, uint64_t outputs, results 
         args.sink = &sink;
     if (c->kind == ALIBI)
         args.alibi_slope = &slope;
-    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &desc, &args));
 }
 
 /*

@@ -34,14 +34,13 @@ static void real_backend(const char *name)
         }
         p.desc.max_q_len = 16; /* the plan's maxima do not matter */
         p.desc.max_kv_len = 3 * KV;
-        CHECK(heed_attn_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_attn_create(context, &p.desc, &plan));
         for (uint32_t n_parts = 1; n_parts <= MAX_PARTS; n_parts++) {
             size_t bytes;
             job jobs[MAX_PARTS];
             void *workspace = unit_workspace(plan, n_parts, &bytes);
             memset(p.out, 0xff, p.out_bytes);
-            CHECK(heed_attn_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_OK, "%s",
-                  heed_last_error());
+            CHECK_OK(heed_attn_begin(plan, &p.args, n_parts, workspace, bytes));
             /* every other part, from the last one down: the rest never run */
             uint32_t started = 0;
             for (uint32_t i = n_parts; i-- > 0; i -= i > 0) {

@@ -37,13 +37,11 @@ static heed_mha *make(heed_context *context)
                           .x_type = HEED_F32,
                           .rotary = {.style = HEED_ROTARY_HALF, .dims = HEAD}};
     heed_mha *layer = NULL;
-    CHECK(heed_linear_create(context, &linear, &weight, NULL, &desc.qkv_proj) == HEED_OK, "%s",
-          heed_last_error());
+    CHECK_OK(heed_linear_create(context, &linear, &weight, NULL, &desc.qkv_proj));
     linear.features = HEED_LINEAR_HAS_RESIDUAL;
     linear.out_dim = MODEL;
-    CHECK(heed_linear_create(context, &linear, &weight, NULL, &desc.out_proj) == HEED_OK, "%s",
-          heed_last_error());
-    CHECK(heed_mha_create(context, &desc, &layer) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_linear_create(context, &linear, &weight, NULL, &desc.out_proj));
+    CHECK_OK(heed_mha_create(context, &desc, &layer));
     heed_linear_release(desc.qkv_proj);
     heed_linear_release(desc.out_proj);
     return layer;
@@ -89,7 +87,7 @@ static void on_threads(const heed_mha *layer, const heed_mha_args *args, uint32_
     if (!workspace)
         exit(1);
     memset(workspace, 0xa5, bytes); /* what it held before must not matter */
-    CHECK(heed_mha_begin(layer, args, n, workspace, bytes) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_mha_begin(layer, args, n, workspace, bytes));
     for (uint32_t i = 0; i < n; i++) {
         jobs[i] = (job){.workspace = workspace, .part = i, .status = HEED_ERR_BACKEND};
         pthread_create(&jobs[i].thread, NULL, run_part, &jobs[i]);
@@ -116,12 +114,12 @@ int main(void)
         const int32_t lens[BATCH] = {1 + round % MOST, round % 3 ? MOST - round : 0, MOST};
         heed_mha_args args = args_of(lens, y[0]);
         memset(y, 0xff, sizeof y);
-        CHECK(heed_mha_run(layer, &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_mha_run(layer, &args, NULL, 0));
         args.y.data = y[1];
         on_threads(layer, &args, 1 + (uint32_t)round % 8);
         CHECK(memcmp(y[0], y[1], sizeof y[0]) == 0, "round %d: other bits by parts", round);
         memset(y[1], 0xff, sizeof y[1]);
-        CHECK(heed_mha_run(on_openmp, &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_mha_run(on_openmp, &args, NULL, 0));
         CHECK(memcmp(y[0], y[1], sizeof y[0]) == 0, "round %d: other bits by OpenMP", round);
     }
     heed_mha_release(layer);

@@ -175,14 +175,12 @@ int main(void)
         problem[i] = unit_make(1 + i % 3, 2, decode ? 1 + i % 4 : 20 + i, decode ? 2500 : 30 + i, 8,
                                (uint64_t)i);
         expected[i] = malloc(problem[i].out_bytes);
-        CHECK(heed_attention(context, &problem[i].desc, &problem[i].args) == HEED_OK, "%s",
-              heed_last_error());
+        CHECK_OK(heed_attention(context, &problem[i].desc, &problem[i].args));
         memcpy(expected[i], problem[i].out, problem[i].out_bytes);
     }
     together(simple_calls, registering);
     CHECK(n_wrong == 0, "%d wrong in simple calls", n_wrong);
-    CHECK(heed_attn_create(context, &problem[0].desc, &shared_plan) == HEED_OK, "%s",
-          heed_last_error());
+    CHECK_OK(heed_attn_create(context, &problem[0].desc, &shared_plan));
     together(own_workspace, NULL);
     heed_attn_release(shared_plan);
     CHECK(n_wrong == 0, "%d wrong in runs of one plan", n_wrong);

@@ -60,7 +60,7 @@ static void check(heed_context *context, const char *backend, int64_t q_len, int
                                  .v = {v, {0, 0, V_DIM, 1}},
                                  .out = {out, {0, 0, V_DIM, 1}}};
     double error = 0, size = 0;
-    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &desc, &args));
     for (int64_t i = 0; i < q_len; i++)
         compare_row(q + i * dim, k, v, out + i * V_DIM, dim, keys, &error, &size);
     const double is = sqrt(error / size), stated = 0x1p-24 * (8 + sqrt((double)dim));

@@ -6,7 +6,7 @@
 static size_t bytes_of(heed_context *context, const heed_attn_desc *desc, uint32_t n_parts)
 {
     heed_attn *plan = NULL;
-    CHECK(heed_attn_create(context, desc, &plan) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attn_create(context, desc, &plan));
     const size_t bytes = plan ? heed_attn_workspace_bytes(plan, n_parts) : 0;
     heed_attn_release(plan);
     return bytes;

@@ -116,7 +116,7 @@ static heed_context *context_of(heed_backend *backend)
                               .summary = "looks at keys and values",
                               .attn = attn,
                               .n_attn = 1};
-    CHECK(heed_context_register(context, backend) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_register(context, backend));
     return context;
 }
 

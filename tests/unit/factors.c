@@ -95,7 +95,7 @@ static void check_results(heed_context *context, const char *backends, const fac
                           unit_problem *p, double product)
 {
     memset(p->out, 0xff, p->out_bytes);
-    CHECK(heed_attention(context, &p->desc, &p->args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &p->desc, &p->args));
     for (int64_t head = 0; head < HEADS; head++)
         for (int64_t row = 0; row < p->args.q_len; row++) {
             const double error = row_error(p, f, head, row, product);

@@ -61,25 +61,23 @@ static void check(heed_context *context, int64_t q_len, int64_t kv_len, uint32_t
     size_t bytes;
     float *want = malloc(p.out_bytes);
     fail_at = 0;
-    CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &p.desc, &p.args));
     memcpy(want, p.out, p.out_bytes);
-    CHECK(heed_attn_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attn_create(context, &p.desc, &plan));
     void *workspace = unit_workspace(plan, n_parts, &bytes);
     heed_error error = {""};
     p.args.error = &error;
     for (int at = 1; at <= 6; at++) {
         n_tiles = 0, fail_at = at;
         error.text[0] = 0;
-        CHECK(heed_attn_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_OK, "%s",
-              heed_last_error());
+        CHECK_OK(heed_attn_begin(plan, &p.args, n_parts, workspace, bytes));
         CHECK(run_parts(workspace, n_parts, 1) > 0, "tile %d of %lld x %lld, %u parts: no failure",
               at, (long long)q_len, (long long)kv_len, n_parts);
         CHECK(heed_run_part(workspace, 0) == HEED_ERR_BACKEND, "a late part does not tell");
         CHECK(strstr(error.text, "backend faulty"), "args.error has: %s", error.text);
         fail_at = 0;
         memset(p.out, 0xff, p.out_bytes);
-        CHECK(heed_attn_begin(plan, &p.args, n_parts, workspace, bytes) == HEED_OK, "%s",
-              heed_last_error());
+        CHECK_OK(heed_attn_begin(plan, &p.args, n_parts, workspace, bytes));
         CHECK(run_parts(workspace, n_parts, 0) == 0, "a failure is left over");
         CHECK(memcmp(p.out, want, p.out_bytes) == 0, "wrong after a failure at tile %d", at);
     }
@@ -105,7 +103,7 @@ int main(void)
     change_backend(&faulty, naive, "faulty");
     faulty.attn.run = run_tile;
     heed_context *context = unit_context(1, "faulty");
-    CHECK(heed_context_register(context, &faulty.backend) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_register(context, &faulty.backend));
     for (uint32_t n_parts = 1; n_parts <= MAX_PARTS; n_parts++) {
         check(context, 40, 50, n_parts);  /* whole rows */
         check(context, 2, 5000, n_parts); /* keys cut into chunks, slots lent */

@@ -31,7 +31,7 @@ int main(void)
     heed_context *context = unit_context(2, NULL);
     float *want = malloc(p.out_bytes);
     int status = 0;
-    CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &p.desc, &p.args));
     memcpy(want, p.out, p.out_bytes);
     pid_t pid = fork();
     if (pid == 0) {

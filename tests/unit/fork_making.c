@@ -117,7 +117,7 @@ static void while_others_make(void)
     float *want = malloc(p.out_bytes);
     context = unit_context(1, NULL);
     layer_setup *s = layer_result();
-    CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &p.desc, &p.args));
     memcpy(want, p.out, p.out_bytes);
     for (int i = 0; i < MAKERS; i++)
         pthread_create(&thread[i], NULL, maker[i], NULL);
@@ -167,7 +167,7 @@ static void logging_context(void (*log)(void *user, int32_t level, const char *l
 {
     const heed_context_options options = {
         .struct_size = sizeof options, .n_threads = 1, .verbose = "plan", .log = log};
-    CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_create(&options, &context));
 }
 
 static void *make_one(void *arg)
@@ -187,7 +187,7 @@ static void holding_what_a_maker_needs(void)
     unit_problem p = unit_make(1, 2, 3, 40, 16, 3), other = unit_make(1, 1, 1, 1, 8, 1);
     float *want = malloc(p.out_bytes);
     logging_context(log_with_lock);
-    CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &p.desc, &p.args));
     memcpy(want, p.out, p.out_bytes);
     atomic_store(&in_callback, 0);
     pthread_mutex_lock(&callers);
@@ -217,7 +217,7 @@ static void within_a_callback(void)
     unit_problem p = unit_make(1, 2, 3, 40, 16, 3);
     logging_context(log_by_child);
     alarm(DEADLINE);
-    CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &p.desc, &p.args));
     float *want = malloc(p.out_bytes);
     memcpy(want, p.out, p.out_bytes);
     int outcome = use(&p, NULL, want);

@@ -47,7 +47,7 @@ static void check_matrix(uint32_t type, uint32_t dim, uint32_t group)
     for (int64_t i = 0; i < n; i++)
         heed_store(type, x, i, unit_number(&state));
     heed_hadamard_args args = call_of(x, y, type, dim, group);
-    CHECK(heed_hadamard(&args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_hadamard(&args));
     /* log2(group) sums and one product, each with a relative error of 2^-24; their results are at
      * most the sum of all magnitudes / sqrt(group). Then the type's own rounding. */
     const double unit = type == HEED_F32 ? 0 : type == HEED_F16 ? 0x1p-11 : 0x1p-8;
@@ -72,14 +72,14 @@ static void check_matrix(uint32_t type, uint32_t dim, uint32_t group)
               "%s, group %u: the length of a group changed", heed_dtype_name(type), group);
     }
     args = call_of(y, back, type, dim, group);
-    CHECK(heed_hadamard(&args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_hadamard(&args));
     for (int64_t i = 0; i < n; i++) {
         const double got = (double)heed_load(type, back, i), want = (double)heed_load(type, x, i);
         CHECK(fabs(got - want) <= (unit + 0x1p-20) * sqrt((double)group) * 2,
               "%s, group %u: twice makes %g of %g", heed_dtype_name(type), group, got, want);
     }
     args = call_of(x, x, type, dim, group); /* in place, the same bits */
-    CHECK(heed_hadamard(&args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_hadamard(&args));
     CHECK(memcmp(x, y, (size_t)n * heed_dtype_bytes(type)) == 0, "in place, %s, group %u",
           heed_dtype_name(type), group);
     free(x);
@@ -105,12 +105,12 @@ static void check_strides(void)
                 for (int d = 0; d < DIM; d++)
                     dense[n++] = x[b * stride[0] + h * stride[1] + i * stride[2] + d * stride[3]];
     args.y_type = HEED_BF16;
-    CHECK(heed_hadamard(&args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_hadamard(&args));
     args.x.data = x;
     args.y.data = y;
     memcpy(args.x.stride, stride, sizeof stride);
     memcpy(args.y.stride, stride, sizeof stride);
-    CHECK(heed_hadamard(&args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_hadamard(&args));
     for (int b = 0, n = 0; b < BATCH; b++)
         for (int h = 0; h < HEADS; h++)
             for (int i = 0; i < LEN; i++)
@@ -168,8 +168,7 @@ static void check_errors(void)
     heed_hadamard_args bad = good;
     bad.x.data = y;
     bad.y_type = HEED_F16;
-    CHECK(heed_hadamard(&bad) == HEED_ERR_INVALID && strstr(heed_last_error(), "args.y.data"), "%s",
-          heed_last_error());
+    CHECK_REFUSED(heed_hadamard(&bad), HEED_ERR_INVALID, "args.y.data");
     for (size_t i = 0; i < sizeof y; i++)
         CHECK(((unsigned char *)y)[i] == 0xa5, "an error wrote byte %zu", i);
     bad = good;

@@ -184,7 +184,7 @@ static void parts(size_t mode)
     unit_problem p = unit_make(1, 1, Q_LEN, 600, 40, 17);
     heed_attn *plan = NULL;
     size_t bytes;
-    CHECK(heed_attn_create(context, &p.desc, &plan) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attn_create(context, &p.desc, &plan));
     void *workspace = unit_workspace(plan, 2, &bytes);
     const unsigned was = set_host(mode);
     heed_status begun = heed_attn_begin(plan, &p.args, 2, workspace, bytes);

@@ -77,7 +77,7 @@ static void transform(float *x)
                                      .y_type = HEED_F32,
                                      .x = {x, {0, ROWS * DIM, DIM, 1}},
                                      .y = {x, {0, ROWS * DIM, DIM, 1}}};
-    CHECK(heed_hadamard(&args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_hadamard(&args));
 }
 
 static heed_attn_desc desc_of(uint32_t type)
@@ -139,7 +139,7 @@ static double error_of(heed_context *context, const problem *p, uint32_t type, i
         append.hadamard = DIM;
         transform(q[0][0]);
     }
-    CHECK(heed_kv_append(&append) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_kv_append(&append));
     const heed_attn_desc desc = desc_of(type);
     const heed_attn_args args = {.struct_size = sizeof args,
                                  .batch = 1,
@@ -151,7 +151,7 @@ static double error_of(heed_context *context, const problem *p, uint32_t type, i
                                  .out = {out, {0, ROWS * DIM, DIM, 1}},
                                  .k_quant = heed_quant_as_const(append.k_quant),
                                  .v_quant = heed_quant_as_const(append.v_quant)};
-    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &desc, &args));
     if (hadamard)
         transform(out[0][0]);
     return distance(out, p);

@@ -32,11 +32,11 @@ static void check_failures(layer_setup *s)
         .struct_size = sizeof executor, .n_threads = 3, .parallel_for = unit_backwards};
     change_backend(&faulty, naive, "faulty");
     faulty.linear.run = failing_tile;
-    CHECK(heed_context_register(context, &faulty.backend) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_register(context, &faulty.backend));
     heed_linear *linear = layer_linear(context, s);
-    CHECK(layer_create(context, s, &mha) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(layer_create(context, s, &mha));
     n_tiles = fail_at = 0;
-    CHECK(heed_mha_run(mha, &s->args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_mha_run(mha, &s->args, NULL, 0));
     memcpy(want, s->y, sizeof want);
     const int all = n_tiles;
     CHECK(all >= 4, "%d tiles", all);
@@ -97,7 +97,7 @@ static void check_host_rounding(layer_setup *s)
     change_backend(&watchful, naive, "watchful");
     watchful.linear.cost = watchful_cost;
     watchful.linear.tiling = watchful_tiling;
-    CHECK(heed_context_register(context, &watchful.backend) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_register(context, &watchful.backend));
     fesetround(FE_UPWARD);
     heed_linear *linear = layer_linear(context, s);
     const int kept = fegetround() == FE_UPWARD;

@@ -150,9 +150,9 @@ static void grow(heed_context *context, const heed_mha *layer, growth *g, memory
     const heed_attn_args attend = attend_args(g, &m[1], &append);
     heed_attn_desc alone = g->attn;
     alone.features |= HEED_HAS_LENS;
-    CHECK(heed_mha_run(layer, &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
-    CHECK(heed_kv_append(&append) == HEED_OK, "%s", heed_last_error());
-    CHECK(heed_attention(context, &alone, &attend) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_mha_run(layer, &args, NULL, 0));
+    CHECK_OK(heed_kv_append(&append));
+    CHECK_OK(heed_attention(context, &alone, &attend));
 }
 
 static void check_type(heed_context *context, uint32_t k_type, uint32_t v_type, int scales,
@@ -181,7 +181,7 @@ static void check_type(heed_context *context, uint32_t k_type, uint32_t v_type, 
             m[i].scale[which][0] = 0.0625F;
             m[i].zero[which][0] = 3;
         }
-    CHECK(heed_mha_create(context, &desc, &layer) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_mha_create(context, &desc, &layer));
     g.n = 1;
     for (int step = 0; step < STEPS && layer; step++, g.there += g.n, g.n += 2)
         grow(context, layer, &g, m);
@@ -206,7 +206,7 @@ static void check_errors(heed_context *context)
                               .d_model = WIDTH,
                               .x_type = HEED_F32};
         heed_mha *layer = NULL;
-        CHECK(heed_mha_create(context, &desc, &layer) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_mha_create(context, &desc, &layer));
         heed_mha_args args = {.struct_size = sizeof args,
                               .batch = BATCH,
                               .q_len = 1,
@@ -217,21 +217,17 @@ static void check_errors(heed_context *context)
                               .v_cache = cache_of(&m, 1, 0),
                               .append = with ? HEED_APPEND_FRESH_SCALES | HEED_APPEND_HADAMARD_K
                                              : HEED_APPEND_FRESH_SCALES};
-        CHECK(heed_mha_run(layer, &args, NULL, 0) == HEED_ERR_INVALID &&
-                  strstr(heed_last_error(), "args.append is 0x"),
-              "%s", heed_last_error());
+        CHECK_REFUSED(heed_mha_run(layer, &args, NULL, 0), HEED_ERR_INVALID, "args.append is 0x");
         args.append = with ? HEED_APPEND_FRESH_SCALES : 0;
         if (!with)
             args.v_quant = quant_of(&m, 1, HEED_I8, FRESH, 0);
-        CHECK(heed_mha_run(layer, &args, NULL, 0) == HEED_ERR_INVALID &&
-                  strstr(heed_last_error(), with ? "args.k_quant.scale is NULL" : "args.v_quant"),
-              "%s", heed_last_error());
+        CHECK_REFUSED(heed_mha_run(layer, &args, NULL, 0), HEED_ERR_INVALID,
+                      with ? "args.k_quant.scale is NULL" : "args.v_quant");
         heed_mha_release(layer);
         desc.features = 0;
         layer = NULL;
-        CHECK(heed_mha_create(context, &desc, &layer) == HEED_ERR_INVALID &&
-                  strstr(heed_last_error(), with ? "HEED_HAS_QUANT" : "desc.attn->k_type"),
-              "%s", heed_last_error());
+        CHECK_REFUSED(heed_mha_create(context, &desc, &layer), HEED_ERR_INVALID,
+                      with ? "HEED_HAS_QUANT" : "desc.attn->k_type");
     }
     for (size_t i = 0; i < sizeof y; i++)
         CHECK(((unsigned char *)y)[i] == 0, "an error wrote byte %zu", i);

@@ -73,9 +73,9 @@ static void check_crowds(layer_setup *s)
         heed_mha *mha = NULL;
         executor.n_threads = crowd[i];
         most_bodies = 0;
-        CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_context_create(&o, &context));
         heed_linear *linear = layer_linear(context, s);
-        CHECK(layer_create(context, s, &mha) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(layer_create(context, s, &mha));
         CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%u threads: %s", crowd[i],
               heed_last_error());
         CHECK(heed_linear_run(linear, &s->linear_args, NULL, 0) == HEED_OK, "%u threads: %s",
@@ -122,8 +122,8 @@ static void check_trials(layer_setup *s)
     change_backend(&faulty, heed_naive_backend(), "faulty");
     faulty.attn.run = bad_tile;
     faulty.linear.run = bad_linear_tile;
-    CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
-    CHECK(heed_context_register(context, &faulty.backend) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_create(&o, &context));
+    CHECK_OK(heed_context_register(context, &faulty.backend));
     for (int linear = 0; linear < 2; linear++)
         for (int memory = 0; memory < 2; memory++) {
             b.left = memory * 1000;

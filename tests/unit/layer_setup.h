@@ -100,8 +100,7 @@ static inline heed_linear *layer_linear(heed_context *context, layer_setup *s)
 {
     const heed_const_view in = {s->w_in, {3 * DIM, 1}}, bias = {s->bias, {1}};
     heed_linear *linear = NULL;
-    CHECK(heed_linear_create(context, &s->in, &in, &bias, &linear) == HEED_OK, "%s",
-          heed_last_error());
+    CHECK_OK(heed_linear_create(context, &s->in, &in, &bias, &linear));
     return linear;
 }
 

@@ -74,7 +74,7 @@ static void check(heed_context *context, const char *name, uint64_t *random, int
             args.bias = (heed_const_view){bias, {0, head, keys, 1}};
             args.bias_slope = slopes;
         }
-        CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_attention(context, &desc, &args));
     }
     n_served++;
     CHECK(memcmp(out[0], out[1], (size_t)(heads * rows * DIM) * sizeof(float)) == 0 &&
@@ -106,12 +106,12 @@ int main(void)
 {
     heed_context *all, *one;
     heed_backend_info info = {.struct_size = sizeof info};
-    CHECK(heed_context_create(NULL, &all) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_create(NULL, &all));
     for (uint32_t i = 0; heed_context_backend(all, i, &info) == HEED_OK; i++) {
         const heed_context_options options = {.struct_size = sizeof options, .backends = info.name};
         if (!info.usable)
             continue;
-        CHECK(heed_context_create(&options, &one) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_context_create(&options, &one));
         check_all(one, info.name);
         heed_context_release(one);
     }

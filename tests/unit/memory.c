@@ -255,11 +255,9 @@ static void check_layer(heed_context *context, unit_problem *p)
                              .q_starts = &start}};
     for (int i = 0; i < DIM * 3 * DIM; i++)
         weight[i / (3 * DIM)][i % (3 * DIM)] = (float)(i % 7) / 7;
-    CHECK(heed_linear_create(context, &in, &w, NULL, &desc.qkv_proj) == HEED_OK, "%s",
-          heed_last_error());
-    CHECK(heed_linear_create(context, &back, &w, NULL, &desc.out_proj) == HEED_OK, "%s",
-          heed_last_error());
-    CHECK(heed_mha_create(context, &desc, &h.layer) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_linear_create(context, &in, &w, NULL, &desc.qkv_proj));
+    CHECK_OK(heed_linear_create(context, &back, &w, NULL, &desc.out_proj));
+    CHECK_OK(heed_mha_create(context, &desc, &h.layer));
     heed_linear_release(desc.qkv_proj);
     heed_linear_release(desc.out_proj);
     h.bytes = heed_mha_workspace_bytes(h.layer, 3);
@@ -298,8 +296,7 @@ static void check_linear(heed_context *one, heed_context *two, const heed_execut
         host h = {
             .linear_args = {.struct_size = sizeof h.linear_args, .rows = rows, .x = x, .y = y},
             .executor = executor};
-        CHECK(heed_linear_create(one, &desc, &w, NULL, &h.linear) == HEED_OK, "%s",
-              heed_last_error());
+        CHECK_OK(heed_linear_create(one, &desc, &w, NULL, &h.linear));
         h.bytes = heed_linear_workspace_bytes(h.linear, 3);
         h.workspace = aligned_alloc(64, (h.bytes + 63) / 64 * 64);
         p->out_bytes = (size_t)rows * DIM * sizeof(float);
@@ -314,8 +311,7 @@ static void check_linear(heed_context *one, heed_context *two, const heed_execut
         CHECK(survives_without_system_calls(by_rotary_and_append, &h),
               "rotary and append: a system call");
         heed_linear_release(h.linear);
-        CHECK(heed_linear_create(two, &desc, &w, NULL, &h.linear) == HEED_OK, "%s",
-              heed_last_error());
+        CHECK_OK(heed_linear_create(two, &desc, &w, NULL, &h.linear));
         by_linear(&h); /* starts the runtime's threads */
         check_form("linear, OpenMP, second call", by_linear, &h, p);
         heed_linear_release(h.linear);
@@ -336,8 +332,7 @@ int main(void)
         heed_executor executor = {
             .struct_size = sizeof executor, .n_threads = 3, .parallel_for = one_after_another};
         host h = {.args = &p.args, .executor = &executor};
-        heed_status st = heed_attn_create(one, &p.desc, &h.plan);
-        CHECK(st == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_attn_create(one, &p.desc, &h.plan));
         h.workspace = unit_workspace(h.plan, 3, &h.bytes);
         check_form("one thread", by_run, &h, &p);
         check_form("parts", by_parts, &h, &p);
@@ -346,8 +341,7 @@ int main(void)
         CHECK(survives_without_system_calls(by_parts, &h), "parts: a system call");
         CHECK(survives_without_system_calls(by_executor, &h), "executor: a system call");
         heed_attn_release(h.plan);
-        st = heed_attn_create(two, &p.desc, &h.plan);
-        CHECK(st == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_attn_create(two, &p.desc, &h.plan));
         by_run(&h); /* starts the runtime's threads */
         check_form("OpenMP, second call", by_run, &h, &p);
         heed_attn_release(h.plan);

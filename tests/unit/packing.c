@@ -140,12 +140,12 @@ static void check_failure(void)
     failing.linear.pack = pack_some;
     heed_context *context = context_of("failing", &executor);
     heed_linear *layer = NULL;
-    CHECK(heed_context_register(context, &failing.backend) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_register(context, &failing.backend));
     CHECK(layer_of(context, OUT, &layer) == HEED_ERR_BACKEND && !layer &&
               strstr(heed_last_error(), "failing could not pack weights"),
           "%s", heed_last_error());
     n_packed = 0;
-    CHECK(layer_of(context, OUT - 1, &layer) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(layer_of(context, OUT - 1, &layer));
     CHECK(n_packed > 3, "%d panels", n_packed); /* else no thread had a second one */
     heed_linear_release(layer);
     heed_context_release(context);

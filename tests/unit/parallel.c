@@ -43,9 +43,9 @@ static int parts_of(double us, const char *policy, const heed_executor *executor
         setenv("OMP_WAIT_POLICY", policy, 1);
     else
         unsetenv("OMP_WAIT_POLICY");
-    CHECK(heed_context_create(&o, &context) == HEED_OK, "%s", heed_last_error());
-    CHECK(heed_context_register(context, &told.backend) == HEED_OK, "%s", heed_last_error());
-    CHECK(heed_attention(context, &p.desc, &p.args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_create(&o, &context));
+    CHECK_OK(heed_context_register(context, &told.backend));
+    CHECK_OK(heed_attention(context, &p.desc, &p.args));
     CHECK(sscanf(lines, "run batch 1 q_len 3 kv_len 5: HEED_OK, %d parts,", &parts) == 1,
           "the log has: %s", lines);
     heed_context_release(context);

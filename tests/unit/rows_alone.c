@@ -26,7 +26,7 @@ static void rows_alone(const char *backend)
             args.out.data = p.out + i * DIM_ALONE;
             st = heed_attention(context, &p.desc, &args);
         }
-        CHECK(st == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(st);
         for (size_t i = 0; i < p.out_bytes / sizeof(float) && st == HEED_OK; i++)
             wrong += memcmp(&whole[i], &p.out[i], sizeof(float)) != 0;
         free(whole);

@@ -37,7 +37,7 @@ static void run(heed_context *context, int64_t first, int64_t n, float *out)
     args.mask.stride[0] = ROWS * KEYS;
     args.mask.stride[2] = KEYS;
     args.mask.stride[3] = 1;
-    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &desc, &args));
 }
 
 int main(void)
@@ -56,7 +56,7 @@ int main(void)
                 mask[(b * ROWS + i) * KEYS + j] = j / 128 == (b + i / 528) % 3;
     for (uint32_t threads = 1; threads <= 4; threads += 3) {
         const heed_context_options options = {.struct_size = sizeof options, .n_threads = threads};
-        CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_context_create(&options, &context));
         run(context, 0, BATCH, whole);
         for (int b = 0; b < BATCH; b++)
             run(context, b, 1, alone);

@@ -51,7 +51,7 @@ static int run(heed_context *context, uint32_t type, int64_t rows, int32_t seen,
         put(type, k, i, i < DIM ? 7.34375f : -7.34375f);
         put(type, v, i, i < DIM ? 0 : i / DIM < seen ? -0x1p-10f : behind);
     }
-    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &desc, &args));
     return 1;
 }
 
@@ -78,12 +78,12 @@ int main(void)
     static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
     heed_context *all, *one;
     heed_backend_info info = {.struct_size = sizeof info};
-    CHECK(heed_context_create(NULL, &all) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_create(NULL, &all));
     for (uint32_t i = 0; heed_context_backend(all, i, &info) == HEED_OK; i++) {
         const heed_context_options options = {.struct_size = sizeof options, .backends = info.name};
         if (!info.usable)
             continue;
-        CHECK(heed_context_create(&options, &one) == HEED_OK, "%s", heed_last_error());
+        CHECK_OK(heed_context_create(&options, &one));
         for (int t = 0; t < 3; t++)
             check(one, info.name, types[t]);
         heed_context_release(one);

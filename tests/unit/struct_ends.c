@@ -282,14 +282,12 @@ int main(void)
     layer = layer_prepare();
     problem = unit_make(2, 2, 3, 5, 8, 7);
     linear = layer_linear(context, layer);
-    CHECK(layer_create(context, layer, &mha) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(layer_create(context, layer, &mha));
     const heed_const_view weight = {layer->w_in, {3 * DIM, 1}}, out = {layer->w_out, {DIM, 1}};
     const heed_const_view bias = {layer->bias, {1}};
-    CHECK(heed_linear_create(context, &layer->in, &weight, &bias, &layer->desc.qkv_proj) == HEED_OK,
-          "%s", heed_last_error());
-    CHECK(heed_linear_create(context, &layer->out, &out, NULL, &layer->desc.out_proj) == HEED_OK,
-          "%s", heed_last_error());
-    CHECK(heed_attn_create(context, &problem.desc, &plan) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_linear_create(context, &layer->in, &weight, &bias, &layer->desc.qkv_proj));
+    CHECK_OK(heed_linear_create(context, &layer->out, &out, NULL, &layer->desc.out_proj));
+    CHECK_OK(heed_attn_create(context, &problem.desc, &plan));
     const size_t needs[] = {heed_attn_workspace_bytes(plan, 1), heed_mha_workspace_bytes(mha, 1),
                             heed_linear_workspace_bytes(linear, 1)};
     for (int i = 0; i < 3; i++)

@@ -24,7 +24,7 @@ int main(void)
     for (int axis = 0; axis < 3; axis++)
         args->q.stride[axis] = args->k.stride[axis] = args->v.stride[axis] =
             args->out.stride[axis] = axis % 2 ? INT64_MIN : INT64_MAX;
-    CHECK(heed_attention(context, &problem.desc, args) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_attention(context, &problem.desc, args));
     CHECK(!memcmp(problem.out, problem.v, problem.out_bytes), "not the only value");
     const struct {
         const char *name;

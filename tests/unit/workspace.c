@@ -175,7 +175,7 @@ static void begin(problem *p, heed_context *context, const char *name)
 static heed_context *new_context(void)
 {
     heed_context *context = unit_context(1, "cutter");
-    CHECK(heed_context_register(context, &stub_backend) == HEED_OK, "%s", heed_last_error());
+    CHECK_OK(heed_context_register(context, &stub_backend));
     return context;
 }
 
