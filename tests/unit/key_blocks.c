@@ -1,0 +1,236 @@
+/* heed/masks.h: key blocks from lists, and by the bounds of their keys, against plain loops. Wrong
+ * arguments are refused, and nothing is written then. */
+#include "unit.h"
+
+static uint64_t words[3][3];
+
+/* Are the two words of a row of 71 blocks these? The third, behind them, is never written. */
+static void check_row(int row, uint64_t first, uint64_t second)
+{
+    CHECK(words[row][0] == first && words[row][1] == second &&
+              words[row][2] == UINT64_C(0x5555555555555555),
+          "row %d: %llx %llx, then %llx", row, (unsigned long long)words[row][0],
+          (unsigned long long)words[row][1], (unsigned long long)words[row][2]);
+}
+
+static void check_untouched(void)
+{
+    check_row(0, words[0][2], words[0][2]);
+}
+
+static void check_blocks(void)
+{
+    static const int32_t index[] = {3, 0, 70, -1, 64, 69, 3};
+    static const int64_t start[] = {0, 2, 2, 7}, down[] = {0, 2, 1, 7};
+    heed_key_blocks_args a = {.struct_size = sizeof a,
+                              .rows = 3,
+                              .blocks = 71,
+                              .row_stride = 3,
+                              .words = words[0],
+                              .index = index,
+                              .start = start};
+    memset(words, 0x55, sizeof words);
+    CHECK_OK(heed_key_blocks_csr(&a));
+    check_row(0, 9, 0);
+    check_row(1, 0, 0);
+    check_row(2, 8, UINT64_C(1) | 1 << 5 | 1 << 6);
+    a.per_row = 2;
+    CHECK_REFUSED(heed_key_blocks_csr(&a), HEED_ERR_INVALID, "per_row");
+    CHECK_OK(heed_key_blocks_list(&a));
+    check_row(0, 9, 0);
+    check_row(1, 0, 1 << 6);
+    check_row(2, 0, 33);
+    memset(words, 0x55, sizeof words);
+    a.per_row = 0;
+    a.start = down;
+    CHECK_REFUSED(heed_key_blocks_csr(&a), HEED_ERR_INVALID, "start[1]");
+    a.start = start;
+    a.blocks = 70;
+    CHECK_REFUSED(heed_key_blocks_csr(&a), HEED_ERR_INVALID, "index[2]");
+    a.row_stride = 1;
+    CHECK_REFUSED(heed_key_blocks_csr(&a), HEED_ERR_INVALID, "row_stride");
+    a.row_stride = INT64_C(1) << 61; /* in bytes it wraps to 0 */
+    a.blocks = 71;
+    CHECK_REFUSED(heed_key_blocks_csr(&a), HEED_ERR_INVALID, "row_stride");
+    CHECK_REFUSED(heed_key_blocks_list(&a), HEED_ERR_INVALID, "row_stride");
+    check_untouched();
+    a.rows = 0; /* no row is reached */
+    CHECK_OK(heed_key_blocks_csr(&a));
+    check_untouched();
+    a.rows = 1; /* and no second one */
+    CHECK_OK(heed_key_blocks_csr(&a));
+    check_row(0, 9, 0);
+    a.rows = 3;
+    a.row_stride = 3;
+    a.per_row = INT64_MAX / 2;
+    CHECK_REFUSED(heed_key_blocks_list(&a), HEED_ERR_INVALID, "per_row");
+    a.per_row = 0;
+    CHECK_OK(heed_key_blocks_list(&a));
+    check_row(0, 0, 0);
+    check_row(2, 0, 0);
+    a.blocks = 0;
+    a.row_stride = INT64_MAX; /* rows without words */
+    CHECK_OK(heed_key_blocks_list(&a));
+}
+
+enum { DIM = 19, BLOCK = 8, BLOCKS = 13, HEADS = 4, KV = 2, LENGTH = BLOCK * (BLOCKS - 1) + 3 };
+
+static float k[KV][LENGTH][DIM], q[HEADS][DIM], least[KV][BLOCKS][DIM], greatest[KV][BLOCKS][DIM];
+
+/* The bounds of all keys, in one piece of memory. */
+static heed_key_bounds_args bounds_args(void)
+{
+    return (heed_key_bounds_args){.struct_size = sizeof(heed_key_bounds_args),
+                                  .q_heads = HEADS,
+                                  .kv_heads = KV,
+                                  .dim = DIM,
+                                  .type = HEED_F32,
+                                  .keys = LENGTH,
+                                  .block_keys = BLOCK,
+                                  .x = {k, {0, LENGTH * DIM, DIM, 1}},
+                                  .least = least[0][0],
+                                  .greatest = greatest[0][0],
+                                  .bounds_stride = BLOCKS * DIM};
+}
+
+static double bound(int h, int n)
+{
+    double sum = 0;
+    for (int d = 0; d < DIM; d++)
+        sum += fmax((double)q[h][d] * (double)least[h / 2][n][d],
+                    (double)q[h][d] * (double)greatest[h / 2][n][d]);
+    return sum;
+}
+
+/* What a block counts, of which no more than `top` are chosen: with `shared` the greater bound of
+ * both heads of a group. */
+static double rank(uint32_t shared, int h, int n)
+{
+    return shared ? fmax(bound(h, n), bound(h ^ 1, n)) : bound(h, n);
+}
+
+static void check_topk(uint32_t shared, int64_t top, int64_t always_first, int64_t always_last)
+{
+    float scores[BLOCKS];
+    uint64_t chosen[HEADS];
+    heed_key_bounds_args a = bounds_args();
+    a.x = (heed_const_view){q, {0, DIM, DIM, 1}};
+    a.top = top;
+    a.always_first = always_first;
+    a.always_last = always_last;
+    a.shared = shared;
+    a.scores = scores;
+    a.words = chosen;
+    CHECK_OK(heed_key_blocks_topk(&a));
+    for (int h = 0; h < HEADS; h++) {
+        int n_chosen = 0;
+        double worst = 1e30, best = -1e30;
+        for (int n = 0; n < BLOCKS; n++) {
+            const int in = (int)(chosen[h] >> n & 1);
+            n_chosen += in;
+            if (n < always_first || n >= BLOCKS - always_last)
+                CHECK(in, "head %d: block %d is left out", h, n);
+            else if (in)
+                worst = fmin(worst, rank(shared, h, n));
+            else
+                best = fmax(best, rank(shared, h, n));
+        }
+        CHECK(n_chosen == (top < BLOCKS ? top : BLOCKS) && chosen[h] >> BLOCKS == 0,
+              "head %d: %d are chosen of %d", h, n_chosen, (int)top);
+        CHECK(best <= worst + 1e-5, "head %d: %g is left out, %g is not", h, best, worst);
+    }
+}
+
+static void check_bounds(void)
+{
+    heed_key_bounds_args a = bounds_args();
+    CHECK_OK(heed_key_bounds(&a));
+    for (int g = 0; g < KV; g++)
+        for (int n = 0; n < BLOCKS; n++)
+            for (int d = 0; d < DIM; d++) {
+                float low = 9, high = -9;
+                for (int j = n * BLOCK; j < (n + 1) * BLOCK && j < LENGTH; j++) {
+                    low = fminf(low, k[g][j][d]);
+                    high = fmaxf(high, k[g][j][d]);
+                }
+                CHECK(least[g][n][d] == low && greatest[g][n][d] == high,
+                      "head %d, block %d, dim %d: %g to %g, not %g to %g", g, n, d,
+                      (double)least[g][n][d], (double)greatest[g][n][d], (double)low, (double)high);
+            }
+    least[0][0][0] = 77; /* blocks before the first are left alone */
+    a.first_block = 1;
+    CHECK_OK(heed_key_bounds(&a));
+    CHECK(least[0][0][0] == 77, "%g", (double)least[0][0][0]);
+    a.first_block = 0;
+    CHECK_OK(heed_key_bounds(&a));
+    CHECK(least[0][0][0] < 2, "%g", (double)least[0][0][0]);
+    for (uint32_t shared = 0; shared < 2; shared++) {
+        check_topk(shared, 1, 0, 0);
+        check_topk(shared, 4, 0, 0);
+        check_topk(shared, 5, 1, 2);
+        check_topk(shared, 3, 1, 2);
+        check_topk(shared, 100, 0, 0);
+    }
+    a.block_keys = 0;
+    CHECK_REFUSED(heed_key_bounds(&a), HEED_ERR_INVALID, "block_keys");
+    a.block_keys = BLOCK;
+    a.bounds_stride--;
+    CHECK_REFUSED(heed_key_bounds(&a), HEED_ERR_INVALID, "bounds_stride");
+}
+
+/* Of pages as of strides only what is read counts, and of what is refused nothing is written. */
+static void check_reach(void)
+{
+    int32_t pages[2] = {0};
+    float scores[BLOCKS];
+    uint64_t chosen[HEADS];
+    heed_key_bounds_args a = bounds_args();
+    a.page_len = LENGTH - BLOCK;
+    a.pages = pages;
+    CHECK_OK(heed_key_bounds(&a));
+    memset(least, 0x77, sizeof least);
+    memset(greatest, 0x77, sizeof greatest);
+    pages[1] = -1;
+    CHECK_REFUSED(heed_key_bounds(&a), HEED_ERR_INVALID, "pages[1] is -1");
+    pages[1] = 1;
+    a.x.stride[0] = INT64_MAX / 2;
+    CHECK_REFUSED(heed_key_bounds(&a), HEED_ERR_INVALID, "args.x");
+    a.x.stride[0] = 0;
+    a.x.stride[2] = INT64_MAX / LENGTH;
+    CHECK_REFUSED(heed_key_bounds(&a), HEED_ERR_INVALID, "args.x");
+    a.x.stride[2] = DIM;
+    a.bounds_stride = INT64_MAX / 4;
+    CHECK_REFUSED(heed_key_bounds(&a), HEED_ERR_INVALID, "bounds_stride");
+    for (size_t i = 0; i < sizeof least; i++)
+        CHECK(((unsigned char *)least)[i] == 0x77 && ((unsigned char *)greatest)[i] == 0x77,
+              "byte %zu is written", i);
+    a.bounds_stride = BLOCKS * DIM;
+    pages[0] = -1; /* of keys before the first block */
+    a.first_block = (LENGTH - BLOCK + BLOCK - 1) / BLOCK;
+    CHECK(a.first_block * BLOCK < LENGTH, "no key is left");
+    CHECK_OK(heed_key_bounds(&a));
+    a.x.stride[1] = INT64_MAX / 2;
+    a.page_len = 0;
+    a.pages = NULL;
+    a.first_block = 0;
+    a.top = 1;
+    a.scores = scores;
+    a.words = chosen;
+    CHECK_REFUSED(heed_key_blocks_topk(&a), HEED_ERR_INVALID, "args.x");
+}
+
+int main(void)
+{
+    uint64_t random = 1;
+    for (int g = 0; g < KV; g++)
+        for (int j = 0; j < LENGTH; j++)
+            for (int d = 0; d < DIM; d++)
+                k[g][j][d] = kit_next_float(&random);
+    for (int h = 0; h < HEADS; h++)
+        for (int d = 0; d < DIM; d++)
+            q[h][d] = kit_next_float(&random);
+    check_blocks();
+    check_bounds();
+    check_reach();
+    return checks_end();
+}
