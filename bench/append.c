@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#include <heed/cache.h>
+#include "program.h"
 
 enum { HEADS = 8, MOST_REPETITIONS = 999 };
 
@@ -207,14 +207,5 @@ static int measure(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    int status = 0;
-    if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        fputs(usage, stdout);
-    else
-        status = measure(argc, argv);
-    if (status == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
-        fprintf(stderr, "heed-append: stdout cannot be written\n");
-        return 1;
-    }
-    return status;
+    return program_main("heed-append", usage, measure, argc, argv);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "ceiling.h"
+#include "program.h"
 
 static const char usage[] = "usage: heed-ceiling [threads [MiB]]\n"
                             "  threads  at most as many as it may use CPUs; 1\n"
@@ -62,14 +63,5 @@ static int measure(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    int status = 0;
-    if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        fputs(usage, stdout);
-    else
-        status = measure(argc, argv);
-    if (status == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
-        fprintf(stderr, "heed-ceiling: stdout cannot be written\n");
-        return 1;
-    }
-    return status;
+    return program_main("heed-ceiling", usage, measure, argc, argv);
 }

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../bench/program.h"
+
 static const char usage[] =
     "usage: heed-group-cost [NAME=NUMBER...] [--check]\n\n"
     "  nodes=4           ranks\n"
@@ -24,7 +26,7 @@ static const char usage[] =
     "  net=1.25          GB/s of a link, each way\n"
     "  memory=150        GB/s that a node reads keys with\n"
     "  compute=2000      GFLOP/s of a node\n\n"
-    "--table prints the tables of docs/nodes.md; --check holds counts against messages.";
+    "--table prints the tables of docs/nodes.md; --check holds counts against messages.\n";
 
 /* By name. */
 enum {
@@ -483,10 +485,6 @@ static int answer(int argc, char **argv)
             return check();
         if (strcmp(argv[i], "--table") == 0)
             return tables();
-        if (strcmp(argv[i], "--help") == 0) {
-            printf("%s\n", usage);
-            return 0;
-        }
         if (read_number(argv[i], x))
             return 2;
     }
@@ -505,10 +503,5 @@ static int answer(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    const int status = answer(argc, argv);
-    if (status == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
-        fprintf(stderr, "heed-group-cost: stdout cannot be written\n");
-        return 1;
-    }
-    return status;
+    return program_main("heed-group-cost", usage, answer, argc, argv);
 }

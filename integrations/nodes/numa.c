@@ -19,6 +19,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "../../bench/program.h"
+
 enum { MOST_NODES = 64 };
 
 /* By name. */
@@ -305,14 +307,5 @@ static int compare(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    int status = 0;
-    if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        fputs(usage, stdout);
-    else
-        status = compare(argc, argv);
-    if (status == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
-        fprintf(stderr, "numa: stdout cannot be written\n");
-        return 1;
-    }
-    return status;
+    return program_main("numa", usage, compare, argc, argv);
 }

@@ -1,0 +1,25 @@
+/* main of a small program that measures something. */
+#ifndef HEED_BENCH_PROGRAM_H
+#define HEED_BENCH_PROGRAM_H
+
+#include <stdio.h>
+#include <string.h>
+
+/** Prints the usage after --help, and else does the work, which returns an exit status. What was
+ * printed has to have arrived: a full disk is no success. Returns main's exit status. */
+static inline int program_main(const char *name, const char *usage, int (*work)(int, char **),
+                               int argc, char **argv)
+{
+    int status = 0;
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        fputs(usage, stdout);
+    else
+        status = work(argc, argv);
+    if (status == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "%s: stdout cannot be written\n", name);
+        return 1;
+    }
+    return status;
+}
+
+#endif
