@@ -5,15 +5,12 @@
 #include <heed/kit.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <stdexcept>
 
 #include "backends.h"
-#include "ceiling.h"
-#include "clock.h"
+#include "measure.h"
 #include "shapes.h"
 
 namespace heed_bench
@@ -162,7 +159,6 @@ void measure(benchmark::State &state, const LinearRow &row, Pool &pool)
     Layers &layers = layers_of(row, pool);
     const LinearShape &shape = *row.shape;
     const size_t size = heed_dtype_bytes(row.type->dtype);
-    const bool memory = shape.bound == Bound::memory;
     const std::string kernel = layers.kernel();
     state.SetLabel(kernel);
 
@@ -178,56 +174,24 @@ void measure(benchmark::State &state, const LinearRow &row, Pool &pool)
     args.y.stride[0] = shape.n;
     args.x.stride[1] = args.y.stride[1] = 1;
     const size_t bytes = heed_linear_workspace_bytes(layers.next(), row.n_threads);
-    const std::unique_ptr<void, decltype(&std::free)> workspace(
-        std::aligned_alloc(64, (bytes + 63) / 64 * 64), std::free);
+    const Workspace workspace = workspace_of(bytes);
     if (!workspace)
         return fail(state, "no memory for the workspace");
-    if (heed_linear_run(layers.next(), &args, workspace.get(), bytes) != HEED_OK)
+    const auto call = [&] { return heed_linear_run(layers.next(), &args, workspace.get(), bytes); };
+    if (call() != HEED_OK)
         return fail(state, heed_last_error());
 
-    const int ceiling = ceiling_of(row.backend, kernel, row.type->dtype);
-    let_workers_sleep(row.n_threads);
-    const double peak =
-        ceiling < 0 ? 0 : heed_ceiling_gflops(ceiling, row.n_threads, ceiling_seconds);
-    double read = memory ? read_ceiling(row.n_threads) : 0;
-    int64_t calls = 0;
-    const double cpu_start = cpu_seconds(), start = now();
-    for (auto _ : state) {
-        if (heed_linear_run(layers.next(), &args, workspace.get(), bytes) != HEED_OK) {
-            fail(state, heed_last_error());
-            return;
-        }
-        calls++;
-    }
-    const double wall = now() - start, seconds = wall / double(calls);
-    const double gflops = linear_flops(shape) / seconds * 1e-9;
-    const double gbps = weight_bytes(shape, row.type->dtype) / seconds * 1e-9;
-    if (read > 0 && gbps > read) /* perhaps something else ran while it was measured */
-        read = std::max(read, read_ceiling(row.n_threads));
-    state.counters["GFLOPS"] = gflops;
-    state.counters["GBps"] = gbps;
+    Work work = {linear_flops(shape), weight_bytes(shape, row.type->dtype),
+                 ceiling_of(row.backend, kernel, row.type->dtype), row.n_threads, nullptr};
+    if (shape.bound == Bound::memory)
+        work.read = [&] { return read_ceiling(row.n_threads); };
+    time_calls(state, work, call);
     state.counters["bytes_extra"] = double(bytes);
-    state.counters["pct_cpu"] = 100 * (cpu_seconds() - cpu_start) / (wall * row.n_threads);
-    if (peak > 0) {
-        state.counters["peak_GFLOPS"] = peak;
-        state.counters["pct_peak"] = 100 * gflops / peak;
-    }
-    if (read > 0) {
-        state.counters["read_GBps"] = read;
-        state.counters["pct_read"] = 100 * gbps / read;
-    }
 }
 
-/* Measures a row. An exception becomes the error of that row and does not end the run. */
 void measure_row(benchmark::State &state, const LinearRow &row, Pool *pool)
 {
-    try {
-        measure(state, row, *pool);
-    } catch (const TooLittleMemory &refusal) {
-        state.SkipWithError(refusal.what());
-    } catch (const std::exception &error) {
-        fail(state, error.what());
-    }
+    guarded(state, [&] { measure(state, row, *pool); });
 }
 
 /* The estimated seconds of a call, from the backend's speed on a small layer; 0 if it refuses
@@ -276,16 +240,9 @@ void register_linear_rows(const Selection &selection, const std::vector<unsigned
                     skipped->refused.emplace_back(name, refusal);
                     continue;
                 }
-                const double seconds = estimate(backend, shape, type, pool) / n;
-                if (seconds > limit) {
-                    skipped->left_out.push_back(too_long(name, seconds));
-                    continue;
-                }
                 const LinearRow row = {name, backend, &type, &shape, n};
-                skipped->n_rows++;
-                benchmark::RegisterBenchmark(name.c_str(), measure_row, row, &pool)
-                    ->UseRealTime()
-                    ->Unit(benchmark::kMicrosecond);
+                skipped->add(name, estimate(backend, shape, type, pool) / n, limit, measure_row,
+                             row, &pool);
             }
 }
 

@@ -6,16 +6,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <memory>
 
 #include "backends.h"
-#include "ceiling.h"
-#include "clock.h"
 #include "linear.h"
 #include "machine.h"
+#include "measure.h"
 #if HEED_BENCH_PLAIN_ONEDNN
 #include "plain_onednn.h"
 #endif
@@ -39,43 +35,6 @@ struct Row {
     double estimate; /* in seconds of a call */
 };
 
-/* The workspace for heed_attn_run, aligned to 64 bytes. */
-class Workspace
-{
-  public:
-    Workspace(const heed_attn *plan, unsigned n_threads)
-        : bytes_(heed_attn_workspace_bytes(plan, n_threads)),
-          data_(std::aligned_alloc(64, (bytes_ + 63) / 64 * 64))
-    {
-    }
-    ~Workspace()
-    {
-        std::free(data_);
-    }
-    Workspace(const Workspace &) = delete;
-    Workspace &operator=(const Workspace &) = delete;
-    void *data() const
-    {
-        return data_;
-    }
-    size_t bytes() const
-    {
-        return bytes_;
-    }
-
-  private:
-    size_t bytes_;
-    void *data_;
-};
-
-heed_status run(const Row &row, heed_context *context, const Plan &plan, const Problem &problem,
-                const Workspace &workspace)
-{
-    if (row.shape->simple)
-        return heed_attention(context, &problem.desc, &problem.args);
-    return heed_attn_run(plan.get(), &problem.args, workspace.data(), workspace.bytes());
-}
-
 void measure(benchmark::State &state, const Row &row)
 {
     Context &context = context_of(row.backend, row.n_threads);
@@ -85,79 +44,49 @@ void measure(benchmark::State &state, const Row &row)
     const Plan plan(context.handle, problem.desc);
     if (!plan.refusal().empty())
         return fail(state, plan.refusal());
-    const Workspace workspace(plan.get(), row.n_threads);
-    if (!workspace.data())
+    const size_t bytes = heed_attn_workspace_bytes(plan.get(), row.n_threads);
+    const Workspace workspace = workspace_of(bytes);
+    if (!workspace)
         return fail(state, "no memory for the workspace");
     const std::string kernel = plan.kernel(row.shape->q_len, row.shape->kv_len);
     state.SetLabel(kernel.empty() ? row.backend : kernel);
+    const auto call = [&] {
+        return row.shape->simple ? heed_attention(context.handle, &problem.desc, &problem.args)
+                                 : heed_attn_run(plan.get(), &problem.args, workspace.get(), bytes);
+    };
 
     /* The row whose memory has been touched by an untimed call; long calls do not need one. */
     static std::string warm;
-    if (warm != row.name && row.estimate < 0.05 &&
-        run(row, context.handle, plan, problem, workspace) != HEED_OK)
+    if (warm != row.name && row.estimate < 0.05 && call() != HEED_OK)
         return fail(state, heed_last_error());
     warm = row.name;
 
-    const int ceiling = ceiling_of(row.backend, kernel, row.type->dtype);
+    Work work = {flops(*row.shape), problem.kv_bytes(),
+                 ceiling_of(row.backend, kernel, row.type->dtype), row.n_threads, nullptr};
     /* Of keys that are chosen in the call nobody knows here how many are read. */
-    const bool memory = row.shape->bound == Bound::memory && !chooses(row.shape->mask);
-    let_workers_sleep(row.n_threads);
-    const double peak =
-        ceiling < 0 ? 0 : heed_ceiling_gflops(ceiling, row.n_threads, ceiling_seconds);
-    double read =
-        memory ? heed_ceiling_read_gbps(pool.data(), pool.bytes(), row.n_threads, ceiling_seconds)
-               : 0;
-
+    if (row.shape->bound == Bound::memory && !chooses(row.shape->mask))
+        work.read = [&] {
+            return heed_ceiling_read_gbps(pool.data(), pool.bytes(), row.n_threads,
+                                          ceiling_seconds);
+        };
     const size_t bytes_before = context.peak_bytes = context.bytes;
-    int64_t calls = 0;
-    const double cpu_start = cpu_seconds(), start = now();
-    for (auto _ : state) {
+    time_calls(state, work, [&] {
         problem.next();
-        if (run(row, context.handle, plan, problem, workspace) != HEED_OK) {
-            fail(state, heed_last_error());
-            return;
-        }
-        calls++;
-    }
-    const double wall = now() - start, seconds = wall / double(calls);
-    const double cpu = cpu_seconds() - cpu_start;
-
-    const double gflops = flops(*row.shape) / seconds * 1e-9;
-    const double gbps = problem.kv_bytes() / seconds * 1e-9;
-    if (read > 0 && gbps > read) /* perhaps something else ran while it was measured */
-        read = std::max(read, heed_ceiling_read_gbps(pool.data(), pool.bytes(), row.n_threads,
-                                                     ceiling_seconds));
-    state.counters["GFLOPS"] = gflops;
-    state.counters["GBps"] = gbps;
-    state.counters["bytes_extra"] = double(workspace.bytes() + context.peak_bytes - bytes_before);
-    state.counters["pct_cpu"] = 100 * cpu / (wall * row.n_threads);
-    if (peak > 0) {
-        state.counters["peak_GFLOPS"] = peak;
-        state.counters["pct_peak"] = 100 * gflops / peak;
-    }
-    if (read > 0) {
-        state.counters["read_GBps"] = read;
-        state.counters["pct_read"] = 100 * gbps / read;
-    }
+        return call();
+    });
+    state.counters["bytes_extra"] = double(bytes + context.peak_bytes - bytes_before);
 }
 
-/* Measures a row. An exception becomes the error of that row and does not end the run. */
 void measure_row(benchmark::State &state, const Row &row)
 {
-    try {
-        measure(state, row);
-    } catch (const TooLittleMemory &refusal) {
-        state.SkipWithError(refusal.what());
-    } catch (const std::exception &error) {
-        fail(state, error.what());
-    }
+    guarded(state, [&] { measure(state, row); });
 }
 
 #if HEED_BENCH_PLAIN_ONEDNN
 /* Measures what oneDNN does without Heed, in the same process, to compare with attn/onednn. */
 void measure_plain(benchmark::State &state, const Row &row)
 {
-    try {
+    guarded(state, [&] {
         Problem problem(*row.shape, *row.type, pool);
         PlainOneDnn plain(*row.shape, problem.desc, row.n_threads);
         state.SetLabel(plain.implementation());
@@ -174,11 +103,7 @@ void measure_plain(benchmark::State &state, const Row &row)
         state.counters["GFLOPS"] = flops(*row.shape) / seconds * 1e-9;
         state.counters["GBps"] = problem.kv_bytes() / seconds * 1e-9;
         state.counters["bytes_extra"] = double(plain.extra_bytes());
-    } catch (const TooLittleMemory &refusal) {
-        state.SkipWithError(refusal.what());
-    } catch (const std::exception &error) {
-        fail(state, error.what());
-    }
+    });
 }
 
 #endif
@@ -194,7 +119,7 @@ void measure_ceiling(benchmark::State &state, int kind, unsigned n_threads)
 
 void measure_read(benchmark::State &state, unsigned n_threads)
 {
-    try {
+    guarded(state, [&] {
         pool.normal(HEED_F32, rotation_bytes());
         heed_ceiling_read_gbps(pool.data(), pool.bytes(), n_threads, 1e-3); /* chooses a form */
         double sum = 0;
@@ -202,11 +127,7 @@ void measure_read(benchmark::State &state, unsigned n_threads)
             sum += heed_ceiling_read_gbps(pool.data(), pool.bytes(), n_threads, ceiling_seconds);
         state.counters["GBps"] = sum / double(state.iterations());
         state.SetLabel(heed_ceiling_read_form(n_threads));
-    } catch (const TooLittleMemory &refusal) {
-        state.SkipWithError(refusal.what());
-    } catch (const std::exception &error) {
-        fail(state, error.what());
-    }
+    });
 }
 
 /* The GFLOP/s of a backend on one head of 256 rows, for estimates; 0 if it refuses. */
@@ -297,26 +218,19 @@ void register_plain(const Selection &selection, const std::vector<unsigned> &thr
                     !PlainOneDnn::serves(shape, type.dtype) || !selection.wanted(name))
                     continue;
                 const double seconds = estimate(shape, type.dtype, 50) / n;
-                if (seconds > selection.limit) {
-                    skipped->left_out.push_back(too_long(name, seconds));
-                    continue;
-                }
                 const Row row = {name, "", &type, &shape, n, seconds};
-                skipped->n_rows++;
-                benchmark::RegisterBenchmark(name.c_str(), measure_plain, row)
-                    ->UseRealTime()
-                    ->Unit(benchmark::kMicrosecond);
+                skipped->add(name, seconds, selection.limit, measure_plain, row);
             }
 }
 #endif
 
 } // namespace
 
-std::string too_long(const std::string &name, double seconds)
+void Skipped::leave_out(const std::string &name, double seconds)
 {
     char text[64];
     std::snprintf(text, sizeof text, ": about %.2g s a call", seconds);
-    return name + text;
+    left_out.push_back(name + text);
 }
 
 void fail(benchmark::State &state, const std::string &why)
@@ -378,15 +292,8 @@ static void register_attention(const Selection &selection, const std::vector<uns
                 if (rate < 0)
                     rate = probe_rate(backend.name, type);
                 const double seconds = rate > 0 ? estimate(shape, type.dtype, rate) / n : 0;
-                if (seconds > limit) {
-                    skipped->left_out.push_back(too_long(name, seconds));
-                    continue;
-                }
                 const Row row = {name, backend.name, &type, &shape, n, seconds};
-                skipped->n_rows++;
-                benchmark::RegisterBenchmark(name.c_str(), measure_row, row)
-                    ->UseRealTime()
-                    ->Unit(benchmark::kMicrosecond);
+                skipped->add(name, seconds, limit, measure_row, row);
             }
         }
     }

@@ -21,16 +21,28 @@ struct Selection {
     std::function<bool(const std::string &)> wanted; /* whether the filter keeps a name */
 };
 
-/* The line about a row that is left out because a call is estimated to take that many seconds. */
-std::string too_long(const std::string &name, double seconds);
-
-/* The rows that are not measured, and why. */
+/* The rows that are not measured, and why, and how many are. */
 struct Skipped {
     std::vector<std::string>
         left_out; /* lines: backends that cannot run, rows that take too long */
     std::vector<std::pair<std::string, std::string>> refused; /* name and reason of a row that its
                                                                  backend refuses */
     size_t n_rows = 0; /* the registered ones, which will be measured */
+
+    /* Registers a row, or leaves it out if a call is estimated to take longer than the limit. */
+    template <typename... Arguments>
+    void add(const std::string &name, double seconds, double limit, Arguments... measure)
+    {
+        if (seconds > limit)
+            return leave_out(name, seconds);
+        n_rows++;
+        benchmark::RegisterBenchmark(name.c_str(), measure...)
+            ->UseRealTime()
+            ->Unit(benchmark::kMicrosecond);
+    }
+
+  private:
+    void leave_out(const std::string &name, double seconds);
 };
 
 /* Registers the ceilings and every combination of backend, type, shape and threads with Google
