@@ -5,6 +5,7 @@
 #define HEED_AMX_MODEL
 #include "amx.h"
 
+#include "../simd/here.h"
 #include "../unit/unit.h"
 
 typedef struct shape {
@@ -44,27 +45,19 @@ static void check_shape(heed_context *context, const shape *s)
                                  .features = s->features,
                                  .position = s->features & HEED_HAS_CAUSAL ? HEED_POS_BOTTOM_RIGHT
                                                                            : HEED_POS_UNSET,
-                                 .q_heads = s->q_heads,
-                                 .kv_heads = s->kv_heads,
-                                 .qk_dim = s->dim,
-                                 .v_dim = s->dim,
-                                 .q_type = s->type,
-                                 .k_type = s->type,
-                                 .v_type = s->type,
-                                 .out_type = s->type,
+                                 UNIT_SHAPE(s->q_heads, s->kv_heads, s->dim, s->dim),
+                                 UNIT_TYPES(s->type, s->type, s->type, s->type),
                                  .accuracy = s->accuracy,
                                  .max_batch = 1,
                                  .max_q_len = s->rows,
                                  .max_kv_len = s->keys};
-    const char *class_name = s->rows == 1    ? "one query row"
-                             : s->rows <= 16 ? "2 to 16 query rows"
-                                             : "more query rows";
     char text[8192], line[64];
     size_t bytes = sizeof text;
     heed_attn *plan = NULL;
     CHECK_OK(heed_attn_create(context, &desc, &plan));
     CHECK_OK(heed_attn_explain(plan, 0, text, &bytes));
-    snprintf(line, sizeof line, "%s: amx", class_name); /* amx_tiles, or amx where it can run */
+    snprintf(line, sizeof line, "%s: amx",
+             unit_class_of(s->rows)); /* amx_tiles, or amx where it can run */
     CHECK(!strstr(text, line) == !s->tiles, "%s: tiles are%s what it should be\n%s", s->what,
           s->tiles ? "" : " not", text);
     heed_attn_release(plan);
@@ -74,12 +67,8 @@ int main(void)
 {
     static heed_backend table;
     heed_context *context;
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
-        printf("cannot run here: CPUs with tiles have AVX-512 beside them\n");
+    if (!runs_here(16)) /* CPUs with tiles have AVX-512 beside them */
         return 77;
-    }
     unsetenv("HEED_BACKEND");
     unsetenv("HEED_PLUGIN_PATH");
     unsetenv("HEED_MAX_ISA");

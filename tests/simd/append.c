@@ -10,6 +10,7 @@
 
 #include "../../backends/simd/simd.h"
 #include "../unit/unit.h"
+#include "here.h"
 
 #ifndef BLOCKS
 #define BLOCKS (1 << 19) /* of 32 numbers of f32, by each type */
@@ -408,17 +409,11 @@ static void check_set(append_function *function, const char *name)
 
 int main(void)
 {
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
-        printf("no AVX2 here\n");
+    if (!runs_here(8))
         return 77;
-    }
     check_set(heed_append_rows_avx2, "avx2");
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
+    if (runs_here(16))
         check_set(heed_append_rows_avx512, "avx512");
-    else
-        printf("avx512: not here\n");
     for (uint32_t from = HEED_F32; from <= HEED_BF16; from++)
         for (uint32_t to = HEED_F32; to <= HEED_IQ4_NL; to++)
             check_call(from, to);

@@ -3,17 +3,14 @@
  * time, not the library, what the CPU has. */
 #define _GNU_SOURCE
 #include "../unit/unit.h"
+#include "here.h"
 
 static const char *const cap[] = {"baseline", "avx2", "avx512", "amx", NULL};
 
 /* The backend for f32 under cap n. */
 static const char *widest(int n)
 {
-    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const int avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
-                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                       __builtin_cpu_supports("avx512vl");
-    return n >= 2 && avx512 ? "avx512" : n >= 1 && avx2 ? "avx2" : "naive";
+    return n >= 2 && runs_here(16) ? "avx512" : n >= 1 && runs_here(8) ? "avx2" : "naive";
 }
 
 /* Does this CPU have vdpbf16ps, in the fast form of AMD? */
@@ -35,20 +32,12 @@ static const shape shapes[] = {
 static void check_shape(heed_context *context, const shape *s, int n, const char *how)
 {
     const heed_attn_desc desc = {.struct_size = sizeof desc,
-                                 .q_heads = s->heads,
-                                 .kv_heads = s->heads,
-                                 .qk_dim = s->dim,
-                                 .v_dim = s->dim,
-                                 .q_type = s->type,
-                                 .k_type = s->type,
-                                 .v_type = s->type,
-                                 .out_type = s->type,
+                                 UNIT_SHAPE(s->heads, s->heads, s->dim, s->dim),
+                                 UNIT_TYPES(s->type, s->type, s->type, s->type),
                                  .max_batch = 1,
                                  .max_q_len = s->rows,
                                  .max_kv_len = s->keys};
-    const char *want = widest(n), *class_name = s->rows == 1    ? "one query row"
-                                                : s->rows <= 16 ? "2 to 16 query rows"
-                                                                : "more query rows";
+    const char *want = widest(n), *class_name = unit_class_of(s->rows);
     char text[8192], line[64];
     size_t bytes = sizeof text;
     heed_attn *plan = NULL;

@@ -72,19 +72,19 @@ static void check(heed_context *context, const char *backend, int64_t q_len, int
     free(out);
 }
 
+static void check_all(heed_context *context, const char *backend)
+{
+    static const int64_t lengths[][2] = {{1, 64}, {1, MOST_KEYS}, {8, 64}, {40, 100}};
+    const int there = unit_runs_here(context);
+    printf("%s: %s\n", backend, there ? "checked" : "takes no f32");
+    for (int64_t dim = 64; there && dim <= 16384; dim *= 2)
+        for (int n = 0; n < 4; n++)
+            if (lengths[n][1] * dim <= 1 << 22) /* seconds, not minutes */
+                check(context, backend, lengths[n][0], lengths[n][1], dim);
+}
+
 int main(void)
 {
-    static const char *const backends[] = {"naive", "avx2", "avx512", "onednn"};
-    static const int64_t lengths[][2] = {{1, 64}, {1, MOST_KEYS}, {8, 64}, {40, 100}};
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
-        heed_context *context = unit_context(1, backends[i]);
-        const int there = unit_runs_here(context);
-        printf("%s: %s\n", backends[i], there ? "checked" : "not here");
-        for (int64_t dim = 64; there && dim <= 16384; dim *= 2)
-            for (int n = 0; n < 4; n++)
-                if (lengths[n][1] * dim <= 1 << 22) /* seconds, not minutes */
-                    check(context, backends[i], lengths[n][0], lengths[n][1], dim);
-        heed_context_release(context);
-    }
+    unit_each_backend(check_all);
     return checks_end();
 }

@@ -45,14 +45,8 @@ static void check(heed_context *context, const char *name, uint64_t *random, int
                     (contents == MASK ? 0 : HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE) |
                     (causal ? HEED_HAS_CAUSAL : 0),
         .position = causal ? HEED_POS_BOTTOM_RIGHT : HEED_POS_UNSET,
-        .q_heads = (uint32_t)heads,
-        .kv_heads = KV_HEADS,
-        .qk_dim = DIM,
-        .v_dim = DIM,
-        .q_type = HEED_F32,
-        .k_type = HEED_F32,
-        .v_type = HEED_F32,
-        .out_type = HEED_F32,
+        UNIT_SHAPE((uint32_t)heads, KV_HEADS, DIM, DIM),
+        UNIT_TYPES(HEED_F32, HEED_F32, HEED_F32, HEED_F32),
         .bias_type = contents == MASK ? HEED_DTYPE_NONE : HEED_F32};
     if (heed_attn_supported(context, &desc, NULL) == HEED_ERR_UNSUPPORTED)
         return;
@@ -104,18 +98,7 @@ static void check_all(heed_context *context, const char *name)
 
 int main(void)
 {
-    heed_context *all, *one;
-    heed_backend_info info = {.struct_size = sizeof info};
-    CHECK_OK(heed_context_create(NULL, &all));
-    for (uint32_t i = 0; heed_context_backend(all, i, &info) == HEED_OK; i++) {
-        const heed_context_options options = {.struct_size = sizeof options, .backends = info.name};
-        if (!info.usable)
-            continue;
-        CHECK_OK(heed_context_create(&options, &one));
-        check_all(one, info.name);
-        heed_context_release(one);
-    }
-    heed_context_release(all);
+    unit_each_backend(check_all);
     CHECK(n_served >= CONTENTS * 3 * 7 * 2, "%d problems were served",
           n_served); /* naive runs all */
     return checks_end();

@@ -55,7 +55,7 @@ static int run(heed_context *context, uint32_t type, int64_t rows, int32_t seen,
     return 1;
 }
 
-static void check(heed_context *context, const char *name, uint32_t type)
+static void check_type(heed_context *context, const char *name, uint32_t type)
 {
     static const float behind[CASES] = {-1, 1, 0, -0.0f};
     const size_t row = DIM * (type == HEED_F32 ? 4 : 2);
@@ -73,22 +73,15 @@ static void check(heed_context *context, const char *name, uint32_t type)
         }
 }
 
+static void check(heed_context *context, const char *name)
+{
+    for (uint32_t type = HEED_F32; type <= HEED_BF16; type++)
+        check_type(context, name, type);
+}
+
 int main(void)
 {
-    static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16};
-    heed_context *all, *one;
-    heed_backend_info info = {.struct_size = sizeof info};
-    CHECK_OK(heed_context_create(NULL, &all));
-    for (uint32_t i = 0; heed_context_backend(all, i, &info) == HEED_OK; i++) {
-        const heed_context_options options = {.struct_size = sizeof options, .backends = info.name};
-        if (!info.usable)
-            continue;
-        CHECK_OK(heed_context_create(&options, &one));
-        for (int t = 0; t < 3; t++)
-            check(one, info.name, types[t]);
-        heed_context_release(one);
-    }
-    heed_context_release(all);
+    unit_each_backend(check);
     CHECK(n_served >= 3 * 2 * 23, "%d problems were served", n_served); /* naive runs all */
     return checks_end();
 }

@@ -166,6 +166,27 @@ static inline int unit_runs_here(heed_context *context)
     return status == HEED_OK;
 }
 
+/* What an explanation calls the queries of calls with so many rows. */
+static inline const char *unit_class_of(int64_t rows)
+{
+    return rows == 1 ? "one query row" : rows <= 16 ? "2 to 16 query rows" : "more query rows";
+}
+
+/* Calls `check` for each backend that can run here, with a context that has it alone. */
+static inline void unit_each_backend(void (*check)(heed_context *context, const char *name))
+{
+    heed_context *all = unit_context(0, NULL);
+    heed_backend_info info = {.struct_size = sizeof info};
+    for (uint32_t i = 0; heed_context_backend(all, i, &info) == HEED_OK; i++) {
+        if (!info.usable)
+            continue;
+        heed_context *one = unit_context(0, info.name);
+        check(one, info.name);
+        heed_context_release(one);
+    }
+    heed_context_release(all);
+}
+
 static inline void *unit_workspace(const heed_attn *plan, uint32_t n_parts, size_t *bytes)
 {
     *bytes = heed_attn_workspace_bytes(plan, n_parts);
