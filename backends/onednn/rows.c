@@ -63,7 +63,7 @@ static void apply_alibi(const heed_onednn_row *row)
     float *s = row->s, slope = row->alibi_slope;
     int32_t distance = row->distance, end = (int32_t)row->end;
     for (int32_t j = (int32_t)row->first; j < end; j++)
-        s[j] += slope * ((float)(distance + j) - row->q_offset);
+        s[j] += slope * ((float)(distance + j) - row->far);
 }
 
 /* Turns the scores into log2 units if they are not in them, and returns the greatest. */

@@ -15,8 +15,8 @@ typedef struct heed_onednn_row {
     uint32_t bias_type, stage;                 /* HEED_SCORES_*: where to stop */
     float factor;                              /* products times this are scores */
     float softcap, alibi_slope, bias_slope;
-    int32_t distance; /* key of column 0 minus row of the sequence; ALiBi's distance is this ... */
-    float q_offset;   /* ... minus q_offset, which may not fit into an int32_t */
+    int32_t distance; /* of column 0 from `near` of the row's position, with ALiBi ... */
+    float far;        /* ... and what that leaves out: simd/distance.h */
     uint32_t has_softcap, has_alibi, to_log2;
 } heed_onednn_row;
 

@@ -18,6 +18,8 @@
 
 #include "onednn.h"
 
+#include "../simd/distance.h"
+
 /* A tile under way. */
 typedef struct tile_run {
     const heed_onednn_plan *plan;
@@ -200,6 +202,7 @@ static heed_onednn_row describe_row(const tile_run *r, int64_t i, uint32_t stage
     const heed_problem *problem = r->problem;
     int64_t head = i / tile->q_count, query = tile->q_first + i % tile->q_count, first, end;
     int mask = block_mask(r, head);
+    const heed_row_position position = heed_position_of(tile, query);
     heed_row_span(problem, tile, head, query, &first, &end);
     first = first > r->first ? first : r->first;
     end = end < r->end ? end : r->end;
@@ -217,8 +220,8 @@ static heed_onednn_row describe_row(const tile_run *r, int64_t i, uint32_t stage
         .has_alibi = tile->alibi_slope != NULL,
         .alibi_slope = tile->alibi_slope ? tile->alibi_slope[head] : 0,
         .bias_slope = tile->bias_slope ? tile->bias_slope[head] : 1,
-        .distance = (int32_t)(r->first - query),
-        .q_offset = (float)tile->q_offset,
+        .distance = (int32_t)(r->first - position.near),
+        .far = position.far,
         .to_log2 = r->natural != 0,
     };
     if (mask == HEED_BLOCK_MIXED && tile->mask.data) {

@@ -3,6 +3,7 @@
 #ifndef HEED_SIMD_PREFILL_BLOCK_H
 #define HEED_SIMD_PREFILL_BLOCK_H
 
+#include "../distance.h"
 #include "fetch.inc.h"
 #include "layout.h"
 
@@ -53,12 +54,16 @@ static void panel_rows(const heed_problem *problem, const heed_tile *tile, panel
     int64_t first, end, last_first, last_end;
     float alibi_slope = tile->alibi_slope ? tile->alibi_slope[head] : 0;
     float bias_slope = tile->bias_slope ? tile->bias_slope[head] : 1;
-    p->q_offset = (float)tile->q_offset;
     for (int64_t i = 0; i < n; i++) {
         p->head[lane + i] = (int32_t)head;
         p->query[lane + i] = (int32_t)(query + i);
         p->alibi_slope[lane + i] = alibi_slope;
         p->bias_slope[lane + i] = bias_slope;
+    }
+    for (int64_t i = 0; i < n && tile->alibi_slope; i++) {
+        const heed_row_position at = heed_position_of(tile, query + i);
+        p->near[lane + i] = at.near;
+        p->far[lane + i] = at.far;
     }
     heed_row_keys(tile, query, &first, &end);
     heed_row_keys(tile, query + n - 1, &last_first, &last_end);

@@ -13,7 +13,7 @@
 #define HEED_PREFILL_STEP(lanes) (HEED_VEC_REGISTERS(lanes) / 4)
 
 /* Room for the struct panel of softmax.inc.h. */
-#define HEED_PREFILL_PANEL_BYTES(lanes) ((size_t)HEED_PREFILL_PANEL(lanes) * 52 + 192)
+#define HEED_PREFILL_PANEL_BYTES(lanes) ((size_t)HEED_PREFILL_PANEL(lanes) * 60 + 192)
 
 typedef struct heed_prefill_layout {
     /* keys of a block; the same for every vector width, because sums start there */

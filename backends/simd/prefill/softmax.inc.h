@@ -39,10 +39,11 @@ typedef struct panel {
     float alibi_slope[PANEL], bias_slope[PANEL];
     int32_t head[PANEL], query[PANEL]; /* of the tile, and in its sequence */
     int32_t first[PANEL], end[PANEL];  /* the keys in range of each row */
-    float q_offset;                    /* distances below 2^24 are exact; others may need 33 bits */
-    int64_t row;                       /* of the tile, in the first used lane */
-    int64_t key_first, key_end;        /* in range of some row */
-    int64_t all_first, all_end;        /* in range of every row */
+    int32_t near[PANEL];               /* of the row's position, with ALiBi: ../distance.h */
+    float far[PANEL];
+    int64_t row;                /* of the tile, in the first used lane */
+    int64_t key_first, key_end; /* in range of some row */
+    int64_t all_first, all_end; /* in range of every row */
     int64_t limit[VECTORS]; /* no row of the vectors up to this one sees this key or a later one */
     int64_t unused;         /* lanes, the first ones */
     int64_t started;        /* a block has been added to o, which holds nothing before that */
@@ -75,8 +76,8 @@ V_INLINE vf modify(const heed_problem *problem, const panel *p, const block *b, 
     if (stage < HEED_SCORES_BIASED)
         return s;
     if (problem->features & HEED_HAS_ALIBI) {
-        vi ahead = vi_sub(vi_set1((uint32_t)j), vi_load(p->query + v * LANES));
-        vf distance = v_sub(vi_to_float(ahead), v_set1(p->q_offset));
+        vi ahead = vi_sub(vi_set1((uint32_t)j), vi_load(p->near + v * LANES));
+        vf distance = v_sub(vi_to_float(ahead), v_load(p->far + v * LANES));
         s = v_fma(v_load(p->alibi_slope + v * LANES), distance, s);
     }
     if (b->bias)
