@@ -12,8 +12,8 @@ heed_status heed_validate_desc(const heed_attn_desc *desc, heed_problem *problem
 heed_status heed_validate_sizes(const heed_attn_args *args, heed_error *why);
 
 /* Checks that the args fit the plan: sizes, presence, reach of strides. Lengths are checked in
- * schedule.c. The strides of axes of one element, or of none, may be anything: they become 1 for
- * dim and 0 for other axes, so that no product with them overflows. */
+ * schedule.c. The strides of axes of one element, and all strides of tensors of none, may be
+ * anything: they become 1 for dim and 0 for other axes, so that no product with them overflows. */
 heed_status heed_validate_args(const heed_attn_desc *desc, heed_attn_args *args, heed_error *why);
 
 #endif

@@ -270,10 +270,12 @@ static heed_status check_pairs(const heed_attn_desc *d, const heed_attn_args *ar
     return st;
 }
 
+/* A tensor without elements was not checked: none of its strides is good for a product. */
 static void settle(int64_t stride[4], const int64_t shape[4])
 {
+    const int empty = !(shape[0] && shape[1] && shape[2] && shape[3]);
     for (int i = 0; i < 4; i++)
-        if (shape[i] <= 1)
+        if (empty || shape[i] <= 1)
             stride[i] = i == 3; /* dim: adjacent */
 }
 
@@ -285,6 +287,10 @@ static void settle_views(const heed_attn_desc *desc, heed_attn_args *args, const
     settle(args->out.stride, s->out);
     if (desc->features & HEED_HAS_LSE)
         settle(args->lse.stride, s->lse);
+    if (s->empty_kv) {
+        memset(args->k_quant.stride, 0, sizeof args->k_quant.stride);
+        memset(args->v_quant.stride, 0, sizeof args->v_quant.stride);
+    }
 }
 
 static void settle_pairs(const heed_attn_desc *desc, heed_attn_args *args)

@@ -1,6 +1,8 @@
 /* heed_strides_reach: strides are too far if sum((length - 1) * |stride|) * bytes exceeds half the
  * address space. Here that is computed in 128 bits, for strides and lengths around every power of
- * two. And a refusal tells for how many rows that is, which with packed rows no argument says. */
+ * two. And a refusal tells for how many rows that is, which with packed rows no argument says; and
+ * strides of tensors without elements, which are not looked at, are put away. */
+#include "attention/validate.h"
 #include "base/rows.h"
 #include "unit.h"
 
@@ -59,6 +61,42 @@ static void check_sentences(void)
     heed_context_release(context);
 }
 
+static void check_settled(const char *name, const int64_t stride[4], int64_t dim)
+{
+    CHECK(!stride[0] && !stride[1] && !stride[2] && stride[3] == dim,
+          "%s keeps strides %lld, %lld, %lld, %lld", name, (long long)stride[0],
+          (long long)stride[1], (long long)stride[2], (long long)stride[3]);
+}
+
+/* Where there are no keys, tensors of keys may have any strides, and core is to multiply by none of
+ * them. */
+static void check_empty(void)
+{
+    static const float scale = 1;
+    static const uint64_t word;
+    const int64_t far = INT64_MAX / 2;
+    unit_problem p = unit_make(2, 2, 3, 0, 8, 4);
+    const heed_const_view any = {&word, {far, -far, INT64_MIN, far}};
+    heed_error why;
+    p.desc.features = HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_KEY_BLOCKS | HEED_HAS_QUANT;
+    p.desc.k_type = p.desc.v_type = HEED_I8;
+    p.desc.bias_type = HEED_F32;
+    p.desc.block_rows = p.desc.block_keys = 1;
+    p.args.k = p.args.v = p.args.mask = p.args.bias = p.args.key_blocks = any;
+    p.args.k_quant = p.args.v_quant = (heed_quant){&scale, NULL, {far, far, far, 0}, 0, 0};
+    p.desc.max_batch = p.args.batch;
+    p.desc.max_q_len = p.args.q_len;
+    CHECK(heed_validate_args(&p.desc, &p.args, &why) == HEED_OK, "%s", why.text);
+    check_settled("k", p.args.k.stride, 1);
+    check_settled("v", p.args.v.stride, 1);
+    check_settled("mask", p.args.mask.stride, 1);
+    check_settled("bias", p.args.bias.stride, 1);
+    check_settled("key_blocks", p.args.key_blocks.stride, 1);
+    check_settled("k_quant", p.args.k_quant.stride, 0);
+    check_settled("v_quant", p.args.v_quant.stride, 0);
+    unit_free(&p);
+}
+
 int main(void)
 {
     static const int64_t width[] = {1, 2, 4, 8};
@@ -88,5 +126,6 @@ int main(void)
     }
     CHECK(n_near > 10000 && n_far > 10000, "%d are near, %d are far", n_near, n_far);
     check_sentences();
+    check_empty();
     return checks_end();
 }
