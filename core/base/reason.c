@@ -101,6 +101,18 @@ heed_status heed_read_head(const char *name, const void *in, size_t known, size_
     return st;
 }
 
+heed_status heed_write_struct(const char *name, void *out, size_t known, const void *made,
+                              heed_error *why)
+{
+    size_t size = 0;
+    heed_status st = read_size(name, out, known, &size, why);
+    if (st == HEED_OK) {
+        copy_struct(made, known, size, out);
+        memcpy(out, &size, sizeof size);
+    }
+    return st;
+}
+
 heed_args_head heed_read_args_head(const void *args)
 {
     heed_args_head head = {0};

@@ -36,6 +36,12 @@ heed_status heed_read_struct(const char *name, const void *in, size_t known, voi
 heed_status heed_read_head(const char *name, const void *in, size_t known, size_t head, void *out,
                            heed_error *why);
 
+/* Fills a caller's struct, of which this library knows `known` bytes, with the members of `made`.
+ * An older caller's struct is shorter and gets fewer of them. What a newer caller's has beyond
+ * becomes 0. Its struct_size stays. */
+heed_status heed_write_struct(const char *name, void *out, size_t known, const void *made,
+                              heed_error *why);
+
 /* What the args of every call begin with. Those of calls that run on the calling thread alone have no
  * executor. */
 typedef struct heed_args_head {

@@ -401,13 +401,10 @@ heed_status heed_group_count(const heed_attn *plan, const heed_partition *partit
                              int64_t q_len, uint32_t rank, uint32_t size, heed_group_cost *out)
 {
     heed_shape shape = {.rank = rank, .size = size};
-    heed_group_cost read, cost = {.struct_size = sizeof cost};
+    heed_group_cost cost = {0};
     heed_error why = {""};
-    heed_status st = heed_read_struct("out", out, sizeof read, &read, &why);
-    if (st == HEED_OK && out->struct_size != sizeof cost)
-        st = heed_fail(&why, HEED_ERR_ABI, "out.struct_size is %zu, sizeof *out is %zu",
-                       out->struct_size, sizeof cost);
-    if (st == HEED_OK && (q_len < 0 || q_len > INT32_MAX))
+    heed_status st = HEED_OK;
+    if (q_len < 0 || q_len > INT32_MAX)
         st = heed_fail(&why, HEED_ERR_INVALID, "q_len is %lld, 0 to %d is required",
                        (long long)q_len, INT32_MAX);
     if (st == HEED_OK)
@@ -423,6 +420,5 @@ heed_status heed_group_count(const heed_attn *plan, const heed_partition *partit
         return heed_report(NULL, st, &why);
     const heed_tally tally = heed_rows_apart(&shape) ? heed_tally_of(&shape) : (heed_tally){0};
     heed_count(&shape, &tally, &cost);
-    *out = cost;
-    return HEED_OK;
+    return heed_report(NULL, heed_write_struct("out", out, sizeof cost, &cost, &why), &why);
 }

@@ -346,21 +346,15 @@ heed_status heed_group_threads_transport(heed_group_threads *group, uint32_t ran
                 : heed_fail(&why, HEED_ERR_INVALID, "rank is %u, less than %u is required", rank,
                             group->size),
             &why);
-    if (out->struct_size != sizeof *out)
-        return heed_report(NULL,
-                           heed_fail(&why, HEED_ERR_ABI, "out.struct_size is %zu, %zu is required",
-                                     out->struct_size, sizeof *out),
-                           &why);
-    *out = (heed_transport){.struct_size = sizeof *out,
-                            .user = &group->member[rank],
-                            .rank = rank,
-                            .size = group->size,
-                            .send = send_to,
-                            .receive = receive_from,
-                            .test = test,
-                            .wait = wait,
-                            .cancel = cancel};
-    return HEED_OK;
+    const heed_transport made = {.user = &group->member[rank],
+                                 .rank = rank,
+                                 .size = group->size,
+                                 .send = send_to,
+                                 .receive = receive_from,
+                                 .test = test,
+                                 .wait = wait,
+                                 .cancel = cancel};
+    return heed_report(NULL, heed_write_struct("out", out, sizeof made, &made, &why), &why);
 }
 
 void heed_group_threads_release(heed_group_threads *group)

@@ -169,32 +169,25 @@ static heed_status explain_backends(heed_context *context, int json, char *text,
 static heed_status tell_backend(heed_context *context, uint32_t index, heed_backend_info *out,
                                 heed_error *why)
 {
-    if (out->struct_size != sizeof *out)
-        return heed_fail(why, HEED_ERR_ABI, "out.struct_size is %zu, %zu is required",
-                         out->struct_size, sizeof *out);
     heed_context_lock(context);
     const uint32_t n = context->registry.n;
     const heed_entry *e = &context->registry.entry[index < n ? index : 0];
     heed_context_unlock(context); /* entries are never changed */
     if (index >= n)
         INVALID("index is %u, there are %u backends", index, n);
-    out->name = e->name;
-    out->summary = e->backend ? e->backend->summary : "";
-    out->reason = e->usable ? "" : e->why.text;
-    out->usable = e->usable != 0;
-    out->n_attn = e->usable ? e->backend->n_attn : 0;
-    out->n_linear = e->usable ? e->backend->n_linear : 0;
-    out->reserved = 0;
-    return HEED_OK;
+    const heed_backend_info made = {.name = e->name,
+                                    .summary = e->backend ? e->backend->summary : "",
+                                    .reason = e->usable ? "" : e->why.text,
+                                    .usable = e->usable != 0,
+                                    .n_attn = e->usable ? e->backend->n_attn : 0,
+                                    .n_linear = e->usable ? e->backend->n_linear : 0};
+    return heed_write_struct("out", out, sizeof made, &made, why);
 }
 
 static heed_status tell_trial(heed_context *context, uint32_t backend, uint32_t kernel,
                               heed_trial_info *out, heed_error *why)
 {
     heed_backend_info of = {.struct_size = sizeof of};
-    if (out->struct_size != sizeof *out)
-        return heed_fail(why, HEED_ERR_ABI, "out.struct_size is %zu, %zu is required",
-                         out->struct_size, sizeof *out);
     heed_status st = tell_backend(context, backend, &of, why);
     if (st != HEED_OK)
         return st;
@@ -202,11 +195,12 @@ static heed_status tell_trial(heed_context *context, uint32_t backend, uint32_t 
     if (kernel >= e->n)
         INVALID("kernel is %u, backend %s has %u", kernel, e->name, e->n);
     const heed_kernel *k = &context->registry.kernel[e->first + kernel];
-    out->kernel = k->name;
-    out->linear = k->linear != NULL;
-    out->trial = (uint32_t)atomic_load(&k->trial);
-    out->reason = out->trial == HEED_TRIAL_FAILED ? k->trial_why.text : ""; /* set before trial */
-    return HEED_OK;
+    const uint32_t trial = (uint32_t)atomic_load(&k->trial); /* the reason is set before it */
+    const heed_trial_info made = {.kernel = k->name,
+                                  .reason = trial == HEED_TRIAL_FAILED ? k->trial_why.text : "",
+                                  .linear = k->linear != NULL,
+                                  .trial = trial};
+    return heed_write_struct("out", out, sizeof made, &made, why);
 }
 
 heed_status heed_context_trial(heed_context *context, uint32_t backend, uint32_t kernel,

@@ -74,14 +74,8 @@ heed_status heed_refused(heed_error *why)
 
 heed_status heed_tell_kernel(const heed_kernel *kernel, heed_kernel_info *out, heed_error *why)
 {
-    if (!out)
-        INVALID("out is NULL");
-    if (out->struct_size != sizeof *out)
-        return heed_fail(why, HEED_ERR_ABI, "out.struct_size is %zu, %zu is required",
-                         out->struct_size, sizeof *out);
-    out->backend = kernel->of->name;
-    out->kernel = kernel->name;
-    return HEED_OK;
+    const heed_kernel_info made = {.backend = kernel->of->name, .kernel = kernel->name};
+    return heed_write_struct("out", out, sizeof made, &made, why);
 }
 
 /* A whole number, because printf would round a fraction in the mode that the host

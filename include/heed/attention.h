@@ -285,8 +285,8 @@ HEED_API heed_status heed_attn_explain(const heed_attn *plan, uint32_t json, cha
  *
  * q_len, n_keys   at least 0; q_len at most the plan's max_q_len
  * out      receives it; written on success only
- * Errors   HEED_ERR_INVALID an argument is NULL or out of range; HEED_ERR_ABI a struct_size of another
- *          version
+ * Errors   HEED_ERR_INVALID an argument is NULL or out of range; HEED_ERR_ABI an impossible
+ *          struct_size
  * Threads  safe.
  */
 HEED_API heed_status heed_attn_kernel_of(const heed_attn *plan, int64_t q_len, int64_t n_keys,

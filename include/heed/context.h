@@ -136,7 +136,7 @@ typedef struct heed_backend_info {
  * index      from 0, in the order in which they were found
  * out        receives it; written on success only
  * Errors     HEED_ERR_INVALID there are not so many backends, which ends a loop, or an argument is NULL;
- *            HEED_ERR_ABI a struct_size of another version
+ *            HEED_ERR_ABI an impossible struct_size
  * Threads    safe.
  */
 HEED_API heed_status heed_context_backend(heed_context *context, uint32_t index,
@@ -167,7 +167,7 @@ typedef struct heed_trial_info {
  * kernel     from 0, those of attention first; there are n_attn + n_linear
  * out        receives it; written on success only
  * Errors     HEED_ERR_INVALID there is no such backend or it has not so many kernels, or an argument is
- *            NULL; HEED_ERR_ABI a struct_size of another version
+ *            NULL; HEED_ERR_ABI an impossible struct_size
  * Threads    safe.
  */
 HEED_API heed_status heed_context_trial(heed_context *context, uint32_t backend, uint32_t kernel,

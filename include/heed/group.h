@@ -209,8 +209,8 @@ HEED_API heed_status heed_group_threads_create(uint32_t size, heed_group_threads
  * Fills the transport of one rank. Data are copied once, by the receiver.
  *
  * out      its struct_size is the caller's; receives the rest, written on success only
- * Errors   HEED_ERR_INVALID an argument is NULL or rank is not below the size; HEED_ERR_ABI a struct_size
- *          of another version
+ * Errors   HEED_ERR_INVALID an argument is NULL or rank is not below the size; HEED_ERR_ABI an
+ *          impossible struct_size
  * Threads  safe; one thread at a time uses a rank's transport.
  */
 HEED_API heed_status heed_group_threads_transport(heed_group_threads *group, uint32_t rank,

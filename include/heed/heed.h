@@ -15,8 +15,9 @@
  * Structs  begin with struct_size, which the caller sets to their sizeof; what else is not used has to
  *          be zero. So a caller that was compiled against older or newer headers is understood: members
  *          that its struct lacks count as zero, and those that this library does not know have to be
- *          zero. A size that no version has is HEED_ERR_ABI. The few without a size (views, errors,
- *          rotary) are frozen.
+ *          zero. Of a struct that a call fills it gets the members that both know, and zeros for the
+ *          others. A size that no struct can have (no multiple of a size_t's, not above it, or above
+ *          65536) is HEED_ERR_ABI. The few without a size (views, errors, rotary) are frozen.
  * Errors   a status, and a sentence: in the args' error, or on the thread by heed_last_error.
  */
 #ifndef HEED_HEED_H

@@ -142,7 +142,7 @@ HEED_API heed_status heed_linear_explain(const heed_linear *linear, uint32_t jso
  * Tells which kernel runs the layer.
  *
  * out      receives it; written on success only
- * Errors   HEED_ERR_INVALID an argument is NULL; HEED_ERR_ABI a struct_size of another version
+ * Errors   HEED_ERR_INVALID an argument is NULL; HEED_ERR_ABI an impossible struct_size
  * Threads  safe.
  */
 HEED_API heed_status heed_linear_kernel_of(const heed_linear *linear, heed_kernel_info *out);

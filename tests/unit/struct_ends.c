@@ -1,5 +1,5 @@
-/* A caller's struct ends where its struct_size says, and nothing behind that is read. The missing
- * bytes of a shorter struct count as 0; of one whose size no version has, only struct_size is read.
+/* A caller's struct ends where its struct_size says, and nothing behind that is read or written. The
+ * missing bytes of a shorter struct count as 0; of one whose size no version has, only struct_size is read.
  * Each struct here lies at the end of a page that no accessible memory follows. */
 #define _GNU_SOURCE
 #include <sys/mman.h>
@@ -262,6 +262,82 @@ static void structs_of_calls(void)
     CHECK_STRUCT(make_context_on, executor);
 }
 
+/* ---- structs that a call fills --------------------------------------------------------------- */
+
+static heed_group_threads *group;
+
+static heed_status tell_backend(void *out)
+{
+    return heed_context_backend(context, 0, out);
+}
+
+static heed_status tell_trial(void *out)
+{
+    return heed_context_trial(context, 0, 0, out);
+}
+
+static heed_status tell_kernel(void *out)
+{
+    return heed_attn_kernel_of(plan, 1, 1, out);
+}
+
+static heed_status tell_layer(void *out)
+{
+    return heed_linear_kernel_of(linear, out);
+}
+
+static heed_status make_transport(void *out)
+{
+    return heed_group_threads_transport(group, 1, out);
+}
+
+static heed_status count_cost(void *out)
+{
+    static const int32_t first[] = {0, 3, 5};
+    const heed_partition two = {
+        .struct_size = sizeof two, .n_parts = 2, .key_first = first, .timeout_ns = 1};
+    return heed_group_count(plan, &two, 1, 1, 0, 2, out);
+}
+
+/* A longer struct is of a newer caller, and gets zeros for what this library does not know. */
+static void check_filled(const char *name, heed_status (*call)(void *), size_t whole_size)
+{
+    unsigned char whole[256], bytes[256], other[256];
+    memset(whole, 0xa5, sizeof whole);
+    memcpy(whole, &whole_size, sizeof whole_size);
+    CHECK(call(whole) == HEED_OK, "%s: %s", name, heed_last_error());
+    memset(whole + whole_size, 0, sizeof whole - whole_size);
+    for (size_t size = 16; size <= whole_size + 16; size += 8) {
+        memset(bytes, 0xa5, sizeof bytes);
+        memcpy(bytes, &size, sizeof size);
+        unsigned char *out = cut(bytes, size);
+        heed_status st = call(out);
+        memcpy(other, whole, size);
+        memcpy(other, &size, sizeof size);
+        CHECK(st == HEED_OK && !memcmp(out, other, size), "%s of %zu bytes: %s", name, size,
+              st == HEED_OK ? "it differs" : heed_last_error());
+    }
+    memset(bytes, 0xa5, sizeof bytes);
+    memset(bytes, 0, sizeof(size_t));
+    memcpy(other, bytes, sizeof other);
+    CHECK(call(bytes) == HEED_ERR_ABI && !memcmp(bytes, other, sizeof bytes), "%s of 0 bytes",
+          name);
+}
+
+#define CHECK_FILLED(call, type) check_filled(#call, call, sizeof(type))
+
+static void structs_of_results(void)
+{
+    CHECK(heed_group_threads_create(2, &group) == HEED_OK, "%s", heed_last_error());
+    CHECK_FILLED(tell_backend, heed_backend_info);
+    CHECK_FILLED(tell_trial, heed_trial_info);
+    CHECK_FILLED(tell_kernel, heed_kernel_info);
+    CHECK_FILLED(tell_layer, heed_kernel_info);
+    CHECK_FILLED(make_transport, heed_transport);
+    CHECK_FILLED(count_cost, heed_group_cost);
+    heed_group_threads_release(group);
+}
+
 /* A backend's table tells its size as 32 bits behind its abi, and what is too short is refused. */
 static void tables(void)
 {
@@ -297,6 +373,7 @@ int main(void)
     if (!workspace)
         return 1;
     structs_of_calls();
+    structs_of_results();
     tables();
     free(workspace);
     heed_attn_release(plan);
