@@ -19,6 +19,16 @@ int positive_int32(int64_t value, const char *name)
     return -1;
 }
 
+int alignment_needed(const array *a, const char *name)
+{
+    const int bytes = element_bytes(a->type);
+    if ((uintptr_t)a->data % (uintptr_t)bytes == 0)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%s does not lie at a multiple of %d bytes; a copy of it does",
+                 name, bytes);
+    return -1;
+}
+
 void *address_of(const array *a)
 {
     static char nothing[64];
@@ -268,7 +278,8 @@ static int read_pages(problem *p, const attn_call *call, const int64_t k_shape[4
                         "block_table is no int32 array [batch, pages] with adjacent pages");
         return -1;
     }
-    if (same("the batch", "block_table", table->shape[0], "q", p->args.batch) < 0 ||
+    if (alignment_needed(table, "block_table") < 0 ||
+        same("the batch", "block_table", table->shape[0], "q", p->args.batch) < 0 ||
         same("the rows of a page", "k", k_shape[2], "the plan", call->page_len) < 0)
         return -1;
     p->desc.features |= HEED_HAS_PAGES;
@@ -368,6 +379,8 @@ static int read_scale(array *scale, array *zero, PyObject *scale_given, PyObject
         PyErr_Format(PyExc_ValueError, "%s_scale is no f32 array of 4 axes", name);
         return -1;
     }
+    if (alignment_needed(scale, "a scale") < 0)
+        return -1;
     for (int i = 0; i < 4; i++)
         stride[i] = scale->shape[i] == 1 ? 0 : scale->stride[i];
     if ((scale->shape[0] != 1 && scale->shape[0] != keys[0]) ||
@@ -386,6 +399,8 @@ static int read_scale(array *scale, array *zero, PyObject *scale_given, PyObject
                              name, name);
                 return -1;
             }
+        if (alignment_needed(zero, "a zero") < 0)
+            return -1;
         out->zero = address_of(zero);
     }
     out->scale = address_of(scale);

@@ -89,6 +89,8 @@ static int read_ranges(problem *p, const attn_call *call)
                         "ranges is no int32 array [batch, heads, rows, n, 2] with adjacent pairs");
         return -1;
     }
+    if (alignment_needed(a, "ranges") < 0)
+        return -1;
     array_none(&rows);
     rows.axes = a->axes - 1;
     for (int i = 0; i + 1 < a->axes; i++) {
@@ -146,7 +148,8 @@ static int read_key_blocks(problem *p, const attn_call *call)
                      element_name(a->type));
         return -1;
     }
-    if (positive_int32(rows, "block_rows") < 0 || positive_int32(keys, "block_keys") < 0)
+    if (alignment_needed(a, "key_blocks") < 0 || positive_int32(rows, "block_rows") < 0 ||
+        positive_int32(keys, "block_keys") < 0)
         return -1;
     want[2] = a->axes < 2 ? 1 : a->shape[a->axes - 2];
     want[3] = n / 64 + (n % 64 > 0);

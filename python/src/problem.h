@@ -37,6 +37,8 @@ static inline bool is_float(uint32_t type)
 }
 
 int floats_needed(const array *a, const char *name);
+/* Refuses numbers that a run reads as what they are, in place, but that are not aligned to their size. */
+int alignment_needed(const array *a, const char *name);
 /* Gives an empty tensor, which may have no address, one that is not NULL: NULL means no tensor. */
 void *address_of(const array *a);
 void view_of(heed_const_view *view, const array *a, const int64_t stride[4]);

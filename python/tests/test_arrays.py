@@ -205,6 +205,32 @@ def test_stride_of_no_whole_element():
 # ---- buffers -------------------------------------------------------------------------------------------
 
 
+def test_unaligned():
+    """Numbers that a run reads in place as int32, uint64 or float lie at multiples of their size; f32, f16 and
+    bf16 arrays may lie anywhere."""
+    def off(a):
+        moved = np.zeros(a.nbytes + 1, np.uint8)[1:].view(a.dtype).reshape(a.shape)
+        moved[...] = a
+        assert not moved.flags.aligned
+        return moved
+
+    x = np.random.default_rng(2).standard_normal((1, 1, 4, 8)).astype(np.float32)
+    ranges, blocks = heed.masks.prefix(4, 2), heed.masks.blocks(np.ones((1, 1, 1, 1), bool), block_rows=4, block_keys=4)
+    codes, one = np.ones((1, 1, 4, 8), np.int8), np.ones((1, 1, 1, 1), np.float32)
+    coded, paged = heed.plan(q_heads=1, dim=8, kv_dtype="i8"), heed.plan(q_heads=1, dim=8, page_len=4)
+    table = np.zeros((1, 1), np.int32)
+    oracle.check(heed.attention(off(x), off(x), off(x), bias=off(x[..., :4])), oracle.attention(x, x, x, bias=x[..., :4])[0])
+    words = (off(np.asarray(blocks[0]).view(np.uint64)),) + tuple(blocks[1:])
+    for what, call in {
+            "ranges": lambda: heed.attention(x, x, x, ranges=off(ranges)),
+            "key_blocks": lambda: heed.attention(x, x, x, key_blocks=words),
+            "block_table": lambda: paged.run(x, x, x, block_table=off(table), kv_lens=[4]),
+            "a scale": lambda: coded.run(x, codes, codes, k_scale=off(one), v_scale=one),
+            "a zero": lambda: coded.run(x, codes, codes, k_scale=one, k_zero=off(one), v_scale=one)}.items():
+        with pytest.raises(ValueError, match=f"{what} does not lie at a multiple"):
+            call()
+
+
 def test_memoryview():
     q, k, v = qkv()
     out, lse = heed.attention(*map(memoryview, (q, k, v)), return_lse=True)
