@@ -38,11 +38,8 @@ static int module_exec(PyObject *module)
     return 0;
 }
 
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, SLOT(module_exec)},
-#ifdef Py_GIL_DISABLED
-                                   {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-                                   {0, NULL}};
+/* It does not say that it needs no GIL: caches count their readers under it. */
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, SLOT(module_exec)}, {0, NULL}};
 
 static struct PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,
                                         .m_name = "heed._heed",
