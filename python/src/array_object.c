@@ -19,10 +19,10 @@ int64_t array_count(int axes, const int64_t *shape)
     return n;
 }
 
-array_object *array_object_new(PyObject *base, void *data, uint32_t type, int axes,
-                               const int64_t *shape, const int64_t *stride)
+array_object *array_object_new(uint32_t type, int axes, const int64_t *shape)
 {
-    const int64_t count = base ? 0 : array_count(axes, shape);
+    const int64_t count = array_count(axes, shape);
+    const size_t bytes = count < 0 ? 0 : (size_t)count * (size_t)element_bytes(type);
     array_object *self;
     int64_t n = 1;
     if (count < 0) {
@@ -36,24 +36,16 @@ array_object *array_object_new(PyObject *base, void *data, uint32_t type, int ax
     self->axes = axes;
     for (int i = axes; i-- > 0;) {
         self->shape[i] = shape[i];
-        self->stride[i] = stride ? stride[i] : n;
+        self->stride[i] = n;
         n *= count ? shape[i] : 1; /* an array of nothing is not stepped through */
         self->buffer_shape[i] = (Py_ssize_t)shape[i];
         self->buffer_stride[i] = (Py_ssize_t)(self->stride[i] * element_bytes(type));
     }
-    if (base) {
-        Py_INCREF(base);
-        self->base = base;
-        self->data = data;
-    } else {
-        size_t bytes = (size_t)count * (size_t)element_bytes(type);
-        if (posix_memalign(&self->memory, 64, bytes ? bytes : 1)) {
-            self->memory = NULL;
-            Py_DECREF(self);
-            PyErr_NoMemory();
-            return NULL;
-        }
-        self->data = self->memory;
+    if (posix_memalign(&self->memory, 64, bytes ? bytes : 1)) {
+        self->memory = NULL;
+        Py_DECREF(self);
+        PyErr_NoMemory();
+        return NULL;
     }
     return self;
 }
@@ -63,7 +55,6 @@ static void array_object_free(PyObject *object)
     array_object *self = (array_object *)object;
     PyTypeObject *type = Py_TYPE(object);
     free(self->memory);
-    Py_XDECREF(self->base);
     PyObject_Free(object);
     Py_DECREF((PyObject *)type);
 }
@@ -72,17 +63,9 @@ static int array_object_buffer(PyObject *object, Py_buffer *view, int flags)
 {
     array_object *self = (array_object *)object;
     int64_t n = 1;
-    bool contiguous = true;
-    for (int i = self->axes; i-- > 0;) {
-        contiguous = contiguous && (self->shape[i] <= 1 || self->stride[i] == n);
+    for (int i = 0; i < self->axes; i++)
         n *= self->shape[i];
-    }
-    if (!contiguous && (flags & PyBUF_STRIDES) != PyBUF_STRIDES) {
-        view->obj = NULL;
-        PyErr_SetString(PyExc_BufferError, "the Array is not contiguous");
-        return -1;
-    }
-    view->buf = self->data;
+    view->buf = self->memory;
     Py_INCREF(object);
     view->obj = object;
     view->itemsize = element_bytes(self->type);
@@ -127,7 +110,7 @@ static void capsule_delete(PyObject *capsule)
 
 static void tensor_of_object(array_object *self, dl_tensor *out)
 {
-    out->data = self->data;
+    out->data = self->memory;
     out->device.type = DL_CPU;
     out->device.id = 0;
     out->ndim = self->axes;
@@ -242,7 +225,7 @@ static PyObject *floats_list(const array_object *self, int axis, int64_t at)
 {
     PyObject *list;
     if (axis == self->axes)
-        return PyFloat_FromDouble((double)heed_load(self->type, self->data, at));
+        return PyFloat_FromDouble((double)heed_load(self->type, self->memory, at));
     list = PyList_New((Py_ssize_t)self->shape[axis]);
     for (int64_t i = 0; list && i < self->shape[axis]; i++) {
         PyObject *item = floats_list(self, axis + 1, at + i * self->stride[axis]);
@@ -305,12 +288,6 @@ static PyType_Slot array_slots[] = {
 static PyType_Spec array_spec = {"heed.Array", sizeof(array_object), 0,
                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                                  array_slots};
-
-PyObject *array_view(PyObject *base, void *data, uint32_t type, int axes, const int64_t *shape,
-                     const int64_t *stride)
-{
-    return (PyObject *)array_object_new(base, data, type, axes, shape, stride);
-}
 
 int arrays_init(PyObject *module)
 {

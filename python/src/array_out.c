@@ -63,11 +63,11 @@ int array_new(array *a, const array *like, uint32_t type, int axes, const int64_
     if (kind == KIND_EXCHANGE)
         return new_by_exchange(a, like, type, axes, shape);
     {
-        array_object *own = array_object_new(NULL, NULL, type, axes, shape, NULL);
+        array_object *own = array_object_new(type, axes, shape);
         if (!own)
             return -1;
         a->object = (PyObject *)own;
-        a->data = own->data;
+        a->data = own->memory;
         a->axes = axes;
         a->type = type;
         memcpy(a->shape, own->shape, sizeof a->shape);

@@ -83,17 +83,15 @@ uint32_t type_of_numpy_dtype(const PyObject *dtype);
 
 /* ---- array_object.c */
 typedef struct array_object {
-    PyObject_HEAD void *memory; /* to be freed; NULL: base's */
-    PyObject *base;             /* held */
-    char *data;
+    PyObject_HEAD void *memory;
     uint32_t type;
     int axes;
     int64_t shape[MAX_AXES], stride[MAX_AXES];                  /* in elements */
     Py_ssize_t buffer_shape[MAX_AXES], buffer_stride[MAX_AXES]; /* in bytes, for buffers */
 } array_object;
 
-array_object *array_object_new(PyObject *base, void *data, uint32_t type, int axes,
-                               const int64_t *shape, const int64_t *stride);
+/* C-contiguous */
+array_object *array_object_new(uint32_t type, int axes, const int64_t *shape);
 PyObject *tuple_of(int axes, const int64_t *entries);
 
 /* Names that are looked up, interned. */

@@ -76,9 +76,6 @@ int array_new(array *a, const array *like, uint32_t type, int axes, const int64_
 int default_kind(void);
 /* The new array as the caller gets it. Takes over the reference to it. */
 PyObject *array_result(array *a, const array *like);
-/* A view of our own memory as an Array that keeps `base`. */
-PyObject *array_view(PyObject *base, void *data, uint32_t type, int axes, const int64_t *shape,
-                     const int64_t *stride);
 void array_fill(array *a, float value);
 /* Elements of an array of that shape; -1: more than 2^60, for which there is no memory. */
 int64_t array_count(int axes, const int64_t *shape);
