@@ -4,6 +4,7 @@
 #include "agree.h"
 #include "attention/planning.h"
 #include "attention/validate.h"
+#include "base/checked.h"
 #include "base/reason.h"
 #include "base/rows.h"
 #include "read.h"
@@ -274,7 +275,7 @@ static heed_status run_placed(heed_group_call *call, heed_scheme *scheme, void *
     call->crew = (heed_crew){executor, threads, heed_serial_limit(context, executor)};
     const size_t least = heed_attn_workspace_bytes(call->local, 1);
     size_t most = heed_attn_workspace_bytes(call->local, threads);
-    if (!used || !least || __builtin_add_overflow(most, used, &most))
+    if (!used || !least || heed_add_size(most, used, &most))
         return give_up(call, heed_fail(call->why, HEED_ERR_NOMEM, "the workspace overflows"));
     st = heed_check_workspace(workspace, call->why);
     if (st != HEED_OK)
@@ -391,7 +392,7 @@ size_t heed_group_workspace_bytes(const heed_attn *plan, const heed_partition *p
     size_t bytes = heed_attn_workspace_bytes(
         local, heed_threads_for(plan->context, plan->context->user.executor));
     heed_attn_release(local);
-    return own && bytes && !__builtin_add_overflow(own, bytes, &bytes) ? bytes : 0;
+    return own && bytes && !heed_add_size(own, bytes, &bytes) ? bytes : 0;
 }
 
 /* ---- costs ------------------------------------------------------------------------------------

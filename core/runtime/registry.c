@@ -1,5 +1,5 @@
 /* Checks and opens backends' tables. A backend that cannot be used is listed with the
- * reason, never dropped. */
+ * reason. */
 #include "registry.h"
 
 #include "base/reason.h"

@@ -40,7 +40,7 @@ typedef struct heed_registry {
 heed_status heed_registry_add(heed_registry *registry, const heed_cpu *cpu,
                               const heed_backend *backend, heed_error *why);
 
-/* Adds a name with the reason why it is no backend. */
+/* Adds a name with the reason why it is no backend, as long as there is room for entries. */
 void heed_registry_add_failure(heed_registry *registry, const char *name, const heed_error *why);
 
 /* Closes what was opened. */

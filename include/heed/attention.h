@@ -178,7 +178,8 @@ typedef struct heed_attn_desc {
  *
  * Ownership      all memory is the caller's and must stay as it is until the call has ended. out may
  *                share a buffer with inputs, but no element.
- * Alignment      the views need none; arrays of int32_t and float are naturally aligned.
+ * Alignment      arrays of int32_t and float are naturally aligned, and so are the numbers of ranges and
+ *                key_blocks. Other views need no alignment.
  */
 typedef struct heed_attn_args {
     size_t struct_size; /**< sizeof(heed_attn_args) */
@@ -258,7 +259,7 @@ HEED_API heed_status heed_attn_supported(heed_context *context, const heed_attn_
  * out      receives the plan, to be given back by heed_attn_release; written on success only
  * Errors   HEED_ERR_INVALID     desc is inconsistent, or HEED_BACKEND names an unknown backend;
  *          HEED_ERR_UNSUPPORTED every permitted backend refuses, or what is asked for is reserved;
- *          HEED_ERR_NOMEM; HEED_ERR_ABI a struct_size or an unknown tail that is not zero.
+ *          HEED_ERR_NOMEM; HEED_ERR_ABI an impossible struct_size, or an unknown tail that is not zero.
  * Threads  safe.
  */
 HEED_API heed_status heed_attn_create(heed_context *context, const heed_attn_desc *desc,

@@ -47,7 +47,8 @@ typedef struct heed_cpu {
     uint64_t isa;           /* what exists and the OS allows */
     uint64_t fast;          /* what is worth using here, a subset of isa */
     uint32_t family, model; /* shown by heed info, never decided on: hypervisors mask them */
-    uint32_t l1d_bytes, l2_bytes, l3_bytes, n_cores; /* 0: unknown */
+    uint32_t l1d_bytes, l2_bytes, l3_bytes; /* 0: unknown */
+    uint32_t n_cores;                       /* that are online; 1 if that is unknown */
     char vendor[16];
 } heed_cpu;
 

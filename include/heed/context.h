@@ -79,8 +79,8 @@ typedef struct heed_context_options {
  * options    may be NULL; the strings and the executor in it are copied
  * out        receives the context; written on success only
  * Errors     HEED_ERR_INVALID an unknown max_isa or verbose word, a relative plugin path, a
- *            HEED_NUM_THREADS that is no number above 0, alloc without release; HEED_ERR_ABI a
- *            struct_size or an unknown tail that is not zero; HEED_ERR_NOMEM
+ *            HEED_NUM_THREADS that is no number above 0, alloc without release; HEED_ERR_ABI an
+ *            impossible struct_size, or an unknown tail that is not zero; HEED_ERR_NOMEM
  * Threads    safe. A context may be used by any number of threads at once.
  * Fork       a child may use contexts, plans and layers that it inherits, and make new ones;
  *            without an executor its calls run on one thread. Runs of the parent's other threads do

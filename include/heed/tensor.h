@@ -43,8 +43,8 @@ enum {
  *          scores "dim" is the key.
  * Units    strides in elements, of any sign. In a heed_const_view 0 broadcasts; no two elements of
  *          an output may be the same memory.
- * Memory   no alignment is required, not even that of the element. Only elements inside the shape
- *          are touched.
+ * Memory   no alignment is required, not even that of the element, unless a call asks for it. Only
+ *          elements inside the shape are touched.
  */
 typedef struct heed_view {
     void *data;        /**< element [0, 0, 0, 0]; NULL: there is no such tensor */
