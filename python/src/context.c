@@ -321,7 +321,7 @@ static int find_plugins(PyObject *module)
     PyObject *file = PyObject_GetAttrString(module, "__file__");
     Py_ssize_t length;
     const char *path = file ? PyUnicode_AsUTF8AndSize(file, &length) : NULL;
-    const char *more = getenv("HEED_PLUGIN_PATH"), *end;
+    const char *more = secure_getenv("HEED_PLUGIN_PATH"), *end; /* NULL in a set-uid process */
     char folder[2048];
     PyErr_Clear(); /* a module without a file has no folder */
     end = path ? strrchr(path, '/') : NULL;
