@@ -9,8 +9,6 @@
 #include "lease.h"
 #include "mask_bits.h"
 #include "mask_summary.h"
-#include "runtime/parallel.h"
-#include "schedule.h"
 #include "softmax_state.h"
 #include "worker.h"
 

@@ -1,7 +1,6 @@
 /* Making plans: validate, select for each query class, lay the workspace out. */
 #include "planning.h"
 
-#include "base/checked.h"
 #include "base/fpenv.h"
 #include "base/reason.h"
 #include "runtime/fork.h"

@@ -2,7 +2,6 @@
  * its trial to pass. */
 #include "select.h"
 
-#include "base/reason.h"
 #include "trial.h"
 
 const int64_t heed_class_q_len[3] = {1, 8, 256}, heed_class_kv_len[3] = {1024, 1024, 1024};

@@ -7,7 +7,6 @@
 #include <heed/kit.h>
 
 #include "attention/merge.h"
-#include "base/reason.h"
 #include "base/rows.h"
 #include "pack.h"
 

@@ -1,6 +1,5 @@
 /* A part's walk through the phases of a layer. */
 #include "base/compiler.h"
-#include "base/reason.h"
 #include "base/rows.h"
 #include "kv_append.h"
 #include "mha.h"

@@ -1,7 +1,6 @@
 /* heed_kv_append: puts new keys and values behind those of a cache, contiguous or in pages. */
 #include "kv_append.h"
 
-#include "base/checked.h"
 #include "base/codes.h"
 #include "base/fpenv.h"
 #include "base/reason.h"

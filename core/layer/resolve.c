@@ -4,7 +4,6 @@
 #include "base/checked.h"
 #include "base/compiler.h"
 #include "base/reason.h"
-#include "base/rows.h"
 #include "mha.h"
 #include "rotary.h"
 

@@ -5,7 +5,6 @@
 #include "base/rows.h"
 #include "kv_append.h"
 #include "mha.h"
-#include "rotary.h"
 
 /* A matrix of rows, compact or the caller's. An input is only read. */
 typedef struct matrix {

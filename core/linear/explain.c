@@ -2,7 +2,6 @@
 #include "explain.h"
 
 #include "base/fpenv.h"
-#include "base/reason.h"
 #include "runtime/explain.h"
 #include "runtime/fork.h"
 #include "select.h"

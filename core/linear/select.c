@@ -1,7 +1,6 @@
 /* Before a kernel may run a layer its `supports` has to agree and its trial to pass. */
 #include "select.h"
 
-#include "base/reason.h"
 #include "trial.h"
 
 static heed_status consider(heed_context *context, heed_kernel *kernel, const void *of,
