@@ -338,14 +338,13 @@ heed_status heed_group_threads_transport(heed_group_threads *group, uint32_t ran
                                          heed_transport *out)
 {
     heed_error why;
-    if (!group || !out || rank >= group->size)
-        return heed_report(
-            NULL,
-            !group || !out
-                ? heed_fail(&why, HEED_ERR_INVALID, "%s is NULL", group ? "out" : "group")
-                : heed_fail(&why, HEED_ERR_INVALID, "rank is %u, less than %u is required", rank,
-                            group->size),
-            &why);
+    if (!group)
+        return heed_report(NULL, heed_fail(&why, HEED_ERR_INVALID, "group is NULL"), &why);
+    if (rank >= group->size)
+        return heed_report(NULL,
+                           heed_fail(&why, HEED_ERR_INVALID, "rank is %u, less than %u is required",
+                                     rank, group->size),
+                           &why);
     const heed_transport made = {.user = &group->member[rank],
                                  .rank = rank,
                                  .size = group->size,

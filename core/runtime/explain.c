@@ -207,18 +207,16 @@ heed_status heed_context_trial(heed_context *context, uint32_t backend, uint32_t
                                heed_trial_info *out)
 {
     heed_error why = {""};
-    heed_status st = context && out ? tell_trial(context, backend, kernel, out, &why)
-                                    : heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
-                                                context ? "out" : "context");
+    heed_status st = context ? tell_trial(context, backend, kernel, out, &why)
+                             : heed_fail(&why, HEED_ERR_INVALID, "context is NULL");
     return heed_report(NULL, st, &why);
 }
 
 heed_status heed_context_backend(heed_context *context, uint32_t index, heed_backend_info *out)
 {
     heed_error why = {""};
-    heed_status st = context && out ? tell_backend(context, index, out, &why)
-                                    : heed_fail(&why, HEED_ERR_INVALID, "%s is NULL",
-                                                context ? "out" : "context");
+    heed_status st = context ? tell_backend(context, index, out, &why)
+                             : heed_fail(&why, HEED_ERR_INVALID, "context is NULL");
     return heed_report(NULL, st, &why);
 }
 

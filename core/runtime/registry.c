@@ -23,13 +23,16 @@ static int name_is_good(const char *name)
     if (!(object)->member)                                                                         \
     INVALID("its required member " of #member " is NULL")
 
-static heed_status check_kernel_name(const char *name, const char *kind, heed_error *why)
+/* Checks the size of a kernel's table, which reaches as far as `run` at least, and its name. */
+static heed_status check_head(const char *kind, size_t size, size_t least, const char *const *name,
+                              heed_error *why)
 {
-    return name && name_is_good(name)
-               ? HEED_OK
-               : heed_fail(why, HEED_ERR_INVALID,
-                           "the name of its %s kernel must be 1 to 31 characters of a-z, 0-9 and _",
-                           kind);
+    if (size < least)
+        return heed_fail(why, HEED_ERR_ABI, "its %s kernel has %zu bytes, at least %zu are needed",
+                         kind, size, least);
+    if (!*name || !name_is_good(*name))
+        INVALID("the name of its %s kernel must be 1 to 31 characters of a-z, 0-9 and _", kind);
+    return HEED_OK;
 }
 
 /* Checks everything that core calls later without a check. */
@@ -37,11 +40,8 @@ static heed_status check_attn(const heed_attn_kernel *k, heed_error *why)
 {
     if (!k)
         INVALID("one of its n_attn kernels is NULL");
-    if (k->struct_size < offsetof(heed_attn_kernel, run) + sizeof k->run)
-        return heed_fail(why, HEED_ERR_ABI,
-                         "its attention kernel has %zu bytes, at least %zu are needed",
-                         k->struct_size, offsetof(heed_attn_kernel, run) + sizeof k->run);
-    heed_status st = check_kernel_name(k->name, "attention", why);
+    heed_status st = check_head("attention", k->struct_size,
+                                offsetof(heed_attn_kernel, run) + sizeof k->run, &k->name, why);
     if (st != HEED_OK)
         return st;
     NEED("attn.", k, supports);
@@ -57,11 +57,8 @@ static heed_status check_linear(const heed_linear_kernel *k, heed_error *why)
 {
     if (!k)
         INVALID("one of its n_linear kernels is NULL");
-    if (k->struct_size < offsetof(heed_linear_kernel, run) + sizeof k->run)
-        return heed_fail(why, HEED_ERR_ABI,
-                         "its kernel of linear layers has %zu bytes, at least %zu are needed",
-                         k->struct_size, offsetof(heed_linear_kernel, run) + sizeof k->run);
-    heed_status st = check_kernel_name(k->name, "linear", why);
+    heed_status st = check_head("linear", k->struct_size,
+                                offsetof(heed_linear_kernel, run) + sizeof k->run, &k->name, why);
     if (st != HEED_OK)
         return st;
     NEED("linear.", k, supports);
@@ -95,11 +92,8 @@ static heed_status check_kernels(const heed_registry *registry, const heed_backe
 
 static heed_status check_append(const heed_append_kernel *k, heed_error *why)
 {
-    if (k->struct_size < offsetof(heed_append_kernel, run) + sizeof k->run)
-        return heed_fail(why, HEED_ERR_ABI,
-                         "its append kernel has %zu bytes, at least %zu are needed", k->struct_size,
-                         offsetof(heed_append_kernel, run) + sizeof k->run);
-    heed_status st = check_kernel_name(k->name, "append", why);
+    heed_status st = check_head("append", k->struct_size,
+                                offsetof(heed_append_kernel, run) + sizeof k->run, &k->name, why);
     if (st != HEED_OK)
         return st;
     NEED("append.", k, supports);
