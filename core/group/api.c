@@ -155,17 +155,16 @@ static heed_status alone(const heed_group_call *call, int32_t *room, heed_attn_a
                                            : heed_plan_get(call->plan->context, &d, plan, why);
 }
 
-static heed_status run_alone(const heed_group_call *call, void *workspace, size_t bytes)
+/* `room` is [2, batch], in front of `bytes` bytes at `rest`. */
+static heed_status run_alone(const heed_group_call *call, int32_t *room, void *rest, size_t bytes)
 {
-    int32_t *room = workspace;
     heed_attn_args a = call->args;
     heed_attn *other;
-    const size_t used = ((size_t)call->shape.batch * 2 * sizeof *room + 63) / 64 * 64;
     heed_status st = alone(call, room, &a, &other, call->why);
     a.error = NULL;
     if (st == HEED_OK)
         st = heed_run_in(&heed_attn_operation, call->plan->context, other ? other : call->plan, &a,
-                         NULL, (char *)workspace + used, bytes - used, call->why);
+                         NULL, rest, bytes, call->why);
     heed_attn_release(other);
     return st;
 }
@@ -185,7 +184,7 @@ static int is_plain(const heed_group_call *call)
 /* ---- the call ---------------------------------------------------------------------------------
  */
 
-/* Either scheme. What it needs is placed in the workspace, and behind it lies room
+/* Either scheme, zeroed for a call. What it needs is placed in the workspace, and behind it lies room
  * for local runs. */
 typedef union heed_scheme {
     heed_split split;
@@ -195,7 +194,7 @@ typedef union heed_scheme {
 static size_t place(heed_scheme *scheme, const heed_shape *s, int64_t q_len, void *workspace)
 {
     if (s->size == 1)
-        return ((size_t)s->batch * 2 * sizeof(int32_t) + 63) / 64 * 64 + 64;
+        return ((size_t)s->batch * 2 * sizeof(int32_t) + 63) / 64 * 64 + 64; /* 0 is overflow */
     return s->part.scheme == HEED_GROUP_RING
                ? heed_ring_place(&scheme->ring, s, workspace)
                : heed_split_place(&scheme->split, s, q_len, workspace);
@@ -227,16 +226,13 @@ static heed_status run_scheme(heed_group_call *call, heed_scheme *scheme, size_t
     heed_wire *w = wire_of(call, scheme);
     char *rest = (char *)workspace + used;
     if (s->size == 1)
-        return run_alone(call, workspace, bytes);
+        return run_alone(call, workspace, rest, bytes - used);
     place(scheme, s, call->args.q_len, workspace);
     w->context = call->plan->context;
     w->transport = call->transport;
-    w->n = 0;
     w->call = heed_agreed_call(call);
     w->left = w->limit = s->part.timeout_ns;
-    w->status = HEED_OK;
     w->why = call->why;
-    w->kept = 0;
     return ring ? heed_ring_run(&scheme->ring, call, rest, bytes - used)
                 : heed_split_run(&scheme->split, call, rest, bytes - used);
 }
@@ -321,17 +317,14 @@ static heed_status read_call(heed_group_call *call, const heed_attn *plan,
                              const heed_transport *transport)
 {
     heed_error *why = call->why;
-    heed_status st = HEED_OK;
     if (!plan)
-        st = heed_fail(why, HEED_ERR_INVALID, "plan is NULL");
-    if (st == HEED_OK)
-        st = heed_read_struct("args", args, sizeof call->args, &call->args, why);
-    if (st == HEED_OK && (call->args.batch < 0 || call->args.batch > plan->desc.max_batch))
-        st = heed_fail(why, HEED_ERR_INVALID,
-                       "args.batch is %lld, 0 to the plan's max_batch = %lld is required",
-                       (long long)call->args.batch, (long long)plan->desc.max_batch);
+        INVALID("plan is NULL");
+    heed_status st = heed_read_struct("args", args, sizeof call->args, &call->args, why);
     if (st != HEED_OK)
         return st;
+    if (call->args.batch < 0 || call->args.batch > plan->desc.max_batch)
+        INVALID("args.batch is %lld, 0 to the plan's max_batch = %lld is required",
+                (long long)call->args.batch, (long long)plan->desc.max_batch);
     call->plan = plan;
     call->shape.rank = transport->rank;
     call->shape.size = transport->size;

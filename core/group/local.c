@@ -109,6 +109,17 @@ static heed_status clip_ranges(const heed_group_call *call, heed_piece *p, heed_
 /* ---- a piece ----------------------------------------------------------------------------------
  */
 
+void heed_piece_take(heed_piece *p, const heed_shape *s, int64_t q_len, heed_room *room)
+{
+    int32_t **const array[] = {&p->q_lens,   &p->kv_lens,   &p->q_offsets,
+                               &p->q_starts, &p->kv_starts, &p->mask_from,
+                               &p->key_at,   &p->row_at,    &p->held_at};
+    for (size_t i = 0; i < sizeof array / sizeof *array; i++)
+        *array[i] = heed_room_take(room, s->batch, sizeof **array[i]);
+    p->ranges =
+        heed_room_take(room, s->batch * s->desc->q_heads, 8 * (size_t)q_len * s->desc->n_ranges);
+}
+
 heed_status heed_piece_place(const heed_group_call *call, heed_piece *p, const int32_t *first_row,
                              heed_error *why)
 {

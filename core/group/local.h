@@ -4,6 +4,7 @@
 
 #include "attention/workspace.h"
 #include "crew.h"
+#include "room.h"
 #include "shape.h"
 
 /* A call on this rank. */
@@ -41,6 +42,9 @@ heed_attn_desc heed_local_desc(const heed_shape *shape, int64_t rows, int64_t ke
 
 /* Position of row 0 of sequence b in the whole sequence. */
 int64_t heed_local_offset(const heed_group_call *call, int64_t b);
+
+/* Places its arrays, for at most q_len rows of a sequence. */
+void heed_piece_take(heed_piece *piece, const heed_shape *shape, int64_t q_len, heed_room *room);
 
 /* Fills in what follows from the lengths, key_at, row_at and held_at. first_row is [batch]: the
  * piece's first row in the whole sequence (NULL: 0). */

@@ -47,19 +47,14 @@ size_t heed_ring_place(heed_ring *p, const heed_shape *s, void *workspace)
 {
     const heed_attn_desc *d = s->desc;
     const int64_t rows = heed_held(s, s->part.row_first, s->rank);
-    const int64_t heads = d->q_heads, longest = longest_stretch(s, s->part.row_first);
+    const int64_t heads = d->q_heads;
     heed_room room = {.base = workspace};
-    heed_piece *piece = &p->piece;
-    int32_t **const array[] = {
-        &piece->q_lens,    &piece->kv_lens, &piece->q_offsets, &piece->q_starts, &piece->kv_starts,
-        &piece->mask_from, &piece->key_at,  &piece->row_at,    &piece->held_at,  &p->first_row};
-    for (size_t i = 0; i < sizeof array / sizeof *array; i++)
-        *array[i] = heed_room_take(&room, s->batch, sizeof **array[i]);
+    heed_piece_take(&p->piece, s, longest_stretch(s, s->part.row_first), &room);
+    p->first_row = heed_room_take(&room, s->batch, sizeof *p->first_row);
     const size_t bytes = heed_keys_bytes(d, most_held(s, s->part.key_first));
     for (int i = 0; i < 2; i++)
         p->keys[i] = heed_room_take(&room, 1, heed_wire_room(bytes));
     p->notice = heed_room_take(&room, 1, HEED_WIRE_LEAST);
-    piece->ranges = heed_room_take(&room, s->batch * heads, 8 * (size_t)longest * d->n_ranges);
     p->q = heed_room_take(&room, has_packed_rows(s) ? 0 : rows * heads,
                           (size_t)heed_offset_bytes(d->q_type, (int64_t)d->qk_dim));
     p->out = heed_room_take(&room, rows * heads, d->v_dim * sizeof(float));
@@ -67,8 +62,7 @@ size_t heed_ring_place(heed_ring *p, const heed_shape *s, void *workspace)
     p->lse = heed_room_take(&room, rows * heads, sizeof(float));
     p->part_lse = heed_room_take(&room, rows * heads, sizeof(float));
     p->begun = heed_room_take(&room, s->part.n_parts, 1);
-    p->wire.room = 4;
-    p->wire.message = heed_room_take(&room, p->wire.room, sizeof *p->wire.message);
+    p->wire.message = heed_room_take(&room, 4, sizeof *p->wire.message);
     p->wire.owed = heed_room_take(&room, s->size, sizeof *p->wire.owed);
     return room.bad ? 0 : room.used;
 }

@@ -4,7 +4,6 @@
 #define HEED_CORE_RING_H
 
 #include "local.h"
-#include "room.h"
 #include "wire.h"
 
 typedef struct heed_ring {

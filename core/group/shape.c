@@ -34,10 +34,10 @@ int64_t heed_longest(const heed_shape *s, const int32_t *first)
     return most;
 }
 
-int heed_part_has(const heed_shape *s, const int32_t *first, uint32_t part)
+int heed_part_has_keys(const heed_shape *s, uint32_t part)
 {
     for (int64_t b = 0; b < s->batch; b++)
-        if (heed_part_len(s, first, b, part))
+        if (heed_part_len(s, s->part.key_first, b, part))
             return 1;
     return 0;
 }
@@ -53,7 +53,7 @@ uint32_t heed_stretch_end(const heed_shape *s, uint32_t part)
 int heed_has_keys(const heed_shape *s, uint32_t rank)
 {
     for (uint32_t p = 0; p < s->part.n_parts; p++)
-        if (heed_owner(s, p) == rank && heed_part_has(s, s->part.key_first, p))
+        if (heed_owner(s, p) == rank && heed_part_has_keys(s, p))
             return 1;
     return 0;
 }

@@ -84,7 +84,7 @@ int64_t heed_longest(const heed_shape *s, const int32_t *first);
 int heed_has_keys(const heed_shape *s, uint32_t rank);
 
 /* Is there a key in part `part`? */
-int heed_part_has(const heed_shape *s, const int32_t *first, uint32_t part);
+int heed_part_has_keys(const heed_shape *s, uint32_t part);
 
 /* The end of a stretch that begins with `part`: consecutive parts of one owner, whose rows and keys
  * follow each other in the sequence and in the owner's memory. */

@@ -62,7 +62,7 @@ static uint32_t own_parts(const heed_shape *s)
 {
     uint32_t n = 0;
     for (uint32_t p = 0; p < s->part.n_parts; p++)
-        n += heed_owner(s, p) == s->rank && heed_part_has(s, s->part.key_first, p);
+        n += heed_owner(s, p) == s->rank && heed_part_has_keys(s, p);
     return n;
 }
 
@@ -77,25 +77,16 @@ size_t heed_split_place(heed_split *p, const heed_shape *s, int64_t q_len, void 
     const heed_attn_desc *d = s->desc;
     const uint32_t n_own = own_parts(s);
     heed_room room = {.base = workspace};
-    heed_piece *piece = &p->piece;
-    int32_t **const array[] = {&piece->q_lens,   &piece->kv_lens,   &piece->q_offsets,
-                               &piece->q_starts, &piece->kv_starts, &piece->mask_from,
-                               &piece->key_at,   &piece->row_at,    &piece->held_at};
-    for (size_t i = 0; i < sizeof array / sizeof *array; i++)
-        *array[i] = heed_room_take(&room, s->batch, sizeof **array[i]);
-    room.bad |= !heed_bytes_fit(s);
-    if (room.bad)
+    if (!heed_bytes_fit(s))
         return 0;
-    if (heed_rows_apart(s))
-        q_len = heed_longest(s, s->part.row_first);
-    piece->ranges = heed_room_take(&room, s->batch * d->q_heads, 8 * (size_t)q_len * d->n_ranges);
+    heed_piece_take(&p->piece, s, heed_rows_apart(s) ? heed_longest(s, s->part.row_first) : q_len,
+                    &room);
     p->out = heed_room_take(&room, n_own * s->tokens * d->q_heads, d->v_dim * sizeof(float));
     p->lse = heed_room_take(&room, n_own * s->tokens * d->q_heads, sizeof(float));
     const uint32_t most = s->size > n_own ? s->size : n_own;
     p->parts = heed_room_take(&room, most, sizeof *p->parts);
     p->lses = heed_room_take(&room, most, sizeof *p->lses);
-    p->wire.room = 4 * s->size;
-    p->wire.message = heed_room_take(&room, p->wire.room, sizeof *p->wire.message);
+    p->wire.message = heed_room_take(&room, 4 * s->size, sizeof *p->wire.message);
     p->wire.owed = heed_room_take(&room, s->size, sizeof *p->wire.owed);
     place_messages(p, s, &room);
     heed_travel_place(&p->travel, s, &room);
@@ -190,7 +181,7 @@ static heed_status run_own(heed_split *p, const heed_group_call *call, void *res
     else
         set_up(p, call);
     for (uint32_t part = 0; part < s->part.n_parts && st == HEED_OK; part++)
-        if (heed_owner(s, part) == s->rank && heed_part_has(s, s->part.key_first, part))
+        if (heed_owner(s, part) == s->rank && heed_part_has_keys(s, part))
             st = run_part(p, call, part, n++, rest, bytes);
     return st;
 }

@@ -3,7 +3,6 @@
 #define HEED_CORE_TRAVEL_H
 
 #include "local.h"
-#include "room.h"
 #include "wire.h"
 
 typedef struct heed_travel {

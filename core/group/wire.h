@@ -46,7 +46,7 @@ typedef struct heed_wire {
     heed_context *context; /* its memory is for notices of a failure */
     const heed_transport *transport;
     heed_wire_message *message;
-    uint32_t n, room;  /* messages that are in use, and for which there is room */
+    uint32_t n;        /* messages that are in use */
     uint32_t *owed;    /* [size] messages that a rank still waits for; NULL: see waiter */
     uint32_t waiter;   /* the rank that waits for this one, or HEED_WIRE_EVERYONE or _NOBODY */
     uint32_t listener; /* the one that only listens to this one, in the same way */
