@@ -78,6 +78,8 @@ static heed_status read_rows(const char *side, const heed_row_lists *of, int64_t
     const int32_t *starts = of->starts;
     const int64_t len = of->len;
     r->total = r->n_units = 0;
+    r->user_len = len;
+    r->user_starts = starts;
     *reach = starts ? 0 : len;
     for (int64_t b = 0; b < of->batch; b++) {
         const int32_t n = heed_row_count(of->lens, b, len);

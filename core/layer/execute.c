@@ -33,8 +33,8 @@ static void copy_unit(const heed_mha_copy *c, int64_t batch, int64_t n, int scat
     for (int64_t i = u.first; i < u.end; i++) {
         const int64_t compact = (c->rows->starts[u.b] + i) * c->width;
         const int64_t *stride = c->user_stride;
-        const int64_t user = c->user_starts ? (c->user_starts[u.b] + i) * stride[1]
-                                            : u.b * stride[0] + i * stride[1];
+        const int64_t user = c->rows->user_starts ? (c->rows->user_starts[u.b] + i) * stride[1]
+                                                  : u.b * stride[0] + i * stride[1];
         if (scatter)
             heed_convert(&(heed_elements){c->type, c->from, compact, 1}, c->type, c->to, user,
                          stride[2], c->width);

@@ -45,9 +45,11 @@ struct heed_mha {
 
 /* The rows of a call on the side of q or of k and v: compact, sequence by sequence. */
 typedef struct heed_mha_rows {
-    int64_t total, n_units; /* a unit is up to UNIT_ROWS rows of one sequence */
-    int32_t *lens, *starts; /* [batch]; a sequence's first row */
-    int64_t *first_unit;    /* [batch] */
+    int64_t total, n_units;     /* a unit is up to UNIT_ROWS rows of one sequence */
+    int32_t *lens, *starts;     /* [batch]; a sequence's first row */
+    int64_t *first_unit;        /* [batch] */
+    int64_t user_len;           /* in the caller's memory: of a sequence, at the most, ... */
+    const int32_t *user_starts; /* ... and where each begins; NULL: not packed */
 } heed_mha_rows;
 
 /* Rows copied between the caller's memory and compact ones: gathered before the projections, or
@@ -57,8 +59,7 @@ typedef struct heed_mha_copy {
     const void *from;
     void *to;
     int64_t width;
-    int64_t user_stride[3];     /* [batch, row, column] */
-    const int32_t *user_starts; /* NULL: not packed */
+    int64_t user_stride[3]; /* [batch, row, column] */
     uint32_t type, reserved;
 } heed_mha_copy;
 

@@ -32,10 +32,10 @@ static matrix compact_at(const builder *b, size_t offset, int64_t columns)
  * that suits it, the caller's being any, and rows that are none, which may lie nowhere, are taken
  * for compact ones. */
 static int lies_evenly(const builder *b, const heed_mha_rows *r, const void *data,
-                       const int64_t *stride, uint32_t type, int64_t len, const int32_t *starts,
-                       matrix *out)
+                       const int64_t *stride, uint32_t type, matrix *out)
 {
-    const int64_t batch = b->run->args.batch;
+    const int64_t batch = b->run->args.batch, len = r->user_len;
+    const int32_t *starts = r->user_starts;
     int64_t row_stride = stride[1], first = 0, at = -1;
     if (r->total == 0)
         return 0;
@@ -73,15 +73,13 @@ static int is_near(const builder *b, const heed_mha_rows *r, const matrix *x, in
 }
 
 static heed_mha_copy copy_of(const heed_mha_rows *rows, const int64_t *user_stride,
-                             const int32_t *user_starts, const void *from, void *to, int64_t width,
-                             uint32_t type)
+                             const void *from, void *to, int64_t width, uint32_t type)
 {
     return (heed_mha_copy){.rows = rows,
                            .from = from,
                            .to = to,
                            .width = width,
                            .user_stride = {user_stride[0], user_stride[1], user_stride[2]},
-                           .user_starts = user_starts,
                            .type = type};
 }
 
@@ -102,23 +100,19 @@ static matrix find_input(builder *b, int is_kv)
 {
     const heed_mha *m = b->mha;
     heed_mha_run_state *run = b->run;
-    const heed_mha_args *a = &run->args;
     const heed_mha_rows *rows = is_kv ? &run->kv_rows : &run->q_rows;
-    const heed_const_view *view = is_kv ? &a->x_kv : &a->x_q;
-    const int32_t *starts = is_kv ? a->kv_starts : a->q_starts;
+    const heed_const_view *view = is_kv ? &run->args.x_kv : &run->args.x_q;
     const uint32_t type = is_kv ? m->desc.kv_type : m->desc.x_type;
     const int64_t columns = is_kv ? m->desc.d_kv : m->desc.d_model;
     const int per_head = (m->desc.features & HEED_MHA_HAS_SHARED_PROJ) != 0;
     matrix x;
     if (!(view->stride[2] != 1 && attention_reads(m, is_kv)) &&
-        lies_evenly(b, rows, view->data, view->stride, type, is_kv ? a->kv_len : a->q_len, starts,
-                    &x) &&
+        lies_evenly(b, rows, view->data, view->stride, type, &x) &&
         is_near(b, rows, &x, columns, type) &&
         (!per_head || rows->total == 1 || x.row_stride == columns * x.col_stride))
         return x;
     x = compact_at(b, is_kv ? m->layout.x_kv : m->layout.x_q, columns);
-    run->gather[run->n_gathers++] =
-        copy_of(rows, view->stride, starts, view->data, x.data, columns, type);
+    run->gather[run->n_gathers++] = copy_of(rows, view->stride, view->data, x.data, columns, type);
     return x;
 }
 
@@ -278,26 +272,24 @@ static void find_outputs(builder *b, outputs *out)
     const heed_mha_rows *rows = &run->q_rows;
     const int64_t lse_stride[] = {a->lse.stride[0], a->lse.stride[2], a->lse.stride[1]};
     if ((!m->desc.out_proj && a->y.stride[2] != 1) || /* as in find_input */
-        !lies_evenly(b, rows, a->y.data, a->y.stride, m->y_type, a->q_len, a->q_starts, &out->y) ||
+        !lies_evenly(b, rows, a->y.data, a->y.stride, m->y_type, &out->y) ||
         !is_near(b, rows, &out->y, m->y_cols, m->y_type)) {
         out->y = compact_at(b, m->layout.y, m->y_cols);
         run->scatter[run->n_scatters++] =
-            copy_of(rows, a->y.stride, a->q_starts, out->y.data, a->y.data, m->y_cols, m->y_type);
+            copy_of(rows, a->y.stride, out->y.data, a->y.data, m->y_cols, m->y_type);
     }
-    if (a->residual.data && !lies_evenly(b, rows, a->residual.data, a->residual.stride, m->y_type,
-                                         a->q_len, a->q_starts, &out->residual)) {
+    if (a->residual.data &&
+        !lies_evenly(b, rows, a->residual.data, a->residual.stride, m->y_type, &out->residual)) {
         out->residual = compact_at(b, m->layout.y, m->y_cols);
-        run->gather[run->n_gathers++] =
-            copy_of(rows, a->residual.stride, a->q_starts, a->residual.data, out->residual.data,
-                    m->y_cols, m->y_type);
+        run->gather[run->n_gathers++] = copy_of(rows, a->residual.stride, a->residual.data,
+                                                out->residual.data, m->y_cols, m->y_type);
     }
     if ((m->attn.features & HEED_HAS_LSE) &&
-        (!lies_evenly(b, rows, a->lse.data, lse_stride, HEED_F32, a->q_len, a->q_starts,
-                      &out->lse) ||
+        (!lies_evenly(b, rows, a->lse.data, lse_stride, HEED_F32, &out->lse) ||
          !is_near(b, rows, &out->lse, m->attn.q_heads, HEED_F32))) {
         out->lse = compact_at(b, m->layout.lse, m->attn.q_heads);
-        run->scatter[run->n_scatters++] = copy_of(rows, lse_stride, a->q_starts, out->lse.data,
-                                                  a->lse.data, m->attn.q_heads, HEED_F32);
+        run->scatter[run->n_scatters++] =
+            copy_of(rows, lse_stride, out->lse.data, a->lse.data, m->attn.q_heads, HEED_F32);
     }
     out->o =
         m->desc.out_proj ? compact_at(b, m->layout.o, m->desc.out_proj->problem.in_dim) : out->y;
