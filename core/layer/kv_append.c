@@ -8,6 +8,37 @@
 #include "hadamard.h"
 #include "runtime/encoder.h"
 
+/* What is appended on one side: the keys, or the values. */
+typedef struct side {
+    const heed_const_view *from;
+    const heed_view *to;
+    heed_quant quant;
+    float *scale, *zero; /* where fresh ones go */
+    uint32_t from_type, to_type, hadamard;
+    int64_t dim;
+    int fresh;
+    const heed_append_kernel *encoder;
+    int64_t next; /* elements from this key's rows to those that are read after them; 0: none are */
+} side;
+
+static side side_of(const heed_kv_append_args *a, int is_v, const heed_append_kernel *encoder)
+{
+    const heed_quant_out *quant = is_v ? &a->v_quant : &a->k_quant;
+    const uint32_t type = is_v ? a->v_cache_type : a->k_cache_type;
+    const uint64_t transform = is_v ? HEED_APPEND_HADAMARD_V : HEED_APPEND_HADAMARD_K;
+    return (side){.from = is_v ? &a->v : &a->k,
+                  .to = is_v ? &a->v_cache : &a->k_cache,
+                  .quant = heed_quant_as_const(*quant),
+                  .scale = quant->scale,
+                  .zero = quant->zero,
+                  .from_type = is_v ? a->v_type : a->k_type,
+                  .to_type = type,
+                  .hadamard = a->options & transform ? a->hadamard : 0,
+                  .dim = is_v ? a->v_dim : a->qk_dim,
+                  .fresh = a->options & HEED_APPEND_FRESH_SCALES && heed_takes_scale(type),
+                  .encoder = encoder};
+}
+
 /* ---- checks -----------------------------------------------------------------------------------
  */
 
@@ -93,7 +124,7 @@ static heed_status check_options(const heed_kv_append_args *a, heed_error *why)
 }
 
 /* Scales that are to be written: there, one for each row of a head, and no two of them the same. */
-static heed_status check_fresh(const char *name, const heed_quant_out *quant, uint32_t type,
+static heed_status check_fresh(const char *name, const heed_quant *quant, uint32_t type,
                                const int64_t shape[4], heed_error *why)
 {
     static const char *const axis[] = {"batch", "head", "key"};
@@ -118,48 +149,27 @@ static heed_status check_fresh(const char *name, const heed_quant_out *quant, ui
     return HEED_OK;
 }
 
-static heed_status check_quant(const heed_kv_append_args *a, const char *name,
-                               const heed_quant_out *quant, uint32_t type, const int64_t shape[4],
-                               heed_error *why)
+static heed_status check_side(const heed_kv_append_args *a, int is_v, heed_error *why)
 {
-    const heed_quant read = heed_quant_as_const(*quant);
-    heed_status st = heed_check_quant(name, &read, type, shape, why);
-    if (st == HEED_OK && (a->options & HEED_APPEND_FRESH_SCALES) && heed_takes_scale(type))
-        st = check_fresh(name, quant, type, shape, why);
-    return st;
-}
-
-static heed_status check_views(const heed_kv_append_args *a, heed_error *why)
-{
+    static const char *const name[][3] = {{"k", "k_cache", "k_quant"}, {"v", "v_cache", "v_quant"}};
+    const char *from = name[is_v][0], *to = name[is_v][1], *quant = name[is_v][2];
+    const side s = side_of(a, is_v, NULL);
     const int64_t new_batch = a->starts && a->batch ? 1 : a->batch;
     const int64_t new_rows = a->len == 0 ? 0 : a->starts ? a->rows : a->len;
     const int64_t rows = a->page_len ? a->page_len : a->capacity;
     const int64_t batch = !a->len || !a->batch || !rows ? 0 : a->page_len ? a->n_pages : a->batch;
-    const int64_t k_shape[] = {new_batch, a->kv_heads, new_rows, a->qk_dim};
-    const int64_t v_shape[] = {new_batch, a->kv_heads, new_rows, a->v_dim};
-    const int64_t k_cache_shape[] = {batch, a->kv_heads, rows, a->qk_dim};
-    const int64_t v_cache_shape[] = {batch, a->kv_heads, rows, a->v_dim};
-    heed_status st =
-        heed_check_view("k", a->k.data, a->k.stride, heed_dtype_bytes(a->k_type), 0, k_shape, why);
+    const int64_t new_shape[] = {new_batch, a->kv_heads, new_rows, s.dim};
+    const int64_t shape[] = {batch, a->kv_heads, rows, s.dim};
+    heed_status st = heed_check_view(from, s.from->data, s.from->stride,
+                                     heed_dtype_bytes(s.from_type), 0, new_shape, why);
     if (st == HEED_OK)
-        st = heed_check_view("v", a->v.data, a->v.stride, heed_dtype_bytes(a->v_type), 0, v_shape,
+        st = heed_check_view(to, s.to->data, s.to->stride, heed_reach_bytes(s.to_type), 1, shape,
                              why);
-    if (st == HEED_OK)
-        st = heed_check_view("k_cache", a->k_cache.data, a->k_cache.stride,
-                             heed_reach_bytes(a->k_cache_type), 1, k_cache_shape, why);
     if (st == HEED_OK && batch)
-        st = heed_check_blocks("k_cache", a->k_cache_type, a->k_cache.stride, k_cache_shape, why);
+        st = heed_check_blocks(to, s.to_type, s.to->stride, shape, why);
     if (st == HEED_OK)
-        st = check_quant(a, "k_quant", &a->k_quant, a->k_cache_type, k_cache_shape, why);
-    if (st != HEED_OK || !a->v_dim)
-        return st;
-    st = heed_check_view("v_cache", a->v_cache.data, a->v_cache.stride,
-                         heed_reach_bytes(a->v_cache_type), 1, v_cache_shape, why);
-    if (st == HEED_OK && batch)
-        st = heed_check_blocks("v_cache", a->v_cache_type, a->v_cache.stride, v_cache_shape, why);
-    if (st == HEED_OK)
-        st = check_quant(a, "v_quant", &a->v_quant, a->v_cache_type, v_cache_shape, why);
-    return st;
+        st = heed_check_quant(quant, &s.quant, s.to_type, shape, why);
+    return st == HEED_OK && s.fresh ? check_fresh(quant, &s.quant, s.to_type, shape, why) : st;
 }
 
 /* Checks where the rows of sequence b go: below capacity, and into pages that exist. */
@@ -197,8 +207,8 @@ heed_status heed_kv_append_check(const heed_kv_append_args *a, heed_error *why)
         st = check_options(a, why);
     if (st == HEED_OK)
         st = heed_check_rows(&lists, why);
-    if (st == HEED_OK)
-        st = check_views(a, why);
+    for (int is_v = 0; is_v < (a->v_dim ? 2 : 1) && st == HEED_OK; is_v++)
+        st = check_side(a, is_v, why);
     for (int64_t b = 0; b < a->batch && st == HEED_OK; b++)
         st = check_room(a, b, why);
     return st;
@@ -209,37 +219,6 @@ heed_status heed_kv_append_check(const heed_kv_append_args *a, heed_error *why)
 
 /* Elements that are read, transformed and encoded at a time: whole blocks and groups. */
 enum { CHUNK = HEED_HADAMARD_MOST };
-
-/* What is appended on one side: the keys, or the values. */
-typedef struct side {
-    const heed_const_view *from;
-    const heed_view *to;
-    heed_quant quant;
-    float *scale, *zero; /* where fresh ones go */
-    uint32_t from_type, to_type, hadamard;
-    int64_t dim;
-    int fresh;
-    const heed_append_kernel *encoder;
-    int64_t next; /* elements from this key's rows to those that are read after them; 0: none are */
-} side;
-
-static side side_of(const heed_kv_append_args *a, int is_v, const heed_append_kernel *encoder)
-{
-    const heed_quant_out *quant = is_v ? &a->v_quant : &a->k_quant;
-    const uint32_t type = is_v ? a->v_cache_type : a->k_cache_type;
-    const uint64_t transform = is_v ? HEED_APPEND_HADAMARD_V : HEED_APPEND_HADAMARD_K;
-    return (side){.from = is_v ? &a->v : &a->k,
-                  .to = is_v ? &a->v_cache : &a->k_cache,
-                  .quant = heed_quant_as_const(*quant),
-                  .scale = quant->scale,
-                  .zero = quant->zero,
-                  .from_type = is_v ? a->v_type : a->k_type,
-                  .to_type = type,
-                  .hadamard = a->options & transform ? a->hadamard : 0,
-                  .dim = is_v ? a->v_dim : a->qk_dim,
-                  .fresh = a->options & HEED_APPEND_FRESH_SCALES && heed_takes_scale(type),
-                  .encoder = encoder};
-}
 
 /* Reads elements [d, d + n) of the row at element `from`, transformed if that is
  * wanted. Returns n. */
