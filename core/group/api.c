@@ -184,8 +184,8 @@ static int is_plain(const heed_group_call *call)
 /* ---- the call ---------------------------------------------------------------------------------
  */
 
-/* Either scheme, zeroed for a call. What it needs is placed in the workspace, and behind it lies room
- * for local runs. */
+/* Either scheme, zeroed for a call. What it needs is placed in the workspace, in front of the room for
+ * local runs. */
 typedef union heed_scheme {
     heed_split split;
     heed_ring ring;

@@ -74,7 +74,7 @@ static heed_status blocks(const heed_key_blocks_args *args, int csr)
             if (a.index[n] >= 0)
                 words[a.index[n] / 64] |= UINT64_C(1) << a.index[n] % 64;
     }
-    return st == HEED_OK ? HEED_OK : heed_report_call(args, st, &why);
+    return heed_report_call(args, st, &why);
 }
 
 heed_status heed_key_blocks_csr(const heed_key_blocks_args *args)

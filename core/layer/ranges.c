@@ -270,7 +270,7 @@ static heed_status ranges(const heed_ranges_args *args, uint32_t may_be_causal, 
         st = check(&a, &why);
     if (st == HEED_OK)
         st = run_ranges(&a, row, &why);
-    return st == HEED_OK ? HEED_OK : heed_report_call(args, st, &why);
+    return heed_report_call(args, st, &why);
 }
 
 static heed_status check_segments(const heed_ranges_args *a, heed_error *why)

@@ -183,7 +183,5 @@ heed_status heed_rotary(const heed_rotary_args *args)
     for (int64_t b = 0; st == HEED_OK && b < a.batch; b++)
         heed_rotary_rows(&a, b, 0, heed_row_count(a.lens, b, a.len));
     heed_fpenv_leave(saved);
-    if (st != HEED_OK)
-        return heed_report_call(args, st, &why);
-    return HEED_OK;
+    return heed_report_call(args, st, &why);
 }

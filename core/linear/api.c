@@ -21,22 +21,28 @@ static heed_status read_desc(const heed_context *context, const heed_linear_desc
     return st == HEED_OK ? heed_linear_validate_desc(read, problem, why) : st;
 }
 
+static heed_status choose(heed_context *context, const heed_linear_problem *problem,
+                          const heed_passed *passed, const heed_kernel **chosen, heed_error *why)
+{
+    heed_verdicts verdicts;
+    const heed_fpenv saved = heed_fpenv_enter(); /* the host's rounding has no say */
+    heed_context_lock(context);
+    heed_status st = heed_select_linear(context, problem, passed, chosen, &verdicts, why);
+    heed_context_unlock(context);
+    heed_fpenv_leave(saved);
+    return st;
+}
+
 heed_status heed_linear_supported(heed_context *context, const heed_linear_desc *desc,
                                   heed_error *why)
 {
     heed_linear_desc read;
     heed_linear_problem problem;
     const heed_kernel *chosen;
-    heed_verdicts verdicts;
     heed_error reason = {""};
     heed_status st = read_desc(context, desc, &read, &problem, &reason);
-    if (st == HEED_OK) {
-        heed_fpenv saved = heed_fpenv_enter();
-        heed_context_lock(context);
-        st = heed_select_linear(context, &problem, NULL, &chosen, &verdicts, &reason);
-        heed_context_unlock(context);
-        heed_fpenv_leave(saved);
-    }
+    if (st == HEED_OK)
+        st = choose(context, &problem, NULL, &chosen, &reason);
     return heed_report(why, st, &reason);
 }
 
@@ -47,18 +53,6 @@ const char *heed_linear_tiling_flaw(const heed_linear_tiling *t)
            : t->cols == 0 || t->cols % t->panel_cols         ? "cols"
            : t->panel_bytes == 0 || t->panel_bytes % 64 != 0 ? "panel_bytes"
                                                              : NULL;
-}
-
-static heed_status choose(heed_context *context, heed_linear *l, heed_error *why)
-{
-    heed_verdicts verdicts;
-    const heed_fpenv saved = heed_fpenv_enter(); /* the host's rounding has no say */
-    heed_context_lock(context);
-    heed_status st =
-        heed_select_linear(context, &l->problem, l->passed, &l->kernel, &verdicts, why);
-    heed_context_unlock(context);
-    heed_fpenv_leave(saved);
-    return st;
 }
 
 static heed_status cut_columns(heed_linear *l, heed_error *why)
@@ -157,7 +151,7 @@ static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed
     heed_error reason;
     for (;;) {
         reason.text[0] = 0;
-        heed_status st = choose(l->context, l, &reason);
+        heed_status st = choose(l->context, &l->problem, l->passed, &l->kernel, &reason);
         const int none = st != HEED_OK;
         if (st == HEED_OK)
             st = set_up(l, desc, weight, bias, &reason);

@@ -7,7 +7,6 @@ heed_status heed_load_backends(heed_registry *registry, const heed_cpu *cpu,
                                const char *plugin_path, const char *path_from, heed_error *why)
 {
     heed_status st = HEED_OK;
-    registry->n = 0;
 #define HEED_BUILTIN(name)                                                                         \
     if (st == HEED_OK)                                                                             \
         st = heed_registry_add(registry, cpu, heed_##name##_backend(), why);
