@@ -47,26 +47,16 @@ static double total_of(const heed_merging *m, int64_t row, int64_t head)
     return top + log(sum);
 }
 
-static void read_dims(const heed_const_view *v, int64_t at, int64_t n, float *to)
-{
-    if (v->stride[2] == 1)
-        memcpy(to, (const char *)v->data + at * 4, (size_t)n * sizeof *to);
-    else
-        for (int64_t d = 0; d < n; d++)
-            to[d] = heed_load(HEED_F32, v->data, at + v->stride[2] * d);
-}
-
 static void write_dims(const heed_merging *m, int64_t at, int64_t n, const double *sum)
 {
-    if (m->out_type == HEED_F32 && m->out.stride[2] == 1) {
-        float rounded[DIMS];
+    const int64_t stride = m->out.stride[2];
+    void *data = m->out.data;
+    if (m->out_type == HEED_F32 && stride == 1)
+        for (int64_t d = 0; d < n; d++) /* a constant type, so that the compiler vectorizes it */
+            heed_store_f64(HEED_F32, data, at + d, sum[d]);
+    else
         for (int64_t d = 0; d < n; d++)
-            rounded[d] = (float)sum[d];
-        memcpy((char *)m->out.data + at * 4, rounded, (size_t)n * sizeof *rounded);
-        return;
-    }
-    for (int64_t d = 0; d < n; d++)
-        heed_store_f64(m->out_type, m->out.data, at + m->out.stride[2] * d, sum[d]);
+            heed_store_f64(m->out_type, data, at + stride * d, sum[d]);
 }
 
 /* Reads every operand of a row and head before it writes, so that out may be one of the parts. */
@@ -85,7 +75,10 @@ static void merge_row(const heed_merging *m, int64_t row, int64_t head)
             if (lse == none)
                 continue;
             const double weight = exp(lse - total);
-            read_dims(&m->parts[i], place(m->parts[i].stride, row, head + m->skip, first), n, x);
+            const heed_const_view *part = &m->parts[i];
+            const int64_t at = place(part->stride, row, head + m->skip, first);
+            heed_convert(&(heed_elements){HEED_F32, part->data, at, part->stride[2]}, HEED_F32, x,
+                         0, 1, n);
             for (int64_t d = 0; d < n; d++)
                 sum[d] += weight * (double)x[d];
         }
