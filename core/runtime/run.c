@@ -66,28 +66,35 @@ heed_status heed_run_start(const heed_operation *op, const void *of, const void 
     return st;
 }
 
+/* A run that is to be done whole: heed_run_in. */
+typedef struct whole {
+    const heed_operation *op;
+    heed_context *context;
+    const void *of, *args;
+    const heed_hook *hook;
+    const heed_executor *executor;
+} whole;
+
 /* Begins a run and does all of it, on up to n_parts threads. A single part goes on in the
  * floating-point environment in which the run was begun: reading MXCSR twice more is 3 % of the
  * smallest call. */
-static heed_status do_all(const heed_operation *op, const heed_context *context, const void *of,
-                          const void *args, const heed_hook *hook, const heed_executor *executor,
-                          uint32_t n_parts, void *workspace, heed_error *why)
+static heed_status do_all(const whole *w, uint32_t n_parts, void *workspace, heed_error *why)
 {
     heed_run_head *head = workspace;
     heed_fpenv saved = heed_fpenv_enter(); /* the host may not change the estimate either */
-    heed_status st = start(op, of, args, n_parts, workspace, why);
+    heed_status st = start(w->op, w->of, w->args, n_parts, workspace, why);
     if (st == HEED_OK)
-        head->n_parts = heed_parts_worth(head->estimate, heed_serial_limit(context, executor),
+        head->n_parts = heed_parts_worth(head->estimate, heed_serial_limit(w->context, w->executor),
                                          head->n_tiles, n_parts);
-    head->hook = hook;
+    head->hook = w->hook;
     const int alone = st == HEED_OK && head->n_parts == 1;
     if (alone)
-        op->part(head, 0);
+        w->op->part(head, 0);
     heed_fpenv_leave(saved); /* an executor's threads may do other work of the host's */
     if (st != HEED_OK)
         return st;
     if (!alone)
-        heed_parallel(executor, head->n_parts, take, head);
+        heed_parallel(w->executor, head->n_parts, take, head);
     st = atomic_load(&head->status);
     if (st != HEED_OK)
         *why = head->error;
@@ -95,32 +102,26 @@ static heed_status do_all(const heed_operation *op, const heed_context *context,
 }
 
 /* Does a run, and logs a line about it if it could be begun. */
-static heed_status run_verbosely(const heed_operation *op, heed_context *context, const void *of,
-                                 const void *args, const heed_hook *hook,
-                                 const heed_executor *executor, uint32_t n_parts, void *workspace,
-                                 heed_error *why)
+static heed_status run_verbosely(const whole *w, uint32_t n_parts, void *workspace, heed_error *why)
 {
     const heed_run_head *head = workspace;
     const int64_t start = heed_now();
     heed_error text;
-    heed_status st = do_all(op, context, of, args, hook, executor, n_parts, workspace, why);
+    heed_status st = do_all(w, n_parts, workspace, why);
     const int64_t took = heed_now() - start;
     if (head->magic == HEED_RUN_MAGIC) {
-        op->describe(head, &text);
-        heed_log(context, HEED_LOG_INFO, "run %s: %s, %u parts, %lld.%lld us", text.text,
+        w->op->describe(head, &text);
+        heed_log(w->context, HEED_LOG_INFO, "run %s: %s, %u parts, %lld.%lld us", text.text,
                  heed_status_string(st), head->n_parts, (long long)took / 1000,
                  (long long)took / 100 % 10);
     }
     return st;
 }
 
-static heed_status run(const heed_operation *op, heed_context *context, const void *of,
-                       const void *args, const heed_hook *hook, const heed_executor *executor,
-                       uint32_t n_parts, void *workspace, heed_error *why)
+static heed_status run(const whole *w, uint32_t n_parts, void *workspace, heed_error *why)
 {
-    if (context->verbose & HEED_VERBOSE_RUN)
-        return run_verbosely(op, context, of, args, hook, executor, n_parts, workspace, why);
-    return do_all(op, context, of, args, hook, executor, n_parts, workspace, why);
+    return w->context->verbose & HEED_VERBOSE_RUN ? run_verbosely(w, n_parts, workspace, why)
+                                                  : do_all(w, n_parts, workspace, why);
 }
 
 /* Borrows a workspace for *n parts, or for fewer if there is no memory for so many: the results are
@@ -140,13 +141,13 @@ heed_status heed_run_in(const heed_operation *op, heed_context *context, const v
                         const void *args, const heed_hook *hook, void *workspace, size_t bytes,
                         heed_error *why)
 {
+    whole w = {op, context, of, args, hook, NULL};
     heed_executor copy;
-    const heed_executor *executor;
     heed_status st =
-        heed_executor_of(context, heed_read_args_head(args).executor, &copy, &executor, why);
+        heed_executor_of(context, heed_read_args_head(args).executor, &copy, &w.executor, why);
     if (st != HEED_OK)
         return st;
-    uint32_t n = heed_threads_for(context, executor);
+    uint32_t n = heed_threads_for(context, w.executor);
     if (workspace) {
         st = heed_check_workspace(workspace, why);
         if (st != HEED_OK)
@@ -156,13 +157,13 @@ heed_status heed_run_in(const heed_operation *op, heed_context *context, const v
             return heed_fail(why, HEED_ERR_NOMEM,
                              "workspace has %zu bytes, at least %zu are needed", bytes,
                              op->bytes(of, 1));
-        return run(op, context, of, args, hook, executor, n, workspace, why);
+        return run(&w, n, workspace, why);
     }
     size_t need;
     workspace = borrow(op, context, of, &n, &need, &bytes);
     if (!workspace)
         return heed_fail(why, HEED_ERR_NOMEM, "no memory for a workspace of %zu bytes", need);
-    st = run(op, context, of, args, hook, executor, n, workspace, why);
+    st = run(&w, n, workspace, why);
     heed_spare_return(context, workspace, bytes);
     return st;
 }
