@@ -110,11 +110,15 @@ void heed_passed_free(heed_context *context, heed_passed *list)
     }
 }
 
+/* So much scratch or more is allocated once and freed again, before a kernel is settled on. Less is
+ * taken to be there always. */
+#define MUCH_SCRATCH ((size_t)1 << 30)
+
 heed_status heed_scratch_exists(heed_context *context, const heed_kernel *kernel, size_t bytes,
                                 heed_error *why)
 {
     void *p;
-    if (bytes < HEED_MUCH_SCRATCH)
+    if (bytes < MUCH_SCRATCH)
         return HEED_OK;
     p = bytes <= PTRDIFF_MAX ? heed_alloc(context, bytes, 64) : NULL;
     heed_free(context, p, bytes);

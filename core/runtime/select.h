@@ -33,11 +33,7 @@ heed_status heed_pass_over(heed_context *context, heed_passed **list, const heed
                            const heed_error *why);
 void heed_passed_free(heed_context *context, heed_passed *list);
 
-/* Before a kernel with this much scratch or more is settled on, the scratch is allocated once and
- * freed again. Less is taken to be there always. */
-#define HEED_MUCH_SCRATCH ((size_t)1 << 30)
-
-/* Checks that a kernel's scratch can be had when a run needs it. */
+/* Checks that a kernel's scratch can be had when a run needs it, if it is much. */
 heed_status heed_scratch_exists(heed_context *context, const heed_kernel *kernel, size_t bytes,
                                 heed_error *why);
 
