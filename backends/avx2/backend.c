@@ -3,7 +3,6 @@
 #include "../simd/tables.h"
 
 #define NEEDS (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C)
-#define NEEDS_TEXT "needs a CPU and an operating system with AVX2, FMA and F16C"
 
 /* A compiler may be unable to build the kernels by AVX-VNNI. Their support is refused then, so that
  * these stand-ins are never called. */
@@ -13,10 +12,17 @@
 #define heed_attn_decode_weights_vnni_avx2 heed_attn_decode_weights_int8_avx2
 #endif
 
+static heed_status check_cpu(const heed_cpu *cpu, heed_error *why)
+{
+    return (cpu->isa & NEEDS) == NEEDS
+               ? HEED_OK
+               : heed_refuse(why, "needs a CPU and an operating system with AVX2, FMA and F16C");
+}
+
 static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
-    if ((cpu->isa & NEEDS) != NEEDS)
-        return heed_refuse(why, NEEDS_TEXT);
+    if (check_cpu(cpu, why) != HEED_OK)
+        return HEED_ERR_UNSUPPORTED;
     return heed_simd_open(cpu, 8, HEED_BUILT_INT8 | (HEED_AVX2_HAVE_VNNI ? HEED_BUILT_VNNI : 0),
                           NULL, machine);
 }
@@ -58,28 +64,15 @@ HEED_SIMD_ATTN(small, small, HEED_KERNEL_FEW_KEYS);
 
 /* ---- linear layers --------------------------------------------------------------------------- */
 
-static heed_status run_linear(const void *machine, const void *state,
-                              const heed_linear_problem *problem, const heed_linear_tile *tile,
-                              void *scratch)
-{
-    (void)machine, (void)state;
-    return heed_linear_tile_avx2(problem, tile, scratch);
-}
-
-HEED_SIMD_LINEAR(linear, "products");
+HEED_SIMD_LINEAR(linear, "products", heed_linear_tile_avx2);
 
 /* ---- rows of a cache ------------------------------------------------------------------------- */
-
-static heed_status append_supports(const heed_cpu *cpu, heed_error *why)
-{
-    return (cpu->isa & NEEDS) == NEEDS ? HEED_OK : heed_refuse(why, NEEDS_TEXT);
-}
 
 static const heed_append_kernel append = {
     .struct_size = sizeof append,
     .name = "append",
     .cost = 40,
-    .supports = append_supports,
+    .supports = check_cpu,
     .run = heed_append_rows_avx2,
 };
 

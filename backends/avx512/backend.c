@@ -5,7 +5,6 @@
 #define NEEDS                                                                                      \
     (HEED_ISA_AVX2 | HEED_ISA_FMA | HEED_ISA_F16C | HEED_ISA_AVX512F | HEED_ISA_AVX512BW |         \
      HEED_ISA_AVX512DQ | HEED_ISA_AVX512VL)
-#define NEEDS_TEXT "needs a CPU and an operating system with AVX-512 F, BW, DQ and VL"
 
 /* Kernels that a build may lack: those for AVX2, which give the same bits, and those for bf16 and
  * int8. Callers look at HEED_AVX512_HAVE_* first, so that these stand-ins are never called. (Weak
@@ -35,10 +34,18 @@
 #define by_vbmi NULL
 #endif
 
+static heed_status check_cpu(const heed_cpu *cpu, heed_error *why)
+{
+    return (cpu->isa & NEEDS) == NEEDS
+               ? HEED_OK
+               : heed_refuse(why,
+                             "needs a CPU and an operating system with AVX-512 F, BW, DQ and VL");
+}
+
 static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)
 {
-    if ((cpu->isa & NEEDS) != NEEDS)
-        return heed_refuse(why, NEEDS_TEXT);
+    if (check_cpu(cpu, why) != HEED_OK)
+        return HEED_ERR_UNSUPPORTED;
     if (cpu->isa & HEED_ISA_AVX512_BF16)
         heed_refuse(why, "accuracy bf16 %s vdpbf16ps: of %s CPUs it is known to be %s than f32",
                     HEED_AVX512_HAVE_DOT && cpu->fast & HEED_ISA_AVX512_BF16 ? "by" : "without",
@@ -176,37 +183,16 @@ HEED_SIMD_ATTN(small, small, HEED_KERNEL_FEW_KEYS);
 
 /* ---- linear layers --------------------------------------------------------------------------- */
 
-static heed_status run_linear(const void *machine, const void *state,
-                              const heed_linear_problem *problem, const heed_linear_tile *tile,
-                              void *scratch)
-{
-    (void)machine, (void)state;
-    return heed_linear_tile_avx512(problem, tile, scratch);
-}
-
-static heed_status run_linear_bf16(const void *machine, const void *state,
-                                   const heed_linear_problem *problem, const heed_linear_tile *tile,
-                                   void *scratch)
-{
-    (void)machine, (void)state;
-    return heed_linear_tile_dot_avx512(problem, tile, scratch);
-}
-
-HEED_SIMD_LINEAR(linear, "products");
-HEED_SIMD_LINEAR(linear_bf16, "products_bf16");
+HEED_SIMD_LINEAR(linear, "products", heed_linear_tile_avx512);
+HEED_SIMD_LINEAR(linear_bf16, "products_bf16", heed_linear_tile_dot_avx512);
 
 /* ---- rows of a cache ------------------------------------------------------------------------- */
-
-static heed_status append_supports(const heed_cpu *cpu, heed_error *why)
-{
-    return (cpu->isa & NEEDS) == NEEDS ? HEED_OK : heed_refuse(why, NEEDS_TEXT);
-}
 
 static const heed_append_kernel append = {
     .struct_size = sizeof append,
     .name = "append",
     .cost = 25,
-    .supports = append_supports,
+    .supports = check_cpu,
     .run = heed_append_rows_avx512,
 };
 

@@ -237,12 +237,10 @@ heed_status heed_simd_linear_bf16_pack(const void *machine, const heed_linear_pr
                                        const heed_linear_weight *weight, int64_t col_first,
                                        int64_t col_end, void *panel);
 
-heed_status heed_linear_tile_avx2(const heed_linear_problem *problem, const heed_linear_tile *tile,
-                                  void *scratch);
-heed_status heed_linear_tile_avx512(const heed_linear_problem *problem,
-                                    const heed_linear_tile *tile, void *scratch);
-heed_status heed_linear_tile_dot_avx512(const heed_linear_problem *problem,
-                                        const heed_linear_tile *tile, void *scratch);
+typedef heed_status heed_simd_linear_run(const void *machine, const void *state,
+                                         const heed_linear_problem *problem,
+                                         const heed_linear_tile *tile, void *scratch);
+heed_simd_linear_run heed_linear_tile_avx2, heed_linear_tile_avx512, heed_linear_tile_dot_avx512;
 
 /* ---- rows of a cache --------------------------------------------------------------------------
  */

@@ -18,8 +18,8 @@
         .run = run_##id,                                                                           \
     }
 
-/* The kernel `id` of linear layers, likewise. */
-#define HEED_SIMD_LINEAR(id, text)                                                                 \
+/* The kernel `id` of linear layers, likewise, run by a function. */
+#define HEED_SIMD_LINEAR(id, text, function)                                                       \
     static const heed_linear_kernel id = {                                                         \
         .struct_size = sizeof id,                                                                  \
         .name = text,                                                                              \
@@ -27,7 +27,7 @@
         .cost = heed_simd_##id##_cost,                                                             \
         .tiling = heed_simd_##id##_tiling,                                                         \
         .pack = heed_simd_##id##_pack,                                                             \
-        .run = run_##id,                                                                           \
+        .run = function,                                                                           \
     }
 
 #endif

@@ -103,22 +103,22 @@ static int lies_ready(const heed_linear_problem *problem, const heed_linear_tile
 /* What finishing is about, known where it is inlined: the usual types and strides cost no
  * decisions per vector. */
 typedef struct ending {
-    uint32_t activation, type;     /* of y */
-    int y_stride, residual_stride; /* 1, or 0: any other */
+    uint32_t activation, type; /* of y */
+    int dense;                 /* the elements of a row of y and residual lie side by side */
 } ending;
 
 V_INLINE void finish_vector(const ending e, const heed_linear_tile *tile, const float *sums,
                             const char *residual, char *y, int64_t c, int n)
 {
     const int64_t bytes = heed_dtype_bytes(e.type);
-    const int64_t r_stride = e.residual_stride ? 1 : tile->residual.col_stride;
+    const int64_t r_stride = e.dense ? 1 : tile->residual.col_stride;
     vf s = v_load(sums + c);
     if (tile->bias)
         s = v_add(s, v_load(tile->bias + c));
     s = v_activate(e.activation, s);
     if (residual)
         s = v_add(s, v_gather_type(e.type, residual + c * r_stride * bytes, r_stride, n));
-    if (e.y_stride) {
+    if (e.dense) {
         v_store_type(e.type, y + c * bytes, s, n);
     } else {
         float x[LANES];
@@ -151,13 +151,13 @@ V_INLINE void finish_activation(uint32_t activation, const heed_linear_problem *
     const int dense =
         tile->y.col_stride == 1 && (!tile->residual.data || tile->residual.col_stride == 1);
     if (dense && problem->y_type == HEED_F32)
-        finish_as((ending){activation, HEED_F32, 1, 1}, tile, sums, stride);
+        finish_as((ending){activation, HEED_F32, 1}, tile, sums, stride);
     else if (dense && problem->y_type == HEED_BF16)
-        finish_as((ending){activation, HEED_BF16, 1, 1}, tile, sums, stride);
+        finish_as((ending){activation, HEED_BF16, 1}, tile, sums, stride);
     else if (dense && problem->y_type == HEED_F16)
-        finish_as((ending){activation, HEED_F16, 1, 1}, tile, sums, stride);
+        finish_as((ending){activation, HEED_F16, 1}, tile, sums, stride);
     else
-        finish_as((ending){activation, problem->y_type, 0, 0}, tile, sums, stride);
+        finish_as((ending){activation, problem->y_type, 0}, tile, sums, stride);
 }
 
 /* Sums become results. */
@@ -345,9 +345,11 @@ static void many_rows(const heed_linear_problem *problem, const heed_linear_tile
     }
 }
 
-heed_status HEED_ISA_FUNCTION(heed_linear_tile)(const heed_linear_problem *problem,
+heed_status HEED_ISA_FUNCTION(heed_linear_tile)(const void *machine, const void *state,
+                                                const heed_linear_problem *problem,
                                                 const heed_linear_tile *tile, void *scratch)
 {
+    (void)machine, (void)state;
     heed_linear_layout layout;
     shape s;
     heed_linear_lay_out(LANES, problem->out_dim, &layout);
