@@ -163,6 +163,20 @@ static inline void store_o(const amx_run *x, int pair)
     tile_store(u, 3, o_tile(x, pair, 1, 1), 64);
 }
 
+/* Adds to registers 0 to 3 ([row tile][16 columns]) the products of P at p with V in 6 and 7. */
+AMX_INLINE void add_products_with_v(tile_unit *u, const char *p, int two)
+{
+    (void)u;
+    tile_load(u, 4, p, 64);
+    tile_product(u, 0, 4, 6);
+    tile_product(u, 1, 4, 7);
+    if (two) {
+        tile_load(u, 5, p + 1024, 64);
+        tile_product(u, 2, 5, 6);
+        tile_product(u, 3, 5, 7);
+    }
+}
+
 /* Adds the weights of units [unit, end) times 32 columns of V to registers 0 to 3. */
 static inline void products_with_v(const amx_run *x, int pair, int unit, int end)
 {
@@ -183,25 +197,11 @@ static inline void products_with_v(const amx_run *x, int pair, int unit, int end
         }
         if (parts == 1)
             continue;
-        tile_load(u, 4, p + 2048, 64);
-        tile_product(u, 0, 4, 6);
-        tile_product(u, 1, 4, 7);
-        if (two) {
-            tile_load(u, 5, p + 3072, 64);
-            tile_product(u, 2, 5, 6);
-            tile_product(u, 3, 5, 7);
-        }
+        add_products_with_v(u, p + 2048, two);
         v = v_tile(x, unit, 1, pair);
         tile_load(u, 6, v, 64);
         tile_load(u, 7, v + 1024, 64);
-        tile_load(u, 4, p, 64);
-        tile_product(u, 0, 4, 6);
-        tile_product(u, 1, 4, 7);
-        if (two) {
-            tile_load(u, 5, p + 1024, 64);
-            tile_product(u, 2, 5, 6);
-            tile_product(u, 3, 5, 7);
-        }
+        add_products_with_v(u, p, two);
     }
 }
 
