@@ -321,11 +321,7 @@ V_INLINE void cross_rows(uint32_t type, int rows, int64_t dims, decode *d, int64
     cross_scores(type, rows, dims, d, r, k, a->k.from.row, r ? &k_again : &a->now, scores);
     if (!r)
         cross_advance(a, lines);
-    for (int i = 0; i < rows; i++) {
-        if (d->adds)
-            finish_run_scores(d, lent, r + i);
-        weigh_scores(d, lent, r + i, 0xffffu, NULL);
-    }
+    run_weights(rows, d, r, lent);
     cross_values(type, rows, dims, d, r, v, a->v.from.row, r ? &v_again : &a->now, scores);
     if (!r)
         cross_advance(a, lines);

@@ -84,7 +84,6 @@ static void round_queries(decode *d)
     const heed_problem *p = d->problem;
     const int64_t blocks = integer_blocks(p);
     const uint32_t least = heed_bits_of_f32(INTEGER_LEAST), most = heed_bits_of_f32(INTEGER_MOST);
-    d->all_integer = 1;
     for (int64_t r = 0; r < d->rows; r++) {
         struct integer_block *to = d->integers + r * blocks;
         const float *q = d->q + r * d->q_stride;

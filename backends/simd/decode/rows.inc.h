@@ -94,18 +94,15 @@ PRODUCTS_OF(bf16, HEED_BF16)
 static void products(const decode *d, uint32_t type, int64_t r, int64_t end, const block *next,
                      const weighed *k)
 {
-#if PAIR == 1
-    if (type == HEED_F32) {
-        rows_f32(d, r, end, next, k);
-        return;
-    }
-    if (type == HEED_F16) {
-        rows_f16(d, r, end, next, k);
-        return;
-    }
-#endif
     (void)type;
-    rows_bf16(d, r, end, next, k);
+#if PAIR == 1
+    if (type == HEED_F32)
+        rows_f32(d, r, end, next, k);
+    else if (type == HEED_F16)
+        rows_f16(d, r, end, next, k);
+    else
+#endif
+        rows_bf16(d, r, end, next, k);
 }
 
 #endif

@@ -60,8 +60,7 @@ static int is_hidden(const decode *d, int64_t key)
     return h == t->n_heads;
 }
 
-/* Which keys each row sees. Returns the bits of the keys that some row sees, and in *same whether
- * all rows see the same ones. */
+/* Finds which keys of a block each row sees. */
 static void find_visible(decode *d, block *b)
 {
     const heed_tile *tile = d->tile;
