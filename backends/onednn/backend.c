@@ -1,6 +1,6 @@
 /* The oneDNN backend: oneDNN's matrix products with Heed's softmax between them. This file has the
  * table and the entry point of the plugin; library.c opens oneDNN, plan.c lays out a problem,
- * tile.c computes attention and linear.c linear layers. */
+ * products.c makes and lends its products, tile.c computes attention and linear.c linear layers. */
 #include "linear.h"
 #include "onednn.h"
 
@@ -58,19 +58,6 @@ static double cost(const void *machine, const heed_problem *problem, int64_t q_l
            (rows * 256 * (score + each * dims) * slower + tiles * (256 * dims * load + calls));
 }
 
-static heed_status plan_create(const void *machine, const heed_problem *problem, void **state)
-{
-    (void)machine;
-    return heed_onednn_plan_create(problem, state);
-}
-
-static heed_status run(const void *machine, const void *state, const heed_problem *problem,
-                       heed_tile *tile, void *scratch)
-{
-    (void)machine;
-    return heed_onednn_run_tile(state, problem, tile, scratch);
-}
-
 static const heed_attn_kernel products = {
     .struct_size = sizeof products,
     .name = "products",
@@ -82,8 +69,8 @@ static const heed_attn_kernel products = {
     .supports = supports,
     .cost = cost,
     .tiling = tiling,
-    .run = run,
-    .plan_create = plan_create,
+    .run = heed_onednn_run_tile,
+    .plan_create = heed_onednn_plan_create,
     .plan_destroy = heed_onednn_plan_destroy,
 };
 

@@ -12,7 +12,6 @@
  * Kept       each layer has its own primitive (oneDNN stores the code of equal ones once) and a
  *            pool of what the threads that run it need.
  */
-#include <sched.h>
 #include <stdlib.h>
 
 #include "linear.h"
@@ -21,117 +20,49 @@
 #define COLS 64
 #define MOST_INPUTS (1 << 20) /* scratch holds ROWS rows of them */
 
-/* What one thread takes from the pool: memory objects hold addresses, so they cannot be shared. */
-typedef struct slot {
-    _Alignas(64) atomic_int taken;
-    dnnl_stream_t stream;
-    heed_gemm_memory memory;
-} slot;
-
-typedef struct plan {
-    heed_gemm gemm;
-    uint32_t n_slots;
-    slot *slot;
-} plan;
-
 static int is_bf16(const heed_linear_problem *problem)
 {
     return problem->accuracy == HEED_ACCURACY_BF16 && heed_onednn_opened()->has_bf16;
 }
 
-static dnnl_status_t describe(const heed_linear_problem *problem, heed_gemm *gemm)
+static heed_gemm_shape shape_of(const heed_linear_problem *problem)
 {
-    const heed_gemm_shape shape = {.m = ROWS,
-                                   .n = COLS,
-                                   .k = problem->in_dim,
-                                   .type = is_bf16(problem) ? dnnl_bf16 : dnnl_f32};
-    return heed_gemm_describe(gemm, heed_onednn_opened()->engine, &shape);
-}
-
-/* Asks oneDNN whether it has such a product, and for the size of its scratchpad. */
-static heed_status ask(const heed_linear_problem *problem, size_t *scratchpad_bytes,
-                       heed_error *why)
-{
-    const heed_onednn_library *library = heed_onednn_opened();
-    heed_gemm gemm;
-    const heed_status st = heed_onednn_use(why);
-    if (st != HEED_OK)
-        return st;
-    const int before = heed_onednn_one(&library->threads);
-    const dnnl_status_t status = describe(problem, &gemm);
-    *scratchpad_bytes = gemm.scratchpad_bytes;
-    heed_gemm_destroy(&gemm);
-    heed_onednn_many(&library->threads, before);
-    return status == dnnl_success ? HEED_OK
-                                  : heed_refuse(why, "oneDNN has no product of these sizes: %s",
-                                                heed_dnnl_status_name(status));
+    return (heed_gemm_shape){.m = ROWS,
+                             .n = COLS,
+                             .k = problem->in_dim,
+                             .type = is_bf16(problem) ? dnnl_bf16 : dnnl_f32};
 }
 
 static void plan_destroy(void *state)
 {
-    plan *p = state;
-    if (heed_onednn_is_lost())
-        return; /* in such a child nothing of it can be destroyed */
-    for (uint32_t i = 0; p->slot && i < p->n_slots; i++) {
-        heed_gemm_memory_destroy(&p->slot[i].memory);
-        if (p->slot[i].stream)
-            dnnl_stream_destroy(p->slot[i].stream);
-    }
-    free(p->slot);
-    heed_gemm_destroy(&p->gemm);
-    free(p);
-}
-
-static dnnl_status_t fill(const heed_linear_problem *problem, plan *p)
-{
-    const heed_onednn_library *library = heed_onednn_opened();
-    dnnl_status_t status = describe(problem, &p->gemm);
-    if (status == dnnl_success)
-        status = heed_gemm_create(&p->gemm);
-    for (uint32_t i = 0; i < p->n_slots && status == dnnl_success; i++) {
-        status = dnnl_stream_create(&p->slot[i].stream, library->engine, dnnl_stream_default_flags);
-        if (status == dnnl_success)
-            status = heed_gemm_memory_create(&p->slot[i].memory, library->engine, &p->gemm);
-    }
-    return status;
+    heed_onednn_products_destroy(state);
+    free(state);
 }
 
 static heed_status plan_create(const void *machine, const heed_linear_problem *problem,
                                void **state)
 {
-    const heed_onednn_library *library = machine;
-    const heed_status st = heed_onednn_use(NULL);
-    if (st != HEED_OK)
-        return st;
-    plan *p = calloc(1, sizeof *p);
-    if (!p)
-        return HEED_ERR_NOMEM;
-    p->n_slots = library->n_slots;
-    p->slot = aligned_alloc(64, p->n_slots * sizeof *p->slot);
-    dnnl_status_t status = dnnl_out_of_memory;
-    if (p->slot) {
-        memset(p->slot, 0, p->n_slots * sizeof *p->slot);
-        const int before = heed_onednn_one(&library->threads);
-        status = fill(problem, p);
-        heed_onednn_many(&library->threads, before);
-    }
-    if (status != dnnl_success) {
-        plan_destroy(p); /* safe on a half-made one */
-        return status == dnnl_out_of_memory ? HEED_ERR_NOMEM : HEED_ERR_BACKEND;
-    }
-    *state = p;
-    return HEED_OK;
+    const heed_gemm_shape shape = shape_of(problem);
+    heed_onednn_products *p = malloc(sizeof *p);
+    heed_status st = p ? heed_onednn_products_create(p, &shape, 1) : HEED_ERR_NOMEM;
+    (void)machine;
+    if (st == HEED_OK)
+        *state = p;
+    else
+        free(p);
+    return st;
 }
 
 static heed_status supports(const void *machine, const heed_linear_problem *problem,
                             heed_error *why)
 {
+    const heed_gemm_shape shape = shape_of(problem);
     size_t scratchpad_bytes;
     (void)machine;
     if (problem->in_dim > MOST_INPUTS)
         return heed_refuse(why, "its rows of %u inputs are longer than %d", problem->in_dim,
                            MOST_INPUTS);
-    return ask(problem, &scratchpad_bytes, why);
+    return heed_onednn_ask(&shape, 1, &scratchpad_bytes, why);
 }
 
 /* In nanoseconds, as measured for attention's products. Steps of rows and columns count in full. */
@@ -162,9 +93,10 @@ static size_t panel_bytes(const heed_linear_problem *problem)
 static heed_status tiling(const void *machine, const heed_linear_problem *problem,
                           heed_linear_tiling *out)
 {
+    const heed_gemm_shape shape = shape_of(problem);
     size_t scratchpad_bytes;
     (void)machine;
-    heed_status st = ask(problem, &scratchpad_bytes, NULL);
+    heed_status st = heed_onednn_ask(&shape, 1, &scratchpad_bytes, NULL);
     if (st != HEED_OK)
         return st;
     out->rows = 8 * ROWS;
@@ -213,21 +145,9 @@ static heed_status pack(const void *machine, const heed_linear_problem *problem,
     return HEED_OK;
 }
 
-static slot *take_slot(const plan *p)
-{
-    for (;;) {
-        for (uint32_t i = 0; i < p->n_slots; i++) {
-            int free_one = 0;
-            if (atomic_load_explicit(&p->slot[i].taken, memory_order_relaxed) == 0 &&
-                atomic_compare_exchange_strong(&p->slot[i].taken, &free_one, 1))
-                return &p->slot[i];
-        }
-        sched_yield();
-    }
-}
-
 static dnnl_status_t multiply(const heed_linear_problem *problem, const heed_linear_tile *tile,
-                              const plan *p, const slot *with, char *scratch)
+                              const heed_onednn_products *p, const heed_onednn_slot *with,
+                              char *scratch)
 {
     float *sums = (float *)(void *)(scratch + x_bytes(problem));
     char *scratchpad = (char *)(sums + ROWS * COLS);
@@ -244,8 +164,7 @@ static dnnl_status_t multiply(const heed_linear_problem *problem, const heed_lin
                     tile->x.col_stride);
         for (int64_t c = 0; c < cols && status == dnnl_success; c += COLS) {
             const char *w = (const char *)tile->packed + (size_t)(c / COLS) * panel_bytes(problem);
-            status = heed_gemm_execute(&p->gemm, with->stream, &with->memory, scratch, w, sums,
-                                       scratchpad);
+            status = heed_onednn_multiply(p, with, 0, scratch, w, sums, scratchpad);
             for (int64_t i = 0; i < rows && status == dnnl_success; i++)
                 for (int64_t j = 0; j < COLS && c + j < cols; j++)
                     heed_linear_finish(problem, tile, r + i, c + j, (double)sums[i * COLS + j]);
@@ -257,15 +176,12 @@ static dnnl_status_t multiply(const heed_linear_problem *problem, const heed_lin
 static heed_status run(const void *machine, const void *state, const heed_linear_problem *problem,
                        const heed_linear_tile *tile, void *scratch)
 {
-    const heed_onednn_library *library = machine;
-    const plan *p = state;
-    if (heed_onednn_is_lost())
-        return HEED_ERR_BACKEND; /* supports() says why */
-    slot *taken = take_slot(p);
-    int before = heed_onednn_one(&library->threads);
-    dnnl_status_t status = multiply(problem, tile, p, taken, scratch);
-    heed_onednn_many(&library->threads, before);
-    atomic_store(&taken->taken, 0);
+    heed_onednn_slot *slot = heed_onednn_take(state);
+    (void)machine;
+    if (!slot)
+        return HEED_ERR_BACKEND;
+    const dnnl_status_t status = multiply(problem, tile, state, slot, scratch);
+    heed_onednn_give(slot);
     return status == dnnl_success ? HEED_OK : HEED_ERR_BACKEND;
 }
 

@@ -2,11 +2,7 @@
 #ifndef HEED_ONEDNN_H
 #define HEED_ONEDNN_H
 
-#include <stdatomic.h>
-
-#include <heed/backend.h>
-
-#include "dnnl_gemm.h"
+#include "products.h"
 #include "rows.h"
 #include "threads.h"
 
@@ -41,7 +37,7 @@ int heed_onednn_is_lost(void);
 /* Valid after a successful heed_onednn_open. */
 const heed_onednn_library *heed_onednn_opened(void);
 
-#define HEED_ONEDNN_MOST_SIZES 8
+#define HEED_ONEDNN_MOST_SIZES (HEED_ONEDNN_MOST_PRODUCTS / 2)
 
 /* How a problem is laid out: a function of the problem alone, on one machine. */
 typedef struct heed_onednn_layout {
@@ -58,28 +54,20 @@ typedef struct heed_onednn_layout {
         needed_at, scratchpad_at, bytes;
 } heed_onednn_layout;
 
-/* What a thread takes from the pool for the length of a tile: memory objects hold addresses, so
- * they cannot be shared. */
-typedef struct heed_onednn_slot {
-    _Alignas(64) atomic_int taken;
-    dnnl_stream_t stream;
-    heed_gemm_memory score[HEED_ONEDNN_MOST_SIZES], value[HEED_ONEDNN_MOST_SIZES];
-} heed_onednn_slot;
-
+/* Products of size i: number 2 i is S = Q K^T, 2 i + 1 is O = P V. */
 typedef struct heed_onednn_plan {
     heed_onednn_layout layout;
-    heed_gemm score[HEED_ONEDNN_MOST_SIZES], value[HEED_ONEDNN_MOST_SIZES]; /* S = Q K^T, O = P V */
-    uint32_t n_slots;
-    heed_onednn_slot *slot;
+    heed_onednn_products products;
 } heed_onednn_plan;
 
 /* Fails where oneDNN has no product of these sizes, with oneDNN's word for it. */
 heed_status heed_onednn_lay_out(const heed_problem *problem, heed_onednn_layout *layout,
                                 heed_error *why);
-heed_status heed_onednn_plan_create(const heed_problem *problem, void **state);
-void heed_onednn_plan_destroy(void *state);
 
-heed_status heed_onednn_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                                 void *scratch);
+/* Members of the kernel of attention. */
+heed_status heed_onednn_plan_create(const void *machine, const heed_problem *problem, void **state);
+void heed_onednn_plan_destroy(void *state);
+heed_status heed_onednn_run_tile(const void *machine, const void *state,
+                                 const heed_problem *problem, heed_tile *tile, void *scratch);
 
 #endif

@@ -1,5 +1,4 @@
-/* How a problem is cut and laid out in scratch, and what a plan keeps: the primitives and a pool of
- * what the threads that run them need. */
+/* How a problem is cut and laid out in scratch, and its plan. */
 #include "onednn.h"
 
 #include <stdlib.h>
@@ -65,68 +64,33 @@ static void choose_types(const heed_problem *problem, heed_onednn_layout *l)
     l->factor = (float)(l->natural ? scale : scale * LOG2_E);
 }
 
-static heed_gemm_shape score_shape(const heed_problem *problem, const heed_onednn_layout *l,
-                                   int64_t i)
+/* Writes the shapes of a plan's products, and returns how many there are. */
+static uint32_t shapes_of(const heed_problem *problem, const heed_onednn_layout *l,
+                          heed_gemm_shape shape[HEED_ONEDNN_MOST_PRODUCTS])
 {
-    return (heed_gemm_shape){.m = l->size[i],
-                             .n = l->key_block,
-                             .k = problem->qk_dim,
-                             .type = l->bf16 ? dnnl_bf16 : dnnl_f32,
-                             .transposed = 1};
-}
-
-static heed_gemm_shape value_shape(const heed_problem *problem, const heed_onednn_layout *l,
-                                   int64_t i)
-{
-    return (heed_gemm_shape){.m = l->size[i],
-                             .n = problem->v_dim,
-                             .k = l->key_block,
-                             .type = l->bf16 ? dnnl_bf16 : dnnl_f32};
-}
-
-/* Describes both products of every size, stopping at the first that fails. */
-static dnnl_status_t describe_all(const heed_problem *problem, const heed_onednn_layout *l,
-                                  heed_gemm *score, heed_gemm *value)
-{
-    const heed_onednn_library *library = heed_onednn_opened();
-    dnnl_status_t status = dnnl_success;
-    for (int64_t i = 0; i < l->n_sizes && status == dnnl_success; i++) {
-        heed_gemm_shape shape = score_shape(problem, l, i);
-        status = heed_gemm_describe(&score[i], library->engine, &shape);
-        if (status == dnnl_success) {
-            shape = value_shape(problem, l, i);
-            status = heed_gemm_describe(&value[i], library->engine, &shape);
-        }
+    const dnnl_data_type_t type = l->bf16 ? dnnl_bf16 : dnnl_f32;
+    for (int64_t i = 0; i < l->n_sizes; i++) {
+        shape[2 * i] = (heed_gemm_shape){.m = l->size[i],
+                                         .n = l->key_block,
+                                         .k = problem->qk_dim,
+                                         .type = type,
+                                         .transposed = 1};
+        shape[2 * i + 1] = (heed_gemm_shape){
+            .m = l->size[i], .n = problem->v_dim, .k = l->key_block, .type = type};
     }
-    return status;
+    return 2 * (uint32_t)l->n_sizes;
 }
 
 heed_status heed_onednn_lay_out(const heed_problem *problem, heed_onednn_layout *l, heed_error *why)
 {
-    const heed_onednn_library *library = heed_onednn_opened();
-    heed_gemm score[HEED_ONEDNN_MOST_SIZES] = {{0}}, value[HEED_ONEDNN_MOST_SIZES] = {{0}};
-    size_t scratchpad = 0;
-    heed_status st = heed_onednn_use(why);
-    if (st != HEED_OK)
-        return st;
+    heed_gemm_shape shape[HEED_ONEDNN_MOST_PRODUCTS];
+    size_t scratchpad;
     memset(l, 0, sizeof *l);
     cut(problem, l);
     choose_types(problem, l);
-
-    int before = heed_onednn_one(&library->threads);
-    dnnl_status_t status = describe_all(problem, l, score, value);
-    heed_onednn_many(&library->threads, before);
-    for (int64_t i = 0; i < l->n_sizes; i++) {
-        scratchpad =
-            score[i].scratchpad_bytes > scratchpad ? score[i].scratchpad_bytes : scratchpad;
-        scratchpad =
-            value[i].scratchpad_bytes > scratchpad ? value[i].scratchpad_bytes : scratchpad;
-        heed_gemm_destroy(&score[i]);
-        heed_gemm_destroy(&value[i]);
-    }
-    if (status != dnnl_success)
-        return heed_refuse(why, "oneDNN has no product of these sizes: %s",
-                           heed_dnnl_status_name(status));
+    heed_status st = heed_onednn_ask(shape, shapes_of(problem, l, shape), &scratchpad, why);
+    if (st != HEED_OK)
+        return st;
 
     size_t each = l->bf16 ? sizeof(uint16_t) : sizeof(float);
     int64_t rows = l->size[0];
@@ -146,82 +110,25 @@ heed_status heed_onednn_lay_out(const heed_problem *problem, heed_onednn_layout 
     return HEED_OK;
 }
 
-static void destroy_slot(heed_onednn_slot *slot)
-{
-    for (int i = 0; i < HEED_ONEDNN_MOST_SIZES; i++) {
-        heed_gemm_memory_destroy(&slot->score[i]);
-        heed_gemm_memory_destroy(&slot->value[i]);
-    }
-    if (slot->stream)
-        dnnl_stream_destroy(slot->stream);
-}
-
 void heed_onednn_plan_destroy(void *state)
 {
     heed_onednn_plan *plan = state;
-    if (!plan || heed_onednn_is_lost())
-        return; /* in such a child nothing of it can be destroyed */
-    for (uint32_t i = 0; plan->slot && i < plan->n_slots; i++)
-        destroy_slot(&plan->slot[i]);
-    free(plan->slot);
-    for (int i = 0; i < HEED_ONEDNN_MOST_SIZES; i++) {
-        heed_gemm_destroy(&plan->score[i]);
-        heed_gemm_destroy(&plan->value[i]);
-    }
+    heed_onednn_products_destroy(&plan->products);
     free(plan);
 }
 
-static dnnl_status_t create_slot(const heed_onednn_plan *plan, heed_onednn_slot *slot)
+heed_status heed_onednn_plan_create(const void *machine, const heed_problem *problem, void **state)
 {
-    const heed_onednn_library *library = heed_onednn_opened();
-    dnnl_status_t status =
-        dnnl_stream_create(&slot->stream, library->engine, dnnl_stream_default_flags);
-    for (int64_t i = 0; i < plan->layout.n_sizes && status == dnnl_success; i++) {
-        status = heed_gemm_memory_create(&slot->score[i], library->engine, &plan->score[i]);
-        if (status == dnnl_success)
-            status = heed_gemm_memory_create(&slot->value[i], library->engine, &plan->value[i]);
-    }
-    return status;
-}
-
-static dnnl_status_t create_all(const heed_problem *problem, heed_onednn_plan *plan)
-{
-    dnnl_status_t status = describe_all(problem, &plan->layout, plan->score, plan->value);
-    for (int64_t i = 0; i < plan->layout.n_sizes && status == dnnl_success; i++) {
-        status = heed_gemm_create(&plan->score[i]);
-        if (status == dnnl_success)
-            status = heed_gemm_create(&plan->value[i]);
-    }
-    for (uint32_t i = 0; i < plan->n_slots && status == dnnl_success; i++)
-        status = create_slot(plan, &plan->slot[i]);
-    return status;
-}
-
-heed_status heed_onednn_plan_create(const heed_problem *problem, void **state)
-{
-    const heed_onednn_library *library = heed_onednn_opened();
-    heed_onednn_plan *plan = calloc(1, sizeof *plan);
-    if (!plan)
-        return HEED_ERR_NOMEM;
-    heed_status st = heed_onednn_lay_out(problem, &plan->layout, NULL);
-    if (st == HEED_OK) {
-        plan->n_slots = library->n_slots;
-        plan->slot = aligned_alloc(64, plan->n_slots * sizeof *plan->slot);
-        st = plan->slot ? HEED_OK : HEED_ERR_NOMEM;
-    }
-    if (st == HEED_OK) {
-        memset(plan->slot, 0, plan->n_slots * sizeof *plan->slot);
-        int before = heed_onednn_one(&library->threads);
-        dnnl_status_t status = create_all(problem, plan);
-        heed_onednn_many(&library->threads, before);
-        st = status == dnnl_success         ? HEED_OK
-             : status == dnnl_out_of_memory ? HEED_ERR_NOMEM
-                                            : HEED_ERR_BACKEND;
-    }
-    if (st != HEED_OK) {
-        heed_onednn_plan_destroy(plan); /* safe on a half-built plan */
-        return st;
-    }
-    *state = plan;
-    return HEED_OK;
+    heed_gemm_shape shape[HEED_ONEDNN_MOST_PRODUCTS];
+    heed_onednn_plan *plan = malloc(sizeof *plan);
+    heed_status st = plan ? heed_onednn_lay_out(problem, &plan->layout, NULL) : HEED_ERR_NOMEM;
+    (void)machine;
+    if (st == HEED_OK)
+        st = heed_onednn_products_create(&plan->products, shape,
+                                         shapes_of(problem, &plan->layout, shape));
+    if (st == HEED_OK)
+        *state = plan;
+    else
+        free(plan);
+    return st;
 }

@@ -14,8 +14,6 @@
  * Numerics   each block's product is added to the running sum as a whole. bf16 products take q as it
  *            is; their results are scaled.
  */
-#include <sched.h>
-
 #include "onednn.h"
 
 #include "../simd/distance.h"
@@ -43,27 +41,6 @@ typedef struct tile_run {
     int32_t natural, started; /* started: a block has been added to acc */
     float factor;
 } tile_run;
-
-/* ---- the pool -------------------------------------------------------------------------------- */
-
-/* There are as many slots as cores, 16 to 256: only a caller with more threads ever waits. */
-static heed_onednn_slot *take_slot(const heed_onednn_plan *plan)
-{
-    for (;;) {
-        for (uint32_t i = 0; i < plan->n_slots; i++) {
-            int free_one = 0;
-            if (atomic_load_explicit(&plan->slot[i].taken, memory_order_relaxed) == 0 &&
-                atomic_compare_exchange_strong(&plan->slot[i].taken, &free_one, 1))
-                return &plan->slot[i];
-        }
-        sched_yield();
-    }
-}
-
-static void return_slot(heed_onednn_slot *slot)
-{
-    atomic_store(&slot->taken, 0);
-}
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
@@ -142,8 +119,8 @@ static dnnl_status_t multiply_keys(const tile_run *r)
 {
     const void *k = load_block(r, &r->tile->k, r->problem->k_type, r->tile->k_page_stride,
                                r->problem->qk_dim, r->k_copy);
-    return heed_gemm_execute(&r->plan->score[r->size], r->slot->stream, &r->slot->score[r->size],
-                             r->q, k, r->s, r->scratchpad);
+    return heed_onednn_multiply(&r->plan->products, r->slot, 2 * r->size, r->q, k, r->s,
+                                r->scratchpad);
 }
 
 /* What the mask summary says of the current block for a head: HEED_BLOCK_*. */
@@ -280,8 +257,8 @@ static int weigh_block(const tile_run *r)
 static dnnl_status_t multiply_values(const tile_run *r, const void *v)
 {
     const void *p = r->p ? (const void *)r->p : (const void *)r->s;
-    return heed_gemm_execute(&r->plan->value[r->size], r->slot->stream, &r->slot->value[r->size], p,
-                             v, r->o, r->scratchpad);
+    return heed_onednn_multiply(&r->plan->products, r->slot, 2 * r->size + 1, p, v, r->o,
+                                r->scratchpad);
 }
 
 static int64_t value_offset(const tile_run *r, int64_t j)
@@ -451,15 +428,13 @@ static dnnl_status_t run(tile_run *r)
     return status;
 }
 
-heed_status heed_onednn_run_tile(const void *state, const heed_problem *problem, heed_tile *tile,
-                                 void *scratch)
+heed_status heed_onednn_run_tile(const void *machine, const void *state,
+                                 const heed_problem *problem, heed_tile *tile, void *scratch)
 {
+    const heed_onednn_library *library = machine;
     const heed_onednn_plan *plan = state;
     const heed_onednn_layout *l = &plan->layout;
-    const heed_onednn_library *library = heed_onednn_opened();
     char *base = scratch;
-    if (heed_onednn_is_lost())
-        return HEED_ERR_BACKEND; /* supports() says why */
     tile_run r = {
         .plan = plan,
         .layout = l,
@@ -483,10 +458,10 @@ heed_status heed_onednn_run_tile(const void *state, const heed_problem *problem,
     };
     while (r.size + 1 < l->n_sizes && l->size[r.size + 1] >= r.n_rows)
         r.size++;
-    r.slot = take_slot(plan);
-    int before = heed_onednn_one(&library->threads);
-    dnnl_status_t status = run(&r);
-    heed_onednn_many(&library->threads, before);
-    return_slot(r.slot);
+    r.slot = heed_onednn_take(&plan->products);
+    if (!r.slot)
+        return HEED_ERR_BACKEND;
+    const dnnl_status_t status = run(&r);
+    heed_onednn_give(r.slot);
     return status == dnnl_success ? HEED_OK : HEED_ERR_BACKEND;
 }
