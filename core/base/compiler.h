@@ -5,6 +5,11 @@
 #include <stddef.h>
 #include <string.h>
 
+/* Sizes and offsets are 64-bit numbers throughout, descriptions are hashed by words of 64 bits, and the
+ * f16 and the high bits in blocks of codes are read as the machine's (heed/formats.h). */
+_Static_assert(sizeof(void *) == 8, "Heed is written for 64-bit machines");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "and for little-endian ones");
+
 #define HEED_THREAD_LOCAL _Thread_local
 
 #if defined(__GNUC__)
