@@ -94,8 +94,6 @@ static void check_row(void *user, const reference_problem *p, const reference_ro
 static void check(const vector *v, const result *got, uint32_t accuracy, uint32_t out_type,
                   const char *how_named, tally *t)
 {
-    size_t keys = (size_t)v->reference.kv_len + 1, dims = (size_t)v->reference.v_dim;
-    double *memory = calloc(4 * keys + 2 * dims, sizeof *memory);
     checker c = {.v = v, .how_named = how_named, .got = got, .tally = t};
     int exponent;
     c.out_how = kit_tolerance_of(accuracy, out_type);
@@ -104,21 +102,14 @@ static void check(const vector *v, const result *got, uint32_t accuracy, uint32_
     if (accuracy == HEED_ACCURACY_BF16 && frexp(fabs(v->reference.scale), &exponent) == 0.5)
         c.out_how.product = c.out_how.product_scatter =
             kit_tolerance_of(HEED_ACCURACY_EXACT, out_type).product;
-    if (memory) {
-        c.tolerance = (kit_row_tolerance){.raw = memory,
-                                          .softcapped = memory + keys,
-                                          .score = memory + 2 * keys,
-                                          .weight = memory + 3 * keys,
-                                          .out = memory + 4 * keys,
-                                          .typical = memory + 4 * keys + dims};
-    }
-    if (!memory || reference_attention(&v->reference, check_row, &c) != 0) {
+    if (kit_row_tolerance_make(&c.tolerance, v->reference.kv_len, v->reference.v_dim) != 0 ||
+        reference_attention(&v->reference, check_row, &c) != 0) {
         fprintf(stderr, "%s: out of memory\n", v->name);
         c.failures++;
     }
     t->runs++;
     t->failed += c.failures > 0;
-    free(memory);
+    free(c.tolerance.raw);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */

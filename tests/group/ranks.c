@@ -383,26 +383,15 @@ static void judge_row(void *user, const reference_problem *p, const reference_ro
 
 void ranks_check(ranks_case *c, kit_outcome *outcome)
 {
-    const size_t keys = (size_t)c->spec.kv_len + 1, dims = c->spec.v_dim;
-    double *room = calloc(4 * keys + 2 * dims, sizeof(double));
     judge j = {.c = c, .outcome = outcome};
     j.how = kit_tolerance_of(kit_accuracy(&c->spec), c->spec.out_type);
     j.f32 = kit_tolerance_of(kit_accuracy(&c->spec), HEED_F32);
     kit_tolerate_codes(&j.how, kit_accuracy(&c->spec), c->spec.k_type, c->spec.v_type,
                        c->problem.sizes);
-    if (!room) {
+    if (kit_row_tolerance_make(&j.to, c->spec.kv_len, c->spec.v_dim) != 0 ||
+        reference_attention(&c->problem.reference, judge_row, &j) != 0)
         kit_fail(outcome, "out of memory");
-        return;
-    }
-    j.to.raw = room;
-    j.to.softcapped = room + keys;
-    j.to.score = room + 2 * keys;
-    j.to.weight = room + 3 * keys;
-    j.to.out = room + 4 * keys;
-    j.to.typical = j.to.out + dims;
-    if (reference_attention(&c->problem.reference, judge_row, &j) != 0)
-        kit_fail(outcome, "out of memory");
-    free(room);
+    free(j.to.raw);
 }
 
 uint64_t ranks_bits(const ranks_case *c)

@@ -118,11 +118,9 @@ void kit_open(kit_problem *p)
 /* Returns the square of: the errors of out over what rounding explains, both as L2 norms. */
 static double check_elements(kit_problem *p, kit_outcome *outcome)
 {
-    size_t keys = (size_t)p->spec.kv_len + 1, dims = p->spec.v_dim;
-    double *memory = calloc(4 * keys + 2 * dims, sizeof(double));
     checker c = {.problem = p, .outcome = outcome};
     kit_open(p);
-    if (!memory) {
+    if (kit_row_tolerance_make(&c.tolerance, p->spec.kv_len, p->spec.v_dim) != 0) {
         kit_fail(outcome, "out of memory");
         return 0;
     }
@@ -134,16 +132,10 @@ static double check_elements(kit_problem *p, kit_outcome *outcome)
     c.how = kit_tolerance_of(kit_accuracy(&p->spec), p->spec.out_type);
     c.f32 = kit_tolerance_of(kit_accuracy(&p->spec), HEED_F32);
     kit_tolerate_codes(&c.how, kit_accuracy(&p->spec), p->spec.k_type, p->spec.v_type, p->sizes);
-    c.tolerance.raw = memory;
-    c.tolerance.softcapped = memory + keys;
-    c.tolerance.score = memory + 2 * keys;
-    c.tolerance.weight = memory + 3 * keys;
-    c.tolerance.out = memory + 4 * keys;
-    c.tolerance.typical = c.tolerance.out + dims;
     kit_check_memory(p, outcome);
     if (outcome->verdict != KIT_FAILED && reference_attention(&p->reference, check_row, &c) != 0)
         kit_fail(outcome, "out of memory");
-    free(memory);
+    free(c.tolerance.raw);
     return c.error2 > 0 ? c.error2 / c.typical2 : 0;
 }
 

@@ -348,20 +348,13 @@ void layer_check(const layer *l, kit_outcome *outcome)
     c.k = layer_numbers_of(s->batch * keys * s->kv_heads * s->qk_dim);
     c.v = layer_numbers_of(s->batch * keys * s->kv_heads * s->v_dim);
     c.o = layer_numbers_of(rows * s->q_heads * s->v_dim);
-    double *room = calloc(4 * (size_t)keys + 2 * s->v_dim + 1, sizeof(double));
-    c.to = (kit_row_tolerance){.raw = room,
-                               .softcapped = room + keys,
-                               .score = room + 2 * keys,
-                               .weight = room + 3 * keys,
-                               .out = room + 4 * keys,
-                               .typical = room + 4 * keys + s->v_dim};
-    if (room) {
+    if (kit_row_tolerance_make(&c.to, keys, s->v_dim) == 0) {
         find_qkv(&c);
         attend(&c);
         check_y(&c);
         check_cache(&c);
     }
-    free(room);
+    free(c.to.raw);
     layer_drop(c.q);
     layer_drop(c.k);
     layer_drop(c.v);

@@ -2,6 +2,7 @@
  * and called alone it gives the result that heed/attention.h defines. */
 #include "cases.h"
 #include "decode.h"
+#include "mistake.h"
 #include "run.h"
 #include "tolerance.h"
 
@@ -115,18 +116,11 @@ static void every_cut(const kit_env *env, const kit_case *c, kit_outcome *outcom
     kit_problem p = {0};
     kit_result whole = {0};
     part a = {0}, b = {0};
-    size_t keys = (size_t)c->spec.kv_len, dims = c->spec.v_dim;
-    double *room = calloc(4 * keys + 2 * dims, sizeof(double));
     judge j = {.p = &p, .a = &a, .b = &b, .outcome = outcome};
-    j.to.raw = room;
-    j.to.softcapped = room + keys;
-    j.to.score = room + 2 * keys;
-    j.to.weight = room + 3 * keys;
-    j.to.out = room + 4 * keys;
-    j.to.typical = j.to.out + dims;
     j.how = kit_tolerance_of(kit_accuracy(&c->spec), c->spec.out_type);
     j.f32 = kit_tolerance_of(kit_accuracy(&c->spec), HEED_F32);
-    int ready = room && make_part(&a, &c->spec) == 0 && make_part(&b, &c->spec) == 0;
+    int ready = kit_row_tolerance_make(&j.to, c->spec.kv_len, c->spec.v_dim) == 0 &&
+                make_part(&a, &c->spec) == 0 && make_part(&b, &c->spec) == 0;
     if (!ready)
         kit_fail(outcome, "out of memory");
     else if (kit_run_once(env->context, &p, &c->spec, GUARD_HIGH, &plainly, &whole, outcome) == 0)
@@ -155,7 +149,7 @@ static void every_cut(const kit_env *env, const kit_case *c, kit_outcome *outcom
                 reference_attention(&p.reference, judge_row, &j) != 0)
                 kit_fail(outcome, "out of memory");
         }
-    free(room);
+    free(j.to.raw);
     drop_part(&a);
     drop_part(&b);
     kit_drop(&whole);
@@ -166,56 +160,60 @@ static void every_cut(const kit_env *env, const kit_case *c, kit_outcome *outcom
 
 enum { ROWS = 4, DIM = 3 };
 
+/* A merge, and the memory that it reads and writes. */
+typedef struct merging {
+    heed_merge_args args;
+    float a[ROWS * DIM], b[ROWS * DIM], a_lse[ROWS], b_lse[ROWS], out[ROWS * DIM], lse[ROWS];
+} merging;
+
 /* In row 0 both parts hold something, in row 1 b is empty, in row 2 a is, in row 3 both are. The
  * values of an empty part do not matter. */
-static void fill_parts(float *a, float *a_lse, float *b, float *b_lse)
+static void make_merging(merging *m)
 {
     const float none = -INFINITY;
     const float lse[2][ROWS] = {{1.5F, 2.5F, none, none}, {0.25F, none, -3.5F, none}};
+    memset(m, KIT_CANARY, sizeof *m);
+    m->args = (heed_merge_args){.struct_size = sizeof m->args,
+                                .rows = ROWS,
+                                .heads = 1,
+                                .dim = DIM,
+                                .out_type = HEED_F32,
+                                .a = {m->a, {DIM, 0, 1, 0}},
+                                .b = {m->b, {DIM, 0, 1, 0}},
+                                .out = {m->out, {DIM, 0, 1, 0}},
+                                .a_lse = {m->a_lse, {1, 0, 0, 0}},
+                                .b_lse = {m->b_lse, {1, 0, 0, 0}},
+                                .lse = {m->lse, {1, 0, 0, 0}}};
     for (int r = 0; r < ROWS; r++) {
-        a_lse[r] = lse[0][r];
-        b_lse[r] = lse[1][r];
+        m->a_lse[r] = lse[0][r];
+        m->b_lse[r] = lse[1][r];
         for (int d = 0; d < DIM; d++) {
-            a[r * DIM + d] = lse[0][r] > none ? 1.25F * (float)(d + 1) : NAN;
-            b[r * DIM + d] = lse[1][r] > none ? -0.75F * (float)(r + d) : d ? INFINITY : NAN;
+            m->a[r * DIM + d] = lse[0][r] > none ? 1.25F * (float)(d + 1) : NAN;
+            m->b[r * DIM + d] = lse[1][r] > none ? -0.75F * (float)(r + d) : d ? INFINITY : NAN;
         }
     }
 }
 
 static void check_merged(const char *what, const float *out, const float *lse, kit_outcome *outcome)
 {
-    float a[ROWS * DIM], b[ROWS * DIM], a_lse[ROWS], b_lse[ROWS];
-    fill_parts(a, a_lse, b, b_lse);
+    merging m;
+    make_merging(&m);
     for (int r = 0; r < ROWS; r++) {
-        double x = (double)a_lse[r], y = (double)b_lse[r];
+        double x = (double)m.a_lse[r], y = (double)m.b_lse[r];
         double sum = exp(x) + exp(y), want_lse = log(sum);
         if (lse && !(fabs((double)lse[r] - want_lse) <= 4 * U * (1 + fabs(want_lse))) &&
             (double)lse[r] != want_lse)
             kit_fail(outcome, "%s: lse of row %d is %.9g, should be %.9g", what, r, (double)lse[r],
                      want_lse);
         for (int d = 0; d < DIM; d++) {
-            double want = r == 3 ? 0 : r == 2 ? (double)b[r * DIM + d] : (double)a[r * DIM + d];
+            double want = r == 3 ? 0 : r == 2 ? (double)m.b[r * DIM + d] : (double)m.a[r * DIM + d];
             if (r == 0)
-                want = ((double)a[d] * exp(x) + (double)b[d] * exp(y)) / sum;
+                want = ((double)m.a[d] * exp(x) + (double)m.b[d] * exp(y)) / sum;
             if (!(fabs((double)out[r * DIM + d] - want) <= 4 * U * (1 + fabs(want))))
                 kit_fail(outcome, "%s: out of row %d is %.9g, should be %.9g", what, r,
                          (double)out[r * DIM + d], want);
         }
     }
-}
-
-static heed_merge_args merge_of(float *a, float *a_lse, float *b, float *b_lse, float *out,
-                                float *lse)
-{
-    heed_merge_args merge = {
-        .struct_size = sizeof merge, .rows = ROWS, .heads = 1, .dim = DIM, .out_type = HEED_F32};
-    merge.a = (heed_const_view){a, {DIM, 0, 1, 0}};
-    merge.b = (heed_const_view){b, {DIM, 0, 1, 0}};
-    merge.out = (heed_view){out, {DIM, 0, 1, 0}};
-    merge.a_lse = (heed_const_view){a_lse, {1, 0, 0, 0}};
-    merge.b_lse = (heed_const_view){b_lse, {1, 0, 0, 0}};
-    merge.lse = (heed_view){lse, {1, 0, 0, 0}};
-    return merge;
 }
 
 /* Merges into new memory, without lse, into a, and into b. */
@@ -225,99 +223,100 @@ static void by_itself(const kit_env *env, const kit_case *c, kit_outcome *outcom
     (void)env;
     (void)c;
     for (int n = 0; n < 4; n++) {
-        float a[ROWS * DIM], b[ROWS * DIM], a_lse[ROWS], b_lse[ROWS], out[ROWS * DIM], lse[ROWS];
-        float *to = n == 2 ? a : n == 3 ? b : out, *to_lse = n == 2 ? a_lse : n == 3 ? b_lse : lse;
-        fill_parts(a, a_lse, b, b_lse);
-        memset(out, 0xff, sizeof out);
-        heed_merge_args merge = merge_of(a, a_lse, b, b_lse, to, n == 1 ? NULL : to_lse);
-        heed_status status = heed_merge(&merge);
-        if (status != HEED_OK)
+        merging m;
+        make_merging(&m);
+        float *to = n == 2 ? m.a : n == 3 ? m.b : m.out;
+        float *lse = n == 1 ? NULL : n == 2 ? m.a_lse : n == 3 ? m.b_lse : m.lse;
+        m.args.out.data = to;
+        m.args.lse.data = lse;
+        if (heed_merge(&m.args) != HEED_OK)
             kit_fail(outcome, "%s: %s", what[n], heed_last_error());
-        check_merged(what[n], to, n == 1 ? NULL : to_lse, outcome);
+        check_merged(what[n], to, lse, outcome);
     }
 }
 
-/* Makes mistake n. The inputs are a, b, a_lse and b_lse. */
-static void spoil(heed_merge_args *m, float *const inputs[4], int n)
+/* Outputs that lie where they may not. */
+enum { OUT_ON_A, OUT_ON_B, OUT_ON_A_LSE, LSE_ON_OUT, LSE_ON_B_LSE, LONE_LSE_ON_A_LSE, LONE_LSE };
+
+static const char *misplaced(void *call, int arg, uint32_t pick)
 {
-    int64_t *const size[] = {&m->rows, &m->heads, &m->dim};
-    heed_const_view *const view[] = {&m->a, &m->b, &m->a_lse, &m->b_lse};
-    if (n < 3)
-        *size[n] = -1;
-    else if (n < 7)
-        view[n - 3]->data = NULL;
-    else if (n == 7)
-        m->out.data = NULL;
-    else if (n == 8)
-        m->out_type = 9;
-    else if (n == 9)
-        m->reserved = 1;
-    else if (n == 10)
-        m->struct_size = 0;
-    else if (n == 11)
-        m->out.stride[2] = 0;
-    else if (n == 18) /* with no dims, lse is the only output */
-        m->dim = m->lse.stride[0] = 0;
-    else if (n == 19)
-        m->out.data = inputs[0], m->out.stride[0]++;
-    else if (n == 20)
-        m->out.data = inputs[1], m->out_type = HEED_F16;
-    else if (n == 21)
-        m->lse.data = inputs[3], m->lse.stride[0]++;
-    else if (n == 22)
-        m->lse.data = m->out.data;
-    else if (n == 23)
-        m->out.data = inputs[2];
-    else if (n == 24) /* with no dims too, an lse may lie on nothing but itself */
-        m->dim = 0, m->lse.data = inputs[2], m->lse.stride[0]++;
-    else
-        (n < 16 ? view[n - 12]->stride : n == 16 ? m->out.stride : m->lse.stride)[0] = INT64_MIN;
+    merging *m = call;
+    heed_merge_args *a = &m->args;
+    (void)pick;
+    switch (arg) {
+    case OUT_ON_A:
+        a->out.data = m->a, a->out.stride[0]++;
+        return "out.data equals args.a.data";
+    case OUT_ON_B:
+        a->out.data = m->b, a->out_type = HEED_F16;
+        return "out.data equals args.b.data";
+    case OUT_ON_A_LSE:
+        a->out.data = m->a_lse;
+        return "out.data equals args.a_lse.data";
+    case LSE_ON_OUT:
+        a->lse.data = m->out;
+        return "lse.data equals args.out.data";
+    case LSE_ON_B_LSE:
+        a->lse.data = m->b_lse, a->lse.stride[0]++;
+        return "lse.data equals args.b_lse.data";
+    case LONE_LSE_ON_A_LSE: /* with no dims too, an lse may lie on nothing but itself */
+        a->dim = 0, a->lse.data = m->a_lse, a->lse.stride[0]++;
+        return "lse.data equals args.a_lse.data";
+    default: /* with no dims, lse is the only output */
+        a->dim = a->lse.stride[0] = 0;
+        return "lse.stride[0]";
+    }
 }
+
+/* clang-format off */
+#define INVALID HEED_ERR_INVALID
+#define PUT(field, ...) KIT_CHANGE(merging, KIT_PUT, args.field, __VA_ARGS__)
+#define DO(function, of) .make = (function), .arg = (of), .n = 1
+static const kit_mistake merge_mistakes[] = {
+    {"struct_size", "struct_size", 0, HEED_ERR_ABI, PUT(struct_size, KIT_BAD_STRUCTS)},
+    {"rows", "rows", 0, INVALID, PUT(rows, -1)},
+    {"heads", "heads", 0, INVALID, PUT(heads, -1)},
+    {"dim", "dim", 0, INVALID, PUT(dim, -1)},
+    {"no a", "args.a ", 0, INVALID, PUT(a.data, 0)},
+    {"no b", "args.b ", 0, INVALID, PUT(b.data, 0)},
+    {"no a_lse", "a_lse", 0, INVALID, PUT(a_lse.data, 0)},
+    {"no b_lse", "b_lse", 0, INVALID, PUT(b_lse.data, 0)},
+    {"no out", "out", 0, INVALID, PUT(out.data, 0)},
+    {"out_type", "out_type", 0, INVALID, PUT(out_type, 9)},
+    {"reserved", "reserved", 0, INVALID, PUT(reserved, 1)},
+    {"one element of out", "out", 0, INVALID, PUT(out.stride[2], 0)},
+    {"far a", "a has", 0, INVALID, PUT(a.stride[0], INT64_MIN)},
+    {"far b", "b has", 0, INVALID, PUT(b.stride[0], INT64_MIN)},
+    {"far a_lse", "a_lse has", 0, INVALID, PUT(a_lse.stride[0], INT64_MIN)},
+    {"far b_lse", "b_lse has", 0, INVALID, PUT(b_lse.stride[0], INT64_MIN)},
+    {"far out", "out has", 0, INVALID, PUT(out.stride[0], INT64_MIN)},
+    {"far lse", "lse has", 0, INVALID, PUT(lse.stride[0], INT64_MIN)},
+    {"out crooked on a", "", 0, INVALID, DO(misplaced, OUT_ON_A)},
+    {"out of another type on b", "", 0, INVALID, DO(misplaced, OUT_ON_B)},
+    {"out on a_lse", "", 0, INVALID, DO(misplaced, OUT_ON_A_LSE)},
+    {"lse on out", "", 0, INVALID, DO(misplaced, LSE_ON_OUT)},
+    {"lse crooked on b_lse", "", 0, INVALID, DO(misplaced, LSE_ON_B_LSE)},
+    {"lse alone, crooked on a_lse", "", 0, INVALID, DO(misplaced, LONE_LSE_ON_A_LSE)},
+    {"one element of lse alone", "", 0, INVALID, DO(misplaced, LONE_LSE)},
+};
+/* clang-format on */
 
 static void mistakes(const kit_env *env, const kit_case *c, kit_outcome *outcome)
 {
-    static const char *const word[] = {"rows",
-                                       "heads",
-                                       "dim",
-                                       "a",
-                                       "b",
-                                       "a_lse",
-                                       "b_lse",
-                                       "out",
-                                       "out_type",
-                                       "reserved",
-                                       "struct_size",
-                                       "out",
-                                       "a has",
-                                       "b has",
-                                       "a_lse has",
-                                       "b_lse has",
-                                       "out has",
-                                       "lse has",
-                                       "lse.stride[0]",
-                                       "out.data equals args.a.data",
-                                       "out.data equals args.b.data",
-                                       "lse.data equals args.b_lse.data",
-                                       "lse.data equals args.out.data",
-                                       "out.data equals args.a_lse.data",
-                                       "lse.data equals args.a_lse.data"};
     (void)env;
     (void)c;
-    for (int n = 0; n < 25; n++) {
-        float a[ROWS * DIM], b[ROWS * DIM], a_lse[ROWS], b_lse[ROWS], out[ROWS * DIM], lse[ROWS];
-        heed_merge_args m = merge_of(a, a_lse, b, b_lse, out, lse);
-        fill_parts(a, a_lse, b, b_lse);
-        for (int i = 0; i < ROWS * DIM; i++)
-            out[i] = 7;
-        spoil(&m, (float *const[]){a, b, a_lse, b_lse}, n);
-        heed_status want = n == 10 ? HEED_ERR_ABI : HEED_ERR_INVALID, status = heed_merge(&m);
-        if (status != want || !strstr(heed_last_error(), word[n]))
-            kit_fail(outcome, "a bad %s: %s, '%s'", word[n], heed_status_string(status),
-                     heed_last_error());
-        for (int i = 0; i < ROWS * DIM; i++)
-            if (out[i] != 7)
-                kit_fail(outcome, "a bad %s: out was written", word[n]);
-    }
+    for (size_t n = 0; n < KIT_COUNT(merge_mistakes); n++)
+        for (uint32_t pick = 0; pick < merge_mistakes[n].n; pick++) {
+            const kit_mistake *wrong = &merge_mistakes[n];
+            merging m, before;
+            make_merging(&m);
+            const char *word = kit_make_mistake(wrong, &m, pick);
+            memcpy(&before, &m, sizeof m);
+            const heed_status status = heed_merge(&m.args);
+            kit_judge_refusal(wrong, word, "heed_merge", status, heed_last_error(), outcome);
+            if (memcmp(&before, &m, sizeof m) != 0)
+                kit_fail(outcome, "%s: something was written", wrong->name);
+        }
 }
 
 void kit_merge_cases(kit_list *list)

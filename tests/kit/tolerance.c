@@ -68,6 +68,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 
 #define U 0x1p-24
 /* The weights output comes from a second pass, which may sum the scores in another order than the
@@ -109,6 +110,20 @@ kit_tolerance kit_tolerance_of(uint32_t accuracy, uint32_t out_type)
     t.out_floor = out_type == HEED_F16 ? 0x1p-25 : 0x1p-126; /* f32 and bf16 may flush */
     t.out_max = out_type == HEED_F32 ? (double)FLT_MAX : out_type == HEED_F16 ? 65504 : 0x1.FEp127;
     return t;
+}
+
+int kit_row_tolerance_make(kit_row_tolerance *to, int64_t keys, int64_t dims)
+{
+    double *memory = calloc((size_t)(4 * keys + 2 * dims) + 1, sizeof *memory);
+    *to = (kit_row_tolerance){.raw = memory};
+    if (!memory)
+        return -1;
+    to->softcapped = to->raw + keys;
+    to->score = to->softcapped + keys;
+    to->weight = to->score + keys;
+    to->out = to->weight + keys;
+    to->typical = to->out + dims;
+    return 0;
 }
 
 void kit_tolerate_codes(kit_tolerance *how, uint32_t accuracy, uint32_t k_type, uint32_t v_type,
@@ -304,9 +319,8 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
             dw + r->weight[j] * fmin(2 * delta, RECOMPUTED * fmax(how->product, how->step_q));
         for (int64_t d = 0; d < p->v_dim; d++) {
             double a = finite_or_0(fabs(v[d]));
-            to->out[d] +=
-                dw * a + (sum_error + how->value) * r->weight[j] * a + r->weight[j] * 0x1p-126 +
-                how->value_floor;
+            to->out[d] += dw * a + (sum_error + how->value) * r->weight[j] * a +
+                          r->weight[j] * 0x1p-126 + how->value_floor;
             to->typical[d] += spread * a * spread * a;
         }
     }

@@ -43,6 +43,10 @@ typedef struct kit_row_tolerance {
     double lse;
 } kit_row_tolerance;
 
+/** Memory for rows of so many keys and dims, which free(to->raw) gives back. Returns 0, or -1 when
+ * out of memory. */
+int kit_row_tolerance_make(kit_row_tolerance *to, int64_t keys, int64_t dims);
+
 /** Derives them. Rows that are NaN or see nothing get 0 everywhere. */
 void kit_tolerate(const kit_tolerance *how, const reference_problem *problem,
                   const reference_row *row, kit_row_tolerance *to);
