@@ -12,7 +12,7 @@ import npy
 
 passed = failed = 0
 heed = None  # the command, as a list
-folder = pathlib.Path(tempfile.mkdtemp(prefix="heed_cli_"))
+folder = pathlib.Path(tempfile.mkdtemp(prefix="heed_test_"))
 atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 

@@ -1,30 +1,14 @@
-"""Runs an engine's command and counts the checks that passed and failed."""
+"""Runs an engine's command, whose checks are counted like those of the heed command."""
 
-import atexit
 import math
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 import npy
-
-passed = failed = 0
-folder = pathlib.Path(tempfile.mkdtemp(prefix="heed_engine_"))
-atexit.register(shutil.rmtree, folder, ignore_errors=True)
-
-
-def check(condition, what):
-    global passed, failed
-    if condition:
-        passed += 1
-    else:
-        failed += 1
-        print(f"FAILED: {what}", flush=True)
-    return condition
+from harness import check, finish, folder  # noqa: F401 (finish and folder are for the tests)
 
 
 def run(command, *arguments, environment=None):
@@ -75,8 +59,3 @@ def cosine(a, b):
 def most_difference(a, b):
     """The largest difference between two rows; a NaN counts as infinite."""
     return max(abs(x - y) if x - y == x - y else math.inf for x, y in zip(a, b))
-
-
-def finish():
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(failed != 0 or passed == 0)

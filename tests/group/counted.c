@@ -2,22 +2,15 @@
  * computed, with calls of the transport's test between them.
  *
  * Usage: counted SEEDS */
+#include "../check.h"
 #include "threads.h"
 #include "wrap.h"
 
 #include <string.h>
 
-static int n_checks, n_failures;
-
 static void around(heed_transport *transport, void *user)
 {
     wrap(&((wrapped *)user)[transport->rank], transport);
-}
-
-static void fail(const ranks_case *c, const char *text)
-{
-    if (n_failures++ < 20)
-        printf("%s: %s\n", c->name, text);
 }
 
 /* The rows that heed_group_count asks for: of packed q all, with the unused rows between them. */
@@ -40,29 +33,22 @@ static void check(ranks_case *c, heed_context *const *context)
 {
     rank_thread *t = calloc(RANKS_MOST, sizeof *t);
     wrapped *w = calloc(RANKS_MOST, sizeof *w);
-    char text[300];
     if (!t || !w || threads_run(c, t, context, 1, around, w) != 0)
         exit(1);
     for (uint32_t r = 0; r < c->size; r++) {
         heed_group_cost cost = {.struct_size = sizeof cost};
         heed_attn *plan = NULL;
-        n_checks++;
-        if (t[r].call.status != HEED_OK) {
-            fail(c, t[r].call.why.text);
-            continue;
-        }
-        if (heed_attn_create(context[r], &t[r].call.desc, &plan) != HEED_OK ||
-            heed_group_count(plan, &c->partition, c->spec.batch, rows_of(c), r, c->size, &cost) !=
-                HEED_OK) {
-            fail(c, heed_last_error());
-        } else if (cost.messages != w[r].messages || cost.bytes != w[r].bytes ||
-                   (c->scheme ? cost.scheme != c->scheme : cost.scheme == 0)) {
-            snprintf(text, sizeof text,
-                     "rank %u sent %llu messages of %llu bytes, heed_group_count says %llu of %llu",
-                     r, (unsigned long long)w[r].messages, (unsigned long long)w[r].bytes,
-                     (unsigned long long)cost.messages, (unsigned long long)cost.bytes);
-            fail(c, text);
-        }
+        CHECK(t[r].call.status == HEED_OK, "%s: %s", c->name, t[r].call.why.text);
+        CHECK(heed_attn_create(context[r], &t[r].call.desc, &plan) == HEED_OK &&
+                  heed_group_count(plan, &c->partition, c->spec.batch, rows_of(c), r, c->size,
+                                   &cost) == HEED_OK,
+              "%s: %s", c->name, heed_last_error());
+        CHECK(cost.messages == w[r].messages && cost.bytes == w[r].bytes,
+              "%s: rank %u sent %llu messages of %llu bytes, heed_group_count says %llu of %llu",
+              c->name, r, (unsigned long long)w[r].messages, (unsigned long long)w[r].bytes,
+              (unsigned long long)cost.messages, (unsigned long long)cost.bytes);
+        CHECK(c->scheme ? cost.scheme == c->scheme : cost.scheme != 0, "%s: scheme %u", c->name,
+              cost.scheme);
         heed_attn_release(plan);
     }
     threads_free(c, t);
@@ -100,11 +86,9 @@ static void overlap(heed_context *const *context)
     if (ranks_build(c, 1) != 0 || threads_run(c, t, context, 1, around, w) != 0)
         exit(1);
     for (uint32_t r = 0; r < 2; r++) {
-        n_checks++;
-        if (t[r].call.status != HEED_OK)
-            fail(c, t[r].call.why.text);
-        else if (w[r].tests_under_way < 2)
-            fail(c, "test was not called between tiles while keys were under way");
+        CHECK(t[r].call.status == HEED_OK, "%s", t[r].call.why.text);
+        CHECK(w[r].tests_under_way >= 2,
+              "test was not called between tiles while keys were under way");
     }
     threads_free(c, t);
     ranks_free(c);
@@ -131,6 +115,5 @@ int main(int argc, char **argv)
     for (int r = 0; r < RANKS_MOST; r++)
         heed_context_release(context[r]);
     free(c);
-    printf("%d checks, %d failures\n", n_checks, n_failures);
-    return n_failures || !n_checks;
+    return checks_end();
 }

@@ -2,11 +2,10 @@
  * every way to cut it and every wanted result; a second run has the same bits.
  *
  * Usage: equality BACKENDS SEEDS [FIRST_SEED [FAMILY]]    backends "best": the default */
+#include "../check.h"
 #include "threads.h"
 
 #include <string.h>
-
-static int n_checks, n_failures;
 
 static void run_case(ranks_case *c, heed_context *const *context)
 {
@@ -30,9 +29,7 @@ static void run_case(ranks_case *c, heed_context *const *context)
     }
     if (outcome.verdict == KIT_PASSED && bits[0] != bits[1])
         kit_fail(&outcome, "the second run has other bits");
-    n_checks++;
-    if (outcome.verdict != KIT_PASSED && n_failures++ < 20)
-        printf("%s: %s\n", c->name, outcome.text);
+    CHECK(outcome.verdict == KIT_PASSED, "%s: %s", c->name, outcome.text);
     free(t);
 }
 
@@ -57,6 +54,5 @@ int main(int argc, char **argv)
     for (int r = 0; r < RANKS_MOST; r++)
         heed_context_release(context[r]);
     free(c);
-    printf("%d cases, %d failures\n", n_checks, n_failures);
-    return n_failures || !n_checks;
+    return checks_end();
 }

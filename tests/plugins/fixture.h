@@ -1,28 +1,14 @@
-/* Shared by the tests of this folder: a small problem with a known answer, and counted failures. */
+/* Shared by the tests of this folder: a small problem with a known answer. */
 #ifndef HEED_TESTS_PLUGINS_FIXTURE_H
 #define HEED_TESTS_PLUGINS_FIXTURE_H
 
 #include <heed/heed.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int n_failed;
-
-__attribute__((format(printf, 2, 3))) static void check(int holds, const char *format, ...)
-{
-    va_list list;
-    if (holds)
-        return;
-    n_failed++;
-    va_start(list, format);
-    printf("FAILED: ");
-    vprintf(format, list);
-    printf("\n");
-    va_end(list);
-}
+#include "../check.h"
 
 enum { HEADS = 2, ROWS = 3, KEYS = 5, DIM = 4 };
 
@@ -90,12 +76,12 @@ static inline char *listing(heed_context *context, uint32_t json)
 {
     size_t bytes = 0;
     char *text;
-    check(heed_context_backends(context, json, NULL, &bytes) == HEED_OK, "no size of the listing");
+    CHECK(heed_context_backends(context, json, NULL, &bytes) == HEED_OK, "no size of the listing");
     text = malloc(bytes + 1);
     if (!text)
         abort();
     memset(text, '?', bytes + 1);
-    check(heed_context_backends(context, json, text, &bytes) == HEED_OK, "no listing");
+    CHECK(heed_context_backends(context, json, text, &bytes) == HEED_OK, "no listing");
     return text;
 }
 

@@ -11,7 +11,7 @@ static heed_context *context_of(const char *plugin_path, const char *backends)
         .struct_size = sizeof options, .plugin_path = plugin_path, .backends = backends};
     heed_context *context = NULL;
     heed_status status = heed_context_create(&options, &context);
-    check(status == HEED_OK, "no context with plugins %s and backends %s: %s", plugin_path,
+    CHECK(status == HEED_OK, "no context with plugins %s and backends %s: %s", plugin_path,
           backends ? backends : "(any)", heed_last_error());
     if (!context)
         exit(1);
@@ -52,10 +52,10 @@ static void refused_when_loaded(heed_context *context)
     };
     char *text = listing(context, 0), *json = listing(context, 1);
     for (size_t i = 0; i < sizeof expect / sizeof *expect; i++) {
-        check(line_with(text, expect[i][0], expect[i][1]),
+        CHECK(line_with(text, expect[i][0], expect[i][1]),
               "%s is not listed with a reason that says '%s':\n%s", expect[i][0], expect[i][1],
               text);
-        check(strstr(json, expect[i][0]) != NULL, "%s is not in the JSON", expect[i][0]);
+        CHECK(strstr(json, expect[i][0]) != NULL, "%s is not in the JSON", expect[i][0]);
     }
     free(text);
     free(json);
@@ -74,12 +74,12 @@ static void refused_when_tried(const char *folder)
         heed_context *context = context_of(folder, name);
         heed_status status = run_small(context);
         char *text;
-        check(status == HEED_ERR_UNSUPPORTED, "%s forced gives %s", name,
+        CHECK(status == HEED_ERR_UNSUPPORTED, "%s forced gives %s", name,
               heed_status_string(status));
-        check(strstr(heed_last_error(), name) && strstr(heed_last_error(), expect[i][1]),
+        CHECK(strstr(heed_last_error(), name) && strstr(heed_last_error(), expect[i][1]),
               "%s forced says: %s", name, heed_last_error());
         text = listing(context, 0);
-        check(line_with(text, name, expect[i][1]) && line_with(text, name, "trial"),
+        CHECK(line_with(text, name, expect[i][1]) && line_with(text, name, "trial"),
               "%s is not listed with what its trial found:\n%s", name, text);
         free(text);
         heed_context_release(context);
@@ -91,9 +91,9 @@ static void refused_when_tried(const char *folder)
 static void tried_after_a_good_one(const char *folder)
 {
     heed_context *context = context_of(folder, "none,silent_answers");
-    check(run_small(context) == HEED_OK, "none before silent_answers: %s", heed_last_error());
+    CHECK(run_small(context) == HEED_OK, "none before silent_answers: %s", heed_last_error());
     char *text = listing(context, 0);
-    check(line_with(text, "silent_answers", "trial"), "silent_answers passes its trial:\n%s", text);
+    CHECK(line_with(text, "silent_answers", "trial"), "silent_answers passes its trial:\n%s", text);
     free(text);
     heed_context_release(context);
 }
@@ -103,13 +103,13 @@ static void forced_though_refused(const char *folder)
 {
     heed_context *context = context_of(folder, "failing_open");
     heed_status status = run_small(context);
-    check(status == HEED_ERR_UNSUPPORTED && strstr(heed_last_error(), "quantum unit"),
+    CHECK(status == HEED_ERR_UNSUPPORTED && strstr(heed_last_error(), "quantum unit"),
           "failing_open forced gives %s: %s", heed_status_string(status), heed_last_error());
     heed_context_release(context);
 
     context = context_of(folder, "nobody");
     status = run_small(context);
-    check(status == HEED_ERR_INVALID && strstr(heed_last_error(), "nobody"),
+    CHECK(status == HEED_ERR_INVALID && strstr(heed_last_error(), "nobody"),
           "a name that does not exist gives %s: %s", heed_status_string(status), heed_last_error());
     heed_context_release(context);
 }
@@ -120,15 +120,15 @@ static void good_by_name(const char *folder, const char *name)
     heed_context *context = context_of(folder, name);
     heed_attn *plan = NULL;
     heed_status status = run_small(context);
-    check(status == HEED_OK, "%s gives %s: %s", name, heed_status_string(status),
+    CHECK(status == HEED_OK, "%s gives %s: %s", name, heed_status_string(status),
           heed_last_error());
-    check(heed_attn_create(context, &SMALL, &plan) == HEED_OK, "%s makes no plan", name);
+    CHECK(heed_attn_create(context, &SMALL, &plan) == HEED_OK, "%s makes no plan", name);
     if (plan) {
         char text[8192] = "";
         size_t bytes = sizeof text;
-        check(heed_attn_explain(plan, 0, text, &bytes) == HEED_OK && strstr(text, name),
+        CHECK(heed_attn_explain(plan, 0, text, &bytes) == HEED_OK && strstr(text, name),
               "the plan does not speak of %s:\n%s", name, text);
-        check(line_with(text, "naive", "not among the permitted"),
+        CHECK(line_with(text, "naive", "not among the permitted"),
               "the plan does not say why not naive:\n%s", text);
     }
     heed_attn_release(plan);
@@ -143,13 +143,13 @@ static void refused_problem(const char *folder)
     heed_context *context = context_of(folder, "example");
     heed_error why = {""};
     half.k_type = HEED_BF16;
-    check(heed_attn_supported(context, &half, &why) == HEED_ERR_UNSUPPORTED &&
+    CHECK(heed_attn_supported(context, &half, &why) == HEED_ERR_UNSUPPORTED &&
               strstr(why.text, "not f32, bf16 and f32"),
           "the example's refusal reads: %s", why.text);
     heed_context_release(context);
 
     context = context_of(folder, "example,naive");
-    check(heed_attn_supported(context, &half, &why) == HEED_OK, "naive does not take over: %s",
+    CHECK(heed_attn_supported(context, &half, &why) == HEED_OK, "naive does not take over: %s",
           why.text);
     heed_context_release(context);
 }
@@ -159,16 +159,16 @@ static void bad_paths(const char *hostile, const char *example)
     heed_context_options options = {.struct_size = sizeof options, .plugin_path = "plugins"};
     heed_context *context = NULL;
     char path[4096];
-    check(heed_context_create(&options, &context) == HEED_ERR_INVALID &&
+    CHECK(heed_context_create(&options, &context) == HEED_ERR_INVALID &&
               strstr(heed_last_error(), "absolute"),
           "a relative folder gives: %s", heed_last_error());
     snprintf(path, sizeof path, "%s:.", example);
     options.plugin_path = path;
-    check(heed_context_create(&options, &context) == HEED_ERR_INVALID && !context,
+    CHECK(heed_context_create(&options, &context) == HEED_ERR_INVALID && !context,
           "a relative folder behind an absolute one is accepted");
 
     context = context_of("/does/not/exist", NULL);
-    check(run_small(context) == HEED_OK, "a folder that does not exist does harm");
+    CHECK(run_small(context) == HEED_OK, "a folder that does not exist does harm");
     heed_context_release(context);
 
     /* Two folders, and the same one twice: the second time every name is taken. */
@@ -184,12 +184,12 @@ static void by_environment(const char *hostile, const char *example)
     heed_context *context = NULL;
     setenv("HEED_PLUGIN_PATH", example, 1);
     setenv("HEED_BACKEND", "example", 1);
-    check(heed_context_create(NULL, &context) == HEED_OK && run_small(context) == HEED_OK,
+    CHECK(heed_context_create(NULL, &context) == HEED_OK && run_small(context) == HEED_OK,
           "the example is not found through the environment: %s", heed_last_error());
     heed_context_release(context);
     good_by_name(hostile, "none");
     context = context_of(hostile, NULL);
-    check(run_small(context) == HEED_ERR_INVALID,
+    CHECK(run_small(context) == HEED_ERR_INVALID,
           "the option's path does not replace the variable");
     heed_context_release(context);
     unsetenv("HEED_PLUGIN_PATH");
@@ -205,7 +205,7 @@ int main(int argc, char **argv)
     const char *hostile = argv[1], *example = argv[2];
     heed_context *context = context_of(hostile, NULL);
     refused_when_loaded(context);
-    check(run_small(context) == HEED_OK, "among hostile plugins no backend is right: %s",
+    CHECK(run_small(context) == HEED_OK, "among hostile plugins no backend is right: %s",
           heed_last_error());
     heed_context_release(context);
 
@@ -218,6 +218,5 @@ int main(int argc, char **argv)
     refused_problem(example);
     bad_paths(hostile, example);
     by_environment(hostile, example);
-    printf("%d failed\n", n_failed);
-    return n_failed != 0;
+    return checks_end();
 }

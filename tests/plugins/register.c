@@ -25,7 +25,7 @@ static void expect_refusal(heed_context *context, const heed_backend *table, hee
                            const char *word)
 {
     heed_status status = heed_context_register(context, table);
-    check(status == want && strstr(heed_last_error(), word), "a table with a bad %s gives %s: %s",
+    CHECK(status == want && strstr(heed_last_error(), word), "a table with a bad %s gives %s: %s",
           word, heed_status_string(status), heed_last_error());
 }
 
@@ -98,9 +98,9 @@ static void bad_tables(void)
         EXPECT(t.backend.name = bad[i], HEED_ERR_INVALID, "name");
     }
     char *text = listing(context, 0);
-    check(!strstr(text, "example"), "a refused table is listed:\n%s", text);
+    CHECK(!strstr(text, "example"), "a refused table is listed:\n%s", text);
     free(text);
-    check(run_small(context) == HEED_OK, "refused tables do harm: %s", heed_last_error());
+    CHECK(run_small(context) == HEED_OK, "refused tables do harm: %s", heed_last_error());
     heed_context_release(context);
 }
 
@@ -123,10 +123,10 @@ static void as_many_as_fit(void)
     example(&t);
     t.backend.attn = many;
     t.backend.n_attn = ROOM - there;
-    check(heed_context_register(context, &t.backend) == HEED_OK, "%u kernels beside %u: %s",
+    CHECK(heed_context_register(context, &t.backend) == HEED_OK, "%u kernels beside %u: %s",
           ROOM - there, there, heed_last_error());
     EXPECT(t.backend.name = "one_more", HEED_ERR_INVALID, "1 kernels");
-    check(run_small(context) == HEED_OK, "with all kernels: %s", heed_last_error());
+    CHECK(run_small(context) == HEED_OK, "with all kernels: %s", heed_last_error());
     heed_context_release(context);
 }
 
@@ -142,12 +142,12 @@ static void failing_open(void)
     static changed_backend t;
     example(&t);
     t.backend.open = refusing_open;
-    check(heed_context_register(context, &t.backend) == HEED_OK, "a failing open is an error: %s",
+    CHECK(heed_context_register(context, &t.backend) == HEED_OK, "a failing open is an error: %s",
           heed_last_error());
     char *text = listing(context, 0);
-    check(strstr(text, "the vendor is 'not ours'") != NULL, "its reason is not shown:\n%s", text);
+    CHECK(strstr(text, "the vendor is 'not ours'") != NULL, "its reason is not shown:\n%s", text);
     free(text);
-    check(heed_context_register(context, &t.backend) == HEED_ERR_INVALID, "its name is not taken");
+    CHECK(heed_context_register(context, &t.backend) == HEED_ERR_INVALID, "its name is not taken");
     heed_context_release(context);
 }
 
@@ -181,26 +181,26 @@ static void seen_by_later_plans(void)
     t.attn.run = counted_tile;
     t.backend.name = "a_name_of_thirty_one_characters";
 
-    check(run_small(context) == HEED_OK, "before: %s", heed_last_error());
-    check(heed_attn_create(context, &SMALL, &held) == HEED_OK, "plan: %s", heed_last_error());
-    check(heed_context_register(context, &t.backend) == HEED_OK, "register: %s", heed_last_error());
-    check(n_tiles == 0, "the backend ran before it was asked to");
-    check(run_small(context) == HEED_OK && n_tiles > 0, "the cheapest backend was not used");
+    CHECK(run_small(context) == HEED_OK, "before: %s", heed_last_error());
+    CHECK(heed_attn_create(context, &SMALL, &held) == HEED_OK, "plan: %s", heed_last_error());
+    CHECK(heed_context_register(context, &t.backend) == HEED_OK, "register: %s", heed_last_error());
+    CHECK(n_tiles == 0, "the backend ran before it was asked to");
+    CHECK(run_small(context) == HEED_OK && n_tiles > 0, "the cheapest backend was not used");
     int before = n_tiles;
-    check(run_small(other) == HEED_OK && n_tiles == before, "another context uses it");
+    CHECK(run_small(other) == HEED_OK && n_tiles == before, "another context uses it");
     char text[8192];
     size_t bytes = sizeof text;
-    check(heed_attn_explain(held, 0, text, &bytes) == HEED_OK &&
+    CHECK(heed_attn_explain(held, 0, text, &bytes) == HEED_OK &&
               strstr(text, "not a_name_of_thirty_one_characters loops: it was registered later"),
           "a held plan's explanation:\n%s", text);
     const char *used = strstr(text, "row: ");
     if (used) {
         char not_used[64];
         snprintf(not_used, sizeof not_used, "not %.*s:", (int)strcspn(used + 5, " ,"), used + 5);
-        check(!strstr(text, not_used), "a plan uses what it says that it does '%s'\n%s", not_used,
+        CHECK(!strstr(text, not_used), "a plan uses what it says that it does '%s'\n%s", not_used,
               text);
     }
-    check(used != NULL, "no class in\n%s", text);
+    CHECK(used != NULL, "no class in\n%s", text);
     heed_attn_release(held);
     heed_context_release(context);
     heed_context_release(other);
@@ -220,12 +220,12 @@ static void list_is_an_order(void)
         t.attn.cost = free_of_charge;
         t.attn.run = counted_tile;
         t.backend.name = "free";
-        check(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
-        check(heed_context_register(context, &t.backend) == HEED_OK, "%s", heed_last_error());
-        check(run_small(context) == HEED_OK, "%s", heed_last_error());
+        CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+        CHECK(heed_context_register(context, &t.backend) == HEED_OK, "%s", heed_last_error());
+        CHECK(run_small(context) == HEED_OK, "%s", heed_last_error());
         int before = n_tiles; /* after the trials, which every backend has once in a context */
-        check(run_small(context) == HEED_OK, "%s", heed_last_error());
-        check((n_tiles > before) == free_first, "the list %s is not kept to", list[free_first]);
+        CHECK(run_small(context) == HEED_OK, "%s", heed_last_error());
+        CHECK((n_tiles > before) == free_first, "the list %s is not kept to", list[free_first]);
         heed_context_release(context);
     }
 }
@@ -266,38 +266,38 @@ static void wrong_kernel_of_two(void)
     t.backend.name = "two";
     t.backend.attn = both;
     t.backend.n_attn = 2;
-    check(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
-    check(heed_context_register(context, &t.backend) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_context_register(context, &t.backend) == HEED_OK, "%s", heed_last_error());
     const uint32_t two = index_of(context, "two");
-    check(heed_context_trial(context, two, 0, &bad) == HEED_OK && !strcmp(bad.kernel, "wrong") &&
+    CHECK(heed_context_trial(context, two, 0, &bad) == HEED_OK && !strcmp(bad.kernel, "wrong") &&
               bad.trial == HEED_TRIAL_NOT_YET && !*bad.reason && !bad.linear,
           "before any plan: kernel %s, trial %u: %s", bad.kernel, bad.trial, bad.reason);
-    check(run_small(context) == HEED_OK, "the right kernel does not run: %s", heed_last_error());
-    check(heed_context_trial(context, two, 0, &bad) == HEED_OK && bad.trial == HEED_TRIAL_FAILED &&
+    CHECK(run_small(context) == HEED_OK, "the right kernel does not run: %s", heed_last_error());
+    CHECK(heed_context_trial(context, two, 0, &bad) == HEED_OK && bad.trial == HEED_TRIAL_FAILED &&
               strstr(bad.reason, "known-answer trial"),
           "the wrong kernel: trial %u: %s", bad.trial, bad.reason);
-    check(heed_context_trial(context, two, 1, &good) == HEED_OK && !strcmp(good.kernel, "loops") &&
+    CHECK(heed_context_trial(context, two, 1, &good) == HEED_OK && !strcmp(good.kernel, "loops") &&
               good.trial == HEED_TRIAL_PASSED && !*good.reason,
           "the right kernel %s: trial %u: %s", good.kernel, good.trial, good.reason);
 
     char line[400], *text = listing(context, 0), *json = listing(context, 1);
     snprintf(line, sizeof line, "  not its kernel wrong: %s\n", bad.reason);
-    check(strstr(text, line) && strstr(text, "backend two: "), "'%s' is not in\n%s", line, text);
+    CHECK(strstr(text, line) && strstr(text, "backend two: "), "'%s' is not in\n%s", line, text);
     snprintf(line, sizeof line,
              "\"failed\": [{\"kernel\": \"wrong\", \"linear\": false, \"reason\": \"%s\"}]",
              bad.reason);
-    check(strstr(json, line) != NULL, "'%s' is not in\n%s", line, json);
+    CHECK(strstr(json, line) != NULL, "'%s' is not in\n%s", line, json);
     free(text);
     free(json);
 
-    check(heed_context_trial(context, two, 2, &none) == HEED_ERR_INVALID &&
+    CHECK(heed_context_trial(context, two, 2, &none) == HEED_ERR_INVALID &&
               strstr(heed_last_error(), "kernel is 2, backend two has 2"),
           "a third kernel: %s", heed_last_error());
-    check(heed_context_trial(context, 99, 0, &none) == HEED_ERR_INVALID && !none.kernel,
+    CHECK(heed_context_trial(context, 99, 0, &none) == HEED_ERR_INVALID && !none.kernel,
           "a hundredth backend: %s", heed_last_error());
-    check(heed_context_trial(context, two, 0, &short_one) == HEED_ERR_ABI, "a struct of 8 bytes");
-    check(heed_context_trial(context, two, 0, NULL) == HEED_ERR_INVALID, "no struct");
-    check(heed_context_trial(NULL, two, 0, &none) == HEED_ERR_INVALID, "no context");
+    CHECK(heed_context_trial(context, two, 0, &short_one) == HEED_ERR_ABI, "a struct of 8 bytes");
+    CHECK(heed_context_trial(context, two, 0, NULL) == HEED_ERR_INVALID, "no struct");
+    CHECK(heed_context_trial(NULL, two, 0, &none) == HEED_ERR_INVALID, "no context");
     heed_context_release(context);
 }
 
@@ -332,12 +332,12 @@ static void bad_tilings(void)
         changed_backend t;
         example(&t);
         t.attn.tiling = bad_tiling;
-        check(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
-        check(heed_context_register(context, &t.backend) == HEED_OK, "%s", heed_last_error());
+        CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+        CHECK(heed_context_register(context, &t.backend) == HEED_OK, "%s", heed_last_error());
         heed_status status = run_small(context);
-        check(status == HEED_ERR_UNSUPPORTED || status == HEED_ERR_BACKEND,
+        CHECK(status == HEED_ERR_UNSUPPORTED || status == HEED_ERR_BACKEND,
               "bad tiling %d gives %s", what_is_wrong, heed_status_string(status));
-        check(strstr(heed_last_error(), "example") != NULL, "bad tiling %d: %s", what_is_wrong,
+        CHECK(strstr(heed_last_error(), "example") != NULL, "bad tiling %d: %s", what_is_wrong,
               heed_last_error());
         heed_context_release(context);
     }
@@ -397,10 +397,10 @@ static void refused_by(supports_function *owl, supports_function *wolf, supports
     three.backend.n_attn = 3;
     one.backend.name = "one";
     one.attn.supports = of_one;
-    check(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
-    check(heed_context_register(context, &three.backend) == HEED_OK, "%s", heed_last_error());
-    check(heed_context_register(context, &one.backend) == HEED_OK, "%s", heed_last_error());
-    check(heed_attn_create(context, &SMALL, &plan) == HEED_ERR_UNSUPPORTED &&
+    CHECK(heed_context_create(&options, &context) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_context_register(context, &three.backend) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_context_register(context, &one.backend) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attn_create(context, &SMALL, &plan) == HEED_ERR_UNSUPPORTED &&
               !strcmp(heed_last_error(), said),
           "the reasons: %s", heed_last_error());
     heed_context_release(context);
@@ -433,6 +433,5 @@ int main(void)
     list_is_an_order();
     wrong_kernel_of_two();
     bad_tilings();
-    printf("%d failed\n", n_failed);
-    return n_failed != 0;
+    return checks_end();
 }

@@ -22,25 +22,24 @@ int main(int argc, char **argv)
         printf("usage: replaced EXAMPLE_FOLDER\n");
         return 2;
     }
-    check(heed_plugins_load_path(&registry, &cpu, argv[1], "the test", &why) == HEED_OK, "%s",
+    CHECK(heed_plugins_load_path(&registry, &cpu, argv[1], "the test", &why) == HEED_OK, "%s",
           why.text);
-    check(registry.n == 1 && registry.entry[0].usable, "the folder has not just the example");
+    CHECK(registry.n == 1 && registry.entry[0].usable, "the folder has not just the example");
 
     heed_plugins_load(&registry, &cpu, argv[1], 0);
-    check(registry.n == 1, "an installed example is listed beside the one that replaces it: %s",
+    CHECK(registry.n == 1, "an installed example is listed beside the one that replaces it: %s",
           registry.entry[registry.n - 1].why.text);
 
     /* As if the first were linked in: no folder can replace it. */
     heed_plugins_load(&registry, &cpu, argv[1], 1);
-    check(registry.n == 2 && !registry.entry[1].usable &&
+    CHECK(registry.n == 2 && !registry.entry[1].usable &&
               strstr(registry.entry[1].why.text, "is taken"),
           "an example beside one that is linked in is not listed as a failure");
-    check(named(&registry, "example") == 2, "the failure does not have the name of its file");
+    CHECK(named(&registry, "example") == 2, "the failure does not have the name of its file");
 
-    check(heed_plugins_load_path(&registry, &cpu, argv[1], "the test", &why) == HEED_OK &&
+    CHECK(heed_plugins_load_path(&registry, &cpu, argv[1], "the test", &why) == HEED_OK &&
               registry.n == 3,
           "a second folder of the user's with an example is not listed as a failure");
     heed_registry_close(&registry);
-    printf("%d failed\n", n_failed);
-    return n_failed != 0;
+    return checks_end();
 }

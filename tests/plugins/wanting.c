@@ -140,9 +140,9 @@ static void check_explanation(const char *text)
     char said[400] = "";
     if (line)
         snprintf(said, sizeof said, "%.*s", (int)strcspn(line, "\n"), line);
-    check(line && strstr(said, way->word) && !strstr(said, "costs less"), "%s is not told of:\n%s",
+    CHECK(line && strstr(said, way->word) && !strstr(said, "costs less"), "%s is not told of:\n%s",
           way->name, text);
-    check(!strstr(text, "wanting loops costs less") && !strstr(text, ": wanting loops,"),
+    CHECK(!strstr(text, "wanting loops costs less") && !strstr(text, ": wanting loops,"),
           "%s: it is spoken of as if it were used:\n%s", way->name, text);
 }
 
@@ -153,9 +153,9 @@ static void attention(const heed_backend *table)
         heed_context *context = context_with(lists[i], table);
         heed_status status = run_small(context);
         const int alone = i == 2;
-        check(status == (alone ? way->error : HEED_OK), "%s, backends %s: %s (%s)", way->name,
+        CHECK(status == (alone ? way->error : HEED_OK), "%s, backends %s: %s (%s)", way->name,
               lists[i] ? lists[i] : "any", heed_status_string(status), heed_last_error());
-        check(!alone ||
+        CHECK(!alone ||
                   (strstr(heed_last_error(), "wanting") && strstr(heed_last_error(), way->word)),
               "%s, alone: %s", way->name, heed_last_error());
         heed_attn *plan = NULL;
@@ -166,7 +166,7 @@ static void attention(const heed_backend *table)
             check_explanation(text);
         heed_attn_release(plan);
         heed_context_release(context);
-        check(n_states == 0, "%s: %d plans of the backend are left", way->name, n_states);
+        CHECK(n_states == 0, "%s: %d plans of the backend are left", way->name, n_states);
     }
 }
 
@@ -192,7 +192,7 @@ static void linear_layers(const heed_backend *table)
         heed_linear *linear = NULL;
         heed_status status = heed_linear_create(context, &desc, &weight, NULL, &linear);
         const int alone = i == 2;
-        check(status == (alone ? way->error : HEED_OK), "linear, %s, backends %s: %s (%s)",
+        CHECK(status == (alone ? way->error : HEED_OK), "linear, %s, backends %s: %s (%s)",
               way->name, lists[i] ? lists[i] : "any", heed_status_string(status),
               heed_last_error());
         char text[8192] = "";
@@ -200,13 +200,13 @@ static void linear_layers(const heed_backend *table)
         if (linear && heed_linear_explain(linear, 0, text, &bytes) == HEED_OK)
             check_explanation(text);
         if (linear)
-            check(heed_linear_run(linear, &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
+            CHECK(heed_linear_run(linear, &args, NULL, 0) == HEED_OK, "%s", heed_last_error());
         for (int r = 0; linear && r < 2; r++)
             for (int c = 0; c < 3; c++) { /* small integers: exact */
                 float want = 0;
                 for (int d = 0; d < DIM; d++)
                     want += x[r * DIM + d] * w[d * 3 + c];
-                check(y[r * 3 + c] == want, "linear, %s: %g, %g is right", way->name,
+                CHECK(y[r * 3 + c] == want, "linear, %s: %g, %g is right", way->name,
                       (double)y[r * 3 + c], (double)want);
             }
         heed_linear_release(linear);
@@ -240,6 +240,5 @@ int main(void)
         if (!(way->in_trial && way->make)) /* no call in a linear layer's trial can return it */
             linear_layers(&table.backend);
     }
-    printf("%d failed\n", n_failed);
-    return n_failed != 0;
+    return checks_end();
 }
