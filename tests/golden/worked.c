@@ -115,22 +115,29 @@ static void attend_by_oracle(const matrix *q, const matrix *k, const matrix *v, 
     }
 }
 
+/* The attention of an example, whose heads are as wide as q and v. */
+static heed_attn_desc describe(const matrix *q, const matrix *v, double scale)
+{
+    return (heed_attn_desc){.struct_size = sizeof(heed_attn_desc),
+                            .features = HEED_HAS_SCALE | HEED_HAS_WEIGHTS,
+                            .q_heads = 1,
+                            .kv_heads = 1,
+                            .qk_dim = (uint32_t)q->columns,
+                            .v_dim = (uint32_t)v->columns,
+                            .q_type = HEED_F32,
+                            .k_type = HEED_F32,
+                            .v_type = HEED_F32,
+                            .out_type = HEED_F32,
+                            .scale = (float)scale,
+                            .max_batch = 1,
+                            .max_q_len = MOST};
+}
+
 static heed_status attend(heed_context *context, const matrix *q, const matrix *k, const matrix *v,
                           double scale, float memory[3][MOST][MOST], attended *a)
 {
     float out[MOST][MOST], weights[MOST][MOST], scores[MOST][MOST];
-    heed_attn_desc desc = {.struct_size = sizeof desc,
-                           .features = HEED_HAS_SCALE | HEED_HAS_WEIGHTS | HEED_HAS_SCORES,
-                           .q_heads = 1,
-                           .kv_heads = 1,
-                           .qk_dim = (uint32_t)q->columns,
-                           .v_dim = (uint32_t)v->columns,
-                           .q_type = HEED_F32,
-                           .k_type = HEED_F32,
-                           .v_type = HEED_F32,
-                           .out_type = HEED_F32,
-                           .scores_stage = HEED_SCORES_RAW,
-                           .scale = (float)scale};
+    heed_attn_desc desc = describe(q, v, scale);
     heed_attn_args args = {.struct_size = sizeof args,
                            .batch = 1,
                            .q_len = q->rows,
@@ -141,6 +148,8 @@ static heed_status attend(heed_context *context, const matrix *q, const matrix *
                            .out = {out, {0, 0, MOST, 1}},
                            .weights = {weights, {0, 0, MOST, 1}},
                            .scores = {scores, {0, 0, MOST, 1}}};
+    desc.features |= HEED_HAS_SCORES;
+    desc.scores_stage = HEED_SCORES_RAW;
     heed_status status = heed_attention(context, &desc, &args);
     for (int i = 0; i < MOST && status == HEED_OK; i++)
         for (int c = 0; c < MOST; c++) {
@@ -170,25 +179,12 @@ static heed_status linear_of(heed_context *context, const matrix *w, heed_linear
     return w->rows ? heed_linear_create(context, &desc, &view, NULL, out) : HEED_OK;
 }
 
-/* The widths of the heads are taken from q and v. Scores are not requested, so a->scores is left
- * alone. */
+/* Scores are not requested, so a->scores is left alone. */
 static heed_status attend_as_layer(heed_context *context, const matrix *x, const matrix w[3],
                                    const matrix *q, const matrix *v, double scale, attended *a)
 {
     float rows[MOST][MOST], out[MOST][MOST], weights[MOST][MOST];
-    heed_attn_desc attn = {.struct_size = sizeof attn,
-                           .features = HEED_HAS_SCALE | HEED_HAS_WEIGHTS,
-                           .q_heads = 1,
-                           .kv_heads = 1,
-                           .qk_dim = (uint32_t)q->columns,
-                           .v_dim = (uint32_t)v->columns,
-                           .q_type = HEED_F32,
-                           .k_type = HEED_F32,
-                           .v_type = HEED_F32,
-                           .out_type = HEED_F32,
-                           .scale = (float)scale,
-                           .max_batch = 1,
-                           .max_q_len = MOST};
+    const heed_attn_desc attn = describe(q, v, scale);
     heed_mha_desc desc = {.struct_size = sizeof desc,
                           .attn = &attn,
                           .d_model = (uint32_t)x->columns,

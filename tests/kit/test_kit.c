@@ -1,7 +1,6 @@
 /* The kit's own parts: the oracle on problems that can be done by hand, decoding against encoding,
  * the guard pages, what the tolerances let through, poison, seeds, coverage. */
 #define _DEFAULT_SOURCE
-#include "../check.h"
 #include "cases.h"
 #include "encode.h"
 #include "guard.h"
@@ -16,12 +15,41 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static int n_failed;
+
+static void expect(int ok, const char *what)
+{
+    if (!ok) {
+        printf("FAILED: %s\n", what);
+        n_failed++;
+    }
+}
+
 static int near(double got, double want)
 {
     return fabs(got - want) <= 1e-14 * (1 + fabs(want)) || (isinf(want) && got == want);
 }
 
-/* Two queries, three keys of one dim with scores q * k; the third key is past kv_lens. */
+/* One head of one dim, with scores q * k. */
+static reference_problem one_head(const float *q, const float *k, const float *v, int64_t q_len,
+                                  int64_t kv_len)
+{
+    return (reference_problem){.batch = 1,
+                               .q_heads = 1,
+                               .kv_heads = 1,
+                               .q_len = q_len,
+                               .kv_len = kv_len,
+                               .qk_dim = 1,
+                               .v_dim = 1,
+                               .scale = 1,
+                               .window_left = -1,
+                               .window_right = -1,
+                               .q = {.data = q, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
+                               .k = {.data = k, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
+                               .v = {.data = v, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}}};
+}
+
+/* Two queries, three keys; the third key is past kv_lens. */
 typedef struct hand {
     float q[2], k[3], v[3];
     int32_t kv_len;
@@ -42,20 +70,8 @@ static void make_hand(hand *h)
     *h = (hand){.q = {1, 2}, .k = {0, logf(3), 5}, .v = {10, 20, 40}, .kv_len = 2};
     h->w = exp((double)h->k[1]);
     h->w2 = exp(2 * (double)h->k[1]);
-    h->p = (reference_problem){.batch = 1,
-                               .q_heads = 1,
-                               .kv_heads = 1,
-                               .q_len = 2,
-                               .kv_len = 3,
-                               .qk_dim = 1,
-                               .v_dim = 1,
-                               .scale = 1,
-                               .window_left = -1,
-                               .window_right = -1,
-                               .kv_lens = &h->kv_len,
-                               .q = {.data = h->q, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
-                               .k = {.data = h->k, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
-                               .v = {.data = h->v, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}}};
+    h->p = one_head(h->q, h->k, h->v, 2, 3);
+    h->p.kv_lens = &h->kv_len;
 }
 
 /* Softmax, kv_lens, a sink, and who sees what by position. */
@@ -64,31 +80,31 @@ static void rows_by_hand(hand *h)
     const float sink = 0;
     const int64_t offset = -1; /* row 0 sees nothing */
     const double w = h->w, w2 = h->w2, *out = h->out, *lse = h->lse, *weights = h->weights;
-    CHECK(oracle_of(h) == 0, "the oracle runs");
-    CHECK(near(weights[0], 1 / (1 + w)) && near(weights[1], w / (1 + w)) && weights[2] == 0,
-          "weights");
-    CHECK(near(out[0], (10 + 20 * w) / (1 + w)) && near(lse[0], log(1 + w)), "out and lse");
-    CHECK(near(out[1], (10 + 20 * w2) / (1 + w2)) && near(h->biased[4], 2 * (double)h->k[1]),
-          "row 1");
-    CHECK(h->biased[2] == -(double)INFINITY, "no score past kv_lens");
+    expect(oracle_of(h) == 0, "the oracle runs");
+    expect(near(weights[0], 1 / (1 + w)) && near(weights[1], w / (1 + w)) && weights[2] == 0,
+           "weights");
+    expect(near(out[0], (10 + 20 * w) / (1 + w)) && near(lse[0], log(1 + w)), "out and lse");
+    expect(near(out[1], (10 + 20 * w2) / (1 + w2)) && near(h->biased[4], 2 * (double)h->k[1]),
+           "row 1");
+    expect(h->biased[2] == -(double)INFINITY, "no score past kv_lens");
 
     h->p.sink = &sink; /* one more exp(0) below, none above */
     oracle_of(h);
-    CHECK(near(out[0], (10 + 20 * w) / (2 + w)) && near(lse[0], log(2 + w)), "sink");
+    expect(near(out[0], (10 + 20 * w) / (2 + w)) && near(lse[0], log(2 + w)), "sink");
     h->p.sink = NULL;
 
     h->p.causal = 1; /* row 0 sees key 0 alone */
     oracle_of(h);
-    CHECK(out[0] == 10 && lse[0] == 0 && near(out[1], (10 + 20 * w2) / (1 + w2)), "causal");
+    expect(out[0] == 10 && lse[0] == 0 && near(out[1], (10 + 20 * w2) / (1 + w2)), "causal");
     h->p.offset = &offset;
     oracle_of(h);
-    CHECK(out[0] == 0 && lse[0] == -(double)INFINITY && weights[0] == 0 && out[1] == 10,
-          "empty row");
+    expect(out[0] == 0 && lse[0] == -(double)INFINITY && weights[0] == 0 && out[1] == 10,
+           "empty row");
     h->p.causal = 0;
     h->p.window_left = 0; /* row i sees key i - 1 */
     h->p.window_right = 0;
     oracle_of(h);
-    CHECK(out[0] == 0 && out[1] == 10 && near(lse[1], 0), "window");
+    expect(out[0] == 0 && out[1] == 10 && near(lse[1], 0), "window");
     h->p.window_left = h->p.window_right = -1;
     h->p.offset = NULL;
 }
@@ -100,20 +116,20 @@ static void scores_by_hand(hand *h)
     const double score = (double)h->k[1], *biased = h->biased; /* score: of row 0 and key 1 */
     h->p.softcap = 0.5;
     oracle_of(h);
-    CHECK(near(biased[1], 0.5 * tanh(2 * score)), "softcap");
+    expect(near(biased[1], 0.5 * tanh(2 * score)), "softcap");
     h->p.softcap = 0;
 
     h->p.alibi_slope = &slope;
     oracle_of(h);
-    CHECK(near(biased[3], -0.25) && near(biased[1], score + 0.25), "alibi");
+    expect(near(biased[3], -0.25) && near(biased[1], score + 0.25), "alibi");
     h->p.alibi_slope = NULL;
     h->p.bias = (reference_array){.data = bias, .type = REFERENCE_F32, .stride = {0, 0, 3, 1}};
     oracle_of(h);
-    CHECK(near(biased[1], score + 1) && h->weights[3] == 0 && h->out[1] == 20, "bias");
+    expect(near(biased[1], score + 1) && h->weights[3] == 0 && h->out[1] == 20, "bias");
     h->p.bias_slope = &bias_slope;
     oracle_of(h);
-    CHECK(near(biased[1], score) && h->weights[3] == 0 && h->out[1] == 20,
-          "a slope of 0 keeps -inf");
+    expect(near(biased[1], score) && h->weights[3] == 0 && h->out[1] == 20,
+           "a slope of 0 keeps -inf");
 }
 
 static void oracle_by_hand(void)
@@ -129,35 +145,23 @@ static void oracle_extremes(void)
 {
     float q[] = {1e30F}, k[] = {-1e30F, 1}, v[] = {NAN, 7};
     double out[1], lse[1], weights[2];
-    reference_problem p = {.batch = 1,
-                           .q_heads = 1,
-                           .kv_heads = 1,
-                           .q_len = 1,
-                           .kv_len = 2,
-                           .qk_dim = 1,
-                           .v_dim = 1,
-                           .scale = 1,
-                           .window_left = -1,
-                           .window_right = -1,
-                           .q = {.data = q, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
-                           .k = {.data = k, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}},
-                           .v = {.data = v, .type = REFERENCE_F32, .stride = {0, 0, 1, 1}}};
+    reference_problem p = one_head(q, k, v, 1, 2);
     reference_result to = {.out = out, .lse = lse, .weights = weights};
     reference_tensors(&p, &to);
-    CHECK(weights[0] == 0 && weights[1] == 1 && isnan(out[0]), "a visible NaN in v passes");
+    expect(weights[0] == 0 && weights[1] == 1 && isnan(out[0]), "a visible NaN in v passes");
     v[0] = 3;
     reference_tensors(&p, &to);
-    CHECK(out[0] == 7 && near(lse[0], (double)1e30F), "a score of -inf has weight 0");
+    expect(out[0] == 7 && near(lse[0], (double)1e30F), "a score of -inf has weight 0");
     k[1] = -1e30F;
     v[0] = NAN;
     reference_tensors(&p, &to);
-    CHECK(out[0] == 0 && lse[0] == -(double)INFINITY, "a row of -inf alone is empty");
+    expect(out[0] == 0 && lse[0] == -(double)INFINITY, "a row of -inf alone is empty");
     k[1] = 1e30F;
     reference_tensors(&p, &to);
-    CHECK(isnan(out[0]) && isnan(lse[0]), "a score of +inf gives NaN");
+    expect(isnan(out[0]) && isnan(lse[0]), "a score of +inf gives NaN");
     k[1] = NAN;
     reference_tensors(&p, &to);
-    CHECK(isnan(out[0]) && isnan(lse[0]) && isnan(weights[1]), "a NaN in k");
+    expect(isnan(out[0]) && isnan(lse[0]) && isnan(weights[1]), "a NaN in k");
 }
 
 static void decoding(void)
@@ -173,19 +177,19 @@ static void decoding(void)
             bad += !(back == in ||
                      (isnan(x) && (back & 0x7fff) > (type == HEED_F16 ? 0x7c00 : 0x7f80)));
         }
-        CHECK(bad == 0, type == HEED_F16 ? "f16 there and back" : "bf16 there and back");
+        expect(bad == 0, type == HEED_F16 ? "f16 there and back" : "bf16 there and back");
     }
     const uint16_t f16[] = {0x3c00, 0xc000, 0x7bff, 0x0001, 0x0400, 0x7c00};
     const double want[] = {1, -2, 65504, 0x1p-24, 0x1p-14, (double)INFINITY};
     for (int n = 0; n < 6; n++)
-        CHECK(reference_decode(REFERENCE_F16, f16, n) == want[n], "f16 by value");
+        expect(reference_decode(REFERENCE_F16, f16, n) == want[n], "f16 by value");
     const uint16_t bf16[] = {0x3f80, 0xc000, 0x7f7f, 0x0001};
     const double values[] = {1, -2, 0x1.FEp127, 0x1p-133};
     for (int n = 0; n < 4; n++)
-        CHECK(reference_decode(REFERENCE_BF16, bf16, n) == values[n], "bf16 by value");
-    CHECK(kit_f16_bits(65519.9) == 0x7bff && kit_f16_bits(65520) == 0x7c00, "f16 overflow");
-    CHECK(kit_f16_bits(1 + 0x1p-11) == 0x3c00 && kit_f16_bits(1 + 3 * 0x1p-11) == 0x3c02,
-          "to even");
+        expect(reference_decode(REFERENCE_BF16, bf16, n) == values[n], "bf16 by value");
+    expect(kit_f16_bits(65519.9) == 0x7bff && kit_f16_bits(65520) == 0x7c00, "f16 overflow");
+    expect(kit_f16_bits(1 + 0x1p-11) == 0x3c00 && kit_f16_bits(1 + 3 * 0x1p-11) == 0x3c02,
+           "to even");
 }
 
 /* Whether touching this byte ends a process. */
@@ -208,23 +212,23 @@ static void guards(void)
 {
     guard_buffer b;
     unsigned char used[4] = {0};
-    CHECK(guard_map(&b, 1001, GUARD_HIGH, 0, 0xff) == 0, "a buffer");
-    CHECK(!faults(b.data + 1000, 1) && faults(b.data + 1001, 0), "high: one byte past it faults");
+    expect(guard_map(&b, 1001, GUARD_HIGH, 0, 0xff) == 0, "a buffer");
+    expect(!faults(b.data + 1000, 1) && faults(b.data + 1001, 0), "high: one byte past it faults");
     guard_read_only(&b);
-    CHECK(faults(b.data, 1) && !faults(b.data, 0), "read-only");
+    expect(faults(b.data, 1) && !faults(b.data, 0), "read-only");
     guard_open(&b);
-    CHECK(guard_slack_is(&b, 0xff), "slack untouched");
+    expect(guard_slack_is(&b, 0xff), "slack untouched");
     b.data[-1] = 0;
-    CHECK(!guard_slack_is(&b, 0xff), "slack touched");
+    expect(!guard_slack_is(&b, 0xff), "slack touched");
     guard_unmap(&b);
-    CHECK(guard_map(&b, 1000, GUARD_LOW, 0, 0xff) == 0, "a low buffer");
-    CHECK(!faults(b.data, 1) && faults(b.data - 1, 0), "low: one byte before it faults");
+    expect(guard_map(&b, 1000, GUARD_LOW, 0, 0xff) == 0, "a low buffer");
+    expect(!faults(b.data, 1) && faults(b.data - 1, 0), "low: one byte before it faults");
     guard_unmap(&b);
-    CHECK(guard_map(&b, 3 * 4096 + 8, GUARD_HIGH, 1, 0xff) == 0, "four pages, at an odd address");
-    CHECK((uintptr_t)b.data % 2 == 1 && guard_pages(&b) == 4, "odd");
+    expect(guard_map(&b, 3 * 4096 + 8, GUARD_HIGH, 1, 0xff) == 0, "four pages, at an odd address");
+    expect((uintptr_t)b.data % 2 == 1 && guard_pages(&b) == 4, "odd");
     guard_mark(&b, used, 0, 8);
     guard_seal(&b, used);
-    CHECK(!faults(b.data, 0) && faults(b.data + 2 * 4096 + 8, 0), "sealed pages fault");
+    expect(!faults(b.data, 0) && faults(b.data + 2 * 4096 + 8, 0), "sealed pages fault");
     guard_unmap(&b);
 }
 
@@ -232,19 +236,19 @@ static void tolerances(void)
 {
     kit_tolerance f32 = kit_tolerance_of(HEED_ACCURACY_EXACT, HEED_F32);
     kit_tolerance f16 = kit_tolerance_of(HEED_ACCURACY_EXACT, HEED_F16);
-    CHECK(kit_close(&f32, 1, 1 + 0x1p-25, 0) && !kit_close(&f32, 1, 1 + 0x1p-22, 0),
-          "f32 rounding");
-    CHECK(kit_close(&f16, 1, 1 + 0x1p-11, 0) && !kit_close(&f16, 1, 1 + 0x1p-10, 0),
-          "f16 rounding");
-    CHECK(!kit_close(&f32, (double)NAN, 1, 1e30) && !kit_close(&f32, 1, (double)NAN, 1e30), "NaN");
-    CHECK(kit_close(&f16, (double)INFINITY, 65520, 0) &&
-              !kit_close(&f16, (double)INFINITY, 65000, 0),
-          "infinity where rounding reaches it");
-    CHECK(!kit_close(&f16, 65504, 70000, 0), "no finite number for one that overflows");
-    CHECK(!kit_close(&f32, -(double)INFINITY, (double)INFINITY, 1), "the sign of infinity");
-    CHECK(!kit_close(&f32, (double)NAN, -(double)INFINITY, 1) &&
-              kit_close_out(&f32, (double)NAN, -(double)INFINITY, 1),
-          "NaN for infinity in out alone");
+    expect(kit_close(&f32, 1, 1 + 0x1p-25, 0) && !kit_close(&f32, 1, 1 + 0x1p-22, 0),
+           "f32 rounding");
+    expect(kit_close(&f16, 1, 1 + 0x1p-11, 0) && !kit_close(&f16, 1, 1 + 0x1p-10, 0),
+           "f16 rounding");
+    expect(!kit_close(&f32, (double)NAN, 1, 1e30) && !kit_close(&f32, 1, (double)NAN, 1e30), "NaN");
+    expect(kit_close(&f16, (double)INFINITY, 65520, 0) &&
+               !kit_close(&f16, (double)INFINITY, 65000, 0),
+           "infinity where rounding reaches it");
+    expect(!kit_close(&f16, 65504, 70000, 0), "no finite number for one that overflows");
+    expect(!kit_close(&f32, -(double)INFINITY, (double)INFINITY, 1), "the sign of infinity");
+    expect(!kit_close(&f32, (double)NAN, -(double)INFINITY, 1) &&
+               kit_close_out(&f32, (double)NAN, -(double)INFINITY, 1),
+           "NaN for infinity in out alone");
 }
 
 /* The same seed gives the same bytes, another seed others, and what no row may see is poison. */
@@ -258,19 +262,19 @@ static void problems(void)
                      .seed = 5};
     kit_problem a = {0}, b = {0};
     kit_complete(&spec);
-    CHECK(kit_build(&a, &spec, GUARD_HIGH) == 0 && kit_build(&b, &spec, GUARD_LOW) == 0, "build");
-    CHECK(memcmp(a.buffer[KIT_K].data, b.buffer[KIT_K].data, a.buffer[KIT_K].bytes) == 0,
-          "same seed");
+    expect(kit_build(&a, &spec, GUARD_HIGH) == 0 && kit_build(&b, &spec, GUARD_LOW) == 0, "build");
+    expect(memcmp(a.buffer[KIT_K].data, b.buffer[KIT_K].data, a.buffer[KIT_K].bytes) == 0,
+           "same seed");
     kit_free(&b);
     spec.seed = 6;
-    CHECK(kit_build(&b, &spec, GUARD_LOW) == 0, "build");
-    CHECK(memcmp(a.buffer[KIT_K].data, b.buffer[KIT_K].data, a.buffer[KIT_K].bytes) != 0,
-          "other seed");
+    expect(kit_build(&b, &spec, GUARD_LOW) == 0, "build");
+    expect(memcmp(a.buffer[KIT_K].data, b.buffer[KIT_K].data, a.buffer[KIT_K].bytes) != 0,
+           "other seed");
     const float *k = (const float *)(const void *)a.buffer[KIT_K].data;
     size_t hidden = (size_t)kit_at(&a.tensor[KIT_K], 1, 0, a.kv_lens[1], 0) / 4;
-    CHECK(isfinite(k[hidden - 1]) && isnan(k[hidden]), "poison past kv_lens");
+    expect(isfinite(k[hidden - 1]) && isnan(k[hidden]), "poison past kv_lens");
     int64_t where;
-    CHECK(kit_untouched(&a, KIT_OUT, &where) == 0, "fresh outputs are untouched");
+    expect(kit_untouched(&a, KIT_OUT, &where) == 0, "fresh outputs are untouched");
     kit_free(&a);
     kit_free(&b);
 }
@@ -283,8 +287,8 @@ static void names(void)
     for (size_t n = 0; n < list.n; n++)
         for (size_t m = n + 1; m < list.n; m++)
             same += strcmp(list.item[n].name, list.item[m].name) == 0;
-    CHECK(same == 0, "every name is there once");
-    CHECK(list.n >= 600, "at least 600 cases");
+    expect(same == 0, "every name is there once");
+    expect(list.n >= 600, "at least 600 cases");
     free(list.item);
 }
 
@@ -299,6 +303,6 @@ int main(void)
     problems();
     names();
     kit_coverage(&covered, &pairs);
-    CHECK(covered == pairs && pairs > 2000, "every pair of options is covered");
-    return checks_end();
+    expect(covered == pairs && pairs > 2000, "every pair of options is covered");
+    return n_failed != 0;
 }
