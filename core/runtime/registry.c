@@ -146,10 +146,14 @@ heed_status heed_registry_add(heed_registry *registry, const heed_cpu *cpu,
         return st;
     heed_entry *entry = &registry->entry[registry->n];
     memset(entry, 0, sizeof *entry);
+    if (backend->open)
+        st = backend->open(cpu, &entry->machine, &entry->why);
+    if (st == HEED_ERR_NOMEM) /* says nothing of the machine, and the next time may be better */
+        return heed_fail(why, st, "no memory to open the backend %s", backend->name);
     entry->backend = backend;
     entry->first = registry->n_kernels;
     snprintf(entry->name, sizeof entry->name, "%s", backend->name);
-    entry->usable = !backend->open || backend->open(cpu, &entry->machine, &entry->why) == HEED_OK;
+    entry->usable = st == HEED_OK;
     entry->why.text[sizeof entry->why.text - 1] = 0;
     if (!entry->usable && !entry->why.text[0])
         heed_refuse(&entry->why, "its open refuses this machine and gives no reason");

@@ -36,7 +36,7 @@ typedef struct heed_registry {
 } heed_registry;
 
 /* Adds a table and opens it; the entry says whether it is usable. An error if the table cannot be
- * accepted. */
+ * accepted, or if its open had no memory: then there is no entry. */
 heed_status heed_registry_add(heed_registry *registry, const heed_cpu *cpu,
                               const heed_backend *backend, heed_error *why);
 

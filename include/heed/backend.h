@@ -371,7 +371,8 @@ struct heed_backend {
     /* Optional: can it run on this machine? Called once per context. *machine, NULL before,
      * receives what the kernels want to know of the machine: it is passed to all of them and never
      * changed. A refusal names the one condition that failed. If it can run, `why` may say what was
-     * decided by this machine's speed, which heed info shows. */
+     * decided by this machine's speed, which heed info shows. HEED_ERR_NOMEM is no refusal: without
+     * a backend that is linked in no context is made, and none is registered. */
     heed_status (*open)(const heed_cpu *cpu, const void **machine, heed_error *why);
     void (*close)(const void *machine); /* optional: once for each open that succeeded */
     const heed_attn_kernel *const *attn;

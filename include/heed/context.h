@@ -100,7 +100,8 @@ HEED_API void heed_context_release(heed_context *context);
  *
  * Errors     HEED_ERR_ABI another abi or a table too short for this library; HEED_ERR_INVALID a
  *            required member is NULL, or the name is taken or not [a-z0-9_]+ of at most 31
- *            characters. A backend whose open refuses is added, and shown with its reason.
+ *            characters; HEED_ERR_NOMEM its open had no memory. A backend whose open refuses for
+ *            another reason is added, and shown with it.
  * Threads    safe.
  */
 HEED_API heed_status heed_context_register(heed_context *context, const heed_backend *backend);

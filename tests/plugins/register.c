@@ -136,6 +136,30 @@ static heed_status refusing_open(const heed_cpu *cpu, const void **machine, heed
     return heed_refuse(why, "the vendor is '%s'", cpu->vendor[0] == 1 ? "" : "not ours");
 }
 
+static int n_starved;
+
+static heed_status starved_open(const heed_cpu *cpu, const void **machine, heed_error *why)
+{
+    (void)machine;
+    snprintf(why->text, sizeof why->text, "a note about %s", cpu->vendor);
+    return n_starved-- > 0 ? HEED_ERR_NOMEM : HEED_OK;
+}
+
+/* A backend whose open had no memory is not refused for good: it can be registered again. */
+static void starving_open(void)
+{
+    heed_context *context = new_context();
+    static changed_backend t;
+    n_starved = 1;
+    EXPECT(t.backend.open = starved_open, HEED_ERR_NOMEM, "memory to open the backend example");
+    char *text = listing(context, 0);
+    CHECK(!strstr(text, "example"), "a starved backend is listed:\n%s", text);
+    free(text);
+    CHECK(heed_context_register(context, &t.backend) == HEED_OK, "registered again: %s",
+          heed_last_error());
+    heed_context_release(context);
+}
+
 static void failing_open(void)
 {
     heed_context *context = new_context();
@@ -429,6 +453,7 @@ int main(void)
     reasons_that_are_long();
     as_many_as_fit();
     failing_open();
+    starving_open();
     seen_by_later_plans();
     list_is_an_order();
     wrong_kernel_of_two();

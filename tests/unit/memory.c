@@ -1,7 +1,7 @@
 /* With a caller's workspace a run allocates nothing, takes no lock and makes no system call. malloc
  * and the mutex are interposed and counted; for system calls the run happens in a child that the
  * kernel kills at the first one. Where OpenMP has threads to start, it may do so in its first call,
- * but nothing in the second. */
+ * but nothing in the second. A context is not made if a backend gets no memory. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,6 +19,7 @@
 #include "unit.h"
 
 static atomic_int n_allocations, n_locks;
+static atomic_int refused; /* which call of malloc from now on gets no memory; 0: none */
 
 #define INTERPOSE(result, name, params, args)                                                      \
     result name params                                                                             \
@@ -30,8 +31,13 @@ static atomic_int n_allocations, n_locks;
         return real args;                                                                          \
     }
 
-#define COUNT atomic_fetch_add(&n_allocations, 1)
+#define COUNT                                                                                      \
+    atomic_fetch_add(&n_allocations, 1);                                                           \
+    if (atomic_load(&refused) && atomic_fetch_sub(&refused, 1) == 1)                               \
+    return NULL
 INTERPOSE(void *, malloc, (size_t bytes), (bytes))
+#undef COUNT
+#define COUNT atomic_fetch_add(&n_allocations, 1)
 INTERPOSE(void *, realloc, (void *p, size_t bytes), (p, bytes))
 INTERPOSE(int, posix_memalign, (void **p, size_t align, size_t bytes), (p, align, bytes))
 INTERPOSE(void *, aligned_alloc, (size_t align, size_t bytes), (align, bytes))
@@ -201,6 +207,33 @@ static void check_counters(void)
 #endif
 }
 
+/* Backends allocate by malloc when they are opened, those that are linked in before plugins. One
+ * that gets no memory has not been refused: the context must not go on without it. */
+static void check_shortage(void)
+{
+    static char text[16384];
+    size_t bytes = sizeof text;
+    int failed = 0;
+    heed_context *context = unit_context(1, NULL);
+    CHECK(heed_context_backends(context, 0, text, &bytes) == HEED_OK, "%s", heed_last_error());
+    heed_context_release(context);
+    const heed_context_options options = {.struct_size = sizeof options, .n_threads = 1};
+    for (;;) {
+        atomic_store(&refused, failed + 1);
+        const heed_status st = heed_context_create(&options, &context);
+        atomic_store(&refused, 0);
+        if (st == HEED_OK)
+            break;
+        failed++;
+        CHECK(st == HEED_ERR_NOMEM && strstr(heed_last_error(), "no memory to open"),
+              "malloc %d: status %d, %s", failed, st, heed_last_error());
+    }
+    heed_context_release(context);
+    const int most =
+        (strstr(text, "backend avx2:") != NULL) + (strstr(text, "backend avx512:") != NULL);
+    CHECK(failed >= most, "%d of %d openings without memory failed", failed, most);
+}
+
 enum { LAYER_DIM = 16, LAYER_HEADS = 2, LAYER_KEYS = 400 };
 
 static heed_attn_desc layer_attention(int32_t rows)
@@ -325,6 +358,7 @@ int main(void)
     static const int64_t shape[][4] = {
         {1, 2, 70, 90}, {3, 2, 1, 3000}, {2, 1, 5, 2100}, {4, 4, 10, 10}};
     check_counters();
+    check_shortage();
     for (int i = 0; i < 4; i++) {
         unit_problem p = unit_make(shape[i][0], (uint32_t)shape[i][1], shape[i][2], shape[i][3], 16,
                                    (uint64_t)i);
