@@ -87,6 +87,11 @@ void heed_plugins_load(heed_registry *registry, const heed_cpu *cpu, const char 
     const uint32_t own = registry->n;
     struct dirent **file;
     int n = scandir(folder, &file, is_plugin, alphasort);
+    if (n < 0 && errno != ENOENT) {
+        heed_error why;
+        heed_refuse(&why, "as a folder of plugins it cannot be read: %s", strerror(errno));
+        heed_registry_add_failure(registry, folder, &why);
+    }
     for (int i = 0; i < n; i++) {
         char path[4096];
         heed_error why = {""};

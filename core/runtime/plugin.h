@@ -5,8 +5,9 @@
 #include "registry.h"
 
 /* Loads every *.so of one folder, in the order of their names. A file that is no plugin becomes an
- * entry with the reason; a folder that does not exist is an empty one. A backend is passed over whose
- * name the registry has from another folder, that is among its entries from `others` on. */
+ * entry with the reason, and so does a folder that cannot be read; one that does not exist is empty.
+ * A backend is passed over whose name the registry has from another folder, that is among its
+ * entries from `others` on. */
 void heed_plugins_load(heed_registry *registry, const heed_cpu *cpu, const char *folder,
                        uint32_t others);
 

@@ -121,8 +121,10 @@ HEED_API heed_status heed_context_backends(heed_context *context, uint32_t json,
 
 /** A backend of a context. The strings live as long as the context. */
 typedef struct heed_backend_info {
-    size_t struct_size;  /**< the caller's: sizeof(heed_backend_info) */
-    const char *name;    /**< what HEED_BACKEND calls it, or the file of a plugin that is none */
+    size_t struct_size; /**< the caller's: sizeof(heed_backend_info) */
+    /** what HEED_BACKEND calls it, or the file of a plugin that is none, or a folder of plugins that
+     * cannot be read */
+    const char *name;
     const char *summary; /**< a line for people; "" where there is no table */
     const char *reason;  /**< why it cannot run here; "" if it can */
     uint32_t usable;     /**< 1: plans may choose its kernels; 0: see reason */

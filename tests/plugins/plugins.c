@@ -5,6 +5,8 @@
 #define _POSIX_C_SOURCE 200809L /* setenv */
 #include "fixture.h"
 
+#include <errno.h>
+
 static heed_context *context_of(const char *plugin_path, const char *backends)
 {
     heed_context_options options = {
@@ -169,6 +171,15 @@ static void bad_paths(const char *hostile, const char *example)
 
     context = context_of("/does/not/exist", NULL);
     CHECK(run_small(context) == HEED_OK, "a folder that does not exist does harm");
+    heed_context_release(context);
+
+    snprintf(path, sizeof path, "%s/no_object.so", hostile);
+    context = context_of(path, NULL);
+    char *text = listing(context, 0);
+    CHECK(line_with(text, "as a folder of plugins it cannot be read", strerror(ENOTDIR)),
+          "a file in place of a folder is not listed with the reason:\n%s", text);
+    CHECK(run_small(context) == HEED_OK, "it does harm: %s", heed_last_error());
+    free(text);
     heed_context_release(context);
 
     /* Two folders, and the same one twice: the second time every name is taken. */
