@@ -218,8 +218,8 @@ static heed_status check(const heed_merging *m, int of_two, heed_error *why)
 static heed_status merge_all(const heed_merging *m, int of_two, heed_error *why)
 {
     heed_status st = check(m, of_two, why);
-    if (st != HEED_OK)
-        return st;
+    if (st != HEED_OK || m->heads == 0 || (m->dim == 0 && !m->lse.data))
+        return st; /* however many rows: nothing is written */
     heed_fpenv saved = heed_fpenv_enter();
     heed_merge_rows(m, 0, m->rows);
     heed_fpenv_leave(saved);

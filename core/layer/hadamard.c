@@ -64,7 +64,7 @@ static heed_status check(const heed_hadamard_args *a, heed_error *why)
 static void transform(const heed_hadamard_args *a)
 {
     float x[HEED_HADAMARD_MOST];
-    for (int64_t b = 0; b < a->batch; b++)
+    for (int64_t b = 0; a->len && b < a->batch; b++)
         for (int64_t h = 0; h < a->heads; h++)
             for (int64_t i = 0; i < a->len; i++)
                 for (int64_t d = 0; d < a->dim; d += HEED_HADAMARD_MOST) {

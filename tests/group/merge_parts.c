@@ -197,6 +197,14 @@ static void odd_ones(void)
         CHECK_OK(heed_merge_parts(&m));
         CHECK(where < 2 ? isnan(out[DIM]) && isnan(lse[1]) : isnan(out[DIM + 1]), "a NaN is lost");
     }
+    /* More rows than anybody could count, of which nothing is written. */
+    heed_merge_parts_args m = args_of(&p, 0, HEED_F32, out, NULL, NULL);
+    m.rows = INT64_MAX;
+    m.heads = 0;
+    CHECK(heed_merge_parts(&m) == HEED_OK, "no heads: %s", heed_last_error());
+    m.heads = 2;
+    m.dim = 0;
+    CHECK(heed_merge_parts(&m) == HEED_OK, "no dims: %s", heed_last_error());
 }
 
 /* Without dims the lse are merged alone, in place too. Where parts and out begin means nothing. */

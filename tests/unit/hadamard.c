@@ -175,6 +175,10 @@ static void check_errors(void)
     bad.batch = 0;
     bad.x.data = NULL;
     CHECK(heed_hadamard(&bad) == HEED_OK, "empty: %s", heed_last_error());
+    bad.batch = INT32_MAX; /* not one step for each of 2^51 heads without rows */
+    bad.heads = 1 << 20;
+    bad.len = 0;
+    CHECK(heed_hadamard(&bad) == HEED_OK, "no rows: %s", heed_last_error());
 }
 
 int main(void)
