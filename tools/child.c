@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli.h"
+
 enum { TIME_LIMIT = 60 };
 
 const char *heed_signal_name(int number)
@@ -33,12 +35,14 @@ static void child_main(int write_end, int (*body)(FILE *out, void *arg), void *a
 {
     struct rlimit no_core = {0, 0};
     FILE *out = fdopen(write_end, "w");
-    int status = 127;
+    int status;
     setrlimit(RLIMIT_CORE, &no_core);
     alarm(TIME_LIMIT);
     if (out) {
         status = body(out, arg);
         fclose(out);
+    } else {
+        status = heed_cli_fail(HEED_EXIT_FAILED, "no memory for a child process's output");
     }
     fflush(NULL);
     _exit(status); /* not exit(), which would run the exit handlers of the parent */
@@ -68,17 +72,23 @@ static char *read_all(int read_end)
     return text;
 }
 
+static int no_child(void)
+{
+    return heed_cli_fail(HEED_EXIT_FAILED, "no child process could be made: %s", strerror(errno));
+}
+
 int heed_child_run(int (*body)(FILE *out, void *arg), void *arg, heed_child *child)
 {
     int ends[2], status = 0;
     if (pipe(ends) != 0)
-        return -1;
+        return no_child();
     fflush(NULL); /* otherwise the child would print buffered output once more */
     pid_t pid = fork();
     if (pid < 0) {
+        status = no_child();
         close(ends[0]);
         close(ends[1]);
-        return -1;
+        return status;
     }
     if (pid == 0) {
         close(ends[0]);
@@ -90,9 +100,9 @@ int heed_child_run(int (*body)(FILE *out, void *arg), void *arg, heed_child *chi
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     if (!text)
-        return -1;
+        return heed_cli_fail(HEED_EXIT_FAILED, "no memory for what a child process wrote");
     *child = (heed_child){.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
                           .status = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
                           .text = text};
-    return 0;
+    return HEED_EXIT_OK;
 }

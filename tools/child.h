@@ -17,7 +17,7 @@ typedef struct heed_child {
  * and stderr with this process; what it writes to out is returned in child->text, which the caller
  * frees.
  *
- * Returns 0, or -1 if no child could be made.
+ * Returns HEED_EXIT_OK, or HEED_EXIT_FAILED after a line on stderr if no child could be made or heard.
  */
 int heed_child_run(int (*body)(FILE *out, void *arg), void *arg, heed_child *child);
 

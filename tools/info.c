@@ -56,10 +56,10 @@ static int explain_choice(FILE *out, void *arg)
     return text ? 0 : 1;
 }
 
-/* The library's explanation for the common problem; or, with *chosen set to 0, the reason why there
- * is none. If a backend crashed in its trial, it would do so again, so that only those which passed
+/* *text receives the library's explanation for the common problem; or, with *chosen set to 0, the
+ * reason why there is none. If a backend crashed in its trial, it would do so again, so that only those which passed
  * are offered. */
-static char *choose(const heed_trials *trials, uint32_t json, int *chosen)
+static int choose(const heed_trials *trials, uint32_t json, int *chosen, char **text)
 {
     char passed[HEED_TRIAL_MOST * (HEED_TRIAL_NAME + 1)] = "";
     choice c = {.json = json};
@@ -74,11 +74,12 @@ static char *choose(const heed_trials *trials, uint32_t json, int *chosen)
     }
     if (faulted)
         c.backends = passed;
-    *chosen = 0;
-    if (heed_child_run(explain_choice, &c, &child) != 0)
-        return NULL;
+    const int failed = heed_child_run(explain_choice, &c, &child);
+    if (failed)
+        return failed;
     *chosen = !child.signal && child.status == 0;
-    return child.text;
+    *text = child.text;
+    return HEED_EXIT_OK;
 }
 
 /* Prints a string in JSON; control characters become spaces. */
@@ -132,17 +133,17 @@ int heed_cli_info(int argc, char **argv)
     int failed = heed_cli_parse(usage, options, argc, argv);
     if (failed)
         return failed == HEED_EXIT_HELP ? HEED_EXIT_OK : failed;
+    const uint32_t json = heed_cli_given(options, "json") != 0;
+    char *text = NULL;
+    int chosen;
     failed = heed_trials_run(NULL, NULL, &trials);
-    if (!failed) {
-        uint32_t json = heed_cli_given(options, "json") != 0;
-        int chosen;
-        char *text = choose(&trials, json, &chosen);
-        if (json)
-            print_json(&trials, chosen, text ? text : "");
-        else
-            print_text(&trials, chosen, text ? text : "");
-        free(text);
-    }
+    if (!failed)
+        failed = choose(&trials, json, &chosen, &text);
+    if (!failed && json)
+        print_json(&trials, chosen, text);
+    else if (!failed)
+        print_text(&trials, chosen, text);
+    free(text);
     heed_trials_free(&trials);
     return failed;
 }

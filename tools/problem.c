@@ -205,7 +205,7 @@ int heed_cli_report(heed_status status, const char *backends, const char *senten
                          heed_cli_reason(NULL, sentence));
 }
 
-/* Calls `describe` for the size and then for the text, again if the size has grown in between. */
+/* Calls `describe` for the size and then for the text. */
 static char *described(heed_status (*describe)(const void *of, uint32_t json, char *text,
                                                size_t *bytes),
                        const void *of, uint32_t json)
@@ -215,7 +215,11 @@ static char *described(heed_status (*describe)(const void *of, uint32_t json, ch
     heed_status status = describe(of, json, NULL, &bytes);
     if (status == HEED_OK) {
         text = malloc(bytes + 1);
-        status = text ? describe(of, json, text, &bytes) : HEED_ERR_NOMEM;
+        if (!text) {
+            heed_cli_fail(HEED_EXIT_FAILED, "no memory for an explanation of %zu bytes", bytes);
+            return NULL;
+        }
+        status = describe(of, json, text, &bytes);
     }
     if (status != HEED_OK) {
         heed_cli_report(status, NULL, heed_last_error());

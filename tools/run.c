@@ -56,7 +56,7 @@ static void *allocate(const int64_t n[4], size_t element)
         fits = fits && heed_npy_multiply(bytes, n[d], &bytes);
     void *data = fits ? calloc(1, (size_t)bytes + 1) : NULL;
     if (!data)
-        heed_cli_fail(HEED_EXIT_FAILED, "no memory for an output of %lld x %lld x %lld x %lld",
+        heed_cli_fail(HEED_EXIT_FAILED, "no memory for an array of %lld x %lld x %lld x %lld",
                       (long long)n[0], (long long)n[1], (long long)n[2], (long long)n[3]);
     return data;
 }

@@ -144,8 +144,9 @@ static int list_backends(FILE *out, void *arg)
 static int list_in_child(task t, char **text)
 {
     heed_child child;
-    if (heed_child_run(list_backends, &t, &child) != 0)
-        return heed_cli_fail(HEED_EXIT_FAILED, "no child process could be made");
+    const int failed = heed_child_run(list_backends, &t, &child);
+    if (failed)
+        return failed;
     if (!child.signal && child.status == 0) {
         *text = child.text;
         return HEED_EXIT_OK;
@@ -160,8 +161,9 @@ static int try_in_child(task t, heed_trial_result *result)
 {
     heed_child child;
     t.backend = result->name;
-    if (heed_child_run(try_backend, &t, &child) != 0)
-        return heed_cli_fail(HEED_EXIT_FAILED, "no child process could be made");
+    const int failed = heed_child_run(try_backend, &t, &child);
+    if (failed)
+        return failed;
     result->passed = !child.signal && child.status == 0;
     result->faulted = child.signal != 0;
     if (child.signal)
