@@ -73,11 +73,12 @@ static void finish_row(const amx_run *x, int i, float reference, float weights, 
     char *out = (char *)t->out.data + at * heed_dtype_bytes(x->p->out_type);
     double m = weights == 0 ? -(double)INFINITY : (double)reference, sum = weights, whole = exact,
            scale = 1;
-    if (t->sink && t->sink[head] != -INFINITY) {
-        double sink = (double)t->sink[head] * log2_e, top = ceil(sink) > m ? ceil(sink) : m;
+    const float sink = t->sink ? t->sink[head] : -INFINITY;
+    if (sink != -INFINITY) {
+        double log2_sink = (double)sink * log2_e, top = ceil(log2_sink) > m ? ceil(log2_sink) : m;
         scale = weights == 0 ? 0 : exp2(m - top);
-        sum = sum * scale + exp2(sink - top);
-        whole = whole * scale + exp2(sink - top);
+        sum = sum * scale + exp2(log2_sink - top);
+        whole = whole * scale + exp2(log2_sink - top);
         m = top;
     }
     if (weights != 0)
@@ -88,7 +89,7 @@ static void finish_row(const amx_run *x, int i, float reference, float weights, 
                       v_set1(0));
     if (t->lse.data)
         heed_store(HEED_F32, t->lse.data, head * t->lse.head_stride + q * t->lse.row_stride,
-                   (float)(whole == 0 ? -(double)INFINITY : m * ln_2 + log(whole)));
+                   weights == 0 ? sink : (float)(m * ln_2 + log(whole)));
     t->row_max[r] = (float)m;
     t->row_sum[r] = (float)whole;
 }

@@ -223,7 +223,7 @@ typedef struct heed_attn_args {
     int64_t n_pages;            /**< HEED_HAS_PAGES: pages that k and v have */
     const float *alibi_slope;   /**< HEED_HAS_ALIBI: [q_heads] */
     const float *bias_slope;    /**< HEED_HAS_BIAS_SLOPE: [q_heads] */
-    const float *sink;          /**< HEED_HAS_SINK: [q_heads]; -inf is none */
+    const float *sink; /**< HEED_HAS_SINK: [q_heads]; -inf is none, +inf makes rows with keys NaN */
     /** HEED_HAS_RANGES: pairs of int32_t {begin, end}, [batch, q_heads, q_len, n_ranges]; strides in
      * pairs, 0 broadcasts. Row i sees key j only if begin <= j < end of one of them. Those of a row
      * ascend, do not overlap and end at kv_lens[b] at the latest; begin == end is none. Like lengths they

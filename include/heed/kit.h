@@ -396,14 +396,15 @@ static inline double heed_finish_state(uint32_t state_log2, heed_tile *tile, int
     const int nothing = tile->row_sum[r] == 0;
     double m = nothing ? -(double)INFINITY : (double)tile->row_max[r];
     double sum = (double)tile->row_sum[r], scale = 1;
+    const double sink = tile->sink ? (double)tile->sink[head] : -(double)INFINITY;
 
-    if (tile->sink && tile->sink[head] != -INFINITY) {
-        double sink = (double)tile->sink[head], top;
+    if (sink != -(double)INFINITY) {
+        double top;
         if (state_log2) {
-            sink *= log2_e;
-            top = ceil(sink) > m ? ceil(sink) : m;
+            const double log2_sink = sink * log2_e;
+            top = ceil(log2_sink) > m ? ceil(log2_sink) : m;
             scale = nothing ? 0 : exp2(m - top);
-            sum = sum * scale + exp2(sink - top);
+            sum = sum * scale + exp2(log2_sink - top);
         } else {
             top = sink > m ? sink : m;
             scale = nothing ? 0 : exp(m - top);
@@ -412,7 +413,7 @@ static inline double heed_finish_state(uint32_t state_log2, heed_tile *tile, int
         m = top;
     }
     if (tile->lse.data) {
-        const double lse = sum == 0 ? -(double)INFINITY : (state_log2 ? m * ln_2 : m) + log(sum);
+        const double lse = nothing ? sink : (state_log2 ? m * ln_2 : m) + log(sum);
         heed_store(HEED_F32, tile->lse.data,
                    head * tile->lse.head_stride + row * tile->lse.row_stride, (float)lse);
     }

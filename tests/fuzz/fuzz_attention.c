@@ -100,7 +100,7 @@ static void draw_features(kit_spec *s, fuzz_bytes *bytes)
     s->mask_form = fuzz_rarely(bytes, 4) ? fuzz_below(bytes, 16) : 0;
     s->bias_kind = fuzz_below(bytes, KIT_BIAS_FILLER + 1);
     s->bias_form = fuzz_rarely(bytes, 4) ? fuzz_below(bytes, 16) : 0;
-    s->sinks = fuzz_below(bytes, KIT_SINK_HUGE + 1);
+    s->sinks = fuzz_below(bytes, KIT_SINK_INFINITE + 1);
 }
 
 /* Makes features, types and lengths agree where one needs another. */

@@ -67,7 +67,10 @@ void kit_choose(kit_problem *p)
         p->bias_slope[h] = h == 1 ? 0 : h == 2 ? -1 : 0.5F + 0.25F * (float)h;
         double sink = 2 * kit_normal(kit_hash(kit_hash(s->seed, 77), h));
         int off = s->sinks == KIT_SINK_OFF || (s->sinks == KIT_SINK_SOME_OFF && h % 2 == 0);
-        p->sink[h] = off ? -INFINITY : s->sinks == KIT_SINK_HUGE ? 1e4F : (float)sink;
+        p->sink[h] = off                                           ? -INFINITY
+                     : s->sinks == KIT_SINK_HUGE                   ? 1e4F
+                     : s->sinks == KIT_SINK_INFINITE && h % 2 == 0 ? INFINITY
+                                                                   : (float)sink;
     }
 }
 

@@ -139,7 +139,7 @@ enum {
     KIT_BIAS_FILLER,
     KIT_BIAS_LEAST /* the least number of its type for all keys of rows 1, 4, 7, ... and some others */
 };
-enum { KIT_SINK_NORMAL, KIT_SINK_SOME_OFF, KIT_SINK_OFF, KIT_SINK_HUGE };
+enum { KIT_SINK_NORMAL, KIT_SINK_SOME_OFF, KIT_SINK_OFF, KIT_SINK_HUGE, KIT_SINK_INFINITE };
 
 /** What shares a scale, of keys or values in codes that take one; along all other axes it
  * differs. */

@@ -117,7 +117,7 @@ static void finish_lanes(const heed_tile *tile, panel *p, float *told, float *fa
         sum = (double)told[lane] * scale + more;
         if (tile->lse.data)
             heed_store(HEED_F32, tile->lse.data, row_offset(p, &tile->lse, lane),
-                       sum == 0 ? -INFINITY : (float)(m * LN_2 + log(sum)));
+                       empty ? sink : (float)(m * LN_2 + log(sum)));
         p->m[lane] = (float)m;
         told[lane] = (float)sum;
     }
