@@ -28,12 +28,12 @@
  * opposite may count as infinite, which gives NaN.
  *
  * Range    Backends whose scores are f32 at every step refuse a scale, softcap or scale / softcap that
- *          is neither 0 nor of a size from 2^-64 to 2^64; `naive` computes them. Slopes are data of a
- *          run, which no plan looks at: one of a size above 2.35859e38 may count as infinite. A
- *          slope times a distance is added to a score in f32, which rounds their sum by up to 2^-24
- *          of its size. Values are multiplied by weights of at most 1 and summed up in f32 before
- *          the division by the sum of the weights: values above 3.4e38 / keys may give an infinity
- *          or a NaN.
+ *          is neither 0 nor of a size from 2^-64 to 2^64; `naive` computes them. In those a score may
+ *          be infinite or NaN where scale * q, or a sum of |q k| without scale, is above 2.35859e38.
+ *          Slopes are data of a run, which no plan looks at: one of such a size may count as infinite. A
+ *          slope times a distance is added to a score in f32, which rounds their sum by up to 2^-24 of
+ *          its size. Values are multiplied by weights of at most 1 and summed up in f32 before the
+ *          division by the sum of the weights: values above 3.4e38 / keys may give an infinity or a NaN.
  * Codes    k and v may be codes of 8 to 4 bits: attention is computed over the numbers that the
  *          codes stand for. Codes, scales and zeros of a hidden key have no influence either.
  * Bits     An output row depends on that row's problem alone (heads, dims, types and options of the
