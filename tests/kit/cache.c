@@ -1,5 +1,6 @@
 /* heed_kv_append: what it writes, byte for byte, and what it refuses. */
 #include "cache_errors.h"
+#include "cache_layer.h"
 #include "cache_pieces.h"
 #include "cases.h"
 #include "decode.h"
@@ -422,6 +423,9 @@ void kit_cache_cases(kit_list *list)
         kit_case c = {.quick = 1, .run = writes_codes, .spec.k_type = type};
         snprintf(c.name, sizeof c.name, "cache/%s/%s",
                  heed_is_code(type) ? "append" : "transformed", heed_dtype_name(type));
+        kit_add(list, &c);
+        c.run = kit_cache_by_layer;
+        snprintf(c.name, sizeof c.name, "cache/by_layer/%s", heed_dtype_name(type));
         kit_add(list, &c);
     }
     kit_case mistakes = {.name = "cache/mistakes/f32", .quick = 1, .run = refuses};
