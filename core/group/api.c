@@ -273,7 +273,7 @@ static heed_status run_placed(heed_group_call *call, heed_scheme *scheme, void *
     size_t most = heed_attn_workspace_bytes(call->local, threads);
     if (!used || !least || heed_add_size(most, used, &most))
         return give_up(call, heed_fail(call->why, HEED_ERR_NOMEM, "the workspace overflows"));
-    st = heed_check_workspace(workspace, call->why);
+    st = heed_check_workspace(workspace, bytes, call->why);
     if (st != HEED_OK)
         return give_up(call, st);
     if (workspace && bytes < used + least)

@@ -8,8 +8,10 @@
 #include "parallel.h"
 #include "spare.h"
 
-heed_status heed_check_workspace(const void *workspace, heed_error *why)
+heed_status heed_check_workspace(const void *workspace, size_t bytes, heed_error *why)
 {
+    if (!workspace && bytes)
+        INVALID("workspace is NULL, but has %zu bytes: without one bytes is 0", bytes);
     if ((uintptr_t)workspace % 64)
         INVALID("workspace is %p, an address aligned to 64 bytes is required", workspace);
     return HEED_OK;
@@ -147,11 +149,11 @@ heed_status heed_run_in(const heed_operation *op, heed_context *context, const v
         heed_executor_of(context, heed_read_args_head(args).executor, &copy, &w.executor, why);
     if (st != HEED_OK)
         return st;
+    st = heed_check_workspace(workspace, bytes, why);
+    if (st != HEED_OK)
+        return st;
     uint32_t n = heed_threads_for(context, w.executor);
     if (workspace) {
-        st = heed_check_workspace(workspace, why);
-        if (st != HEED_OK)
-            return st;
         n = op->parts(of, bytes, n);
         if (n == 0)
             return heed_fail(why, HEED_ERR_NOMEM,
@@ -184,7 +186,7 @@ static heed_status check_begin(const heed_operation *op, const void *of, const v
 {
     if (!of || !args || !workspace)
         INVALID("%s is NULL", !of ? op->name : !args ? "args" : "workspace");
-    heed_status st = heed_check_workspace(workspace, why);
+    heed_status st = heed_check_workspace(workspace, bytes, why);
     if (st != HEED_OK)
         return st;
     if (n_parts == 0)

@@ -78,8 +78,9 @@ heed_status heed_run_take(heed_run_head *head, uint32_t part);
 heed_status heed_run_start(const heed_operation *op, const void *of, const void *args,
                            uint32_t n_parts, void *workspace, heed_error *why);
 
-/* Checks that a workspace, which may be NULL, is aligned. */
-heed_status heed_check_workspace(const void *workspace, heed_error *why);
+/* Checks that a workspace is aligned, and that one that is NULL is said to have no bytes: with any it
+ * comes from an allocation that failed. */
+heed_status heed_check_workspace(const void *workspace, size_t bytes, heed_error *why);
 
 /* A run in the caller's workspace, or in one that the context lends. hook: NULL for none. */
 heed_status heed_run_in(const heed_operation *op, heed_context *context, const void *of,

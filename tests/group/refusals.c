@@ -95,6 +95,7 @@ static void ring_starts(call *c, int32_t start)
 static void early_keys(call *c) { ring_starts(c, -1); }
 static void late_keys(call *c) { ring_starts(c, INT32_MAX - 4); }
 static void long_rows(call *c) { c->args.q_len = 7; }
+static void absent(call *c) { c->bytes = 1 << 20; }
 static void small(call *c) { c->with_workspace = 1; c->bytes = 64; }
 static void crooked(call *c) { c->with_workspace = 2; c->bytes = 1 << 20; }
 static void too_far(call *c)
@@ -153,6 +154,7 @@ static const struct refusal {
     {long_rows, HEED_ERR_INVALID, "args.q_len is 7"},
     {early_keys, HEED_ERR_INVALID, "args.kv_starts[1] is -1: with 5 keys"},
     {late_keys, HEED_ERR_INVALID, "args.kv_starts[1] is 2147483643: with 5 keys"},
+    {absent, HEED_ERR_INVALID, "workspace is NULL, but has 1048576 bytes"},
     {small, HEED_ERR_NOMEM, "workspace has 64 bytes"},
     {crooked, HEED_ERR_INVALID, "aligned to 64 bytes"},
     {too_far, HEED_ERR_UNSUPPORTED, "32 bits"},

@@ -75,7 +75,8 @@ static void refuses_workspace(const kit_env *env, const kit_case *c, kit_outcome
             kit_fail(outcome, "heed_mha_workspace_bytes of 1, 2 parts: %zu, %zu", one, two);
         else if (heed_mha_run(l.mha, &l.args, workspace.data, one - 1) != HEED_ERR_NOMEM ||
                  heed_mha_begin(l.mha, &l.args, 2, workspace.data, two - 1) != HEED_ERR_NOMEM ||
-                 heed_mha_run(l.mha, &l.args, workspace.data + 1, two) != HEED_ERR_INVALID)
+                 heed_mha_run(l.mha, &l.args, workspace.data + 1, two) != HEED_ERR_INVALID ||
+                 heed_mha_run(l.mha, &l.args, NULL, two) != HEED_ERR_INVALID)
             kit_fail(outcome, "a bad workspace is taken");
         else if (heed_run_part(workspace.data, 0) != HEED_ERR_INVALID ||
                  heed_mha_begin(l.mha, &l.args, 0, workspace.data, two) != HEED_ERR_INVALID)
