@@ -314,7 +314,7 @@ HEED_API heed_status heed_attention(heed_context *context, const heed_attn_desc 
  * Runs planned attention.
  *
  * workspace, bytes   the caller's, 64-byte aligned; as many parts are used as it holds, at most the
- *          context's threads. NULL and 0: the context lends one.
+ *          context's threads. NULL and 0: the context lends one. NULL with bytes is HEED_ERR_INVALID.
  * Errors   HEED_ERR_INVALID  an argument is missing, superfluous, out of range or inconsistent;
  *          HEED_ERR_NOMEM    bytes < heed_attn_workspace_bytes(plan, 1);
  *          HEED_ERR_BACKEND  a backend failed: outputs are unspecified.

@@ -62,7 +62,9 @@ typedef struct heed_mha_desc {
     uint32_t x_type;
     uint32_t kv_type; /**< the type of x_kv; HEED_DTYPE_NONE without HEED_MHA_HAS_CROSS */
     /** of q and k. Row i of q stands at i + the offset that attn.position means (where that is
-     * HEED_POS_UNSET: behind the keys that the cache holds; 0 in cross-attention), key j at j */
+     * HEED_POS_UNSET: behind the keys that the cache holds; 0 in cross-attention), key j at j. Rows of
+     * a tree of drafts, which have positions of their own, take the steps one by one instead:
+     * heed_linear_run, heed_rotary, heed_kv_append, heed_attn_run */
     heed_rotary_desc rotary;
     /** with HEED_MHA_HAS_CROSS: most rows of x_kv in a call, all sequences together; 0:
      * max_batch * max_kv_len. Else 0 */

@@ -85,6 +85,8 @@ HEED_API heed_status heed_ranges_tree(const heed_ranges_args *args);
 
 /**
  * Key j is hidden from rows [hidden_start[j], hidden_end[j]) and, if given, from the second interval.
+ * A window of w keys before a row's own, and the first f keys besides: causal, offset 0, hidden_start
+ * j + w + 1 from key f on, and for keys before it `rows`; rows have two intervals at the most.
  *
  * Work     keys for each row at which one of the intervals begins or ends, and rows.
  * Source   Wang et al. 2024, FlashMask, arXiv:2410.01359: with causal = 1 the column-wise description
