@@ -317,7 +317,8 @@ static int encode_heads(const side *s, uint32_t n_heads, uint32_t type, const vo
     const int64_t piece = q->group ? q->group : s->dim;
     if (piece % heed_block_len(to_type))
         return 0; /* of U4: a group begins within a byte */
-    for (int64_t d = 0, n; d < s->dim; d += n, at += q->stride[3]) {
+    for (int64_t d = 0, n; d < s->dim; d += n) {
+        const int64_t place = at + d / piece * q->stride[3];
         n = s->dim - d < piece ? s->dim - d : piece;
         const heed_append_rows rows = {.struct_size = sizeof rows,
                                        .from_type = type,
@@ -329,10 +330,10 @@ static int encode_heads(const side *s, uint32_t n_heads, uint32_t type, const vo
                                            (char *)s->to->data + heed_offset_bytes(to_type, to + d),
                                        .from_stride = from_stride,
                                        .to_stride = s->to->stride[1],
-                                       .scale = q->scale && !s->fresh ? q->scale + at : NULL,
-                                       .zero = q->zero && !s->fresh ? q->zero + at : NULL,
-                                       .fresh_scale = s->fresh ? s->scale + at : NULL,
-                                       .fresh_zero = s->fresh && s->zero ? s->zero + at : NULL,
+                                       .scale = q->scale && !s->fresh ? q->scale + place : NULL,
+                                       .zero = q->zero && !s->fresh ? q->zero + place : NULL,
+                                       .fresh_scale = s->fresh ? s->scale + place : NULL,
+                                       .fresh_zero = s->fresh && s->zero ? s->zero + place : NULL,
                                        .scale_stride = q->stride[1],
                                        .next = s->next};
         if (s->encoder->run(&rows) != HEED_OK)
