@@ -277,7 +277,7 @@ static heed_status wait(void *user, heed_request *room, int64_t timeout_ns, uint
 {
     const struct timespec nap = {0, SLEEP};
     const int64_t start = heed_now();
-    for (int n = 0;; n++) {
+    for (int n = 0;; n += n < YIELDS) { /* it may go on for days */
         heed_status st = test(user, room, done, bytes, why);
         if (st != HEED_OK || *done || (n >= SPINS && heed_now() - start >= timeout_ns))
             return st;
