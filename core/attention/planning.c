@@ -88,9 +88,11 @@ static heed_status set_up(heed_context *context, heed_attn *plan, heed_class_pla
     st = heed_scratch_exists(context, chosen, c->tiling.scratch_bytes, why);
     if (st == HEED_OK && HEED_KERNEL_HAS(k, plan_create)) {
         st = k->plan_create(chosen->machine, &c->problem, &c->state);
-        if (st != HEED_OK)
-            heed_fail(why, st, "backend %s could not make a plan: %s", name,
-                      heed_status_string(st));
+        if (st != HEED_OK) {
+            c->state = NULL;
+            st = heed_fail(why, st == HEED_ERR_NOMEM ? st : HEED_ERR_BACKEND,
+                           "backend %s could not make a plan: %s", name, heed_status_string(st));
+        }
     }
     if (st != HEED_OK)
         return st;

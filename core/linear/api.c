@@ -106,7 +106,8 @@ static heed_status make_state(heed_linear *l, heed_error *why)
     if (st == HEED_OK)
         return HEED_OK;
     l->state = NULL;
-    return heed_fail(why, st, "backend %s could not make a linear layer: %s", l->kernel->of->name,
+    return heed_fail(why, st == HEED_ERR_NOMEM ? st : HEED_ERR_BACKEND,
+                     "backend %s could not make a linear layer: %s", l->kernel->of->name,
                      heed_status_string(st));
 }
 

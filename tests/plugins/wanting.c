@@ -11,6 +11,8 @@
 /* More memory than a process can have; more than it can address. */
 static const size_t vast = (size_t)1 << 58, endless = SIZE_MAX - 4096;
 
+enum { NO_STATUS = 99 };
+
 static const struct way {
     const char *name, *word;  /* of the sentence */
     int in_trial;             /* it fails in its trial; otherwise only in the problem */
@@ -24,6 +26,9 @@ static const struct way {
     {"endless scratch in the trial", "scratch", 1, endless, 0, 0, 0, HEED_ERR_NOMEM},
     {"no memory for a plan", "HEED_ERR_NOMEM", 0, 0, 0, HEED_ERR_NOMEM, 0, HEED_ERR_NOMEM},
     {"no plan", "HEED_ERR_BACKEND", 0, 0, 0, HEED_ERR_BACKEND, 0, HEED_ERR_BACKEND},
+    {"no status", "unknown status", 0, 0, 0, NO_STATUS, 0, HEED_ERR_BACKEND},
+    {"no mistake of the caller's", "HEED_ERR_INVALID", 0, 0, 0, HEED_ERR_INVALID, 0,
+     HEED_ERR_BACKEND},
     {"no memory in the trial", "", 1, 0, 0, HEED_ERR_NOMEM, 0, HEED_ERR_NOMEM},
     {"no tiling", "tiling", 0, 0, 0, 0, HEED_ERR_NOMEM, HEED_ERR_BACKEND},
     {"vast panels", "packed weights", 0, 0, vast, 0, 0, HEED_ERR_NOMEM},
@@ -101,6 +106,14 @@ static heed_status linear_tiling(const void *machine, const heed_linear_problem 
     out->panel_bytes = way->panel ? way->panel : 1024;
     out->scratch_bytes = way->scratch;
     return way->tiling;
+}
+
+/* One way fails here, the others in linear_pack. */
+static heed_status linear_create(const void *machine, const heed_linear_problem *problem,
+                                 void **state)
+{
+    (void)machine, (void)problem, (void)state;
+    return way->make == NO_STATUS ? NO_STATUS : HEED_OK;
 }
 
 static heed_status linear_pack(const void *machine, const heed_linear_problem *problem,
@@ -231,6 +244,8 @@ int main(void)
         .tiling = linear_tiling,
         .pack = linear_pack,
         .run = linear_tile,
+        .plan_create = linear_create,
+        .plan_destroy = wanting_destroy,
     };
     table.backend.n_linear = 1;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
