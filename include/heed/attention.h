@@ -332,7 +332,8 @@ HEED_API heed_status heed_attention(heed_context *context, const heed_attn_desc 
  * Memory   with a workspace the call allocates nothing and takes no lock (what the OpenMP runtime
  *          itself does aside, and oneDNN where the backend onednn runs: each of its matrix products
  *          makes and frees up to 6 small pieces of memory in oneDNN 2.6, up to 8 in 3.2, and takes
- *          a lock on CPUs without AVX-512).
+ *          a lock on CPUs without AVX-512). Where there is no memory for one of them, as for a plan's
+ *          many, oneDNN 2.6 itself ends the process.
  */
 HEED_API heed_status heed_attn_run(const heed_attn *plan, const heed_attn_args *args,
                                    void *workspace, size_t bytes);
