@@ -18,6 +18,7 @@
  *          zero. Of a struct that a call fills it gets the members that both know, and zeros for the
  *          others. A size that no struct can have (no multiple of a size_t's, not above it, or above
  *          65536) is HEED_ERR_ABI. The few without a size (views, errors, rotary) are frozen.
+ * Sizes    heads and dims are at most 2^20, rows and keys of a sequence at most 2^31 - 1.
  * Language C11 or C++17.
  * Errors   a status, and a sentence: in the args' error, or on the thread by heed_last_error.
  */

@@ -24,10 +24,11 @@ typedef struct heed_ranges_args {
     heed_error *error;  /**< receives the sentence of a failure; NULL: heed_last_error() */
     int64_t rows;       /**< query rows, 0 to 2^31 - 1 */
     int64_t keys;       /**< keys of the sequence, 0 to 2^31 - 1 */
-    int64_t offset;     /**< the key at which row 0 stands; rows may stand outside the keys */
-    uint32_t n_ranges;  /**< intervals of a row in `ranges`, 1 to 8; not read where that is NULL */
-    uint32_t causal;    /**< 1: rows see no key behind their own besides; else 0 */
-    int32_t *ranges;    /**< [rows, n_ranges][2] receives them; NULL with needed: only counted */
+    /** the key at which row 0 stands, -(2^31 - 1) to 2^31 - 1; rows may stand outside the keys */
+    int64_t offset;
+    uint32_t n_ranges; /**< intervals of a row in `ranges`, 1 to 8; not read where that is NULL */
+    uint32_t causal;   /**< 1: rows see no key behind their own besides; else 0 */
+    int32_t *ranges;   /**< [rows, n_ranges][2] receives them; NULL with needed: only counted */
     /** receives the most intervals that a row has, even if that is too many; NULL: not wanted */
     uint32_t *needed;
     /** heed_ranges_segments: [keys] which document, image or other segment a key belongs to, from 0
@@ -38,7 +39,7 @@ typedef struct heed_ranges_args {
     const int32_t *lens;    /**< heed_ranges_lens: [n_lens] keys of documents behind each other */
     int64_t n_lens;         /**< heed_ranges_lens: documents */
     int64_t prefix;         /**< heed_ranges_prefix: keys that every row sees */
-    int64_t chunk;          /**< heed_ranges_chunks: keys of a chunk, at least 1 */
+    int64_t chunk;          /**< heed_ranges_chunks: keys of a chunk, 1 to 2^31 - 1 */
     const int32_t *parents; /**< heed_ranges_tree: [rows] the row of each one's parent, -1: none */
     /** heed_ranges_columns: [keys] rows [start, end) do not see the key; NULL: there are none */
     const int32_t *hidden_start;
