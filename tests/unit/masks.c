@@ -167,9 +167,15 @@ static void check_refusals(void)
     for (int kind = 0; kind < 6; kind++) {
         for (int bad = 0; bad < 9; bad++) {
             heed_ranges_args a = args_of(kind, 0);
-            static const char *const word[] = {"rows",     "keys",   "n_ranges",
-                                               "n_ranges", "causal", "ranges",
-                                               "offset",   "",       "struct_size"};
+            static const char *const word[] = {"rows",
+                                               "keys",
+                                               "n_ranges is 0, 1 to 8",
+                                               "n_ranges is 9, 1 to 8",
+                                               "causal",
+                                               "ranges",
+                                               "offset",
+                                               "",
+                                               "struct_size"};
             const char *named = word[bad];
             static const int32_t forward[ROWS] = {-1, 2};
             static const int32_t far[4] = {7, 100, 0, 0};
