@@ -21,7 +21,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "and for little-endian
 #endif
 
 /* For loops that wait for another thread. */
-#if defined(__x86_64__) || defined(__i386__)
+#if defined(__x86_64__)
 #define HEED_PAUSE() __builtin_ia32_pause()
 #else
 #define HEED_PAUSE() ((void)0)

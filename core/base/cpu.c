@@ -15,7 +15,7 @@ const char *heed_cpu_isa_name(unsigned bit)
     return bit < sizeof isa_names / sizeof *isa_names ? isa_names[bit] : NULL;
 }
 
-#if defined(__x86_64__) || defined(__i386__)
+#if defined(__x86_64__)
 #include <cpuid.h>
 
 /* What the operating system has switched on: bits of XCR0. */
@@ -90,7 +90,7 @@ void heed_cpu_detect(heed_cpu *cpu)
 {
     memset(cpu, 0, sizeof *cpu);
     cpu->struct_size = sizeof *cpu;
-#if defined(__x86_64__) || defined(__i386__)
+#if defined(__x86_64__)
     detect_x86(cpu);
 #endif
     cpu->fast = fast_here(cpu);
