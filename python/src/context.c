@@ -327,9 +327,10 @@ static int find_plugins(PyObject *module)
     end = path ? strrchr(path, '/') : NULL;
     if (end && path[0] == '/' && end - path < 2000) {
         snprintf(folder, sizeof folder, "%.*s/backends", (int)(end - path), path);
-        if (access(folder, R_OK) == 0)
+        if (access(folder, R_OK) == 0 &&
             snprintf(plugins, sizeof plugins, "%s%s%s", more ? more : "", more && *more ? ":" : "",
-                     folder);
+                     folder) >= (int)sizeof plugins)
+            plugins[0] = 0; /* no part of a path: the library reads the variable itself */
     }
     Py_XDECREF(file);
     return 0;
