@@ -6,6 +6,10 @@
  * process state and resolves no symbol of libheed: the helpers in kit.h are static inline. It returns
  * with MXCSR as it was and with the upper halves of vector registers clear.
  *
+ * Structs begin with their size as whoever made them knew it, and grow at the end. So core asks
+ * HEED_KERNEL_HAS before it uses a later member of a table; and a backend that may meet a core older than
+ * its headers reads and writes later members of heed_cpu, tiles and tilings only within their struct_size.
+ *
  * A plugin is a shared object that exports heed_backend_entry. `heed check --backend NAME` runs the
  * conformance suite on it. backends/naive is the one to read first, examples/plugin.c the smallest.
  */
@@ -371,8 +375,8 @@ struct heed_backend {
     /* Optional: can it run on this machine? Called once per context. *machine, NULL before,
      * receives what the kernels want to know of the machine: it is passed to all of them and never
      * changed. A refusal names the one condition that failed. If it can run, `why` may say what was
-     * decided by this machine's speed, which heed info shows. HEED_ERR_NOMEM is no refusal: without
-     * a backend that is linked in no context is made, and none is registered. */
+     * decided by this machine's speed, which heed info shows. HEED_ERR_NOMEM is no refusal: then
+     * heed_context_create fails if the backend is linked in, or heed_context_register does. */
     heed_status (*open)(const heed_cpu *cpu, const void **machine, heed_error *why);
     void (*close)(const void *machine); /* optional: once for each open that succeeded */
     const heed_attn_kernel *const *attn;
