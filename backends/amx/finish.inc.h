@@ -71,12 +71,11 @@ static void finish_row(const amx_run *x, int i, float reference, float weights, 
     int64_t r = x->first_row + i, head = x->row[i].head, q = x->row[i].q;
     int64_t at = head * t->out.head_stride + q * t->out.row_stride;
     char *out = (char *)t->out.data + at * heed_dtype_bytes(x->p->out_type);
-    double m = weights == 0 ? -(double)INFINITY : (double)reference, sum = weights, whole = exact,
-           scale = 1;
+    double m = (double)reference, sum = weights, whole = exact, scale = 1;
     const float sink = t->sink ? t->sink[head] : -INFINITY;
-    if (sink != -INFINITY) {
+    if (sink != -INFINITY && weights != 0) {
         double log2_sink = (double)sink * log2_e, top = ceil(log2_sink) > m ? ceil(log2_sink) : m;
-        scale = weights == 0 ? 0 : exp2(m - top);
+        scale = exp2(m - top);
         sum = sum * scale + exp2(log2_sink - top);
         whole = whole * scale + exp2(log2_sink - top);
         m = top;
@@ -91,7 +90,7 @@ static void finish_row(const amx_run *x, int i, float reference, float weights, 
         heed_store(HEED_F32, t->lse.data, head * t->lse.head_stride + q * t->lse.row_stride,
                    weights == 0 ? sink : (float)(m * ln_2 + log(whole)));
     t->row_max[r] = (float)m;
-    t->row_sum[r] = (float)whole;
+    t->row_sum[r] = weights == 0 ? 0 : (float)whole;
 }
 
 /* leave_group for the usual case: whole rows without sink, lse or second sum, whose sums are

@@ -156,7 +156,8 @@ enum { HEED_BLOCK_NONE, HEED_BLOCK_ALL, HEED_BLOCK_MIXED };
  *           row_sum or acc NaN.
  * Finish    on a WHOLE tile the backend may instead write out and lse, sink included, as
  *           heed_finish_row in kit.h does, and set FINISHED. If the problem has weights or scores
- *           it then leaves the final row_max (unit as always) and row_sum, with the sink in them.
+ *           it then leaves the final row_max (unit as always) and row_sum, with the sink in them;
+ *           a row_sum of 0 stays 0.
  * Outputs   with HEED_TILE_OUTPUTS row_max and row_sum are final (sink included); the backend
  *           writes weights and scores of every (row, key) of the tile. Keys that are not visible
  *           get weight 0 and score -inf, but a raw score where mask and bias alone hide them

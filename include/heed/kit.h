@@ -387,36 +387,28 @@ static inline void heed_tile_of_head(const heed_problem *problem, const heed_til
 /**
  * Makes the state of tile row r final: adds the sink, writes lse where asked for, and leaves the final
  * row_max and row_sum behind. Returns what the row's acc is to be multiplied by, or -1 if the row saw
- * nothing: its out is 0, and acc means nothing.
+ * nothing: its out is 0, acc means nothing, and row_sum stays 0, so that no weight is formed of an
+ * infinite sink.
  */
 static inline double heed_finish_state(uint32_t state_log2, heed_tile *tile, int64_t r)
 {
     const double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
     const int64_t head = r / tile->q_count, row = tile->q_first + r % tile->q_count;
+    const float sink = tile->sink ? tile->sink[head] : -INFINITY;
     const int nothing = tile->row_sum[r] == 0;
-    double m = nothing ? -(double)INFINITY : (double)tile->row_max[r];
-    double sum = (double)tile->row_sum[r], scale = 1;
-    const double sink = tile->sink ? (double)tile->sink[head] : -(double)INFINITY;
+    double m = (double)tile->row_max[r], sum = (double)tile->row_sum[r], scale = 1;
 
-    if (sink != -(double)INFINITY) {
-        double top;
-        if (state_log2) {
-            const double log2_sink = sink * log2_e;
-            top = ceil(log2_sink) > m ? ceil(log2_sink) : m;
-            scale = nothing ? 0 : exp2(m - top);
-            sum = sum * scale + exp2(log2_sink - top);
-        } else {
-            top = sink > m ? sink : m;
-            scale = nothing ? 0 : exp(m - top);
-            sum = sum * scale + exp(sink - top);
-        }
+    if (sink != -INFINITY && !nothing) {
+        const double own = state_log2 ? (double)sink * log2_e : (double)sink;
+        const double least = state_log2 ? ceil(own) : own, top = least > m ? least : m;
+        scale = state_log2 ? exp2(m - top) : exp(m - top);
+        sum = sum * scale + (state_log2 ? exp2(own - top) : exp(own - top));
         m = top;
     }
-    if (tile->lse.data) {
-        const double lse = nothing ? sink : (state_log2 ? m * ln_2 : m) + log(sum);
+    if (tile->lse.data)
         heed_store(HEED_F32, tile->lse.data,
-                   head * tile->lse.head_stride + row * tile->lse.row_stride, (float)lse);
-    }
+                   head * tile->lse.head_stride + row * tile->lse.row_stride,
+                   nothing ? sink : (float)((state_log2 ? m * ln_2 : m) + log(sum)));
     tile->row_max[r] = (float)m;
     tile->row_sum[r] = (float)sum;
     return nothing ? -1 : scale / sum;

@@ -216,6 +216,9 @@ static void add_values(kit_list *list)
                              .softcap = odd_values[n].softcap,
                              .batch = 1,
                              .position = odd_values[n].position,
+                             /* of rows that see nothing: of every other head */
+                             .sinks = odd_values[n].values == KIT_OVERFLOW_ALL ? KIT_SINK_INFINITE
+                                                                               : KIT_SINK_NORMAL,
                              .q_heads = 2,
                              .kv_heads = 1,
                              .qk_dim = dim,

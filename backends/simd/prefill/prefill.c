@@ -119,7 +119,7 @@ static void finish_lanes(const heed_tile *tile, panel *p, float *told, float *fa
             heed_store(HEED_F32, tile->lse.data, row_offset(p, &tile->lse, lane),
                        empty ? sink : (float)(m * LN_2 + log(sum)));
         p->m[lane] = (float)m;
-        told[lane] = (float)sum;
+        told[lane] = empty ? 0 : (float)sum; /* 0 says so to the second pass */
     }
 }
 
