@@ -3,6 +3,7 @@
 #include "base/reason.h"
 #include "base/rows.h"
 #include "mha.h"
+#include "rotary.h"
 
 static heed_status check_sizes(const heed_mha *m, const heed_mha_args *a, heed_error *why)
 {
@@ -49,6 +50,7 @@ static heed_status check_presence(const heed_mha *m, const heed_mha_args *a, hee
         {"q_starts", a->q_starts, packed},
         {"kv_starts", a->kv_starts, packed && m->cross},
         {"block_table", a->block_table, pages},
+        {"positions", a->positions, m->desc.rotary.style != HEED_ROTARY_NONE},
     };
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
         if (given[i].data && !given[i].allowed)
@@ -240,9 +242,13 @@ static heed_status find_positions(heed_mha_run_state *run, heed_error *why)
 
 heed_status heed_mha_read_args(heed_mha_run_state *run, heed_error *why)
 {
-    heed_status st = check_sizes(run->mha, &run->args, why);
+    const heed_mha_args *a = &run->args;
+    heed_status st = check_sizes(run->mha, a, why);
     if (st == HEED_OK)
-        st = check_presence(run->mha, &run->args, why);
+        st = check_presence(run->mha, a, why);
+    if (st == HEED_OK)
+        st =
+            heed_rotary_check_positions(a->positions, a->positions_stride, a->batch, a->q_len, why);
     if (st == HEED_OK)
         st = read_lists(run, why);
     return st == HEED_OK ? find_positions(run, why) : st;

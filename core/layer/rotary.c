@@ -41,6 +41,18 @@ heed_status heed_rotary_check_desc(const char *name, const heed_rotary_desc *r, 
     return HEED_OK;
 }
 
+heed_status heed_rotary_check_positions(const int32_t *positions, int64_t stride, int64_t batch,
+                                        int64_t len, heed_error *why)
+{
+    const int64_t strides[] = {stride, 1}, shape[] = {batch, len};
+    if (!positions && stride)
+        INVALID("args.positions_stride is %lld without args.positions", (long long)stride);
+    if (positions && batch && len && !heed_strides_reach(strides, 2, shape, sizeof *positions))
+        INVALID("args.positions_stride is %lld, which reaches beyond the address space",
+                (long long)stride);
+    return HEED_OK;
+}
+
 static heed_status check(const heed_rotary_args *a, heed_error *why)
 {
     const heed_row_lists lists = {
@@ -69,14 +81,10 @@ static heed_status check(const heed_rotary_args *a, heed_error *why)
         return st;
     if (a->positions && a->offsets)
         INVALID("args.offsets and args.positions are given, one of them is required");
-    if (!a->positions && a->positions_stride)
-        INVALID("args.positions_stride is %lld without args.positions",
-                (long long)a->positions_stride);
-    const int64_t positions[] = {a->positions_stride, 1};
-    if (a->positions && batch && rows &&
-        !heed_strides_reach(positions, 2, (int64_t[]){a->batch, a->len}, sizeof *a->positions))
-        INVALID("args.positions_stride is %lld, which reaches beyond the address space",
-                (long long)a->positions_stride);
+    st = heed_rotary_check_positions(a->positions, a->positions_stride, a->batch, rows ? a->len : 0,
+                                     why);
+    if (st != HEED_OK)
+        return st;
     return heed_check_in_place(&a->x, a->x_type, &a->y, a->y_type, shape, why);
 }
 

@@ -200,6 +200,8 @@ static heed_status schedule_projections(builder *b, const matrix input[2], size_
 static void schedule_turn(builder *b, int which, matrix *x, heed_rotary_args *turn)
 {
     const heed_mha *m = b->mha;
+    const heed_mha_args *a = &b->run->args;
+    const int placed = which == 0 || !m->cross; /* positions are those of x_q's rows */
     const heed_mha_source *s = &m->source[which];
     const heed_mha_rows *rows = which ? &b->run->kv_rows : &b->run->q_rows;
     matrix y = *x;
@@ -209,14 +211,16 @@ static void schedule_turn(builder *b, int which, matrix *x, heed_rotary_args *tu
     *turn = (heed_rotary_args){
         .struct_size = sizeof *turn,
         .rotary = m->desc.rotary,
-        .batch = b->run->args.batch,
+        .batch = a->batch,
         .heads = s->heads,
         .dim = s->dim,
         .x_type = s->type,
         .y_type = s->type,
         .x = {x->data, {0, s->dim * x->col_stride, x->row_stride, x->col_stride}},
         .y = {y.data, {0, s->dim * y.col_stride, y.row_stride, y.col_stride}},
-        .offsets = which ? b->run->args.cache_lens : b->run->q_offsets,
+        .offsets = which ? a->cache_lens : b->run->q_offsets,
+        .positions = placed ? a->positions : NULL,
+        .positions_stride = placed ? a->positions_stride : 0,
         .lens = rows->lens,
         .starts = rows->starts,
         .rows = rows->total};

@@ -62,9 +62,8 @@ typedef struct heed_mha_desc {
     uint32_t x_type;
     uint32_t kv_type; /**< the type of x_kv; HEED_DTYPE_NONE without HEED_MHA_HAS_CROSS */
     /** of q and k. Row i of q stands at i + the offset that attn.position means (where that is
-     * HEED_POS_UNSET: behind the keys that the cache holds; 0 in cross-attention), key j at j. Rows of
-     * a tree of drafts, which have positions of their own, take the steps one by one instead:
-     * heed_linear_run, heed_rotary, heed_kv_append, heed_attn_run */
+     * HEED_POS_UNSET: behind the keys that the cache holds; 0 in cross-attention), key j at j, unless
+     * args.positions says otherwise */
     heed_rotary_desc rotary;
     /** with HEED_MHA_HAS_CROSS: most rows of x_kv in a call, all sequences together; 0:
      * max_batch * max_kv_len. Else 0 */
@@ -125,6 +124,11 @@ typedef struct heed_mha_args {
     /** with HEED_HAS_QUANT: HEED_APPEND_FRESH_SCALES, if new rows are to get scales of their own,
      * or 0; else 0 */
     uint64_t append;
+    /** with rotary: [batch, q_len] position that each row of x_q is turned by, and its key where there is
+     * no HEED_MHA_HAS_CROSS, for trees of tokens; those of sequence b begin at b * positions_stride. Which
+     * keys a row sees does not go by them. NULL: as heed_mha_desc.rotary says */
+    const int32_t *positions;
+    int64_t positions_stride; /**< with positions: from one sequence to the next, else 0 */
 } heed_mha_args;
 
 /**

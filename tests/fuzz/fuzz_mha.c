@@ -30,12 +30,12 @@ void fuzz_describe(FILE *out)
                 "batch %u q_len %lld kv_len %lld capacity %lld, heads %u/%u dims %u %u, d_model %u "
                 "d_kv %u, projections %u cache %u rows %u, bias %d out %d residual %d out_in %d, "
                 "types x %u w %u mid %u kv %u y %u, features 0x%llx position %u, rotary %u of %u, "
-                "no new %d\n",
+                "positions %d, no new %d\n",
                 s->batch, (long long)s->q_len, (long long)s->kv_len, (long long)s->capacity,
                 s->q_heads, s->kv_heads, s->qk_dim, s->v_dim, s->d_model, s->d_kv, s->projections,
                 s->cache, s->rows, s->bias, s->out, s->residual, s->out_in, s->x_type, s->w_type,
                 s->mid_type, s->kv_type, s->y_type, (unsigned long long)s->features, s->position,
-                s->rotary.dims, s->rotary.style, s->no_new);
+                s->rotary.dims, s->rotary.style, s->positions, s->no_new);
 }
 
 /* ---- a layer --------------------------------------------------------------------------------- */
@@ -136,6 +136,7 @@ static void choose_attention(layer_spec *s, fuzz_bytes *bytes)
     if (s->qk_dim > 1 && fuzz_byte(bytes) & 1) {
         s->rotary.style = HEED_ROTARY_HALF + (fuzz_byte(bytes) & 1);
         s->rotary.dims = 2 + 2 * fuzz_below(bytes, s->qk_dim / 2);
+        s->positions = fuzz_rarely(bytes, 3);
     }
 }
 

@@ -381,6 +381,7 @@ void layer_free(layer *l)
         guard_unmap(&l->buffer[n]);
     guard_unmap(&l->ranges);
     guard_unmap(&l->key_blocks);
+    guard_unmap(&l->positions);
     free(l->cache_before[0]);
     free(l->cache_before[1]);
     free(l->mask);

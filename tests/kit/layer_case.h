@@ -34,6 +34,7 @@ typedef struct layer_spec {
     uint32_t lists;    /* LAYER_FROM goes with HEED_HAS_MASK */
     uint32_t position;
     heed_rotary_desc rotary;
+    int positions; /* with rotary: rows have positions of their own */
     int no_new;    /* no new keys: cross-attention to what the cache holds */
     double spread; /* bound of the ratio of the largest row of x to the smallest; 0: 1 */
     uint64_t seed;
@@ -66,6 +67,7 @@ typedef struct layer {
     unsigned char *mask;
     guard_buffer ranges, key_blocks;
     int32_t mask_from[LAYER_BATCH];
+    guard_buffer positions;
     float slope[16], sink[16];
     heed_linear *linear[6];      /* q, k, v, qkv, kv, out */
     double *weight[6], *bias[6]; /* as float64: [in, out]; per head where shared */
@@ -95,6 +97,9 @@ int layer_listed(const void *of, int64_t b, int64_t h, int64_t i, int64_t j);
  * returns 0, or -1 when out of memory. */
 void layer_describe_lists(layer *l);
 int layer_make_lists(layer *l, int side);
+
+/** The position that row i of x_q is turned by; `offset` is that of row 0 where rows have none of their own. */
+int64_t layer_position(const layer *l, int64_t b, int64_t i, int64_t offset);
 
 /** mha_mistakes.c: how many mistakes a caller may make. */
 size_t layer_mistakes(void);

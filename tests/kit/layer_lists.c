@@ -1,6 +1,6 @@
 /* A test layer's ranges, key blocks and masks that begin late: short predicates say which row sees
- * which key, and the lists that the layer gets are made by asking them key by key. See
- * layer_case.h. */
+ * which key, and the lists that the layer gets are made by asking them key by key. And positions of
+ * rows. See layer_case.h. */
 #include "layer_case.h"
 
 #include "random.h"
@@ -101,11 +101,36 @@ static int make_blocks(layer *l, int side)
     return 0;
 }
 
+/* Rows at any place, and two at the same one, as in a tree. */
+int64_t layer_position(const layer *l, int64_t b, int64_t i, int64_t offset)
+{
+    return l->spec.positions ? (int64_t)(kit_hash(l->spec.seed ^ 9, 100 * b + i / 2) % 300) - 20
+                             : offset + i;
+}
+
+static int make_positions(layer *l, int side)
+{
+    const layer_spec *s = &l->spec;
+    const int64_t stride = s->q_len + 3;
+    const size_t n = (size_t)((s->batch - 1) * stride + s->q_len);
+    if (guard_map(&l->positions, n * sizeof(int32_t), side, 0, KIT_CANARY) != 0)
+        return -1;
+    int32_t *data = (int32_t *)(void *)l->positions.data;
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t i = 0; i < l->q_lens[b]; i++)
+            data[b * stride + i] = (int32_t)layer_position(l, b, i, 0);
+    l->args.positions = data;
+    l->args.positions_stride = stride;
+    guard_read_only(&l->positions);
+    return 0;
+}
+
 int layer_make_lists(layer *l, int side)
 {
     const uint32_t lists = l->spec.lists;
     if ((lists & LAYER_RANGES && make_ranges(l, side) != 0) ||
-        (lists & LAYER_BLOCKS && make_blocks(l, side) != 0))
+        (lists & LAYER_BLOCKS && make_blocks(l, side) != 0) ||
+        (l->spec.positions && make_positions(l, side) != 0))
         return -1;
     for (uint32_t b = 0; lists & LAYER_FROM && b < l->spec.batch; b++)
         l->mask_from[b] = (int32_t)(keys_of(l, b) * (b + 1) / 3);

@@ -90,7 +90,8 @@ static void find_qkv(checker *c)
             int64_t at = (b * s->q_len + i) * q;
             find_rows(c, &l->args.x_q, l->args.q_starts, b, i, s->d_model, x);
             layer_source(l, 0, x, layer_from(c->q, at));
-            layer_turn(l, s->q_heads, offset_of(l, b) + i, l->attn.q_type, layer_from(c->q, at));
+            layer_turn(l, s->q_heads, layer_position(l, b, i, offset_of(l, b)), l->attn.q_type,
+                       layer_from(c->q, at));
         }
         for (int64_t j = 0; j < there; j++) {
             for (int64_t d = 0; d < k; d++)
@@ -112,7 +113,8 @@ static void find_qkv(checker *c)
                 find_rows(c, &l->args.x_q, l->args.q_starts, b, i, s->d_model, x);
             layer_source(l, 1, x, layer_from(c->k, at));
             layer_source(l, 2, x, layer_from(c->v, v_at));
-            layer_turn(l, s->kv_heads, there + i, type, layer_from(c->k, at));
+            layer_turn(l, s->kv_heads, s->d_kv ? there + i : layer_position(l, b, i, there), type,
+                       layer_from(c->k, at));
             if (s->cache) {
                 layer_append(s->kv_type, k, layer_from(c->k, at));
                 layer_append(s->kv_type, v, layer_from(c->v, v_at));

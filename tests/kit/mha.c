@@ -44,6 +44,10 @@ static const struct {
     {"rotary_half", {.q_len = 9, .projections = LAYER_FUSED, .out = 24, BOTTOM, HALF(12)}},
     {"rotary_partial", {.q_len = 9, .projections = LAYER_SEPARATE, .out = 24, BOTTOM,
      .rotary = {.style = HEED_ROTARY_INTERLEAVED, .dims = 8, .base = 500000, .scale = 2}}},
+    {"rotary_positions", {.q_len = 9, .projections = LAYER_FUSED, .out = 24, .positions = 1, HALF(12)}},
+    {"rotary_positions_cross", {.q_len = 6, .kv_len = 13, .d_kv = 17, .projections = LAYER_PAIR, .positions = 1, HALF(12)}},
+    {"rotary_positions_tree", {.q_len = 19, .projections = LAYER_FUSED, .out = 24, .rows = LAYER_PACKED_GAPS, .cache = LAYER_PAGES, .capacity = 64,
+     .lists = LAYER_RANGES, .positions = 1, HALF(12)}},
     {"rotary_cross", {.q_len = 6, .kv_len = 13, .d_kv = 17, .projections = LAYER_PAIR, HALF(12)}},
     {"outputs", {.q_len = 9, .projections = LAYER_FUSED, .out = 24,
      .features = HEED_HAS_LSE | HEED_HAS_WEIGHTS | HEED_HAS_MASK | HEED_HAS_ALIBI | HEED_HAS_SINK, .position = HEED_POS_BOTTOM_RIGHT}},
@@ -246,6 +250,8 @@ static void alone(const kit_env *env, const kit_case *c, kit_outcome *outcome)
                                          &a->cache_lens};
         for (int n = 0; n < 5; n++)
             *lists[n] = *lists[n] ? *lists[n] + b : NULL;
+        if (a->positions)
+            a->positions += b * a->positions_stride;
         if (a->block_table)
             a->block_table += b * a->block_table_stride;
         else if (a->k_cache.data) {

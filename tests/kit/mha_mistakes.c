@@ -24,6 +24,9 @@ enum { AT_CREATION, AT_RUN, AT_RUN_ALONE, AT_BEGIN_ALONE };
 #define CACHE (UINT64_C(1) << 61)
 #define NEW_KV (UINT64_C(1) << 60)
 #define RESIDUAL (UINT64_C(1) << 59)
+#define TURNS (UINT64_C(1) << 58)   /* a rotary position embedding */
+#define PLACED (UINT64_C(1) << 57)  /* positions of rows */
+#define SEVERAL (UINT64_C(1) << 56) /* more than one sequence */
 
 /* ---- mistakes that are more than a field ----------------------------------------------------- */
 
@@ -340,6 +343,12 @@ static const kit_mistake mistakes[] = {
     {"a page of new rows", "block_table[0]", AT_RUN, INVALID, DO(bad_page, 1, 2), WITH(KNOWN)},
     {"n_pages", "n_pages", AT_RUN, INVALID, PUT(args.n_pages, 0, -1), WITH(HEED_HAS_PAGES)},
     {"n_pages alone", "n_pages", AT_RUN, INVALID, PUT(args.n_pages, 1), WITHOUT(HEED_HAS_PAGES)},
+    {"positions alone", "args.positions is given", AT_RUN, INVALID, PUT(args.positions, KIT_SOMETHING),
+     WITHOUT(TURNS)},
+    {"positions_stride alone", "args.positions_stride is 1 without", AT_RUN, INVALID,
+     PUT(args.positions_stride, 1), WITHOUT(PLACED)},
+    {"positions_stride", "args.positions_stride", AT_RUN, INVALID,
+     PUT(args.positions_stride, INT64_MAX, INT64_MIN), WITH(PLACED | SEVERAL)},
     {"executor", "executor", AT_RUN_ALONE, INVALID, DO(bad_executor, 0, 1)},
     {"a crooked workspace", "workspace", AT_RUN, INVALID, DO(bad_workspace, KIT_CROOKED, 63)},
     {"a small workspace", "workspace", AT_RUN, HEED_ERR_NOMEM, DO(bad_workspace, KIT_SMALL, 2)},
@@ -400,7 +409,9 @@ static uint64_t what_has(const layer *l, int known)
 {
     const layer_spec *s = &l->spec;
     return l->attn.features | (known ? KNOWN : 0) | (s->d_kv ? CROSS : 0) | (s->cache ? CACHE : 0) |
-           (s->no_new ? 0 : NEW_KV) | (s->residual ? RESIDUAL : 0);
+           (s->no_new ? 0 : NEW_KV) | (s->residual ? RESIDUAL : 0) |
+           (s->rotary.style ? TURNS : 0) | (s->positions ? PLACED : 0) |
+           (s->batch > 1 ? SEVERAL : 0);
 }
 
 int layer_refuses(heed_context *context, layer *l, int known, size_t which, uint32_t pick,

@@ -29,6 +29,29 @@ static void refuses(const kit_env *env, const kit_case *c, kit_outcome *outcome)
         kit_fail(outcome, "of %zu mistakes only %d were made", layer_mistakes(), n_made);
 }
 
+/* Positions that no rotary embedding turns by, and strides of them that nothing has. */
+static void refuses_positions(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    static const char *const layers[] = {"fused", "rotary_half", "rotary_positions"};
+    static const char *const wrong[] = {"positions alone", "positions_stride alone",
+                                        "positions_stride"};
+    kit_case of = *c;
+    for (size_t n = 0; n < layer_mistakes(); n++) {
+        const char *name = layer_mistake(n)->name;
+        for (int i = 0; i < 3 && outcome->verdict == KIT_PASSED; i++) {
+            layer l;
+            of.variant = layer_variant(layers[i]);
+            const layer_spec spec = layer_complete(&of);
+            if (strcmp(name, wrong[i]) != 0)
+                continue;
+            if (layer_build(env->context, &l, &spec, GUARD_HIGH, outcome) == 0 &&
+                !layer_refuses(env->context, &l, 0, n, 0, outcome))
+                kit_fail(outcome, "%s: the mistake was not made", name);
+            layer_free(&l);
+        }
+    }
+}
+
 /* As many packed rows as the layer was made for are taken; one more, for which its workspace has no
  * room, is refused. */
 static void refuses_rows(const kit_env *env, const kit_case *c, kit_outcome *outcome)
@@ -118,6 +141,7 @@ void layer_refusal_cases(kit_list *list)
 {
     const kit_case single[] = {
         {.name = "mha/mistakes/f32", .run = refuses},
+        {.name = "mha/mistakes_in_positions/f32", .run = refuses_positions},
         {.name = "mha/mistakes_in_rows/f32", .run = refuses_rows},
         {.name = "mha/mistakes_in_workspace/f32", .run = refuses_workspace},
         {.name = "mha/explain/f32", .run = explains},
