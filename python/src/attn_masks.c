@@ -20,65 +20,64 @@ int broadcast(const array *a, const char *name, const int64_t want[4], int64_t s
     return -1;
 }
 
-static int read_mask_from(problem *p, const attn_call *call, int64_t *keys)
+int mask_from_of(numbers *from, PyObject *given, int64_t batch, int64_t *keys, heed_attn_desc *desc)
 {
-    heed_attn_args *args = &p->args;
-    int64_t least = args->kv_len;
-    if (int32s_of(&p->mask_from, call->mask_from, "mask_from", args->batch) < 0)
+    int64_t least = *keys;
+    if (int32s_of(from, given, "mask_from", batch) < 0)
         return -1;
-    for (int64_t b = 0; b < args->batch; b++)
-        if (((int32_t *)p->mask_from.data)[b] < least)
-            least = ((int32_t *)p->mask_from.data)[b];
+    for (int64_t b = 0; b < batch; b++)
+        if (((int32_t *)from->data)[b] < least)
+            least = ((int32_t *)from->data)[b];
     if (least < 0) {
         PyErr_SetString(PyExc_ValueError, "mask_from is negative");
         return -1;
     }
-    *keys = args->kv_len - least;
-    p->desc.features |= HEED_HAS_MASK_FROM;
-    args->mask_from = p->mask_from.data;
+    *keys -= least;
+    desc->features |= HEED_HAS_MASK_FROM;
     return 0;
 }
 
-static int read_mask(problem *p, const attn_call *call, const int64_t want[4])
+int mask_of(array *a, PyObject *given, const int64_t pairs[4], heed_attn_desc *desc,
+            heed_const_view *view)
 {
     int64_t stride[4];
-    if (array_of(&p->mask, call->mask, "mask", false, false) < 0)
+    if (array_of(a, given, "mask", false, false) < 0)
         return -1;
-    if (!is_truth(p->mask.type)) {
+    if (!is_truth(a->type)) {
         PyErr_Format(PyExc_ValueError,
                      "mask is of %s; bool is needed, true where a row attends (a float that is "
                      "added is a bias)",
-                     element_name(p->mask.type));
+                     element_name(a->type));
         return -1;
     }
-    if (broadcast(&p->mask, "mask", want, stride) < 0)
+    if (broadcast(a, "mask", pairs, stride) < 0)
         return -1;
-    p->desc.features |= HEED_HAS_MASK;
-    view_of(&p->args.mask, &p->mask, stride);
+    desc->features |= HEED_HAS_MASK;
+    view_of(view, a, stride);
     return 0;
 }
 
-static int read_bias(problem *p, const attn_options *o, const attn_call *call,
-                     const int64_t want[4])
+int bias_of(array *a, PyObject *given, bool as_bf16, const int64_t pairs[4], heed_attn_desc *desc,
+            heed_const_view *view)
 {
     int64_t stride[4];
-    if (array_of(&p->bias, call->bias, "bias", false, o->as_bf16) < 0 ||
-        floats_needed(&p->bias, "bias") < 0 || broadcast(&p->bias, "bias", want, stride) < 0)
+    if (array_of(a, given, "bias", false, as_bf16) < 0 || floats_needed(a, "bias") < 0 ||
+        broadcast(a, "bias", pairs, stride) < 0)
         return -1;
-    p->desc.features |= HEED_HAS_BIAS;
-    p->desc.bias_type = p->bias.type;
-    view_of(&p->args.bias, &p->bias, stride);
+    desc->features |= HEED_HAS_BIAS;
+    desc->bias_type = a->type;
+    view_of(view, a, stride);
     return 0;
 }
 
 /* Reads ranges as an array with one axis less, whose elements are the pairs. */
-static int read_ranges(problem *p, const attn_call *call)
+int ranges_of(array *a, PyObject *given, const int64_t pairs[4], heed_attn_desc *desc,
+              heed_const_view *view)
 {
-    array *a = &p->ranges;
     array rows;
-    int64_t want[4] = {p->args.batch, p->desc.q_heads, p->args.q_len, 0}, stride[4];
+    int64_t want[4] = {pairs[0], pairs[1], pairs[2], 0}, stride[4];
     bool fits;
-    if (array_of(a, call->ranges, "ranges", false, false) < 0)
+    if (array_of(a, given, "ranges", false, false) < 0)
         return -1;
     fits = a->type == EL_I32 && a->axes >= 2 && a->axes <= 5 && a->shape[a->axes - 1] == 2 &&
            a->stride[a->axes - 1] == 1;
@@ -100,18 +99,18 @@ static int read_ranges(problem *p, const attn_call *call)
     want[3] = rows.shape[rows.axes - 1];
     if (positive_int32(want[3], "the number of ranges of a row") < 0)
         return -1;
-    if (rows.axes >= 2 && rows.shape[rows.axes - 2] > p->args.q_len) { /* its last rows are q's */
+    if (rows.axes >= 2 && rows.shape[rows.axes - 2] > pairs[2]) { /* its last rows are q's */
         const int row = rows.axes - 2;
-        a->data += (rows.shape[row] - p->args.q_len) * rows.stride[row] * 8;
-        rows.shape[row] = p->args.q_len;
+        a->data += (rows.shape[row] - pairs[2]) * rows.stride[row] * 8;
+        rows.shape[row] = pairs[2];
     }
     if (broadcast(&rows, "ranges", want, stride) < 0)
         return -1;
     if (want[3] == 1)
         stride[3] = 1;
-    p->desc.features |= HEED_HAS_RANGES;
-    p->desc.n_ranges = (uint32_t)want[3];
-    view_of(&p->args.ranges, a, stride);
+    desc->features |= HEED_HAS_RANGES;
+    desc->n_ranges = (uint32_t)want[3];
+    view_of(view, a, stride);
     return 0;
 }
 
@@ -127,21 +126,21 @@ static int blocks_cover(const char *what, int64_t have, int64_t block, int64_t l
     return -1;
 }
 
-static int read_key_blocks(problem *p, const attn_call *call)
+int key_blocks_of(array *a, PyObject *given, const int64_t pairs[4], heed_attn_desc *desc,
+                  heed_const_view *view)
 {
-    array *a = &p->key_blocks;
-    int64_t want[4] = {p->args.batch, p->desc.q_heads, 0, 0}, stride[4], rows, keys, n;
-    if (!PyTuple_Check(call->key_blocks) || PyTuple_Size(call->key_blocks) != 4) {
+    int64_t want[4] = {pairs[0], pairs[1], 0, 0}, stride[4], rows, keys, n;
+    if (!PyTuple_Check(given) || PyTuple_Size(given) != 4) {
         PyErr_SetString(
             PyExc_ValueError,
             "key_blocks is no tuple (uint64 words, block_rows, block_keys, number of blocks "
             "of keys), which heed.masks.blocks gives");
         return -1;
     }
-    if (array_of(a, PyTuple_GetItem(call->key_blocks, 0), "key_blocks", false, false) < 0 ||
-        int64_of(PyTuple_GetItem(call->key_blocks, 1), "block_rows", 1, &rows) < 0 ||
-        int64_of(PyTuple_GetItem(call->key_blocks, 2), "block_keys", 1, &keys) < 0 ||
-        int64_of(PyTuple_GetItem(call->key_blocks, 3), "the number of blocks of keys", 0, &n) < 0)
+    if (array_of(a, PyTuple_GetItem(given, 0), "key_blocks", false, false) < 0 ||
+        int64_of(PyTuple_GetItem(given, 1), "block_rows", 1, &rows) < 0 ||
+        int64_of(PyTuple_GetItem(given, 2), "block_keys", 1, &keys) < 0 ||
+        int64_of(PyTuple_GetItem(given, 3), "the number of blocks of keys", 0, &n) < 0)
         return -1;
     if (a->type != EL_U64 && a->type != EL_I64) {
         PyErr_Format(PyExc_ValueError, "key_blocks is of %s; uint64 is needed",
@@ -153,8 +152,8 @@ static int read_key_blocks(problem *p, const attn_call *call)
         return -1;
     want[2] = a->axes < 2 ? 1 : a->shape[a->axes - 2];
     want[3] = n / 64 + (n % 64 > 0);
-    if (blocks_cover("rows", want[2], rows, p->args.q_len) < 0 ||
-        blocks_cover("keys", n, keys, p->args.kv_len) < 0)
+    if (blocks_cover("rows", want[2], rows, pairs[2]) < 0 ||
+        blocks_cover("keys", n, keys, pairs[3]) < 0)
         return -1;
     if (a->axes < 1 || a->shape[a->axes - 1] != want[3]) {
         PyErr_Format(
@@ -164,22 +163,31 @@ static int read_key_blocks(problem *p, const attn_call *call)
     }
     if (broadcast(a, "key_blocks", want, stride) < 0)
         return -1;
-    p->desc.features |= HEED_HAS_KEY_BLOCKS;
-    p->desc.block_rows = (uint32_t)rows;
-    p->desc.block_keys = (uint32_t)keys;
-    view_of(&p->args.key_blocks, a, stride);
+    desc->features |= HEED_HAS_KEY_BLOCKS;
+    desc->block_rows = (uint32_t)rows;
+    desc->block_keys = (uint32_t)keys;
+    view_of(view, a, stride);
     return 0;
 }
 
 int read_masks(problem *p, const attn_options *o, const attn_call *call)
 {
-    int64_t want[4] = {p->args.batch, p->desc.q_heads, p->args.q_len, p->args.kv_len};
-    if ((call->mask_from && read_mask_from(p, call, &want[3]) < 0) ||
-        (call->mask && read_mask(p, call, want) < 0) ||
-        (call->bias && read_bias(p, o, call, want) < 0) ||
-        (call->ranges && read_ranges(p, call) < 0))
+    heed_attn_desc *desc = &p->desc;
+    heed_attn_args *args = &p->args;
+    const int64_t pairs[4] = {args->batch, desc->q_heads, args->q_len, args->kv_len};
+    int64_t masked[4] = {args->batch, desc->q_heads, args->q_len, args->kv_len};
+    if (call->mask_from) {
+        if (mask_from_of(&p->mask_from, call->mask_from, args->batch, &masked[3], desc) < 0)
+            return -1;
+        args->mask_from = p->mask_from.data;
+    }
+    if ((call->mask && mask_of(&p->mask, call->mask, masked, desc, &args->mask) < 0) ||
+        (call->bias && bias_of(&p->bias, call->bias, o->as_bf16, masked, desc, &args->bias) < 0) ||
+        (call->ranges && ranges_of(&p->ranges, call->ranges, pairs, desc, &args->ranges) < 0))
         return -1;
-    return call->key_blocks ? read_key_blocks(p, call) : 0;
+    return call->key_blocks
+               ? key_blocks_of(&p->key_blocks, call->key_blocks, pairs, desc, &args->key_blocks)
+               : 0;
 }
 
 int read_numbers(problem *p, const attn_options *o, const attn_call *call)

@@ -380,9 +380,10 @@
     "keys)\n"                                                                                      \
     "cache           a KVCache that new keys and values are appended to; rows stand "              \
     "at its end\n"                                                                                 \
-    "mask, bias, alibi, sinks, position, return_lse, return_weights   as in "                      \
-    "heed.attention; keys of a cache are\n"                                                        \
-    "                counted to its capacity\n"                                                    \
+    "mask, bias, alibi, sinks, position, ranges, key_blocks, mask_from, return_lse,\n"             \
+    "return_weights  as in heed.attention; keys of a cache are counted to its capacity\n"          \
+    "positions       int32 [batch, rows]: with rotary, what rows are turned by, and their keys\n"  \
+    "                unless the layer is a cross-attention; which keys they see stays\n"           \
     "q_lens, kv_lens [batch] rows of x and of x_kv\n"                                              \
     "out             is written and returned\n"                                                    \
     "\n"                                                                                           \

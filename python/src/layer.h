@@ -30,5 +30,8 @@ typedef struct rotary_given {
 
 /* Fills r for rows of dim numbers. `freq` holds r's frequencies. */
 int rotary_numbers(heed_rotary_desc *r, numbers *freq, const rotary_given *given, int64_t dim);
+/* Reads positions [batch, rows] or, for a single sequence, [rows]. */
+int positions_of(array *a, PyObject *given, int64_t batch, int64_t rows, const int32_t **positions,
+                 int64_t *stride);
 
 #endif

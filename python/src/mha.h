@@ -9,7 +9,7 @@
 /* What, besides the layer, a heed_mha was made for. Compared as bytes: it has no padding. */
 typedef struct made_for {
     uint64_t attn_features, features;
-    uint32_t bias_type, k_type, v_type, page_len, position, unused; /* unused: 0 */
+    uint32_t bias_type, k_type, v_type, page_len, position, n_ranges, block_rows, block_keys;
     int64_t max_batch, max_q_len, max_kv_len, max_kv_rows;
 } made_for;
 

@@ -1,5 +1,6 @@
 /* One call of a MultiHeadAttention: reads Python's arguments, in the order of mha_call. */
 #include "mha.h"
+#include "problem.h"
 
 enum {
     C_X,
@@ -12,6 +13,10 @@ enum {
     C_POSITION,
     C_ALIBI,
     C_SINKS,
+    C_RANGES,
+    C_KEY_BLOCKS,
+    C_MASK_FROM,
+    C_POSITIONS,
     C_OUT,
     C_RETURN_LSE,
     C_RETURN_WEIGHTS,
@@ -22,8 +27,8 @@ enum {
 typedef struct layer_call {
     mha_object *self;
     PyObject *value[N_C];
-    array x, x_kv, y, mask, bias, lse, weights;
-    numbers q_lens, kv_lens, offsets, alibi, sinks;
+    array x, x_kv, y, mask, bias, ranges, key_blocks, positions, lse, weights;
+    numbers q_lens, kv_lens, offsets, mask_from, alibi, sinks;
     cache_object *cache; /* borrowed */
     bool cache_held, cache_writes;
     int64_t pages; /* that the cache has handed out; after a failure it is left with these */
@@ -43,9 +48,10 @@ static void call_start(layer_call *c, mha_object *self)
     c->args = (heed_mha_args){.struct_size = sizeof c->args};
     memset(&c->key, 0, sizeof c->key);
     array_none(&c->x), array_none(&c->x_kv), array_none(&c->y), array_none(&c->mask);
-    array_none(&c->bias), array_none(&c->lse), array_none(&c->weights);
+    array_none(&c->bias), array_none(&c->ranges), array_none(&c->key_blocks);
+    array_none(&c->positions), array_none(&c->lse), array_none(&c->weights);
     numbers_none(&c->q_lens), numbers_none(&c->kv_lens), numbers_none(&c->offsets);
-    numbers_none(&c->alibi), numbers_none(&c->sinks);
+    numbers_none(&c->mask_from), numbers_none(&c->alibi), numbers_none(&c->sinks);
 }
 
 static void call_release(layer_call *c)
@@ -56,9 +62,10 @@ static void call_release(layer_call *c)
         cache_end(c->cache, c->cache_writes);
     }
     array_release(&c->x), array_release(&c->x_kv), array_release(&c->y), array_release(&c->mask);
-    array_release(&c->bias), array_release(&c->lse), array_release(&c->weights);
+    array_release(&c->bias), array_release(&c->ranges), array_release(&c->key_blocks);
+    array_release(&c->positions), array_release(&c->lse), array_release(&c->weights);
     numbers_release(&c->q_lens), numbers_release(&c->kv_lens), numbers_release(&c->offsets);
-    numbers_release(&c->alibi), numbers_release(&c->sinks);
+    numbers_release(&c->mask_from), numbers_release(&c->alibi), numbers_release(&c->sinks);
 }
 
 static int rows_shape(const array *a, const char *name, int64_t columns)
@@ -211,35 +218,43 @@ static int use_cache(layer_call *c)
     return 0;
 }
 
-static int read_masks(layer_call *c)
+static int read_hidden(layer_call *c)
 {
-    const int64_t want[4] = {c->args.batch, c->desc.q_heads, c->args.q_len, c->keys};
-    if (c->value[C_MASK]) {
-        if (array_of(&c->mask, c->value[C_MASK], "mask", false, false) < 0)
+    PyObject *const *given = c->value;
+    heed_attn_desc *desc = &c->desc;
+    heed_mha_args *args = &c->args;
+    const int64_t pairs[4] = {args->batch, desc->q_heads, args->q_len, c->keys};
+    int64_t masked[4] = {args->batch, desc->q_heads, args->q_len, c->keys};
+    if (given[C_MASK_FROM]) {
+        if (mask_from_of(&c->mask_from, given[C_MASK_FROM], args->batch, &masked[3], desc) < 0)
             return -1;
-        if (!is_truth(c->mask.type)) {
-            PyErr_Format(PyExc_ValueError,
-                         "mask is of %s; bool is needed, true where a row attends",
-                         element_name(c->mask.type));
-            return -1;
-        }
-        if (broadcast(&c->mask, "mask", want, c->args.mask.stride) < 0)
-            return -1;
-        c->args.mask.data = there(c->mask.data);
-        c->desc.features |= HEED_HAS_MASK;
+        args->mask_from = c->mask_from.data;
     }
-    if (c->value[C_BIAS]) {
-        if (float_array(&c->bias, c->value[C_BIAS], "bias", false, HEED_DTYPE_NONE, false) < 0 ||
-            broadcast(&c->bias, "bias", want, c->args.bias.stride) < 0)
-            return -1;
-        c->args.bias.data = there(c->bias.data);
-        c->desc.bias_type = c->bias.type;
-        c->desc.features |= HEED_HAS_BIAS;
-    }
-    return 0;
+    if ((given[C_MASK] && mask_of(&c->mask, given[C_MASK], masked, desc, &args->mask) < 0) ||
+        (given[C_BIAS] && bias_of(&c->bias, given[C_BIAS], false, masked, desc, &args->bias) < 0) ||
+        (given[C_RANGES] && ranges_of(&c->ranges, given[C_RANGES], pairs, desc, &args->ranges) < 0))
+        return -1;
+    return given[C_KEY_BLOCKS]
+               ? key_blocks_of(&c->key_blocks, given[C_KEY_BLOCKS], pairs, desc, &args->key_blocks)
+               : 0;
 }
 
-static int read_numbers(layer_call *c)
+/* Reads the positions that rows are turned by. */
+static int read_positions(layer_call *c)
+{
+    heed_mha_args *a = &c->args;
+    if (!c->value[C_POSITIONS])
+        return 0;
+    if (c->self->rotary.style == HEED_ROTARY_NONE) {
+        PyErr_SetString(PyExc_ValueError,
+                        "positions is given, but the layer was made without rotary");
+        return -1;
+    }
+    return positions_of(&c->positions, c->value[C_POSITIONS], a->batch, a->q_len, &a->positions,
+                        &a->positions_stride);
+}
+
+static int read_head_numbers(layer_call *c)
 {
     attn_options o = c->self->options;
     if (c->value[C_ALIBI]) {
@@ -328,6 +343,9 @@ static int run(layer_call *c)
     key->v_type = desc->v_type;
     key->page_len = desc->page_len;
     key->position = desc->position;
+    key->n_ranges = desc->n_ranges;
+    key->block_rows = desc->block_rows;
+    key->block_keys = desc->block_keys;
     key->max_batch = rounded_up(c->args.batch);
     key->max_q_len = rounded_up(c->args.q_len);
     key->max_kv_len = c->cache         ? c->cache->capacity
@@ -381,7 +399,8 @@ static PyObject *results(layer_call *c)
 PyObject *mha_call(PyObject *object, PyObject *tuple, PyObject *named)
 {
     SIGNATURE(sig, "MultiHeadAttention", 2, 1, "x", "x_kv", "cache", "mask", "bias", "q_lens",
-              "kv_lens", "position", "alibi", "sinks", "out", "return_lse", "return_weights");
+              "kv_lens", "position", "alibi", "sinks", "ranges", "key_blocks", "mask_from",
+              "positions", "out", "return_lse", "return_weights");
     PyObject *result = NULL;
     layer_call c;
     if (read_tuple(&sig, tuple, named, c.value) < 0 ||
@@ -390,8 +409,8 @@ PyObject *mha_call(PyObject *object, PyObject *tuple, PyObject *named)
         return NULL;
     call_start(&c, (mha_object *)object);
     if (read_x(&c) == 0 && read_cache(&c) == 0 && read_x_kv(&c) == 0 && read_lens(&c) == 0 &&
-        use_cache(&c) == 0 && read_masks(&c) == 0 && read_numbers(&c) == 0 && make_y(&c) == 0 &&
-        make_besides(&c) == 0 && run(&c) == 0)
+        use_cache(&c) == 0 && read_hidden(&c) == 0 && read_head_numbers(&c) == 0 &&
+        read_positions(&c) == 0 && make_y(&c) == 0 && make_besides(&c) == 0 && run(&c) == 0)
         result = results(&c);
     call_release(&c);
     return result;

@@ -20,6 +20,20 @@ int read_inputs(problem *p, const attn_options *o, const attn_call *call, int64_
 int read_scales(problem *p, const attn_call *call);
 
 /* ---- attn_masks.c: masks, and the numbers of heads and sequences */
+
+/* What hides keys: each sets the view that is read, and the description's features and numbers. `pairs` is
+ * [batch, q_heads, rows, keys]. */
+int mask_of(array *a, PyObject *given, const int64_t pairs[4], heed_attn_desc *desc,
+            heed_const_view *view);
+int bias_of(array *a, PyObject *given, bool as_bf16, const int64_t pairs[4], heed_attn_desc *desc,
+            heed_const_view *view);
+int ranges_of(array *a, PyObject *given, const int64_t pairs[4], heed_attn_desc *desc,
+              heed_const_view *view);
+int key_blocks_of(array *a, PyObject *given, const int64_t pairs[4], heed_attn_desc *desc,
+                  heed_const_view *view);
+/* Takes the keys in front of all masks off *keys. */
+int mask_from_of(numbers *from, PyObject *given, int64_t batch, int64_t *keys,
+                 heed_attn_desc *desc);
 int read_masks(problem *p, const attn_options *o, const attn_call *call);
 int read_numbers(problem *p, const attn_options *o, const attn_call *call);
 

@@ -1,5 +1,6 @@
 /* rotary: applies rotary positions to rows. */
 #include "layer.h"
+#include "problem.h"
 
 /* A number of the rotation, of which 0 would mean to the library that none was given. */
 static int nonzero_of(PyObject *object, const char *name, float *out)
@@ -44,25 +45,25 @@ int rotary_numbers(heed_rotary_desc *r, numbers *freq, const rotary_given *given
     return 0;
 }
 
-/* Reads positions [batch, rows] or, for a single sequence, [rows]. */
-static int read_positions(array *positions, PyObject *given, heed_rotary_args *a)
+int positions_of(array *a, PyObject *given, int64_t batch, int64_t rows, const int32_t **positions,
+                 int64_t *stride)
 {
-    if (array_of(positions, given, "positions", false, false) < 0)
+    if (array_of(a, given, "positions", false, false) < 0)
         return -1;
-    if (positions->type != EL_I32 || positions->axes < 1 || positions->axes > 2 ||
-        positions->shape[positions->axes - 1] != a->len ||
-        (positions->axes == 2 && positions->shape[0] != a->batch) ||
-        (a->len > 1 && positions->stride[positions->axes - 1] != 1)) {
+    if (a->type != EL_I32 || a->axes < 1 || a->axes > 2 || a->shape[a->axes - 1] != rows ||
+        (a->axes == 2 && a->shape[0] != batch) || (rows > 1 && a->stride[a->axes - 1] != 1)) {
         PyErr_SetString(PyExc_ValueError,
                         "positions is no int32 array [batch, rows] with adjacent rows");
         return -1;
     }
-    if (positions->axes == 1 && a->batch > 1) {
+    if (a->axes == 1 && batch > 1) {
         PyErr_SetString(PyExc_ValueError, "positions has one axis, and x several sequences");
         return -1;
     }
-    a->positions = there(positions->data);
-    a->positions_stride = positions->axes == 2 ? positions->stride[0] : a->len;
+    if (alignment_needed(a, "positions") < 0)
+        return -1;
+    *positions = there(a->data);
+    *stride = a->axes == 2 ? a->stride[0] : rows;
     return 0;
 }
 
@@ -136,7 +137,8 @@ static int read_places(rotary_call *c, PyObject *const value[N_R])
             return -1;
         a->offsets = c->offsets.data;
     }
-    if (value[R_POSITIONS] && read_positions(&c->positions, value[R_POSITIONS], a) < 0)
+    if (value[R_POSITIONS] && positions_of(&c->positions, value[R_POSITIONS], a->batch, a->len,
+                                           &a->positions, &a->positions_stride) < 0)
         return -1;
     if (value[R_LENS]) {
         if (int32s_of(&c->lens, value[R_LENS], "lens", a->batch) < 0)

@@ -225,6 +225,7 @@ def test_unaligned():
             "ranges": lambda: heed.attention(x, x, x, ranges=off(ranges)),
             "key_blocks": lambda: heed.attention(x, x, x, key_blocks=words),
             "block_table": lambda: paged.run(x, x, x, block_table=off(table), kv_lens=[4]),
+            "positions": lambda: heed.rotary(x, positions=off(np.arange(4, dtype=np.int32))),
             "a scale": lambda: coded.run(x, codes, codes, k_scale=off(one), v_scale=one),
             "a zero": lambda: coded.run(x, codes, codes, k_scale=one, k_zero=off(one), v_scale=one)}.items():
         with pytest.raises(ValueError, match=f"{what} does not lie at a multiple"):

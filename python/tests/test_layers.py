@@ -330,6 +330,72 @@ def test_rows_are_turned_by_the_position(options, where):
         assert oracle.error(made(x, cache=cache, **call), want) <= LAYER_BOUND, position
 
 
+def test_layer_lists():
+    """Ranges, key blocks and masks that begin late, as attention takes them; of a cache, to its capacity."""
+    layer = Layer()
+    made, x = layer.made(), oracle.normal(RNG, 2, 6, 20)
+    begin = np.repeat(RNG.integers(0, 2, (2, 1, 6, 1, 1)), 2, 3)
+    ranges = np.concatenate([begin, begin + 2], -1).astype(np.int32)
+    ranges[..., 1, :] += 3
+    bits = RNG.integers(0, 2, (2, 4, 3, 2)).astype(bool)
+    mask = RNG.integers(0, 2, (2, 1, 6, 4)).astype(bool)
+    cases = [({"ranges": ranges}, {"ranges": ranges}), ({"ranges": ranges[..., :1, :]}, {"ranges": ranges[..., :1, :]}),
+             ({"mask": mask, "mask_from": [2, 3]}, {"mask": mask, "mask_from": [2, 3]})]
+    for some, rows, keys in ((bits, 2, 3), (bits[:, :, :2], 3, 3), (bits[..., :1], 2, 6)):  # each in a layer of its own
+        cases.append(({"key_blocks": heed.masks.blocks(some, block_rows=rows, block_keys=keys)},
+                      {"bits": some, "block_rows": rows, "block_keys": keys}))
+    cases.append(({**cases[0][0], **cases[3][0]}, {**cases[0][1], **cases[3][1]}))
+    for given, want in cases:
+        o, lse, _ = oracle.attention(*layer.qkv(x), **want)
+        y, got = made(x, return_lse=True, **given)
+        seen = np.isfinite(lse)
+        assert oracle.error(y, layer.finish(o)) <= LAYER_BOUND, given
+        assert (np.isfinite(got) == seen).all() and oracle.error(got[seen], lse[seen]) <= LAYER_BOUND
+        cache = heed.KVCache(batch=2, capacity=6, kv_heads=2, dim=8, v_dim=6)
+        assert oracle.error(made(x, cache=cache, **given), layer.finish(o)) <= LAYER_BOUND
+    for wrong, words in (({"ranges": ranges.astype(np.int64)}, "ranges is no int32"), ({"key_blocks": bits}, "key_blocks is no tuple"),
+                         ({"key_blocks": heed.masks.blocks(bits, block_rows=2, block_keys=2)}, "key_blocks has 2 blocks of 2 keys; 3"),
+                         ({"mask": mask, "mask_from": [-1, 0]}, "mask_from is negative"), ({"mask_from": [1, 1]}, "HEED_HAS_MASK_FROM without")):
+        with pytest.raises(ValueError, match=words):
+            made(x, **wrong)
+
+
+def test_layer_tree():
+    """Drafts of a tree behind what a cache holds: each has the output of its own path."""
+    layer = Layer(v_dim=8)
+    made = layer.made(rotary=True, causal=False)
+    held, drafts = oracle.normal(RNG, 1, 5, 20), oracle.normal(RNG, 1, 6, 20)
+    parents = np.array([[-1, 0, 0, 1, 2, 2]], np.int32)
+    depth = np.array([0, 1, 1, 2, 2, 2], np.int32)
+    cache = heed.KVCache(batch=1, capacity=16, kv_heads=2, dim=8)
+    made(held, cache=cache)
+    tree = heed.masks.tree(parents, prefix=5)
+    y = made(drafts, cache=cache, ranges=tree, positions=5 + depth)
+    for i in range(6):
+        path = [i]
+        while parents[0, path[0]] >= 0:
+            path.insert(0, parents[0, path[0]])
+        x = np.concatenate([held, drafts[:, path]], 1)
+        q, k, v = layer.qkv(x)
+        at = [np.arange(x.shape[1])]
+        o = oracle.attention(turned(q, at)[:, :, -1:], turned(k, at), v)[0]
+        assert oracle.error(y[:, i:i + 1], layer.finish(o)) <= LAYER_BOUND, i
+    for wrong, words in ((np.zeros((1, 5), np.int32), "positions is no int32"), (depth.astype(np.int64), "positions is no int32")):
+        with pytest.raises(ValueError, match=words):
+            made(drafts, positions=wrong)
+    with pytest.raises(ValueError, match="positions is given, but the layer was made without rotary"):
+        layer.made()(drafts, positions=depth)
+
+
+def test_positions_of_a_cross_attention():
+    layer = Layer(d_kv=12, v_dim=8)
+    x, other = oracle.normal(RNG, 2, 3, 20), oracle.normal(RNG, 2, 5, 12)
+    at = RNG.integers(-9, 50, (2, 3)).astype(np.int32)
+    q, k, v = layer.qkv(x, other)
+    o = oracle.attention(turned(q, at), turned(k, [np.arange(5)] * 2), v)[0]
+    assert oracle.error(layer.made(cross=True, rotary=True)(x, other, positions=at), layer.finish(o)) <= LAYER_BOUND
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_unknown_position(causal):
     """A word that is no position is refused where it is given, whether or not the position matters."""
