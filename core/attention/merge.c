@@ -23,8 +23,13 @@ static double lse_of(const heed_merging *m, uint32_t part, int64_t row, int64_t 
     return (double)heed_load(HEED_F32, v->data, place(v->stride, row, head + m->skip, 0));
 }
 
-/* ln of the sum of exp over the parts' lse and the sink. A single term stays exactly as it is. */
-static double total_of(const heed_merging *m, int64_t row, int64_t head)
+/* A sum of exp over the parts' lse and the sink, as sum * exp(top). */
+typedef struct exp_sum {
+    double top, sum;
+} exp_sum;
+
+/* top is the greatest term. A single one stays exactly as it is. */
+static exp_sum exp_sum_of(const heed_merging *m, int64_t row, int64_t head)
 {
     const double none = -(double)INFINITY;
     const double sink = m->sink ? (double)m->sink[head] : none;
@@ -38,13 +43,13 @@ static double total_of(const heed_merging *m, int64_t row, int64_t head)
     if (sink != none && (n++ == 0 || sink > top))
         top = sink;
     if (n <= 1)
-        return top;
+        return (exp_sum){top, 1};
     for (uint32_t i = 0; i < m->n_parts; i++) {
         const double lse = lse_of(m, i, row, head);
         sum += lse == none ? 0 : exp(lse - top);
     }
     sum += sink == none ? 0 : exp(sink - top);
-    return top + log(sum);
+    return (exp_sum){top, sum};
 }
 
 static void write_dims(const heed_merging *m, int64_t at, int64_t n, const double *sum)
@@ -63,7 +68,7 @@ static void write_dims(const heed_merging *m, int64_t at, int64_t n, const doubl
 static void merge_row(const heed_merging *m, int64_t row, int64_t head)
 {
     const double none = -(double)INFINITY;
-    const double total = total_of(m, row, head);
+    const exp_sum total = exp_sum_of(m, row, head);
     for (int64_t first = 0; first < m->dim; first += DIMS) {
         const int64_t n = m->dim - first < DIMS ? m->dim - first : DIMS;
         double sum[DIMS];
@@ -74,7 +79,8 @@ static void merge_row(const heed_merging *m, int64_t row, int64_t head)
             const double lse = lse_of(m, i, row, head);
             if (lse == none)
                 continue;
-            const double weight = exp(lse - total);
+            /* not exp(lse - their ln): beside a huge top the ln of sum would be rounded away */
+            const double weight = exp(lse - total.top) / total.sum;
             const heed_const_view *part = &m->parts[i];
             const int64_t at = place(part->stride, row, head + m->skip, first);
             heed_convert(&(heed_elements){HEED_F32, part->data, at, part->stride[2]}, HEED_F32, x,
@@ -85,7 +91,8 @@ static void merge_row(const heed_merging *m, int64_t row, int64_t head)
         write_dims(m, place(m->out.stride, row, head, first), n, sum);
     }
     if (m->lse.data)
-        heed_store(HEED_F32, m->lse.data, place(m->lse.stride, row, head, 0), (float)total);
+        heed_store(HEED_F32, m->lse.data, place(m->lse.stride, row, head, 0),
+                   (float)(total.top + log(total.sum)));
 }
 
 void heed_merge_rows(const heed_merging *m, int64_t first, int64_t end)

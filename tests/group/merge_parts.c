@@ -169,6 +169,32 @@ static void of_two(void)
     }
 }
 
+/* Two parts and a sink of one lse beside which ln 3 is nothing share the weight all the same. */
+static void huge_ones(void)
+{
+    static const float lses[] = {3e38F, -3e38F, 0x1p60F};
+    static parts p;
+    const int cut[] = {0, 3, KEYS};
+    for (int n = 0; n < 3; n++) {
+        const float sink[HEADS] = {lses[n], lses[n]};
+        float out[ROWS * HEADS * DIM], lse[ROWS * HEADS];
+        set_parts(&p, cut, 2);
+        for (int r = 0; r < ROWS * HEADS; r++) {
+            p.lse[0][r] = p.lse[1][r] = lses[n];
+            for (int d = 0; d < DIM; d++) {
+                p.out[0][r * DIM + d] = 3;
+                p.out[1][r * DIM + d] = 6;
+            }
+        }
+        heed_merge_parts_args m = args_of(&p, 2, HEED_F32, out, lse, sink);
+        CHECK_OK(heed_merge_parts(&m));
+        for (int i = 0; i < ROWS * HEADS * DIM; i++) /* (3 + 6 + 0) / 3, rounded to f32 */
+            CHECK(out[i] == 3, "lse %g: out is %g", (double)lses[n], (double)out[i]);
+        for (int r = 0; r < ROWS * HEADS; r++)
+            CHECK(lse[r] == lses[n], "lse %g has become %g", (double)lses[n], (double)lse[r]);
+    }
+}
+
 /* Nothing at all, nothing but sinks, and NaNs. */
 static void odd_ones(void)
 {
@@ -364,6 +390,7 @@ int main(void)
         of_two();
         odd_ones();
     }
+    huge_ones();
     without_dims();
     strides();
     refusals();
