@@ -33,7 +33,7 @@ static void copy_row(const source *s, int64_t at, char *to)
     const char *from = (const char *)s->view.data + heed_offset_bytes(s->type, at);
     for (int64_t h = 0; h < s->heads; h++, to += bytes) {
         const char *row = from + heed_offset_bytes(s->type, h * stride[1]);
-        if (stride[3] == 1 || heed_is_code(s->type)) {
+        if (stride[3] == 1 || heed_block_len(s->type) > 1) { /* blocks lie behind each other */
             memcpy(to, row, bytes);
             continue;
         }

@@ -72,6 +72,7 @@ static const family families[] = {
     {"reproducible", {.features = CAUSAL | HEED_HAS_REPRODUCIBLE_CHUNKS, BOTTOM}, 0},
     {"packed_one", {.features = CAUSAL, BOTTOM, .storage = KIT_RAGGED, .lens = KIT_LENS_BOTH, .batch = 1}, 0},
     {"few_rows", {.features = CAUSAL, BOTTOM, .q_len = 3, .batch = 1}, 0},
+    {"f8_dim_major", {.features = LSE, .layout = KIT_DIM_MAJOR, .k_type = HEED_F8_E4M3, .v_type = HEED_F8_E4M3}, 0},
     {"no_keys", {.features = LSE | HEED_HAS_SINK, .q_len = 5, .kv_len = 0}, 0},
 };
 /* clang-format on */

@@ -53,7 +53,8 @@ static int64_t widest(const ranks_case *c, const int32_t *first, uint32_t rank)
 }
 
 /* Copies the rows that a rank has of a tensor: padded, or packed with an unused row between
- * sequences (starts), or into pages, the last ones first (table). */
+ * sequences (starts), or into pages, the last ones first (table). In a row heads lie behind each
+ * other or, as the problem's layout says, dims of all heads. */
 static int copy_rows(rank_call *r, const ranks_case *c, uint32_t rank, int which, int to)
 {
     const kit_problem *p = &c->problem;
@@ -66,6 +67,8 @@ static int copy_rows(rank_call *r, const ranks_case *c, uint32_t rank, int which
     const int64_t batch = c->spec.batch;
     const int64_t rows = paged ? batch * pages * page_len : batch * width;
     const size_t row_bytes = (size_t)(heads * blocks) * t->bytes;
+    const int dims_apart = c->spec.layout == KIT_DIM_MAJOR;
+    const int64_t head = dims_apart ? 1 : blocks, dim = dims_apart ? heads : 1;
     heed_const_view *view = is_q ? &r->args.q : which == KIT_K ? &r->args.k : &r->args.v;
     int32_t *starts = is_q ? r->q_starts : r->starts;
     int64_t next = 1;
@@ -85,7 +88,7 @@ static int copy_rows(rank_call *r, const ranks_case *c, uint32_t rank, int which
             for (int64_t h = 0; h < heads; h++)
                 for (int64_t d = 0; d < blocks; d++)
                     memcpy(r->memory[to].data + (size_t)row * row_bytes +
-                               (size_t)(h * blocks + d) * t->bytes,
+                               (size_t)(h * head + d * dim) * t->bytes,
                            p->buffer[t->buffer].data +
                                kit_at(t, b, h, nth(c, first, rank, b, j), d),
                            t->bytes);
@@ -94,7 +97,7 @@ static int copy_rows(rank_call *r, const ranks_case *c, uint32_t rank, int which
     }
     const int64_t token = heads * blocks * t->block_len;
     *view = (heed_const_view){
-        r->memory[to].data, {(paged ? page_len : width) * token, blocks * t->block_len, token, 1}};
+        r->memory[to].data, {(paged ? page_len : width) * token, head * t->block_len, token, dim}};
     if (!packed && !paged && width == 2)
         view->stride[2] = INT64_MAX; /* there is one row: the stride means nothing */
     if (is_q) {
