@@ -308,13 +308,14 @@ static void append_head(const side *s, int64_t from, int64_t to, int64_t at)
 
 /* Has the side's encoder write the rows of n_heads heads of one key: from adjacent elements
  * of `type` to element `to` on of the cache, with the scales at `at`. Returns 0 if the
- * encoder leaves them. */
+ * encoder leaves them. The strides of heads may be anything where there is one, and an encoder
+ * multiplies them. */
 static int encode_heads(const side *s, uint32_t n_heads, uint32_t type, const void *from,
                         int64_t from_stride, int64_t to, int64_t at)
 {
     const heed_quant *q = &s->quant;
     const uint32_t to_type = s->to_type;
-    const int64_t piece = q->group ? q->group : s->dim;
+    const int64_t piece = q->group ? q->group : s->dim, many = n_heads > 1;
     if (piece % heed_block_len(to_type))
         return 0; /* of U4: a group begins within a byte */
     for (int64_t d = 0, n; d < s->dim; d += n) {
@@ -328,13 +329,13 @@ static int encode_heads(const side *s, uint32_t n_heads, uint32_t type, const vo
                                        .from = (const char *)from + d * heed_dtype_bytes(type),
                                        .to =
                                            (char *)s->to->data + heed_offset_bytes(to_type, to + d),
-                                       .from_stride = from_stride,
-                                       .to_stride = s->to->stride[1],
+                                       .from_stride = many ? from_stride : 0,
+                                       .to_stride = many ? s->to->stride[1] : 0,
                                        .scale = q->scale && !s->fresh ? q->scale + place : NULL,
                                        .zero = q->zero && !s->fresh ? q->zero + place : NULL,
                                        .fresh_scale = s->fresh ? s->scale + place : NULL,
                                        .fresh_zero = s->fresh && s->zero ? s->zero + place : NULL,
-                                       .scale_stride = q->stride[1],
+                                       .scale_stride = many ? q->stride[1] : 0,
                                        .next = s->next};
         if (s->encoder->run(&rows) != HEED_OK)
             return 0; /* what has been written is written again */

@@ -86,7 +86,11 @@ static int take_piece(const fuzz_cache *c, fuzz_bytes *bytes, const void *from, 
     const int64_t dim[4] = {c->packed ? 1 : c->batch, heads, c->packed ? c->packed_rows : c->len,
                             dims};
     const size_t size = kit_bytes_of(type);
-    int64_t first, n = kit_draw_strides(fuzz_word(bytes), 4, dim, 0, p->view.stride, &first);
+    const uint32_t draw = fuzz_word(bytes);
+    int64_t first, n = kit_draw_strides(draw, 4, dim, 0, p->view.stride, &first);
+    for (int a = 0; a < 2 && draw & 1; a++)
+        if (dim[a] == 1)
+            p->view.stride[a] = kit_any_stride(a);
     if (guard_map(&p->buffer, (size_t)n * size, fuzz_byte(bytes) & 1, 0, FUZZ_CACHE_CANARY) != 0)
         return -1;
     p->view.data = p->buffer.data + (size_t)first * size;

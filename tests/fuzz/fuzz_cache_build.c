@@ -132,10 +132,14 @@ static int map_cache(fuzz_cache *c, fuzz_bytes *bytes, int side)
                             c->page_len ? c->page_len : c->capacity, side ? c->v_dim : c->qk_dim};
     const int codes = heed_is_code(c->cache_type[side]); /* the strides of codes count whole rows */
     const size_t size = codes ? fuzz_cache_row_bytes(c, side) : kit_bytes_of(c->cache_type[side]);
+    const uint32_t draw = fuzz_word(bytes);
     int64_t *stride = c->cache[side].stride;
-    int64_t first, n = kit_draw_strides(fuzz_word(bytes), codes ? 3 : 4, dim, 0, stride, &first);
+    int64_t first, n = kit_draw_strides(draw, codes ? 3 : 4, dim, 0, stride, &first);
     for (int a = 0; codes && a < 4; a++)
         stride[a] = a < 3 ? stride[a] * dim[3] : 1;
+    for (int a = 0; a < 3 && draw & 1; a++)
+        if (dim[a] == 1)
+            stride[a] = kit_any_stride(a);
     if (guard_map(&c->buffer[side], (size_t)n * size, fuzz_byte(bytes) & 1,
                   fuzz_rarely(bytes, 4) ? fuzz_below(bytes, 7) : 0, FUZZ_CACHE_CANARY) != 0)
         return -1;

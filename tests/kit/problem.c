@@ -7,6 +7,7 @@
 
 #include "decode.h"
 #include "random.h"
+#include "strides.h"
 
 int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d)
 {
@@ -19,7 +20,6 @@ int64_t kit_at(const kit_tensor *t, int64_t b, int64_t h, int64_t i, int64_t d)
  * scales, where a stride of 0 means that there is one scale. */
 static void loosen(const kit_problem *p, int which, int64_t stride[4])
 {
-    static const int64_t any[] = {INT64_MAX, INT64_MIN, INT64_MAX / 2 + 2};
     const kit_tensor *t = &p->tensor[which];
     const int is_late =
         p->spec.features & HEED_HAS_MASK_FROM && (which == KIT_MASK || which == KIT_BIAS);
@@ -27,7 +27,7 @@ static void loosen(const kit_problem *p, int which, int64_t stride[4])
         return;
     for (int a = 0; a < 4; a++)
         if (t->shape[a] == 1 && !(a == 3 && (t->block_len > 1 || is_late)))
-            stride[a] = any[(which + a) % 3];
+            stride[a] = kit_any_stride(which + a);
 }
 
 static heed_view view_of(const kit_problem *p, int which)

@@ -10,6 +10,13 @@ static inline int kit_draw_same(uint64_t draw)
     return (draw >> 24) % 6 == 5 ? (int)(draw >> 16 & 15) : 0;
 }
 
+/** The stride of an axis of one element means nothing: it may be any number, of which these are some. */
+static inline int64_t kit_any_stride(int n)
+{
+    static const int64_t any[] = {INT64_MAX, INT64_MIN, INT64_MAX / 2 + 2};
+    return any[n % 3];
+}
+
 /** Lays up to four axes out in any order, with gaps, some of them backwards and those in `same`
  * with a stride of 0. Returns the elements that they span; *first is the one that the view points
  * at. A draw of 0 is dense. */
