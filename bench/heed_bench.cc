@@ -34,10 +34,11 @@ using heed_bench::Selection;
 
 const char usage[] =
     "heed-bench [OPTION]... [--benchmark_OPTION]...\n"
-    "  --quick           two minutes: f32 and bf16, 1 thread, calls of at most 0.3 s\n"
+    "  --quick           two minutes: f32 and bf16, 1 thread, short calls\n"
     "  --demo            a table of a few shapes, backends beside each other, in under 30 s\n"
     "  --threads=N[,N]   numbers of threads (1 and all CPUs)\n"
-    "  --limit=SECONDS   leave out what is estimated to take longer a call (15; naive: 1)\n"
+    "  --limit=SECONDS   leave out what is estimated to take longer a call (15; naive: 1;\n"
+    "                    --demo: 1; --quick: 0.3)\n"
     "  --shapes          print the shapes as JSON and end\n"
     "  --linear-shapes   the same of linear layers\n"
     "Google Benchmark's own options, such as --benchmark_filter, --benchmark_out,\n"
@@ -101,8 +102,8 @@ bool parse_threads(const char *text, std::vector<unsigned> *threads)
 
 /* Removes this program's own options from the command line. False, with a line on stderr, for a
  * wrong one. */
-bool parse(std::vector<char *> *words, Selection *selection, bool *quick, bool *shapes,
-           bool *linear_shapes)
+bool parse(std::vector<char *> *words, Selection *selection, double *limit, bool *quick,
+           bool *shapes, bool *linear_shapes)
 {
     std::vector<char *> rest;
     for (char *word : *words) {
@@ -126,8 +127,8 @@ bool parse(std::vector<char *> *words, Selection *selection, bool *quick, bool *
             }
         } else if (std::strncmp(word, "--limit=", 8) == 0) {
             char *end;
-            selection->limit = selection->naive_limit = std::strtod(word + 8, &end);
-            if (end == word + 8 || *end != '\0' || !(selection->limit > 0)) {
+            *limit = std::strtod(word + 8, &end);
+            if (end == word + 8 || *end != '\0' || !(*limit > 0)) {
                 std::fprintf(stderr, "heed-bench: --limit wants seconds, got \"%s\"\n", word + 8);
                 return false;
             }
@@ -183,9 +184,10 @@ void tell(const heed_bench::Skipped &skipped)
 int run(int argc, char **argv)
 {
     Selection selection;
+    double limit = 0; /* not given */
     bool quick = false, shapes = false, linear_shapes = false;
     std::vector<char *> words(argv + 1, argv + argc);
-    if (!parse(&words, &selection, &quick, &shapes, &linear_shapes))
+    if (!parse(&words, &selection, &limit, &quick, &shapes, &linear_shapes))
         return 2;
     if (shapes || linear_shapes) {
         if (shapes)
@@ -210,6 +212,8 @@ int run(int argc, char **argv)
         if (selection.threads.empty())
             selection.threads = {1};
     }
+    if (limit > 0)
+        selection.limit = selection.naive_limit = limit;
     words.push_back(nullptr);
     int n_words = int(words.size()) - 1;
     benchmark::Initialize(&n_words, words.data());

@@ -151,6 +151,13 @@ class HeedBench(unittest.TestCase):
             "left out: attn/naive/f32/prefill_b1_h1_s65536_d64_full/threads:1", done.stderr
         )
 
+    def test_a_limit_that_is_given_is_that_of_quick_too(self):
+        long = "attn/naive/f32/prefill_b1_h8_s2048_d128_full/threads:1"  # a second on any CPU
+        words = ["--quick", f"--benchmark_filter={long}", "--benchmark_list_tests"]
+        self.assertIn(f"left out: {long}", run(*words).stderr)
+        done = run(*words, "--limit=1e9")
+        self.assertIn(long, done.stdout, done.stderr)
+
     def test_rows_that_the_readme_names_exist(self):
         done = run("--benchmark_list_tests", "--limit=1e9", "--threads=1", HEED_BACKEND="naive")
         names = {results.short_name(line) for line in done.stdout.splitlines()}
