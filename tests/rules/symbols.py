@@ -2,12 +2,12 @@
 
 shared    exactly the functions that the headers declare HEED_API, which core/heed.map lists too;
           its soname has the API version, it is never unloaded, and it needs nothing but the C
-          library and an OpenMP runtime
+          library, an OpenMP runtime, and the library NAME if that is given
 static    every global symbol begins with heed_
 
 The versions in meson.build and in heed/version.h agree.
 
-Usage: symbols.py SOURCE_ROOT VERSION [--shared FILE] [--static FILE]
+Usage: symbols.py SOURCE_ROOT VERSION [--shared FILE] [--static FILE] [--needs NAME]
 """
 import pathlib
 import re
@@ -46,7 +46,7 @@ def check_version(root, version):
         problems.append(f"heed/version.h says {'.'.join(parts)}, meson.build {version}")
 
 
-def check_shared(library, names, version):
+def check_shared(library, names, version, also):
     rows = [row.split() for row in tool("nm", "-D", "--defined-only", library).splitlines()]
     functions = [row[2].split("@")[0] for row in rows if row[1] != "A"]
     expect_same("shared library", functions, names)
@@ -58,7 +58,7 @@ def check_shared(library, names, version):
     if not re.search(r"\(FLAGS_1\).*NODELETE", dynamic):
         problems.append("the shared library can be unloaded: link it with -z nodelete")
     for needed in re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic):
-        if not NEEDED.match(needed):
+        if not NEEDED.match(needed) and not (also and needed.startswith(f"lib{also}.so")):
             problems.append(f"the shared library needs {needed}")
     return len(functions)
 
@@ -77,16 +77,16 @@ def check_static(library):
 
 def main():
     root, version = pathlib.Path(sys.argv[1]), sys.argv[2]
-    libraries = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+    given = dict(zip(sys.argv[3::2], sys.argv[4::2]))
     names = declared(root)
     listed = re.search(r"global:(.*?)local:", (root / "core" / "heed.map").read_text(), re.S).group(1)
     expect_same("core/heed.map", re.findall(r"\w+", listed), names)
     check_version(root, version)
     counted = []
-    if "--shared" in libraries:
-        counted.append(f"{check_shared(libraries['--shared'], names, version)} exported")
-    if "--static" in libraries:
-        counted.append(f"{check_static(libraries['--static'])} global in the static library")
+    if "--shared" in given:
+        counted.append(f"{check_shared(given['--shared'], names, version, given.get('--needs'))} exported")
+    if "--static" in given:
+        counted.append(f"{check_static(given['--static'])} global in the static library")
     print(f"{len(names)} public functions,", ", ".join(counted))
     print("\n".join(problems))
     return bool(problems) or not names or not counted
