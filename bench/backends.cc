@@ -1,7 +1,9 @@
 /* Gets backends, contexts, plans and kernels from the public API. */
 #include "backends.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <sstream>
 #include <stdexcept>
 
 #include "ceiling.h"
@@ -57,13 +59,16 @@ int best_ceiling(uint32_t dtype)
     return best;
 }
 
-/* Whether HEED_BACKEND, a comma-separated list, allows the backend. The contexts of rows name their
- * backend, which takes precedence over the environment, so the list has to be checked here. */
-bool wanted(const std::string &name)
+/* The names in HEED_BACKEND, a comma-separated list. The contexts of rows name their backend, which
+ * takes precedence over the environment, so the list has to be read here. */
+std::vector<std::string> wanted()
 {
     const char *list = std::getenv("HEED_BACKEND");
-    return !list || !*list ||
-           (',' + std::string(list) + ',').find(',' + name + ',') != std::string::npos;
+    std::istringstream in(list ? list : "");
+    std::vector<std::string> names;
+    for (std::string name; std::getline(in, name, ',');)
+        names.push_back(name);
+    return names;
 }
 
 /* The allocator of a context, which counts bytes. */
@@ -113,15 +118,21 @@ std::vector<Backend> list_backends()
     if (heed_context_create(nullptr, &context) != HEED_OK)
         throw std::runtime_error(heed_last_error());
     std::vector<Backend> backends;
+    const std::vector<std::string> names = wanted();
     heed_backend_info info{};
     info.struct_size = sizeof info;
     for (uint32_t i = 0; heed_context_backend(context, i, &info) == HEED_OK; i++) {
-        std::string reason = wanted(info.name) ? info.reason : "HEED_BACKEND does not name it";
+        const bool named = std::count(names.begin(), names.end(), info.name) != 0;
+        std::string reason = names.empty() || named ? info.reason : "HEED_BACKEND does not name it";
         if (reason.empty())
             reason = trial(info.name);
         backends.push_back({info.name, reason});
     }
     heed_context_release(context);
+    for (const std::string &name : names)
+        if (std::none_of(backends.begin(), backends.end(),
+                         [&](const Backend &backend) { return backend.name == name; }))
+            throw std::runtime_error("HEED_BACKEND names '" + name + "', which is no backend");
     return backends;
 }
 
