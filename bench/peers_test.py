@@ -65,12 +65,13 @@ class Peers(unittest.TestCase):
         }
         kept = os.path.join(self.folder, "kept.json")
         page = os.path.join(self.folder, "r.md")
-        for content, expected in ((run, 0), ([], 2), ({"rows": 1}, 2)):
+        for content, expected in ((run, 0), ([], 2), ({"rows": 1}, 2), ({**run, "context": "M"}, 2)):
             with open(kept, "w", encoding="utf-8") as file:
                 json.dump(content, file)
             status, text = self.run_peers("--report", page, kept)
             self.assertEqual(status, expected, text)
             self.assertNotIn("Traceback", text)
+            self.assertIn(page if expected == 0 else f"peers: {kept}: no output of bench/peers", text)
         self.assertTrue(os.path.exists(page))
 
 

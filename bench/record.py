@@ -277,6 +277,8 @@ def main(words, root=ROOT):
     )
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args(words)
+    if options.peers and not options.kind:
+        parser.error("--peers goes with a KIND")
     pages = Pages(root)
     try:
         if options.check:
@@ -286,11 +288,10 @@ def main(words, root=ROOT):
             return bool(wrong)
         if options.kind:
             os.makedirs(os.path.dirname(pages.kept(options.kind)), exist_ok=True)
-        if options.peers and options.kind:
-            runs = []
-            for path in options.peers:
-                with open(path, encoding="utf-8") as file:
-                    runs.append(json.load(file))
+        if options.peers:
+            from peer import report
+
+            runs = [report.load(path) for path in options.peers]
             write_peers(pages.kept(options.kind + ".peers"), shorten_peers(runs))
         elif options.kind:
             context, rows = measure(options.build, options.under)

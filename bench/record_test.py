@@ -237,6 +237,20 @@ elif names:
         with Project() as project, contextlib.redirect_stderr(io.StringIO()):
             self.assertEqual(record.main(["amd-zen4", "--build", project.path("docs")], project.root), 2)
 
+    def test_what_is_not_of_peers_is_bad_input(self):
+        with Project() as project:
+            kept = project.path("bench/results/amd-zen4.peers.json")
+            before = record.digest(kept)
+            for path in (project.path("run.json"), kept, project.path("absent")):
+                err = io.StringIO()
+                with contextlib.redirect_stderr(err):
+                    self.assertEqual(record.main(["amd-zen4", "--peers", path], project.root), 2)
+                self.assertIn(f"record.py: {path}: no output of bench/peers", err.getvalue())
+            self.assertEqual(record.digest(kept), before)
+            with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as ended:
+                record.main(["--peers", project.path("run.json")], project.root)
+            self.assertEqual(ended.exception.code, 2)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -216,17 +216,25 @@ def page(runs, picture):
     return lines
 
 
+def load(path):
+    """What bench/peers wrote. Raises ValueError for any other file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            run = json.load(file)
+        page([run], "")
+        return run
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"{path}: no output of bench/peers ({error!r})") from error
+
+
 def write(files, markdown, picture):
     """Writes the page and the picture. Returns the exit status."""
     try:
-        runs = []
-        for path in files:
-            with open(path, encoding="utf-8") as file:
-                runs.append(json.load(file))
-        lines = ["# Heed beside PyTorch, ONNX Runtime and OpenVINO", ""] + page(runs, picture)
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        print(f"peers: {error!r}", file=sys.stderr)
+        runs = [load(path) for path in files]
+    except ValueError as error:
+        print(f"peers: {error}", file=sys.stderr)
         return 2
+    lines = ["# Heed beside PyTorch, ONNX Runtime and OpenVINO", ""] + page(runs, picture)
     with open(markdown, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
     print(f"peers: tables in {markdown}")
