@@ -193,8 +193,10 @@ def zsh(summaries, commands):
     out = ["#compdef heed", "# zsh completion of heed; written by tools/make_manual.py", "_heed() {",
            "  local -a commands", "  commands=("]
     out += [f"    '{name}:{zsh_quoted(text)}'" for name, text in summaries.items()]
+    out += ["    'help:how heed or a command is called'"]
     out += ["  )", "  if (( CURRENT == 2 )); then", "    _describe command commands", "    return", "  fi",
-            "  case $words[2] in"]
+            "  case $words[2] in",
+            f"  help) (( CURRENT > 3 )) || compadd {' '.join(summaries)} ;;"]
     for command in commands:
         out += [f"  {command['name']})", "    shift words; (( CURRENT-- ))", "    _arguments \\"]
         for option in command["options"]:

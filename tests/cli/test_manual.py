@@ -89,6 +89,8 @@ def main():
     check(completed(script, "heed", "run", "--dtype", "b") == ["bf16"], "a value")
     for option in ("--kv-type", "--k-type", "--v-type"):  # the longest list, whole to its last name
         check(completed(script, "heed", "run", option, "iq") == ["iq4_nl"], f"a value of {option}")
+    zsh = (tools / "manual" / "_heed").read_text()
+    check("    'help:" in zsh and "  help) " in zsh, "zsh completes help and what follows it")
     check("--quick" in completed(script, "heed", "check", "--q"), "an option of another command")
     check(completed(script, "heed", "info", "--soft") == [""], "an option that the command lacks")
     completed_values(script)
