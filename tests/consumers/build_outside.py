@@ -8,6 +8,8 @@ Usage: build_outside.py KIND SOURCE_ROOT BUILD_ROOT COMPILER...
     subproject         with Heed as a Meson subproject: compiles the library once more, with the
                        AVX2 kernels alone
     subproject-static  the same with the static library, without kernels to save time
+    folders            with an installation of another build, which has its headers outside of the
+                       prefix, and the heed command deep in it; found by find_package
 
 Without the tool that a kind needs, the test is skipped (status 77).
 """
@@ -62,8 +64,7 @@ def pkg_config(compiler, build, temp, static):
     run(program, env={} if static else {"LD_LIBRARY_PATH": str(libraries)})
 
 
-def cmake(compiler, build, temp):
-    libraries = install(build, temp / "root")
+def cmake(compiler, libraries, temp):
     shutil.copytree(HERE, temp / "source")
     run("cmake", "-S", temp / "source" / "cmake", "-B", temp / "build", f"-Dheed_DIR={libraries}/cmake/heed",
         env={"CC": " ".join(compiler)})
@@ -74,8 +75,8 @@ def cmake(compiler, build, temp):
 
 # The kernels of one instruction set are enough to show that kernels get their compiler flags.
 FEWER = ["-Dheed:avx512=disabled", "-Dheed:amx=disabled"]
-STATIC = ["-Dheed:default_library=static",
-          *(f"-Dheed:{backend}=disabled" for backend in ("avx2", "avx512", "amx", "onednn"))]
+KERNELS = ("avx2", "avx512", "amx", "onednn")
+STATIC = ["-Dheed:default_library=static", *(f"-Dheed:{backend}=disabled" for backend in KERNELS)]
 
 
 def subproject(compiler, source, temp, static):
@@ -91,6 +92,18 @@ def subproject(compiler, source, temp, static):
     run(temp / "build" / "consumer")
 
 
+def folders(compiler, source, temp):
+    places = [f"--prefix={temp}/prefix", f"--includedir={temp}/headers", "--bindir=libexec/heed"]
+    without = [f"-D{name}=disabled" for name in (*KERNELS, "tests", "bench", "examples")]
+    run("meson", "setup", temp / "made", source, *places, *without, env={"CC": " ".join(compiler)})
+    run("meson", "compile", "-C", temp / "made")
+    run("meson", "install", "-C", temp / "made", "--no-rebuild", "--quiet")
+    prefix = temp / "prefix"
+    run(prefix / "libexec" / "heed" / "heed", "--version")
+    if shutil.which("cmake"):
+        cmake(compiler, next(prefix.rglob("heed.pc")).parent.parent, temp)
+
+
 def main():
     kind, source, build, *compiler = sys.argv[1:]
     other = [tool for tool in ("cmake", "pkg-config") if kind.startswith(tool)]
@@ -101,7 +114,9 @@ def main():
     with tempfile.TemporaryDirectory(prefix="heed-consumer-") as name:
         temp = pathlib.Path(name)
         if kind == "cmake":
-            cmake(compiler, build, temp)
+            cmake(compiler, install(build, temp / "root"), temp)
+        elif kind == "folders":
+            folders(compiler, source, temp)
         elif kind.startswith("subproject"):
             subproject(compiler, pathlib.Path(source), temp, kind == "subproject-static")
         else:
