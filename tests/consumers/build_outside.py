@@ -6,7 +6,7 @@ Usage: build_outside.py KIND SOURCE_ROOT BUILD_ROOT COMPILER...
     pkg-config-static  with the static library, found by pkg-config
     cmake              with both, found by find_package
     subproject         with Heed as a Meson subproject: compiles the library once more, with the
-                       AVX2 kernels alone
+                       AVX2 kernels alone, in a project that has its subprojects' files put together
     subproject-static  the same with the static library, without kernels to save time
     folders            with an installation of another build, which has its headers outside of the
                        prefix, and the heed command deep in it; found by find_package
@@ -74,7 +74,7 @@ def cmake(compiler, libraries, temp):
 
 
 # The kernels of one instruction set are enough to show that kernels get their compiler flags.
-FEWER = ["-Dheed:avx512=disabled", "-Dheed:amx=disabled"]
+FEWER = ["-Dheed:avx512=disabled", "-Dheed:amx=disabled", "--unity=subprojects"]
 KERNELS = ("avx2", "avx512", "amx", "onednn")
 STATIC = ["-Dheed:default_library=static", *(f"-Dheed:{backend}=disabled" for backend in KERNELS)]
 
