@@ -296,7 +296,7 @@ def main(words):
         )
         before = matching(before, options.filter, options.before)
         after = matching(after, options.filter, options.after)
-    except ValueError as error:
+    except (ValueError, OSError) as error:  # OSError: what --under names, or heed-bench, cannot be run
         print(f"compare.py: {error}", file=sys.stderr)
         return 2
     for key in ("machine", "compiler", "commit"):

@@ -243,6 +243,11 @@ class Builds(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
             self.assertEqual(compare.main([folder, folder]), 2)
 
+    def test_a_program_that_cannot_be_run(self):
+        status, text = self.run_main({ROW: 1e-3}, {ROW: 1e-3}, "--under", "no-such-program -f 50")
+        self.assertEqual(status, 2)
+        self.assertIn("no-such-program", text)
+
     def test_intervals(self):
         # For 12 values, the third from either end: at most 2 of 12 fall below with probability 79 /
         # 4096.
