@@ -315,7 +315,11 @@ static int read_words(server *s, int argc, char **argv)
         while (n < N_NUMBERS && (!equals || strlen(names[n]) != (size_t)(equals - argv[i]) ||
                                  strncmp(names[n], argv[i], strlen(names[n])) != 0))
             n++;
-        if (n == N_NUMBERS || (s->number[n] = atoll(equals + 1)) < 1 || s->number[n] > 1000000)
+        if (n == N_NUMBERS)
+            return 0;
+        char *end;
+        s->number[n] = strtoll(equals + 1, &end, 10);
+        if (*end || s->number[n] < 1 || s->number[n] > 1000000)
             return 0;
     }
     return s->number[SLOTS] <= MOST_SLOTS;
