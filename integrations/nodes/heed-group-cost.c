@@ -151,8 +151,9 @@ static heed_attn_desc describe(const double *x)
  * arithmetic, two products of two operations for each pair and dim. */
 static double local_seconds(const double *x, double share)
 {
+    const double seeing = x[Q] < x[KV] ? x[Q] : x[KV]; /* rows before these see no key */
     const double pairs =
-        x[CAUSAL] != 0 ? x[Q] * (x[KV] - x[Q]) + x[Q] * (x[Q] + 1) / 2 : x[Q] * x[KV];
+        x[CAUSAL] != 0 ? seeing * (x[KV] - seeing) + seeing * (seeing + 1) / 2 : x[Q] * x[KV];
     const double flops = 4 * x[BATCH] * pairs * x[DIM] * x[Q_HEADS] * share;
     const double bytes = 2 * x[BATCH] * x[KV] * x[DIM] * x[KV_HEADS] * x[BYTES] * share;
     const double compute = flops / (x[COMPUTE] * 1e9), memory = bytes / (x[MEMORY] * 1e9);

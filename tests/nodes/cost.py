@@ -1,4 +1,5 @@
-"""heed-group-cost refuses numbers that it cannot use, by a line that names option and value.
+"""heed-group-cost refuses numbers that it cannot use, by a line that names option and value, and counts only rows that
+see keys.
 
 Usage: cost.py HEED_GROUP_COST
 """
@@ -40,5 +41,10 @@ for words in TOGETHER:
     if done.returncode != 1 or "62 bits" not in done.stderr or done.stderr.count("\n") != 1 or done.stdout:
         print(f"FAILED: {words}: status {done.returncode}: {done.stderr[:200]}{done.stdout}")
         bad += 1
-print(f"{len(WRONG) + len(RIGHT) + len(TOGETHER)} runs, {bad} bad")
+# The last row stands at the last key: rows before the first key see nothing and cost nothing.
+times = [run(["kv=4096", "nodes=1", q]).stdout.splitlines()[-1] for q in ("q=4096", "q=8192")]
+if times[0] != times[1]:
+    print(f"FAILED: rows that see no key: {times[1]}\nwithout them: {times[0]}")
+    bad += 1
+print(f"{len(WRONG) + len(RIGHT) + len(TOGETHER) + 2} runs, {bad} bad")
 sys.exit(bad != 0)
