@@ -63,8 +63,16 @@ static int array_object_buffer(PyObject *object, Py_buffer *view, int flags)
 {
     array_object *self = (array_object *)object;
     int64_t n = 1;
-    for (int i = 0; i < self->axes; i++)
+    int long_axes = 0;
+    for (int i = 0; i < self->axes; i++) {
         n *= self->shape[i];
+        long_axes += self->shape[i] > 1;
+    }
+    if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && n > 0 && long_axes > 1) {
+        view->obj = NULL; /* as the protocol wants it after a failure */
+        PyErr_SetString(PyExc_BufferError, "the Array is C-contiguous, and not in Fortran's order");
+        return -1;
+    }
     view->buf = self->memory;
     Py_INCREF(object);
     view->obj = object;

@@ -305,6 +305,23 @@ def test_array_gives_dlpack_of_the_cpu_alone():
             out.__dlpack__(dl_device=device)
 
 
+def test_array_is_in_the_order_of_c():
+    """Who asks for Fortran's order is refused, unless there is one axis to order."""
+    import ctypes
+
+    view = ctypes.create_string_buffer(256)  # more than a Py_buffer
+    get, release = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
+    for shape, has_fortran in (((1, 1, 1, 5), True), ((1, 2, 3, 0), True), ((1, 2, 3, 5), False)):
+        out = heed.merge(*(memoryview(np.zeros(n, np.float32)) for n in (shape, shape[:3]) * 2))[0]
+        for flags, served in ((0x38, True), (0x58, has_fortran), (0x98, True)):  # C, Fortran, either
+            if not served:
+                with pytest.raises(BufferError, match="C-contiguous"):
+                    get(ctypes.py_object(out), view, flags)
+            else:
+                assert get(ctypes.py_object(out), view, flags) == 0
+                release(view)
+
+
 def test_array_outlives_its_name():
     x = np.ones((1, 1, 2, 2), np.float32)
     view = np.asarray(heed.attention(memoryview(x), x, x))
