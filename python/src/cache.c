@@ -110,8 +110,12 @@ static int allocate(cache_object *self)
     }
     k_bytes = lie(self->k_type, first, heads, rows, self->qk_dim, self->k_stride);
     v_bytes = lie(self->v_type, first, heads, rows, self->v_dim, self->v_stride);
+    if (k_bytes < 0 || v_bytes < 0) {
+        PyErr_SetString(PyExc_MemoryError, "no memory for a cache of more than 2^60 bytes");
+        return -1;
+    }
     self->lens = calloc((size_t)self->batch, sizeof *self->lens);
-    if (k_bytes < 0 || v_bytes < 0 || !self->lens ||
+    if (!self->lens ||
         make_scales(&self->k_quant, self->k_type, first, heads, rows) < 0 ||
         make_scales(&self->v_quant, self->v_type, first, heads, rows) < 0 ||
         (page_len && !self->block_table) ||

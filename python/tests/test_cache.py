@@ -83,7 +83,7 @@ def test_cache_layout_and_errors():
         heed.KVCache(batch=1, capacity=1, kv_heads=1, dim=1, k_dtype="f12")
     with pytest.raises((NotImplementedError, ValueError)):  # rows of q8_0 are whole blocks of 32
         heed.KVCache(batch=1, capacity=1, kv_heads=1, dim=33, k_dtype="q8_0")
-    with pytest.raises(MemoryError):
+    with pytest.raises(MemoryError, match="more than 2\\^60 bytes"):
         heed.KVCache(batch=2**20, capacity=2**30, kv_heads=2**10, dim=2**10)
 
 
