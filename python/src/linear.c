@@ -275,8 +275,14 @@ static int run_all(const linear_object *self, linear_run *r)
         PyErr_SetString(PyExc_ValueError, "x has more than 2^31 - 1 rows");
         return -1;
     }
-    for (int i = 0; i < r->first; i++)
+    for (int i = 0; i < r->first; i++) {
         outer *= r->x.shape[i];
+        if (r->y.shape[i] > 1 && r->y.stride[i] == 0) { /* the library sees one run at a time */
+            PyErr_Format(PyExc_ValueError, "axis %d of out is repeated: outputs cannot broadcast",
+                         i);
+            return -1;
+        }
+    }
     state = PyEval_SaveThread();
     for (int64_t i = 0; i < outer && status == HEED_OK; i++)
         status = run_rows(self, r, i);

@@ -55,6 +55,10 @@ def test_linear_of_views():
     linear(x, out=out)
     oracle.check(out, x.astype(float) @ w[:, ::-1].astype(float).T)
     oracle.check(linear(np.asfortranarray(x)), x.astype(float) @ w[:, ::-1].astype(float).T)
+    for axis in 0, 1, 2:  # an out whose parts would be written one over the other
+        strides = [0 if i == axis else out.strides[i] for i in range(4)]
+        with pytest.raises(ValueError, match="outputs cannot broadcast"):
+            linear(x, out=np.lib.stride_tricks.as_strided(out, strides=strides))
 
 
 def best_time(call):
