@@ -80,7 +80,7 @@ def _fits(
     if enable_gqa and (len(q) < 3 or len(k) < 3 or len(v) < 3 or k[-3] != v[-3] or q[-3] % k[-3]):
         return False
     if attn_mask is not None:
-        if is_causal or attn_mask.dim() < 2:
+        if is_causal or not 2 <= attn_mask.dim() <= max(len(q), len(k)):
             return False
         if attn_mask.dtype is not torch.bool and attn_mask.dtype is not query.dtype:
             return False

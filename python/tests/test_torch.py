@@ -192,7 +192,8 @@ def test_errors_are_theirs():
     q, k, v = qkv(1, 2, 4, 8)
     for call in (lambda f: f(q, k[..., :4], v), lambda f: f(q, k, v.half()), lambda f: f(q, k, v, torch.ones(4, 4, dtype=torch.int32)),
                  lambda f: f(q, k, v, torch.ones(4, 4, dtype=torch.bool), is_causal=True), lambda f: f(q[0, 0, 0], k, v),
-                 lambda f: f(q, k, v, torch.ones(3, 4, dtype=torch.bool))):
+                 lambda f: f(q, k, v, torch.ones(3, 4, dtype=torch.bool)),
+                 lambda f: f(q[0, 0], k[0, 0], v[0, 0], torch.ones(1, 4, 4, dtype=torch.bool))):
         with pytest.raises((RuntimeError, ValueError, IndexError)):
             call(THEIRS)
         with pytest.raises((RuntimeError, ValueError, IndexError)):
