@@ -88,21 +88,28 @@ static int array_object_buffer(PyObject *object, Py_buffer *view, int flags)
     return 0;
 }
 
-/* A DLPack tensor holds a reference to its Array, whose shape and strides it uses. */
+/* A DLPack tensor holds a reference to its Array, whose shape and strides it uses. C++ may delete its
+ * objects when there is no Python any more; the Array then stays. */
+static void let_go(void *array)
+{
+    PyGILState_STATE state;
+    if (!Py_IsInitialized())
+        return;
+    state = PyGILState_Ensure();
+    Py_DECREF((PyObject *)array);
+    PyGILState_Release(state);
+}
+
 static void managed_delete(dl_managed *managed)
 {
-    PyGILState_STATE state = PyGILState_Ensure();
-    Py_DECREF((PyObject *)managed->context);
+    let_go(managed->context);
     free(managed);
-    PyGILState_Release(state);
 }
 
 static void versioned_delete(dl_versioned *managed)
 {
-    PyGILState_STATE state = PyGILState_Ensure();
-    Py_DECREF((PyObject *)managed->context);
+    let_go(managed->context);
     free(managed);
-    PyGILState_Release(state);
 }
 
 static void capsule_delete(PyObject *capsule)

@@ -258,6 +258,24 @@ def test_the_import_is_light():
     assert min(times) < 0.015, times
 
 
+@pytest.mark.parametrize("options, name, deleter", [("", b"dltensor", 56), ("max_version=(1, 0)", b"dltensor_versioned", 16)])
+def test_tensors_deleted_after_python(options, name, deleter):
+    """C++ deletes its global objects at the end of the process, when Python has ended: as __cxa_atexit does here."""
+    assert python(f"""
+import ctypes, heed
+part = memoryview(bytes(24)).cast("f", (1, 1, 2, 3)), memoryview(bytes(8)).cast("f", (1, 1, 2))
+capsule = heed.merge(*part, *part)[0].__dlpack__({options})
+api, pointer = ctypes.PyDLL(None), ctypes.c_void_p
+taken = ctypes.c_char_p(b"used_" + {name})
+api.PyCapsule_GetPointer.restype = pointer
+tensor = api.PyCapsule_GetPointer(ctypes.py_object(capsule), {name})
+api.PyCapsule_SetName(ctypes.py_object(capsule), taken)
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(taken))
+ctypes.CDLL(None).__cxa_atexit(pointer(pointer.from_address(tensor + {deleter}).value), pointer(tensor), None)
+print("the end")
+""") == "the end\n"
+
+
 def test_objects_that_are_not_made_hold_nothing():
     """An object keeps the positions that it was given, and gives back only what it took."""
     np = pytest.importorskip("numpy")
