@@ -17,8 +17,9 @@ static int read_rotary(mha_object *self, PyObject *rotary)
 {
     static const char *const known[] = {"style", "dims", "base", "scale", "mscale", "freq", NULL};
     rotary_given given = {.style = NULL}; /* nothing */
-    PyObject *name, *item;
+    PyObject *name, *item, *kept;
     Py_ssize_t at = 0;
+    int failed;
     if (!rotary || rotary == Py_False)
         return 0;
     if (rotary == Py_True)
@@ -31,13 +32,19 @@ static int read_rotary(mha_object *self, PyObject *rotary)
     while (PyDict_Next(rotary, &at, &name, &item))
         if (word_of(name, "a key of rotary", known) < 0)
             return -1;
-    given = (rotary_given){.style = dict_item(rotary, "style"),
-                           .dims = dict_item(rotary, "dims"),
-                           .base = dict_item(rotary, "base"),
-                           .scale = dict_item(rotary, "scale"),
-                           .mscale = dict_item(rotary, "mscale"),
-                           .freq = dict_item(rotary, "freq")};
-    return rotary_numbers(&self->rotary, &self->freq, &given, self->desc.qk_dim);
+    kept =
+        PyDict_Copy(rotary); /* the caller's may change while numbers are read, which runs Python */
+    if (!kept)
+        return -1;
+    given = (rotary_given){.style = dict_item(kept, "style"),
+                           .dims = dict_item(kept, "dims"),
+                           .base = dict_item(kept, "base"),
+                           .scale = dict_item(kept, "scale"),
+                           .mscale = dict_item(kept, "mscale"),
+                           .freq = dict_item(kept, "freq")};
+    failed = rotary_numbers(&self->rotary, &self->freq, &given, self->desc.qk_dim);
+    Py_DECREF(kept);
+    return failed;
 }
 
 static int heads_of(PyObject *object, const char *name, uint32_t *out)

@@ -400,6 +400,26 @@ def test_positions_of_a_cross_attention():
     assert oracle.error(layer.made(cross=True, rotary=True)(x, other, positions=at), layer.finish(o)) <= LAYER_BOUND
 
 
+class Clearing:
+    """A whole number of a dict that is empty once the number was asked for."""
+
+    def __init__(self, into):
+        self.into = into
+
+    def __index__(self):
+        self.into.clear()
+        return 4
+
+
+def test_rotary_that_changes_while_it_is_read():
+    w = oracle.normal(RNG, 8, 8)
+    options = {"freq": [float(n) for n in (1, 2)]}
+    options["dims"] = Clearing(options)
+    layer = heed.MultiHeadAttention(1, w, w, w, rotary=options)
+    x = oracle.normal(RNG, 1, 3, 8)
+    assert (layer(x) == heed.MultiHeadAttention(1, w, w, w, rotary={"dims": 4, "freq": [1.0, 2.0]})(x)).all() and not options
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_unknown_position(causal):
     """A word that is no position is refused where it is given, whether or not the position matters."""
