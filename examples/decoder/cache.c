@@ -7,6 +7,9 @@
 heed_status cache_create(const llama *m, uint32_t type, int64_t page_len, int64_t n_pages,
                          cache *out, heed_error *why)
 {
+    if (n_pages > INT32_MAX) /* a block table has no numbers for more */
+        return refuse(why, "a cache of %lld pages; at most %d are possible", (long long)n_pages,
+                      INT32_MAX);
     const int64_t rows = n_pages * page_len * m->kv_heads, len = heed_block_len(type);
     const size_t bytes = (size_t)(rows * ((m->head_dim + len - 1) / len) * heed_block_bytes(type));
     cache c = {.page_len = page_len, .n_pages = n_pages, .type = type, .n_layers = m->n_layers};

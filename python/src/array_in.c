@@ -276,3 +276,19 @@ void array_release(array *a)
     Py_DECREF(a->object);
     array_none(a);
 }
+
+int alignment_needed(const array *a, const char *name)
+{
+    const int bytes = element_bytes(a->type);
+    if ((uintptr_t)a->data % (uintptr_t)bytes == 0)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%s does not lie at a multiple of %d bytes; a copy of it does",
+                 name, bytes);
+    return -1;
+}
+
+void *address_of(const array *a)
+{
+    static char nothing[64];
+    return a->data ? a->data : nothing;
+}

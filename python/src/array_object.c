@@ -90,13 +90,13 @@ static int array_object_buffer(PyObject *object, Py_buffer *view, int flags)
 
 /* A DLPack tensor holds a reference to its Array, whose shape and strides it uses. C++ may delete its
  * objects when there is no Python any more; the Array then stays. */
-static void let_go(void *array)
+static void let_go(void *owner)
 {
     PyGILState_STATE state;
     if (!Py_IsInitialized())
         return;
     state = PyGILState_Ensure();
-    Py_DECREF((PyObject *)array);
+    Py_DECREF((PyObject *)owner);
     PyGILState_Release(state);
 }
 

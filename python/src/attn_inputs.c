@@ -19,22 +19,6 @@ int positive_int32(int64_t value, const char *name)
     return -1;
 }
 
-int alignment_needed(const array *a, const char *name)
-{
-    const int bytes = element_bytes(a->type);
-    if ((uintptr_t)a->data % (uintptr_t)bytes == 0)
-        return 0;
-    PyErr_Format(PyExc_ValueError, "%s does not lie at a multiple of %d bytes; a copy of it does",
-                 name, bytes);
-    return -1;
-}
-
-void *address_of(const array *a)
-{
-    static char nothing[64];
-    return a->data ? a->data : nothing;
-}
-
 void view_of(heed_const_view *view, const array *a, const int64_t stride[4])
 {
     view->data = address_of(a);

@@ -302,11 +302,10 @@ static entry *entry_of_backends(const char *name)
 
 PyObject *setting_backend(PyObject *self, PyObject *arg)
 {
-    Py_ssize_t length;
-    const char *name = PyUnicode_Check(arg) ? PyUnicode_AsUTF8AndSize(arg, &length) : NULL;
+    const char *name = PyUnicode_Check(arg) ? characters_of(arg) : NULL;
     const entry *e;
     (void)self;
-    if (!name || !length || length >= 256) {
+    if (!name || !*name || strlen(name) >= 256) {
         PyErr_Format(PyExc_ValueError,
                      "the name of a backend, or several with commas, is needed, not %R", arg);
         return NULL;

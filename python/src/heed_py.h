@@ -70,6 +70,10 @@ static inline void array_none(array *a)
  * taken for bf16. */
 int array_of(array *a, PyObject *object, const char *name, bool writable, bool as_bf16);
 void array_release(array *a);
+/* Refuses numbers that a run reads as what they are, in place, but that are not aligned to their size. */
+int alignment_needed(const array *a, const char *name);
+/* Gives an empty array, which may have no address, one that is not NULL: NULL means no array. */
+void *address_of(const array *a);
 /* A new array of the kind of `like` (NULL: an Array of ours), C-contiguous, of `type`. */
 int array_new(array *a, const array *like, uint32_t type, int axes, const int64_t *shape);
 /* The kind of results of calls without arrays: numpy's if numpy is loaded, else ours. */
@@ -81,6 +85,10 @@ void array_fill(array *a, float value);
 int64_t array_count(int axes, const int64_t *shape);
 const char *element_name(uint32_t type);
 int element_bytes(uint32_t type);
+static inline bool is_float(uint32_t type)
+{
+    return type >= HEED_F32 && type <= HEED_BF16;
+}
 /* bool, or a byte that is 0 or not */
 bool is_truth(uint32_t type);
 /* "[2, 3]" in a buffer of the caller's */
@@ -139,6 +147,8 @@ int float_of(PyObject *object, const char *name, float *out);
 int truth_of(PyObject *object, bool *out);
 /* Refuses a number that is more than 2^31 - 1, before it is cut. */
 int positive_int32(int64_t value, const char *name);
+/* The characters of a str, which it keeps; NULL with an exception, also where one of them is NUL. */
+const char *characters_of(PyObject *text);
 /* index in words[] of a str, -1 with ValueError that lists them */
 int word_of(PyObject *object, const char *name, const char *const *words);
 /* HEED_F32 .. of "f32", "float32", numpy.float32, torch.float32, ...; codes if allowed */

@@ -7,8 +7,6 @@
 
 /* ---- linear.c */
 
-/* Gives an empty array, which may have no address, one that is not NULL: NULL means no array. */
-void *there(const void *data);
 /* An array of f32, f16 or bf16, or of the type that is wanted. With as_bf16, or where bf16 is wanted,
  * uint16 is taken for it. */
 int float_array(array *a, PyObject *object, const char *name, bool writable, uint32_t want,

@@ -3,17 +3,6 @@
 
 PyObject *linear_type;
 
-void *there(const void *data)
-{
-    static char nothing[64];
-    return data ? (void *)(uintptr_t)data : nothing;
-}
-
-static bool is_float(uint32_t type)
-{
-    return type >= HEED_F32 && type <= HEED_BF16;
-}
-
 int float_array(array *a, PyObject *object, const char *name, bool writable, uint32_t want,
                 bool as_bf16)
 {
@@ -249,8 +238,8 @@ static heed_status run_rows(const linear_object *self, const linear_run *r, int6
     for (int axis = r->first; axis-- > 0; rest /= x->shape[axis])
         for (int j = 0; j < r->n; j++)
             at[j] += rest % x->shape[axis] * r->all[j]->stride[axis];
-    a.x.data = (char *)there(x->data) + at[0] * element_bytes(x->type);
-    a.y.data = (char *)there(y->data) + at[1] * element_bytes(y->type);
+    a.x.data = (char *)address_of(x) + at[0] * element_bytes(x->type);
+    a.y.data = (char *)address_of(y) + at[1] * element_bytes(y->type);
     a.x.stride[0] = r->step[0];
     a.y.stride[0] = r->step[1];
     a.x.stride[1] = x->stride[x->axes - 1];
@@ -258,7 +247,7 @@ static heed_status run_rows(const linear_object *self, const linear_run *r, int6
     if (r->rows == 1) /* this stride is not used, but an output's may not be 0 */
         a.y.stride[0] = self->desc.out_dim;
     if (r->n == 3) {
-        a.residual.data = (char *)there(residual->data) + at[2] * element_bytes(residual->type);
+        a.residual.data = (char *)address_of(residual) + at[2] * element_bytes(residual->type);
         a.residual.stride[0] = r->step[2];
         a.residual.stride[1] = residual->stride[x->axes - 1];
     }

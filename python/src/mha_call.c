@@ -97,7 +97,7 @@ static int read_x(layer_call *c)
         return -1;
     c->args.batch = c->x.shape[0];
     c->args.q_len = c->new_keys = c->keys = c->x.shape[1];
-    c->args.x_q.data = there(c->x.data);
+    c->args.x_q.data = address_of(&c->x);
     memcpy(c->args.x_q.stride, c->x.stride, 3 * sizeof *c->x.stride);
     return 0;
 }
@@ -147,7 +147,7 @@ static int read_x_kv(layer_call *c)
         PyErr_SetString(PyExc_ValueError, "x_kv is needed: the layer is a cross-attention");
         return -1;
     }
-    c->args.x_kv.data = there(c->x_kv.data);
+    c->args.x_kv.data = address_of(&c->x_kv);
     c->args.kv_len = c->keys = c->new_keys;
     return 0;
 }
@@ -301,7 +301,7 @@ static int make_y(layer_call *c)
     } else if (c->args.q_lens) {
         array_fill(&c->y, 0);
     }
-    c->args.y.data = there(c->y.data);
+    c->args.y.data = address_of(&c->y);
     memcpy(c->args.y.stride, c->y.stride, 3 * sizeof *c->y.stride);
     return 0;
 }
@@ -314,7 +314,7 @@ static int make_besides(layer_call *c)
             return -1;
         if (c->args.q_lens)
             array_fill(&c->lse, -INFINITY);
-        c->args.lse.data = there(c->lse.data);
+        c->args.lse.data = address_of(&c->lse);
         memcpy(c->args.lse.stride, c->lse.stride, 3 * sizeof *c->lse.stride);
         c->desc.features |= HEED_HAS_LSE;
     }
@@ -323,7 +323,7 @@ static int make_besides(layer_call *c)
             return -1;
         if (c->args.q_lens || c->cache)
             array_fill(&c->weights, 0);
-        c->args.weights.data = there(c->weights.data);
+        c->args.weights.data = address_of(&c->weights);
         memcpy(c->args.weights.stride, c->weights.stride, 4 * sizeof *c->weights.stride);
         c->desc.features |= HEED_HAS_WEIGHTS;
     }

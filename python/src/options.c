@@ -364,6 +364,16 @@ int truth_of(PyObject *object, bool *out)
 
 /* ---- words --------------------------------------------------------------------------------------------- */
 
+const char *characters_of(PyObject *text)
+{
+    Py_ssize_t length;
+    const char *word = PyUnicode_AsUTF8AndSize(text, &length);
+    if (!word || strlen(word) == (size_t)length)
+        return word;
+    PyErr_Format(PyExc_ValueError, "%R has a NUL in it", text);
+    return NULL;
+}
+
 int word_of(PyObject *object, const char *name, const char *const *words)
 {
     char list[256] = "";
@@ -391,7 +401,6 @@ int dtype_of(PyObject *object, const char *name, bool codes, uint32_t *out)
                  {"uint8", HEED_U8},      {"float8_e4m3fn", HEED_F8_E4M3},
                  {"f8", HEED_F8_E4M3}};
     PyObject *text;
-    Py_ssize_t length;
     const char *word;
     uint32_t type = HEED_DTYPE_NONE;
     if (PyUnicode_Check(object)) {
@@ -402,7 +411,7 @@ int dtype_of(PyObject *object, const char *name, bool codes, uint32_t *out)
     } else { /* numpy.dtype("float32"), torch.float32 */
         text = PyObject_Str(object);
     }
-    word = text ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
+    word = text ? characters_of(text) : NULL;
     if (!word) {
         Py_XDECREF(text);
         return -1;
@@ -433,9 +442,8 @@ int dtype_of(PyObject *object, const char *name, bool codes, uint32_t *out)
 int layout_of(PyObject *object, layout *out)
 {
     static const char letters[] = "bhsd";
-    Py_ssize_t length = 0;
     const char *word = letters;
-    if (object && (!PyUnicode_Check(object) || !(word = PyUnicode_AsUTF8AndSize(object, &length))))
+    if (object && (!PyUnicode_Check(object) || !(word = characters_of(object))))
         word = "";
     for (int i = 0; i < 4; i++)
         out->axis[i] = -1;

@@ -45,16 +45,7 @@ int describe_outputs(problem *p, const attn_options *o, const attn_call *call,
                      const int64_t q_shape[4]);
 PyObject *problem_results(problem *p, const attn_call *call);
 
-static inline bool is_float(uint32_t type)
-{
-    return type >= HEED_F32 && type <= HEED_BF16;
-}
-
 int floats_needed(const array *a, const char *name);
-/* Refuses numbers that a run reads as what they are, in place, but that are not aligned to their size. */
-int alignment_needed(const array *a, const char *name);
-/* Gives an empty tensor, which may have no address, one that is not NULL: NULL means no tensor. */
-void *address_of(const array *a);
 void view_of(heed_const_view *view, const array *a, const int64_t stride[4]);
 
 #endif

@@ -1,6 +1,5 @@
 /* rotary: applies rotary positions to rows. */
 #include "layer.h"
-#include "problem.h"
 
 /* A number of the rotation, of which 0 would mean to the library that none was given. */
 static int nonzero_of(PyObject *object, const char *name, float *out)
@@ -62,7 +61,7 @@ int positions_of(array *a, PyObject *given, int64_t batch, int64_t rows, const i
     }
     if (alignment_needed(a, "positions") < 0)
         return -1;
-    *positions = there(a->data);
+    *positions = address_of(a);
     *stride = a->axes == 2 ? a->stride[0] : rows;
     return 0;
 }
@@ -118,8 +117,8 @@ static int read_rows(rotary_call *c, PyObject *const value[N_R], const layout *a
         PyErr_SetString(PyExc_ValueError, "out differs from x in shape");
         return -1;
     }
-    a->x.data = there(c->x.data);
-    a->y.data = there(c->y.data);
+    a->x.data = address_of(&c->x);
+    a->y.data = address_of(&c->y);
     a->x_type = c->x.type;
     a->y_type = c->y.type;
     a->batch = shape[0];

@@ -445,6 +445,16 @@ def test_backend(name):
         assert name in heed.explain(q, k, v).splitlines()[0]
 
 
+def test_words_with_a_nul():
+    """They are no words that end there."""
+    x = oracle.normal(RNG, 1, 1, 2, 4)
+    for call in (lambda: heed.backend("naive\0x"), lambda: heed.attention(x, x, x, dtype="f32\0x"),
+                 lambda: heed.attention(x, x, x, layout="bhsd\0x"), lambda: heed.attention(x, x, x, position="end\0x"),
+                 lambda: heed.KVCache(batch=1, capacity=1, kv_heads=1, dim=4, k_dtype="f16\0x")):
+        with pytest.raises(ValueError, match="x00x"):
+            call()
+
+
 def test_settings_do_not_change_bits():
     q, k, v = qkv(2, 4, 2, 70, 300, 64, 64)
     want = heed.attention(q, k, v, causal=True)
