@@ -244,6 +244,8 @@ static heed_status open_library(const heed_cpu *cpu, heed_error *why)
     if (st != HEED_OK)
         return st;
     dnnl_status_t status = dnnl_engine_create(&found.engine, dnnl_cpu, 0);
+    if (status == dnnl_out_of_memory)
+        return HEED_ERR_NOMEM;
     if (status != dnnl_success)
         return heed_refuse(why, "oneDNN has no engine for this CPU: %s",
                            heed_dnnl_status_name(status));

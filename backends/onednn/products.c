@@ -33,8 +33,10 @@ heed_status heed_onednn_ask(const heed_gemm_shape *shape, uint32_t n, size_t *sc
     }
     heed_onednn_many(&library->threads, before);
     return status == dnnl_success ? HEED_OK
-                                  : heed_refuse(why, "oneDNN has no product of these sizes: %s",
-                                                heed_dnnl_status_name(status));
+           : status == dnnl_out_of_memory
+               ? HEED_ERR_NOMEM /* which is no refusal */
+               : heed_refuse(why, "oneDNN has no product of these sizes: %s",
+                             heed_dnnl_status_name(status));
 }
 
 static dnnl_status_t fill_slot(const heed_onednn_products *p, heed_onednn_slot *slot)

@@ -123,7 +123,7 @@ static heed_status plan_class(heed_context *context, heed_attn *plan, const heed
         heed_status st =
             heed_select(context, &c->problem, few, c->passed, &chosen, &verdicts, &reason);
         const int none = st != HEED_OK;
-        if (few && (none || !(chosen->attn->flags & HEED_KERNEL_FEW_KEYS)))
+        if (few && st != HEED_ERR_NOMEM && (none || !(chosen->attn->flags & HEED_KERNEL_FEW_KEYS)))
             return HEED_OK;
         if (st == HEED_OK)
             st = set_up(context, plan, c, chosen, &reason);

@@ -55,9 +55,8 @@ static heed_status consider(heed_context *context, heed_kernel *kernel, const vo
     if (k->flags & HEED_KERNEL_FEW_KEYS && !a->few)
         return heed_refuse(why, "it serves sequences of up to %d keys alone", HEED_FEW_KEYS);
     why->text[0] = 0;
-    if (k->supports(kernel->machine, a->problem, why) != HEED_OK)
-        return heed_refused(why);
-    return heed_trial(context, kernel, why);
+    const heed_status st = k->supports(kernel->machine, a->problem, why);
+    return st == HEED_OK ? heed_trial(context, kernel, why) : heed_refused(kernel, st, why);
 }
 
 static double cost(const heed_kernel *kernel, const void *of)

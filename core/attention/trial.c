@@ -4,6 +4,7 @@
 
 #include "base/fpenv.h"
 #include "base/reason.h"
+#include "runtime/select.h"
 #include "runtime/trial.h"
 #include "tiling.h"
 
@@ -124,7 +125,9 @@ static heed_status try_problem(heed_context *context, const heed_kernel *kernel,
         st = heed_refuse(why, "its known-answer trial got a tiling with a bad %s", flaw);
     size_t bytes = tiling.scratch_bytes ? tiling.scratch_bytes : 1;
     if (st == HEED_OK && !(scratch = heed_alloc(context, bytes, 64)))
-        st = heed_fail(why, HEED_ERR_NOMEM, "it wants %zu bytes of scratch", bytes);
+        st = bytes < HEED_MUCH_SCRATCH
+                 ? HEED_ERR_NOMEM
+                 : heed_fail(why, HEED_ERR_NOMEM, "it wants %zu bytes of scratch", bytes);
     if (st == HEED_OK && HEED_KERNEL_HAS(k, plan_create)) {
         st = k->plan_create(kernel->machine, problem, &state);
         if (st == HEED_ERR_NOMEM)
@@ -144,7 +147,7 @@ static heed_status try_problem(heed_context *context, const heed_kernel *kernel,
         if (HEED_KERNEL_HAS(k, plan_destroy))
             k->plan_destroy(state);
     }
-    if (st != HEED_OK && !why->text[0] && data)
+    if (st != HEED_OK && !why->text[0] && (scratch || st != HEED_ERR_NOMEM))
         heed_refuse(why, "its known-answer trial returned %s", heed_status_string(st));
     heed_free(context, scratch, bytes);
     heed_free(context, data, sizeof *data);
@@ -179,8 +182,11 @@ static heed_status run_trial(heed_context *context, const heed_kernel *kernel, h
             .window_left = -1,
             .window_right = -1,
         };
-        if (kernel->attn->supports(kernel->machine, &problem, &refusal) == HEED_OK)
+        const heed_status st = kernel->attn->supports(kernel->machine, &problem, &refusal);
+        if (st == HEED_OK)
             return try_problem(context, kernel, &problem, why);
+        if (st == HEED_ERR_NOMEM)
+            return st;
     }
     return HEED_OK; /* too special to be tried: its problems will show */
 }

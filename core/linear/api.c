@@ -70,8 +70,9 @@ static heed_status cut_columns(heed_linear *l, heed_error *why)
     return HEED_OK;
 }
 
-/* Computes the sizes and allocates the memory for panels and bias. */
-static heed_status make_room(heed_context *context, heed_linear *l, heed_error *why)
+/* Computes the sizes and allocates the memory for panels and bias. *little: so much should be there,
+ * and another kernel, with other bits, should not take this one's place. */
+static heed_status make_room(heed_context *context, heed_linear *l, int *little, heed_error *why)
 {
     const heed_linear_problem *p = &l->problem;
     const heed_linear_tiling *t = &l->tiling;
@@ -89,6 +90,7 @@ static heed_status make_room(heed_context *context, heed_linear *l, heed_error *
                          p->out_dim);
     l->packed = heed_alloc(context, l->bytes,
                            l->bytes >= HEED_HUGE_PAGE ? HEED_HUGE_PAGE : HEED_CACHE_LINES);
+    *little = !l->packed && l->bytes < HEED_MUCH_SCRATCH;
     if (!l->packed)
         return heed_fail(why, HEED_ERR_NOMEM, "no memory for %zu bytes of packed weights",
                          l->bytes);
@@ -118,9 +120,9 @@ static void drop_state(heed_linear *l)
     l->state = NULL;
 }
 
-/* Sets the layer up with the chosen kernel. After a failure it holds nothing. */
+/* Sets the layer up with the chosen kernel. After a failure it holds nothing. *little: of make_room. */
 static heed_status set_up(heed_linear *l, const heed_linear_desc *desc,
-                          const heed_const_view *weight, const heed_const_view *bias,
+                          const heed_const_view *weight, const heed_const_view *bias, int *little,
                           heed_error *why)
 {
     const heed_fpenv saved = heed_fpenv_enter();
@@ -128,7 +130,7 @@ static heed_status set_up(heed_linear *l, const heed_linear_desc *desc,
     if (st == HEED_OK)
         st = heed_scratch_exists(l->context, l->kernel, l->tiling.scratch_bytes, why);
     if (st == HEED_OK)
-        st = make_room(l->context, l, why);
+        st = make_room(l->context, l, little, why);
     if (st == HEED_OK)
         st = make_state(l, why);
     heed_fpenv_leave(saved); /* an executor's threads may do other work of the host's */
@@ -154,15 +156,16 @@ static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed
         reason.text[0] = 0;
         heed_status st = choose(l->context, &l->problem, l->passed, &l->kernel, &reason);
         const int none = st != HEED_OK;
+        int little = 0;
         if (st == HEED_OK)
-            st = set_up(l, desc, weight, bias, &reason);
+            st = set_up(l, desc, weight, bias, &little, &reason);
         if (st == HEED_OK)
             return st;
         if (first == HEED_OK) {
             first = st;
             *why = reason;
         }
-        if (none)
+        if (none || little)
             return first;
         if (heed_pass_over(l->context, &l->passed, l->kernel, &reason) != HEED_OK)
             return heed_fail(why, HEED_ERR_NOMEM, "no memory for a linear layer");

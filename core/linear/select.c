@@ -7,9 +7,8 @@ static heed_status consider(heed_context *context, heed_kernel *kernel, const vo
                             heed_error *why)
 {
     why->text[0] = 0;
-    if (kernel->linear->supports(kernel->machine, of, why) != HEED_OK)
-        return heed_refused(why);
-    return heed_linear_trial(context, kernel, why);
+    const heed_status st = kernel->linear->supports(kernel->machine, of, why);
+    return st == HEED_OK ? heed_linear_trial(context, kernel, why) : heed_refused(kernel, st, why);
 }
 
 static double cost(const heed_kernel *kernel, const void *of)

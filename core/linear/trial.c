@@ -5,6 +5,7 @@
 #include "base/fpenv.h"
 #include "base/reason.h"
 #include "linear.h"
+#include "runtime/select.h"
 #include "runtime/trial.h"
 
 enum { ROWS = 3, IN = 5, OUT = 19 };
@@ -91,8 +92,10 @@ static heed_status try_problem(heed_context *context, const heed_kernel *kernel,
     const size_t bytes = panel + scratch + tiling.panel_cols * sizeof(float) + 64;
     char *memory = st == HEED_OK && !too_much ? heed_alloc(context, bytes, 64) : NULL;
     if (st == HEED_OK && !memory)
-        st = heed_fail(why, HEED_ERR_NOMEM, "it wants %zu bytes of scratch and %zu a panel",
-                       tiling.scratch_bytes, panel);
+        st = !too_much && bytes < HEED_MUCH_SCRATCH
+                 ? HEED_ERR_NOMEM
+                 : heed_fail(why, HEED_ERR_NOMEM, "it wants %zu bytes of scratch and %zu a panel",
+                             tiling.scratch_bytes, panel);
     if (st == HEED_OK && HEED_KERNEL_HAS(k, plan_create))
         st = k->plan_create(kernel->machine, problem, &state);
     if (st == HEED_OK) {
@@ -114,7 +117,7 @@ static heed_status try_problem(heed_context *context, const heed_kernel *kernel,
         if (state)
             k->plan_destroy(state);
     }
-    if (st != HEED_OK && !why->text[0])
+    if (st != HEED_OK && !why->text[0] && (memory || st != HEED_ERR_NOMEM))
         heed_refuse(why, "its known-answer trial of a linear layer returned %s",
                     heed_status_string(st));
     heed_free(context, memory, bytes);
@@ -137,8 +140,11 @@ static heed_status run_trial(heed_context *context, const heed_kernel *kernel, h
             .bias_type = HEED_F32,
             .accuracy = type[i] == HEED_BF16 ? HEED_ACCURACY_BF16 : HEED_ACCURACY_EXACT,
         };
-        if (kernel->linear->supports(kernel->machine, &problem, &refusal) == HEED_OK)
+        const heed_status st = kernel->linear->supports(kernel->machine, &problem, &refusal);
+        if (st == HEED_OK)
             return try_problem(context, kernel, &problem, why);
+        if (st == HEED_ERR_NOMEM)
+            return st;
     }
     return HEED_OK; /* too special to be tried: its layers will show */
 }

@@ -66,8 +66,11 @@ static heed_status check_list(heed_context *context, heed_error *why)
     return HEED_OK;
 }
 
-heed_status heed_refused(heed_error *why)
+heed_status heed_refused(const heed_kernel *kernel, heed_status status, heed_error *why)
 {
+    if (status == HEED_ERR_NOMEM)
+        return heed_fail(why, status, "%s %s had no memory to say whether it can", kernel->of->name,
+                         kernel->name);
     why->text[sizeof why->text - 1] = 0;
     return why->text[0] ? HEED_ERR_UNSUPPORTED : heed_refuse(why, "it refuses without a reason");
 }
@@ -110,15 +113,11 @@ void heed_passed_free(heed_context *context, heed_passed *list)
     }
 }
 
-/* So much scratch or more is allocated once and freed again, before a kernel is settled on. Less is
- * taken to be there always. */
-#define MUCH_SCRATCH ((size_t)1 << 30)
-
 heed_status heed_scratch_exists(heed_context *context, const heed_kernel *kernel, size_t bytes,
                                 heed_error *why)
 {
     void *p;
-    if (bytes < MUCH_SCRATCH)
+    if (bytes < HEED_MUCH_SCRATCH)
         return HEED_OK;
     p = bytes <= PTRDIFF_MAX ? heed_alloc(context, bytes, 64) : NULL;
     heed_free(context, p, bytes);

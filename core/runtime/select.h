@@ -33,6 +33,11 @@ heed_status heed_pass_over(heed_context *context, heed_passed **list, const heed
                            const heed_error *why);
 void heed_passed_free(heed_context *context, heed_passed *list);
 
+/* So much scratch or more is allocated once and freed again, before a kernel is settled on, and a
+ * kernel for which there is not so much is passed over. Less is taken to be there always: where it is
+ * not, nothing is made, since another kernel gives other bits. */
+#define HEED_MUCH_SCRATCH ((size_t)1 << 30)
+
 /* Checks that a kernel's scratch can be had when a run needs it, if it is much. */
 heed_status heed_scratch_exists(heed_context *context, const heed_kernel *kernel, size_t bytes,
                                 heed_error *why);
@@ -61,8 +66,8 @@ heed_status heed_tell_kernel(const heed_kernel *kernel, heed_kernel_info *out, h
  * places are equal. */
 int heed_place_in_list(const char *list, const char *name);
 
-/* The status of a refusal by a kernel. If the kernel wrote no reason to `why`, that
- * is said instead. */
-heed_status heed_refused(heed_error *why);
+/* What comes of the status, other than HEED_OK, with which a kernel's `supports` returned. A refusal that
+ * wrote no reason to `why` gets one that says so. HEED_ERR_NOMEM is no refusal. */
+heed_status heed_refused(const heed_kernel *kernel, heed_status status, heed_error *why);
 
 #endif

@@ -322,7 +322,8 @@ typedef struct heed_attn_kernel {
     const char *name;  /* [a-z0-9_]+, at most 31 characters; what heed explain shows */
     uint64_t features; /* every HEED_HAS_* bit that it knows; core refuses other problems */
     uint32_t flags, reserved;
-    /* Can it run this problem? A refusal names the one condition that failed. */
+    /* Can it run this problem? A refusal names the one condition that failed. HEED_ERR_NOMEM is no
+     * refusal: then no plan is made, rather than one with another kernel and other bits. */
     heed_status (*supports)(const void *machine, const heed_problem *problem, heed_error *why);
     /* Estimated nanoseconds of one core for one sequence with all its heads. */
     double (*cost)(const void *machine, const heed_problem *problem, int64_t q_len, int64_t kv_len);
@@ -345,7 +346,7 @@ typedef struct heed_attn_kernel {
 typedef struct heed_linear_kernel {
     size_t struct_size;
     const char *name; /* as heed_attn_kernel.name */
-    /* Can it run this layer? A refusal names the one condition that failed. */
+    /* Can it run this layer? As heed_attn_kernel.supports. */
     heed_status (*supports)(const void *machine, const heed_linear_problem *problem,
                             heed_error *why);
     /* Estimated nanoseconds of one core for so many rows. */
