@@ -45,7 +45,9 @@ typedef struct heed_executor {
 typedef struct heed_context_options {
     size_t struct_size; /**< sizeof(heed_context_options) */
     /** HEED_NUM_THREADS; else the least of OMP_NUM_THREADS, the affinity mask and the cgroup's
-     * cpu.max, rounded up */
+     * cpu.max, rounded up. Where the system denies the OpenMP runtime a thread (RLIMIT_NPROC, pids.max,
+     * no memory for its stack), that runtime ends the process. With 1, with an executor, and in runs
+     * that are begun for parts, it is not asked for any */
     uint32_t n_threads;
     uint32_t flags;                /**< HEED_CONTEXT_TRUST_LENGTHS */
     const heed_executor *executor; /**< threads to use instead of OpenMP; copied */
