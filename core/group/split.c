@@ -127,7 +127,7 @@ static void set_up(heed_split *p, const heed_group_call *call)
     const heed_attn_args *a = &call->args;
     heed_piece *piece = &p->piece;
     piece->q = a->q;
-    piece->q_len = a->q_len;
+    piece->q_len = s->tokens ? a->q_len : 0; /* out without elements is where lse is */
     piece->q_starts = a->q_starts ? piece->q_starts : NULL;
     if (a->q_starts)
         piece->q.data = (const char *)a->q.data +

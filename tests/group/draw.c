@@ -71,6 +71,8 @@ static const family families[] = {
       .v_scales = {KIT_SCALES_HEAD, 0}}, HEED_GROUP_SPLIT},
     {"reproducible", {.features = CAUSAL | HEED_HAS_REPRODUCIBLE_CHUNKS, BOTTOM}, 0},
     {"packed_one", {.features = CAUSAL, BOTTOM, .storage = KIT_RAGGED, .lens = KIT_LENS_BOTH, .batch = 1}, 0},
+    {"packed_no_rows", {.features = LSE, .storage = KIT_RAGGED_Q, .lens = KIT_LENS_GIVEN, .batch = 2,
+      .sequence = {{.kv_len = 37}, {.kv_len = 12}}}, 0},
     {"few_rows", {.features = CAUSAL, BOTTOM, .q_len = 3, .batch = 1}, 0},
     {"f8_dim_major", {.features = LSE, .layout = KIT_DIM_MAJOR, .k_type = HEED_F8_E4M3, .v_type = HEED_F8_E4M3}, 0},
     {"no_keys", {.features = LSE | HEED_HAS_SINK, .q_len = 5, .kv_len = 0}, 0},
