@@ -126,7 +126,7 @@ typedef struct heed_key_bounds_args {
     /** of k in heed_key_bounds, of q in heed_key_blocks_topk: HEED_F32, HEED_F16 or HEED_BF16 */
     uint32_t type;
     int64_t keys;        /**< of the sequence, 0 to 2^31 - 1 */
-    uint32_t block_keys; /**< keys of a block, at least 1 */
+    uint32_t block_keys; /**< keys of a block, 1 to 2^31 - 1 */
     uint32_t page_len;   /**< with pages: keys of a page; else 0 */
     /** k: [1 or n_pages, kv_heads, keys or page_len, dim]; q: [1, q_heads, 1, dim] */
     heed_const_view x;
