@@ -3,6 +3,7 @@
 Usage: test_manual.py TOOLS_FOLDER HEED...
 """
 
+import os
 import pathlib
 import re
 import shutil
@@ -57,12 +58,16 @@ def completed_values(script):
         check(sorted(got) == expected, f"completing {words}: {got}")
 
 
+def from_elsewhere(program):
+    return os.path.relpath(program, os.path.realpath(harness.folder))
+
+
 def programs(tools):
-    """They say how they are called, and take no option for the name of a folder."""
+    """They say how they are called, also from another folder, and take no option for the name of one."""
     scripts = ["examples/minilm/fetch.py", "integrations/ggml/fetch.py"]
     scripts += ["tools/" + name for name in ("make_manual.py", "demo_arrays.py", "demo_text.py")]
     for name in ["tools/package", "tools/bare", *scripts]:
-        program = [sys.executable] * (name in scripts) + [tools.parent / name]
+        program = [sys.executable] * (name in scripts) + [from_elsewhere(tools.parent / name)]
         for words, status in ((["--help"], 0), ([], 2), (["--no-such-option"], 2)):
             if status and name not in scripts:
                 continue
@@ -72,6 +77,13 @@ def programs(tools):
                 asked.returncode == status and "Usage: " in told and "Traceback" not in told,
                 f"{name} {words}: {asked}",
             )
+    asked = subprocess.run(
+        [from_elsewhere(tools / "demo"), "FILE"], capture_output=True, text=True, cwd=harness.folder
+    )
+    check(
+        asked.returncode == 2 and asked.stderr.startswith("Usage: tools/demo ") and not asked.stdout,
+        f"tools/demo with a file and no text: {asked}",
+    )
 
 
 def main():
