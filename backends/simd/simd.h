@@ -44,6 +44,7 @@ typedef struct heed_simd_tuning {
     heed_cross cross_f32, cross_half; /* keys of f32; of f16 and bf16 */
     heed_cross cross_pairs;           /* keys of bf16, by vdpbf16ps */
     uint32_t pack_v;                  /* rows of V that share few cache sets are worth a copy */
+    uint32_t x_any_sets;              /* linear: rows of x in one cache set are read as they lie */
     uint32_t dot_bf16;                /* vdpbf16ps is fast, and its kernels are built */
     uint32_t dot_int8;                /* so are integer products of codes */
     uint32_t dot_vnni;                /* so are those by vpdpbusd of AVX-VNNI */

@@ -2,8 +2,8 @@
  * Linear layers: f32, f16 or bf16 in, f32 arithmetic; compiled once per instruction set (vec/vec.h),
  * and once more with HEED_SIMD_DOT, where bf16 is multiplied as it is, in pairs: words.
  *
- * Work       Many rows: for each block of inputs, x's rows are copied (widened) once and each panel
- *            of w is widened once; then steps of 8 (AVX2: 4) rows meet a panel. Few rows: every
+ * Work       Many rows: for each block of inputs, x's rows are copied (widened) once, unless they
+ *            can be read as they lie, and each panel of w is widened once; then steps of 8 (AVX2: 4) rows meet a panel. Few rows: every
  *            weight is read once, as it lies, by all of them (products.inc.h).
  * Layout     w in panels of [in_dim][3 vectors] in its own type, zeros behind the last column
  *            (pack.c). x, y and residual of any stride, no alignment needed.
@@ -11,7 +11,8 @@
  * Bits       sums of 256 inputs from zero, added in order: the same for every number of rows, tile
  *            and vector width.
  * Finish     bias, activation and residual once all blocks are in: of many rows panel by panel, whose
- *            sums are then near; of few rows in one pass.
+ *            sums are then near, or by the products themselves where y is f32 and needs no more than
+ *            a bias; of few rows in one pass.
  */
 #include <stdlib.h>
 
@@ -86,15 +87,17 @@ static void copy_x(const heed_linear_problem *problem, const heed_linear_tile *t
 }
 #endif
 
-/* Does x lie as the products read it: words side by side, and rows of a step in cache sets apart? Then no
- * copy of it is made. */
-static int lies_ready(const heed_linear_problem *problem, const heed_linear_tile *tile)
+/* Does x lie as the products read it: words side by side, and, where that matters, rows of a step in cache
+ * sets apart? Then no copy of it is made. */
+static int lies_ready(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
+                      const heed_linear_tile *tile)
 {
     const int64_t row = llabs(tile->x.row_stride) * (int64_t)heed_dtype_bytes(problem->x_type);
     const int64_t beside = row % 4096;
+    const int apart = tuning->x_any_sets || (beside >= 256 && beside <= 4096 - 256);
     return problem->x_type == (WORD == 2 ? HEED_BF16 : HEED_F32) && tile->x.col_stride == 1 &&
            tile->x.row_stride % WORD == 0 && problem->in_dim % WORD == 0 &&
-           (uintptr_t)tile->x.data % sizeof(float) == 0 && beside >= 256 && beside <= 4096 - 256;
+           (uintptr_t)tile->x.data % sizeof(float) == 0 && apart;
 }
 
 /* ---- y ----------------------------------------------------------------------------------------
@@ -306,12 +309,41 @@ static void finish_panels(const heed_linear_problem *problem, const heed_linear_
     finish(problem, &part, sums + at, stride);
 }
 
-static void many_rows(const heed_linear_problem *problem, const heed_linear_tile *tile,
-                      const shape *s, float *sums, float *x_copy, int64_t x_stride, float *w_copy)
+/* So many of the tile's first panels have results that are sums and a bias: they go straight to y, which
+ * saves their way through the sums' memory. */
+static int64_t plain_panels(const heed_linear_problem *problem, const heed_linear_tile *tile)
+{
+    if (problem->y_type != HEED_F32 || problem->activation != HEED_ACT_NONE ||
+        tile->residual.data || tile->y.col_stride != 1 ||
+        (uintptr_t)tile->y.data % sizeof(float) != 0)
+        return 0;
+    return (tile->col_end - tile->col_first) / (FINISHED * LINEAR_PANEL) * FINISHED;
+}
+
+/* Where a panel's sums go from a block of inputs. */
+typedef struct target {
+    float *to;
+    int64_t stride;
+    const float *bias; /* added to them; NULL: none */
+} target;
+
+static target target_of(const heed_linear_tile *tile, const shape *s, float *sums, int64_t p,
+                        int to_y)
+{
+    const int64_t col = p * LINEAR_PANEL;
+    if (!to_y)
+        return (target){sums + col, s->sums_stride, NULL};
+    return (target){(float *)tile->y.data + col, tile->y.row_stride,
+                    tile->bias ? tile->bias + col : NULL};
+}
+
+static void many_rows(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
+                      const heed_linear_tile *tile, const shape *s, float *sums, float *x_copy,
+                      int64_t x_stride, float *w_copy)
 {
     const int64_t step = HEED_LINEAR_FEW(LANES), steps = (tile->rows + step - 1) / step;
-    const int64_t all = words(problem->in_dim);
-    const int ready = lies_ready(problem, tile);
+    const int64_t all = words(problem->in_dim), plain = plain_panels(problem, tile);
+    const int ready = lies_ready(tuning, problem, tile);
     const float *x = x_copy;
     if (ready)
         x_stride = tile->x.row_stride / WORD;
@@ -325,6 +357,8 @@ static void many_rows(const heed_linear_problem *problem, const heed_linear_tile
         for (int64_t p = 0; p < s->panels; p++) {
             const char *w =
                 (const char *)tile->packed + (size_t)p * s->panel_bytes + (size_t)i * s->w_row;
+            const int to_y = i + n == all && p < plain;
+            const target t = target_of(tile, s, sums, p, to_y);
             ahead a = plan_ahead(problem, tile, s, p, i, n, steps);
             if (WORD == 1 && problem->w_type != HEED_F32) {
                 widen(problem->w_type, w, n, w_copy);
@@ -336,10 +370,10 @@ static void many_rows(const heed_linear_problem *problem, const heed_linear_tile
                 fetch_share(&a.y, rows);
                 linear_near[rows - 1](w, x + r * x_stride, x_stride, n,
                                       sums + r * s->sums_stride + p * LINEAR_PANEL, s->sums_stride,
-                                      i == 0, a.w, a.w_step);
+                                      i == 0, t.to + r * t.stride, t.stride, t.bias, a.w, a.w_step);
                 a.w += n * a.w_step;
             }
-            if (i + n == all && ((p + 1) % FINISHED == 0 || p + 1 == s->panels))
+            if (i + n == all && !to_y && ((p + 1) % FINISHED == 0 || p + 1 == s->panels))
                 finish_panels(problem, tile, p / FINISHED * FINISHED, p + 1, sums, s->sums_stride);
         }
     }
@@ -349,7 +383,7 @@ heed_status HEED_ISA_FUNCTION(heed_linear_tile)(const void *machine, const void 
                                                 const heed_linear_problem *problem,
                                                 const heed_linear_tile *tile, void *scratch)
 {
-    (void)machine, (void)state;
+    (void)state;
     heed_linear_layout layout;
     shape s;
     heed_linear_lay_out(LANES, problem->out_dim, &layout);
@@ -363,7 +397,7 @@ heed_status HEED_ISA_FUNCTION(heed_linear_tile)(const void *machine, const void 
         few_rows(problem, tile, &s, sums, x);
         finish(problem, tile, sums, s.sums_stride);
     } else {
-        many_rows(problem, tile, &s, sums, x, layout.x_stride, w);
+        many_rows(machine, problem, tile, &s, sums, x, layout.x_stride, w);
     }
     v_leave();
     return HEED_OK;

@@ -101,17 +101,24 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
         V_IN_REGISTER(w_2) ROWS_##rows(FMA_EACH, 0) w0 += LINEAR_PANEL * W_BYTES;                  \
     }
 
-#define PUT(p, r)                                                                                  \
+#define ADD(p, r, from)                                                                            \
     {                                                                                              \
-        float *to = sums + r * sums_stride + p * LINEAR_PANEL;                                     \
-        if (!first) {                                                                              \
-            s##p##r##_0 = v_add(v_load(to), s##p##r##_0);                                          \
-            s##p##r##_1 = v_add(v_load(to + LANES), s##p##r##_1);                                  \
-            s##p##r##_2 = v_add(v_load(to + 2 * LANES), s##p##r##_2);                              \
-        }                                                                                          \
+        s##p##r##_0 = v_add(v_load(from), s##p##r##_0);                                            \
+        s##p##r##_1 = v_add(v_load(from + LANES), s##p##r##_1);                                    \
+        s##p##r##_2 = v_add(v_load(from + 2 * LANES), s##p##r##_2);                                \
+    }
+#define STORE(p, r, to)                                                                            \
+    {                                                                                              \
         v_store(to, s##p##r##_0);                                                                  \
         v_store(to + LANES, s##p##r##_1);                                                          \
         v_store(to + 2 * LANES, s##p##r##_2);                                                      \
+    }
+#define PUT(p, r)                                                                                  \
+    {                                                                                              \
+        float *to = sums + r * sums_stride + p * LINEAR_PANEL;                                     \
+        if (!first)                                                                                \
+            ADD(p, r, to)                                                                          \
+        STORE(p, r, to)                                                                            \
     }
 #define PUT_OF(rows, p) ROWS_##rows(PUT, p)
 
@@ -135,14 +142,28 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
         PUT_OF(rows, 0)                                                                            \
     }
 
+#define PUT_NEAR(p, r)                                                                             \
+    {                                                                                              \
+        const float *from = sums + r * sums_stride;                                                \
+        float *to = out + r * out_stride;                                                          \
+        if (!first)                                                                                \
+            ADD(p, r, from)                                                                        \
+        if (bias)                                                                                  \
+            ADD(p, r, bias)                                                                        \
+        STORE(p, r, to)                                                                            \
+    }
+
 /* One panel that is in a cache. Beside each input's products, one line of what comes next is asked
  * for: in bursts before them, the queue of misses would fill and the products wait for it.
  *
+ * out, out_stride   where the sums go: back to `sums`, or from the last block on to y
+ * bias              added behind all sums; NULL: none
  * next, next_step   an address, and by how many bytes it grows with each input
  */
 #define NEAR_ARGS                                                                                  \
-    const char *w, const float *x, int64_t x_stride, int64_t n, float *sums, int64_t sums_stride,  \
-        int first, const char *next, int64_t next_step
+    const char *w, const float *x, int64_t x_stride, int64_t n, const float *sums,                 \
+        int64_t sums_stride, int first, float *out, int64_t out_stride, const float *bias,         \
+        const char *next, int64_t next_step
 typedef void (*linear_near_kernel)(NEAR_ARGS);
 #define DEFINE_NEAR(name, rows)                                                                    \
     V_NOINLINE void name(NEAR_ARGS)                                                                \
@@ -155,7 +176,7 @@ typedef void (*linear_near_kernel)(NEAR_ARGS);
             V_PREFETCH_L2(next);                                                                   \
             STEP_TALL(rows, NO_FETCH)                                                              \
         }                                                                                          \
-        PUT_OF(rows, 0)                                                                            \
+        ROWS_##rows(PUT_NEAR, 0)                                                                   \
     }
 
 #if HEED_LINEAR_FEW(LANES) == 8
