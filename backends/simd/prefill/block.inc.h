@@ -31,6 +31,7 @@ typedef struct prefill {
      * dense_end; or NULL */
     const panel *dense;
     int64_t dense_end;
+    int all_seen; /* `seen` is of a bias that hides nothing: every row sees every key */
     /* all heads of the tile share one mask and bias, and no other term hides keys of some heads */
     int32_t shared;
     int32_t lists; /* ranges and key blocks say more than the spans of rows */
@@ -332,13 +333,10 @@ static int dense_is_there(const prefill *f, const panel *p, const block *b)
 
 /* Finds which rows see which keys of b, and its bias. dense: mask and bias count too; listed: so do
  * ranges and key blocks. */
-static void show_who_sees(prefill *f, const panel *p, block *b, int dense, int listed)
+static void find_who_sees(prefill *f, const panel *p, const block *b, int dense, int listed)
 {
     const heed_tile *tile = f->tile;
-    b->seen = f->seen + (b->first - f->first);
-    b->bias = dense && tile->bias.data && !tile->seen ? f->bias : NULL; /* NULL: it adds 0 */
-    if (dense && dense_is_there(f, p, b))
-        return;
+    int hides = listed || (dense && tile->mask.data) || !in_all_ranges(p, b);
     memset(f->seen, 0, (size_t)f->layout.key_block * sizeof *f->seen);
     see_ranges(p, b);
     if (dense && tile->seen)
@@ -348,9 +346,21 @@ static void show_who_sees(prefill *f, const panel *p, block *b, int dense, int l
     if (listed)
         see_lists(f->problem, tile, p, b);
     if (b->bias)
-        transpose_bias(f->problem, tile, p, b, f->bias);
+        hides |= transpose_bias(f->problem, tile, p, b, f->bias);
+    f->all_seen = b->bias && !hides;
     f->dense = dense ? p : NULL;
     f->dense_end = b->end;
+}
+
+/* Sets b->seen and b->bias. */
+static void show_who_sees(prefill *f, const panel *p, block *b, int dense, int listed)
+{
+    b->seen = f->seen + (b->first - f->first);
+    b->bias = dense && f->tile->bias.data && !f->tile->seen ? f->bias : NULL; /* NULL: it adds 0 */
+    if (!dense || !dense_is_there(f, p, b))
+        find_who_sees(f, p, b, dense, listed);
+    if (f->all_seen)
+        b->seen = NULL;
 }
 
 /* Leaves out, for each vector, keys at the end of b that no row of the vectors up to it sees. */
@@ -389,9 +399,10 @@ static int block_of_panel(prefill *f, const panel *p, int masked, block *b)
     b->seen = NULL;
     b->bias = NULL;
     if (dense || listed == HEED_BLOCK_MIXED || b->first != f->first || b->end != f->end ||
-        p->all_first > b->first || p->all_end < b->end) {
+        !in_all_ranges(p, b)) {
         show_who_sees(f, p, b, dense, listed == HEED_BLOCK_MIXED);
-        cut_to_seen(b);
+        if (b->seen)
+            cut_to_seen(b);
     }
     return 1;
 }

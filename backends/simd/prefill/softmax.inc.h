@@ -141,18 +141,18 @@ V_INLINE vf biased(const bias_slopes *of, const block *b, vf s, int64_t j, int v
     return v_fma(of->slope, v_max(of->least, bias), s);
 }
 
-/* Adds the bias to scores in log2 units, then does as top_block(). A block with a
- * bias has `seen`. */
+/* Adds the bias to scores in log2 units, then does as top_block(). */
 V_NOINLINE void bias_top_block(const panel *p, const block *b, float *top)
 {
     for (int v = first_vector(p); v < VECTORS; v++) {
         const bias_slopes of = bias_slopes_of(p, v);
         vf most = v_set1(-INFINITY);
         float *s = b->s + v * LANES;
+        const uint64_t *seen = b->seen;
         for (int64_t j = b->first; j < b->to[v]; j++, s += PANEL) {
-            vf x = biased(&of, b, v_load(s), j, v);
+            const vf x = biased(&of, b, v_load(s), j, v), more = v_max(x, most);
             v_store(s, x);
-            most = v_select(seen_lanes(b->seen + (j - b->first), v), v_max(x, most), most);
+            most = seen ? v_select(seen_lanes(seen++, v), more, most) : more;
         }
         v_store(top + v * LANES, most);
     }
@@ -311,12 +311,18 @@ V_INLINE uint64_t mask_bits(const uint8_t *mask, int64_t stride, int n)
     return bits;
 }
 
+/* Are all keys of a block in range of every row? */
+V_INLINE int in_all_ranges(const panel *p, const block *b)
+{
+    return p->all_first <= b->first && p->all_end >= b->end;
+}
+
 /* Writes the rows' ranges to the words of `seen`, which are 0 before: first a row's bit marks where
  * its range begins and where it ends, and then all the words between get it. */
 V_NOINLINE void see_ranges(const panel *p, const block *b)
 {
     int64_t n = b->end - b->first;
-    if (p->all_first <= b->first && p->all_end >= b->end) {
+    if (in_all_ranges(p, b)) {
         for (int64_t j = 0; j < n; j++)
             b->seen[j] = (((uint64_t)1 << PANEL) - 1) >> p->unused << p->unused;
         return;
@@ -430,13 +436,28 @@ V_INLINE void bias_of_rows(const heed_problem *problem, const char *const row[LA
                       : v_zero();
 }
 
+/* Takes keys whose bias is -inf out of n words of `seen`. Most biases have none: one look at all of them
+ * together costs less than one at each. Returns whether there are any. */
+V_INLINE int hide_biased(const vf x[LANES], int n, int v, uint64_t *seen)
+{
+    const vf hidden = v_set1(-INFINITY);
+    vf least = v_set1(INFINITY); /* NaN never are */
+    V_UNROLL for (int i = 0; i < LANES; i++) least = v_min(x[i], least);
+    if (!m_bits(m_equal(least, hidden)))
+        return 0;
+    for (int i = 0; i < n; i++)
+        seen[i] &= ~((uint64_t)m_bits(m_equal(x[i], hidden)) << (v * LANES));
+    return 1;
+}
+
 /* Brings the bias of a block into the orientation of the scores, and takes keys whose bias is -inf
- * out of b->seen if there is one. */
-V_NOINLINE void transpose_bias(const heed_problem *problem, const heed_tile *tile, const panel *p,
-                               const block *b, float *out)
+ * out of b->seen. Returns whether there are any. */
+V_NOINLINE int transpose_bias(const heed_problem *problem, const heed_tile *tile, const panel *p,
+                              const block *b, float *out)
 {
     const heed_rows *bias = &tile->bias;
     const int64_t bytes = heed_dtype_bytes(problem->bias_type);
+    int hides = 0;
     for (int v = first_vector(p); v < VECTORS; v++) {
         const int64_t none = first_column(tile, b) < b->to[v] ? first_column(tile, b) : b->to[v];
         const char *row[LANES];
@@ -451,15 +472,12 @@ V_NOINLINE void transpose_bias(const heed_problem *problem, const heed_tile *til
             int n = b->to[v] - j < LANES ? (int)(b->to[v] - j) : LANES;
             bias_of_rows(problem, row, bias->dim_stride, j, n, x);
             v_transpose(x);
-            for (int i = 0; i < n; i++) {
-                int64_t at = j - b->first + i;
-                v_store(out + at * PANEL + v * LANES, x[i]);
-                if (b->seen)
-                    b->seen[at] &=
-                        ~((uint64_t)m_bits(m_equal(x[i], v_set1(-INFINITY))) << (v * LANES));
-            }
+            hides |= hide_biased(x, n, v, b->seen + (j - b->first));
+            for (int i = 0; i < n; i++)
+                v_store(out + (j - b->first + i) * PANEL + v * LANES, x[i]);
         }
     }
+    return hides;
 }
 
 #endif
