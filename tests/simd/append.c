@@ -206,6 +206,45 @@ static void check_steps(uint32_t to)
         }
 }
 
+/* Numbers around the products of scales of any mantissa with the quotients that a code ends at: a quotient
+ * that is off by one unit of its last place gives another code there, and so does the sign of a zero. */
+static void check_quotients(uint32_t to)
+{
+    enum { ROWS = 32, DIM = 128 };
+    static float x[ROWS * DIM], by[2][ROWS];
+    uint64_t state = to;
+    for (int turn = 0; turn < BLOCKS / 256; turn++) {
+        for (int i = 0; i < ROWS; i++) {
+            const uint32_t mantissa =
+                kit_below(&state, 8) ? (uint32_t)kit_next(&state) : 0xffffffff;
+            const int power = (int)kit_below(&state, turn % 4 ? 20 : 150);
+            const float zero = to == HEED_F8_E4M3 ? 0 : zeros[kit_below(&state, 3)];
+            const float scale =
+                ldexpf(heed_f32_of_bits(0x3f800000u | mantissa >> 9), power - (turn % 4 ? 10 : 75));
+            by[0][i] = scale;
+            by[1][i] = zero;
+            for (int d = 0; d < DIM; d++) {
+                const float half = (float)(kit_below(&state, 1200) - 600) / 2;
+                const float step = to == HEED_F8_E4M3
+                                       ? ldexpf(half / 37, -(int)kit_below(&state, 12))
+                                       : half - zero;
+                const uint32_t bits = heed_bits_of_f32(step * scale);
+                x[i * DIM + d] = heed_f32_of_bits(bits + (uint32_t)kit_below(&state, 7) - 3);
+            }
+            x[i * DIM] = turn % 2 ? -0.0f : x[i * DIM];
+        }
+        check((heed_append_rows){.from_type = HEED_F32,
+                                 .to_type = to,
+                                 .n_rows = ROWS,
+                                 .dim = DIM,
+                                 .from = x,
+                                 .scale = by[0],
+                                 .zero = to == HEED_F8_E4M3 ? NULL : by[1],
+                                 .scale_stride = 1},
+              "around a quotient");
+    }
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Returns the end of `bytes` bytes, which an inaccessible page follows. */
@@ -397,6 +436,8 @@ static void check_set(append_function *function, const char *name)
             check_random(to);
         if (heed_is_code(to))
             check_steps(to);
+        if (heed_takes_scale(to))
+            check_quotients(to);
         for (uint32_t from = HEED_F32; from <= HEED_BF16; from++) {
             if (from == to || (from == HEED_F16 && to == HEED_F32)) /* core does these */
                 continue;

@@ -8,9 +8,9 @@
  * Edges      the last vector of a row lies at its end and repeats part of the one before: no byte
  *            beside the row is read or written. Rows shorter than a vector are refused, and core
  *            encodes them.
- * Rules      blocks and rows with numbers that need the special rules of formats.h (a NaN, an
- *            infinity, zeros, sizes near f32's ends) are looked for. Such blocks are left to
- *            formats.h; such rows take no shortcuts.
+ * Rules      blocks with numbers that need the special rules of formats.h (a NaN, an infinity,
+ *            zeros, sizes near f32's ends) are looked for, and rows of unusual scales, which such
+ *            numbers make. They are left to formats.h.
  */
 #include "../simd.h"
 #include "../vec/encode.h"

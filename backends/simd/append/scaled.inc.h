@@ -1,13 +1,13 @@
 /* Rows of I8, U8, U4 and F8_E4M3, by given scales or by fresh ones; part of append.c. */
 
-/* As heed_e4m3_of_f32. tame: the numbers are no NaN, at most a little beyond 448, and seldom small,
- * as fresh scales make them. */
-V_INLINE vi append_e4m3(vf x, int tame)
+/* As heed_e4m3_of_f32, with the sign of `of`. tame: the numbers are no NaN, at most a little beyond 448,
+ * and seldom small, as fresh scales make them. */
+V_INLINE vi append_e4m3(vf x, vf of, int tame)
 {
     const vf size = v_abs(x), held = tame ? size : v_min(size, v_set1(448)); /* of a NaN, 448 */
     const vi h = v_bits(held), odd = vi_and(vi_shr(h, 20), vi_set1(1));
     const vi normal = vi_shr(vi_add(vi_add(h, odd), vi_set1(0x7ffff - (120 << 23))), 20);
-    const vi sign = vi_and(vi_shr(v_bits(x), 24), vi_set1(0x80));
+    const vi sign = vi_and(vi_shr(v_bits(of), 24), vi_set1(0x80));
     const vm is_small = m_less(held, v_set1(0x1p-6f));
     vf code = v_from_bits(normal);
     if (!tame || m_any(is_small)) {
@@ -19,47 +19,105 @@ V_INLINE vi append_e4m3(vf x, int tame)
     return vi_or(v_bits(code), sign);
 }
 
-/* As heed_encode_by, for LANES numbers. Tame ones need not be clamped to the range. */
-V_INLINE vi append_code(uint32_t to, int tame, vf x, vf scale, vf zero)
+/* Division by a row's scale, which costs 10 to 16 cycles a vector, becomes a product by its inverse. */
+typedef struct divisor {
+    vf scale, minus, inverse, rest; /* minus: -scale; 1 / scale rounded, what the rounding took */
+    vf most;                        /* what is larger is beyond all codes */
+} divisor;
+
+/* Quotients so large, and zeros up to half of that, are beyond all codes. Those of I8 are rounded before
+ * they are held in its range, so they have to be int32. */
+#define APPEND_MOST(to) ((to) == HEED_I8 ? 0x1p21f : 0x1p64f)
+
+/* Scales that divisor_of() and append_quotient() are good for, by a wide margin. */
+V_INLINE int is_usual(uint32_t to, const float by[2])
 {
-    if (to == HEED_F8_E4M3)
-        return append_e4m3(v_div(x, scale), tame);
-    vf c = v_add(v_div(x, scale), zero);
-    if (tame)
-        return vi_round(c);
-    if (to == HEED_I8)
-        c = v_select(m_nan(c), v_zero(), c);
-    c = v_max(c, v_set1(to == HEED_I8 ? -128 : 0)); /* 0, where it is a NaN */
-    return vi_round(v_min(c, v_set1(to == HEED_I8 ? 127 : to == HEED_U8 ? 255 : 15)));
+    return by[0] >= 0x1p-60f && by[0] <= 0x1p60f && fabsf(by[1]) <= APPEND_MOST(to) / 2;
 }
 
-V_INLINE v_bytes append_sixteen(uint32_t from, uint32_t to, int tame, const char *in, vf scale,
-                                vf zero)
+V_INLINE divisor divisor_of(uint32_t to, float scale)
+{
+    const vf minus = v_set1(-scale), inverse = v_set1(1 / scale);
+    return (divisor){v_set1(scale), minus, inverse,
+                     v_mul(v_fma(minus, inverse, v_set1(1)), inverse),
+                     v_set1(scale * APPEND_MOST(to))};
+}
+
+/*
+ * x / scale, rounded as a division does it. The first quotient is within a unit of its last place, what
+ * it leaves of x is exact, and with the correctly rounded inverse the next one is correctly rounded
+ * (P. Markstein, IBM Journal of Research and Development 34, 1990). Where x is so small that what is left
+ * is not exact, the quotient is below 2^-41, and any such quotient gives the same code. -0 may become 0.
+ */
+V_INLINE vf append_quotient(const divisor *by, vf x)
+{
+    const vf near = v_fma(x, by->inverse, v_mul(x, by->rest));
+    return v_fma(v_fma(near, by->minus, x), by->inverse, near);
+}
+
+/* As heed_encode_by, for LANES numbers; codes of I8 are still to be held in its range. Numbers of fresh
+ * scales are no NaN, and their quotients are at most 2^33. */
+V_INLINE vi append_code(uint32_t to, int fresh, vf x, const divisor *by, vf zero)
+{
+    if (to == HEED_F8_E4M3) /* given ones: what else there is to do takes as long as a division */
+        return append_e4m3(fresh ? append_quotient(by, x) : v_div(x, by->scale), x, fresh);
+    /* a NaN stays one */
+    const vf held = fresh ? x : v_max(v_sub(v_zero(), by->most), v_min(by->most, x));
+    const vf quotient = append_quotient(by, held);
+    if (to == HEED_I8 && fresh)
+        return vi_round(quotient);
+    const vf c = v_add(quotient, zero);
+    if (to == HEED_I8)
+        return vi_round(v_select(m_nan(c), v_zero(), c));
+    /* 0, where it is a NaN */
+    return vi_round(v_min(v_max(c, v_zero()), v_set1(to == HEED_U8 ? 255 : 15)));
+}
+
+V_INLINE v_bytes append_sixteen(uint32_t from, uint32_t to, int fresh, const char *in,
+                                const divisor *by, vf zero)
 {
     vi c[HALF_VECTORS];
     V_UNROLL for (int k = 0; k < HALF_VECTORS; k++) c[k] =
-        append_code(to, tame, append_load(from, in, k * LANES), scale, zero);
-    return bytes_of(c);
+        append_code(to, fresh, append_load(from, in, k * LANES), by, zero);
+    return to == HEED_I8 ? bytes_held(c) : bytes_of(c);
+}
+
+/* Encodes a row by the functions of formats.h. */
+V_NOINLINE void append_plain_row(uint32_t from, uint32_t to, const char *in, char *out, int64_t dim,
+                                 const float by[2])
+{
+    float x[BLOCK];
+    for (int64_t d = 0; d < dim; d += BLOCK) {
+        const int64_t n = dim - d < BLOCK ? dim - d : BLOCK;
+        for (int64_t i = 0; i < n; i++)
+            x[i] = heed_load(from, in, d + i);
+        heed_encode(to, x, n, out + (to == HEED_U4 ? d / 2 : d), by[0], by[1]);
+    }
 }
 
 /* Encodes a row by its scale and zero, by[0] and by[1]. */
-V_INLINE void append_row(uint32_t from, uint32_t to, int tame, const char *in, char *out,
+V_INLINE void append_row(uint32_t from, uint32_t to, int fresh, const char *in, char *out,
                          int64_t dim, const float by[2])
 {
     const int step = to == HEED_U4 ? 32 : 16;
-    const vf scale = v_set1(by[0]), zero = v_set1(by[1]);
     if (by[0] == 0) {
         memset(out, 0, (size_t)(to == HEED_U4 ? dim / 2 : dim));
         return;
     }
+    if (!is_usual(to, by)) {
+        append_plain_row(from, to, in, out, dim, by);
+        return;
+    }
+    const divisor scale = divisor_of(to, by[0]);
+    const vf zero = v_set1(by[1]);
     for (int64_t d = 0; d < dim; d += step) {
         const int64_t at = d + step > dim ? dim - step : d;
         const char *p = in + at * append_size(from);
-        const v_bytes a = append_sixteen(from, to, tame, p, scale, zero);
+        const v_bytes a = append_sixteen(from, to, fresh, p, &scale, zero);
         if (to == HEED_U4)
             bytes_store(out + at / 2,
-                        bytes_pairs(a, append_sixteen(from, to, tame, p + 16 * append_size(from),
-                                                      scale, zero)));
+                        bytes_pairs(a, append_sixteen(from, to, fresh, p + 16 * append_size(from),
+                                                      &scale, zero)));
         else
             bytes_store(out + at, a);
     }
@@ -135,7 +193,6 @@ V_INLINE void append_row_ranges(uint32_t from, uint32_t to, const char *const in
 /* Encodes rows by fresh scales. As with blocks, those of a batch are found first. */
 V_INLINE void append_fresh(uint32_t from, uint32_t to, const heed_append_rows *a)
 {
-    const int by_size = to == HEED_I8 || to == HEED_F8_E4M3;
     const int64_t in_stride = a->from_stride * append_size(from);
     const int64_t out_stride = heed_offset_bytes(to, a->to_stride);
     for (int64_t first = 0; first < a->n_rows; first += BATCH) {
@@ -159,10 +216,7 @@ V_INLINE void append_fresh(uint32_t from, uint32_t to, const heed_append_rows *a
             const float by[] = {least[i], most[i]};
             char *out = (char *)a->to + (first + i) * out_stride;
             append_ask(in[i], a->next * append_size(from), a->dim * append_size(from));
-            if (by_size && by[0] > 0x1p-100f && by[0] < INFINITY)
-                append_row(from, to, 1, in[i], out, a->dim, by);
-            else
-                append_row(from, to, 0, in[i], out, a->dim, by);
+            append_row(from, to, 1, in[i], out, a->dim, by);
         }
     }
 }
@@ -172,7 +226,9 @@ V_INLINE void append_given(uint32_t from, uint32_t to, const heed_append_rows *a
     for (int64_t row = 0; row < a->n_rows; row++) {
         const float by[] = {a->scale ? a->scale[row * a->scale_stride] : 1,
                             a->zero ? a->zero[row * a->scale_stride] : 0};
-        append_row(from, to, 0, (const char *)a->from + row * a->from_stride * append_size(from),
-                   (char *)a->to + heed_offset_bytes(to, row * a->to_stride), a->dim, by);
+        const char *in = (const char *)a->from + row * a->from_stride * append_size(from);
+        append_ask(in, a->next * append_size(from), a->dim * append_size(from));
+        append_row(from, to, 0, in, (char *)a->to + heed_offset_bytes(to, row * a->to_stride),
+                   a->dim, by);
     }
 }

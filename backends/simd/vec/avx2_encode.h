@@ -26,6 +26,11 @@ V_INLINE v_bytes bytes_of(const vi c[2])
     const __m256i x = _mm256_permute4x64_epi64(words, 0xd8);
     return _mm_packus_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
 }
+V_INLINE v_bytes bytes_held(const vi c[2])
+{
+    const __m256i x = _mm256_permute4x64_epi64(_mm256_packs_epi32(c[0], c[1]), 0xd8);
+    return _mm_packs_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+}
 V_INLINE v4 v4_across(int how, const vf r[4])
 {
     return across_eights(how, r);

@@ -20,6 +20,10 @@ V_INLINE v_bytes bytes_of(const vi c[1])
 {
     return _mm512_cvtepi32_epi8(c[0]);
 }
+V_INLINE v_bytes bytes_held(const vi c[1])
+{
+    return _mm512_cvtsepi32_epi8(c[0]);
+}
 V_INLINE v4 v4_across(int how, const vf r[4])
 {
     v8 h[4];

@@ -7,6 +7,7 @@
  *     vi_max_words(a, b)              of unsigned int16
  *     m_unordered(a, b), m_or(p, q), m_any(m)     m_unordered: one of the two is a NaN
  *     bytes_of(c)                     the low bytes of 16 int32 in 16 / LANES vectors
+ *     bytes_held(c)                   the same of each held in -128 to 127
  *     bytes_store(p, a)               16 bytes
  *     bytes_pairs(a, b)               packs the 32 bytes of a and b, all below 16: two neighbours to
  *                                     a byte, the first in its low half
