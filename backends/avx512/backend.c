@@ -28,10 +28,10 @@
 #define heed_attn_decode_weights_int8_avx512 heed_attn_decode_weights_avx512
 #endif
 
-#if HEED_AVX512_HAVE_VBMI
-#define by_vbmi heed_attn_e4m3_avx512
+#if HEED_AVX512_HAVE_CODED
+#define by_bytes heed_attn_coded_avx512
 #else
-#define by_vbmi NULL
+#define by_bytes NULL
 #endif
 
 static heed_status check_cpu(const heed_cpu *cpu, heed_error *why)
@@ -46,6 +46,7 @@ static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_
 {
     if (check_cpu(cpu, why) != HEED_OK)
         return HEED_ERR_UNSUPPORTED;
+    const uint64_t of_bytes = HEED_ISA_AVX512_VBMI | HEED_ISA_AVX512_VNNI;
     if (cpu->isa & HEED_ISA_AVX512_BF16)
         heed_refuse(why, "accuracy bf16 %s vdpbf16ps: of %s CPUs it is known to be %s than f32",
                     HEED_AVX512_HAVE_DOT && cpu->fast & HEED_ISA_AVX512_BF16 ? "by" : "without",
@@ -53,7 +54,7 @@ static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_
     return heed_simd_open(cpu, 16,
                           (HEED_AVX512_HAVE_DOT ? HEED_BUILT_DOT : 0) |
                               (HEED_AVX512_HAVE_INT8 ? HEED_BUILT_INT8 : 0),
-                          cpu->isa & HEED_ISA_AVX512_VBMI ? by_vbmi : NULL, machine);
+                          (cpu->isa & of_bytes) == of_bytes ? by_bytes : NULL, machine);
 }
 
 /* ---- attention in f32 arithmetic --------------------------------------------------------------

@@ -48,18 +48,19 @@ typedef struct heed_simd_tuning {
     uint32_t dot_bf16;                /* vdpbf16ps is fast, and its kernels are built */
     uint32_t dot_int8;                /* so are integer products of codes */
     uint32_t dot_vnni;                /* so are those by vpdpbusd of AVX-VNNI */
-    uint32_t small_avx2; /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
-    const heed_simd_coded *e4m3; /* what runs of f8_e4m3 are decoded by; NULL: as other codes are */
+    uint32_t small_avx2;    /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
+    uint32_t factors_first; /* factors of runs of Q formats are read before their codes */
+    const heed_simd_coded *coded; /* what these and f8_e4m3 are decoded by; NULL: as other codes */
 } heed_simd_tuning;
 
 /* Kernels that a compiler may be unable to build: by vdpbf16ps, by integer products of codes with
  * what the backend's kernels need anyway, and by those of AVX-VNNI. */
 enum { HEED_BUILT_DOT = 1, HEED_BUILT_INT8 = 2, HEED_BUILT_VNNI = 4 };
 
-/* A backend's open, which fills *machine, and close. built: HEED_BUILT_*. e4m3: what this CPU decodes runs
- * of f8_e4m3 by, NULL if it has nothing better than what all CPUs of the backend have. */
+/* A backend's open, which fills *machine, and close. built: HEED_BUILT_*. coded: what
+ * this CPU can decode runs of codes by beside what all CPUs of the backend have; NULL: nothing. */
 heed_status heed_simd_open(const heed_cpu *cpu, uint32_t lanes, uint32_t built,
-                           const heed_simd_coded *e4m3, const void **machine);
+                           const heed_simd_coded *coded, const void **machine);
 void heed_simd_close(const void *machine);
 
 /* Every HEED_HAS_* bit that the kernels know between them. */
@@ -149,8 +150,8 @@ heed_simd_run heed_attn_decode_weights_avx2, heed_attn_decode_weights_avx512,
     heed_attn_decode_weights_dot_avx512, heed_attn_decode_weights_int8_avx2,
     heed_attn_decode_weights_int8_avx512, heed_attn_decode_weights_vnni_avx2;
 
-/* The products with runs of f8_e4m3, by VBMI. */
-extern const heed_simd_coded *const heed_attn_e4m3_avx512;
+/* The products with runs of codes by VBMI and VNNI: of f8_e4m3 and the Q formats. */
+extern const heed_simd_coded *const heed_attn_coded_avx512;
 
 /* What a backend's kernel of decode is made of. For tiles flagged OUTPUTS, `pairs` first writes
  * scores and weights of every row and key, and `weights` then those of visible keys anew. */

@@ -95,7 +95,13 @@ V_INLINE void fetch_scales(const heed_quant *quant, place at)
 V_INLINE coded_side coded_again(const coded_side *side)
 {
     return (coded_side){
-        .at = side->at, .row = side->row, .zero = side->zero, .f = side->f, .by = side->by};
+        .at = side->at,
+        .row = side->row,
+        .zero = side->zero,
+        .f = side->f,
+        .by = side->by,
+        .factors = side->factors,
+    };
 }
 
 V_INLINE uint32_t coded_scores_of_rows(const decode *d, int64_t r, const coded_side *k,
@@ -108,6 +114,36 @@ V_INLINE uint32_t coded_scores_of_rows(const decode *d, int64_t r, const coded_s
     k->by->scores[n - 1](d, r, k, scores + r * DECODE_BLOCK);
     return 0;
 #endif
+}
+
+/* Collects the factors of 16 keys from `at` on, as f16. They are to be read a block later: loads of many
+ * would wait for the stores of single ones. */
+V_NOINLINE void collect_from(uint32_t type, const char *at, int64_t row, int64_t dims,
+                             coded_factors *to)
+{
+    const int64_t size = heed_offset_bytes(type, 32);
+    for (int64_t e = 0; e < dims / 32; e++, at += size) {
+        const char *key = at;
+        V_UNROLL for (int j = 0; j < DECODE_BLOCK; j++, key += row)
+            memcpy(&to->halves[0][e][j], key, 2);
+        key = at + 2;
+        if (code_has_least(type))
+            V_UNROLL for (int j = 0; j < DECODE_BLOCK; j++, key += row)
+                memcpy(&to->halves[1][e][j], key, 2);
+    }
+}
+
+V_INLINE void collect_factors(uint32_t type, const coded_side *side, const char *at, int64_t dims)
+{
+    if (side->factors)
+        collect_from(type, at, side->row, dims, side->factors);
+}
+
+/* Chooses the products with a block whose factors have been collected. */
+V_INLINE void widen_factors(coded_side *side, uint32_t type, int64_t dims)
+{
+    if (side->best->widen)
+        side->by = side->best->widen(dims, side->factors) ? side->best : &coded_of[type];
 }
 
 /* Scores of all rows. Returns 0 if the block has to be left to each_block. */
@@ -127,7 +163,7 @@ V_INLINE int coded_scores_ready(const decode *d, const coded_side *k, float *sco
 typedef struct coded_weighed {
     const decode *of; /* NULL: there is none */
     const float *weights;
-    const coded_side *v;
+    coded_side *v;
 } coded_weighed;
 
 V_INLINE void coded_add(const decode *d, int64_t r, const coded_side *v, const float *weights)
@@ -141,6 +177,7 @@ V_INLINE void coded_finish(coded_weighed *b)
     const decode *d = b->of;
     if (!d)
         return;
+    widen_factors(b->v, d->problem->v_type, d->problem->v_dim);
     coded_add(d, 0, b->v, b->weights);
     if (d->rows > CODED_ROWS) {
         const coded_side again = coded_again(b->v);
@@ -164,16 +201,67 @@ V_INLINE void coded_weigh(decode *d, block *b, float *scores, const float *k_aft
     }
 }
 
+/* Are the factors of the type's blocks read before products with them? Not in pages of one head, where
+ * the lines of a block are fetched no earlier than factors would be read from them. */
+static int factors_first(const heed_simd_tuning *tuning, const decode *d, int64_t heads,
+                         uint32_t type, int64_t dims)
+{
+    return tuning->factors_first && code_has_blocks(type) && dims <= 32 * CODED_MOST_BLOCKS &&
+           (!d->tile->pages || heads > 1);
+}
+
 /* A side whose rows lie one behind the other; at and zero are to be filled in. A block and a half in place
  * of 2048 bytes takes 0.57 to 0.99 of the time, of 128 dims of q8_0 and 256 of any code (Zen 4, cold). */
-V_INLINE coded_side coded_stream(const heed_simd_tuning *tuning, uint32_t type, int64_t row)
+V_INLINE coded_side coded_stream(const heed_simd_tuning *tuning, uint32_t type, int first,
+                                 int64_t row, coded_factors *factors)
 {
-    const int by_tables = type == HEED_F8_E4M3 && tuning->e4m3;
+    const int best = tuning->coded && (type == HEED_F8_E4M3 || first);
     const int64_t usual = tuning->fetched ? CODED_NEAR : CODED_AHEAD;
-    return (coded_side){.row = row,
-                        .ahead = fetch_distance(usual, DECODE_BLOCK * row),
-                        .f = tuning->fetched ? &near_fetch : &run_fetch,
-                        .by = by_tables ? tuning->e4m3 : &coded_of[type]};
+    coded_side side = {.row = row,
+                       .ahead = fetch_distance(usual, DECODE_BLOCK * row),
+                       .f = tuning->fetched ? &near_fetch : &run_fetch,
+                       .best = best ? &tuning->coded[type] : &coded_of[type]};
+    side.by = side.best;
+    side.factors = side.best->widen ? factors : NULL;
+    if (first) /* whose lines are read a block before its codes */
+        side.ahead += DECODE_BLOCK * row;
+    return side;
+}
+
+/* The sides of the block at hand and, of values, of the block before; scales and zeros of both. */
+typedef struct coded_run {
+    coded_side k, v[2];
+    coded_scale k_scale, v_scale[2];
+} coded_run;
+
+/* factors: room for those of three sides. */
+V_INLINE coded_run coded_open(const heed_simd_tuning *tuning, const decode *d, int64_t heads,
+                              coded_factors *factors)
+{
+    const heed_problem *p = d->problem;
+    const int k_first = factors_first(tuning, d, heads, p->k_type, p->qk_dim);
+    const int v_first = factors_first(tuning, d, heads, p->v_type, p->v_dim);
+    coded_run c = {.k_scale.zeros = {0}};
+    c.k = coded_stream(tuning, p->k_type, k_first, d->k_row, factors);
+#ifdef HEED_SIMD_INT8
+    c.k.factors = k_first ? factors : NULL;
+#endif
+    for (int i = 0; i < 2; i++)
+        c.v[i] = coded_stream(tuning, p->v_type, v_first, d->v_row, factors + 1 + i);
+    return c;
+}
+
+/* Forms the scores of a head's block, of which K's factors have been collected. Returns 0 if it has to be
+ * left to each_block. */
+V_INLINE int coded_score(coded_run *c, const decode *of, place at, int turn, float *scores)
+{
+    const int k_lifts = coded_scales(&of->tile->k_quant, at, &c->k_scale);
+    const int v_lifts = coded_scales(&of->tile->v_quant, at, &c->v_scale[turn]);
+    c->k.zero = c->k_scale.zero, c->v[turn].zero = c->v_scale[turn].zero;
+#ifndef HEED_SIMD_INT8 /* integer products widen K's themselves */
+    widen_factors(&c->k, of->problem->k_type, of->problem->qk_dim);
+#endif
+    return k_lifts && v_lifts && of->all_integer && coded_scores_ready(of, &c->k, scores);
 }
 
 /* Where a head's block begins, or, of heads beyond the last, the next block of the first ones. */
@@ -197,51 +285,51 @@ static void run_coded(const heed_simd_tuning *tuning, decode *d, int64_t heads,
     const int stream = !t->pages && heads == 1 && d->k_row == k_size &&
                        d->v_row == heed_offset_bytes(p->v_type, p->v_dim);
     const int beside = k_head == k_size && d->k_row == heads * k_size;
-    coded_scale k_scale = {.zeros = {0}}, v_scale[2] = {{.zeros = {0}}, {.zeros = {0}}};
     const int64_t later = tuning->fetched && t->pages && heads > CODED_HEADS ? CODED_HEADS : heads;
-    coded_side k = coded_stream(tuning, p->k_type, d->k_row);
-    coded_side v[2] = {coded_stream(tuning, p->v_type, d->v_row),
-                       coded_stream(tuning, p->v_type, d->v_row)};
+    coded_factors factors[3];
+    coded_run c = coded_open(tuning, d, heads, factors);
+    coded_side *const k = &c.k;
     coded_weighed before = {.of = NULL};
     place at = find_place(d, first), next;
     int turn = 0;
     block b; /* for finish_scores alone */
+    const char *k_next = (const char *)t->k.data + at.page * d->k_page + at.row * d->k_row;
+    collect_factors(p->k_type, k, k_next, p->qk_dim);
     for (int64_t key = first; key < end; key += DECODE_BLOCK, at = next) {
         b.base = b.first = key;
         b.end = key + DECODE_BLOCK;
         next = key + DECODE_BLOCK < end ? find_place(d, key + DECODE_BLOCK) : at;
-        const char *k_at = (const char *)t->k.data + at.page * d->k_page + at.row * d->k_row;
+        const char *k_at = k_next;
         const char *v_at = (const char *)t->v.data + at.page * d->v_page + at.row * d->v_row;
-        const char *k_next = (const char *)t->k.data + next.page * d->k_page + next.row * d->k_row;
+        k_next = (const char *)t->k.data + next.page * d->k_page + next.row * d->k_row;
         const char *v_next = (const char *)t->v.data + next.page * d->v_page + next.row * d->v_row;
         for (int64_t h = 0; h < heads; h++) {
             decode *of = &d[h];
             float *scores = room->scores[turn];
-            const coded_scale *v_of = &v_scale[turn];
-            k.at = k_at + h * k_head;
-            v[turn].at = v_at + h * v_head;
+            coded_side *v = &c.v[turn];
+            const char *const k_then = h + 1 < heads ? k_at + (h + 1) * k_head : k_next;
+            k->at = k_at + h * k_head, v->at = v_at + h * v_head;
             if (!stream) {
-                k.ahead = coded_place(k_at, k_next, h + later, heads, k_head) - k.at;
-                v[turn].ahead = coded_place(v_at, v_next, h + later, heads, v_head) - v[turn].at;
+                k->ahead = coded_place(k_at, k_next, h + later, heads, k_head) - k->at;
+                v->ahead = coded_place(v_at, v_next, h + later, heads, v_head) - v->at;
             }
-            const int k_lifts = coded_scales(&of->tile->k_quant, at, &k_scale);
-            const int v_lifts = coded_scales(&of->tile->v_quant, at, &v_scale[turn]);
-            k.zero = k_scale.zero, v[turn].zero = v_of->zero;
-            k.share = beside               ? k_next + h * DECODE_BLOCK * k_size
-                      : d->k_row == k_size ? k.at + k.ahead
-                                           : NULL;
-            if (!k_lifts || !v_lifts || !of->all_integer || !coded_scores_ready(of, &k, scores)) {
-                coded_finish(&before);
-                each_block(of, room, key, key + DECODE_BLOCK);
-                continue;
-            }
-            if (!stream) {
+            k->share = beside               ? k_next + h * DECODE_BLOCK * k_size
+                       : d->k_row == k_size ? k->at + k->ahead
+                                            : NULL;
+            const int ready = coded_score(&c, of, at, turn, scores);
+            collect_factors(p->k_type, k, k_then, p->qk_dim);
+            if (ready && !stream) {
                 fetch_scales(&of->tile->k_quant, next);
                 fetch_scales(&of->tile->v_quant, next);
             }
             coded_finish(&before);
-            coded_weigh(of, &b, scores, k_scale.after, d->lift_v ? v_of->after : NULL);
-            before = (coded_weighed){of, scores, &v[turn]};
+            collect_factors(p->v_type, v, v->at, p->v_dim);
+            if (!ready) {
+                each_block(of, room, key, key + DECODE_BLOCK);
+                continue;
+            }
+            coded_weigh(of, &b, scores, c.k_scale.after, d->lift_v ? c.v_scale[turn].after : NULL);
+            before = (coded_weighed){of, scores, v};
             turn = !turn;
         }
     }

@@ -33,11 +33,32 @@ V_INLINE int coded_has_zero(uint32_t type)
 #define CODED_TWO(type) 0
 #endif
 
+/* Are the factors of the type's blocks of 32 dims read beforehand? */
+#ifdef CODED_FACTORS
+#define CODED_HAS_FACTORS(type) code_has_blocks(type)
+#else
+#define CODED_HAS_FACTORS(type) ((void)(type), 0)
+#endif
+
+/* Floats from the factors of 32 dims to those of the next, and from a scale to what is added to its
+ * multiples, in coded_factors. */
+#define CODED_STEP(type) (CODED_HAS_FACTORS(type) ? DECODE_BLOCK : 0)
+#define CODED_LEAST (CODED_MOST_BLOCKS * DECODE_BLOCK)
+
+/* Are codes made floats that are V_BIAS too great, of which the multiple by a factor is subtracted in the
+ * multiplication by it? Both products are exact: factors have 11 bits, codes 8 and V_BIAS 2. */
+#if defined(V_BIAS) && defined(CODED_FACTORS)
+#define CODED_BIASED(type) ((type) == HEED_Q8_0)
+#else
+#define CODED_BIASED(type) ((void)(type), 0)
+#endif
+
 /* What 32 codes are decoded with: a factor and what is added or subtracted, or a table of
  * 16 or 32 values. Or the values themselves (CODED_TWO). */
 typedef struct coded_block {
     vf a, b;
     vf x[CODED_VECTORS];
+    vi two; /* the codes (CODED_BIASED) */
 } coded_block;
 
 #ifdef V_LOOKUP
@@ -55,15 +76,25 @@ V_INLINE vf coded_numbers(uint32_t type, int first)
 }
 #endif
 
-V_INLINE coded_block coded_begin(uint32_t type, const char *at, const float *zero)
+/* factor: the place of the first factor among those that have been read beforehand. */
+V_INLINE coded_block coded_begin(uint32_t type, const char *at, const float *zero,
+                                 const float *factor)
 {
-    coded_block of = {.a = v_zero(), .b = v_zero()};
-    if (code_has_blocks(type)) {
+    coded_block of = {.a = v_zero(), .b = v_zero(), .two = vi_zero()};
+    if (CODED_HAS_FACTORS(type)) {
+        of.a = v_broadcast(factor);
+        if (code_has_least(type) || CODED_BIASED(type))
+            of.b = v_broadcast(factor + CODED_LEAST);
+    } else if (code_has_blocks(type)) {
         of.a = code_scale(type, at, 0);
         of.b = code_least(type, at, 0);
     } else if (coded_has_zero(type)) {
         of.b = v_broadcast(zero);
     }
+#ifdef V_BIAS
+    if (CODED_BIASED(type))
+        of.two = vi_load_two_i8(at + 2);
+#endif
 #ifdef V_LOOKUP
     if (CODED_TABLE(type)) {
         const vf scale = of.a, least = of.b;
@@ -75,6 +106,12 @@ V_INLINE coded_block coded_begin(uint32_t type, const char *at, const float *zer
     }
 #endif
     return of;
+}
+
+/* Where the factors of key j begin, if they have been read beforehand. */
+V_INLINE const float *coded_factor(uint32_t type, const coded_side *side, int64_t j)
+{
+    return CODED_HAS_FACTORS(type) ? side->factors->scale[0] + j : side->zero;
 }
 
 #ifdef V_TWO_E4M3
@@ -114,6 +151,12 @@ V_INLINE void coded_load(uint32_t type, const char *at, int upper, const coded_b
         V_UNROLL for (int c = 0; c < DOT_PARTS; c++) x[c] = of->x[upper * DOT_PARTS + c];
         return;
     }
+#ifdef V_BIAS
+    if (CODED_BIASED(type)) {
+        x[0] = v_fma(v_biased_i8(of->two, upper), of->a, of->b);
+        return;
+    }
+#endif
 #ifdef V_LOOKUP
     if (type == HEED_U4) {
         x[0] = v_lookup(of->a, vi_nibbles(at + upper * 8));
@@ -162,19 +205,20 @@ V_INLINE void coded_scores(uint32_t type, int rows, const decode *d, int64_t r,
         V_UNROLL for (int o = 0; o < 4; o += keys, key += keys * row)
         {
             vf a[4][4][DOT_PARTS];
-            const float *from = q;
+            const float *from = q, *factor = coded_factor(type, side, j + o);
             V_UNROLL for (int i = 0; i < keys; i++)
             {
                 V_UNROLL for (int n = 0; n < 4; n++) V_UNROLL for (int c = 0; c < DOT_PARTS; c++)
                     a[i][n][c] = v_zero();
             }
-            for (int64_t e = 0; e < bytes; e += size, from += 32) {
+            for (int64_t e = 0; e < bytes; e += size, from += 32, factor += CODED_STEP(type)) {
                 coded_block of[4];
                 V_UNROLL for (int i = 0; i < keys; i++)
                 {
                     V_UNROLL for (int64_t n = 0; n < size; n += 64)
                         fetch_line(&f, key + i * row + e + side->ahead + n);
-                    of[i] = coded_begin(type, key + i * row + e, side->zero + j + o + i);
+                    of[i] =
+                        coded_begin(type, key + i * row + e, side->zero + j + o + i, factor + i);
                 }
 #ifdef V_TWO_E4M3
                 if (CODED_TWO(type))
@@ -206,11 +250,12 @@ V_INLINE void coded_scores(uint32_t type, int rows, const decode *d, int64_t r,
 /* Loads a value's dims, of `blocks` blocks or the lower or upper half of one, as coded_columns takes
  * them. */
 V_INLINE void coded_row(uint32_t type, int blocks, int halves, int upper, const char *value,
-                        const float *zero, vf x[2 * CODED_VECTORS])
+                        const float *zero, const float *factor, vf x[2 * CODED_VECTORS])
 {
     const int64_t size = heed_offset_bytes(type, 32);
     coded_block of[2];
-    V_UNROLL for (int i = 0; i < blocks; i++) of[i] = coded_begin(type, value + i * size, zero);
+    V_UNROLL for (int i = 0; i < blocks; i++) of[i] =
+        coded_begin(type, value + i * size, zero, factor + i * CODED_STEP(type));
 #ifdef V_TWO_E4M3
     if (CODED_TWO(type))
         coded_begin_two(blocks, value, size, of);
@@ -226,8 +271,8 @@ V_INLINE void coded_row(uint32_t type, int blocks, int halves, int upper, const 
 /* Weighs values in one block of 32 dims, or two (`blocks`, constant). With halves = 1 it takes only
  * the lower or the upper half of a block, so that every sum has a register. */
 V_INLINE void coded_columns(uint32_t type, int rows, int blocks, int halves, int upper,
-                            const coded_side *side, int64_t e, const float *weights, float *acc,
-                            int64_t stride)
+                            const coded_side *side, int64_t e, const float *factor,
+                            const float *weights, float *acc, int64_t stride)
 {
     const int64_t size = heed_offset_bytes(type, 32), row = side->row;
     const char *value = side->at + e;
@@ -244,7 +289,7 @@ V_INLINE void coded_columns(uint32_t type, int rows, int blocks, int halves, int
                 V_UNROLL for (int64_t n = 0; n < blocks * size; n += 64)
                     fetch_line(&f, value + i * row + side->ahead + n);
         if (keys == 1)
-            coded_row(type, blocks, halves, upper, value, side->zero + j, x[0]);
+            coded_row(type, blocks, halves, upper, value, side->zero + j, factor + j, x[0]);
 #ifdef V_TWO_E4M3
         if (keys == 2) {
             vf two[4];
@@ -270,28 +315,56 @@ V_INLINE void coded_values(uint32_t type, int rows, const decode *d, int64_t r,
 {
     const int64_t size = heed_offset_bytes(type, 32), stride = d->tile->acc_stride;
     const int64_t bytes = size * (d->problem->v_dim / 32);
+    const float *factor = coded_factor(type, side, 0);
     float *acc = d->tile->acc + r * stride;
     int64_t e = 0;
     if (SUMS / rows >= 2 * CODED_VECTORS)
-        for (; e + size < bytes; e += 2 * size, acc += 64)
-            coded_columns(type, rows, 2, 2, 0, side, e, weights, acc, stride);
-    for (; e < bytes; e += size, acc += 32) {
+        for (; e + size < bytes; e += 2 * size, acc += 64, factor += 2 * CODED_STEP(type))
+            coded_columns(type, rows, 2, 2, 0, side, e, factor, weights, acc, stride);
+    for (; e < bytes; e += size, acc += 32, factor += CODED_STEP(type)) {
         if (SUMS / rows >= CODED_VECTORS) {
-            coded_columns(type, rows, 1, 2, 0, side, e, weights, acc, stride);
+            coded_columns(type, rows, 1, 2, 0, side, e, factor, weights, acc, stride);
         } else {
-            coded_columns(type, rows, 1, 1, 0, side, e, weights, acc, stride);
-            coded_columns(type, rows, 1, 1, 1, side, e, weights, acc, stride);
+            coded_columns(type, rows, 1, 1, 0, side, e, factor, weights, acc, stride);
+            coded_columns(type, rows, 1, 1, 1, side, e, factor, weights, acc, stride);
         }
     }
 }
 
+#ifdef CODED_FACTORS
+/* Makes what has been collected floats. Returns 0 if some that the products need to be finite are not. */
+V_INLINE int coded_widen(uint32_t type, int64_t dims, coded_factors *of)
+{
+    vf wild = v_zero();
+    for (int64_t e = 0; e < dims / 32; e++)
+        V_UNROLL for (int j = 0; j < DECODE_BLOCK; j += LANES)
+        {
+            const vf x = v_load_type(HEED_F16, &of->halves[0][e][j], LANES);
+            v_store(&of->scale[e][j], x);
+#ifdef V_BIAS
+            if (CODED_BIASED(type)) {
+                v_store(&of->least[e][j], v_mul(x, v_set1(-V_BIAS)));
+                wild = v_fma(x, v_zero(), wild);
+            }
+#endif
+            if (code_has_least(type))
+                v_store(&of->least[e][j], v_load_type(HEED_F16, &of->halves[1][e][j], LANES));
+        }
+    return (m_bits(m_nan(wild)) & m_bits(m_first(LANES))) == 0;
+}
+#endif
+
 typedef void coded_scorer(const decode *d, int64_t r, const coded_side *side, float *scores);
 typedef void coded_adder(const decode *d, int64_t r, const coded_side *side, const float *weights);
 
-/* The products with a type, of one to four rows. */
+typedef int coded_widener(int64_t dims, coded_factors *of);
+
+/* The products with a type, of one to four rows, and what makes its factors ready for them (NULL: they read
+ * them themselves). */
 struct heed_simd_coded {
     coded_scorer *scores[CODED_ROWS];
     coded_adder *values[CODED_ROWS];
+    coded_widener *widen;
 };
 
 #ifdef HEED_SIMD_INT8 /* scores come from integer.inc.h */
@@ -314,14 +387,27 @@ struct heed_simd_coded {
     {                                                                                              \
         coded_values(type, rows, d, r, side, weights);                                             \
     }
+#ifdef CODED_FACTORS
+#define CODED_WIDENER_OF(type)                                                                     \
+    V_NOINLINE int widen_##type(int64_t dims, coded_factors *of)                                   \
+    {                                                                                              \
+        return coded_widen(type, dims, of);                                                        \
+    }
+#define CODED_WIDENER(type) (type) >= HEED_Q8_0 && (type) <= HEED_IQ4_NL ? widen_##type : NULL
+#else
+#define CODED_WIDENER_OF(type)
+#define CODED_WIDENER(type) NULL
+#endif
 #define CODED_OF(type)                                                                             \
+    CODED_WIDENER_OF(type)                                                                         \
     CODED_OF_ROWS(type, 1)                                                                         \
     CODED_OF_ROWS(type, 2)                                                                         \
     CODED_OF_ROWS(type, 3)                                                                         \
     CODED_OF_ROWS(type, 4)
 #define CODED_LISTED(type)                                                                         \
     [type] = {{CODED_SCORES(type)},                                                                \
-              {values_##type##_1, values_##type##_2, values_##type##_3, values_##type##_4}},
+              {values_##type##_1, values_##type##_2, values_##type##_3, values_##type##_4},        \
+              CODED_WIDENER(type)},
 #ifndef CODED_EACH
 #define CODED_EACH(DO) DO(HEED_F32) DO(HEED_F16) DO(HEED_BF16) CODE_EACH(DO)
 #endif
@@ -329,6 +415,8 @@ CODED_EACH(CODED_OF)
 static const heed_simd_coded coded_of[] = {CODED_EACH(CODED_LISTED)};
 #undef CODED_OF
 #undef CODED_OF_ROWS
+#undef CODED_WIDENER_OF
+#undef CODED_WIDENER
 #undef CODED_SCORES_OF_ROWS
 #undef CODED_SCORES
 #undef CODED_LISTED

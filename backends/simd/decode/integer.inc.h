@@ -108,20 +108,22 @@ static int is_integer_row(const decode *d, int64_t r)
     return d->integers[r * integer_blocks(d->problem)].unit >= 0;
 }
 
-/* What precedes the codes in some blocks of 32 dims, for each of LANES keys. */
+/* What precedes the codes in some blocks of 32 dims, for each of LANES keys: factors only where they are
+ * not known before. */
 typedef struct integer_heads {
     uint16_t scale[INTEGER_AT_ONCE][LANES], least[INTEGER_AT_ONCE][LANES];
     uint32_t fifths[INTEGER_AT_ONCE][LANES];
 } integer_heads;
 
-V_INLINE void integer_load_heads(uint32_t type, const char *key, int64_t row, int64_t blocks,
-                                 integer_heads *to)
+V_INLINE void integer_load_heads(uint32_t type, int known, const char *key, int64_t row,
+                                 int64_t blocks, integer_heads *to)
 {
     const int64_t size = heed_offset_bytes(type, 32);
     for (int i = 0; i < LANES; i++, key += row)
         for (int64_t e = 0; e < blocks; e++) {
-            memcpy(&to->scale[e][i], key + e * size, 2);
-            if (code_has_least(type))
+            if (!known)
+                memcpy(&to->scale[e][i], key + e * size, 2);
+            if (!known && code_has_least(type))
                 memcpy(&to->least[e][i], key + e * size + 2, 2);
             if (type == HEED_Q5_0 || type == HEED_Q5_1)
                 memcpy(&to->fifths[e][i], key + e * size + (code_has_least(type) ? 4 : 2), 4);
@@ -166,6 +168,7 @@ V_INLINE uint32_t integer_lanes(uint32_t type, int rows, int has_zero, const dec
                                             : (code_has_least(type) ? 4 : 2) +
                                                   (type == HEED_Q5_0 || type == HEED_Q5_1 ? 4 : 0);
     const char *key = side->at + first * row;
+    const coded_factors *factors = side->factors;
     const struct integer_block *q = d->integers + r * blocks;
     vf s[4], scale = v_zero(), least = has_zero ? v_load(side->zero + first) : v_zero();
     vf wild = v_zero(); /* NaN where a factor is no finite number */
@@ -175,13 +178,15 @@ V_INLINE uint32_t integer_lanes(uint32_t type, int rows, int has_zero, const dec
         const int64_t slot = e % INTEGER_AT_ONCE, left = blocks - e;
         vi fifths = vi_zero(), sums[4], column[4], c[4];
         if (code_has_blocks(type)) {
-            if (slot == 0)
-                integer_load_heads(type, key, row, left < INTEGER_AT_ONCE ? left : INTEGER_AT_ONCE,
-                                   &heads);
-            scale = v_load_type(HEED_F16, heads.scale[slot], LANES);
+            if (slot == 0 && (!factors || type == HEED_Q5_0 || type == HEED_Q5_1))
+                integer_load_heads(type, factors != NULL, key, row,
+                                   left < INTEGER_AT_ONCE ? left : INTEGER_AT_ONCE, &heads);
+            scale = v_load_type(HEED_F16,
+                                factors ? &factors->halves[0][e][first] : heads.scale[slot], LANES);
             wild = v_fma(scale, v_zero(), wild);
             if (code_has_least(type)) {
-                least = v_load_type(HEED_F16, heads.least[slot], LANES);
+                least = v_load_type(
+                    HEED_F16, factors ? &factors->halves[1][e][first] : heads.least[slot], LANES);
                 wild = v_fma(least, v_zero(), wild);
             }
             if (type == HEED_Q5_0 || type == HEED_Q5_1)

@@ -48,8 +48,19 @@ typedef struct decode {
     fetch fetch;
 } decode;
 
+#define CODED_MOST_BLOCKS 8 /* of 32 dims in a row whose factors are read beforehand */
+
+/* The factors of a block of codes in a Q format, of each 32 dims of 16 keys, and what is added to their
+ * multiples, where the products take them from here. Read one by one between the products they would keep
+ * the ports for shuffles busy, which on an Intel with AMX all vectors need that codes are widened to. */
+typedef struct coded_factors {
+    float scale[CODED_MOST_BLOCKS][DECODE_BLOCK], least[CODED_MOST_BLOCKS][DECODE_BLOCK];
+    uint16_t halves[2][CODED_MOST_BLOCKS][DECODE_BLOCK]; /* the same as f16 */
+} coded_factors;
+
 /* K or V of a block of codes: its first row, the bytes from row to row and to the lines that are
- * fetched meanwhile, and the zeros of its keys where the type has zeros. Integer products fetch from
+ * fetched meanwhile, the zeros of its keys where the type has zeros, and its factors where by->factors finds
+ * them. Integer products fetch from
  * `share` on instead (NULL: do not), as many bytes as the block has: next rows, or a head's share of
  * the next rows of heads side by side, in the order of memory. Heads of 8192 keys of i8 so take 0.65 to
  * 0.83 of the time, those of q4_0 0.81 to 0.97 (Zen 5); exact products gain nothing by it. Lines are
@@ -59,9 +70,11 @@ typedef struct coded_side {
     const char *at;
     int64_t row, ahead;
     const float *zero;
+    coded_factors *factors;
     const char *share;
     const fetch *f;
-    const heed_simd_coded *by; /* the products with it */
+    const heed_simd_coded *by;   /* the products with it */
+    const heed_simd_coded *best; /* those where no factor is too much for them */
 } coded_side;
 
 #endif

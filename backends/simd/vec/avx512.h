@@ -228,6 +228,25 @@ V_INLINE void v_load_two_e4m3(const void *p, const void *q, vf x[4])
     x[2] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, b));
     x[3] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, b));
 }
+#if defined(__AVX512VBMI__) && defined(__AVX512VNNI__)
+#define V_BIAS 0x1.8p23f
+V_INLINE vi vi_load_two_i8(const void *p)
+{
+#define TWO_I8(n) (n), (n) + 16, 0, 0
+    static const _Alignas(64)
+        uint8_t order[64] = {TWO_I8(0),  TWO_I8(1),  TWO_I8(2),  TWO_I8(3), TWO_I8(4),  TWO_I8(5),
+                             TWO_I8(6),  TWO_I8(7),  TWO_I8(8),  TWO_I8(9), TWO_I8(10), TWO_I8(11),
+                             TWO_I8(12), TWO_I8(13), TWO_I8(14), TWO_I8(15)};
+#undef TWO_I8
+    return _mm512_permutexvar_epi8(_mm512_load_si512(order),
+                                   _mm512_castsi256_si512(_mm256_loadu_si256(p)));
+}
+/* Added to the bits of V_BIAS, whose unit in the last place is 1. */
+V_INLINE vf v_biased_i8(vi two, int i)
+{
+    return v_from_bits(_mm512_dpbusd_epi32(v_bits(v_set1(V_BIAS)), vi_set1(i ? 0x100u : 1u), two));
+}
+#endif
 #define V_LOOKUP 1
 V_INLINE vi vi_of_bytes(v_bytes a)
 {

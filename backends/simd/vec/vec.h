@@ -106,6 +106,10 @@
  *     v_lookup_two(low, high, i)                  by the low five bits
  *     vi_fifth(i, bits)                           the low four bits of i and, where the lane's bit of
  *                                                 the 16 is set, bit 4
+ * and where V_BIAS is defined, a float of which each integer up to 128 away is one
+ *     vi_load_two_i8(p)                           2 * LANES bytes, two to a lane: n and n + LANES
+ *     v_biased_i8(two, i)                         V_BIAS + the i-th of each lane as int8; i is a constant,
+ *                                                 0 or 1
  * and where V_TWO_E4M3 is defined
  *     v_load_two_e4m3(p, q, x)                    x[0], x[1]: v_of_e4m3 of 2 * LANES bytes at p; x[2],
  *                                                 x[3]: of as many at q; faster
