@@ -3,8 +3,9 @@
  * and once more with HEED_SIMD_DOT, where bf16 is multiplied as it is, in pairs: words.
  *
  * Work       Many rows: for each block of inputs, x's rows are copied (widened) once, unless they
- *            can be read as they lie, and each panel of w is widened once; then steps of 8 (AVX2: 4) rows meet a panel. Few rows: every
- *            weight is read once, as it lies, by all of them (products.inc.h).
+ *            can be read as they lie, and each panel of w is widened once; then steps of 8 (AVX2: 4)
+ *            rows meet a panel. Few rows: every weight is read once, as it lies, by all of them
+ *            (products.inc.h).
  * Layout     w in panels of [in_dim][3 vectors] in its own type, zeros behind the last column
  *            (pack.c). x, y and residual of any stride, no alignment needed.
  * Edges      the last columns by masked loads and stores; steps of fewer rows for the last ones.
