@@ -28,6 +28,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KINDS = {
     "amd-zen4": ("speed.svg", "peers.svg"),
     "amd-zen5": ("speed-zen5.svg", "peers-zen5.svg"),
+    "intel-avx512": ("speed-intel-avx512.svg", "peers-intel-avx512.svg"),
     "intel-amx": ("speed-intel.svg", "peers-intel.svg"),
     "intel-amx-16": ("speed-intel-16.svg", "peers-intel-16.svg"),
 }
