@@ -84,7 +84,7 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
         .dot_vnni = built & HEED_BUILT_VNNI && cpu->isa & HEED_ISA_AVX_VNNI,
         /* Four rows of 128 dims by AVX-512, relative to factors read one by one among the codes: from L2
          * 0.84 (q4_1) to 0.91 (iq4_nl), q8_0 and q4_0 0.89; cold 0.96 and 0.88; accuracy int8 0.85 to 0.93,
-         * cold 0.96 and 0.93; by AVX2, accuracy int8, 0.98 (Intel with AMX). Two shuffles, of the one port
+         * cold 0.96 and 0.93; by AVX2, accuracy int8, 0.98 (Intel, AMX hidden). Two shuffles, of the one port
          * that all codes need, and a conversion become one load. On AMD, which has more such ports, f16
          * factors read first gained nothing. */
         .factors_first = intel,

@@ -52,7 +52,7 @@ typedef struct decode {
 
 /* The factors of a block of codes in a Q format, of each 32 dims of 16 keys, and what is added to their
  * multiples, where the products take them from here. Read one by one between the products they would keep
- * the ports for shuffles busy, which on an Intel with AMX all vectors need that codes are widened to. */
+ * the ports for shuffles busy, which on Intel all vectors need that codes are widened to. */
 typedef struct coded_factors {
     float scale[CODED_MOST_BLOCKS][DECODE_BLOCK], least[CODED_MOST_BLOCKS][DECODE_BLOCK];
     uint16_t halves[2][CODED_MOST_BLOCKS][DECODE_BLOCK]; /* the same as f16 */
