@@ -180,6 +180,28 @@ static void check_halves(uint32_t from, uint32_t to)
         }
 }
 
+/* Rows of common numbers but for one, at every place of a row, by scales that are given. */
+static void check_lone(uint32_t from, uint32_t to)
+{
+    enum { MOST_DIM = 160 };
+    static const float lone[] = {INFINITY, -INFINITY, NAN, 60000, -60000, 3e30f};
+    for (int64_t dim = to == HEED_U4 ? 32 : 16; dim <= MOST_DIM; dim += 16)
+        for (int k = 0; k < 12; k++) {
+            static uint16_t x[MOST_DIM * MOST_DIM];
+            const float by[2] = {k % 2 ? 0.25f : 3e-5f, to == HEED_I8 ? 0.0f : 8.0f};
+            for (int64_t i = 0; i < dim * dim; i++)
+                heed_store(from, x, i, i % (dim + 1) ? (float)(i % 37 - 18) * by[0] : lone[k / 2]);
+            check((heed_append_rows){.from_type = from,
+                                     .to_type = to,
+                                     .n_rows = dim,
+                                     .dim = dim,
+                                     .from = x,
+                                     .scale = by,
+                                     .zero = to == HEED_F8_E4M3 ? NULL : by + 1},
+                  "one number of another kind");
+        }
+}
+
 /* Numbers around every step of IQ4_NL's table and of the other formats: the factor of a block is 1
  * if its extreme is -127, and in Q4_0 and Q5_0 if it is -8 and -16. */
 static void check_steps(uint32_t to)
@@ -443,6 +465,8 @@ static void check_set(append_function *function, const char *name)
                 continue;
             if (from != HEED_F32)
                 check_halves(from, to);
+            if (from != HEED_F32 && heed_takes_scale(to))
+                check_lone(from, to);
             check_places(from, to);
         }
     }

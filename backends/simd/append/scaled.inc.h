@@ -25,22 +25,21 @@ typedef struct divisor {
     vf most;                        /* what is larger is beyond all codes */
 } divisor;
 
-/* Quotients so large, and zeros up to half of that, are beyond all codes. Those of I8 are rounded before
- * they are held in its range, so they have to be int32. */
-#define APPEND_MOST(to) ((to) == HEED_I8 ? 0x1p21f : 0x1p64f)
+/* Quotients so large, and zeros up to half of that, are beyond all codes, and their sums are int32: so
+ * they can be rounded before they are held in the range of codes. */
+#define APPEND_MOST 0x1p30f
 
 /* Scales that divisor_of() and append_quotient() are good for, by a wide margin. */
-V_INLINE int is_usual(uint32_t to, const float by[2])
+V_INLINE int is_usual(const float by[2])
 {
-    return by[0] >= 0x1p-60f && by[0] <= 0x1p60f && fabsf(by[1]) <= APPEND_MOST(to) / 2;
+    return by[0] >= 0x1p-60f && by[0] <= 0x1p60f && fabsf(by[1]) <= APPEND_MOST / 2;
 }
 
-V_INLINE divisor divisor_of(uint32_t to, float scale)
+V_INLINE divisor divisor_of(float scale)
 {
     const vf minus = v_set1(-scale), inverse = v_set1(1 / scale);
     return (divisor){v_set1(scale), minus, inverse,
-                     v_mul(v_fma(minus, inverse, v_set1(1)), inverse),
-                     v_set1(scale * APPEND_MOST(to))};
+                     v_mul(v_fma(minus, inverse, v_set1(1)), inverse), v_set1(scale * APPEND_MOST)};
 }
 
 /*
@@ -55,31 +54,44 @@ V_INLINE vf append_quotient(const divisor *by, vf x)
     return v_fma(v_fma(near, by->minus, x), by->inverse, near);
 }
 
-/* As heed_encode_by, for LANES numbers; codes of I8 are still to be held in its range. Numbers of fresh
- * scales are no NaN, and their quotients are at most 2^33. */
-V_INLINE vi append_code(uint32_t to, int fresh, vf x, const divisor *by, vf zero)
+/* As heed_encode_by, for LANES numbers; codes of I8, U8 and U4 are still to be held in their range. tame:
+ * the numbers are no NaN, their quotients at most APPEND_MOST, of F8_E4M3 a little beyond 448, and I8
+ * has no zero. */
+V_INLINE vi append_code(uint32_t to, int tame, vf x, const divisor *by, vf zero)
 {
     if (to == HEED_F8_E4M3) /* given ones: what else there is to do takes as long as a division */
-        return append_e4m3(fresh ? append_quotient(by, x) : v_div(x, by->scale), x, fresh);
+        return append_e4m3(tame ? append_quotient(by, x) : v_div(x, by->scale), x, tame);
     /* a NaN stays one */
-    const vf held = fresh ? x : v_max(v_sub(v_zero(), by->most), v_min(by->most, x));
+    const vf held = tame ? x : v_max(v_sub(v_zero(), by->most), v_min(by->most, x));
     const vf quotient = append_quotient(by, held);
-    if (to == HEED_I8 && fresh)
+    if (to == HEED_I8 && tame)
         return vi_round(quotient);
     const vf c = v_add(quotient, zero);
     if (to == HEED_I8)
         return vi_round(v_select(m_nan(c), v_zero(), c));
-    /* 0, where it is a NaN */
-    return vi_round(v_min(v_max(c, v_zero()), v_set1(to == HEED_U8 ? 255 : 15)));
+    return vi_round(c); /* of a NaN INT32_MIN, which is held to 0 */
 }
 
-V_INLINE v_bytes append_sixteen(uint32_t from, uint32_t to, int fresh, const char *in,
+V_INLINE v_bytes append_sixteen(uint32_t from, uint32_t to, int tame, const char *in,
                                 const divisor *by, vf zero)
 {
     vi c[HALF_VECTORS];
     V_UNROLL for (int k = 0; k < HALF_VECTORS; k++) c[k] =
-        append_code(to, fresh, append_load(from, in, k * LANES), by, zero);
-    return to == HEED_I8 ? bytes_held(c) : bytes_of(c);
+        append_code(to, tame, append_load(from, in, k * LANES), by, zero);
+    return bytes_held(c, to == HEED_I8);
+}
+
+/* Writes the codes of 4 * LANES numbers: packing more at a time costs less. */
+V_INLINE void append_many(uint32_t from, uint32_t to, int tame, const char *in, char *out,
+                          const divisor *by, vf zero)
+{
+    vi c[4];
+    V_UNROLL for (int k = 0; k < 4; k++) c[k] =
+        append_code(to, tame, append_load(from, in, k * LANES), by, zero);
+    if (to == HEED_U4)
+        many_store_pairs(out, many_held(c, 0));
+    else
+        many_store(out, many_held(c, to == HEED_I8));
 }
 
 /* Encodes a row by the functions of formats.h. */
@@ -96,7 +108,7 @@ V_NOINLINE void append_plain_row(uint32_t from, uint32_t to, const char *in, cha
 }
 
 /* Encodes a row by its scale and zero, by[0] and by[1]. */
-V_INLINE void append_row(uint32_t from, uint32_t to, int fresh, const char *in, char *out,
+V_INLINE void append_row(uint32_t from, uint32_t to, int tame, const char *in, char *out,
                          int64_t dim, const float by[2])
 {
     const int step = to == HEED_U4 ? 32 : 16;
@@ -104,47 +116,77 @@ V_INLINE void append_row(uint32_t from, uint32_t to, int fresh, const char *in, 
         memset(out, 0, (size_t)(to == HEED_U4 ? dim / 2 : dim));
         return;
     }
-    if (!is_usual(to, by)) {
+    if (!is_usual(by)) {
         append_plain_row(from, to, in, out, dim, by);
         return;
     }
-    const divisor scale = divisor_of(to, by[0]);
+    const divisor scale = divisor_of(by[0]);
     const vf zero = v_set1(by[1]);
-    for (int64_t d = 0; d < dim; d += step) {
+    const int64_t many = dim - dim % (4 * LANES);
+    for (int64_t d = 0; d < many; d += 4 * LANES)
+        append_many(from, to, tame, in + d * append_size(from), out + (to == HEED_U4 ? d / 2 : d),
+                    &scale, zero);
+    for (int64_t d = many; d < dim; d += step) {
         const int64_t at = d + step > dim ? dim - step : d;
         const char *p = in + at * append_size(from);
-        const v_bytes a = append_sixteen(from, to, fresh, p, &scale, zero);
+        const v_bytes a = append_sixteen(from, to, tame, p, &scale, zero);
         if (to == HEED_U4)
             bytes_store(out + at / 2,
-                        bytes_pairs(a, append_sixteen(from, to, fresh, p + 16 * append_size(from),
+                        bytes_pairs(a, append_sixteen(from, to, tame, p + 16 * append_size(from),
                                                       &scale, zero)));
         else
             bytes_store(out + at, a);
     }
 }
 
-/* The greatest magnitude of each of four rows of 16 bits (most) and its negative
- * (least). Magnitudes are compared as integers, two to a lane, for f16 and bf16 alike;
- * so a NaN is the greatest. */
-V_INLINE void append_half_sizes(uint32_t from, const char *const in[4], int64_t dim, float least[4],
-                                float most[4])
+/* The greatest of the 16-bit integers in each of four vectors. */
+V_INLINE void append_greatest_halves(const vi two[4], uint32_t greatest[4])
 {
-    vf size[4];
+    vf x[4];
     float bits[4];
-    V_UNROLL for (int i = 0; i < 4; i++)
-    {
-        vi two = vi_zero();
-        for (int64_t d = 0; d < dim; d += 2 * LANES) {
-            const int64_t at = d + 2 * LANES > dim ? dim - 2 * LANES : d;
-            two = vi_max_words(two, vi_and(vi_load(in[i] + 2 * at), vi_set1(0x7fff7fff)));
+    V_UNROLL for (int i = 0; i < 4; i++) x[i] =
+        v_from_bits(vi_max(vi_shr(two[i], 16), vi_and(two[i], vi_set1(0xffff))));
+    v4_store(bits, v4_across(ACROSS_BITS, x));
+    for (int i = 0; i < 4; i++)
+        greatest[i] = heed_bits_of_f32(bits[i]);
+}
+
+/* As append_row_ranges, of rows of 16 bits. Magnitudes are compared as integers, two to a lane, for
+ * f16 and bf16 alike; numbers too, after all bits of those below 0 and the sign of the others have been
+ * flipped, which puts them in order. A NaN is then the greatest or the least. */
+V_INLINE void append_half_ranges(uint32_t from, uint32_t to, const char *const in[4], int64_t dim,
+                                 float least[4], float most[4])
+{
+    const int by_size = to == HEED_I8 || to == HEED_F8_E4M3;
+    vi low[4], high[4];
+    uint32_t lowest[4] = {0}, highest[4];
+    V_UNROLL for (int i = 0; i < 4; i++) low[i] = high[i] = vi_zero();
+    for (int64_t d = 0; d < dim; d += 2 * LANES) {
+        const int64_t at = d + 2 * LANES > dim ? dim - 2 * LANES : d;
+        V_UNROLL for (int i = 0; i < 4; i++)
+        {
+            const vi x = vi_load(in[i] + 2 * at);
+            if (by_size) {
+                high[i] = vi_max_words(high[i], vi_and(x, vi_set1(0x7fff7fff)));
+            } else {
+                const vi flip = vi_or(vi_signs_of_words(x), vi_set1((int)0x80008000));
+                high[i] = vi_max_words(high[i], vi_xor(x, flip));
+                low[i] = vi_max_words(low[i], vi_xor(x, vi_xor(flip, vi_set1(-1))));
+            }
         }
-        size[i] = v_from_bits(vi_max(vi_shr(two, 16), vi_and(two, vi_set1(0xffff))));
     }
-    v4_store(bits, v4_across(ACROSS_BITS, size));
+    append_greatest_halves(high, highest);
+    if (!by_size)
+        append_greatest_halves(low, lowest);
     for (int i = 0; i < 4; i++) {
-        const uint16_t half = (uint16_t)heed_bits_of_f32(bits[i]);
-        most[i] = from == HEED_F16 ? heed_f32_of_f16(half) : heed_f32_of_bf16(half);
-        least[i] = 0 - most[i];
+        const uint32_t top = highest[i], bottom = lowest[i] ^ 0xffff;
+        const uint16_t half[] = {(uint16_t)(top ^ (top & 0x8000 ? 0x8000 : 0xffff)),
+                                 (uint16_t)(bottom ^ (bottom & 0x8000 ? 0x8000 : 0xffff)),
+                                 (uint16_t)top};
+        most[i] = heed_load(from, half, by_size ? 2 : 0);
+        least[i] = by_size ? 0 - most[i] : heed_load(from, half, 1);
+        if (!(least[i] <= most[i]))
+            least[i] = most[i] = heed_f32_of_bits(0x7fc00000u);
     }
 }
 
@@ -156,8 +198,8 @@ V_INLINE void append_row_ranges(uint32_t from, uint32_t to, const char *const in
     const int by_size = to == HEED_I8 || to == HEED_F8_E4M3;
     vf low[4], high[4];
     vm nan[4];
-    if (by_size && from != HEED_F32 && dim >= 2 * LANES) {
-        append_half_sizes(from, in, dim, least, most);
+    if (from != HEED_F32 && dim >= 2 * LANES) {
+        append_half_ranges(from, to, in, dim, least, most);
         return;
     }
     V_UNROLL for (int i = 0; i < 4; i++)
@@ -190,6 +232,22 @@ V_INLINE void append_row_ranges(uint32_t from, uint32_t to, const char *const in
             least[i] = most[i] = heed_f32_of_bits(0x7fc00000u);
 }
 
+/* heed_scale_of_range of four rows. */
+V_INLINE void append_scales(uint32_t to, const float least[4], const float most[4], float scale[4],
+                            float zero[4])
+{
+    const int by_size = to == HEED_I8 || to == HEED_F8_E4M3;
+    const float steps = to == HEED_I8 ? 127 : to == HEED_F8_E4M3 ? 448 : to == HEED_U8 ? 255 : 15;
+    const v4 low = v4_load(least), high = v4_load(most);
+    const v4 s = v4_div(by_size ? high : v4_sub(high, low), v4_set1(steps));
+    v4_store(scale, s);
+    v4_store(zero, by_size ? v4_zero() : v4_div(v4_sub(v4_zero(), low), s));
+    if (m4_bits(m4_less(v4_zero(), s)) == 15 && m4_bits(m4_less(s, v4_set1(INFINITY))) == 15)
+        return;
+    for (int i = 0; i < 4; i++)
+        heed_scale_of_range(to, least[i], most[i], &scale[i], &zero[i]);
+}
+
 /* Encodes rows by fresh scales. As with blocks, those of a batch are found first. */
 V_INLINE void append_fresh(uint32_t from, uint32_t to, const heed_append_rows *a)
 {
@@ -198,37 +256,56 @@ V_INLINE void append_fresh(uint32_t from, uint32_t to, const heed_append_rows *a
     for (int64_t first = 0; first < a->n_rows; first += BATCH) {
         const int n = a->n_rows - first < BATCH ? (int)(a->n_rows - first) : BATCH;
         const char *in[BATCH];
-        float least[BATCH], most[BATCH];
+        float scale[BATCH], zero[BATCH];
         for (int i = 0; i < (n + 3) / 4 * 4; i++)
             in[i] = (const char *)a->from + (first + (i < n ? i : n - 1)) * in_stride;
-        for (int i = 0; i < n; i += 4)
-            append_row_ranges(from, to, in + i, a->dim, least + i, most + i);
-        for (int i = 0; i < n; i++) {
-            const int64_t at = (first + i) * a->scale_stride;
-            float by[2];
-            heed_scale_of_range(to, least[i], most[i], &by[0], &by[1]);
-            a->fresh_scale[at] = least[i] = by[0];
-            most[i] = by[1];
-            if (a->fresh_zero)
-                a->fresh_zero[at] = by[1];
+        for (int i = 0; i < n; i += 4) {
+            float least[4], most[4];
+            append_row_ranges(from, to, in + i, a->dim, least, most);
+            append_scales(to, least, most, scale + i, zero + i);
         }
         for (int i = 0; i < n; i++) {
-            const float by[] = {least[i], most[i]};
+            const int64_t at = (first + i) * a->scale_stride;
+            const float by[] = {scale[i], zero[i]};
             char *out = (char *)a->to + (first + i) * out_stride;
+            a->fresh_scale[at] = by[0];
+            if (a->fresh_zero)
+                a->fresh_zero[at] = by[1];
             append_ask(in[i], a->next * append_size(from), a->dim * append_size(from));
             append_row(from, to, 1, in[i], out, a->dim, by);
         }
     }
 }
 
+/* Whether a row of 16 bits has no NaN and no number beyond `most`, as rows of fresh scales have none.
+ * Magnitudes are compared as integers, two to a lane. */
+V_INLINE int append_is_tame(uint32_t from, const char *in, int64_t dim, float most)
+{
+    const uint32_t half = from == HEED_BF16 ? heed_bits_of_f32(most) >> 16
+                          : most >= 65504   ? 0x7bff
+                                            : 0;
+    const vi bound = vi_set1((int)(half << 16 | half));
+    vi two = bound;
+    for (int64_t d = 0; d < dim; d += 2 * LANES) {
+        const int64_t at = d + 2 * LANES > dim ? dim - 2 * LANES : d;
+        two = vi_max_words(two, vi_and(vi_load(in + 2 * at), vi_set1(0x7fff7fff)));
+    }
+    return !m_any(m_negative(v_from_bits(vi_sub(bound, two)))); /* a greater one borrows */
+}
+
 V_INLINE void append_given(uint32_t from, uint32_t to, const heed_append_rows *a)
 {
+    const int by_halves = from != HEED_F32 && to != HEED_F8_E4M3 && a->dim >= 2 * LANES;
     for (int64_t row = 0; row < a->n_rows; row++) {
         const float by[] = {a->scale ? a->scale[row * a->scale_stride] : 1,
                             a->zero ? a->zero[row * a->scale_stride] : 0};
         const char *in = (const char *)a->from + row * a->from_stride * append_size(from);
         append_ask(in, a->next * append_size(from), a->dim * append_size(from));
-        append_row(from, to, 0, in, (char *)a->to + heed_offset_bytes(to, row * a->to_stride),
-                   a->dim, by);
+        char *out = (char *)a->to + heed_offset_bytes(to, row * a->to_stride);
+        if (by_halves && (to != HEED_I8 || by[1] == 0) &&
+            append_is_tame(from, in, a->dim, by[0] * APPEND_MOST))
+            append_row(from, to, 1, in, out, a->dim, by);
+        else
+            append_row(from, to, 0, in, out, a->dim, by);
     }
 }

@@ -26,10 +26,25 @@ V_INLINE v_bytes bytes_of(const vi c[2])
     const __m256i x = _mm256_permute4x64_epi64(words, 0xd8);
     return _mm_packus_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
 }
-V_INLINE v_bytes bytes_held(const vi c[2])
+V_INLINE v_bytes bytes_held(const vi c[2], int is_signed)
 {
     const __m256i x = _mm256_permute4x64_epi64(_mm256_packs_epi32(c[0], c[1]), 0xd8);
-    return _mm_packs_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    const __m128i low = _mm256_castsi256_si128(x), high = _mm256_extracti128_si256(x, 1);
+    return is_signed ? _mm_packs_epi16(low, high) : _mm_packus_epi16(low, high);
+}
+/* The lower half has four bytes of each of the four vectors. */
+V_INLINE vi many_in_order(vi a)
+{
+    return _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+V_INLINE void many_store(void *p, vi a)
+{
+    _mm256_storeu_si256(p, a);
+}
+V_INLINE void many_store_pairs(void *p, vi a)
+{
+    const __m256i pairs = pairs_of(a), x = _mm256_packus_epi16(pairs, pairs);
+    _mm_storeu_si128(p, _mm256_castsi256_si128(_mm256_permute4x64_epi64(x, 0x08)));
 }
 V_INLINE v4 v4_across(int how, const vf r[4])
 {

@@ -20,9 +20,24 @@ V_INLINE v_bytes bytes_of(const vi c[1])
 {
     return _mm512_cvtepi32_epi8(c[0]);
 }
-V_INLINE v_bytes bytes_held(const vi c[1])
+V_INLINE v_bytes bytes_held(const vi c[1], int is_signed)
 {
-    return _mm512_cvtsepi32_epi8(c[0]);
+    return is_signed ? _mm512_cvtsepi32_epi8(c[0])
+                     : _mm512_cvtusepi32_epi8(_mm512_max_epi32(c[0], vi_zero()));
+}
+/* The first quarter has four bytes of each of the four vectors. */
+V_INLINE vi many_in_order(vi a)
+{
+    return _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), a);
+}
+V_INLINE void many_store(void *p, vi a)
+{
+    _mm512_storeu_si512(p, a);
+}
+V_INLINE void many_store_pairs(void *p, vi a)
+{
+    _mm256_storeu_si256(p, _mm512_cvtepi16_epi8(pairs_of(a)));
 }
 V_INLINE v4 v4_across(int how, const vf r[4])
 {

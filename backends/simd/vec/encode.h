@@ -5,12 +5,15 @@
  *                                     A NaN and what is outside int32 give INT32_MIN
  *     vi_max(a, b)                    of signed int32
  *     vi_max_words(a, b)              of unsigned int16
+ *     vi_signs_of_words(a)            of each int16 below 0 all bits, of the others none
  *     m_unordered(a, b), m_or(p, q), m_any(m)     m_unordered: one of the two is a NaN
  *     bytes_of(c)                     the low bytes of 16 int32 in 16 / LANES vectors
- *     bytes_held(c)                   the same of each held in -128 to 127
+ *     bytes_held(c, is_signed)        each held in 0 to 255, or -128 to 127; is_signed is a constant
  *     bytes_store(p, a)               16 bytes
- *     bytes_pairs(a, b)               packs the 32 bytes of a and b, all below 16: two neighbours to
+ *     bytes_pairs(a, b)               packs the 32 bytes of a and b, each held to 15: two neighbours to
  *                                     a byte, the first in its low half
+ *     many_held(c, is_signed)         bytes_held of four vectors: 4 * LANES bytes
+ *     many_store(p, a), many_store_pairs(p, a)    many bytes; packed as by bytes_pairs
  *     v4_across(how, r)               the least (how: ACROSS_LEAST) or the greatest (ACROSS_MOST)
  *                                     lane of each of four vectors, or the greatest of their bits as
  *                                     int32 (ACROSS_BITS)

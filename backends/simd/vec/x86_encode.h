@@ -18,15 +18,34 @@ V_INLINE vi vi_max_words(vi a, vi b)
 {
     return V_WIDE(max_epu16)(a, b);
 }
+V_INLINE vi vi_signs_of_words(vi a)
+{
+    return V_WIDE(srai_epi16)(a, 15);
+}
 
 V_INLINE void bytes_store(void *p, v_bytes a)
 {
     _mm_storeu_si128(p, a);
 }
+#define ENCODE_PAIR 0x1001 /* as two bytes: the first by 1, the second by 16 */
 V_INLINE v_bytes bytes_pairs(v_bytes a, v_bytes b)
 {
-    const __m128i by = _mm_set1_epi16(0x1001); /* the first by 1, the second by 16 */
-    return _mm_packus_epi16(_mm_maddubs_epi16(a, by), _mm_maddubs_epi16(b, by));
+    const __m128i by = _mm_set1_epi16(ENCODE_PAIR), most = _mm_set1_epi8(15);
+    return _mm_packus_epi16(_mm_maddubs_epi16(_mm_min_epu8(a, most), by),
+                            _mm_maddubs_epi16(_mm_min_epu8(b, most), by));
+}
+/* The pairs of bytes_pairs, in 16 bits each. */
+V_INLINE vi pairs_of(vi a)
+{
+    return V_WIDE(maddubs_epi16)(V_WIDE(min_epu8)(a, V_WIDE(set1_epi8)(15)),
+                                 V_WIDE(set1_epi16)(ENCODE_PAIR));
+}
+V_INLINE vi many_in_order(vi a);
+V_INLINE vi many_held(const vi c[4], int is_signed)
+{
+    const vi low = V_WIDE(packs_epi32)(c[0], c[1]), high = V_WIDE(packs_epi32)(c[2], c[3]);
+    return many_in_order(is_signed ? V_WIDE(packs_epi16)(low, high)
+                                   : V_WIDE(packus_epi16)(low, high));
 }
 V_INLINE v4 v4_sub(v4 a, v4 b)
 {
