@@ -145,8 +145,8 @@ static heed_status set_up(heed_linear *l, const heed_linear_desc *desc,
     return st;
 }
 
-/* Sets the layer up with the best kernel that can be had. If none can, the error says what
- * the first lacked. */
+/* Sets the layer up with the best kernel that can be had. If none can, the error says what the first
+ * lacked; if a little memory is all that one lacks, it says that. */
 static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed_const_view *weight,
                         const heed_const_view *bias, heed_error *why)
 {
@@ -161,7 +161,7 @@ static heed_status fill(heed_linear *l, const heed_linear_desc *desc, const heed
             st = set_up(l, desc, weight, bias, &little, &reason);
         if (st == HEED_OK)
             return st;
-        if (first == HEED_OK) {
+        if (first == HEED_OK || little) {
             first = st;
             *why = reason;
         }

@@ -8,6 +8,8 @@
 #include "../unit/changed.h"
 #include "fixture.h"
 
+#include <limits.h>
+
 /* More memory than a process can have; more than it can address. */
 static const size_t vast = (size_t)1 << 58, endless = SIZE_MAX - 4096;
 
@@ -133,10 +135,29 @@ static heed_status linear_tile(const void *machine, const void *state,
     return HEED_ERR_BACKEND; /* it must never come to that */
 }
 
+static int allocation = INT_MAX; /* fails that is numbered so, from now */
+
+static void *all_but_one(void *user, size_t bytes, size_t align)
+{
+    (void)user;
+    return allocation-- == 0 || bytes > PTRDIFF_MAX
+               ? NULL
+               : aligned_alloc(align, (bytes + align - 1) / align * align);
+}
+
+static void free_any(void *user, void *p, size_t bytes)
+{
+    (void)user, (void)bytes;
+    free(p);
+}
+
 static heed_context *context_with(const char *backends, const heed_backend *table)
 {
-    heed_context_options options = {
-        .struct_size = sizeof options, .n_threads = 1, .backends = backends};
+    heed_context_options options = {.struct_size = sizeof options,
+                                    .n_threads = 1,
+                                    .backends = backends,
+                                    .alloc = all_but_one,
+                                    .release = free_any};
     heed_context *context = NULL;
     if (heed_context_create(&options, &context) != HEED_OK ||
         heed_context_register(context, table) != HEED_OK) {
@@ -183,6 +204,13 @@ static void attention(const heed_backend *table)
     }
 }
 
+static const heed_linear_desc layer = {.struct_size = sizeof layer,
+                                       .in_dim = DIM,
+                                       .out_dim = 3,
+                                       .x_type = HEED_F32,
+                                       .w_type = HEED_F32,
+                                       .y_type = HEED_F32};
+
 static void linear_layers(const heed_backend *table)
 {
     static const char *const lists[] = {NULL, "wanting,naive", "wanting"};
@@ -191,19 +219,13 @@ static void linear_layers(const heed_backend *table)
         w[i] = (float)(i % 5);
     for (int i = 0; i < 2 * DIM; i++)
         x[i] = (float)(i % 3);
-    const heed_linear_desc desc = {.struct_size = sizeof desc,
-                                   .in_dim = DIM,
-                                   .out_dim = 3,
-                                   .x_type = HEED_F32,
-                                   .w_type = HEED_F32,
-                                   .y_type = HEED_F32};
     const heed_linear_args args = {
         .struct_size = sizeof args, .rows = 2, .x = {x, {DIM, 1}}, .y = {y, {3, 1}}};
     const heed_const_view weight = {w, {3, 1}};
     for (int i = 0; i < 3; i++) {
         heed_context *context = context_with(lists[i], table);
         heed_linear *linear = NULL;
-        heed_status status = heed_linear_create(context, &desc, &weight, NULL, &linear);
+        heed_status status = heed_linear_create(context, &layer, &weight, NULL, &linear);
         const int alone = i == 2;
         CHECK(status == (alone ? way->error : HEED_OK), "linear, %s, backends %s: %s (%s)",
               way->name, lists[i] ? lists[i] : "any", heed_status_string(status),
@@ -225,6 +247,28 @@ static void linear_layers(const heed_backend *table)
         heed_linear_release(linear);
         heed_context_release(context);
     }
+}
+
+/* A layer whose first kernel fails, and then memory, says that memory does. */
+static void check_shortage(const heed_backend *table)
+{
+    static const float w[DIM * 3];
+    const heed_const_view weight = {w, {3, 1}};
+    heed_status status = HEED_ERR_NOMEM;
+    int n = 0;
+    for (; status != HEED_OK && n < 100; n++) {
+        heed_context *context = context_with("wanting,naive", table);
+        heed_linear *linear = NULL;
+        allocation = n;
+        status = heed_linear_create(context, &layer, &weight, NULL, &linear);
+        allocation = INT_MAX;
+        CHECK(status == HEED_OK ||
+                  (status == HEED_ERR_NOMEM && strstr(heed_last_error(), "no memory")),
+              "allocation %d: %s (%s)", n, heed_status_string(status), heed_last_error());
+        heed_linear_release(linear);
+        heed_context_release(context);
+    }
+    CHECK(n > 2 && status == HEED_OK, "%d allocations failed", n);
 }
 
 int main(void)
@@ -254,6 +298,8 @@ int main(void)
             attention(&table.backend);
         if (!(way->in_trial && way->make)) /* no call in a linear layer's trial can return it */
             linear_layers(&table.backend);
+        if (!strcmp(way->name, "no status"))
+            check_shortage(&table.backend);
     }
     return checks_end();
 }
