@@ -25,13 +25,13 @@
 
 /* ---- what is faster -------------------------------------------------------------------------- */
 
-enum { LEAST_ROWS = 8, TYPES = 3, PROBE = 1024 };
+enum { FEW_ROWS = 3, LEAST_ROWS = 8, TYPES = 3, PROBE = 1024 };
 
 /* Multiply-adds that take a core a third of a millisecond; two splits of the graph take 30 us. */
 #define LEAST_WORK (INT64_C(1) << 24)
 
-/* Bytes of weights that two cores read in 90 us by ggml and in half of that by Heed, with fewer rows than
- * LEAST_ROWS. */
+/* Bytes of weights that two cores read in 90 us by ggml and in half of that by Heed, with at most FEW_ROWS
+ * rows. */
 #define LEAST_READ (INT64_C(1) << 20)
 
 static const struct {
@@ -154,8 +154,8 @@ static int can(const struct ggml_tensor *op, heed_error *why)
 }
 
 /* Are few rows faster too? ggml converts f16 of x as well as of the weights for each product, and so reads
- * them at half of what memory gives an Intel (README.md). f32 and bf16 it reads as fast as Heed; on AMD not
- * measured. */
+ * them at half of what memory gives an Intel (README.md). From 4 rows on it has another way, as fast or
+ * faster. f32 and bf16 it reads as fast as Heed; on AMD not measured. */
 static int few_are_faster(enum ggml_type type)
 {
 #if defined(__x86_64__)
@@ -171,7 +171,7 @@ static int few_are_faster(enum ggml_type type)
 static int is_large(const struct ggml_tensor *w, int64_t rows)
 {
     if (rows < LEAST_ROWS)
-        return few_are_faster(w->type) &&
+        return rows <= FEW_ROWS && few_are_faster(w->type) &&
                w->ne[1] >= LEAST_READ / (int64_t)ggml_row_size(w->type, w->ne[0]);
     return rows * w->ne[0] >= LEAST_WORK / w->ne[1];
 }

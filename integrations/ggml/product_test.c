@@ -201,9 +201,13 @@ static void check_few(void)
     for (int i = 0; i < 3; i++) {
         static const enum ggml_type types[] = {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16};
         problem few = make(backend, types[i], 1, 1), many = make(backend, types[i], ROWS, 1);
+        problem some = make(backend, types[i], 2, 1); /* of each batch */
         say(claims(backend, &few, "matmul", "100") ==
                 (types[i] == GGML_TYPE_F16 && intel && claims(backend, &many, "matmul", "100")),
             "few rows are left to ggml, but of f16 on Intel", ggml_type_name(types[i]));
+        say(!claims(backend, &some, "matmul", "100"), "6 rows are left to ggml",
+            ggml_type_name(types[i]));
+        release(&some);
         release(&few);
         release(&many);
     }
