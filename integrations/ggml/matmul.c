@@ -159,7 +159,6 @@ static int can(const struct ggml_tensor *op, heed_error *why)
 static int few_are_faster(enum ggml_type type)
 {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
     return type == GGML_TYPE_F16 && __builtin_cpu_is("intel");
 #else
     (void)type;

@@ -151,9 +151,9 @@ V_INLINE void append_greatest_halves(const vi two[4], uint32_t greatest[4])
         greatest[i] = heed_bits_of_f32(bits[i]);
 }
 
-/* As append_row_ranges, of rows of 16 bits. Magnitudes are compared as integers, two to a lane, for
- * f16 and bf16 alike; numbers too, after all bits of those below 0 and the sign of the others have been
- * flipped, which puts them in order. A NaN is then the greatest or the least. */
+/* As append_row_ranges, of rows of 16 bits, for f16 and bf16 alike. Numbers are compared as integers, two
+ * to a lane, after all bits of those below 0 and the sign of the others have been flipped, which puts them
+ * in order. A NaN is then the greatest or the least. */
 V_INLINE void append_half_ranges(uint32_t from, uint32_t to, const char *const in[4], int64_t dim,
                                  float least[4], float most[4])
 {
@@ -167,7 +167,7 @@ V_INLINE void append_half_ranges(uint32_t from, uint32_t to, const char *const i
         {
             const vi x = vi_load(in[i] + 2 * at);
             if (by_size) {
-                high[i] = vi_max_words(high[i], vi_and(x, vi_set1(0x7fff7fff)));
+                high[i] = vi_max_words(high[i], vi_or(x, vi_set1((int)0x80008000)));
             } else {
                 const vi flip = vi_or(vi_signs_of_words(x), vi_set1((int)0x80008000));
                 high[i] = vi_max_words(high[i], vi_xor(x, flip));
@@ -181,9 +181,8 @@ V_INLINE void append_half_ranges(uint32_t from, uint32_t to, const char *const i
     for (int i = 0; i < 4; i++) {
         const uint32_t top = highest[i], bottom = lowest[i] ^ 0xffff;
         const uint16_t half[] = {(uint16_t)(top ^ (top & 0x8000 ? 0x8000 : 0xffff)),
-                                 (uint16_t)(bottom ^ (bottom & 0x8000 ? 0x8000 : 0xffff)),
-                                 (uint16_t)top};
-        most[i] = heed_load(from, half, by_size ? 2 : 0);
+                                 (uint16_t)(bottom ^ (bottom & 0x8000 ? 0x8000 : 0xffff))};
+        most[i] = heed_load(from, half, 0);
         least[i] = by_size ? 0 - most[i] : heed_load(from, half, 1);
         if (!(least[i] <= most[i]))
             least[i] = most[i] = heed_f32_of_bits(0x7fc00000u);
