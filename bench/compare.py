@@ -266,6 +266,17 @@ def count(text):
     return int(text)
 
 
+def finite(text):
+    """A type of argument: a number from 0 on. With a threshold of NaN nothing would ever be slower."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a finite number from 0 on")
+    return value
+
+
 def main(words):
     words, more = (
         (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, None)
@@ -276,12 +287,12 @@ def main(words):
     parser.add_argument("before")
     parser.add_argument("after")
     parser.add_argument(
-        "--threshold", type=float, default=2, help="%% that count as noise in any case (2)"
+        "--threshold", type=finite, default=2, help="%% that count as noise in any case (2)"
     )
     parser.add_argument("--report-only", action="store_true", help="exit status 0 or 2")
     parser.add_argument("--filter", help=f"a regular expression of rows (of files all, of builds {PAIRED})")
     parser.add_argument("--rounds", type=count, default=12, help="turns of each, of builds (12)")
-    parser.add_argument("--seconds", type=float, default=0.02, help="of a repetition, of builds (0.02)")
+    parser.add_argument("--seconds", type=finite, default=0.02, help="of a repetition, of builds (0.02)")
     parser.add_argument("--under", default="", help="words before heed-bench, such as chrt -f 50")
     options = parser.parse_args(words)
     try:

@@ -145,11 +145,12 @@ class Compare(unittest.TestCase):
         self.assertEqual(self.run_main(before, after, "--filter", "(")[0], 2)
 
     def test_wrong_words(self):
-        for words in (["--rounds", "-1"], ["--rounds", "0"], ["--rounds", "x"]):
+        wrong = {"--rounds": ("-1", "0", "x"), "--threshold": ("nan", "inf", "-1", "x"), "--seconds": ("nan",)}
+        for option, value in ((option, value) for option, values in wrong.items() for value in values):
             with contextlib.redirect_stderr(io.StringIO()) as err, self.assertRaises(SystemExit) as ended:
-                compare.main(["a", "b", *words])
+                compare.main(["a", "b", f"{option}={value}"])
             self.assertEqual(ended.exception.code, 2)
-            self.assertIn("--rounds", err.getvalue())
+            self.assertIn(f"{option}: '{value}'", err.getvalue())
 
     def test_names(self):
         row = results.Row(results.short_name(ROW + "/process_time/real_time"))
