@@ -4,8 +4,9 @@
  *
  * Work       Many rows: for each block of inputs, x's rows are copied (widened) once, unless they
  *            can be read as they lie, and each panel of w is widened once; then steps of 8 (AVX2: 4)
- *            rows meet a panel. Few rows: every weight is read once, as it lies, by all of them
- *            (products.inc.h).
+ *            rows meet a panel. Of a layer of few blocks, without copies, a step meets all blocks of a
+ *            panel before the next step does. Few rows: every weight is read once, as it lies, by all
+ *            of them (products.inc.h).
  * Layout     w in panels of [in_dim][3 vectors] in its own type, zeros behind the last column
  *            (pack.c). x, y and residual of any stride, no alignment needed.
  * Edges      the last columns by masked loads and stores; steps of fewer rows for the last ones.
@@ -245,10 +246,10 @@ typedef struct ahead {
     share x, y;
 } ahead;
 
-/* Panel p's share of the next block of x. Behind the last one come, if the next tile is of the rows behind
- * this tile's, their first inputs. */
+/* Panel p's share of the next words of x, `span` at the most. Behind the last ones come, if the next tile
+ * is of the rows behind this tile's, their first ones. */
 static share share_of_x(const heed_linear_problem *problem, const heed_linear_tile *tile,
-                        int64_t panels, int64_t p, int64_t next)
+                        int64_t panels, int64_t p, int64_t next, int64_t span)
 {
     const int64_t all = words(problem->in_dim), bytes = word_bytes(problem->x_type);
     share x = {.row = tile->x.row_stride * (int64_t)heed_dtype_bytes(problem->x_type)};
@@ -256,20 +257,21 @@ static share share_of_x(const heed_linear_problem *problem, const heed_linear_ti
         return x;
     x.at = (const char *)tile->x.data + (next < all ? next * bytes : tile->rows * x.row);
     const int64_t left = next < all ? all - next : all;
-    const int64_t lines = ((left < BLOCK ? left : BLOCK) * bytes + 63) / 64;
+    const int64_t lines = ((left < span ? left : span) * bytes + 63) / 64;
     x.at += lines * p / panels * 64;
     x.bytes = (lines * (p + 1) / panels - lines * p / panels) * 64;
     return x;
 }
 
-/* Beside panel p of the tile, whose block begins at word i and has n words. */
+/* Beside panel p of the tile and n words of it from word i on, `span` unless they are the last. */
 static ahead plan_ahead(const heed_linear_problem *problem, const heed_linear_tile *tile,
-                        const shape *s, int64_t p, int64_t i, int64_t n, int64_t steps)
+                        const shape *s, int64_t p, int64_t i, int64_t n, int64_t span)
 {
     const char *w = (const char *)tile->packed + (size_t)i * s->w_row;
+    const int64_t step = HEED_LINEAR_FEW(LANES), steps = (tile->rows + step - 1) / step;
     ahead a = {.w = p + 1 < s->panels ? w + (size_t)(p + 1) * s->panel_bytes
                                       : w + (size_t)n * s->w_row,
-               .x = share_of_x(problem, tile, s->panels, p, i + n)};
+               .x = share_of_x(problem, tile, s->panels, p, i + n, span)};
     a.w_step = ((int64_t)s->w_row + steps - 1) / steps;
     if (a.w_step > 64)
         a.w_step = 64;
@@ -338,19 +340,29 @@ static target target_of(const heed_linear_tile *tile, const shape *s, float *sum
                     tile->bias ? tile->bias + col : NULL};
 }
 
+/* How many words of a panel a step of rows meets before the next step does: a block, since copies are made of
+ * one, or all, whose sums then wait in L1 for the next block. */
+static int64_t words_at_once(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
+                             int64_t all, int ready)
+{
+    const int lies = ready && (WORD == 2 || problem->w_type == HEED_F32);
+    return lies && all <= tuning->linear_blocks * BLOCK ? all : BLOCK;
+}
+
 static void many_rows(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
                       const heed_linear_tile *tile, const shape *s, float *sums, float *x_copy,
                       int64_t x_stride, float *w_copy)
 {
-    const int64_t step = HEED_LINEAR_FEW(LANES), steps = (tile->rows + step - 1) / step;
+    const int64_t step = HEED_LINEAR_FEW(LANES);
     const int64_t all = words(problem->in_dim), plain = plain_panels(problem, tile);
     const int ready = lies_ready(tuning, problem, tile);
+    const int64_t span = words_at_once(tuning, problem, all, ready);
     const float *x = x_copy;
     if (ready)
         x_stride = tile->x.row_stride / WORD;
-    for (int64_t i = 0; i < all; i += BLOCK) {
+    for (int64_t i = 0; i < all; i += span) {
         const int64_t left = all - i;
-        const int64_t n = left < BLOCK ? left : BLOCK;
+        const int64_t n = left < span ? left : span;
         if (ready)
             x = (const float *)tile->x.data + i;
         else
@@ -360,7 +372,7 @@ static void many_rows(const heed_simd_tuning *tuning, const heed_linear_problem 
                 (const char *)tile->packed + (size_t)p * s->panel_bytes + (size_t)i * s->w_row;
             const int to_y = i + n == all && p < plain;
             const target t = target_of(tile, s, sums, p, to_y);
-            ahead a = plan_ahead(problem, tile, s, p, i, n, steps);
+            ahead a = plan_ahead(problem, tile, s, p, i, n, span);
             if (WORD == 1 && problem->w_type != HEED_F32) {
                 widen(problem->w_type, w, n, w_copy);
                 w = (const char *)w_copy;
@@ -369,10 +381,18 @@ static void many_rows(const heed_simd_tuning *tuning, const heed_linear_problem 
                 const int64_t rows = tile->rows - r < step ? tile->rows - r : step;
                 fetch_share(&a.x, rows);
                 fetch_share(&a.y, rows);
-                linear_near[rows - 1](w, x + r * x_stride, x_stride, n,
-                                      sums + r * s->sums_stride + p * LINEAR_PANEL, s->sums_stride,
-                                      i == 0, t.to + r * t.stride, t.stride, t.bias, a.w, a.w_step);
-                a.w += n * a.w_step;
+                const target there = {t.to + r * t.stride, t.stride, t.bias};
+                const target held = span > BLOCK
+                                        ? (target){w_copy, LINEAR_PANEL, NULL}
+                                        : target_of(tile, s, sums + r * s->sums_stride, p, 0);
+                for (int64_t b = 0; b < n; b += BLOCK) {
+                    const int64_t some = n - b < BLOCK ? n - b : BLOCK;
+                    const target *to = b + some < n ? &held : &there;
+                    linear_near[rows - 1](w + (size_t)b * s->w_row, x + r * x_stride + b, x_stride,
+                                          some, held.to, held.stride, i + b == 0, to->to,
+                                          to->stride, to->bias, a.w, a.w_step);
+                    a.w += some * a.w_step;
+                }
             }
             if (i + n == all && !to_y && ((p + 1) % FINISHED == 0 || p + 1 == s->panels))
                 finish_panels(problem, tile, p / FINISHED * FINISHED, p + 1, sums, s->sums_stride);
