@@ -46,11 +46,13 @@ typedef struct heed_simd_tuning {
     uint32_t pack_v;                  /* rows of V that share few cache sets are worth a copy */
     uint32_t x_any_sets;              /* linear: rows of x in one cache set are read as they lie */
     uint32_t linear_blocks; /* linear: rows meet all blocks of a panel, up to so many, at once */
-    uint32_t dot_bf16;      /* vdpbf16ps is fast, and its kernels are built */
-    uint32_t dot_int8;      /* so are integer products of codes */
-    uint32_t dot_vnni;      /* so are those by vpdpbusd of AVX-VNNI */
-    uint32_t small_avx2;    /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
-    uint32_t factors_first; /* factors of runs of Q formats are read before their codes */
+    uint32_t linear_ahead_word; /* linear of few rows: how far ahead w is fetched, of 4 bytes */
+    uint32_t linear_ahead_half; /* and of 2: bytes in each of its streams */
+    uint32_t dot_bf16;          /* vdpbf16ps is fast, and its kernels are built */
+    uint32_t dot_int8;          /* so are integer products of codes */
+    uint32_t dot_vnni;          /* so are those by vpdpbusd of AVX-VNNI */
+    uint32_t small_avx2;        /* heavy AVX-512 after scalar code stalls: small tiles go to AVX2 */
+    uint32_t factors_first;     /* factors of runs of Q formats are read before their codes */
     const heed_simd_coded *coded; /* what these and f8_e4m3 are decoded by; NULL: as other codes */
 } heed_simd_tuning;
 

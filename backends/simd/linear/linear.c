@@ -193,13 +193,15 @@ typedef struct shape {
     int64_t sums_stride;
 } shape;
 
-static void few_rows(const heed_linear_problem *problem, const heed_linear_tile *tile,
-                     const shape *s, float *sums, float *x_copy)
+static void few_rows(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
+                     const heed_linear_tile *tile, const shape *s, float *sums, float *x_copy)
 {
     const linear_kernels *k =
         &linear_table[WORD == 2 ? 0 : problem->w_type - HEED_F32][tile->rows - 1];
     const int direct = problem->x_type == HEED_F32 && tile->x.col_stride == 1;
     const int64_t all = words(problem->in_dim);
+    const int64_t ahead =
+        word_bytes(problem->w_type) == 4 ? tuning->linear_ahead_word : tuning->linear_ahead_half;
     for (int64_t first = 0; first < all; first += HEED_LINEAR_FEW_INPUTS) {
         int64_t end = all - first < HEED_LINEAR_FEW_INPUTS ? all : first + HEED_LINEAR_FEW_INPUTS;
         const float *x = (const float *)tile->x.data + first;
@@ -216,7 +218,7 @@ static void few_rows(const heed_linear_problem *problem, const heed_linear_tile 
                 (wide ? k->wide : k->tall)((const char *)tile->packed + (size_t)p * s->panel_bytes +
                                                (size_t)i * s->w_row,
                                            s->panel_bytes, x + (i - first), x_stride, n,
-                                           sums + p * LINEAR_PANEL, s->sums_stride, i == 0);
+                                           sums + p * LINEAR_PANEL, s->sums_stride, i == 0, ahead);
             }
             p += wide ? k->panels : 1;
         }
@@ -415,7 +417,7 @@ heed_status HEED_ISA_FUNCTION(heed_linear_tile)(const void *machine, const void 
     float *sums = (float *)((char *)scratch + layout.sums);
     float *x = (float *)((char *)scratch + layout.x), *w = (float *)((char *)scratch + layout.w);
     if (tile->rows <= HEED_LINEAR_FEW(LANES)) {
-        few_rows(problem, tile, &s, sums, x);
+        few_rows(machine, problem, tile, &s, sums, x);
         finish(problem, tile, sums, s.sums_stride);
     } else {
         many_rows(machine, problem, tile, &s, sums, x, layout.x_stride, w);

@@ -33,10 +33,11 @@
  * n             inputs, or words of them
  * sums_stride   floats between rows
  * first         sums hold nothing yet
+ * ahead         bytes by which w, which comes from memory, is asked for before its turn
  */
 #define LINEAR_ARGS                                                                                \
     const char *w, size_t panel_bytes, const float *x, int64_t x_stride, int64_t n, float *sums,   \
-        int64_t sums_stride, int first
+        int64_t sums_stride, int first, int64_t ahead
 typedef void (*linear_kernel)(LINEAR_ARGS);
 
 /* clang-format off */
@@ -70,12 +71,9 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
     }
 #define W_VECTOR(p, v) v_load_type(W_TYPE, w##p + v * LANES * W_BYTES, LANES)
 
-/* w comes from memory and is asked for before, by its latency times its speed over the streams: so
- * many bytes were best on a Zen 4, and more were worse. */
-#define AHEAD (256 + 128 * W_BYTES)
 #define FETCH(p)                                                                                   \
     for (int line = 0; line < (int)(LINEAR_PANEL * W_BYTES); line += 64)                           \
-        V_PREFETCH_L1(w##p + AHEAD + line);
+        V_PREFETCH_L1(w##p + ahead + line);
 #define NO_FETCH(p)
 
 /* Several panels: each element of x stays in a register. */
