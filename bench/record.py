@@ -29,6 +29,7 @@ KINDS = {
     "amd-zen4": ("speed.svg", "peers.svg"),
     "amd-zen5": ("speed-zen5.svg", "peers-zen5.svg"),
     "intel-avx512": ("speed-intel-avx512.svg", "peers-intel-avx512.svg"),
+    "intel-icelake": ("speed-intel-icelake.svg", "peers-intel-icelake.svg"),
     "intel-amx": ("speed-intel.svg", "peers-intel.svg"),
     "intel-amx-16": ("speed-intel-16.svg", "peers-intel-16.svg"),
 }
