@@ -13,9 +13,10 @@
 #include "here.h"
 
 /* A row of x is APART numbers long, whole pages of memory, or has a gap behind it. */
-enum { MOST_IN = 1100, OUT = 150, MOST_ROWS = 37, APART = 2048, BEHIND = 4096 };
+enum { MOST_IN = 1100, OUT = 150, MOST_PANEL = 48, MOST_ROWS = 37, APART = 2048, BEHIND = 4096 };
 
-static float x[MOST_ROWS * APART], w[MOST_IN * OUT], bias[OUT], residual[MOST_ROWS * OUT];
+static float x[MOST_ROWS * APART], w[MOST_IN * OUT], residual[MOST_ROWS * OUT];
+static float bias[OUT + MOST_PANEL]; /* of whole panels */
 
 /* A kernel, and what it takes a word of; pairs: bf16 products of two inputs. */
 typedef struct kernel {
