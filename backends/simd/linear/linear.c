@@ -343,7 +343,7 @@ static target target_of(const heed_linear_tile *tile, const shape *s, float *sum
 }
 
 /* How many words of a panel a step of rows meets before the next step does: a block, since copies are made of
- * one, or all, whose sums then wait in L1 for the next block. */
+ * one, or all. Their sums then wait in L1 for the next block, in the room of w's copy, which is not made. */
 static int64_t words_at_once(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
                              int64_t all, int ready)
 {
