@@ -74,7 +74,7 @@ def cmake(compiler, libraries, temp):
 
 
 # The kernels of one instruction set are enough to show that kernels get their compiler flags.
-FEWER = ["-Dheed:avx512=disabled", "-Dheed:amx=disabled", "--unity=subprojects"]
+FEWER = ["-Dheed:avx512=disabled", "-Dheed:amx=disabled", "--unity=subprojects", "-Doptimization=g"]
 KERNELS = ("avx2", "avx512", "amx", "onednn")
 STATIC = ["-Dheed:default_library=static", *(f"-Dheed:{backend}=disabled" for backend in KERNELS)]
 
