@@ -114,7 +114,7 @@ kit_tolerance kit_tolerance_of(uint32_t accuracy, uint32_t out_type)
 
 int kit_row_tolerance_make(kit_row_tolerance *to, int64_t keys, int64_t dims)
 {
-    double *memory = calloc((size_t)(4 * keys + 2 * dims) + 1, sizeof *memory);
+    double *memory = calloc((size_t)(4 * keys + 3 * dims) + 1, sizeof *memory);
     *to = (kit_row_tolerance){.raw = memory};
     if (!memory)
         return -1;
@@ -123,6 +123,7 @@ int kit_row_tolerance_make(kit_row_tolerance *to, int64_t keys, int64_t dims)
     to->weight = to->score + keys;
     to->out = to->weight + keys;
     to->typical = to->out + dims;
+    to->sum = to->typical + dims;
     return 0;
 }
 
@@ -263,13 +264,22 @@ static double sum_up(const reference_problem *p, const reference_row *r,
 static void finish_typical(const reference_problem *p, const reference_row *r, double n,
                            kit_row_tolerance *to)
 {
-    for (int64_t d = 0; d < p->v_dim; d++) {
-        double total = 0;
-        for (int64_t j = 0; j < p->kv_len; j++)
-            if (r->visible[j])
-                total += r->weight[j] * finite_or_0(fabs(r->v[j * p->v_dim + d]));
-        to->typical[d] =
-            sqrt(to->typical[d]) + 2 * U * total + 2 * U * sqrt(n) * finite_or_0(fabs(r->out[d]));
+    for (int64_t d = 0; d < p->v_dim; d++)
+        to->typical[d] = sqrt(to->typical[d]) + 2 * U * to->sum[d] +
+                         2 * U * sqrt(n) * finite_or_0(fabs(r->out[d]));
+}
+
+/* Adds one key: a value times `bound`, and `floor`, to the bounds of the dims; to the squares of
+ * their deviations a value times `spread`; and to the sums a value times its weight. */
+static void add_value(const kit_row_tolerance *to, const double *restrict v, int64_t dims,
+                      double weight, double spread, double bound, double floor)
+{
+    double *restrict out = to->out, *restrict typical = to->typical, *restrict sum = to->sum;
+    for (int64_t d = 0; d < dims; d++) {
+        const double size = fabs(v[d]), a = size <= DBL_MAX ? size : 0;
+        out[d] += bound * a + floor;
+        typical[d] += spread * a * spread * a;
+        sum[d] += weight * a;
     }
 }
 
@@ -280,7 +290,7 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
     scores(how, p, r, to);
     to->lse = 0;
     for (int64_t d = 0; d < p->v_dim; d++)
-        to->out[d] = to->typical[d] = 0;
+        to->out[d] = to->typical[d] = to->sum[d] = 0;
     for (int64_t j = 0; j < p->kv_len; j++)
         to->weight[j] = 0;
     if (!isfinite(r->max) || !isfinite(r->lse))
@@ -294,7 +304,6 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
     for (int64_t j = 0; j < p->kv_len; j++) {
         if (!r->visible[j])
             continue;
-        const double *v = r->v + j * p->v_dim;
         double dw = how->floor, spread = 0, delta = 0;
         if (isfinite(r->score[j])) {
             double s = r->score[j] - r->max;
@@ -317,12 +326,9 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
         /* For the weights as an output: see RECOMPUTED. */
         to->weight[j] =
             dw + r->weight[j] * fmin(2 * delta, RECOMPUTED * fmax(how->product, how->step_q));
-        for (int64_t d = 0; d < p->v_dim; d++) {
-            double a = finite_or_0(fabs(v[d]));
-            to->out[d] += dw * a + (sum_error + how->value) * r->weight[j] * a +
-                          r->weight[j] * 0x1p-126 + how->value_floor;
-            to->typical[d] += spread * a * spread * a;
-        }
+        add_value(to, r->v + j * p->v_dim, p->v_dim, r->weight[j], spread,
+                  dw + (sum_error + how->value) * r->weight[j],
+                  r->weight[j] * 0x1p-126 + how->value_floor);
     }
     finish_typical(p, r, n, to);
 }

@@ -40,6 +40,7 @@ typedef struct kit_row_tolerance {
     double *raw, *softcapped, *score, *weight;
     double *out;     /* bound, without the rounding to the output type */
     double *typical; /* what a random error amounts to (one standard deviation, generously) */
+    double *sum;     /* of weighted magnitudes, for typical */
     double lse;
 } kit_row_tolerance;
 
