@@ -202,17 +202,24 @@ static double finite_or_0(double x)
     return isfinite(x) ? x : 0;
 }
 
-/* The sum of exp(term), as a logarithm, kept without its largest term too: a lone maximum's weight
- * is decided by the others, which its own interval would swamp. */
+/* The sum of exp(term), as a logarithm, kept without its largest term: a lone maximum's weight is
+ * decided by the others, which its own interval would swamp. `all` is known at the end. */
 typedef struct log_sum {
-    double largest, all, others;
+    double largest, others, all;
     int64_t where;
 } log_sum;
+
+static double all_of(const log_sum *sum)
+{
+    if (sum->largest == -(double)INFINITY)
+        return sum->largest;
+    return sum->largest + log1p(exp(sum->others - sum->largest));
+}
 
 static void add(log_sum *sum, double term, int64_t where)
 {
     if (term > sum->largest) {
-        sum->others = sum->all;
+        sum->others = all_of(sum);
         sum->largest = term;
         sum->where = where;
     } else {
@@ -220,7 +227,6 @@ static void add(log_sum *sum, double term, int64_t where)
         if (term > -(double)INFINITY)
             sum->others = top + log(exp(sum->others - top) + exp(term - top));
     }
-    sum->all = sum->largest + log1p(exp(sum->others - sum->largest));
 }
 
 /* The logarithm of the sum without the term that was added for `where`. */
@@ -257,6 +263,8 @@ static double sum_up(const reference_problem *p, const reference_row *r,
         add(high, r->score[j] - r->max + delta_of(r, to, j), j);
         n++;
     }
+    low->all = all_of(low);
+    high->all = all_of(high);
     return n;
 }
 
