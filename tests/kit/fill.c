@@ -371,7 +371,7 @@ static int fill_pairs(kit_problem *p, int64_t b, int64_t h, int64_t i, unsigned 
     int whatever = (s->features & HEED_HAS_SCORES) && s->scores_stage != HEED_SCORES_BIASED,
         any = 0;
     kit_row_reach(p, b, i, &first, &end);
-    if (!mask->bytes && !bias->bytes && !s->lists) { /* most: a third of the time to fill */
+    if (!mask->bytes && !bias->bytes && !s->lists) { /* as in most cases */
         for (int64_t j = first; j < end; j++)
             keys[j] = 1;
         return first < end;
