@@ -35,12 +35,17 @@ static int dispatch(int argc, char **argv)
 {
     if (argc < 2)
         return heed_cli_fail(HEED_EXIT_USAGE, "a command is required; see heed help");
-    if (strcmp(argv[1], "--version") == 0) {
+    const int is_version = strcmp(argv[1], "--version") == 0;
+    const int is_help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
+    if ((is_version || is_help) && argc > 2)
+        return heed_cli_fail(HEED_EXIT_USAGE, "%s stands alone, but %s follows; see heed help",
+                             argv[1], argv[2]);
+    if (is_version) {
         uint32_t version = heed_version();
         printf("heed %u.%u.%u\n", version >> 16, version >> 8 & 255, version & 255);
         return HEED_EXIT_OK;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+    if (is_help)
         return print_help();
     if (strcmp(argv[1], "help") == 0) {
         char help[] = "--help", *show[] = {argv[2], help, NULL};

@@ -29,6 +29,8 @@ def help_and_version(version):
     page = succeeds("run", "--help")
     check(page == succeeds("help", "run"), "heed help run is heed run --help")
     refused(["help", "walk"], "no help on walk")
+    for word in ("--version", "--help", "-h"):
+        refused([word, "info"], f"{word} stands alone, but info follows")
     refused(["help", "run", "info"], "one command")
     for option in (
         "query",
