@@ -2,7 +2,6 @@
 
 import ctypes
 import glob
-import json
 import os
 
 import numpy as np
@@ -83,6 +82,14 @@ class Desc(ctypes.Structure):
             )
         ]
     )
+
+
+class KernelInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("backend", ctypes.c_char_p),
+        ("kernel", ctypes.c_char_p),
+    ]
 
 
 class Args(ctypes.Structure):
@@ -289,16 +296,11 @@ class Attention:
         self.run = self.c.heed_attn_run
 
     def kernel(self):
-        size = ctypes.c_size_t(0)
-        self.c.heed_attn_explain(self.plan, 1, None, ctypes.byref(size))
-        text = ctypes.create_string_buffer(size.value)
-        if self.c.heed_attn_explain(self.plan, 1, text, ctypes.byref(size)):
+        info = KernelInfo(struct_size=ctypes.sizeof(KernelInfo))
+        q_len, kv_len = ctypes.c_int64(self.problem.q_len), ctypes.c_int64(self.problem.kv_len)
+        if self.c.heed_attn_kernel_of(self.plan, q_len, kv_len, ctypes.byref(info)):
             return "heed"
-        name = "one" if self.problem.q_len <= 1 else "few" if self.problem.q_len <= 16 else "many"
-        for one in json.loads(text.value)["classes"]:
-            if one["query_class"] == name:
-                return one["kernel"] or one["backend"]
-        return "heed"
+        return info.kernel.decode()
 
     def call(self, i):
         self.args.k.data, self.args.v.data = self.sets[i]

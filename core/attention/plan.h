@@ -3,11 +3,11 @@
 #define HEED_CORE_PLAN_H
 
 #include "runtime/context.h"
-#include "runtime/select.h"
+#include "select.h"
 
 /* The classes of sequences: by HEED_QUERY_*, and behind these the same again for sequences whose
  * rows see HEED_FEW_KEYS keys or fewer between them. */
-enum { HEED_FEW_KEYS_OF = 3, HEED_CLASSES = 6 };
+enum { HEED_FEW_KEYS_OF = HEED_QUERY_CLASSES, HEED_CLASSES = 2 * HEED_QUERY_CLASSES };
 
 /* What the sequences of one class use. kernel is NULL for a query class that the plan's maxima rule
  * out, and for few keys if these are served best by the kernel for many. */
@@ -55,20 +55,24 @@ struct heed_attn {
     heed_layout layout;
 };
 
-/* The class that a sequence of q_len rows has under this plan. */
-static inline uint32_t heed_query_class(const heed_attn *plan, int64_t q_len)
+/* The class that a sequence of q_len rows has under this plan. few: it has few keys. */
+static inline uint32_t heed_query_class(const heed_attn *plan, int64_t q_len, int few)
 {
     if (plan->desc.features & HEED_HAS_REPRODUCIBLE_CHUNKS)
         return HEED_QUERY_MANY;
-    return q_len <= 1 ? HEED_QUERY_ONE : q_len <= 16 ? HEED_QUERY_FEW : HEED_QUERY_MANY;
+    if (q_len <= 1 || q_len > 16)
+        return q_len <= 1 ? HEED_QUERY_ONE : HEED_QUERY_MANY;
+    return q_len < heed_several_from(plan->group, plan->desc.qk_dim, few) ? HEED_QUERY_FEW
+                                                                          : HEED_QUERY_SEVERAL;
 }
 
 /* The index of the class_plan for a sequence whose rows see n_keys keys between them. */
 static inline uint32_t heed_class_index(const heed_attn *plan, int64_t q_len, int64_t n_keys)
 {
-    const uint32_t query_class = heed_query_class(plan, q_len);
-    const uint32_t few = query_class + HEED_FEW_KEYS_OF;
-    return plan->class_plan[few].kernel && n_keys <= HEED_FEW_KEYS ? few : query_class;
+    const int few = n_keys <= HEED_FEW_KEYS;
+    const uint32_t query_class = heed_query_class(plan, q_len, few);
+    const uint32_t own = query_class + HEED_FEW_KEYS_OF;
+    return few && plan->class_plan[own].kernel ? own : query_class;
 }
 
 #endif

@@ -32,8 +32,12 @@ uint32_t heed_plan_classes(const heed_attn_desc *desc)
 {
     if (desc->features & HEED_HAS_REPRODUCIBLE_CHUNKS)
         return 1u << HEED_QUERY_MANY;
-    return 1u << HEED_QUERY_ONE | (desc->max_q_len > 1) << HEED_QUERY_FEW |
-           (desc->max_q_len > 16) << HEED_QUERY_MANY;
+    const uint32_t group = desc->q_heads / desc->kv_heads;
+    const int64_t most = desc->max_q_len;
+    return 1u << HEED_QUERY_ONE |
+           (most > 1 && heed_several_from(group, desc->qk_dim, 0) > 2) << HEED_QUERY_FEW |
+           (most >= heed_several_from(group, desc->qk_dim, 1)) << HEED_QUERY_SEVERAL |
+           (most > 16) << HEED_QUERY_MANY;
 }
 
 /* The estimate is linear in rows and in pairs of a row and a key. It goes through three costs that
@@ -46,8 +50,8 @@ static void estimate_class(heed_class_plan *c, int few)
     const int64_t q = heed_class_q_len[query_class];
     const int64_t kv = few ? HEED_FEW_KEYS : heed_class_kv_len[query_class];
     const int64_t few_rows = query_class == HEED_QUERY_MANY  ? 17
-                             : query_class == HEED_QUERY_FEW ? 2
-                                                             : 1;
+                             : query_class == HEED_QUERY_ONE ? 1
+                                                             : 2;
     const int64_t few_keys = 16;
     const double all = k->cost(c->machine, &c->problem, q, kv);
     const double some = k->cost(c->machine, &c->problem, q, few_keys);
@@ -192,10 +196,10 @@ static heed_status build_here(heed_context *context, const heed_attn_desc *desc,
     plan->window_right = problem.features & HEED_HAS_CAUSAL ? 0
                          : problem.window_right < 0         ? HEED_UNBOUNDED
                                                             : problem.window_right;
-    for (uint32_t i = 0; i < 3 && st == HEED_OK; i++)
+    for (uint32_t i = 0; i < HEED_QUERY_CLASSES && st == HEED_OK; i++)
         if (heed_plan_classes(desc) >> i & 1)
             st = plan_class(context, plan, &problem, i, 0, why);
-    for (uint32_t i = 0; i < 3 && st == HEED_OK; i++)
+    for (uint32_t i = 0; i < HEED_QUERY_CLASSES && st == HEED_OK; i++)
         if (plan->class_plan[i].kernel && !(desc->features & HEED_HAS_REPRODUCIBLE_CHUNKS))
             st = plan_class(context, plan, &problem, i, 1, why);
     if (st != HEED_OK) {
@@ -227,7 +231,7 @@ heed_status heed_plan_supported(heed_context *context, const heed_attn_desc *des
     heed_fpenv saved = heed_fpenv_enter();
     heed_status st = heed_validate_desc(desc, &problem, why);
     heed_context_lock(context);
-    for (uint32_t i = 0; i < 3 && st == HEED_OK; i++) {
+    for (uint32_t i = 0; i < HEED_QUERY_CLASSES && st == HEED_OK; i++) {
         problem.query_class = i;
         if (heed_plan_classes(desc) >> i & 1)
             st = heed_select(context, &problem, 0, NULL, &chosen, &verdicts, why);

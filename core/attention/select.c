@@ -4,7 +4,8 @@
 
 #include "trial.h"
 
-const int64_t heed_class_q_len[3] = {1, 8, 256}, heed_class_kv_len[3] = {1024, 1024, 1024};
+const int64_t heed_class_q_len[HEED_QUERY_CLASSES] = {1, 8, 12, 256},
+              heed_class_kv_len[HEED_QUERY_CLASSES] = {1024, 1024, 1024, 1024};
 
 static const char *const feature_names[] = {
     "SCALE",

@@ -68,6 +68,54 @@ static void check_shape(heed_context *context, const shape *s, int n, const char
     heed_attn_release(plan);
 }
 
+/* Which kernel has sequences of 2 to 16 rows: where decode ends and prefill begins. */
+static const struct {
+    uint32_t group, dim;
+    uint64_t features;
+    int64_t rows, keys;
+    const char *kernel;
+} few_rows[] = {
+    {4, 128, 0, 11, 33, "decode"},
+    {4, 128, 0, 12, 33, "prefill"},
+    {4, 128, HEED_HAS_MASK, 12, 33, "decode"},
+    {3, 64, 0, 16, 4096, "prefill"},
+    {2, 64, 0, 16, 4096, "decode"},
+    {24, 64, 0, 2, 33, "prefill"},
+    {23, 64, 0, 2, 33, "decode"},
+    {1, 128, 0, 15, 32, "decode"},
+    {1, 128, 0, 16, 32, "prefill"},
+    {1, 128, 0, 16, 33, "decode"},
+    {1, 64, 0, 7, 32, "decode"},
+    {1, 64, 0, 8, 32, "prefill"},
+    {1, 64, 0, 8, 33, "decode"},
+    {8, 64, 0, 1, 32, "decode"},
+    {4, 8, 0, 12, 32, "small"},
+    {4, 8, 0, 12, 33, "prefill"},
+};
+
+static void check_few_rows(heed_context *context, int n)
+{
+    for (size_t i = 0; i < sizeof few_rows / sizeof *few_rows; i++) {
+        const heed_attn_desc desc = {
+            .struct_size = sizeof desc,
+            .features = few_rows[i].features,
+            UNIT_SHAPE(2 * few_rows[i].group, 2, few_rows[i].dim, few_rows[i].dim),
+            UNIT_TYPES(HEED_F32, HEED_F32, HEED_F32, HEED_F32),
+            .max_batch = 1,
+            .max_q_len = 16,
+            .max_kv_len = 4096};
+        heed_kernel_info by = {.struct_size = sizeof by};
+        heed_attn *plan = NULL;
+        CHECK(heed_attn_create(context, &desc, &plan) == HEED_OK &&
+                  heed_attn_kernel_of(plan, few_rows[i].rows, few_rows[i].keys, &by) == HEED_OK,
+              "%s", heed_last_error());
+        CHECK(by.kernel && !strcmp(by.kernel, few_rows[i].kernel),
+              "%s, row %zu of the table: %s %s, not %s", cap[n], i, by.backend, by.kernel,
+              few_rows[i].kernel);
+        heed_attn_release(plan);
+    }
+}
+
 int main(void)
 {
     unsetenv("HEED_BACKEND");
@@ -85,6 +133,8 @@ int main(void)
             CHECK_OK(heed_context_create(&options, &context));
             for (size_t i = 0; context && i < sizeof shapes / sizeof *shapes; i++)
                 check_shape(context, &shapes[i], n, by_option ? "max_isa" : "HEED_MAX_ISA");
+            if (context && (n == 1 || n == 2) && strcmp(widest(n), "naive"))
+                check_few_rows(context, n);
             heed_context_release(context);
         }
     return checks_end();

@@ -6,7 +6,7 @@
 #include "stub.h"
 #include "unit.h"
 
-enum { BATCH = 6, DIM = 128, CASES = 4000, CLASSES = 3 };
+enum { BATCH = 6, DIM = 128, CASES = 4000, CLASSES = HEED_QUERY_MANY + 1 };
 
 static heed_tiling drawn[CLASSES];
 static int n_cut, n_mixed, n_summaries, n_together; /* calls with such a thing */
