@@ -24,19 +24,17 @@ static heed_status check_bf16(const heed_simd_tuning *tuning, const heed_problem
  *
  * So do several rows that make as many with their heads (HEED_QUERY_SEVERAL), relative to decode: 4096 keys,
  * groups of 4 and 8, 64 and 128 dims by AVX-512 f32 0.66 to 0.88, 16-bit 0.69 to 0.90, i8 0.71 to 0.79, by AVX2
- * 0.69 to 0.78, 0.85 to 0.94, 0.72 to 0.80; of 40 to 512 keys 0.35 to 0.79 and 0.50 to 0.89. Of up to 32 keys,
- * from 8 rows of up to 64 dims and 16 of more on, 0.41 to 0.91 and 0.98 at the most; fewer rows, up to 3.2
- * (Intel Ice Lake). Products of integers are decode's. So are masks: a mask
- * as ranges and the same as bytes have the same bits by decode, and had not by prefill. */
+ * 0.69 to 0.78, 0.85 to 0.94, 0.72 to 0.80; with a mask of a tree the same, where a mask hides a quarter of the
+ * keys at random 0.30 to 0.47 and 0.40 to 0.55; of 40 to 512 keys 0.35 to 0.79 and 0.50 to 0.89. Of up to 32
+ * keys, from 8 rows of up to 64 dims and 16 of more on, 0.41 to 0.91 and 0.98 at the most; fewer rows, up to
+ * 3.2 (Intel Ice Lake). Products of integers are decode's. */
 #define MANY_HEADS 48
 #define MANY_HEADS_PAIRS 32
 
 static heed_status check_rows(const heed_problem *problem, uint32_t heads, heed_error *why)
 {
-    const uint64_t masks = HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS;
     const int integers = problem->accuracy == HEED_ACCURACY_INT8 && heed_is_code(problem->k_type);
-    const int several =
-        problem->query_class == HEED_QUERY_SEVERAL && !integers && !(problem->features & masks);
+    const int several = problem->query_class == HEED_QUERY_SEVERAL && !integers;
     return several || problem->query_class == HEED_QUERY_MANY ||
                    problem->q_heads / problem->kv_heads >= heads
                ? heed_check_factors(problem, why)

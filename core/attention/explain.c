@@ -16,7 +16,7 @@ static const char *const class_key[HEED_QUERY_CLASSES] = {"one", "few", "several
 static int is_empty(const heed_attn *plan, uint32_t i)
 {
     const int few = i >= HEED_FEW_KEYS_OF;
-    const int64_t from = heed_several_from(plan->group, plan->desc.qk_dim, few);
+    const int64_t from = heed_several_from(&plan->desc, few);
     if (few)
         return i == HEED_FEW_KEYS_OF + HEED_QUERY_FEW && from == 2;
     return i == HEED_QUERY_SEVERAL && from > heed_min64(plan->desc.max_q_len, 16) &&
@@ -28,8 +28,8 @@ static void put_rows(heed_text *b, const heed_attn *plan, uint32_t i)
 {
     const int few = i >= HEED_FEW_KEYS_OF;
     const uint32_t query_class = few ? i - HEED_FEW_KEYS_OF : i;
-    const int few_from = (int)heed_several_from(plan->group, plan->desc.qk_dim, 1);
-    const int from = few ? few_from : (int)heed_several_from(plan->group, plan->desc.qk_dim, 0);
+    const int few_from = (int)heed_several_from(&plan->desc, 1);
+    const int from = few ? few_from : (int)heed_several_from(&plan->desc, 0);
     const int with_few = !few && !plan->class_plan[HEED_FEW_KEYS_OF + i].kernel && from > few_from;
     if (query_class == HEED_QUERY_ONE)
         heed_put(b, "one query row");

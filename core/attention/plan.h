@@ -62,8 +62,8 @@ static inline uint32_t heed_query_class(const heed_attn *plan, int64_t q_len, in
         return HEED_QUERY_MANY;
     if (q_len <= 1 || q_len > 16)
         return q_len <= 1 ? HEED_QUERY_ONE : HEED_QUERY_MANY;
-    return q_len < heed_several_from(plan->group, plan->desc.qk_dim, few) ? HEED_QUERY_FEW
-                                                                          : HEED_QUERY_SEVERAL;
+    return q_len * plan->group < heed_several_rows(&plan->desc, few) ? HEED_QUERY_FEW
+                                                                     : HEED_QUERY_SEVERAL;
 }
 
 /* The index of the class_plan for a sequence whose rows see n_keys keys between them. */

@@ -1,6 +1,7 @@
 /* Making plans: validate, select for each query class, lay the workspace out. */
 #include "planning.h"
 
+#include "base/checked.h"
 #include "base/fpenv.h"
 #include "base/reason.h"
 #include "runtime/fork.h"
@@ -32,11 +33,9 @@ uint32_t heed_plan_classes(const heed_attn_desc *desc)
 {
     if (desc->features & HEED_HAS_REPRODUCIBLE_CHUNKS)
         return 1u << HEED_QUERY_MANY;
-    const uint32_t group = desc->q_heads / desc->kv_heads;
     const int64_t most = desc->max_q_len;
-    return 1u << HEED_QUERY_ONE |
-           (most > 1 && heed_several_from(group, desc->qk_dim, 0) > 2) << HEED_QUERY_FEW |
-           (most >= heed_several_from(group, desc->qk_dim, 1)) << HEED_QUERY_SEVERAL |
+    return 1u << HEED_QUERY_ONE | (most > 1 && heed_several_from(desc, 0) > 2) << HEED_QUERY_FEW |
+           (heed_min64(most, 16) >= heed_several_from(desc, 1)) << HEED_QUERY_SEVERAL |
            (most > 16) << HEED_QUERY_MANY;
 }
 

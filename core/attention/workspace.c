@@ -26,7 +26,7 @@ static int64_t class_rows(const heed_attn *plan, uint32_t query_class)
     const int64_t q = plan->desc.max_q_len;
     if (plan->desc.features & HEED_HAS_REPRODUCIBLE_CHUNKS)
         return q;
-    const int64_t several = heed_several_from(plan->group, plan->desc.qk_dim, 0);
+    const int64_t several = heed_several_from(&plan->desc, 0);
     return query_class == HEED_QUERY_ONE       ? 1
            : query_class == HEED_QUERY_FEW     ? heed_min64(q, several - 1)
            : query_class == HEED_QUERY_SEVERAL ? heed_min64(q, 16)

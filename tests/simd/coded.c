@@ -276,16 +276,6 @@ static void draw_large_scales(problem *p)
         p->q[i] /= factor;
 }
 
-/* Could exact products of these rows be prefill's, but with a mask decode's (tests/simd/selection.c)? A mask
- * of ones would then change more than the way through one kernel. */
-static int changes_kernel(const problem *p)
-{
-    const int64_t q_len = p->args.q_len, rows = q_len * (p->desc.q_heads / p->desc.kv_heads);
-    const int few_keys = p->args.kv_len <= 32 || p->desc.features & HEED_HAS_WINDOW;
-    const int integers = p->desc.accuracy == HEED_ACCURACY_INT8 && heed_is_code(p->desc.k_type);
-    return !integers && q_len > 1 && q_len <= 16 && rows >= (few_keys ? 8 : 48);
-}
-
 static void draw(problem *p, uint64_t seed, uint32_t accuracy)
 {
     *p = (problem){.seed = seed,
@@ -295,7 +285,7 @@ static void draw(problem *p, uint64_t seed, uint32_t accuracy)
     heed_attn_args *args = &p->args;
     random_state = seed * UINT64_C(0xd1342543de82ef95) + 1;
     const uint32_t page_len = draw_desc(p, accuracy);
-    const int masked = below(5) == 0 || changes_kernel(p);
+    const int masked = below(5) == 0;
     make(&p->k, desc->k_type, desc->kv_heads, p->keys, desc->qk_dim, p->beside, p->hidden);
     make(&p->v, desc->v_type, desc->kv_heads, p->keys, desc->v_dim, p->beside, p->hidden);
     p->lifted = p->k.lifted || p->v.lifted || accuracy == HEED_ACCURACY_INT8;

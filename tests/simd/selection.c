@@ -77,7 +77,7 @@ static const struct {
 } few_rows[] = {
     {4, 128, 0, 11, 33, "decode"},
     {4, 128, 0, 12, 33, "prefill"},
-    {4, 128, HEED_HAS_MASK, 12, 33, "decode"},
+    {4, 128, HEED_HAS_MASK, 12, 33, "prefill"},
     {3, 64, 0, 16, 4096, "prefill"},
     {2, 64, 0, 16, 4096, "decode"},
     {24, 64, 0, 2, 33, "prefill"},

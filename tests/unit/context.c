@@ -279,6 +279,8 @@ static void check_listing(void)
     snprintf(line, sizeof line, "8 to 16 query rows, up to 32 keys: %s %s,", few.backend,
              few.kernel);
     CHECK(strstr(text, line), "'%s' is not in\n%s", line, text);
+    const char *once = strstr(text, "8 to 16 query rows");
+    CHECK(once && !strstr(once + 1, "8 to 16 query rows"), "rows of two classes in\n%s", text);
     CHECK(heed_attn_kernel_of(plan, 10, 5, &short_one) == HEED_ERR_ABI, "a struct of 8 bytes");
     CHECK_REFUSED(heed_attn_kernel_of(plan, 1000, 5, &few), HEED_ERR_INVALID, "1000");
     CHECK(heed_attn_kernel_of(plan, 1, -1, &few) == HEED_ERR_INVALID, "-1 keys");
