@@ -59,8 +59,8 @@ typedef struct heed_cpu {
 /** Query classes of a sequence, by q_lens[b]: HEED_QUERY_ONE, 1; HEED_QUERY_FEW and HEED_QUERY_SEVERAL,
  * 2 to 16; HEED_QUERY_MANY, more. Several are those that make at least 48 rows with all query heads of a
  * kv head; where they see up to 32 keys between them, without ranges and key blocks, 16, or 8 with a qk_dim
- * of up to 64. A plan chooses a kernel and its tiling once for each. With HEED_HAS_REPRODUCIBLE_CHUNKS every sequence is
- * HEED_QUERY_MANY. */
+ * of up to 64. A plan chooses a kernel and its tiling once for each. With HEED_HAS_REPRODUCIBLE_CHUNKS
+ * every sequence is HEED_QUERY_MANY. */
 enum { HEED_QUERY_ONE, HEED_QUERY_FEW, HEED_QUERY_SEVERAL, HEED_QUERY_MANY };
 
 /** What kind of problem: no batch, no lengths, no thread count, no plan maxima, because those may
