@@ -131,7 +131,7 @@ def explain():
     )
     check({c["accuracy"] for c in told["classes"]} == {"exact"}, "heed explain --accuracy")
     few = kernels("8")
-    check(few == ["small"] * len(few) and len(few) % 4 == 0, f"heed explain: few keys of few dims: {few}")
+    check(few == ["small"] * len(few) and len(few) % 6 == 0, f"heed explain: few keys of few dims: {few}")
     check(not kernels("64"), "heed explain: 64 dims")
     check(not kernels("8", "--mask"), "heed explain: few keys, a mask")
 
