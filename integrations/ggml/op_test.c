@@ -228,7 +228,7 @@ static int check_told(void)
     unsetenv("HEED_VERBOSE");
     unsetenv("HEED_NUM_THREADS");
     bad |=
-        chosen.plans != 3 || chosen.lines != 1; /* a line of the plan for each class of queries */
+        chosen.plans != 4 || chosen.lines != 1; /* a line of the plan for each class of queries */
     bad |= chosen.threads != 3 || asked.threads != 2 || chosen.workspace <= asked.workspace;
     bad |= chosen.beside < 6400 || chosen.beside > 16384;
     printf("the memory of a call: %s, %d lines of plans, %d of memory, %lu bytes on %u threads, "
