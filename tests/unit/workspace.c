@@ -183,9 +183,9 @@ static void mixed_chunks(void)
         drawn[i] = (heed_tiling){.struct_size = sizeof drawn[i],
                                  .query_rows = 16,
                                  .key_block = 32,
-                                 .key_chunk = i == HEED_QUERY_ONE   ? 1024
-                                              : i == HEED_QUERY_FEW ? 8192
-                                                                    : 0};
+                                 .key_chunk = i == HEED_QUERY_ONE    ? 1024
+                                              : i == HEED_QUERY_MANY ? 0
+                                                                     : 8192};
     make_problem(&p, 1, 32, 16, 16384, 0);
     for (int b = 0; b < BATCH; b++)
         p.q_lens[b] = b % 2 ? 16 : 1, p.kv_lens[b] = 16384;
