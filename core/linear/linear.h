@@ -25,8 +25,7 @@ typedef struct heed_linear_run_state {
     heed_run_head head;
     const heed_linear *linear;
     heed_linear_args args;
-    uint32_t tile_panels, reserved; /* panels of a tile */
-    int64_t tile_rows, row_tiles;
+    int64_t tile_rows, row_tiles, col_tiles;
     char *parts;
     char apart_1[64]; /* a workspace is aligned to 64 bytes; the counter has its lines to itself */
     atomic_llong next_tile;

@@ -35,34 +35,31 @@ uint32_t heed_linear_workspace_parts(const void *of, size_t bytes, uint32_t limi
     return n < limit ? (uint32_t)n : limit;
 }
 
-/* Cuts the outputs into tiles: as large as the kernel likes them, or smaller if that makes too few
- * for the parts. */
+/* Cuts the outputs into tiles: as large as the kernel likes them, or smaller if that makes too few for the
+ * parts. Their number is a multiple of the parts where that can be, and they are of about the same size: with
+ * two parts, a narrow last tile left one of them without work for a tenth of a product of few rows. */
 static void cut(heed_linear_run_state *run)
 {
     const heed_linear *l = run->linear;
-    const uint32_t parts =
+    const int64_t parts =
         heed_parts_worth(run->head.estimate, HEED_SERIAL_NANOSECONDS, INT64_MAX, run->head.n_parts);
-    const int64_t rows = run->args.rows, wanted = (int64_t)parts * TILES_PER_PART;
-    int64_t panels = l->tiling.cols / l->tiling.panel_cols;
+    const int64_t rows = run->args.rows, wanted = parts > 1 ? parts * TILES_PER_PART : 1;
+    const int64_t least = heed_ceil_div(l->panels, l->tiling.cols / l->tiling.panel_cols);
     /* All row tiles get about the same size, a multiple of the rows that kernels hold
      * in registers. */
     run->tile_rows =
         heed_ceil_div(heed_max64(1, rows), heed_ceil_div(rows, l->tiling.rows) + !rows);
     run->tile_rows = heed_min64(heed_ceil_div(run->tile_rows, STEP) * STEP, l->tiling.rows);
-    panels = heed_min64(panels, l->panels);
-    for (;;) {
+    for (;; run->tile_rows = (run->tile_rows + 1) / 2) {
         run->row_tiles = heed_ceil_div(rows, run->tile_rows);
-        run->head.n_tiles = run->row_tiles * heed_ceil_div(l->panels, panels);
-        if (parts == 1 || run->head.n_tiles >= wanted)
-            break;
-        if (panels > 1)
-            panels = (panels + 1) / 2;
-        else if (run->tile_rows >= 2 * FEW_ROWS)
-            run->tile_rows = (run->tile_rows + 1) / 2;
-        else
+        run->col_tiles = heed_ceil_div(wanted, heed_max64(1, run->row_tiles));
+        run->col_tiles = heed_max64(least, heed_min64(run->col_tiles, l->panels));
+        if (run->row_tiles * run->col_tiles >= wanted || run->tile_rows < 2 * FEW_ROWS)
             break;
     }
-    run->tile_panels = (uint32_t)panels;
+    while (run->row_tiles * run->col_tiles % parts && run->col_tiles < l->panels)
+        run->col_tiles++;
+    run->head.n_tiles = run->row_tiles * run->col_tiles;
 }
 
 heed_status heed_linear_schedule(const void *of, const void *args, uint32_t n_parts,
@@ -115,12 +112,16 @@ static void set_tile(const heed_linear_run_state *run, int64_t n, heed_linear_ti
     const heed_linear_args *a = &run->args;
     const heed_linear *l = run->linear;
     const heed_linear_problem *p = &l->problem;
-    const int64_t column = heed_divide(n, run->row_tiles), panel = column * run->tile_panels;
+    const int64_t column = heed_divide(n, run->row_tiles);
     const int64_t row = (n - column * run->row_tiles) * run->tile_rows;
+    /* the first of them have one panel more */
+    const int64_t each = heed_divide(l->panels, run->col_tiles);
+    const int64_t wider = l->panels - each * run->col_tiles;
+    const int64_t panel = column * each + heed_min64(column, wider);
+    const int64_t end = panel + each + (column < wider);
     tile->rows = heed_min64(run->tile_rows, run->args.rows - row);
     tile->col_first = panel * l->tiling.panel_cols;
-    tile->col_end =
-        heed_min64(tile->col_first + (int64_t)run->tile_panels * l->tiling.panel_cols, p->out_dim);
+    tile->col_end = heed_min64(end * l->tiling.panel_cols, p->out_dim);
     tile->x = matrix_at(a->x.data, a->x.stride, p->x_type, row, 0);
     tile->y = matrix_at(a->y.data, a->y.stride, p->y_type, row, tile->col_first);
     tile->residual =

@@ -80,6 +80,13 @@ static void add_dims(kit_list *list)
                                      .layout = HEED_LINEAR_OUT_IN},
                   0);
     }
+    /* Up to 8 panels of 48 columns, and 16 of 24, are one tile. */
+    for (int64_t r = 1; r <= 3; r++)
+        for (uint32_t out = 43; out < 16 * 24; out += 24) {
+            snprintf(name, sizeof name, "rows_%lld_out_%u", (long long)r, out);
+            add_types(list, name, &(kit_linear_spec){.rows = r, .in_dim = 259, .out_dim = out},
+                      r == 1);
+        }
     add_types(list, "no_rows", &(kit_linear_spec){.rows = NO_ROWS}, 1);
 }
 

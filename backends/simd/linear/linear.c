@@ -200,6 +200,7 @@ static void few_rows(const heed_simd_tuning *tuning, const heed_linear_problem *
         &linear_table[WORD == 2 ? 0 : problem->w_type - HEED_F32][tile->rows - 1];
     const int direct = problem->x_type == HEED_F32 && tile->x.col_stride == 1;
     const int64_t all = words(problem->in_dim);
+    const int64_t most = k->panels < tuning->linear_streams ? k->panels : tuning->linear_streams;
     const int64_t ahead =
         word_bytes(problem->w_type) == 4 ? tuning->linear_ahead_word : tuning->linear_ahead_half;
     for (int64_t first = 0; first < all; first += HEED_LINEAR_FEW_INPUTS) {
@@ -212,15 +213,15 @@ static void few_rows(const heed_simd_tuning *tuning, const heed_linear_problem *
             x_stride = HEED_LINEAR_FEW_INPUTS;
         }
         for (int64_t p = 0; p < s->panels;) {
-            const int wide = k->wide && s->panels - p >= k->panels;
+            const int64_t together = s->panels - p < most ? s->panels - p : most;
             for (int64_t i = first; i < end; i += BLOCK) {
                 int64_t n = end - i < BLOCK ? end - i : BLOCK;
-                (wide ? k->wide : k->tall)((const char *)tile->packed + (size_t)p * s->panel_bytes +
-                                               (size_t)i * s->w_row,
-                                           s->panel_bytes, x + (i - first), x_stride, n,
-                                           sums + p * LINEAR_PANEL, s->sums_stride, i == 0, ahead);
+                k->of[together - 1]((const char *)tile->packed + (size_t)p * s->panel_bytes +
+                                        (size_t)i * s->w_row,
+                                    s->panel_bytes, x + (i - first), x_stride, n,
+                                    sums + p * LINEAR_PANEL, s->sums_stride, i == 0, ahead);
             }
-            p += wide ? k->panels : 1;
+            p += together;
         }
     }
 }

@@ -51,7 +51,12 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
 #define ROWS_8(f, p) ROWS_7(f, p) f(p, 7)
 #define PANELS_1(f, rows) f(rows, 0)
 #define PANELS_2(f, rows) PANELS_1(f, rows) f(rows, 1)
-#define PANELS_4(f, rows) PANELS_2(f, rows) f(rows, 2) f(rows, 3)
+#define PANELS_3(f, rows) PANELS_2(f, rows) f(rows, 2)
+#define PANELS_4(f, rows) PANELS_3(f, rows) f(rows, 3)
+#define PANELS_5(f, rows) PANELS_4(f, rows) f(rows, 4)
+#define PANELS_6(f, rows) PANELS_5(f, rows) f(rows, 5)
+#define PANELS_7(f, rows) PANELS_6(f, rows) f(rows, 6)
+#define PANELS_8(f, rows) PANELS_7(f, rows) f(rows, 7)
 /* clang-format on */
 
 #define X_POINTER(p, r) const float *x##r = x + r * x_stride;
@@ -177,48 +182,47 @@ typedef void (*linear_near_kernel)(NEAR_ARGS);
         ROWS_##rows(PUT_NEAR, 0)                                                                   \
     }
 
+/* By rows: the kernels of one panel and of several, as many as registers hold sums of; and their table. */
+/* clang-format off */
+#define DEFINE_1_TO_4(t, rows)                                                                     \
+    DEFINE_TALL(linear_##t##_##rows, rows, FETCH)                                                  \
+    DEFINE_WIDE(linear_##t##_##rows##_2, rows, 2)                                                  \
+    DEFINE_WIDE(linear_##t##_##rows##_3, rows, 3)                                                  \
+    DEFINE_WIDE(linear_##t##_##rows##_4, rows, 4)
+#define DEFINE_1_TO_2(t, rows)                                                                     \
+    DEFINE_TALL(linear_##t##_##rows, rows, FETCH)                                                  \
+    DEFINE_WIDE(linear_##t##_##rows##_2, rows, 2)
+#define OF_4(t, rows)                                                                              \
+    linear_##t##_##rows, linear_##t##_##rows##_2, linear_##t##_##rows##_3, linear_##t##_##rows##_4
+#define OF_2(t, rows) linear_##t##_##rows, linear_##t##_##rows##_2
 #if HEED_LINEAR_FEW(LANES) == 8
 #define DEFINE_KERNELS(t)                                                                          \
-    DEFINE_WIDE(linear_##t##_1_4, 1, 4)                                                            \
-    DEFINE_WIDE(linear_##t##_2_4, 2, 4)                                                            \
-    DEFINE_WIDE(linear_##t##_3_2, 3, 2)                                                            \
-    DEFINE_WIDE(linear_##t##_4_2, 4, 2)                                                            \
-    DEFINE_TALL(linear_##t##_1, 1, FETCH)                                                          \
-    DEFINE_TALL(linear_##t##_2, 2, FETCH)                                                          \
-    DEFINE_TALL(linear_##t##_3, 3, FETCH)                                                          \
-    DEFINE_TALL(linear_##t##_4, 4, FETCH)                                                          \
+    DEFINE_1_TO_4(t, 1)                                                                            \
+    DEFINE_WIDE(linear_##t##_1_5, 1, 5)                                                            \
+    DEFINE_WIDE(linear_##t##_1_6, 1, 6)                                                            \
+    DEFINE_WIDE(linear_##t##_1_7, 1, 7)                                                            \
+    DEFINE_WIDE(linear_##t##_1_8, 1, 8)                                                            \
+    DEFINE_1_TO_4(t, 2)                                                                            \
+    DEFINE_1_TO_2(t, 3)                                                                            \
+    DEFINE_1_TO_2(t, 4)                                                                            \
     DEFINE_TALL(linear_##t##_5, 5, FETCH)                                                          \
     DEFINE_TALL(linear_##t##_6, 6, FETCH)                                                          \
     DEFINE_TALL(linear_##t##_7, 7, FETCH)                                                          \
     DEFINE_TALL(linear_##t##_8, 8, FETCH)
-/* By the number of rows, from 1: for several panels (NULL: there is none), how many, and for one.
- */
 #define TABLE(t)                                                                                   \
-    {                                                                                              \
-        {linear_##t##_1_4, 4, linear_##t##_1}, {linear_##t##_2_4, 4, linear_##t##_2},              \
-            {linear_##t##_3_2, 2, linear_##t##_3}, {linear_##t##_4_2, 2, linear_##t##_4},          \
-            {NULL, 1, linear_##t##_5}, {NULL, 1, linear_##t##_6}, {NULL, 1, linear_##t##_7},       \
-        {                                                                                          \
-            NULL, 1, linear_##t##_8                                                                \
-        }                                                                                          \
-    }
+    {{8, {OF_4(t, 1), linear_##t##_1_5, linear_##t##_1_6, linear_##t##_1_7, linear_##t##_1_8}},    \
+     {4, {OF_4(t, 2)}}, {2, {OF_2(t, 3)}}, {2, {OF_2(t, 4)}}, {1, {linear_##t##_5}},               \
+     {1, {linear_##t##_6}}, {1, {linear_##t##_7}}, {1, {linear_##t##_8}}}
 #else
 #define DEFINE_KERNELS(t)                                                                          \
-    DEFINE_WIDE(linear_##t##_1_4, 1, 4)                                                            \
-    DEFINE_WIDE(linear_##t##_2_2, 2, 2)                                                            \
-    DEFINE_TALL(linear_##t##_1, 1, FETCH)                                                          \
-    DEFINE_TALL(linear_##t##_2, 2, FETCH)                                                          \
+    DEFINE_1_TO_4(t, 1)                                                                            \
+    DEFINE_1_TO_2(t, 2)                                                                            \
     DEFINE_TALL(linear_##t##_3, 3, FETCH)                                                          \
     DEFINE_TALL(linear_##t##_4, 4, FETCH)
 #define TABLE(t)                                                                                   \
-    {                                                                                              \
-        {linear_##t##_1_4, 4, linear_##t##_1}, {linear_##t##_2_2, 2, linear_##t##_2},              \
-            {NULL, 1, linear_##t##_3},                                                             \
-        {                                                                                          \
-            NULL, 1, linear_##t##_4                                                                \
-        }                                                                                          \
-    }
+    {{4, {OF_4(t, 1)}}, {2, {OF_2(t, 2)}}, {1, {linear_##t##_3}}, {1, {linear_##t##_4}}}
 #endif
+/* clang-format on */
 
 /* Every kernel for weights of one type. */
 #define W_TYPE HEED_F32
@@ -238,9 +242,8 @@ DEFINE_KERNELS(bf16)
 #endif
 
 typedef struct linear_kernels {
-    linear_kernel wide;
-    int panels; /* that wide takes */
-    linear_kernel tall;
+    int64_t panels;      /* the most that one takes */
+    linear_kernel of[8]; /* by their number, from 1 */
 } linear_kernels;
 
 /* For a block of a panel that is in a cache, by number of rows. */
