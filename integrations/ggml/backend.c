@@ -205,11 +205,10 @@ static enum ggml_status graph_compute(ggml_backend_t backend, struct ggml_cgraph
         if (!(node->flags & GGML_TENSOR_FLAG_COMPUTE))
             continue;
         const heed_status st = compute(backend->context, node, &why);
-        if (st == HEED_ERR_NOMEM)
-            return GGML_STATUS_ALLOC_FAILED;
         if (st != HEED_OK) {
-            fprintf(stderr, "heed: %s: %s\n", node->name, why.text);
-            return GGML_STATUS_FAILED;
+            fprintf(stderr, "heed: %s: %s\n", node->name,
+                    *why.text ? why.text : "there is not enough memory");
+            return st == HEED_ERR_NOMEM ? GGML_STATUS_ALLOC_FAILED : GGML_STATUS_FAILED;
         }
     }
     return GGML_STATUS_SUCCESS;
@@ -421,7 +420,9 @@ ggml_backend_reg_t ggml_backend_init(void)
                 (int)strcspn(bad, ","), bad);
         return NULL;
     }
-    if (!registry.context) /* kept to the process's end, as the module is */
+    if (!registry.context) { /* kept to the process's end, as the module is */
+        ggml_heed_matmul_open();
         registry.context = open_context();
+    }
     return registry.context ? &registry : NULL;
 }

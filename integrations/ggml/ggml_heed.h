@@ -32,6 +32,8 @@ int ggml_heed_attention_supported(heed_context *context, const struct ggml_tenso
 /* Computes that operation. */
 heed_status ggml_heed_attention(ggml_heed *backend, struct ggml_tensor *op, heed_error *why);
 
+/* Called once, when the module is loaded: a process may fork before its first product. */
+void ggml_heed_matmul_open(void);
 /* The same for MUL_MAT. wanted: GGML_HEED_* bits. The weights of a supported product have a place
  * among the packed weights. */
 int ggml_heed_matmul_supported(const struct ggml_tensor *op, unsigned wanted, heed_error *why);

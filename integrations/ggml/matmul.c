@@ -93,6 +93,11 @@ static void note_fork(void)
     is_forked = 1;
 }
 
+void ggml_heed_matmul_open(void)
+{
+    pthread_atfork(NULL, NULL, note_fork);
+}
+
 /* The types are found out by one thread: whoever only asks what is supported starts none. */
 static void make_shared(void)
 {
@@ -101,7 +106,6 @@ static void make_shared(void)
     const heed_context_options options = {.struct_size = sizeof options, .n_threads = (uint32_t)n};
     const heed_context_options alone = {.struct_size = sizeof alone, .n_threads = 1};
     heed_context *prober = NULL;
-    pthread_atfork(NULL, NULL, note_fork);
     if (heed_context_create(&options, &shared) != HEED_OK)
         shared = NULL;
     if (shared && heed_context_create(&alone, &prober) == HEED_OK)
@@ -315,7 +319,8 @@ heed_status ggml_heed_matmul(ggml_heed *backend, struct ggml_tensor *op, heed_er
     const struct ggml_tensor *w = op->src[0];
     const heed_linear_desc desc = describe(type_of(w->type), w->ne[0], w->ne[1]);
     heed_linear *linear = NULL;
-    heed_status st = weights_get(backend, shared_context(), &desc, w, &linear, why);
+    const int few = ggml_nrows(op->src[1]) < LEAST_ROWS;
+    heed_status st = weights_get(backend, shared_context(), &desc, w, few, &linear, why);
     if (st == HEED_OK)
         st = multiply(backend, linear, op, why);
     heed_linear_release(linear);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { IN = 1031, OUT = 1042, ROWS = 24, BATCH = 3 };
@@ -136,19 +137,21 @@ static size_t in_use(void)
     return now.uordblks + now.hblkhd;
 }
 
-/* Checks what weights.c says of weights that change in part: a 32nd of the rows is seen at once, a
- * 256th by the eighth call. */
-static void check_changes(ggml_backend_t backend, problem *p)
+/* Checks that weights that change in part are packed again: a 256th of the rows before a product of
+ * many rows, a 32nd before one of a row, a 256th before the last eight of those. */
+static void check_changes(ggml_backend_t backend, problem *many, problem *few)
 {
-    const char *name = ggml_type_name(p->w->type);
+    const char *name = ggml_type_name(many->w->type);
     for (int64_t first = 0; first + OUT / 32 + 2 <= OUT; first += OUT / 3) {
-        fill_rows(p->all, first, first + OUT / 32 + 2);
-        say(!compute(backend, p) && is_right(p), "a 32nd of its rows changed", name);
-        fill_rows(p->all, first, first + OUT / 256 + 1);
+        fill_rows(many->all, first, first + OUT / 256 + 1);
+        say(!compute(backend, many) && is_right(many), "a 256th of its rows changed", name);
+        fill_rows(few->all, first, first + OUT / 32 + 2);
+        say(!compute(backend, few) && is_right(few), "a 32nd changed before one row", name);
+        fill_rows(few->all, first, first + OUT / 256 + 1);
         int failed = 0;
         for (int call = 0; call < 8; call++)
-            failed |= compute(backend, p);
-        say(!failed && is_right(p), "a 256th of its rows changed eight calls ago", name);
+            failed |= compute(backend, few);
+        say(!failed && is_right(few), "a 256th changed eight rows ago", name);
     }
 }
 
@@ -176,7 +179,7 @@ static void check_packing(enum ggml_type type)
     say(in_use() < once + packed, "they are packed once", name);
     fill(p.all);
     say(!compute(backend[1], &p) && is_right(&p), "other weights in the same place", name);
-    check_changes(backend[1], &p);
+    check_changes(backend[1], &p, &few);
     ggml_backend_free(backend[0]);
     const size_t left = in_use();
     say(!compute(backend[1], &p) && is_right(&p) && in_use() < left + packed / 2,
@@ -312,6 +315,28 @@ static void check_wrong_bound(void)
     release(&p);
 }
 
+/* Checks a product in a child of a process that had OpenMP's threads, whose child has none of them,
+ * and no product of Heed's. */
+static void check_child(void)
+{
+    ggml_backend_t cpu = ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, NULL);
+    ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
+    problem p = make(cpu, GGML_TYPE_F16, ROWS, 1);
+    int status = 1;
+    const int failed = compute(cpu, &p);
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60); /* it would wait for ever */
+        _exit(compute(backend, &p) || !is_right(&p));
+    }
+    say(!failed && child > 0 && waitpid(child, &status, 0) == child && status == 0,
+        "in a child process", "f16");
+    ggml_backend_free(backend);
+    ggml_backend_free(cpu);
+    release(&p);
+}
+
 int main(void)
 {
     static const enum ggml_type types[] = {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16};
@@ -321,6 +346,7 @@ int main(void)
         fprintf(stderr, "the backend Heed is not loaded: set GGML_BACKEND_PATH\n");
         return 1;
     }
+    check_child(); /* before any product */
     for (int i = 0; i < 3; i++)
         check_packing(types[i]);
     ggml_backend_t backend = ggml_backend_dev_init(device, NULL);

@@ -2,11 +2,12 @@
  *
  * Key     where the tensor lies, its shape, row stride and type. Another tensor may come to lie
  *         there, or its numbers may be changed in place: a sample of them is compared at each call,
- *         another one at each of TURNS calls, and a tensor that differs is packed again. A model's
- *         weights are mapped or read once and stay, so this is for adapters and training, where all
- *         numbers change; a change of a few would not be seen.
- *         The lines of a sample come from memory, one by one from as many pages. 256 of them at each
- *         call took 23 us on an Ice Lake, a third of what a product of one row and 2 MiB takes.
+ *         and a tensor that differs is packed again. A model's weights are mapped or read once and
+ *         stay, so this is for adapters and training, where all numbers change; a change of a few
+ *         would not be seen.
+ *         The lines of a sample come from memory, one by one from as many pages, in 23 us on an Ice
+ *         Lake, a third of what a product of one row and 2 MiB takes there. So quick calls compare a
+ *         part of the sample, another one at each of TURNS calls.
  * Bound   on the bytes of all places. A place is taken when an operation is claimed, before
  *         anything is packed.
  *         What no backend has used yet gives way to what is computed, and goes when any backend is
@@ -26,8 +27,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Lines of a sample, and samples that follow each other. */
-enum { LINES = 32, TURNS = 8 };
+/* Parts of a sample, and lines of each. */
+enum { TURNS = 8, LINES = 32 };
 
 /* A backend that uses a layer. */
 typedef struct user {
@@ -42,7 +43,7 @@ typedef struct place {
     size_t row_bytes;
     enum ggml_type type;
     uint64_t sample[TURNS]; /* of the numbers that are packed */
-    unsigned turn;          /* the sample that is compared next */
+    unsigned turn;          /* the part of it that is compared next */
     size_t bytes;
     heed_linear *linear; /* NULL: not packed yet */
     user *users;
@@ -210,7 +211,7 @@ int weights_reserve(const struct ggml_tensor *w, heed_error *why)
 /* ---- packing --------------------------------------------------------------------------------- */
 
 /* FNV-1a over LINES lines of 64 bytes (shorter in short rows), spread over the whole tensor. Those of
- * another turn lie between them. */
+ * other turns lie between them. */
 static uint64_t sample_of(const struct ggml_tensor *w, unsigned turn)
 {
     const size_t bytes = ggml_row_size(w->type, w->ne[0]), rows = (size_t)w->ne[1];
@@ -232,6 +233,17 @@ static uint64_t sample_of(const struct ggml_tensor *w, unsigned turn)
     return hash;
 }
 
+/* Has a part of the sample changed, of so many that are compared? */
+static int differs(place *p, const struct ggml_tensor *w, int parts)
+{
+    int found = 0;
+    for (int i = 0; i < parts && !found; i++) {
+        found = p->sample[p->turn] != sample_of(w, p->turn);
+        p->turn = (p->turn + 1) % TURNS;
+    }
+    return found;
+}
+
 static heed_status pack(heed_context *context, const heed_linear_desc *desc,
                         const struct ggml_tensor *w, heed_linear **out, heed_error *why)
 {
@@ -244,14 +256,14 @@ static heed_status pack(heed_context *context, const heed_linear_desc *desc,
 }
 
 static heed_status get_kept(place *p, heed_context *context, const heed_linear_desc *desc,
-                            const struct ggml_tensor *w, heed_linear **out, heed_error *why)
+                            const struct ggml_tensor *w, int is_quick, heed_linear **out,
+                            heed_error *why)
 {
     const char *verbose = getenv("HEED_VERBOSE");
-    if (p->linear && p->sample[p->turn] != sample_of(w, p->turn)) {
+    if (p->linear && differs(p, w, is_quick ? 1 : TURNS)) {
         heed_linear_release(p->linear);
         p->linear = NULL;
     }
-    p->turn = (p->turn + 1) % TURNS;
     if (!p->linear) {
         const heed_status st = pack(context, desc, w, &p->linear, why);
         if (st != HEED_OK)
@@ -268,7 +280,8 @@ static heed_status get_kept(place *p, heed_context *context, const heed_linear_d
 }
 
 heed_status weights_get(const void *backend, heed_context *context, const heed_linear_desc *desc,
-                        const struct ggml_tensor *w, heed_linear **out, heed_error *why)
+                        const struct ggml_tensor *w, int is_quick, heed_linear **out,
+                        heed_error *why)
 {
     place *p = NULL;
     heed_status st = HEED_OK;
@@ -278,7 +291,7 @@ heed_status weights_get(const void *backend, heed_context *context, const heed_l
         if (p && !add_user(p, backend))
             p = NULL;
         if (p)
-            st = get_kept(p, context, desc, w, out, why);
+            st = get_kept(p, context, desc, w, is_quick, out, why);
         pthread_mutex_unlock(&lock);
     }
     return p ? st : pack(context, desc, w, out, why);

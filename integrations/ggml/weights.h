@@ -21,8 +21,10 @@ void weights_leave(const void *backend);
 int weights_reserve(const struct ggml_tensor *w, heed_error *why);
 
 /* Gets the layer of this weight, which is packed if it is not yet; the caller gives it back by
- * heed_linear_release. A weight that may change or has no place is packed for this call alone. */
+ * heed_linear_release. A weight that may change or has no place is packed for this call alone.
+ * is_quick: the call is so short that only a part of the weight's sample is compared. */
 heed_status weights_get(const void *backend, heed_context *context, const heed_linear_desc *desc,
-                        const struct ggml_tensor *w, heed_linear **out, heed_error *why);
+                        const struct ggml_tensor *w, int is_quick, heed_linear **out,
+                        heed_error *why);
 
 #endif
