@@ -34,7 +34,8 @@ static void put_rows(heed_text *b, const heed_attn *plan, uint32_t i)
     if (query_class == HEED_QUERY_ONE)
         heed_put(b, "one query row");
     else if (query_class == HEED_QUERY_MANY)
-        heed_put(b, "more query rows");
+        heed_put(b, "%s query rows",
+                 plan->desc.features & HEED_HAS_REPRODUCIBLE_CHUNKS ? "any number of" : "more");
     else if (query_class == HEED_QUERY_FEW)
         heed_put(b, "2 to %d query rows", from - 1);
     else if (from > 16)

@@ -103,8 +103,10 @@ static heed_status set_up(heed_context *context, heed_attn *plan, heed_class_pla
     c->machine = chosen->machine;
     c->chosen = chosen;
     st = heed_workspace_layout(plan, why);
-    if (st != HEED_OK)
+    if (st != HEED_OK) {
         drop_class(c);
+        heed_workspace_layout(plan, NULL); /* the plan may go on without this kernel */
+    }
     return st;
 }
 

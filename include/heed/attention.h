@@ -29,11 +29,13 @@
  *
  * Range    Backends whose scores are f32 at every step refuse a scale, softcap or scale / softcap that
  *          is neither 0 nor of a size from 2^-64 to 2^64; `naive` computes them. In those a score may
- *          be infinite or NaN where scale * q, or a sum of |q k| without scale, is above 2.35859e38.
+ *          be infinite or NaN where scale * q, or a sum of |q k| with or without scale (or scale /
+ *          softcap), is above 2.35859e38; with keys of codes so may one whose sum of |q (c - zero)| is.
  *          Slopes are data of a run, which no plan looks at: one of such a size may count as infinite. A
  *          slope times a distance is added to a score in f32, which rounds their sum by up to 2^-24 of
- *          its size. Values are multiplied by weights of at most 1 and summed up in f32 before the
- *          division by the sum of the weights: values above 3.4e38 / keys may give an infinity or a NaN.
+ *          its size. Values are multiplied by weights of at most 256 (1 but for decode) and summed up
+ *          in f32 before the division by the sum of the weights: values above 3.4e38 / (256 keys) may
+ *          give an infinity or a NaN.
  * Codes    k and v may be codes of 8 to 4 bits: attention is computed over the numbers that the
  *          codes stand for. Codes, scales and zeros of a hidden key have no influence either.
  * Bits     An output row depends on that row's problem alone (heads, dims, types and options of the
@@ -170,7 +172,9 @@ typedef struct heed_attn_desc {
     int64_t max_batch;
     int64_t max_q_len;  /**< the most rows of one sequence */
     int64_t max_kv_len; /**< the most keys of one sequence */
-    int64_t max_rows;   /**< with HEED_HAS_PACKED and q_starts: rows that q and out have, else 0 */
+    /** with HEED_HAS_PACKED and q_starts: rows that q and out have, else 0. It bounds q_starts and
+     * sizes nothing; heed_attention makes a plan for each value, so round it up where memory permits */
+    int64_t max_rows;
 } heed_attn_desc;
 
 /**

@@ -54,8 +54,9 @@ typedef struct heed_ranges_args {
  * segments are padding: such keys are seen by no row, not even by those of padding, and such rows
  * see no key.
  *
- * Work     rows + keys steps where no segment comes before that of the key before (padding may follow
- *          them all), else keys for each change of segment from row to row.
+ * Work     rows + keys steps where no segment comes before that of the key (or row) before, padding may
+ *          follow them all, and rows name segments that keys have; else keys for each change of segment
+ *          from row to row.
  * Errors   HEED_ERR_INVALID an argument is missing or out of range, or a row has more intervals
  *          than n_ranges: the sentence names how many, and so does *needed. HEED_ERR_ABI. ranges is
  *          untouched. The same for the other heed_ranges functions.

@@ -271,6 +271,46 @@ static void check_shortage(const heed_backend *table)
     CHECK(n > 2 && status == HEED_OK, "%d allocations failed", n);
 }
 
+static heed_status many_supports(const void *machine, const heed_problem *problem, heed_error *why)
+{
+    return problem->query_class == HEED_QUERY_MANY ? supports(machine, problem, why)
+                                                   : heed_refuse(why, "not this class");
+}
+
+static heed_status wide_tiling(const void *machine, const heed_problem *problem, heed_tiling *out)
+{
+    heed_status status = tiling(machine, problem, out);
+    out->query_rows = 1 << 20;
+    return status;
+}
+
+/* A kernel for few keys, whose tiles with all heads have more rows than there may be, is left out of
+ * the plan: the plan's workspace is that of a plan without it. */
+static void check_left_out(void)
+{
+    heed_attn_desc desc = SMALL;
+    size_t bytes[2] = {0};
+    desc.q_heads = 4096;
+    desc.kv_heads = 1;
+    desc.max_q_len = 1 << 20;
+    for (int with = 0; with < 2; with++) {
+        changed_backend table;
+        change_backend(&table, example_entry(HEED_BACKEND_ABI, sizeof(heed_backend)), "wide");
+        table.attn.supports = many_supports;
+        table.attn.cost = free_of_charge;
+        table.attn.tiling = wide_tiling;
+        table.attn.flags |= HEED_KERNEL_FEW_KEYS;
+        heed_context *context = context_with(with ? "wide,naive" : "naive", &table.backend, NULL);
+        heed_attn *plan = NULL;
+        CHECK_OK(heed_attn_create(context, &desc, &plan));
+        bytes[with] = heed_attn_workspace_bytes(plan, 1);
+        heed_attn_release(plan);
+        heed_context_release(context);
+    }
+    CHECK(bytes[0] > 0 && bytes[1] == bytes[0], "%zu bytes, with the kernel %zu", bytes[0],
+          bytes[1]);
+}
+
 int main(void)
 {
     changed_backend table;
@@ -301,5 +341,6 @@ int main(void)
         if (way->error == HEED_ERR_BACKEND)
             check_shortage(&table.backend);
     }
+    check_left_out();
     return checks_end();
 }

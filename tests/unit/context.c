@@ -282,6 +282,13 @@ static void check_listing(void)
     const char *once = strstr(text, "8 to 16 query rows");
     CHECK(once && !strstr(once + 1, "8 to 16 query rows"), "rows of two classes in\n%s", text);
     CHECK(heed_attn_kernel_of(plan, 10, 5, &short_one) == HEED_ERR_ABI, "a struct of 8 bytes");
+    heed_attn_release(plan);
+    p.desc.features |= HEED_HAS_REPRODUCIBLE_CHUNKS;
+    CHECK_OK(heed_attn_create(context, &p.desc, &plan));
+    bytes = sizeof text;
+    CHECK_OK(heed_attn_explain(plan, 0, text, &bytes));
+    CHECK(strstr(text, "any number of query rows: ") && !strstr(text, "more query rows"),
+          "of one class for all rows it says\n%s", text);
     CHECK_REFUSED(heed_attn_kernel_of(plan, 1000, 5, &few), HEED_ERR_INVALID, "1000");
     CHECK(heed_attn_kernel_of(plan, 1, -1, &few) == HEED_ERR_INVALID, "-1 keys");
     heed_attn_release(plan);

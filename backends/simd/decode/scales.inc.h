@@ -4,8 +4,8 @@
  * Where each key of a head has one scale it is lifted out of the products: scores are multiplied by
  * K's, and weights, once they have been summed, by V's, which is one multiplication for each row in
  * place of one for each element. A key whose scale is so large or small, or whose zero is so large,
- * that a product could leave the range of floats where that of the decoded numbers does not, or the
- * reverse, is decoded with its scale instead; the bits of other keys do not depend on that.
+ * that a product of q below 2^90 could leave the range of floats where that of the decoded numbers does
+ * not, or the reverse, is decoded with its scale instead; the bits of other keys do not depend on that.
  */
 #ifndef HEED_SIMD_DECODE_SCALES_H
 #define HEED_SIMD_DECODE_SCALES_H
