@@ -47,6 +47,7 @@ typedef struct heed_simd_tuning {
     uint32_t x_any_sets;              /* linear: rows of x in one cache set are read as they lie */
     uint32_t linear_blocks;  /* linear: rows meet all blocks of a panel, up to so many, at once */
     uint32_t linear_streams; /* linear of few rows: panels that are read at once, if registers do */
+    int64_t linear_far_bytes;   /* of 2 rows and more: layers of which a whole block is fetched ahead */
     uint32_t linear_ahead_word; /* linear of few rows: how far ahead w is fetched, of 4 bytes */
     uint32_t linear_ahead_half; /* and of 2: bytes in each of its streams */
     uint32_t dot_bf16;          /* vdpbf16ps is fast, and its kernels are built */

@@ -82,6 +82,11 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
         /* Relative to 4 panels at a time, one row from memory: f16 0.88 to 0.90, bf16 0.84 to 0.90, f32 0.94 to
          * 0.98 (Intel Ice Lake, 1 and 2 threads). Not measured on AMD. */
         .linear_streams = intel ? 8 : 4,
+        /* Relative to the same panels a little ahead, from memory: 2, 4 and 8 rows of f16 0.83 to 0.86, of f32
+         * 0.79 to 0.82. From L3, where a model with layers of that size hardly is, 2 and 4 rows of f16 1.16 to
+         * 1.22, 8 rows 0.99 to 1.02; one row of f16 from memory 0.96 and from L3 1.5 (Intel Ice Lake). Not
+         * measured on AMD. */
+        .linear_far_bytes = intel ? INT64_C(8) << 20 : INT64_MAX,
         /* The best on a Zen 4, where more were worse, is the latency of memory times its speed over the
          * streams. 1536 relative to that: 16-bit of 1 and 2 rows 0.94 to 0.99, of 4 and 7 rows 0.88 to 0.92,
          * f32 of 1 and 2 rows 1.0, of 4 and 7 rows 0.94 to 0.97, by AVX2 0.96 and 1.0; 3072 relative to 1536

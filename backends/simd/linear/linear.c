@@ -193,6 +193,20 @@ typedef struct shape {
     int64_t sums_stride;
 } shape;
 
+/* How w is asked for beside a block's products. In a layer that no cache near a core holds it is the next
+ * block, or the first one of the next panels (to_next bytes away), in as many places as a row has lines: memory
+ * gives more to many streams than to few. */
+static linear_fetch plan_fetch(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
+                               int64_t rows, int64_t block_bytes, int64_t to_next)
+{
+    const int64_t bytes = word_bytes(problem->w_type), row = LINEAR_PANEL * bytes;
+    const int64_t lines = LINEAR_LINES(bytes);
+    if (rows == 1 || problem->out_dim * bytes * words(problem->in_dim) < tuning->linear_far_bytes)
+        return (linear_fetch){bytes == 4 ? tuning->linear_ahead_word : tuning->linear_ahead_half,
+                              64, 0};
+    return (linear_fetch){to_next, block_bytes / lines, row - row / lines};
+}
+
 static void few_rows(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
                      const heed_linear_tile *tile, const shape *s, float *sums, float *x_copy)
 {
@@ -201,8 +215,6 @@ static void few_rows(const heed_simd_tuning *tuning, const heed_linear_problem *
     const int direct = problem->x_type == HEED_F32 && tile->x.col_stride == 1;
     const int64_t all = words(problem->in_dim);
     const int64_t most = k->panels < tuning->linear_streams ? k->panels : tuning->linear_streams;
-    const int64_t ahead =
-        word_bytes(problem->w_type) == 4 ? tuning->linear_ahead_word : tuning->linear_ahead_half;
     for (int64_t first = 0; first < all; first += HEED_LINEAR_FEW_INPUTS) {
         int64_t end = all - first < HEED_LINEAR_FEW_INPUTS ? all : first + HEED_LINEAR_FEW_INPUTS;
         const float *x = (const float *)tile->x.data + first;
@@ -216,10 +228,14 @@ static void few_rows(const heed_simd_tuning *tuning, const heed_linear_problem *
             const int64_t together = s->panels - p < most ? s->panels - p : most;
             for (int64_t i = first; i < end; i += BLOCK) {
                 int64_t n = end - i < BLOCK ? end - i : BLOCK;
+                const int64_t row = (int64_t)s->w_row, bytes = n * row;
+                const int64_t to_next =
+                    i + n < end ? bytes : together * (int64_t)s->panel_bytes - (i - first) * row;
                 k->of[together - 1]((const char *)tile->packed + (size_t)p * s->panel_bytes +
                                         (size_t)i * s->w_row,
                                     s->panel_bytes, x + (i - first), x_stride, n,
-                                    sums + p * LINEAR_PANEL, s->sums_stride, i == 0, ahead);
+                                    sums + p * LINEAR_PANEL, s->sums_stride, i == 0,
+                                    plan_fetch(tuning, problem, tile->rows, bytes, to_next));
             }
             p += together;
         }

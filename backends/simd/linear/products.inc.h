@@ -25,6 +25,13 @@
 #endif
 
 #define LINEAR_PANEL HEED_LINEAR_PANEL(LANES)
+#define LINEAR_LINES(bytes) ((LINEAR_PANEL * (bytes) + 63) / 64) /* of an input's row of a panel */
+
+/* Where w, which comes from memory, is asked for: LINES lines for each input, `ahead` bytes behind its row
+ * and `apart` from each other; `slower`: the bytes by which a row outruns them. */
+typedef struct linear_fetch {
+    int64_t ahead, apart, slower;
+} linear_fetch;
 
 /* A block's product: sums[row][panel * LINEAR_PANEL + column] (+)= x[row][i] * w[panel][i][column].
  *
@@ -33,11 +40,10 @@
  * n             inputs, or words of them
  * sums_stride   floats between rows
  * first         sums hold nothing yet
- * ahead         bytes by which w, which comes from memory, is asked for before its turn
  */
 #define LINEAR_ARGS                                                                                \
     const char *w, size_t panel_bytes, const float *x, int64_t x_stride, int64_t n, float *sums,   \
-        int64_t sums_stride, int first, int64_t ahead
+        int64_t sums_stride, int first, linear_fetch fetch
 typedef void (*linear_kernel)(LINEAR_ARGS);
 
 /* clang-format off */
@@ -77,8 +83,8 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
 #define W_VECTOR(p, v) v_load_type(W_TYPE, w##p + v * LANES * W_BYTES, LANES)
 
 #define FETCH(p)                                                                                   \
-    for (int line = 0; line < (int)(LINEAR_PANEL * W_BYTES); line += 64)                           \
-        V_PREFETCH_L1(w##p + ahead + line);
+    for (int line = 0; line < LINEAR_LINES(W_BYTES); line++)                                       \
+        V_PREFETCH_L1(w##p + fetch.ahead + line * fetch.apart);
 #define NO_FETCH(p)
 
 /* Several panels: each element of x stays in a register. */
@@ -96,9 +102,9 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
         w##p += LINEAR_PANEL * W_BYTES;                                                            \
     }
 /* One panel: its three vectors do. */
-#define STEP_TALL(rows, fetch)                                                                     \
+#define STEP_TALL(rows, ask)                                                                       \
     {                                                                                              \
-        fetch(0) vf w_0 = W_VECTOR(0, 0), w_1 = W_VECTOR(0, 1), w_2 = W_VECTOR(0, 2);              \
+        ask(0) vf w_0 = W_VECTOR(0, 0), w_1 = W_VECTOR(0, 1), w_2 = W_VECTOR(0, 2);              \
         V_IN_REGISTER(w_0)                                                                         \
         V_IN_REGISTER(w_1)                                                                         \
         V_IN_REGISTER(w_2) ROWS_##rows(FMA_EACH, 0) w0 += LINEAR_PANEL * W_BYTES;                  \
@@ -129,19 +135,19 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
     V_NOINLINE void name(LINEAR_ARGS)                                                              \
     {                                                                                              \
         ROWS_##rows(X_POINTER, 0) PANELS_##panels(W_POINTER, 0) PANELS_##panels(SUMS_OF, rows);    \
-        for (int64_t i = 0; i < n; i++) {                                                          \
+        for (int64_t i = 0; i < n; i++, fetch.ahead -= fetch.slower) {                             \
             ROWS_##rows(X_LOAD, 0) PANELS_##panels(STEP_WIDE, rows)                                \
         }                                                                                          \
         PANELS_##panels(PUT_OF, rows)                                                              \
     }
-#define DEFINE_TALL(name, rows, fetch)                                                             \
+#define DEFINE_TALL(name, rows)                                                                    \
     V_NOINLINE void name(LINEAR_ARGS)                                                              \
     {                                                                                              \
         int64_t i = 0;                                                                             \
         (void)panel_bytes;                                                                         \
         ROWS_##rows(X_POINTER, 0) W_POINTER(0, 0) SUMS_OF(rows, 0);                                \
-        for (; i < n; i++)                                                                         \
-            STEP_TALL(rows, fetch)                                                                 \
+        for (; i < n; i++, fetch.ahead -= fetch.slower)                                            \
+            STEP_TALL(rows, FETCH)                                                                 \
         PUT_OF(rows, 0)                                                                            \
     }
 
@@ -185,12 +191,12 @@ typedef void (*linear_near_kernel)(NEAR_ARGS);
 /* By rows: the kernels of one panel and of several, as many as registers hold sums of; and their table. */
 /* clang-format off */
 #define DEFINE_1_TO_4(t, rows)                                                                     \
-    DEFINE_TALL(linear_##t##_##rows, rows, FETCH)                                                  \
+    DEFINE_TALL(linear_##t##_##rows, rows)                                                         \
     DEFINE_WIDE(linear_##t##_##rows##_2, rows, 2)                                                  \
     DEFINE_WIDE(linear_##t##_##rows##_3, rows, 3)                                                  \
     DEFINE_WIDE(linear_##t##_##rows##_4, rows, 4)
 #define DEFINE_1_TO_2(t, rows)                                                                     \
-    DEFINE_TALL(linear_##t##_##rows, rows, FETCH)                                                  \
+    DEFINE_TALL(linear_##t##_##rows, rows)                                                         \
     DEFINE_WIDE(linear_##t##_##rows##_2, rows, 2)
 #define OF_4(t, rows)                                                                              \
     linear_##t##_##rows, linear_##t##_##rows##_2, linear_##t##_##rows##_3, linear_##t##_##rows##_4
@@ -205,10 +211,10 @@ typedef void (*linear_near_kernel)(NEAR_ARGS);
     DEFINE_1_TO_4(t, 2)                                                                            \
     DEFINE_1_TO_2(t, 3)                                                                            \
     DEFINE_1_TO_2(t, 4)                                                                            \
-    DEFINE_TALL(linear_##t##_5, 5, FETCH)                                                          \
-    DEFINE_TALL(linear_##t##_6, 6, FETCH)                                                          \
-    DEFINE_TALL(linear_##t##_7, 7, FETCH)                                                          \
-    DEFINE_TALL(linear_##t##_8, 8, FETCH)
+    DEFINE_TALL(linear_##t##_5, 5)                                                          \
+    DEFINE_TALL(linear_##t##_6, 6)                                                          \
+    DEFINE_TALL(linear_##t##_7, 7)                                                          \
+    DEFINE_TALL(linear_##t##_8, 8)
 #define TABLE(t)                                                                                   \
     {{8, {OF_4(t, 1), linear_##t##_1_5, linear_##t##_1_6, linear_##t##_1_7, linear_##t##_1_8}},    \
      {4, {OF_4(t, 2)}}, {2, {OF_2(t, 3)}}, {2, {OF_2(t, 4)}}, {1, {linear_##t##_5}},               \
@@ -217,8 +223,8 @@ typedef void (*linear_near_kernel)(NEAR_ARGS);
 #define DEFINE_KERNELS(t)                                                                          \
     DEFINE_1_TO_4(t, 1)                                                                            \
     DEFINE_1_TO_2(t, 2)                                                                            \
-    DEFINE_TALL(linear_##t##_3, 3, FETCH)                                                          \
-    DEFINE_TALL(linear_##t##_4, 4, FETCH)
+    DEFINE_TALL(linear_##t##_3, 3)                                                          \
+    DEFINE_TALL(linear_##t##_4, 4)
 #define TABLE(t)                                                                                   \
     {{4, {OF_4(t, 1)}}, {2, {OF_2(t, 2)}}, {1, {linear_##t##_3}}, {1, {linear_##t##_4}}}
 #endif
