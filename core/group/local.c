@@ -54,7 +54,7 @@ static void ranges_shape(const heed_group_call *call, const heed_piece *p, int64
 {
     const heed_const_view *r = &call->args.ranges;
     *heads = r->stride[1] ? call->shape.desc->q_heads : 1;
-    *rows = r->stride[2] ? p->q_len : 1;
+    *rows = r->stride[2] ? p->q_len : p->q_len > 0; /* without rows there is no room for one */
 }
 
 static int32_t clip(int64_t key, int64_t first, int64_t n)

@@ -45,6 +45,8 @@ static const family families[] = {
       .ranges_kind = KIT_RANGES_TREE, .lens = KIT_LENS_KV}, 0},
     {"ranges_empty", {.features = LSE, .lists = KIT_LISTS_RANGES, .n_ranges = 2,
       .ranges_kind = KIT_RANGES_EMPTY_ROWS}, 0},
+    {"ranges_no_rows", {.features = LSE, .q_heads = 64, .kv_heads = 4, .lists = KIT_LISTS_RANGES, .n_ranges = 8,
+      .ranges_form = 4, .lens = KIT_LENS_GIVEN, .batch = 6, .sequence = {{.kv_len = 37}, {.kv_len = 12}}}, 0},
     {"key_blocks", {.features = LSE, .lists = KIT_LISTS_BLOCKS, .block_rows = 3, .block_keys = 1,
       .blocks_kind = KIT_BLOCKS_HALF, .kv_len = 230, .q_len = 9}, 0},
     {"sink", {.features = LSE | HEED_HAS_SINK}, 0},

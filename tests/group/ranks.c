@@ -128,8 +128,8 @@ static void point_scaled(rank_call *r, const ranks_case *c, uint32_t rank)
     a->kv_len = r->desc.max_kv_len = n;
 }
 
-/* A dense copy [batch, heads, rows, columns] of a mask, bias or list for the rows of a rank. shape:
- * columns, and bytes of an element. */
+/* A dense copy [batch, heads, rows, columns] of a mask, bias or list for the rows of a rank; rows
+ * that broadcast go on doing so. shape: columns, and bytes of an element. */
 static int copy_pairs(rank_call *r, const ranks_case *c, uint32_t rank, int to,
                       heed_const_view *view, const int64_t shape[2])
 {
@@ -153,7 +153,8 @@ static int copy_pairs(rank_call *r, const ranks_case *c, uint32_t rank, int to,
                                                          bytes,
                            (size_t)bytes);
                 }
-    *view = (heed_const_view){data, {heads * rows * columns, rows * columns, columns, 1}};
+    *view = (heed_const_view){
+        data, {heads * rows * columns, rows * columns, from.stride[2] ? columns : 0, 1}};
     return 0;
 }
 
