@@ -72,8 +72,9 @@ static heed_status check_lengths(const heed_group_call *call, heed_error *why)
     return HEED_OK;
 }
 
-/* Checks how far mask and bias reach: over the keys of whole sequences, and over their rows where
- * rows travel. */
+/* Checks how far mask, bias and lists reach: over the keys of whole sequences, and over their rows
+ * where rows travel. Ranges are read before a local run could ask whether they are there, and only
+ * for a rank's own keys. */
 static heed_status check_pairs(const heed_group_call *call, heed_error *why)
 {
     const heed_shape *s = &call->shape;
@@ -87,6 +88,15 @@ static heed_status check_pairs(const heed_group_call *call, heed_error *why)
         st = heed_check_view("mask", a->mask.data, a->mask.stride, 1, 0, shape, why);
     if (a->bias.data && st == HEED_OK)
         st = heed_check_view("bias", a->bias.data, a->bias.stride, 4, 0, shape, why);
+    if (s->desc->features & HEED_HAS_RANGES && heed_has_keys(s, s->rank) && st == HEED_OK)
+        st = heed_check_view("ranges", a->ranges.data, a->ranges.stride, 8, 0,
+                             (int64_t[]){s->batch, s->desc->q_heads, rows, s->desc->n_ranges}, why);
+    if (a->key_blocks.data && st == HEED_OK)
+        st = heed_check_view("key_blocks", a->key_blocks.data, a->key_blocks.stride, 8, 0,
+                             (int64_t[]){s->batch, s->desc->q_heads,
+                                         heed_ceil_div(rows, s->desc->block_rows),
+                                         heed_ceil_div(keys, 64 * (int64_t)s->desc->block_keys)},
+                             why);
     return st;
 }
 

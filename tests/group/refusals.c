@@ -108,6 +108,41 @@ static void too_far(call *c)
     c->owner[1] = 0;
     c->partition.owner = c->owner;
 }
+/* Rows travel to this rank's keys, so that it needs the lists of all rows. */
+static void travel(call *c, int32_t own_rows)
+{
+    c->partition.scheme = HEED_GROUP_SPLIT;
+    c->partition.row_first = c->rows;
+    c->rows[1] = c->rows[4] = own_rows;
+    c->args.q_len = own_rows;
+}
+static void no_ranges(call *c)
+{
+    travel(c, 0);
+    c->desc.features |= HEED_HAS_RANGES;
+    c->desc.n_ranges = 1;
+}
+static void far_ranges(call *c)
+{
+    static const int32_t all[2] = {0, 10};
+    no_ranges(c);
+    travel(c, 1);
+    c->args.ranges = (heed_const_view){all, {0, 0, INT64_C(1) << 60, 1}};
+}
+static void far_blocks(call *c)
+{
+    static const uint64_t word = 1;
+    travel(c, 1);
+    blocks(c);
+    c->desc.max_kv_len = c->args.kv_len = 64;
+    c->args.k.stride[2] = c->args.v.stride[2] = 0;
+    c->keys[1] = c->keys[4] = 64;
+    c->keys[2] = c->keys[5] = 128;
+    c->owner[0] = 1; /* so that this rank's keys begin at 64 */
+    c->owner[1] = 0;
+    c->partition.owner = c->owner;
+    c->args.key_blocks = (heed_const_view){&word, {0, 0, 0, INT64_C(1) << 60}};
+}
 
 static const struct refusal {
     void (*spoil)(call *c);
@@ -158,6 +193,9 @@ static const struct refusal {
     {small, HEED_ERR_NOMEM, "workspace has 64 bytes"},
     {crooked, HEED_ERR_INVALID, "aligned to 64 bytes"},
     {too_far, HEED_ERR_UNSUPPORTED, "32 bits"},
+    {no_ranges, HEED_ERR_INVALID, "args.ranges is NULL"},
+    {far_ranges, HEED_ERR_INVALID, "args.ranges has strides 0, 0, 1152921504606846976, 1"},
+    {far_blocks, HEED_ERR_INVALID, "args.key_blocks has strides 0, 0, 0, 1152921504606846976"},
 };
 /* clang-format on */
 
