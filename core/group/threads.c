@@ -197,12 +197,22 @@ static slot *find(mailbox *box, uint32_t tag, unsigned *after)
     return NULL;
 }
 
+/* Does an older receive of its tag wait? A message that was posted since the look for that one is
+ * not for this one. */
+static int is_second(const mailbox *box, const request *r)
+{
+    const request *at = box->first_receive;
+    while (at != r && at->tag != r->tag)
+        at = at->next;
+    return at != r;
+}
+
 /* Gives receives the messages that are there, the oldest receive first. */
 static void fetch(mailbox *box)
 {
     for (request *r = box->first_receive, *next; r; r = next) {
         unsigned after;
-        slot *s = find(box, r->tag, &after);
+        slot *s = is_second(box, r) ? NULL : find(box, r->tag, &after);
         next = r->next;
         if (!s)
             continue;
