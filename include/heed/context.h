@@ -58,8 +58,8 @@ typedef struct heed_context_options {
     /** HEED_MAX_ISA: "baseline", "avx2", "avx512" or "amx"; makes a new CPU act like an old one */
     const char *max_isa;
     /** HEED_PLUGIN_PATH: folders with plugins, absolute, separated by ':'. Every *.so in them is loaded;
-     * a folder that does not exist counts as empty. They come before installed ones of the same name.
-     * The variable is ignored in a set-uid process */
+     * a folder that does not exist counts as empty. They come before installed ones of the same name;
+     * with "" not even installed ones are loaded. The variable is ignored in a set-uid process */
     const char *plugin_path;
     /** HEED_VERBOSE: "plan", "run" or "plan,run": a line per plan or call, to log or, if there is
      * none, to stderr. Runs that are begun for parts leave no line */
