@@ -71,20 +71,17 @@ static void put_machine(heed_text *b, int json, const heed_context *context)
     put_isa(b, json, json ? "slow" : "exists, but slow here", cpu->isa & ~cpu->fast);
 }
 
-/* The attention kernel whose failed trial keeps the whole backend from running: the first that
- * failed, if none has passed. Otherwise NULL. */
-static const heed_kernel *failed_kernel(const heed_registry *registry, const heed_entry *e)
+/* Why plans never choose a kernel of the backend: it is not usable, or the trials of all its kernels
+ * have failed. NULL if they may: kernels that were not tried yet may serve. */
+static const char *unusable(const heed_registry *registry, const heed_entry *e)
 {
-    const heed_kernel *failed = NULL;
-    for (const heed_kernel *k = &registry->kernel[e->first]; k < &registry->kernel[e->first + e->n];
-         k++) {
-        const int trial = k->attn ? atomic_load(&k->trial) : HEED_TRIAL_NOT_YET;
-        if (trial == HEED_TRIAL_PASSED)
+    const heed_kernel *k = &registry->kernel[e->first];
+    if (!e->usable)
+        return e->why.text;
+    for (uint32_t i = 0; i < e->n; i++)
+        if (atomic_load(&k[i].trial) != HEED_TRIAL_FAILED)
             return NULL;
-        if (trial == HEED_TRIAL_FAILED && !failed)
-            failed = k;
-    }
-    return failed;
+    return k->trial_why.text;
 }
 
 static void put_kernels(heed_text *b, const heed_registry *registry, const heed_entry *e,
@@ -136,24 +133,22 @@ static heed_status explain_backends(heed_context *context, int json, char *text,
     for (uint32_t i = 0; i < context->registry.n; i++) {
         const heed_entry *e = &context->registry.entry[i];
         const char *summary = e->backend && e->backend->summary ? e->backend->summary : "";
-        const heed_kernel *failed = failed_kernel(&context->registry, e);
-        int can = e->usable && !failed;
-        const char *reason = can ? "" : failed ? failed->trial_why.text : e->why.text;
-        const char *note = can ? e->why.text : ""; /* what open decided for this machine */
+        const char *reason = unusable(&context->registry, e);
+        const char *note = reason ? "" : e->why.text; /* what open decided for this machine */
         if (json) {
             heed_put(&b, "%s{\"name\": ", i ? ", " : "");
             heed_put_string(&b, e->name);
             heed_put(&b, ", \"summary\": ");
             heed_put_string(&b, summary);
-            heed_put(&b, ", \"usable\": %s, \"reason\": ", can ? "true" : "false");
-            heed_put_string(&b, reason);
+            heed_put(&b, ", \"usable\": %s, \"reason\": ", reason ? "false" : "true");
+            heed_put_string(&b, reason ? reason : "");
             heed_put(&b, ", \"note\": ");
             heed_put_string(&b, note);
             put_kernels(&b, &context->registry, e, 0);
             put_kernels(&b, &context->registry, e, 1);
             put_failed(&b, json, &context->registry, e);
             heed_put(&b, "}");
-        } else if (can) {
+        } else if (!reason) {
             heed_put(&b, "backend %s: %s%s%s\n", e->name, summary, *note ? "; " : "", note);
             put_failed(&b, json, &context->registry, e);
         } else {
@@ -175,10 +170,11 @@ static heed_status tell_backend(heed_context *context, uint32_t index, heed_back
     heed_context_unlock(context); /* entries are never changed */
     if (index >= n)
         INVALID("index is %u, there are %u backends", index, n);
+    const char *reason = unusable(&context->registry, e);
     const heed_backend_info made = {.name = e->name,
                                     .summary = e->backend ? e->backend->summary : "",
-                                    .reason = e->usable ? "" : e->why.text,
-                                    .usable = e->usable != 0,
+                                    .reason = reason ? reason : "",
+                                    .usable = reason == NULL,
                                     .n_attn = e->usable ? e->backend->n_attn : 0,
                                     .n_linear = e->usable ? e->backend->n_linear : 0};
     return heed_write_struct("out", out, sizeof made, &made, why);

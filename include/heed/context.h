@@ -130,10 +130,12 @@ typedef struct heed_backend_info {
     const char *name;
     const char *summary; /**< a line for people; "" where there is no table */
     const char *reason;  /**< why it cannot run here; "" if it can */
-    uint32_t usable;     /**< 1: plans may choose its kernels; 0: see reason */
-    uint32_t n_attn;     /**< kernels of attention */
-    uint32_t n_linear;   /**< kernels of linear layers */
-    uint32_t reserved;   /**< 0 */
+    /** 1: plans may choose its kernels, except those whose trial failed, see heed_context_trial; 0: see
+     * reason. It becomes 0 when the last of its kernels fails */
+    uint32_t usable;
+    uint32_t n_attn;   /**< kernels of attention, also those that failed */
+    uint32_t n_linear; /**< kernels of linear layers, also those that failed */
+    uint32_t reserved; /**< 0 */
 } heed_backend_info;
 
 /**

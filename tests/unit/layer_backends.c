@@ -1,5 +1,5 @@
-/* Linear and attention layers on a backend that fails in the middle of a run, and on one that
- * checks the rounding mode in which it is called. */
+/* Linear and attention layers on a backend that fails in the middle of a run, on one that checks the
+ * rounding mode in which it is called, and on one whose kernels fail their trials. */
 #include <fenv.h>
 #include <heed/backend.h>
 
@@ -108,12 +108,78 @@ static void check_host_rounding(layer_setup *s)
     heed_context_release(context);
 }
 
+/* ---- kernels that fail their trials ---------------------------------------------------------- */
+
+static heed_status no_attention(const void *machine, const void *state, const heed_problem *problem,
+                                heed_tile *tile, void *scratch)
+{
+    (void)machine, (void)state, (void)problem, (void)tile, (void)scratch;
+    return HEED_ERR_BACKEND;
+}
+
+static heed_status no_linear(const void *machine, const void *state,
+                             const heed_linear_problem *problem, const heed_linear_tile *tile,
+                             void *scratch)
+{
+    (void)machine, (void)state, (void)problem, (void)tile, (void)scratch;
+    return HEED_ERR_BACKEND;
+}
+
+/* What the struct and both texts say of the backend "lame". */
+static void check_lame(heed_context *context, int usable, const char *when)
+{
+    heed_backend_info info = {.struct_size = sizeof info};
+    char text[2][16384];
+    for (uint32_t i = 0; heed_context_backend(context, i, &info) == HEED_OK; i++)
+        if (!strcmp(info.name, "lame"))
+            break;
+    CHECK(!strcmp(info.name, "lame") && info.usable == (uint32_t)usable &&
+              (*info.reason == 0) == usable && info.n_attn == 1 && info.n_linear == 1,
+          "%s: usable %u, '%s'", when, info.usable, info.reason);
+    for (uint32_t json = 0; json < 2; json++) {
+        size_t bytes = sizeof text[json];
+        CHECK_OK(heed_context_backends(context, json, text[json], &bytes));
+    }
+    CHECK((strstr(text[0], "backend lame cannot run here: ") == NULL) == usable, "%s:\n%s", when,
+          text[0]);
+    const char *json = strstr(text[1], "\"name\": \"lame\"");
+    json = json ? strstr(json, "\"usable\": ") : NULL;
+    CHECK(json && !strncmp(json, usable ? "\"usable\": true" : "\"usable\": false", 14), "%s:\n%s",
+          when, text[1]);
+}
+
+/* A backend is usable as long as one of its kernels is. */
+static void check_trials(layer_setup *s)
+{
+    for (int both = 0; both < 2; both++) {
+        const heed_const_view in = {s->w_in, {3 * DIM, 1}}, bias = {s->bias, {1}};
+        changed_backend lame;
+        heed_context *context = unit_context(1, "lame");
+        heed_linear *linear = NULL;
+        heed_attn *attn = NULL;
+        change_backend(&lame, naive, "lame");
+        lame.attn.run = no_attention;
+        lame.linear.run = both ? no_linear : lame.linear.run;
+        CHECK_OK(heed_context_register(context, &lame.backend));
+        check_lame(context, 1, "before any trial");
+        CHECK_REFUSED(heed_attn_create(context, &s->attn, &attn), HEED_ERR_UNSUPPORTED, "trial");
+        check_lame(context, 1, "with attention that failed");
+        CHECK(heed_linear_create(context, &s->in, &in, &bias, &linear) ==
+                  (both ? HEED_ERR_UNSUPPORTED : HEED_OK),
+              "%s", heed_last_error());
+        check_lame(context, !both, "after both trials");
+        heed_linear_release(linear);
+        heed_context_release(context);
+    }
+}
+
 int main(void)
 {
     layer_setup *s = layer_prepare();
     naive = heed_naive_backend();
     check_failures(s);
     check_host_rounding(s);
+    check_trials(s);
     free(s);
     return checks_end();
 }
