@@ -120,8 +120,9 @@ static heed_status check_table(heed_registry *registry, const heed_backend *b, h
         return st;
     if (heed_registry_find(registry, b->name, strlen(b->name)))
         INVALID("the name %s is taken", b->name);
-    if (registry->n == HEED_MAX_BACKENDS)
-        INVALID("there are %d backends already", HEED_MAX_BACKENDS);
+    const uint32_t most = HEED_MAX_BACKENDS - !registry->rest;
+    if (registry->n == most)
+        INVALID("there are %u backends and files already", most);
     return HEED_OK;
 }
 
@@ -170,15 +171,26 @@ void heed_registry_close(heed_registry *registry)
     for (uint32_t i = 0; i < registry->n; i++)
         if (registry->entry[i].usable && registry->entry[i].backend->close)
             registry->entry[i].backend->close(registry->entry[i].machine);
-    registry->n = registry->n_kernels = 0;
+    registry->n = registry->n_kernels = registry->n_failures = 0;
+    registry->rest = NULL;
 }
 
 void heed_registry_add_failure(heed_registry *registry, const char *name, const heed_error *why)
 {
-    if (registry->n == HEED_MAX_BACKENDS)
+    if (registry->rest) {
+        heed_error *all = &registry->rest->why;
+        const size_t n = strlen(all->text);
+        snprintf(all->text + n, sizeof all->text - n, ", %s", name);
         return;
+    }
     heed_entry *entry = &registry->entry[registry->n++];
     memset(entry, 0, sizeof *entry);
-    snprintf(entry->name, sizeof entry->name, "%s", name);
-    entry->why = *why;
+    if (registry->n < HEED_MAX_BACKENDS && registry->n_failures++ < HEED_MAX_FAILURES) {
+        snprintf(entry->name, sizeof entry->name, "%s", name);
+        entry->why = *why;
+        return;
+    }
+    registry->rest = entry;
+    snprintf(entry->name, sizeof entry->name, "more files");
+    heed_refuse(&entry->why, "too many are no backends to give the reason of each: %s", name);
 }

@@ -6,7 +6,8 @@
 #include <heed/context.h>
 #include <stdatomic.h>
 
-enum { HEED_MAX_BACKENDS = 32, HEED_MAX_KERNELS = 64 };
+/* Entries in all; kernels; and files with entries of their own, so that they keep no backend out. */
+enum { HEED_MAX_BACKENDS = 32, HEED_MAX_KERNELS = 64, HEED_MAX_FAILURES = 16 };
 
 /* A backend, or a file that failed to be one. */
 typedef struct heed_entry {
@@ -30,7 +31,8 @@ typedef struct heed_kernel {
 } heed_kernel;
 
 typedef struct heed_registry {
-    uint32_t n, n_kernels;
+    uint32_t n, n_kernels, n_failures;
+    heed_entry *rest; /* that of the failures without one, or NULL: then one is left for it */
     heed_entry entry[HEED_MAX_BACKENDS];
     heed_kernel kernel[HEED_MAX_KERNELS];
 } heed_registry;
@@ -40,7 +42,8 @@ typedef struct heed_registry {
 heed_status heed_registry_add(heed_registry *registry, const heed_cpu *cpu,
                               const heed_backend *backend, heed_error *why);
 
-/* Adds a name with the reason why it is no backend, as long as there is room for entries. */
+/* Adds a name with the reason why it is no backend. Where there is no room for more of them, one entry
+ * names all that follow. */
 void heed_registry_add_failure(heed_registry *registry, const char *name, const heed_error *why);
 
 /* Closes what was opened. */

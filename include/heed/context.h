@@ -126,7 +126,7 @@ HEED_API heed_status heed_context_backends(heed_context *context, uint32_t json,
 typedef struct heed_backend_info {
     size_t struct_size; /**< the caller's: sizeof(heed_backend_info) */
     /** what HEED_BACKEND calls it, or the file of a plugin that is none, or a folder of plugins that
-     * cannot be read */
+     * cannot be read; "more files" where there are too many of those, with their names in reason */
     const char *name;
     const char *summary; /**< a line for people; "" where there is no table */
     const char *reason;  /**< why it cannot run here; "" if it can */
