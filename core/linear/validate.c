@@ -50,7 +50,7 @@ heed_status heed_linear_validate_desc(const heed_linear_desc *desc, heed_linear_
                 desc->layout);
     if (desc->activation > HEED_ACT_SILU)
         INVALID("desc.activation is %u, HEED_ACT_* is required", desc->activation);
-    if (desc->accuracy > HEED_ACCURACY_SPLIT)
+    if (desc->accuracy > HEED_ACCURACY_INT8)
         INVALID("desc.accuracy is %u, HEED_ACCURACY_* is required", desc->accuracy);
     if (desc->heads > 1 && desc->out_dim % desc->heads)
         INVALID("desc.out_dim is %u, a multiple of desc.heads = %u is required", desc->out_dim,
@@ -68,7 +68,7 @@ heed_status heed_linear_validate_desc(const heed_linear_desc *desc, heed_linear_
         .activation = desc->activation,
         .accuracy = desc->accuracy,
     };
-    if (desc->accuracy == HEED_ACCURACY_DEFAULT || desc->accuracy == HEED_ACCURACY_BF16)
+    if (desc->accuracy != HEED_ACCURACY_EXACT && desc->accuracy != HEED_ACCURACY_SPLIT)
         problem->accuracy = both_bf16 ? HEED_ACCURACY_BF16 : HEED_ACCURACY_EXACT;
     return HEED_OK;
 }

@@ -62,8 +62,8 @@ typedef struct heed_linear_desc {
     uint32_t bias_type;  /**< the same with HEED_LINEAR_HAS_BIAS, else HEED_DTYPE_NONE */
     uint32_t layout;     /**< HEED_LINEAR_IN_OUT or HEED_LINEAR_OUT_IN */
     uint32_t activation; /**< HEED_ACT_* */
-    /** HEED_ACCURACY_*, of the products: DEFAULT is BF16 where x and w are both bf16 and EXACT
-     * elsewhere. BF16: sums in f32, in any order, subnormals may count as 0; the same as EXACT unless x
+    /** HEED_ACCURACY_*, of the products: DEFAULT and INT8 are BF16 where x and w are both bf16, else
+     * EXACT. BF16: sums in f32, in any order, subnormals may count as 0; the same as EXACT unless x
      * and w are both bf16. SPLIT: f32 and f16 products may be sums of bf16 ones */
     uint32_t accuracy;
     /** 0 or 1: one matrix. More: a matrix for each head, their outputs side by side, so out_dim is a

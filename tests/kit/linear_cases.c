@@ -183,8 +183,8 @@ static void add_mixed(kit_list *list)
                      kit_type_name(s->bias_type), kit_type_name(s->y_type));
             kit_add(list, &c);
         }
-    for (uint32_t accuracy = HEED_ACCURACY_EXACT; accuracy <= HEED_ACCURACY_SPLIT; accuracy++) {
-        static const char *const name[] = {"default", "exact", "bf16", "split"};
+    for (uint32_t accuracy = HEED_ACCURACY_EXACT; accuracy <= HEED_ACCURACY_INT8; accuracy++) {
+        static const char *const name[] = {"default", "exact", "bf16", "split", "int8"};
         char what[80];
         snprintf(what, sizeof what, "accuracy_%s", name[accuracy]);
         add_types(list, what, &(kit_linear_spec){.accuracy = accuracy, .in_dim = 600}, 1);

@@ -136,7 +136,7 @@ static const kit_mistake mistakes[] = {
      OR(p.desc.features, 4, INT64_C(1) << 32, INT64_C(1) << 33, INT64_MIN)},
     {"layout", "layout", IN_DESC, INVALID, PUT(p.desc.layout, 2, 77, 257, UINT32_MAX)},
     {"activation", "activation", IN_DESC, INVALID, PUT(p.desc.activation, 4, 77, 259, UINT32_MAX)},
-    {"accuracy", "accuracy", IN_DESC, INVALID, PUT(p.desc.accuracy, 4, 77, 259, UINT32_MAX)},
+    {"accuracy", "accuracy", IN_DESC, INVALID, PUT(p.desc.accuracy, 5, 77, 259, UINT32_MAX)},
     {"heads", "heads", IN_DESC, INVALID, DO(uneven_heads, 0, 2)},
     {"desc_size", "struct_size", IN_DESC, HEED_ERR_ABI,
      PUT(p.desc.struct_size, KIT_BAD_STRUCTS, 4)},
