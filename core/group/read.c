@@ -138,10 +138,12 @@ static uint32_t choose(const heed_shape *s)
     const uint64_t f = s->desc->features;
     if (!s->part.row_first)
         return HEED_GROUP_SPLIT;
-    if (s->size == 1 || f & WITH_PAIRS) /* what args hold of pairs depends on the scheme */
+    if (s->size == 1)
         return HEED_GROUP_RING;
     if (f & HEED_HAS_QUANT)
         return HEED_GROUP_SPLIT;
+    if (f & WITH_PAIRS) /* what args hold of pairs depends on the scheme */
+        return HEED_GROUP_RING;
     const heed_tally t = heed_tally_of(s);
     const uint64_t ring =
         (s->size - UINT64_C(1)) * sizeof(heed_wire_header) + t.keys - t.least_keys;

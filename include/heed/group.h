@@ -79,9 +79,9 @@ typedef struct heed_transport {
 /** Where a call's keys and rows go. */
 enum {
     /** SPLIT if the partition has no row_first. If it has, the scheme in which the rank that sends
-     * most sends fewer bytes, as heed_group_count counts them, and RING if they are equal. But RING
-     * with HEED_HAS_MASK, _BIAS, _RANGES or _KEY_BLOCKS, of which args hold other rows with SPLIT,
-     * and SPLIT with HEED_HAS_QUANT. The choice, and with it the bits of results, depends on
+     * most sends fewer bytes, as heed_group_count counts them, and RING if they are equal. But SPLIT
+     * with HEED_HAS_QUANT, which RING refuses, and else RING with HEED_HAS_MASK, _BIAS, _RANGES or
+     * _KEY_BLOCKS, of which args hold all rows with SPLIT. One rank: RING. The choice, and with it the bits of results, depends on
      * description, partition and batch alone */
     HEED_GROUP_AUTO,
     HEED_GROUP_SPLIT, /**< partial results travel; with row_first rows travel before them */

@@ -384,6 +384,7 @@ static void choices(heed_context *context)
         {{1, 1}, {9, 9}, HEED_HAS_MASK, HEED_GROUP_RING, 1},
         {{1, 1}, {9, 9}, HEED_HAS_RANGES, HEED_GROUP_RING, 1},
         {{9, 9}, {1, 1}, HEED_HAS_QUANT, HEED_GROUP_SPLIT, 1},
+        {{9, 9}, {1, 1}, HEED_HAS_QUANT | HEED_HAS_MASK, HEED_GROUP_SPLIT, 1},
         {{9, 9}, {1, 1}, 0, HEED_GROUP_SPLIT, 0},
     };
     for (size_t n = 0; n < sizeof choice / sizeof *choice; n++) {
