@@ -250,7 +250,7 @@ typedef struct heed_attn_args {
  * Would heed_attn_create find a backend for this problem? Builds no plan.
  *
  * why      receives the reason if not; NULL: heed_last_error()
- * Errors   as heed_attn_create.
+ * Errors   as heed_attn_create: UNSUPPORTED, not INVALID, if a row is not whole blocks of its type.
  * Threads  safe.
  */
 HEED_API heed_status heed_attn_supported(heed_context *context, const heed_attn_desc *desc,

@@ -26,7 +26,7 @@ typedef struct heed_ranges_args {
     int64_t keys;       /**< keys of the sequence, 0 to 2^31 - 1 */
     /** the key at which row 0 stands, -(2^31 - 1) to 2^31 - 1; rows may stand outside the keys */
     int64_t offset;
-    uint32_t n_ranges; /**< intervals of a row in `ranges`, 1 to 8; not read where that is NULL */
+    uint32_t n_ranges; /**< intervals of a row in `ranges`, 1 to 8; not read if only counted */
     uint32_t causal;   /**< 1: rows see no key behind their own besides; else 0 */
     int32_t *ranges;   /**< [rows, n_ranges][2] receives them; NULL with needed: only counted */
     /** receives the most intervals that a row has, even if that is too many; NULL: not wanted */

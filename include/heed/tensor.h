@@ -83,7 +83,7 @@ static inline heed_const_view heed_as_const(heed_view view)
  */
 typedef struct heed_quant {
     const float *scale; /**< NULL: the tensor has none, and the rest of this struct is 0 */
-    const float *zero;  /**< NULL: 0 everywhere */
+    const float *zero;  /**< NULL: 0 everywhere, as F8_E4M3 requires */
     int64_t stride[4];  /**< of scale and of zero */
     uint32_t group;     /**< adjacent elements of a row that share a scale; 0: the whole row */
     uint32_t key_group; /**< adjacent keys that share a scale; 0: each has its own */
