@@ -2,6 +2,7 @@
 #include "json.h"
 
 #include <math.h>
+#include <string.h>
 
 /* A limit, since a parsed value may take 40 times the memory of its text. */
 enum { MOST_BYTES = 8 << 20 };
@@ -26,6 +27,23 @@ heed_status json_parse(const unsigned char *bytes, size_t size, const char *name
     }
     *out = value;
     return HEED_OK;
+}
+
+const cJSON *json_setting(const cJSON *object, const char *key)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, key);
+    return cJSON_IsNull(value) ? NULL : value;
+}
+
+int json_is_text(const cJSON *value, const char *text)
+{
+    return cJSON_IsString(value) && strcmp(value->valuestring, text) == 0;
+}
+
+int ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), of_end = strlen(end);
+    return n >= of_end && strcmp(text + n - of_end, end) == 0;
 }
 
 int64_t json_integer(const cJSON *value)

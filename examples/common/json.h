@@ -12,6 +12,15 @@
 heed_status json_parse(const unsigned char *bytes, size_t size, const char *name, cJSON **out,
                        heed_error *why);
 
+/** object[key]; NULL if it is null, which means the same as its absence. */
+const cJSON *json_setting(const cJSON *object, const char *key);
+
+/** Whether the value is this text. */
+int json_is_text(const cJSON *value, const char *text);
+
+/** Whether a text, such as a key, ends so. */
+int ends_with(const char *text, const char *end);
+
 /** The value as an integer from 0 to 2^53; -1 if it is anything else. */
 int64_t json_integer(const cJSON *value);
 

@@ -182,6 +182,18 @@ heed_status safetensors_find(const safetensors *weights, const char *name, int n
     return HEED_OK;
 }
 
+heed_status safetensors_refuse_rest(const safetensors *weights, const char *name,
+                                    const char *prefix, const char *except, heed_error *why)
+{
+    for (size_t i = 0; i < weights->n; i++) {
+        const tensor *t = &weights->tensors[i];
+        if (!t->found && strncmp(t->name, prefix, strlen(prefix)) == 0 &&
+            !ends_with(t->name, except))
+            return refuse(why, "%s: tensor %.120s is not served", name, t->name);
+    }
+    return HEED_OK;
+}
+
 void tensor_to_f32(const tensor *t, int64_t first, int64_t n, float *out)
 {
     if (t->type == HEED_F32) {

@@ -36,6 +36,12 @@ void safetensors_close(safetensors *weights);
 heed_status safetensors_find(const safetensors *weights, const char *name, int n_dims,
                              const int64_t *shape, const tensor **out, heed_error *why);
 
+/** Refuses tensors PREFIX... that safetensors_find has given to nobody, since a model that has them
+ * computes something else; names that end with `except` are passed over. Messages use `name` for
+ * the file. */
+heed_status safetensors_refuse_rest(const safetensors *weights, const char *name,
+                                    const char *prefix, const char *except, heed_error *why);
+
 /** Copies elements [first, first + n) of a tensor, which must have a type of Heed's, as f32. */
 void tensor_to_f32(const tensor *t, int64_t first, int64_t n, float *out);
 

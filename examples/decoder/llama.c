@@ -11,46 +11,28 @@
 /* Limits far above any decoder, which keep sizes from overflowing. */
 enum { MOST_WIDTH = 1 << 16, MOST_LAYERS = 1024, MOST_POSITIONS = 1 << 24, MOST_WORDS = 1 << 24 };
 
-static const char config_name[] = "config.json";
-
-/* object[key]; NULL if it is null, which means the same as its absence. */
-static const cJSON *setting(const cJSON *object, const char *key)
-{
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, key);
-    return cJSON_IsNull(value) ? NULL : value;
-}
-
-static int is_text(const cJSON *value, const char *text)
-{
-    return cJSON_IsString(value) && strcmp(value->valuestring, text) == 0;
-}
+static const char config_name[] = "config.json", weights_name[] = "model.safetensors";
 
 static int is_one(const cJSON *value)
 {
     return cJSON_IsNumber(value) && value->valuedouble == 1;
 }
 
-static int ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), of_end = strlen(end);
-    return n >= of_end && strcmp(text + n - of_end, end) == 0;
-}
-
 /* Refuses rotary positions that are scaled, or turn a part of each head. */
 static heed_status refuse_rotations(const cJSON *config, heed_error *why)
 {
     static const char *const names[] = {"rope_type", "type"}; /* older files have the second */
-    const cJSON *old = setting(config, "rope_scaling");
-    const cJSON *const places[] = {config, setting(config, "rope_parameters"), old};
-    int scaled = old && !setting(old, names[0]) && !setting(old, names[1]);
+    const cJSON *old = json_setting(config, "rope_scaling");
+    const cJSON *const places[] = {config, json_setting(config, "rope_parameters"), old};
+    int scaled = old && !json_setting(old, names[0]) && !json_setting(old, names[1]);
     for (int i = 0; i < 3; i++) {
-        const cJSON *part = setting(places[i], "partial_rotary_factor");
+        const cJSON *part = json_setting(places[i], "partial_rotary_factor");
         if (part && !is_one(part))
             return refuse(why, "%s: partial_rotary_factor is not 1, the only one served",
                           config_name);
         for (int n = 0; n < 2 && i > 0; n++) {
-            const cJSON *kind = setting(places[i], names[n]);
-            scaled |= kind && !is_text(kind, "default");
+            const cJSON *kind = json_setting(places[i], names[n]);
+            scaled |= kind && !json_is_text(kind, "default");
         }
     }
     return scaled ? refuse(why, "%s: scaled rotary positions are not served", config_name)
@@ -61,15 +43,16 @@ static heed_status refuse_rotations(const cJSON *config, heed_error *why)
 static heed_status refuse_options(const cJSON *config, heed_error *why)
 {
     static const char *const off[] = {"attention_bias", "mlp_bias"};
-    const cJSON *kind = setting(config, "model_type"), *one;
-    if (kind && !is_text(kind, "llama"))
+    const cJSON *kind = json_setting(config, "model_type"), *one;
+    if (kind && !json_is_text(kind, "llama"))
         return refuse(why, "%s: model_type is not llama, the only one served", config_name);
     for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
-        if (cJSON_IsTrue(setting(config, off[i])))
+        if (cJSON_IsTrue(json_setting(config, off[i])))
             return refuse(why, "%s: %s is true; it is not served", config_name, off[i]);
-    if (!is_text(setting(config, "hidden_act"), "silu"))
+    if (!json_is_text(json_setting(config, "hidden_act"), "silu"))
         return refuse(why, "%s: hidden_act is not silu, the only one served", config_name);
-    if (setting(config, "sliding_window") && !cJSON_IsFalse(setting(config, "use_sliding_window")))
+    if (json_setting(config, "sliding_window") &&
+        !cJSON_IsFalse(json_setting(config, "use_sliding_window")))
         return refuse(why, "%s: sliding_window is given; windows are not served", config_name);
     cJSON_ArrayForEach(one, config)
     {
@@ -94,7 +77,7 @@ static heed_status read_numbers(const cJSON *config, llama *m, heed_error *why)
         {"max_position_embeddings", MOST_POSITIONS, &m->positions},
         {"vocab_size", MOST_WORDS, &m->vocabulary_size},
     };
-    const cJSON *rope = setting(config, "rope_parameters");
+    const cJSON *rope = json_setting(config, "rope_parameters");
     heed_status status = HEED_OK;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == HEED_OK; i++)
         status = json_get_integer(config, config_name, numbers[i].key, 1, numbers[i].most,
@@ -102,7 +85,7 @@ static heed_status read_numbers(const cJSON *config, llama *m, heed_error *why)
     if (status != HEED_OK)
         return status;
     m->head_dim = m->width / m->heads;
-    if (setting(config, "head_dim"))
+    if (json_setting(config, "head_dim"))
         status =
             json_get_integer(config, config_name, "head_dim", 1, MOST_WIDTH, &m->head_dim, why);
     if (status == HEED_OK)
@@ -177,27 +160,13 @@ static heed_status read_layer(llama *m, int64_t index, heed_error *why)
     return status;
 }
 
-/* Refuses tensors of layers that no weight was made of: biases, norms of queries and keys. Some
- * older files hold the frequencies of the rotation, which the engine computes. */
-static heed_status refuse_tensors(const safetensors *weights, heed_error *why)
-{
-    static const char layers[] = "model.layers.";
-    for (size_t i = 0; i < weights->n; i++) {
-        const tensor *t = &weights->tensors[i];
-        if (!t->found && strncmp(t->name, layers, sizeof layers - 1) == 0 &&
-            !ends_with(t->name, ".rotary_emb.inv_freq"))
-            return refuse(why, "model.safetensors: tensor %.120s is not served", t->name);
-    }
-    return HEED_OK;
-}
-
 static heed_status read_all(llama *m, heed_error *why)
 {
     heed_context_options options = {.struct_size = sizeof options, .n_threads = m->n_threads};
     int tied = 0;
     heed_status status = read_config(m, &tied, why);
     if (status == HEED_OK)
-        status = safetensors_open(m->file_of_weights, "model.safetensors", &m->weights, why);
+        status = safetensors_open(m->file_of_weights, weights_name, &m->weights, why);
     if (status == HEED_OK)
         status = safetensors_find(&m->weights, "model.embed_tokens.weight", 2,
                                   (const int64_t[]){m->vocabulary_size, m->width}, &m->words, why);
@@ -207,8 +176,9 @@ static heed_status read_all(llama *m, heed_error *why)
         status = no_memory(why, "the layers");
     for (int64_t i = 0; i < m->n_layers && status == HEED_OK; i++)
         status = read_layer(m, i, why);
-    if (status == HEED_OK)
-        status = refuse_tensors(&m->weights, why);
+    if (status == HEED_OK) /* some older files hold the frequencies, which the engine computes */
+        status = safetensors_refuse_rest(&m->weights, weights_name, "model.layers.",
+                                         ".rotary_emb.inv_freq", why);
     if (status == HEED_OK)
         status = weights_vector(&m->weights, "model.norm.weight", m->width, &m->norm, why);
     if (status == HEED_OK) {
@@ -241,7 +211,7 @@ heed_status llama_open(const char *folder, uint32_t type, uint32_t n_threads, ll
     file config = {0}, weights = {0};
     heed_status status = file_open_in(folder, config_name, 0, &config, why);
     if (status == HEED_OK)
-        status = file_open_in(folder, "model.safetensors", 0, &weights, why);
+        status = file_open_in(folder, weights_name, 0, &weights, why);
     if (status == HEED_OK)
         return llama_read(config, weights, type, n_threads, out, why);
     file_close(&config);

@@ -14,7 +14,7 @@
 static const char usage[] =
     "minilm: sentence embeddings with all-MiniLM-L6-v2 on Heed\n"
     "\n"
-    "  minilm embed --model DIR [--out e.npy] FILE    a vector for each line, an empty line too\n"
+    "  minilm embed --model DIR [--out e.npy] FILE    a vector of length 1 for each line\n"
     "  minilm rank --model DIR --query TEXT FILE      the lines by their similarity to a text\n"
     "  minilm map --model DIR --svg FILE [--layer L] TEXT    what each token attends to, as a "
     "picture\n"

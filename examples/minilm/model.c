@@ -17,6 +17,31 @@ enum {
     MOST_WORDS = 1 << 24
 };
 
+static const char weights_name[] = "model.safetensors";
+
+/* Refuses optional settings unless they have the value that the engine supports. */
+static heed_status refuse_options(const cJSON *config, const char *name, heed_error *why)
+{
+    static const struct {
+        const char *key, *text;
+    } only[] = {{"model_type", "bert"}, {"position_embedding_type", "absolute"}};
+    static const char *const off[] = {"is_decoder", "add_cross_attention"};
+    for (size_t i = 0; i < sizeof only / sizeof only[0]; i++) {
+        const cJSON *value = json_setting(config, only[i].key);
+        if (value && !json_is_text(value, only[i].text))
+            return refuse(why, "%s: %s is not %s, the only one served", name, only[i].key,
+                          only[i].text);
+    }
+    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++) {
+        const cJSON *value = json_setting(config, off[i]);
+        if (value && !cJSON_IsFalse(value))
+            return refuse(why, "%s: %s is not false, which alone is served", name, off[i]);
+    }
+    if (!json_is_text(json_setting(config, "hidden_act"), "gelu"))
+        return refuse(why, "%s: hidden_act is not gelu, the only one served", name);
+    return HEED_OK;
+}
+
 static heed_status read_config(model *m, heed_error *why)
 {
     static const char name[] = "config.json";
@@ -40,9 +65,8 @@ static heed_status read_config(model *m, heed_error *why)
             json_get_integer(config, name, numbers[i].key, 1, numbers[i].most, numbers[i].out, why);
     if (status == HEED_OK)
         status = json_get_number(config, name, "layer_norm_eps", 1, &m->eps, why);
-    const cJSON *act = cJSON_GetObjectItemCaseSensitive(config, "hidden_act");
-    if (status == HEED_OK && !(cJSON_IsString(act) && strcmp(act->valuestring, "gelu") == 0))
-        status = refuse(why, "%s: hidden_act is not gelu, the only one served", name);
+    if (status == HEED_OK)
+        status = refuse_options(config, name, why);
     if (status == HEED_OK && m->width % m->heads != 0)
         status = refuse(why, "%s: hidden_size %lld is no multiple of num_attention_heads %lld",
                         name, (long long)m->width, (long long)m->heads);
@@ -53,11 +77,17 @@ static heed_status read_config(model *m, heed_error *why)
     return status;
 }
 
+static heed_status read_length(const cJSON *config, const char *name, model *m, heed_error *why)
+{
+    return json_get_integer(config, name, "max_seq_length", 2, m->positions, &m->most_tokens, why);
+}
+
 /* Refuses settings of the tokenizer that are false: served is what they switch off. null is the
  * default. */
-static heed_status refuse_tokens(const cJSON *config, const char *name, heed_error *why)
+static heed_status refuse_tokens(const cJSON *config, const char *name, model *m, heed_error *why)
 {
     static const char *const on[] = {"do_lower_case", "strip_accents", "tokenize_chinese_chars"};
+    (void)m;
     for (size_t i = 0; i < sizeof on / sizeof on[0]; i++)
         if (cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(config, on[i])))
             return refuse(why, "%s: %s is false, which is not served", name, on[i]);
@@ -65,10 +95,11 @@ static heed_status refuse_tokens(const cJSON *config, const char *name, heed_err
 }
 
 /* Refuses any pooling but the mean. More than one that is true asks for vectors side by side. */
-static heed_status refuse_pooling(const cJSON *config, const char *name, heed_error *why)
+static heed_status refuse_pooling(const cJSON *config, const char *name, model *m, heed_error *why)
 {
     static const char prefix[] = "pooling_mode_", mean[] = "pooling_mode_mean_tokens";
     const cJSON *mode;
+    (void)m;
     if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(config, mean)))
         return refuse(why, "%s: %s is not true", name, mean);
     cJSON_ArrayForEach(mode, config)
@@ -81,39 +112,57 @@ static heed_status refuse_pooling(const cJSON *config, const char *name, heed_er
     return HEED_OK;
 }
 
+/* Refuses modules other than the encoder, its pooling and, if it is listed, Normalize, which the
+ * engine always does. Their types are names of Python classes. */
+static heed_status refuse_modules(const cJSON *list, const char *name, model *m, heed_error *why)
+{
+    static const char prefix[] = "sentence_transformers.";
+    static const struct {
+        const char *type, *path;
+    } served[] = {{".Transformer", ""}, {".Pooling", "1_Pooling"}, {".Normalize", NULL}};
+    const cJSON *one;
+    int n = 0;
+    (void)m;
+    if (!cJSON_IsArray(list))
+        return refuse(why, "%s: is no list of modules", name);
+    cJSON_ArrayForEach(one, list)
+    {
+        const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(one, "type"));
+        const char *path = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(one, "path"));
+        if (n == 3 || !type || !path || strncmp(type, prefix, sizeof prefix - 1) != 0 ||
+            !ends_with(type, served[n].type) ||
+            (served[n].path && strcmp(path, served[n].path) != 0))
+            return refuse(why, "%s: module %d is %.60s in %.60s, which is not served", name, n + 1,
+                          type ? type : "of no type", path && *path ? path : "the folder itself");
+        n++;
+    }
+    return n >= 2 ? HEED_OK : refuse(why, "%s: no module is a %s", name, served[n].type + 1);
+}
+
 /* Reads how texts are cut, split and pooled; files that are missing leave the defaults. */
 static heed_status read_conventions(model *m, heed_error *why)
 {
-    struct {
+    const struct {
         const file *f;
         const char *name;
-        cJSON *value;
-    } sentence = {&m->files.sentence, "sentence_bert_config.json", NULL},
-      tokens = {&m->files.tokenizer, "tokenizer_config.json", NULL},
-      pooling = {&m->files.pooling, "1_Pooling/config.json", NULL};
+        heed_status (*read)(const cJSON *value, const char *name, model *m, heed_error *why);
+    } parts[] = {
+        {&m->files.sentence, "sentence_bert_config.json", read_length},
+        {&m->files.tokenizer, "tokenizer_config.json", refuse_tokens},
+        {&m->files.pooling, "1_Pooling/config.json", refuse_pooling},
+        {&m->files.modules, "modules.json", refuse_modules},
+    };
     heed_status status = HEED_OK;
     m->most_tokens = m->positions < MOST_TOKENS ? m->positions : MOST_TOKENS;
-
-    if (sentence.f->bytes) {
-        status =
-            json_parse(sentence.f->bytes, sentence.f->size, sentence.name, &sentence.value, why);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == HEED_OK; i++) {
+        cJSON *value = NULL;
+        if (!parts[i].f->bytes)
+            continue;
+        status = json_parse(parts[i].f->bytes, parts[i].f->size, parts[i].name, &value, why);
         if (status == HEED_OK)
-            status = json_get_integer(sentence.value, sentence.name, "max_seq_length", 2,
-                                      m->positions, &m->most_tokens, why);
+            status = parts[i].read(value, parts[i].name, m, why);
+        cJSON_Delete(value);
     }
-    if (status == HEED_OK && tokens.f->bytes) {
-        status = json_parse(tokens.f->bytes, tokens.f->size, tokens.name, &tokens.value, why);
-        if (status == HEED_OK)
-            status = refuse_tokens(tokens.value, tokens.name, why);
-    }
-    if (status == HEED_OK && pooling.f->bytes) {
-        status = json_parse(pooling.f->bytes, pooling.f->size, pooling.name, &pooling.value, why);
-        if (status == HEED_OK)
-            status = refuse_pooling(pooling.value, pooling.name, why);
-    }
-    cJSON_Delete(sentence.value);
-    cJSON_Delete(tokens.value);
-    cJSON_Delete(pooling.value);
     return status;
 }
 
@@ -182,6 +231,17 @@ static heed_status read_embeddings(model *m, heed_error *why)
                              : status;
 }
 
+/* Refuses tensors of the encoder that no weight was made of, such as relative positions. Older files
+ * hold the numbers of the positions, 0, 1, 2 ... */
+static heed_status refuse_tensors(const safetensors *weights, heed_error *why)
+{
+    heed_status status =
+        safetensors_refuse_rest(weights, weights_name, "encoder.", ".position_ids", why);
+    return status == HEED_OK
+               ? safetensors_refuse_rest(weights, weights_name, "embeddings.", ".position_ids", why)
+               : status;
+}
+
 static heed_status read_all(model *m, uint32_t n_threads, heed_error *why)
 {
     heed_context_options options = {.struct_size = sizeof options, .n_threads = n_threads};
@@ -191,7 +251,7 @@ static heed_status read_all(model *m, uint32_t n_threads, heed_error *why)
     if (status == HEED_OK)
         status = tokenizer_create(m->files.vocabulary, m->vocabulary_size, &m->tokenizer, why);
     if (status == HEED_OK)
-        status = safetensors_open(m->files.weights, "model.safetensors", &m->weights, why);
+        status = safetensors_open(m->files.weights, weights_name, &m->weights, why);
     if (status == HEED_OK)
         status = read_embeddings(m, why);
     if (status == HEED_OK && (status = heed_context_create(&options, &m->context)) != HEED_OK)
@@ -200,6 +260,8 @@ static heed_status read_all(model *m, uint32_t n_threads, heed_error *why)
         status = no_memory(why, "the layers");
     for (int64_t i = 0; i < m->n_layers && status == HEED_OK; i++)
         status = read_layer(m, i, why);
+    if (status == HEED_OK)
+        status = refuse_tensors(&m->weights, why);
     return status;
 }
 
@@ -224,6 +286,7 @@ static void close_files(model_files *files)
     file_close(&files->tokenizer);
     file_close(&files->sentence);
     file_close(&files->pooling);
+    file_close(&files->modules);
 }
 
 heed_status model_open(const char *folder, uint32_t type, uint32_t n_threads, model *out,
@@ -237,10 +300,11 @@ heed_status model_open(const char *folder, uint32_t type, uint32_t n_threads, mo
     } parts[] = {
         {"config.json", 0, &files.config},
         {"vocab.txt", 0, &files.vocabulary},
-        {"model.safetensors", 0, &files.weights},
+        {weights_name, 0, &files.weights},
         {"tokenizer_config.json", 1, &files.tokenizer},
         {"sentence_bert_config.json", 1, &files.sentence},
         {"1_Pooling/config.json", 1, &files.pooling},
+        {"modules.json", 1, &files.modules},
     };
     heed_status status = HEED_OK;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == HEED_OK; i++)

@@ -5,10 +5,10 @@
 #include "../common/safetensors.h"
 #include "tokenizer.h"
 
-/** The files of a model. The last three may be missing, and are then all zero. */
+/** The files of a model. The last four may be missing, and are then all zero. */
 typedef struct model_files {
     file config, vocabulary, weights; /* config.json, vocab.txt, model.safetensors */
-    file tokenizer, sentence, pooling;
+    file tokenizer, sentence, pooling, modules;
 } model_files;
 
 typedef struct model_norm {
@@ -39,7 +39,8 @@ typedef struct model {
 } model;
 
 /**
- * Makes a model from its files. A setting that the engine does not support is refused.
+ * Makes a model from its files. A setting, a module, or a tensor of the encoder that the engine does
+ * not support is refused.
  *
  * files       become the model's; on failure they are closed
  * type        HEED_F32, or HEED_BF16: half the memory, rounded weights and activations
@@ -49,7 +50,8 @@ heed_status model_read(const model_files *files, uint32_t type, uint32_t n_threa
                        heed_error *why);
 
 /** The same from a folder: config.json, vocab.txt and model.safetensors; also
- * tokenizer_config.json, sentence_bert_config.json and 1_Pooling/config.json if they exist. */
+ * tokenizer_config.json, sentence_bert_config.json, 1_Pooling/config.json and modules.json if they
+ * exist. */
 heed_status model_open(const char *folder, uint32_t type, uint32_t n_threads, model *out,
                        heed_error *why);
 

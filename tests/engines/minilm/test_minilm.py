@@ -196,10 +196,78 @@ def test_hostile_config():
     refuse("mean_tokens", "1_Pooling/config.json", b'{"pooling_mode_cls_token": true}')
     for name in "config.json", "vocab.txt", "model.safetensors":
         refused(minilm, ["embed", "--model", changed(name, None), SENTENCES], name)
-    for name in "tokenizer_config.json", "sentence_bert_config.json", "1_Pooling/config.json":
+    for name in "tokenizer_config.json", "sentence_bert_config.json", "1_Pooling/config.json", "modules.json":
         works(minilm, "tokens", "--model", changed(name, None), SENTENCES)
     defaults = changed("tokenizer_config.json", b'{"strip_accents": null, "tokenize_chinese_chars": true}')
     works(minilm, "tokens", "--model", defaults, SENTENCES)
+
+
+def test_variants():
+    """Settings, modules and tensors of models that compute something else are refused by name; those
+    that say what the engine does anyway change nothing."""
+    want = embed(SENTENCES, name="want.npy").read_bytes()
+
+    def same(model, what):
+        check(embed(SENTENCES, model=model).read_bytes() == want, f"{what}: other vectors")
+
+    def refuse(fragment, model, what):
+        refused(minilm, ["embed", "--model", model, SENTENCES], fragment, what)
+
+    config = json.loads((TINY / "config.json").read_text())
+
+    def model_of(**values):
+        return changed("config.json", json.dumps({**config, **values}).encode())
+
+    for key, value in (("model_type", "roberta"), ("model_type", 7), ("is_decoder", True), ("is_decoder", 1),
+                       ("add_cross_attention", True), ("position_embedding_type", "relative_key"),
+                       ("position_embedding_type", "relative_key_query"), ("hidden_act", "gelu_new")):
+        refuse(f"config.json: {key}", model_of(**{key: value}), f"{key} {value}")
+    for values in ({"model_type": None}, {"is_decoder": False, "add_cross_attention": None},
+                   {"position_embedding_type": "absolute"}, {"position_embedding_type": None}):
+        same(model_of(**values), values)
+
+    modules = json.loads((TINY / "modules.json").read_text())
+    transformer, pooling, normalize = modules
+
+    def model_with(value):
+        return changed("modules.json", json.dumps(value).encode())
+
+    dense = {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+    for fragment, value in (
+        ("module 3 is sentence_transformers.models.Dense", [transformer, pooling, dense, normalize]),
+        ("module 4 is", [*modules, dense]),
+        ("module 4 is", [*modules, normalize]),
+        ("module 1 is", [pooling, transformer]),
+        ("module 2 is", [transformer, normalize]),
+        ("module 2 is my.Pooling", [transformer, {**pooling, "type": "my.Pooling"}]),
+        ("module 3 is", [transformer, pooling, {**normalize, "type": None}]),
+        ("module 2 is sentence_transformers.models.Pooling in 3_Pooling", [transformer, {**pooling, "path": "3_Pooling"}]),
+        ("module 1 is", [{**transformer, "path": "0_Transformer"}, pooling]),
+        ("no module is a Transformer", []),
+        ("no module is a Pooling", [transformer]),
+        ("is no list", {"type": "sentence_transformers.models.Dense"}),
+    ):
+        refuse(f"modules.json: {fragment}", model_with(value), f"modules {value}")
+    same(model_with([transformer, pooling]), "without Normalize, which the engine always does")
+    newer = "sentence_transformers.sentence_transformer.modules.pooling.Pooling"
+    same(model_with([transformer, {**pooling, "type": newer}]), newer)
+    same(changed("modules.json", None), "no modules.json")
+
+    data = (TINY / "model.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header, rest = json.loads(data[8 : 8 + length]), data[8 + length :]
+
+    def with_tensor(name):
+        place = [len(rest), len(rest) + 48]
+        text = json.dumps({**header, name: {"dtype": "F32", "shape": [12], "data_offsets": place}}).encode()
+        return changed("model.safetensors", struct.pack("<Q", len(text)) + text + rest + struct.pack("<12f", *range(12)))
+
+    for name in ("encoder.layer.1.attention.self.distance_embedding.weight", "encoder.relative_attention_bias.weight",
+                 "encoder.layer.0.crossattention.self.query.bias", "embeddings.projection.weight"):
+        refuse(f"tensor {name} is not served", with_tensor(name), name)
+    for name in "embeddings.position_ids", "pooler.dense.bias", "cls.predictions.bias":
+        same(with_tensor(name), name)
+    refuse("encoder.layer.1", model_of(num_hidden_layers=1), "a layer too many")
 
 
 def test_hostile_vocabulary():
