@@ -12,9 +12,10 @@
 #include <string.h>
 
 #include "../../bench/program.h"
+#include "numbers.h"
 
 static const char usage[] =
-    "usage: heed-group-cost [NAME=NUMBER...] [--check]\n\n"
+    "usage: heed-group-cost [NAME=NUMBER...] | --table | --check\n\n"
     "  nodes=4           ranks\n"
     "  q=1 kv=131072     rows of a sequence, and its keys\n"
     "  batch=1 q_heads=32 kv_heads=8 dim=128 bytes=2 (of an element: 4, or 2 for bf16)\n"
@@ -54,28 +55,23 @@ enum { MOST_NODES = 256, MOST_BATCH = 64, MOST_LEN = INT32_MAX, MOST_SIZE = 1 <<
 #define LEAST_RATE 1e-6 /* of what seconds are divided by */
 #define MOST_RATE 1e9
 
-/* Of the enumeration: what it is without an argument, and the smallest and the largest that may be
- * given. */
-static const struct {
-    const char *name;
-    double without, least, most;
-    int fraction; /* need not be a whole number */
-} numbers[N_NUMBERS] = {[NODES] = {"nodes", 4, 1, MOST_NODES, 0},
-                        [Q] = {"q", 1, 1, MOST_LEN, 0},
-                        [KV] = {"kv", 131072, 1, MOST_LEN, 0},
-                        [BATCH] = {"batch", 1, 1, MOST_BATCH, 0},
-                        [Q_HEADS] = {"q_heads", 32, 1, MOST_SIZE, 0},
-                        [KV_HEADS] = {"kv_heads", 8, 1, MOST_SIZE, 0},
-                        [DIM] = {"dim", 128, 1, MOST_SIZE, 0},
-                        [BYTES] = {"bytes", 2, 2, 4, 0},
-                        [CAUSAL] = {"causal", 1, 0, 1, 0},
-                        [ROWS] = {"rows", 0, 0, ROWS_KINDS - 1, 0},
-                        [WANT] = {"want", 0, HEED_WANT_ALL, HEED_WANT_HEADS, 0},
-                        [LATENCY] = {"latency", 20, 0, MOST_RATE, 1},
-                        [GAP] = {"gap", 5, 0, MOST_RATE, 1},
-                        [NET] = {"net", 1.25, LEAST_RATE, MOST_RATE, 1},
-                        [MEMORY] = {"memory", 150, LEAST_RATE, MOST_RATE, 1},
-                        [COMPUTE] = {"compute", 2000, LEAST_RATE, MOST_RATE, 1}};
+/* Of the enumeration. */
+static const number numbers[N_NUMBERS] = {[NODES] = {"nodes", 4, 1, MOST_NODES, 1},
+                                          [Q] = {"q", 1, 1, MOST_LEN, 1},
+                                          [KV] = {"kv", 131072, 1, MOST_LEN, 1},
+                                          [BATCH] = {"batch", 1, 1, MOST_BATCH, 1},
+                                          [Q_HEADS] = {"q_heads", 32, 1, MOST_SIZE, 1},
+                                          [KV_HEADS] = {"kv_heads", 8, 1, MOST_SIZE, 1},
+                                          [DIM] = {"dim", 128, 1, MOST_SIZE, 1},
+                                          [BYTES] = {"bytes", 2, 2, 4, 2},
+                                          [CAUSAL] = {"causal", 1, 0, 1, 1},
+                                          [ROWS] = {"rows", 0, 0, ROWS_KINDS - 1, 1},
+                                          [WANT] = {"want", 0, HEED_WANT_ALL, HEED_WANT_HEADS, 1},
+                                          [LATENCY] = {"latency", 20, 0, MOST_RATE, 0},
+                                          [GAP] = {"gap", 5, 0, MOST_RATE, 0},
+                                          [NET] = {"net", 1.25, LEAST_RATE, MOST_RATE, 0},
+                                          [MEMORY] = {"memory", 150, LEAST_RATE, MOST_RATE, 0},
+                                          [COMPUTE] = {"compute", 2000, LEAST_RATE, MOST_RATE, 0}};
 
 static void set_all(double *x)
 {
@@ -446,49 +442,16 @@ static int check(void)
     return bad != 0 || ranks == 0;
 }
 
-/* Reads NAME=NUMBER. Returns 0, or 2 with a message. */
-static int read_number(const char *argument, double *x)
-{
-    const size_t length = strcspn(argument, "=");
-    int n = 0;
-    char *end;
-    while (n < N_NUMBERS &&
-           (strlen(numbers[n].name) != length || strncmp(numbers[n].name, argument, length) != 0))
-        n++;
-    if (n == N_NUMBERS || !argument[length]) {
-        fprintf(stderr, "heed-group-cost: '%s' is no option; see --help\n", argument);
-        return 2;
-    }
-    const char *text = argument + length + 1;
-    const double value = strtod(text, &end);
-    const int is_number = end != text && !*end;
-    if (is_number && value >= numbers[n].least && value <= numbers[n].most &&
-        (numbers[n].fraction || value == floor(value)) && (n != BYTES || value != 3)) {
-        x[n] = value;
-        return 0;
-    }
-    fprintf(stderr, "heed-group-cost: %s=%s: ", numbers[n].name, text);
-    if (n == BYTES)
-        fprintf(stderr, "2 or 4 is required\n");
-    else
-        fprintf(stderr, "a %s from %.10g to %.10g is required\n",
-                numbers[n].fraction ? "number" : "whole number", numbers[n].least, numbers[n].most);
-    return 2;
-}
-
 static int answer(int argc, char **argv)
 {
     double x[N_NUMBERS];
     cost c;
-    set_all(x);
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--check") == 0)
-            return check();
-        if (strcmp(argv[i], "--table") == 0)
-            return tables();
-        if (read_number(argv[i], x))
-            return 2;
-    }
+    if (argc == 2 && strcmp(argv[1], "--check") == 0)
+        return check();
+    if (argc == 2 && strcmp(argv[1], "--table") == 0)
+        return tables();
+    if (read_numbers("heed-group-cost", numbers, N_NUMBERS, argc - 1, argv + 1, x))
+        return 2;
     if (estimate(x, &c))
         return 1;
     printf("%s: the busiest rank sends %llu messages, %llu bytes in %u steps\n",

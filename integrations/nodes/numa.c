@@ -20,13 +20,17 @@
 #include <time.h>
 
 #include "../../bench/program.h"
+#include "numbers.h"
 
-enum { MOST_NODES = 64 };
+enum { MOST_NODES = 64, MOST_SIZE = 1 << 12 }; /* sizes of which no product overflows */
 
 /* By name. */
 enum { NODES, KEYS, HEADS, KV_HEADS, DIM, CALLS, N_NUMBERS };
-static const char *const names[N_NUMBERS] = {"nodes", "keys", "heads", "kv_heads", "dim", "calls"};
-static int64_t number[N_NUMBERS] = {0, 262144, 32, 8, 128, 30};
+static const number table[N_NUMBERS] = {
+    [NODES] = {"nodes", 0, 1, MOST_NODES, 1}, [KEYS] = {"keys", 262144, 1, INT32_MAX, 1},
+    [HEADS] = {"heads", 32, 1, MOST_SIZE, 1}, [KV_HEADS] = {"kv_heads", 8, 1, MOST_SIZE, 1},
+    [DIM] = {"dim", 128, 1, MOST_SIZE, 1},    [CALLS] = {"calls", 30, 1, INT32_MAX, 1}};
+static int64_t given[N_NUMBERS];
 
 typedef struct member {
     pthread_t thread;
@@ -123,23 +127,23 @@ static float value(uint64_t x)
  * calls this. */
 static float *touch(int64_t first, int64_t end, uint64_t kind)
 {
-    const int64_t n = end - first, dim = number[DIM];
-    float *data = malloc((size_t)(number[KV_HEADS] * n * dim) * sizeof *data + 1);
-    for (int64_t g = 0; data && g < number[KV_HEADS]; g++)
+    const int64_t n = end - first, dim = given[DIM];
+    float *data = malloc((size_t)(given[KV_HEADS] * n * dim) * sizeof *data + 1);
+    for (int64_t g = 0; data && g < given[KV_HEADS]; g++)
         for (int64_t j = 0; j < n; j++)
             for (int64_t d = 0; d < dim; d++)
                 data[(g * n + j) * dim + d] =
-                    value(kind + 2 * (uint64_t)((g * number[KEYS] + first + j) * dim + d));
+                    value(kind + 2 * (uint64_t)((g * given[KEYS] + first + j) * dim + d));
     return data;
 }
 
 static heed_attn_desc describe(int64_t keys)
 {
     const heed_attn_desc d = {.struct_size = sizeof d,
-                              .q_heads = (uint32_t)number[HEADS],
-                              .kv_heads = (uint32_t)number[KV_HEADS],
-                              .qk_dim = (uint32_t)number[DIM],
-                              .v_dim = (uint32_t)number[DIM],
+                              .q_heads = (uint32_t)given[HEADS],
+                              .kv_heads = (uint32_t)given[KV_HEADS],
+                              .qk_dim = (uint32_t)given[DIM],
+                              .v_dim = (uint32_t)given[DIM],
                               .q_type = HEED_F32,
                               .k_type = HEED_F32,
                               .v_type = HEED_F32,
@@ -154,7 +158,7 @@ static heed_attn_desc describe(int64_t keys)
 static heed_status attend(member *m, heed_context *context, const float *q, const float *k,
                           const float *v, const heed_partition *p, int64_t keys)
 {
-    const int64_t dim = number[DIM];
+    const int64_t dim = given[DIM];
     const heed_attn_desc d = describe(keys);
     heed_attn *plan = NULL;
     heed_attn_args a = {.struct_size = sizeof a,
@@ -167,7 +171,7 @@ static heed_status attend(member *m, heed_context *context, const float *q, cons
                         .out = {m->out, {0, dim, dim, 1}}};
     heed_status st = heed_attn_create(context, &d, &plan);
     pthread_barrier_wait(&all_ready);
-    for (int64_t call = 0; call <= number[CALLS] && st == HEED_OK; call++) {
+    for (int64_t call = 0; call <= given[CALLS] && st == HEED_OK; call++) {
         const double start = now();
         st = heed_group_attention(plan, &a, p, &m->transport, NULL, 0);
         const double seconds = now() - start;
@@ -191,21 +195,23 @@ static void *on_thread(void *arg)
                                           .n_threads = (uint32_t)m->n_cpus};
     heed_context *context = NULL;
     for (uint32_t i = 0; i <= size; i++)
-        first[i] = (int32_t)(number[KEYS] * i / size);
+        first[i] = (int32_t)(given[KEYS] * i / size);
     pthread_setaffinity_np(pthread_self(), sizeof m->cpus,
                            &m->cpus); /* the context's threads inherit it */
-    const int64_t count = number[HEADS] * number[DIM];
+    const int64_t count = given[HEADS] * given[DIM];
     float *k = touch(first[rank], first[rank + 1], 0), *v = touch(first[rank], first[rank + 1], 1);
     float *q = malloc((size_t)count * sizeof *q);
     m->out = calloc((size_t)count, sizeof *m->out);
-    m->status = k && v && q && m->out ? heed_context_create(&options, &context) : HEED_ERR_NOMEM;
+    const int made = k && v && q && m->out;
+    m->status = made ? heed_context_create(&options, &context) : HEED_ERR_NOMEM;
     for (int64_t i = 0; q && i < count; i++)
         q[i] = value((uint64_t)i + (UINT64_C(1) << 40));
     if (m->status == HEED_OK)
         m->status = attend(m, context, q, k, v, &p, first[rank + 1] - first[rank]);
     else
         pthread_barrier_wait(&all_ready);
-    snprintf(m->sentence, sizeof m->sentence, "%s", m->status == HEED_OK ? "" : heed_last_error());
+    snprintf(m->sentence, sizeof m->sentence, "%s",
+             made ? heed_last_error() : "no memory for keys and values");
     heed_context_release(context);
     free(k);
     free(v);
@@ -249,24 +255,6 @@ static double run(member *m, int n)
     return seconds;
 }
 
-static int read_words(int argc, char **argv)
-{
-    for (int i = 1; i < argc; i++) {
-        const char *equals = strchr(argv[i], '=');
-        int n = 0;
-        while (n < N_NUMBERS && (!equals || strlen(names[n]) != (size_t)(equals - argv[i]) ||
-                                 strncmp(names[n], argv[i], strlen(names[n])) != 0))
-            n++;
-        if (n == N_NUMBERS)
-            return 0;
-        char *end;
-        number[n] = strtoll(equals + 1, &end, 10);
-        if (*end || number[n] < 1 || number[n] > INT32_MAX)
-            return 0;
-    }
-    return number[NODES] <= MOST_NODES;
-}
-
 static const char usage[] = "usage: numa [nodes=N keys=N heads=N kv_heads=N dim=N calls=N]\n";
 
 static int compare(int argc, char **argv)
@@ -274,24 +262,25 @@ static int compare(int argc, char **argv)
     static member nodes[MOST_NODES], alone;
     cpu_set_t allowed;
     double worst = 0;
-    if (!read_words(argc, argv)) {
-        fputs(usage, stderr);
+    double x[N_NUMBERS];
+    if (read_numbers("numa", table, N_NUMBERS, argc - 1, argv + 1, x))
         return 2;
-    }
+    for (int i = 0; i < N_NUMBERS; i++)
+        given[i] = (int64_t)x[i];
     sched_getaffinity(0, sizeof allowed, &allowed);
-    const int n = number[NODES] ? pretend_nodes(nodes, &allowed, (int)number[NODES])
-                                : find_nodes(nodes, &allowed);
+    const int n = given[NODES] ? pretend_nodes(nodes, &allowed, (int)given[NODES])
+                               : find_nodes(nodes, &allowed);
     /* As in a program without groups: one pool, all keys touched by one thread. */
     alone.cpus = allowed;
     const double one = run(&alone, 1), group = one > 0 ? run(nodes, n) : 0;
     if (group == 0)
         return 1;
-    for (int64_t i = 0; i < number[HEADS] * number[DIM]; i++)
+    for (int64_t i = 0; i < given[HEADS] * given[DIM]; i++)
         for (int r = 0; r < n; r++) {
             const double off = fabs((double)nodes[r].out[i] - (double)alone.out[i]);
             worst = off > worst || isnan(off) ? off : worst;
         }
-    const double bytes = 8.0 * (double)(number[KEYS] * number[KV_HEADS] * number[DIM]);
+    const double bytes = 8.0 * (double)(given[KEYS] * given[KV_HEADS] * given[DIM]);
     for (int i = 0; i < n; i++)
         printf("node %d: %d CPUs\n", i, nodes[i].n_cpus);
     printf("one pool of %d threads: %.3f ms, %.1f GB/s\n", alone.n_cpus, one * 1e3,
