@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -54,4 +55,23 @@ void file_close(file *f)
     if (f->mapped && f->bytes)
         munmap((void *)(uintptr_t)f->bytes, f->size);
     *f = (file){0};
+}
+
+heed_status file_lines(file f, slice **out, int64_t *n, heed_error *why)
+{
+    const char *at = (const char *)f.bytes, *end = f.bytes ? at + f.size : at;
+    size_t lines = f.size > 0 && f.bytes[f.size - 1] != '\n';
+    for (size_t i = 0; i < f.size; i++)
+        lines += f.bytes[i] == '\n';
+    slice *line = malloc((lines + 1) * sizeof *line);
+    if (!line)
+        return no_memory(why, "the lines of a file");
+    for (size_t i = 0; i < lines; i++) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        line[i] = (slice){at, (size_t)((stop ? stop : end) - at)};
+        at = stop ? stop + 1 : end;
+    }
+    *out = line;
+    *n = (int64_t)lines;
+    return HEED_OK;
 }

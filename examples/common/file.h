@@ -3,6 +3,7 @@
 #define COMMON_FILE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "refuse.h"
 
@@ -23,5 +24,15 @@ heed_status file_open_in(const char *folder, const char *name, int optional, fil
 
 /** Unmaps the file; it may be all zero. */
 void file_close(file *f);
+
+/** Some bytes, which no NUL ends. */
+typedef struct slice {
+    const char *at;
+    size_t bytes;
+} slice;
+
+/** Splits a file into *n lines, whose last need not end with a newline. The lines point into the
+ * file; the caller frees *out. */
+heed_status file_lines(file f, slice **out, int64_t *n, heed_error *why);
 
 #endif

@@ -15,7 +15,10 @@
 PRINTF_LIKE(2, 3)
 heed_status refuse(heed_error *why, const char *format, ...);
 
-/** The same if memory runs out; `what` tells for what it was needed. Returns HEED_ERR_NOMEM. */
+/** Passes a status of Heed's on, with Heed's message if it is a failure. */
+heed_status pass_on(heed_status status, heed_error *why);
+
+/** The same as refuse if memory runs out; `what` tells for what it was needed. Returns HEED_ERR_NOMEM. */
 heed_status no_memory(heed_error *why, const char *what);
 
 #endif

@@ -85,11 +85,8 @@ static heed_status create(heed_context *context, const linear_spec *spec, int64_
     }
     if (spec->residual)
         desc.features |= HEED_LINEAR_HAS_RESIDUAL;
-    heed_status status =
-        heed_linear_create(context, &desc, &weight_view, spec->bias ? &bias_view : NULL, out);
-    if (status != HEED_OK)
-        snprintf(why->text, sizeof why->text, "%s", heed_last_error());
-    return status;
+    return pass_on(
+        heed_linear_create(context, &desc, &weight_view, spec->bias ? &bias_view : NULL, out), why);
 }
 
 heed_status weights_linear(heed_context *context, const safetensors *weights, const char *prefix,
@@ -112,6 +109,11 @@ heed_status weights_linear(heed_context *context, const safetensors *weights, co
     free(bias);
     free(row);
     return status;
+}
+
+void *aligned(size_t bytes)
+{
+    return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
 }
 
 heed_status linear_rows(const heed_linear *linear, const linear_run *run, const void *x,

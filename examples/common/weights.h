@@ -23,6 +23,9 @@ typedef struct linear_spec {
 heed_status weights_linear(heed_context *context, const safetensors *weights, const char *prefix,
                            const linear_spec *spec, heed_linear **out, heed_error *why);
 
+/** Memory at an address that is a multiple of 64, which suits Heed best; free frees it. */
+void *aligned(size_t bytes);
+
 /** What the linear layers of one pass have in common. */
 typedef struct linear_run {
     int64_t rows;

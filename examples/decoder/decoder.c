@@ -97,28 +97,24 @@ static heed_status read_prompt(const char *line, int64_t number, run *r, request
 static heed_status read_prompts(const char *path, run *r, heed_error *why)
 {
     file f = {0};
+    slice *lines = NULL;
+    int64_t n = 0;
     heed_status status = file_open(path, &f, why);
-    char *text = status == HEED_OK ? malloc(f.size + 1) : NULL;
-    if (status == HEED_OK && !text)
+    if (status == HEED_OK)
+        status = file_lines(f, &lines, &n, why);
+    char *line = malloc(f.size + 1);
+    r->requests = calloc((size_t)n + 1, sizeof *r->requests);
+    if (status == HEED_OK && (!line || !r->requests))
         status = no_memory(why, "the prompts");
-    int64_t lines = 1;
-    if (text) {
-        for (size_t i = 0; i < f.size; i++) {
-            text[i] = f.bytes[i] ? (char)f.bytes[i] : '?'; /* is in no number */
-            lines += text[i] == '\n';
-        }
-        text[f.size] = '\0';
-        if (!(r->requests = calloc((size_t)lines, sizeof *r->requests)))
-            status = no_memory(why, "the prompts");
-    }
-    for (char *line = text, *end; status == HEED_OK && *line; line = end) {
-        end = line + strcspn(line, "\n");
-        if (*end)
-            *end++ = '\0';
+    for (int64_t i = 0; i < n && status == HEED_OK; i++) {
+        for (size_t c = 0; c < lines[i].bytes; c++)
+            line[c] = lines[i].at[c] ? lines[i].at[c] : '?'; /* is in no number */
+        line[lines[i].bytes] = '\0';
         request *out = &r->requests[r->n_requests++];
         status = read_prompt(line, r->n_requests, r, out, why);
     }
-    free(text);
+    free(line);
+    free(lines);
     file_close(&f);
     return status;
 }

@@ -170,8 +170,8 @@ static heed_status read_all(llama *m, heed_error *why)
     if (status == HEED_OK)
         status = safetensors_find(&m->weights, "model.embed_tokens.weight", 2,
                                   (const int64_t[]){m->vocabulary_size, m->width}, &m->words, why);
-    if (status == HEED_OK && (status = heed_context_create(&options, &m->context)) != HEED_OK)
-        snprintf(why->text, sizeof why->text, "%s", heed_last_error());
+    if (status == HEED_OK)
+        status = pass_on(heed_context_create(&options, &m->context), why);
     if (status == HEED_OK && !(m->layers = calloc((size_t)m->n_layers, sizeof *m->layers)))
         status = no_memory(why, "the layers");
     for (int64_t i = 0; i < m->n_layers && status == HEED_OK; i++)

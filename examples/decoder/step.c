@@ -24,11 +24,6 @@ struct stepper {
     size_t workspace_bytes;
 };
 
-static void *aligned(size_t bytes)
-{
-    return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
-}
-
 static size_t workspace_need(const stepper *s)
 {
     const llama *m = s->m;
@@ -100,16 +95,13 @@ static heed_status create_attention(stepper *s, int reproducible, heed_error *wh
     s->attention = calloc((size_t)m->n_layers, sizeof *s->attention);
     if (!s->attention)
         return no_memory(why, "the layers");
-    for (int64_t i = 0; i < m->n_layers; i++) {
+    heed_status status = HEED_OK;
+    for (int64_t i = 0; i < m->n_layers && status == HEED_OK; i++) {
         desc.qkv_proj = m->layers[i].qkv;
         desc.out_proj = m->layers[i].out;
-        heed_status status = heed_mha_create(m->context, &desc, &s->attention[i]);
-        if (status != HEED_OK) {
-            refuse(why, "%s", heed_last_error());
-            return status;
-        }
+        status = pass_on(heed_mha_create(m->context, &desc, &s->attention[i]), why);
     }
-    return HEED_OK;
+    return status;
 }
 
 heed_status stepper_create(const llama *m, cache *c, int64_t rows, int64_t batch, int64_t positions,

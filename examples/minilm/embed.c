@@ -42,7 +42,7 @@ static int by_length(const void *left, const void *right)
     return (a->text > b->text) - (a->text < b->text);
 }
 
-static heed_status tokenize(job *j, const text *texts, heed_error *why)
+static heed_status tokenize(job *j, const slice *texts, heed_error *why)
 {
     int64_t most = j->m->most_tokens, used = 0, room = 0;
     for (int64_t i = 0; i < j->n; i++) {
@@ -165,7 +165,7 @@ static heed_status spread(job *j, int n)
     return j->status;
 }
 
-heed_status embed_texts(const model *m, const text *texts, int64_t n, int n_threads,
+heed_status embed_texts(const model *m, const slice *texts, int64_t n, int n_threads,
                         float *embeddings, void (*progress)(int64_t done, int64_t n),
                         heed_error *why)
 {
@@ -198,23 +198,4 @@ heed_status embed_texts(const model *m, const text *texts, int64_t n, int n_thre
     free(j.entries);
     free(j.batch_ends);
     return status;
-}
-
-heed_status split_lines(file f, text **out, int64_t *n, heed_error *why)
-{
-    size_t lines = f.size > 0 && f.bytes[f.size - 1] != '\n';
-    for (size_t i = 0; i < f.size; i++)
-        lines += f.bytes[i] == '\n';
-    const char *at = (const char *)f.bytes, *end = lines ? at + f.size : at;
-    text *texts = malloc((lines + 1) * sizeof *texts);
-    if (!texts)
-        return no_memory(why, "the list of lines");
-    for (size_t i = 0; i < lines; i++) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        texts[i] = (text){at, (size_t)((stop ? stop : end) - at)};
-        at = stop ? stop + 1 : end;
-    }
-    *out = texts;
-    *n = (int64_t)lines;
-    return HEED_OK;
 }

@@ -4,24 +4,14 @@
 
 #include "model.h"
 
-/** A text, which is not NUL-terminated. */
-typedef struct text {
-    const char *at;
-    size_t bytes;
-} text;
-
 /**
  * Computes embeddings [n, width], embeddings[i] for text i, each of length 1. Their bits do not
  * depend on n_threads, the other texts or their order.
  *
  * progress   called now and then, from any thread, with the number of texts done; may be NULL
  */
-heed_status embed_texts(const model *m, const text *texts, int64_t n, int n_threads,
+heed_status embed_texts(const model *m, const slice *texts, int64_t n, int n_threads,
                         float *embeddings, void (*progress)(int64_t done, int64_t n),
                         heed_error *why);
-
-/** Splits a file into lines, whose last need not end with a newline. The lines point into the file;
- * the caller frees *out. */
-heed_status split_lines(file f, text **out, int64_t *n, heed_error *why);
 
 #endif

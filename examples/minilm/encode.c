@@ -51,21 +51,13 @@ static heed_status create_attention(encoder *e, int64_t rows, int weights, heed_
     e->attention = calloc((size_t)m->n_layers, sizeof *e->attention);
     if (!e->attention)
         return no_memory(why, "the layers");
-    for (int64_t i = 0; i < m->n_layers; i++) {
+    heed_status status = HEED_OK;
+    for (int64_t i = 0; i < m->n_layers && status == HEED_OK; i++) {
         desc.qkv_proj = m->layers[i].qkv;
         desc.out_proj = m->layers[i].out;
-        heed_status status = heed_mha_create(m->context, &desc, &e->attention[i]);
-        if (status != HEED_OK) {
-            refuse(why, "%s", heed_last_error());
-            return status;
-        }
+        status = pass_on(heed_mha_create(m->context, &desc, &e->attention[i]), why);
     }
-    return HEED_OK;
-}
-
-static void *aligned(size_t bytes)
-{
-    return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+    return status;
 }
 
 static heed_status allocate(encoder *e, size_t rows, uint32_t n_parts, heed_error *why)

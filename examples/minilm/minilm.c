@@ -75,7 +75,7 @@ static void say_progress(int64_t done, int64_t n)
 /* The lines of a file and their embeddings. */
 typedef struct embedded {
     file f;
-    text *lines;
+    slice *lines;
     int64_t n;
     float *vectors;
 } embedded;
@@ -84,7 +84,7 @@ static heed_status embed_file(const options *o, const char *path, embedded *out,
 {
     heed_status status = file_open(path, &out->f, why);
     if (status == HEED_OK)
-        status = split_lines(out->f, &out->lines, &out->n, why);
+        status = file_lines(out->f, &out->lines, &out->n, why);
     if (status != HEED_OK)
         return status;
     out->vectors = malloc(((size_t)out->n * (size_t)o->m.width + 1) * sizeof *out->vectors);
@@ -136,7 +136,7 @@ static int by_similarity(const void *left, const void *right)
 static heed_status rank_lines(const options *o, const embedded *e, const char *query, int64_t top,
                               heed_error *why)
 {
-    const text asked = {query, strlen(query)};
+    const slice asked = {query, strlen(query)};
     float *vector = malloc((size_t)o->m.width * sizeof *vector);
     ranked *order = malloc(((size_t)e->n + 1) * sizeof *order);
     heed_status status = vector && order
@@ -147,7 +147,7 @@ static heed_status rank_lines(const options *o, const embedded *e, const char *q
             order[i] = (ranked){dot(vector, e->vectors + i * o->m.width, o->m.width), i};
         qsort(order, (size_t)e->n, sizeof *order, by_similarity);
         for (int64_t i = 0; i < e->n && i < top; i++) {
-            const text *line = &e->lines[order[i].line];
+            const slice *line = &e->lines[order[i].line];
             printf("%.4f  ", (double)order[i].similarity);
             fwrite(line->at, 1, line->bytes, stdout); /* a line may have a NUL, which ends %s */
             putchar('\n');
@@ -227,7 +227,7 @@ static heed_status run_tokens(arguments *a, options *o, heed_error *why)
 {
     heed_status status = open_model(a, o, why);
     file f = {0};
-    text *lines = NULL;
+    slice *lines = NULL;
     int64_t count = 0;
     int32_t *ids = NULL;
     if (status == HEED_OK)
@@ -235,7 +235,7 @@ static heed_status run_tokens(arguments *a, options *o, heed_error *why)
     if (status == HEED_OK)
         status = file_open(a->word[0], &f, why);
     if (status == HEED_OK)
-        status = split_lines(f, &lines, &count, why);
+        status = file_lines(f, &lines, &count, why);
     if (status == HEED_OK && !(ids = malloc((size_t)o->m.most_tokens * sizeof *ids)))
         status = no_memory(why, "the tokens");
     for (int64_t i = 0; i < count && status == HEED_OK; i++) {

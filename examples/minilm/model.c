@@ -254,8 +254,8 @@ static heed_status read_all(model *m, uint32_t n_threads, heed_error *why)
         status = safetensors_open(m->files.weights, weights_name, &m->weights, why);
     if (status == HEED_OK)
         status = read_embeddings(m, why);
-    if (status == HEED_OK && (status = heed_context_create(&options, &m->context)) != HEED_OK)
-        snprintf(why->text, sizeof why->text, "%s", heed_last_error());
+    if (status == HEED_OK)
+        status = pass_on(heed_context_create(&options, &m->context), why);
     if (status == HEED_OK && !(m->layers = calloc((size_t)m->n_layers, sizeof *m->layers)))
         status = no_memory(why, "the layers");
     for (int64_t i = 0; i < m->n_layers && status == HEED_OK; i++)

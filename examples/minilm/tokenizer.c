@@ -56,67 +56,66 @@ static int32_t find(const tokenizer *t, const char *text, size_t bytes)
     return found ? found->id : -1;
 }
 
-/* Fills by_id from the lines, of which the last need not end with a newline. */
-static void split_lines(tokenizer *t, file vocabulary)
+/* Fills by_id from the lines. */
+static void number_lines(tokenizer *t, const slice *lines)
 {
-    const char *at = (const char *)vocabulary.bytes, *end = at + vocabulary.size;
     for (int32_t id = 0; id < t->n; id++) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        const char *next = stop ? stop + 1 : end;
-        if (!stop)
-            stop = end;
-        if (stop > at && stop[-1] == '\r')
-            stop--;
-        t->by_id[id] = (token){at, (size_t)(stop - at), id};
-        if (t->by_id[id].bytes > t->longest)
-            t->longest = t->by_id[id].bytes;
-        at = next;
+        slice line = lines[id];
+        if (line.bytes > 0 && line.at[line.bytes - 1] == '\r')
+            line.bytes--;
+        t->by_id[id] = (token){line.at, line.bytes, id};
+        if (line.bytes > t->longest)
+            t->longest = line.bytes;
     }
 }
 
-static size_t count_lines(file f)
+static heed_status sort_tokens(tokenizer *t, heed_error *why)
 {
-    size_t n = f.size > 0 && f.bytes[f.size - 1] != '\n';
-    for (size_t i = 0; i < f.size; i++)
-        n += f.bytes[i] == '\n';
-    return n;
+    const size_t n = (size_t)t->n;
+    memcpy(t->by_text, t->by_id, n * sizeof *t->by_text);
+    qsort(t->by_text, n, sizeof *t->by_text, compare_tokens);
+    for (size_t i = 1; i < n; i++)
+        if (compare_text(&t->by_text[i - 1], &t->by_text[i]) == 0)
+            return refuse(why, "the vocabulary has one token twice: lines %d and %d",
+                          (int)t->by_text[i - 1].id + 1, (int)t->by_text[i].id + 1);
+    for (int i = 0; i < N_SPECIALS; i++) {
+        t->special[i] = find(t, special_text[i], strlen(special_text[i]));
+        if (i <= UNK && t->special[i] < 0)
+            return refuse(why, "the vocabulary has no token %s", special_text[i]);
+    }
+    return HEED_OK;
 }
 
 heed_status tokenizer_create(file vocabulary, int64_t n_ids, tokenizer **out, heed_error *why)
 {
-    size_t n = count_lines(vocabulary);
-    if (n == 0 || n > INT32_MAX || (int64_t)n > n_ids)
-        return refuse(why, "the vocabulary has %zu tokens, the model embeddings for %lld", n,
-                      (long long)n_ids);
+    slice *lines;
+    int64_t n;
+    heed_status status = file_lines(vocabulary, &lines, &n, why);
+    if (status != HEED_OK)
+        return status;
+    if (n == 0 || n > INT32_MAX || n > n_ids) {
+        free(lines);
+        return refuse(why, "the vocabulary has %lld tokens, the model embeddings for %lld",
+                      (long long)n, (long long)n_ids);
+    }
     tokenizer *t = calloc(1, sizeof *t);
     if (t) {
         t->n = (int32_t)n;
-        t->by_id = calloc(n, sizeof *t->by_id);
-        t->by_text = calloc(n, sizeof *t->by_text);
+        t->by_id = calloc((size_t)n, sizeof *t->by_id);
+        t->by_text = calloc((size_t)n, sizeof *t->by_text);
     }
-    if (!t || !t->by_id || !t->by_text) {
+    if (t && t->by_id && t->by_text) {
+        number_lines(t, lines);
+        status = sort_tokens(t, why);
+    } else {
+        status = no_memory(why, "the vocabulary");
+    }
+    free(lines);
+    if (status == HEED_OK)
+        *out = t;
+    else
         tokenizer_free(t);
-        return no_memory(why, "the vocabulary");
-    }
-    split_lines(t, vocabulary);
-    memcpy(t->by_text, t->by_id, n * sizeof *t->by_text);
-    qsort(t->by_text, n, sizeof *t->by_text, compare_tokens);
-    for (int i = 0; i < N_SPECIALS; i++)
-        t->special[i] = find(t, special_text[i], strlen(special_text[i]));
-    for (size_t i = 1; i < n; i++)
-        if (compare_text(&t->by_text[i - 1], &t->by_text[i]) == 0) {
-            heed_status status = refuse(why, "the vocabulary has one token twice: lines %d and %d",
-                                        (int)t->by_text[i - 1].id + 1, (int)t->by_text[i].id + 1);
-            tokenizer_free(t);
-            return status;
-        }
-    for (int i = 0; i <= UNK; i++)
-        if (t->special[i] < 0) {
-            tokenizer_free(t);
-            return refuse(why, "the vocabulary has no token %s", special_text[i]);
-        }
-    *out = t;
-    return HEED_OK;
+    return status;
 }
 
 void tokenizer_free(tokenizer *t)
