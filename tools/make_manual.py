@@ -101,7 +101,9 @@ def manual(version, summaries, commands, environment, status):
            ".SH NAME", roff("heed - attention on CPUs: runs it, explains it, checks its backends"),
            ".SH SYNOPSIS"]
     for command in commands:
-        out += [f".B {roff('heed ' + command['name'])}", "[\\fIOPTIONS\\fR]", ".br"]
+        name = f"heed {command['name']}"
+        rest = roff(command["usage"].removeprefix(name).strip())
+        out += [f".B {roff(name)}", re.sub(r"(?<![-\w])[A-Za-z][\w.]*", r"\\fI\g<0>\\fR", rest), ".br"]
     out += [".B heed \\-\\-version", ".SH COMMANDS"]
     for command in commands:
         out += [f".SS {roff('heed ' + command['name'])}",

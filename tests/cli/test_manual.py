@@ -113,6 +113,14 @@ def main():
         # Its text is in the line after its title: no title has lost it to the width of the column.
         title = re.escape("\\fB\\-\\-" + name.replace("-", "\\-") + "\\fR")
         check(re.search(title + r".*\n[^.\n]", text), f"--{name} has a text in the man page")
+    # The synopsis is the usage of each command, which names the options that it cannot do without.
+    synopsis = re.search(r"^\.SH SYNOPSIS\n(.*?)^\.SH ", text, re.M | re.S)[1]
+    synopsis = re.sub(r"\\f[BIR]|\\(?=-)|^\.B ", "", synopsis, flags=re.M).split("\n.br\n")
+    commands = re.findall(r"^  (\w+) ", harness.run("help")[1].partition("Environment")[0], re.M)
+    check(len(commands) >= 4, f"commands {commands}")
+    for name in commands:
+        usage = harness.run(name, "--help")[1].partition("\n")[0].removeprefix("usage: ")
+        check(usage in [line.replace("\n", " ") for line in synopsis], f"the synopsis has {usage}: {synopsis}")
     programs(tools)
     if shutil.which("man"):
         page = tools / "manual" / "heed.1"

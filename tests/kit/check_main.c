@@ -22,7 +22,7 @@ typedef struct arguments {
 } arguments;
 
 static const char help[] =
-    "usage: heed check [options]\n"
+    "usage: heed check [OPTIONS]\n"
     "Runs the conformance suite: every case against a float64 reference, in memory between\n"
     "unmapped pages, and the bits of the results under changed threads, batches and addresses.\n"
     "  --backend NAME      check this backend; without it each one that can run here, whatever\n"
