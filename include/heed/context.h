@@ -61,8 +61,10 @@ typedef struct heed_context_options {
      * a folder that does not exist counts as empty. They come before installed ones of the same name;
      * with "" not even installed ones are loaded. The variable is ignored in a set-uid process */
     const char *plugin_path;
-    /** HEED_VERBOSE: "plan", "run" or "plan,run": a line per plan or call, to log or, if there is
-     * none, to stderr. Runs that are begun for parts leave no line */
+    /** HEED_VERBOSE: "plan", "run" or "plan,run": a line per query class of a plan or per call, to
+     * log or, if there is none, to stderr. Classes have the numbers of HEED_QUERY_ONE ... in
+     * heed/backend.h, from 4 on those of sequences of few keys. Runs that are begun for parts leave no
+     * line */
     const char *verbose;
     /** handed to alloc, release and log, which may not call the library: it may hold a lock */
     void *user;
@@ -112,7 +114,8 @@ HEED_API heed_status heed_context_register(heed_context *context, const heed_bac
 /**
  * Lists this machine and every backend, with the reason of each that cannot run here.
  *
- * json       0: text for people; 1: one JSON object
+ * json       0: text for people; 1: one JSON object, whose keys docs/json.md in the sources describes,
+ *            as those of the other explanations
  * text       receives at most *bytes bytes, always NUL-terminated if *bytes > 0; NULL asks for
  *            the size
  * bytes      in: the room in text; out: the bytes needed, with the NUL
