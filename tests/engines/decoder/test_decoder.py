@@ -41,9 +41,10 @@ def test_logits():
         near(folder / "logits.npy", f"logits {' '.join(options)}")
         check(tokens == TOKENS, f"{options}: other tokens than transformers chose")
     for backend in "naive", "avx2":
-        status, _, _ = engine.run(decoder, "generate", "--model", TINY, "--count", 1, PROMPTS,
-                                  environment={"HEED_BACKEND": backend})
-        if status != 3:  # 3: this machine cannot run the backend
+        status, _, err = engine.run(decoder, "generate", "--model", TINY, "--count", 1, PROMPTS,
+                                    environment={"HEED_BACKEND": backend})
+        # 3: this machine cannot run the backend; or the build has none of this name.
+        if status != 3 and f"'{backend}' of HEED_BACKEND is unknown" not in err:
             generate(environment={"HEED_BACKEND": backend})
             near(folder / "logits.npy", f"logits by {backend}")
     # Without --logits only the last rows go through the head; the tokens have to be the same.
