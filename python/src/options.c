@@ -24,6 +24,10 @@ static int index_of(const signature *sig, PyObject *name)
     for (int i = 0; i < sig->n; i++)
         if (sig->interned[i] == name)
             return i;
+    if (!PyUnicode_Check(name)) { /* types are called with a dict that nobody has looked at */
+        PyErr_Format(PyExc_TypeError, "%s() keywords must be strings, not %R", sig->function, name);
+        return -1;
+    }
     for (int i = 0; i < sig->n; i++)
         if (PyUnicode_CompareWithASCIIString(name, sig->names[i]) == 0)
             return i;

@@ -290,3 +290,15 @@ def test_objects_that_are_not_made_hold_nothing():
         with pytest.raises(ValueError):
             heed.plan(q_heads=0, dim=4, position=position)
     assert sys.getrefcount(position) == before
+
+
+@pytest.mark.parametrize("key", [1, b"v_dim", None, 2.5, (1,), np.int64(5), object], ids=repr)
+def test_keywords_are_strings(key):
+    """Types are called with a dict that Python has not looked at, as it has for functions."""
+    w, x = np.ones((8, 8), np.float32), np.ones((1, 2, 8), np.float32)
+    for call, args, named in ((heed.KVCache, (), {"batch": 1, "capacity": 1, "kv_heads": 1, "dim": 1}),
+                              (heed.plan, (), {"q_heads": 1, "dim": 1}), (heed.Linear, (w,), {}), (heed.Linear(w), (w,), {}),
+                              (heed.MultiHeadAttention, (1, w, w, w), {}), (heed.MultiHeadAttention(1, w, w, w), (x,), {}),
+                              (heed.attention, (x, x, x), {"layout": "hsd"})):
+        with pytest.raises(TypeError, match="keywords must be strings"):
+            call(*args, **named, **{key: 1})
